@@ -1,177 +1,333 @@
-"""What bench_sma.py runs: every cell of its tables, what tells most first."""
+"""What bench_sma.py runs: every cell of its tables, the most deciding first."""
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 Found = Mapping[str, Any]  # what came of the cells that have run, by their keys
 
-SEEDS = (1, 2, 3)
-TARGET = 0.99  # of MNIST; CIFAR-10's is the accuracy of one learner after so many epochs:
-CIFAR_EPOCH = 8
-RULES = {  # nothing but a `rate x learners` changes with the number of learners
-    "SMA, mean step": ["rule={name: sma}"],
-    "SMA, orthogonal step": ["rule={name: sma, outer: {name: orthogonal}}"],
-    "SMA as published": ["rule={name: crossbow}"],
-    "S-SGD": ["rule={name: ssgd}"],
-    "S-SGD, rate x learners": ["rule={name: ssgd, outer: {gain: learners}}"],
-    "EA-SGD": ["rule={name: crossbow, momentum: 0}"],
+K, BATCH = 16, 8
+TRAIN, VALIDATION = 10_240, 5_000  # images; an epoch of 16 learners is 80 iterations
+EPOCHS, LONG = 8, 24  # half of them are 320 or 960 iterations, a multiple of 16 and 64
+RATES = (0.000390625, 0.00078125, 0.0015625, 0.003125, 0.00625, 0.0125)  # the grid of the first nets' tuned arms
+UPPER = (0.003125, 0.00625, 0.0125, 0.025)  # of arms with a warm-up
+GRID_SEED = 1001  # chooses rates; no table has it
+SEEDS = tuple(range(1, 31))
+
+RESET = {"name": "local_sgd", "period": 1}
+TRUNK = RESET | {"resync": 999}  # another rule by name, so that every arm restarts alike: momenta 0
+REFERENCE = "reset"
+
+
+def pulled(alpha: float) -> dict[str, Any]:
+    return {"name": "sma", "alpha": alpha, "outer": {"gain": 1.0}}
+
+
+OWN: Mapping[str, Mapping[str, Any]] = {  # arms whose own steps are as long as the common one would be
+    REFERENCE: RESET,
+    "pulled, alpha 1": pulled(1.0),
+    "pulled, alpha 1/4": pulled(1 / 4),
+    "pulled, alpha 1/16": pulled(1 / 16),
+    "pulled, alpha 1/64": pulled(1 / 64),
+    "pulled, alpha 0": pulled(0.0),
+    "reset, period 16": {"name": "local_sgd", "period": 16},
+    "reset, period 64": {"name": "local_sgd", "period": 64},
 }
-NO_MORE = ("SMA, mean step, delay 1",)  # measured with versions that had it
-DEFAULT = "SMA, mean step"
-MNIST_RULES = tuple(RULES)
-CIFAR_RULES = tuple(rule for rule in RULES if rule != "EA-SGD")
-ONE = "SGD"  # the row of one learner, under whatever rule
-EPOCHS = 4
-LENET = "launch/lenet-mnist.yaml"
-MNIST = (
-    *("update.momentum=0.9", f"update.schedule={{name: cosine, epochs: {EPOCHS}}}", f"stop.epochs={EPOCHS}"),
-    *("evaluate.every=0.25", "checkpoint.best=false"),
-)
-CIFAR = ("launch/resnet20-cifar10.yaml", "update.lr=0.0125", "update.schedule={name: cosine, epochs: 10}",
-         "stop.epochs=10")  # fmt: skip
-BATCHES = (2, 4, 8, 16, 32, 64, 256)
-TELLING = (8, 64, 2, 256, 32, 16, 4)  # the same, the ends and the middle first
-RATE = 0.003 / 8  # a sample's, at momentum 0.9: the rate of a batch is that times its size
-ROOT_FROM = 32  # from this batch on also the rate that grows with the batch's square root
-ROOT_RATE = ", root rate"
+SHORT: Mapping[str, Mapping[str, Any]] = {  # own steps 1/16 as long; the common step makes up for it
+    "pulled, alpha 1/16, gain 16": {"name": "sma", "alpha": 1 / 16, "outer": {"gain": float(K)}},
+    "pulled, alpha 0, gain 16": {"name": "sma", "alpha": 0.0, "outer": {"gain": float(K)}},
+}
+SHORT_RUN, LONG_RUN, DECAY_RUN = "branches", "long branches", "branches from the first decay"
+FEWER = {arm: OWN[arm] for arm in (REFERENCE, "pulled, alpha 1/16", "reset, period 16", "pulled, alpha 0")}
+FEW = {
+    **FEWER,
+    "pulled, alpha 1": OWN["pulled, alpha 1"],
+    "pulled, alpha 1/16, gain 16": SHORT["pulled, alpha 1/16, gain 16"],
+}
+BRANCHES: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
+    SHORT_RUN: {**OWN, **SHORT},
+    LONG_RUN: FEWER,
+    DECAY_RUN: FEWER,
+}
+DECAYED = 12  # epochs; the rate falls to a tenth where the branches begin, and again after three quarters
+WHOLE, LONG_WHOLE = "baselines", "long baselines"
+SCHEDULES, LEARNERS = "schedules", "learners"
+TABLES = ("rates", *BRANCHES, WHOLE, LONG_WHOLE, SCHEDULES, LEARNERS)
+
+ONE, NESTEROV, SSGD, SMA, LOCAL = "one learner", "one learner, outer nesterov", "S-SGD", "SMA", "local SGD, period 16"
+PUBLISHED = "SMA as published"
+WARM, WARM_ONE = "SMA, warm-up of an epoch", "one learner, warm-up of an epoch"
+GAINED, SCALED = "S-SGD, measured gain, warm-up of an epoch", "S-SGD, rate x learners, warm-up of an epoch"
+LOOSE = "SMA, alpha 1/learners, warm-up of an epoch"
+OWN_STEPS, OUTER, ONE_OUTER = "pulled, alpha 1/16", "MuLoCo, period 32", "one learner, MuLoCo, period 32"
+AVERAGE = {"ema": {"half_life": TRAIN / 2}}
+WARM_UP = {"update": {"warmup": {"epochs": 1}}}
+LONG_ARMS = (ONE, WARM_ONE, WARM, GAINED)
+SCHEDULED = (WARM_ONE, WARM, LOOSE, GAINED)
+SHARES = (4, 6, EPOCHS, 11)  # epochs of a whole cosine schedule: 0.5, 0.7, 1 and 1.4 of EPOCHS
+COUNTS = (1, 4, K, 64, 256)  # learners: an epoch of 256 is 5 iterations
+COUNTED = (WARM, GAINED)
+ARMS: Mapping[str, Mapping[str, Any]] = {
+    ONE: {"learners": 1},
+    WARM_ONE: {"learners": 1, **WARM_UP},
+    SMA: {"rule": {"name": "sma"}},
+    WARM: {"rule": {"name": "sma"}, **WARM_UP},
+    LOOSE: {"rule": {"name": "sma", "alpha": 1 / K}, **WARM_UP},
+    GAINED: {"rule": {"name": "sma", "replicas": "reset"}, **WARM_UP},
+    SSGD: {"rule": {"name": "ssgd"}},
+    SCALED: {"rule": {"name": "ssgd", "outer": {"gain": "learners"}}, **WARM_UP},
+    PUBLISHED: {"rule": {"name": "crossbow"}},
+    LOCAL: {"rule": {"name": "local_sgd"}},
+    NESTEROV: {"learners": 1, "rule": {"name": "diloco", "period": 30}},
+}
+MNIST_ARMS = (WARM_ONE, WARM, LOOSE, GAINED, SCALED)
+MUON_ONLY: Mapping[str, Mapping[str, Any]] = {
+    OWN_STEPS: {"rule": OWN[OWN_STEPS]},
+    OUTER: {"rule": {"name": "muloco", "period": 32}},
+    ONE_OUTER: {"learners": 1, "rule": {"name": "muloco", "period": 32, "outer": {"momentum": 0.6}}},
+}
+MUON_ARMS = (ONE, SSGD, LOCAL, *MUON_ONLY)
+
+
+SGD = {"name": "sgd", "momentum": 0.9, "weight_decay": 5e-4}
+
+
+@dataclass(frozen=True)
+class Net:
+    """Its data, the epochs of a usual training, the arm that all are compared with, and the rates of tuned arms.
+
+    `name` is how `--only` calls it; `arms` are those of its branches, and `update` is its optimiser.
+    """
+
+    name: str
+    data: str = "cifar10"
+    epochs: int = EPOCHS
+    one: str = ONE
+    grids: Mapping[str, Sequence[float]] = field(default_factory=lambda: dict.fromkeys(ARMS, RATES))
+    arms: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: BRANCHES[SHORT_RUN])
+    batch_norm: bool = True
+    update: Mapping[str, Any] = field(default_factory=lambda: SGD)
+
+
+BN, GN, RESNET, LENET = "three-conv, batch norm", "three-conv, group norm", "ResNet-20", "LeNet on MNIST"
+MUON = "three-conv, batch norm, Muon"
+NETS: Mapping[str, Net] = {
+    BN: Net("three-conv", grids=dict.fromkeys(ARMS, RATES) | dict.fromkeys((WARM_ONE, WARM, LOOSE, GAINED), UPPER)),
+    GN: Net("three-conv-group", batch_norm=False),
+    RESNET: Net(
+        "resnet20",
+        epochs=4,
+        one=WARM_ONE,
+        grids={SSGD: (0.05, 0.1, 0.2), WARM_ONE: (0.00625, 0.0125, 0.025)},
+        arms=FEW,
+    ),
+    LENET: Net(
+        "mnist",
+        data="mnist",
+        one=WARM_ONE,
+        grids={
+            WARM_ONE: (0.0015625, 0.003125, 0.00625, 0.0125),
+            **dict.fromkeys((WARM, LOOSE, GAINED), (0.003125, 0.00625, 0.0125, 0.025)),
+            SCALED: (0.00078125, 0.0015625, 0.003125, 0.00625),
+        },
+        batch_norm=False,
+    ),
+    MUON: Net("muon", grids=dict.fromkeys(MUON_ARMS, (0.0025, 0.005, 0.01, 0.02, 0.04)), update={"name": "muon"}),
+}
+
+
+def length(table: str, net: str) -> int:
+    """Epochs."""
+    if table == DECAY_RUN:
+        return DECAYED
+    return NETS[net].epochs * (LONG // EPOCHS if table in (LONG_RUN, LONG_WHOLE) else 1)
+
+
+def rules(table: str, net: str) -> Mapping[str, Mapping[str, Any]]:
+    """The arms of branches."""
+    return NETS[net].arms if table == SHORT_RUN else BRANCHES[table]
+
+
+def schedule(table: str, net: str) -> dict[str, Any]:
+    """Where it is not a cosine, as of the runs of ResNets of He et al. and of Lin et al."""
+    epochs = length(table, net)
+    multistep = {"name": "multistep", "epochs": [epochs // 2, 3 * epochs // 4], "factor": 0.1}
+    return {"update": {"schedule": multistep}} if table == DECAY_RUN else {}
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One run: of which table, its row and column there, its seed.
+    """One run: of which table, net and arm, with which seed; `settings` are those of mb.fit.
 
-    `words` is what is typed behind `python -m mpibow.train`, or PyTorch's task as JSON.
+    A branch goes on from its trunk, a run of `trunk`'s settings to half of the epochs. `also`: another table needs it.
     """
 
-    part: str
-    row: str
-    column: str
+    table: str
+    net: str
+    arm: str
     seed: int
-    words: tuple[str, ...] = ()
+    settings: Mapping[str, Any] = field(compare=False)
+    trunk: Mapping[str, Any] | None = field(default=None, compare=False)
+    also: str | None = field(default=None, compare=False)
 
     @property
     def key(self) -> str:
-        return key(self.part, self.row, self.column, self.seed)
-
-    @property
-    def torch(self) -> bool:
-        return self.part == "batches" and self.row.startswith("PyTorch")
+        return key(self.table, self.net, self.arm, self.seed)
 
 
-def key(part: str, row: str, column: object, seed: int) -> str:
-    return f"{part} | {row} | {column} | seed {seed}"
+def key(table: str, net: str, arm: str, seed: int) -> str:
+    return f"{table} | {net} | {arm} | seed {seed}"
 
 
-def speed_key(batch: int) -> str:
-    return key("speed", "LeNet", batch, 0)
+def settings(net: str, rate: float, seed: int, epochs: int = EPOCHS, **more: Any) -> dict[str, Any]:
+    """What all runs of a net have in common, and `more`."""
+    update = {**NETS[net].update, "lr": rate, "schedule": {"name": "cosine", "epochs": epochs}}
+    own = {"seed": seed, "batch_size": BATCH, "learners": K, "stop": {"epochs": epochs}, "log": {"every": 5}}
+    return {**own, **more, "update": update | more.get("update", {})}
 
 
-def cells(parts: Sequence[str], found: Found) -> Iterator[Cell]:
-    """The cells of `parts`, a seed's after the other's, of `batches` one seed; some are known only when others ran."""
-    if "speed" in parts:
-        yield from (Cell("speed", "LeNet", str(batch), 0) for batch in BATCHES)
-    for seed in SEEDS:
-        if "batches" in parts and seed == SEEDS[0]:
-            yield from _batches(seed, found)
-        if "mnist" in parts:
-            yield from _mnist(seed)
-        if "cifar" in parts:
-            yield from _cifar(seed, found)
+def chosen(found: Found, net: str, arm: str) -> float | None:
+    """The rate of the grid with the highest validation accuracy; None while a rate has not run."""
+    rates = NETS[net].grids.get(arm, ())
+    cells = {rate: found.get(key("rates", net, at_rate(arm, rate), GRID_SEED)) for rate in rates}
+    known = {rate: cell["validation"] for rate, cell in cells.items() if cell is not None}
+    return max(known, key=known.__getitem__) if known and len(known) == len(rates) else None
 
 
-@dataclass(frozen=True)
-class Rate:
-    """What a batch is trained with, and what is written behind the side's name."""
-
-    name: str
-    lr: float
-    warmup: int = 0  # epochs
-
-
-def rates(batch: int) -> list[Rate]:
-    """In proportion to the batch; from ROOT_FROM on with a warm-up, and also in proportion to its root without one.
-
-    PyTorch's and our first epoch both diverge at batch 256 without a warm-up; at 8 times 0.003 neither needs one.
-    """
-    linear = Rate("", _six_digits(RATE * batch), int(batch >= ROOT_FROM))
-    return [linear, Rate(ROOT_RATE, _six_digits(RATE * math.sqrt(8 * batch)))] if batch >= ROOT_FROM else [linear]
+def by_seed(found: Found, name: str, net: str, arm: str, figure: str) -> dict[int, float]:
+    """A figure of the runs of an arm in the table `name`; a run that diverged counts as guessing."""
+    cells = {seed: found.get(key(name, net, arm, seed)) for seed in SEEDS}
+    guess = {"mean": 0.1, "average": 0.1}
+    return {
+        seed: cell[figure] if figure in cell else guess[figure]
+        for seed, cell in cells.items()
+        if cell is not None and (figure in cell or ("diverged" in cell and figure in guess))
+    }
 
 
-def _six_digits(value: float) -> float:
-    return float(f"{value:.6g}")
+def grid(net: str, arm: str) -> Iterator[Cell]:
+    for rate in NETS[net].grids[arm]:
+        own = settings(net, rate, GRID_SEED, NETS[net].epochs, **of_arm(arm))
+        yield Cell("rates", net, at_rate(arm, rate), GRID_SEED, own)
 
 
-def _batches(seed: int, found: Found) -> Iterator[Cell]:
-    """One learner, as many as the tuner settled on where it was asked already, and PyTorch."""
-    for batch in TELLING:
-        settled = found.get(speed_key(batch), {}).get("learners", 1)
-        for rate in rates(batch):
-            warm = (f"update.warmup.epochs={rate.warmup}",) if rate.warmup else ()
-            for k in sorted({1, settled}):
-                own = (f"batch_size={batch}", f"update.lr={rate.lr:g}", f"learners={k}", f"seed={seed}")
-                words = (LENET, *MNIST, f"stop.accuracy={TARGET}", *own, *warm)
-                yield Cell("batches", f"learners {k}{rate.name}", str(batch), seed, words)
-            task = {"batch_size": batch, "lr": rate.lr, "seed": seed, "epochs": EPOCHS, "momentum": 0.9}
-            task |= {"accuracy": TARGET} | ({"warmup": rate.warmup} if rate.warmup else {})
-            yield Cell("batches", "PyTorch" + rate.name, str(batch), seed, (json.dumps(task),))
+def branches(
+    found: Found, net: str, seeds: Sequence[int], table: str = SHORT_RUN, arms: Mapping[str, Any] | None = None
+) -> Iterator[Cell]:
+    """Those of a seed one after the other: they share a trunk. `arms`: those alone."""
+    rate, epochs = chosen(found, net, SSGD), length(table, net)
+    if rate is None:
+        return
+    for seed in seeds:
+        both = schedule(table, net)
+        trunk = settings(net, rate, seed, epochs, rule=TRUNK, stop={"epochs": epochs // 2}, **both)
+        for arm, rule in (arms or rules(table, net)).items():
+            own = settings(net, rate / K if arm in SHORT else rate, seed, epochs, rule=rule, **both)
+            yield Cell(table, net, arm, seed, own, trunk)
 
 
-def _mnist(seed: int) -> Iterator[Cell]:
-    common = (LENET, *MNIST, "update.lr=0.003", "stop.accuracy=null", f"seed={seed}")
-    yield Cell("mnist", ONE, "1", seed, (*common, "learners=1"))
-    for k in (16, 4, 8, 2):
-        for rule in MNIST_RULES:
-            yield Cell("mnist", rule, str(k), seed, (*common, *RULES[rule], f"learners={k}"))
+def of_arm(arm: str) -> Mapping[str, Any]:
+    return {**ARMS, **MUON_ONLY}[arm]
 
 
-def _cifar(seed: int, found: Found) -> Iterator[Cell]:
-    """One seed; the second of those cells that the first one cannot tell apart."""
-    seeds = [] if seed == 1 else [f"seed={seed}"]
-    again = undecided(found) if seed == 2 else set()
-    if seed == 1 or (seed == 2 and again):
-        yield Cell("cifar", ONE, "1", seed, (*CIFAR, *seeds, "learners=1"))
-    for k in (16, 4):
-        for rule in CIFAR_RULES:
-            if seed == 1 or (rule, k) in again:
-                yield Cell("cifar", rule, str(k), seed, (*CIFAR, *seeds, *RULES[rule], f"learners={k}"))
+def at_rate(arm: str, rate: float) -> str:
+    return f"{arm}, rate {rate:g}"
 
 
-def cifar_target(found: Found) -> float | None:
-    """The accuracy of one learner on CIFAR-10 after CIFAR_EPOCH epochs; None where that has not been run."""
-    one = found.get(key("cifar", ONE, 1, 1))
-    if one is None:
-        return None
-    return next((a for e, a in zip(one["epochs"], one["accuracies"], strict=True) if e >= CIFAR_EPOCH), None)
+def baselines(
+    found: Found, net: str, seeds: Sequence[int], arms: Sequence[str] = tuple(ARMS), table: str = WHOLE
+) -> Iterator[Cell]:
+    """Every arm at its own rate of the grid and at one learner's, which may be the same."""
+    for seed in seeds:
+        for arm in arms:
+            for rate in (chosen(found, net, arm), chosen(found, net, NETS[net].one)):
+                if rate is not None:
+                    own = settings(net, rate, seed, length(table, net), **of_arm(arm), **AVERAGE)
+                    yield Cell(table, net, at_rate(arm, rate), seed, own)
 
 
-def epochs_to(target: float | None, cell: Mapping[str, Any] | None) -> float | None:
-    """Epochs until `target`: on the line from the last evaluation below to the first that is not; None if none is."""
-    before: tuple[float, float] | None = None
-    if cell is None or target is None:
-        return None
-    for epoch, accuracy in zip(cell["epochs"], cell["accuracies"], strict=True):
-        if accuracy >= target:
-            if before is None:
-                return float(epoch)
-            return before[0] + (epoch - before[0]) * (target - before[1]) / (accuracy - before[1])
-        before = epoch, accuracy
-    return None
+def of_length(arm: str, rate: float, epochs: int) -> tuple[str, str]:
+    """The table and the row of a schedule; those of the usual length are baselines."""
+    return (WHOLE, at_rate(arm, rate)) if epochs == EPOCHS else (SCHEDULES, f"{at_rate(arm, rate)}, {epochs} epochs")
 
 
-def undecided(found: Found) -> set[tuple[str, int]]:
-    """Rules and learners on CIFAR-10 that need epochs within 5 % of another rule's there, or of one learner's."""
-    target, close = cifar_target(found), set()
-    for k in (16, 4):
-        need = {(rule, k): epochs_to(target, found.get(key("cifar", rule, k, 1))) for rule in CIFAR_RULES}
-        need[ONE, 1] = epochs_to(target, found.get(key("cifar", ONE, 1, 1)))
-        known = {name: epochs for name, epochs in need.items() if epochs is not None}
-        for name, epochs in known.items():
-            others = [other for each, other in known.items() if each != name]
-            if name[0] != ONE and any(abs(epochs - other) <= 0.05 * other for other in others):
-                close.add(name)
-    return close
+def schedules(found: Found, net: str, seeds: Sequence[int]) -> Iterator[Cell]:
+    """Every length at one learner's rate: nothing else differs."""
+    rate = chosen(found, net, ONE)
+    if rate is None:
+        return
+    for seed in seeds:
+        for epochs in SHARES:
+            for arm in SCHEDULED:
+                (table, row), own = (
+                    of_length(arm, rate, epochs),
+                    settings(net, rate, seed, epochs, **of_arm(arm), **AVERAGE),
+                )
+                yield Cell(table, net, row, seed, own, also=SCHEDULES)
+
+
+def of_count(arm: str, rate: float, learners: int) -> tuple[str, str]:
+    """The table and the row of a number of learners; those of one and of the usual number are baselines."""
+    if learners in (1, K):
+        return WHOLE, at_rate(WARM_ONE if learners == 1 else arm, rate)
+    return LEARNERS, f"{at_rate(arm, rate)}, {learners} learners"
+
+
+def learners(found: Found, net: str, seeds: Sequence[int]) -> Iterator[Cell]:
+    """Every number of learners at one learner's rate: nothing else differs."""
+    rate = chosen(found, net, ONE)
+    if rate is None:
+        return
+    for seed in seeds:
+        for count in COUNTS:
+            for arm in COUNTED if count > 1 else (WARM_ONE,):
+                table, row = of_count(arm, rate, count)
+                own = settings(net, rate, seed, **{"learners": count, **of_arm(arm)}, **AVERAGE)
+                yield Cell(table, net, row, seed, own, also=LEARNERS)
+
+
+def cells(found: Found) -> Iterator[Cell]:
+    """All cells, the most deciding first; the rates that others need are known only when the grid has run."""
+    yield from grid(BN, SSGD)
+    yield from branches(found, BN, SEEDS[:5])
+    yield from grid(GN, SSGD)
+    yield from branches(found, GN, SEEDS[:2])
+    main = (ONE, SMA, SSGD, SCALED, PUBLISHED)
+    for arm in main:
+        yield from grid(BN, arm)
+    yield from baselines(found, BN, SEEDS[:3], main)
+    warm = (WARM, LOOSE, GAINED, WARM_ONE)
+    for arm in warm:
+        yield from grid(BN, arm)
+    yield from baselines(found, BN, SEEDS[:3], warm)
+    yield from branches(found, BN, SEEDS[:2], LONG_RUN)
+    yield from schedules(found, BN, SEEDS[:3])
+    yield from learners(found, BN, SEEDS[:3])
+    yield from grid(RESNET, SSGD)
+    yield from branches(found, RESNET, SEEDS[:3])
+    for arm in MNIST_ARMS:
+        yield from grid(LENET, arm)
+    yield from baselines(found, LENET, SEEDS[:3], MNIST_ARMS)
+    yield from grid(RESNET, WARM_ONE)
+    yield from baselines(found, RESNET, SEEDS[:5], SCHEDULED)
+    for arm in MUON_ARMS:
+        yield from grid(MUON, arm)
+    yield from baselines(found, MUON, SEEDS[:3], MUON_ARMS)
+    yield from branches(found, RESNET, SEEDS[:3], DECAY_RUN)
+    for arm in (LOCAL, NESTEROV):
+        yield from grid(BN, arm)
+    yield from baselines(found, BN, SEEDS[:3])
+    for net in (BN, GN):
+        yield from branches(found, net, SEEDS[:5])
+        yield from branches(found, net, SEEDS[:10], arms=OWN)
+    yield from branches(found, RESNET, SEEDS[:9])
+    yield from baselines(found, BN, SEEDS[:3], LONG_ARMS, LONG_WHOLE)
+    yield from baselines(found, BN, SEEDS[:5])
+    yield from schedules(found, BN, SEEDS[:5])
+    yield from branches(found, BN, SEEDS[:5], LONG_RUN)
+    for net in (BN, GN):
+        yield from branches(found, net, SEEDS[:20], arms=OWN)
+    for net in (BN, GN):
+        yield from branches(found, net, SEEDS, arms=OWN)

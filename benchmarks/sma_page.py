@@ -1,214 +1,189 @@
-"""What bench_sma.py makes of its cells: points of time to target, and tables. Nothing is measured here."""
+"""The page of bench_sma.py: tables of what has run, and a list of what has not."""
 
 from __future__ import annotations
 
 import math
-import statistics
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import fmean
 
-from sides import table, with_error
-from sma_cells import (
-    BATCHES,
-    CIFAR_EPOCH,
-    DEFAULT,
-    EPOCHS,
-    NO_MORE,
-    ONE,
-    RULES,
-    SEEDS,
-    TARGET,
-    Found,
-    Rate,
-    cifar_target,
-    epochs_to,
-    key,
-    rates,
-    speed_key,
-)
+import sma_cells as plan
+from sides import table
+from sma_cells import Cell, Found, at_rate, by_seed, chosen, key
+from sma_numbers import Interval, bootstrap, difference, mean_and_deviation, slope
+from sma_scaling import learners, schedules
 
-IMAGES = 60_000  # of an epoch of MNIST
-SIDES = {"one learner": "one", "auto": "auto", "PyTorch": "torch"}  # what is said, and in a speed cell
+ABOUT = f"""# What replicas buy, measured
 
+Made by `python benchmarks/bench_sma.py`, which runs what is missing; `docs/averaging.md` says what follows.
 
-@dataclass(frozen=True)
-class Point:
-    """A side at a batch size; None where that has not been measured, or the target has not been reached."""
-
-    side: str
-    batch: int
-    learners: int
-    lr: float
-    by_seed: tuple[float | None, ...]  # epochs to the target
-    speed: float | None  # images/s
-
-    @property
-    def epochs(self) -> float | None:
-        """Their mean, if all seeds that were run got there."""
-        return _mean(self.by_seed)
-
-    @property
-    def seconds(self) -> float | None:
-        return None if self.epochs is None or self.speed is None else self.epochs * IMAGES / self.speed
+- Data: CIFAR-10, its first {plan.TRAIN:,} training images, without augmentation. Accuracies are of the 10,000 test
+  images, which chose nothing.
+- Nets: `convnet` with three layers and 16 channels, 64,666 weights; where a heading says so `resnet20`, 269,722
+  weights, or `lenet` on as many images of MNIST.
+- Training: batch {plan.BATCH} a learner, {plan.K} learners where not said otherwise, SGD with momentum 0.9, weight
+  decay 5e-4, cosine to 0. Long trainings may differ.
+- Rates: those of the highest accuracy on {plan.VALIDATION:,} other training images, on seed {plan.GRID_SEED}, which is
+  in no other table.
+- ± is the standard deviation over seeds; [low, high] the 95 % bootstrap interval over seeds, of differences within each
+  seed. An interval of fewer than ten seeds is too narrow.
+"""
+BRANCHED = f"""Each seed trains to half of its epochs as `reset`, which is S-SGD. Every arm goes on from that
+checkpoint, with momenta of 0, on the same samples. With `gain {plan.K}` the rate is 1/{plan.K}: the mean moves as far,
+and a learner's own step is 1/{plan.K} as long. Spread: |w_i - W| / |W|, the mean over learners and over the branch,
+every fifth iteration.
+"""
 
 
-def points(found: Found) -> list[Point]:
-    """Every side at every batch size with the better of the rates it was tried with: what needs fewer epochs."""
-    made = []
-    for batch in BATCHES:
-        for side in SIDES:
-            tried = [point for rate in rates(batch) if (point := _point(found, side, batch, rate))]
-            if tried:
-                made.append(min(tried, key=lambda point: point.epochs or math.inf))
-    return made
+def page(found: Found) -> str:
+    return "".join(_page(found))
 
 
-def _point(found: Found, side: str, batch: int, rate: Rate) -> Point | None:
-    speed = found.get(speed_key(batch), {})
-    learners = {"one learner": 1, "auto": speed.get("learners"), "PyTorch": 0}[side]
-    if learners is None:
-        return None
-    row = (f"learners {learners}" if learners else side) + rate.name
-    runs = [cell for seed in SEEDS if (cell := found.get(key("batches", row, batch, seed)))]
-    if not runs and not speed:
-        return None
-    epochs = tuple(epochs_to(TARGET, cell) for cell in runs)
-    return Point(side, batch, learners, rate.lr, epochs, speed.get("images_per_second", {}).get(SIDES[side]))
+def _page(found: Found) -> Iterator[str]:
+    yield ABOUT
+    yield from _summary(found)
+    for name in plan.BRANCHES:
+        for net in plan.NETS:
+            if any(cell.startswith(f"{name} | {net} |") for cell in found):
+                yield from _branches(found, name, net)
+    for name in (plan.WHOLE, plan.LONG_WHOLE):
+        for net in plan.NETS:
+            if any(cell.startswith(f"{name} | {net} |") for cell in found):
+                yield from _baselines(found, name, net)
+    yield from schedules(found, plan.BN)
+    yield from learners(found, plan.BN)
+    yield from _rates(found)
 
 
-def tables(found: Found) -> str:
-    """What there is, as text."""
-    lines = [
-        "# Epochs over learners, rules and batch sizes\n\n",
-        "Made by `python benchmarks/bench_sma.py`; within a table nothing differs but what its first columns say. "
-        "Epochs to a target are read off the line between the last evaluation below it and the first that is not. "
-        "±: the mean over seeds and its standard error; epochs have a mean where all seeds reached the target. A row "
-        "of one seed is one run: how far another seed would differ is not known.\n",
-    ]
-    for part in (_batches, _mnist, _cifar):
-        lines += part(found)
-    return "".join(lines)
+def _summary(found: Found) -> Iterator[str]:
+    """Every arm's accuracy beside that of S-SGD, and what a tenfold spread adds, a column for each net."""
+    rows, heads = list[list[str]](), ["points of accuracy less those of S-SGD"]
+    columns = [(plan.SHORT_RUN, net) for net in plan.NETS] + [(plan.LONG_RUN, plan.BN)]
+    bases = {column: by_seed(found, *column, plan.REFERENCE, "mean") for column in columns}
+    columns = [column for column in columns if bases[column]]
+    for name, net in columns:
+        seeds = min(len(by_seed(found, name, net, arm, "mean")) for arm in plan.rules(name, net))
+        heads.append(f"{net}, {plan.length(name, net)} epochs, {seeds} seeds")
+    for arm in plan.BRANCHES[plan.SHORT_RUN]:
+        if arm != plan.REFERENCE:
+            found_of = [difference(by_seed(found, *column, arm, "mean"), bases[column]) for column in columns]
+            rows.append([arm, *(_told(each, 2, 100) for each in found_of)])
+    pulled = [arm for arm in plan.OWN if arm.startswith("pulled")]
+    slopes = [spread_slope(found, *column, pulled, "mean") for column in columns]
+    rows.append(["a tenfold spread, pulled, alpha 1 to 0", *(_told(each, 2, 100) for each in slopes)])
+    if columns:
+        yield f"\n## Branches from one half-trained net: summary\n\n{table(heads, rows)}"
 
 
-def _batches(found: Found) -> Iterator[str]:
-    made = points(found)
-    if not made:
-        return
-    yield (
-        f"\n## LeNet on MNIST to {TARGET:.0%}: batch sizes\n\nMomentum 0.9, a cosine over {EPOCHS} epochs, the rate "
-        "0.003 for batch 8 and in proportion to the batch, for all sides; from batch 32 on with a warm-up over the "
-        "first epoch, and also in proportion to the root of the batch without one: given is what needs fewer epochs. "
-        "Evaluated every 0.25 epochs. Images/s are of runs side by side on a quiet machine (`--only speed`; PyTorch's "
-        "is eager), seconds epochs x 60,000 / images/s, without those in which the tuner settled. Epochs, and so "
-        "seconds, are of one seed where the table says so, and differ by chance: the seeds of the next table show how "
-        "much.\n\n"
-    )
-    heads = ["batch", "", "learners", "rate", "seeds", "epochs to target", "images/s", "seconds to target"]
+def spread_slope(found: Found, name: str, net: str, arms: Sequence[str], figure: str) -> Interval | None:
+    """What a tenfold spread adds to `figure`, over the arms of each seed that has all of them."""
+    groups = []
+    for seed in plan.SEEDS:
+        cells = [found.get(key(name, net, arm, seed)) for arm in arms]
+        if all(cell is not None and figure in cell for cell in cells):
+            groups.append([(math.log10(cell["distance"]), cell[figure]) for cell in cells if cell is not None])
+    return bootstrap(groups, slope) if groups else None
+
+
+def _branches(found: Found, name: str, net: str) -> Iterator[str]:
+    yield f"\n## Branches from one half-trained net, {plan.length(name, net)} epochs: {net}\n\n{BRANCHED}"
+    if (rate := chosen(found, net, plan.SSGD)) is not None:
+        yield f"Rate {rate:g}, the best of the grid for S-SGD.\n"
+    yield "\n"
     rows = []
-    for point in made:
-        learners = str(point.learners) if point.learners else ""
-        speed = "" if point.speed is None else f"{point.speed:,.0f}"
-        seconds = "" if point.seconds is None else f"{point.seconds:.1f}"
-        needed = _each(point.by_seed)
-        seeds = str(len(point.by_seed))
-        rows.append([str(point.batch), point.side, learners, f"{point.lr:.4g}", seeds, needed, speed, seconds])
+    for arm in plan.rules(name, net):
+        accuracy, loss = (by_seed(found, name, net, arm, figure) for figure in ("mean", "mean_loss"))
+        base, base_loss = (by_seed(found, name, net, plan.REFERENCE, figure) for figure in ("mean", "mean_loss"))
+        if not accuracy:
+            continue
+        spreads = by_seed(found, name, net, arm, "distance").values()
+        anew = difference(by_seed(found, name, net, arm, "anew"), accuracy)
+        rows.append(
+            [
+                arm,
+                str(len(accuracy)),
+                f"{fmean(spreads):.4f}" if fmean(spreads) > 1e-6 else "0",
+                mean_and_deviation(list(accuracy.values())),
+                "" if arm == plan.REFERENCE else _told(difference(accuracy, base), 2, 100),
+                "" if arm == plan.REFERENCE else _told(difference(loss, base_loss), 4, 1),
+                _told(anew, 2, 100),
+            ]
+        )
+    heads = ["arm", "seeds", "spread", "accuracy, %", "less that of reset, points", "loss less that of reset"]
+    yield table([*heads, "statistics anew, points"], rows)
+    pulled = [arm for arm in plan.rules(name, net) if arm.startswith("pulled") and arm not in plan.SHORT]
+    for arms in (pulled, pulled[:-1]):
+        of = "alpha " + " to ".join(arm.removeprefix("pulled, alpha ") for arm in (arms[0], arms[-1]))
+        accuracy, loss = (spread_slope(found, name, net, arms, figure) for figure in ("mean", "mean_loss"))
+        if accuracy is not None and len(arms) > 1:
+            yield (
+                f"\nA tenfold spread, pulled replicas of {of}, {accuracy.seeds} seeds: {_told(accuracy, 2, 100)} "
+                f"points of accuracy, {_told(loss, 4, 1)} of loss.\n"
+            )
+    if any("anew" in cell for each, cell in found.items() if each.startswith(f"{name} | {net} |")):
+        yield (
+            "\nStatistics anew: batch norm's running statistics are recomputed for the mean replica on 2,560 training "
+            "images, in place of the mean of the replicas' own.\n"
+        )
+
+
+BASELINES = f"""Every arm at its best rate of the grid, if it has one, and at one learner's best. Long trainings have
+the rates of the usual ones. One learner has {plan.K} times as many iterations. `SMA` is the default rule; `S-SGD,
+measured gain` is the same with replicas that are reset. The gain multiplies the mean step; `rate x learners` is a gain
+of {plan.K}. `average`: an exponential moving average of the centre of the same run, half-life half an epoch. Outer
+nesterov: `rule: {{name: diloco, period: 30}}`.
+"""
+
+
+def _baselines(found: Found, name: str, net: str) -> Iterator[str]:
+    yield f"\n## Baselines, {plan.length(name, net)} epochs: {net}\n\n{BASELINES}\n"
+    rows, one = [], plan.NETS[net].one
+    alone = chosen(found, net, one)
+    best = {} if alone is None else by_seed(found, name, net, at_rate(one, alone), "mean")
+    for arm in plan.ARMS:
+        tuned = chosen(found, net, arm)
+        for rate in dict.fromkeys((tuned, alone)):
+            accuracy = {} if rate is None else by_seed(found, name, net, at_rate(arm, rate), "mean")
+            if rate is None or not accuracy:
+                continue
+            average = by_seed(found, name, net, at_rate(arm, rate), "average")
+            gains = by_seed(found, name, net, at_rate(arm, rate), "gain")
+            rows.append(
+                [
+                    arm,
+                    f"{rate:.3g}" + ", its best" * (rate == tuned) + ", one learner's" * (rate == alone != tuned),
+                    f"{fmean(gains.values()):.1f}" if gains else "",
+                    str(len(accuracy)),
+                    mean_and_deviation(list(accuracy.values())),
+                    "" if arm == one and rate == alone else _told(difference(accuracy, best), 2, 100),
+                    mean_and_deviation(list(average.values())) if average else "",
+                ]
+            )
+    heads = ["arm", "rate", "gain at the end", "seeds", "accuracy, %", "less that of one learner, points", "average, %"]
     yield table(heads, rows)
 
 
-def _mnist(found: Found) -> Iterator[str]:
-    title = f"LeNet on MNIST, batch 8, to {TARGET:.0%}"
-    about = (
-        "One learner is SGD under every rule. The orthogonal step is Muon's (Jordan et al., 2024), another optimiser "
-        "than SGD: its row beside one learner's compares two optimisers. It was chosen on the runs of this table and "
-        "the next, so these do not test it. As published: Crossbow's rule with both momenta 0.9, of the learners and "
-        "of the centre, as its release's scripts for ResNets and VGG set them (its script for LeNet sets 0 for the "
-        "learners). EA-SGD: alpha 1 / learners, period 1. The runs were made with the settings of their time; today's "
-        "are in benchmarks/sma_cells.py. "
-    )
-    short = f"Epochs to {TARGET:.0%}; in their place, where a seed did not get there, the accuracy at the end, in %"
-    yield from _rules(found, "mnist", title, about, short, lambda cell: epochs_to(TARGET, cell), short_epochs=True)
+def _rates(found: Found) -> Iterator[str]:
+    yield f"\n## Rates\n\nValidation accuracy in %, seed {plan.GRID_SEED}; bold: chosen.\n"
+    for net in plan.NETS:
+        rows, rates = [], sorted({rate for grid in plan.NETS[net].grids.values() for rate in grid})
+        for arm in plan.ARMS:
+            cells = [found.get(key("rates", net, at_rate(arm, rate), plan.GRID_SEED)) for rate in rates]
+            if any(cells):
+                best = chosen(found, net, arm)
+                texts = ["" if cell is None else f"{100 * cell['validation']:.2f}" for cell in cells]
+                marked = [f"**{text}**" if rate == best else text for rate, text in zip(rates, texts, strict=True)]
+                rows.append([arm, *marked])
+        if rows:
+            yield f"\n{net}:\n\n" + table(["arm", *(f"{rate:.3g}" for rate in rates)], rows)
 
 
-def _cifar(found: Found) -> Iterator[str]:
-    target = cifar_target(found)
-    about = (
-        ""
-        if target is None
-        else f"The target, {target:.2%}, is one learner's accuracy after {CIFAR_EPOCH} epochs: one point of one run. A "
-        "run that ends just below it is hardly worse than one that just reaches it, so compare the accuracies. "
-    )
-    short = "Accuracy at the end, in %"
-    title = "ResNet-20 on CIFAR-10, batch 16"
-    yield from _rules(found, "cifar", title, about, short, lambda cell: epochs_to(target, cell), short_epochs=False)
+def left_out(missing: Sequence[Cell]) -> str:
+    """What has not run yet, by table and net."""
+    counts: Mapping[tuple[str, str], int] = Counter((cell.table, cell.net) for cell in missing)
+    lines = [f"- {name}, {net}: {count} cells\n" for (name, net), count in counts.items()]
+    return f"\n## Missing\n\n{''.join(lines) or 'Nothing.'}\n"
 
 
-def _rules(
-    found: Found, part: str, title: str, about: str, short: str, needed: Callable[[Found | None], float | None],
-    *, short_epochs: bool,
-) -> Iterator[str]:  # fmt: skip
-    """Two tables of rules over numbers of learners: the short one, which is the README's, and all figures."""
-    mine = {name: cell for name, cell in found.items() if name.startswith(f"{part} |")}
-    if not mine:
-        return
-    yield f"\n## {title}\n\n{about}`{next(iter(mine.values()))['command']}` and the like.\n\n"
-    order = (ONE, *RULES, *NO_MORE)
-    places = sorted({tuple(name.split(" | ")[1:3]) for name in mine}, key=lambda at: (int(at[1]), order.index(at[0])))
-    rows, brief, counts = [], {}, set()
-    for rule, k in places:
-        seeds = [seed for seed in SEEDS if key(part, rule, k, seed) in mine]
-        group = [mine[key(part, rule, k, seed)] for seed in seeds]
-        epochs = [needed(cell) for cell in group]
-        one = _mean([needed(mine.get(key(part, ONE, 1, seed))) for seed in seeds])
-        mean = _mean(epochs)
-        ratio = "" if one is None or mean is None else f"{mean / one:.2f}"
-        gains = [cell["gains"][-1] for cell in group if cell["gains"]]
-        gain = f"{statistics.mean(gains):.2f}" if gains else ""
-        default = rule == DEFAULT
-        last = "diverged" if any(cell.get("code") for cell in group) else _last(group)
-        rows.append(
-            [k, rule + ", the default" * default, str(len(seeds)), _each(epochs), ratio, last, _curve(group), gain]
-        )
-        reached = _each(epochs, each=False) if short_epochs and mean is not None else ""
-        cell = reached or last + " %" * (short_epochs and last != "diverged")
-        brief[rule, k] = f"**{cell}**" if default else cell
-        counts.add(len(seeds))
-    learners = list(dict.fromkeys(k for _, k in places))
-    rules = [rule for rule in order if any(each == rule for each, _ in places)]
-    of = "one seed" if counts == {1} else f"{' to '.join(map(str, sorted({min(counts), max(counts)})))} seeds"
-    yield f"{short}; {of}; bold: the default.\n\n"
-    yield table(
-        ["rule", "1 learner", *learners[1:]] if learners[0] == "1" else ["rule", *learners],
-        [[rule, *(brief.get((rule, k), "") for k in learners)] for rule in rules],
-    )
-    heads = ["learners", "rule", "seeds", "epochs to target", "ratio to one learner's", "accuracy at the end, in %"]
-    yield f"\n{table([*heads, 'after each epoch, mean', 'gain at the end'], rows)}"
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return statistics.mean(known) if known and len(known) == len(values) else None
-
-
-def _each(epochs: Sequence[float | None], *, each: bool = True) -> str:
-    """Their mean and its error and, of several seeds, each."""
-    known = [value for value in epochs if value is not None]
-    single = ", ".join("not reached" if value is None else f"{value:.2f}" for value in epochs)
-    if not known or len(known) < len(epochs):
-        return single
-    return with_error(known) + f" ({single})" * (each and len(known) > 1)
-
-
-def _last(group: Sequence[Found]) -> str:
-    return with_error([100 * cell["accuracies"][-1] for cell in group])
-
-
-def _curve(group: Sequence[Found]) -> str:
-    """The mean accuracies at the first evaluations in or after whole epochs."""
-    curves = []
-    for cell in group:
-        at: dict[int, float] = {}
-        for epoch, accuracy in zip(cell["epochs"], cell["accuracies"], strict=True):
-            if epoch >= 1:
-                at.setdefault(int(epoch), accuracy)
-        curves.append(list(at.values()))
-    return " ".join(f"{100 * statistics.mean(each):.2f}" for each in zip(*curves, strict=False))
+def _told(interval: Interval | None, digits: int, unit: float) -> str:
+    return "" if interval is None else interval.text(digits, unit)

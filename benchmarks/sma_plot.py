@@ -1,55 +1,45 @@
-"""Draws bench_sma.py's cells: time to target over batch size, and the epochs and images/s that it is made of."""
+"""Draws bench_sma.py's table of learners: accuracy over the samples of an iteration, in noise scales."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean, stdev
 
 from matplotlib import style, ticker
 from matplotlib.figure import Figure
-from sma_cells import BATCHES, TARGET
-from sma_page import SIDES, Point
+from sma_cells import BATCH, COUNTED, EPOCHS
+from sma_scaling import Count
 
 from mpibow.errors import MpibowError
 from mpibow.plot import COLOURS, LOOK, save
 
-PANELS: dict[str, Callable[[Point], float | None]] = {
-    f"seconds to {TARGET:.0%} of MNIST": lambda point: point.seconds,
-    "epochs": lambda point: point.epochs,
-    "images/s": lambda point: point.speed,
-}
-LINES = {"one learner": "1 learner", "auto": "auto, its learners below", "PyTorch": "PyTorch"}
+LINES = dict(zip(COUNTED, ("SMA", "S-SGD, measured gain"), strict=True))
 
 
-def draw(points: Sequence[Point], path: Path) -> Path:
-    """The figure at `path`. Raises MpibowError where no side has been measured at any batch."""
-    panels = list(PANELS.items())
-    if not any(value(point) is not None for _, value in panels for point in points):
-        raise MpibowError("nothing to draw yet: no cell of --only batches or of --only speed has run")
+def draw(points: Sequence[Count], path: Path) -> Path:
+    """The figure at `path`. Raises MpibowError where no number of learners has shown its noise."""
+    known = [point for point in points if not math.isnan(point.ratio)]
+    if not known:
+        raise MpibowError("nothing to draw yet: no cell of --only learners has run")
     with style.context(["default", LOOK]):
-        figure = Figure(figsize=(8.6, 4.2), layout="constrained")
-        grid = figure.add_gridspec(2, 2, width_ratios=(1.7, 1))
-        for place, (title, value) in zip((grid[:, 0], grid[0, 1], grid[1, 1]), panels, strict=True):
-            axes = figure.add_subplot(place)
-            for colour, side in zip(COLOURS, SIDES, strict=False):
-                mine = {point.batch: value(point) for point in points if point.side == side}
-                y = [mine.get(batch) for batch in BATCHES]  # a gap where there is none: a line would make one up
-                y = [math.nan if each is None else each for each in y]
-                axes.plot(BATCHES, y, marker="o", markersize=3.5, linewidth=1.8, color=colour, label=LINES[side])
-            axes.set_title(title)
-            axes.set_xscale("log", base=2)
-            axes.set_xticks(BATCHES, [str(batch) for batch in BATCHES])
-            axes.set_xlim(BATCHES[0] / 1.3, BATCHES[-1] * 1.3)
-            axes.set_ylim(bottom=0)
-            axes.yaxis.set_major_formatter(ticker.StrMethodFormatter("{x:,g}"))
-            axes.tick_params(which="minor", bottom=False)
-        figure.axes[0].set_xlabel("batch size of a learner, and of PyTorch")
-        figure.axes[0].legend(*figure.axes[0].get_legend_handles_labels())
-        for point in points:
-            if point.side == "auto" and point.seconds is not None:
-                place = (point.batch, point.seconds)
-                text = {"textcoords": "offset points", "ha": "center", "fontsize": "x-small", "color": COLOURS[1]}
-                figure.axes[0].annotate(str(point.learners), place, (0, -11), **text)
+        figure = Figure(figsize=(6.4, 4.2), layout="constrained")
+        axes = figure.add_subplot()
+        for number, (colour, arm) in enumerate(zip(COLOURS, LINES, strict=False)):
+            mine = [point for point in known if point.arm == arm]
+            means = [100 * fmean(point.accuracies.values()) for point in mine]
+            values = [list(point.accuracies.values()) for point in mine]
+            bars = [100 * stdev(each) if len(each) > 1 else 0.0 for each in values]
+            look = {"marker": "o", "markersize": 3.5, "linewidth": 1.8, "color": colour, "capsize": 2}
+            axes.errorbar([point.ratio for point in mine], means, bars, label=LINES[arm], **look)
+            for point, mean in zip(mine, means, strict=True):
+                text = {"textcoords": "offset points", "ha": "left", "fontsize": "x-small", "color": colour}
+                axes.annotate(str(point.learners), (point.ratio, mean), (4, 4 - 12 * number), **text)
+        axes.set_title(f"accuracy after {EPOCHS} epochs, %")
+        axes.set_xscale("log")
+        axes.set_xlabel(f"samples of an iteration / noise scale (numbers: learners of batch {BATCH})")
+        axes.xaxis.set_major_formatter(ticker.StrMethodFormatter("{x:g}"))
+        axes.legend()
     save(figure, path)
     return path

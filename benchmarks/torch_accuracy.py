@@ -1,4 +1,4 @@
-"""PyTorch's side of bench_accuracy.py and bench_sma.py: training until LeNet reaches a test accuracy.
+"""PyTorch's side of bench_accuracy.py and bench_batches.py: training until LeNet reaches a test accuracy.
 
     python benchmarks/torch_accuracy.py DATA.npz '{"batch_size": 8, "lr": 0.02, ...}'    prints JSON; Task has the keys
 

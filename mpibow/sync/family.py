@@ -14,7 +14,8 @@ from mpibow.sync.settings import RuleSettings
 
 MEASURED = "sgd"  # the optimiser that the gain was derived for, and measured with
 
-# Fields of Averaging by a rule's name; alpha is `share` over the learners; `then` is the rule after a switch.
+# Fields of Averaging by a rule's name; alpha of lagging replicas is `share` over the learners; `then` is the rule
+# after a switch.
 PRESETS: Mapping[str, Mapping[str, Any]] = {
     "sma": {"gain": "measured"},
     "crossbow": {"replicas": "lagging", "mu": 0.9},  # Koliousis et al., arXiv:1901.02244, algorithm 1
@@ -71,8 +72,8 @@ class Choice:
     ] = field(default="auto", kw_only=True)
     alpha: Annotated[
         Auto | Annotated[float, AtLeast(0)],
-        "share of a replica's distance that a correction removes, of pulled and lagging ones; auto is 1 / learners, "
-        "under easgd and eamsgd 0.9 / learners",
+        "share of a replica's distance that a correction removes; auto is 1 for pulled replicas, and for lagging ones "
+        "1 / learners, under easgd and eamsgd 0.9 / learners",
     ] = field(default="auto", kw_only=True)
     momentum: Annotated[Momentum, "momentum of the centre of lagging replicas; auto is the rule's own"] = field(
         default="auto", kw_only=True
@@ -170,13 +171,13 @@ class Family(Choice, RuleSettings):
 
     def of(self, k: int) -> Averaging:
         """The point for k learners. Raises ConfigError if a fixed alpha would not let their averaging settle."""
-        share = PRESETS[self.name].get("share", 1.0)
-        alpha = share / k if self.alpha == "auto" else self.alpha
+        share, pulled = PRESETS[self.name].get("share", 1.0), self.point.replicas == "pulled"
+        auto = 1.0 if pulled else share / k
+        alpha = auto if self.alpha == "auto" else self.alpha
         limit = alpha_limit(k, self.point.mu, self.point.replicas == "lagging")
         if k > 1 and alpha >= limit:
-            raise ConfigError(
-                f"rule.alpha: must be below {limit:.4g} for {k} learners, got {alpha:g}; auto is {share:g} / learners"
-            )
+            remedy = "auto is 1" if pulled else f"auto is {share:g} / learners"
+            raise ConfigError(f"rule.alpha: must be below {limit:.4g} for {k} learners, got {alpha:g}; {remedy}")
         return replace(self.point, k=k, alpha=alpha)
 
     def check(self, k: int) -> None:

@@ -12,7 +12,7 @@ from mpibow.graph.graph import Array
 from mpibow.kernels.passes import FlatKernels
 from mpibow.sync.averaging import Averaging
 
-CERTAIN = 250  # iterations after which the measured gain is taken whole
+CERTAIN = 80  # iterations after which the measured gain is taken whole
 
 
 @dataclass(frozen=True)

@@ -2,342 +2,403 @@
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
+import re
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 
-from mpibow.config.strict import plain
+from mpibow.config import load_mapping
 from mpibow.errors import MpibowError
-from mpibow.sweep.kept import Kept, Result
-from mpibow.sweep.running import Outcome
+from mpibow.sync.family import Family
 
+GAINS = {"S-SGD, rate x learners, warm-up of an epoch": "learners"}  # those that are not 1, nor measured
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 
 
 @pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+def numbers(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.syspath_prepend(FOLDER)
-    import bench_sma
+    import sma_numbers
 
-    return bench_sma
+    return sma_numbers
 
 
 @pytest.fixture
-def sma_cells(bench: ModuleType) -> ModuleType:
+def plan(numbers: ModuleType) -> ModuleType:
     import sma_cells
 
     return sma_cells
 
 
 @pytest.fixture
-def page(bench: ModuleType) -> ModuleType:
+def pages(numbers: ModuleType) -> ModuleType:
     import sma_page
 
     return sma_page
 
 
-def cell(epochs: list[float], accuracies: list[float], command: str = "c", gain: float = 1.0) -> dict[str, Any]:
-    return {"epochs": epochs, "accuracies": accuracies, "gains": [1.0, gain], "command": command}
+def test_a_slope_is_within_groups(numbers: ModuleType) -> None:
+    """Each group has a level of its own, and weighs as much as its x differ."""
+    assert numbers.slope([[(0, 0), (1, 2), (2, 4)]]) == pytest.approx(2)
+    assert numbers.slope([[(0, 0), (2, 4)], [(10, 100), (14, 116)]]) == pytest.approx((2 * 4 + 4 * 16) / (2**2 + 4**2))
+    assert math.isnan(numbers.slope([[(1, 0), (1, 5)]]))
+    assert math.isnan(numbers.slope([]))
 
 
-def speeds(learners: int, one: float, auto: float, torch: float) -> dict[str, Any]:
-    return {"learners": learners, "images_per_second": {"one": one, "auto": auto, "torch": torch}, "command": "c"}
+def test_a_bootstrap_interval_is_that_of_the_mean(numbers: ModuleType) -> None:
+    """Of 400 normal values its half width is 1.96 / 20; it is the same at every call."""
+    values = np.random.default_rng(0).standard_normal(400).tolist()
+    found = numbers.bootstrap(values, lambda each: float(np.mean(each)))
+    assert found.value == pytest.approx(np.mean(values))
+    assert found.low < found.value < found.high
+    assert (found.high - found.low) / 2 == pytest.approx(1.96 / 20, rel=0.1)
+    assert found == numbers.bootstrap(values, lambda each: float(np.mean(each)))
+    single = numbers.bootstrap([3.0], lambda each: each[0])
+    assert (single.value, single.seeds, single.text()) == (3.0, 1, "+3.00")
+    assert math.isnan(single.low)
 
 
-def found() -> dict[str, Any]:
-    """Batch 8: all but PyTorch's second seed; batch 32: one learner with both rates; batch 64: speed alone."""
-    return {
-        "speed | LeNet | 8 | seed 0": speeds(2, 1000.0, 2000.0, 1500.0),
-        "speed | LeNet | 32 | seed 0": speeds(1, 4000.0, 3900.0, 3000.0),
-        "speed | LeNet | 64 | seed 0": speeds(3, 5000.0, 6000.0, 4000.0),
-        "batches | learners 1 | 8 | seed 1": cell([1.0, 2.0], [0.98, 0.99]),
-        "batches | learners 1 | 8 | seed 2": cell([1.0, 2.0], [0.985, 0.995]),
-        "batches | learners 2 | 8 | seed 1": cell([1.0, 2.0, 3.0], [0.97, 0.985, 0.995]),
-        "batches | PyTorch | 8 | seed 1": cell([1.0, 2.0], [0.98, 0.989]),
-        "batches | learners 1 | 32 | seed 1": cell([3.0, 4.0], [0.98, 0.99]),
-        "batches | learners 1, root rate | 32 | seed 1": cell([2.0, 3.0], [0.98, 0.99]),
+def test_a_difference_is_of_shared_seeds(numbers: ModuleType) -> None:
+    found = numbers.difference({1: 0.5, 2: 0.25, 7: 9.0}, {2: 0.125, 1: 0.375, 8: 1.0})
+    assert (found.value, found.low, found.high, found.seeds) == (0.125, 0.125, 0.125, 2)
+    assert found.text(2, 100) == "+12.50 [+12.50, +12.50]"
+    assert numbers.difference({1: 0.5}, {2: 0.5}) is None
+
+
+def test_a_schedule_reaches_an_accuracy_between_two_lengths(numbers: ModuleType) -> None:
+    """In the logarithm of epochs: half of the way from 4 to 16 is 8. The first crossing counts."""
+    assert numbers.reach((4, 16), (0.5, 0.7), 0.6) == pytest.approx(8)
+    assert numbers.reach((4, 16, 64), (0.5, 0.7, 0.6), 0.7) == pytest.approx(16)
+    assert numbers.reach((4, 16, 64), (0.5, 0.4, 0.6), 0.55) == pytest.approx(16 * 4**0.75)
+    assert numbers.reach((4, 16), (0.6, 0.5), 0.6) == 4
+    assert numbers.reach((4, 16), (0.5, 0.6), 0.61) == 32
+
+
+def grid(plan: ModuleType, net: str, arm: str, best: float) -> dict[str, Any]:
+    names = {
+        rate: plan.key("rates", net, f"{arm}, rate {rate:g}", plan.GRID_SEED) for rate in plan.NETS[net].grids[arm]
     }
+    return {name: {"validation": 0.6 if rate == best else 0.5} for rate, name in names.items()}
 
 
-def test_a_cells_run_is_a_sweeps(
-    bench: ModuleType, sma_cells: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of its words, the data's places and what is set."""
-    started = list[dict[str, Any]]()
-
-    def ends(cells: dict[str, Any], kept: Kept, launch: list[str]) -> Outcome:
-        ((name, (cell, config)),) = cells.items()
-        started.append(dict(cell.settings))
-        kept.run(name).mkdir(parents=True)
-        (kept.run(name) / "metrics.jsonl").write_text('{"event": "evaluate", "accuracy": 0.5, "epoch": 1.0}\n')
-        kept.save(name, Result(cell.settings, plain(config), {"accuracy": 0.5}))
-        return Outcome(1, (), 0, 0)
-
-    monkeypatch.setattr(bench, "run_cells", ends)
-    options = argparse.Namespace(mnist=tmp_path, runs=tmp_path / "runs", set=["stop.epochs=1"])
-    words = ("launch/lenet-mnist.yaml", "rule={name: ssgd}", "learners=2")
-    found = bench.run(sma_cells.Cell("mnist", "S-SGD", "2", 1, words), options)
-    assert (found["code"], found["accuracies"], found["epochs"]) == (0, [0.5], [1.0])
-    assert found["command"] == "python -m mpibow.train launch/lenet-mnist.yaml rule={name: ssgd} learners=2"
-    assert started == [
-        {
-            "rule": {"name": "ssgd"}, "learners": 2, "data.train": f"{tmp_path}/train",
-            "data.test": f"{tmp_path}/test", "stop.epochs": 1,
-        }
-    ]  # fmt: skip
+def test_rates_are_chosen_once_the_whole_grid_has_run(plan: ModuleType) -> None:
+    found = grid(plan, plan.BN, plan.SSGD, 0.003125)
+    assert plan.chosen(found, plan.BN, plan.SSGD) == 0.003125
+    assert plan.chosen(found, plan.GN, plan.SSGD) is None
+    assert plan.chosen(dict(list(found.items())[1:]), plan.BN, plan.SSGD) is None
+    assert {cell.table for cell in plan.cells({})} == {"rates"}
+    assert {cell.net for cell in plan.cells(found) if cell.table == "branches"} == {plan.BN}
 
 
 @pytest.mark.parametrize(
-    ("accuracies", "epochs"),
-    [
-        ([0.97, 0.98, 1.0], 1.25),  # half of the way from the second to the third, 0.5 apart
-        ([0.97, 0.99, 0.98], 1.0),
-        ([0.995, 0.97, 0.98], 0.5),  # nothing is known of before the first
-        ([0.97, 0.98, 0.989], None),
-        ([0.97, 0.96, 0.9925], 1.0 + 0.5 * 0.03 / 0.0325),
-    ],
+    ("table", "epochs", "arms"),
+    [("branches", 8, 10), ("long branches", 24, 4), ("branches from the first decay", 12, 4)],
 )
-def test_epochs_to_a_target(sma_cells: ModuleType, accuracies: list[float], epochs: float | None) -> None:
-    assert sma_cells.epochs_to(0.99, cell([0.5, 1.0, 1.5], accuracies)) == (epochs and pytest.approx(epochs))
+def test_branches_differ_by_their_rule_alone(plan: ModuleType, table: str, epochs: int, arms: int) -> None:
+    """All restart from the trunk's centre: its rule is another one by name. A branch ends with a period."""
+    cells = list(plan.branches(grid(plan, plan.BN, plan.SSGD, 0.003125), plan.BN, (1, 2), table))
+    assert len({cell.key for cell in cells}) == len(cells) == 2 * arms
+    iterations = epochs // 2 * plan.TRAIN // (plan.K * plan.BATCH)
+    for cell in cells:
+        own, trunk = dict(cell.settings), dict(cell.trunk)
+        rule = load_mapping(own, model_given=True, data_given=True).rule
+        assert isinstance(rule, Family)
+        assert load_mapping(trunk, model_given=True, data_given=True).rule != rule
+        assert iterations % rule.point.period == 0
+        short = cell.arm in plan.SHORT
+        assert own["update"]["lr"] * (plan.K if short else 1) == 0.003125
+        assert rule.of(plan.K).used(1.0) == (plan.K if short else 1)
+        assert (own["seed"], trunk["update"]["lr"], trunk["stop"]) == (cell.seed, 0.003125, {"epochs": epochs // 2})
+        ends = {"name": "cosine", "epochs": epochs}
+        if table == plan.DECAY_RUN:  # the rate falls where the branches begin
+            ends = {"name": "multistep", "epochs": [epochs // 2, 9], "factor": 0.1}
+        assert (own["stop"], own["update"]["schedule"]) == ({"epochs": epochs}, ends)
+        del own["rule"], trunk["rule"], own["stop"], trunk["stop"]
+        assert short or own == trunk
 
 
-def test_what_has_not_run_reaches_nothing(sma_cells: ModuleType) -> None:
-    assert sma_cells.epochs_to(0.99, None) is None
-    assert sma_cells.epochs_to(None, cell([1.0], [1.0])) is None
+def test_baselines_are_run_with_one_learners_rate_and_with_their_own(plan: ModuleType) -> None:
+    found = {name: cell for arm in plan.ARMS for name, cell in grid(plan, plan.BN, arm, 0.003125).items()}
+    found |= grid(plan, plan.BN, plan.ONE, 0.0015625) | grid(plan, plan.BN, plan.SSGD, 0.0015625)
+    cells = {cell.arm: cell.settings for cell in plan.baselines(found, plan.BN, (1,))}
+    assert len(cells) == 2 * len(plan.ARMS) - 2  # once where the two rates are the same
+    for arm in plan.ARMS:
+        rates = (0.0015625,) if arm in (plan.ONE, plan.SSGD) else (0.003125, 0.0015625)
+        for rate in rates:
+            config = load_mapping(cells[plan.at_rate(arm, rate)], model_given=True, data_given=True)
+            assert (config.update.lr, config.learners) == (rate, 1 if arm.startswith("one learner") else plan.K)
+            assert config.update.warmup.epochs == ("warm-up" in arm)
+            usual = "measured" if config.rule.name == "sma" else 1.0
+            assert config.rule.of(plan.K).gain == GAINS.get(arm, usual)
 
 
-def test_rates_grow_with_the_batch(sma_cells: ModuleType) -> None:
-    each = {batch: [(r.name, r.lr, r.warmup) for r in sma_cells.rates(batch)] for batch in (2, 8, 16, 32, 256)}
-    assert each == {
-        2: [("", 0.00075, 0)],
-        8: [("", 0.003, 0)],
-        16: [("", 0.006, 0)],
-        32: [("", 0.012, 1), (", root rate", 0.006, 0)],
-        256: [("", 0.096, 1), (", root rate", 0.0169706, 0)],
-    }
+def test_long_baselines_have_the_same_rates_and_more_epochs(plan: ModuleType) -> None:
+    found = {name: cell for arm in plan.ARMS for name, cell in grid(plan, plan.BN, arm, 0.003125).items()}
+    long = set(plan.baselines(found, plan.BN, (1, 2), plan.LONG_ARMS, plan.LONG_WHOLE))
+    short = {cell.key: cell for cell in plan.baselines(found, plan.BN, (1, 2))}
+    assert len(long) == 2 * len(plan.LONG_ARMS)
+    for cell in long:
+        other = short[plan.key(plan.WHOLE, cell.net, cell.arm, cell.seed)].settings
+        update = {**other["update"], "schedule": {"name": "cosine", "epochs": plan.LONG}}
+        assert cell.settings == {**other, "update": update, "stop": {"epochs": plan.LONG}}
 
 
-def test_a_seed_comes_after_the_other_and_no_cell_twice(sma_cells: ModuleType) -> None:
-    each = list(sma_cells.cells(("speed", "batches", "mnist", "cifar"), found()))
-    seeds = [cell.seed for cell in each]
-    assert seeds == sorted(seeds)
-    assert len({cell.key for cell in each}) == len(each)
-    assert {(cell.part, cell.seed) for cell in each} == {
-        *(("speed", 0), ("batches", 1), ("cifar", 1)), *(("mnist", seed) for seed in (1, 2, 3))
-    }  # fmt: skip
-    mnist = [cell.column for cell in each if (cell.part, cell.seed) == ("mnist", 2)]
-    assert mnist == ["1", *6 * ["16"], *6 * ["4"], *6 * ["8"], *6 * ["2"]]
+def test_baselines_are_compared_with_one_learner_at_its_best(plan: ModuleType, pages: ModuleType) -> None:
+    found = grid(plan, plan.BN, plan.ONE, 0.0015625) | grid(plan, plan.BN, plan.SMA, 0.003125)
+    for arm, rate, mean in ((plan.ONE, 0.0015625, 0.6), (plan.SMA, 0.003125, 0.59), (plan.SMA, 0.0015625, 0.5)):
+        for seed in (1, 2):
+            cell = {"mean": mean + 0.1 * seed, "average": mean, "gain": 2.0 * seed}
+            found[plan.key("baselines", plan.BN, plan.at_rate(arm, rate), seed)] = cell
+    text = pages.page(found)
+    assert "| one learner | 0.00156, its best | 3.0 | 2 | 75.00 ± 7.07 |  | 60.00 ± 0.00 |" in text
+    assert "| SMA | 0.00313, its best | 3.0 | 2 | 74.00 ± 7.07 | -1.00 [-1.00, -1.00] | 59.00 ± 0.00 |" in text
+    assert "| SMA | 0.00156, one learner's | 3.0 | 2 | 65.00 ± 7.07 | -10.00 [-10.00, -10.00] |" in text
 
 
-def test_auto_trains_with_what_the_tuner_settled_on(sma_cells: ModuleType) -> None:
-    def learners(found: dict[str, Any]) -> dict[str, set[str]]:
-        rows: dict[str, set[str]] = {}
-        for each in sma_cells.cells(("batches",), found):
-            if not each.torch:
-                rows.setdefault(each.column, set()).add(each.row)
-        return rows
-
-    assert learners({})["8"] == {"learners 1"}
-    known = learners(found())
-    assert known["8"] == {"learners 1", "learners 2"}
-    assert known["32"] == {"learners 1", "learners 1, root rate"}  # it settled on one: that is the same run
-    assert known["64"] == {f"learners {k}{name}" for k in (1, 3) for name in ("", ", root rate")}
-
-
-def test_all_sides_have_the_same_settings(sma_cells: ModuleType) -> None:
-    mine, torch = (
-        next(each for each in sma_cells.cells(("batches",), {}) if (each.row, each.column) == (row, "256"))
-        for row in ("learners 1", "PyTorch")
+def test_schedules_differ_from_baselines_by_their_epochs_alone(plan: ModuleType) -> None:
+    """Those of the usual length are the baselines that have run."""
+    found = {name: cell for arm in plan.ARMS for name, cell in grid(plan, plan.BN, arm, 0.003125).items()}
+    usual = {cell.key: cell for cell in plan.baselines(found, plan.BN, (1, 2))}
+    cells = list(plan.schedules(found, plan.BN, (1, 2)))
+    assert len({cell.key for cell in cells}) == len(cells) == 2 * 4 * 4
+    for cell in cells:
+        epochs = cell.settings["stop"]["epochs"]
+        arm = cell.arm.removesuffix(f", {epochs} epochs")
+        other = usual[plan.key(plan.WHOLE, plan.BN, arm, cell.seed)]
+        update = {**other.settings["update"], "schedule": {"name": "cosine", "epochs": epochs}}
+        assert cell.settings == {**other.settings, "update": update, "stop": {"epochs": epochs}}
+        assert (cell.table, cell.also) == ("baselines" if epochs == 8 else "schedules", "schedules")
+        assert load_mapping(dict(cell.settings), model_given=True, data_given=True).update.warmup.epochs == 1
+    assert next(cell.key for cell in cells) == (
+        "schedules | three-conv, batch norm | one learner, warm-up of an epoch, rate 0.003125, 4 epochs | seed 1"
     )
-    task = json.loads(torch.words[0])
-    assert {
-        "update.momentum=0.9", "update.schedule={name: cosine, epochs: 4}", "stop.epochs=4", "evaluate.every=0.25",
-        "stop.accuracy=0.99", "batch_size=256", "update.lr=0.096", "learners=1", "seed=1", "update.warmup.epochs=1",
-    } < set(mine.words)  # fmt: skip
-    assert task == {
-        "batch_size": 256, "lr": 0.096, "seed": 1, "epochs": 4, "momentum": 0.9, "accuracy": 0.99, "warmup": 1
-    }  # fmt: skip
+    assert not list(plan.schedules({}, plan.BN, (1,)))
 
 
-def test_points_are_of_the_better_rate(page: ModuleType) -> None:
-    each = {(point.side, point.batch): point for point in page.points(found())}
-    one, auto, torch = (each[side, 8] for side in ("one learner", "auto", "PyTorch"))
-    assert one.by_seed == (2.0, pytest.approx(1.5))
-    assert (one.epochs, one.seconds) == (pytest.approx(1.75), pytest.approx(1.75 * 60))
-    assert (auto.learners, auto.epochs, auto.seconds) == (2, pytest.approx(2.5), pytest.approx(2.5 * 30))
-    assert (torch.epochs, torch.seconds, torch.speed) == (None, None, 1500.0)  # it did not get there
-    assert (each["one learner", 32].lr, each["one learner", 32].epochs) == (0.006, 3.0)
-    assert each["auto", 32].by_seed == (3.0,)
-    assert each["auto", 32].seconds == pytest.approx(3.0 * 60000 / 3900)
-    assert (each["auto", 64].speed, each["auto", 64].epochs) == (6000.0, None)
-    assert not {batch for _, batch in each} & {2, 4, 16, 256}
+def test_schedules_are_compared_with_one_learner_after_eight_epochs(plan: ModuleType, pages: ModuleType) -> None:
+    found = grid(plan, plan.BN, plan.ONE, 0.00625)
+    curves = {plan.WARM_ONE: (0.5, 0.55, 0.6, 0.61), plan.WARM: (0.4, 0.45, 0.5, 0.7), plan.GAINED: (0.59,) * 4}
+    for arm, curve in curves.items():
+        for epochs, mean in zip(plan.SHARES, curve, strict=True):
+            for seed in (1, 2):
+                name, row = plan.of_length(arm, 0.00625, epochs)
+                found[plan.key(name, plan.BN, row, seed)] = {"mean": mean + 0.1 * seed, "average": mean, "gain": 1.0}
+    text = pages.page(found)
+    assert "| one learner, warm-up of an epoch | 65.00 ± 7.07 | 70.00 ± 7.07 | 75.00 ± 7.07 |" in text
+    assert "76.00 ± 7.07 | 2 | 1.00 [1.00, 1.00] |" in text
+    assert f"| 85.00 ± 7.07 | 2 | {(11 / 8) ** 0.5:.2f} [" in text  # half of the way from 8 epochs to 11
+    assert "74.00 ± 7.07 | 2 | >1.4 [>1.4, >1.4] |" in text
 
 
-def test_a_mean_is_of_seeds_that_all_got_there(page: ModuleType) -> None:
-    some = found() | {"batches | learners 1 | 8 | seed 3": cell([1.0], [0.98])}
-    point = next(point for point in page.points(some) if (point.side, point.batch) == ("one learner", 8))
-    assert (point.epochs, point.seconds) == (None, None)
+def test_a_gain_shows_the_noise_scale(numbers: ModuleType) -> None:
+    """Noise 30 times the signal in a batch of 8, of 16 learners: gain 31 / (30 / 16 + 1)."""
+    assert numbers.noise_scale(31 / (30 / 16 + 1), 16, 8) == pytest.approx(8 * 30)
 
 
-def test_the_table_of_batches(page: ModuleType) -> None:
-    lines = page.tables(found()).splitlines()
-    assert "| 8 | one learner | 1 | 0.003 | 2 | 1.75 ± 0.25 (2.00, 1.50) | 1,000 | 105.0 |" in lines
-    assert "| 8 | auto | 2 | 0.003 | 1 | 2.50 | 2,000 | 75.0 |" in lines
-    assert "| 8 | PyTorch |  | 0.003 | 1 | not reached | 1,500 |  |" in lines
-    assert "| 64 | PyTorch |  | 0.024 | 0 |  | 4,000 |  |" in lines
+def test_numbers_of_learners_differ_by_them_alone(plan: ModuleType) -> None:
+    """An epoch has whole iterations of each; one and the usual number are the baselines that have run."""
+    found = {name: cell for arm in plan.ARMS for name, cell in grid(plan, plan.BN, arm, 0.003125).items()}
+    usual = {cell.key: cell for cell in plan.baselines(found, plan.BN, (1, 2))}
+    cells = list(plan.learners(found, plan.BN, (1, 2)))
+    assert len({cell.key for cell in cells}) == len(cells) == 2 * (1 + 2 * 4)
+    for cell in cells:
+        learners = cell.settings["learners"]
+        arm = cell.arm.removesuffix(f", {learners} learners")
+        assert cell.settings == {**usual[plan.key(plan.WHOLE, plan.BN, arm, cell.seed)].settings, "learners": learners}
+        assert (cell.table, cell.also) == ("baselines" if learners in (1, 16) else "learners", "learners")
+        assert plan.TRAIN % (learners * plan.BATCH) == 0
 
 
-def test_the_table_of_rules(page: ModuleType) -> None:
-    text = page.tables({
-        "mnist | SMA, mean step | 16 | seed 1": cell([0.5, 1.0, 1.5, 2.01], [0.9, 0.97, 0.98, 0.99], "the command", 15),
-        "mnist | SGD | 1 | seed 1": cell([0.5, 1.0, 1.5, 2.0], [0.9, 0.97, 0.99, 0.985]),
-        "mnist | SGD | 1 | seed 2": cell([0.5, 1.0, 1.5, 2.0], [0.9, 0.97, 0.98, 0.985]),
-        "mnist | S-SGD | 16 | seed 3": cell([0.5, 1.0], [0.8, 0.9]) | {"code": 6},
-        "mnist | SMA, mean step | 2 | seed 1": cell([0.5, 1.0], [0.8, 0.9]),
-    })  # fmt: skip
-    assert "## LeNet on MNIST, batch 8, to 99%\n\n" in text
-    assert "`the command` and the like.\n" in text
-    lines = text.splitlines()
-    assert "| 1 | SGD | 2 | 1.50, not reached |  | 98.50 ± 0.00 | 97.00 98.50 | 1.00 |" in lines
-    assert "| 16 | SMA, mean step, the default | 1 | 2.01 | 1.34 | 99.00 | 97.00 99.00 | 15.00 |" in lines
-    assert "| 16 | S-SGD | 1 | not reached |  | diverged | 90.00 | 1.00 |" in lines
-    assert "| 2 | SMA, mean step, the default | 1 | not reached |  | 90.00 | 90.00 | 1.00 |" in lines
-    assert "did not get there, the accuracy at the end, in %; 1 to 2 seeds; bold: the default." in text
-    first = lines.index("| rule | 1 learner | 2 | 16 |")
-    assert lines[first + 2 : first + 5] == [
-        "| SGD | 98.50 ± 0.00 % |  |  |",
-        "| SMA, mean step |  | **90.00 %** | **2.01** |",
-        "| S-SGD |  |  | diverged |",
+def counted(plan: ModuleType) -> dict[str, Any]:
+    """16 and 64 learners of SMA, and one: the noise scale is 240 and 504 samples."""
+    found = grid(plan, plan.BN, plan.ONE, 0.00625)
+    for learners, mean, more in ((1, 0.66, {}), (16, 0.65, {}), (64, 0.6, {"noise": 504.0, "gain_mean": 12.5})):
+        for seed in (1, 2):
+            name, row = plan.of_count(plan.WARM, 0.00625, learners)
+            gain = 31 / (30 / 16 + 1) if learners == 16 else 32.0
+            found[plan.key(name, plan.BN, row, seed)] = {"mean": mean + 0.1 * seed, "gain": gain, **more}
+    return found
+
+
+def test_learners_stand_beside_the_noise_scale(plan: ModuleType, pages: ModuleType) -> None:
+    text = pages.page(counted(plan))
+    arm = "SMA, warm-up of an epoch"
+    assert f"| {arm} | 1 | 8 | 32.0 |  | 240 | 0.033 | 2 | 81.00 ± 7.07 |  |" in text
+    assert f"| {arm} | 16 | 128 | 10.8 |  | 240 | 0.533 | 2 | 80.00 ± 7.07 | -1.00 [-1.00, -1.00] |" in text
+    assert f"| {arm} | 64 | 512 | 32.0 | 12.5 | 504 | 1.016 | 2 | 75.00 ± 7.07 | -6.00 [-6.00, -6.00] |" in text
+
+
+def test_the_figure_has_the_numbers_of_learners(plan: ModuleType, pages: ModuleType, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    import sma_plot
+    import sma_scaling
+
+    drawn = sma_plot.draw(sma_scaling.counts(counted(plan), plan.BN), tmp_path / "averaging.svg")
+    text = drawn.read_text()
+    assert all(f"<!-- {word} -->" in text for word in ("SMA", "16", "64", "accuracy after 8 epochs, %"))
+    with pytest.raises(MpibowError, match="no cell of --only learners has run"):
+        sma_plot.draw([], tmp_path / "none.svg")
+
+
+def test_other_nets_have_grids_and_epochs_of_their_own(plan: ModuleType) -> None:
+    found = {name: {"validation": rate} for rate, name in rated(plan, plan.RESNET, plan.SSGD)}
+    cells = list(plan.branches(found, plan.RESNET, (1,)))
+    assert [cell.arm for cell in cells] == [
+        *("reset", "pulled, alpha 1/16", "reset, period 16", "pulled, alpha 0", "pulled, alpha 1"),
+        "pulled, alpha 1/16, gain 16",
     ]
-    for said in ("(Jordan et al., 2024), another optimiser than SGD", "both momenta 0.9"):
-        assert said in text
-    assert "CIFAR" not in text
+    for cell in cells:
+        assert cell.settings["update"]["lr"] == (0.2 / 16 if "gain" in cell.arm else 0.2)
+        assert (cell.settings["stop"], cell.trunk["stop"]) == ({"epochs": 4}, {"epochs": 2})
+    for net, arms in ((plan.RESNET, plan.SCHEDULED), (plan.LENET, plan.MNIST_ARMS)):
+        found = {name: {"validation": -rate} for rate, name in rated(plan, net, plan.WARM_ONE)}
+        runs = list(dict.fromkeys(plan.baselines(found, net, (1, 2), arms)))  # at that rate: no other grid has run
+        lowest = min(plan.NETS[net].grids[plan.WARM_ONE])
+        assert [cell.arm for cell in runs] == 2 * [plan.at_rate(arm, lowest) for arm in arms]
+        epochs = 4 if net == plan.RESNET else 8
+        assert all(cell.settings["update"]["schedule"] == {"name": "cosine", "epochs": epochs} for cell in runs)
 
 
-def test_cifars_target_is_one_learners(sma_cells: ModuleType, page: ModuleType) -> None:
-    ten = [float(epoch) for epoch in range(1, 11)]
-    one = [0.1 * min(epoch, 7.5) for epoch in ten]  # 0.75 after 8
-    cells = {
-        "cifar | SGD | 1 | seed 1": cell(ten, one),
-        "cifar | SMA, mean step | 16 | seed 1": cell(ten, [0.08 * epoch for epoch in ten]),
-    }
-    assert sma_cells.cifar_target(cells) == 0.75
-    assert sma_cells.cifar_target({}) is None
-    text = page.tables(cells)
-    assert "| 16 | SMA, mean step, the default | 1 | 9.38 | 1.17 | 80.00 |" in text
-    assert "The target, 75.00%, is one learner's accuracy after 8 epochs: one point of one run." in text
-    assert "Accuracy at the end, in %; one seed; bold: the default.\n" in text
-    assert "| SMA, mean step |  | **80.00** |" in text.splitlines()
+def rated(plan: ModuleType, net: str, arm: str) -> list[tuple[float, str]]:
+    return [(cell.settings["update"]["lr"], cell.key) for cell in plan.grid(net, arm)]
 
 
-def test_the_page_is_made_of_what_is_kept(page: ModuleType) -> None:
-    results = FOLDER / "results"
-    assert page.tables(json.loads((results / "sma.json").read_text())) == (results / "sma.md").read_text()
+def test_other_nets_are_compared_with_one_learner_with_a_warm_up(plan: ModuleType, pages: ModuleType) -> None:
+    found = {name: {"validation": -rate} for rate, name in rated(plan, plan.RESNET, plan.WARM_ONE)}
+    for arm, mean in ((plan.WARM_ONE, 0.6), (plan.WARM, 0.59)):
+        cell = {"mean": mean, "average": mean, "gain": 2.0}
+        found[plan.key("baselines", plan.RESNET, plan.at_rate(arm, 0.00625), 1)] = cell
+    text = pages.page(found)
+    assert "## Baselines, 4 epochs: ResNet-20" in text
+    assert "| one learner, warm-up of an epoch | 0.00625, its best | 2.0 | 1 | 60.00 |  | 60.00 |" in text
+    assert "| SMA, warm-up of an epoch | 0.00625, one learner's | 2.0 | 1 | 59.00 | -1.00 | 59.00 |" in text
+    assert "ResNet-20:\n\n| arm | 0.00625 | 0.0125 | 0.025 | 0.05 | 0.1 | 0.2 |" in text
 
 
-def test_a_second_seed_of_what_the_first_cannot_tell_apart(sma_cells: ModuleType) -> None:
-    def to(epochs: float) -> dict[str, Any]:
-        return cell([1.0, epochs, 11.0], [0.1, 0.8, 0.8])
-
-    cells = {
-        "cifar | SGD | 1 | seed 1": to(8.0),
-        "cifar | SMA, mean step | 16 | seed 1": to(8.3),
-        "cifar | SMA, mean step, delay 1 | 16 | seed 1": to(8.9),
-        "cifar | S-SGD | 16 | seed 1": to(9.5),
-        "cifar | SMA as published | 16 | seed 1": cell([10.0], [0.7]),
-        "cifar | SMA, mean step | 4 | seed 1": to(9.0),
-        "cifar | S-SGD | 4 | seed 1": to(9.3),
-    }
-    assert sma_cells.undecided(cells) == {("SMA, mean step", 16), ("SMA, mean step", 4), ("S-SGD", 4)}
-    second = [each for each in sma_cells.cells(("cifar",), cells) if each.seed == 2]
-    assert [(each.row, each.column) for each in second] == [
-        ("SGD", "1"), ("SMA, mean step", "16"), ("SMA, mean step", "4"), ("S-SGD", "4")
+def test_muon_is_an_optimiser_of_the_same_net(plan: ModuleType) -> None:
+    """Every arm has Muon in each learner, or of the mean gradient; MuLoCo of one learner has the momentum of docs."""
+    found = {cell.key: {"validation": 0.5} for arm in plan.MUON_ARMS for cell in plan.grid(plan.MUON, arm)}
+    cells = list(dict.fromkeys(plan.baselines(found, plan.MUON, (1,), plan.MUON_ARMS)))
+    configs = [load_mapping(dict(cell.settings), model_given=True, data_given=True) for cell in cells]
+    assert {(config.update.name, config.update.lr) for config in configs} == {("muon", 0.0025)}
+    assert [(config.rule.name, config.learners) for config in configs] == [
+        *(("sma", 1), ("ssgd", 16), ("local_sgd", 16), ("sma", 16), ("muloco", 16), ("muloco", 1))
     ]  # fmt: skip
-    assert all("seed=2" in each.words for each in second)
+    assert [config.rule.point.outer_momentum for config in configs if config.rule.name == "muloco"] == [0.9, 0.6]
+    iterations = plan.EPOCHS * plan.TRAIN // (plan.K * plan.BATCH)
+    assert not any(iterations % config.rule.point.period for config in configs)
 
 
-def test_what_a_speed_cell_keeps(bench: ModuleType) -> None:
-    rounds = [
-        {"one": one, "auto": auto, "learners": learners, "torch": torch}
-        for one, auto, learners, torch in ((10.0, 19.0, 2, 5.0), (12.0, 40.0, 3, 7.0), (11.0, 21.0, 2, 6.0))
-    ]
-    kept = bench.settled(rounds)
-    assert kept == {"learners": 2, "images_per_second": {"one": 11.0, "auto": 20.0, "torch": 6.0}, "rounds": rounds}
+def test_each_cell_is_one_processs(plan: ModuleType, tmp_path: Path) -> None:
+    """Branches of one trunk are claimed together, as the trunk is trained once; a claim ends with its process."""
+    import sma_claims
+
+    found = grid(plan, plan.BN, plan.SSGD, 0.003125)
+    cells = list(plan.branches(found, plan.BN, (1, 2)))
+    one, other = sma_claims.Claim(tmp_path), sma_claims.Claim(tmp_path)
+    assert (one.first(cells), other.first(cells)) == (cells[0], cells[10])
+    assert (one.first(cells[1:]), other.first(cells[:10])) == (cells[1], None)
+    one.drop()
+    assert other.first(cells) == cells[0]
+    assert one.first(cells[:11]) == cells[10]
 
 
-def test_what_a_cell_keeps_of_a_run(bench: ModuleType) -> None:
-    events = [
-        {"event": "start"},
-        *({"event": "train", "images_per_second": 10.0 * i, "gain": 1 + i / 3, "learners": [2]} for i in (1, 2, 6)),
-        {"event": "evaluate", "accuracy": 0.5, "epoch": 0.25},
-    ]
-    assert bench.trained(events) == {
-        "accuracies": [0.5], "epochs": [0.25], "images_per_second": 20.0, "gains": [1.333, 1.667, 3.0], "learners": [2]
-    }  # fmt: skip
-    assert bench.trained(events[:1]) == {
-        "accuracies": [], "epochs": [], "images_per_second": None, "gains": [], "learners": []
-    }  # fmt: skip
+def test_results_of_several_processes_are_all_kept(plan: ModuleType, tmp_path: Path) -> None:
+    import sma_claims
+
+    path = tmp_path / "sma.json"
+    assert sma_claims.kept(path) == {}
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda n: sma_claims.keep(path, f"cell {n}", {"mean": n}), range(40)))
+    assert sma_claims.kept(path) == {f"cell {n}": {"mean": n} for n in range(40)}
 
 
-def test_a_cell_of_a_run_with_validation_data(bench: ModuleType) -> None:
-    events = [
-        {"event": "evaluate", "data": "validation", "accuracy": 0.5, "epoch": 1.0},
-        {"event": "evaluate", "data": "validation", "accuracy": 0.4, "epoch": 2.0},
-        {"event": "evaluate", "data": "test", "accuracy": 0.3, "epoch": 2.0},
-        {"event": "evaluate", "data": "test", "accuracy": 0.6, "epoch": 2.0, "checkpoint": "of epoch 1"},
-    ]
-    kept = bench.trained(events)
-    assert (kept["accuracies"], kept["epochs"], kept["test_accuracy"]) == ([0.5, 0.4], [1.0, 2.0], 0.3)
+def test_a_net_or_a_table_can_be_asked_for(plan: ModuleType) -> None:
+    import bench_sma
+
+    asked = {name: {cell.net for cell in bench_sma.missing({}, name)} for name in ("resnet20", "mnist", "rates")}
+    assert asked == {"resnet20": {plan.RESNET}, "mnist": {plan.LENET}, "rates": set(plan.NETS)}
+    assert not bench_sma.missing({}, "schedules")  # before the rates
 
 
-def test_what_is_missing(bench: ModuleType) -> None:
-    options = argparse.Namespace(torch=None, seeds=[1])
-    assert not any(each.torch or each.seed != 1 for each in bench.missing(("batches",), found(), options))
-    options.torch = "python"
-    left = {each.key for each in bench.missing(("speed", "batches"), found(), options)}
-    assert not left & set(found())
-    assert "batches | PyTorch | 2 | seed 1" in left
-    assert "speed | LeNet | 2 | seed 0" in left
+def branch(mean: float, loss: float, distance: float) -> dict[str, Any]:
+    return {"mean": mean, "mean_loss": loss, "anew": mean + 0.001, "anew_loss": loss, "distance": distance}
 
 
-def test_the_plot_leaves_out_what_is_missing(
-    bench: ModuleType, page: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("matplotlib")
-    import sma_plot
-
-    figures = []
-    monkeypatch.setattr(sma_plot, "save", lambda figure, path: figures.append(figure))
-    sma_plot.draw(page.points(found()), tmp_path / "sma.svg")
-    drawn = [{line.get_label(): list(line.get_ydata()) for line in axes.lines} for axes in figures[0].axes]
-    nan = pytest.approx(math.nan, nan_ok=True)
-    assert drawn[0]["auto, its learners below"] == pytest.approx(
-        [math.nan, math.nan, 75.0, math.nan, 3.0 * 60000 / 3900, math.nan, math.nan], nan_ok=True
+def test_the_page_has_differences_within_seeds_and_slopes_over_spreads(plan: ModuleType, pages: ModuleType) -> None:
+    """Of two seeds whose levels differ by far more than their arms."""
+    found = grid(plan, plan.BN, plan.SSGD, 0.003125)
+    spreads = {"reset": 1e-7, "pulled, alpha 1": 0.001, "pulled, alpha 1/4": 0.01, "pulled, alpha 1/16": 0.1}
+    spreads |= {"pulled, alpha 1/64": 1.0, "pulled, alpha 0": 10.0}
+    for seed, level in ((1, 0.5), (2, 0.7)):
+        for n, (arm, distance) in enumerate(spreads.items()):
+            name = plan.key("branches", plan.BN, arm, seed)
+            found[name] = branch(level - 0.01 * n, 1.0 + 0.002 * n, distance)
+    text = pages.page(found)
+    assert "Rate 0.003125, the best of the grid for S-SGD." in text
+    assert "| reset | 2 | 0 | 60.00 ± 14.14 |  |  | +0.10 [+0.10, +0.10] |" in text
+    assert (
+        "| pulled, alpha 1/16 | 2 | 0.1000 | 57.00 ± 14.14 | -3.00 [-3.00, -3.00] | +0.0060 [+0.0060, +0.0060] | "
+        "+0.10 [+0.10, +0.10] |" in text
     )
-    assert drawn[0]["PyTorch"] == 7 * [nan]
-    assert drawn[2]["1 learner"] == [nan, nan, 1000.0, nan, 4000.0, 5000.0, nan]
-    assert [text.get_text() for text in figures[0].axes[0].texts] == ["2", "1"]
+    assert "alpha 1 to 0, 2 seeds: -1.00 [-1.00, -1.00] points of accuracy, +0.0020 [+0.0020, +0.0020] of loss" in text
+    assert "alpha 1 to 1/64, 2 seeds: -1.00 [-1.00, -1.00] points" in text
+    assert "**60.00**" in text
+    assert "group norm" not in text
 
 
-def test_the_plot_is_written(bench: ModuleType, page: ModuleType, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    import sma_plot
+def test_a_seed_that_lacks_an_arm_is_in_no_slope_and_a_diverged_run_guesses(
+    plan: ModuleType, pages: ModuleType
+) -> None:
+    found = {plan.key("branches", plan.BN, "pulled, alpha 1", 1): branch(0.6, 1.0, 0.01)}
+    assert pages.spread_slope(found, "branches", plan.BN, ["pulled, alpha 1", "pulled, alpha 0"], "mean") is None
+    found[plan.key("branches", plan.BN, "pulled, alpha 1", 3)] = {"diverged": True, "validation": 0.0}
+    assert pages.by_seed(found, "branches", plan.BN, "pulled, alpha 1", "mean") == {1: 0.6, 3: 0.1}
+    assert pages.by_seed(found, "branches", plan.BN, "pulled, alpha 1", "mean_loss") == {1: 1.0}
 
-    one, two = (sma_plot.draw(page.points(found()), tmp_path / name).read_bytes() for name in ("1.svg", "2.svg"))
-    assert one == two
-    assert one.startswith(b"<?xml")
+
+def test_what_is_missing_is_listed_by_table(plan: ModuleType, pages: ModuleType) -> None:
+    cells = list(plan.grid(plan.BN, plan.SSGD))
+    assert pages.left_out(cells) == "\n## Missing\n\n- rates, three-conv, batch norm: 6 cells\n\n"
+    assert pages.left_out([]) == "\n## Missing\n\nNothing.\n"
 
 
-def test_nothing_to_draw(bench: ModuleType, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    import sma_plot
+def test_arms_go_on_from_one_trunk(plan: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two learners on made-up images: replicas that are reset stay together, those that nothing pulls do not."""
+    import sma_runs
 
-    with pytest.raises(MpibowError) as caught:
-        sma_plot.draw([], tmp_path / "sma.svg")
-    assert str(caught.value) == "nothing to draw yet: no cell of --only batches or of --only speed has run"
-    assert not (tmp_path / "sma.svg").exists()
+    generator = np.random.default_rng(0)
+    images, labels = generator.integers(0, 256, (2560, 3, 32, 32), np.uint8), np.arange(2560, dtype=np.int32) % 10
+
+    class Made:
+        train, validation, test = (images, labels), (images[:500], labels[:500]), (images[:1000], labels[:1000])
+
+    common = plan.settings(plan.BN, 0.003, 1, 2, learners=2, batch_size=64, ema={"half_life": 100})
+    trunk = common | {"rule": plan.TRUNK, "stop": {"epochs": 1}}
+    cells = [
+        plan.Cell("branches", plan.BN, arm, 1, common | {"rule": rule}, trunk)
+        for arm, rule in plan.BRANCHES["branches"].items()
+        if arm in (plan.REFERENCE, "pulled, alpha 0")
+    ]
+    reset, free = (sma_runs.run(cell, Made, tmp_path) for cell in cells)
+    assert len(re.findall("^continuing .*iteration 20$", "".join(capsys.readouterr()), re.MULTILINE)) == 2
+    assert reset["distance"] < 1e-6 < 1e-3 < free["distance"]
+    for found in (reset, free):
+        assert {"mean", "mean_loss", "anew", "anew_loss", "average", "average_loss"} <= found.keys()
+        assert 0 < found["anew_loss"] < 10
+        assert found["anew_loss"] != found["mean_loss"]
+    assert len(list((tmp_path / "trunk").iterdir())) == 1
+    rates = sma_runs.run(plan.Cell("rates", plan.GN, "S-SGD", 1, trunk), Made, tmp_path)
+    assert rates.keys() == {"seconds", "gain", "distance", "distance_last", "validation"}
+    Made.train = (images[:, :1, :28, :28], labels)
+    Made.test = (images[:500, :1, :28, :28], labels[:500])
+    warm = plan.settings(plan.LENET, 0.003, 1, 1, learners=2, batch_size=64, **plan.ARMS[plan.WARM])
+    lenet = sma_runs.run(plan.Cell("baselines", plan.LENET, plan.WARM, 1, warm), Made, tmp_path)
+    assert lenet.keys() >= {"mean", "gain"}
+    assert not lenet.keys() & {"anew", "average"}
+    assert sma_runs.MODELS.keys() == plan.NETS.keys()

@@ -27,7 +27,7 @@ from tests.stepping import ball_step, sgd
 from tests.sync.test_rules import LOCALS, SIZE, Cluster, gradients_of, spreading, start_at
 
 POINTS = {
-    "sma": Averaging(4, 0.25, gain="measured"),
+    "sma": Averaging(4, 1.0, gain="measured"),
     "crossbow": Averaging(4, 0.25, 0.9, replicas="lagging"),
     "easgd": Averaging(4, 0.225, period=10, replicas="lagging"),
     "eamsgd": Averaging(4, 0.225, period=10, replicas="lagging"),

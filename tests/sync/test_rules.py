@@ -364,7 +364,7 @@ def test_other_learners_of_one_rank_go_on_from_their_mean(kernels: FlatKernels, 
 
 def test_a_learner_that_starts_again_moves_the_mean_once_it_is_set_right() -> None:
     """Rows 1 and 4 have mean 2.5, from where the second starts again; W stays there, also loaded, and pulls by half."""
-    cluster = Cluster(Family(outer=Outer(gain=1.0)), (2,), np.zeros(4), size=4)
+    cluster = Cluster(Family(alpha=0.5, outer=Outer(gain=1.0)), (2,), np.zeros(4), size=4)
     rule, rows, still = cluster.rules[0], cluster.rows[0], replace(LOCALS["plain"], rate=0.0)
     cluster.update(np.zeros((2, 4)), still)
     rows.weights[...] = [[1.0] * 4, [4.0] * 4]
@@ -373,7 +373,7 @@ def test_a_learner_that_starts_again_moves_the_mean_once_it_is_set_right() -> No
         assert rule.reset(1) == "starts again from the centre"
         rule.settle()
         assert rule.centre.tolist() == [2.5] * 4
-    loaded = Cluster(Family(outer=Outer(gain=1.0)), (2,), np.full(4, 7.0), size=4, keep=True)
+    loaded = Cluster(Family(alpha=0.5, outer=Outer(gain=1.0)), (2,), np.full(4, 7.0), size=4, keep=True)
     loaded.rows[0].weights[...] = rows.weights
     loaded.rules[0].load(rule.centre.copy(), saved(rule))
     for each in (cluster, loaded):
@@ -602,19 +602,19 @@ def test_within_a_period_ranks_talk_but_send_no_sums() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "k", "message"),
+    ("settings", "k", "message", "auto"),
     [
-        (Family(name="crossbow", momentum=0.0, alpha=0.7), 2, "below 0.6667 for 2 learners, got 0.7"),
-        (Family(name="crossbow", momentum=0.0, alpha=0.5), 3, "below 0.5 for 3 learners, got 0.5"),
-        (Family(name="crossbow", alpha=1.0), 2, "below 0.9744 for 2 learners, got 1"),
-        (Family(alpha=2.0), 2, "below 2 for 2 learners, got 2"),
+        (Family(name="crossbow", momentum=0.0, alpha=0.7), 2, "below 0.6667 for 2 learners, got 0.7", 1 / 2),
+        (Family(name="crossbow", momentum=0.0, alpha=0.5), 3, "below 0.5 for 3 learners, got 0.5", 1 / 3),
+        (Family(name="crossbow", alpha=1.0), 2, "below 0.9744 for 2 learners, got 1", 1 / 2),
+        (Family(alpha=2.0), 2, "below 2 for 2 learners, got 2", 1.0),
     ],
 )
-def test_an_alpha_that_does_not_settle(settings: Family, k: int, message: str) -> None:
+def test_an_alpha_that_does_not_settle(settings: Family, k: int, message: str, auto: float) -> None:
     with pytest.raises(ConfigError) as error:
         settings.of(k)
-    assert str(error.value) == f"rule.alpha: must be {message}; auto is 1 / learners"
-    assert replace(settings, alpha="auto").of(k).alpha == 1 / k
+    assert str(error.value) == f"rule.alpha: must be {message}; auto is 1{' / learners' * (auto < 1)}"
+    assert replace(settings, alpha="auto").of(k).alpha == auto
     assert settings.of(1).plain
 
 

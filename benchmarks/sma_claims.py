@@ -1,4 +1,4 @@
-"""Cells of bench_averaging.py that several processes share: each is run by one of them, and all results are kept."""
+"""Cells of bench_sma.py that several processes share: each is run by one of them, and all results are kept."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
-from averaging_cells import Cell
+from sma_cells import Cell
 
 from mpibow.run.directory import write
 

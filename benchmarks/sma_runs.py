@@ -1,4 +1,4 @@
-"""Runs a cell of bench_averaging.py in this process: trains, and tests the centre with both kinds of statistics."""
+"""Runs a cell of bench_sma.py in this process: trains, and tests the centre with both kinds of statistics."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from statistics import fmean
 from typing import Any
 
 import numpy as np
-from averaging_cells import BN, GN, LENET, MUON, NETS, RESNET, TRAIN, VALIDATION, Cell
-from averaging_numbers import noise_scale
+from sma_cells import BN, GN, LENET, MUON, NETS, RESNET, TRAIN, VALIDATION, Cell
+from sma_numbers import noise_scale
 
 import mpibow as mb
 from mpibow.errors import DivergedError

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean, harmonic_mean
 
-import averaging_cells as plan
-from averaging_cells import Found, by_seed, chosen, of_count, of_length
-from averaging_numbers import Interval, bootstrap, difference, mean_and_deviation, noise_scale, reach
+import sma_cells as plan
 from sides import table
+from sma_cells import Found, by_seed, chosen, of_count, of_length
+from sma_numbers import Interval, bootstrap, difference, mean_and_deviation, noise_scale, reach
 
 from mpibow.sync.gain import CERTAIN
 

@@ -1,0 +1,242 @@
+"""What bench_batches.py runs and makes of it, on figures that a hand can check; nothing is trained here."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from mpibow.config.strict import plain
+from mpibow.errors import MpibowError
+from mpibow.sweep.kept import Kept, Result
+from mpibow.sweep.running import Outcome
+
+FOLDER = Path(__file__).parents[2] / "benchmarks"
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(FOLDER)
+    import bench_batches
+
+    return bench_batches
+
+
+@pytest.fixture
+def batch_cells(bench: ModuleType) -> ModuleType:
+    import batch_cells
+
+    return batch_cells
+
+
+@pytest.fixture
+def page(bench: ModuleType) -> ModuleType:
+    import batch_page
+
+    return batch_page
+
+
+def cell(epochs: list[float], accuracies: list[float]) -> dict[str, Any]:
+    return {"epochs": epochs, "accuracies": accuracies}
+
+
+def speeds(learners: int, one: float, auto: float, torch: float) -> dict[str, Any]:
+    return {"learners": learners, "images_per_second": {"one": one, "auto": auto, "torch": torch}}
+
+
+def found() -> dict[str, Any]:
+    """Batch 8: all sides; batch 32: one learner with both rates; batch 64: speed alone."""
+    return {
+        "speed | LeNet | 8 | seed 0": speeds(2, 1000.0, 2000.0, 1500.0),
+        "speed | LeNet | 32 | seed 0": speeds(1, 4000.0, 3900.0, 3000.0),
+        "speed | LeNet | 64 | seed 0": speeds(3, 5000.0, 6000.0, 4000.0),
+        "batches | learners 1 | 8 | seed 1": cell([1.0, 2.0], [0.985, 0.995]),
+        "batches | learners 2 | 8 | seed 1": cell([1.0, 2.0, 3.0], [0.97, 0.985, 0.995]),
+        "batches | PyTorch | 8 | seed 1": cell([1.0, 2.0], [0.98, 0.989]),
+        "batches | learners 1 | 32 | seed 1": cell([3.0, 4.0], [0.98, 0.99]),
+        "batches | learners 1, root rate | 32 | seed 1": cell([2.0, 3.0], [0.98, 0.99]),
+    }
+
+
+def test_a_cells_run_is_a_sweeps(
+    bench: ModuleType, batch_cells: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of its words and the data's places."""
+    started = list[dict[str, Any]]()
+
+    def ends(cells: dict[str, Any], kept: Kept, launch: list[str]) -> Outcome:
+        ((name, (cell, config)),) = cells.items()
+        started.append(dict(cell.settings))
+        kept.run(name).mkdir(parents=True)
+        (kept.run(name) / "metrics.jsonl").write_text('{"event": "evaluate", "accuracy": 0.5, "epoch": 1.0}\n')
+        kept.save(name, Result(cell.settings, plain(config), {"accuracy": 0.5}))
+        return Outcome(1, (), 0, 0)
+
+    monkeypatch.setattr(bench, "run_cells", ends)
+    options = argparse.Namespace(mnist=tmp_path, runs=tmp_path / "runs")
+    words = ("launch/lenet-mnist.yaml", "update.schedule={name: cosine, epochs: 4}", "learners=2")
+    found = bench.run(batch_cells.Cell("batches", "learners 2", 8, words), options)
+    assert (found["code"], found["accuracies"], found["epochs"]) == (0, [0.5], [1.0])
+    assert found["command"] == f"python -m mpibow.train {' '.join(words)}"
+    assert started == [
+        {
+            "update.schedule": {"name": "cosine", "epochs": 4}, "learners": 2, "data.train": f"{tmp_path}/train",
+            "data.test": f"{tmp_path}/test",
+        }
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "epochs"),
+    [
+        ([0.97, 0.98, 1.0], 1.25),  # half of the way from the second to the third, 0.5 apart
+        ([0.97, 0.99, 0.98], 1.0),
+        ([0.995, 0.97, 0.98], 0.5),  # nothing is known of before the first
+        ([0.97, 0.98, 0.989], None),
+        ([0.97, 0.96, 0.9925], 1.0 + 0.5 * 0.03 / 0.0325),
+    ],
+)
+def test_epochs_to_the_target(page: ModuleType, accuracies: list[float], epochs: float | None) -> None:
+    assert page.epochs_to_target(cell([0.5, 1.0, 1.5], accuracies)) == (epochs and pytest.approx(epochs))
+
+
+def test_rates_grow_with_the_batch(batch_cells: ModuleType) -> None:
+    each = {batch: [(r.name, r.lr, r.warmup) for r in batch_cells.rates(batch)] for batch in (2, 8, 16, 32, 256)}
+    assert each == {
+        2: [("", 0.00075, 0)],
+        8: [("", 0.003, 0)],
+        16: [("", 0.006, 0)],
+        32: [("", 0.012, 1), (", root rate", 0.006, 0)],
+        256: [("", 0.096, 1), (", root rate", 0.0169706, 0)],
+    }
+
+
+def test_no_cell_twice(batch_cells: ModuleType) -> None:
+    each = [cell for part in ("speed", "batches") for cell in batch_cells.cells(part, found())]
+    assert len({cell.key for cell in each}) == len(each)
+
+
+def test_auto_trains_with_what_the_tuner_settled_on(batch_cells: ModuleType) -> None:
+    def learners(found: dict[str, Any]) -> dict[int, set[str]]:
+        rows: dict[int, set[str]] = {}
+        for each in batch_cells.cells("batches", found):
+            if not each.torch:
+                rows.setdefault(each.batch, set()).add(each.row)
+        return rows
+
+    assert learners({})[8] == {"learners 1"}
+    known = learners(found())
+    assert known[8] == {"learners 1", "learners 2"}
+    assert known[32] == {"learners 1", "learners 1, root rate"}  # it settled on one: that is the same run
+    assert known[64] == {f"learners {k}{name}" for k in (1, 3) for name in ("", ", root rate")}
+
+
+def test_all_sides_have_the_same_settings(batch_cells: ModuleType) -> None:
+    mine, torch = (
+        next(each for each in batch_cells.cells("batches", {}) if (each.row, each.batch) == (row, 256))
+        for row in ("learners 1", "PyTorch")
+    )
+    task = json.loads(torch.words[0])
+    assert {
+        "update.momentum=0.9", "update.schedule={name: cosine, epochs: 4}", "stop.epochs=4", "evaluate.every=0.25",
+        "stop.accuracy=0.99", "batch_size=256", "update.lr=0.096", "learners=1", "seed=1", "update.warmup.epochs=1",
+    } < set(mine.words)  # fmt: skip
+    assert task == {
+        "batch_size": 256, "lr": 0.096, "seed": 1, "epochs": 4, "momentum": 0.9, "accuracy": 0.99, "warmup": 1
+    }  # fmt: skip
+
+
+def test_points_are_of_the_better_rate(page: ModuleType) -> None:
+    each = {(point.side, point.batch): point for point in page.points(found())}
+    one, auto, torch = (each[side, 8] for side in ("one learner", "auto", "PyTorch"))
+    assert (one.epochs, one.seconds) == (pytest.approx(1.5), pytest.approx(1.5 * 60))
+    assert (auto.learners, auto.epochs, auto.seconds) == (2, pytest.approx(2.5), pytest.approx(2.5 * 30))
+    assert (torch.epochs, torch.seconds, torch.speed) == (None, None, 1500.0)  # it did not get there
+    assert (each["one learner", 32].lr, each["one learner", 32].epochs) == (0.006, 3.0)
+    assert each["auto", 32].epochs == 3.0
+    assert each["auto", 32].seconds == pytest.approx(3.0 * 60000 / 3900)
+    assert (each["auto", 64].speed, each["auto", 64].epochs) == (6000.0, None)
+    assert not {batch for _, batch in each} & {2, 4, 16, 256}
+
+
+def test_the_table(page: ModuleType) -> None:
+    lines = page.page(found()).splitlines()
+    assert "| 8 | one learner | 1 | 0.003 | 1.50 | 1,000 | 90.0 |" in lines
+    assert "| 8 | auto | 2 | 0.003 | 2.50 | 2,000 | 75.0 |" in lines
+    assert "| 8 | PyTorch |  | 0.003 | not reached | 1,500 |  |" in lines
+    assert "| 64 | PyTorch |  | 0.024 |  | 4,000 |  |" in lines
+
+
+def test_the_page_is_made_of_what_is_kept(page: ModuleType) -> None:
+    results = FOLDER / "results"
+    assert page.page(json.loads((results / "batches.json").read_text())) == (results / "batches.md").read_text()
+
+
+def test_what_a_speed_cell_keeps(bench: ModuleType) -> None:
+    rounds = [
+        {"one": one, "auto": auto, "learners": learners, "torch": torch}
+        for one, auto, learners, torch in ((10.0, 19.0, 2, 5.0), (12.0, 40.0, 3, 7.0), (11.0, 21.0, 2, 6.0))
+    ]
+    kept = bench.settled(rounds)
+    assert kept == {"learners": 2, "images_per_second": {"one": 11.0, "auto": 20.0, "torch": 6.0}, "rounds": rounds}
+
+
+def test_what_a_cell_keeps_of_a_run(bench: ModuleType) -> None:
+    events = [
+        {"event": "start"},
+        *({"event": "train", "images_per_second": 10.0 * i} for i in (1, 2, 6)),
+        {"event": "evaluate", "accuracy": 0.5, "epoch": 0.25},
+    ]
+    assert bench.trained(events) == {"accuracies": [0.5], "epochs": [0.25], "images_per_second": 20.0}
+    assert bench.trained(events[:1]) == {"accuracies": [], "epochs": [], "images_per_second": None}
+
+
+def test_what_is_missing(bench: ModuleType) -> None:
+    assert not any(each.torch for each in bench.missing("batches", found(), torch=False))
+    left = {each.key for part in ("speed", "batches") for each in bench.missing(part, found(), torch=True)}
+    assert not left & set(found())
+    assert "batches | PyTorch | 2 | seed 1" in left
+    assert "speed | LeNet | 2 | seed 0" in left
+
+
+def test_the_plot_leaves_out_what_is_missing(
+    bench: ModuleType, page: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("matplotlib")
+    import batch_plot
+
+    figures = []
+    monkeypatch.setattr(batch_plot, "save", lambda figure, path: figures.append(figure))
+    batch_plot.draw(page.points(found()), tmp_path / "batches.svg")
+    drawn = [{line.get_label(): list(line.get_ydata()) for line in axes.lines} for axes in figures[0].axes]
+    nan = pytest.approx(math.nan, nan_ok=True)
+    assert drawn[0]["auto, its learners below"] == pytest.approx(
+        [math.nan, math.nan, 75.0, math.nan, 3.0 * 60000 / 3900, math.nan, math.nan], nan_ok=True
+    )
+    assert drawn[0]["PyTorch"] == 7 * [nan]
+    assert drawn[2]["1 learner"] == [nan, nan, 1000.0, nan, 4000.0, 5000.0, nan]
+    assert [text.get_text() for text in figures[0].axes[0].texts] == ["2", "1"]
+
+
+def test_the_plot_is_written(bench: ModuleType, page: ModuleType, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    import batch_plot
+
+    one, two = (batch_plot.draw(page.points(found()), tmp_path / name).read_bytes() for name in ("1.svg", "2.svg"))
+    assert one == two
+    assert one.startswith(b"<?xml")
+
+
+def test_nothing_to_draw(bench: ModuleType, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    import batch_plot
+
+    with pytest.raises(MpibowError) as caught:
+        batch_plot.draw([], tmp_path / "batches.svg")
+    assert str(caught.value) == "nothing to draw yet: no cell has run"
+    assert not (tmp_path / "batches.svg").exists()
