@@ -311,23 +311,23 @@ def cells(found: Found) -> Iterator[Cell]:
         yield from grid(LENET, arm)
     yield from baselines(found, LENET, SEEDS[:3], MNIST_ARMS)
     yield from grid(RESNET, WARM_ONE)
-    yield from baselines(found, RESNET, SEEDS[:5], SCHEDULED)
-    for arm in MUON_ARMS:
-        yield from grid(MUON, arm)
-    yield from baselines(found, MUON, SEEDS[:3], MUON_ARMS)
-    yield from branches(found, RESNET, SEEDS[:3], DECAY_RUN)
+    yield from baselines(found, RESNET, SEEDS[:3], SCHEDULED)
     for arm in (LOCAL, NESTEROV):
         yield from grid(BN, arm)
     yield from baselines(found, BN, SEEDS[:3])
     for net in (BN, GN):
         yield from branches(found, net, SEEDS[:5])
         yield from branches(found, net, SEEDS[:10], arms=OWN)
+    yield from branches(found, RESNET, SEEDS[:3], DECAY_RUN)
+    for arm in MUON_ARMS:
+        yield from grid(MUON, arm)
+    yield from baselines(found, MUON, SEEDS[:3], MUON_ARMS)
+    yield from baselines(found, RESNET, SEEDS[:5], SCHEDULED)
     yield from branches(found, RESNET, SEEDS[:9])
-    yield from baselines(found, BN, SEEDS[:3], LONG_ARMS, LONG_WHOLE)
-    yield from baselines(found, BN, SEEDS[:5])
-    yield from schedules(found, BN, SEEDS[:5])
     yield from branches(found, BN, SEEDS[:5], LONG_RUN)
-    for net in (BN, GN):
-        yield from branches(found, net, SEEDS[:20], arms=OWN)
-    for net in (BN, GN):
-        yield from branches(found, net, SEEDS, arms=OWN)
+    yield from baselines(found, BN, SEEDS[:5])
+    yield from baselines(found, BN, SEEDS[:3], LONG_ARMS, LONG_WHOLE)
+    yield from schedules(found, BN, SEEDS[:5])
+    for last in (20, 30):
+        for net in (BN, GN):
+            yield from branches(found, net, SEEDS[:last], arms=OWN)
