@@ -12,6 +12,7 @@ K, BATCH = 16, 8
 TRAIN, VALIDATION = 10_240, 5_000  # images; an epoch of 16 learners is 80 iterations
 EPOCHS, LONG = 8, 24  # half of them are 320 or 960 iterations, a multiple of 16 and 64
 RATES = (0.000390625, 0.00078125, 0.0015625, 0.003125, 0.00625, 0.0125)  # the grid of the first nets' tuned arms
+MIDDLE = (0.0015625, 0.003125, 0.00625, 0.0125)  # with an outer momentum
 UPPER = (0.003125, 0.00625, 0.0125, 0.025)  # of arms with a warm-up
 GRID_SEED = 1001  # chooses rates; no table has it
 SEEDS = tuple(range(1, 31))
@@ -56,8 +57,10 @@ WHOLE, LONG_WHOLE = "baselines", "long baselines"
 SCHEDULES, LEARNERS = "schedules", "learners"
 TABLES = ("rates", *BRANCHES, WHOLE, LONG_WHOLE, SCHEDULES, LEARNERS)
 
-ONE, NESTEROV, SSGD, SMA, LOCAL = "one learner", "one learner, outer nesterov", "S-SGD", "SMA", "local SGD, period 16"
+ONE, NESTEROV = "one learner", "one learner, outer nesterov, period 30"
+SSGD, SMA, LOCAL = "S-SGD", "SMA", "local SGD, period 16"
 PUBLISHED = "SMA as published"
+OUTERS = {f"outer nesterov, period {period}": period for period in (4, 16, 64)}
 WARM, WARM_ONE = "SMA, warm-up of an epoch", "one learner, warm-up of an epoch"
 GAINED, SCALED = "S-SGD, measured gain, warm-up of an epoch", "S-SGD, rate x learners, warm-up of an epoch"
 LOOSE = "SMA, alpha 1/learners, warm-up of an epoch"
@@ -80,6 +83,7 @@ ARMS: Mapping[str, Mapping[str, Any]] = {
     SCALED: {"rule": {"name": "ssgd", "outer": {"gain": "learners"}}, **WARM_UP},
     PUBLISHED: {"rule": {"name": "crossbow"}},
     LOCAL: {"rule": {"name": "local_sgd"}},
+    **{arm: {"rule": {"name": "diloco", "period": period}} for arm, period in OUTERS.items()},
     NESTEROV: {"learners": 1, "rule": {"name": "diloco", "period": 30}},
 }
 MNIST_ARMS = (WARM_ONE, WARM, LOOSE, GAINED, SCALED)
@@ -88,6 +92,7 @@ MUON_ONLY: Mapping[str, Mapping[str, Any]] = {
     OUTER: {"rule": {"name": "muloco", "period": 32}},
     ONE_OUTER: {"learners": 1, "rule": {"name": "muloco", "period": 32, "outer": {"momentum": 0.6}}},
 }
+ALL = {**ARMS, **MUON_ONLY}
 MUON_ARMS = (ONE, SSGD, LOCAL, *MUON_ONLY)
 
 
@@ -114,7 +119,14 @@ class Net:
 BN, GN, RESNET, LENET = "three-conv, batch norm", "three-conv, group norm", "ResNet-20", "LeNet on MNIST"
 MUON = "three-conv, batch norm, Muon"
 NETS: Mapping[str, Net] = {
-    BN: Net("three-conv", grids=dict.fromkeys(ARMS, RATES) | dict.fromkeys((WARM_ONE, WARM, LOOSE, GAINED), UPPER)),
+    BN: Net(
+        "three-conv",
+        grids={
+            **dict.fromkeys(ARMS, RATES),
+            **dict.fromkeys((WARM_ONE, WARM, LOOSE, GAINED), UPPER),
+            **dict.fromkeys(OUTERS, MIDDLE),
+        },
+    ),
     GN: Net("three-conv-group", batch_norm=False),
     RESNET: Net(
         "resnet20",
@@ -209,7 +221,7 @@ def by_seed(found: Found, name: str, net: str, arm: str, figure: str) -> dict[in
 
 def grid(net: str, arm: str) -> Iterator[Cell]:
     for rate in NETS[net].grids[arm]:
-        own = settings(net, rate, GRID_SEED, NETS[net].epochs, **of_arm(arm))
+        own = settings(net, rate, GRID_SEED, NETS[net].epochs, **ALL[arm])
         yield Cell("rates", net, at_rate(arm, rate), GRID_SEED, own)
 
 
@@ -228,10 +240,6 @@ def branches(
             yield Cell(table, net, arm, seed, own, trunk)
 
 
-def of_arm(arm: str) -> Mapping[str, Any]:
-    return {**ARMS, **MUON_ONLY}[arm]
-
-
 def at_rate(arm: str, rate: float) -> str:
     return f"{arm}, rate {rate:g}"
 
@@ -244,7 +252,7 @@ def baselines(
         for arm in arms:
             for rate in (chosen(found, net, arm), chosen(found, net, NETS[net].one)):
                 if rate is not None:
-                    own = settings(net, rate, seed, length(table, net), **of_arm(arm), **AVERAGE)
+                    own = settings(net, rate, seed, length(table, net), **ALL[arm], **AVERAGE)
                     yield Cell(table, net, at_rate(arm, rate), seed, own)
 
 
@@ -263,7 +271,7 @@ def schedules(found: Found, net: str, seeds: Sequence[int]) -> Iterator[Cell]:
             for arm in SCHEDULED:
                 (table, row), own = (
                     of_length(arm, rate, epochs),
-                    settings(net, rate, seed, epochs, **of_arm(arm), **AVERAGE),
+                    settings(net, rate, seed, epochs, **ALL[arm], **AVERAGE),
                 )
                 yield Cell(table, net, row, seed, own, also=SCHEDULES)
 
@@ -284,7 +292,7 @@ def learners(found: Found, net: str, seeds: Sequence[int]) -> Iterator[Cell]:
         for count in COUNTS:
             for arm in COUNTED if count > 1 else (WARM_ONE,):
                 table, row = of_count(arm, rate, count)
-                own = settings(net, rate, seed, **{"learners": count, **of_arm(arm)}, **AVERAGE)
+                own = settings(net, rate, seed, **{"learners": count, **ALL[arm]}, **AVERAGE)
                 yield Cell(table, net, row, seed, own, also=LEARNERS)
 
 
@@ -312,7 +320,7 @@ def cells(found: Found) -> Iterator[Cell]:
     yield from baselines(found, LENET, SEEDS[:3], MNIST_ARMS)
     yield from grid(RESNET, WARM_ONE)
     yield from baselines(found, RESNET, SEEDS[:3], SCHEDULED)
-    for arm in (LOCAL, NESTEROV):
+    for arm in (LOCAL, NESTEROV, *OUTERS):
         yield from grid(BN, arm)
     yield from baselines(found, BN, SEEDS[:3])
     for net in (BN, GN):

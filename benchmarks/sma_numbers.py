@@ -53,6 +53,8 @@ def bootstrap(groups: Sequence[Each], figure: Callable[[Sequence[Each]], float],
     generator = np.random.default_rng(draw)
     picked = generator.integers(0, count, (REPEATS, count))
     found = np.array([figure([groups[i] for i in row]) for row in picked.tolist()])
+    if np.isnan(found).all():
+        return Interval(value, math.nan, math.nan, count)
     low, high = np.nanquantile(found, [(1 - COVERS) / 2, (1 + COVERS) / 2])
     return Interval(value, float(low), float(high), count)
 

@@ -22,7 +22,7 @@ Made by `python benchmarks/bench_sma.py`, which runs what is missing; `docs/aver
 - Nets: `convnet` with three layers and 16 channels, 64,666 weights; where a heading says so `resnet20`, 269,722
   weights, or `lenet` on as many images of MNIST.
 - Training: batch {plan.BATCH} a learner, {plan.K} learners where not said otherwise, SGD with momentum 0.9, weight
-  decay 5e-4, cosine to 0. Long trainings may differ.
+  decay 5e-4, cosine to 0; where a heading says so Muon, with its defaults. Long trainings may differ.
 - Rates: those of the highest accuracy on {plan.VALIDATION:,} other training images, on seed {plan.GRID_SEED}, which is
   in no other table.
 - ± is the standard deviation over seeds; [low, high] the 95 % bootstrap interval over seeds, of differences within each
@@ -58,12 +58,14 @@ def _page(found: Found) -> Iterator[str]:
 def _summary(found: Found) -> Iterator[str]:
     """Every arm's accuracy beside that of S-SGD, and what a tenfold spread adds, a column for each net."""
     rows, heads = list[list[str]](), ["points of accuracy less those of S-SGD"]
-    columns = [(plan.SHORT_RUN, net) for net in plan.NETS] + [(plan.LONG_RUN, plan.BN)]
+    columns = [(plan.SHORT_RUN, net) for net in plan.NETS] + [(plan.LONG_RUN, plan.BN), (plan.DECAY_RUN, plan.RESNET)]
     bases = {column: by_seed(found, *column, plan.REFERENCE, "mean") for column in columns}
     columns = [column for column in columns if bases[column]]
     for name, net in columns:
-        seeds = min(len(by_seed(found, name, net, arm, "mean")) for arm in plan.rules(name, net))
-        heads.append(f"{net}, {plan.length(name, net)} epochs, {seeds} seeds")
+        counts = {len(by_seed(found, name, net, arm, "mean")) for arm in plan.rules(name, net)}
+        seeds = f"{min(counts)} seeds" if len(counts) == 1 else f"{min(counts)} to {max(counts)} seeds"
+        decay = " from the first decay of" * (name == plan.DECAY_RUN)
+        heads.append(f"{net},{decay} {plan.length(name, net)} epochs, {seeds}")
     for arm in plan.BRANCHES[plan.SHORT_RUN]:
         if arm != plan.REFERENCE:
             found_of = [difference(by_seed(found, *column, arm, "mean"), bases[column]) for column in columns]
@@ -87,6 +89,8 @@ def spread_slope(found: Found, name: str, net: str, arms: Sequence[str], figure:
 
 def _branches(found: Found, name: str, net: str) -> Iterator[str]:
     yield f"\n## Branches from one half-trained net, {plan.length(name, net)} epochs: {net}\n\n{BRANCHED}"
+    if name == plan.DECAY_RUN:
+        yield "The rate is constant, falls to a tenth where the branches begin, and again after three quarters.\n"
     if (rate := chosen(found, net, plan.SSGD)) is not None:
         yield f"Rate {rate:g}, the best of the grid for S-SGD.\n"
     yield "\n"
@@ -128,10 +132,13 @@ def _branches(found: Found, name: str, net: str) -> Iterator[str]:
 
 
 BASELINES = f"""Every arm at its best rate of the grid, if it has one, and at one learner's best. Long trainings have
-the rates of the usual ones. One learner has {plan.K} times as many iterations. `SMA` is the default rule; `S-SGD,
-measured gain` is the same with replicas that are reset. The gain multiplies the mean step; `rate x learners` is a gain
-of {plan.K}. `average`: an exponential moving average of the centre of the same run, half-life half an epoch. Outer
-nesterov: `rule: {{name: diloco, period: 30}}`.
+the rates of the usual ones. One learner has {plan.K} times as many iterations.
+
+- `SMA` is the default rule: alpha 1, measured gain. `S-SGD, measured gain` is the same with replicas that are reset.
+- `SMA as published` is `rule: {{name: crossbow}}`. A gain multiplies the mean step; `rate x learners` is a gain of
+  {plan.K}.
+- `outer nesterov, period T` is `rule: {{name: diloco, period: T}}`; `MuLoCo` the same with Muon.
+- `average`: an exponential moving average of the centre of the same run, half-life half an epoch.
 """
 
 
@@ -140,7 +147,7 @@ def _baselines(found: Found, name: str, net: str) -> Iterator[str]:
     rows, one = [], plan.NETS[net].one
     alone = chosen(found, net, one)
     best = {} if alone is None else by_seed(found, name, net, at_rate(one, alone), "mean")
-    for arm in plan.ARMS:
+    for arm in plan.ALL:
         tuned = chosen(found, net, arm)
         for rate in dict.fromkeys((tuned, alone)):
             accuracy = {} if rate is None else by_seed(found, name, net, at_rate(arm, rate), "mean")
@@ -167,7 +174,7 @@ def _rates(found: Found) -> Iterator[str]:
     yield f"\n## Rates\n\nValidation accuracy in %, seed {plan.GRID_SEED}; bold: chosen.\n"
     for net in plan.NETS:
         rows, rates = [], sorted({rate for grid in plan.NETS[net].grids.values() for rate in grid})
-        for arm in plan.ARMS:
+        for arm in plan.ALL:
             cells = [found.get(key("rates", net, at_rate(arm, rate), plan.GRID_SEED)) for rate in rates]
             if any(cells):
                 best = chosen(found, net, arm)

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 from sma_cells import BN, GN, LENET, MUON, NETS, RESNET, TRAIN, VALIDATION, Cell
-from sma_numbers import noise_scale
 
 import mpibow as mb
 from mpibow.errors import DivergedError
@@ -82,7 +81,6 @@ def run(cell: Cell, data: Data, runs: Path) -> dict[str, Any]:
         found |= {"distance": fmean(distances), "distance_last": distances[-1]}
     learners, gain = fitted.config.learners, fitted.summary.gain
     if fitted.config.rule.of(learners).gain == "measured" and 1.0 < gain < learners:
-        found |= {"noise": round(noise_scale(gain, learners, fitted.config.batch_size), 1)}
         found |= {"gain_mean": round(fmean(event["gain"] for event in events), 2)}
     if cell.table == "rates":
         return found | {"validation": _tested(fitted, fitted.weights, test)[0]}

@@ -22,7 +22,7 @@ every length.
 LEARNERS = f"""Whole trainings of {plan.EPOCHS} epochs at one learner's best rate, with a warm-up of an epoch. Noise
 scale: that of the steps, in samples, from the gain G at the end: batch x (G - 1) / (1 - G / k). The steps have momentum
 0.9: a gradient's noise scale is up to 19 times as large. One learner measures none; its is that of the fewest learners.
-The gain grows over the first {CERTAIN} iterations.
+The gain grows over the first {CERTAIN} iterations, which {plan.COUNTS[-1]} learners do not reach.
 """
 Curve = tuple[Sequence[float], float]  # a seed's accuracies of every length, and that of one learner
 
@@ -87,13 +87,11 @@ def counts(found: Found, net: str) -> list[Count]:
         noise = math.nan
         for learners in reversed(plan.COUNTS):
             name, row = of_count(arm, rate, learners)
-            accuracies, gains, means, noises = (
-                by_seed(found, name, net, row, figure) for figure in ("mean", "gain", "gain_mean", "noise")
-            )
-            known = {
-                seed: noise_scale(gains[seed], learners, plan.BATCH) for seed in gains if 1 < gains[seed] < learners
-            }
-            noise = harmonic_mean([*(known | noises).values()]) if known or noises else noise
+            accuracies, gains, means = (by_seed(found, name, net, row, kind) for kind in ("mean", "gain", "gain_mean"))
+            taken = min(plan.EPOCHS * plan.TRAIN / (learners * plan.BATCH * CERTAIN), 1.0)  # of the measured gain
+            whole = [1.0 + (gain - 1.0) / taken for gain in gains.values()]
+            known = [noise_scale(gain, learners, plan.BATCH) for gain in whole if 1.0 < gain < learners]
+            noise = harmonic_mean(known) if known else noise
             if accuracies:
                 points.append(Count(arm, learners, accuracies, gains, means, noise))
     return sorted(points, key=lambda point: (plan.COUNTED.index(point.arm), point.learners))
