@@ -66,7 +66,8 @@ def main() -> None:
     if not options.page:
         claim, runs = Claim(options.runs / "claims"), options.runs / str(os.getpid())
         runs.mkdir()
-        data = {"cifar10": Data(options.cifar), "mnist": Data(options.mnist)}
+        cifar, mnist = options.cifar, options.mnist
+        data = {"cifar10": Data(cifar), "mnist": Data(mnist), "whole cifar10": Data(cifar, 50_000)}
         for _ in range(options.cells):
             while left := missing(found := kept(options.results), options.only):  # anew: rates choose other cells
                 waits = options.pause is not None and options.pause.exists()

@@ -54,8 +54,8 @@ BRANCHES: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
 }
 DECAYED = 12  # epochs; the rate falls to a tenth where the branches begin, and again after three quarters
 WHOLE, LONG_WHOLE = "baselines", "long baselines"
-SCHEDULES, LEARNERS = "schedules", "learners"
-TABLES = ("rates", *BRANCHES, WHOLE, LONG_WHOLE, SCHEDULES, LEARNERS)
+SCHEDULES, LEARNERS, UNTUNED = "schedules", "learners", "untuned"
+TABLES = ("rates", *BRANCHES, WHOLE, LONG_WHOLE, SCHEDULES, LEARNERS, UNTUNED)
 
 ONE, NESTEROV = "one learner", "one learner, outer nesterov, period 30"
 SSGD, SMA, LOCAL = "S-SGD", "SMA", "local SGD, period 16"
@@ -72,6 +72,7 @@ SCHEDULED = (WARM_ONE, WARM, LOOSE, GAINED)
 SHARES = (4, 6, EPOCHS, 11)  # epochs of a whole cosine schedule: 0.5, 0.7, 1 and 1.4 of EPOCHS
 COUNTS = (1, 4, K, 64, 256)  # learners: an epoch of 256 is 5 iterations
 COUNTED = (WARM, GAINED)
+UNTUNED_COUNTS = (1, K, 64)
 ARMS: Mapping[str, Mapping[str, Any]] = {
     ONE: {"learners": 1},
     WARM_ONE: {"learners": 1, **WARM_UP},
@@ -113,11 +114,12 @@ class Net:
     grids: Mapping[str, Sequence[float]] = field(default_factory=lambda: dict.fromkeys(ARMS, RATES))
     arms: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: BRANCHES[SHORT_RUN])
     batch_norm: bool = True
+    more: Mapping[str, Any] = field(default_factory=dict)  # arguments of mb.fit
     update: Mapping[str, Any] = field(default_factory=lambda: SGD)
 
 
 BN, GN, RESNET, LENET = "three-conv, batch norm", "three-conv, group norm", "ResNet-20", "LeNet on MNIST"
-MUON = "three-conv, batch norm, Muon"
+MUON, FULL = "three-conv, batch norm, Muon", "ResNet-20 on all of CIFAR-10"
 NETS: Mapping[str, Net] = {
     BN: Net(
         "three-conv",
@@ -147,6 +149,7 @@ NETS: Mapping[str, Net] = {
         batch_norm=False,
     ),
     MUON: Net("muon", grids=dict.fromkeys(MUON_ARMS, (0.0025, 0.005, 0.01, 0.02, 0.04)), update={"name": "muon"}),
+    FULL: Net("full", data="whole cifar10", epochs=10, more={"augment": {"pad": 4, "flip": True}}),
 }
 
 
@@ -197,7 +200,7 @@ def settings(net: str, rate: float, seed: int, epochs: int = EPOCHS, **more: Any
     """What all runs of a net have in common, and `more`."""
     update = {**NETS[net].update, "lr": rate, "schedule": {"name": "cosine", "epochs": epochs}}
     own = {"seed": seed, "batch_size": BATCH, "learners": K, "stop": {"epochs": epochs}, "log": {"every": 5}}
-    return {**own, **more, "update": update | more.get("update", {})}
+    return {**own, **NETS[net].more, **more, "update": update | more.get("update", {})}
 
 
 def chosen(found: Found, net: str, arm: str) -> float | None:
@@ -296,6 +299,15 @@ def learners(found: Found, net: str, seeds: Sequence[int]) -> Iterator[Cell]:
                 yield Cell(table, net, row, seed, own, also=LEARNERS)
 
 
+def untuned(found: Found, seeds: Sequence[int]) -> Iterator[Cell]:
+    """The rate that is one learner's best in short trainings; nothing differs but the number of learners."""
+    rate = chosen(found, RESNET, WARM_ONE)
+    for seed in seeds if rate is not None else ():
+        for count in UNTUNED_COUNTS:
+            own = settings(FULL, rate, seed, NETS[FULL].epochs, **{"learners": count, **ALL[WARM]})
+            yield Cell(UNTUNED, FULL, f"{count} learners", seed, own)
+
+
 def cells(found: Found) -> Iterator[Cell]:
     """All cells, the most deciding first; the rates that others need are known only when the grid has run."""
     yield from grid(BN, SSGD)
@@ -323,6 +335,7 @@ def cells(found: Found) -> Iterator[Cell]:
     for arm in (LOCAL, NESTEROV, *OUTERS):
         yield from grid(BN, arm)
     yield from baselines(found, BN, SEEDS[:3])
+    yield from untuned(found, SEEDS[:1])
     for net in (BN, GN):
         yield from branches(found, net, SEEDS[:5])
         yield from branches(found, net, SEEDS[:10], arms=OWN)
@@ -330,7 +343,9 @@ def cells(found: Found) -> Iterator[Cell]:
     for arm in MUON_ARMS:
         yield from grid(MUON, arm)
     yield from baselines(found, MUON, SEEDS[:3], MUON_ARMS)
+    yield from baselines(found, BN, SEEDS[:9], (WARM_ONE, WARM, GAINED))
     yield from baselines(found, RESNET, SEEDS[:5], SCHEDULED)
+    yield from untuned(found, SEEDS[:3])
     yield from branches(found, RESNET, SEEDS[:9])
     yield from branches(found, BN, SEEDS[:5], LONG_RUN)
     yield from baselines(found, BN, SEEDS[:5])

@@ -12,7 +12,7 @@ from statistics import fmean
 from typing import Any
 
 import numpy as np
-from sma_cells import BN, GN, LENET, MUON, NETS, RESNET, TRAIN, VALIDATION, Cell
+from sma_cells import BN, FULL, GN, LENET, MUON, NETS, RESNET, TRAIN, VALIDATION, Cell
 
 import mpibow as mb
 from mpibow.errors import DivergedError
@@ -33,19 +33,21 @@ MODELS: Mapping[str, Callable[[Tensor], Tensor]] = {
     GN: partial(convnet, classes=10, layers=3, norm="group"),
     MUON: partial(convnet, classes=10, layers=3, norm="batch"),
     RESNET: partial(resnet20, classes=10),
+    FULL: partial(resnet20, classes=10),
     LENET: partial(lenet, classes=10),
 }
 
 
 @dataclass(frozen=True)
 class Data:
-    """The first images of the training set train, its last ones choose rates, the test set is the result."""
+    """The first `count` images of the training set train, its last ones choose rates, the test set is the result."""
 
     folder: Path
+    count: int = TRAIN
 
     @cached_property
     def train(self) -> Images:
-        return _images(self.folder / "train", 0, TRAIN)
+        return _images(self.folder / "train", 0, self.count)
 
     @cached_property
     def validation(self) -> Images:

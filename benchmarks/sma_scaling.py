@@ -120,3 +120,25 @@ def learners(found: Found, net: str) -> Iterator[str]:
         )
     heads = ["arm", "learners", "samples", "gain at the end", "mean gain", "noise scale", "samples / noise scale"]
     yield table([*heads, "seeds", "accuracy, %", "less that of one learner, points"], rows)
+
+
+UNTUNED = f"""Whole trainings of {plan.NETS[plan.FULL].epochs} epochs on all 50,000 training images, padded by 4 and
+flipped, with a warm-up of an epoch, at the rate that is one learner's best on {plan.TRAIN:,} images. Nothing differs
+but the number of learners, and nothing was tuned for any of them.
+"""
+
+
+def untuned(found: Found) -> Iterator[str]:
+    rows, alone = list[list[str]](), by_seed(found, plan.UNTUNED, plan.FULL, "1 learners", "mean")
+    for count in plan.UNTUNED_COUNTS:
+        row = plan.UNTUNED, plan.FULL, f"{count} learners"
+        accuracies, gains = (by_seed(found, *row, figure) for figure in ("mean", "gain"))
+        if accuracies:
+            less = difference(accuracies, alone) if count > 1 else None
+            means = mean_and_deviation(list(accuracies.values()))
+            shown = "" if less is None else less.text(2, 100)
+            rows.append([str(count), f"{fmean(gains.values()):.1f}", str(len(accuracies)), means, shown])
+    if rows:
+        yield f"\n## Untuned: {plan.FULL}\n\n{UNTUNED}\n"
+        heads = ["learners", "gain at the end", "seeds", "accuracy, %", "less that of one learner, points"]
+        yield table(heads, rows)

@@ -294,6 +294,20 @@ def test_muon_is_an_optimiser_of_the_same_net(plan: ModuleType) -> None:
     assert not any(iterations % config.rule.point.period for config in configs)
 
 
+def test_numbers_of_learners_are_not_tuned_for(plan: ModuleType, pages: ModuleType) -> None:
+    found = grid(plan, plan.RESNET, plan.WARM_ONE, 0.0125)
+    cells = list(plan.untuned(found, (1, 2)))
+    assert [cell.settings["learners"] for cell in cells] == 2 * [1, 16, 64]
+    for cell in cells:
+        assert cell.settings["augment"] == {"pad": 4, "flip": True}
+        assert (cell.settings["update"]["lr"], cell.settings["stop"]) == (0.0125, {"epochs": 10})
+        mean = 0.8 + 0.01 * cell.seed - 0.001 * cell.settings["learners"]
+        found[cell.key] = {"mean": mean, "gain": float(cell.settings["learners"])}
+    text = pages.page(found)
+    assert "| 1 | 1.0 | 2 | 81.40 ± 0.71 |  |" in text
+    assert "| 64 | 64.0 | 2 | 75.10 ± 0.71 | -6.30 [-6.30, -6.30] |" in text
+
+
 def test_each_cell_is_one_processs(plan: ModuleType, tmp_path: Path) -> None:
     """Branches of one trunk are claimed together, as the trunk is trained once; a claim ends with its process."""
     import sma_claims
@@ -322,7 +336,7 @@ def test_a_net_or_a_table_can_be_asked_for(plan: ModuleType) -> None:
     import bench_sma
 
     asked = {name: {cell.net for cell in bench_sma.missing({}, name)} for name in ("resnet20", "mnist", "rates")}
-    assert asked == {"resnet20": {plan.RESNET}, "mnist": {plan.LENET}, "rates": set(plan.NETS)}
+    assert asked == {"resnet20": {plan.RESNET}, "mnist": {plan.LENET}, "rates": set(plan.NETS) - {plan.FULL}}
     assert not bench_sma.missing({}, "schedules")  # before the rates
 
 
