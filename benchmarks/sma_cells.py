@@ -54,8 +54,8 @@ BRANCHES: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
 }
 DECAYED = 12  # epochs; the rate falls to a tenth where the branches begin, and again after three quarters
 WHOLE, LONG_WHOLE = "baselines", "long baselines"
-SCHEDULES, LEARNERS, UNTUNED = "schedules", "learners", "untuned"
-TABLES = ("rates", *BRANCHES, WHOLE, LONG_WHOLE, SCHEDULES, LEARNERS, UNTUNED)
+SCHEDULES, LEARNERS, UNTUNED, GROWTH = "schedules", "learners", "untuned", "growth"
+TABLES = ("rates", *BRANCHES, WHOLE, LONG_WHOLE, SCHEDULES, LEARNERS, UNTUNED, GROWTH)
 
 ONE, NESTEROV = "one learner", "one learner, outer nesterov, period 30"
 SSGD, SMA, LOCAL = "S-SGD", "SMA", "local SGD, period 16"
@@ -73,6 +73,7 @@ SHARES = (4, 6, EPOCHS, 11)  # epochs of a whole cosine schedule: 0.5, 0.7, 1 an
 COUNTS = (1, 4, K, 64, 256)  # learners: an epoch of 256 is 5 iterations
 COUNTED = (WARM, GAINED)
 UNTUNED_COUNTS = (1, K, 64)
+GROWTHS, GROWN = (20, 40, 80, 160, 320), (K, 64)  # iterations until the measured gain is taken whole; learners
 ARMS: Mapping[str, Mapping[str, Any]] = {
     ONE: {"learners": 1},
     WARM_ONE: {"learners": 1, **WARM_UP},
@@ -177,6 +178,7 @@ class Cell:
     """One run: of which table, net and arm, with which seed; `settings` are those of mb.fit.
 
     A branch goes on from its trunk, a run of `trunk`'s settings to half of the epochs. `also`: another table needs it.
+    `growth`: the iterations over which its gain grows, where they are not mpibow's.
     """
 
     table: str
@@ -186,6 +188,7 @@ class Cell:
     settings: Mapping[str, Any] = field(compare=False)
     trunk: Mapping[str, Any] | None = field(default=None, compare=False)
     also: str | None = field(default=None, compare=False)
+    growth: int | None = field(default=None, compare=False)
 
     @property
     def key(self) -> str:
@@ -299,6 +302,15 @@ def learners(found: Found, net: str, seeds: Sequence[int]) -> Iterator[Cell]:
                 yield Cell(table, net, row, seed, own, also=LEARNERS)
 
 
+def growths(found: Found, net: str) -> Iterator[Cell]:
+    """On the seed and the images that choose rates: it chose CERTAIN of mpibow.sync.gain."""
+    rate = chosen(found, net, WARM)
+    for count in GROWN if rate is not None else ():
+        for growth in GROWTHS:
+            own = settings(net, rate, GRID_SEED, **{"learners": count, **ALL[WARM]})
+            yield Cell(GROWTH, net, f"{count} learners, {growth} iterations", GRID_SEED, own, growth=growth)
+
+
 def untuned(found: Found, seeds: Sequence[int]) -> Iterator[Cell]:
     """The rate that is one learner's best in short trainings; nothing differs but the number of learners."""
     rate = chosen(found, RESNET, WARM_ONE)
@@ -335,6 +347,7 @@ def cells(found: Found) -> Iterator[Cell]:
     for arm in (LOCAL, NESTEROV, *OUTERS):
         yield from grid(BN, arm)
     yield from baselines(found, BN, SEEDS[:3])
+    yield from growths(found, BN)
     yield from untuned(found, SEEDS[:1])
     for net in (BN, GN):
         yield from branches(found, net, SEEDS[:5])

@@ -12,7 +12,7 @@ from statistics import fmean
 from typing import Any
 
 import numpy as np
-from sma_cells import BN, FULL, GN, LENET, MUON, NETS, RESNET, TRAIN, VALIDATION, Cell
+from sma_cells import BN, FULL, GN, GROWTH, LENET, MUON, NETS, RESNET, TRAIN, VALIDATION, Cell
 
 import mpibow as mb
 from mpibow.errors import DivergedError
@@ -24,7 +24,9 @@ from mpibow.models.convnet import convnet
 from mpibow.models.lenet import lenet
 from mpibow.models.resnet_cifar import resnet20
 from mpibow.run.state import from_named, named
+from mpibow.sync import gain
 
+CERTAIN = gain.CERTAIN
 Images = tuple[Array, Array]  # (n, c, h, w) uint8, labels (n,)
 BATCH, BATCHES = 256, 10  # of training images, whose statistics replace the replicas' mean ones
 TESTED = 500  # images of a batch in evaluation
@@ -68,6 +70,7 @@ def _images(folder: Path, first: int, count: int) -> Images:
 def run(cell: Cell, data: Data, runs: Path) -> dict[str, Any]:
     """What came of it: accuracies are shares of the images, `distance` |w_i - W| / |W| over the branch, and last."""
     net, out, resume = MODELS[cell.net], runs / "cell", None
+    gain.CERTAIN = CERTAIN if cell.growth is None else cell.growth
     shutil.rmtree(out, ignore_errors=True)
     if cell.trunk is not None:
         shutil.copytree(_trunk(cell, net, data, runs), out)
@@ -76,15 +79,15 @@ def run(cell: Cell, data: Data, runs: Path) -> dict[str, Any]:
         fitted = _fit(net, data, out, cell.settings, resume, checkpoint={"every": None, "best": False})
     except DivergedError:
         return {"diverged": True, "validation": 0.0}
-    test = data.validation if cell.table == "rates" else data.test
+    chooses = cell.table in ("rates", GROWTH)
+    test = data.validation if chooses else data.test
     found: dict[str, Any] = {"seconds": round(fitted.summary.seconds, 1), "gain": round(fitted.summary.gain, 2)}
     events = [event for event in fitted.history if event["event"] == "train"]
     if distances := [event["distance"] for event in events[_branched(events, cell) :] if "distance" in event]:
         found |= {"distance": fmean(distances), "distance_last": distances[-1]}
-    learners, gain = fitted.config.learners, fitted.summary.gain
-    if fitted.config.rule.of(learners).gain == "measured" and 1.0 < gain < learners:
+    if fitted.config.rule.of(fitted.config.learners).gain == "measured":
         found |= {"gain_mean": round(fmean(event["gain"] for event in events), 2)}
-    if cell.table == "rates":
+    if chooses:
         return found | {"validation": _tested(fitted, fitted.weights, test)[0]}
     with ThreadPoolExecutor(2) as pool:
         kinds = {"mean": fitted.weights}

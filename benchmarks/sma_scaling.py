@@ -142,3 +142,20 @@ def untuned(found: Found) -> Iterator[str]:
         yield f"\n## Untuned: {plan.FULL}\n\n{UNTUNED}\n"
         heads = ["learners", "gain at the end", "seeds", "accuracy, %", "less that of one learner, points"]
         yield table(heads, rows)
+
+
+GROWTH = f"""Validation accuracy in %, seed {plan.GRID_SEED}, over the iterations until the measured gain is taken
+whole: SMA with a warm-up of an epoch, at its best rate. This table chose the {CERTAIN} iterations of mpibow.
+"""
+
+
+def growths(found: Found, net: str) -> Iterator[str]:
+    rows = []
+    for count in plan.GROWN:
+        cells = [found.get(plan.key(plan.GROWTH, net, f"{count} learners, {growth} iterations", plan.GRID_SEED))
+                 for growth in plan.GROWTHS]  # fmt: skip
+        if any(cells):
+            rows.append([str(count), *("" if cell is None else f"{100 * cell['validation']:.2f}" for cell in cells)])
+    if rows:
+        yield f"\n## Growth of the gain: {net}\n\n{GROWTH}\n"
+        yield table(["learners", *(f"{growth} iterations" for growth in plan.GROWTHS)], rows)

@@ -308,6 +308,15 @@ def test_numbers_of_learners_are_not_tuned_for(plan: ModuleType, pages: ModuleTy
     assert "| 64 | 64.0 | 2 | 75.10 ± 0.71 | -6.30 [-6.30, -6.30] |" in text
 
 
+def test_the_growth_of_the_gain_is_chosen_on_other_images(plan: ModuleType, pages: ModuleType) -> None:
+    found = grid(plan, plan.BN, plan.WARM, 0.0125)
+    cells = list(plan.growths(found, plan.BN))
+    assert {(cell.seed, cell.settings["update"]["lr"]) for cell in cells} == {(plan.GRID_SEED, 0.0125)}
+    assert [(cell.settings["learners"], cell.growth) for cell in cells[4:6]] == [(16, 320), (64, 20)]
+    found |= {cell.key: {"validation": cell.growth / 1000} for cell in cells}
+    assert "| 64 | 2.00 | 4.00 | 8.00 | 16.00 | 32.00 |" in pages.page(found)
+
+
 def test_each_cell_is_one_processs(plan: ModuleType, tmp_path: Path) -> None:
     """Branches of one trunk are claimed together, as the trunk is trained once; a claim ends with its process."""
     import sma_claims
