@@ -103,8 +103,12 @@ def learners(found: Found, net: str) -> Iterator[str]:
         return
     yield f"\n## Learners: {net}\n\n{LEARNERS}\n"
     rows, alone = [], points[0].accuracies if points[0].learners == 1 else {}
+    rivals = {point.learners: point.accuracies for point in points if point.arm == plan.GAINED}
     for point in points:
         less = difference(point.accuracies, alone) if point.learners > 1 else None
+        more = None
+        if point.learners > 1 and point.arm != plan.GAINED:
+            more = difference(point.accuracies, rivals.get(point.learners, {}))
         rows.append(
             [
                 point.arm,
@@ -116,10 +120,11 @@ def learners(found: Found, net: str) -> Iterator[str]:
                 str(len(point.accuracies)),
                 mean_and_deviation(list(point.accuracies.values())),
                 "" if less is None else less.text(2, 100),
+                "" if more is None else more.text(2, 100),
             ]
         )
     heads = ["arm", "learners", "samples", "gain at the end", "mean gain", "noise scale", "samples / noise scale"]
-    yield table([*heads, "seeds", "accuracy, %", "less that of one learner, points"], rows)
+    yield table([*heads, "seeds", "accuracy, %", "less that of one learner, points", "less that of S-SGD"], rows)
 
 
 UNTUNED = f"""Whole trainings of {plan.NETS[plan.FULL].epochs} epochs on all 50,000 training images, padded by 4 and
