@@ -35,6 +35,7 @@ COUNT, CLASSES = 57, 3  # 57: no multiple of what an iteration consumes, so iter
 # What a run may be told about averaging; each must be the same bits however the run goes on its way.
 RULES: Mapping[str, Mapping[str, Any]] = {
     "auto": {"name": "sma"},
+    "quarter": {"name": "sma", "alpha": 0.25},
     "auto-3": {"name": "sma", "period": 3},
     "crossbow": {"name": "crossbow"},
     "crossbow-3": {"name": "crossbow", "period": 3},

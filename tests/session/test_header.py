@@ -53,7 +53,9 @@ def test_format_1_is_read(tmp_path: Path) -> None:
     more = {"stop": {"epochs": None, "iterations": 20}}
     resumed = tiny.run(job(tmp_path, [1, 2], **more), 2, resume=run)
     whole = tiny.run(job(tmp_path / "whole", [1, 2], **more), 2)
-    assert tiny.distance(resumed.weights, whole.weights) < 2e-3  # the gain of its first iterations was 1
+    assert (
+        tiny.distance(resumed.weights, whole.weights) < 0.1
+    )  # in its first iterations alpha was 1 / learners, the gain 1
     assert resumed.summary.samples == whole.summary.samples
     header = json.loads((run / "checkpoints/iteration-0000000020/checkpoint.json").read_bytes())
     assert header["format"] == 2
