@@ -71,7 +71,7 @@ LONG_ARMS = (ONE, WARM_ONE, WARM, GAINED)
 SCHEDULED = (WARM_ONE, WARM, LOOSE, GAINED)
 SHARES = (4, 6, EPOCHS, 11)  # epochs of a whole cosine schedule: 0.5, 0.7, 1 and 1.4 of EPOCHS
 COUNTS = (1, 4, K, 64, 256)  # learners: an epoch of 256 is 5 iterations
-COUNTED = (WARM, GAINED)
+COUNTED = (WARM, LOOSE, GAINED)
 UNTUNED_COUNTS = (1, K, 64)
 GROWTHS, GROWN = (20, 40, 80, 160, 320), (K, 64)  # iterations until the measured gain is taken whole; learners
 ARMS: Mapping[str, Mapping[str, Any]] = {
@@ -298,7 +298,8 @@ def learners(found: Found, net: str, seeds: Sequence[int]) -> Iterator[Cell]:
         for count in COUNTS:
             for arm in COUNTED if count > 1 else (WARM_ONE,):
                 table, row = of_count(arm, rate, count)
-                own = settings(net, rate, seed, **{"learners": count, **ALL[arm]}, **AVERAGE)
+                rule = {"rule": {"name": "sma", "alpha": 1 / count}} if arm == LOOSE else {}
+                own = settings(net, rate, seed, **{"learners": count, **ALL[arm], **rule}, **AVERAGE)
                 yield Cell(table, net, row, seed, own, also=LEARNERS)
 
 

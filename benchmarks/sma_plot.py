@@ -15,7 +15,7 @@ from sma_scaling import Count
 from mpibow.errors import MpibowError
 from mpibow.plot import COLOURS, LOOK, save
 
-LINES = dict(zip(COUNTED, ("SMA", "S-SGD, measured gain"), strict=True))
+LINES = dict(zip(COUNTED, ("SMA", "SMA, alpha 1/learners", "S-SGD, measured gain"), strict=True))
 
 
 def draw(points: Sequence[Count], path: Path) -> Path:

@@ -205,11 +205,14 @@ def test_numbers_of_learners_differ_by_them_alone(plan: ModuleType) -> None:
     found = {name: cell for arm in plan.ARMS for name, cell in grid(plan, plan.BN, arm, 0.003125).items()}
     usual = {cell.key: cell for cell in plan.baselines(found, plan.BN, (1, 2))}
     cells = list(plan.learners(found, plan.BN, (1, 2)))
-    assert len({cell.key for cell in cells}) == len(cells) == 2 * (1 + 2 * 4)
+    assert len({cell.key for cell in cells}) == len(cells) == 2 * (1 + 3 * 4)
     for cell in cells:
         learners = cell.settings["learners"]
         arm = cell.arm.removesuffix(f", {learners} learners")
-        assert cell.settings == {**usual[plan.key(plan.WHOLE, plan.BN, arm, cell.seed)].settings, "learners": learners}
+        own = {"learners": learners}
+        if arm.startswith(plan.LOOSE):
+            own["rule"] = {"name": "sma", "alpha": 1 / learners}
+        assert cell.settings == {**usual[plan.key(plan.WHOLE, plan.BN, arm, cell.seed)].settings, **own}
         assert (cell.table, cell.also) == ("baselines" if learners in (1, 16) else "learners", "learners")
         assert plan.TRAIN % (learners * plan.BATCH) == 0
 
