@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ from mpibow.evaluate import evaluate
 from mpibow.job import open_job
 from mpibow.run.checkpoint import crc32c, read_header
 from mpibow.session.header import header_of
+from mpibow.sync import gain
+from mpibow.sync.family import Family
 from mpibow.train import train
 from mpibow.tune import History
 from mpibow.tune.history import Window
@@ -46,16 +49,19 @@ def job(folder: Path, learners: Any, **settings: Any) -> tiny.Job:
 # Format 1
 
 
-def test_format_1_is_read(tmp_path: Path) -> None:
-    """As mpibow 0.1.0 wrote it, of two ranks with learners 1 and 2; it goes on as a run that was not stopped."""
-    run = tmp_path / "run"
+def test_format_1_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As mpibow 0.1.0 wrote it, of two ranks with learners 1 and 2, with alpha 1 / learners and, so early, gain 1; it
+    goes on as a run that began so and was stopped."""
+    run, whole_run = tmp_path / "run", tmp_path / "whole/run"
     shutil.copytree(GOLDEN, run / "checkpoints/iteration-0000000008")
-    more = {"stop": {"epochs": None, "iterations": 20}}
+    more, of = {"stop": {"epochs": None, "iterations": 20}}, Family.of
     resumed = tiny.run(job(tmp_path, [1, 2], **more), 2, resume=run)
-    whole = tiny.run(job(tmp_path / "whole", [1, 2], **more), 2)
-    assert (
-        tiny.distance(resumed.weights, whole.weights) < 0.1
-    )  # in its first iterations alpha was 1 / learners, the gain 1
+    with monkeypatch.context() as then:
+        then.setattr(Family, "of", lambda self, k: replace(of(self, k), alpha=1 / k))
+        then.setattr(gain, "CERTAIN", 10**9)
+        tiny.run(job(tmp_path / "whole", [1, 2]), 2)
+    whole = tiny.run(job(tmp_path / "whole", [1, 2], **more), 2, resume=whole_run)
+    assert tiny.distance(resumed.weights, whole.weights) == 0
     assert resumed.summary.samples == whole.summary.samples
     header = json.loads((run / "checkpoints/iteration-0000000020/checkpoint.json").read_bytes())
     assert header["format"] == 2
