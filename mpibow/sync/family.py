@@ -171,13 +171,12 @@ class Family(Choice, RuleSettings):
 
     def of(self, k: int) -> Averaging:
         """The point for k learners. Raises ConfigError if a fixed alpha would not let their averaging settle."""
-        share, pulled = PRESETS[self.name].get("share", 1.0), self.point.replicas == "pulled"
-        auto = 1.0 if pulled else share / k
+        share, replicas = PRESETS[self.name].get("share", 1.0), self.point.replicas
+        auto, text = (1.0, "1") if replicas == "pulled" else (share / k, f"{share:g} / learners")
         alpha = auto if self.alpha == "auto" else self.alpha
-        limit = alpha_limit(k, self.point.mu, self.point.replicas == "lagging")
+        limit = alpha_limit(k, self.point.mu, replicas == "lagging")
         if k > 1 and alpha >= limit:
-            remedy = "auto is 1" if pulled else f"auto is {share:g} / learners"
-            raise ConfigError(f"rule.alpha: must be below {limit:.4g} for {k} learners, got {alpha:g}; {remedy}")
+            raise ConfigError(f"rule.alpha: must be below {limit:.4g} for {k} learners, got {alpha:g}; auto is {text}")
         return replace(self.point, k=k, alpha=alpha)
 
     def check(self, k: int) -> None:

@@ -93,7 +93,7 @@ template <class D> __global__ void __launch_bounds__(THREADS) sum_parts(const do
     if (threadIdx.x == 0) out[blockIdx.y * width + blockIdx.x] = D(sum);
 }
 
-constexpr int CERTAIN = 80; // iterations after which the measured gain is taken whole
+constexpr int CERTAIN = 80; // iterations after which the measured gain is taken whole: as in mpibow/sync/gain.py
 
 struct Gain {
     double n1, n2, weight;
