@@ -23,7 +23,7 @@ def kept(path: Path) -> dict[str, Any]:
 
 def keep(path: Path, key: str, found: Any) -> None:
     """Adds a cell to the results, which other processes may be adding to."""
-    with _locked(path.with_name(f".{path.name}.lock")):
+    with _locked(path.parent):
         write(path, json.dumps(kept(path) | {key: found}, indent=1) + "\n")
 
 
@@ -58,8 +58,8 @@ class Claim:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    file = os.open(path, os.O_RDWR | os.O_CREAT)
+def _locked(folder: Path) -> Iterator[None]:
+    file = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
