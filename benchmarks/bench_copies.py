@@ -1,8 +1,9 @@
-"""Images/s and memory of learners with replicas, with one copy of the weights, and of one learner; about 8 minutes.
+"""Images/s and memory of learners with replicas, with one copy of the weights, and of one learner; about 12 minutes.
 
-    python benchmarks/bench_copies.py [--nets lenet:8 resnet18:4] [--pairs 15] [--seconds 1] [--output FOLDER]
+    python benchmarks/bench_copies.py [--nets lenet:8 resnet20:4:16] [--pairs 15] [--seconds 1] [--output FOLDER]
 
-One rank trains on made-up images by SGD with momentum, in four ways. `replicas` and `one copy` have a learner of batch
+One rank trains on made-up images by SGD with momentum, in four ways, at a batch of b and with k learners, 2 where
+`--nets` says nothing. `replicas` and `one copy` have a learner of batch
 b on each of k threads: with weights of their own, which are averaged (SMA), or with one copy of the weights and one
 step of their mean gradient (S-SGD). `one plan` is one learner with a batch of k b; `one learner` has a batch of b. A
 plan runs on one thread. ResNet-18 has a stem of 3 x 3.
@@ -37,7 +38,10 @@ from mpibow.run.memory import copy_bytes, learner_bytes
 from mpibow.session.session import Session
 from mpibow.session.summary import versions
 
-NETS = ("lenet:8", "lenet:2", "resnet20:4", "resnet32:4", "resnet18:4", "vgg16_cifar:4")
+NETS = (
+    "lenet:8", "lenet:8:4", "lenet:8:16", "lenet:2", "resnet20:4", "resnet20:4:4", "resnet20:4:16", "resnet32:4",
+    "resnet18:4", "vgg16_cifar:4",
+)  # fmt: skip
 SMALL = {"resnet18": ROOT / "tests/torch_in/by_hand.py"}  # nets for 10 classes of images of 32 x 32, not ImageNet's
 MIB = 1 << 20
 ABOUT = """
@@ -90,22 +94,40 @@ def bytes_of(session: Session) -> int:
     return apart + (copy_bytes(plan, states) if one else 0)
 
 
-def measure(net: str, batch: int, options: argparse.Namespace) -> dict[str, Any]:
+def parts_of(net: str) -> tuple[str, int, int]:
+    """The model, the batch and the learners of MODEL:BATCH[:LEARNERS]."""
+    model, batch, learners = (*net.split(":"), "2")[:3]
+    return model, int(batch), int(learners)
+
+
+def named(net: str) -> str:
+    """For argparse: the words themselves, if they name a net, a batch and learners."""
+    try:
+        _, batch, learners = parts_of(net)
+    except ValueError:
+        batch, learners = 0, 0
+    if batch < 1 or learners < 2 or net.count(":") > 2:
+        raise argparse.ArgumentTypeError(f"must be MODEL:BATCH or MODEL:BATCH:LEARNERS with 2 learners or more, got {net}")
+    return net
+
+
+def measure(net: str, options: argparse.Namespace) -> dict[str, Any]:
     """Images/s of all sides in every round, and the bytes of their learners."""
+    model, batch, learners = parts_of(net)
     with ExitStack() as stack:
         sessions = {
-            name: stack.enter_context(opened(net, side, options.device))
-            for name, side in sides_of(options.learners, batch).items()
+            name: stack.enter_context(opened(model, side, options.device))
+            for name, side in sides_of(learners, batch).items()
         }
         held = {name: bytes_of(session) for name, session in sessions.items()}
         sides = {name: Ours(session) for name, session in sessions.items()}
         rounds = in_turn(sides, options.pairs, options.seconds)
-    return {"learners": options.learners, "seconds": options.seconds, "bytes": held, "rounds": rounds}
+    return {"seconds": options.seconds, "bytes": held, "rounds": rounds}
 
 
 def rows(net: str, made: Mapping[str, Any]) -> Iterator[list[str]]:
-    model, _, batch = net.partition(":")
-    for name, side in sides_of(made["learners"], int(batch)).items():
+    model, batch, learners = parts_of(net)
+    for name, side in sides_of(learners, batch).items():
         each = made["rounds"][name]
         times = [one / other for one, other in zip(each, made["rounds"]["replicas"], strict=True)]
         low, high = interval(times)
@@ -133,17 +155,15 @@ def page(found: Mapping[str, Any]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--nets", nargs="+", default=list(NETS), metavar="MODEL:BATCH", help=f"({' '.join(NETS)})")
-    parser.add_argument("--learners", type=int, default=2, help="k (2)")
+    parser.add_argument("--nets", nargs="+", default=list(NETS), metavar="MODEL:BATCH[:LEARNERS]", type=named, help=f"({' '.join(NETS)})")
     parser.add_argument("--pairs", type=int, default=15, help="rounds (15)")
     parser.add_argument("--seconds", type=float, default=1.0, help="of a side's turn (1)")
     parser.add_argument("--device", choices=["onednn", "numpy"], default="onednn", help="(onednn)")
     parser.add_argument("--output", type=Path, help="folder for copies.md and copies.json")
     parser.add_argument("--resume", action="store_true", help="measure the nets that FOLDER/copies.json does not have")
     options = parser.parse_args()
-    for key, least in (("learners", 2), ("pairs", 1)):
-        if (given := getattr(options, key)) < least:
-            parser.error(f"--{key}: must be at least {least}, got {given}")
+    if options.pairs < 1:
+        parser.error(f"--pairs: must be at least 1, got {options.pairs}")
     if options.resume and not options.output:
         parser.error("--resume: needs --output FOLDER, whose copies.json it continues")
     threadpool_limits(1)
@@ -158,8 +178,7 @@ def main() -> None:
         if net in found["nets"]:
             continue
         note(net)
-        model, _, batch = net.partition(":")
-        made = sitting | measure(model, int(batch), options)
+        made = sitting | measure(net, options)
         found["nets"][net] = made | {"load": [*made["load"], round(os.getloadavg()[0], 2)]}
         if options.output:
             write(options.output, "copies", page(found), found)

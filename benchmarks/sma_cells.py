@@ -350,21 +350,19 @@ def cells(found: Found) -> Iterator[Cell]:
     yield from baselines(found, BN, SEEDS[:3])
     yield from growths(found, BN)
     yield from untuned(found, SEEDS[:1])
-    for net in (BN, GN):
-        yield from branches(found, net, SEEDS[:5])
-        yield from branches(found, net, SEEDS[:10], arms=OWN)
-    yield from branches(found, RESNET, SEEDS[:3], DECAY_RUN)
+    yield from branches(found, GN, SEEDS[:5])
     for arm in MUON_ARMS:
         yield from grid(MUON, arm)
     yield from baselines(found, MUON, SEEDS[:3], MUON_ARMS)
+    yield from branches(found, RESNET, SEEDS[:9])
     yield from baselines(found, BN, SEEDS[:9], (WARM_ONE, WARM, GAINED))
     yield from baselines(found, RESNET, SEEDS[:5], SCHEDULED)
-    yield from untuned(found, SEEDS[:3])
-    yield from branches(found, RESNET, SEEDS[:9])
-    yield from branches(found, BN, SEEDS[:5], LONG_RUN)
-    yield from baselines(found, BN, SEEDS[:5])
-    yield from baselines(found, BN, SEEDS[:3], LONG_ARMS, LONG_WHOLE)
-    yield from schedules(found, BN, SEEDS[:5])
-    for last in (20, 30):
+    for last in (15, 30):
         for net in (BN, GN):
             yield from branches(found, net, SEEDS[:last], arms=OWN)
+    yield from branches(found, RESNET, SEEDS[:3], DECAY_RUN)
+    yield from schedules(found, BN, SEEDS[:5])
+    yield from baselines(found, BN, SEEDS[:5])
+    yield from branches(found, BN, SEEDS[:5], LONG_RUN)
+    yield from baselines(found, BN, SEEDS[:3], LONG_ARMS, LONG_WHOLE)
+    yield from untuned(found, SEEDS[:3])

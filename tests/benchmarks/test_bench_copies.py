@@ -39,10 +39,11 @@ def test_a_short_run(tmp_path: Path) -> None:
     assert held["replicas"] - held["one copy"] == 2 * SIZE
     assert held["one learner"] < held["one plan"] < held["replicas"]
     assert done.stdout == (tmp_path / "copies.md").read_text()
-    again = run([*command, "logistic:1"])
+    again = run([*command, "logistic:1:3"])
     assert again.returncode == 0, again.stderr
     then = json.loads((tmp_path / "copies.json").read_text())["nets"]
-    assert list(then) == ["logistic:2", "logistic:1"]
+    assert list(then) == ["logistic:2", "logistic:1:3"]
+    assert then["logistic:1:3"]["bytes"]["replicas"] == 3 * then["logistic:1:3"]["bytes"]["one learner"]
     assert then["logistic:2"] == made
 
 
@@ -51,7 +52,7 @@ def test_times_are_of_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(FOLDER)
     bench = importlib.import_module("bench_copies")
     made = {
-        "learners": 2, "date": "d", "commit": "c", "load": [0.1, 1.9], "seconds": 1.0,
+        "date": "d", "commit": "c", "load": [0.1, 1.9], "seconds": 1.0,
         "bytes": {"replicas": 4 << 20, "one copy": 3 << 20, "one plan": 5 << 19, "one learner": 2 << 20},
         "rounds": {"replicas": [10.0, 5.0, 10.0], "one copy": [12.0, 6.0, 15.0], "one plan": [8.0, 4.0, 4.0],
                    "one learner": [5.0, 2.5, 5.0]},
@@ -69,7 +70,8 @@ def test_times_are_of_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--learners", "1"], "--learners: must be at least 2, got 1"),
+        (["--nets", "lenet:8:1"], "must be MODEL:BATCH or MODEL:BATCH:LEARNERS with 2 learners or more, got lenet:8:1"),
+        (["--nets", "lenet"], "must be MODEL:BATCH or MODEL:BATCH:LEARNERS with 2 learners or more, got lenet"),
         (["--pairs", "0"], "--pairs: must be at least 1, got 0"),
         (["--resume"], "--resume: needs --output FOLDER, whose copies.json it continues"),
     ],
