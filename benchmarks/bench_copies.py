@@ -43,6 +43,7 @@ NETS = (
     "resnet18:4", "vgg16_cifar:4",
 )  # fmt: skip
 SMALL = {"resnet18": ROOT / "tests/torch_in/by_hand.py"}  # nets for 10 classes of images of 32 x 32, not ImageNet's
+SPELLED = "MODEL:BATCH[:LEARNERS]"
 MIB = 1 << 20
 ABOUT = """
 Training steps of one rank:
@@ -107,7 +108,7 @@ def named(net: str) -> str:
     except ValueError:
         batch, learners = 0, 0
     if batch < 1 or learners < 2 or net.count(":") > 2:
-        raise argparse.ArgumentTypeError(f"must be MODEL:BATCH or MODEL:BATCH:LEARNERS with 2 learners or more, got {net}")
+        raise argparse.ArgumentTypeError(f"must be {SPELLED} with 2 learners or more, got {net}")
     return net
 
 
@@ -155,7 +156,7 @@ def page(found: Mapping[str, Any]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--nets", nargs="+", default=list(NETS), metavar="MODEL:BATCH[:LEARNERS]", type=named, help=f"({' '.join(NETS)})")
+    parser.add_argument("--nets", nargs="+", default=list(NETS), metavar=SPELLED, type=named, help=f"({' '.join(NETS)})")
     parser.add_argument("--pairs", type=int, default=15, help="rounds (15)")
     parser.add_argument("--seconds", type=float, default=1.0, help="of a side's turn (1)")
     parser.add_argument("--device", choices=["onednn", "numpy"], default="onednn", help="(onednn)")

@@ -54,8 +54,8 @@ BRANCHES: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
 }
 DECAYED = 12  # epochs; the rate falls to a tenth where the branches begin, and again after three quarters
 WHOLE, LONG_WHOLE = "baselines", "long baselines"
-SCHEDULES, LEARNERS, UNTUNED, GROWTH = "schedules", "learners", "untuned", "growth"
-TABLES = ("rates", *BRANCHES, WHOLE, LONG_WHOLE, SCHEDULES, LEARNERS, UNTUNED, GROWTH)
+SCHEDULES, LEARNERS, FIXED, UNTUNED, GROWTH = "schedules", "learners", "fixed gain", "untuned", "growth"
+TABLES = ("rates", *BRANCHES, WHOLE, LONG_WHOLE, SCHEDULES, LEARNERS, FIXED, UNTUNED, GROWTH)
 
 ONE, NESTEROV = "one learner", "one learner, outer nesterov, period 30"
 SSGD, SMA, LOCAL = "S-SGD", "SMA", "local SGD, period 16"
@@ -73,6 +73,8 @@ SHARES = (4, 6, EPOCHS, 11)  # epochs of a whole cosine schedule: 0.5, 0.7, 1 an
 COUNTS = (1, 4, K, 64, 256)  # learners: an epoch of 256 is 5 iterations
 COUNTED = (WARM, LOOSE, GAINED)
 UNTUNED_COUNTS = (1, K, 64)
+FIXED_COUNT, FIXED_GAINS = 64, (12, 24, 48)
+FIXED_RULES = {"SMA": {"name": "sma"}, "S-SGD": {"name": "sma", "replicas": "reset"}}
 GROWTHS, GROWN = (20, 40, 80, 160, 320), (K, 64)  # iterations until the measured gain is taken whole; learners
 ARMS: Mapping[str, Mapping[str, Any]] = {
     ONE: {"learners": 1},
@@ -303,6 +305,16 @@ def learners(found: Found, net: str, seeds: Sequence[int]) -> Iterator[Cell]:
                 yield Cell(table, net, row, seed, own, also=LEARNERS)
 
 
+def fixed(found: Found, net: str, seeds: Sequence[int]) -> Iterator[Cell]:
+    """Gains that nothing measures: the two rules differ by the weights at which they take gradients, and no more."""
+    rate = chosen(found, net, ONE)
+    for seed in seeds if rate is not None else ():
+        for gain in FIXED_GAINS:
+            for arm, rule in FIXED_RULES.items():
+                own = settings(net, rate, seed, learners=FIXED_COUNT, rule={**rule, "outer": {"gain": gain}}, **WARM_UP)
+                yield Cell(FIXED, net, f"{arm}, gain {gain}", seed, own)
+
+
 def growths(found: Found, net: str) -> Iterator[Cell]:
     """On the seed and the images that choose rates: it chose CERTAIN of mpibow.sync.gain."""
     rate = chosen(found, net, WARM)
@@ -351,6 +363,7 @@ def cells(found: Found) -> Iterator[Cell]:
     yield from growths(found, BN)
     yield from untuned(found, SEEDS[:1])
     yield from branches(found, GN, SEEDS[:5])
+    yield from fixed(found, BN, SEEDS[:3])
     for arm in MUON_ARMS:
         yield from grid(MUON, arm)
     yield from baselines(found, MUON, SEEDS[:3], MUON_ARMS)

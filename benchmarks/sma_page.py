@@ -11,7 +11,7 @@ import sma_cells as plan
 from sides import table
 from sma_cells import Cell, Found, at_rate, by_seed, chosen, key
 from sma_numbers import Interval, bootstrap, difference, mean_and_deviation, slope
-from sma_scaling import growths, learners, schedules, untuned
+from sma_scaling import fixed, growths, learners, schedules, untuned
 
 ABOUT = f"""# What replicas buy, measured
 
@@ -52,6 +52,7 @@ def _page(found: Found) -> Iterator[str]:
                 yield from _baselines(found, name, net)
     yield from schedules(found, plan.BN)
     yield from learners(found, plan.BN)
+    yield from fixed(found, plan.BN)
     yield from untuned(found)
     yield from growths(found, plan.BN)
     yield from _rates(found)

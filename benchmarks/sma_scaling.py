@@ -127,6 +127,27 @@ def learners(found: Found, net: str) -> Iterator[str]:
     yield table([*heads, "seeds", "accuracy, %", "less that of one learner, points", "less that of S-SGD"], rows)
 
 
+FIXED = f"""Whole trainings of {plan.EPOCHS} epochs with {plan.FIXED_COUNT} learners at one learner's best rate, with a
+warm-up of an epoch. The gain is set, not measured: SMA and S-SGD make steps of the same length and number, and differ
+by the weights at which they take gradients. Spread: |w_i - W| / |W|.
+"""
+
+
+def fixed(found: Found, net: str) -> Iterator[str]:
+    rows = []
+    for gain in plan.FIXED_GAINS:
+        cells = [(plan.FIXED, net, f"{arm}, gain {gain}") for arm in plan.FIXED_RULES]
+        ours, theirs = (by_seed(found, *cell, "mean") for cell in cells)
+        if (more := difference(ours, theirs)) is not None:
+            means = (mean_and_deviation(list(each.values())) for each in (ours, theirs))
+            spread = fmean(by_seed(found, *cells[0], "distance").values())
+            rows.append([str(gain), str(more.seeds), f"{spread:.4f}", *means, more.text(2, 100)])
+    if rows:
+        yield f"\n## The same gain: {net}\n\n{FIXED}\n"
+        heads = ["gain", "seeds", "spread of SMA", *(f"{arm}, accuracy, %" for arm in plan.FIXED_RULES)]
+        yield table([*heads, "SMA less S-SGD, points"], rows)
+
+
 UNTUNED = f"""Whole trainings of {plan.NETS[plan.FULL].epochs} epochs on all 50,000 training images, padded by 4 and
 flipped, with a warm-up of an epoch, at the rate that is one learner's best on {plan.TRAIN:,} images. Nothing differs
 but the number of learners, and nothing was tuned for any of them.

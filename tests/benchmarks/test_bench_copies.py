@@ -70,8 +70,8 @@ def test_times_are_of_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--nets", "lenet:8:1"], "must be MODEL:BATCH or MODEL:BATCH:LEARNERS with 2 learners or more, got lenet:8:1"),
-        (["--nets", "lenet"], "must be MODEL:BATCH or MODEL:BATCH:LEARNERS with 2 learners or more, got lenet"),
+        (["--nets", "lenet:8:1"], "must be MODEL:BATCH[:LEARNERS] with 2 learners or more, got lenet:8:1"),
+        (["--nets", "lenet"], "must be MODEL:BATCH[:LEARNERS] with 2 learners or more, got lenet"),
         (["--pairs", "0"], "--pairs: must be at least 1, got 0"),
         (["--resume"], "--resume: needs --output FOLDER, whose copies.json it continues"),
     ],

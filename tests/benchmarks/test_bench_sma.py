@@ -195,6 +195,24 @@ def test_schedules_are_compared_with_one_learner_after_eight_epochs(plan: Module
     assert "74.00 ± 7.07 | 2 | >1.4 [>1.4, >1.4] |" in text
 
 
+def test_rules_of_a_fixed_gain_differ_by_their_replicas_alone(plan: ModuleType, pages: ModuleType) -> None:
+    found = grid(plan, plan.BN, plan.ONE, 0.00625)
+    cells = list(plan.fixed(found, plan.BN, (1, 2)))
+    assert len({cell.key for cell in cells}) == len(cells) == 2 * 3 * 2
+    for sma, ssgd in zip(cells[::2], cells[1::2], strict=True):
+        rules = [load_mapping(dict(cell.settings), model_given=True, data_given=True).rule for cell in (sma, ssgd)]
+        points = [rule.of(64) for rule in rules if isinstance(rule, Family)]
+        assert [point.replicas for point in points] == ["pulled", "reset"]
+        assert points[0].gain == points[1].gain == float(sma.arm.rpartition(" ")[2])
+        assert {**sma.settings, "rule": None} == {**ssgd.settings, "rule": None}
+    for cell in cells:
+        mean = 0.6 + 0.1 * cell.seed - 0.02 * cell.arm.startswith("S-SGD")
+        found[cell.key] = {"mean": mean, "distance": 0.003}
+    row = "| 12 | 2 | 0.0030 | 75.00 ± 7.07 | 73.00 ± 7.07 | +2.00 [+2.00, +2.00] |"
+    assert row in pages.page(found)
+    assert not list(plan.fixed({}, plan.BN, (1,)))
+
+
 def test_a_gain_shows_the_noise_scale(numbers: ModuleType) -> None:
     """Noise 30 times the signal in a batch of 8, of 16 learners: gain 31 / (30 / 16 + 1)."""
     assert numbers.noise_scale(31 / (30 / 16 + 1), 16, 8) == pytest.approx(8 * 30)
