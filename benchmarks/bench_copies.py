@@ -156,7 +156,7 @@ def page(found: Mapping[str, Any]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--nets", nargs="+", default=list(NETS), metavar=SPELLED, type=named, help=f"({' '.join(NETS)})")
+    parser.add_argument("--nets", nargs="+", default=NETS, metavar=SPELLED, type=named, help=f"({' '.join(NETS)})")
     parser.add_argument("--pairs", type=int, default=15, help="rounds (15)")
     parser.add_argument("--seconds", type=float, default=1.0, help="of a side's turn (1)")
     parser.add_argument("--device", choices=["onednn", "numpy"], default="onednn", help="(onednn)")
