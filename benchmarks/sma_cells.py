@@ -73,7 +73,7 @@ SHARES = (4, 6, EPOCHS, 11)  # epochs of a whole cosine schedule: 0.5, 0.7, 1 an
 COUNTS = (1, 4, K, 64, 256)  # learners: an epoch of 256 is 5 iterations
 COUNTED = (WARM, LOOSE, GAINED)
 UNTUNED_COUNTS = (1, K, 64)
-FIXED_COUNT, FIXED_GAINS = 64, (12, 24, 48)
+FIXED_COUNT, FIXED_GAINS, FIXED_WARM_UP = 64, (6, 12, 24), EPOCHS // 2
 FIXED_RULES = {"SMA": {"name": "sma"}, "S-SGD": {"name": "sma", "replicas": "reset"}}
 GROWTHS, GROWN = (20, 40, 80, 160, 320), (K, 64)  # iterations until the measured gain is taken whole; learners
 ARMS: Mapping[str, Mapping[str, Any]] = {
@@ -311,7 +311,8 @@ def fixed(found: Found, net: str, seeds: Sequence[int]) -> Iterator[Cell]:
     for seed in seeds if rate is not None else ():
         for gain in FIXED_GAINS:
             for arm, rule in FIXED_RULES.items():
-                own = settings(net, rate, seed, learners=FIXED_COUNT, rule={**rule, "outer": {"gain": gain}}, **WARM_UP)
+                rule, warm = {**rule, "outer": {"gain": gain}}, {"warmup": {"epochs": FIXED_WARM_UP}}
+                own = settings(net, rate, seed, learners=FIXED_COUNT, rule=rule, update=warm)
                 yield Cell(FIXED, net, f"{arm}, gain {gain}", seed, own)
 
 

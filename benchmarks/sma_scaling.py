@@ -128,7 +128,7 @@ def learners(found: Found, net: str) -> Iterator[str]:
 
 
 FIXED = f"""Whole trainings of {plan.EPOCHS} epochs with {plan.FIXED_COUNT} learners at one learner's best rate, with a
-warm-up of an epoch. The gain is set, not measured: SMA and S-SGD make steps of the same length and number, and differ
+warm-up of {plan.FIXED_WARM_UP} epochs, as these gains are too large for the first iterations. The gain is set, not measured: SMA and S-SGD make steps of the same length and number, and differ
 by the weights at which they take gradients. Spread: |w_i - W| / |W|.
 """
 

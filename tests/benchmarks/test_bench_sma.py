@@ -208,7 +208,7 @@ def test_rules_of_a_fixed_gain_differ_by_their_replicas_alone(plan: ModuleType, 
     for cell in cells:
         mean = 0.6 + 0.1 * cell.seed - 0.02 * cell.arm.startswith("S-SGD")
         found[cell.key] = {"mean": mean, "distance": 0.003}
-    row = "| 12 | 2 | 0.0030 | 75.00 ± 7.07 | 73.00 ± 7.07 | +2.00 [+2.00, +2.00] |"
+    row = "| 6 | 2 | 0.0030 | 75.00 ± 7.07 | 73.00 ± 7.07 | +2.00 [+2.00, +2.00] |"
     assert row in pages.page(found)
     assert not list(plan.fixed({}, plan.BN, (1,)))
 
