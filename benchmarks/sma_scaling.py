@@ -128,8 +128,9 @@ def learners(found: Found, net: str) -> Iterator[str]:
 
 
 FIXED = f"""Whole trainings of {plan.EPOCHS} epochs with {plan.FIXED_COUNT} learners at one learner's best rate, with a
-warm-up of {plan.FIXED_WARM_UP} epochs, as these gains are too large for the first iterations. The gain is set, not measured: SMA and S-SGD make steps of the same length and number, and differ
-by the weights at which they take gradients. Spread: |w_i - W| / |W|.
+warm-up of {plan.FIXED_WARM_UP} epochs, as these gains are too large for the first iterations. The gain is set, not
+measured: SMA and S-SGD make steps of the same length and number, and differ by the weights at which they take
+gradients. Spread: |w_i - W| / |W|.
 """
 
 
