@@ -16,6 +16,7 @@ MIDDLE = (0.000390625, 0.00078125, 0.0015625, 0.003125, 0.00625)  # with an oute
 UPPER = (0.003125, 0.00625, 0.0125, 0.025)  # of arms with a warm-up
 GRID_SEED = 1001  # chooses rates; no table has it
 SEEDS = tuple(range(1, 31))
+ANEW = 5  # seeds whose statistics are recomputed
 
 RESET = {"name": "local_sgd", "period": 1}
 TRUNK = RESET | {"resync": 999}  # another rule by name, so that every arm restarts alike: momenta 0
@@ -73,7 +74,7 @@ SHARES = (4, 6, EPOCHS, 11)  # epochs of a whole cosine schedule: 0.5, 0.7, 1 an
 COUNTS = (1, 4, K, 64, 256)  # learners: an epoch of 256 is 5 iterations
 COUNTED = (WARM, LOOSE, GAINED)
 UNTUNED_COUNTS = (1, K, 64)
-FIXED_COUNT, FIXED_GAINS, FIXED_WARM_UP = 64, (6, 12, 24), EPOCHS // 2
+FIXED_COUNT, FIXED_GAINS, FIXED_WARM_UP = 64, (6, 12), EPOCHS // 2
 FIXED_RULES = {"SMA": {"name": "sma"}, "S-SGD": {"name": "sma", "replicas": "reset"}}
 GROWTHS, GROWN = (20, 40, 80, 160, 320), (K, 64)  # iterations until the measured gain is taken whole; learners
 ARMS: Mapping[str, Mapping[str, Any]] = {
@@ -364,7 +365,7 @@ def cells(found: Found) -> Iterator[Cell]:
     yield from growths(found, BN)
     yield from untuned(found, SEEDS[:1])
     yield from branches(found, GN, SEEDS[:5])
-    yield from fixed(found, BN, SEEDS[:3])
+    yield from fixed(found, BN, SEEDS[:5])
     for arm in MUON_ARMS:
         yield from grid(MUON, arm)
     yield from baselines(found, MUON, SEEDS[:3], MUON_ARMS)

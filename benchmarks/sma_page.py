@@ -130,7 +130,7 @@ def _branches(found: Found, name: str, net: str) -> Iterator[str]:
     if any("anew" in cell for each, cell in found.items() if each.startswith(f"{name} | {net} |")):
         yield (
             "\nStatistics anew: batch norm's running statistics are recomputed for the mean replica on 2,560 training "
-            "images, in place of the mean of the replicas' own.\n"
+            f"images, in place of the mean of the replicas' own; of {plan.ANEW} seeds at most.\n"
         )
 
 

@@ -12,7 +12,7 @@ from statistics import fmean
 from typing import Any
 
 import numpy as np
-from sma_cells import BN, FULL, GN, GROWTH, LENET, MUON, NETS, RESNET, TRAIN, VALIDATION, Cell
+from sma_cells import ANEW, BN, FULL, GN, GROWTH, LENET, MUON, NETS, RESNET, TRAIN, VALIDATION, Cell
 
 import mpibow as mb
 from mpibow.errors import DivergedError
@@ -91,7 +91,7 @@ def run(cell: Cell, data: Data, runs: Path) -> dict[str, Any]:
         return found | {"validation": _tested(fitted, fitted.weights, test)[0]}
     with ThreadPoolExecutor(2) as pool:
         kinds = {"mean": fitted.weights}
-        if NETS[cell.net].batch_norm:
+        if NETS[cell.net].batch_norm and cell.seed <= ANEW:
             kinds["anew"] = _anew(fitted, data.train)
         if fitted.average is not None:
             kinds["average"] = fitted.average
