@@ -91,7 +91,7 @@ def run(cell: Cell, data: Data, runs: Path) -> dict[str, Any]:
         return found | {"validation": _tested(fitted, fitted.weights, test)[0]}
     with ThreadPoolExecutor(2) as pool:
         kinds = {"mean": fitted.weights}
-        if NETS[cell.net].batch_norm and cell.seed <= ANEW:
+        if NETS[cell.net].batch_norm and cell.trunk is not None and cell.seed <= ANEW:
             kinds["anew"] = _anew(fitted, data.train)
         if fitted.average is not None:
             kinds["average"] = fitted.average
