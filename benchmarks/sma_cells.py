@@ -366,15 +366,14 @@ def cells(found: Found) -> Iterator[Cell]:
     yield from untuned(found, SEEDS[:1])
     yield from branches(found, GN, SEEDS[:5])
     yield from fixed(found, BN, SEEDS[:5])
-    for arm in MUON_ARMS:
-        yield from grid(MUON, arm)
-    yield from baselines(found, MUON, SEEDS[:3], MUON_ARMS)
     yield from branches(found, RESNET, SEEDS[:9])
     yield from baselines(found, BN, SEEDS[:9], (WARM_ONE, WARM, GAINED))
     yield from baselines(found, RESNET, SEEDS[:5], SCHEDULED)
-    for last in (15, 30):
-        for net in (BN, GN):
-            yield from branches(found, net, SEEDS[:last], arms=OWN)
+    yield from branches(found, BN, SEEDS, arms=OWN)
+    for arm in MUON_ARMS:
+        yield from grid(MUON, arm)
+    yield from branches(found, GN, SEEDS, arms=OWN)
+    yield from baselines(found, MUON, SEEDS[:3], MUON_ARMS)
     yield from branches(found, RESNET, SEEDS[:3], DECAY_RUN)
     yield from schedules(found, BN, SEEDS[:5])
     yield from baselines(found, BN, SEEDS[:5])
