@@ -65,7 +65,7 @@ def noise_gain(averages: Averages, k: int) -> float:
 
     noise = max(k / (k - 1) (n1 - n2), 0), signal = max(n2 - noise / k, 0): k steps that differ by noise alone may be
     added up (G = k), k equal steps count once (G = 1). Of G - 1 the first CERTAIN iterations take a share that
-    grows from 0 to 1: a net that begins with steps k times as long does not recover (docs/averaging.md).
+    grows from 0 to 1: a net that begins with steps k times as long may not recover (bench_sma.py --only growth).
 
     The paper's averages are of gradients, these of v, the sum of m^j g. With momentum m its noise is 1 / (1 - m^2)
     times a gradient's, while a signal that lasts is (1 / (1 - m))^2 times: G is that of a batch (1 + m) / (1 - m) times
