@@ -25,8 +25,8 @@ Made by `python benchmarks/bench_sma.py`, which runs what is missing; `docs/aver
   decay 5e-4, cosine to 0; where a heading says so Muon, with its defaults. Long trainings may differ.
 - Rates: those of the highest accuracy on {plan.VALIDATION:,} other training images, on seed {plan.GRID_SEED}, which is
   in no other table.
-- ± is the standard deviation over seeds; [low, high] the 95 % bootstrap interval over seeds, of differences within each
-  seed. An interval of fewer than ten seeds is too narrow.
+- ± is the standard deviation over seeds. Differences are means over the seeds that both rows have; [low, high] is their
+  95 % bootstrap interval over seeds. An interval of fewer than ten seeds is too narrow.
 """
 BRANCHED = f"""Each seed trains to half of its epochs as `reset`, which is S-SGD. Every arm goes on from that
 checkpoint, with momenta of 0, on the same samples. With `gain {plan.K}` the rate is 1/{plan.K}: the mean moves as far,
@@ -60,7 +60,7 @@ def _page(found: Found) -> Iterator[str]:
 
 def _summary(found: Found) -> Iterator[str]:
     """Every arm's accuracy beside that of S-SGD, and what a tenfold spread adds, a column for each net."""
-    rows, heads = list[list[str]](), ["points of accuracy less those of S-SGD"]
+    rows, heads = list[list[str]](), ["points of accuracy minus S-SGD's"]
     columns = [(plan.SHORT_RUN, net) for net in plan.NETS] + [(plan.LONG_RUN, plan.BN), (plan.DECAY_RUN, plan.RESNET)]
     bases = {column: by_seed(found, *column, plan.REFERENCE, "mean") for column in columns}
     columns = [column for column in columns if bases[column]]
@@ -116,7 +116,7 @@ def _branches(found: Found, name: str, net: str) -> Iterator[str]:
                 _told(anew, 2, 100),
             ]
         )
-    heads = ["arm", "seeds", "spread", "accuracy, %", "less that of reset, points", "loss less that of reset"]
+    heads = ["arm", "seeds", "spread", "accuracy, %", "minus reset, points", "loss minus reset"]
     yield table([*heads, "statistics anew, points"], rows)
     pulled = [arm for arm in plan.rules(name, net) if arm.startswith("pulled") and arm not in plan.SHORT]
     for arms in (pulled, pulled[:-1]):
@@ -169,7 +169,7 @@ def _baselines(found: Found, name: str, net: str) -> Iterator[str]:
                     mean_and_deviation(list(average.values())) if average else "",
                 ]
             )
-    heads = ["arm", "rate", "gain at the end", "seeds", "accuracy, %", "less that of one learner, points", "average, %"]
+    heads = ["arm", "rate", "gain at the end", "seeds", "accuracy, %", "minus one learner, points", "average, %"]
     yield table(heads, rows)
 
 

@@ -15,9 +15,9 @@ from sma_numbers import Interval, bootstrap, difference, mean_and_deviation, noi
 from mpibow.sync.gain import CERTAIN
 
 SCHEDULES = f"""Whole trainings of each length, each with its own cosine to 0, at one learner's best rate. R: the
-shortest schedule that is as accurate as one learner with a warm-up after {plan.EPOCHS} epochs, over {plan.EPOCHS}.
-Between two lengths the mean accuracy is linear in the logarithm of epochs. The interval resamples the seeds that have
-every length.
+shortest schedule that reaches the accuracy of one learner with a warm-up after {plan.EPOCHS} epochs, divided by
+{plan.EPOCHS}. Between two lengths the mean accuracy is linear in the logarithm of epochs. All figures are of the seeds
+that have every length.
 """
 LEARNERS = f"""Whole trainings of {plan.EPOCHS} epochs at one learner's best rate, with a warm-up of an epoch. Noise
 scale: that of the steps, in samples, from the gain G at the end: batch x (G - 1) / (1 - G / k). The steps have momentum
@@ -38,7 +38,7 @@ def schedules(found: Found, net: str) -> Iterator[str]:
         shared = sorted(base.keys() & set.intersection(*(set(each) for each in lengths)))
         curves = [([each[seed] for each in lengths], base[seed]) for seed in shared]
         needed = _text(bootstrap(curves, _needed)) if curves else ""
-        means = [mean_and_deviation(list(each.values())) if each else "" for each in lengths]
+        means = [mean_and_deviation([each[seed] for seed in shared]) if shared else "" for each in lengths]
         rows.append([arm, *means, str(len(shared)), needed])
     yield table(["accuracy, %", *(f"{epochs} epochs" for epochs in plan.SHARES), "seeds", "R"], rows)
 
@@ -124,7 +124,7 @@ def learners(found: Found, net: str) -> Iterator[str]:
             ]
         )
     heads = ["arm", "learners", "samples", "gain at the end", "mean gain", "noise scale", "samples / noise scale"]
-    yield table([*heads, "seeds", "accuracy, %", "less that of one learner, points", "less that of S-SGD"], rows)
+    yield table([*heads, "seeds", "accuracy, %", "minus one learner, points", "minus S-SGD, points"], rows)
 
 
 FIXED = f"""Whole trainings of {plan.EPOCHS} epochs with {plan.FIXED_COUNT} learners at one learner's best rate, with a
@@ -146,7 +146,7 @@ def fixed(found: Found, net: str) -> Iterator[str]:
     if rows:
         yield f"\n## The same gain: {net}\n\n{FIXED}\n"
         heads = ["gain", "seeds", "spread of SMA", *(f"{arm}, accuracy, %" for arm in plan.FIXED_RULES)]
-        yield table([*heads, "SMA less S-SGD, points"], rows)
+        yield table([*heads, "SMA minus S-SGD, points"], rows)
 
 
 UNTUNED = f"""Whole trainings of {plan.NETS[plan.FULL].epochs} epochs on all 50,000 training images, padded by 4 and
@@ -167,7 +167,7 @@ def untuned(found: Found) -> Iterator[str]:
             rows.append([str(count), f"{fmean(gains.values()):.1f}", str(len(accuracies)), means, shown])
     if rows:
         yield f"\n## Untuned: {plan.FULL}\n\n{UNTUNED}\n"
-        heads = ["learners", "gain at the end", "seeds", "accuracy, %", "less that of one learner, points"]
+        heads = ["learners", "gain at the end", "seeds", "accuracy, %", "minus one learner, points"]
         yield table(heads, rows)
 
 
