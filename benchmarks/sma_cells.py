@@ -14,6 +14,7 @@ EPOCHS, LONG = 8, 24  # half of them are 320 or 960 iterations, a multiple of 16
 RATES = (0.000390625, 0.00078125, 0.0015625, 0.003125, 0.00625, 0.0125)  # the grid of the first nets' tuned arms
 MIDDLE = (0.000390625, 0.00078125, 0.0015625, 0.003125, 0.00625)  # with an outer momentum
 UPPER = (0.003125, 0.00625, 0.0125, 0.025)  # of arms with a warm-up
+MATRIX_RATES = (0.0025, 0.005, 0.01, 0.02, 0.04)  # of Muon
 GRID_SEED = 1001  # chooses rates; no table has it
 SEEDS = tuple(range(1, 31))
 ANEW = 5  # seeds whose statistics are recomputed
@@ -106,15 +107,17 @@ SGD = {"name": "sgd", "momentum": 0.9, "weight_decay": 5e-4}
 
 @dataclass(frozen=True)
 class Net:
-    """Its data, the epochs of a usual training, the arm that all are compared with, and the rates of tuned arms.
+    """Its data, the epochs of a usual training, the arm that chooses one learner's rate, and the rates of tuned arms.
 
-    `name` is how `--only` calls it; `arms` are those of its branches, and `update` is its optimiser.
+    `name` is how `--only` calls it; `rival` is the arm that all are compared with, at one learner's rate; `arms` are
+    those of its branches, and `update` is its optimiser.
     """
 
     name: str
     data: str = "cifar10"
     epochs: int = EPOCHS
     one: str = ONE
+    rival: str = WARM_ONE
     grids: Mapping[str, Sequence[float]] = field(default_factory=lambda: dict.fromkeys(ARMS, RATES))
     arms: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: BRANCHES[SHORT_RUN])
     batch_norm: bool = True
@@ -152,7 +155,7 @@ NETS: Mapping[str, Net] = {
         },
         batch_norm=False,
     ),
-    MUON: Net("muon", grids=dict.fromkeys(MUON_ARMS, (0.0025, 0.005, 0.01, 0.02, 0.04)), update={"name": "muon"}),
+    MUON: Net("muon", rival=ONE, grids=dict.fromkeys(MUON_ARMS, MATRIX_RATES), update={"name": "muon"}),
     FULL: Net("full", data="whole cifar10", epochs=10, more={"augment": {"pad": 4, "flip": True}}),
 }
 

@@ -146,10 +146,11 @@ the rates of the usual ones. One learner has {plan.K} times as many iterations.
 
 
 def _baselines(found: Found, name: str, net: str) -> Iterator[str]:
-    yield f"\n## Baselines, {plan.length(name, net)} epochs: {net}\n\n{BASELINES}\n"
-    rows, one = [], plan.NETS[net].one
-    alone = chosen(found, net, one)
-    best = {} if alone is None else by_seed(found, name, net, at_rate(one, alone), "mean")
+    yield f"\n## Baselines, {plan.length(name, net)} epochs: {net}\n\n{BASELINES}"
+    yield f"- Differences are to `{plan.NETS[net].rival}` at one learner's rate.\n\n"
+    rows, rival = [], plan.NETS[net].rival
+    alone = chosen(found, net, plan.NETS[net].one)
+    best = {} if alone is None else by_seed(found, name, net, at_rate(rival, alone), "mean")
     for arm in plan.ALL:
         tuned = chosen(found, net, arm)
         for rate in dict.fromkeys((tuned, alone)):
@@ -165,7 +166,7 @@ def _baselines(found: Found, name: str, net: str) -> Iterator[str]:
                     f"{fmean(gains.values()):.1f}" if gains else "",
                     str(len(accuracy)),
                     mean_and_deviation(list(accuracy.values())),
-                    "" if arm == one and rate == alone else _told(difference(accuracy, best), 2, 100),
+                    "" if arm == rival and rate == alone else _told(difference(accuracy, best), 2, 100),
                     mean_and_deviation(list(average.values())) if average else "",
                 ]
             )

@@ -148,14 +148,16 @@ def test_long_baselines_have_the_same_rates_and_more_epochs(plan: ModuleType) ->
         assert cell.settings == {**other, "update": update, "stop": {"epochs": plan.LONG}}
 
 
-def test_baselines_are_compared_with_one_learner_at_its_best(plan: ModuleType, pages: ModuleType) -> None:
+def test_baselines_are_compared_with_one_learner_with_a_warm_up(plan: ModuleType, pages: ModuleType) -> None:
     found = grid(plan, plan.BN, plan.ONE, 0.0015625) | grid(plan, plan.BN, plan.SMA, 0.003125)
-    for arm, rate, mean in ((plan.ONE, 0.0015625, 0.6), (plan.SMA, 0.003125, 0.59), (plan.SMA, 0.0015625, 0.5)):
+    alone, warm = (plan.ONE, 0.0015625, 0.55), (plan.WARM_ONE, 0.0015625, 0.6)
+    for arm, rate, mean in (alone, warm, (plan.SMA, 0.003125, 0.59), (plan.SMA, 0.0015625, 0.5)):
         for seed in (1, 2):
             cell = {"mean": mean + 0.1 * seed, "average": mean, "gain": 2.0 * seed}
             found[plan.key("baselines", plan.BN, plan.at_rate(arm, rate), seed)] = cell
     text = pages.page(found)
-    assert "| one learner | 0.00156, its best | 3.0 | 2 | 75.00 ± 7.07 |  | 60.00 ± 0.00 |" in text
+    assert "| one learner | 0.00156, its best | 3.0 | 2 | 70.00 ± 7.07 | -5.00 [-5.00, -5.00] | 55.00 ± 0.00 |" in text
+    assert f"| {plan.WARM_ONE} | 0.00156, one learner's | 3.0 | 2 | 75.00 ± 7.07 |  | 60.00 ± 0.00 |" in text
     assert "| SMA | 0.00313, its best | 3.0 | 2 | 74.00 ± 7.07 | -1.00 [-1.00, -1.00] | 59.00 ± 0.00 |" in text
     assert "| SMA | 0.00156, one learner's | 3.0 | 2 | 65.00 ± 7.07 | -10.00 [-10.00, -10.00] |" in text
 
