@@ -34,10 +34,15 @@ from mpibow.run.directory import write
 RESULTS = ROOT / "benchmarks/results/sma.json"
 
 
+def asked(found: Found, only: str | None = None) -> list[Cell]:
+    """The cells of a table or of a net, each once; none before the rates that they need have run."""
+    names = (cell for cell in cells(found) if only in (None, cell.table, cell.also, NETS[cell.net].name))
+    return list(dict.fromkeys(names))
+
+
 def missing(found: Found, only: str | None = None) -> list[Cell]:
-    """The cells of a table or of a net that have not run, each once."""
-    asked = dict.fromkeys(cell for cell in cells(found) if only in (None, cell.table, cell.also, NETS[cell.net].name))
-    return [cell for cell in asked if cell.key not in found]
+    """Those that have not run."""
+    return [cell for cell in asked(found, only) if cell.key not in found]
 
 
 def main() -> None:
@@ -55,6 +60,8 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=RESULTS, metavar="FILE.json", help="(default: %(default)s)")
     options = parser.parse_args()
     found = kept(options.results)
+    if not asked(found, options.only):
+        parser.error(f"--only {options.only}: needs rates that have not run; run --only rates first")
     if options.list:
         print(*(cell.key for cell in missing(found, options.only)), sep="\n")
         return

@@ -11,11 +11,12 @@ import sma_cells as plan
 from sides import table
 from sma_cells import Cell, Found, at_rate, by_seed, chosen, key
 from sma_numbers import Interval, bootstrap, difference, mean_and_deviation, slope
-from sma_scaling import fixed, growths, learners, schedules, untuned
+from sma_scaling import fixed, growths, heading, learners, schedules, untuned
 
 ABOUT = f"""# What replicas buy, measured
 
-Made by `python benchmarks/bench_sma.py`, which runs what is missing; `docs/averaging.md` says what follows.
+Made by `python benchmarks/bench_sma.py`, which runs what is missing, or one table by the
+command under its heading; `docs/averaging.md` has the conclusions.
 
 - Data: CIFAR-10, its first {plan.TRAIN:,} training images, without augmentation. Accuracies are of the 10,000 test
   images, which chose nothing.
@@ -77,7 +78,7 @@ def _summary(found: Found) -> Iterator[str]:
     slopes = [spread_slope(found, *column, pulled, "mean") for column in columns]
     rows.append(["a tenfold spread, pulled, alpha 1 to 0", *(_told(each, 2, 100) for each in slopes)])
     if columns:
-        yield f"\n## Branches from one half-trained net: summary\n\n{table(heads, rows)}"
+        yield heading("Branches from one half-trained net: summary", plan.SHORT_RUN) + table(heads, rows)
 
 
 def spread_slope(found: Found, name: str, net: str, arms: Sequence[str], figure: str) -> Interval | None:
@@ -91,7 +92,7 @@ def spread_slope(found: Found, name: str, net: str, arms: Sequence[str], figure:
 
 
 def _branches(found: Found, name: str, net: str) -> Iterator[str]:
-    yield f"\n## Branches from one half-trained net, {plan.length(name, net)} epochs: {net}\n\n{BRANCHED}"
+    yield heading(f"Branches from one half-trained net, {plan.length(name, net)} epochs: {net}", name) + BRANCHED
     if name == plan.DECAY_RUN:
         yield "The rate is constant, falls to a tenth where the branches begin, and again after three quarters.\n"
     if (rate := chosen(found, net, plan.SSGD)) is not None:
@@ -146,7 +147,7 @@ the rates of the usual ones. One learner has {plan.K} times as many iterations.
 
 
 def _baselines(found: Found, name: str, net: str) -> Iterator[str]:
-    yield f"\n## Baselines, {plan.length(name, net)} epochs: {net}\n\n{BASELINES}"
+    yield heading(f"Baselines, {plan.length(name, net)} epochs: {net}", name) + BASELINES
     yield f"- Differences are to `{plan.NETS[net].rival}` at one learner's rate.\n\n"
     rows, rival = [], plan.NETS[net].rival
     alone = chosen(found, net, plan.NETS[net].one)
@@ -175,7 +176,7 @@ def _baselines(found: Found, name: str, net: str) -> Iterator[str]:
 
 
 def _rates(found: Found) -> Iterator[str]:
-    yield f"\n## Rates\n\nValidation accuracy in %, seed {plan.GRID_SEED}; bold: chosen.\n"
+    yield heading("Rates", "rates") + f"Validation accuracy in %, seed {plan.GRID_SEED}; bold: chosen.\n"
     for net in plan.NETS:
         rows, rates = [], sorted({rate for grid in plan.NETS[net].grids.values() for rate in grid})
         for arm in plan.ALL:

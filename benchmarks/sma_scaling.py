@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean, harmonic_mean
@@ -27,11 +28,16 @@ The gain grows over the first {CERTAIN} iterations, which {plan.COUNTS[-1]} lear
 Curve = tuple[Sequence[float], float]  # a seed's accuracies of every length, and that of one learner
 
 
+def heading(title: str, name: str) -> str:
+    """That of a table, and its command."""
+    return f"\n## {title}\n\n    python benchmarks/bench_sma.py --only {shlex.quote(name)}\n\n"
+
+
 def schedules(found: Found, net: str) -> Iterator[str]:
     rate = chosen(found, net, plan.ONE)
     if rate is None or not any(cell.startswith(f"{plan.SCHEDULES} | {net} |") for cell in found):
         return
-    yield f"\n## Schedules: {net}\n\n{SCHEDULES}\n"
+    yield heading(f"Schedules: {net}", plan.SCHEDULES) + SCHEDULES + "\n"
     base, rows = by_seed(found, *_place(net, plan.WARM_ONE, rate, plan.EPOCHS), "mean"), []
     for arm in plan.SCHEDULED:
         lengths = [by_seed(found, *_place(net, arm, rate, epochs), "mean") for epochs in plan.SHARES]
@@ -101,7 +107,7 @@ def learners(found: Found, net: str) -> Iterator[str]:
     points = counts(found, net)
     if not any(point.learners not in (1, plan.K) for point in points):
         return
-    yield f"\n## Learners: {net}\n\n{LEARNERS}\n"
+    yield heading(f"Learners: {net}", plan.LEARNERS) + LEARNERS + "\n"
     rows, alone = [], points[0].accuracies if points[0].learners == 1 else {}
     rivals = {point.learners: point.accuracies for point in points if point.arm == plan.GAINED}
     for point in points:
@@ -144,7 +150,7 @@ def fixed(found: Found, net: str) -> Iterator[str]:
             spread = fmean(by_seed(found, *cells[0], "distance").values())
             rows.append([str(gain), str(more.seeds), f"{spread:.4f}", *means, more.text(2, 100)])
     if rows:
-        yield f"\n## The same gain: {net}\n\n{FIXED}\n"
+        yield heading(f"The same gain: {net}", plan.FIXED) + FIXED + "\n"
         heads = ["gain", "seeds", "spread of SMA", *(f"{arm}, accuracy, %" for arm in plan.FIXED_RULES)]
         yield table([*heads, "SMA minus S-SGD, points"], rows)
 
@@ -166,7 +172,7 @@ def untuned(found: Found) -> Iterator[str]:
             shown = "" if less is None else less.text(2, 100)
             rows.append([str(count), f"{fmean(gains.values()):.1f}", str(len(accuracies)), means, shown])
     if rows:
-        yield f"\n## Untuned: {plan.FULL}\n\n{UNTUNED}\n"
+        yield heading(f"Untuned: {plan.FULL}", plan.UNTUNED) + UNTUNED + "\n"
         heads = ["learners", "gain at the end", "seeds", "accuracy, %", "minus one learner, points"]
         yield table(heads, rows)
 
@@ -184,5 +190,5 @@ def growths(found: Found, net: str) -> Iterator[str]:
         if any(cells):
             rows.append([str(count), *("" if cell is None else f"{100 * cell['validation']:.2f}" for cell in cells)])
     if rows:
-        yield f"\n## Growth of the gain: {net}\n\n{GROWTH}\n"
+        yield heading(f"Growth of the gain: {net}", plan.GROWTH) + GROWTH + "\n"
         yield table(["learners", *(f"{growth} iterations" for growth in plan.GROWTHS)], rows)

@@ -374,7 +374,19 @@ def test_a_net_or_a_table_can_be_asked_for(plan: ModuleType) -> None:
 
     asked = {name: {cell.net for cell in bench_sma.missing({}, name)} for name in ("resnet20", "mnist", "rates")}
     assert asked == {"resnet20": {plan.RESNET}, "mnist": {plan.LENET}, "rates": set(plan.NETS) - {plan.FULL}}
-    assert not bench_sma.missing({}, "schedules")  # before the rates
+
+
+def test_a_table_is_refused_before_its_rates(
+    plan: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import bench_sma
+
+    words = ["bench_sma.py", "--only", "schedules", "--results", str(tmp_path / "sma.json")]
+    monkeypatch.setattr("sys.argv", words)
+    with pytest.raises(SystemExit):
+        bench_sma.main()
+    assert "--only schedules: needs rates that have not run; run --only rates first" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
 
 
 def branch(mean: float, loss: float, distance: float) -> dict[str, Any]:
