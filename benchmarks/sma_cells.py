@@ -45,8 +45,9 @@ SHORT: Mapping[str, Mapping[str, Any]] = {  # own steps 1/16 as long; the common
 SHORT_RUN, LONG_RUN, DECAY_RUN = "branches", "long branches", "branches from the first decay"
 FEWER = {arm: OWN[arm] for arm in (REFERENCE, "pulled, alpha 1/16", "reset, period 16", "pulled, alpha 0")}
 FEW = {
-    **FEWER,
+    REFERENCE: RESET,
     "pulled, alpha 1": OWN["pulled, alpha 1"],
+    **FEWER,
     "pulled, alpha 1/16, gain 16": SHORT["pulled, alpha 1/16, gain 16"],
 }
 BRANCHES: Mapping[str, Mapping[str, Mapping[str, Any]]] = {

@@ -277,7 +277,7 @@ def test_other_nets_have_grids_and_epochs_of_their_own(plan: ModuleType) -> None
     found = {name: {"validation": rate} for rate, name in rated(plan, plan.RESNET, plan.SSGD)}
     cells = list(plan.branches(found, plan.RESNET, (1,)))
     assert [cell.arm for cell in cells] == [
-        *("reset", "pulled, alpha 1/16", "reset, period 16", "pulled, alpha 0", "pulled, alpha 1"),
+        *("reset", "pulled, alpha 1", "pulled, alpha 1/16", "reset, period 16", "pulled, alpha 0"),
         "pulled, alpha 1/16, gain 16",
     ]
     for cell in cells:
