@@ -3,12 +3,11 @@
     python benchmarks/bench_copies.py [--nets lenet:8 resnet20:4:16] [--pairs 15] [--seconds 1] [--output FOLDER]
 
 One rank trains on made-up images by SGD with momentum, in four ways, at a batch of b and with k learners, 2 where
-`--nets` says nothing. `replicas` and `one copy` have a learner of batch
-b on each of k threads: with weights of their own, which are averaged (SMA), or with one copy of the weights and one
-step of their mean gradient (S-SGD). `one plan` is one learner with a batch of k b; `one learner` has a batch of b. A
-plan runs on one thread. ResNet-18 has a stem of 3 x 3.
-Every round has a turn of each side, and every other round has them in reverse; ratios are of one round. Let nothing
-else run meanwhile.
+`--nets` says nothing. `replicas` and `one copy` have a learner of batch b on each of k threads: with weights of their
+own, which are averaged (SMA), or with one copy of the weights and one step of their mean gradient (S-SGD). `one plan`
+is one learner with a batch of k b; `one learner` has a batch of b. A plan runs on one thread. ResNet-18 has a stem of 3
+x 3. Every round has a turn of each side, and every other round has them in reverse; ratios are of one round. Let
+nothing else run meanwhile.
 
 FOLDER/copies.json and copies.md are written after every net; --resume measures the nets that copies.json lacks.
 """
