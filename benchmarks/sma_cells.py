@@ -14,6 +14,8 @@ EPOCHS, LONG = 8, 24  # half of them are 320 or 960 iterations, a multiple of 16
 RATES = (0.000390625, 0.00078125, 0.0015625, 0.003125, 0.00625, 0.0125)  # the grid of the first nets' tuned arms
 MIDDLE = (0.000390625, 0.00078125, 0.0015625, 0.003125, 0.00625)  # with an outer momentum
 UPPER = (0.003125, 0.00625, 0.0125, 0.025)  # of arms with a warm-up
+LOWER = (0.000390625, 0.00078125, 0.0015625, 0.003125)  # of one learner with an outer momentum
+LARGE = (0.0125, 0.025, 0.05)  # of 16 learners in few iterations
 MATRIX_RATES = (0.0025, 0.005, 0.01, 0.02, 0.04, 0.08, 0.16)  # of Muon
 GRID_SEED = 1001  # chooses rates; no table has it
 SEEDS = tuple(range(1, 31))
@@ -93,7 +95,7 @@ ARMS: Mapping[str, Mapping[str, Any]] = {
     **{arm: {"rule": {"name": "diloco", "period": period}} for arm, period in OUTERS.items()},
     NESTEROV: {"learners": 1, "rule": {"name": "diloco", "period": 30}},
 }
-MNIST_ARMS = (WARM_ONE, WARM, LOOSE, GAINED, SCALED)
+BASELINES = (WARM_ONE, WARM, GAINED, SSGD, SCALED, NESTEROV)  # in the tables of every net with SGD
 MUON_ONLY: Mapping[str, Mapping[str, Any]] = {
     OWN_STEPS: {"rule": OWN[OWN_STEPS]},
     OUTER: {"rule": {"name": "muloco", "period": 32}},
@@ -137,12 +139,26 @@ NETS: Mapping[str, Net] = {
             **dict.fromkeys(OUTERS, MIDDLE),
         },
     ),
-    GN: Net("three-conv-group", batch_norm=False),
+    GN: Net(
+        "three-conv-group",
+        one=WARM_ONE,
+        grids={
+            **dict.fromkeys((WARM_ONE, WARM, GAINED), UPPER),
+            SSGD: RATES,
+            SCALED: (0.00078125, 0.0015625, 0.003125, 0.00625),
+            NESTEROV: LOWER,
+        },
+        batch_norm=False,
+    ),
     RESNET: Net(
         "resnet20",
         epochs=4,
         one=WARM_ONE,
-        grids={SSGD: (0.05, 0.1, 0.2), WARM_ONE: (0.00625, 0.0125, 0.025)},
+        grids={
+            SSGD: (0.05, 0.1, 0.2),
+            WARM_ONE: (0.00625, 0.0125, 0.025),
+            **dict.fromkeys((WARM, GAINED), LARGE),
+        },
         arms=FEW,
     ),
     LENET: Net(
@@ -151,8 +167,10 @@ NETS: Mapping[str, Net] = {
         one=WARM_ONE,
         grids={
             WARM_ONE: (0.0015625, 0.003125, 0.00625, 0.0125),
-            **dict.fromkeys((WARM, LOOSE, GAINED), (0.003125, 0.00625, 0.0125, 0.025)),
+            **dict.fromkeys((WARM, LOOSE, GAINED), UPPER),
+            SSGD: (0.0015625, 0.003125, 0.00625, 0.0125),
             SCALED: (0.00078125, 0.0015625, 0.003125, 0.00625),
+            NESTEROV: LOWER,
         },
         batch_norm=False,
     ),
@@ -274,14 +292,14 @@ def of_length(arm: str, rate: float, epochs: int) -> tuple[str, str]:
     return (WHOLE, at_rate(arm, rate)) if epochs == EPOCHS else (SCHEDULES, f"{at_rate(arm, rate)}, {epochs} epochs")
 
 
-def schedules(found: Found, net: str, seeds: Sequence[int]) -> Iterator[Cell]:
+def schedules(found: Found, net: str, seeds: Sequence[int], arms: Sequence[str] = SCHEDULED) -> Iterator[Cell]:
     """Every length at one learner's rate: nothing else differs."""
     rate = chosen(found, net, ONE)
     if rate is None:
         return
     for seed in seeds:
         for epochs in SHARES:
-            for arm in SCHEDULED:
+            for arm in arms:
                 (table, row), own = (
                     of_length(arm, rate, epochs),
                     settings(net, rate, seed, epochs, **ALL[arm], **AVERAGE),
@@ -296,14 +314,14 @@ def of_count(arm: str, rate: float, learners: int) -> tuple[str, str]:
     return LEARNERS, f"{at_rate(arm, rate)}, {learners} learners"
 
 
-def learners(found: Found, net: str, seeds: Sequence[int]) -> Iterator[Cell]:
+def learners(found: Found, net: str, seeds: Sequence[int], arms: Sequence[str] = COUNTED) -> Iterator[Cell]:
     """Every number of learners at one learner's rate: nothing else differs."""
     rate = chosen(found, net, ONE)
     if rate is None:
         return
     for seed in seeds:
         for count in COUNTS:
-            for arm in COUNTED if count > 1 else (WARM_ONE,):
+            for arm in arms if count > 1 else (WARM_ONE,):
                 table, row = of_count(arm, rate, count)
                 rule = {"rule": {"name": "sma", "alpha": 1 / count}} if arm == LOOSE else {}
                 own = settings(net, rate, seed, **{"learners": count, **ALL[arm], **rule}, **AVERAGE)
@@ -358,11 +376,15 @@ def cells(found: Found) -> Iterator[Cell]:
     yield from learners(found, BN, SEEDS[:3])
     yield from grid(RESNET, SSGD)
     yield from branches(found, RESNET, SEEDS[:3])
-    for arm in MNIST_ARMS:
+    for arm in (LOOSE, *BASELINES):
         yield from grid(LENET, arm)
-    yield from baselines(found, LENET, SEEDS[:3], MNIST_ARMS)
-    yield from grid(RESNET, WARM_ONE)
-    yield from baselines(found, RESNET, SEEDS[:3], SCHEDULED)
+    yield from baselines(found, LENET, SEEDS[:3], (LOOSE, *BASELINES))
+    for arm in BASELINES:
+        yield from grid(GN, arm)
+    yield from baselines(found, GN, SEEDS[:5], BASELINES)
+    for arm in (WARM_ONE, WARM, GAINED):
+        yield from grid(RESNET, arm)
+    yield from baselines(found, RESNET, SEEDS[:5], (*SCHEDULED, SSGD))
     for arm in (LOCAL, NESTEROV, *OUTERS):
         yield from grid(BN, arm)
     yield from baselines(found, BN, SEEDS[:3])
@@ -372,14 +394,15 @@ def cells(found: Found) -> Iterator[Cell]:
     yield from fixed(found, BN, SEEDS[:5])
     yield from branches(found, RESNET, SEEDS[:9])
     yield from baselines(found, BN, SEEDS[:9], (WARM_ONE, WARM, GAINED))
-    yield from baselines(found, RESNET, SEEDS[:5], SCHEDULED)
     yield from branches(found, BN, SEEDS, arms=OWN)
     for arm in MUON_ARMS:
         yield from grid(MUON, arm)
     yield from branches(found, GN, SEEDS, arms=OWN)
     yield from baselines(found, MUON, SEEDS[:3], MUON_ARMS)
+    yield from baselines(found, LENET, SEEDS[:5], BASELINES)
+    yield from schedules(found, BN, SEEDS[:9], (WARM_ONE, WARM, GAINED))
+    yield from learners(found, BN, SEEDS[:9], (WARM, GAINED))
     yield from branches(found, RESNET, SEEDS[:3], DECAY_RUN)
-    yield from schedules(found, BN, SEEDS[:5])
     yield from baselines(found, BN, SEEDS[:5])
     yield from branches(found, BN, SEEDS[:5], LONG_RUN)
     yield from baselines(found, BN, SEEDS[:3], LONG_ARMS, LONG_WHOLE)

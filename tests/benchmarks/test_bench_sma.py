@@ -283,7 +283,7 @@ def test_other_nets_have_grids_and_epochs_of_their_own(plan: ModuleType) -> None
     for cell in cells:
         assert cell.settings["update"]["lr"] == (0.2 / 16 if "gain" in cell.arm else 0.2)
         assert (cell.settings["stop"], cell.trunk["stop"]) == ({"epochs": 4}, {"epochs": 2})
-    for net, arms in ((plan.RESNET, plan.SCHEDULED), (plan.LENET, plan.MNIST_ARMS)):
+    for net, arms in ((plan.RESNET, plan.SCHEDULED), (plan.LENET, plan.BASELINES)):
         found = {name: {"validation": -rate} for rate, name in rated(plan, net, plan.WARM_ONE)}
         runs = list(dict.fromkeys(plan.baselines(found, net, (1, 2), arms)))  # at that rate: no other grid has run
         lowest = min(plan.NETS[net].grids[plan.WARM_ONE])
