@@ -23,7 +23,8 @@ import time
 from pathlib import Path
 
 from sides import ROOT, note
-from sma_cells import BN, NETS, TABLES, Cell, Found, cells
+from sma_arms import BN, NETS, TABLES
+from sma_cells import Cell, Found, cells
 from sma_claims import Claim, keep, kept
 from sma_page import left_out, page
 from sma_runs import Data, run

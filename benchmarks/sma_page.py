@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 
-import sma_cells as plan
+import sma_arms as plan
 from sides import table
 from sma_cells import Cell, Found, at_rate, by_seed, chosen, key
 from sma_numbers import Interval, bootstrap, difference, mean_and_deviation, slope

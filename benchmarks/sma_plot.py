@@ -9,7 +9,7 @@ from statistics import fmean, stdev
 
 from matplotlib import style, ticker
 from matplotlib.figure import Figure
-from sma_cells import BATCH, COUNTED, EPOCHS
+from sma_arms import BATCH, COUNTED, EPOCHS
 from sma_scaling import Count
 
 from mpibow.errors import MpibowError

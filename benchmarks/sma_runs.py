@@ -12,7 +12,8 @@ from statistics import fmean
 from typing import Any
 
 import numpy as np
-from sma_cells import ANEW, BN, FULL, GN, GROWTH, LENET, MUON, NETS, RESNET, TRAIN, VALIDATION, Cell
+from sma_arms import ANEW, BN, FULL, GN, GROWTH, LENET, MUON, NETS, RESNET, TRAIN, VALIDATION
+from sma_cells import Cell
 
 import mpibow as mb
 from mpibow.errors import DivergedError

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean, harmonic_mean
 
-import sma_cells as plan
+import sma_arms as plan
 from sides import table
-from sma_cells import Found, by_seed, chosen, of_count, of_length
+from sma_cells import Found, by_seed, chosen, key, of_count, of_length
 from sma_numbers import Interval, bootstrap, difference, mean_and_deviation, noise_scale, reach
 
 from mpibow.sync.gain import CERTAIN
@@ -185,7 +185,7 @@ whole: SMA with a warm-up of an epoch, at its best rate. This table chose the {C
 def growths(found: Found, net: str) -> Iterator[str]:
     rows = []
     for count in plan.GROWN:
-        cells = [found.get(plan.key(plan.GROWTH, net, f"{count} learners, {growth} iterations", plan.GRID_SEED))
+        cells = [found.get(key(plan.GROWTH, net, f"{count} learners, {growth} iterations", plan.GRID_SEED))
                  for growth in plan.GROWTHS]  # fmt: skip
         if any(cells):
             rows.append([str(count), *("" if cell is None else f"{100 * cell['validation']:.2f}" for cell in cells)])

@@ -30,6 +30,13 @@ def numbers(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 @pytest.fixture
 def plan(numbers: ModuleType) -> ModuleType:
+    import sma_arms
+
+    return sma_arms
+
+
+@pytest.fixture
+def planned(numbers: ModuleType) -> ModuleType:
     import sma_cells
 
     return sma_cells
@@ -79,29 +86,30 @@ def test_a_schedule_reaches_an_accuracy_between_two_lengths(numbers: ModuleType)
     assert numbers.reach((4, 16), (0.5, 0.6), 0.61) == 32
 
 
-def grid(plan: ModuleType, net: str, arm: str, best: float) -> dict[str, Any]:
-    names = {
-        rate: plan.key("rates", net, f"{arm}, rate {rate:g}", plan.GRID_SEED) for rate in plan.NETS[net].grids[arm]
-    }
-    return {name: {"validation": 0.6 if rate == best else 0.5} for rate, name in names.items()}
+def grid(planned: ModuleType, net: str, arm: str, best: float) -> dict[str, Any]:
+    """As if all rates of an arm had run."""
+    rated = {cell.key: cell.settings["update"]["lr"] for cell in planned.grid(net, arm)}
+    return {name: {"validation": 0.6 if rate == best else 0.5} for name, rate in rated.items()}
 
 
-def test_rates_are_chosen_once_the_whole_grid_has_run(plan: ModuleType) -> None:
-    found = grid(plan, plan.BN, plan.SSGD, 0.003125)
-    assert plan.chosen(found, plan.BN, plan.SSGD) == 0.003125
-    assert plan.chosen(found, plan.GN, plan.SSGD) is None
-    assert plan.chosen(dict(list(found.items())[1:]), plan.BN, plan.SSGD) is None
-    assert {cell.table for cell in plan.cells({})} == {"rates"}
-    assert {cell.net for cell in plan.cells(found) if cell.table == "branches"} == {plan.BN}
+def test_rates_are_chosen_once_the_whole_grid_has_run(plan: ModuleType, planned: ModuleType) -> None:
+    found = grid(planned, plan.BN, plan.SSGD, 0.003125)
+    assert planned.chosen(found, plan.BN, plan.SSGD) == 0.003125
+    assert planned.chosen(found, plan.GN, plan.SSGD) is None
+    assert planned.chosen(dict(list(found.items())[1:]), plan.BN, plan.SSGD) is None
+    assert {cell.table for cell in planned.cells({})} == {"rates"}
+    assert {cell.net for cell in planned.cells(found) if cell.table == "branches"} == {plan.BN}
 
 
 @pytest.mark.parametrize(
     ("table", "epochs", "arms"),
     [("branches", 8, 10), ("long branches", 24, 4), ("branches from the first decay", 12, 4)],
 )
-def test_branches_differ_by_their_rule_alone(plan: ModuleType, table: str, epochs: int, arms: int) -> None:
+def test_branches_differ_by_their_rule_alone(
+    plan: ModuleType, planned: ModuleType, table: str, epochs: int, arms: int
+) -> None:
     """All restart from the trunk's centre: its rule is another one by name. A branch ends with a period."""
-    cells = list(plan.branches(grid(plan, plan.BN, plan.SSGD, 0.003125), plan.BN, (1, 2), table))
+    cells = list(planned.branches(grid(planned, plan.BN, plan.SSGD, 0.003125), plan.BN, (1, 2), table))
     assert len({cell.key for cell in cells}) == len(cells) == 2 * arms
     iterations = epochs // 2 * plan.TRAIN // (plan.K * plan.BATCH)
     for cell in cells:
@@ -122,39 +130,41 @@ def test_branches_differ_by_their_rule_alone(plan: ModuleType, table: str, epoch
         assert short or own == trunk
 
 
-def test_baselines_are_run_with_one_learners_rate_and_with_their_own(plan: ModuleType) -> None:
-    found = {name: cell for arm in plan.ARMS for name, cell in grid(plan, plan.BN, arm, 0.003125).items()}
-    found |= grid(plan, plan.BN, plan.ONE, 0.0015625) | grid(plan, plan.BN, plan.SSGD, 0.0015625)
-    cells = {cell.arm: cell.settings for cell in plan.baselines(found, plan.BN, (1,))}
+def test_baselines_are_run_with_one_learners_rate_and_with_their_own(plan: ModuleType, planned: ModuleType) -> None:
+    found = {name: cell for arm in plan.ARMS for name, cell in grid(planned, plan.BN, arm, 0.003125).items()}
+    found |= grid(planned, plan.BN, plan.ONE, 0.0015625) | grid(planned, plan.BN, plan.SSGD, 0.0015625)
+    cells = {cell.arm: cell.settings for cell in planned.baselines(found, plan.BN, (1,))}
     assert len(cells) == 2 * len(plan.ARMS) - 2  # once where the two rates are the same
     for arm in plan.ARMS:
         rates = (0.0015625,) if arm in (plan.ONE, plan.SSGD) else (0.003125, 0.0015625)
         for rate in rates:
-            config = load_mapping(cells[plan.at_rate(arm, rate)], model_given=True, data_given=True)
+            config = load_mapping(cells[planned.at_rate(arm, rate)], model_given=True, data_given=True)
             assert (config.update.lr, config.learners) == (rate, 1 if arm.startswith("one learner") else plan.K)
             assert config.update.warmup.epochs == ("warm-up" in arm)
             usual = "measured" if config.rule.name == "sma" else 1.0
             assert config.rule.of(plan.K).gain == GAINS.get(arm, usual)
 
 
-def test_long_baselines_have_the_same_rates_and_more_epochs(plan: ModuleType) -> None:
-    found = {name: cell for arm in plan.ARMS for name, cell in grid(plan, plan.BN, arm, 0.003125).items()}
-    long = set(plan.baselines(found, plan.BN, (1, 2), plan.LONG_ARMS, plan.LONG_WHOLE))
-    short = {cell.key: cell for cell in plan.baselines(found, plan.BN, (1, 2))}
+def test_long_baselines_have_the_same_rates_and_more_epochs(plan: ModuleType, planned: ModuleType) -> None:
+    found = {name: cell for arm in plan.ARMS for name, cell in grid(planned, plan.BN, arm, 0.003125).items()}
+    long = set(planned.baselines(found, plan.BN, (1, 2), plan.LONG_ARMS, plan.LONG_WHOLE))
+    short = {cell.key: cell for cell in planned.baselines(found, plan.BN, (1, 2))}
     assert len(long) == 2 * len(plan.LONG_ARMS)
     for cell in long:
-        other = short[plan.key(plan.WHOLE, cell.net, cell.arm, cell.seed)].settings
+        other = short[planned.key(plan.WHOLE, cell.net, cell.arm, cell.seed)].settings
         update = {**other["update"], "schedule": {"name": "cosine", "epochs": plan.LONG}}
         assert cell.settings == {**other, "update": update, "stop": {"epochs": plan.LONG}}
 
 
-def test_baselines_are_compared_with_one_learner_with_a_warm_up(plan: ModuleType, pages: ModuleType) -> None:
-    found = grid(plan, plan.BN, plan.ONE, 0.0015625) | grid(plan, plan.BN, plan.SMA, 0.003125)
+def test_baselines_are_compared_with_one_learner_with_a_warm_up(
+    plan: ModuleType, planned: ModuleType, pages: ModuleType
+) -> None:
+    found = grid(planned, plan.BN, plan.ONE, 0.0015625) | grid(planned, plan.BN, plan.SMA, 0.003125)
     alone, warm = (plan.ONE, 0.0015625, 0.55), (plan.WARM_ONE, 0.0015625, 0.6)
     for arm, rate, mean in (alone, warm, (plan.SMA, 0.003125, 0.59), (plan.SMA, 0.0015625, 0.5)):
         for seed in (1, 2):
             cell = {"mean": mean + 0.1 * seed, "average": mean, "gain": 2.0 * seed}
-            found[plan.key("baselines", plan.BN, plan.at_rate(arm, rate), seed)] = cell
+            found[planned.key("baselines", plan.BN, planned.at_rate(arm, rate), seed)] = cell
     text = pages.page(found)
     assert "| one learner | 0.00156, its best | 3.0 | 2 | 70.00 ± 7.07 | -5.00 [-5.00, -5.00] | 55.00 ± 0.00 |" in text
     assert f"| {plan.WARM_ONE} | 0.00156, one learner's | 3.0 | 2 | 75.00 ± 7.07 |  | 60.00 ± 0.00 |" in text
@@ -162,16 +172,16 @@ def test_baselines_are_compared_with_one_learner_with_a_warm_up(plan: ModuleType
     assert "| SMA | 0.00156, one learner's | 3.0 | 2 | 65.00 ± 7.07 | -10.00 [-10.00, -10.00] |" in text
 
 
-def test_schedules_differ_from_baselines_by_their_epochs_alone(plan: ModuleType) -> None:
+def test_schedules_differ_from_baselines_by_their_epochs_alone(plan: ModuleType, planned: ModuleType) -> None:
     """Those of the usual length are the baselines that have run."""
-    found = {name: cell for arm in plan.ARMS for name, cell in grid(plan, plan.BN, arm, 0.003125).items()}
-    usual = {cell.key: cell for cell in plan.baselines(found, plan.BN, (1, 2))}
-    cells = list(plan.schedules(found, plan.BN, (1, 2)))
+    found = {name: cell for arm in plan.ARMS for name, cell in grid(planned, plan.BN, arm, 0.003125).items()}
+    usual = {cell.key: cell for cell in planned.baselines(found, plan.BN, (1, 2))}
+    cells = list(planned.schedules(found, plan.BN, (1, 2)))
     assert len({cell.key for cell in cells}) == len(cells) == 2 * 4 * 4
     for cell in cells:
         epochs = cell.settings["stop"]["epochs"]
         arm = cell.arm.removesuffix(f", {epochs} epochs")
-        other = usual[plan.key(plan.WHOLE, plan.BN, arm, cell.seed)]
+        other = usual[planned.key(plan.WHOLE, plan.BN, arm, cell.seed)]
         update = {**other.settings["update"], "schedule": {"name": "cosine", "epochs": epochs}}
         assert cell.settings == {**other.settings, "update": update, "stop": {"epochs": epochs}}
         assert (cell.table, cell.also) == ("baselines" if epochs == 8 else "schedules", "schedules")
@@ -179,17 +189,19 @@ def test_schedules_differ_from_baselines_by_their_epochs_alone(plan: ModuleType)
     assert next(cell.key for cell in cells) == (
         "schedules | three-conv, batch norm | one learner, warm-up of an epoch, rate 0.003125, 4 epochs | seed 1"
     )
-    assert not list(plan.schedules({}, plan.BN, (1,)))
+    assert not list(planned.schedules({}, plan.BN, (1,)))
 
 
-def test_schedules_are_compared_with_one_learner_after_eight_epochs(plan: ModuleType, pages: ModuleType) -> None:
-    found = grid(plan, plan.BN, plan.ONE, 0.00625)
+def test_schedules_are_compared_with_one_learner_after_eight_epochs(
+    plan: ModuleType, planned: ModuleType, pages: ModuleType
+) -> None:
+    found = grid(planned, plan.BN, plan.ONE, 0.00625)
     curves = {plan.WARM_ONE: (0.5, 0.55, 0.6, 0.61), plan.WARM: (0.4, 0.45, 0.5, 0.7), plan.GAINED: (0.59,) * 4}
     for arm, curve in curves.items():
         for epochs, mean in zip(plan.SHARES, curve, strict=True):
             for seed in (1, 2):
-                name, row = plan.of_length(arm, 0.00625, epochs)
-                found[plan.key(name, plan.BN, row, seed)] = {"mean": mean + 0.1 * seed, "average": mean, "gain": 1.0}
+                name, row = planned.of_length(arm, 0.00625, epochs)
+                found[planned.key(name, plan.BN, row, seed)] = {"mean": mean + 0.1 * seed, "average": mean, "gain": 1.0}
     text = pages.page(found)
     assert "| one learner, warm-up of an epoch | 65.00 ± 7.07 | 70.00 ± 7.07 | 75.00 ± 7.07 |" in text
     assert "76.00 ± 7.07 | 2 | 1.00 [1.00, 1.00] |" in text
@@ -197,9 +209,11 @@ def test_schedules_are_compared_with_one_learner_after_eight_epochs(plan: Module
     assert "74.00 ± 7.07 | 2 | >1.4 [>1.4, >1.4] |" in text
 
 
-def test_rules_of_a_fixed_gain_differ_by_their_replicas_alone(plan: ModuleType, pages: ModuleType) -> None:
-    found = grid(plan, plan.BN, plan.ONE, 0.00625)
-    cells = list(plan.fixed(found, plan.BN, (1, 2)))
+def test_rules_of_a_fixed_gain_differ_by_their_replicas_alone(
+    plan: ModuleType, planned: ModuleType, pages: ModuleType
+) -> None:
+    found = grid(planned, plan.BN, plan.ONE, 0.00625)
+    cells = list(planned.fixed(found, plan.BN, (1, 2)))
     assert len({cell.key for cell in cells}) == len(cells) == 2 * 2 * 2
     for sma, ssgd in zip(cells[::2], cells[1::2], strict=True):
         rules = [load_mapping(dict(cell.settings), model_given=True, data_given=True).rule for cell in (sma, ssgd)]
@@ -212,7 +226,7 @@ def test_rules_of_a_fixed_gain_differ_by_their_replicas_alone(plan: ModuleType, 
         found[cell.key] = {"mean": mean, "distance": 0.003}
     row = "| 6 | 2 | 0.0030 | 75.00 ± 7.07 | 73.00 ± 7.07 | +2.00 [+2.00, +2.00] |"
     assert row in pages.page(found)
-    assert not list(plan.fixed({}, plan.BN, (1,)))
+    assert not list(planned.fixed({}, plan.BN, (1,)))
 
 
 def test_a_gain_shows_the_noise_scale(numbers: ModuleType) -> None:
@@ -220,11 +234,11 @@ def test_a_gain_shows_the_noise_scale(numbers: ModuleType) -> None:
     assert numbers.noise_scale(31 / (30 / 16 + 1), 16, 8) == pytest.approx(8 * 30)
 
 
-def test_numbers_of_learners_differ_by_them_alone(plan: ModuleType) -> None:
+def test_numbers_of_learners_differ_by_them_alone(plan: ModuleType, planned: ModuleType) -> None:
     """An epoch has whole iterations of each; one and the usual number are the baselines that have run."""
-    found = {name: cell for arm in plan.ARMS for name, cell in grid(plan, plan.BN, arm, 0.003125).items()}
-    usual = {cell.key: cell for cell in plan.baselines(found, plan.BN, (1, 2))}
-    cells = list(plan.learners(found, plan.BN, (1, 2)))
+    found = {name: cell for arm in plan.ARMS for name, cell in grid(planned, plan.BN, arm, 0.003125).items()}
+    usual = {cell.key: cell for cell in planned.baselines(found, plan.BN, (1, 2))}
+    cells = list(planned.learners(found, plan.BN, (1, 2)))
     assert len({cell.key for cell in cells}) == len(cells) == 2 * (1 + 3 * 4)
     for cell in cells:
         learners = cell.settings["learners"]
@@ -232,27 +246,27 @@ def test_numbers_of_learners_differ_by_them_alone(plan: ModuleType) -> None:
         own = {"learners": learners}
         if arm.startswith(plan.LOOSE):
             own["rule"] = {"name": "sma", "alpha": 1 / learners}
-        assert cell.settings == {**usual[plan.key(plan.WHOLE, plan.BN, arm, cell.seed)].settings, **own}
+        assert cell.settings == {**usual[planned.key(plan.WHOLE, plan.BN, arm, cell.seed)].settings, **own}
         assert (cell.table, cell.also) == ("baselines" if learners in (1, 16) else "learners", "learners")
         assert plan.TRAIN % (learners * plan.BATCH) == 0
 
 
-def counted(plan: ModuleType) -> dict[str, Any]:
+def counted(plan: ModuleType, planned: ModuleType) -> dict[str, Any]:
     """Learners of SMA, and one: a noise scale of 240 samples. 256 make 40 iterations, which take half of the gain."""
-    found = grid(plan, plan.BN, plan.ONE, 0.00625)
+    found = grid(planned, plan.BN, plan.ONE, 0.00625)
     for learners, mean, more in ((1, 0.66, {}), (16, 0.65, {}), (256, 0.6, {"gain_mean": 7.5})):
         for seed in (1, 2):
-            name, row = plan.of_count(plan.WARM, 0.00625, learners)
+            name, row = planned.of_count(plan.WARM, 0.00625, learners)
             gain = 1 + (31 / (30 / learners + 1) - 1) * (0.5 if learners == 256 else 1.0)
-            found[plan.key(name, plan.BN, row, seed)] = {"mean": mean + 0.1 * seed, "gain": gain, **more}
+            found[planned.key(name, plan.BN, row, seed)] = {"mean": mean + 0.1 * seed, "gain": gain, **more}
     return found
 
 
-def test_learners_stand_beside_the_noise_scale(plan: ModuleType, pages: ModuleType) -> None:
-    found = counted(plan)
+def test_learners_stand_beside_the_noise_scale(plan: ModuleType, planned: ModuleType, pages: ModuleType) -> None:
+    found = counted(plan, planned)
     for seed in (1, 2):
-        table, row = plan.of_count(plan.GAINED, 0.00625, 256)
-        found[plan.key(table, plan.BN, row, seed)] = {"mean": 0.58 + 0.1 * seed, "gain": 14.4}
+        table, row = planned.of_count(plan.GAINED, 0.00625, 256)
+        found[planned.key(table, plan.BN, row, seed)] = {"mean": 0.58 + 0.1 * seed, "gain": 14.4}
     text = pages.page(found)
     arm = "SMA, warm-up of an epoch"
     assert f"| {arm} | 1 | 8 | 1.0 |  | 240 | 0.033 | 2 | 81.00 ± 7.07 |  |  |" in text
@@ -261,21 +275,23 @@ def test_learners_stand_beside_the_noise_scale(plan: ModuleType, pages: ModuleTy
     assert f"| {arm} | 256 | 2,048 | 14.4 | 7.5 | 240 | 8.533 | 2 | {beside}" in text
 
 
-def test_the_figure_has_the_numbers_of_learners(plan: ModuleType, pages: ModuleType, tmp_path: Path) -> None:
+def test_the_figure_has_the_numbers_of_learners(
+    plan: ModuleType, planned: ModuleType, pages: ModuleType, tmp_path: Path
+) -> None:
     pytest.importorskip("matplotlib")
     import sma_plot
     import sma_scaling
 
-    drawn = sma_plot.draw(sma_scaling.counts(counted(plan), plan.BN), tmp_path / "sma.svg")
+    drawn = sma_plot.draw(sma_scaling.counts(counted(plan, planned), plan.BN), tmp_path / "sma.svg")
     text = drawn.read_text()
     assert all(f"<!-- {word} -->" in text for word in ("SMA", "16", "256", "accuracy after 8 epochs, %"))
     with pytest.raises(MpibowError, match="no cell of --only learners has run"):
         sma_plot.draw([], tmp_path / "none.svg")
 
 
-def test_other_nets_have_grids_and_epochs_of_their_own(plan: ModuleType) -> None:
-    found = {name: {"validation": rate} for rate, name in rated(plan, plan.RESNET, plan.SSGD)}
-    cells = list(plan.branches(found, plan.RESNET, (1,)))
+def test_other_nets_have_grids_and_epochs_of_their_own(plan: ModuleType, planned: ModuleType) -> None:
+    found = {name: {"validation": rate} for rate, name in rated(planned, plan.RESNET, plan.SSGD)}
+    cells = list(planned.branches(found, plan.RESNET, (1,)))
     assert [cell.arm for cell in cells] == [
         *("reset", "pulled, alpha 1", "pulled, alpha 1/16", "reset, period 16", "pulled, alpha 0"),
         "pulled, alpha 1/16, gain 16",
@@ -284,23 +300,25 @@ def test_other_nets_have_grids_and_epochs_of_their_own(plan: ModuleType) -> None
         assert cell.settings["update"]["lr"] == (0.2 / 16 if "gain" in cell.arm else 0.2)
         assert (cell.settings["stop"], cell.trunk["stop"]) == ({"epochs": 4}, {"epochs": 2})
     for net, arms in ((plan.RESNET, plan.SCHEDULED), (plan.LENET, plan.BASELINES)):
-        found = {name: {"validation": -rate} for rate, name in rated(plan, net, plan.WARM_ONE)}
-        runs = list(dict.fromkeys(plan.baselines(found, net, (1, 2), arms)))  # at that rate: no other grid has run
+        found = {name: {"validation": -rate} for rate, name in rated(planned, net, plan.WARM_ONE)}
+        runs = list(dict.fromkeys(planned.baselines(found, net, (1, 2), arms)))  # at that rate: no other grid has run
         lowest = min(plan.NETS[net].grids[plan.WARM_ONE])
-        assert [cell.arm for cell in runs] == 2 * [plan.at_rate(arm, lowest) for arm in arms]
+        assert [cell.arm for cell in runs] == 2 * [planned.at_rate(arm, lowest) for arm in arms]
         epochs = 4 if net == plan.RESNET else 8
         assert all(cell.settings["update"]["schedule"] == {"name": "cosine", "epochs": epochs} for cell in runs)
 
 
-def rated(plan: ModuleType, net: str, arm: str) -> list[tuple[float, str]]:
-    return [(cell.settings["update"]["lr"], cell.key) for cell in plan.grid(net, arm)]
+def rated(planned: ModuleType, net: str, arm: str) -> list[tuple[float, str]]:
+    return [(cell.settings["update"]["lr"], cell.key) for cell in planned.grid(net, arm)]
 
 
-def test_other_nets_are_compared_with_one_learner_with_a_warm_up(plan: ModuleType, pages: ModuleType) -> None:
-    found = {name: {"validation": -rate} for rate, name in rated(plan, plan.RESNET, plan.WARM_ONE)}
+def test_other_nets_are_compared_with_one_learner_with_a_warm_up(
+    plan: ModuleType, planned: ModuleType, pages: ModuleType
+) -> None:
+    found = {name: {"validation": -rate} for rate, name in rated(planned, plan.RESNET, plan.WARM_ONE)}
     for arm, mean in ((plan.WARM_ONE, 0.6), (plan.WARM, 0.59)):
         cell = {"mean": mean, "average": mean, "gain": 2.0}
-        found[plan.key("baselines", plan.RESNET, plan.at_rate(arm, 0.00625), 1)] = cell
+        found[planned.key("baselines", plan.RESNET, planned.at_rate(arm, 0.00625), 1)] = cell
     text = pages.page(found)
     assert "## Baselines, 4 epochs: ResNet-20" in text
     assert "| one learner, warm-up of an epoch | 0.00625, its best | 2.0 | 1 | 60.00 |  | 60.00 |" in text
@@ -308,10 +326,10 @@ def test_other_nets_are_compared_with_one_learner_with_a_warm_up(plan: ModuleTyp
     assert "ResNet-20:\n\n| arm | 0.00625 | 0.0125 | 0.025 | 0.05 | 0.1 | 0.2 |" in text
 
 
-def test_muon_is_an_optimiser_of_the_same_net(plan: ModuleType) -> None:
+def test_muon_is_an_optimiser_of_the_same_net(plan: ModuleType, planned: ModuleType) -> None:
     """Every arm has Muon in each learner, or of the mean gradient; MuLoCo of one learner has the momentum of docs."""
-    found = {cell.key: {"validation": 0.5} for arm in plan.MUON_ARMS for cell in plan.grid(plan.MUON, arm)}
-    cells = list(dict.fromkeys(plan.baselines(found, plan.MUON, (1,), plan.MUON_ARMS)))
+    found = {cell.key: {"validation": 0.5} for arm in plan.MUON_ARMS for cell in planned.grid(plan.MUON, arm)}
+    cells = list(dict.fromkeys(planned.baselines(found, plan.MUON, (1,), plan.MUON_ARMS)))
     configs = [load_mapping(dict(cell.settings), model_given=True, data_given=True) for cell in cells]
     assert {(config.update.name, config.update.lr) for config in configs} == {("muon", 0.0025)}
     assert [(config.rule.name, config.learners) for config in configs] == [
@@ -322,9 +340,9 @@ def test_muon_is_an_optimiser_of_the_same_net(plan: ModuleType) -> None:
     assert not any(iterations % config.rule.point.period for config in configs)
 
 
-def test_numbers_of_learners_are_not_tuned_for(plan: ModuleType, pages: ModuleType) -> None:
-    found = grid(plan, plan.RESNET, plan.WARM_ONE, 0.0125)
-    cells = list(plan.untuned(found, (1, 2)))
+def test_numbers_of_learners_are_not_tuned_for(plan: ModuleType, planned: ModuleType, pages: ModuleType) -> None:
+    found = grid(planned, plan.RESNET, plan.WARM_ONE, 0.0125)
+    cells = list(planned.untuned(found, (1, 2)))
     assert [cell.settings["learners"] for cell in cells] == 2 * [1, 16, 64]
     for cell in cells:
         assert cell.settings["augment"] == {"pad": 4, "flip": True}
@@ -336,21 +354,23 @@ def test_numbers_of_learners_are_not_tuned_for(plan: ModuleType, pages: ModuleTy
     assert "| 64 | 64.0 | 2 | 75.10 ± 0.71 | -6.30 [-6.30, -6.30] |" in text
 
 
-def test_the_growth_of_the_gain_is_chosen_on_other_images(plan: ModuleType, pages: ModuleType) -> None:
-    found = grid(plan, plan.BN, plan.WARM, 0.0125)
-    cells = list(plan.growths(found, plan.BN))
+def test_the_growth_of_the_gain_is_chosen_on_other_images(
+    plan: ModuleType, planned: ModuleType, pages: ModuleType
+) -> None:
+    found = grid(planned, plan.BN, plan.WARM, 0.0125)
+    cells = list(planned.growths(found, plan.BN))
     assert {(cell.seed, cell.settings["update"]["lr"]) for cell in cells} == {(plan.GRID_SEED, 0.0125)}
     assert [(cell.settings["learners"], cell.growth) for cell in cells[4:6]] == [(16, 320), (64, 20)]
     found |= {cell.key: {"validation": cell.growth / 1000} for cell in cells}
     assert "| 64 | 2.00 | 4.00 | 8.00 | 16.00 | 32.00 |" in pages.page(found)
 
 
-def test_each_cell_is_one_processs(plan: ModuleType, tmp_path: Path) -> None:
+def test_each_cell_is_one_processs(plan: ModuleType, planned: ModuleType, tmp_path: Path) -> None:
     """Branches of one trunk are claimed together, as the trunk is trained once; a claim ends with its process."""
     import sma_claims
 
-    found = grid(plan, plan.BN, plan.SSGD, 0.003125)
-    cells = list(plan.branches(found, plan.BN, (1, 2)))
+    found = grid(planned, plan.BN, plan.SSGD, 0.003125)
+    cells = list(planned.branches(found, plan.BN, (1, 2)))
     one, other = sma_claims.Claim(tmp_path), sma_claims.Claim(tmp_path)
     assert (one.first(cells), other.first(cells)) == (cells[0], cells[10])
     assert (one.first(cells[1:]), other.first(cells[:10])) == (cells[1], None)
@@ -393,14 +413,16 @@ def branch(mean: float, loss: float, distance: float) -> dict[str, Any]:
     return {"mean": mean, "mean_loss": loss, "anew": mean + 0.001, "anew_loss": loss, "distance": distance}
 
 
-def test_the_page_has_differences_within_seeds_and_slopes_over_spreads(plan: ModuleType, pages: ModuleType) -> None:
+def test_the_page_has_differences_within_seeds_and_slopes_over_spreads(
+    plan: ModuleType, planned: ModuleType, pages: ModuleType
+) -> None:
     """Of two seeds whose levels differ by far more than their arms."""
-    found = grid(plan, plan.BN, plan.SSGD, 0.003125)
+    found = grid(planned, plan.BN, plan.SSGD, 0.003125)
     spreads = {"reset": 1e-7, "pulled, alpha 1": 0.001, "pulled, alpha 1/4": 0.01, "pulled, alpha 1/16": 0.1}
     spreads |= {"pulled, alpha 1/64": 1.0, "pulled, alpha 0": 10.0}
     for seed, level in ((1, 0.5), (2, 0.7)):
         for n, (arm, distance) in enumerate(spreads.items()):
-            name = plan.key("branches", plan.BN, arm, seed)
+            name = planned.key("branches", plan.BN, arm, seed)
             found[name] = branch(level - 0.01 * n, 1.0 + 0.002 * n, distance)
     text = pages.page(found)
     assert "Rate 0.003125, the best of the grid for S-SGD." in text
@@ -416,22 +438,24 @@ def test_the_page_has_differences_within_seeds_and_slopes_over_spreads(plan: Mod
 
 
 def test_a_seed_that_lacks_an_arm_is_in_no_slope_and_a_diverged_run_guesses(
-    plan: ModuleType, pages: ModuleType
+    plan: ModuleType, planned: ModuleType, pages: ModuleType
 ) -> None:
-    found = {plan.key("branches", plan.BN, "pulled, alpha 1", 1): branch(0.6, 1.0, 0.01)}
+    found = {planned.key("branches", plan.BN, "pulled, alpha 1", 1): branch(0.6, 1.0, 0.01)}
     assert pages.spread_slope(found, "branches", plan.BN, ["pulled, alpha 1", "pulled, alpha 0"], "mean") is None
-    found[plan.key("branches", plan.BN, "pulled, alpha 1", 3)] = {"diverged": True, "validation": 0.0}
+    found[planned.key("branches", plan.BN, "pulled, alpha 1", 3)] = {"diverged": True, "validation": 0.0}
     assert pages.by_seed(found, "branches", plan.BN, "pulled, alpha 1", "mean") == {1: 0.6, 3: 0.1}
     assert pages.by_seed(found, "branches", plan.BN, "pulled, alpha 1", "mean_loss") == {1: 1.0}
 
 
-def test_what_is_missing_is_listed_by_table(plan: ModuleType, pages: ModuleType) -> None:
-    cells = list(plan.grid(plan.BN, plan.SSGD))
+def test_what_is_missing_is_listed_by_table(plan: ModuleType, planned: ModuleType, pages: ModuleType) -> None:
+    cells = list(planned.grid(plan.BN, plan.SSGD))
     assert pages.left_out(cells) == "\n## Missing\n\n- rates, three-conv, batch norm: 6 cells\n\n"
     assert pages.left_out([]) == "\n## Missing\n\nNothing.\n"
 
 
-def test_arms_go_on_from_one_trunk(plan: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_arms_go_on_from_one_trunk(
+    plan: ModuleType, planned: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Two learners on made-up images: replicas that are reset stay together, those that nothing pulls do not."""
     import sma_runs
 
@@ -441,10 +465,10 @@ def test_arms_go_on_from_one_trunk(plan: ModuleType, tmp_path: Path, capsys: pyt
     class Made:
         train, validation, test = (images, labels), (images[:500], labels[:500]), (images[:1000], labels[:1000])
 
-    common = plan.settings(plan.BN, 0.003, 1, 2, learners=2, batch_size=64, ema={"half_life": 100})
+    common = planned.settings(plan.BN, 0.003, 1, 2, learners=2, batch_size=64, ema={"half_life": 100})
     trunk = common | {"rule": plan.TRUNK, "stop": {"epochs": 1}}
     cells = [
-        plan.Cell("branches", plan.BN, arm, 1, common | {"rule": rule}, trunk)
+        planned.Cell("branches", plan.BN, arm, 1, common | {"rule": rule}, trunk)
         for arm, rule in plan.BRANCHES["branches"].items()
         if arm in (plan.REFERENCE, "pulled, alpha 0")
     ]
@@ -456,12 +480,12 @@ def test_arms_go_on_from_one_trunk(plan: ModuleType, tmp_path: Path, capsys: pyt
         assert 0 < found["anew_loss"] < 10
         assert found["anew_loss"] != found["mean_loss"]
     assert len(list((tmp_path / "trunk").iterdir())) == 1
-    rates = sma_runs.run(plan.Cell("rates", plan.GN, "S-SGD", 1, trunk), Made, tmp_path)
+    rates = sma_runs.run(planned.Cell("rates", plan.GN, "S-SGD", 1, trunk), Made, tmp_path)
     assert rates.keys() == {"seconds", "gain", "distance", "distance_last", "validation"}
     Made.train = (images[:, :1, :28, :28], labels)
     Made.test = (images[:500, :1, :28, :28], labels[:500])
-    warm = plan.settings(plan.LENET, 0.003, 1, 1, learners=2, batch_size=64, **plan.ARMS[plan.WARM])
-    lenet = sma_runs.run(plan.Cell("baselines", plan.LENET, plan.WARM, 1, warm), Made, tmp_path)
+    warm = planned.settings(plan.LENET, 0.003, 1, 1, learners=2, batch_size=64, **plan.ARMS[plan.WARM])
+    lenet = sma_runs.run(planned.Cell("baselines", plan.LENET, plan.WARM, 1, warm), Made, tmp_path)
     assert lenet.keys() >= {"mean", "gain"}
     assert not lenet.keys() & {"anew", "average"}
     assert sma_runs.MODELS.keys() == plan.NETS.keys()
