@@ -43,6 +43,7 @@ SHORT: Mapping[str, Mapping[str, Any]] = {  # own steps 1/16 as long; the common
     "pulled, alpha 0, gain 16": {"name": "sma", "alpha": 0.0, "outer": {"gain": float(K)}},
 }
 SHORT_RUN, LONG_RUN, DECAY_RUN = "branches", "long branches", "branches from the first decay"
+SMALL_RUN, SMALL = "long branches at a small rate", 1 / 4  # of the best rate
 FEWER = {arm: OWN[arm] for arm in (REFERENCE, "pulled, alpha 1/16", "reset, period 16", "pulled, alpha 0")}
 FEW = {
     REFERENCE: RESET,
@@ -53,6 +54,7 @@ FEW = {
 BRANCHES: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     SHORT_RUN: {**OWN, **SHORT},
     LONG_RUN: FEWER,
+    SMALL_RUN: FEWER,
     DECAY_RUN: FEWER,
 }
 DECAYED = 12  # epochs; the rate falls to a tenth where the branches begin, and again after three quarters
@@ -181,7 +183,7 @@ def length(table: str, net: str) -> int:
     """Epochs."""
     if table == DECAY_RUN:
         return DECAYED
-    return NETS[net].epochs * (LONG // EPOCHS if table in (LONG_RUN, LONG_WHOLE) else 1)
+    return NETS[net].epochs * (LONG // EPOCHS if table in (LONG_RUN, SMALL_RUN, LONG_WHOLE) else 1)
 
 
 def rules(table: str, net: str) -> Mapping[str, Mapping[str, Any]]:

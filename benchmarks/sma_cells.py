@@ -69,11 +69,16 @@ def grid(net: str, arm: str) -> Iterator[Cell]:
         yield Cell("rates", net, at_rate(arm, rate), plan.GRID_SEED, own)
 
 
+def branch_rate(found: Found, net: str, table: str) -> float | None:
+    rate = chosen(found, net, plan.SSGD)
+    return rate if rate is None or table != plan.SMALL_RUN else rate * plan.SMALL
+
+
 def branches(
     found: Found, net: str, seeds: Sequence[int], table: str = plan.SHORT_RUN, arms: Mapping[str, Any] | None = None
 ) -> Iterator[Cell]:
     """Those of a seed one after the other: they share a trunk. `arms`: those alone."""
-    rate, epochs = chosen(found, net, plan.SSGD), plan.length(table, net)
+    rate, epochs = branch_rate(found, net, table), plan.length(table, net)
     if rate is None:
         return
     for seed in seeds:
@@ -224,5 +229,6 @@ def cells(found: Found) -> Iterator[Cell]:
     yield from branches(found, plan.RESNET, plan.SEEDS[:3], plan.DECAY_RUN)
     yield from baselines(found, plan.BN, plan.SEEDS[:5])
     yield from branches(found, plan.BN, plan.SEEDS[:5], plan.LONG_RUN)
+    yield from branches(found, plan.BN, plan.SEEDS[:5], plan.SMALL_RUN)
     yield from baselines(found, plan.BN, plan.SEEDS[:3], plan.LONG_ARMS, plan.LONG_WHOLE)
     yield from untuned(found, plan.SEEDS[:3])

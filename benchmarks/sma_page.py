@@ -9,7 +9,7 @@ from statistics import fmean
 
 import sma_arms as plan
 from sides import table
-from sma_cells import Cell, Found, at_rate, by_seed, chosen, key
+from sma_cells import Cell, Found, at_rate, branch_rate, by_seed, chosen, key
 from sma_numbers import Interval, bootstrap, difference, mean_and_deviation, slope
 from sma_scaling import fixed, growths, heading, learners, schedules, untuned
 
@@ -62,14 +62,15 @@ def _page(found: Found) -> Iterator[str]:
 def _summary(found: Found) -> Iterator[str]:
     """Every arm's accuracy beside that of S-SGD, and what a tenfold spread adds, a column for each net."""
     rows, heads = list[list[str]](), ["points of accuracy minus S-SGD's"]
-    columns = [(plan.SHORT_RUN, net) for net in plan.NETS] + [(plan.LONG_RUN, plan.BN), (plan.DECAY_RUN, plan.RESNET)]
+    columns = [(plan.SHORT_RUN, net) for net in plan.NETS]
+    columns += [(plan.LONG_RUN, plan.BN), (plan.SMALL_RUN, plan.BN), (plan.DECAY_RUN, plan.RESNET)]
     bases = {column: by_seed(found, *column, plan.REFERENCE, "mean") for column in columns}
     columns = [column for column in columns if bases[column]]
     for name, net in columns:
         counts = {len(by_seed(found, name, net, arm, "mean")) for arm in plan.rules(name, net)}
         seeds = f"{min(counts)} seeds" if len(counts) == 1 else f"{min(counts)} to {max(counts)} seeds"
-        decay = " from the first decay of" * (name == plan.DECAY_RUN)
-        heads.append(f"{net},{decay} {plan.length(name, net)} epochs, {seeds}")
+        regime = {plan.DECAY_RUN: " from the first decay of", plan.SMALL_RUN: " small rate,"}.get(name, "")
+        heads.append(f"{net},{regime} {plan.length(name, net)} epochs, {seeds}")
     for arm in plan.BRANCHES[plan.SHORT_RUN]:
         if arm != plan.REFERENCE:
             found_of = [difference(by_seed(found, *column, arm, "mean"), bases[column]) for column in columns]
@@ -92,11 +93,14 @@ def spread_slope(found: Found, name: str, net: str, arms: Sequence[str], figure:
 
 
 def _branches(found: Found, name: str, net: str) -> Iterator[str]:
-    yield heading(f"Branches from one half-trained net, {plan.length(name, net)} epochs: {net}", name) + BRANCHED
+    small = ", small rate" * (name == plan.SMALL_RUN)
+    title = f"Branches from one half-trained net, {plan.length(name, net)} epochs{small}: {net}"
+    yield heading(title, name) + BRANCHED
     if name == plan.DECAY_RUN:
         yield "The rate is constant, falls to a tenth where the branches begin, and again after three quarters.\n"
-    if (rate := chosen(found, net, plan.SSGD)) is not None:
-        yield f"Rate {rate:g}, the best of the grid for S-SGD.\n"
+    if (rate := branch_rate(found, net, name)) is not None:
+        share = "a quarter of " * (name == plan.SMALL_RUN)
+        yield f"Rate {rate:g}, {share}the best of the grid for S-SGD.\n"
     yield "\n"
     rows = []
     for arm in plan.rules(name, net):

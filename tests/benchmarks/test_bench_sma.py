@@ -103,7 +103,12 @@ def test_rates_are_chosen_once_the_whole_grid_has_run(plan: ModuleType, planned:
 
 @pytest.mark.parametrize(
     ("table", "epochs", "arms"),
-    [("branches", 8, 10), ("long branches", 24, 4), ("branches from the first decay", 12, 4)],
+    [
+        ("branches", 8, 10),
+        ("long branches", 24, 4),
+        ("long branches at a small rate", 24, 4),
+        ("branches from the first decay", 12, 4),
+    ],
 )
 def test_branches_differ_by_their_rule_alone(
     plan: ModuleType, planned: ModuleType, table: str, epochs: int, arms: int
@@ -118,10 +123,10 @@ def test_branches_differ_by_their_rule_alone(
         assert isinstance(rule, Family)
         assert load_mapping(trunk, model_given=True, data_given=True).rule != rule
         assert iterations % rule.point.period == 0
-        short = cell.arm in plan.SHORT
-        assert own["update"]["lr"] * (plan.K if short else 1) == 0.003125
+        short, rate = cell.arm in plan.SHORT, 0.003125 * (0.25 if table == plan.SMALL_RUN else 1.0)
+        assert own["update"]["lr"] * (plan.K if short else 1) == rate
         assert rule.of(plan.K).used(1.0) == (plan.K if short else 1)
-        assert (own["seed"], trunk["update"]["lr"], trunk["stop"]) == (cell.seed, 0.003125, {"epochs": epochs // 2})
+        assert (own["seed"], trunk["update"]["lr"], trunk["stop"]) == (cell.seed, rate, {"epochs": epochs // 2})
         ends = {"name": "cosine", "epochs": epochs}
         if table == plan.DECAY_RUN:  # the rate falls where the branches begin
             ends = {"name": "multistep", "epochs": [epochs // 2, 9], "factor": 0.1}
