@@ -168,7 +168,7 @@ NETS: Mapping[str, Net] = {
         grids={
             WARM_ONE: (0.0015625, 0.003125, 0.00625, 0.0125),
             **dict.fromkeys((WARM, LOOSE, GAINED), UPPER),
-            SSGD: (0.0015625, 0.003125, 0.00625, 0.0125),
+            SSGD: (0.0015625, 0.003125, 0.00625, 0.0125, 0.025),
             SCALED: (0.00078125, 0.0015625, 0.003125, 0.00625),
             NESTEROV: LOWER,
         },

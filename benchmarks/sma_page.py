@@ -28,6 +28,7 @@ command under its heading; `docs/averaging.md` has the conclusions.
   in no other table.
 - ± is the standard deviation over seeds. Differences are means over the seeds that both rows have; [low, high] is their
   95 % bootstrap interval over seeds. An interval of fewer than ten seeds is too narrow.
+- A run that diverged counts as guessing: 10 %; among the rates as 0.
 """
 BRANCHED = f"""Each seed trains to half of its epochs as `reset`, which is S-SGD. Every arm goes on from that
 checkpoint, with momenta of 0, on the same samples. With `gain {plan.K}` the rate is 1/{plan.K}: the mean moves as far,
