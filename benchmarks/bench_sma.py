@@ -48,8 +48,12 @@ def missing(found: Found, only: str | None = None) -> list[Cell]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cifar", type=Path, default=Path("data/cifar10"), help="as datasets/cifar.py writes it")
-    parser.add_argument("--mnist", type=Path, default=Path("data/mnist"), help="as mpibow convert mnist writes it")
+    parser.add_argument(
+        "--cifar", type=Path, default=Path("data/cifar10"), metavar="DIR", help="as datasets/cifar.py writes it"
+    )
+    parser.add_argument(
+        "--mnist", type=Path, default=Path("data/mnist"), metavar="DIR", help="as mpibow convert mnist writes it"
+    )
     choices = (*TABLES, *(net.name for net in NETS.values()))
     parser.add_argument("--only", choices=choices, help="a table, or a net (default: all)")
     parser.add_argument("--cells", type=int, default=1 << 30, metavar="N", help="run so many of what is missing")
@@ -72,9 +76,14 @@ def main() -> None:
         note(f"{draw(counts(found, BN), options.results.with_suffix('.svg'))}")
         return
     if not options.page:
+        cifar, mnist = options.cifar, options.mnist
+        needed = {NETS[cell.net].data for cell in missing(found, options.only)}
+        for name, folder in (("cifar", cifar), ("mnist", mnist)):
+            if any(name in data for data in needed) and not folder.is_dir():
+                make = f"python -m mpibow convert {name} --source FOLDER --output {folder}"
+                parser.error(f"no folder {folder}: {make}, or --{name} DIR")
         claim, runs = Claim(options.runs / "claims"), options.runs / str(os.getpid())
         runs.mkdir()
-        cifar, mnist = options.cifar, options.mnist
         data = {"cifar10": Data(cifar), "mnist": Data(mnist), "whole cifar10": Data(cifar, 50_000)}
         for _ in range(options.cells):
             while left := missing(found := kept(options.results), options.only):  # anew: rates choose other cells

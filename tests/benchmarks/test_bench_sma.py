@@ -414,6 +414,20 @@ def test_a_table_is_refused_before_its_rates(
     assert not list(tmp_path.iterdir())
 
 
+def test_a_folder_that_is_not_there_is_refused_with_the_command_that_makes_it(
+    plan: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import bench_sma
+
+    folder, results = tmp_path / "cifar10", tmp_path / "sma.json"
+    words = ["--only", "rates", "--cifar", folder, "--results", results, "--runs", tmp_path / "runs"]
+    monkeypatch.setattr("sys.argv", ["bench_sma.py", *map(str, words)])
+    with pytest.raises(SystemExit):
+        bench_sma.main()
+    assert f"python -m mpibow convert cifar --source FOLDER --output {folder}" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
 def branch(mean: float, loss: float, distance: float) -> dict[str, Any]:
     return {"mean": mean, "mean_loss": loss, "anew": mean + 0.001, "anew_loss": loss, "distance": distance}
 
