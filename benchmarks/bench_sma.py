@@ -77,14 +77,14 @@ def main() -> None:
         return
     if not options.page:
         cifar, mnist = options.cifar, options.mnist
-        needed = {NETS[cell.net].data for cell in missing(found, options.only)}
+        data = {"cifar10": Data(cifar), "mnist": Data(mnist), "whole cifar10": Data(cifar, 50_000)}
+        needed = {data[NETS[cell.net].data].folder for cell in missing(found, options.only)}
         for name, folder in (("cifar", cifar), ("mnist", mnist)):
-            if any(name in data for data in needed) and not folder.is_dir():
+            if folder in needed and not folder.is_dir():
                 make = f"python -m mpibow convert {name} --source FOLDER --output {folder}"
                 parser.error(f"no folder {folder}: {make}, or --{name} DIR")
         claim, runs = Claim(options.runs / "claims"), options.runs / str(os.getpid())
         runs.mkdir()
-        data = {"cifar10": Data(cifar), "mnist": Data(mnist), "whole cifar10": Data(cifar, 50_000)}
         for _ in range(options.cells):
             while left := missing(found := kept(options.results), options.only):  # anew: rates choose other cells
                 waits = options.pause is not None and options.pause.exists()

@@ -10,9 +10,9 @@ K, BATCH = 16, 8
 TRAIN, VALIDATION = 10_240, 5_000  # images; an epoch of 16 learners is 80 iterations
 EPOCHS, LONG = 8, 24  # half of them are 320 or 960 iterations, a multiple of 16 and 64
 RATES = (0.000390625, 0.00078125, 0.0015625, 0.003125, 0.00625, 0.0125)  # the grid of the first nets' tuned arms
-MIDDLE = (0.000390625, 0.00078125, 0.0015625, 0.003125, 0.00625)  # with an outer momentum
+MIDDLE, LOWER = RATES[:5], RATES[:4]  # with an outer momentum
+FEWER_RATES = RATES[1:5]  # of the rate times learners
 UPPER = (0.003125, 0.00625, 0.0125, 0.025)  # of arms with a warm-up
-LOWER = (0.000390625, 0.00078125, 0.0015625, 0.003125)  # of one learner with an outer momentum
 LARGE = (0.0125, 0.025, 0.05, 0.1)  # of 16 learners in few iterations
 MATRIX_RATES = (0.0025, 0.005, 0.01, 0.02, 0.04, 0.08, 0.16)  # of Muon
 GRID_SEED = 1001  # chooses rates; no table has it
@@ -95,7 +95,7 @@ ARMS: Mapping[str, Mapping[str, Any]] = {
     **{arm: {"rule": {"name": "diloco", "period": period}} for arm, period in OUTERS.items()},
     NESTEROV: {"learners": 1, "rule": {"name": "diloco", "period": 30}},
 }
-BASELINES = (WARM_ONE, WARM, GAINED, SSGD, SCALED, NESTEROV)  # in the tables of every net with SGD
+BASELINES = (WARM_ONE, WARM, GAINED, SSGD, SCALED, NESTEROV)  # of the small nets
 MUON_ONLY: Mapping[str, Mapping[str, Any]] = {
     OWN_STEPS: {"rule": OWN[OWN_STEPS]},
     OUTER: {"rule": {"name": "muloco", "period": 32}},
@@ -145,7 +145,7 @@ NETS: Mapping[str, Net] = {
         grids={
             **dict.fromkeys((WARM_ONE, WARM, GAINED), UPPER),
             SSGD: RATES,
-            SCALED: (0.00078125, 0.0015625, 0.003125, 0.00625),
+            SCALED: FEWER_RATES,
             NESTEROV: LOWER,
         },
         batch_norm=False,
@@ -169,7 +169,7 @@ NETS: Mapping[str, Net] = {
             WARM_ONE: (0.0015625, 0.003125, 0.00625, 0.0125),
             **dict.fromkeys((WARM, LOOSE, GAINED), UPPER),
             SSGD: (0.0015625, 0.003125, 0.00625, 0.0125, 0.025, 0.05),
-            SCALED: (0.00078125, 0.0015625, 0.003125, 0.00625),
+            SCALED: FEWER_RATES,
             NESTEROV: LOWER,
         },
         batch_norm=False,

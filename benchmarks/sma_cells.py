@@ -70,6 +70,7 @@ def grid(net: str, arm: str) -> Iterator[Cell]:
 
 
 def branch_rate(found: Found, net: str, table: str) -> float | None:
+    """S-SGD's best, or a share of it; None while a rate has not run."""
     rate = chosen(found, net, plan.SSGD)
     return rate if rate is None or table != plan.SMALL_RUN else rate * plan.SMALL
 
@@ -107,11 +108,9 @@ def baselines(
 
 def of_length(arm: str, rate: float, epochs: int) -> tuple[str, str]:
     """The table and the row of a schedule; those of the usual length are baselines."""
-    return (
-        (plan.WHOLE, at_rate(arm, rate))
-        if epochs == plan.EPOCHS
-        else (plan.SCHEDULES, f"{at_rate(arm, rate)}, {epochs} epochs")
-    )
+    if epochs == plan.EPOCHS:
+        return plan.WHOLE, at_rate(arm, rate)
+    return plan.SCHEDULES, f"{at_rate(arm, rate)}, {epochs} epochs"
 
 
 def schedules(found: Found, net: str, seeds: Sequence[int], arms: Sequence[str] = plan.SCHEDULED) -> Iterator[Cell]:
@@ -122,10 +121,8 @@ def schedules(found: Found, net: str, seeds: Sequence[int], arms: Sequence[str] 
     for seed in seeds:
         for epochs in plan.SHARES:
             for arm in arms:
-                (table, row), own = (
-                    of_length(arm, rate, epochs),
-                    settings(net, rate, seed, epochs, **plan.ALL[arm], **plan.AVERAGE),
-                )
+                table, row = of_length(arm, rate, epochs)
+                own = settings(net, rate, seed, epochs, **plan.ALL[arm], **plan.AVERAGE)
                 yield Cell(table, net, row, seed, own, also=plan.SCHEDULES)
 
 
@@ -175,9 +172,8 @@ def untuned(found: Found, seeds: Sequence[int]) -> Iterator[Cell]:
     rate = chosen(found, plan.RESNET, plan.WARM_ONE)
     for seed in seeds if rate is not None else ():
         for count in plan.UNTUNED_COUNTS:
-            own = settings(
-                plan.FULL, rate, seed, plan.NETS[plan.FULL].epochs, **{"learners": count, **plan.ALL[plan.WARM]}
-            )
+            arm = {"learners": count, **plan.ALL[plan.WARM]}
+            own = settings(plan.FULL, rate, seed, plan.NETS[plan.FULL].epochs, **arm)
             yield Cell(plan.UNTUNED, plan.FULL, f"{count} learners", seed, own)
 
 

@@ -100,7 +100,7 @@ def _branches(found: Found, name: str, net: str) -> Iterator[str]:
     if name == plan.DECAY_RUN:
         yield "The rate is constant, falls to a tenth where the branches begin, and again after three quarters.\n"
     if (rate := branch_rate(found, net, name)) is not None:
-        share = "a quarter of " * (name == plan.SMALL_RUN)
+        share = f"{plan.SMALL:g} of " * (name == plan.SMALL_RUN)
         yield f"Rate {rate:g}, {share}the best of the grid for S-SGD.\n"
     yield "\n"
     rows = []

@@ -73,6 +73,9 @@ def test_its_tables_of_measurements_are_those_of_the_pages() -> None:
     page = (ROOT / "benchmarks/results/sma.md").read_text()
     assert len(bought) == 10
     assert [table for table in bought if table not in page] == []
+    claim = README.partition("- **Averaging.** ")[2].partition(" ([averaging]")[0]
+    assert "64 end" in claim
+    assert " ".join(claim.split()) in " ".join(PAGES["averaging.md"].split())
 
 
 def test_extras_are_installed_from_the_folder() -> None:
