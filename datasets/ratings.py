@@ -63,24 +63,14 @@ def _file(source: Path) -> Path:
 
 
 def _rows(path: Path) -> Iterator[tuple[int, int, float]]:
-    try:
-        lines = path.read_text("utf-8").splitlines()
-    except OSError as error:
-        raise RecordError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from error
-    except UnicodeDecodeError as error:
-        raise RecordError(f"{path}: is not text in UTF-8") from error
-    for number, line in enumerate(lines, 1):
-        separator = next((text for text in SEPARATORS if text in line), None)
-        words = line.split(separator)
-        try:
-            user, item, rating = int(words[0]), int(words[1]), float(words[2])
-        except (ValueError, IndexError):
-            if number == 1 and len(words) >= 3 and not words[0].strip().lstrip("-").isdecimal():
-                continue  # the columns' names
-            rating = math.nan
-        if not math.isfinite(rating):
-            raise RecordError(f"{path}: line {number}: must be user, item and rating, got {line[:60]!r}")
-        yield user, item, rating
+    for n, (line, cells) in enumerate(rows_of(path, SEPARATORS)):
+        numbers = [PLAIN.number(cell) for cell in cells[:3]]
+        if n == 0 and len(cells) >= 3 and not any(number is not None for number in numbers):
+            continue  # the columns' names
+        user, item, rating = (*numbers, None, None, None)[:3]
+        if not (rating is not None and math.isfinite(rating) and all(map(INTEGER.fullmatch, cells[:2]))):
+            raise RecordError(f"{path}: line {line}: must be user, item and rating, got {' '.join(cells)[:60]!r}")
+        yield int(cells[0]), int(cells[1]), rating
 
 
 def parser() -> argparse.ArgumentParser:

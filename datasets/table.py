@@ -1,15 +1,17 @@
 """Writes a table as records: mpibow convert table --source houses.csv --target price --output data/houses
 
---source is a CSV file in UTF-8, whose first line names the columns, or a Parquet file. A column of numbers is scaled by
-the mean and standard deviation of the training rows; in any other column the names that occur are numbered. The target
-is --target, or the last column: numbers to predict, or classes if it has names or --classes is given. The manifest
-keeps how every column was converted.
+--source is a CSV file in UTF-8, also .csv.gz, whose first line names the columns, or a Parquet file. A column of
+numbers is scaled by the mean and standard deviation of the training rows; in any other column the names that occur are
+numbered. The target is --target, or the last column: numbers to predict, or classes if it has names or --classes is
+given. Numbers are written as 1234.5 or 1e5; --decimal, --thousands and --percent read others. A column that has numbers
+and names, or numbers in another notation, is refused. The manifest keeps how every column was converted.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Mapping
+import csv
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +19,9 @@ import numpy as np
 from mpibow.convert import arguments
 from mpibow.convert.conversion import Part, exit_code, file_checksum, write_parts
 from mpibow.convert.labels import set_aside
-from mpibow.convert.tables import Asked, Table, columns_of, kept_rows, read_table
+from mpibow.convert.table_files import SourceTable, read_table
+from mpibow.convert.tables import Asked, columns_of, complete_rows
+from mpibow.data.cells import MISSING, Notation
 from mpibow.data.dataset import Array
 from mpibow.data.table import Columns
 from mpibow.errors import RecordError
@@ -28,59 +32,58 @@ def convert(
     source: Path, output: Path, *, test: Path | None = None, test_fraction: float | None = None, seed: int = 1,
     asked: Asked | None = None, overwrite: bool = False,
 ) -> Columns:  # fmt: skip
-    """Writes output/train, and output/test if there is one, and verifies them. Errors name row and column."""
+    """Writes output/train, and output/test if there is one, and verifies them. Errors name line and column."""
     asked = asked or Asked()
     arguments.prepare(output, overwrite)
     arguments.refuse_split(test_fraction, test)
-    paths = {"train": source} | ({"test": test} if test else {})
-    tables: dict[str, Table] = {name: read_table(path) for name, path in paths.items()}
-    for name, path in paths.items():
-        if not len(next(iter(tables[name].values()))):
-            raise RecordError(f"{path}: has no rows")
+    files = [read_table(path) for path in (source, test) if path]
+    sources = {table.path.name: file_checksum(table.path) for table in files}
+    if asked.missing == "drop":
+        columns_of(files, asked)  # refuses what rows that are left out would hide, such as a class named None
+        files = [_complete(table, asked) for table in files]
+    tables = dict(zip(("train", "test"), files, strict=False))
     if test_fraction is not None:
-        tables = _split(tables["train"], test_fraction, seed, source)
-        paths = dict.fromkeys(tables, source)
-    columns = columns_of(tables, asked, source)
-    sources = {path.name: file_checksum(path) for path in paths.values()}
-    parts = {}
-    for name, table in tables.items():
-        rows = kept_rows(table, columns, drop=asked.missing == "drop")
-        if dropped := len(next(iter(table.values()))) - len(rows):
-            print(f"{paths[name]}: {dropped:,} rows of {name} lack a value and are left out")
-        if not rows:
-            raise RecordError(f"{paths[name]}: no row of {name} has all values; pass --missing fill")
-        samples = _samples(table, columns, rows, paths[name])
-        parts[name] = Part(len(rows), samples, sources=sources, contents=columns.contents())
+        tables = _split(files[0], test_fraction, seed)
+    columns, notes = columns_of(files, asked, tables["train"])
+    for note in notes:
+        print(f"note: {note}")
+    parts = {
+        name: Part(len(table.rows), _samples(table, columns), sources=sources, contents=columns.contents())
+        for name, table in tables.items()
+    }
     about = f"{source.name}: {len(columns.inputs)} columns" + (f"; test: {test_fraction}" if test_fraction else "")
-    names = columns.label.values if columns.label else ()
-    write_parts(output, parts, classes=len(names) or 1, class_names=names, source=about, overwrite=overwrite)
+    classes = columns.label.values if columns.label else ()
+    write_parts(output, parts, classes=len(classes) or 1, class_names=classes, source=about, overwrite=overwrite)
     return columns
 
 
-def _split(table: Table, share: float, seed: int, source: Path) -> dict[str, Table]:
-    count = len(next(iter(table.values())))
-    chosen = set_aside(range(count), np.zeros(count, np.int64), share, seed, source)
-    return {
-        name: {
-            column: [cell for cell, take in zip(cells, which, strict=True) if take] for column, cells in table.items()
-        }
-        for name, which in (("train", ~chosen), ("test", chosen))
-    }
+def _split(table: SourceTable, share: float, seed: int) -> dict[str, SourceTable]:
+    count = len(table.rows)
+    test = set_aside(range(count), np.zeros(count, np.int64), share, seed, table.path)
+    return {name: table.take(np.flatnonzero(which).tolist()) for name, which in (("train", ~test), ("test", test))}
 
 
-def _samples(table: Table, columns: Columns, rows: list[int], path: Path) -> Iterator[tuple[Array, int]]:
-    for n in rows:
-        cells: Mapping[str, object] = {name: column[n] for name, column in table.items()}
+def _complete(table: SourceTable, asked: Asked) -> SourceTable:
+    table, note = complete_rows(table, [name for names in asked.chosen(table) for name in names], asked.notation)
+    if note:
+        print(note)
+    return table
+
+
+def _samples(table: SourceTable, columns: Columns) -> Iterator[tuple[Array, int]]:
+    for n in range(len(table.rows)):
+        cells = {name: column[n] for name, column in table.columns.items()}
         try:
-            row = columns.row(cells)
-            label = 0 if columns.label is None else columns.label.stored(cells[columns.label.name])
+            row, label = columns.row(cells), columns.class_of(cells)
         except RecordError as error:
-            raise RecordError(f"{path}: row {n + 1}: {error}") from None
+            raise RecordError(f"{table.where(n)}: {error}") from None
         yield np.array(row, np.float32).reshape(-1, 1, 1), label
 
 
 def _names(text: str) -> tuple[str, ...]:
-    return tuple(filter(None, (name.strip() for name in text.split(","))))
+    """Names by the rules of CSV: those with a comma are quoted."""
+    names = next(csv.reader([text], skipinitialspace=True), [])
+    return tuple(filter(None, (" ".join(name.split()) for name in names)))
 
 
 def parser() -> argparse.ArgumentParser:
@@ -107,6 +110,19 @@ def parser() -> argparse.ArgumentParser:
         help="cells without a value: an error; filled by the column's mean, or a category of their own; or their rows "
         "are left out (default: %(default)s)",
     )  # fmt: skip
+    made.add_argument(
+        "--missing-values", type=_names, metavar="WORDS",
+        help="cells that have no value, beside empty ones, in any case; '' for none (default: "
+        f"{','.join(MISSING)}; a column of classes may have none of these)",
+    )  # fmt: skip
+    made.add_argument(
+        "--decimal", choices=[".", ","], default=".", help="decimal point of numbers (default: %(default)s)"
+    )
+    made.add_argument(
+        "--thousands", choices=["", ",", ".", " ", "'", "_"], default="",
+        help="separator of thousands; ' ' is any kind of space (default: none)",
+    )  # fmt: skip
+    made.add_argument("--percent", action="store_true", help="read columns of percentages as numbers: 5%% is 0.05")
     made.add_argument("--no-scale", action="store_true", help="leave numbers as they are")
     made.add_argument("--scale-target", action="store_true", help="scale the numbers to predict as well")
     arguments.add_split(made)
@@ -117,9 +133,14 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: list[str] | None = None) -> int:
     command = parser()
     options = command.parse_args(argv)
+    if options.decimal == options.thousands:
+        command.error(
+            f"--thousands: is the decimal point, too; pass --decimal {',' if options.decimal == '.' else '.'}"
+        )
+    notation = Notation(options.decimal, options.thousands, options.missing_values)
     asked = Asked(
         options.target, options.classes, options.leave_out, options.categories, options.missing, not options.no_scale,
-        options.scale_target,
+        options.scale_target, notation, options.percent,
     )  # fmt: skip
 
     def run() -> None:

@@ -20,7 +20,7 @@ ENDS = {".gz": "gzip", ".tgz": "gzip", ".xz": "xz", ".txz": "xz"}
 @contextmanager
 def opened(path: Path) -> Iterator[Source]:
     """The file's bytes, unpacked. Raises RecordError where the file is damaged, also for errors inside the block."""
-    form = ENDS.get(path.suffix)
+    form = ENDS.get(path.suffix.lower())
     try:
         with open_file(path) as raw, _unpacked(form, raw) as file:
             yield file

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,9 @@ from zipfile import BadZipFile
 
 import numpy as np
 
+from mpibow.convert.delimited import check_widths, rows_of
 from mpibow.convert.recode import Decode
+from mpibow.convert.table_files import PARQUET, read_table
 from mpibow.data.dataset import Array
 from mpibow.data.decoded import Decoded
 from mpibow.data.imagesize import size_of
@@ -21,7 +22,7 @@ from mpibow.data.photo import take, why
 from mpibow.data.recordset import open_records
 from mpibow.data.settings import Image
 from mpibow.data.slots import arrays_for
-from mpibow.data.table import Columns
+from mpibow.data.table import LARGEST, PLAIN, Columns
 from mpibow.data.window import centre_windows
 from mpibow.errors import RecordError
 from mpibow.job.kinds import for_net
@@ -29,6 +30,7 @@ from mpibow.job.opening import named_samples
 from mpibow.system.files import read_file
 
 IMAGES = (".png", ".jpg", ".jpeg")
+TABLES = (".csv", ".tsv", *PARQUET)
 LOT = 256  # records that are read at once
 Sample = tuple[str, Mapping[str, Array]]  # its name, and its arrays by the names of the net's inputs
 
@@ -66,10 +68,12 @@ def read(path: Path, wanted: Wanted) -> Iterator[Sample]:
         raise RecordError(f"{path}: does not exist")
     if path.is_dir():
         yield from _records(path, wanted)
-    elif path.suffix in (".npy", ".npz"):
+    elif path.suffix.lower() in (".npy", ".npz"):
         yield from _arrays(path, wanted)
-    elif path.suffix == ".csv":
-        yield from _table(path, wanted)
+    elif wanted.columns is not None:
+        yield from _table(path, wanted.columns, wanted)
+    elif {suffix.lower() for suffix in path.suffixes[-2:]} & {*TABLES}:
+        yield from _numbers(path, wanted)
     else:
         yield str(path), _image(path, wanted)
 
@@ -119,36 +123,37 @@ def _arrays(path: Path, wanted: Wanted) -> Iterator[Sample]:
         yield f"{path}[{row}]", {name: _fitting(path, array[row], name, wanted) for name, array in whole.items()}
 
 
-def _table(path: Path, wanted: Wanted) -> Iterator[Sample]:
-    """Rows of numbers, below a line of names if there is one. A net of several inputs takes columns by name."""
-    try:
-        rows = [row for row in csv.reader(read_file(path).decode("utf-8-sig").splitlines()) if row]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise RecordError(f"{path}: cannot be read: {error}") from None
-    if wanted.columns is not None:
-        yield from _rows(path, rows, wanted.columns, wanted)
-        return
-    heads = None if not rows or all(map(_is_number, rows[0])) else [name.strip() for name in rows.pop(0)]
-    for number, row in enumerate(rows, 1 if heads is None else 2):
-        place = f"{path}: row {number}"
-        if wrong := [value for value in row if not _is_number(value)]:
-            raise RecordError(f"{place}: must be numbers, got '{wrong[0]}'")
-        yield f"{path}[{number}]", _of_row(place, [float(value) for value in row], heads, wanted)
-
-
-def _rows(path: Path, rows: Sequence[Sequence[str]], columns: Columns, wanted: Wanted) -> Iterator[Sample]:
-    """Rows of cells below a line of names, scaled and numbered like the table that the net was trained on."""
-    heads = [name.strip() for name in rows[0]] if rows else []
-    for number, row in enumerate(rows[1:], 2):
+def _table(path: Path, columns: Columns, wanted: Wanted) -> Iterator[Sample]:
+    """Rows of a table, scaled and numbered like the one that the net was trained on."""
+    table = read_table(path)
+    if lacking := [each.name for each in columns.inputs if each.name not in table.columns]:
+        raise RecordError(f"{path}: has columns {', '.join(table.columns)}: {lacking[0]} is missing")
+    for n, line in enumerate(table.rows):
         try:
-            found = columns.encode({name: [cell] for name, cell in zip(heads, row, strict=False)})
+            found = columns.encode({name: cells[n : n + 1] for name, cells in table.columns.items()})
         except RecordError as error:
-            raise RecordError(f"{path}: row {number}: {str(error).removeprefix('row 1: ')}") from None
+            raise RecordError(f"{table.where(n)}: {str(error).removeprefix('row 1: ')}") from None
         parts = [array[0] for array in found.values()]
         if len(wanted.inputs) < len(parts):  # a classifier has all columns in one array
             parts = [np.concatenate([part.ravel().astype(np.float32) for part in parts])]
         named = zip(wanted.inputs.items(), parts, strict=True)
-        yield f"{path}[{number}]", {name: part.reshape(shape).astype(dtype) for (name, (shape, dtype)), part in named}
+        yield f"{path}[{line}]", {name: part.reshape(shape).astype(dtype) for (name, (shape, dtype)), part in named}
+
+
+def _numbers(path: Path, wanted: Wanted) -> Iterator[Sample]:
+    """Rows of numbers, below a line of names if there is one. A net of several inputs takes columns by name."""
+    if path.suffix.lower() in PARQUET:
+        raise RecordError(f"{path}: this net was trained on no table; give arrays as .npy or .npz, or rows as .csv")
+    rows = rows_of(path)
+    heads = None if not rows or any(map(_is_number, rows[0][1])) else [name.strip() for name in rows[0][1]]
+    if len(rows) == (heads is not None):
+        raise RecordError(f"{path}: has no rows of numbers")
+    check_widths(path, rows)
+    for line, row in rows[heads is not None :]:
+        place = f"{path}: line {line}"
+        if wrong := [value for value in row if not _is_number(value)]:
+            raise RecordError(f"{place}: must be numbers, got '{wrong[0]}'")
+        yield f"{path}[{line}]", _of_row(place, [float(value) for value in row], heads, wanted)
 
 
 def _of_row(place: str, values: Sequence[float], heads: Sequence[str] | None, wanted: Wanted) -> dict[str, Array]:
@@ -173,11 +178,8 @@ def _as(place: str, values: Array, dtype: str) -> Array:
 
 
 def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+    value = PLAIN.number(text)
+    return value is not None and abs(value) <= LARGEST
 
 
 def _image(path: Path, wanted: Wanted) -> dict[str, Array]:

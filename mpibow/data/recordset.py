@@ -79,7 +79,7 @@ class RecordSet:
         assert images.shape == (len(samples), *self.shape)
         assert images.dtype == self.dtype
         found = [self.find(sample) for sample in samples.tolist()]
-        for shard in {shard for shard, _ in found}:
+        for shard in dict.fromkeys(shard for shard, _ in found):
             shard.check_size()
         for row, (shard, record) in enumerate(found):
             images[row], labels[row] = self._stored(shard, record, samples[row])

@@ -2,69 +2,84 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from mpibow.data.cells import Cells, Notation, text_of
 from mpibow.data.dataset import Array, NamedArrays
 from mpibow.data.recordset import RecordSet
 from mpibow.errors import RecordError
 
 KIND = "table"
 FEATURES, CATEGORIES, TARGET = "features", "categories", "target"
-MISSING = ("", "na", "n/a", "nan", "null", "none", "?")  # cells without a value, in any case
+UNKNOWN = "(missing)"  # the category of cells without a value
 MOST = 1 << 24  # float32 has all integers below it
 LOT = 1 << 14  # records that are read at once
-Cells = Sequence[Any]
+LARGEST = float(np.finfo(np.float32).max)
+PLAIN = Notation()
 
 
 @dataclass(frozen=True)
 class Number:
-    """A column of numbers, stored as (x - mean) / std."""
+    """A column of numbers, stored as (x - mean) / std; with `percent` 5 % is 0.05."""
 
     name: str
     mean: float = 0.0
     std: float = 1.0
+    percent: bool = False
 
-    def stored(self, cell: Any) -> float:
-        """The stored number of a cell with a value. Raises RecordError where the cell is no number."""
-        value = number_of(cell)
-        if value is None or not math.isfinite(value):
-            raise RecordError(f"{self.name}: must be a number, got {cell!r}")
-        return (value - self.mean) / self.std
+    def stored(self, cell: Any, notation: Notation) -> float:
+        """The stored number of a cell with a value. Raises RecordError where the cell is no number of float32."""
+        value = notation.number(cell, self.percent)
+        if value is None:
+            raise RecordError(f"{self.name}: must be a {'percentage' if self.percent else 'number'}, got {cell!r}")
+        scaled = (value - self.mean) / self.std
+        if not (abs(value) <= LARGEST and abs(scaled) <= LARGEST):
+            raise RecordError(f"{self.name}: must be a finite number of float32, got {cell!r}")
+        return scaled
 
 
 @dataclass(frozen=True)
 class Category:
-    """A column of names, each stored as its place among `values`."""
+    """A column of names, each stored as its place among `values`. Numbers among numbers are compared as such."""
 
     name: str
     values: tuple[str, ...]
 
-    def stored(self, cell: Any) -> int:
+    def stored(self, cell: Any, notation: Notation) -> int:
         """The stored number of a cell with a value. Raises RecordError where the cell is none of `values`."""
-        try:
-            return self.values.index(text_of(cell))
-        except ValueError:
+        text = (notation.canonical(cell) if self._of_numbers else None) or text_of(cell)
+        if text not in self._places:
             shown = ", ".join(self.values[:10]) + ", ..." * (len(self.values) > 10)
-            raise RecordError(f"{self.name}: must be one of {shown}, got {cell!r}") from None
+            raise RecordError(f"{self.name}: must be one of {shown}, got {cell!r}")
+        return self._places[text]
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        return {value: place for place, value in enumerate(self.values)}
+
+    @cached_property
+    def _of_numbers(self) -> bool:
+        return all(PLAIN.canonical(value) == value for value in self.values if value != UNKNOWN)
 
 
 @dataclass(frozen=True)
 class Columns:
     """The columns of a table in the order in which they are stored. One of classes is in `label`, not among `targets`.
 
-    `missing` replaces a cell without a value, by column: a number before scaling, or a name.
+    `fill` replaces a cell without a value, by column: a number before scaling, or a name.
     """
 
     numbers: tuple[Number, ...]
     categories: tuple[Category, ...] = ()
     targets: tuple[Number, ...] = ()
     label: Category | None = None
-    missing: Mapping[str, Any] = field(default_factory=dict)
+    fill: Mapping[str, Any] = field(default_factory=dict)
+    notation: Notation = PLAIN
 
     @property
     def inputs(self) -> tuple[Number | Category, ...]:
@@ -74,11 +89,12 @@ class Columns:
         """The columns as fields for the manifest, and for code that converts other rows alike."""
         return {
             "kind": KIND,
-            "numbers": [[each.name, each.mean, each.std] for each in self.numbers],
+            "numbers": [[*asdict(each).values()] for each in self.numbers],
             "categories": {each.name: list(each.values) for each in self.categories},
-            "targets": [[each.name, each.mean, each.std] for each in self.targets],
+            "targets": [[*asdict(each).values()] for each in self.targets],
             "label": None if self.label is None else [self.label.name, list(self.label.values)],
-            "missing": dict(self.missing),
+            "fill": dict(self.fill),
+            "notation": asdict(self.notation),
         }
 
     @classmethod
@@ -91,7 +107,8 @@ class Columns:
                 tuple(Category(name, tuple(values)) for name, values in known["categories"].items()),
                 tuple(Number(*each) for each in known["targets"]),
                 None if label is None else Category(label[0], tuple(label[1])),
-                dict(known["missing"]),
+                dict(known["fill"]),
+                Notation(**known["notation"]),
             )
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise RecordError(f"contents: does not describe a table: {error!r}; convert the data again") from error
@@ -99,7 +116,11 @@ class Columns:
     def row(self, cells: Mapping[str, Any], *, targets: bool = True) -> list[float]:
         """The stored values of a row, given as cells by column. Raises RecordError that names the column."""
         columns = (*self.inputs, *self.targets) if targets else self.inputs
-        return [each.stored(self._cell(cells, each.name)) for each in columns]
+        return [each.stored(self._cell(cells, each.name), self.notation) for each in columns]
+
+    def class_of(self, cells: Mapping[str, Any]) -> int:
+        """The class of a row, 0 where there are none. Raises RecordError that names the column."""
+        return 0 if self.label is None else self.label.stored(self._cell(cells, self.label.name), self.notation)
 
     def encode(self, columns: Mapping[str, Cells]) -> dict[str, Array]:
         """The net's inputs for other rows, given by columns: features and categories. Raises RecordError."""
@@ -127,11 +148,13 @@ class Columns:
 
     def _cell(self, cells: Mapping[str, Any], name: str) -> Any:
         cell = cells[name]
-        if not is_missing(cell):
+        if not self.notation.is_missing(cell):
             return cell
-        if name not in self.missing:
-            raise RecordError(f"{name}: has no value, got {cell!r}; pass --missing fill or --missing drop")
-        return self.missing[name]
+        if name not in self.fill:
+            fills = "--missing fill or " if any(name == each.name for each in self.inputs) else ""
+            word = f"; if {cell!r} is a value, pass --missing-values '' to convert" if text_of(cell) else ""
+            raise RecordError(f"{name}: has no value, got {cell!r}; convert with {fills}--missing drop{word}")
+        return self.fill[name]
 
 
 def open_table(records: RecordSet) -> NamedArrays:
@@ -145,21 +168,3 @@ def open_table(records: RecordSet) -> NamedArrays:
     if columns.label is not None:
         arrays[TARGET] = labels
     return NamedArrays(arrays, name=records.name, contents=records.manifest.contents)
-
-
-def number_of(cell: Any) -> float | None:
-    """A cell as a number, None where it is none."""
-    try:
-        return float(cell)
-    except (TypeError, ValueError):
-        return None
-
-
-def text_of(cell: Any) -> str:
-    return str(cell).strip()
-
-
-def is_missing(cell: Any) -> bool:
-    if isinstance(cell, float) and math.isnan(cell):
-        return True
-    return cell is None or (isinstance(cell, str) and cell.strip().lower() in MISSING)

@@ -1,0 +1,206 @@
+"""Whether the cells of a column are numbers or names; what could be either is refused, with the option that decides."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from mpibow.convert.table_files import SourceTable
+from mpibow.data.cells import CODE, EXACT, SPACE, Notation, is_number, text_of
+from mpibow.errors import RecordError
+
+CURRENCY = "$\u00a2-\u00a5\u20a0-\u20c0"
+LIKELY = re.compile(rf"[\s\d.,'\u2019\u066b\u066c_+\-\u2212\u2013%()eE{CURRENCY}]*")
+PLAINER = str.maketrans("\u2212\u2013\u066b\u066c", "--.,")
+UNIT = re.compile(r"(.*\d)\s*(\D+)", re.DOTALL)
+STYLES = [(".", ""), (",", ""), (".", ","), (",", "."), (".", SPACE), (",", SPACE), (".", "'"), (",", "'"), (".", "_")]
+NOTED = 20  # rows, from which a column may be an index or free text
+ROUND = re.compile(r"[+-]?[1-9]\d{0,2}\.\d{3}", re.ASCII)
+
+
+@dataclass(frozen=True)
+class NumberReading:
+    """A way to read cells as numbers; `rewritten` without currency, other scripts' digits and signs, and brackets."""
+
+    notation: Notation
+    percent: bool = False
+    rewritten: bool = False
+
+    def __call__(self, cell: Any) -> float | None:
+        return self.notation.number(_plainer(cell) if self.rewritten else cell, self.percent)
+
+    def beside(self, asked: NumberReading) -> str:
+        """The options that choose it instead."""
+        words = [f"--decimal {shlex.quote(self.notation.decimal)}"] * (self.notation.decimal != asked.notation.decimal)
+        if self.notation.thousands != asked.notation.thousands:
+            words.append(f"--thousands {shlex.quote(self.notation.thousands)}")
+        return " ".join([*words, *["--percent"] * (self.percent and not asked.percent)])
+
+
+class Column:
+    """The cells of one column in all files, equal ones once."""
+
+    def __init__(self, name: str, tables: Sequence[SourceTable], notation: Notation, target: bool) -> None:
+        self.name, self._tables, self._notation, self._target = name, tables, notation, target
+        self._first = dict[tuple[type, Any], int]()  # row by cell; 1, 1.0 and True differ
+        for row, cell in enumerate(chain.from_iterable(table.columns[name] for table in tables)):
+            if isinstance(cell, list | dict | bytes):
+                kind = type(cell).__name__
+                raise RecordError(f"{self._where(row)}: {name}: is a {kind}, no number or name; {self._leave_out}")
+            self._first.setdefault((type(cell), cell), row)
+        self._cells = [cell for _, cell in self._first if not notation.is_missing(cell)]
+        self.has_missing = len(self._cells) < len(self._first)
+
+    def reading(self, percent: bool) -> NumberReading | None:
+        """How the cells are numbers, None where all are names. Raises RecordError where it is not plain which."""
+        asked = NumberReading(self._notation, percent)
+        for way in (NumberReading(self._notation), asked):
+            if self._fits(way):
+                return way
+        styles = [(self._notation.decimal, self._notation.thousands), *STYLES]
+        ways = [
+            NumberReading(Notation(*style), percentage, rewritten)
+            for rewritten in (False, True)
+            for style in styles
+            for percentage in (False, True)
+        ]
+        if any(_like_number(cell, ways) for cell in self._cells):
+            self._refuse(asked, ways)
+        units = [match for cell in self._cells if (match := UNIT.fullmatch(text_of(cell)))]
+        if len(units) == len(self._cells) > 1 == len({match[2] for match in units}) and all(
+            _like_number(match[1], ways) for match in units
+        ):
+            raise self._error(self._cells[0], f"is no number; if it is one, write {units[0][1]} in the file")
+        return None
+
+    def _refuse(self, asked: NumberReading, ways: Sequence[NumberReading]) -> None:
+        if fitting := [way for way in ways if self._fits(way)]:
+            cell = next(cell for cell in self._cells if asked(cell) is None)
+            if fitting[0].rewritten:
+                raise self._error(cell, f"is no number; if it is one, write {fitting[0](cell):.12g} in the file")
+            by_values = {tuple(map(way, self._cells)): way for way in reversed(fitting) if not way.rewritten}
+            choices = [f"{way.beside(asked)} if it is {way(cell):.12g}" for way in reversed(by_values.values())]
+            raise self._error(cell, f"is no number in this notation; pass {', '.join(choices)}")
+        best = max(ways, key=lambda way: sum(way(cell) is not None for cell in self._cells))
+        number = next(cell for cell in self._cells if best(cell) is not None)
+        cell = next(cell for cell in self._cells if best(cell) is None)
+        options = " with " * bool(best.beside(asked)) + best.beside(asked)
+        missing = f"pass --missing-values={shlex.quote(text_of(cell))} if it is no value"
+        like = f"is no number as {number!r} is{options} ({self._where(self._first[type(number), number])})"
+        raise self._error(cell, f"{like}; correct it, {missing}")
+
+    def values(self, reading: NumberReading, table: SourceTable) -> np.ndarray[Any, Any]:
+        """The numbers of the table's cells that have a value, float64."""
+        cells = table.columns[self.name]
+        return np.array([reading(cell) for cell in cells if not self._notation.is_missing(cell)], np.float64)
+
+    def names(self) -> list[str]:
+        """The names that occur, sorted; numbers by value, each once. Raises RecordError where 01 and 1 both occur."""
+        if spellings := self._spellings():
+            return sorted(spellings, key=lambda name: (float(name), name))
+        if self._fits(NumberReading(self._notation)):
+            codes = dict[float | None, Any]()
+            for cell in self._cells:
+                other = codes.setdefault(self._notation.number(cell), cell)
+                if text_of(other) != text_of(cell):
+                    place = self._where(self._first[type(other), other])
+                    raise RecordError(f"{self._title(cell)} is the number {other!r} ({place}); write both alike")
+        return sorted({text_of(cell) for cell in self._cells})
+
+    def refuse_missing_names(self) -> None:
+        """Raises RecordError where the default list of missing values may have the name of a class, such as None."""
+        lacking = [
+            cell for kind, cell in self._first if kind is str and cell.strip() and self._notation.is_missing(cell)
+        ]
+        if lacking and self._notation.missing is None and not self._spellings():
+            word = shlex.quote(text_of(lacking[0]))
+            raise RecordError(
+                f"{self._title(lacking[0])} may be a class or a missing value; pass --missing-values '' if it is a "
+                f"class, --missing-values {word} if it is no value"
+            )
+
+    def notes(self, reading: NumberReading | None, chosen: bool) -> list[str]:
+        """What may not be meant where `reading` reads the cells; `chosen`: an option says that they are names."""
+        count, leave = sum(len(table.rows) for table in self._tables), f"pass {self._leave_out}"
+        if reading is None:
+            several = [spellings for spellings in self._spellings().values() if len(spellings) > 1]
+            notes = [f"{self.name}: {' and '.join(map(repr, spellings))} are one name" for spellings in several[:1]]
+            if count >= NOTED and 2 * len(self._cells) > count and not chosen:
+                notes.append(
+                    f"{self.name}: has {len(self._cells):,} names in {count:,} rows; {leave} if it is free text"
+                )
+            return notes
+        notes = []
+        if code := next((cell for cell in self._cells if _is_code(cell, reading)), None):
+            notes.append(
+                f"{self._title(code)} is read as the number {reading(code):.17g}; {self._named} if it is a code"
+            )
+        if reading.notation.decimal == "." and all(
+            isinstance(c, str) and ROUND.fullmatch(c.strip()) for c in self._cells
+        ):
+            title = self._title(self._cells[0])
+            notes.append(f"{title} has a decimal point, as all; pass --decimal , --thousands . if it means thousands")
+        values, rows = self.values(reading, self._tables[0]), self._tables[0].rows
+        if len(values) == len(rows) >= NOTED and not np.ptp(values - np.array(rows)) and not self._target:
+            notes.append(f"{self.name}: counts the rows; {leave} if it is an index")
+        return notes
+
+    def _spellings(self) -> dict[str, list[str]]:
+        """The texts of each number by its one spelling, where all cells are numbers."""
+        spellings = dict[str, list[str]]()
+        for cell in self._cells:
+            if (name := self._notation.canonical(cell)) is None:
+                return {}
+            spellings.setdefault(name, []).append(text_of(cell))
+        return spellings
+
+    def _fits(self, way: NumberReading) -> bool:
+        return all(way(cell) is not None for cell in self._cells)
+
+    @property
+    def _named(self) -> str:
+        return "pass --classes" if self._target else f"pass --categories {shlex.quote(self.name)}"
+
+    @property
+    def _leave_out(self) -> str:
+        return f"--leave-out {shlex.quote(self.name)}"
+
+    def _error(self, cell: Any, what: str) -> RecordError:
+        return RecordError(f"{self._title(cell)} {what}; if these are names, {self._named} or {self._leave_out}")
+
+    def _title(self, cell: Any) -> str:
+        return f"{self._where(self._first[type(cell), cell])}: {self.name}: {cell!r}"
+
+    def _where(self, row: int) -> str:
+        for table in self._tables:
+            if row < len(table.rows):
+                break
+            row -= len(table.rows)
+        return table.where(row)
+
+
+def _plainer(cell: Any) -> Any:
+    if not isinstance(cell, str):
+        return cell
+    text = re.sub(rf"\s*[{CURRENCY}]\s*", "", cell.strip().translate(PLAINER))
+    text = re.sub(r"\((.*)\)", r"-\1", text)
+    return "".join(str(unicodedata.decimal(letter, letter)) for letter in text)
+
+
+def _like_number(cell: Any, ways: Sequence[NumberReading]) -> bool:
+    if not isinstance(cell, str):
+        return is_number(cell)
+    return LIKELY.fullmatch(cell) is not None and any(way(cell) is not None for way in ways)
+
+
+def _is_code(cell: Any, reading: NumberReading) -> bool:
+    """Whether a number has leading zeros, or more digits than float64 has."""
+    text = text_of(cell)
+    return CODE.fullmatch(text) is not None or (text.lstrip("+-").isdigit() and abs(reading(cell) or 0) >= EXACT)
