@@ -1,7 +1,7 @@
 """Writes ratings of items by users as records: mpibow convert ratings --source u.data --output data/ratings
 
-Each line has user, item and rating; further columns are ignored. Columns are separated by tabs, by :: or by commas, as
-in MovieLens' u.data, ratings.dat and ratings.csv; the first line may name the columns. Users and items are renumbered
+Each line has user, item and rating; further columns are ignored. Columns are separated by ::, or as in CSV files, as in
+MovieLens' u.data, ratings.dat and ratings.csv; the first line may name the columns. Users and items are renumbered
 0, 1, ... in the order of their numbers. The converter prints how many there are: the model's settings need it.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,13 +17,15 @@ import numpy as np
 
 from mpibow.convert import arguments
 from mpibow.convert.conversion import Part, exit_code, file_checksum, write_parts
+from mpibow.convert.delimited import read_text, rows_of
 from mpibow.convert.labels import set_aside
+from mpibow.data.cells import PLAIN
 from mpibow.data.ratings import MOST, record_of
 from mpibow.errors import RecordError
 from mpibow.system.streams import as_command
 
 NAMES = ("u.data", "ratings.dat", "ratings.csv")  # MovieLens' 100K, 1M and 10M, and later sets
-SEPARATORS = ("\t", "::", ",")
+INTEGER = re.compile(r"\s*[+-]?\d{1,18}\s*", re.ASCII)
 
 
 def convert(
@@ -63,12 +66,12 @@ def _file(source: Path) -> Path:
 
 
 def _rows(path: Path) -> Iterator[tuple[int, int, float]]:
-    for n, (line, cells) in enumerate(rows_of(path, SEPARATORS)):
+    for n, (line, cells) in enumerate(rows_of(path, text=read_text(path).replace("::", "\t"))):
         numbers = [PLAIN.number(cell) for cell in cells[:3]]
         if n == 0 and len(cells) >= 3 and not any(number is not None for number in numbers):
             continue  # the columns' names
-        user, item, rating = (*numbers, None, None, None)[:3]
-        if not (rating is not None and math.isfinite(rating) and all(map(INTEGER.fullmatch, cells[:2]))):
+        rating = numbers[2] if len(cells) > 2 and all(map(INTEGER.fullmatch, cells[:2])) else None
+        if rating is None or not math.isfinite(rating):
             raise RecordError(f"{path}: line {line}: must be user, item and rating, got {' '.join(cells)[:60]!r}")
         yield int(cells[0]), int(cells[1]), rating
 

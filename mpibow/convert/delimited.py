@@ -22,8 +22,8 @@ def read_text(path: Path) -> str:
     """The text of a file, unpacked if it ends in .gz or .xz: UTF-8, or UTF-16 with a mark. Raises RecordError."""
     with opened(path) as file:
         data = file.read()
-    if data.startswith(b"PK\3\4"):
-        raise RecordError(f"{path}: is a zip archive or a workbook; unpack it, or save the sheet as CSV")
+    if data.startswith((b"PK\3\4", b"\x1f\x8b")):
+        raise RecordError(f"{path}: is an archive or a workbook; unpack it, or save the sheet as CSV")
     wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     try:
         text = data.decode("utf-16" if wide else "utf-8-sig")
@@ -38,19 +38,20 @@ def read_text(path: Path) -> str:
     return text
 
 
-def rows_of(path: Path, separators: Sequence[str] = SEPARATORS) -> list[Row]:
+def rows_of(path: Path, separators: str = SEPARATORS, text: str | None = None) -> list[Row]:
     """The rows that are not blank, by that separator which gives all of them the cells of the first, or the most.
 
     Quotes, also around separators and line ends, follow the csv module; spaces after a separator are left out.
-    A first line such as sep=; names the separator. Raises RecordError, naming the line.
+    A first line such as sep=; names the separator. `text` replaces the file's. Raises RecordError, naming the line.
     """
-    lines = list(io.StringIO(read_text(path), newline=""))
+    lines = list(io.StringIO(read_text(path) if text is None else text, newline=""))
     if lines and (match := NAMED.fullmatch(lines[0])):
         separators, lines[0] = match[1], "\n"
     first = next((line for line in lines if line.strip()), "")
     if COMMENT.match(first.rstrip("\r\n")):
         raise RecordError(
-            f"{path}: line {lines.index(first) + 1}: is a comment, got {first[:40].rstrip()!r}; remove it"
+            f"{path}: line {lines.index(first) + 1}: is a comment, got {first[:40].rstrip()!r}; remove it, or its # if "
+            "it names the columns"
         )
     widths = {separator: width for separator in separators if (width := _width(lines, separator)) > 1}
     if len(widths) > 1:

@@ -13,6 +13,7 @@ import numpy as np
 from mpibow.convert.delimited import check_widths, rows_of
 from mpibow.convert.recode import Decode
 from mpibow.convert.table_files import PARQUET, read_table
+from mpibow.data.cells import PLAIN
 from mpibow.data.dataset import Array
 from mpibow.data.decoded import Decoded
 from mpibow.data.imagesize import size_of
@@ -22,7 +23,7 @@ from mpibow.data.photo import take, why
 from mpibow.data.recordset import open_records
 from mpibow.data.settings import Image
 from mpibow.data.slots import arrays_for
-from mpibow.data.table import LARGEST, PLAIN, Columns
+from mpibow.data.table import LARGEST, Columns
 from mpibow.data.window import centre_windows
 from mpibow.errors import RecordError
 from mpibow.job.kinds import for_net

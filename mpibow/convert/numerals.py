@@ -14,6 +14,7 @@ import numpy as np
 
 from mpibow.convert.table_files import SourceTable
 from mpibow.data.cells import CODE, EXACT, SPACE, Notation, is_number, text_of
+from mpibow.data.table import LARGEST
 from mpibow.errors import RecordError
 
 CURRENCY = "$\u00a2-\u00a5\u20a0-\u20c0"
@@ -38,9 +39,11 @@ class NumberReading:
 
     def beside(self, asked: NumberReading) -> str:
         """The options that choose it instead."""
-        words = [f"--decimal {shlex.quote(self.notation.decimal)}"] * (self.notation.decimal != asked.notation.decimal)
-        if self.notation.thousands != asked.notation.thousands:
-            words.append(f"--thousands {shlex.quote(self.notation.thousands)}")
+        words, thousands = [], self.notation.thousands
+        if self.notation.decimal != asked.notation.decimal:
+            words.append(f"--decimal {self.notation.decimal}")
+        if thousands != asked.notation.thousands:
+            words.append("--thousands " + (thousands if thousands in {*",._"} else f'"{thousands}"'))
         return " ".join([*words, *["--percent"] * (self.percent and not asked.percent)])
 
 
@@ -63,6 +66,8 @@ class Column:
         asked = NumberReading(self._notation, percent)
         for way in (NumberReading(self._notation), asked):
             if self._fits(way):
+                if large := [cell for cell in self._cells if not abs(way(cell) or 0) <= LARGEST]:
+                    raise self._error(large[0], "is beyond the numbers of records, float32")
                 return way
         styles = [(self._notation.decimal, self._notation.thousands), *STYLES]
         ways = [
@@ -111,7 +116,7 @@ class Column:
                 other = codes.setdefault(self._notation.number(cell), cell)
                 if text_of(other) != text_of(cell):
                     place = self._where(self._first[type(other), other])
-                    raise RecordError(f"{self._title(cell)} is the number {other!r} ({place}); write both alike")
+                    raise RecordError(f"{self._title(cell)} and {other!r} ({place}) are one number; write both alike")
         return sorted({text_of(cell) for cell in self._cells})
 
     def refuse_missing_names(self) -> None:

@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from mpibow.convert.delimited import rows_of
 from mpibow.errors import RecordError
-from mpibow.system.files import read_file
 
 SYNSET = re.compile(r"n\d{8}", re.ASCII)
 KNOWN = "imagenet_2012_validation_synset_labels.txt"  # a synset a line, as TensorFlow's scripts have it
@@ -17,10 +17,10 @@ NAMED = 5
 def synsets(path: Path) -> list[str]:
     """The first synset of every line, in the file's order. Raises RecordError where a line has none or it is twice."""
     found: dict[str, int] = {}
-    for number, line in enumerate(_lines(path), 1):
-        match = next((word for word in line.split() if SYNSET.fullmatch(word)), None)
+    for number, words in _rows(path):
+        match = next((word for word in words if SYNSET.fullmatch(word)), None)
         if match is None:
-            raise RecordError(f"{path}: line {number}: has no synset such as n01440764, got {line[:40]!r}")
+            raise RecordError(f"{path}: line {number}: has no synset such as n01440764, got {' '.join(words)[:40]!r}")
         if match in found:
             raise RecordError(f"{path}: line {number}: {match} is on line {found[match]} already")
         found[match] = number
@@ -36,7 +36,7 @@ def validation_labels(path: Path, images: Sequence[str], listed: Sequence[str] |
     columns, which are ignored (also with commas, as LOC_val_solution.csv). Labels are synsets, or numbers that count
     the synsets `listed`, from 0 or 1.
     """
-    rows = [re.split(r"[\s,]+", line) for line in _lines(path)]
+    rows = [words for _, words in _rows(path)]
     if rows and len(rows[0]) > 1 and not _is_label(rows[0][1]):
         del rows[0]  # a heading
     if all(len(row) == 1 for row in rows):
@@ -82,12 +82,6 @@ def _is_label(text: str) -> bool:
     return bool(SYNSET.fullmatch(text)) or (text.isascii() and text.isdigit() and len(text) < 10)
 
 
-def _lines(path: Path) -> list[str]:
-    """The lines that are not blank."""
-    try:
-        text = read_file(path).decode()
-    except OSError as error:
-        raise RecordError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from error
-    except UnicodeDecodeError as error:
-        raise RecordError(f"{path}: is not text (UTF-8)") from error
-    return [line.strip() for line in text.splitlines() if line.strip()]
+def _rows(path: Path) -> list[tuple[int, list[str]]]:
+    """The words of every line, separated by spaces or as cells."""
+    return [(line, [word for cell in cells for word in cell.split()]) for line, cells in rows_of(path, ",")]

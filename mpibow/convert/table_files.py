@@ -8,8 +8,7 @@ from importlib import import_module
 from pathlib import Path
 
 from mpibow.convert.delimited import check_widths, rows_of
-from mpibow.data.cells import Cells
-from mpibow.data.table import PLAIN
+from mpibow.data.cells import PLAIN, Cells
 from mpibow.errors import RecordError, install
 
 PARQUET = (".parquet", ".pq")
@@ -20,6 +19,7 @@ class SourceTable:
     """Cells by the names of columns, and the place of each row in its file: `unit` and number."""
 
     path: Path
+    heads: str  # where the names of columns are
     columns: Mapping[str, Cells]
     rows: Sequence[int]
     unit: str = "line"
@@ -58,7 +58,7 @@ def _csv(path: Path) -> SourceTable:
         PLAIN.number(name) is not None or name in columns.get(name, ()) for name in names
     ):
         raise RecordError(f"{path}: line {line}: must name the columns, got values; add a line of names")
-    return SourceTable(path, columns, [line for line, _ in others])
+    return SourceTable(path, f"{path}: line {line}", columns, [line for line, _ in others])
 
 
 def _fraction(name: str) -> bool:
@@ -79,4 +79,4 @@ def _parquet(path: Path) -> SourceTable:
         raise RecordError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from error
     except errors as error:
         raise RecordError(f"{path}: is no Parquet file that pyarrow reads: {error}") from error
-    return SourceTable(path, columns, range(1, table.num_rows + 1), "row")
+    return SourceTable(path, str(path), columns, range(1, table.num_rows + 1), "row")

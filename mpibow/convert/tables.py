@@ -12,8 +12,8 @@ import numpy as np
 
 from mpibow.convert.numerals import Column
 from mpibow.convert.table_files import SourceTable
-from mpibow.data.cells import Notation
-from mpibow.data.table import MOST, PLAIN, UNKNOWN, Category, Columns, Number
+from mpibow.data.cells import PLAIN, Notation
+from mpibow.data.table import MOST, UNKNOWN, Category, Columns, Number
 from mpibow.errors import RecordError
 
 INDEX = re.compile(r"Unnamed: \d+|__index_level_\d+__")  # the name that pandas gives
@@ -45,8 +45,8 @@ class Asked:
         for name in kept:
             if INDEX.fullmatch(name):
                 raise RecordError(
-                    f"{table.path}: {name!r}: has no name of its own, as an index that pandas wrote; "
-                    f"pass --leave-out {shlex.quote(name)}, or name the column"
+                    f"{table.heads}: column {1 + there.index(name)} has no name, as pandas' index or after a last "
+                    f"separator; pass --leave-out {shlex.quote(name)}, or name the column"
                 )
         inputs = [name for name in kept if name not in targets]
         if not inputs:

@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from mpibow.convert.delimited import rows_of
 from mpibow.convert.entries import Each, Entries, Entry, Group, lots, refuse_empty_and_twice, watched
 from mpibow.convert.recode import FORMATS, GREY, Decode, Header, Keep, header
 from mpibow.errors import RecordError
-from mpibow.system.files import read_file
 
 TESTS = ("test", "val", "validation")
 SHOWN = 5
@@ -55,19 +55,11 @@ def folders(part: Path) -> list[str]:
 
 def mapping(path: Path) -> dict[str, str]:
     """Class by folder: lines of folder, tab, class. Several folders may be one class."""
-    try:
-        lines = read_file(path).decode().splitlines()
-    except OSError as error:
-        raise RecordError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from error
-    except UnicodeDecodeError as error:
-        raise RecordError(f"{path}: is not text (UTF-8)") from error
     found: dict[str, str] = {}
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        folder, _, name = (word.strip() for word in line.partition("\t"))
+    for number, cells in rows_of(path, "\t"):
+        folder, name = cells[0].strip(), "\t".join(cells[1:]).strip()
         if not (folder and name):
-            raise RecordError(f"{path}: line {number}: must be folder, tab, class, got {line[:60]!r}")
+            raise RecordError(f"{path}: line {number}: must be folder, tab, class, got {' '.join(cells)[:60]!r}")
         if folder in found:
             raise RecordError(f"{path}: line {number}: {folder} is there already, of class {found[folder]}")
         found[folder] = name

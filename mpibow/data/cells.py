@@ -79,6 +79,9 @@ class Notation:
         return text.replace(self.decimal, ".")
 
 
+PLAIN = Notation()
+
+
 def is_number(cell: Any) -> bool:
     """Whether a cell is a number already, of Python or NumPy."""
     return isinstance(cell, Real | Decimal) and not isinstance(cell, bool)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from mpibow.data.cells import Cells, Notation, text_of
+from mpibow.data.cells import PLAIN, Cells, Notation, text_of
 from mpibow.data.dataset import Array, NamedArrays
 from mpibow.data.recordset import RecordSet
 from mpibow.errors import RecordError
@@ -20,7 +20,6 @@ UNKNOWN = "(missing)"  # the category of cells without a value
 MOST = 1 << 24  # float32 has all integers below it
 LOT = 1 << 14  # records that are read at once
 LARGEST = float(np.finfo(np.float32).max)
-PLAIN = Notation()
 
 
 @dataclass(frozen=True)
