@@ -116,11 +116,15 @@ def parser() -> argparse.ArgumentParser:
         f"{','.join(MISSING)}; a column of classes may have none of these)",
     )  # fmt: skip
     made.add_argument(
-        "--decimal", choices=[".", ","], default=".", help="decimal point of numbers (default: %(default)s)"
+        "--decimal",
+        choices=[".", ","],
+        default=".",
+        metavar="MARK",
+        help="decimal point of numbers, . or , (default: %(default)s)",
     )
     made.add_argument(
-        "--thousands", choices=["", ",", ".", " ", "'", "_"], default="",
-        help="separator of thousands; ' ' is any kind of space (default: none)",
+        "--thousands", choices=["", ",", ".", " ", "'", "_"], default="", metavar="MARK",
+        help="separator of thousands: , . ' _ or a space, which is any kind of space (default: none)",
     )  # fmt: skip
     made.add_argument("--percent", action="store_true", help="read columns of percentages as numbers: 5%% is 0.05")
     made.add_argument("--no-scale", action="store_true", help="leave numbers as they are")

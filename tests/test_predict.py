@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 from pathlib import Path
 from typing import Any
@@ -138,7 +139,7 @@ def test_what_cannot_be_read_is_named_and_the_rest_predicted(here: Path, capsys:
         "error: wrong.npy: must be (1, 6, 6) for a sample, as in training, got (1, 5, 5)",
         "error: floats.npy: must be uint8 as in training, got float64",
         "error: gone.png: does not exist",
-        "error: table.csv: row 1: has 3 numbers, the net takes 36",
+        "error: table.csv: line 1: has 3 numbers, the net takes 36",
         "error: 6 file(s) could not be predicted",
     ])  # fmt: skip
 
@@ -197,10 +198,24 @@ def test_numbers_of_a_table_by_name_or_in_a_row(
     with np.load("named.npz") as arrays:
         assert arrays["sum"].shape == (2, 20)
         np.testing.assert_allclose(arrays["first"], np.array([0.5, -2.0]) * both.weights["factor.weight"], rtol=1e-6)
+    capsys.readouterr()
+    refused = {
+        "1,2,NA\n3,4,5\n": "line 1: must be numbers, got 'NA'",
+        "a,b,c\n\n1,2_0,3\n": "line 3: must be numbers, got '2_0'",
+        "a,b,c\n1,2,1e39\n": "line 2: must be numbers, got '1e39'",
+        "a,b,c\n1,2\n": "line 2: has 2 cells, line 1 has 3",
+        "a,b,c\n": "has no rows of numbers",
+        "": "has no rows of numbers",
+    }
+    for text, message in refused.items():
+        Path("bad.csv").write_text(text)
+        assert main([found.summary.run, "bad.csv"]) == 3
+        assert f"error: bad.csv: {message}\n" in capsys.readouterr().err
     Path("named.csv").write_text("code,other\n1,9\n")
     assert main([both.summary.run, "named.csv", "--output", "named.npz"]) == 3
-    assert "error: named.csv: row 2: has columns code, other, the net takes a () float32, code () int32: a is none" in (
-        capsys.readouterr().err
+    assert (
+        "error: named.csv: line 2: has columns code, other, the net takes a () float32, code () int32: a is none"
+        in (capsys.readouterr().err)
     )
 
 
@@ -226,3 +241,41 @@ def test_rows_of_a_table_are_scaled_as_its_records_were(
     assert len(expected) == records.count
     assert len(whole) == 60
     assert {row["prediction"] for row in expected} <= {row["prediction"] for row in whole}
+
+
+def test_rows_are_read_in_the_notation_of_the_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also packed, with other columns, line ends in cells and other spellings; or not at all."""
+    monkeypatch.chdir(tmp_path)
+    text = "size;share;grade;y\n" + "".join(f"1.{n:03},5;{n} %;{n % 2};{n}\n" for n in range(20))
+    Path("table.csv").write_text(text)
+    words = ["--decimal", ",", "--thousands", ".", "--percent", "--categories", "grade", "--missing-values", "-"]
+    assert script("table").main(["--source", "table.csv", "--output", "records", *words, "--missing", "fill"]) == 0
+
+    def line(features: mb.Tensor, categories: mb.Tensor) -> mb.Tensor:
+        grade = mb.reshape(mb.embedding(categories, 3, 1), (-1, 1))
+        return mb.reshape(mb.dense(features, 1) + grade, (-1,))
+
+    run = mb.fit(line, "records/train", loss=mb.mse_loss, batch_size=4, learners=1, stop={"epochs": 1}).summary.run
+    capsys.readouterr()
+    expected = [row["prediction"] for row in predicted(capsys, run, "records/train")]
+    assert [row["prediction"] for row in predicted(capsys, run, "table.csv")] == expected
+    other = '\ufeffnote\tgrade\tshare\tsize\r"\r"\t1,0\t3%\t1003,5\r'.encode()
+    Path("other.TSV").write_bytes(other)
+    Path("other.csv.gz").write_bytes(gzip.compress(other))
+    for name in ("other.TSV", "other.csv.gz"):
+        assert predicted(capsys, run, name) == [{"sample": f"{name}[2]", "prediction": expected[3]}]
+    refused = {
+        "size;share;grade\n\n1003.5;3%;1\n": "line 3: size: must be a number, got '1003.5'",
+        "size;share;grade\n1003;3;1\n": "line 2: share: must be a percentage, got '3'",
+        "size;share;grade\n1003;3%;2\n": "line 2: grade: must be one of 0, 1, got '2'",
+        "size;share;grade\n1;2%\n": "line 2: has 2 cells, line 1 has 3",
+        "size;share\n1;2%\n": "has columns size, share: grade is missing",
+        "size;share;grade\n": "has no rows",
+        "": "is empty; its first line must name the columns",
+    }
+    for text, message in refused.items():
+        Path("bad.csv").write_text(text)
+        assert main([run, "bad.csv"]) == 3
+        assert f"error: bad.csv: {message}\n" in capsys.readouterr().err

@@ -48,7 +48,7 @@ def test_lists(tmp_path: Path, text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (f"{A}\n\n{B}\ntench\n", "line 3: has no synset such as n01440764, got 'tench'"),
+        (f"{A}\n\n{B}\ntench\n", "line 4: has no synset such as n01440764, got 'tench'"),
         (f"{A}\n{B}\n{A}\n", f"line 3: {A} is on line 1 already"),
         ("", "has no synsets"),
     ],
@@ -107,7 +107,7 @@ def test_labels_that_do_not_fit(tmp_path: Path) -> None:
     path.write_bytes(b"\xff")
     with pytest.raises(RecordError) as caught:
         validation_labels(path, IMAGES)
-    assert str(caught.value) == f"{path}: is not text (UTF-8)"
+    assert str(caught.value).startswith(f"{path}: line 1: byte 0xff is not text in UTF-8")
     path.unlink()
     with pytest.raises(RecordError) as caught:
         synsets(path)

@@ -47,6 +47,12 @@ def test_every_rating_once(tmp_path: Path, name: str, whole: bool, capsys: pytes
     }  # fmt: skip
 
 
+def test_a_mark_and_quotes_lose_no_rating(tmp_path: Path) -> None:
+    (tmp_path / "u.data").write_text('\ufeff1,2,3\r"1","3","4"\r2,2,1\r2,3,5\r', newline="")
+    assert convert(tmp_path, tmp_path, "--test-fraction", "0.25") == 0
+    assert sum(open_records(tmp_path / "output" / part).count for part in ("train", "test")) == 4
+
+
 def test_the_seed_says_which_are_for_the_test(tmp_path: Path) -> None:
     (tmp_path / "u.data").write_text("\n".join(WRITTEN["u.data"] * 10))
 
@@ -60,9 +66,12 @@ def test_the_seed_says_which_are_for_the_test(tmp_path: Path) -> None:
 
 
 REFUSED = {
-    "too few": ("1\t2\t3\n1\t2\n", "line 2: must be user, item and rating, got '1\\t2'"),
-    "no number": ("1,2,3\n1,x,3\n", "line 2: must be user, item and rating, got '1,x,3'"),
-    "no rating": ("1,2,nan\n", "line 1: must be user, item and rating, got '1,2,nan'"),
+    "too few": ("1\t2\t3\n1\t2\n", "line 2: must be user, item and rating, got '1 2'"),
+    "no number": ("1,2,3\n1,x,3\n", "line 2: must be user, item and rating, got '1 x 3'"),
+    "no rating": ("1,2,nan\n", "line 1: must be user, item and rating, got '1 2 nan'"),
+    "a name in line 1": ("x,2,3\n1,2,3\n", "line 1: must be user, item and rating, got 'x 2 3'"),
+    "underscores": ("1,2,3\n1_0,2,3\n", "line 2: must be user, item and rating, got '1_0 2 3'"),
+    "decimal commas": ("1;2;3,5\n", "line 1: must be user, item and rating, got '1 2 3,5'"),
     "names alone": ("user,item,rating\n", "has no ratings"),
     "nothing": ("", "has no ratings"),
     "one": ("1,2,3\n", "--test-fraction 0.1 of 1 images is none; take more"),
@@ -82,7 +91,11 @@ def test_files_that_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFixture
     (tmp_path / "latin").write_bytes(b"1,2,3\xe9\n")
     for source, message in (
         (tmp_path / "None", f"{tmp_path}/None: cannot be read: no such file or directory"),
-        (tmp_path / "latin", f"{tmp_path}/latin: is not text in UTF-8"),
+        (
+            tmp_path / "latin",
+            f"{tmp_path}/latin: line 1: byte 0xe9 is not text in UTF-8; convert the file, as iconv "
+            "-f latin1 -t utf-8 'latin' does",
+        ),
         (tmp_path, f"{tmp_path}: must hold one of u.data, ratings.dat, ratings.csv, it has 0; name the file"),
     ):
         assert convert(tmp_path, source) == 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
 import numpy as np
@@ -54,6 +55,8 @@ def test_other_rows_become_what_the_converter_made(tmp_path: Path) -> None:
     assert str(error.value) == "row 3: town: must be one of Aachen, Bonn, Köln, got 'Ulm'"
     with pytest.raises(RecordError, match="rooms: is missing, the table has area, town"):
         columns.encode({"area": [1], "town": ["Bonn"]})
+    with pytest.raises(RecordError, match="row 1: area: must be a finite number of float32, got '1e39'"):
+        columns.encode({"area": ["1e39"], "town": ["Bonn"], "rooms": [1]})
 
 
 def test_a_test_part_is_scaled_as_the_training_part(tmp_path: Path) -> None:
@@ -100,8 +103,198 @@ def test_missing_cells_are_filled(tmp_path: Path) -> None:
 
 def test_rows_with_missing_cells_are_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert convert(tmp_path, GAPS, "--missing", "drop") == 0
-    assert "source.csv: 2 rows of train lack a value and are left out" in capsys.readouterr().out
+    assert "source.csv: 2 rows are left out: 1 have no a, as '' in line 3; 1 have no b, as 'NA' in line 4\n" in (
+        capsys.readouterr().out
+    )
     assert open_records(tmp_path / "out/train").count == 1
+
+
+@pytest.mark.parametrize(
+    ("cells", "words", "values"),
+    [
+        (["28,7", "1"], ["--decimal", ","], [28.7, 1]),
+        (["1,000", "20"], ["--thousands", ","], [1000, 20]),
+        (["1.234,5", "2"], ["--decimal", ",", "--thousands", "."], [1234.5, 2]),
+        (["1 234", "1\u00a0234", "1\u202f234.5"], ["--thousands", " "], [1234, 1234, 1234.5]),
+        (["1'234", "1\u2019234"], ["--thousands", "'"], [1234, 1234]),
+        (["5 %", "7%"], ["--percent"], [0.05, 0.07]),
+        (["5,5 %", "7%"], ["--percent", "--decimal", ","], [0.055, 0.07]),
+        (["1e5", "-.5"], ["--percent"], [100000, -0.5]),
+        (["-", "2"], ["--missing-values=-,x", "--missing", "drop"], [2]),
+        (["007", "10"], [], [7, 10]),
+    ],
+)
+def test_other_notations(tmp_path: Path, cells: list[str], words: list[str], values: list[float]) -> None:
+    """The manifest keeps the notation: rows converted later are read alike, and refused if they are not."""
+    assert convert(tmp_path, "a,y\n" + "".join(f'"{cell}",0\n' for cell in cells), "--no-scale", *words) == 0
+    data = open_table(open_records(tmp_path / "out/train"))
+    assert data.arrays["features"][:, 0].tolist() == np.float32(values).tolist()
+    columns = Columns.of(data.contents)
+    assert columns.encode({"a": cells[-1:]})["features"].tolist() == [[np.float32(values[-1])]]
+    with pytest.raises(RecordError, match="row 1: a: must be a "):
+        columns.encode({"a": ["1,0.5"]})
+
+
+def refused(folder: Path, capsys: pytest.CaptureFixture[str], text: str, *words: str) -> str:
+    assert convert(folder, text, *words) == 3
+    assert not (folder / "out").exists()
+    return capsys.readouterr().err.removeprefix(f"error: {folder}/source.csv: ").rstrip("\n")
+
+
+@pytest.mark.parametrize(
+    ("cells", "message"),
+    [
+        (["28,7", "3"], "line 2: a: '28,7' is no number in this notation; pass --decimal , if it is 28.7"),
+        (["4", "1,000"],
+         "line 3: a: '1,000' is no number in this notation; pass --thousands , if it is 1000, --decimal , if it is 1"),
+        (["1,234.5", "3"], "line 2: a: '1,234.5' is no number in this notation; pass --thousands , if it is 1234.5"),
+        (["1 234,5", "3"],
+         "line 2: a: '1 234,5' is no number in this notation; pass --decimal , --thousands \" \" if it is 1234.5"),
+        (["1\u202f234"],
+         "line 2: a: '1\\u202f234' is no number in this notation; pass --thousands \" \" if it is 1234"),
+        (["1'234.5"],
+         "line 2: a: \"1'234.5\" is no number in this notation; pass --thousands \"'\" if it is 1234.5"),
+        (["5%", "6 %"], "line 2: a: '5%' is no number in this notation; pass --percent if it is 0.05"),
+        (["$3.50"], "line 2: a: '$3.50' is no number; if it is one, write 3.5 in the file"),
+        (["\u22125", "3"], "line 2: a: '\u22125' is no number; if it is one, write -5 in the file"),
+        (["\u0663"], "line 2: a: '\u0663' is no number; if it is one, write 3 in the file"),
+        (["10 kg", "12 kg"], "line 2: a: '10 kg' is no number; if it is one, write 10 in the file"),
+        (["1", "n.d."], "line 3: a: 'n.d.' is no number as '1' is (SOURCE: line 2); correct it, "
+         "pass --missing-values=n.d. if it is no value"),
+        (["1,5", "-"], "line 3: a: '-' is no number as '1,5' is with --decimal , (SOURCE: line 2); correct it, "
+         "pass --missing-values=- if it is no value"),
+        (["5%", "6"], "line 2: a: '5%' is no number as '6' is (SOURCE: line 3); correct it, "
+         "pass --missing-values=5% if it is no value"),
+        (["1", "inf"], "line 3: a: 'inf' is no number as '1' is (SOURCE: line 2); correct it, "
+         "pass --missing-values=inf if it is no value"),
+        (["1", "1e39"], "line 3: a: '1e39' is beyond the numbers of records, float32"),
+    ],
+)  # fmt: skip
+def test_what_looks_like_numbers_is_no_category(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], cells: list[str], message: str
+) -> None:
+    text = "a,y\n" + "".join(f'"{cell}",0\n' for cell in cells)
+    remedy = "; if these are names, pass --categories a or --leave-out a"
+    assert refused(tmp_path, capsys, text) == message.replace("SOURCE", f"{tmp_path}/source.csv") + remedy
+    assert convert(tmp_path, text, "--categories", "a") == 0
+
+
+@pytest.mark.parametrize("cells", [["10_0", "11_1"], ["1.2.2019", "2019-06-01"], ["0x1F", "a1"], ["18-25", "26-40"]])
+def test_names_with_digits(tmp_path: Path, cells: list[str]) -> None:
+    assert convert(tmp_path, "a,y\n" + "".join(f"{cell},0\n" for cell in cells)) == 0
+    assert Columns.of(open_records(tmp_path / "out/train").manifest.contents).categories[0].values == tuple(
+        sorted(cells)
+    )
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_spellings_of_a_number_are_one_class(tmp_path: Path, order: int, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = ["0,0", "1,1", "2,2.50"][::order]
+    (tmp_path / "test.csv").write_text("a,y\n3,1.0\n4,2.5\n5,10\n")
+    assert convert(tmp_path, "\n".join(["a,y", *rows]), "--classes", "--test", f"{tmp_path}/test.csv") == 0
+    assert " are one name\n" in capsys.readouterr().out
+    train, test = (open_records(tmp_path / "out" / part) for part in ("train", "test"))
+    assert train.manifest.class_names == test.manifest.class_names == ("0", "1", "2.5", "10")
+    assert open_table(train).arrays["target"].tolist() == [0, 1, 2][::order]
+    assert open_table(test).arrays["target"].tolist() == [1, 2, 3]
+
+
+def test_codes_keep_their_zeros(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = "zip,y\n01234,0\n99999,1\n"
+    assert convert(tmp_path, text, "--categories", "zip") == 0
+    columns = Columns.of(open_records(tmp_path / "out/train").manifest.contents)
+    assert columns.categories[0].values == ("01234", "99999")
+    with pytest.raises(RecordError, match="zip: must be one of 01234, 99999, got '1234'"):
+        columns.encode({"zip": ["1234"]})
+    capsys.readouterr()
+    assert convert(tmp_path, text, "--overwrite") == 0
+    assert "line 2: zip: '01234' is read as the number 1234; pass --categories zip if it is a code\n" in (
+        capsys.readouterr().out
+    )
+    (tmp_path / "out").rename(tmp_path / "away")
+    assert refused(tmp_path, capsys, text + "1234,1\n", "--categories", "zip") == (
+        f"line 4: zip: '1234' and '01234' ({tmp_path}/source.csv: line 2) are one number; write both alike"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "note"),
+    [
+        ("id,y\n" + "".join(f"{n},0\n" for n in range(20)), [],
+         "id: counts the rows; pass --leave-out id if it is an index"),
+        ("a,y\n1.234,1\n5.678,2\n", [],
+         "SOURCE: line 2: a: '1.234' has a decimal point, as all; "
+         "pass --decimal , --thousands . if it means thousands"),
+        ("day,y\n" + "".join(f"2019-01-{n},0\n" for n in range(10, 30)), [],
+         "day: has 20 names in 20 rows; pass --leave-out day if it is free text"),
+        ("a,y\n9007199254740993,1\n1,2\n", [],
+         "SOURCE: line 2: a: '9007199254740993' is read as the number 9007199254740992; "
+         "pass --categories a if it is a code"),
+        ("a,y\n1,01\n1,02\n", [], "SOURCE: line 2: y: '01' is read as the number 1; pass --classes if it is a code"),
+    ],
+)  # fmt: skip
+def test_what_may_not_be_meant_is_noted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, words: list[str], note: str
+) -> None:
+    assert convert(tmp_path, text, *words) == 0
+    assert f"note: {note.replace('SOURCE', f'{tmp_path}/source.csv')}\n" in capsys.readouterr().out
+
+
+NONE = "hours,sleep\n6,None\n7,Insomnia\n8,None\n"
+
+
+@pytest.mark.parametrize("missing", ["error", "drop", "fill"])
+def test_a_class_named_none_is_asked_about(tmp_path: Path, capsys: pytest.CaptureFixture[str], missing: str) -> None:
+    assert refused(tmp_path, capsys, NONE, "--missing", missing) == (
+        "line 2: sleep: 'None' may be a class or a missing value; pass --missing-values '' if it is a class, "
+        "--missing-values None if it is no value"
+    )
+    assert convert(tmp_path, NONE, "--missing", missing, "--missing-values", "") == 0
+    assert open_records(tmp_path / "out/train").manifest.class_names == ("Insomnia", "None")
+    code = convert(tmp_path, NONE, "--missing", missing, "--missing-values", "none", "--overwrite")
+    assert code == (0 if missing == "drop" else 3)
+    if missing != "drop":
+        assert "line 2: sleep: has no value, got 'None'; convert with --missing drop" in capsys.readouterr().err
+
+
+def test_numbers_with_missing_values_as_classes(tmp_path: Path) -> None:
+    """NA among numbers is no class."""
+    assert convert(tmp_path, "a,y\n1,1\n2,NA\n3,2.0\n", "--classes", "--missing", "drop") == 0
+    assert open_records(tmp_path / "out/train").manifest.class_names == ("1", "2")
+
+
+def test_lines_are_those_of_the_file_in_every_part(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [f'"{n}\n",1\n\n' for n in range(40)]
+    for n in (3, 29):
+        bad = "x,y\n" + "".join([*rows[:n], ",1\n", *rows[n:]])
+        for seed in ("1", "2", "3"):
+            assert refused(tmp_path, capsys, bad, "--test-fraction", "0.5", "--seed", seed).startswith(
+                f"line {2 + 3 * n}: x: has no value, got ''"
+            )
+
+
+def test_names_of_columns_by_the_rules_of_csv(tmp_path: Path) -> None:
+    text = '"Price, EUR";"Area\n (m2)";"City, State"\n1;2;"A, 0"\n2;3;"B; 1"\n'
+    assert convert(tmp_path, text, "--target", '"Price, EUR"', "--categories", '"City, State",Area (m2)') == 0
+    columns = Columns.of(open_records(tmp_path / "out/train").manifest.contents)
+    assert [each.name for each in columns.categories] == ["Area (m2)", "City, State"]
+    assert columns.categories[1].values == ("A, 0", "B; 1")
+
+
+@pytest.mark.parametrize("name", ["TABLE.CSV", "table.csv.gz", "t.TSV"])
+def test_names_of_files(tmp_path: Path, name: str) -> None:
+    data = HOUSES.encode("utf-8-sig")
+    (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith("gz") else data.replace(b",", b"\t"))
+    assert converter.main(["--source", f"{tmp_path}/{name}", "--output", f"{tmp_path}/out"]) == 0
+    assert open_records(tmp_path / "out/train").count == 4
+
+
+def test_constant_columns_are_zero(tmp_path: Path) -> None:
+    assert convert(tmp_path, "a,b,y\n" + "0.1,1,0\n" * 10) == 0
+    columns = Columns.of(open_records(tmp_path / "out/train").manifest.contents)
+    np.testing.assert_allclose(
+        columns.encode({"a": ["0.1", "0.2"], "b": [1, 2]})["features"], [[0, 0], [0.1, 1]], atol=1e-6
+    )
 
 
 def test_parquet(tmp_path: Path) -> None:
@@ -117,21 +310,57 @@ def test_parquet(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        (
+            {"a": ["1,5", None, "2,5"], "y": [1, 2, 3]},
+            "row 1: a: '1,5' is no number in this notation; pass --decimal ,",
+        ),
+        ({"a": [1, 2], "y": ["x", None]}, "row 2: y: has no value, got None; convert with --missing drop"),
+        ({"a": [[1], [2]], "y": [1, 2]}, "row 1: a: is a list, no number or name; --leave-out a"),
+        ({"a": [b"1", b"2"], "y": [1, 2]}, "row 1: a: is a bytes, no number or name; --leave-out a"),
+        ({"a": [1.0, float("inf")], "y": [1, 2]}, "row 2: a: inf is beyond the numbers of records, float32"),
+        ({"a": [1], "y": [1], "__index_level_0__": [0]}, "column 3 has no name, as pandas' index"),
+        ({"a": [], "y": []}, "has no rows"),
+    ],
+)
+def test_parquet_that_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], columns: dict[str, list[object]], message: str
+) -> None:
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(pyarrow.table(columns), tmp_path / "source.PARQUET")
+    assert converter.main(["--source", f"{tmp_path}/source.PARQUET", "--output", f"{tmp_path}/out"]) == 3
+    assert f"source.PARQUET: {message}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
     ("text", "words", "message"),
     [
         ("", [], "source.csv: is empty; its first line must name the columns"),
-        ("1,2\n3,4\n", [], "line 1: must name the columns, got numbers; add a line of names"),
-        ("a,a\n1,2\n", [], "line 1: every column needs a name of its own, got 'a'"),
-        ("a,b\n1\n", [], "line 2: has 1 cells, line 1 names 2"),
+        ("1,2\n3,4\n", [], "line 1: must name the columns, got values; add a line of names"),
+        ("5.1,3.5,Iris\n4.9,3.0,Iris\n", [], "line 1: must name the columns, got values; add a line of names"),
+        ("1,0,male\n0,1,female\n1,1,male\n", [], "line 1: must name the columns, got values; add a line of names"),
+        ("a,a\n1,2\n", [], "line 1: every column needs a name of its own, got 'a' twice"),
+        ("a,b\n1\n", [], "line 2: has 1 cells, line 1 has 2"),
+        (",a,b\n0,1,2\n", [], "line 1: column 1 has no name, as pandas' index or after a last separator; "
+         "pass --leave-out 'Unnamed: 0', or name the column"),
+        ("a,b,\n1,2,\n", [], "line 1: column 3 has no name"),
+        ("sep=;\na;Unnamed: 0\n1;2\n", [], "line 2: column 2 has no name"),
+        ("a b\n1 2\n", [], "has no column beside the target a b; a comma, semicolon, tab or | separates columns"),
+        ('"a,b",c\n1,2\n', ["--target", "a,b"], "has no column 'a', it has a,b, c; names with a comma are quoted, as"),
+        ("a,b\n,2\n,3\n", ["--missing", "fill"], "a: has no values to train on; pass --leave-out a"),
+        ("a,b\n1,2\n1,\n", ["--missing", "fill"], "line 3: b: has no value, got ''; convert with --missing drop"),
         ("a,b\n", [], "source.csv: has no rows"),
         ("a,b\n1,2\n", ["--target", "c"], "has no column 'c', it has a, b"),
         ("a\n1\n", [], "has no column beside the target a"),
-        ("a,b\n,2\n1,3\n", [], "row 1: a: has no value, got ''; pass --missing fill or --missing drop"),
+        ("a,b\n,2\n1,3\n", [], "line 2: a: has no value, got ''; convert with --missing fill or --missing drop"),
         ("a,b\n1,2\n", ["--target", "a,b"], "has no column beside the target a, b"),
         ("a,b,c\n1,x,y\n", ["--target", "b,c"], "several targets must be numbers, got b, c"),
-        ("a,b\ninf,2\n1,3\n", [], "row 1: a: must be a number, got 'inf'"),
+        ("a,b\nNone,2\nx,3\n", [], "line 2: a: has no value, got 'None'; convert with --missing fill or "
+         "--missing drop; if 'None' is a value, pass --missing-values '' to convert"),
+        ("a,b\n,2\n1,\n", ["--missing", "drop"], "no row has all values: 1 have no a, as '' in line 2; 1 have no b"),
     ],
-)
+)  # fmt: skip
 def test_what_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, words: list[str], message: str
 ) -> None:
