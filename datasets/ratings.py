@@ -69,6 +69,10 @@ def _rows(path: Path) -> Iterator[tuple[int, int, float]]:
     for n, (line, cells) in enumerate(rows_of(path, text=read_text(path).replace("::", "\t"))):
         numbers = [PLAIN.number(cell) for cell in cells[:3]]
         if n == 0 and len(cells) >= 3 and not any(number is not None for number in numbers):
+            if not cells[0].strip():
+                raise RecordError(
+                    f"{path}: line {line}: column 1 has no name, as pandas' index; write the file without it"
+                )
             continue  # the columns' names
         rating = numbers[2] if len(cells) > 2 and all(map(INTEGER.fullmatch, cells[:2])) else None
         if rating is None or not math.isfinite(rating):

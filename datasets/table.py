@@ -118,9 +118,8 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--decimal",
         choices=[".", ","],
-        default=".",
         metavar="MARK",
-        help="decimal point of numbers, . or , (default: %(default)s)",
+        help="decimal point of numbers, . or , (default: .)",
     )
     made.add_argument(
         "--thousands", choices=["", ",", ".", " ", "'", "_"], default="", metavar="MARK",
@@ -137,11 +136,10 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: list[str] | None = None) -> int:
     command = parser()
     options = command.parse_args(argv)
-    if options.decimal == options.thousands:
-        command.error(
-            f"--thousands: is the decimal point, too; pass --decimal {',' if options.decimal == '.' else '.'}"
-        )
     notation = Notation(options.decimal, options.thousands, options.missing_values)
+    if notation.point == notation.thousands:
+        other = "," if notation.point == "." else "."
+        command.error(f"--thousands: is the decimal point, too; pass --decimal {other}")
     asked = Asked(
         options.target, options.classes, options.leave_out, options.categories, options.missing, not options.no_scale,
         options.scale_target, notation, options.percent,

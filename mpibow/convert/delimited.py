@@ -15,6 +15,7 @@ from mpibow.errors import RecordError
 SEPARATORS = ",;\t|"
 NAMED = re.compile(r'"?sep=(.)"?[\r\n]*')  # the first line that Excel understands
 COMMENT = re.compile(r"#([#!\s]|[^,;\t|]*$)")
+PACKED = (b"PK\3\4", b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd", b"\xd0\xcf\x11\xe0")  # zip, gzip, ..., xls
 Row = tuple[int, list[str]]
 
 
@@ -22,7 +23,7 @@ def read_text(path: Path) -> str:
     """The text of a file, unpacked if it ends in .gz or .xz: UTF-8, or UTF-16 with a mark. Raises RecordError."""
     with opened(path) as file:
         data = file.read()
-    if data.startswith((b"PK\3\4", b"\x1f\x8b")):
+    if data.startswith(PACKED):
         raise RecordError(f"{path}: is an archive or a workbook; unpack it, or save the sheet as CSV")
     wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     try:

@@ -17,13 +17,13 @@ from mpibow.data.cells import CODE, EXACT, SPACE, Notation, is_number, text_of
 from mpibow.data.table import LARGEST
 from mpibow.errors import RecordError
 
-CURRENCY = "$\u00a2-\u00a5\u20a0-\u20c0"
-LIKELY = re.compile(rf"[\s\d.,'\u2019\u066b\u066c_+\-\u2212\u2013%()eE{CURRENCY}]*")
-PLAINER = str.maketrans("\u2212\u2013\u066b\u066c", "--.,")
-UNIT = re.compile(r"(.*\d)\s*(\D+)", re.DOTALL)
+CURRENCY = re.compile(r"\s*[$\u00a2-\u00a5\u20a0-\u20c0]\s*")
+LIKELY = re.compile(r"[\s\d.,'\u2019_+\-%()eE]*", re.ASCII)
+PLAINER = str.maketrans("\u2212\u2013\u066a\u066b\u066c", "--%.,")
+UNIT = re.compile(r"([A-Z]{3}\s+)?(.*\d)\s*(\D*)", re.DOTALL)
 STYLES = [(".", ""), (",", ""), (".", ","), (",", "."), (".", SPACE), (",", SPACE), (".", "'"), (",", "'"), (".", "_")]
 NOTED = 20  # rows, from which a column may be an index or free text
-ROUND = re.compile(r"[+-]?[1-9]\d{0,2}\.\d{3}", re.ASCII)
+EUROPEAN = Notation(",", ".")
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,8 @@ class NumberReading:
     def beside(self, asked: NumberReading) -> str:
         """The options that choose it instead."""
         words, thousands = [], self.notation.thousands
-        if self.notation.decimal != asked.notation.decimal:
-            words.append(f"--decimal {self.notation.decimal}")
+        if self.notation.point != asked.notation.point:
+            words.append(f"--decimal {self.notation.point}")
         if thousands != asked.notation.thousands:
             words.append("--thousands " + (thousands if thousands in {*",._"} else f'"{thousands}"'))
         return " ".join([*words, *["--percent"] * (self.percent and not asked.percent)])
@@ -56,7 +56,9 @@ class Column:
         for row, cell in enumerate(chain.from_iterable(table.columns[name] for table in tables)):
             if isinstance(cell, list | dict | bytes):
                 kind = type(cell).__name__
-                raise RecordError(f"{self._where(row)}: {name}: is a {kind}, no number or name; {self._leave_out}")
+                raise RecordError(
+                    f"{self._where(row)}: {name}: is a {kind}, not a number or name; pass {self._leave_out}"
+                )
             self._first.setdefault((type(cell), cell), row)
         self._cells = [cell for _, cell in self._first if not notation.is_missing(cell)]
         self.has_missing = len(self._cells) < len(self._first)
@@ -68,8 +70,9 @@ class Column:
             if self._fits(way):
                 if large := [cell for cell in self._cells if not abs(way(cell) or 0) <= LARGEST]:
                     raise self._error(large[0], "is beyond the numbers of records, float32")
+                self._refuse_thousands(way)
                 return way
-        styles = [(self._notation.decimal, self._notation.thousands), *STYLES]
+        styles = [(self._notation.point, self._notation.thousands), *STYLES]
         ways = [
             NumberReading(Notation(*style), percentage, rewritten)
             for rewritten in (False, True)
@@ -79,26 +82,38 @@ class Column:
         if any(_like_number(cell, ways) for cell in self._cells):
             self._refuse(asked, ways)
         units = [match for cell in self._cells if (match := UNIT.fullmatch(text_of(cell)))]
-        if len(units) == len(self._cells) > 1 == len({match[2] for match in units}) and all(
-            _like_number(match[1], ways) for match in units
+        if len(units) == len(self._cells) > 1 == len({(match[1], match[3]) for match in units}) and all(
+            _like_number(match[2], ways) for match in units
         ):
-            raise self._error(self._cells[0], f"is no number; if it is one, write {units[0][1]} in the file")
+            raise self._error(self._cells[0], f"is not a number; if it is one, write {units[0][2]} in the file")
         return None
+
+    def _refuse_thousands(self, way: NumberReading) -> None:
+        """Raises RecordError for 500 and 1.250, unless an option says what the point is."""
+        cells = [
+            cell for cell in self._cells if self._notation.decimal is None and isinstance(cell, str) and "." in cell
+        ]
+        if 0 < len(cells) < len(self._cells) and self._fits(NumberReading(EUROPEAN, way.percent)):
+            raise self._error(
+                cells[0],
+                f"may have a decimal point or thousands; pass --decimal . if it is {way(cells[0]):.12g}, "
+                f"--decimal , --thousands . if it is {EUROPEAN.number(cells[0], way.percent):.12g}",
+            )
 
     def _refuse(self, asked: NumberReading, ways: Sequence[NumberReading]) -> None:
         if fitting := [way for way in ways if self._fits(way)]:
             cell = next(cell for cell in self._cells if asked(cell) is None)
             if fitting[0].rewritten:
-                raise self._error(cell, f"is no number; if it is one, write {fitting[0](cell):.12g} in the file")
+                raise self._error(cell, f"is not a number; if it is one, write {fitting[0](cell):.12g} in the file")
             by_values = {tuple(map(way, self._cells)): way for way in reversed(fitting) if not way.rewritten}
             choices = [f"{way.beside(asked)} if it is {way(cell):.12g}" for way in reversed(by_values.values())]
-            raise self._error(cell, f"is no number in this notation; pass {', '.join(choices)}")
+            raise self._error(cell, f"is not a number in this notation; pass {', '.join(choices)}")
         best = max(ways, key=lambda way: sum(way(cell) is not None for cell in self._cells))
         number = next(cell for cell in self._cells if best(cell) is not None)
         cell = next(cell for cell in self._cells if best(cell) is None)
         options = " with " * bool(best.beside(asked)) + best.beside(asked)
-        missing = f"pass --missing-values={shlex.quote(text_of(cell))} if it is no value"
-        like = f"is no number as {number!r} is{options} ({self._where(self._first[type(number), number])})"
+        missing = f"pass --missing-values={shlex.quote(text_of(cell))} if it is not a value"
+        like = f"is not a number as {number!r} is{options} ({self._where(self._first[type(number), number])})"
         raise self._error(cell, f"{like}; correct it, {missing}")
 
     def values(self, reading: NumberReading, table: SourceTable) -> np.ndarray[Any, Any]:
@@ -128,7 +143,7 @@ class Column:
             word = shlex.quote(text_of(lacking[0]))
             raise RecordError(
                 f"{self._title(lacking[0])} may be a class or a missing value; pass --missing-values '' if it is a "
-                f"class, --missing-values {word} if it is no value"
+                f"class, --missing-values {word} if it is not a value"
             )
 
     def notes(self, reading: NumberReading | None, chosen: bool) -> list[str]:
@@ -137,6 +152,11 @@ class Column:
         if reading is None:
             several = [spellings for spellings in self._spellings().values() if len(spellings) > 1]
             notes = [f"{self.name}: {' and '.join(map(repr, spellings))} are one name" for spellings in several[:1]]
+            alike = dict[str, str]()
+            for name in self.names():
+                if (other := alike.setdefault(name.casefold(), name)) != name:
+                    notes.append(f"{self.name}: {other!r} and {name!r} are two names")
+                    break
             if count >= NOTED and 2 * len(self._cells) > count and not chosen:
                 notes.append(
                     f"{self.name}: has {len(self._cells):,} names in {count:,} rows; {leave} if it is free text"
@@ -147,8 +167,10 @@ class Column:
             notes.append(
                 f"{self._title(code)} is read as the number {reading(code):.17g}; {self._named} if it is a code"
             )
-        if reading.notation.decimal == "." and all(
-            isinstance(c, str) and ROUND.fullmatch(c.strip()) for c in self._cells
+        if (
+            reading.notation.decimal is None
+            and self._fits(NumberReading(EUROPEAN, reading.percent))
+            and all(isinstance(cell, str) and "." in cell for cell in self._cells)
         ):
             title = self._title(self._cells[0])
             notes.append(f"{title} has a decimal point, as all; pass --decimal , --thousands . if it means thousands")
@@ -194,15 +216,15 @@ class Column:
 def _plainer(cell: Any) -> Any:
     if not isinstance(cell, str):
         return cell
-    text = re.sub(rf"\s*[{CURRENCY}]\s*", "", cell.strip().translate(PLAINER))
+    text = CURRENCY.sub("", unicodedata.normalize("NFKC", cell.translate(PLAINER)).strip())
     text = re.sub(r"\((.*)\)", r"-\1", text)
-    return "".join(str(unicodedata.decimal(letter, letter)) for letter in text)
+    return text if text.isascii() else "".join(str(unicodedata.decimal(letter, letter)) for letter in text)
 
 
 def _like_number(cell: Any, ways: Sequence[NumberReading]) -> bool:
     if not isinstance(cell, str):
         return is_number(cell)
-    return LIKELY.fullmatch(cell) is not None and any(way(cell) is not None for way in ways)
+    return LIKELY.fullmatch(_plainer(cell)) is not None and any(way(cell) is not None for way in ways)
 
 
 def _is_code(cell: Any, reading: NumberReading) -> bool:

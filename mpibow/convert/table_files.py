@@ -78,5 +78,5 @@ def _parquet(path: Path) -> SourceTable:
     except OSError as error:
         raise RecordError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from error
     except errors as error:
-        raise RecordError(f"{path}: is no Parquet file that pyarrow reads: {error}") from error
+        raise RecordError(f"{path}: is not a Parquet file that pyarrow reads: {error}") from error
     return SourceTable(path, str(path), columns, range(1, table.num_rows + 1), "row")

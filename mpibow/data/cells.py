@@ -24,16 +24,21 @@ class Notation:
     """How a table writes numbers and missing values. Cells that are numbers already, as in Parquet, stay as they are.
 
     A number has ASCII digits, a sign, a fraction and an exponent at most: no underscores, no hexadecimals, no infinity.
-    Thousands are in groups of three. `missing` replaces MISSING; an empty cell is missing in any case.
+    Thousands are in groups of three. `decimal` is a point where it is None: unless numbers may have thousands instead.
+    `missing` replaces MISSING; an empty cell is missing in any case.
     """
 
-    decimal: str = "."
+    decimal: str | None = None
     thousands: str = ""
     missing: Sequence[str] | None = None
 
+    @property
+    def point(self) -> str:
+        return self.decimal or "."
+
     @cached_property
     def _number(self) -> re.Pattern[str]:
-        whole, point = r"\d+", re.escape(self.decimal)
+        whole, point = r"\d+", re.escape(self.point)
         if self.thousands:
             whole = rf"(?:[1-9]\d{{0,2}}(?:{self._groups}\d{{3}})+|\d+)"
         return re.compile(rf"[+-]?(?:{whole}(?:{point}\d*)?|{point}\d+)(?:[eE][+-]?\d+)?", re.ASCII)
@@ -76,7 +81,7 @@ class Notation:
     def _plain(self, text: str) -> str:
         if self.thousands:
             text = re.sub(self._groups, "", text)
-        return text.replace(self.decimal, ".")
+        return text.replace(self.point, ".")
 
 
 PLAIN = Notation()

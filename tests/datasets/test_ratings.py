@@ -72,6 +72,10 @@ REFUSED = {
     "a name in line 1": ("x,2,3\n1,2,3\n", "line 1: must be user, item and rating, got 'x 2 3'"),
     "underscores": ("1,2,3\n1_0,2,3\n", "line 2: must be user, item and rating, got '1_0 2 3'"),
     "decimal commas": ("1;2;3,5\n", "line 1: must be user, item and rating, got '1 2 3,5'"),
+    "an index": (
+        ",user,item,rating\n0,1,2,3\n",
+        "line 1: column 1 has no name, as pandas' index; write the file without it",
+    ),
     "names alone": ("user,item,rating\n", "has no ratings"),
     "nothing": ("", "has no ratings"),
     "one": ("1,2,3\n", "--test-fraction 0.1 of 1 images is none; take more"),

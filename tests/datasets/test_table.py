@@ -122,6 +122,9 @@ def test_rows_with_missing_cells_are_left_out(tmp_path: Path, capsys: pytest.Cap
         (["1e5", "-.5"], ["--percent"], [100000, -0.5]),
         (["-", "2"], ["--missing-values=-,x", "--missing", "drop"], [2]),
         (["007", "10"], [], [7, 10]),
+        (["500", "1.250"], ["--decimal", "."], [500, 1.25]),
+        (["500", "1.250", "1.234.567"], ["--decimal", ",", "--thousands", "."], [500, 1250, 1234567]),
+        (["500", "0.250", "1.25"], [], [500, 0.25, 1.25]),
     ],
 )
 def test_other_notations(tmp_path: Path, cells: list[str], words: list[str], values: list[float]) -> None:
@@ -144,29 +147,34 @@ def refused(folder: Path, capsys: pytest.CaptureFixture[str], text: str, *words:
 @pytest.mark.parametrize(
     ("cells", "message"),
     [
-        (["28,7", "3"], "line 2: a: '28,7' is no number in this notation; pass --decimal , if it is 28.7"),
+        (["28,7", "3"], "line 2: a: '28,7' is not a number in this notation; pass --decimal , if it is 28.7"),
         (["4", "1,000"],
-         "line 3: a: '1,000' is no number in this notation; pass --thousands , if it is 1000, --decimal , if it is 1"),
-        (["1,234.5", "3"], "line 2: a: '1,234.5' is no number in this notation; pass --thousands , if it is 1234.5"),
+         "line 3: a: '1,000' is not a number in this notation; "
+         "pass --thousands , if it is 1000, --decimal , if it is 1"),
+        (["500", "1.250"], "line 3: a: '1.250' may have a decimal point or thousands; "
+         "pass --decimal . if it is 1.25, --decimal , --thousands . if it is 1250"),
+        (["USD 5", "USD 6.50"], "line 2: a: 'USD 5' is not a number; if it is one, write 5 in the file"),
+        (["\u0665\u066a"], "line 2: a: '\u0665\u066a' is not a number; if it is one, write 0.05 in the file"),
+        (["1,234.5", "3"], "line 2: a: '1,234.5' is not a number in this notation; pass --thousands , if it is 1234.5"),
         (["1 234,5", "3"],
-         "line 2: a: '1 234,5' is no number in this notation; pass --decimal , --thousands \" \" if it is 1234.5"),
+         "line 2: a: '1 234,5' is not a number in this notation; pass --decimal , --thousands \" \" if it is 1234.5"),
         (["1\u202f234"],
-         "line 2: a: '1\\u202f234' is no number in this notation; pass --thousands \" \" if it is 1234"),
+         "line 2: a: '1\\u202f234' is not a number in this notation; pass --thousands \" \" if it is 1234"),
         (["1'234.5"],
-         "line 2: a: \"1'234.5\" is no number in this notation; pass --thousands \"'\" if it is 1234.5"),
-        (["5%", "6 %"], "line 2: a: '5%' is no number in this notation; pass --percent if it is 0.05"),
-        (["$3.50"], "line 2: a: '$3.50' is no number; if it is one, write 3.5 in the file"),
-        (["\u22125", "3"], "line 2: a: '\u22125' is no number; if it is one, write -5 in the file"),
-        (["\u0663"], "line 2: a: '\u0663' is no number; if it is one, write 3 in the file"),
-        (["10 kg", "12 kg"], "line 2: a: '10 kg' is no number; if it is one, write 10 in the file"),
-        (["1", "n.d."], "line 3: a: 'n.d.' is no number as '1' is (SOURCE: line 2); correct it, "
-         "pass --missing-values=n.d. if it is no value"),
-        (["1,5", "-"], "line 3: a: '-' is no number as '1,5' is with --decimal , (SOURCE: line 2); correct it, "
-         "pass --missing-values=- if it is no value"),
-        (["5%", "6"], "line 2: a: '5%' is no number as '6' is (SOURCE: line 3); correct it, "
-         "pass --missing-values=5% if it is no value"),
-        (["1", "inf"], "line 3: a: 'inf' is no number as '1' is (SOURCE: line 2); correct it, "
-         "pass --missing-values=inf if it is no value"),
+         "line 2: a: \"1'234.5\" is not a number in this notation; pass --thousands \"'\" if it is 1234.5"),
+        (["5%", "6 %"], "line 2: a: '5%' is not a number in this notation; pass --percent if it is 0.05"),
+        (["$3.50"], "line 2: a: '$3.50' is not a number; if it is one, write 3.5 in the file"),
+        (["\u22125", "3"], "line 2: a: '\u22125' is not a number; if it is one, write -5 in the file"),
+        (["\u0663"], "line 2: a: '\u0663' is not a number; if it is one, write 3 in the file"),
+        (["10 kg", "12 kg"], "line 2: a: '10 kg' is not a number; if it is one, write 10 in the file"),
+        (["1", "n.d."], "line 3: a: 'n.d.' is not a number as '1' is (SOURCE: line 2); correct it, "
+         "pass --missing-values=n.d. if it is not a value"),
+        (["1,5", "-"], "line 3: a: '-' is not a number as '1,5' is with --decimal , (SOURCE: line 2); correct it, "
+         "pass --missing-values=- if it is not a value"),
+        (["5%", "6"], "line 2: a: '5%' is not a number as '6' is (SOURCE: line 3); correct it, "
+         "pass --missing-values=5% if it is not a value"),
+        (["1", "inf"], "line 3: a: 'inf' is not a number as '1' is (SOURCE: line 2); correct it, "
+         "pass --missing-values=inf if it is not a value"),
         (["1", "1e39"], "line 3: a: '1e39' is beyond the numbers of records, float32"),
     ],
 )  # fmt: skip
@@ -230,6 +238,7 @@ def test_codes_keep_their_zeros(tmp_path: Path, capsys: pytest.CaptureFixture[st
         ("a,y\n9007199254740993,1\n1,2\n", [],
          "SOURCE: line 2: a: '9007199254740993' is read as the number 9007199254740992; "
          "pass --categories a if it is a code"),
+        ("a,y\nYes,1\nyes,0\n", [], "a: 'Yes' and 'yes' are two names"),
         ("a,y\n1,01\n1,02\n", [], "SOURCE: line 2: y: '01' is read as the number 1; pass --classes if it is a code"),
     ],
 )  # fmt: skip
@@ -247,7 +256,7 @@ NONE = "hours,sleep\n6,None\n7,Insomnia\n8,None\n"
 def test_a_class_named_none_is_asked_about(tmp_path: Path, capsys: pytest.CaptureFixture[str], missing: str) -> None:
     assert refused(tmp_path, capsys, NONE, "--missing", missing) == (
         "line 2: sleep: 'None' may be a class or a missing value; pass --missing-values '' if it is a class, "
-        "--missing-values None if it is no value"
+        "--missing-values None if it is not a value"
     )
     assert convert(tmp_path, NONE, "--missing", missing, "--missing-values", "") == 0
     assert open_records(tmp_path / "out/train").manifest.class_names == ("Insomnia", "None")
@@ -314,11 +323,11 @@ def test_parquet(tmp_path: Path) -> None:
     [
         (
             {"a": ["1,5", None, "2,5"], "y": [1, 2, 3]},
-            "row 1: a: '1,5' is no number in this notation; pass --decimal ,",
+            "row 1: a: '1,5' is not a number in this notation; pass --decimal ,",
         ),
         ({"a": [1, 2], "y": ["x", None]}, "row 2: y: has no value, got None; convert with --missing drop"),
-        ({"a": [[1], [2]], "y": [1, 2]}, "row 1: a: is a list, no number or name; --leave-out a"),
-        ({"a": [b"1", b"2"], "y": [1, 2]}, "row 1: a: is a bytes, no number or name; --leave-out a"),
+        ({"a": [[1], [2]], "y": [1, 2]}, "row 1: a: is a list, not a number or name; pass --leave-out a"),
+        ({"a": [b"1", b"2"], "y": [1, 2]}, "row 1: a: is a bytes, not a number or name; pass --leave-out a"),
         ({"a": [1.0, float("inf")], "y": [1, 2]}, "row 2: a: inf is beyond the numbers of records, float32"),
         ({"a": [1], "y": [1], "__index_level_0__": [0]}, "column 3 has no name, as pandas' index"),
         ({"a": [], "y": []}, "has no rows"),
