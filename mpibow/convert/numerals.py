@@ -174,8 +174,10 @@ class Column:
         ):
             title = self._title(self._cells[0])
             notes.append(f"{title} has a decimal point, as all; pass --decimal , --thousands . if it means thousands")
-        values, rows = self.values(reading, self._tables[0]), self._tables[0].rows
-        if len(values) == len(rows) >= NOTED and not np.ptp(values - np.array(rows)) and not self._target:
+        cells, rows = self._tables[0].columns[self.name], self._tables[0].rows
+        first = (reading(cells[0]) or 0) - rows[0]
+        counts = (reading(cell) == first + row for cell, row in zip(cells, rows, strict=True))
+        if len(rows) >= NOTED and not self._target and all(counts):
             notes.append(f"{self.name}: counts the rows; {leave} if it is an index")
         return notes
 

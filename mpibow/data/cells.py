@@ -81,7 +81,7 @@ class Notation:
     def _plain(self, text: str) -> str:
         if self.thousands:
             text = re.sub(self._groups, "", text)
-        return text.replace(self.point, ".")
+        return text.replace(self.decimal, ".") if self.decimal else text
 
 
 PLAIN = Notation()
