@@ -19,6 +19,7 @@ from mpibow.data.dataset import Array
 from mpibow.data.text import contents_of, records_of
 from mpibow.data.tokens import BYTES, CHARS, FILE, Tokens, bytes_of, chars_of, read_tokens
 from mpibow.errors import RecordError
+from mpibow.system.files import reason
 from mpibow.system.streams import as_command
 
 PIECE = 1 << 20  # characters that are encoded at once, up to the end of a line
@@ -65,7 +66,7 @@ def _read(path: Path, errors: str) -> str:
     try:
         return path.read_bytes().decode("utf-8", errors)
     except OSError as error:
-        raise RecordError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from error
+        raise RecordError(f"{path}: cannot be read: {reason(error)}") from error
     except UnicodeDecodeError as error:
         raise RecordError(
             f"{path}: byte {error.start} is no UTF-8; convert the file, or pass --tokens bytes"

@@ -36,6 +36,7 @@ from mpibow.models.settings import ignored
 from mpibow.run import checkpoint, checkpoints, directory
 from mpibow.run.evaluate import Evaluation, Evaluator
 from mpibow.run.state import from_named
+from mpibow.session.alike import alike, from_rank_0
 from mpibow.session.device import device_of
 from mpibow.session.evaluated import config_of, of_arrays, samples_and_graphs
 from mpibow.session.header import header_of
@@ -79,19 +80,22 @@ def evaluate(
             f"--top-k, --predictions: need classes, {stored.path} was trained on arrays by name; leave them out"
         )
     records, build = samples_and_graphs(stored, config, data, top_k)
-    graph = build(batch_size or config.evaluate.batch_size)
+    batch_size = batch_size or config.evaluate.batch_size
+    config = replace(config, evaluate=replace(config.evaluate, batch_size=batch_size))
+    job, differed = alike(Job(str(stored.path), config, build, records, None), comm)
+    graph = job.build(batch_size)
     listed = [*config.metrics, *[MetricSettings(CONFUSION, label=CONFUSION_OPTION)] * confusion]
     measures = measures_of(listed, (), graph, classes=not of_arrays(stored))
-    job, told = _opened(Job(str(stored.path), config, build, records, None), device, comm, find)
-    if told and comm.rank == 0:
-        say(told)
+    job, told = _opened(job, device, comm, find)
+    for text in filter(None, (differed, told) if comm.rank == 0 else ()):
+        say(text)
     kernels, opened = job.kernels, device_of(job, comm.local_size)
     layout = choose_layout(graph, kernels, training=False)
     plan = compile_plan(graph, layout, kernels, kernels.dtype(job.config.precision), training=False)
     if average and stored.average is None:
         raise ConfigError(f"--average: {stored.path} has no average of the centre; train with ema.half_life=SAMPLES")
-    weights = stored.average if average else stored.weights
-    centre, statistics = from_named(weights or {}, plan, str(stored.path))
+    weights = from_rank_0((stored.average if average else stored.weights) or {}, comm)
+    centre, statistics = from_named(weights, plan, str(stored.path))
     scheduler, rows = Scheduler(apart=not opened.enqueues), list[tuple[Array, Array, Array]]()
     try:
         workers = scheduler.workers(max(1, min(allowed_cores() // comm.local_size, THREADS)))

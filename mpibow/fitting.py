@@ -43,6 +43,7 @@ from mpibow.probe.check import check as check_job
 from mpibow.reference import with_settings
 from mpibow.run.callbacks import Callback
 from mpibow.run.directory import on_rank_0
+from mpibow.session.alike import from_rank_0
 from mpibow.system.streams import interactive, until_nobody_reads
 
 OF_JOB = ("sample_weight", "class_weight", "loss_weights", "name", "normalise", "augment", "image", "transform")
@@ -138,12 +139,13 @@ def fit(
     done: list[Fitted] = []
 
     def work() -> int:
-        source = net if isinstance(net, TorchNet) else None
+        source = with_buffers_of_rank_0(net, comm) if isinstance(net, TorchNet) else None
         config = find() if source is None else frozen_too(find(), source.program.frozen)
         make = partial(
-            job_of, net, train, test, config, validation=validation, loss=losses if named is None else config.loss,
-            loss_weights=loss_weights, sample_weight=sample_weight, class_weight=class_weight, metrics=own, name=name,
-            normalise=normalise, image=image, text=text, transform=transform, hands=hands,
+            job_of, source or net, train, test, config, validation=validation,
+            loss=losses if named is None else config.loss, loss_weights=loss_weights,
+            sample_weight=sample_weight, class_weight=class_weight, metrics=own, name=name, normalise=normalise,
+            image=image, text=text, transform=transform, hands=hands,
         )  # fmt: skip
         job = make(augment=augment)
         given = None if weights is None else of_program(weights)
@@ -160,7 +162,7 @@ def fit(
         summary, folder = trained.summary, Path(trained.summary.run)
         done.append(
             Fitted(
-                summary, trained.weights, comm.rank, job.build, on_host(job.config), folder, trained.average,
+                summary, trained.weights, comm.rank, trained.build, on_host(job.config), folder, trained.average,
                 input_entries(job.train, job.scaling), source,
             )
         )  # fmt: skip
@@ -237,6 +239,15 @@ def job_of(
 
 
 fit.__doc__ = with_settings(fit.__doc__)
+
+
+def with_buffers_of_rank_0(net: TorchNet, comm: Single | Mpi) -> TorchNet:
+    """The net, whose buffers every rank may have drawn for itself. Collective."""
+    if comm.size == 1:
+        return net
+    own, sent = net.program.buffers, from_rank_0(net.program.buffers, comm)
+    fits = {name: array for name, array in sent.items() if name in own and own[name].shape == array.shape}
+    return replace(net, program=replace(net.program, buffers={**own, **fits}))
 
 
 def frozen_too(config: Config, names: Sequence[str]) -> Config:

@@ -12,6 +12,7 @@ import yaml
 
 from mpibow.errors import ConfigError, MpibowError, OutputError
 from mpibow.system.command import prog
+from mpibow.system.files import reason
 from mpibow.system.shipped import LAUNCH, close, launch_file, launch_files, stem
 from mpibow.system.streams import as_command
 
@@ -70,7 +71,7 @@ def copy(name: str, folder: Path, *, overwrite: bool = False) -> Path:
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(LAUNCH / name, target)
     except OSError as error:
-        raise OutputError(f"{target}: cannot be written: {(error.strerror or str(error)).lower()}") from error
+        raise OutputError(f"{target}: cannot be written: {reason(error)}") from error
     return target
 
 

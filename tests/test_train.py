@@ -16,7 +16,6 @@ import pytest
 
 import mpibow
 from mpibow import dense, flatten, relu
-from mpibow.comm import on_threads
 from mpibow.config import describe, dump, load
 from mpibow.data.dataset import Array, channels_last
 from mpibow.device.memory import in_words
@@ -268,17 +267,6 @@ def test_metrics_tell_gain_and_agreement(tmp_path: Path) -> None:
     assert 1.0 < summary.gain < 1.7
     saved = [event["iteration"] for event in tiny.events(tmp_path / "run", "checkpoint")]
     assert {9, 18, 27, 36, 40} <= set(saved)
-
-
-@pytest.mark.parametrize("what", ["seed", "learners"])
-def test_ranks_that_were_given_different_settings(tmp_path: Path, what: str) -> None:
-    def body(comm: mpibow.comm.Communicator) -> None:  # type: ignore[name-defined]
-        settings = {"seed": comm.rank} if what == "seed" else {"learners": [1, 1 + comm.rank]}
-        Session(tiny.job(tmp_path, **settings), comm)
-
-    with tiny.unchanged(tmp_path), pytest.raises(mpibow.MpibowError) as caught:
-        on_threads(2, body)
-    assert str(caught.value) == "rank 1: has a different config or model than rank 0; start all ranks with the same"
 
 
 def test_the_loop_can_be_written_out(tmp_path: Path) -> None:

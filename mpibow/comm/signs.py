@@ -10,6 +10,8 @@ from contextlib import suppress
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
+from mpibow.system.process import state
+
 PREFIX = "mpibow-signs-"
 ROW, LONGEST = 512, 100  # bytes of a row, characters of a call in it
 MEMORY = Path("/dev/shm")
@@ -63,19 +65,6 @@ def job_of(environment: Mapping[str, str]) -> str:
         if all(name in environment for name in names):
             return "-".join(environment[name].replace("/", "_") for name in names)
     return str(os.getppid())  # a launcher starts all ranks of a node from one process
-
-
-def state(pid: int) -> str:
-    """The letter of a process's state, as T for stopped; '' if it has ended."""
-    with suppress(OSError):
-        letter = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        return "" if letter in "ZX" else letter
-    if Path("/proc/self/stat").exists():
-        return ""
-    with suppress(ProcessLookupError):
-        os.kill(pid, 0)
-        return "S"
-    return ""
 
 
 def _rows(whole: bytes) -> dict[int, Sign]:

@@ -16,8 +16,9 @@ from pathlib import Path
 from types import FrameType
 
 from mpibow.comm.pulse import Pulse
-from mpibow.comm.signs import Sign, Signs, state
+from mpibow.comm.signs import Sign, Signs
 from mpibow.errors import EXIT_STALLED, CommunicationError
+from mpibow.system.process import state
 
 TICK = 1.0  # seconds
 GRACE = 5  # ticks in which a rank's own message, or the launcher, may come first

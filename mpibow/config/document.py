@@ -11,6 +11,7 @@ import yaml
 
 from mpibow.config.words import show
 from mpibow.errors import ConfigError
+from mpibow.system.files import reason
 from mpibow.system.shipped import launch_file, stem
 
 # In this order: the first that matches decides. The characters are those a scalar of that kind may start with.
@@ -54,8 +55,7 @@ def read(path: Path) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8")  # a pipe too: `train <(envsubst < template.yaml)`
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise ConfigError(f"{path}: cannot be read: {reason}{_shipped(path)}") from error
+        raise ConfigError(f"{path}: cannot be read: {reason(error)}{_shipped(path)}") from error
     except UnicodeDecodeError as error:
         raise ConfigError(
             f"{path}: must be UTF-8 text, got byte {error.object[error.start]:#x} at {error.start}"

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mpibow.errors import RecordError
-from mpibow.system.files import open_file
+from mpibow.system.files import open_file, reason
 
 Array = npt.NDArray[Any]
 HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
@@ -133,4 +133,4 @@ def _reading(shown: str) -> Iterator[None]:
         what = str(error).lower() or type(error).__name__
         raise RecordError(f"{shown}: is not a complete NumPy file: {what}; get the file again") from error
     except OSError as error:
-        raise RecordError(f"{shown}: cannot be read: {(error.strerror or str(error)).lower()}") from error
+        raise RecordError(f"{shown}: cannot be read: {reason(error)}") from error

@@ -11,7 +11,7 @@ from io import BufferedReader
 from pathlib import Path
 
 from mpibow.errors import RecordError
-from mpibow.system.files import open_file
+from mpibow.system.files import open_file, reason
 
 Source = gzip.GzipFile | lzma.LZMAFile | BufferedReader
 ENDS = {".gz": "gzip", ".tgz": "gzip", ".xz": "xz", ".txz": "xz"}
@@ -27,7 +27,7 @@ def opened(path: Path) -> Iterator[Source]:
     except (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError) as error:
         raise RecordError(f"{path}: is not a complete {form} file: {str(error).lower()}; get the file again") from error
     except OSError as error:
-        raise RecordError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from error
+        raise RecordError(f"{path}: cannot be read: {reason(error)}") from error
 
 
 def _unpacked(form: str | None, raw: BufferedReader) -> Source:

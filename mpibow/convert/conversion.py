@@ -29,7 +29,7 @@ from mpibow.data import verify
 from mpibow.data.aside import file_aside, folder_aside
 from mpibow.data.recordset import SHARD_SIZE, write_records
 from mpibow.errors import MpibowError, RecordError
-from mpibow.system.files import open_file
+from mpibow.system.files import open_file, reason
 
 Array = npt.NDArray[Any]
 Item = TypeVar("Item")
@@ -210,7 +210,7 @@ def file_checksum(path: Path, algorithm: str = "md5") -> str:
         with open_file(path) as file:
             digest = hashlib.file_digest(file, lambda: hashlib.new(algorithm, usedforsecurity=False))
     except OSError as error:
-        raise RecordError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from error
+        raise RecordError(f"{path}: cannot be read: {reason(error)}") from error
     return f"{algorithm} {digest.hexdigest()}"
 
 

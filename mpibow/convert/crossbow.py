@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from mpibow.convert.conversion import file_checksum
 from mpibow.errors import RecordError
-from mpibow.system.files import open_file
+from mpibow.system.files import open_file, reason
 
 Array = npt.NDArray[Any]
 CLASSES = 1000
@@ -142,4 +142,4 @@ def opened(path: Path) -> Iterator[BinaryIO]:
         with open_file(path) as file:
             yield file
     except OSError as error:
-        raise RecordError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from error
+        raise RecordError(f"{path}: cannot be read: {reason(error)}") from error

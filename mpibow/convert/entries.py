@@ -22,7 +22,7 @@ from mpibow.convert.conversion import Part, progress
 from mpibow.convert.encoded import evenly, moments_of
 from mpibow.convert.labels import ranks, set_aside
 from mpibow.errors import RecordError
-from mpibow.system.files import open_file
+from mpibow.system.files import open_file, reason
 
 Array = npt.NDArray[Any]
 Item = TypeVar("Item")
@@ -140,7 +140,7 @@ def file_bytes(entry: Entry) -> tuple[bytes, int]:
             file.seek(entry.start)
             data = file.read(entry.size)
     except OSError as error:
-        raise RecordError(f"{entry.where}: cannot be read: {(error.strerror or str(error)).lower()}") from error
+        raise RecordError(f"{entry.where}: cannot be read: {reason(error)}") from error
     if len(data) != entry.size:
         raise RecordError(f"{entry.where}: has {len(data)} bytes, had {entry.size}; did it change?")
     return data, crc32c(data)

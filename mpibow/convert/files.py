@@ -28,7 +28,7 @@ from mpibow.data.window import centre_windows
 from mpibow.errors import RecordError
 from mpibow.job.kinds import for_net
 from mpibow.job.opening import named_samples
-from mpibow.system.files import read_file
+from mpibow.system.files import read_file, reason
 
 IMAGES = (".png", ".jpg", ".jpeg")
 TABLES = (".csv", ".tsv", *PARQUET)
@@ -197,7 +197,7 @@ def _image(path: Path, wanted: Wanted) -> dict[str, Array]:
         take(stored, sides, centre_windows(sides[None], wanted.image.shorter, wanted.image.size)[0], out)
         return {name: out}
     except OSError as error:
-        raise RecordError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from None
+        raise RecordError(f"{path}: cannot be read: {reason(error)}") from None
     except RecordError as error:
         raise RecordError(f"{path}: {error}") from None
     except Exception as error:  # Pillow raises errors of any type for damaged images

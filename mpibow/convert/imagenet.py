@@ -16,6 +16,7 @@ from mpibow.convert import tar
 from mpibow.convert.entries import NAMED, Each, Entries, Group, refuse_empty_and_twice, watched
 from mpibow.convert.synsets import SYNSET, validation_labels
 from mpibow.errors import RecordError
+from mpibow.system.files import reason
 
 FOLDERS = {"train": ("train",), "validation": ("val", "validation")}
 TARS = {"train": "ILSVRC2012_img_train.tar", "validation": "ILSVRC2012_img_val.tar"}
@@ -186,14 +187,14 @@ def _sizes(folder: Path) -> dict[str, int]:
         with os.scandir(folder) as found:
             return {entry.name: entry.stat().st_size for entry in found if entry.is_file()}
     except OSError as error:
-        raise RecordError(f"{folder}: cannot be read: {(error.strerror or str(error)).lower()}") from error
+        raise RecordError(f"{folder}: cannot be read: {reason(error)}") from error
 
 
 def _names(folder: Path) -> list[str]:
     try:
         return sorted(os.listdir(folder))
     except OSError as error:
-        raise RecordError(f"{folder}: cannot be read: {(error.strerror or str(error)).lower()}") from error
+        raise RecordError(f"{folder}: cannot be read: {reason(error)}") from error
 
 
 def wanted(source: Path) -> str:

@@ -20,7 +20,7 @@ from mpibow.convert.recode import GREY, Array, Decode, header
 from mpibow.data.masks import IGNORED, KIND
 from mpibow.data.photo import open_photo, why
 from mpibow.errors import RecordError
-from mpibow.system.files import read_file
+from mpibow.system.files import read_file, reason
 
 MODES = ("1", "L", "P")  # Pillow's: one number a pixel
 LOT = 16  # pairs that one task of a worker takes
@@ -192,7 +192,7 @@ def _bytes(path: Path) -> bytes:
     try:
         return read_file(path)
     except OSError as error:
-        raise RecordError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from error
+        raise RecordError(f"{path}: cannot be read: {reason(error)}") from error
 
 
 def _lots(part: Sequence[Pair]) -> list[list[Any]]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mpibow.errors import RecordError
-from mpibow.system.files import open_file
+from mpibow.system.files import open_file, reason
 
 BLOCK = 512  # bytes of a header; contents are padded to whole blocks
 USTAR = b"ustar\0"
@@ -34,7 +34,7 @@ def opened(path: Path) -> memoryview:
         with open_file(path) as file:
             return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
     except (OSError, ValueError) as error:  # ValueError: it is empty
-        raise RecordError(f"{path}: cannot be read: {str(getattr(error, 'strerror', '') or error).lower()}") from error
+        raise RecordError(f"{path}: cannot be read: {reason(error)}") from error
 
 
 def members(data: memoryview, where: str, start: int = 0, stop: int | None = None) -> Iterator[Member]:

@@ -14,7 +14,7 @@ from google_crc32c import value as crc32c
 
 from mpibow.data.aside import cannot_write, file_aside
 from mpibow.errors import RecordError
-from mpibow.system.files import open_file, read_file
+from mpibow.system.files import open_file, read_file, reason
 
 LENGTH = struct.Struct("<QI")
 CHECKSUM = struct.Struct("<I")
@@ -95,7 +95,7 @@ def read(path: str | Path, number: int, start: int, size: int) -> bytes:
             file.seek(start - LENGTH.size)
             frame = file.read(size + FRAME)
     except OSError as error:
-        raise RecordError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from error
+        raise RecordError(f"{path}: cannot be read: {reason(error)}") from error
     if len(frame) != size + FRAME or LENGTH.unpack_from(frame) != (size, masked(frame[:8])):
         raise RecordError(f"{where}: is no longer where it was; did the file change?")
     data = frame[LENGTH.size : -CHECKSUM.size]
@@ -136,21 +136,21 @@ def _map(path: Path) -> mmap.mmap:
         with open_file(path) as file:
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except OSError as error:
-        raise RecordError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from error
+        raise RecordError(f"{path}: cannot be read: {reason(error)}") from error
 
 
 def _size(path: Path) -> int:
     try:
         return os.stat(path).st_size
     except OSError as error:
-        raise RecordError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from error
+        raise RecordError(f"{path}: cannot be read: {reason(error)}") from error
 
 
 def _lines(index: Path) -> list[str]:
     try:
         return read_file(index).decode("ascii").splitlines()
     except OSError as error:
-        raise RecordError(f"{index}: cannot be read: {(error.strerror or str(error)).lower()}") from error
+        raise RecordError(f"{index}: cannot be read: {reason(error)}") from error
     except ValueError as error:
         raise RecordError(f"{index}: is not an index: it is not text") from error
 

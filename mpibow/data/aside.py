@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from mpibow.errors import RecordError
+from mpibow.system.files import reason
 
 OURS = ("manifest.json", "tokenizer.json", "*.mpr")  # files that overwriting may remove
 
@@ -26,7 +27,7 @@ def refused(path: Path) -> Iterator[None]:
 
 
 def cannot_write(path: Path, error: OSError) -> RecordError:
-    return RecordError(f"{path}: cannot be written: {(error.strerror or str(error)).lower()}")
+    return RecordError(f"{path}: cannot be written: {reason(error)}")
 
 
 @contextmanager

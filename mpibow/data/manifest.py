@@ -14,7 +14,7 @@ from google_crc32c import value as crc32c
 from mpibow.data.aside import file_aside
 from mpibow.data.records import Form
 from mpibow.errors import RecordError
-from mpibow.system.files import read_file
+from mpibow.system.files import read_file, reason
 
 FILE = "manifest.json"
 FORMAT = 1
@@ -95,7 +95,7 @@ def load(folder: Path) -> Manifest:
         what = f"has no {FILE}, so it is not a data set" if folder.is_dir() else "there is no such folder"
         raise RecordError(f"{folder}: {what}; convert the data to it first") from None
     except OSError as error:
-        raise RecordError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from error
+        raise RecordError(f"{path}: cannot be read: {reason(error)}") from error
     except (ValueError, RecursionError) as error:
         raise RecordError(f"{path}: is damaged: not JSON; {AGAIN}") from error
     if not isinstance(fields, dict) or "format" not in fields:

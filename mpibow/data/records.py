@@ -43,7 +43,7 @@ from google_crc32c import value as crc32c
 
 from mpibow.data.aside import cannot_write, file_aside, refused
 from mpibow.errors import RecordError
-from mpibow.system.files import open_file
+from mpibow.system.files import open_file, reason
 
 Array = npt.NDArray[Any]
 
@@ -284,7 +284,7 @@ def _readable(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        what = f"{path}: cannot be read: {(error.strerror or str(error)).lower()}"
+        what = f"{path}: cannot be read: {reason(error)}"
         if error.errno == errno.EMFILE:
             what += "; raise the limit (ulimit -n), or use Python 3.13, where an open shard needs no descriptor"
         raise RecordError(what) from error

@@ -14,7 +14,7 @@ import numpy as np
 
 from mpibow.data.dataset import Array
 from mpibow.errors import RecordError, install
-from mpibow.system.files import read_file
+from mpibow.system.files import read_file, reason
 
 FILE = "tokenizer.json"
 FORMAT = 1
@@ -117,7 +117,7 @@ def read_tokens(path: Path) -> Tokens:
         if not found.size:
             raise RecordError("has no tokens")
     except OSError as error:
-        raise RecordError(f"{file}: cannot be read: {(error.strerror or str(error)).lower()}") from error
+        raise RecordError(f"{file}: cannot be read: {reason(error)}") from error
     except RecordError as error:
         raise RecordError(f"{file}: {str(error).removeprefix(f'{FILE}: ')}") from error
     return found

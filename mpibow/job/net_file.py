@@ -22,7 +22,7 @@ from mpibow.errors import ConfigError, FormulaError, MpibowError, ShapeError
 from mpibow.graph.graph import Tensor
 from mpibow.models.classifier import Net
 from mpibow.models.objective import LossNet
-from mpibow.system.files import read_file
+from mpibow.system.files import read_file, reason
 
 FORM = re.compile(r"(?P<path>.+\.py)(:(?P<function>.*))?", re.DOTALL)
 CLASSES = "classes"  # the parameter that gets the data's number of classes
@@ -101,7 +101,7 @@ def _read(model: Model) -> tuple[Path, str, bytes]:
     try:
         return path, found["function"], read_file(path)
     except OSError as error:
-        raise ConfigError(f"model.name: {path}: cannot be read: {(error.strerror or str(error)).lower()}") from None
+        raise ConfigError(f"model.name: {path}: cannot be read: {reason(error)}") from None
 
 
 def _function(model: Model) -> Callable[..., Any]:

@@ -39,7 +39,8 @@ from mpibow.comm.communicator import Communicator
 from mpibow.comm.pulse import Pulse
 from mpibow.errors import CheckpointError
 from mpibow.graph.graph import Array
-from mpibow.system.files import open_file, read_file
+from mpibow.run.directory import ELSEWHERE
+from mpibow.system.files import is_full, open_file, read_file, reason
 
 FORMAT = 2
 SEAL = re.compile(rb'\{\s*"format": \d+,\s*"crc32c": "([0-9a-f]{8})"')
@@ -99,19 +100,21 @@ def _together(call: Call, work: Callable[[], Any], aside: Path) -> list[Any]:
     try:
         result = work()
     except (OSError, SafetensorError) as caught:
-        error = f"{aside.parent}: a checkpoint cannot be written: {reason(caught)}"
+        error = f"{aside.parent}: a checkpoint cannot be written: {reason(caught)}; {_remedy(aside.parent, caught)}"
     outcomes = call(lambda comm: comm.share((error, result)))
     failures = [f"rank {rank}: {failed}" for rank, (failed, _) in enumerate(outcomes) if failed]
     if failures:
         shutil.rmtree(aside, ignore_errors=True)
-        raise CheckpointError(
-            f"{failures[0]}; the checkpoints before it are complete: free some space and use --resume"
-        )
+        raise CheckpointError(failures[0])
     return [done for _, done in outcomes]
 
 
-def reason(error: Exception) -> str:
-    return (error.strerror or str(error)).lower() if isinstance(error, OSError) else str(error).lower()
+def _remedy(folder: Path, error: Exception) -> str:
+    """The remedy where a checkpoint in `folder` cannot be written."""
+    space = "free some space" * is_full(error)
+    if any(folder.glob("iteration-*/checkpoint.json")):
+        return f"the checkpoints before it are complete: {space}{' and ' if space else ''}use --resume"
+    return space or ELSEWHERE
 
 
 def _prepare(aside: Path) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from mpibow.errors import CheckpointError
-from mpibow.run.checkpoint import read_header, reason
+from mpibow.run.checkpoint import read_header
+from mpibow.system.files import reason
 
 
 def newest_first(folder: Path) -> list[Path]:
@@ -76,5 +77,9 @@ def prune(folder: Path, keep: int, latest: Path) -> None:
     for old in found:
         if old not in kept and old.resolve() not in linked:
             shutil.rmtree(old, ignore_errors=True)
-    for aside in folder.glob(".iteration-*"):  # left by a killed process
+
+
+def clear(folder: Path) -> None:
+    """Removes the parts of checkpoints that a killed process left; the run that calls it has the lock."""
+    for aside in folder.glob(".iteration-*"):
         shutil.rmtree(aside, ignore_errors=True)

@@ -10,7 +10,6 @@ import statistics
 import time
 import zlib
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from typing import Any
 from mpibow.comm.communicator import Communicator
 from mpibow.errors import ConfigError
 from mpibow.run import directory
+from mpibow.system.process import kernel
 from mpibow.trace import SILENT, Call, Recorder, Span, Trace
 
 # From top to bottom; `learner` stands for "learner 0", "learner 1", ..., `device` for a GPU's part of each
@@ -163,7 +163,7 @@ class ChromeTrace(Recorder):
         for _ in range(BARRIERS):
             comm.barrier()
             times.append(time.perf_counter_ns())
-        offsets = ahead(comm.share((_node(), times)))
+        offsets = ahead(comm.share((kernel(), times)))
         own = zlib.compress(json.dumps([platform.node(), self.threads()]).encode())
         parts = []
         for rank in range(comm.size):
@@ -203,10 +203,3 @@ def check_path(path: Path) -> None:
     folder = path.absolute().parent
     if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
         raise ConfigError(f"--timeline: must be a file in a folder that can be written, as run.json, got {path}")
-
-
-def _node() -> str:
-    """An identifier that all processes of one running kernel share."""
-    with suppress(OSError):
-        return Path("/proc/sys/kernel/random/boot_id").read_text()
-    return platform.node()

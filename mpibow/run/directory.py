@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mpibow.errors import MpibowError, OutputError
+from mpibow.system.files import reason
 
 ELSEWHERE = "choose another place with out=DIR"
 
@@ -34,8 +35,7 @@ def create(out: Path, name: str, title: str, *, again: bool = False) -> Path:
             if name != "auto":
                 return path
         except OSError as error:
-            reason = (error.strerror or str(error)).lower()
-            raise OutputError(f"out: {path} cannot be made: {reason}; {ELSEWHERE}") from error
+            raise OutputError(f"out: {path} cannot be made: {reason(error)}; {ELSEWHERE}") from error
     raise MpibowError(f"out: {out} is full of runs named {stem}; set name= to another name")
 
 
@@ -62,8 +62,7 @@ def write(path: Path, content: str | bytes, remedy: str = "") -> None:
     except OSError as error:
         with suppress(OSError):  # where no file can be, there is none
             aside.unlink()
-        reason = (error.strerror or str(error)).lower()
-        raise OutputError("; ".join(filter(None, (f"{path}: cannot be written: {reason}", remedy)))) from error
+        raise OutputError("; ".join(filter(None, (f"{path}: cannot be written: {reason(error)}", remedy)))) from error
 
 
 def write_summary(path: Path, summary: Mapping[str, Any]) -> None:

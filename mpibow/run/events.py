@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from mpibow.errors import OutputError
 from mpibow.run.directory import ELSEWHERE
+from mpibow.system.files import is_full, reason
 
 
 class Events(Protocol):
@@ -96,7 +97,7 @@ class Lines:
         self, path: Path, opened: Callable[[], AbstractContextManager[Any]], warn: Callable[[str], None]
     ) -> None:
         self._path, self._opened, self._warn = path, opened, warn
-        self._bytes, self._refused = bytearray(), ""
+        self._bytes, self._refused, self._full = bytearray(), "", False
 
     @property
     def waiting(self) -> int:
@@ -110,7 +111,7 @@ class Lines:
         if self._refused and not before:
             self._warn(
                 f"warning: {self._path}: cannot be written: {self._refused}; the run goes on and keeps the lines in "
-                "memory, free some space"
+                f"memory{', free some space' * self._full}"
             )
         elif before and not self._refused:
             self._warn(f"{self._path}: can be written again; no line was lost")
@@ -130,9 +131,9 @@ class Lines:
                     del self._bytes[: file.write(self._bytes)]
             self._refused = ""
         except OSError as error:
-            self._refused = (error.strerror or str(error)).lower()
+            self._refused, self._full = reason(error), is_full(error)
 
 
 def cannot_write(path: Path, error: OSError) -> OutputError:
     """The error for a file of the run directory that cannot be written."""
-    return OutputError(f"{path}: cannot be written: {(error.strerror or str(error)).lower()}; {ELSEWHERE}")
+    return OutputError(f"{path}: cannot be written: {reason(error)}; {ELSEWHERE}")

@@ -10,7 +10,7 @@ from typing import Any
 
 from mpibow.data.timeline import Change, Timeline, following
 from mpibow.errors import ConfigError
-from mpibow.system.files import read_file
+from mpibow.system.files import read_file, reason
 from mpibow.tune import Counts, as_sum
 
 # Settings that a run's numbers depend on.
@@ -30,8 +30,9 @@ def recorded(run: Path, ranks: int, batch: int) -> Timeline:
     try:
         *lines, _ = read_file(path).split(b"\n")  # a run that was killed may end within a line
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise ConfigError(f"learners: {path}: cannot be read: {reason}; replay(RUN) takes a run directory") from None
+        raise ConfigError(
+            f"learners: {path}: cannot be read: {reason(error)}; replay(RUN) takes a run directory"
+        ) from None
     found = (_read(line, f"{path}: line {number}") for number, line in enumerate(lines, 1))
     events = [event for event in found if event is not None]
     if not events or events[0].iteration != 0:

@@ -33,6 +33,7 @@ from mpibow.run.memory import learner_bytes
 from mpibow.run.resets import Resets
 from mpibow.run.state import State
 from mpibow.run.tuning import Tuning, open_tuning
+from mpibow.session.alike import compare_state, send_first
 from mpibow.session.carried import fresh_states, kept_states
 from mpibow.session.device import Device, device_of
 from mpibow.session.judge import Judge, sets_told
@@ -94,7 +95,7 @@ def open_parts(
     loading = choose_loading(job, device, comm)
     carrier, way = device.transport(comm, stack)
     # The state at the start
-    start = start_of(find_source(job, plan, device, comm, resume), job, plan, first)
+    start = start_of(find_source(job, plan, device, comm, resume, stack), job, plan, first)
     start = replace(start, timeline=start.timeline.executed(device.executions.first))
     counts, execution = start.learners
     coordinator = Coordinator(start.timeline, loading.ahead, recorded=config.replayed is not None)
@@ -116,6 +117,7 @@ def open_parts(
     statistics = start.first
     if statistics is None:
         statistics = initial_weights(plan.statistics, config.seed, plan.weight_dtype)
+    notes.append(send_first((start.centre, start.statistics, statistics), comm))
     capacity = device.memory.capacity(most, room)
     replicas = Replicas(
         capacity, plan.layout.size, plan.weight_dtype, statistics, plan.layout.factors, flat,
@@ -147,6 +149,14 @@ def open_parts(
     rule.begin(sum(counts), start.exact)
     state = State(comm.rank, plan, replicas, rule, flat, synchroniser.book, device.scale)
     _take_up(start, state, config)
+    rule_state = rule.state()
+    shared = {"centre": rule.centre, **rule_state.shared}
+    compare_state(
+        comm, job,
+        {**{name: flat.host(array) for name, array in shared.items()}, "frozen weights": start.centre[trained:],
+         "statistics": start.statistics, "first statistics": statistics},
+        rule_state.numbers,
+    )  # fmt: skip
     # Evaluation and reports
     comm.pulse.folder = start.source.folder
     reporter = _open_reporter(start, comm.rank, job, plan, device)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import Array
 from mpibow.job.document import Document, saved
-from mpibow.run import checkpoint, checkpoints
+from mpibow.run import checkpoint, checkpoints, directory, lock
 from mpibow.session.given import FIRST
 from mpibow.session.opening import Parts
 from mpibow.session.where import Where
@@ -54,6 +55,8 @@ class Saver:
     ) -> None:
         """Writes a checkpoint, and removes those that are not to be kept. Nothing may be under way."""
         begin = time.perf_counter()
+        source = self._parts.start.source
+        directory.on_rank_0(self._parts.synchroniser.call, self._rank, partial(lock.check, source.folder, source.token))
         parts, folder = self._parts, self._parts.reporter.folder / "checkpoints"
         found = parts.state.snapshot(
             {**parts.lasting, "graph": self._document, **header}, parts.coordinator.kept(where.iteration),

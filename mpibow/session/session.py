@@ -137,8 +137,8 @@ class Session:
     def read_centre(self) -> None:
         """As `settle`, by all ranks: a centre that does not follow its replicas is up to date, too."""
         self.settle()
-        if not self.rule.follows:
-            self.synchroniser.agree(sum(self.counts))
+        if not self.rule.follows and (found := self.synchroniser.agree(sum(self.counts))).mismatches:
+            self.reporter.agreed(self.where, found)
 
     def _heed(self, tally: Tally | None) -> None:
         self._gain = gain_of(self.rule)  # which changes while an exchange is under way
@@ -248,7 +248,7 @@ class Session:
         self.reporter.end(self.where, summary)
         centre, statistics = self.job.kernels.flat.host(self.stages.centre).copy(), self.statistics()
         average = None if self.average.weights is None else named(self.plan, self.average.weights, statistics)
-        return Trained(summary, named(self.plan, centre, statistics), average)
+        return Trained(summary, named(self.plan, centre, statistics), self.job.build, average)
 
     def _talk(self, signal: str) -> tuple[str, bool]:
         """Settles the requests of all ranks. Returns the reason to stop, and whether to save."""

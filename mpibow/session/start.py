@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
+import platform
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -12,20 +13,22 @@ from typing import Any
 import numpy as np
 
 from mpibow.comm.communicator import Communicator
+from mpibow.comm.launch import say
 from mpibow.config import Config, document, dump
 from mpibow.config.renamed import renamed
 from mpibow.config.strict import plain
 from mpibow.data.timeline import Timeline, fixed
 from mpibow.data.weighed import checksum
-from mpibow.errors import CommunicationError, ConfigError
+from mpibow.errors import ConfigError, OutputError
 from mpibow.graph.graph import Array
 from mpibow.graph.layout import Layout, initial_weights
 from mpibow.graph.plan import Plan
 from mpibow.job import Job, on_device
 from mpibow.job.normalise import input_entries
-from mpibow.run import directory
+from mpibow.run import checkpoints, directory, lock
 from mpibow.run.replay import differing, recorded, resumed_with
 from mpibow.run.state import read_centre
+from mpibow.session.alike import alike, from_rank_0
 from mpibow.session.device import Device
 from mpibow.session.given import read_first, taken_by
 from mpibow.session.header import Header, check_fits, checked, open_checkpoint, timeline_of
@@ -37,7 +40,10 @@ from mpibow.tune import Counts, as_sum
 
 @dataclass(frozen=True)
 class Source:
-    """The run's folder, the checkpoint that it continues (its path and header) if any, and lines for the log."""
+    """The run's folder, the checkpoint that it continues (its path and header) if any, and lines for the log.
+
+    `token` recognises the run's lock of the folder (run/lock.py).
+    """
 
     folder: Path
     checkpoint: Path | None = None
@@ -45,6 +51,7 @@ class Source:
     notes: tuple[str, ...] = ()
     other: tuple[str, ...] = ()  # changed settings that its numbers depend on
     weights: Mapping[str, Array] = field(default_factory=dict)  # trained ones that a new run starts from, by name
+    token: str = ""
 
 
 @dataclass(frozen=True)
@@ -98,43 +105,64 @@ class Start:
 
 
 def agreed(job: Job, comm: Communicator) -> tuple[Job, list[str]]:
-    """The job on this rank's device, its weights laid out as on all ranks; and lines for the log. Collective.
+    """The job on this rank's device, its net and the layout of its weights as on all ranks; and lines for the log.
 
-    Raises CommunicationError where a rank has another config or model.
+    Collective. Raises CommunicationError where a rank has another mpibow, other settings, another net or other data.
     """
+    job, differed = alike(job, comm)
     job, note = on_device(job, comm)
-    notes = [note]
+    notes = [note] + [differed] * bool(differed)
     for first in (True, False):  # one rank compiles, the others then find it on disk
         if first == (comm.rank == 0):
             notes.append(job.prepare(told=first))
         comm.barrier()
     notes.append(job.slow())
-    check_alike(comm, dump(job.config) + job.layout.canonical().digest())
     if len(set(comm.share(job.layout.digest()))) == 1:
         return job, notes
     more = "the ranks' kernels need different layouts of the weights: all use the canonical one"
     return replace(job, canonical=True), [*notes, more]
 
 
-def find_source(job: Job, plan: Plan, device: Device, comm: Communicator, resume: str | None) -> Source:
-    """Decided by rank 0 for all. `resume`: None, a run directory, a checkpoint, or 'auto', the newest run of `out`."""
-    weights = dict[str, Array]()  # which rank 0 reads; the others receive them one by one
+def find_source(
+    job: Job, plan: Plan, device: Device, comm: Communicator, resume: str | None, stack: ExitStack
+) -> Source:
+    """Decided by rank 0 for all. `resume`: None, a run directory, a checkpoint, or 'auto', the newest run of `out`.
+
+    `stack` gives the run directory free for others. Raises OutputError where a rank does not see it.
+    """
+    weights = dict[str, Array]()  # which rank 0 reads
     source: Source = directory.on_rank_0(
-        lambda f: f(comm), comm.rank, lambda: _find(job, plan, device, resume, weights)
+        lambda f: f(comm), comm.rank, lambda: _find(job, plan, device, resume, weights, stack)
     )
-    for name, (shape, dtype) in comm.share({name: (a.shape, a.dtype) for name, a in weights.items()})[0].items():
-        weights.setdefault(name, np.empty(shape, dtype))
-        comm.broadcast(weights[name])
-    return replace(source, weights=weights)
+    hosts = comm.share((platform.node(), comm.rank == 0 or lock.sees(source.folder, source.token)))
+    for rank, (host, seen) in enumerate(hosts):
+        if not seen:
+            raise OutputError(
+                f"out: rank {rank} on host {host} does not see {source.folder}, which rank 0 made on host "
+                f"{hosts[0][0]}, and each rank writes its part of a checkpoint there; set out=DIR to a directory that "
+                "all nodes share"
+            )
+    return replace(source, weights=from_rank_0(weights, comm))
 
 
-def _find(job: Job, plan: Plan, device: Device, resume: str | None, weights: dict[str, Array]) -> Source:
+def _find(
+    job: Job, plan: Plan, device: Device, resume: str | None, weights: dict[str, Array], stack: ExitStack
+) -> Source:
     """Finds the source on rank 0. Enters the weights that a new run starts from in `weights`."""
+
+    def locked(folder: Path) -> str:
+        held = lock.Lock(folder, say)
+        stack.callback(held.close)
+        return held.token
+
     config, notes = job.config, list[str]()
     out = Path(config.out)
     start = directory.latest(out, config.name) if resume == "auto" else Path(resume) if resume else None
     if start is not None:
+        newest = next(checkpoints.find(start), None)
+        token = "" if newest is None else locked(newest.parent.parent)
         path, header = open_checkpoint(start, notes.append)
+        checkpoints.clear(path.parent)
         notes.append(f"continuing {path} at iteration {header.iteration}")
         folder, then = path.parent.parent, renamed(document.parse(header.config, str(path)))
         other = tuple(name for name in differing(then, plain(config)) if name != "rule")  # which has a note of its own
@@ -142,19 +170,20 @@ def _find(job: Job, plan: Plan, device: Device, resume: str | None, weights: dic
             notes.append(f"settings that differ from before: {', '.join(other)}")
         if job.given is not None:
             notes.append(f"{job.given.key}: the checkpoint's weights are taken, not those of {job.given.source}")
-        return Source(folder, path, header, tuple(notes), other)
+        return Source(folder, path, header, tuple(notes), other, token=token)
     if resume == "auto":
         notes.append(f"no run to resume in {out}: starting a new one")
     if config.replayed is not None:
         notes += _replayed(config.replayed, job, device)
     taken = taken_by(job, plan)
     folder = directory.create(out, config.name, job.title, again=resume == "auto")
+    token = locked(folder)
     keep_settings(folder, job, directory.ELSEWHERE)
     if taken is not None:
         weights |= {name: np.array(array, plan.weight_dtype, order="C") for name, array in taken.arrays.items()}
         directory.write(folder / "weights.json", json.dumps(taken.entries(), indent=1) + "\n", directory.ELSEWHERE)
         notes.append(taken.told)
-    return Source(folder, notes=tuple(notes))
+    return Source(folder, notes=tuple(notes), token=token)
 
 
 def keep_settings(folder: Path, job: Job, remedy: str = "") -> None:
@@ -200,16 +229,6 @@ def _replayed(run: Path, job: Job, device: Device) -> list[str]:
     return (
         [f"replaying the learners of {run}, but the results will not be bit-identical: {', '.join(why)}"] if why else []
     )
-
-
-def check_alike(comm: Communicator, text: str) -> None:
-    """Raises CommunicationError unless all ranks have one model and one config, as their flat arrays are added up."""
-    sums = comm.share(hashlib.sha256(text.encode()).hexdigest())
-    odd = next((rank for rank, found in enumerate(sums) if found != sums[0]), None)
-    if odd is not None:
-        raise CommunicationError(
-            f"rank {odd}: has a different config or model than rank 0; start all ranks with the same"
-        )
 
 
 def start_of(source: Source, job: Job, plan: Plan, first: Timeline) -> Start:

@@ -20,7 +20,7 @@ from mpibow.errors import CheckpointError, ConfigError
 from mpibow.graph.graph import Array
 from mpibow.run import checkpoint, checkpoints
 from mpibow.session.header import Header, header_of
-from mpibow.system.files import read_file
+from mpibow.system.files import read_file, reason
 
 SEAL = "mpibow.net"  # the key of a saved file's metadata
 FORMAT = 1
@@ -88,7 +88,7 @@ def write_arrays(path: Path, arrays: Mapping[str, Array], metadata: Mapping[str,
         aside.replace(path)
     except (OSError, SafetensorError) as error:
         aside.unlink(missing_ok=True)
-        raise ConfigError(f"{path}: cannot be written: {error}") from None
+        raise ConfigError(f"{path}: cannot be written: {reason(error)}") from None
 
 
 def _of_run(path: Path) -> Stored:

@@ -10,6 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from mpibow.graph.graph import Array
+from mpibow.models.classifier import Build
 from mpibow.tune import as_sum
 
 PACKAGES = ("mpibow", "numpy", "mpi4py", "safetensors")
@@ -125,6 +126,8 @@ class Summary:
         )
         learners += f" {self.execution}" if self.execution else ""
         lines.append(f"{self.ranks} rank(s), learners {learners}, batch {self.batch_size}, rule {self.rule['name']}")
+        if self.mismatches:
+            lines.append(f"{self.mismatches} array(s) differed between ranks on the way, and were replaced by rank 0's")
         lines.append(f"run directory {self.run}")
         if self.interrupted:
             anew = f"--resume {self.run}, in a program with fit(..., resume={self.run!r})"
@@ -134,11 +137,12 @@ class Summary:
 
 @dataclass(frozen=True)
 class Trained:
-    """The result of training: its summary, the centre's weights and statistics by name in canonical shapes, and those
-    of its average, if there is one."""
+    """The result of training: its summary, the centre's weights and statistics by name in canonical shapes, its net,
+    and the weights and statistics of its average, if there is one."""
 
     summary: Summary
     weights: dict[str, Array]
+    build: Build  # of the net's graphs, the same on all ranks
     average: dict[str, Array] | None = None
 
 

@@ -24,7 +24,7 @@ from mpibow.config.renamed import renamed
 from mpibow.config.strict import build, plain
 from mpibow.errors import ConfigError, OutputError, RecordError
 from mpibow.run import directory
-from mpibow.system.files import read_file
+from mpibow.system.files import read_file, reason
 
 FORMAT = 1
 # Settings that change no number in a run's result.
@@ -79,8 +79,7 @@ class Kept:
             try:
                 (self.folder / name).mkdir(parents=True, exist_ok=True)
             except OSError as error:
-                reason = (error.strerror or str(error)).lower()
-                raise OutputError(f"--output: {self.folder / name} cannot be made: {reason}") from error
+                raise OutputError(f"--output: {self.folder / name} cannot be made: {reason(error)}") from error
         own = path.with_name(f".sweep-{socket.gethostname()}-{os.getpid()}.json")  # tasks of an array begin together
         directory.write(own, json.dumps({"format": FORMAT, "ranks": ranks}) + "\n")
         own.replace(path)
@@ -162,7 +161,7 @@ def _json(path: Path) -> dict[str, Any]:
     try:
         found = json.loads(read_file(path))
     except OSError as error:
-        raise RecordError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from error
+        raise RecordError(f"{path}: cannot be read: {reason(error)}") from error
     except ValueError as error:
         raise RecordError(f"{path}: is damaged: {error}; delete it to run the cell again") from error
     if not isinstance(found, dict):

@@ -237,25 +237,32 @@ class Synchroniser:
 
     @QUIET
     def agree(self, k: int) -> Agreement:
-        """Sets W to the replicas' true mean over all ranks and compares the ranks' centres; nothing may be under way.
+        """Compares the ranks' centres, and sets W to the replicas' true mean over all ranks; nothing may be under way.
 
-        Where a rank's bits differ, rank 0's are sent to all.
+        Where a rank's bits differ, before or after, rank 0's are sent to all.
         """
         assert self._pending is None
+        mismatches = self._mend()
         true = self._flat.rows_sum(self._rows.weights)
         self._add(true)
         true *= true.dtype.type(1.0 / k)
         rows = self._rows.weights
         own = [distances(self._flat.host(rows[i : i + 1]), true)[0] for i in range(len(rows))]
         every = [found for part in self.call(lambda comm: comm.share(own)) for found in part]
-        drift, mismatches = self._rule.set_mean(true, self._add), 0
-        for array in self._rule.shared():
-            if len(set(self.call(partial(_checksums, array=self._flat.host(array))))) > 1:
-                mismatches += 1
-                self.call(partial(_from_rank_0, array=array))
+        drift = self._rule.set_mean(true, self._add)
+        mismatches += self._mend()
         if mismatches and self._rule.alike:
             self._rule.restart()
         return Agreement(drift, mismatches, every)
+
+    def _mend(self) -> int:
+        """Sends rank 0's to all of the arrays whose bits differ between ranks; their number."""
+        arrays = self._rule.shared()
+        sums = [checksum(self._flat.host(array)) for array in arrays]
+        different = [len(set(each)) > 1 for each in zip(*self.call(lambda comm: comm.share(sums)), strict=True)]
+        for array in (array for array, differs in zip(arrays, different, strict=True) if differs):
+            self.call(partial(_from_rank_0, array=array))
+        return sum(different)
 
     def level(self, k: int) -> None:
         """Sets the local step's states of every replica to their mean over all k; nothing may be under way."""
@@ -285,10 +292,6 @@ class Synchroniser:
 def _sum(comm: Communicator, array: Array) -> None:
     if comm.size > 1:
         comm.allreduce(array)
-
-
-def _checksums(comm: Communicator, array: Array) -> list[int]:
-    return comm.share(checksum(array))
 
 
 def _from_rank_0(comm: Communicator, array: Array) -> None:

@@ -1,9 +1,10 @@
-"""Reads regular files only: a FIFO or a device may block for ever, or never end."""
+"""Reads regular files only: a FIFO or a device may block for ever, or never end. Errors of files in words."""
 
 from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 from io import BufferedReader
 
@@ -27,3 +28,14 @@ def read_file(path: str | os.PathLike[str]) -> bytes:
     """The bytes of the regular file `path`. Raises OSError."""
     with open_file(path) as file:
         return file.read()
+
+
+def reason(error: Exception) -> str:
+    """Why the system refused a file, in the words of a message."""
+    return (getattr(error, "strerror", None) or str(error)).lower()
+
+
+def is_full(error: Exception) -> bool:
+    """Whether it is for want of space: a full disk, or a quota. Safetensors gives the number as text."""
+    number = re.search(r"os error (\d+)", str(error))
+    return (int(number[1]) if number else getattr(error, "errno", None)) in (errno.ENOSPC, errno.EDQUOT)

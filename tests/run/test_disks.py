@@ -92,7 +92,7 @@ def test_a_read_only_disk(disk: Path) -> None:
     with pytest.raises(OutputError) as caught:
         tiny.run(tiny.job(disk / "runs", stop={"epochs": None, "iterations": 9}), resume=disk / "runs/run")
     expected = "cannot be written: read-only file system; choose another place with out=DIR"
-    assert str(caught.value) == f"{disk / 'runs/run/log.txt'}: {expected}"
+    assert str(caught.value) == f"{disk / 'runs/run/lock'}: {expected}"
 
 
 @pytest.mark.parametrize("ranks", [1, 2])

@@ -220,7 +220,7 @@ def test_two_ranks_train_it_and_must_have_the_same_file(here: Path) -> None:
     )
     done = mpirun(2, "run.py", cwd=here, env={"PYTHONPATH": str(ROOT)})
     assert done.returncode == CommunicationError.code
-    assert "rank 1: has a different config or model than rank 0" in done.stderr
+    assert "rank 1: has other settings than rank 0: model.name is of1/mynet.py:net, on rank 0 of0/mynet" in done.stderr
 
 
 def test_evaluate_has_a_message_for_what_is_not_there(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,47 @@
+"""Processes and the kernel that runs them, so that one is recognised by another, later or on another machine."""
+
+from __future__ import annotations
+
+import os
+import platform
+from contextlib import suppress
+from pathlib import Path
+
+
+def kernel() -> str:
+    """An identifier that all processes of one running kernel share."""
+    with suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text("utf-8")
+    return platform.node()
+
+
+def namespace() -> str:
+    """An identifier that processes share which have the same numbers for processes."""
+    with suppress(OSError):
+        return f"{kernel()}{os.readlink('/proc/self/ns/pid')}"
+    return kernel()
+
+
+def state(pid: int) -> str:
+    """The letter of a process's state, as T for stopped; '' if it has ended."""
+    if fields := _stat(pid):
+        return "" if fields[0] in (b"Z", b"X") else fields[0].decode()
+    if Path("/proc/self/stat").exists():
+        return ""
+    with suppress(ProcessLookupError):
+        os.kill(pid, 0)
+        return "S"
+    return ""
+
+
+def begun(pid: int) -> str:
+    """When a process began, in ticks of its kernel, as numbers are used again; '' where that is unknown."""
+    fields = _stat(pid)
+    return fields[19].decode() if fields else ""
+
+
+def _stat(pid: int) -> list[bytes]:
+    """The fields of /proc/PID/stat from its state on, [] where there is none."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    return []
