@@ -74,7 +74,7 @@ def parser() -> argparse.ArgumentParser:
         f"settings (key.path=value):\n\n{describe()}\n\n"
         "exit codes 75 (after a signal) and 130 (Ctrl-C): the state is saved; continue with --resume auto\n"
         f"exit code {EXIT_STALLED}: no progress for longer than limits allow; standard error names a rank that hangs\n"
-        f"exit code {OutputError.code}: a file of the run cannot be written or is gone; free some space or use out=DIR",
+        f"exit code {OutputError.code}: a file of the run cannot be written or is gone, or another run uses its folder",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     made.add_argument("config", nargs="?", help="YAML file of settings")

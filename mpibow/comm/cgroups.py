@@ -59,6 +59,6 @@ def _quota(quota: str = "max", period: str = "100000") -> float | None:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text()
+        return path.read_text("utf-8")
     except OSError:
         return ""

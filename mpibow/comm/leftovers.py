@@ -86,10 +86,10 @@ def _used_by(process: Path) -> set[str]:
     """The files that `process` uses, none if it is another user's. Raises PermissionError if it is unreadable."""
     used = set[str]()
     with suppress(FileNotFoundError, ProcessLookupError):  # it has ended
-        owner = re.search(r"^Uid:\s+(\d+)", (process / "status").read_text(), re.MULTILINE)
+        owner = re.search(r"^Uid:\s+(\d+)", (process / "status").read_text("utf-8", "replace"), re.MULTILINE)
         if owner and os.getuid() not in (0, int(owner[1])):
             return used
-        for line in (process / "maps").read_text(errors="surrogateescape").splitlines():
+        for line in (process / "maps").read_text("utf-8", "surrogateescape").splitlines():
             if "/" in line:
                 used.add(line[line.index("/") :])
         for handle in (process / "fd").iterdir():

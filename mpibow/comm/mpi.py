@@ -182,7 +182,7 @@ class Mpi(InPlace):
     def _meet(self, what: str, seconds: float | None = None) -> list[str] | None:
         """Sleeps until every rank is here; returns their calls, None after `seconds`, or without a launcher."""
         meeting = self._meeting
-        meeting.come(zlib.crc32(what.encode()))
+        meeting.come(zlib.crc32(what.encode(errors="surrogatepass")))
         start = time.monotonic()
         alone = threading.current_thread() is threading.main_thread()
         while not meeting.all_here():

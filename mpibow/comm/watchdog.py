@@ -189,7 +189,7 @@ def dump_stacks(path: Path | None) -> None:
         if path is None:
             faulthandler.dump_traceback(sys.__stderr__ or 2)
             return
-        with path.open("w") as file:
+        with path.open("w", encoding="utf-8") as file:
             faulthandler.dump_traceback(file)
 
 

@@ -24,7 +24,7 @@ def near_cores(bus: str, root: Path = Path("/sys")) -> list[int]:
     """
     domain, _, rest = bus.lower().partition(":")
     try:
-        return parse_cores((root / "bus/pci/devices" / f"{domain[-4:]}:{rest}" / "local_cpulist").read_text())
+        return parse_cores((root / "bus/pci/devices" / f"{domain[-4:]}:{rest}" / "local_cpulist").read_text("utf-8"))
     except OSError:
         return []
 

@@ -61,7 +61,7 @@ def tried(
 
 
 def _entries(path: Path, last: Trained | None) -> Tried:
-    events = [json.loads(line) for line in path.read_text().splitlines()]
+    events = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
     found = [event for event in events if event["event"] == "train"]
     return Tried(
         tuple(event["rate"] for event in found),

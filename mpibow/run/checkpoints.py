@@ -25,7 +25,7 @@ def find(path: Path) -> Iterator[Path]:
         yield from newest_first(path / "checkpoints")
         return
     _recover(path.parent)
-    real = path.resolve()  # `best` is a link
+    real = path.resolve() if path.exists() else path  # `best` is a link
     if not real.name.startswith("iteration-"):
         raise CheckpointError(f"{path}: is neither a checkpoint nor a run directory with checkpoints/ in it")
     yield from (p for p in newest_first(real.parent) if p.name <= real.name)

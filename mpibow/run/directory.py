@@ -34,7 +34,7 @@ def create(out: Path, name: str, title: str, *, again: bool = False) -> Path:
                 ) from None
             if name != "auto":
                 return path
-        except OSError as error:
+        except (OSError, UnicodeEncodeError) as error:
             raise OutputError(f"out: {path} cannot be made: {reason(error)}; {ELSEWHERE}") from error
     raise MpibowError(f"out: {out} is full of runs named {stem}; set name= to another name")
 

@@ -105,7 +105,7 @@ class Lines:
         return len(self._bytes)
 
     def add(self, line: str) -> None:
-        self._bytes += f"{line}\n".encode()
+        self._bytes += f"{line}\n".encode(errors="backslashreplace")  # a file's name may be no UTF-8
         before = self._refused
         self._write()
         if self._refused and not before:

@@ -21,7 +21,7 @@ from mpibow.job.numbers import Numbers, Pinned, differing, numbers_of, structure
 from mpibow.session.summary import versions
 from mpibow.system.shipped import PACKAGE
 
-LONGEST = 60  # characters of a value that a message shows
+LONGEST = 40  # characters of a value that a message shows
 SOURCES = (".py", ".cu", ".cuh")
 
 

@@ -11,7 +11,10 @@ from io import BufferedReader
 
 def open_file(path: str | os.PathLike[str]) -> BufferedReader:
     """The regular file `path` for reading. Raises OSError, also where it is another kind of file."""
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except UnicodeEncodeError as error:
+        raise OSError(errno.EILSEQ, reason(error), os.fspath(path)) from None
     try:
         mode = os.fstat(handle).st_mode
         if stat.S_ISDIR(mode):
@@ -32,7 +35,9 @@ def read_file(path: str | os.PathLike[str]) -> bytes:
 
 def reason(error: Exception) -> str:
     """Why the system refused a file, in the words of a message."""
-    return (getattr(error, "strerror", None) or str(error)).lower()
+    if isinstance(error, UnicodeEncodeError):
+        return f"the locale's encoding, {error.encoding}, lacks characters of its name: use a locale of utf-8"
+    return str(getattr(error, "strerror", None) or error).lower()
 
 
 def is_full(error: Exception) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,7 +22,10 @@ class _Unread(io.FileIO):
 
 @contextmanager
 def until_nobody_reads() -> Iterator[None]:
-    """Within it, writing to the process's standard output and error never fails; replaced streams are left alone."""
+    """Within it, writing to the process's standard output and error never fails; replaced streams are left alone.
+
+    Characters that the locale's encoding lacks are escaped.
+    """
     before = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = (_unbroken(*pair) for pair in zip(before, (sys.__stdout__, sys.__stderr__), strict=True))
     try:
@@ -45,6 +49,10 @@ def is_live(stream: TextIO) -> bool:
 def as_command(main: Callable[[], int | None]) -> NoReturn:
     """Runs main() as a command of its own and ends the process with its code."""
     with until_nobody_reads():
+        try:
+            os.getcwd()
+        except OSError:
+            sys.exit("error: the working directory was removed; cd to another one")
         sys.exit(main())
 
 
@@ -55,5 +63,6 @@ def _unbroken(stream: TextIO, own: TextIO | None) -> TextIO:
     raw = _Unread(stream.fileno(), "w", closefd=False)
     return io.TextIOWrapper(
         raw if stream.write_through else io.BufferedWriter(raw),
-        stream.encoding, stream.errors, line_buffering=stream.line_buffering, write_through=stream.write_through,
+        stream.encoding, "backslashreplace" if stream.errors == "strict" else stream.errors,
+        line_buffering=stream.line_buffering, write_through=stream.write_through,
     )  # fmt: skip

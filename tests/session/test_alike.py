@@ -83,7 +83,7 @@ def wider(image: Tensor) -> Tensor:
         ({"seed": 1}, "other settings than rank 0: seed is 1, on rank 0 0; start all ranks with the same"),
         ({"update": {"lr": 0.1}}, "other settings than rank 0: update.lr is 0.1, on rank 0 0.05, update.weight_"),
         ({"learners": [1, 2, 1]}, "other settings than rank 0: learners is [1, 2, 1], on rank 0 1; start all ranks"),
-        ({"net": wider}, "another net than rank 0: dense1; build the same one on all ranks"),
+        ({"net": wider}, "another net than rank 0: dense1, relu1, dense2; build the same one on all ranks"),
         ({"train": ArrayData(IMAGES[::-1], LABELS)}, "other data than rank 0: train; give the same to all ranks"),
         ({"train": ArrayData(IMAGES, LABELS[::-1])}, "other data than rank 0: train; give the same to all ranks"),
         ({"test": None}, "other data than rank 0: test; give the same to all ranks"),
@@ -134,10 +134,11 @@ def test_contents_of_every_kind_of_data(tmp_path: Path) -> None:
 
 def test_a_state_that_differs_is_named(tmp_path: Path) -> None:
     """As where ranks on different nodes read different copies of a file."""
-    tiny.run(tiny.job(tmp_path, rule={"name": "crossbow"}, stop={"epochs": None, "iterations": 4}), 2)
+    short = {"rule": {"name": "crossbow"}, "stop": {"epochs": None, "iterations": 4}}
+    tiny.run(tiny.job(tmp_path, **short, checkpoint={"every": "4 iterations"}), 2)
 
     def body(comm: Communicator) -> None:
-        job = tiny.job(tmp_path, rule={"name": "crossbow"})
+        job = tiny.job(tmp_path, **short)
         if comm.rank == 1:
             comm = Other(comm)
         with Session(job, comm, str(tmp_path / "run")):

@@ -41,7 +41,7 @@ def text(formula: Formula) -> str:
             f"    return ({numbers})\n",
             "@_inlined", "def level(states, i, a, b):",
             *(f"    copied(states[{n}][0, a:b], states[{n}][i, a:b])" for n in states), "    return\n",
-            LOOPS.read_text().replace(FUTURE, ""),
+            LOOPS.read_text("utf-8").replace(FUTURE, ""),
         ]
     )  # fmt: skip
 
@@ -65,10 +65,10 @@ def _written(folder_name: str, name: str, content: str) -> Path:
     for folder in (cache_folder() / folder_name, Path(tempfile.gettempdir()) / f"mpibow-{os.getpid()}"):
         path = folder / name
         with suppress(OSError):
-            if not path.is_file() or path.read_text() != content:
+            if not path.is_file() or path.read_text("utf-8") != content:
                 folder.mkdir(parents=True, exist_ok=True)
                 aside = path.with_name(f"{name}.{os.getpid()}")
-                aside.write_text(content)
+                aside.write_text(content, "utf-8")
                 os.replace(aside, path)
             return path
     raise OSError(f"{name}: cannot be written, neither in {cache_folder()} nor in {tempfile.gettempdir()}")

@@ -48,7 +48,7 @@ class Module:
 @cache
 def texts() -> Mapping[str, str]:
     """All CUDA sources and headers by file name."""
-    return {path.name: path.read_text() for path in sorted(SOURCES.iterdir()) if path.suffix in (".cu", ".cuh")}
+    return {path.name: path.read_text("utf-8") for path in sorted(SOURCES.iterdir()) if path.suffix in (".cu", ".cuh")}
 
 
 class Nvrtc:
