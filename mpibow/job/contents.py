@@ -51,14 +51,14 @@ def crc_of(array: Array, crc: int = 0) -> int:
     """The CRC32C of an array's bytes behind those of `crc`, at some 5 GB/s."""
     view = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     view.flags.writeable = False
-    return extend(crc, view)
+    return int(extend(crc, view))
 
 
 def _extended(crc: int, value: Any) -> int:
     if isinstance(value, np.ndarray):
         return crc_of(value, crc)
     if isinstance(value, bytes | Manifest):
-        return extend(crc, value if isinstance(value, bytes) else repr(value).encode())
+        return int(extend(crc, value if isinstance(value, bytes) else repr(value).encode()))
     if isinstance(value, Mapping):
         value = tuple(value.values())
     if isinstance(value, tuple):

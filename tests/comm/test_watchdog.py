@@ -12,7 +12,7 @@ import pytest
 
 from mpibow.comm.pulse import Pulse
 from mpibow.comm.settings import LEAST, TIMES, Limits
-from mpibow.comm.signs import LONGEST, PREFIX, Sign, Signs, job_of, state
+from mpibow.comm.signs import LONGEST, PREFIX, Sign, Signs, job_of
 from mpibow.comm.watchdog import GRACE, Quiet, Watchdog, debugged
 from mpibow.config import load_mapping
 from mpibow.errors import EXIT_STALLED, ConfigError

@@ -403,6 +403,27 @@ def test_a_rank_with_flipped_bits_is_given_rank_0s(settings: Family, number: int
             np.testing.assert_array_equal(weights[0], shared[0])
 
 
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS.keys())
+def test_a_centre_that_is_another_on_one_rank_is_counted(settings: Family) -> None:
+    """Also where the true mean then takes its place."""
+
+    def body(comm: Communicator) -> tuple[int, list[Array]]:
+        rank = Rank(comm, settings, 1 + comm.rank, 3, overlap=True)
+        rank.step()
+        rank.sync.settle()
+        rank.rule.shared()[0][:] += comm.rank
+        mismatches = rank.sync.agree(3).mismatches
+        again = rank.sync.agree(3).mismatches
+        rank.sync.close()
+        assert again == 0
+        return mismatches, [array.copy() for array in rank.rule.shared()]
+
+    (one, first), (other, second) = on_threads(2, body)
+    assert one == other == 1
+    for mine, theirs in zip(first, second, strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+
+
 def test_a_mean_that_has_drifted_is_set_right() -> None:
     def body(comm: Communicator) -> tuple[float, Array, Array]:
         rank = Rank(comm, Family(outer=Outer(gain=2.0)), 1 + comm.rank, 3, overlap=True)
