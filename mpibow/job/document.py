@@ -101,7 +101,7 @@ def loaded(document: Document, arrays: Mapping[str, Array], operators: Sequence[
             inputs[name] = build(Input, entry, path=f"graph.inputs.{name}")
     own = {operator.name: operator for operator in operators}
 
-    def make(batch: int) -> Graph:
+    def make(batch: int, training: bool = False) -> Graph:
         graph = Graph()
         for name, entry in inputs.items():
             with misfit(f"graph.inputs.{name}"):

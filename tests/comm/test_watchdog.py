@@ -16,6 +16,7 @@ from mpibow.comm.signs import LONGEST, PREFIX, Sign, Signs, job_of
 from mpibow.comm.watchdog import GRACE, Quiet, Watchdog, debugged
 from mpibow.config import load_mapping
 from mpibow.errors import EXIT_STALLED, ConfigError
+from mpibow.system.process import state
 
 RUN = {"model": {"name": "lenet"}, "data": {"train": "here"}}
 

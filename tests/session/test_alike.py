@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from mpibow import constant, dense, flatten, parameter
+from mpibow import constant, dense, fit, flatten, parameter
 from mpibow.comm import Communicator, Single, on_threads
 from mpibow.data.dataset import ArrayData, NamedArrays
 from mpibow.data.digits import write_digits
 from mpibow.data.recordset import open_records
 from mpibow.data.weighed import weighed
 from mpibow.errors import CommunicationError, ConfigError, OutputError
+from mpibow.evaluate import evaluate
 from mpibow.graph.graph import Array, Tensor
 from mpibow.job.contents import contents_of
 from mpibow.session import alike
@@ -224,3 +226,26 @@ def test_a_run_directory_that_ranks_do_not_share(tmp_path: Path) -> None:
     assert " does not see runs/a, which rank 0 made on host " in done.stderr
     assert "; set out=DIR to a directory that all nodes share\n" in done.stderr
     assert not (tmp_path / "node0/runs/a/lock").exists()
+
+
+def test_ranks_that_evaluate_other_data_or_weights(tmp_path: Path) -> None:
+    """As where every node has files of its own at one path: data are refused, weights are rank 0's."""
+    rng = np.random.default_rng(0)
+    x, y = rng.random((20, 4), np.float32), rng.random((20, 2), np.float32)
+    fitted = fit(
+        lambda x: dense(x, 2), (x, y), loss="mse_loss", batch_size=4, learners=1, out=str(tmp_path), stop={"epochs": 1}
+    )  # fmt: skip
+    for rank in (0, 1):
+        other = {name: array + rank for name, array in fitted.weights.items()}
+        replace(fitted, weights=other).save(tmp_path / f"{rank}.safetensors")
+        np.savez(tmp_path / f"{rank}.npz", x=x + rank, target=y)
+
+    def body(comm: Communicator, net: int, data: int) -> float:
+        found = evaluate(tmp_path / f"{net * comm.rank}.safetensors", str(tmp_path / f"{data * comm.rank}.npz"), comm)
+        return found.loss
+
+    alone = body(Single(), 0, 0)
+    assert on_threads(2, lambda comm: body(comm, 0, 0)) == [pytest.approx(alone)] * 2
+    assert on_threads(2, lambda comm: body(comm, 1, 0)) == [pytest.approx(alone)] * 2
+    with pytest.raises(CommunicationError, match=r"^rank 1: has other data than rank 0: "):
+        on_threads(2, lambda comm: body(comm, 0, 1))
