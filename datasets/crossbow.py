@@ -59,7 +59,7 @@ def _part(name: str, paths: Sequence[Path], statistics: int, workers: int) -> Pa
     )
     alike = len({path.name for path in paths}) < len(paths)
     sources = {str(indexed.path) if alike else indexed.path.name: indexed.checksum for indexed in files}
-    return Part(count, crossbow.images(files), encoding="jpeg", moments=moments, sources=sources)
+    return Part(count, crossbow.images(files, name), encoding="jpeg", moments=moments, sources=sources)
 
 
 def parser() -> argparse.ArgumentParser:

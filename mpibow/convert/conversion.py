@@ -94,6 +94,11 @@ def write_parts(
         print(f"{output}/{name}: {part.count:,} records of {classes:,} classes, verified")
 
 
+def say_turned(count: int, title: str) -> None:
+    if count:
+        print(f"{title}: {count:,} of the images are turned upright, by their Exif orientation")
+
+
 def progress(total: int | None, title: str, unit: str) -> tqdm[Any]:
     """A progress bar, on a terminal only."""
     return tqdm(total=total, desc=title, unit=unit, disable=None, leave=False)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -23,7 +23,8 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from mpibow.convert.conversion import file_checksum
+from mpibow.convert.conversion import file_checksum, say_turned
+from mpibow.data.imagesize import sides_of
 from mpibow.errors import RecordError
 from mpibow.system.files import open_file, reason
 
@@ -80,12 +81,17 @@ def index(path: Path) -> Indexed:
     return Indexed(path, starts, sizes, labels, file_checksum(path))
 
 
-def images(files: Sequence[Indexed]) -> Iterator[tuple[bytes, int]]:
-    """All images, as they are encoded, and their labels, in order."""
+def images(files: Sequence[Indexed], title: str) -> Iterator[tuple[bytes, int]]:
+    """All images, as they are encoded, and their labels, in order; says how many lie by their Exif orientation."""
+    turned = 0
     for indexed in files:
         with opened(indexed.path) as file:
             for record, label in enumerate(indexed.labels.tolist()):
-                yield indexed.image(file, record), label
+                image = indexed.image(file, record)
+                with suppress(ValueError):  # images are not looked into here
+                    turned += sides_of(image)[1] > 1
+                yield image, label
+    say_turned(turned, title)
 
 
 def chosen(files: Sequence[Indexed], numbers: Sequence[int]) -> Iterator[bytes]:

@@ -18,9 +18,10 @@ import numpy as np
 import numpy.typing as npt
 from google_crc32c import value as crc32c
 
-from mpibow.convert.conversion import Part, progress
+from mpibow.convert.conversion import Part, progress, say_turned
 from mpibow.convert.encoded import evenly, moments_of
 from mpibow.convert.labels import ranks, set_aside
+from mpibow.convert.recode import Recoded
 from mpibow.errors import RecordError
 from mpibow.system.files import open_file, reason
 
@@ -114,23 +115,24 @@ class Made(NamedTuple):
     label: int
     line: str
     remark: str  # "" or, for a changed image, "name: its original kind"
+    lying: bool  # by Exif's orientation
 
 
 @dataclass(frozen=True)
 class Reader:
-    """Makes an entry's record: `take` gets the source's bytes and their CRC32C, `make` the image and a remark."""
+    """Makes an entry's record: `take` gets the source's bytes and their CRC32C, `make` the image."""
 
     take: Callable[[Entry], tuple[Any, int]]
-    make: Callable[[Any], tuple[bytes | Array, str]]
+    make: Callable[[Any], Recoded]
 
     def __call__(self, entry: Entry) -> Made:
         data, checksum = self.take(entry)
         try:
-            image, remark = self.make(data)
+            image, remark, lying = self.make(data)
         except RecordError as error:
             raise RecordError(f"{entry.where}: {error}") from error
         line = f"{entry.name}\t{entry.size}\t{checksum:08x}\n"
-        return Made(image, entry.label, line, remark and f"{entry.name}: {remark}")
+        return Made(image, entry.label, line, remark and f"{entry.name}: {remark}", lying)
 
 
 def file_bytes(entry: Entry) -> tuple[bytes, int]:
@@ -181,9 +183,10 @@ def _samples(
 ) -> Iterator[tuple[bytes | Array, int]]:
     """In the entries' order: a sampler draws a new one every epoch, so shuffling here would only make reading slow."""
     digest = hashlib.sha256()
-    changed = {}
+    changed, turned = dict[str, str](), 0
     for lot in each(partial(_read, reader), lots(entries)):
-        for image, label, line, remark in lot:
+        for image, label, line, remark, lying in lot:
+            turned += lying
             digest.update(line.encode("utf-8", "surrogateescape"))
             if remark:
                 name, _, was = remark.rpartition(": ")
@@ -194,6 +197,7 @@ def _samples(
     sources.update(changed)
     if changed:
         print(f"{len(changed):,} images of {title} were encoded again, the manifest names them")
+    say_turned(turned, title)
 
 
 def _read(reader: Reader, lot: list[Entry]) -> list[Made]:

@@ -16,7 +16,7 @@ from google_crc32c import value as crc32c
 from mpibow.convert import example, tfrecord
 from mpibow.convert.entries import Entries, Entry, Group
 from mpibow.convert.example import Feature
-from mpibow.convert.recode import kind_of
+from mpibow.convert.recode import Recoded, kind_of
 from mpibow.convert.tfrecord import Piece
 from mpibow.data.records import DTYPES
 from mpibow.errors import RecordError
@@ -66,7 +66,7 @@ class Pixels:
     dtype: str = "uint8"
     last: bool = False
 
-    def __call__(self, values: bytes | Array) -> tuple[Array, str]:
+    def __call__(self, values: bytes | Array) -> Recoded:
         dtype = DTYPES[self.dtype]
         count = math.prod(self.shape)
         if isinstance(values, bytes):
@@ -81,7 +81,7 @@ class Pixels:
                 raise RecordError(f"integers of an image must lie in [0, 255], got {values.min()} to {values.max()}")
             array = values.astype(np.uint8 if values.dtype == np.int64 else DTYPES["float32"])
         c, h, w = self.shape
-        return (array.reshape(h, w, c).transpose(2, 0, 1) if self.last else array.reshape(c, h, w)), ""
+        return Recoded(array.reshape(h, w, c).transpose(2, 0, 1) if self.last else array.reshape(c, h, w))
 
 
 def survey(wanted: Wanted, piece: Piece) -> Survey:

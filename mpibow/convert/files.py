@@ -16,7 +16,7 @@ from mpibow.convert.table_files import PARQUET, read_table
 from mpibow.data.cells import PLAIN
 from mpibow.data.dataset import Array
 from mpibow.data.decoded import Decoded
-from mpibow.data.imagesize import size_of
+from mpibow.data.imagesize import sides_of
 from mpibow.data.labelled import Labelled
 from mpibow.data.manifest import FILE
 from mpibow.data.photo import take, why
@@ -191,10 +191,12 @@ def _image(path: Path, wanted: Wanted) -> dict[str, Array]:
     try:
         data = read_file(path)
         if wanted.image is None:
-            return {name: Decode(shape[0], shape[1:], wanted.crop)(data)[0]}
+            return {name: Decode(shape[0], shape[1:], wanted.crop)(data).image}
         stored, out = np.frombuffer(data, np.uint8), np.empty(shape, np.uint8)
-        sides = np.array(size_of(stored))
-        take(stored, sides, centre_windows(sides[None], wanted.image.shorter, wanted.image.size)[0], out)
+        size, orientation = sides_of(stored)
+        sides = np.array(size)
+        window = centre_windows(sides[None], wanted.image.shorter, wanted.image.size)[0]
+        take(stored, orientation, sides, window, out)
         return {name: out}
     except OSError as error:
         raise RecordError(f"{path}: cannot be read: {reason(error)}") from None

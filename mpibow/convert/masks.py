@@ -13,12 +13,13 @@ from google_crc32c import value as crc32c
 from PIL import Image
 
 from mpibow.convert import tree
-from mpibow.convert.conversion import Part
+from mpibow.convert.conversion import Part, say_turned
 from mpibow.convert.entries import Each
 from mpibow.convert.labels import set_aside
 from mpibow.convert.recode import GREY, Array, Decode, header
 from mpibow.data.masks import IGNORED, KIND
-from mpibow.data.photo import open_photo, why
+from mpibow.data.orientation import turned
+from mpibow.data.photo import open_photo, orientation, why
 from mpibow.errors import RecordError
 from mpibow.system.files import read_file, reason
 
@@ -114,35 +115,38 @@ class _Maker:
     size: tuple[int, int] | None
     crop: bool
 
-    def __call__(self, lot: list[Pair]) -> list[tuple[Array, str]]:
+    def __call__(self, lot: list[Pair]) -> list[tuple[Array, str, bool]]:
         return [self._one(pair) for pair in lot]
 
-    def _one(self, pair: Pair) -> tuple[Array, str]:
+    def _one(self, pair: Pair) -> tuple[Array, str, bool]:
         data, mask = _bytes(pair.image), _bytes(pair.mask)
         try:
-            image, _ = Decode(self.channels, self.size, self.crop)(data)
-            sides, _ = Decode(1)(data)
+            image, _, lying = Decode(self.channels, self.size, self.crop)(data)
+            sides = Decode(1)(data).image
         except RecordError as error:
             raise RecordError(f"{pair.image}: {error}") from error
         pixels = _pixels(pair.mask, mask)
         if (pixels.height, pixels.width) != sides.shape[1:]:
             height, width = sides.shape[1:]
+            exif = ", once each is turned by its own Exif orientation" if lying else ""
             raise RecordError(
-                f"{pair.mask}: is {pixels.height}x{pixels.width}, its image {pair.image.name} is {height}x{width}"
+                f"{pair.mask}: is {pixels.height}x{pixels.width}, its image {pair.image.name} is {height}x{width}{exif}"
             )
         placed = np.asarray(_placed(pixels, image.shape[1:], self.crop))
         line = f"{pair.name}\t{crc32c(data):08x}\t{crc32c(mask):08x}\n"
-        return np.concatenate([image, placed[None]]), line
+        return np.concatenate([image, placed[None]]), line, lying
 
 
 def _samples(
     part: Sequence[Pair], each: Each, make: _Maker, name: str, sources: dict[str, str]
 ) -> Iterator[tuple[Array, int]]:
-    digest = hashlib.sha256()
+    digest, lying = hashlib.sha256(), 0
     for lot in each(make, _lots(part)):
-        for array, line in lot:
+        for array, line, turns in lot:
+            lying += turns
             digest.update(line.encode("utf-8", "surrogateescape"))
             yield array, 0
+    say_turned(lying, name)
     about = "sha256 {} over a line a pair: name, CRC32C of image and of mask, with tabs between"
     sources[f"{name}, {len(part):,} images with masks"] = about.format(digest.hexdigest())
 
@@ -179,9 +183,8 @@ def _pixels(path: Path, data: bytes) -> Image.Image:
                     f"{path}: a mask has one number a pixel, this has Pillow's mode {image.mode}; convert colours to "
                     "numbers of classes, as a PNG of 8 bits"
                 )
-            if image.mode == "1":
-                return Image.fromarray(np.asarray(image).astype(np.uint8))
-            return Image.fromarray(np.asarray(image))  # of a palette: the numbers, not the colours
+            pixels = np.asarray(image)  # of a palette: the numbers, not the colours
+            return Image.fromarray(turned(pixels.astype(np.uint8) if image.mode == "1" else pixels, orientation(image)))
     except RecordError:
         raise
     except Exception as error:

@@ -14,7 +14,9 @@ import numpy.typing as npt
 from PIL import Image, ImageOps
 
 from mpibow.convert.encoded import BYTES_A_VALUE
-from mpibow.data.photo import open_photo, why
+from mpibow.data.imagesize import sides_of
+from mpibow.data.orientation import turned
+from mpibow.data.photo import open_photo, orientation, why
 from mpibow.errors import RecordError
 
 Array = npt.NDArray[Any]
@@ -27,11 +29,20 @@ OPTIONS: dict[str, dict[str, Any]] = {"jpeg": {"quality": 95, "subsampling": 0},
 
 
 class Header(NamedTuple):
-    """The header of an image: Pillow's names of format (JPEG, PNG, GIF, ...) and mode; height, width."""
+    """The header of an image: Pillow's names of format (JPEG, PNG, GIF, ...) and mode; height, width once upright."""
 
     format: str
     mode: str
     size: tuple[int, int]
+
+
+class Recoded(NamedTuple):
+    """An image as records hold it; the original kind of one that was changed, else ""; whether it lies by its Exif
+    orientation: encoded images are turned by those who decode them."""
+
+    image: bytes | Array
+    remark: str = ""
+    lying: bool = False
 
 
 @dataclass(frozen=True)
@@ -46,16 +57,16 @@ class Keep:
     size: tuple[int, int] | None = None  # height, width
     crop: bool = False
 
-    def __call__(self, data: bytes) -> tuple[bytes, str]:
-        """The bytes to store, and the image's kind if they are not its own. Raises RecordError without a name."""
+    def __call__(self, data: bytes) -> Recoded:
+        """The bytes to store. Raises RecordError without a name."""
         with _opened(data) as image:
             if self.size is None and image.format in FORMATS[self.kind] and image.mode in FINE[self.kind]:
                 if self.decode:
                     image.load()
-                return data, ""
+                return Recoded(data, lying=sides_of(data)[1] > 1)
             file = BytesIO()
             _plain(image, None, self.size, self.crop).save(file, self.kind, **OPTIONS[self.kind])
-            return file.getvalue(), f"{image.mode} {image.format}"
+            return Recoded(file.getvalue(), f"{image.mode} {image.format}", orientation(image) > 1)
 
 
 @dataclass(frozen=True)
@@ -66,11 +77,12 @@ class Decode:
     size: tuple[int, int] | None = None
     crop: bool = False
 
-    def __call__(self, data: bytes) -> tuple[Array, str]:
-        """The array, and no remark. Raises RecordError without a name."""
+    def __call__(self, data: bytes) -> Recoded:
+        """The array, without a remark. Raises RecordError without a name."""
         with _opened(data) as image:
             pixels = np.asarray(_plain(image, self.channels, self.size, self.crop))
-        return np.ascontiguousarray(pixels.reshape(*pixels.shape[:2], self.channels).transpose(2, 0, 1)), ""
+            array = np.ascontiguousarray(pixels.reshape(*pixels.shape[:2], self.channels).transpose(2, 0, 1))
+            return Recoded(array, lying=orientation(image) > 1)
 
 
 def kind_of(data: bytes | memoryview) -> str | None:
@@ -82,7 +94,8 @@ def header(path: Path) -> Header:
     """Reads no pixel. Raises RecordError, naming the file, where it is no image that Pillow reads."""
     try:
         with open_photo(path, formats=None) as image:
-            return Header(image.format or "", image.mode, (image.height, image.width))
+            sides = (image.height, image.width)
+            return Header(image.format or "", image.mode, sides[::-1] if orientation(image) > 4 else sides)
     except Exception as error:  # Pillow raises errors of any type for damaged files
         raise RecordError(f"{path}: cannot be decoded: {why(error)}") from error
 
@@ -108,10 +121,11 @@ def _opened(data: bytes) -> Iterator[Image.Image]:
 
 
 def _plain(image: Image.Image, channels: int | None, size: tuple[int, int] | None, crop: bool) -> Image.Image:
-    """Grey or RGB, upright: the Exif data about its orientation are not kept."""
-    upright = ImageOps.exif_transpose(image)
+    """Grey or RGB, upright: Exif data are not kept."""
     grey = channels == 1 or (channels is None and image.mode in GREY)
-    plain = upright.convert("L" if grey else "RGB")
+    plain = image.convert("L" if grey else "RGB")
+    if orientation(image) > 1:
+        plain = Image.fromarray(turned(np.asarray(plain), orientation(image)))
     if size is None or size == (plain.height, plain.width):
         return plain
     height, width = size

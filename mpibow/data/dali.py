@@ -9,7 +9,7 @@ from typing import Any
 
 from mpibow.data.damage import decoding, undecodable
 from mpibow.data.decoders import DaliBatch, Decoder, OnDevice, OnHost, Raw, Windows
-from mpibow.data.imagesize import size_of
+from mpibow.data.imagesize import sides_of
 from mpibow.data.photo import alike
 from mpibow.data.recordset import RecordSet
 from mpibow.data.slots import Slot
@@ -111,7 +111,8 @@ class Dali:
                 run.images[row], run.labels[row] = self._data.encoded(sample), self._data.label(sample)
                 if not self._data.shape:
                     with decoding(self._data, sample):
-                        run.sides[row], run.images[row] = size_of(run.images[row]), alike(run.images[row])
+                        run.sides[row], run.orientations[row] = sides_of(run.images[row])
+                        run.images[row] = alike(run.images[row])
                 break
             except DamagedRecord as error:
                 sample = self._replaced(error)

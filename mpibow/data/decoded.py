@@ -7,7 +7,7 @@ import numpy as np
 from mpibow.data.damage import Damages, Intact, decoding
 from mpibow.data.dataset import Array
 from mpibow.data.drawn import Draw
-from mpibow.data.imagesize import size_of
+from mpibow.data.imagesize import sides_of
 from mpibow.data.photo import take
 from mpibow.data.recordset import RecordSet
 from mpibow.data.settings import Image
@@ -39,12 +39,12 @@ class Decoded:
         first that cannot be read or decoded; the arrays' contents are undefined then.
         """
         numbers = samples.tolist()
-        stored, sizes = zip(*map(self._stored, numbers), strict=True)
+        stored, sizes, orientations = zip(*map(self._stored, numbers), strict=True)
         sides = np.array(sizes)
         windows = self.centre(sides) if counters is None else self.windows(sides, counters)
         for row, number in enumerate(numbers):
             with decoding(self.records, number):
-                take(stored[row], sides[row], windows[row], images[row])
+                take(stored[row], orientations[row], sides[row], windows[row], images[row])
             labels[row] = self.records.label(number)
 
     def strata(self) -> Array:
@@ -59,11 +59,11 @@ class Decoded:
         """The sample's number in the whole data set."""
         return self.records.number(sample)
 
-    def _stored(self, sample: int) -> tuple[Array, tuple[int, int]]:
-        """A sample's bytes (n,), and the sides of its image."""
+    def _stored(self, sample: int) -> tuple[Array, tuple[int, int], int]:
+        """A sample's bytes (n,), and its image's sides and orientation."""
         with decoding(self.records, sample):
             data = self.records.encoded(sample)
-            return data, size_of(data)
+            return data, *sides_of(data)
 
     def centre(self, sizes: Array) -> Array:
         """The windows (n, 4) to evaluate in images of `sizes` (n, 2), height and width."""

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from mpibow.data.dataset import Array
+from mpibow.data.orientation import stored_part, stored_points, turned
 from mpibow.data.slots import Slot
 from mpibow.device.driver import Event, Memory
 from mpibow.device.feed import Feeder
@@ -28,17 +29,20 @@ class DaliBatch:
     slots: list[Slot]
     samples: Array  # (n,) int64
     labels: Array  # (n,) int32
-    sides: Array  # (n, 2) int64, height and width of encoded images
+    sides: Array  # (n, 2) int64, height and width of encoded images, upright
+    orientations: Array  # (n,) int64, Exif's
     images: list[Array]  # n, bytes as they are stored: views of the files
     inputs: dict[str, Any] = field(default_factory=dict)  # DALI's, by name, each of n; it reads them where they lie
-    windows: Array = field(default_factory=lambda: np.empty((0, 4)))  # (n, 4)
+    windows: Array = field(default_factory=lambda: np.empty((0, 4)))  # (n, 4), upright
+    parts: Array = field(default_factory=lambda: np.empty((0, 4), np.int64))  # (n, 4), upright: those that windows read
     error: MpibowError | None = None
 
     @classmethod
     def of(cls, slots: list[Slot]) -> DaliBatch:
         samples = np.concatenate([slot.samples for slot in slots])
         n = len(samples)
-        return cls(slots, samples, np.zeros(n, np.int32), np.zeros((n, 2), np.int64), [samples] * n)
+        sides, orientations = np.zeros((n, 2), np.int64), np.ones(n, np.int64)
+        return cls(slots, samples, np.zeros(n, np.int32), sides, orientations, [samples] * n)
 
     def gather(self, name: str) -> Array:
         """An array (n, ...) of all slots' arrays `name`."""
@@ -110,13 +114,15 @@ class OnHost:
 
     def deliver(self, run: DaliBatch, outputs: Any) -> None:
         n, size = len(run.samples), self._size
-        parts = run.inputs["parts"].astype(np.int64)
-        assert [shape[:2] for shape in outputs.shape()] == list(map(tuple, parts[:, 2:].tolist()))
+        assert [shape[:2] for shape in outputs.shape()] == list(map(tuple, run.inputs["parts"][:, 2:].tolist()))
         sources = np.array([outputs[i].data_ptr() for i in range(n)])
+        upright = {i: turned(np.asarray(outputs[i]), int(run.orientations[i])) for i in _lying(run)}
+        for i, pixels in upright.items():
+            sources[i] = pixels.ctypes.data
         targets = np.concatenate([_addresses(slot.arrays["image"]) for slot in run.slots])
         share = -(-n // self._threads)
         pieces = [slice(first, first + share) for first in range(0, n, share)]
-        commands = [self._resize(size, *(each[piece] for each in (sources, parts, run.sides, run.windows, targets)))
+        commands = [self._resize(size, *(each[piece] for each in (sources, run.parts, run.sides, run.windows, targets)))
                     for piece in pieces]  # fmt: skip
         others = [self._pool.submit(command) for command in commands[1:]]
         commands[0]()
@@ -140,16 +146,17 @@ class OnDevice:
 
     def graph(self, fn: Any, types: Any) -> Any:
         corners = fn.external_source(name="corners", dtype=types.FLOAT, ndim=1, no_copy=True)
-        image = fn.resize(
-            _part(fn, types, "mixed"), size=(self._size, self._size), roi_start=corners[0:2], roi_end=corners[2:4],
-            interp_type=types.INTERP_LINEAR, antialias=True,
-        )  # fmt: skip
-        return fn.transpose(image, perm=[2, 0, 1])
+        transposed = fn.external_source(name="transposed", dtype=types.UINT8, ndim=0, no_copy=True)
+        return scaled(fn, types, _part(fn, types, "mixed"), corners, transposed.gpu(), self._size)
 
     def plan(self, run: DaliBatch) -> None:
         _plan(run, self._windows, self._size)
-        start = run.windows[:, :2] - run.inputs["parts"][:, :2]
-        run.inputs["corners"] = np.concatenate([start, start + run.windows[:, 2:]], axis=1).astype(np.float32)
+        corners = np.stack([run.windows[:, :2], run.windows[:, :2] + run.windows[:, 2:]], axis=1)  # (n, 2, 2)
+        for i in _lying(run):
+            corners[i] = stored_points(corners[i], run.sides[i], int(run.orientations[i]))
+        corners -= run.inputs["parts"][:, None, :2]
+        run.inputs["corners"] = corners.reshape(-1, 4).astype(np.float32)
+        run.inputs["transposed"] = (run.orientations > 4).astype(np.uint8)
 
     def deliver(self, run: DaliBatch, outputs: Any) -> None:
         """Enqueues the copies. The host has seen that the outputs are done; they stay DALI's until the copies are."""
@@ -184,7 +191,26 @@ def in_a_row(addresses: Sequence[int], size: int) -> list[tuple[int, int]]:
 
 def _plan(run: DaliBatch, windows: Windows, size: int) -> None:
     run.windows = np.ascontiguousarray(windows(run.sides, run.gather("counter")), np.float64)
-    run.inputs = {"images": run.images, "parts": reach(run.windows, run.sides, size).astype(np.int32)}
+    run.parts = reach(run.windows, run.sides, size)
+    stored = run.parts.astype(np.int32)
+    for i in _lying(run):
+        stored[i] = stored_part(run.parts[i], run.sides[i], int(run.orientations[i]))
+    run.inputs = {"images": run.images, "parts": stored}
+
+
+def _lying(run: DaliBatch) -> list[int]:
+    """The rows whose images have to be turned."""
+    return np.flatnonzero(run.orientations > 1).tolist()
+
+
+def scaled(fn: Any, types: Any, image: Any, corners: Any, transposed: Any, size: int) -> Any:
+    """The window between two corners, which flips the image where the first lies behind, (3, size, size) upright."""
+    image = fn.resize(
+        image, size=(size, size), roi_start=corners[0:2], roi_end=corners[2:4], interp_type=types.INTERP_LINEAR,
+        antialias=True,
+    )  # fmt: skip
+    first, other = (fn.transpose(image, perm=perm, transpose_layout=False) for perm in ([2, 0, 1], [2, 1, 0]))
+    return first * fn.cast(1 - transposed, dtype=types.UINT8) + other * transposed
 
 
 def _part(fn: Any, types: Any, device: str) -> Any:

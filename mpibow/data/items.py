@@ -11,9 +11,11 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from PIL.Image import Image as Photo
+from PIL.ImageFile import ImageFile
 
 from mpibow.data.dataset import COUNTER, Array, Inputs, channels_last, stored
-from mpibow.data.photo import rgb
+from mpibow.data.orientation import turned
+from mpibow.data.photo import orientation, rgb
 from mpibow.errors import MpibowError, RecordError
 
 Transform = Callable[[Any, np.random.Generator], Any]
@@ -149,8 +151,10 @@ def array_of(name: str, value: Any, *, label: bool = False) -> Array:
     if name == COUNTER:
         raise RecordError(f"{COUNTER}: is the name of the random numbers' input; give it another")
     if isinstance(value, Photo):
-        grey = value.mode in ("L", "1")
-        return np.asarray(value.convert("L"))[None] if grey else np.asarray(rgb(value)).transpose(2, 0, 1)
+        pixels = np.asarray(value.convert("L") if value.mode in ("L", "1") else rgb(value))
+        if isinstance(value, ImageFile):  # as it was opened: what a program has changed is its own
+            pixels = turned(pixels, orientation(value))
+        return pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
     if isinstance(value, str | bytes | None):
         raise RecordError(f"{name}: must be a number or an array, got {_told(value)}; let transform make or drop it")
     array = np.asarray(value)

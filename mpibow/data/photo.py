@@ -14,6 +14,7 @@ from PIL import Image, UnidentifiedImageError
 
 from mpibow.data.dataset import Array
 from mpibow.data.imagesize import PNG
+from mpibow.data.orientation import orientation_of, stored_part, turned
 from mpibow.kernels.numpy.resize import reach
 from mpibow.kernels.numpy.resize import resize as reference
 
@@ -46,19 +47,26 @@ def why(error: Exception) -> str:
     return (text if isinstance(error, ValueError) else text.lower()) or type(error).__name__
 
 
-def take(data: Array, sides: Array, window: Array, out: Array) -> None:
-    """Decodes bytes (n,) of an image of `sides`, height and width, and scales a window to uint8 out (3, size, size).
+def orientation(image: Photo) -> int:
+    """Exif's, 1 to 8, of an image in any format as it was opened. Pillow itself turns a TIFF, for which this is 1."""
+    return orientation_of(image.info.get("exif", b"").removeprefix(b"Exif\0\0"))
 
-    `window` is (top, left, height, width) in pixels; out is red, green, blue. `kernels.numpy.resize` is the definition,
-    and computes where numba is not installed: the same bits, slower. Raises ValueError where the bytes are no
-    image or one of other sides, and Pillow's error where they are damaged.
+
+def take(data: Array, orientation: int, sides: Array, window: Array, out: Array) -> None:
+    """Decodes bytes (n,) of an image, turns it, and scales a window to `out`.
+
+    `sides`, height and width, are those of `imagesize.sides_of`, upright as `window`, (top, left, height, width) in
+    pixels, and uint8 out (3, size, size) are: red, green, blue. `kernels.numpy.resize` is the definition, and computes
+    where numba is not installed: the same bits, slower. Raises ValueError where the bytes are no image or one of other
+    sides, and Pillow's error where they are damaged.
     """
     image = open_photo(data)
-    if (image.height, image.width) != tuple(sides):
-        raise ValueError(f"its pixels are {image.height} x {image.width}, its header has {sides[0]} x {sides[1]}")
+    stored = sides[::-1] if orientation > 4 else sides
+    if (image.height, image.width) != tuple(stored):
+        raise ValueError(f"its pixels are {image.height} x {image.width}, its header has {stored[0]} x {stored[1]}")
     (part,) = reach(window[None], sides[None], out.shape[1])
-    top, left, height, width = part.tolist()
-    pixels = np.asarray(rgb(image.crop((left, top, left + width, top + height))))
+    top, left, height, width = stored_part(part, sides, orientation).tolist()
+    pixels = turned(np.asarray(rgb(image.crop((left, top, left + width, top + height)))), orientation)
     scale()(pixels, part, sides, window, out)
 
 
@@ -67,7 +75,7 @@ def alike(data: Array) -> Array:
     if bytes(data[:8]) != PNG or bytes(data[24:25]) != b"\x10":
         return data
     file = BytesIO()
-    rgb(open_photo(data)).save(file, "PNG", compress_level=0)
+    rgb(open_photo(data)).save(file, "PNG", compress_level=0)  # without Exif data: those of `data` are known
     return np.frombuffer(file.getvalue(), np.uint8)
 
 

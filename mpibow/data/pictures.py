@@ -11,7 +11,8 @@ import numpy.typing as npt
 from PIL import Image, ImageDraw, ImageFont
 from PIL.Image import Resampling
 
-from mpibow.data.photo import open_photo, why
+from mpibow.data.orientation import turned
+from mpibow.data.photo import open_photo, orientation, rgb, why
 from mpibow.data.recordset import RecordSet
 from mpibow.errors import RecordError
 
@@ -54,7 +55,8 @@ def _pictures(data: RecordSet, samples: Sequence[int]) -> Iterator[Image.Image]:
     encoding = data.manifest.form.encoding
     if encoding != "raw":
         for sample in samples:
-            yield decode(data.encoded(sample), encoding, data.where(sample)).convert("RGB")
+            picture = decode(data.encoded(sample), encoding, data.where(sample))
+            yield Image.fromarray(turned(np.asarray(rgb(picture)), orientation(picture)))
         return
     images, labels = np.empty((len(samples), *data.shape), data.dtype), np.empty(len(samples), np.int32)
     data.read(np.array(samples), images, labels)

@@ -25,6 +25,7 @@ from mpibow.convert.entries import (
     split,
 )
 from mpibow.convert.labels import set_aside
+from mpibow.convert.recode import Recoded
 from mpibow.errors import RecordError
 
 
@@ -46,11 +47,11 @@ def names(entries: Entries) -> list[str]:
     return [entry.name for entry in entries]
 
 
-def upper(data: bytes) -> tuple[bytes, str]:
+def upper(data: bytes) -> Recoded:
     """A worker's: bytes that start with x are changed."""
     if data == b"bad":
         raise RecordError("is bad")
-    return data.upper(), "small" if data.startswith(b"x") else ""
+    return Recoded(data.upper(), "small" if data.startswith(b"x") else "")
 
 
 def folder(path: Path, files: dict[str, bytes]) -> Entries:

@@ -49,19 +49,19 @@ def test_keeps_the_bytes(kind: str, mode: str) -> None:
     data = file(PICTURE.convert(mode), kind)
     assert kinds(data) == (kind.upper(), mode)
     for make in (Keep(kind), Keep(kind, decode=True)):
-        assert make(data) == (data, "")
+        assert make(data) == (data, "", False)
 
 
 def test_keeps_a_jpeg_with_another_behind_it() -> None:
     data = file(PICTURE, "MPO", save_all=True, append_images=[PICTURE])
     assert kinds(data)[0] == "MPO"
-    assert Keep("jpeg")(data) == (data, "")
+    assert Keep("jpeg")(data) == (data, "", False)
     assert kind_of(data) == "jpeg"
 
 
 def test_cmyk_becomes_an_rgb_jpeg_of_high_quality() -> None:
     data = file(PICTURE.convert("CMYK"), "JPEG", quality=100, subsampling=0)
-    made, remark = Keep("jpeg")(data)
+    made, remark, _ = Keep("jpeg")(data)
     assert (kinds(made), remark) == (("JPEG", "RGB"), "CMYK JPEG")
     assert np.abs(pixels(made).astype(int) - SMOOTH).max() < 8
     assert Image.open(BytesIO(made)).layer[0][1:3] == (1, 1)  # 4:4:4: no component is sampled more than another
@@ -72,41 +72,41 @@ def test_cmyk_becomes_an_rgb_jpeg_of_high_quality() -> None:
     ("form", "mode", "becomes"), [("PNG", "RGB", "RGB"), ("PNG", "L", "L"), ("GIF", "P", "RGB"), ("BMP", "RGB", "RGB")]
 )
 def test_others_become_jpeg(form: str, mode: str, becomes: str) -> None:
-    made, remark = Keep("jpeg")(file(PICTURE.convert(mode), form))
+    made, remark, _ = Keep("jpeg")(file(PICTURE.convert(mode), form))
     assert (kinds(made), remark) == (("JPEG", becomes), f"{mode} {form}")
 
 
 def test_others_become_png_without_loss() -> None:
     for form in ("BMP", "TIFF", "WEBP"):
-        made, _ = Keep("png")(file(PICTURE, form, lossless=True))
+        made, *_ = Keep("png")(file(PICTURE, form, lossless=True))
         assert np.array_equal(pixels(made), SMOOTH)
-    made, remark = Keep("png")(file(PICTURE, "JPEG"))
+    made, remark, _ = Keep("png")(file(PICTURE, "JPEG"))
     assert remark == "RGB JPEG"
     assert np.array_equal(pixels(made), pixels(file(PICTURE, "JPEG")))
 
 
 def test_arrays_have_channels_first() -> None:
-    made, remark = Decode(3)(png(NOISE))
+    made, remark, _ = Decode(3)(png(NOISE))
     assert remark == ""
     assert made.flags.c_contiguous
     assert np.array_equal(made, NOISE)
-    grey, _ = Decode(1)(png(NOISE[:1]))
+    grey, *_ = Decode(1)(png(NOISE[:1]))
     assert np.array_equal(grey, NOISE[:1])
-    grey, _ = Decode(3)(png(NOISE[:1]))
+    grey, *_ = Decode(3)(png(NOISE[:1]))
     assert np.array_equal(grey, np.repeat(NOISE[:1], 3, axis=0))
 
 
 def test_sizes() -> None:
     data = png(SMOOTH.astype(np.uint8).transpose(2, 0, 1))
-    stretched, _ = Decode(3, (10, 10))(data)
+    stretched, *_ = Decode(3, (10, 10))(data)
     assert stretched.shape == (3, 10, 10)
     # pixel (i, 4) has its centre at row 2 i + 0.5 and column 13: red is 6 a row and 4 a column
     assert stretched[0, 1:9, 4] == pytest.approx(6 * (2 * np.arange(1, 9) + 0.5) + 4 * 13, abs=1)
-    cropped, _ = Decode(3, (20, 20), crop=True)(data)
+    cropped, *_ = Decode(3, (20, 20), crop=True)(data)
     assert np.array_equal(cropped, SMOOTH.transpose(2, 0, 1)[:, :, 5:25])  # the middle, not resized
-    same, _ = Decode(3, (20, 30))(data)
+    same, *_ = Decode(3, (20, 30))(data)
     assert np.array_equal(same, SMOOTH.transpose(2, 0, 1))
-    smaller, remark = Keep("png", size=(4, 6))(data)
+    smaller, remark, _ = Keep("png", size=(4, 6))(data)
     assert pixels(smaller).shape == (4, 6, 3)
     assert remark == "RGB PNG"
 
@@ -115,9 +115,9 @@ def test_what_is_decoded_stands_upright() -> None:
     exif = Image.Exif()
     exif[0x0112] = 6  # to be turned by a quarter, clockwise
     data = file(PICTURE, "PNG", exif=exif)
-    upright, _ = Decode(3)(data)
+    upright, *_ = Decode(3)(data)
     assert np.array_equal(upright, np.rot90(SMOOTH, -1).transpose(2, 0, 1))
-    assert Keep("png")(data) == (data, "")  # decoders see for themselves
+    assert Keep("png")(data) == (data, "", True)  # decoders turn it themselves
 
 
 def test_headers(tmp_path: Path) -> None:

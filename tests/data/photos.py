@@ -24,6 +24,12 @@ def encode(image: Image.Image, kind: str = "JPEG", **options: object) -> bytes:
     return out.getvalue()
 
 
+def exif(orientation: int) -> Image.Exif:
+    tags = Image.Exif()
+    tags[0x0112] = orientation
+    return tags
+
+
 def picture(height: int, width: int, seed: int = 0, mode: str = "RGB") -> Image.Image:
     """Smooth colours, so that JPEG keeps them, that differ from place to place."""
     rows, columns = np.mgrid[:height, :width]

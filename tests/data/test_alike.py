@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from mpibow.data.damage import Damages
 from mpibow.data.dataset import Samples
@@ -19,7 +18,7 @@ from mpibow.data.recordset import open_records, write_records
 from mpibow.data.settings import Image as Size
 from mpibow.data.settings import Kind
 from mpibow.data.timeline import fixed
-from tests.data.photos import SAMPLE, bars, encode, picture, records, sample
+from tests.data.photos import SAMPLE, bars, encode, exif, picture, records, sample
 from tests.data.test_photo import png
 
 SEED, AREA = 5, (0.08, 1.0)
@@ -77,16 +76,19 @@ def of_every_kind(kind: str) -> list[bytes]:
         made = [encode(picture(41, 50, mode=mode)) for mode in ("L", "RGB", "CMYK", "YCbCr")]
         made += [encode(picture(33, 47), subsampling=each) for each in ("4:4:4", "4:2:2", "4:2:0", "4:1:1")]
         made += [encode(picture(30, 20), progressive=True), encode(picture(30, 20), keep_rgb=True)]
-        exif = Image.Exif()
-        exif[0x0112] = 6  # orientation: turn right
-        return [*made, encode(picture(1, 1)), encode(picture(2, 90)), encode(picture(40, 50), exif=exif)]
+        made += [encode(picture(40, 50), exif=exif(n)) for n in range(1, 9)]
+        made += [encode(picture(40, 50, mode="L"), exif=exif(6)).replace(b"Exif\0\0II", b"Exif\0\0I!")]  # damaged
+        return [*made, encode(picture(1, 1)), encode(picture(2, 90), exif=exif(5))]
     made = [encode(picture(41, 50).convert(mode), "PNG") for mode in ("1", "L", "LA", "P", "RGB", "RGBA")]
     made += [encode(picture(41, 50).convert("P"), "PNG", transparency=bytes(range(256)))]
     made += [encode(picture(41, 50).quantize(4), "PNG", bits=2)]
+    made += [encode(picture(40, 50), "PNG", exif=exif(n)) for n in range(2, 9)]
     for colour, channels in ((0, 1), (2, 3), (4, 2), (6, 4)):  # of 16 bits
         values = np.random.default_rng(colour).integers(0, 1 << 16, (9, 8 * channels)).astype(">u2")
         made.append(png(8, 9, 16, colour, b"".join(b"\0" + row.tobytes() for row in values)))
-    return made
+    turned = encode(picture(1, 1), "PNG", exif=exif(6))
+    chunk = turned[turned.index(b"eXIf") - 4 : turned.index(b"IDAT") - 4]
+    return [*made, made[-1][:33] + chunk + made[-1][33:]]  # behind the header
 
 
 @pytest.mark.dali

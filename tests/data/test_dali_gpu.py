@@ -223,7 +223,7 @@ def test_what_a_gpu_is_told() -> None:
     run.sides[0], run.images = (90, 60), [np.zeros(5, np.uint8)]
     decoder = OnDevice(lambda sides, counter: np.array([[20.0, 0.0, 48.0, 24.0]]), 24, feeder_on(SimDriver()))
     decoder.plan(run)
-    assert list(run.inputs) == ["images", "parts", "corners"]
+    assert list(run.inputs) == ["images", "parts", "corners", "transposed"]
     assert run.inputs["parts"].tolist() == [[18, 0, 53, 26]]
     assert run.inputs["corners"].tolist() == [[2, 0, 50, 24]]
     assert (run.inputs["parts"].dtype, run.inputs["corners"].dtype) == (np.int32, np.float32)

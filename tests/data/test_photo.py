@@ -10,21 +10,22 @@ from io import BytesIO
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageOps
 
 from mpibow.data import photo
 from mpibow.data.dataset import Array
-from mpibow.data.imagesize import size_of
+from mpibow.data.imagesize import sides_of, size_of
 from mpibow.data.photo import alike, open_photo, take
 from mpibow.data.window import centre_windows, random_windows
-from tests.data.photos import SAMPLE, encode, picture, resized, sample, scaled
+from tests.data.photos import SAMPLE, encode, exif, picture, resized, sample, scaled
 
 SIZE = 24
 
 
 def seen(data: bytes, window: tuple[float, float, float, float], size: int = SIZE) -> Array:
     out = np.zeros((3, size, size), np.uint8)
-    take(np.frombuffer(data, np.uint8), np.array(size_of(data)), np.array(window, np.float64), out)
+    sides, orientation = sides_of(data)
+    take(np.frombuffer(data, np.uint8), orientation, np.array(sides), np.array(window, np.float64), out)
     return out
 
 
@@ -135,11 +136,13 @@ def test_pillows_warnings_do_not_reach_the_terminal() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, b"6000 True\n", b"")
 
 
-def test_how_the_camera_was_held_is_ignored() -> None:
-    exif = Image.Exif()
-    exif[0x0112] = 6  # orientation: turn right
-    image = picture(40, 50)
-    np.testing.assert_array_equal(seen(encode(image, exif=exif), (0, 0, 40, 50)), seen(encode(image), (0, 0, 40, 50)))
+@pytest.mark.parametrize("kind", ["JPEG", "PNG"])
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_windows_are_those_of_the_upright_image(kind: str, orientation: int) -> None:
+    data = encode(picture(40, 50), kind, exif=exif(orientation))
+    upright = ImageOps.exif_transpose(Image.open(BytesIO(data)))
+    for window in ((0, 0, 40, 40), (3.5, 7.25, 30, 20), (0, 0, upright.height, upright.width)):
+        np.testing.assert_array_equal(seen(data, window), scaled(upright, window, SIZE))
 
 
 @pytest.mark.parametrize(("height", "width"), [(1, 1), (1, 700), (900, 2), (3, 5)])
@@ -175,7 +178,7 @@ def test_what_is_no_image(data: bytes) -> None:
 
 def test_other_sides_than_those_of_the_window() -> None:
     with pytest.raises(ValueError, match=r"^its pixels are 9 x 7, its header has 9 x 8$"):
-        take(np.frombuffer(encode(picture(9, 7)), np.uint8), np.array([9, 8]), np.zeros(4), np.zeros((3, 2, 2)))
+        take(np.frombuffer(encode(picture(9, 7)), np.uint8), 1, np.array([9, 8]), np.zeros(4), np.zeros((3, 2, 2)))
 
 
 def test_cut_off() -> None:
