@@ -3,19 +3,22 @@
 mpibow convert folder --source data/source/flowers --test-fraction 0.2 --output data/flowers
 mpibow convert folder --source data/source/flowers --encode raw --size 64x64 --output data/flowers-64
 
---source holds class folders, or the folders train and test (or val, validation) with class folders in them. JPEG files
-are kept unchanged, and so are PNG files; other formats that Pillow reads, and mixed formats, are converted as --encode
-sets. Classes are numbered in the sorted order of the folders' names, or in the order of --classes.
+--source holds class folders, or folders of parts with class folders in them: train, validation and test, by their usual
+names in any case (Training, VAL, test_set, ...), or by --train-folder and so on. JPEG files are kept unchanged, and so
+are PNG files; other formats that Pillow reads, and mixed formats, are converted as --encode sets. Images are turned
+upright by their Exif orientation. Classes are numbered in the sorted order of the folders' names, or as in --classes.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from pathlib import Path
 
 from mpibow.convert import arguments, tree
 from mpibow.convert.conversion import exit_code, spreader, write_parts
 from mpibow.convert.entries import Reader, file_bytes, part_of, split
+from mpibow.convert.folders import PARTS
 from mpibow.convert.masks import pairs, parts_of
 from mpibow.convert.masks import split as split_pairs
 from mpibow.data.masks import IGNORED
@@ -27,7 +30,7 @@ def convert(
     output: Path,
     *,
     classes: Path | None = None,
-    test_folder: str | None = None,
+    folders: Mapping[str, str] = {},
     test_fraction: float | None = None,
     seed: int = 1,
     encode: str | None = None,
@@ -37,21 +40,18 @@ def convert(
     workers: int = 1,
     overwrite: bool = False,
 ) -> None:
-    """Writes output/train, and output/test if there is one, from class folders, and verifies them; all or nothing."""
+    """Writes output/train, and other parts that there are, from class folders, and verifies them; all or nothing.
+
+    `folders` names parts' folders.
+    """
     arguments.prepare(output, overwrite)
-    folders = tree.parts(source, test_folder)
-    arguments.refuse_split(test_fraction, folders.get("test"))
-    chosen = tree.mapping(classes) if classes else None
-    numbers = tree.classes_of({name: tree.folders(path) for name, path in folders.items()}, source, chosen)
-    names = list(dict.fromkeys(chosen.values() if chosen else numbers))
-    listings = {name: tree.listing(path, numbers) for name, path in folders.items()}
-    for name, listing in listings.items():
-        if listing.left_out:
-            kinds = ", ".join(f"{count:,} {suffix}" for suffix, count in sorted(listing.left_out.items()))
-            print(f"{folders[name]}: {listing.left_out.total():,} files are not images and are left out: {kinds}")
-    parts = {name: listing.entries for name, listing in listings.items()}
+    paths = tree.parts(source, folders)
+    arguments.refuse_split(test_fraction, paths.get("test"))
+    found = tree.class_folders(paths)
+    numbers, names = tree.classes_of(found, source, tree.mapping(classes) if classes else None)
+    parts = {name: tree.entries_of(part, numbers) for name, part in found.items()}
     if test_fraction is not None:
-        parts = split(parts["train"], test_fraction, seed, source)
+        parts |= split(parts["train"], test_fraction, seed, source)
     with spreader(workers) as each:
         encoding, make = tree.maker(each, parts, encode, size, crop)
         made = {
@@ -80,15 +80,16 @@ def convert(
 
 
 def convert_masks(
-    source: Path, masks: Path, output: Path, *, test_fraction: float | None = None, seed: int = 1,
-    size: tuple[int, int] | None = None, crop: bool = False, workers: int = 1, overwrite: bool = False,
+    source: Path, masks: Path, output: Path, *, folders: Mapping[str, str] = {},
+    test_fraction: float | None = None, seed: int = 1, size: tuple[int, int] | None = None, crop: bool = False,
+    workers: int = 1, overwrite: bool = False,
 ) -> int:  # fmt: skip
     """The same from images and masks; returns the number of classes."""
     arguments.prepare(output, overwrite)
-    found = pairs(source, masks)
-    arguments.refuse_split(test_fraction, source / "test" if "test" in found else None)
+    found = pairs(source, masks, folders)
+    arguments.refuse_split(test_fraction, source if "test" in found else None)
     if test_fraction is not None:
-        found = split_pairs(found["train"], test_fraction, seed, source)
+        found |= split_pairs(found["train"], test_fraction, seed, source)
     with spreader(workers) as each:
         parts, classes = parts_of(found, each, size, crop)
         about = "images with masks" + (f"; test: {test_fraction}, seed {seed}" if test_fraction else "")
@@ -107,9 +108,13 @@ def parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="file with lines of folder, tab, class: several folders may form one class",
     )
-    made.add_argument(
-        "--test-folder", metavar="NAME", help="name of the test folder (default: test, val or validation)"
-    )
+    for part in PARTS:
+        made.add_argument(
+            f"--{part}-folder",
+            metavar="NAME",
+            help=f"folder of the {part} part in --source (default: by its name, in any case"
+            + ("; . is --source itself)" if part == "train" else ")"),
+        )
     made.add_argument(
         "--masks",
         type=Path,
@@ -136,20 +141,21 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: list[str] | None = None) -> int:
     command = parser()
     options = command.parse_args(argv)
-    if options.masks and (options.classes or options.test_folder or options.encode not in (None, "raw")):
-        command.error(
-            "--masks: images have no class folders, and are raw; leave out --classes, --test-folder, --encode"
-        )
+    if options.masks and (options.classes or options.encode not in (None, "raw")):
+        command.error("--masks: images have no class folders, and are raw; leave out --classes, --encode")
     if options.size and not (options.encode or options.masks):
         command.error("--size needs --encode, usually raw")
     if options.crop and not options.size:
         command.error("--crop needs --size")
 
+    folders = {part: name for part in PARTS if (name := getattr(options, f"{part}_folder")) is not None}
+
     def run() -> None:
         if options.masks:
             classes = convert_masks(
-                options.source, options.masks, options.output, test_fraction=options.test_fraction, seed=options.seed,
-                size=options.size, crop=options.crop, workers=options.workers, overwrite=options.overwrite,
+                options.source, options.masks, options.output, folders=folders, test_fraction=options.test_fraction,
+                seed=options.seed, size=options.size, crop=options.crop, workers=options.workers,
+                overwrite=options.overwrite,
             )  # fmt: skip
             print(f"masks: {classes} classes, {IGNORED} is without one")
             return
@@ -157,7 +163,7 @@ def main(argv: list[str] | None = None) -> int:
             options.source,
             options.output,
             classes=options.classes,
-            test_folder=options.test_folder,
+            folders=folders,
             test_fraction=options.test_fraction,
             seed=options.seed,
             encode=options.encode,

@@ -6,7 +6,8 @@ mpibow convert imagenet --source /data/ILSVRC2012 --output data/imagenet \\
 mpibow convert imagenet --source /data/ILSVRC2012 --output data/trial --limit 20
 
 Classes are numbered in the sorted order of synsets (n01440764 is 0); the manifest has their names. JPEG bytes are kept
-unchanged. The few CMYK images and the PNG are encoded again, as RGB JPEGs of quality 95; the manifest lists them.
+unchanged; those that lie by their Exif orientation are turned when they are decoded. The few CMYK images and the PNG
+are encoded again, as RGB JPEGs of quality 95; the manifest lists them.
 """
 
 from __future__ import annotations

@@ -134,7 +134,7 @@ def test_what_cannot_be_read_is_named_and_the_rest_predicted(here: Path, capsys:
     found = capsys.readouterr()
     assert found.out.startswith("good.npy[0]  ")
     assert sorted(found.err.splitlines()) == sorted([
-        "error: empty: has no manifest.json of records, and no images (.png, .jpg, .jpeg) in it or below",
+        "error: empty: has no manifest.json of records, and no images in it or below",
         "error: text.png: cannot be decoded: it is no image that Pillow reads",
         "error: wrong.npy: must be (1, 6, 6) for a sample, as in training, got (1, 5, 5)",
         "error: floats.npy: must be uint8 as in training, got float64",

@@ -96,7 +96,7 @@ def write_parts(
 
 def say_turned(count: int, title: str) -> None:
     if count:
-        print(f"{title}: {count:,} of the images are turned upright, by their Exif orientation")
+        print(f"{title}: images turned upright by their Exif orientation: {count:,}")
 
 
 def progress(total: int | None, title: str, unit: str) -> tqdm[Any]:

@@ -123,7 +123,7 @@ class Reader:
     """Makes an entry's record: `take` gets the source's bytes and their CRC32C, `make` the image."""
 
     take: Callable[[Entry], tuple[Any, int]]
-    make: Callable[[Any], Recoded]
+    make: Callable[[Any], Recoded[bytes] | Recoded[Array]]
 
     def __call__(self, entry: Entry) -> Made:
         data, checksum = self.take(entry)

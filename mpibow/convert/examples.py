@@ -66,7 +66,7 @@ class Pixels:
     dtype: str = "uint8"
     last: bool = False
 
-    def __call__(self, values: bytes | Array) -> Recoded:
+    def __call__(self, values: bytes | Array) -> Recoded[Array]:
         dtype = DTYPES[self.dtype]
         count = math.prod(self.shape)
         if isinstance(values, bytes):

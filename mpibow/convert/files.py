@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,8 @@ from zipfile import BadZipFile
 import numpy as np
 
 from mpibow.convert.delimited import check_widths, rows_of
-from mpibow.convert.recode import Decode
+from mpibow.convert.folders import Left, say_left, walk
+from mpibow.convert.recode import Decode, Keep, kind_of
 from mpibow.convert.table_files import PARQUET, read_table
 from mpibow.data.cells import PLAIN
 from mpibow.data.dataset import Array
@@ -30,7 +32,6 @@ from mpibow.job.kinds import for_net
 from mpibow.job.opening import named_samples
 from mpibow.system.files import read_file, reason
 
-IMAGES = (".png", ".jpg", ".jpeg")
 TABLES = (".csv", ".tsv", *PARQUET)
 LOT = 256  # records that are read at once
 Sample = tuple[str, Mapping[str, Array]]  # its name, and its arrays by the names of the net's inputs
@@ -54,12 +55,14 @@ class Wanted:
 
 
 def files_of(path: Path) -> list[Path]:
-    """`path`, or all images below a folder, by name. Raises RecordError where there are none."""
+    """`path`, or all images below a folder, by name; says what is left out. Raises RecordError where there are none."""
     if not path.is_dir() or (path / FILE).exists():
         return [path]
-    found = sorted(each for each in path.rglob("*") if each.suffix.lower() in IMAGES)
+    left = Left()
+    found = [path / name for name in walk(path, left)]
+    say_left(path, left, sys.stderr)
     if not found:
-        raise RecordError(f"{path}: has no {FILE} of records, and no images ({', '.join(IMAGES)}) in it or below")
+        raise RecordError(f"{path}: has no {FILE} of records, and no images in it or below")
     return found
 
 
@@ -192,6 +195,8 @@ def _image(path: Path, wanted: Wanted) -> dict[str, Array]:
         data = read_file(path)
         if wanted.image is None:
             return {name: Decode(shape[0], shape[1:], wanted.crop)(data).image}
+        if kind_of(data) is None:
+            data = Keep("png")(data).image
         stored, out = np.frombuffer(data, np.uint8), np.empty(shape, np.uint8)
         size, orientation = sides_of(stored)
         sides = np.array(size)

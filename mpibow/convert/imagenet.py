@@ -14,12 +14,13 @@ import numpy as np
 
 from mpibow.convert import tar
 from mpibow.convert.entries import NAMED, Each, Entries, Group, refuse_empty_and_twice, watched
+from mpibow.convert.folders import hidden, part_of
 from mpibow.convert.synsets import SYNSET, validation_labels
 from mpibow.errors import RecordError
 from mpibow.system.files import reason
 
-FOLDERS = {"train": ("train",), "validation": ("val", "validation")}
 TARS = {"train": "ILSVRC2012_img_train.tar", "validation": "ILSVRC2012_img_val.tar"}
+SHARD = re.compile(r"\w+-\d{5}-of-\d{5}(\.tfrecords?)?")
 SUFFIXES = (".jpeg", ".jpg", ".png")
 FORMS = """  train-00000-of-01024 ..., validation-00000-of-00128 ...   TensorFlow's TFRecords; or in train/, validation/
   ILSVRC2012_img_train.tar, ILSVRC2012_img_val.tar          as published; or train/n01440764.tar ...
@@ -48,12 +49,17 @@ class Place(NamedTuple):
 
 def find(source: Path, part: str) -> Found | None:
     """The files of train or validation below `source`. Raises RecordError where there are several forms."""
-    folders = [source / name for name in FOLDERS[part] if (source / name).is_dir()]
-    shard = re.compile(rf"({'|'.join(FOLDERS[part])})-\d{{5}}-of-\d{{5}}(\.tfrecords?)?")
-    everything = {folder: _names(folder) for folder in [source, *folders]}
+    names = _names(source)
+    folders = [source / name for name in names if part_of(name) == part and (source / name).is_dir()]
+    everything = {source: names} | {folder: _names(folder) for folder in folders}
     classes = [folder / name for folder in folders for name in everything[folder] if SYNSET.fullmatch(name)]
     candidates = {
-        "tfrecords": [folder / name for folder, names in everything.items() for name in names if shard.fullmatch(name)],
+        "tfrecords": [
+            folder / name
+            for folder, names in everything.items()
+            for name in names
+            if SHARD.fullmatch(name) and part_of(name) == part
+        ],
         "tar" if part == "train" else "flat": [source / TARS[part]] if TARS[part] in everything[source] else [],
         "tars": [
             folder / name
@@ -178,7 +184,7 @@ def _folder_group(path: Path) -> Group:
 
 
 def _images(sizes: Mapping[str, int]) -> dict[str, int]:
-    return {name: sizes[name] for name in sorted(sizes) if name.lower().endswith(SUFFIXES)}
+    return {name: sizes[name] for name in sorted(sizes) if name.lower().endswith(SUFFIXES) and not hidden(name)}
 
 
 def _sizes(folder: Path) -> dict[str, int]:

@@ -15,6 +15,7 @@ from PIL import Image
 from mpibow.convert import tree
 from mpibow.convert.conversion import Part, say_turned
 from mpibow.convert.entries import Each
+from mpibow.convert.folders import Left, say_left, walk
 from mpibow.convert.labels import set_aside
 from mpibow.convert.recode import GREY, Array, Decode, header
 from mpibow.data.masks import IGNORED, KIND
@@ -36,20 +37,12 @@ class Pair:
     mask: Path
 
 
-def pairs(source: Path, masks: Path) -> dict[str, list[Pair]]:
-    """The pairs by part: train, and test if both folders have one. Raises RecordError for an image or mask alone."""
-    for folder in (source, masks):
-        if not folder.is_dir():
-            raise RecordError(f"{folder}: there is no such folder")
-    if not (source / "train").is_dir():
-        return {"train": _paired(source, masks)}
-    tests = [name for name in tree.TESTS if (source / name).is_dir()]
-    if len(tests) > 1:
-        raise RecordError(f"{source}: has the folders {', '.join(tests)}; leave one of them")
-    return {
-        part: _paired(source / name, masks / name)
-        for part, name in (("train", "train"), *(("test", name) for name in tests))
-    }
+def pairs(source: Path, masks: Path, folders: Mapping[str, str]) -> dict[str, list[Pair]]:
+    """The pairs by part, whose folders `tree.parts` finds. Raises RecordError for an image, mask or part alone."""
+    images, found = (tree.parts(place, folders, classes=False) for place in (source, masks))
+    if images.keys() != found.keys():
+        raise RecordError(f"{source}: has the parts {', '.join(images)}, {masks} has {', '.join(found)}")
+    return {part: _paired(images[part], found[part]) for part in images}
 
 
 def _paired(source: Path, masks: Path) -> list[Pair]:
@@ -66,15 +59,14 @@ def _paired(source: Path, masks: Path) -> list[Pair]:
 
 def _files(folder: Path) -> dict[str, Path]:
     """Images below a folder, by their names without suffix."""
-    suffixes = {suffix for suffix, form in Image.registered_extensions().items() if form in Image.OPEN}
     found: dict[str, Path] = {}
-    for name, _ in tree.walk(folder) if folder.is_dir() else ():
+    left = Left()
+    for name in walk(folder, left):
         stem = str(Path(name).with_suffix(""))
-        if Path(name).suffix.lower() not in suffixes:
-            continue
         if stem in found:
             raise RecordError(f"{folder}: {found[stem].name} and {Path(name).name} have one name; remove one of them")
         found[stem] = folder / name
+    say_left(folder, left)
     return found
 
 

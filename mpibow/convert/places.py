@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from glob import glob
 from pathlib import Path
 
+from mpibow.convert.folders import hidden, part_of
 from mpibow.errors import RecordError
 
-PARTS = {"train": ("train",), "test": ("test", "val")}  # beginnings of names
+PARTS = ("train", "test")
 
 
 def files(place: str | Path) -> list[Path]:
@@ -19,34 +20,32 @@ def files(place: str | Path) -> list[Path]:
     """
     path = Path(place)
     found = path.iterdir() if path.is_dir() else map(Path, [place] if path.is_file() else glob(str(place)))
-    there = [file for file in found if file.is_file() and not file.name.startswith(".")]
+    there = [file for file in found if file.is_file() and not hidden(file.name)]
     if not there:
         raise RecordError(f"{place}: there are no such files; name a folder, or a pattern in quotes")
     return sorted(there, key=_numbers)
 
 
 def parts(source: Path) -> dict[str, list[Path]]:
-    """Files to train and, where there are any, to test: below `source` by the beginnings of their or a folder's name.
+    """Files to train and, where there are any, to test: below `source` by their or a folder's name.
 
-    `source` may also be one file to train. Raises RecordError where there is none, or where the choice is ambiguous.
+    `source` may also be one file to train. Says what is left out. Raises RecordError where there is none, or where the
+    choice is ambiguous.
     """
     if source.is_file():
         return {"train": [source]}
     if not source.is_dir():
         raise RecordError(f"{source}: there is no such file or folder")
-    found = {}
-    for part, starts in PARTS.items():
-        there = {start: sorted(source.glob(f"{start}*"), key=_numbers) for start in starts}
-        several = [start for start in starts if there[start]]
-        if len(several) > 1:
-            raise RecordError(
-                f"{source}: has {' and '.join(f'{start}*' for start in several)}; say which by --train and --test"
-            )
-        if several:
-            found[part] = _within(there[several[0]])
-    if "train" not in found:
-        raise RecordError(f"{source}: has no files or folders train*; say which by --train and --test")
-    return found
+    found: dict[str | None, list[Path]] = {}
+    for path in sorted((path for path in source.iterdir() if not hidden(path.name)), key=_numbers):
+        found.setdefault(part_of(path.name), []).append(path)
+    tests = [found[part][0].name for part in ("test", "validation") if part in found]
+    if "train" not in found or len(tests) > 1:
+        has = f"has {' and '.join(tests)}" if len(tests) > 1 else "has no files or folders to train on, by their names"
+        raise RecordError(f"{source}: {has}; say which by --train and --test")
+    if others := found.pop(None, []):
+        print(f"{source}: left out, not parts by their names: {', '.join(path.name for path in others)}")
+    return {"train" if part == "train" else "test": _within(paths) for part, paths in found.items()}
 
 
 def _within(entries: Sequence[Path]) -> list[Path]:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,7 @@ from mpibow.data.photo import open_photo, orientation, why
 from mpibow.errors import RecordError
 
 Array = npt.NDArray[Any]
+Stored = TypeVar("Stored", bytes, npt.NDArray[Any])
 KINDS = {b"\xff\xd8\xff": "jpeg", b"\x89PNG\r\n\x1a\n": "png"}
 GREY = frozenset(("1", "L", "LA"))  # Pillow's modes
 FORMATS = {"jpeg": ("JPEG", "MPO"), "png": ("PNG",)}  # Pillow's names; MPO: a camera's JPEG with another one behind it
@@ -36,11 +37,11 @@ class Header(NamedTuple):
     size: tuple[int, int]
 
 
-class Recoded(NamedTuple):
+class Recoded(NamedTuple, Generic[Stored]):
     """An image as records hold it; the original kind of one that was changed, else ""; whether it lies by its Exif
     orientation: encoded images are turned by those who decode them."""
 
-    image: bytes | Array
+    image: Stored
     remark: str = ""
     lying: bool = False
 
@@ -57,7 +58,7 @@ class Keep:
     size: tuple[int, int] | None = None  # height, width
     crop: bool = False
 
-    def __call__(self, data: bytes) -> Recoded:
+    def __call__(self, data: bytes) -> Recoded[bytes]:
         """The bytes to store. Raises RecordError without a name."""
         with _opened(data) as image:
             if self.size is None and image.format in FORMATS[self.kind] and image.mode in FINE[self.kind]:
@@ -77,7 +78,7 @@ class Decode:
     size: tuple[int, int] | None = None
     crop: bool = False
 
-    def __call__(self, data: bytes) -> Recoded:
+    def __call__(self, data: bytes) -> Recoded[Array]:
         """The array, without a remark. Raises RecordError without a name."""
         with _opened(data) as image:
             pixels = np.asarray(_plain(image, self.channels, self.size, self.crop))

@@ -2,54 +2,116 @@
 
 from __future__ import annotations
 
-import os
+import re
+import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
 
 from mpibow.convert.delimited import rows_of
 from mpibow.convert.entries import Each, Entries, Entry, Group, lots, refuse_empty_and_twice, watched
+from mpibow.convert.folders import PARTS, Left, filled, identity, part_of, say_left, scan, unwrapped, walk
 from mpibow.convert.recode import FORMATS, GREY, Decode, Header, Keep, header
 from mpibow.errors import RecordError
 
-TESTS = ("test", "val", "validation")
 SHOWN = 5
+PAIRED = re.compile("(jpeg|png)?(image|img|picture)s?|masks?|labels?|annotations?", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
-class Listing:
-    """A part's images, and the number of files left out because their names are not those of images."""
+class ClassFolders:
+    """The folder of a part, and the names of images below each of its class folders."""
 
-    entries: Entries
-    left_out: Counter[str]  # by suffix
+    path: Path
+    images: Mapping[str, Sequence[str]]
 
 
-def parts(source: Path, test: str | None = None) -> dict[str, Path]:
-    """Folders of train and test: sub-folders of these names if train has classes in it, else `source` itself is train.
+def parts(source: Path, chosen: Mapping[str, str], *, classes: bool = True) -> dict[str, Path]:
+    """The folders of train, validation and test below `source`: those `chosen`, or by their names, or `source` alone.
 
-    Raises RecordError where several could be test.
+    They hold `classes`, folders of images, or just images. A part for validation is the one to test where there is no
+    other. Says what is left out. Raises RecordError where names leave a choice.
     """
     if not source.is_dir():
-        raise RecordError(f"{source}: there is no such folder")
-    if not any(entry.is_dir() for entry in _scan(source / "train") if not entry.name.startswith(".")):
-        return {"train": source}
-    there = [name for name in ((test,) if test else TESTS) if (source / name).is_dir()]
-    if test and not there:
-        raise RecordError(f"{source}: has no folder {test} (--test-folder)")
-    if len(there) > 1:
-        raise RecordError(f"{source}: has the folders {', '.join(there)}; choose the one to test on by --test-folder")
-    return {"train": source / "train"} | ({"test": source / there[0]} if there else {})
-
-
-def folders(part: Path) -> list[str]:
-    """The class folders, sorted."""
-    found = sorted(entry.name for entry in _scan(part) if entry.is_dir() and not entry.name.startswith("."))
+        what = "is a file; unpack it, and give the folder" if source.is_file() else "there is no such folder"
+        raise RecordError(f"{source}: {what}")
+    left = Left()
+    inner = unwrapped(source, left)
+    found = {part: _chosen(part, name, source, inner) for part, name in chosen.items()}
+    used = {identity(path) for path in found.values()}
+    names = [name for name in filled(inner) if identity(inner / name) not in used]
+    by_part: dict[str, list[str]] = {}
+    for name in names if identity(inner) not in used else ():
+        if (part := part_of(name)) is not None and part not in found:
+            by_part.setdefault(part, []).append(name)
+    others = [name for name in names if part_of(name) is None]
+    trains = by_part.get("train", ()) if classes and others and not found and len(by_part) == 1 else ()
+    if trains and not any(filled(inner / name) for name in trains):
+        by_part = {}  # a class of trains
+    for part, there in by_part.items():
+        if len(there) > 1:
+            raise RecordError(f"{inner}: has {' and '.join(there)}; choose the one for {part} by --{part}-folder")
+        found[part] = inner / there[0]
     if not found:
-        raise RecordError(f"{part}: has no folders, a folder a class of images was expected")
+        found = {"train": inner}
+    elif "train" not in found or (others and [*found] == ["train"] and not chosen):
+        raise RecordError(
+            f"{inner}: has the folders {', '.join(names[:SHOWN])}{', ...' * (len(names) > SHOWN)}; say which are parts "
+            "by --train-folder, --validation-folder and --test-folder, or that none is by --train-folder ."
+        )
+    by_identity: dict[tuple[int, int], str] = {}
+    for part, path in found.items():
+        if (other := by_identity.setdefault(identity(path), part)) != part:
+            raise RecordError(f"{path}: is the folder of both {other} and {part}")
+    if identity(inner) not in by_identity:
+        folders, images = scan(inner, left)
+        left["image outside the parts"] += len(images)
+        left.update(f"folder '{name}', not a part" for name in folders if identity(inner / name) not in by_identity)
+    say_left(source, +left)
+    if "test" not in found and "validation" in found and "validation" not in chosen:
+        found["test"] = found.pop("validation")
+    return {part: found[part] for part in PARTS if part in found}
+
+
+def _chosen(part: str, name: str, source: Path, inner: Path) -> Path:
+    for folder in (source, inner):
+        if (folder / name).is_dir():
+            return inner if name == "." else folder / name
+    raise RecordError(f"{source}: has no folder {name} (--{part}-folder)")
+
+
+def class_folders(paths: Mapping[str, Path]) -> dict[str, ClassFolders]:
+    """Of all parts, train first. Says what is left out. Raises RecordError where a part has none, or parts below."""
+    found = dict[str, ClassFolders]()
+    for part, path in paths.items():
+        left = Left()
+        inner = unwrapped(path, left, part_of(path.name), found["train"].images if found else ())
+        folders, images = scan(inner, left)
+        left["image outside the class folders"] += len(images)
+        there = {
+            name: [*walk(inner / name, left)]
+            for name in folders
+            if not any(other.samefile(inner / name) for other in paths.values() if other != path)
+        }
+        left.update(f"folder '{name}' without images" for name, names in there.items() if not names)
+        say_left(inner, +left)
+        found[part] = ClassFolders(inner, {name: names for name, names in there.items() if names})
+        if not found[part].images:
+            raise RecordError(
+                f"{inner}: has no folders with images, a folder a class was expected"
+                + (f"; images in it: {len(images):,}" if images else "")
+                + (f"; --source {paths['train']} leaves this part out" if part != "train" else "")
+            )
+        for name, names in found[part].images.items():
+            below = sorted({image.partition("/")[0] for image in names if "/" in image})
+            if len({part_of(folder) for folder in below} - {None}) > 1:
+                raise RecordError(
+                    f"{inner / name}: has the folders {', '.join(below)}; parts come first, and then classes; "
+                    "give the folders of the parts by --train-folder and --test-folder"
+                )
     return found
 
 
@@ -68,71 +130,97 @@ def mapping(path: Path) -> dict[str, str]:
     return found
 
 
-def classes_of(found: Mapping[str, Sequence[str]], source: Path, chosen: Mapping[str, str] | None) -> dict[str, int]:
-    """The class number of every folder: its place in sorted order or, where classes are `chosen`, that of its class.
+def classes_of(
+    found: Mapping[str, ClassFolders], source: Path, chosen: Mapping[str, str] | None
+) -> tuple[dict[str, int], list[str]]:
+    """The class number of every folder, and the names of classes.
 
-    Chosen classes are numbered in the given order; `found` are the folders of every part.
+    Classes are numbered in the sorted order of folders or, where they are `chosen`, in theirs. Says which each part
+    has. Raises RecordError where folders are hardly two classes, or training lacks a class.
     """
-    every = sorted({folder for part in found.values() for folder in part})
+    every = sorted({folder for part in found.values() for folder in part.images})
+    _refuse_links(found)
     if chosen is None:
-        return {folder: number for number, folder in enumerate(every)}
-    if unknown := [folder for folder in every if folder not in chosen]:
+        _refuse_alike(every, source)
+        chosen = {folder: folder for folder in every}
+    elif unknown := [folder for folder in every if folder not in chosen]:
         names = ", ".join(unknown[:SHOWN])
         raise RecordError(
             f"{source}: --classes has no line for {len(unknown):,} of its folders: {names}; add or move them"
         )
-    numbers = {name: number for number, name in enumerate(dict.fromkeys(chosen.values()))}
-    return {folder: numbers[name] for folder, name in chosen.items()}
+    classes = [*dict.fromkeys(chosen.values())]
+    there = {name: {chosen[folder] for folder in part.images} for name, part in found.items()}
+    for name, part in found.items():
+        if lacking := sorted(there[name] - there["train"]):
+            raise RecordError(
+                f"{part.path}: has images of {_some(lacking)}, {found['train'].path} has none; a class has one name in "
+                "all parts, and images to train on"
+            )
+        count = sum(len(images) for images in part.images.values())
+        none = sorted(there["train"] - there[name])
+        print(
+            f"{part.path}: {name}, {count:,} images of {len(there[name]):,} classes ({_some(sorted(there[name]))})"
+            + (f", none of {_some(none)}" if none else "")
+        )
+    return {folder: classes.index(name) for folder, name in chosen.items()}, classes
 
 
-def listing(part: Path, numbers: Mapping[str, int]) -> Listing:
-    """The images below the class folders, in the order of their own names.
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN:,} more" if len(names) > SHOWN else "")
+
+
+def _refuse_links(found: Mapping[str, ClassFolders]) -> None:
+    """Raises RecordError where two class folders, of whatever parts, are one by a link: their images would be twice."""
+    seen: dict[tuple[int, int], Path] = {}
+    for part in found.values():
+        for folder in part.images:
+            path = part.path / folder
+            if (other := seen.setdefault(identity(path), path)) != path:
+                raise RecordError(f"{path}: is {other}, by a link; remove one of them")
+
+
+def _refuse_alike(folders: Sequence[str], source: Path) -> None:
+    seen: dict[str, str] = {}
+    for folder in folders:
+        other = seen.setdefault(unicodedata.normalize("NFC", folder).strip().casefold(), folder)
+        if other != folder:
+            raise RecordError(
+                f"{source}: the folders {other!a} and {folder!a} differ in case, blanks or Unicode's form "
+                "alone; rename one, or give all folders' classes by --classes"
+            )
+    if all(map(PAIRED.fullmatch, folders)):
+        raise RecordError(
+            f"{source}: images and masks, or other labels, are not classes: {', '.join(folders)}; give the folder with "
+            "folders of classes, or --source IMAGES --masks MASKS; or list the classes by --classes"
+        )
+    if len(folders) == 1:
+        raise RecordError(
+            f"{source}: has one class alone, {folders[0]}; a folder a class was expected; if it is meant, list it by "
+            "--classes"
+        )
+
+
+def entries_of(part: ClassFolders, numbers: Mapping[str, int]) -> Entries:
+    """The images of a part, in the order of their own names.
 
     Names come first, then classes, so that an exported data set, whose names are numbers, keeps its order.
     """
-    suffixes = {suffix for suffix, form in Image.registered_extensions().items() if form in Image.OPEN}
-    left_out: Counter[str] = Counter()
     groups = []
-    for folder in folders(part):
-        found = {}
-        for name, size in walk(part / folder):
-            if Path(name).suffix.lower() in suffixes:
-                found[name] = size
-            else:
-                left_out[Path(name).suffix or name] += 1
-        labels = np.full(len(found), numbers[folder], np.int32)
-        sizes = np.array(list(found.values()), np.int64)
-        groups.append(Group(str(part), f"{folder}/", str(part / folder), list(found), None, sizes, labels))
+    for folder, images in part.images.items():
+        labels = np.full(len(images), numbers[folder], np.int32)
+        sizes = np.array([_size(part.path / folder / name) for name in images], np.int64)
+        groups.append(Group(str(part.path), f"{folder}/", str(part.path / folder), images, None, sizes, labels))
     names = [(str(name), group.title) for group in groups for name in group.names]
-    order = np.array(sorted(range(len(names)), key=names.__getitem__), np.int64)
-    entries = Entries(groups, order)
+    entries = Entries(groups, np.array(sorted(range(len(names)), key=names.__getitem__), np.int64))
     refuse_empty_and_twice(entries)
-    if not len(entries):
-        raise RecordError(f"{part}: has no images in its folders")
-    return Listing(entries, left_out)
+    return entries
 
 
-def walk(folder: Path) -> Iterator[tuple[str, int]]:
-    """Names below `folder` and sizes of all files but hidden ones, sorted; links are followed, in circles once."""
-    seen: set[tuple[int, int]] = set()
-
-    def below(path: Path, prefix: str) -> Iterator[tuple[str, int]]:
-        there = path.stat()
-        if (there.st_dev, there.st_ino) in seen:
-            return
-        seen.add((there.st_dev, there.st_ino))
-        for entry in sorted(_scan(path), key=lambda entry: entry.name):
-            if entry.name.startswith("."):
-                continue
-            if entry.is_dir():
-                yield from below(path / entry.name, f"{prefix}{entry.name}/")
-            else:
-                try:
-                    yield f"{prefix}{entry.name}", entry.stat().st_size
-                except OSError as error:
-                    raise RecordError(f"{entry.path}: cannot be read: {(error.strerror or '').lower()}") from error
-
-    yield from below(folder, "")
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError as error:
+        raise RecordError(f"{path}: cannot be read: {(error.strerror or '').lower()}") from error
 
 
 def maker(
@@ -173,13 +261,3 @@ def maker(
 
 def _headers(lot: list[Entry]) -> list[Header]:
     return [header(Path(entry.file)) for entry in lot]
-
-
-def _scan(folder: Path) -> list[os.DirEntry[str]]:
-    try:
-        with os.scandir(folder) as found:
-            return list(found)
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise RecordError(f"{folder}: cannot be read: {(error.strerror or str(error)).lower()}") from error

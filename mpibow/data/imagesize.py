@@ -44,7 +44,7 @@ def sides_of(image: Array | bytes) -> tuple[tuple[int, int], int]:
 def _in_png(data: memoryview) -> int:
     at = 8
     while at + 12 <= len(data):  # length, name, contents, checksum; Exif may come after the pixels
-        length, name = int.from_bytes(data[at : at + 4], "big"), data[at + 4 : at + 8]
+        length, name = int.from_bytes(data[at : at + 4], "big"), bytes(data[at + 4 : at + 8])
         if name == b"eXIf":
             return orientation_of(data[at + 8 : at + 8 + length])
         at += 12 + length

@@ -43,6 +43,8 @@ def _steps(orientation: int) -> tuple[bool, bool, bool]:
 
 def turned(pixels: Array, orientation: int) -> Array:
     """Stored pixels (h, w, ...) upright; the same array where they are."""
+    if orientation == 1:
+        return pixels
     transposed, down, mirrored = _steps(orientation)
     lines = pixels.swapaxes(0, 1) if transposed else pixels
     return np.ascontiguousarray(lines[:: -1 if down else 1, :: -1 if mirrored else 1])
@@ -57,6 +59,8 @@ def stored_points(points: Array, sides: Array, orientation: int) -> Array:
 
 def stored_part(part: Array, sides: Array, orientation: int) -> Array:
     """The stored place of a part (4,), (top, left, height, width), of an upright image of `sides` (2,)."""
+    if orientation == 1:  # nearly all, at no cost
+        return part
     corners = stored_points(np.array([part[:2], part[:2] + part[2:]]), sides, orientation)
     low = corners.min(axis=0)
     return np.concatenate([low, corners.max(axis=0) - low])

@@ -47,7 +47,7 @@ def names(entries: Entries) -> list[str]:
     return [entry.name for entry in entries]
 
 
-def upper(data: bytes) -> Recoded:
+def upper(data: bytes) -> Recoded[bytes]:
     """A worker's: bytes that start with x are changed."""
     if data == b"bad":
         raise RecordError("is bad")

@@ -110,7 +110,7 @@ def test_a_class_without_images_stays_one(tmp_path: Path) -> None:
     write_records(tmp_path / "set", [(RAW[0], 1)], classes=12)
     output = run(tmp_path / "set", "folder")
     assert sorted(path.name for path in output.iterdir() if path.is_dir()) == [f"{n:02d}" for n in range(12)]
-    again = back(output, "folder", "--encode=raw")
+    again = back(output, "folder", "--encode=raw", f"--classes={output}/classes.txt")
     assert (contents(again), again.classes) == ([(RAW[0].tobytes(), 1)], 12)
 
 

@@ -39,11 +39,20 @@ def test_files(tmp_path: Path) -> None:
         (["train-10", "train-9", "val-0", "other"], {"train": ["train-9", "train-10"], "test": ["val-0"]}),
         (["train/b2", "train/b10", "validation/c"], {"train": ["train/b2", "train/b10"], "test": ["validation/c"]}),
         (["training.tfrecord"], {"train": ["training.tfrecord"]}),
+        (["Train-1", "Train-2", "VAL"], {"train": ["Train-1", "Train-2"], "test": ["VAL"]}),
+        (
+            ["x_Training/a", "x_Testing/b", "x_Testing/.c", "__MACOSX/d"],
+            {"train": ["x_Training/a"], "test": ["x_Testing/b"]},
+        ),
     ],
 )
-def test_parts(tmp_path: Path, there: list[str], found: dict[str, list[str]]) -> None:
+def test_parts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], there: list[str], found: dict[str, list[str]]
+) -> None:
     touch(tmp_path, *there)
     assert names(tmp_path, parts(tmp_path)) == found
+    out = f"{tmp_path}: left out, not parts by their names: other\n"
+    assert capsys.readouterr().out == (out if "other" in there else "")
 
 
 def test_one_file_is_to_train(tmp_path: Path) -> None:
@@ -55,8 +64,8 @@ def test_one_file_is_to_train(tmp_path: Path) -> None:
     ("there", "message"),
     [
         ([], "there is no such file or folder"),
-        (["test"], "has no files or folders train*; say which by --train and --test"),
-        (["train", "test-1", "val-1"], "has test* and val*; say which by --train and --test"),
+        (["test"], "has no files or folders to train on, by their names; say which by --train and --test"),
+        (["train", "test-1", "val-1"], "has test-1 and val-1; say which by --train and --test"),
     ],
 )
 def test_parts_that_are_not_clear(tmp_path: Path, there: list[str], message: str) -> None:

@@ -90,7 +90,7 @@ def test_imagenet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--train", f"{tmp_path}/old/train-*", "--test", f"{tmp_path}/old/val-0", "--output", f"{tmp_path}/output"]
     assert crossbow.main([*words, "--statistics", "60", "--workers", "2"]) == 0
     assert capsys.readouterr().out.splitlines() == [
-        "train: 1 of the images are turned upright, by their Exif orientation",
+        "train: images turned upright by their Exif orientation: 1",
         f"{tmp_path}/output/train: 300 records of 1,000 classes, verified",
         f"{tmp_path}/output/test: 100 records of 1,000 classes, verified",
     ]

@@ -18,8 +18,11 @@ import pytest
 from PIL import Image
 
 from mpibow.convert import tree
+from mpibow.data.decoded import Decoded
 from mpibow.data.recordset import RecordSet, open_records
+from mpibow.data.settings import Image as Size
 from mpibow.errors import RecordError
+from tests.data import photos
 from tests.datasets.scripts import ROOT, script
 
 folder = script("folder")
@@ -106,33 +109,123 @@ def test_bytes_are_kept(tmp_path: Path, form: str, suffix: str) -> None:
     assert not (tmp_path / "output" / "test").exists()
 
 
-@pytest.mark.parametrize("test", ["test", "val", "validation"])
-def test_parts(tmp_path: Path, test: str) -> None:
-    source = write(tmp_path / "in", {f"train/{name}": data for name, data in SMALL.items()})
-    write(source, {f"{test}/cow/0.png.jpg": image(99), f"{test}/dog/deeper/still/x.jpg": image(98)})
+def parts_of(source: Path) -> list[str]:
+    return sorted(path.name for path in (source.parent / "output").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("train", "test"),
+    [
+        *(("train", name) for name in ("test", "val", "valid", "validation", "dev", "eval", "holdout", "hold-out")),
+        *(("Train", "Test"), ("TRAIN", "VAL"), ("Training", "Testing"), ("training_set", "test_set")),
+        *(("seg_train/seg_train", "seg_test/seg_test"), ("train2017", "val2017"), ("trainData", "testData")),
+        *(("images.train", "images.test"), ("outer/one/trainset", "outer/one/testset"), ("x/train-jpg", "x/test-jpg")),
+        *(("train", "valid/valid"), ("images/Train/a folder", "images/Validation"), ("trainval", "test_stg1")),
+    ],
+)
+def test_parts(tmp_path: Path, train: str, test: str, capsys: pytest.CaptureFixture[str]) -> None:
+    source = write(tmp_path / "in", {f"{train}/{name}": data for name, data in SMALL.items()})
+    write(source, {f"{test}/cat/0.png.jpg": image(99), f"{test}/dog/deeper/still/x.jpg": image(98)})
+    write(source, {"__MACOSX/train/cat/._0.jpg": b"", "notes/x.txt": b""})
     assert run(source) == 0
-    assert opened(source).classes == 3  # of both parts
-    assert [label for _, label in records(source)] == [0, 2] * 3  # cat, cow, dog
-    assert records(source, "test") == [(image(99), 1), (image(98), 2)]
+    assert parts_of(source) == ["test", "train"]
+    assert opened(source).manifest.class_names == opened(source, "test").manifest.class_names == ("cat", "dog")
+    assert [label for _, label in records(source)] == [0, 1] * 3
+    assert records(source, "test") == [(image(99), 0), (image(98), 1)]
+    assert f"{source / train}: train, 6 images of 2 classes (cat, dog)\n" in capsys.readouterr().out
 
 
-def test_which_folder_is_test(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    source = write(tmp_path / "in", {f"{part}/a/x.jpg": image(i) for i, part in enumerate(["train", "test", "val"])})
-    assert refusal(source, capsys) == (
-        f"{source}: has the folders test, val; choose the one to test on by --test-folder"
-    )
+def test_three_parts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = {f"{part}/{c}/x.jpg": image(i) for i, part in enumerate(["train", "test", "val"]) for c in "ab"}
+    source = write(tmp_path / "in", files)
+    assert run(source) == 0
+    assert parts_of(source) == ["test", "train", "validation"]
+    assert records(source, "validation") == [(image(2), 0), (image(2), 1)]
+    (tmp_path / "output").rename(tmp_path / "kept")
     assert refusal(source, capsys, "--test-folder", "dev") == f"{source}: has no folder dev (--test-folder)"
     assert refusal(source, capsys, "--test-folder=val", "--test-fraction=0.5") == (
         f"{source}/val: is the test part already; leave out --test-fraction"
     )
+    assert refusal(source, capsys, "--test-folder=train", "--train-folder=train") == (
+        f"{source}/train: is the folder of both train and test"
+    )
     assert run(source, "--test-folder", "val") == 0
-    assert records(source, "test") == [(image(2), 0)]
+    assert f"{source}: left out: 1 folder 'test', not a part\n" in capsys.readouterr().out
+    assert (parts_of(source), records(source, "test")) == (["test", "train"], [(image(2), 0), (image(2), 1)])
+
+
+ASKED = (
+    "say which are parts by --train-folder, --validation-folder and --test-folder, or that none is by --train-folder ."
+)
+A_CLASS = "has no folders with images, a folder a class was expected"
+
+
+@pytest.mark.parametrize(
+    ("places", "message"),
+    [
+        ("learn/a learn/b test/a test/b", f": has the folders learn, test; {ASKED}"),
+        ("train/a train/b unseen/a unseen/b", f": has the folders train, unseen; {ASKED}"),
+        ("cat dog test", f": has the folders cat, dog, test; {ASKED}"),
+        ("test/a test/b", f": has the folders test; {ASKED}"),
+        ("train/a train/b val/a valid/a", ": has val and valid; choose the one for validation by --validation-folder"),
+        ("trainA/a trainB/a testA/a", ": has trainA and trainB; choose the one for train by --train-folder"),
+        ("train test", f"/train: {A_CLASS}; images in it: 1"),
+        ("images/train images/val labels/train", "/images: has the folders train, val; parts come first"),
+        (
+            "train/images train/labels valid/images",
+            ": images and masks, or other labels, are not classes: images, labels;",
+        ),
+        ("a/train a/test b/train", "/a: has the folders test, train; parts come first, and then classes; give"),
+        ("train/a train/b test/a test/c", "/test: has images of c, "),
+        ("train/a train/b test", f"/test: {A_CLASS}; images in it: 1; --source "),
+        ("train/Cat train/dog test/cat test/dog", ": the folders 'Cat' and 'cat' differ in case, blanks or"),
+        (
+            "café cafe\u0301",
+            ": the folders 'cafe\\u0301' and 'caf\\xe9' differ in case, blanks or Unicode's form alone",
+        ),
+        ("dog,dog_,cat", ": the folders 'dog' and 'dog ' differ in case, blanks or"),
+        ("one", ": has one class alone, one; a folder a class was expected; if it is meant, list it by --classes"),
+        (".", f": {A_CLASS}; images in it: 1"),
+        ("images/train images/val", f"/images/train: {A_CLASS}; images in it: 1"),
+    ],
+)
+def test_what_names_leave_open(tmp_path: Path, capsys: pytest.CaptureFixture[str], places: str, message: str) -> None:
+    names = [place.replace("_", " ") for place in places.split(",")] if "," in places else places.split(" ")
+    source = write(tmp_path / "in", {f"{name}/x.jpg": image(1) for name in names})
+    if not places.startswith("."):
+        write(source, {"labels/train/x.txt": b""})  # of boxes
+    assert refusal(source, capsys).startswith(f"{source}{message}")
+
+
+def test_names_of_images_mean_no_part(tmp_path: Path) -> None:
+    names = ["a/train_1.jpg", "a/test_1.jpg", "b/deeper/train.jpg", "b/test/test.jpg", "b/val.jpg"]
+    source = write(tmp_path / "in", {name: image(1) for name in names})
+    assert run(source) == 0
+    assert (opened(source).count, opened(source).manifest.class_names) == (5, ("a", "b"))
+
+
+def test_folders_are_chosen(tmp_path: Path) -> None:
+    files = {f"outer/{name}/{c}/x.jpg": image(i) for i, name in enumerate(["learn", "unseen", "rest"]) for c in "ab"}
+    source = write(tmp_path / "in", files)
+    assert (
+        run(source, "--train-folder=learn", "--validation-folder=outer/unseen", f"--test-folder={source}/outer/rest")
+        == 0
+    )
+    assert parts_of(source) == ["test", "train", "validation"]
+    assert [records(source, part)[0][0] for part in ("train", "validation", "test")] == [image(0), image(1), image(2)]
+    source = write(tmp_path / "own" / "in", {"cat/x.jpg": image(1), "dog/x.jpg": image(2), "test/dog/x.jpg": image(3)})
+    assert run(source, "--train-folder=.", "--test-folder=test") == 0
+    assert records(source) == [(image(1), 0), (image(2), 1)]
+    assert records(source, "test") == [(image(3), 1)]
 
 
 def test_a_class_may_be_called_train(tmp_path: Path) -> None:
-    source = write(tmp_path / "in", {"train/x.jpg": image(1), "bus/x.jpg": image(2)})
+    source = write(tmp_path / "in", {"train/x.jpg": image(1), "bus/x.jpg": image(2), "Bullet train/x.jpg": image(3)})
     assert run(source) == 0
-    assert records(source) == [(image(2), 0), (image(1), 1)]
+    assert opened(source).manifest.class_names == ("Bullet train", "bus", "train")
+    write(source, {"test/x.jpg": image(4)})
+    assert run(source, "--train-folder=.", "--overwrite") == 0
+    assert opened(source).manifest.class_names == ("Bullet train", "bus", "test", "train")
 
 
 def test_a_fraction_becomes_test(tmp_path: Path) -> None:
@@ -177,17 +270,17 @@ def test_mixtures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_only_another_format(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    source = write(tmp_path / "in", {"a/1.gif": image(1, "GIF", "P")})
+    source = write(tmp_path / "in", {f"{name}/1.gif": image(1, "GIF", "P") for name in "ab"})
     assert refusal(source, capsys) == (
-        f"{source}: images are 1 GIF, records are all JPEG or all PNG; "
+        f"{source}: images are 2 GIF, records are all JPEG or all PNG; "
         "pass --encode jpeg, --encode png (which loses nothing) or --encode raw"
     )
 
 
 def test_raw_images_have_one_size(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    source = write(tmp_path / "in", {"a/1.jpg": image(1, mode="L"), "a/2.jpg": image(2, mode="L", size=(5, 4))})
+    source = write(tmp_path / "in", {"a/1.jpg": image(1, mode="L"), "b/2.jpg": image(2, mode="L", size=(5, 4))})
     assert refusal(source, capsys, "--encode=raw") == (
-        f"raw images have one size, {source}/a/1.jpg has 8x6 and {source}/a/2.jpg 5x4; pass --size HEIGHTxWIDTH"
+        f"raw images have one size, {source}/a/1.jpg has 8x6 and {source}/b/2.jpg 5x4; pass --size HEIGHTxWIDTH"
     )
     assert run(source, "--encode=raw", "--size=3x7", "--crop") == 0
     data = opened(source)
@@ -196,11 +289,33 @@ def test_raw_images_have_one_size(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 
 def test_an_image_of_another_kind_than_its_name_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    source = write(tmp_path / "in", {"a/1.jpg": image(1), "a/2.jpg": image(2, mode="CMYK")})
+    source = write(tmp_path / "in", {"a/1.jpg": image(1), "b/2.jpg": image(2, mode="CMYK")})
     assert run(source) == 0
     assert "1 images of train were encoded again, the manifest names them\n" in capsys.readouterr().out
     assert Image.open(BytesIO(records(source)[1][0])).mode == "RGB"
-    assert opened(source).manifest.sources["a/2.jpg"].endswith(", CMYK JPEG, encoded again")
+    assert opened(source).manifest.sources["b/2.jpg"].endswith(", CMYK JPEG, encoded again")
+
+
+@pytest.mark.parametrize("encode", [None, "png", "raw"])
+def test_photographs_are_turned(tmp_path: Path, capsys: pytest.CaptureFixture[str], encode: str | None) -> None:
+    """Kept, encoded again or decoded: all are upright."""
+    pixels = np.zeros((24, 40, 3), np.uint8)
+    pixels[:12, :, 0] = pixels[12:, :, 2] = 250  # red above blue, to be turned right
+    kinds = [("JPEG", "RGB"), ("JPEG", "CMYK"), ("WEBP", "RGB"), ("TIFF", "RGB"), ("PNG", "RGB")]
+    kinds = kinds[:2] if encode is None else kinds
+    bytes_ = [photos.encode(Image.fromarray(pixels).convert(mode), form, exif=photos.exif(6)) for form, mode in kinds]
+    files = {f"{name}/{n}.{kinds[n][0]}": data for n, data in enumerate(bytes_) for name in "ab"}
+    source = write(tmp_path / "in", files)
+    assert run(source, *(["--encode", encode] if encode else [])) == 0
+    turned = sum("TIFF" not in name for name in files)  # Pillow turns those
+    assert f"train: images turned upright by their Exif orientation: {turned}\n" in capsys.readouterr().out
+    data = opened(source)
+    assert data.shape == ((3, 40, 24) if encode == "raw" else ())
+    samples = data if encode == "raw" else Decoded(data, Size(16, resize=16))
+    images = np.zeros((data.count, *samples.shape), np.uint8)
+    samples.read(np.arange(data.count), images, np.zeros(data.count, np.int32))
+    blue, red = images[:, 2, 8, 2], images[:, 0, 8, -3]
+    assert min(*blue.tolist(), *red.tolist()) > 200
 
 
 def test_damaged_images_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -220,27 +335,53 @@ def test_other_files_are_left_out_and_counted(tmp_path: Path, capsys: pytest.Cap
     source = write(
         tmp_path / "in", SMALL | {"cat/a.txt": b"1", "cat/b.txt": b"", "dog/README": b"", "cat/.hidden": b""}
     )
-    write(source, {"list.csv": b"", ".git/x.jpg": b""})
+    write(source, {"list.csv": b"", ".git/x.jpg": b"", "__MACOSX/cat/x.jpg": b"", "@eaDir/x.jpg": b"", "y.jpg": b""})
+    write(source, {"cat/.ipynb_checkpoints/0.jpg": b"", "cat/._0.jpg": b"", "cat/Thumbs.db": b"", "docs/x.md": b""})
+    (source / "empty").mkdir()
     assert run(source) == 0
-    first = capsys.readouterr().out.splitlines()[0]
-    assert first == f"{source}: 3 files are not images and are left out: 2 .txt, 1 README"
-    assert opened(source).count == 6
+    assert capsys.readouterr().out.splitlines()[:2] == [
+        f"{source}: left out: 1 .csv, 1 .md, 2 .txt, 1 README, 1 folder 'docs' without images, 1 folder 'empty' "
+        "without images, 7 hidden, 1 image outside the class folders",
+        f"{source}: train, 6 images of 2 classes (cat, dog)",
+    ]
+    assert (opened(source).count, opened(source).classes) == (6, 2)
 
 
-def test_links_are_followed_once(tmp_path: Path) -> None:
+def test_a_class_without_images_in_one_part(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = {f"train/{name}": data for name, data in SMALL.items()} | {
+        "test/dog/0.jpg": image(3),
+        "test/cat/x.txt": b"",
+    }
+    source = write(tmp_path / "in", files)
+    assert run(source) == 0
+    assert f"{source}/test: test, 1 images of 1 classes (dog), none of cat\n" in capsys.readouterr().out
+    assert records(source, "test") == [(image(3), 1)]  # the number of the class in train
+
+
+def test_links_are_followed_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     elsewhere = write(tmp_path / "elsewhere", {"x/1.jpg": image(1)})
     source = write(tmp_path / "in", {"a/2.jpg": image(2)})
     (source / "b").symlink_to(elsewhere / "x")
     (source / "a" / "3.jpg").symlink_to(elsewhere / "x" / "1.jpg")
     (source / "a" / "round").symlink_to(source / "a")
+    (source / "a" / "up").symlink_to("..")
+    (source / "self").symlink_to(".")
     assert run(source) == 0
     assert records(source) == [(image(1), 1), (image(2), 0), (image(1), 0)]
+    out = capsys.readouterr().out
+    assert f"{source}: left out: 1 folder 'self' without images, 3 linked again\n" in out
+    (source / "c").symlink_to("b")
+    assert run(source, "--overwrite") == 3
+    assert capsys.readouterr().err == f"error: {source}/c: is {source}/b, by a link; remove one of them\n"
 
 
 def test_a_link_to_nothing_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = write(tmp_path / "in", SMALL)
     (source / "cat" / "x.jpg").symlink_to("nowhere")
     assert refusal(source, capsys) == f"{source}/cat/x.jpg: cannot be read: no such file or directory"
+    (source / "cat" / "x.jpg").unlink()
+    (source / "cat" / "x.jpg").symlink_to("x.jpg")
+    assert refusal(source, capsys) == f"{source}/cat/x.jpg: cannot be read: too many levels of symbolic links"
 
 
 def test_class_lists(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -271,14 +412,17 @@ def test_class_lists(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 def test_sources_without_images(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = tmp_path / "in"
     assert refusal(source, capsys) == f"{source}: there is no such folder"
+    source.write_bytes(b"PK")
+    assert refusal(source, capsys) == f"{source}: is a file; unpack it, and give the folder"
+    source.unlink()
     source.mkdir()
-    assert refusal(source, capsys) == f"{source}: has no folders, a folder a class of images was expected"
+    assert refusal(source, capsys) == f"{source}: {A_CLASS}"
     (source / "a").mkdir()
-    assert refusal(source, capsys) == f"{source}: has no images in its folders"
-    write(source, {"a/1.jpg": image(1)})
+    assert refusal(source, capsys) == f"{source}: {A_CLASS}"
+    write(source, {"a/1.jpg": image(1), "b/1.jpg": image(1)})
     assert (
         refusal(source, capsys, "--test-fraction=0.9")
-        == f"{source}: --test-fraction 0.9 of 1 images is none; take more"
+        == f"{source}: --test-fraction 0.9 of 2 images is none; take more"
     )
 
 

@@ -11,8 +11,10 @@ from PIL import Image
 
 import mpibow as mb
 from mpibow.data.dataset import inputs_of
+from mpibow.data.orientation import turned
 from mpibow.data.recordset import open_records
 from mpibow.job.kinds import named
+from tests.data.photos import exif
 from tests.datasets.scripts import script
 
 converter = script("folder")
@@ -73,7 +75,7 @@ def test_one_size_for_all_and_no_class_between_two(tmp_path: Path) -> None:
     assert read(tmp_path)[1][5].tolist() == mask(5)[:, 2:10].tolist()
 
 
-def test_parts(tmp_path: Path) -> None:
+def test_parts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path)
     assert convert(tmp_path, "--test-fraction", "0.25") == 0
     assert [len(read(tmp_path, part)[0]) for part in ("train", "test")] == [6, 2]
@@ -85,6 +87,44 @@ def test_parts(tmp_path: Path) -> None:
                 (tmp_path / "apart" / place / part / f"{number}.png").write_bytes(found.read_bytes())
     assert convert(tmp_path / "apart") == 0
     assert [len(read(tmp_path / "apart", part)[0]) for part in ("train", "test")] == [3, 2]
+    (tmp_path / "apart/images/train").rename(tmp_path / "apart/images/Training")
+    (tmp_path / "apart/masks/notes.txt").touch()
+    assert convert(tmp_path / "apart", "--overwrite") == 0
+    assert f"{tmp_path}/apart/masks: left out: 1 .txt\n" in capsys.readouterr().out
+    (tmp_path / "apart/masks/val").rename(tmp_path / "apart/masks/lav")
+    assert convert(tmp_path / "apart", "--overwrite") == 3
+    assert "apart/masks: has the folders lav, train; say which are parts by" in capsys.readouterr().err
+    (tmp_path / "apart/images/val").rename(tmp_path / "apart/images/lav")
+    assert convert(tmp_path / "apart", "--overwrite", "--test-folder=lav") == 0
+    assert [len(read(tmp_path / "apart", part)[0]) for part in ("train", "test")] == [3, 2]
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_images_and_masks_are_turned_each_by_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], orientation: int
+) -> None:
+    write(tmp_path, 4)
+    assert convert(tmp_path) == 0
+    images, masks = read(tmp_path)
+    for place in ("images", "masks"):
+        for path in (tmp_path / place / "sub").iterdir():
+            Image.open(path).save(path, exif=exif(orientation))
+    assert convert(tmp_path, "--overwrite") == 0
+    assert ("turned upright by their Exif orientation: 4" in capsys.readouterr().out) == (orientation > 1)
+    found = read(tmp_path)
+    assert found[0].tolist() == [
+        turned(image.transpose(1, 2, 0), orientation).transpose(2, 0, 1).tolist() for image in images
+    ]
+    assert found[1].tolist() == [turned(each, orientation).tolist() for each in masks]
+    write(tmp_path, 4)
+    Image.open(tmp_path / "images/sub/2.png").save(tmp_path / "images/sub/2.png", exif=exif(orientation))
+    assert convert(tmp_path, "--overwrite") == (3 if orientation > 4 else 0)
+    if orientation > 4:
+        message = "images have sizes from 8x12 to 12x8, records have one; pass --size HEIGHTxWIDTH"
+        assert message in capsys.readouterr().err
+        assert convert(tmp_path, "--overwrite", "--size=8x8") == 3
+        message = "2.png: is 8x12, its image 2.png is 12x8, once each is turned by its own Exif orientation"
+        assert message in capsys.readouterr().err
 
 
 def broken(folder: Path, name: str) -> None:
