@@ -84,6 +84,13 @@ def tars(path: Path) -> Path:
     return labels(path)
 
 
+def hide(path: Path) -> Path:
+    """What macOS puts beside the images."""
+    for folder in (path / "VAL").iterdir():
+        (folder / f"._{next(folder.iterdir()).name}").write_bytes(b"Mac OS X")
+    return path
+
+
 def tree(path: Path, validation: str = "val") -> Path:
     files(path, {f"train/{s}/{name}": data for s, contents in TRAIN.items() for name, data in contents.items()})
     return files(path, {f"{validation}/{synset}/{name}": data for name, (data, synset) in VALIDATION.items()})
@@ -133,6 +140,7 @@ FORMS_ = {
     "tars": tars,
     "tree": tree,
     "tree, validation": lambda path: tree(path, "validation"),
+    "tree, VAL and hidden files": lambda path: hide(tree(path, "VAL")),
     "TFRecords": examples,
     "TFRecords in folders": lambda path: examples(path, folders=True),
 }
@@ -244,7 +252,7 @@ def test_a_part_alone(tmp_path: Path, form: str, part: str) -> None:
     source = FORMS_[form](tmp_path / "in")
     marks = ("train",) if part == "validation" else ("val",)
     for path in source.rglob("*"):
-        if path.is_file() and any(mark in path.relative_to(source).as_posix().partition("/")[0] for mark in marks):
+        if path.is_file() and any(mark in path.relative_to(source).parts[0].lower() for mark in marks):
             path.unlink()
     for path in sorted(source.rglob("*"), reverse=True):
         if path.is_dir() and not list(path.iterdir()):
