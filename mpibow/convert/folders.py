@@ -13,6 +13,7 @@ from typing import TextIO
 from PIL import Image
 
 from mpibow.errors import RecordError
+from mpibow.system.files import reason
 
 SUFFIXES = frozenset(suffix for suffix, form in Image.registered_extensions().items() if form in Image.OPEN)
 # What systems put beside the files that people see, in lower case; and all names that begin with a full stop.
@@ -63,7 +64,7 @@ def scan(folder: Path, left: Left) -> tuple[list[str], list[str]]:
                 else:
                     left[suffix or entry.name] += 1
     except OSError as error:
-        raise RecordError(f"{error.filename or folder}: cannot be read: {(error.strerror or '').lower()}") from error
+        raise RecordError(f"{error.filename or folder}: cannot be read: {reason(error)}") from error
     return folders, images
 
 

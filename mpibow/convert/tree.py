@@ -16,6 +16,7 @@ from mpibow.convert.entries import Each, Entries, Entry, Group, lots, refuse_emp
 from mpibow.convert.folders import PARTS, Left, filled, identity, part_of, say_left, scan, unwrapped, walk
 from mpibow.convert.recode import FORMATS, GREY, Decode, Header, Keep, header
 from mpibow.errors import RecordError
+from mpibow.system.files import reason
 
 SHOWN = 5
 PAIRED = re.compile("(jpeg|png)?(image|img|picture)s?|masks?|labels?|annotations?", re.IGNORECASE)
@@ -220,7 +221,7 @@ def _size(path: Path) -> int:
     try:
         return path.stat().st_size
     except OSError as error:
-        raise RecordError(f"{path}: cannot be read: {(error.strerror or '').lower()}") from error
+        raise RecordError(f"{path}: cannot be read: {reason(error)}") from error
 
 
 def maker(
