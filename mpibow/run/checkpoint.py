@@ -9,8 +9,7 @@ iteration-00001234/
     checkpoint.json        everything else, and the size and CRC32C of each file; written last
 
 checkpoint.json is a JSON object: {"format": 2, "crc32c": "89abcdef", "files": {name: [size, crc32c]}, ...}, in this
-order. Its crc32c is that of all its bytes with the eight digits taken as 0. Format 1, in which a line with the checksum
-stands in front, is read as well.
+order. Its crc32c is that of all its bytes with the eight digits taken as 0.
 
 An entry may be added at any time without another format: a reader ignores unknown entries, and a
 checkpoint without one reads as the entry's default (header.py). An entry without which a run would go on wrongly is
@@ -182,10 +181,10 @@ def read_header(path: Path) -> dict[str, Any]:
         header = _unsealed(read_file(file))
     except OSError as error:
         raise CheckpointError(f"{file}: cannot be read: {reason(error)}") from None
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, RecursionError):
         raise CheckpointError(f"{file}: is damaged: its checksum does not match") from None
-    if header.get("format") not in (1, FORMAT):
-        raise CheckpointError(f"{path}: has format {header.get('format')}, this version reads 1 and {FORMAT}")
+    if header.get("format") != FORMAT:
+        raise CheckpointError(f"{path}: has format {header.get('format')}, this version reads {FORMAT}")
     files = header.get("files")
     if not isinstance(files, dict) or not all(FILE.fullmatch(name) and _is_measure(files[name]) for name in files):
         raise CheckpointError(f"{file}: files: must be a mapping of rank-0.safetensors and so on to [size, CRC32C]")
@@ -204,13 +203,9 @@ def read_header(path: Path) -> dict[str, Any]:
 
 def _unsealed(data: bytes) -> dict[str, Any]:
     """The content of checkpoint.json. Raises ValueError and such where its checksum is not that of its bytes."""
-    if seal := SEAL.match(data):
-        stored, sealed = int(seal[1], 16), data[: seal.start(1)] + b"00000000" + data[seal.end(1) :]
-    else:  # format 1
-        first, data = data.split(b"\n", 1)
-        stored, sealed = json.loads(first)["crc32c"], data.removesuffix(b"\n")
-    if stored != crc32c(sealed):
-        raise ValueError(stored)
+    seal = SEAL.match(data)
+    if not seal or int(seal[1], 16) != crc32c(data[: seal.start(1)] + b"00000000" + data[seal.end(1) :]):
+        raise ValueError
     # An integer of more than 64 bits is none of ours: as a float it fits no entry that counts.
     header = finite(json.loads(data, parse_int=lambda digits: int(digits) if len(digits) < 20 else float(digits)))
     return header if isinstance(header, dict) else {}

@@ -453,7 +453,7 @@ def test_another_version_of_the_format(tmp_path: Path, two_points: Path) -> None
     folder = copy(two_points, tmp_path / "other")
     shutil.rmtree(point(folder, 30))
     tiny.seal(point(folder, 40), lambda header: {**header, "format": 3})
-    with pytest.raises(CheckpointError, match="has format 3, this version reads 1 and 2"):
+    with pytest.raises(CheckpointError, match="has format 3, this version reads 2"):
         resumed(folder)
 
 

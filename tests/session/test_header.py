@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +21,6 @@ from mpibow.evaluate import evaluate
 from mpibow.job import open_job
 from mpibow.run.checkpoint import crc32c, read_header
 from mpibow.session.header import header_of
-from mpibow.sync import gain
-from mpibow.sync.family import Family
 from mpibow.train import train
 from mpibow.tune import History
 from mpibow.tune.history import Window
@@ -31,7 +28,6 @@ from mpibow.tune.meter import Estimate
 from tests.run import tiny
 from tests.run.processes import write_run
 
-GOLDEN = Path(__file__).with_name("format1")
 STOP = {"epochs": None, "iterations": 8}
 WRONG: tuple[Any, ...] = (None, True, -1, 10**30, 1.5, "x", [], {}, [0], {"x": 1})
 
@@ -44,39 +40,6 @@ def job(folder: Path, learners: Any, **settings: Any) -> tiny.Job:
     fixed = {"precision": "float32", "device": "numpy", "stop": STOP, "evaluate": {"every": 0.2}}
     point = {"checkpoint": {"every": "4 iterations", "best": False}, "learners": learners}
     return tiny.job(folder, net=net, **{**fixed, **point, **settings})
-
-
-# Format 1
-
-
-def test_format_1_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As mpibow 0.1.0 wrote it, of two ranks with learners 1 and 2, with alpha 1 / learners and, so early, gain 1; it
-    goes on as a run that began so and was stopped."""
-    run, whole_run = tmp_path / "run", tmp_path / "whole/run"
-    shutil.copytree(GOLDEN, run / "checkpoints/iteration-0000000008")
-    more, of = {"stop": {"epochs": None, "iterations": 20}}, Family.of
-    resumed = tiny.run(job(tmp_path, [1, 2], **more), 2, resume=run)
-    with monkeypatch.context() as then:
-        then.setattr(Family, "of", lambda self, k: replace(of(self, k), alpha=1 / k))
-        then.setattr(gain, "CERTAIN", 10**9)
-        tiny.run(job(tmp_path / "whole", [1, 2]), 2)
-    whole = tiny.run(job(tmp_path / "whole", [1, 2], **more), 2, resume=whole_run)
-    assert tiny.distance(resumed.weights, whole.weights) == 0
-    assert resumed.summary.samples == whole.summary.samples
-    header = json.loads((run / "checkpoints/iteration-0000000020/checkpoint.json").read_bytes())
-    assert header["format"] == 2
-
-
-def test_any_byte_of_format_1_is_guarded(tmp_path: Path) -> None:
-    path = tmp_path / "iteration-0000000008"
-    shutil.copytree(GOLDEN, path)
-    data, header = (path / "checkpoint.json").read_bytes(), read_header(path)
-    for place in range(0, len(data), 7):
-        (path / "checkpoint.json").write_bytes(data[:place] + bytes([data[place] ^ 4]) + data[place + 1 :])
-        try:
-            assert read_header(path) == header
-        except CheckpointError as error:
-            assert "is damaged: its checksum does not match" in str(error)  # noqa: PT017
 
 
 # Mutations
