@@ -134,8 +134,10 @@ class Job:
         from mpibow.kernels.compiled.told import compiling
 
         with compiling() if told else nullcontext() as watch:
+            rule = self.config.averaging
+            matrices = bool(self.matrices.spans) or any(each.spreads for each in (rule, rule.behind) if each)
             for update in self.config.update.optimisers:
-                self.kernels.prepare(update.step)
+                self.kernels.prepare(update.step, matrices)
             for plan in [self.training_plan()] + [self.evaluation_plan()] * bool(self.evaluated):
                 weights = zeros(plan.layout.size, plan.weight_dtype)
                 plan.bind(weights, weights)

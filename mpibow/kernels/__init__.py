@@ -24,16 +24,17 @@ if TYPE_CHECKING:
 class KernelSet(Kernels):
     """One library's kernels: operator -> kernel, and the passes over flat arrays.
 
-    `about` names the library. `prepare` compiles the passes around a step's formula, None where nothing is compiled.
-    `auto` is the precision that auto means. `activations` is the type of activations, None where it is the precision.
-    Weights that are frozen alike begin at multiples of `aligned` elements. `gpu` is the GPU, None on the host.
+    `about` names the library. `prepare` compiles the passes around a step's formula, and if its second argument is True
+    the orthogonal step of matrices; it is None where nothing is compiled. `auto` is the precision that auto means.
+    `activations` is the type of activations, None where it is the precision. Weights that are frozen alike begin at
+    multiples of `aligned` elements. `gpu` is the GPU, None on the host.
     """
 
     name: str
     flat: FlatKernels
     precisions: tuple[str, ...]
     about: str
-    prepare: Callable[[Formula], None] | None = None
+    prepare: Callable[[Formula, bool], None] | None = None
     auto: str = "float32"
     activations: str | None = None
     aligned: int = ALIGNMENT

@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     with compiling() as watch:
         assert chosen.prepare is not None
         for update in (Sgd(momentum=0.9), Sgd(), AdamW()):  # another one is compiled when a run first takes it
-            chosen.prepare(update.formula)
+            chosen.prepare(update.formula, True)
         for name in modules():
             for found in vars(import_module(name)).values():
                 if isinstance(found, Native):

@@ -214,8 +214,11 @@ def squared_norm(array: Array) -> float:
     return float(_squared_norm(array))
 
 
-def prepare(formula: Formula) -> None:
-    """Compiles the passes for float32 and a step's `formula`, or loads them from disk, before the first iteration."""
+def prepare(formula: Formula, matrices: bool) -> None:
+    """Compiles the passes for float32 and a step's `formula`, or loads them from disk, before the first iteration.
+
+    `matrices`: also the orthogonal step of a matrix.
+    """
     rows, flat, squares = np.zeros((1, 1), np.float32), np.zeros(1, np.float32), np.zeros(1)
     states = (rows,) * (len(formula.arrays) - 2)
     scalars, one, chunks = np.zeros((1, 1, len(formula.scalars))), np.ones(1, np.int64), range(1)
@@ -229,4 +232,5 @@ def prepare(formula: Formula) -> None:
     centre_update(flat, flat, flat, flat, pull=1, alpha=0, momentum=0, scale=0, chunks=chunks)
     add_scaled(flat, flat, scale=0, chunks=chunks)
     squared_norm(flat)
-    orthogonal([Matrix(one - 1, one - 1)], np.float32)(flat, flat, 0, gain=0, even=0)
+    if matrices:
+        orthogonal([Matrix(one - 1, one - 1)], np.float32)(flat, flat, 0, gain=0, even=0)

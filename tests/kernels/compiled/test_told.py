@@ -5,15 +5,19 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from importlib import import_module
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
 import numba
 
+from mpibow.config import load_mapping
+from mpibow.job import BUILT_IN, open_job
 from mpibow.kernels.compiled.told import TITLE, compiling
 
 ROOT = Path(__file__).parents[3]
@@ -22,12 +26,13 @@ import sys
 from numba.core.caching import NullCache
 from mpibow.config import load_mapping
 from mpibow.job import BUILT_IN, open_job
-from mpibow.kernels.compiled import flat
+from mpibow.kernels.compiled import flat, orthogonal
 settings = {**BUILT_IN, "model": {"name": "logistic"}, "device": "onednn"}
 job = open_job(load_mapping(settings, []))
 if sys.argv[1] == "new":
     flat._gradient_sum._cache = NullCache()  # as on a machine that has not compiled it
 print(job.prepare(told=True))
+assert not orthogonal._orthogonal.signatures, "of Muon's matrices"
 """
 
 
@@ -78,6 +83,25 @@ def test_a_job_says_it_where_something_is_new_and_only_there() -> None:
             assert told.stderr == f"{TITLE}: about half a minute\n"
             assert told.stdout.startswith("compiled ")
     assert (told.stderr, told.stdout) == ("", "\n")
+
+
+@pytest.mark.parametrize(
+    ("settings", "matrices"),
+    [
+        ({}, False),
+        ({"rule": {"name": "sma", "outer": {"name": "orthogonal"}}}, True),
+        ({"rule": {"name": "ssgd", "then": {"name": "sma", "epoch": 1, "outer": {"name": "orthogonal"}}}}, True),
+        ({"update": {"name": "muon"}}, True),
+        ({"update": {"name": "muon", "largest_share": 1e-9}}, False),
+    ],
+    ids=str,
+)
+def test_the_orthogonal_step_is_prepared_where_matrices_take_it(settings: dict[str, Any], matrices: bool) -> None:
+    job = open_job(load_mapping({**BUILT_IN, "device": "onednn", "precision": "float32", **settings}, []))
+    asked = list[bool]()
+    kernels = replace(job.kernels, prepare=lambda formula, orthogonal: asked.append(orthogonal))
+    replace(job, opened=kernels).prepare()
+    assert asked == [matrices]
 
 
 def test_the_command_finds_every_compiled_function() -> None:
