@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from mpibow import ops
+from mpibow.graph.formats import Reorder
 from mpibow.graph.graph import Graph
 from mpibow.graph.layout import initial_weights
 from mpibow.graph.plan import Plan, choose_layout, compile_plan
@@ -20,7 +21,7 @@ from mpibow.job.made_up import SHAPES
 from mpibow.kernels import NUMPY, KernelSet, find_kernels, onednn_set
 from mpibow.models import MODELS
 from mpibow.models.classifier import classifier
-from mpibow.ops.fused import ConvNormAddRelu, NormAddRelu
+from mpibow.ops.fused import ConvNormAddRelu, ConvRelu, NormAddRelu
 from tests.kernels.cases import Bench, Case, name
 from tests.kernels.operators import CASES, CHECKED
 from tests.run import tiny
@@ -118,7 +119,7 @@ def test_what_is_left_alone() -> None:
         assert kinds == ["conv", "norm+add+relu", "max_pool", "add+relu", "batch_norm", "add", "relu"]
 
 
-# Where layouts change. model: convolutions; those of training that are oneDNN's with AVX-512, the others are Winograd's
+# Where layouts change with AVX-512. model: convolutions; those of training that are oneDNN's, others are Winograd's
 CONVOLUTIONS: dict[str, tuple[int, set[int]]] = {
     "lenet": (2, set()),
     "resnet20": (19, {8, 14}),  # of stride 2
@@ -126,12 +127,14 @@ CONVOLUTIONS: dict[str, tuple[int, set[int]]] = {
     "resnet50": (53, set(range(2, 54)) - {3, 7, 10}),  # the 3x3 of the first stage, its 56 pixels are whole eights
     "googlenet": (57, set(range(2, 58)) - {3}),
 }
+# Operators whose layouts oneDNN chooses; all others take any.
+THEIRS = (ops.Conv2d, ConvRelu, ConvNormAddRelu, ops.MaxPool2d, ops.LocalResponseNorm)
 FLATTENED = ["forward max_pool2 as abcd"]
-IMAGES: dict[str, tuple[list[str], list[str], list[str]]] = {  # training; evaluation with AVX-512, with AVX2
-    "lenet": ([*FLATTENED, "backward max_pool2 as abcd"], FLATTENED, ["forward max_pool1 as acdb", *FLATTENED]),
-    "resnet20": ([], ["forward relu1 as acdb"], ["forward relu1 as acdb"]),
-    "resnet32": ([], ["forward relu1 as acdb"], ["forward relu1 as acdb"]),
-    "resnet50": ([], ["forward max_pool1 as acdb"], ["forward max_pool1 as acdb"]),
+IMAGES: dict[str, tuple[list[str], list[str]]] = {  # training, evaluation
+    "lenet": ([*FLATTENED, "backward max_pool2 as abcd"], FLATTENED),
+    "resnet20": ([], ["forward relu1 as acdb"]),
+    "resnet32": ([], ["forward relu1 as acdb"]),
+    "resnet50": ([], ["forward max_pool1 as acdb"]),
     "googlenet": (
         [],
         [
@@ -140,7 +143,6 @@ IMAGES: dict[str, tuple[list[str], list[str], list[str]]] = {  # training; evalu
             "forward max_pool2 as acdb",
             "forward max_pool3 as acdb",
         ],
-        ["forward local_response_norm1 as acdb"],
     ),
 }
 
@@ -167,22 +169,31 @@ def library() -> Library:
 def test_reorders_are_at_the_edges(model: str, library: Library) -> None:
     """In training the image, its gradient and what forward reads of the weights stay in one layout, but where a net is
     flattened. Backward wants the weights of oneDNN's convolutions another way round; the first has no gradient to pass
-    on. AVX2 makes some weights' gradients in other layouts than it reads these weights in."""
-    wide = library.isa.startswith(("AVX-512", "AMX"))
-    if not library.version.startswith("3.2.") or not (wide or library.isa.startswith("AVX2")):
-        pytest.skip(f"known of oneDNN 3.2 with AVX2 or AVX-512; this is {FAST.about}")
+    on."""
+    if not library.version.startswith("3.2.") or not library.wide:
+        pytest.skip(f"known of oneDNN 3.2 with AVX-512; this is {FAST.about}")
     count, theirs = CONVOLUTIONS[model]
-    behind = set(range(2, count + 1))
-    images = IMAGES[model]
     training, evaluation = (plan_of(model, SHAPES[model][1], training) for training in (True, False))
+    assert moved(training) == (IMAGES[model][0], sorted(f"backward conv{i}.weight" for i in theirs))
+    # with a norm behind them all are oneDNN's in evaluation
+    other = range(2, count + 1) if model.startswith("resnet") else theirs
+    assert moved(evaluation) == (IMAGES[model][1], sorted(f"forward conv{i}.weight" for i in other))
 
-    other = theirs if wide else behind
-    gradients = [] if wide else ["dense1"] if model != "lenet" else ["conv1", "dense1", "dense2"]
-    expected = [f"backward conv{i}.weight" for i in other] + [f"gradient {node}.weight" for node in gradients]
-    assert moved(training) == (images[0], sorted(expected))
 
-    other = behind if not wide or model.startswith("resnet") else theirs  # with a norm behind them all are oneDNN's
-    assert moved(evaluation) == (images[1 if wide else 2], sorted(f"forward conv{i}.weight" for i in other))
+@pytest.mark.parametrize("training", [False, True], ids=["evaluation", "training"])
+@pytest.mark.parametrize("model", CONVOLUTIONS)
+def test_own_kernels_take_what_they_get(model: str, training: bool) -> None:
+    """Whatever layouts oneDNN prefers on this processor: images are reordered for its primitives and where a net is
+    flattened, and from the layout in which they were made."""
+    plan = plan_of(model, SHAPES[model][1], training)
+    nodes = {node.name: node.op for node in plan.graph.nodes}
+    for node in plan.graph.nodes:
+        moving = [nodes[name] for name in node.inputs if isinstance(nodes.get(name), Reorder)]
+        assert not moving or isinstance(node.op, THEIRS) or node.op.is_view(training), node.name
+    images, weights = moved(plan)
+    assert len(set(images)) == len(images)
+    assert len(set(weights)) == len(weights)
+    assert "backward conv1.weight" not in weights
 
 
 def test_a_config_says_whether_winograds_are_taken(tmp_path: Path) -> None:

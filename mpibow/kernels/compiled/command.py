@@ -23,6 +23,7 @@ from numba.extending import intrinsic
 
 from mpibow.graph.graph import Array
 from mpibow.graph.kernel import Run
+from mpibow.kernels.isa import isa
 
 SIGNATURE = types.int32(types.int64, types.int64, types.int64, types.int64)
 # Sums may be reordered, so that they run in vector registers; NaN and infinities are kept.
@@ -126,11 +127,12 @@ class Native:
 
 @cache
 def helpers(*others: ModuleType) -> int:
-    """A checksum of the files whose functions are compiled into others: files beside this one, and `others`."""
+    """A checksum of the instruction set, and of the files whose functions are compiled into others: files beside this
+    one, and `others`."""
     folder = Path(__file__).parent
     files = [folder / name for name in ("command.py", "factors.py", "numeric.py", "steps.py", "vectors.py")]
     files += [Path(str(module.__file__)) for module in others]
-    return zlib.crc32(b"".join(file.read_bytes() for file in files))
+    return zlib.crc32(b"".join(file.read_bytes() for file in files), zlib.crc32(isa().encode()))
 
 
 def native(function: Callable[[int, int, int, int], int]) -> Native:

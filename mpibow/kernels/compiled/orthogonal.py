@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from llvmlite import binding, ir
+from llvmlite import ir
 from numba.core import cgutils
 from numba.extending import intrinsic
 
@@ -36,6 +36,7 @@ from mpibow.kernels.compiled.vectors import (
     splat,
     store,
 )
+from mpibow.kernels.isa import isa
 from mpibow.kernels.numpy import orthogonal as reference
 from mpibow.kernels.numpy.orthogonal import COEFFICIENTS, ITERATIONS
 from mpibow.kernels.passes import Matrix
@@ -43,7 +44,7 @@ from mpibow.kernels.passes import Matrix
 ROWS = 16  # of a panel: floats of a line
 # Sums of 16 rows in registers, enough of them to hide the latency of an addition: AVX-512 has 32 registers of 16
 # floats, other processors have 16 of 8.
-SIDE = 8 if binding.get_host_cpu_features().get("avx512f") else 4
+SIDE = 8 if isa() == "AVX-512" else 4
 NUMBERS = tuple(np.float32(each) for each in COEFFICIENTS)  # an argument: numba's cache ignores other files' constants
 
 

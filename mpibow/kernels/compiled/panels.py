@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from llvmlite import binding
 from numba.core import cgutils
 from numba.extending import intrinsic
 
@@ -31,10 +30,11 @@ from mpibow.kernels.compiled.vectors import (
     store,
     store_some,
 )
+from mpibow.kernels.isa import isa
 
-# AVX-512 has 32 registers of 16 floats: sums of a tile take 24, enough to hide the latency of an addition.
-MANY = bool(binding.get_host_cpu_features().get("avx512f"))
-TALL, WIDE = (8, 3) if MANY else (4, 1)  # rows of a tile, and vectors of its columns
+# Rows of a tile, and vectors of its columns. AVX-512 has 32 registers of 16 floats: sums of a tile take 24, enough to
+# hide the latency of an addition.
+TALL, WIDE = (8, 3) if isa() == "AVX-512" else (4, 1)
 AHEAD = 8  # rows, or lines of a row, that are prefetched before they are packed
 HEIGHTS = tuple(rows for rows in (8, 4, 2, 1) if rows <= TALL)
 

@@ -14,6 +14,7 @@ ISAS = {
     0x1: "SSE4.1", 0x3: "AVX", 0x7: "AVX2", 0xF: "AVX2 VNNI", 0x1F: "AVX2 VNNI 2", 0x27: "AVX-512",
     0x67: "AVX-512 VNNI", 0xE7: "AVX-512 BF16", 0x1EF: "AVX-512 FP16", 0xFEF: "AMX", 0x1FEF: "AMX FP16",
 }  # fmt: skip
+LIMITS = {"SSE4.1": 0x1, "AVX": 0x3, "AVX2": 0x1F}  # numbers of the largest in ISAS
 
 # dnnl_prop_kind_t
 TRAINING, INFERENCE, BACKWARD = 64, 96, 128
@@ -38,9 +39,10 @@ INSTALL = {
 }
 
 NEEDED = (
-    "dnnl_version", "dnnl_get_effective_cpu_isa", "dnnl_engine_create", "dnnl_engine_destroy", "dnnl_stream_create",
-    "dnnl_stream_destroy", "dnnl_memory_desc_create_with_tag", "dnnl_memory_desc_query", "dnnl_memory_desc_get_size",
-    "dnnl_memory_desc_clone", "dnnl_memory_desc_destroy", "dnnl_memory_create", "dnnl_memory_destroy",
+    "dnnl_version", "dnnl_get_effective_cpu_isa", "dnnl_engine_create", "dnnl_engine_destroy", "dnnl_set_max_cpu_isa",
+    "dnnl_stream_create", "dnnl_stream_destroy", "dnnl_memory_desc_create_with_tag", "dnnl_memory_desc_query",
+    "dnnl_memory_desc_get_size", "dnnl_memory_desc_clone", "dnnl_memory_desc_destroy", "dnnl_memory_create",
+    "dnnl_memory_destroy",
     "dnnl_primitive_desc_query", "dnnl_primitive_desc_query_md", "dnnl_primitive_desc_destroy",
     "dnnl_primitive_create", "dnnl_primitive_execute", "dnnl_primitive_destroy", "dnnl_primitive_attr_create",
     "dnnl_primitive_attr_destroy", "dnnl_primitive_attr_set_scratchpad_mode", "dnnl_primitive_attr_set_post_ops",

@@ -17,6 +17,7 @@ from mpibow.errors import DeviceError, ShapeError
 from mpibow.graph.graph import Shape
 from mpibow.graph.kernel import Shapes
 from mpibow.kernels.compiled.command import call_address
+from mpibow.kernels.isa import OPTIONS, isa
 from mpibow.kernels.onednn.capi import (
     FORMAT_KIND,
     INNER_AXES,
@@ -24,6 +25,7 @@ from mpibow.kernels.onednn.capi import (
     INNER_SIZES,
     INSTALL,
     ISAS,
+    LIMITS,
     NDIMS,
     NEEDED,
     PADDED_DIMS,
@@ -79,9 +81,11 @@ class Library:
             )
         c.dnnl_memory_desc_get_size.restype = c_size_t
         c.dnnl_primitive_desc_query_md.restype = c_void_p
-        isa = int(c.dnnl_get_effective_cpu_isa())
-        self.isa = ISAS.get(isa, f"ISA {isa:#x}")
-        self.wide = self.isa.startswith(("AVX-512", "AMX"))  # vectors of 16 floats
+        self.wide = isa() == "AVX-512"
+        if isa() in LIMITS and (isa() != "AVX2" or not OPTIONS):  # else oneDNN's own limit is as low
+            c.dnnl_set_max_cpu_isa(LIMITS[isa()])
+        number = int(c.dnnl_get_effective_cpu_isa())
+        self.isa = ISAS.get(number, f"ISA {number:#x}")
         self.engine = self.make("engine", c.dnnl_engine_create, c.dnnl_engine_destroy, c_int(1), c_size_t(0))
         self.stream = self.make("stream", c.dnnl_stream_create, c.dnnl_stream_destroy, self.engine, c_uint(1))
         self.execute = ctypes.cast(c.dnnl_primitive_execute, c_void_p).value or 0
