@@ -52,6 +52,10 @@ define run
 @$(strip $(1))
 endef
 
+AVX2 = export ONEDNN_MAX_CPU_ISA=AVX2; python -m mpibow.kernels; python -m pytest -n 2 --dist worksteal \
+	-m "not slow and not gpu" --ignore=tests/kernels/cuda tests/kernels tests/models/test_onednn.py \
+	tests/run/test_onednn.py $(ARGS)
+
 RUN_READY := $(VENV)/.ready-$(MPI)
 DEV_READY := $(VENV)/.ready-$(MPI)-dev
 TORCH_READY := $(VENV)/.ready-$(MPI)-torch
@@ -61,13 +65,14 @@ SCRIPTS := .ci/run benchmarks/gpu_all.sh launch/slurm.sbatch launch/pbs.sh launc
 	launch/seeds.sh launch/stage.sh
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-torch test-dali check docs bench test-gpu bench-gpu sanitize settings clean distclean
+.PHONY: help demo test test-avx2 test-torch test-dali check docs bench test-gpu bench-gpu sanitize settings clean distclean
 .DELETE_ON_ERROR:
 
 help:
 	@echo 'make demo      sets up .venv and trains on real digits: 2 ranks of 2 learners, under a minute'
 	@echo 'make test      all tests, two at a time; to skip the slow ones: ARGS="-m '"'not slow'"'"'
 	@echo 'make test-4    the MPI tests on 4 ranks'
+	@echo 'make test-avx2  the tests of kernels and runs, without AVX-512, in minutes'
 	@echo 'make test-torch  the tests against PyTorch, with its CPU build if the index has one'
 	@echo 'make test-dali the tests of decoding with NVIDIA DALI, on CPUs'
 	@echo 'make check     format, lint, types, imports between layers, shell scripts, spelling'
@@ -93,6 +98,12 @@ test: export PYTHONDONTWRITEBYTECODE :=
 test: $(DEV_READY)
 	@python -m mpibow.kernels || true
 	$(call run,python -m pytest -n 2 --dist worksteal $(ARGS))
+
+# Where the processor has no more than AVX2, `make test` is this already.
+test-avx2: export PYTHONDONTWRITEBYTECODE :=
+test-avx2: $(DEV_READY)
+	$(if $(filter AVX-512,$(shell $(VENV)/bin/python -c 'from mpibow.kernels.isa import isa; print(isa())')),\
+		$(call run,$(AVX2)),@echo 'Kernels use no more than AVX2 here: make test has run these tests so.')
 
 test-%: $(DEV_READY)
 	$(call run,MPIBOW_TEST_RANKS=$* python -m pytest -m mpi $(ARGS))

@@ -39,6 +39,7 @@ def test_make_alone_lists_the_targets() -> None:
             "demo",
             "test",
             "test-4",
+            "test-avx2",
             "test-torch",
             "test-dali",
             "check",
@@ -89,6 +90,18 @@ def test_ranks_are_given_to_the_mpi_tests(nowhere: str) -> None:
     assert make("-n", "test-3", nowhere).stdout.endswith("\nMPIBOW_TEST_RANKS=3 python -m pytest -m mpi\n")
 
 
+def test_kernels_are_tested_without_avx_512_where_the_processor_has_it(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    for level in ("AVX-512", "AVX2"):
+        (tmp_path / "bin/python").write_text(f"echo {level}")
+        (tmp_path / "bin/python").chmod(0o755)
+        (tmp_path / ".ready-openmpi-dev").touch()
+        steps = make("-n", "test-avx2", f"VENV={tmp_path}", "ARGS=-x").stdout
+        assert ("\nexport ONEDNN_MAX_CPU_ISA=AVX2; python -m mpibow.kernels; " in steps) == (level == "AVX-512")
+        assert ("tests/kernels" in steps) == (level == "AVX-512")
+        assert ("make test has run these tests" in steps) == (level == "AVX2")
+
+
 def test_pytorch_is_fetched_for_the_tests_beside_it(nowhere: str) -> None:
     steps = make("-n", "test-torch", nowhere).stdout
     assert "-e '.[dev,torch,demo]'" in steps
@@ -126,10 +139,11 @@ def integration(tmp_path: Path) -> Callable[[str], subprocess.CompletedProcess[s
 def test_continuous_integration_runs_every_part(
     integration: Callable[[str], subprocess.CompletedProcess[str]],
 ) -> None:
-    found = integration("check test test-torch test-dali:\n\t@echo of pip; echo $@ is well $(PIP_FLAGS)\n")
+    parts = ("check", "test", "test-avx2", "test-torch", "test-dali")
+    found = integration(f"{' '.join(parts)}:\n\t@echo of pip; echo $@ is well $(PIP_FLAGS)\n")
     assert found.returncode == 0
     assert [line for line in found.stdout.splitlines() if "make" not in line] == [
-        f"{part} is well -q" for part in ("check", "test", "test-torch", "test-dali")
+        f"{part} is well -q" for part in parts
     ]
 
 
@@ -137,7 +151,7 @@ def test_continuous_integration_ends_with_what_failed(
     integration: Callable[[str], subprocess.CompletedProcess[str]],
 ) -> None:
     found = integration(
-        "check test test-dali:\n\t@echo well\ntest-torch:\n\t@echo 'E  1 != 2'; echo 'FAILED tests/a.py::b'; exit 1\n"
+        "check test test-avx2 test-dali:\n\t@echo well\ntest-torch:\n\t@echo 'E  1 != 2'; echo 'FAILED tests/a.py::b'; exit 1\n"
     )
     assert found.returncode == 1
     assert "E  1 != 2" in found.stdout
