@@ -1,19 +1,19 @@
 """Commands: runs that are calls of C functions, so that a whole plan is one call that never takes the GIL.
 
 A command is a function's address and four integers. oneDNN's primitives fit as they are: (primitive, stream, number of
-arguments, arguments). A function compiled here takes (address of its arguments, 0, their number, 0); arguments are
-64-bit words: an array's address, an integer, or the bits of a float64.
+arguments, arguments). A kernel compiled here (`native`) takes (address of its arguments, 0, their number, 0); arguments
+are 64-bit words, which `Native` packs and unpacks by name.
 """
 
 from __future__ import annotations
 
-import struct
 import zlib
 from collections.abc import Callable, Sequence
 from functools import cache, cached_property
+from inspect import Parameter, Signature, signature
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Generic, ParamSpec, get_type_hints
 
 import numba
 import numpy as np
@@ -23,8 +23,10 @@ from numba.extending import intrinsic
 
 from mpibow.graph.graph import Array
 from mpibow.graph.kernel import Run
+from mpibow.kernels.compiled.arguments import I64, array_at, bits, kind_of, packed, unpacked
 from mpibow.kernels.isa import isa
 
+P = ParamSpec("P")
 SIGNATURE = types.int32(types.int64, types.int64, types.int64, types.int64)
 # Sums may be reordered, so that they run in vector registers; NaN and infinities are kept.
 FAST = {"reassoc", "contract", "arcp", "nsz"}
@@ -35,27 +37,28 @@ def _call(typing: Any, function: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
     """function(a, b, c, d), `function` being an address."""
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        kind = ir.FunctionType(ir.IntType(32), [ir.IntType(64)] * 4)
+        kind = ir.FunctionType(ir.IntType(32), [I64] * 4)
         return builder.call(builder.inttoptr(values[0], kind.as_pointer()), values[1:])
 
     return SIGNATURE.return_type(*[types.int64] * 5), generate
 
 
-def _pointer_to(kind: Any) -> Any:
-    """An intrinsic that takes an address for a pointer to elements of `kind`."""
+def _view_of(element: Any) -> Any:
+    """An intrinsic (address, count) -> array (count,): a function would be compiled again at each of its calls."""
+    kind = types.Array(element, 1, "C")
 
     @intrinsic
-    def pointer(typing: Any, address: Any) -> Any:
+    def view(typing: Any, address: Any, count: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-            return builder.inttoptr(values[0], context.get_value_type(types.CPointer(kind)))
+            return array_at(context, builder, kind, *values)
 
-        return types.CPointer(kind)(types.int64), generate
+        return kind(types.int64, types.int64), generate
 
-    return pointer
+    return view
 
 
-_words, _floats, _doubles = _pointer_to(types.int64), _pointer_to(types.float32), _pointer_to(types.float64)
-_integers, _octets = _pointer_to(types.int32), _pointer_to(types.uint8)
+floats, doubles = _view_of(types.float32), _view_of(types.float64)
+words, integers, octets = _view_of(types.int64), _view_of(types.int32), _view_of(types.uint8)
 
 
 @intrinsic
@@ -68,36 +71,6 @@ def number(typing: Any, word: Any) -> Any:
     return types.float64(types.int64), generate
 
 
-@numba.njit(inline="always")
-def words(address: int, count: int) -> Array:
-    """int64 (count,) at `address`: a compiled function calls it first, with its first and third argument."""
-    return numba.carray(_words(address), (count,))
-
-
-@numba.njit(inline="always")
-def floats(address: int, count: int) -> Array:
-    """float32 (count,) at `address`."""
-    return numba.carray(_floats(address), (count,))
-
-
-@numba.njit(inline="always")
-def doubles(address: int, count: int) -> Array:
-    """float64 (count,) at `address`."""
-    return numba.carray(_doubles(address), (count,))
-
-
-@numba.njit(inline="always")
-def integers(address: int, count: int) -> Array:
-    """int32 (count,) at `address`; reinterpret as uint32 where needed."""
-    return numba.carray(_integers(address), (count,))
-
-
-@numba.njit(inline="always")
-def octets(address: int, count: int) -> Array:
-    """uint8 (count,) at `address`."""
-    return numba.carray(_octets(address), (count,))
-
-
 @numba.njit(nogil=True, cache=True)
 def _execute(table: Array) -> int:
     """Calls the rows (function, a, b, c, d) in order; returns the number of the first that fails, or -1."""
@@ -108,46 +81,93 @@ def _execute(table: Array) -> int:
     return -1
 
 
-class Native:
-    """A function of SIGNATURE that numba compiles on first use, and keeps on disk."""
+class Native(Generic[P]):
+    """A kernel, which numba compiles on first use to a function of SIGNATURE, and keeps on disk; see `native`."""
 
-    def __init__(self, function: Callable[[int, int, int, int], int], *others: ModuleType, fast: bool = True) -> None:
-        # numba's cache goes by name and the function's own file, but compiled code includes functions of other files.
-        function.__qualname__ += f"_{helpers(*others):08x}"
-        self._function, self._fast = function, fast
+    def __init__(self, kernel: Callable[P, Any], *others: ModuleType, fast: bool = True) -> None:
+        # numba's cache goes by name and by the date of one file; compiled code includes functions of other files, and
+        # the bytecode that the cache compares is the entry's, which all kernels of as many arguments share.
+        files = kernel.__code__.co_filename, *(str(module.__file__) for module in others)
+        kernel.__qualname__ += f"_{helpers(*files):08x}"
+        self._kernel, self._fast = kernel, fast
+        named = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in signature(kernel).parameters.values()]
+        self._signature, self.by_name = Signature(named), named[-1].name != "__"
+        hints = get_type_hints(kernel, include_extras=True) if self.by_name else {}
+        self._kinds = {each.name: kind_of(hints[each.name]) for each in named if self.by_name}
+        self._may_fail = hints.get("return") is int
 
     @cached_property
     def address(self) -> int:
         # error_model: a division by 0 is inf or NaN, as NumPy's; Python's test would keep loops scalar.
-        fast = FAST if self._fast else False
-        compiled = numba.cfunc(SIGNATURE, nopython=True, cache=True, fastmath=fast, error_model="numpy")(self._function)
+        fast, entry = FAST if self._fast else False, self._entry() if self.by_name else self._kernel
+        compiled = numba.cfunc(SIGNATURE, nopython=True, cache=True, fastmath=fast, error_model="numpy")(entry)
         self._kept = compiled
         return int(compiled.address)
 
+    def _entry(self) -> Any:
+        """The function of SIGNATURE, under the kernel's name and file, that the kernel becomes a part of."""
+        kernel, names = self._kernel, ", ".join(self._kinds)
+        call = f"return kernel({names})" if self._may_fail else f"kernel({names}); return 0"
+        text = f"def entry(arguments, _, count, __): {names}, = unpack(arguments); {call}"
+        unpack, inlined = unpacked([*self._kinds.values()]), numba.njit(inline="always")(kernel)
+        scope = {"__name__": kernel.__module__, "unpack": unpack, "kernel": inlined}
+        exec(compile(text, kernel.__code__.co_filename, "exec"), scope)
+        entry: Any = scope["entry"]
+        entry.__qualname__ = kernel.__qualname__
+        return entry
+
+    def command(self, *positional: P.args, **named: P.kwargs) -> Command:
+        """The call of the kernel with these arguments, by name. Raises TypeError where one is not of its type."""
+        words, at = list[int](), ""
+        try:
+            arguments = self._signature.bind(*positional, **named)
+            arguments.apply_defaults()
+            for name, value in arguments.arguments.items():
+                at = f"{name} "
+                if value is None and self._signature.parameters[name].default is not None:
+                    raise TypeError("must not be None")
+                words += packed(self._kinds[name], value)
+        except TypeError as error:
+            raise TypeError(f"{self._kernel.__name__}: {at}{error}") from None
+        block = np.array(words, np.int64)
+        return Command([(self.address, block.ctypes.data, 0, len(block), 0)], block, arguments)
+
 
 @cache
-def helpers(*others: ModuleType) -> int:
+def helpers(*others: str) -> int:
     """A checksum of the instruction set, and of the files whose functions are compiled into others: files beside this
     one, and `others`."""
-    folder = Path(__file__).parent
-    files = [folder / name for name in ("command.py", "factors.py", "numeric.py", "steps.py", "vectors.py")]
-    files += [Path(str(module.__file__)) for module in others]
+    names = ("arguments.py", "command.py", "factors.py", "numeric.py", "steps.py", "vectors.py")
+    files = [*map(Path(__file__).with_name, names), *map(Path, others)]
     return zlib.crc32(b"".join(file.read_bytes() for file in files), zlib.crc32(isa().encode()))
 
 
-def native(function: Callable[[int, int, int, int], int]) -> Native:
-    """Decorates a function (arguments, 0, count, 0) -> 0: `a = words(arguments, count)`, then floats(a[0], n) ..."""
-    return Native(function)
+def native(kernel: Callable[P, Any]) -> Native[P]:
+    """Decorates a kernel, a function of named arguments:
+
+        @native
+        def scale(x: Floats, y: Floats, factor: Single) -> None:
+            for i in range(len(x)):
+                y[i] = factor * x[i]
+
+        scale.command(x=x, y=y, factor=0.5)()
+
+    An argument is an int, a bool, a float, a Single (float32 in the kernel), an array of any shape, whose numbers the
+    kernel has in one row (Floats, Doubles, Words, Integers, Octets), or an Address, of any array, an int in the kernel.
+    With `= None` an Address (0 then) or an array (empty) may be left out. `command` checks the arguments, a call of it
+    checks nothing. A kernel that is declared to return an int fails if this is not 0.
+    """
+    return Native(kernel)
 
 
-def native_stepwise(function: Callable[[int, int, int, int], int]) -> Native:
+def native_stepwise(kernel: Callable[P, Any]) -> Native[P]:
     """`native`, with sums in the order of the source. Elsewhere numba may reorder even the sums of intrinsics."""
-    return Native(function, fast=False)
+    return Native(kernel, fast=False)
 
 
-def native_with(*others: ModuleType) -> Callable[[Callable[[int, int, int, int], int]], Native]:
-    """`native` for functions that include code of modules in other folders than this one's."""
-    return lambda function: Native(function, *others)
+def native_with(*others: ModuleType) -> Callable[[Callable[P, Any]], Native[P]]:
+    """`native` for kernels that include code of modules in other folders than this one's."""
+    return lambda kernel: Native(kernel, *others)
 
 
 @native
@@ -182,8 +202,9 @@ class Command:
             raise RuntimeError(f"command {failed} of {len(self.table)} failed")
 
 
-def command(function: Native, *arguments: Array | int | float) -> Command:
-    """The call of a compiled function: arrays go by address, floats as float64."""
+def command(function: Native[Any], *arguments: Array | int | float) -> Command:
+    """The call of a kernel that unpacks its arguments itself: arrays go by address, floats as float64."""
+    assert not function.by_name, "its command takes named arguments"
     block = np.array([_word(argument) for argument in arguments], np.int64)
     return Command([(function.address, block.ctypes.data, 0, len(block), 0)], block, arguments)
 
@@ -191,9 +212,7 @@ def command(function: Native, *arguments: Array | int | float) -> Command:
 def _word(argument: Array | int | float) -> int:
     if isinstance(argument, np.ndarray):
         return int(argument.ctypes.data)
-    if isinstance(argument, float):
-        return int(struct.unpack("q", struct.pack("d", argument))[0])
-    return int(argument)
+    return bits(argument) if isinstance(argument, float) else int(argument)
 
 
 def together(commands: Sequence[Command]) -> Command:

@@ -148,11 +148,11 @@ def tanhs_back(arguments: int, _: int, count: int, __: int) -> int:
     return 0
 
 
-def _forward(function: Native, call: Call, *numbers: float | int) -> Run:
+def _forward(function: Native[...], call: Call, *numbers: float | int) -> Run:
     return command(function, call.x[0], call.y, call.y.size, *numbers)
 
 
-def _backward(function: Native, call: Call, *numbers: float | int) -> Run:
+def _backward(function: Native[...], call: Call, *numbers: float | int) -> Run:
     """The backward run of functions whose gradient reads y."""
     (dx,) = call.dx
     assert dx is not None

@@ -38,7 +38,7 @@ from mpibow.kernels.compiled.command import integers as _integers, octets as _oc
 from mpibow.kernels.compiled.numeric import exp as _exp, log as _log, log1p as _log1p, tanh as _tanh
 """
 NOT_FLOATS = (Cast, Compare, Where)  # operators with integer arrays, which are not reordered
-_MADE: dict[tuple[int, Any], tuple[Formula, Native]] = {}  # by a formula's identity, and the types
+_MADE: dict[tuple[int, Any], tuple[Formula, Native[...]]] = {}  # by a formula's identity, and the types
 
 
 def text(formula: Formula, reads: Sequence[str], wanted: Sequence[int], writes: Sequence[str]) -> str:
@@ -84,7 +84,7 @@ def _stored(value: str, dtype: str) -> str:
     return value
 
 
-def loop(formula: Formula, reads: tuple[str, ...], wanted: tuple[int, ...], writes: tuple[str, ...]) -> Native:
+def loop(formula: Formula, reads: tuple[str, ...], wanted: tuple[int, ...], writes: tuple[str, ...]) -> Native[...]:
     key = (id(formula), (reads, wanted, writes))
     if key not in _MADE:
         module = imported("loop", formula.name, text(formula, reads, wanted, writes))

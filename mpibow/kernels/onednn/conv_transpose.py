@@ -72,7 +72,7 @@ def _call(call: Call, x: tuple[Array, ...], y: Array, dx: tuple[Array | None, ..
     return replace(call, op=conv, shapes=shapes, x=x, y=y, dx=dx, w=w, dw=dw)
 
 
-def each_channel(function: Native, call: Call, images: Array, channels: Array) -> Command:
+def each_channel(function: Native[...], call: Call, images: Array, channels: Array) -> Command:
     (n, c, h, w), tag = call.shapes.y, call.shapes.formats.y
     lanes = 1 if tag == canonical(call.shapes.y) else physical(tag, call.shapes.y)[-1]
     return command(function, images, channels, n, c, h * w, lanes)

@@ -15,7 +15,8 @@ from mpibow.graph.graph import Array
 from tests.kernels.cases import INITIAL, Bench, Case
 
 pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
-from mpibow.kernels.compiled.command import _call, command, native, together, words
+from mpibow.kernels.compiled.arguments import Words
+from mpibow.kernels.compiled.command import _call, native, together
 from mpibow.kernels.compiled.numeric import inlined
 from mpibow.kernels.compiled.steps import compiled
 from mpibow.kernels.onednn import library as dnn
@@ -38,10 +39,8 @@ def _met(mine: Array, other: Array, usleep: int, tries: int) -> bool:
 
 
 @native
-def _meet(arguments: int, _: int, count: int, __: int) -> int:
-    """(mine, other, usleep, tries)."""
-    a = words(arguments, count)
-    return 0 if _met(words(a[0], 1), words(a[1], 1), a[2], a[3]) else 1
+def _meet(mine: Words, other: Words, usleep: int, tries: int) -> int:
+    return 0 if _met(mine, other, usleep, tries) else 1
 
 
 @compiled
@@ -57,13 +56,13 @@ def side_by_side(*runs: Callable[[], object]) -> list[object]:
 def test_commands_run_without_the_gil() -> None:
     """Each waits for the other, so it must run meanwhile."""
     a, b = np.zeros(1, np.int64), np.zeros(1, np.int64)
-    side_by_side(command(_meet, a, b, USLEEP, PATIENT), command(_meet, b, a, USLEEP, PATIENT))
+    side_by_side(*(_meet.command(mine=x, other=y, usleep=USLEEP, tries=PATIENT) for x, y in ((a, b), (b, a))))
     assert (a[0], b[0]) == (1, 1)
 
 
 def test_a_command_that_fails_says_so() -> None:
     good, alone = np.ones(1, np.int64), np.zeros(1, np.int64)
-    rows = [command(_meet, np.zeros(1, np.int64), other, USLEEP, 1) for other in (good, alone)]
+    rows = [_meet.command(mine=alone, other=other, usleep=USLEEP, tries=1) for other in (good, alone.copy())]
     with pytest.raises(RuntimeError, match=r"^command 1 of 2 failed$"):
         together(rows)()
 

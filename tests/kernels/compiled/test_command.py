@@ -1,0 +1,135 @@
+"""Kernels with named arguments: how these are packed, checked, and kept apart in numba's cache."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
+from mpibow.kernels.compiled.arguments import Address, Doubles, Floats, Integers, Octets, Single, Words
+from mpibow.kernels.compiled.command import command, floats, native, native_stepwise
+
+ROOT = Path(__file__).parents[3]
+ARRAYS = {
+    "f": np.arange(3, dtype=np.float32), "d": np.arange(4.0), "w": np.arange(5), "i": np.arange(6, dtype=np.int32),
+    "o": np.arange(7, dtype=np.uint8),
+}  # fmt: skip
+
+
+@native
+def report(
+    out: Doubles, f: Floats, d: Doubles, w: Words, i: Integers, o: Octets, at: Address, number: int, double: float,
+    single: Single, yes: bool, nowhere: Address = None, none: Floats = None, two: int = 2,
+) -> None:  # fmt: skip
+    """Lengths and last numbers of all arrays, and the other arguments."""
+    out[0], out[1], out[2], out[3], out[4] = len(f), len(d), len(w), len(i), len(o)
+    out[5], out[6], out[7], out[8], out[9] = f[-1], d[-1], w[-1], i[-1], o[-1]
+    out[10], out[11], out[12], out[13] = floats(at + 4, 1)[0], number, double, single
+    out[14], out[15], out[16], out[17] = yes, nowhere, len(none), two
+
+
+def arguments(**changed: Any) -> dict[str, Any]:
+    others = {"at": ARRAYS["f"], "number": -(2**62), "double": 0.1, "single": 0.1, "yes": True}
+    return {"out": np.full(18, np.nan), **ARRAYS, **others, **changed}
+
+
+def test_every_type_of_argument() -> None:
+    given = arguments()
+    report.command(**given)()
+    expected = [3, 4, 5, 6, 7, 2, 3, 4, 5, 6, 1, -(2**62), 0.1, np.float32(0.1), 1, 0, 0, 2]
+    np.testing.assert_array_equal(given["out"], np.array(expected, np.float64))
+    given = arguments(nowhere=7, none=ARRAYS["f"], two=3, yes=False, single=np.float64(2), number=np.int32(5))
+    report.command(**given)()
+    np.testing.assert_array_equal(given["out"][11:], [5, 0.1, 2, 0, 7, 3, 3])
+
+
+def test_integers_with_and_without_a_sign_pass_for_each_other() -> None:
+    given = arguments(w=np.array([2**64 - 1], np.uint64), i=np.array([2**32 - 1], np.uint32), o=np.array([True]))
+    report.command(**given)()
+    np.testing.assert_array_equal(given["out"][7:10], [-1, -1, 1])
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"f": ARRAYS["d"]}, "f must be an array of float32, got float64"),
+        ({"i": ARRAYS["f"]}, "i must be an array of int32, got float32"),
+        ({"w": ARRAYS["i"]}, "w must be an array of int64, got int32"),
+        ({"o": 3}, "o must be an array of uint8, got 3"),
+        ({"f": None}, "f must not be None"),
+        ({"at": None}, "at must not be None"),
+        ({"at": 1.5}, "at 'float' object cannot be interpreted as an integer"),
+        ({"number": 1.5}, "number 'float' object cannot be interpreted as an integer"),
+        ({"number": ARRAYS["w"]}, "number only integer scalar arrays can be converted to a scalar index"),
+        ({"f": np.zeros((3, 2), np.float32)[:, 0]}, r"f must be contiguous, got strides \(8,\) of shape \(3,\)"),
+        ({"more": 1}, "got an unexpected keyword argument 'more'"),
+    ],
+)
+def test_an_argument_of_another_type_is_refused(changed: dict[str, Any], message: str) -> None:
+    with pytest.raises(TypeError, match=f"^report: {message}$"):
+        report.command(**arguments(**changed))
+
+
+def test_an_argument_that_is_left_out_or_has_no_name_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"^report: missing a required (keyword-only )?argument: 'out'$"):
+        report.command(**ARRAYS)
+    with pytest.raises(TypeError, match=r"^report: too many positional arguments$"):
+        report.command(*arguments().values())
+    with pytest.raises(AssertionError):
+        command(report, *arguments().values())
+
+
+@native_stepwise
+def total(x: Floats, y: Floats) -> None:
+    for i in range(len(x)):
+        y[0] += x[i]
+
+
+def test_a_stepwise_sum_has_the_order_of_the_source() -> None:
+    x, y = np.random.default_rng(0).standard_normal(1000).astype(np.float32), np.zeros(1, np.float32)
+    total.command(x=x, y=y)()
+    assert y[0] == np.cumsum(x, dtype=np.float32)[-1]
+
+
+MODULE = """
+from mpibow.kernels.compiled.arguments import Floats
+from mpibow.kernels.compiled.command import native
+
+@native
+def first(x: Floats) -> None:
+    x[0] = 1
+
+@native
+def second(x: Floats) -> None:
+    x[0] = {}
+"""
+PROGRAM = """
+import numpy, kernels
+for kernel in (kernels.first, kernels.second):
+    x = numpy.zeros(1, "f4")
+    kernel.command(x=x)()
+    print(int(x[0]), kernel._kept.cache_hits)
+"""
+
+
+def test_kernels_of_the_same_arguments_are_kept_apart_on_disk(tmp_path: Path) -> None:
+    """numba's cache sees the same bytecode; and one length and date of the file, once its content has changed."""
+    file = tmp_path / "kernels.py"
+
+    def run() -> str:
+        environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{tmp_path}", "PYTHONDONTWRITEBYTECODE": "1"}
+        done = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    for content, expected in ((MODULE.format(2), "1 0\n2 0\n"), (MODULE.format(3), "1 0\n3 0\n")):
+        file.write_text(content)
+        os.utime(file, (1e9, 1e9))
+        assert run() == expected
+    assert run() == "1 1\n3 1\n"
