@@ -6,6 +6,7 @@ the factor of each row.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -17,7 +18,8 @@ from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, Array
 from mpibow.graph.kernel import Buffers, Call, Run, Shapes, Spec
 from mpibow.kernels.compiled import panels, products
-from mpibow.kernels.compiled.command import command, floats, integers, native_with, number, octets, words
+from mpibow.kernels.compiled.arguments import Address, Single, Words
+from mpibow.kernels.compiled.command import floats, integers, native_with, octets, words
 from mpibow.kernels.compiled.numeric import as_float, exp, inlined
 from mpibow.kernels.compiled.products import product, room, room_spec
 from mpibow.ops import Attention
@@ -115,32 +117,29 @@ def _scores(
 
 
 @native
-def attend(arguments: int, _: int, count: int, __: int) -> int:
-    """(q, k, v, mask, y, kept, level, scores, room, places (heads, 5), heads, t, s, d, e, rows of q, k, v and y, kind,
-    row and step of the mask, causal, scale, rows at a time).
+def attend(
+    q: Address, k: Address, v: Address, y: Address, level: Address, place: Address, places: Words, heads: int, t: int,
+    s: int, d: int, e: int, q_row: int, k_row: int, v_row: int, y_row: int, kind: int, mask_row: int, mask_step: int,
+    causal: bool, scale: Single, tall: int, mask: Address = None, kept: Address = None, scores: Address = None,
+) -> None:  # fmt: skip
+    """y = softmax(scale q k^T + mask) v of every head, `tall` rows at a time.
 
-    places are the bytes from the arrays' beginnings to those of each head in q, k, v, y and the mask; rows are the
-    bytes from row to row. kept (heads, t, columns) is 0 where scores are not kept; their rows are whole vectors.
+    places (heads, 5) are the bytes from the arrays' beginnings to those of each head in q, k, v, y and the mask; rows
+    are the bytes from row to row. kept (heads, t, columns), whose rows are whole vectors, has the scores, if any.
     """
-    a = words(arguments, count)
-    q, k, v, mask, y, kept, level, scores, place = a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8]
-    heads, t, s, d, e, q_row, k_row, v_row, y_row = a[10], a[11], a[12], a[13], a[14], a[15], a[16], a[17], a[18]
-    kind, mask_row, mask_step, causal, scale = a[19], a[20], a[21], a[22], _f(number(a[23]))
-    some = a[24]
-    places, p_row = words(a[9], 5 * heads), (s + 15) // 16 * 64
+    p_row = (s + 15) // 16 * 64
     for head in range(heads):
         at = places[5 * head : 5 * head + 5]
-        for top in range(0, t, some):
-            rows = min(some, t - top)
+        for top in range(0, t, tall):
+            rows = min(tall, t - top)
             columns = min(s, top + rows) if causal else s
             line = head * t + top
             p = kept + line * p_row if kept else scores
             _scores(
                 q + at[0] + top * q_row, k + at[1], p, rows, columns, d, q_row, k_row, p_row, place, top, causal, scale,
-                kind, mask + at[4] + top * mask_row, mask_row, mask_step, level + 8 * line, 0,
+                kind, mask + at[4] + top * mask_row, mask_row, mask_step, level + 8 * line, False,
             )  # fmt: skip
             product(p, v + at[2], y + at[3] + top * y_row, rows, e, columns, p_row, 4, v_row, 4, y_row, 0, 0, place)
-    return 0
 
 
 @numba.njit(inline="always")
@@ -150,34 +149,32 @@ def _clear(address: int, rows: int, columns: int, row: int) -> None:
 
 
 @native
-def attend_back(arguments: int, _: int, count: int, __: int) -> int:
-    """(dy, q, k, v, mask, dq, dk, dv, kept, level, scores, slopes, room, places, heads, t, s, d, e, rows of q, k, v and
-    y, kind, row and step of the mask, causal, scale, rows at a time): a gradient has its array's layout; dq, dk and dv
-    may be 0."""
-    a = words(arguments, count)
-    dy, q, k, v, mask, dq, dk, dv, kept, level = a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9]
-    scores, slopes, place, heads, t, s, d, e = a[10], a[11], a[12], a[14], a[15], a[16], a[17], a[18]
-    q_row, k_row, v_row, y_row, kind, mask_row, mask_step = a[19], a[20], a[21], a[22], a[23], a[24], a[25]
-    causal, scale, some = a[26], _f(number(a[27])), a[28]
-    places, p_row = words(a[13], 5 * heads), (s + 15) // 16 * 64
+def attend_back(
+    dy: Address, q: Address, k: Address, v: Address, level: Address, slopes: Address, place: Address, places: Words,
+    heads: int, t: int, s: int, d: int, e: int, q_row: int, k_row: int, v_row: int, y_row: int, kind: int,
+    mask_row: int, mask_step: int, causal: bool, scale: Single, tall: int, mask: Address = None, kept: Address = None,
+    scores: Address = None, dq: Address = None, dk: Address = None, dv: Address = None,
+) -> None:  # fmt: skip
+    """dq, dk and dv, those that are not 0, with the layouts of q, k and v; see `attend`."""
+    p_row = (s + 15) // 16 * 64
     for head in range(heads):
         at = places[5 * head : 5 * head + 5]
-        whole = t <= some and (causal == 0 or s <= t)  # one product makes all of dk, and one of dv
+        whole = t <= tall and (not causal or s <= t)  # one product makes all of dk, and one of dv
         dk_here, dv_here = dk + at[1], dv + at[2]
         if dk and not whole:
             _clear(dk_here, s, d, k_row)
         if dv and not whole:
             _clear(dv_here, s, e, v_row)
         dk_more, dv_more = 0 if whole else dk_here, 0 if whole else dv_here
-        for top in range(0, t, some):
-            rows = min(some, t - top)
+        for top in range(0, t, tall):
+            rows = min(tall, t - top)
             columns = min(s, top + rows) if causal else s
             line, dy_here, q_here = head * t + top, dy + at[3] + top * y_row, q + at[0] + top * q_row
             p = kept + line * p_row if kept else scores
             if not kept:
                 _scores(
                     q_here, k + at[1], p, rows, columns, d, q_row, k_row, p_row, place, top, causal, scale, kind,
-                    mask + at[4] + top * mask_row, mask_row, mask_step, level + 8 * line, 1,
+                    mask + at[4] + top * mask_row, mask_row, mask_step, level + 8 * line, True,
                 )  # fmt: skip
             if dv:
                 product(p, dy_here, dv_here, columns, e, rows, 4, p_row, y_row, 4, v_row, dv_more, v_row, place)
@@ -192,7 +189,6 @@ def attend_back(arguments: int, _: int, count: int, __: int) -> int:
                 product(slopes, k + at[1], to, rows, d, columns, p_row, 4, k_row, 4, q_row, 0, 0, place)
             if dk:
                 product(slopes, q_here, dk_here, columns, d, rows, 4, p_row, q_row, 4, k_row, dk_more, k_row, place)
-    return 0
 
 
 def _heads(shapes: Shapes) -> tuple[int, int, int, int, int]:
@@ -219,11 +215,11 @@ def buffers(op: Attention, shapes: Shapes) -> Buffers:
     return Buffers(saved={**level, **kept}, forward=forward, backward=backward)
 
 
-def _mask(shapes: Shapes, masks: tuple[Array, ...]) -> tuple[Array | int, Array, tuple[int, int, int]]:
+def _mask(shapes: Shapes, masks: tuple[Array, ...]) -> tuple[Array | None, Array, tuple[int, int, int]]:
     """The mask, the bytes to each head's, and its kind, bytes from row to row and elements from column to column."""
     heads, _, s, _, _ = _heads(shapes)
     if not masks:
-        return 0, np.zeros(heads, np.int64), (0, 0, 0)
+        return None, np.zeros(heads, np.int64), (0, 0, 0)
     (mask,) = masks
     spread = np.broadcast_to(mask, (*shapes.x[0][:-1], s))
     *front, row, step = spread.strides
@@ -254,29 +250,30 @@ def _one_by_one(shapes: Shapes) -> Lies:
     return Lies(np.stack([4 * each * size for size in (t * d, s * d, s * e, t * e)], 1), [4 * d, 4 * d, 4 * e, 4 * e])
 
 
-def arguments_of(op: Attention, shapes: Shapes, masks: tuple[Array, ...], lies: Lies) -> tuple[Array | int, list[Any]]:
-    """The mask, and the arguments from places on."""
-    heads, t, s, d, e = _heads(shapes)
-    mask, of_mask, settings = _mask(shapes, masks)
-    places = np.ascontiguousarray(np.concatenate([lies.places, of_mask[:, None]], 1), np.int64)
-    found = [places, heads, t, s, d, e, *lies.rows, *settings]
-    return mask, [*found, int(op.causal), float(op.scale), _rows(op, t)]
+def arguments_of(
+    op: Attention, shapes: Shapes, masks: tuple[Array, ...], lies: Lies, scratch: Mapping[str, Array],
+    saved: Mapping[str, Array],
+) -> dict[str, Any]:  # fmt: skip
+    """The arguments that both kernels take, without q, k and v."""
+    (heads, t, s, d, e), (q_row, k_row, v_row, y_row) = _heads(shapes), lies.rows
+    mask, of_mask, (kind, mask_row, mask_step) = _mask(shapes, masks)
+    return {
+        "mask": mask, "kind": kind, "mask_row": mask_row, "mask_step": mask_step, "kept": saved.get("kept"),
+        "level": saved["level"] if "level" in saved else scratch["level"], "scores": scratch.get("scores"),
+        "place": scratch["room"], "places": np.concatenate([lies.places, of_mask[:, None]], 1), "heads": heads, "t": t,
+        "s": s, "d": d, "e": e, "q_row": q_row, "k_row": k_row, "v_row": v_row, "y_row": y_row, "causal": op.causal,
+        "scale": op.scale, "tall": _rows(op, t),
+    }  # fmt: skip
 
 
 def forward(call: Call) -> Run:
-    (q, k, v, *masks), scratch = call.x, call.scratch
-    mask, settings = arguments_of(call.op, call.shapes, tuple(masks), _one_by_one(call.shapes))
-    kept = call.saved.get("kept", 0)
-    return command(
-        attend, q, k, v, mask, call.y, kept, call.buffer("level"), scratch.get("scores", 0), scratch["room"], *settings
-    )
+    q, k, v, *masks = call.x
+    given = arguments_of(call.op, call.shapes, tuple(masks), _one_by_one(call.shapes), call.scratch, call.saved)
+    return attend.command(q=q, k=k, v=v, y=call.y, **given)
 
 
 def backward(call: Call) -> Run:
-    (q, k, v, *masks), (dq, dk, dv, *_), scratch = call.x, call.dx, call.scratch
-    mask, settings = arguments_of(call.op, call.shapes, tuple(masks), _one_by_one(call.shapes))
-    wanted = [0 if dx is None else dx for dx in (dq, dk, dv)]
-    return command(
-        attend_back, call.dy, q, k, v, mask, *wanted, call.saved.get("kept", 0), call.saved["level"],
-        scratch.get("scores", 0), scratch["slopes"], scratch["room"], *settings,
-    )  # fmt: skip
+    (q, k, v, *masks), (dq, dk, dv, *_) = call.x, call.dx
+    given = arguments_of(call.op, call.shapes, tuple(masks), _one_by_one(call.shapes), call.scratch, call.saved)
+    slopes = call.scratch["slopes"]
+    return attend_back.command(dy=call.dy, q=q, k=k, v=v, dq=dq, dk=dk, dv=dv, slopes=slopes, **given)

@@ -7,7 +7,8 @@ import math
 import numpy as np
 
 from mpibow.graph.kernel import Call, Run
-from mpibow.kernels.compiled.command import command, floats, native, words
+from mpibow.kernels.compiled.arguments import Floats
+from mpibow.kernels.compiled.command import native
 from mpibow.kernels.compiled.numeric import exp, logistic, normal, sigmoid
 from mpibow.ops.gelu import CUBE, SCALE
 
@@ -17,43 +18,35 @@ DENSITY = _f((2 * math.pi) ** -0.5)
 
 
 @native
-def value(arguments: int, _: int, count: int, __: int) -> int:
-    """(x, y, n, by tanh): y = x P(x), or x sigmoid(2 s (x + c x^3)), the form by tanh."""
-    a = words(arguments, count)
-    n = a[2]
-    x, y = floats(a[0], n), floats(a[1], n)
-    if a[3]:
-        for i in range(n):
+def value(x: Floats, y: Floats, by_tanh: bool) -> None:
+    """y = x P(x), or x sigmoid(2 s (x + c x^3)), the form by tanh."""
+    if by_tanh:
+        for i in range(len(x)):
             y[i] = x[i] * sigmoid(x[i] * (SLOPE + CUBIC * (x[i] * x[i])))
     else:
-        for i in range(n):
+        for i in range(len(x)):
             y[i] = x[i] * normal(x[i], exp(_f(-0.5) * (x[i] * x[i])))
-    return 0
 
 
 @native
-def slope(arguments: int, _: int, count: int, __: int) -> int:
-    """(dy, x, dx, n, by tanh): dx = dy (P + x P')."""
-    a = words(arguments, count)
-    n = a[3]
-    dy, x, dx = floats(a[0], n), floats(a[1], n), floats(a[2], n)
-    if a[4]:
-        for i in range(n):
+def slope(dy: Floats, x: Floats, dx: Floats, by_tanh: bool) -> None:
+    """dx = dy (P + x P')."""
+    if by_tanh:
+        for i in range(len(x)):
             square = x[i] * x[i]
             p, rise = logistic(x[i] * (SLOPE + CUBIC * square))
             dx[i] = dy[i] * (p + rise * (x[i] * (SLOPE + CUBIC3 * square)))
     else:
-        for i in range(n):
+        for i in range(len(x)):
             bell = exp(_f(-0.5) * (x[i] * x[i]))
             dx[i] = dy[i] * (normal(x[i], bell) + DENSITY * x[i] * bell)
-    return 0
 
 
 def forward(call: Call) -> Run:
-    return command(value, call.x[0], call.y, call.y.size, int(call.op.tanh))
+    return value.command(x=call.x[0], y=call.y, by_tanh=call.op.tanh)
 
 
 def backward(call: Call) -> Run:
     (dx,) = call.dx
     assert dx is not None
-    return command(slope, call.dy, call.x[0], dx, dx.size, int(call.op.tanh))
+    return slope.command(dy=call.dy, x=call.x[0], dx=dx, by_tanh=call.op.tanh)

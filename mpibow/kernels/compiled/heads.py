@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +12,6 @@ from mpibow.graph.graph import Array
 from mpibow.graph.kernel import Buffers, Call, Run, Shapes
 from mpibow.kernels.compiled import attention
 from mpibow.kernels.compiled.attention import Lies, arguments_of, attend, attend_back
-from mpibow.kernels.compiled.command import command
 from mpibow.ops.fused import HeadsAttention
 
 
@@ -23,10 +23,10 @@ def buffers(op: HeadsAttention, shapes: Shapes) -> Buffers:
     return attention.buffers(op.attention, _apart(op, shapes))
 
 
-def _three(op: HeadsAttention, arrays: tuple[Array | None, ...]) -> list[Array | int]:
-    """The arrays q, k and v, or their gradients: 0 for a gradient that is not needed."""
+def _three(op: HeadsAttention, arrays: tuple[Array | None, ...]) -> Sequence[Array | None]:
+    """The arrays q, k and v, or their gradients: None for a gradient that is not needed."""
     if not op.packed:
-        return [0 if array is None else array for array in arrays[:3]]
+        return arrays[:3]
     (whole,) = arrays[:1]
     assert whole is not None
     width = whole.shape[-1] // 3
@@ -43,20 +43,17 @@ def _lies(op: HeadsAttention, x: tuple[tuple[int, ...], ...]) -> Lies:
     return Lies(np.stack(places, 1), [4 * width for width in (*widths, heads * e)])
 
 
-def _arguments(call: Call) -> tuple[Array | int, list[Any]]:
-    op, masks = call.op, call.x[1 if call.op.packed else 3 :]
-    return arguments_of(op.attention, _apart(op, call.shapes), tuple(masks), _lies(op, call.shapes.x))
+def _arguments(call: Call) -> dict[str, Any]:
+    op, shapes, (q, k, v) = call.op, call.shapes, _three(call.op, call.x)
+    masks, lies = call.x[1 if op.packed else 3 :], _lies(op, shapes.x)
+    given = arguments_of(op.attention, _apart(op, shapes), tuple(masks), lies, call.scratch, call.saved)
+    return {"q": q, "k": k, "v": v, **given}
 
 
 def forward(call: Call) -> Run:
-    (mask, settings), scratch, kept = _arguments(call), call.scratch, call.saved.get("kept", 0)
-    three, level = _three(call.op, call.x), call.buffer("level")
-    return command(attend, *three, mask, call.y, kept, level, scratch.get("scores", 0), scratch["room"], *settings)
+    return attend.command(y=call.y, **_arguments(call))
 
 
 def backward(call: Call) -> Run:
-    (mask, settings), scratch, saved = _arguments(call), call.scratch, call.saved
-    return command(
-        attend_back, call.dy, *_three(call.op, call.x), mask, *_three(call.op, call.dx), saved.get("kept", 0),
-        saved["level"], scratch.get("scores", 0), scratch["slopes"], scratch["room"], *settings,
-    )  # fmt: skip
+    dq, dk, dv = _three(call.op, call.dx)
+    return attend_back.command(dy=call.dy, dq=dq, dk=dk, dv=dv, slopes=call.scratch["slopes"], **_arguments(call))

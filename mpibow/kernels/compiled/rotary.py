@@ -8,30 +8,29 @@ import numpy as np
 
 from mpibow.graph.graph import Array
 from mpibow.graph.kernel import Call, Run
-from mpibow.kernels.compiled.command import command, floats, native, words
+from mpibow.kernels.compiled.arguments import Address
+from mpibow.kernels.compiled.command import floats, native
 from mpibow.ops.rotary import angles
 
 
 @native
-def turn(arguments: int, _: int, count: int, __: int) -> int:
-    """(x, y, cos, sin, rows, positions, half): cos and sin are (positions, half), x and y (rows, 2 half)."""
-    a = words(arguments, count)
-    positions, half = a[5], a[6]
-    for row in range(a[4]):
+def turn(x: Address, y: Address, cos: Address, sin: Address, rows: int, positions: int, half: int) -> None:
+    """cos and sin are (positions, half), x and y (rows, 2 half)."""
+    for row in range(rows):
         at, place = 8 * row * half, 4 * (row % positions) * half
-        x0, x1 = floats(a[0] + at, half), floats(a[0] + at + 4 * half, half)
-        y0, y1 = floats(a[1] + at, half), floats(a[1] + at + 4 * half, half)
-        cos, sin = floats(a[2] + place, half), floats(a[3] + place, half)
+        x0, x1 = floats(x + at, half), floats(x + at + 4 * half, half)
+        y0, y1 = floats(y + at, half), floats(y + at + 4 * half, half)
+        c, s = floats(cos + place, half), floats(sin + place, half)
         for j in range(half):
-            y0[j] = x0[j] * cos[j] - x1[j] * sin[j]
-            y1[j] = x1[j] * cos[j] + x0[j] * sin[j]
-    return 0
+            y0[j] = x0[j] * c[j] - x1[j] * s[j]
+            y1[j] = x1[j] * c[j] + x0[j] * s[j]
 
 
 def _turned(call: Call, x: Array, y: Array, sign: float) -> Run:
     turns = angles(call.op, x.shape)
     cos, sin = (np.ascontiguousarray(each, np.float32) for each in (np.cos(turns), sign * np.sin(turns)))
-    return command(turn, x, y, cos, sin, prod(x.shape[:-1]), *cos.shape)
+    rows, (positions, half) = prod(x.shape[:-1]), cos.shape
+    return turn.command(x=x, y=y, cos=cos, sin=sin, rows=rows, positions=positions, half=half)
 
 
 def forward(call: Call) -> Run:
