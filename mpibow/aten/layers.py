@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from mpibow import ops
 from mpibow.aten.program import Batch
 from mpibow.aten.shapes import rows
 from mpibow.aten.site import Held, Site, number, shape_of
 from mpibow.aten.windows import both, padded
-from mpibow.graph.graph import Tensor
+from mpibow.graph.graph import FLOAT, Tensor
 from mpibow.ops.initialisers import ZERO
 
 SHARED = "its weights are read at {} places or computed; mpibow's layer owns its weights: give each use its own"
@@ -196,9 +198,18 @@ def attention(
     mask = None if attn_mask is None else site.tensor(attn_mask)
     if not dropout_p:
         return ops.scaled_dot_product_attention(q, k, v, mask, is_causal=is_causal, scale=scale)
-    site.need(mask is None and not is_causal, "attention with a mask and dropout: leave one out")
-    scores = ops.matmul(q, ops.transpose(k)) * (q.shape[-1] ** -0.5 if scale is None else scale)
-    return ops.matmul(dropout(site, ops.softmax(scores, -1), dropout_p, True), v)
+    scores, hidden = ops.matmul(q, ops.transpose(k)) * (q.shape[-1] ** -0.5 if scale is None else scale), -1e30
+    if mask is not None:
+        scores = scores + mask if mask.dtype == FLOAT else ops.where(mask, scores, hidden)
+    if is_causal:
+        rows, columns = (ops.constant(np.arange(extent)) for extent in scores.shape[-2:])
+        scores = ops.where(ops.le(columns, ops.reshape(rows, (-1, 1))), scores, hidden)
+    if mask is not None:  # a row with all columns hidden gives 0: its scores must not all be -inf
+        scores = ops.maximum(scores, ops.full(scores.shape, hidden))
+    weights = ops.softmax(scores, -1)
+    if mask is not None:
+        weights = ops.where(ops.le(scores, hidden), 0.0, weights)
+    return ops.matmul(dropout(site, weights, dropout_p, True), v)
 
 
 def _repeated(x: Tensor, heads: int) -> Tensor:

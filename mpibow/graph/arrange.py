@@ -9,7 +9,7 @@ from mpibow.errors import ShapeError
 from mpibow.graph.formats import Reorder, canonical
 from mpibow.graph.graph import FLOAT, Graph, Node
 from mpibow.graph.kernel import LACKS, Formats, KernelTable, Shapes
-from mpibow.graph.steps import trained_values
+from mpibow.graph.steps import inputs_wanted, trained_values
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def arrange(graph: Graph, kernels: KernelTable, training: bool, lacks: str = LAC
     for node in graph.nodes:
         x, ys = tuple(graph.tensors[name].shape for name in node.inputs), graph.made(node)
         y = ys[0]
-        wanted = tuple(i for i in node.op.differentiable or () if training and node.inputs[i] in trained)
+        wanted = inputs_wanted(node, trained)
         mine = Shapes(x, y, training, wanted, ys=ys)
         try:
             if node.op.is_view(training):

@@ -43,15 +43,17 @@ class Operator(Protocol):
     outputs, infer's first. `weights` names the arrays that a node owns, `statistics` those that its forward updates in
     training. `reads` lists which of x (inputs), y (outputs) and w (weights) its backward reads; it is empty if backward
     reads only buffers that its kernel saved. `differentiable` lists the inputs with a gradient, None for an operator
-    without backward. `shares` is the gradient that input i reuses: OUTPUT the output's, j input j's, None its own.
-    `is_view`: the output is the input (without inputs, the weight) under another shape, and forward runs no kernel.
-    `dtype` is the outputs' for given input dtypes; `untrained` is the operator to use if all its weights are frozen.
-    `integers` are the inputs that may be of other types than FLOAT.
+    without backward, and `flat` those whose gradient is 0 by definition, as of a condition. `shares` is the gradient
+    that input i reuses: OUTPUT the output's, j input j's, None its own. `is_view`: the output is the input (without
+    inputs, the weight) under another shape, and forward runs no kernel. `dtype` is the outputs' for given input dtypes;
+    `untrained` is the operator to use if all its weights are frozen. `integers` are the inputs that may be of other
+    types than FLOAT.
     """
 
     kind: ClassVar[str]
     reads: ClassVar[frozenset[str]]
     integers: ClassVar[Places]
+    flat: ClassVar[Places]
 
     @property
     def differentiable(self) -> tuple[int, ...] | None: ...
@@ -71,6 +73,7 @@ class Op:
     kind: ClassVar[str]
     reads: ClassVar[frozenset[str]] = frozenset()
     integers: ClassVar[Places] = ()
+    flat: ClassVar[Places] = ()
 
     @property
     def differentiable(self) -> tuple[int, ...] | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
@@ -119,7 +119,10 @@ def compile_steps(
 
 
 def _backward(graph: Graph, values: dict[str, Value], inputs_alone: Callable[[Operator], bool]) -> list[Step]:
-    """Reverse mode: a node runs back once the gradient of its output is complete, so the graph's reverse order does."""
+    """Reverse mode: a node runs back once the gradient of its output is complete, so the graph's reverse order does.
+
+    Raises ShapeError where a gradient that a weight needs ends at an operator that has none for this input.
+    """
     if "loss" not in graph.outputs:
         raise ShapeError("a training plan needs an output named 'loss': graph.output('loss', tensor)")
     trained = trained_values(graph)
@@ -144,7 +147,13 @@ def _backward(graph: Graph, values: dict[str, Value], inputs_alone: Callable[[Op
                 values[dy] = replace(values[contributions[0]], name=dy, base=contributions[0])
         dy = gradient(node.name)
         writes: list[tuple[int, str]] = []
-        wanted = tuple(i for i in node.op.differentiable or () if node.inputs[i] in trained)
+        wanted = inputs_wanted(node, trained)
+        for i, source in enumerate(node.inputs):
+            if source in trained and i not in wanted and i not in node.op.flat:
+                raise ShapeError(
+                    f"{node.name} ({node.op.kind}): has no gradient for {source}, which depends on weights that are "
+                    f"trained; mb.detach({source}) takes it for a constant"
+                )
         made: dict[int, str] = {OUTPUT: dy}
         for i in wanted:
             source = node.inputs[i]
@@ -180,11 +189,15 @@ def trained_values(graph: Graph) -> set[str]:
     """The tensors that depend on a trained weight."""
     trained: set[str] = set()
     for node in graph.nodes:
-        if node.op.differentiable is not None and (
-            trains(node) or any(node.inputs[i] in trained for i in node.op.differentiable)
-        ):
+        if trains(node) or any(name in trained for i, name in enumerate(node.inputs) if i not in node.op.flat):
             trained.update(node.made)
     return trained
+
+
+def inputs_wanted(node: Node, trained: Container[str]) -> tuple[int, ...]:
+    """The inputs that backward computes a gradient for, given the tensors that depend on a trained weight."""
+    able = node.op.differentiable or ()
+    return tuple(i for i, name in enumerate(node.inputs) if i in able and name in trained)
 
 
 def trains(node: Node) -> bool:

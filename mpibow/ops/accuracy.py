@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import FLOAT, Op, Places, Shape, Tensor
+from mpibow.graph.graph import EVERY, FLOAT, Op, Places, Shape, Tensor
 from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes, Spec
 from mpibow.ops.loss import per_sample
 
@@ -23,6 +23,7 @@ class Accuracy(Op):
     kind: ClassVar[str] = "accuracy"
     integers: ClassVar[Places] = (1,)
     differentiable: ClassVar[tuple[int, ...] | None] = None
+    flat: ClassVar[Places] = EVERY
 
     def infer(self, *shapes: Shape) -> Shape:
         label = per_sample(*shapes)

@@ -14,7 +14,7 @@ import numpy as np
 
 from mpibow.errors import ShapeError
 from mpibow.formulas import functions as f
-from mpibow.graph.graph import EVERY, Op, Places, Shape, Tensor
+from mpibow.graph.graph import EVERY, Array, Op, Places, Shape, Tensor
 from mpibow.graph.kernel import Call, Kernel, KernelTable, Run
 from mpibow.ops.activation import Elementwise
 from mpibow.ops.cast import cast, floats
@@ -237,11 +237,16 @@ def expand_forward(call: Call) -> Run:
     return run
 
 
+def repeated(x: Array, shape: Shape) -> tuple[Array, tuple[int, ...]]:
+    """x with as many axes as `shape`, and the axes that are repeated to broadcast it to `shape`."""
+    whole = x.reshape((1,) * (len(shape) - x.ndim) + x.shape)
+    return whole, tuple(i for i, extent in enumerate(whole.shape) if extent != shape[i])
+
+
 def expand_backward(call: Call) -> Run:
     dy, dx = call.dy, call.dx[0]
     assert dx is not None
-    whole = dx.reshape((1,) * (dy.ndim - dx.ndim) + dx.shape)
-    axes = tuple(i for i, extent in enumerate(whole.shape) if extent != dy.shape[i])
+    whole, axes = repeated(dx, dy.shape)
 
     def run() -> None:
         np.sum(dy, axis=axes, keepdims=True, out=whole)

@@ -11,6 +11,7 @@ import numpy as np
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, Array, Op, Places, Shape, Tensor
 from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes, Spec
+from mpibow.ops.arithmetic import repeated
 
 __all__ = ["Attention", "scaled_dot_product_attention"]
 
@@ -20,7 +21,7 @@ class Attention(Op):
     """y = softmax(scale q k^T + mask) v: q (..., t, d), k (..., s, d), v (..., s, e) -> (..., t, e).
 
     `causal` limits row i to columns up to i. A mask, the fourth input, is broadcast to (..., t, s): floats are
-    added, integers hide columns where they are 0. A row with all columns hidden is NaN; the mask has no gradient.
+    added, integers hide columns where they are 0. A row with all columns hidden gives 0, without a gradient.
     """
 
     scale: float
@@ -28,7 +29,7 @@ class Attention(Op):
     kind: ClassVar[str] = "attention"
     integers: ClassVar[Places] = (3,)
     reads: ClassVar[frozenset[str]] = frozenset("x")
-    differentiable: ClassVar[tuple[int, ...] | None] = (0, 1, 2)
+    differentiable: ClassVar[tuple[int, ...] | None] = (0, 1, 2, 3)
 
     def infer(self, *shapes: Shape) -> Shape:
         q, k, v, *mask = shapes
@@ -53,8 +54,9 @@ def scaled_dot_product_attention(
 ) -> Tensor:
     """query (..., t, d), key (..., s, d), value (..., s, e) -> (..., t, e): means of value's rows by score.
 
-    With `is_causal` position i attends to positions up to i only. A `mask` of floats is added to the scores; in any
-    other mask 0 hides a position. `scale`, by default 1 / sqrt(d), multiplies the scores.
+    With `is_causal` position i attends to positions up to i only. A `mask`, broadcast to (..., t, s), is added to the
+    scores if it has floats, which may be trained; in any other mask 0 hides a position. `scale`, by default
+    1 / sqrt(d), multiplies the scores.
     """
     op = Attention(1 / sqrt(query.shape[-1]) if scale is None else scale, is_causal)
     inputs = (query, key, value) if mask is None else (query, key, value, mask)
@@ -89,7 +91,7 @@ def forward(call: Call) -> Run:
     (q, k, v, *masks), y, op = call.x, call.y, call.op
     p, column, k_t = call.buffer("p"), call.scratch["column"], np.swapaxes(k, -1, -2)
     number, later = y.dtype.type, _later(*p.shape[-2:]) if op.causal else None
-    scale, never = number(op.scale), number(-np.inf)
+    scale, never, lowest = number(op.scale), number(-np.inf), np.finfo(number).min
     added = masks[0] if masks and masks[0].dtype == y.dtype else None
     seen, hidden = (masks[0], call.scratch["hidden"]) if masks and added is None else (None, None)
 
@@ -104,9 +106,11 @@ def forward(call: Call) -> Run:
         if later is not None:
             np.copyto(p, never, where=later)
         np.max(p, axis=-1, keepdims=True, out=column)
+        np.maximum(column, lowest, out=column)  # of a row with all columns hidden, which becomes 0
         np.subtract(p, column, out=p)
         np.exp(p, out=p)
         np.sum(p, axis=-1, keepdims=True, out=column)
+        np.maximum(column, 1, out=column)  # as every other row's sum is
         np.divide(p, column, out=p)
         np.matmul(p, v, out=y)
 
@@ -114,21 +118,24 @@ def forward(call: Call) -> Run:
 
 
 def backward(call: Call) -> Run:
-    (q, k, v, *_), dy, (dq, dk, dv, *_) = call.x, call.dy, call.dx
+    (q, k, v, *_), dy, (dq, dk, dv, *dmasks) = call.x, call.dy, call.dx
     p, dp, part, column = call.saved["p"], call.scratch["dp"], call.scratch["part"], call.scratch["column"]
     p_t, dp_t, v_t = np.swapaxes(p, -1, -2), np.swapaxes(dp, -1, -2), np.swapaxes(v, -1, -2)
     scale = dy.dtype.type(call.op.scale)
+    sums = [repeated(dmask, dp.shape) for dmask in dmasks if dmask is not None]
 
     def run() -> None:
         if dv is not None:
             np.matmul(p_t, dy, out=dv)
-        if dq is None and dk is None:
+        if dq is None and dk is None and not sums:
             return
         np.matmul(dy, v_t, out=dp)
         np.multiply(dp, p, out=part)
         np.sum(part, axis=-1, keepdims=True, out=column)
         np.subtract(dp, column, out=dp)
         np.multiply(dp, p, out=dp)
+        for dmask, axes in sums:
+            np.sum(dp, axis=axes, keepdims=True, out=dmask)
         np.multiply(dp, scale, out=dp)
         if dq is not None:
             np.matmul(dp, k, out=dq)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from mpibow.graph.graph import EVERY, FLOAT, Op, Places, Shape, Tensor
 from mpibow.ops.pointwise import FormulaTable, always
 
-__all__ = ["Cast", "cast"]
+__all__ = ["Cast", "cast", "detach"]
 
 
 @dataclass(frozen=True)
@@ -19,6 +19,7 @@ class Cast(Op):
     kind: ClassVar[str] = "cast"
     differentiable: ClassVar[tuple[int, ...] | None] = None
     integers: ClassVar[Places] = EVERY
+    flat: ClassVar[Places] = EVERY
 
     def infer(self, *shapes: Shape) -> Shape:
         return shapes[0]
@@ -33,6 +34,11 @@ def cast(x: Tensor, dtype: str = FLOAT, *, name: str | None = None) -> Tensor:
     No gradient passes from one type to another.
     """
     return x if x.dtype == dtype and name is None else x.graph.add(Cast(dtype), x, name=name)
+
+
+def detach(x: Tensor, *, name: str | None = None) -> Tensor:
+    """x as a constant: the same numbers, through which no gradient passes."""
+    return x.graph.add(Cast(x.dtype), x, name=name)
 
 
 def floats(*tensors: Tensor) -> tuple[Tensor, ...]:

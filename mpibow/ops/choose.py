@@ -30,6 +30,7 @@ class Compare(Op):
     kind: ClassVar[str] = "compare"
     differentiable: ClassVar[tuple[int, ...] | None] = None
     integers: ClassVar[Places] = EVERY
+    flat: ClassVar[Places] = EVERY
 
     def infer(self, *shapes: Shape) -> Shape:
         if self.sign not in SIGNS or len(shapes) != 1 + (self.number is None) or len(set(shapes)) != 1:
@@ -48,6 +49,7 @@ class Where(Op):
     reads: ClassVar[frozenset[str]] = frozenset("x")
     differentiable: ClassVar[tuple[int, ...] | None] = (1, 2)
     integers: ClassVar[Places] = (0,)
+    flat: ClassVar[Places] = (0,)
 
     def infer(self, *shapes: Shape) -> Shape:
         if len(shapes) != 3 or len(set(shapes)) != 1:

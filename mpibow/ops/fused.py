@@ -156,7 +156,7 @@ class HeadsAttention(Op):
 
     @property
     def differentiable(self) -> tuple[int, ...]:
-        return (0,) if self.packed else (0, 1, 2)
+        return (0, 1) if self.packed else (0, 1, 2, 3)
 
     def apart(self, *shapes: Shape) -> tuple[Shape, ...]:
         """The inputs' shapes as attention has them: (n, heads, t, d) ..., and the mask's."""

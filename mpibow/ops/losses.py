@@ -49,10 +49,11 @@ class Huber(Elementwise):
 
 @dataclass(frozen=True)
 class BinaryCrossEntropy(Op):
-    """y = -t log s(x) - (1 - t) log(1 - s(x)), s the sigmoid, of logits x and targets t; None flows to the targets."""
+    """y = -t log s(x) - (1 - t) log(1 - s(x)), s the sigmoid, of logits x and targets t."""
 
     kind: ClassVar[str] = "binary_cross_entropy"
     reads: ClassVar[frozenset[str]] = frozenset("x")
+    differentiable: ClassVar[tuple[int, ...] | None] = (0, 1)
 
     def infer(self, *shapes: Shape) -> Shape:
         x, target = shapes
@@ -186,7 +187,7 @@ def binary_value(x0: Any, x1: Any) -> Any:
 
 
 def binary_gradient(x0: Any, x1: Any, dy: Any) -> Any:
-    return dy * (1 / (1 + f.exp(-x0)) - x1)
+    return dy * (1 / (1 + f.exp(-x0)) - x1), -x0 * dy
 
 
 def target_buffers(op: ClassTarget, shapes: Shapes) -> Buffers:

@@ -75,10 +75,10 @@ def operator(
 
     forward(*x) takes the inputs' arrays, and returns an array or a tuple of arrays. backward(*x, y, dy) returns the
     loss's gradient by the input, or a tuple with one for every input and None for integers; y is forward's result,
-    dy the gradient by y, both tuples if there are several. shape(*shapes) returns the output's shape or a tuple of
-    shapes; by default it is the first input's. Without `backward` no gradient passes. The functions must neither
-    change nor keep their arguments. `mpibow.testing.check_operator` checks all this. To train weights, pass
-    mpibow.parameter as inputs.
+    dy the gradient by y, both tuples if there are several. Without `backward` an input that depends on weights must be
+    a constant, by `mpibow.detach`. shape(*shapes) returns the output's shape or a tuple of shapes; by default it is the
+    first input's. The functions must neither change nor keep their arguments. `mpibow.testing.check_operator` checks
+    all this. To train weights, pass mpibow.parameter as inputs.
     """
     return OwnOperator(name, forward, backward, shape)
 

@@ -19,6 +19,7 @@ class Product:
     kind: ClassVar[str] = "product"
     reads: ClassVar[frozenset[str]] = frozenset("x")
     differentiable: ClassVar[tuple[int, ...] | None] = (0, 1)
+    flat: ClassVar[tuple[int, ...]] = ()
 
     def outputs(self, *shapes: Shape) -> tuple[Shape, ...]:
         return (self.infer(*shapes),)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from mpibow import ops
-from mpibow.graph.graph import Graph, Tensor
+from mpibow.errors import ShapeError
+from mpibow.graph.frozen import frozen
+from mpibow.graph.graph import Array, Graph, Tensor
 from mpibow.graph.steps import Program, compile_steps
 from tests.graph.product import product
 
@@ -106,6 +110,49 @@ def test_no_gradient_flows_to_inputs_or_past_what_has_none() -> None:
     assert step.writes == ("d a",)
     assert step.wanted == (0,)
     assert not any("normalise1" in step.node.name for step in program.steps if step.kind == "backward")
+
+
+def _forward_only(x: Array) -> Array:
+    return x
+
+
+LABELS, OWN = (0, 1), ops.operator("own", _forward_only)
+WITHOUT: dict[str, Callable[[Tensor], Tensor]] = {
+    "soft_cross_entropy": lambda x: ops.soft_cross_entropy(x, ops.softmax(x)),
+    "counted_mean": lambda x: ops.counted_mean(ops.sum(x, axis=1), ops.mean(x, axis=1)),
+    "matrix_factorisation": lambda x: ops.matrix_factorisation(
+        ops.constant(LABELS), ops.constant(LABELS), ops.mean(x, axis=1), users=2, items=2, factors=2
+    ),
+    "normalise": lambda x: ops.mean(ops.normalise(x, (0.0,) * 3, (1.0,) * 3), axis=1),
+    "mix": lambda x: ops.mean(ops.mix(x, ops.constant((0.5, 0.5))), axis=1),
+    "accuracy": lambda x: ops.accuracy(x, ops.constant(LABELS)) * ops.mean(x, axis=1),
+    "own": lambda x: ops.mean(OWN(x), axis=1),
+}
+
+
+@pytest.mark.parametrize("kind", WITHOUT)
+def test_a_gradient_that_a_weight_needs_and_that_an_operator_lacks_is_refused(kind: str) -> None:
+    graph = Graph()
+    x = ops.dense(graph.input("x", (2, 3)), 3, name="net")
+    graph.output("loss", WITHOUT[kind](x))
+    if kind == "accuracy":  # flat by definition, as a comparison is
+        assert compile_steps(graph, training=True)
+        return
+    compile_steps(graph, training=False)
+    rule = (
+        rf"^{kind}1 \({kind}\): has no gradient for (\w+), which depends on weights that are trained; mb.detach\(\1\)"
+    )
+    with pytest.raises(ShapeError, match=rule):
+        compile_steps(graph, training=True)
+
+
+@pytest.mark.parametrize("names", [(), ("other.weight", "other.bias")])
+def test_what_is_detached_or_frozen_needs_no_gradient(names: tuple[str, ...]) -> None:
+    graph = Graph()
+    x, other = (ops.dense(graph.input("x", (2, 3)), 3, name=name) for name in ("net", "other"))
+    graph.output("loss", ops.soft_cross_entropy(x, ops.softmax(other if names else ops.detach(other))))
+    program = compile_steps(frozen(graph, names), training=True)
+    assert [s.node.name for s in program.steps if s.kind == "backward"] == ["soft_cross_entropy1", "net"]
 
 
 def test_a_branch_that_the_loss_does_not_see_has_no_backward() -> None:

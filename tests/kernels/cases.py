@@ -26,6 +26,16 @@ class Case:
     id: str = field(default="")
     positive: bool = False  # numbers of 0.1 and above
 
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The dtype of each input."""
+        return self.dtypes * len(self.shapes) if len(self.dtypes) == 1 else self.dtypes
+
+    @property
+    def able(self) -> tuple[int, ...]:
+        """The inputs that can have a gradient."""
+        return tuple(i for i in self.op.differentiable or () if self.kinds[i : i + 1] == (FLOAT,))
+
 
 def _normal(generator: np.random.Generator, shape: tuple[int, ...], positive: bool) -> Array:
     array = generator.standard_normal(shape)
@@ -75,7 +85,7 @@ class Bench:
     ) -> None:
         generator = np.random.default_rng(seed)
         self.case, self.kernel, self.dtype = case, kernel, dtype
-        dtypes = case.dtypes * len(case.shapes) if len(case.dtypes) == 1 else case.dtypes
+        dtypes = case.kinds
         self.x = tuple(
             _normal(generator, shape, case.positive).astype(dtype)
             if kind == FLOAT
@@ -94,7 +104,7 @@ class Bench:
         behind = case.op.outputs(*case.shapes)[1:]  # of several outputs; nothing reads these unless a test says so
         self.more = [poisoned(shape, dtype) for shape in behind]
         self.dmore = [np.zeros(shape, dtype) for shape in behind]
-        gradients = (case.op.differentiable or ()) if wanted is None else wanted
+        gradients = case.able if wanted is None else wanted
         self.dx = tuple(poisoned(x.shape, x.dtype.name) if i in gradients else None for i, x in enumerate(self.x))
         wants = tuple(gradients) if training else ()
         shapes = Shapes(case.shapes, self.shape, training, wants, ys=(self.shape, *behind))

@@ -88,7 +88,7 @@ def heads_apart(call: Call) -> Run:
 
     def run() -> None:
         q, k, v = cut(call.op, call.x)
-        y = attention.plain(call.op.attention, q, k, v, *masks_of(call), {})
+        y = attention.plain(call.op.attention, q, k, v, *masks_of(call.op, call.x), {})
         np.copyto(call.y, np.swapaxes(y, 1, 2).reshape(call.y.shape))
 
     return run
@@ -98,8 +98,8 @@ def heads_apart_back(call: Call) -> Run:
     def run() -> None:
         q, k, v = cut(call.op, call.x)
         dy = np.swapaxes(call.dy.reshape(*call.dy.shape[:2], call.op.heads, -1), 1, 2)
-        found, _ = attention.back(call.op.attention, q, k, v, *masks_of(call), {}, dy)
-        for its, mine in zip(cut(call.op, call.dx), found, strict=True):
+        found, _ = attention.back(call.op.attention, q, k, v, *masks_of(call.op, call.x), {}, dy)
+        for its, mine in zip([*cut(call.op, call.dx), *masks_of(call.op, call.dx)], found, strict=False):
             if its is not None:
                 its[...] = mine
 
@@ -130,8 +130,8 @@ def turned_product_back(call: Call) -> Run:
     return run
 
 
-def masks_of(call: Call) -> tuple[Any, ...]:
-    return tuple(call.x[1 if call.op.packed else 3 :])
+def masks_of(op: HeadsAttention, arrays: Any) -> Any:
+    return arrays[1 if op.packed else 3 :]
 
 
 def before_relu(own: type, inner: Callable[[Any], Any]) -> Kernel:

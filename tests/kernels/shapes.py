@@ -25,6 +25,7 @@ from tests.kernels.cases import Alone, Case
 from tests.kernels.draw import WORD, Cases, images, one, replicas, rows, tensors
 from tests.kernels.operators import RANDOM as PLAIN_RANDOM
 from tests.kernels.operators.arithmetic import expansions
+from tests.kernels.operators.attention import masks
 from tests.kernels.operators.batch_norm import batch_norms
 from tests.kernels.operators.concat import concats
 from tests.kernels.operators.conv import CONVOLUTIONS
@@ -45,8 +46,8 @@ def heads_together(draw: st.DrawFn) -> Case:
     heads, n, t, s, d, e = draw(st.tuples(*[st.integers(1, 5)] * 6))
     op = HeadsAttention(ops.Attention(0.5, draw(st.booleans())), heads, draw(st.booleans()))
     three = ((n, t, 3 * heads * d),) if op.packed else ((n, t, heads * d), (n, s, heads * d), (n, s, heads * e))
-    mask: tuple[Any, ...] = ((t, t if op.packed else s),) if draw(st.booleans()) else ()
-    return Case(op, (*three, *mask), (FLOAT,) * len((*three, *mask)))
+    mask, kind = draw(masks((n, heads, t, t if op.packed else s)))
+    return Case(op, (*three, *mask), (*[FLOAT] * len(three), *kind), integers_below=2)
 
 
 @st.composite
@@ -138,11 +139,10 @@ def given_in(case: Case, tag: str) -> tuple[str, ...]:
 @st.composite
 def wanted(draw: st.DrawFn, case: Case) -> tuple[int, ...]:
     """Inputs that need a gradient, as a plan may ask: at least one, but for the first layer that has weights."""
-    able = case.op.differentiable or ()
-    if not able:
+    if not case.able:
         return ()
     least = 0 if case.op.weights(*case.shapes) else 1
-    return tuple(sorted(draw(st.sets(st.sampled_from(able), min_size=least))))
+    return tuple(sorted(draw(st.sets(st.sampled_from(case.able), min_size=least))))
 
 
 def asked(cases: Cases) -> st.SearchStrategy[tuple[Case, tuple[int, ...]]]:

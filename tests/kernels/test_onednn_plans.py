@@ -335,7 +335,7 @@ def attending(cut: Any, masked: bool, shown: bool) -> Graph:
     graph = Graph()
     x = ops.dense(graph.input("x", (2, 5, 6)), 36)
     q, k, v = (ops.permute(ops.reshape(part, (2, 5, 3, 4)), 0, 2, 1, 3) for part in cut(x))
-    mask = graph.input("mask", (5, 5)) if masked else None
+    mask = graph.input("mask", (5, 5)) + ops.parameter((3, 1, 5), initial=ops.Gaussian(1.0)) if masked else None
     y = ops.scaled_dot_product_attention(q, k, v, mask, is_causal=not masked)
     joined = ops.reshape(ops.permute(y, 0, 2, 1, 3), (2, 5, 12))
     if shown:

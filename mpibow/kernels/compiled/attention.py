@@ -18,7 +18,7 @@ from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, Array
 from mpibow.graph.kernel import Buffers, Call, Run, Shapes, Spec
 from mpibow.kernels.compiled import panels, products
-from mpibow.kernels.compiled.arguments import Address, Single, Words
+from mpibow.kernels.compiled.arguments import Address, Floats, Single, Words
 from mpibow.kernels.compiled.command import floats, integers, native_with, octets, words
 from mpibow.kernels.compiled.numeric import as_float, exp, inlined
 from mpibow.kernels.compiled.products import product, room, room_spec
@@ -29,6 +29,7 @@ FEW, ROWS = 32, 128  # of scores at a time: few where causal and short, so that 
 KEPT = 512  # columns up to which scores are kept: backward takes a sixth less there, at 1,024 a fourteenth
 KINDS = {4: 2, 8: 3, 1: 4}  # kinds of integer masks, by their bytes; 1 is a mask of floats, 0 none
 LOW, TURN = np.int32(-(2**31)), np.int32(0x7FFFFFFF)
+LOWEST = np.finfo(np.float32).min
 
 native = native_with(panels, products)
 
@@ -93,6 +94,16 @@ def _slopes(p: Any, d: Any, scale: Any, columns: int, size: int) -> None:
         d[j] = scale * (p[j] * (d[j] - along)) if j < columns else _f(0)
 
 
+@inlined
+def _add_slopes(p: Any, d: Any, dmask: Any, at: int, step: int, columns: int) -> None:
+    """Adds p (d - the sum of p d) to the gradient of a mask's row, whose elements are `step` apart, as in _masked."""
+    along = _f(0)
+    for j in range(columns):
+        along += p[j] * d[j]
+    for j in range(columns):
+        dmask[at + j * step] += p[j] * (d[j] - along)
+
+
 @numba.njit(nogil=True)
 def _scores(
     q: int, k: int, p: int, rows: int, columns: int, depth: int, q_row: int, k_row: int, p_row: int, place: int,
@@ -111,8 +122,9 @@ def _scores(
         if again:
             _softened(x, levels[0], size)
         else:
-            levels[0] = _largest(p + i * p_row, size)
-            levels[1] = _f(1) / _softened(x, levels[0], size)
+            levels[0] = max(_largest(p + i * p_row, size), LOWEST)
+            total = _softened(x, levels[0], size)
+            levels[1] = _f(0) if total == _f(0) else _f(1) / total  # 0 where all columns are hidden
         _times(x, levels[1], size)
 
 
@@ -153,10 +165,11 @@ def attend_back(
     dy: Address, q: Address, k: Address, v: Address, level: Address, slopes: Address, place: Address, places: Words,
     heads: int, t: int, s: int, d: int, e: int, q_row: int, k_row: int, v_row: int, y_row: int, kind: int,
     mask_row: int, mask_step: int, causal: bool, scale: Single, tall: int, mask: Address = None, kept: Address = None,
-    scores: Address = None, dq: Address = None, dk: Address = None, dv: Address = None,
+    scores: Address = None, dq: Address = None, dk: Address = None, dv: Address = None, dmask: Floats = None,
 ) -> None:  # fmt: skip
-    """dq, dk and dv, those that are not 0, with the layouts of q, k and v; see `attend`."""
+    """Those of dq, dk, dv and dmask that are wanted, with the layouts of q, k, v and the mask; see `attend`."""
     p_row = (s + 15) // 16 * 64
+    dmask[:] = 0
     for head in range(heads):
         at = places[5 * head : 5 * head + 5]
         whole = t <= tall and (not causal or s <= t)  # one product makes all of dk, and one of dv
@@ -178,12 +191,15 @@ def attend_back(
                 )  # fmt: skip
             if dv:
                 product(p, dy_here, dv_here, columns, e, rows, 4, p_row, y_row, 4, v_row, dv_more, v_row, place)
-            if dq == 0 and dk == 0:
+            if dq == 0 and dk == 0 and len(dmask) == 0:
                 continue
             product(dy_here, v + at[2], slopes, rows, columns, e, y_row, 4, 4, v_row, p_row, 0, 0, place)
             size = (columns + 15) // 16 * 16
             for i in range(rows):
-                _slopes(floats(p + i * p_row, size), floats(slopes + i * p_row, size), scale, columns, size)
+                row, slope = floats(p + i * p_row, size), floats(slopes + i * p_row, size)
+                if len(dmask):
+                    _add_slopes(row, slope, dmask, (at[4] + (top + i) * mask_row) // 4, mask_step, columns)
+                _slopes(row, slope, scale, columns, size)
             if dq:
                 to = dq + at[0] + top * q_row
                 product(slopes, k + at[1], to, rows, d, columns, p_row, 4, k_row, 4, q_row, 0, 0, place)
@@ -273,7 +289,7 @@ def forward(call: Call) -> Run:
 
 
 def backward(call: Call) -> Run:
-    (q, k, v, *masks), (dq, dk, dv, *_) = call.x, call.dx
+    (q, k, v, *masks), (dq, dk, dv, *dmasks) = call.x, call.dx
     given = arguments_of(call.op, call.shapes, tuple(masks), _one_by_one(call.shapes), call.scratch, call.saved)
-    slopes = call.scratch["slopes"]
-    return attend_back.command(dy=call.dy, q=q, k=k, v=v, dq=dq, dk=dk, dv=dv, slopes=slopes, **given)
+    given |= {"slopes": call.scratch["slopes"], "dmask": dmasks[0] if dmasks else None}
+    return attend_back.command(dy=call.dy, q=q, k=k, v=v, dq=dq, dk=dk, dv=dv, **given)

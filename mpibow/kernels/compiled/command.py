@@ -107,10 +107,10 @@ class Native(Generic[P]):
     def _entry(self) -> Any:
         """The function of SIGNATURE, under the kernel's name and file, that the kernel becomes a part of."""
         kernel, names = self._kernel, ", ".join(self._kinds)
-        call = f"return kernel({names})" if self._may_fail else f"kernel({names}); return 0"
-        text = f"def entry(arguments, _, count, __): {names}, = unpack(arguments); {call}"
+        call = f"return _kernel({names})" if self._may_fail else f"_kernel({names}); return 0"
+        text = f"def entry(arguments, _, count, __): {names}, = _unpack(arguments); {call}"
         unpack, inlined = unpacked([*self._kinds.values()]), numba.njit(inline="always")(kernel)
-        scope = {"__name__": kernel.__module__, "unpack": unpack, "kernel": inlined}
+        scope = {"__name__": kernel.__module__, "_unpack": unpack, "_kernel": inlined}
         exec(compile(text, kernel.__code__.co_filename, "exec"), scope)
         entry: Any = scope["entry"]
         entry.__qualname__ = kernel.__qualname__

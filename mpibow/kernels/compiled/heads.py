@@ -55,5 +55,6 @@ def forward(call: Call) -> Run:
 
 
 def backward(call: Call) -> Run:
-    dq, dk, dv = _three(call.op, call.dx)
-    return attend_back.command(dy=call.dy, dq=dq, dk=dk, dv=dv, slopes=call.scratch["slopes"], **_arguments(call))
+    (dq, dk, dv), dmasks = _three(call.op, call.dx), call.dx[1 if call.op.packed else 3 :]
+    given = _arguments(call) | {"slopes": call.scratch["slopes"], "dmask": dmasks[0] if dmasks else None}
+    return attend_back.command(dy=call.dy, dq=dq, dk=dk, dv=dv, **given)

@@ -10,7 +10,7 @@ from mpibow.errors import ShapeError
 from mpibow.graph.fuse import fuse
 from mpibow.graph.graph import Graph, Operator, Shape
 from mpibow.graph.kernel import Shapes
-from mpibow.graph.steps import trained_values
+from mpibow.graph.steps import inputs_wanted, trained_values
 from mpibow.kernels.cuda.operands import SIZES, Precision
 from mpibow.kernels.cuda.specs import (
     ConvData,
@@ -193,7 +193,6 @@ def specs_of(graph: Graph, precision: Precision, training: bool, replicas: int =
     found: dict[Spec, None] = {}
     for node in graph.nodes:
         x = tuple(graph.tensors[name].shape for name in node.inputs)
-        wanted = tuple(i for i in node.op.differentiable or () if node.inputs[i] in trained)
-        shapes = Shapes(x, graph.tensors[node.name].shape, training, wanted)
+        shapes = Shapes(x, graph.tensors[node.name].shape, training, inputs_wanted(node, trained))
         found |= dict.fromkeys(specs_of_node(node.op, shapes, precision, replicas).values())
     return list(found)

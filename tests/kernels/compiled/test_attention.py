@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
@@ -45,9 +46,41 @@ def test_attention(lengths: str, causal: bool, mask: str) -> None:
     for training in (False, True):
         case = Case(ops.Attention(0.3, causal), shapes, dtypes, integers_below=9)
         bench = Bench(case, OPERATORS[ops.Attention], "float32", training=training)
-        if mask:
-            bench.x[3][..., 0] = 1  # a row that sees nothing is NaN
+        if mask:  # nothing is hidden from the first row, and all from the last
+            bench.x[3].reshape(-1, s)[0], bench.x[3].reshape(-1, s)[-1] = 1, -np.inf if mask == FLOAT else 0
         check(bench)
+
+
+@pytest.mark.parametrize("wanted", [(0,), (3,), (0, 1, 2, 3)])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("lengths", LENGTHS)
+@pytest.mark.parametrize("ones", range(4))
+def test_the_gradient_of_a_mask(ones: int, lengths: str, causal: bool, wanted: tuple[int, ...]) -> None:
+    """Of (n, heads, t, s) where no axis, or one, is broadcast; beside other gradients, and by itself."""
+    t, s = LENGTHS[lengths]
+    mask = tuple(1 if axis == ones else extent for axis, extent in enumerate((2, 2, t, s)))
+    op, shapes = ops.Attention(0.3, causal), ((2, 2, t, 8), (2, 2, s, 8), (2, 2, s, 5), mask)
+    check(Bench(Case(op, shapes, (FLOAT,) * 4), OPERATORS[ops.Attention], "float32", wanted=wanted))
+
+
+def test_a_row_with_all_columns_hidden_is_0_and_so_are_its_gradients() -> None:
+    for dtype in (FLOAT, "bool"):
+        case = Case(ops.Attention(0.3, False), ((2, 3, 4), (2, 5, 4), (2, 5, 4), (2, 1, 5)), (FLOAT,) * 3 + (dtype,))
+        bench = Bench(case, OPERATORS[ops.Attention], "float32")
+        bench.x[3][...] = [[[0] * 5], [[-np.inf if dtype == FLOAT else 0] * 5]]
+        bench.x[3][0] = 1
+        y = bench.forward()
+        bench.backward()
+        assert y[0].all()
+        for array in (y, *bench.dx):
+            assert array is None or not array[1].any()
+
+
+def test_a_score_that_is_no_number_is_not_hidden() -> None:
+    for bad in (np.nan, -np.nan, np.inf):
+        bench = Bench(Case(ops.Attention(1.0, False), ((2, 4), (3, 4), (3, 4))), OPERATORS[ops.Attention], "float32")
+        bench.x[0][1, 0], bench.x[1][...] = bad, 1
+        assert np.isfinite(bench.forward()).all(axis=1).tolist() == [True, False]
 
 
 def test_a_mask_of_other_integers_is_refused() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -14,12 +15,20 @@ from tests.kernels.checked import SUM, Back, Checked, Lengths, N, Shapes
 
 
 @st.composite
+def masks(draw: st.DrawFn, scores: tuple[int, ...]) -> tuple[tuple[tuple[int, ...], ...], tuple[str, ...]]:
+    """The shape of a mask, some of whose axes are broadcast, and its dtype; both empty where there is none."""
+    mask = tuple(draw(st.sampled_from([1, extent])) for extent in scores)[draw(st.integers(0, len(scores) - 1)) :]
+    kind = draw(st.sampled_from(["", FLOAT, "int32"]))
+    return ((mask,), (kind,)) if kind else ((), ())
+
+
+@st.composite
 def heads(draw: st.DrawFn) -> Case:
     front = tuple(draw(st.lists(st.integers(1, 3), max_size=2)))
     t, s, d, e = draw(st.tuples(*[st.integers(1, 9)] * 4))
     op = ops.Attention(draw(st.sampled_from([0.5, 1.0])), draw(st.booleans()))
-    mask: tuple[Any, ...] = ((t, s),) if draw(st.booleans()) else ()
-    return Case(op, ((*front, t, d), (*front, s, d), (*front, s, e), *mask), (FLOAT,) * (3 + len(mask)))
+    mask, kind = draw(masks((*front, t, s)))
+    return Case(op, ((*front, t, d), (*front, s, d), (*front, s, e), *mask), (FLOAT,) * 3 + kind, integers_below=2)
 
 
 def parts(op: ops.Attention, q: Array, k: Array, v: Array, mask: Array | None) -> Array:
@@ -29,8 +38,9 @@ def parts(op: ops.Attention, q: Array, k: Array, v: Array, mask: Array | None) -
     if op.causal:
         t, s = scores.shape[-2:]
         scores = np.where(np.arange(s) <= np.arange(t)[:, None], scores, -np.inf)
-    p = np.exp(scores - scores.max(-1, keepdims=True))
-    return p / p.sum(-1, keepdims=True)
+    seen = scores.max(-1, keepdims=True) > -np.inf  # a row with all columns hidden is 0
+    p = np.exp(np.where(seen, scores, 0) - np.where(seen, scores, 0).max(-1, keepdims=True))
+    return np.where(seen, p / p.sum(-1, keepdims=True), 0)
 
 
 def plain(op: ops.Attention, *args: Any) -> Array:
@@ -46,7 +56,17 @@ def back(op: ops.Attention, *args: Any) -> Back:
     for at in np.ndindex(*p.shape[:-1]):  # by the Jacobian of each row
         ds[at] = (np.diag(p[at]) - np.outer(p[at], p[at])) @ dp[at]
     dq, dk = np.einsum("...ts,...sd->...td", ds, k), np.einsum("...ts,...td->...sd", ds, q)
-    return [op.scale * dq, op.scale * dk, np.einsum("...ts,...te->...se", p, dy)], {}
+    dmasks = [unbroadcast(ds, each.shape) for each in mask if each.dtype.kind == "f"]
+    return [op.scale * dq, op.scale * dk, np.einsum("...ts,...te->...se", p, dy), *dmasks], {}
+
+
+def unbroadcast(ds: Array, shape: tuple[int, ...]) -> Array:
+    """The sums over the axes that `shape` lacks, or has one element of."""
+    found = np.zeros(shape)
+    for at in np.ndindex(*ds.shape):
+        tail = at[ds.ndim - len(shape) :]
+        found[tuple(i if extent > 1 else 0 for i, extent in zip(tail, shape, strict=True))] += ds[at]
+    return found
 
 
 def by_torch(op: ops.Attention, torch: Any, q: Any, k: Any, v: Any, mask: Any = None) -> Any:
@@ -55,13 +75,13 @@ def by_torch(op: ops.Attention, torch: Any, q: Any, k: Any, v: Any, mask: Any = 
     if op.causal:
         seen = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool).tril()
         floats = torch.zeros(seen.shape, dtype=q.dtype).masked_fill(~seen, -torch.inf)
-        mask = floats if mask is None else floats + (mask if mask.is_floating_point() else 0)
+        mask = floats if mask is None else floats + mask if mask.is_floating_point() else seen & mask
     return torch.nn.functional.scaled_dot_product_attention(q, k, v, mask, scale=op.scale)
 
 
 def lengths(op: ops.Attention, shapes: Shapes) -> Lengths:
     (*_, t, d), (*_, s, _), *_ = shapes
-    return d + s, max(d, t) + s, 1
+    return d + s, max(d, t, prod(shapes[0][:-2]) * t if len(shapes) > 3 else 1) + s, 1
 
 
 HEADS = ((2, 2, 3, 4), (2, 2, 3, 4), (2, 2, 3, 5))
@@ -71,7 +91,12 @@ CHECKED = (
         cases=[
             Case(ops.Attention(0.5, False), ((2, 3, 4), (2, 5, 4), (2, 5, 2))),
             Case(ops.Attention(0.5, True), HEADS, id="causal"),
-            Case(ops.Attention(1.0, False), (*HEADS, (2, 1, 3, 3)), (FLOAT,) * 4, id="mask"),
+            *(
+                Case(ops.Attention(1.0, causal), (*HEADS, mask), (*[FLOAT] * 3, kind), 2, f"{kind} {mask} {causal}")
+                for mask in ((3, 3), (2, 3, 3), (2, 1, 3, 3), (1, 1, 1, 3), (2, 2, 3, 1), (1, 2, 1, 1), (2, 2, 3, 3))
+                for kind in (FLOAT, "int32")
+                for causal in (False, True)
+            ),
         ],
         large=[
             Case(ops.Attention(0.5, True), ((N // 4, 4, 3),) * 3),

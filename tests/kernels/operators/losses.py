@@ -23,7 +23,7 @@ def binary(op: Any, x: Array, target: Array, w: Any) -> Array:
 
 
 def binary_back(op: Any, x: Array, target: Array, w: Any, dy: Array) -> Back:
-    return [dy * (1 / (1 + np.exp(-x)) - target)], {}
+    return [dy * (1 / (1 + np.exp(-x)) - target), -x * dy], {}
 
 
 def class_target(op: ops.ClassTarget, label: Array, w: Any) -> Array:
