@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mpibow import ops
-from mpibow.graph.graph import Op
+from mpibow.graph.graph import FLOAT, Op
 from mpibow.kernels.numpy import OPERATORS
 from tests.kernels.against import alike_alone
 from tests.kernels.cases import Bench, Case, name
@@ -79,6 +79,18 @@ def test_every_trainable_operator_has_a_backward() -> None:
     for case in CASES:
         if type(case.op) in OPERATORS and case.op.kind != "sum":
             assert (OPERATORS[type(case.op)].backward is None) == (case.op.differentiable is None), name(case)
+
+
+def test_floats_without_a_gradient() -> None:
+    """A net that needs one of these is refused. A sum is of gradients only."""
+    found = {
+        (case.op.kind, i)
+        for case in CASES
+        for i, kind in enumerate(case.kinds)
+        if kind == FLOAT and i not in case.able and i not in case.op.flat and case.op.kind != "sum"
+    }
+    images = {(kind, 0) for kind in ("augment", "centre_crop", "cutout", "jitter", "mix")}
+    assert found == images | {("mix", 1), ("counted_mean", 1), ("matrix_factorisation", 2), ("soft_cross_entropy", 1)}
 
 
 def test_every_operator_has_a_slow_definition() -> None:
