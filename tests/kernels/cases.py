@@ -34,7 +34,9 @@ class Case:
     @property
     def able(self) -> tuple[int, ...]:
         """The inputs that can have a gradient."""
-        return tuple(i for i in self.op.differentiable or () if self.kinds[i : i + 1] == (FLOAT,))
+        return tuple(
+            i for i in self.op.differentiable or () if i < len(self.kinds) and self.kinds[i].startswith("float")
+        )
 
 
 def _normal(generator: np.random.Generator, shape: tuple[int, ...], positive: bool) -> Array:
