@@ -151,7 +151,8 @@ def test_continuous_integration_ends_with_what_failed(
     integration: Callable[[str], subprocess.CompletedProcess[str]],
 ) -> None:
     found = integration(
-        "check test test-avx2 test-dali:\n\t@echo well\ntest-torch:\n\t@echo 'E  1 != 2'; echo 'FAILED tests/a.py::b'; exit 1\n"
+        "check test test-avx2 test-dali:\n\t@echo well\n"
+        "test-torch:\n\t@echo 'E  1 != 2'; echo 'FAILED tests/a.py::b'; exit 1\n"
     )
     assert found.returncode == 1
     assert "E  1 != 2" in found.stdout
