@@ -66,13 +66,10 @@ def train(runs: Path, name: str, data: tuple[Array, Array], seed: int, epochs: i
     net = partial(MODELS[NET], classes=int(data[1].max()) + 1)
     groups = more.pop("groups", [])
     update = {"lr": rate, "momentum": 0.9, "weight_decay": 5e-4, "schedule": {"name": "cosine"}, "groups": groups}
-    fitted = mb.fit(
+    return mb.fit(
         net, data, out=str(runs / name), resume="auto", seed=seed + 1, update=update, stop={"epochs": epochs},
         **SETTINGS, **more,
     )  # fmt: skip
-    if fitted.summary.interrupted:
-        raise SystemExit(f"{name}: interrupted; start again to continue it")
-    return fitted
 
 
 def cell(folder: Path, runs: Path, mode: str, seed: int, rate: float) -> float:

@@ -122,10 +122,7 @@ def _trunk(cell: Cell, net: Any, data: Data, runs: Path) -> Path:
 
 
 def _fit(net: Any, data: Data, out: Path, settings: Mapping[str, Any], resume: str | None, **more: Any) -> Fitted:
-    fitted = mb.fit(net, data.train, resume=resume, out=str(out), **{**settings, **more})
-    if fitted.summary.interrupted:
-        raise SystemExit(f"stopped by {fitted.summary.stopped}; the same command runs this cell anew")
-    return fitted
+    return mb.fit(net, data.train, resume=resume, out=str(out), **{**settings, **more})
 
 
 def _bound(fitted: Fitted, batch: int, training: bool) -> Plan:

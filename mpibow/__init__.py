@@ -7,6 +7,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from mpibow.errors import Interrupted as Interrupted
     from mpibow.errors import MpibowError as MpibowError
     from mpibow.fitted import Fitted as Fitted
     from mpibow.fitted import load as load
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from mpibow.run.callbacks import Saved as Saved
 
 _ELSEWHERE = {
-    "MpibowError": "mpibow.errors",
+    **dict.fromkeys(("Interrupted", "MpibowError"), "mpibow.errors"),
     "Fitted": "mpibow.fitted",
     "load": "mpibow.fitted",
     "fit": "mpibow.fitting",

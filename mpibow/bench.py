@@ -29,7 +29,7 @@ from mpibow.graph.memory import peak
 from mpibow.job import Job, on_device
 from mpibow.job.made_up import made_up_job
 from mpibow.models import MODELS, OBJECTIVES
-from mpibow.run.signals import Signals
+from mpibow.run.signals import Signals, interruption
 from mpibow.session.device import device_of
 from mpibow.session.session import Session
 from mpibow.session.summary import versions
@@ -46,14 +46,19 @@ def bench_train(job: Job, comm: Communicator, seconds: float) -> dict[str, Any]:
     threadpool_limits(1)
     times: list[float] = []
     with Signals() as signals, Session(job, comm, None, "") as session:
+
+        def step() -> None:
+            if (stop := iterate(session, signals)).startswith("SIG"):
+                raise interruption(stop)
+
         for _ in range(WARM_UP):
-            iterate(session, signals)
+            step()
         while session.tuning.comparing or session.learners.execution != session.coordinator.execution:
-            iterate(session, signals)  # all ranks alike
+            step()  # all ranks alike
         begin = last = time.perf_counter()
         idle = session.synchroniser.stood + session.pipeline.waited
         while not is_over(session, comm, begin + seconds, len(times)):
-            iterate(session, signals)
+            step()
             now = time.perf_counter()
             times.append(now - last)
             last = now

@@ -13,6 +13,8 @@
     |- DeviceError         7   a device or a library of kernels that is not there or not fit
     `- OutputError         9   a file of the run that cannot be written, or is gone
 
+    Interrupted           75   a SystemExit: a signal ended training, and its state is saved
+
 A run that makes no progress for longer than `limits` allow is ended by its watchdog, with 8.
 
 Messages are lower case, name the thing, the rule and the value, and the remedy where there is one.
@@ -26,6 +28,21 @@ from typing import ClassVar
 # sysexits.h EX_TEMPFAIL: "saved, start me again". Batch systems requeue on it.
 EXIT_REQUEUE = 75
 EXIT_STALLED = 8
+EXIT_INTERRUPTED = 130  # as a shell gives for SIGINT
+# What each code of a command that fails means; `train --help` and docs/runs.md have these words.
+EXIT_CODES = {
+    1: "any other error",
+    2: "a setting, a command line or a graph",
+    3: "data",
+    4: "a checkpoint",
+    5: "the ranks cannot work together, or one of them was lost",
+    6: "the loss diverged",
+    7: "a device or a library",
+    EXIT_STALLED: "no progress for longer than limits allow; standard error names the rank that hangs",
+    9: "a file of the run cannot be written or is gone, or another run uses its directory",
+    EXIT_REQUEUE: "a signal came; the state is saved: continue with --resume auto",
+    EXIT_INTERRUPTED: "Ctrl-C; the state is saved likewise",
+}
 
 
 def install(extra: str) -> str:
@@ -109,3 +126,9 @@ class OutputError(MpibowError):
     """A file that a run writes is refused by the system, or gone; the message names it, and the remedy."""
 
     code = 9
+
+
+class Interrupted(SystemExit):
+    """A signal other than Ctrl-C's has ended training; a program that does not catch it ends with EXIT_REQUEUE."""
+
+    code = EXIT_REQUEUE

@@ -22,7 +22,7 @@ from mpibow.data.dataset import NamedSamples
 from mpibow.data.indexed import Hands
 from mpibow.data.settings import Image, Stream
 from mpibow.data.weighed import unweighed
-from mpibow.errors import ConfigError
+from mpibow.errors import ConfigError, Interrupted
 from mpibow.evaluate import on_host
 from mpibow.fitted import Fitted
 from mpibow.job import Job, make_job
@@ -43,6 +43,7 @@ from mpibow.probe.check import check as check_job
 from mpibow.reference import with_settings
 from mpibow.run.callbacks import Callback
 from mpibow.run.directory import on_rank_0
+from mpibow.run.signals import interruption
 from mpibow.session.alike import from_rank_0
 from mpibow.system.streams import interactive, until_nobody_reads
 
@@ -120,7 +121,8 @@ def fit(
 
     Under mpirun every rank must call it; an error on one rank ends all. Ctrl-C saves the state. In a script it
     then raises KeyboardInterrupt; in a notebook or at a prompt `fit` returns the net as trained so far, and
-    `summary.stopped` is "SIGINT".
+    `summary.stopped` is "SIGINT". SIGTERM, SIGUSR1, SIGUSR2 and SIGHUP save the state and raise mpibow.Interrupted on
+    all ranks: a SystemExit, so a program that does not catch it ends with exit code 75.
     """
     from mpibow.train import train as run  # late: `python -m mpibow.train` must not find it imported already
 
@@ -136,9 +138,7 @@ def fit(
     hands = hands_of(workers)
     comm, note = open_communicator(limits_of(find))
 
-    done: list[Fitted] = []
-
-    def work() -> int:
+    def work() -> Fitted | Interrupted:
         source = with_buffers_of_rank_0(net, comm) if isinstance(net, TorchNet) else None
         config = find() if source is None else frozen_too(find(), source.program.frozen)
         make = partial(
@@ -157,31 +157,31 @@ def fit(
             if comm.rank == 0:
                 say(str(report))
         trained = run(job, comm, resume=resume, note=note)
-        if trained.summary.stopped == "SIGINT" and not (interactive() and comm.size == 1):  # the program ends as well
-            raise KeyboardInterrupt(f"the state is saved: continue with fit(..., resume={trained.summary.run!r})")
-        summary, folder = trained.summary, Path(trained.summary.run)
-        done.append(
-            Fitted(
-                summary, trained.weights, comm.rank, trained.build, on_host(job.config), folder, trained.average,
-                input_entries(job.train, job.scaling), source,
-            )
+        summary, signal = trained.summary, trained.signal
+        if signal and not (signal == "SIGINT" and interactive() and comm.size == 1):  # the program ends as well
+            end = interruption(signal, f"the state is saved: continue with fit(..., resume={summary.run!r})")
+            if isinstance(end, Interrupted):  # all ranks have it, and none need end the others
+                return end
+            raise end
+        return Fitted(
+            summary, trained.weights, comm.rank, trained.build, on_host(job.config), Path(summary.run), trained.average,
+            input_entries(job.train, job.scaling), source,
         )  # fmt: skip
-        return 0
 
     with until_nobody_reads(), closing(hands):
-        if comm.size == 1:
-            try:
-                work()
-            finally:
-                comm.close()
-        else:
+        if comm.size > 1:
             sys.excepthook = partial(_end_all, comm)  # an error later in the script must end the other ranks too
-            try:
-                work()
-            except BaseException as error:
+        try:
+            done = work()
+        except BaseException as error:
+            if comm.size > 1:
                 guarded(comm, partial(_again, error))
+            raise
+        finally:
             comm.close()  # no time limit on the rest of the script
-    return done[0]
+    if isinstance(done, Interrupted):
+        raise done
+    return done
 
 
 def job_of(

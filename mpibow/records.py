@@ -164,9 +164,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return COMMANDS[options.command].run(options)
     except MpibowError as error:
         return _told(error)
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
 
 
 def _all(paths: Sequence[Path], look: Callable[[Path], None]) -> int:

@@ -7,17 +7,18 @@ python -m mpibow.train                                   one process: the built-
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from mpibow.comm.communicator import Communicator
-from mpibow.comm.launch import EXIT_INTERRUPTED, run_ranks, say
+from mpibow.comm.launch import run_ranks, say
 from mpibow.config import Config, describe, limits_of, load_mapping
 from mpibow.config.document import read
 from mpibow.config.handed_on import rate_handed_on
-from mpibow.errors import EXIT_REQUEUE, EXIT_STALLED, OutputError
+from mpibow.errors import EXIT_CODES, EXIT_INTERRUPTED, EXIT_REQUEUE
 from mpibow.job import BUILT_IN, Job, open_job
 from mpibow.job.normalise import Scaling
 from mpibow.models import MODELS, OBJECTIVES
@@ -49,7 +50,8 @@ def train(
         stop = ""
         while not (stop := stop or session.limit_reached()):
             stop = iterate(session, signals)
-        return session.finish(stop)
+        trained = session.finish(stop)
+    return replace(trained, signal=next(filter(None, comm.share(signals.received)), ""))  # also one that came too late
 
 
 def iterate(session: Session, signals: Signals) -> str:
@@ -72,9 +74,7 @@ def parser() -> argparse.ArgumentParser:
         description="Trains a model with small batches on all ranks. Without CONFIG: a small net on real digits.",
         epilog=f"models: {', '.join(sorted([*MODELS, *OBJECTIVES]))}\n\n"
         f"settings (key.path=value):\n\n{describe()}\n\n"
-        "exit codes 75 (after a signal) and 130 (Ctrl-C): the state is saved; continue with --resume auto\n"
-        f"exit code {EXIT_STALLED}: no progress for longer than limits allow; standard error names a rank that hangs\n"
-        f"exit code {OutputError.code}: a file of the run cannot be written or is gone, or another run uses its folder",
+        "exit codes:\n\n" + "\n".join(f"{code:>5}  {meaning}" for code, meaning in EXIT_CODES.items()),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     made.add_argument("config", nargs="?", help="YAML file of settings")

@@ -8,11 +8,10 @@ import subprocess
 import tomllib
 from pathlib import Path
 
-from mpibow import errors
-from mpibow.comm.launch import EXIT_INTERRUPTED
+from mpibow import errors, train
 from mpibow.config import load_mapping
 from mpibow.config.document import parse
-from mpibow.errors import EXIT_REQUEUE, EXIT_STALLED, MpibowError
+from mpibow.errors import EXIT_CODES
 from tests.launching import mpirun, needs_mpi
 
 ROOT = Path(__file__).parents[1]
@@ -93,13 +92,13 @@ def parts(line: str) -> list[str]:
 
 
 def test_every_exit_code_has_its_word() -> None:
-    said = {
-        int(code)
-        for code in re.findall(r"\d+", PAGES["runs.md"].partition("Other exit codes: ")[2].partition(".\n")[0])
-    }
-    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, MpibowError)]
-    assert said == {kind.code for kind in kinds} | {EXIT_STALLED, EXIT_INTERRUPTED}
-    assert f"exit with {EXIT_REQUEUE}" in PAGES["runs.md"]
+    table = dict(re.findall(r"^\| (\d+) \| (.+) \|$", PAGES["runs.md"].partition("## Exit codes")[2], re.MULTILINE))
+    assert table == {str(code): meaning for code, meaning in EXIT_CODES.items()}
+    shown = train.parser().format_help()
+    assert all(re.search(rf"^ +{code}  {meaning}$", shown, re.MULTILINE) for code, meaning in EXIT_CODES.items())
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and hasattr(kind, "code")]
+    codes = {value for name, value in vars(errors).items() if name.startswith("EXIT_") and isinstance(value, int)}
+    assert {kind.code for kind in kinds} | codes == {*EXIT_CODES}
 
 
 def test_links_lead_somewhere() -> None:

@@ -22,9 +22,8 @@ from mpibow.comm.pulse import Pulse
 from mpibow.comm.settings import Limits
 from mpibow.comm.signs import Signs, job_of
 from mpibow.comm.watchdog import Watchdog
-from mpibow.errors import CommunicationError, MpibowError
+from mpibow.errors import EXIT_INTERRUPTED, CommunicationError, Interrupted, MpibowError
 
-EXIT_INTERRUPTED = 130  # as a shell gives for SIGINT
 FORWARDED = 0.5  # seconds in which a launcher passes on a rank's messages; an abort drops the rest
 
 
@@ -175,6 +174,8 @@ def outcome(main: Callable[[], int | None]) -> tuple[int, str]:
     """The exit code of main(), and its message."""
     try:
         return main() or 0, ""
+    except Interrupted as interrupt:
+        return interrupt.code, str(interrupt) or "interrupted"
     except SystemExit as end:
         if end.code is None or isinstance(end.code, int):
             return end.code or 0, ""

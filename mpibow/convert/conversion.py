@@ -28,7 +28,7 @@ from tqdm import tqdm
 from mpibow.data import verify
 from mpibow.data.aside import file_aside, folder_aside
 from mpibow.data.recordset import SHARD_SIZE, write_records
-from mpibow.errors import MpibowError, RecordError
+from mpibow.errors import EXIT_INTERRUPTED, MpibowError, RecordError
 from mpibow.system.files import open_file, reason
 
 Array = npt.NDArray[Any]
@@ -256,5 +256,5 @@ def exit_code(convert: Callable[[], None]) -> int:
         return error.code
     except KeyboardInterrupt:
         print("interrupted: nothing was left behind", file=sys.stderr)
-        return 130
+        return EXIT_INTERRUPTED
     return 0

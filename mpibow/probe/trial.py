@@ -17,6 +17,7 @@ from mpibow.job import Job
 from mpibow.optim.update import Update
 from mpibow.run.callbacks import Callback
 from mpibow.run.settings import Checkpoint
+from mpibow.run.signals import interruption
 from mpibow.run.stop import Stop
 from mpibow.session.summary import Trained
 from mpibow.sync.family import Family
@@ -41,7 +42,7 @@ def tried(
     job: Job, run: Run, *, iterations: int, update: Update, train: Samples | None = None, batch_size: int | None = None,
     callbacks: Sequence[Callback] = (),
 ) -> Tried:  # fmt: skip
-    """Trains `job` for so many iterations, from the weights that it starts with. Raises KeyboardInterrupt at Ctrl-C."""
+    """Trains `job` for so many iterations, from its initial weights. Raises `interruption` at a signal."""
     with TemporaryDirectory(prefix="mpibow-") as folder:
         config = replace(
             job.config, name="trial", out=folder, learners=1, rule=Family(), update=update, ema=None, overlap=False,
@@ -55,8 +56,8 @@ def tried(
         last = None
         with suppress(DivergedError):
             last = run(alone, Single())
-        if last is not None and last.summary.interrupted:
-            raise KeyboardInterrupt
+        if last is not None and last.signal:
+            raise interruption(last.signal, "interrupted: nothing of the trial is kept")
         return _entries(Path(folder) / "trial" / "metrics.jsonl", last)
 
 

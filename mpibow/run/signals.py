@@ -8,6 +8,7 @@ import threading
 import time
 from types import FrameType
 
+from mpibow.errors import Interrupted
 from mpibow.system.signals import ASKING
 
 URGENT = (signal.SIGTERM, signal.SIGINT)
@@ -43,8 +44,21 @@ class Signals:
         now = time.monotonic()
         if not self.received:
             self.received, self._at = signal.Signals(number).name, now
+            self.first()
         elif number in URGENT and now - self._at > ONCE:
-            if number == signal.SIGINT:
-                raise KeyboardInterrupt
-            signal.signal(number, signal.SIG_DFL)
-            os.kill(os.getpid(), number)
+            self.again(number)
+
+    def first(self) -> None:
+        """Called at the first signal."""
+
+    def again(self, number: int) -> None:
+        """Called at another one of URGENT."""
+        if number == signal.SIGINT:
+            raise KeyboardInterrupt
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+
+
+def interruption(name: str, text: str = "") -> KeyboardInterrupt | Interrupted:
+    """The exception that ends a program after the signal `name`."""
+    return KeyboardInterrupt(text) if name == signal.SIGINT.name else Interrupted(text)

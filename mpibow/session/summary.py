@@ -144,6 +144,7 @@ class Trained:
     weights: dict[str, Array]
     build: Build  # of the net's graphs, the same on all ranks
     average: dict[str, Array] | None = None
+    signal: str = ""  # the first that a rank received, even while the run ended by itself; '' if none
 
 
 def shown_metrics(metrics: Mapping[str, Any] | None) -> str:

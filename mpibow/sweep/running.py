@@ -12,59 +12,48 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 
-from mpibow.comm.launch import EXIT_INTERRUPTED, say
+from mpibow.comm.launch import say
 from mpibow.config import Config
 from mpibow.config.strict import plain
-from mpibow.errors import EXIT_REQUEUE, ConfigError, DivergedError
+from mpibow.errors import EXIT_INTERRUPTED, EXIT_REQUEUE, ConfigError, DivergedError
+from mpibow.run.signals import Signals
 from mpibow.sweep.grid import Cell
 from mpibow.sweep.kept import Kept, Result
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 SAVE = signal.SIGUSR1  # makes a run save and end; mpirun forwards it, but kills its ranks at SIGINT
 
 
-class Child:
+class Child(Signals):
     """A run in a session of its own, so that a terminal's Ctrl-C reaches the sweep alone, which makes the run save."""
 
     def __init__(self) -> None:
-        self.received: signal.Signals | None = None
+        super().__init__()
         self._process: subprocess.Popen[bytes] | None = None
-        self._before: dict[signal.Signals, object] = {}
-
-    def __enter__(self) -> Child:
-        ignored = [number for number in SIGNALS if signal.getsignal(number) is signal.SIG_IGN]
-        self._before = {number: signal.signal(number, self._catch) for number in SIGNALS if number not in ignored}
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)  # type: ignore[arg-type]
 
     def __call__(self, command: Sequence[str], lock: int) -> int:
         """The exit code of `command`, which holds the lock as long as it lives."""
         self._process = subprocess.Popen(command, start_new_session=True, pass_fds=(lock,))
-        if self.received is not None:  # between two runs
-            self._process.send_signal(SAVE)
+        if self.received:  # between two runs
+            self.first()
         try:
             return self._process.wait()
         finally:
             self._process = None
 
-    def _catch(self, number: int, frame: FrameType | None) -> None:
-        again, self.received = self.received is not None, signal.Signals(number)
+    def first(self) -> None:
+        if self._process is not None:
+            self._process.send_signal(SAVE)
+
+    def again(self, number: int) -> None:
         if self._process is not None:
             with suppress(ProcessLookupError):
-                if again:
-                    os.killpg(self._process.pid, signal.SIGKILL)
-                else:
-                    self._process.send_signal(SAVE)
+                os.killpg(self._process.pid, signal.SIGKILL)
 
     @property
     def code(self) -> int:
         """The sweep's exit code after a signal."""
-        return EXIT_INTERRUPTED if self.received == signal.SIGINT else EXIT_REQUEUE
+        return EXIT_INTERRUPTED if self.received == signal.SIGINT.name else EXIT_REQUEUE
 
 
 @dataclass(frozen=True)
@@ -96,14 +85,14 @@ def run_cells(cells: Mapping[str, tuple[Cell, Config]], kept: Kept, launch: Sequ
                     continue
                 say(f"cell {n} of {len(cells)}: {cell}")
                 code = _run(cell, config, kept, launch, child, lock)
-                if child.received is not None and code != 0:
+                if child.received and code != 0:
                     return Outcome(ended, tuple(failed), elsewhere, child.code)
                 if code in (0, DivergedError.code):
                     ended += 1
                 else:
                     failed.append(f"{cell}: exit code {code}; {kept.run(name)}/log.txt shows more")
                     say(f"failed: {failed[-1]}")
-            if child.received is not None:
+            if child.received:
                 return Outcome(ended, tuple(failed), elsewhere, child.code)
     return Outcome(ended, tuple(failed), elsewhere, 1 if failed else 0)
 

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn, TextIO
 
+from mpibow.errors import EXIT_INTERRUPTED
+
 
 class _Unread(io.FileIO):
     """Drops output that nobody reads any more, as if it were written."""
@@ -53,7 +55,11 @@ def as_command(main: Callable[[], int | None]) -> NoReturn:
             os.getcwd()
         except OSError:
             sys.exit("error: the working directory was removed; cd to another one")
-        sys.exit(main())
+        try:
+            sys.exit(main())
+        except KeyboardInterrupt:
+            print("interrupted", file=sys.stderr)
+            sys.exit(EXIT_INTERRUPTED)
 
 
 def _unbroken(stream: TextIO, own: TextIO | None) -> TextIO:

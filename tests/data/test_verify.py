@@ -144,10 +144,10 @@ def test_little_to_do_starts_no_process(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 STARTED = """
-import sys
 from mpibow import records
+from mpibow.system.streams import as_command
 print("ready", flush=True)
-sys.exit(records.main(sys.argv[1:]))
+as_command(records.main)
 """
 
 

@@ -43,7 +43,9 @@ def write_run(folder: Path, **settings: Any) -> Path:
 
 
 @contextmanager
-def started(ranks: int, *arguments: str, cwd: Path, options: Sequence[str] = ()) -> Iterator[subprocess.Popen[str]]:
+def started(
+    ranks: int, *arguments: str, cwd: Path, options: Sequence[str] = (), **environment: str
+) -> Iterator[subprocess.Popen[str]]:
     """`python arguments...` as `ranks` ranks (1: without a launcher); whatever of it is left at the end is killed.
 
     `options` are the launcher's.
@@ -51,7 +53,7 @@ def started(ranks: int, *arguments: str, cwd: Path, options: Sequence[str] = ())
     program = [] if ranks == 1 else [str(launcher()), *options, "-n", str(ranks)]
     child = subprocess.Popen(
         [*program, sys.executable, *arguments],
-        env={**os.environ, **OPEN_MPI, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, **OPEN_MPI, "PYTHONPATH": str(ROOT), **environment},
         cwd=cwd,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -75,7 +77,7 @@ def ended(child: subprocess.Popen[str]) -> tuple[int, str]:
     return child.returncode, said
 
 
-def pids(child: subprocess.Popen[str], ranks: int) -> list[int]:
+def pids(child: subprocess.Popen[str], ranks: int, program: str = "mpibow.train") -> list[int]:
     """The processes of the ranks, by rank, once all of them are there."""
     found: dict[int, int] = {} if ranks > 1 else {0: child.pid}
 
@@ -83,7 +85,7 @@ def pids(child: subprocess.Popen[str], ranks: int) -> list[int]:
         for process in psutil.Process(child.pid).children(recursive=True):
             with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
                 started_as = find_launcher(process.environ())
-                if started_as is not None and "mpibow.train" in process.cmdline():
+                if started_as is not None and program in process.cmdline():
                     found[started_as.rank] = process.pid
         return len(found) == ranks
 

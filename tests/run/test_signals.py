@@ -1,4 +1,7 @@
-"""The first signal saves and ends all ranks, with code 75 or, Ctrl-C, 130; another SIGTERM or SIGINT ends at once."""
+"""The first signal saves and ends all ranks, with code 75 or, Ctrl-C, 130; another SIGTERM or SIGINT ends at once.
+
+So it does in a script, whose next `fit` must not begin.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +20,8 @@ import pytest
 
 import mpibow
 from mpibow.comm import Single
-from mpibow.comm.launch import EXIT_INTERRUPTED
 from mpibow.data.dataset import Array
-from mpibow.errors import EXIT_REQUEUE
+from mpibow.errors import EXIT_INTERRUPTED, EXIT_REQUEUE
 from mpibow.run.signals import ASKING, IGNORABLE, ONCE, Signals
 from mpibow.train import train
 from tests.launching import RANKS, needs_mpi
@@ -27,6 +29,9 @@ from tests.run import processes, tiny
 from tests.run.processes import ended, pids, reached, started, wait_for, write_run
 
 CODES = {number.name: EXIT_INTERRUPTED if number == signal.SIGINT else EXIT_REQUEUE for number in ASKING}
+ENDS = {
+    number: KeyboardInterrupt if number == signal.SIGINT else mpibow.Interrupted for number in ASKING
+}  # what a script gets
 SIGNALS = pytest.mark.parametrize("number", ASKING, ids=lambda number: number.name)
 
 
@@ -129,20 +134,138 @@ def test_at_a_prompt_fit_returns_what_is_trained(tmp_path: Path, monkeypatch: py
     assert tiny.same_bits(again.weights, whole.weights)
 
 
-def test_fit_saves_and_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@SIGNALS
+def test_fit_saves_and_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals) -> None:
     monkeypatch.chdir(tmp_path)
     settings: dict[str, Any] = {"batch_size": 3, "learners": 2, "stop": {"epochs": 2}}
-    with pytest.raises(KeyboardInterrupt) as caught:
-        mpibow.fit(tiny.plain, Signalling(signal.SIGINT, 5), **settings)  # type: ignore[arg-type]
+    before = [signal.getsignal(each) for each in ASKING]
+    with pytest.raises(ENDS[number]) as caught:
+        mpibow.fit(tiny.plain, Signalling(number, 5), **settings)  # type: ignore[arg-type]
     (folder,) = Path("runs").iterdir()
     assert str(caught.value) == f"the state is saved: continue with fit(..., resume='{folder}')"
-    assert signal.getsignal(signal.SIGINT) == signal.default_int_handler
-    assert json.loads((folder / "summary.json").read_text())["stopped"] == "SIGINT"
+    assert [signal.getsignal(each) for each in ASKING] == before
+    assert json.loads((folder / "summary.json").read_text())["stopped"] == number.name
     told = f"the state is saved: continue with --resume {folder}, in a program with fit(..., resume='{folder}')\n"
     assert told in (folder / "log.txt").read_text()
     again = mpibow.fit(tiny.plain, tiny.TRAIN, resume=str(folder), **settings)
     whole = mpibow.fit(tiny.plain, tiny.TRAIN, **settings)
     assert tiny.same_bits(again.weights, whole.weights)
+
+
+@SIGNALS
+def test_a_signal_while_a_run_ends_by_itself_still_ends_the_script(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    """In the last evaluation: the run is whole, but the script's next `fit` must not begin."""
+    monkeypatch.chdir(tmp_path)
+
+    def late(event: object) -> None:
+        if isinstance(event, mpibow.Evaluated):
+            os.kill(os.getpid(), number)
+
+    with pytest.raises(ENDS[number]):
+        mpibow.fit(tiny.plain, tiny.TRAIN, tiny.TEST, batch_size=3, stop={"epochs": 1}, callbacks=[late])
+    (folder,) = Path("runs").iterdir()
+    assert json.loads((folder / "summary.json").read_text())["stopped"] == "stop.epochs 1"
+
+
+@SIGNALS
+def test_a_trial_ends_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    with pytest.raises(ENDS[number]):
+        mpibow.find_lr(tiny.plain, Signalling(number, 5), batch_size=3)  # type: ignore[arg-type]
+    assert list(tmp_path.iterdir()) == []
+
+
+# Trains twice for ever; a rank that is interrupted says so.
+SCRIPT = """
+import signal
+import mpibow
+from tests.run import tiny
+before = signal.getsignal(signal.SIGTERM)
+for name in ("first", "second"):
+    print("begins", name, flush=True)
+    try:
+        mpibow.fit(
+            tiny.plain, tiny.TRAIN, name=name, batch_size=3, learners=2, stop={"epochs": None, "iterations": 10**9},
+            log={"every": 1}, out="runs/" + name,
+        )
+    except mpibow.Interrupted as end:
+        print("caught", end.code, signal.getsignal(signal.SIGTERM) == before, flush=True)
+        raise
+"""
+
+
+def in_script(folder: Path, ranks: int, number: signal.Signals) -> tuple[int, str]:
+    """Exit code and output of SCRIPT, whose last rank is sent a signal while it trains."""
+    (folder / "script.py").write_text(SCRIPT)
+    with started(ranks, "script.py", cwd=folder) as child:
+        wait_for(child, lambda: any(reached(path, 20) for path in folder.glob("runs/first/*/metrics.jsonl")))
+        os.kill(pids(child, ranks, "script.py")[-1], number)
+        return ended(child)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1], ids=lambda number: number.name)
+def test_a_script_ends_with_75(tmp_path: Path, number: signal.Signals) -> None:
+    code, said = in_script(tmp_path, 1, number)
+    assert code == EXIT_REQUEUE, said
+    assert "Traceback" not in said
+    assert "the state is saved: continue with --resume runs/first/" in said
+    assert [line for line in said.splitlines() if line.split()[0] in ("begins", "caught")] == [
+        "begins first", f"caught {EXIT_REQUEUE} True"
+    ]  # fmt: skip
+
+
+@needs_mpi
+def test_all_ranks_of_a_script_raise(tmp_path: Path) -> None:
+    code, said = in_script(tmp_path, RANKS, signal.SIGTERM)
+    assert code == EXIT_REQUEUE, said
+    assert said.count("begins first") == said.count(f"caught {EXIT_REQUEUE} True") == RANKS
+    assert "begins second" not in said
+    assert "Traceback" not in said
+
+
+# Is told to end at iteration 25, and once more, later than ONCE, by every file that it then saves.
+TWICE = """
+import os, signal, time
+import mpibow
+from tests.run import tiny
+fsync = os.fsync
+def again(handle):
+    time.sleep(0.2)
+    os.kill(os.getpid(), signal.SIGTERM)
+    fsync(handle)
+def once(event):
+    if isinstance(event, mpibow.Iteration) and event.iteration == 25:
+        os.fsync = again
+        os.kill(os.getpid(), signal.SIGTERM)
+mpibow.fit(
+    tiny.plain, tiny.TRAIN, batch_size=3, learners=2, stop={"epochs": None, "iterations": 100}, log={"every": 1},
+    checkpoint={"every": "10 iterations"}, callbacks=[once],
+)
+"""
+
+
+def test_another_one_while_it_saves_leaves_the_checkpoint_before(tmp_path: Path) -> None:
+    with started(1, "-c", TWICE, cwd=tmp_path) as child:
+        code, said = ended(child)
+    assert code == -signal.SIGTERM, said
+    (folder,) = (tmp_path / "runs").iterdir()
+    whole = [path.parent.name for path in folder.glob("checkpoints/iteration-*/checkpoint.json")]
+    assert sorted(whole)[-1] == "iteration-0000000020"
+    resumed = mpibow.fit(tiny.plain, tiny.TRAIN, resume=str(folder), batch_size=3, learners=2, stop={"iterations": 30})
+    assert resumed.summary.iterations == 30
+
+
+def test_a_benchmark_ends_with_75_and_leaves_nothing(tmp_path: Path) -> None:
+    command = ("-m", "mpibow.bench", "train", "logistic", "--device", "numpy", "--seconds", "9999", "log.every=1")
+    with started(1, *command, cwd=tmp_path, TMPDIR=str(tmp_path)) as child:
+        wait_for(child, lambda: any(reached(path, 20) for path in tmp_path.rglob("metrics.jsonl")))
+        child.send_signal(signal.SIGTERM)
+        code, said = ended(child)
+    assert (code, said.splitlines()[-1]) == (EXIT_REQUEUE, "interrupted"), said
+    assert list(tmp_path.iterdir()) == []
 
 
 def check_end(folder: Path, code: int, said: str, name: str, rank: str = "") -> None:

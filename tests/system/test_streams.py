@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.launching import RANKS, ROOT, launcher, needs_mpi
+from mpibow.errors import EXIT_INTERRUPTED
+from tests.launching import RANKS, ROOT, launcher, needs_mpi, run
 from tests.run.processes import LIMIT, OPEN_MPI, write_run
 
 RUN = ("-m", "mpibow.train", "run.yaml", "stop.iterations=200", "log.every=50")
@@ -85,3 +86,9 @@ def test_commands_end_quietly(tmp_path: Path, arguments: tuple[str, ...]) -> Non
     os.close(writing)
     assert "Error" not in done.stderr
     assert done.returncode == 0
+
+
+def test_ctrl_c_ends_any_command_without_a_trace() -> None:
+    text = "import signal; from mpibow.system.streams import as_command; as_command(lambda: signal.raise_signal(2))"
+    done = run([sys.executable, "-c", text])
+    assert (done.returncode, done.stdout, done.stderr) == (EXIT_INTERRUPTED, "", "interrupted\n")

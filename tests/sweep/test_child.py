@@ -1,0 +1,36 @@
+"""A signal to a sweep makes its run save; another urgent one kills the run."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from mpibow.errors import EXIT_INTERRUPTED, EXIT_REQUEUE
+from mpibow.sweep.running import Child
+from mpibow.system.signals import ASKING
+
+SENDS = "kill -{0} $PPID; sleep 0.3; "
+WAITS = "for i in $(seq 9999); do sleep 0.05; done"
+
+
+@pytest.mark.parametrize("number", ASKING, ids=lambda number: number.name)
+def test_a_run_saves_at_a_signal_to_its_sweep(number: signal.Signals) -> None:
+    before = signal.signal(number, signal.SIG_DFL)  # not ignored, however this test was started
+    try:
+        with Child() as child:
+            run = f"trap 'exit 75' USR1; {SENDS.format(number.name[3:])}{WAITS}"
+            assert child(["bash", "-c", run], 0) == EXIT_REQUEUE
+            assert child.received == number.name
+            assert child.code == (EXIT_INTERRUPTED if number == signal.SIGINT else EXIT_REQUEUE)
+        assert signal.getsignal(number) == signal.SIG_DFL
+    finally:
+        signal.signal(number, before)
+
+
+@pytest.mark.parametrize(("second", "code"), [("TERM", -signal.SIGKILL), ("USR1", EXIT_REQUEUE)])
+def test_a_second_one_kills_the_run_if_it_is_urgent(second: str, code: int) -> None:
+    """Batch systems may send the early signal twice."""
+    run = f"trap 'saving=1' USR1; {SENDS.format('USR1')}{SENDS.format(second)}exit ${{saving:+75}}"
+    with Child() as child:
+        assert child(["bash", "-c", run], 0) == code
