@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from types import FrameType
+from typing import Self
 
 from mpibow.errors import Interrupted
 from mpibow.system.signals import ASKING
@@ -28,7 +29,7 @@ class Signals:
         self._at = 0.0
         self._before: dict[signal.Signals, object] = {}
 
-    def __enter__(self) -> Signals:
+    def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():  # elsewhere Python allows no handlers
             ignored = [number for number in IGNORABLE if signal.getsignal(number) is signal.SIG_IGN]
             asking = [number for number in ASKING if number not in ignored]

@@ -24,6 +24,7 @@ from numba.extending import intrinsic
 from mpibow.graph.graph import Array
 from mpibow.graph.kernel import Run
 from mpibow.kernels.compiled.arguments import I64, array_at, bits, kind_of, packed, unpacked
+from mpibow.kernels.compiled.code_cache import c_function, jit
 from mpibow.kernels.isa import isa
 
 P = ParamSpec("P")
@@ -71,7 +72,7 @@ def number(typing: Any, word: Any) -> Any:
     return types.float64(types.int64), generate
 
 
-@numba.njit(nogil=True, cache=True)
+@jit
 def _execute(table: Array) -> int:
     """Calls the rows (function, a, b, c, d) in order; returns the number of the first that fails, or -1."""
     for i in range(len(table)):
@@ -85,8 +86,8 @@ class Native(Generic[P]):
     """A kernel, which numba compiles on first use to a function of SIGNATURE, and keeps on disk; see `native`."""
 
     def __init__(self, kernel: Callable[P, Any], *others: ModuleType, fast: bool = True) -> None:
-        # numba's cache goes by name and by the date of one file; compiled code includes functions of other files, and
-        # the bytecode that the cache compares is the entry's, which all kernels of as many arguments share.
+        # The cache goes by name and the kernel's own file; compiled code includes functions of other files, and all
+        # entries of kernels of as many arguments have the same bytecode.
         files = kernel.__code__.co_filename, *(str(module.__file__) for module in others)
         kernel.__qualname__ += f"_{helpers(*files):08x}"
         self._kernel, self._fast = kernel, fast
@@ -100,9 +101,8 @@ class Native(Generic[P]):
     def address(self) -> int:
         # error_model: a division by 0 is inf or NaN, as NumPy's; Python's test would keep loops scalar.
         fast, entry = FAST if self._fast else False, self._entry() if self.by_name else self._kernel
-        compiled = numba.cfunc(SIGNATURE, nopython=True, cache=True, fastmath=fast, error_model="numpy")(entry)
-        self._kept = compiled
-        return int(compiled.address)
+        self._kept = c_function(entry, SIGNATURE, nopython=True, fastmath=fast, error_model="numpy")
+        return int(self._kept.address)
 
     def _entry(self) -> Any:
         """The function of SIGNATURE, under the kernel's name and file, that the kernel becomes a part of."""

@@ -1,19 +1,15 @@
-"""Modules written to files, such as the loops of loops.py around one formula: numba's cache requires a file."""
+"""Modules of generated text, such as the loops of loops.py around one formula."""
 
 from __future__ import annotations
 
 import hashlib
-import importlib.util
-import os
 import sys
-import tempfile
-from contextlib import suppress
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from mpibow.formulas import numba_source
 from mpibow.formulas.formula import Formula
-from mpibow.kernels.cache import cache_folder
 
 LOOPS = Path(__file__).with_name("loops.py")
 FUTURE = "from __future__ import annotations\n"
@@ -47,28 +43,8 @@ def text(formula: Formula) -> str:
 
 
 def imported(kind: str, name: str, content: str) -> Any:
-    """The module with the text `content`, named after its `kind` and `name`."""
+    """The module with the text `content`, named after its `kind` and `name`; it is never a file."""
     title = f"{kind}_{name}_{hashlib.sha256(content.encode()).hexdigest()[:16]}"
-    path = _written(f"{kind}s", f"{title}.py", content)
-    spec = importlib.util.spec_from_file_location(f"mpibow_{title}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
+    sys.modules[f"mpibow_{title}"] = module = ModuleType(f"mpibow_{title}")
+    exec(compile(content, LOOPS.with_name(f"{title}.py"), "exec"), module.__dict__)
     return module
-
-
-def _written(folder_name: str, name: str, content: str) -> Path:
-    """The file, in the user's cache, else in a folder of this process's own. An existing file is not touched: numba
-    goes by its date."""
-    for folder in (cache_folder() / folder_name, Path(tempfile.gettempdir()) / f"mpibow-{os.getpid()}"):
-        path = folder / name
-        with suppress(OSError):
-            if not path.is_file() or path.read_text("utf-8") != content:
-                folder.mkdir(parents=True, exist_ok=True)
-                aside = path.with_name(f"{name}.{os.getpid()}")
-                aside.write_text(content, "utf-8")
-                os.replace(aside, path)
-            return path
-    raise OSError(f"{name}: cannot be written, neither in {cache_folder()} nor in {tempfile.gettempdir()}")

@@ -10,6 +10,7 @@ import numpy as np
 
 from mpibow.graph.graph import Array
 from mpibow.graph.layout import TILE
+from mpibow.kernels.compiled.code_cache import jit
 from mpibow.kernels.compiled.command import helpers
 from mpibow.kernels.compiled.factors import tile
 
@@ -18,8 +19,8 @@ _njit = cast(Any, numba.njit)  # some versions of numba have types, which differ
 
 
 def compiled(function: F) -> F:
-    function.__qualname__ += f"_{helpers():08x}"  # numba's cache ignores changes of other files' code
-    return cast(F, _njit(nogil=True, cache=True)(function))
+    function.__qualname__ += f"_{helpers():08x}"  # the cache goes by the function's own file
+    return cast(F, jit(function))
 
 
 inlined: Callable[[F], F] = _njit(nogil=True, forceinline=True)

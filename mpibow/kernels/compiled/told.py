@@ -10,6 +10,9 @@ from typing import Any, TextIO
 
 from numba.core import event
 
+from mpibow.kernels.cache import cache_folder
+from mpibow.kernels.compiled.code_cache import CodeCache
+
 PASS = "numba:run_pass"  # an event of numba's compiler; functions loaded from disk go through no pass
 LAST = "native_lowering"  # the pass that makes a function's code
 TITLE = "compiling kernels for this machine, once"
@@ -40,8 +43,11 @@ class Compiling(event.Listener):  # type: ignore[misc]
         """A line on the compiled functions, '' if all were on disk."""
         if not self._began:
             return ""
+        end = "the next run reuses them"
+        if CodeCache.lost:
+            end = f"{cache_folder()} cannot be written, so every run does; XDG_CACHE_HOME=DIR names another place"
         seconds = time.perf_counter() - self._began
-        return f"compiled {self.functions} functions for this machine in {seconds:.0f} s; the next run reuses them"
+        return f"compiled {self.functions} functions for this machine in {seconds:.0f} s; {end}"
 
     def _write(self, text: str) -> None:
         if text:
