@@ -29,7 +29,8 @@ export PATH="$PWD/.venv/bin:$PATH" # EDIT: where python finds mpibow
 export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 # a learner is one thread
 
 # The same name each time, so that `--resume auto` finds what the job has saved.
-train=(python -m mpibow.train "${arguments[@]}" "name=job-$LSB_JOBID" --resume auto)
+run=("${arguments[@]}" "name=job-$LSB_JOBID")
+train=(python -m mpibow.train "${run[@]}" --resume auto)
 
 # SIGUSR1 makes all ranks save and exit with 75. SIGTERM (bkill, a pre-emption) becomes one, as mpirun would not pass it
 # on, but kill the ranks.
@@ -68,6 +69,17 @@ mpirun -np "$LSB_DJOB_NUMPROC" --hostfile "$hosts" --bind-to none "${train[@]}" 
 step=$!
 if [ -n "$first" ]; then kill -USR1 "$step" 2>/dev/null; fi # it came before there was a step
 
+# Where a node is lost, the ranks of the others end with 8 (see `limits`), but mpirun would wait for ever.
+watch() {
+    local ranks="^[^ ]*python[^ ]* -m mpibow.train .*name=job-$LSB_JOBID --resume auto"
+    until pgrep -f "$ranks"; do sleep 1; done
+    while pgrep -f "$ranks"; do sleep 2; done
+    sleep "${PATIENCE:-60}"
+    kill -KILL "$step"
+}
+watch > /dev/null 2>&1 &
+watcher=$!
+
 # A signal cuts `wait` short with a code above 128; mpirun is still there then.
 while true; do
     signalled=''
@@ -75,8 +87,19 @@ while true; do
     code=$?
     if [ -z "$signalled" ] || [ "$code" -le 128 ]; then break; fi
 done
+kill "$watcher" 2>/dev/null
+
+# A lost node or rank is worth another start: three times without a new checkpoint.
+again=''
+case $code in
+    75) again=yes ;;
+    5 | 8 | 137) if [ "$first" != TERM ] && python -m mpibow.again "$code" "${run[@]}"; then again=yes; fi ;;
+esac
 
 # Who kills a job does not want it back: any code but 75 keeps it out of the queue.
-if [ "$code" -eq 75 ] && [ "$first" = TERM ]; then exit 143; fi
-if [ "$code" -eq 75 ]; then echo "saved: LSF queues job $LSB_JOBID again"; fi
+if [ -n "$again" ] && [ "$first" = TERM ]; then exit 143; fi
+if [ -n "$again" ]; then
+    echo "exit code $code: LSF queues job $LSB_JOBID again"
+    exit 75
+fi
 exit "$code"

@@ -26,9 +26,10 @@ export PATH="$PWD/.venv/bin:$PATH" # EDIT: where python finds mpibow
 export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 # a learner is one thread
 
 # The same name each time, so that `--resume auto` finds what the job has saved; a resubmitted job is given it.
-run=${run:-job-${PBS_JOBID%%.*}}
-run=${run//[^A-Za-z0-9._-]/-}
-train=(python -m mpibow.train "${arguments[@]}" "name=$run" --resume auto)
+name=${run:-job-${PBS_JOBID%%.*}}
+name=${name//[^A-Za-z0-9._-]/-}
+run=("${arguments[@]}" "name=$name")
+train=(python -m mpibow.train "${run[@]}" --resume auto)
 
 # SIGUSR1 makes all ranks save and exit with 75. SIGTERM (qdel, a pre-emption) becomes one, as mpirun would not pass it
 # on, but kill the ranks; PBS leaves kill_delay seconds after it. Who deletes a job does not want it back.
@@ -53,7 +54,7 @@ fi
 
 # EDIT: STAGE=data/imagenet copies it to every node's own disk first, below STAGE_TO, and trains from there.
 if [ -n "${STAGE:-}" ]; then
-    scratch=${STAGE_TO:-/tmp}/mpibow-$run
+    scratch=${STAGE_TO:-/tmp}/mpibow-$name
     each=(mpirun --hostfile "$PBS_NODEFILE" --map-by ppr:1:node)
     trap '"${each[@]}" launch/stage.sh remove "$scratch"' EXIT
     "${each[@]}" launch/stage.sh copy "$STAGE" "$scratch" || exit 1
@@ -61,12 +62,24 @@ if [ -n "${STAGE:-}" ]; then
 fi
 
 # The list has a line for each rank; an mpirun that was built for PBS would not need it. `timeout` sends SIGUSR1 when
-# the time is nearly up. --bind-to none: Open MPI would put all learners of a rank on one core.
+# the time is nearly up, and kills an mpirun that does not end then. --bind-to none: Open MPI would put all learners of
+# a rank on one core.
 ranks=$(grep -c . "$PBS_NODEFILE")
-timeout --foreground --preserve-status --signal=USR1 "$seconds" \
+timeout --foreground --preserve-status --kill-after=90 --signal=USR1 "$seconds" \
     mpirun -np "$ranks" --hostfile "$PBS_NODEFILE" --bind-to none "${train[@]}" &
 step=$!
 if [ -n "$first" ]; then kill -USR1 "$step" 2>/dev/null; fi # it came before there was a step
+
+# Where a node is lost, the ranks of the others end with 8 (see `limits`), but mpirun would wait for ever.
+watch() {
+    local ranks="^[^ ]*python[^ ]* -m mpibow.train .*name=$name --resume auto"
+    until pgrep -f "$ranks"; do sleep 1; done
+    while pgrep -f "$ranks"; do sleep 2; done
+    sleep "${PATIENCE:-60}"
+    pkill -KILL -P "$step"
+}
+watch > /dev/null 2>&1 &
+watcher=$!
 
 # A signal cuts `wait` short with a code above 128; mpirun is still there then.
 while true; do
@@ -75,16 +88,24 @@ while true; do
     code=$?
     if [ -z "$signalled" ] || [ "$code" -le 128 ]; then break; fi
 done
+kill "$watcher" 2>/dev/null
+
+# A lost node or rank is worth another start: three times without a new checkpoint.
+again=''
+case $code in
+    75) again=yes ;;
+    5 | 8 | 137) if python -m mpibow.again "$code" "${run[@]}"; then again=yes; fi ;;
+esac
 
 # qrerun is often the operators' only; then a new job takes the run over.
-again=config=$config,run=$run${STAGE:+,STAGE=$STAGE}${STAGE_TO:+,STAGE_TO=$STAGE_TO}
-if [ "$code" -eq 75 ] && { [ "$first" != TERM ] || [ "$SECONDS" -ge "$seconds" ]; }; then
+job=config=$config,run=$name${STAGE:+,STAGE=$STAGE}${STAGE_TO:+,STAGE_TO=$STAGE_TO}
+if [ -n "$again" ] && { [ "$first" != TERM ] || [ "$SECONDS" -ge "$seconds" ]; }; then
     if qrerun "$PBS_JOBID" 2>/dev/null; then
-        echo "saved: job $PBS_JOBID goes back into the queue"
-    elif qsub -v "$again" launch/pbs.sh; then
-        echo "saved: the job above continues $run"
+        echo "exit code $code: job $PBS_JOBID goes back into the queue"
+    elif qsub -v "$job" launch/pbs.sh; then
+        echo "exit code $code: the job above continues $name"
     else
-        echo "saved, but not queued again; by hand: qsub -v $again launch/pbs.sh" >&2
+        echo "exit code $code, and not queued again; by hand: qsub -v $job launch/pbs.sh" >&2
     fi
 fi
 exit "$code"

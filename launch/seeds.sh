@@ -59,7 +59,7 @@ elif [ -n "${PBS_ARRAY_INDEX:-}" ]; then
     IFS=: read -r h m s < <(qstat -f "$PBS_JOBID" 2>/dev/null | sed -n 's/^ *Resource_List.walltime = //p')
     if [ -n "${s:-}" ]; then
         walltime=$((10#$h * 3600 + 10#$m * 60 + 10#$s))
-        limit=(timeout --foreground --preserve-status --signal=TERM $((walltime > 240 ? walltime - 120 : walltime / 2)))
+        limit=(timeout --foreground --preserve-status --kill-after=90 --signal=TERM $((walltime > 240 ? walltime - 120 : walltime / 2)))
     fi
 elif [ "${LSB_JOBINDEX:-0}" -gt 0 ]; then
     job=$LSB_JOBID seed=$LSB_JOBINDEX # LSF itself queues a task again that exits with 75
@@ -91,10 +91,13 @@ while true; do
     if [ -z "$signalled" ] || [ "$code" -le 128 ]; then break; fi
 done
 
-# Who cancels a task does not want it back.
-if [ "$code" -eq 75 ] && [ "$first" = TERM ]; then exit 143; fi
-if [ "$code" -eq 75 ]; then
-    echo "saved: seed $seed goes back into the queue"
-    if [ "${#again[@]}" -gt 0 ]; then "${again[@]}"; fi
-fi
+# 5, 8, 137: a lost rank is worth another start; the sweep gives these codes three times without a new checkpoint.
+case $code in
+    75 | 5 | 8 | 137)
+        if [ "$first" = TERM ]; then exit 143; fi # who cancels a task does not want it back
+        echo "exit code $code: seed $seed goes back into the queue"
+        if [ "${#again[@]}" -eq 0 ]; then exit 75; fi
+        "${again[@]}"
+        ;;
+esac
 exit "$code"

@@ -8,7 +8,7 @@
 # the data set's manifests, and ends with 1 and removes what it has copied if they differ.
 
 set -u
-mark=.mpibow-staged # in a folder that `copy` has made; `remove` removes no other
+mark=.mpibow-staged # in a folder that `copy` has made; `remove` removes no other, nor another user's
 
 refuse() {
     echo "$(hostname): $1" >&2
@@ -21,8 +21,10 @@ copy() { # $1: data set, $2: folder
     manifests=$(find -L "$source" -name manifest.json) && [ -n "$manifests" ] ||
         refuse "$source: has no manifest.json in it or below; give a folder that a converter wrote"
     remove "$target" # what an earlier turn of the job has left
-    [ ! -e "$target" ] || refuse "$target: exists already, and is no copy of this script; choose another with STAGE_TO=DIR"
-    { mkdir -p "$target" && : > "$target/$mark"; } 2>/dev/null ||
+    [ ! -e "$target" ] && [ ! -L "$target" ] ||
+        refuse "$target: exists already, and is no copy of this script; choose another with STAGE_TO=DIR"
+    # mkdir alone, and 700: nobody else can make this folder first, or change the data in it.
+    { mkdir -p "$(dirname "$target")" && mkdir -m 700 "$target" && : > "$target/$mark"; } 2>/dev/null ||
         refuse "$target: cannot be written; choose another disk with STAGE_TO=DIR"
     trap 'remove "$target"' EXIT
     need=$(du -skL "$source" | cut -f1)
@@ -37,7 +39,7 @@ copy() { # $1: data set, $2: folder
 }
 
 remove() { # $1: folder
-    if [ -e "$1/$mark" ]; then rm -rf "${1:?}"; fi
+    if [ ! -L "$1" ] && [ -O "$1" ] && [ -e "$1/$mark" ]; then rm -rf "${1:?}"; fi
 }
 
 case ${1:-}/$# in

@@ -41,8 +41,9 @@ next seed. Every cell's settings are checked before the first run; `mpibow train
 DIR/cells has a JSON file for every finished cell, DIR/runs has the run directories. To run a cell again, delete both.
 Several commands may work on one DIR on one machine: each cell runs once.
 
-exit codes: 0 every cell has finished; 1 a run has failed, the others have finished; 130 (Ctrl-C) and 75 (another
-signal) finished cells are kept, and the interrupted run has saved its state; others as those of mpibow train"""
+exit codes: 0 every cell has finished; 1 a run has failed, the others have finished; 5, 8, 137 likewise, and the run may
+be started again; 130 (Ctrl-C) and 75 (another signal) finished cells are kept, and the interrupted run has saved its
+state; others as those of mpibow train"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

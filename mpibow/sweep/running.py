@@ -17,6 +17,7 @@ from mpibow.comm.launch import say
 from mpibow.config import Config
 from mpibow.config.strict import plain
 from mpibow.errors import EXIT_INTERRUPTED, EXIT_REQUEUE, ConfigError, DivergedError
+from mpibow.run.failures import may_start_again
 from mpibow.run.signals import Signals
 from mpibow.sweep.grid import Cell
 from mpibow.sweep.kept import Kept, Result
@@ -37,7 +38,8 @@ class Child(Signals):
         if self.received:  # between two runs
             self.first()
         try:
-            return self._process.wait()
+            code = self._process.wait()
+            return code if code >= 0 else 128 - code  # as a shell has it
         finally:
             self._process = None
 
@@ -70,9 +72,10 @@ def run_cells(cells: Mapping[str, tuple[Cell, Config]], kept: Kept, launch: Sequ
     """Runs the cells, by name, that `kept` lacks; `launch` is the launcher's command in front of Python.
 
     A run that fails leaves no file and the others go on; one that diverges is a result. A signal makes the run
-    under way save its state, and ends the sweep.
+    under way save its state, and ends the sweep. The code is that of a run that may be started again, else 1 after a
+    failure.
     """
-    ended, failed, elsewhere = 0, list[str](), 0
+    ended, failed, elsewhere, passing = 0, list[str](), 0, 0
     with Child() as child:
         for n, (name, (cell, config)) in enumerate(cells.items(), start=1):
             if kept.cell(name).exists():
@@ -90,11 +93,12 @@ def run_cells(cells: Mapping[str, tuple[Cell, Config]], kept: Kept, launch: Sequ
                 if code in (0, DivergedError.code):
                     ended += 1
                 else:
+                    passing = code if may_start_again(code, kept.run(name)) else passing
                     failed.append(f"{cell}: exit code {code}; {kept.run(name)}/log.txt shows more")
                     say(f"failed: {failed[-1]}")
             if child.received:
                 return Outcome(ended, tuple(failed), elsewhere, child.code)
-    return Outcome(ended, tuple(failed), elsewhere, 1 if failed else 0)
+    return Outcome(ended, tuple(failed), elsewhere, passing or (1 if failed else 0))
 
 
 def _run(cell: Cell, config: Config, kept: Kept, launch: Sequence[str], child: Child, lock: int) -> int:

@@ -100,7 +100,23 @@ def test_the_launcher_starts_a_rank_for_each_slot() -> None:
     assert arguments[arguments.index("-np") + 1] == str(ranks)
     train = arguments[arguments.index("mpibow.train") + 1 :]
     assert train[-2:] == ["--resume", "auto"]
-    assert load(ROOT / train[0], train[1:-2]).name == "mpijob"
+    assert "name=$(JOB)" in train
+    (variable,) = container["env"]
+    path = variable["valueFrom"]["fieldRef"]["fieldPath"]
+    assert (variable["name"], path) == ("JOB", "metadata.labels['training.kubeflow.org/job-name']")
+    name = JOB["metadata"]["generateName"] + "x7k2p"
+    assert load(ROOT / train[0], [word.replace("$(JOB)", name) for word in train[1:-2]]).name == name
+
+
+def test_no_two_jobs_have_one_name() -> None:
+    """A second experiment would resume the first."""
+    assert set(JOB["metadata"]) == {"generateName"}
+
+
+def test_a_lost_worker_ends_the_launcher() -> None:
+    """Open MPI's waits as long as ssh does."""
+    text = (ROOT / "launch/Dockerfile").read_text()
+    assert all(f"{option} " in text for option in ("ServerAliveInterval", "ServerAliveCountMax"))
 
 
 def test_workers_run_what_the_image_has() -> None:

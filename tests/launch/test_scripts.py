@@ -11,13 +11,15 @@ from pathlib import Path
 import pytest
 
 from mpibow.config import load
+from mpibow.errors import EXIT_CODES, EXIT_REQUEUE
+from mpibow.run.failures import KILLED, MOST, PASSING, may_start_again
 
 ROOT = Path(__file__).parents[2]
 LAUNCH = ROOT / "launch"
 SCRIPTS = [*(f"launch/{name}" for name in ("slurm.sbatch", "pbs.sh", "lsf.sh", "seeds.sh", "stage.sh")), ".ci/run"]
 JOBS = {  # script: the scheduler's variables; {node} is a file with a line for each rank
     "slurm.sbatch": {"SLURM_JOB_ID": "77", "SLURM_NTASKS": "4", "SLURM_CPUS_PER_TASK": "8"},
-    "pbs.sh": {"PBS_JOBID": "77[3].head.site", "PBS_O_WORKDIR": str(ROOT), "PBS_NODEFILE": "{nodes}"},
+    "pbs.sh": {"PBS_JOBID": "77[3].head.site", "PBS_O_WORKDIR": "{project}", "PBS_NODEFILE": "{nodes}"},
     "lsf.sh": {"LSB_JOBID": "77", "LSB_DJOB_NUMPROC": "4", "LSB_DJOB_HOSTFILE": "{nodes}"},
 }
 LAUNCHER = {"slurm.sbatch": "srun", "pbs.sh": "mpirun", "lsf.sh": "mpirun"}
@@ -26,6 +28,7 @@ QUEUE_AGAIN = {
     "pbs.sh": ["qrerun 77[3].head.site"],
     "lsf.sh": [],  # LSF does it, for the exit code
 }
+NUMBER = {"slurm.sbatch": "SLURM_JOB_ID", "pbs.sh": "PBS_JOBID", "lsf.sh": "LSB_JOBID"}
 RUN = {"slurm.sbatch": "job-77", "pbs.sh": "job-77-3-", "lsf.sh": "job-77"}
 FAKE = """#!/bin/sh
 echo "{name} $*" >> "{log}"
@@ -43,7 +46,10 @@ class Site:
 
     def __init__(self, folder: Path) -> None:
         self.bin, self.log, self.nodes = folder / "bin", folder / "calls", folder / "nodes"
+        self.project = folder / "project"  # where runs are made
         self.bin.mkdir()
+        self.project.mkdir()
+        (self.project / "launch").symlink_to(LAUNCH)
         self.log.touch()
         self.nodes.write_text("node1\nnode1\nnode2\nnode2\n")
         for name in ("srun", "mpirun", "scontrol", "qrerun", "qsub"):
@@ -64,7 +70,7 @@ class Site:
         return self.log.read_text().splitlines()
 
     def start(self, script: str, *arguments: str, **variables: str) -> subprocess.Popen[str]:
-        job = {key: value.format(nodes=self.nodes) for key, value in JOBS[script].items()}
+        job = {key: value.format(nodes=self.nodes, project=self.project) for key, value in JOBS[script].items()}
         # A copy in an empty folder but for what it names, so that no .venv/bin/mpirun comes before the fake one.
         path = f"{self.bin}:{os.environ['PATH']}"
         text = (LAUNCH / script).read_text()
@@ -73,8 +79,8 @@ class Site:
         copy.write_text(text.replace('export PATH="$PWD/.venv/bin:$PATH"', ":"))
         return subprocess.Popen(
             ["bash", str(copy), *arguments],
-            cwd=ROOT,
-            env={**os.environ, "PATH": path, **job, **variables},
+            cwd=self.project,
+            env={**os.environ, "PYTHONPATH": str(ROOT), "PATH": path, **job, **variables},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -119,21 +125,40 @@ def test_scripts_may_be_executed(script: str) -> None:
 
 
 @pytest.mark.parametrize("script", JOBS)
-@pytest.mark.parametrize("code", [0, 1, 6, 137])
-def test_a_job_that_is_done_or_has_failed_is_not_queued_again(site: Site, script: str, code: int) -> None:
+@pytest.mark.parametrize("code", [0, *EXIT_CODES, KILLED, 143])
+def test_a_job_is_queued_again_after_a_signal_or_a_loss(site: Site, script: str, code: int) -> None:
     site.fake(LAUNCHER[script], f"exit {code}")
-    found, _ = site.run(script)
-    assert found == code
-    assert [call.split()[0] for call in site.calls()] == [LAUNCHER[script]]
+    again = code in (EXIT_REQUEUE, *PASSING)
+    ended, output = site.run(script)
+    assert ended == (EXIT_REQUEUE if again and script == "lsf.sh" else code)
+    assert site.calls()[1:] == (QUEUE_AGAIN[script] if again else [])
+    assert output.startswith(f"exit code {code}: ") == again, output
+    assert (site.project / f"runs/{RUN[script]}.failures.json").exists() == (code in PASSING)
 
 
 @pytest.mark.parametrize("script", JOBS)
-def test_a_job_that_has_saved_is_queued_again(site: Site, script: str) -> None:
-    site.fake(LAUNCHER[script], "exit 75")
+def test_a_job_that_is_lost_again_and_again_stays_out_of_the_queue(site: Site, script: str) -> None:
+    site.fake(LAUNCHER[script], "exit 8")
+    for _ in range(MOST):
+        may_start_again(8, site.project / "runs" / RUN[script])
     code, output = site.run(script)
-    assert code == 75
-    assert site.calls()[1:] == QUEUE_AGAIN[script]
-    assert "saved: " in output
+    assert (code, output) == (8, "exit code 8: not queued again; 5, 8 and 137 are, 3 times without a new checkpoint\n")
+    assert len(site.calls()) == 1
+
+
+@pytest.mark.parametrize("script", JOBS)
+def test_a_launcher_that_outlives_its_ranks_is_killed_and_the_job_queued_again(site: Site, script: str) -> None:
+    """As Open MPI's does where it has lost a node."""
+    number = str(os.getpid())  # tests beside this one have ranks of other names
+    (site.bin.parent / "mpibow").mkdir()
+    (site.bin.parent / "mpibow/train.py").write_text("import time\ntime.sleep(2)")
+    train = f"python -m mpibow.train digits.yaml name=job-{number} --resume auto"
+    site.fake(LAUNCHER[script], f"(cd {site.bin.parent} && {train})\necho hangs >> {{log}}\nexec sleep 9999")
+    code, output = site.run(script, PATIENCE="0", **{NUMBER[script]: number})
+    assert code == (EXIT_REQUEUE if script == "lsf.sh" else KILLED), output
+    assert [site.calls()[1], *map(str.split, site.calls()[2:])] == [
+        "hangs", *([*call.split()[:-1], number] for call in QUEUE_AGAIN[script])
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("script", JOBS)
@@ -156,7 +181,8 @@ def test_the_commands_of_slurm(site: Site) -> None:
     train = "python -m mpibow.train launch/lenet-mnist.yaml learners=8 name=job-77 --resume auto"
     assert site.run("slurm.sbatch", "launch/lenet-mnist.yaml", "learners=8")[0] == 0
     assert site.run("slurm.sbatch", "launch/lenet-mnist.yaml", "learners=8", LAUNCHER="mpirun")[0] == 0
-    assert site.calls() == [f"srun --mpi=pmix --cpus-per-task=8 {train}", f"mpirun -np 4 --bind-to none {train}"]
+    srun = "srun --mpi=pmix --kill-on-bad-exit=1 --cpus-per-task=8"
+    assert site.calls() == [f"{srun} {train}", f"mpirun -np 4 --bind-to none {train}"]
 
 
 def test_slurm_with_mpirun_passes_the_early_signal_on(site: Site) -> None:
@@ -205,7 +231,8 @@ def test_pbs_sends_the_early_signal_itself_by_the_walltime(site: Site, walltime:
     site.walltime(walltime)
     code, output = site.run("pbs.sh")
     assert code == 0
-    assert site.calls()[0].startswith(f"timeout --foreground --preserve-status --signal=USR1 {seconds} mpirun ")
+    timeout = "timeout --foreground --preserve-status --kill-after=90 --signal=USR1"
+    assert site.calls()[0].startswith(f"{timeout} {seconds} mpirun ")
     assert ("no walltime found by qstat -f 77[3].head.site" in output) == (not walltime)
 
 
@@ -216,12 +243,12 @@ def test_pbs_gives_the_run_to_a_new_job_where_qrerun_is_not_allowed(site: Site) 
     assert code == 75
     again = "qsub -v config=launch/digits.yaml,run=job-77-3- launch/pbs.sh"
     assert site.calls()[2:] == [again]
-    assert output == "saved: the job above continues job-77-3-\n"
+    assert output == "exit code 75: the job above continues job-77-3-\n"
     site.fake("qsub", "exit 1")
     code, output = site.run("pbs.sh", run="job-5")
     assert code == 75
     by_hand = "qsub -v config=launch/digits.yaml,run=job-5 launch/pbs.sh"
-    assert output == f"saved, but not queued again; by hand: {by_hand}\n"
+    assert output == f"exit code 75, and not queued again; by hand: {by_hand}\n"
     assert "name=job-5 --resume auto" in site.calls()[3]
 
 

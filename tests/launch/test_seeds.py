@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from mpibow.errors import EXIT_CODES, EXIT_REQUEUE
+from mpibow.run.failures import KILLED, PASSING
 from mpibow.sweep.__main__ import main
 from tests.launch.test_scripts import LAUNCH, ROOT, WAITS, Site
 
@@ -57,10 +59,10 @@ def test_an_array_goes_on_in_the_folder_of_an_earlier_one(site: Site, tmp_path: 
 
 
 def test_pbs_asks_for_the_state_two_minutes_before_the_end(site: Site, tmp_path: Path) -> None:
-    site.fake("timeout", 'shift 4; exec "$@"')
+    site.fake("timeout", 'shift 5; exec "$@"')
     site.fake("python", "exit 0")
     assert start(tmp_path, "pbs").wait(240) == 0
-    begin = "timeout --foreground --preserve-status --signal=TERM 14280 python -m mpibow.sweep"
+    begin = "timeout --foreground --preserve-status --kill-after=90 --signal=TERM 14280 python -m mpibow.sweep"
     assert site.calls()[0].startswith(begin)
 
 
@@ -82,6 +84,17 @@ def test_a_task_saves_and_is_queued_again_unless_it_was_cancelled(
     saved = number == signal.SIGUSR1
     assert process.returncode == (75 if saved else 143), output
     assert site.calls()[1:] == ["python runs", "python got TERM", *(QUEUE_AGAIN[scheduler] if saved else [])]
+
+
+@pytest.mark.parametrize("scheduler", TASKS)
+@pytest.mark.parametrize("code", [0, *EXIT_CODES, KILLED])
+def test_a_task_is_queued_again_after_a_signal_or_a_loss(scheduler: str, code: int, site: Site, tmp_path: Path) -> None:
+    site.fake("python", f"exit {code}")
+    process = start(tmp_path, scheduler)
+    output, _ = process.communicate(timeout=720)
+    again = code in (EXIT_REQUEUE, *PASSING)
+    assert process.returncode == (EXIT_REQUEUE if again and scheduler == "lsf" else code), output
+    assert site.calls()[1:] == (QUEUE_AGAIN[scheduler] if again else [])
 
 
 def test_outside_an_array_it_names_the_option(site: Site, tmp_path: Path) -> None:

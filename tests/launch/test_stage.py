@@ -40,6 +40,7 @@ def test_a_copy_is_the_same_and_is_removed(data: Path, tmp_path: Path) -> None:
     files = [path.relative_to(data) for path in data.rglob("*") if path.is_file()]
     assert [path for path in files if (target / path).read_bytes() != (data / path).read_bytes()] == []
     assert open_records(target / "train").count == 20
+    assert target.stat().st_mode & 0o777 == 0o700  # nobody else may change it
     assert stage("copy", data, target).returncode == 0  # again, over what an earlier turn has left
     assert stage("remove", target).returncode == 0
     assert not target.exists()
@@ -67,6 +68,24 @@ def test_other_folders_are_left_alone(data: Path, tmp_path: Path) -> None:
     assert f"{mine}: exists already, and is no copy of this script" in done.stderr
     assert stage("remove", mine).returncode == 0
     assert (mine / "thesis.txt").read_text() == "years"
+
+
+def test_a_link_and_another_users_folder_are_left_alone(data: Path, tmp_path: Path) -> None:
+    """Whoever made them could change the data, or have the job remove a folder of its user's."""
+    copy, link = tmp_path / "copy", tmp_path / "link"
+    assert stage("copy", data, copy).returncode == 0
+    link.symlink_to(copy)
+    if os.getuid() == 0:
+        (tmp_path / "theirs").mkdir()
+        (tmp_path / "theirs/.mpibow-staged").touch()
+        os.chown(tmp_path / "theirs", 65534, 65534)
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
+    for place in {link, tmp_path / "dangling", tmp_path / "theirs"} & {*tmp_path.iterdir()}:
+        done = stage("copy", data, place)
+        assert (done.returncode, f"{place}: exists already, and is no copy of" in done.stderr) == (1, True)
+        stage("remove", place)
+        assert place in tmp_path.iterdir()
+    assert (copy / "train").exists()
 
 
 def test_what_is_wrong_is_named(data: Path, tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ def test_a_run_saves_at_a_signal_to_its_sweep(number: signal.Signals) -> None:
         signal.signal(number, before)
 
 
-@pytest.mark.parametrize(("second", "code"), [("TERM", -signal.SIGKILL), ("USR1", EXIT_REQUEUE)])
+@pytest.mark.parametrize(("second", "code"), [("TERM", 128 + signal.SIGKILL), ("USR1", EXIT_REQUEUE)])
 def test_a_second_one_kills_the_run_if_it_is_urgent(second: str, code: int) -> None:
     """Batch systems may send the early signal twice."""
     run = f"trap 'saving=1' USR1; {SENDS.format('USR1')}{SENDS.format(second)}exit ${{saving:+75}}"

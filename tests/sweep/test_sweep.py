@@ -120,6 +120,13 @@ def test_a_run_that_fails_leaves_the_others_be(folder: Path) -> None:
     assert len(cells(folder)) == 1
 
 
+def test_a_run_that_was_lost_is_worth_another_start_three_times(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    words = ["run.yaml", "data.train=nowhere,data/train", "--ranks", "2", "--output", "out", "--launcher"]
+    assert [main([*words, "sh -c 'exit 8' {ranks}"]) for _ in range(4)] == [8, 8, 8, 1]
+    assert main([*words, "sh -c 'kill -KILL $$' {ranks}"]) == 1
+
+
 @needs_mpi
 def test_ranks(folder: Path) -> None:
     done = sweep(folder, "run.yaml", "seed=3", "--ranks", "2", "--output", "out")
