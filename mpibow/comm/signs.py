@@ -30,14 +30,19 @@ class Sign:
 
 
 class Signs:
-    """A file for the ranks of `job` on this node; the first to come makes it, so it works before MPI has started."""
+    """A file for the ranks of `job` on this node; the first to come makes it, so it works before MPI has started.
+
+    Raises OSError, also where the file is a link or another user's, who has guessed its name.
+    """
 
     def __init__(self, job: str, rank: int, folder: Path | None = None) -> None:
         folder = folder or (MEMORY if MEMORY.is_dir() else Path(tempfile.gettempdir()))
         self._path, self._rank = folder / f"{PREFIX}{os.getuid()}-{job}", rank
         self._found: dict[int, Sign] = {}
         _sweep(folder)
-        self._handle = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
+        self._handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        if os.fstat(self._handle).st_uid != os.getuid():
+            raise PermissionError(f"{self._path}: belongs to another user")
 
     def write(self, sign: Sign) -> None:
         """Shows this rank's row to the others."""

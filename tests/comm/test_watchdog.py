@@ -83,6 +83,19 @@ class TestSigns:
         assert first.read() == {0: mine, 5: Sign(os.getpid(), 3, 2**40, "start", "x" * LONGEST)}
         assert other.read() == {}
 
+    def test_a_file_that_somebody_else_made_is_not_written_to(self, tmp_path: Path) -> None:
+        (tmp_path / "mine").write_text("years")
+        (tmp_path / f"{PREFIX}{os.getuid()}-a").symlink_to(tmp_path / "mine")
+        with pytest.raises(OSError, match="symbolic links"):
+            Signs("a", 0, tmp_path)
+        if os.getuid() == 0:
+            theirs = tmp_path / f"{PREFIX}{os.getuid()}-b"
+            theirs.touch()
+            os.chown(theirs, 65534, 65534)
+            with pytest.raises(PermissionError, match="belongs to another user"):
+                Signs("b", 0, tmp_path)
+        assert (tmp_path / "mine").read_text() == "years"
+
     def test_the_name_goes_and_the_file_serves(self, tmp_path: Path) -> None:
         signs = Signs("a", 0, tmp_path)
         signs.forget()
