@@ -21,8 +21,7 @@ def peter(folder):
 
 
 if __name__ == "__main__":
-    scratch = tempfile.TemporaryDirectory()  # goes with the program
-    folder = Path(sys.argv[1]) if sys.argv[1:] else peter(Path(scratch.name))
+    folder = Path(sys.argv[1]) if sys.argv[1:] else peter(Path((scratch := tempfile.TemporaryDirectory()).name))
     fitted = mb.fit(
         partial(net, vocabulary=read_tokens(folder / "train").size), folder / "train", folder / "test",
         loss=partial(mb.cross_entropy, axis=2), text={"context": 32}, batch_size=4, learners=2,

@@ -27,8 +27,7 @@ def friedman(
 
 
 if __name__ == "__main__":
-    scratch = tempfile.TemporaryDirectory()  # goes with the program
-    folder = sys.argv[1] if sys.argv[1:] else friedman(Path(scratch.name))
+    folder = sys.argv[1] if sys.argv[1:] else friedman(Path((scratch := tempfile.TemporaryDirectory()).name))
     update = {"name": "adamw", "lr": 3e-3}
     fitted = mb.fit(mlp, f"{folder}/train", f"{folder}/test", loss=mb.mse_loss, update=update, stop={"epochs": 5})
     if fitted.rank == 0:
