@@ -99,21 +99,22 @@ class Session:
     def _change(self) -> None:
         """Makes the changes that begin here: weights trained, rule, learners, execution, restarts of averaging."""
         timeline, begin = self.coordinator.timeline(), time.perf_counter()
-        change = timeline.change(self.iteration)
-        if self.stages.reached(epoch := self.where.epoch):
+        change, where = timeline.change(self.iteration), self.where
+        if self.stages.reached(where.epoch):
             self.settle()
-            self.reporter.note(self.stages.begin(epoch, sum(self.counts)))
-        if switches(self.config, timeline, self.job.train.count, self.where):
+            self.reporter.note(self.stages.begin(where.epoch, sum(self.counts)))
+        if switches(self.config, timeline, self.job.train.count, where):
+            self.end_period()
             self.read_centre()
-            self.reporter.note(switch_rule(self.rule, self.replicas, self.synchroniser, self.config, self.where))
+            self.reporter.note(switch_rule(self.rule, self.replicas, self.synchroniser, self.config, where))
         if change.counts != self.counts:
+            self.end_period()
             self.read_centre()  # with which new learners begin
             self.check([], self.config.update.lr)  # late results belong to learners that may go now
             self.change_learners(change.counts, change.execution)
             self.ledger.changes += 1
             self.reporter.changed(self.where, time.perf_counter() - begin + self.announcer.seconds())
-        elif restarts(self.config, timeline, self.job.train.count, self.where, self.steering):
-            self.settle()
+        elif restarts(self.config, timeline, self.job.train.count, where, self.steering) and not self.end_period():
             self.rule.restart()
         if change.execution != self.learners.execution:
             self.learners.change(self.replicas.count, change.execution)  # averaging goes on
@@ -139,6 +140,13 @@ class Session:
         self.settle()
         if not self.rule.follows and (found := self.synchroniser.agree(sum(self.counts))).mismatches:
             self.reporter.agreed(self.where, found)
+
+    def end_period(self) -> bool:
+        """As `settle`, and averaging restarts if steps waited for the end of their period: they are exchanged first."""
+        self.settle()
+        last = max(self.iteration - 1, self.coordinator.timeline().changes[0].iteration)
+        rate = rate_of(self.config, self._where(last), self.steering)
+        return self.synchroniser.end_period(self.stepping.at(rate, self.config.batch_size))
 
     def _heed(self, tally: Tally | None) -> None:
         self._gain = gain_of(self.rule)  # which changes while an exchange is under way
@@ -177,6 +185,8 @@ class Session:
             self.reporter.trained(self.where, rate, self._gain, self.resets.losses, found, self._waits())
         if self.iteration % config.rule.resync == 0:
             self._agree()
+        if not stop and self.limit_reached():
+            self.end_period()  # the last evaluation is of all steps
         if self.average.due(self.iteration):
             with self._iteration_times.aside():
                 self.read_centre()
@@ -227,14 +237,16 @@ class Session:
 
     def finish(self, stop: str) -> Trained:
         """Ends a run at a limit or a request to stop. Returns its result, and on rank 0 writes the summary to disk."""
+        exchanged = not stop.startswith("SIG") and self.end_period()
         self.read_centre()
         self.resets.end(self.iteration, sum(self.counts[: self.rank]), self._saver.last)
         self.reporter.clock()
         self._tell(self.resets.tell())
         if not stop.startswith("SIG"):
-            late = self.judge is not None and self.ledger.evaluated_at != self.position
+            late = self.judge is not None and (exchanged or self.ledger.evaluated_at != self.position)
             best = self.evaluate(last=True) if late else False
-            if self.config.checkpoint.interval is not None and (late or not self._saver.has(self.iteration)):
+            unsaved = exchanged or late or not self._saver.has(self.iteration)
+            if self.config.checkpoint.interval is not None and unsaved:
                 self.save(best)
             if self.judge is not None:
                 self.reporter.clock()
@@ -283,8 +295,11 @@ class Session:
 
     @property
     def where(self) -> Where:
-        epoch = self.position / self.job.train.count
-        return Where(self.iteration, self.position, epoch, self.counts, self.learners.execution)
+        return self._where(self.iteration)
+
+    def _where(self, iteration: int) -> Where:
+        position = self.coordinator.timeline().position(iteration)
+        return Where(iteration, position, position / self.job.train.count, self.counts, self.learners.execution)
 
     def change_learners(self, counts: Counts, execution: str) -> None:
         """Changes replicas, learners and rule to `counts` by rank; new learners begin with the centre's statistics."""

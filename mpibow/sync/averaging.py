@@ -59,9 +59,9 @@ class Averaging:
         """Whether iteration `turn` ends with an all-reduce: in front of the next correction."""
         return self.plain or self.on(turn + 1)
 
-    def begins(self, turn: int) -> bool:
-        """Whether iteration `turn` is the first of those whose steps are sent together."""
-        return turn == 0 or self.sends_at(turn - 1)
+    def unfinished(self, turn: int) -> bool:
+        """Whether iteration `turn` comes in the midst of a period: steps before it wait for the period's end."""
+        return not self.plain and turn % self.period != 0
 
 
 def alpha_limit(k: int, mu: float, lagging: bool) -> float:

@@ -55,6 +55,9 @@ class IndependentLearners:
             self._flat.put(weights[self._had :], self.centre)
         self._had = len(weights)
 
+    def end_period(self) -> int:
+        return 0
+
     def restart(self) -> None:
         self._flat.put(self._rows.weights, self.centre)
 

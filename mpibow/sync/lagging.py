@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Annotated, Any, ClassVar
 
@@ -64,8 +64,16 @@ class Lagging:
             self._flat.put(self._z, z)
             self.restart()
 
+    def end_period(self) -> int:
+        """The exchange of the pending steps, and the correction that follows it."""
+        if not self.averaging.unfinished(self._turn):
+            return 0
+        self.averaging, self._turn = replace(self.averaging, period=2), int(self._fresh)
+        return 2 - self._turn
+
     def restart(self) -> None:
         """w_i = W = z_prev = z; the period's counter and the pending steps are 0."""
+        self.averaging = self._settings.of(self.averaging.k)
         if self.averaging.k > 1:
             self._flat.put(self._mean, self._z)
             self._flat.put(self._previous, self._z)

@@ -101,6 +101,21 @@ def apply(
     return replace(state, w=w, mean=mean, centre=mean, previous=mean, averages=averages, gain=gain)
 
 
+def end_period(
+    rule: Averaging, state: State, received: Array, rate: float, spread: Spread | None = None
+) -> State:  # fmt: skip
+    """All after a period that ends early: the ranks' pending steps are received, corrections made, and all restarts."""
+    if not rule.unfinished(state.turn):
+        return state
+    if _lags(rule):
+        rule = replace(rule, period=2)
+        state = apply(rule, apply(rule, replace(state, turn=0), received, 0.0, rate), None, 0.0, rate)
+    else:
+        rule = replace(rule, period=state.turn % rule.period)
+        state = apply(rule, replace(state, turn=rule.period - 1), received, 0.0, rate, spread)
+    return restart(state)
+
+
 def outer(
     rule: Averaging, state: State, d: Array, rate: float, spread: Spread | None, decay: Array | float = 0.0
 ) -> tuple[State, Array]:

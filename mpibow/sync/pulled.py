@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar
 
@@ -69,7 +70,7 @@ class Pulled:
     @property
     def _unsent(self) -> bool:
         """Whether there are unsent steps from before this iteration."""
-        return not self._alone_now and not self.averaging.begins(self._turn)
+        return not self._alone_now and self.averaging.unfinished(self._turn)
 
     @property
     def meter(self) -> GainMeter:
@@ -87,8 +88,17 @@ class Pulled:
         if not keep:
             self._restart()
 
+    def end_period(self) -> int:
+        rule = self.averaging
+        if not self._unsent:
+            return 0
+        self.averaging = replace(rule, period=self._turn % rule.period)
+        self._turn = self.averaging.period - 1
+        return 1
+
     def restart(self) -> None:
         """w_i = W; the period's counter and the steps that were not sent are 0."""
+        self.averaging = self._settings.of(self.averaging.k)
         self._restart()
         if self._settings.reset_momentum and self._outer is not None:
             self._outer.forget()
@@ -107,7 +117,7 @@ class Pulled:
             return
         self._flat.sma_update(
             *self._rows.trained, out.sums, out.squares, self.centre, out.spare, local=local, alpha=alpha, extra=0.0,
-            begin=rule.begins(self._turn), chunks=chunks, factors=self._rows.factors,
+            begin=not rule.unfinished(self._turn), chunks=chunks, factors=self._rows.factors,
         )  # fmt: skip
 
     def outgoing(self) -> Array | None:

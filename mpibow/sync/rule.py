@@ -12,6 +12,7 @@ Between iterations:
     settle()                before anything reads or changes the centre; the centre then includes the last update.
                             Reading it earlier is an AssertionError
     reset(i)                after the gradients and before `update`, on the rank whose replica is not finite
+    end_period()            before a restart and at the run's end, by all ranks: steps that wait are exchanged
     begin(k)                after `replicas.resize`, so that new rows start again too; `settle` comes before both
 
 A pass takes any chunks, each of them once. So an update may later come bucket by bucket, as sums arrive.
@@ -181,6 +182,13 @@ class Rule(Declared, Protocol):
         """k learners over all ranks from here on, by a restart; `keep` goes on instead, and `load` comes next.
 
         The rows are those of `replicas.resize` already, so this rank's number has changed; new ones hold no weights.
+        """
+        ...
+
+    def end_period(self) -> int:
+        """Ends a period of exchanges early: `outgoing`, `apply` and `advance` follow so many times, then a restart.
+
+        0 if no step waits for an exchange. Called after `settle`, by all ranks alike, before a restart and at the end.
         """
         ...
 

@@ -56,6 +56,9 @@ class SynchronousSgd:
             self._flat.put(self._rows.weights[0], initial)
         self.restart()
 
+    def end_period(self) -> int:
+        return 0
+
     def restart(self) -> None:
         self._flat.put(self._rows.weights[1:], self.centre)
         self._rows.level()

@@ -197,6 +197,21 @@ class Synchroniser:
         return tally
 
     @QUIET
+    def end_period(self, local: Local) -> bool:
+        """Exchanges the steps that wait for the end of a period and restarts averaging, if any do; after `settle`."""
+        exchanges = self._rule.end_period()
+        for _ in range(exchanges):
+            flat = self._rule.outgoing()
+            if flat is not None:
+                self.call(partial(_sum, array=flat, stream=self.book.stream))
+            for each in self._rule.apply(local, None if flat is None else flat.reshape(1, -1)):
+                each(self._chunks)
+            self._rule.advance()
+        if exchanges:
+            self._rule.restart()
+        return exchanges > 0
+
+    @QUIET
     def _exchange(self, flat: Array | None, local: Local) -> Tally | None:
         if flat is None:
             self._applied = self._rule.apply(local, None)
@@ -289,9 +304,9 @@ class Synchroniser:
         self._thread.shutdown()
 
 
-def _sum(comm: Communicator, array: Array) -> None:
+def _sum(comm: Communicator, array: Array, stream: Any = None) -> None:
     if comm.size > 1:
-        comm.allreduce(array)
+        comm.allreduce(array, stream)
 
 
 def _from_rank_0(comm: Communicator, array: Array) -> None:

@@ -13,7 +13,7 @@ from mpibow.graph.graph import Array
 from mpibow.sync.averaging import Averaging, Gain, alpha_limit
 from mpibow.sync.family import Family
 from mpibow.sync.gain import CERTAIN, Averages
-from mpibow.sync.oracle import State, apply, restart, send, start
+from mpibow.sync.oracle import State, apply, end_period, restart, send, start
 from tests.stepping import ball_step, sgd
 
 LAGGING = Averaging(k=2, alpha=0.5, mu=0.5, replicas="lagging")
@@ -99,7 +99,7 @@ def test_pulled_with_period_2_by_hand() -> None:
     """W stands still in the midst of a period; the replicas are pulled right behind the exchange."""
     rule = Averaging(k=2, alpha=0.5, period=2, gain=2.0)
     assert [rule.sends_at(turn) for turn in range(4)] == [False, True, False, True]
-    assert [rule.begins(turn) for turn in range(4)] == [True, False, True, False]
+    assert [rule.unfinished(turn) for turn in range(4)] == [False, True, False, True]
     assert [rule.on(turn) for turn in range(4)] == [True, False, True, False]
     state = step(rule, start(np.zeros(1), 2), [1, 3])
     assert numbers(state) == ([1, 3], 0, 0, 0)
@@ -109,6 +109,18 @@ def test_pulled_with_period_2_by_hand() -> None:
     assert state.pending.tolist() == [0]
     state = step(rule, state, [2, 0])  # c = -0.5 and 0.5
     assert numbers(state) == ([7.5, 6.5], 6, 6, 6)
+
+
+def test_a_period_that_ends_early_by_hand() -> None:
+    reset = Averaging(k=2, period=5, replicas="reset", gain=1.5)
+    state = step(reset, step(reset, start(np.zeros(1), 2), [1, 3]), [1, 1])
+    state = end_period(reset, state, state.pending, 1.0)  # D = 3
+    assert (*numbers(state), state.turn) == ([4.5, 4.5], 4.5, 4.5, 4.5, 0)
+    assert end_period(reset, state, state.pending, 1.0) is state, "it is over"
+    lagging = Averaging(k=2, alpha=0.25, mu=0.5, period=3, replicas="lagging")
+    state = step(lagging, start(np.zeros(1), 2), [1, 3])
+    state = end_period(lagging, state, state.pending, 1.0)  # W = 2; z by 2 alpha (2 - 0)
+    assert (*numbers(state), state.turn) == ([1, 1], 1, 1, 1, 0)
 
 
 def test_reset_by_hand() -> None:

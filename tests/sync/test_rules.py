@@ -80,7 +80,7 @@ class Cluster:
         kernels: FlatKernels = NUMPY,
         one: bool = False,
     ) -> None:
-        self.counts, self.k, self.size = counts, sum(counts), size
+        self.settings, self.counts, self.k, self.size = settings, counts, sum(counts), size
         self.rows = [Replicas(8, size, str(z.dtype), states=("momenta",), one=one) for _ in counts]
         self.kernels = kernels
         self.rules: list[Rule] = [
@@ -108,7 +108,7 @@ class Cluster:
         rule = self.rules[0]
         if isinstance(rule, Pulled) and len(self.rules) == 1 and not rule.state().numbers["apart"]:
             one_pass = rule.averaging.replicas == "pulled" and rule.averaging.outer == "mean"
-            return rule.averaging.plain or (one_pass and rule.averaging.period == 1)
+            return rule.averaging.plain or (one_pass and self.settings.point.period == 1)
         return (isinstance(rule, Lagging) and self.k == 1) or (rule.alike and len(self.rules) == 1)
 
     def step(self, gradients: Array, local: Local, workers: int = 2) -> bool:
@@ -125,6 +125,19 @@ class Cluster:
             begin += count
             for worker in reversed(range(workers)):
                 rule.update(local, share_of(chunks, worker, workers))
+        return self.exchange(local, workers)
+
+    def end_period(self, local: Local) -> bool:
+        """Ends a period early, and restarts; whether there were steps that waited for its end."""
+        (exchanges,) = {rule.end_period() for rule in self.rules}
+        for _ in range(exchanges):
+            self.exchange(local)
+        for rule in self.rules if exchanges else []:
+            rule.restart()
+        return exchanges > 0
+
+    def exchange(self, local: Local, workers: int = 2) -> bool:
+        chunks = chunks_of(self.size, self.kernels.chunk)
         arrays = [rule.outgoing() for rule in self.rules]
         sent = [array for array in arrays if array is not None]
         assert len(sent) in (0, len(self.rules))
@@ -512,6 +525,28 @@ def test_restart_is_the_pure_one(settings: Family) -> None:
         cluster.step(gradients_of(cluster.weights, t), local)
         close(cluster.weights, state.w)
         close(cluster.rules[0].centre, state.centre)
+
+
+@pytest.mark.parametrize("counts", [(3,), (1, 2)])
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS.keys())
+def test_a_period_that_ends_early_is_the_pure_one(settings: Family, counts: tuple[int, ...]) -> None:
+    local = LOCALS["plain"]
+    for early in range(1, 7):
+        cluster, rule = Cluster(settings, counts, start_at()), settings.of(3)
+        state = oracle.start(start_at(), 3)
+        for t in range(12):
+            if t == early:
+                waits = rule.unfinished(state.turn)
+                state = oracle.end_period(rule, state, state.pending, 0.1, spreading)
+                assert cluster.end_period(local) == waits
+            sends = rule.sends_at(state.turn)
+            state, total, squares = oracle.send(rule, state, -0.1 * gradients_of(state.w, t))
+            state = oracle.apply(rule, state, total if sends else None, squares, 0.1, spreading)
+            cluster.step(gradients_of(cluster.weights, t), local)
+            close(cluster.weights, state.w)
+            for one in cluster.rules:
+                close(one.centre, state.centre)
+                np.testing.assert_array_equal(one.centre, cluster.rules[0].centre)
 
 
 @pytest.mark.parametrize("reset", [True, False])
