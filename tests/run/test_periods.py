@@ -7,14 +7,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from mpibow.graph.graph import Array
 from mpibow.run.state import named
 from mpibow.session.session import Session
 from tests.run import tiny
-from tests.run.test_resume import arrays, copy, until_signal
+from tests.run.test_resume import arrays, until_signal
 
 LONG = {"name": "local_sgd", "period": 500}
 ALONE = {"name": "independent"}  # the centre is the replicas' mean, as that of one exchange
@@ -78,12 +77,9 @@ def test_learners_change_where_a_run_would_have_ended(tmp_path: Path, rule: dict
 
 
 def test_an_interrupted_run_goes_on_in_the_midst_of_its_period(tmp_path: Path) -> None:
-    whole = tiny.run(work(tmp_path / "whole", LONG, 70), 2)  # signals are heard with iteration 50
+    tiny.run(work(tmp_path / "whole", LONG, 70), 2)
     folder = tmp_path / "cut"
-    (first, _) = until_signal(work(folder, LONG, 70), 2, 17)
-    begun = tiny.run(work(tmp_path / "begun", {"name": "ssgd"}, 0), 2)
-    assert tiny.same_bits(first.weights, begun.weights), "nothing was exchanged"
-    tiny.run(work(copy(folder, tmp_path / "on"), LONG, 70), 2, resume=tmp_path / "on/run")
-    assert arrays(tmp_path / "on", 70) == arrays(tmp_path / "whole", 70)
-    assert not tiny.same_bits(whole.weights, begun.weights)
-    assert np.isfinite(whole.summary.test_loss or np.nan)
+    assert until_signal(work(folder, LONG, 70), 2, 17)[0].summary.iterations in (50, 51)  # when all ranks hear of it
+    assert len({look["loss"] for look in tiny.events(folder / "run", "evaluate")}) == 1, "nothing was exchanged"
+    tiny.run(work(folder, LONG, 70), 2, resume=folder / "run")
+    assert arrays(folder, 70) == arrays(tmp_path / "whole", 70)
