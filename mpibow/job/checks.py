@@ -17,6 +17,7 @@ from mpibow.models.settings import Augmentation, CrossEntropyLoss, Loss, ignored
 from mpibow.ops import BatchNorm, MatrixFactorisation
 from mpibow.optim.groups import check_groups
 from mpibow.optim.plateau import Plateau
+from mpibow.sync.family import Family
 
 FEW, SHOWN = 4, 3
 
@@ -57,6 +58,27 @@ def few_values(graph: Graph, learners: int) -> str:
         f"warning: {shown}{more}: fewer than {FEW} values a channel in training, so their mean and variance are mostly "
         "noise; use a larger batch_size, or group_norm, batch_norm(sync='rank') or batch_norm(frozen=True) in the net"
     )
+
+
+def long_iteration(config: Config, samples: int, learners: int) -> str:
+    """A warning of learners whose batches are more than all `samples`; '' for none."""
+    each = learners * config.batch_size
+    return "" if each <= samples else (
+        f"warning: {learners} learners of batch_size {config.batch_size} read {each:,} samples in an iteration, and an "
+        f"epoch has {samples:,}: use at most {samples // config.batch_size} learners, or a smaller batch_size"
+    )  # fmt: skip
+
+
+def long_period(config: Config, samples: int, learners: int) -> str:
+    """A warning of replicas that do not meet within an epoch of so many samples; '' for none."""
+    epoch = samples / (learners * config.batch_size)
+    for key, rule in (("rule", config.averaging), ("rule.then", config.averaging.behind)):
+        if isinstance(rule, Family) and not rule.of(learners).plain and rule.point.period > max(epoch, 1):
+            return (
+                f"warning: {key}.period is {rule.point.period} iterations, and an epoch has {epoch:.4g}: the centre "
+                f"moves when a period ends, and not before; set {key}.period={max(int(epoch / 10), 1)}"
+            )
+    return ""
 
 
 def described(data: Samples) -> str:

@@ -174,6 +174,10 @@ def make_job(
         held_out = validation
         train, held = split(train, held_out, config.seed)
         validation = unweighed(held)
+    if config.batch_size > train.count:
+        raise ConfigError(
+            f"batch_size: must be at most the {train.count:,} samples of {train.name}, got {config.batch_size:,}"
+        )
     train = _decoded(train, augmentation, image)
     test, validation = (None if data is None else _decoded(data, Augmentation(), image) for data in (test, validation))
     refuse("auto" if config.data is None else config.data.pipeline, train)

@@ -13,7 +13,7 @@ from mpibow.data.readers import Choice, choose
 from mpibow.device.memory import in_words
 from mpibow.graph.plan import Plan
 from mpibow.job import Job, on_device
-from mpibow.job.checks import described, few_values
+from mpibow.job.checks import described, few_values, long_iteration, long_period
 from mpibow.learn import directions
 from mpibow.learn.local import arrays_of, kept_of
 from mpibow.run.memory import copy_bytes, learner_bytes, replica_bytes, room_for
@@ -23,7 +23,7 @@ from mpibow.session.judge import sets_told
 from mpibow.session.loading import loading_of
 from mpibow.session.stages import frozen_told
 from mpibow.sync.rules import is_one_copy
-from mpibow.sync.settings import most_learners
+from mpibow.sync.settings import caps
 from mpibow.tune import Counts
 
 MIB = 1 << 20
@@ -48,6 +48,7 @@ def describe_job(job: Job, counts: Counts, free: Sequence[int], choice: Choice =
     `choice` is the way of reading data.
     """
     plan, ahead = job.training_plan(), device_of(job, 1).memory.held(loading_of(job, choice, 1))
+    meant = job.config, job.train.count, sum(counts)
     sets, taken = {"train": job.train, **job.evaluated}, taken_by(job, plan)
     return "\n".join([
         dump(job.config).rstrip(), "",
@@ -56,6 +57,7 @@ def describe_job(job: Job, counts: Counts, free: Sequence[int], choice: Choice =
         str(plan), *filter(None, [
             job.slow(), few_values(job.build(job.config.batch_size, True), min(counts)),
             directions.described(job.matrices, job.config.update),
+            long_iteration(*meant), long_period(*meant),
         ]), "",
         *(_memory(job, plan, ahead, rank, counts, free[rank]) for rank in range(len(counts))),
     ])  # fmt: skip
@@ -75,7 +77,8 @@ def _memory(job: Job, plan: Plan, ahead: Held, rank: int, counts: Counts, free: 
     names = "gradients" if one else _and("weights", "gradients", *states)
     shared = f" + one copy of {_and('weights', *states)} {_mib(copy)}" if one else ""
     learner = learner_bytes(plan, job.evaluation_plan() if job.evaluated else None, ahead.learner, arrays, one)
-    most = min(config.tuner.most, most_learners(config.averaging, len(counts)))
+    limits = caps(config.averaging, len(counts), job.train.count // config.batch_size)
+    most = min(config.tuner.most, *(cap.most for cap in limits))
     room = room_for(free - ahead.data, learner, most)
     data = f" + data {_mib(ahead.data)}" if ahead.data else ""
     locked = f", and {in_words(k * ahead.locked)} of page-locked memory" if ahead.locked else ""

@@ -19,7 +19,7 @@ from mpibow.graph.graph import Array
 from mpibow.graph.layout import initial_weights
 from mpibow.graph.plan import Plan
 from mpibow.job import Job
-from mpibow.job.checks import few_values
+from mpibow.job.checks import few_values, long_iteration, long_period
 from mpibow.job.measures import directions
 from mpibow.learn.directions import described
 from mpibow.learn.learners import Learners
@@ -201,7 +201,8 @@ def _open_tuning(job: Job, device: Device, start: Start, comm: Communicator, roo
     return open_tuning(
         (start.kept and start.kept.tuning) or {}, start.timeline.counts(start.iteration), config.batch_size,
         start.learners[1], config.tuner,
-        rooms=comm.share(room) if auto else None, caps=caps(config.averaging, comm.size) if auto else (),
+        rooms=comm.share(room) if auto else None,
+        caps=caps(config.averaging, comm.size, job.train.count // config.batch_size) if auto else (),
         compares=device.executions.compared,
     )  # fmt: skip
 
@@ -245,6 +246,7 @@ def _told(start: Start, job: Job, ledger: Ledger) -> list[str]:
         f"learners {how}{as_sum(counts)}, batch {config.batch_size}, {job.kernels.about}; {source.folder}"
     )
     early = ended_early(config.schedule, config.update.lr, config.stop.epochs)
+    meant = config, job.train.count, sum(counts)
     unlike = next((each.name for each in config.update.optimisers if each.name != MEASURED), "")
     gain = f"rule: a gain was measured with sgd only; with {unlike} the gain is 1"
     states = fresh_states(start.kept.config, config) if start.kept else ""
@@ -254,5 +256,6 @@ def _told(start: Start, job: Job, ledger: Ledger) -> list[str]:
     )
     return [
         *source.notes, start.restarts, states, other, about, gain * (config.averaging != config.rule), *sets_told(job),
-        early, few_values(job.build(config.batch_size, True), min(counts)),
+        early, few_values(job.build(config.batch_size, True), min(counts)), long_iteration(*meant),
+        long_period(*meant),
     ]  # fmt: skip

@@ -12,6 +12,7 @@ from mpibow.data.slots import Slot
 from mpibow.data.wait import Watch
 from mpibow.graph.graph import Array
 from mpibow.job import Job
+from mpibow.job.checks import long_period
 from mpibow.job.measures import directions
 from mpibow.kernels.passes import Local
 from mpibow.learn.learner import Result, Task
@@ -111,7 +112,9 @@ class Session:
             self.end_period()
             self.read_centre()  # with which new learners begin
             self.check([], self.config.update.lr)  # late results belong to learners that may go now
+            known, before = (self.config, self.job.train.count), sum(self.counts)
             self.change_learners(change.counts, change.execution)
+            self.reporter.note("" if long_period(*known, before) else long_period(*known, sum(self.counts)))
             self.ledger.changes += 1
             self.reporter.changed(self.where, time.perf_counter() - begin + self.announcer.seconds())
         elif restarts(self.config, timeline, self.job.train.count, where, self.steering) and not self.end_period():

@@ -67,17 +67,23 @@ class RuleSettings:
         return self
 
 
-def most_learners(settings: RuleSettings, ranks: int) -> int:
-    """The most learners that each of `ranks` ranks may have, MOST if the rule does not bound them."""
-    for each in range(1, MOST):
-        try:
-            settings.check((each + 1) * ranks)
-        except ConfigError:
-            return each
-    return MOST
+def caps(settings: RuleSettings, ranks: int, batches: int) -> tuple[Cap, ...]:
+    """The limits on the learners of each of `ranks` ranks, by the rule and by an epoch of so many batches."""
+    stable = next((k for k in range(1, MOST) if not _keeps(settings, (k + 1) * ranks)), MOST)
+    return tuple(
+        Cap(most, why)
+        for most, why in (
+            (stable, f"{settings.bound} is stable with up to {stable} learner(s) a rank"),
+            (max(batches // ranks, 1), f"an epoch has {batches:,} batches for {ranks} rank(s)"),
+        )
+        if most < MOST
+    )
 
 
-def caps(settings: RuleSettings, ranks: int) -> tuple[Cap, ...]:
-    """The rule's limits on the tuner."""
-    most = most_learners(settings, ranks)
-    return () if most == MOST else (Cap(most, f"{settings.bound} is stable with up to {most} learner(s) a rank"),)
+def _keeps(settings: RuleSettings, k: int) -> bool:
+    """Whether the rule can keep k learners together."""
+    try:
+        settings.check(k)
+    except ConfigError:
+        return False
+    return True

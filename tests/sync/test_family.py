@@ -21,7 +21,8 @@ from mpibow.sync import oracle
 from mpibow.sync.averaging import Averaging
 from mpibow.sync.family import PRESETS, Family, Outer, Then
 from mpibow.sync.outdated import comparable, current
-from mpibow.sync.settings import caps, most_learners
+from mpibow.sync.settings import caps
+from mpibow.tune import Cap
 from tests.run import tiny
 from tests.stepping import ball_step, sgd
 from tests.sync.test_rules import LOCALS, SIZE, Cluster, gradients_of, spreading, start_at
@@ -137,11 +138,12 @@ def test_which_optimiser_a_rule_needs() -> None:
 
 def test_a_fixed_alpha_bounds_the_learners_of_both_rules() -> None:
     rule = Family(name="crossbow", momentum=0.0, alpha=0.6)
-    assert most_learners(rule, 1) == 2
-    assert caps(rule, 1)[0].why == "rule.alpha 0.6 is stable with up to 2 learner(s) a rank"
-    assert caps(Family(), 1) == ()
+    assert caps(rule, 1, 10**6) == (Cap(2, "rule.alpha 0.6 is stable with up to 2 learner(s) a rank"),)
+    assert caps(Family(), 1, 10**6) == ()
+    assert caps(Family(), 4, 18) == (Cap(4, "an epoch has 18 batches for 4 rank(s)"),)
+    assert caps(Family(), 4, 3)[0].most == 1
     later = Family(then=Then(name="crossbow", momentum=0.0, alpha=0.6, epoch=3))
-    assert most_learners(later, 1) == 2
+    assert caps(later, 1, 10**6)[0].most == 2
 
 
 ORTHOGONAL = {"outer": {"name": "orthogonal"}}
