@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -37,6 +38,13 @@ class Evaluation:
     seconds: float
     top_k_accuracy: float | None = None
     metrics: Mapping[str, Any] = field(default_factory=dict)
+
+
+def is_chance(found: Evaluation, classes: int) -> bool:
+    """Whether the accuracy is that of guesses: 1 / classes, and two standard errors of so many samples or a quarter."""
+    share = 1 / classes
+    more = min(2 * math.sqrt(share * (1 - share) / max(found.count, 1)), share / 4)
+    return found.accuracy is not None and classes > 1 and found.accuracy <= share + more
 
 
 class Evaluator:

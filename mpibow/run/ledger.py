@@ -51,6 +51,7 @@ class Ledger:
     epochs_to_target: float | None = None
     seconds_to_target: float | None = None
     evaluated_at: int = -1  # position
+    guessed: int = 0  # evaluations in a row whose accuracy is that of chance
     drift: float = 0.0
     mismatches: int = 0
     resets: int = 0

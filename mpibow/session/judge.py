@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
+from mpibow.data.dataset import NamedSamples
 from mpibow.data.loading import Loading
 from mpibow.errors import CheckpointError
 from mpibow.graph.graph import Array
@@ -13,12 +14,14 @@ from mpibow.job import Job
 from mpibow.learn.scheduler import Scheduler
 from mpibow.models.settings import ignored
 from mpibow.run import checkpoint
-from mpibow.run.evaluate import Bind, Evaluation, Evaluator
+from mpibow.run.evaluate import Bind, Evaluation, Evaluator, is_chance
 from mpibow.run.state import read_centre
 from mpibow.session.reporter import Reporter
 from mpibow.session.where import Where
 from mpibow.sync.synchroniser import Synchroniser
 from mpibow.trace import Trace
+
+GUESSES = 3  # evaluations, after which a line says so
 
 
 def sets_told(job: Job) -> list[str]:
@@ -51,9 +54,21 @@ class Judge:
         """Evaluates on the data that choose; True if the centre is the best so far. Its `average` chooses nothing."""
         found = self._look(where, self._chooser, centre, statistics)
         best = self._reporter.evaluated(where, self._chooser, found)
+        self._guesses(found)
         if average is not None:
             self._reporter.averaged(where, self._chooser, self._look(where, self._chooser, average, statistics))
         return best
+
+    def _guesses(self, found: Evaluation) -> None:
+        """Warns once accuracies have been those of chance GUESSES times in a row."""
+        ledger, train, lr = self._reporter.ledger, self._job.train, self._job.config.update.lr
+        guesses = not isinstance(train, NamedSamples) and is_chance(found, train.classes)
+        ledger.guessed = ledger.guessed + 1 if guesses else 0
+        if ledger.guessed == GUESSES:
+            self._reporter.note(
+                f"warning: the accuracy is that of chance, {found.accuracy:.2%}, in {GUESSES} evaluations: lower "
+                f"update.lr (now {lr:g}; try train --find-lr), and check labels and data.normalise"
+            )
 
     def test(self, where: Where, centre: Array, statistics: Array, average: Array | None) -> None:
         """Evaluates the last centre, its average and the best checkpoint's on test data that have chosen nothing."""

@@ -38,10 +38,11 @@ from mpibow.session.carried import fresh_states, kept_states
 from mpibow.session.device import Device, device_of
 from mpibow.session.judge import Judge, sets_told
 from mpibow.session.loading import choose_loading
-from mpibow.session.rates import in_force
+from mpibow.session.rates import in_force, jump
 from mpibow.session.reporter import Reporter
 from mpibow.session.stages import frozen_told
 from mpibow.session.start import Start, agreed, find_source, first_timeline, keep_settings, lasting, start_of
+from mpibow.session.where import Where
 from mpibow.sync.family import MEASURED
 from mpibow.sync.growing import growing
 from mpibow.sync.rule import Rule
@@ -249,13 +250,16 @@ def _told(start: Start, job: Job, ledger: Ledger) -> list[str]:
     meant = config, job.train.count, sum(counts)
     unlike = next((each.name for each in config.update.optimisers if each.name != MEASURED), "")
     gain = f"rule: a gain was measured with sgd only; with {unlike} the gain is 1"
-    states = fresh_states(start.kept.config, config) if start.kept else ""
-    chose = source.header.ledger.chooser if source.header else ledger.chooser
+    states, chose, rate = "", ledger.chooser, ""
+    if (header := source.header) is not None:
+        states = "" if start.changed else fresh_states(header.config, config)
+        chose, epoch = header.ledger.chooser, header.position / job.train.count
+        rate = jump(header.config, config, Where(header.iteration, header.position, epoch, counts), ledger)
     other = (
         f"{chose} data decided which checkpoint was the best; the choice begins anew" if chose != ledger.chooser else ""
     )
     return [
-        *source.notes, start.restarts, states, other, about, gain * (config.averaging != config.rule), *sets_told(job),
-        early, few_values(job.build(config.batch_size, True), min(counts)), long_iteration(*meant),
+        *source.notes, start.restarts, states, rate, other, about, gain * (config.averaging != config.rule),
+        *sets_told(job), early, few_values(job.build(config.batch_size, True), min(counts)), long_iteration(*meant),
         long_period(*meant),
     ]  # fmt: skip

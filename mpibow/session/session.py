@@ -12,7 +12,6 @@ from mpibow.data.slots import Slot
 from mpibow.data.wait import Watch
 from mpibow.graph.graph import Array
 from mpibow.job import Job
-from mpibow.job.checks import long_period
 from mpibow.job.measures import directions
 from mpibow.kernels.passes import Local
 from mpibow.learn.learner import Result, Task
@@ -104,17 +103,15 @@ class Session:
         if self.stages.reached(where.epoch):
             self.settle()
             self.reporter.note(self.stages.begin(where.epoch, sum(self.counts)))
-        if switches(self.config, timeline, self.job.train.count, where):
+        switch = switches(self.config, timeline, self.job.train.count, where)
+        if switch or change.counts != self.counts:
             self.end_period()
-            self.read_centre()
+            self.read_centre()  # with which the other rule and new learners begin
+        if switch:
             self.reporter.note(switch_rule(self.rule, self.replicas, self.synchroniser, self.config, where))
         if change.counts != self.counts:
-            self.end_period()
-            self.read_centre()  # with which new learners begin
             self.check([], self.config.update.lr)  # late results belong to learners that may go now
-            known, before = (self.config, self.job.train.count), sum(self.counts)
             self.change_learners(change.counts, change.execution)
-            self.reporter.note("" if long_period(*known, before) else long_period(*known, sum(self.counts)))
             self.ledger.changes += 1
             self.reporter.changed(self.where, time.perf_counter() - begin + self.announcer.seconds())
         elif restarts(self.config, timeline, self.job.train.count, where, self.steering) and not self.end_period():

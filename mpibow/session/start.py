@@ -33,6 +33,7 @@ from mpibow.session.device import Device
 from mpibow.session.given import read_first, taken_by
 from mpibow.session.header import Header, check_fits, checked, open_checkpoint, timeline_of
 from mpibow.session.rates import in_force
+from mpibow.sync.family import PRESETS
 from mpibow.sync.outdated import comparable
 from mpibow.sync.rules import declared
 from mpibow.tune import Counts, as_sum
@@ -87,7 +88,14 @@ class Start:
     @property
     def restarts(self) -> str:
         """The log's line where averaging starts again, '' where it goes on."""
-        return f"{', '.join(self.changed)}: averaging restarts from the centre" if self.changed else ""
+        if not self.changed or self.source.header is None:
+            return ""
+        rule, turn = self.source.header.rule_settings, self.source.header.rule.get("turn", 0)
+        preset = PRESETS.get(str(rule.get("name")), {})
+        period = preset.get("period", 1) if rule.get("period", "auto") == "auto" else rule["period"]
+        waiting = turn % period if preset and rule.get("then") is None else 0
+        left = f", without the steps of {waiting} iterations that waited for the end of their period" * bool(waiting)
+        return f"{', '.join(self.changed)}: averaging restarts from the centre{left}"
 
     @property
     def learners(self) -> tuple[Counts, str]:
