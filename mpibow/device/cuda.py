@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from mpibow.device.driver import DeviceProperties, Driver, Refused
+from mpibow.device.driver import DeviceProperties, Driver, OutOfMemory, Refused
 from mpibow.device.near import near_cores, share_of_cores
 from mpibow.errors import DeviceError, install
 
-OLDEST = (7, 5)  # the lowest compute capability of CUDA 13 and cuDNN 9
+OLDEST = (8, 0)  # the lowest compute capability that has cvt.rn.bf16
 CPU = "or compute without one: device=onednn"
 
 
@@ -107,7 +107,7 @@ def _open(
         raise DeviceError(f"{gpu}: its compute mode is prohibited: nvidia-smi -i {gpu.uuid} -c DEFAULT, as root")
     try:
         driver.use(index)
-    except Refused as error:
+    except (Refused, OutOfMemory) as error:
         if gpu.mode == "exclusive":
             raise DeviceError(
                 f"{gpu}: its compute mode is exclusive and another process uses it: end that process, or "

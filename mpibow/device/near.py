@@ -5,6 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+NVIDIA, DISPLAY = "0x10de", "0x03"  # a PCI device's vendor, and how the class of its kind begins
+
+
+def has_gpu(root: Path = Path("/")) -> bool:
+    """Whether this machine has a GPU of NVIDIA's, usable or not."""
+    devices = root.glob("sys/bus/pci/devices/*")
+    return any(root.glob("dev/nvidia[0-9]*")) or any(
+        _text(each / "vendor") == NVIDIA and _text(each / "class").startswith(DISPLAY) for each in devices
+    )
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text("utf-8").strip()
+    except OSError:
+        return ""
+
 
 def parse_cores(text: str) -> list[int]:
     """The kernel's list of cores: "0-3,8,10-11" is 0, 1, 2, 3, 8, 10, 11; [] for any other text."""
@@ -23,10 +40,7 @@ def near_cores(bus: str, root: Path = Path("/sys")) -> list[int]:
     CUDA gives addresses as 0000:3b:00.0, NVML as 00000000:3B:00.0.
     """
     domain, _, rest = bus.lower().partition(":")
-    try:
-        return parse_cores((root / "bus/pci/devices" / f"{domain[-4:]}:{rest}" / "local_cpulist").read_text("utf-8"))
-    except OSError:
-        return []
+    return parse_cores(_text(root / "bus/pci/devices" / f"{domain[-4:]}:{rest}" / "local_cpulist"))
 
 
 def share_of_cores(allowed: Sequence[int], near: Sequence[Sequence[int]], local_rank: int) -> list[int]:

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 from mpibow.comm.communicator import Communicator
 from mpibow.config import Config
 from mpibow.device.cuda import find_device
-from mpibow.errors import CommunicationError, ConfigError, DeviceError
+from mpibow.device.driver import OutOfMemory
+from mpibow.device.near import has_gpu
+from mpibow.errors import CommunicationError, ConfigError, DeviceError, install
 from mpibow.kernels.cuda.flat import MOST
 from mpibow.learn.on_device import FUSED, STREAMS
 from mpibow.optim.muon import Muon
@@ -41,18 +43,19 @@ def find_gpu(config: Config, comm: Communicator) -> tuple[Gpu | None, str]:
         raise ConfigError(f"{alone} computes on CPUs only, got device cuda; set device to onednn")
     if (kept := max(len(each.states) for each in config.update.optimisers)) > MOST and config.device == "cuda":
         raise ConfigError(f"update: a GPU takes steps of at most {MOST} states, got {kept}; set device to onednn")
-    problem = "update.name is muon, which computes on CPUs only" if isinstance(config.update, Muon) else _missing()
+    problem = "update.name is muon, which computes on CPUs only" if isinstance(config.update, Muon) else ""
     problem = problem or (f"{alone} computes on CPUs only" if alone else "")
     problem = problem or (f"update keeps {kept} states, a GPU takes at most {MOST}" if kept > MOST else "")
-    refusals = [text for text in comm.share(problem) if text]
-    if refusals and config.device == "auto":
-        return None, refusals[0]
     try:
+        if config.device == "auto":
+            if problem:
+                return None, problem
+            _refuse_together(comm, _missing())
         return _open(config, comm), ""
-    except DeviceError as error:  # on all ranks alike, or on this one alone: they share it below
+    except DeviceError as error:  # on all ranks alike
         if config.device == "cuda":
             raise
-        return None, str(error)
+        return None, str(error).replace("device cuda: ", "")
 
 
 def _hosts_only(config: Config) -> str:
@@ -67,7 +70,7 @@ def _hosts_only(config: Config) -> str:
 def _missing() -> str:
     """Why no GPU can be opened here, '' where one may be. It is cheap: CuPy is not imported."""
     if find_spec("cupy") is None:
-        return "CuPy is not installed"
+        return f"CuPy is not installed: {install('cuda')}"
     try:
         ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -92,7 +95,7 @@ def _open(config: Config, comm: Communicator) -> Gpu:
     try:
         gpu = open_gpu(Machine(driver, found), config.precision, graphs=config.graphs)
         gpu.ranges = nvtx_range
-    except DeviceError as error:
+    except (DeviceError, OutOfMemory) as error:
         problem = str(error)
     _refuse_together(comm, problem)
     assert gpu is not None
@@ -114,7 +117,7 @@ def execution_of(wanted: str, recorded: str = "") -> str:
 def seen() -> dict[str, str]:
     """A rank's GPU and libraries, in words; `problem` is why none can be used, '' where one can."""
     if problem := _missing():
-        return {"gpu": f"none: {problem}"}
+        return {"gpu": f"none: {problem}", **({"problem": f"a GPU is here, but {problem}"} if has_gpu() else {})}
     found = dict[str, str]()
     try:
         from mpibow.device.cupy_driver import CupyDriver, load_cupy

@@ -122,8 +122,8 @@ def test_one_rank_that_fails_fails_all() -> None:
             "device cuda: CUDA cannot start: cudaErrorSystemDriverMismatch: system has unsupported display driver",
         ),
         (
-            FakeDriver([gpu(0, name="Tesla V100", capability=(7, 0))]), {},
-            "GPU 0 (Tesla V100, GPU-0000): its compute capability is 7.0, mpibow needs 7.5 or more: use another GPU, "
+            FakeDriver([gpu(0, name="Tesla T4", capability=(7, 5))]), {},
+            "GPU 0 (Tesla T4, GPU-0000): its compute capability is 7.5, mpibow needs 8.0 or more: use another GPU, "
             "or compute without one: device=onednn",
         ),
         (

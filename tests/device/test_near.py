@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mpibow.device.near import near_cores, parse_cores, share_of_cores
+from mpibow.device.near import has_gpu, near_cores, parse_cores, share_of_cores
 
 
 @pytest.mark.parametrize(
@@ -60,3 +60,23 @@ def test_ranks_beside_one_another_never_share_a_core_where_there_are_enough(
         assert all(shares)
     else:
         assert shares == [sorted(allowed)] * ranks
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ([], False),
+        (["dev/nvidiactl"], False),
+        (["dev/nvidia0"], True),
+        (["0x10de", "0x030200"], True),
+        (["0x10de", "0x040300"], False),  # its sound
+        (["0x8086", "0x030000"], False),
+    ],
+)
+def test_a_gpu_is_there_with_or_without_its_driver(tmp_path: Path, files: list[str], expected: bool) -> None:
+    device = tmp_path / "sys/bus/pci/devices/0000:3b:00.0"
+    device.mkdir(parents=True)
+    (tmp_path / "dev").mkdir()
+    for name, text in zip(("vendor", "class"), files, strict=False):
+        (tmp_path / text if text.startswith("dev") else device / name).write_text(f"{text}\n")
+    assert has_gpu(tmp_path) == expected

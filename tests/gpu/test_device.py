@@ -28,7 +28,7 @@ def test_what_a_gpu_is(driver: Any) -> None:
     assert gpu.name.startswith("NVIDIA") or "GPU" in gpu.name or gpu.name
     assert re.fullmatch(r"GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", gpu.uuid)
     assert re.fullmatch(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.0", gpu.bus)
-    assert gpu.capability >= (7, 5)
+    assert gpu.capability >= (8, 0)
     free, total = driver.memory()
     assert 0 < free <= total <= gpu.memory * 1.01
     assert driver.version() // 1000 >= driver.runtime() // 1000
