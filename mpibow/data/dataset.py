@@ -12,6 +12,7 @@ from mpibow.errors import RecordError
 
 Array = npt.NDArray[Any]
 Inputs = Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]  # name: shape and dtype of one sample's
+NUMBERS, NUMBERED = "integers, floats or bool", "integers (np.unique(labels, return_inverse=True)[1] makes them)"
 COUNTER = "counter"  # the one input that the pipeline fills itself
 SAMPLE_WEIGHT = "sample_weight"  # the input of training data that are weighed (mpibow.data.weighed)
 
@@ -122,21 +123,19 @@ class ArrayData:
         self, images: Array, labels: Array, *, classes: int | None = None, ignore: int | None = None,
         name: str = "arrays",
     ) -> None:  # fmt: skip
-        images, labels = np.asarray(images), np.asarray(labels)
+        images, labels = numeric_array(f"{name}: images", images), numeric_array(f"{name}: labels", labels, NUMBERED)
         if images.ndim < 2 or len(images) == 0 or len(images) != len(labels) or labels.ndim != 1:
             raise RecordError(
                 f"{name}: images {images.shape} and labels {labels.shape} must be (n, ...) and (n,) with n >= 1"
             )
-        if not np.issubdtype(labels.dtype, np.integer):
-            raise RecordError(f"{name}: labels must be integers, got {labels.dtype}")
+        if labels.dtype.kind == "f":
+            raise RecordError(f"{name}: labels must be integers, got {labels.dtype}; give labels.astype(int)")
         if channels_last(images.shape[1:]):
             raise RecordError(
                 f"{name}: images (n, channels, height, width) are meant, {images.shape} has its channels last: give "
                 f"images.transpose(0, 3, 1, 2), or images.swapaxes(2, 3) if {images.shape[1]} are the channels"
             )
-        if images.dtype != np.uint8:
-            images = images.astype(np.float32, copy=False)
-        self.images = np.ascontiguousarray(images)
+        self.images = np.ascontiguousarray(images) if images.dtype == np.uint8 else float32(f"{name}: images", images)
         self.labels = labels.astype(np.int32)
         self.name = name
         self.count = len(images)
@@ -167,7 +166,7 @@ class ArrayData:
 
 
 class NamedArrays:
-    """A data set of NumPy arrays by name, each (n, ...): integers become int32, but uint8 stays, floats float32.
+    """A data set of arrays by name, each (n, ...): integers become int32, but uint8 stays, floats float32, bool uint8.
 
     `contents` is their conversion from a user's data, in the form of a manifest's.
     """
@@ -176,7 +175,7 @@ class NamedArrays:
         self, arrays: Mapping[str, Array], *, name: str = "arrays", contents: Mapping[str, Any] | None = None
     ) -> None:
         self.name, self.contents = name, dict(contents or {})
-        self.arrays = {key: _column(f"{name}.{key}", np.asarray(array)) for key, array in arrays.items()}
+        self.arrays = {key: _column(f"{name}.{key}", array) for key, array in arrays.items()}
         shapes = ", ".join(f"{key} {array.shape}" for key, array in self.arrays.items())
         counts = {len(array) for array in self.arrays.values()}
         if len(counts) != 1 or 0 in counts:
@@ -204,21 +203,48 @@ class NamedArrays:
         return NamedArrays(arrays, name=self.name, contents=self.contents)
 
 
+def numeric_array(name: str, value: Any, wanted: str = NUMBERS) -> Array:
+    """Nested lists, or an array of any library, as one of integers or floats; bool is uint8.
+
+    Raises RecordError for other values, with what is `wanted`, and for masked ones.
+    """
+    try:
+        if hasattr(value, "detach"):  # a tensor of PyTorch's
+            value = value.detach().cpu()
+            value = value.float() if str(value.dtype) == "torch.bfloat16" else value
+        array = np.asarray(value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise RecordError(f"{name}: cannot become an array: {error}") from None
+    if np.ma.is_masked(value):
+        raise RecordError(f"{name}: has masked values, which would be trained on; give array.filled(...)")
+    if array.dtype.kind not in "buif":
+        raise RecordError(f"{name}: must be {wanted}, got {array.dtype}")
+    return array.view(np.uint8) if array.dtype == bool else array
+
+
+def float32(name: str, array: Array) -> Array:
+    """The array in float32, contiguous. Raises RecordError where a number is too large for it."""
+    try:
+        with np.errstate(over="raise"):
+            return np.asarray(array, np.float32, order="C")
+    except FloatingPointError:
+        raise RecordError(f"{name}: must fit into float32, got {np.abs(array).max():.3g}") from None
+
+
 def stored(name: str, array: Array) -> Array:
     """The array as stored: uint8 as it is, other integers int32, floats float32. Raises RecordError for the rest."""
     if array.dtype == np.uint8:
         return np.asarray(array, order="C")
-    if np.issubdtype(array.dtype, np.floating):
-        return np.asarray(array, np.float32, order="C")
+    if array.dtype.kind == "f":
+        return float32(name, array)
     limits = np.iinfo(np.int32)
-    if not np.issubdtype(array.dtype, np.integer):
-        raise RecordError(f"{name}: must be integers or floats, got {array.dtype}")
     if array.size and not limits.min <= int(array.min()) <= int(array.max()) <= limits.max:
         raise RecordError(f"{name}: must fit into int32, got {array.min()} to {array.max()}")
     return np.asarray(array, np.int32, order="C")
 
 
-def _column(name: str, array: Array) -> Array:
+def _column(name: str, value: Any) -> Array:
+    array = numeric_array(name, value)
     if array.ndim == 0:
         raise RecordError(f"{name}: must be an array (n, ...), got a single value")
     return stored(name, array)

@@ -13,7 +13,7 @@ import numpy as np
 from PIL.Image import Image as Photo
 from PIL.ImageFile import ImageFile
 
-from mpibow.data.dataset import COUNTER, Array, Inputs, channels_last, stored
+from mpibow.data.dataset import COUNTER, Array, Inputs, channels_last, numeric_array, stored
 from mpibow.data.orientation import turned
 from mpibow.data.photo import orientation, rgb
 from mpibow.errors import MpibowError, RecordError
@@ -157,7 +157,7 @@ def array_of(name: str, value: Any, *, label: bool = False) -> Array:
         return pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
     if isinstance(value, str | bytes | None):
         raise RecordError(f"{name}: must be a number or an array, got {_told(value)}; let transform make or drop it")
-    array = np.asarray(value)
+    array = numeric_array(name, value)
     return stored(name, array.astype(np.int32) if label and array.dtype == np.uint8 else array)
 
 

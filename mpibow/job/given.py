@@ -12,6 +12,7 @@ import numpy as np
 
 from mpibow.config import Config
 from mpibow.config.strict import build
+from mpibow.data.dataset import numeric_array
 from mpibow.errors import ConfigError
 from mpibow.graph.graph import Array, Shape
 from mpibow.models.settings import Weights
@@ -71,7 +72,9 @@ def of_program(weights: Start) -> Given:
     if not isinstance(arrays, Mapping):
         kinds = "a run, a checkpoint or a file by its path, a trained net, or arrays by name"
         raise ConfigError(f"weights: must be {kinds}, got {type(weights).__name__}")
-    return Given(Weights("arrays"), "weights", {name: np.asarray(array) for name, array in arrays.items()})
+    return Given(
+        Weights("arrays"), "weights", {name: numeric_array(f"weights: {name}", array) for name, array in arrays.items()}
+    )
 
 
 @dataclass(frozen=True)

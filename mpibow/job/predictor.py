@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from mpibow.config import Config
+from mpibow.data.dataset import float32, numeric_array
 from mpibow.errors import ConfigError
 from mpibow.graph.bound import BoundPlan
 from mpibow.graph.graph import FLOAT, Array, Graph
@@ -71,22 +72,28 @@ def plan_of(make: Build, config: Config, batch_size: int) -> Plan:
 
 
 def checked(graph: Graph, names: Sequence[str], given: Array | Mapping[str, Array]) -> dict[str, Array]:
-    """The net's inputs by name. Raises ConfigError where they are not as in training."""
+    """The net's inputs by name. Raises ConfigError where they are not as in training, RecordError for no numbers."""
     if not isinstance(given, Mapping):
         if len(names) != 1:
             raise ConfigError(f"predict: the net takes {', '.join(names)}; give them by name, as {{'{names[0]}': ...}}")
         given = {names[0]: given}
     if lacking := [name for name in names if name not in given]:
         raise ConfigError(f"predict: the net takes {', '.join(names)}, {lacking[0]} is missing")
-    found = {name: np.asarray(given[name]) for name in names}
-    for name, array in found.items():
+    found = dict[str, Array]()
+    for name in names:
         told, tensor = "images" if name == "image" else name, graph.tensors[name]
+        array = numeric_array(told, given[name])
         if array.shape[1:] != tensor.shape[1:] or array.ndim == 0:
             shape = ", ".join(map(str, ("n", *tensor.shape[1:])))
             raise ConfigError(f"{told}: must be ({shape}), got {array.shape}")
         dtype = "float32" if tensor.dtype == FLOAT else tensor.dtype
         if not np.can_cast(array.dtype, dtype, "same_kind"):
             raise ConfigError(f"{told}: must be {dtype} as in training, got {array.dtype}")
+        if array.size and array.dtype.kind in "ui" and dtype != "float32":
+            least, most, limits = int(array.min()), int(array.max()), np.iinfo(dtype)
+            if not limits.min <= least <= most <= limits.max:
+                raise ConfigError(f"{told}: must fit into {dtype} as in training, got {least} to {most}")
+        found[name] = float32(told, array) if dtype == "float32" else array
     counts = {name: len(array) for name, array in found.items()}
     if len(set(counts.values())) > 1:
         raise ConfigError(f"predict: arrays must be of one length, got {counts}")

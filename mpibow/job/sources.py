@@ -71,7 +71,7 @@ class Sources:
 
     def _arrays(self, first: Arrays, second: Arrays, name: str, classes: int | None) -> Samples:
         if not self.outputs:
-            return ArrayData(np.asarray(first), np.asarray(second), classes=classes, ignore=self.ignore, name=name)
+            return ArrayData(first, second, classes=classes, ignore=self.ignore, name=name)
         given = dict(first) if isinstance(first, Mapping) else {self.parameters[0]: first}
         return NamedArrays(given | (dict(second) if isinstance(second, Mapping) else {TARGET: second}), name=name)
 

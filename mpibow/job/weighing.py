@@ -12,7 +12,7 @@ import numpy as np
 
 from mpibow.config import Config
 from mpibow.config.words import show
-from mpibow.data.dataset import SAMPLE_WEIGHT, Array, ArrayData, NamedSamples, Samples
+from mpibow.data.dataset import SAMPLE_WEIGHT, Array, ArrayData, NamedSamples, Samples, numeric_array
 from mpibow.data.decoded import Decoded
 from mpibow.data.recordset import RecordSet
 from mpibow.data.split import Divisible
@@ -31,9 +31,7 @@ def with_sample_weight(data: Samples, given: Any) -> Samples:
         raise ConfigError(f"sample_weight: is for arrays and data sets with items, {data.name} is neither{remedy}")
     if isinstance(data, NamedSamples) and SAMPLE_WEIGHT in data.inputs:
         raise ConfigError(f"sample_weight: {data.name} has an array of that name; give that another name")
-    found = np.asarray(given)
-    if found.dtype.kind not in "uif":
-        raise ConfigError(f"sample_weight: must be numbers, got {found.dtype}")
+    found = numeric_array("sample_weight", given)
     if found.shape != (data.count,):
         raise ConfigError(
             f"sample_weight: must be one number for each of {data.name}'s {data.count:,} samples, ({data.count},), got "

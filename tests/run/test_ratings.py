@@ -104,7 +104,7 @@ REFUSED: dict[str, tuple[dict[str, Any], type[MpibowError], str]] = {
     "of length 0": ({"train": {"a": ONE[:0]}}, RecordError, "train: arrays must be (n, ...) of one n >= 1, got a (0,)"),
     "none": ({"train": {}}, RecordError, "train: arrays must be (n, ...) of one n >= 1, got none"),
     "a value": ({"train": {"a": 3.0}}, RecordError, "train.a: must be an array (n, ...), got a single value"),
-    "texts": ({"train": {"a": ["x"]}}, RecordError, "train.a: must be integers or floats, got <U1"),
+    "texts": ({"train": {"a": ["x"]}}, RecordError, "train.a: must be integers, floats or bool, got <U1"),
     "large": (
         {"train": {"a": np.array([1 << 31])}}, RecordError,
         "train.a: must fit into int32, got 2147483648 to 2147483648",

@@ -283,7 +283,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         "sample_weight: must be finite and at least 0, got 1e+300 for sample 0",
     ),
     ({"sample_weight": np.zeros(COUNT)}, "sample_weight: must be above 0 for some sample, got 0 for all 24"),
-    ({"sample_weight": ["a"] * COUNT}, "sample_weight: must be numbers, got <U1"),
+    ({"sample_weight": ["a"] * COUNT}, "sample_weight: must be integers, floats or bool, got <U1"),
     (
         {"sample_weight": WEIGHT, "augment": {"mixup": 0.2}},
         "data.augment.mixup: cannot be combined with sample_weight; leave one out",
