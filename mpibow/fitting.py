@@ -31,7 +31,7 @@ from mpibow.job.kinds import records_files, scaled
 from mpibow.job.losses import losses_of, of_outputs
 from mpibow.job.measures import Wanted, metrics_of
 from mpibow.job.normalise import input_entries
-from mpibow.job.sources import Source, Sources, Transforms, classes_of, hands_of, parameters_of
+from mpibow.job.sources import Source, Sources, Transforms, classes_of, hands_of, parameters_of, source_of
 from mpibow.job.weighing import ClassWeight, with_class_weight, with_sample_weight
 from mpibow.models.classifier import Net
 from mpibow.models.losses import function_of
@@ -165,7 +165,7 @@ def fit(
             raise end
         return Fitted(
             summary, trained.weights, comm.rank, trained.build, on_host(job.config), Path(summary.run), trained.average,
-            input_entries(job.train, job.scaling), source,
+            input_entries(job.train, job.scaling, job.sources), source,
         )  # fmt: skip
 
     with until_nobody_reads(), closing(hands):
@@ -235,7 +235,9 @@ def job_of(
         augmentation=augmentation, image=None if isinstance(training, NamedSamples) else pictures,
         metrics=metrics,
     )  # fmt: skip
-    return replace(job, files=records_files(unweighed(training)))
+    sources = {"train": train, "validation": validation, "test": test}
+    named = {part: source_of(given) for part, given in sources.items() if given is not None}
+    return replace(job, files=records_files(unweighed(training)), sources=named)
 
 
 fit.__doc__ = with_settings(fit.__doc__)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from mpibow.config import Config
 from mpibow.data.dataset import Samples
@@ -47,6 +48,7 @@ class Job:
     callbacks: tuple[Callback, ...] = ()  # callbacks that receive the run's events
     given: Given | None = None  # trained weights that a new run starts from
     files: Mapping[str, bytes] = field(default_factory=dict)  # by name, kept beside the settings
+    sources: Mapping[str, Any] = field(default_factory=dict)  # by name: a program's folders, fraction, None for its own
     quiet: bool = False  # whether the run prints nothing: log.txt has it
     measures: tuple[Measure, ...] = ()  # metrics that evaluations report beside loss and accuracy
     opened: KernelSet | None = None  # of a GPU, which `on_device` opens

@@ -42,15 +42,17 @@ class Scaling:
         return cls(tuple(arrays()[mean].tolist() if isinstance(mean, str) else mean), tuple(entries["std"]))
 
 
-def input_entries(data: Samples, scaling: Scaling | None) -> dict[str, Any]:
-    """The facts about the training data that an evaluation needs, for a checkpoint's header."""
-    data = unweighed(data)
+def input_entries(data: Samples, scaling: Scaling | None, sources: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The facts about the training data that an evaluation needs, for a checkpoint's header; `sources` are Job's."""
+    data, given = unweighed(data), {"sources": dict(sources)} if sources else {}
     if isinstance(data, NamedSamples):
         inputs = {name: [list(shape), str(dtype)] for name, (shape, dtype) in data.inputs.items()}
         contents = data.contents if isinstance(data, NamedArrays) else {}
-        return {"inputs": inputs, **({"contents": contents} if contents else {})}
+        pictures = getattr(data, "pictures", None)
+        image = {"image": asdict(pictures.image)} if isinstance(pictures, Decoded) else {}
+        return {"inputs": inputs, **({"contents": contents} if contents else {}), **image, **given}
     assert scaling is not None
-    found = {"shape": data.shape, "dtype": str(data.dtype), "classes": data.classes, **scaling.entries()}
+    found = given | {"shape": data.shape, "dtype": str(data.dtype), "classes": data.classes, **scaling.entries()}
     records = data.records if isinstance(data, Decoded) else data
     names = records.manifest.class_names if isinstance(records, RecordSet) else ()
     found |= {"class_names": list(names)} if names else {}

@@ -57,10 +57,11 @@ class Sources:
             return self._arrays(first, second, name, classes)
         if isinstance(source, Mapping):
             return NamedArrays(source, name=name) if self.transform is None else self._indexed(Rows(source), name)
-        if isinstance(source, str | os.PathLike):
+        if isinstance(source, RecordSet | str | os.PathLike):
             if self.transform is not None:
                 raise ConfigError(f"transform: is for arrays and data sets with items, {name} is a folder of records")
-            return self._records(open_data(os.fspath(source)), training=name == PARTS[0])
+            records = source if isinstance(source, RecordSet) else open_data(os.fspath(source))
+            return self._records(records, training=name == PARTS[0])
         if isinstance(source, np.ndarray) or _arrays_of(source):
             raise ConfigError(_refusal(source, name))
         if isinstance(source, Indexed):
@@ -70,6 +71,9 @@ class Sources:
         return source
 
     def _arrays(self, first: Arrays, second: Arrays, name: str, classes: int | None) -> Samples:
+        if not self.outputs and len(self.parameters) > 1:
+            names = ", ".join(f"'{each}': ..." for each in self.parameters)
+            raise ConfigError(f"{name}: the net takes {len(self.parameters)} arrays; give {{{names}}}, or a loss")
         if not self.outputs:
             return ArrayData(first, second, classes=classes, ignore=self.ignore, name=name)
         given = dict(first) if isinstance(first, Mapping) else {self.parameters[0]: first}
@@ -77,7 +81,7 @@ class Sources:
 
     def _records(self, records: RecordSet, *, training: bool) -> Samples:
         """Images with classes for a classifier, arrays by name for a net of outputs, or of losses."""
-        if not self.outputs and classified(records):
+        if not self.outputs and len(self.parameters) == 1 and classified(records):
             return records
         found = named(records, image=self.image, text=self.text, training=training)
         return for_net(found, self.parameters) if self.outputs else found
@@ -144,6 +148,13 @@ def hands_of(workers: int) -> Hands:
     if isinstance(workers, bool) or not isinstance(workers, int) or workers < 0:
         raise ConfigError(f"workers: must be a number of processes, or 0 for none, got {show(workers)}")
     return Hands(Workers(workers) if workers else None)
+
+
+def source_of(given: Source | float) -> str | float | None:
+    """The folder of records that it is, a fraction, or None for a program's own data: how an evaluation finds it."""
+    if isinstance(given, RecordSet):
+        return str(given.folder)
+    return given if isinstance(given, float) else os.fspath(given) if isinstance(given, str | os.PathLike) else None
 
 
 def transforms_of(given: Transforms | None) -> dict[str, Transform | None]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 from zipfile import BadZipFile
 
 import numpy as np
@@ -39,15 +39,18 @@ OWN = ("train", "validation", "test")
 NEEDED = ("model", "data", "seed", "loss", "metrics", "evaluate", "device", "precision", "onednn")  # settings
 
 
-def _own(config: Config, path: Path, name: str, read: Callable[[str], T]) -> T:
+def _own(stored: Stored, config: Config, name: str, read: Callable[[str], T]) -> T:
     """The run's own data of that name, as `read` from their folder; any other name is a folder. Raises ConfigError."""
-    given = None if name not in OWN or config.data is None else getattr(config.data, name)
-    if name in OWN and given is None:
-        raise ConfigError(f"{name}: {path} has no {name} data; give a folder of records, ./{name} if that is its name")
-    if config.data is None or not isinstance(config.data.validation, float) or name not in ("train", "validation"):
-        return read(name if given is None else given)
-    parts = split(read(config.data.train), config.data.validation, config.seed)
-    return parts[name == "validation"]
+    if name not in OWN:
+        return read(name)
+    sources: Mapping[str, Any] = stored.input.get("sources", {}) if config.data is None else vars(config.data)
+    validation = sources.get("validation")
+    split_off = isinstance(validation, float) and name != "test"
+    folder = sources.get("train" if split_off else name)
+    if not isinstance(folder, str):
+        lacks = "its program gave no folder of" if name in sources and config.data is None else f"{stored.path} has no"
+        raise ConfigError(f"{name}: {lacks} {name} data; give a folder of records, ./{name} if that is its name")
+    return split(read(folder), validation, config.seed)[name == "validation"] if split_off else read(folder)
 
 
 def of_arrays(stored: Stored) -> bool:
@@ -67,10 +70,11 @@ def _named(stored: Stored, config: Config, data: str) -> tuple[NamedSamples, Bui
     """The data as arrays by name, and the graphs of their losses. Raises ConfigError, RecordError."""
     expected = stored.input["inputs"]
     names = list(expected) if isinstance(expected, Mapping) else []
-    image = None if config.data is None else config.data.image
+    pictures = stored.input.get("image")
+    image = None if pictures is None else checked(Image, pictures, stored.path, "input.image")
     context = next(iter(expected.values()))[0] if names else []
     text = Stream(context[0]) if len(context) == 1 else None  # text has one axis
-    records = _own(config, stored.path, data, lambda path: _arrays(path, image, text, names))
+    records = _own(stored, config, data, lambda path: _arrays(path, image, text, names))
     found = input_entries(records, None)["inputs"]
     if found != expected:
         raise ConfigError(f"{data}: has {show(found)}, {stored.path} was trained on {show(expected)}")
@@ -96,7 +100,7 @@ def _classified(stored: Stored, config: Config, data: str, top_k: int | None) ->
     """The records `data`, if they are like the training data, and the graphs that classify them."""
     path = stored.path
     expected = checked(Seen, stored.input, path, "input")
-    records = _samples(_own(config, path, data, open_records), data, path, expected)
+    records = _samples(_own(stored, config, data, open_records), data, path, expected)
     if (records.shape, str(records.dtype)) != (expected.shape, expected.dtype):
         raise ConfigError(
             f"{data}: has images {records.shape} {records.dtype}, {path} was trained on "

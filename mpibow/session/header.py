@@ -139,6 +139,7 @@ class Seen:
     std: Annotated[tuple[Annotated[float, Above(0)], ...], NotEmpty()]
     image: Image | None = None
     class_names: tuple[str, ...] = ()
+    others: Annotated[Mapping[str, Any], Rest()] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.class_names and len(self.class_names) != self.classes:

@@ -38,9 +38,9 @@ def jump(text: str, config: Config, where: Where, ledger: Ledger) -> str:
         **{f"update.{key}": (getattr(before.update, key), getattr(config.update, key)) for key in OF_RATE},
     }
     changed = ", ".join(key for key, (old, new) in values.items() if old != new)
-    kept = f"; update.schedule.epochs={before.schedule.epochs:g} keeps the former schedule" * (
-        isinstance(before.schedule, Ending) and before.update.schedule == config.update.schedule
-    )
+    kept = ""
+    if isinstance(before.schedule, Ending) and before.update.schedule == config.update.schedule:
+        kept = f"; update.schedule.epochs={before.schedule.epochs:g} keeps the former schedule"
     return f"warning: the learning rate is {now:.4g} from here on, and was {then:.4g}: {changed} changed{kept}"
 
 

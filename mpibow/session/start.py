@@ -93,7 +93,8 @@ class Start:
         rule, turn = self.source.header.rule_settings, self.source.header.rule.get("turn", 0)
         preset = PRESETS.get(str(rule.get("name")), {})
         period = preset.get("period", 1) if rule.get("period", "auto") == "auto" else rule["period"]
-        waiting = turn % period if preset and rule.get("then") is None else 0
+        numbers = isinstance(turn, int) and isinstance(period, int) and period > 0
+        waiting = turn % period if preset and rule.get("then") is None and numbers else 0
         left = f", without the steps of {waiting} iterations that waited for the end of their period" * bool(waiting)
         return f"{', '.join(self.changed)}: averaging restarts from the centre{left}"
 
@@ -272,7 +273,7 @@ def lasting(job: Job, plan: Plan, first: Timeline) -> dict[str, Any]:
         "started": started(job.config, first),
         "rule_settings": plain(job.config.averaging),
         "config": dump(job.config),
-        "input": input_entries(job.train, job.scaling),
+        "input": input_entries(job.train, job.scaling, job.sources),
     }
 
 
