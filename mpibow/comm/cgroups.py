@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,6 +23,11 @@ def cpu_quota(root: Path = ROOT, groups: Path = GROUPS) -> float | None:
         else:
             quotas.append(_quota(_read(at / "cpu.cfs_quota_us").strip(), _read(at / "cpu.cfs_period_us").strip()))
     return min((quota for quota in quotas if quota is not None), default=None)
+
+
+def own_group(groups: Path = GROUPS) -> tuple[str, str]:
+    """The same for all processes of one control group: their node and the group's path."""
+    return socket.gethostname(), _read(groups)
 
 
 def memory_left(root: Path = ROOT, groups: Path = GROUPS) -> int | None:

@@ -12,7 +12,7 @@ from mpibow.data.decoded import Decoded
 from mpibow.data.deviceset import Bind, row_bytes
 from mpibow.data.feeds import ALL_BUT_IMAGES, ONLY_COUNTERS, Feed
 from mpibow.data.pipeline import Reader
-from mpibow.data.readers import Choice, open_source
+from mpibow.data.readers import Choice, open_source, size_of
 from mpibow.data.recordset import RecordSet
 from mpibow.data.slots import specs_of
 from mpibow.device.feed import Feeder, Packing, pack
@@ -74,6 +74,12 @@ class Loading:
     def held(self) -> Held:
         """A learner has one slot more in the ring than iterations `ahead`, and its inputs take as much as a slot."""
         return Held((self.ahead + 2) * sum(row_bytes(specs_of(self.train, self.batch)).values()))
+
+    @property
+    def resident(self) -> int:
+        """Bytes of images that reading copies into the host's memory."""
+        copied = self.choice.kind == "resident" and not (self.choice.on_device or isinstance(self.train, NamedSamples))
+        return size_of(self.train) if copied else 0
 
     @property
     def held_on_gpu(self) -> Held:

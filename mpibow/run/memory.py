@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import resource
+from collections.abc import Mapping
 
 import numpy as np
 import psutil
 
-from mpibow.comm.cgroups import memory_left
+from mpibow.comm.cgroups import memory_left, own_group
 from mpibow.comm.communicator import Communicator
+from mpibow.device.memory import in_words
+from mpibow.errors import ConfigError
 from mpibow.graph.plan import Plan
 from mpibow.tune import Counts
 
@@ -46,6 +49,22 @@ def free_memory(ranks: int) -> int:
     available, left, own = int(psutil.virtual_memory().available), memory_left(), addresses_left()
     share = (available if left is None else min(available, left)) // ranks
     return share if own is None else min(share, own)
+
+
+def check_group(comm: Communicator, need: Mapping[str, int]) -> None:
+    """Raises ConfigError where a control group leaves its ranks less than they `need`, in bytes by purpose. Collective.
+
+    The system grants them more, and kills them when they write to it.
+    """
+    everyone = comm.share((own_group(), sum(need.values()), memory_left()))
+    for group, _, left in everyone:
+        needs = [bytes_ for other, bytes_, _ in everyone if other == group]
+        if left is not None and sum(needs) > left:
+            parts = ", ".join(f"{in_words(size)} {purpose}" for purpose, size in need.items() if size)
+            raise ConfigError(
+                f"memory: {len(needs)} rank(s) of a control group need {in_words(sum(needs))} ({parts} each), and its "
+                f"limit leaves {in_words(left)}: use fewer learners or a smaller batch_size, or ask for more memory"
+            )
 
 
 def addresses_left() -> int | None:

@@ -13,6 +13,7 @@ from mpibow.data.pipeline import Reader
 from mpibow.data.readers import Facts
 from mpibow.device.feed import Packing
 from mpibow.graph.layout import Layout
+from mpibow.graph.plan import Plan
 from mpibow.job import Job
 from mpibow.learn.learners import Binder, Learners
 from mpibow.learn.replica import Replicas
@@ -48,6 +49,12 @@ class Memory(Protocol):
 
     def fits(self, comm: Communicator, learner: int, held: Held) -> int:
         """The number of learners of `learner` bytes that fit beside `held`. Collective."""
+        ...
+
+    def check(
+        self, comm: Communicator, k: int, training: Plan, evaluation: Plan | None, states: float, loading: Loading
+    ) -> None:
+        """Raises ConfigError where k learners, each with so many states, cannot fit. Collective."""
         ...
 
     def room(self, call: Call) -> int:

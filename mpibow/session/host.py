@@ -16,14 +16,24 @@ from mpibow.data.readers import Facts, find_facts
 from mpibow.device.feed import Packing
 from mpibow.graph.graph import Array
 from mpibow.graph.layout import Layout
+from mpibow.graph.plan import Plan
 from mpibow.learn.learner import HostBinder
 from mpibow.learn.learners import Learners
 from mpibow.learn.replica import Replicas
 from mpibow.run.device_times import Untimed
 from mpibow.run.evaluate import bind_on_host
-from mpibow.run.memory import TAKEN, free_memory, memory_warnings, room_for
+from mpibow.run.memory import (
+    TAKEN,
+    check_group,
+    copy_bytes,
+    free_memory,
+    learner_bytes,
+    memory_warnings,
+    room_for,
+)
 from mpibow.sync.outbox import Zeros
 from mpibow.sync.rule import Rule
+from mpibow.sync.rules import is_one_copy
 from mpibow.sync.settings import MOST
 from mpibow.sync.tally import HostBook
 from mpibow.trace import Trace
@@ -52,6 +62,17 @@ class HostMemory:
 
     def fits(self, comm: Communicator, learner: int, held: Held) -> int:
         return room_for(self.bytes(), learner, MOST)
+
+    def check(
+        self, comm: Communicator, k: int, training: Plan, evaluation: Plan | None, states: float, loading: Loading
+    ) -> None:
+        one, array = is_one_copy(self._config.averaging), copy_bytes(training)
+        learners = k * learner_bytes(training, evaluation, loading.held.learner, states, one)
+        centre = array * (3 if comm.size > 1 else 1)  # and the two arrays that ranks send in turn
+        check_group(comm, {
+            f"for {k} learner(s)": learners + (copy_bytes(training, states) if one else 0),
+            "for averaging": centre, "for resident data": loading.resident,
+        })  # fmt: skip
 
     def room(self, call: Callable[..., Any]) -> int:
         return int(TAKEN * self.bytes())

@@ -54,6 +54,11 @@ class GpuMemory:
         """The bytes of the host's memory that may be page-locked."""
         return free_memory(comm.local_size)
 
+    def check(
+        self, comm: Communicator, k: int, training: Plan, evaluation: Plan | None, states: float, loading: Loading
+    ) -> None:
+        """The driver refuses what does not fit."""
+
     def room(self, call: Callable[..., Any]) -> int:
         return int(TAKEN * call(self.free))
 

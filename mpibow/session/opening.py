@@ -95,19 +95,22 @@ def open_parts(
     plan = job.training_plan()
     loading = choose_loading(job, device, comm)
     carrier, way = device.transport(comm, stack)
+    # The room for learners, before any is taken
+    evaluation = job.evaluation_plan() if job.evaluated else None
+    kept = kept_of(config.update, plan.layout, job.trained(math.inf))
+    held = device.memory.held(loading)
+    lasting_plan = job.training_plan(math.inf) if job.stages else plan
+    states = arrays_of(kept, plan.layout)
+    device.memory.check(comm, first.counts(0)[comm.rank], lasting_plan, evaluation, states, loading)
     # The state at the start
     start = start_of(find_source(job, plan, device, comm, resume, stack), job, plan, first)
     start = replace(start, timeline=start.timeline.executed(device.executions.first))
     counts, execution = start.learners
     coordinator = Coordinator(start.timeline, loading.ahead, recorded=config.replayed is not None)
-    # Learners: the room for them, the tuner of their number, and the present ones
-    evaluation = job.evaluation_plan() if job.evaluated else None
-    kept = kept_of(config.update, plan.layout, job.trained(math.inf))
-    held = device.memory.held(loading)
-    lasting_plan = job.training_plan(math.inf) if job.stages else plan
+    # Learners: the tuner of their number, and the present ones
     settings = in_force(config, start.timeline, job.train.count, start.iteration)
     one = is_one_copy(settings) and not device.enqueues
-    learner = learner_bytes(lasting_plan, evaluation, held.learner, arrays_of(kept, plan.layout), one)
+    learner = learner_bytes(lasting_plan, evaluation, held.learner, states, one)
     room = device.memory.fits(comm, learner, held)
     epoch = start.timeline.position(start.iteration) / job.train.count
     if job.stages:

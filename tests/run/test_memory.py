@@ -13,6 +13,8 @@ import pytest
 
 from mpibow import dense, flatten, relu
 from mpibow.comm import Single
+from mpibow.data.readers import Choice
+from mpibow.errors import ConfigError
 from mpibow.graph.bound import BoundPlan
 from mpibow.graph.graph import Tensor
 from mpibow.graph.plan import Plan
@@ -20,6 +22,7 @@ from mpibow.learn.replica import Replicas
 from mpibow.run.memory import learner_bytes
 from mpibow.run.signals import Signals
 from mpibow.session.host import HostMemory
+from mpibow.session.loading import loading_of
 from mpibow.session.session import Session
 from mpibow.train import iterate
 from tests.run import tiny
@@ -106,3 +109,43 @@ def test_there_is_no_room_asked_for_that_no_memory_could_fill(tmp_path: Path) ->
     with Session(work, Single(), made=tiny.with_memory(Billion)) as session:
         assert session.replicas.capacity == int(0.8 * 10**9 / learner) < 20
         assert session.tuning.state()["room"] == (session.replicas.capacity,)  # type: ignore[index]
+
+
+ARRAY = 8 * 512  # weights, gradient, momenta, or the centre of tiny.plain in float64
+
+
+@pytest.mark.parametrize(
+    ("settings", "ranks", "arrays"),
+    [
+        ({"learners": 1}, 1, 3 + 1),
+        ({"learners": 4}, 1, 12 + 1),
+        ({"learners": 4, "rule": {"name": "ssgd"}}, 1, 6 + 1),
+        ({"learners": 2}, 2, 2 * (6 + 3)),
+    ],
+)
+def test_a_control_groups_limit_is_compared_before_anything_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], ranks: int, arrays: int
+) -> None:
+    left = 0
+    monkeypatch.setattr("mpibow.run.memory.memory_left", lambda: left)
+    work = tiny.job(tmp_path, **settings, stop={"epochs": None, "iterations": 1})
+    with pytest.raises(ConfigError, match=r"its limit leaves 0 B: use fewer learners or a smaller batch_size, or") as e:
+        tiny.run(work, ranks)
+    assert not (tmp_path / "run").exists()
+    assert str(e.value).startswith(f"memory: {ranks} rank(s) of a control group need ")
+    others = (
+        work.training_plan().arena_bytes
+        + work.evaluation_plan().arena_bytes
+        + loading_of(work, Choice("host", ""), 1).held.learner
+    )
+    need = arrays * ARRAY + ranks * work.config.learners * others  # type: ignore[operator]
+    left = need
+    tiny.run(work, ranks)
+    left = need - 1
+    with pytest.raises(ConfigError):
+        tiny.run(work, ranks)
+
+
+def test_resident_images_count(tmp_path: Path) -> None:
+    resident, host = (loading_of(tiny.job(tmp_path), Choice(kind, ""), 1).resident for kind in ("resident", "host"))  # type: ignore[arg-type]
+    assert (resident, host) == (57 * 36, 0)
