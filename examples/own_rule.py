@@ -42,6 +42,11 @@ class Averager:
         if not keep:
             self.restart()
 
+    def end_period(self):
+        waits = self.turn % self.period != 0
+        self.turn = self.period - 1 if waits else self.turn
+        return int(waits)
+
     def restart(self):
         self.flat.put(self.rows.weights, self.centre)
         self.turn = 0

@@ -12,7 +12,7 @@ from mpibow.graph.formats import canonical
 from mpibow.graph.graph import Array, Weight
 from mpibow.graph.layout import Layout, Span
 from mpibow.kernels import NUMPY
-from mpibow.kernels.passes import chunks_of, share_of
+from mpibow.kernels.passes import Local, chunks_of, share_of
 from mpibow.learn.local import Stepping
 from mpibow.learn.replica import Replicas
 from mpibow.ops.initialisers import Constant
@@ -67,8 +67,16 @@ class _Ranks:
             rule.begin(sum(counts), keep)
         self.steps = [Stepping(Sgd(lr=0.05, momentum=0.9), self.layout, rows, self.flat) for rows in self.rows]
 
-    def resize(self, counts: Sequence[int]) -> None:
+    def end_period(self) -> None:
         self.settle()
+        found = {rule.end_period() for rule in self.rules}
+        assert len(found) == 1, f"rule {self.name}: ranks end a period by {found} exchanges"
+        for _ in range(found.pop()):
+            self._exchange([step.at(0.05, 1) for step in self.steps], "the end of a period")
+        self.settle()
+
+    def resize(self, counts: Sequence[int]) -> None:
+        self.end_period()
         for rule, rows, count in zip(self.rules, self.rows, counts, strict=True):
             rows.resize(count)
             rule.begin(sum(counts))
@@ -83,10 +91,14 @@ class _Ranks:
                 learner += 1
             for thread in reversed(range(self.threads)):
                 rule.update(local, share_of(chunks, thread, self.threads))
+        self._exchange(locals_, f"iteration {t}")
+
+    def _exchange(self, locals_: Sequence[Local], where: str) -> None:
+        chunks = chunks_of(48, self.flat.chunk)
         arrays = [rule.outgoing() for rule in self.rules]
         sent = [array for array in arrays if array is not None]
         sizes = {array.size for array in sent}
-        assert len(sent) in (0, len(arrays)), f"rule {self.name}: iteration {t}: only some ranks send"
+        assert len(sent) in (0, len(arrays)), f"rule {self.name}: {where}: only some ranks send"
         assert sizes <= {TAIL} or sizes <= {48 + TAIL}, f"rule {self.name}: sends {sizes} numbers, must send a tail"
         every = np.stack(sent) if sent else None
         for rule, array, local in zip(self.rules, arrays, locals_, strict=True):
@@ -161,7 +173,7 @@ def _survives(settings: RuleSettings) -> None:
         if t == 3:
             ranks.resize((1, 3))
         if t == 6:
-            ranks.settle()
+            ranks.end_period()
             for rule in ranks.rules:
                 rule.restart()
         if t == 9:
