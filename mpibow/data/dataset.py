@@ -120,7 +120,7 @@ class ArrayData:
     """
 
     def __init__(
-        self, images: Array, labels: Array, *, classes: int | None = None, ignore: int | None = None,
+        self, images: Any, labels: Any, *, classes: int | None = None, ignore: int | None = None,
         name: str = "arrays",
     ) -> None:  # fmt: skip
         images, labels = numeric_array(f"{name}: images", images), numeric_array(f"{name}: labels", labels, NUMBERED)

@@ -44,13 +44,12 @@ def _own(stored: Stored, config: Config, name: str, read: Callable[[str], T]) ->
     if name not in OWN:
         return read(name)
     sources: Mapping[str, Any] = stored.input.get("sources", {}) if config.data is None else vars(config.data)
-    validation = sources.get("validation")
-    split_off = isinstance(validation, float) and name != "test"
-    folder = sources.get("train" if split_off else name)
+    fraction = sources.get("validation") if name != "test" else None
+    folder = sources.get("train" if isinstance(fraction, float) else name)
     if not isinstance(folder, str):
         lacks = "its program gave no folder of" if name in sources and config.data is None else f"{stored.path} has no"
         raise ConfigError(f"{name}: {lacks} {name} data; give a folder of records, ./{name} if that is its name")
-    return split(read(folder), validation, config.seed)[name == "validation"] if split_off else read(folder)
+    return split(read(folder), fraction, config.seed)[name != "train"] if isinstance(fraction, float) else read(folder)
 
 
 def of_arrays(stored: Stored) -> bool:
