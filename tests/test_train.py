@@ -139,7 +139,8 @@ def test_a_rate_of_another_optimiser_is_told_of(tmp_path: Path) -> None:
 
 def test_check_with_learners_that_are_looked_for(tmp_path: Path) -> None:
     """With a large batch a learner takes some memory, and there is room for a number that a hand can check."""
-    work = tiny.job(tmp_path, learners="auto", batch_size=1000, tuner={"most": 7})
+    data = tiny.ArrayData(*tiny.images(20_000))
+    work = tiny.job(tmp_path, train=data, learners="auto", batch_size=1000, tuner={"most": 7})
     plan, evaluation = work.training_plan(), work.evaluation_plan()
     flat = 8 * work.layout.size
     slots = 4 * 1000 * (36 + 4 + 16)  # pixels, label and counter of a sample; two ahead, one in use, and the inputs

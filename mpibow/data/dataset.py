@@ -135,8 +135,10 @@ class ArrayData:
                 f"{name}: images (n, channels, height, width) are meant, {images.shape} has its channels last: give "
                 f"images.transpose(0, 3, 1, 2), or images.swapaxes(2, 3) if {images.shape[1]} are the channels"
             )
-        self.images = np.ascontiguousarray(images) if images.dtype == np.uint8 else float32(f"{name}: images", images)
-        self.labels = labels.astype(np.int32)
+        self.images: Array = (
+            np.ascontiguousarray(images) if images.dtype == np.uint8 else float32(f"{name}: images", images)
+        )
+        self.labels: Array = labels.astype(np.int32)
         self.name = name
         self.count = len(images)
         self.shape: tuple[int, ...] = images.shape[1:]
