@@ -173,7 +173,15 @@ def test_check_with_one_copy_of_the_weights(tmp_path: Path, update: dict[str, An
         return dense(relu(dense(flatten(image), 10_000)), tiny.CLASSES)
 
     settings: Any = {"update": {"lr": 0.01, **update}, "rule": {"name": "ssgd"}, "tuner": {"most": 7}}
-    work = tiny.job(tmp_path, net=wide, learners="auto", batch_size=100, test=None, **settings)
+    work = tiny.job(
+        tmp_path,
+        net=wide,
+        train=tiny.ArrayData(*tiny.images(20_000)),
+        learners="auto",
+        batch_size=100,
+        test=None,
+        **settings,
+    )
     arena, flat, mib = work.training_plan().arena_bytes, 8 * work.layout.size, 2**20
     slots = 4 * 100 * (36 + 4 + 16)
     free = int(5.01 * (arena + flat + slots) / 0.8)
