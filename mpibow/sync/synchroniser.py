@@ -207,6 +207,8 @@ class Synchroniser:
             for each in self._rule.apply(local, None if flat is None else flat.reshape(1, -1)):
                 each(self._chunks)
             self._rule.advance()
+            if self._rule.meter is not None:
+                self._rule.meter.see()  # before a restart or another number of learners
         if exchanges:
             self._rule.restart()
         return exchanges > 0

@@ -119,13 +119,11 @@ REFUSED: dict[str, tuple[dict[str, Any], type[MpibowError], str]] = {
     ),
     "a test of images": (
         {"test": tiny.images()}, ConfigError,
-        "data.test: test has (1, 6, 6) uint8, 3 classes, "
-        "data.train has user () int32, item () int32, rating () float32",
+        "test: the net takes 3 arrays; give {'user': ..., 'item': ..., 'rating': ...}, or a loss",
     ),
     "images and a test by name": (
         {"train": tiny.images()}, ConfigError,
-        "data.test: test has user () int32, item () int32, rating () float32, "
-        "data.train has (1, 6, 6) uint8, 3 classes",
+        "train: the net takes 3 arrays; give {'user': ..., 'item': ..., 'rating': ...}, or a loss",
     ),
     "augmentation": (
         {"augment": {"flip": True}}, ConfigError,

@@ -15,7 +15,7 @@ from mpibow.config import load_mapping
 from mpibow.data.dataset import Array, ArrayData
 from mpibow.data.recordset import write_records
 from mpibow.data.weighed import weighed
-from mpibow.errors import CheckpointError, ConfigError
+from mpibow.errors import CheckpointError, ConfigError, MpibowError
 from mpibow.job.weighing import balanced_weights
 from mpibow.models.settings import Augmentation
 from tests.data.owned import Pairs
@@ -319,7 +319,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("given", "said"), REFUSED)
 def test_what_does_not_fit_is_refused(folder: Path, given: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(MpibowError) as caught:
         mb.fit(net, (X, LABELS), **given, **FEW)
     assert str(caught.value) == said
     assert not (folder / "runs").exists()

@@ -171,9 +171,10 @@ def test_graphs_change_no_bit(tmp_path: Path) -> None:
 def test_a_run_that_is_continued_has_the_same_bits(tmp_path: Path, rule: str) -> None:
     settings = {"net": resnet, "learners": 2, "rule": tiny.RULES[rule]}
     whole = run(work(tmp_path / "whole", **settings))
-    half = {**settings, "checkpoint": {"every": "7 iterations"}, "stop": {"epochs": None, "iterations": 14}}
+    half = {**settings, "checkpoint": {"every": "7 iterations", "keep": 9}, "stop": {"epochs": None, "iterations": 15}}
     run(work(tmp_path / "half", **half), seed=1)
-    rest = run(work(tmp_path / "half", **settings), seed=2, resume=str(tmp_path / "half" / "run"))
+    cut = tmp_path / "half/run/checkpoints/iteration-0000000014"
+    rest = run(work(tmp_path / "half", **settings), seed=2, resume=str(cut))
     assert tiny.same_bits(rest.weights, whole.weights)
 
 
