@@ -75,7 +75,7 @@ def broadcast(multiply: bool) -> Kernel:
 def cut(op: HeadsAttention, arrays: Any) -> list[Any]:
     """Views (n, heads, t, d) of q, k and v, or of their gradients; None where one is not wanted."""
     if op.packed:
-        arrays = np.split(arrays[0], 3, -1)
+        arrays = [None] * 3 if arrays[0] is None else np.split(arrays[0], 3, -1)
 
     def view(array: Any) -> Any:
         return None if array is None else np.swapaxes(array.reshape(*array.shape[:2], op.heads, -1), 1, 2)

@@ -27,8 +27,9 @@ def _three(op: HeadsAttention, arrays: tuple[Array | None, ...]) -> Sequence[Arr
     """The arrays q, k and v, or their gradients: None for a gradient that is not needed."""
     if not op.packed:
         return arrays[:3]
-    (whole,) = arrays[:1]
-    assert whole is not None
+    whole = arrays[0]
+    if whole is None:
+        return [None] * 3
     width = whole.shape[-1] // 3
     return [whole.reshape(-1)[i * width :] for i in range(3)]
 

@@ -63,6 +63,11 @@ def test_the_gradient_of_a_mask(ones: int, lengths: str, causal: bool, wanted: t
     check(Bench(Case(op, shapes, (FLOAT,) * 4), OPERATORS[ops.Attention], "float32", wanted=wanted))
 
 
+def test_the_gradient_of_a_mask_of_heads_alone() -> None:
+    op, shapes = HeadsAttention(ops.Attention(0.3, False), 2, True), ((2, 7, 3 * 16), (2, 1, 7))
+    check(Bench(Case(op, shapes), OPERATORS[HeadsAttention], "float32", wanted=(1,)))
+
+
 def test_a_row_with_all_columns_hidden_is_0_and_so_are_its_gradients() -> None:
     for dtype in (FLOAT, "bool"):
         case = Case(ops.Attention(0.3, False), ((2, 3, 4), (2, 5, 4), (2, 5, 4), (2, 1, 5)), (FLOAT,) * 3 + (dtype,))
