@@ -17,6 +17,7 @@ from mpibow.convert.state_dict import write_state_dict
 from mpibow.data.aside import file_aside
 from mpibow.errors import ConfigError, MpibowError
 from mpibow.graph.graph import Array
+from mpibow.job.document import buffers_of
 from mpibow.models.torchvision import COUNTED, NETS, names_of
 from mpibow.session.stored import Stored, read_stored
 from mpibow.system.command import prog
@@ -48,7 +49,9 @@ def export(stored: Stored, names: str = "mpibow", *, average: bool = False) -> E
         raise ConfigError(f"--average: {stored.path} has no average of the centre; train with ema.half_life=SAMPLES")
     scaling, mean = scaling_of(stored)
     if names == "mpibow":
-        return Exported(weights, {"names": names, **scaling}, mean)
+        kept = buffers_of(stored.graph, stored.arrays).items()
+        buffers = {name: each.array for name, each in kept if each.persistent}
+        return Exported({**weights, **buffers}, {"names": names, **scaling}, mean)
     net, arrays = torchvisions(stored.path, weights)
     return Exported(arrays, {"names": names, "net": net, **scaling}, mean)
 
@@ -114,7 +117,7 @@ def write(exported: Exported, output: Path, kind: str) -> list[Path]:
         if kind == "torch":
             write_state_dict(file, exported.arrays)
         else:  # Hugging Face's libraries require "pt"
-            arrays = {name: np.ascontiguousarray(array) for name, array in exported.arrays.items()}
+            arrays = {name: np.asarray(array, order="C") for name, array in exported.arrays.items()}
             file.write(save(arrays, {"format": "pt", SCALED: json.dumps(entries)}))
     with file_aside(about) as file:
         file.write(text.encode())

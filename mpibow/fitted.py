@@ -68,6 +68,11 @@ class Fitted:
         names = self.input.get("class_names") or range(self.input.get("classes", 0))
         return tuple(map(str, names))
 
+    @property
+    def buffers(self) -> dict[str, Array]:
+        """The arrays of a module of PyTorch that are not trained, such as masks, by their names in it."""
+        return {name: each.array for name, each in self.make(1).buffers.items()}
+
     def predict(self, images: Array | Mapping[str, Array], batch_size: int = 100, *, average: bool = False) -> Any:
         """The net's outputs for samples (n, ...) in the form of its training data; the host computes them.
 
@@ -83,18 +88,18 @@ class Fitted:
     def to_torch(self, module: Any = None, *, scope: str = "", average: bool = False, strict: bool = True) -> Any:
         """The torch.nn.Module that `mpibow.from_torch` read, with the trained weights: a copy, or `module`, filled.
 
-        Weights and running statistics have the names of the module's state_dict. With `scope`, such as "body.", they
+        Weights, running statistics and buffers have the module's names for them. With `scope`, such as "body.", they
         are the net's weights whose names begin with it. `average` gives the average of the centre. Raises ConfigError
         where a name or a shape differs; if not `strict`, weights of the module that the net lacks keep their values.
         """
         weights = self.average if average else self.weights
         if weights is None:
             raise ConfigError("average: the run kept no average of the centre; train with ema={'half_life': SAMPLES}")
-        if module is not None:
-            return into_torch(module, weights, scope=scope, strict=strict)
-        if self.source is None:
+        if module is None and self.source is None:
             raise ConfigError("to_torch: needs the module, as to_torch(module); fit of a net of from_torch keeps it")
-        return into_torch(copied(self.source.module), weights, scope=scope, strict=False)
+        if module is None and self.source is not None:
+            module, strict = copied(self.source.module), False
+        return into_torch(module, weights, scope=scope, strict=strict, buffers=self.buffers)
 
     def plan(self, batch_size: int) -> Plan:
         """The plan that evaluates batches of this size on the host."""

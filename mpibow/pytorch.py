@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import copy
+import inspect
+import logging
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from inspect import Parameter
 from typing import Any
 
 import numpy as np
+import psutil
 
+from mpibow.aten.compared import compare, untouched
 from mpibow.aten.net import TorchNet, check
 from mpibow.aten.reader import Reader
+from mpibow.comm.cgroups import memory_left
 from mpibow.errors import ConfigError
-from mpibow.graph.graph import FLOAT, Array, Graph
-from mpibow.graph.layout import initial_weights
-from mpibow.graph.plan import choose_layout, compile_plan
-from mpibow.kernels import find_kernels
-
-CLOSE = 1e-3  # of the largest number of an output: float32's rounding errors stay below
+from mpibow.graph.graph import Array
 
 
 def from_torch(module: Any, example_inputs: Sequence[Any]) -> TorchNet:
@@ -26,56 +27,69 @@ def from_torch(module: Any, example_inputs: Sequence[Any]) -> TorchNet:
 
     `example_inputs` are tensors (n, ...) as its forward takes them, n any batch size. torch.export reads the module in
     training mode and leaves it as it was. A part in evaluation mode within a module in training mode, such as a frozen
-    batch norm, stays in evaluation mode. `Fitted.to_torch` returns the module with the trained weights.
+    batch norm, stays in evaluation mode. `Fitted.to_torch` returns the module with the trained weights. Of a
+    DataParallel or torch.compile'd module, the module inside is read.
 
     Raises ConfigError naming operators that mpibow lacks, each with its place in the module's source. Also raises it
-    where the outputs for the examples differ from the module's in evaluation mode: its forward uses `self.training`.
+    where outputs, running statistics or gradients of two samples differ from the module's. These are computed in
+    float64, without dropout; where memory is too short for that, a warning says so.
     """
     torch = _torch()
-    if not isinstance(module, torch.nn.Module):
-        raise ConfigError(f"from_torch: module must be a torch.nn.Module, got {type(module).__name__}")
+    module = _inner(torch, module, "from_torch")
     examples = _examples(torch, example_inputs)
-    with _mode(module, training=True):
-        exported = _exported(torch, module, examples)
-    net = TorchNet(Reader(torch, module, exported).program(), module)
-    check(net)
-    _compare(torch, net, examples)
+    free = psutil.virtual_memory().available
+    with _silent(), untouched(module):
+        _check_parts(torch, module)
+        net = TorchNet(Reader(torch, module, _exported(torch, module, examples)).program(), module)
+        check(net)
+        left = memory_left()
+        needed = compare(torch, net, examples, free if left is None else min(free, left))
+    if needed:
+        warnings.warn(
+            f"from_torch: {net.program.kind} was not compared with PyTorch, which needs {needed >> 30} GiB of memory",
+            stacklevel=2,
+        )
     return net
 
 
-def into_torch(module: Any, weights: Mapping[str, Array], *, scope: str = "", strict: bool = True) -> Any:
-    """`module` itself with these weights and statistics, which have the names of its state_dict behind `scope`.
+def into_torch(
+    module: Any, weights: Mapping[str, Array], *, scope: str = "", strict: bool = True,
+    buffers: Mapping[str, Array] | None = None,
+) -> Any:  # fmt: skip
+    """`module` itself with these weights, statistics and buffers, which have its names for them behind `scope`.
 
     Raises ConfigError where names or shapes differ; if not `strict`, names that `weights` lack keep their values.
     """
     torch = _torch()
-    if not isinstance(module, torch.nn.Module):
-        raise ConfigError(f"to_torch: module must be a torch.nn.Module, got {type(module).__name__}")
-    kind, state = type(module).__name__, module.state_dict()
-    given = {name.removeprefix(scope): array for name, array in weights.items() if name.startswith(scope)}
-    if surplus := [name for name in given if name not in state]:
-        raise ConfigError(f"to_torch: the net has the weight {surplus[0]}, {kind} has none of that name")
-    alike = dict[int, list[str]]()
-    for name, parameter in module.named_parameters(remove_duplicate=False):
-        alike.setdefault(id(parameter), []).append(name)
-    shared = {name: names for names in alike.values() for name in names}
-    for name, array in given.items():
-        if array.size != state[name].numel():
-            raise ConfigError(f"to_torch: {name} is {array.shape}, {kind} has {tuple(state[name].shape)}")
-        tensor = torch.from_numpy(np.array(array)).reshape(state[name].shape)
-        state.update(dict.fromkeys(shared.get(name, [name]), tensor))
-    found = {each for name in given for each in shared.get(name, [name])}
-    if lacking := [name for name in shared if name not in found and strict]:
+    inner = _inner(torch, module, "to_torch")
+    kind, parameters = type(inner).__name__, dict(inner.named_parameters(remove_duplicate=False))
+    places = parameters | dict(inner.named_buffers(remove_duplicate=False))
+    arrays = {
+        name.removeprefix(scope): (array, what)
+        for what, named in (("weight", weights), ("buffer", buffers or {}))
+        for name, array in named.items()
+        if name.startswith(scope)
+    }
+    for name, (array, what) in arrays.items():
+        if name not in places:
+            raise ConfigError(f"to_torch: the net has the {what} {name}, {kind} has none of that name")
+        if array.size != places[name].numel():
+            raise ConfigError(f"to_torch: {name} is {array.shape}, {kind} has {tuple(places[name].shape)}")
+    filled = {id(places[name]) for name in arrays}
+    if lacking := [name for name, each in parameters.items() if id(each) not in filled and strict]:
         raise ConfigError(
             f"to_torch: {kind} has the weight {lacking[0]}, the net has none of that name; strict=False leaves it"
         )
-    module.load_state_dict(state, strict=True)
+    with torch.no_grad():
+        for name, (array, _) in arrays.items():
+            places[name].copy_(torch.from_numpy(np.array(array)).reshape(places[name].shape))
     return module
 
 
 def copied(module: Any) -> Any:
-    """An independent copy of the module."""
-    return copy.deepcopy(module)
+    """An independent copy of the module; weights that PyTorch computes before each forward are copied as numbers."""
+    computed = [each for part in module.modules() for each in vars(part).values() if hasattr(each, "grad_fn")]
+    return copy.deepcopy(module, {id(each): each.detach().clone() for each in computed if each.grad_fn is not None})
 
 
 def _torch() -> Any:
@@ -100,70 +114,56 @@ def _examples(torch: Any, given: Sequence[Any]) -> tuple[Any, ...]:
 
 
 @contextmanager
-def _mode(module: Any, *, training: bool) -> Iterator[None]:
-    """The module in training or evaluation mode; each part's own mode is restored."""
-    modes = {part: part.training for part in module.modules()}
-    if module.training != training or not training:
-        module.train(training)
+def _silent() -> Iterator[None]:
+    """Silences PyTorch's log and warnings, of operators that it can't decompose and the like."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
     finally:
-        for part, mode in modes.items():
-            part.training = mode
+        logging.disable(before)
 
 
-def _exported(torch: Any, module: Any, examples: tuple[Any, ...]) -> Any:
-    batch = torch.export.Dim("batch")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            return torch.export.export(module, examples, dynamic_shapes=tuple({0: batch} for _ in examples))
-        except Exception as error:  # of many kinds, each with a page of advice
-            lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+def _inner(torch: Any, module: Any, caller: str) -> Any:
+    """The module in a wrapper that computes the same. Raises ConfigError, which begins with `caller`."""
+    parallel = torch.nn.parallel
+    while isinstance(module, parallel.DataParallel | parallel.DistributedDataParallel) or hasattr(module, "_orig_mod"):
+        module = getattr(module, "_orig_mod", None) or module.module
+    if not isinstance(module, torch.nn.Module):
+        raise ConfigError(f"{caller}: module must be a torch.nn.Module, got {type(module).__name__}")
+    return module
+
+
+def _check_parts(torch: Any, module: Any) -> None:
+    """Raises ConfigError where a part changes buffers by its own rule in each forward of a training."""
+    for name, part in module.named_modules():
+        hooks = part._forward_pre_hooks.values()
+        if part.training and any(type(each).__name__.lstrip("_") == "SpectralNorm" for each in (part, *hooks)):
             raise ConfigError(
-                f"from_torch: torch.export cannot read {type(module).__name__}: {' '.join(lines[:2])[:400]}; forward "
-                "must take any batch size, and no branch may depend on the data"
-            ) from error
-
-
-def _compare(torch: Any, net: TorchNet, examples: Sequence[Any]) -> None:
-    """Raises ConfigError where the net's outputs for the examples differ from the module's."""
-    kind = net.program.kind
-    remedy = "mpibow reads forward as in training; export a module without branches on self.training"
-    with _mode(net.module, training=False), torch.no_grad():
-        wanted = [each.numpy() for each in torch.utils._pytree.tree_leaves(net.module(*examples))]
-    given = {each.name: tensor.numpy() for each, tensor in zip(net.program.inputs, examples, strict=True)}
-    found = _evaluated(net, given)
-    if len(wanted) != len(found):
-        raise ConfigError(
-            f"from_torch: {kind} gives {len(wanted)} outputs in evaluation and {len(found)} in training; {remedy}"
-        )
-    for (name, ours), theirs in zip(found.items(), wanted, strict=True):
-        distance, largest = np.abs(ours - theirs).max(initial=0.0), np.abs(theirs).max(initial=0.0)
-        if ours.shape != theirs.shape or distance > CLOSE * max(largest, CLOSE):
+                f"from_torch: {name or type(module).__name__} has a spectral norm, whose vectors change in each "
+                "forward; remove it (torch.nn.utils.parametrize.remove_parametrizations), or freeze it by eval()"
+            )
+        if isinstance(part, torch.nn.modules.batchnorm._BatchNorm) and part.momentum is None and part.training:
             raise ConfigError(
-                f"from_torch: {kind} gives another {name} in evaluation than the net that was read from it: they "
-                f"differ by {distance:.3g}, the largest number is {largest:.3g}; {remedy}"
+                f"from_torch: {name or type(module).__name__} is a batch norm of momentum=None, which averages all "
+                "batches alike; give it a momentum, as 0.1"
             )
 
 
-def _evaluated(net: TorchNet, given: Mapping[str, Array]) -> dict[str, Array]:
-    """The net's outputs (n, ...) by name for arrays (n, ...) by name, computed by NumPy in float32."""
-    graph, (kernels, _) = Graph(), find_kernels("numpy", "float32", None)
-    kinds = {name: FLOAT if array.dtype.kind == "f" else array.dtype.name for name, array in given.items()}
-    inputs = {
-        name: graph.input(name, array.shape, "int32" if kinds[name].startswith("int") else kinds[name])
-        for name, array in given.items()
-    }
-    outputs = net(**inputs)
-    for name, output in outputs.items() if isinstance(outputs, Mapping) else [("output", outputs)]:
-        graph.output(name, output)
-    plan = compile_plan(
-        graph, choose_layout(graph, kernels, training=False), kernels, kernels.dtype("float32"), training=False
-    )
-    bound = plan.bind(initial_weights(plan.layout, 0, plan.weight_dtype))
-    for name, array in given.items():
-        np.copyto(bound.inputs[name], array, casting="same_kind" if array.dtype.kind == "f" else "unsafe")
-    with np.errstate(all="ignore"):
-        bound.run()
-    return {name: bound.outputs[name] for name in graph.outputs}
+def _exported(torch: Any, module: Any, examples: tuple[Any, ...]) -> Any:
+    batch = {0: torch.export.Dim("batch")}
+    kinds = [each.kind for each in inspect.signature(module.forward).parameters.values()]
+    named = kinds.index(Parameter.VAR_POSITIONAL) if Parameter.VAR_POSITIONAL in kinds else len(examples)
+    shapes = (*(batch for _ in examples[:named]), *[tuple(batch for _ in examples[named:])] * (named < len(examples)))
+    try:
+        if not module.training:
+            module.train()
+        return torch.export.export(module, examples, dynamic_shapes=shapes)
+    except Exception as error:  # of many kinds, each with a page of advice
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        raise ConfigError(
+            f"from_torch: torch.export cannot read {type(module).__name__}: {' '.join(lines[:2])[:400]}; forward "
+            "must take any batch size, and no branch may depend on the data"
+        ) from error

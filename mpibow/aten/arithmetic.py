@@ -200,7 +200,7 @@ def amin(site: Site, self: Any, dim: Axes = None, keepdim: bool = False) -> Any:
 
 
 def largest(site: Site, self: Any, other: Any = None, dim: Axes = None, keepdim: bool = False) -> Any:
-    """max in its three forms; with an axis it also returns indices, which nothing may read."""
+    """max in its three forms; with an axis it also returns indices, which nothing may read (shapes.item)."""
     if other is not None:
         return maximum(site, self, other)
     x = site.floats(self)

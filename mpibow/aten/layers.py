@@ -15,14 +15,15 @@ from mpibow.aten.windows import both, padded
 from mpibow.graph.graph import FLOAT, Tensor
 from mpibow.ops.initialisers import ZERO
 
-SHARED = "its weights are read at {} places or computed; mpibow's layer owns its weights: give each use its own"
+SHARED = "its weights are read at {} places; mpibow's layer owns its weights: give each use its own"
+COMPUTED = "its weights are computed, as by a weight norm; mpibow's layer owns its weights: remove the norm"
 
 
 def _owned(site: Site, *held: Any) -> None:
     """Raises ConfigError where an operator can't own these parameters."""
     if not site.owns(*held):
         uses = max((each.uses for each in held if isinstance(each, Held)), default=0)
-        site.refuse(SHARED.format(uses if uses > 1 else "no"))
+        site.refuse(SHARED.format(uses) if uses > 1 else COMPUTED)
 
 
 def convolution(

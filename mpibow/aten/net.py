@@ -10,11 +10,12 @@ from inspect import Parameter, Signature
 from typing import Any
 
 from mpibow import ops
-from mpibow.aten.program import Batch, Call, Program, Ref, refs
+from mpibow.aten.program import Batch, Call, Place, Program, Ref, refs
 from mpibow.aten.site import Held, Site, dtype_of
 from mpibow.aten.table import OPERATORS
 from mpibow.errors import ConfigError, ShapeError
 from mpibow.graph.graph import FLOAT, Array, Graph, Tensor
+from mpibow.graph.scope import prefix
 
 LISTED = 8  # calls that an error names
 PAGE = "docs/pytorch.md has the list"
@@ -46,8 +47,13 @@ class TorchNet:
     @property
     def weights(self) -> dict[str, Array]:
         """The module's weights and running statistics by their names in its state_dict."""
-        statistics = {name: array for name, array in self.program.buffers.items() if name in self._statistics}
+        statistics = {name: each.array for name, each in self.program.buffers.items() if name in self._statistics}
         return {name: array.copy() for name, array in {**self.program.parameters, **statistics}.items()}
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The names of its outputs."""
+        return ("output",) if isinstance(self.program.outputs, Ref) else tuple(self.program.outputs)
 
     @cached_property
     def _statistics(self) -> set[str]:
@@ -67,13 +73,16 @@ class TorchNet:
         first = next(iter(given.values()))
         batch, made = first.shape[0], dict[str, Tensor]()
         values: dict[str, Any] = dict(given)
-        for arrays, trained in ((self.program.parameters, True), (self.program.buffers, False)):
-            for name, array in arrays.items():
-                values[name] = Held(name, array, self._uses[name], trained)
+        for name, array in self.program.parameters.items():
+            values[name] = Held(name, array, self._uses[name], True)
+        for name, buffer in self.program.buffers.items():
+            values[name] = Held(name, buffer.array, self._uses[name], False)
+            if name not in self._statistics:
+                first.graph.buffers[f"{prefix()}{name}"] = buffer
         for call in self.program.calls:
             values[call.name] = self._called(call, values, Site(first.graph, call, batch, made))
         outputs = self.program.outputs
-        last = Site(first.graph, Call("output", "output", {}, self.program.calls[-1].place), batch, made)
+        last = Site(first.graph, Call("output", "output", {}, Place("", self.program.kind, "", "")), batch, made)
         if isinstance(outputs, Ref):
             return last.tensor(values[outputs.name])
         return {name: last.tensor(values[each.name]) for name, each in outputs.items()}
@@ -106,6 +115,10 @@ class TorchNet:
             return ops.cast(site.tensor(found), str(call.dtype)) if whole else found
         except (ShapeError, ConfigError) as error:
             raise ConfigError(f"from_torch: {call.operator} in {call.place}: {error}") from None
+        except Exception as error:  # settings that the operator's counterpart lacks
+            raise ConfigError(
+                f"from_torch: {call.operator} in {call.place}: is not read with these arguments: {error}"
+            ) from error
 
 
 def _resolved(value: Any, values: Mapping[str, Any], batch: int) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mpibow.graph.graph import Array
+from mpibow.graph.graph import Array, Buffer
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Program:
     kind: str
     inputs: tuple[Input, ...]
     parameters: Mapping[str, Array]
-    buffers: Mapping[str, Array]
+    buffers: Mapping[str, Buffer]
     calls: tuple[Call, ...]
     outputs: Ref | Mapping[str, Ref]
     frozen: tuple[str, ...] = ()

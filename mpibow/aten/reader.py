@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from mpibow.aten.program import Batch, Call, Input, Place, Program, Ref
+from mpibow.aten.program import Batch, Call, Input, Place, Program, Ref, refs
 from mpibow.aten.table import OPERATORS
 from mpibow.errors import ConfigError
-from mpibow.graph.graph import FLOAT, Array
+from mpibow.graph.graph import FLOAT, Array, Buffer
 
 # Arguments that do not change the values of a tensor, such as its place in memory.
 WHEREABOUTS = ("layout", "device", "pin_memory", "memory_format", "non_blocking", "copy", "generator", "requires_grad")
@@ -25,7 +24,7 @@ class Reader:
 
     def __init__(self, torch: Any, module: Any, exported: Any) -> None:
         self.torch, self.exported, self.kind = torch, exported, type(module).__name__
-        self.parameters, self.buffers = dict[str, Any](), dict[str, Any]()
+        self.parameters, self.buffers = dict[str, Any](), dict[str, Buffer]()
         self.values = dict[Any, Any]()  # by node: a Ref, a constant tensor, a number or a list of these
         self.named = dict[str, Any]()  # buffers that calls read unchanged
         self.calls = list[Call]()
@@ -36,6 +35,7 @@ class Reader:
         specs = {spec.arg.name: spec for spec in signature.input_specs}
         state = {**self.exported.state_dict, **self.exported.constants}
         outputs: list[Any] = []
+        self._check_buffers(graph, specs)
         for node in graph.nodes:
             if node.op == "placeholder":
                 self._place(node, specs[node.name], state)
@@ -44,10 +44,33 @@ class Reader:
             else:
                 self._node(node, node.name, _place_of(node, self.kind))
         arrays = {name: _array(tensor) for name, tensor in self.parameters.items()}
-        buffers = {name: _array(tensor) for name, tensor in self.buffers.items()}
         frozen = tuple(name for name, tensor in self.parameters.items() if not tensor.requires_grad)
         made = self._outputs(outputs)
-        return Program(self.kind, tuple(self.inputs), arrays, buffers, tuple(self.calls), made, frozen)
+        return Program(self.kind, tuple(self.inputs), arrays, self.buffers, self._needed(made), made, frozen)
+
+    def _needed(self, outputs: Ref | Mapping[str, Ref]) -> tuple[Call, ...]:
+        """The calls that the outputs depend on."""
+        needed, calls = set(refs(outputs)), list[Call]()
+        for call in reversed(self.calls):
+            if call.name in needed:
+                needed.update(refs(call.arguments))
+                calls.insert(0, call)
+        return tuple(calls)
+
+    def _check_buffers(self, graph: Any, specs: Mapping[str, Any]) -> None:
+        """Raises ConfigError where the module reads a buffer that its forward writes: here buffers stay as they are."""
+        tensors = [node for node in graph.nodes if isinstance(node.meta.get("val"), self.torch.Tensor)]
+        for buffer in tensors:
+            if buffer.op != "placeholder" or specs[buffer.name].kind.name != "BUFFER":
+                continue
+            alike = [node for node in tensors if _one_memory(node.meta["val"], buffer.meta["val"])]
+            writers = [user for node in alike for user in node.users if _changes(_name(user.target))]
+            readers = {user for node in alike for user in node.users} - {*alike, *writers}
+            if readers and any(user.args[0] in alike for user in writers):
+                raise ConfigError(
+                    f"from_torch: {_name(writers[0].target)} in {_place_of(writers[0], self.kind)}: writes into the "
+                    f"buffer {specs[buffer.name].target}, which forward reads; the buffers of a net are constants"
+                )
 
     def _place(self, node: Any, spec: Any, state: Mapping[str, Any]) -> None:
         kind, target = spec.kind.name, spec.target
@@ -59,10 +82,10 @@ class Reader:
             self.parameters[target] = state[target]
             self.values[node] = Ref(target)
         else:
-            tensor = state[target].detach().clone()
+            tensor = state[target].detach()
             if kind == "BUFFER":
-                self.buffers[target], self.named[node] = tensor.clone(), target
-            self.values[node] = tensor
+                self.buffers[target], self.named[node] = Buffer(_array(tensor), bool(spec.persistent)), target
+            self.values[node] = self._widened(tensor.clone())
 
     def _node(self, node: Any, name: str, place: Place) -> None:
         value = node.meta.get("val")
@@ -74,15 +97,16 @@ class Reader:
             return
         if node.op == "get_attr":  # a constant, or a graph within the graph
             found = getattr(node.graph.owning_module, node.target)
-            self.values[node] = found.detach().clone() if isinstance(found, self.torch.Tensor) else str(node.target)
+            tensor = isinstance(found, self.torch.Tensor)
+            self.values[node] = self._widened(found.detach().clone()) if tensor else str(node.target)
             return
         arguments = self._arguments(node)
         random = self.torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
         if self._constant(arguments) and not random:
-            args, settings = _mapped(self._value, node.args), _mapped(self._value, node.kwargs)
-            self.values[node] = node.target(*args, **settings)
+            args, settings = (self._widened(_mapped(self._value, each)) for each in (node.args, node.kwargs))
+            self.values[node] = self._widened(node.target(*args, **settings))
             return
-        changes = target.endswith("_") and not target.startswith("_")
+        changes = _changes(target)
         operator = target.rstrip("_") if changes else target
         if operator not in OPERATORS and (parts := self._parts(node)) is not None:
             self.values[node] = self._inlined(parts, node, name, place)
@@ -101,11 +125,31 @@ class Reader:
     def _arguments(self, node: Any) -> dict[str, Any]:
         """A node's arguments by ATen's names, without WHEREABOUTS."""
         if hasattr(node.target, "_schema"):
-            names = [argument.name for argument in node.target._schema.arguments]
+            names = [argument.name for argument in self._schema(node.target).arguments]
         else:
             names = ["values", "place"] if _name(node.target) == "getitem" else [f"x{i}" for i in range(len(node.args))]
         found = dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
         return {key: each for key, each in found.items() if key not in WHEREABOUTS}
+
+    def _schema(self, target: Any) -> Any:
+        """That of `relu` for `relu_`, as some have other names for the arguments of the form that writes in place."""
+        schema, name = target._schema, _name(target)
+        overload = target._overloadname
+        other = (
+            getattr(getattr(self.torch.ops.aten, name.rstrip("_"), None), overload, None) if _changes(name) else None
+        )
+        return other._schema if other is not None and len(other._schema.arguments) == len(schema.arguments) else schema
+
+    def _widened(self, values: Any) -> Any:
+        """Constants in float64, as the net may be computed in it."""
+        torch = self.torch
+
+        def wide(value: Any) -> Any:
+            if isinstance(value, torch.dtype):
+                return torch.float64 if value.is_floating_point else value
+            return value.double() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+
+        return torch.utils._pytree.tree_map(wide, values)
 
     def _constant(self, arguments: Mapping[str, Any]) -> bool:
         """Whether these depend on no input, parameter or batch size."""
@@ -161,16 +205,16 @@ class Reader:
 
         table = torch._decomp.core_aten_decompositions()
         try:
-            with _silent(), flat[places[0]].fake_mode:
+            with flat[places[0]].fake_mode:
                 graph = torch.fx.experimental.proxy_tensor.make_fx(apply, decomposition_table=table)(
                     *[flat[i] for i in places]
                 ).graph
         except Exception:  # no decomposition: the caller names the operator as lacking
             return None
         for each in graph.nodes:
-            name = _name(each.target)
+            name, value = _name(each.target), each.meta.get("val")
             known = name in OPERATORS or name.rstrip("_") in OPERATORS or name.startswith(CHECKS)
-            if each.op == "call_function" and not known and isinstance(each.meta.get("val"), torch.Tensor):
+            if each.op == "call_function" and not known and not isinstance(value, torch.SymInt | int | float):
                 return None
         return graph
 
@@ -212,30 +256,20 @@ class Reader:
 
     def _outputs(self, given: Sequence[Any]) -> Ref | Mapping[str, Ref]:
         pytree = self.torch.utils._pytree
-        made = []
-        for node in given:
-            value = self._argument(node)
-            if not isinstance(value, Ref):
-                raise ConfigError(f"from_torch: an output of {self.kind} depends on no input")
-            made.append(value)
-        found = pytree.tree_unflatten(made, self.exported.call_spec.out_spec)
+        values = [None if node is None else self._argument(node) for node in given]
+        if not all(value is None or isinstance(value, Ref) for value in values):
+            raise ConfigError(f"from_torch: an output of {self.kind} depends on no input")
+        found = pytree.tree_unflatten(values, self.exported.call_spec.out_spec)
         if isinstance(found, Ref):
             return found
-        several = dict(found) if isinstance(found, Mapping) else {f"output{i}": each for i, each in enumerate(found)}
+        if is_dataclass(found):
+            found = {each.name: getattr(found, each.name) for each in fields(found)}
+        elif isinstance(found, tuple | list):
+            found = {f"output{i}": each for i, each in enumerate(found)}
+        several = {key: each for key, each in found.items() if each is not None} if isinstance(found, Mapping) else {}
         if not several or not all(isinstance(each, Ref) for each in several.values()):
             raise ConfigError(f"from_torch: {self.kind} must give a tensor, a tuple of tensors, or tensors by name")
         return several
-
-
-@contextmanager
-def _silent() -> Iterator[None]:
-    """Silences PyTorch's log of operators that it can't decompose."""
-    before = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logging.disable(before)
 
 
 def _one_memory(one: Any, other: Any) -> bool:
@@ -251,6 +285,11 @@ def _name(target: Any) -> str:
     return str(getattr(target, "__name__", target))
 
 
+def _changes(name: str) -> bool:
+    """Whether an operator writes into its first argument."""
+    return name.endswith("_") and not name.startswith("_")
+
+
 def _dtype(tensor: Any) -> str:
     return _dtype_name(tensor.dtype)
 
@@ -261,7 +300,9 @@ def _dtype_name(dtype: Any) -> str:
 
 
 def _array(tensor: Any) -> Array:
-    return np.array(tensor.detach().cpu().numpy())
+    """A copy; NumPy lacks bfloat16."""
+    known = tensor.float() if tensor.is_floating_point() and tensor.itemsize < 4 else tensor
+    return np.array(known.detach().cpu().numpy())
 
 
 def _leaves(value: Any) -> Iterable[Any]:

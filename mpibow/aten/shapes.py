@@ -234,4 +234,5 @@ def as_it_is(site: Site, self: Any, **_: Any) -> Any:
 
 
 def item(site: Site, values: Any, place: int) -> Any:
+    site.need(values[place] is not None, "indices of largest numbers; there are only the numbers")
     return values[place]

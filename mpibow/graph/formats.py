@@ -64,11 +64,11 @@ def _split(tag: str, shape: Shape) -> tuple[Shape, list[int]]:
 
 
 def pack(array: Array, tag: str) -> Array:
-    """The canonical `array` in the layout `tag`: an array of physical(tag, array.shape), contiguous."""
+    """The canonical `array` in the layout `tag`: an array of physical(tag, array.shape), row by row."""
     extents, order = _split(tag, array.shape)
     widths = [(0, -extent % _block(tag, axis)) for axis, extent in enumerate(array.shape)]
     padded = np.pad(array, widths) if any(after for _, after in widths) else array
-    return np.ascontiguousarray(padded.reshape(extents).transpose(order))
+    return np.asarray(padded.reshape(extents).transpose(order), order="C")  # ascontiguousarray adds an axis to ()
 
 
 def unpack(array: Array, tag: str, shape: Shape) -> Array:
@@ -76,7 +76,7 @@ def unpack(array: Array, tag: str, shape: Shape) -> Array:
     _, order = _split(tag, shape)
     whole = array.reshape(physical(tag, shape)).transpose(np.argsort(order))
     padded = tuple(extent + -extent % _block(tag, axis) for axis, extent in enumerate(shape))
-    return np.ascontiguousarray(whole.reshape(padded)[tuple(slice(extent) for extent in shape)])
+    return np.asarray(whole.reshape(padded)[tuple(slice(extent) for extent in shape)], order="C")
 
 
 @dataclass(frozen=True)

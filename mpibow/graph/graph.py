@@ -36,6 +36,14 @@ class Weight:
     trained: bool = True
 
 
+@dataclass(frozen=True)
+class Buffer:
+    """An array that a net keeps beside its weights, for PyTorch; a `persistent` one is in the module's state_dict."""
+
+    array: Array
+    persistent: bool = True
+
+
 class Operator(Protocol):
     """A frozen description of one tensor function.
 
@@ -154,13 +162,17 @@ def current() -> Graph:
 
 
 class Graph:
-    """Grows by `input` and by operator functions; `output` names the tensors that a plan returns to its caller."""
+    """Grows by `input` and by operator functions; `output` names the tensors that a plan returns to its caller.
+
+    `buffers` are the arrays of a module of PyTorch that no plan changes, by their names.
+    """
 
     def __init__(self) -> None:
         self.tensors: dict[str, Tensor] = {}
         self.inputs: list[str] = []
         self.nodes: list[Node] = []
         self.outputs: dict[str, str] = {}
+        self.buffers: dict[str, Buffer] = {}
         self._counts: dict[str, int] = {}
         _CURRENT.set(self)
 

@@ -2,10 +2,12 @@
 
     {"inputs": {"image": {"shape": [{"batch": 1}, 1, 28, 28], "dtype": "uint8"}},
      "nodes": [{"name": "conv1", "operator": "Conv2d", "version": 1, "inputs": ["image"], "settings": {...}}, ...],
-     "outputs": {"logits": "dense1", ...}}
+     "outputs": {"logits": "dense1", ...},
+     "buffers": {"mask": true, ...}}
 
 {"batch": n} stands for n times the batch size, {"array": name} for numbers that are too many for a header, {"number":
-"-inf"} for one that JSON lacks. How weights start is left out: a document comes with weights.
+"-inf"} for one that JSON lacks. How weights start is left out: a document comes with weights. Buffers of a module of
+PyTorch are arrays named "buffer NAME", true for those in its state_dict.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from mpibow import ops
 from mpibow.config.strict import build, hints_of, once, plain
 from mpibow.config.words import show
 from mpibow.errors import CheckpointError, ConfigError, ShapeError
-from mpibow.graph.graph import Array, Graph, Initialiser, Operator, Tensor
+from mpibow.graph.graph import Array, Buffer, Graph, Initialiser, Operator, Tensor
 from mpibow.ops.initialisers import ZERO
 from mpibow.ops.own import Own, OwnOperator
 
@@ -65,6 +67,7 @@ class Net:
     inputs: Mapping[str, Any]
     nodes: tuple[Node, ...]
     outputs: Mapping[str, str]
+    buffers: Mapping[str, bool] = field(default_factory=dict)
 
 
 @contextmanager
@@ -99,10 +102,13 @@ def loaded(document: Document, arrays: Mapping[str, Array], operators: Sequence[
     for name, entry in net.inputs.items():
         with misfit(f"graph.inputs.{name}"):
             inputs[name] = build(Input, entry, path=f"graph.inputs.{name}")
+    with misfit("graph.buffers"):
+        buffers = buffers_of(document, arrays)
     own = {operator.name: operator for operator in operators}
 
     def make(batch: int, training: bool = False) -> Graph:
         graph = Graph()
+        graph.buffers |= buffers
         for name, entry in inputs.items():
             with misfit(f"graph.inputs.{name}"):
                 graph.input(name, tuple(_decoded(list(entry.shape), batch, {})), entry.dtype)
@@ -121,7 +127,14 @@ def loaded(document: Document, arrays: Mapping[str, Array], operators: Sequence[
     return make
 
 
+def buffers_of(document: Document | None, arrays: Mapping[str, Array]) -> dict[str, Buffer]:
+    """The buffers of the net in a document, by name."""
+    kept = (document or {}).get("buffers", {})
+    return {name: Buffer(arrays[f"buffer {name}"], persistent) for name, persistent in kept.items()}
+
+
 def _encoded(graph: Graph, arrays: dict[str, Array]) -> dict[str, Any]:
+    arrays |= {f"buffer {name}": buffer.array for name, buffer in graph.buffers.items()}
     inputs = {name: plain(Input(graph.tensors[name].shape, graph.tensors[name].dtype)) for name in graph.inputs}
     nodes = [
         {
@@ -134,7 +147,8 @@ def _encoded(graph: Graph, arrays: dict[str, Array]) -> dict[str, Any]:
         }
         for node in graph.nodes
     ]
-    return {"inputs": inputs, "nodes": nodes, "outputs": dict(graph.outputs)}
+    kept = {name: buffer.persistent for name, buffer in graph.buffers.items()}
+    return {"inputs": inputs, "nodes": nodes, "outputs": dict(graph.outputs), **({"buffers": kept} if kept else {})}
 
 
 def _name_of(op: Operator) -> str:

@@ -69,6 +69,8 @@ def of_program(weights: Start) -> Given:
     if isinstance(weights, str | os.PathLike):
         return Given(build(Weights, {"file": weights}, path="weights"), "weights")
     arrays = weights if isinstance(weights, Mapping) else getattr(weights, "weights", None)
+    if isinstance(arrays, Mapping):
+        arrays = {**arrays, **getattr(weights, "buffers", {})}
     if not isinstance(arrays, Mapping):
         kinds = "a run, a checkpoint or a file by its path, a trained net, or arrays by name"
         raise ConfigError(f"weights: must be {kinds}, got {type(weights).__name__}")

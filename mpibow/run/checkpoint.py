@@ -123,7 +123,7 @@ def _prepare(aside: Path) -> None:
 
 def _write(path: Path, arrays: Mapping[str, Array], pulse: Pulse) -> list[int]:
     """Writes the file; returns its size and CRC32C as read from disk."""
-    save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, path)
+    save_file({name: np.asarray(array, order="C") for name, array in arrays.items()}, path)
     pulse.beat()
     with path.open("rb+") as file:
         os.fsync(file.fileno())

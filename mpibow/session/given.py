@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from pathlib import Path
 
-from mpibow.errors import CheckpointError
-from mpibow.graph.graph import Array
+import numpy as np
+
+from mpibow.errors import CheckpointError, ConfigError
+from mpibow.graph.graph import Array, Buffer
 from mpibow.graph.plan import Plan
 from mpibow.job import Job
+from mpibow.job.document import buffers_of
 from mpibow.job.given import Taken, take
+from mpibow.models.torchvision import COUNTED
 from mpibow.run.checkpoint import read_arrays
 from mpibow.session.stored import read_stored
 
@@ -23,10 +27,24 @@ def taken_by(job: Job, plan: Plan) -> Taken | None:
     """
     if job.given is None:
         return None
-    arrays = job.given.arrays
+    arrays, buffers = job.given.arrays, job.build(1).buffers
     if arrays is None:
-        arrays = read_stored(job.given.weights.file).weights
+        stored = read_stored(job.given.weights.file)
+        theirs = buffers_of(stored.graph, stored.arrays)
+        arrays = {**stored.weights, **{name: each.array for name, each in theirs.items() if name in buffers}}
+    check_buffers(buffers, arrays, f"{job.given.key}: {job.given.source}")
+    arrays = {name: array for name, array in arrays.items() if name not in buffers}
     return take(job.given, arrays, {s.name: s.shape for layout in (plan.layout, plan.statistics) for s in layout.spans})
+
+
+def check_buffers(ours: Mapping[str, Buffer], theirs: Mapping[str, Array], where: str) -> None:
+    """Raises ConfigError, which begins with `where`, where a buffer of both has other numbers: weights belong to them."""
+    for name, buffer in ours.items():
+        if name in theirs and not name.endswith(COUNTED) and not np.array_equal(buffer.array, theirs[name]):
+            raise ConfigError(
+                f"{where}: the buffer {name} has other numbers than the module; fill the module before from_torch: "
+                "mpibow.load(RUN).to_torch(module)"
+            )
 
 
 def read_first(path: Path, files: Container[str], size: int) -> Array | None:

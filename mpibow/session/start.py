@@ -24,13 +24,15 @@ from mpibow.graph.graph import Array
 from mpibow.graph.layout import Layout, initial_weights
 from mpibow.graph.plan import Plan
 from mpibow.job import Job, on_device
+from mpibow.job.document import buffers_of
 from mpibow.job.normalise import input_entries
 from mpibow.run import checkpoints, directory, lock
+from mpibow.run.checkpoint import read_arrays
 from mpibow.run.replay import differing, recorded, resumed_with
 from mpibow.run.state import read_centre
 from mpibow.session.alike import alike, from_rank_0
 from mpibow.session.device import Device
-from mpibow.session.given import read_first, taken_by
+from mpibow.session.given import check_buffers, read_first, taken_by
 from mpibow.session.header import Header, check_fits, checked, open_checkpoint, timeline_of
 from mpibow.session.rates import in_force
 from mpibow.sync.family import PRESETS
@@ -251,6 +253,9 @@ def start_of(source: Source, job: Job, plan: Plan, first: Timeline) -> Start:
         centre, statistics = (begun(layout, source.weights, plan, config) for layout in (plan.layout, plan.statistics))
         return Start(source, 0, first, centre, statistics, first=statistics.copy() if source.weights else None)
     check_fits(path, header, identity(job, plan))
+    if buffers := job.build(1).buffers:
+        theirs = buffers_of(header.graph, read_arrays(path, "input"))
+        check_buffers(buffers, {name: each.array for name, each in theirs.items()}, str(path))
     timeline = timeline_of(header, started(config, first), first)
     changed = tuple(anew(header, config, first))
     if not changed:

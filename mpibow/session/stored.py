@@ -84,7 +84,7 @@ def write_arrays(path: Path, arrays: Mapping[str, Array], metadata: Mapping[str,
     """Writes a safetensors file whole or not at all. Raises ConfigError."""
     aside = path.with_name(f".{path.name}.part")
     try:
-        save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, aside, dict(metadata))
+        save_file({name: np.asarray(array, order="C") for name, array in arrays.items()}, aside, dict(metadata))
         aside.replace(path)
     except (OSError, SafetensorError) as error:
         aside.unlink(missing_ok=True)
