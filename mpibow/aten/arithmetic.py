@@ -122,6 +122,19 @@ def elu(site: Site, self: Any, alpha: float = 1, scale: float = 1, input_scale: 
     return ops.where(ops.gt(x, 0.0), x, (below - 1.0) * float(alpha)) * float(scale)
 
 
+def selu(site: Site, self: Any) -> Any:
+    return elu(site, self, 1.6732632423543772, 1.0507009873554805)
+
+
+def celu(site: Site, self: Any, alpha: float = 1) -> Any:
+    return elu(site, self, alpha, input_scale=1 / alpha)
+
+
+def threshold(site: Site, self: Any, threshold: float, value: float) -> Any:
+    x = site.floats(self)
+    return ops.where(ops.gt(x, float(threshold)), x, float(value))
+
+
 def log_sigmoid(site: Site, self: Any) -> Any:
     return -ops.softplus(-site.floats(self))
 
@@ -138,10 +151,10 @@ def clamp(site: Site, self: Any, min: float | None = None, max: float | None = N
         if bound is None:
             continue
         found = number(bound)
-        if found is None:
-            site.refuse("bounds must be numbers")
+        limit = ops.full(x.shape, sign * found) if found is not None else site.floats(bound) * sign
+        shape = np.broadcast_shapes(x.shape, limit.shape)
         # Of equal elements the first, x itself, receives the gradient.
-        x = ops.maximum(x * sign if sign < 0 else x, ops.full(x.shape, sign * found)) * sign
+        x = ops.maximum(ops.expand(x * sign, shape), ops.expand(limit, shape)) * sign
     return x
 
 
@@ -183,47 +196,49 @@ def logical_or(site: Site, self: Any, other: Any) -> Any:
 
 
 def _every(x: Tensor, dim: Axes) -> list[int]:
-    """The axes of a sum: all where none are given, as in PyTorch."""
+    """The axes of a sum: all where none are given, as in PyTorch, whose numbers without axes have one nonetheless."""
     given = [dim] if isinstance(dim, int) else list(dim or range(len(x.shape)))
-    return given
+    return [axis % len(x.shape) for axis in given] if x.shape else []
+
+
+def _over(function: Callable[..., Tensor], x: Tensor, dim: Axes, keepdim: bool = False) -> Tensor:
+    """A sum or the like over `dim`; over all axes it is a number without axes, as in PyTorch."""
+    axes = _every(x, dim)
+    y = function(x, axes, keepdim=True) if axes else x
+    shape = tuple(extent for axis, extent in enumerate(x.shape) if axis not in axes)
+    return y if keepdim or shape == y.shape else ops.reshape(y, shape)
 
 
 def reduced(function: Callable[..., Tensor], site: Site, self: Any, dim: Axes = None, keepdim: bool = False,
             dtype: Any = None) -> Any:  # fmt: skip
-    x = site.floats(self)
-    return function(x, _every(x, dim), keepdim=keepdim)
+    return _over(function, site.floats(self), dim, keepdim)
 
 
 def amin(site: Site, self: Any, dim: Axes = None, keepdim: bool = False) -> Any:
-    x = -site.floats(self)
-    return -ops.amax(x, _every(x, dim), keepdim=keepdim)
+    return -_over(ops.amax, -site.floats(self), dim, keepdim)
 
 
 def largest(site: Site, self: Any, other: Any = None, dim: Axes = None, keepdim: bool = False) -> Any:
     """max in its three forms; with an axis it also returns indices, which nothing may read (shapes.item)."""
     if other is not None:
         return maximum(site, self, other)
-    x = site.floats(self)
-    found = ops.amax(x, _every(x, dim), keepdim=keepdim)
+    found = _over(ops.amax, site.floats(self), dim, keepdim)
     return found if dim is None else [found, None]
 
 
 def logsumexp(site: Site, self: Any, dim: Axes, keepdim: bool = False) -> Any:
     x = site.floats(self)
-    axes = _every(x, dim)
-    top = ops.amax(x, axes, keepdim=True)
-    found = ops.log(ops.sum(ops.exp(x - top), axes, keepdim=True)) + top
-    shape = tuple(n for axis, n in enumerate(x.shape) if axis not in {each % len(x.shape) for each in axes})
-    return found if keepdim else ops.reshape(found, shape)
+    top = _over(ops.amax, x, dim, True)
+    return ops.log(_over(ops.sum, ops.exp(x - top), dim, keepdim)) + _over(ops.mean, top, dim, keepdim)
 
 
 def var(site: Site, self: Any, dim: Axes = None, unbiased: bool = True, correction: float | None = None,
         keepdim: bool = False) -> Any:  # fmt: skip
     x = site.floats(self)
-    axes = _every(x, dim)
-    count = int(np.prod([x.shape[axis] for axis in axes]))
+    count = int(np.prod([x.shape[axis] for axis in _every(x, dim)]))
     less = float(unbiased) if correction is None else float(correction)
-    spread = ops.sum(ops.power(x - ops.mean(x, axes, keepdim=True), 2.0), axes, keepdim=keepdim)
+    spread = _over(ops.sum, ops.power(x - _over(ops.mean, x, dim, True), 2.0), dim, keepdim)
+    site.need(count > less, f"a variance of {count} numbers, less {less:g}")
     return spread / (count - less)
 
 
@@ -235,7 +250,7 @@ def norm(site: Site, self: Any, p: Any = 2, dim: Axes = None, keepdim: bool = Fa
          ord: Any = 2) -> Any:  # fmt: skip
     site.need(number(2 if p is None else p) == 2 and number(2 if ord is None else ord) == 2, "norms must be Euclidean")
     x = site.floats(self)
-    return ops.sqrt(ops.sum(ops.power(x, 2.0), _every(x, dim), keepdim=keepdim))
+    return ops.sqrt(_over(ops.sum, ops.power(x, 2.0), dim, keepdim))
 
 
 def softmax(function: Callable[..., Tensor], site: Site, self: Any, dim: int, dtype: Any = None,

@@ -20,6 +20,7 @@ from mpibow.kernels import NUMPY
 
 CLOSE = 1e-5  # of the largest number of an array, in float64: PyTorch has some constants in float32, such as 1 / 6
 LOOSE = 1e-3  # where the module computes in float32 or less itself
+NOTHING = 1e-6  # of the largest output: the same where all gradients are 0
 SMALL = 1e-4  # of the largest number of all gradients: below, an array is compared with this, as rounding makes it
 BRANCHES = "mpibow reads forward as in training; export a module without branches on self.training"
 REPLACE = "mpibow computes one of its operators in another way: please report this, and replace the operator"
@@ -63,7 +64,8 @@ def compare(torch: Any, net: TorchNet, examples: Sequence[Any], free: int) -> in
     wanted = {name: theirs.statistics[name] for name in ours.statistics}
     _alike(f"{kind} keeps another {{}} than in PyTorch", ours.statistics, wanted, close)
     found = {name: ours.gradients.get(name, np.zeros_like(array)) for name, array in theirs.gradients.items()}
-    least = SMALL * max(map(_largest, theirs.gradients.values()), default=0.0)
+    least = max(SMALL * max(map(_largest, theirs.gradients.values()), default=0.0),
+                NOTHING * max(map(_largest, theirs.outputs.values())))  # fmt: skip
     _alike(f"{kind} has another gradient of {{}} than in PyTorch", found, theirs.gradients, close, least)
     evaluated = _by_torch(torch, net, samples, training=False)
     if any(isinstance(node.op, ops.BatchNorm) and not node.op.frozen for node in plan.graph.nodes):

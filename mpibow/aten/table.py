@@ -51,6 +51,7 @@ WINDOWS: Mapping[str, Function] = {
 }
 
 ACTIVATIONS: Mapping[str, Function] = {
+    "celu": arithmetic.celu,
     "elu": arithmetic.elu,
     "gelu": arithmetic.gelu,
     "glu": arithmetic.glu,
@@ -63,11 +64,13 @@ ACTIVATIONS: Mapping[str, Function] = {
     "mish": arithmetic.mish,
     "relu": unary(ops.relu),
     "relu6": unary(ops.clipped_relu),
+    "selu": arithmetic.selu,
     "sigmoid": unary(ops.sigmoid),
     "silu": unary(ops.silu),
     "softmax": partial(softmax, ops.softmax),
     "softplus": arithmetic.softplus,
     "tanh": unary(ops.tanh),
+    "threshold": arithmetic.threshold,
 }
 
 ARITHMETIC: Mapping[str, Function] = {

@@ -38,7 +38,7 @@ def taken_by(job: Job, plan: Plan) -> Taken | None:
 
 
 def check_buffers(ours: Mapping[str, Buffer], theirs: Mapping[str, Array], where: str) -> None:
-    """Raises ConfigError, which begins with `where`, where a buffer of both has other numbers: weights belong to them."""
+    """Raises ConfigError, which begins with `where`, where a buffer of both has other numbers."""
     for name, buffer in ours.items():
         if name in theirs and not name.endswith(COUNTED) and not np.array_equal(buffer.array, theirs[name]):
             raise ConfigError(

@@ -1,0 +1,262 @@
+"""Every operator's samples in PyTorch's own tests, through from_torch: equal, or refused by name.
+
+    python -m tests.torch_in.op_db [--samples 8] [--float64] [--every] [NAME ...]
+
+Each sample becomes a module of four forms: its tensors are weights; the same, written in place; its tensors are inputs,
+with their first axis as the batch; and a function of mpibow's own in its place. Values and gradients are compared in
+float64 by NumPy, and in float32 by oneDNN. An operator of which the first samples are refused as lacking is left then.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import signal
+import sys
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.testing._internal.common_methods_invocations import op_db
+from torch.utils import _pytree as pytree
+
+import mpibow as mb
+from mpibow.errors import ConfigError, ShapeError
+from mpibow.graph.graph import FLOAT, Array, Graph
+from mpibow.graph.layout import initial_weights
+from mpibow.graph.plan import choose_layout, compile_plan
+from mpibow.graph.steps import trained_values
+from mpibow.kernels import find_kernels
+
+SECONDS = 10
+ENOUGH = 3  # samples in a row that are refused as lacking
+TOLERANCE = {torch.float64: 1e-5, torch.float32: 2e-3}  # of the largest number of an array
+SMALL = 1e-2  # of the largest gradient of a sample: below, an array is compared with this
+LACKS = ("uses operators that mpibow lacks", "torch.export cannot read")
+WRONG = ("than in PyTorch", "in evaluation than")
+
+
+class Weights(nn.Module):
+    """Applies an operator to parameters: the float tensors of its arguments; other tensors are buffers."""
+
+    def __init__(self, op: Callable[..., Any], arguments: Any, in_place: bool = False) -> None:
+        super().__init__()
+        self.op, self.in_place = op, in_place
+        self.leaves, self.spec = pytree.tree_flatten(arguments)
+        for n, each in enumerate(self.leaves):
+            if isinstance(each, torch.Tensor):
+                if each.is_floating_point():
+                    self.register_parameter(f"p{n}", nn.Parameter(each.detach().clone()))
+                else:
+                    self.register_buffer(f"p{n}", each.detach().clone())
+                self.leaves[n] = None
+
+    def forward(self, x: Any) -> tuple[Any, ...]:
+        leaves = [getattr(self, f"p{n}") if hasattr(self, f"p{n}") else each for n, each in enumerate(self.leaves)]
+        input, args, kwargs = pytree.tree_unflatten(leaves, self.spec)
+        if self.in_place:
+            input = input * 1.0
+        return tuple(x[:, :1] + each.reshape(1, -1) for each in _tensors(self.op(input, *args, **kwargs)))
+
+
+class Inputs(nn.Module):
+    """Applies an operator to inputs, the tensors of its arguments, the float ones times a weight."""
+
+    def __init__(self, op: Callable[..., Any], arguments: Any) -> None:
+        super().__init__()
+        self.op, self.scale = op, nn.Parameter(torch.ones(()))
+        self.leaves, self.spec = pytree.tree_flatten(arguments)
+        self.places = [n for n, each in enumerate(self.leaves) if isinstance(each, torch.Tensor)]
+        self.scale.data = (
+            self.scale.to(self.leaves[self.places[0]].dtype)
+            if self.leaves[self.places[0]].is_floating_point()
+            else self.scale.data
+        )
+        self.examples = tuple(self.leaves[n].detach() for n in self.places)
+        self.leaves = [None if n in self.places else each for n, each in enumerate(self.leaves)]
+
+    def forward(self, *tensors: Any) -> tuple[Any, ...]:
+        scaled = [each * self.scale if each.is_floating_point() else each for each in tensors]
+        given = dict(zip(self.places, scaled, strict=True))
+        input, args, kwargs = pytree.tree_unflatten(
+            [given.get(n, each) for n, each in enumerate(self.leaves)], self.spec
+        )
+        return tuple(each * 1 for each in _tensors(self.op(input, *args, **kwargs)))
+
+
+def _tensors(made: Any) -> list[Any]:
+    """The floats; indices beside them are left out."""
+    tensors = [each for each in pytree.tree_leaves(made) if isinstance(each, torch.Tensor)]
+    return [each for each in tensors if each.is_floating_point()] or tensors
+
+
+@dataclass
+class Found:
+    """The results of one operator by kind, and an example of each that is not equal."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    examples: dict[str, str] = field(default_factory=dict)
+    slowest: float = 0.0
+
+
+def forms(opinfo: Any, sample: Any) -> Iterator[tuple[str, nn.Module, tuple[Any, ...]]]:
+    """Modules of a sample, each with the inputs of its forward."""
+    arguments = (sample.input, tuple(sample.args), dict(sample.kwargs))
+    tensors = [each for each in pytree.tree_leaves(arguments) if isinstance(each, torch.Tensor)]
+    if not tensors or any(
+        each.is_complex() or not each.numel() or each.layout is not torch.strided for each in tensors
+    ):
+        return
+    floats = [each for each in tensors if each.is_floating_point()]
+    x = torch.zeros(2, 1, dtype=floats[0].dtype if floats else torch.float64)
+    yield "weights", Weights(opinfo.op, arguments), (x,)
+    if opinfo.inplace_variant is not None and isinstance(sample.input, torch.Tensor) and floats:
+        yield "in place", Weights(opinfo.inplace_variant, arguments, in_place=True), (x,)
+    if all(each.ndim and each.shape[0] == tensors[0].shape[0] for each in tensors):
+        module = Inputs(opinfo.op, arguments)
+        yield "inputs", module, module.examples
+
+
+def plan_of(net: Any, inputs: Sequence[Any], dtype: Any) -> tuple[Any, Any, Any]:
+    """The outputs and the gradients of the sum of all outputs' squares by weights' names, by mpibow."""
+    kernels, _ = find_kernels("numpy" if dtype is torch.float64 else "onednn", str(dtype).removeprefix("torch."), None)
+    graph, name = Graph(), kernels.dtype(str(dtype).removeprefix("torch."))
+    tensors = [graph.input(each.name, (len(x), *each.shape), each.dtype)
+               for each, x in zip(net.program.inputs, inputs, strict=True)]  # fmt: skip
+    made = net(*tensors)
+    outputs = list(made.values()) if isinstance(made, dict) else [made]
+    trained = trained_values(graph)
+    parts = [mb.reshape(y * y, (1, -1)) for y in outputs if y.name in trained and y.dtype == FLOAT]
+    for n, y in enumerate(outputs):
+        graph.output(f"output {n}", y)
+    if parts:
+        graph.output("loss", mb.sum(mb.concat(*parts, axis=1) if len(parts) > 1 else parts[0]))
+    plan = compile_plan(graph, choose_layout(graph, kernels, training=bool(parts)), kernels, name, training=bool(parts))
+    gradients = np.zeros(plan.layout.size, plan.weight_dtype)
+    bound = plan.bind(initial_weights(plan.layout, 0, plan.weight_dtype), gradients)
+    for each, x in zip(net.program.inputs, inputs, strict=True):
+        np.copyto(bound.inputs[each.name], x.numpy(), casting="unsafe")
+    with np.errstate(all="ignore"):
+        bound.run()
+    return [bound.outputs[f"output {n}"] for n in range(len(outputs))], plan.layout.unpacked(gradients), graph
+
+
+def differ(ours: Array, theirs: Array, tolerance: float, least: float = 0.0) -> bool:
+    x, y = np.asarray(ours, float), np.asarray(theirs, float)
+    if x.shape != y.shape:
+        return True
+    with np.errstate(all="ignore"):
+        gap = np.abs(np.where((x == y) | (np.isnan(x) & np.isnan(y)), 0.0, x - y)).max(initial=0.0)
+    return not gap <= tolerance * max(np.abs(y[np.isfinite(y)]).max(initial=0.0), least, 1e-30)
+
+
+def off(module: nn.Module, net: Any, inputs: Sequence[Any], dtype: Any) -> str:
+    """The first difference from PyTorch, '' for none."""
+    ours, gradients, graph = plan_of(net, inputs, dtype)
+    if any(node.op.kind == "dropout" for node in graph.nodes):
+        return ""
+    module.zero_grad()
+    theirs = module(*inputs)
+    for n, (x, y) in enumerate(zip(ours, theirs, strict=True)):
+        if differ(x, y.detach().numpy(), TOLERANCE[dtype]):
+            return f"output {n}: {x.reshape(-1)[:4]} not {y.detach().numpy().reshape(-1)[:4]}"
+    total = sum((y * y).sum() for y in theirs if y.requires_grad)
+    if isinstance(total, torch.Tensor):
+        total.backward()
+    wanted = {name: p.grad.numpy() for name, p in module.named_parameters() if p.grad is not None}
+    least = SMALL * max((float(np.abs(y[np.isfinite(y)]).max(initial=0)) for y in wanted.values()), default=0.0)
+    for name, y in wanted.items():
+        x = gradients.get(name, np.zeros_like(y))
+        if differ(x, y, TOLERANCE[dtype], least):
+            return f"gradient of {name}: {x.reshape(-1)[:4]} not {y.reshape(-1)[:4]}"
+    return ""
+
+
+def tried(module: nn.Module, inputs: tuple[Any, ...], dtype: Any) -> tuple[str, str]:
+    """The kind of result of one module, and its message."""
+    try:
+        net = mb.from_torch(module, inputs)
+    except ConfigError as error:
+        text = str(error).replace("\n", " ")
+        if any(each in text for each in WRONG):
+            return "wrong, and refused for it", text
+        return "refused: lacks" if any(each in text for each in LACKS) else "refused: by rule", text
+    except Exception as error:
+        return "trace", f"{type(error).__name__}: {error}"
+    try:
+        difference = off(module, net, inputs, dtype)
+    except (ConfigError, ShapeError) as error:
+        return "refused: by rule", str(error)
+    except Exception as error:
+        return "trace", f"{type(error).__name__}: {error}"
+    return ("wrong in silence", difference) if difference else ("equal", "")
+
+
+def _late(*_: Any) -> None:
+    raise TimeoutError(f"more than {SECONDS} s")
+
+
+def run(opinfo: Any, dtype: Any, samples: int | None, every: bool = False, enough: int = ENOUGH) -> Found:
+    found, lacking = Found(), 0
+    signal.signal(signal.SIGALRM, _late)
+    torch.manual_seed(0)
+    for number, sample in enumerate(islice(opinfo.sample_inputs("cpu", dtype, requires_grad=False), samples)):
+        for form, module, inputs in forms(opinfo, sample):
+            begin = time.perf_counter()
+            signal.alarm(2 * SECONDS)
+            try:
+                kind, text = tried(module, inputs, dtype)
+            except TimeoutError as error:
+                kind, text = "slow", str(error)
+            finally:
+                signal.alarm(0)
+            took = time.perf_counter() - begin
+            found.slowest = max(found.slowest, took)
+            found.counts[kind] += 1
+            place = re.sub(r" in Weights.*?: return .*?(?=: |$)| in Inputs.*?: return .*?(?=: |$)", "", text)
+            found.examples.setdefault(f"{kind} ({form})", f"sample {number}: {place[:300]}")
+            if form == "weights":
+                lacking = lacking + 1 if kind == "refused: lacks" else 0
+        if lacking >= enough and not every:
+            break
+    return found
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--samples", type=int)
+    parser.add_argument("--float64", action="store_true")
+    parser.add_argument("--every", action="store_true")
+    parser.add_argument("--part", default="0/1")
+    parser.add_argument("--enough", type=int, default=ENOUGH)
+    options = parser.parse_args(argv)
+    warnings.simplefilter("ignore")
+    whole, (part, parts) = Counter[str](), map(int, options.part.split("/"))
+    for n, opinfo in enumerate(op_db):
+        name = opinfo.name + (f".{opinfo.variant_test_name}" if opinfo.variant_test_name else "")
+        if (options.names and opinfo.name not in options.names and name not in options.names) or n % parts != part:
+            continue
+        for dtype in (torch.float64,) if options.float64 else (torch.float64, torch.float32):
+            if dtype not in opinfo.dtypes:
+                continue
+            found = run(opinfo, dtype, options.samples, options.every, options.enough)
+            whole += found.counts
+            text = ", ".join(f"{count} {kind}" for kind, count in found.counts.items())
+            print(f"{name} {str(dtype)[6:]}: {text}; slowest {found.slowest:.1f} s", flush=True)
+            for kind, example in found.examples.items():
+                if not kind.startswith(("equal", "refused: lacks")):
+                    print(f"    {kind}: {example}", flush=True)
+    print(dict(whole))
+    return int(any(whole[kind] for kind in ("wrong, and refused for it", "wrong in silence", "trace", "slow")))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

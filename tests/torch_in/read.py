@@ -1,0 +1,231 @@
+"""Small modules as users bring them: read right, or refused by name. As a program: operators of several results."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.utils import parametrizations
+
+import mpibow as mb
+
+
+class Scaled(nn.Module):
+    """CLIP's scale of logits: a weight without axes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.h = nn.Linear(6, 3)
+        self.logit_scale = nn.Parameter(torch.ones([]) * 2.659)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.h(x) * self.logit_scale.exp()  # type: ignore[no-any-return]
+
+
+class Features(nn.Module):
+    """Random features of Fourier, with buffers of all types; one is not in the state_dict."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("B", torch.randn(6, 16))
+        self.register_buffer("places", torch.randperm(16))
+        self.register_buffer("mask", torch.rand(16) > 0.3)
+        self.register_buffer("shift", torch.randn(16), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        made: Tensor = ((x @ self.B + self.shift).tanh() * self.mask)[:, self.places]
+        return made
+
+
+class Fourier(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Sequential(Features(), nn.Linear(16, 8), nn.BatchNorm1d(8), nn.Linear(8, 3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.net(x)  # type: ignore[no-any-return]
+
+
+class Of(nn.Module):
+    """A function behind a dense layer."""
+
+    def __init__(self, function: Callable[[Tensor], Any]) -> None:
+        super().__init__()
+        self.h, self.function = nn.Linear(8, 8), function
+
+    def forward(self, x: Tensor) -> Any:
+        return self.function(self.h(x))
+
+
+class Arguments(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.h = nn.Linear(8, 8)
+
+    def forward(self, *tensors: Tensor, **settings: Any) -> Tensor:
+        return self.h(tensors[0]) * tensors[1]  # type: ignore[no-any-return]
+
+
+@dataclass
+class Out:
+    logits: Any
+    hidden: Any = None
+
+
+@dataclass
+class Known(Out):
+    """A record that torch.export is told of."""
+
+
+torch.export.register_dataclass(Known)
+
+
+class Straight(torch.autograd.Function):
+    """x, with a gradient of its own."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x * 1.0
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> Tensor:  # type: ignore[override]
+        return dy * 0.5
+
+
+class Crooked(Of):
+    def __init__(self) -> None:
+        super().__init__(Straight.apply)
+
+
+class NoNumber(Of):
+    def __init__(self) -> None:
+        super().__init__(lambda x: torch.log(-1 - x.abs()))
+
+
+class NoGradient(Of):
+    def __init__(self) -> None:
+        super().__init__(lambda x: torch.sqrt(x * 0))
+
+
+class Buffered(nn.Module):
+    """`write` changes the buffer that forward reads."""
+
+    def __init__(self, write: Callable[[Any, Tensor], None]) -> None:
+        super().__init__()
+        self.h, self.write = nn.Linear(8, 8), write
+        self.register_buffer("c", torch.ones(8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.h(x) * self.c
+        self.write(self, y.detach())
+        return y
+
+
+def _assigned(module: Any, y: Tensor) -> None:
+    module.c = module.c * 0.9 + y.mean(0)
+
+
+def _part(module: Any, y: Tensor) -> None:
+    module.c[0] = 2.0
+
+
+def _alone(module: nn.Module) -> Callable[[], nn.Module]:
+    return lambda: nn.Sequential(nn.Linear(8, 8), module, nn.Linear(8, 3))
+
+
+def _images(module: nn.Module) -> Callable[[], nn.Module]:
+    return lambda: nn.Sequential(nn.Conv2d(3, 4, 3), module, nn.Flatten(), nn.Linear(144, 3))
+
+
+def _first(module: nn.Module) -> Callable[[], nn.Module]:
+    class First(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.part = module
+
+        def forward(self, x: Tensor) -> Any:
+            made = self.part(x)
+            return made[0] if isinstance(made, tuple) else made
+
+    return First
+
+
+def _frozen_norm() -> nn.Module:
+    return nn.Sequential(nn.Linear(8, 8), parametrizations.spectral_norm(nn.Linear(8, 3)).eval())
+
+
+IN_PLACE = {
+    "Dropout": nn.Dropout(0.2, inplace=True), "SELU": nn.SELU(inplace=True), "ELU": nn.ELU(inplace=True),
+    "CELU": nn.CELU(inplace=True), "Hardswish": nn.Hardswish(inplace=True), "SiLU": nn.SiLU(inplace=True),
+    "Hardsigmoid": nn.Hardsigmoid(inplace=True), "Hardtanh": nn.Hardtanh(inplace=True), "Mish": nn.Mish(inplace=True),
+    "LeakyReLU": nn.LeakyReLU(0.2, inplace=True), "Threshold": nn.Threshold(0.1, 0.0, inplace=True),
+    "ReLU6": nn.ReLU6(inplace=True), "ReLU": nn.ReLU(inplace=True),
+}  # fmt: skip
+
+RIGHT: dict[str, tuple[Any, ...]] = {
+    **{f"{name} in place": (_alone(module), (2, 8)) for name, module in IN_PLACE.items()},
+    "Dropout2d in place": (_images(nn.Dropout2d(0.2, inplace=True)), (2, 3, 8, 8)),
+    "no axes": (Scaled, (2, 6)),
+    "bfloat16": (lambda: nn.Linear(8, 3).to(torch.bfloat16), (2, 8)),
+    "float16": (lambda: nn.Linear(8, 3).to(torch.float16), (2, 8)),
+    "DataParallel": (lambda: nn.DataParallel(nn.Linear(8, 3)), (2, 8)),
+    "compiled": (lambda: torch.compile(nn.Linear(8, 3)), (2, 8)),
+    "compiled DataParallel": (lambda: torch.compile(nn.DataParallel(nn.Linear(8, 3))), (2, 8)),
+    "a compiled part": (lambda: nn.Sequential(torch.compile(nn.Linear(8, 3)), nn.ReLU()), (2, 8)),
+    "AveragedModel": (lambda: torch.optim.swa_utils.AveragedModel(nn.Linear(8, 3)), (2, 8)),
+    "*args": (Arguments, (2, 8), (2, 8)),
+    "an output None": (lambda: Of(lambda x: (x, None)), (2, 8)),
+    "a named output None": (lambda: Of(lambda x: {"a": x, "b": None}), (2, 8)),
+    "a dataclass": (lambda: Of(lambda x: Known(x)), (2, 8)),
+    "weight norm": (lambda: parametrizations.weight_norm(nn.Linear(8, 3)), (2, 8)),
+    "a frozen spectral norm": (_frozen_norm, (2, 8)),
+    "RNNCell": (lambda: nn.RNNCell(8, 3), (2, 8)),
+    "max along an axis": (lambda: Of(lambda x: x.max(1)[0]), (2, 8)),
+    "aminmax": (lambda: Of(lambda x: torch.aminmax(x, dim=1)[0]), (2, 8)),
+    "a number of all samples": (lambda: Of(lambda x: x[:, 0] / x.norm()), (2, 8)),
+}
+REFUSED: dict[str, tuple[Any, tuple[int, ...], str]] = {
+    "AlphaDropout": (_alone(nn.AlphaDropout(0.2)), (2, 8), "alpha_dropout in 1"),
+    "RReLU": (_alone(nn.RReLU()), (2, 8), "rrelu in 1"),
+    "momentum=None": (lambda: nn.BatchNorm1d(8, momentum=None), (2, 8), "batch norm of momentum=None"),
+    "spectral norm": (lambda: parametrizations.spectral_norm(nn.Linear(8, 3)), (2, 8), "has a spectral norm"),
+    "old spectral norm": (lambda: nn.utils.spectral_norm(nn.Conv2d(3, 4, 3)), (2, 3, 8, 8), "has a spectral norm"),
+    "weight norm of a convolution": (
+        lambda: parametrizations.weight_norm(nn.Conv2d(3, 4, 3)), (2, 3, 8, 8), "conv2d in .*are computed",
+    ),
+    "buffer in place": (lambda: Buffered(lambda module, y: module.c.copy_(y[0])), (2, 8), "writes into the buffer c"),
+    "buffer assigned": (lambda: Buffered(_assigned), (2, 8), "writes into the buffer c"),
+    "part of a buffer": (lambda: Buffered(_part), (2, 8), "writes into the buffer c"),
+    "no output": (lambda: Of(lambda x: None), (2, 8), "must give a tensor"),
+    "a number": (lambda: Of(lambda x: (x, 3)), (2, 8), "an output of Of depends on no input"),
+    "a dataclass": (lambda: Of(lambda x: Out(x)), (2, 8), "cannot read Of: .*Out.* in output, which is not a known"),
+    "indices": (lambda: Of(lambda x: x.gather(1, x.max(1, keepdim=True)[1])), (2, 8), "getitem in .*indices"),
+    "GRUCell": (_first(nn.GRUCell(8, 3)), (2, 8), "gru_cell in part"),
+    "LSTMCell": (_first(nn.LSTMCell(8, 3)), (2, 8), "lstm_cell in part"),
+    "lazy": (lambda: nn.LazyLinear(3), (2, 8), "cannot read LazyLinear"),
+    "random": (lambda: Of(lambda x: x + torch.rand_like(x)), (2, 8), "rand_like in Of"),
+}  # fmt: skip
+SEVERAL: dict[str, Callable[[Tensor], Any]] = {
+    "topk": lambda x: x.topk(2, 1)[0], "sort": lambda x: x.sort(1)[0], "argsort": lambda x: x * x.argsort(1),
+    "median": lambda x: x.median(1)[0], "kthvalue": lambda x: x.kthvalue(2, 1)[0], "cummax": lambda x: x.cummax(1)[0],
+    "mode": lambda x: x.mode(1)[0], "qr": lambda x: torch.linalg.qr(x)[0], "unique": lambda x: x.unique(),
+    "histc": lambda x: x * x.histc(), "embedding_bag": lambda x: functional.embedding_bag(x.argmax(1, True), x),
+}  # fmt: skip
+
+
+def main() -> None:
+    warnings.simplefilter("default")
+    for name, function in SEVERAL.items():
+        try:
+            mb.from_torch(Of(function), (torch.randn(2, 8),))
+        except mb.MpibowError as error:
+            print(name, str(error).splitlines()[1:2], flush=True)
+
+
+if __name__ == "__main__":
+    main()

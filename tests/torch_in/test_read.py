@@ -1,0 +1,119 @@
+"""Modules as they come: wrappers, types, shapes, outputs, operators in place. Each is right, or refused by its name."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mpibow as mb
+from mpibow.aten.table import OPERATORS
+from mpibow.errors import ConfigError
+from tests.oracle import pytorch
+
+pytestmark = pytest.mark.torch
+torch: Any = pytorch()
+read: Any = import_module("tests.torch_in.read")
+nn = torch.nn
+functional = torch.nn.functional
+
+
+def batch(*shape: int, dtype: Any = torch.float32) -> Any:
+    return torch.from_numpy(np.random.default_rng(0).standard_normal(shape)).to(dtype)
+
+
+@pytest.mark.parametrize("name", read.RIGHT)
+def test_right(name: str) -> None:
+    """from_torch itself compares values and gradients."""
+    make, *shapes = read.RIGHT[name]
+    module = make()
+    dtype = next((each.dtype for each in module.parameters()), torch.float32)
+    mb.from_torch(module, tuple(batch(*shape, dtype=dtype) for shape in shapes))
+
+
+@pytest.mark.parametrize("name", read.REFUSED)
+def test_refused_by_name(name: str) -> None:
+    make, shape, told = read.REFUSED[name]
+    with pytest.raises(ConfigError, match=f"(?s)from_torch: .*{told}"):
+        mb.from_torch(make(), (batch(*shape),))
+
+
+def test_operators_of_several_results_that_mpibow_lacks_are_named_without_a_word_more() -> None:
+    lines = subprocess.run(
+        [sys.executable, "-m", "tests.torch_in.read"], capture_output=True, text=True, check=True, timeout=300
+    )
+    assert lines.stderr == ""
+    assert [line.split()[0] for line in lines.stdout.splitlines()] == [*read.SEVERAL]
+
+
+def in_place() -> list[Any]:
+    """ATen's operators that write into their first argument, of which mpibow has the other form."""
+    aten = torch.ops.aten
+    packets = [getattr(aten, name) for name in dir(aten) if name.endswith("_") and name[:-1] in OPERATORS]
+    overloads = [getattr(packet, overload) for packet in packets for overload in packet.overloads()]
+    return [each for each in overloads if str(each._schema.arguments[0].type) == "Tensor"]
+
+
+@pytest.mark.parametrize("target", in_place(), ids=str)
+def test_operators_in_place_have_the_arguments_of_the_others(target: Any) -> None:
+    reader = import_module("mpibow.aten.reader").Reader(torch, nn.Identity(), None)
+    name = target._schema.name.removeprefix("aten::").rstrip("_")
+    parameters = inspect.signature(OPERATORS[name]).parameters
+    names = [each.name for each in reader._schema(target).arguments]
+    left = [each for each in names if each not in parameters and each not in ("generator", "memory_format")]
+    assert not left or any(each.kind is each.VAR_KEYWORD for each in parameters.values())
+
+
+def test_weights_without_axes_train_and_come_back(tmp_path: Any) -> None:
+    torch.manual_seed(0)
+    x, y = np.random.default_rng(0).standard_normal((32, 6)).astype("f4"), np.arange(32, dtype=np.int32) % 3
+    settings: Any = {"loss": mb.cross_entropy, "batch_size": 4, "learners": 2, "out": str(tmp_path)}
+    net = mb.from_torch(read.Scaled(), (torch.zeros(2, 6),))
+    fitted = mb.fit(net, (x, y), validation=0.25, stop={"epochs": 1}, name="a", **settings)
+    assert fitted.weights["logit_scale"].shape == ()
+    assert fitted.weights["logit_scale"] != net.weights["logit_scale"]
+    loaded = mb.load(fitted.summary.run)
+    back = loaded.to_torch(read.Scaled()).eval()
+    with torch.no_grad():
+        wanted = back(torch.from_numpy(x)).numpy()
+    np.testing.assert_allclose(loaded.predict(x), wanted, rtol=1e-4, atol=1e-5)
+    more = mb.fit(net, (x, y), validation=0.25, stop={"epochs": 2}, resume=fitted.summary.run, **settings)
+    assert more.weights["logit_scale"] != fitted.weights["logit_scale"]
+    tuned = mb.fit(net, (x, y), weights=fitted.summary.run, stop={"epochs": 1}, update={"lr": 1e-20}, **settings)
+    assert tuned.weights["logit_scale"] == more.weights["logit_scale"]
+
+
+def test_the_trained_module_of_computed_weights_is_a_copy(tmp_path: Any) -> None:
+    with pytest.warns(FutureWarning):
+        module = nn.Sequential(nn.utils.weight_norm(nn.Linear(6, 3)))
+    data = batch(8, 6).numpy(), np.arange(8, dtype=np.int32) % 3
+    fitted = mb.fit(
+        mb.from_torch(module, (torch.zeros(2, 6),)), data, loss=mb.cross_entropy, batch_size=4, learners=1,
+        stop={"epochs": 1}, out=str(tmp_path),
+    )  # fmt: skip
+    with torch.no_grad():
+        wanted = fitted.to_torch().eval()(torch.from_numpy(data[0])).numpy()
+    np.testing.assert_allclose(fitted.predict(data[0]), wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_another_gradient_than_pytorchs_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"Crooked has another gradient of h\.weight than in PyTorch: they differ by"):
+        mb.from_torch(read.Crooked(), (batch(4, 8),))
+
+
+@pytest.mark.parametrize("make", [read.NoNumber, read.NoGradient])
+def test_nan_does_not_pass(make: Any) -> None:
+    with pytest.raises(ConfigError, match=r"PyTorch's own outputs or gradients of .* are NaN"):
+        mb.from_torch(make(), (batch(4, 8),))
+
+
+def test_short_of_memory_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = import_module("mpibow.pytorch")
+    monkeypatch.setattr(module, "memory_left", lambda: 1000)
+    with pytest.warns(UserWarning, match="Crooked was not compared with PyTorch, which needs 0 GiB"):
+        mb.from_torch(read.Crooked(), (batch(4, 8),))
