@@ -139,8 +139,7 @@ def fit(
     comm, note = open_communicator(limits_of(find))
 
     def work() -> Fitted | Interrupted:
-        source = with_buffers_of_rank_0(net, comm) if isinstance(net, TorchNet) else None
-        config = find() if source is None else frozen_too(find(), source.program.frozen)
+        source, config = with_buffers_of_rank_0(net, comm) if isinstance(net, TorchNet) else None, find()
         make = partial(
             job_of, source or net, train, test, config, validation=validation,
             loss=losses if named is None else config.loss, loss_weights=loss_weights,
@@ -235,9 +234,11 @@ def job_of(
         augmentation=augmentation, image=None if isinstance(training, NamedSamples) else pictures,
         metrics=metrics,
     )  # fmt: skip
+    groups = (*(WeightGroup(name, freeze=True) for name in job.build(1).frozen), *config.update.groups)
+    config = replace(job.config, update=replace(job.config.update, groups=groups))
     sources = {"train": train, "validation": validation, "test": test}
     named = {part: source_of(given) for part, given in sources.items() if given is not None}
-    return replace(job, files=records_files(unweighed(training)), sources=named)
+    return replace(job, config=config, files=records_files(unweighed(training)), sources=named)
 
 
 fit.__doc__ = with_settings(fit.__doc__)
@@ -252,19 +253,12 @@ def with_buffers_of_rank_0(net: TorchNet, comm: Single | Mpi) -> TorchNet:
     return replace(net, program=replace(net.program, buffers={**own, **fits}))
 
 
-def frozen_too(config: Config, names: Sequence[str]) -> Config:
-    """`config` with the weights of these names frozen."""
-    groups = (*(WeightGroup(name, freeze=True) for name in names), *config.update.groups)
-    return replace(config, update=replace(config.update, groups=groups)) if names else config
-
-
 def job_of_settings(net: Net | LossNet | OutputNet, train: Source, given: Mapping[str, Any]) -> Job:
     """The job that `fit` trains with these arguments on `train` alone; those of the run's course are ignored."""
     settings = {key: value for key, value in given.items() if key not in OF_COURSE}
     losses, named = losses_of(settings.pop("loss", None))
     parts = {key: settings.pop(key) for key in OF_JOB if key in settings}
     config = load_mapping(settings if named is None else {**settings, "loss": named}, model_given=True, data_given=True)
-    config = frozen_too(config, net.program.frozen) if isinstance(net, TorchNet) else config
     job = job_of(net, train, None, config, loss=losses if named is None else config.loss, **parts)
     return job if given.get("weights") is None else replace(job, given=of_program(given["weights"]))
 

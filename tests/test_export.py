@@ -151,7 +151,10 @@ def test_what_cannot_be_written_is_refused(run: mb.Fitted, capsys: pytest.Captur
     Path("a.json").write_text("mine")
     assert refused(place, "--output", "a") == "error: --output: a.json exists already; choose another name\n"
     assert not Path("a").exists()
-    with pytest.raises(ConfigError, match=r"^x: must be of float32, float64, float16, int64, int32, int16, int8, uint8, bool, got complex128$"):
+    with pytest.raises(
+        ConfigError,
+        match=r"^x: must be of float32, float64, float16, int64, int32, int16, int8, uint8, bool, got complex128$",
+    ):
         write_state_dict(io.BytesIO(), {"x": np.zeros(2, complex)})
 
 

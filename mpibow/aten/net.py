@@ -79,6 +79,7 @@ class TorchNet:
             values[name] = Held(name, buffer.array, self._uses[name], False)
             if name not in self._statistics:
                 first.graph.buffers[f"{prefix()}{name}"] = buffer
+        first.graph.frozen += [f"{prefix()}{name}" for name in self.program.frozen]
         for call in self.program.calls:
             values[call.name] = self._called(call, values, Site(first.graph, call, batch, made))
         outputs = self.program.outputs

@@ -125,20 +125,17 @@ class Reader:
     def _arguments(self, node: Any) -> dict[str, Any]:
         """A node's arguments by ATen's names, without WHEREABOUTS."""
         if hasattr(node.target, "_schema"):
-            names = [argument.name for argument in self._schema(node.target).arguments]
+            names = [argument.name for argument in self._anew(node.target)._schema.arguments]
         else:
             names = ["values", "place"] if _name(node.target) == "getitem" else [f"x{i}" for i in range(len(node.args))]
         found = dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
         return {key: each for key, each in found.items() if key not in WHEREABOUTS}
 
-    def _schema(self, target: Any) -> Any:
-        """That of `relu` for `relu_`, as some have other names for the arguments of the form that writes in place."""
-        schema, name = target._schema, _name(target)
-        overload = target._overloadname
-        other = (
-            getattr(getattr(self.torch.ops.aten, name.rstrip("_"), None), overload, None) if _changes(name) else None
-        )
-        return other._schema if other is not None and len(other._schema.arguments) == len(schema.arguments) else schema
+    def _anew(self, target: Any) -> Any:
+        """`relu` for `relu_`, an operator that writes in place; its arguments may have other names."""
+        packet = getattr(self.torch.ops.aten, _name(target).rstrip("_"), None) if _changes(_name(target)) else None
+        other = getattr(packet, target._overloadname, target)
+        return other if len(other._schema.arguments) == len(target._schema.arguments) else target
 
     def _widened(self, values: Any) -> Any:
         """Constants in float64, as the net may be computed in it."""
@@ -201,7 +198,7 @@ class Reader:
         def apply(*tensors: Any) -> Any:
             values = dict(zip(places, tensors, strict=True))
             args, settings = pytree.tree_unflatten([values.get(i, each) for i, each in enumerate(flat)], spec)
-            return node.target(*args, **settings)
+            return self._anew(node.target)(*args, **settings)
 
         table = torch._decomp.core_aten_decompositions()
         try:

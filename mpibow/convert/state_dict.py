@@ -19,7 +19,8 @@ from mpibow.graph.graph import Array
 
 STORAGES = {
     "float32": "FloatStorage", "float64": "DoubleStorage", "float16": "HalfStorage", "int64": "LongStorage",
-    "int32": "IntStorage", "int16": "ShortStorage", "int8": "CharStorage", "uint8": "ByteStorage", "bool": "BoolStorage",
+    "int32": "IntStorage", "int16": "ShortStorage", "int8": "CharStorage", "uint8": "ByteStorage",
+    "bool": "BoolStorage",
 }  # fmt: skip
 WRITTEN = (1980, 1, 1, 0, 0, 0)  # the same file whenever it is written
 ORDERED_DICT = b"ccollections\nOrderedDict\n)R"

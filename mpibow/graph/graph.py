@@ -164,7 +164,7 @@ def current() -> Graph:
 class Graph:
     """Grows by `input` and by operator functions; `output` names the tensors that a plan returns to its caller.
 
-    `buffers` are the arrays of a module of PyTorch that no plan changes, by their names.
+    Of a module of PyTorch: `buffers` are its arrays that no plan changes, by name, `frozen` the weights that stay.
     """
 
     def __init__(self) -> None:
@@ -173,6 +173,7 @@ class Graph:
         self.nodes: list[Node] = []
         self.outputs: dict[str, str] = {}
         self.buffers: dict[str, Buffer] = {}
+        self.frozen: list[str] = []
         self._counts: dict[str, int] = {}
         _CURRENT.set(self)
 

@@ -1,6 +1,6 @@
 """Every operator's samples in PyTorch's own tests, through from_torch: equal, or refused by name.
 
-    python -m tests.torch_in.op_db [--samples 8] [--float64] [--every] [NAME ...]
+    python -m tests.torch_in.op_db [--samples 8] [--float64] [--part 0/2] [NAME ...]
 
 Each sample becomes a module of four forms: its tensors are weights; the same, written in place; its tensors are inputs,
 with their first axis as the batch; and a function of mpibow's own in its place. Values and gradients are compared in
@@ -117,7 +117,8 @@ def forms(opinfo: Any, sample: Any) -> Iterator[tuple[str, nn.Module, tuple[Any,
     floats = [each for each in tensors if each.is_floating_point()]
     x = torch.zeros(2, 1, dtype=floats[0].dtype if floats else torch.float64)
     yield "weights", Weights(opinfo.op, arguments), (x,)
-    if opinfo.inplace_variant is not None and isinstance(sample.input, torch.Tensor) and floats:
+    in_place = opinfo.inplace_variant is not None and not sample.broadcasts_input
+    if in_place and isinstance(sample.input, torch.Tensor) and sample.input.is_floating_point():
         yield "in place", Weights(opinfo.inplace_variant, arguments, in_place=True), (x,)
     if all(each.ndim and each.shape[0] == tensors[0].shape[0] for each in tensors):
         module = Inputs(opinfo.op, arguments)
@@ -203,30 +204,66 @@ def _late(*_: Any) -> None:
     raise TimeoutError(f"more than {SECONDS} s")
 
 
-def run(opinfo: Any, dtype: Any, samples: int | None, every: bool = False, enough: int = ENOUGH) -> Found:
-    found, lacking = Found(), 0
-    signal.signal(signal.SIGALRM, _late)
+def timed(module: nn.Module, inputs: tuple[Any, ...], dtype: Any, seconds: int) -> tuple[str, str]:
+    """As `tried`, or that it took too long."""
+    signal.alarm(seconds)
+    try:
+        return tried(module, inputs, dtype)
+    except TimeoutError as error:
+        return "slow", str(error)
+    finally:
+        signal.alarm(0)
+
+
+class Several(nn.Module):
+    """The modules of several samples side by side, as one is read in hardly less time."""
+
+    def __init__(self, modules: Sequence[nn.Module], counts: Sequence[int]) -> None:
+        super().__init__()
+        self.parts, self.counts = nn.ModuleList(modules), counts
+
+    def forward(self, *tensors: Any) -> tuple[Any, ...]:
+        rest, made = iter(tensors), list[Any]()
+        for part, count in zip(self.parts, self.counts, strict=True):
+            made += part(*islice(rest, count))
+        return tuple(made)
+
+
+def run(opinfo: Any, dtype: Any, samples: int | None, enough: int) -> Found:
+    """All samples of an operator: first one by one, until one is not refused as lacking, then those alike together."""
+    found, groups, lacking = Found(), dict[Any, list[tuple[str, str, nn.Module, tuple[Any, ...]]]](), 0
     torch.manual_seed(0)
     for number, sample in enumerate(islice(opinfo.sample_inputs("cpu", dtype, requires_grad=False), samples)):
         for form, module, inputs in forms(opinfo, sample):
-            begin = time.perf_counter()
-            signal.alarm(2 * SECONDS)
-            try:
-                kind, text = tried(module, inputs, dtype)
-            except TimeoutError as error:
-                kind, text = "slow", str(error)
-            finally:
-                signal.alarm(0)
-            took = time.perf_counter() - begin
-            found.slowest = max(found.slowest, took)
-            found.counts[kind] += 1
-            place = re.sub(r" in Weights.*?: return .*?(?=: |$)| in Inputs.*?: return .*?(?=: |$)", "", text)
-            found.examples.setdefault(f"{kind} ({form})", f"sample {number}: {place[:300]}")
-            if form == "weights":
-                lacking = lacking + 1 if kind == "refused: lacks" else 0
-        if lacking >= enough and not every:
-            break
+            if form == "weights" and 0 <= lacking < enough:
+                kind, _ = timed(module, inputs, dtype, 2 * SECONDS)
+                lacking = lacking + 1 if kind == "refused: lacks" else -1
+            group = groups.setdefault((form, len(inputs[0])), [])
+            group.append((form, f"sample {number}", module, inputs))
+        if lacking >= enough:
+            found.counts["refused: lacks"] += 1
+            return found
+    for group in groups.values():
+        of_group(group, dtype, found)
     return found
+
+
+def of_group(group: Sequence[tuple[str, str, nn.Module, tuple[Any, ...]]], dtype: Any, found: Found) -> None:
+    """Enters the results of the modules: of all at once where they are equal, else of each half."""
+    form, name, module, inputs = group[0]
+    if len(group) > 1:
+        module = Several([each[2] for each in group], [len(each[3]) for each in group])
+        inputs = tuple(x for each in group for x in each[3])
+    begin = time.perf_counter()
+    kind, text = timed(module, inputs, dtype, 2 * SECONDS * len(group))
+    if kind != "equal" and len(group) > 1:
+        of_group(group[: len(group) // 2], dtype, found)
+        of_group(group[len(group) // 2 :], dtype, found)
+        return
+    found.slowest = max(found.slowest, (time.perf_counter() - begin) / len(group))
+    found.counts[kind] += len(group)
+    place = re.sub(r" in (Weights|Inputs).*?: return .*?(?=: |$)", "", text)
+    found.examples.setdefault(f"{kind} ({form})", f"{name}: {place[:300]}")
 
 
 def main(argv: list[str]) -> int:
@@ -234,25 +271,30 @@ def main(argv: list[str]) -> int:
     parser.add_argument("names", nargs="*")
     parser.add_argument("--samples", type=int)
     parser.add_argument("--float64", action="store_true")
-    parser.add_argument("--every", action="store_true")
     parser.add_argument("--part", default="0/1")
+    parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--enough", type=int, default=ENOUGH)
     options = parser.parse_args(argv)
     warnings.simplefilter("ignore")
+    signal.signal(signal.SIGALRM, _late)
     whole, (part, parts) = Counter[str](), map(int, options.part.split("/"))
     for n, opinfo in enumerate(op_db):
         name = opinfo.name + (f".{opinfo.variant_test_name}" if opinfo.variant_test_name else "")
-        if (options.names and opinfo.name not in options.names and name not in options.names) or n % parts != part:
+        if (
+            (options.names and opinfo.name not in options.names and name not in options.names)
+            or n % parts != part
+            or n < options.first
+        ):
             continue
         for dtype in (torch.float64,) if options.float64 else (torch.float64, torch.float32):
             if dtype not in opinfo.dtypes:
                 continue
-            found = run(opinfo, dtype, options.samples, options.every, options.enough)
+            found = run(opinfo, dtype, options.samples, options.enough)
             whole += found.counts
             text = ", ".join(f"{count} {kind}" for kind, count in found.counts.items())
             print(f"{name} {str(dtype)[6:]}: {text}; slowest {found.slowest:.1f} s", flush=True)
             for kind, example in found.examples.items():
-                if not kind.startswith(("equal", "refused: lacks")):
+                if not kind.startswith("equal"):
                     print(f"    {kind}: {example}", flush=True)
     print(dict(whole))
     return int(any(whole[kind] for kind in ("wrong, and refused for it", "wrong in silence", "trace", "slow")))

@@ -104,17 +104,25 @@ def test_parts_in_evaluation_mode_stay_so() -> None:
     ]
 
 
-def test_parameters_without_gradient_are_frozen(tmp_path: Any) -> None:
+@pytest.mark.parametrize("inside", [False, True])
+def test_parameters_without_gradient_are_frozen(inside: bool, tmp_path: Any) -> None:
     torch.manual_seed(0)
     module = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
     module[0].requires_grad_(False)
     data = (np.random.default_rng(0).standard_normal((8, 3)).astype("f4"), np.arange(8, dtype=np.int32) % 2)
+    net = mb.from_torch(module, (torch.zeros(1, 3),))
+
+    def scoped(x: Any) -> Any:
+        with mb.scope("body"):
+            return net(x)
+
     fitted = mb.fit(
-        mb.from_torch(module, (torch.zeros(1, 3),)), data, loss=mb.cross_entropy, batch_size=4, learners=1,
+        scoped if inside else net, data, loss=mb.cross_entropy, batch_size=4, learners=1,
         update={"lr": 0.1}, stop={"epochs": 1}, out=str(tmp_path),
     )  # fmt: skip
     state = module.state_dict()
-    moved = {name: not np.array_equal(array, state[name].numpy()) for name, array in fitted.weights.items()}
+    found = {name.removeprefix("body."): array for name, array in fitted.weights.items()}
+    moved = {name: not np.array_equal(array, state[name].numpy()) for name, array in found.items()}
     assert moved == {"0.weight": False, "0.bias": False, "2.weight": True, "2.bias": True}
 
 
