@@ -103,7 +103,9 @@ def hardswish(site: Site, self: Any) -> Any:
 
 
 def softplus(site: Site, self: Any, beta: float = 1, threshold: float = 20) -> Any:
-    return ops.softplus(site.floats(self) * float(beta)) / float(beta)
+    x = site.floats(self)
+    y = ops.softplus(x * float(beta)) / float(beta)
+    return y if threshold >= 20 else ops.where(ops.gt(x * float(beta), float(threshold)), x, y)
 
 
 def mish(site: Site, self: Any) -> Any:
@@ -202,11 +204,9 @@ def _every(x: Tensor, dim: Axes) -> list[int]:
 
 
 def _over(function: Callable[..., Tensor], x: Tensor, dim: Axes, keepdim: bool = False) -> Tensor:
-    """A sum or the like over `dim`; over all axes it is a number without axes, as in PyTorch."""
+    """A sum or the like over `dim`."""
     axes = _every(x, dim)
-    y = function(x, axes, keepdim=True) if axes else x
-    shape = tuple(extent for axis, extent in enumerate(x.shape) if axis not in axes)
-    return y if keepdim or shape == y.shape else ops.reshape(y, shape)
+    return function(x, axes, keepdim=keepdim) if axes else x
 
 
 def reduced(function: Callable[..., Tensor], site: Site, self: Any, dim: Axes = None, keepdim: bool = False,
@@ -243,14 +243,20 @@ def var(site: Site, self: Any, dim: Axes = None, unbiased: bool = True, correcti
 
 
 def std(site: Site, self: Any, **settings: Any) -> Any:
-    return ops.sqrt(var(site, self, **settings))
+    return _root(var(site, self, **settings))
 
 
 def norm(site: Site, self: Any, p: Any = 2, dim: Axes = None, keepdim: bool = False, dtype: Any = None,
          ord: Any = 2) -> Any:  # fmt: skip
     site.need(number(2 if p is None else p) == 2 and number(2 if ord is None else ord) == 2, "norms must be Euclidean")
     x = site.floats(self)
-    return ops.sqrt(_over(ops.sum, ops.power(x, 2.0), dim, keepdim))
+    return _root(_over(ops.sum, ops.power(x, 2.0), dim, keepdim))
+
+
+def _root(x: Tensor) -> Tensor:
+    """The square root of a sum of squares; its gradient at 0 is 0."""
+    some = ops.gt(x, 0.0)
+    return ops.where(some, ops.sqrt(ops.where(some, x, 1.0)), 0.0)
 
 
 def softmax(function: Callable[..., Tensor], site: Site, self: Any, dim: int, dtype: Any = None,

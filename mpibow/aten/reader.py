@@ -112,14 +112,16 @@ class Reader:
             self.values[node] = self._inlined(parts, node, name, place)
         else:
             given = {key: self._argument(each) for key, each in arguments.items()}
-            self.calls.append(Call(name, operator, given, place, *self._made(value)))
+            self.calls.append(Call(name, operator, given, place, *self._made(value, place)))
             self.values[node] = Ref(name)
         if changes:
             self._changed(node, place)
 
-    def _made(self, value: Any) -> tuple[str | None, tuple[int | Batch, ...] | None]:
+    def _made(self, value: Any, place: Place) -> tuple[str | None, tuple[int | Batch, ...] | None]:
         if not isinstance(value, self.torch.Tensor):
             return None, None
+        if value.is_complex():
+            raise ConfigError(f"from_torch: {self.kind} computes with complex numbers, in {place}")
         return _dtype(value), tuple(self._extent(n) for n in value.shape)
 
     def _arguments(self, node: Any) -> dict[str, Any]:

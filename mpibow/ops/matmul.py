@@ -41,7 +41,7 @@ def matmul(a: Tensor, b: Tensor, *, name: str | None = None) -> Tensor:
     """
     if len(a.shape) == 1:
         y = matmul(reshape(a, (1, -1)), b)
-        return reshape(y, (*y.shape[:-2], y.shape[-1]), name=name)
+        return reshape(y, y.shape[:-1] if len(b.shape) == 1 else (*y.shape[:-2], y.shape[-1]), name=name)
     if len(b.shape) == 1:
         y = matmul(a, reshape(b, (-1, 1)))
         return reshape(y, y.shape[:-1], name=name)

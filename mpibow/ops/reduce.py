@@ -61,7 +61,7 @@ def _reduced(kind: type[_Reduction], x: Tensor, axis: Axes, keepdim: bool, name:
     axes = tuple(each + rank * (each < 0) for each in given)
     y = x.graph.add(kind(axes), cast(x), name=name)
     shape = tuple(extent for i, extent in enumerate(y.shape) if i not in axes)
-    return y if keepdim or not shape else reshape(y, shape)
+    return y if keepdim else reshape(y, shape)
 
 
 def sum(x: Tensor, axis: Axes = None, *, keepdim: bool = False, name: str | None = None) -> Tensor:

@@ -159,6 +159,7 @@ def _frozen_norm() -> nn.Module:
     return nn.Sequential(nn.Linear(8, 8), parametrizations.spectral_norm(nn.Linear(8, 3)).eval())
 
 
+x32 = torch.float32
 IN_PLACE = {
     "Dropout": nn.Dropout(0.2, inplace=True), "SELU": nn.SELU(inplace=True), "ELU": nn.ELU(inplace=True),
     "CELU": nn.CELU(inplace=True), "Hardswish": nn.Hardswish(inplace=True), "SiLU": nn.SiLU(inplace=True),
@@ -186,6 +187,9 @@ RIGHT: dict[str, tuple[Any, ...]] = {
     "a frozen spectral norm": (_frozen_norm, (2, 8)),
     "RNNCell": (lambda: nn.RNNCell(8, 3), (2, 8)),
     "max along an axis": (lambda: Of(lambda x: x.max(1)[0]), (2, 8)),
+    "a part in float32": (_alone(nn.Sequential(nn.BatchNorm1d(8), Of(lambda x: x @ torch.eye(8, dtype=x32)))), (4, 8)),
+    "norm of 0": (lambda: Of(lambda x: (x * 0).norm(dim=1, keepdim=True) * x + (x * 0).std(1, keepdim=True)), (2, 8)),
+    "threshold of softplus": (lambda: Of(lambda x: functional.softplus(x, 2.0, 0.1)), (2, 8)),
     "aminmax": (lambda: Of(lambda x: torch.aminmax(x, dim=1)[0]), (2, 8)),
     "a number of all samples": (lambda: Of(lambda x: x[:, 0] / x.norm()), (2, 8)),
 }
@@ -201,6 +205,8 @@ REFUSED: dict[str, tuple[Any, tuple[int, ...], str]] = {
     "buffer in place": (lambda: Buffered(lambda module, y: module.c.copy_(y[0])), (2, 8), "writes into the buffer c"),
     "buffer assigned": (lambda: Buffered(_assigned), (2, 8), "writes into the buffer c"),
     "part of a buffer": (lambda: Buffered(_part), (2, 8), "writes into the buffer c"),
+    "casts to 16 bits": (lambda: Of(lambda x: x.half()), (2, 8), "Of casts to 16 bits"),
+    "complex": (lambda: Of(lambda x: torch.fft.fft(x * 1j).real), (2, 8), "Of computes with complex numbers"),
     "no output": (lambda: Of(lambda x: None), (2, 8), "must give a tensor"),
     "a number": (lambda: Of(lambda x: (x, 3)), (2, 8), "an output of Of depends on no input"),
     "a dataclass": (lambda: Of(lambda x: Out(x)), (2, 8), "cannot read Of: .*Out.* in output, which is not a known"),
