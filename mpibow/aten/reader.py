@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from mpibow.aten.nodes import array_of, dtype_name, dtype_of, leaves, mapped, name_of, one_memory, place_of, writes
 from mpibow.aten.program import Batch, Call, Input, Place, Program, Ref, refs
 from mpibow.aten.table import OPERATORS
 from mpibow.errors import ConfigError
-from mpibow.graph.graph import FLOAT, Array, Buffer
+from mpibow.graph.graph import Buffer
 
 # Arguments that do not change the values of a tensor, such as its place in memory.
 WHEREABOUTS = ("layout", "device", "pin_memory", "memory_format", "non_blocking", "copy", "generator", "requires_grad")
@@ -42,8 +40,8 @@ class Reader:
             elif node.op == "output":
                 outputs = list(node.args[0])
             else:
-                self._node(node, node.name, _place_of(node, self.kind))
-        arrays = {name: _array(tensor) for name, tensor in self.parameters.items()}
+                self._node(node, node.name, place_of(node, self.kind))
+        arrays = {name: array_of(tensor) for name, tensor in self.parameters.items()}
         frozen = tuple(name for name, tensor in self.parameters.items() if not tensor.requires_grad)
         made = self._outputs(outputs)
         return Program(self.kind, tuple(self.inputs), arrays, self.buffers, self._needed(made), made, frozen)
@@ -63,12 +61,12 @@ class Reader:
         for buffer in tensors:
             if buffer.op != "placeholder" or specs[buffer.name].kind.name != "BUFFER":
                 continue
-            alike = [node for node in tensors if _one_memory(node.meta["val"], buffer.meta["val"])]
-            writers = [user for node in alike for user in node.users if _changes(_name(user.target))]
+            alike = [node for node in tensors if one_memory(node.meta["val"], buffer.meta["val"])]
+            writers = [user for node in alike for user in node.users if writes(name_of(user.target))]
             readers = {user for node in alike for user in node.users} - {*alike, *writers}
             if readers and any(user.args[0] in alike for user in writers):
                 raise ConfigError(
-                    f"from_torch: {_name(writers[0].target)} in {_place_of(writers[0], self.kind)}: writes into the "
+                    f"from_torch: {name_of(writers[0].target)} in {place_of(writers[0], self.kind)}: writes into the "
                     f"buffer {specs[buffer.name].target}, which forward reads; the buffers of a net are constants"
                 )
 
@@ -76,7 +74,7 @@ class Reader:
         kind, target = spec.kind.name, spec.target
         if kind == "USER_INPUT":
             value = node.meta["val"]
-            self.inputs.append(Input(node.name, tuple(int(n) for n in value.shape[1:]), _dtype(value)))
+            self.inputs.append(Input(node.name, tuple(int(n) for n in value.shape[1:]), dtype_of(value)))
             self.values[node] = Ref(node.name)
         elif kind == "PARAMETER":
             self.parameters[target] = state[target]
@@ -84,12 +82,12 @@ class Reader:
         else:
             tensor = state[target].detach()
             if kind == "BUFFER":
-                self.buffers[target], self.named[node] = Buffer(_array(tensor), bool(spec.persistent)), target
+                self.buffers[target], self.named[node] = Buffer(array_of(tensor), bool(spec.persistent)), target
             self.values[node] = self._widened(tensor.clone())
 
     def _node(self, node: Any, name: str, place: Place) -> None:
         value = node.meta.get("val")
-        target = _name(node.target)
+        target = name_of(node.target)
         if isinstance(value, self.torch.SymInt | int) and not isinstance(value, bool):
             self.values[node] = self._extent(value)
             return
@@ -103,10 +101,10 @@ class Reader:
         arguments = self._arguments(node)
         random = self.torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
         if self._constant(arguments) and not random:
-            args, settings = (self._widened(_mapped(self._value, each)) for each in (node.args, node.kwargs))
+            args, settings = (self._widened(mapped(self._value, each)) for each in (node.args, node.kwargs))
             self.values[node] = self._widened(node.target(*args, **settings))
             return
-        changes = _changes(target)
+        changes = writes(target)
         operator = target.rstrip("_") if changes else target
         if operator not in OPERATORS and (parts := self._parts(node)) is not None:
             self.values[node] = self._inlined(parts, node, name, place)
@@ -122,20 +120,22 @@ class Reader:
             return None, None
         if value.is_complex():
             raise ConfigError(f"from_torch: {self.kind} computes with complex numbers, in {place}")
-        return _dtype(value), tuple(self._extent(n) for n in value.shape)
+        return dtype_of(value), tuple(self._extent(n) for n in value.shape)
 
     def _arguments(self, node: Any) -> dict[str, Any]:
         """A node's arguments by ATen's names, without WHEREABOUTS."""
         if hasattr(node.target, "_schema"):
             names = [argument.name for argument in self._anew(node.target)._schema.arguments]
         else:
-            names = ["values", "place"] if _name(node.target) == "getitem" else [f"x{i}" for i in range(len(node.args))]
+            names = (
+                ["values", "place"] if name_of(node.target) == "getitem" else [f"x{i}" for i in range(len(node.args))]
+            )
         found = dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
         return {key: each for key, each in found.items() if key not in WHEREABOUTS}
 
     def _anew(self, target: Any) -> Any:
         """`relu` for `relu_`, an operator that writes in place; its arguments may have other names."""
-        packet = getattr(self.torch.ops.aten, _name(target).rstrip("_"), None) if _changes(_name(target)) else None
+        packet = getattr(self.torch.ops.aten, name_of(target).rstrip("_"), None) if writes(name_of(target)) else None
         other = getattr(packet, target._overloadname, target)
         return other if len(other._schema.arguments) == len(target._schema.arguments) else target
 
@@ -152,7 +152,7 @@ class Reader:
 
     def _constant(self, arguments: Mapping[str, Any]) -> bool:
         """Whether these depend on no input, parameter or batch size."""
-        return all(not isinstance(each, Ref | Batch) for each in _leaves(_mapped(self._value, arguments)))
+        return all(not isinstance(each, Ref | Batch) for each in leaves(mapped(self._value, arguments)))
 
     def _value(self, node: Any) -> Any:
         return self.values[node]
@@ -165,12 +165,12 @@ class Reader:
                 return Ref(self.named[value])
             return self._argument(self.values[value])
         if isinstance(value, torch.Tensor):
-            return _array(value)
+            return array_of(value)
         if isinstance(value, list | tuple):
             return [self._argument(each) for each in value]
         if isinstance(value, torch.SymInt):
             return self._extent(value)
-        return _dtype_name(value) if isinstance(value, torch.dtype) else value
+        return dtype_name(value) if isinstance(value, torch.dtype) else value
 
     def _extent(self, value: Any) -> int | Batch:
         """A size as a number, or as a multiple of the batch size."""
@@ -211,14 +211,14 @@ class Reader:
         except Exception:  # no decomposition: the caller names the operator as lacking
             return None
         for each in graph.nodes:
-            name, value = _name(each.target), each.meta.get("val")
+            name, value = name_of(each.target), each.meta.get("val")
             known = name in OPERATORS or name.rstrip("_") in OPERATORS or name.startswith(CHECKS)
             if each.op == "call_function" and not known and not isinstance(value, torch.SymInt | int | float):
                 return None
         return graph
 
     def _inlined(self, graph: Any, node: Any, name: str, place: Place) -> Any:
-        outer = [each for each in _leaves((node.args, node.kwargs)) if isinstance(each, self.torch.fx.Node)]
+        outer = [each for each in leaves((node.args, node.kwargs)) if isinstance(each, self.torch.fx.Node)]
         outer = [each for each in outer if isinstance(each.meta.get("val"), self.torch.Tensor)]
         found: Any = None
         for each in graph.nodes:
@@ -228,7 +228,7 @@ class Reader:
                 if source in self.named:
                     self.named[each] = self.named[source]
             elif each.op == "output":
-                found = _mapped(self._value, each.args[0])
+                found = mapped(self._value, each.args[0])
             else:
                 self._node(each, f"{name}.{each.name}", place)
         return found
@@ -239,7 +239,7 @@ class Reader:
         first = target.meta["val"]
         for other in list(self.values):
             tensor = other.meta.get("val")
-            if other is node or not isinstance(tensor, torch.Tensor) or not _one_memory(first, tensor):
+            if other is node or not isinstance(tensor, torch.Tensor) or not one_memory(first, tensor):
                 continue
             later = [user for user in other.users if user not in self.values and user is not node]
             alike = (tensor.shape, tensor.stride(), tensor.storage_offset()) == (
@@ -249,7 +249,7 @@ class Reader:
                 self.values[other] = self.values[node]
             elif later:
                 raise ConfigError(
-                    f"from_torch: {_name(node.target)} in {place}: writes into a part of a tensor, or into a buffer, "
+                    f"from_torch: {name_of(node.target)} in {place}: writes into a part of a tensor, or a buffer, "
                     "that is read later; build the tensor of its parts by torch.cat, or by torch.where"
                 )
 
@@ -269,74 +269,3 @@ class Reader:
         if not several or not all(isinstance(each, Ref) for each in several.values()):
             raise ConfigError(f"from_torch: {self.kind} must give a tensor, a tuple of tensors, or tensors by name")
         return several
-
-
-def _one_memory(one: Any, other: Any) -> bool:
-    return bool(one.untyped_storage()._cdata == other.untyped_storage()._cdata)
-
-
-def _name(target: Any) -> str:
-    """conv2d of aten.conv2d.default."""
-    schema = getattr(target, "_schema", None)
-    if schema is not None:
-        space, name = str(schema.name).split("::")
-        return name if space == "aten" else f"{space}.{name}"
-    return str(getattr(target, "__name__", target))
-
-
-def _changes(name: str) -> bool:
-    """Whether an operator writes into its first argument."""
-    return name.endswith("_") and not name.startswith("_")
-
-
-def _dtype(tensor: Any) -> str:
-    return _dtype_name(tensor.dtype)
-
-
-def _dtype_name(dtype: Any) -> str:
-    name = str(dtype).removeprefix("torch.")
-    return "bool" if name == "bool" else FLOAT if "float" in name else "int32" if "int" in name else name
-
-
-def _array(tensor: Any) -> Array:
-    """A copy; NumPy lacks bfloat16."""
-    known = tensor.float() if tensor.is_floating_point() and tensor.itemsize < 4 else tensor
-    return np.array(known.detach().cpu().numpy())
-
-
-def _leaves(value: Any) -> Iterable[Any]:
-    if isinstance(value, Mapping):
-        value = list(value.values())
-    if isinstance(value, list | tuple):
-        for each in value:
-            yield from _leaves(each)
-    else:
-        yield value
-
-
-def _mapped(function: Any, value: Any) -> Any:
-    """`value` with its nodes replaced."""
-    if isinstance(value, Mapping):
-        return {key: _mapped(function, each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(_mapped(function, each) for each in value)
-    return function(value) if hasattr(value, "meta") and hasattr(value, "users") else value
-
-
-def _place_of(node: Any, kind: str) -> Place:
-    """The part of the module that a node belongs to, and its line in the module's source."""
-    stack = [*(node.meta.get("nn_module_stack") or {}).values()]
-    part, made = stack[-1] if stack else ("", kind)
-    lines = (node.meta.get("stack_trace") or "").splitlines()
-    frames = [
-        (lines[i].strip(), lines[i + 1].strip() if i + 1 < len(lines) else "")
-        for i in range(len(lines))
-        if lines[i].strip().startswith("File ")
-    ]
-    own = [frame for frame in frames if f"{Path('site-packages') / 'torch'}" not in frame[0]] or frames
-    if not own:
-        return Place(part, str(made).rpartition(".")[2], "", "")
-    where, line = own[-1]
-    pieces = where.split('"')
-    number = where.partition("line ")[2].split(",")[0]
-    return Place(part, str(made).rpartition(".")[2], f"{pieces[1]}:{number}", line)

@@ -16,12 +16,10 @@ import sys
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 from torch.testing._internal.common_methods_invocations import op_db
@@ -29,43 +27,13 @@ from torch.utils import _pytree as pytree
 
 import mpibow as mb
 from mpibow.errors import ConfigError, ShapeError
-from mpibow.graph.graph import FLOAT, Array, Graph
-from mpibow.graph.layout import initial_weights
-from mpibow.graph.plan import choose_layout, compile_plan
-from mpibow.graph.steps import trained_values
-from mpibow.kernels import find_kernels
-from mpibow.ops.initialisers import Given
+from mpibow.graph.graph import Graph
+from tests.torch_in.direct import DIRECT, run_direct
+from tests.torch_in.same import Found, computed, off, tensors_of
 
 SECONDS = 10
 ENOUGH = 3  # samples in a row that are refused as lacking
-TOLERANCE = {torch.float64: 1e-5, torch.float32: 2e-3}  # of the largest number of an array
-NOTHING = {torch.float64: 1e-6, torch.float32: 1e-1}  # of the largest output: the same where all gradients are 0
-SMALL = 1e-2  # of the largest gradient of a sample: below, an array is compared with this
 LACKS = ("uses operators that mpibow lacks", "torch.export cannot read")
-DIRECT: dict[str, Callable[..., Any]] = {
-    "abs": mb.abs, "add": mb.add, "amax": lambda x, dim=(), keepdim=False: mb.amax(x, _axes(x, dim), keepdim=keepdim),
-    "bmm": mb.matmul, "cat": lambda xs, dim=0: mb.concat(*xs, axis=dim), "div.no_rounding_mode": mb.divide, "eq": mb.eq,
-    "exp": mb.exp, "expand": mb.expand, "flip": lambda x, dims: mb.flip(x, *dims), "gather": mb.gather, "ge": mb.ge,
-    "gt": mb.gt, "le": mb.le, "log": mb.log, "log_softmax": mb.log_softmax, "lt": mb.lt, "matmul": mb.matmul,
-    "max.binary": mb.maximum, "maximum": mb.maximum,
-    "mean": lambda x, dim=(), keepdim=False: mb.mean(x, _axes(x, dim), keepdim=keepdim), "mm": mb.matmul,
-    "mul": mb.multiply, "ne": mb.ne, "neg": mb.neg,
-    "nn.functional.avg_pool2d": lambda x, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True:
-        mb.avg_pool2d(x, kernel_size, stride=stride, padding=padding, ceil=ceil_mode, count_padding=count_include_pad),
-    "nn.functional.gelu": lambda x, approximate="none": mb.gelu(x, tanh=approximate == "tanh"),
-    "nn.functional.leaky_relu": lambda x, negative_slope=0.01: mb.leaky_relu(x, negative_slope),
-    "nn.functional.local_response_norm": mb.local_response_norm,
-    "nn.functional.max_pool2d": lambda x, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, **rest:
-        mb.max_pool2d(x, kernel_size, stride=stride, padding=padding, ceil=ceil_mode, **_without(dilation, rest)),
-    "nn.functional.relu": mb.relu, "nn.functional.relu6": mb.clipped_relu, "nn.functional.silu": mb.silu,
-    "nn.functional.scaled_dot_product_attention": lambda q, k, v, attn_mask=None, dropout_p=0.0, **rest:
-        mb.scaled_dot_product_attention(q, k, v, attn_mask, **_without(1 + dropout_p, rest)),
-    "permute": mb.permute, "reshape": mb.reshape, "sigmoid": mb.sigmoid,
-    "softmax": mb.softmax, "split": lambda x, size, dim=0: mb.split(x, size, dim), "sqrt": mb.sqrt,
-    "stack": lambda xs, dim=0: mb.stack(*xs, axis=dim), "sub": lambda x, y: x - y,
-    "sum": lambda x, dim=(), keepdim=False: mb.sum(x, _axes(x, dim), keepdim=keepdim), "tanh": mb.tanh,
-    "transpose": mb.transpose, "true_divide": mb.divide, "where": lambda x, condition, y: mb.where(condition, x, y),
-}  # fmt: skip
 WRONG = ("than in PyTorch", "in evaluation than")
 
 
@@ -89,7 +57,7 @@ class Weights(nn.Module):
         input, args, kwargs = pytree.tree_unflatten(leaves, self.spec)
         if self.in_place:
             input = input * 1.0
-        return tuple(x[:, :1] + each.reshape(1, -1) for each in _tensors(self.op(input, *args, **kwargs)))
+        return tuple(x[:, :1] + each.reshape(1, -1) for each in tensors_of(self.op(input, *args, **kwargs)))
 
 
 class Inputs(nn.Module):
@@ -114,34 +82,7 @@ class Inputs(nn.Module):
         input, args, kwargs = pytree.tree_unflatten(
             [given.get(n, each) for n, each in enumerate(self.leaves)], self.spec
         )
-        return tuple(each * 1 for each in _tensors(self.op(input, *args, **kwargs)))
-
-
-def _axes(x: Any, dim: Any) -> Any:
-    """All where none are given, as in PyTorch; mpibow leaves out the batch."""
-    return dim if dim or isinstance(dim, int) else range(len(x.shape))
-
-
-def _without(one: Any, rest: Mapping[str, Any]) -> Mapping[str, Any]:
-    """`rest`, where a setting that mpibow's function lacks is not used."""
-    if set(pytree.tree_leaves(one)) != {1}:
-        raise TypeError("a setting that the function lacks")
-    return {key: each for key, each in rest.items() if key not in ("return_indices", "enable_gqa") or each}
-
-
-def _tensors(made: Any) -> list[Any]:
-    """The floats; indices beside them are left out."""
-    tensors = [each for each in pytree.tree_leaves(made) if isinstance(each, torch.Tensor)]
-    return [each for each in tensors if each.is_floating_point()] or tensors
-
-
-@dataclass
-class Found:
-    """The results of one operator by kind, and an example of each that is not equal."""
-
-    counts: Counter[str] = field(default_factory=Counter)
-    examples: dict[str, str] = field(default_factory=dict)
-    slowest: float = 0.0
+        return tuple(each * 1 for each in tensors_of(self.op(input, *args, **kwargs)))
 
 
 def forms(opinfo: Any, sample: Any) -> Iterator[tuple[str, nn.Module, tuple[Any, ...]]]:
@@ -161,102 +102,6 @@ def forms(opinfo: Any, sample: Any) -> Iterator[tuple[str, nn.Module, tuple[Any,
     if all(each.ndim and each.shape[0] == tensors[0].shape[0] for each in tensors):
         module = Inputs(opinfo.op, arguments)
         yield "inputs", module, module.examples
-
-
-def computed(build: Callable[[Graph], Any], inputs: Mapping[str, Any], dtype: Any) -> tuple[list[Array], Any, Graph]:
-    """The outputs of a net, and the gradients of the sum of their squares by weights' names."""
-    name = str(dtype).removeprefix("torch.")
-    kernels, _ = find_kernels("numpy" if dtype is torch.float64 else "onednn", name, None)
-    graph = Graph()
-    made = build(graph)
-    outputs = list(made.values()) if isinstance(made, dict) else [*made] if isinstance(made, tuple | list) else [made]
-    trained = trained_values(graph)
-    parts = [mb.reshape(y * y, (1, -1)) for y in outputs if y.name in trained and y.dtype == FLOAT]
-    for n, y in enumerate(outputs):
-        graph.output(f"output {n}", y)
-    if parts:
-        graph.output("loss", mb.sum(mb.concat(*parts, axis=1) if len(parts) > 1 else parts[0]))
-    layout = choose_layout(graph, kernels, training=bool(parts))
-    plan = compile_plan(graph, layout, kernels, kernels.dtype(name), training=bool(parts))
-    gradients = np.zeros(plan.layout.size, plan.weight_dtype)
-    bound = plan.bind(initial_weights(plan.layout, 0, plan.weight_dtype), gradients)
-    for key, x in inputs.items():
-        np.copyto(bound.inputs[key], x.numpy(), casting="unsafe")
-    with np.errstate(all="ignore"):
-        bound.run()
-    return [bound.outputs[f"output {n}"] for n in range(len(outputs))], plan.layout.unpacked(gradients), graph
-
-
-def differ(ours: Array, theirs: Array, tolerance: float, least: float = 0.0) -> bool:
-    x, y = np.asarray(ours, float), np.asarray(theirs, float)
-    if x.shape != y.shape:
-        return True
-    with np.errstate(all="ignore"):
-        gap = np.abs(np.where((x == y) | (np.isnan(x) & np.isnan(y)), 0.0, x - y)).max(initial=0.0)
-    return not gap <= tolerance * max(_largest(y), least, 1e-30)
-
-
-def _largest(array: Array) -> float:
-    return float(np.abs(np.asarray(array[np.isfinite(array)], float)).max(initial=0.0))
-
-
-def off(ours: Sequence[Array], gradients: Mapping[str, Array], theirs: Sequence[Any], weights: Mapping[str, Any],
-        dtype: Any) -> str:  # fmt: skip
-    """The first difference of outputs and of the gradients of the sum of their squares, '' for none."""
-    for n, (x, y) in enumerate(zip(ours, theirs, strict=True)):
-        if differ(x, y.detach().double().numpy(), TOLERANCE[dtype]):
-            return f"output {n}: {x.reshape(-1)[:4]} not {y.detach().double().numpy().reshape(-1)[:4]}"
-    parts = [(y * y).sum() for y in theirs if y.requires_grad]
-    found = torch.autograd.grad(sum(parts), [*weights.values()], allow_unused=True) if parts and weights else ()
-    wanted = {name: dy.numpy() for name, dy in zip(weights, found, strict=False) if dy is not None}
-    largest = max(map(_largest, wanted.values()), default=0.0)
-    least = max(SMALL * largest, NOTHING[dtype] * max(map(_largest, ours), default=0.0))
-    for name, y in wanted.items():
-        x = gradients.get(name, np.zeros_like(y)).reshape(y.shape)
-        if differ(x, y, TOLERANCE[dtype], least):
-            return f"gradient of {name}: {x.reshape(-1)[:4]} not {y.reshape(-1)[:4]}"
-    return ""
-
-
-class Direct:
-    """An operator's sample for a function of mpibow's; float tensors are weights."""
-
-    def __init__(self, opinfo: Any, function: Callable[..., Any], arguments: Any) -> None:
-        self.op, self.function = opinfo.op, function
-        self.leaves, self.spec = pytree.tree_flatten(arguments)
-        self.weights = {
-            f"p{n}.weight": each.detach().requires_grad_()
-            for n, each in enumerate(self.leaves)
-            if isinstance(each, torch.Tensor) and each.is_floating_point()
-        }
-
-    def build(self, graph: Graph) -> Any:
-        leaves = list[Any]()
-        for n, each in enumerate(self.leaves):
-            weight = self.weights.get(f"p{n}.weight")
-            if weight is not None:
-                initial = Given(weight.detach().numpy())
-                each = mb.parameter(tuple(weight.shape), initial=initial, name=f"p{n}")
-            leaves.append(mb.constant(each.numpy()) if isinstance(each, torch.Tensor) else each)
-        input, args, kwargs = pytree.tree_unflatten(leaves, self.spec)
-        return self.function(input, *args, **kwargs)
-
-    def theirs(self) -> list[Any]:
-        leaves = [self.weights.get(f"p{n}.weight", each) for n, each in enumerate(self.leaves)]
-        input, args, kwargs = pytree.tree_unflatten(leaves, self.spec)
-        return _tensors(self.op(input, *args, **kwargs))
-
-
-def direct(sample: Direct, dtype: Any) -> tuple[str, str]:
-    """The kind of result of a function of mpibow's, and its message."""
-    try:
-        ours, gradients, _ = computed(sample.build, {}, dtype)
-    except (ConfigError, ShapeError, TypeError) as error:  # arguments that it lacks
-        return "refused: by rule", str(error)
-    except Exception as error:
-        return "trace", f"{type(error).__name__}: {error}"
-    difference = off(ours, gradients, sample.theirs(), sample.weights, dtype)
-    return ("wrong in silence", difference) if difference else ("equal", "")
 
 
 def tried(module: nn.Module, inputs: tuple[Any, ...], dtype: Any) -> tuple[str, str]:
@@ -338,19 +183,6 @@ def run(opinfo: Any, dtype: Any, samples: int | None, enough: int, seconds: int 
             return found
     for group in groups.values():
         of_group(group, dtype, found, seconds)
-    return found
-
-
-def run_direct(opinfo: Any, function: Callable[..., Any], dtype: Any, samples: int | None) -> Found:
-    """All samples of an operator, by a function of mpibow's."""
-    found = Found()
-    for number, sample in enumerate(islice(opinfo.sample_inputs("cpu", dtype, requires_grad=False), samples)):
-        arguments = (sample.input, tuple(sample.args), dict(sample.kwargs))
-        tensors = [each for each in pytree.tree_leaves(arguments) if isinstance(each, torch.Tensor)]
-        if tensors and all(each.numel() and not each.is_complex() for each in tensors):
-            kind, text = direct(Direct(opinfo, function, arguments), dtype)
-            found.counts[kind] += 1
-            found.examples.setdefault(f"{kind} (mpibow's)", f"sample {number}: {text[:300]}")
     return found
 
 
