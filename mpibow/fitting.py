@@ -248,9 +248,11 @@ def with_buffers_of_rank_0(net: TorchNet, comm: Single | Mpi) -> TorchNet:
     """The net, whose buffers every rank may have drawn for itself. Collective."""
     if comm.size == 1:
         return net
-    own, sent = net.program.buffers, from_rank_0(net.program.buffers, comm)
-    fits = {name: array for name, array in sent.items() if name in own and own[name].shape == array.shape}
-    return replace(net, program=replace(net.program, buffers={**own, **fits}))
+    buffers = net.program.buffers
+    sent = from_rank_0({name: buffer.array for name, buffer in buffers.items()}, comm)
+    fits = {name for name, array in sent.items() if name in buffers and buffers[name].array.shape == array.shape}
+    first = {name: replace(buffers[name], array=sent[name]) for name in fits}
+    return replace(net, program=replace(net.program, buffers={**buffers, **first}))
 
 
 def job_of_settings(net: Net | LossNet | OutputNet, train: Source, given: Mapping[str, Any]) -> Job:

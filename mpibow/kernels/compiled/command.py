@@ -86,10 +86,8 @@ class Native(Generic[P]):
     """A kernel, which numba compiles on first use to a function of SIGNATURE, and keeps on disk; see `native`."""
 
     def __init__(self, kernel: Callable[P, Any], *others: ModuleType, fast: bool = True) -> None:
-        # The cache goes by name and the kernel's own file; compiled code includes functions of other files, and all
-        # entries of kernels of as many arguments have the same bytecode.
-        files = kernel.__code__.co_filename, *(str(module.__file__) for module in others)
-        kernel.__qualname__ += f"_{helpers(*files):08x}"
+        # The cache goes by name and the kernel's own file; compiled code includes functions of other files.
+        kernel.__qualname__ += f"_{helpers(*(str(module.__file__) for module in others)):08x}"
         self._kernel, self._fast = kernel, fast
         named = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in signature(kernel).parameters.values()]
         self._signature, self.by_name = Signature(named), named[-1].name != "__"
