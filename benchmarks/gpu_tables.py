@@ -7,7 +7,6 @@ from statistics import median
 from typing import Any
 
 from gpu_items import COMPILED, EXECUTIONS, KS, PLAIN, RULES, SEARCH, Net, chosen, numbers
-from gpu_work import reached, work
 from sides import table, verdict
 
 HIDDEN, PYTHON, NEAR = 0.95, 0.2, 0.95  # targets: with averaging over without, Python's share, the tuner over the best
@@ -165,9 +164,7 @@ def sync(found: Found, net: Net) -> str:
 
 
 def floor(found: Found, nets: Sequence[Net]) -> str:
-    heads = ["model", "batch", "precision", "GFLOP an image", "MB an image", "images/s", "TFLOP/s", "of the device's"]
-    heads += ["GB/s", "of the device's", "of the iteration that the floor takes"]
-    rows, said = [], []
+    said = []
     for precision in dict.fromkeys(net.precision for net in nets):
         rate = found.get(f"rates {precision}", {"error": ""})
         if "error" not in rate:
@@ -175,30 +172,7 @@ def floor(found: Found, nets: Sequence[Net]) -> str:
                 f"{precision}: a large product runs at {rate['flops'] / 1e12:,.1f} TFLOP/s, a large copy moves "
                 f"{rate['bytes'] / 1e9:,.0f} GB/s.\n"
             )
-    for net in nets:
-        entries, rate = whole(found, f"pair {net.name} "), found.get(f"rates {net.precision}", {"error": ""})
-        if not entries:
-            continue
-        mine, least = median(entry["ours"][RATE] for entry in entries), work(net.model, net.batch, net.precision)
-        row = [net.model, str(net.batch), net.precision, f"{least.operations / net.batch / 1e9:.3f}"]
-        row += [f"{least.bytes / net.batch / 1e6:.1f}", show(mine)]
-        if "error" in rate:
-            row += [
-                f"{least.operations * mine / net.batch / 1e12:.2f}",
-                "",
-                f"{least.bytes * mine / net.batch / 1e9:,.0f}",
-            ]
-            row += ["", ""]
-        else:
-            r = reached(least, net.batch, mine, rate["flops"], rate["bytes"])
-            row += [f"{r.flops / 1e12:.2f}", f"{r.of_flops:.1%}", f"{r.bytes / 1e9:,.0f}", f"{r.of_bytes:.1%}"]
-            row += [f"{r.floor:.1%}"]
-        rows.append(row)
-    parts = "".join(profile(found, net) for net in nets)
-    return (
-        "".join(said) + "\nBytes are those of every kernel's operands, once: what does not stay in a cache.\n\n"
-        f"{table(heads, rows)}{parts}"
-    )
+    return "".join([*said, *(profile(found, net) for net in nets)])
 
 
 def profile(found: Found, net: Net) -> str:

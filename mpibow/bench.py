@@ -2,7 +2,6 @@
 
 python -m mpibow.bench train MODEL --device D --batch-size B --learners K --seconds S --json
 python -m mpibow.bench profile MODEL --batch-size B --seconds S --json
-python -m mpibow.bench profile MODEL --device cuda --paper --batch-size B --json
 python -m mpibow.bench memory MODEL --batch-size B --json
 """
 
@@ -21,7 +20,6 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from mpibow.comm.communicator import Communicator
 from mpibow.comm.launch import run_ranks, say
-from mpibow.diagnose.forecast import forecast, forecast_text
 from mpibow.diagnose.profile import profile
 from mpibow.errors import ConfigError
 from mpibow.graph.formats import Reorder
@@ -104,7 +102,7 @@ def is_over(session: Session, comm: Communicator, end: float, iterations: int) -
 def bench_profile(job: Job, comm: Communicator, seconds: float) -> dict[str, Any]:
     """One learner's iteration, the time of every kind of operator in it, and its convolutions measured alone."""
     if device_of(job, comm.local_size).enqueues:
-        raise ConfigError("profile: times steps on the host; on a GPU use --timeline or --paper, or --device onednn")
+        raise ConfigError("profile: times steps on the host; on a GPU use --timeline, or --device onednn")
     whole, found = bench_train(job, comm, seconds), profile(job, seconds)
     iteration = whole["seconds_per_iteration"]["median"]
     in_turn, alone = found["convolutions_in_turn"], found["convolutions_alone"]
@@ -164,8 +162,6 @@ def parser() -> argparse.ArgumentParser:
     train.add_argument("--learners", type=int, default=1, help="learners per rank (default: 1)")
     for command in (train, profiled):
         command.add_argument("--seconds", type=float, default=10.0, help="seconds to measure (default: 10)")
-    paper = "with --device cuda: calculate every kernel's least time; needs no GPU"
-    profiled.add_argument("--paper", action="store_true", help=paper)
     return made
 
 
@@ -181,14 +177,11 @@ def main(argv: list[str] | None = None) -> None:
 def _run(arguments: argparse.Namespace, comm: Communicator, note: str) -> int:
     with tempfile.TemporaryDirectory() as folder:
         job = made_up_job(arguments, comm.share(folder)[0])
-        paper = getattr(arguments, "paper", False)
-        job, told = (job, "") if paper else on_device(job, comm)
+        job, told = on_device(job, comm)
         if arguments.command == "memory":
             if told and comm.rank == 0:  # the other commands train, and training logs it
                 say(told)
             found, text = bench_memory(job), memory_text
-        elif paper:
-            found, text = forecast(job), forecast_text
         elif arguments.seconds <= 0:
             raise ConfigError(f"--seconds: must be above 0, got {arguments.seconds:g}")
         else:

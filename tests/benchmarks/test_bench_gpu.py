@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from mpibow.job.made_up import made_up_job
-from mpibow.kernels.cuda.roofline import H200
 from tests.kernels.cuda.host import needs_compiler
 from tests.simulated.gpu import simulated
 
@@ -31,11 +30,10 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Any:
     import gpu_accuracy
     import gpu_items
     import gpu_tables
-    import gpu_work
     import sides
 
     return SimpleNamespace(
-        asked=asked, bench=bench_gpu, items=gpu_items, tables=gpu_tables, work=gpu_work, accuracy=gpu_accuracy,
+        asked=asked, bench=bench_gpu, items=gpu_items, tables=gpu_tables, accuracy=gpu_accuracy,
         sides=sides,
     )  # fmt: skip
 
@@ -176,27 +174,6 @@ def test_the_page_names_what_failed_and_what_was_left_out(gpu: Any) -> None:
     assert text.endswith("- pair x\n- pair y\n")
 
 
-# Work
-
-
-def test_the_least_work(gpu: Any) -> None:
-    """784 x 10 products: forward and for the weights; the input needs no gradient."""
-    work = gpu.work.work("logistic", 2, "tf32")
-    assert work.operations == 2 * 2 * 2 * 7840
-    wide, narrow = gpu.work.work("logistic", 64, "tf32"), gpu.work.work("logistic", 64, "bf16")
-    weights = 4 * 7850
-    # The update's five passes, the forward's and backward's reading of the weights, the writing of the gradient.
-    assert narrow.bytes > 8 * weights - 4 * 10
-    assert wide.bytes - narrow.bytes > 2 * 2 * 64 * 784  # scaled images, written and read at least once
-    assert gpu.work.work("resnet50", 1, "bf16").operations == pytest.approx(3 * 8.2e9, rel=0.02)
-
-
-def test_what_of_the_rates_is_reached(gpu: Any) -> None:
-    r = gpu.work.reached(gpu.work.Work(operations=8e9, bytes=4e9), 8, 400.0, flops=1e12, bandwidth=4e11)
-    assert (r.flops, r.bytes, r.of_flops, r.of_bytes) == (4e11, 2e11, 0.4, 0.5)
-    assert r.floor == 0.5
-
-
 def test_the_floor_in_words(gpu: Any) -> None:
     profile = {
         "parts": {"forward dense": {"count": 2, "seconds": 3e-6}, "forward relu": {"count": 1, "seconds": 1e-6}},
@@ -205,11 +182,9 @@ def test_the_floor_in_words(gpu: Any) -> None:
     entries = {**found(), "rates tf32": {"flops": 400e12, "bytes": 4e12}, f"profile {LENET}": profile}
     text = gpu.tables.floor(entries, [lenet(gpu)])
     assert text.startswith("tf32: a large product runs at 400.0 TFLOP/s, a large copy moves 4,000 GB/s.\n")
-    assert "| lenet | 8 | tf32 | 0.028 |" in text
     assert "every operator timed by itself: 4 us of an iteration's 10 us." in text
     assert "| forward dense | 2 | 3 |" in text
-    unknown = gpu.tables.floor(found(), [lenet(gpu)])
-    assert "|  |  |\n" in unknown  # no rates, no shares
+    assert gpu.tables.floor(found(), [lenet(gpu)]) == ""  # nothing was measured
 
 
 def test_steps_are_counted_by_kind(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -254,7 +229,6 @@ def test_every_wish_of_a_net_is_measured(gpu: Any) -> None:
     for net in gpu.items.NETS:
         assert set(net.targets) <= {"eager", "graphs", "best"}
         assert net.batch in gpu.items.SEARCH[net.model]
-        assert net.precision in H200.flops
 
 
 def test_the_learners_are_the_tuners(gpu: Any) -> None:
