@@ -26,7 +26,6 @@ MODEL = ["model.name=convnet", "data.train=data/digits/train", "data.test=data/d
          "checkpoint.keep=9", "evaluate.every=0.5", "device=onednn"]  # fmt: skip
 RULES = {
     "default": [],
-    "orthogonal": ["rule={outer: {name: orthogonal}}"],
     "gain 2": ["rule={outer: {gain: 2}}"],
     "alpha": ["rule={alpha: 0.1, period: 2}"],
     "published": ["rule={name: crossbow}"],
@@ -42,18 +41,6 @@ RULES = {
     "switch": ["rule={name: crossbow, then: {epoch: 0.6}}"],
     "independent": ["rule={name: independent, period: 7}"],
 }
-BEFORE = {  # the same for commits from before the family of rules
-    "orthogonal": ["rule={common: orthogonal}"],
-    "gain 2": ["rule={common: mean, gain: 2}"],
-    "published": ["rule={gain: none}"],
-    "published, period 3": ["rule={gain: none, period: 3}"],
-    "ea-sgd": ["rule={gain: none, momentum: 0}"],
-    "restart": ["rule={gain: none, restart: [0.3, 0.6], reset_momentum: true}"],
-    "drops": ["rule={common: mean}", "update.schedule={name: multistep, epochs: [0.4], factor: 0.1}"],
-    "default": ["rule={common: mean}"],
-    "ssgd, scaled": ["rule={name: ssgd, scale_lr: true}", "update.nesterov=true"],
-}
-SINCE = ("alpha", "local sgd", "diloco", "slowmo", "switch")  # which such commits lack, or mean otherwise
 PLACES = [(1, 1), (1, 2), (1, 4), (2, 1), (2, 2), (4, 1)]  # ranks, learners of each
 GAIN = 1e-6  # relative
 OFTEN = "rule.resync=9"  # else nobody agrees within so few iterations
@@ -80,19 +67,10 @@ class Case:
     before: tuple[str, ...] = ()
 
 
-def has_family(tree: Path) -> bool:
-    return (tree / "mpibow/sync/family.py").exists()
-
-
-def cases(tree: Path, since: bool) -> list[Case]:
-    """All rules in all places, some resumed, on the host; and on simulated GPUs: as the checkout `tree` writes them.
-
-    With those of SINCE only where both sides have them.
-    """
+def cases() -> list[Case]:
+    """All rules in all places, some resumed, on the host; and on simulated GPUs."""
     found = []
-    rules = RULES if has_family(tree) else {**RULES, **BEFORE}
-    rules = {name: settings for name, settings in rules.items() if since or name not in SINCE}
-    for rule, settings in rules.items():
+    for rule, settings in RULES.items():
         for ranks, learners in PLACES:
             common = ["-m", "mpibow.train", *MODEL, f"learners={learners}", *settings, OFTEN, "out=runs", "name=run"]
             whole = [*common, "stop.epochs=1", "--timeline=trace.json", "--timeline-iterations=0:9999"]
@@ -102,8 +80,8 @@ def cases(tree: Path, since: bool) -> list[Case]:
                 if first is not None:
                     again = (*common, "stop.epochs=1", "update.schedule.epochs=1", "--resume", "runs/run")
                     found.append(Case(f"{rule}, {ranks} x {learners}, resumed", ranks, again, first))
-    for name in ("default", "orthogonal", "gain 2", "published, period 3", "ssgd", "independent"):
-        rule = next((text.removeprefix("rule=") for text in rules[name] if text.startswith("rule=")), "{}")
+    for name in ("default", "gain 2", "published, period 3", "ssgd", "independent"):
+        rule = next((text.removeprefix("rule=") for text in RULES[name] if text.startswith("rule=")), "{}")
         for ranks, learners in ((1, 2), (1, 4), (2, 2)):
             nested = rule.removesuffix("}") + ", " * (rule != "{}") + "resync: 9}"
             arguments = ("-c", SIMULATED, "runs", str(ranks), str(learners), nested)
@@ -184,16 +162,15 @@ def main() -> None:
         with two_trees(arguments.old, arguments.new, base) as trees:
             digits = [sys.executable, str(ROOT / "datasets/digits.py"), "--output", str(base / "data/digits")]
             subprocess.run(digits, check=True, capture_output=True)
-            since = all(map(has_family, trees))
-            for number, both in enumerate(zip(*(cases(tree, since) for tree in trees), strict=True)):
-                if arguments.only not in both[0].name:
+            for number, case in enumerate(cases()):
+                if arguments.only not in case.name:
                     continue
                 folders = [base / side / str(number) for side in ("old-run", "new-run")]
-                sides = zip(both, trees, folders, strict=True)
+                sides = zip(trees, folders, strict=True)
                 failures = [run(case, tree, folder) for case, tree, folder in sides]
                 found = [each for each in failures if each] or differences(*folders)
                 wrong += bool(found)
-                print(f"{both[0].name}: {'; '.join(found[:4]) or 'the same bits'}", flush=True)
+                print(f"{case.name}: {'; '.join(found[:4]) or 'the same bits'}", flush=True)
     print(f"{wrong} case(s) differ")
     sys.exit(bool(wrong))
 

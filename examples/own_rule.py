@@ -25,7 +25,7 @@ class Averager:
     alike, follows, meter = False, False, None
     numbers, arrays = Turn, {}
 
-    def __init__(self, settings, flat, rows, initial, zeros=None, layout=None):
+    def __init__(self, settings, flat, rows, initial, zeros=None):
         self.period, self.flat, self.rows, self.centre = settings.period, flat, rows, initial
         self.out, self.k, self.turn = Outbox(flat, initial.size, initial.dtype, zeros), 1, 0
 

@@ -7,17 +7,14 @@ from typing import Any
 
 from mpibow.config.words import show
 
-NAMES: Mapping[tuple[str, str], tuple[str, str]] = {
-    ("loss", "smoothing"): ("loss", "label_smoothing"),
-    ("loss", "ignore"): ("loss", "ignore_index"),
-    ("metrics", "every"): ("log", "every"),
-}
+Names = Mapping[tuple[str, str], tuple[str, str]]
+NAMES: Names = {}  # (part, key) of the older version -> of this one, as ("metrics", "every"): ("log", "every")
 
 
-def renamed(settings: Mapping[str, Any]) -> dict[str, Any]:
+def renamed(settings: Mapping[str, Any], names: Names = NAMES) -> dict[str, Any]:
     """The settings of an older version under the names of this one."""
     found = dict(settings)
-    for (part, key), (new, name) in NAMES.items():
+    for (part, key), (new, name) in names.items():
         old = found.get(part)
         if isinstance(old, Mapping) and key in old:
             rest = {other: value for other, value in old.items() if other != key}
@@ -29,10 +26,10 @@ def renamed(settings: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def refused(settings: dict[str, Any]) -> list[str]:
+def refused(settings: dict[str, Any], names: Names = NAMES) -> list[str]:
     """Removes settings of older versions, and returns a line for each: its replacement."""
     problems = []
-    for (part, key), (new, name) in NAMES.items():
+    for (part, key), (new, name) in names.items():
         old = settings.get(part)
         if isinstance(old, dict) and key in old:
             problems.append(f"{part}.{key}: is {new}.{name} now; write {new}: {{{name}: {show(old.pop(key))}}}")

@@ -27,7 +27,6 @@ from mpibow.optim.update import Update
 from mpibow.run.settings import Checkpoint
 from mpibow.run.stop import Stop
 from mpibow.sync.family import Family
-from mpibow.sync.outdated import GONE, current
 from mpibow.sync.rules import RULES, AnyRule
 from mpibow.sync.settings import RuleSettings
 from mpibow.tune.settings import Tuner
@@ -240,12 +239,6 @@ class Config:
         if isinstance(data, dict) and isinstance(data.get("normalise"), bool):
             word = "channel" if data["normalise"] else "none"
             problems.append(f"data.normalise: must be a word: write {word} for {show(data.pop('normalise'))}")
-        rule = settings.get("rule")
-        if isinstance(rule, dict) and (gone := [f"rule.{key}" for key in GONE if key in rule]):
-            settings["rule"] = current(rule)
-            line = show(settings["rule"]).replace("'", "")
-            what = "are no longer settings" if len(gone) > 1 else "is no longer a setting"
-            problems.append(f"{', '.join(gone)}: {what}; write rule: {line}")
         return build(cls, settings, problems=problems)
 
 

@@ -39,7 +39,7 @@ def find_gpu(config: Config, comm: Communicator) -> tuple[Gpu | None, str]:
     """
     if isinstance(config.update, Muon) and config.device == "cuda":
         raise ConfigError("update.name: muon computes on CPUs only, got device cuda; set device to onednn")
-    if (alone := _hosts_only(config)) and config.device == "cuda":
+    if (alone := config.averaging.hosts_only) and config.device == "cuda":
         raise ConfigError(f"{alone} computes on CPUs only, got device cuda; set device to onednn")
     if (kept := max(len(each.states) for each in config.update.optimisers)) > MOST and config.device == "cuda":
         raise ConfigError(f"update: a GPU takes steps of at most {MOST} states, got {kept}; set device to onednn")
@@ -56,15 +56,6 @@ def find_gpu(config: Config, comm: Communicator) -> tuple[Gpu | None, str]:
         if config.device == "cuda":
             raise
         return None, str(error).replace("device cuda: ", "")
-
-
-def _hosts_only(config: Config) -> str:
-    """The rule's setting that a GPU does not support with this update, '' for none."""
-    update, groups = config.update, [group.weight_decay for group in config.update.groups]
-    for each in update.optimisers if config.averaging.spreads else ():
-        if "shrink" in each.formula.scalars and any((each.weight_decay, *groups)):
-            return f"rule.outer.name: orthogonal, with the weight decay of {each.name},"
-    return config.averaging.hosts_only
 
 
 def _missing() -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol
@@ -11,7 +11,6 @@ import numpy as np
 
 from mpibow.formulas.formula import Formula
 from mpibow.graph.graph import Array
-from mpibow.graph.layout import Span
 
 WHOLE = np.zeros((0, 4), np.int64)  # no gradient is kept as factors: see mpibow.graph.layout.Layout.factors
 States = tuple[Array, ...]  # a local step's state for every row, each (k, size)
@@ -80,8 +79,7 @@ class FlatKernels(Protocol):
 
     And the arrays themselves: `zeros` makes one, `put` writes an array, or 0, into one. `host` returns its content on
     the host, `rows_sum` the sum of rows there. `sum_squares` adds up the squares of passes. `meter` makes the meter of
-    the gain, `common_step` the orthogonal common step (mpibow.sync.orthogonal.Common), None for the host's own. For
-    these, `orthogonal` makes the function that computes a thread's orthogonal matrices.
+    the gain, None for the host's own. `orthogonal` makes the function that computes a thread's orthogonal matrices.
     """
 
     zeros: Callable[..., Any]
@@ -90,7 +88,6 @@ class FlatKernels(Protocol):
     rows_sum: Callable[[Any], Array]
     sum_squares: Callable[[Any, Any], None]
     meter: Callable[[], Any] | None
-    common_step: Callable[[Sequence[Span], int, tuple[float, float, float], int], Any] | None
     orthogonal: Callable[..., Callable[..., None]]
 
     @property

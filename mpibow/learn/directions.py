@@ -112,7 +112,7 @@ class Directions:
         self, make: Callable[..., None], weights: Array, momenta: Array, gradient: Array, number: int, momentum: Any,
         nesterov: bool,
     ) -> None:  # fmt: skip
-        part, (fixed, even) = self._parts[number], self._scales[number]
+        part, (fixed, scale) = self._parts[number], self._scales[number]
         v, g = momenta[part.start - self._start : part.stop - self._start], gradient[part]
         if self._l1[number]:
             np.add(g, self._l1[number] * np.sign(weights[part]), out=g)
@@ -122,7 +122,7 @@ class Directions:
             np.add(g, momentum * v, out=g)
         else:
             np.copyto(g, v)
-        make(gradient, gradient, number, gain=np.inf, even=even, fixed=fixed)
+        make(gradient, gradient, number, scale=scale, fixed=fixed)
 
     @contextmanager
     def _maker(self) -> Iterator[Callable[..., None]]:

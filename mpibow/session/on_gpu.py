@@ -26,7 +26,6 @@ from mpibow.learn.replica import Replicas
 from mpibow.run.device_times import DeviceTimes
 from mpibow.run.memory import TAKEN, free_memory, room_for
 from mpibow.session.host import AVERAGING
-from mpibow.sync.orthogonal import matrices_of
 from mpibow.sync.rule import Rule
 from mpibow.sync.settings import MOST
 from mpibow.sync.tally import DeviceBook
@@ -70,9 +69,7 @@ class GpuMemory:
         return max(min(room, self._config.tuner.most), given) if auto else given
 
     def averaging(self, layout: Layout) -> int:
-        more = self._config.rule.spreads  # on the host, untouched arrays take no memory
-        spread = self._gpu.flat.common_step_bytes(matrices_of(layout), layout.size) if more else 0
-        return AVERAGING * 4 * layout.size + spread
+        return AVERAGING * 4 * layout.size
 
     def held(self, loading: Loading) -> Held:
         return loading.held_on_gpu

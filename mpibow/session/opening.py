@@ -136,7 +136,7 @@ def open_parts(
         raise ConfigError("rule.then: must be null where weights are frozen until an epoch, got a rule")
 
     def averaging(centre: Array) -> Rule:
-        return make_rule(settings, flat, replicas, centre, device.zeros(carrier), plan.layout.first(centre.size))
+        return make_rule(settings, flat, replicas, centre, device.zeros(carrier))
 
     centre = start.centre[:trained].copy()
     rule = growing(averaging, centre) if job.stages else averaging(centre)

@@ -36,7 +36,6 @@ from mpibow.session.given import check_buffers, read_first, taken_by
 from mpibow.session.header import Header, check_fits, checked, open_checkpoint, timeline_of
 from mpibow.session.rates import in_force
 from mpibow.sync.family import PRESETS
-from mpibow.sync.outdated import comparable
 from mpibow.sync.rules import declared
 from mpibow.tune import Counts, as_sum
 
@@ -292,7 +291,9 @@ def anew(header: Header, config: Config, first: Timeline) -> list[str]:
     """The reasons to begin averaging anew from a checkpoint, other learners or another rule; [] where it goes on."""
     defaults = plain(type(config.averaging)())  # the values of settings that an older checkpoint's rule lacks
     learners = list(header.started) != started(config, first)
-    rule = comparable(header.rule_settings, defaults, sum(header.counts))
+    rule = {**defaults, **header.rule_settings}
+    if "outer" in defaults:
+        rule["outer"] = {**defaults["outer"], **rule["outer"]}
     return [f"learners were {as_sum(header.counts)}"] * learners + ["the rule was different"] * (
         rule != plain(config.averaging)
     )

@@ -13,7 +13,7 @@ Gain = Literal["measured", "learners"] | float
 class Averaging:
     """The way k replicas are kept together: alpha, centre momentum mu, period, the data sent, and the outer step.
 
-    `gain` belongs to the outer steps mean and orthogonal, `lr` and `outer_momentum` to momentum and nesterov.
+    `gain` belongs to the outer step mean, `lr` and `outer_momentum` to momentum and nesterov.
     """
 
     k: int
@@ -22,7 +22,7 @@ class Averaging:
     period: int = 1
     replicas: Replicas = "pulled"
     sends: Literal["steps", "gradients"] = "steps"
-    outer: Literal["mean", "orthogonal", "momentum", "nesterov"] = "mean"
+    outer: Literal["mean", "momentum", "nesterov"] = "mean"
     gain: Gain = 1.0
     lr: float = 1.0
     outer_momentum: float = 0.0
@@ -30,7 +30,7 @@ class Averaging:
     @property
     def plain(self) -> bool:
         """Whether the optimiser alone moves the centre: one learner, without an outer step of its own."""
-        return self.k == 1 and self.outer in ("mean", "orthogonal")
+        return self.k == 1 and self.outer == "mean"
 
     @property
     def correction(self) -> float:
@@ -42,11 +42,6 @@ class Averaging:
         if self.gain == "measured":
             return measured
         return float(self.k) if self.gain == "learners" else min(max(float(self.gain), 1.0), float(self.k))
-
-    @property
-    def even(self) -> float:
-        """G of the matrices of an orthogonal step, at most: k, where none is set."""
-        return float(self.k) if self.gain == "measured" else self.used(1.0)
 
     def on(self, turn: int) -> bool:
         """Whether iteration number `turn` since the restart, counted from 0, corrects the replicas.

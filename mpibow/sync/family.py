@@ -46,13 +46,12 @@ class Outer:
     """The step of the mean W behind an exchange, made of D, the mean over learners of their steps since the last."""
 
     name: Annotated[
-        Literal["auto", "mean", "orthogonal", "momentum", "nesterov"],
-        "step of the mean replica: the mean step D, D with orthogonalised matrices, or D with momentum; auto is the "
-        "rule's own",
+        Literal["auto", "mean", "momentum", "nesterov"],
+        "step of the mean replica: the mean step D, or D with momentum; auto is the rule's own",
     ] = "auto"
     gain: Annotated[
         Literal["auto", "measured", "learners"] | Annotated[float, AtLeast(1)],
-        "gain G: the step is G mean steps, at most one for each learner; with mean and orthogonal only; auto is the "
+        "gain G: the step is G mean steps, at most one for each learner; with mean only; auto is the "
         f"rule's own: measured under sma with update {MEASURED} and period 1, else 1",
     ] = "auto"
     lr: Annotated[Auto | Annotated[float, Above(0)], "rate of momentum and nesterov; auto is the rule's own, or 1"] = (
@@ -129,12 +128,8 @@ class Family(Choice, RuleSettings):
         return "gradients" if self.point.sends == "gradients" else self.point.replicas
 
     @property
-    def spreads(self) -> bool:
-        return self.point.outer == "orthogonal"
-
-    @property
     def hosts_only(self) -> str:
-        if self.point.outer in ("momentum", "nesterov"):
+        if self.point.outer != "mean":
             return f"rule.outer.name: {self.point.outer}"
         if self.kind == "reset":
             return "rule.replicas: reset, with sends: steps,"
@@ -156,7 +151,7 @@ class Family(Choice, RuleSettings):
         point = replace(Averaging(1), **{**own, **{key: value for key, value in given.items() if value != "auto"}})
         if outer.gain == "auto" and not _measurable(point):
             point = replace(point, gain=1.0)
-        if "outer_momentum" not in preset and outer.momentum == "auto" and point.outer in ("momentum", "nesterov"):
+        if "outer_momentum" not in preset and outer.momentum == "auto" and point.outer != "mean":
             point = replace(point, outer_momentum=0.9)
         return point
 
@@ -201,7 +196,7 @@ class Family(Choice, RuleSettings):
             if fitting.outer != self.then.outer:
                 return replace(self, then=replace(self.then, outer=fitting.outer)).going_with(update)
         alike = all(each.name == MEASURED for each in update.optimisers)
-        if self.point.gain == "measured" and self.outer.gain == "auto" and not self.spreads and not alike:
+        if self.point.gain == "measured" and self.outer.gain == "auto" and not alike:
             return replace(self, outer=replace(self.outer, gain=1.0))
         return self
 
@@ -216,17 +211,12 @@ class Family(Choice, RuleSettings):
 
 def _measurable(point: Averaging) -> bool:
     """Whether there is a sum of single steps whose noise gives a gain."""
-    return (
-        point.period == 1
-        and point.sends == "steps"
-        and point.replicas != "lagging"
-        and point.outer in ("mean", "orthogonal")
-    )
+    return point.period == 1 and point.sends == "steps" and point.replicas != "lagging" and point.outer == "mean"
 
 
 def _fault(settings: Family, point: Averaging) -> str:
     """A message about settings that do not go together, '' if all do."""
-    outer, replicas, moving = settings.outer, point.replicas, point.outer in ("momentum", "nesterov")
+    outer, replicas, moving = settings.outer, point.replicas, point.outer != "mean"
     gradients, lagging = point.sends == "gradients", replicas == "lagging"
     faults = {
         f"momentum: is that of a lagging centre, got {settings.momentum} with replicas {replicas}; leave it at auto": (
@@ -245,7 +235,7 @@ def _fault(settings: Family, point: Averaging) -> str:
         and point.outer != "mean",
         f"outer.gain: must be 1 with replicas lagging, got {point.gain}; set replicas to pulled": lagging
         and point.gain != 1.0,
-        f"outer.gain: is that of mean and orthogonal, got {outer.gain} with {point.outer}; set outer.lr": moving
+        f"outer.gain: is that of mean, got {outer.gain} with {point.outer}; set outer.lr": moving
         and outer.gain != "auto",
         "outer.gain: is measured of single steps, at period 1; set it to a number": outer.gain == "measured"
         and not _measurable(point),

@@ -8,7 +8,6 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from mpibow.bounds import AtLeast
 from mpibow.graph.graph import Array
-from mpibow.graph.layout import Layout
 from mpibow.kernels.passes import FlatKernels, Local
 from mpibow.sync.outbox import TAIL, Zeros
 from mpibow.sync.rule import Add, OnChunks, Rows, RuleState, Stored
@@ -40,9 +39,8 @@ class IndependentLearners:
     arrays: ClassVar[Mapping[str, Stored]] = {}
 
     def __init__(
-        self, settings: Independent, flat: FlatKernels, rows: Rows, initial: Array, zeros: Zeros | None = None,
-        layout: Layout | None = None,
-    ) -> None:  # fmt: skip
+        self, settings: Independent, flat: FlatKernels, rows: Rows, initial: Array, zeros: Zeros | None = None
+    ) -> None:
         """It sends little: `zeros` are not needed."""
         self._settings, self._flat, self._rows, self.centre = settings, flat, rows, initial
         self._tail = flat.zeros(TAIL, initial.dtype)

@@ -9,7 +9,6 @@ from typing import Annotated, Any, ClassVar
 
 from mpibow.bounds import AtLeast
 from mpibow.graph.graph import Array
-from mpibow.graph.layout import Layout
 from mpibow.kernels.passes import FlatKernels, Local
 from mpibow.sync.alone import Alone
 from mpibow.sync.family import Family
@@ -41,9 +40,8 @@ class Lagging:
     }
 
     def __init__(
-        self, settings: Family, flat: FlatKernels, rows: Rows, initial: Array, zeros: Zeros | None = None,
-        layout: Layout | None = None,
-    ) -> None:  # fmt: skip
+        self, settings: Family, flat: FlatKernels, rows: Rows, initial: Array, zeros: Zeros | None = None
+    ) -> None:
         self._settings, self._flat, self._rows = settings, flat, rows
         self.averaging = settings.of(1)
         self._alone, self._mean = Alone(flat, rows, initial), initial

@@ -14,20 +14,13 @@ k learners over all ranks, this rank's as rows. All names on a formula's right a
     reset    w_i <- w_i + u_i;  W <- W + outer(D), w_i <- W at the exchange; z = W
 
     outer    mean        G D, with G as known before
-             orthogonal  of every matrix V of D V + s, s = min(k - 1, (G - 1) reach) |V| O / |O|, O the orthogonal
-                         matrix nearest to V by Newton-Schulz iterations, which is Muon's step (Jordan et al., 2024);
-                         of all else G D. V lies mostly in the sharpest directions, which bound its length; spread
-                         evenly it may be as long as k steps in a row would be. `reach` (mpibow.sync.orthogonal) is to
-                         keep it within G - 1 times V's strongest direction; where that binds, 1.2 to 1.9 times as much
-                         was measured. Decoupled weight decay is no part of V here: it goes G times as far
              momentum, nesterov  as mpibow.sync.outer has them
 
-One learner has nothing to be pulled to: with mean and orthogonal it is its optimiser alone, and z = w.
+One learner has nothing to be pulled to: with mean it is its optimiser alone, and z = w.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -35,8 +28,6 @@ import numpy as np
 from mpibow.graph.graph import Array
 from mpibow.sync.averaging import Averaging
 from mpibow.sync.gain import Averages, follow, noise_gain
-
-Spread = Callable[[Array, float, float], Array]
 
 
 @dataclass(frozen=True)
@@ -70,14 +61,8 @@ def send(rule: Averaging, state: State, u: Array) -> tuple[State, Array, float]:
     return state, state.pending, float((u * u).sum())
 
 
-def apply(
-    rule: Averaging, state: State, received: Array | None, squares: float, rate: float, spread: Spread | None = None,
-    decay: Array | float = 0.0,
-) -> State:  # fmt: skip
-    """All after this iteration, from the sums over all ranks (None where this iteration sends nothing).
-
-    `decay` is what decoupled weight decay has taken off the weights in D.
-    """
+def apply(rule: Averaging, state: State, received: Array | None, squares: float, rate: float) -> State:
+    """All after this iteration, from the sums over all ranks (None where this iteration sends nothing)."""
     state = replace(state, turn=state.turn + 1)
     if _lags(rule) and rule.on(state.turn - 1):
         gap, momentum = state.mean - state.centre, rule.mu * (state.centre - state.previous)
@@ -91,7 +76,7 @@ def apply(
     state = replace(state, pending=np.zeros_like(state.pending))
     if _lags(rule):
         return replace(state, mean=state.mean + d)
-    state, step = outer(rule, state, d, rate, spread, decay)
+    state, step = outer(rule, state, d, rate)
     mean = state.mean + step
     w = np.tile(mean, (len(state.w), 1)) if rule.replicas == "reset" else state.w + (step - d)
     averages = state.averages
@@ -101,9 +86,7 @@ def apply(
     return replace(state, w=w, mean=mean, centre=mean, previous=mean, averages=averages, gain=gain)
 
 
-def end_period(
-    rule: Averaging, state: State, received: Array, rate: float, spread: Spread | None = None
-) -> State:  # fmt: skip
+def end_period(rule: Averaging, state: State, received: Array, rate: float) -> State:
     """All after a period that ends early: the ranks' pending steps are received, corrections made, and all restarts."""
     if not rule.unfinished(state.turn):
         return state
@@ -112,20 +95,14 @@ def end_period(
         state = apply(rule, apply(rule, replace(state, turn=0), received, 0.0, rate), None, 0.0, rate)
     else:
         rule = replace(rule, period=state.turn % rule.period)
-        state = apply(rule, replace(state, turn=rule.period - 1), received, 0.0, rate, spread)
+        state = apply(rule, replace(state, turn=rule.period - 1), received, 0.0, rate)
     return restart(state)
 
 
-def outer(
-    rule: Averaging, state: State, d: Array, rate: float, spread: Spread | None, decay: Array | float = 0.0
-) -> tuple[State, Array]:
+def outer(rule: Averaging, state: State, d: Array, rate: float) -> tuple[State, Array]:
     """outer(D), and the state with the velocity that it leaves."""
-    if rule.outer in ("mean", "orthogonal"):
-        extra = rule.used(state.gain) - 1.0
-        if rule.outer == "mean" or rule.even == 1.0:
-            return state, d + extra * d
-        assert spread is not None
-        return state, d + spread(d + decay, extra, rule.even - 1.0) - extra * decay
+    if rule.outer == "mean":
+        return state, d + (rule.used(state.gain) - 1.0) * d
     turned = rate / state.rate if rule.outer == "momentum" and state.rate else 1.0
     v = rule.outer_momentum * turned * state.velocity + d
     step = rule.lr * (d + rule.outer_momentum * v) if rule.outer == "nesterov" else rule.lr * v

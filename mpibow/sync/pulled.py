@@ -10,12 +10,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from mpibow.graph.graph import Array
-from mpibow.graph.layout import Layout
 from mpibow.kernels.passes import FlatKernels, Local
 from mpibow.sync.alone import Alone
 from mpibow.sync.family import Family
 from mpibow.sync.gain import Gain, GainMeter, GainNumbers
-from mpibow.sync.orthogonal import common_step, matrices_of, shrinks_of
 from mpibow.sync.outbox import TAIL, Outbox, Zeros
 from mpibow.sync.outer import OuterMomentum
 from mpibow.sync.rule import UNSENT, Add, OnChunks, Rows, RuleState, Stored, drift_of
@@ -36,17 +34,13 @@ class Pulled:
     arrays: ClassVar[Mapping[str, Stored]] = {"outer_velocity": Stored("all", "steps"), **UNSENT}
 
     def __init__(
-        self, settings: Family, flat: FlatKernels, rows: Rows, initial: Array, zeros: Zeros | None = None,
-        layout: Layout | None = None,
-    ) -> None:  # fmt: skip
+        self, settings: Family, flat: FlatKernels, rows: Rows, initial: Array, zeros: Zeros | None = None
+    ) -> None:
         self._settings, self._flat, self._rows, self._mean = settings, flat, rows, initial
         self.averaging, self._alone = settings.of(1), Alone(flat, rows, initial)
         self._out = Outbox(flat, initial.size, initial.dtype, zeros)
         self._tail = flat.zeros(TAIL, initial.dtype)
-        self._gain, outer = Gain(self.averaging, flat), self.averaging.outer
-        spreads, moves = outer == "orthogonal" and layout is not None, outer in ("momentum", "nesterov")
-        self._orthogonal = common_step(layout, flat, initial.dtype) if spreads and layout is not None else None
-        self._matrices = matrices_of(layout) if spreads and layout is not None else []
+        self._gain, moves = Gain(self.averaging, flat), self.averaging.outer != "mean"
         self._outer = OuterMomentum(flat, initial.size, initial.dtype) if moves else None
         self._together = False  # all learners are this rank's, and one pass moves them
         self._was_reset = False  # one of them was reset since W was set to their mean
@@ -131,21 +125,13 @@ class Pulled:
         self._rate, self._sums = local.rate, sums
         if self._alone_now or not self._sends:
             return ()
-        rule, extra = self.averaging, self.meter.common
+        rule = self.averaging
         arrays = self._rows.weights, self._mean, sums, self._out.squares
         if self._outer is not None:
             passes = self._outer.works(rule, local.rate, *arrays)
-        elif self._orthogonal is not None and rule.even > 1.0:
-            even, shrinks = (rule.even - 1.0) / rule.k, self._shrinks(local)
-            passes = self._orthogonal.works(*arrays, extra=extra, even=even, scale=1.0 / rule.k, shrinks=shrinks)
         else:
-            passes = (partial(_add_up, self._flat, arrays, extra, self.meter.whole),)
+            passes = (partial(_add_up, self._flat, arrays, self.meter.common, self.meter.whole),)
         return (*passes, self._level) if rule.replicas == "reset" else passes
-
-    def _shrinks(self, local: Local) -> list[float]:
-        """All learners' decay since the last exchange, as if each iteration had this one's; [] if nothing decays."""
-        found, rule = shrinks_of(local, self._matrices), self.averaging
-        return [rule.k * (1.0 - (1.0 - each) ** rule.period) for each in found] if any(found) else []
 
     def _level(self, chunks: range) -> None:
         part = slice(chunks.start * self._flat.chunk, chunks.stop * self._flat.chunk)

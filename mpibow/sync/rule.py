@@ -40,7 +40,6 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from mpibow.graph.graph import Array
-from mpibow.graph.layout import Layout
 from mpibow.kernels.passes import FlatKernels, Local, States
 from mpibow.sync.gain import GainMeter
 from mpibow.sync.outbox import TAIL as TAIL
@@ -277,12 +276,10 @@ class Rule(Declared, Protocol):
 class Kind(Declared, Protocol):
     """A rule's class: its declarations and its constructor."""
 
-    def __call__(
-        self, settings: Any, flat: FlatKernels, rows: Rows, initial: Array, zeros: Zeros | None, layout: Layout | None
-    ) -> Rule:
+    def __call__(self, settings: Any, flat: FlatKernels, rows: Rows, initial: Array, zeros: Zeros | None) -> Rule:
         """Keeps `rows` together, its centre at `initial` (size,), which it takes over.
 
-        `zeros` makes the arrays that it sends; `layout` shows which elements are a matrix's.
+        `zeros` makes the arrays that it sends.
         """
         ...
 

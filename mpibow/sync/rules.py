@@ -8,7 +8,6 @@ from operator import or_
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 from mpibow.graph.graph import Array
-from mpibow.graph.layout import Layout
 from mpibow.kernels.passes import FlatKernels
 from mpibow.sync.family import Family
 from mpibow.sync.independent import Independent, IndependentLearners
@@ -45,16 +44,15 @@ def is_one_copy(settings: RuleSettings) -> bool:
 
 
 def make_rule(
-    settings: RuleSettings, flat: FlatKernels, rows: Rows, initial: Array, zeros: Zeros | None = None,
-    layout: Layout | None = None,
-) -> Rule:  # fmt: skip
+    settings: RuleSettings, flat: FlatKernels, rows: Rows, initial: Array, zeros: Zeros | None = None
+) -> Rule:
     """The rule of these settings; `Kind` has the arguments."""
     centre = initial
     if flat.meter is not None:  # the host's array is not where the passes are
         centre = flat.zeros(initial.size, initial.dtype)
         flat.put(centre, initial)
-    made = declared(settings)(settings, flat, rows, centre, zeros, layout)
+    made = declared(settings)(settings, flat, rows, centre, zeros)
     if settings.behind is None:
         return made
-    second = make_rule(settings.behind, flat, rows, initial.copy(), zeros, layout)
+    second = make_rule(settings.behind, flat, rows, initial.copy(), zeros)
     return cast(Rule, Switch(made, second, flat))  # all members of the one in force

@@ -29,11 +29,6 @@ class RuleSettings:
         return self.name
 
     @property
-    def spreads(self) -> bool:
-        """Whether the rule makes matrices orthogonal."""
-        return False
-
-    @property
     def hosts_only(self) -> str:
         """The setting that a GPU does not run, '' where it runs all."""
         return f"rule {self.name}" if self.rule is not None else ""

@@ -10,7 +10,6 @@ from typing import Any, ClassVar, cast
 import numpy as np
 
 from mpibow.graph.graph import Array
-from mpibow.graph.layout import Layout
 from mpibow.kernels.passes import WHOLE, FlatKernels, Local
 from mpibow.sync.family import Family
 from mpibow.sync.outbox import Outbox, Zeros
@@ -34,9 +33,8 @@ class SynchronousSgd:
     arrays: ClassVar[Mapping[str, Stored]] = {}
 
     def __init__(
-        self, settings: Family, flat: FlatKernels, rows: Rows, initial: Array, zeros: Zeros | None = None,
-        layout: Layout | None = None,
-    ) -> None:  # fmt: skip
+        self, settings: Family, flat: FlatKernels, rows: Rows, initial: Array, zeros: Zeros | None = None
+    ) -> None:
         self._settings, self._flat, self._rows, self._k = settings, flat, rows, 1
         self._out, self._stepped = Outbox(flat, initial.size, initial.dtype, zeros), False
         self._initial: Array | None = initial

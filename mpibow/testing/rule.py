@@ -62,7 +62,7 @@ class _Ranks:
         self.rows = [Replicas(2 * LEARNERS, 48, "float64", states=("momenta",), one=one) for _ in counts]
         for rows, count in zip(self.rows, counts, strict=True):
             rows.resize(count)
-        self.rules = [make_rule(settings, self.flat, rows, start.copy(), None, self.layout) for rows in self.rows]
+        self.rules = [make_rule(settings, self.flat, rows, start.copy()) for rows in self.rows]
         for rule in self.rules:
             rule.begin(sum(counts), keep)
         self.steps = [Stepping(Sgd(lr=0.05, momentum=0.9), self.layout, rows, self.flat) for rows in self.rows]

@@ -130,18 +130,6 @@ EVERY = "checkpoint.every: must be a string such as '1 epoch', '500 iterations' 
             "rule.then.period: must be 1 with sends gradients, got 2; set sends to steps",
         ),
         (
-            ["rule={name: sma, gain: none, period: 3}"],
-            "rule.gain: is no longer a setting; write rule: {name: crossbow, period: 3}",
-        ),
-        (
-            ["rule.common=orthogonal", "rule.delay=0"],
-            "rule.common, rule.delay: are no longer settings; write rule: {outer: {name: orthogonal}}",
-        ),
-        (
-            ["rule={name: ssgd, scale_lr: true}"],
-            "rule.scale_lr: is no longer a setting; write rule: {name: ssgd, outer: {gain: learners}}",
-        ),
-        (
             ["rule.name=muloco"],
             "rule.name: muloco is diloco with Muon in every learner, got update.name sgd; set "
             "update.name to muon, or rule.name to diloco",
@@ -240,12 +228,6 @@ EVERY = "checkpoint.every: must be a string such as '1 epoch', '500 iterations' 
             "loss.ignore_index: must be an integer of at least -2147483648 or null, got 'none'",
         ),
         (["loss.weight=[1, -1]"], "loss.weight[1]: must be a number of at least 0, got -1"),
-        (
-            ["loss.smoothing=0.1", "loss.ignore=3", "metrics.every=20"],
-            "loss.smoothing: is loss.label_smoothing now; write loss: {label_smoothing: 0.1}\n"
-            "loss.ignore: is loss.ignore_index now; write loss: {ignore_index: 3}\n"
-            "metrics.every: is log.every now; write log: {every: 20}",
-        ),
         (
             ["loss=nll_loss"],
             "loss.name: must be one of binary_cross_entropy_with_logits, cross_entropy, huber_loss, l1_loss, "

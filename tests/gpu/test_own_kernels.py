@@ -10,10 +10,10 @@ from collections.abc import Iterator
 import pytest
 
 from tests.gpu import opened
-from tests.kernels.cuda import test_direct, test_flat, test_gather, test_operators, test_orthogonal
+from tests.kernels.cuda import test_direct, test_flat, test_gather, test_operators
 
 pytestmark = opened.needs_gpu()
-MODULES = (test_direct, test_flat, test_gather, test_operators, test_orthogonal)
+MODULES = (test_direct, test_flat, test_gather, test_operators)
 
 for module in MODULES:
     found = {name: test for name, test in vars(module).items() if name.startswith("test_")}

@@ -36,7 +36,7 @@ WAYS: Mapping[str, Mapping[str, Any]] = {
     "fused, one by one": {"execution": "fused", "graphs": False},
 }
 FEW = {"epochs": None, "iterations": 10}
-SOME = ("auto", "crossbow-3", "orthogonal", "ssgd")  # rules
+SOME = ("auto", "crossbow-3", "ssgd")  # rules
 CHANGES = {5: (1,), 12: (3,), 13: (2,), 30: (1,)}  # learners, announced at these iterations
 MIB = 1 << 20
 
@@ -151,7 +151,7 @@ def test_fused_learners_are_those_on_streams(tmp_path: Path, net: Any, rule: str
 
 
 @pytest.mark.parametrize("way", ["streams", "fused"])
-@pytest.mark.parametrize("rule", ["auto", "crossbow-3", "orthogonal"])
+@pytest.mark.parametrize("rule", ["auto", "crossbow-3"])
 def test_a_run_goes_on_bit_for_bit(tmp_path: Path, rule: str, way: str) -> None:
     every = {"every": "7 iterations", "keep": 9}
     settings = {"rule": tiny.RULES[rule], "learners": 2, "checkpoint": every, **WAYS[way]}

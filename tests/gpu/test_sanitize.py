@@ -18,7 +18,6 @@ from tests.kernels.cases import Bench
 from tests.kernels.cuda.test_flat import device, row, rows, step
 from tests.kernels.cuda.test_layers import NETS, REFERENCE, graph_of, run
 from tests.kernels.cuda.test_operators import MINE, layouts
-from tests.kernels.cuda.test_orthogonal import bench as orthogonal_steps
 from tests.run import tiny
 from tests.stepping import sgd_step
 
@@ -55,12 +54,6 @@ def test_the_flat_passes() -> None:
     ):
         opened.run_all(launches)
     assert np.isfinite(w).all()
-
-
-def test_the_orthogonal_common_step() -> None:
-    found = orthogonal_steps()
-    opened.run_all(found.launches)
-    assert np.isfinite(found.weights).all()
 
 
 def test_a_net() -> None:

@@ -32,7 +32,6 @@ def test_four_learners_give_the_same_centre_on_any_number_of_ranks(tmp_path: Pat
     ("rule", "apart"),
     [
         (tiny.RULES["auto"], 1e-10),
-        (tiny.RULES["orthogonal"], 1e-9),  # whose weakest directions grow by up to 485 times, rounding with them
         (tiny.RULES["crossbow"], 1e-10),
         (tiny.RULES["ssgd"], 1e-10),
     ],

@@ -20,8 +20,8 @@ from tests.run.test_resume import AT_END, arrays, copy, point, saving
 
 BAD = int(samples_at(40, 1, tiny.COUNT, 1)[1][0])  # the sample that no net can stand; first met in iteration 3
 PER_ITERATION = 4 * 3
-RULES = ("auto", "quarter", "crossbow", "crossbow-3", "orthogonal", "ssgd")
-NEAR = ("auto", "orthogonal", "ssgd")  # replicas keep nothing of where they were: alpha is 1, or all are alike
+RULES = ("auto", "quarter", "crossbow", "crossbow-3", "ssgd")
+NEAR = ("auto", "ssgd")  # replicas keep nothing of where they were: alpha is 1, or all are alike
 
 
 def meetings() -> list[tuple[int, int]]:

@@ -52,7 +52,7 @@ def test_it_runs_in_layouts_of_its_own(tmp_path: Path) -> None:
     assert len(plan.bind(np.zeros(plan.layout.size, np.float32), np.zeros(plan.layout.size, np.float32)).runs) == 1
 
 
-@pytest.mark.parametrize("rule", ["auto", "crossbow-3", "orthogonal", "ssgd"])
+@pytest.mark.parametrize("rule", ["auto", "crossbow-3", "ssgd"])
 def test_two_runs_and_no_overlap_are_the_same_bits(tmp_path: Path, rule: str) -> None:
     settings = {"rule": tiny.RULES[rule], "learners": 2}
     first, again, sequential = (
@@ -63,17 +63,15 @@ def test_two_runs_and_no_overlap_are_the_same_bits(tmp_path: Path, rule: str) ->
     assert tiny.same_bits(first, sequential)
 
 
-@pytest.mark.parametrize("rule", ["auto", "orthogonal"])
-def test_learners_may_be_spread_over_ranks(tmp_path: Path, rule: str) -> None:
-    settings = {"rule": tiny.RULES[rule]}
-    one, two = (tiny.run(job(tmp_path / str(n), learners=4 // n, **settings), n).weights for n in (1, 2))
+def test_learners_may_be_spread_over_ranks(tmp_path: Path) -> None:
+    one, two = (tiny.run(job(tmp_path / str(n), learners=4 // n), n).weights for n in (1, 2))
     assert tiny.distance(two, one) < 1e-3
 
 
-@pytest.mark.parametrize("rule", ["auto", "crossbow-3", "auto-3", "orthogonal"])
+@pytest.mark.parametrize("rule", ["auto", "crossbow-3", "auto-3"])
 def test_a_run_goes_on_bit_for_bit(tmp_path: Path, rule: str) -> None:
     settings = {"rule": tiny.RULES[rule], "learners": 2, "checkpoint": {"every": "7 iterations", "keep": 9}}
-    settings["update"] = {"lr": 0.005, "momentum": 0.9}  # at 0.05 the orthogonal step of all matrices diverges here
+    settings["update"] = {"lr": 0.005, "momentum": 0.9}
     whole = tiny.run(job(tmp_path / "whole", **settings)).weights
     for checkpoint in newest_first(tmp_path / "whole/run/checkpoints"):
         resumed = tiny.run(job(tmp_path / checkpoint.name, **settings), resume=checkpoint).weights

@@ -185,7 +185,7 @@ def test_many_signals(tmp_path: Path) -> None:
 # Learners that come and go
 
 
-@pytest.mark.parametrize("rule", ["auto", "crossbow-3", "orthogonal", "slowmo", "ssgd"])
+@pytest.mark.parametrize("rule", ["auto", "crossbow-3", "slowmo", "ssgd"])
 def test_resume_around_a_change_of_learners(tmp_path: Path, rule: str) -> None:
     """Before it begins, where it begins, and after: a checkpoint holds what was announced."""
 

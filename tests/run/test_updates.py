@@ -158,7 +158,6 @@ def test_which_rule_goes_with_which_step(tmp_path: Path, capsys: pytest.CaptureF
     for given in (
         Family(outer=Outer(gain=2.0)),
         Family(name="crossbow"),
-        Family(outer=Outer(name="orthogonal")),
         Family(name="ssgd"),
     ):
         assert given.going_with(AdamW()) == given

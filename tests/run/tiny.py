@@ -42,8 +42,6 @@ RULES: Mapping[str, Mapping[str, Any]] = {
     "easgd": {"name": "easgd", "period": 2},
     "number": {"name": "sma", "outer": {"gain": 2.0}},
     "number-3": {"name": "sma", "outer": {"gain": 2.0}, "period": 3},
-    "orthogonal": {"name": "sma", "outer": {"name": "orthogonal"}},
-    "orthogonal-number-3": {"name": "sma", "outer": {"name": "orthogonal", "gain": 2.0}, "period": 3},
     "nesterov-3": {"name": "diloco", "replicas": "pulled", "period": 3},
     "local": {"name": "local_sgd", "period": 3},
     "slowmo": {"name": "slowmo", "period": 2},

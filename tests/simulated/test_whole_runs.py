@@ -144,8 +144,6 @@ def events(folder: Path) -> list[dict[str, float]]:
         (resnet, "number-3", 2, 1),
         (lenet, "ssgd", 2, 1),
         (lenet, "crossbow-3", 1, 2),
-        (lenet, "orthogonal-number-3", 2, 1),
-        (lenet, "orthogonal-number-3", 1, 2),
     ],
 )
 def test_bits_are_the_same_in_whatever_order_streams_run(
@@ -167,7 +165,7 @@ def test_graphs_change_no_bit(tmp_path: Path) -> None:
     assert tiny.same_bits(run(work(tmp_path / "not", **settings), graphs=False, seed=1).weights, captured.weights)
 
 
-@pytest.mark.parametrize("rule", ["auto", "crossbow-3", "orthogonal-number-3"])
+@pytest.mark.parametrize("rule", ["auto", "crossbow-3", "number-3"])
 def test_a_run_that_is_continued_has_the_same_bits(tmp_path: Path, rule: str) -> None:
     settings = {"net": resnet, "learners": 2, "rule": tiny.RULES[rule]}
     whole = run(work(tmp_path / "whole", **settings))
@@ -282,7 +280,6 @@ def normalising(image: Tensor) -> Tensor:
         (no_dropout, "ssgd", 2, 2, "tf32"),
         (dropping, "auto", 3, 1, "float32"),
         (dropping, "crossbow", 2, 1, "tf32"),
-        (dropping, "orthogonal-number-3", 2, 1, "float32"),
         (normalising, "auto", 2, 1, "float32"),
     ],
 )
@@ -397,14 +394,12 @@ def test_metrics_have_the_most_memory_that_was_held(tmp_path: Path) -> None:
     assert 0 < first["device_memory"] <= last["device_memory"]
 
 
-@pytest.mark.parametrize(
-    ("execution", "rule"), [("streams", "auto"), ("fused", "auto"), ("streams", "orthogonal-number-3")]
-)
+@pytest.mark.parametrize(("execution", "rule"), [("streams", "auto"), ("fused", "auto"), ("streams", "number-3")])
 def test_learners_come_and_go(tmp_path: Path, execution: str, rule: str) -> None:
     """As on the host: new ones start from the centre; the same bits in any order."""
 
     def body(comm: Communicator, out: str, seed: int) -> Any:
-        settings = {"rule": tiny.RULES[rule], "update": SLOW}
+        settings = {"rule": tiny.RULES[rule], "update": {"lr": 0.01, "momentum": 0.9}}
         job = work(tmp_path / out, learners="auto", execution=execution, prefetch=1, **settings)
         opened = simulated(seed)
         if seed < 0:
@@ -450,20 +445,6 @@ def test_check_says_what_a_gpu_will_hold(tmp_path: Path) -> None:
         )
 
 
-def test_check_counts_what_an_orthogonal_step_is_made_in(tmp_path: Path) -> None:
-    """Of matrices (36, 256) and (3, 256): both twice, and seven times their squares."""
-
-    def wide(image: Tensor) -> Tensor:
-        return dense(relu(dense(flatten(image), 256)), tiny.CLASSES)
-
-    flat = 4 * (256 * 36 + 256 + 3 * 256 + 16)
-    scratch = 4 * (2 * 39 * 256 + 7 * (36**2 + 3**2))
-    for outer, size in (("orthogonal", 5 * flat + scratch), ("mean", 5 * flat)):
-        job = replace(work(tmp_path, net=wide, rule={"outer": {"name": outer}}), opened=simulated(0))
-        last = describe_job(job, (2,), [1 << 30]).splitlines()[-1]
-        assert f" + averaging {size / 2**20:.1f} MiB = " in last
-
-
 def test_learners_are_as_many_as_all_that_they_take_leaves_room_for(tmp_path: Path) -> None:
     """On the GPU a data set that lies there first, then replicas, arenas and slots; on the host what is page-locked."""
 
@@ -499,7 +480,7 @@ class Waking(Nccl):
         event.synchronise()
 
 
-@pytest.mark.parametrize("rule", ["auto", "crossbow-3", "orthogonal-number-3", "ssgd"])
+@pytest.mark.parametrize("rule", ["auto", "crossbow-3", "number-3", "ssgd"])
 def test_averaging_by_nccl_is_enqueued_alike_and_gives_the_same_bits(tmp_path: Path, rule: str) -> None:
     """Two ranks whose all-reduces run on the averaging streams, when those come to them."""
     settings = {"rule": tiny.RULES[rule], "learners": 2, "stop": {"epochs": None, "iterations": 9}}
@@ -555,32 +536,3 @@ def test_what_overflows_last_is_told_and_is_no_part_of_the_centre(tmp_path: Path
         f"iteration {bad_iteration()}: learner 0 (rank 0): loss or gradient is not finite (loss nan); "
         in (tmp_path / "gpu" / "run" / "log.txt").read_text()
     )
-
-
-# The orthogonal common step: from 20 iterations on, when the gain is known, or at once where it is a number
-
-SLOW = {"lr": 0.01, "momentum": 0.9}  # at 0.05 the orthogonal step of all matrices diverges here
-
-
-@pytest.mark.parametrize(
-    ("net", "rule", "learners", "ranks"),
-    [
-        (lenet, "orthogonal", 3, 1),
-        (resnet, "orthogonal-number-3", 2, 1),
-        (normalising, "orthogonal-number-3", 2, 1),
-        (resnet8, "orthogonal-number-3", 2, 2),
-        (lenet, "orthogonal", 4, 1),
-        (lenet, "orthogonal", 2, 2),
-    ],
-)
-def test_an_orthogonal_common_step_is_the_hosts(tmp_path: Path, net: Any, rule: str, learners: int, ranks: int) -> None:
-    stop = {"epochs": None, "iterations": 30}
-    settings = {"net": net, "rule": tiny.RULES[rule], "learners": learners, "update": SLOW, "stop": stop}
-    host = tiny.run(work(tmp_path / "host", **settings), ranks)
-    gpu = run(work(tmp_path / "gpu", **settings), ranks)
-    off = tiny.distance(gpu.weights, host.weights)
-    assert off < 1e-3
-    mean = tiny.run(work(tmp_path / "mean", **{**settings, "rule": {**tiny.RULES[rule], "outer": {}}}), ranks)
-    assert tiny.distance(mean.weights, host.weights) > max(1e-3, 3 * off)  # a measured gain is small at first
-    for on_host, on_gpu in zip(events(tmp_path / "host"), events(tmp_path / "gpu"), strict=True):
-        assert on_gpu == pytest.approx(on_host, rel=2e-3, abs=1e-5)

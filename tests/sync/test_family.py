@@ -20,12 +20,11 @@ from mpibow.optim.sgd import Sgd
 from mpibow.sync import oracle
 from mpibow.sync.averaging import Averaging
 from mpibow.sync.family import PRESETS, Family, Outer, Then
-from mpibow.sync.outdated import comparable, current
 from mpibow.sync.settings import caps
 from mpibow.tune import Cap
 from tests.run import tiny
 from tests.stepping import ball_step, sgd
-from tests.sync.test_rules import LOCALS, SIZE, Cluster, gradients_of, spreading, start_at
+from tests.sync.test_rules import LOCALS, SIZE, Cluster, gradients_of, start_at
 
 POINTS = {
     "sma": Averaging(4, 1.0, gain="measured"),
@@ -89,8 +88,8 @@ def test_the_same_rule_for_any_number_of_learners() -> None:
             "outer.name: must be mean with sends gradients, got nesterov; set sends to steps",
         ),
         (
-            {"name": "crossbow", "outer": Outer("orthogonal")},
-            "outer.name: must be mean with replicas lagging, got orthogonal; set replicas to pulled",
+            {"name": "crossbow", "outer": Outer("nesterov")},
+            "outer.name: must be mean with replicas lagging, got nesterov; set replicas to pulled",
         ),
         (
             {"name": "crossbow", "outer": Outer(gain=2.0)},
@@ -98,7 +97,7 @@ def test_the_same_rule_for_any_number_of_learners() -> None:
         ),
         (
             {"name": "diloco", "outer": Outer(gain=2.0)},
-            "outer.gain: is that of mean and orthogonal, got 2.0 with nesterov; set outer.lr",
+            "outer.gain: is that of mean, got 2.0 with nesterov; set outer.lr",
         ),
         (
             {"period": 2, "outer": Outer(gain="measured")},
@@ -146,57 +145,18 @@ def test_a_fixed_alpha_bounds_the_learners_of_both_rules() -> None:
     assert caps(later, 1, 10**6)[0].most == 2
 
 
-ORTHOGONAL = {"outer": {"name": "orthogonal"}}
-
-
 @pytest.mark.parametrize(
     ("settings", "named"),
     [
         ({"rule": {"name": "diloco"}}, "rule.outer.name: nesterov"),
         ({"rule": {"name": "local_sgd"}}, "rule.replicas: reset, with sends: steps,"),
         ({"rule": {"name": "crossbow", "then": {"epoch": 2}}}, "rule.then"),
-        (
-            {"rule": ORTHOGONAL, "update": {"name": "adamw"}},
-            "rule.outer.name: orthogonal, with the weight decay of adamw,",
-        ),
-        (
-            {"rule": ORTHOGONAL, "update": {"name": "lion", "groups": [{"match": "*", "weight_decay": 0.1}]}},
-            "rule.outer.name: orthogonal, with the weight decay of lion,",
-        ),
     ],
 )
 def test_a_gpu_is_refused(tmp_path: Path, settings: dict[str, Any], named: str) -> None:
     with pytest.raises(ConfigError) as error:
         tiny.run(tiny.job(tmp_path, **settings, device="cuda", precision="float32"))
     assert str(error.value) == f"{named} computes on CPUs only, got device cuda; set device to onednn"
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ({"name": "sma", "gain": "auto", "delay": 0, "common": "auto", "period": 1}, {"name": "sma"}),
-        ({"gain": "none", "momentum": 0.5, "period": 3}, {"name": "crossbow", "momentum": 0.5, "period": 3}),
-        ({"name": "sma", "gain": 2.0, "common": "orthogonal"}, {"outer": {"gain": 2.0, "name": "orthogonal"}}),
-        ({"name": "sma", "gain": "auto", "delay": 1}, {"name": "sma"}),
-        ({"name": "ssgd", "scale_lr": True}, {"name": "ssgd", "outer": {"gain": "learners"}}),
-        ({"name": "ssgd", "scale_lr": False}, {"name": "ssgd"}),
-        ({"name": "local_sgd", "period": 1}, {"name": "local_sgd", "period": 1}),
-    ],
-)
-def test_settings_of_before_the_family(old: dict[str, Any], new: dict[str, Any]) -> None:
-    assert {"name": "sma", **current(old)} == {"name": "sma", **new}
-
-
-def test_which_old_averaging_goes_on() -> None:
-    """The default of four learners was orthogonal; a common step that came late is no more."""
-    old, defaults = (
-        {"name": "sma", "gain": "auto", "common": "auto", "delay": 0},
-        {"name": "sma", "outer": {"name": "a"}},
-    )
-    assert comparable(old, defaults, 3) == defaults
-    assert comparable(old, defaults, 4) != defaults
-    assert comparable({**old, "delay": 1}, defaults, 3) != defaults
-    assert comparable({"name": "b"}, {"name": "a"}, 1) == {"name": "b"}
 
 
 @st.composite
@@ -208,7 +168,7 @@ def points(draw: st.DrawFn) -> Family:
     momenta = st.builds(
         Outer, st.sampled_from(["momentum", "nesterov"]), lr=st.floats(0.1, 1), momentum=st.floats(0, 0.9)
     )
-    outer = st.builds(Outer, st.sampled_from(["auto", "orthogonal"]), gains) | momenta
+    outer = st.builds(Outer, st.just("auto"), gains) | momenta
     settings: dict[str, Any] = {"replicas": replicas, "period": period, "outer": draw(outer)}
     if replicas == "lagging":
         settings = {**settings, "outer": Outer(), "momentum": draw(st.floats(0, 0.9))}
@@ -229,7 +189,7 @@ def test_any_point_is_the_oracles(
     cluster = Cluster(settings, tuple(counts), start_at())
     rule, k = settings.of(sum(counts)), sum(counts)
     state, v = oracle.start(start_at(), k), np.zeros((k, SIZE))
-    near = partial(np.testing.assert_allclose, rtol=1e-10, atol=1e-8 if rule.outer == "orthogonal" else 1e-10)
+    near = partial(np.testing.assert_allclose, rtol=1e-10, atol=1e-10)
     step = LOCALS["plain"] if local == "plain" else ball_step(0.05, 0.9, False, 0.0, SIZE)
     for t, rate in enumerate(rates):
         if t in restarts:
@@ -240,7 +200,7 @@ def test_any_point_is_the_oracles(
         v, u = sgd(state.w, v, gradients_of(state.w, t), here)
         sends = rule.sends_at(state.turn)
         state, total, squares = oracle.send(rule, state, u)
-        state = oracle.apply(rule, state, total if sends else None, squares, rate, spreading)
+        state = oracle.apply(rule, state, total if sends else None, squares, rate)
         cluster.step(gradients_of(cluster.weights, t), here)
         near(cluster.weights, state.w)
         for one in cluster.rules:

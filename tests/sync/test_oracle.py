@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from mpibow.graph.graph import Array
-from mpibow.sync.averaging import Averaging, Gain, alpha_limit
+from mpibow.sync.averaging import Averaging, alpha_limit
 from mpibow.sync.family import Family
 from mpibow.sync.gain import CERTAIN, Averages
 from mpibow.sync.oracle import State, apply, end_period, restart, send, start
@@ -40,24 +40,6 @@ def test_start() -> None:
     assert not state.pending.any()
     assert not state.velocity.any()
     assert (state.gain, state.turn, state.averages) == (1.0, 0, Averages())
-
-
-def test_an_orthogonal_common_step_by_hand() -> None:
-    """Of four learners, the gain not yet known: what is no matrix has no common step, a matrix up to that of all k."""
-    asked = list[tuple[float, float]]()
-
-    def spread(u: Array, extra: float, even: float) -> Array:
-        asked.append((extra, even))
-        return np.array([extra * u[0], even * -u[1]])  # -u is what the test takes for orthogonal
-
-    rule = Averaging(k=4, alpha=0.25, gain="measured", outer="orthogonal")
-    state, total, squares = send(rule, start(np.zeros(2), 4), np.array([[1.0, 2.0]] * 4))
-    state = apply(rule, state, total, squares, 1.0, spread)
-    assert asked == [(0.0, 3.0)]
-    assert state.mean.tolist() == [1.0, 2.0 - 3 * 2.0]
-    assert state.w.tolist() == [[1.0, -4.0]] * 4
-    gains: tuple[Gain, ...] = ("measured", "learners", 3.0, 9.0, 0.5)
-    assert [replace(rule, gain=gain).even for gain in gains] == [4.0, 4.0, 3.0, 4.0, 1.0]
 
 
 def test_lagging_by_hand() -> None:

@@ -26,7 +26,6 @@ from mpibow.sync.synchroniser import Synchroniser, Tally
 from tests.clock import Clock
 from tests.launching import LIMIT
 from tests.stepping import ball_step
-from tests.sync.test_rules import layout_of
 
 SIZE = flat.chunk + 40
 LOCAL, NOTHING = ball_step(0.05, 0.9, False, 0.01, SIZE), Tally()
@@ -37,7 +36,6 @@ SETTINGS = {
     "local sgd": Family(name="local_sgd", period=2),
     "diloco": Family(name="diloco", period=3),
     "gain": Family(outer=Outer(gain=2.0)),
-    "orthogonal": Family(outer=Outer(gain=2.0, name="orthogonal")),
     "ssgd": Family(name="ssgd"),
 }
 
@@ -64,7 +62,7 @@ class Rank:
         self.rows = Replicas(4, SIZE, "float32", states=("momenta",))
         self.rows.resize(count)
         z = np.random.default_rng(99).standard_normal(SIZE).astype(np.float32)
-        self.rule: Rule = make_rule(settings, kernels, self.rows, z, zeros, layout_of(SIZE))
+        self.rule: Rule = make_rule(settings, kernels, self.rows, z, zeros)
         self.rule.begin(k)
         self.sync = Synchroniser(comm, self.rule, self.rows, kernels, run, overlap=overlap)
         self.comm, self.t = comm, 0

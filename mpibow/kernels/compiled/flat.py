@@ -27,7 +27,7 @@ from mpibow.kernels.compiled.steps import (
     plus_square,
     scaled_into,
 )
-from mpibow.kernels.numpy.arrays import common_step, host, meter, put, rows_sum, sum_squares, zeros  # noqa: F401
+from mpibow.kernels.numpy.arrays import host, meter, put, rows_sum, sum_squares, zeros  # noqa: F401
 from mpibow.kernels.passes import WHOLE, Local, Matrix, States
 
 
@@ -233,4 +233,4 @@ def prepare(formula: Formula, matrices: bool) -> None:
     add_scaled(flat, flat, scale=0, chunks=chunks)
     squared_norm(flat)
     if matrices:
-        orthogonal([Matrix(one - 1, one - 1)], np.float32)(flat, flat, 0, gain=0, even=0)
+        orthogonal([Matrix(one - 1, one - 1)], np.float32)(flat, flat, 0, scale=0)

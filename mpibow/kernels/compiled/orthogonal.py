@@ -223,7 +223,7 @@ def _or_1(divisor: float) -> float:
 
 @compiled
 def _orthogonal(
-    step: Array, total: Array, rows: Array, columns: Array, room: Array, gain: float, even: float, fixed: bool,
+    step: Array, total: Array, rows: Array, columns: Array, room: Array, scale: float, fixed: bool,
     numbers: tuple[Any, ...], iterations: int,
 ) -> None:  # fmt: skip
     """step <- the step of the matrix in the same place of `total`; `room` is 2 matrices and 4 squares, in panels."""
@@ -244,7 +244,6 @@ def _orthogonal(
         length += s[_diagonal(i, side)]
     _scale(square, area, 1.0 / _or_1(length))
     _polynomial(square, power, factor, panels, numbers)
-    reach = _square_sum(power, area) ** 0.125 * a**0.5
     w, f = floats(whole, area), floats(factor, area)
     for i in range(area):
         w[i] = f[i]
@@ -259,10 +258,10 @@ def _orthogonal(
             place = (p * width + j) * LINE
             rows_by_columns(whole + p * side * LINE, x + j * LINE, y + place, panels, width * LINE)
     if fixed:
-        _scale(y, size, even / _or_1(length) ** 0.5)
+        _scale(y, size, scale / _or_1(length) ** 0.5)
     else:
         longer = largest * (length / _or_1(_square_sum(y, size))) ** 0.5
-        _scale(y, size, longer * min(even, gain * (1.0 if reach < 1.0 else reach)))
+        _scale(y, size, longer * scale)
     _write(y, width, rows, columns, step)
 
 
@@ -273,9 +272,9 @@ def orthogonal(matrices: Sequence[Matrix], dtype: Any, iterations: int = ITERATI
     sides = [tuple(-(-len(each) // ROWS) * ROWS for each in (matrix.rows, matrix.columns)) for matrix in matrices]
     room = zeros(max((2 * a * b + 4 * a * a for a, b in sides), default=0), "float32")
 
-    def make(step: Array, total: Array, number: int, *, gain: float, even: float, fixed: bool = False) -> None:
+    def make(step: Array, total: Array, number: int, *, scale: float, fixed: bool = False) -> None:
         matrix = matrices[number]
         place = matrix.rows, matrix.columns
-        _orthogonal(step, total, *place, room, float(gain), float(even), fixed, NUMBERS, iterations)
+        _orthogonal(step, total, *place, room, float(scale), fixed, NUMBERS, iterations)
 
     return make

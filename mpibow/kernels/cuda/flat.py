@@ -20,7 +20,7 @@ from mpibow.kernels.passes import Local, chunks_of
 TAIL = 4  # elements behind the steps that ranks add up: as in mpibow.sync.outbox
 CHUNK = 2048  # elements of a block: as in flat.cu
 STEP = np.dtype(
-    [(name, "f4") for name in ("rate", "alpha", "gain", "scale", "pull", "centre_momentum", "attention", "even")]
+    [(name, "f4") for name in ("rate", "alpha", "gain", "scale", "pull", "centre_momentum", "attention")]
     + [("begin", "i4")],
     align=True,
 )

@@ -56,18 +56,6 @@ _FAMILIES: Mapping[str, Mapping[str, Values]] = {  # source -> kernel -> what it
         "join_rows": _of(),
         "part_rows": _of(),
     },
-    "orthogonal.cu": {
-        "matrix_squares": _of(),
-        "matrix_norms": _of(),
-        "normalised": _of(),
-        "gram_pieces": _of(),
-        "gram_sums": _of(),
-        "polynomials": _of(),
-        "square_products": _of(),
-        "matrix_products": _of(),
-        "matrix_lengths": _of(),
-        "add_common": _of(),
-    },
     "elementwise.cu": {
         "unary": _of(_FUNCTOR, _FLOAT),
         "unary_back": _of(_FUNCTOR[:-1], _FLOAT),

@@ -18,19 +18,17 @@ from mpibow.device.machine import Machine
 from mpibow.formulas import cuda_source
 from mpibow.formulas.formula import Formula
 from mpibow.graph.graph import Array
-from mpibow.graph.layout import Span
 from mpibow.kernels.cuda import flat
 from mpibow.kernels.cuda.cudnn import Enqueue
 from mpibow.kernels.cuda.elementwise import fill
 from mpibow.kernels.cuda.gain import DeviceGain
 from mpibow.kernels.cuda.kernels import Launch
 from mpibow.kernels.cuda.launcher import Bind
-from mpibow.kernels.cuda.orthogonal import Coefficients, DeviceCommonStep, Tables
 from mpibow.kernels.passes import WHOLE, Local
 
 STEPS = 256  # records that are on their way at once, and passes that are bound
 SLOT = 64  # bytes of a record's place, so that records are aligned; behind it are a local step's scalars
-NUMBERS = ("rate", "alpha", "gain", "scale", "pull", "centre_momentum", "attention", "even", "begin")
+NUMBERS = ("rate", "alpha", "gain", "scale", "pull", "centre_momentum", "attention", "begin")
 FIELDS = cast(Mapping[str, tuple[Any, int]], flat.STEP.fields)
 SCALARS = 64  # of a learner's local step, for which there is room from the start
 REPORT = 3  # numbers that a learner reports of its batch: loss, hits, |gradient|^2
@@ -89,12 +87,6 @@ class DeviceFlat:
 
     def meter(self) -> DeviceGain:
         return DeviceGain(self)
-
-    def common_step(self, spans: Sequence[Span], size: int, coefficients: Coefficients, iterations: int) -> Any:
-        return DeviceCommonStep(self, Tables(tuple(spans), size), coefficients, iterations)
-
-    def common_step_bytes(self, spans: Sequence[Span], size: int) -> int:
-        return Tables(tuple(spans), size).scratch_bytes
 
     def learners(self, gradients: Any) -> None:
         """The block (capacity, size) that learners' gradients lie in: it identifies the learner of a row."""

@@ -7,9 +7,9 @@ from typing import Any
 from mpibow.graph.graph import Array
 from mpibow.graph.memory import zeros
 
-__all__ = ["common_step", "host", "meter", "put", "rows_sum", "sum_squares", "zeros"]
+__all__ = ["host", "meter", "put", "rows_sum", "sum_squares", "zeros"]
 
-meter = common_step = None  # the rule's own
+meter = None  # the rule's own
 
 
 def put(target: Array, source: Any) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from mpibow.graph.graph import Array
 from mpibow.graph.layout import whole
-from mpibow.kernels.numpy.arrays import common_step, host, meter, put, rows_sum, sum_squares, zeros  # noqa: F401
+from mpibow.kernels.numpy.arrays import host, meter, put, rows_sum, sum_squares, zeros  # noqa: F401
 from mpibow.kernels.numpy.orthogonal import orthogonal  # noqa: F401
 from mpibow.kernels.passes import WHOLE, Local, States, chunks_of
 

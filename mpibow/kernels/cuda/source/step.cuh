@@ -2,6 +2,6 @@
 #pragma once
 
 struct Step {
-    float rate, alpha, gain, scale, pull, centre_momentum, attention, even;
+    float rate, alpha, gain, scale, pull, centre_momentum, attention;
     int begin;
 };
