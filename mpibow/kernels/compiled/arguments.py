@@ -33,6 +33,11 @@ def kind_of(hint: Any) -> Any:
     return _PLAIN[hint] if hint in _PLAIN else hint.__metadata__[0]
 
 
+def addresses(arrays: Sequence[Any]) -> Any:
+    """int64 (n,): an address for each array, 0 for None."""
+    return np.array([0 if array is None else array.ctypes.data for array in arrays], np.int64)
+
+
 def packed(kind: Any, value: Any) -> list[int]:
     """An argument as words: address and length of an array, else one. Raises TypeError if it is of another kind."""
     if isinstance(kind, types.Array):

@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from mpibow.graph.graph import Array
 from mpibow.graph.kernel import Call, Run
-from mpibow.kernels.compiled.command import command, floats, native, octets, words
+from mpibow.kernels.compiled.arguments import Address, Words
+from mpibow.kernels.compiled.command import floats, native, octets
 from mpibow.kernels.compiled.numeric import first_block, inlined
 from mpibow.ops.augment import buffers as reference_buffers
 from mpibow.ops.augment import centre_forward as reference_centre
@@ -61,83 +63,82 @@ def _window(x: Any, y: Any, sizes: Any, top: Any, left: Any, flip: Any) -> None:
 
 
 @native
-def windows(arguments: int, _: int, count: int, __: int) -> int:
-    """(x, y, n, counters, pad, flips, node, sizes ...): a random window of every image.
+def windows(x: Address, y: Address, n: int, counters: Address, pad: int, flips: bool, node: int, sizes: Words) -> None:
+    """y = a random window of every image.
 
-    Sizes are channels, height and width of an image, rows and columns of a window, whether x is uint8.
+    sizes are channels, height and width of an image, rows and columns of a window, whether x is uint8.
     """
-    a = words(arguments, count)
-    pad, sizes = a[4], words(arguments + 8 * 7, 6)
     width = 1 if sizes[5] else 4  # bytes of a number
     image, window = width * sizes[0] * sizes[1] * sizes[2], width * sizes[0] * sizes[3] * sizes[4]
     tops, lefts = sizes[1] + 2 * pad - sizes[3] + 1, sizes[2] + 2 * pad - sizes[4] + 1
-    for i in range(a[2]):
-        w = first_block(a[3], i, a[6])
+    for i in range(n):
+        w = first_block(counters, i, node)
         top, left = np.int64(w[0] * _u(tops) >> _u(32)) - pad, np.int64(w[1] * _u(lefts) >> _u(32)) - pad
-        flip = a[5] != 0 and w[2] >> _u(31) != 0
-        _window(a[0] + i * image, a[1] + i * window, sizes, top, left, flip)
-    return 0
+        flip = flips and w[2] >> _u(31) != 0
+        _window(x + i * image, y + i * window, sizes, top, left, flip)
 
 
 @native
-def centres(arguments: int, _: int, count: int, __: int) -> int:
-    """(x, y, n, sizes ...): the middle of every image; sizes as in windows."""
-    a = words(arguments, count)
-    sizes = words(arguments + 8 * 3, 6)
+def centres(x: Address, y: Address, n: int, sizes: Words) -> None:
+    """y = the middle of every image; sizes as in `windows`."""
     width = 1 if sizes[5] else 4
     image, window = width * sizes[0] * sizes[1] * sizes[2], width * sizes[0] * sizes[3] * sizes[4]
     top, left = (sizes[1] - sizes[3]) // 2, (sizes[2] - sizes[4]) // 2
-    for i in range(a[2]):
-        _window(a[0] + i * image, a[1] + i * window, sizes, top, left, False)
-    return 0
+    for i in range(n):
+        _window(x + i * image, y + i * window, sizes, top, left, False)
 
 
 @native
-def cut(arguments: int, _: int, count: int, __: int) -> int:
-    """(x, y, n, counters, length, node, channels, height, width): y = x with a square of zeros."""
-    a = words(arguments, count)
-    length, channels, height, width = a[4], a[6], a[7], a[8]
+def cut(
+    x: Address, y: Address, n: int, counters: Address, length: int, node: int, channels: int, height: int, width: int
+) -> None:
+    """y = x with a square of zeros."""
     size = channels * height * width
-    for i in range(a[2]):
-        w = first_block(a[3], i, a[5])
+    for i in range(n):
+        w = first_block(counters, i, node)
         top = np.int64(w[0] * _u(height) >> _u(32)) - length // 2
         left = np.int64(w[1] * _u(width) >> _u(32)) - length // 2
-        x, y = floats(a[0] + 4 * i * size, size), floats(a[1] + 4 * i * size, size)
+        x_row, y_row = floats(x + 4 * i * size, size), floats(y + 4 * i * size, size)
         first, last = max(left, 0), min(left + length, width)
         for j in range(size):
-            y[j] = x[j]
+            y_row[j] = x_row[j]
         for c in range(channels):
             for row in range(max(top, 0), min(top + length, height)):
                 start = (c * height + row) * width
-                _clear(y[start + first : start + last])
-    return 0
+                _clear(y_row[start + first : start + last])
 
 
 buffers = reference_buffers  # for NumPy's kernel, with pixels that are neither uint8 nor float32: 56 bytes a sample
 
 
-def _sizes(call: Call) -> tuple[int, ...] | None:
+def _sizes(call: Call) -> Array | None:
     """The sizes, or None for pixels that are neither uint8 nor float32."""
     x, y = call.x[0], call.y
     if x.dtype not in (np.uint8, np.float32):
         return None
-    return (*x.shape[1:], *y.shape[2:], int(x.dtype == np.uint8))
+    return np.array([*x.shape[1:], *y.shape[2:], x.dtype == np.uint8], np.int64)
 
 
 def forward(call: Call) -> Run:
     (x, counter), y, op, sizes = call.x, call.y, call.op, _sizes(call)
     if sizes is None:
         return reference_forward(call)
-    return command(windows, x, y, len(x), counter, op.pad, int(op.flip), stream(call.name), *sizes)
+    return windows.command(
+        x=x, y=y, n=len(x), counters=counter, pad=op.pad, flips=op.flip, node=stream(call.name), sizes=sizes
+    )
 
 
 def centre_forward(call: Call) -> Run:
     sizes = _sizes(call)
     if sizes is None:
         return reference_centre(call)
-    return command(centres, call.x[0], call.y, len(call.y), *sizes)
+    return centres.command(x=call.x[0], y=call.y, n=len(call.y), sizes=sizes)
 
 
 def cutout_forward(call: Call) -> Run:
     x, counter = call.x
-    return command(cut, x, call.y, len(x), counter, call.op.length, stream(call.name), *x.shape[1:])
+    n, channels, height, width = x.shape
+    return cut.command(
+        x=x, y=call.y, n=n, counters=counter, length=call.op.length, node=stream(call.name), channels=channels,
+        height=height, width=width,
+    )  # fmt: skip

@@ -15,7 +15,8 @@ from numba.extending import intrinsic
 
 from mpibow.graph.graph import Array, Shape
 from mpibow.graph.kernel import Call, Run
-from mpibow.kernels.compiled.command import Command, command, integers, native, together, words
+from mpibow.kernels.compiled.arguments import Address, Floats, Words
+from mpibow.kernels.compiled.command import Command, integers, native, together
 from mpibow.kernels.compiled.vectors import (
     I64,
     columns_of,
@@ -48,32 +49,31 @@ def turn(typing: Any, source: Any, target: Any, row: Any, step: Any, rows: Any, 
 
 
 @native
-def copy_box(arguments: int, _: int, count: int, __: int) -> int:
-    """(source, target, rows, columns, 4 distances, outer axes, extent and 2 distances of each): 4 bytes an element.
-
-    The distances are of rows in source and target, then of columns.
-    """
-    a = words(arguments, count)
-    rows, columns, sr, tr, sc, tc, axes = a[2], a[3], a[4], a[5], a[6], a[7], a[8]
+def copy_box(
+    source: Address, target: Address, rows: int, columns: int, source_row: int, target_row: int, source_column: int,
+    target_column: int, axes: Words,
+) -> None:  # fmt: skip
+    """target <- source, 4 bytes an element. axes are the extent and both distances of each outer axis."""
+    sr, tr, sc, tc = source_row, target_row, source_column, target_column
     blocks = 1
-    for axis in range(axes):
-        blocks *= a[9 + 3 * axis]
+    for axis in range(0, len(axes), 3):
+        blocks *= axes[axis]
     for block in range(blocks):
         s, t, rest = 0, 0, block
-        for axis in range(axes - 1, -1, -1):
-            extent = a[9 + 3 * axis]
+        for axis in range(len(axes) - 3, -1, -3):
+            extent = axes[axis]
             at = rest % extent
             rest //= extent
-            s += at * a[10 + 3 * axis]
-            t += at * a[11 + 3 * axis]
+            s += at * axes[axis + 1]
+            t += at * axes[axis + 2]
         if tc == 1 and sc == 1:
             for i in range(rows):
-                x, y = integers(a[0] + 4 * (s + i * sr), columns), integers(a[1] + 4 * (t + i * tr), columns)
+                x, y = integers(source + 4 * (s + i * sr), columns), integers(target + 4 * (t + i * tr), columns)
                 for j in range(columns):
                     y[j] = x[j]
         elif tc == 1 and sc == 0:
             for i in range(rows):
-                x, y = integers(a[0] + 4 * (s + i * sr), 1), integers(a[1] + 4 * (t + i * tr), columns)
+                x, y = integers(source + 4 * (s + i * sr), 1), integers(target + 4 * (t + i * tr), columns)
                 value = x[0]
                 for j in range(columns):
                     y[j] = value
@@ -81,24 +81,20 @@ def copy_box(arguments: int, _: int, count: int, __: int) -> int:
             for first in range(0, rows, TILE):
                 for left in range(0, columns, TILE):
                     if sr == 1 and tc == 1:
-                        there, here = a[0] + 4 * (s + first + left * sc), a[1] + 4 * (t + first * tr + left)
+                        there, here = source + 4 * (s + first + left * sc), target + 4 * (t + first * tr + left)
                         turn(there, here, 4 * sc, 4 * tr, min(TILE, columns - left), min(TILE, rows - first))
                         continue
                     for i in range(first, min(first + TILE, rows)):
-                        x, y = integers(a[0] + 4 * (s + i * sr), 1 << 40), integers(a[1] + 4 * (t + i * tr), 1 << 40)
+                        x = integers(source + 4 * (s + i * sr), 1 << 40)
+                        y = integers(target + 4 * (t + i * tr), 1 << 40)
                         for j in range(left, min(left + TILE, columns)):
                             y[j * tc] = x[j * sc]
-    return 0
 
 
 @native
-def zero(arguments: int, _: int, count: int, __: int) -> int:
-    """(target, n): 4 bytes an element."""
-    a = words(arguments, count)
-    y = integers(a[0], a[1])
-    for i in range(a[1]):
-        y[i] = 0
-    return 0
+def zero(target: Floats) -> None:
+    for i in range(len(target)):
+        target[i] = 0
 
 
 def joined(extents: Sequence[int], *distances: Sequence[int]) -> list[tuple[int, ...]]:
@@ -132,8 +128,10 @@ def copied(source: Array, target: Array, extents: Sequence[int], there: Sequence
     columns = axes.pop() if axes[-1][0] != 1 else (1, 1, 1)
     near = [i for i, axis in enumerate(axes) if axis[1] == 1] if columns[1] > 1 else []
     rows = axes.pop(near[-1] if near else -1) if axes else (1, 0, 0)
-    inner = rows[0], columns[0], rows[1], rows[2], columns[1], columns[2]
-    return command(copy_box, source, target, *inner, len(axes), *(number for axis in axes for number in axis))
+    return copy_box.command(
+        source=source, target=target, rows=rows[0], columns=columns[0], source_row=rows[1], target_row=rows[2],
+        source_column=columns[1], target_column=columns[2], axes=np.array(axes, np.int64),
+    )  # fmt: skip
 
 
 def _fits(*arrays: Array) -> bool:
@@ -178,7 +176,7 @@ def slice_backward(call: Call) -> Run:
     assert dx is not None
     first, here = _cut(call.op.ranges, dx.shape)
     put = copied(dy, dx.reshape(-1)[first:], dy.shape, distances(dy.shape), here)
-    return together([command(zero, dx, dx.size), put])
+    return together([zero.command(target=dx), put])
 
 
 def _parts(call: Call, whole: Array) -> list[Array]:

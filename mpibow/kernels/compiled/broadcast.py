@@ -16,9 +16,10 @@ from mpibow.graph.formats import canonical, parse, physical
 from mpibow.graph.graph import Shape
 from mpibow.graph.kernel import Call, Formats, Run, Shapes
 from mpibow.kernels.compiled import reduce
+from mpibow.kernels.compiled.arguments import Address, Words
 from mpibow.kernels.compiled.boxes import copied, distances, joined
-from mpibow.kernels.compiled.command import Command, command, floats, native_with, together, words
-from mpibow.kernels.compiled.reduce import start_of
+from mpibow.kernels.compiled.command import Command, floats, native_with, together
+from mpibow.kernels.compiled.reduce import loops, start_of
 from mpibow.ops.fused import ExpandMultiply
 
 _f = np.float32
@@ -26,72 +27,86 @@ native = native_with(reduce)
 
 
 @native
-def spread(arguments: int, _: int, count: int, __: int) -> int:
-    """(s, x, y, whether a product, blocks, rows, columns, 2 distances, outer axes, extent and distance of each).
-
-    The distances are of s, for rows and for columns, where it is 0 or 1.
-    """
-    a = words(arguments, count)
-    rows, columns, row_step = a[5], a[6], a[7]
-    for block in range(a[4]):
-        first, at = 4 * block * rows * columns, start_of(a, 10, a[9], block)
+def spread(
+    s: Address,
+    x: Address,
+    y: Address,
+    times: bool,
+    blocks: int,
+    rows: int,
+    columns: int,
+    row_step: int,
+    column_step: int,
+    axes: Words,
+) -> None:
+    """y = x s, or x + s. Steps and axes are those of s, as `reduce.total` has them; column_step is 0 or 1."""
+    for block in range(blocks):
+        first, at = 4 * block * rows * columns, start_of(axes, block)
         for i in range(rows):
-            here, small = first + 4 * i * columns, a[0] + 4 * (at + i * row_step)
-            x, y = floats(a[1] + here, columns), floats(a[2] + here, columns)
-            if a[8] == 0:
+            here, small = first + 4 * i * columns, s + 4 * (at + i * row_step)
+            x_row, y_row = floats(x + here, columns), floats(y + here, columns)
+            if column_step == 0:
                 value = floats(small, 1)[0]
-                if a[3]:
+                if times:
                     for j in range(columns):
-                        y[j] = x[j] * value
+                        y_row[j] = x_row[j] * value
                 else:
                     for j in range(columns):
-                        y[j] = x[j] + value
+                        y_row[j] = x_row[j] + value
             else:
-                s = floats(small, columns)
-                if a[3]:
+                s_row = floats(small, columns)
+                if times:
                     for j in range(columns):
-                        y[j] = x[j] * s[j]
+                        y_row[j] = x_row[j] * s_row[j]
                 else:
                     for j in range(columns):
-                        y[j] = x[j] + s[j]
-    return 0
+                        y_row[j] = x_row[j] + s_row[j]
 
 
 @native
-def summed(arguments: int, _: int, count: int, __: int) -> int:
-    """(dy, x or 0, ds, n, blocks, and the further arguments of `spread`): ds (n,) = the sums of dy, or of dy x."""
-    a = words(arguments, count)
-    rows, columns, row_step, whole = a[5], a[6], a[7], floats(a[2], a[3])
-    for i in range(a[3]):
+def summed(
+    dy: Address,
+    ds: Address,
+    n: int,
+    blocks: int,
+    rows: int,
+    columns: int,
+    row_step: int,
+    column_step: int,
+    axes: Words,
+    x: Address = None,
+) -> None:
+    """ds (n,) = the sums of dy, or of dy x."""
+    whole = floats(ds, n)
+    for i in range(n):
         whole[i] = _f(0)
-    for block in range(a[4]):
-        first, at = 4 * block * rows * columns, start_of(a, 10, a[9], block)
+    for block in range(blocks):
+        first, at = 4 * block * rows * columns, start_of(axes, block)
         for i in range(rows):
-            here, small = first + 4 * i * columns, a[2] + 4 * (at + i * row_step)
-            dy = floats(a[0] + here, columns)
-            if a[8] == 0:
-                total, ds = _f(0), floats(small, 1)
-                if a[1]:
-                    x = floats(a[1] + here, columns)
+            here, small = first + 4 * i * columns, ds + 4 * (at + i * row_step)
+            dy_row = floats(dy + here, columns)
+            if column_step == 0:
+                total, ds_row = _f(0), floats(small, 1)
+                if x:
+                    x_row = floats(x + here, columns)
                     for j in range(columns):
-                        total += dy[j] * x[j]
+                        total += dy_row[j] * x_row[j]
                 else:
                     for j in range(columns):
-                        total += dy[j]
-                ds[0] += total
+                        total += dy_row[j]
+                ds_row[0] += total
             else:
-                ds = floats(small, columns)
-                if a[1]:
-                    x = floats(a[1] + here, columns)
+                ds_row = floats(small, columns)
+                if x:
+                    x_row = floats(x + here, columns)
                     for j in range(columns):
-                        ds[j] += dy[j] * x[j]
+                        ds_row[j] += dy_row[j] * x_row[j]
                 else:
                     for j in range(columns):
-                        ds[j] += dy[j]
-    return 0
+                        ds_row[j] += dy_row[j]
 
 
-def walked(tag: str, x: Shape, small: Shape) -> list[int] | None:
+def walked(tag: str, x: Shape, small: Shape) -> dict[str, Any] | None:
     """The arguments of `spread` from the blocks on, for x in the layout `tag`; None for a layout that does not fit."""
     outer, blocks = parse(tag)
     sizes = dict(blocks)
@@ -101,13 +116,10 @@ def walked(tag: str, x: Shape, small: Shape) -> list[int] | None:
     if prod(extents) != prod(x) or len(sizes) < len(blocks):
         return None
     here = [steps[axis] * sizes.get(axis, 1) for axis in outer] + [steps[axis] for axis, _ in blocks]
-    axes = [axis[::2] for axis in joined(extents, distances(extents), here)]  # extent, distance in the small one
-    axes = [(1, 0)] * (2 - len(axes)) + axes
-    *before, (rows, row_step), (columns, column_step) = axes
-    count = prod(extent for extent, _ in before)
-    if column_step not in (0, 1):
-        return None
-    return [count, rows, columns, row_step, column_step, len(before), *(word for axis in before for word in axis)]
+    found = loops(
+        [axis[::2] for axis in joined(extents, distances(extents), here)]
+    )  # extent, distance in the small one
+    return found if found["column_step"] in (0, 1) else None
 
 
 def formats(op: Any, shapes: Shapes, given: tuple[str, ...]) -> Formats:
@@ -116,7 +128,7 @@ def formats(op: Any, shapes: Shapes, given: tuple[str, ...]) -> Formats:
     return Formats((canonical(small), tag), tag)
 
 
-def _walk(call: Call) -> list[int]:
+def _walk(call: Call) -> dict[str, Any]:
     found = walked(call.shapes.formats.y, call.shapes.y, call.shapes.x[0])
     assert found is not None
     return found
@@ -124,13 +136,13 @@ def _walk(call: Call) -> list[int]:
 
 def forward(call: Call) -> Run:
     s, x = call.x
-    return command(spread, s, x, call.y, int(isinstance(call.op, ExpandMultiply)), *_walk(call))
+    return spread.command(s=s, x=x, y=call.y, times=isinstance(call.op, ExpandMultiply), **_walk(call))
 
 
 def _backward(gradient: Callable[[Call], Command], call: Call, x: Any) -> Run:
     """The gradient by s, the sums of dy, or of dy x; and by x, `gradient`."""
     (ds, dx), dy = call.dx, call.dy
-    runs = [] if ds is None else [command(summed, dy, x, ds, ds.size, *_walk(call))]
+    runs = [] if ds is None else [summed.command(dy=dy, x=x, ds=ds, n=ds.size, **_walk(call))]
     return together([*runs, *([] if dx is None else [gradient(call)])])
 
 
@@ -140,13 +152,13 @@ def add_backward(call: Call) -> Run:
         assert dx is not None
         return copied(dy, dx.reshape(-1), dy.shape, (1,), (1,))
 
-    return _backward(copy, call, 0)
+    return _backward(copy, call, None)
 
 
 def multiply_backward(call: Call) -> Run:
     def times(call: Call) -> Command:
         dx = call.dx[1]
         assert dx is not None
-        return command(spread, call.x[0], call.dy, dx, 1, *_walk(call))
+        return spread.command(s=call.x[0], x=call.dy, y=dx, times=True, **_walk(call))
 
     return _backward(times, call, call.x[1])

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from mpibow.graph.kernel import Call, Run
-from mpibow.kernels.compiled.command import command, floats, native, number, octets, words
+from mpibow.kernels.compiled.arguments import Address, Doubles, Single
+from mpibow.kernels.compiled.command import floats, native, octets
 from mpibow.kernels.compiled.numeric import first_block, inlined, stepwise
 from mpibow.ops import colour
 from mpibow.ops.colour import LUMA
@@ -49,7 +50,7 @@ def _total_grey(x: Any, weights: Any, size: Any, f: Any, least: Any, most: Any) 
         plane, total = x[c * size : (c + 1) * size], 0.0
         for j in range(size):
             total += np.float64(_clipped(_f(plane[j]) * f, least, most))
-        grey = _scaled(total, number(weights[c]), grey)
+        grey = _scaled(total, weights[c], grey)
     return grey
 
 
@@ -78,22 +79,33 @@ def _saturated(y: Any, size: Any, f: Any, least: Any, most: Any) -> None:
 
 
 @native
-def jittered(arguments: int, _: int, count: int, __: int) -> int:
-    """(x, y, n, counters, node, channels, positions, bytes, weights of channels, brightness, contrast, saturation,
-    least, most): x is uint8 where `bytes`."""
-    a = words(arguments, count)
-    size, least, most = a[6], _f(number(a[12])), _f(number(a[13]))
-    values, weights = a[5] * size, words(a[8], a[5])
-    for i in range(a[2]):
-        w = first_block(a[3], i, a[4])
-        f, y = _f(_factor(number(a[9]), w[0])), floats(a[1] + 4 * i * values, values)
-        if a[7]:
-            _toned(octets(a[0] + i * values, values), y, weights, size, f, number(a[10]), w[1], least, most)
+def jittered(
+    x: Address,
+    y: Address,
+    n: int,
+    counters: Address,
+    node: int,
+    channels: int,
+    size: int,
+    octet: bool,
+    weights: Doubles,
+    brightness: float,
+    contrast: float,
+    saturation: float,
+    least: Single,
+    most: Single,
+) -> None:
+    """y = x with random brightness, contrast and saturation; x is uint8 where `octet`."""
+    values = channels * size
+    for i in range(n):
+        w = first_block(counters, i, node)
+        f, y_row = _f(_factor(brightness, w[0])), floats(y + 4 * i * values, values)
+        if octet:
+            _toned(octets(x + i * values, values), y_row, weights, size, f, contrast, w[1], least, most)
         else:
-            _toned(floats(a[0] + 4 * i * values, values), y, weights, size, f, number(a[10]), w[1], least, most)
-        if number(a[11]) != 0.0:
-            _saturated(y, size, _factor(number(a[11]), w[2]), least, most)
-    return 0
+            _toned(floats(x + 4 * i * values, values), y_row, weights, size, f, contrast, w[1], least, most)
+        if saturation != 0.0:
+            _saturated(y_row, size, _factor(saturation, w[2]), least, most)
 
 
 buffers = colour.buffers  # for NumPy's kernel, with pixels that are neither uint8 nor float32
@@ -105,8 +117,8 @@ def forward(call: Call) -> Run:
         return colour.forward(call)
     n, channels, *rest = x.shape
     least, most = (-math.inf, math.inf) if op.limit is None else (0.0, op.limit)
-    return command(
-        jittered, x, y, n, counter, stream(call.name), channels, math.prod(rest), int(x.dtype == np.uint8),
-        np.array(colour.grey_weights(channels)), float(op.brightness), float(op.contrast), float(op.saturation),
-        least, most,
+    return jittered.command(
+        x=x, y=y, n=n, counters=counter, node=stream(call.name), channels=channels, size=math.prod(rest),
+        octet=x.dtype == np.uint8, weights=np.array(colour.grey_weights(channels)), brightness=op.brightness,
+        contrast=op.contrast, saturation=op.saturation, least=least, most=most,
     )  # fmt: skip

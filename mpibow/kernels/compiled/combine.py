@@ -5,13 +5,15 @@ Any number of inputs is one pass through memory: a block of all inputs at a time
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
 
 import numpy as np
 
 from mpibow.graph.formats import physical
+from mpibow.graph.graph import Array
 from mpibow.graph.kernel import Buffers, Call, Run, Shapes
-from mpibow.kernels.compiled.command import command, floats, integers, native, number, words
+from mpibow.kernels.compiled.arguments import Address, Floats, Integers, Words
+from mpibow.kernels.compiled.command import floats, integers, native
 from mpibow.ops import Maximum
 
 _f = np.float32
@@ -19,134 +21,117 @@ BLOCK = 1024  # elements
 
 
 @native
-def weighted_sum(arguments: int, _: int, count: int, __: int) -> int:
-    """(y, n, inputs, x0, c0, x1, c1, ...): y = c0 x0 + c1 x1 + ..."""
-    a = words(arguments, count)
-    c0, c1 = _f(number(a[4])), _f(number(a[6]))
-    for start in range(0, a[1], BLOCK):
-        n = min(BLOCK, a[1] - start)
-        y, x0, x1 = floats(a[0] + 4 * start, n), floats(a[3] + 4 * start, n), floats(a[5] + 4 * start, n)
-        for i in range(n):
-            y[i] = c0 * x0[i] + c1 * x1[i]
-        for k in range(2, a[2]):
-            x, c = floats(a[3 + 2 * k] + 4 * start, n), _f(number(a[4 + 2 * k]))
-            for i in range(n):
-                y[i] += c * x[i]
-    return 0
+def weighted_sum(y: Address, n: int, inputs: Words, factors: Floats) -> None:
+    """y = the sum of factor x of each of two or more inputs x."""
+    c0, c1 = factors[0], factors[1]
+    for start in range(0, n, BLOCK):
+        m = min(BLOCK, n - start)
+        to, x0, x1 = floats(y + 4 * start, m), floats(inputs[0] + 4 * start, m), floats(inputs[1] + 4 * start, m)
+        for i in range(m):
+            to[i] = c0 * x0[i] + c1 * x1[i]
+        for k in range(2, len(inputs)):
+            x, c = floats(inputs[k] + 4 * start, m), factors[k]
+            for i in range(m):
+                to[i] += c * x[i]
 
 
 @native
-def spread(arguments: int, _: int, count: int, __: int) -> int:
-    """(dy, n, outputs, dx0, c0, dx1, c1, ...): dx0 = c0 dy, dx1 = c1 dy, ..."""
-    a = words(arguments, count)
-    for start in range(0, a[1], BLOCK):
-        n = min(BLOCK, a[1] - start)
-        dy = floats(a[0] + 4 * start, n)
-        for k in range(a[2]):
-            dx, c = floats(a[3 + 2 * k] + 4 * start, n), _f(number(a[4 + 2 * k]))
-            for i in range(n):
-                dx[i] = c * dy[i]
-    return 0
+def spread(dy: Address, n: int, outputs: Words, factors: Floats) -> None:
+    """dx = factor dy of each output dx."""
+    for start in range(0, n, BLOCK):
+        m = min(BLOCK, n - start)
+        slope = floats(dy + 4 * start, m)
+        for k in range(len(outputs)):
+            dx, c = floats(outputs[k] + 4 * start, m), factors[k]
+            for i in range(m):
+                dx[i] = c * slope[i]
 
 
 @native
-def product(arguments: int, _: int, count: int, __: int) -> int:
-    """(y, n, inputs, x0, x1, ...): y = x0 x1 ..."""
-    a = words(arguments, count)
-    for start in range(0, a[1], BLOCK):
-        n = min(BLOCK, a[1] - start)
-        y, x0, x1 = floats(a[0] + 4 * start, n), floats(a[3] + 4 * start, n), floats(a[4] + 4 * start, n)
-        for i in range(n):
-            y[i] = x0[i] * x1[i]
-        for k in range(2, a[2]):
-            x = floats(a[3 + k] + 4 * start, n)
-            for i in range(n):
-                y[i] *= x[i]
-    return 0
+def product(y: Address, n: int, inputs: Words) -> None:
+    """y = x0 x1 ..."""
+    for start in range(0, n, BLOCK):
+        m = min(BLOCK, n - start)
+        to, x0, x1 = floats(y + 4 * start, m), floats(inputs[0] + 4 * start, m), floats(inputs[1] + 4 * start, m)
+        for i in range(m):
+            to[i] = x0[i] * x1[i]
+        for k in range(2, len(inputs)):
+            x = floats(inputs[k] + 4 * start, m)
+            for i in range(m):
+                to[i] *= x[i]
 
 
 @native
-def product_back(arguments: int, _: int, count: int, __: int) -> int:
-    """(dy, n, inputs, x0, x1, ..., dx0, dx1, ...): dx0 = dy x1 x2 ..., and so on; 0 for a dx that is not needed."""
-    a = words(arguments, count)
-    inputs = a[2]
-    for start in range(0, a[1], BLOCK):
-        n = min(BLOCK, a[1] - start)
-        dy = floats(a[0] + 4 * start, n)
-        for k in range(inputs):
-            if a[3 + inputs + k] == 0:
+def product_back(dy: Address, n: int, inputs: Words, outputs: Words) -> None:
+    """dx0 = dy x1 x2 ..., and so on; an output of 0 is not needed."""
+    for start in range(0, n, BLOCK):
+        m = min(BLOCK, n - start)
+        slope = floats(dy + 4 * start, m)
+        for k in range(len(inputs)):
+            if outputs[k] == 0:
                 continue
             first = 1 if k == 0 else 0
-            dx, x0 = floats(a[3 + inputs + k] + 4 * start, n), floats(a[3 + first] + 4 * start, n)
-            for i in range(n):
-                dx[i] = dy[i] * x0[i]
-            for j in range(first + 1, inputs):
+            dx, x0 = floats(outputs[k] + 4 * start, m), floats(inputs[first] + 4 * start, m)
+            for i in range(m):
+                dx[i] = slope[i] * x0[i]
+            for j in range(first + 1, len(inputs)):
                 if j != k:
-                    x = floats(a[3 + j] + 4 * start, n)
-                    for i in range(n):
+                    x = floats(inputs[j] + 4 * start, m)
+                    for i in range(m):
                         dx[i] *= x[i]
-    return 0
 
 
 @native
-def largest(arguments: int, _: int, count: int, __: int) -> int:
-    """(y, winner, n, inputs, x0, x1, ...): y = the largest, NaN above all; winner = the first input that has it."""
-    a = words(arguments, count)
-    for start in range(0, a[2], BLOCK):
-        n = min(BLOCK, a[2] - start)
-        y, winner, x0 = floats(a[0] + 4 * start, n), integers(a[1] + 4 * start, n), floats(a[4] + 4 * start, n)
-        for i in range(n):
-            y[i] = x0[i]
-            winner[i] = 0
-        for k in range(1, a[3]):
-            x = floats(a[4 + k] + 4 * start, n)
-            for i in range(n):
-                larger = x[i] > y[i]
-                winner[i] = np.int32(k) if larger else winner[i]
-                y[i] = x[i] if larger | (x[i] != x[i]) else y[i]
-    return 0
+def largest(y: Address, winner: Address, n: int, inputs: Words) -> None:
+    """y = the largest, NaN above all; winner = the first input that has it."""
+    for start in range(0, n, BLOCK):
+        m = min(BLOCK, n - start)
+        best, which, x0 = floats(y + 4 * start, m), integers(winner + 4 * start, m), floats(inputs[0] + 4 * start, m)
+        for i in range(m):
+            best[i] = x0[i]
+            which[i] = 0
+        for k in range(1, len(inputs)):
+            x = floats(inputs[k] + 4 * start, m)
+            for i in range(m):
+                larger = x[i] > best[i]
+                which[i] = np.int32(k) if larger else which[i]
+                best[i] = x[i] if larger | (x[i] != x[i]) else best[i]
 
 
 @native
-def won(arguments: int, _: int, count: int, __: int) -> int:
-    """(dy, winner, n, outputs, dx0, k0, ...): dx0 = dy where the winner is k0, else 0; ..."""
-    a = words(arguments, count)
-    for start in range(0, a[2], BLOCK):
-        n = min(BLOCK, a[2] - start)
-        dy, winner = floats(a[0] + 4 * start, n), integers(a[1] + 4 * start, n)
-        for k in range(a[3]):
-            dx, mine = floats(a[4 + 2 * k] + 4 * start, n), np.int32(a[5 + 2 * k])
-            for i in range(n):
+def won(dy: Floats, winner: Integers, outputs: Words) -> None:
+    """dx = dy where the winner is its input, else 0, for each output dx; an output of 0 is not needed."""
+    for k in range(len(outputs)):
+        if outputs[k]:
+            dx, mine = floats(outputs[k], len(dy)), np.int32(k)
+            for i in range(len(dy)):
                 dx[i] = dy[i] if winner[i] == mine else _f(0)
-    return 0
 
 
-def _interleaved(pairs: Any) -> list[Any]:
-    return [value for pair in pairs for value in pair]
+def _factors(coefficients: Iterable[float]) -> Array:
+    return np.array([*coefficients], np.float32)
 
 
 def sum_forward(call: Call) -> Run:
-    return command(weighted_sum, call.y, call.y.size, len(call.x), *_interleaved((x, 1.0) for x in call.x))
+    return weighted_sum.command(y=call.y, n=call.y.size, inputs=call.x, factors=_factors(1.0 for _ in call.x))
 
 
 def add_forward(call: Call) -> Run:
-    terms = zip(call.x, map(float, call.op.coefficients), strict=True)
-    return command(weighted_sum, call.y, call.y.size, len(call.x), *_interleaved(terms))
+    return weighted_sum.command(y=call.y, n=call.y.size, inputs=call.x, factors=_factors(call.op.coefficients))
 
 
 def add_backward(call: Call) -> Run:
-    each = zip(call.dx, map(float, call.op.coefficients), strict=True)
-    wanted = [(dx, c) for dx, c in each if dx is not None]
-    return command(spread, call.dy, call.dy.size, len(wanted), *_interleaved(wanted))
+    wanted = [(dx, c) for dx, c in zip(call.dx, call.op.coefficients, strict=True) if dx is not None]
+    outputs, factors = [dx for dx, _ in wanted], _factors(c for _, c in wanted)
+    return spread.command(dy=call.dy, n=call.dy.size, outputs=outputs, factors=factors)
 
 
 def multiply_forward(call: Call) -> Run:
-    return command(product, call.y, call.y.size, len(call.x), *call.x)
+    return product.command(y=call.y, n=call.y.size, inputs=call.x)
 
 
 def multiply_backward(call: Call) -> Run:
-    wanted = [0 if dx is None else dx for dx in call.dx]
-    return command(product_back, call.dy, call.dy.size, len(call.x), *call.x, *wanted)
+    return product_back.command(dy=call.dy, n=call.dy.size, inputs=call.x, outputs=call.dx)
 
 
 def maximum_buffers(op: Maximum, shapes: Shapes) -> Buffers:
@@ -155,9 +140,8 @@ def maximum_buffers(op: Maximum, shapes: Shapes) -> Buffers:
 
 
 def maximum_forward(call: Call) -> Run:
-    return command(largest, call.y, call.buffer("winner"), call.y.size, len(call.x), *call.x)
+    return largest.command(y=call.y, winner=call.buffer("winner"), n=call.y.size, inputs=call.x)
 
 
 def maximum_backward(call: Call) -> Run:
-    wanted = [(dx, i) for i, dx in enumerate(call.dx) if dx is not None]
-    return command(won, call.dy, call.saved["winner"], call.dy.size, len(wanted), *_interleaved(wanted))
+    return won.command(dy=call.dy, winner=call.saved["winner"], outputs=call.dx)

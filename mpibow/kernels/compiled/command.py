@@ -23,7 +23,7 @@ from numba.extending import intrinsic
 
 from mpibow.graph.graph import Array
 from mpibow.graph.kernel import Run
-from mpibow.kernels.compiled.arguments import I64, array_at, bits, kind_of, packed, unpacked
+from mpibow.kernels.compiled.arguments import I64, addresses, array_at, bits, kind_of, packed, unpacked
 from mpibow.kernels.compiled.code_cache import c_function, jit
 from mpibow.kernels.isa import isa
 
@@ -116,19 +116,21 @@ class Native(Generic[P]):
 
     def command(self, *positional: P.args, **named: P.kwargs) -> Command:
         """The call of the kernel with these arguments, by name. Raises TypeError where one is not of its type."""
-        words, at = list[int](), ""
+        words, kept, at = list[int](), list[Any](), ""
         try:
             arguments = self._signature.bind(*positional, **named)
             arguments.apply_defaults()
             for name, value in arguments.arguments.items():
                 at = f"{name} "
+                if isinstance(value, list | tuple):
+                    kept.append(value := addresses(value))
                 if value is None and self._signature.parameters[name].default is not None:
                     raise TypeError("must not be None")
                 words += packed(self._kinds[name], value)
         except TypeError as error:
             raise TypeError(f"{self._kernel.__name__}: {at}{error}") from None
         block = np.array(words, np.int64)
-        return Command([(self.address, block.ctypes.data, 0, len(block), 0)], block, arguments)
+        return Command([(self.address, block.ctypes.data, 0, len(block), 0)], block, arguments, kept)
 
 
 @cache
@@ -152,8 +154,9 @@ def native(kernel: Callable[P, Any]) -> Native[P]:
 
     An argument is an int, a bool, a float, a Single (float32 in the kernel), an array of any shape, whose numbers the
     kernel has in one row (Floats, Doubles, Words, Integers, Octets), or an Address, of any array, an int in the kernel.
-    With `= None` an Address (0 then) or an array (empty) may be left out. `command` checks the arguments, a call of it
-    checks nothing. A kernel that is declared to return an int fails if this is not 0.
+    Words are also given as a list of arrays, whose addresses the kernel has. With `= None` an Address (0 then) or an
+    array (empty) may be left out. `command` checks the arguments, a call of it checks nothing. A kernel that is
+    declared to return an int fails if this is not 0.
     """
     return Native(kernel)
 

@@ -10,30 +10,27 @@ import numpy as np
 from mpibow.graph.formats import canonical, parse, physical
 from mpibow.graph.graph import Array, Shape
 from mpibow.graph.kernel import Call, Formats, Run, Shapes
-from mpibow.kernels.compiled.command import Command, command, floats, native, together, words
+from mpibow.kernels.compiled.arguments import Address
+from mpibow.kernels.compiled.command import Command, floats, native, together
 from mpibow.ops import KERNELS, Concat, PadChannels
 
 
 @native
-def copy_runs(arguments: int, _: int, count: int, __: int) -> int:
-    """(source, target, runs, length, step, stride): runs of `length` from every `step` to every `stride` elements."""
-    a = words(arguments, count)
-    for run in range(a[2]):
-        source, target = floats(a[0] + 4 * run * a[4], a[3]), floats(a[1] + 4 * run * a[5], a[3])
-        for i in range(a[3]):
-            target[i] = source[i]
-    return 0
+def copy_runs(source: Address, target: Address, runs: int, length: int, step: int, stride: int) -> None:
+    """Copies runs of `length` from every `step` to every `stride` elements."""
+    for run in range(runs):
+        source_row, target_row = floats(source + 4 * run * step, length), floats(target + 4 * run * stride, length)
+        for i in range(length):
+            target_row[i] = source_row[i]
 
 
 @native
-def zero_runs(arguments: int, _: int, count: int, __: int) -> int:
-    """(target, runs, length, stride): 0 into runs of `length`, one every `stride` elements."""
-    a = words(arguments, count)
-    for run in range(a[1]):
-        target = floats(a[0] + 4 * run * a[3], a[2])
-        for i in range(a[2]):
-            target[i] = np.float32(0)
-    return 0
+def zero_runs(target: Address, runs: int, length: int, stride: int) -> None:
+    """Writes 0 into runs of `length`, one every `stride` elements."""
+    for run in range(runs):
+        target_row = floats(target + 4 * run * stride, length)
+        for i in range(length):
+            target_row[i] = np.float32(0)
 
 
 def _formats(axis: int, shapes: Shapes, given: tuple[str, ...], whole: Sequence[Shape]) -> Formats:
@@ -73,7 +70,9 @@ def concat_forward(call: Call) -> Run:
     places = _places(call.op.axis, call.shapes.formats.y, call.shapes.y, call.shapes.x)
     return together(
         [
-            command(copy_runs, x, _from(call.y, start), runs, length, length, stride)
+            copy_runs.command(
+                source=x, target=_from(call.y, start), runs=runs, length=length, step=length, stride=stride
+            )
             for x, (start, runs, length, stride) in zip(call.x, places, strict=True)
         ]
     )
@@ -83,7 +82,9 @@ def concat_backward(call: Call) -> Run:
     places = _places(call.op.axis, call.shapes.formats.y, call.shapes.y, call.shapes.x)
     return together(
         [
-            command(copy_runs, _from(call.dy, start), dx, runs, length, stride, length)
+            copy_runs.command(
+                source=_from(call.dy, start), target=dx, runs=runs, length=length, step=stride, stride=length
+            )
             for dx, (start, runs, length, stride) in zip(call.dx, places, strict=True)
             if dx is not None
         ]
@@ -96,14 +97,18 @@ def pad_formats(op: PadChannels, shapes: Shapes, given: tuple[str, ...]) -> Form
 
 def pad_forward(call: Call) -> Run:
     ((_, runs, length, stride),) = _places(1, call.shapes.formats.y, call.shapes.y, call.shapes.x)
-    copy: Command = command(copy_runs, call.x[0], call.y, runs, length, length, stride)
+    copy: Command = copy_runs.command(
+        source=call.x[0], target=call.y, runs=runs, length=length, step=length, stride=stride
+    )
     if length == stride:
         return copy
-    return together([copy, command(zero_runs, _from(call.y, length), runs, stride - length, stride)])
+    return together(
+        [copy, zero_runs.command(target=_from(call.y, length), runs=runs, length=stride - length, stride=stride)]
+    )
 
 
 def pad_backward(call: Call) -> Run:
     ((_, runs, length, stride),) = _places(1, call.shapes.formats.y, call.shapes.y, call.shapes.x)
     (dx,) = call.dx
     assert dx is not None
-    return command(copy_runs, call.dy, dx, runs, length, stride, length)
+    return copy_runs.command(source=call.dy, target=dx, runs=runs, length=length, step=stride, stride=length)

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from mpibow.graph.kernel import Buffers, Call, Run, Shapes
-from mpibow.kernels.compiled.command import command, floats, integers, native, number, octets, words
+from mpibow.kernels.compiled.arguments import Address, Integers, Single
+from mpibow.kernels.compiled.command import floats, native, octets
 from mpibow.kernels.compiled.numeric import philox
 from mpibow.ops.philox import stream
 
@@ -16,40 +17,44 @@ _u = np.uint64
 
 
 @native
-def dropped(arguments: int, _: int, count: int, __: int) -> int:
-    """(x, counters, y, mask, n, features, node, threshold, scale): element 4 b + i takes word i of block b."""
-    a = words(arguments, count)
-    n, features, node, threshold, scale = a[4], a[5], _u(a[6]), _u(a[7]), np.float32(number(a[8]))
-    counters = integers(a[1], 4 * n)
+def dropped(
+    x: Address,
+    counters: Integers,
+    y: Address,
+    mask: Address,
+    n: int,
+    features: int,
+    node: int,
+    threshold: int,
+    scale: Single,
+) -> None:
+    """y = x with elements dropped: element 4 b + i takes word i of block b."""
+    key, least = _u(node), _u(threshold)
     blocks = (features + 3) // 4
     for i in range(n):
         seed, epoch = _u(np.uint32(counters[4 * i])), _u(np.uint32(counters[4 * i + 1]))
         low, high = _u(np.uint32(counters[4 * i + 2])), _u(np.uint32(counters[4 * i + 3]))
-        mask = octets(a[3] + 4 * blocks * i, 4 * blocks)
+        mask_row = octets(mask + 4 * blocks * i, 4 * blocks)
         for b in range(blocks):
-            w0, w1, w2, w3 = philox(_u(b), low, high, epoch, seed, node)
-            mask[4 * b] = w0 >= threshold
-            mask[4 * b + 1] = w1 >= threshold
-            mask[4 * b + 2] = w2 >= threshold
-            mask[4 * b + 3] = w3 >= threshold
-        x, y = floats(a[0] + 4 * i * features, features), floats(a[2] + 4 * i * features, features)
+            w0, w1, w2, w3 = philox(_u(b), low, high, epoch, seed, key)
+            mask_row[4 * b] = w0 >= least
+            mask_row[4 * b + 1] = w1 >= least
+            mask_row[4 * b + 2] = w2 >= least
+            mask_row[4 * b + 3] = w3 >= least
+        x_row, y_row = floats(x + 4 * i * features, features), floats(y + 4 * i * features, features)
         for j in range(features):
-            y[j] = x[j] * (np.float32(mask[j]) * scale)
-    return 0
+            y_row[j] = x_row[j] * (np.float32(mask_row[j]) * scale)
 
 
 @native
-def dropped_back(arguments: int, _: int, count: int, __: int) -> int:
-    """(dy, dx, mask, n, features, scale)."""
-    a = words(arguments, count)
-    features, scale = a[4], np.float32(number(a[5]))
+def dropped_back(dy: Address, dx: Address, mask: Address, n: int, features: int, scale: Single) -> None:
+    """dx = dy where the mask is 1, times scale."""
     stride = (features + 3) // 4 * 4
-    for i in range(a[3]):
-        dy, dx = floats(a[0] + 4 * i * features, features), floats(a[1] + 4 * i * features, features)
-        mask = octets(a[2] + stride * i, features)
+    for i in range(n):
+        dy_row, dx_row = floats(dy + 4 * i * features, features), floats(dx + 4 * i * features, features)
+        mask_row = octets(mask + stride * i, features)
         for j in range(features):
-            dx[j] = dy[j] * (np.float32(mask[j]) * scale)
-    return 0
+            dx_row[j] = dy_row[j] * (np.float32(mask_row[j]) * scale)
 
 
 def buffers(op: Any, shapes: Shapes) -> Buffers:
@@ -60,9 +65,9 @@ def buffers(op: Any, shapes: Shapes) -> Buffers:
 def forward(call: Call) -> Run:
     (x, counter), rate = call.x, call.op.rate
     n = len(x)
-    return command(
-        dropped, x, counter, call.y, call.saved["mask"], n, x.size // n, stream(call.name), round(rate * 2**32),
-        1.0 / (1.0 - rate),
+    return dropped.command(
+        x=x, counters=counter, y=call.y, mask=call.saved["mask"], n=n, features=x.size // n, node=stream(call.name),
+        threshold=round(rate * 2**32), scale=1.0 / (1.0 - rate),
     )  # fmt: skip
 
 
@@ -70,4 +75,5 @@ def backward(call: Call) -> Run:
     dy, (dx, *_) = call.dy, call.dx
     assert dx is not None
     n = len(dy)
-    return command(dropped_back, dy, dx, call.saved["mask"], n, dy.size // n, 1.0 / (1.0 - call.op.rate))
+    scale = 1.0 / (1.0 - call.op.rate)
+    return dropped_back.command(dy=dy, dx=dx, mask=call.saved["mask"], n=n, features=dy.size // n, scale=scale)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from mpibow.graph.graph import FLOAT, Array
+from mpibow.graph.graph import FLOAT
 from mpibow.graph.kernel import Buffers, Call, Run, Shapes
-from mpibow.kernels.compiled.command import command, floats, native, words
+from mpibow.kernels.compiled.arguments import Address, Floats
+from mpibow.kernels.compiled.command import floats, native
 from mpibow.kernels.compiled.numeric import index_at, wide
 from mpibow.ops import MatrixFactorisation
 
@@ -14,45 +17,65 @@ _f = np.float32
 
 
 @native
-def squared_errors(arguments: int, _: int, count: int, __: int) -> int:
-    """(users, items, ratings, user table, item table, y, error, n, factors, rows of both, whether wide of both)."""
-    a = words(arguments, count)
-    n, factors = a[7], a[8]
-    ratings, y, errors = floats(a[2], n), floats(a[5], n), floats(a[6], n)
+def squared_errors(
+    users: Address,
+    items: Address,
+    ratings: Floats,
+    user_table: Address,
+    item_table: Address,
+    y: Floats,
+    errors: Floats,
+    factors: int,
+    rows: int,
+    columns: int,
+    wide_users: bool,
+    wide_items: bool,
+) -> None:
+    """errors = the products of rows of both tables, less the ratings; y = their squares."""
+    n = len(y)
     for i in range(n):
-        row = min(max(index_at(a[0], a[11], i), 0), a[9] - 1)  # a wrong index must not read elsewhere
-        column = min(max(index_at(a[1], a[12], i), 0), a[10] - 1)
-        p, q = floats(a[3] + 4 * row * factors, factors), floats(a[4] + 4 * column * factors, factors)
+        row = min(max(index_at(users, wide_users, i), 0), rows - 1)  # a wrong index must not read elsewhere
+        column = min(max(index_at(items, wide_items, i), 0), columns - 1)
+        p, q = floats(user_table + 4 * row * factors, factors), floats(item_table + 4 * column * factors, factors)
         total = _f(0)
         for j in range(factors):
             total += p[j] * q[j]
         errors[i] = total - ratings[i]
         y[i] = errors[i] * errors[i]
-    return 0
 
 
 @native
-def scatter(arguments: int, _: int, count: int, __: int) -> int:
-    """(users, items, dy, user table, item table, d user table, d item table, error, n, factors, rows of both, whether
-    wide of both): 2 dy error, times the other's row."""
-    a = words(arguments, count)
-    n, factors = a[8], a[9]
-    dy, errors = floats(a[2], n), floats(a[7], n)
-    duser, ditem = floats(a[5], a[10] * factors), floats(a[6], a[11] * factors)
-    for j in range(a[10] * factors):
+def scatter(
+    users: Address,
+    items: Address,
+    dy: Floats,
+    user_table: Address,
+    item_table: Address,
+    duser_table: Address,
+    ditem_table: Address,
+    errors: Floats,
+    factors: int,
+    rows: int,
+    columns: int,
+    wide_users: bool,
+    wide_items: bool,
+) -> None:
+    """The gradients of the tables' rows: 2 dy error, times the other's row."""
+    n = len(dy)
+    duser, ditem = floats(duser_table, rows * factors), floats(ditem_table, columns * factors)
+    for j in range(rows * factors):
         duser[j] = _f(0)
-    for j in range(a[11] * factors):
+    for j in range(columns * factors):
         ditem[j] = _f(0)
     for i in range(n):
-        row = min(max(index_at(a[0], a[12], i), 0), a[10] - 1)
-        column = min(max(index_at(a[1], a[13], i), 0), a[11] - 1)
-        p, q = floats(a[3] + 4 * row * factors, factors), floats(a[4] + 4 * column * factors, factors)
-        dp, dq = floats(a[5] + 4 * row * factors, factors), floats(a[6] + 4 * column * factors, factors)
+        row = min(max(index_at(users, wide_users, i), 0), rows - 1)
+        column = min(max(index_at(items, wide_items, i), 0), columns - 1)
+        p, q = floats(user_table + 4 * row * factors, factors), floats(item_table + 4 * column * factors, factors)
+        dp, dq = floats(duser_table + 4 * row * factors, factors), floats(ditem_table + 4 * column * factors, factors)
         slope = _f(2) * dy[i] * errors[i]
         for j in range(factors):
             dp[j] += slope * q[j]
             dq[j] += slope * p[j]
-    return 0
 
 
 def buffers(op: MatrixFactorisation, shapes: Shapes) -> Buffers:
@@ -60,15 +83,19 @@ def buffers(op: MatrixFactorisation, shapes: Shapes) -> Buffers:
     return Buffers(saved=error) if shapes.training else Buffers(forward=error)
 
 
-def _sizes(op: MatrixFactorisation, indices: tuple[Array, ...]) -> tuple[int, ...]:
-    return (len(indices[0]), op.factors, op.users, op.items, *map(wide, indices))
+def _arguments(call: Call) -> dict[str, Any]:
+    op, (users, items, *_) = call.op, call.x
+    return {
+        "users": users, "items": items, "user_table": call.w["user"], "item_table": call.w["item"],
+        "factors": op.factors, "rows": op.users, "columns": op.items, "wide_users": wide(users),
+        "wide_items": wide(items),
+    }  # fmt: skip
 
 
 def forward(call: Call) -> Run:
-    tables = call.w["user"], call.w["item"]
-    return command(squared_errors, *call.x, *tables, call.y, call.buffer("error"), *_sizes(call.op, call.x[:2]))
+    return squared_errors.command(ratings=call.x[2], y=call.y, errors=call.buffer("error"), **_arguments(call))
 
 
 def backward(call: Call) -> Run:
-    arrays = *call.x[:2], call.dy, call.w["user"], call.w["item"], call.dw["user"], call.dw["item"]
-    return command(scatter, *arrays, call.saved["error"], *_sizes(call.op, call.x[:2]))
+    tables = {"duser_table": call.dw["user"], "ditem_table": call.dw["item"]}
+    return scatter.command(dy=call.dy, errors=call.saved["error"], **tables, **_arguments(call))

@@ -13,18 +13,15 @@ import numpy as np
 
 from mpibow.graph.graph import Array
 from mpibow.graph.layout import LANES, TILE
-from mpibow.kernels.compiled.command import floats, native, words
+from mpibow.kernels.compiled.arguments import Floats
+from mpibow.kernels.compiled.command import floats, native
 
 
 @native
-def write_factors(arguments: int, _: int, count: int, __: int) -> int:
-    """(x (batch, inputs), dy (batch, units), factors, bias or 0, batch, inputs, units, rank): also the bias' gradient.
-
-    The factors are 0 from the batch to the rank.
-    """
-    a = words(arguments, count)
-    batch, inputs, units, rank = a[4], a[5], a[6], a[7]
-    x, dy, out = floats(a[0], batch * inputs), floats(a[1], batch * units), floats(a[2], rank * (units + inputs))
+def write_factors(
+    x: Floats, dy: Floats, out: Floats, batch: int, inputs: int, units: int, rank: int, bias: Floats = None
+) -> None:
+    """out = the factors of x (batch, inputs) and dy (batch, units), 0 from the batch to the rank; bias = its gradient."""
     at = 0
     for block in range(0, units, LANES):
         for b in range(rank):
@@ -34,14 +31,12 @@ def write_factors(arguments: int, _: int, count: int, __: int) -> int:
     for i in range(inputs):
         for b in range(rank):
             out[at + i * rank + b] = x[b * inputs + i] if b < batch else np.float32(0)
-    if a[3]:
-        bias = floats(a[3], units)
+    if len(bias):
         for j in range(units):
             bias[j] = dy[j]
         for b in range(1, batch):
             for j in range(units):
                 bias[j] += dy[b * units + j]
-    return 0
 
 
 def _four(first: bool) -> Any:

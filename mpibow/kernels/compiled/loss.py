@@ -13,7 +13,8 @@ import numpy as np
 
 from mpibow.graph.graph import FLOAT
 from mpibow.graph.kernel import Buffers, Call, Run, Shapes
-from mpibow.kernels.compiled.command import command, floats, integers, native, number, words
+from mpibow.kernels.compiled.arguments import Address, Floats
+from mpibow.kernels.compiled.command import floats, integers, native
 from mpibow.kernels.compiled.numeric import exp, index_at, inlined, largest, wide
 
 _f = np.float32
@@ -25,95 +26,96 @@ def _log(x: Any) -> Any:
 
 
 @native
-def cross_entropy(arguments: int, _: int, count: int, __: int) -> int:
-    """(logits, labels, y, slope, n, classes, wide labels, whether one is ignored, which, smoothing)."""
-    a = words(arguments, count)
-    n, classes, smoothing = a[4], a[5], number(a[9])
+def cross_entropy(
+    logits: Address,
+    labels: Address,
+    y: Floats,
+    slope: Address,
+    classes: int,
+    wide_labels: bool,
+    ignores: bool,
+    ignore: int,
+    smoothing: float,
+) -> None:
+    """y = the loss of each row, slope = its gradient; labels that are `ignore` give 0 if `ignores`."""
+    n = len(y)
     rest, spread = _f(1.0 - smoothing), _f(smoothing / classes)
-    y = floats(a[2], n)
     for i in range(n):
-        label = index_at(a[1], a[6], i)
-        x, slope = floats(a[0] + 4 * i * classes, classes), floats(a[3] + 4 * i * classes, classes)
-        ignored = a[7] and label == a[8]
+        label = index_at(labels, wide_labels, i)
+        x, slope_row = floats(logits + 4 * i * classes, classes), floats(slope + 4 * i * classes, classes)
+        ignored = ignores and label == ignore
         if ignored or label < 0 or label >= classes:
             y[i] = _f(0) if ignored else _f(np.nan)
             for j in range(classes):
-                slope[j] = y[i]
+                slope_row[j] = y[i]
             continue
-        best = largest(integers(a[0] + 4 * i * classes, classes))
+        best = largest(integers(logits + 4 * i * classes, classes))
         total, drop = _f(0), _f(0)
         for j in range(classes):
             below = x[j] - best
             drop += below
-            slope[j] = exp(below)
-            total += slope[j]
+            slope_row[j] = exp(below)
+            total += slope_row[j]
         share = _f(1) / total
         for j in range(classes):
-            slope[j] = slope[j] * share - spread
-        slope[label] -= rest
+            slope_row[j] = slope_row[j] * share - spread
+        slope_row[label] -= rest
         y[i] = _log(total) - rest * (x[label] - best)
         if smoothing:  # else 0 times minus infinity, for a logit of minus infinity
             y[i] -= spread * drop
-    return 0
 
 
 @native
-def soft_cross_entropy(arguments: int, _: int, count: int, __: int) -> int:
-    """(logits, targets, y, slope, n, classes, smoothing): with t the target, y = sum(t) log(sum(exp(x))) - t x."""
-    a = words(arguments, count)
-    n, classes, smoothing = a[4], a[5], number(a[6])
-    rest, spread, y = _f(1.0 - smoothing), _f(smoothing / classes), floats(a[2], n)
+def soft_cross_entropy(
+    logits: Address, targets: Address, y: Floats, slope: Address, classes: int, smoothing: float
+) -> None:
+    """With t the target, y = sum(t) log(sum(exp(x))) - t x."""
+    n = len(y)
+    rest, spread = _f(1.0 - smoothing), _f(smoothing / classes)
     for i in range(n):
         at = 4 * i * classes
-        x, given, slope = floats(a[0] + at, classes), floats(a[1] + at, classes), floats(a[3] + at, classes)
-        best = largest(integers(a[0] + at, classes))
+        x, given, slope_row = floats(logits + at, classes), floats(targets + at, classes), floats(slope + at, classes)
+        best = largest(integers(logits + at, classes))
         total, mass, dot = _f(0), _f(0), _f(0)
         for j in range(classes):
             below, target = x[j] - best, rest * given[j] + spread
             mass += target
             dot += target * below
-            slope[j] = exp(below)
-            total += slope[j]
+            slope_row[j] = exp(below)
+            total += slope_row[j]
         share = mass / total
         for j in range(classes):
-            slope[j] = slope[j] * share - (rest * given[j] + spread)
+            slope_row[j] = slope_row[j] * share - (rest * given[j] + spread)
         y[i] = mass * _log(total) - dot
-    return 0
 
 
 @native
-def scale_rows(arguments: int, _: int, count: int, __: int) -> int:
-    """(slope, dy, dx, n, classes): dx[i, c] = slope[i, c] dy[i]."""
-    a = words(arguments, count)
-    n, classes = a[3], a[4]
-    dy = floats(a[1], n)
+def scale_rows(slope: Address, dy: Floats, dx: Address, classes: int) -> None:
+    """dx[i, c] = slope[i, c] dy[i]."""
+    n = len(dy)
     for i in range(n):
-        slope, dx, d = floats(a[0] + 4 * i * classes, classes), floats(a[2] + 4 * i * classes, classes), dy[i]
+        slope_row, dx_row, d = floats(slope + 4 * i * classes, classes), floats(dx + 4 * i * classes, classes), dy[i]
         for j in range(classes):
-            dx[j] = slope[j] * d
-    return 0
+            dx_row[j] = slope_row[j] * d
 
 
 @native
-def among_the_best(arguments: int, _: int, count: int, __: int) -> int:
-    """(logits, labels, y, n, classes, wide labels, k): y = 1 where fewer than k logits are ahead of the label's."""
-    a = words(arguments, count)
-    n, classes = a[3], a[4]
-    y = floats(a[2], n)
+def among_the_best(logits: Address, labels: Address, y: Floats, classes: int, wide_labels: bool, k: int) -> None:
+    """y = 1 where fewer than k logits are ahead of the label's."""
+    n = len(y)
     for i in range(n):
-        label = index_at(a[1], a[5], i)
+        label = index_at(labels, wide_labels, i)
         y[i] = _f(0)
         if label < 0 or label >= classes:
             continue
-        x = floats(a[0] + 4 * i * classes, classes)
+        x = floats(logits + 4 * i * classes, classes)
         mine, ahead = x[label], np.int32(0)
         for j in range(label):  # an earlier logit of the same value is ahead too; so is NaN
             ahead += np.int32(0) if x[j] < mine else np.int32(1)
         for j in range(label + 1, classes):
             ahead += np.int32(0) if x[j] <= mine else np.int32(1)
-        if ahead < a[6] and mine == mine:
+        if ahead < k and mine == mine:
             y[i] = _f(1)
-    return 0
 
 
 def cross_entropy_buffers(op: Any, shapes: Shapes) -> Buffers:
@@ -122,26 +124,27 @@ def cross_entropy_buffers(op: Any, shapes: Shapes) -> Buffers:
 
 
 def cross_entropy_forward(call: Call) -> Run:
-    (logits, label), ignore = call.x, call.op.ignore
-    ignores = (int(ignore is not None), ignore or 0)
-    return command(
-        cross_entropy, logits, label, call.y, call.buffer("slope"), *logits.shape, wide(label), *ignores,
-        float(call.op.smoothing),
+    (logits, label), op = call.x, call.op
+    return cross_entropy.command(
+        logits=logits, labels=label, y=call.y, slope=call.buffer("slope"), classes=logits.shape[1],
+        wide_labels=wide(label), ignores=op.ignore is not None, ignore=op.ignore or 0, smoothing=op.smoothing,
     )  # fmt: skip
 
 
 def cross_entropy_backward(call: Call) -> Run:
-    (dx, *_), slope = call.dx, call.saved["slope"]
-    assert dx is not None
-    return command(scale_rows, slope, call.dy, dx, *slope.shape)
+    slope = call.saved["slope"]
+    return scale_rows.command(slope=slope, dy=call.dy, dx=call.dx[0], classes=slope.shape[1])
 
 
 def soft_forward(call: Call) -> Run:
-    logits, target = call.x
-    slope = call.buffer("slope")
-    return command(soft_cross_entropy, logits, target, call.y, slope, *logits.shape, float(call.op.smoothing))
+    (logits, target), slope = call.x, call.buffer("slope")
+    return soft_cross_entropy.command(
+        logits=logits, targets=target, y=call.y, slope=slope, classes=logits.shape[1], smoothing=call.op.smoothing
+    )
 
 
 def accuracy_forward(call: Call) -> Run:
     logits, label = call.x
-    return command(among_the_best, logits, label, call.y, *logits.shape, wide(label), call.op.k)
+    return among_the_best.command(
+        logits=logits, labels=label, y=call.y, classes=logits.shape[1], wide_labels=wide(label), k=call.op.k
+    )

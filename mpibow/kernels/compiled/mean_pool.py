@@ -7,7 +7,8 @@ import numpy as np
 from mpibow.graph.formats import canonical, parse
 from mpibow.graph.graph import FLOAT
 from mpibow.graph.kernel import Buffers, Call, Formats, Run, Shapes
-from mpibow.kernels.compiled.command import command, floats, native, words
+from mpibow.kernels.compiled.arguments import Address, Floats
+from mpibow.kernels.compiled.command import floats, native
 from mpibow.ops import GlobalAvgPool2d
 
 _f = np.float32
@@ -27,69 +28,62 @@ def _lanes(tag: str, channels: int) -> int:
 
 
 @native
-def mean(arguments: int, _: int, count: int, __: int) -> int:
-    """(x, y, sums, groups, positions, lanes, width): y (groups, lanes) = the mean of x (groups, positions, lanes)."""
-    a = words(arguments, count)
-    lanes, width = a[5], a[6]
-    size, scale = a[4] * lanes, _f(1.0 / a[4])
+def mean(x: Address, y: Address, sums: Floats, groups: int, positions: int, lanes: int, width: int) -> None:
+    """y (groups, lanes) = the mean of x (groups, positions, lanes)."""
+    size, scale = positions * lanes, _f(1.0 / positions)
     whole = size - size % width
-    sums = floats(a[2], width)
-    for group in range(a[3]):
-        x, y = floats(a[0] + 4 * group * size, size), floats(a[1] + 4 * group * lanes, lanes)
+    for group in range(groups):
+        x_row, y_row = floats(x + 4 * group * size, size), floats(y + 4 * group * lanes, lanes)
         if lanes == 1:
             total = _f(0)
             for i in range(size):
-                total += x[i]
-            y[0] = scale * total
+                total += x_row[i]
+            y_row[0] = scale * total
             continue
         for i in range(width):
             sums[i] = _f(0)
         for start in range(0, whole, width):
-            part = x[start : start + width]
+            part = x_row[start : start + width]
             for i in range(width):
                 sums[i] += part[i]
         for i in range(whole, size):
-            sums[i - whole] += x[i]
+            sums[i - whole] += x_row[i]
         for j in range(lanes):
-            y[j] = scale * sums[j]
+            y_row[j] = scale * sums[j]
         for start in range(lanes, width, lanes):
             for j in range(lanes):
-                y[j] += scale * sums[start + j]
-    return 0
+                y_row[j] += scale * sums[start + j]
 
 
 @native
-def mean_back(arguments: int, _: int, count: int, __: int) -> int:
-    """(dy, dx, shares, groups, positions, lanes, width): dx (groups, positions, lanes) = dy / positions."""
-    a = words(arguments, count)
-    lanes, width = a[5], a[6]
-    size, scale = a[4] * lanes, _f(1.0 / a[4])
+def mean_back(dy: Address, dx: Address, shares: Floats, groups: int, positions: int, lanes: int, width: int) -> None:
+    """dx (groups, positions, lanes) = dy / positions."""
+    size, scale = positions * lanes, _f(1.0 / positions)
     whole = size - size % width
-    shares = floats(a[2], width)
-    for group in range(a[3]):
-        dy, dx = floats(a[0] + 4 * group * lanes, lanes), floats(a[1] + 4 * group * size, size)
+    for group in range(groups):
+        dy_row, dx_row = floats(dy + 4 * group * lanes, lanes), floats(dx + 4 * group * size, size)
         if lanes == 1:
-            share = scale * dy[0]
+            share = scale * dy_row[0]
             for i in range(size):
-                dx[i] = share
+                dx_row[i] = share
             continue
         for start in range(0, width, lanes):
             for j in range(lanes):
-                shares[start + j] = scale * dy[j]
+                shares[start + j] = scale * dy_row[j]
         for start in range(0, whole, width):
-            part = dx[start : start + width]
+            part = dx_row[start : start + width]
             for i in range(width):
                 part[i] = shares[i]
         for i in range(whole, size):
-            dx[i] = shares[i - whole]
-    return 0
+            dx_row[i] = shares[i - whole]
 
 
-def _extents(shapes: Shapes) -> tuple[int, int, int, int]:
-    """Groups, positions, lanes, and the number of elements that are summed side by side."""
+def _extents(shapes: Shapes) -> dict[str, int]:
+    """The kernels' integers; `width` is the number of elements that are summed side by side."""
     n, channels, rows, columns = shapes.x[0]
     lanes = _lanes(shapes.formats.x[0], channels)
-    return n * channels // lanes, rows * columns, lanes, -(-WIDTH // lanes) * lanes
+    width = -(-WIDTH // lanes) * lanes
+    return {"groups": n * channels // lanes, "positions": rows * columns, "lanes": lanes, "width": width}
 
 
 def formats(op: GlobalAvgPool2d, shapes: Shapes, given: tuple[str, ...]) -> Formats:
@@ -98,15 +92,15 @@ def formats(op: GlobalAvgPool2d, shapes: Shapes, given: tuple[str, ...]) -> Form
 
 
 def buffers(op: GlobalAvgPool2d, shapes: Shapes) -> Buffers:
-    row = {"row": ((_extents(shapes)[-1],), FLOAT)}
+    row = {"row": ((_extents(shapes)["width"],), FLOAT)}
     return Buffers(forward=row, backward=row)
 
 
 def forward(call: Call) -> Run:
-    return command(mean, call.x[0], call.y, call.scratch["row"], *_extents(call.shapes))
+    return mean.command(x=call.x[0], y=call.y, sums=call.scratch["row"], **_extents(call.shapes))
 
 
 def backward(call: Call) -> Run:
     (dx,) = call.dx
     assert dx is not None
-    return command(mean_back, call.dy, dx, call.scratch["row"], *_extents(call.shapes))
+    return mean_back.command(dy=call.dy, dx=dx, shares=call.scratch["row"], **_extents(call.shapes))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from mpibow.graph.graph import Array
 from mpibow.graph.kernel import Call, Run
-from mpibow.kernels.compiled.command import command, floats, native, words
+from mpibow.kernels.compiled.arguments import Address, Floats, Words
+from mpibow.kernels.compiled.command import floats, native
 from mpibow.ops import AdaptiveAvgPool2d, AvgPool2d
 
 Pool = AdaptiveAvgPool2d | AvgPool2d
@@ -14,41 +17,55 @@ _f = np.float32
 
 
 @native
-def means(arguments: int, _: int, count: int, __: int) -> int:
-    """(x, y, rows, columns, shares, images, h, w, high, wide): y (images, high, wide) = the sum of x (images, h, w)
+def means(
+    x: Address,
+    y: Address,
+    rows: Words,
+    columns: Words,
+    shares: Floats,
+    images: int,
+    h: int,
+    w: int,
+    high: int,
+    wide: int,
+) -> None:
+    """y (images, high, wide) = the sum of x (images, h, w)
     from rows[0, i] to rows[1, i] and columns[0, j] to columns[1, j], times shares (high, wide)."""
-    a = words(arguments, count)
-    h, w, high, wide = a[6], a[7], a[8], a[9]
-    rows, columns, shares = words(a[2], 2 * high), words(a[3], 2 * wide), floats(a[4], high * wide)
-    for image in range(a[5]):
-        x, y = floats(a[0] + 4 * image * h * w, h * w), floats(a[1] + 4 * image * high * wide, high * wide)
+    for image in range(images):
+        x_row, y_row = floats(x + 4 * image * h * w, h * w), floats(y + 4 * image * high * wide, high * wide)
         for i in range(high):
             for j in range(wide):
                 total = _f(0)
                 for r in range(rows[i], rows[high + i]):
                     for c in range(r * w + columns[j], r * w + columns[wide + j]):
-                        total += x[c]
-                y[i * wide + j] = total * shares[i * wide + j]
-    return 0
+                        total += x_row[c]
+                y_row[i * wide + j] = total * shares[i * wide + j]
 
 
 @native
-def means_back(arguments: int, _: int, count: int, __: int) -> int:
-    """(dy, dx, rows, columns, shares, images, h, w, high, wide): the gradient of `means`."""
-    a = words(arguments, count)
-    h, w, high, wide = a[6], a[7], a[8], a[9]
-    rows, columns, shares = words(a[2], 2 * high), words(a[3], 2 * wide), floats(a[4], high * wide)
-    for image in range(a[5]):
-        dy, dx = floats(a[0] + 4 * image * high * wide, high * wide), floats(a[1] + 4 * image * h * w, h * w)
+def means_back(
+    dy: Address,
+    dx: Address,
+    rows: Words,
+    columns: Words,
+    shares: Floats,
+    images: int,
+    h: int,
+    w: int,
+    high: int,
+    wide: int,
+) -> None:
+    """The gradient of `means`."""
+    for image in range(images):
+        dy_row, dx_row = floats(dy + 4 * image * high * wide, high * wide), floats(dx + 4 * image * h * w, h * w)
         for c in range(h * w):
-            dx[c] = _f(0)
+            dx_row[c] = _f(0)
         for i in range(high):
             for j in range(wide):
-                share = dy[i * wide + j] * shares[i * wide + j]
+                share = dy_row[i * wide + j] * shares[i * wide + j]
                 for r in range(rows[i], rows[high + i]):
                     for c in range(r * w + columns[j], r * w + columns[wide + j]):
-                        dx[c] += share
-    return 0
+                        dx_row[c] += share
 
 
 def _along(op: Pool, axis: int, extent: int, count: int) -> tuple[Array, Array]:
@@ -63,18 +80,20 @@ def _along(op: Pool, axis: int, extent: int, count: int) -> tuple[Array, Array]:
     return inside, end - begin if op.count_padding else inside[1] - inside[0]
 
 
-def _bound(call: Call, image: Array, pooled: Array) -> tuple[Array | int, ...]:
-    """The arguments of both functions behind the first two."""
+def _bound(call: Call, image: Array, pooled: Array) -> dict[str, Any]:
+    """The arguments of both kernels but for images and means."""
     (n, c, h, w), (high, wide) = image.shape, pooled.shape[2:]
     (rows, tall), (columns, broad) = _along(call.op, 0, h, high), _along(call.op, 1, w, wide)
-    return rows, columns, (1.0 / np.outer(tall, broad)).astype(_f), n * c, h, w, high, wide
+    shares = (1.0 / np.outer(tall, broad)).astype(_f)
+    sizes = {"images": n * c, "h": h, "w": w, "high": high, "wide": wide}
+    return {"rows": rows, "columns": columns, "shares": shares, **sizes}
 
 
 def forward(call: Call) -> Run:
-    return command(means, call.x[0], call.y, *_bound(call, call.x[0], call.y))
+    return means.command(x=call.x[0], y=call.y, **_bound(call, call.x[0], call.y))
 
 
 def backward(call: Call) -> Run:
     (dx,) = call.dx
     assert dx is not None
-    return command(means_back, call.dy, dx, *_bound(call, dx, call.dy))
+    return means_back.command(dy=call.dy, dx=dx, **_bound(call, dx, call.dy))

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from mpibow.graph.kernel import Call, Run
-from mpibow.kernels.compiled.command import command, floats, native, words
+from mpibow.kernels.compiled.arguments import Address, Floats
+from mpibow.kernels.compiled.command import floats, native
 from mpibow.kernels.compiled.numeric import first_block, index_at, stepwise, wide
 from mpibow.ops.beta import SHARES, larger_shares
 from mpibow.ops.philox import stream
@@ -17,13 +18,10 @@ _f, _u = np.float32, np.uint64
 
 
 @native
-def drawn_shares(arguments: int, _: int, count: int, __: int) -> int:
-    """(counters, table, y, n, node, entries, shift): the table's entry at the index in a sample's first word."""
-    a = words(arguments, count)
-    table, y = floats(a[1], a[5]), floats(a[2], a[3])
-    for i in range(a[3]):
-        y[i] = table[first_block(a[0], i, a[4])[0] >> _u(a[6])]
-    return 0
+def drawn_shares(counters: Address, table: Floats, y: Floats, node: int, shift: int) -> None:
+    """y = the table's entry at the index in a sample's first word."""
+    for i in range(len(y)):
+        y[i] = table[first_block(counters, i, node)[0] >> _u(shift)]
 
 
 @stepwise
@@ -32,43 +30,38 @@ def _mix(own: Any, other: Any, share: Any) -> Any:
 
 
 @native
-def mixed(arguments: int, _: int, count: int, __: int) -> int:
-    """(x, shares, y, n, size): every row mixed with the next, the last with the first."""
-    a = words(arguments, count)
-    n, size = a[3], a[4]
-    shares = floats(a[1], n)
+def mixed(x: Address, shares: Floats, y: Address, size: int) -> None:
+    """y = every row mixed with the next, the last with the first."""
+    n = len(shares)
     for i in range(n):
-        own, other = floats(a[0] + 4 * i * size, size), floats(a[0] + 4 * ((i + 1) % n) * size, size)
-        y, share = floats(a[2] + 4 * i * size, size), shares[i]
+        own, other = floats(x + 4 * i * size, size), floats(x + 4 * ((i + 1) % n) * size, size)
+        y_row, share = floats(y + 4 * i * size, size), shares[i]
         for j in range(size):
-            y[j] = _mix(own[j], other[j], share)
-    return 0
+            y_row[j] = _mix(own[j], other[j], share)
 
 
 @native
-def one_hots(arguments: int, _: int, count: int, __: int) -> int:
-    """(labels, y, n, classes, wide labels): 1 at the label, 0 elsewhere."""
-    a = words(arguments, count)
-    for i in range(a[2]):
-        label, y = index_at(a[0], a[4], i), floats(a[1] + 4 * i * a[3], a[3])
-        for j in range(a[3]):
-            y[j] = _f(0)
-        if 0 <= label < a[3]:
-            y[label] = _f(1)
-    return 0
+def one_hots(labels: Address, y: Address, n: int, classes: int, wide_labels: bool) -> None:
+    """y = 1 at the label, 0 elsewhere."""
+    for i in range(n):
+        label, y_row = index_at(labels, wide_labels, i), floats(y + 4 * i * classes, classes)
+        for j in range(classes):
+            y_row[j] = _f(0)
+        if 0 <= label < classes:
+            y_row[label] = _f(1)
 
 
 def shares_forward(call: Call) -> Run:
     counter, table = call.x[0], larger_shares(call.op.alpha).astype(_f)
     shift = 32 - (SHARES - 1).bit_length()
-    return command(drawn_shares, counter, table, call.y, len(call.y), stream(call.name), SHARES, shift)
+    return drawn_shares.command(counters=counter, table=table, y=call.y, node=stream(call.name), shift=shift)
 
 
 def mix_forward(call: Call) -> Run:
     x, share = call.x
-    return command(mixed, x, share, call.y, len(x), math.prod(x.shape[1:]))
+    return mixed.command(x=x, shares=share, y=call.y, size=math.prod(x.shape[1:]))
 
 
 def one_hot_forward(call: Call) -> Run:
     label = call.x[0]
-    return command(one_hots, label, call.y, *call.y.shape, wide(label))
+    return one_hots.command(labels=label, y=call.y, n=len(call.y), classes=call.y.shape[1], wide_labels=wide(label))

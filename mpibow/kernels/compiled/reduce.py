@@ -12,151 +12,170 @@ import numpy as np
 
 from mpibow.graph.graph import FLOAT, Array
 from mpibow.graph.kernel import Buffers, Call, Run, Shapes
+from mpibow.kernels.compiled.arguments import Address, Floats, Single, Words
 from mpibow.kernels.compiled.boxes import distances, joined, repeated
-from mpibow.kernels.compiled.command import Command, command, floats, integers, native, number, together, words
+from mpibow.kernels.compiled.command import Command, floats, integers, native, together
 from mpibow.kernels.compiled.numeric import inlined, largest
 
 _f = np.float32
 
 
 @inlined
-def start_of(a: Any, first: Any, axes: Any, block: Any) -> Any:
-    """The first output of a block; axes (extent, distance) begin at word `first`."""
+def start_of(axes: Any, block: Any) -> Any:
+    """The first output of a block; axes are (extent, distance) one behind the other."""
     at = 0
-    for axis in range(axes - 1, -1, -1):
-        extent = a[first + 2 * axis]
-        at += (block % extent) * a[first + 1 + 2 * axis]
+    for axis in range(len(axes) // 2 - 1, -1, -1):
+        extent = axes[2 * axis]
+        at += (block % extent) * axes[2 * axis + 1]
         block //= extent
     return at
 
 
 @native
-def total(arguments: int, _: int, count: int, __: int) -> int:
-    """(x, y, n, scale, blocks, rows, columns, row distance, column distance, outer axes, extent and distance of each).
+def total(
+    x: Address,
+    y: Address,
+    n: int,
+    scale: Single,
+    blocks: int,
+    rows: int,
+    columns: int,
+    row_step: int,
+    column_step: int,
+    axes: Words,
+) -> None:
+    """y (n,) = scale times the sum of x's blocks (rows, columns); an axis with a distance of 0 is summed.
 
-    y (n,) = scale times the sum of x's blocks (rows, columns); an axis with a distance of 0 is summed.
+    axes are the extent and the distance of each outer axis.
     """
-    a = words(arguments, count)
-    n, rows, columns, row_step = a[2], a[5], a[6], a[7]
-    whole = floats(a[1], n)
+    whole = floats(y, n)
     for i in range(n):
         whole[i] = _f(0)
-    for block in range(a[4]):
-        x, at = a[0] + 4 * block * rows * columns, start_of(a, 10, a[9], block)
-        if a[8] == 0:
+    for block in range(blocks):
+        start, at = x + 4 * block * rows * columns, start_of(axes, block)
+        if column_step == 0:
             for i in range(rows):
-                line, y = floats(x + 4 * i * columns, columns), floats(a[1] + 4 * (at + i * row_step), 1)
+                line, y_row = floats(start + 4 * i * columns, columns), floats(y + 4 * (at + i * row_step), 1)
                 part = _f(0)
                 for j in range(columns):
                     part += line[j]
-                y[0] += part
+                y_row[0] += part
         else:  # the column distance is 1, the rows are summed: four at once, so that y is read and written less
-            y = floats(a[1] + 4 * at, columns)
+            y_row = floats(y + 4 * at, columns)
             for i in range(0, rows - 3, 4):
-                x0, x1 = floats(x + 4 * i * columns, columns), floats(x + 4 * (i + 1) * columns, columns)
-                x2, x3 = floats(x + 4 * (i + 2) * columns, columns), floats(x + 4 * (i + 3) * columns, columns)
+                x0, x1 = floats(start + 4 * i * columns, columns), floats(start + 4 * (i + 1) * columns, columns)
+                x2, x3 = floats(start + 4 * (i + 2) * columns, columns), floats(start + 4 * (i + 3) * columns, columns)
                 for j in range(columns):
-                    y[j] += (x0[j] + x1[j]) + (x2[j] + x3[j])
+                    y_row[j] += (x0[j] + x1[j]) + (x2[j] + x3[j])
             for i in range(rows // 4 * 4, rows):
-                line = floats(x + 4 * i * columns, columns)
+                line = floats(start + 4 * i * columns, columns)
                 for j in range(columns):
-                    y[j] += line[j]
-    scale = _f(number(a[3]))
+                    y_row[j] += line[j]
     if scale != _f(1):
         for i in range(n):
             whole[i] *= scale
-    return 0
 
 
 @native
-def peaks(arguments: int, _: int, count: int, __: int) -> int:
+def peaks(
+    x: Address, y: Address, n: int, blocks: int, rows: int, columns: int, row_step: int, column_step: int, axes: Words
+) -> None:
     """Like `total`, but the largest instead of the sum, without a scale: NaN is above all."""
-    a = words(arguments, count)
-    n, rows, columns, row_step = a[2], a[5], a[6], a[7]
-    whole = floats(a[1], n)
+    whole = floats(y, n)
     for i in range(n):
         whole[i] = _f(-np.inf)
-    for block in range(a[4]):
-        x, at = a[0] + 4 * block * rows * columns, start_of(a, 10, a[9], block)
+    for block in range(blocks):
+        start, at = x + 4 * block * rows * columns, start_of(axes, block)
         for i in range(rows):
-            line = floats(x + 4 * i * columns, columns)
-            if a[8] == 0:
-                y = floats(a[1] + 4 * (at + i * row_step), 1)
-                best, none = largest(integers(x + 4 * i * columns, columns)), np.int32(0)
+            line = floats(start + 4 * i * columns, columns)
+            if column_step == 0:
+                y_row = floats(y + 4 * (at + i * row_step), 1)
+                best, none = largest(integers(start + 4 * i * columns, columns)), np.int32(0)
                 for j in range(columns):
                     none |= np.int32(1) if line[j] != line[j] else np.int32(0)
                 best = _f(np.nan) if none else best
-                y[0] = best if (best > y[0]) | (best != best) else y[0]
+                y_row[0] = best if (best > y_row[0]) | (best != best) else y_row[0]
             else:
-                y = floats(a[1] + 4 * at, columns)
+                y_row = floats(y + 4 * at, columns)
                 for j in range(columns):
-                    y[j] = line[j] if (line[j] > y[j]) | (line[j] != line[j]) else y[j]
-    return 0
+                    y_row[j] = line[j] if (line[j] > y_row[j]) | (line[j] != line[j]) else y_row[j]
 
 
 @native
-def peaks_back(arguments: int, _: int, count: int, __: int) -> int:
-    """Like `total` with (x, y, n, dy, dx, shares (n,), blocks, ...): dx = dy where x = y, shared by equals, else 0."""
-    a = words(arguments, count)
-    n, rows, columns, row_step = a[2], a[7], a[8], a[9]
-    dy, shares = floats(a[3], n), floats(a[5], n)
+def peaks_back(
+    x: Address,
+    y: Address,
+    n: int,
+    dy: Address,
+    dx: Address,
+    shares: Address,
+    blocks: int,
+    rows: int,
+    columns: int,
+    row_step: int,
+    column_step: int,
+    axes: Words,
+) -> None:
+    """Like `total`: dx = dy where x = y, shared by equals, else 0."""
+    slope, share_of = floats(dy, n), floats(shares, n)
     for i in range(n):
-        shares[i] = _f(0)
-    for block in range(a[6]):
-        start, at = 4 * block * rows * columns, start_of(a, 12, a[11], block)
+        share_of[i] = _f(0)
+    for block in range(blocks):
+        start, at = 4 * block * rows * columns, start_of(axes, block)
         for i in range(rows):
-            x = floats(a[0] + start + 4 * i * columns, columns)
-            if a[10] == 0:
-                y, own = floats(a[1] + 4 * (at + i * row_step), 1), floats(a[5] + 4 * (at + i * row_step), 1)
-                equal, best = _f(0), y[0]
+            x_row = floats(x + start + 4 * i * columns, columns)
+            if column_step == 0:
+                y_row, own = floats(y + 4 * (at + i * row_step), 1), floats(shares + 4 * (at + i * row_step), 1)
+                equal, best = _f(0), y_row[0]
                 for j in range(columns):
-                    equal += _f(1) if x[j] == best else _f(0)
+                    equal += _f(1) if x_row[j] == best else _f(0)
                 own[0] += equal
             else:
-                y, own = floats(a[1] + 4 * at, columns), floats(a[5] + 4 * at, columns)
+                y_row, own = floats(y + 4 * at, columns), floats(shares + 4 * at, columns)
                 for j in range(columns):
-                    own[j] += _f(1) if x[j] == y[j] else _f(0)
+                    own[j] += _f(1) if x_row[j] == y_row[j] else _f(0)
     for i in range(n):
-        shares[i] = dy[i] / shares[i]
-    for block in range(a[6]):
-        start, at = 4 * block * rows * columns, start_of(a, 12, a[11], block)
+        share_of[i] = slope[i] / share_of[i]
+    for block in range(blocks):
+        start, at = 4 * block * rows * columns, start_of(axes, block)
         for i in range(rows):
-            x, dx = floats(a[0] + start + 4 * i * columns, columns), floats(a[4] + start + 4 * i * columns, columns)
-            if a[10] == 0:
-                y, own = floats(a[1] + 4 * (at + i * row_step), 1), floats(a[5] + 4 * (at + i * row_step), 1)
-                best, share = y[0], own[0]
+            x_row, dx_row = floats(x + start + 4 * i * columns, columns), floats(dx + start + 4 * i * columns, columns)
+            if column_step == 0:
+                y_row, own = floats(y + 4 * (at + i * row_step), 1), floats(shares + 4 * (at + i * row_step), 1)
+                best, share = y_row[0], own[0]
                 for j in range(columns):
-                    dx[j] = share * (_f(1) if x[j] == best else _f(0))
+                    dx_row[j] = share * (_f(1) if x_row[j] == best else _f(0))
             else:
-                y, own = floats(a[1] + 4 * at, columns), floats(a[5] + 4 * at, columns)
+                y_row, own = floats(y + 4 * at, columns), floats(shares + 4 * at, columns)
                 for j in range(columns):
-                    dx[j] = own[j] * (_f(1) if x[j] == y[j] else _f(0))
-    return 0
+                    dx_row[j] = own[j] * (_f(1) if x_row[j] == y_row[j] else _f(0))
 
 
 @native
-def scaled(arguments: int, _: int, count: int, __: int) -> int:
-    """(x, y, n, scale)."""
-    a = words(arguments, count)
-    x, y, scale = floats(a[0], a[2]), floats(a[1], a[2]), _f(number(a[3]))
-    for i in range(a[2]):
+def scaled(x: Floats, y: Floats, scale: Single) -> None:
+    """y = scale x."""
+    for i in range(len(x)):
         y[i] = scale * x[i]
-    return 0
 
 
-def walked(x: tuple[int, ...], y: tuple[int, ...]) -> list[int]:
+def walked(x: tuple[int, ...], y: tuple[int, ...]) -> dict[str, Any]:
     """The arguments of `total` from the blocks on, for shapes x and y; an axis has x's extent in y, or 1."""
     here = [0 if extent == 1 else step for extent, step in zip(y, distances(y), strict=True)]
-    axes = [axis[::2] for axis in joined(x, distances(x), here)]  # extent, distance in y
-    axes = [(1, 0)] * (2 - len(axes)) + axes
-    *outer, (rows, row_step), (columns, column_step) = axes
-    blocks = prod(extent for extent, _ in outer)
-    return [blocks, rows, columns, row_step, column_step, len(outer), *(word for axis in outer for word in axis)]
+    return loops([axis[::2] for axis in joined(x, distances(x), here)])  # extent, distance in y
+
+
+def loops(axes: list[tuple[int, ...]]) -> dict[str, Any]:
+    """A kernel's loops over axes (extent, distance): an inner block of two, and the outer ones."""
+    *outer, (rows, row_step), (columns, column_step) = [(1, 0)] * (2 - len(axes)) + axes
+    return {
+        "blocks": prod(extent for extent, _ in outer), "rows": rows, "columns": columns, "row_step": row_step,
+        "column_step": column_step, "axes": np.array(outer, np.int64),
+    }  # fmt: skip
 
 
 def _summed(x: Array, y: Array, scale: float) -> Command:
     shape = (1,) * (x.ndim - y.ndim) + y.shape
-    return command(total, x, y, y.size, scale, *walked(x.shape, shape))
+    return total.command(x=x, y=y, n=y.size, scale=scale, **walked(x.shape, shape))
 
 
 def expand_backward(call: Call) -> Run:
@@ -186,7 +205,7 @@ def mean_forward(call: Call) -> Run:
 def mean_backward(call: Call) -> Run:
     (dx,), dy, share = call.dx, call.dy, call.scratch["share"]
     assert dx is not None
-    return together([command(scaled, dy, share, dy.size, dy.size / dx.size), repeated(share, dx)])
+    return together([scaled.command(x=dy, y=share, scale=dy.size / dx.size), repeated(share, dx)])
 
 
 def max_buffers(op: Any, shapes: Shapes) -> Buffers:
@@ -195,10 +214,12 @@ def max_buffers(op: Any, shapes: Shapes) -> Buffers:
 
 def max_forward(call: Call) -> Run:
     x, y = call.x[0], call.y
-    return command(peaks, x, y, y.size, 1.0, *walked(x.shape, y.shape))
+    return peaks.command(x=x, y=y, n=y.size, **walked(x.shape, y.shape))
 
 
 def max_backward(call: Call) -> Run:
     x, y, (dx,) = call.x[0], call.y, call.dx
     assert dx is not None
-    return command(peaks_back, x, y, y.size, call.dy, dx, call.scratch["shares"], *walked(x.shape, y.shape))
+    return peaks_back.command(
+        x=x, y=y, n=y.size, dy=call.dy, dx=dx, shares=call.scratch["shares"], **walked(x.shape, y.shape)
+    )

@@ -9,7 +9,8 @@ import numba
 import numpy as np
 
 from mpibow.graph.graph import Array
-from mpibow.kernels.compiled.command import Command, command, native, number, octets, words
+from mpibow.kernels.compiled.arguments import Doubles, Words
+from mpibow.kernels.compiled.command import Command, native, octets
 from mpibow.kernels.compiled.numeric import inlined
 from mpibow.kernels.numpy.resize import BITS
 
@@ -74,17 +75,13 @@ def _rows(ring: Any, low: Any, weights: Any, sums: Any, out: Any, stride: Any) -
 
 
 @native
-def resized(arguments: int, _: int, count: int, __: int) -> int:
-    """(n, size, images, parts, sides, windows, outs), as in `resize`."""
-    a = words(arguments, count)
-    n, size = a[0], a[1]
-    images, parts, sides = words(a[2], n), words(a[3], 4 * n), words(a[4], 2 * n)
-    windows, outs = words(a[5], 4 * n), words(a[6], n)
+def resized(size: int, images: Words, parts: Words, sides: Words, windows: Doubles, outs: Words) -> None:
+    """As in `resize`."""
     sums = np.empty(3 * size, np.int32)
-    for i in range(n):
+    for i in range(len(images)):
         top, left, width = parts[4 * i], parts[4 * i + 1], parts[4 * i + 3]
-        columns, across = taps(number(windows[4 * i + 1]), number(windows[4 * i + 3]), size, sides[2 * i + 1])
-        rows, down = taps(number(windows[4 * i]), number(windows[4 * i + 2]), size, sides[2 * i])
+        columns, across = taps(windows[4 * i + 1], windows[4 * i + 3], size, sides[2 * i + 1])
+        rows, down = taps(windows[4 * i], windows[4 * i + 2], size, sides[2 * i])
         ring, out, next_row = np.empty((down.shape[1], 3 * size), np.uint8), octets(outs[i], 3 * size * size), rows[0]
         for x in range(size):
             columns[x] = 3 * (columns[x] - left)
@@ -94,7 +91,6 @@ def resized(arguments: int, _: int, count: int, __: int) -> int:
                 _columns(row, columns, across, ring[next_row % len(ring)])
                 next_row += 1
             _rows(ring, rows[y], down[y], sums, out[y * size :], size * size)
-    return 0
 
 
 def resize(size: int, images: Array, parts: Array, sides: Array, windows: Array, outs: Array) -> Command:
@@ -103,7 +99,7 @@ def resize(size: int, images: Array, parts: Array, sides: Array, windows: Array,
     At the address images[i] is the part parts[i] = (top, left, height, width), int64, of image i, in rows of red, green
     and blue bytes: at least the part that `reach` returns.
     """
-    return command(resized, len(images), size, images, parts, sides, windows, outs)
+    return resized.command(size=size, images=images, parts=parts, sides=sides, windows=windows, outs=outs)
 
 
 def scale(image: Array, part: Array, sides: Array, window: Array, out: Array) -> None:

@@ -6,7 +6,8 @@ import numpy as np
 
 from mpibow.graph.graph import Array
 from mpibow.graph.kernel import Buffers, Call, Run, Shapes, Spec
-from mpibow.kernels.compiled.command import command, floats, native, words
+from mpibow.kernels.compiled.arguments import Address, Floats, Words
+from mpibow.kernels.compiled.command import floats, native
 from mpibow.kernels.compiled.numeric import index_at, wide
 from mpibow.ops import KERNELS, Embedding, Gather
 from mpibow.ops.choose import starts_of
@@ -15,56 +16,48 @@ _f = np.float32
 
 
 @native
-def take_rows(arguments: int, _: int, count: int, __: int) -> int:
-    """(table, numbers, y, kept (n,), n, rows, width, wide numbers): y[i] = table[numbers[i]], or the nearest row."""
-    a = words(arguments, count)
-    width, kept = a[6], words(a[3], a[4])
-    for i in range(a[4]):
-        row = min(max(index_at(a[1], a[7], i), 0), a[5] - 1)
+def take_rows(
+    table: Address, numbers: Address, y: Address, kept: Words, rows: int, width: int, wide_numbers: bool
+) -> None:
+    """y[i] = table[numbers[i]], or the nearest row."""
+    for i in range(len(kept)):
+        row = min(max(index_at(numbers, wide_numbers, i), 0), rows - 1)
         kept[i] = row
-        source, y = floats(a[0] + 4 * row * width, width), floats(a[2] + 4 * i * width, width)
+        source, y_row = floats(table + 4 * row * width, width), floats(y + 4 * i * width, width)
         for j in range(width):
-            y[j] = source[j]
-    return 0
+            y_row[j] = source[j]
 
 
 @native
-def add_rows(arguments: int, _: int, count: int, __: int) -> int:
-    """(table, kept (n,), dy, n, rows, width): table = 0, then table[kept[i]] += dy[i], in order."""
-    a = words(arguments, count)
-    width, kept = a[5], words(a[1], a[3])
-    whole = floats(a[0], a[4] * width)
-    for j in range(a[4] * width):
+def add_rows(table: Address, kept: Words, dy: Address, rows: int, width: int) -> None:
+    """table = 0, then table[kept[i]] += dy[i], in order."""
+    whole = floats(table, rows * width)
+    for j in range(rows * width):
         whole[j] = _f(0)
-    for i in range(a[3]):
-        row, dy = floats(a[0] + 4 * kept[i] * width, width), floats(a[2] + 4 * i * width, width)
+    for i in range(len(kept)):
+        row, dy_row = floats(table + 4 * kept[i] * width, width), floats(dy + 4 * i * width, width)
         for j in range(width):
-            row[j] += dy[j]
-    return 0
+            row[j] += dy_row[j]
 
 
 @native
-def take(arguments: int, _: int, count: int, __: int) -> int:
-    """(x, numbers, starts (n,), place (n,), y, n, step, last, wide numbers): y[i] = x[place[i]], place[i] = starts[i] +
+def take(
+    x: Address, numbers: Address, starts: Words, place: Words, y: Floats, step: int, last: int, wide_numbers: bool
+) -> None:
+    """y[i] = x[place[i]], place[i] = starts[i] +
     numbers[i] step."""
-    a = words(arguments, count)
-    starts, place, y = words(a[2], a[5]), words(a[3], a[5]), floats(a[4], a[5])
-    for i in range(a[5]):
-        place[i] = starts[i] + min(max(index_at(a[1], a[8], i), 0), a[7]) * a[6]
-        y[i] = floats(a[0] + 4 * place[i], 1)[0]
-    return 0
+    for i in range(len(y)):
+        place[i] = starts[i] + min(max(index_at(numbers, wide_numbers, i), 0), last) * step
+        y[i] = floats(x + 4 * place[i], 1)[0]
 
 
 @native
-def add_at(arguments: int, _: int, count: int, __: int) -> int:
-    """(dx, place (n,), dy, n, size): dx = 0, then dx[place[i]] += dy[i], in order."""
-    a = words(arguments, count)
-    dx, place, dy = floats(a[0], a[4]), words(a[1], a[3]), floats(a[2], a[3])
-    for j in range(a[4]):
+def add_at(dx: Floats, place: Words, dy: Floats) -> None:
+    """dx = 0, then dx[place[i]] += dy[i], in order."""
+    for j in range(len(dx)):
         dx[j] = _f(0)
-    for i in range(a[3]):
+    for i in range(len(dy)):
         dx[place[i]] += dy[i]
-    return 0
 
 
 def _indices(array: Array) -> bool:
@@ -75,12 +68,14 @@ def embedding_forward(call: Call) -> Run:
     (x,), table, index = call.x, call.w["weight"], call.buffer("index")
     if not _indices(x):
         return KERNELS[Embedding].forward(call)
-    return command(take_rows, table, x, call.y, index, x.size, *table.shape, wide(x))
+    return take_rows.command(
+        table=table, numbers=x, y=call.y, kept=index, rows=len(table), width=table.shape[1], wide_numbers=wide(x)
+    )
 
 
 def embedding_backward(call: Call) -> Run:
     table, index = call.dw["weight"], call.saved["index"]
-    return command(add_rows, table, index, call.dy, index.size, *table.shape)
+    return add_rows.command(table=table, kept=index, dy=call.dy, rows=len(table), width=table.shape[1])
 
 
 def gather_buffers(op: Gather, shapes: Shapes) -> Buffers:
@@ -95,10 +90,19 @@ def gather_forward(call: Call) -> Run:
     starts, step = starts_of(call.op.axis, x.shape, index.shape)
     starts = np.ascontiguousarray(starts)
     last = x.shape[call.op.axis] - 1
-    return command(take, x, index, starts, call.buffer("place"), y, y.size, step, last, wide(index))
+    return take.command(
+        x=x,
+        numbers=index,
+        starts=starts,
+        place=call.buffer("place"),
+        y=y,
+        step=step,
+        last=last,
+        wide_numbers=wide(index),
+    )
 
 
 def gather_backward(call: Call) -> Run:
     (dx, *_), dy, place = call.dx, call.dy, call.saved["place"]
     assert dx is not None
-    return command(add_at, dx, place, dy, dy.size, dx.size)
+    return add_at.command(dx=dx, place=place, dy=dy)

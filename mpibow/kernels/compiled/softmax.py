@@ -9,7 +9,8 @@ import numpy as np
 
 from mpibow.graph.graph import FLOAT
 from mpibow.graph.kernel import Buffers, Call, Run, Shapes
-from mpibow.kernels.compiled.command import command, floats, integers, native, words
+from mpibow.kernels.compiled.arguments import Address, Floats
+from mpibow.kernels.compiled.command import floats, integers, native
 from mpibow.kernels.compiled.numeric import exp, largest, log, stepwise
 from mpibow.ops import LogSoftmax
 
@@ -24,109 +25,99 @@ def _left(x: Any, best: Any, drop: Any) -> Any:
 
 
 @native
-def rows(arguments: int, _: int, count: int, __: int) -> int:
-    """(x, y, rows, classes, whether the logarithm)."""
-    a = words(arguments, count)
-    classes = a[3]
-    for row in range(a[2]):
+def rows(x: Address, y: Address, count: int, classes: int, logarithm: bool) -> None:
+    """Of rows (rows, classes)."""
+    for row in range(count):
         at = 4 * row * classes
-        x, y, best = floats(a[0] + at, classes), floats(a[1] + at, classes), largest(integers(a[0] + at, classes))
+        x_row, y_row, best = floats(x + at, classes), floats(y + at, classes), largest(integers(x + at, classes))
         total = _f(0)
-        if a[4]:
+        if logarithm:
             for j in range(classes):
-                total += exp(x[j] - best)
+                total += exp(x_row[j] - best)
             drop = log(total)
             for j in range(classes):
-                y[j] = _left(x[j], best, drop)
+                y_row[j] = _left(x_row[j], best, drop)
         else:
             for j in range(classes):
-                y[j] = exp(x[j] - best)
-                total += y[j]
+                y_row[j] = exp(x_row[j] - best)
+                total += y_row[j]
             share = _f(1) / total
             for j in range(classes):
-                y[j] *= share
-    return 0
+                y_row[j] *= share
 
 
 @native
-def rows_back(arguments: int, _: int, count: int, __: int) -> int:
-    """(dy, y, dx, rows, classes, whether the logarithm): dy - exp(y) sum(dy), or y (dy - sum(y dy))."""
-    a = words(arguments, count)
-    classes = a[4]
-    for row in range(a[3]):
+def rows_back(dy: Address, y: Address, dx: Address, count: int, classes: int, logarithm: bool) -> None:
+    """dy - exp(y) sum(dy), or y (dy - sum(y dy))."""
+    for row in range(count):
         at = 4 * row * classes
-        dy, y, dx = floats(a[0] + at, classes), floats(a[1] + at, classes), floats(a[2] + at, classes)
+        dy_row, y_row, dx_row = floats(dy + at, classes), floats(y + at, classes), floats(dx + at, classes)
         total = _f(0)
-        if a[5]:
+        if logarithm:
             for j in range(classes):
-                total += dy[j]
+                total += dy_row[j]
             for j in range(classes):
-                dx[j] = dy[j] - exp(y[j]) * total
+                dx_row[j] = dy_row[j] - exp(y_row[j]) * total
         else:
             for j in range(classes):
-                total += dy[j] * y[j]
+                total += dy_row[j] * y_row[j]
             for j in range(classes):
-                dx[j] = y[j] * (dy[j] - total)
-    return 0
+                dx_row[j] = y_row[j] * (dy_row[j] - total)
 
 
 @native
-def columns(arguments: int, _: int, count: int, __: int) -> int:
-    """(x, y, best, total, blocks, classes, columns, whether the logarithm); best and total are (STRIP,)."""
-    a = words(arguments, count)
-    classes, wide = a[5], a[6]
-    for block in range(a[4]):
+def columns(
+    x: Address, y: Address, best: Floats, total: Floats, blocks: int, classes: int, wide: int, logarithm: bool
+) -> None:
+    """best and total are (STRIP,)."""
+    for block in range(blocks):
         for left in range(0, wide, STRIP):
             n, at = min(STRIP, wide - left), 4 * (block * classes * wide + left)
-            best, total = floats(a[2], n), floats(a[3], n)
             for j in range(n):
                 best[j] = _f(-np.inf)
                 total[j] = _f(0)
             for i in range(classes):
-                x = floats(a[0] + at + 4 * i * wide, n)
+                x_row = floats(x + at + 4 * i * wide, n)
                 for j in range(n):
-                    best[j] = x[j] if (x[j] > best[j]) | (x[j] != x[j]) else best[j]
+                    best[j] = x_row[j] if (x_row[j] > best[j]) | (x_row[j] != x_row[j]) else best[j]
             for i in range(classes):
-                x, y = floats(a[0] + at + 4 * i * wide, n), floats(a[1] + at + 4 * i * wide, n)
+                x_row, y_row = floats(x + at + 4 * i * wide, n), floats(y + at + 4 * i * wide, n)
                 for j in range(n):
-                    below = x[j] - best[j]
+                    below = x_row[j] - best[j]
                     e = exp(below)
                     total[j] += e
-                    y[j] = below if a[7] else e
+                    y_row[j] = below if logarithm else e
             for j in range(n):
-                total[j] = log(total[j]) if a[7] else _f(1) / total[j]
+                total[j] = log(total[j]) if logarithm else _f(1) / total[j]
             for i in range(classes):
-                y = floats(a[1] + at + 4 * i * wide, n)
+                y_row = floats(y + at + 4 * i * wide, n)
                 for j in range(n):
-                    y[j] = y[j] - total[j] if a[7] else y[j] * total[j]
-    return 0
+                    y_row[j] = y_row[j] - total[j] if logarithm else y_row[j] * total[j]
 
 
 @native
-def columns_back(arguments: int, _: int, count: int, __: int) -> int:
-    """(dy, y, dx, total, blocks, classes, columns, whether the logarithm); total is (STRIP,)."""
-    a = words(arguments, count)
-    classes, wide = a[5], a[6]
-    for block in range(a[4]):
+def columns_back(
+    dy: Address, y: Address, dx: Address, total: Floats, blocks: int, classes: int, wide: int, logarithm: bool
+) -> None:
+    """total is (STRIP,)."""
+    for block in range(blocks):
         for left in range(0, wide, STRIP):
             n, at = min(STRIP, wide - left), 4 * (block * classes * wide + left)
-            total = floats(a[3], n)
             for j in range(n):
                 total[j] = _f(0)
             for i in range(classes):
-                dy, y = floats(a[0] + at + 4 * i * wide, n), floats(a[1] + at + 4 * i * wide, n)
+                dy_row, y_row = floats(dy + at + 4 * i * wide, n), floats(y + at + 4 * i * wide, n)
                 for j in range(n):
-                    total[j] += dy[j] if a[7] else dy[j] * y[j]
+                    total[j] += dy_row[j] if logarithm else dy_row[j] * y_row[j]
             for i in range(classes):
-                dy, y = floats(a[0] + at + 4 * i * wide, n), floats(a[1] + at + 4 * i * wide, n)
-                dx = floats(a[2] + at + 4 * i * wide, n)
-                if a[7]:
+                dy_row, y_row = floats(dy + at + 4 * i * wide, n), floats(y + at + 4 * i * wide, n)
+                dx_row = floats(dx + at + 4 * i * wide, n)
+                if logarithm:
                     for j in range(n):
-                        dx[j] = dy[j] - exp(y[j]) * total[j]
+                        dx_row[j] = dy_row[j] - exp(y_row[j]) * total[j]
                 else:
                     for j in range(n):
-                        dx[j] = y[j] * (dy[j] - total[j])
-    return 0
+                        dx_row[j] = y_row[j] * (dy_row[j] - total[j])
 
 
 def _extents(call: Call) -> tuple[int, int, int]:
@@ -143,16 +134,27 @@ def buffers(op: Any, shapes: Shapes) -> Buffers:
 
 
 def forward(call: Call) -> Run:
-    (blocks, classes, wide), log_too = _extents(call), int(isinstance(call.op, LogSoftmax))
+    (blocks, classes, wide), log_too = _extents(call), isinstance(call.op, LogSoftmax)
     if wide == 1:
-        return command(rows, call.x[0], call.y, blocks, classes, log_too)
+        return rows.command(x=call.x[0], y=call.y, count=blocks, classes=classes, logarithm=log_too)
     best, total = call.scratch["best"], call.scratch["total"]
-    return command(columns, call.x[0], call.y, best, total, blocks, classes, wide, log_too)
+    return columns.command(
+        x=call.x[0], y=call.y, best=best, total=total, blocks=blocks, classes=classes, wide=wide, logarithm=log_too
+    )
 
 
 def backward(call: Call) -> Run:
-    (blocks, classes, wide), log_too, (dx,) = _extents(call), int(isinstance(call.op, LogSoftmax)), call.dx
+    (blocks, classes, wide), log_too, (dx,) = _extents(call), isinstance(call.op, LogSoftmax), call.dx
     assert dx is not None
     if wide == 1:
-        return command(rows_back, call.dy, call.y, dx, blocks, classes, log_too)
-    return command(columns_back, call.dy, call.y, dx, call.scratch["total"], blocks, classes, wide, log_too)
+        return rows_back.command(dy=call.dy, y=call.y, dx=dx, count=blocks, classes=classes, logarithm=log_too)
+    return columns_back.command(
+        dy=call.dy,
+        y=call.y,
+        dx=dx,
+        total=call.scratch["total"],
+        blocks=blocks,
+        classes=classes,
+        wide=wide,
+        logarithm=log_too,
+    )

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from math import prod
+from typing import Any
 
 import numpy as np
 
 from mpibow.graph.graph import FLOAT, Array
 from mpibow.graph.kernel import Buffers, Call, Run, Shapes, Spec
-from mpibow.kernels.compiled.command import command, floats, native, words
+from mpibow.kernels.compiled.arguments import Address, Floats, Words
+from mpibow.kernels.compiled.command import floats, native
 from mpibow.ops import Upsample
 from mpibow.ops.upsample import neighbours
 
@@ -16,49 +18,69 @@ _f = np.float32
 
 
 @native
-def enlarge(arguments: int, _: int, count: int, __: int) -> int:
-    """(x, y, line (w,), images, h, w, high, wide, low, high and share of rows, the same of columns)."""
-    a = words(arguments, count)
-    h, w, high, wide = a[4], a[5], a[6], a[7]
-    above, below, down = words(a[8], high), words(a[9], high), floats(a[10], high)
-    left, right, across = words(a[11], wide), words(a[12], wide), floats(a[13], wide)
-    line = floats(a[2], w)
-    for image in range(a[3]):
+def enlarge(
+    x: Address,
+    y: Address,
+    line: Floats,
+    images: int,
+    h: int,
+    w: int,
+    high: int,
+    wide: int,
+    above: Words,
+    below: Words,
+    down: Floats,
+    left: Words,
+    right: Words,
+    across: Floats,
+) -> None:
+    """y (images, high, wide) = x (images, h, w) enlarged: row i lies between rows above[i] and below[i] by the share
+    down[i], column j likewise between left[j] and right[j]."""
+    for image in range(images):
         for i in range(high):
-            x0, x1 = floats(a[0] + 4 * (image * h + above[i]) * w, w), floats(a[0] + 4 * (image * h + below[i]) * w, w)
-            y, share = floats(a[1] + 4 * (image * high + i) * wide, wide), down[i]
+            x0, x1 = floats(x + 4 * (image * h + above[i]) * w, w), floats(x + 4 * (image * h + below[i]) * w, w)
+            y_row, share = floats(y + 4 * (image * high + i) * wide, wide), down[i]
             for j in range(w):
                 line[j] = x0[j] + share * (x1[j] - x0[j])
             for j in range(wide):
-                y[j] = line[left[j]] + across[j] * (line[right[j]] - line[left[j]])
-    return 0
+                y_row[j] = line[left[j]] + across[j] * (line[right[j]] - line[left[j]])
 
 
 @native
-def enlarge_back(arguments: int, _: int, count: int, __: int) -> int:
-    """(dy, dx, and the arguments of `enlarge` behind x and y)."""
-    a = words(arguments, count)
-    h, w, high, wide = a[4], a[5], a[6], a[7]
-    above, below, down = words(a[8], high), words(a[9], high), floats(a[10], high)
-    left, right, across = words(a[11], wide), words(a[12], wide), floats(a[13], wide)
-    line, whole = floats(a[2], w), floats(a[1], a[3] * h * w)
-    for i in range(a[3] * h * w):
+def enlarge_back(
+    dy: Address,
+    dx: Address,
+    line: Floats,
+    images: int,
+    h: int,
+    w: int,
+    high: int,
+    wide: int,
+    above: Words,
+    below: Words,
+    down: Floats,
+    left: Words,
+    right: Words,
+    across: Floats,
+) -> None:
+    """The gradient of `enlarge`."""
+    whole = floats(dx, images * h * w)
+    for i in range(images * h * w):
         whole[i] = _f(0)
-    for image in range(a[3]):
+    for image in range(images):
         for i in range(high):
-            x0, x1 = floats(a[1] + 4 * (image * h + above[i]) * w, w), floats(a[1] + 4 * (image * h + below[i]) * w, w)
-            dy, share = floats(a[0] + 4 * (image * high + i) * wide, wide), down[i]
+            x0, x1 = floats(dx + 4 * (image * h + above[i]) * w, w), floats(dx + 4 * (image * h + below[i]) * w, w)
+            dy_row, share = floats(dy + 4 * (image * high + i) * wide, wide), down[i]
             for j in range(w):
                 line[j] = _f(0)
             for j in range(wide):
-                part = across[j] * dy[j]
-                line[left[j]] += dy[j] - part
+                part = across[j] * dy_row[j]
+                line[left[j]] += dy_row[j] - part
                 line[right[j]] += part
             for j in range(w):
                 part = share * line[j]
                 x0[j] += line[j] - part
                 x1[j] += part
-    return 0
 
 
 def buffers(op: Upsample, shapes: Shapes) -> Buffers:
@@ -66,20 +88,22 @@ def buffers(op: Upsample, shapes: Shapes) -> Buffers:
     return Buffers(forward=line, backward=line)
 
 
-def _tables(op: Upsample, image: Array) -> list[Array]:
-    found = []
-    for extent, scale in zip(image.shape[2:], op.scale, strict=True):
-        low, high, share = neighbours(extent, scale, op.mode)
-        found += [low, high, share.astype(np.float32)]
+def _arguments(call: Call, image: Array, enlarged: Array) -> dict[str, Any]:
+    found: dict[str, Any] = {"line": call.scratch["line"], "images": prod(image.shape[:2])}
+    found |= zip(("h", "w", "high", "wide"), (*image.shape[2:], *enlarged.shape[2:]), strict=True)
+    names = ("above", "below", "down"), ("left", "right", "across")
+    for extent, scale, each in zip(image.shape[2:], call.op.scale, names, strict=True):
+        low, high, share = neighbours(extent, scale, call.op.mode)
+        found |= zip(each, (low, high, share.astype(np.float32)), strict=True)
     return found
 
 
 def forward(call: Call) -> Run:
-    x, y, line = call.x[0], call.y, call.scratch["line"]
-    return command(enlarge, x, y, line, prod(x.shape[:2]), *x.shape[2:], *y.shape[2:], *_tables(call.op, x))
+    x, y = call.x[0], call.y
+    return enlarge.command(x=x, y=y, **_arguments(call, x, y))
 
 
 def backward(call: Call) -> Run:
-    (dx,), dy, line = call.dx, call.dy, call.scratch["line"]
+    (dx,), dy = call.dx, call.dy
     assert dx is not None
-    return command(enlarge_back, dy, dx, line, prod(dx.shape[:2]), *dx.shape[2:], *dy.shape[2:], *_tables(call.op, dx))
+    return enlarge_back.command(dy=dy, dx=dx, **_arguments(call, dx, dy))

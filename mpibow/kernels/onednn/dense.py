@@ -10,7 +10,7 @@ from mpibow.graph.graph import Shape
 from mpibow.graph.kernel import Buffers, Call, Formats, Run, Shapes, canonical_formats
 from mpibow.graph.layout import LANES
 from mpibow.kernels.compiled import dense
-from mpibow.kernels.compiled.command import Command, command, together
+from mpibow.kernels.compiled.command import Command, together
 from mpibow.kernels.compiled.factors import write_factors
 from mpibow.kernels.onednn import capi as dnn
 from mpibow.kernels.onednn.library import Library
@@ -101,8 +101,9 @@ class InnerProduct:
             pass
         elif rank := call.shapes.formats.factors.get("weight"):
             batch, inputs = call.shapes.x[0]
-            factors, no_bias = call.dw["weight"].reshape(-1), 0 if bias is None else bias
-            runs = [command(write_factors, call.x[0], call.dy, factors, no_bias, batch, inputs, call.op.units, rank)]
+            sizes = {"batch": batch, "inputs": inputs, "units": call.op.units, "rank": rank}
+            factors = call.dw["weight"].reshape(-1)
+            runs = [write_factors.command(x=call.x[0], dy=call.dy, out=factors, bias=bias, **sizes)]
         else:
             arrays = {dnn.SRC: call.x[0], dnn.DIFF_DST: call.dy, dnn.DIFF_WEIGHTS: call.dw["weight"], **scratch}
             runs = [trio.weights.command(arrays if bias is None else {**arrays, dnn.DIFF_BIAS: bias})]
