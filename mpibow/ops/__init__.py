@@ -32,10 +32,8 @@ from mpibow.ops.factorise import *
 from mpibow.ops.flip import *
 from mpibow.ops.full import *
 from mpibow.ops.gelu import *
-from mpibow.ops.group_norm import *
 from mpibow.ops.gru import *
 from mpibow.ops.initialisers import *
-from mpibow.ops.layer_norm import *
 from mpibow.ops.local_response import *
 from mpibow.ops.log_softmax import *
 from mpibow.ops.loss import *
@@ -44,13 +42,13 @@ from mpibow.ops.lstm import *
 from mpibow.ops.matmul import *
 from mpibow.ops.mixup import *
 from mpibow.ops.normalise import *
+from mpibow.ops.norms import *
 from mpibow.ops.own import *
 from mpibow.ops.parameter import *
 from mpibow.ops.permute import *
 from mpibow.ops.pool import *
 from mpibow.ops.reduce import *
 from mpibow.ops.reshape import *
-from mpibow.ops.rms_norm import *
 from mpibow.ops.rotary import *
 from mpibow.ops.shape import *
 from mpibow.ops.slice import *
@@ -83,10 +81,8 @@ MODULES = (
     "flip",
     "full",
     "gelu",
-    "group_norm",
     "gru",
     "initialisers",
-    "layer_norm",
     "local_response",
     "log_softmax",
     "loss",
@@ -95,13 +91,13 @@ MODULES = (
     "matmul",
     "mixup",
     "normalise",
+    "norms",
     "own",
     "parameter",
     "permute",
     "pool",
     "reduce",
     "reshape",
-    "rms_norm",
     "rotary",
     "shape",
     "slice",

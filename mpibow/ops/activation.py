@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any, ClassVar
 
-import numpy as np
-
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import FLOAT, Op, Shape, Tensor
-from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes
+from mpibow.formulas import functions as f
+from mpibow.graph.graph import Op, Shape, Tensor
+from mpibow.ops.pointwise import FormulaTable, always
 
 __all__ = [
     "ClippedRelu",
@@ -107,139 +106,53 @@ def clipped_relu(x: Tensor, ceiling: float = 6.0, *, name: str | None = None) ->
     return x.graph.add(ClippedRelu(ceiling), x, name=name)
 
 
-# The reference kernels.
+# Their formulas.
 
 
-def one_scratch(op: Any, shapes: Shapes) -> Buffers:
-    return Buffers(backward={"part": (shapes.y, FLOAT)})
+def relu_value(x: Any) -> Any:
+    return f.maximum(x, 0)
 
 
-def relu_buffers(op: Any, shapes: Shapes) -> Buffers:
-    return Buffers(backward={"mask": (shapes.y, "bool")})
+def relu_gradient(y: Any, dy: Any) -> Any:
+    return f.where(y > 0, dy, 0)
 
 
-def relu_forward(call: Call) -> Run:
-    x, y = call.x[0], call.y
-    zero = y.dtype.type(0)
-
-    def run() -> None:
-        np.maximum(x, zero, out=y)
-
-    return run
+def leaky_value(x: Any, *, slope: float) -> Any:
+    return f.where(x > 0, x, slope * x)
 
 
-def relu_backward(call: Call) -> Run:
-    y, dy, dx, mask = call.y, call.dy, call.dx[0], call.scratch["mask"]
-    zero = y.dtype.type(0)
-
-    def run() -> None:
-        np.greater(y, zero, out=mask)
-        np.multiply(dy, mask, out=dx)
-
-    return run
+def leaky_gradient(y: Any, dy: Any, *, slope: float) -> Any:
+    return f.where(y > 0, dy, slope * dy)
 
 
-def leaky_forward(call: Call) -> Run:
-    x, y, slope = call.x[0], call.y, call.y.dtype.type(call.op.slope)
-    larger = np.maximum if call.op.slope <= 1 else np.minimum
-
-    def run() -> None:
-        np.multiply(x, slope, out=y)
-        larger(x, y, out=y)
-
-    return run
+def clipped_value(x: Any, *, ceiling: float) -> Any:
+    return f.minimum(f.maximum(x, 0), ceiling)
 
 
-def leaky_backward(call: Call) -> Run:
-    y, dy, dx, mask = call.y, call.dy, call.dx[0], call.scratch["mask"]
-    zero, slope = y.dtype.type(0), y.dtype.type(call.op.slope)
-    assert dx is not None
-
-    def run() -> None:
-        np.greater(y, zero, out=mask)
-        np.multiply(dy, slope, out=dx)
-        np.copyto(dx, dy, where=mask)
-
-    return run
+def clipped_gradient(y: Any, dy: Any, *, ceiling: float) -> Any:
+    return f.where(y > 0, f.where(y < ceiling, dy, 0), 0)
 
 
-def clipped_forward(call: Call) -> Run:
-    x, y, zero, ceiling = call.x[0], call.y, call.y.dtype.type(0), call.y.dtype.type(call.op.ceiling)
-
-    def run() -> None:
-        np.maximum(x, zero, out=y)
-        np.minimum(y, ceiling, out=y)
-
-    return run
+def sigmoid_value(x: Any) -> Any:
+    return 1 / (1 + f.exp(-x))
 
 
-def clipped_buffers(op: Any, shapes: Shapes) -> Buffers:
-    return Buffers(backward={"mask": (shapes.y, "bool"), "below": (shapes.y, "bool")})
+def sigmoid_gradient(y: Any, dy: Any) -> Any:
+    return dy * (y * (1 - y))
 
 
-def clipped_backward(call: Call) -> Run:
-    y, dy, dx, mask, below = call.y, call.dy, call.dx[0], call.scratch["mask"], call.scratch["below"]
-    zero, ceiling = y.dtype.type(0), y.dtype.type(call.op.ceiling)
-
-    def run() -> None:
-        np.greater(y, zero, out=mask)
-        np.less(y, ceiling, out=below)
-        np.logical_and(mask, below, out=mask)
-        np.multiply(dy, mask, out=dx)
-
-    return run
+def tanh_value(x: Any) -> Any:
+    return f.tanh(x)
 
 
-def sigmoid_forward(call: Call) -> Run:
-    x, y = call.x[0], call.y
-    half = y.dtype.type(0.5)
-
-    def run() -> None:  # (1 + tanh(x / 2)) / 2 does not overflow
-        np.multiply(x, half, out=y)
-        np.tanh(y, out=y)
-        np.multiply(y, half, out=y)
-        np.add(y, half, out=y)
-
-    return run
+def tanh_gradient(y: Any, dy: Any) -> Any:
+    return dy * (1 - y * y)
 
 
-def sigmoid_backward(call: Call) -> Run:
-    y, dy, dx, part = call.y, call.dy, call.dx[0], call.scratch["part"]
-    one = y.dtype.type(1)
-
-    def run() -> None:  # dy y (1 - y)
-        np.subtract(one, y, out=part)
-        np.multiply(part, y, out=part)
-        np.multiply(dy, part, out=dx)
-
-    return run
-
-
-def tanh_forward(call: Call) -> Run:
-    x, y = call.x[0], call.y
-
-    def run() -> None:
-        np.tanh(x, out=y)
-
-    return run
-
-
-def tanh_backward(call: Call) -> Run:
-    y, dy, dx, part = call.y, call.dy, call.dx[0], call.scratch["part"]
-    one = y.dtype.type(1)
-
-    def run() -> None:  # dy (1 - y^2)
-        np.multiply(y, y, out=part)
-        np.subtract(one, part, out=part)
-        np.multiply(dy, part, out=dx)
-
-    return run
-
-
-KERNELS: KernelTable = {
-    ClippedRelu: Kernel(clipped_forward, clipped_backward, clipped_buffers),
-    LeakyRelu: Kernel(leaky_forward, leaky_backward, relu_buffers),
-    Relu: Kernel(relu_forward, relu_backward, relu_buffers),
-    Sigmoid: Kernel(sigmoid_forward, sigmoid_backward, one_scratch),
-    Tanh: Kernel(tanh_forward, tanh_backward, one_scratch),
+FORMULAS: FormulaTable = {
+    ClippedRelu: always(clipped_value, clipped_gradient),
+    LeakyRelu: always(leaky_value, leaky_gradient),
+    Relu: always(relu_value, relu_gradient),
+    Sigmoid: always(sigmoid_value, sigmoid_gradient),
+    Tanh: always(tanh_value, tanh_gradient),
 }

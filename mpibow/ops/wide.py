@@ -12,8 +12,8 @@ from mpibow.graph.graph import Shape, Weight
 from mpibow.ops.concat import Concat
 from mpibow.ops.dense import Dense
 from mpibow.ops.dropout import Dropout
-from mpibow.ops.layer_norm import LayerNorm
 from mpibow.ops.local_response import LocalResponseNorm
+from mpibow.ops.norms import LayerNorm
 from mpibow.ops.shape import PadChannels
 from mpibow.ops.softmax import Softmax
 

@@ -29,8 +29,8 @@ from tests.kernels.operators.attention import masks
 from tests.kernels.operators.batch_norm import batch_norms
 from tests.kernels.operators.concat import concats
 from tests.kernels.operators.conv import CONVOLUTIONS
-from tests.kernels.operators.layer_norm import some as layer_norm
 from tests.kernels.operators.local_response import responses
+from tests.kernels.operators.norms import some as layer_norm
 
 
 @st.composite

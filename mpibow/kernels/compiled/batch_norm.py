@@ -16,7 +16,8 @@ from numba.extending import intrinsic
 
 from mpibow.graph.graph import FLOAT
 from mpibow.graph.kernel import Buffers, Call, Run, Shapes, Spec
-from mpibow.kernels.compiled.command import command, doubles, floats, native_stepwise, number, words
+from mpibow.kernels.compiled.arguments import Address, Floats
+from mpibow.kernels.compiled.command import doubles, floats, native_stepwise
 from mpibow.kernels.compiled.vectors import F64, I64, LINE, VECTOR, ZERO, emit, load, multiply_add, splat, store
 from mpibow.ops import BatchNorm
 from mpibow.ops.batch_norm import check_values
@@ -177,14 +178,26 @@ def _differentiate(typing: Any, kind: Any, x: Any, dy: Any, dx: Any, count: Any,
 
 
 @native_stepwise
-def train(arguments: int, _: int, count: int, __: int) -> int:
-    """(kind, x, x1, y, weight, bias, running mean, running variance, saved, state, n, C / 16, pixels, epsilon,
-    momentum): x1 is read where there is a sum; the running variance is unbiased."""
-    a = words(arguments, count)
-    kind, x, x1, y, images, blocks, area, c = a[0], a[1], a[2], a[3], a[10], a[11], a[12], 16 * a[11]
-    epsilon, take, values = number(a[13]), number(a[14]), images * area
-    weight, bias, running_mean, running_variance = floats(a[4], c), floats(a[5], c), floats(a[6], c), floats(a[7], c)
-    state, mean, squares = a[9], doubles(a[9] + TOTAL, 16), doubles(a[9] + SQUARES, 16)
+def train(
+    kind: int,
+    x: Address,
+    y: Address,
+    weight: Floats,
+    bias: Floats,
+    running_mean: Floats,
+    running_variance: Floats,
+    lines: Address,
+    state: Address,
+    images: int,
+    blocks: int,
+    area: int,
+    epsilon: float,
+    take: float,
+    x1: Address = None,
+) -> None:
+    """y = the normalised x, with x1 and a relu as `kind` says; `take` is the momentum, the kept variance unbiased."""
+    values = images * area
+    mean, squares = doubles(state + TOTAL, 16), doubles(state + SQUARES, 16)
     for block in range(blocks):
         mean[:] = 0
         _moments(x + block * area * LINE, min(area, FIRST), 0, state)
@@ -195,7 +208,7 @@ def train(arguments: int, _: int, count: int, __: int) -> int:
                 some = min(CHUNK, area - start)
                 _moments(x + ((image * blocks + block) * area + start) * LINE, some, seen, state)
                 seen += some
-        saved = a[8] + block * 4 * LINE
+        saved = lines + block * 4 * LINE
         means, inverses = floats(saved + MEAN, 16), floats(saved + INVERSE, 16)
         scales, shifts = floats(saved + SCALE, 16), floats(saved + SHIFT, 16)
         for i in range(16):
@@ -210,22 +223,32 @@ def train(arguments: int, _: int, count: int, __: int) -> int:
         for image in range(images):
             at = (image * blocks + block) * area * LINE
             _normalise(kind, x + at, x1 + at, y + at, area, saved)
-    return 0
 
 
 @native_stepwise
-def train_back(arguments: int, _: int, count: int, __: int) -> int:
-    """(kind, x, dy, y, dz, dx, dweight, dbias, saved, state, n, C / 16, pixels): dz is written where there is a sum,
-    y read there; dx may be 0, for none."""
-    a = words(arguments, count)
-    kind, x, dy, y, dz, dx, images, blocks, area = a[0], a[1], a[2], a[3], a[4], a[5], a[10], a[11], a[12]
-    dweight, dbias = floats(a[6], 16 * blocks), floats(a[7], 16 * blocks)
-    state, total, products = a[9], doubles(a[9] + TOTAL, 16), doubles(a[9] + SQUARES, 16)
-    lines = state + 4 * LINE
-    slope, constant = floats(lines + SLOPE, 16), floats(lines + CONSTANT, 16)
+def train_back(
+    kind: int,
+    x: Address,
+    dy: Address,
+    y: Address,
+    dweight: Floats,
+    dbias: Floats,
+    lines: Address,
+    state: Address,
+    images: int,
+    blocks: int,
+    area: int,
+    dz: Address = None,
+    dx: Address = None,
+) -> None:
+    """The gradients of `train`: dz is written where there is a sum,
+    y read there."""
+    total, products = doubles(state + TOTAL, 16), doubles(state + SQUARES, 16)
+    lines_row = state + 4 * LINE
+    slope, constant = floats(lines_row + SLOPE, 16), floats(lines_row + CONSTANT, 16)
     values, source = images * area, dz if kind == ADDED else dy
     for block in range(blocks):
-        saved = a[8] + block * 4 * LINE
+        saved = lines + block * 4 * LINE
         inverse, scale = floats(saved + INVERSE, 16), floats(saved + SCALE, 16)
         total[:] = 0
         products[:] = 0
@@ -240,8 +263,7 @@ def train_back(arguments: int, _: int, count: int, __: int) -> int:
             constant[i] = _f(-scale[i] * total[i] / values)
         for image in range(images if dx else 0):
             at = (image * blocks + block) * area * LINE
-            _differentiate(kind, x + at, source + at, dx + at, area, saved, lines)
-    return 0
+            _differentiate(kind, x + at, source + at, dx + at, area, saved, lines_row)
 
 
 def parts(op: BatchNorm | NormAddRelu) -> tuple[BatchNorm, bool, bool]:
@@ -254,10 +276,9 @@ def _kind(op: BatchNorm | NormAddRelu) -> int:
     return ADDED if added else RELU if relu else PLAIN
 
 
-def _extents(shapes: Shapes) -> tuple[int, int, int]:
-    """n, C / 16, pixels."""
+def _extents(shapes: Shapes) -> dict[str, int]:
     n, c, h, w = shapes.y
-    return n, c // 16, h * w
+    return {"images": n, "blocks": c // 16, "area": h * w}
 
 
 def fits(shapes: Shapes) -> bool:
@@ -276,17 +297,18 @@ def buffers(op: BatchNorm | NormAddRelu, shapes: Shapes) -> Buffers:
 
 def forward(call: Call) -> Run:
     norm, added, _ = parts(call.op)
-    return command(
-        train, _kind(call.op), call.x[0], call.x[1] if added else 0, call.y, call.w["weight"], call.w["bias"],
-        call.statistics["mean"], call.statistics["variance"], call.saved["lines"], call.scratch["state"],
-        *_extents(call.shapes), norm.epsilon, norm.momentum,
+    return train.command(
+        kind=_kind(call.op), x=call.x[0], x1=call.x[1] if added else None, y=call.y, weight=call.w["weight"],
+        bias=call.w["bias"], running_mean=call.statistics["mean"], running_variance=call.statistics["variance"],
+        lines=call.saved["lines"], state=call.scratch["state"], epsilon=norm.epsilon, take=norm.momentum,
+        **_extents(call.shapes),
     )  # fmt: skip
 
 
 def backward(call: Call) -> Run:
     """dz is also the gradient of the summand."""
-    dz = call.dx[1] if len(call.dx) > 1 and call.dx[1] is not None else call.scratch.get("dz", 0)
-    return command(
-        train_back, _kind(call.op), call.x[0], call.dy, call.y, dz, 0 if call.dx[0] is None else call.dx[0],
-        call.dw["weight"], call.dw["bias"], call.saved["lines"], call.scratch["state"], *_extents(call.shapes),
+    dz = call.dx[1] if len(call.dx) > 1 and call.dx[1] is not None else call.scratch.get("dz")
+    return train_back.command(
+        kind=_kind(call.op), x=call.x[0], dy=call.dy, y=call.y, dz=dz, dx=call.dx[0], dweight=call.dw["weight"],
+        dbias=call.dw["bias"], lines=call.saved["lines"], state=call.scratch["state"], **_extents(call.shapes),
     )  # fmt: skip

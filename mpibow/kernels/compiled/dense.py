@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from mpibow.graph.kernel import Buffers, Call, Run, Shapes
-from mpibow.kernels.compiled.command import command, together
+from mpibow.kernels.compiled.command import together
 from mpibow.kernels.compiled.matmul import multiplied, rows
 from mpibow.kernels.compiled.products import column_sums, room, room_spec
 from mpibow.ops import Dense
@@ -31,7 +31,7 @@ def backward(call: Call) -> Run:
     x, dy, dx, place = rows(call.x[0]), rows(call.dy), call.dx[0], call.scratch["room"]
     runs = [multiplied(dy.T, x, call.dw["weight"], place)] if call.dw else []
     if "bias" in call.dw:
-        runs.append(command(column_sums, dy, call.dw["bias"], *dy.shape))
+        runs.append(column_sums.command(x=dy, sums=call.dw["bias"], rows=len(dy), columns=dy.shape[1]))
     if dx is not None:
         runs.append(multiplied(dy, call.w["weight"], rows(dx), place))
     return together(runs)

@@ -21,7 +21,7 @@ from mpibow.kernels.compiled.command import floats, native
 def write_factors(
     x: Floats, dy: Floats, out: Floats, batch: int, inputs: int, units: int, rank: int, bias: Floats = None
 ) -> None:
-    """out = the factors of x (batch, inputs) and dy (batch, units), 0 from the batch to the rank; bias = its gradient."""
+    """out = the factors of x (batch, inputs) and dy (batch, units), 0 from batch to rank; bias = the sums of dy."""
     at = 0
     for block in range(0, units, LANES):
         for b in range(rank):

@@ -7,8 +7,18 @@ import numpy as np
 from mpibow.graph.graph import FLOAT
 from mpibow.graph.kernel import Buffers, Call, Run, Shapes, Spec
 from mpibow.kernels.compiled import lstm, panels, products
-from mpibow.kernels.compiled.command import command, floats, native_with, together, words
-from mpibow.kernels.compiled.lstm import before, of_inputs, of_states, of_weights, opened, outset, recurrent_buffers
+from mpibow.kernels.compiled.arguments import Address
+from mpibow.kernels.compiled.command import floats, native_with, together
+from mpibow.kernels.compiled.lstm import (
+    before,
+    of_inputs,
+    of_states,
+    of_steps,
+    of_weights,
+    opened,
+    outset,
+    recurrent_buffers,
+)
 from mpibow.kernels.compiled.numeric import inlined, tanh
 from mpibow.kernels.compiled.products import by_laid_out, copied, lay_out
 from mpibow.ops import Gru
@@ -18,13 +28,23 @@ native = native_with(lstm, panels, products)
 
 
 @native
-def mix(arguments: int, _: int, count: int, __: int) -> int:
-    """(gates, inner, y, last, w_hh, b_hh, laid out, part, n, t, units, first): gates (n, t, 3 units) contain the
+def mix(
+    gates: Address,
+    inner: Address,
+    y: Address,
+    last: Address,
+    weight: Address,
+    bias: Address,
+    laid: Address,
+    part: Address,
+    n: int,
+    t: int,
+    units: int,
+    first: Address = None,
+) -> None:
+    """y = the outputs of all steps. gates (n, t, 3 units) contain the
     inputs' part at first; inner (n, t, units) receives the last output's part in the new one. part (n, 3 units) is
     scratch. The first output is 0 where it is no array."""
-    a = words(arguments, count)
-    gates, inner, y, last, weight, bias, laid, part = a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7]
-    n, t, units, first = a[8], a[9], a[10], a[11]
     one, row = 4 * units, 12 * units
     lay_out(weight, laid, 3 * units, units, 4, one)
     for step in range(t):
@@ -41,7 +61,6 @@ def mix(arguments: int, _: int, count: int, __: int) -> int:
             _mix(gate, inner + at, y + at, before(y + at - one, first, i * one, step), units)
     for i in range(n):
         copied(y + ((i + 1) * t - 1) * one, last + i * one, units)
-    return 0
 
 
 @inlined
@@ -61,13 +80,26 @@ def _mix(gate: int, inner: int, y: int, before: int, units: int) -> None:
 
 
 @native
-def mix_back(arguments: int, _: int, count: int, __: int) -> int:
-    """(gates, inner, y, dy, dlast, w_hh, dgates, dinner, past, dh, laid out, n, t, units, first): gradients of the
+def mix_back(
+    gates: Address,
+    inner: Address,
+    y: Address,
+    dy: Address,
+    dlast: Address,
+    weight: Address,
+    dgates: Address,
+    dinner: Address,
+    past: Address,
+    dh: Address,
+    laid: Address,
+    n: int,
+    t: int,
+    units: int,
+    first: Address = None,
+) -> None:
+    """The gradients of the
     gates, for the inputs and for the last output; and past (n, t, units), y of the step before. dh (n, units) becomes
     the gradient of the first output, if that is an array."""
-    a = words(arguments, count)
-    gates, inner, y, dy, dlast, weight, dgates, dinner = a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7]
-    past, dh, laid, n, t, units, first = a[8], a[9], a[10], a[11], a[12], a[13], a[14]
     one, row = 4 * units, 12 * units
     lay_out(weight, laid, units, 3 * units, one, 4)
     copied(dlast, dh, n * units)
@@ -79,7 +111,6 @@ def mix_back(arguments: int, _: int, count: int, __: int) -> int:
             _mix_back(gates + 3 * at, dgates + 3 * at, dinner + 3 * at, inner + at, past + at, dy + at, d, units)
         if step or first:
             by_laid_out(dinner + step * row, laid, dh, n, units, 3 * units, t * row, one, dh, one)
-    return 0
 
 
 @inlined
@@ -117,19 +148,17 @@ def buffers(op: Gru, shapes: Shapes) -> Buffers:
 
 
 def forward(call: Call) -> Run:
-    gates, inner, w, scratch = call.buffer("gates"), call.buffer("inner"), call.w, call.scratch
-    through = command(
-        mix, gates, inner, *call.ys, w["weight_hh"], w["bias_hh"], scratch["laid"], scratch["part"], *call.y.shape,
-        *(call.x[1:] or (0,)),
-    )  # fmt: skip
+    gates, inner, (y, last), part = call.buffer("gates"), call.buffer("inner"), call.ys, call.scratch["part"]
+    bias = call.w["bias_hh"]
+    through = mix.command(gates=gates, inner=inner, y=y, last=last, bias=bias, part=part, **of_steps(call))
     return together([of_inputs(call, gates), through])
 
 
 def backward(call: Call) -> Run:
-    saved, scratch = call.saved, call.scratch
-    dgates, dinner = scratch["dgates"], scratch["dinner"]
-    through = command(
-        mix_back, saved["gates"], saved["inner"], call.y, *call.dys, call.w["weight_hh"], dgates, dinner,
-        scratch["past"], scratch["dh"], scratch["laid"], *call.y.shape, *(call.x[1:] or (0,)),
+    saved, scratch, (dy, dlast) = call.saved, call.scratch, call.dys
+    dgates, dinner, dh = scratch["dgates"], scratch["dinner"], scratch["dh"]
+    through = mix_back.command(
+        gates=saved["gates"], inner=saved["inner"], y=call.y, dy=dy, dlast=dlast, dgates=dgates, dinner=dinner,
+        past=scratch["past"], dh=dh, **of_steps(call),
     )  # fmt: skip
-    return together([through, *of_states(call, scratch["dh"]), *of_weights(call, dgates, dinner)])
+    return together([through, *of_states(call, dh), *of_weights(call, dgates, dinner)])

@@ -30,8 +30,8 @@ def normalise(
     k: Single,
     beta: float,
 ) -> None:
-    """y = x base^-beta, base = k + share times the sum of squares of x (images, channels, places) from `before` channels
-    ahead to `after` behind."""
+    """y = x base^-beta, base = k + share times the sum of squares of x (images, channels, places) from `before`
+    channels ahead to `after` behind."""
     power = _f(-beta)
     size = channels * places
     for image in range(images):

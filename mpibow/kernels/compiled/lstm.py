@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from mpibow.graph.graph import FLOAT, Array
 from mpibow.graph.kernel import Buffers, Call, Run, Shapes, Spec
 from mpibow.kernels.compiled import panels, products
-from mpibow.kernels.compiled.command import Command, command, floats, native_with, together, words
+from mpibow.kernels.compiled.arguments import Address
+from mpibow.kernels.compiled.command import Command, floats, native_with, together
 from mpibow.kernels.compiled.matmul import multiplied, rows
 from mpibow.kernels.compiled.numeric import inlined, sigmoid, tanh
 from mpibow.kernels.compiled.products import by_laid_out, column_sums, copied, laid_out, lay_out, room, room_spec
@@ -34,13 +37,24 @@ def bent(address: int, bias: int, units: int) -> None:
 
 
 @native
-def remember(arguments: int, _: int, count: int, __: int) -> int:
-    """(gates, cells, tanhs, y, last h, last c, w_hh, b_hh, laid out, n, t, units, first h, first c): gates (n, t,
-    4 units) contain the inputs' part at first, then the activated gates; cells, their tanhs and y are (n, t, units).
-    first h and first c are 0 where they are no arrays."""
-    a = words(arguments, count)
-    gates, cells, tanhs, y, last, cell, weight, bias, laid = a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8]
-    n, t, units, first, first_cell = a[9], a[10], a[11], a[12], a[13]
+def remember(
+    gates: Address,
+    cells: Address,
+    tanhs: Address,
+    y: Address,
+    last: Address,
+    cell: Address,
+    weight: Address,
+    bias: Address,
+    laid: Address,
+    n: int,
+    t: int,
+    units: int,
+    first: Address = None,
+    first_cell: Address = None,
+) -> None:
+    """y = the outputs of all steps. gates (n, t, 4 units) contain the inputs' part at first, then the activated gates;
+    cells, their tanhs and y are (n, t, units)."""
     one, row = 4 * units, 16 * units  # bytes of a gate, and of all four
     lay_out(weight, laid, 4 * units, units, 4, one)
     for step in range(t):
@@ -61,7 +75,6 @@ def remember(arguments: int, _: int, count: int, __: int) -> int:
         at = ((i + 1) * t - 1) * one
         copied(y + at, last + i * one, units)
         copied(cells + at, cell + i * one, units)
-    return 0
 
 
 @inlined
@@ -96,22 +109,34 @@ def _let_out(gate: int, cell: int, bent_cell: int, y: int, units: int) -> None:
 
 
 @native
-def copy_all(arguments: int, _: int, count: int, __: int) -> int:
-    """(source, target, elements)."""
-    a = words(arguments, count)
-    copied(a[0], a[1], a[2])
-    return 0
+def copy_all(source: Address, target: Address, size: int) -> None:
+    """target <- source."""
+    copied(source, target, size)
 
 
 @native
-def remember_back(arguments: int, _: int, count: int, __: int) -> int:
-    """(gates, cells, tanhs, y, dy, dlast, dcell, w_hh, dgates, past, dh, dc, laid out, n, t, units, first h, first c):
-    the gradients of the gates, and past (n, t, units), y of the step before; dh and dc (n, units) become the gradients
-    of the first h and c, where these are arrays."""
-    a = words(arguments, count)
-    gates, cells, tanhs, y, dy, dlast, dcell, weight = a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7]
-    dgates, past, dh, dc, laid, n, t, units = a[8], a[9], a[10], a[11], a[12], a[13], a[14], a[15]
-    first, first_cell = a[16], a[17]
+def remember_back(
+    gates: Address,
+    cells: Address,
+    tanhs: Address,
+    y: Address,
+    dy: Address,
+    dlast: Address,
+    dcell: Address,
+    weight: Address,
+    dgates: Address,
+    past: Address,
+    dh: Address,
+    dc: Address,
+    laid: Address,
+    n: int,
+    t: int,
+    units: int,
+    first: Address = None,
+    first_cell: Address = None,
+) -> None:
+    """The gradients of the gates, and past (n, t, units), y of the step before; dh and dc (n, units) become those of
+    the first h and c, where these are arrays."""
     one, row = 4 * units, 16 * units
     lay_out(weight, laid, units, 4 * units, one, 4)
     copied(dlast, dh, n * units)
@@ -125,7 +150,6 @@ def remember_back(arguments: int, _: int, count: int, __: int) -> int:
             outset(past + at, before(y + at - one, first, i * one, step), units)
         if step or first:
             by_laid_out(dgates + step * row, laid, dh, n, units, 4 * units, t * row, one, 0, 0)
-    return 0
 
 
 @inlined
@@ -210,8 +234,8 @@ def of_weights(call: Call, dgates: Array, dinner: Array) -> list[Command]:
     runs = [
         multiplied(outer.T, x, dw["weight_ih"], place),
         multiplied(inner.T, past, dw["weight_hh"], place),
-        command(column_sums, outer, dw["bias_ih"], *outer.shape),
-        command(column_sums, inner, dw["bias_hh"], *inner.shape),
+        column_sums.command(x=outer, sums=dw["bias_ih"], rows=len(outer), columns=outer.shape[1]),
+        column_sums.command(x=inner, sums=dw["bias_hh"], rows=len(inner), columns=inner.shape[1]),
     ]
     if dx is not None:
         runs.append(multiplied(outer, call.w["weight_ih"], rows(dx), place))
@@ -221,24 +245,29 @@ def of_weights(call: Call, dgates: Array, dinner: Array) -> list[Command]:
 def of_states(call: Call, *gradients: Array) -> list[Command]:
     """The gradients of the initial states, where they are needed."""
     pairs = [(source, target) for source, target in zip(gradients, call.dx[1:], strict=False) if target is not None]
-    return [command(copy_all, source, target, target.size) for source, target in pairs]
+    return [copy_all.command(source=source, target=target, size=target.size) for source, target in pairs]
+
+
+def of_steps(call: Call) -> dict[str, Any]:
+    """Arguments that the kernels of all recurrent layers have in common."""
+    n, t, units = call.y.shape
+    first = dict(zip(("first", "first_cell"), call.x[1:], strict=False))
+    return {"weight": call.w["weight_hh"], "laid": call.scratch["laid"], "n": n, "t": t, "units": units, **first}
 
 
 def forward(call: Call) -> Run:
-    gates, cells, tanhs = call.buffer("gates"), call.buffer("cells"), call.buffer("tanh")
-    w = call.w
-    through = command(
-        remember, gates, cells, tanhs, *call.ys, w["weight_hh"], w["bias_hh"], call.scratch["laid"], *call.y.shape,
-        *(call.x[1:] or (0, 0)),
-    )  # fmt: skip
+    gates, cells, tanhs, (y, last, cell) = call.buffer("gates"), call.buffer("cells"), call.buffer("tanh"), call.ys
+    through = remember.command(
+        gates=gates, cells=cells, tanhs=tanhs, y=y, last=last, cell=cell, bias=call.w["bias_hh"], **of_steps(call)
+    )
     return together([of_inputs(call, gates), through])
 
 
 def backward(call: Call) -> Run:
-    saved, scratch = call.saved, call.scratch
-    dgates = scratch["dgates"]
-    through = command(
-        remember_back, saved["gates"], saved["cells"], saved["tanh"], call.y, *call.dys, call.w["weight_hh"], dgates,
-        scratch["past"], scratch["dh"], scratch["dc"], scratch["laid"], *call.y.shape, *(call.x[1:] or (0, 0)),
+    saved, scratch, (dy, dlast, dcell) = call.saved, call.scratch, call.dys
+    dgates, dh, dc = scratch["dgates"], scratch["dh"], scratch["dc"]
+    through = remember_back.command(
+        gates=saved["gates"], cells=saved["cells"], tanhs=saved["tanh"], y=call.y, dy=dy, dlast=dlast, dcell=dcell,
+        dgates=dgates, past=scratch["past"], dh=dh, dc=dc, **of_steps(call),
     )  # fmt: skip
-    return together([through, *of_states(call, scratch["dh"], scratch["dc"]), *of_weights(call, dgates, dgates)])
+    return together([through, *of_states(call, dh, dc), *of_weights(call, dgates, dgates)])

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
 import numpy as np
 
 from mpibow.graph.graph import Array, Shape
 from mpibow.graph.kernel import Buffers, Call, Run, Shapes
-from mpibow.kernels.compiled.command import Command, command, together
+from mpibow.kernels.compiled.command import Command, together
 from mpibow.kernels.compiled.products import multiply, room, room_spec
 from mpibow.ops import Matmul
 from mpibow.ops.fused import TurnedMatmul
@@ -22,14 +21,17 @@ def multiplied(left: Array, right: Array, out: Array, place: Array, more: Array 
     """
     (m, k), n = left.shape[-2:], right.shape[-1]
     matrices = out.shape[0] if out.ndim > 2 else 1
-    apart = [array.strides[0] if array.ndim > 2 else 0 for array in (left, right, out)]
-    strides = [*left.strides[-2:], *right.strides[-2:], out.strides[-2]]
-    assert 4 in strides[:2], left.strides
-    assert 4 in strides[2:4], right.strides
+    left_step, right_step, out_step = (array.strides[0] if array.ndim > 2 else 0 for array in (left, right, out))
+    (row, step), (right_row, right_between) = left.strides[-2:], right.strides[-2:]
+    assert 4 in (row, step), left.strides
+    assert 4 in (right_row, right_between), right.strides
     assert out.strides[-1] == 4, out.strides
-    beside: Any = 0 if more is None else more
-    more_row = 0 if more is None or more.ndim == 1 else more.strides[-2]
-    return command(multiply, left, right, out, beside, place, matrices, *apart, m, n, k, *strides, more_row)
+    return multiply.command(
+        left=left, right=right, out=out, more=more, place=place, count=matrices, left_step=left_step,
+        right_step=right_step, out_step=out_step, m=m, n=n, k=k, row=row, step=step, right_row=right_row,
+        right_between=right_between, out_row=out.strides[-2],
+        more_row=0 if more is None or more.ndim == 1 else more.strides[-2],
+    )  # fmt: skip
 
 
 def matrices(array: Array) -> Array:

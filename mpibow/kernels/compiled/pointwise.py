@@ -16,7 +16,7 @@ from mpibow.formulas.formula import Dialect, Formula
 from mpibow.formulas.numba_source import HEAD, NUMBA, parts_of
 from mpibow.graph.formats import physical
 from mpibow.graph.kernel import Call, Formats, Kernel, Run, Shapes, canonical_formats
-from mpibow.kernels.compiled.command import Native, command
+from mpibow.kernels.compiled.command import Native
 from mpibow.kernels.compiled.generated import FUTURE, imported
 from mpibow.ops import FORMULAS, KERNELS, Cast, Compare, Where, pointwise
 
@@ -26,15 +26,15 @@ FAST = Dialect(
     name="{}",
     templates={**NUMBA.templates, **{name: f"_{name}({{}})" for name in OWN}},
 )
-VIEWS = {  # by dtype, an array at an address
-    "float32": "_floats", "float64": "_doubles", "int32": "_integers", "int64": "_words", "uint8": "_octets",
-    "bool": "_octets",
+TYPES = {  # of kernels' arrays, by dtype
+    "float32": "_Floats", "float64": "_Doubles", "int32": "_Integers", "int64": "_Words", "uint8": "_Octets",
+    "bool": "_Octets",
 }  # fmt: skip
 IMPORTS = """
 from numpy import float32 as _float, float64 as _double, int32 as _int32, int64 as _int64, uint8 as _uint8
-from mpibow.kernels.compiled.command import Native as _Native, number as _number
-from mpibow.kernels.compiled.command import doubles as _doubles, floats as _floats
-from mpibow.kernels.compiled.command import integers as _integers, octets as _octets, words as _words
+from mpibow.kernels.compiled.arguments import Doubles as _Doubles, Floats as _Floats, Integers as _Integers
+from mpibow.kernels.compiled.arguments import Octets as _Octets, Single as _Single, Words as _Words
+from mpibow.kernels.compiled.command import Native as _Native
 from mpibow.kernels.compiled.numeric import exp as _exp, log as _log, log1p as _log1p, tanh as _tanh
 """
 NOT_FLOATS = (Cast, Compare, Where)  # operators with integer arrays, which are not reordered
@@ -44,15 +44,12 @@ _MADE: dict[tuple[int, Any], tuple[Formula, Native[...]]] = {}  # by a formula's
 def text(formula: Formula, reads: Sequence[str], wanted: Sequence[int], writes: Sequence[str]) -> str:
     """The text of a loop over arrays of dtypes `reads`, for the results `wanted`, into arrays of dtypes `writes`.
 
-    Its function `loop` takes (n, arrays read, arrays written, scalars).
+    Its kernel `loop` takes the arrays read, the arrays written, and the scalars, by their names.
     """
-    places = [*(f"_x{i}" for i in range(len(reads))), *(f"_y{i}" for i in range(len(writes)))]
-    views = [
-        f"    {place} = {VIEWS[dtype]}(_a[{i}], _n)"
-        for i, (place, dtype) in enumerate(zip(places, (*reads, *writes), strict=True), 1)
-    ]
+    arrays = dict(zip(names_of(reads, writes), (*reads, *writes), strict=True))
     integral = any(dtype != "float32" for dtype in reads)  # numbers that are compared with integers are not rounded
-    scalar = "_number(_a[{}])" if integral else "_float(_number(_a[{}]))"
+    parameters = [f"{name}: {TYPES[dtype]}" for name, dtype in arrays.items()]
+    parameters += [f"{name}: {'float' if integral else '_Single'}" for name in formula.scalars]
     loads = [
         f"        {name} = {'_x{}[_i]' if dtype in ('float32', 'float64') else '_double(_x{}[_i])'}".format(i)
         for i, (name, dtype) in enumerate(zip(formula.arrays, reads, strict=True))
@@ -61,18 +58,19 @@ def text(formula: Formula, reads: Sequence[str], wanted: Sequence[int], writes: 
         [
             f'"""Written by mpibow: {formula.name}, element by element."""\n', FUTURE, HEAD.strip(), IMPORTS.strip(),
             parts_of(formula), "",
-            "def loop(_arguments, _, _count, __):",
-            "    _a = _words(_arguments, _count)", "    _n = _a[0]", *views,
-            *(f"    {name} = {scalar.format(1 + len(places) + i)}" for i, name in enumerate(formula.scalars)),
-            "    for _i in range(_n):", *loads,
+            f"def loop({', '.join(parameters)}) -> None:", "    for _i in range(len(_y0)):", *loads,
             *(f"        {name} = {FAST.text(tree)}" for name, tree in formula.assignments),
             *(
                 f"        _y{i}[_i] = {_stored(FAST.text(formula.results[result]), dtype)}"
                 for i, (result, dtype) in enumerate(zip(wanted, writes, strict=True))
             ),
-            "    return 0\n", "loop = _Native(loop, fast=False)\n",
+            "\n\nloop = _Native(loop, fast=False)\n",
         ]
     )  # fmt: skip
+
+
+def names_of(reads: Sequence[Any], writes: Sequence[Any]) -> list[str]:
+    return [*(f"_x{i}" for i in range(len(reads))), *(f"_y{i}" for i in range(len(writes)))]
 
 
 def _stored(value: str, dtype: str) -> str:
@@ -101,12 +99,13 @@ def kernel(op: type) -> Kernel:
             one = pointwise.bound(formulas, call, backward)
             reads = tuple(array.dtype.name for array in one.arrays)
             writes = tuple(array.dtype.name for array in one.results)
-            if not {*reads, *writes} <= {*VIEWS} or "uint8" in writes:
+            if not {*reads, *writes} <= {*TYPES} or "uint8" in writes:
                 slow = reference.backward if backward else reference.forward
                 assert slow is not None
                 return slow(call)
             native = loop(one.formula, reads, one.wanted, writes)
-            return command(native, one.results[0].size, *one.arrays, *one.results, *one.scalars)
+            names = [*names_of(reads, writes), *one.formula.scalars]
+            return native.command(**dict(zip(names, (*one.arrays, *one.results, *one.scalars), strict=True)))
 
         return bind
 

@@ -11,7 +11,8 @@ import numba
 from mpibow.graph.graph import FLOAT
 from mpibow.graph.kernel import Spec
 from mpibow.kernels.compiled import panels
-from mpibow.kernels.compiled.command import floats, native, native_with, words
+from mpibow.kernels.compiled.arguments import Address, Floats
+from mpibow.kernels.compiled.command import floats, native, native_with
 from mpibow.kernels.compiled.panels import TALL, WIDE, multiply_tile, pack, pack_turned
 from mpibow.kernels.compiled.vectors import LINE
 
@@ -145,27 +146,39 @@ def copied(source: int, target: int, count: int) -> None:
 
 
 @native_with(panels)
-def multiply(arguments: int, _: int, count: int, __: int) -> int:
-    """(left, right, out, more, room, matrices, bytes from matrix to matrix of left, right, out, then m, n, k, row and
-    step of left, of right, row of out, of more): see `product`."""
-    a = words(arguments, count)
-    for i in range(a[5]):
+def multiply(
+    left: Address,
+    right: Address,
+    out: Address,
+    place: Address,
+    count: int,
+    left_step: int,
+    right_step: int,
+    out_step: int,
+    m: int,
+    n: int,
+    k: int,
+    row: int,
+    step: int,
+    right_row: int,
+    right_between: int,
+    out_row: int,
+    more_row: int,
+    more: Address = None,
+) -> None:
+    """`product` of each of `count` matrices; steps are the bytes from one to the next."""
+    for i in range(count):
         product(
-            a[0] + i * a[6], a[1] + i * a[7], a[2] + i * a[8], a[9], a[10], a[11], a[12], a[13], a[14], a[15], a[16],
-            a[3], a[17], a[4],
+            left + i * left_step, right + i * right_step, out + i * out_step, m, n, k, row, step, right_row,
+            right_between, out_row, more, more_row, place,
         )  # fmt: skip
-    return 0
 
 
 @native
-def column_sums(arguments: int, _: int, count: int, __: int) -> int:
-    """(x, sums, rows, columns): sums (columns,) = the column sums of x (rows, columns)."""
-    a = words(arguments, count)
-    columns = a[3]
-    sums = floats(a[1], columns)
+def column_sums(x: Address, sums: Floats, rows: int, columns: int) -> None:
+    """sums (columns,) = the column sums of x (rows, columns)."""
     sums[:] = 0
-    for row in range(a[2]):
-        x = floats(a[0] + 4 * row * columns, columns)
+    for row in range(rows):
+        x_row = floats(x + 4 * row * columns, columns)
         for j in range(columns):
-            sums[j] += x[j]
-    return 0
+            sums[j] += x_row[j]

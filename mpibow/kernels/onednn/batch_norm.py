@@ -10,8 +10,9 @@ import numpy as np
 from mpibow.graph.graph import FLOAT, Shape
 from mpibow.graph.kernel import Buffers, Call, Formats, Run, Shapes, Spec, canonical_formats
 from mpibow.kernels.compiled import batch_norm as blocks
+from mpibow.kernels.compiled.arguments import Floats, Single
 from mpibow.kernels.compiled.batch_norm import parts
-from mpibow.kernels.compiled.command import Command, command, floats, native, number, together, words
+from mpibow.kernels.compiled.command import Command, native, together
 from mpibow.kernels.compiled.elementwise import add_relu, masked
 from mpibow.kernels.onednn import capi as dnn
 from mpibow.kernels.onednn.library import Library
@@ -24,18 +25,14 @@ GLOBAL, SCALE, SHIFT, RELU = 1, 2, 4, 8  # dnnl_normalization_flags_t
 
 
 @native
-def _follow(arguments: int, _: int, count: int, __: int) -> int:
-    """(mean, variance, running mean, running variance, channels, momentum, momentum * n / (n - 1)): the running
-    statistics move by their share. `variance` is biased, the running variance unbiased."""
-    a = words(arguments, count)
-    n = a[4]
-    mean, variance, running_mean, running_variance = floats(a[0], n), floats(a[1], n), floats(a[2], n), floats(a[3], n)
-    take, unbiased = np.float32(number(a[5])), np.float32(number(a[6]))
+def _follow(
+    mean: Floats, variance: Floats, running_mean: Floats, running_variance: Floats, take: Single, unbiased: Single
+) -> None:
+    """The running statistics move by their share `take`, the variance, which is unbiased there, by `unbiased`."""
     keep = np.float32(1) - take
-    for i in range(n):
+    for i in range(len(mean)):
         running_mean[i] = keep * running_mean[i] + take * mean[i]
         running_variance[i] = keep * running_variance[i] + unbiased * variance[i]
-    return 0
 
 
 class BatchNormalisation:
@@ -124,11 +121,17 @@ class BatchNormalisation:
             arrays |= {dnn.MEAN: mean, dnn.VARIANCE: variance}
             values = math.prod(call.shapes.y) // mean.size
             bias = values / (values - 1)
-            runs.append(command(_follow, mean, variance, *running, mean.size, norm.momentum, norm.momentum * bias))
+            share = {"take": norm.momentum, "unbiased": norm.momentum * bias}
+            running_mean, running_variance = running
+            runs.append(
+                _follow.command(
+                    mean=mean, variance=variance, running_mean=running_mean, running_variance=running_variance, **share
+                )
+            )
         if "mask" in call.saved:
             arrays[dnn.WORKSPACE] = call.saved["mask"]
         if added:
-            runs.append(command(add_relu, call.y, call.x[1], call.y, call.y.size))
+            runs.append(add_relu.command(x0=call.y, x1=call.x[1], y=call.y))
         return together([forward.command(arrays), *runs])
 
     def backward(self, call: Call) -> Run:
@@ -143,7 +146,7 @@ class BatchNormalisation:
         dy, runs = call.dy, list[Command]()
         if added:
             dz = call.dx[1] if call.dx[1] is not None else call.scratch["dz"]
-            runs.append(command(masked, dy, call.y, dz, dy.size))
+            runs.append(masked.command(dy=dy, y=call.y, dx=dz))
             dy = dz
         arrays = {
             dnn.SRC: call.x[0], dnn.DIFF_DST: dy, dnn.SCALE: call.w["weight"], dnn.MEAN: statistics["mean"],

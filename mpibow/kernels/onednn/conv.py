@@ -13,7 +13,8 @@ import numpy as np
 from mpibow.graph.formats import canonical
 from mpibow.graph.graph import FLOAT, Array, Shape
 from mpibow.graph.kernel import Buffers, Call, Formats, Run, Shapes, Spec
-from mpibow.kernels.compiled.command import Command, command, floats, native, number, together, words
+from mpibow.kernels.compiled.arguments import Floats, Single
+from mpibow.kernels.compiled.command import Command, native, together
 from mpibow.kernels.compiled.elementwise import masked
 from mpibow.kernels.onednn import capi as dnn
 from mpibow.kernels.onednn import depthwise
@@ -133,7 +134,7 @@ class Convolution:
         dy, runs = call.dy, list[Command]()
         if "dz" in call.scratch:
             dy = call.scratch["dz"]
-            runs.append(command(masked, call.dy, call.y, dy, call.y.size))
+            runs.append(masked.command(dy=call.dy, y=call.y, dx=dy))
         if call.dw:
             runs += self.of_weights(call, dy)
         return together([*runs, *self.of_inputs(call, dy)])
@@ -236,10 +237,10 @@ class ConvolutionNormalised:
         return Buffers(forward={"scratch": ((scratch,), "uint8"), "scale": channel, "shift": channel})
 
     def forward(self, call: Call) -> Run:
-        made, scratch, c = self._primitive(call.op, call.shapes), call.scratch, call.op.conv.channels
-        norm = [call.w[f"batch_norm.{key}"] for key in ("weight", "bias")]
-        norm += [call.statistics[f"batch_norm.{key}"] for key in ("mean", "variance")]
-        fold = command(_fold, *norm, scratch["scale"], scratch["shift"], c, call.op.norm.epsilon)
+        made, scratch = self._primitive(call.op, call.shapes), call.scratch
+        norm = {key: call.w[f"batch_norm.{key}"] for key in ("weight", "bias")}
+        norm |= {key: call.statistics[f"batch_norm.{key}"] for key in ("mean", "variance")}
+        fold = _fold.command(**norm, scale=scratch["scale"], shift=scratch["shift"], epsilon=call.op.norm.epsilon)
         arrays = {
             dnn.SRC: call.x[0], dnn.WEIGHTS: call.w["weight"], dnn.DST: call.y, dnn.SCRATCHPAD: scratch["scratch"],
             dnn.THEN | dnn.SRC_1: scratch["scale"], 2 * dnn.THEN | dnn.SRC_1: scratch["shift"],
@@ -252,16 +253,13 @@ class ConvolutionNormalised:
 
 
 @native
-def _fold(arguments: int, _: int, count: int, __: int) -> int:
-    """(weight, bias, mean, variance, scale, shift, channels, epsilon): batch_norm(x) = scale x + shift."""
-    a = words(arguments, count)
-    n = a[6]
-    weight, bias, mean, variance = floats(a[0], n), floats(a[1], n), floats(a[2], n), floats(a[3], n)
-    scale, shift, epsilon = floats(a[4], n), floats(a[5], n), np.float32(number(a[7]))
-    for i in range(n):
+def _fold(
+    weight: Floats, bias: Floats, mean: Floats, variance: Floats, scale: Floats, shift: Floats, epsilon: Single
+) -> None:
+    """batch_norm(x) = scale x + shift."""
+    for i in range(len(scale)):
         scale[i] = weight[i] / np.sqrt(variance[i] + epsilon)
         shift[i] = bias[i] - mean[i] * scale[i]
-    return 0
 
 
 def _window(op: Conv2d, shapes: Shapes) -> tuple[Any, ...]:

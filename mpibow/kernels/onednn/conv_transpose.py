@@ -13,7 +13,8 @@ import numpy as np
 from mpibow.graph.formats import canonical, physical
 from mpibow.graph.graph import Array
 from mpibow.graph.kernel import Buffers, Call, Formats, Run, Shapes
-from mpibow.kernels.compiled.command import Command, Native, command, floats, native, together, words
+from mpibow.kernels.compiled.arguments import Address
+from mpibow.kernels.compiled.command import Command, Native, floats, native, together
 from mpibow.kernels.onednn.conv import Convolution
 from mpibow.kernels.onednn.library import Library
 from mpibow.ops import Conv2d, ConvTranspose2d
@@ -75,19 +76,17 @@ def _call(call: Call, x: tuple[Array, ...], y: Array, dx: tuple[Array | None, ..
 def each_channel(function: Native[...], call: Call, images: Array, channels: Array) -> Command:
     (n, c, h, w), tag = call.shapes.y, call.shapes.formats.y
     lanes = 1 if tag == canonical(call.shapes.y) else physical(tag, call.shapes.y)[-1]
-    return command(function, images, channels, n, c, h * w, lanes)
+    return function.command(images=images, channels=channels, n=n, c=c, pixels=h * w, lanes=lanes)
 
 
 @native
-def add_bias(arguments: int, _: int, count: int, __: int) -> int:
-    """(y, bias, n, c, pixels, lanes): y lies in blocks of so many channels, 1 where canonical; padding stays 0."""
-    a = words(arguments, count)
-    c, pixels, lanes = a[3], a[4], a[5]
+def add_bias(images: Address, channels: Address, n: int, c: int, pixels: int, lanes: int) -> None:
+    """images += channels, the bias. images lie in blocks of so many channels, 1 where canonical; padding stays 0."""
     blocks = (c + lanes - 1) // lanes
-    for each in range(a[2] * blocks):
+    for each in range(n * blocks):
         first = each % blocks * lanes
         own = min(lanes, c - first)
-        y, bias = floats(a[0] + 4 * each * pixels * lanes, pixels * lanes), floats(a[1] + 4 * first, own)
+        y, bias = floats(images + 4 * each * pixels * lanes, pixels * lanes), floats(channels + 4 * first, own)
         if lanes == 1:
             for i in range(pixels):
                 y[i] += bias[0]
@@ -99,20 +98,17 @@ def add_bias(arguments: int, _: int, count: int, __: int) -> int:
             for i in range(pixels):
                 for j in range(own):
                     y[lanes * i + j] += bias[j]
-    return 0
 
 
 @native
-def sum_channels(arguments: int, _: int, count: int, __: int) -> int:
-    """(dy, sums, n, c, pixels, lanes): of images and pixels; see `add_bias`."""
-    a = words(arguments, count)
-    c, pixels, lanes = a[3], a[4], a[5]
+def sum_channels(images: Address, channels: Address, n: int, c: int, pixels: int, lanes: int) -> None:
+    """channels = the sums of images and pixels; see `add_bias`."""
     blocks = (c + lanes - 1) // lanes
-    floats(a[1], c)[:] = 0
-    for each in range(a[2] * blocks):
+    floats(channels, c)[:] = 0
+    for each in range(n * blocks):
         first = each % blocks * lanes
         own = min(lanes, c - first)
-        dy, sums = floats(a[0] + 4 * each * pixels * lanes, pixels * lanes), floats(a[1] + 4 * first, own)
+        dy, sums = floats(images + 4 * each * pixels * lanes, pixels * lanes), floats(channels + 4 * first, own)
         if lanes == 1:
             total = np.float32(0)
             for i in range(pixels):
@@ -126,4 +122,3 @@ def sum_channels(arguments: int, _: int, count: int, __: int) -> int:
             for i in range(pixels):
                 for j in range(own):
                     sums[j] += dy[lanes * i + j]
-    return 0

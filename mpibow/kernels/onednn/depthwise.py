@@ -19,7 +19,8 @@ from numba.extending import intrinsic
 
 from mpibow.graph.graph import FLOAT, Array
 from mpibow.graph.kernel import Call, Shapes, Spec
-from mpibow.kernels.compiled.command import Command, command, floats, native, words
+from mpibow.kernels.compiled.arguments import Address, Floats
+from mpibow.kernels.compiled.command import Command, floats, native
 from mpibow.kernels.compiled.vectors import F32, I64, emit, load, store
 from mpibow.ops import Conv2d
 
@@ -112,16 +113,33 @@ def _inside(start: int, step: int, extent: int, count: int) -> tuple[int, int]:
 
 
 @native
-def differentiate(arguments: int, _: int, count: int, __: int) -> int:
-    """(back, x, dy, weight, bias, lines, lanes, n, c, h, w, h', w', then rows and columns of kernel, stride, padding
-    and dilation): the gradients of weight (c, taps) and bias (c,); bias may be 0, for none. If `back`, x is the
-    gradient of the inputs, computed from dy and the weight. lines (taps + 1, lanes) is scratch."""
-    a = words(arguments, count)
-    back, x, dy, bias, lines, lanes, images, channels = a[0], a[1], a[2], a[4], a[5], a[6], a[7], a[8]
-    h, w, high, wide, rows, columns = a[9], a[10], a[11], a[12], a[13], a[14]
-    down, across, above, before, tall, broad = a[15], a[16], a[17], a[18], a[19], a[20]
+def differentiate(
+    back: bool,
+    x: Address,
+    dy: Address,
+    weight: Floats,
+    lines: Address,
+    lanes: int,
+    images: int,
+    channels: int,
+    h: int,
+    w: int,
+    high: int,
+    wide: int,
+    rows: int,
+    columns: int,
+    down: int,
+    across: int,
+    above: int,
+    before: int,
+    tall: int,
+    broad: int,
+    bias: Address = None,
+) -> None:
+    """The gradients of weight (c, taps) and bias (c,); or, if `back`, x = the gradient of the inputs, computed from dy
+    and the weight. Last rows and columns of kernel, stride, padding, dilation; lines (taps + 1, lanes) is scratch."""
     line, area, blocks = 4 * lanes, rows * columns, -(-channels // lanes)
-    taps, weight = floats(lines, (area + 1) * lanes), floats(a[3], channels * area)
+    taps = floats(lines, (area + 1) * lanes)
     for block in range(blocks):
         mine = min(lanes, channels - block * lanes)
         taps[:] = 0
@@ -155,7 +173,6 @@ def differentiate(arguments: int, _: int, count: int, __: int) -> int:
                 weight[channel * area + tap] = taps[tap * lanes + lane]
             if bias:
                 floats(bias, channels)[channel] = taps[area * lanes + lane]
-    return 0
 
 
 def lanes_of(op: Conv2d, shapes: Shapes, x: str, y: str) -> int:
@@ -174,8 +191,10 @@ def command_of(call: Call, op: Conv2d, lanes: int, dy: Array, *, back: bool) -> 
     (n, c, h, w), (high, wide) = call.shapes.x[0], call.shapes.y[2:]
     x = call.dx[0] if back else call.x[0]
     assert x is not None
-    weight, bias = (call.w["weight"], 0) if back else (call.dw["weight"], call.dw.get("bias", 0))
-    window = (*op.kernel, *op.stride, *op.padding, *op.dilation)
-    return command(
-        differentiate, back, x, dy, weight, bias, call.scratch["taps"], lanes, n, c, h, w, high, wide, *window
-    )
+    weight, bias = (call.w["weight"], None) if back else (call.dw["weight"], call.dw.get("bias"))
+    (rows, columns), (down, across), (above, before), (tall, broad) = op.kernel, op.stride, op.padding, op.dilation
+    return differentiate.command(
+        back=back, x=x, dy=dy, weight=weight, bias=bias, lines=call.scratch["taps"], lanes=lanes, images=n, channels=c,
+        h=h, w=w, high=high, wide=wide, rows=rows, columns=columns, down=down, across=across, above=above,
+        before=before, tall=tall, broad=broad,
+    )  # fmt: skip

@@ -19,7 +19,8 @@ from numba.extending import intrinsic
 
 from mpibow.graph.graph import FLOAT
 from mpibow.graph.kernel import Buffers, Call, Formats, Run, Shapes, Spec
-from mpibow.kernels.compiled.command import Command, command, floats, native, together, words
+from mpibow.kernels.compiled.arguments import Address
+from mpibow.kernels.compiled.command import Command, floats, native, together
 from mpibow.kernels.compiled.elementwise import masked
 from mpibow.kernels.compiled.vectors import F32, I64, LINE, VECTOR, ZERO, at, columns_of, emit, load, splat, store
 from mpibow.kernels.onednn.conv_transpose import each_channel, sum_channels
@@ -183,12 +184,11 @@ def turn(typing: Any, source: Any, target: Any) -> Any:
 
 
 @native
-def convolve(arguments: int, _: int, count: int, __: int) -> int:
-    """(x, w, bias, y, relu, zeros, n, C, K, h', w', stride): y of x; bias may be 0, for none."""
-    a = words(arguments, count)
-    x, w, bias, y, relu, zeros, n, c, k, high, wide, stride = (
-        a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9], a[10], a[11],
-    )  # fmt: skip
+def convolve(
+    x: Address, w: Address, y: Address, relu: int, zeros: Address, n: int, c: int, k: int, high: int, wide: int,
+    stride: int, bias: Address = None,
+) -> None:  # fmt: skip
+    """y = the convolution of x (n, 16 c, stride high, stride wide), with a relu if `relu`; y has 16 k channels."""
     floats(zeros, 32)[:] = 0
     row, target = stride * wide * LINE, wide * LINE  # bytes of a row of x, and of y
     plane, place = stride * high * row, high * target
@@ -205,14 +205,13 @@ def convolve(arguments: int, _: int, count: int, __: int) -> int:
                         rows, row, 3 * BLOCK, c * TAPS, c * plane, k * place, place, part == 0,
                         bias + block * LINE if bias else zeros, relu if part == c - 1 else 0,
                     )  # fmt: skip
-    return 0
 
 
 @native
-def spread(arguments: int, _: int, count: int, __: int) -> int:
-    """(dy, w, dx, taps, n, C, K, h', w', stride): the gradient of the inputs; taps is scratch, of two blocks."""
-    a = words(arguments, count)
-    dy, w, dx, taps, n, c, k, high, wide, stride = a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9]
+def spread(
+    dy: Address, w: Address, dx: Address, taps: Address, n: int, c: int, k: int, high: int, wide: int, stride: int
+) -> None:
+    """dx = the gradient of the inputs; taps is scratch, of two blocks."""
     zeros = taps + 2 * TAPS
     floats(zeros, 32)[:] = 0
     row, target, broad = wide * LINE, stride * wide * LINE, stride * wide
@@ -232,14 +231,13 @@ def spread(arguments: int, _: int, count: int, __: int) -> int:
                         broad, stride, 1, source + (i + 1 - r) // stride * row, taps + 3 * r * BLOCK, to + i * target,
                         rows, -row, 3 * stride * BLOCK, TAPS, k * plane, c * place, place, block == 0, zeros, 0,
                     )  # fmt: skip
-    return 0
 
 
 @native
-def differentiate(arguments: int, _: int, count: int, __: int) -> int:
-    """(x, dy, dw, n, C, K, h', w', stride): the gradient of the weights."""
-    a = words(arguments, count)
-    x, dy, dw, n, c, k, high, wide, stride = a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8]
+def differentiate(
+    x: Address, dy: Address, dw: Address, n: int, c: int, k: int, high: int, wide: int, stride: int
+) -> None:
+    """dw = the gradient of the weights."""
     row, target = stride * wide * LINE, wide * LINE
     plane, place = stride * high * row, high * target
     for block in range(0, k, 2):
@@ -252,7 +250,6 @@ def differentiate(arguments: int, _: int, count: int, __: int) -> int:
                     dy + block * place + first * target, dw + (block * c + part) * TAPS + 3 * r * BLOCK, n, c * plane,
                     k * place, rows, stride * row, target, place, c * TAPS,
                 )  # fmt: skip
-    return 0
 
 
 def fits(op: Conv2d, shapes: Shapes) -> bool:
@@ -263,11 +260,10 @@ def fits(op: Conv2d, shapes: Shapes) -> bool:
     return plain and even and wide in WIDTHS and n % (STRIP // wide) == 0 and c % 32 == k % 32 == 0
 
 
-def _extents(op: Conv2d | ConvRelu, shapes: Shapes) -> tuple[int, int, int, int, int, int]:
-    """n, C, K, h', w', stride."""
+def _extents(op: Conv2d | ConvRelu, shapes: Shapes) -> dict[str, int]:
     conv = op.conv if isinstance(op, ConvRelu) else op
     (n, c), (k, high, wide) = shapes.x[0][:2], shapes.y[1:]
-    return n, c // 16, k // 16, high, wide, conv.stride[0]
+    return {"n": n, "c": c // 16, "k": k // 16, "high": high, "wide": wide, "stride": conv.stride[0]}
 
 
 def buffers(op: Conv2d | ConvRelu, shapes: Shapes) -> Buffers:
@@ -281,20 +277,22 @@ def buffers(op: Conv2d | ConvRelu, shapes: Shapes) -> Buffers:
 
 
 def forward(call: Call) -> Command:
-    bias, relu = call.w.get("bias", 0), isinstance(call.op, ConvRelu)
-    extents = _extents(call.op, call.shapes)
-    return command(convolve, call.x[0], call.w["weight"], bias, call.y, relu, call.scratch["zeros"], *extents)
+    return convolve.command(
+        x=call.x[0], w=call.w["weight"], bias=call.w.get("bias"), y=call.y, relu=isinstance(call.op, ConvRelu),
+        zeros=call.scratch["zeros"], **_extents(call.op, call.shapes),
+    )  # fmt: skip
 
 
 def backward(call: Call) -> Run:
     extents, runs, dy = _extents(call.op, call.shapes), list[Command](), call.dy
     if isinstance(call.op, ConvRelu):
         dy = call.scratch["dz"]
-        runs.append(command(masked, call.dy, call.y, dy, dy.size))
+        runs.append(masked.command(dy=call.dy, y=call.y, dx=dy))
     if call.dw:
-        runs.append(command(differentiate, call.x[0], dy, call.dw["weight"], *extents))
+        runs.append(differentiate.command(x=call.x[0], dy=dy, dw=call.dw["weight"], **extents))
     if "bias" in call.dw:
         runs.append(each_channel(sum_channels, call, dy, call.dw["bias"]))
     if call.dx[0] is not None:
-        runs.append(command(spread, dy, call.w["weight"], call.dx[0], call.scratch["taps"], *extents))
+        w, dx, taps = call.w["weight"], call.dx[0], call.scratch["taps"]
+        runs.append(spread.command(dy=dy, w=w, dx=dx, taps=taps, **extents))
     return together(runs)

@@ -20,7 +20,7 @@ import math
 
 from mpibow.graph.graph import FLOAT
 from mpibow.graph.kernel import Buffers, Call, Formats, Run, Shapes, Spec
-from mpibow.kernels.compiled.command import Command, command, together
+from mpibow.kernels.compiled.command import Command, together
 from mpibow.kernels.compiled.elementwise import masked
 from mpibow.kernels.onednn.winograd.loops import STRIP, convolve, differentiate, scatter
 from mpibow.ops import Conv2d
@@ -54,16 +54,18 @@ def form(op: Conv2d, shapes: Shapes) -> int:
     return 43 if high % 8 == wide % 8 == 0 and n * high * wide >= 2 * max(c, k) else 23
 
 
-def _extents(op: Conv2d | ConvRelu, shapes: Shapes) -> tuple[int, int, int, int, int, int, int]:
-    """n, C / 16, K / 16, h, w, form, padding."""
+def _extents(op: Conv2d | ConvRelu, shapes: Shapes) -> dict[str, int]:
     conv = op.conv if isinstance(op, ConvRelu) else op
     n, c, h, w = shapes.x[0]
-    return n, c // 16, conv.channels // 16, h, w, form(conv, shapes), conv.padding[0]
+    return {
+        "images": n, "c": c // 16, "k": conv.channels // 16, "h": h, "wide": w, "form": form(conv, shapes),
+        "padding": conv.padding[0],
+    }  # fmt: skip
 
 
 def buffers(op: Conv2d | ConvRelu, shapes: Shapes) -> Buffers:
-    _, c, k, _, _, kind, _ = _extents(op, shapes)
-    outputs, taps = divmod(kind, 10)
+    extents = _extents(op, shapes)
+    c, k, (outputs, taps) = extents["c"], extents["k"], divmod(extents["form"], 10)
     size, line = outputs + taps - 1, 16
     group = 4 * size * size * line
     u = (c * k * size * size * 16 * line,)
@@ -83,9 +85,10 @@ def buffers(op: Conv2d | ConvRelu, shapes: Shapes) -> Buffers:
 
 def forward(call: Call) -> Command:
     u, v, m = (call.scratch[key] for key in "uvm")
-    bias, relu = call.w.get("bias", 0), isinstance(call.op, ConvRelu)
-    extents = _extents(call.op, call.shapes)
-    return command(convolve, call.x[0], call.w["weight"], bias, call.y, relu, u, v, m, 0, *extents)
+    return convolve.command(
+        x=call.x[0], w=call.w["weight"], bias=call.w.get("bias"), y=call.y, relu=isinstance(call.op, ConvRelu), u=u,
+        v=v, m=m, back=False, **_extents(call.op, call.shapes),
+    )  # fmt: skip
 
 
 def backward(call: Call) -> Run:
@@ -93,13 +96,14 @@ def backward(call: Call) -> Run:
     extents, runs, dy = _extents(call.op, call.shapes), list[Command](), call.dy
     if isinstance(call.op, ConvRelu):
         dy = call.scratch["dz"]
-        runs.append(command(masked, call.dy, call.y, dy, dy.size))
+        runs.append(masked.command(dy=call.dy, y=call.y, dx=dy))
     if call.dw:
-        dw, db = call.dw["weight"], call.dw.get("bias", 0)
-        runs.append(command(differentiate, call.x[0], dy, dw, db, v, d, u, *extents))
-    dx, weight, (n, c, k, h, w, kind, padding) = call.dx[0], call.w["weight"], extents
-    if dx is not None and padding:
-        runs.append(command(convolve, dy, weight, 0, dx, 0, u, d, m, 1, n, k, c, h, w, kind, padding))
+        dw, db = call.dw["weight"], call.dw.get("bias")
+        runs.append(differentiate.command(x=call.x[0], dy=dy, dw=dw, db=db, v=v, d=d, m=u, **extents))
+    dx, w, turned = call.dx[0], call.w["weight"], {**extents, "c": extents["k"], "k": extents["c"]}
+    if dx is not None and extents["padding"]:
+        runs.append(convolve.command(x=dy, w=w, y=dx, relu=False, u=u, v=d, m=m, back=True, **turned))
     elif dx is not None:
-        runs.append(command(scatter, dy, weight, dx, u, d, m, n, c, k, h, w, kind))
+        del extents["padding"]
+        runs.append(scatter.command(dy=dy, w=w, dx=dx, u=u, d=d, m=m, **extents))
     return together(runs)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import numba
 
-from mpibow.kernels.compiled.command import floats, native_with, words
+from mpibow.kernels.compiled.arguments import Address
+from mpibow.kernels.compiled.command import floats, native_with
 from mpibow.kernels.compiled.vectors import LINE
 from mpibow.kernels.onednn.winograd import tiles, transforms
 from mpibow.kernels.onednn.winograd.tiles import (
@@ -59,15 +60,29 @@ def _fetch_after(form: int, group: int, down: int, across: int, blocks: int, at:
 
 
 @native
-def convolve(arguments: int, _: int, count: int, __: int) -> int:
-    """(x, w, bias, y, relu, u, v, m, back, n, C, K, h, w, form, padding): y of x; bias may be 0, for none.
+def convolve(
+    x: Address,
+    w: Address,
+    y: Address,
+    relu: int,
+    u: Address,
+    v: Address,
+    m: Address,
+    back: bool,
+    images: int,
+    c: int,
+    k: int,
+    h: int,
+    wide: int,
+    form: int,
+    padding: int,
+    bias: Address = None,
+) -> None:
+    """y = the convolution of x.
 
     If `back`, C and K are exchanged in w, and its taps reversed: with padding that keeps h and w, that computes the
     gradient of the inputs from the gradient of the outputs.
     """
-    a = words(arguments, count)
-    x, w, bias, y, relu, u, v, m, back = a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8]
-    images, c, k, h, wide, form, padding = a[9], a[10], a[11], a[12], a[13], a[14], a[15]
     tall, outputs, taps, size = _form(form)
     high, broad, inner = h + 2 * padding - taps + 1, wide + 2 * padding - taps + 1, padding == 0
     group, row = 4 * size * LINE, c * size * BLOCK  # bytes of one row: of V and a block, and of U
@@ -96,15 +111,26 @@ def convolve(arguments: int, _: int, count: int, __: int) -> int:
                 products(form, v + r * c * group, u + (block * size + r) * row, m + r * 4 * outputs * LINE, group, c)
             to = y + (((n * k + block) * high + tall * i) * broad + WIDE * j) * LINE
             output_tiles(form, m, to, broad * LINE, bias + block * LINE if bias else none, relu)
-    return 0
 
 
 @native
-def differentiate(arguments: int, _: int, count: int, __: int) -> int:
-    """(x, dy, dw, db, v, d, m, n, C, K, h, w, form, padding): dw, laid out as w is, and db; db may be 0, for none."""
-    a = words(arguments, count)
-    x, dy, dw, db, v, d, m = a[0], a[1], a[2], a[3], a[4], a[5], a[6]
-    images, c, k, h, wide, form, padding = a[7], a[8], a[9], a[10], a[11], a[12], a[13]
+def differentiate(
+    x: Address,
+    dy: Address,
+    dw: Address,
+    v: Address,
+    d: Address,
+    m: Address,
+    images: int,
+    c: int,
+    k: int,
+    h: int,
+    wide: int,
+    form: int,
+    padding: int,
+    db: Address = None,
+) -> None:
+    """The gradients dw, laid out as w is, and db."""
     tall, _, taps, size = _form(form)
     high, broad, inner = h + 2 * padding - taps + 1, wide + 2 * padding - taps + 1, padding == 0
     group, strip, area = 4 * size * LINE, STRIP * 4 * size * LINE, size * size
@@ -140,15 +166,24 @@ def differentiate(arguments: int, _: int, count: int, __: int) -> int:
     for pair in range(c * k):
         for lane in range(16):
             weight_taps(form, m + pair * area * BLOCK + lane * LINE, dw + pair * taps * taps * BLOCK + lane * LINE)
-    return 0
 
 
 @native
-def scatter(arguments: int, _: int, count: int, __: int) -> int:
-    """(dy, w, dx, u, d, m, n, C, K, h, w, form): the gradient of the inputs, where there was no padding."""
-    a = words(arguments, count)
-    dy, w, dx, u, d, m = a[0], a[1], a[2], a[3], a[4], a[5]
-    images, c, k, h, wide, form = a[6], a[7], a[8], a[9], a[10], a[11]
+def scatter(
+    dy: Address,
+    w: Address,
+    dx: Address,
+    u: Address,
+    d: Address,
+    m: Address,
+    images: int,
+    c: int,
+    k: int,
+    h: int,
+    wide: int,
+    form: int,
+) -> None:
+    """dx = the gradient of the inputs, where there was no padding."""
     tall, outputs, taps, size = _form(form)
     high, broad = h - taps + 1, wide - taps + 1
     group, row = 4 * size * LINE, k * size * BLOCK  # bytes of one row: of D and a block, and of U
@@ -168,4 +203,3 @@ def scatter(arguments: int, _: int, count: int, __: int) -> int:
                 to = m + r * (size + WIDE - outputs) * LINE
                 back_products(form, d + r * k * group, u + (part * size + r) * row, to, group, k)
             add_tiles(form, m, dx + (((n * c + part) * h + tall * i) * wide + WIDE * j) * LINE, wide * LINE, i, j)
-    return 0

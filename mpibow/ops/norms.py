@@ -1,0 +1,249 @@
+"""Layer, group and root mean square normalisation: rows of neighbour elements, each by its own moments.
+
+A row is a sample's group of channels, and all positions of these; under layer and RMS norm the features are channels
+of one position. The formulas: Ba et al., arXiv:1607.06450; Wu and He, arXiv:1803.08494; Zhang and Sennrich,
+arXiv:1910.07467.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from mpibow.errors import ShapeError
+from mpibow.graph.graph import FLOAT, Array, Initialiser, Op, Shape, Tensor, Weight
+from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes, Spec
+from mpibow.ops.axes import Axes, over
+from mpibow.ops.initialisers import ONE, ZERO
+
+__all__ = ["GroupNorm", "LayerNorm", "RmsNorm", "group_norm", "layer_norm", "rms_norm"]
+
+
+@dataclass(frozen=True)
+class Extents:
+    """Rows of `channels` times `positions` elements; row i takes group i mod `groups` of the weights."""
+
+    rows: int
+    groups: int
+    channels: int
+    positions: int
+
+
+class Norm(Op):
+    """y = (x - mean) / sqrt(variance + epsilon) * weight + bias, the variance being the mean square of the deviations.
+
+    Weight and bias do not decay. Without `centred` mean and bias are none.
+    """
+
+    epsilon: float
+    initial: Initialiser
+    initial_bias: Initialiser = ZERO
+    centred: ClassVar[bool] = True
+    reads: ClassVar[frozenset[str]] = frozenset("xw")
+
+    def infer(self, *shapes: Shape) -> Shape:
+        if not 0.0 < self.epsilon < math.inf:
+            raise ShapeError(f"epsilon must be above 0, got {self.epsilon}")
+        return shapes[0]
+
+    def weight_shape(self, x: Shape) -> Shape:
+        raise AssertionError
+
+    def extents(self, x: Shape) -> Extents:
+        raise AssertionError
+
+    def weights(self, *shapes: Shape) -> Mapping[str, Weight]:
+        shape, initial = self.weight_shape(shapes[0]), {"weight": self.initial}
+        features = math.prod(shape)
+        initial |= {"bias": self.initial_bias} if self.centred else {}
+        return {key: Weight(shape, each, features, features, decay=False) for key, each in initial.items()}
+
+
+class _OverAxes(Norm):
+    axes: int
+
+    def infer(self, *shapes: Shape) -> Shape:
+        if not 1 <= self.axes < len(shapes[0]):
+            raise ShapeError(f"axes must be between 1 and {len(shapes[0]) - 1}, all but the batch, got {self.axes}")
+        return super().infer(*shapes)
+
+    def weight_shape(self, x: Shape) -> Shape:
+        return x[-self.axes :]
+
+    def extents(self, x: Shape) -> Extents:
+        return Extents(math.prod(x[: -self.axes]), 1, math.prod(x[-self.axes :]), 1)
+
+
+@dataclass(frozen=True)
+class LayerNorm(_OverAxes):
+    """Norm over the last `axes` axes, whose shape weight and bias have."""
+
+    axes: int
+    epsilon: float
+    initial: Initialiser = ONE
+    initial_bias: Initialiser = ZERO
+    kind: ClassVar[str] = "layer_norm"
+
+
+@dataclass(frozen=True)
+class RmsNorm(_OverAxes):
+    """y = x / sqrt(mean of x^2 + epsilon) * weight, the mean over the last `axes` axes, whose shape weight has."""
+
+    axes: int
+    epsilon: float
+    initial: Initialiser = ONE
+    kind: ClassVar[str] = "rms_norm"
+    centred: ClassVar[bool] = False
+
+
+@dataclass(frozen=True)
+class GroupNorm(Norm):
+    """Norm by sample over a group of neighbour channels (axis 1); weight and bias are one a channel."""
+
+    groups: int
+    epsilon: float
+    initial: Initialiser = ONE
+    initial_bias: Initialiser = ZERO
+    kind: ClassVar[str] = "group_norm"
+
+    def infer(self, *shapes: Shape) -> Shape:
+        (x,) = shapes
+        if len(x) < 2 or self.groups < 1 or x[1] % self.groups:
+            raise ShapeError(f"input must be (batch, channels, ...), and groups divide the channels, got {self.groups}")
+        return super().infer(x)
+
+    def weight_shape(self, x: Shape) -> Shape:
+        return x[1:2]
+
+    def extents(self, x: Shape) -> Extents:
+        return Extents(x[0] * self.groups, self.groups, x[1] // self.groups, math.prod(x[2:]))
+
+
+def layer_norm(
+    x: Tensor,
+    axes: Axes = 1,
+    *,
+    epsilon: float = 1e-5,
+    initial: Initialiser = ONE,
+    initial_bias: Initialiser = ZERO,
+    name: str | None = None,
+) -> Tensor:
+    """x (n, ...) -> the same shape, normalised over its last `axes` axes, or over a tuple of axes: (1,) for channels.
+
+    The weight starts as `initial`, the bias as `initial_bias`; both have the shape of these axes.
+    """
+    return over(x, axes, lambda x, n: x.graph.add(LayerNorm(n, epsilon, initial, initial_bias), x, name=name))
+
+
+def rms_norm(
+    x: Tensor, axes: Axes = 1, *, epsilon: float = 1e-6, initial: Initialiser = ONE, name: str | None = None
+) -> Tensor:
+    """x (n, ...) -> the same shape, divided by its root mean square over its last `axes` axes or a tuple of axes."""
+    return over(x, axes, lambda x, n: x.graph.add(RmsNorm(n, epsilon, initial), x, name=name))
+
+
+def group_norm(
+    x: Tensor,
+    groups: int,
+    *,
+    epsilon: float = 1e-5,
+    initial: Initialiser = ONE,
+    initial_bias: Initialiser = ZERO,
+    name: str | None = None,
+) -> Tensor:
+    """x (n, c, ...) -> the same shape, normalised per sample over each of `groups` groups of c / groups channels."""
+    return x.graph.add(GroupNorm(groups, epsilon, initial, initial_bias), x, name=name)
+
+
+# The reference kernels: rows of a matrix, and channels (rows / groups, groups channels, positions).
+
+
+def moments(op: Norm, shapes: Shapes) -> dict[str, Spec]:
+    """What forward leaves to backward: a mean, where centred, and 1 / the standard deviation of every row."""
+    column: Spec = ((op.extents(shapes.y).rows, 1), FLOAT)
+    return {"mean": column, "inverse": column} if op.centred else {"inverse": column}
+
+
+def buffers(op: Norm, shapes: Shapes) -> Buffers:
+    kept, whole = moments(op, shapes), (shapes.y, FLOAT)
+    forward: dict[str, Spec] = {"part": whole}
+    if not shapes.training:
+        return Buffers(forward={**kept, **forward})
+    return Buffers(saved=kept, forward=forward, backward={"hat": whole, "part": whole, "column": kept["inverse"]})
+
+
+def _views(extents: Extents, *arrays: Array) -> list[tuple[Array, Array]]:
+    """Each array by rows, and by channels."""
+    channels = (extents.rows // extents.groups, extents.groups * extents.channels, extents.positions)
+    return [(array.reshape(extents.rows, -1), array.reshape(channels)) for array in arrays]
+
+
+def forward(call: Call) -> Run:
+    op, inverse, mean = call.op, call.buffer("inverse"), call.buffer("mean") if call.op.centred else None
+    (x, _), (y, channels), (part, _) = _views(op.extents(call.shapes.y), call.x[0], call.y, call.scratch["part"])
+    weight, bias = call.w["weight"].reshape(-1, 1), call.w["bias"].reshape(-1, 1) if op.centred else None
+    scale, epsilon = y.dtype.type(1.0 / y.shape[1]), y.dtype.type(op.epsilon)
+
+    def run() -> None:
+        if mean is not None:
+            np.sum(x, axis=1, keepdims=True, out=mean)
+            np.multiply(mean, scale, out=mean)
+            np.subtract(x, mean, out=y)
+        else:
+            np.copyto(y, x)
+        np.multiply(y, y, out=part)
+        np.sum(part, axis=1, keepdims=True, out=inverse)
+        np.multiply(inverse, scale, out=inverse)
+        np.add(inverse, epsilon, out=inverse)
+        np.sqrt(inverse, out=inverse)
+        np.reciprocal(inverse, out=inverse)
+        np.multiply(y, inverse, out=y)
+        np.multiply(channels, weight, out=channels)
+        if bias is not None:
+            np.add(channels, bias, out=channels)
+
+    return run
+
+
+def backward(call: Call) -> Run:
+    op, inverse, mean, column = call.op, call.saved["inverse"], call.saved.get("mean"), call.scratch["column"]
+    (x, _), (hat, hats), (part, parts), (_, dy) = _views(
+        op.extents(call.shapes.y), call.x[0], call.scratch["hat"], call.scratch["part"], call.dy
+    )
+    dx = None if call.dx[0] is None else call.dx[0].reshape(hat.shape)
+    weight, dweight = call.w["weight"].reshape(-1, 1), call.dw["weight"].reshape(-1)
+    dbias = call.dw["bias"].reshape(-1) if op.centred else None
+    scale = hat.dtype.type(1.0 / hat.shape[1])
+
+    def run() -> None:  # with h the normalised x and g = dy weight: dx = (g - mean(g) - h mean(g h)) inverse
+        if mean is not None:
+            np.subtract(x, mean, out=hat)
+        else:
+            np.copyto(hat, x)
+        np.multiply(hat, inverse, out=hat)
+        np.multiply(dy, hats, out=parts)
+        np.sum(parts, axis=(0, 2), out=dweight)
+        if dbias is not None:
+            np.sum(dy, axis=(0, 2), out=dbias)
+        if dx is None:
+            return
+        np.multiply(parts, weight, out=parts)
+        np.sum(part, axis=1, keepdims=True, out=column)
+        np.multiply(column, scale, out=column)
+        np.multiply(hat, column, out=hat)
+        np.multiply(dy, weight, out=parts)
+        if mean is not None:
+            np.sum(part, axis=1, keepdims=True, out=column)
+            np.multiply(column, scale, out=column)
+            np.subtract(part, column, out=part)
+        np.subtract(part, hat, out=part)
+        np.multiply(part, inverse, out=dx)
+
+    return run
+
+
+KERNELS: KernelTable = {op: Kernel(forward, backward, buffers) for op in (GroupNorm, LayerNorm, RmsNorm)}

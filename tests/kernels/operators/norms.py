@@ -1,0 +1,124 @@
+"""Layer, group and RMS norm: what their tests take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from mpibow import ops
+from mpibow.graph.graph import Array
+from tests.kernels.cases import Case
+from tests.kernels.checked import IMAGE, Back, Checked, Lengths, Looser, N, Shapes
+from tests.kernels.draw import tensors
+
+EPSILON = st.sampled_from([1e-2, 1.0])
+LOOSER = Looser(10, "as sum, divided by a deviation of sqrt(epsilon) = 0.1 or more")
+
+
+def some(axes: int, draw: st.DrawFn, kind: Callable[[int, float], Any] = ops.LayerNorm) -> Any:
+    return kind(draw(st.integers(1, axes)), draw(EPSILON))
+
+
+@st.composite
+def over_axes(draw: st.DrawFn, kind: Callable[[int, float], Any]) -> Case:
+    shape = draw(tensors)
+    return Case(some(len(shape) - 1, draw, kind), (shape,))
+
+
+@st.composite
+def group_norms(draw: st.DrawFn) -> Case:
+    groups, each = draw(st.integers(1, 4)), draw(st.integers(1, 5))
+    rest = draw(st.lists(st.integers(1, 6), max_size=2))
+    return Case(ops.GroupNorm(groups, draw(EPSILON)), ((draw(st.integers(1, 5)), groups * each, *rest),))
+
+
+def rows_of(op: Any, x: Array) -> Array:
+    """What is normalised together, as rows."""
+    size = prod(x.shape[1:]) // op.groups if isinstance(op, ops.GroupNorm) else prod(x.shape[-op.axes :])
+    return x.reshape(-1, size)
+
+
+def spread(op: Any, x: Array, weight: Array) -> Array:
+    """A weight beside x's elements."""
+    return weight.reshape(-1, *[1] * (x.ndim - 2)) if isinstance(op, ops.GroupNorm) else weight
+
+
+def deviations(op: Any, row: Array) -> Array:
+    return row if isinstance(op, ops.RmsNorm) else row - row.mean(-1, keepdims=True)
+
+
+def normalised(op: Any, x: Array) -> Array:
+    away = deviations(op, rows_of(op, x))
+    return (away / np.sqrt((away**2).mean(1, keepdims=True) + op.epsilon)).reshape(x.shape)
+
+
+def plain(op: Any, x: Array, w: Any) -> Array:
+    y = normalised(op, x) * spread(op, x, w["weight"])
+    return y + spread(op, x, w["bias"]) if "bias" in w else y
+
+
+def back(op: Any, x: Array, w: Any, dy: Array) -> Back:
+    rows, gradients = rows_of(op, x), rows_of(op, dy * spread(op, x, w["weight"]))
+    dx = np.zeros(rows.shape)
+    for row, g, to in zip(rows, gradients, dx, strict=True):  # by the Jacobian of each row
+        away, size = deviations(op, row), row.size
+        s = np.sqrt((away**2).mean() + op.epsilon)
+        straight = np.eye(size) - (0 if isinstance(op, ops.RmsNorm) else 1 / size)
+        to[:] = (straight / s - np.outer(away, away) / (size * s**3)) @ g
+    others = (0, *range(2, x.ndim)) if isinstance(op, ops.GroupNorm) else tuple(range(x.ndim - op.axes))
+    sums = {"weight": (dy * normalised(op, x)).sum(others), "bias": dy.sum(others)}
+    return [dx.reshape(x.shape)], {key: sums[key] for key in w}
+
+
+def lengths(op: Any, shapes: Shapes) -> Lengths:
+    (x,) = shapes
+    rows = rows_of(op, np.zeros(x))
+    return rows.shape[1], rows.shape[1], prod(x) // x[1] if isinstance(op, ops.GroupNorm) else len(rows)
+
+
+def group_norm(op: ops.GroupNorm, torch: Any, x: Any, weight: Any, bias: Any) -> Any:
+    """PyTorch's refuses to train on one value a group; ours gives its bias."""
+    y = torch.nn.functional.group_norm(torch.cat([x, x], 0), op.groups, weight, bias, op.epsilon)
+    return y[: len(x)]
+
+
+CHECKED = (
+    Checked(
+        op=ops.LayerNorm,
+        cases=[Case(ops.LayerNorm(1, 1e-5), ((3, 2, 5),)), Case(ops.LayerNorm(2, 1e-2), ((4, 3, 2),), id="two axes")],
+        large=[Case(ops.LayerNorm(2, 1e-5), ((N, 3, 4),))],
+        random=over_axes(ops.LayerNorm),
+        plain=(plain, back),
+        lengths=lengths,
+        looser=LOOSER,
+        torch=lambda op, torch, x, weight, bias: torch.nn.functional.layer_norm(
+            x, x.shape[-op.axes :], weight, bias, op.epsilon
+        ),
+    ),
+    Checked(
+        op=ops.RmsNorm,
+        cases=[Case(ops.RmsNorm(1, 1e-5), ((3, 2, 5),)), Case(ops.RmsNorm(2, 1e-2), ((4, 3, 2),), id="two axes")],
+        large=[Case(ops.RmsNorm(2, 1e-5), ((N, 3, 4),))],
+        random=over_axes(ops.RmsNorm),
+        plain=(plain, back),
+        torch=lambda op, torch, x, weight: torch.nn.functional.rms_norm(x, x.shape[-op.axes :], weight, op.epsilon),
+        lengths=lengths,
+        looser=LOOSER,
+        lacking=("cuda",),
+    ),
+    Checked(
+        op=ops.GroupNorm,
+        cases=[Case(ops.GroupNorm(2, 1e-5), ((3, 4, 2, 3),)), Case(ops.GroupNorm(3, 1e-2), ((4, 6),), id="features")],
+        large=[Case(ops.GroupNorm(3, 1e-5), (IMAGE,))],
+        random=group_norms(),
+        plain=(plain, back),
+        torch=group_norm,
+        lengths=lengths,
+        looser=LOOSER,
+        lacking=("cuda",),
+    ),
+)
