@@ -23,7 +23,7 @@ from numba.extending import intrinsic
 
 from mpibow.graph.graph import Array
 from mpibow.graph.kernel import Run
-from mpibow.kernels.compiled.arguments import I64, addresses, array_at, bits, kind_of, packed, unpacked
+from mpibow.kernels.compiled.arguments import I64, addresses, array_at, kind_of, packed, unpacked
 from mpibow.kernels.compiled.code_cache import c_function, jit
 from mpibow.kernels.isa import isa
 
@@ -62,16 +62,6 @@ floats, doubles = _view_of(types.float32), _view_of(types.float64)
 words, integers, octets = _view_of(types.int64), _view_of(types.int32), _view_of(types.uint8)
 
 
-@intrinsic
-def number(typing: Any, word: Any) -> Any:
-    """The float64 with the bits of `word`."""
-
-    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        return builder.bitcast(values[0], ir.DoubleType())
-
-    return types.float64(types.int64), generate
-
-
 @jit
 def _execute(table: Array) -> int:
     """Calls the rows (function, a, b, c, d) in order; returns the number of the first that fails, or -1."""
@@ -90,16 +80,15 @@ class Native(Generic[P]):
         kernel.__qualname__ += f"_{helpers(*(str(module.__file__) for module in others)):08x}"
         self._kernel, self._fast = kernel, fast
         named = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in signature(kernel).parameters.values()]
-        self._signature, self.by_name = Signature(named), named[-1].name != "__"
-        hints = get_type_hints(kernel, include_extras=True) if self.by_name else {}
-        self._kinds = {each.name: kind_of(hints[each.name]) for each in named if self.by_name}
-        self._may_fail = hints.get("return") is int
+        self._signature, hints = Signature(named), get_type_hints(kernel, include_extras=True)
+        self._kinds = {each.name: kind_of(hints[each.name]) for each in named}
+        self._may_fail = hints["return"] is int
 
     @cached_property
     def address(self) -> int:
         # error_model: a division by 0 is inf or NaN, as NumPy's; Python's test would keep loops scalar.
-        fast, entry = FAST if self._fast else False, self._entry() if self.by_name else self._kernel
-        self._kept = c_function(entry, SIGNATURE, nopython=True, fastmath=fast, error_model="numpy")
+        fast = FAST if self._fast else False
+        self._kept = c_function(self._entry(), SIGNATURE, nopython=True, fastmath=fast, error_model="numpy")
         return int(self._kept.address)
 
     def _entry(self) -> Any:
@@ -172,22 +161,9 @@ def native_with(*others: ModuleType) -> Callable[[Callable[P, Any]], Native[P]]:
 
 
 @native
-def _ignore(arguments: int, _: int, count: int, __: int) -> int:
-    """Calls function(a) for (function, a), whatever it returns."""
-    a = words(arguments, count)
-    _call(a[0], a[1], 0, 0, 0)
-    return 0
-
-
-@cache
-def call_address(address: int, argument: int) -> tuple[int, int, int, int, int]:
-    """A row that calls the C function at `address` with one integer; the return value is ignored."""
-    block = np.array([address, argument], np.int64)
-    _KEPT.append(block)
-    return (_ignore.address, block.ctypes.data, 0, 2, 0)
-
-
-_KEPT: list[Array] = []  # the argument blocks of rows that live as long as the process
+def ignore(function: int, argument: int) -> None:
+    """Calls the C function at an address with one integer; the return value is ignored."""
+    _call(function, argument, 0, 0, 0)
 
 
 class Command:
@@ -201,19 +177,6 @@ class Command:
         failed = _execute(self.table)
         if failed >= 0:
             raise RuntimeError(f"command {failed} of {len(self.table)} failed")
-
-
-def command(function: Native[Any], *arguments: Array | int | float) -> Command:
-    """The call of a kernel that unpacks its arguments itself: arrays go by address, floats as float64."""
-    assert not function.by_name, "its command takes named arguments"
-    block = np.array([_word(argument) for argument in arguments], np.int64)
-    return Command([(function.address, block.ctypes.data, 0, len(block), 0)], block, arguments)
-
-
-def _word(argument: Array | int | float) -> int:
-    if isinstance(argument, np.ndarray):
-        return int(argument.ctypes.data)
-    return bits(argument) if isinstance(argument, float) else int(argument)
 
 
 def together(commands: Sequence[Command]) -> Command:

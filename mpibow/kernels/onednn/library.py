@@ -16,7 +16,7 @@ from typing import Any
 from mpibow.errors import DeviceError, ShapeError
 from mpibow.graph.graph import Shape
 from mpibow.graph.kernel import Shapes
-from mpibow.kernels.compiled.command import call_address
+from mpibow.kernels.compiled.command import Command, ignore
 from mpibow.kernels.isa import OPTIONS, isa
 from mpibow.kernels.onednn.capi import (
     FORMAT_KIND,
@@ -92,7 +92,8 @@ class Library:
         # OpenMP's number of threads belongs to the calling thread, and learners' threads come and go.
         limit = getattr(c, "omp_set_num_threads", None)
         self._limit = limit
-        self.one_thread = [call_address(ctypes.cast(limit, c_void_p).value or 0, 1)] if limit else []
+        place = ctypes.cast(limit, c_void_p).value if limit else None
+        self.one_thread = ignore.command(function=place, argument=1) if place else Command([])
 
     def check(self, status: int, what: str) -> None:
         if status == UNIMPLEMENTED:

@@ -15,7 +15,6 @@ from mpibow import ops
 from mpibow.graph.formats import unpack
 from mpibow.graph.graph import Array
 from mpibow.graph.layout import LANES, whole
-from mpibow.kernels.compiled.command import command
 from mpibow.kernels.compiled.factors import write_factors
 from mpibow.kernels.onednn import library as dnn
 from mpibow.kernels.onednn import operators
@@ -40,7 +39,8 @@ def test_the_product_is_the_gradient(batch: int, blocks: int, tiles: int, more: 
     x, dy = (generator.standard_normal((batch, n)).astype(np.float32) for n in (inputs, units))
     row, bias = np.full(max(units * inputs, rank * (units + inputs)), np.nan, np.float32), np.full(units, 7, np.float32)
     for _ in range(2):  # it overwrites
-        command(write_factors, x, dy, row, bias if biased else 0, batch, inputs, units, rank)()
+        sizes = {"batch": batch, "inputs": inputs, "units": units, "rank": rank}
+        write_factors.command(x=x, dy=dy, out=row, bias=bias if biased else None, **sizes)()
     assert np.isnan(row[rank * (units + inputs) :]).all()
     v = row[: rank * units].reshape(-1, rank, LANES)
     s = row[rank * units : rank * (units + inputs)].reshape(inputs, rank)

@@ -15,7 +15,7 @@ from mpibow import ops
 from mpibow.graph.graph import FLOAT, Array
 from mpibow.graph.kernel import Shapes
 from mpibow.graph.steps import Sum
-from mpibow.kernels.compiled.command import Command, command
+from mpibow.kernels.compiled.command import Command
 from mpibow.kernels.compiled.elementwise import add_relu
 from mpibow.kernels.compiled.table import OPERATORS
 from mpibow.kernels.numpy import OPERATORS as NUMPY
@@ -293,5 +293,5 @@ def test_an_index_outside_a_table_is_that_of_its_nearest_row() -> None:
 
 def test_add_relu_in_place() -> None:
     x0, x1 = np.array([1, -2, np.nan, 3], np.float32), np.array([-3, 3, 0, 1], np.float32)
-    command(add_relu, x0, x1, x0, 4)()
+    add_relu.command(x0=x0, x1=x1, y=x0)()
     np.testing.assert_array_equal(x0, [0, 1, np.nan, 4])
