@@ -65,7 +65,8 @@ SCRIPTS := .ci/run benchmarks/gpu_all.sh launch/slurm.sbatch launch/pbs.sh launc
 	launch/seeds.sh launch/stage.sh
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-avx2 test-torch test-dali check docs bench test-gpu bench-gpu sanitize settings clean distclean
+.PHONY: help demo test test-avx2 test-torch test-dali check size docs bench test-gpu bench-gpu sanitize settings clean
+.PHONY: distclean
 .DELETE_ON_ERROR:
 
 help:
@@ -76,6 +77,7 @@ help:
 	@echo 'make test-torch  the tests against PyTorch, with its CPU build if the index has one'
 	@echo 'make test-dali the tests of decoding with NVIDIA DALI, on CPUs'
 	@echo 'make check     format, lint, types, imports between layers, shell scripts, spelling'
+	@echo 'make size      tokens of code by package, beside their budgets'
 	@echo 'make docs      builds the pages of docs/ into build/docs; a warning is an error'
 	@echo 'make bench     images/s compared with PyTorch, if it is installed: half an hour'
 	@echo 'make test-gpu  the tests that need a GPU; make sanitize runs a few of them under compute-sanitizer'
@@ -121,6 +123,10 @@ check: $(DEV_READY)
 	lint-imports --no-logo
 	shellcheck $(SCRIPTS)
 	codespell
+	python .ci/size.py --check
+
+size:
+	@python3 .ci/size.py
 
 docs: $(DEV_READY)
 	sphinx-build -W --keep-going -q -d build/doctrees docs build/docs
