@@ -136,8 +136,7 @@ class Job:
         from mpibow.kernels.compiled.told import compiling
 
         with compiling() if told else nullcontext() as watch:
-            rule = self.config.averaging
-            matrices = bool(self.matrices.spans) or any(each.spreads for each in (rule, rule.behind) if each)
+            matrices = bool(self.matrices.spans)
             for update in self.config.update.optimisers:
                 self.kernels.prepare(update.step, matrices)
             for plan in [self.training_plan()] + [self.evaluation_plan()] * bool(self.evaluated):

@@ -428,7 +428,7 @@ rules = st.one_of(
     st.builds(Independent, counts, resync=counts),
     st.builds(
         Family,
-        outer=st.builds(Outer, st.sampled_from(["auto", "orthogonal"]), st.just("auto") | st.floats(1, 1e30)),
+        outer=st.builds(Outer, st.sampled_from(["auto", "mean"]), st.just("auto") | st.floats(1, 1e30)),
         alpha=st.just("auto") | positive,
         restart=st.sampled_from(["auto", "never"]) | rising,
         reset_momentum=st.booleans(),

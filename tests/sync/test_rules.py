@@ -479,11 +479,11 @@ def test_a_period_that_ends_early_is_the_pure_one(settings: Family, counts: tupl
         for t in range(12):
             if t == early:
                 waits = rule.unfinished(state.turn)
-                state = oracle.end_period(rule, state, state.pending, 0.1, spreading)
+                state = oracle.end_period(rule, state, state.pending, 0.1)
                 assert cluster.end_period(local) == waits
             sends = rule.sends_at(state.turn)
             state, total, squares = oracle.send(rule, state, -0.1 * gradients_of(state.w, t))
-            state = oracle.apply(rule, state, total if sends else None, squares, 0.1, spreading)
+            state = oracle.apply(rule, state, total if sends else None, squares, 0.1)
             cluster.step(gradients_of(cluster.weights, t), local)
             close(cluster.weights, state.w)
             for one in cluster.rules:
