@@ -109,17 +109,17 @@ class Reader:
         if operator not in OPERATORS and (parts := self._parts(node)) is not None:
             self.values[node] = self._inlined(parts, node, name, place)
         else:
+            if operator in OPERATORS and isinstance(value, self.torch.Tensor) and value.is_complex():
+                raise ConfigError(f"from_torch: {target} in {place}: gives complex numbers")
             given = {key: self._argument(each) for key, each in arguments.items()}
-            self.calls.append(Call(name, operator, given, place, *self._made(value, place)))
+            self.calls.append(Call(name, operator, given, place, *self._made(value)))
             self.values[node] = Ref(name)
         if changes:
             self._changed(node, place)
 
-    def _made(self, value: Any, place: Place) -> tuple[str | None, tuple[int | Batch, ...] | None]:
+    def _made(self, value: Any) -> tuple[str | None, tuple[int | Batch, ...] | None]:
         if not isinstance(value, self.torch.Tensor):
             return None, None
-        if value.is_complex():
-            raise ConfigError(f"from_torch: {self.kind} computes with complex numbers, in {place}")
         return dtype_of(value), tuple(self._extent(n) for n in value.shape)
 
     def _arguments(self, node: Any) -> dict[str, Any]:

@@ -85,7 +85,7 @@ def off(ours: Sequence[Array], gradients: Mapping[str, Array], theirs: Sequence[
     found = torch.autograd.grad(sum(parts), [*weights.values()], allow_unused=True) if parts and weights else ()
     wanted = {name: dy.numpy() for name, dy in zip(weights, found, strict=False) if dy is not None}
     largest = max(map(_largest, wanted.values()), default=0.0)
-    least = max(SMALL * largest, NOTHING[dtype] * max(map(_largest, ours), default=0.0))
+    least = max(SMALL * largest, NOTHING[dtype] * max((max(y, y * y) for y in map(_largest, ours)), default=0.0))
     for name, y in wanted.items():
         x = gradients.get(name, np.zeros_like(y)).reshape(y.shape)
         if differ(x, y, TOLERANCE[dtype], least):
