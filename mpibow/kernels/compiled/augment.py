@@ -96,8 +96,8 @@ def cut(
     size = channels * height * width
     for i in range(n):
         w = first_block(counters, i, node)
-        top = np.int64(w[0] * _u(height) >> _u(32)) - length // 2
-        left = np.int64(w[1] * _u(width) >> _u(32)) - length // 2
+        top = int(np.int64(w[0] * _u(height) >> _u(32))) - length // 2
+        left = int(np.int64(w[1] * _u(width) >> _u(32))) - length // 2
         x_row, y_row = floats(x + 4 * i * size, size), floats(y + 4 * i * size, size)
         first, last = max(left, 0), min(left + length, width)
         for j in range(size):

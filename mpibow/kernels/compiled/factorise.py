@@ -97,5 +97,7 @@ def forward(call: Call) -> Run:
 
 
 def backward(call: Call) -> Run:
-    tables = {"duser_table": call.dw["user"], "ditem_table": call.dw["item"]}
-    return scatter.command(dy=call.dy, errors=call.saved["error"], **tables, **_arguments(call))
+    dw, errors = call.dw, call.saved["error"]
+    return scatter.command(
+        dy=call.dy, errors=errors, duser_table=dw["user"], ditem_table=dw["item"], **_arguments(call)
+    )

@@ -201,7 +201,7 @@ def index_at(address: Any, wide: Any, i: Any) -> Any:
     return words(address, i + 1)[i] if wide else np.int64(integers(address, i + 1)[i])
 
 
-def wide(array: Array) -> int:
+def wide(array: Array) -> bool:
     """Whether an array of integers is int64 rather than int32; index_at reads both."""
     assert array.dtype in (np.int32, np.int64), array.dtype
-    return int(array.dtype == np.int64)
+    return bool(array.dtype == np.int64)
