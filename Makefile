@@ -133,7 +133,7 @@ docs: $(DEV_READY)
 	@echo 'Open build/docs/index.html.'
 
 bench: $(RUN_READY)
-	$(call run,python benchmarks/bench_cpu.py $(ARGS))
+	$(call run,python -m benchmarks.speed.bench_cpu $(ARGS))
 
 test-gpu: $(GPU_READY)
 	$(call run,python -m pytest -m gpu -rs tests/gpu --ignore=tests/gpu/test_sanitize.py $(ARGS))
@@ -144,7 +144,7 @@ sanitize: $(GPU_READY)
 	$(call run,compute-sanitizer --tool racecheck $(SANITIZE) python -m pytest -m gpu -rs tests/gpu/test_sanitize.py $(ARGS))
 
 bench-gpu: $(GPU_READY)
-	$(call run,python benchmarks/bench_gpu.py $(ARGS))
+	$(call run,python -m benchmarks.gpu.bench_gpu $(ARGS))
 
 settings:
 	@$(PRINT)

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-from sides import ROOT, THREADS
+from benchmarks.sides import ROOT, THREADS
 
 
 class Refused(Exception):

@@ -8,7 +8,7 @@
 # with 1 where a step has failed: call it again, it goes on where it was cut. Then gpu-results/page.md says it all, and
 # $OUT has a copy: steps.tsv, all.log, gpu.json, gpu.md, page.md and the caches.
 #
-#   --bundle DIR    what benchmarks/gpu_bundle.py made: wheels, caches, MNIST; --prefix DIR    where wheels go
+#   --bundle DIR    what benchmarks/gpu/gpu_bundle.py made: wheels, caches, MNIST; --prefix DIR    where wheels go
 #   --again         forgets what earlier calls have done
 #   RESULTS=DIR     in the place of gpu-results/
 #   STEP_LIMIT=S    seconds of a step at most, where the table allows more
@@ -22,11 +22,11 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 first_steps() {
     cat <<'STEPS'
 install      60 set -- "$bundle"/wheels/*.whl; [ ! -f "$1" ] || $python -m pip install --quiet --no-index --no-deps --ignore-installed --no-compile --disable-pip-version-check --prefix "$prefix" "$@"
-versions     20 date '+%Y-%m-%d %H:%M'; nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader; ldconfig -p | grep -E 'cudart|nvrtc'; $python benchmarks/gpu_about.py
-nvrtc        20 $python benchmarks/gpu_smallest.py nvrtc
-cudnn        20 $python benchmarks/gpu_smallest.py cudnn
-nccl         20 $python benchmarks/gpu_smallest.py nccl
-kinds        60 $python benchmarks/gpu_smallest.py kinds
+versions     20 date '+%Y-%m-%d %H:%M'; nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader; ldconfig -p | grep -E 'cudart|nvrtc'; $python -m benchmarks.gpu.gpu_about
+nvrtc        20 $python -m benchmarks.gpu.gpu_smallest nvrtc
+cudnn        20 $python -m benchmarks.gpu.gpu_smallest cudnn
+nccl         20 $python -m benchmarks.gpu.gpu_smallest nccl
+kinds        60 $python -m benchmarks.gpu.gpu_smallest kinds
 tiny-plain   20 $tiny graphs=false
 tiny-graphs  20 $tiny
 tiny-fused   20 $tiny --learners 2 execution=fused
@@ -36,7 +36,7 @@ streams-4    25 $measure --item 'learners resnet32 16 tf32 streams 4'
 streams-8    25 $measure --item 'learners resnet32 16 tf32 streams 8'
 streams-16   30 $measure --item 'learners resnet32 16 tf32 streams 16'
 fused-8      60 $measure --item 'learners resnet32 16 tf32 fused 8'
-ncu          60 ncu --graph-profiling node --metrics gpu__time_duration.sum --clock-control none $python benchmarks/gpu_profile.py resnet32 --once --batch-size 16 device=cuda precision=tf32
+ncu          60 ncu --graph-profiling node --metrics gpu__time_duration.sum --clock-control none $python -m benchmarks.gpu.gpu_profile resnet32 --once --batch-size 16 device=cuda precision=tf32
 lenet-1      40 $measure --item 'learners lenet 8 tf32 streams 1'
 lenet-16     30 $measure --item 'learners lenet 8 tf32 streams 16'
 pack         30 tar -czf - -C "$results" first caches | split -b 15M - "$results/caches.tar.gz."
@@ -85,7 +85,7 @@ fi
 # What was there before is PyTorch's side's; ours sees the wheels first.
 before=${LD_LIBRARY_PATH:-} path_before=${PYTHONPATH:-}
 site=$prefix/lib/$("$python" -c 'import sys; print("python%d.%d" % sys.version_info[:2])')/site-packages
-export PYTHONPATH=$PWD:$PWD/benchmarks:$site${path_before:+:$path_before}
+export PYTHONPATH=$PWD:$site${path_before:+:$path_before}
 export PATH=$prefix/bin:$PATH
 libraries() { # of the packages that are here by now
     local found=$prefix/lib folder
@@ -101,10 +101,10 @@ torch=$results/torch-python
 printf '#!/bin/sh\nPYTHONPATH=%q LD_LIBRARY_PATH=%q exec %q "$@"\n' "$path_before" "$before" "${TORCH:-$python}" >"$torch"
 chmod +x "$torch"
 tiny="$python -m mpibow.bench train convnet --device cuda --seconds 1 --json"
-bench="$python benchmarks/bench_gpu.py --resume --torch $torch --output $results"
-measure="$python benchmarks/bench_gpu.py --resume --torch $torch --output $results/first"
-# what has passed is not run again: gpu_marks.py
-tests="$python -m pytest -p gpu_marks -n 6 -m gpu -rs --tb=short -p no:cacheprovider"
+bench="$python -m benchmarks.gpu.bench_gpu --resume --torch $torch --output $results"
+measure="$python -m benchmarks.gpu.bench_gpu --resume --torch $torch --output $results/first"
+# what has passed is not run again: benchmarks/gpu/gpu_marks.py
+tests="$python -m pytest -p benchmarks.gpu.gpu_marks -n 6 -m gpu -rs --tb=short -p no:cacheprovider"
 export python results bundle prefix tiny bench measure tests GPU_MARKS=$results/passed.txt
 
 left() { echo $((limit - SECONDS)); }
@@ -155,7 +155,7 @@ table() { # $1: which; $2: cache
 }
 table first first
 table rest caches
-timeout 60 "$python" benchmarks/gpu_page.py --results "$results" || echo "no page"
+timeout 60 "$python" -m benchmarks.gpu.gpu_page --results "$results" || echo "no page"
 keep
 failed=$(awk -F'\t' '{code[$1] = $2} END {for (name in code) if (code[name] != 0 && code[name] != 75) print name}' "$results/steps.tsv")
 [ -z "$failed" ] || echo "failed: ${failed//$'\n'/ }"

@@ -55,17 +55,17 @@ def launched(ranks: int, *arguments: str, limit: float | None = None) -> str:
 
 
 class Peer:
-    """PyTorch in the interpreter `python`, its scripts in this folder; `kept`: freed memory stays with the process."""
+    """PyTorch in the interpreter `python`, its modules in this folder; `kept`: freed memory stays with the process."""
 
     def __init__(self, python: str, kept: bool = False) -> None:
         self.python = python
         self.environment = {name: value for name, value in os.environ.items() if name not in THREADS}
         self.environment.update(KEPT if kept else {})
 
-    def __call__(self, script: str, *arguments: object, limit: float | None = None) -> Any:
-        """The JSON that benchmarks/SCRIPT prints. Raises Failed, also after `limit` seconds."""
-        path = str(ROOT / "benchmarks" / script)
-        return json.loads(_run([self.python, path, *map(str, arguments)], self.environment, limit))
+    def __call__(self, module: str, *arguments: object, limit: float | None = None) -> Any:
+        """The JSON that `python -m benchmarks.MODULE` prints. Raises Failed, also after `limit` seconds."""
+        command = [self.python, "-m", f"benchmarks.{module}", *map(str, arguments)]
+        return json.loads(_run(command, self.environment, limit))
 
     def missing(self) -> str:
         """Why there is no PyTorch; '' if there is."""
@@ -91,7 +91,7 @@ def machine() -> dict[str, Any]:
     commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True)
     return {
         "date": time.strftime("%Y-%m-%d %H:%M"),
-        "command": shlex.join(["python", os.path.relpath(sys.argv[0], ROOT), *sys.argv[1:]]),
+        "command": shlex.join(["python", *sys.orig_argv[1:]]),
         "commit": commit.stdout.strip(),
         "processor": processor(),
         "cores": len(os.sched_getaffinity(0)),

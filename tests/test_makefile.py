@@ -170,7 +170,7 @@ def test_what_a_gpu_needs_is_fetched_for_its_tests_and_benchmarks(nowhere: str, 
         assert f"-e '.[dev,{cuda},demo]'" in steps
         assert steps.index("GB to fetch") < steps.index("pip install")
     assert tests.endswith("\npython -m pytest -m gpu -rs tests/gpu --ignore=tests/gpu/test_sanitize.py\n")
-    assert figures.endswith("\npython benchmarks/bench_gpu.py\n")
+    assert figures.endswith("\npython -m benchmarks.gpu.bench_gpu\n")
     assert [line.split()[2] for line in few.splitlines() if line.startswith("compute-sanitizer")] == [
         "memcheck", "racecheck"
     ]  # fmt: skip

@@ -6,39 +6,19 @@ import argparse
 import json
 import math
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
+from benchmarks.averaging import batch_cells
+from benchmarks.averaging import batch_page as page
+from benchmarks.averaging import bench_batches as bench
 from mpibow.config.strict import plain
 from mpibow.errors import MpibowError
 from mpibow.sweep.kept import Kept, Result
 from mpibow.sweep.running import Outcome
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
-
-
-@pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(FOLDER)
-    import bench_batches
-
-    return bench_batches
-
-
-@pytest.fixture
-def batch_cells(bench: ModuleType) -> ModuleType:
-    import batch_cells
-
-    return batch_cells
-
-
-@pytest.fixture
-def page(bench: ModuleType) -> ModuleType:
-    import batch_page
-
-    return batch_page
 
 
 def cell(epochs: list[float], accuracies: list[float]) -> dict[str, Any]:
@@ -63,9 +43,7 @@ def found() -> dict[str, Any]:
     }
 
 
-def test_a_cells_run_is_a_sweeps(
-    bench: ModuleType, batch_cells: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cells_run_is_a_sweeps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of its words and the data's places."""
     started = list[dict[str, Any]]()
 
@@ -101,11 +79,11 @@ def test_a_cells_run_is_a_sweeps(
         ([0.97, 0.96, 0.9925], 1.0 + 0.5 * 0.03 / 0.0325),
     ],
 )
-def test_epochs_to_the_target(page: ModuleType, accuracies: list[float], epochs: float | None) -> None:
+def test_epochs_to_the_target(accuracies: list[float], epochs: float | None) -> None:
     assert page.epochs_to_target(cell([0.5, 1.0, 1.5], accuracies)) == (epochs and pytest.approx(epochs))
 
 
-def test_rates_grow_with_the_batch(batch_cells: ModuleType) -> None:
+def test_rates_grow_with_the_batch() -> None:
     each = {batch: [(r.name, r.lr, r.warmup) for r in batch_cells.rates(batch)] for batch in (2, 8, 16, 32, 256)}
     assert each == {
         2: [("", 0.00075, 0)],
@@ -116,12 +94,12 @@ def test_rates_grow_with_the_batch(batch_cells: ModuleType) -> None:
     }
 
 
-def test_no_cell_twice(batch_cells: ModuleType) -> None:
+def test_no_cell_twice() -> None:
     each = [cell for part in ("speed", "batches") for cell in batch_cells.cells(part, found())]
     assert len({cell.key for cell in each}) == len(each)
 
 
-def test_auto_trains_with_what_the_tuner_settled_on(batch_cells: ModuleType) -> None:
+def test_auto_trains_with_what_the_tuner_settled_on() -> None:
     def learners(found: dict[str, Any]) -> dict[int, set[str]]:
         rows: dict[int, set[str]] = {}
         for each in batch_cells.cells("batches", found):
@@ -136,7 +114,7 @@ def test_auto_trains_with_what_the_tuner_settled_on(batch_cells: ModuleType) -> 
     assert known[64] == {f"learners {k}{name}" for k in (1, 3) for name in ("", ", root rate")}
 
 
-def test_all_sides_have_the_same_settings(batch_cells: ModuleType) -> None:
+def test_all_sides_have_the_same_settings() -> None:
     mine, torch = (
         next(each for each in batch_cells.cells("batches", {}) if (each.row, each.batch) == (row, 256))
         for row in ("learners 1", "PyTorch")
@@ -151,7 +129,7 @@ def test_all_sides_have_the_same_settings(batch_cells: ModuleType) -> None:
     }  # fmt: skip
 
 
-def test_points_are_of_the_better_rate(page: ModuleType) -> None:
+def test_points_are_of_the_better_rate() -> None:
     each = {(point.side, point.batch): point for point in page.points(found())}
     one, auto, torch = (each[side, 8] for side in ("one learner", "auto", "PyTorch"))
     assert (one.epochs, one.seconds) == (pytest.approx(1.5), pytest.approx(1.5 * 60))
@@ -164,7 +142,7 @@ def test_points_are_of_the_better_rate(page: ModuleType) -> None:
     assert not {batch for _, batch in each} & {2, 4, 16, 256}
 
 
-def test_the_table(page: ModuleType) -> None:
+def test_the_table() -> None:
     lines = page.page(found()).splitlines()
     assert "| 8 | one learner | 1 | 0.003 | 1.50 | 1,000 | 90.0 |" in lines
     assert "| 8 | auto | 2 | 0.003 | 2.50 | 2,000 | 75.0 |" in lines
@@ -172,12 +150,12 @@ def test_the_table(page: ModuleType) -> None:
     assert "| 64 | PyTorch |  | 0.024 |  | 4,000 |  |" in lines
 
 
-def test_the_page_is_made_of_what_is_kept(page: ModuleType) -> None:
+def test_the_page_is_made_of_what_is_kept() -> None:
     results = FOLDER / "results"
     assert page.page(json.loads((results / "batches.json").read_text())) == (results / "batches.md").read_text()
 
 
-def test_what_a_speed_cell_keeps(bench: ModuleType) -> None:
+def test_what_a_speed_cell_keeps() -> None:
     rounds = [
         {"one": one, "auto": auto, "learners": learners, "torch": torch}
         for one, auto, learners, torch in ((10.0, 19.0, 2, 5.0), (12.0, 40.0, 3, 7.0), (11.0, 21.0, 2, 6.0))
@@ -186,7 +164,7 @@ def test_what_a_speed_cell_keeps(bench: ModuleType) -> None:
     assert kept == {"learners": 2, "images_per_second": {"one": 11.0, "auto": 20.0, "torch": 6.0}, "rounds": rounds}
 
 
-def test_what_a_cell_keeps_of_a_run(bench: ModuleType) -> None:
+def test_what_a_cell_keeps_of_a_run() -> None:
     events = [
         {"event": "start"},
         *({"event": "train", "images_per_second": 10.0 * i} for i in (1, 2, 6)),
@@ -196,7 +174,7 @@ def test_what_a_cell_keeps_of_a_run(bench: ModuleType) -> None:
     assert bench.trained(events[:1]) == {"accuracies": [], "epochs": [], "images_per_second": None}
 
 
-def test_what_is_missing(bench: ModuleType) -> None:
+def test_what_is_missing() -> None:
     assert not any(each.torch for each in bench.missing("batches", found(), torch=False))
     left = {each.key for part in ("speed", "batches") for each in bench.missing(part, found(), torch=True)}
     assert not left & set(found())
@@ -204,11 +182,9 @@ def test_what_is_missing(bench: ModuleType) -> None:
     assert "speed | LeNet | 2 | seed 0" in left
 
 
-def test_the_plot_leaves_out_what_is_missing(
-    bench: ModuleType, page: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_plot_leaves_out_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("matplotlib")
-    import batch_plot
+    from benchmarks.averaging import batch_plot
 
     figures = []
     monkeypatch.setattr(batch_plot, "save", lambda figure, path: figures.append(figure))
@@ -223,18 +199,18 @@ def test_the_plot_leaves_out_what_is_missing(
     assert [text.get_text() for text in figures[0].axes[0].texts] == ["2", "1"]
 
 
-def test_the_plot_is_written(bench: ModuleType, page: ModuleType, tmp_path: Path) -> None:
+def test_the_plot_is_written(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    import batch_plot
+    from benchmarks.averaging import batch_plot
 
     one, two = (batch_plot.draw(page.points(found()), tmp_path / name).read_bytes() for name in ("1.svg", "2.svg"))
     assert one == two
     assert one.startswith(b"<?xml")
 
 
-def test_nothing_to_draw(bench: ModuleType, tmp_path: Path) -> None:
+def test_nothing_to_draw(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    import batch_plot
+    from benchmarks.averaging import batch_plot
 
     with pytest.raises(MpibowError) as caught:
         batch_plot.draw([], tmp_path / "batches.svg")

@@ -11,22 +11,13 @@ import pytest
 
 from tests.launching import run
 
-FOLDER = Path(__file__).parents[2] / "benchmarks"
 SIZE = 4 * (784 * 10 + 16)  # bytes of logistic's weights; its 10 biases are padded to 16
 
 
 def test_a_short_run(tmp_path: Path) -> None:
     """Two learners on one copy save a row of weights and one of momenta; --resume measures nothing twice."""
-    command = [
-        sys.executable,
-        str(FOLDER / "bench_copies.py"),
-        "--device",
-        "numpy",
-        "--pairs",
-        "2",
-        "--seconds",
-        "0.02",
-    ]
+    command = [sys.executable, "-m", "benchmarks.averaging.bench_copies", "--device", "numpy", "--pairs", "2"]
+    command += ["--seconds", "0.02"]
     command += ["--output", str(tmp_path), "--resume", "--nets", "logistic:2"]
     done = run(command)
     assert done.returncode == 0, done.stderr
@@ -47,10 +38,9 @@ def test_a_short_run(tmp_path: Path) -> None:
     assert then["logistic:2"] == made
 
 
-def test_times_are_of_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_times_are_of_rounds() -> None:
     """A machine at half its speed in one round changes no ratio."""
-    monkeypatch.syspath_prepend(FOLDER)
-    bench = importlib.import_module("bench_copies")
+    bench = importlib.import_module("benchmarks.averaging.bench_copies")
     made = {
         "date": "d", "commit": "c", "load": [0.1, 1.9], "seconds": 1.0,
         "bytes": {"replicas": 4 << 20, "one copy": 3 << 20, "one plan": 5 << 19, "one learner": 2 << 20},
@@ -79,8 +69,7 @@ def test_times_are_of_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_refusals(
     words: list[str], message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.syspath_prepend(FOLDER)
     monkeypatch.setattr(sys, "argv", ["bench_copies.py", *words])
     with pytest.raises(SystemExit):
-        importlib.import_module("bench_copies").main()
+        importlib.import_module("benchmarks.averaging.bench_copies").main()
     assert message in capsys.readouterr().err

@@ -11,33 +11,12 @@ from typing import Any
 
 import pytest
 
+from benchmarks.averaging import bench_accuracy as accuracy
+from benchmarks.speed import bench_cpu as cpu
+from benchmarks.speed import cpu_page as page
 from tests.test_bench import PROFILE
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
-
-
-@pytest.fixture
-def cpu(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(FOLDER)
-    import bench_cpu
-
-    return bench_cpu
-
-
-@pytest.fixture
-def page(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(FOLDER)
-    import cpu_page
-
-    return cpu_page
-
-
-@pytest.fixture
-def accuracy(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(FOLDER)
-    import bench_accuracy
-
-    return bench_accuracy
 
 
 def rounds(page: ModuleType) -> list[Any]:
@@ -52,7 +31,7 @@ def rounds(page: ModuleType) -> list[Any]:
     ]
 
 
-def test_figures_are_medians_and_ratios_are_of_pairs(page: ModuleType) -> None:
+def test_figures_are_medians_and_ratios_are_of_pairs() -> None:
     four, large = page.rows(page.Net({4: 3.2}, {4: 1.25}), rounds(page))
     assert (four.ours, four.peer, four.setting) == (400.0, 100.0, "2 threads, channels last, compiled")
     assert four.compiled == 1.1
@@ -62,14 +41,14 @@ def test_figures_are_medians_and_ratios_are_of_pairs(page: ModuleType) -> None:
     assert (large.batch, large.ours, large.ratio, large.best_ratio, large.compiled) == (64, None, None, None, None)
 
 
-def test_the_best_at_any_batch_may_be_another_in_each_round(page: ModuleType) -> None:
+def test_the_best_at_any_batch_may_be_another_in_each_round() -> None:
     pairs = ((5, 4), (5, 8), (2, 8))
     made = [page.Round({1: 10.0}, {1: page.Figure(a, "x"), 2: page.Figure(b, "x")}) for a, b in pairs]
     row = page.rows(page.Net({1: None}), made)[0]
     assert (row.best, row.best_batch, row.best_ratio) == (8, 2, 1.25)
 
 
-def test_a_round_that_is_not_over_has_no_best_at_any_batch(page: ModuleType) -> None:
+def test_a_round_that_is_not_over_has_no_best_at_any_batch() -> None:
     """Its batch 64, the faster one, is still to come."""
     one, two, _ = rounds(page)
     del two.peer[64]
@@ -78,7 +57,7 @@ def test_a_round_that_is_not_over_has_no_best_at_any_batch(page: ModuleType) -> 
     assert (four.best, four.best_ratio) == (320.0, 1.25)
 
 
-def test_lines_say_what_is_met(page: ModuleType) -> None:
+def test_lines_say_what_is_met() -> None:
     four, large = page.rows(page.Net({4: 4.5}, {4: 1.25}), rounds(page))
     assert page.line("resnet32", four) == [
         *("resnet32", "4", "400", "100", "2 threads, channels last, compiled", "1.10", "4.00", "4.50", "missed"),
@@ -89,19 +68,19 @@ def test_lines_say_what_is_met(page: ModuleType) -> None:
     assert all(len(page.line("resnet32", row)) == len(page.HEADS) for row in (four, large))
 
 
-def test_the_short_table_has_the_readmes_batches(page: ModuleType) -> None:
+def test_the_short_table_has_the_readmes_batches() -> None:
     made = page.rows(page.Net({4: 4.5}), rounds(page))
     assert page.short_line("resnet32", made) == ["resnet32", "", "400 (4.00)", "", "", "280, at 64"]
     assert len(page.SHORT_HEADS) == 6
 
 
-def test_without_pytorch_there_are_our_figures_alone(page: ModuleType) -> None:
+def test_without_pytorch_there_are_our_figures_alone() -> None:
     made = page.rows(page.Net({4: 3.2}), [page.Round({4: 50.0}, {})])
     assert page.line("resnet32", made[0]) == ["resnet32", "4", "50.0", "", "", "", "", "3.20", "", "", "", "", ""]
     assert page.short_line("resnet32", made) == ["resnet32", "", "50.0 (?)", "", "", ""]
 
 
-def test_the_targets(page: ModuleType) -> None:
+def test_the_targets() -> None:
     assert page.verdict(1.8, 1.8) == "met"
     assert page.verdict(1.79, 1.8) == "missed"
     assert page.verdict(0.55, 0.55, most=True) == "met"
@@ -113,7 +92,7 @@ def test_the_targets(page: ModuleType) -> None:
         assert set(net.quoted) <= set(net.search)
 
 
-def test_the_floor_is_its_convolutions_measured_alone(page: ModuleType) -> None:
+def test_the_floor_is_its_convolutions_measured_alone() -> None:
     """In turn they would meet the target that they miss alone."""
     made = {**PROFILE, "iteration": 0.0141, "ratio_alone": 1.41, "model": "resnet32", "batch_size": 4, "target": 1.4}
     text = page.profile_text(made)
@@ -156,7 +135,7 @@ class Asked:
 
 
 @pytest.fixture
-def timed(cpu: ModuleType, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def timed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Our batches, as they are asked for; every one is twice as fast as PyTorch's."""
     batches: list[int] = []
 
@@ -168,7 +147,7 @@ def timed(cpu: ModuleType, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return batches
 
 
-def test_which_cells_are_measured_and_where_pytorch_compiles(cpu: ModuleType, timed: list[int]) -> None:
+def test_which_cells_are_measured_and_where_pytorch_compiles(timed: list[int]) -> None:
     peer = Asked()
     *_, last = cpu.speed(options(repeats=1), peer, {})
     assert timed == [1, 2, 4, 8, 16, 64]
@@ -186,9 +165,7 @@ def test_which_cells_are_measured_and_where_pytorch_compiles(cpu: ModuleType, ti
     list(cpu.speed(options(repeats=1), None, {}))  # without PyTorch
 
 
-def test_what_was_measured_is_kept_cell_by_cell_and_not_measured_again(
-    cpu: ModuleType, page: ModuleType, timed: list[int]
-) -> None:
+def test_what_was_measured_is_kept_cell_by_cell_and_not_measured_again(timed: list[int]) -> None:
     """A round of all models comes before the next one, so that a run that is stopped has something of each."""
     chosen = options(models=["resnet50", "vgg16_cifar"], quoted=True)
     each = [json.loads(json.dumps(found)) for found in cpu.speed(chosen, Asked(), {})]
@@ -209,13 +186,13 @@ def test_what_was_measured_is_kept_cell_by_cell_and_not_measured_again(
     assert "torch.compile" not in page.speed_text(next(cpu.speed(options(compile="none"), Asked(), {})))
 
 
-def test_the_page_is_made_of_what_is_kept(page: ModuleType) -> None:
+def test_the_page_is_made_of_what_is_kept() -> None:
     results = FOLDER / "results"
     assert page.page(json.loads((results / "cpu.json").read_text())) == (results / "cpu.md").read_text()
 
 
 def test_parts_that_are_not_measured_again_are_kept(
-    cpu: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, timed: list[int]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, timed: list[int]
 ) -> None:
     """The command as it is typed, with both sides replaced."""
     (tmp_path / "cpu.json").write_text((FOLDER / "results/cpu.json").read_text())
@@ -243,8 +220,7 @@ def test_pytorch_takes_the_best_of_eager_and_compiled(
 ) -> None:
     """Compiled is tried with the best of the eager settings alone; steps that take no time, rates by hand."""
     pytest.importorskip("torch")
-    monkeypatch.syspath_prepend(FOLDER)
-    import torch_peer
+    from benchmarks.speed import torch_peer
 
     speeds, tried = {(1, "first"): 3.0, (1, "last"): 4.0, (2, "first"): 6.0, (2, "last"): 10.0}, []
 
@@ -263,17 +239,17 @@ def test_pytorch_takes_the_best_of_eager_and_compiled(
     assert [each for each in tried if each[2]] == [(2, "last", True)] * wanted
 
 
-def test_nets_of_another_size_are_refused(cpu: ModuleType) -> None:
+def test_nets_of_another_size_are_refused() -> None:
     cpu.check_weights({"resnet32": 464_154, "lenet": 1_111_946})
     with pytest.raises(SystemExit, match="lenet: ours has 1,111,946 weights, PyTorch's has 7: not the same net"):
         cpu.check_weights({"lenet": 7})
 
 
-def test_a_table_is_markdown(page: ModuleType) -> None:
+def test_a_table_is_markdown() -> None:
     assert page.table(["a", "b"], [["1", "2"]]) == "| a | b |\n| --- | --- |\n| 1 | 2 |\n"
 
 
-def test_the_search_scales_the_rate_and_keeps_the_fastest(accuracy: ModuleType) -> None:
+def test_the_search_scales_the_rate_and_keeps_the_fastest() -> None:
     assert [(c.batch_size, c.lr) for c in accuracy.choices([8, 32])] == [(8, 0.02), (32, 0.08), (32, 0.04)]
     limits: list[float] = []
 
@@ -285,7 +261,7 @@ def test_the_search_scales_the_rate_and_keeps_the_fastest(accuracy: ModuleType) 
     assert limits == [float("inf"), 9.0, 9.0]
 
 
-def test_a_run_that_does_not_get_there_is_no_number(accuracy: ModuleType) -> None:
+def test_a_run_that_does_not_get_there_is_no_number() -> None:
     def runs(*seconds: float | None) -> list[Any]:
         return [accuracy.Reached(s, s and 2.5, {}) for s in seconds]
 
@@ -298,6 +274,6 @@ def test_a_run_that_does_not_get_there_is_no_number(accuracy: ModuleType) -> Non
     assert accuracy.cells("mpibow", accuracy.Choice(8, 0.02), runs(4, 6))[-2:] == ["5.0 ± 1.0", "5.0"]
 
 
-def test_the_page_of_seconds_is_made_of_what_is_kept(accuracy: ModuleType) -> None:
+def test_the_page_of_seconds_is_made_of_what_is_kept() -> None:
     results = FOLDER / "results"
     assert accuracy.page(json.loads((results / "accuracy.json").read_text())) == (results / "accuracy.md").read_text()

@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
+
+from benchmarks.nets import bench_finetune as bench
 
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    import bench_finetune
-
-    yield bench_finetune
-    del sys.modules["bench_finetune"]
-
-
-def test_the_interval_is_students(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_interval_is_students(monkeypatch: pytest.MonkeyPatch) -> None:
     """Gains of 1, 2 and 3 points: mean 2, deviation 1, half of the interval 4.303 / sqrt(3) = 2.48."""
     monkeypatch.setattr(bench, "SEEDS", (1, 2, 3))
     found = {bench.key(mode, bench.TUNED, rate): rate for mode in bench.MODES for rate in bench.RATES}
@@ -34,7 +25,7 @@ def test_the_interval_is_students(bench: Any, monkeypatch: pytest.MonkeyPatch) -
     assert "| 0.3 | 51.00 | 52.00 | 53.00 | 52.00 | +2.0 [-0.5, +4.5] |" in page
 
 
-def test_the_page_is_made_of_the_cells(bench: Any) -> None:
+def test_the_page_is_made_of_the_cells() -> None:
     found = json.loads(bench.RESULTS.read_text())
     assert bench.RESULTS.with_suffix(".md").read_text() == bench.page(found)
     assert max(map(len, bench.page(found).splitlines())) <= 120

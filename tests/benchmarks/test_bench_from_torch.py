@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import importlib
-from pathlib import Path
-
-import pytest
-
-FOLDER = Path(__file__).parents[2] / "benchmarks"
 
 
-def test_ratios_are_of_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(FOLDER)
-    bench = importlib.import_module("bench_from_torch")
+def test_ratios_are_of_rounds() -> None:
+    bench = importlib.import_module("benchmarks.nets.bench_from_torch")
     rounds = {
         "from_torch, 1": [9.0, 9.0, 9.0], "from_torch, 2": [30.0, 20.0, 10.0], "by hand, 1": [10.0, 10.0, 10.0],
         "by hand, 2": [20.0, 20.0, 20.0], "from_torch, 2, S-SGD": [8.0, 8.0, 8.0], "by hand, 2, S-SGD": [4.0, 4.0, 4.0],

@@ -18,19 +18,14 @@ from mpibow.job.made_up import made_up_job
 from tests.kernels.cuda.host import needs_compiler
 from tests.simulated.gpu import simulated
 
-FOLDER = Path(__file__).parents[2] / "benchmarks"
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> Any:
+def gpu() -> Any:
     """The benchmark's modules by name."""
-    monkeypatch.syspath_prepend(FOLDER)
-    import asked
-    import bench_gpu
-    import gpu_accuracy
-    import gpu_items
-    import gpu_tables
-    import sides
+    from benchmarks import asked, sides
+    from benchmarks.gpu import bench_gpu, gpu_accuracy, gpu_items, gpu_tables
 
     return SimpleNamespace(
         asked=asked, bench=bench_gpu, items=gpu_items, tables=gpu_tables, accuracy=gpu_accuracy,
@@ -187,9 +182,8 @@ def test_the_floor_in_words(gpu: Any) -> None:
     assert gpu.tables.floor(found(), [lenet(gpu)]) == ""  # nothing was measured
 
 
-def test_steps_are_counted_by_kind(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(FOLDER)
-    import gpu_profile
+def test_steps_are_counted_by_kind() -> None:
+    from benchmarks.gpu import gpu_profile
 
     def step(kind: str, op: str) -> Any:
         return SimpleNamespace(kind=kind, node=SimpleNamespace(op=SimpleNamespace(kind=op)))
@@ -321,12 +315,12 @@ def test_results_are_whole_files(gpu: Any, tmp_path: Path) -> None:
 
 def test_the_title_says_on_what(gpu: Any) -> None:
     about = {
-        "command": "python benchmarks/bench_gpu.py", "date": "2026-11-21 12:00", "gpu": "NVIDIA H100, 580.1, 80 GiB",
-        "processor": "X", "cores": 8, "commit": "", "mpibow": {"mpibow": "0.1.0"},
+        "command": "python -m benchmarks.gpu.bench_gpu", "date": "2026-11-21 12:00",
+        "gpu": "NVIDIA H100, 580.1, 80 GiB", "processor": "X", "cores": 8, "commit": "", "mpibow": {"mpibow": "0.1.0"},
         "torch": {"torch": "2.13", "cuda": None},
     }  # fmt: skip
     assert gpu.bench.title(about) == (
-        "# Training on a GPU, beside PyTorch\n\n    python benchmarks/bench_gpu.py\n\n"
+        "# Training on a GPU, beside PyTorch\n\n    python -m benchmarks.gpu.bench_gpu\n\n"
         "2026-11-21 12:00, NVIDIA H100, 580.1, 80 GiB; X, 8 cores; commit unknown.\n"
         "Ours: mpibow 0.1.0. PyTorch's side: torch 2.13.\n"
     )
@@ -367,9 +361,8 @@ def test_a_command_that_takes_too_long(gpu: Any) -> None:
 
 
 def test_the_help_needs_no_gpu() -> None:
-    done = subprocess.run(
-        [sys.executable, str(FOLDER / "bench_gpu.py"), "--help"], capture_output=True, text=True, check=False
-    )
+    command = [sys.executable, "-m", "benchmarks.gpu.bench_gpu", "--help"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "--budget SECONDS" in done.stdout
 
@@ -377,7 +370,7 @@ def test_the_help_needs_no_gpu() -> None:
 @needs_compiler
 def test_a_pass_for_a_profiler(gpu: Any, tmp_path: Path) -> None:
     """On a simulated GPU: all steps by themselves, then as one graph."""
-    import gpu_profile
+    from benchmarks.gpu import gpu_profile
 
     asked = {"model": "logistic", "batch_size": 2, "shape": None, "classes": None, "device": "cuda", "overrides": []}
     job = replace(made_up_job(argparse.Namespace(**asked), str(tmp_path)), opened=simulated(precision="tf32"))

@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 import mpibow as mb
+from benchmarks.nets import net_cells as cells
+from benchmarks.nets import nets_page as page
 from mpibow.graph.graph import Graph
 from mpibow.graph.kernel import Kernels
 from mpibow.graph.layout import initial_weights, plan_layout
@@ -19,24 +21,9 @@ from mpibow.kernels.numpy import OPERATORS
 from mpibow.models.objective import objective
 from tests.oracle import pytorch
 
-FOLDER = Path(__file__).parents[2] / "benchmarks"
-
-
-@pytest.fixture
-def cells(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(FOLDER)
-    return importlib.import_module("net_cells")
-
-
-@pytest.fixture
-def page(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(FOLDER)
-    return importlib.import_module("nets_page")
-
 
 def test_pytorch_is_asked_for_every_setting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(FOLDER)
-    bench, asked = importlib.import_module("bench_nets"), list[dict[str, Any]]()
+    bench, asked = importlib.import_module("benchmarks.nets.bench_nets"), list[dict[str, Any]]()
     monkeypatch.setattr(bench.os, "sched_getaffinity", lambda _: {0, 1, 2})
 
     def peer(limit: float, **question: Any) -> float:
@@ -56,7 +43,7 @@ def graph_of(cells: ModuleType, name: str, batch: int, path: Path) -> tuple[Grap
     return objective(cells.CELLS[name].losses(tuple(data)), kinds)(batch, True), data
 
 
-def test_products_of_a_dense_layer_and_of_what_follows_it(cells: ModuleType) -> None:
+def test_products_of_a_dense_layer_and_of_what_follows_it() -> None:
     """The first layer's input needs no gradient; a transposed convolution's every pixel meets 5 x 2 x 2 weights."""
     graph = Graph()
     x = mb.dense(graph.input("x", (2, 3, 4)), 8)
@@ -67,7 +54,7 @@ def test_products_of_a_dense_layer_and_of_what_follows_it(cells: ModuleType) -> 
     assert operations == 2 * 2 * (2 * 7 * 2 * 2) * (3 * 3 * 3) + 3 * 2 * (2 * 7 * 2 * 2) * (5 * 2 * 2)
 
 
-def test_products_of_attention_and_of_an_lstm(cells: ModuleType) -> None:
+def test_products_of_attention_and_of_an_lstm() -> None:
     graph = Graph()
     x = graph.input("x", (2, 3, 4))
     mb.scaled_dot_product_attention(x, x, x)
@@ -79,7 +66,7 @@ def test_products_of_attention_and_of_an_lstm(cells: ModuleType) -> None:
     assert sorted(found) == sorted([*scores, *values, *inputs, *steps, (1, 20, 6, 5)])
 
 
-def test_a_row_has_the_ratio_of_both_sides_best(page: ModuleType) -> None:
+def test_a_row_has_the_ratio_of_both_sides_best() -> None:
     """A machine at half its speed in one round changes no ratio; a token is a 64th of a sample."""
     rounds = {
         "mpibow, 1": [3.0, 1.5, 3.0],
@@ -94,18 +81,18 @@ def test_a_row_has_the_ratio_of_both_sides_best(page: ModuleType) -> None:
 
 
 @pytest.mark.parametrize(("count", "chance"), [(5, 0.9375), (6, 0.96875), (9, 1 - 20 / 512)])
-def test_how_likely_an_interval_holds(page: ModuleType, count: int, chance: float) -> None:
+def test_how_likely_an_interval_holds(count: int, chance: float) -> None:
     """Five of one side: 2 / 32 are left out; nine without the outermost: 2 (1 + 9) / 512."""
     assert page.holds(count) == chance
 
 
-def test_a_share_is_of_one_threads_step(page: ModuleType) -> None:
+def test_a_share_is_of_one_threads_step() -> None:
     """Four samples at 2 a second take 2 s; the products alone half of it, at 3 GFLOP/s."""
     made = {"rounds": {"mpibow, 1": [2.0], "mpibow, 2": [4.0]}, "floor": {"seconds": 1.0, "operations": 3e9}}
     assert page.share("vit", "4", made) == ["vit", "4", "3.00", "1000.00 ms", "3", "50% of 2000.0 ms", ""]
 
 
-def test_the_page_names_the_slowest_operators(page: ModuleType) -> None:
+def test_the_page_names_the_slowest_operators() -> None:
     """Eight kinds of 1 to 8 ms; the six slowest of 36 ms."""
     parts = {f"kind{i}": {"count": 1, "seconds": i / 1000} for i in range(1, 9)}
     made = {
@@ -125,19 +112,19 @@ def test_the_page_names_the_slowest_operators(page: ModuleType) -> None:
 
 @pytest.mark.torch
 @pytest.mark.parametrize("name", ["gpt", "vit", "lstm", "unet"])
-def test_pytorchs_net_has_as_many_weights(name: str, cells: ModuleType, tmp_path: Path) -> None:
+def test_pytorchs_net_has_as_many_weights(name: str, tmp_path: Path) -> None:
     pytorch()
     graph, _ = graph_of(cells, name, 1, tmp_path / "none")
-    theirs = importlib.import_module("torch_nets_peer").NETS[name]()
+    theirs = importlib.import_module("benchmarks.nets.torch_nets_peer").NETS[name]()
     assert graph.weight_count == sum(weight.numel() for weight in theirs.parameters())
 
 
 @pytest.mark.torch
-def test_the_language_net_is_pytorchs(cells: ModuleType, tmp_path: Path) -> None:
+def test_the_language_net_is_pytorchs(tmp_path: Path) -> None:
     """Weights follow each other alike; its losses in float64."""
     torch: Any = pytorch()
     graph, data = graph_of(cells, "lstm", 2, tmp_path / "none")
-    peer = importlib.import_module("torch_nets_peer")
+    peer = importlib.import_module("benchmarks.nets.torch_nets_peer")
     net, layout = peer.NETS["lstm"]().double(), plan_layout(graph)
     weights = initial_weights(layout, 1, "float64")
     ours = layout.views(weights)

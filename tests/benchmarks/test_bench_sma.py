@@ -12,44 +12,18 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.averaging import sma_arms as plan
+from benchmarks.averaging import sma_cells as planned
+from benchmarks.averaging import sma_numbers as numbers
+from benchmarks.averaging import sma_page as pages
 from mpibow.config import load_mapping
 from mpibow.errors import MpibowError
 from mpibow.sync.family import Family
 
 GAINS = {"S-SGD, rate x learners, warm-up of an epoch": "learners"}  # those that are not 1, nor measured
-FOLDER = Path(__file__).parents[2] / "benchmarks"
 
 
-@pytest.fixture
-def numbers(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(FOLDER)
-    import sma_numbers
-
-    return sma_numbers
-
-
-@pytest.fixture
-def plan(numbers: ModuleType) -> ModuleType:
-    import sma_arms
-
-    return sma_arms
-
-
-@pytest.fixture
-def planned(numbers: ModuleType) -> ModuleType:
-    import sma_cells
-
-    return sma_cells
-
-
-@pytest.fixture
-def pages(numbers: ModuleType) -> ModuleType:
-    import sma_page
-
-    return sma_page
-
-
-def test_a_slope_is_within_groups(numbers: ModuleType) -> None:
+def test_a_slope_is_within_groups() -> None:
     """Each group has a level of its own, and weighs as much as its x differ."""
     assert numbers.slope([[(0, 0), (1, 2), (2, 4)]]) == pytest.approx(2)
     assert numbers.slope([[(0, 0), (2, 4)], [(10, 100), (14, 116)]]) == pytest.approx((2 * 4 + 4 * 16) / (2**2 + 4**2))
@@ -57,7 +31,7 @@ def test_a_slope_is_within_groups(numbers: ModuleType) -> None:
     assert math.isnan(numbers.slope([]))
 
 
-def test_a_bootstrap_interval_is_that_of_the_mean(numbers: ModuleType) -> None:
+def test_a_bootstrap_interval_is_that_of_the_mean() -> None:
     """Of 400 normal values its half width is 1.96 / 20; it is the same at every call."""
     values = np.random.default_rng(0).standard_normal(400).tolist()
     found = numbers.bootstrap(values, lambda each: float(np.mean(each)))
@@ -70,14 +44,14 @@ def test_a_bootstrap_interval_is_that_of_the_mean(numbers: ModuleType) -> None:
     assert math.isnan(single.low)
 
 
-def test_a_difference_is_of_shared_seeds(numbers: ModuleType) -> None:
+def test_a_difference_is_of_shared_seeds() -> None:
     found = numbers.difference({1: 0.5, 2: 0.25, 7: 9.0}, {2: 0.125, 1: 0.375, 8: 1.0})
     assert (found.value, found.low, found.high, found.seeds) == (0.125, 0.125, 0.125, 2)
     assert found.text(2, 100) == "+12.50 [+12.50, +12.50]"
     assert numbers.difference({1: 0.5}, {2: 0.5}) is None
 
 
-def test_a_schedule_reaches_an_accuracy_between_two_lengths(numbers: ModuleType) -> None:
+def test_a_schedule_reaches_an_accuracy_between_two_lengths() -> None:
     """In the logarithm of epochs: half of the way from 4 to 16 is 8. The first crossing counts."""
     assert numbers.reach((4, 16), (0.5, 0.7), 0.6) == pytest.approx(8)
     assert numbers.reach((4, 16, 64), (0.5, 0.7, 0.6), 0.7) == pytest.approx(16)
@@ -92,7 +66,7 @@ def grid(planned: ModuleType, net: str, arm: str, best: float) -> dict[str, Any]
     return {name: {"validation": 0.6 if rate == best else 0.5} for name, rate in rated.items()}
 
 
-def test_rates_are_chosen_once_the_whole_grid_has_run(plan: ModuleType, planned: ModuleType) -> None:
+def test_rates_are_chosen_once_the_whole_grid_has_run() -> None:
     found = grid(planned, plan.BN, plan.SSGD, 0.003125)
     assert planned.chosen(found, plan.BN, plan.SSGD) == 0.003125
     assert planned.chosen(found, plan.GN, plan.SSGD) is None
@@ -110,9 +84,7 @@ def test_rates_are_chosen_once_the_whole_grid_has_run(plan: ModuleType, planned:
         ("branches from the first decay", 12, 4),
     ],
 )
-def test_branches_differ_by_their_rule_alone(
-    plan: ModuleType, planned: ModuleType, table: str, epochs: int, arms: int
-) -> None:
+def test_branches_differ_by_their_rule_alone(table: str, epochs: int, arms: int) -> None:
     """All restart from the trunk's centre: its rule is another one by name. A branch ends with a period."""
     cells = list(planned.branches(grid(planned, plan.BN, plan.SSGD, 0.003125), plan.BN, (1, 2), table))
     assert len({cell.key for cell in cells}) == len(cells) == 2 * arms
@@ -135,7 +107,7 @@ def test_branches_differ_by_their_rule_alone(
         assert short or own == trunk
 
 
-def test_baselines_are_run_with_one_learners_rate_and_with_their_own(plan: ModuleType, planned: ModuleType) -> None:
+def test_baselines_are_run_with_one_learners_rate_and_with_their_own() -> None:
     found = {name: cell for arm in plan.ARMS for name, cell in grid(planned, plan.BN, arm, 0.003125).items()}
     found |= grid(planned, plan.BN, plan.ONE, 0.0015625) | grid(planned, plan.BN, plan.SSGD, 0.0015625)
     cells = {cell.arm: cell.settings for cell in planned.baselines(found, plan.BN, (1,))}
@@ -150,7 +122,7 @@ def test_baselines_are_run_with_one_learners_rate_and_with_their_own(plan: Modul
             assert config.rule.of(plan.K).gain == GAINS.get(arm, usual)
 
 
-def test_long_baselines_have_the_same_rates_and_more_epochs(plan: ModuleType, planned: ModuleType) -> None:
+def test_long_baselines_have_the_same_rates_and_more_epochs() -> None:
     found = {name: cell for arm in plan.ARMS for name, cell in grid(planned, plan.BN, arm, 0.003125).items()}
     long = set(planned.baselines(found, plan.BN, (1, 2), plan.LONG_ARMS, plan.LONG_WHOLE))
     short = {cell.key: cell for cell in planned.baselines(found, plan.BN, (1, 2))}
@@ -161,9 +133,7 @@ def test_long_baselines_have_the_same_rates_and_more_epochs(plan: ModuleType, pl
         assert cell.settings == {**other, "update": update, "stop": {"epochs": plan.LONG}}
 
 
-def test_baselines_are_compared_with_one_learner_with_a_warm_up(
-    plan: ModuleType, planned: ModuleType, pages: ModuleType
-) -> None:
+def test_baselines_are_compared_with_one_learner_with_a_warm_up() -> None:
     found = grid(planned, plan.BN, plan.ONE, 0.0015625) | grid(planned, plan.BN, plan.SMA, 0.003125)
     alone, warm = (plan.ONE, 0.0015625, 0.55), (plan.WARM_ONE, 0.0015625, 0.6)
     for arm, rate, mean in (alone, warm, (plan.SMA, 0.003125, 0.59), (plan.SMA, 0.0015625, 0.5)):
@@ -177,7 +147,7 @@ def test_baselines_are_compared_with_one_learner_with_a_warm_up(
     assert "| SMA | 0.00156, one learner's | 3.0 | 2 | 65.00 ± 7.07 | -10.00 [-10.00, -10.00] |" in text
 
 
-def test_schedules_differ_from_baselines_by_their_epochs_alone(plan: ModuleType, planned: ModuleType) -> None:
+def test_schedules_differ_from_baselines_by_their_epochs_alone() -> None:
     """Those of the usual length are the baselines that have run."""
     found = {name: cell for arm in plan.ARMS for name, cell in grid(planned, plan.BN, arm, 0.003125).items()}
     usual = {cell.key: cell for cell in planned.baselines(found, plan.BN, (1, 2))}
@@ -197,9 +167,7 @@ def test_schedules_differ_from_baselines_by_their_epochs_alone(plan: ModuleType,
     assert not list(planned.schedules({}, plan.BN, (1,)))
 
 
-def test_schedules_are_compared_with_one_learner_after_eight_epochs(
-    plan: ModuleType, planned: ModuleType, pages: ModuleType
-) -> None:
+def test_schedules_are_compared_with_one_learner_after_eight_epochs() -> None:
     found = grid(planned, plan.BN, plan.ONE, 0.00625)
     curves = {plan.WARM_ONE: (0.5, 0.55, 0.6, 0.61), plan.WARM: (0.4, 0.45, 0.5, 0.7), plan.GAINED: (0.59,) * 4}
     for arm, curve in curves.items():
@@ -214,9 +182,7 @@ def test_schedules_are_compared_with_one_learner_after_eight_epochs(
     assert "74.00 ± 7.07 | 2 | >1.4 [>1.4, >1.4] |" in text
 
 
-def test_rules_of_a_fixed_gain_differ_by_their_replicas_alone(
-    plan: ModuleType, planned: ModuleType, pages: ModuleType
-) -> None:
+def test_rules_of_a_fixed_gain_differ_by_their_replicas_alone() -> None:
     found = grid(planned, plan.BN, plan.ONE, 0.00625)
     cells = list(planned.fixed(found, plan.BN, (1, 2)))
     assert len({cell.key for cell in cells}) == len(cells) == 2 * 2 * 2
@@ -234,12 +200,12 @@ def test_rules_of_a_fixed_gain_differ_by_their_replicas_alone(
     assert not list(planned.fixed({}, plan.BN, (1,)))
 
 
-def test_a_gain_shows_the_noise_scale(numbers: ModuleType) -> None:
+def test_a_gain_shows_the_noise_scale() -> None:
     """Noise 30 times the signal in a batch of 8, of 16 learners: gain 31 / (30 / 16 + 1)."""
     assert numbers.noise_scale(31 / (30 / 16 + 1), 16, 8) == pytest.approx(8 * 30)
 
 
-def test_numbers_of_learners_differ_by_them_alone(plan: ModuleType, planned: ModuleType) -> None:
+def test_numbers_of_learners_differ_by_them_alone() -> None:
     """An epoch has whole iterations of each; one and the usual number are the baselines that have run."""
     found = {name: cell for arm in plan.ARMS for name, cell in grid(planned, plan.BN, arm, 0.003125).items()}
     usual = {cell.key: cell for cell in planned.baselines(found, plan.BN, (1, 2))}
@@ -267,7 +233,7 @@ def counted(plan: ModuleType, planned: ModuleType) -> dict[str, Any]:
     return found
 
 
-def test_learners_stand_beside_the_noise_scale(plan: ModuleType, planned: ModuleType, pages: ModuleType) -> None:
+def test_learners_stand_beside_the_noise_scale() -> None:
     found = counted(plan, planned)
     for seed in (1, 2):
         table, row = planned.of_count(plan.GAINED, 0.00625, 256)
@@ -280,12 +246,9 @@ def test_learners_stand_beside_the_noise_scale(plan: ModuleType, planned: Module
     assert f"| {arm} | 256 | 2,048 | 14.4 | 7.5 | 240 | 8.533 | 2 | {beside}" in text
 
 
-def test_the_figure_has_the_numbers_of_learners(
-    plan: ModuleType, planned: ModuleType, pages: ModuleType, tmp_path: Path
-) -> None:
+def test_the_figure_has_the_numbers_of_learners(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    import sma_plot
-    import sma_scaling
+    from benchmarks.averaging import sma_plot, sma_scaling
 
     drawn = sma_plot.draw(sma_scaling.counts(counted(plan, planned), plan.BN), tmp_path / "sma.svg")
     text = drawn.read_text()
@@ -294,7 +257,7 @@ def test_the_figure_has_the_numbers_of_learners(
         sma_plot.draw([], tmp_path / "none.svg")
 
 
-def test_other_nets_have_grids_and_epochs_of_their_own(plan: ModuleType, planned: ModuleType) -> None:
+def test_other_nets_have_grids_and_epochs_of_their_own() -> None:
     found = {name: {"validation": rate} for rate, name in rated(planned, plan.RESNET, plan.SSGD)}
     cells = list(planned.branches(found, plan.RESNET, (1,)))
     assert [cell.arm for cell in cells] == [
@@ -317,9 +280,7 @@ def rated(planned: ModuleType, net: str, arm: str) -> list[tuple[float, str]]:
     return [(cell.settings["update"]["lr"], cell.key) for cell in planned.grid(net, arm)]
 
 
-def test_other_nets_are_compared_with_one_learner_with_a_warm_up(
-    plan: ModuleType, planned: ModuleType, pages: ModuleType
-) -> None:
+def test_other_nets_are_compared_with_one_learner_with_a_warm_up() -> None:
     found = {name: {"validation": -rate} for rate, name in rated(planned, plan.RESNET, plan.WARM_ONE)}
     for arm, mean in ((plan.WARM_ONE, 0.6), (plan.WARM, 0.59)):
         cell = {"mean": mean, "average": mean, "gain": 2.0}
@@ -331,7 +292,7 @@ def test_other_nets_are_compared_with_one_learner_with_a_warm_up(
     assert "ResNet-20:\n\n| arm | 0.00625 | 0.0125 | 0.025 | 0.05 | 0.1 | 0.2 |" in text
 
 
-def test_muon_is_an_optimiser_of_the_same_net(plan: ModuleType, planned: ModuleType) -> None:
+def test_muon_is_an_optimiser_of_the_same_net() -> None:
     """Every arm has Muon in each learner, or of the mean gradient; MuLoCo of one learner has the momentum of docs."""
     found = {cell.key: {"validation": 0.5} for arm in plan.MUON_ARMS for cell in planned.grid(plan.MUON, arm)}
     cells = list(dict.fromkeys(planned.baselines(found, plan.MUON, (1,), plan.MUON_ARMS)))
@@ -345,7 +306,7 @@ def test_muon_is_an_optimiser_of_the_same_net(plan: ModuleType, planned: ModuleT
     assert not any(iterations % config.rule.point.period for config in configs)
 
 
-def test_numbers_of_learners_are_not_tuned_for(plan: ModuleType, planned: ModuleType, pages: ModuleType) -> None:
+def test_numbers_of_learners_are_not_tuned_for() -> None:
     found = grid(planned, plan.RESNET, plan.WARM_ONE, 0.0125)
     cells = list(planned.untuned(found, (1, 2)))
     assert [cell.settings["learners"] for cell in cells] == 2 * [1, 16, 64]
@@ -359,9 +320,7 @@ def test_numbers_of_learners_are_not_tuned_for(plan: ModuleType, planned: Module
     assert "| 64 | 64.0 | 2 | 75.10 ± 0.71 | -6.30 [-6.30, -6.30] |" in text
 
 
-def test_the_growth_of_the_gain_is_chosen_on_other_images(
-    plan: ModuleType, planned: ModuleType, pages: ModuleType
-) -> None:
+def test_the_growth_of_the_gain_is_chosen_on_other_images() -> None:
     found = grid(planned, plan.BN, plan.WARM, 0.0125)
     cells = list(planned.growths(found, plan.BN))
     assert {(cell.seed, cell.settings["update"]["lr"]) for cell in cells} == {(plan.GRID_SEED, 0.0125)}
@@ -370,9 +329,9 @@ def test_the_growth_of_the_gain_is_chosen_on_other_images(
     assert "| 64 | 2.00 | 4.00 | 8.00 | 16.00 | 32.00 |" in pages.page(found)
 
 
-def test_each_cell_is_one_processs(plan: ModuleType, planned: ModuleType, tmp_path: Path) -> None:
+def test_each_cell_is_one_processs(tmp_path: Path) -> None:
     """Branches of one trunk are claimed together, as the trunk is trained once; a claim ends with its process."""
-    import sma_claims
+    from benchmarks.averaging import sma_claims
 
     found = grid(planned, plan.BN, plan.SSGD, 0.003125)
     cells = list(planned.branches(found, plan.BN, (1, 2)))
@@ -384,8 +343,8 @@ def test_each_cell_is_one_processs(plan: ModuleType, planned: ModuleType, tmp_pa
     assert one.first(cells[:11]) == cells[10]
 
 
-def test_results_of_several_processes_are_all_kept(plan: ModuleType, tmp_path: Path) -> None:
-    import sma_claims
+def test_results_of_several_processes_are_all_kept(tmp_path: Path) -> None:
+    from benchmarks.averaging import sma_claims
 
     path = tmp_path / "sma.json"
     assert sma_claims.kept(path) == {}
@@ -394,17 +353,17 @@ def test_results_of_several_processes_are_all_kept(plan: ModuleType, tmp_path: P
     assert sma_claims.kept(path) == {f"cell {n}": {"mean": n} for n in range(40)}
 
 
-def test_a_net_or_a_table_can_be_asked_for(plan: ModuleType) -> None:
-    import bench_sma
+def test_a_net_or_a_table_can_be_asked_for() -> None:
+    from benchmarks.averaging import bench_sma
 
     asked = {name: {cell.net for cell in bench_sma.missing({}, name)} for name in ("resnet20", "mnist", "rates")}
     assert asked == {"resnet20": {plan.RESNET}, "mnist": {plan.LENET}, "rates": set(plan.NETS) - {plan.FULL}}
 
 
 def test_a_table_is_refused_before_its_rates(
-    plan: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import bench_sma
+    from benchmarks.averaging import bench_sma
 
     words = ["bench_sma.py", "--only", "schedules", "--results", str(tmp_path / "sma.json")]
     monkeypatch.setattr("sys.argv", words)
@@ -415,9 +374,9 @@ def test_a_table_is_refused_before_its_rates(
 
 
 def test_a_folder_that_is_not_there_is_refused_with_the_command_that_makes_it(
-    plan: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import bench_sma
+    from benchmarks.averaging import bench_sma
 
     folder, results = tmp_path / "cifar10", tmp_path / "sma.json"
     words = ["--only", "rates", "--cifar", folder, "--results", results, "--runs", tmp_path / "runs"]
@@ -432,9 +391,7 @@ def branch(mean: float, loss: float, distance: float) -> dict[str, Any]:
     return {"mean": mean, "mean_loss": loss, "anew": mean + 0.001, "anew_loss": loss, "distance": distance}
 
 
-def test_the_page_has_differences_within_seeds_and_slopes_over_spreads(
-    plan: ModuleType, planned: ModuleType, pages: ModuleType
-) -> None:
+def test_the_page_has_differences_within_seeds_and_slopes_over_spreads() -> None:
     """Of two seeds whose levels differ by far more than their arms."""
     found = grid(planned, plan.BN, plan.SSGD, 0.003125)
     spreads = {"reset": 1e-7, "pulled, alpha 1": 0.001, "pulled, alpha 1/4": 0.01, "pulled, alpha 1/16": 0.1}
@@ -456,9 +413,7 @@ def test_the_page_has_differences_within_seeds_and_slopes_over_spreads(
     assert "group norm" not in text
 
 
-def test_a_seed_that_lacks_an_arm_is_in_no_slope_and_a_diverged_run_guesses(
-    plan: ModuleType, planned: ModuleType, pages: ModuleType
-) -> None:
+def test_a_seed_that_lacks_an_arm_is_in_no_slope_and_a_diverged_run_guesses() -> None:
     found = {planned.key("branches", plan.BN, "pulled, alpha 1", 1): branch(0.6, 1.0, 0.01)}
     assert pages.spread_slope(found, "branches", plan.BN, ["pulled, alpha 1", "pulled, alpha 0"], "mean") is None
     found[planned.key("branches", plan.BN, "pulled, alpha 1", 3)] = {"diverged": True, "validation": 0.0}
@@ -466,17 +421,15 @@ def test_a_seed_that_lacks_an_arm_is_in_no_slope_and_a_diverged_run_guesses(
     assert pages.by_seed(found, "branches", plan.BN, "pulled, alpha 1", "mean_loss") == {1: 1.0}
 
 
-def test_what_is_missing_is_listed_by_table(plan: ModuleType, planned: ModuleType, pages: ModuleType) -> None:
+def test_what_is_missing_is_listed_by_table() -> None:
     cells = list(planned.grid(plan.BN, plan.SSGD))
     assert pages.left_out(cells) == "\n## Missing\n\n- rates, three-conv, batch norm: 6 cells\n\n"
     assert pages.left_out([]) == "\n## Missing\n\nNothing.\n"
 
 
-def test_arms_go_on_from_one_trunk(
-    plan: ModuleType, planned: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_arms_go_on_from_one_trunk(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Two learners on made-up images: replicas that are reset stay together, those that nothing pulls do not."""
-    import sma_runs
+    from benchmarks.averaging import sma_runs
 
     generator = np.random.default_rng(0)
     images, labels = generator.integers(0, 256, (2560, 3, 32, 32), np.uint8), np.arange(2560, dtype=np.int32) % 10

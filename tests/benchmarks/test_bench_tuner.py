@@ -12,23 +12,17 @@ from typing import Any
 
 import pytest
 
-FOLDER = Path(__file__).parents[2] / "benchmarks"
+from benchmarks.speed import bench_tuner as bench
+
+ROOT = Path(__file__).parents[2]
 RATES = {(1,): [100.0, 110.0, 90.0], (2,): [200.0, 190.0, 210.0], (3,): [194.0, 194.0, 199.5], (4,): [150.0] * 3}
-
-
-@pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(FOLDER)
-    import bench_tuner
-
-    return bench_tuner
 
 
 def start(bench: ModuleType, *learners: int, waited: float = 10.0, settled: bool = True) -> Any:
     return bench.Start(learners, waited, settled)
 
 
-def test_a_choice_counts_as_its_learners_beside_the_best(bench: ModuleType) -> None:
+def test_a_choice_counts_as_its_learners_beside_the_best() -> None:
     starts = [start(bench, 2)] * 2 + [start(bench, 3, waited=12.0)]
     found = bench.choice(RATES, starts)
     assert (found.best, found.rate, found.ratio) == ((2,), 200.0, 1.0)
@@ -36,7 +30,7 @@ def test_a_choice_counts_as_its_learners_beside_the_best(bench: ModuleType) -> N
     assert found.slowest == 12.0
 
 
-def test_what_is_not_close(bench: ModuleType) -> None:
+def test_what_is_not_close() -> None:
     starts = [start(bench, 2, waited=31.0), start(bench, 2, settled=False), start(bench, 4), start(bench, 1)]
     found = bench.choice(RATES, starts)
     assert found.close == 0
@@ -44,17 +38,17 @@ def test_what_is_not_close(bench: ModuleType) -> None:
     assert found.ratio == 0.875
 
 
-def test_unequal_ranks_count_with_what_they_reach(bench: ModuleType) -> None:
+def test_unequal_ranks_count_with_what_they_reach() -> None:
     rates = {(1, 1): [100.0], (2, 2): [200.0], (2, 3): [210.0]}
     found = bench.choice(rates, [start(bench, 2, 3)])
     assert (found.best, found.rate, found.ratio, found.close) == ((2, 2), 210.0, 1.05, 1)
 
 
-def test_ratios_are_of_pairs(bench: ModuleType) -> None:
+def test_ratios_are_of_pairs() -> None:
     assert bench.paired([10.0, 30.0, 50.0], [10.0, 10.0, 100.0]) == 1.0
 
 
-def test_ends_in_words(bench: ModuleType) -> None:
+def test_ends_in_words() -> None:
     assert bench.counted([[2], [3], [2], [2, 1]]) == "2 (2), 2 + 1, 3"
 
 
@@ -66,9 +60,9 @@ def phases(rates: tuple[float, float, float], *learners: list[int]) -> list[dict
     ]
 
 
-def test_the_page(bench: ModuleType) -> None:
+def test_the_page() -> None:
     about = {
-        "command": "python benchmarks/bench_tuner.py", "date": "2026-11-21", "processor": "P", "cores": 2,
+        "command": "python -m benchmarks.speed.bench_tuner", "date": "2026-11-21", "processor": "P", "cores": 2,
         "load": [0.1], "commit": "abc", "rounds": 3, "seconds": 8.0,
     }  # fmt: skip
     one, two = [1, 1], [2, 2]
@@ -98,13 +92,13 @@ def test_the_page(bench: ModuleType) -> None:
     ]
     assert rows[7] == "| one rank | resnet32 | 92 | 100 | 0.925 | missed |"
     assert rows[9] == "| alone | resnet32 | 2 | 100 | 99 | 0.990 |"
-    assert lines.count("    python benchmarks/bench_tuner.py") == 4
+    assert lines.count("    python -m benchmarks.speed.bench_tuner") == 4
 
 
 def test_a_side_tells_what_its_learners_did() -> None:
     words = ("logistic", "--batch-size", "4", "--seconds", "0.1", "--wait", "0.1", "learners=2", "device=numpy")
-    line = [sys.executable, str(FOLDER / "tuner_side.py"), *words]
-    ended = subprocess.run(line, cwd=FOLDER.parent, capture_output=True, text=True, timeout=720, check=True)
+    line = [sys.executable, "-m", "benchmarks.speed.tuner_side", *words]
+    ended = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=720, check=True)
     found = json.loads(ended.stdout.splitlines()[-1])
     [phase] = found["phases"]
     assert (phase["name"], phase["learners"], phase["later"], found["changes"]) == ("all", [2], [2], 0)
@@ -112,7 +106,7 @@ def test_a_side_tells_what_its_learners_did() -> None:
     assert phase["images_per_second"] > 0
 
 
-def test_places_that_are_not_measured_keep_what_was_found(bench: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_places_that_are_not_measured_keep_what_was_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def side(options: Any, place: Any, *arguments: str, learners: object = "auto", **more: Any) -> Any:
         assert (place, more) == (bench.PLACES["resnet20"], {"seconds": 0.0 if learners == "auto" else 1.0})
         if learners == "auto":
@@ -131,7 +125,7 @@ def test_places_that_are_not_measured_keep_what_was_found(bench: ModuleType, mon
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_numbers_of_learners_take_turns_within_a_run(bench: ModuleType, ranks: int) -> None:
+def test_numbers_of_learners_take_turns_within_a_run(ranks: int) -> None:
     each = [[1] * ranks, [2] * ranks, [3, 1][:ranks]]
     options = argparse.Namespace(seconds=9.0, wait=0.1, set=["device=numpy"])
     place = bench.Place("", "logistic", ranks=ranks)
@@ -141,9 +135,8 @@ def test_numbers_of_learners_take_turns_within_a_run(bench: ModuleType, ranks: i
     assert found["changes"] == 4  # there and back
 
 
-def test_what_changes_took(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.syspath_prepend(FOLDER)
-    from tuner_side import seconds_of_changes
+def test_what_changes_took(tmp_path: Path) -> None:
+    from benchmarks.speed.tuner_side import seconds_of_changes
 
     events = [("start", None), ("learners", 0.5), ("train", None), ("execution", 7.0), ("learners", 0.25)]
     lines = [json.dumps({"event": event, "seconds": seconds}) for event, seconds in events]

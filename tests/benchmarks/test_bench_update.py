@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from types import ModuleType
-
 import pytest
 
-
-@pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "benchmarks")
-    import bench_update
-
-    return bench_update
+from benchmarks.speed import bench_update as bench
 
 
-def test_the_interval_is_of_the_ratios_geometric_mean(bench: ModuleType) -> None:
+def test_the_interval_is_of_the_ratios_geometric_mean() -> None:
     """1 and 4: logarithms 0 and 1.386, their mean's error 0.693."""
     low, high = bench.interval([1.0, 4.0])
     assert (low, high) == pytest.approx((2 * 2**-bench.ERRORS, 2 * 2**bench.ERRORS))
     assert bench.interval([3.0, 3.0, 3.0]) == pytest.approx((3.0, 3.0))
 
 
-def test_the_line_has_medians_of_both_and_of_each_pairs_ratio(bench: ModuleType) -> None:
+def test_the_line_has_medians_of_both_and_of_each_pairs_ratio() -> None:
     """A machine at half its speed in one pair changes no ratio."""
     pairs = [(1200.0, 400.0), (600.0, 200.0), (1000.0, 400.0)]
     found = bench.line("lenet:8", "adamw", pairs, 2, "1 thread, channels first")

@@ -7,19 +7,21 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 
 import pytest
+
+from benchmarks.gpu import gpu_about as about
 
 ROOT = Path(__file__).parents[2]
 STUB = """#!/bin/sh
 case "$*" in
-*gpu_page.py* | "-c "*) exec {python} "$@" ;;
+*gpu_page* | "-c "*) exec {python} "$@" ;;
 *"pip install"*) mkdir -p {folder} ;;
-*gpu_about.py*) echo "sees $LD_LIBRARY_PATH" ;;
-*"gpu_smallest.py kinds"*) exec sleep 60 ;;
-*"gpu_smallest.py nccl"*) echo "no NCCL"; exit 3 ;;
-*"bench_gpu.py"*"--models resnet50"*) echo "## What was left out for want of time" > {results}/gpu.md ;;
+*gpu_about*) echo "sees $LD_LIBRARY_PATH" ;;
+*"gpu_smallest kinds"*) exec sleep 60 ;;
+*"gpu_smallest nccl"*) echo "no NCCL"; exit 3 ;;
+*"bench_gpu "*"--models resnet50"*) echo "## What was left out for want of time" > {results}/gpu.md ;;
 *) echo "ran $* with $XDG_CACHE_HOME" ;;
 esac
 """
@@ -99,7 +101,7 @@ def test_every_step_runs_or_is_named_as_failed(tmp_path: Path) -> None:
     assert f":{libraries(tmp_path)}:" in log.split("sees ")[1].splitlines()[0]
     assert log.split("sees ")[1].splitlines()[0].endswith(":/before")
     assert f"ran -m mpibow.bench train convnet --device cuda --seconds 1 --json with {results}/first\n" in log
-    assert "-p gpu_marks -n 6 -m gpu" in log
+    assert "-p benchmarks.gpu.gpu_marks -n 6 -m gpu" in log
     page = (out / "page.md").read_text()
     assert "| nccl | failed with 3 |" in page
     assert "| kinds | stopped at its time limit |" in page
@@ -135,11 +137,8 @@ def test_without_a_gpu_a_step_fails_in_words(tmp_path: Path) -> None:
     assert "CuPy" in (tmp_path / "out/all.log").read_text()
 
 
-def test_the_table_asks_for_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(ROOT / "benchmarks")
-    import bench_gpu
-    import gpu_items
-    import gpu_smallest
+def test_the_table_asks_for_what_there_is() -> None:
+    from benchmarks.gpu import bench_gpu, gpu_items, gpu_smallest
 
     assert len(set(NAMES)) == len(NAMES)
     commands = " ".join(command for _, _, command in TABLE)
@@ -148,8 +147,9 @@ def test_the_table_asks_for_what_there_is(monkeypatch: pytest.MonkeyPatch) -> No
     assert [item.key for item in gpu_items.named(keys, gpu_items.NETS, bench_gpu.QUICK)] == keys
     with pytest.raises(SystemExit, match=r"^--item: no entry is called 'x', but choice resnet32 16 tf32, "):
         gpu_items.named(["x"], gpu_items.NETS, bench_gpu.QUICK)
-    assert re.findall(r"gpu_smallest\.py (\w+)", commands) == list(gpu_smallest.PROGRAMS)
-    files = re.findall(r"(?:benchmarks|tests)/\S+\.py", commands)
+    assert re.findall(r"gpu_smallest (\w+)", commands) == list(gpu_smallest.PROGRAMS)
+    files = re.findall(r"tests/\S+\.py", commands)
+    files += [module.replace(".", "/") + ".py" for module in re.findall(r"-m (benchmarks\.\S+)", commands)]
     assert [file for file in files if not (ROOT / file).exists()] == []
     tested = {Path(file).name for file in files if file.startswith("tests/gpu/")}
     assert tested == {path.name for path in (ROOT / "tests/gpu").glob("test_*.py")} - {"test_opened.py"}
@@ -165,9 +165,10 @@ def test_tests_that_have_passed_are_not_run_again(tmp_path: Path) -> None:
     (tmp_path / "test_two.py").write_text("def test_well(): pass\ndef test_wrong(): assert 0\n")
 
     def run(*more: str) -> str:
-        told = {"GPU_MARKS": str(tmp_path / "passed.txt"), "PYTHONPATH": str(ROOT / "benchmarks")}
+        told = {"GPU_MARKS": str(tmp_path / "passed.txt"), "PYTHONPATH": str(ROOT)}
         outside = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_XDIST")}
-        command = [sys.executable, "-m", "pytest", "-p", "gpu_marks", "-q", "-p", "no:cacheprovider", *more, "."]
+        plugins = ["-p", "benchmarks.gpu.gpu_marks", "-p", "no:cacheprovider"]
+        command = [sys.executable, "-m", "pytest", *plugins, "-q", *more, "."]
         done = subprocess.run(
             command, cwd=tmp_path, env={**outside, **told}, capture_output=True, text=True, check=False
         )
@@ -180,15 +181,7 @@ def test_tests_that_have_passed_are_not_run_again(tmp_path: Path) -> None:
     assert run() == "0: 2 deselected"
 
 
-@pytest.fixture
-def about(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(ROOT / "benchmarks")
-    import gpu_about
-
-    return gpu_about
-
-
-def test_what_is_here_and_what_is_not(about: ModuleType) -> None:
+def test_what_is_here_and_what_is_not() -> None:
     def load(module: str) -> object:
         if module == "cupy":
             raise ImportError("libcuda.so.1: cannot open\nmore")

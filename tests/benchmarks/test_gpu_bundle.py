@@ -8,20 +8,13 @@ from typing import Any
 
 import pytest
 
+from benchmarks.gpu import gpu_bundle as bundle
 from mpibow.device.driver import DeviceProperties
 from mpibow.kernels.cuda.opened import TRIES, plan_folder
 from mpibow.kernels.cuda.plans import Search
 from tests.kernels.cuda import devices
 
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture
-def bundle(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(ROOT / "benchmarks")
-    import gpu_bundle
-
-    return gpu_bundle
 
 
 def run(bundle: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *arguments: str) -> Path:
@@ -45,9 +38,7 @@ def run(bundle: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *arguments
     return folder
 
 
-def test_what_it_holds(
-    bundle: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_it_holds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     wheel = tmp_path / "one.whl"
     wheel.write_bytes(b"wheel")
     folder = run(bundle, monkeypatch, tmp_path, "--wheels", str(wheel))
@@ -62,7 +53,7 @@ def test_what_it_holds(
     assert said.err == f"NVRTC 13.0, {len(sources)} sources for sm_90\nno plans: no C compiler\n"
 
 
-def test_what_is_too_large_is_refused(bundle: Any, tmp_path: Path) -> None:
+def test_what_is_too_large_is_refused(tmp_path: Path) -> None:
     (tmp_path / "wheels").mkdir()
     (tmp_path / "wheels/a.whl").write_bytes(bytes(3 << 20))
     assert bundle.check_size(tmp_path, 3 << 20) == f"{tmp_path}: 3.0 MiB (wheels 3.0)"
@@ -75,9 +66,7 @@ def test_what_is_too_large_is_refused(bundle: Any, tmp_path: Path) -> None:
     assert bundle.MOST == 64 << 20
 
 
-def test_what_is_not_there(
-    bundle: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_not_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match=r"^wheels: nothing\.whl is not there$"):
         run(bundle, monkeypatch, tmp_path, "--wheels", "nothing.whl")
     with pytest.raises(SystemExit):
@@ -87,7 +76,7 @@ def test_what_is_not_there(
 
 @pytest.mark.slow
 @pytest.mark.skipif(bool(devices.missing()), reason=devices.missing())
-def test_plans_lie_where_a_run_on_that_gpu_looks(bundle: Any, tmp_path: Path) -> None:
+def test_plans_lie_where_a_run_on_that_gpu_looks(tmp_path: Path) -> None:
     said = bundle.plans(tmp_path, [], 250.0)
     assert said == f"{2 * len(devices.FEW)} plans of cuDNN for an H200, of the kind of each graph and of no model"
     gpu = DeviceProperties(3, "NVIDIA H200", "a UUID", "an address", (9, 0), 141 << 30)

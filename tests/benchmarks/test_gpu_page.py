@@ -4,35 +4,25 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
-import pytest
+from benchmarks.gpu import gpu_page as pages
 
-FOLDER = Path(__file__).parents[2] / "benchmarks"
 LENET = "lenet 8 tf32"
 ABOUT = {
-    "command": "python benchmarks/bench_gpu.py", "date": "2026-11-21 12:00", "gpu": "NVIDIA H200", "processor": "X",
+    "command": "python -m benchmarks.gpu.bench_gpu", "date": "2026-11-21 12:00", "gpu": "NVIDIA H200", "processor": "X",
     "cores": 8, "commit": "abc", "mpibow": {"mpibow": "0.1.0"}, "torch": {"torch": "2.13"},
 }  # fmt: skip
-
-
-@pytest.fixture
-def pages(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(FOLDER)
-    import gpu_page
-
-    return gpu_page
 
 
 def heads(text: str) -> list[str]:
     return [line for line in text.splitlines() if line.startswith("#")]
 
 
-def test_nothing(pages: Any, tmp_path: Path) -> None:
+def test_nothing(tmp_path: Path) -> None:
     assert pages.whole_page(tmp_path / "none") == "# Training on a GPU\n\nNo figure is measured yet.\n"
 
 
-def test_a_part_of_the_results(pages: Any, tmp_path: Path) -> None:
+def test_a_part_of_the_results(tmp_path: Path) -> None:
     rate = {"images_per_second": 50.0}
     found = {f"learners {LENET} streams 1": rate, "search lenet tf32 64": {"eager": 80.0, "graphs": {"error": "no"}}}
     (tmp_path / "gpu.json").write_text(json.dumps({"about": ABOUT, "found": found}))

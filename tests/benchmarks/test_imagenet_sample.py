@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
 
+from benchmarks.data import bench_imagenet_sample as bench
 from mpibow.data.recordset import open_records
 
-FOLDER = Path(__file__).parents[2] / "benchmarks"
 
-
-@pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(FOLDER)
-    import bench_imagenet_sample
-
-    return bench_imagenet_sample
-
-
-def test_64_images_in_16_classes(bench: ModuleType, tmp_path: Path) -> None:
+def test_64_images_in_16_classes(tmp_path: Path) -> None:
     if not bench.SAMPLE.exists():
         pytest.skip(f"{bench.SAMPLE} is not there")
     data = open_records(bench.prepare(bench.SAMPLE, tmp_path))
@@ -29,7 +19,7 @@ def test_64_images_in_16_classes(bench: ModuleType, tmp_path: Path) -> None:
     assert np.bincount(data.labels()).tolist() == [4] * 16
 
 
-def test_what_differs(bench: ModuleType, tmp_path: Path) -> None:
+def test_what_differs(tmp_path: Path) -> None:
     one, other = tmp_path / "one", tmp_path / "other"
     for folder in (one, other):
         folder.mkdir()
@@ -44,7 +34,7 @@ def test_what_differs(bench: ModuleType, tmp_path: Path) -> None:
         bench.differing(tmp_path, tmp_path)
 
 
-def test_the_report(bench: ModuleType) -> None:
+def test_the_report() -> None:
     about = {"command": "C", "date": "D", "processor": "P", "cores": 2, "commit": "abc", "versions": {"numpy": "2.4"}}
     found = [{"epoch": 1.0, "accuracy": 0.0625, "loss": 352.43}, {"epoch": 2.0, "accuracy": 0.96875, "loss": 0.0625}]
     text = bench.report(about, ["learners=1"], found, [])

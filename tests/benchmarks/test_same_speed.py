@@ -1,10 +1,6 @@
 """The interval of a comparison of two commits."""
 
-from pathlib import Path
-
 import pytest
-
-FOLDER = Path(__file__).parents[2] / "benchmarks"
 
 
 @pytest.mark.parametrize(
@@ -17,8 +13,7 @@ FOLDER = Path(__file__).parents[2] / "benchmarks"
         (12, (2, 9)),  # 96 %
     ],
 )
-def test_an_interval_of_order_statistics(monkeypatch: pytest.MonkeyPatch, count: int, ends: tuple[int, int]) -> None:
-    monkeypatch.syspath_prepend(FOLDER)
-    from same_speed import interval
+def test_an_interval_of_order_statistics(count: int, ends: tuple[int, int]) -> None:
+    from benchmarks.speed.same_speed import interval
 
     assert interval([float(i) for i in reversed(range(count))]) == ends

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,21 +11,18 @@ from tests.oracle import pytorch
 
 pytestmark = pytest.mark.torch
 torch: Any = pytorch()
-FOLDER = Path(__file__).parents[2] / "benchmarks"
 
 
 @pytest.fixture
-def speed(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(FOLDER)
-    import torch_gpu
+def speed() -> Any:
+    from benchmarks.gpu import torch_gpu
 
     return torch_gpu
 
 
 @pytest.fixture
-def accuracy(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(FOLDER)
-    import torch_gpu_accuracy
+def accuracy() -> Any:
+    from benchmarks.gpu import torch_gpu_accuracy
 
     return torch_gpu_accuracy
 

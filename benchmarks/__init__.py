@@ -1,0 +1,1 @@
+"""Measurements: README.md has a line for each command."""

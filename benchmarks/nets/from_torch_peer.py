@@ -1,0 +1,56 @@
+"""PyTorch's side of bench_from_torch.py: `read FILE` writes the module's program, `serve BATCH DATA.npz` trains it."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.nn import functional as F
+
+from benchmarks.nets.torch_nets_peer import Trained, batches
+from tests.torch_in.modules import ResNet18
+
+
+def read(file: str) -> None:
+    import mpibow as mb
+
+    net = mb.from_torch(ResNet18(), (torch.zeros(2, 3, 32, 32),))
+    Path(file).write_bytes(pickle.dumps(net.program))
+
+
+def side(batch: int, path: str, compiled: bool) -> Trained:
+    net = ResNet18().train()
+
+    def loss(x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return F.cross_entropy(net(x), target)
+
+    update = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9, fused=True)
+    return Trained(loss, update, batches("images", batch, path), batch, compiled)
+
+
+def serve(batch: int, path: str) -> None:
+    torch.set_flush_denormal(True)
+    sides = cache(lambda threads, compiled: side(batch, path, compiled))
+    for line in sys.stdin:
+        match json.loads(line):
+            case {"about": _}:
+                found: Any = {"versions": {"python": sys.version.split()[0], "torch": torch.__version__}}
+            case {"threads": threads, "compiled": compiled, "seconds": seconds}:
+                torch.set_num_threads(min(threads, len(os.sched_getaffinity(0))))
+                found = sides(threads, compiled).rate(seconds)
+            case question:
+                found = {"error": f"no answer to {question}"}
+        print(json.dumps(found), flush=True)
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "read":
+        read(sys.argv[2])
+    else:
+        serve(int(sys.argv[2]), sys.argv[3])

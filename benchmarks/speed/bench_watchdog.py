@@ -1,0 +1,133 @@
+"""What the watchdog costs: images/s with it and without it, in turn in one run; the ratio and its 95 % interval.
+
+    python -m benchmarks.speed.bench_watchdog [--pairs 30] [--seconds 1]      # LeNet and ResNet-20: two minutes each
+    mpirun -np 2 python -m benchmarks.speed.bench_watchdog --models lenet     # two ranks look at each other
+
+The target: the interval reaches 0.99. What iterations count for the watchdog is counted in both; a line has its cost.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import tempfile
+import time
+from functools import partial
+from statistics import fmean, stdev
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from mpibow.comm import Communicator, run_ranks
+from mpibow.comm.launch import find_launcher, signs_of
+from mpibow.comm.pulse import Pulse
+from mpibow.comm.watchdog import Watchdog
+from mpibow.job.made_up import made_up_job
+from mpibow.run.signals import Signals
+from mpibow.session.session import Session
+from mpibow.train import iterate
+
+TARGET = 0.99
+ERRORS = 2.05  # standard errors to either side: 95 % of about 30 pairs
+WARM_UP = 20  # iterations
+TOGETHER = 10  # iterations from one look at the clock to the next, which rank 0 has for all
+
+
+class Windows:
+    """A session whose images/s are measured with a watchdog and without one."""
+
+    def __init__(self, session: Session, signals: Signals, comm: Communicator) -> None:
+        self._session, self._signals, self._comm = session, signals, comm
+        launcher = find_launcher(os.environ)
+        self._signs = None if launcher is None or comm.size == 1 else signs_of(launcher)
+
+    def watch(self) -> None:
+        Watchdog(self._comm.pulse, self._comm.rank, self._comm.size, self._signs)
+
+    def measure(self, seconds: float, *, watched: bool) -> float:
+        """Images/s of all ranks."""
+        self._comm.pulse.stop()
+        if watched:
+            self.watch()
+        count, more, begin = 0, np.ones(1), time.perf_counter()
+        while more[0]:
+            for _ in range(TOGETHER):
+                iterate(self._session, self._signals)
+            count += TOGETHER
+            more[0] = float(time.perf_counter() - begin < seconds)
+            self._session.synchroniser.call(lambda comm: comm.broadcast(more))
+        config = self._session.config
+        return count * sum(self._session.counts) * config.batch_size / (time.perf_counter() - begin)
+
+
+def ratios(arguments: argparse.Namespace, model: str, comm: Communicator) -> list[float]:
+    """With to without, of each pair of windows; every other pair begins without."""
+    found = list[float]()
+    with tempfile.TemporaryDirectory() as folder:
+        job = made_up_job(argparse.Namespace(**vars(arguments), model=model), comm.share(folder)[0])
+        signals = Signals()  # nobody catches any
+        with Session(job, comm) as session:
+            for _ in range(WARM_UP):
+                iterate(session, signals)
+            windows = Windows(session, signals, comm)
+            for pair in range(arguments.pairs):
+                order = (False, True) if pair % 2 else (True, False)
+                speeds = {watched: windows.measure(arguments.seconds, watched=watched) for watched in order}
+                found.append(speeds[True] / speeds[False])
+            session.settle()
+        comm.barrier()  # rank 0's folder is every rank's
+    return found
+
+
+def interval(found: list[float]) -> tuple[float, float, float]:
+    """The geometric mean, and the ends of its interval."""
+    logs = [math.log(ratio) for ratio in found]
+    middle, error = fmean(logs), ERRORS * stdev(logs) / math.sqrt(len(logs))
+    return math.exp(middle), math.exp(middle - error), math.exp(middle + error)
+
+
+def cost_of_a_beat(times: int = 200_000) -> float:
+    """Seconds of what a call of the other ranks and an iteration count, watched or not."""
+    pulse, begin = Pulse(), time.perf_counter()
+    for _ in range(times):
+        pulse.waiting = "sum"
+        pulse.waiting = ""
+        pulse.beat("start")
+    return (time.perf_counter() - begin) / times
+
+
+def run(arguments: argparse.Namespace, comm: Communicator, note: str) -> int:
+    threadpool_limits(1)
+    for model in arguments.models:
+        found = ratios(arguments, model, comm)
+        ratio, low, high = interval(found)
+        if comm.rank == 0:
+            met = "reached" if high >= TARGET else "missed"
+            print(
+                f"{model}, batch {arguments.batch_size}, {comm.size} rank(s), {len(found)} pairs: "
+                f"{ratio:.4f} ({low:.4f} to {high:.4f}); {TARGET} is {met}", flush=True,
+            )  # fmt: skip
+    if comm.rank == 0:
+        print(f"counting: {1e9 * cost_of_a_beat():.0f} ns a call or iteration")
+    return 0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", nargs="+", default=["lenet", "resnet20"])
+    parser.add_argument("--batch-size", type=int, default=4)
+    parser.add_argument("--learners", type=int, default=1, help="of a rank (1)")
+    parser.add_argument("--pairs", type=int, default=30, help="of windows (30)")
+    parser.add_argument("--seconds", type=float, default=1.0, help="of a window (1)")
+    parser.add_argument("--device", choices=["auto", "onednn", "numpy"], help="what to compute on (auto)")
+    arguments = parser.parse_args()
+    arguments.shape = arguments.classes = None
+    arguments.overrides = []
+    if arguments.pairs < 2:
+        parser.error(f"--pairs: must be at least 2, got {arguments.pairs}")
+    run_ranks(partial(run, arguments))
+
+
+if __name__ == "__main__":
+    main()
