@@ -32,5 +32,10 @@ def two_trees(old: str, new: str | None, base: Path) -> Iterator[tuple[Path, Pat
 
 
 def environment_of(tree: Path) -> dict[str, str]:
-    """That of a process which imports mpibow from `tree`; a learner is one thread."""
-    return {**os.environ, "PYTHONPATH": str(tree), "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    """That of a process which imports mpibow from `tree`, and these benchmarks; a learner is one thread."""
+    return {
+        **os.environ,
+        "PYTHONPATH": f"{tree}{os.pathsep}{ROOT}",
+        "OPENBLAS_NUM_THREADS": "1",
+        "OMP_NUM_THREADS": "1",
+    }

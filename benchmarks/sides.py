@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import platform
@@ -12,7 +13,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean, median, stdev
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -83,20 +84,28 @@ def _run(command: Sequence[str], environment: Mapping[str, str], limit: float | 
     return done.stdout
 
 
-def machine() -> dict[str, Any]:
-    """Date, command, processor, cores that this process may use, and how busy they were before."""
+def machine(**paths: object) -> dict[str, Any]:
+    """Date, command, processor, cores that this process may use, and how busy they were before; `paths` by names."""
     load = os.getloadavg()[0]
     if load > BUSY:
         note(f"the load average is {load:.2f}: something else is running, and threads that wait for others suffer most")
+    command = shlex.join(["python", *sys.orig_argv[1:]])
+    for name, path in paths.items():
+        command = command.replace(str(path), name) if path else command
     commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True)
     return {
         "date": time.strftime("%Y-%m-%d %H:%M"),
-        "command": shlex.join(["python", *sys.orig_argv[1:]]),
+        "command": command,
         "commit": commit.stdout.strip(),
         "processor": processor(),
         "cores": len(os.sched_getaffinity(0)),
         "load": [round(load, 2)],
     }
+
+
+def after(about: dict[str, Any]) -> dict[str, Any]:
+    """`machine` with the load by now."""
+    return about | {"load": [about["load"][0], round(os.getloadavg()[0], 2)]}
 
 
 def processor() -> str:
@@ -135,6 +144,32 @@ def write(folder: Path, name: str, text: str, found: Mapping[str, Any]) -> None:
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [heads, ["---"] * len(heads), *rows]
     return "".join("| " + " | ".join(cells) + " |\n" for cells in lines)
+
+
+def rate(value: float | None) -> str:
+    """Images/s; '' where they were not measured."""
+    return "" if value is None else f"{value:,.1f}" if value < 100 else f"{value:,.0f}"
+
+
+def times(ratio: float | None) -> str:
+    return "" if ratio is None else f"{ratio:.2f}"
+
+
+def middle(values: Sequence[float]) -> float | None:
+    return median(values) if values else None
+
+
+def operators(found: Mapping[str, Any], unit: str, scale: float) -> list[list[str]]:
+    """The slowest kinds of a profile with their steps and times, and a row of the others."""
+    parts = sorted(found["parts"].items(), key=lambda part: -part[1]["seconds"])[:8]
+    rest = found["plan"] - sum(part["seconds"] for _, part in parts)
+    rows = [[kind, str(part["count"]), format(scale * part["seconds"], unit)] for kind, part in parts]
+    return [*rows, ["other operators", "", format(scale * rest, unit)]]
+
+
+def parser_of(doc: str | None) -> argparse.ArgumentParser:
+    """A parser whose help begins with a module's docstring."""
+    return argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
 
 
 def with_error(values: Sequence[float], digits: int = 2) -> str:

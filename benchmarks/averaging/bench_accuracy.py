@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 import subprocess
 import sys
 import tempfile
@@ -25,7 +24,21 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.sides import ROOT, Failed, Peer, heading, machine, note, ours, table, verdict, with_error, write
+from benchmarks.sides import (
+    ROOT,
+    Failed,
+    Peer,
+    after,
+    heading,
+    machine,
+    note,
+    ours,
+    parser_of,
+    table,
+    verdict,
+    with_error,
+    write,
+)
 from mpibow.data.recordset import open_records
 from mpibow.errors import DivergedError
 
@@ -187,7 +200,7 @@ def _run(found: Mapping[str, Any]) -> tuple[Choice, Reached]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument(
         "--data", type=Path, help="folder with train and test; made of ../shared/data/mnist if not given"
     )
@@ -224,7 +237,7 @@ def main() -> None:
             found["best"] = compare(mine, peer, pick, options.seeds)
     part = next(found[part] for part in TITLES if part in found)
     about["mpibow"], about["torch"] = part["mpibow"][-1]["versions"], part["torch"][-1]["versions"]
-    about["load"].append(round(os.getloadavg()[0], 2))
+    found["about"] = after(about)
     print(page(found), end="")
     if options.output:
         write(options.output, "accuracy", page(found), found)

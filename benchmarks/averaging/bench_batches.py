@@ -28,7 +28,7 @@ from typing import Any
 from benchmarks.averaging.batch_cells import Cell, Part, cells
 from benchmarks.averaging.batch_page import page, points
 from benchmarks.averaging.bench_accuracy import unpack
-from benchmarks.sides import ROOT, Peer, launched, machine, note, ours
+from benchmarks.sides import ROOT, Peer, launched, machine, note, ours, parser_of
 from mpibow.config import load_mapping
 from mpibow.config.document import parse, read
 from mpibow.errors import DivergedError, MpibowError
@@ -137,7 +137,7 @@ def missing(part: Part, found: Mapping[str, Any], *, torch: bool) -> list[Cell]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--only", choices=("batches", "speed"), default="batches", help="(default: %(default)s)")
     parser.add_argument("--mnist", type=Path, default=Path("data/mnist"), help="as datasets/mnist.py writes it")
     parser.add_argument("--torch", metavar="PYTHON", help="interpreter that has PyTorch; without it ours alone")

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -26,10 +25,8 @@ from typing import Any, NamedTuple
 
 from threadpoolctl import threadpool_limits
 
-from benchmarks.nets.bench_nets import in_turn
-from benchmarks.sides import ROOT, machine, note, table, write
-from benchmarks.speed.bench_update import Ours
-from benchmarks.speed.same_speed import interval
+from benchmarks.sides import ROOT, after, machine, note, parser_of, table, write
+from benchmarks.turns import Ours, in_turn, interval, ratios
 from mpibow.comm.communicator import Single
 from mpibow.job.made_up import made_up_job
 from mpibow.learn.local import arrays_of
@@ -129,7 +126,7 @@ def rows(net: str, made: Mapping[str, Any]) -> Iterator[list[str]]:
     model, batch, learners = parts_of(net)
     for name, side in sides_of(learners, batch).items():
         each = made["rounds"][name]
-        times = [one / other for one, other in zip(each, made["rounds"]["replicas"], strict=True)]
+        times = ratios(made["rounds"], name, "replicas")
         low, high = interval(times)
         beside = ["", ""] if name == "replicas" else [f"{median(times):.3f}", f"{low:.3f} to {high:.3f}"]
         yield [
@@ -154,7 +151,7 @@ def page(found: Mapping[str, Any]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--nets", nargs="+", default=NETS, metavar=SPELLED, type=named, help=f"({' '.join(NETS)})")
     parser.add_argument("--pairs", type=int, default=15, help="rounds (15)")
     parser.add_argument("--seconds", type=float, default=1.0, help="of a side's turn (1)")
@@ -167,9 +164,7 @@ def main() -> None:
     if options.resume and not options.output:
         parser.error("--resume: needs --output FOLDER, whose copies.json it continues")
     threadpool_limits(1)
-    about = machine()
-    about["mpibow"] = versions()
-    about["command"] = about["command"].replace(str(options.output), "FOLDER") if options.output else about["command"]
+    about = {**machine(FOLDER=options.output), "mpibow": versions()}
     sitting = {key: about.pop(key) for key in ("date", "commit", "load")}
     found: dict[str, Any] = {"about": about, "nets": {}}
     if options.resume and (path := options.output / "copies.json").exists():
@@ -178,8 +173,7 @@ def main() -> None:
         if net in found["nets"]:
             continue
         note(net)
-        made = sitting | measure(net, options)
-        found["nets"][net] = made | {"load": [*made["load"], round(os.getloadavg()[0], 2)]}
+        found["nets"][net] = after(sitting | measure(net, options))
         if options.output:
             write(options.output, "copies", page(found), found)
     print(page(found), end="")

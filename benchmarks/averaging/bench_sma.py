@@ -16,7 +16,6 @@ each core (`taskset -c 0 python -m benchmarks.averaging.bench_sma & taskset -c 1
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
 import time
@@ -28,7 +27,7 @@ from benchmarks.averaging.sma_claims import Claim, keep, kept
 from benchmarks.averaging.sma_page import left_out, page
 from benchmarks.averaging.sma_runs import Data, run
 from benchmarks.averaging.sma_scaling import counts
-from benchmarks.sides import ROOT, note
+from benchmarks.sides import ROOT, note, parser_of
 from mpibow.run.directory import write
 
 RESULTS = ROOT / "benchmarks/results/sma.json"
@@ -46,7 +45,7 @@ def missing(found: Found, only: str | None = None) -> list[Cell]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument(
         "--cifar", type=Path, default=Path("data/cifar10"), metavar="DIR", help="as datasets/cifar.py writes it"
     )

@@ -24,7 +24,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from benchmarks.sides import ROOT, launched, machine, note, table, write
+from benchmarks.sides import ROOT, launched, machine, note, parser_of, table, write
 
 SAMPLE = ROOT.parent / "shared/data/imagenet-sample/imagenet-1000class-400smallest.tar"
 CONFIG = "launch/resnet50-imagenet.yaml"
@@ -131,7 +131,7 @@ def versions(summary: Mapping[str, Any]) -> dict[str, str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--source", type=Path, default=SAMPLE, help="the sample, a .tar with labels.csv in it")
     parser.add_argument("--pipeline", default="dali", choices=("dali", "host"))
     parser.add_argument("--batch", type=int, default=16)

@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.sides import parser_of
 from mpibow.data import manifest
 from mpibow.data.recordset import RecordSet, open_records, write_records
 
@@ -89,7 +90,7 @@ def reading(folder: Path) -> dict[int, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--shards", type=int, default=1300)
     parser.add_argument("--records", type=int, default=1000, help="of every shard")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="leave the data there (default: made, and deleted)")

@@ -31,7 +31,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.sides import ROOT, machine, note, table, verdict
+from benchmarks.sides import ROOT, machine, note, parser_of, table, verdict
 from mpibow.data import dali
 from mpibow.data.recordset import write_records
 
@@ -167,7 +167,7 @@ def shown(row: Mapping[str, Any]) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--source", type=Path, default=SAMPLE, help="a folder or .tar of JPEG files")
     parser.add_argument("--python", default=sys.executable, help="the interpreter that has PyTorch and Pillow")
     parser.add_argument("--rounds", type=int, default=7)

@@ -11,7 +11,6 @@ process that stays: eager, as a CUDA graph of the whole step, and compiled. Let 
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
@@ -25,7 +24,7 @@ from benchmarks.asked import Asked, Refused
 from benchmarks.gpu import gpu_accuracy
 from benchmarks.gpu.gpu_items import COMPILED, NETS, PLAIN, Bench, Item, items, measure_all, named
 from benchmarks.gpu.gpu_tables import page
-from benchmarks.sides import Peer, machine, note
+from benchmarks.sides import Peer, machine, note, parser_of
 from benchmarks.speed.bench_cpu import check_weights
 from mpibow.session.summary import versions
 
@@ -77,7 +76,7 @@ def first_words(peer: Asked, models: list[str], limit: float) -> dict[str, Any]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--only", nargs="+", choices=PARTS, default=QUICK, help="parts (all but accuracy)")
     parser.add_argument("--models", nargs="+", default=["resnet32", "lenet", "resnet50"], help="(%(default)s)")
     parser.add_argument("--budget", type=float, default=570.0, metavar="SECONDS", help="for all of it (570)")

@@ -9,13 +9,12 @@ versions that the machine has, or it makes them again. So run it by a Python tha
 
 from __future__ import annotations
 
-import argparse
 import shutil
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.sides import ROOT, note
+from benchmarks.sides import ROOT, note, parser_of
 from mpibow.device import libraries
 from mpibow.errors import DeviceError
 from mpibow.kernels.cuda.compile import compiled, nvrtc
@@ -84,7 +83,7 @@ def check_size(folder: Path, most: int = MOST) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("folder", type=Path, help="where it goes; must not be there yet")
     parser.add_argument(
         "--wheels", type=Path, nargs="*", default=[], metavar="WHEEL", help=f"what the machine lacks: {NEEDED}"

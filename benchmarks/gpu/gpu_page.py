@@ -5,7 +5,6 @@ python -m benchmarks.gpu.gpu_page                 # writes gpu-results/page.md
 
 from __future__ import annotations
 
-import argparse
 import json
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from benchmarks.gpu import gpu_accuracy
 from benchmarks.gpu.bench_gpu import title
 from benchmarks.gpu.gpu_items import NETS
 from benchmarks.gpu.gpu_tables import page
-from benchmarks.sides import ROOT, table
+from benchmarks.sides import ROOT, parser_of, table
 
 STATES = {"0": "done", "75": "to go on", "124": "stopped at its time limit", "137": "stopped at its time limit"}
 
@@ -46,7 +45,7 @@ def whole_page(folder: Path) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--results", type=Path, default=ROOT / "gpu-results", metavar="FOLDER", help="(gpu-results)")
     options = parser.parse_args()
     path = options.results / "page.md"

@@ -5,7 +5,6 @@ python -m benchmarks.gpu.gpu_profile resnet32 --batch-size 16 device=cuda precis
 
 from __future__ import annotations
 
-import argparse
 import json
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -14,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.sides import parser_of
 from mpibow.comm.communicator import Single
 from mpibow.data.dataset import read_into
 from mpibow.graph.layout import initial_weights
@@ -71,7 +71,7 @@ def profile(job: Job, alone: bool = False) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("model")
     parser.add_argument("--batch-size", type=int, default=16)
     parser.add_argument("--once", action="store_true", help="one pass for a profiler, as ncu; nothing is timed")

@@ -7,7 +7,8 @@ from statistics import median
 from typing import Any
 
 from benchmarks.gpu.gpu_items import COMPILED, EXECUTIONS, KS, PLAIN, RULES, SEARCH, Net, chosen, numbers
-from benchmarks.sides import table, verdict
+from benchmarks.sides import middle, operators, table, times, verdict
+from benchmarks.sides import rate as rate_text
 
 HIDDEN, PYTHON, NEAR = 0.95, 0.2, 0.95  # targets: with averaging over without, Python's share, the tuner over the best
 Found = Mapping[str, Any]
@@ -17,18 +18,6 @@ RATE = "images_per_second"
 def whole(found: Found, start: str) -> list[Any]:
     """The entries of these keys, by key, that have not failed."""
     return [entry for key, entry in found.items() if key.startswith(start) and "error" not in entry]
-
-
-def show(rate: float | None) -> str:
-    return "" if rate is None else f"{rate:,.1f}" if rate < 100 else f"{rate:,.0f}"
-
-
-def times(ratio: float | None) -> str:
-    return "" if ratio is None else f"{ratio:.2f}"
-
-
-def middle(values: Sequence[float]) -> float | None:
-    return median(values) if values else None
 
 
 def beside(found: Found, net: Net, setting: str) -> tuple[float | None, float | None]:
@@ -73,25 +62,25 @@ def speed(found: Found, nets: Sequence[Net]) -> str:
         entries = whole(found, f"pair {net.name} ")
         if not entries:
             top = best(found, net)
-            theirs = [f"its best: {top[2]} at {top[1]}", show(top[0])] if top else ["", ""]
+            theirs = [f"its best: {top[2]} at {top[1]}", rate_text(top[0])] if top else ["", ""]
             rows.append([net.model, str(net.batch), net.precision, "", "not measured", *theirs, *[""] * 3])
             continue
         mine = median(entry["ours"][RATE] for entry in entries)
         learners = f"{sum(entries[-1]['ours']['learners'])} {entries[-1]['ours'].get('execution', '')}".strip()
-        first = [net.model, str(net.batch), net.precision, learners, show(mine)]
+        first = [net.model, str(net.batch), net.precision, learners, rate_text(mine)]
         for setting in (*PLAIN, *COMPILED):
             rate, ratio = beside(found, net, setting)
             wanted = net.targets.get(setting)
             if rate is not None or wanted is not None:
                 rows.append([
-                    *first, setting, show(rate), times(ratio), times(wanted), verdict(ratio, wanted),
+                    *first, setting, rate_text(rate), times(ratio), times(wanted), verdict(ratio, wanted),
                 ])  # fmt: skip
                 first = [""] * 5
         if top := best(found, net):
             rate, batch, setting = top
             ratio, wanted = mine / rate, net.targets.get("best")
             rows.append([
-                *first, f"its best: {setting} at {batch}", show(rate), times(ratio), times(wanted),
+                *first, f"its best: {setting} at {batch}", rate_text(rate), times(ratio), times(wanted),
                 verdict(ratio, wanted),
             ])  # fmt: skip
     errors = [
@@ -124,7 +113,7 @@ def learners(found: Found, net: Net) -> str:
         (k, e) in cells for e in executions
     ) else None  # fmt: skip
     rows = [
-        [str(k), *(show(cells.get((k, e))) + " *" * ((k, e) == marked) for e in EXECUTIONS)]
+        [str(k), *(rate_text(cells.get((k, e))) + " *" * ((k, e) == marked) for e in EXECUTIONS)]
         for k in KS
         if any((k, e) in cells for e in EXECUTIONS)
     ]
@@ -136,7 +125,7 @@ def learners(found: Found, net: Net) -> str:
     ratio = tuned / max(top, tuned)
     return (
         f"{net.model}, batch {net.batch}, images/s; the tuner ended at {k} learners, execution {execution} (*): "
-        f"{show(tuned)}, {ratio:.2f} of the best (at least {NEAR}: {verdict(ratio, NEAR)}).\n\n{text}"
+        f"{rate_text(tuned)}, {ratio:.2f} of the best (at least {NEAR}: {verdict(ratio, NEAR)}).\n\n{text}"
     )
 
 
@@ -152,7 +141,14 @@ def sync(found: Found, net: Net) -> str:
     sma, apart = ([entry[rule][RATE] for entry in entries] for rule in RULES)
     ratio = median(a / b for a, b in zip(sma, apart, strict=True))
     heads = ["model", "batch", "SMA, images/s", "never averaged", "ratio", f"target {HIDDEN}"]
-    row = [net.model, str(net.batch), show(median(sma)), show(median(apart)), f"{ratio:.3f}", verdict(ratio, HIDDEN)]
+    row = [
+        net.model,
+        str(net.batch),
+        rate_text(median(sma)),
+        rate_text(median(apart)),
+        f"{ratio:.3f}",
+        verdict(ratio, HIDDEN),
+    ]
     shares = [entry["sma"]["python_share"] for entry in entries if entry["sma"].get("python_share") is not None]
     said = "Python's share of an iteration is not reported.\n"
     if shares:
@@ -180,13 +176,10 @@ def profile(found: Found, net: Net) -> str:
     entry = found.get(f"profile {net.name}", {"error": ""})
     if "error" in entry:
         return f"\n{net.model}: its profile failed: {entry['error']}\n" if entry["error"] else ""
-    parts = sorted(entry["parts"].items(), key=lambda part: -part[1]["seconds"])[:8]
-    cells = [[kind, str(part["count"]), f"{1e6 * part['seconds']:,.0f}"] for kind, part in parts]
-    other = entry["plan"] - sum(part["seconds"] for _, part in parts)
-    cells += [["other operators", "", f"{1e6 * other:,.0f}"]]
     return (
         f"\n{net.model}, batch {net.batch}, one learner, every operator timed by itself: {1e6 * entry['plan']:,.0f} us "
-        f"of an iteration's {1e6 * entry['iteration']:,.0f} us.\n\n{table(['operator', 'steps', 'us'], cells)}"
+        f"of an iteration's {1e6 * entry['iteration']:,.0f} us.\n\n"
+        f"{table(['operator', 'steps', 'us'], operators(entry, ',.0f', 1e6))}"
     )
 
 

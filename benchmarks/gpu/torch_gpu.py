@@ -12,7 +12,6 @@ One process answers all, so that what is compiled or captured once is there in t
 
 from __future__ import annotations
 
-import argparse
 import gc
 import json
 import math
@@ -25,6 +24,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from benchmarks.sides import parser_of
 from benchmarks.speed.torch_peer import NETS, versions
 
 Run = Callable[[], Any]
@@ -149,7 +149,7 @@ def rate(step: Run, seconds: float, wait: Run, clock: Callable[[], float] = time
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--device", default="cuda")
     side = Side(parser.parse_args().device)
     for line in sys.stdin:

@@ -8,7 +8,6 @@ continues the training that was cut off, and trains only what is missing. The pa
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import shutil
@@ -23,7 +22,7 @@ from typing import Any
 import numpy as np
 
 import mpibow as mb
-from benchmarks.sides import ROOT
+from benchmarks.sides import ROOT, parser_of
 from mpibow.data.dataset import Array
 from mpibow.data.recordset import open_records
 from mpibow.models import MODELS
@@ -146,7 +145,7 @@ def page(found: Mapping[str, float]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("data", type=Path, help="folder with train and test, as datasets/cifar.py writes it")
     parser.add_argument("--runs", type=Path, default=Path(tempfile.gettempdir()) / "mpibow-finetune")
     options = parser.parse_args()

@@ -16,13 +16,13 @@ FOLDER/from-torch.json and from-torch.md are written after every batch.
 from __future__ import annotations
 
 import argparse
-import os
 import pickle
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -31,18 +31,15 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 import mpibow as mb
+from benchmarks import turns
 from benchmarks.asked import Asked
-from benchmarks.nets.bench_nets import LIMIT, WARM_UP, Side, in_turn, torch_sides
-from benchmarks.sides import ROOT, heading, machine, note, table, verdict, write
-from benchmarks.speed.bench_update import Ours
-from benchmarks.speed.same_speed import interval
+from benchmarks.nets.bench_nets import LIMIT, torch_sides
+from benchmarks.nets.nets_page import best
+from benchmarks.sides import ROOT, after, heading, machine, note, parser_of, table, verdict, write
 from mpibow.aten.net import TorchNet
-from mpibow.comm.communicator import Single
-from mpibow.config import load_mapping
-from mpibow.data.dataset import Array, NamedArrays
+from mpibow.data.dataset import Array
 from mpibow.graph.graph import Tensor
-from mpibow.job import Job, make_job
-from mpibow.session.session import Session
+from mpibow.job import Job
 from mpibow.session.summary import versions
 from tests.torch_in.by_hand import resnet18
 
@@ -50,41 +47,17 @@ SAMPLES, CLASSES = 256, 10
 UPDATE = {"name": "sgd", "lr": 0.01, "momentum": 0.9}
 PEER = [sys.executable, "-m", "benchmarks.nets.from_torch_peer"]
 OURS = {"1": (1, "sma"), "2": (2, "sma"), "2, S-SGD": (2, "ssgd")}  # learners and rule
+KINDS = ("from_torch", "PyTorch")
 TWICE, EQUAL = 2.0, 0.95  # the least of PyTorch's speed, and of that of the net by hand
 
 Net = Callable[[Tensor], Tensor]
-Rounds = Mapping[str, Sequence[float]]
 
 
 def job(net: Net, data: Mapping[str, Array], batch: int, learners: int, rule: str, out: str) -> Job:
-    """Training that writes nothing but a run directory in `out`."""
-    settings = {
-        "batch_size": batch,
-        "device": "onednn",
-        "learners": learners,
-        "update": UPDATE,
-        "rule": {"name": rule},
-        "stop": {"iterations": 10**9},
-        "checkpoint": {"every": None},
-        "log": {"every": 10**9},
-        "out": out,
-    }
-    config = load_mapping(settings, model_given=True, data_given=True)
-
     def losses(image: Tensor, label: Tensor) -> Tensor:
         return mb.cross_entropy(net(image), label)
 
-    return make_job("net", config, losses, NamedArrays(data), None, normalise="channel")
-
-
-@contextmanager
-def ours(net: Net, data: Mapping[str, Array], batch: int, learners: int, rule: str) -> Iterator[Ours]:
-    with tempfile.TemporaryDirectory() as folder:
-        made = job(net, data, batch, learners, rule, folder)
-        made.prepare()
-        with Session(made, Single()) as session:
-            yield Ours(session, WARM_UP)
-            session.settle()
+    return turns.job("net", losses, data, batch, learners, "onednn", out, update=UPDATE, rule={"name": rule})
 
 
 def read_module(file: Path) -> TorchNet:
@@ -104,26 +77,23 @@ def measure(batch: int, options: argparse.Namespace) -> dict[str, Any]:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         np.savez(folder / "data.npz", **data)  # type: ignore[arg-type]  # it takes arrays by name
         nets: dict[str, Net] = {"from_torch": read_module(folder / "program"), "by hand": resnet18}
-        sides = dict[str, Side]()
+        sides = dict[str, turns.Side]()
         for name, net in nets.items():
             for side, (learners, rule) in OURS.items():
-                sides[f"{name}, {side}"] = stack.enter_context(ours(net, data, batch, learners, rule))
+                sides[f"{name}, {side}"] = stack.enter_context(
+                    turns.opened(partial(job, net, data, batch, learners, rule))
+                )
         peer = Asked([*PEER, "serve", str(batch), str(folder / "data.npz")])
         stack.callback(peer.close)
         about = peer(LIMIT, about=True)
         sides |= torch_sides(peer, not options.eager)
-        rounds = in_turn(sides, options.pairs, options.seconds)
+        rounds = turns.in_turn(sides, options.pairs, options.seconds)
     return {"rounds": rounds, "torch": about["versions"]}
 
 
-def best(rounds: Rounds, beginning: str) -> str:
-    """The fastest of the sides of one kind, by its median."""
-    return max((side for side in rounds if side.startswith(beginning)), key=lambda side: median(rounds[side]))
-
-
-def ratio(rounds: Rounds, one: str, other: str, target: float) -> list[str]:
-    each = [a / b for a, b in zip(rounds[one], rounds[other], strict=True)]
-    low, high = interval(each)
+def ratio(rounds: turns.Rounds, one: str, other: str, target: float) -> list[str]:
+    each = turns.ratios(rounds, one, other)
+    low, high = turns.interval(each)
     middle = median(each)
     return [one, other, f"{middle:.3f}", f"{low:.3f} to {high:.3f}", f"{target:.2f}", verdict(middle, target)]
 
@@ -135,14 +105,15 @@ def page(found: Mapping[str, Any]) -> str:
         rounds = made["rounds"]
         text += f"\n## Batch {batch}\n\n"
         text += table(("side", "images/s"), [[side, f"{median(each):.1f}"] for side, each in rounds.items()]) + "\n"
-        rows = [ratio(rounds, f"from_torch, {k}", f"by hand, {k}", EQUAL) for k in OURS]
-        rows.insert(0, ratio(rounds, best(rounds, "from_torch"), best(rounds, "PyTorch"), TWICE))
+        fastest = (best(rounds, [side for side in rounds if side.startswith(kind)]) for kind in KINDS)
+        rows = [ratio(rounds, *fastest, TWICE)]
+        rows += [ratio(rounds, f"from_torch, {k}", f"by hand, {k}", EQUAL) for k in OURS]
         text += table(("side", "beside", "times", "interval", "target", ""), rows)
     return text
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--batches", nargs="+", type=int, default=[4], help="samples per learner (4)")
     parser.add_argument("--pairs", type=int, default=9, help="rounds (9)")
     parser.add_argument("--seconds", type=float, default=1.0, help="of a side's turn (1)")
@@ -152,15 +123,13 @@ def main() -> None:
     if options.pairs < 1:
         parser.error(f"--pairs: must be at least 1, got {options.pairs}")
     threadpool_limits(1)
-    about = {**machine(), "mpibow": versions()}
-    about["command"] = about["command"].replace(str(options.output), "FOLDER") if options.output else about["command"]
+    about = {**machine(FOLDER=options.output), "mpibow": versions()}
     found: dict[str, Any] = {"about": about, "seconds": options.seconds, "batches": {}}
     for batch in options.batches:
         note(f"batch {batch}")
         made = measure(batch, options)
-        found["about"]["torch"] = made.pop("torch")
+        found["about"] = after({**about, "torch": made.pop("torch")})
         found["batches"][str(batch)] = made
-        found["about"]["load"] = [found["about"]["load"][0], round(os.getloadavg()[0], 2)]
         if options.output:
             write(options.output, "from-torch", page(found), found)
     print(page(found), end="")

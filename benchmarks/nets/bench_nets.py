@@ -1,7 +1,6 @@
 """Training steps of a GPT, a ViT, an LSTM and a U-Net beside PyTorch's, eager and compiled; about 20 minutes.
 
     python -m benchmarks.nets.bench_nets --python PYTHON [--only gpt lstm] [--batches 4 8] [--output FOLDER]
-    python -m benchmarks.nets.bench_nets --profile [--only gpt]
 
 PYTHON has PyTorch. Ours trains with one and with two learners, each one thread, and averages them (SMA); PyTorch with
 one thread and with as many as there are cores, eager and by torch.compile, which needs a C++ compiler. Both take AdamW
@@ -10,7 +9,7 @@ every other round has them in reverse; ratios are of one round. Let nothing else
 minute a net and batch when it is new, and 20 s when its cache on disk has it.
 
 The floor is the time of a step's matrix products alone, each repeated by itself on one thread by PyTorch, NumPy and us,
-whichever is fastest; convolutions are ours. --profile shows the time of every operator of one learner instead.
+whichever is fastest; convolutions are ours.
 
 FOLDER/nets.json and nets.md are written after every net and batch.
 """
@@ -22,8 +21,8 @@ import os
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from math import prod
 from pathlib import Path
@@ -33,53 +32,21 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 import mpibow as mb
-from benchmarks.asked import Asked, Refused
+from benchmarks.asked import Asked
 from benchmarks.nets.net_cells import CELLS, TEXT, Product, job, products
-from benchmarks.nets.nets_page import page, profile_text
-from benchmarks.sides import machine, note, write
-from benchmarks.speed.bench_update import Ours
-from mpibow.comm.communicator import Single
-from mpibow.data.dataset import Array
+from benchmarks.nets.nets_page import page
+from benchmarks.sides import after, machine, note, parser_of, write
+from benchmarks.turns import Side, in_turn, opened
 from mpibow.diagnose.profile import profile
 from mpibow.graph.graph import Graph
 from mpibow.graph.layout import plan_layout
 from mpibow.graph.plan import compile_plan
 from mpibow.job import Job
 from mpibow.kernels import KernelSet
-from mpibow.session.session import Session
 from mpibow.session.summary import versions
 
 LIMIT = 600.0  # seconds for an answer of PyTorch, which compiles with the first
-WARM_UP = 4  # iterations
 LEAST = 0.02  # seconds that a product is repeated
-
-Side = Callable[[float], float]  # seconds -> samples/s
-
-
-@contextmanager
-def ours(name: str, data: Mapping[str, Array], batch: int, learners: int, device: str) -> Iterator[Ours]:
-    with tempfile.TemporaryDirectory() as folder:
-        made = job(name, data, batch, learners, device, folder)
-        made.prepare()
-        with Session(made, Single()) as session:
-            yield Ours(session, WARM_UP)
-            session.settle()
-
-
-def in_turn(sides: Mapping[str, Side], pairs: int, seconds: float) -> dict[str, list[float]]:
-    """Figures of each side by round, every other round in reverse; a side that refuses to warm up is left out."""
-    ready = dict[str, Side]()
-    for name, side in sides.items():  # warm up, and compile
-        try:
-            side(seconds / 4)
-            ready[name] = side
-        except Refused as error:
-            note(f"  {name} is left out: {error}")
-    rounds = {name: list[float]() for name in ready}
-    for number in range(pairs):
-        for name in list(ready) if number % 2 else reversed(ready):
-            rounds[name].append(ready[name](seconds))
-    return rounds
 
 
 def torch_sides(peer: Asked, compiled: bool) -> dict[str, Side]:
@@ -140,7 +107,8 @@ def measure(name: str, batch: int, options: argparse.Namespace) -> dict[str, Any
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         single, sides = job(name, data, batch, 1, options.device, str(folder)), dict[str, Side]()
         for learners in options.learners:
-            sides[f"mpibow, {learners}"] = stack.enter_context(ours(name, data, batch, learners, options.device))
+            make = partial(job, name, data, batch, learners, options.device)
+            sides[f"mpibow, {learners}"] = stack.enter_context(opened(make))
         about, peer = dict[str, Any](), None
         if options.python:
             np.savez(folder / "data.npz", **data)  # type: ignore[arg-type]  # it takes arrays by name
@@ -161,17 +129,8 @@ def check_weights(name: str, ours: Job, theirs: int) -> None:
         raise SystemExit(f"{name}: ours has {ours.weights:,} weights, PyTorch's has {theirs:,}: not the same net")
 
 
-def profiles(options: argparse.Namespace) -> None:
-    for name in options.only:
-        data = CELLS[name].data(options.text)
-        for batch in options.batches:
-            with tempfile.TemporaryDirectory() as folder:
-                made = job(name, data, batch, 1, options.device, folder)
-                print(profile_text(name, batch, profile(made, options.seconds)), flush=True)
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--python", help="a Python that has PyTorch; ours alone without it")
     parser.add_argument("--only", nargs="+", choices=list(CELLS), default=list(CELLS), help="the nets (all)")
     parser.add_argument("--batches", nargs="+", type=int, default=[4, 8], help="samples per learner (4 8)")
@@ -181,26 +140,19 @@ def main() -> None:
     parser.add_argument("--text", type=Path, default=TEXT, help="a text; without it characters at random")
     parser.add_argument("--device", choices=["auto", "onednn", "numpy"], default="auto", help="of ours (auto)")
     parser.add_argument("--eager", action="store_true", help="leave torch.compile out")
-    parser.add_argument("--profile", action="store_true", help="the time of every operator of one learner")
     parser.add_argument("--output", type=Path, help="folder for nets.md and nets.json")
     options = parser.parse_args()
     if options.pairs < 1:
         parser.error(f"--pairs: must be at least 1, got {options.pairs}")
     threadpool_limits(1)
-    if options.profile:
-        profiles(options)
-        return
-    about = {**machine(), "mpibow": versions()}
-    for given, name in ((options.python, "PYTHON"), (options.output, "FOLDER")):
-        about["command"] = about["command"].replace(str(given), name) if given else about["command"]
+    about = {**machine(PYTHON=options.python, FOLDER=options.output), "mpibow": versions()}
     found: dict[str, Any] = {"about": about, "seconds": options.seconds, "nets": {}}
     for name in options.only:
         for batch in options.batches:
             note(f"{name}, batch {batch}")
             made = measure(name, batch, options)
-            found["about"]["torch"] = made.pop("torch")
+            found["about"] = after({**about, "torch": made.pop("torch")})
             found["nets"].setdefault(name, {})[str(batch)] = made
-            found["about"]["load"] = [found["about"]["load"][0], round(os.getloadavg()[0], 2)]
             if options.output:
                 write(options.output, "nets", page(found), found)
     print(page(found), end="")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -11,12 +13,12 @@ from pathlib import Path
 import numpy as np
 
 import mpibow as mb
+from benchmarks import turns
 from benchmarks.sides import ROOT
 from examples import char_gpt, tiny_vit, unet
-from mpibow.config import load_mapping
-from mpibow.data.dataset import Array, NamedArrays
+from mpibow.data.dataset import Array
 from mpibow.graph.graph import Graph, Node, Tensor
-from mpibow.job import Job, make_job
+from mpibow.job import Job
 from mpibow.models.objective import LossNet
 from mpibow.ops import Attention, Conv2d, ConvTranspose2d, Dense, Lstm
 
@@ -96,18 +98,7 @@ CELLS: Mapping[str, Cell] = {
 
 def job(name: str, data: Mapping[str, Array], batch: int, learners: int, device: str, out: str) -> Job:
     """Training that writes nothing but a run directory in `out`."""
-    settings = {
-        "batch_size": batch,
-        "device": device,
-        "learners": learners,
-        "update": UPDATE,
-        "stop": {"iterations": 10**9},
-        "checkpoint": {"every": None},
-        "log": {"every": 10**9},
-        "out": out,
-    }
-    config = load_mapping(settings, model_given=True, data_given=True)
-    return make_job(name, config, CELLS[name].losses(tuple(data)), NamedArrays(data), None, normalise="channel")
+    return turns.job(name, CELLS[name].losses(tuple(data)), data, batch, learners, device, out, update=UPDATE)
 
 
 def products(graph: Graph) -> tuple[list[Product], float]:
@@ -145,3 +136,9 @@ def _layer(rows: int, inputs: int, outputs: int, first: bool) -> list[Product]:
     """Forward, by the weights, and by the input unless it is the net's."""
     made = [(1, rows, inputs, outputs), (1, outputs, rows, inputs)]
     return made if first else [*made, (1, rows, outputs, inputs)]
+
+
+if __name__ == "__main__":  # NAME BATCH LEARNERS SECONDS, for same_speed.py
+    name, batch, learners, seconds = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4])
+    with turns.opened(partial(job, name, CELLS[name].data(TEXT), batch, learners, "onednn")) as side:
+        print(json.dumps({"images_per_second": side(seconds)}))

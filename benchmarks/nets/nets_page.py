@@ -9,8 +9,8 @@ from textwrap import fill
 from typing import Any
 
 from benchmarks.nets.net_cells import CELLS
-from benchmarks.sides import heading, table, verdict
-from benchmarks.speed.same_speed import interval
+from benchmarks.sides import heading, rate, table, verdict
+from benchmarks.turns import Rounds, interval, ratios
 
 Found = Mapping[str, Any]  # what was measured, as nets.json holds it
 TARGETS = {"gpt": 1.35, "vit": 1.0, "lstm": 1.0, "unet": 1.0}
@@ -19,21 +19,16 @@ SLOWEST = 6  # kinds of operators that are named
 SHARES = ("net", "batch", "GFLOP", "products alone", "GFLOP/s", "mpibow, 1", "PyTorch, 1")
 
 
-def best(rounds: Mapping[str, Sequence[float]], names: Iterable[str]) -> str:
+def best(rounds: Rounds, names: Iterable[str]) -> str:
     """The fastest of these sides by its median."""
     return max(names, key=lambda name: median(rounds[name]))
 
 
-def both(rounds: Mapping[str, Sequence[float]], threads: str = "") -> tuple[str, str] | None:
+def both(rounds: Rounds, threads: str = "") -> tuple[str, str] | None:
     """Our best and PyTorch's, of all or those with so many `threads` or learners; None where PyTorch was not asked."""
     names = [name for name in rounds if name.endswith(threads and f", {threads}")]
     mine, theirs = ([name for name in names if name.startswith(side)] for side in ("mpibow", "PyTorch"))
     return (best(rounds, mine), best(rounds, theirs)) if mine and theirs else None
-
-
-def ratios(rounds: Mapping[str, Sequence[float]], sides: tuple[str, str]) -> list[float]:
-    """Of each round."""
-    return [a / b for a, b in zip(rounds[sides[0]], rounds[sides[1]], strict=True)]
 
 
 def holds(count: int) -> float:
@@ -42,22 +37,22 @@ def holds(count: int) -> float:
     return 1 - 2 * sum(comb(count, i) for i in range(int(low) + 1)) / 2**count
 
 
-def row(name: str, batch: str, rounds: Mapping[str, Sequence[float]]) -> list[str]:
+def row(name: str, batch: str, rounds: Rounds) -> list[str]:
     units, found, single = CELLS[name].units, both(rounds), both(rounds, "1")
     if found is None:
         mine = best(rounds, rounds)
         return [name, batch, side_text(mine, rounds, units), *[""] * 6]
-    each = ratios(rounds, found)
+    each = ratios(rounds, *found)
     low, high = interval(each)
     middle = median(each)
-    one = f"{median(ratios(rounds, single)):.2f}" if single else ""
+    one = f"{median(ratios(rounds, *single)):.2f}" if single else ""
     return [
         *(name, batch, side_text(found[0], rounds, units), side_text(found[1], rounds, units)),
         *(f"{middle:.2f}", f"{low:.2f} to {high:.2f}", f"{TARGETS[name]:.2f}", verdict(middle, TARGETS[name]), one),
     ]
 
 
-def side_text(side: str, rounds: Mapping[str, Sequence[float]], units: int) -> str:
+def side_text(side: str, rounds: Rounds, units: int) -> str:
     """Its median and what it was: 12,345 (compiled, 2)."""
     setting = side.removeprefix("PyTorch ").removeprefix("mpibow, ")
     return f"{rate(median(rounds[side]) * units)} ({setting})"
@@ -79,16 +74,12 @@ def short(made: Found | None, units: int) -> str:
         return ""
     rounds = made["rounds"]
     found, mine = both(rounds), best(rounds, [side for side in rounds if side.startswith("mpibow")])
-    ratio = f" ({median(ratios(rounds, found)):.2f})" if found else ""
+    ratio = f" ({median(ratios(rounds, *found)):.2f})" if found else ""
     return f"{rate(median(rounds[mine]) * units)}{ratio}"
 
 
 def shown(each: Sequence[float] | None, units: int) -> str:
     return "" if each is None else rate(median(each) * units)
-
-
-def rate(value: float) -> str:
-    return f"{value:,.1f}" if value < 100 else f"{value:,.0f}"
 
 
 def share(name: str, batch: str, made: Found) -> list[str]:
@@ -141,13 +132,3 @@ def parts_text(name: str, batch: str, found: Found) -> str:
     parts = sorted(found["parts"].items(), key=lambda part: -part[1]["seconds"])[:SLOWEST]
     listed = ", ".join(f"{kind} {part['seconds'] / found['plan']:.0%}" for kind, part in parts)
     return fill(f"- {name}, batch {batch}, {1e3 * found['plan']:.1f} ms: {listed}", 120, subsequent_indent="  ") + "\n"
-
-
-def profile_text(name: str, batch: int, found: Found) -> str:
-    """Every kind of operator of one learner's pass, the slowest first."""
-    parts = sorted(found["parts"].items(), key=lambda part: -part[1]["seconds"])
-    rows = "".join(
-        f"  {kind:<32} {part['count']:4d} {1e3 * part['seconds']:9.3f} ms {part['seconds'] / found['plan']:6.1%}\n"
-        for kind, part in parts
-    )
-    return f"{name}, batch {batch}, 1 learner: {1e3 * found['plan']:.2f} ms forward and backward, of which\n{rows}"

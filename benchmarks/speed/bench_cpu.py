@@ -30,8 +30,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.sides import Peer, machine, note, ours, write
-from benchmarks.speed.cpu_page import NETS, Figure, Round, page, show
+from benchmarks.sides import Peer, after, machine, note, ours, parser_of, rate, write
+from benchmarks.speed.cpu_page import NETS, Figure, Round, page
 from mpibow.graph.plan import choose_layout
 from mpibow.job.made_up import SHAPES
 from mpibow.kernels import find_kernels
@@ -69,13 +69,13 @@ def measure(made: Round, model: str, options: argparse.Namespace, peer: Peer | N
         told = ""
         if mine and batch not in made.ours:
             made.ours[batch] = images_per_second(model, batch, options.learners, options)
-            told = f" mpibow {show(made.ours[batch])}"
+            told = f" mpibow {rate(made.ours[batch])}"
         if peer and theirs and batch not in made.peer:
             tries = options.compile == "all" or (options.compile == "quoted" and batch in NETS[model].quoted)
             words = ("speed", model, batch, options.seconds, *["compile"] * tries)
             found = peer("speed.torch_peer", *words)
             made.peer[batch] = Figure(found["images_per_second"], found["setting"], found["compiled"])
-            told += f" PyTorch {show(made.peer[batch].rate)} ({found['setting']})"
+            told += f" PyTorch {rate(made.peer[batch].rate)} ({found['setting']})"
         if told:
             note(f"  {model}, batch {batch}:{told}")
             yield
@@ -202,7 +202,7 @@ def check_weights(counts: Mapping[str, int]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--only", nargs="+", choices=list(PARTS), default=list(PARTS), help="the parts (all)")
     parser.add_argument("--quoted", action="store_true", help="the cells that the README shows alone")
     parser.add_argument("--models", nargs="+", choices=list(NETS), default=DEFAULT, help=" ".join(DEFAULT))
@@ -239,7 +239,7 @@ def main() -> None:
     found: dict[str, Measured] = json.loads(path.read_text()) if path and path.exists() else {}
     for part in options.only:
         for made in PARTS[part](options, peer, found.get(part, {}) if options.resume else {}):
-            found[part] = {"about": {**about, "load": [*about["load"], round(os.getloadavg()[0], 2)]}, **made}
+            found[part] = {"about": after(about), **made}
             if options.output:
                 write(options.output, "cpu", page(found), found)
     print(page(found), end="")

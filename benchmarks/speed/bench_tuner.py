@@ -23,7 +23,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.sides import launched, machine, note, table, verdict, write
+from benchmarks.sides import launched, machine, note, parser_of, table, verdict, write
 from mpibow.tune import as_sum
 
 THRESHOLD, SOON = 0.03, 30.0  # a choice is as good as two learners within this; seconds of training to make it
@@ -281,7 +281,7 @@ def page(parts: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS), help="some of the parts")
     parser.add_argument("--places", nargs="+", choices=PLACES, default=list(PLACES), help="of the choice (all)")
     parser.add_argument("--slowed-model", default="resnet32")

@@ -10,50 +10,29 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from statistics import fmean, median, stdev
+from statistics import median
 from typing import Any
 
 from threadpoolctl import threadpool_limits
 
-from benchmarks.sides import ROOT
+from benchmarks.sides import ROOT, parser_of
+from benchmarks.turns import Ours, Rounds, in_turn, interval, ratios
 from mpibow.comm import Communicator, run_ranks
 from mpibow.comm.binding import allowed_cores
 from mpibow.job.made_up import made_up_job
-from mpibow.run.signals import Signals
 from mpibow.session.session import Session
-from mpibow.train import iterate
 
 TARGET = 2.0
-ERRORS = 2.1  # standard errors to either side: 95 % of about 20 pairs
-WARM_UP = 20  # iterations
 UPDATES = {  # ours, as PyTorch's defaults are; torch_peer.py has the other side
     "adamw": {"name": "adamw", "lr": 1e-4, "weight_decay": 0.01},
     "sgd": {"name": "sgd", "lr": 1e-4, "momentum": 0.9, "weight_decay": 1e-4},
 }
-
-
-class Ours:
-    """A session whose images/s are measured in windows."""
-
-    def __init__(self, session: Session, warm_up: int = WARM_UP) -> None:
-        self._session, self._signals = session, Signals()  # nobody catches any
-        for _ in range(warm_up):
-            iterate(session, self._signals)
-
-    def __call__(self, seconds: float) -> float:
-        session, count, begin = self._session, 0, time.perf_counter()
-        while (elapsed := time.perf_counter() - begin) < seconds:
-            iterate(session, self._signals)
-            count += 1
-        return count * sum(session.counts) * session.config.batch_size / elapsed
 
 
 class Theirs:
@@ -97,22 +76,15 @@ def both(options: argparse.Namespace, model: str, batch: int, comm: Communicator
             session.settle()
 
 
-def interval(ratios: list[float]) -> tuple[float, float]:
-    """The ends of the 95 % interval of their geometric mean."""
-    logs = [math.log(ratio) for ratio in ratios]
-    middle, error = fmean(logs), ERRORS * stdev(logs) / math.sqrt(len(logs))
-    return math.exp(middle - error), math.exp(middle + error)
-
-
-def line(net: str, update: str, pairs: list[tuple[float, float]], learners: int, setting: str) -> str:
+def line(net: str, update: str, rounds: Rounds, learners: int, setting: str) -> str:
     """Medians of both sides, and of the ratio of each pair."""
-    ours, theirs = (median(side) for side in zip(*pairs, strict=True))
-    ratios = [mine / its for mine, its in pairs]
-    low, high = interval(ratios)
+    ours, theirs = (median(rounds[side]) for side in ("mpibow", "PyTorch"))
+    each = ratios(rounds, "mpibow", "PyTorch")
+    low, high = interval(each)
     return (
         f"{net}, {update}: {ours:,.0f} images/s with {learners} learner(s), PyTorch {theirs:,.0f} ({setting}); "
-        f"{median(ratios):.2f} times ({low:.2f} to {high:.2f}), {len(pairs)} pairs; "
-        f"{TARGET:g} is {'reached' if median(ratios) >= TARGET else 'missed'}"
+        f"{median(each):.2f} times ({low:.2f} to {high:.2f}), {len(each)} pairs; "
+        f"{TARGET:g} is {'reached' if median(each) >= TARGET else 'missed'}"
     )
 
 
@@ -121,17 +93,13 @@ def run(options: argparse.Namespace, comm: Communicator, note: str) -> int:
     for net in options.nets:
         model, batch = net.split(":")
         with both(options, model, int(batch), comm) as (ours, theirs):
-            pairs = list[tuple[float, float]]()
-            for pair in range(options.pairs):
-                sides = (ours, theirs) if pair % 2 else (theirs, ours)
-                found = {side: side(options.seconds) for side in sides}
-                pairs.append((found[ours], found[theirs]))
-            print(line(net, options.update, pairs, options.learners, theirs.setting), flush=True)
+            rounds = in_turn({"mpibow": ours, "PyTorch": theirs}, options.pairs, options.seconds)
+            print(line(net, options.update, rounds, options.learners, theirs.setting), flush=True)
     return 0
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--python", default=sys.executable, help="a Python that has PyTorch (this one)")
     parser.add_argument("--update", choices=list(UPDATES), default="adamw", help="the optimiser (adamw)")
     parser.add_argument("--nets", nargs="+", default=["lenet:8", "resnet20:4"], help="MODEL:BATCH")

@@ -19,6 +19,7 @@ from statistics import fmean, stdev
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from benchmarks.sides import parser_of
 from mpibow.comm import Communicator, run_ranks
 from mpibow.comm.launch import find_launcher, signs_of
 from mpibow.comm.pulse import Pulse
@@ -114,7 +115,7 @@ def run(arguments: argparse.Namespace, comm: Communicator, note: str) -> int:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--models", nargs="+", default=["lenet", "resnet20"])
     parser.add_argument("--batch-size", type=int, default=4)
     parser.add_argument("--learners", type=int, default=1, help="of a rank (1)")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import median, mode
+from statistics import mode
 from typing import Any
 
-from benchmarks.sides import heading, table, verdict
+from benchmarks.sides import heading, middle, operators, rate, table, times, verdict
 
 Found = Mapping[str, Any]  # what a part measured, as cpu.json holds it
 
@@ -99,21 +99,17 @@ def _row(net: Net, rounds: Sequence[Round], batch: int) -> Row:
     best_ratios = [r.ours[batch] / rate for r, (rate, _) in zip(over, best, strict=True) if batch in r.ours]
     return Row(
         batch,
-        ours=_median(mine),
-        peer=_median([figure.rate for figure in peer]),
+        ours=middle(mine),
+        peer=middle([figure.rate for figure in peer]),
         setting=mode(figure.setting for figure in peer) if peer else "",
-        compiled=_median([figure.compiled for figure in peer if figure.compiled is not None]),
-        ratio=_median(ratios),
+        compiled=middle([figure.compiled for figure in peer if figure.compiled is not None]),
+        ratio=middle(ratios),
         target=net.same.get(batch),
-        best=_median([rate for rate, _ in best]),
+        best=middle([rate for rate, _ in best]),
         best_batch=mode(size for _, size in best) if best else None,
-        best_ratio=_median(best_ratios),
+        best_ratio=middle(best_ratios),
         best_target=net.any.get(batch),
     )
-
-
-def _median(values: Sequence[float]) -> float | None:
-    return median(values) if values else None
 
 
 HEADS = ("model", "batch", "mpibow, images/s", "PyTorch, images/s", "its setting", "compiled / eager")
@@ -121,9 +117,9 @@ HEADS += ("ratio", "target", "", "PyTorch's best at any batch", "ratio", "target
 
 
 def line(model: str, row: Row) -> list[str]:
-    best = f"{show(row.best)} at {row.best_batch}" if row.best_ratio is not None else ""
+    best = f"{rate(row.best)} at {row.best_batch}" if row.best_ratio is not None else ""
     return [
-        *(model, str(row.batch), show(row.ours), show(row.peer), row.setting, times(row.compiled)),
+        *(model, str(row.batch), rate(row.ours), rate(row.peer), row.setting, times(row.compiled)),
         *(times(row.ratio), times(row.target), verdict(row.ratio, row.target)),
         *(best, times(row.best_ratio), times(row.best_target), verdict(row.best_ratio, row.best_target)),
     ]
@@ -134,18 +130,10 @@ SHORT_HEADS = ("model", *(f"batch {batch}" for batch in SHORT), "PyTorch's best,
 
 def short_line(model: str, made: Sequence[Row]) -> list[str]:
     """Our images/s at the batches of SHORT, in brackets the ratio to PyTorch's."""
-    cells = {row.batch: f"{show(row.ours)} ({times(row.ratio) or '?'})" for row in made if row.ours is not None}
+    cells = {row.batch: f"{rate(row.ours)} ({times(row.ratio) or '?'})" for row in made if row.ours is not None}
     best = made[0].best
-    last = "" if best is None else f"{show(best)}, at {made[0].best_batch}"
+    last = "" if best is None else f"{rate(best)}, at {made[0].best_batch}"
     return [model, *(cells.get(batch, "") for batch in SHORT), last]
-
-
-def show(rate: float | None) -> str:
-    return "" if rate is None else f"{rate:,.1f}" if rate < 100 else f"{rate:,.0f}"
-
-
-def times(ratio: float | None) -> str:
-    return "" if ratio is None else f"{ratio:.2f}"
 
 
 def speed_text(found: Found) -> str:
@@ -169,8 +157,8 @@ def scaling_text(found: Found) -> str:
     """How much a second learner brings."""
     heads = ["model", "batch", "1 learner, images/s", "2 learners", "ratio", "target", "", "2 processes of 1", "ratio"]
     met = verdict(found["ratio"], found["target"])
-    cells = [found["model"], str(found["batch"]), show(found["one"]), show(found["two"]), times(found["ratio"])]
-    return table(heads, [[*cells, times(found["target"]), met, show(found["separate"]), times(found["limit"])]])
+    cells = [found["model"], str(found["batch"]), rate(found["one"]), rate(found["two"]), times(found["ratio"])]
+    return table(heads, [[*cells, times(found["target"]), met, rate(found["separate"]), times(found["limit"])]])
 
 
 def floor_text(found: Found) -> str:
@@ -186,14 +174,7 @@ def profile_text(made: Found) -> str:
     """
     ratio, limit = made["ratio_alone"], made["operations"] / made["fastest"]
     target, direct = made.get("target"), made.get("direct")
-    parts = sorted(made["parts"].items(), key=lambda part: -part[1]["seconds"])[:8]
-    cells = [[kind, str(part["count"]), f"{1e3 * part['seconds']:.2f}"] for kind, part in parts]
-    other = made["plan"] - sum(part["seconds"] for _, part in parts)
-    rest = made["iteration"] - made["plan"]
-    cells += [
-        ["other operators", "", f"{1e3 * other:.2f}"],
-        ["update, averaging, data, loop", "", f"{1e3 * rest:.2f}"],
-    ]
+    rest = ["update, averaging, data, loop", "", f"{1e3 * (made['iteration'] - made['plan']):.2f}"]
     wanted = f" (at most {target:.2f}: {verdict(ratio, target, most=True)})" if target else ""
     beyond = ", ".join(f"{1e3 * seconds:.2f} ms {name}" for name, seconds in made["beyond"].items())
     own = (
@@ -210,7 +191,7 @@ def profile_text(made: Found) -> str:
         f"Its {made['operations'] / 1e9:.2f} GFLOP at the rate of the fastest convolution, "
         f"{made['fastest'] / 1e9:.0f} GFLOP/s a core, would take {1e3 * limit:.2f} ms: "
         f"{made['batch_size'] / limit:,.0f} images/s a learner are the limit. In turn:\n\n"
-        f"{table(['operator', 'steps', 'ms'], cells)}"
+        f"{table(['operator', 'steps', 'ms'], [*operators(made, '.2f', 1e3), rest])}"
     )
 
 

@@ -7,7 +7,6 @@ GAIN, as the sums of squares behind it may be added up in other vector lanes. Ex
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import subprocess
@@ -21,6 +20,7 @@ import numpy as np
 from safetensors.numpy import load_file
 
 from benchmarks.checkouts import ROOT, environment_of, two_trees
+from benchmarks.sides import parser_of
 
 CLOCKS = re.compile(r"time|elapsed|images_per_second|seconds|.*_wait|sync_.*|versions|path|.*memory")
 MODEL = ["model.name=convnet", "data.train=data/digits/train", "data.test=data/digits/test", "log.every=5",
@@ -152,7 +152,7 @@ def _calls(folder: Path) -> dict[int, list[str]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("old", help="a commit, or the folder of a checkout")
     parser.add_argument("new", nargs="?", help="another one; default: the working tree")
     parser.add_argument("--only", default="", help="cases whose names hold this")

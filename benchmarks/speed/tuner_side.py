@@ -25,6 +25,7 @@ from pathlib import Path
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from benchmarks.sides import parser_of
 from mpibow.bench import WARM_UP
 from mpibow.comm.communicator import Communicator
 from mpibow.comm.launch import find_launcher, run_ranks
@@ -167,7 +168,7 @@ def seconds_of_changes(metrics: Path) -> list[float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("model")
     parser.add_argument("--batch-size", type=int, default=4)
     parser.add_argument("--device", choices=["auto", "cuda", "onednn", "numpy"], help="what to compute on (auto)")

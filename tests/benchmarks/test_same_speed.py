@@ -14,6 +14,6 @@ import pytest
     ],
 )
 def test_an_interval_of_order_statistics(count: int, ends: tuple[int, int]) -> None:
-    from benchmarks.speed.same_speed import interval
+    from benchmarks.turns import interval
 
     assert interval([float(i) for i in reversed(range(count))]) == ends
