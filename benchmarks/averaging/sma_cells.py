@@ -63,10 +63,11 @@ def by_seed(found: Found, name: str, net: str, arm: str, figure: str) -> dict[in
     }
 
 
-def grid(net: str, arm: str) -> Iterator[Cell]:
-    for rate in plan.NETS[net].grids[arm]:
-        own = settings(net, rate, plan.GRID_SEED, plan.NETS[net].epochs, **plan.ALL[arm])
-        yield Cell("rates", net, at_rate(arm, rate), plan.GRID_SEED, own)
+def grid(net: str, *arms: str) -> Iterator[Cell]:
+    for arm in arms:
+        for rate in plan.NETS[net].grids[arm]:
+            own = settings(net, rate, plan.GRID_SEED, plan.NETS[net].epochs, **plan.ALL[arm])
+            yield Cell("rates", net, at_rate(arm, rate), plan.GRID_SEED, own)
 
 
 def branch_rate(found: Found, net: str, table: str) -> float | None:
@@ -184,29 +185,23 @@ def cells(found: Found) -> Iterator[Cell]:
     yield from grid(plan.GN, plan.SSGD)
     yield from branches(found, plan.GN, plan.SEEDS[:2])
     main = (plan.ONE, plan.SMA, plan.SSGD, plan.SCALED, plan.PUBLISHED)
-    for arm in main:
-        yield from grid(plan.BN, arm)
+    yield from grid(plan.BN, *main)
     yield from baselines(found, plan.BN, plan.SEEDS[:3], main)
     warm = (plan.WARM, plan.LOOSE, plan.GAINED, plan.WARM_ONE)
-    for arm in warm:
-        yield from grid(plan.BN, arm)
+    yield from grid(plan.BN, *warm)
     yield from baselines(found, plan.BN, plan.SEEDS[:3], warm)
     yield from branches(found, plan.BN, plan.SEEDS[:2], plan.LONG_RUN)
     yield from schedules(found, plan.BN, plan.SEEDS[:3])
     yield from learners(found, plan.BN, plan.SEEDS[:3])
     yield from grid(plan.RESNET, plan.SSGD)
     yield from branches(found, plan.RESNET, plan.SEEDS[:3])
-    for arm in (plan.LOOSE, *plan.BASELINES):
-        yield from grid(plan.LENET, arm)
+    yield from grid(plan.LENET, plan.LOOSE, *plan.BASELINES)
     yield from baselines(found, plan.LENET, plan.SEEDS[:3], (plan.LOOSE, *plan.BASELINES))
-    for arm in plan.BASELINES:
-        yield from grid(plan.GN, arm)
+    yield from grid(plan.GN, *plan.BASELINES)
     yield from baselines(found, plan.GN, plan.SEEDS[:5], plan.BASELINES)
-    for arm in (plan.WARM_ONE, plan.WARM, plan.GAINED):
-        yield from grid(plan.RESNET, arm)
+    yield from grid(plan.RESNET, plan.WARM_ONE, plan.WARM, plan.GAINED)
     yield from baselines(found, plan.RESNET, plan.SEEDS[:5], (*plan.SCHEDULED, plan.SSGD))
-    for arm in (plan.LOCAL, plan.NESTEROV, *plan.OUTERS):
-        yield from grid(plan.BN, arm)
+    yield from grid(plan.BN, plan.LOCAL, plan.NESTEROV, *plan.OUTERS)
     yield from baselines(found, plan.BN, plan.SEEDS[:3])
     yield from growths(found, plan.BN)
     yield from untuned(found, plan.SEEDS[:1])
@@ -215,8 +210,7 @@ def cells(found: Found) -> Iterator[Cell]:
     yield from branches(found, plan.RESNET, plan.SEEDS[:9])
     yield from baselines(found, plan.BN, plan.SEEDS[:9], (plan.WARM_ONE, plan.WARM, plan.GAINED))
     yield from branches(found, plan.BN, plan.SEEDS, arms=plan.OWN)
-    for arm in plan.MUON_ARMS:
-        yield from grid(plan.MUON, arm)
+    yield from grid(plan.MUON, *plan.MUON_ARMS)
     yield from branches(found, plan.GN, plan.SEEDS, arms=plan.OWN)
     yield from baselines(found, plan.MUON, plan.SEEDS[:3], plan.MUON_ARMS)
     yield from baselines(found, plan.LENET, plan.SEEDS[:5], plan.BASELINES)

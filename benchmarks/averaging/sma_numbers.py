@@ -34,6 +34,15 @@ class Interval:
         )
 
 
+def told(interval: Interval | None, digits: int = 2, unit: float = 100.0) -> str:
+    """In points unless said otherwise; '' where there is none."""
+    return "" if interval is None else interval.text(digits, unit)
+
+
+def deviation(accuracies: Mapping[int, float]) -> str:
+    return mean_and_deviation(list(accuracies.values()))
+
+
 def slope(groups: Sequence[Points]) -> float:
     """Least squares of y over x within groups, each of which has a level of its own; NaN where no group's x differ."""
     above = below = 0.0

@@ -9,7 +9,7 @@ from statistics import fmean
 
 from benchmarks.averaging import sma_arms as plan
 from benchmarks.averaging.sma_cells import Cell, Found, at_rate, branch_rate, by_seed, chosen, key
-from benchmarks.averaging.sma_numbers import Interval, bootstrap, difference, mean_and_deviation, slope
+from benchmarks.averaging.sma_numbers import Interval, bootstrap, deviation, difference, slope, told
 from benchmarks.averaging.sma_scaling import fixed, growths, heading, learners, schedules, untuned
 from benchmarks.sides import table
 
@@ -75,10 +75,10 @@ def _summary(found: Found) -> Iterator[str]:
     for arm in plan.BRANCHES[plan.SHORT_RUN]:
         if arm != plan.REFERENCE:
             found_of = [difference(by_seed(found, *column, arm, "mean"), bases[column]) for column in columns]
-            rows.append([arm, *(_told(each, 2, 100) for each in found_of)])
+            rows.append([arm, *(told(each) for each in found_of)])
     pulled = [arm for arm in plan.OWN if arm.startswith("pulled")]
     slopes = [spread_slope(found, *column, pulled, "mean") for column in columns]
-    rows.append(["a tenfold spread, pulled, alpha 1 to 0", *(_told(each, 2, 100) for each in slopes)])
+    rows.append(["a tenfold spread, pulled, alpha 1 to 0", *(told(each) for each in slopes)])
     if columns:
         yield heading("Branches from one half-trained net: summary", plan.SHORT_RUN) + table(heads, rows)
 
@@ -116,10 +116,10 @@ def _branches(found: Found, name: str, net: str) -> Iterator[str]:
                 arm,
                 str(len(accuracy)),
                 f"{fmean(spreads):.4f}" if fmean(spreads) > 1e-6 else "0",
-                mean_and_deviation(list(accuracy.values())),
-                "" if arm == plan.REFERENCE else _told(difference(accuracy, base), 2, 100),
-                "" if arm == plan.REFERENCE else _told(difference(loss, base_loss), 4, 1),
-                _told(anew, 2, 100),
+                deviation(accuracy),
+                "" if arm == plan.REFERENCE else told(difference(accuracy, base)),
+                "" if arm == plan.REFERENCE else told(difference(loss, base_loss), 4, 1),
+                told(anew),
             ]
         )
     heads = ["arm", "seeds", "spread", "accuracy, %", "minus reset, points", "loss minus reset"]
@@ -130,8 +130,8 @@ def _branches(found: Found, name: str, net: str) -> Iterator[str]:
         accuracy, loss = (spread_slope(found, name, net, arms, figure) for figure in ("mean", "mean_loss"))
         if accuracy is not None and len(arms) > 1:
             yield (
-                f"\nA tenfold spread, pulled replicas of {of}, {accuracy.seeds} seeds: {_told(accuracy, 2, 100)} "
-                f"points of accuracy, {_told(loss, 4, 1)} of loss.\n"
+                f"\nA tenfold spread, pulled replicas of {of}, {accuracy.seeds} seeds: {told(accuracy)} "
+                f"points of accuracy, {told(loss, 4, 1)} of loss.\n"
             )
     if any("anew" in cell for each, cell in found.items() if each.startswith(f"{name} | {net} |")):
         yield (
@@ -171,9 +171,9 @@ def _baselines(found: Found, name: str, net: str) -> Iterator[str]:
                     f"{rate:.3g}" + ", its best" * (rate == tuned) + ", one learner's" * (rate == alone != tuned),
                     f"{fmean(gains.values()):.1f}" if gains else "",
                     str(len(accuracy)),
-                    mean_and_deviation(list(accuracy.values())),
-                    "" if arm == rival and rate == alone else _told(difference(accuracy, best), 2, 100),
-                    mean_and_deviation(list(average.values())) if average else "",
+                    deviation(accuracy),
+                    "" if arm == rival and rate == alone else told(difference(accuracy, best)),
+                    deviation(average) if average else "",
                 ]
             )
     heads = ["arm", "rate", "gain at the end", "seeds", "accuracy, %", "minus one learner, points", "average, %"]
@@ -200,7 +200,3 @@ def left_out(missing: Sequence[Cell]) -> str:
     counts: Mapping[tuple[str, str], int] = Counter((cell.table, cell.net) for cell in missing)
     lines = [f"- {name}, {net}: {count} cells\n" for (name, net), count in counts.items()]
     return f"\n## Missing\n\n{''.join(lines) or 'Nothing.'}\n"
-
-
-def _told(interval: Interval | None, digits: int, unit: float) -> str:
-    return "" if interval is None else interval.text(digits, unit)

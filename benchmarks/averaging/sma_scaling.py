@@ -10,7 +10,16 @@ from statistics import fmean, harmonic_mean
 
 from benchmarks.averaging import sma_arms as plan
 from benchmarks.averaging.sma_cells import Found, by_seed, chosen, key, of_count, of_length
-from benchmarks.averaging.sma_numbers import Interval, bootstrap, difference, mean_and_deviation, noise_scale, reach
+from benchmarks.averaging.sma_numbers import (
+    Interval,
+    bootstrap,
+    deviation,
+    difference,
+    mean_and_deviation,
+    noise_scale,
+    reach,
+    told,
+)
 from benchmarks.sides import table
 from mpibow.sync.gain import CERTAIN
 
@@ -123,9 +132,9 @@ def learners(found: Found, net: str) -> Iterator[str]:
                 f"{fmean(point.means.values()):.1f}" if point.means else "",
                 *(["", ""] if math.isnan(point.noise) else [f"{point.noise:,.0f}", f"{point.ratio:.3f}"]),
                 str(len(point.accuracies)),
-                mean_and_deviation(list(point.accuracies.values())),
-                "" if less is None else less.text(2, 100),
-                "" if more is None else more.text(2, 100),
+                deviation(point.accuracies),
+                told(less),
+                told(more),
             ]
         )
     heads = ["arm", "learners", "samples", "gain at the end", "mean gain", "noise scale", "samples / noise scale"]
@@ -145,9 +154,9 @@ def fixed(found: Found, net: str) -> Iterator[str]:
         cells = [(plan.FIXED, net, f"{arm}, gain {gain}") for arm in plan.FIXED_RULES]
         ours, theirs = (by_seed(found, *cell, "mean") for cell in cells)
         if (more := difference(ours, theirs)) is not None:
-            means = (mean_and_deviation(list(each.values())) for each in (ours, theirs))
+            means = (deviation(each) for each in (ours, theirs))
             spread = fmean(by_seed(found, *cells[0], "distance").values())
-            rows.append([str(gain), str(more.seeds), f"{spread:.4f}", *means, more.text(2, 100)])
+            rows.append([str(gain), str(more.seeds), f"{spread:.4f}", *means, told(more)])
     if rows:
         yield heading(f"The same gain: {net}", plan.FIXED) + FIXED + "\n"
         heads = ["gain", "seeds", "spread of SMA", *(f"{arm}, accuracy, %" for arm in plan.FIXED_RULES)]
@@ -167,9 +176,8 @@ def untuned(found: Found) -> Iterator[str]:
         accuracies, gains = (by_seed(found, *row, figure) for figure in ("mean", "gain"))
         if accuracies:
             less = difference(accuracies, alone) if count > 1 else None
-            means = mean_and_deviation(list(accuracies.values()))
-            shown = "" if less is None else less.text(2, 100)
-            rows.append([str(count), f"{fmean(gains.values()):.1f}", str(len(accuracies)), means, shown])
+            means = deviation(accuracies)
+            rows.append([str(count), f"{fmean(gains.values()):.1f}", str(len(accuracies)), means, told(less)])
     if rows:
         yield heading(f"Untuned: {plan.FULL}", plan.UNTUNED) + UNTUNED + "\n"
         heads = ["learners", "gain at the end", "seeds", "accuracy, %", "minus one learner, points"]

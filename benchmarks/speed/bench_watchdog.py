@@ -9,17 +9,17 @@ The target: the interval reaches 0.99. What iterations count for the watchdog is
 from __future__ import annotations
 
 import argparse
-import math
 import os
 import tempfile
 import time
 from functools import partial
-from statistics import fmean, stdev
+from statistics import median
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
 from benchmarks.sides import parser_of
+from benchmarks.turns import interval
 from mpibow.comm import Communicator, run_ranks
 from mpibow.comm.launch import find_launcher, signs_of
 from mpibow.comm.pulse import Pulse
@@ -30,7 +30,6 @@ from mpibow.session.session import Session
 from mpibow.train import iterate
 
 TARGET = 0.99
-ERRORS = 2.05  # standard errors to either side: 95 % of about 30 pairs
 WARM_UP = 20  # iterations
 TOGETHER = 10  # iterations from one look at the clock to the next, which rank 0 has for all
 
@@ -81,13 +80,6 @@ def ratios(arguments: argparse.Namespace, model: str, comm: Communicator) -> lis
     return found
 
 
-def interval(found: list[float]) -> tuple[float, float, float]:
-    """The geometric mean, and the ends of its interval."""
-    logs = [math.log(ratio) for ratio in found]
-    middle, error = fmean(logs), ERRORS * stdev(logs) / math.sqrt(len(logs))
-    return math.exp(middle), math.exp(middle - error), math.exp(middle + error)
-
-
 def cost_of_a_beat(times: int = 200_000) -> float:
     """Seconds of what a call of the other ranks and an iteration count, watched or not."""
     pulse, begin = Pulse(), time.perf_counter()
@@ -102,12 +94,12 @@ def run(arguments: argparse.Namespace, comm: Communicator, note: str) -> int:
     threadpool_limits(1)
     for model in arguments.models:
         found = ratios(arguments, model, comm)
-        ratio, low, high = interval(found)
+        low, high = interval(found)
         if comm.rank == 0:
             met = "reached" if high >= TARGET else "missed"
             print(
                 f"{model}, batch {arguments.batch_size}, {comm.size} rank(s), {len(found)} pairs: "
-                f"{ratio:.4f} ({low:.4f} to {high:.4f}); {TARGET} is {met}", flush=True,
+                f"{median(found):.4f} ({low:.4f} to {high:.4f}); {TARGET} is {met}", flush=True,
             )  # fmt: skip
     if comm.rank == 0:
         print(f"counting: {1e9 * cost_of_a_beat():.0f} ns a call or iteration")
