@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import os
 import pickle
 import sys
-from functools import cache
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch.nn import functional as F
 
-from benchmarks.nets.torch_nets_peer import Trained, batches
+from benchmarks.nets.torch_nets_peer import Trained, batches, serve
 from tests.torch_in.modules import ResNet18
 
 
@@ -34,23 +31,8 @@ def side(batch: int, path: str, compiled: bool) -> Trained:
     return Trained(loss, update, batches("images", batch, path), batch, compiled)
 
 
-def serve(batch: int, path: str) -> None:
-    torch.set_flush_denormal(True)
-    sides = cache(lambda threads, compiled: side(batch, path, compiled))
-    for line in sys.stdin:
-        match json.loads(line):
-            case {"about": _}:
-                found: Any = {"versions": {"python": sys.version.split()[0], "torch": torch.__version__}}
-            case {"threads": threads, "compiled": compiled, "seconds": seconds}:
-                torch.set_num_threads(min(threads, len(os.sched_getaffinity(0))))
-                found = sides(threads, compiled).rate(seconds)
-            case question:
-                found = {"error": f"no answer to {question}"}
-        print(json.dumps(found), flush=True)
-
-
 if __name__ == "__main__":
     if sys.argv[1] == "read":
         read(sys.argv[2])
     else:
-        serve(int(sys.argv[2]), sys.argv[3])
+        serve({}, partial(side, int(sys.argv[2]), sys.argv[3]))

@@ -15,6 +15,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from benchmarks.speed.torch_peer import versions
 from tests.examples import torch_nets as nets
 
 NETS: Mapping[str, Callable[[], nn.Module]] = {  # as in net_cells.py
@@ -94,22 +95,15 @@ def alone(many: int, m: int, k: int, n: int) -> float:
             return best
 
 
-def main() -> None:
+def serve(about: Mapping[str, Any], side: Callable[[bool], Trained], alone: Callable[..., float] | None = None) -> None:
+    """Answers every question; a net is made when it is asked for first."""
     torch.set_flush_denormal(True)
-    name, batch, path = sys.argv[1], int(sys.argv[2]), sys.argv[3]
-    sides = cache(lambda threads, compiled: side(name, batch, path, compiled))
+    sides = cache(lambda threads, compiled: side(compiled))
     for line in sys.stdin:
         match json.loads(line):
             case {"about": _}:
-                found: Any = {
-                    "weights": sum(weight.numel() for weight in NETS[name]().parameters()),
-                    "versions": {
-                        "python": sys.version.split()[0],
-                        "torch": torch.__version__,
-                        "instructions": torch.backends.cpu.get_cpu_capability(),
-                    },
-                }
-            case {"products": products}:
+                found: Any = {**about, "versions": versions()}
+            case {"products": products} if alone:
                 torch.set_num_threads(1)
                 found = [alone(*product) for product in products]
             case {"threads": threads, "compiled": compiled, "seconds": seconds}:
@@ -118,6 +112,12 @@ def main() -> None:
             case question:
                 found = {"error": f"no answer to {question}"}
         print(json.dumps(found), flush=True)
+
+
+def main() -> None:
+    name, batch, path = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+    weights = sum(weight.numel() for weight in NETS[name]().parameters())
+    serve({"weights": weights}, partial(side, name, batch, path), alone)
 
 
 if __name__ == "__main__":

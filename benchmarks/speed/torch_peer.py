@@ -1,10 +1,8 @@
-"""PyTorch's side of bench_cpu.py and bench_update.py: the same nets, trained as well as plain PyTorch does it, on one
+"""PyTorch's side of bench_cpu.py: the same nets, trained as well as plain PyTorch does it, on one
 made-up batch.
 
 python -m benchmarks.speed.torch_peer about MODEL...                      versions, and how many weights each has
 python -m benchmarks.speed.torch_peer speed MODEL BATCH SECONDS [compile] images/s with the best setting, as JSON
-python -m benchmarks.speed.torch_peer serve MODEL BATCH UPDATE            the best setting, then images/s of each
-                                                  window whose seconds it reads, a line each, as JSON
 """
 
 from __future__ import annotations
@@ -45,22 +43,14 @@ def settings() -> dict[str, tuple[int, torch.memory_format]]:
     }
 
 
-# fused: one pass over each weight; foreach and the plain loop take 2 to 5 times as long on a CPU
-UPDATES: dict[str, Callable[..., torch.optim.Optimizer]] = {
-    "sgd": partial(torch.optim.SGD, lr=1e-4, momentum=0.9, weight_decay=1e-4, fused=True),
-    "adamw": partial(torch.optim.AdamW, lr=1e-4, weight_decay=0.01, fused=True),
-}
-
-
-def trainer(
-    model: str, batch: int, threads: int, layout: torch.memory_format, compiled: bool, update_name: str = "sgd"
-) -> Callable[[], None]:
+def trainer(model: str, batch: int, threads: int, layout: torch.memory_format, compiled: bool) -> Callable[[], None]:
     """One step of training a new net: forward, backward, the optimiser."""
     torch.set_num_threads(threads)
     build, classes, shape = NETS[model]
     net = build().to(memory_format=layout).train()
     run: Callable[..., torch.Tensor] = torch.compile(net) if compiled else net
-    update = UPDATES[update_name](net.parameters())
+    # fused: one pass over each weight; foreach and the plain loop take 2 to 5 times as long on a CPU
+    update = torch.optim.SGD(net.parameters(), lr=1e-4, momentum=0.9, weight_decay=1e-4, fused=True)
     images = torch.randn(batch, *shape).to(memory_format=layout)
     labels = torch.randint(classes, (batch,))
 
@@ -106,23 +96,6 @@ def speed(model: str, batch: int, seconds: float, compiled: bool) -> dict[str, A
     return {"images_per_second": batch * reached, "setting": best, "compiled": gain, "steps_per_second": tried}
 
 
-def serve(model: str, batch: int, update: str) -> None:
-    """Windows of the best setting, by turns with whoever asks for them."""
-    made = {name: trainer(model, batch, *each, False, update) for name, each in settings().items()}
-    rates = {name: attempt_with(name, step, 1.0) for name, step in made.items()}
-    best = max(rates, key=lambda name: rates[name])
-    threads, _ = settings()[best]
-    torch.set_num_threads(threads)
-    print(json.dumps(best), flush=True)
-    for line in sys.stdin:
-        print(json.dumps(batch * rate(made[best], float(line))), flush=True)
-
-
-def attempt_with(name: str, step: Callable[[], None], seconds: float) -> float:
-    torch.set_num_threads(settings()[name][0])
-    return attempt(step, seconds)
-
-
 def attempt(step: Callable[[], None], seconds: float) -> float:
     """Steps a second after a warm-up; where one step takes all the time, that of the first is good enough to choose."""
     first = rate(step, seconds / 2)
@@ -149,8 +122,6 @@ def main() -> None:
             print(json.dumps(about(models)))
         case ["speed", model, batch, seconds, *compiled]:
             print(json.dumps(speed(model, int(batch), float(seconds), compiled == ["compile"])))
-        case ["serve", model, batch, update]:
-            serve(model, int(batch), update)
         case _:
             raise SystemExit(__doc__)
 
