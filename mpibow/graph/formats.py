@@ -11,7 +11,6 @@ import re
 from dataclasses import dataclass
 from functools import cache
 from math import prod
-from typing import ClassVar
 
 import numpy as np
 
@@ -85,7 +84,7 @@ class Reorder(Op):
 
     source: str
     target: str
-    kind: ClassVar[str] = "reorder"
+    kind = "reorder"
 
     def infer(self, *shapes: Shape) -> Shape:
         if len(shapes) != 1:

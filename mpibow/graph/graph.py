@@ -60,9 +60,11 @@ class Operator(Protocol):
 
     kind: ClassVar[str]
     reads: ClassVar[frozenset[str]]
-    integers: ClassVar[Places]
-    flat: ClassVar[Places]
 
+    @property
+    def integers(self) -> Places: ...
+    @property
+    def flat(self) -> Places: ...
     @property
     def differentiable(self) -> tuple[int, ...] | None: ...
     def infer(self, *shapes: Shape) -> Shape: ...

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, Graph, Node, Op, Operator, Shape
@@ -57,7 +56,7 @@ class Convert(Op):
     """y = x as `to`: float32, or FLOAT for the plan's 16 bits."""
 
     to: str
-    kind: ClassVar[str] = "convert"
+    kind = "convert"
 
     def infer(self, *shapes: Shape) -> Shape:
         if len(shapes) != 1:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Literal
+from typing import Literal
 
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, OUTPUT, Graph, Node, Op, Operator, Shape
@@ -15,7 +15,7 @@ from mpibow.graph.mixed import WIDE, Widths
 class Sum(Op):
     """y = x0 + x1 + ...: adds up the gradients of a value that is used more than once."""
 
-    kind: ClassVar[str] = "sum"
+    kind = "sum"
 
     def infer(self, *shapes: Shape) -> Shape:
         if not shapes or any(shape != shapes[0] for shape in shapes):

@@ -90,7 +90,7 @@ class TopK(Classes):
 class Perplexity(Classes):
     """exp of the mean cross-entropy of the labels."""
 
-    higher_is_better: ClassVar[bool | None] = False
+    higher_is_better = False
 
     def sums(self, output: Array, target: Array) -> Sums:
         scores, labels = self.rows(output, target)
@@ -107,7 +107,7 @@ class Perplexity(Classes):
 class Confusion(Classes):
     """Counts (classes, classes): a row for each label, a column for each prediction. Nothing is chosen by it."""
 
-    higher_is_better: ClassVar[bool | None] = None
+    higher_is_better = None
 
     def sums(self, output: Array, target: Array) -> Array:
         scores, labels = self.rows(output, target)

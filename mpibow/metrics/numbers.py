@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from mpibow.metrics.metric import Array, Sums
 class Differences:
     """Sums over all elements of a function of the differences, and how many there are."""
 
-    higher_is_better: ClassVar[bool | None] = False
+    higher_is_better = False
 
     def sums(self, output: Array, target: Array) -> Sums:
         return {"sum": self.of(differences(output, target)).sum(), "count": np.array(output.size)}
@@ -59,7 +59,7 @@ class R2:
     same give 1 where every output is equal to them, else 0, as scikit-learn has it.
     """
 
-    higher_is_better: ClassVar[bool | None] = True
+    higher_is_better = True
 
     def sums(self, output: Array, target: Array) -> Sums:
         missed = differences(output, target).astype(np.longdouble).reshape(len(target), -1)

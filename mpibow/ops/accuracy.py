@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import EVERY, FLOAT, Op, Places, Shape, Tensor
+from mpibow.graph.graph import EVERY, FLOAT, Op, Shape, Tensor
 from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes, Spec
 from mpibow.ops.loss import per_sample
 
@@ -20,10 +19,10 @@ class Accuracy(Op):
     """y[n] = 1 where the label's logit is among the k largest (the first of equals first), else 0. No gradient."""
 
     k: int = 1
-    kind: ClassVar[str] = "accuracy"
-    integers: ClassVar[Places] = (1,)
-    differentiable: ClassVar[tuple[int, ...] | None] = None
-    flat: ClassVar[Places] = EVERY
+    kind = "accuracy"
+    integers = (1,)
+    differentiable = None
+    flat = EVERY
 
     def infer(self, *shapes: Shape) -> Shape:
         label = per_sample(*shapes)

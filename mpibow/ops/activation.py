@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
-from typing import Any, ClassVar
+from typing import Any
 
 from mpibow.errors import ShapeError
 from mpibow.formulas import functions as f
@@ -28,7 +28,7 @@ __all__ = [
 class Elementwise(Op):
     """y has x's shape."""
 
-    reads: ClassVar[frozenset[str]] = frozenset("y")
+    reads = frozenset("y")
 
     def infer(self, *shapes: Shape) -> Shape:
         return shapes[0]
@@ -38,21 +38,21 @@ class Elementwise(Op):
 class Relu(Elementwise):
     """y = max(x, 0)."""
 
-    kind: ClassVar[str] = "relu"
+    kind = "relu"
 
 
 @dataclass(frozen=True)
 class Sigmoid(Elementwise):
     """y = 1 / (1 + exp(-x))."""
 
-    kind: ClassVar[str] = "sigmoid"
+    kind = "sigmoid"
 
 
 @dataclass(frozen=True)
 class Tanh(Elementwise):
     """y = tanh(x)."""
 
-    kind: ClassVar[str] = "tanh"
+    kind = "tanh"
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class LeakyRelu(Elementwise):
     """y = x where x > 0, else slope x (Maas et al., ICML 2013 workshop)."""
 
     slope: float
-    kind: ClassVar[str] = "leaky_relu"
+    kind = "leaky_relu"
 
     def infer(self, *shapes: Shape) -> Shape:
         if not 0.0 <= self.slope < inf:  # below 0 the output's sign would not be the input's
@@ -73,7 +73,7 @@ class ClippedRelu(Elementwise):
     """y = min(max(x, 0), ceiling); its gradient is 0 at both ends."""
 
     ceiling: float
-    kind: ClassVar[str] = "clipped_relu"
+    kind = "clipped_relu"
 
     def infer(self, *shapes: Shape) -> Shape:
         if not 0.0 < self.ceiling < inf:

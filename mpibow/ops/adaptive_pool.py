@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -21,7 +20,7 @@ class AdaptiveAvgPool2d(Op):
     """y[n, c, i, j] = the mean of x over rows [i h // rows, ceil((i + 1) h / rows)), and columns likewise."""
 
     size: Pair
-    kind: ClassVar[str] = "adaptive_avg_pool"
+    kind = "adaptive_avg_pool"
 
     def infer(self, *shapes: Shape) -> Shape:
         (x,) = shapes
@@ -36,7 +35,7 @@ class AdaptiveAvgPool2d(Op):
 class GlobalAvgPool2d(Op):
     """y[n, c] = the mean of x[n, c]."""
 
-    kind: ClassVar[str] = "global_avg_pool"
+    kind = "global_avg_pool"
 
     def infer(self, *shapes: Shape) -> Shape:
         (x,) = shapes

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import isfinite
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from mpibow.errors import ShapeError
 from mpibow.formulas import functions as f
-from mpibow.graph.graph import EVERY, Array, Op, Places, Shape, Tensor
+from mpibow.graph.graph import EVERY, Array, Op, Shape, Tensor
 from mpibow.graph.kernel import Call, Kernel, KernelTable, Run
 from mpibow.ops.activation import Elementwise
 from mpibow.ops.cast import cast, floats
@@ -32,8 +32,8 @@ class Affine(Elementwise):
 
     scale: float
     shift: float
-    kind: ClassVar[str] = "affine"
-    reads: ClassVar[frozenset[str]] = frozenset()
+    kind = "affine"
+    reads = frozenset()
 
     def infer(self, *shapes: Shape) -> Shape:
         if not (isfinite(self.scale) and isfinite(self.shift)):
@@ -46,8 +46,8 @@ class Power(Elementwise):
     """y = x^exponent."""
 
     exponent: float
-    kind: ClassVar[str] = "power"
-    reads: ClassVar[frozenset[str]] = frozenset("x")
+    kind = "power"
+    reads = frozenset("x")
 
     def infer(self, *shapes: Shape) -> Shape:
         if not isfinite(self.exponent) or self.exponent == 0:
@@ -59,9 +59,9 @@ class Power(Elementwise):
 class Divide(Op):
     """y = x0 / x1, element by element."""
 
-    kind: ClassVar[str] = "divide"
-    reads: ClassVar[frozenset[str]] = frozenset("xy")
-    differentiable: ClassVar[tuple[int, ...] | None] = (0, 1)
+    kind = "divide"
+    reads = frozenset("xy")
+    differentiable = (0, 1)
 
     def infer(self, *shapes: Shape) -> Shape:
         return one_shape(shapes, 2)
@@ -72,8 +72,8 @@ class Expand(Op):
     """y = x under more axes in front, and repeated along axes of extent 1."""
 
     shape: Shape
-    kind: ClassVar[str] = "expand"
-    integers: ClassVar[Places] = EVERY
+    kind = "expand"
+    integers = EVERY
 
     def infer(self, *shapes: Shape) -> Shape:
         (x,) = shapes

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import sqrt
-from typing import ClassVar
 
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import FLOAT, Array, Op, Places, Shape, Tensor
+from mpibow.graph.graph import FLOAT, Array, Op, Shape, Tensor
 from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes, Spec
 from mpibow.ops.arithmetic import repeated
 
@@ -26,10 +25,10 @@ class Attention(Op):
 
     scale: float
     causal: bool
-    kind: ClassVar[str] = "attention"
-    integers: ClassVar[Places] = (3,)
-    reads: ClassVar[frozenset[str]] = frozenset("x")
-    differentiable: ClassVar[tuple[int, ...] | None] = (0, 1, 2, 3)
+    kind = "attention"
+    integers = (3,)
+    reads = frozenset("x")
+    differentiable = (0, 1, 2, 3)
 
     def infer(self, *shapes: Shape) -> Shape:
         q, k, v, *mask = shapes

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import Array, Op, Places, Shape, Tensor
+from mpibow.graph.graph import Array, Op, Shape, Tensor
 from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes, Spec
 from mpibow.ops.dropout import counter_of
 from mpibow.ops.philox import philox, stream
@@ -31,9 +30,9 @@ class Augment(Op):
     pad: int
     crop: Pair
     flip: bool
-    kind: ClassVar[str] = "augment"
-    integers: ClassVar[Places] = (0, 1)
-    differentiable: ClassVar[tuple[int, ...] | None] = None
+    kind = "augment"
+    integers = (0, 1)
+    differentiable = None
 
     def infer(self, *shapes: Shape) -> Shape:
         x, counter = shapes
@@ -55,9 +54,9 @@ class CentreCrop(Op):
     """
 
     crop: Pair
-    kind: ClassVar[str] = "centre_crop"
-    integers: ClassVar[Places] = (0,)
-    differentiable: ClassVar[tuple[int, ...] | None] = None
+    kind = "centre_crop"
+    integers = (0,)
+    differentiable = None
 
     def infer(self, *shapes: Shape) -> Shape:
         return _cropped(shapes[0], self.crop)
@@ -76,9 +75,9 @@ class Cutout(Op):
     """
 
     length: int
-    kind: ClassVar[str] = "cutout"
-    integers: ClassVar[Places] = (1,)
-    differentiable: ClassVar[tuple[int, ...] | None] = None
+    kind = "cutout"
+    integers = (1,)
+    differentiable = None
 
     def infer(self, *shapes: Shape) -> Shape:
         x, counter = shapes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -35,8 +35,8 @@ class BatchNorm(Op):
     initial_bias: Initialiser = ZERO
     frozen: bool = False
     sync: Sync = "learner"
-    kind: ClassVar[str] = "batch_norm"
-    reads: ClassVar[frozenset[str]] = frozenset("xw")
+    kind = "batch_norm"
+    reads = frozenset("xw")
 
     def infer(self, *shapes: Shape) -> Shape:
         (x,) = shapes

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
-from mpibow.graph.graph import EVERY, FLOAT, Op, Places, Shape, Tensor
+from mpibow.graph.graph import EVERY, FLOAT, Op, Shape, Tensor
 from mpibow.ops.pointwise import FormulaTable, always
 
 __all__ = ["Cast", "cast", "detach"]
@@ -16,10 +16,10 @@ class Cast(Op):
     """y = x as `to`: FLOAT, of the plan's precision, or a NumPy name. It has no gradient."""
 
     to: str
-    kind: ClassVar[str] = "cast"
-    differentiable: ClassVar[tuple[int, ...] | None] = None
-    integers: ClassVar[Places] = EVERY
-    flat: ClassVar[Places] = EVERY
+    kind = "cast"
+    differentiable = None
+    integers = EVERY
+    flat = EVERY
 
     def infer(self, *shapes: Shape) -> Shape:
         return shapes[0]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from mpibow.errors import ShapeError
 from mpibow.formulas import functions as f
-from mpibow.graph.graph import EVERY, Array, Op, Places, Shape, Tensor
+from mpibow.graph.graph import EVERY, Array, Op, Shape, Tensor
 from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes, Spec
 from mpibow.ops.arithmetic import broadcast
 from mpibow.ops.cast import cast, floats
@@ -27,10 +27,10 @@ class Compare(Op):
 
     sign: str
     number: float | None = None
-    kind: ClassVar[str] = "compare"
-    differentiable: ClassVar[tuple[int, ...] | None] = None
-    integers: ClassVar[Places] = EVERY
-    flat: ClassVar[Places] = EVERY
+    kind = "compare"
+    differentiable = None
+    integers = EVERY
+    flat = EVERY
 
     def infer(self, *shapes: Shape) -> Shape:
         if self.sign not in SIGNS or len(shapes) != 1 + (self.number is None) or len(set(shapes)) != 1:
@@ -45,11 +45,11 @@ class Compare(Op):
 class Where(Op):
     """y = x1 where x0 is not 0, else x2."""
 
-    kind: ClassVar[str] = "where"
-    reads: ClassVar[frozenset[str]] = frozenset("x")
-    differentiable: ClassVar[tuple[int, ...] | None] = (1, 2)
-    integers: ClassVar[Places] = (0,)
-    flat: ClassVar[Places] = (0,)
+    kind = "where"
+    reads = frozenset("x")
+    differentiable = (1, 2)
+    integers = (0,)
+    flat = (0,)
 
     def infer(self, *shapes: Shape) -> Shape:
         if len(shapes) != 3 or len(set(shapes)) != 1:
@@ -62,8 +62,8 @@ class Gather(Op):
     """y[..., i, ...] = x[..., index[..., i, ...], ...] along `axis`; indices outside take the nearest element."""
 
     axis: int
-    kind: ClassVar[str] = "gather"
-    integers: ClassVar[Places] = EVERY
+    kind = "gather"
+    integers = EVERY
 
     def infer(self, *shapes: Shape) -> Shape:
         x, index = shapes

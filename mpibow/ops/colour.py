@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import FLOAT, Array, Op, Places, Shape, Tensor
+from mpibow.graph.graph import FLOAT, Array, Op, Shape, Tensor
 from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes
 from mpibow.ops.augment import block_specs, draw_block
 from mpibow.ops.dropout import counter_of
@@ -35,9 +34,9 @@ class Jitter(Op):
     contrast: float = 0.0
     saturation: float = 0.0
     limit: float | None = None
-    kind: ClassVar[str] = "jitter"
-    integers: ClassVar[Places] = (0, 1)
-    differentiable: ClassVar[tuple[int, ...] | None] = None
+    kind = "jitter"
+    integers = (0, 1)
+    differentiable = None
 
     def infer(self, *shapes: Shape) -> Shape:
         x, counter = shapes

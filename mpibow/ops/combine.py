@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite
-from typing import ClassVar
 
 import numpy as np
 
@@ -33,7 +32,7 @@ class Add(Op):
     """y = sum over i of coefficients[i] x_i."""
 
     coefficients: tuple[float, ...]
-    kind: ClassVar[str] = "add"
+    kind = "add"
 
     @property
     def differentiable(self) -> tuple[int, ...]:
@@ -53,8 +52,8 @@ class Multiply(Op):
     """y = the product of all x_i."""
 
     inputs: int
-    kind: ClassVar[str] = "multiply"
-    reads: ClassVar[frozenset[str]] = frozenset("x")
+    kind = "multiply"
+    reads = frozenset("x")
 
     @property
     def differentiable(self) -> tuple[int, ...]:
@@ -69,7 +68,7 @@ class Maximum(Op):
     """y = the largest of all x_i; its gradient goes to the first of equals."""
 
     inputs: int
-    kind: ClassVar[str] = "maximum"
+    kind = "maximum"
 
     @property
     def differentiable(self) -> tuple[int, ...]:

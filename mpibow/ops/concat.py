@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import EVERY, Array, Op, Places, Shape, Tensor
+from mpibow.graph.graph import EVERY, Array, Op, Shape, Tensor
 from mpibow.graph.kernel import Call, Kernel, KernelTable, Run
 from mpibow.ops.cast import floats
 
@@ -21,8 +20,8 @@ class Concat(Op):
 
     inputs: int
     axis: int
-    kind: ClassVar[str] = "concat"
-    integers: ClassVar[Places] = EVERY
+    kind = "concat"
+    integers = EVERY
 
     @property
     def differentiable(self) -> tuple[int, ...]:

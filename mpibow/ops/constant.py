@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -23,8 +23,8 @@ class Table(Op):
     shape: Shape
     values: tuple[AnyFloat, ...]
     type: str = FLOAT
-    kind: ClassVar[str] = "constant"
-    differentiable: ClassVar[tuple[int, ...] | None] = None
+    kind = "constant"
+    differentiable = None
 
     def infer(self, *shapes: Shape) -> Shape:
         if min(self.shape, default=1) < 1 or prod(self.shape) != len(self.values):

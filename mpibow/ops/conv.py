@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -36,8 +35,8 @@ class Conv2d(Op):
     groups: int = 1
     dilation: Pair = (1, 1)
     initial_bias: Initialiser = ZERO
-    kind: ClassVar[str] = "conv"
-    reads: ClassVar[frozenset[str]] = frozenset("xw")
+    kind = "conv"
+    reads = frozenset("xw")
 
     def infer(self, *shapes: Shape) -> Shape:
         (x,) = shapes

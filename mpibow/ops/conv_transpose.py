@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -35,8 +34,8 @@ class ConvTranspose2d(Op):
     initial: Initialiser
     groups: int = 1
     dilation: Pair = (1, 1)
-    kind: ClassVar[str] = "conv_transpose"
-    reads: ClassVar[frozenset[str]] = frozenset("xw")
+    kind = "conv_transpose"
+    reads = frozenset("xw")
 
     def infer(self, *shapes: Shape) -> Shape:
         (x,) = shapes

@@ -7,12 +7,11 @@ mean, which evaluation weighs by its count. Beside the loss a graph has the coun
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import FLOAT, Node, Op, Places, Shape, Tensor
+from mpibow.graph.graph import FLOAT, Node, Op, Shape, Tensor
 from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes
 from mpibow.ops.arithmetic import Affine
 
@@ -26,7 +25,7 @@ class CountedMean(Op):
     In evaluation y = x0 / x1, of each sample. 0, without gradient, where nothing counts. The counts get no gradient.
     """
 
-    kind: ClassVar[str] = "counted_mean"
+    kind = "counted_mean"
 
     def infer(self, *shapes: Shape) -> Shape:
         sums, counts = shapes
@@ -41,9 +40,9 @@ class LabelCount(Op):
 
     ignore: int
     weight: tuple[float, ...] | None = None
-    kind: ClassVar[str] = "label_count"
-    integers: ClassVar[Places] = (0,)
-    differentiable: ClassVar[tuple[int, ...] | None] = None
+    kind = "label_count"
+    integers = (0,)
+    differentiable = None
 
     def infer(self, *shapes: Shape) -> Shape:
         return shapes[0][:1]

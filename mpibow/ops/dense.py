@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -24,8 +23,8 @@ class Dense(Op):
     bias: bool
     initial: Initialiser
     initial_bias: Initialiser = ZERO
-    kind: ClassVar[str] = "dense"
-    reads: ClassVar[frozenset[str]] = frozenset("xw")
+    kind = "dense"
+    reads = frozenset("xw")
 
     def infer(self, *shapes: Shape) -> Shape:
         (x,) = shapes

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import FLOAT, Op, Places, Shape, Tensor
+from mpibow.graph.graph import FLOAT, Op, Shape, Tensor
 from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes
 from mpibow.ops.philox import philox, stream
 
@@ -21,8 +20,8 @@ class Dropout(Op):
     """y = x / (1 - rate) where the sample's random bits keep it, else 0; in evaluation y = x (arXiv:1207.0580)."""
 
     rate: float
-    kind: ClassVar[str] = "dropout"
-    integers: ClassVar[Places] = (1,)
+    kind = "dropout"
+    integers = (1,)
 
     def infer(self, *shapes: Shape) -> Shape:
         x, counter = shapes

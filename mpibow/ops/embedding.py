@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import ClassVar
 
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import FLOAT, Initialiser, Op, Places, Shape, Tensor, Weight
+from mpibow.graph.graph import FLOAT, Initialiser, Op, Shape, Tensor, Weight
 from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes
 from mpibow.ops.initialisers import Gaussian
 
@@ -24,9 +23,9 @@ class Embedding(Op):
     count: int
     width: int
     initial: Initialiser
-    kind: ClassVar[str] = "embedding"
-    integers: ClassVar[Places] = (0,)
-    differentiable: ClassVar[tuple[int, ...] | None] = ()
+    kind = "embedding"
+    integers = (0,)
+    differentiable = ()
 
     def infer(self, *shapes: Shape) -> Shape:
         if min(self.count, self.width) < 1:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import FLOAT, Array, Initialiser, Op, Places, Shape, Tensor, Weight
+from mpibow.graph.graph import FLOAT, Array, Initialiser, Op, Shape, Tensor, Weight
 from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes, Spec
 from mpibow.ops.initialisers import TruncatedNormal
 
@@ -27,10 +26,10 @@ class MatrixFactorisation(Op):
     items: int
     factors: int
     initial: Initialiser
-    kind: ClassVar[str] = "matrix_factorisation"
-    integers: ClassVar[Places] = (0, 1)
-    reads: ClassVar[frozenset[str]] = frozenset("xw")
-    differentiable: ClassVar[tuple[int, ...] | None] = ()
+    kind = "matrix_factorisation"
+    integers = (0, 1)
+    reads = frozenset("xw")
+    differentiable = ()
 
     def infer(self, *shapes: Shape) -> Shape:
         user, item, rating = shapes

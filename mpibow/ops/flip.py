@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import EVERY, Array, Op, Places, Shape, Tensor
+from mpibow.graph.graph import EVERY, Array, Op, Shape, Tensor
 from mpibow.graph.kernel import Call, Kernel, KernelTable, Run
 
 __all__ = ["Flip", "flip"]
@@ -19,8 +18,8 @@ class Flip(Op):
     """y = x with the elements along each of `axes` from the last to the first."""
 
     axes: tuple[int, ...]
-    kind: ClassVar[str] = "flip"
-    integers: ClassVar[Places] = EVERY
+    kind = "flip"
+    integers = EVERY
 
     def infer(self, *shapes: Shape) -> Shape:
         (x,) = shapes

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from mpibow.bounds import AnyFloat
 from mpibow.errors import ShapeError
@@ -19,8 +18,8 @@ class Full(Op):
 
     shape: Shape
     value: AnyFloat
-    kind: ClassVar[str] = "full"
-    differentiable: ClassVar[tuple[int, ...] | None] = None
+    kind = "full"
+    differentiable = None
 
     def infer(self, *shapes: Shape) -> Shape:
         if min(self.shape, default=1) < 1:

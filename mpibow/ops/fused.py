@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 from mpibow.graph.graph import OUTPUT, Op, Shape, Weight
 from mpibow.ops.attention import Attention
@@ -18,8 +17,8 @@ class ConvRelu(Op):
     """y = max(conv(x), 0)."""
 
     conv: Conv2d
-    kind: ClassVar[str] = "conv+relu"
-    reads: ClassVar[frozenset[str]] = frozenset("xwy")
+    kind = "conv+relu"
+    reads = frozenset("xwy")
 
     def infer(self, *shapes: Shape) -> Shape:
         return self.conv.infer(*shapes)
@@ -39,7 +38,7 @@ class ConvNormAddRelu(Op):
     norm: BatchNorm
     added: bool
     relu: bool
-    kind: ClassVar[str] = "conv+norm+add+relu"
+    kind = "conv+norm+add+relu"
 
     @property
     def differentiable(self) -> None:
@@ -55,8 +54,8 @@ class NormAddRelu(Op):
 
     norm: BatchNorm
     added: bool
-    kind: ClassVar[str] = "norm+add+relu"
-    reads: ClassVar[frozenset[str]] = frozenset("xwy")
+    kind = "norm+add+relu"
+    reads = frozenset("xwy")
 
     @property
     def differentiable(self) -> tuple[int, ...]:
@@ -76,8 +75,8 @@ class NormAddRelu(Op):
 class AddRelu(Op):
     """y = max(x0 + x1, 0)."""
 
-    kind: ClassVar[str] = "add+relu"
-    reads: ClassVar[frozenset[str]] = frozenset("y")
+    kind = "add+relu"
+    reads = frozenset("y")
 
     @property
     def differentiable(self) -> tuple[int, ...]:
@@ -94,7 +93,7 @@ class AddRelu(Op):
 class ExpandAdd(Op):
     """y = x1 + x0 broadcast to it."""
 
-    kind: ClassVar[str] = "expand+add"
+    kind = "expand+add"
 
     @property
     def differentiable(self) -> tuple[int, ...]:
@@ -111,8 +110,8 @@ class ExpandAdd(Op):
 class ExpandMultiply(Op):
     """y = x1 times x0 broadcast to it."""
 
-    kind: ClassVar[str] = "expand+multiply"
-    reads: ClassVar[frozenset[str]] = frozenset("x")
+    kind = "expand+multiply"
+    reads = frozenset("x")
 
     @property
     def differentiable(self) -> tuple[int, ...]:
@@ -127,9 +126,9 @@ class TurnedMatmul(Op):
     """y = a b, with the last two axes of each `turned` factor exchanged."""
 
     turned: tuple[bool, bool]
-    kind: ClassVar[str] = "turned+matmul"
-    reads: ClassVar[frozenset[str]] = frozenset("x")
-    differentiable: ClassVar[tuple[int, ...] | None] = (0, 1)
+    kind = "turned+matmul"
+    reads = frozenset("x")
+    differentiable = (0, 1)
 
     def straight(self, *shapes: Shape) -> tuple[Shape, Shape]:
         """The shapes of the product's factors."""
@@ -151,8 +150,8 @@ class HeadsAttention(Op):
     attention: Attention
     heads: int
     packed: bool
-    kind: ClassVar[str] = "heads+attention"
-    reads: ClassVar[frozenset[str]] = frozenset("x")
+    kind = "heads+attention"
+    reads = frozenset("x")
 
     @property
     def differentiable(self) -> tuple[int, ...]:

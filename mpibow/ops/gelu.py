@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -20,8 +19,8 @@ class Gelu(Elementwise):
     """y = x P(x), P the normal distribution's function, or the paper's form of it by tanh (arXiv:1606.08415, 2)."""
 
     tanh: bool
-    kind: ClassVar[str] = "gelu"
-    reads: ClassVar[frozenset[str]] = frozenset("x")
+    kind = "gelu"
+    reads = frozenset("x")
 
 
 def gelu(x: Tensor, *, tanh: bool = False, name: str | None = None) -> Tensor:

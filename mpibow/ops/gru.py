@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -28,8 +27,8 @@ class Gru(Op):
     units: int
     initial: Initialiser
     state: bool = False
-    kind: ClassVar[str] = "gru"
-    reads: ClassVar[frozenset[str]] = frozenset("xwy")
+    kind = "gru"
+    reads = frozenset("xwy")
 
     @property
     def differentiable(self) -> tuple[int, ...]:

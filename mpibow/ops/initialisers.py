@@ -91,7 +91,7 @@ class Xavier(Scaled):
 
     mode: Literal["fan_in", "fan_out", "average"] = "average"
     distribution: Literal["uniform", "normal"] = "uniform"
-    gain: ClassVar[float] = 1.0
+    gain = 1.0
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class He(Scaled):
 
     mode: Literal["fan_in", "fan_out", "average"] = "fan_in"
     distribution: Literal["uniform", "normal"] = "normal"
-    gain: ClassVar[float] = 2.0
+    gain = 2.0
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
-from typing import ClassVar
 
 import numpy as np
 
@@ -27,8 +26,8 @@ class LocalResponseNorm(Op):
     alpha: float
     beta: float
     k: float
-    kind: ClassVar[str] = "local_response_norm"
-    reads: ClassVar[frozenset[str]] = frozenset("x")
+    kind = "local_response_norm"
+    reads = frozenset("x")
 
     def infer(self, *shapes: Shape) -> Shape:
         (x,) = shapes

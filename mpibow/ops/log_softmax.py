@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -18,7 +17,7 @@ __all__ = ["LogSoftmax", "log_softmax"]
 class LogSoftmax(Softmax):
     """y = x - log(the sum of exp(x) along `axis`)."""
 
-    kind: ClassVar[str] = "log_softmax"
+    kind = "log_softmax"
 
 
 def log_softmax(x: Tensor, axis: int = 1, *, name: str | None = None) -> Tensor:

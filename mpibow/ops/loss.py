@@ -7,12 +7,11 @@ learner it falls to, ignored samples too. PyTorch's mean is over samples that co
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import FLOAT, Op, Places, Shape, Tensor
+from mpibow.graph.graph import FLOAT, Op, Shape, Tensor
 from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes, Spec
 from mpibow.ops.cast import cast
 
@@ -41,8 +40,8 @@ class SoftmaxCrossEntropy(Op):
 
     smoothing: float = 0.0
     ignore: int | None = None
-    kind: ClassVar[str] = "softmax_cross_entropy"
-    integers: ClassVar[Places] = (1,)
+    kind = "softmax_cross_entropy"
+    integers = (1,)
 
     def infer(self, *shapes: Shape) -> Shape:
         check_smoothing(self.smoothing)
@@ -54,7 +53,7 @@ class SoftCrossEntropy(Op):
     """y[n] = - sum over c of t[n, c] log softmax(x)[n, c], t = (1 - smoothing) target + smoothing / classes."""
 
     smoothing: float = 0.0
-    kind: ClassVar[str] = "soft_cross_entropy"
+    kind = "soft_cross_entropy"
 
     def infer(self, *shapes: Shape) -> Shape:
         check_smoothing(self.smoothing)

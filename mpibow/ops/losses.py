@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from mpibow.errors import ShapeError
 from mpibow.formulas import functions as f
-from mpibow.graph.graph import FLOAT, Op, Places, Shape, Tensor
+from mpibow.graph.graph import FLOAT, Op, Shape, Tensor
 from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes
 from mpibow.ops.activation import Elementwise
 from mpibow.ops.cast import cast, floats
@@ -38,8 +38,8 @@ class Huber(Elementwise):
     """y = x^2 / 2 where |x| <= delta, else delta (|x| - delta / 2)."""
 
     delta: float
-    kind: ClassVar[str] = "huber"
-    reads: ClassVar[frozenset[str]] = frozenset("x")
+    kind = "huber"
+    reads = frozenset("x")
 
     def infer(self, *shapes: Shape) -> Shape:
         if not 0.0 < self.delta < inf:
@@ -51,9 +51,9 @@ class Huber(Elementwise):
 class BinaryCrossEntropy(Op):
     """y = -t log s(x) - (1 - t) log(1 - s(x)), s the sigmoid, of logits x and targets t."""
 
-    kind: ClassVar[str] = "binary_cross_entropy"
-    reads: ClassVar[frozenset[str]] = frozenset("x")
-    differentiable: ClassVar[tuple[int, ...] | None] = (0, 1)
+    kind = "binary_cross_entropy"
+    reads = frozenset("x")
+    differentiable = (0, 1)
 
     def infer(self, *shapes: Shape) -> Shape:
         x, target = shapes
@@ -72,9 +72,9 @@ class ClassTarget(Op):
     weight: tuple[float, ...]
     ignore: int
     smoothing: float = 0.0
-    kind: ClassVar[str] = "class_target"
-    integers: ClassVar[Places] = (0,)
-    differentiable: ClassVar[tuple[int, ...] | None] = None
+    kind = "class_target"
+    integers = (0,)
+    differentiable = None
 
     def infer(self, *shapes: Shape) -> Shape:
         check_smoothing(self.smoothing)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -27,8 +26,8 @@ class Lstm(Op):
     units: int
     initial: Initialiser
     state: bool = False
-    kind: ClassVar[str] = "lstm"
-    reads: ClassVar[frozenset[str]] = frozenset("xwy")
+    kind = "lstm"
+    reads = frozenset("xwy")
 
     @property
     def differentiable(self) -> tuple[int, ...]:

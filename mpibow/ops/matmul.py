@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import ClassVar
 
 import numpy as np
 
@@ -21,9 +20,9 @@ __all__ = ["Matmul", "matmul"]
 class Matmul(Op):
     """y[..., i, j] = sum over k of a[..., i, k] b[..., k, j]: all axes in front alike, or b of two axes only."""
 
-    kind: ClassVar[str] = "matmul"
-    reads: ClassVar[frozenset[str]] = frozenset("x")
-    differentiable: ClassVar[tuple[int, ...] | None] = (0, 1)
+    kind = "matmul"
+    reads = frozenset("x")
+    differentiable = (0, 1)
 
     def infer(self, *shapes: Shape) -> Shape:
         a, b = shapes

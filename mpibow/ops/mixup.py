@@ -8,12 +8,11 @@ and a training accuracy against its own label means something.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import Op, Places, Shape, Tensor
+from mpibow.graph.graph import Op, Shape, Tensor
 from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes
 from mpibow.ops.augment import block_specs, draw_block
 from mpibow.ops.beta import SHARES, larger_shares
@@ -31,9 +30,9 @@ class MixShares(Op):
     """
 
     alpha: float
-    kind: ClassVar[str] = "mix_shares"
-    integers: ClassVar[Places] = (0,)
-    differentiable: ClassVar[tuple[int, ...] | None] = None
+    kind = "mix_shares"
+    integers = (0,)
+    differentiable = None
 
     def infer(self, *shapes: Shape) -> Shape:
         (counter,) = shapes
@@ -48,8 +47,8 @@ class MixShares(Op):
 class Mix(Op):
     """y[n] = x[m] + share[n] (x[n] - x[m]) with m = n + 1, 0 for the last: inputs x (batch, ...) and share (batch,)."""
 
-    kind: ClassVar[str] = "mix"
-    differentiable: ClassVar[tuple[int, ...] | None] = None
+    kind = "mix"
+    differentiable = None
 
     def infer(self, *shapes: Shape) -> Shape:
         x, share = shapes
@@ -63,9 +62,9 @@ class OneHot(Op):
     """y[n, c] = 1 where label[n] is c, else 0: a row of zeros for a label that is no class."""
 
     classes: int
-    kind: ClassVar[str] = "one_hot"
-    integers: ClassVar[Places] = (0,)
-    differentiable: ClassVar[tuple[int, ...] | None] = None
+    kind = "one_hot"
+    integers = (0,)
+    differentiable = None
 
     def infer(self, *shapes: Shape) -> Shape:
         (label,) = shapes

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import ClassVar
 
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import Op, Places, Shape, Tensor
+from mpibow.graph.graph import Op, Shape, Tensor
 from mpibow.graph.kernel import Call, Kernel, KernelTable, Run
 
 __all__ = ["Normalise", "normalise"]
@@ -24,9 +23,9 @@ class Normalise(Op):
 
     mean: tuple[float, ...]
     std: tuple[float, ...]
-    kind: ClassVar[str] = "normalise"
-    integers: ClassVar[Places] = (0,)
-    differentiable: ClassVar[tuple[int, ...] | None] = None
+    kind = "normalise"
+    integers = (0,)
+    differentiable = None
 
     def infer(self, *shapes: Shape) -> Shape:
         (x,) = shapes

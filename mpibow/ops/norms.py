@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -42,8 +41,8 @@ class Norm(Op):
     epsilon: float
     initial: Initialiser
     initial_bias: Initialiser = ZERO
-    centred: ClassVar[bool] = True
-    reads: ClassVar[frozenset[str]] = frozenset("xw")
+    centred = True
+    reads = frozenset("xw")
 
     def infer(self, *shapes: Shape) -> Shape:
         if not 0.0 < self.epsilon < math.inf:
@@ -86,7 +85,7 @@ class LayerNorm(_OverAxes):
     epsilon: float
     initial: Initialiser = ONE
     initial_bias: Initialiser = ZERO
-    kind: ClassVar[str] = "layer_norm"
+    kind = "layer_norm"
 
 
 @dataclass(frozen=True)
@@ -96,8 +95,8 @@ class RmsNorm(_OverAxes):
     axes: int
     epsilon: float
     initial: Initialiser = ONE
-    kind: ClassVar[str] = "rms_norm"
-    centred: ClassVar[bool] = False
+    kind = "rms_norm"
+    centred = False
 
 
 @dataclass(frozen=True)
@@ -108,7 +107,7 @@ class GroupNorm(Norm):
     epsilon: float
     initial: Initialiser = ONE
     initial_bias: Initialiser = ZERO
-    kind: ClassVar[str] = "group_norm"
+    kind = "group_norm"
 
     def infer(self, *shapes: Shape) -> Shape:
         (x,) = shapes

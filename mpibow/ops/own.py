@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import EVERY, FLOAT, Array, Op, Operator, Places, Shape, Tensor
+from mpibow.graph.graph import EVERY, FLOAT, Array, Op, Operator, Shape, Tensor
 from mpibow.graph.kernel import Call, Kernel, KernelTable, Run
 
 __all__ = ["Own", "operator"]
@@ -24,8 +24,8 @@ class Own(Op):
     backward: Callable[..., Any] | None
     shape: Callable[..., Any]
     trained: tuple[int, ...] | None
-    reads: ClassVar[frozenset[str]] = frozenset("xy")
-    integers: ClassVar[Places] = EVERY
+    reads = frozenset("xy")
+    integers = EVERY
 
     @property
     def kind(self) -> str:  # type: ignore[override]

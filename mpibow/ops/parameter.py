@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import ClassVar
 
 import numpy as np
 
@@ -24,8 +23,8 @@ class Parameter(Op):
     shape: Shape
     initial: Initialiser
     decay: bool
-    kind: ClassVar[str] = "parameter"
-    differentiable: ClassVar[tuple[int, ...] | None] = ()
+    kind = "parameter"
+    differentiable = ()
 
     def infer(self, *shapes: Shape) -> Shape:
         return self.shape

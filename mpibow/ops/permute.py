@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import EVERY, Op, Places, Shape, Tensor
+from mpibow.graph.graph import EVERY, Op, Shape, Tensor
 from mpibow.graph.kernel import Call, Kernel, KernelTable, Run
 
 __all__ = ["Permute", "permute", "transpose"]
@@ -20,8 +19,8 @@ class Permute(Op):
     """y's axis number i is x's axis number axes[i]."""
 
     axes: tuple[int, ...]
-    kind: ClassVar[str] = "permute"
-    integers: ClassVar[Places] = EVERY
+    kind = "permute"
+    integers = EVERY
 
     def infer(self, *shapes: Shape) -> Shape:
         (x,) = shapes

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -33,7 +32,7 @@ class MaxPool2d(Op):
     stride: Pair
     padding: Pair = (0, 0)
     ceil: bool = False
-    kind: ClassVar[str] = "max_pool"
+    kind = "max_pool"
 
     def infer(self, *shapes: Shape) -> Shape:
         return _pooled(shapes[0], self.kernel, self.stride, self.padding, self.ceil)
@@ -51,7 +50,7 @@ class AvgPool2d(Op):
     padding: Pair = (0, 0)
     ceil: bool = False
     count_padding: bool = True
-    kind: ClassVar[str] = "avg_pool"
+    kind = "avg_pool"
 
     def infer(self, *shapes: Shape) -> Shape:
         return _pooled(shapes[0], self.kernel, self.stride, self.padding, self.ceil)

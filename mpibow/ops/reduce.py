@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import ClassVar
 
 import numpy as np
 
@@ -37,22 +36,22 @@ class _Reduction(Op):
 class ReduceSum(_Reduction):
     """y = the sum of x over `axes`."""
 
-    kind: ClassVar[str] = "reduce_sum"
+    kind = "reduce_sum"
 
 
 @dataclass(frozen=True)
 class ReduceMean(_Reduction):
     """y = the mean of x over `axes`."""
 
-    kind: ClassVar[str] = "reduce_mean"
+    kind = "reduce_mean"
 
 
 @dataclass(frozen=True)
 class ReduceMax(_Reduction):
     """y = the largest of x over `axes`; its gradient is shared by equals, as that of PyTorch's amax."""
 
-    kind: ClassVar[str] = "reduce_max"
-    reads: ClassVar[frozenset[str]] = frozenset("xy")
+    kind = "reduce_max"
+    reads = frozenset("xy")
 
 
 def _reduced(kind: type[_Reduction], x: Tensor, axis: Axes, keepdim: bool, name: str | None) -> Tensor:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import ClassVar
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import EVERY, Op, Places, Shape, Tensor
+from mpibow.graph.graph import EVERY, Op, Shape, Tensor
 from mpibow.graph.kernel import KernelTable
 from mpibow.ops.concat import concat
 
@@ -20,8 +19,8 @@ class View(Op):
     """x under another shape of as many elements. No kernel runs."""
 
     shape: Shape
-    kind: ClassVar[str] = "view"
-    integers: ClassVar[Places] = EVERY
+    kind = "view"
+    integers = EVERY
 
     def infer(self, *shapes: Shape) -> Shape:
         if prod(shapes[0]) != prod(self.shape):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -19,7 +18,7 @@ class Rotary(Op):
     """Rotates the pair (x[i], x[i + d/2]) of x (..., t, d) at position p by p base^(-2i/d), positions from 0."""
 
     base: float
-    kind: ClassVar[str] = "rotary"
+    kind = "rotary"
 
     def infer(self, *shapes: Shape) -> Shape:
         (x,) = shapes

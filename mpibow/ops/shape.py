@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import ClassVar
 
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import EVERY, Op, Places, Shape, Tensor
+from mpibow.graph.graph import EVERY, Op, Shape, Tensor
 from mpibow.graph.kernel import Call, Kernel, KernelTable, Run
 
 __all__ = ["Flatten", "PadChannels", "flatten", "pad_channels"]
@@ -19,8 +18,8 @@ __all__ = ["Flatten", "PadChannels", "flatten", "pad_channels"]
 class Flatten(Op):
     """x (n, ...) -> (n, everything else). A view: no kernel runs."""
 
-    kind: ClassVar[str] = "flatten"
-    integers: ClassVar[Places] = EVERY
+    kind = "flatten"
+    integers = EVERY
 
     def infer(self, *shapes: Shape) -> Shape:
         (x,) = shapes
@@ -40,7 +39,7 @@ class PadChannels(Op):
     """x (n, c, ...) -> (n, channels, ...): x first, zeros after it."""
 
     channels: int
-    kind: ClassVar[str] = "pad_channels"
+    kind = "pad_channels"
 
     def infer(self, *shapes: Shape) -> Shape:
         (x,) = shapes

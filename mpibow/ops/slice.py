@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import EVERY, Array, Op, Places, Shape, Tensor
+from mpibow.graph.graph import EVERY, Array, Op, Shape, Tensor
 from mpibow.graph.kernel import Call, Kernel, KernelTable, Run
 from mpibow.ops.reshape import reshape
 
@@ -21,8 +20,8 @@ class Slice(Op):
     """y = the elements start, start + step, ... below stop along each axis: (start, stop, step) an axis."""
 
     ranges: tuple[tuple[int, int, int], ...]
-    kind: ClassVar[str] = "slice"
-    integers: ClassVar[Places] = EVERY
+    kind = "slice"
+    integers = EVERY
 
     def infer(self, *shapes: Shape) -> Shape:
         (x,) = shapes
@@ -44,8 +43,8 @@ class Split(Op):
 
     sizes: tuple[int, ...]
     axis: int
-    kind: ClassVar[str] = "split"
-    integers: ClassVar[Places] = EVERY
+    kind = "split"
+    integers = EVERY
 
     def infer(self, *shapes: Shape) -> Shape:
         return self.outputs(*shapes)[0]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -19,8 +18,8 @@ class Softmax(Op):
     """y = exp(x) / (the sum of exp(x) along `axis`)."""
 
     axis: int
-    kind: ClassVar[str] = "softmax"
-    reads: ClassVar[frozenset[str]] = frozenset("y")
+    kind = "softmax"
+    reads = frozenset("y")
 
     def infer(self, *shapes: Shape) -> Shape:
         (x,) = shapes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from mpibow.formulas import functions as f
 from mpibow.graph.graph import Tensor
@@ -17,8 +17,8 @@ __all__ = ["Softplus", "softplus"]
 class Softplus(Elementwise):
     """y = log(1 + exp(x))."""
 
-    kind: ClassVar[str] = "softplus"
-    reads: ClassVar[frozenset[str]] = frozenset("x")
+    kind = "softplus"
+    reads = frozenset("x")
 
 
 def softplus(x: Tensor, *, name: str | None = None) -> Tensor:

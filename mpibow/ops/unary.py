@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from mpibow.formulas import functions as f
 from mpibow.graph.graph import Tensor
@@ -17,46 +17,46 @@ __all__ = ["Abs", "Exp", "Log", "Negative", "Silu", "Sqrt", "abs", "exp", "log",
 class Negative(Elementwise):
     """y = -x."""
 
-    kind: ClassVar[str] = "neg"
-    reads: ClassVar[frozenset[str]] = frozenset()
+    kind = "neg"
+    reads = frozenset()
 
 
 @dataclass(frozen=True)
 class Abs(Elementwise):
     """y = |x|; its gradient is 0 at 0."""
 
-    kind: ClassVar[str] = "abs"
-    reads: ClassVar[frozenset[str]] = frozenset("x")
+    kind = "abs"
+    reads = frozenset("x")
 
 
 @dataclass(frozen=True)
 class Exp(Elementwise):
     """y = exp(x)."""
 
-    kind: ClassVar[str] = "exp"
+    kind = "exp"
 
 
 @dataclass(frozen=True)
 class Log(Elementwise):
     """y = log(x), the natural one."""
 
-    kind: ClassVar[str] = "log"
-    reads: ClassVar[frozenset[str]] = frozenset("x")
+    kind = "log"
+    reads = frozenset("x")
 
 
 @dataclass(frozen=True)
 class Sqrt(Elementwise):
     """y = sqrt(x)."""
 
-    kind: ClassVar[str] = "sqrt"
+    kind = "sqrt"
 
 
 @dataclass(frozen=True)
 class Silu(Elementwise):
     """y = x / (1 + exp(-x)), also called swish (arXiv:1606.08415, 1702.03118)."""
 
-    kind: ClassVar[str] = "silu"
-    reads: ClassVar[frozenset[str]] = frozenset("x")
+    kind = "silu"
+    reads = frozenset("x")
 
 
 def neg(x: Tensor, *, name: str | None = None) -> Tensor:

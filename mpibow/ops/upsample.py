@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -23,7 +23,7 @@ class Upsample(Op):
 
     scale: Pair
     mode: Mode
-    kind: ClassVar[str] = "upsample"
+    kind = "upsample"
 
     def infer(self, *shapes: Shape) -> Shape:
         (x,) = shapes

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod
-from typing import ClassVar
 
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import Shape, Weight
@@ -23,7 +22,7 @@ class WideDense(Dense):
     """x (n, k f) -> (n, k units): replica r's features by its own weights, rows r units to (r + 1) units."""
 
     replicas: int = 1
-    kind: ClassVar[str] = "wide_dense"
+    kind = "wide_dense"
 
     def infer(self, *shapes: Shape) -> Shape:
         if len(shapes[0]) != 2:
@@ -42,7 +41,7 @@ class WidePadChannels(PadChannels):
     """x (n, k c, ...) -> (n, channels, ...): zeros behind every replica's channels."""
 
     replicas: int = 1
-    kind: ClassVar[str] = "wide_pad_channels"
+    kind = "wide_pad_channels"
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ class WideConcat(Concat):
     """Along channels, replica by replica."""
 
     replicas: int = 1
-    kind: ClassVar[str] = "wide_concat"
+    kind = "wide_concat"
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,7 @@ class WideDropout(Dropout):
     """x (n, k c, ...) and counters (n, 4 k): replica r's channels by its own counters, as without other replicas."""
 
     replicas: int = 1
-    kind: ClassVar[str] = "wide_dropout"
+    kind = "wide_dropout"
 
     def infer(self, *shapes: Shape) -> Shape:
         x, counter = shapes
@@ -72,7 +71,7 @@ class WideLayerNorm(LayerNorm):
     """x (n, k c, ...): over the last `axes` axes of every replica's own, by its own weights."""
 
     replicas: int = 1
-    kind: ClassVar[str] = "wide_layer_norm"
+    kind = "wide_layer_norm"
 
     def rows(self, x: Shape) -> int:
         """How many rows, one after the other, share weights: those of a sample of a replica."""
@@ -89,7 +88,7 @@ class WideLocalResponseNorm(LocalResponseNorm):
     """Across the channels of every replica by itself."""
 
     replicas: int = 1
-    kind: ClassVar[str] = "wide_local_response_norm"
+    kind = "wide_local_response_norm"
 
 
 @dataclass(frozen=True)
@@ -97,14 +96,14 @@ class WideSoftmax(Softmax):
     """Along channels, replica by replica."""
 
     replicas: int = 1
-    kind: ClassVar[str] = "wide_softmax"
+    kind = "wide_softmax"
 
 
 @dataclass(frozen=True)
 class Beside(Concat):
     """As Concat, for numbers of any type."""
 
-    kind: ClassVar[str] = "beside"
+    kind = "beside"
 
     def dtype(self, *dtypes: str) -> str:
         return dtypes[0]

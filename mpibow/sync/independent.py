@@ -35,7 +35,7 @@ class IndependentLearners:
     """
 
     overlaps, alike, follows, meter = True, False, False, None
-    numbers: ClassVar[type] = IndependentNumbers
+    numbers = IndependentNumbers
     arrays: ClassVar[Mapping[str, Stored]] = {}
 
     def __init__(

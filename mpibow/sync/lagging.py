@@ -32,7 +32,7 @@ class Lagging:
     """
 
     overlaps, alike, follows, meter = True, False, True, None
-    numbers: ClassVar[type] = LaggingNumbers
+    numbers = LaggingNumbers
     arrays: ClassVar[Mapping[str, Stored]] = {
         "mean": Stored("all", "weights"),
         "previous": Stored("all", "weights"),

@@ -30,7 +30,7 @@ class Pulled:
     """
 
     alike, follows = False, True
-    numbers: ClassVar[type] = GainNumbers
+    numbers = GainNumbers
     arrays: ClassVar[Mapping[str, Stored]] = {"outer_velocity": Stored("all", "steps"), **UNSENT}
 
     def __init__(

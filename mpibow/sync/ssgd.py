@@ -29,7 +29,7 @@ class SynchronousSgd:
     """
 
     overlaps, alike, follows, meter = False, True, True, None
-    numbers: ClassVar[type] = SsgdNumbers
+    numbers = SsgdNumbers
     arrays: ClassVar[Mapping[str, Stored]] = {}
 
     def __init__(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 from mpibow.graph.graph import Shape
 from mpibow.kernels.cuda.operands import Operand, Precision, Scalar, channels, image, matrix
@@ -39,7 +38,7 @@ class ConvForward:
     norm: float | None = None  # epsilon
     added: bool = False
     relu: bool = False
-    kind: ClassVar[str] = "conv_forward"
+    kind = "conv_forward"
 
     @property
     def operands(self) -> tuple[Operand, ...]:
@@ -57,7 +56,7 @@ class ConvData:
 
     window: ConvGeometry
     precision: Precision
-    kind: ClassVar[str] = "conv_data"
+    kind = "conv_data"
 
     @property
     def operands(self) -> tuple[Operand, ...]:
@@ -75,7 +74,7 @@ class ConvWeights:
 
     window: ConvGeometry
     precision: Precision
-    kind: ClassVar[str] = "conv_weights"
+    kind = "conv_weights"
 
     @property
     def operands(self) -> tuple[Operand, ...]:
@@ -98,7 +97,7 @@ class ReluBackward:
     precision: Precision
     relu: bool
     sums: bool
-    kind: ClassVar[str] = "relu_backward"
+    kind = "relu_backward"
 
     @property
     def operands(self) -> tuple[Operand, ...]:
@@ -123,7 +122,7 @@ class NormForward:
     momentum: float
     relu: bool = False
     added: bool = False
-    kind: ClassVar[str] = "norm_forward"
+    kind = "norm_forward"
 
     @property
     def operands(self) -> tuple[Operand, ...]:
@@ -144,7 +143,7 @@ class NormBackward:
     precision: Precision
     relu: bool = False
     added: bool = False
-    kind: ClassVar[str] = "norm_backward"
+    kind = "norm_backward"
 
     @property
     def operands(self) -> tuple[Operand, ...]:
@@ -166,7 +165,7 @@ class NormInference:
     epsilon: float
     relu: bool = False
     added: bool = False
-    kind: ClassVar[str] = "norm_inference"
+    kind = "norm_inference"
 
     @property
     def operands(self) -> tuple[Operand, ...]:
@@ -195,7 +194,7 @@ class Product:
     precision: Precision
     bias: Shape | None = None
     relu: bool = False
-    kind: ClassVar[str] = "product"
+    kind = "product"
 
     @property
     def operands(self) -> tuple[Operand, ...]:
@@ -217,7 +216,7 @@ class Cast:
     source: str
     target: str
     precision: Precision
-    kind: ClassVar[str] = "cast"
+    kind = "cast"
 
     @property
     def operands(self) -> tuple[Operand, ...]:
