@@ -114,6 +114,15 @@ class Op:
         return self
 
 
+class Moving(Op):
+    """An operator whose output consists of elements of its inputs, of any type."""
+
+    integers = EVERY
+
+    def dtype(self, *dtypes: str) -> str:
+        return dtypes[0]
+
+
 @dataclass(frozen=True, eq=False)
 class Tensor(Signs):
     """A named value of a graph; operators are functions from tensors to tensors."""

@@ -14,7 +14,7 @@ from mpibow.graph.memory import zeros
 from mpibow.graph.mixed import NO_WIDTHS, Widths
 from mpibow.graph.peers import ALONE, Peers
 
-Run = Callable[[], None]  # computes; allocates nothing, asks nothing, decides nothing
+Run = Callable[[], object]  # computes; allocates nothing, asks nothing, decides nothing, and nothing reads its result
 Spec = tuple[Shape, str]  # shape and dtype; FLOAT is the plan's precision
 
 
@@ -81,6 +81,13 @@ class Call:
     ys: tuple[Array, ...] = ()
     dys: tuple[Array, ...] = ()
     peers: Peers = ALONE
+
+    @property
+    def dx0(self) -> Array:
+        """dx[0] where input 0 alone has a gradient: it is wanted, or backward would not run."""
+        dx = self.dx[0]
+        assert dx is not None
+        return dx
 
     def buffer(self, key: str) -> Array:
         """The buffer `key`, saved in training and scratch in evaluation."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from mpibow.errors import ShapeError
 from mpibow.formulas import functions as f
-from mpibow.graph.graph import EVERY, Array, Op, Shape, Tensor
+from mpibow.graph.graph import Array, Moving, Op, Shape, Tensor
 from mpibow.graph.kernel import Call, Kernel, KernelTable, Run
 from mpibow.ops.activation import Elementwise
 from mpibow.ops.cast import cast, floats
@@ -68,12 +68,11 @@ class Divide(Op):
 
 
 @dataclass(frozen=True)
-class Expand(Op):
+class Expand(Moving):
     """y = x under more axes in front, and repeated along axes of extent 1."""
 
     shape: Shape
     kind = "expand"
-    integers = EVERY
 
     def infer(self, *shapes: Shape) -> Shape:
         (x,) = shapes
@@ -81,9 +80,6 @@ class Expand(Op):
         if len(x) > len(self.shape) or any(have not in (1, want) for have, want in zip(x, tail, strict=True)):
             raise ShapeError(f"{x} cannot be broadcast to {self.shape}: extents must be equal, or 1")
         return self.shape
-
-    def dtype(self, *dtypes: str) -> str:
-        return dtypes[0]
 
 
 def affine(x: Tensor, scale: float = 1.0, shift: float = 0.0, *, name: str | None = None) -> Tensor:
@@ -230,11 +226,7 @@ def power_formulas(op: Power) -> Pointwise:
 
 def expand_forward(call: Call) -> Run:
     x, y = call.x[0], call.y
-
-    def run() -> None:
-        np.copyto(y, x)
-
-    return run
+    return lambda: np.copyto(y, x)
 
 
 def repeated(x: Array, shape: Shape) -> tuple[Array, tuple[int, ...]]:
@@ -244,14 +236,9 @@ def repeated(x: Array, shape: Shape) -> tuple[Array, tuple[int, ...]]:
 
 
 def expand_backward(call: Call) -> Run:
-    dy, dx = call.dy, call.dx[0]
-    assert dx is not None
+    dy, dx = call.dy, call.dx0
     whole, axes = repeated(dx, dy.shape)
-
-    def run() -> None:
-        np.sum(dy, axis=axes, keepdims=True, out=whole)
-
-    return run
+    return lambda: np.sum(dy, axis=axes, keepdims=True, out=whole)
 
 
 FORMULAS: FormulaTable = {

@@ -9,7 +9,7 @@ import numpy as np
 
 from mpibow.errors import ShapeError
 from mpibow.formulas import functions as f
-from mpibow.graph.graph import EVERY, Array, Op, Shape, Tensor
+from mpibow.graph.graph import EVERY, Array, Moving, Op, Shape, Tensor
 from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes, Spec
 from mpibow.ops.arithmetic import broadcast
 from mpibow.ops.cast import cast, floats
@@ -58,12 +58,11 @@ class Where(Op):
 
 
 @dataclass(frozen=True)
-class Gather(Op):
+class Gather(Moving):
     """y[..., i, ...] = x[..., index[..., i, ...], ...] along `axis`; indices outside take the nearest element."""
 
     axis: int
     kind = "gather"
-    integers = EVERY
 
     def infer(self, *shapes: Shape) -> Shape:
         x, index = shapes
@@ -71,9 +70,6 @@ class Gather(Op):
         if len(x) != len(index) or not 0 <= self.axis < len(x) or any(i > n for i, n in others):
             raise ShapeError(f"the index must have the input's axes, none longer but for axis {self.axis}")
         return index
-
-    def dtype(self, *dtypes: str) -> str:
-        return dtypes[0]
 
 
 def _compare(sign: str, x: Tensor, y: Tensor | float, name: str | None) -> Tensor:
@@ -223,8 +219,7 @@ def gather_forward(call: Call) -> Run:
 
 
 def gather_backward(call: Call) -> Run:
-    dy, dx, place = call.dy.reshape(-1), call.dx[0], call.saved["place"].reshape(-1)
-    assert dx is not None
+    dy, dx, place = call.dy.reshape(-1), call.dx0, call.saved["place"].reshape(-1)
     flat = dx.reshape(-1)
 
     def run() -> None:

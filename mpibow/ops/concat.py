@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import EVERY, Array, Op, Shape, Tensor
+from mpibow.graph.graph import Array, Moving, Shape, Tensor
 from mpibow.graph.kernel import Call, Kernel, KernelTable, Run
 from mpibow.ops.cast import floats
 
@@ -15,13 +15,12 @@ __all__ = ["Concat", "concat"]
 
 
 @dataclass(frozen=True)
-class Concat(Op):
+class Concat(Moving):
     """y = the x_i one after the other along `axis`."""
 
     inputs: int
     axis: int
     kind = "concat"
-    integers = EVERY
 
     @property
     def differentiable(self) -> tuple[int, ...]:
@@ -38,9 +37,6 @@ class Concat(Op):
         if any((*shape[:axis], *shape[axis + 1 :]) != (*first[:axis], *first[axis + 1 :]) for shape in shapes):
             raise ShapeError(f"all inputs must have one shape but for axis {axis}")
         return (*first[:axis], sum(shape[axis] for shape in shapes), *first[axis + 1 :])
-
-    def dtype(self, *dtypes: str) -> str:
-        return dtypes[0]
 
 
 def concat(x: Tensor, *others: Tensor, axis: int = 1, name: str | None = None) -> Tensor:

@@ -7,28 +7,24 @@ from dataclasses import dataclass
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import EVERY, Array, Op, Shape, Tensor
+from mpibow.graph.graph import Array, Moving, Shape, Tensor
 from mpibow.graph.kernel import Call, Kernel, KernelTable, Run
 
 __all__ = ["Flip", "flip"]
 
 
 @dataclass(frozen=True)
-class Flip(Op):
+class Flip(Moving):
     """y = x with the elements along each of `axes` from the last to the first."""
 
     axes: tuple[int, ...]
     kind = "flip"
-    integers = EVERY
 
     def infer(self, *shapes: Shape) -> Shape:
         (x,) = shapes
         if not self.axes or len(set(self.axes)) < len(self.axes) or not set(self.axes) <= set(range(len(x))):
             raise ShapeError(f"axes {self.axes} must be different ones of the input's {len(x)}, and at least one")
         return x
-
-    def dtype(self, *dtypes: str) -> str:
-        return dtypes[0]
 
 
 def flip(x: Tensor, *axes: int, name: str | None = None) -> Tensor:
@@ -49,8 +45,7 @@ def forward(call: Call) -> Run:
 
 
 def backward(call: Call) -> Run:
-    assert call.dx[0] is not None
-    return _copy(call.op, call.dy, call.dx[0])
+    return _copy(call.op, call.dy, call.dx0)
 
 
 KERNELS: KernelTable = {

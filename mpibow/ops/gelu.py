@@ -112,8 +112,7 @@ def forward(call: Call) -> Run:
 
 
 def backward(call: Call) -> Run:
-    assert call.dx[0] is not None
-    chunks, number = _chunks(call, call.x[0], call.dy, call.dx[0]), call.dy.dtype.type
+    chunks, number = _chunks(call, call.x[0], call.dy, call.dx0), call.dy.dtype.type
 
     def by_erf() -> None:  # P + x P'
         for x, dy, dx, bell, work, mask in chunks:

@@ -93,9 +93,8 @@ def forward(call: Call) -> Run:
 
 
 def backward(call: Call) -> Run:
-    op, x, dy, dx, base = call.op, call.x[0], call.dy, call.dx[0], call.saved["base"]
+    op, x, dy, dx, base = call.op, call.x[0], call.dy, call.dx0, call.saved["base"]
     part, power = call.scratch["part"], call.scratch["power"]
-    assert dx is not None
     shifts = _shifts(part, dx, (op.size - 1) // 2, op.size // 2)  # reversed: the channels with neighbour c
     number = dy.dtype.type
 

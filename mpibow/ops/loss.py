@@ -129,9 +129,8 @@ def cross_entropy_forward(call: Call) -> Run:
 
 
 def cross_entropy_backward(call: Call) -> Run:
-    dy, dx, probability, index = call.dy, call.dx[0], call.saved["probability"], call.saved["index"]
+    dy, dx, probability, index = call.dy, call.dx0, call.saved["probability"], call.saved["index"]
     picked, ignored = call.scratch["picked"], call.saved.get("ignored")
-    assert dx is not None
     flat, dy2, smoothing = dx.reshape(-1), dy.reshape(-1, 1), call.op.smoothing
     rest, spread = dy.dtype.type(1.0 - smoothing), dy.dtype.type(smoothing / dx.shape[1])
     ignored2 = None if ignored is None else ignored.reshape(-1, 1)
@@ -191,11 +190,7 @@ def soft_forward(call: Call) -> Run:
 
 def soft_backward(call: Call) -> Run:
     dx, dy2, slope = call.dx[0], call.dy.reshape(-1, 1), call.saved["slope"]
-
-    def run() -> None:
-        np.multiply(slope, dy2, out=dx)
-
-    return run
+    return lambda: np.multiply(slope, dy2, out=dx)
 
 
 KERNELS: KernelTable = {

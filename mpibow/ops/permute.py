@@ -8,28 +8,24 @@ from dataclasses import dataclass
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import EVERY, Op, Shape, Tensor
+from mpibow.graph.graph import Moving, Shape, Tensor
 from mpibow.graph.kernel import Call, Kernel, KernelTable, Run
 
 __all__ = ["Permute", "permute", "transpose"]
 
 
 @dataclass(frozen=True)
-class Permute(Op):
+class Permute(Moving):
     """y's axis number i is x's axis number axes[i]."""
 
     axes: tuple[int, ...]
     kind = "permute"
-    integers = EVERY
 
     def infer(self, *shapes: Shape) -> Shape:
         (x,) = shapes
         if sorted(self.axes) != list(range(len(x))):
             raise ShapeError(f"axes {self.axes} must be each of the input's {len(x)} once")
         return tuple(x[axis] for axis in self.axes)
-
-    def dtype(self, *dtypes: str) -> str:
-        return dtypes[0]
 
 
 def permute(x: Tensor, *axes: int | Sequence[int], name: str | None = None) -> Tensor:
@@ -52,21 +48,12 @@ def transpose(x: Tensor, first: int = -2, second: int = -1, *, name: str | None 
 
 def forward(call: Call) -> Run:
     x, y = call.x[0].transpose(call.op.axes), call.y
-
-    def run() -> None:
-        np.copyto(y, x)
-
-    return run
+    return lambda: np.copyto(y, x)
 
 
 def backward(call: Call) -> Run:
-    assert call.dx[0] is not None
-    dx, dy = call.dx[0].transpose(call.op.axes), call.dy
-
-    def run() -> None:
-        np.copyto(dx, dy)
-
-    return run
+    dx, dy = call.dx0.transpose(call.op.axes), call.dy
+    return lambda: np.copyto(dx, dy)
 
 
 KERNELS: KernelTable = {

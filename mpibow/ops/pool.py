@@ -160,9 +160,8 @@ def max_forward(call: Call) -> Run:
 
 
 def max_backward(call: Call) -> Run:
-    dy, dx, winner = call.dy, call.dx[0], call.saved["winner"]
+    dy, dx, winner = call.dy, call.dx0, call.saved["winner"]
     mask, part = call.scratch["mask"], call.scratch["part"]
-    assert dx is not None
     numbered = [
         (winner.dtype.type(number), element, _cut(dy, cut), _cut(winner, cut), _cut(mask, cut), _cut(part, cut))
         for number, cut, element in _elements(call.op, dx, dy.shape)
@@ -214,8 +213,7 @@ def avg_buffers(op: AvgPool2d, shapes: Shapes) -> Buffers:
 
 
 def avg_backward(call: Call) -> Run:
-    dy, dx, part = call.dy, call.dx[0], call.scratch["part"]
-    assert dx is not None
+    dy, dx, part = call.dy, call.dx0, call.scratch["part"]
     pairs = [(_cut(part, cut), element) for _, cut, element in _elements(call.op, dx, dy.shape)]
     scale = _scale(call.op, dx, dy)
 

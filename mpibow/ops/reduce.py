@@ -86,21 +86,12 @@ def amax(x: Tensor, axis: Axes = None, *, keepdim: bool = False, name: str | Non
 
 def sum_forward(call: Call) -> Run:
     x, y, axes = call.x[0], call.y, call.op.axes
-
-    def run() -> None:
-        np.sum(x, axis=axes, keepdims=True, out=y)
-
-    return run
+    return lambda: np.sum(x, axis=axes, keepdims=True, out=y)
 
 
 def sum_backward(call: Call) -> Run:
-    dy, dx = call.dy, call.dx[0]
-    assert dx is not None
-
-    def run() -> None:
-        np.copyto(dx, dy)
-
-    return run
+    dy, dx = call.dy, call.dx0
+    return lambda: np.copyto(dx, dy)
 
 
 def _each(x: Array, y: Array) -> np.generic:
@@ -119,23 +110,14 @@ def mean_forward(call: Call) -> Run:
 
 
 def mean_backward(call: Call) -> Run:
-    dy, dx = call.dy, call.dx[0]
-    assert dx is not None
+    dy, dx = call.dy, call.dx0
     each = _each(dx, dy)
-
-    def run() -> None:
-        np.multiply(dy, each, out=dx)
-
-    return run
+    return lambda: np.multiply(dy, each, out=dx)
 
 
 def max_forward(call: Call) -> Run:
     x, y, axes = call.x[0], call.y, call.op.axes
-
-    def run() -> None:
-        np.max(x, axis=axes, keepdims=True, out=y)
-
-    return run
+    return lambda: np.max(x, axis=axes, keepdims=True, out=y)
 
 
 def max_buffers(op: ReduceMax, shapes: Shapes) -> Buffers:
@@ -143,8 +125,7 @@ def max_buffers(op: ReduceMax, shapes: Shapes) -> Buffers:
 
 
 def max_backward(call: Call) -> Run:
-    x, y, dy, dx, count, axes = call.x[0], call.y, call.dy, call.dx[0], call.scratch["count"], call.op.axes
-    assert dx is not None
+    x, y, dy, dx, count, axes = call.x[0], call.y, call.dy, call.dx0, call.scratch["count"], call.op.axes
 
     def run() -> None:
         np.equal(x, y, out=dx, casting="unsafe")

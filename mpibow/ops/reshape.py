@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import prod
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import EVERY, Op, Shape, Tensor
+from mpibow.graph.graph import Moving, Shape, Tensor
 from mpibow.graph.kernel import KernelTable
 from mpibow.ops.concat import concat
 
@@ -15,20 +15,16 @@ __all__ = ["View", "reshape", "stack"]
 
 
 @dataclass(frozen=True)
-class View(Op):
+class View(Moving):
     """x under another shape of as many elements. No kernel runs."""
 
     shape: Shape
     kind = "view"
-    integers = EVERY
 
     def infer(self, *shapes: Shape) -> Shape:
         if prod(shapes[0]) != prod(self.shape):
             raise ShapeError(f"{self.shape} must have as many elements as the input")
         return self.shape
-
-    def dtype(self, *dtypes: str) -> str:
-        return dtypes[0]
 
     def is_view(self, training: bool) -> bool:
         return True

@@ -69,8 +69,7 @@ def forward(call: Call) -> Run:
 
 
 def backward(call: Call) -> Run:
-    assert call.dx[0] is not None
-    return _turn(call.op, call.dy, call.dx[0], call.scratch["part"], -1.0)
+    return _turn(call.op, call.dy, call.dx0, call.scratch["part"], -1.0)
 
 
 KERNELS: KernelTable = {

@@ -8,27 +8,23 @@ from math import prod
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import EVERY, Op, Shape, Tensor
+from mpibow.graph.graph import Moving, Op, Shape, Tensor
 from mpibow.graph.kernel import Call, Kernel, KernelTable, Run
 
 __all__ = ["Flatten", "PadChannels", "flatten", "pad_channels"]
 
 
 @dataclass(frozen=True)
-class Flatten(Op):
+class Flatten(Moving):
     """x (n, ...) -> (n, everything else). A view: no kernel runs."""
 
     kind = "flatten"
-    integers = EVERY
 
     def infer(self, *shapes: Shape) -> Shape:
         (x,) = shapes
         if len(x) < 2:
             raise ShapeError("input must have a batch axis and at least one more")
         return (x[0], prod(x[1:]))
-
-    def dtype(self, *dtypes: str) -> str:
-        return dtypes[0]
 
     def is_view(self, training: bool) -> bool:
         return True
@@ -75,8 +71,7 @@ def pad_forward(call: Call) -> Run:
 
 
 def pad_backward(call: Call) -> Run:
-    (dx,) = call.dx
-    assert dx is not None
+    dx = call.dx0
     here = call.dy[:, : dx.shape[1]]
     return lambda: np.copyto(dx, here)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import EVERY, Array, Op, Shape, Tensor
+from mpibow.graph.graph import Array, Moving, Shape, Tensor
 from mpibow.graph.kernel import Call, Kernel, KernelTable, Run
 from mpibow.ops.reshape import reshape
 
@@ -16,12 +16,11 @@ __all__ = ["Slice", "Split", "split"]
 
 
 @dataclass(frozen=True)
-class Slice(Op):
+class Slice(Moving):
     """y = the elements start, start + step, ... below stop along each axis: (start, stop, step) an axis."""
 
     ranges: tuple[tuple[int, int, int], ...]
     kind = "slice"
-    integers = EVERY
 
     def infer(self, *shapes: Shape) -> Shape:
         (x,) = shapes
@@ -33,18 +32,14 @@ class Slice(Op):
             raise ShapeError(f"ranges {self.ranges} must be one an axis of {x}, forwards, and none empty")
         return made
 
-    def dtype(self, *dtypes: str) -> str:
-        return dtypes[0]
-
 
 @dataclass(frozen=True)
-class Split(Op):
+class Split(Moving):
     """The parts of x of `sizes` along `axis`, one output each."""
 
     sizes: tuple[int, ...]
     axis: int
     kind = "split"
-    integers = EVERY
 
     def infer(self, *shapes: Shape) -> Shape:
         return self.outputs(*shapes)[0]
@@ -54,9 +49,6 @@ class Split(Op):
         if not 0 <= self.axis < len(x) or sum(self.sizes) != x[self.axis] or min(self.sizes, default=0) < 1:
             raise ShapeError(f"sizes {self.sizes} must be at least 1 and add up to axis {self.axis} of {x}")
         return tuple((*x[: self.axis], size, *x[self.axis + 1 :]) for size in self.sizes)
-
-    def dtype(self, *dtypes: str) -> str:
-        return dtypes[0]
 
 
 def split(x: Tensor, sizes: int | Sequence[int], axis: int = 0, *, name: str | None = None) -> tuple[Tensor, ...]:
@@ -119,16 +111,11 @@ def _part(op: Slice, array: Array) -> Array:
 
 def forward(call: Call) -> Run:
     part, y = _part(call.op, call.x[0]), call.y
-
-    def run() -> None:
-        np.copyto(y, part)
-
-    return run
+    return lambda: np.copyto(y, part)
 
 
 def backward(call: Call) -> Run:
-    dy, dx = call.dy, call.dx[0]
-    assert dx is not None
+    dy, dx = call.dy, call.dx0
     part = _part(call.op, dx)
 
     def run() -> None:
@@ -150,9 +137,8 @@ def split_forward(call: Call) -> Run:
 
 
 def split_backward(call: Call) -> Run:
-    assert call.dx[0] is not None
     cuts = np.cumsum(call.op.sizes)[:-1].tolist()
-    pairs = list(zip(call.dys or (call.dy,), np.split(call.dx[0], cuts, call.op.axis), strict=True))
+    pairs = list(zip(call.dys or (call.dy,), np.split(call.dx0, cuts, call.op.axis), strict=True))
 
     def run() -> None:
         for dy, part in pairs:

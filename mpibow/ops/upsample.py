@@ -84,8 +84,7 @@ def forward(call: Call) -> Run:
 
 
 def backward(call: Call) -> Run:
-    dy, dx, wide = call.dy, call.dx[0], call.scratch["wide"]
-    assert dx is not None
+    dy, dx, wide = call.dy, call.dx0, call.scratch["wide"]
     rows, columns = _matrices(call, dx)
     rows_t = rows.T
 

@@ -104,6 +104,3 @@ class Beside(Concat):
     """As Concat, for numbers of any type."""
 
     kind = "beside"
-
-    def dtype(self, *dtypes: str) -> str:
-        return dtypes[0]
