@@ -9,6 +9,7 @@ import numpy as np
 
 from mpibow.errors import ShapeError
 from mpibow.formulas import functions as f
+from mpibow.formulas.formula import Apply, Formula, Name, Number
 from mpibow.graph.graph import EVERY, Array, Moving, Op, Shape, Tensor
 from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes, Spec
 from mpibow.ops.arithmetic import broadcast
@@ -18,7 +19,7 @@ from mpibow.ops.pointwise import FormulaTable, Pointwise, always
 
 __all__ = ["Compare", "Gather", "Where", "eq", "gather", "ge", "gt", "le", "lt", "ne", "where"]
 
-SIGNS = ("<", "<=", ">", ">=", "==", "!=")
+NAMES = {"<": "less", "<=": "less_equal", ">": "greater", ">=": "greater_equal", "==": "equal", "!=": "not_equal"}
 
 
 @dataclass(frozen=True)
@@ -33,8 +34,8 @@ class Compare(Op):
     flat = EVERY
 
     def infer(self, *shapes: Shape) -> Shape:
-        if self.sign not in SIGNS or len(shapes) != 1 + (self.number is None) or len(set(shapes)) != 1:
-            raise ShapeError(f"there must be two inputs of one shape, or one and a number, and a sign of {[*SIGNS]}")
+        if self.sign not in NAMES or len(shapes) != 1 + (self.number is None) or len(set(shapes)) != 1:
+            raise ShapeError(f"there must be two inputs of one shape, or one and a number, and a sign of {[*NAMES]}")
         return shapes[0]
 
     def dtype(self, *dtypes: str) -> str:
@@ -125,62 +126,12 @@ def gather(x: Tensor, axis: int, index: Tensor, *, name: str | None = None) -> T
 # The formulas, and the reference kernels of operators that are not of one element.
 
 
-def less(x0: Any, x1: Any) -> Any:
-    return f.where(x0 < x1, 1, 0)
-
-
-def less_number(x: Any, *, number: float) -> Any:
-    return f.where(x < number, 1, 0)
-
-
-def less_equal(x0: Any, x1: Any) -> Any:
-    return f.where(x0 <= x1, 1, 0)
-
-
-def less_equal_number(x: Any, *, number: float) -> Any:
-    return f.where(x <= number, 1, 0)
-
-
-def greater(x0: Any, x1: Any) -> Any:
-    return f.where(x0 > x1, 1, 0)
-
-
-def greater_number(x: Any, *, number: float) -> Any:
-    return f.where(x > number, 1, 0)
-
-
-def greater_equal(x0: Any, x1: Any) -> Any:
-    return f.where(x0 >= x1, 1, 0)
-
-
-def greater_equal_number(x: Any, *, number: float) -> Any:
-    return f.where(x >= number, 1, 0)
-
-
-def equal(x0: Any, x1: Any) -> Any:
-    return f.where(x0 == x1, 1, 0)
-
-
-def equal_number(x: Any, *, number: float) -> Any:
-    return f.where(x == number, 1, 0)
-
-
-def not_equal(x0: Any, x1: Any) -> Any:
-    return f.where(x0 != x1, 1, 0)
-
-
-def not_equal_number(x: Any, *, number: float) -> Any:
-    return f.where(x != number, 1, 0)
-
-
-COMPARISONS = {
-    "<": (less, less_number), "<=": (less_equal, less_equal_number), ">": (greater, greater_number),
-    ">=": (greater_equal, greater_equal_number), "==": (equal, equal_number), "!=": (not_equal, not_equal_number),
-}  # fmt: skip
-
-
 def compare_formulas(op: Compare) -> Pointwise:
-    return Pointwise(COMPARISONS[op.sign][op.number is not None])
+    alone = op.number is not None
+    arrays, scalars, name = (("x",), ("number",), "_number") if alone else (("x0", "x1"), (), "")
+    comparison = Apply(op.sign, tuple(map(Name, arrays + scalars)))
+    value = Apply("where", (comparison, Number(1.0), Number(0.0)))
+    return Pointwise(Formula(NAMES[op.sign] + name, arrays, scalars, (), (value,)))
 
 
 def where_value(x0: Any, x1: Any, x2: Any) -> Any:

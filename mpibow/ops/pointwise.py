@@ -26,7 +26,7 @@ CHUNK = 4096  # elements: parts stay in a cache
 
 @dataclass(frozen=True)
 class Pointwise:
-    """The functions of an operator's output and of its gradients; None without gradients."""
+    """The functions, or formulas, of an operator's output and of its gradients; None without gradients."""
 
     value: Callable[..., Any]
     gradient: Callable[..., Any] | None = None
@@ -34,7 +34,7 @@ class Pointwise:
     def half(self, backward: bool) -> Formula:
         function = self.gradient if backward else self.value
         assert function is not None
-        return formula(function)
+        return function if isinstance(function, Formula) else formula(function)
 
 
 Formulas = Callable[[Any], Pointwise]  # by operator: they may depend on its settings
