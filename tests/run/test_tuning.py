@@ -907,7 +907,7 @@ def test_800_random_changes(tmp_path: Path, ranks: int) -> None:
 
 @needs_mpi
 def test_learners_auto_on_several_ranks(tmp_path: Path) -> None:
-    write_run(tmp_path, learners="auto", stop={"epochs": None, "iterations": 1500}, tuner={"window": 0.2, "most": 3})
+    write_run(tmp_path, learners="auto", stop={"epochs": None, "iterations": 1500}, tuner={"most": 3})
     done = mpirun(RANKS, "-m", "mpibow.train", "run.yaml", "out=runs", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     found = json.loads((tmp_path / "runs/run/summary.json").read_text())

@@ -6,7 +6,7 @@ import json
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from mpibow.session.opening import OpenParts, open_parts
 from mpibow.session.session import Session
 from mpibow.session.summary import Trained
 from mpibow.train import iterate, train
+from tests.tune.windows import tuner_of
 
 COUNT, CLASSES = 57, 3  # 57: no multiple of what an iteration consumes, so iterations run across epochs
 
@@ -104,7 +105,9 @@ def job(
         "checkpoint": {"every": None},
         "log": {"every": 5},
     }
+    tuner = settings.pop("tuner", {})
     config = load_mapping({**defaults, **settings}, model_given=True, data_given=True)
+    config = replace(config, tuner=tuner_of(**tuner)) if tuner else config
     return make_job(
         "tiny", config, net, train, test, normalise=normalise, validation=validation, augmentation=augmentation
     )

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from mpibow.tune import Cap, Counts, Decision, History, Tuner, decide
 from mpibow.tune.decide import REPEATS
 from mpibow.tune.look import RECHECKS
-from tests.tune.windows import decided, history, one_rank, path, walk, window
+from tests.tune.windows import decided, history, one_rank, path, tuner_of, walk, window
 
 ROOT = Path(__file__).parents[2]
 TUNER = Tuner()
@@ -77,8 +77,8 @@ def test_a_window_that_something_else_disturbed() -> None:
 
 def test_patience() -> None:
     times = [0.1, 0.1, 0.2, 0.3, 0.4]
-    assert path(walk(times, Tuner(patience=0))) == [1, 2, 3, 3, 2]
-    assert path(walk(times, Tuner(patience=2))) == [1, 2, 3, 4, 5, 3, 2]
+    assert path(walk(times, tuner_of(patience=0))) == [1, 2, 3, 3, 2]
+    assert path(walk(times, tuner_of(patience=2))) == [1, 2, 3, 4, 5, 3, 2]
 
 
 def test_the_fewest_on_a_plateau() -> None:
@@ -293,7 +293,7 @@ def test_where_nothing_that_ran_fits_any_more_the_curves_decide() -> None:
 TIMES = st.floats(min_value=1e-9, max_value=1e9)  # a clock tells nothing shorter
 ERRORS = st.floats(min_value=0.0, max_value=10.0)
 TUNERS = st.builds(
-    Tuner,
+    tuner_of,
     threshold=st.floats(0.001, 0.5),
     drift=st.floats(0.01, 1.0),
     patience=st.integers(0, 3),

@@ -10,7 +10,7 @@ import pytest
 from mpibow.tune import Cap, Counts, Decision, History, Reading, Span, Tuner, Window
 from mpibow.tune.history import ANCHORS, LONGEST
 from mpibow.tune.meter import Estimate
-from tests.tune.windows import history, window
+from tests.tune.windows import history, tuner_of, window
 
 TUNER = Tuner()
 
@@ -162,7 +162,7 @@ def test_what_begins_at_the_first_pause_again() -> None:
 
 def test_pauses_follow_the_settings() -> None:
     one = watched((0.1, 0.1))
-    for tuner, windows in ((Tuner(again=20.0), 4), (Tuner(watch=20.0), 3), (Tuner(again=1e-9), 2)):
+    for tuner, windows in ((tuner_of(again=20.0), 4), (tuner_of(watch=20.0), 3), (tuner_of(again=1e-9), 2)):
         found, n = history(*one), 0
         while not n or found.windows[-1].settled:
             found, n = found.add(one[0], tuner), n + 1
@@ -181,7 +181,7 @@ def test_a_long_run_does_not_fill_the_memory() -> None:
     times = [(0.15 + 1e-4 * i, 0.15) for i in range(40)]
     found = history(*tried)
     for one in watched(*times, counts=(2, 2)):
-        found = found.add(one, Tuner(again=1e9))
+        found = found.add(one, tuner_of(again=1e9))
     assert len(found.windows) == 3 + ANCHORS + LONGEST
     assert found.windows[:3] == tuple(tried)
     kept = [*times[:ANCHORS], *times[-LONGEST:]]

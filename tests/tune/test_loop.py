@@ -21,10 +21,11 @@ from tests.tune.device import (
     spikes,
     steady,
 )
+from tests.tune.windows import tuner_of
 
 SEEDS = range(50)
 FEW = range(15)
-NEVER = Tuner(again=1e9)  # unless speeds change
+NEVER = tuner_of(again=1e9)  # unless speeds change
 NOISES: dict[str, Noise] = {"gaussian": gaussian(0.05), "heavy": heavy(0.2), "spikes": spikes(0.03)}
 
 

@@ -8,6 +8,12 @@ from mpibow.tune import Counts, Decision, History, Tuner, Window, decide
 from mpibow.tune.meter import Estimate
 
 
+def tuner_of(threshold: float = 0.03, most: int = 64, **constants: float) -> Tuner:
+    """A tuner with other constants."""
+    tuner: Tuner = type("TunerOfTest", (Tuner,), constants)(threshold, most)
+    return tuner
+
+
 def window(
     counts: Counts, own: Sequence[float], whole: float | None = None, *, error: float = 0.0, settled: bool = False
 ) -> Window:
