@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
+from mpibow.graph.fuse import rebuilt
 from mpibow.graph.graph import Graph, Node, Shape
 
 
@@ -15,15 +16,10 @@ def frozen(graph: Graph, names: Collection[str]) -> Graph:
     """`graph` with these weights frozen; the same graph if there are none."""
     if not names:
         return graph
-    out = Graph()
-    for name in graph.inputs:
-        out.input(name, graph.tensors[name].shape, graph.tensors[name].dtype)
-    for node in graph.nodes:
-        shapes = [graph.tensors[name].shape for name in node.inputs]
-        out.append(_frozen(node, names, shapes), *graph.made(node))
-    for key, name in graph.outputs.items():
-        out.output(key, out.tensors[name])
-    return out
+    nodes = {
+        node.name: _frozen(node, names, [graph.tensors[name].shape for name in node.inputs]) for node in graph.nodes
+    }
+    return rebuilt(graph, nodes, ())
 
 
 def _frozen(node: Node, names: Collection[str], shapes: Sequence[Shape]) -> Node:

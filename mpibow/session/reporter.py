@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -251,26 +252,21 @@ class Reporter:
     ) -> Summary:
         """The summary of the run, from its settings, the ledger and the clocks."""
         job, config, ledger = self._job, self._job.config, self.ledger
-        taken = (
-            "validation_accuracy", "validation_top_k_accuracy", "validation_loss", "accuracy", "top_k_accuracy",
-            "test_loss", "best_accuracy", "best_test_accuracy", "best_test_loss", "average_validation_accuracy",
-            "average_validation_loss", "average_accuracy", "average_test_loss", "seconds", "evaluation_seconds",
-            "validation_metrics", "test_metrics", "best_metric", "best_test_metrics", "average_validation_metrics",
-            "average_test_metrics", "epochs_to_target", "seconds_to_target", "drift", "mismatches", "resets", "reason",
-        )  # fmt: skip
+        names = {each.name for each in fields(Summary)}
+        entries = {key: value for key, value in vars(ledger).items() if key in names}
         shares = self._shares(waits)
-        return Summary(
+        entries.update(
             run=str(self.folder), stopped=stopped, checkpoint=str(checkpoint) if checkpoint else None,
             chosen_by=job.chooser,
             epochs=where.epoch, iterations=where.iteration, samples=where.position, ranks=len(where.learners),
-            learners=where.learners, execution=where.execution or None, changes=ledger.changes, settled=settled,
-            gain=gain, corrupt=len(ledger.damaged), target=ledger.target, goal=ledger.goal,
+            learners=where.learners, execution=where.execution or None, settled=settled,
+            gain=gain, corrupt=len(ledger.damaged),
             top_k=config.evaluate.top_k, batch_size=config.batch_size, rule=plain(config.rule), seed=config.seed,
             device=job.kernels.name, precision=job.precision, versions=versions(),
             data_wait=shares["data_wait"], sync_wait=shares["sync_wait"], sync_hidden=hidden(waits),
             images_per_second=ledger.images / max(ledger.seconds, 1e-9),
-            **{key: getattr(ledger, key) for key in taken},
         )  # fmt: skip
+        return Summary(**entries)
 
     def _shares(self, waits: Waits) -> dict[str, float]:
         """The waits as fractions of the training since this process started."""
