@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from mpibow.data.dataset import Array
 from mpibow.errors import RecordError
 from mpibow.system.files import open_file, reason
 
-Array = npt.NDArray[Any]
 HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 FAULTS = (  # errors of NumPy, of its reading of a header as Python, and of zipfile for damaged files
     *(ValueError, EOFError, SyntaxError, tokenize.TokenError, OverflowError, RecursionError, MemoryError),

@@ -10,15 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from mpibow.convert.cifar_files import IMAGES, LABEL_BYTES, LABELS, TITLES, VERSIONS, Labels, Version
 from mpibow.convert.compressed import ENDS, Source, opened
 from mpibow.convert.conversion import file_checksum, progress, spreader
 from mpibow.convert.pickled import read_pickle, uint8
+from mpibow.data.dataset import Array
 from mpibow.errors import RecordError
 
-Array = npt.NDArray[Any]
 PIXELS = 3 * 32 * 32  # three planes: red, green, blue
 LARGEST = 1 << 28  # bytes of a file, unpacked; CIFAR-100's pickle to train has 155 million
 VERSION_OF = {name: version for version in VERSIONS for name in version.files}  # every name is one version's only

@@ -22,16 +22,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy.typing as npt
 from tqdm import tqdm
 
 from mpibow.data import verify
 from mpibow.data.aside import file_aside, folder_aside
+from mpibow.data.dataset import Array
 from mpibow.data.recordset import SHARD_SIZE, write_records
 from mpibow.errors import EXIT_INTERRUPTED, MpibowError, RecordError
 from mpibow.system.files import open_file, reason
 
-Array = npt.NDArray[Any]
 Item = TypeVar("Item")
 Made = TypeVar("Made")
 Held = Callable[[], AbstractContextManager[None]]

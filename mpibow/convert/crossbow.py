@@ -18,17 +18,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
-import numpy.typing as npt
 
 from mpibow.convert.conversion import file_checksum, say_turned
+from mpibow.data.dataset import Array
 from mpibow.data.imagesize import sides_of
 from mpibow.errors import RecordError
 from mpibow.system.files import open_file, reason
 
-Array = npt.NDArray[Any]
 CLASSES = 1000
 MOST = 2048  # records of a file
 COUNT = struct.Struct("=i")

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from mpibow.convert.conversion import progress, spreader
+from mpibow.data.dataset import Array
 from mpibow.data.photo import open_photo, why
 from mpibow.errors import RecordError
 
-Array = npt.NDArray[Any]
 BYTES_A_VALUE = frozenset(("1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr"))  # Pillow's modes that fit uint8
 
 

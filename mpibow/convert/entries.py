@@ -15,17 +15,16 @@ from itertools import accumulate
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 from google_crc32c import value as crc32c
 
 from mpibow.convert.conversion import Part, progress, say_turned
 from mpibow.convert.encoded import evenly, moments_of
 from mpibow.convert.labels import ranks, set_aside
 from mpibow.convert.recode import Recoded
+from mpibow.data.dataset import Array
 from mpibow.errors import RecordError
 from mpibow.system.files import open_file, reason
 
-Array = npt.NDArray[Any]
 Item = TypeVar("Item")
 Each = Callable[..., Iterator[Any]]  # conversion.spreader's
 LOT_COUNT, LOT_SIZE = 256, 4 << 20  # images and bytes that one task of a worker takes at the most

@@ -14,11 +14,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from mpibow.data.dataset import Array
 from mpibow.errors import RecordError
 
-Array = npt.NDArray[Any]
 Buffer = bytes | memoryview
 VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5  # protobuf's wire types; 3 and 4, groups, are out of use
 KINDS = {1: "bytes", 2: "float", 3: "int64"}  # field of a Feature: the type of its list

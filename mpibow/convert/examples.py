@@ -7,10 +7,9 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from google_crc32c import value as crc32c
 
 from mpibow.convert import example, tfrecord
@@ -18,10 +17,10 @@ from mpibow.convert.entries import Entries, Entry, Group
 from mpibow.convert.example import Feature
 from mpibow.convert.recode import Recoded, kind_of
 from mpibow.convert.tfrecord import Piece
+from mpibow.data.dataset import Array
 from mpibow.data.records import DTYPES
 from mpibow.errors import RecordError
 
-Array = npt.NDArray[Any]
 SHARD = re.compile(r"(.+)-(\d{5})-of-(\d{5})(?:\.\w+)?")
 
 

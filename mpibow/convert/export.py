@@ -9,20 +9,18 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from io import BytesIO
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from mpibow.convert import example
 from mpibow.convert.conversion import progress
 from mpibow.convert.recode import png
 from mpibow.convert.tfrecord import write_tfrecord
 from mpibow.data.aside import folder_aside, refused
+from mpibow.data.dataset import Array
 from mpibow.data.recordset import SHARD_SIZE, RecordSet, open_records
 from mpibow.errors import RecordError
 
-Array = npt.NDArray[Any]
 CLASSES = "classes.txt"
 SUFFIXES = {"jpeg": ".JPEG", "png": ".png"}
 LONGEST = 100  # characters of a class's name that a folder's name takes

@@ -6,15 +6,13 @@ import math
 import struct
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from mpibow.convert.compressed import Source, opened
+from mpibow.data.dataset import Array
 from mpibow.errors import RecordError
 
-Array = npt.NDArray[Any]
 LARGEST_SIDE = 4096  # of an image; a larger one is a damaged header
 
 

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from mpibow.data.dataset import Array
 from mpibow.errors import RecordError
-
-Array = npt.NDArray[Any]
 
 
 def numbered(labels: Mapping[str, Array], *, classes: int | None = None) -> int:

@@ -9,11 +9,10 @@ import warnings
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from mpibow.data.dataset import Array
 from mpibow.errors import RecordError
 
-Array = npt.NDArray[Any]
 ALLOWED = {  # the names that arrays are pickled with; `encode` makes bytes in Python 3's protocol 2
     *((f"{package}.multiarray", "_reconstruct") for package in ("numpy.core", "numpy._core")),
     *((f"{package}.numeric", "_frombuffer") for package in ("numpy.core", "numpy._core")),  # protocol 5

@@ -14,12 +14,12 @@ import numpy.typing as npt
 from PIL import Image, ImageOps
 
 from mpibow.convert.encoded import BYTES_A_VALUE
+from mpibow.data.dataset import Array
 from mpibow.data.imagesize import sides_of
 from mpibow.data.orientation import turned
 from mpibow.data.photo import open_photo, orientation, why
 from mpibow.errors import RecordError
 
-Array = npt.NDArray[Any]
 Stored = TypeVar("Stored", bytes, npt.NDArray[Any])
 KINDS = {b"\xff\xd8\xff": "jpeg", b"\x89PNG\r\n\x1a\n": "png"}
 GREY = frozenset(("1", "L", "LA"))  # Pillow's modes

@@ -7,13 +7,12 @@ from itertools import chain, islice
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from mpibow.data.dataset import Array
 from mpibow.data.imagesize import size_of
 from mpibow.data.recordset import RecordSet
 from mpibow.errors import RecordError
 
-Array = npt.NDArray[Any]
 LISTED = 20  # classes that are listed one by one
 ENDS = 5  # of more classes, that many of the smallest and of the largest
 SAMPLED = 100  # encoded images whose sizes are read

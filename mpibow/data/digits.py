@@ -6,17 +6,15 @@ import importlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from mpibow.data import manifest
 from mpibow.data.aside import folder_aside
+from mpibow.data.dataset import Array
 from mpibow.data.recordset import write_records
 from mpibow.errors import RecordError, install
 
-Array = npt.NDArray[Any]
 SOURCE = (
     "scikit-learn's digits: the test set of UCI's optical recognition of handwritten digits (Alpaydin and Kaynak, 1998)"
 )

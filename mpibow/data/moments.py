@@ -6,15 +6,12 @@ import math
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from mpibow.data.dataset import Dataset
+from mpibow.data.dataset import Array, Dataset
 from mpibow.errors import DamagedRecord
 
-Array = npt.NDArray[Any]
 PART = 4 << 20  # bytes that are read at once
 LOT = 1 << 16  # bytes of images whose moments are taken at once: their float64 fit a core's cache
 

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from PIL import Image, ImageDraw, ImageFont
 from PIL.Image import Resampling
 
+from mpibow.data.dataset import Array
 from mpibow.data.orientation import turned
 from mpibow.data.photo import open_photo, orientation, rgb, why
 from mpibow.data.recordset import RecordSet
 from mpibow.errors import RecordError
 
-Array = npt.NDArray[Any]
 BOX = 128  # pixels: the longest side of a picture on a sheet
 GAP, LINE = 4, 14  # pixels between pictures, and of the line of text below one
 

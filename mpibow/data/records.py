@@ -38,14 +38,12 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
-import numpy.typing as npt
 from google_crc32c import value as crc32c
 
 from mpibow.data.aside import cannot_write, file_aside, refused
+from mpibow.data.dataset import Array
 from mpibow.errors import RecordError
 from mpibow.system.files import open_file, reason
-
-Array = npt.NDArray[Any]
 
 MAGIC = b"\x89MPR\r\n\x1a\n"
 VERSION = 1

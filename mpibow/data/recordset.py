@@ -14,15 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from mpibow.data.aside import file_aside, folder_aside
+from mpibow.data.dataset import Array
 from mpibow.data.manifest import AGAIN, Manifest, Shard, load, save
 from mpibow.data.moments import Moments, channel_moments
 from mpibow.data.records import DTYPES, Form, RecordFile, write_file
 from mpibow.errors import DamagedRecord, RecordError
 
-Array = npt.NDArray[Any]
 SHARD_SIZE = 128 << 20  # bytes: few files, and each still quick to copy
 
 
