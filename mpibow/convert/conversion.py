@@ -25,11 +25,11 @@ from typing import Any, TypeVar
 from tqdm import tqdm
 
 from mpibow.data import verify
-from mpibow.data.aside import file_aside, folder_aside
+from mpibow.data.aside import file_aside, folder_aside, refused
 from mpibow.data.dataset import Array
 from mpibow.data.recordset import SHARD_SIZE, write_records
 from mpibow.errors import EXIT_INTERRUPTED, MpibowError, RecordError
-from mpibow.system.files import open_file, reason
+from mpibow.system.files import open_file
 
 Item = TypeVar("Item")
 Made = TypeVar("Made")
@@ -210,11 +210,8 @@ def cores() -> int:
 
 def file_checksum(path: Path, algorithm: str = "md5") -> str:
     """The checksum as in a manifest: 'md5 f68b3c2d...'."""
-    try:
-        with open_file(path) as file:
-            digest = hashlib.file_digest(file, lambda: hashlib.new(algorithm, usedforsecurity=False))
-    except OSError as error:
-        raise RecordError(f"{path}: cannot be read: {reason(error)}") from error
+    with refused(path, "read"), open_file(path) as file:
+        digest = hashlib.file_digest(file, lambda: hashlib.new(algorithm, usedforsecurity=False))
     return f"{algorithm} {digest.hexdigest()}"
 
 

@@ -23,10 +23,11 @@ from typing import BinaryIO
 import numpy as np
 
 from mpibow.convert.conversion import file_checksum, say_turned
+from mpibow.data.aside import refused
 from mpibow.data.dataset import Array
 from mpibow.data.imagesize import sides_of
 from mpibow.errors import RecordError
-from mpibow.system.files import open_file, reason
+from mpibow.system.files import open_file
 
 CLASSES = 1000
 MOST = 2048  # records of a file
@@ -143,8 +144,5 @@ def _unpack(path: Path, file: BinaryIO, form: struct.Struct, what: str) -> tuple
 
 @contextmanager
 def opened(path: Path) -> Iterator[BinaryIO]:
-    try:
-        with open_file(path) as file:
-            yield file
-    except OSError as error:
-        raise RecordError(f"{path}: cannot be read: {reason(error)}") from error
+    with refused(path, "read"), open_file(path) as file:
+        yield file

@@ -16,8 +16,8 @@ from mpibow.convert import tar
 from mpibow.convert.entries import NAMED, Each, Entries, Group, refuse_empty_and_twice, watched
 from mpibow.convert.folders import hidden, part_of
 from mpibow.convert.synsets import SYNSET, validation_labels
+from mpibow.data.aside import refused
 from mpibow.errors import RecordError
-from mpibow.system.files import reason
 
 TARS = {"train": "ILSVRC2012_img_train.tar", "validation": "ILSVRC2012_img_val.tar"}
 SHARD = re.compile(r"\w+-\d{5}-of-\d{5}(\.tfrecords?)?")
@@ -189,18 +189,13 @@ def _images(sizes: Mapping[str, int]) -> dict[str, int]:
 
 def _sizes(folder: Path) -> dict[str, int]:
     """Bytes of the folder's files by name."""
-    try:
-        with os.scandir(folder) as found:
-            return {entry.name: entry.stat().st_size for entry in found if entry.is_file()}
-    except OSError as error:
-        raise RecordError(f"{folder}: cannot be read: {reason(error)}") from error
+    with refused(folder, "read"), os.scandir(folder) as found:
+        return {entry.name: entry.stat().st_size for entry in found if entry.is_file()}
 
 
 def _names(folder: Path) -> list[str]:
-    try:
+    with refused(folder, "read"):
         return sorted(os.listdir(folder))
-    except OSError as error:
-        raise RecordError(f"{folder}: cannot be read: {reason(error)}") from error
 
 
 def wanted(source: Path) -> str:

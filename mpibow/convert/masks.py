@@ -17,12 +17,14 @@ from mpibow.convert.conversion import Part, say_turned
 from mpibow.convert.entries import Each
 from mpibow.convert.folders import Left, say_left, walk
 from mpibow.convert.labels import set_aside
-from mpibow.convert.recode import GREY, Array, Decode, header
+from mpibow.convert.recode import GREY, Decode, header
+from mpibow.data.aside import refused
+from mpibow.data.dataset import Array
 from mpibow.data.masks import IGNORED, KIND
 from mpibow.data.orientation import turned
 from mpibow.data.photo import open_photo, orientation, why
 from mpibow.errors import RecordError
-from mpibow.system.files import read_file, reason
+from mpibow.system.files import read_file
 
 MODES = ("1", "L", "P")  # Pillow's: one number a pixel
 LOT = 16  # pairs that one task of a worker takes
@@ -184,10 +186,8 @@ def _pixels(path: Path, data: bytes) -> Image.Image:
 
 
 def _bytes(path: Path) -> bytes:
-    try:
+    with refused(path, "read"):
         return read_file(path)
-    except OSError as error:
-        raise RecordError(f"{path}: cannot be read: {reason(error)}") from error
 
 
 def _lots(part: Sequence[Pair]) -> list[list[Any]]:

@@ -12,7 +12,7 @@ from typing import BinaryIO, NamedTuple
 
 from google_crc32c import value as crc32c
 
-from mpibow.data.aside import cannot_write, file_aside
+from mpibow.data.aside import file_aside, refused
 from mpibow.errors import RecordError
 from mpibow.system.files import open_file, read_file, reason
 
@@ -90,12 +90,9 @@ def records(piece: Piece) -> Iterator[tuple[int, memoryview]]:
 def read(path: str | Path, number: int, start: int, size: int) -> bytes:
     """The data of a record at the place that `records` found; both checksums are compared."""
     where = f"{path}: record {number}"
-    try:
-        with open_file(path) as file:
-            file.seek(start - LENGTH.size)
-            frame = file.read(size + FRAME)
-    except OSError as error:
-        raise RecordError(f"{path}: cannot be read: {reason(error)}") from error
+    with refused(path, "read"), open_file(path) as file:
+        file.seek(start - LENGTH.size)
+        frame = file.read(size + FRAME)
     if len(frame) != size + FRAME or LENGTH.unpack_from(frame) != (size, masked(frame[:8])):
         raise RecordError(f"{where}: is no longer where it was; did the file change?")
     data = frame[LENGTH.size : -CHECKSUM.size]
@@ -113,11 +110,9 @@ class TFRecordWriter:
 
     def add(self, data: bytes) -> None:
         length = struct.pack("<Q", len(data))
-        try:
+        with refused(self.path):
             for block in (length, CHECKSUM.pack(masked(length)), data, CHECKSUM.pack(masked(data))):
                 self._file.write(block)
-        except OSError as error:
-            raise cannot_write(self.path, error) from error
 
 
 @contextmanager
@@ -132,18 +127,13 @@ def write_tfrecord(path: Path, *, shown: Path | None = None) -> Iterator[TFRecor
 
 def _map(path: Path) -> mmap.mmap:
     """The file mapped, not read: only lengths, labels and names of ImageNet's 150 GB are needed before the images."""
-    try:
-        with open_file(path) as file:
-            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except OSError as error:
-        raise RecordError(f"{path}: cannot be read: {reason(error)}") from error
+    with refused(path, "read"), open_file(path) as file:
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
 def _size(path: Path) -> int:
-    try:
+    with refused(path, "read"):
         return os.stat(path).st_size
-    except OSError as error:
-        raise RecordError(f"{path}: cannot be read: {reason(error)}") from error
 
 
 def _lines(index: Path) -> list[str]:

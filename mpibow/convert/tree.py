@@ -15,8 +15,8 @@ from mpibow.convert.delimited import rows_of
 from mpibow.convert.entries import Each, Entries, Entry, Group, lots, refuse_empty_and_twice, watched
 from mpibow.convert.folders import PARTS, Left, filled, identity, part_of, say_left, scan, unwrapped, walk
 from mpibow.convert.recode import FORMATS, GREY, Decode, Header, Keep, header
+from mpibow.data.aside import refused
 from mpibow.errors import RecordError
-from mpibow.system.files import reason
 
 SHOWN = 5
 PAIRED = re.compile("(jpeg|png)?(image|img|picture)s?|masks?|labels?|annotations?", re.IGNORECASE)
@@ -218,10 +218,8 @@ def entries_of(part: ClassFolders, numbers: Mapping[str, int]) -> Entries:
 
 
 def _size(path: Path) -> int:
-    try:
+    with refused(path, "read"):
         return path.stat().st_size
-    except OSError as error:
-        raise RecordError(f"{path}: cannot be read: {reason(error)}") from error
 
 
 def maker(

@@ -18,16 +18,12 @@ OURS = ("manifest.json", "tokenizer.json", "*.mpr")  # files that overwriting ma
 
 
 @contextmanager
-def refused(path: Path) -> Iterator[None]:
-    """Turns an OSError (no space, no permission, ...) into a RecordError about `path`."""
+def refused(path: object, deed: str = "written") -> Iterator[None]:
+    """Turns an OSError (no space, no permission, ...) into a RecordError that `path` cannot be `deed`."""
     try:
         yield
     except OSError as error:
-        raise cannot_write(path, error) from error
-
-
-def cannot_write(path: Path, error: OSError) -> RecordError:
-    return RecordError(f"{path}: cannot be written: {reason(error)}")
+        raise RecordError(f"{path}: cannot be {deed}: {reason(error)}") from error
 
 
 @contextmanager

@@ -40,7 +40,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from google_crc32c import value as crc32c
 
-from mpibow.data.aside import cannot_write, file_aside, refused
+from mpibow.data.aside import file_aside, refused
 from mpibow.data.dataset import Array
 from mpibow.errors import RecordError
 from mpibow.system.files import open_file, reason
@@ -258,10 +258,8 @@ class RecordWriter:
         return RecordError(f"{self.path}: record {self.count}: {what}")
 
     def _write(self, data: bytes) -> None:
-        try:
+        with refused(self.path):
             self._file.write(data)
-        except OSError as error:
-            raise cannot_write(self.path, error) from error
         self.size += len(data)
 
 
