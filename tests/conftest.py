@@ -1,8 +1,10 @@
 """What holds for every test."""
 
 import gc
+import os
 import signal
 from importlib.util import find_spec
+from itertools import pairwise
 
 import pytest
 from hypothesis import settings
@@ -31,8 +33,16 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+@pytest.hookimpl(trylast=True)  # of what -m and -k have left
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if missing := without_dali():
         for item in items:
             if item.get_closest_marker("dali"):
                 item.add_marker(pytest.mark.skip(reason=missing))
+    # Every worker is sent an equal part of the list, in order: each begins with slow tests, so that no worker has a long
+    # one left when the others have nothing more to do.
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    slow = [item for item in items if item.get_closest_marker("slow")]
+    quick = [item for item in items if not item.get_closest_marker("slow")]
+    ends = [(len(slow) * n // workers, len(items) * n // workers) for n in range(workers + 1)]
+    items[:] = [item for (a, c), (b, d) in pairwise(ends) for item in slow[a:b] + quick[c - a : d - b]]

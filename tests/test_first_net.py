@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.launching import mpirun, needs_mpi, run
+from tests.launching import mpirun, needs_mpi
 
 PAGE = (Path(__file__).parents[1] / "docs/first_net.md").read_text()
 
@@ -26,12 +25,6 @@ def check(printed: str) -> None:
     assert float(accuracy) > 0.9  # chance is 0.1
     assert shape == "10, 64"
     assert float(bias) == pytest.approx(1.0, abs=1e-3)
-
-
-def test_alone(program: Path) -> None:
-    done = run([sys.executable, str(program)], cwd=program.parent)
-    assert done.returncode == 0, done.stderr
-    check(done.stdout)
 
 
 @needs_mpi

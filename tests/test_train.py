@@ -485,7 +485,7 @@ def net(image):
 
 
 def fit(name):
-    settings = {"update": {"lr": 0.1}, "stop": {"epochs": 20}, "evaluate": {"every": 5}}
+    settings = {"update": {"lr": 0.1}, "stop": {"epochs": 8}, "evaluate": {"every": 5}}
     return mpibow.fit(net, (images, labels), (images, labels), name=name, batch_size=5, **settings)
 
 

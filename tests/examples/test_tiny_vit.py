@@ -1,13 +1,12 @@
-"""The example of a transformer trains, alone and on two ranks, and its gradient is right."""
+"""The example of a transformer trains on two ranks, and its gradient is right."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 from examples.tiny_vit import net
 from mpibow.testing import check_operator
-from tests.launching import mpirun, needs_mpi, run
+from tests.launching import mpirun, needs_mpi
 
 PROGRAM = Path(__file__).parents[2] / "examples/tiny_vit.py"
 
@@ -20,14 +19,8 @@ def test_it_has_forty_lines() -> None:
     assert len([line for line in PROGRAM.read_text().splitlines() if line.strip()]) <= 40
 
 
-def test_alone(tmp_path: Path) -> None:
-    done = run([sys.executable, str(PROGRAM)], cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert float(done.stdout) > 0.7  # chance is 0.1
-
-
 @needs_mpi
 def test_on_two_ranks(tmp_path: Path) -> None:
     done = mpirun(2, str(PROGRAM), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert float(done.stdout.split()[0]) > 0.7
+    assert float(done.stdout) > 0.7  # chance is 0.1
