@@ -39,10 +39,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if item.get_closest_marker("dali"):
                 item.add_marker(pytest.mark.skip(reason=missing))
-    # Every worker is sent an equal part of the list, in order: each begins with slow tests, so that no worker has a long
-    # one left when the others have nothing more to do.
+    # Every worker is sent an equal part of the list, in order: each begins with tests that take seconds, so that no
+    # worker has a long one left when the others have nothing more to do.
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-    slow = [item for item in items if item.get_closest_marker("slow")]
-    quick = [item for item in items if not item.get_closest_marker("slow")]
-    ends = [(len(slow) * n // workers, len(items) * n // workers) for n in range(workers + 1)]
-    items[:] = [item for (a, c), (b, d) in pairwise(ends) for item in slow[a:b] + quick[c - a : d - b]]
+    long, short = list[pytest.Item](), list[pytest.Item]()
+    for item in items:
+        (long if item.get_closest_marker("slow") or item.get_closest_marker("mpi") else short).append(item)
+    ends = [(len(long) * n // workers, len(items) * n // workers) for n in range(workers + 1)]
+    items[:] = [item for (a, c), (b, d) in pairwise(ends) for item in long[a:b] + short[c - a : d - b]]

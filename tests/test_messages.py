@@ -270,7 +270,7 @@ def test_a_disk_that_fills_up_with_metrics(folder: Path) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
 
     done = subprocess.run(
-        [sys.executable, "-m", "mpibow.train", "run.yaml", "stop.epochs=400", "checkpoint.every=null"],
+        [sys.executable, "-m", "mpibow.train", "run.yaml", "stop.epochs=50", "checkpoint.every=null"],
         cwd=folder, preexec_fn=limited, capture_output=True, text=True, timeout=720, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

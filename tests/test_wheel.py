@@ -66,23 +66,24 @@ def test_it_holds_converters_and_launch_files(wheel: Path) -> None:
 
 
 def test_the_first_steps(bin_folder: Path, tmp_path: Path) -> None:
-    """As the page has them, but that MNIST's files are there already."""
+    """As the page has them, but that MNIST's files are there already, and that one epoch shows that it learns."""
     if not MNIST.is_dir():
         pytest.skip(f"{MNIST} is not there")
     env = {"PATH": f"{bin_folder}:{os.environ['PATH']}", **OPEN_MPI}
     text = "".join(block.text for block in blocks(ROOT / "docs/first_steps.md") if block.language == "bash")
-    typed = commands(text.replace("--download", f"--source {MNIST}"))
+    typed = commands(text.replace("--download", f"--source {MNIST}").replace("name=first", "name=first stop.epochs=1"))
+    assert any("stop.epochs=1" in line for line in typed)
     used = {line.removeprefix("mpirun -np 2 ").split()[1] for line in typed}
     assert used >= {"convert", "launch", "train", "plot", "evaluate", "predict", "export"}
     printed = {line: ends_well(["bash", "-c", line], tmp_path, **env) for line in typed}
     (evaluated,) = (text for line, text in printed.items() if line.startswith("mpibow evaluate"))
     accuracy = re.match(r"accuracy (\d+\.\d+)%", evaluated)
     assert accuracy is not None
-    assert float(accuracy[1]) >= 98.5  # of the centre at the end; the run stopped at 99 %
+    assert float(accuracy[1]) >= 97  # chance is 10
     (predicted,) = (text for line, text in printed.items() if line.startswith("mpibow predict"))
     digits = re.findall(r"^digits/7/\d+\.png +(\d) ", predicted, re.M)
     assert len(digits) == predicted.count("\n") == 1028  # sevens of the test set
-    assert digits.count("7") >= 0.97 * len(digits)
+    assert digits.count("7") >= 0.95 * len(digits)
     assert zipfile.ZipFile(tmp_path / "first.pth").testzip() is None
     assert ElementTree.parse(tmp_path / "first.svg").getroot().tag.endswith("svg")
     assert (tmp_path / "predictions.csv").read_text().count("\n") == 10_001
