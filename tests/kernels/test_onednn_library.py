@@ -17,6 +17,7 @@ from tests.kernels.against import compare
 from tests.kernels.cases import INITIAL, Case
 
 pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
+from mpibow.kernels.compiled.command import Command
 from mpibow.kernels.onednn import library as dnn
 from mpibow.kernels.onednn import operators
 
@@ -46,7 +47,7 @@ def test_a_library_without_openmp_runs_as_well(monkeypatch: pytest.MonkeyPatch) 
     """It has no number of threads to set."""
     assert FOUND is not None
     library = dnn.Library(FOUND)
-    monkeypatch.setattr(library, "one_thread", [])
+    monkeypatch.setattr(library, "one_thread", Command([]))
     monkeypatch.setattr(library, "_limit", None)
     with dnn.load(FOUND).single():
         compare(operators(library)[ops.Dense], Case(ops.Dense(3, True, INITIAL), ((4, 5),)))
