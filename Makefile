@@ -111,10 +111,10 @@ test-%: $(DEV_READY)
 	$(call run,MPIBOW_TEST_RANKS=$* python -m pytest -m mpi $(ARGS))
 
 test-torch: $(TORCH_READY)
-	$(call run,python -m pytest -m torch -rfEs $(ARGS))
+	$(call run,python -m pytest -n 2 --dist worksteal -m torch -rfEs $(ARGS))
 
 test-dali: $(DALI_READY)
-	$(call run,python -m pytest -m "dali and not gpu" -rfEs $(ARGS))
+	$(call run,python -m pytest -n 2 --dist worksteal -m "dali and not gpu" -rfEs $(ARGS))
 
 check: $(DEV_READY)
 	ruff format --check .

@@ -106,7 +106,7 @@ def test_pytorch_is_fetched_for_the_tests_beside_it(nowhere: str) -> None:
     steps = make("-n", "test-torch", nowhere).stdout
     assert "-e '.[dev,torch,demo]'" in steps
     assert steps.index("MB to fetch") < steps.index("pip install")
-    assert steps.endswith("\npython -m pytest -m torch -rfEs\n")
+    assert steps.endswith("\npython -m pytest -n 2 --dist worksteal -m torch -rfEs\n")
     for target in ("demo", "test", "check"):
         assert ",torch" not in make("-n", target, nowhere).stdout
 
@@ -116,7 +116,7 @@ def test_dali_is_fetched_for_its_tests(nowhere: str) -> None:
     assert "-e '.[dev,dali13,demo]'" in steps
     assert "-e '.[dev,dali12,demo]'" in make("-n", "test-dali", nowhere, "CUDA=12").stdout
     assert steps.index("MB to fetch") < steps.index("pip install")
-    assert steps.endswith('\npython -m pytest -m "dali and not gpu" -rfEs\n')
+    assert steps.endswith('\npython -m pytest -n 2 --dist worksteal -m "dali and not gpu" -rfEs\n')
     for target in ("demo", "test", "check"):
         assert ",dali" not in make("-n", target, nowhere).stdout
 
