@@ -78,7 +78,7 @@ def _memory(job: Job, plan: Plan, ahead: Held, rank: int, counts: Counts, free: 
     shared = f" + one copy of {_and('weights', *states)} {_mib(copy)}" if one else ""
     learner = learner_bytes(plan, job.evaluation_plan() if job.evaluated else None, ahead.learner, arrays, one)
     limits = caps(config.averaging, len(counts), job.train.count // config.batch_size)
-    most = min(config.tuner.most, *(cap.most for cap in limits))
+    most = min([config.tuner.most, *(cap.most for cap in limits)])
     room = room_for(free - ahead.data, learner, most)
     data = f" + data {_mib(ahead.data)}" if ahead.data else ""
     locked = f", and {in_words(k * ahead.locked)} of page-locked memory" if ahead.locked else ""

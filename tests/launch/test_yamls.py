@@ -28,6 +28,7 @@ from tests.data.photos import MOMENTS, encode, picture
 LAUNCH = Path(__file__).parents[2] / "launch"
 YAMLS = sorted(LAUNCH.rglob("*.yaml"))
 CROSSBOW = sorted((LAUNCH / "crossbow").glob("*.yaml"))
+COUNT = 1024  # samples: no batch is larger
 RATINGS = [path for path in YAMLS if (model := load(path).model) and model.name in OBJECTIVES]
 
 
@@ -46,17 +47,18 @@ def of_model(config: Config) -> tuple[int, tuple[int, ...]]:
 
 @pytest.fixture(scope="module")
 def records(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Config], Path]:
-    """Writes two records as the converter of the model's data does, once for each shape."""
+    """Writes COUNT records as the converter of the model's data does, once for each shape."""
 
     @cache
     def write(classes: int, shape: tuple[int, ...]) -> Path:
         folder = tmp_path_factory.mktemp("records") / "data"
         if classes == 1000:
             images = [(encode(picture(250, 300)), 0), (encode(picture(400, 260)), classes - 1)]
-            write_records(folder, images, classes=classes, encoding="jpeg", moments=MOMENTS)
+            write_records(folder, images * (COUNT // 2), classes=classes, encoding="jpeg", moments=MOMENTS)
             return folder
         pixels = np.random.default_rng(0).integers(0, 256, (2, *shape), dtype=np.uint8)
-        write_records(folder, zip(pixels, (0, classes - 1), strict=True), classes=classes)
+        samples = [*zip(pixels, (0, classes - 1), strict=True)] * (COUNT // 2)
+        write_records(folder, samples, classes=classes)
         return folder
 
     return lambda config: write(*of_model(config))
@@ -70,7 +72,7 @@ def test_check_passes(path: Path, records: Callable[[Config], Path], capsys: pyt
         main([str(path), f"data.train={folder}", f"data.test={folder}", "--check"])
     said = capsys.readouterr()
     assert (end.value.code, said.err) == (0, "")
-    assert f"test: 2 samples {of_model(config)[1]} uint8, {of_model(config)[0]} classes\n" in said.out
+    assert f"test: {COUNT:,} samples {of_model(config)[1]} uint8, {of_model(config)[0]} classes\n" in said.out
     begin = "auto, begins with 1" if config.learners == "auto" else config.learners
     assert said.out.splitlines()[-1].startswith(f"rank 0: {begin} learner(s) x (arena ")
     assert config.data is not None
@@ -91,12 +93,13 @@ def test_check_of_ratings_passes(path: Path, tmp_path: Path, capsys: pytest.Capt
     model = load(path).model
     assert model is not None
     ends = [(0, 0), (model.options["users"] - 1, model.options["items"] - 1)]
-    write_records(tmp_path / "data", (record_of(user, item, 3.5) for user, item in ends), classes=1)
+    ratings = (record_of(user, item, 3.5) for user, item in ends * (COUNT // 2))
+    write_records(tmp_path / "data", ratings, classes=1)
     with pytest.raises(SystemExit) as end:
         main([str(path), f"data.train={tmp_path}/data", f"data.test={tmp_path}/data", "--check"])
     said = capsys.readouterr()
     assert (end.value.code, said.err) == (0, "")
-    assert "test: 2 samples user () int32, item () int32, rating () float32\n" in said.out
+    assert f"test: {COUNT:,} samples user () int32, item () int32, rating () float32\n" in said.out
     assert said.out.splitlines()[-1].startswith("rank 0: auto, begins with 1 learner(s) x (arena ")
 
 
