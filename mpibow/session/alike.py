@@ -73,7 +73,7 @@ def from_rank_0(arrays: Mapping[str, Array], comm: Communicator) -> dict[str, Ar
     forms = comm.share({name: (array.shape, array.dtype) for name, array in arrays.items()})[0]
     sent = dict[str, Array]()
     for name, (shape, dtype) in forms.items():
-        sent[name] = np.ascontiguousarray(arrays[name]) if comm.rank == 0 else np.empty(shape, dtype)
+        sent[name] = np.asarray(arrays[name], order="C") if comm.rank == 0 else np.empty(shape, dtype)
         comm.broadcast(sent[name].reshape(-1).view(np.uint8))
     return sent
 
