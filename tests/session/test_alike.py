@@ -195,7 +195,7 @@ for rule in ("sma", "crossbow", "ssgd", "local_sgd", "diloco", "slowmo", "easgd"
         net, (x, y), loss=mb.cross_entropy, batch_size=4, learners=1, rule={"name": rule}, update={"lr": 0.1},
         stop={"epochs": 2}, out=sys.argv[1], name=rule,
     )
-    found = comm.gather((fitted.predict(x), fitted.weights, fitted.source.program.buffers["frequencies"]))
+    found = comm.gather((fitted.predict(x), fitted.weights, fitted.source.program.buffers["frequencies"].array))
     if comm.rank == 0:
         np.testing.assert_equal(*found)
 print("equal")
