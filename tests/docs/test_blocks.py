@@ -96,8 +96,11 @@ def check(words: list[str]) -> None:
             check_module(rest[0], rest[1:])
     elif program == "python" and rest[:1] == ["-m"]:
         package, _, name = rest[1].partition(".")
-        assert package == "mpibow", words
-        check_module(name, rest[2:])
+        assert package in ("benchmarks", "mpibow"), words
+        if package == "benchmarks":
+            check_options(help_of("-m", rest[1]), rest[2:])
+        else:
+            check_module(name, rest[2:])
     elif program == "python":
         check_script(rest[0], rest[1:])
     elif program in ("sbatch", "qsub", "bsub", "docker", "apptainer", "kubectl"):
