@@ -89,8 +89,6 @@ def test_a_job_says_it_where_something_is_new_and_only_there() -> None:
     ("settings", "matrices"),
     [
         ({}, False),
-        ({"rule": {"name": "sma", "outer": {"name": "orthogonal"}}}, True),
-        ({"rule": {"name": "ssgd", "then": {"name": "sma", "epoch": 1, "outer": {"name": "orthogonal"}}}}, True),
         ({"update": {"name": "muon"}}, True),
         ({"update": {"name": "muon", "largest_share": 1e-9}}, False),
     ],
