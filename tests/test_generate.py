@@ -112,7 +112,7 @@ def test_a_run_on_records_of_text_keeps_its_tokenizer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("source.txt").write_text(TEXT)
+    Path("source.txt").write_text(TEXT * 2)  # two windows: a batch
     assert script("text").main(["--source", "source.txt", "--output", "records", "--tokens", "chars"]) == 0
     fitted = mb.fit(
         net, "records/train", loss=partial(mb.cross_entropy, axis=2), batch_size=2, learners=1, device="numpy",

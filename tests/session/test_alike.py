@@ -202,6 +202,7 @@ print("equal")
 """
 
 
+@pytest.mark.torch
 @needs_mpi
 def test_modules_that_every_rank_makes_unseeded(tmp_path: Path) -> None:
     pytest.importorskip("torch")

@@ -70,8 +70,10 @@ def unbroadcast(ds: Array, shape: tuple[int, ...]) -> Array:
 
 
 def by_torch(op: ops.Attention, torch: Any, q: Any, k: Any, v: Any, mask: Any = None) -> Any:
-    if mask is not None and not mask.is_floating_point():
-        mask = mask != 0
+    if mask is not None:
+        mask = torch.atleast_2d(mask)  # PyTorch takes no mask of fewer axes
+        if not mask.is_floating_point():
+            mask = mask != 0
     if op.causal:
         seen = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool).tril()
         floats = torch.zeros(seen.shape, dtype=q.dtype).masked_fill(~seen, -torch.inf)
