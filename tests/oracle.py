@@ -32,4 +32,4 @@ def without_dali() -> str:
 
 def asked_for(mark: str, expression: str) -> bool:
     """Whether pytest's -m wants the tests that are marked so, not just any or all others."""
-    return re.search(rf"(?<!not )\b{mark}\b", expression) is not None
+    return re.search(rf"(?<!not )\b{mark}\b", re.sub(r"not \([^()]*\)", "", expression)) is not None

@@ -55,6 +55,7 @@ def test_those_with_dali_are_skipped_or_refused_likewise() -> None:
     [
         *(("torch", True), ("torch and not slow", True), ("slow or torch", True), ("not torch", False), ("", False)),
         *(("not slow and not torch", False), ("gpu", False), ("torches", False)),
+        *(("not (slow or gpu or torch)", False), ("not (slow or gpu) and torch", True)),
     ],
 )
 def test_what_asks_for_them(expression: str, asked: bool) -> None:
