@@ -175,7 +175,8 @@ def current() -> Graph:
 class Graph:
     """Grows by `input` and by operator functions; `output` names the tensors that a plan returns to its caller.
 
-    Of a module of PyTorch: `buffers` are its arrays that no plan changes, by name, `frozen` the weights that stay.
+    A net that was read from a PyTorch module has `buffers`, the arrays by name that no plan changes, and `frozen`, the
+    weights that are not trained.
     """
 
     def __init__(self) -> None:
