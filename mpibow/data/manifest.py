@@ -92,8 +92,12 @@ def load(folder: Path) -> Manifest:
     try:
         fields = json.loads(read_file(path))
     except FileNotFoundError:
-        what = f"has no {FILE}, so it is not a data set" if folder.is_dir() else "there is no such folder"
-        raise RecordError(f"{folder}: {what}; convert the data to it first") from None
+        if not folder.is_dir():
+            raise RecordError(f"{folder}: there is no such folder; convert the data to it first") from None
+        remedy = f"images in a folder per class become one by: mpibow convert folder --source {folder}"
+        raise RecordError(f"{folder}: has no {FILE}, so it is not a data set; {remedy}") from None
+    except NotADirectoryError:
+        raise RecordError(f"{folder}: is a file, not a data set; mpibow convert --help lists what reads it") from None
     except OSError as error:
         raise RecordError(f"{path}: cannot be read: {reason(error)}") from error
     except (ValueError, RecursionError) as error:

@@ -355,7 +355,12 @@ def test_a_killed_writer_leaves_nothing_that_opens(tmp_path: Path) -> None:
         with pytest.raises(RecordError):
             open_records(name)
     assert refusal(path) == f"{path}: there is no such folder; convert the data to it first"
-    assert refusal(left) == f"{left}: has no manifest.json, so it is not a data set; convert the data to it first"
+    assert refusal(left) == (
+        f"{left}: has no manifest.json, so it is not a data set; "
+        f"images in a folder per class become one by: mpibow convert folder --source {left}"
+    )
+    shard = next(left.glob("*.mpr"))
+    assert refusal(shard) == f"{shard}: is a file, not a data set; mpibow convert --help lists what reads it"
     assert open_records(write(path)).count == 10
 
 
