@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from mpibow.run.callbacks import Iteration as Iteration
     from mpibow.run.callbacks import Saved as Saved
 
+__version__ = "0.1.0"
+
 _ELSEWHERE = {
     **dict.fromkeys(("Interrupted", "MpibowError"), "mpibow.errors"),
     "Fitted": "mpibow.fitted",

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from importlib import import_module, metadata
+from importlib import import_module
 from typing import NoReturn, TextIO
 
+from mpibow import __version__
 from mpibow.system.command import COMMANDS
 from mpibow.system.shipped import close
 from mpibow.system.streams import as_command
@@ -20,7 +21,7 @@ def main(argv: Sequence[str] | None = None) -> int | None:
     if name in ("-h", "--help", "help"):
         return _usage(sys.stdout, 0)
     if name in ("-V", "--version"):
-        print(f"mpibow {version()}, Python {sys.version.partition(' ')[0]}")
+        print(f"mpibow {__version__}, Python {sys.version.partition(' ')[0]}")
         return 0
     if name not in COMMANDS:
         if not name:
@@ -31,14 +32,6 @@ def main(argv: Sequence[str] | None = None) -> int | None:
         return 2
     code: int | None = import_module(COMMANDS[name].module).main(arguments)
     return code
-
-
-def version() -> str:
-    """The version of the installed package."""
-    try:
-        return metadata.version("mpibow")
-    except metadata.PackageNotFoundError:
-        return "(not installed)"
 
 
 def _usage(stream: TextIO, code: int) -> int:

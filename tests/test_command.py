@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import mpibow
 from mpibow import launch_files
 from mpibow.__main__ import main
 from mpibow.completion import SHELLS, script
@@ -96,7 +97,7 @@ def test_an_unknown_command(word: str, remedy: str, capsys: Said) -> None:
 
 def test_version(capsys: Said) -> None:
     assert main(["--version"]) == 0
-    assert re.fullmatch(r"mpibow \S.*, Python 3\.\d+\.\S+\n", capsys.readouterr().out)
+    assert re.fullmatch(rf"mpibow {re.escape(mpibow.__version__)}, Python 3\.\d+\.\S+\n", capsys.readouterr().out)
 
 
 def test_python_m_mpibow_is_the_same(tmp_path: Path) -> None:

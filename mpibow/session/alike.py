@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from google_crc32c import value as crc32c
 
+from mpibow import __version__
 from mpibow.comm.communicator import Communicator
 from mpibow.config.strict import join, plain
 from mpibow.errors import CommunicationError, ConfigError
@@ -18,7 +19,6 @@ from mpibow.job import Job
 from mpibow.job.contents import contents_of, crc_of
 from mpibow.job.given import some
 from mpibow.job.numbers import Numbers, Pinned, differing, numbers_of, structure_of
-from mpibow.session.summary import versions
 from mpibow.system.shipped import PACKAGE
 
 LONGEST = 40  # characters of a value that a message shows
@@ -129,4 +129,4 @@ def _sources() -> dict[str, str]:
     """The version of the package, and the CRC32C of each of its source files: 30 ms."""
     paths = sorted(path for path in PACKAGE.rglob("*") if path.suffix in SOURCES and "__pycache__" not in path.parts)
     crcs = {path.relative_to(PACKAGE).as_posix(): f"{crc32c(path.read_bytes()):#010x}" for path in paths}
-    return {"version": versions().get("mpibow", ""), **crcs}
+    return {"version": __version__, **crcs}

@@ -9,11 +9,12 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from mpibow import __version__
 from mpibow.graph.graph import Array
 from mpibow.models.classifier import Build
 from mpibow.tune import as_sum
 
-PACKAGES = ("mpibow", "numpy", "mpi4py", "safetensors")
+PACKAGES = ("numpy", "mpi4py", "safetensors")
 
 
 @dataclass(frozen=True)
@@ -156,7 +157,7 @@ def shown_metrics(metrics: Mapping[str, Any] | None) -> str:
 @cache
 def versions() -> dict[str, str]:
     """The versions of Python and of the packages that the numbers depend on."""
-    found = {"python": platform.python_version()}
+    found = {"python": platform.python_version(), "mpibow": __version__}
     for package in PACKAGES:
         try:
             found[package] = version(package)
