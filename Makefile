@@ -53,7 +53,7 @@ define run
 endef
 
 AVX2 = export ONEDNN_MAX_CPU_ISA=AVX2; python -m mpibow.kernels; python -m pytest -n 2 --dist worksteal \
-	-m "not (slow or gpu or torch)" $(addprefix --ignore=tests/kernels/,cuda test_numpy.py test_gradients.py) \
+	-m "not (slow or gpu or torch)" $(addprefix --ignore=tests/kernels/,test_numpy.py test_gradients.py) \
 	tests/kernels tests/models/test_onednn.py tests/run/test_onednn.py tests/run/test_counts.py $(ARGS)
 
 RUN_READY := $(VENV)/.ready-$(MPI)

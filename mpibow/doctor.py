@@ -204,7 +204,7 @@ def kernels_told(config: Config | None, tried: str | None) -> dict[str, str]:
 
 def _gpus() -> dict[str, str]:
     try:
-        from mpibow.job.gpu import seen
+        from mpibow.cuda.opening import seen
     except ImportError:  # a package that is missing is found elsewhere, too
         return {}
     return seen()

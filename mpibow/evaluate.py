@@ -22,13 +22,13 @@ from mpibow.comm.communicator import Communicator
 from mpibow.comm.launch import run_ranks, say
 from mpibow.config import Config
 from mpibow.config.schema import Device, MetricSettings
+from mpibow.cuda.opening import ON_GPUS, FindGpu, find_gpu
 from mpibow.data.dataset import Array
 from mpibow.data.decoded import Decoded
 from mpibow.data.recordset import RecordSet
 from mpibow.errors import CheckpointError, ConfigError
 from mpibow.graph.plan import choose_layout, compile_plan
 from mpibow.job import Job, kernels_of, on_device
-from mpibow.job.gpu import ON_GPUS, FindGpu, find_gpu
 from mpibow.job.measures import measures_of
 from mpibow.learn.scheduler import Scheduler
 from mpibow.metrics.shown import confusion_table

@@ -34,7 +34,7 @@ def test_every_module_that_is_a_command_is_in_the_table() -> None:
         path for path in package.glob("**/*.py") if re.search(r'^if __name__ == "__main__":', path.read_text(), re.M)
     }
     modules = {".".join(path.relative_to(ROOT).with_suffix("").parts) for path in runs if "datasets" not in path.parts}
-    of_programs = {"mpibow.__main__", "mpibow.comm.probe", "mpibow.again"}  # which no person types
+    of_programs = {"mpibow.__main__", "mpibow.cuda.exchange.probe", "mpibow.again"}  # which no person types
     assert modules - of_programs == {command.module for command in COMMANDS.values()}
 
 

@@ -17,8 +17,8 @@ import pytest
 import mpibow
 from mpibow import dense, flatten, relu
 from mpibow.config import describe, dump, load
+from mpibow.cuda.device.memory import in_words
 from mpibow.data.dataset import Array, channels_last
-from mpibow.device.memory import in_words
 from mpibow.errors import ConfigError, DivergedError, RecordError, ShapeError
 from mpibow.graph.graph import Tensor
 from mpibow.session.describe import describe_job

@@ -61,7 +61,7 @@ def test_it_holds_converters_and_launch_files(wheel: Path) -> None:
     files = [path for name in ("datasets", "launch") for path in (ROOT / name).rglob("*") if path.is_file()]
     expected = {f"mpibow/{path.relative_to(ROOT)}" for path in files if "__pycache__" not in path.parts}
     assert len(expected) > 40
-    assert expected | {"mpibow/py.typed", "mpibow/kernels/cuda/source/flat.cu"} <= held
+    assert expected | {"mpibow/py.typed", "mpibow/cuda/kernels/source/flat.cu"} <= held
     assert not [name for name in held if name.startswith(("tests/", "benchmarks/", "docs/"))]
 
 

@@ -37,9 +37,9 @@ def told(modules: Mapping[str, str], load: Callable[[str], object] = importlib.i
 
 def opened() -> str:
     """The GPU as mpibow sees it, or why not."""
-    from mpibow.device.cupy_driver import CupyDriver
+    from mpibow.cuda.device.cupy_driver import CupyDriver
+    from mpibow.cuda.kernels.graphs import load_cudnn
     from mpibow.errors import MpibowError
-    from mpibow.kernels.cuda.graphs import load_cudnn
 
     try:
         driver = CupyDriver()

@@ -15,10 +15,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.sides import ROOT, note, parser_of
-from mpibow.device import libraries
+from mpibow.cuda.device import libraries
+from mpibow.cuda.kernels.compile import compiled, nvrtc
+from mpibow.cuda.kernels.kernels import KERNELS
 from mpibow.errors import DeviceError
-from mpibow.kernels.cuda.compile import compiled, nvrtc
-from mpibow.kernels.cuda.kernels import KERNELS
 
 ARCHITECTURE = "sm_90"
 MOST = 64 << 20  # bytes
@@ -49,7 +49,7 @@ def kernels(folder: Path, sources: Sequence[str]) -> str:
 
 def plans(folder: Path, models: Sequence[str], limit: float) -> str:
     """cuDNN's plans, and by what they were made; or why there are none."""
-    from tests.kernels.cuda import devices
+    from tests.cuda.kernels import devices
 
     if why := devices.missing():
         return f"no plans: {why}"

@@ -15,14 +15,14 @@ import numpy as np
 
 from benchmarks.sides import parser_of
 from mpibow.comm.communicator import Single
+from mpibow.cuda.kernels.cudnn import Enqueue
+from mpibow.cuda.kernels.opened import Gpu
+from mpibow.cuda.kernels.timing import seconds_of
 from mpibow.data.dataset import read_into
 from mpibow.graph.layout import initial_weights
 from mpibow.graph.steps import kind_of
 from mpibow.job import Job, on_device
 from mpibow.job.made_up import made_up_job
-from mpibow.kernels.cuda.cudnn import Enqueue
-from mpibow.kernels.cuda.opened import Gpu
-from mpibow.kernels.cuda.timing import seconds_of
 
 
 def kinds(steps: Sequence[Any], seconds: Sequence[float]) -> dict[str, dict[str, float]]:

@@ -13,19 +13,19 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from mpibow.comm.communicator import Single
-from mpibow.comm.nccl import open_nccl
-from mpibow.device.cuda import Found
-from mpibow.device.cupy_driver import CupyDriver
-from mpibow.device.machine import Machine
+from mpibow.cuda.device.cupy_driver import CupyDriver
+from mpibow.cuda.device.find import Found
+from mpibow.cuda.device.machine import Machine
+from mpibow.cuda.exchange.nccl import open_nccl
+from mpibow.cuda.kernels.cudnn import Cudnn, Handles
+from mpibow.cuda.kernels.elementwise import fill
+from mpibow.cuda.kernels.launcher import Launcher
+from mpibow.cuda.kernels.opened import cache_folder, plan_folder
+from mpibow.cuda.kernels.operands import PRECISIONS
+from mpibow.cuda.kernels.plans import Planner, Search, Target
+from mpibow.cuda.kernels.specs import Cast
+from mpibow.cuda.kernels.timing import DeviceTimer
 from mpibow.errors import DeviceError
-from mpibow.kernels.cuda.cudnn import Cudnn, Handles
-from mpibow.kernels.cuda.elementwise import fill
-from mpibow.kernels.cuda.launcher import Launcher
-from mpibow.kernels.cuda.opened import cache_folder, plan_folder
-from mpibow.kernels.cuda.operands import PRECISIONS
-from mpibow.kernels.cuda.plans import Planner, Search, Target
-from mpibow.kernels.cuda.specs import Cast
-from mpibow.kernels.cuda.timing import DeviceTimer
 
 COUNT = 1024
 
@@ -69,7 +69,7 @@ def nccl(machine: Machine) -> bool:
 
 
 def kinds(machine: Machine) -> bool:
-    from tests.kernels.cuda.devices import FEW
+    from tests.cuda.kernels.devices import FEW
 
     handles, well = Handles(), True
     plans, timer = planner(machine, handles), DeviceTimer(machine.driver, machine.stream, handles.of)

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
 
+from mpibow.cuda.feed.feeder import Feeder
 from mpibow.data.damage import decoding, undecodable
 from mpibow.data.decoders import DaliBatch, Decoder, OnDevice, OnHost, Raw, Windows
 from mpibow.data.imagesize import sides_of
 from mpibow.data.photo import alike
 from mpibow.data.recordset import RecordSet
 from mpibow.data.slots import Slot
-from mpibow.device.feed import Feeder
 from mpibow.errors import DamagedRecord, DeviceError, MpibowError, install
 
 

@@ -11,11 +11,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from mpibow.cuda.device.driver import Event, Memory
+from mpibow.cuda.feed.feeder import Feeder
 from mpibow.data.dataset import Array
 from mpibow.data.orientation import stored_part, stored_points, turned
 from mpibow.data.slots import Slot
-from mpibow.device.driver import Event, Memory
-from mpibow.device.feed import Feeder
 from mpibow.errors import MpibowError
 from mpibow.kernels.numpy.resize import reach
 

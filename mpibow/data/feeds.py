@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Protocol
 
+from mpibow.cuda.device.driver import Stream
+from mpibow.cuda.feed.feeder import DeviceSlot, Feeder, pack
 from mpibow.data.dataset import COUNTER, Samples
 from mpibow.data.slots import Slot, arrays_for, specs_of
-from mpibow.device.driver import Stream
-from mpibow.device.feed import DeviceSlot, Feeder, pack
 
 Fill = Callable[[Stream], None]  # enqueues the launches that fill the rest of a slot
 

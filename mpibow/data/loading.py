@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from mpibow.cuda.feed.deviceset import Bind, row_bytes
+from mpibow.cuda.feed.feeder import Feeder, Packing, pack
 from mpibow.data.damage import Damages, Intact
 from mpibow.data.dataset import NamedSamples, Samples, inputs_of
 from mpibow.data.decoded import Decoded
-from mpibow.data.deviceset import Bind, row_bytes
 from mpibow.data.feeds import ALL_BUT_IMAGES, ONLY_COUNTERS, Feed
 from mpibow.data.pipeline import Reader
 from mpibow.data.readers import Choice, open_source, size_of
 from mpibow.data.recordset import RecordSet
 from mpibow.data.slots import specs_of
-from mpibow.device.feed import Feeder, Packing, pack
 from mpibow.errors import install
 
 

@@ -9,11 +9,12 @@ from typing import Any
 
 import psutil
 
+from mpibow.cuda.feed.deviceset import Bind, DeviceSet, row_bytes
+from mpibow.cuda.feed.feeder import Feeder
 from mpibow.data import dali
 from mpibow.data.damage import Damages, Intact
 from mpibow.data.dataset import Drawn, NamedArrays, NamedSamples, Samples, inputs_of
 from mpibow.data.decoded import Decode, Decoded
-from mpibow.data.deviceset import Bind, DeviceSet, row_bytes
 from mpibow.data.drawn import Draw
 from mpibow.data.feeds import ALL_BUT_IMAGES, ONLY_COUNTERS, AtOnce, Feed, ToGpu
 from mpibow.data.pipeline import Direct, Idle, Reader
@@ -21,7 +22,6 @@ from mpibow.data.recordset import RecordSet
 from mpibow.data.resident import Resident
 from mpibow.data.settings import Auto, Kind, Wanted
 from mpibow.data.weighed import Weighed
-from mpibow.device.feed import Feeder
 from mpibow.errors import ConfigError
 
 AHEAD = 3 * 64  # samples that prefetch: auto makes ready of data read in runs: two runs under way, one being used

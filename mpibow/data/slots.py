@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from mpibow.cuda.device.driver import Stream
+from mpibow.cuda.feed.feeder import DeviceSlot
 from mpibow.data.dataset import COUNTER, Array, Inputs, Samples, inputs_of
-from mpibow.device.driver import Stream
-from mpibow.device.feed import DeviceSlot
 
 
 def _none() -> Array:

@@ -27,9 +27,9 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
+from mpibow.cuda.device.memory import aligned
 from mpibow.data.dataset import Array, Inputs
 from mpibow.data.items import Items, seed_globals
-from mpibow.device.memory import aligned
 from mpibow.errors import ConfigError, RecordError
 from mpibow.system.signals import ASKING
 

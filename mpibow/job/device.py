@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from mpibow.comm.communicator import Communicator
-from mpibow.device.near import has_gpu
+from mpibow.cuda.device.near import has_gpu
+from mpibow.cuda.opening import ON_GPUS, FindGpu, find_gpu
 from mpibow.errors import DeviceError, ShapeError
 from mpibow.graph.plan import choose_layout
-from mpibow.job.gpu import ON_GPUS, FindGpu, find_gpu
 from mpibow.job.job import Job, kernels_of
 from mpibow.kernels import gpu_set
 

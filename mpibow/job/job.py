@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from mpibow.config import Config
+from mpibow.cuda.kernels.fused import fused_plan
 from mpibow.data.dataset import Samples
 from mpibow.graph.frozen import frozen
 from mpibow.graph.layout import Layout, plan_layout
@@ -18,7 +19,6 @@ from mpibow.graph.plan import Plan, choose_layout, compile_plan
 from mpibow.job.given import Given
 from mpibow.job.normalise import Scaling
 from mpibow.kernels import KernelSet, find_kernels
-from mpibow.kernels.cuda.fused import fused_plan
 from mpibow.learn.directions import Matrices, matrices_of
 from mpibow.metrics.metric import Measure
 from mpibow.models.classifier import Build

@@ -17,7 +17,7 @@ from mpibow.kernels.numpy import flat
 from mpibow.kernels.passes import FlatKernels
 
 if TYPE_CHECKING:
-    from mpibow.kernels.cuda.opened import Gpu
+    from mpibow.cuda.kernels.opened import Gpu
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,8 +87,8 @@ def onednn_set(path: str | None = None, winograd: bool = True) -> KernelSet:
 
 def gpu_set(gpu: Gpu) -> KernelSet:
     """cuDNN's layers and mpibow's own kernels on an open GPU."""
-    from mpibow.kernels.cuda import table
-    from mpibow.kernels.cuda.listing import rewrite
+    from mpibow.cuda.kernels import table
+    from mpibow.cuda.kernels.listing import rewrite
 
     return KernelSet(
         name="cuda",

@@ -12,14 +12,14 @@ from typing import NoReturn
 
 import numpy as np
 
+from mpibow.cuda.device.memory import in_words
+from mpibow.cuda.learner import DeviceLearner
 from mpibow.data.slots import Slot
-from mpibow.device.memory import in_words
 from mpibow.graph.bound import BoundPlan
 from mpibow.graph.graph import Array
 from mpibow.graph.layout import halves
 from mpibow.graph.plan import Plan
 from mpibow.learn.meeting import Meeting, Seat
-from mpibow.learn.on_device import DeviceLearner
 from mpibow.learn.replica import Replicas
 from mpibow.optim.update import Update
 

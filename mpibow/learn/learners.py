@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
+from mpibow.cuda.device.driver import Event
+from mpibow.cuda.learner import FUSED, DeviceLearner
 from mpibow.data.slots import Slot
-from mpibow.device.driver import Event
 from mpibow.errors import DeviceError
 from mpibow.graph.graph import Array
 from mpibow.graph.plan import Plan
 from mpibow.learn.learner import ASSIGNMENTS, AnyLearner, Task
-from mpibow.learn.on_device import FUSED, DeviceLearner
 from mpibow.learn.replica import Replicas
 
 

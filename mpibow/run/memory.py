@@ -10,7 +10,7 @@ import psutil
 
 from mpibow.comm.cgroups import memory_left, own_group
 from mpibow.comm.communicator import Communicator
-from mpibow.device.memory import in_words
+from mpibow.cuda.device.memory import in_words
 from mpibow.errors import ConfigError
 from mpibow.graph.plan import Plan
 from mpibow.tune import Counts

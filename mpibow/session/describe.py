@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from mpibow.comm.communicator import Communicator
 from mpibow.comm.launch import say
 from mpibow.config import dump
+from mpibow.cuda.device.memory import in_words
 from mpibow.data.loading import Held
 from mpibow.data.readers import Choice, choose
-from mpibow.device.memory import in_words
 from mpibow.graph.plan import Plan
 from mpibow.job import Job, on_device
 from mpibow.job.checks import described, few_values, long_iteration, long_period

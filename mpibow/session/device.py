@@ -7,21 +7,21 @@ from contextlib import ExitStack
 from typing import Any, Protocol
 
 from mpibow.comm.communicator import Communicator
+from mpibow.cuda.feed.feeder import Packing
+from mpibow.cuda.session import OnGpu
+from mpibow.cuda.times import Times
 from mpibow.data.feeds import Feed
 from mpibow.data.loading import Held, Loading
 from mpibow.data.pipeline import Reader
 from mpibow.data.readers import Facts
-from mpibow.device.feed import Packing
 from mpibow.graph.layout import Layout
 from mpibow.graph.plan import Plan
 from mpibow.job import Job
 from mpibow.learn.learners import Binder, Learners
 from mpibow.learn.replica import Replicas
-from mpibow.run.device_times import Times
 from mpibow.run.evaluate import Bind
 from mpibow.run.state import Scale
 from mpibow.session.host import Host
-from mpibow.session.on_gpu import OnGpu
 from mpibow.sync.outbox import Zeros
 from mpibow.sync.rule import Rule
 from mpibow.sync.tally import Book

@@ -9,18 +9,18 @@ from typing import Any
 from mpibow.comm.binding import core_limits, core_warnings
 from mpibow.comm.communicator import Communicator
 from mpibow.config import Config
+from mpibow.cuda.feed.feeder import Packing
+from mpibow.cuda.times import Untimed
 from mpibow.data.feeds import Feed
 from mpibow.data.loading import Held, Loading
 from mpibow.data.pipeline import Reader
 from mpibow.data.readers import Facts, find_facts
-from mpibow.device.feed import Packing
 from mpibow.graph.graph import Array
 from mpibow.graph.layout import Layout
 from mpibow.graph.plan import Plan
 from mpibow.learn.learner import HostBinder
 from mpibow.learn.learners import Learners
 from mpibow.learn.replica import Replicas
-from mpibow.run.device_times import Untimed
 from mpibow.run.evaluate import bind_on_host
 from mpibow.run.memory import (
     TAKEN,

@@ -9,9 +9,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from mpibow.device.driver import Event, Stream
+from mpibow.cuda.device.driver import Event, Stream
+from mpibow.cuda.exchange.exchanges import Exchanges
 from mpibow.graph.graph import Array
-from mpibow.sync.exchanges import Exchanges
 from mpibow.sync.rule import TAIL, Rule
 
 

@@ -15,10 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from mpibow.device import libraries
-from mpibow.formulas import cuda_source, numba_source
+from mpibow.cuda.device import libraries
+from mpibow.cuda.kernels import formulas as cuda_source
+from mpibow.cuda.kernels.compile import ARCHITECTURES, nvrtc
+from mpibow.formulas import numba_source
 from mpibow.formulas.formula import Array, Formula
-from mpibow.kernels.cuda.compile import ARCHITECTURES, nvrtc
 from mpibow.optim.update import Update
 
 SIZE = 1003  # no multiple of a vector's lanes

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from mpibow.job.made_up import made_up_job
-from tests.kernels.cuda.host import needs_compiler
-from tests.simulated.gpu import simulated
+from tests.cuda.kernels.host import needs_compiler
+from tests.cuda.simulated.gpu import simulated
 
 ROOT = Path(__file__).parents[2]
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from benchmarks.gpu import gpu_bundle as bundle
-from mpibow.device.driver import DeviceProperties
-from mpibow.kernels.cuda.opened import TRIES, plan_folder
-from mpibow.kernels.cuda.plans import Search
-from tests.kernels.cuda import devices
+from mpibow.cuda.device.driver import DeviceProperties
+from mpibow.cuda.kernels.opened import TRIES, plan_folder
+from mpibow.cuda.kernels.plans import Search
+from tests.cuda.kernels import devices
 
 ROOT = Path(__file__).parents[2]
 

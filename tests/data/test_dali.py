@@ -24,8 +24,8 @@ from mpibow.data.timeline import Timeline, fixed
 from mpibow.data.window import centre_windows, random_windows
 from mpibow.errors import DamagedRecord, DeviceError, RecordError
 from mpibow.kernels.numpy.resize import resize
-from tests.device.simulated import SimDriver
-from tests.device.test_feed import feeder_on
+from tests.cuda.device.simulated import SimDriver
+from tests.cuda.device.test_feeder import feeder_on
 
 pillow = pytest.importorskip("PIL.Image", reason="Pillow is not installed: pip install -e '.[dev]'")
 

@@ -26,9 +26,9 @@ from mpibow.data.settings import Image
 from mpibow.data.slots import Slot, slot_arrays
 from mpibow.data.timeline import fixed
 from mpibow.kernels.numpy.resize import resize
+from tests.cuda.device.simulated import SimDriver
+from tests.cuda.device.test_feeder import feeder_on
 from tests.data.photos import bars, records
-from tests.device.simulated import SimDriver
-from tests.device.test_feed import feeder_on
 
 pillow = pytest.importorskip("PIL.Image", reason="Pillow is not installed: pip install -e '.[dev]'")
 SIZE, SEED, COUNT, BATCH = 8, 5, 20, 3
@@ -174,7 +174,7 @@ def test_memory_that_is_given_back_too_early_shows(
 
         monkeypatch.setattr(OnDevice, "deliver", deliver)
     else:
-        monkeypatch.setattr("mpibow.device.feed.DeviceSlot.open", lambda self: None)
+        monkeypatch.setattr("mpibow.cuda.feed.feeder.DeviceSlot.open", lambda self: None)
     assert any(seen(GPU, data, seed, prefetch=1) != right for seed in range(16))
 
 

@@ -10,20 +10,20 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mpibow.cuda.feed.deviceset import DeviceSet, gathers
+from mpibow.cuda.feed.feeder import Feeder
+from mpibow.cuda.kernels.kernels import Launch
 from mpibow.data.damage import Damages
 from mpibow.data.dataset import Array, ArrayData, Dataset, NamedArrays, Samples, inputs_of
-from mpibow.data.deviceset import DeviceSet, gathers
 from mpibow.data.feeds import AtOnce, ToGpu
 from mpibow.data.pipeline import Direct, Idle, Pipeline
 from mpibow.data.readers import Choice, open_source
 from mpibow.data.recordset import open_records, write_records
 from mpibow.data.timeline import fixed
-from mpibow.device.feed import Feeder
 from mpibow.errors import DamagedRecord, DeviceError, RecordError
-from mpibow.kernels.cuda.kernels import Launch
-from tests.device.simulated import SimDriver, SimStream
-from tests.device.test_feed import feeder_on
-from tests.kernels.cuda.host import needs_compiler, run_all
+from tests.cuda.device.simulated import SimDriver, SimStream
+from tests.cuda.device.test_feeder import feeder_on
+from tests.cuda.kernels.host import needs_compiler, run_all
 from tests.launching import LIMIT
 
 SEED, BATCH, COUNT = 5, 3, 40
@@ -187,7 +187,7 @@ def test_only_counters_go_over() -> None:
 @pytest.mark.parametrize("stage", [1, 100, 7 * 24, 1 << 20])
 def test_a_set_is_read_through_page_locked_memory(stage: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """In pieces of 1, 4, 7 and all samples, none overwritten before it was copied."""
-    monkeypatch.setattr("mpibow.data.deviceset.STAGE", stage)
+    monkeypatch.setattr("mpibow.cuda.feed.deviceset.STAGE", stage)
     data = images()
     for seed in range(5):
         driver = SimDriver(seed)

@@ -20,9 +20,9 @@ from mpibow.data.orientation import orientation_of, stored_part, turned
 from mpibow.data.pictures import sheet
 from mpibow.data.settings import Image as Size
 from mpibow.data.slots import Slot, slot_arrays
+from tests.cuda.device.simulated import SimDriver
+from tests.cuda.device.test_feeder import feeder_on
 from tests.data.photos import encode, exif, picture, records
-from tests.device.simulated import SimDriver
-from tests.device.test_feed import feeder_on
 
 PIXELS = np.random.default_rng(3).integers(0, 256, (5, 8, 3), dtype=np.uint8)
 ORIENTATIONS = range(1, 9)

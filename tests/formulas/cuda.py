@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from mpibow.formulas import cuda_source
+from mpibow.cuda.kernels import formulas as cuda_source
 from mpibow.formulas.formula import Array, Formula
+from tests.cuda.kernels.host import BUILT, Library, run
 from tests.formulas.samples import CURVES, EXACT, LOGARITHMS
-from tests.kernels.cuda.host import BUILT, Library, run
 from tests.optim.test_table import ALL
 
 FORMULAS = list(

@@ -6,18 +6,18 @@ from dataclasses import replace
 
 import pytest
 
-from mpibow.device import libraries
-from mpibow.formulas import cuda_source
+from mpibow.cuda.device import libraries
+from mpibow.cuda.kernels import formulas as cuda_source
+from mpibow.cuda.kernels.compile import nvrtc
 from mpibow.formulas.formula import Array
 from mpibow.formulas.language import formula
-from mpibow.kernels.cuda.compile import nvrtc
 from mpibow.optim.update import Update
 from mpibow.testing import hard
+from tests.cuda.kernels.host import needs_compiler
+from tests.cuda.kernels.test_compile import ALL as ARCHITECTURES
+from tests.cuda.kernels.test_compile import needs_nvrtc
 from tests.formulas import cuda, machines, samples
 from tests.formulas.samples import same_bits
-from tests.kernels.cuda.host import needs_compiler
-from tests.kernels.cuda.test_compile import ALL as ARCHITECTURES
-from tests.kernels.cuda.test_compile import needs_nvrtc
 from tests.optim.stepping import scalars_of
 from tests.optim.test_table import every
 

@@ -8,11 +8,11 @@ import pytest
 from mpibow.formulas.formula import Array, Formula
 from mpibow.formulas.passes import bind, program
 from mpibow.testing import hard
+from tests.cuda.kernels.host import needs_compiler
 from tests.formulas import machines
 from tests.formulas.cuda import cuda
 from tests.formulas.machines import Machine
 from tests.formulas.samples import CURVES, EXACT, LOGARITHMS, same_bits
-from tests.kernels.cuda.host import needs_compiler
 
 MACHINES = {
     "numba, float32": (machines.numba, "float32"),

@@ -15,22 +15,22 @@ import numpy as np
 import pytest
 
 from mpibow import add, batch_norm, conv2d, dense, dropout, flatten, max_pool2d, relu
-from mpibow.device.cuda import Found
-from mpibow.device.driver import DeviceProperties
-from mpibow.device.machine import Machine
+from mpibow.cuda.device.driver import DeviceProperties
+from mpibow.cuda.device.find import Found
+from mpibow.cuda.device.machine import Machine
+from mpibow.cuda.kernels.cudnn import Cudnn, Enqueue, Handles
+from mpibow.cuda.kernels.kernels import Launch
+from mpibow.cuda.kernels.launcher import Launcher
+from mpibow.cuda.kernels.layers import DeviceKernel, layers
+from mpibow.cuda.kernels.listing import rewrite
+from mpibow.cuda.kernels.opened import plan_folder
+from mpibow.cuda.kernels.operands import PRECISIONS, Precision
+from mpibow.cuda.kernels.own import OWN
+from mpibow.cuda.kernels.plans import Planner, Search, Target
 from mpibow.errors import DeviceError
 from mpibow.graph.graph import Array, Tensor
 from mpibow.graph.kernel import Call, Kernel, Kernels, Run
 from mpibow.kernels.cache import cache_folder
-from mpibow.kernels.cuda.cudnn import Cudnn, Enqueue, Handles
-from mpibow.kernels.cuda.kernels import Launch
-from mpibow.kernels.cuda.launcher import Launcher
-from mpibow.kernels.cuda.layers import DeviceKernel, layers
-from mpibow.kernels.cuda.listing import rewrite
-from mpibow.kernels.cuda.opened import plan_folder
-from mpibow.kernels.cuda.operands import PRECISIONS, Precision
-from mpibow.kernels.cuda.own import OWN
-from mpibow.kernels.cuda.plans import Planner, Search, Target
 
 PAGE = 4096  # bytes: a device copy lies as its host array does within one of these, so it is as well aligned
 HALVES = ("float16", "bfloat16")
@@ -54,7 +54,7 @@ def by_eights(image: Tensor) -> Tensor:
 @cache
 def why_not() -> str:
     """Why no GPU can be used here, in one line; '' where one can."""
-    from mpibow.device.cupy_driver import CupyDriver
+    from mpibow.cuda.device.cupy_driver import CupyDriver
 
     try:
         driver = CupyDriver()
@@ -75,7 +75,7 @@ def needs_gpu(*more: pytest.MarkDecorator) -> list[pytest.MarkDecorator]:
 
 def how_many() -> int:
     """GPUs that are visible."""
-    from mpibow.device.cupy_driver import CupyDriver
+    from mpibow.cuda.device.cupy_driver import CupyDriver
 
     return 0 if why_not() else CupyDriver().count()
 
@@ -86,7 +86,7 @@ class Device:
     def __init__(self) -> None:
         from cupy.cuda import runtime
 
-        from mpibow.device.cupy_driver import CupyDriver
+        from mpibow.cuda.device.cupy_driver import CupyDriver
 
         self.driver = CupyDriver()
         self.driver.use(0)
@@ -247,7 +247,7 @@ def kernels(precision: str, plans: Planner | None = None) -> Kernels:
 
 
 def run_all(launches: Launch | Iterable[Launch], backwards: bool = False) -> None:
-    """As tests.kernels.cuda.host.run_all, on the device, where nobody says in which order blocks run."""
+    """As tests.cuda.kernels.host.run_all, on the device, where nobody says in which order blocks run."""
     mirror = Mirror()
     run = mirror.launches(launches)
     mirror.around([run])()

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from mpibow.comm import Single
-from mpibow.device.cuda import find_device
-from mpibow.device.driver import OutOfMemory
-from mpibow.device.memory import DeviceMemory
+from mpibow.cuda.device.driver import OutOfMemory
+from mpibow.cuda.device.find import find_device
+from mpibow.cuda.device.memory import DeviceMemory
 from mpibow.errors import DeviceError
 from tests.gpu import opened
 

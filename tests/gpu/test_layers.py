@@ -12,19 +12,19 @@ from hypothesis import assume, given, reject, settings
 from hypothesis import strategies as st
 
 from mpibow import ops
+from mpibow.cuda.kernels import plans
+from mpibow.cuda.kernels.layers import layers
+from mpibow.cuda.kernels.operands import PRECISIONS
+from mpibow.cuda.kernels.plans import Planner, Search, Target
+from mpibow.cuda.kernels.specs import ConvForward, ConvGeometry
+from mpibow.cuda.kernels.timing import DeviceTimer
 from mpibow.errors import DeviceError, ShapeError
 from mpibow.graph.graph import Array
-from mpibow.kernels.cuda import plans
-from mpibow.kernels.cuda.layers import layers
-from mpibow.kernels.cuda.operands import PRECISIONS
-from mpibow.kernels.cuda.plans import Planner, Search, Target
-from mpibow.kernels.cuda.specs import ConvForward, ConvGeometry
-from mpibow.kernels.cuda.timing import DeviceTimer
 from mpibow.kernels.numpy import OPERATORS as NUMPY
 from mpibow.ops.fused import ConvNormAddRelu, ConvRelu, NormAddRelu
+from tests.cuda.kernels.test_layers import NETS, REFERENCE, graph_of, run
 from tests.gpu import opened
 from tests.kernels.cases import INITIAL, Alone, Bench, Case, kind_of, name
-from tests.kernels.cuda.test_layers import NETS, REFERENCE, graph_of, run
 from tests.kernels.draw import channels, sides
 from tests.kernels.operators import CASES
 from tests.kernels.operators.conv import convolutions

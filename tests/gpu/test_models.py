@@ -1,7 +1,7 @@
 """Whole models by the `cuda` kernel set, as they are trained and evaluated, against NumPy in float64.
 
 A few that have layers of every kind between them: cuDNN compiles for seconds for each new shape. That it has an engine
-for every layer of every model is planned without a GPU, in tests/kernels/cuda/test_specs.py.
+for every layer of every model is planned without a GPU, in tests/cuda/kernels/test_specs.py.
 """
 
 from __future__ import annotations

@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 
 from mpibow import ops
+from mpibow.cuda.kernels import flat
+from mpibow.cuda.kernels.kernels import KERNELS, Constant, Launch
+from mpibow.cuda.kernels.launcher import parameter
+from mpibow.cuda.kernels.own import OWN
 from mpibow.graph.kernel import Kernels
 from mpibow.kernels import numpy as reference
-from mpibow.kernels.cuda import flat
-from mpibow.kernels.cuda.kernels import KERNELS, Constant, Launch
-from mpibow.kernels.cuda.launcher import parameter
-from mpibow.kernels.cuda.own import OWN
+from tests.cuda.kernels.host import library, needs_compiler, prepared
+from tests.cuda.kernels.test_layers import NETS, graph_of, run
 from tests.gpu.opened import PAGE, Mirror, apart, needs_gpu
 from tests.kernels.cases import INITIAL, Bench, Case
-from tests.kernels.cuda.host import library, needs_compiler, prepared
-from tests.kernels.cuda.test_layers import NETS, graph_of, run
 
 pytestmark = needs_compiler
 prepare = prepared("flat.cu", "elementwise.cu", "factorise.cu", "loss.cu")

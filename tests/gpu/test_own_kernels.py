@@ -1,6 +1,6 @@
 """Every test that mpibow's own kernels pass on the host, on the device: against NumPy, some to the bit, twice the same.
 
-The tests are those of tests/kernels/cuda, which run what a device gets; here it is a device that gets it.
+The tests are those of tests/cuda/kernels, which run what a device gets; here it is a device that gets it.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.cuda.kernels import test_direct, test_flat, test_gather, test_operators
 from tests.gpu import opened
-from tests.kernels.cuda import test_direct, test_flat, test_gather, test_operators
 
 pytestmark = opened.needs_gpu()
 MODULES = (test_direct, test_flat, test_gather, test_operators)

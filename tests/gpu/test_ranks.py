@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from mpibow.comm import Single
-from mpibow.comm.nccl import open_nccl
-from mpibow.device.cupy_driver import load_cupy
+from mpibow.cuda.device.cupy_driver import load_cupy
+from mpibow.cuda.exchange.nccl import open_nccl
 from mpibow.run.checkpoint import read_arrays
 from tests.gpu import opened
 from tests.gpu.transports import check

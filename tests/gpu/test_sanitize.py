@@ -10,14 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mpibow.kernels.cuda import flat
-from mpibow.kernels.cuda.own import OWN
+from mpibow.cuda.kernels import flat
+from mpibow.cuda.kernels.own import OWN
+from tests.cuda.kernels.test_flat import device, row, rows, step
+from tests.cuda.kernels.test_layers import NETS, REFERENCE, graph_of, run
+from tests.cuda.kernels.test_operators import MINE, layouts
 from tests.gpu import opened
 from tests.gpu.test_runs import WAYS, job
 from tests.kernels.cases import Bench
-from tests.kernels.cuda.test_flat import device, row, rows, step
-from tests.kernels.cuda.test_layers import NETS, REFERENCE, graph_of, run
-from tests.kernels.cuda.test_operators import MINE, layouts
 from tests.run import tiny
 from tests.stepping import sgd_step
 

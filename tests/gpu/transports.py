@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from mpibow.comm import Communicator, checksum, run_ranks
-from mpibow.comm.transport import open_transport
-from mpibow.device.cuda import find_device
-from mpibow.device.cupy_driver import CupyDriver, load_cupy
+from mpibow.cuda.device.cupy_driver import CupyDriver, load_cupy
+from mpibow.cuda.device.find import find_device
+from mpibow.cuda.exchange.transport import open_transport
 
 COUNT = 100_003  # no multiple of anything
 

@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mpibow.device.feed import pack
-from mpibow.device.memory import DeviceFull, in_words
+from mpibow.cuda.device.memory import DeviceFull, in_words
+from mpibow.cuda.feed.feeder import pack
+from mpibow.cuda.kernels.fused import fused_bytes
+from mpibow.cuda.learner import GpuBinder
 from mpibow.errors import DeviceError
 from mpibow.graph.bound import BoundPlan
 from mpibow.graph.kernel import Kernels
 from mpibow.graph.layout import plan_layout
 from mpibow.graph.plan import Plan, compile_plan
-from mpibow.kernels.cuda.fused import fused_bytes
 from mpibow.kernels.numpy import OPERATORS
 from mpibow.learn.learner import HostBinder
 from mpibow.learn.learners import Learners
-from mpibow.learn.on_device import GpuBinder
 from mpibow.learn.replica import Replicas
 from mpibow.optim.sgd import Sgd
 from tests.learn.test_learner import BUILD, slot_of

@@ -17,10 +17,10 @@ from mpibow.session.session import Session
 from mpibow.train import iterate
 from mpibow.tune import Reading
 from tests.clock import Clock
-from tests.kernels.cuda.host import needs_compiler
+from tests.cuda.kernels.host import needs_compiler
+from tests.cuda.simulated.gpu import simulated
+from tests.cuda.simulated.test_whole_runs import work
 from tests.run import tiny
-from tests.simulated.gpu import simulated
-from tests.simulated.test_whole_runs import work
 
 LONG = {"most": 1, "window": 1000.0}  # nothing is concluded while a test runs
 

@@ -18,9 +18,9 @@ import pytest
 
 from mpibow.comm import Communicator, checksum, on_threads
 from mpibow.config import document
+from mpibow.cuda.device.memory import in_words
 from mpibow.data.order import samples_at
 from mpibow.data.timeline import fixed
-from mpibow.device.memory import in_words
 from mpibow.errors import ConfigError
 from mpibow.graph.bound import BoundPlan
 from mpibow.run.memory import copy_bytes, free_memory, learner_bytes, room_for

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from mpibow.comm import Single
+from mpibow.cuda.opening import find_gpu
 from mpibow.errors import ConfigError
-from mpibow.job.gpu import find_gpu
 from mpibow.optim.adamw import AdamW
 from mpibow.optim.sgd import Sgd
 from mpibow.optim.table import UPDATES

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mpibow.sync.exchanges import Exchanges
+from mpibow.cuda.exchange.exchanges import Exchanges
 
 
 @dataclass

@@ -1,0 +1,1 @@
+"""All that exists for NVIDIA GPUs."""

@@ -1,0 +1,266 @@
+"""CUDA through CuPy: the interface of mpibow.cuda.device.driver. Nothing here has run on a GPU yet."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import numpy as np
+
+from mpibow.cuda.device import libraries
+from mpibow.cuda.device.driver import DeviceProperties, OutOfMemory, Refused, Stream
+from mpibow.errors import DeviceError, install
+
+MODES = {0: "default", 2: "prohibited", 3: "exclusive"}  # cudaComputeMode
+COMPUTE_MODE = 20  # cudaDevAttrComputeMode
+SUCCESS, NOT_READY = 0, 600  # cudaError_t
+
+
+def load_cupy() -> Any:
+    """The module cupy, with the libraries of its CUDA loaded. Raises DeviceError with what to install."""
+    libraries.before_cuda()
+    try:
+        import cupy
+
+        libraries.open_libraries(int(cupy.cuda.runtime.runtimeGetVersion()) // 1000)
+    except ModuleNotFoundError as error:
+        missing = "CuPy" if error.name == "cupy" else f"{error.name}, which CuPy needs,"
+        raise DeviceError(f"device cuda: {missing} is not installed: {install('cuda')}") from None
+    except (ImportError, OSError) as error:
+        why = str(error).splitlines()[0]
+        raise DeviceError(f"device cuda: CuPy cannot be loaded ({why}): {install('cuda')}") from None
+    return cupy
+
+
+@contextmanager
+def _refusals(cupy: Any) -> Iterator[None]:
+    try:
+        yield
+    except cupy.cuda.memory.OutOfMemoryError as error:
+        raise OutOfMemory(str(error)) from None
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        if "MemoryAllocation" in str(error):
+            raise OutOfMemory(str(error)) from None
+        raise Refused(str(error)) from None
+    except cupy.cuda.driver.CUDADriverError as error:
+        raise Refused(str(error)) from None
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Without Python's garbage collection on any thread: memory that it frees on this one ends a capture."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
+def come(cupy: Any, status: int) -> bool:
+    """Whether work is over, by what CUDA answers: CuPy hands on any status, and raises nothing."""
+    if status not in (SUCCESS, NOT_READY):
+        raise _failed(cupy.cuda.runtime.CUDARuntimeError(status))
+    return status == SUCCESS
+
+
+def _failed(error: Exception) -> Refused:
+    """The error of any call on a stream once work on the device has failed."""
+    return Refused(f"the GPU has failed: {error}")
+
+
+class CupyEvent:
+    def __init__(self, cupy: Any, event: Any) -> None:
+        self._cupy, self.event = cupy, event
+
+    @property
+    def done(self) -> bool:
+        return come(self._cupy, self._cupy.cuda.runtime.eventQuery(self.event.ptr))
+
+    def synchronise(self) -> None:
+        try:
+            self.event.synchronize()
+        except self._cupy.cuda.runtime.CUDARuntimeError as error:
+            raise _failed(error) from None
+
+
+class CupyGraph:
+    def __init__(self, cupy: Any, graph: Any) -> None:
+        self._cupy, self._graph = cupy, graph
+
+    def launch(self, stream: Any) -> None:
+        try:
+            self._graph.launch(stream.stream)
+        except self._cupy.cuda.runtime.CUDARuntimeError as error:
+            raise _failed(error) from None
+
+
+class CupyStream:
+    """A stream of CuPy's. Events carry no times unless asked for: recording them is cheaper then."""
+
+    def __init__(self, cupy: Any, priority: int) -> None:
+        self._cupy = cupy
+        self.stream = cupy.cuda.Stream(non_blocking=True, priority=priority)
+
+    @property
+    def pointer(self) -> int:
+        return int(self.stream.ptr)
+
+    @property
+    def done(self) -> bool:
+        return come(self._cupy, self._cupy.cuda.runtime.streamQuery(self.stream.ptr))
+
+    def record(self, *, timed: bool = False) -> CupyEvent:
+        try:
+            event = self._cupy.cuda.Event(block=True, disable_timing=not timed)  # who waits for it sleeps
+            event.record(self.stream)
+        except self._cupy.cuda.runtime.CUDARuntimeError as error:
+            raise _failed(error) from None
+        return CupyEvent(self._cupy, event)
+
+    def wait(self, event: Any) -> None:
+        try:
+            self.stream.wait_event(event.event)
+        except self._cupy.cuda.runtime.CUDARuntimeError as error:
+            raise _failed(error) from None
+
+    def synchronise(self) -> None:
+        try:
+            self.stream.synchronize()
+        except self._cupy.cuda.runtime.CUDARuntimeError as error:
+            raise _failed(error) from None
+
+    def capture(self, enqueue: Callable[[], None]) -> CupyGraph:
+        # Thread-local: other learners may allocate and launch on their streams meanwhile.
+        mode = self._cupy.cuda.runtime.streamCaptureModeThreadLocal
+        with _refusals(self._cupy), self.stream, _no_collection():
+            self.stream.begin_capture(mode)
+            try:
+                enqueue()
+            except BaseException:
+                with suppress(self._cupy.cuda.runtime.CUDARuntimeError):  # it must be ended all the same
+                    self.stream.end_capture()
+                raise
+            graph = self.stream.end_capture()
+            graph.upload(self.stream)
+        return CupyGraph(self._cupy, graph)
+
+    def milliseconds(self, begin: Any, end: Any) -> float:
+        return float(self._cupy.cuda.get_elapsed_time(begin.event, end.event))
+
+
+class CupyDriver:
+    """Memory is taken from CUDA itself, in few large pieces that live long: CuPy's pools are one a stream, and what one
+    stream frees another may still read."""
+
+    def __init__(self) -> None:
+        self._cupy = load_cupy()
+
+    def version(self) -> int:
+        try:
+            return int(self._cupy.cuda.runtime.driverGetVersion())
+        except self._cupy.cuda.runtime.CUDARuntimeError:
+            return 0
+
+    def runtime(self) -> int:
+        return int(self._cupy.cuda.runtime.runtimeGetVersion())
+
+    def count(self) -> int:
+        with _refusals(self._cupy):
+            return int(self._cupy.cuda.runtime.getDeviceCount())
+
+    def describe(self, index: int) -> DeviceProperties:
+        runtime = self._cupy.cuda.runtime
+        with _refusals(self._cupy):
+            found = runtime.getDeviceProperties(index)
+            mode = MODES.get(runtime.deviceGetAttribute(COMPUTE_MODE, index), "default")
+            bus = runtime.deviceGetPCIBusId(index)
+        capability = (found["major"], found["minor"])
+        return DeviceProperties(
+            index, found["name"].decode(), uuid_of(index), bus.lower(), capability, found["totalGlobalMem"], mode
+        )  # fmt: skip
+
+    def use(self, index: int) -> None:
+        with _refusals(self._cupy):
+            self._cupy.cuda.runtime.setDevice(index)
+            self._cupy.cuda.runtime.free(0)  # opens the context now, so that errors show here
+
+    def memory(self) -> tuple[int, int]:
+        with _refusals(self._cupy):
+            free, total = self._cupy.cuda.runtime.memGetInfo()
+        return int(free), int(total)
+
+    def allocate(self, size: int) -> Any:
+        cupy = self._cupy
+        with _refusals(cupy):
+            memory = cupy.cuda.Memory(max(size, 1))
+            array = cupy.ndarray((size,), cupy.uint8, memptr=cupy.cuda.MemoryPointer(memory, 0))
+            stream = cupy.cuda.Stream(non_blocking=True)  # waits for no learner, as the whole device would
+            cupy.cuda.runtime.memsetAsync(array.data.ptr, 0, max(size, 1), stream.ptr)
+            stream.synchronize()
+        return array
+
+    def pinned(self, size: int) -> Any:
+        with _refusals(self._cupy):
+            memory = self._cupy.cuda.PinnedMemory(max(size, 1))
+            return np.frombuffer(self._cupy.cuda.PinnedMemoryPointer(memory, 0), np.uint8, size)
+
+    def stream(self, priority: int = 0) -> CupyStream:
+        with _refusals(self._cupy):
+            return CupyStream(self._cupy, priority)
+
+    def copy(self, target: Any, source: Any, stream: Stream) -> None:
+        assert target.nbytes == source.nbytes, (target.nbytes, source.nbytes)
+        runtime = self._cupy.cuda.runtime
+        with _refusals(self._cupy):
+            runtime.memcpyAsync(_where(target), _where(source), source.nbytes, runtime.memcpyDefault, stream.pointer)
+
+    def load(self, code: bytes) -> int:
+        with _refusals(self._cupy):
+            return int(self._cupy.cuda.driver.moduleLoadData(code))
+
+    def function(self, module: int, name: str) -> int:
+        with _refusals(self._cupy):
+            return int(self._cupy.cuda.driver.moduleGetFunction(module, name))
+
+    def launch(
+        self, function: int, grid: tuple[int, int, int], block: tuple[int, int, int], parameters: int, stream: Stream
+    ) -> None:
+        with _refusals(self._cupy):
+            self._cupy.cuda.driver.launchKernel(function, *grid, *block, 0, stream.pointer, parameters, 0)
+
+
+def _where(array: Any) -> int:
+    return int(array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr)
+
+
+def uuid_of(index: int) -> str:
+    """The UUID of a visible GPU, or of its MIG slice, from the driver: CuPy cuts it at its first zero byte."""
+    number = (ctypes.c_ubyte * 16)()
+    library = ctypes.CDLL("libcuda.so.1")
+    ask = getattr(library, "cuDeviceGetUuid_v2", None) or library.cuDeviceGetUuid
+    status = ask(ctypes.byref(number), ctypes.c_int(index))
+    if status:
+        raise Refused(f"cuDeviceGetUuid of GPU {index}: error {status}")
+    return uuid_in_words(bytes(number))
+
+
+def uuid_in_words(number: bytes) -> str:
+    """16 bytes as nvidia-smi writes and reads them."""
+    return f"GPU-{uuid.UUID(bytes=number)}"
+
+
+@contextmanager
+def nvtx_range(name: str) -> Iterator[None]:
+    """The host's work inside is `name` in a profiler's timeline."""
+    nvtx = load_cupy().cuda.nvtx
+    nvtx.RangePush(name)
+    try:
+        yield
+    finally:
+        nvtx.RangePop()

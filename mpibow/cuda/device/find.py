@@ -1,0 +1,145 @@
+"""Which GPU a rank takes: by its local rank, one each, with a message for every error."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from mpibow.cuda.device.driver import DeviceProperties, Driver, OutOfMemory, Refused
+from mpibow.cuda.device.near import near_cores, share_of_cores
+from mpibow.errors import DeviceError, install
+
+OLDEST = (8, 0)  # the lowest compute capability that has cvt.rn.bf16
+CPU = "or compute without one: device=onednn"
+
+
+class Node(Protocol):
+    """The part of a communicator that finding a device needs."""
+
+    @property
+    def rank(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def local_rank(self) -> int: ...
+    @property
+    def local_size(self) -> int: ...
+    def share(self, obj: Any) -> list[Any]: ...
+
+
+@dataclass(frozen=True)
+class Found:
+    """A rank's GPU, the cores near it that are its own, and whether another rank computes on it as well."""
+
+    gpu: DeviceProperties
+    cores: tuple[int, ...]
+    shared: bool
+
+
+def find_device(
+    driver: Driver,
+    comm: Node,
+    *,
+    host: str,
+    allowed: Sequence[int],
+    share_gpu: bool = False,
+    environment: Mapping[str, str] = os.environ,
+    system: Path = Path("/sys"),
+) -> Found:
+    """Takes this rank's GPU and opens it. Collective: every rank calls it, and where one fails all raise.
+
+    `host` names the node, `allowed` are the cores that this process may use. Raises DeviceError.
+    """
+    problem, gpu = "", None
+    try:
+        gpu = _open(driver, comm.local_rank, comm.local_size, share_gpu, environment)
+    except DeviceError as error:
+        problem = str(error)
+    near = near_cores(gpu.bus, system) if gpu else []
+    everyone = comm.share((problem, host, comm.local_rank, gpu, near))
+    for rank, (text, *_) in enumerate(everyone):
+        if text:
+            raise DeviceError(text if comm.size == 1 else f"rank {rank}: {text}")
+    assert gpu is not None
+    users = [rank for rank, (_, _, _, other, _) in enumerate(everyone) if other.uuid == gpu.uuid]
+    if len(users) > 1 and not share_gpu:
+        raise DeviceError(
+            f"ranks {_listed(users)} on {host} all compute on {gpu}: start one rank a GPU, let each see its own "
+            "(CUDA_VISIBLE_DEVICES, or the batch system's GPUs per task), or set share_gpu=true: they average by MPI"
+        )
+    here = sorted((local, cores) for _, name, local, _, cores in everyone if name == host)
+    cores = share_of_cores(allowed, [cores for _, cores in here], [local for local, _ in here].index(comm.local_rank))
+    return Found(gpu, tuple(cores), shared=len(users) > 1)
+
+
+def _open(
+    driver: Driver, local_rank: int, local_size: int, share_gpu: bool, environment: Mapping[str, str]
+) -> DeviceProperties:
+    version, runtime = driver.version(), driver.runtime()
+    if version == 0:
+        raise DeviceError(
+            f"device cuda: no NVIDIA driver here: install one, in a container start it with --gpus, {CPU}"
+        )
+    if version // 1000 < runtime // 1000:
+        raise DeviceError(
+            f"device cuda: the NVIDIA driver supports CUDA up to {_version(version)}, CuPy was built for "
+            f"{_version(runtime)}: install a newer driver, or {install(f'cuda{version // 1000}')}"
+        )
+    try:
+        count = driver.count()
+    except Refused as error:
+        raise DeviceError(f"device cuda: CUDA cannot start: {error}") from None
+    visible = environment.get("CUDA_VISIBLE_DEVICES")
+    if count == 0:
+        seen = "" if visible is None else f" (CUDA_VISIBLE_DEVICES is '{visible}')"
+        raise DeviceError(f"device cuda: no GPU is visible{seen}: ask the batch system for one, {CPU}")
+    index = index_of(local_rank, local_size, count, share_gpu)
+    gpu = driver.describe(index)
+    if gpu.capability < OLDEST:
+        raise DeviceError(
+            f"{gpu}: its compute capability is {_dotted(gpu.capability)}, mpibow needs {_dotted(OLDEST)} or more: "
+            f"use another GPU, {CPU}"
+        )
+    if gpu.mode == "prohibited":
+        raise DeviceError(f"{gpu}: its compute mode is prohibited: nvidia-smi -i {gpu.uuid} -c DEFAULT, as root")
+    try:
+        driver.use(index)
+    except (Refused, OutOfMemory) as error:
+        if gpu.mode == "exclusive":
+            raise DeviceError(
+                f"{gpu}: its compute mode is exclusive and another process uses it: end that process, or "
+                f"nvidia-smi -i {gpu.uuid} -c DEFAULT, as root"
+            ) from None
+        raise DeviceError(f"{gpu}: cannot be opened: {error}") from None
+    return gpu
+
+
+def index_of(local_rank: int, local_size: int, count: int, share_gpu: bool) -> int:
+    """The number of the GPU for a local rank where `count` are visible to it.
+
+    One visible and several ranks: each was given its own (or all the same: UUIDs will show it). Raises DeviceError
+    where there are several, but not one for each, unless they may share.
+    """
+    if count == 1:
+        return 0
+    if share_gpu or local_size <= count:
+        return local_rank % count
+    raise DeviceError(
+        f"device cuda: {local_size} ranks on this node and {count} GPUs visible: start {count} ranks a node, "
+        "or set share_gpu=true"
+    )
+
+
+def _listed(ranks: Sequence[int]) -> str:
+    return ", ".join(map(str, ranks[:-1])) + f" and {ranks[-1]}"
+
+
+def _version(number: int) -> str:
+    return f"{number // 1000}.{number % 1000 // 10}"
+
+
+def _dotted(capability: tuple[int, int]) -> str:
+    return f"{capability[0]}.{capability[1]}"

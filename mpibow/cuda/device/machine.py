@@ -1,0 +1,92 @@
+"""A rank's GPU as the parts of a run use it: arrays, copies, one stream for averaging, and events between streams."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mpibow.cuda.device.array import DeviceArray
+from mpibow.cuda.device.driver import Driver, Event
+from mpibow.cuda.device.find import Found
+from mpibow.cuda.device.memory import DeviceMemory
+
+URGENT = -1  # priority of the averaging stream: all learners wait for it
+REMEDY = "use fewer learners, or a smaller batch_size"
+
+
+class Machine:
+    """All averaging runs on `stream`, in the order of the calls; learners have streams of their own.
+
+    `ready` is the last event before learners may read weights: their streams wait for it.
+    """
+
+    def __init__(self, driver: Driver, found: Found, *, timed: bool = False) -> None:
+        self.driver, self.found, self.timed = driver, found, timed
+        self.memory = DeviceMemory(driver, found.gpu)
+        self.stream = driver.stream(URGENT)
+        self.ready: Event | None = None
+        self._numbers = 0
+        self._staging: npt.NDArray[np.uint8] = np.zeros(0, np.uint8)
+
+    def attach(self) -> None:
+        """To be called on a thread before it does anything here: the device in use is each thread's own."""
+        self.driver.use(self.found.gpu.index)
+
+    def zeros(self, shape: int | tuple[int, ...], dtype: Any, what: str = "averaging") -> DeviceArray:
+        """Zeros that stay for the run; `what`, their purpose, is in the message of a full memory."""
+        shape = (shape,) if isinstance(shape, int) else shape
+        self._numbers += 1
+        size = math.prod(shape) * np.dtype(dtype).itemsize
+        return DeviceArray.over(self.memory.block(f"{what} ({self._numbers})", size, REMEDY), dtype, shape)
+
+    def pinned(self, size: int, what: str) -> npt.NDArray[np.uint8]:
+        """Page-locked bytes (size,)."""
+        found: npt.NDArray[np.uint8] = self.memory.pinned(what, size)
+        return found
+
+    def mark(self) -> None:
+        """Learners wait for the work enqueued on the averaging stream so far before they read weights."""
+        self.ready = self.stream.record()
+
+    def put(self, target: DeviceArray, source: Any) -> None:
+        """target <- an array of the host or the device; one row goes to all rows. Waits where it is the host's."""
+        if target.size == 0:
+            return
+        if isinstance(source, np.ndarray) and not target.c_contiguous:
+            for i in range(len(target)):
+                self.put(target[i], source if source.ndim < target.ndim else source[i])
+        elif isinstance(source, np.ndarray):
+            shape = target.shape[target.ndim - source.ndim :]
+            staged = self._staged(target.nbytes).view(target.dtype).reshape(target.shape)
+            np.copyto(staged, source.reshape(shape))
+            self.driver.copy(target, staged.reshape(-1), self.stream)
+            self.stream.synchronise()  # the staging memory may be written again
+        else:
+            rows = [target] if target.size == source.size else [target[i] for i in range(len(target))]
+            for row in rows:
+                self.driver.copy(row, source, self.stream)
+        self.mark()
+
+    def host(self, array: DeviceArray) -> npt.NDArray[Any]:
+        """A copy of the array on the host, once all averaging has run. Waits."""
+        if array.size == 0:
+            return np.zeros(array.shape, array.dtype)
+        if not array.c_contiguous:
+            return np.stack([self.host(array[i]) for i in range(len(array))])
+        staged = self._staged(array.nbytes)
+        self.driver.copy(staged, array, self.stream)
+        self.stream.synchronise()
+        found: npt.NDArray[Any] = staged.view(array.dtype).reshape(array.shape).copy()
+        return found
+
+    def _staged(self, size: int) -> npt.NDArray[np.uint8]:
+        if self._staging.nbytes < size:
+            self._staging = self.pinned(size, "copies between host and GPU")
+        return self._staging[:size]
+
+    def close(self) -> None:
+        """Waits for what is under way: memory may go after it."""
+        self.stream.synchronise()

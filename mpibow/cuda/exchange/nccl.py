@@ -1,0 +1,243 @@
+"""Ranks with a GPU each: device arrays by NCCL on one stream, small host objects by MPI. Not run between GPUs yet."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, NoReturn, Protocol
+
+import numpy as np
+
+from mpibow.comm.communicator import Communicator, InPlace, describe, differ
+from mpibow.cuda.device.driver import Event, Stream
+from mpibow.errors import CommunicationError, DeviceError, install
+
+LATE = 600.0  # seconds after which a call that has not ended is given up: a peer is gone
+SHORTEST_SLEEP, LONGEST_SLEEP = 20e-6, 1e-3  # seconds
+
+
+class Ring(Protocol):
+    """NCCL's calls on one communicator. They enqueue on the CUDA stream at the address `stream`."""
+
+    def allreduce(self, address: int, count: int, dtype: str, stream: int) -> None: ...
+    def broadcast(self, address: int, count: int, dtype: str, root: int, stream: int) -> None: ...
+
+    def problem(self) -> str:
+        """The error meanwhile on any rank; '' if there is none. Does not wait."""
+        ...
+
+    def abort(self) -> None:
+        """Aborts all calls under way."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Nccl(InPlace):
+    """A communicator for device arrays; host arrays and all objects go by `host`.
+
+    One NCCL communicator and one stream, so that all ranks issue the same calls in the same order. With a stream given,
+    a call is enqueued there and returns at once: `wait` for its end. Without, it is over on return.
+    """
+
+    def __init__(self, host: Communicator, ring: Ring, stream: Stream, seconds: float = LATE) -> None:
+        self._host, self._ring, self.stream, self._seconds = host, ring, stream, seconds
+        self.pulse = host.pulse
+        self._agreed: set[str] = set()
+        self._failed = ""
+
+    @property
+    def rank(self) -> int:
+        return self._host.rank
+
+    @property
+    def size(self) -> int:
+        return self._host.size
+
+    @property
+    def local_rank(self) -> int:
+        return self._host.local_rank
+
+    @property
+    def local_size(self) -> int:
+        return self._host.local_size
+
+    @property
+    def any_thread(self) -> bool:
+        return self._host.any_thread
+
+    def allreduce(self, array: Any, stream: Stream | None = None) -> None:
+        if isinstance(array, np.ndarray):
+            return self._host.allreduce(array)
+        what = describe("all-reduce", array)
+        on, ring = stream or self.stream, self._ring
+        self._issue(what, lambda: ring.allreduce(_address(array), array.size, array.dtype.name, on.pointer), on, stream)
+
+    def broadcast(self, array: Any, root: int = 0, stream: Stream | None = None) -> None:
+        if isinstance(array, np.ndarray):
+            return self._host.broadcast(array, root)
+        what = describe(f"broadcast from rank {root}", array)
+        on, ring, name = stream or self.stream, self._ring, array.dtype.name
+        self._issue(what, lambda: ring.broadcast(_address(array), array.size, name, root, on.pointer), on, stream)
+
+    def exchange(self, array: Any, ready: Event) -> Event:
+        """Sums `array` on the communicator's own stream once `ready` has come; returns the event of its end.
+
+        It overlaps with computing: neither side waits for the other but by these two events.
+        """
+        self.stream.wait(ready)
+        self.allreduce(array, self.stream)
+        return self.stream.record()
+
+    def wait(self, event: Event, what: str = "all-reduce") -> None:
+        """Sleeps until `event` has come. Raises CommunicationError if NCCL or the GPU reports an error, or nothing for
+        too long; then all calls under way are aborted, so that no rank is left in a kernel that never ends."""
+        waited = 0.0  # does not grow while the whole job is suspended
+        self.pulse.waiting = what
+        while not self._come(event, what):
+            if problem := self._ring.problem():
+                self._give_up(f"{what}: NCCL error: {problem}")
+            if waited > self._seconds:
+                self._give_up(f"{what}: not every rank came within {self._seconds:g} seconds")
+            pause = min(max(waited / 16, SHORTEST_SLEEP), LONGEST_SLEEP)
+            time.sleep(pause)
+            waited += pause
+        self.pulse.waiting = ""
+
+    def _come(self, event: Event, what: str) -> bool:
+        try:
+            return event.done
+        except DeviceError as error:
+            self._give_up(f"{what}: {error}")
+
+    def barrier(self) -> None:
+        self._host.barrier()
+
+    def share(self, obj: Any) -> list[Any]:
+        return self._host.share(obj)
+
+    def close(self, code: int = 0) -> None:
+        self.part(failed=code != 0)
+        self._host.close(code)
+
+    def part(self, *, failed: bool = False) -> None:
+        """Gives NCCL up, at once where something `failed`; the host's communicator stays."""
+        if failed:
+            self._ring.abort()
+        elif not self._failed:
+            self._ring.close()
+
+    def _issue(self, what: str, call: Callable[[], None], on: Stream, given: Stream | None) -> None:
+        if self._failed:
+            raise CommunicationError(f"{what}: an earlier call has failed: {self._failed}")
+        self._agree(what)
+        try:
+            call()
+        except CommunicationError as error:
+            self._give_up(f"{what}: {error}")
+        if given is None:
+            self.wait(on.record(), what)
+
+    def _agree(self, what: str) -> None:
+        """Compares the ranks' calls, each call only the first time that it is made: NCCL hangs, or adds up the wrong
+        memory, if they differ."""
+        if what not in self._agreed:
+            calls = self._host.share(what)
+            if any(call != what for call in calls):
+                raise CommunicationError(differ(calls))
+            self._agreed.add(what)
+
+    def _give_up(self, why: str) -> NoReturn:
+        self._failed = why
+        self._ring.abort()
+        raise CommunicationError(why)
+
+
+def _address(array: Any) -> int:
+    assert array.flags.c_contiguous, f"communication needs a contiguous array, got strides {array.strides}"
+    return int(array.data.ptr)
+
+
+class CupyRing:
+    """NCCL through CuPy."""
+
+    def __init__(self, nccl: Any, size: int, identity: Any, rank: int) -> None:
+        self._nccl = nccl
+        self._types = {
+            "float32": nccl.NCCL_FLOAT32, "float64": nccl.NCCL_FLOAT64, "int32": nccl.NCCL_INT32,
+            "int64": nccl.NCCL_INT64, "uint8": nccl.NCCL_UINT8, "float16": nccl.NCCL_FLOAT16,
+        }  # fmt: skip
+        try:
+            self._comm = nccl.NcclCommunicator(size, identity, rank)
+        except nccl.NcclError as error:
+            raise CommunicationError(
+                f"NCCL cannot connect the {size} ranks: {error}; NCCL_DEBUG=INFO shows why; "
+                "transport=mpi works without NCCL"
+            ) from None
+
+    def allreduce(self, address: int, count: int, dtype: str, stream: int) -> None:
+        with_sum = self._nccl.NCCL_SUM
+        self._call(lambda: self._comm.allReduce(address, address, count, self._types[dtype], with_sum, stream))
+
+    def broadcast(self, address: int, count: int, dtype: str, root: int, stream: int) -> None:
+        self._call(lambda: self._comm.broadcast(address, address, count, self._types[dtype], root, stream))
+
+    def problem(self) -> str:
+        try:
+            self._comm.check_async_error()
+        except self._nccl.NcclError as error:
+            return str(error)
+        return ""
+
+    def abort(self) -> None:
+        self._comm.abort()
+
+    def close(self) -> None:
+        self._comm.destroy()
+
+    def _call(self, call: Callable[[], None]) -> None:
+        try:
+            call()
+        except self._nccl.NcclError as error:
+            raise CommunicationError(f"NCCL error: {error}") from None
+
+
+def load_nccl() -> Any:
+    """CuPy's module nccl. Raises CommunicationError naming the package to install."""
+    try:
+        from cupy.cuda import nccl
+    except (ImportError, OSError) as error:
+        raise CommunicationError(f"NCCL: CuPy cannot be loaded ({error}): {install('cuda')}") from None
+    if not nccl.available:
+        raise CommunicationError(f"NCCL is not installed: {install('cuda')}, or load the site's module")
+    return nccl
+
+
+def open_nccl(host: Communicator, stream: Stream, nccl: Any = None) -> Nccl:
+    """Collective. Rank 0's identity of the communicator goes to all by `host`.
+
+    Every rank must use a GPU of its own. Raises CommunicationError on all ranks if one has no NCCL, or another version
+    of it.
+    """
+    problem, version, identity = "", 0, None
+    try:
+        nccl = nccl or load_nccl()
+        version = nccl.get_version()
+        identity = nccl.get_unique_id() if host.rank == 0 else None
+    except CommunicationError as error:
+        problem = str(error)
+    everyone = host.share((problem, version, identity))
+    for rank, (text, *_) in enumerate(everyone):
+        if text:
+            raise CommunicationError(f"rank {rank}: {text}")
+    versions = [number for _, number, _ in everyone]
+    if len(set(versions)) > 1:
+        raise CommunicationError(
+            f"the ranks have NCCL {', '.join(map(_dotted, sorted(set(versions))))}: install one version on all nodes"
+        )
+    return Nccl(host, CupyRing(nccl, host.size, everyone[0][2], host.rank), stream)
+
+
+def _dotted(version: int) -> str:
+    """23203 is 2.32.3."""
+    return f"{version // 10000}.{version % 10000 // 100}.{version % 100}"

@@ -1,0 +1,89 @@
+"""Device arrays by MPI: handed over as they are if the library takes them, else through page-locked memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from mpibow.comm.communicator import Array, Communicator, InPlace, flat
+from mpibow.cuda.device.driver import Event, Stream
+
+
+class Staged(InPlace):
+    """Device arrays by way of page-locked host memory, for any MPI library and for ranks that share a GPU."""
+
+    def __init__(
+        self,
+        host: Communicator,
+        stream: Stream,
+        pinned: Callable[[int], Array],
+        copy: Callable[[Any, Any, Stream], None],
+    ) -> None:
+        """`pinned` gives page-locked bytes (size,), `copy` enqueues a copy between device and host."""
+        self._host, self.stream, self._pinned, self._copy = host, stream, pinned, copy
+        self.pulse = host.pulse
+        self._buffer = np.zeros(0, np.uint8)
+        self.rank, self.size = host.rank, host.size
+        self.local_rank, self.local_size, self.any_thread = host.local_rank, host.local_size, host.any_thread
+
+    def allreduce(self, array: Any, stream: Stream | None = None) -> None:
+        self._through(array, stream, self._host.allreduce)
+
+    def broadcast(self, array: Any, root: int = 0, stream: Stream | None = None) -> None:
+        self._through(array, stream, lambda buffer: self._host.broadcast(buffer, root))
+
+    def exchange(self, array: Any, ready: Event) -> Event:
+        """As Nccl's, but the calling thread waits: it is the communication thread, which has nothing else to do."""
+        self.stream.wait(ready)
+        self.allreduce(array, self.stream)
+        return self.stream.record()
+
+    def wait(self, event: Event, what: str = "all-reduce") -> None:
+        event.synchronise()
+
+    def barrier(self) -> None:
+        self._host.barrier()
+
+    def share(self, obj: Any) -> list[Any]:
+        return self._host.share(obj)
+
+    def close(self, code: int = 0) -> None:
+        self._host.close(code)
+
+    def part(self, *, failed: bool = False) -> None:
+        """As Nccl's: there is nothing here that ends with a run."""
+
+    def _through(self, array: Any, stream: Stream | None, call: Callable[[Array], None]) -> None:
+        if isinstance(array, np.ndarray):
+            return call(array)
+        on = stream or self.stream
+        if self._buffer.nbytes < array.nbytes:
+            self._buffer = self._pinned(array.nbytes)
+        buffer = self._buffer[: array.nbytes].view(array.dtype)
+        self._copy(buffer, array, on)
+        on.synchronise()  # MPI reads it now
+        call(buffer)
+        self._copy(array, buffer, on)
+        on.synchronise()  # the buffer may be written again
+
+
+class Direct(Staged):
+    """Device arrays handed to an MPI library that takes them: only after the probe has shown that it does."""
+
+    def __init__(self, host: Communicator, stream: Stream) -> None:
+        super().__init__(host, stream, _none, _no_copy)
+
+    def _through(self, array: Any, stream: Stream | None, call: Callable[[Array], None]) -> None:
+        if not isinstance(array, np.ndarray):
+            (stream or self.stream).synchronise()  # MPI does not follow streams
+        call(flat(array))
+
+
+def _none(size: int) -> Array:
+    raise AssertionError("nothing is staged")
+
+
+def _no_copy(target: Any, source: Any, stream: Stream) -> None:
+    raise AssertionError("nothing is staged")

@@ -1,0 +1,1 @@
+"""Slots in a GPU's memory, filled while learners compute, and whole data sets there."""

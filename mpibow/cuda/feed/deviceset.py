@@ -1,0 +1,124 @@
+"""A whole data set in a GPU's memory: only the counters of a batch are sent, and a kernel gathers the rest."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import zip_longest
+from typing import Any
+
+import numpy as np
+
+from mpibow.cuda.device.driver import Event
+from mpibow.cuda.device.memory import aligned
+from mpibow.cuda.feed.feeder import DeviceSlot, Feeder
+from mpibow.cuda.kernels.gather import WORD, gather
+from mpibow.cuda.kernels.kernels import Launch
+from mpibow.data.dataset import COUNTER, Inputs, NamedSamples, Samples, inputs_of
+from mpibow.data.feeds import Fill
+
+STAGE = 8 << 20  # bytes that are read, then copied while the next are read
+REMEDY = "set data.pipeline=host"
+
+Bind = Callable[[Sequence[Launch]], Fill]  # makes a function that enqueues launches on a stream
+Tables = Mapping[str, Any]  # by name: (count, bytes of a sample) uint8 on the device
+
+
+class DeviceSet:
+    """The arrays of `data`, read on `threads` threads, every checksum checked, in the feeder's memory.
+
+    Raises DeviceError where they do not fit there.
+    """
+
+    def __init__(self, data: Samples, threads: int, feeder: Feeder, bind: Bind) -> None:
+        self._bind, count = bind, data.count
+        sizes, names = row_bytes(inputs_of(data)), {} if isinstance(data, NamedSamples) else PLURAL
+        self.tables = {
+            name: feeder.block(f"the {names.get(name, name)} of {data.name}", count * size, REMEDY).reshape(count, size)
+            for name, size in sizes.items()
+        }
+        rows = max(1, min(STAGE // max(sizes.values()), count))
+        stages = [_Stage(data, rows, feeder) for _ in range(2)]
+        with ThreadPoolExecutor(threads, "load") as pool:
+            for i, first in enumerate(range(0, count, rows)):
+                stages[i % 2].load(slice(first, min(first + rows, count)), pool, threads, self.tables)
+        feeder.stream.synchronise()
+        self._prepare(feeder)
+
+    def _prepare(self, feeder: Feeder) -> None:
+        """Gathers one row, so that kernels are loaded now, and not while learners are captured on other threads."""
+        sizes = {COUNTER: 16, **{name: table.shape[1] for name, table in self.tables.items()}}
+        block = feeder.block("a row that tries the gather", sum(map(aligned, sizes.values())), REMEDY)
+        arrays, begin = {}, 0
+        for name, size in sizes.items():
+            arrays[name], begin = block[begin : begin + size].reshape(1, size), begin + aligned(size)
+        arrays[COUNTER] = arrays[COUNTER].view(np.uint32)
+        self._bind(gathers(self.tables, arrays))(feeder.stream)
+        feeder.stream.synchronise()
+
+    def filling(self, slot: DeviceSlot) -> Fill:
+        """A function that fills the slot's arrays by its counters, which are sent."""
+        return self._bind(gathers(self.tables, slot.arrays))
+
+
+PLURAL = {"image": "images", "label": "labels"}
+
+
+def row_bytes(inputs: Inputs) -> dict[str, int]:
+    """Bytes of one sample, by name."""
+    return {name: math.prod(shape) * dtype.itemsize for name, (shape, dtype) in inputs.items()}
+
+
+def gathers(tables: Tables, arrays: Mapping[str, Any]) -> list[Launch]:
+    """Launches that fill `arrays` (n, ...) from the tables, by the counters among them: a row and a word in each."""
+    words = [name for name, table in tables.items() if table.shape[1] == WORD]
+    rows = [name for name in tables if name not in words]
+    launches = []
+    for row, word in zip_longest(rows, words) if rows else zip_longest(words[::2], words[1::2]):
+        row, word = (word, None) if row is None else (row, word)
+        y = arrays[row].reshape(len(arrays[row]), -1).view(np.uint8)
+        beside = (None, None) if word is None else (_words(tables[word]), _words(arrays[word]))
+        launches.append(gather(tables[row], beside[0], arrays[COUNTER], y, beside[1]))
+    return launches
+
+
+def _words(array: Any) -> Any:
+    """(n, ...) of 4 bytes a row as (n,) int32, whatever they are."""
+    return array.reshape(-1).view(np.int32)
+
+
+class _Stage:
+    """Page-locked memory for samples on their way to the device."""
+
+    def __init__(self, data: Samples, rows: int, feeder: Feeder) -> None:
+        self._data, self._feeder = data, feeder
+        inputs, sizes = inputs_of(data), row_bytes(inputs_of(data))
+        begins, size = dict[str, int](), 0
+        for name in sizes:
+            begins[name], size = size, size + aligned(rows * sizes[name])
+        locked = feeder.memory.pinned(f"reading {data.name}", size)
+        self._arrays = {
+            name: locked[begins[name] : begins[name] + rows * sizes[name]].view(dtype).reshape(rows, *shape)
+            for name, (shape, dtype) in inputs.items()
+        }
+        self._copied: Event | None = None
+
+    def load(self, part: slice, pool: ThreadPoolExecutor, threads: int, tables: Tables) -> None:
+        """Reads the samples of `part`, and enqueues their copies to the device's tables."""
+        if self._copied is not None:
+            self._copied.synchronise()
+        n = part.stop - part.start
+        share = -(-n // threads)
+
+        def read(first: int) -> None:
+            own = slice(first, min(first + share, n))
+            numbers = np.arange(part.start + own.start, part.start + own.stop)
+            self._data.read(numbers, *(array[own] for array in self._arrays.values()))
+
+        for _ in pool.map(read, range(0, n, share)):
+            pass
+        driver, stream = self._feeder.driver, self._feeder.stream
+        for name, array in self._arrays.items():
+            driver.copy(tables[name][part], array[:n], stream)
+        self._copied = stream.record()

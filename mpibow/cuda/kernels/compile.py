@@ -1,0 +1,168 @@
+"""mpibow's own CUDA kernels as machine code: by NVRTC, without a device, kept on disk."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from ctypes import byref, c_char_p, c_int, c_size_t, c_void_p
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from mpibow.cuda.device import libraries
+from mpibow.cuda.kernels.kernels import KERNELS
+from mpibow.errors import DeviceError, install
+
+ARCHITECTURES = ("sm_80", "sm_90", "sm_100")  # the GPUs that CI compiles for: A100, H100 and H200, B200
+# Without fused multiply-adds every operation rounds as NumPy's does: the same bits, and memory bounds them all.
+OPTIONS = ("--std=c++17", "--fmad=false", "--ptxas-options=-v")
+SOURCES = Path(__file__).parent / "source"
+FORMULA = "formula.cuh"  # the local step; the file of that name is SGD's with momentum
+ELEMENT = "element.cuh"  # an operator of one element; the file of that name is silu
+HEADERS = {"pointwise.cu": ELEMENT, "choices.cu": ELEMENT}  # by source, where not FORMULA
+
+
+@dataclass(frozen=True)
+class Usage:
+    """ptxas's figures of a kernel: registers of a thread, bytes of shared memory, bytes that did not fit registers."""
+
+    registers: int
+    shared: int
+    spilled: int
+
+
+@dataclass(frozen=True)
+class Module:
+    """A compiled source: its machine code, and by kernel the name in it and the resources it takes."""
+
+    code: bytes
+    names: Mapping[str, str]
+    usage: Mapping[str, Usage]
+
+
+@cache
+def texts() -> Mapping[str, str]:
+    """All CUDA sources and headers by file name."""
+    return {path.name: path.read_text("utf-8") for path in sorted(SOURCES.iterdir()) if path.suffix in (".cu", ".cuh")}
+
+
+class Nvrtc:
+    """NVIDIA's run-time compiler through its C API."""
+
+    def __init__(self, path: str) -> None:
+        self._library = ctypes.CDLL(path)
+        self._library.nvrtcGetErrorString.restype = c_char_p
+        major, minor = c_int(), c_int()
+        self._call("nvrtcVersion", byref(major), byref(minor))
+        self.version = f"{major.value}.{minor.value}"
+
+    def compile(self, source: str, headers: Mapping[str, str], kernels: Sequence[str], architecture: str) -> Module:
+        """`kernels` are name expressions, templates included. Raises DeviceError with the compiler's words."""
+        program = c_void_p()
+        names = (c_char_p * len(headers))(*(name.encode() for name in headers))
+        contents = (c_char_p * len(headers))(*(text.encode() for text in headers.values()))
+        self._call("nvrtcCreateProgram", byref(program), source.encode(), b"own.cu", len(headers), contents, names)
+        try:
+            for kernel in kernels:
+                self._call("nvrtcAddNameExpression", program, kernel.encode())
+            options = [f"--gpu-architecture={architecture}".encode(), *(option.encode() for option in OPTIONS)]
+            code = self._library.nvrtcCompileProgram(program, len(options), (c_char_p * len(options))(*options))
+            log = self._get("ProgramLog", program).rstrip(b"\0").decode()
+            if code:
+                raise DeviceError(f"NVRTC {self.version} does not compile a kernel for {architecture}: {log.strip()}")
+            lowered = {kernel: self._lowered(program, kernel) for kernel in kernels}
+            usage = usage_of(log)
+            return Module(
+                self._get("CUBIN", program), lowered, {kernel: usage[name] for kernel, name in lowered.items()}
+            )
+        finally:
+            self._call("nvrtcDestroyProgram", byref(program))
+
+    def _lowered(self, program: c_void_p, kernel: str) -> str:
+        name = c_char_p()
+        self._call("nvrtcGetLoweredName", program, kernel.encode(), byref(name))
+        assert name.value is not None
+        return name.value.decode()
+
+    def _get(self, what: str, program: c_void_p) -> bytes:
+        size = c_size_t()
+        self._call(f"nvrtcGet{what}Size", program, byref(size))
+        buffer = ctypes.create_string_buffer(size.value)
+        self._call(f"nvrtcGet{what}", program, buffer)
+        return buffer.raw
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        if code := getattr(self._library, name)(*arguments):
+            raise DeviceError(f"{name}: {self._library.nvrtcGetErrorString(code).decode()}")
+
+
+def usage_of(log: str) -> dict[str, Usage]:
+    """ptxas's output, by lowered name."""
+    found = {}
+    for part in log.split("Compiling entry function '")[1:]:
+        registers = re.search(r"Used (\d+) registers", part)
+        shared = re.search(r"(\d+) bytes smem", part)
+        spilled = [int(count) for count in re.findall(r"(\d+) bytes (?:stack frame|spill stores|spill loads)", part)]
+        assert registers is not None
+        found[part[: part.index("'")]] = Usage(int(registers[1]), int(shared[1]) if shared else 0, sum(spilled))
+    return found
+
+
+@cache
+def nvrtc(path: str) -> Nvrtc:
+    return Nvrtc(path)
+
+
+def compiled(
+    source: str, architecture: str, folder: Path | None = None, major: int | None = None, formula: str = ""
+) -> Module:  # fmt: skip
+    """All kernels of the file `source` for `architecture`, out of `folder` if they are there, else put there.
+
+    By the NVRTC of CUDA `major`, or by the newest. `formula` is the header of HEADERS, else FORMULA, where it is
+    not the file of that name. Raises DeviceError where there is no NVRTC.
+    """
+    found = libraries.load("nvrtc", major)
+    if found is None:
+        raise DeviceError(f"no libnvrtc found: {install('cuda-check')}")
+    compiler, files = nvrtc(found), texts()
+    headers = {name: text for name, text in files.items() if name.endswith(".cuh")}
+    headers |= {HEADERS.get(source, FORMULA): formula} if formula else {}
+    kernels = [kernel for kernel, file in KERNELS.items() if file == source]
+    key = repr((files[source], headers, kernels, architecture, OPTIONS, compiler.version))
+    kept = None if folder is None else folder / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.cubin"
+    module = None if kept is None else read_kept(kept)
+    if module is None:
+        module = compiler.compile(files[source], headers, kernels, architecture)
+        if kept is not None:
+            _write(kept, module)
+    return module
+
+
+# A kept module: the SHA-256 of all that follows it, a line of JSON, the machine code.
+
+
+def _write(path: Path, module: Module) -> None:
+    head = {"names": dict(module.names), "usage": {name: vars(usage) for name, usage in module.usage.items()}}
+    content = json.dumps(head).encode() + b"\n" + module.code
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_name(f"{path.name}.{os.getpid()}")  # ranks may compile the same at once
+    aside.write_bytes(hashlib.sha256(content).digest() + content)
+    os.replace(aside, path)
+
+
+def read_kept(path: Path) -> Module | None:
+    """None where it is not there or not whole: then it is compiled again."""
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return None
+    if hashlib.sha256(content[32:]).digest() != content[:32]:
+        return None
+    line, code = content[32:].split(b"\n", 1)
+    head = json.loads(line)
+    return Module(code, head["names"], {name: Usage(**usage) for name, usage in head["usage"].items()})

@@ -1,0 +1,196 @@
+"""Launches of the passes over flat arrays; `mpibow.kernels.numpy.flat` defines them.
+
+Arrays are as there, on the device, all float32 but for sums of squares, which are float64: `squares` (chunks,), `sums`
+(chunks, 2), `norms` (k,). `step` is a record STEP in device memory: values that change from one iteration to the
+next are written there, and captured graphs read them. The `scalars` (k, groups, n) of a local step, float32, lie there
+too. All arrays are aligned to 16 bytes, and so are all rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mpibow.cuda.kernels.kernels import Constant, Launch, instance, lanes, turns
+from mpibow.kernels.passes import Local, chunks_of
+
+TAIL = 4  # elements behind the steps that ranks add up: as in mpibow.sync.outbox
+CHUNK = 2048  # elements of a block: as in flat.cu
+STEP = np.dtype(
+    [(name, "f4") for name in ("rate", "alpha", "gain", "scale", "pull", "centre_momentum", "attention")]
+    + [("begin", "i4")],
+    align=True,
+)
+SPAN = np.dtype([("end", "i8"), ("group", "i8")])
+MOST = 4  # states that passes take
+# `fixed` is taken where `measured` is 0; see mpibow.sync.gain for the others.
+GAIN = np.dtype(
+    [
+        ("n1", "f8"),
+        ("n2", "f8"),
+        ("weight", "f8"),
+        ("count", "i4"),
+        ("measured", "i4"),
+        ("fixed", "f4"),
+        ("gain", "f4"),
+    ],
+    align=True,
+)
+BLOCK = np.dtype([("place", "i8"), ("pitch", "i8"), ("count", "i8")])  # of ALIGNMENT elements: see flat.cu
+LOSS_SCALE = np.dtype([("scale", "f4"), ("inverse", "f4"), ("good", "i4"), ("interval", "i4")], align=True)
+
+
+def _extents(rows: Any) -> tuple[np.int64, np.int64, np.int32]:
+    """Elements of a row, from one row to the next, and rows."""
+    k, size = rows.shape
+    stride = rows.strides[0] // rows.itemsize
+    assert stride % lanes("float32") == 0 or k == 1, stride
+    return np.int64(size), np.int64(stride), np.int32(k)
+
+
+def _with_states(weights: Any, states: Sequence[Any]) -> tuple[np.int64, np.int64, np.int64, np.int32]:
+    """As `_extents`, and elements from one row of a state to the next behind those of the weights."""
+    size, stride, k = _extents(weights)
+    (kept,) = {_extents(state)[1] for state in states} or {stride}
+    return size, stride, kept, k
+
+
+@dataclass(frozen=True, eq=False)
+class DeviceStep:
+    """A local step as launches take it: the text of its formula, its scalars in device memory, its spans."""
+
+    formula: str
+    scalars: Any  # (rows, groups, n)
+    spans: Constant  # of SPAN
+
+
+def spans_of(local: Local) -> Constant:
+    """A pack of elements is in one span; elements are counted from the step's first."""
+    made = np.zeros(len(local.ends), SPAN)
+    made["end"], made["group"] = local.ends - local.start, local.groups
+    assert not (made["end"] % lanes("float32")).any(), made["end"]
+    return Constant(made)
+
+
+def _four(states: Sequence[Any]) -> tuple[Any, ...]:
+    assert len(states) <= MOST, len(states)
+    return (*states, *[None] * (MOST - len(states)))
+
+
+def _chunks(size: int) -> int:
+    return len(chunks_of(size, CHUNK))
+
+
+def _turns(size: int) -> tuple[int, int, int]:
+    return turns(size, lanes("float32"))
+
+
+def sma_update(
+    weights: Any, states: Sequence[Any], gradients: Any, total: Any, squares: Any, centre: Any, common: Any, step: Any,
+    local: DeviceStep, norms: Any = None,
+) -> Launch:  # fmt: skip
+    """`norms` (k,), where given: a row whose |g|^2 is not finite makes no step, but is corrected."""
+    arguments = (weights, *_four(states), gradients, total, squares, centre, common, step)
+    return _step_launch("sma_update", weights, states, arguments, local, norms)
+
+
+def sma_alone(
+    weights: Any, states: Sequence[Any], gradients: Any, sums: Any, step: Any, local: DeviceStep, norms: Any = None
+) -> Launch:  # fmt: skip
+    return _step_launch("sma_alone", weights, states, (weights, *_four(states), gradients, sums, step), local, norms)
+
+
+def _step_launch(
+    kernel: str, weights: Any, states: Sequence[Any], arguments: tuple[Any, ...], local: DeviceStep, norms: Any
+) -> Launch:
+    groups = np.int32(local.scalars.shape[1])
+    arguments = (*arguments, local.scalars, local.spans, norms, *_with_states(weights, states), groups)
+    return Launch(kernel, (_chunks(weights.shape[1]), 1, 1), arguments, formula=local.formula)
+
+
+def rows_mean(rows: Any, mean: Any) -> Launch:
+    return Launch("rows_mean", _turns(mean.size), (rows, mean, *_extents(rows)))
+
+
+def gradient_sum(gradients: Any, total: Any, norms: Any = None) -> Launch:
+    """`norms` (k,), where given: a row whose |g|^2 is not finite is left out."""
+    return Launch("gradient_sum", _turns(total.size), (gradients, total, norms, *_extents(gradients)))
+
+
+def sgd_update(
+    weights: Any, states: Sequence[Any], gradient: Any, step: Any, local: DeviceStep, mean: Any = None,
+    norm: Any = None,
+) -> Launch:  # fmt: skip
+    """`mean` (size,), where given, becomes a copy of the weights; `norm` (1,) as norms of sma_update."""
+    extents = _with_states(weights, states)
+    arguments = (weights, *_four(states), gradient, mean, step, local.scalars, local.spans, norm, *extents)
+    return Launch("sgd_update", _turns(gradient.size), arguments, formula=local.formula)
+
+
+def centre_update(mean: Any, centre: Any, previous: Any, total: Any, step: Any) -> Launch:
+    """step's alpha, scale, pull and centre_momentum; total None where nothing was received."""
+    return Launch("centre_update", _turns(mean.size), (mean, centre, previous, total, step, np.int64(mean.size)))
+
+
+def add_scaled(target: Any, source: Any, step: Any) -> Launch:
+    rows = target if target.ndim == 2 else target.reshape(1, -1)
+    return Launch("add_scaled", _turns(source.size), (rows, source, step, *_extents(rows)))
+
+
+def squared_norms(rows: Any, squares: Any, norms: Any) -> list[Launch]:
+    """norms (k,) float64 <- |row|^2 of rows (k, size); squares (k, chunks) is scratch. See `finite` in the kernels."""
+    size, stride, k = _extents(rows)
+    chunks = _chunks(int(size))
+    first = Launch("chunk_squares", (chunks, int(k), 1), (rows, squares, size, stride))
+    return [first, sum_parts(squares.reshape(int(k), chunks, 1), norms.reshape(int(k), 1))]
+
+
+def sum_parts(parts: Any, out: Any) -> Launch:
+    """out (rows, width), float64 or float32 <- the sums of parts (rows, count, width), float64, over count."""
+    rows, count, width = parts.shape
+    kernel = instance("sum_parts", {"float64": "double", "float32": "float"}[out.dtype.name])
+    return Launch(kernel, (width, rows, 1), (parts, out, np.int32(count), np.int32(width)))
+
+
+def follow_gain(sums: Any, step: Any, state: Any, common: Any, k: int, sent: Any = None) -> Launch:
+    """sums (2,): sum |u_i|^2 and |sum u_i|^2 of k learners; state a GAIN, common (2,) <- (gain - 1) / k and gain / k.
+
+    `sent` (1,) float32, where given, is the sum |u_i|^2 of all ranks.
+    """
+    return Launch("follow_gain", (1, 1, 1), (sums, sent, step, state, common, np.int32(k)), (1, 1, 1))
+
+
+def clamp(row: Any, limit: float) -> Launch:
+    return Launch("clamp", _turns(row.size), (row, np.float32(limit), np.int64(row.size)))
+
+
+def shorten(row: Any, norm: Any, limit: float) -> Launch:
+    return Launch("shorten", _turns(row.size), (row, norm, np.float32(limit), np.int64(row.size)))
+
+
+def report_batch(loss: Any, hits: Any, norm: Any, report: Any, count: int, stride: int = 1) -> Launch:
+    """report (3,) float64 <- summed loss and hits (may be None), and norm (1,), which the loss may spoil."""
+    arguments = (loss, hits, norm, report, np.int32(count), np.int32(stride))
+    return Launch("report_batch", (1, 1, 1), arguments)
+
+
+def enter_reports(reports: Any, step: Any, unsent: Any, tail: Any) -> Launch:
+    """unsent (3,) float64 += step's attention and the sums of finite reports (k, 3); to tail (3,) float32, if given."""
+    return Launch("enter_reports", (1, 1, 1), (reports, step, unsent, tail, np.int32(len(reports))), (1, 1, 1))
+
+
+def follow_scale(norms: Any, state: Any) -> Launch:
+    """state, a LOSS_SCALE, after an iteration whose gradients had these squared norms (k,)."""
+    return Launch("follow_scale", (1, 1, 1), (norms, state, np.int32(norms.size)), (1, 1, 1))
+
+
+def join_rows(rows: Any, wide: Any, blocks: Constant) -> Launch:
+    """wide <- the elements of rows (k, size) where `blocks` (size / 16,), of BLOCK, says."""
+    return Launch("join_rows", turns(rows.shape[1]), (rows, wide, blocks, *_extents(rows)))
+
+
+def part_rows(wide: Any, rows: Any, blocks: Constant) -> Launch:
+    return Launch("part_rows", turns(rows.shape[1]), (wide, rows, blocks, *_extents(rows)))

@@ -1,0 +1,138 @@
+"""Fused learners: all replicas of a rank in one plan, and the places of their rows' elements in its arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from mpibow.cuda.kernels.flat import BLOCK
+from mpibow.errors import ShapeError
+from mpibow.graph.frozen import frozen
+from mpibow.graph.graph import Array, Graph
+from mpibow.graph.kernel import Kernels
+from mpibow.graph.layout import ALIGNMENT, Layout
+from mpibow.graph.plan import Plan, choose_layout, compile_plan
+from mpibow.graph.steps import gradient
+from mpibow.graph.wide import widen
+from mpibow.ops import (
+    FORMULAS,
+    Accuracy,
+    AdaptiveAvgPool2d,
+    Add,
+    AvgPool2d,
+    BatchNorm,
+    Cast,
+    ClippedRelu,
+    Compare,
+    Concat,
+    Conv2d,
+    Dense,
+    Dropout,
+    Flatten,
+    Gelu,
+    GlobalAvgPool2d,
+    LayerNorm,
+    LeakyRelu,
+    LocalResponseNorm,
+    Maximum,
+    MaxPool2d,
+    Multiply,
+    PadChannels,
+    Relu,
+    Sigmoid,
+    SoftCrossEntropy,
+    Softmax,
+    SoftmaxCrossEntropy,
+    Tanh,
+    Where,
+)
+from mpibow.ops.reshape import View
+from mpibow.ops.wide import (
+    Beside,
+    WideConcat,
+    WideDense,
+    WideDropout,
+    WideLayerNorm,
+    WideLocalResponseNorm,
+    WidePadChannels,
+    WideSoftmax,
+)
+
+ROWS = (SoftmaxCrossEntropy, SoftCrossEntropy, Accuracy)  # a row of logits a sample
+
+
+def _same(op: Any, k: int) -> Any:
+    return op
+
+
+def _concat(op: Concat, k: int) -> Any:
+    return WideConcat(op.inputs, op.axis, replicas=k) if op.axis == 1 else op
+
+
+def _response(op: LocalResponseNorm, k: int) -> Any:
+    return WideLocalResponseNorm(op.size, op.alpha, op.beta, op.k, replicas=k)
+
+
+# The operators that compute k replicas side by side. Not in it: operators that prepare images, or without channels.
+WIDENED: Mapping[type, Callable[[Any, int], Any]] = {
+    **dict.fromkeys((*ROWS, Add, BatchNorm, Flatten, Maximum, Multiply), _same),
+    **dict.fromkeys((ClippedRelu, Gelu, LeakyRelu, Relu, Sigmoid, Tanh), _same),
+    **{op: _same for op in FORMULAS if op not in (Cast, Compare, Where)},
+    **dict.fromkeys((AdaptiveAvgPool2d, AvgPool2d, GlobalAvgPool2d, MaxPool2d), _same),
+    Concat: _concat,
+    Conv2d: lambda op, k: replace(op, channels=k * op.channels, groups=k * op.groups),
+    Dense: lambda op, k: WideDense(op.units, op.bias, op.initial, replicas=k),
+    Dropout: lambda op, k: WideDropout(op.rate, replicas=k),
+    LayerNorm: lambda op, k: WideLayerNorm(op.axes, op.epsilon, replicas=k),
+    LocalResponseNorm: _response,
+    PadChannels: lambda op, k: WidePadChannels(k * op.channels, replicas=k),
+    Softmax: lambda op, k: WideSoftmax(op.axis, replicas=k) if op.axis == 1 else op,
+}
+
+
+def fused_plan(graph: Graph, kernels: Kernels, dtype: str, k: int, names: Collection[str] = ()) -> Plan:
+    """The training plan of k learners; `graph` is one's, and weights `names` are frozen.
+
+    Raises ShapeError where an operator has no such form.
+    """
+    wide = frozen(widen(graph, k, WIDENED, ROWS, View, Beside), names)
+    layout = choose_layout(wide, kernels)
+    plan = compile_plan(wide, layout, kernels, dtype, training=True)
+    loss = gradient(plan.graph.outputs["loss"])  # every learner's is the mean of its own batch
+    value = plan.program.values[loss]
+    assert value.constant is not None
+    plan.program.values[loss] = replace(value, constant=k * value.constant)
+    return plan
+
+
+def without_form(graph: Graph) -> str:
+    """The part of a learner's graph that cannot be fused, in words; '' where all can."""
+    try:
+        widen(graph, 2, WIDENED, ROWS, View, Beside)
+    except ShapeError as error:
+        return str(error).removeprefix("execution: ").removesuffix("; set execution=streams")
+    return ""
+
+
+def fused_bytes(plan: Plan) -> int:
+    """Device memory that learners of this plan take beside that of learners on streams: its arena, and its arrays."""
+    whole = 2 * plan.layout.size + plan.statistics.size  # weights and gradients
+    narrow = 2 * plan.layout.size if plan.dtype != plan.weight_dtype else 0
+    return plan.arena_bytes + whole * np.dtype(plan.weight_dtype).itemsize + narrow
+
+
+def blocks_of(own: Layout, wide: Layout, k: int) -> Array:
+    """The places of a row's elements (layout `own`) in the layout of k replicas: (own.size / 16,) of BLOCK."""
+    found = np.zeros(own.size // ALIGNMENT, BLOCK)
+    there = {span.name: span for span in wide.spans}
+    for span in own.spans:
+        other = there[span.name]
+        assert (other.size, other.format) == (k * span.size, span.format), (span, other)
+        starts = np.arange(0, span.size, ALIGNMENT)
+        part = found[span.offset // ALIGNMENT :][: len(starts)]
+        part["place"], part["pitch"] = other.offset + starts, span.size
+        part["count"] = np.minimum(span.size - starts, ALIGNMENT)
+    return found

@@ -1,0 +1,89 @@
+"""The gain of a rank's learners in a GPU's memory, which never comes to the host for a pass to read it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mpibow.cuda.kernels import flat
+from mpibow.cuda.kernels.kernels import Launch
+from mpibow.kernels.passes import chunks_of
+
+if TYPE_CHECKING:
+    from mpibow.cuda.kernels.passes import DeviceFlat
+
+
+class DeviceGain:
+    """mpibow.sync.gain in device memory: `common` (2,) is (gain - 1) / k and gain / k as the next pass reads them."""
+
+    def __init__(self, passes: DeviceFlat) -> None:
+        self._passes, machine = passes, passes.machine
+        self._state, self._common = machine.zeros(1, flat.GAIN), machine.zeros(2, "float32")
+        self._sums = machine.zeros(2, "float64")
+        self._parts: Any = None
+        self._owed: tuple[int, float, Any, Any] | None = None
+        self._seen = machine.pinned(flat.GAIN.itemsize, "the gain").view(flat.GAIN)
+        self.gain = 1.0
+
+    def load(self, k: int, fixed: float | None, gain: float, averages: tuple[float, float, float, int]) -> None:
+        """As in mpibow.sync.gain.GainMeter."""
+        record, common = np.zeros(1, flat.GAIN), np.zeros(2, np.float32)
+        record["n1"], record["n2"], record["weight"], record["count"] = averages
+        used = gain if fixed is None else fixed
+        record["measured"], record["fixed"], record["gain"] = fixed is None, used, gain
+        common[0] = (used - 1.0) / k
+        common[1] = 1.0 / k + float(common[0])
+        self.gain = gain
+        self._passes.machine.put(self._state.view(np.uint8), record.view(np.uint8))
+        self._passes.machine.put(self._common, common)
+
+    def state(self) -> tuple[float, tuple[float, float, float, int]]:
+        """The gain and the averages, when nothing is under way."""
+        found = self._passes.machine.host(self._state)[0]
+        return float(found["gain"]), (
+            float(found["n1"]),
+            float(found["n2"]),
+            float(found["weight"]),
+            int(found["count"]),
+        )
+
+    @property
+    def common(self) -> Any:
+        """The stand-in for (gain - 1) / k in a pass: its value is only on the device."""
+        return self._common
+
+    @property
+    def whole(self) -> Any:
+        """The stand-in for 1 / k + (gain - 1) / k."""
+        return self._common[1:]
+
+    def follow(self, k: int, rate: float, sums: Any, size: int, squares: Any = None) -> None:
+        """As in mpibow.sync.gain.GainMeter; the ranks' sum is squared here."""
+        self._owed = k, rate, None, sums[0]  # later passes still read the old gain
+
+    def follow_alone(self, k: int, rate: float, own: Any) -> None:
+        self._owed = k, rate, own, None
+
+    def _launches(self, k: int, step: Any, own: Any, total: Any) -> list[Launch]:
+        if own is not None:
+            sums = [flat.sum_parts(own.reshape(1, -1, 2), self._sums.reshape(1, 2))]
+            return [*sums, flat.follow_gain(self._sums, step, self._state, self._common, k)]
+        size = total.size - flat.TAIL
+        if self._parts is None:
+            self._parts = self._passes.machine.zeros(len(chunks_of(size, flat.CHUNK)), "float64")
+        squares = flat.squared_norms(total[:size].reshape(1, size), self._parts, self._sums[1:])
+        return [*squares, flat.follow_gain(self._sums, step, self._state, self._common, k, total[-flat.TAIL :])]
+
+    def see(self) -> None:
+        """Enqueues the work that follows the gain, and its copy to the host."""
+        machine, owed, self._owed = self._passes.machine, self._owed, None
+        if owed is not None:
+            k, rate, own, total = owed
+            arrays = (self._state, own, total)
+            self._passes.run(f"follow {k}", arrays, lambda step: self._launches(k, step, own, total), rate=rate)
+        machine.driver.copy(self._seen, self._state, machine.stream)
+
+    def seen(self) -> None:
+        """Called when the enqueued work is over."""
+        self.gain = float(self._seen["gain"][0])

@@ -1,0 +1,225 @@
+"""From a spec to cuDNN's graph: tensors with our strides, one operation, its epilogue. Built, not yet planned."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from mpibow.cuda.kernels.operands import check_sizes, numbered
+from mpibow.cuda.kernels.specs import (
+    NORM,
+    Cast,
+    ConvData,
+    ConvForward,
+    ConvWeights,
+    NormBackward,
+    NormForward,
+    NormInference,
+    Product,
+    ReluBackward,
+    Spec,
+    scalars,
+)
+from mpibow.errors import DeviceError, install
+
+OLDEST = 91500  # cuDNN 9.15
+TYPES = {"float32": "FLOAT", "bfloat16": "BFLOAT16", "float16": "HALF", "bool": "BOOLEAN"}
+
+
+def load_cudnn() -> Any:
+    """The module cudnn. Raises DeviceError where it, or the library behind it, is missing or too old."""
+    try:
+        import cudnn
+
+        version = cudnn.backend_version()  # the frontend loads without a library behind it
+    except ModuleNotFoundError:
+        raise DeviceError(f"device cuda: nvidia-cudnn-frontend is not installed: {install('cuda')}") from None
+    except (ImportError, RuntimeError, OSError) as error:
+        why = str(error).split("\n")[0]
+        raise DeviceError(
+            f"device cuda: cuDNN cannot be loaded ({why}): {install('cuda')}, or load the site's module"
+        ) from None
+    if version < OLDEST:
+        raise DeviceError(
+            f"device cuda: cuDNN is {_dotted(version)}, mpibow needs {_dotted(OLDEST)} or newer: {install('cuda')}, "
+            "or load a newer module of the site's"
+        )
+    return cudnn
+
+
+def refusals() -> tuple[type[Exception], ...]:
+    """The errors that the frontend raises where cuDNN refuses something; its own is a subclass of Exception alone."""
+    return load_cudnn().cudnnGraphNotSupportedError, RuntimeError, ValueError
+
+
+def _dotted(version: int) -> str:
+    """92800 is 9.28.0."""
+    return f"{version // 10000}.{version % 10000 // 100}.{version % 100}"
+
+
+class _Tensors:
+    """A graph under construction: `t[name]` is an input by its spec's name, `write` makes a result an output."""
+
+    def __init__(self, cudnn: Any, graph: Any, spec: Spec) -> None:
+        self.graph, self._types, self.add = graph, cudnn.data_type, cudnn.reduction_mode.ADD
+        self._operands = {operand.name: operand for operand in spec.operands}
+        numbers = numbered(spec.operands)
+        self._numbers = numbers
+        self._made = {
+            o.name: graph.tensor(
+                dim=list(o.shape),
+                stride=list(o.strides),
+                data_type=self.type(o.dtype),
+                name=o.name,
+                uid=numbers[o.name],
+            )
+            for o in spec.operands
+            if o.role == "in"
+        }
+        for scalar in scalars(spec):
+            self._made[scalar.name] = graph.tensor_scalar(
+                scalar.value, cudnn.scalar_type.RUNTIME_PARAM, name=scalar.name
+            )
+
+    def type(self, dtype: str) -> Any:
+        return getattr(self._types, TYPES[dtype])
+
+    def __getitem__(self, name: str) -> Any:
+        return self._made[name]
+
+    def write(self, name: str, value: Any) -> None:
+        o = self._operands[name]
+        value.set_output(True).set_uid(self._numbers[name]).set_name(name).set_data_type(self.type(o.dtype))
+        value.set_dim(list(o.shape)).set_stride(list(o.strides))
+
+    def between(self, value: Any, dtype: str) -> Any:
+        """A value that never reaches memory, rounded as if it did: cuDNN's patterns require it."""
+        return value.set_data_type(self.type(dtype))
+
+
+def _window(spec: ConvForward | ConvData | ConvWeights) -> dict[str, list[int]]:
+    window = spec.window
+    return {"padding": list(window.padding), "stride": list(window.stride), "dilation": list(window.dilation)}
+
+
+def _normed(t: _Tensors, y: Any) -> Any:
+    """y scaled and shifted by the running statistics, one a channel."""
+    mean, variance, scale, shift = (t[name] for name in NORM)
+    inverse = t.graph.rsqrt(t.graph.add(a=variance, b=t["epsilon"]))
+    y = t.graph.mul(a=t.graph.sub(a=y, b=mean), b=inverse)
+    return t.graph.add(a=t.graph.mul(a=y, b=scale), b=shift)
+
+
+def _epilogue(t: _Tensors, y: Any, added: bool, relu: bool) -> Any:
+    if added:
+        y = t.graph.add(a=y, b=t["z"])
+    return t.graph.relu(y) if relu else y
+
+
+def _conv_forward(t: _Tensors, spec: ConvForward) -> None:
+    y = t.graph.conv_fprop(image=t["x"], weight=t["w"], **_window(spec))
+    if spec.bias:
+        y = t.graph.bias(input=y, bias=t["bias"])
+    if spec.norm is not None:
+        y = _normed(t, y)
+    t.write("y", _epilogue(t, y, spec.added, spec.relu))
+
+
+def _conv_data(t: _Tensors, spec: ConvData) -> None:
+    t.write("dx", t.graph.conv_dgrad(loss=t["dy"], filter=t["w"], **_window(spec)))
+
+
+def _conv_weights(t: _Tensors, spec: ConvWeights) -> None:
+    t.write("dw", t.graph.conv_wgrad(image=t["x"], loss=t["dy"], **_window(spec)))
+
+
+def _relu_backward(t: _Tensors, spec: ReluBackward) -> None:
+    dz = t["dy"]
+    if spec.relu:
+        dz = t.graph.relu_backward(loss=dz, input=t["y"])
+        t.write("dz", dz)
+    if spec.sums:
+        t.write("sums", t.graph.reduction(input=dz, mode=t.add))
+
+
+# cuDNN's kernels for these two are cooperative where channels lie last: their blocks meet at a barrier, so all must be
+# on the device at once, and a learner's kernel waits until those of others leave enough room. Not measured yet.
+def _norm_forward(t: _Tensors, spec: NormForward) -> None:
+    y, mean, inverse, next_mean, next_variance = t.graph.batchnorm(
+        input=t["x"], scale=t["weight"], bias=t["bias"], in_running_mean=t["running_mean"],
+        in_running_var=t["running_variance"], epsilon=t["epsilon"], momentum=t["momentum"],
+    )  # fmt: skip
+    y = _epilogue(t, y, spec.added, spec.relu)
+    t.write("y", y)
+    if spec.relu:
+        t.write("mask", t.graph.cmp_gt(input=y, comparison=t["zero"]))
+    for name, value in zip(
+        ("mean", "inverse", "next_mean", "next_variance"), (mean, inverse, next_mean, next_variance), strict=True
+    ):
+        t.write(name, value)
+
+
+def _norm_backward(t: _Tensors, spec: NormBackward) -> None:
+    dz = t["dy"]
+    if spec.relu:
+        dz = t.between(t.graph.mul(a=dz, b=t["mask"]), spec.precision.io)
+    if spec.added:
+        t.write("dz", dz)
+    dx, dweight, dbias = t.graph.batchnorm_backward(
+        grad=dz, input=t["x"], scale=t["weight"], mean=t["mean"], inv_variance=t["inverse"]
+    )
+    t.write("dx", dx)
+    t.write("dweight", dweight)
+    t.write("dbias", dbias)
+
+
+def _norm_inference(t: _Tensors, spec: NormInference) -> None:
+    t.write("y", _epilogue(t, _normed(t, t["x"]), spec.added, spec.relu))
+
+
+def _product(t: _Tensors, spec: Product) -> None:
+    c = t.graph.matmul(A=t["a"], B=t["b"])
+    if spec.bias is not None:
+        c = t.graph.add(a=c, b=t["bias"])
+    t.write("c", t.graph.relu(c) if spec.relu else c)
+
+
+def _cast(t: _Tensors, spec: Cast) -> None:
+    t.write("y", t.graph.identity(t["x"]))
+
+
+BUILDERS: Mapping[type, Callable[[_Tensors, Any], None]] = {
+    Cast: _cast,
+    ConvData: _conv_data,
+    ConvForward: _conv_forward,
+    ConvWeights: _conv_weights,
+    NormBackward: _norm_backward,
+    NormForward: _norm_forward,
+    NormInference: _norm_inference,
+    Product: _product,
+    ReluBackward: _relu_backward,
+}
+
+
+def build_graph(spec: Spec, *, handle: Any = None, properties: Any = None) -> Any:
+    """The validated graph of `spec`, for the device of `handle`, or for one described by `properties`.
+
+    Neither is needed to build and validate it; plans need one of the two. Raises DeviceError where cuDNN refuses it.
+    """
+    cudnn = load_cudnn()
+    check_sizes(spec.operands)
+    float32 = cudnn.data_type.FLOAT
+    graph = cudnn.pygraph(
+        name=spec.kind, io_data_type=getattr(cudnn.data_type, TYPES[spec.precision.io]),
+        intermediate_data_type=float32, compute_data_type=float32, handle=handle, device_property=properties,
+    )  # fmt: skip
+    try:
+        BUILDERS[type(spec)](_Tensors(cudnn, graph, spec), spec)
+        graph.validate()
+    except refusals() as error:
+        raise DeviceError(f"cuDNN refuses {spec}: {first_line(error)}") from None
+    return graph
+
+
+def first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).split("\n")[0]

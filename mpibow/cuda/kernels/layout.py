@@ -1,0 +1,137 @@
+"""Launches that only move elements: reorders, concatenation, channels padded with zeros."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+from math import gcd, prod
+from typing import Any
+
+import numpy as np
+
+from mpibow.cuda.kernels.kernels import UNITS, Launch, instance, turns
+from mpibow.errors import ShapeError
+from mpibow.graph.formats import Reorder, parse, physical
+from mpibow.graph.graph import Array, Shape
+from mpibow.graph.kernel import Call, Formats, Shapes
+
+TILE, ROWS = 32, 8  # as in layout.cu
+PACK = 16  # bytes
+
+
+def reorder_formats(op: Reorder, shapes: Shapes, given: tuple[str, ...]) -> Formats:
+    return Formats((op.source,), op.target)
+
+
+def transposed(source: str, target: str, shape: Shape) -> tuple[int, int, int]:
+    """(batch, rows, columns): the reorder of a tensor (shape) as a transpose of the last two.
+
+    Raises ShapeError for any other reorder; no kernel here requires one.
+    """
+    (old, _), (new, _) = parse(source), parse(target)
+    same = next((i for i, (a, b) in enumerate(zip(old, new, strict=True)) if a != b), len(old))
+    rest = old[same:]
+    cut = rest.index(new[same]) if rest else 0
+    if "".join((source, target)).lower() != source + target or rest[cut:] + rest[:cut] != new[same:]:
+        raise ShapeError(f"CUDA kernels reorder by swapping two runs of axes, got {source} to {target}")
+    extents = [shape[axis] for axis in rest]
+    return prod(shape[axis] for axis in old[:same]), prod(extents[:cut]), prod(extents[cut:])
+
+
+def _transpose(x: Array, y: Any, batch: int, rows: int, columns: int) -> list[Launch]:
+    grid = (-(-columns // TILE), -(-rows // TILE), batch)
+    arguments = (x, y, np.int32(rows), np.int32(columns))
+    return [Launch(instance("transpose", UNITS[x.dtype.itemsize]), grid, arguments, (TILE, ROWS, 1))]
+
+
+def reorder_forward(call: Call) -> list[Launch]:
+    return _transpose(call.x[0], call.y, *transposed(call.op.source, call.op.target, call.shapes.y))
+
+
+def reorder_backward(call: Call) -> list[Launch]:
+    return _transpose(call.dy, call.dx[0], *transposed(call.op.target, call.op.source, call.shapes.y))
+
+
+def as_given(op: Any, shapes: Shapes, given: tuple[str, ...]) -> Formats:
+    """Everything in the first input's layout."""
+    return Formats(given[:1] * len(given), given[0])
+
+
+def _runs(axis: int, tag: str, shape: Shape) -> tuple[int, int]:
+    """The number and length of a tensor's (shape) runs of memory in one that is longer along `axis`."""
+    extents, place = physical(tag, shape), parse(tag)[0].index(axis)
+    return prod(extents[:place]), prod(extents[place:])
+
+
+def _copy(source: Array, target: Array, runs: int, length: int, zeros: int, step: int, stride: int) -> Launch:
+    """See copy_runs in layout.cu; 16 bytes at a time where all of it is a multiple of that."""
+    size = source.dtype.itemsize
+    addresses = [_address(array) // size for array in (source, target)]
+    unit = PACK if gcd(*addresses, length, zeros, step, stride) * size % PACK == 0 else size
+    numbers = (np.int64(number * size // unit) for number in (length, zeros, step, stride))
+    kernel = instance("copy_runs", "Pack<float, 4>" if unit == PACK else UNITS[size])
+    count = runs * (length + zeros) * size // unit
+    return Launch(kernel, turns(count), (source, target, np.int64(runs), *numbers))
+
+
+def _address(array: Any) -> int:
+    interface = getattr(array, "__cuda_array_interface__", None) or array.__array_interface__
+    address: int = interface["data"][0]
+    return address
+
+
+def _from(array: Array, element: int) -> Array:
+    return array.reshape(-1)[element:]
+
+
+def _places(call: Call) -> list[tuple[int, int, int]]:
+    """(first element, runs, length) of every input in the output, and the output's own run last: (0, runs, stride)."""
+    axis, tag = call.op.axis, call.shapes.formats.y
+    parts = [_apart(call, *_runs(axis, tag, shape)) for shape in (*call.shapes.x, call.shapes.y)]
+    starts = accumulate((length for _, length in parts[:-1]), initial=0)
+    return [(start, *part) for start, part in zip(starts, parts, strict=True)]
+
+
+def _apart(call: Call, runs: int, length: int) -> tuple[int, int]:
+    """Replicas have their channels beside one another; each has runs of its own."""
+    k = getattr(call.op, "replicas", 1)
+    return k * runs, length // k
+
+
+def last_formats(op: Any, shapes: Shapes, given: tuple[str, ...]) -> Formats:
+    """Channels innermost: a replica's are one run."""
+    tags = {2: "ab", 3: "acb", 4: "acdb", 5: "acdeb"}
+    return Formats(tuple(tags[len(shape)] for shape in shapes.x), tags[len(shapes.y)])
+
+
+def concat_forward(call: Call) -> list[Launch]:
+    *places, (_, _, stride) = _places(call)
+    return [
+        _copy(x, _from(call.y, start), runs, length, 0, length, stride)
+        for x, (start, runs, length) in zip(call.x, places, strict=True)
+    ]
+
+
+def concat_backward(call: Call) -> list[Launch]:
+    *places, (_, _, stride) = _places(call)
+    return [
+        _copy(_from(call.dy, start), dx, runs, length, 0, stride, length)
+        for dx, (start, runs, length) in zip(call.dx, places, strict=True)
+        if dx is not None
+    ]
+
+
+def _padded(call: Call) -> tuple[int, int, int]:
+    tag = call.shapes.formats.y
+    runs, length = _apart(call, *_runs(1, tag, call.shapes.x[0]))
+    return runs, length, _apart(call, *_runs(1, tag, call.shapes.y))[1]
+
+
+def pad_forward(call: Call) -> list[Launch]:
+    runs, length, stride = _padded(call)
+    return [_copy(call.x[0], call.y, runs, length, stride - length, length, stride)]
+
+
+def pad_backward(call: Call) -> list[Launch]:
+    (dx,), (runs, length, stride) = call.dx, _padded(call)
+    assert dx is not None
+    return [_copy(call.dy, dx, runs, length, 0, stride, length)]

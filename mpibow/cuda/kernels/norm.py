@@ -1,0 +1,124 @@
+"""Launches of layer normalisation, local response normalisation and sums of columns."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from mpibow.cuda.kernels.kernels import THREADS, WARP, Grid, Launch, instance, kind, turns, warps
+from mpibow.graph.formats import parse, physical
+from mpibow.graph.graph import Array
+from mpibow.graph.kernel import Buffers, Call, Shapes, Spec
+from mpibow.ops.wide import WideLayerNorm
+
+COLUMNS: Grid = (WARP, THREADS // WARP, 1)  # the threads of a block that adds up WARP columns
+PARTS = 64  # of so many rows and fewer one block adds up all; more are cut into so many parts at most
+
+
+def _rows(op: Any, shapes: Shapes) -> tuple[int, int]:
+    y = shapes.y
+    if isinstance(op, WideLayerNorm):
+        y = (y[0] * op.replicas, y[1] // op.replicas, *y[2:])
+    features = prod(y[-op.axes :])
+    return prod(y) // features, features
+
+
+def layer_buffers(op: Any, shapes: Shapes) -> Buffers:
+    column: Spec = ((_rows(op, shapes)[0],), "float32")
+    moments = {"mean": column, "inverse": column}
+    return Buffers(saved=moments) if shapes.training else Buffers(forward=moments)
+
+
+def _own(call: Call, array: Array) -> tuple[np.int32, np.int32, np.int64]:
+    """Rows one after the other that share weights, the replicas that take turns, and elements from one's to the next's.
+
+    `array` is the features' shape, or has an axis of replicas before it; of a wide operator they are side by side.
+    """
+    rows, features = _rows(call.op, call.shapes)
+    if isinstance(call.op, WideLayerNorm):
+        return np.int32(call.op.rows(call.shapes.y)), np.int32(call.op.replicas), np.int64(features)
+    flat = array.reshape(-1) if array.size == features else array
+    replicas, stride = (1, 0) if flat.ndim == 1 else (len(flat), flat.strides[0] // flat.itemsize)
+    return np.int32(rows // replicas), np.int32(replicas), np.int64(stride)
+
+
+def layer_forward(call: Call) -> list[Launch]:
+    (x, *_), w = call.x, call.w
+    rows, features = _rows(call.op, call.shapes)
+    moments = call.buffer("mean"), call.buffer("inverse"), np.float32(call.op.epsilon)
+    extents = (np.int32(rows), np.int32(features), *_own(call, w["weight"]))
+    arguments = (x, w["weight"], w["bias"], call.y, *moments, *extents)
+    return [Launch(instance("layer_norm", kind(x)), warps(rows), arguments)]
+
+
+def layer_backward(call: Call) -> list[Launch]:
+    (x, *_), w, dw, dx = call.x, call.w, call.dw, call.dx[0]
+    rows, features = _rows(call.op, call.shapes)
+    mean, inverse = call.saved["mean"], call.saved["inverse"]
+    group, replicas, stride = _own(call, dw["weight"])
+    own = np.int32(rows // int(replicas))
+    launches = [
+        Launch(
+            instance("layer_norm_weights", kind(x)),
+            (-(-features // WARP), 1, int(replicas)),
+            (call.dy, x, mean, inverse, dw["weight"], dw["bias"], own, np.int32(features), group, replicas, stride),
+            COLUMNS,
+        )
+    ]
+    if dx is not None:
+        extents = (np.int32(rows), np.int32(features), *_own(call, w["weight"]))
+        arguments = (call.dy, x, w["weight"], mean, inverse, dx, *extents)
+        launches.append(Launch(instance("layer_norm_back", kind(x)), warps(rows), arguments))
+    return launches
+
+
+def parts_of(rows: int) -> int:
+    """The number of parts that a sum of columns cuts its rows into: a function of their number only, so bits repeat."""
+    return min(-(-rows // PARTS), PARTS)
+
+
+def column_sums(x: Array, out: Array, parts: Array | None) -> list[Launch]:
+    """out (replicas, columns) float32 <- the sums of x (replicas, rows, columns), a bias's gradient.
+
+    Where parts_of(rows) is more than 1, `parts` (replicas, that, columns) float32 is scratch.
+    """
+    replicas, rows, columns = x.shape
+    count, stride = parts_of(rows), np.int64(out.strides[0] // out.itemsize)
+    grid = (-(-columns // WARP), count, replicas)
+    kernel, extents = instance("column_sums", kind(x)), (np.int32(rows), np.int32(columns))
+    if count == 1:
+        return [Launch(kernel, grid, (x, out, *extents, stride), COLUMNS)]
+    rest = (parts, out, np.int32(count), np.int32(columns), stride)
+    return [
+        Launch(kernel, grid, (x, parts, *extents, np.int64(count * columns)), COLUMNS),
+        Launch("column_sums<float>", (grid[0], 1, replicas), rest, COLUMNS),
+    ]
+
+
+def response_buffers(op: Any, shapes: Shapes) -> Buffers:
+    base = {"base": (shapes.y, "float32")}
+    return Buffers(saved=base) if shapes.training else Buffers(forward=base)
+
+
+def _places(call: Call) -> tuple[np.int32, np.int32, np.int64]:
+    """Channels of a replica, elements from one to the next, and all elements."""
+    tag, shape = call.shapes.formats.y, call.shapes.y
+    inner = prod(physical(tag, shape)[parse(tag)[0].index(1) + 1 :])
+    channels = shape[1] // getattr(call.op, "replicas", 1)
+    return np.int32(channels), np.int32(inner), np.int64(prod(shape))
+
+
+def response_forward(call: Call) -> list[Launch]:
+    op, x = call.op, call.x[0]
+    settings = np.int32(op.size), np.float32(op.alpha), np.float32(op.beta), np.float32(op.k)
+    arguments = (x, call.y, call.buffer("base"), *settings, *_places(call))
+    return [Launch(instance("local_response", kind(x)), turns(x.size), arguments)]
+
+
+def response_backward(call: Call) -> list[Launch]:
+    op, x = call.op, call.x[0]
+    settings = np.int32(op.size), np.float32(op.alpha), np.float32(op.beta)
+    arguments = (call.dy, x, call.saved["base"], call.dx[0], *settings, *_places(call))
+    return [Launch(instance("local_response_back", kind(x)), turns(x.size), arguments)]

@@ -1,0 +1,193 @@
+"""A rank's GPU and its libraries and kernels: opened once, before the first plan."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mpibow.cuda.device.driver import DeviceProperties, Stream
+from mpibow.cuda.device.machine import Machine
+from mpibow.cuda.kernels.capture import Executor, Range, no_range
+from mpibow.cuda.kernels.cudnn import Cudnn, Enqueue, Handles
+from mpibow.cuda.kernels.elementwise import cast, fill
+from mpibow.cuda.kernels.flat import CHUNK, join_rows, part_rows, report_batch
+from mpibow.cuda.kernels.fused import blocks_of
+from mpibow.cuda.kernels.graphs import load_cudnn
+from mpibow.cuda.kernels.kept import Folder
+from mpibow.cuda.kernels.kernels import Constant, Launch
+from mpibow.cuda.kernels.launcher import Bind, Launcher
+from mpibow.cuda.kernels.operands import PRECISIONS, Precision
+from mpibow.cuda.kernels.passes import DeviceFlat, bound_norms
+from mpibow.cuda.kernels.plans import Planner, Search, Target
+from mpibow.cuda.kernels.scale import LossScale
+from mpibow.cuda.kernels.shadows import Shadows
+from mpibow.cuda.kernels.timing import DeviceTimer
+from mpibow.errors import DeviceError, install
+from mpibow.graph.bound import BoundPlan
+from mpibow.graph.graph import Array
+from mpibow.graph.plan import Plan
+from mpibow.kernels.cache import cache_folder
+from mpibow.kernels.passes import chunks_of
+
+# By a config's precision, where cuDNN has another name for it.
+NAMES: Mapping[str, str] = {"auto": "tf32", "float32": "fp32"}
+TRIES = 12  # plans of cuDNN that are timed, of those that it ranks first and need not compile
+
+
+@dataclass
+class Gpu:
+    """`cudnn` binds cuDNN's graphs, `bind` launches of own kernels; `flat` are the passes of this rank."""
+
+    machine: Machine
+    bind: Bind
+    cudnn: Cudnn
+    shadows: Shadows
+    precision: Precision
+    graphs: bool = True
+    about: str = ""
+    note: str = ""
+    flat: DeviceFlat = field(init=False)
+    scale: LossScale = field(init=False)
+    ranges: Range = no_range
+
+    def __post_init__(self) -> None:
+        if self.precision.io == "bfloat16":
+            _name_bfloat16()
+        self.flat = DeviceFlat(self.machine, self.bind)
+        self.scale = LossScale(self.machine, self.precision.name)
+
+    @property
+    def narrow(self) -> bool:
+        """Whether activations have 16 bits, so that weights are copied for every pass."""
+        return self.precision.io != "float32"
+
+    def bound(
+        self, plan: Plan, weights: Any, gradients: Any = None, statistics: Any = None,
+        inputs: Mapping[str, Any] | None = None,
+    ) -> tuple[BoundPlan, list[Enqueue]]:  # fmt: skip
+        """As `plan.bind`, with the start of a pass: weights in 16 bits, and the loss's gradient times the scale."""
+        launches = list[Launch]()
+        if self.narrow:  # before layers ask where it is
+            copy: Any = self.shadows.whole(weights)
+            if copy is None:
+                copy = self.machine.zeros(weights.size, self.precision.io, "weights in 16 bits")
+                self.shadows.add(weights, copy)
+            launches.append(cast(weights, copy))
+        bound = plan.bind(weights, gradients, statistics, inputs)
+        if self.scale.record is not None:
+            scale = self.scale.record.view("float32")[:1]
+            parts = bound.plan.program.values
+            launches += [fill(array, parts[name].constant or 0.0, scale) for name, array in bound.constants.items()]
+        return bound, [self.bind(launches)] if launches else []
+
+    def behind(
+        self, number: int, bound: BoundPlan, gradient: Any, clip_value: float | None, clip_norm: float | None,
+        learners: int = 1,
+    ) -> list[Enqueue]:  # fmt: skip
+        """The end of a learner's pass: the scale is removed, the gradient limited and the pass reported.
+
+        With several `learners` in the plan, its losses and hits are every `learners`-th of the plan's.
+        """
+        launches = list[Launch]()
+        if self.scale.record is not None:
+            launches.append(cast(gradient, gradient, self.scale.record.view("float32")[1:2]))
+        norm, outputs = self.flat.norms[number : number + 1], bound.outputs
+        parts = self.machine.zeros(len(chunks_of(gradient.size, CHUNK)), "float64", "learners' norms")
+        launches += bound_norms(gradient, norm, clip_value, clip_norm, parts)
+        loss, report = outputs["loss"], self.flat.reports[number]
+        hits, first, count = outputs.get("accuracy"), number if learners > 1 else 0, loss.size // learners
+        hits = None if hits is None else hits[first:]
+        launches.append(report_batch(loss[first:], hits, norm, report, count, learners))
+        return [self.bind(launches)]
+
+    def fuse(
+        self, plan: Plan, own: Plan, replicas: Any, k: int, limits: tuple[float | None, float | None],
+        inputs: Mapping[str, Any],
+    ) -> Any:  # fmt: skip
+        """The plan of k learners bound to arrays of its own, and the runs in front of it and behind it."""
+        zeros = self.machine.zeros
+        weights: Any = zeros(plan.layout.size, "float32", "weights of fused learners")
+        gradients: Any = zeros(plan.layout.size, "float32", "gradients of fused learners")
+        statistics: Any = zeros(plan.statistics.size, "float32", "statistics of fused learners")
+        bound, narrowed = self.bound(plan, weights, gradients, statistics, inputs)
+        blocks = Constant(blocks_of(own.layout, plan.layout, k))
+        rows = replicas.all_rows(k)
+        before, behind = [join_rows(rows[0], weights, blocks)], [part_rows(gradients, rows[1], blocks)]
+        if plan.statistics.size:
+            kept = Constant(blocks_of(own.statistics, plan.statistics, k))
+            before.append(join_rows(rows[2], statistics, kept))
+            behind.append(part_rows(statistics, rows[2], kept))
+        runs = [self.bind(before), *narrowed], [self.bind(behind)]
+        for r in range(k):
+            runs[1].extend(self.behind(r, bound, rows[1][r], *limits, learners=k))
+        return bound, runs
+
+    def executor(self, name: str, runs: Sequence[Enqueue], stream: Stream) -> Executor:
+        return Executor(name, runs, stream, graphs=self.graphs, ranges=self.ranges)
+
+    def evaluation(
+        self, plan: Plan, weights: Any, statistics: Any
+    ) -> Callable[[Mapping[str, Array]], Mapping[str, Array]]:
+        """One batch through an evaluation plan, from the host to the host. Waits."""
+        machine = self.machine
+        bound, before = self.bound(plan, weights, statistics=statistics)
+        runs: list[Any] = [*before, *bound.runs]
+        executor = self.executor("evaluate", runs, machine.stream)
+        executor.prepare()
+
+        def compute(slot: Mapping[str, Array]) -> Mapping[str, Array]:
+            for name, array in bound.inputs.items():
+                target: Any = array
+                machine.put(target, slot[name])
+            executor.run()
+            outputs: Mapping[str, Any] = bound.outputs
+            return {name: widened(machine.host(array)) for name, array in outputs.items()}
+
+        return compute
+
+    def free(self, comm: Any) -> int:
+        """A rank's share of the GPU's free bytes. Collective."""
+        everyone = comm.share((self.machine.found.gpu.uuid, self.machine.driver.memory()[0]))
+        own = [free for uuid, free in everyone if uuid == self.machine.found.gpu.uuid]
+        return int(min(own)) // len(own)
+
+
+def open_gpu(
+    machine: Machine, precision: str, *, graphs: bool, deterministic: bool = True, cache: Path | None = None
+) -> Gpu:
+    """CUDA's own parts, of a GPU that is opened. Raises DeviceError where cuDNN is missing or does not start."""
+    chosen, shadows, handles = PRECISIONS[NAMES.get(precision, precision)], Shadows(), Handles()
+    library, found = load_cudnn(), machine.found.gpu
+    folder, search = cache or cache_folder(), Search(deterministic=deterministic, tries=TRIES)
+    kept = plan_folder(folder, found, search)
+    target = Target(kept.about[0], handles.of(machine.stream))
+    timer = DeviceTimer(machine.driver, machine.stream, handles.of)
+    cudnn = Cudnn(Planner(target, search, kept, timer), handles, shadows.address)
+    about = f"{found}, cuDNN {library.backend_version_string()}, {chosen.name}"
+    return Gpu(machine, Launcher(machine, folder / "kernels"), cudnn, shadows, chosen, graphs, about)
+
+
+def plan_folder(folder: Path, gpu: DeviceProperties, search: Search) -> Folder:
+    """The folder of plans for a kind of GPU, both parts of cuDNN and a way of choosing; the kind is named first."""
+    cudnn = load_cudnn()
+    name = f"{gpu.name} {gpu.capability[0]}.{gpu.capability[1]}"
+    versions = cudnn.backend_version_string(), f"frontend {cudnn.__version__}"
+    return Folder(folder / "plans", (name, *versions, *search.words()))
+
+
+def widened(array: Array) -> Array:
+    """Numbers of 16 bits as float32."""
+    return array.astype(np.float32) if array.dtype.itemsize == 2 else array
+
+
+def _name_bfloat16() -> None:
+    """Imports ml_dtypes, which adds bfloat16 to NumPy."""
+    try:
+        importlib.import_module("ml_dtypes")
+    except ImportError:
+        raise DeviceError(f"precision bf16: ml_dtypes is not installed: {install('cuda')}") from None

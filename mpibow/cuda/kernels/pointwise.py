@@ -1,0 +1,67 @@
+"""Launches of operators of one element: kernels that are made of their formulas."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from mpibow.cuda.kernels import formulas as cuda_source
+from mpibow.cuda.kernels.kernels import CONDITIONS, KERNELS, TYPES, Launch, instance, lanes, turns
+from mpibow.errors import ShapeError
+from mpibow.formulas.formula import Formula
+from mpibow.graph.kernel import Call
+from mpibow.ops import FORMULAS, pointwise
+
+INPUTS, RESULTS, SCALARS = 4, 2, 2  # at most
+
+
+def forward(call: Call) -> list[Launch]:
+    return [_launch(call, backward=False)]
+
+
+def backward(call: Call) -> list[Launch]:
+    return [_launch(call, backward=True)]
+
+
+def header(op: Any) -> str:
+    """The text of element.cuh for an operator."""
+    made = FORMULAS[type(op)](op)
+    return _text(made.half(False), None if made.gradient is None else made.half(True))
+
+
+@cache
+def _text(value: Formula, gradient: Formula | None) -> str:
+    return cuda_source.element(value, gradient)
+
+
+def _launch(call: Call, backward: bool) -> Launch:
+    one = pointwise.bound(FORMULAS[type(call.op)], call, backward)
+    y = one.results[0]
+    results: list[Any] = [None] * RESULTS
+    for n, result in zip(one.wanted, one.results, strict=True):
+        results[n] = result
+    arrays = [*one.arrays, *[None] * (INPUTS - len(one.arrays))]
+    scalars = [np.float32(value) for value in (*one.scalars, *[0.0] * (SCALARS - len(one.scalars)))]
+    kernel = _kernel(call, [array.dtype.name for array in one.arrays], y.dtype.name, backward)
+    at_once = lanes(*(array.dtype for array in (*one.arrays, *one.results)))
+    arguments = (*arrays, *results, *scalars, np.int64(y.size))
+    return Launch(kernel, turns(y.size, at_once), arguments, formula=header(call.op))
+
+
+def _kernel(call: Call, reads: list[str], writes: str, backward: bool) -> str:
+    """The kernel's name. Raises ShapeError where no kernel is made for the types."""
+    first, others = reads[0], {*reads[1:]}
+    if first in TYPES and {*reads, writes} == {first}:
+        return instance("gradient" if backward else "value", TYPES[first])
+    if first in CONDITIONS and writes in TYPES and others <= {writes}:
+        return instance("chosen_back" if backward else "chosen", CONDITIONS[first], TYPES[writes])
+    made = instance("counted", TYPES.get(first, ""), CONDITIONS.get(writes, ""))
+    if others <= {first} and made in KERNELS and not (call.op.kind == "cast" and writes == "bool"):
+        return made
+    types = " and ".join(dict.fromkeys(reads))
+    raise ShapeError(
+        f"{call.name}: device cuda has no kernel for {call.op.kind} of {types} to {writes}: set device=onednn, or "
+        "device=numpy"
+    )

@@ -1,0 +1,70 @@
+"""Launches of pooling, images with channels last."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mpibow.cuda.kernels.kernels import Launch, instance, kind, lanes, turns
+from mpibow.graph.formats import canonical
+from mpibow.graph.graph import Shape
+from mpibow.graph.kernel import Buffers, Call, Formats, Shapes
+from mpibow.ops import AdaptiveAvgPool2d, GlobalAvgPool2d
+
+SIDE = np.dtype([(name, "i4") for name in ("extent", "count", "kernel", "stride", "pad")])
+WINDOWS = np.dtype([("rows", SIDE), ("columns", SIDE), ("channels", "i4"), ("counts_padding", "i4")])
+
+
+def formats(op: Any, shapes: Shapes, given: tuple[str, ...]) -> Formats:
+    return Formats(("acdb",), "acdb" if len(shapes.y) == 4 else canonical(shapes.y))
+
+
+def windows(op: Any, x: Shape, y: Shape) -> Any:
+    """The struct of that name; global pooling is one adaptive window."""
+    extents, counts = x[2:], y[2:] or (1, 1)
+    none = (0, 0)
+    kernel, stride, pad = (getattr(op, name, none) for name in ("kernel", "stride", "padding"))
+    sides = list(zip(extents, counts, kernel, stride, pad, strict=True))
+    return np.array((*sides, x[1], getattr(op, "count_padding", True)), WINDOWS)[()]
+
+
+def _launch(kernel: str, call: Call, shape: Shape, *arrays: Any, of: tuple[str, ...] = ()) -> list[Launch]:
+    """A thread takes several channels of an array (shape) at once if their number is a multiple, else one."""
+    x, channels = call.shapes.x[0], call.shapes.x[0][1]
+    v = lanes(arrays[0].dtype)
+    v = v if channels % v == 0 else 1
+    count = int(np.prod(shape))
+    assert count < 1 << 31, shape  # places are counted in 32 bits
+    arguments = (*arrays, windows(call.op, x, call.shapes.y), np.int32(x[0]))
+    return [Launch(instance(kernel, *of, kind(arrays[0]), str(v)), turns(count, v), arguments)]
+
+
+def max_buffers(op: Any, shapes: Shapes) -> Buffers:
+    winner = {"winner": (_physical(shapes.y), "uint16")}
+    return Buffers(saved=winner) if shapes.training else Buffers(forward=winner)
+
+
+def _physical(y: Shape) -> Shape:
+    n, c, *sides = y
+    return (n, *sides, c)
+
+
+def max_forward(call: Call) -> list[Launch]:
+    return _launch("max_pool", call, call.shapes.y, call.x[0], call.y, call.buffer("winner"))
+
+
+def max_backward(call: Call) -> list[Launch]:
+    return _launch("max_pool_back", call, call.shapes.x[0], call.dy, call.saved["winner"], call.dx[0])
+
+
+def _windows_of(op: Any) -> tuple[str]:
+    return ("Adaptive" if isinstance(op, AdaptiveAvgPool2d | GlobalAvgPool2d) else "Sliding",)
+
+
+def average_forward(call: Call) -> list[Launch]:
+    return _launch("average", call, call.shapes.y, call.x[0], call.y, of=_windows_of(call.op))
+
+
+def average_backward(call: Call) -> list[Launch]:
+    return _launch("average_back", call, call.shapes.x[0], call.dy, call.dx[0], of=_windows_of(call.op))

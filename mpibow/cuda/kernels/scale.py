@@ -1,0 +1,43 @@
+"""The loss's scale in fp16, whose small gradients would else be 0: it is halved and doubled on the GPU."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mpibow.cuda.device.array import DeviceArray
+from mpibow.cuda.device.machine import Machine
+from mpibow.cuda.kernels.flat import LOSS_SCALE
+from mpibow.graph.graph import Array
+
+FIRST, INTERVAL = 65536.0, 2000  # good iterations until it is doubled
+
+
+class LossScale:
+    """`record` is a LOSS_SCALE in device memory, None in other precisions, which need none."""
+
+    def __init__(self, machine: Machine, precision: str) -> None:
+        self.record: DeviceArray | None = None
+        self._machine = machine
+        if precision == "fp16":
+            self.record = machine.zeros(1, LOSS_SCALE, "the loss's scale")
+            self.load(np.array([FIRST, 0]))
+
+    def state(self) -> Array | None:
+        """For a checkpoint: scale and good iterations."""
+        if self.record is None:
+            return None
+        found = self._machine.host(self.record)[0]
+        return np.array([found["scale"], found["good"]], np.float64)
+
+    def load(self, state: Array) -> None:
+        """Restores what `state` returned."""
+        if self.record is not None:
+            record = np.zeros(1, LOSS_SCALE)
+            record["scale"], record["inverse"], record["good"] = state[0], 1 / state[0], state[1]
+            record["interval"] = INTERVAL
+            self._machine.put(self.record, record)
+
+    def is_large(self) -> bool:
+        """Whether it may still be halved."""
+        state = self.state()
+        return state is not None and state[0] > 1.0

@@ -1,0 +1,63 @@
+"""The kernel set of a GPU: operator -> cuDNN's layer or mpibow's own kernels, in one table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+from mpibow.cuda.device.machine import Machine
+from mpibow.cuda.kernels.cudnn import Cudnn
+from mpibow.cuda.kernels.kernels import Launch
+from mpibow.cuda.kernels.launcher import Bind
+from mpibow.cuda.kernels.layers import DeviceKernel, layers
+from mpibow.cuda.kernels.operands import Precision
+from mpibow.cuda.kernels.own import OWN
+from mpibow.graph.kernel import Kernel, KernelTable, Run
+from mpibow.graph.mixed import Widths
+from mpibow.ops import (
+    Accuracy,
+    BatchNorm,
+    Conv2d,
+    Dense,
+    Jitter,
+    MatrixFactorisation,
+    Mix,
+    MixShares,
+    Normalise,
+    OneHot,
+    SoftCrossEntropy,
+    SoftmaxCrossEntropy,
+)
+from mpibow.ops.wide import WideDense
+
+# Float32 in every precision: losses, hits, targets and the arrays they are mixed of. cuDNN's layers never are; own
+# kernels make their inputs from stored images of any type.
+WIDTHS = Widths(
+    wide=(Accuracy, MatrixFactorisation, MixShares, OneHot, SoftCrossEntropy, SoftmaxCrossEntropy),
+    narrow=(BatchNorm, Conv2d, Dense, WideDense, Jitter, Normalise),
+    leading=(Mix,),
+)
+
+
+def operators(bind: Bind, cudnn: Cudnn, precision: Precision) -> KernelTable:
+    """Its kernels bind runs that take the stream they enqueue on."""
+
+    def bound(launches: Sequence[Launch]) -> Run:
+        return cast(Run, bind(launches))
+
+    own = {op: kernel.bound(bound) for op, kernel in OWN.items()}
+    return {**own, **{op: _kernel(layer) for op, layer in layers(cudnn, precision).items()}}
+
+
+def _kernel(layer: DeviceKernel) -> Kernel:
+    forward, backward = cast(Any, layer.forward), cast(Any, layer.backward)
+    return Kernel(forward, backward, layer.buffers, layer.formats, inputs_alone=layer.inputs_alone)
+
+
+def zeros_of(machine: Machine) -> Any:
+    """The allocator of plans' memory."""
+
+    def zeros(shape: int | tuple[int, ...], dtype: Any) -> Any:
+        return machine.zeros(shape, dtype, "arenas and inputs of learners")
+
+    return zeros

@@ -1,1 +1,0 @@
-"""The GPU of a rank: found by local rank, its memory, streams and events. CuPy is imported in cupy_driver only."""

@@ -1,7 +1,0 @@
-// The numbers of an iteration, which passes over flat arrays read from device memory. mpibow.kernels.cuda.flat says the same.
-#pragma once
-
-struct Step {
-    float rate, alpha, gain, scale, pull, centre_momentum, attention;
-    int begin;
-};

@@ -1,0 +1,351 @@
+"""CuPy as far as it goes without a GPU: what is said where it, or the driver, is missing."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import importlib.util
+import sys
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from mpibow.comm import Single
+from mpibow.cuda.device import cupy_driver
+from mpibow.cuda.device.cupy_driver import CupyDriver, load_cupy, uuid_in_words, uuid_of
+from mpibow.cuda.device.driver import OutOfMemory, Refused
+from mpibow.cuda.device.find import find_device
+from mpibow.cuda.exchange.nccl import load_nccl, open_nccl
+from mpibow.errors import CommunicationError, DeviceError
+from tests.cuda.device.fakes import FakeStream
+
+needs_cupy = pytest.mark.skipif(
+    importlib.util.find_spec("cupy") is None, reason="CuPy is not installed: pip install -e '.[cuda]'"
+)
+
+
+def has_driver() -> bool:
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    return True
+
+
+without_driver = pytest.mark.skipif(has_driver(), reason="there is a driver here")
+
+
+@needs_cupy
+@without_driver
+def test_without_a_driver() -> None:
+    driver = CupyDriver()
+    assert driver.version() == 0
+    assert driver.runtime() >= 12000
+    for refused in (driver.count, driver.memory, lambda: driver.allocate(16), lambda: driver.pinned(16)):
+        with pytest.raises(Refused, match="cudaErrorInsufficientDriver: "):
+            refused()
+    with pytest.raises(DeviceError) as caught:
+        find_device(driver, Single(), host="here", allowed=[0])
+    assert str(caught.value) == (
+        "device cuda: no NVIDIA driver here: install one, in a container start it with --gpus, "
+        "or compute without one: device=onednn"
+    )
+
+
+def nccl_missing() -> str:
+    try:
+        load_nccl()
+    except CommunicationError as error:
+        return str(error)
+    return ""
+
+
+@without_driver
+@pytest.mark.skipif(bool(nccl_missing()), reason=nccl_missing())
+def test_nccl_without_a_driver() -> None:
+    """The identity is made, the communicator refused."""
+    assert load_nccl().get_version() > 22000
+    with pytest.raises(CommunicationError) as caught:
+        open_nccl(Single(), FakeStream("sync", []))
+    assert str(caught.value).startswith("NCCL cannot connect the 1 ranks: NCCL_ERROR_")
+
+
+def test_without_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("cupy", "cupy.cuda"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(DeviceError) as caught:
+        load_cupy()
+    assert str(caught.value) == "device cuda: CuPy is not installed: pip install -e '.[cuda]'"
+    with pytest.raises(CommunicationError) as refused:
+        load_nccl()
+    assert str(refused.value).startswith("NCCL: CuPy cannot be loaded (")
+
+
+class FakeLibrary:
+    """libcuda with one GPU."""
+
+    def __init__(self, status: int) -> None:
+        self.status = status
+
+    def cuDeviceGetUuid_v2(self, number: Any, index: Any) -> int:
+        assert index.value == 3
+        ctypes.memmove(number, bytes(range(16)), 16)
+        return self.status
+
+
+def test_a_uuid_with_a_zero_byte(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cupy_driver.ctypes, "CDLL", lambda name: FakeLibrary(0))
+    assert uuid_of(3) == uuid_in_words(bytes(range(16))) == "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
+    monkeypatch.setattr(cupy_driver.ctypes, "CDLL", lambda name: FakeLibrary(101))
+    with pytest.raises(Refused, match="cuDeviceGetUuid of GPU 3: error 101"):
+        uuid_of(3)
+
+
+class DriverError(RuntimeError):
+    """cupy.cuda.driver.CUDADriverError."""
+
+
+class Runtime:
+    """cupy.cuda.runtime as far as errors and streams go."""
+
+    class CUDARuntimeError(RuntimeError):
+        def __init__(self, status: object) -> None:
+            super().__init__(f"error {status}" if isinstance(status, int) else status)
+
+    streamCaptureModeThreadLocal = 1
+    status = 0
+
+    def eventQuery(self, event: int) -> int:
+        assert event == 6
+        return self.status
+
+    def streamQuery(self, stream: int) -> int:
+        assert stream == 5
+        return self.status
+
+    def memGetInfo(self) -> tuple[int, int]:
+        raise self.CUDARuntimeError("cudaErrorMemoryAllocation: out of memory")
+
+
+class CupyStreamOfFakes:
+    """cupy.cuda.Stream: notes what it is told; `lost` is what end_capture raises."""
+
+    def __init__(self, log: list[Any], lost: Exception | None = None) -> None:
+        self.log, self._lost, self.ptr = log, lost, 5
+
+    def __enter__(self) -> None:
+        self.log.append("enter")
+
+    def __exit__(self, *_: object) -> None:
+        self.log.append("exit")
+
+    def begin_capture(self, mode: int) -> None:
+        self.log.append(("begin", mode))
+
+    def end_capture(self) -> Any:
+        self.log.append("end")
+        if self._lost:
+            raise self._lost
+        return SimpleNamespace(
+            upload=lambda stream: self.log.append("upload"), launch=lambda stream: self.log.append("launch")
+        )
+
+
+def stream_on(log: list[Any], lost: Exception | None = None) -> cupy_driver.CupyStream:
+    cuda = SimpleNamespace(
+        runtime=Runtime(), memory=SimpleNamespace(OutOfMemoryError=MemoryError),
+        Stream=lambda non_blocking, priority: CupyStreamOfFakes(log, lost),
+        driver=SimpleNamespace(CUDADriverError=DriverError),
+    )  # fmt: skip
+    return cupy_driver.CupyStream(SimpleNamespace(cuda=cuda), 0)
+
+
+@pytest.mark.parametrize("what", ["event", "stream"])
+def test_work_is_over_under_way_or_has_failed(what: str) -> None:
+    """After an illegal access CUDA answers 700 for ever: that is no work under way."""
+    stream: Any = stream_on([])
+    runtime = stream._cupy.cuda.runtime
+    asked = stream if what == "stream" else cupy_driver.CupyEvent(stream._cupy, SimpleNamespace(ptr=6))
+    for runtime.status, done in ((0, True), (600, False)):
+        assert asked.done is done
+    for runtime.status in (700, 1, -1):
+        with pytest.raises(Refused, match=f"^the GPU has failed: error {runtime.status}$"):
+            _ = asked.done
+
+
+@needs_cupy
+def test_the_installed_cupys_words_for_a_status() -> None:
+    with pytest.raises(Refused) as caught:
+        cupy_driver.come(load_cupy(), 700)
+    assert str(caught.value) == (
+        "the GPU has failed: cudaErrorIllegalAddress: an illegal memory access was encountered"
+    )
+
+
+@pytest.mark.parametrize("call", ["event", "graph", "record", "wait", "synchronise"])
+def test_a_failed_gpu_ends_in_words_whatever_is_called(call: str) -> None:
+    def fail(*_: object) -> None:
+        raise Runtime.CUDARuntimeError("cudaErrorIllegalAddress: an illegal memory access was encountered")
+
+    stream: Any = stream_on([])
+    cupy = stream._cupy
+    cupy.cuda.Event = lambda **flags: SimpleNamespace(record=fail)
+    stream.stream = SimpleNamespace(wait_event=fail, synchronize=fail)
+    event = cupy_driver.CupyEvent(cupy, SimpleNamespace(synchronize=fail))
+    calls = {
+        "event": event.synchronise, "record": stream.record, "wait": lambda: stream.wait(event),
+        "graph": lambda: cupy_driver.CupyGraph(cupy, SimpleNamespace(launch=fail)).launch(stream),
+        "synchronise": stream.synchronise,
+    }  # fmt: skip
+    with pytest.raises(DeviceError, match=r"^the GPU has failed: cudaErrorIllegalAddress: an illegal memory access "):
+        calls[call]()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_no_garbage_is_collected_in_a_capture(fails: bool) -> None:
+    """It may hold device memory, and giving that back ends the capture."""
+    collected = list[int]()
+
+    class Garbage:
+        def __init__(self) -> None:
+            self.own = self
+
+        def __del__(self) -> None:
+            collected.append(1)
+
+    def kernels() -> None:
+        for _ in range(50):
+            Garbage()
+        assert not collected
+        if fails:
+            raise ValueError
+
+    limits = gc.get_threshold()
+    gc.set_threshold(1)
+    try:
+        with nullcontext() if not fails else pytest.raises(ValueError):  # noqa: PT011
+            stream_on([]).capture(kernels)
+        assert gc.isenabled()
+    finally:
+        gc.set_threshold(*limits)
+    gc.collect()
+    assert len(collected) == 50
+
+
+def test_garbage_is_left_alone_where_the_user_collects_none() -> None:
+    gc.disable()
+    try:
+        stream_on([]).capture(lambda: None)
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
+
+
+def test_a_capture() -> None:
+    log: list[Any] = []
+    stream = stream_on(log)
+    graph = stream.capture(lambda: log.append("kernels"))
+    assert log == ["enter", ("begin", 1), "kernels", "end", "upload", "exit"]
+    graph.launch(stream)
+    assert log[-1] == "launch"
+
+
+def test_a_capture_that_fails_is_ended() -> None:
+    log: list[Any] = []
+
+    def kernels() -> None:
+        raise ValueError("a kernel of ours")
+
+    with pytest.raises(ValueError, match="a kernel of ours"):
+        stream_on(log, Runtime.CUDARuntimeError("cudaErrorStreamCaptureInvalidated")).capture(kernels)
+    assert log == ["enter", ("begin", 1), "end", "exit"]
+
+
+def test_a_capture_that_cuda_refuses() -> None:
+    with pytest.raises(Refused, match="cudaErrorStreamCaptureInvalidated: previous error"):
+        stream_on([], Runtime.CUDARuntimeError("cudaErrorStreamCaptureInvalidated: previous error")).capture(
+            lambda: None
+        )
+
+
+def test_out_of_memory_is_told_from_other_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+    cuda = SimpleNamespace(runtime=Runtime(), memory=SimpleNamespace(OutOfMemoryError=MemoryError))
+    monkeypatch.setattr(cupy_driver, "load_cupy", lambda: SimpleNamespace(cuda=cuda))
+    with pytest.raises(OutOfMemory, match="cudaErrorMemoryAllocation: out of memory"):
+        CupyDriver().memory()
+
+
+def test_memory_is_cleared_on_a_stream_of_its_own_and_events_let_who_waits_sleep(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nothing here waits for the whole device: learners compute on it, or are being captured."""
+    log: list[Any] = []
+
+    class Stream:
+        ptr = 5
+
+        def __init__(self, non_blocking: bool, priority: int = 0) -> None:
+            log.append(("stream", non_blocking))
+
+        def synchronize(self) -> None:
+            log.append("synchronise")
+
+    class Event:
+        def __init__(self, **flags: bool) -> None:
+            log.append(flags)
+
+        def record(self, stream: Stream) -> None:
+            log.append(("record", stream.ptr))
+
+    runtime = SimpleNamespace(
+        CUDARuntimeError=RuntimeError, memsetAsync=lambda *arguments: log.append(("clear", *arguments))
+    )
+    cuda = SimpleNamespace(
+        runtime=runtime, memory=SimpleNamespace(OutOfMemoryError=MemoryError), Stream=Stream, Event=Event,
+        Memory=lambda size: ("memory", size), MemoryPointer=lambda memory, offset: (memory, offset),
+    )  # fmt: skip
+
+    def array(shape: Any, dtype: Any, memptr: Any) -> Any:
+        return SimpleNamespace(shape=shape, memptr=memptr, data=SimpleNamespace(ptr=77))
+
+    monkeypatch.setattr(cupy_driver, "load_cupy", lambda: SimpleNamespace(cuda=cuda, ndarray=array, uint8="u1"))
+    driver = CupyDriver()
+    for size, taken in ((16, 16), (0, 1)):
+        made = driver.allocate(size)
+        assert (made.shape, made.memptr) == ((size,), (("memory", taken), 0))
+        assert log == [("stream", True), ("clear", 77, 0, taken, 5), "synchronise"]
+        log.clear()
+    stream = driver.stream()
+    stream.record()
+    stream.record(timed=True)
+    assert log == [
+        ("stream", True), {"block": True, "disable_timing": True}, ("record", 5),
+        {"block": True, "disable_timing": False}, ("record", 5),
+    ]  # fmt: skip
+
+
+def test_kernels_are_loaded_and_launched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Grid, block, no dynamic shared memory, the stream, where the parameters' addresses are; errors are Refused."""
+    log: list[Any] = []
+
+    def refuse(code: bytes) -> int:
+        raise DriverError("CUDA_ERROR_NO_BINARY_FOR_GPU: no kernel image is available")
+
+    driver = SimpleNamespace(
+        CUDADriverError=DriverError, moduleLoadData=lambda code: log.append(("load", code)) or 7,
+        moduleGetFunction=lambda module, name: log.append(("function", module, name)) or 8,
+        launchKernel=lambda *arguments: log.append(("launch", *arguments)),
+    )  # fmt: skip
+    cuda = SimpleNamespace(runtime=Runtime(), driver=driver, memory=SimpleNamespace(OutOfMemoryError=MemoryError))
+    monkeypatch.setattr(cupy_driver, "load_cupy", lambda: SimpleNamespace(cuda=cuda))
+    made = cupy_driver.CupyDriver()
+    module = made.load(b"cubin")
+    made.launch(made.function(module, "name"), (3, 2, 1), (256, 1, 1), 99, SimpleNamespace(pointer=5))
+    assert log == [
+        ("load", b"cubin"), ("function", 7, "name"), ("launch", 8, 3, 2, 1, 256, 1, 1, 0, 5, 99, 0),
+    ]  # fmt: skip
+    driver.moduleLoadData = refuse
+    with pytest.raises(Refused, match="CUDA_ERROR_NO_BINARY_FOR_GPU: no kernel image is available"):
+        made.load(b"cubin")

@@ -1,0 +1,163 @@
+"""Which GPU and which cores every rank takes, and the words for all that can be wrong, on a made-up CUDA."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mpibow.comm import Communicator, Single, on_threads
+from mpibow.cuda.device.find import Found, find_device, index_of
+from mpibow.errors import DeviceError
+from tests.cuda.device.fakes import FakeDriver, gpu
+
+NOWHERE = Path("/nonexistent")
+
+
+def find(comm: Communicator, driver: FakeDriver, **options: Any) -> Found:
+    settings: dict[str, Any] = {"host": "node1", "allowed": range(8), "environment": {}, "system": NOWHERE, **options}
+    return find_device(driver, comm, **settings)
+
+
+def found_on(ranks: int, driver: Callable[[int], FakeDriver], **options: Any) -> list[Found]:
+    return on_threads(ranks, lambda comm: find(comm, driver(comm.rank), **options))
+
+
+def message(driver: FakeDriver, **options: Any) -> str:
+    with pytest.raises(DeviceError) as caught:
+        find(Single(), driver, **options)
+    return str(caught.value)
+
+
+def test_one_rank_takes_the_first_gpu_and_opens_it() -> None:
+    driver = FakeDriver([gpu(0), gpu(1)])
+    assert find(Single(), driver) == Found(gpu(0), tuple(range(8)), shared=False)
+    assert driver.log == [("use", 0)]
+
+
+def test_where_all_are_visible_each_takes_that_of_its_local_rank() -> None:
+    found = found_on(4, lambda _: FakeDriver([gpu(i) for i in range(4)]))
+    assert [one.gpu.index for one in found] == [0, 1, 2, 3]
+    assert not any(one.shared for one in found)
+
+
+def test_where_each_sees_one_it_takes_that() -> None:
+    found = found_on(4, lambda rank: FakeDriver([gpu(0, uuid=f"GPU-{rank}")]))
+    assert [(one.gpu.index, one.gpu.uuid) for one in found] == [(0, f"GPU-{rank}") for rank in range(4)]
+
+
+def test_two_ranks_on_one_gpu() -> None:
+    with pytest.raises(DeviceError) as caught:
+        found_on(3, lambda rank: FakeDriver([gpu(0, uuid=f"GPU-{rank // 2}")]))
+    assert str(caught.value) == (
+        "ranks 0 and 1 on node1 all compute on GPU 0 (NVIDIA H100, GPU-0): start one rank a GPU, let each see its own "
+        "(CUDA_VISIBLE_DEVICES, or the batch system's GPUs per task), or set share_gpu=true: they average by MPI"
+    )
+
+
+def test_ranks_may_share() -> None:
+    found = found_on(4, lambda _: FakeDriver([gpu(0), gpu(1)]), share_gpu=True)
+    assert [(one.gpu.index, one.shared) for one in found] == [(0, True), (1, True), (0, True), (1, True)]
+
+
+def test_more_ranks_than_gpus() -> None:
+    with pytest.raises(DeviceError) as caught:
+        found_on(3, lambda _: FakeDriver([gpu(0), gpu(1)]))
+    assert str(caught.value) == (
+        "rank 0: device cuda: 3 ranks on this node and 2 GPUs visible: start 2 ranks a node, or set share_gpu=true"
+    )
+
+
+@pytest.mark.parametrize(("local_rank", "expected"), [(0, 0), (1, 1), (2, 0), (5, 1)])
+def test_shared_gpus_are_dealt_out(local_rank: int, expected: int) -> None:
+    assert index_of(local_rank, 6, 2, share_gpu=True) == expected
+
+
+def test_one_rank_that_fails_fails_all() -> None:
+    errors: list[str] = []
+
+    def body(comm: Communicator) -> None:
+        try:
+            find(comm, FakeDriver([gpu(0), gpu(1)], driver=0 if comm.rank == 1 else 13000))
+        except DeviceError as error:
+            errors.append(str(error))
+
+    on_threads(2, body)
+    assert (
+        errors
+        == [
+            "rank 1: device cuda: no NVIDIA driver here: install one, in a container start it with --gpus, "
+            "or compute without one: device=onednn"
+        ]
+        * 2
+    )
+
+
+@pytest.mark.parametrize(
+    ("driver", "environment", "said"),
+    [
+        (
+            FakeDriver(driver=0), {},
+            "device cuda: no NVIDIA driver here: install one, in a container start it with --gpus, "
+            "or compute without one: device=onednn",
+        ),
+        (
+            FakeDriver(driver=12040), {},
+            "device cuda: the NVIDIA driver supports CUDA up to 12.4, CuPy was built for 13.2: install a newer driver, "
+            "or pip install -e '.[cuda12]'",
+        ),
+        (
+            FakeDriver([]), {"CUDA_VISIBLE_DEVICES": ""},
+            "device cuda: no GPU is visible (CUDA_VISIBLE_DEVICES is ''): ask the batch system for one, "
+            "or compute without one: device=onednn",
+        ),
+        (
+            FakeDriver([]), {},
+            "device cuda: no GPU is visible: ask the batch system for one, or compute without one: device=onednn",
+        ),
+        (
+            FakeDriver(refusal="cudaErrorSystemDriverMismatch: system has unsupported display driver"), {},
+            "device cuda: CUDA cannot start: cudaErrorSystemDriverMismatch: system has unsupported display driver",
+        ),
+        (
+            FakeDriver([gpu(0, name="Tesla T4", capability=(7, 5))]), {},
+            "GPU 0 (Tesla T4, GPU-0000): its compute capability is 7.5, mpibow needs 8.0 or more: use another GPU, "
+            "or compute without one: device=onednn",
+        ),
+        (
+            FakeDriver([gpu(0, mode="prohibited")]), {},
+            "GPU 0 (NVIDIA H100, GPU-0000): its compute mode is prohibited: nvidia-smi -i GPU-0000 -c DEFAULT, as root",
+        ),
+        (
+            FakeDriver([gpu(0, mode="exclusive")], busy=(0,)), {},
+            "GPU 0 (NVIDIA H100, GPU-0000): its compute mode is exclusive and another process uses it: end that "
+            "process, or nvidia-smi -i GPU-0000 -c DEFAULT, as root",
+        ),
+        (
+            FakeDriver(busy=(0,)), {},
+            "GPU 0 (NVIDIA H100, GPU-0000): cannot be opened: cudaErrorDevicesUnavailable: CUDA-capable device(s) "
+            "is/are busy or unavailable",
+        ),
+    ],
+)  # fmt: skip
+def test_what_can_be_wrong(driver: FakeDriver, environment: Mapping[str, str], said: str) -> None:
+    assert message(driver, environment=environment) == said
+
+
+@pytest.mark.parametrize("driver", [13000, 13020, 13030, 14000])
+def test_a_driver_of_the_same_major_version_will_do(driver: int) -> None:
+    assert find(Single(), FakeDriver(driver=driver)).gpu == gpu(0)
+
+
+def test_cores_near_the_gpus_are_divided(tmp_path: Path) -> None:
+    """Two GPUs on each of two sockets."""
+    for i in range(4):
+        folder = tmp_path / "bus/pci/devices" / gpu(i).bus
+        folder.mkdir(parents=True)
+        (folder / "local_cpulist").write_text("0-3\n" if i < 2 else "4-7\n")
+    found = found_on(4, lambda _: FakeDriver([gpu(i) for i in range(4)]), system=tmp_path)
+    assert [one.cores for one in found] == [(0, 1), (2, 3), (4, 5), (6, 7)]
+    bound = found_on(4, lambda _: FakeDriver([gpu(i) for i in range(4)]), system=tmp_path, allowed=[1, 4, 5, 6])
+    assert [one.cores for one in bound] == [(1, 4, 5, 6), (1, 4, 5, 6), (4,), (5, 6)]

@@ -1,0 +1,128 @@
+"""Every CUDA kernel compiled for every architecture, without a device; what is kept on disk."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from mpibow.cuda.device import libraries
+from mpibow.cuda.kernels import compile as own
+from mpibow.cuda.kernels import formulas as cuda_source
+from mpibow.cuda.kernels.compile import ARCHITECTURES, Module, Usage, compiled, nvrtc
+from mpibow.cuda.kernels.kernels import KERNELS
+from mpibow.cuda.kernels.pointwise import header
+from mpibow.errors import DeviceError, install
+from mpibow.ops import FORMULAS, Cast, Compare, Silu, Where
+from mpibow.optim.adamw import AdamW
+from mpibow.optim.rmsprop import RmsProp
+from mpibow.optim.sgd import Sgd
+from mpibow.optim.update import Update
+from tests.kernels.cases import Case, name
+from tests.kernels.operators import CASES
+
+FOUND = libraries.load("nvrtc")
+KEPT = Path(__file__).parents[3] / "build" / "cuda-cubins"
+# sm_90's tell most by hand; CI runs all.
+ALL = [pytest.param(each, marks=() if each == "sm_90" else pytest.mark.slow) for each in ARCHITECTURES]
+needs_nvrtc = pytest.mark.skipif(FOUND is None, reason=f"no libnvrtc found: {install('cuda-check')}")
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("source", sorted(set(KERNELS.values())))
+@pytest.mark.parametrize("architecture", ALL)
+def test_every_kernel_is_compiled_and_keeps_to_registers(architecture: str, source: str) -> None:
+    """At 64 registers a thread four blocks of 256 are resident on every multiprocessor; 128 leave two."""
+    module = compiled(source, architecture, KEPT)
+    assert set(module.names) == {kernel for kernel, file in KERNELS.items() if file == source} == set(module.usage)
+    assert module.code.startswith(b"\x7fELF")
+    assert all(name.encode() in module.code for name in module.names.values())
+    assert {kernel: usage for kernel, usage in module.usage.items() if usage.spilled or usage.registers > 96} == {}
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("architecture", ALL)
+@pytest.mark.parametrize("update", [Sgd(), AdamW(), RmsProp(centered=True, momentum=0.5)], ids=["0", "2", "3 states"])
+def test_passes_of_other_steps_are_compiled_and_keep_to_registers(update: Update, architecture: str) -> None:
+    module = compiled("steps.cu", architecture, KEPT, formula=cuda_source.source(update.formula))
+    assert set(module.names) == {"sma_update", "sma_alone", "sgd_update"}
+    for usage in module.usage.values():  # the rare path of a division or root puts a few registers aside
+        assert usage.spilled <= 64
+        assert usage.registers <= 96
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("case", [case for case in CASES if type(case.op) in FORMULAS], ids=name)
+@pytest.mark.parametrize("architecture", ALL)
+def test_operators_of_one_element_are_compiled_and_keep_to_registers(architecture: str, case: Case) -> None:
+    """The rare path of a division, or of a logarithm, may put registers aside."""
+    source = "choices.cu" if isinstance(case.op, Cast | Compare | Where) else "pointwise.cu"
+    module = compiled(source, architecture, KEPT, formula=header(case.op))
+    assert set(module.names) == {kernel for kernel, file in KERNELS.items() if file == source}
+    assert {kernel: usage for kernel, usage in module.usage.items() if usage.spilled > 64 or usage.registers > 96} == {}
+
+
+def test_the_formulas_beside_the_sources_are_sgds_and_silus() -> None:
+    assert own.texts()[own.FORMULA] == cuda_source.source(Sgd(momentum=0.9).formula)
+    assert own.texts()[own.ELEMENT] == header(Silu())
+
+
+@needs_nvrtc
+def test_what_is_kept_is_read_again_and_what_is_damaged_is_made_anew(tmp_path: Path) -> None:
+    first = compiled("layout.cu", "sm_90", tmp_path)
+    (kept,) = tmp_path.iterdir()
+    content = kept.read_bytes()
+    assert own.read_kept(kept) == first
+    for damaged in (b"", content[:20], content[:-1], content[:40] + b"x" + content[41:]):
+        kept.write_bytes(damaged)
+        assert own.read_kept(kept) is None
+    assert compiled("layout.cu", "sm_90", tmp_path).usage == first.usage
+    assert own.read_kept(kept) is not None
+    compiled("layout.cu", "sm_80", tmp_path)
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+@needs_nvrtc
+def test_a_kept_module_is_not_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = compiled("layout.cu", "sm_90", tmp_path)
+    monkeypatch.setattr(own.Nvrtc, "compile", None)
+    assert compiled("layout.cu", "sm_90", tmp_path) == made
+
+
+@needs_nvrtc
+def test_a_source_that_is_wrong_is_said_in_the_compilers_words() -> None:
+    assert FOUND is not None
+    compiler = nvrtc(FOUND)
+    with pytest.raises(DeviceError) as caught:
+        compiler.compile("__global__ void wrong() { nonsense; }", {}, ["wrong"], "sm_90")
+    said = re.sub(r"\s+", " ", str(caught.value))
+    assert said == (
+        f"NVRTC {compiler.version} does not compile a kernel for sm_90: "
+        'own.cu(1): error: identifier "nonsense" is undefined __global__ void wrong() { nonsense; } ^ '
+        '1 error detected in the compilation of "own.cu".'
+    )
+    with pytest.raises(
+        DeviceError,
+        match=r"^NVRTC [0-9.]+ does not compile a kernel for sm_1: nvrtc: error: invalid value for --gpu-architecture",
+    ):
+        compiler.compile("__global__ void right() {}", {}, ["right"], "sm_1")
+
+
+def test_without_nvrtc_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(libraries, "load", lambda name, major: None)
+    with pytest.raises(DeviceError, match=r"^no libnvrtc found: pip install -e '\.\[cuda-check\]'$"):
+        compiled("flat.cu", "sm_90")
+
+
+def test_what_ptxas_says() -> None:
+    log = (
+        "ptxas info    : Compiling entry function '_Z1av' for 'sm_90'\n"
+        "ptxas info    : Function properties for _Z1av\n"
+        "ptxas         .     8 bytes stack frame, 4 bytes spill stores, 2 bytes spill loads\n"
+        "ptxas info    : Used 16 registers, used 1 barriers, 2048 bytes smem, 360 bytes cmem[0]\n"
+        "ptxas info    : Compiling entry function '_Z1bv' for 'sm_90'\n"
+        "ptxas info    : Used 8 registers\n"
+    )
+    assert own.usage_of(log) == {"_Z1av": Usage(16, 2048, 14), "_Z1bv": Usage(8, 0, 0)}
+    assert Module(b"", {}, own.usage_of(log)).usage["_Z1bv"].registers == 8

@@ -1,0 +1,383 @@
+"""The passes over flat arrays on the host: NumPy's bits, whatever the size and the rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mpibow.cuda.kernels import flat
+from mpibow.cuda.kernels import formulas as cuda_source
+from mpibow.cuda.kernels.kernels import Constant
+from mpibow.graph.graph import Array
+from mpibow.kernels.numpy import flat as reference
+from mpibow.kernels.passes import Local, chunks_of
+from mpibow.optim.update import Update
+from mpibow.sync.gain import CERTAIN, Averages, follow, noise_gain
+from tests.cuda.kernels.host import needs_compiler, prepared, run_all
+from tests.optim.test_table import every
+from tests.stepping import kept, local_of, sgd_step
+
+pytestmark = needs_compiler
+prepare = prepared("flat.cu", "steps.cu")
+CHECKS = settings(deadline=None, max_examples=25)
+
+SIZES = st.one_of(st.integers(1, 40), st.sampled_from([2048, 2049, 5000]))
+ROWS = st.integers(1, 4)
+NUMBERS = st.sampled_from([0.0, 0.1, 0.25, 1.5])
+
+
+@st.composite
+def locals_(draw: Any) -> Local:
+    momentum, nesterov, decay = draw(st.tuples(st.sampled_from([0.0, 0.1, 0.25]), st.booleans(), NUMBERS))
+    return sgd_step(draw(NUMBERS), momentum, nesterov, decay, 4 * draw(st.integers(0, 525)))
+
+
+def rows(generator: np.random.Generator, k: int, size: int) -> Array:
+    """k rows that begin at multiples of 16 bytes, NaN between them."""
+    stride = -(-size // 4) * 4 + 4
+    whole = np.full((k, stride), np.nan, np.float32)
+    whole[:, :size] = generator.standard_normal((k, size))
+    return whole[:, :size]
+
+
+def row(generator: np.random.Generator, size: int) -> Array:
+    return generator.standard_normal(size).astype(np.float32)
+
+
+def step(**numbers: float) -> Array:
+    made = np.zeros(1, flat.STEP)
+    for name, value in numbers.items():
+        made[name] = value
+    return made
+
+
+def device(local: Local) -> flat.DeviceStep:
+    return flat.DeviceStep(
+        cuda_source.source(local.formula), local.scalars.astype(np.float32), flat.spans_of(local)
+    )  # fmt: skip
+
+
+def everything(size: int) -> range:
+    return chunks_of(size, reference.chunk)
+
+
+def chunk_sums(u: Array) -> Array:
+    """|u|^2 of every chunk, in float64."""
+    return np.array(
+        [(u[..., i : i + flat.CHUNK].astype(np.float64) ** 2).sum() for i in range(0, u.shape[-1], flat.CHUNK)]
+    )
+
+
+@given(locals_(), NUMBERS, NUMBERS, st.booleans(), SIZES, ROWS, st.booleans())
+@CHECKS
+def test_sma_update(local: Local, alpha: float, gain: float, begin: bool, size: int, k: int, backwards: bool) -> None:
+    generator = np.random.default_rng(0)
+    w, v, g = (rows(generator, k, size) for _ in range(3))
+    total, centre, common = (row(generator, size) for _ in range(3))
+    squares = np.arange(1.0, 1.0 + -(-size // flat.CHUNK))
+    expected = [array.copy() for array in (w, v, g, total)]
+    sums = np.ones(1)
+    reference.sma_update(
+        expected[0], kept(local, expected[1]), *expected[2:], sums, centre, common,
+        local=local, alpha=alpha, extra=gain, begin=begin, chunks=everything(size),
+    )  # fmt: skip
+    own = kept(local, v), g, total, squares, centre, common, step(alpha=alpha, gain=gain, begin=begin), device(local)
+    run_all(flat.sma_update(w, *own), backwards)
+    for got, wanted in ((w, expected[0]), (v, expected[1]), (total, expected[3])):
+        np.testing.assert_array_equal(got, wanted)
+    before = 0 if begin else sum(range(1, 1 + len(squares))) - 1
+    np.testing.assert_allclose(squares.sum() - before, sums[0], rtol=1e-5)
+
+
+@given(locals_(), NUMBERS, NUMBERS, SIZES, ROWS, st.booleans())
+@CHECKS
+def test_sma_alone(local: Local, alpha: float, gain: float, size: int, k: int, backwards: bool) -> None:
+    generator = np.random.default_rng(1)
+    w, v, g = (rows(generator, k, size) for _ in range(3))
+    gain = float(np.float32(gain))
+    expected, sums = [array.copy() for array in (w, v, g)], np.zeros((1, 2))
+    reference.sma_alone(
+        expected[0],
+        kept(local, expected[1]),
+        expected[2],
+        sums,
+        local=local,
+        alpha=alpha,
+        extra=gain,
+        chunks=everything(size),
+    )
+    parts = np.full((-(-size // flat.CHUNK), 2), np.nan)
+    run_all(flat.sma_alone(w, kept(local, v), g, parts, step(alpha=alpha, gain=gain), device(local)), backwards)
+    for got, wanted in ((w, expected[0]), (v, expected[1])):
+        np.testing.assert_array_equal(got, wanted)
+    np.testing.assert_allclose(parts.sum(axis=0), sums[0], rtol=1e-5)
+
+
+@given(SIZES, ROWS, st.booleans())
+@CHECKS
+def test_rows_mean(size: int, k: int, backwards: bool) -> None:
+    of, mean, expected = rows(np.random.default_rng(8), k, size), *np.full((2, size), np.nan, np.float32)
+    reference.rows_mean(of, expected, chunks=everything(size))
+    run_all(flat.rows_mean(of, mean), backwards)
+    np.testing.assert_array_equal(mean, expected)
+
+
+def test_a_row_whose_gradient_overflowed_stands_still() -> None:
+    """w 1 and 2, g inf and 1, rate 0.5, alpha 0.25 to centre 0: -0.25 for the first, -0.5 - 0.5 for the second."""
+    w, v, g = np.array([[1.0], [2.0]]), np.array([[3.0], [3.0]]), np.array([[np.inf], [1.0]])
+    w, v, g = (np.pad(array, ((0, 0), (0, 3))).astype(np.float32) for array in (w, v, g))
+    norms, squares, parts = np.full(2, np.nan), np.full((2, 1), np.nan), np.full(1, np.nan)
+    run_all(flat.squared_norms(g, squares, norms))
+    assert norms.tolist() == [np.inf, 1.0]
+    plain, ball = device(sgd_step(0.5)), device(sgd_step(0.5, 0.9))
+    numbers, total = step(alpha=0.25, begin=1), row(np.random.default_rng(0), 4)
+    centre = np.zeros(4, np.float32)
+    run_all(flat.sma_update(w, (), g, total, parts, centre, centre, numbers, plain, norms))
+    assert w[:, 0].tolist() == [0.75, 1.0]
+    assert total[0] == -0.5
+    assert parts.tolist() == [0.25]
+    alone, sums = np.array([[1, 0, 0, 0], [2, 0, 0, 0]], np.float32), np.zeros((1, 2))
+    run_all(flat.sma_alone(alone, (), g, sums, step(), plain, norms))
+    assert alone[:, 0].tolist() == [1.0, 1.5]
+    assert sums.tolist() == [[0.25, 0.25]]
+    one, momenta = np.ones((2, 4), np.float32), np.zeros((2, 4), np.float32)
+    run_all(flat.sgd_update(one, (momenta,), g[0], step(scale=1.0), ball, norm=norms[:1]))
+    assert one.tolist() == [[1.0] * 4] * 2
+    run_all(flat.sma_alone(one, (momenta,), g, sums, step(), ball, norms))
+    assert momenta[:, 0].tolist() == [0.0, 1.0]
+
+
+@given(SIZES, ROWS)
+@CHECKS
+def test_gradient_sum(size: int, k: int) -> None:
+    gradients, total = rows(np.random.default_rng(2), k, size), np.full(size, np.nan, np.float32)
+    expected = total.copy()
+    reference.gradient_sum(gradients, expected, chunks=everything(size))
+    run_all(flat.gradient_sum(gradients, total))
+    np.testing.assert_array_equal(total, expected)
+
+
+@given(locals_(), SIZES, ROWS, st.booleans())
+@CHECKS
+def test_sgd_update(local: Local, size: int, k: int, follows: bool) -> None:
+    generator = np.random.default_rng(3)
+    w, v = (np.ascontiguousarray(rows(generator, k, -(-size // 4) * 4)) for _ in range(2))
+    w[:], v[:] = w[0], v[0]
+    gradient, mean = row(generator, w.shape[1]), np.full(w.shape[1], np.nan, np.float32) if follows else None
+    expected = w.copy(), v.copy()
+    reference.sgd_update(
+        expected[0], kept(local, expected[1]), gradient[None], local=local, scale=0.25, chunks=everything(w.shape[1])
+    )
+    run_all(flat.sgd_update(w, kept(local, v), gradient, step(scale=0.25), device(local), mean))
+    np.testing.assert_array_equal(w, expected[0])
+    np.testing.assert_array_equal(v, expected[1])
+    if mean is not None:
+        np.testing.assert_array_equal(mean, w[0])
+
+
+@given(SIZES, st.sampled_from([0.0, 0.75]), st.booleans())
+@CHECKS
+def test_centre_update(size: int, pull: float, received: bool) -> None:
+    generator = np.random.default_rng(4)
+    mine = [row(generator, size) for _ in range(3)]
+    total = row(generator, size) if received else None
+    expected = [array.copy() for array in mine]
+    numbers = {"pull": pull, "alpha": pull / 3, "scale": 0.2}
+    reference.centre_update(*expected, total, momentum=0.9, chunks=everything(size), **numbers)
+    run_all(flat.centre_update(*mine, total, step(centre_momentum=0.9, **numbers)))
+    np.testing.assert_array_equal(mine, expected)
+
+
+@given(SIZES, ROWS)
+@CHECKS
+def test_add_scaled(size: int, k: int) -> None:
+    generator = np.random.default_rng(5)
+    target, source = rows(generator, k, size), row(generator, size)
+    expected = target.copy()
+    reference.add_scaled(expected, source, scale=1.5, chunks=everything(size))
+    run_all(flat.add_scaled(target, source, step(scale=1.5)))
+    np.testing.assert_array_equal(target, expected)
+    one = target[0].copy()
+    run_all(flat.add_scaled(one, source, step(scale=2.0)))
+    np.testing.assert_array_equal(one, target[0] + 2 * source)
+
+
+@given(SIZES, ROWS, st.booleans())
+@CHECKS
+def test_squared_norms(size: int, k: int, backwards: bool) -> None:
+    x = rows(np.random.default_rng(6), k, size)
+    squares, norms = np.full((k, -(-size // flat.CHUNK)), np.nan), np.full(k, np.nan)
+    run_all(flat.squared_norms(x, squares, norms), backwards)
+    np.testing.assert_allclose(squares, [chunk_sums(each) for each in x], rtol=1e-13)
+    np.testing.assert_allclose(norms, [reference.squared_norm(each) for each in x], rtol=1e-5)
+
+
+def test_sums_of_parts_are_in_one_order_and_may_be_float32() -> None:
+    parts, out = np.random.default_rng(7).standard_normal((2, 700, 3)), np.full((2, 3), np.nan, np.float32)
+    run_all(flat.sum_parts(parts, out))
+    np.testing.assert_allclose(out, parts.sum(axis=1), rtol=1e-6)
+    first, second = np.full((2, 3), np.nan), np.full((2, 3), np.nan)
+    run_all(flat.sum_parts(parts, first))
+    run_all(flat.sum_parts(parts, second), backwards=True)
+    np.testing.assert_array_equal(first, second)
+
+
+@given(st.lists(st.tuples(*[st.floats(0, 10)] * 2), min_size=30, max_size=40), st.sampled_from([1, 2, 16, 2000]))
+@CHECKS
+def test_the_gain_follows_the_noise_as_on_the_host(sums: list[tuple[float, float]], k: int) -> None:
+    state, common, averages = np.zeros(1, flat.GAIN), np.zeros(2, np.float32), Averages()
+    state["measured"] = 1
+    rate = float(np.float32(0.1))
+    for squares, square in [*sums, (np.inf, 1.0), (1.0, np.nan)]:
+        run_all(flat.follow_gain(np.array([squares, square]), step(rate=rate), state, common, k))
+        averages = follow(averages, k, squares / k, square / k**2, rate)
+    gain = noise_gain(averages, k)
+    np.testing.assert_allclose(state["gain"], gain, rtol=1e-6)
+    np.testing.assert_allclose(common, [(gain - 1) / k, gain / k], rtol=1e-5, atol=1e-7)
+    assert state["count"] == averages.count
+    np.testing.assert_allclose(state["n1"], averages.n1, rtol=1e-12)
+
+
+def test_the_gain_grows_with_the_iterations_behind_it() -> None:
+    state, common, seen = np.zeros(1, flat.GAIN), np.zeros(2, np.float32), []
+    state["measured"] = 1
+    for _ in range(CERTAIN + 2):
+        run_all(flat.follow_gain(np.array([4.0, 4.0]), step(rate=1.0), state, common, 4))
+        seen.append(float(state["gain"][0]))
+    expected = [1 + 3 * min(n / CERTAIN, 1) for n in range(1, CERTAIN + 3)]  # n1 = 1, n2 = 1/4: noise alone
+    np.testing.assert_allclose(seen, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("fixed", "used"), [(3.0, 3.0), (0.5, 1.0), (9.0, 4.0)])
+def test_a_fixed_gain_is_held_between_one_and_the_learners(fixed: float, used: float) -> None:
+    state, common = np.zeros(1, flat.GAIN), np.zeros(2, np.float32)
+    state["fixed"] = fixed
+    run_all(flat.follow_gain(np.ones(2), step(), state, common, 4))
+    assert state["gain"] == used
+    assert common[0] == (used - 1) / 4
+
+
+def test_the_loss_scale_halves_on_overflow_and_doubles_after_an_interval() -> None:
+    state, good, bad = np.zeros(1, flat.LOSS_SCALE), np.array([1.0, 2.0]), np.array([1.0, np.nan])
+    state["scale"], state["interval"] = 8.0, 2
+    seen = []
+    for norms in (good, good, good, bad, good, bad, bad, bad, bad):
+        run_all(flat.follow_scale(norms, state))
+        seen.append((float(state["scale"][0]), int(state["good"][0])))
+        assert state["inverse"][0] * state["scale"][0] == 1
+    assert seen == [(8, 1), (16, 0), (16, 1), (8, 0), (8, 1), (4, 0), (2, 0), (1, 0), (1, 0)]
+
+
+def test_a_row_that_overflowed_is_no_part_of_the_sum() -> None:
+    gradients, total = rows(np.random.default_rng(8), 3, 50), np.full(50, np.nan, np.float32)
+    gradients[0, 7] = np.inf
+    run_all(flat.gradient_sum(gradients, total, np.array([np.inf, 1.0, 1.0])))
+    np.testing.assert_array_equal(total, gradients[1] + gradients[2])
+    run_all(flat.gradient_sum(gradients, total, np.array([np.nan, np.inf, np.inf])))
+    np.testing.assert_array_equal(total, 0)
+
+
+def test_the_ranks_sum_of_squares_stands_for_this_ranks() -> None:
+    """k 4: n1 = 16 / 4, n2 = 4 / 16, so noise 5, signal 0: the gain is 4."""
+    for sent, sums in ((np.full(1, 16, np.float32), [np.nan, 4.0]), (None, [16.0, 4.0])):
+        state, common = np.zeros(1, flat.GAIN), np.zeros(2, np.float32)
+        state["measured"], state["count"] = 1, CERTAIN
+        numbers = step(rate=1.0)
+        run_all(flat.follow_gain(np.array(sums), numbers, state, common, 4, sent))
+        assert (state["gain"].item(), common.tolist()) == (4.0, [0.75, 1.0])
+
+
+@given(SIZES)
+@CHECKS
+def test_gradients_are_limited_as_on_the_host(size: int) -> None:
+    g = 3 * row(np.random.default_rng(9), size)
+    g[0] = np.nan
+    clamped = g.copy()
+    run_all(flat.clamp(clamped, 0.5))
+    np.testing.assert_array_equal(clamped, np.clip(g, -0.5, 0.5))
+    g[0] = 4
+    square = float((g.astype(np.float64) ** 2).sum())
+    for limit in (1.5, 1e6):
+        short = g.copy()
+        run_all(flat.shorten(short, np.array([square]), limit))
+        np.testing.assert_array_equal(short, g * np.float32(limit / np.sqrt(square)) if limit == 1.5 else g)
+    spoilt = g.copy()
+    run_all(flat.shorten(spoilt, np.array([np.inf]), 1.0))
+    np.testing.assert_array_equal(spoilt, g)
+
+
+def test_what_batches_report_and_what_of_it_is_sent() -> None:
+    loss, hits = np.array([1, 9, 2, 9, 4, 9], np.float32), np.array([1, 0, 0, 0, 1, 0], np.float32)
+    norms, reports = np.array([5.0, 6.0, np.inf]), np.full((3, 3), np.nan)
+    run_all(flat.report_batch(loss, hits, norms[:1], reports[0], 3, stride=2))
+    run_all(flat.report_batch(loss[:3], None, norms[1:2], reports[1], 3))
+    run_all(flat.report_batch(loss[:1], hits[:1], norms[2:], reports[2], 1))
+    assert reports.tolist() == [[7.0, 2.0, 5.0], [12.0, 0.0, 6.0], [1.0, 1.0, np.inf]]
+    unsent, tail = np.zeros(3), np.full(3, np.nan, np.float32)
+    run_all(flat.enter_reports(reports, step(attention=1.0), unsent, None))
+    assert unsent.tolist() == [1.0, 19.0, 2.0]  # without the one that is not finite
+    run_all(flat.enter_reports(reports[:1], step(), unsent, tail))
+    assert (unsent.tolist(), tail.tolist()) == ([0.0] * 3, [1.0, 26.0, 4.0])
+    loss[2] = np.nan
+    run_all(flat.report_batch(loss, hits, norms[:1], reports[0], 3, stride=2))
+    assert np.isnan(norms[0])
+    assert np.isnan(reports[0, [0, 2]]).all()
+
+
+def test_rows_are_joined_replica_beside_replica_and_parted_again() -> None:
+    """Two weights of 20 and 3 elements, three replicas: 60 elements from 0 on, 9 from 64 on."""
+    rows_ = np.arange(3 * 48, dtype=np.float32).reshape(3, 48)
+    blocks = np.array([(0, 20, 16), (16, 20, 4), (64, 3, 3)], flat.BLOCK)
+    wide = np.zeros(80, np.float32)
+    run_all(flat.join_rows(rows_, wide, Constant(blocks)))
+    np.testing.assert_array_equal(wide[:60].reshape(3, 20), rows_[:, :20])
+    np.testing.assert_array_equal(wide[64:73].reshape(3, 3), rows_[:, 32:35])
+    assert not wide[60:64].any()
+    assert not wide[73:].any()
+    back = np.full((3, 48), -1, np.float32)
+    run_all(flat.part_rows(wide, back, Constant(blocks)))
+    np.testing.assert_array_equal(back[:, :20], rows_[:, :20])
+    np.testing.assert_array_equal(back[:, 32:35], rows_[:, 32:35])
+    assert (back[:, 20:32] == -1).all()
+
+
+@every
+def test_every_optimiser_gives_numpys_bits(update: Update) -> None:
+    """Three rows of 50 elements, of which 16 decay, in their second update."""
+    generator, local, size = np.random.default_rng(10), local_of(update, 16, 2), 52
+    w, g, total, centre = (*(rows(generator, 3, size) for _ in range(2)), *(row(generator, size) for _ in range(2)))
+    states = [np.abs(rows(generator, 3, size)) for _ in update.states]
+    squares, own = np.zeros(1), device(local)
+
+    def both(mine: Any, its: Any) -> None:
+        """Weights and states after a pass, by the kernels and by NumPy."""
+        found = []
+        for run in (mine, its):
+            arrays = [w.copy(), *(state.copy() for state in states)]
+            run(arrays[0], tuple(arrays[1:]), g.copy(), total.copy())
+            found.append(arrays)
+        for got, wanted in zip(*found, strict=True):
+            np.testing.assert_array_equal(got, wanted)
+
+    both(
+        lambda w, s, g, t: run_all(flat.sma_update(w, s, g, t, squares, centre, t, step(alpha=0.25, begin=1), own)),
+        lambda w, s, g, t: reference.sma_update(
+            w, s, g, t, squares, centre, t, local=local, alpha=0.25, extra=0, begin=True, chunks=everything(size)
+        ),
+    )
+    both(
+        lambda w, s, g, t: run_all(flat.sma_alone(w, s, g, np.zeros((1, 2)), step(alpha=0.25, gain=0.5), own)),
+        lambda w, s, g, t: reference.sma_alone(
+            w, s, g, np.zeros((1, 2)), local=local, alpha=0.25, extra=0.5, chunks=everything(size)
+        ),
+    )
+    for array in (w, *states):
+        array[:] = array[0]
+    both(
+        lambda w, s, g, t: run_all(flat.sgd_update(w, s, t, step(scale=0.5), own)),
+        lambda w, s, g, t: reference.sgd_update(w, s, t[None], local=local, scale=0.5, chunks=everything(size)),
+    )
