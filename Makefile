@@ -65,7 +65,7 @@ SCRIPTS := .ci/run benchmarks/gpu_all.sh launch/slurm.sbatch launch/pbs.sh launc
 	launch/seeds.sh launch/stage.sh
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-avx2 test-torch test-dali check size docs bench test-gpu bench-gpu sanitize settings clean
+.PHONY: help demo test test-avx2 test-torch test-dali coverage check size docs bench test-gpu bench-gpu sanitize settings clean
 .PHONY: distclean
 .DELETE_ON_ERROR:
 
@@ -76,6 +76,7 @@ help:
 	@echo 'make test-avx2  the tests of kernels and runs, without AVX-512, in minutes'
 	@echo 'make test-torch  the tests against PyTorch, with its CPU build if the index has one'
 	@echo 'make test-dali the tests of decoding with NVIDIA DALI, on CPUs'
+	@echo 'make coverage  all tests, and the lines of mpibow that none of them runs in its own process'
 	@echo 'make check     format, lint, types, imports between layers, shell scripts, spelling'
 	@echo 'make size      tokens of code by package, beside their budgets'
 	@echo 'make docs      builds the pages of docs/ into build/docs; a warning is an error'
@@ -115,6 +116,9 @@ test-torch: $(TORCH_READY)
 
 test-dali: $(DALI_READY)
 	$(call run,python -m pytest -n 2 --dist worksteal -m "dali and not gpu" -rfEs $(ARGS))
+
+coverage: $(DEV_READY)
+	$(call run,python -m pytest -n 2 --dist worksteal --cov=mpibow --cov-report=term-missing:skip-covered $(ARGS))
 
 check: $(DEV_READY)
 	ruff format --check .
