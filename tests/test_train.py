@@ -17,13 +17,13 @@ import pytest
 import mpibow
 from mpibow import dense, flatten, relu
 from mpibow.config import describe, dump, load
-from mpibow.cuda.device.memory import in_words
 from mpibow.data.dataset import Array, channels_last
 from mpibow.errors import ConfigError, DivergedError, RecordError, ShapeError
 from mpibow.graph.graph import Tensor
 from mpibow.session.describe import describe_job
 from mpibow.session.session import Session
 from mpibow.sync.gain import CERTAIN
+from mpibow.system.sizes import in_words
 from mpibow.train import iterate
 from tests.launching import RANKS, mpirun, needs_mpi, run
 from tests.run import tiny

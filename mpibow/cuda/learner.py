@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from mpibow.cuda.device.driver import Event, Stream
-from mpibow.cuda.device.memory import in_words
 from mpibow.cuda.feed.feeder import Packing
+from mpibow.cuda.feed.togpu import GpuSlot
 from mpibow.cuda.kernels.fused import fused_bytes
-from mpibow.data.slots import Slot
 from mpibow.graph.plan import Plan
 from mpibow.graph.wide import MARK
 from mpibow.learn.replica import Replicas
 from mpibow.optim.update import Update
+from mpibow.system.sizes import in_words
 
 STREAMS, FUSED = "streams", "fused"  # executions: every learner is a DeviceLearner, or all are one
 
@@ -31,7 +31,7 @@ class Inputs:
         self._whole = all(mine.ptr == own.ptr for mine, own in pairs)
         self._targets = {name: plan[name + mark] for name in self.arrays if name + mark in plan}
 
-    def fill(self, machine: Any, slot: Slot, stream: Stream) -> None:
+    def fill(self, machine: Any, slot: GpuSlot, stream: Stream) -> None:
         """Enqueues the copy of the slot."""
         if self._whole and slot.device.packing.begins == self._begins:
             machine.driver.copy(self.block, slot.device.block, stream)
@@ -63,7 +63,7 @@ class DeviceLearner:
         for row, was in zip(statistics, kept, strict=True):
             self._machine.put(row, was)
 
-    def compute(self, *slots: Slot) -> None:
+    def compute(self, *slots: Any) -> None:
         """Enqueues: every slot copied in and given back, then the gradients of the mean losses of their batches."""
         stream, machine = self.stream, self._machine
         if machine.ready is not None:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from mpibow.comm.communicator import Communicator
 from mpibow.config import Config
 from mpibow.cuda.exchange.transport import open_transport
-from mpibow.cuda.feed.feeder import Feeder, Packing
+from mpibow.cuda.feed.feeder import Feeder
+from mpibow.cuda.feed.source import held_by, open_source, packing_of
 from mpibow.cuda.kernels.fused import without_form
 from mpibow.cuda.learner import GpuBinder
 from mpibow.cuda.opening import EXECUTIONS, execution_of
@@ -72,7 +73,7 @@ class GpuMemory:
         return AVERAGING * 4 * layout.size
 
     def held(self, loading: Loading) -> Held:
-        return loading.held_on_gpu
+        return held_by(loading)
 
 
 class Ways:
@@ -126,14 +127,14 @@ class OnGpu:
         stack.push(lambda kind, *_: found.part(failed=kind is not None))  # after a failure it waits for no peer
         return found, note
 
-    def binder(self, replicas: Replicas, packing: Packing, ranks: int) -> GpuBinder:
+    def binder(self, replicas: Replicas, loading: Loading, ranks: int) -> GpuBinder:
         self._gpu.flat.learners(replicas.all_gradients)
         dated = ranks > 1
 
         def fused(count: int) -> Plan:
             return self._job.fused_plan(count, replicas.size)
 
-        return GpuBinder(replicas, self._config.update, self._gpu, packing, fused, dated=dated)
+        return GpuBinder(replicas, self._config.update, self._gpu, packing_of(loading), fused, dated=dated)
 
     def zeros(self, comm: Communicator) -> None:
         return None
@@ -148,7 +149,7 @@ class OnGpu:
     def open(self, loading: Loading) -> tuple[Reader, Feed]:
         machine = self._machine
         feeder = Feeder(machine.driver, machine.found.gpu.index, machine.memory, timed=True)
-        return loading.open(feeder, self._gpu.bind)
+        return open_source(loading, feeder, self._gpu.bind)
 
     def warnings(self, comm: Communicator, counts: Counts, room: int) -> list[str]:
         return []

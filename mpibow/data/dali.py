@@ -7,9 +7,8 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
 
-from mpibow.cuda.feed.feeder import Feeder
 from mpibow.data.damage import decoding, undecodable
-from mpibow.data.decoders import DaliBatch, Decoder, OnDevice, OnHost, Raw, Windows
+from mpibow.data.decoders import DaliBatch, Decoder, OnHost, Raw, Windows
 from mpibow.data.imagesize import sides_of
 from mpibow.data.photo import alike
 from mpibow.data.recordset import RecordSet
@@ -32,38 +31,34 @@ def available() -> str:
 class Dali:
     """Fills slots with images of `data`, (3, size, size) uint8: their windows, decoded and scaled.
 
-    On CPUs (`feeder` None) samples equal those of Pillow and `kernels.numpy.resize` to the bit, whatever the runs and
-    `threads`, the number of DALI's threads and of those that scale. With a feeder its GPU makes samples in the slots
-    there, by an arithmetic of its own (see OnDevice); labels still come from the host. Raw images stay as they are and
-    have no `windows`. A sample that can't be read or decoded is replaced by the one that `damaged` returns, at the same
+    On CPUs samples equal those of Pillow and `kernels.numpy.resize` to the bit, whatever the runs and `threads`, the
+    number of DALI's threads and of those that scale. The GPU number `device` makes them by an arithmetic of its own,
+    and its `decoder` delivers them; labels still come from the host. Raw images stay as they are and have no
+    `windows`. A sample that can't be read or decoded is replaced by the one that `damaged` returns, at the same
     place of the stream and with that place's counter; `damaged` may raise, and without it the damage is raised. Raises
     DeviceError where DALI or the GPU is missing.
     """
 
     def __init__(
         self, data: RecordSet, windows: Windows | None = None, size: int = 0, *, threads: int,
-        feeder: Feeder | None = None, samples: int = 64, depth: int = 2,
+        decoder: Decoder | None = None, device: int | None = None, samples: int = 64, depth: int = 2,
         damaged: Callable[[DamagedRecord], int] | None = None,
     ) -> None:  # fmt: skip
         if missing := available():
             raise DeviceError(f"data.pipeline: dali cannot be used: {missing}")
         self.samples, self.depth = samples, depth
         self._data, self._threads, self._damaged = data, threads, damaged
-        self._device = None if feeder is None else feeder.index
-        self.decoder: Decoder
-        assert data.shape or windows, "of encoded images windows are taken"
-        if data.shape or windows is None:
-            self.decoder = Raw(data.dtype)
-        elif feeder is None:
-            self.decoder = OnHost(windows, size, threads)
-        else:
-            self.decoder = OnDevice(windows, size, feeder)
+        self._device = device
+        if decoder is None:
+            assert data.shape or windows, "of encoded images windows are taken"
+            decoder = Raw(data.dtype) if data.shape or windows is None else OnHost(windows, size, threads)
+        self.decoder = decoder
         self._runs: deque[DaliBatch] = deque()
         self._most = samples
         try:
             self._pipe = self._built(samples)
         except (RuntimeError, ImportError) as error:
-            where = "CPUs" if feeder is None else f"GPU {feeder.index}"
+            where = "CPUs" if device is None else f"GPU {device}"
             raise DeviceError(
                 f"data.pipeline: dali cannot start on {where}: {error}; set data.pipeline=host"
             ) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
@@ -98,6 +99,11 @@ def inputs_of(data: Samples) -> Inputs:
         return data.inputs
     weight = {SAMPLE_WEIGHT: ((), np.dtype(np.float32))} if hasattr(data, SAMPLE_WEIGHT) else {}
     return {"image": (data.shape, data.dtype), "label": ((), np.dtype(np.int32)), **weight}
+
+
+def row_bytes(inputs: Inputs) -> dict[str, int]:
+    """Bytes of one sample, by name."""
+    return {name: math.prod(shape) * dtype.itemsize for name, (shape, dtype) in inputs.items()}
 
 
 def read_into(data: Samples, samples: Array, arrays: Mapping[str, Array]) -> None:

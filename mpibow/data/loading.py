@@ -6,14 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from mpibow.cuda.feed.deviceset import Bind, row_bytes
-from mpibow.cuda.feed.feeder import Feeder, Packing, pack
 from mpibow.data.damage import Damages, Intact
-from mpibow.data.dataset import NamedSamples, Samples, inputs_of
+from mpibow.data.dataset import NamedSamples, Samples, row_bytes
 from mpibow.data.decoded import Decoded
-from mpibow.data.feeds import ALL_BUT_IMAGES, ONLY_COUNTERS, Feed
+from mpibow.data.feeds import Feed
 from mpibow.data.pipeline import Reader
-from mpibow.data.readers import Choice, open_source, size_of
+from mpibow.data.readers import Choice, open_reader, size_of
 from mpibow.data.recordset import RecordSet
 from mpibow.data.slots import specs_of
 from mpibow.errors import install
@@ -46,7 +44,7 @@ class Loading:
     most_damaged: int = 0
 
     @cached_property
-    def _damages(self) -> dict[str, Damages]:
+    def damages(self) -> dict[str, Damages]:
         return {name: self._damages_of(data) for name, data in {"train": self.train, **self.evaluated}.items()}
 
     def _damages_of(self, data: Samples) -> Damages:
@@ -55,20 +53,12 @@ class Loading:
 
     def damaged(self) -> dict[str, str]:
         """The damage of every damaged sample found so far, by data set and number."""
-        return {sample: why for damages in self._damages.values() for sample, why in damages.found().items()}
+        return {sample: why for damages in self.damages.values() for sample, why in damages.found().items()}
 
     def intact(self, name: str) -> Samples:
         """The data to evaluate, with damaged samples replaced; arrays in memory are never damaged."""
         data = self.evaluated[name]
-        return data if isinstance(data, NamedSamples) else Intact(data, self._damages[name])
-
-    @property
-    def packing(self) -> Packing:
-        """The layout of a slot on a GPU, and the part of it that the host sends."""
-        specs = specs_of(self.train, self.batch)
-        if not self.choice.on_device:
-            return pack(specs, specs)
-        return pack(specs, ONLY_COUNTERS if self.choice.kind == "resident" else ALL_BUT_IMAGES)
+        return data if isinstance(data, NamedSamples) else Intact(data, self.damages[name])
 
     @property
     def held(self) -> Held:
@@ -80,13 +70,6 @@ class Loading:
         """Bytes of images that reading copies into the host's memory."""
         copied = self.choice.kind == "resident" and not (self.choice.on_device or isinstance(self.train, NamedSamples))
         return size_of(self.train) if copied else 0
-
-    @property
-    def held_on_gpu(self) -> Held:
-        """The same as `held` where learners compute on a GPU."""
-        packing, resident = self.packing, self.choice.on_device and self.choice.kind == "resident"
-        whole = self.train.count * sum(row_bytes(inputs_of(self.train)).values()) if resident else 0
-        return Held((self.ahead + 2) * packing.size, (self.ahead + 1) * packing.sent, whole)
 
     @property
     def described(self) -> str:
@@ -108,6 +91,6 @@ class Loading:
             return "set prefetch higher, or leave a core free for reading"
         return "set data.pipeline=resident where memory allows, prefetch higher, or copy the data to a faster disk"
 
-    def open(self, feeder: Feeder | None, bind: Bind | None) -> tuple[Reader, Feed]:
-        """Opens the reader by `open_source`, which reads resident data now."""
-        return open_source(self.choice, self.train, self._damages["train"], self.threads, feeder, bind)
+    def open(self) -> tuple[Reader, Feed]:
+        """The reader, and the feed of its slots to learners. Resident data are read now."""
+        return open_reader(self.choice, self.train, self.damages["train"], self.threads), Feed(self.train)

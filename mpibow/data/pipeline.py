@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from mpibow.data.dataset import Samples, inputs_of
-from mpibow.data.feeds import AtOnce, Feed
+from mpibow.data.feeds import Feed
 from mpibow.data.order import samples_at
 from mpibow.data.slots import Slot, fill_counter
 from mpibow.data.timeline import Timeline
@@ -94,7 +94,7 @@ class Pipeline:
         rank: int, iteration: int, seed: int, prefetch: int, trace: Trace = SILENT, feed: Feed | None = None,
     ) -> None:  # fmt: skip
         self._data, self._reader, self._timeline = data, reader, timeline
-        self._feed = feed or AtOnce(data)
+        self._feed = feed or Feed(data)
         self._rank, self._seed, self._prefetch, self._trace = rank, seed, prefetch, trace
         self._next, self._planned = iteration, iteration
         self._waiting: deque[Slot] = deque()  # planned, in no run yet

@@ -9,15 +9,12 @@ from typing import Any
 
 import psutil
 
-from mpibow.cuda.feed.deviceset import Bind, DeviceSet, row_bytes
-from mpibow.cuda.feed.feeder import Feeder
 from mpibow.data import dali
 from mpibow.data.damage import Damages, Intact
-from mpibow.data.dataset import Drawn, NamedArrays, NamedSamples, Samples, inputs_of
+from mpibow.data.dataset import Drawn, NamedArrays, NamedSamples, Samples, inputs_of, row_bytes
 from mpibow.data.decoded import Decode, Decoded
 from mpibow.data.drawn import Draw
-from mpibow.data.feeds import ALL_BUT_IMAGES, ONLY_COUNTERS, AtOnce, Feed, ToGpu
-from mpibow.data.pipeline import Direct, Idle, Reader
+from mpibow.data.pipeline import Direct, Reader
 from mpibow.data.recordset import RecordSet
 from mpibow.data.resident import Resident
 from mpibow.data.settings import Auto, Kind, Wanted
@@ -149,51 +146,16 @@ def open_reader(choice: Choice, data: Samples, damages: Damages, threads: int) -
     return READERS[_form(data), choice.kind](data, damages, threads)
 
 
-def open_source(
-    choice: Choice, data: Samples, damages: Damages, threads: int,
-    feeder: Feeder | None = None, bind: Bind | None = None,
-) -> tuple[Reader, Feed]:  # fmt: skip
-    """The reader chosen, and the feed of its slots to learners: to those of a GPU by its `feeder`.
-
-    `bind` turns launches into a function that enqueues them. Resident data are read now, as by `open_reader`. Raises
-    DeviceError where the GPU has no memory for them.
-    """
-    if feeder is None:
-        return open_reader(choice, data, damages, threads), AtOnce(data)
-    if not choice.on_device:
-        return open_reader(choice, data, damages, threads), ToGpu(data, feeder)
-    assert bind is not None
-    return ON_DEVICE[_form(data), choice.kind](data, damages, threads, feeder, bind)
-
-
 def _form(data: Samples) -> str:
     return "encoded" if isinstance(data, Decoded) else "raw"
 
 
 READERS: Mapping[tuple[str, Kind], Callable[[Any, Damages, int], Reader]] = {
     ("encoded", "host"): lambda data, damages, threads: Decode(data, damages, threads),
-    ("encoded", "dali"): lambda data, damages, threads: _dali(data, damages, threads),
+    ("encoded", "dali"): lambda data, damages, threads: dali.Dali(
+        data.records, data.windows, data.image.size, threads=threads, damaged=damages.replaced
+    ),
     ("raw", "dali"): lambda data, damages, threads: dali.Dali(data, threads=threads, damaged=damages.replaced),
     ("raw", "host"): lambda data, damages, threads: Direct(Intact(data, damages)),
     ("raw", "resident"): lambda data, damages, threads: Direct(Resident(Intact(data, damages), threads)),
 }
-
-ON_DEVICE: Mapping[tuple[str, Kind], Callable[[Any, Damages, int, Feeder, Bind], tuple[Reader, Feed]]] = {
-    ("encoded", "dali"): lambda data, damages, threads, feeder, bind: (
-        _dali(data, damages, threads, feeder), ToGpu(data, feeder, ALL_BUT_IMAGES)
-    ),
-    ("raw", "resident"): lambda data, damages, threads, feeder, bind: (
-        Idle(), ToGpu(data, feeder, ONLY_COUNTERS, DeviceSet(_intact(data, damages), threads, feeder, bind).filling)
-    ),
-}  # fmt: skip
-
-
-def _intact(data: Any, damages: Damages) -> Any:
-    """Data in memory are never damaged."""
-    return data if isinstance(data, NamedSamples | Weighed) else Intact(data, damages)
-
-
-def _dali(data: Decoded, damages: Damages, threads: int, feeder: Feeder | None = None) -> Reader:
-    return dali.Dali(
-        data.records, data.windows, data.image.size, threads=threads, feeder=feeder, damaged=damages.replaced
-    )

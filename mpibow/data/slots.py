@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from mpibow.cuda.device.driver import Stream
-from mpibow.cuda.feed.feeder import DeviceSlot
 from mpibow.data.dataset import COUNTER, Array, Inputs, Samples, inputs_of
 
 
@@ -21,10 +19,6 @@ class Slot:
     """One batch by the names of the graph's inputs; `release` gives it back to its ring.
 
     image (b, ...) and label (b,), or the data set's other arrays, and counter (b, 4) for random numbers.
-
-    A learner on a device reads device.arrays, in three steps that only enqueue: `await_on` its stream, its reads,
-    `release_after` its stream, which takes the place of `release`. One copy of device.block fills a plan's inputs in
-    the layout of device.packing. `arrays` are then the reader's, which are sent to the device.
     """
 
     arrays: dict[str, Array]
@@ -32,21 +26,6 @@ class Slot:
     samples: Array = field(default_factory=_none)  # (b,) their numbers
     epochs: Array = field(default_factory=_none)  # (b,) and the epoch of each
     beside: int = 1  # slots of its iteration and rank
-    on_device: DeviceSlot | None = None
-
-    @property
-    def device(self) -> DeviceSlot:
-        assert self.on_device is not None, "a slot of the host"
-        return self.on_device
-
-    def await_on(self, stream: Stream) -> None:
-        """Makes all work enqueued on `stream` from now on wait for the filled slot."""
-        self.device.await_on(stream, 1 / self.beside)
-
-    def release_after(self, stream: Stream) -> None:
-        """Gives the slot back: only work enqueued on `stream` so far reads it."""
-        self.device.release(stream)
-        self.release()
 
 
 def specs_of(data: Samples, batch: int) -> Inputs:

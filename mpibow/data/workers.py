@@ -27,11 +27,11 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from mpibow.cuda.device.memory import aligned
 from mpibow.data.dataset import Array, Inputs
 from mpibow.data.items import Items, seed_globals
 from mpibow.errors import ConfigError, RecordError
 from mpibow.system.signals import ASKING
+from mpibow.system.sizes import aligned
 
 PIECE = 4  # samples that a worker reads at once
 BLOCKS = 4  # pieces that a worker may have: enough to keep it busy

@@ -12,7 +12,6 @@ from typing import NoReturn
 
 import numpy as np
 
-from mpibow.cuda.device.memory import in_words
 from mpibow.cuda.learner import DeviceLearner
 from mpibow.data.slots import Slot
 from mpibow.graph.bound import BoundPlan
@@ -22,6 +21,7 @@ from mpibow.graph.plan import Plan
 from mpibow.learn.meeting import Meeting, Seat
 from mpibow.learn.replica import Replicas
 from mpibow.optim.update import Update
+from mpibow.system.sizes import in_words
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ import psutil
 
 from mpibow.comm.cgroups import memory_left, own_group
 from mpibow.comm.communicator import Communicator
-from mpibow.cuda.device.memory import in_words
 from mpibow.errors import ConfigError
 from mpibow.graph.plan import Plan
+from mpibow.system.sizes import in_words
 from mpibow.tune import Counts
 
 TAKEN = 0.8  # of the memory that is free

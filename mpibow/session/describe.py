@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from mpibow.comm.communicator import Communicator
 from mpibow.comm.launch import say
 from mpibow.config import dump
-from mpibow.cuda.device.memory import in_words
 from mpibow.data.loading import Held
 from mpibow.data.readers import Choice, choose
 from mpibow.graph.plan import Plan
@@ -24,6 +23,7 @@ from mpibow.session.loading import loading_of
 from mpibow.session.stages import frozen_told
 from mpibow.sync.rules import is_one_copy
 from mpibow.sync.settings import caps
+from mpibow.system.sizes import in_words
 from mpibow.tune import Counts
 
 MIB = 1 << 20

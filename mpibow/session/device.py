@@ -7,7 +7,6 @@ from contextlib import ExitStack
 from typing import Any, Protocol
 
 from mpibow.comm.communicator import Communicator
-from mpibow.cuda.feed.feeder import Packing
 from mpibow.cuda.session import OnGpu
 from mpibow.cuda.times import Times
 from mpibow.data.feeds import Feed
@@ -124,7 +123,7 @@ class Device(Protocol):
         """The communicator that averages, closed by `stack`; and a note for the user. Collective."""
         ...
 
-    def binder(self, replicas: Replicas, packing: Packing, ranks: int) -> Binder: ...
+    def binder(self, replicas: Replicas, loading: Loading, ranks: int) -> Binder: ...
 
     def zeros(self, comm: Communicator) -> Zeros | None:
         """The allocator of the arrays that a rule sends; None leaves it to the passes. Collective."""

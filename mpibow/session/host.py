@@ -9,7 +9,6 @@ from typing import Any
 from mpibow.comm.binding import core_limits, core_warnings
 from mpibow.comm.communicator import Communicator
 from mpibow.config import Config
-from mpibow.cuda.feed.feeder import Packing
 from mpibow.cuda.times import Untimed
 from mpibow.data.feeds import Feed
 from mpibow.data.loading import Held, Loading
@@ -129,7 +128,7 @@ class Host:
     def transport(self, comm: Communicator, stack: ExitStack) -> tuple[Communicator, str]:
         return comm, ""
 
-    def binder(self, replicas: Replicas, packing: Packing, ranks: int) -> HostBinder:
+    def binder(self, replicas: Replicas, loading: Loading, ranks: int) -> HostBinder:
         return HostBinder(replicas, self._config.update)
 
     def zeros(self, comm: Communicator) -> Zeros:
@@ -142,7 +141,7 @@ class Host:
         return Untimed()
 
     def open(self, loading: Loading) -> tuple[Reader, Feed]:
-        return loading.open(None, None)
+        return loading.open()
 
     def warnings(self, comm: Communicator, counts: Counts, room: int) -> list[str]:
         """Warnings for given learners; `auto` finds its own number."""

@@ -127,7 +127,7 @@ def open_parts(
         capacity, plan.layout.size, plan.weight_dtype, statistics, plan.layout.factors, flat,
         counted="count" in plan.graph.outputs, parts=kept, trained=trained, one=one,
     )  # fmt: skip
-    binder = device.binder(replicas, loading.packing, carrier.size)
+    binder = device.binder(replicas, loading, carrier.size)
     learners = Learners(plan, replicas, binder, config.assignment, learner)
     scheduler = Scheduler(trace, apart=not device.enqueues)
     stack.callback(scheduler.close)

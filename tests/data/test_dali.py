@@ -24,8 +24,6 @@ from mpibow.data.timeline import Timeline, fixed
 from mpibow.data.window import centre_windows, random_windows
 from mpibow.errors import DamagedRecord, DeviceError, RecordError
 from mpibow.kernels.numpy.resize import resize
-from tests.cuda.device.simulated import SimDriver
-from tests.cuda.device.test_feeder import feeder_on
 
 pillow = pytest.importorskip("PIL.Image", reason="Pillow is not installed: pip install -e '.[dev]'")
 
@@ -399,7 +397,7 @@ def test_where_it_cannot_begin(
     monkeypatch.setattr(Dali, "_built", fail)
     message = rf"^data\.pipeline: dali cannot start on {where}: {error}; set data\.pipeline=host$"
     with pytest.raises(DeviceError, match=message):
-        Dali(jpegs, windows, SIZE, threads=1, feeder=None if device is None else feeder_on(SimDriver(device=device)))
+        Dali(jpegs, windows, SIZE, threads=1, device=device)
 
 
 @pytest.mark.dali

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from mpibow.cuda.feed.source import held_by
 from mpibow.data.damage import Intact
 from mpibow.data.dataset import NamedArrays, Samples
-from mpibow.data.feeds import AtOnce
+from mpibow.data.feeds import Feed
 from mpibow.data.loading import Held, Loading
 from mpibow.data.pipeline import Direct
 from mpibow.data.readers import Choice
@@ -27,10 +28,10 @@ def reading(
 def test_what_reading_ahead_takes(data: dict[str, Samples]) -> None:
     """Batches of 3 images of 100 bytes, their labels and counters, 300, 12 and 48 bytes; two iterations ahead."""
     assert reading(data["raw"]).held == Held(4 * 360)
-    assert reading(data["raw"], "resident").held_on_gpu == Held(4 * (512 + 256 + 256), 3 * 1024)
+    assert held_by(reading(data["raw"], "resident")) == Held(4 * (512 + 256 + 256), 3 * 1024)
     on_device = reading(data["raw"], "resident", on_device=True)
-    assert on_device.held_on_gpu == Held(4 * 1024, 3 * 256, 10 * (100 + 4))
-    assert reading(data["raw"], "dali", on_device=True, ahead=1).held_on_gpu == Held(3 * 1024, 2 * 512)
+    assert held_by(on_device) == Held(4 * 1024, 3 * 256, 10 * (100 + 4))
+    assert held_by(reading(data["raw"], "dali", on_device=True, ahead=1)) == Held(3 * 1024, 2 * 512)
 
 
 def test_what_the_log_says(data: dict[str, Samples]) -> None:
@@ -80,8 +81,8 @@ def test_damages_of_both_data_sets_are_told() -> None:
     assert both.damaged() == {}
     assert isinstance(both.intact("test"), Intact)
     assert read(both.intact("test"), 5) == [7]
-    reader, feed = both.open(None, None)
-    assert (type(reader), type(feed)) == (Direct, AtOnce)
+    reader, feed = both.open()
+    assert (type(reader), type(feed)) == (Direct, Feed)
     slot = Slot(arrays_for(train, 2), lambda: None, np.array([2, 3]))
     reader.begin([slot])
     reader.end()

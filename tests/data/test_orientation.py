@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
+from mpibow.cuda.feed.decoder import OnDevice, scaled
 from mpibow.data.decoded import Decoded
-from mpibow.data.decoders import DaliBatch, OnDevice, scaled
+from mpibow.data.decoders import DaliBatch
 from mpibow.data.imagesize import sides_of
 from mpibow.data.items import array_of
 from mpibow.data.orientation import orientation_of, stored_part, turned
@@ -21,7 +22,7 @@ from mpibow.data.pictures import sheet
 from mpibow.data.settings import Image as Size
 from mpibow.data.slots import Slot, slot_arrays
 from tests.cuda.device.simulated import SimDriver
-from tests.cuda.device.test_feeder import feeder_on
+from tests.cuda.feed.test_feeder import feeder_on
 from tests.data.photos import encode, exif, picture, records
 
 PIXELS = np.random.default_rng(3).integers(0, 256, (5, 8, 3), dtype=np.uint8)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mpibow.cuda.device.memory import DeviceFull, in_words
+from mpibow.cuda.device.memory import DeviceFull
 from mpibow.cuda.feed.feeder import pack
 from mpibow.cuda.kernels.fused import fused_bytes
 from mpibow.cuda.learner import GpuBinder
@@ -23,6 +23,7 @@ from mpibow.learn.learner import HostBinder
 from mpibow.learn.learners import Learners
 from mpibow.learn.replica import Replicas
 from mpibow.optim.sgd import Sgd
+from mpibow.system.sizes import in_words
 from tests.learn.test_learner import BUILD, slot_of
 
 SIZE = 1000  # bytes of a learner

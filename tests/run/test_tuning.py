@@ -18,7 +18,6 @@ import pytest
 
 from mpibow.comm import Communicator, checksum, on_threads
 from mpibow.config import document
-from mpibow.cuda.device.memory import in_words
 from mpibow.data.order import samples_at
 from mpibow.data.timeline import fixed
 from mpibow.errors import ConfigError
@@ -30,6 +29,7 @@ from mpibow.run.tuning import Compared, Given, Measured, Tuning, open_tuning
 from mpibow.session.host import HostMemory
 from mpibow.session.opening import OpenParts, Parts, open_parts
 from mpibow.session.session import Session
+from mpibow.system.sizes import in_words
 from mpibow.train import iterate
 from mpibow.tune import Cap, Counts, Decision, History, Reading, Tuner
 from mpibow.tune.meter import Estimate

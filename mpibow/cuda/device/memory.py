@@ -6,9 +6,7 @@ from typing import Any
 
 from mpibow.cuda.device.driver import DeviceProperties, Driver, OutOfMemory
 from mpibow.errors import DeviceError
-
-UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
-ALIGNMENT = 256  # bytes, as cuDNN's fastest kernels require
+from mpibow.system.sizes import in_words
 
 
 class DeviceFull(DeviceError, MemoryError):
@@ -62,16 +60,3 @@ class DeviceMemory:
         parts += [f"mpibow holds {held}"] if held else []
         parts += [f"{in_words(others)} are used by other programs or by CUDA itself"] if others > 0 else []
         return f"{self._gpu}: {in_words(size)} for {name} do not fit: {', '.join(parts)}: {remedy}"
-
-
-def in_words(size: int) -> str:
-    """3758096384 is 3.5 GiB."""
-    for unit, name in UNITS:
-        if size >= unit:
-            return f"{size / unit:.1f} {name}"
-    return f"{size} B"
-
-
-def aligned(size: int) -> int:
-    """`size` in bytes rounded up, so that what follows is aligned, too."""
-    return -(-size // ALIGNMENT) * ALIGNMENT

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import zip_longest
@@ -11,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from mpibow.cuda.device.driver import Event
-from mpibow.cuda.device.memory import aligned
 from mpibow.cuda.feed.feeder import DeviceSlot, Feeder
+from mpibow.cuda.feed.togpu import Fill
 from mpibow.cuda.kernels.gather import WORD, gather
 from mpibow.cuda.kernels.kernels import Launch
-from mpibow.data.dataset import COUNTER, Inputs, NamedSamples, Samples, inputs_of
-from mpibow.data.feeds import Fill
+from mpibow.data.dataset import COUNTER, NamedSamples, Samples, inputs_of, row_bytes
+from mpibow.system.sizes import aligned
 
 STAGE = 8 << 20  # bytes that are read, then copied while the next are read
 REMEDY = "set data.pipeline=host"
@@ -63,11 +62,6 @@ class DeviceSet:
 
 
 PLURAL = {"image": "images", "label": "labels"}
-
-
-def row_bytes(inputs: Inputs) -> dict[str, int]:
-    """Bytes of one sample, by name."""
-    return {name: math.prod(shape) * dtype.itemsize for name, (shape, dtype) in inputs.items()}
 
 
 def gathers(tables: Tables, arrays: Mapping[str, Any]) -> list[Launch]:

@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from mpibow.cuda.device.driver import Driver, Event, Stream
-from mpibow.cuda.device.memory import DeviceMemory, aligned
+from mpibow.cuda.device.memory import DeviceMemory
+from mpibow.system.sizes import aligned
 
 Specs = Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]  # name: shape and dtype
 URGENT = -1  # priority of the feeding stream: its work is short, and learners may wait for it

@@ -14,10 +14,11 @@ import numpy as np
 
 from mpibow.cuda.device.driver import Driver, OutOfMemory, Stream
 from mpibow.cuda.device.machine import REMEDY
-from mpibow.cuda.device.memory import DeviceFull, aligned, in_words
+from mpibow.cuda.device.memory import DeviceFull
 from mpibow.cuda.kernels.operands import Operand
 from mpibow.cuda.kernels.plans import Executable
 from mpibow.graph.graph import Array
+from mpibow.system.sizes import aligned, in_words
 
 ROUNDS, RUNS = 5, 20  # replays that are timed, and runs in each
 PATTERN = 1 << 20  # bytes of random numbers that operands are filled with, again and again

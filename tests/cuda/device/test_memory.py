@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from mpibow.cuda.device.memory import DeviceMemory, aligned, in_words
+from mpibow.cuda.device.memory import DeviceMemory
 from mpibow.errors import DeviceError
+from mpibow.system.sizes import aligned, in_words
 from tests.cuda.device.fakes import FakeDriver, gpu
 
 FEWER = "use fewer learners (learners=3) or a smaller batch_size"

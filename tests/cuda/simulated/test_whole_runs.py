@@ -15,6 +15,7 @@ import pytest
 from mpibow.comm.communicator import Communicator, Single
 from mpibow.comm.threads import on_threads, threads
 from mpibow.cuda.exchange.nccl import Nccl
+from mpibow.cuda.feed.source import held_by
 from mpibow.cuda.session import GpuMemory, OnGpu
 from mpibow.data.dataset import ArrayData
 from mpibow.data.loading import Loading
@@ -466,7 +467,7 @@ def test_learners_are_as_many_as_all_that_they_take_leaves_room_for(tmp_path: Pa
             return session.replicas.capacity
 
     job = replace(work(tmp_path, learners=1), opened=simulated(0))
-    ahead = Loading(job.train, {}, Choice("resident", "", on_device=True), 3, 3).held_on_gpu
+    ahead = held_by(Loading(job.train, {}, Choice("resident", "", on_device=True), 3, 3))
     assert (ahead.learner, ahead.locked, ahead.data) == (5 * 768, 4 * 256, tiny.COUNT * (36 + 4))
     learner = learner_bytes(job.training_plan(), job.evaluation_plan(), ahead.learner, states=1)
     free = int((7.5 * learner) / 0.8) + ahead.data

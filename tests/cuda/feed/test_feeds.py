@@ -12,17 +12,18 @@ import pytest
 
 from mpibow.cuda.feed.deviceset import DeviceSet, gathers
 from mpibow.cuda.feed.feeder import Feeder
+from mpibow.cuda.feed.source import open_source
+from mpibow.cuda.feed.togpu import ToGpu
 from mpibow.cuda.kernels.kernels import Launch
-from mpibow.data.damage import Damages
-from mpibow.data.dataset import Array, ArrayData, Dataset, NamedArrays, Samples, inputs_of
-from mpibow.data.feeds import AtOnce, ToGpu
+from mpibow.data.dataset import Array, ArrayData, Dataset, NamedArrays, Samples
+from mpibow.data.loading import Loading
 from mpibow.data.pipeline import Direct, Idle, Pipeline
-from mpibow.data.readers import Choice, open_source
+from mpibow.data.readers import Choice
 from mpibow.data.recordset import open_records, write_records
 from mpibow.data.timeline import fixed
 from mpibow.errors import DamagedRecord, DeviceError, RecordError
 from tests.cuda.device.simulated import SimDriver, SimStream
-from tests.cuda.device.test_feeder import feeder_on
+from tests.cuda.feed.test_feeder import feeder_on
 from tests.cuda.kernels.host import needs_compiler, run_all
 from tests.launching import LIMIT
 
@@ -46,14 +47,14 @@ def images(dtype: str = "uint8", shape: tuple[int, ...] = (3, 2, 4)) -> ArrayDat
 
 
 def on_gpu(
-    choice: Choice, data: Samples, seed: int, *, iterations: int = 9, prefetch: int = 2, damages: Damages | None = None,
+    choice: Choice, data: Samples, seed: int, *, iterations: int = 9, prefetch: int = 2, most_damaged: int = 0,
     threads: int = 2, device: int = 0,
 ) -> Batches:  # fmt: skip
     """What learners' streams find, which copy a slot as late as they can; there is one more learner half-way."""
     driver = SimDriver(seed, device)
     driver.use(device)
     feeder = feeder_on(driver)
-    reader, feed = open_source(choice, data, damages or Damages("set", data.count, 0), threads, feeder, bind)
+    reader, feed = open_source(Loading(data, {}, choice, BATCH, prefetch, threads, most_damaged), feeder, bind)
     at_first = len(driver.machine.waits)
     timelines = [fixed(BATCH, (2,), 7, 31)]
     made = Pipeline(
@@ -83,9 +84,8 @@ def on_gpu(
     return found
 
 
-def on_host(data: Samples, *, iterations: int = 9, prefetch: int = 2, damages: Damages | None = None) -> Batches:
-    reader, feed = open_source(HOST, data, damages or Damages("set", data.count, 0), 1)
-    assert isinstance(feed, AtOnce)
+def on_host(data: Samples, *, iterations: int = 9, prefetch: int = 2, most_damaged: int = 0) -> Batches:
+    reader, feed = Loading(data, {}, HOST, BATCH, prefetch, most_damaged=most_damaged).open()
     timelines = [fixed(BATCH, (2,), 7, 31)]
     made = Pipeline(data, reader, lambda: timelines[-1], rank=0, iteration=7, seed=SEED, prefetch=prefetch, feed=feed)
     found: Batches = {}
@@ -171,7 +171,7 @@ def test_another_device_than_the_first() -> None:
 def test_only_counters_go_over() -> None:
     driver = SimDriver()
     data = images(shape=(3, 100, 100))
-    reader, feed = open_source(GPU, data, Damages("set", COUNT, 0), 2, feeder_on(driver), bind)
+    reader, feed = open_source(Loading(data, {}, GPU, BATCH, 1, 2), feeder_on(driver), bind)
     assert isinstance(reader, Idle)
     loaded = driver.copied
     assert loaded == COUNT * (30_000 + 4)
@@ -199,7 +199,7 @@ def test_a_set_is_read_through_page_locked_memory(stage: int, monkeypatch: pytes
 def test_a_set_that_does_not_fit() -> None:
     driver = SimDriver(free=900)
     with pytest.raises(DeviceError) as caught:
-        open_source(GPU, images(), Damages("set", COUNT, 0), 1, feeder_on(driver), bind)
+        open_source(Loading(images(), {}, GPU, BATCH, 1), feeder_on(driver), bind)
     assert str(caught.value) == (
         "GPU 0 (NVIDIA H100, GPU-0000): 960 B for the images of arrays do not fit: 900 B of 1.0 GiB are free, "
         "1024.0 MiB are used by other programs or by CUDA itself: set data.pipeline=host"
@@ -215,7 +215,7 @@ def test_damaged_samples_are_replaced_on_the_device(tmp_path: Path) -> None:
     content[64 + 48 * 11] ^= 1
     file.write_bytes(content)
     data = open_records(tmp_path / "a")
-    assert on_gpu(GPU, data, 1, damages=Damages("a", COUNT, 1)) == on_host(data, damages=Damages("a", COUNT, 1))
+    assert on_gpu(GPU, data, 1, most_damaged=1) == on_host(data, most_damaged=1)
     with pytest.raises(DamagedRecord, match=r"record 11: checksum is"):
         on_gpu(GPU, data, 1)
 
@@ -311,10 +311,3 @@ def test_what_streams_waited_for_is_what_is_told_where_events_have_times() -> No
         feeder = feeder_on(SimDriver(), timed=timed)
         feeder.__class__ = Telling
         assert ToGpu(data, feeder).waited(7.0) == expected
-
-
-def test_a_slot_of_the_host_has_no_device() -> None:
-    slot = AtOnce(images()).slot(2)
-    with pytest.raises(AssertionError, match=r"^a slot of the host$"):
-        slot.await_on(SimDriver().stream())  # type: ignore[arg-type]
-    assert list(slot.arrays) == [*inputs_of(images()), "counter"]

@@ -13,21 +13,23 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mpibow.data import dali, decoders
+from mpibow.cuda.feed.decoder import OnDevice, in_a_row
+from mpibow.cuda.feed.source import open_source
+from mpibow.cuda.feed.togpu import ToGpu
+from mpibow.data import dali
 from mpibow.data.dali import Dali
-from mpibow.data.damage import Damages
 from mpibow.data.dataset import Array
 from mpibow.data.decoded import Decoded
-from mpibow.data.decoders import DaliBatch, OnDevice, OnHost
-from mpibow.data.feeds import ToGpu
+from mpibow.data.decoders import DaliBatch, OnHost
+from mpibow.data.loading import Loading
 from mpibow.data.pipeline import Pipeline
-from mpibow.data.readers import Choice, open_source
+from mpibow.data.readers import Choice
 from mpibow.data.settings import Image
 from mpibow.data.slots import Slot, slot_arrays
 from mpibow.data.timeline import fixed
 from mpibow.kernels.numpy.resize import resize
 from tests.cuda.device.simulated import SimDriver
-from tests.cuda.device.test_feeder import feeder_on
+from tests.cuda.feed.test_feeder import feeder_on
 from tests.data.photos import bars, records
 
 pillow = pytest.importorskip("PIL.Image", reason="Pillow is not installed: pip install -e '.[dev]'")
@@ -109,10 +111,11 @@ def seen(
     choice: Choice, data: Decoded, seed: int | None, limit: int = 0, samples: int = 7, prefetch: int = 4
 ) -> Batches:
     """What learners find; on a GPU that is simulated, by `seed`, or else on the host."""
-    driver, damages = SimDriver(seed or 0), Damages("set", COUNT, limit)
-    feeder = None if seed is None else feeder_on(driver)
-    reader, feed = open_source(choice, data, damages, 1, feeder, lambda launches: lambda stream: None)
-    if feeder is not None:
+    driver, loading = SimDriver(seed or 0), Loading(data, {}, choice, BATCH, prefetch, most_damaged=limit)
+    if seed is None:
+        reader, feed = loading.open()
+    else:
+        reader, feed = open_source(loading, feeder_on(driver), lambda launches: lambda stream: None)
         assert isinstance(reader, Dali)
         assert isinstance(reader.decoder, OnDevice)
         reader.samples = samples
@@ -128,7 +131,7 @@ def seen(
     try:
         for t in range(10):
             for j, slot in enumerate(made.next()):
-                if feeder is None:
+                if seed is None:
                     keep(slot.arrays, t, j)
                     slot.release()
                     continue
@@ -181,8 +184,8 @@ def test_memory_that_is_given_back_too_early_shows(
 @pytest.mark.usefixtures("made_up")
 def test_on_cpus_the_decoder_is_another_and_slots_are_copied(tmp_path: Path) -> None:
     pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
-    data, feeder = set_of(tmp_path), feeder_on(SimDriver())
-    reader, feed = open_source(Choice("dali", ""), data, Damages("set", COUNT, 0), 1, feeder)
+    loading = Loading(set_of(tmp_path), {}, Choice("dali", ""), BATCH, 1)
+    reader, feed = open_source(loading, feeder_on(SimDriver()), lambda launches: lambda stream: None)
     assert isinstance(reader, Dali)
     assert isinstance(reader.decoder, OnHost)
     assert isinstance(feed, ToGpu)
@@ -201,7 +204,7 @@ def test_on_cpus_the_decoder_is_another_and_slots_are_copied(tmp_path: Path) -> 
     ],
 )
 def test_what_lies_in_a_row_is_copied_at_once(addresses: list[int], expected: list[tuple[int, int]]) -> None:
-    assert decoders.in_a_row(addresses, 10) == expected
+    assert in_a_row(addresses, 10) == expected
 
 
 @pytest.mark.dali
