@@ -2,13 +2,13 @@
 
 A new operator is one module of this package, imported below and named in MODULES. `mpibow.ops` and `mpibow` offer the
 names of its `__all__`; its `KERNELS` compute it in NumPy, for every kernel set that has nothing faster. Its `FORMULAS`
-are of operators of one element: the kernels of every set are made of them.
+are of operators of one element: the kernels of every set are made of them. Its `MOVES` are of operators that copy.
 """
 
 from importlib import import_module
 
 from mpibow.graph.kernel import KernelTable
-from mpibow.ops import pointwise
+from mpibow.ops import moves, pointwise
 from mpibow.ops.accuracy import *
 from mpibow.ops.activation import *
 from mpibow.ops.adaptive_pool import *
@@ -112,7 +112,9 @@ NAMES: tuple[str, ...] = tuple(sorted(name for module in FOUND for name in modul
 FORMULAS: pointwise.FormulaTable = {
     op: made for module in FOUND for op, made in getattr(module, "FORMULAS", {}).items()
 }
+MOVES: moves.MoveTable = {op: made for module in FOUND for op, made in getattr(module, "MOVES", {}).items()}
 KERNELS: KernelTable = {
     **{op: kernel for module in FOUND for op, kernel in getattr(module, "KERNELS", {}).items()},
     **{op: pointwise.reference(op, made) for op, made in FORMULAS.items()},
+    **{op: moves.reference(*made) for op, made in MOVES.items()},
 }

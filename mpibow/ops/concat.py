@@ -8,8 +8,9 @@ import numpy as np
 
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import Array, Moving, Shape, Tensor
-from mpibow.graph.kernel import Call, Kernel, KernelTable, Run
+from mpibow.graph.kernel import Call
 from mpibow.ops.cast import floats
+from mpibow.ops.moves import MoveTable, Pairs, axis_in_memory
 
 __all__ = ["Concat", "concat"]
 
@@ -51,34 +52,20 @@ def concat(x: Tensor, *others: Tensor, axis: int = 1, name: str | None = None) -
 # The reference kernels.
 
 
-def _parts(op: Concat, whole: Array, extents: list[int]) -> list[Array]:
+def forward(call: Call) -> Pairs:
+    return list(zip(_parts(call, call.y), call.x, strict=True))
+
+
+def backward(call: Call) -> Pairs:
+    return [(dx, part) for dx, part in zip(call.dx, _parts(call, call.dy), strict=True) if dx is not None]
+
+
+def _parts(call: Call, whole: Array) -> list[Array]:
     """The views of `whole` that hold the inputs."""
-    cuts = np.cumsum(extents)[:-1].tolist()
-    return np.split(whole, cuts, axis=op.axis)
+    axis = axis_in_memory(call, call.op.axis)
+    return np.split(whole, np.cumsum([x.shape[axis] for x in call.x])[:-1].tolist(), axis)
 
 
-def concat_forward(call: Call) -> Run:
-    parts = _parts(call.op, call.y, [x.shape[call.op.axis] for x in call.x])
-    pairs = list(zip(parts, call.x, strict=True))
-
-    def run() -> None:
-        for part, x in pairs:
-            np.copyto(part, x)
-
-    return run
-
-
-def concat_backward(call: Call) -> Run:
-    parts = _parts(call.op, call.dy, [x.shape[call.op.axis] for x in call.x])
-    pairs = [(dx, part) for dx, part in zip(call.dx, parts, strict=True) if dx is not None]
-
-    def run() -> None:
-        for dx, part in pairs:
-            np.copyto(dx, part)
-
-    return run
-
-
-KERNELS: KernelTable = {
-    Concat: Kernel(concat_forward, concat_backward),
+MOVES: MoveTable = {
+    Concat: (forward, backward),
 }

@@ -11,7 +11,7 @@ import numpy as np
 from mpibow.bounds import AnyFloat
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, Op, Shape, Tensor, current
-from mpibow.graph.kernel import Call, Kernel, KernelTable, Run
+from mpibow.ops.moves import MoveTable, filled
 
 __all__ = ["Table", "constant"]
 
@@ -49,11 +49,6 @@ def constant(values: Any, *, name: str | None = None) -> Tensor:
     return current().add(op, name=name)
 
 
-def forward(call: Call) -> Run:
-    y, values = call.y, np.array(call.op.values, call.y.dtype).reshape(call.op.shape)
-    return lambda: np.copyto(y, values)
-
-
-KERNELS: KernelTable = {
-    Table: Kernel(forward),
+MOVES: MoveTable = {
+    Table: (lambda call: [filled(call.y, np.reshape(call.op.values, call.op.shape))], None),
 }

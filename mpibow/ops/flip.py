@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import Array, Moving, Shape, Tensor
-from mpibow.graph.kernel import Call, Kernel, KernelTable, Run
+from mpibow.graph.graph import Moving, Shape, Tensor
+from mpibow.graph.kernel import Call, KernelTable
+from mpibow.ops.moves import Pairs, reference
 
 __all__ = ["Flip", "flip"]
 
@@ -35,19 +36,14 @@ def flip(x: Tensor, *axes: int, name: str | None = None) -> Tensor:
 # The reference kernels.
 
 
-def _copy(op: Flip, source: Array, target: Array) -> Run:
-    flipped = np.flip(source, op.axes)
-    return lambda: np.copyto(target, flipped)
+def forward(call: Call) -> Pairs:
+    return [(call.y, np.flip(call.x[0], call.op.axes))]
 
 
-def forward(call: Call) -> Run:
-    return _copy(call.op, call.x[0], call.y)
+def backward(call: Call) -> Pairs:
+    return [(call.dx0, np.flip(call.dy, call.op.axes))]
 
 
-def backward(call: Call) -> Run:
-    return _copy(call.op, call.dy, call.dx0)
-
-
-KERNELS: KernelTable = {
-    Flip: Kernel(forward, backward),
+KERNELS: KernelTable = {  # not MOVES, which go forwards through memory
+    Flip: reference(forward, backward),
 }

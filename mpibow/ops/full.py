@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from mpibow.bounds import AnyFloat
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import Op, Shape, Tensor, current
-from mpibow.graph.kernel import Call, Kernel, KernelTable, Run
+from mpibow.ops.moves import MoveTable, filled
 
 __all__ = ["Full", "full"]
 
@@ -32,11 +32,6 @@ def full(shape: int | tuple[int, ...], value: float, *, name: str | None = None)
     return current().add(Full((shape,) if isinstance(shape, int) else tuple(shape), AnyFloat(value)), name=name)
 
 
-def forward(call: Call) -> Run:
-    y, value = call.y, call.op.value
-    return lambda: y.fill(value)
-
-
-KERNELS: KernelTable = {
-    Full: Kernel(forward),
+MOVES: MoveTable = {
+    Full: (lambda call: [filled(call.y, call.op.value)], None),
 }

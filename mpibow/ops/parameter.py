@@ -6,12 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
-import numpy as np
-
 from mpibow.graph.graph import Initialiser, Op, Shape, Tensor, Weight, current
-from mpibow.graph.kernel import Call, Kernel, KernelTable, Run
 from mpibow.graph.scope import scope
 from mpibow.ops.initialisers import ZERO
+from mpibow.ops.moves import MoveTable
 
 __all__ = ["Parameter", "parameter", "scope"]
 
@@ -49,15 +47,6 @@ def parameter(
     return current().add(op, name=name)
 
 
-def forward(call: Call) -> Run:
-    raise AssertionError("a view runs no kernel")
-
-
-def backward(call: Call) -> Run:
-    dy, dw = call.dy, call.dw["weight"]
-    return lambda: np.copyto(dw, dy)
-
-
-KERNELS: KernelTable = {
-    Parameter: Kernel(forward, backward),
+MOVES: MoveTable = {
+    Parameter: (lambda call: [], lambda call: [(call.dw["weight"], call.dy)]),  # a view: forward is never run
 }

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import Moving, Shape, Tensor
-from mpibow.graph.kernel import Call, Kernel, KernelTable, Run
+from mpibow.graph.kernel import Call
+from mpibow.ops.moves import MoveTable, Pairs
 
 __all__ = ["Permute", "permute", "transpose"]
 
@@ -46,16 +45,14 @@ def transpose(x: Tensor, first: int = -2, second: int = -1, *, name: str | None 
 # The reference kernels.
 
 
-def forward(call: Call) -> Run:
-    x, y = call.x[0].transpose(call.op.axes), call.y
-    return lambda: np.copyto(y, x)
+def forward(call: Call) -> Pairs:
+    return [(call.y, call.x[0].transpose(call.op.axes))]
 
 
-def backward(call: Call) -> Run:
-    dx, dy = call.dx0.transpose(call.op.axes), call.dy
-    return lambda: np.copyto(dx, dy)
+def backward(call: Call) -> Pairs:
+    return [(call.dx0.transpose(call.op.axes), call.dy)]
 
 
-KERNELS: KernelTable = {
-    Permute: Kernel(forward, backward),
+MOVES: MoveTable = {
+    Permute: (forward, backward),
 }

@@ -8,8 +8,9 @@ from math import prod
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import Moving, Op, Shape, Tensor
-from mpibow.graph.kernel import Call, Kernel, KernelTable, Run
+from mpibow.graph.graph import Array, Moving, Op, Shape, Tensor
+from mpibow.graph.kernel import Call
+from mpibow.ops.moves import MoveTable, Pairs, axis_in_memory, filled
 
 __all__ = ["Flatten", "PadChannels", "flatten", "pad_channels"]
 
@@ -59,23 +60,20 @@ def pad_channels(x: Tensor, channels: int, *, name: str | None = None) -> Tensor
 # The reference kernels.
 
 
-def pad_forward(call: Call) -> Run:
-    x, y = call.x[0], call.y
-    here, zeros = y[:, : x.shape[1]], y[:, x.shape[1] :]
-
-    def run() -> None:  # zeros every time: others use y's memory between runs
-        np.copyto(here, x)
-        zeros.fill(0)
-
-    return run
+def forward(call: Call) -> Pairs:
+    here, behind = _parts(call, call.y, call.x[0])
+    return [(here, call.x[0]), filled(behind, 0)]  # every time: others use y's memory between runs
 
 
-def pad_backward(call: Call) -> Run:
-    dx = call.dx0
-    here = call.dy[:, : dx.shape[1]]
-    return lambda: np.copyto(dx, here)
+def backward(call: Call) -> Pairs:
+    return [(call.dx0, _parts(call, call.dy, call.dx0)[0])]
 
 
-KERNELS: KernelTable = {
-    PadChannels: Kernel(pad_forward, pad_backward),
+def _parts(call: Call, whole: Array, x: Array) -> list[Array]:
+    axis = axis_in_memory(call, 1)
+    return np.split(whole, [x.shape[axis]], axis)
+
+
+MOVES: MoveTable = {
+    PadChannels: (forward, backward),
 }

@@ -9,7 +9,8 @@ import numpy as np
 
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import Array, Moving, Shape, Tensor
-from mpibow.graph.kernel import Call, Kernel, KernelTable, Run
+from mpibow.graph.kernel import Call
+from mpibow.ops.moves import MoveTable, Pairs, filled
 from mpibow.ops.reshape import reshape
 
 __all__ = ["Slice", "Split", "split"]
@@ -104,50 +105,32 @@ def sliced(x: Tensor, index: object) -> Tensor:
 # The reference kernels.
 
 
+def forward(call: Call) -> Pairs:
+    return [(call.y, _part(call.op, call.x[0]))]
+
+
+def backward(call: Call) -> Pairs:
+    return [filled(call.dx0, 0), (_part(call.op, call.dx0), call.dy)]
+
+
 def _part(op: Slice, array: Array) -> Array:
     part: Array = array[tuple(slice(*each) for each in op.ranges)]
     return part
 
 
-def forward(call: Call) -> Run:
-    part, y = _part(call.op, call.x[0]), call.y
-    return lambda: np.copyto(y, part)
+def split_forward(call: Call) -> Pairs:
+    return list(zip(call.ys or (call.y,), _parts(call.op, call.x[0]), strict=True))
 
 
-def backward(call: Call) -> Run:
-    dy, dx = call.dy, call.dx0
-    part = _part(call.op, dx)
-
-    def run() -> None:
-        dx.fill(0)
-        np.copyto(part, dy)
-
-    return run
+def split_backward(call: Call) -> Pairs:
+    return list(zip(_parts(call.op, call.dx0), call.dys or (call.dy,), strict=True))
 
 
-def split_forward(call: Call) -> Run:
-    cuts = np.cumsum(call.op.sizes)[:-1].tolist()
-    pairs = list(zip(call.ys or (call.y,), np.split(call.x[0], cuts, call.op.axis), strict=True))
-
-    def run() -> None:
-        for y, part in pairs:
-            np.copyto(y, part)
-
-    return run
+def _parts(op: Split, array: Array) -> list[Array]:
+    return np.split(array, np.cumsum(op.sizes)[:-1].tolist(), op.axis)
 
 
-def split_backward(call: Call) -> Run:
-    cuts = np.cumsum(call.op.sizes)[:-1].tolist()
-    pairs = list(zip(call.dys or (call.dy,), np.split(call.dx0, cuts, call.op.axis), strict=True))
-
-    def run() -> None:
-        for dy, part in pairs:
-            np.copyto(part, dy)
-
-    return run
-
-
-KERNELS: KernelTable = {
-    Slice: Kernel(forward, backward),
-    Split: Kernel(split_forward, split_backward),
+MOVES: MoveTable = {
+    Slice: (forward, backward),
+    Split: (split_forward, split_backward),
 }

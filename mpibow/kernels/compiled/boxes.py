@@ -1,4 +1,4 @@
-"""Boxes of elements copied from one place to another: permuted, cut out, put in, repeated.
+"""Boxes of elements copied from one place to another: permuted, cut out, put in, joined, repeated.
 
 A box is its extents and, for either side, the distance of neighbours along each axis: a distance of 0 repeats an
 element. Two of its axes are an inner block, the others are outer loops, any number of them.
@@ -6,16 +6,17 @@ element. Two of its axes are an inner block, the others are outer loops, any num
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
 import numpy as np
 from numba.extending import intrinsic
 
-from mpibow.graph.graph import Array, Shape
-from mpibow.graph.kernel import Call, Run
-from mpibow.kernels.compiled.arguments import Address, Floats, Words
+from mpibow.graph.formats import canonical, parse
+from mpibow.graph.graph import Array
+from mpibow.graph.kernel import Call, Formats, Kernel, Run, Shapes, canonical_formats
+from mpibow.kernels.compiled.arguments import Address, Words
 from mpibow.kernels.compiled.command import Command, integers, native, together
 from mpibow.kernels.compiled.vectors import (
     I64,
@@ -26,10 +27,11 @@ from mpibow.kernels.compiled.vectors import (
     splat,
     store_some,
 )
-from mpibow.ops import KERNELS, Expand, Full, Permute, Slice, Split, Table
+from mpibow.ops import KERNELS, MOVES, Concat, Expand, PadChannels
+from mpibow.ops.moves import Moves
 
 TILE = 16  # elements: rows and columns of a tile are a vector each
-Axis = tuple[int, int, int]  # extent, and the distances in the source and in the target
+PARTS = (Concat, PadChannels)  # operators on any layout that does not cut their parts up
 
 
 @intrinsic
@@ -91,12 +93,6 @@ def copy_box(
                             y[j * tc] = x[j * sc]
 
 
-@native
-def zero(target: Floats) -> None:
-    for i in range(len(target)):
-        target[i] = 0
-
-
 def joined(extents: Sequence[int], *distances: Sequence[int]) -> list[tuple[int, ...]]:
     """Axes (extent, distance ...) without those of one element; neighbours that walk on as one axis are one."""
     found: list[tuple[int, ...]] = []
@@ -110,18 +106,15 @@ def joined(extents: Sequence[int], *distances: Sequence[int]) -> list[tuple[int,
     return found
 
 
-def distances(shape: Shape) -> list[int]:
-    """The distance of neighbours along each axis of an array that lies row by row."""
-    return [prod(shape[i + 1 :]) for i in range(len(shape))]
+def strides(array: Array) -> list[int]:
+    """The distance of neighbours along each axis, in 4 bytes."""
+    return [step // 4 for step in array.strides]
 
 
-def copied(source: Array, target: Array, extents: Sequence[int], there: Sequence[int], here: Sequence[int]) -> Command:
-    """target <- source, of 4 or 8 bytes an element: a box whose neighbours are `there` apart in source, `here` in
-    target, in elements."""
-    wide = target.dtype.itemsize // 4
-    box = [(n, wide * s, wide * t) for n, s, t in zip(extents, there, here, strict=True)]
-    box = sorted(box, key=lambda axis: -axis[2])
-    if wide == 2:
+def copied(target: Array, source: Array) -> Command:
+    """target <- source: views of one shape, of 4 or 8 bytes an element."""
+    box = sorted(zip(target.shape, strides(source), strides(target), strict=True), key=lambda axis: -axis[2])
+    if target.itemsize == 8:
         box.append((2, 1, 1))
     axes: list[Any] = joined(*zip(*box, strict=True)) if box else []
     axes = [(1, 0, 0)] * (2 - len(axes)) + axes if len(axes) < 2 else axes
@@ -134,95 +127,37 @@ def copied(source: Array, target: Array, extents: Sequence[int], there: Sequence
     )  # fmt: skip
 
 
-def _fits(*arrays: Array) -> bool:
-    return all(array.dtype.itemsize in (4, 8) for array in arrays)
-
-
-def _permuted(source: Array, target: Array, axes: Sequence[int]) -> Command:
-    """target's axis i is source's axes[i]."""
-    there = distances(source.shape)
-    return copied(source, target, target.shape, [there[axis] for axis in axes], distances(target.shape))
-
-
-def permute_forward(call: Call) -> Run:
-    if not _fits(call.y):
-        return KERNELS[Permute].forward(call)
-    return _permuted(call.x[0], call.y, call.op.axes)
-
-
-def permute_backward(call: Call) -> Run:
-    (dx,) = call.dx
-    assert dx is not None
-    return _permuted(call.dy, dx, np.argsort(call.op.axes).tolist())
-
-
-def _cut(ranges: Sequence[tuple[int, int, int]], shape: Shape) -> tuple[int, list[int]]:
-    """The first element of the part that `ranges` cut out of an array (shape), and its distances."""
-    steps = distances(shape)
-    first = sum(start * step for (start, _, _), step in zip(ranges, steps, strict=True))
-    return first, [step * each[2] for step, each in zip(steps, ranges, strict=True)]
-
-
-def slice_forward(call: Call) -> Run:
-    x, y = call.x[0], call.y
-    if not _fits(y):
-        return KERNELS[Slice].forward(call)
-    first, there = _cut(call.op.ranges, x.shape)
-    return copied(x.reshape(-1)[first:], y, y.shape, there, distances(y.shape))
-
-
-def slice_backward(call: Call) -> Run:
-    (dx,), dy = call.dx, call.dy
-    assert dx is not None
-    first, here = _cut(call.op.ranges, dx.shape)
-    put = copied(dy, dx.reshape(-1)[first:], dy.shape, distances(dy.shape), here)
-    return together([zero.command(target=dx), put])
-
-
-def _parts(call: Call, whole: Array) -> list[Array]:
-    """The views of `whole` that begin at each part of a split."""
-    step = prod(whole.shape[call.op.axis + 1 :])
-    return [whole.reshape(-1)[start * step :] for start in np.cumsum([0, *call.op.sizes[:-1]]).tolist()]
-
-
-def split_forward(call: Call) -> Run:
-    x, ys = call.x[0], call.ys or (call.y,)
-    if not _fits(x):
-        return KERNELS[Split].forward(call)
-    parts = zip(_parts(call, x), ys, strict=True)
-    return together([copied(part, y, y.shape, distances(x.shape), distances(y.shape)) for part, y in parts])
-
-
-def split_backward(call: Call) -> Run:
-    (dx,), dys = call.dx, call.dys or (call.dy,)
-    assert dx is not None
-    parts = zip(_parts(call, dx), dys, strict=True)
-    return together([copied(dy, part, dy.shape, distances(dy.shape), distances(dx.shape)) for part, dy in parts])
-
-
 def repeated(x: Array, y: Array) -> Command:
     """y <- x broadcast to it."""
-    shape = (1,) * (y.ndim - x.ndim) + x.shape
-    there = [0 if extent == 1 else step for extent, step in zip(shape, distances(shape), strict=True)]
-    return copied(x, y, y.shape, there, distances(y.shape))
+    return copied(y, np.broadcast_to(x, y.shape))
+
+
+def half(moves: Moves, reference: Callable[[Call], Run] | None) -> Callable[[Call], Run]:
+    """The moves as boxes; where elements are of other sizes, the reference."""
+
+    def bind(call: Call) -> Run:
+        pairs = moves(call)
+        if reference is None or all(target.itemsize in (4, 8) for target, _ in pairs):
+            return together([copied(*pair) for pair in pairs])
+        return reference(call)
+
+    return bind
+
+
+def kernel(op: type) -> Kernel:
+    """The kernel of an operator of MOVES."""
+    (forward, backward), reference = MOVES[op], KERNELS[op]
+    back = None if backward is None else half(backward, reference.backward)
+    return Kernel(half(forward, reference.forward), back, formats=formats if op in PARTS else canonical_formats)
+
+
+def formats(op: Concat | PadChannels, shapes: Shapes, given: tuple[str, ...]) -> Formats:
+    """The first input's layout, unless an input with others or zeros behind it would end inside a block."""
+    axis, inputs = (op.axis, shapes.x[:-1]) if isinstance(op, Concat) else (1, shapes.x)
+    block = prod(size for at, size in parse(given[0])[1] if at == axis)
+    tag = canonical(shapes.y) if any(shape[axis] % block for shape in inputs) else given[0]
+    return Formats((tag,) * len(given), tag)
 
 
 def expand_forward(call: Call) -> Run:
-    return repeated(call.x[0], call.y) if _fits(call.y) else KERNELS[Expand].forward(call)
-
-
-def full_forward(call: Call) -> Run:
-    return _filled(call, np.array(call.op.value)) or KERNELS[Full].forward(call)
-
-
-def table_forward(call: Call) -> Run:
-    return _filled(call, np.array(call.op.values).reshape(call.op.shape)) or KERNELS[Table].forward(call)
-
-
-def _filled(call: Call, values: Array) -> Command | None:
-    return repeated(values.astype(call.y.dtype), call.y) if _fits(call.y) else None
-
-
-def parameter_backward(call: Call) -> Run:
-    dy, dw = call.dy.reshape(-1), call.dw["weight"].reshape(-1)
-    return copied(dy, dw, dw.shape, (1,), (1,))
+    return half(lambda call: [(call.y, np.broadcast_to(call.x[0], call.y.shape))], KERNELS[Expand].forward)(call)

@@ -6,7 +6,6 @@ last two are an inner block.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import prod
 from typing import Any
 
@@ -17,7 +16,7 @@ from mpibow.graph.graph import Shape
 from mpibow.graph.kernel import Call, Formats, Run, Shapes
 from mpibow.kernels.compiled import reduce
 from mpibow.kernels.compiled.arguments import Address, Words
-from mpibow.kernels.compiled.boxes import copied, distances, joined
+from mpibow.kernels.compiled.boxes import copied, joined, strides
 from mpibow.kernels.compiled.command import Command, floats, native_with, together
 from mpibow.kernels.compiled.reduce import loops, start_of
 from mpibow.ops.fused import ExpandMultiply
@@ -110,15 +109,12 @@ def walked(tag: str, x: Shape, small: Shape) -> dict[str, Any] | None:
     """The arguments of `spread` from the blocks on, for x in the layout `tag`; None for a layout that does not fit."""
     outer, blocks = parse(tag)
     sizes = dict(blocks)
-    whole = (1,) * (len(x) - len(small)) + small
-    steps = [0 if extent == 1 else step for extent, step in zip(whole, distances(whole), strict=True)]
+    steps = strides(np.broadcast_to(np.empty(small, _f), x))
     extents = physical(tag, x)
     if prod(extents) != prod(x) or len(sizes) < len(blocks):
         return None
     here = [steps[axis] * sizes.get(axis, 1) for axis in outer] + [steps[axis] for axis, _ in blocks]
-    found = loops(
-        [axis[::2] for axis in joined(extents, distances(extents), here)]
-    )  # extent, distance in the small one
+    found = loops([axis[::2] for axis in joined(extents, strides(np.empty(extents, _f)), here)])  # extent, distance
     return found if found["column_step"] in (0, 1) else None
 
 
@@ -139,26 +135,12 @@ def forward(call: Call) -> Run:
     return spread.command(s=s, x=x, y=call.y, times=isinstance(call.op, ExpandMultiply), **_walk(call))
 
 
-def _backward(gradient: Callable[[Call], Command], call: Call, x: Any) -> Run:
-    """The gradient by s, the sums of dy, or of dy x; and by x, `gradient`."""
-    (ds, dx), dy = call.dx, call.dy
-    runs = [] if ds is None else [summed.command(dy=dy, x=x, ds=ds, n=ds.size, **_walk(call))]
-    return together([*runs, *([] if dx is None else [gradient(call)])])
-
-
-def add_backward(call: Call) -> Run:
-    def copy(call: Call) -> Command:
-        dx, dy = call.dx[1], call.dy.reshape(-1)
-        assert dx is not None
-        return copied(dy, dx.reshape(-1), dy.shape, (1,), (1,))
-
-    return _backward(copy, call, None)
-
-
-def multiply_backward(call: Call) -> Run:
-    def times(call: Call) -> Command:
-        dx = call.dx[1]
-        assert dx is not None
-        return spread.command(s=call.x[0], x=call.dy, y=dx, times=True, **_walk(call))
-
-    return _backward(times, call, call.x[1])
+def backward(call: Call) -> Run:
+    """The gradient by s, the sums of dy, or of dy x; and by x, dy, or dy s."""
+    (s, x), (ds, dx), dy, runs = call.x, call.dx, call.dy, list[Command]()
+    times = isinstance(call.op, ExpandMultiply)
+    if ds is not None:
+        runs.append(summed.command(dy=dy, x=x if times else None, ds=ds, n=ds.size, **_walk(call)))
+    if dx is not None:
+        runs.append(spread.command(s=s, x=dy, y=dx, times=True, **_walk(call)) if times else copied(dx, dy))
+    return together(runs)

@@ -13,7 +13,7 @@ import numpy as np
 from mpibow.graph.graph import FLOAT, Array
 from mpibow.graph.kernel import Buffers, Call, Run, Shapes
 from mpibow.kernels.compiled.arguments import Address, Floats, Single, Words
-from mpibow.kernels.compiled.boxes import distances, joined, repeated
+from mpibow.kernels.compiled.boxes import joined, repeated, strides
 from mpibow.kernels.compiled.command import Command, floats, integers, native, together
 from mpibow.kernels.compiled.numeric import inlined, largest
 
@@ -158,10 +158,10 @@ def scaled(x: Floats, y: Floats, scale: Single) -> None:
         y[i] = scale * x[i]
 
 
-def walked(x: tuple[int, ...], y: tuple[int, ...]) -> dict[str, Any]:
-    """The arguments of `total` from the blocks on, for shapes x and y; an axis has x's extent in y, or 1."""
-    here = [0 if extent == 1 else step for extent, step in zip(y, distances(y), strict=True)]
-    return loops([axis[::2] for axis in joined(x, distances(x), here)])  # extent, distance in y
+def walked(x: Array, y: Array) -> dict[str, Any]:
+    """The arguments of `total` from the blocks on; an axis has x's extent in y, or 1, or is left out in front."""
+    axes = joined(x.shape, strides(x), strides(np.broadcast_to(y, x.shape)))
+    return loops([axis[::2] for axis in axes])  # extent, distance in y
 
 
 def loops(axes: list[tuple[int, ...]]) -> dict[str, Any]:
@@ -174,14 +174,11 @@ def loops(axes: list[tuple[int, ...]]) -> dict[str, Any]:
 
 
 def _summed(x: Array, y: Array, scale: float) -> Command:
-    shape = (1,) * (x.ndim - y.ndim) + y.shape
-    return total.command(x=x, y=y, n=y.size, scale=scale, **walked(x.shape, shape))
+    return total.command(x=x, y=y, n=y.size, scale=scale, **walked(x, y))
 
 
 def expand_backward(call: Call) -> Run:
-    (dx,) = call.dx
-    assert dx is not None
-    return _summed(call.dy, dx, 1.0)
+    return _summed(call.dy, call.dx0, 1.0)
 
 
 def sum_forward(call: Call) -> Run:
@@ -189,9 +186,7 @@ def sum_forward(call: Call) -> Run:
 
 
 def sum_backward(call: Call) -> Run:
-    (dx,) = call.dx
-    assert dx is not None
-    return repeated(call.dy, dx)
+    return repeated(call.dy, call.dx0)
 
 
 def mean_buffers(op: Any, shapes: Shapes) -> Buffers:
@@ -203,8 +198,7 @@ def mean_forward(call: Call) -> Run:
 
 
 def mean_backward(call: Call) -> Run:
-    (dx,), dy, share = call.dx, call.dy, call.scratch["share"]
-    assert dx is not None
+    dx, dy, share = call.dx0, call.dy, call.scratch["share"]
     return together([scaled.command(x=dy, y=share, scale=dy.size / dx.size), repeated(share, dx)])
 
 
@@ -214,12 +208,9 @@ def max_buffers(op: Any, shapes: Shapes) -> Buffers:
 
 def max_forward(call: Call) -> Run:
     x, y = call.x[0], call.y
-    return peaks.command(x=x, y=y, n=y.size, **walked(x.shape, y.shape))
+    return peaks.command(x=x, y=y, n=y.size, **walked(x, y))
 
 
 def max_backward(call: Call) -> Run:
-    x, y, (dx,) = call.x[0], call.y, call.dx
-    assert dx is not None
-    return peaks_back.command(
-        x=x, y=y, n=y.size, dy=call.dy, dx=dx, shares=call.scratch["shares"], **walked(x.shape, y.shape)
-    )
+    x, y, shares = call.x[0], call.y, call.scratch["shares"]
+    return peaks_back.command(x=x, y=y, n=y.size, dy=call.dy, dx=call.dx0, shares=shares, **walked(x, y))
