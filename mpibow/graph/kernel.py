@@ -89,6 +89,17 @@ class Call:
         assert dx is not None
         return dx
 
+    @property
+    def arrays(self) -> dict[str, Array | None]:
+        """All arrays by name: x, x1, ..., y, dy, dx, dx1, ..., weights and d before their names, statistics, buffers.
+
+        A buffer stands for a weight of its name, which it has in another layout, and for what it is to replace.
+        """
+        inputs = {f"x{i or ''}": x for i, x in enumerate(self.x)}
+        gradients = {f"dx{i or ''}": dx for i, dx in enumerate(self.dx)}
+        weights = {**self.w, **{f"d{key}": dw for key, dw in self.dw.items()}, **self.statistics}
+        return {"y": self.y, "dy": self.dy, **inputs, **gradients, **weights, **self.saved, **self.scratch}
+
     def buffer(self, key: str) -> Array:
         """The buffer `key`, saved in training and scratch in evaluation."""
         return self.saved[key] if key in self.saved else self.scratch[key]

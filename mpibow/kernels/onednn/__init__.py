@@ -19,14 +19,14 @@ from mpibow.kernels.compiled import means
 from mpibow.kernels.compiled.table import OPERATORS as COMPILED
 from mpibow.kernels.numpy import OPERATORS as REFERENCE
 from mpibow.kernels.onednn import low, winograd
-from mpibow.kernels.onednn.batch_norm import BatchNormalisation
-from mpibow.kernels.onednn.conv import Convolution, ConvolutionNormalised
+from mpibow.kernels.onednn.batch_norm import batch_norm
+from mpibow.kernels.onednn.choice import either
+from mpibow.kernels.onednn.conv import Convolution, ConvolutionNormalised, plain
 from mpibow.kernels.onednn.conv_transpose import ConvolutionTransposed
-from mpibow.kernels.onednn.dense import InnerProduct
+from mpibow.kernels.onednn.dense import inner_product
 from mpibow.kernels.onednn.heads import heads_together
 from mpibow.kernels.onednn.library import Library
-from mpibow.kernels.onednn.pool import Pooling
-from mpibow.kernels.onednn.simple import LocalResponse, Reordering
+from mpibow.kernels.onednn.simple import local_responses, pooling, reordering
 from mpibow.kernels.onednn.turned import turned_together
 from mpibow.ops import (
     AdaptiveAvgPool2d,
@@ -49,34 +49,32 @@ def operators(library: Library, fewer_products: bool = True) -> KernelTable:
     """oneDNN's kernels where it has them, else numba's, else NumPy's.
 
     A plan without NumPy's kernels is one call without Python; each of NumPy's is a separate run in between."""
-    own = (winograd, low) if fewer_products else (low,)
-    convolution, normalised = Convolution(library, own), ConvolutionNormalised(library)
-    norm, pooling = BatchNormalisation(library), Pooling(library)
+    own = ((winograd, low) if fewer_products else (low,)) if library.wide else ()
+    convolution, norm, pool = Convolution(library).kernel, batch_norm(library), pooling(library)
+    for module in reversed(own):
+        convolution = _where_faster(module, convolution)
     return {
         **{op: replace(kernel, reference=True) for op, kernel in REFERENCE.items()},
         **COMPILED,
         AdaptiveAvgPool2d: Kernel(means.forward, means.backward),
-        AvgPool2d: _layer(pooling),
-        BatchNorm: _layer(norm),
-        Conv2d: replace(_layer(convolution), inputs_alone=True),
-        ConvNormAddRelu: Kernel(normalised.forward, None, normalised.buffers, normalised.formats, normalised.slow),
-        ConvRelu: replace(_layer(convolution), inputs_alone=True),
-        ConvTranspose2d: replace(_layer(ConvolutionTransposed(library)), inputs_alone=True),
-        Dense: replace(_layer(InnerProduct(library)), inputs_alone=True),
-        LocalResponseNorm: _kernel(LocalResponse(library)),
-        MaxPool2d: _layer(pooling),
-        NormAddRelu: _layer(norm),
-        Reorder: _kernel(Reordering(library)),
+        AvgPool2d: pool,
+        BatchNorm: norm,
+        Conv2d: convolution,
+        ConvNormAddRelu: ConvolutionNormalised(library).kernel,
+        ConvRelu: convolution,
+        ConvTranspose2d: ConvolutionTransposed(library).kernel,
+        Dense: inner_product(library),
+        LocalResponseNorm: local_responses(library),
+        MaxPool2d: pool,
+        NormAddRelu: norm,
+        Reorder: reordering(library),
     }
 
 
-def _kernel(kernels: Any) -> Kernel:
-    return Kernel(kernels.forward, kernels.backward, kernels.buffers, kernels.formats)
-
-
-def _layer(kernels: Any) -> Kernel:
-    """A layer's kernel, which reports oneDNN's reference code; for small operators that code is fast enough."""
-    return replace(_kernel(kernels), slow=kernels.slow)
+def _where_faster(module: Any, convolution: Kernel) -> Kernel:
+    """The kernel of a module of our own convolutions where it fits."""
+    own = Kernel(module.forward, module.backward, module.buffers, lambda op, shapes, given: module.FORMATS)
+    return either(lambda op, shapes: module.fits(plain(op), shapes), own, convolution)
 
 
 def conv_relu(chain: tuple[Operator, ...]) -> Operator | None:

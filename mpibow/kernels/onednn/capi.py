@@ -28,6 +28,11 @@ ADD, MULTIPLY = 0x1FFF0, 0x1FFF1
 SRC, SRC_1, DST, WEIGHTS, BIAS, MEAN, VARIANCE, SCALE, SHIFT = 1, 2, 17, 33, 41, 49, 50, 51, 52
 WORKSPACE, SCRATCHPAD, DIFF_SRC, DIFF_DST, DIFF_WEIGHTS, DIFF_BIAS = 64, 80, 129, 145, 161, 169
 DIFF_SCALE, DIFF_SHIFT, THEN = 255, 256, 32768
+ARGUMENTS = {  # by the names of a call's arrays; SHIFT is described, but not accepted, by backward halves
+    SRC: "x", DST: "y", WEIGHTS: "weight", BIAS: "bias", MEAN: "mean", VARIANCE: "variance", SCALE: "weight",
+    WORKSPACE: "workspace", SCRATCHPAD: "scratch", DIFF_SRC: "dx", DIFF_DST: "dy", DIFF_WEIGHTS: "dweight",
+    DIFF_BIAS: "dbias", DIFF_SCALE: "dweight", DIFF_SHIFT: "dbias",
+}  # fmt: skip
 # dnnl_query_t
 IMPLEMENTATION, STRIDES, EXEC_ARG_MD, NDIMS, PADDED_DIMS = 8, 14, 255, 256, 260
 FORMAT_KIND, INNER_COUNT, INNER_SIZES, INNER_AXES = 262, 263, 264, 265

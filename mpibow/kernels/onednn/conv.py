@@ -2,56 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import suppress
 from ctypes import c_int
-from types import ModuleType
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 from mpibow.graph.formats import canonical
 from mpibow.graph.graph import FLOAT, Array, Shape
-from mpibow.graph.kernel import Buffers, Call, Formats, Run, Shapes, Spec
+from mpibow.graph.kernel import Buffers, Call, Formats, Kernel, Run, Shapes, Spec
 from mpibow.kernels.compiled.arguments import Floats, Single
 from mpibow.kernels.compiled.command import Command, native, together
 from mpibow.kernels.compiled.elementwise import masked
 from mpibow.kernels.onednn import capi as dnn
 from mpibow.kernels.onednn import depthwise
 from mpibow.kernels.onednn.library import Library, Unimplemented, behind, dims
-from mpibow.kernels.onednn.primitives import Primitive, Trio, slow
+from mpibow.kernels.onednn.primitives import Primitive, Trio, once, slow
 from mpibow.ops import Conv2d
 from mpibow.ops.fused import ConvNormAddRelu, ConvRelu
 
 
 class Convolution:
     """Weights of a convolution in groups have one axis more in oneDNN, (g, o / g, c / g, h, w): they stay canonical in
-    the replica, and are reordered into scratch memory here. Our own kernels convolve where Winograd's is faster, and
-    where oneDNN has only reference code, a hundred times slower, for a gradient of a depthwise convolution.
+    the replica, and are reordered into scratch memory here. Our own kernels compute a gradient of a depthwise
+    convolution where oneDNN has only reference code, a hundred times slower.
     """
 
-    def __init__(self, library: Library, own: Sequence[ModuleType] = ()) -> None:
+    def __init__(self, library: Library) -> None:
         self.library = library
-        self._modules = own if library.wide else ()
-        self._made: dict[tuple[ConvRelu | Conv2d, Shape, bool, bool], Trio] = {}
+        self._trio = once(self._make)
 
-    def _own(self, op: ConvRelu | Conv2d, shapes: Shapes) -> ModuleType | None:
-        """The module of our own kernels that is faster than the library."""
-        return next((each for each in self._modules if each.fits(_plain(op), shapes)), None)
-
-    def _trio(self, op: ConvRelu | Conv2d, shapes: Shapes) -> Trio:
-        key = (op, shapes.x[0], shapes.training, bool(shapes.wanted))
-        if key not in self._made:
-            self._made[key] = self._make(op, shapes)
-        return self._made[key]
+    @property
+    def kernel(self) -> Kernel:
+        return Kernel(self.forward, self.backward, self.buffers, self.formats, self.slow, inputs_alone=True)
 
     def _make(self, op: ConvRelu | Conv2d, shapes: Shapes) -> Trio:
         trio = self._primitives(op, shapes)
         if self._slow(op, shapes, trio):
             # As a matrix product, of images row by row, the library has every convolution.
             with suppress(Unimplemented):
-                plain = self._primitives(op, shapes, "abcd")
-                return trio if self._slow(op, shapes, plain) else plain
+                product = self._primitives(op, shapes, "abcd")
+                return trio if self._slow(op, shapes, product) else product
         return trio
 
     def _slow(self, op: ConvRelu | Conv2d, shapes: Shapes, trio: Trio) -> tuple[str, ...]:
@@ -60,16 +51,16 @@ class Convolution:
         return slow(trio.forward, data, weights)
 
     def slow(self, op: ConvRelu | Conv2d, shapes: Shapes) -> tuple[str, ...]:
-        return () if self._own(op, shapes) else self._slow(op, shapes, self._trio(op, shapes))
+        return self._slow(op, shapes, self._trio(op, shapes))
 
     def _lanes(self, op: ConvRelu | Conv2d, shapes: Shapes, trio: Trio, part: Primitive | None) -> int:
         """The channels of a block where a gradient, `part` of the trio, is computed by our own kernel; else 0."""
         if part is None or part is trio.forward or not part.slow:
             return 0
-        return depthwise.lanes_of(_plain(op), shapes, *(trio.forward.layout(each).tag for each in (dnn.SRC, dnn.DST)))
+        return depthwise.lanes_of(plain(op), shapes, *trio.image)
 
     def _primitives(self, op: ConvRelu | Conv2d, shapes: Shapes, tag: str = "any") -> Trio:
-        conv, relu = _plain(op), isinstance(op, ConvRelu)
+        conv, relu = plain(op), isinstance(op, ConvRelu)
         any_layout, make = self.library.descriptor, self.library.primitive
         weight, bias = any_layout(_grouped(conv, shapes)), any_layout((conv.channels,), "a") if conv.bias else None
         window = _window(conv, shapes)
@@ -87,50 +78,32 @@ class Convolution:
         return Trio(forward, data, weights)
 
     def formats(self, op: ConvRelu | Conv2d, shapes: Shapes, given: tuple[str, ...]) -> Formats:
-        if own := self._own(op, shapes):
-            return cast(Formats, own.FORMATS)
         trio = self._trio(op, shapes)
-        x, y = trio.forward.layout(dnn.SRC).tag, trio.forward.layout(dnn.DST).tag
-        if _plain(op).groups > 1:
-            return Formats((x,), y)
-        return trio.formats(x, y)
+        x, y = trio.image
+        return Formats((x,), y) if plain(op).groups > 1 else trio.formats(x, y)
 
     def buffers(self, op: ConvRelu | Conv2d, shapes: Shapes) -> Buffers:
-        if own := self._own(op, shapes):
-            return cast(Buffers, own.buffers(op, shapes))
         trio = self._trio(op, shapes)
-        forward = {"scratch": ((trio.forward.scratch,), "uint8")}
-        backward: dict[str, Spec] = (
-            {"scratch": ((max(p.scratch for p in (trio.data, trio.weights) if p),), "uint8")} if trio.weights else {}
-        )
+        found = trio.buffers
+        forward, backward = dict(found.forward), dict(found.backward)
         if isinstance(op, ConvRelu):
-            backward["dz"] = ((trio.forward.layout(dnn.DST).bytes // 4,), FLOAT)
-        if _plain(op).groups > 1:
-            forward["weight"] = ((trio.forward.layout(dnn.WEIGHTS).bytes // 4,), FLOAT)
+            backward["dz"] = _floats(trio.forward, dnn.DST)
+        if plain(op).groups > 1:
+            forward["weight"] = _floats(trio.forward, dnn.WEIGHTS)
             lanes = [self._lanes(op, shapes, trio, part) for part in (trio.data, trio.weights)]
             if trio.data and not lanes[0]:
-                backward["weight"] = ((trio.data.layout(dnn.WEIGHTS).bytes // 4,), FLOAT)
+                backward["weight"] = _floats(trio.data, dnn.WEIGHTS)
             if trio.weights and not lanes[1]:
-                backward["dweight"] = ((trio.weights.layout(dnn.DIFF_WEIGHTS).bytes // 4,), FLOAT)
+                backward["dweight"] = _floats(trio.weights, dnn.DIFF_WEIGHTS)
             if any(lanes):
-                backward["taps"] = depthwise.scratch(_plain(op), max(lanes))
+                backward["taps"] = depthwise.scratch(plain(op), max(lanes))
         return Buffers(forward=forward, backward=backward)
 
     def forward(self, call: Call) -> Command:
-        if own := self._own(call.op, call.shapes):
-            return cast(Command, own.forward(call))
-        trio, weight, runs = self._trio(call.op, call.shapes), call.w["weight"], list[Command]()
-        if "weight" in call.scratch:
-            runs.append(self._regroup(call, trio.weight, inward=True))
-            weight = call.scratch["weight"]
-        arrays = {dnn.SRC: call.x[0], dnn.WEIGHTS: weight, dnn.DST: call.y, dnn.SCRATCHPAD: call.scratch["scratch"]}
-        if "bias" in call.w:
-            arrays[dnn.BIAS] = call.w["bias"]
-        return together([*runs, trio.forward.command(arrays)])
+        trio = self._trio(call.op, call.shapes)
+        return together([*self._regrouped(call, trio.weight), trio.forward.on(call)])
 
     def backward(self, call: Call) -> Run:
-        if own := self._own(call.op, call.shapes):
-            return cast(Run, own.backward(call))
         dy, runs = call.dy, list[Command]()
         if "dz" in call.scratch:
             dy = call.scratch["dz"]
@@ -141,50 +114,32 @@ class Convolution:
 
     def of_weights(self, call: Call, dy: Array) -> list[Command]:
         """The gradients of the weights."""
-        trio, runs = self._trio(call.op, call.shapes), list[Command]()
+        trio, op = self._trio(call.op, call.shapes), plain(call.op)
         assert trio.weights is not None
         if lanes := self._lanes(call.op, call.shapes, trio, trio.weights):
-            runs.append(depthwise.command_of(call, _plain(call.op), lanes, dy, back=False))
-        else:
-            dweight = call.scratch.get("dweight", call.dw["weight"])
-            arrays = {
-                dnn.SRC: call.x[0], dnn.DIFF_DST: dy, dnn.DIFF_WEIGHTS: dweight,
-                dnn.SCRATCHPAD: call.scratch["scratch"],
-            }  # fmt: skip
-            if "bias" in call.dw:
-                arrays[dnn.DIFF_BIAS] = call.dw["bias"]
-            runs.append(trio.weights.command(arrays))
+            return [depthwise.command_of(call, op, lanes, dy, back=False)]
+        runs, shape = [trio.weights.on(call, dy=dy)], _grouped(op, call.shapes)
         if "dweight" in call.scratch:
-            runs.append(self._regroup(call, trio.gradient, inward=False))
+            copy = self.library.reorder(shape, trio.gradient, canonical(shape))
+            runs.append(copy.on(call, x=call.scratch["dweight"], y=call.dw["weight"], scratch=_spare(copy)))
         return runs
 
     def of_inputs(self, call: Call, dy: Array) -> list[Command]:
         """The gradient of the input, where it is needed."""
-        trio, dx, runs = self._trio(call.op, call.shapes), call.dx[0], list[Command]()
-        if dx is None or trio.data is None:
-            return runs
+        trio = self._trio(call.op, call.shapes)
+        if call.dx[0] is None or trio.data is None:
+            return []
         if lanes := self._lanes(call.op, call.shapes, trio, trio.data):
-            return [depthwise.command_of(call, _plain(call.op), lanes, dy, back=True)]
-        weight = call.w["weight"]
-        if "weight" in call.scratch:
-            runs.append(self._regroup(call, trio.back, inward=True))
-            weight = call.scratch["weight"]
-        arrays = {
-            dnn.DIFF_DST: dy, dnn.WEIGHTS: weight, dnn.DIFF_SRC: dx, dnn.SCRATCHPAD: call.scratch["scratch"],
-        }  # fmt: skip
-        return [*runs, trio.data.command(arrays)]
+            return [depthwise.command_of(call, plain(call.op), lanes, dy, back=True)]
+        return [*self._regrouped(call, trio.back), trio.data.on(call, dy=dy)]
 
-    def _regroup(self, call: Call, tag: str, *, inward: bool) -> Command:
-        """Weights in groups to the layout that a primitive requires, or a gradient back."""
-        shape = _grouped(_plain(call.op), call.shapes)
-        plain = canonical(shape)
-        if inward:
-            copy = self.library.reorder(shape, plain, tag)
-            return copy.command(
-                {dnn.SRC: call.w["weight"], dnn.DST: call.scratch["weight"], dnn.SCRATCHPAD: _none(copy)}
-            )
-        copy = self.library.reorder(shape, tag, plain)
-        return copy.command({dnn.SRC: call.scratch["dweight"], dnn.DST: call.dw["weight"], dnn.SCRATCHPAD: _none(copy)})
+    def _regrouped(self, call: Call, tag: str) -> list[Command]:
+        """Weights in groups to the layout that a primitive requires, in scratch memory."""
+        if "weight" not in call.scratch:
+            return []
+        shape = _grouped(plain(call.op), call.shapes)
+        copy = self.library.reorder(shape, canonical(shape), tag)
+        return [copy.on(call, x=call.w["weight"], y=call.scratch["weight"], scratch=_spare(copy))]
 
 
 class ConvolutionNormalised:
@@ -192,13 +147,11 @@ class ConvolutionNormalised:
 
     def __init__(self, library: Library) -> None:
         self.library = library
-        self._made: dict[tuple[ConvNormAddRelu, Shape], Primitive] = {}
+        self._primitive = once(self._make)
 
-    def _primitive(self, op: ConvNormAddRelu, shapes: Shapes) -> Primitive:
-        key = (op, shapes.x[0])
-        if key not in self._made:
-            self._made[key] = self._make(op, shapes)
-        return self._made[key]
+    @property
+    def kernel(self) -> Kernel:
+        return Kernel(self.forward, None, self.buffers, self.formats, self.slow)
 
     def _make(self, op: ConvNormAddRelu, shapes: Shapes) -> Primitive:
         conv, any_layout = op.conv, self.library.descriptor
@@ -226,30 +179,21 @@ class ConvolutionNormalised:
         return slow(self._primitive(op, shapes))
 
     def formats(self, op: ConvNormAddRelu, shapes: Shapes, given: tuple[str, ...]) -> Formats:
-        made = self._primitive(op, shapes)
-        y = made.layout(dnn.DST).tag
-        x = (made.layout(dnn.SRC).tag, y) if op.added else (made.layout(dnn.SRC).tag,)
-        return Formats(x, y, {"weight": made.layout(dnn.WEIGHTS).tag})
+        x, weight, y = (self._primitive(op, shapes).layout(part).tag for part in (dnn.SRC, dnn.WEIGHTS, dnn.DST))
+        return Formats((x, y) if op.added else (x,), y, {"weight": weight})
 
     def buffers(self, op: ConvNormAddRelu, shapes: Shapes) -> Buffers:
         channel: Spec = ((op.conv.channels,), FLOAT)
-        scratch = self._primitive(op, shapes).scratch
-        return Buffers(forward={"scratch": ((scratch,), "uint8"), "scale": channel, "shift": channel})
+        return Buffers(forward={**self._primitive(op, shapes).needs, "scale": channel, "shift": channel})
 
     def forward(self, call: Call) -> Run:
-        made, scratch = self._primitive(call.op, call.shapes), call.scratch
         norm = {key: call.w[f"batch_norm.{key}"] for key in ("weight", "bias")}
         norm |= {key: call.statistics[f"batch_norm.{key}"] for key in ("mean", "variance")}
-        fold = _fold.command(**norm, scale=scratch["scale"], shift=scratch["shift"], epsilon=call.op.norm.epsilon)
-        arrays = {
-            dnn.SRC: call.x[0], dnn.WEIGHTS: call.w["weight"], dnn.DST: call.y, dnn.SCRATCHPAD: scratch["scratch"],
-            dnn.THEN | dnn.SRC_1: scratch["scale"], 2 * dnn.THEN | dnn.SRC_1: scratch["shift"],
-        }  # fmt: skip
-        if call.op.added:
-            arrays[3 * dnn.THEN | dnn.SRC_1] = call.x[1]
-        if "bias" in call.w:
-            arrays[dnn.BIAS] = call.w["bias"]
-        return together([fold, made.command(arrays)])
+        scale, shift = call.scratch["scale"], call.scratch["shift"]
+        fold = _fold.command(**norm, scale=scale, shift=shift, epsilon=call.op.norm.epsilon)
+        behind = [scale, shift, *call.x[1:]]
+        then = {(i + 1) * dnn.THEN | dnn.SRC_1: array for i, array in enumerate(behind)}
+        return together([fold, self._primitive(call.op, call.shapes).on(call, then)])
 
 
 @native
@@ -268,11 +212,15 @@ def _window(op: Conv2d, shapes: Shapes) -> tuple[Any, ...]:
     return dims(*op.stride), dims(*(d - 1 for d in op.dilation)), dims(*op.padding), dims(*after)
 
 
-def _none(primitive: Primitive) -> Array:
-    return np.zeros(max(primitive.scratch, 64), np.uint8)
+def _spare(primitive: Primitive) -> Array:
+    return np.zeros(primitive.scratch, np.uint8)
 
 
-def _plain(op: ConvRelu | Conv2d) -> Conv2d:
+def _floats(primitive: Primitive, argument: int) -> Spec:
+    return (primitive.layout(argument).bytes // 4,), FLOAT
+
+
+def plain(op: ConvRelu | Conv2d) -> Conv2d:
     return op.conv if isinstance(op, ConvRelu) else op
 
 

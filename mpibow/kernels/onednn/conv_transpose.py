@@ -12,7 +12,7 @@ import numpy as np
 
 from mpibow.graph.formats import canonical, physical
 from mpibow.graph.graph import Array
-from mpibow.graph.kernel import Buffers, Call, Formats, Run, Shapes
+from mpibow.graph.kernel import Buffers, Call, Formats, Kernel, Run, Shapes
 from mpibow.kernels.compiled.arguments import Address
 from mpibow.kernels.compiled.command import Command, Native, floats, native, together
 from mpibow.kernels.onednn.conv import Convolution
@@ -23,6 +23,10 @@ from mpibow.ops import Conv2d, ConvTranspose2d
 class ConvolutionTransposed:
     def __init__(self, library: Library) -> None:
         self._convolution = Convolution(library)
+
+    @property
+    def kernel(self) -> Kernel:
+        return Kernel(self.forward, self.backward, self.buffers, self.formats, self.slow, inputs_alone=True)
 
     def slow(self, op: ConvTranspose2d, shapes: Shapes) -> tuple[str, ...]:
         return self._convolution.slow(*_other_way(op, shapes))

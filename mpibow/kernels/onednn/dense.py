@@ -6,15 +6,15 @@ import re
 from ctypes import c_int
 from dataclasses import replace
 
-from mpibow.graph.graph import Shape
-from mpibow.graph.kernel import Buffers, Call, Formats, Run, Shapes, canonical_formats
+from mpibow.graph.kernel import Buffers, Call, Formats, Kernel, Run, Shapes
 from mpibow.graph.layout import LANES
 from mpibow.kernels.compiled import dense
 from mpibow.kernels.compiled.command import Command, together
 from mpibow.kernels.compiled.factors import write_factors
 from mpibow.kernels.onednn import capi as dnn
+from mpibow.kernels.onednn.choice import either
 from mpibow.kernels.onednn.library import Library
-from mpibow.kernels.onednn.primitives import Trio, slow
+from mpibow.kernels.onednn.primitives import Trio, once, slow
 from mpibow.ops import Dense
 
 TILES = f"AB16b{LANES}a"  # the layout of weights whose gradients may be kept as factors
@@ -35,20 +35,22 @@ def _many(op: Dense, shapes: Shapes) -> bool:
     return len(x) > 2 or (x[0] >= MANY and not _rank(op, shapes))
 
 
-class InnerProduct:
+def inner_product(library: Library) -> Kernel:
+    theirs = _Primitives(library)
+    few = Kernel(theirs.forward, theirs.backward, theirs.buffers, theirs.formats, theirs.slow, inputs_alone=True)
+    return either(_many, Kernel(dense.forward, dense.backward, dense.buffers), few)
+
+
+class _Primitives:
     def __init__(self, library: Library) -> None:
         self.library = library
-        self._made: dict[tuple[Dense, Shape, bool, bool], Trio] = {}
+        self._trio = once(self._make)
 
-    def _trio(self, op: Dense, shapes: Shapes) -> Trio:
-        key = (op, shapes.x[0], shapes.training, bool(shapes.wanted))
-        if key not in self._made:
-            self._made[key] = self._make(op, shapes)
-            if _rank(op, shapes) and re.fullmatch(r"AB16b\d+a", self._made[key].weight):
-                self._made[key] = self._make(op, shapes, TILES)
-        return self._made[key]
+    def _make(self, op: Dense, shapes: Shapes) -> Trio:
+        trio = self._of(op, shapes)
+        return self._of(op, shapes, TILES) if _rank(op, shapes) and re.fullmatch(r"AB16b\d+a", trio.weight) else trio
 
-    def _make(self, op: Dense, shapes: Shapes, tag: str = "any") -> Trio:
+    def _of(self, op: Dense, shapes: Shapes, tag: str = "any") -> Trio:
         layout, make = self.library.descriptor, self.library.primitive
         x, y, weight = layout(shapes.x[0], "ab"), layout(shapes.y, "ab"), layout((op.units, shapes.x[0][1]), tag)
         bias = layout((op.units,), "a") if op.bias else None
@@ -60,57 +62,29 @@ class InnerProduct:
         return Trio(forward, data, make("inner_product_backward_weights", x, weight, bias, y, forward))
 
     def slow(self, op: Dense, shapes: Shapes) -> tuple[str, ...]:
-        if _many(op, shapes):
-            return ()
         trio = self._trio(op, shapes)
         return slow(trio.forward, trio.data, None if shapes.formats.factors else trio.weights)
 
     def formats(self, op: Dense, shapes: Shapes, given: tuple[str, ...]) -> Formats:
-        if _many(op, shapes):
-            return canonical_formats(op, shapes, given)
         found, rank = self._trio(op, shapes).formats("ab", "ab"), _rank(op, shapes)
         return replace(found, factors={"weight": rank}) if rank and found.w["weight"] == TILES else found
 
     def buffers(self, op: Dense, shapes: Shapes) -> Buffers:
-        if _many(op, shapes):
-            return dense.buffers(op, shapes)
-        trio = self._trio(op, shapes)
-        backward = max((p.scratch for p in (trio.data, trio.weights) if p), default=0)
-        return Buffers(
-            forward={"scratch": ((trio.forward.scratch,), "uint8")}, backward={"scratch": ((backward,), "uint8")}
-        )
+        return self._trio(op, shapes).buffers
 
     def forward(self, call: Call) -> Run:
-        if _many(call.op, call.shapes):
-            return dense.forward(call)
-        arrays = {
-            dnn.SRC: call.x[0], dnn.WEIGHTS: call.w["weight"], dnn.DST: call.y, dnn.SCRATCHPAD: call.scratch["scratch"]
-        }  # fmt: skip
-        if "bias" in call.w:
-            arrays[dnn.BIAS] = call.w["bias"]
-        return self._trio(call.op, call.shapes).forward.command(arrays)
+        return self._trio(call.op, call.shapes).forward.on(call)
 
     def backward(self, call: Call) -> Run:
-        if _many(call.op, call.shapes):
-            return dense.backward(call)
-        trio, scratch = self._trio(call.op, call.shapes), {dnn.SCRATCHPAD: call.scratch["scratch"]}
-        assert trio.weights is not None
-        bias = call.dw.get("bias")
-        runs = list[Command]()
-        if not call.dw:
-            pass
-        elif rank := call.shapes.formats.factors.get("weight"):
+        trio, runs = self._trio(call.op, call.shapes), list[Command]()
+        rank = call.shapes.formats.factors.get("weight")
+        if call.dw and rank:
             batch, inputs = call.shapes.x[0]
             sizes = {"batch": batch, "inputs": inputs, "units": call.op.units, "rank": rank}
-            factors = call.dw["weight"].reshape(-1)
-            runs = [write_factors.command(x=call.x[0], dy=call.dy, out=factors, bias=bias, **sizes)]
-        else:
-            arrays = {dnn.SRC: call.x[0], dnn.DIFF_DST: call.dy, dnn.DIFF_WEIGHTS: call.dw["weight"], **scratch}
-            runs = [trio.weights.command(arrays if bias is None else {**arrays, dnn.DIFF_BIAS: bias})]
+            factors, bias = call.dw["weight"].reshape(-1), call.dw.get("bias")
+            runs.append(write_factors.command(x=call.x[0], dy=call.dy, out=factors, bias=bias, **sizes))
+        elif call.dw and trio.weights is not None:
+            runs.append(trio.weights.on(call))
         if call.dx[0] is not None and trio.data is not None:
-            runs.append(
-                trio.data.command(
-                    {dnn.DIFF_DST: call.dy, dnn.WEIGHTS: call.w["weight"], dnn.DIFF_SRC: call.dx[0], **scratch}
-                )
-            )
+            runs.append(trio.data.on(call))
         return together(runs)

@@ -20,6 +20,7 @@ from mpibow.kernels.compiled.command import Command, ignore
 from mpibow.kernels.isa import OPTIONS, isa
 from mpibow.kernels.onednn.capi import (
     FORMAT_KIND,
+    INFERENCE,
     INNER_AXES,
     INNER_COUNT,
     INNER_SIZES,
@@ -33,11 +34,12 @@ from mpibow.kernels.onednn.capi import (
     RUNTIMES,
     STATUS,
     STRIDES,
+    TRAINING,
     TYPES,
     UNIMPLEMENTED,
     Dims,
 )
-from mpibow.kernels.onednn.primitives import Descriptor, Handle, Primitive
+from mpibow.kernels.onednn.primitives import Descriptor, Halves, Handle, Primitive
 from mpibow.ops.window import Pair
 
 
@@ -187,6 +189,13 @@ class Library:
             )
         made.library = self
         return made
+
+    def halves(self, shapes: Shapes, forward: tuple[Any, ...], backward: tuple[Any, ...]) -> Halves:
+        """Both halves' primitives, each from its name and its own arguments: forward's kind, and backward's hint, which
+        is the forward one, are added here."""
+        name, *arguments = forward
+        there = self.primitive(name, c_int(TRAINING if shapes.training else INFERENCE), *arguments)
+        return Halves(there, self.primitive(*backward, there) if shapes.training else None)
 
     @contextmanager
     def single(self) -> Iterator[None]:

@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from ctypes import byref, c_char_p, c_int, c_void_p
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from mpibow.graph.graph import Array
-from mpibow.graph.kernel import Formats
+from mpibow.graph.kernel import Buffers, Call, Formats, Shapes, Spec
 from mpibow.kernels.compiled.command import Command
-from mpibow.kernels.onednn.capi import DIFF_WEIGHTS, EXEC_ARG_MD, IMPLEMENTATION, SCRATCHPAD, WEIGHTS
+from mpibow.kernels.onednn.capi import (
+    ARGUMENTS,
+    DIFF_WEIGHTS,
+    DST,
+    EXEC_ARG_MD,
+    IMPLEMENTATION,
+    SCRATCHPAD,
+    SRC,
+    WEIGHTS,
+    WORKSPACE,
+)
 
 if TYPE_CHECKING:
     from mpibow.kernels.onednn.library import Library
+
+
+M = TypeVar("M")
 
 
 class _Argument(ctypes.Structure):
@@ -65,7 +78,18 @@ class Primitive(Handle):
         """Bytes that it needs during a call."""
         return self.layout(SCRATCHPAD).bytes
 
-    def command(self, arrays: Mapping[int, Array]) -> Command:
+    @property
+    def needs(self) -> dict[str, Spec]:
+        """The buffer of these bytes."""
+        return {"scratch": ((self.scratch,), "uint8")}
+
+    def on(self, call: Call, others: Mapping[int, Array] | None = None, **named: Array | None) -> Command:
+        """Its run on a call's arrays by name (ARGUMENTS), except those in `named`, and on `others`, by number."""
+        arrays = {**call.arrays, **named}
+        mine = {number: arrays[name] for number, name in ARGUMENTS.items() if self.layout(number).bytes}
+        return self.command({**mine, **(others or {})})
+
+    def command(self, arrays: Mapping[int, Array | None]) -> Command:
         """Its run on the arrays by execution argument; each must have the layout that `layout` returns."""
         library = self.library
         primitive = library.make("primitive", library.c.dnnl_primitive_create, library.c.dnnl_primitive_destroy, self)
@@ -73,6 +97,7 @@ class Primitive(Handle):
         block = (_Argument * len(arrays))()
         for slot, (number, array) in zip(block, arrays.items(), strict=True):
             layout = self.layout(number)
+            assert array is not None, number
             assert array.nbytes >= layout.bytes, (number, array.shape, array.nbytes, layout.bytes)
             memory = library.make(
                 "memory", library.c.dnnl_memory_create, library.c.dnnl_memory_destroy, layout, library.engine,
@@ -93,6 +118,40 @@ def slow(forward: Primitive, data: Primitive | None = None, weights: Primitive |
     return tuple(name for name, part in parts.items() if part is not None and part.slow)
 
 
+def once(make: Callable[[Any, Shapes], M]) -> Callable[[Any, Shapes], M]:
+    """`make`, which is called once for an operator and its shapes in one layout."""
+    made: dict[Any, M] = {}
+
+    def find(op: Any, shapes: Shapes) -> M:
+        key = op, shapes.x, shapes.y, shapes.formats.y, shapes.training, bool(shapes.wanted)
+        if key not in made:
+            made[key] = make(op, shapes)
+        return made[key]
+
+    return find
+
+
+@dataclass(frozen=True)
+class Halves:
+    """The primitives of an operator without weights, or of a norm; `backward` in training only."""
+
+    forward: Primitive
+    backward: Primitive | None
+
+    @property
+    def buffers(self) -> Buffers:
+        """Scratch, and the `workspace` that forward leaves to backward."""
+        if self.backward is None:
+            return Buffers(forward=self.forward.needs)
+        workspace = self.forward.layout(WORKSPACE).bytes
+        saved: dict[str, Spec] = {"workspace": ((workspace,), "uint8")} if workspace else {}
+        return Buffers(saved=saved, forward=self.forward.needs, backward=self.backward.needs)
+
+    @property
+    def slow(self) -> tuple[str, ...]:
+        return slow(self.forward, self.backward)
+
+
 @dataclass(frozen=True)
 class Trio:
     """The primitives of an operator with weights; its backward half has primitives only where they are needed."""
@@ -100,6 +159,11 @@ class Trio:
     forward: Primitive
     data: Primitive | None
     weights: Primitive | None
+
+    @property
+    def image(self) -> tuple[str, str]:
+        """The layouts of x and y."""
+        return self.forward.layout(SRC).tag, self.forward.layout(DST).tag
 
     @property
     def weight(self) -> str:
@@ -112,6 +176,12 @@ class Trio:
     @property
     def gradient(self) -> str:
         return self.weights.layout(DIFF_WEIGHTS).tag if self.weights else self.weight
+
+    @property
+    def buffers(self) -> Buffers:
+        parts = [part for part in (self.data, self.weights) if part]
+        most = max(parts, key=lambda part: part.scratch, default=None)
+        return Buffers(forward=self.forward.needs, backward=most.needs if most else {})
 
     def formats(self, x: str, y: str) -> Formats:
         return Formats((x,), y, {"weight": self.weight}, {"weight": self.back}, {"weight": self.gradient})

@@ -1,103 +1,96 @@
-"""Operators that are one oneDNN primitive forward and one backward: reorder, local response normalisation."""
+"""Operators that are one oneDNN primitive forward and one backward: pooling, local response normalisation, reorder."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from ctypes import c_float, c_int, c_int64
+from typing import Any
 
-from mpibow.graph.formats import Reorder, canonical
-from mpibow.graph.graph import Array
-from mpibow.graph.kernel import Buffers, Call, Formats, Run, Shapes, Spec
-from mpibow.kernels.compiled import local_response
+from mpibow.graph.formats import Reorder
+from mpibow.graph.kernel import Buffers, Call, Formats, Kernel, Run, Shapes
+from mpibow.kernels.compiled import local_response, means
+from mpibow.kernels.compiled.elementwise import as_given
 from mpibow.kernels.onednn import capi as dnn
-from mpibow.kernels.onednn.library import Library
-from mpibow.kernels.onednn.primitives import Primitive
-from mpibow.ops import LocalResponseNorm
+from mpibow.kernels.onednn.choice import either
+from mpibow.kernels.onednn.library import Library, behind, dims
+from mpibow.kernels.onednn.primitives import Halves, Primitive, once
+from mpibow.ops import AvgPool2d, LocalResponseNorm, MaxPool2d
+
+Pool = MaxPool2d | AvgPool2d
 
 
-class Reordering:
+def alone(halves: Callable[[Any, Shapes], Halves]) -> Kernel:
+    """The kernel whose halves are these primitives, in the layout of the input."""
+
+    def backward(call: Call) -> Run:
+        primitive = halves(call.op, call.shapes).backward
+        assert primitive is not None
+        return primitive.on(call)
+
+    return Kernel(
+        lambda call: halves(call.op, call.shapes).forward.on(call),
+        backward,
+        lambda op, shapes: halves(op, shapes).buffers,
+        as_given,
+        lambda op, shapes: halves(op, shapes).slow,
+    )
+
+
+def reordering(library: Library) -> Kernel:
     """From one layout to another, and a gradient back."""
 
-    def __init__(self, library: Library) -> None:
-        self.library = library
+    def there(op: Reorder, shapes: Shapes) -> Primitive:
+        return library.reorder(shapes.y, op.source, op.target)
 
-    def formats(self, op: Reorder, shapes: Shapes, given: tuple[str, ...]) -> Formats:
-        return Formats((op.source,), op.target)
+    def back(op: Reorder, shapes: Shapes) -> Primitive:
+        return library.reorder(shapes.y, op.target, op.source)
 
-    def buffers(self, op: Reorder, shapes: Shapes) -> Buffers:
-        there = self.library.reorder(shapes.y, op.source, op.target)
-        back = self.library.reorder(shapes.y, op.target, op.source)
-        return Buffers(
-            forward={"scratch": ((there.scratch,), "uint8")}, backward={"scratch": ((back.scratch,), "uint8")}
-        )
-
-    def forward(self, call: Call) -> Run:
-        op = call.op
-        there = self.library.reorder(call.shapes.y, op.source, op.target)
-        return there.command({dnn.SRC: call.x[0], dnn.DST: call.y, dnn.SCRATCHPAD: call.scratch["scratch"]})
-
-    def backward(self, call: Call) -> Run:
-        op, dx = call.op, call.dx[0]
-        assert dx is not None
-        back = self.library.reorder(call.shapes.y, op.target, op.source)
-        return back.command({dnn.SRC: call.dy, dnn.DST: dx, dnn.SCRATCHPAD: call.scratch["scratch"]})
+    return Kernel(
+        lambda call: there(call.op, call.shapes).on(call),
+        lambda call: back(call.op, call.shapes).on(call, x=call.dy, y=call.dx0),
+        lambda op, shapes: Buffers(forward=there(op, shapes).needs, backward=back(op, shapes).needs),
+        lambda op, shapes, given: Formats((op.source,), op.target),
+    )
 
 
-class LocalResponse:
-    """In the given layout. numba computes the cases that oneDNN lacks or has reference code only for."""
+def pooling(library: Library) -> Kernel:
+    """Max and average. numba computes the case that oneDNN lacks: zeros that count in windows beyond the padding."""
 
-    def __init__(self, library: Library) -> None:
-        self.library = library
+    @once
+    def halves(op: Pool, shapes: Shapes) -> Halves:
+        kind = c_int(dnn.MAX_POOLING)
+        if isinstance(op, AvgPool2d):
+            kind = c_int(dnn.AVG_POOLING if op.count_padding else dnn.AVG_POOLING_INSIDE)
+        x, y = (library.descriptor(shape, shapes.formats.y) for shape in (shapes.x[0], shapes.y))
+        after = behind(shapes, op.kernel, op.stride, op.padding)
+        window = dims(*op.stride), dims(*op.kernel), dims(0, 0), dims(*op.padding), dims(*after)
+        arguments = kind, x, y, *window
+        return library.halves(shapes, ("pooling_forward", *arguments), ("pooling_backward", *arguments))
 
-    def formats(self, op: LocalResponseNorm, shapes: Shapes, given: tuple[str, ...]) -> Formats:
-        tag = canonical(shapes.y) if self._elsewhere(op, shapes, given[0]) else given[0]
-        return Formats((tag,), tag)
+    return either(_hangs, Kernel(means.forward, means.backward), alone(halves))
 
-    def _elsewhere(self, op: LocalResponseNorm, shapes: Shapes, tag: str) -> bool:
-        """Even windows lie elsewhere in oneDNN; its backward half of one channel reads out of bounds (3.2 crashes);
-        for some layouts it has reference code only."""
-        return op.size % 2 == 0 or op.size == 1 or any(each and each.slow for each in self._pair(op, shapes, tag))
 
-    def _pair(self, op: LocalResponseNorm, shapes: Shapes, tag: str) -> tuple[Primitive, Primitive | None]:
-        x, make = self.library.descriptor(shapes.y, tag), self.library.primitive
-        across = c_int(dnn.LRN_ACROSS)
+def _hangs(op: Pool, shapes: Shapes) -> bool:
+    """Whether the mean counts zeros of the padding, and windows extend beyond it."""
+    if not isinstance(op, AvgPool2d) or not op.count_padding:
+        return False
+    after = behind(shapes, op.kernel, op.stride, op.padding)
+    return any(last > first for last, first in zip(after, op.padding, strict=True))
+
+
+def local_responses(library: Library) -> Kernel:
+    """numba computes the cases that oneDNN lacks or has reference code only for."""
+
+    @once
+    def halves(op: LocalResponseNorm, shapes: Shapes) -> Halves:
+        x, across = library.descriptor(shapes.y, shapes.formats.y), c_int(dnn.LRN_ACROSS)
         settings = c_int64(op.size), c_float(op.alpha), c_float(op.beta), c_float(op.k)
-        kind = c_int(dnn.TRAINING if shapes.training else dnn.INFERENCE)
-        forward = make("lrn_forward", kind, across, x, x, *settings)
-        backward = make("lrn_backward", across, x, x, x, *settings, forward) if shapes.training else None
-        return forward, backward
+        backward = "lrn_backward", across, x, x, x, *settings
+        return library.halves(shapes, ("lrn_forward", across, x, x, *settings), backward)
 
-    def buffers(self, op: LocalResponseNorm, shapes: Shapes) -> Buffers:
-        if self._elsewhere(op, shapes, shapes.formats.y):
-            return local_response.buffers(op, shapes)
-        forward, backward = self._pair(op, shapes, shapes.formats.y)
-        scratch: dict[str, Spec] = {"scratch": ((forward.scratch,), "uint8")}
-        if backward is None:
-            return Buffers(forward=scratch)
-        saved = forward.layout(dnn.WORKSPACE).bytes
-        return Buffers(
-            saved={"powers": ((saved,), "uint8")} if saved else {},
-            forward=scratch,
-            backward={"scratch": ((backward.scratch,), "uint8")},
-        )
+    def lacks(op: LocalResponseNorm, shapes: Shapes) -> bool:
+        """Even windows lie elsewhere in oneDNN; its backward half of one channel reads out of bounds (3.2 crashes)."""
+        return op.size % 2 == 0 or op.size == 1 or bool(halves(op, shapes).slow)
 
-    def forward(self, call: Call) -> Run:
-        if self._elsewhere(call.op, call.shapes, call.shapes.formats.y):
-            return local_response.forward(call)
-        arrays = {dnn.SRC: call.x[0], dnn.DST: call.y, dnn.SCRATCHPAD: call.scratch["scratch"], **_powers(call)}
-        return self._pair(call.op, call.shapes, call.shapes.formats.y)[0].command(arrays)
-
-    def backward(self, call: Call) -> Run:
-        if self._elsewhere(call.op, call.shapes, call.shapes.formats.y):
-            return local_response.backward(call)
-        backward, dx = self._pair(call.op, call.shapes, call.shapes.formats.y)[1], call.dx[0]
-        assert backward is not None
-        assert dx is not None
-        arrays = {
-            dnn.SRC: call.x[0], dnn.DIFF_DST: call.dy, dnn.DIFF_SRC: dx, dnn.SCRATCHPAD: call.scratch["scratch"],
-            **_powers(call),
-        }  # fmt: skip
-        return backward.command(arrays)
-
-
-def _powers(call: Call) -> dict[int, Array]:
-    return {dnn.WORKSPACE: call.saved["powers"]} if "powers" in call.saved else {}
+    ours = Kernel(local_response.forward, local_response.backward, local_response.buffers)
+    return either(lacks, ours, alone(halves))
