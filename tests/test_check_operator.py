@@ -15,6 +15,7 @@ from mpibow.graph.layout import initial_weights
 from mpibow.graph.plan import choose_layout, compile_plan
 from mpibow.kernels import NUMPY, find_kernels
 from mpibow.testing import check_operator
+from tests.refusals import refuses
 
 
 def swish(x: Array) -> Any:
@@ -113,9 +114,8 @@ def test_a_shape_that_is_not_as_said(function: Callable[..., Tensor], fault: str
     graph.output("y", function(graph.input("x", (2, 3))))
     layout = choose_layout(graph, NUMPY, training=False)
     bound = compile_plan(graph, layout, NUMPY, "float32", training=False).bind(np.zeros(0, np.float32))
-    with pytest.raises(ShapeError) as error:
+    with refuses(fault, ShapeError):
         bound.run()
-    assert str(error.value) == fault
 
 
 def test_own_operators_in_a_plan_of_the_device() -> None:

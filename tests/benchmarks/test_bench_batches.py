@@ -17,6 +17,7 @@ from mpibow.config.strict import plain
 from mpibow.errors import MpibowError
 from mpibow.sweep.kept import Kept, Result
 from mpibow.sweep.running import Outcome
+from tests.refusals import refuses
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 
@@ -212,7 +213,6 @@ def test_nothing_to_draw(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     from benchmarks.averaging import batch_plot
 
-    with pytest.raises(MpibowError) as caught:
+    with refuses("nothing to draw yet: no cell has run", MpibowError):
         batch_plot.draw([], tmp_path / "batches.svg")
-    assert str(caught.value) == "nothing to draw yet: no cell has run"
     assert not (tmp_path / "batches.svg").exists()

@@ -9,6 +9,7 @@ import pytest
 
 from mpibow.errors import OutputError
 from mpibow.run.events import EventFile, Lines, Silent
+from tests.refusals import refuses
 
 
 def read(path: Path) -> list[dict[str, object]]:
@@ -83,9 +84,8 @@ def test_a_new_run_starts_from_nothing(tmp_path: Path) -> None:
 
 
 def test_where_it_cannot_be_written(tmp_path: Path) -> None:
-    with pytest.raises(OutputError) as caught:
+    with refuses(f"{tmp_path}: cannot be written: is a directory; choose another place with out=DIR", OutputError):
         EventFile(tmp_path)
-    assert str(caught.value) == f"{tmp_path}: cannot be written: is a directory; choose another place with out=DIR"
 
 
 class Disk:

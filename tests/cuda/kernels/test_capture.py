@@ -23,6 +23,7 @@ from mpibow.cuda.kernels.specs import Cast, NormBackward
 from mpibow.cuda.kernels.timing import DeviceTimer, random_bytes, seconds_of
 from mpibow.errors import DeviceError
 from tests.cuda.device.fakes import FakeDriver, FakeEvent, FakeStream, HostArray, Log
+from tests.refusals import refuses
 
 TF32 = PRECISIONS["tf32"]
 SPEC = Cast(48, "float32", "float16", TF32)
@@ -135,9 +136,8 @@ def test_a_handle_that_is_refused(cudnn: Log, monkeypatch: pytest.MonkeyPatch) -
         raise RuntimeError("CUDNN_STATUS_NOT_INITIALIZED\nmore")
 
     monkeypatch.setattr(binding.load_cudnn(), "create_handle", refuse)
-    with pytest.raises(DeviceError) as caught:
+    with refuses("device cuda: cuDNN 9.28.0 cannot start: CUDNN_STATUS_NOT_INITIALIZED", DeviceError):
         Handles().of(FakeStream("a", []))
-    assert str(caught.value) == "device cuda: cuDNN 9.28.0 cannot start: CUDNN_STATUS_NOT_INITIALIZED"
 
 
 @pytest.mark.usefixtures("cudnn")
@@ -182,12 +182,12 @@ def test_what_cuda_does_not_capture_ends_in_words() -> None:
             raise Refused("cudaErrorStreamCaptureUnsupported: operation not permitted")
 
     learner = Executor("learner 0", [kernel("forward")], Stream("s0", []))
-    with pytest.raises(DeviceError) as caught:
-        learner.prepare()
-    assert str(caught.value) == (
+    with refuses(
         "learner 0: CUDA cannot capture its work in a graph (cudaErrorStreamCaptureUnsupported: operation not "
-        "permitted): graphs=false works without"
-    )
+        "permitted): graphs=false works without",
+        DeviceError,
+    ):
+        learner.prepare()
 
 
 def test_replays_are_timed() -> None:
@@ -227,11 +227,10 @@ def test_a_plan_is_timed_on_arrays_of_its_own() -> None:
 def test_what_there_is_no_memory_to_time() -> None:
     driver = FakeDriver(free=1000)
     timer = DeviceTimer(driver, FakeStream("s", driver.log), lambda stream: "handle")
-    with pytest.raises(DeviceFull) as caught:
+    with refuses(
+        "1.0 MiB to time eng0 of cast do not fit on the GPU: use fewer learners, or a smaller batch_size", DeviceFull
+    ):
         timer(FakePlanner(workspace=1 << 20).plan(SPEC))
-    assert str(caught.value) == (
-        "1.0 MiB to time eng0 of cast do not fit on the GPU: use fewer learners, or a smaller batch_size"
-    )
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "bool"])

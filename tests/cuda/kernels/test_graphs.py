@@ -17,6 +17,7 @@ from mpibow.cuda.kernels.specs import Cast, Spec
 from mpibow.errors import DeviceError
 from mpibow.models import MODELS
 from tests.cuda.kernels import devices
+from tests.refusals import refuses
 
 
 def absent() -> str:
@@ -63,12 +64,12 @@ def test_a_graph_that_the_frontend_refuses(monkeypatch: pytest.MonkeyPatch) -> N
         raise RuntimeError("strides must be positive\nand more words")
 
     monkeypatch.setitem(graphs.BUILDERS, Cast, refused)  # type: ignore[arg-type]
-    with pytest.raises(DeviceError) as caught:
-        build_graph(Cast(16, "float32", "float16", TF32))
-    assert str(caught.value) == (
+    with refuses(
         "cuDNN refuses Cast(count=16, source='float32', target='float16', precision=Precision(name='tf32', "
-        "io='float32', tensor_cores=True)): strides must be positive"
-    )
+        "io='float32', tensor_cores=True)): strides must be positive",
+        DeviceError,
+    ):
+        build_graph(Cast(16, "float32", "float16", TF32))
 
 
 def refuse(error: Exception) -> Callable[[], int]:
@@ -97,16 +98,14 @@ def test_a_library_that_is_not_there_or_too_old(
     monkeypatch: pytest.MonkeyPatch, version: Callable[[], int], said: str
 ) -> None:
     monkeypatch.setitem(sys.modules, "cudnn", SimpleNamespace(backend_version=version))
-    with pytest.raises(DeviceError) as caught:
+    with refuses(said, DeviceError):
         load_cudnn()
-    assert str(caught.value) == said
 
 
 def test_a_frontend_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cudnn", None)  # as where there is none
-    with pytest.raises(DeviceError) as caught:
+    with refuses("device cuda: nvidia-cudnn-frontend is not installed: pip install -e '.[cuda]'", DeviceError):
         load_cudnn()
-    assert str(caught.value) == "device cuda: nvidia-cudnn-frontend is not installed: pip install -e '.[cuda]'"
 
 
 def test_every_spec_has_a_builder() -> None:

@@ -1,0 +1,18 @@
+"""How a test says that something is refused, and in which words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from mpibow.errors import ConfigError
+
+
+@contextmanager
+def refuses(message: str, error: type[Exception] = ConfigError) -> Iterator[None]:
+    """Fails unless the block raises `error` with this message."""
+    with pytest.raises(error) as caught:
+        yield
+    assert str(caught.value) == message
