@@ -43,7 +43,7 @@ def body(folder: Path, rule: str, comm: Communicator, note: str) -> int:
     threadpool_limits(1)
     work = tiny.job(
         folder, net=wide, precision="float32", device="onednn", rule={"name": rule},
-        update={"lr": 0.001, "momentum": 0.9}, stop={"epochs": None, "iterations": ITERATIONS},
+        update={"lr": 0.001, "momentum": 0.9}, iterations=ITERATIONS,
         evaluate={"every": 10**6},
     )  # fmt: skip
     wanted, used, last = changes(comm.size), list[int](), ITERATIONS - 1

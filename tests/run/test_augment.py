@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -65,38 +64,6 @@ def test_a_crop_is_the_centre_in_evaluation(tmp_path: Path) -> None:
     assert kinds(work, False)[0] == "centre_crop"
     for training in (True, False):
         assert work.build(3, training).tensors["normalise1"].shape == (3, 1, 4, 4)
-
-
-PARTS: dict[str, dict[str, Any]] = {
-    "places": {"augmentation": SHIFT},
-    "cutout": {"augmentation": Augmentation(cutout=3)},
-    "jitter": {"augmentation": Augmentation(jitter=Jitter(contrast=0.5))},
-    "all": {"augmentation": replace(ALL, crop=None)},
-    "a mean image": {"normalise": "pixel"},
-    "all, on a mean image": {"augmentation": replace(ALL, crop=None), "normalise": "pixel"},
-}
-
-
-@pytest.mark.parametrize("part", PARTS)
-def test_it_changes_what_is_learnt_and_not_with_ranks(tmp_path: Path, part: str) -> None:
-    one, two = (
-        tiny.run(tiny.job(tmp_path / str(ranks), learners=4 // ranks, **PARTS[part]), ranks).weights for ranks in (1, 2)
-    )
-    without = tiny.run(tiny.job(tmp_path / "without", learners=4)).weights
-    assert tiny.distance(two, one) < 1e-10
-    assert tiny.distance(without, one) > 1e-3
-
-
-def test_resume_is_the_whole_run(tmp_path: Path) -> None:
-    def job(stop: int) -> tiny.Job:
-        return tiny.job(
-            tmp_path / "cut", augmentation=ALL, normalise="pixel", learners=2,
-            stop={"epochs": None, "iterations": stop}, checkpoint={"every": "1 epoch"},
-        )  # fmt: skip
-
-    whole = tiny.run(tiny.job(tmp_path / "whole", augmentation=ALL, normalise="pixel", learners=2), 2).weights
-    tiny.run(job(17), 2)
-    assert tiny.same_bits(tiny.run(job(40), 2, resume="auto").weights, whole)
 
 
 def net(image: Any) -> Any:

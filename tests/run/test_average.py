@@ -61,15 +61,6 @@ def test_it_is_of_the_centres_and_changes_none(tmp_path: Path, rule: str) -> Non
         np.testing.assert_allclose(average[name], expected, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
-def test_a_run_that_is_cut_has_the_same_bits(tmp_path: Path, ranks: int) -> None:
-    settings: dict[str, Any] = {"ema": EMA, "net": tiny.normed, "checkpoint": {"every": "17 iterations"}}
-    tiny.run(tiny.job(tmp_path / "whole", **settings), ranks)
-    tiny.run(tiny.job(tmp_path / "cut", stop={"epochs": None, "iterations": 17}, **settings), ranks)
-    tiny.run(tiny.job(tmp_path / "cut", **settings), ranks, tmp_path / "cut/run")
-    assert tiny.same_bits(stored(tmp_path / "cut"), stored(tmp_path / "whole"))
-
-
 def test_it_is_evaluated_beside_the_centre(tmp_path: Path) -> None:
     tiny.run(tiny.job(tmp_path, ema=EMA))
     centre, average = (tiny.events(tmp_path / "run", kind) for kind in ("evaluate", "average"))

@@ -2,59 +2,59 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from mpibow.models.settings import Augmentation, Jitter
 from mpibow.session.session import Session
 from tests.run import tiny
+from tests.run.test_resume import AUGMENTED
 
-FOUR = {"learners": 4}
 RULES = pytest.mark.parametrize("rule", tiny.RULES.values(), ids=tiny.RULES.keys())
-
-
-def centres(work: tiny.Job, ranks: int) -> list[list[int]]:
-    return [seen.centres for seen in tiny.replay(work, ranks)]
 
 
 @RULES
 def test_four_learners_give_the_same_centre_on_any_number_of_ranks(tmp_path: Path, rule: dict[str, Any]) -> None:
-    one, two, four = (
-        tiny.run(tiny.job(tmp_path / str(ranks), rule=rule, learners=4 // ranks), ranks).weights for ranks in (1, 2, 4)
-    )
-    assert tiny.distance(two, one) < 1e-10
-    assert tiny.distance(four, one) < 1e-10
+    tiny.spread(tmp_path, (1, 2, 4), rule=rule)
 
 
-@pytest.mark.parametrize(
-    ("rule", "apart"),
-    [
-        (tiny.RULES["auto"], 1e-10),
-        (tiny.RULES["crossbow"], 1e-10),
-        (tiny.RULES["ssgd"], 1e-10),
-    ],
-)
-def test_batch_norm_does_not_depend_on_ranks(tmp_path: Path, rule: dict[str, Any], apart: float) -> None:
+OPTIONS: dict[str, dict[str, Any]] = {
+    "dropout": {"net": tiny.dropping},
+    "places": {"augmentation": Augmentation(pad=1, flip=True)},
+    "cutout": {"augmentation": Augmentation(cutout=3)},
+    "jitter": {"augmentation": Augmentation(jitter=Jitter(contrast=0.5))},
+    "all": {"augmentation": replace(AUGMENTED, crop=None)},
+    "a mean image": {"normalise": "pixel"},
+    "all, on a mean image": {"augmentation": replace(AUGMENTED, crop=None), "normalise": "pixel"},
+    "mixup": {"augmentation": Augmentation(mixup=0.4)},
+    "smoothing": {"loss": {"label_smoothing": 0.3}},
+    "ignore": {"loss": {"ignore_index": 2}},
+}
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_an_option_changes_what_is_learnt_and_not_with_ranks(tmp_path: Path, option: str) -> None:
+    without = tiny.run(tiny.job(tmp_path / "without", learners=4)).weights
+    assert tiny.distance(without, tiny.spread(tmp_path, **OPTIONS[option])) > 1e-3
+
+
+@pytest.mark.parametrize("rule", ["auto", "crossbow", "ssgd"])
+def test_batch_norm_does_not_depend_on_ranks(tmp_path: Path, rule: str) -> None:
     """Its running statistics belong to the learners, the centre's are their mean."""
     one, two, uneven = (
-        tiny.run(tiny.job(tmp_path / str(learners), net=tiny.normed, rule=rule, learners=learners), ranks)
-        for learners, ranks in ((4, 1), (2, 2), ([3, 1], 2))
+        tiny.run(tiny.job(tmp_path / str(learners), net=tiny.normed, rule=tiny.RULES[rule], learners=learners), ranks)
+        for learners, ranks in ((4, 1), (2, 2), ([1, 3], 2))
     )
     assert "batch_norm1.variance" in one.weights
-    assert tiny.distance(two.weights, one.weights) < apart
-    assert tiny.distance(uneven.weights, one.weights) < apart
-    assert two.summary.test_loss == pytest.approx(one.summary.test_loss, rel=1e-9)
-
-
-def test_unequal_ranks_give_the_same_centre(tmp_path: Path) -> None:
-    one = tiny.run(tiny.job(tmp_path / "1", learners=4))
-    two = tiny.run(tiny.job(tmp_path / "2", learners=[1, 3]), 2)
-    assert tiny.distance(two.weights, one.weights) < 1e-10
-    assert two.summary.learners == (1, 3)
-    assert two.summary.accuracy == one.summary.accuracy
-    assert two.summary.test_loss == pytest.approx(one.summary.test_loss, rel=1e-10)
+    for other in (two, uneven):
+        assert tiny.distance(other.weights, one.weights) < 1e-10
+        assert other.summary.accuracy == one.summary.accuracy
+        assert other.summary.test_loss == pytest.approx(one.summary.test_loss, rel=1e-9)
+    assert uneven.summary.learners == (1, 3)
 
 
 def test_rules_do_differ(tmp_path: Path) -> None:
@@ -64,46 +64,29 @@ def test_rules_do_differ(tmp_path: Path) -> None:
 
 @RULES
 def test_every_rank_holds_the_same_centre_after_every_iteration(tmp_path: Path, rule: dict[str, Any]) -> None:
-    first, second = centres(tiny.job(tmp_path, rule=rule, learners=2, precision="float32"), 2)
-    assert first == second
-    assert len(set(first)) > 8  # and it moves, if only once a period, or where it is evaluated
+    first, second = tiny.replay(tiny.job(tmp_path, rule=rule, learners=2, precision="float32"), 2)
+    assert first.centres == second.centres
+    assert len(set(first.centres)) > 8  # and it moves, if only once a period, or where it is evaluated
 
 
 @RULES
-def test_overlap_changes_no_bit(tmp_path: Path, rule: dict[str, Any]) -> None:
-    yes, no = (
-        tiny.replay(
-            tiny.job(tmp_path / str(overlap), rule=rule, learners=2, overlap=overlap, precision="float32"),
+def test_another_run_has_the_same_bits_overlapped_or_not(tmp_path: Path, rule: dict[str, Any]) -> None:
+    one, again, apart = (
+        tiny.run(
+            tiny.job(
+                tmp_path / name, net=tiny.normed, rule=rule, learners=2, precision="float32", overlap=name != "apart"
+            ),
             2,
-            settle=False,
-        )
-        for overlap in (True, False)
+        ).weights
+        for name in ("one", "again", "apart")
     )
-    assert tiny.same_bits(yes[0].weights, no[0].weights)
-
-
-@RULES
-def test_two_runs_are_the_same_bits(tmp_path: Path, rule: dict[str, Any]) -> None:
-    one, two = (
-        tiny.run(tiny.job(tmp_path / name, net=tiny.normed, rule=rule, learners=2, precision="float32"), 2)
-        for name in "ab"
-    )
-    assert tiny.same_bits(one.weights, two.weights)
+    assert tiny.same_bits(one, again)
+    assert tiny.same_bits(one, apart)
 
 
 def test_another_seed_is_another_run(tmp_path: Path) -> None:
     one, two = (tiny.run(tiny.job(tmp_path / str(seed), seed=seed)) for seed in (1, 2))
     assert not tiny.same_bits(one.weights, two.weights)
-
-
-def test_dropout_does_not_depend_on_ranks(tmp_path: Path) -> None:
-    one, two = (
-        tiny.run(tiny.job(tmp_path / str(ranks), net=tiny.dropping, learners=4 // ranks), ranks).weights
-        for ranks in (1, 2)
-    )
-    without = tiny.run(tiny.job(tmp_path / "without", learners=4)).weights
-    assert tiny.distance(two, one) < 1e-10
-    assert tiny.distance(without, one) > 1e-3
 
 
 @pytest.mark.parametrize("rule", ["auto", "crossbow-3", "ssgd"])
@@ -143,13 +126,11 @@ def test_a_drop_of_the_rate_restarts_the_averaging(tmp_path: Path) -> None:
 
 def test_a_smooth_schedule_never_restarts(tmp_path: Path) -> None:
     smooth = {"lr": 0.05, "schedule": {"name": "cosine", "epochs": 6}, "warmup": {"epochs": 1}}
-
-    def seen(name: str, restart: str) -> dict[str, Any]:
-        rule = {"name": "crossbow", "restart": restart}
-        stop = {"epochs": None, "iterations": 50}
-        return tiny.run(tiny.job(tmp_path / name, rule=rule, learners=2, update=smooth, stop=stop), 2).weights
-
-    assert tiny.same_bits(seen("auto", "auto"), seen("never", "never"))
+    auto, never = (
+        tiny.run(tiny.job(tmp_path / restart, rule={"name": "crossbow", "restart": restart}, learners=2, update=smooth))
+        for restart in ("auto", "never")
+    )
+    assert tiny.same_bits(auto.weights, never.weights)
 
 
 # Learners that come and go

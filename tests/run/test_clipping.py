@@ -24,7 +24,7 @@ def linear(image: Tensor) -> Tensor:
 def job(out: Path, **limits: float) -> tiny.Job:
     return tiny.job(
         out, net=linear, update={"lr": LR, "momentum": MOMENTUM, **limits},
-        stop={"epochs": None, "iterations": ITERATIONS},
+        iterations=ITERATIONS,
     )  # fmt: skip
 
 

@@ -81,7 +81,7 @@ def test_a_disk_that_stays_full(disk: Path) -> None:
 
 def test_a_read_only_disk(disk: Path) -> None:
     """Refused at the door, new or resumed; nothing is trained."""
-    point = {"checkpoint": {"every": "5 iterations"}, "stop": {"epochs": None, "iterations": 5}}
+    point = {"checkpoint": {"every": "5 iterations"}, "iterations": 5}
     tiny.run(tiny.job(disk / "runs", **point))
     (disk / "runs/empty").mkdir()
     subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
@@ -91,7 +91,7 @@ def test_a_read_only_disk(disk: Path) -> None:
         assert str(caught.value).endswith("read-only file system; choose another place with out=DIR")
         assert f"{disk / 'runs' / name}" in str(caught.value)
     with pytest.raises(OutputError) as caught:
-        tiny.run(tiny.job(disk / "runs", stop={"epochs": None, "iterations": 9}), resume=disk / "runs/run")
+        tiny.run(tiny.job(disk / "runs", iterations=9), resume=disk / "runs/run")
     expected = "cannot be written: read-only file system; choose another place with out=DIR"
     assert str(caught.value) == f"{disk / 'runs/run/lock'}: {expected}"
 

@@ -100,9 +100,7 @@ def test_frozen_weights_do_not_count_in_clip_norm(tmp_path: Path) -> None:
     """One learner whose last bias alone is trained, by gradients of length 1e-3: all of that is its own."""
     *frozen, last = names(tmp_path)
     found = [{"match": name, "freeze": True} for name in frozen]
-    work = tiny.job(
-        tmp_path, **{**groups(*found, lr=1.0, momentum=0.0, clip_norm=1e-3), "stop": {"epochs": None, "iterations": 1}}
-    )
+    work = tiny.job(tmp_path, **{**groups(*found, lr=1.0, momentum=0.0, clip_norm=1e-3), "iterations": 1})
     trained = tiny.run(work).weights
     begun = work.layout.unpacked(initial_weights(work.layout, work.config.seed, "float64"))
     assert np.linalg.norm(trained[last] - begun[last]) == pytest.approx(1e-3)
@@ -303,6 +301,6 @@ def test_other_optimisers_of_groups_begin_anew(tmp_path: Path) -> None:
     """A checkpoint's counts are of other parts."""
     keep = {"every": "8 iterations", "keep": 100, "best": False}
     tiny.run(tiny.job(tmp_path, checkpoint=keep, **groups(HEAD)))
-    later = {**groups(HEAD, THAWED), "stop": {"epochs": None, "iterations": 20}}
+    later = {**groups(HEAD, THAWED), "iterations": 20}
     tiny.run(tiny.job(tmp_path, **later), resume=tmp_path / "run")
     assert "momenta, exp_avg, exp_avg_sq" in (tmp_path / "run/log.txt").read_text()

@@ -73,7 +73,7 @@ def test_with_each_optimiser(tmp_path: Path, name: str) -> None:
         },
         "rule": {"name": "ssgd" if name == "adam" else "sma"}, "learners": 1, "net": hidden,
         "checkpoint": {"every": "4 iterations", "keep": 2},
-        "stop": {"epochs": None, "iterations": 24},
+        "iterations": 24,
     }  # fmt: skip
 
     def grows(before: Callable[[Session], None]) -> Callable[[Session], None]:

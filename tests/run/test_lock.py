@@ -198,7 +198,7 @@ def test_two_runs_in_one_directory(folder: Path) -> None:
 
 def test_parts_of_a_killed_run_are_removed_when_it_is_resumed(folder: Path) -> None:
     point = {"checkpoint": {"every": "5 iterations"}}
-    tiny.run(tiny.job(folder, **point, stop={"epochs": None, "iterations": 10}))
+    tiny.run(tiny.job(folder, **point, iterations=10))
     (folder / "run/checkpoints/.iteration-0000000099.part").mkdir()
     tiny.run(tiny.job(folder, **point), resume="auto")
     assert list((folder / "run/checkpoints").glob(".*")) == []

@@ -37,28 +37,6 @@ def test_the_evaluation_loss_is_plain_whatever_the_training_loss(tmp_path: Path)
     assert found.summary.top_k == 2
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [{"loss": {"label_smoothing": 0.3}}, {"loss": {"ignore_index": 2}}, {"augmentation": Augmentation(mixup=0.4)}],
-    ids=["smoothing", "ignore", "mixup"],
-)
-def test_it_changes_what_is_learnt_and_not_with_ranks(tmp_path: Path, settings: dict[str, Any]) -> None:
-    one, two = (
-        tiny.run(tiny.job(tmp_path / str(ranks), learners=4 // ranks, **settings), ranks).weights for ranks in (1, 2)
-    )
-    without = tiny.run(tiny.job(tmp_path / "without", learners=4)).weights
-    assert tiny.distance(two, one) < 1e-10
-    assert tiny.distance(without, one) > 1e-3
-
-
-def test_resume_with_mixup_is_the_whole_run(tmp_path: Path) -> None:
-    settings: dict[str, Any] = {"augmentation": Augmentation(mixup=0.2), "learners": 2}
-    whole = tiny.run(tiny.job(tmp_path / "whole", **settings)).weights
-    cut = {**settings, "checkpoint": {"every": "1 epoch"}}
-    tiny.run(tiny.job(tmp_path / "cut", stop={"iterations": 17}, **cut))
-    assert tiny.same_bits(tiny.run(tiny.job(tmp_path / "cut", **cut), resume="auto").weights, whole)
-
-
 def test_ignored_samples_are_left_out_of_an_evaluation(tmp_path: Path) -> None:
     labels = tiny.images(20, seed=1)[1]
     found = tiny.run(tiny.job(tmp_path, loss={"ignore_index": 1}, evaluate={"batch_size": 7}))

@@ -63,7 +63,7 @@ def test_a_batch_is_at_most_all_samples(tmp_path: Path) -> None:
 def test_more_than_an_epoch(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], settings: dict[str, Any], expected: list[str]
 ) -> None:
-    tiny.run(tiny.job(tmp_path, **{"stop": {"epochs": None, "iterations": 1}, **settings}))
+    tiny.run(tiny.job(tmp_path, **{"iterations": 1, **settings}))
     assert lines(capsys) == expected
 
 

@@ -128,7 +128,7 @@ def test_a_control_groups_limit_is_compared_before_anything_is_taken(
 ) -> None:
     left = 0
     monkeypatch.setattr("mpibow.run.memory.memory_left", lambda: left)
-    work = tiny.job(tmp_path, **settings, stop={"epochs": None, "iterations": 1})
+    work = tiny.job(tmp_path, **settings, iterations=1)
     with pytest.raises(ConfigError, match=r"its limit leaves 0 B: use fewer learners or a smaller batch_size, or") as e:
         tiny.run(work, ranks)
     assert not (tmp_path / "run").exists()

@@ -48,7 +48,7 @@ def test_one_learner_takes_the_same_step_by_every_rule(tmp_path: Path) -> None:
 def test_a_run_that_is_cut_goes_on_with_the_same_bits(tmp_path: Path, rule: str) -> None:
     settings: dict[str, Any] = {"rule": tiny.RULES[rule], "learners": 2, "checkpoint": {"every": "17 iterations"}}
     whole = trained(tmp_path / "whole", **settings)
-    trained(tmp_path / "cut", stop={"epochs": None, "iterations": 17}, **settings)
+    trained(tmp_path / "cut", iterations=17, **settings)
     assert tiny.same_bits(trained(tmp_path / "cut", resume="run", **settings), whole)
 
 

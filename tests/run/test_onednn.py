@@ -113,7 +113,7 @@ def test_pooling_over_the_image(tmp_path: Path) -> None:
         return dense(global_avg_pool2d(relu(batch_norm(conv2d(image, 16, 3, bias=False)))), tiny.CLASSES)
 
     fast, slow = (
-        tiny.run(job(tmp_path / device, net=net, device=device, stop={"epochs": None, "iterations": 10})).weights
+        tiny.run(job(tmp_path / device, net=net, device=device, iterations=10)).weights
         for device in ("onednn", "numpy")
     )
     assert tiny.distance(fast, slow) < 1e-4

@@ -14,7 +14,9 @@ import pytest
 
 from mpibow import dense, flatten
 from mpibow.comm import Communicator, on_threads
+from mpibow.data.dataset import Array
 from mpibow.errors import CheckpointError
+from mpibow.models.settings import Augmentation, Jitter
 from mpibow.session.session import Session
 from mpibow.session.summary import Trained
 from mpibow.train import iterate
@@ -25,8 +27,8 @@ TIMES = (
     "time", "seconds", "elapsed", "images_per_second", "data_wait", "sync_wait", "sync_busy", "sync_hidden", "path",
     "versions",
 )  # fmt: skip
-AT_END = {"every": "1000 iterations", "keep": 100, "best": False}
-EVERY = {"every": "1 iteration", "keep": 100, "best": False}
+AUGMENTED = Augmentation(pad=1, crop=5, flip=True, cutout=2, jitter=Jitter(0.4, 0.4))
+AT_END, EVERY = tiny.keeping(1000), tiny.keeping(1)
 
 
 def point(folder: Path, iteration: int) -> Path:
@@ -57,6 +59,17 @@ def arrays(folder: Path, iteration: int) -> dict[str, bytes]:
 def copy(source: Path, target: Path) -> Path:
     shutil.copytree(source, target, symlinks=True)
     return target
+
+
+def check_resumed(folder: Path, *cuts: int, ranks: int = 1, end: int = 40, **settings: Any) -> dict[str, Array]:
+    """The weights of a run; one that is resumed at any of `cuts` ends with all that it saves, byte for byte."""
+    settings = {"checkpoint": AT_END, "iterations": end, **settings}
+    whole, *_ = tiny.replay(tiny.job(folder / "whole", **settings), ranks, before=saving(*cuts))
+    for cut in cuts:
+        again = copy(folder / "whole", folder / f"from {cut}")
+        tiny.run(tiny.job(again, **settings), ranks, resume=point(again, cut))
+        assert arrays(again, end) == arrays(folder / "whole", end), cut
+    return whole.weights
 
 
 @dataclass
@@ -105,26 +118,29 @@ def test_resume_from_any_checkpoint(tmp_path: Path, rule: dict[str, Any]) -> Non
             assert summaries[0][field] == summaries[1][field], (cut, field)
 
 
-@pytest.mark.parametrize("settings", [
-    {"learners": [1, 3]},
-    {"learners": 2, "overlap": False},
-    {"learners": 2, "precision": "float32", "prefetch": 5},
-    {"learners": 2, "update": {"lr": 0.02, "momentum": 0.9, "nesterov": True, "warmup": {"epochs": 5}}},
-    {"learners": 2, "rule": {"name": "crossbow", "alpha": 0.1, "momentum": 0.5, "reset_momentum": True,
-                             "restart": [3.0, 4.0]}},
-    {"learners": 2, "update": {"lr": 0.05, "momentum": 0.9,
-                               "schedule": {"name": "step", "every": 1.0, "factor": 0.7}}},
-    {"learners": 2, "rule": {"name": "crossbow", "period": 4},
-     "update": {"lr": 0.05, "momentum": 0.9, "schedule": {"name": "step", "every": 1.0, "factor": 0.7}}},
-], ids=["unequal", "sequential", "prefetch", "nesterov", "fixed", "drops", "drops-4"])  # fmt: skip
-def test_resume_with_any_option(tmp_path: Path, settings: dict[str, Any]) -> None:
-    settings = {"checkpoint": AT_END, "net": tiny.normed, **settings}
-    cuts = (10, 15, 18, 19, 20)  # averaging starts again before iteration 15 and 19, where epochs end
-    tiny.replay(tiny.job(tmp_path / "whole", **settings), 2, before=saving(*cuts))
-    for cut in cuts:
-        folder = copy(tmp_path / "whole", tmp_path / str(cut))
-        tiny.run(tiny.job(folder, **settings), 2, resume=point(folder, cut))
-        assert arrays(folder, 40) == arrays(tmp_path / "whole", 40), cut
+DROPS = {"lr": 0.05, "momentum": 0.9, "schedule": {"name": "step", "every": 1.0, "factor": 0.7}}
+GROUPS = [{"match": "*.bias", "weight_decay": 0.2}, {"match": "dense1.weight", "lr_scale": 0.5}]
+OPTIONS: dict[str, dict[str, Any]] = {
+    "unequal": {"learners": [1, 3]},
+    "sequential": {"overlap": False},
+    "prefetch": {"precision": "float32", "prefetch": 5},
+    "nesterov": {"update": {"lr": 0.02, "momentum": 0.9, "nesterov": True, "warmup": {"epochs": 5}}},
+    "fixed": {
+        "rule": {"name": "crossbow", "alpha": 0.1, "momentum": 0.5, "reset_momentum": True, "restart": [3.0, 4.0]}
+    },
+    "drops": {"update": DROPS},
+    "drops-4": {"update": DROPS, "rule": {"name": "crossbow", "period": 4}},
+    "augmentation": {"augmentation": AUGMENTED, "normalise": "pixel"},
+    "mixup": {"augmentation": Augmentation(mixup=0.2)},
+    "average": {"ema": {"half_life": 50, "every": 3}},
+    "groups": {"update": {"lr": 0.05, "momentum": 0.9, "groups": GROUPS}},
+}
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_resume_with_any_option(tmp_path: Path, option: str) -> None:
+    """Averaging starts again before iteration 15 and 19, where epochs end."""
+    check_resumed(tmp_path, 10, 15, 18, 19, 20, ranks=2, **{"net": tiny.normed, "learners": 2, **OPTIONS[option]})
 
 
 def test_a_checkpoint_that_does_not_know_a_setting_had_its_default(
@@ -146,9 +162,7 @@ def test_a_checkpoint_that_does_not_know_a_setting_had_its_default(
 
 
 def test_one_learner_alone(tmp_path: Path) -> None:
-    whole = tiny.run(tiny.job(tmp_path / "whole", checkpoint=EVERY))
-    resumed = tiny.run(tiny.job(tmp_path / "whole", checkpoint=EVERY), resume=point(tmp_path / "whole", 13))
-    assert tiny.same_bits(resumed.weights, whole.weights)
+    check_resumed(tmp_path, 13)
 
 
 @pytest.mark.parametrize("iteration", [0, 3, 8, 9, 17, 18, 30])
@@ -223,8 +237,9 @@ def test_learners_on_one_copy_of_the_weights(tmp_path: Path) -> None:
         if session.iteration == 10:
             session.coordinator.announce(10, (4,))
 
-    settings = {"rule": tiny.RULES["ssgd"], "learners": 2, "precision": "float32", "net": tiny.normed}
-    settings |= {"checkpoint": AT_END}
+    settings = {
+        "rule": tiny.RULES["ssgd"], "learners": 2, "precision": "float32", "net": tiny.normed, "checkpoint": AT_END
+    }  # fmt: skip
     tiny.replay(tiny.job(tmp_path / "whole", **settings), before=both)
     for cut in cuts:
         folder = copy(tmp_path / "whole", tmp_path / str(cut))
@@ -238,11 +253,11 @@ def test_learners_on_one_copy_of_the_weights(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("rule", ["auto", "crossbow", "ssgd"])
 def test_other_learners_restart_from_the_centre(tmp_path: Path, rule: str, capsys: pytest.CaptureFixture[str]) -> None:
-    settings = {"rule": tiny.RULES[rule], "checkpoint": EVERY, "stop": {"epochs": None, "iterations": 20}}
+    settings = {"rule": tiny.RULES[rule], "checkpoint": EVERY, "iterations": 20}
     before = tiny.run(tiny.job(tmp_path, learners=2, **settings), 2)
     capsys.readouterr()
     position = before.summary.samples
-    more = {**settings, "stop": {"epochs": None, "iterations": 35}}
+    more = {**settings, "iterations": 35}
     seen = tiny.replay(tiny.job(tmp_path, learners=3, **more), 1, resume=tmp_path / "run")
     said = capsys.readouterr().err.splitlines()
     assert f"continuing {point(tmp_path, 20)} at iteration 20" in said
@@ -260,7 +275,7 @@ def test_other_learners_restart_from_the_centre(tmp_path: Path, rule: str, capsy
 
 
 def test_another_batch_size_goes_on_from_the_same_sample(tmp_path: Path) -> None:
-    tiny.run(tiny.job(tmp_path, learners=2, checkpoint=EVERY, stop={"epochs": None, "iterations": 20}))
+    tiny.run(tiny.job(tmp_path, learners=2, checkpoint=EVERY, iterations=20))
     seen = tiny.replay(tiny.job(tmp_path, learners=2, batch_size=5), resume="auto")
     assert len(seen[0].samples) == 20
     stream = np.concatenate([np.concatenate(slots) for slots in seen[0].samples])
@@ -272,11 +287,9 @@ def test_another_batch_size_goes_on_from_the_same_sample(tmp_path: Path) -> None
 
 def test_a_restart_begins_at_the_centre(tmp_path: Path) -> None:
     settings = {"learners": 2, "checkpoint": EVERY, "net": tiny.normed}
-    before = tiny.run(tiny.job(tmp_path, stop={"epochs": None, "iterations": 20}, **settings))
+    before = tiny.run(tiny.job(tmp_path, iterations=20, **settings))
     assert before.summary.checkpoint == str(point(tmp_path, 20))
-    after = tiny.run(
-        tiny.job(tmp_path, learners=4, net=tiny.normed, stop={"epochs": None, "iterations": 20}), resume="auto"
-    )
+    after = tiny.run(tiny.job(tmp_path, learners=4, net=tiny.normed, iterations=20), resume="auto")
     assert tiny.same_bits(after.weights, before.weights)
 
 
@@ -305,9 +318,8 @@ def test_auto_before_the_first_checkpoint_is_a_new_run(tmp_path: Path) -> None:
 
 
 def test_auto_takes_the_newest_run(tmp_path: Path) -> None:
-    short = {"epochs": None, "iterations": 5}
     for name in ("a", "c", "b"):
-        tiny.run(tiny.job(tmp_path, name=name, checkpoint=EVERY, stop=short))
+        tiny.run(tiny.job(tmp_path, name=name, checkpoint=EVERY, iterations=5))
     found = tiny.run(tiny.job(tmp_path, name="auto"), resume="auto")
     assert found.summary.run == str(tmp_path / "b")
     named = tiny.run(tiny.job(tmp_path, name="c"), resume="auto")
@@ -328,18 +340,17 @@ def test_going_back_leaves_nothing_of_the_way_that_was_left(tmp_path: Path) -> N
     """Checkpoints ahead of a resumed one were another run's: they must not outlive, or crowd out, its own."""
     settings = {"learners": 2, "checkpoint": {"every": "5 iterations", "keep": 2, "best": False}}
     tiny.run(tiny.job(tmp_path, **settings))
-    slower = {"lr": 0.01, "momentum": 0.9}
-    stop = {"epochs": None, "iterations": 36}
-    found = tiny.run(tiny.job(tmp_path, update=slower, stop=stop, **settings), resume=point(tmp_path, 35))
+    slower = tiny.job(tmp_path, update={"lr": 0.01, "momentum": 0.9}, iterations=36, **settings)
+    found = tiny.run(slower, resume=point(tmp_path, 35))
     assert sorted(p.name[-2:] for p in (tmp_path / "run/checkpoints").glob("iteration-*")) == ["35", "36"]
-    again = tiny.run(tiny.job(tmp_path, update=slower, stop=stop, **settings), resume="auto")
+    again = tiny.run(slower, resume="auto")
     assert tiny.same_bits(again.weights, found.weights)
 
 
 def test_what_a_kill_left_is_harmless(tmp_path: Path) -> None:
     work = tiny.job(tmp_path, learners=2, checkpoint={"every": "10 iterations"})
     whole = tiny.run(tiny.job(tmp_path / "whole", learners=2), 2)
-    tiny.run(tiny.job(tmp_path, learners=2, stop={"epochs": None, "iterations": 20}, checkpoint=EVERY), 2)
+    tiny.run(tiny.job(tmp_path, learners=2, iterations=20, checkpoint=EVERY), 2)
     folder = tmp_path / "run/checkpoints"
     for iteration in (21, 30):
         part = folder / f".iteration-{iteration:010d}.part"
@@ -461,52 +472,21 @@ def test_another_version_of_the_format(tmp_path: Path, two_points: Path) -> None
 # Another run
 
 
-def test_another_seed(tmp_path: Path, two_points: Path) -> None:
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"seed": 2}, "seed 1, this run has 2"),
+        ({"precision": "float32"}, "precision float64, this run has float32"),
+        ({"net": lambda image: dense(flatten(image), 3)}, "another model, its weights have other names or shapes"),
+        ({"train": tiny.ArrayData(*tiny.images(60), classes=3)}, "train_samples 57, this run has 60"),
+    ],
+    ids=["seed", "precision", "model", "data"],
+)
+def test_the_checkpoint_of_another_run(tmp_path: Path, two_points: Path, change: dict[str, Any], why: str) -> None:
     folder = copy(two_points, tmp_path / "other")
-    with (
-        tiny.unchanged(folder),
-        refuses(
-            f"{point(folder, 40)}: was made with seed 1, this run has 2; "
-            "resume with the same config, or start anew without --resume",
-            CheckpointError,
-        ),
-    ):
-        resumed(folder, seed=2)
-
-
-def test_another_precision(tmp_path: Path, two_points: Path) -> None:
-    folder = copy(two_points, tmp_path / "other")
-    with (
-        tiny.unchanged(folder),
-        pytest.raises(CheckpointError, match="was made with precision float64, this run has float32"),
-    ):
-        resumed(folder, precision="float32")
-
-
-def test_another_model(tmp_path: Path, two_points: Path) -> None:
-    folder = copy(two_points, tmp_path / "other")
-    with (
-        tiny.unchanged(folder),
-        refuses(
-            f"{point(folder, 40)}: was made with another model, its weights have other names or shapes; "
-            "resume with the same config, or start anew without --resume",
-            CheckpointError,
-        ),
-    ):
-        resumed(folder, net=lambda image: dense(flatten(image), 3))
-
-
-def test_other_data(tmp_path: Path, two_points: Path) -> None:
-    folder = copy(two_points, tmp_path / "other")
-    with (
-        tiny.unchanged(folder),
-        refuses(
-            f"{point(folder, 40)}: was made with train_samples 57, this run has 60; "
-            "resume with the same config, or start anew without --resume",
-            CheckpointError,
-        ),
-    ):
-        resumed(folder, train=tiny.ArrayData(*tiny.images(60), classes=3, name="bars"))
+    remedy = "resume with the same config, or start anew without --resume"
+    with tiny.unchanged(folder), refuses(f"{point(folder, 40)}: was made with {why}; {remedy}", CheckpointError):
+        resumed(folder, **change)
 
 
 def test_a_higher_target_is_still_to_be_reached(tmp_path: Path) -> None:

@@ -502,7 +502,7 @@ def test_resumed_where_it_had_settled_it_still_knows_why(tmp_path: Path) -> None
 def test_resumed_with_given_learners_averaging_restarts(tmp_path: Path) -> None:
     every = {"every": "10 iterations", "keep": 100, "best": False}
     killed(auto(tmp_path, checkpoint=every), 70, on(TWO))
-    given = tiny.job(tmp_path, learners=3, stop={"epochs": None, "iterations": 90}, checkpoint=every)
+    given = tiny.job(tmp_path, learners=3, iterations=90, checkpoint=every)
     tiny.run(given, resume="auto")
     said = log(tmp_path)
     assert "learners were 4: averaging restarts from the centre" in said
@@ -535,7 +535,7 @@ def with_room(k: int) -> OpenParts:
 
 
 def test_given_learners_that_there_is_no_memory_for_are_warned_of(tmp_path: Path) -> None:
-    tiny.replay(tiny.job(tmp_path, learners=[2, 3], stop={"epochs": None, "iterations": 2}), 2, parts=with_room(2))
+    tiny.replay(tiny.job(tmp_path, learners=[2, 3], iterations=2), 2, parts=with_room(2))
     warned = [line for line in log(tmp_path) if " memory " in line]
     assert warned == ["warning: rank 1 has memory for about 2 of its 3 learners: use fewer, or learners=auto"]
 
@@ -678,7 +678,7 @@ def test_a_run_that_began_to_average_anew_cannot_be_replayed(tmp_path: Path, oth
     """Though it may have had as many learners before and after."""
     every = {"every": "10 iterations", "keep": 100, "best": False}
     killed(auto(tmp_path, checkpoint=every), 69, on(TWO))
-    tiny.run(tiny.job(tmp_path, **{"learners": "auto", "stop": {"epochs": None, "iterations": 70}, **other}), 1, "auto")
+    tiny.run(tiny.job(tmp_path, **{"learners": "auto", "iterations": 70, **other}), 1, "auto")
     with pytest.raises(
         ConfigError, match=r"line \d+: the run was resumed at iteration 60 with learners . where it had 3"
     ):
@@ -772,7 +772,7 @@ def test_who_begins_first_takes_the_first_batch_or_its_own(tmp_path: Path, assig
         for i, learner in enumerate(session.learners.working):
             learner.compute = partial(compute, i=i, own=learner)
 
-    work = tiny.job(tmp_path, learners=2, assignment=assignment, stop={"epochs": None, "iterations": 1})
+    work = tiny.job(tmp_path, learners=2, assignment=assignment, iterations=1)
     (seen,) = tiny.replay(work, before=before)
     batches = [samples.tobytes() for samples in seen.samples[0]]
     assert [batches.index(found[i]) for i in range(2)] == taken
@@ -862,7 +862,7 @@ def test_800_random_changes(tmp_path: Path, ranks: int) -> None:
     moments = sorted(generator.choice(np.arange(100, iterations - 10), 800, replace=False).tolist())
     wanted = {0: (4,) * ranks} | {i: tuple(generator.integers(1, 5, ranks).tolist()) for i in moments}
     work = tiny.job(
-        tmp_path, stop={"epochs": None, "iterations": iterations}, evaluate={"every": 20}, log={"every": 40},
+        tmp_path, iterations=iterations, evaluate={"every": 20}, log={"every": 40},
         rule={"name": "sma", "resync": 200},
     )  # fmt: skip
     ticks = np.zeros((iterations * ranks * 4 * 3 // tiny.COUNT + 9, tiny.COUNT), np.int8)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -90,9 +90,10 @@ def job(
     train: Samples = TRAIN,
     test: Samples | None = TEST,
     validation: Samples | float | None = None,
+    iterations: int = 40,  # enough for a measured gain, which needs 20
     **settings: Any,
 ) -> Job:
-    """A run of 40 iterations in `out`/run, enough for a measured gain, which needs 20, unless told otherwise."""
+    """A run in `out`/run."""
     defaults = {
         "name": "run",
         "out": str(out),
@@ -100,7 +101,7 @@ def job(
         "learners": 1,
         "precision": "float64",
         "update": {"lr": 0.05, "momentum": 0.9, "weight_decay": 0.01},
-        "stop": {"epochs": None, "iterations": 40},
+        "stop": {"epochs": None, "iterations": iterations},
         "evaluate": {"batch_size": 7},
         "checkpoint": {"every": None},
         "log": {"every": 5},
@@ -113,6 +114,11 @@ def job(
     )
 
 
+def keeping(iterations: int) -> dict[str, Any]:
+    """Settings of checkpoints: one every so many iterations, and none is removed."""
+    return {"every": f"{iterations} iterations", "keep": 100, "best": False}
+
+
 def run(work: Job, ranks: int = 1, resume: str | Path | None = None) -> Trained:
     """Trains on `ranks` ranks, whose centres must be the same bits."""
     path = None if resume is None else str(resume)
@@ -120,6 +126,14 @@ def run(work: Job, ranks: int = 1, resume: str | Path | None = None) -> Trained:
     for other in found[1:]:
         assert same_bits(other.weights, found[0].weights)
     return found[0]
+
+
+def spread(folder: Path, ranks: Sequence[int] = (1, 2), within: float = 1e-10, **settings: Any) -> dict[str, Array]:
+    """The weights of four learners of one rank, which those of learners on more ranks come close to."""
+    one, *others = (run(job(folder / str(n), learners=4 // n, **settings), n).weights for n in ranks)
+    for other in others:
+        assert distance(other, one) < within
+    return one
 
 
 def same_bits(a: Mapping[str, Array], b: Mapping[str, Array]) -> bool:
