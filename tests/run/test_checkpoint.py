@@ -76,6 +76,17 @@ def test_the_json_can_be_read_without_mpibow(tmp_path: Path) -> None:
         assert header["files"][file.name] == [file.stat().st_size, crc32c(file.read_bytes())]
 
 
+def test_any_byte_of_the_json_is_guarded(tmp_path: Path) -> None:
+    path = save(tmp_path, snapshot(), single) / "checkpoint.json"
+    data, header = path.read_bytes(), read_header(path.parent)
+    for place in range(len(data)):
+        path.write_bytes(data[:place] + bytes([data[place] ^ (1 << place % 8)]) + data[place + 1 :])
+        try:
+            assert read_header(path.parent) == header  # white space behind the end says nothing
+        except CheckpointError as error:
+            assert str(path) in str(error)  # noqa: PT017
+
+
 def test_numbers_that_json_lacks_are_left_out(tmp_path: Path) -> None:
     numbers = {"a": float("nan"), "b": 1.5, "c": [{"d": np.float64("inf"), "e": 2}]}
     path = save(tmp_path, replace(snapshot(), header={"iteration": 7, "ledger": numbers}), single)

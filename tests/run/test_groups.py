@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from mpibow.comm import Communicator, on_threads
+from mpibow.data.dataset import Array
 from mpibow.errors import ConfigError
 from mpibow.graph.layout import initial_weights
 from mpibow.learn.local import arrays_of, kept_of
@@ -19,30 +20,22 @@ from mpibow.session.session import Session
 from mpibow.session.stages import frozen_told
 from tests.refusals import refuses
 from tests.run import tiny
-from tests.run.test_resume import copy, point
-
-FEW = {"epochs": None, "iterations": 16}
+from tests.run.test_resume import check_resumed, point
 
 
 def groups(*found: dict[str, Any], **update: Any) -> dict[str, Any]:
-    return {"update": {"lr": 0.05, "momentum": 0.9, **update, "groups": list(found)}, "stop": FEW}
+    """Settings of a short run, by SGD with momentum unless told otherwise."""
+    default = {} if "name" in update else {"momentum": 0.9}
+    return {"update": {"lr": 0.05, **default, **update, "groups": list(found)}, "iterations": 16}
+
+
+def begun(work: tiny.Job) -> dict[str, Array]:
+    """The weights that a run begins with."""
+    return work.layout.unpacked(initial_weights(work.layout, work.config.seed, "float64"))
 
 
 def names(folder: Path) -> list[str]:
     return [span.name for span in tiny.job(folder).layout.spans]
-
-
-@pytest.mark.parametrize("update", [{}, {"name": "adamw", "momentum": ...}], ids=["sgd", "adamw"])
-@pytest.mark.parametrize("rule", ["auto", "crossbow", "ssgd"])
-def test_frozen_weights_stay_as_they_are(tmp_path: Path, rule: str, update: dict[str, Any]) -> None:
-    first, *others = names(tmp_path)
-    settings = groups({"match": first, "freeze": True}, weight_decay=0.1, **update)
-    settings["update"] = {key: value for key, value in settings["update"].items() if value is not ...}
-    work = tiny.job(tmp_path, rule=tiny.RULES[rule], learners=3, **settings)
-    trained = tiny.run(work).weights
-    begun = work.layout.unpacked(initial_weights(work.layout, work.config.seed, "float64"))
-    np.testing.assert_array_equal(trained[first], begun[first])
-    assert all((trained[name] != begun[name]).any() for name in others)
 
 
 def test_a_scaled_rate_is_another_rate(tmp_path: Path) -> None:
@@ -56,16 +49,6 @@ def test_a_group_decays_by_itself(tmp_path: Path) -> None:
     alike = tiny.run(tiny.job(tmp_path / "all", **groups(weight_decay=0.1, decay_biases=True))).weights
     group = tiny.run(tiny.job(tmp_path / "group", **groups({"match": "*", "weight_decay": 0.1}))).weights
     assert tiny.distance(alike, group) < 1e-12
-
-
-def test_a_run_with_groups_is_resumed(tmp_path: Path) -> None:
-    found = groups({"match": "*.bias", "weight_decay": 0.2}, {"match": names(tmp_path)[0], "lr_scale": 0.5})
-    settings: dict[str, Any] = {**found, "learners": 2}
-    keep = {"every": "8 iterations", "keep": 100, "best": False}
-    whole = tiny.run(tiny.job(tmp_path / "whole", checkpoint=keep, **settings))
-    again = copy(tmp_path / "whole", tmp_path / "again")
-    resumed = tiny.run(tiny.job(again, checkpoint=keep, **settings), resume=point(again, 8))
-    assert tiny.same_bits(whole.weights, resumed.weights)
 
 
 def test_a_pattern_that_matches_nothing(tmp_path: Path) -> None:
@@ -92,18 +75,16 @@ def test_frozen_batch_norms_keep_their_running_statistics(tmp_path: Path) -> Non
     statistics = plan.statistics.unpacked(initial_weights(plan.statistics, work.config.seed, "float64"))
     for name, first in statistics.items():
         np.testing.assert_array_equal(trained[name], first)
-    begun = work.layout.unpacked(initial_weights(work.layout, work.config.seed, "float64"))
-    assert (trained["dense1.weight"] != begun["dense1.weight"]).any()
+    assert (trained["dense1.weight"] != begun(work)["dense1.weight"]).any()
 
 
 def test_frozen_weights_do_not_count_in_clip_norm(tmp_path: Path) -> None:
     """One learner whose last bias alone is trained, by gradients of length 1e-3: all of that is its own."""
     *frozen, last = names(tmp_path)
-    found = [{"match": name, "freeze": True} for name in frozen]
-    work = tiny.job(tmp_path, **{**groups(*found, lr=1.0, momentum=0.0, clip_norm=1e-3), "iterations": 1})
-    trained = tiny.run(work).weights
-    begun = work.layout.unpacked(initial_weights(work.layout, work.config.seed, "float64"))
-    assert np.linalg.norm(trained[last] - begun[last]) == pytest.approx(1e-3)
+    settings = groups(*({"match": name, "freeze": True} for name in frozen), lr=1.0, momentum=0.0, clip_norm=1e-3)
+    work = tiny.job(tmp_path, **{**settings, "iterations": 1})
+    moved = tiny.run(work).weights[last] - begun(work)[last]
+    assert np.linalg.norm(moved) == pytest.approx(1e-3)
 
 
 def test_not_all_weights_are_frozen(tmp_path: Path) -> None:
@@ -111,22 +92,22 @@ def test_not_all_weights_are_frozen(tmp_path: Path) -> None:
         tiny.job(tmp_path, **groups({"match": "*", "freeze": True}))
 
 
-@pytest.mark.parametrize("rule", [name for name in tiny.RULES if name != "ssgd-scaled"])
+@pytest.mark.parametrize(
+    ("rule", "update"),
+    [
+        *((name, {}) for name in tiny.RULES if name != "ssgd-scaled"),
+        *((name, {"name": "adamw"}) for name in ("auto", "crossbow", "ssgd")),
+    ],
+)
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_frozen_weights_keep_their_bits_under_every_rule(tmp_path: Path, rule: str, ranks: int) -> None:
+def test_frozen_weights_keep_their_bits(tmp_path: Path, rule: str, ranks: int, update: dict[str, Any]) -> None:
     """With three learners, whose mean rounds; two ranks have two and one. They are not sent: see the next test."""
     first, *others = names(tmp_path)
-    learners = 3 if ranks == 1 else [2, 1]
-    settings = {**groups({"match": first, "freeze": True}), "rule": tiny.RULES[rule], "learners": learners}
-    settings["checkpoint"] = {"every": "8 iterations", "keep": 100, "best": False}
-    work = tiny.job(tmp_path / "whole", **settings)
-    trained = tiny.run(work, ranks).weights
-    begun = work.layout.unpacked(initial_weights(work.layout, work.config.seed, "float64"))
-    np.testing.assert_array_equal(trained[first], begun[first])
-    assert all((trained[name] != begun[name]).any() for name in others)
-    again = copy(tmp_path / "whole", tmp_path / "again")
-    resumed = tiny.run(tiny.job(again, **settings), ranks, resume=point(again, 8))
-    assert tiny.same_bits(trained, resumed.weights)
+    settings = {**groups({"match": first, "freeze": True}, weight_decay=0.1, **update), "rule": tiny.RULES[rule]}
+    trained = check_resumed(tmp_path, 8, ranks=ranks, end=16, learners=3 if ranks == 1 else [2, 1], **settings)
+    before = begun(tiny.job(tmp_path, **settings))
+    np.testing.assert_array_equal(trained[first], before[first])
+    assert all((trained[name] != before[name]).any() for name in others)
 
 
 def test_what_is_frozen_is_not_sent(tmp_path: Path) -> None:
@@ -145,53 +126,38 @@ THAWED = {"match": "dense1.*", "freeze": {"epochs": 1}}
 
 
 @pytest.mark.parametrize("rule", [name for name in tiny.RULES if name not in ("ssgd-scaled", "then", "post-local")])
-@pytest.mark.parametrize("update", [{}, {"name": "adamw", "momentum": ...}], ids=["sgd", "adamw"])
+@pytest.mark.parametrize("update", [{}, {"name": "adamw"}], ids=["sgd", "adamw"])
 def test_weights_are_trained_from_an_epoch_on(tmp_path: Path, rule: str, update: dict[str, Any]) -> None:
     """And a run that is resumed on either side of that epoch, or at it, has the same bits."""
     settings = {**groups(THAWED, **update), "rule": tiny.RULES[rule], "learners": 2}
-    settings["update"] = {key: value for key, value in settings["update"].items() if value is not ...}
-    settings["checkpoint"] = {"every": "2 iterations", "keep": 100, "best": False}
-    work = tiny.job(tmp_path / "whole", **settings)
-    trained = tiny.run(work).weights
-    begun = work.layout.unpacked(initial_weights(work.layout, work.config.seed, "float64"))
+    check_resumed(tmp_path, 8, 10, 12, end=16, **settings)
+    before = begun(tiny.job(tmp_path, **settings))
     for iteration in (8, 10, 12):
         centre = read_arrays(point(tmp_path / "whole", iteration), "centre")
-        frozen = [(centre[name] == begun[name]).all() for name in ("dense1.weight", "dense1.bias")]
+        frozen = [(centre[name] == before[name]).all() for name in ("dense1.weight", "dense1.bias")]
         assert frozen == [iteration <= 10] * 2, iteration  # the eleventh is the first one that begins behind epoch 1
-        again = copy(tmp_path / "whole", tmp_path / f"again {iteration}")
-        resumed = tiny.run(tiny.job(again, **settings), resume=point(again, iteration))
-        assert tiny.same_bits(trained, resumed.weights), iteration
-    assert (
-        "weights (dense1.weight, dense1.bias) are trained from here on" in (tmp_path / "whole/run/log.txt").read_text()
-    )
+    told = "weights (dense1.weight, dense1.bias) are trained from here on"
+    assert told in (tmp_path / "whole/run/log.txt").read_text()
 
 
 @pytest.mark.parametrize("rule", ["auto", "crossbow-3", "ssgd"])
 def test_ranks_begin_to_train_them_at_the_same_iteration(tmp_path: Path, rule: str) -> None:
-    """Four learners of one rank are those of two."""
-    settings = {**groups(THAWED), "rule": tiny.RULES[rule]}
-    one = tiny.run(tiny.job(tmp_path / "one", learners=4, **settings)).weights
-    two = tiny.run(tiny.job(tmp_path / "two", learners=2, **settings), ranks=2).weights
-    assert tiny.distance(one, two) < 1e-12
+    tiny.spread(tmp_path, within=1e-12, rule=tiny.RULES[rule], **groups(THAWED))
 
 
 def test_states_begin_at_0_where_weights_begin_to_be_trained(tmp_path: Path) -> None:
     """Counts too: of AdamW's two parts the first has had all updates, the second those since."""
-    settings = groups(THAWED, name="adamw")
-    del settings["update"]["momentum"]
-    keep = {"every": "2 iterations", "keep": 100, "best": False}
-    tiny.run(tiny.job(tmp_path, learners=2, checkpoint=keep, **settings))
+    tiny.run(tiny.job(tmp_path, learners=2, checkpoint=tiny.keeping(2), **groups(THAWED, name="adamw")))
     counts = {n: read_arrays(point(tmp_path, n), "rank-0")["updates"].tolist() for n in (10, 16)}
     assert counts == {10: [[10, 0]] * 2, 16: [[16, 6]] * 2}
 
 
 def test_a_batch_norm_begins_to_follow_the_data(tmp_path: Path) -> None:
     settings = groups({"match": "batch_norm1.*", "freeze": {"epochs": 1}})
-    keep = {"every": "2 iterations", "keep": 100, "best": False}
-    tiny.run(tiny.job(tmp_path, net=tiny.normed, learners=2, checkpoint=keep, **settings))
-    means = [read_arrays(point(tmp_path, n), "centre")["batch_norm1.mean"] for n in (2, 10, 12)]
-    assert (means[0] == means[1]).all()
-    assert (means[1] != means[2]).any()
+    tiny.run(tiny.job(tmp_path, net=tiny.normed, learners=2, checkpoint=tiny.keeping(2), **settings))
+    first, last, next_one = (read_arrays(point(tmp_path, n), "centre")["batch_norm1.mean"] for n in (2, 10, 12))
+    assert (first == last).all()
+    assert (last != next_one).any()
 
 
 def test_what_is_frozen_is_said(tmp_path: Path) -> None:
@@ -208,15 +174,9 @@ def test_what_is_frozen_is_said(tmp_path: Path) -> None:
 def test_compiled_passes_train_them_from_an_epoch_on(tmp_path: Path) -> None:
     pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
     settings = {**groups(THAWED), "learners": 3, "precision": "float32"}
-    settings["checkpoint"] = {"every": "3 iterations", "keep": 100, "best": False}
-    found = {}
-    for device in ("numpy", "auto"):
-        found[device] = tiny.run(tiny.job(tmp_path / device, device=device, **settings)).weights
-    assert tiny.distance(found["auto"], found["numpy"]) < 1e-4
-    for iteration in (6, 9):
-        again = copy(tmp_path / "auto", tmp_path / f"again {iteration}")
-        resumed = tiny.run(tiny.job(again, **settings), resume=point(again, iteration))
-        assert tiny.same_bits(found["auto"], resumed.weights)
+    compiled = check_resumed(tmp_path, 6, 9, end=16, device="auto", **settings)
+    numpy = tiny.run(tiny.job(tmp_path / "numpy", device="numpy", **settings)).weights
+    assert tiny.distance(compiled, numpy) < 1e-4
 
 
 def test_no_rule_takes_over_where_weights_are_frozen_until_an_epoch(tmp_path: Path) -> None:
@@ -231,32 +191,22 @@ HEAD = {"match": "dense2.*", "update": {"name": "adamw", "lr": 0.01}}
 @pytest.mark.parametrize("rule", ["auto", "crossbow-3", "ssgd", "independent"])
 def test_a_group_has_an_optimiser_of_its_own(tmp_path: Path, rule: str) -> None:
     """Resumed the run has the same bits; a checkpoint has the states of both."""
-    settings = {**groups(HEAD), "rule": tiny.RULES[rule], "learners": 2}
-    settings["checkpoint"] = {"every": "8 iterations", "keep": 100, "best": False}
-    whole = tiny.run(tiny.job(tmp_path / "whole", **settings)).weights
-    again = copy(tmp_path / "whole", tmp_path / "again")
-    resumed = tiny.run(tiny.job(again, **settings), resume=point(again, 8))
-    assert tiny.same_bits(whole, resumed.weights)
-    stored = read_arrays(point(again, 16), "rank-0")
-    assert {"momenta", "exp_avg", "exp_avg_sq"} <= stored.keys()
+    check_resumed(tmp_path, 8, end=16, learners=2, rule=tiny.RULES[rule], **groups(HEAD))
+    assert {"momenta", "exp_avg", "exp_avg_sq"} <= read_arrays(point(tmp_path / "whole", 16), "rank-0").keys()
 
 
 @pytest.mark.parametrize("rule", ["auto", "crossbow", "ssgd"])
 def test_optimisers_of_groups_on_two_ranks(tmp_path: Path, rule: str) -> None:
-    """Four learners of one rank are those of two; some weights of either optimiser are frozen at first."""
+    """Some weights of either optimiser are frozen at first."""
     head = {"match": "dense2.weight", "update": {"name": "adamw", "lr": 0.01}, "freeze": {"epochs": 1}}
-    settings = {**groups(THAWED, head, HEAD), "rule": tiny.RULES[rule]}
-    one = tiny.run(tiny.job(tmp_path / "one", learners=4, **settings)).weights
-    two = tiny.run(tiny.job(tmp_path / "two", learners=2, **settings), ranks=2).weights
-    assert tiny.distance(one, two) < 1e-9
+    tiny.spread(tmp_path, within=1e-9, rule=tiny.RULES[rule], **groups(THAWED, head, HEAD))
 
 
 def test_all_weights_in_a_group_of_another_optimiser(tmp_path: Path) -> None:
     """Are a run of that optimiser, whatever the default's rate is."""
     own = {"name": "adamw", "lr": 0.01, "weight_decay": 0.1}
     group = tiny.run(tiny.job(tmp_path / "group", **groups({"match": "*", "update": own}, lr=0.5), learners=2))
-    alone = {"update": own, "stop": FEW}
-    whole = tiny.run(tiny.job(tmp_path / "alone", learners=2, **alone))
+    whole = tiny.run(tiny.job(tmp_path / "alone", learners=2, update=own, iterations=16))
     assert tiny.distance(group.weights, whole.weights) < 1e-9
 
 
@@ -299,8 +249,7 @@ def test_what_an_optimiser_of_a_group_may_not_be(tmp_path: Path, own: dict[str, 
 
 def test_other_optimisers_of_groups_begin_anew(tmp_path: Path) -> None:
     """A checkpoint's counts are of other parts."""
-    keep = {"every": "8 iterations", "keep": 100, "best": False}
-    tiny.run(tiny.job(tmp_path, checkpoint=keep, **groups(HEAD)))
+    tiny.run(tiny.job(tmp_path, checkpoint=tiny.keeping(8), **groups(HEAD)))
     later = {**groups(HEAD, THAWED), "iterations": 20}
     tiny.run(tiny.job(tmp_path, **later), resume=tmp_path / "run")
     assert "momenta, exp_avg, exp_avg_sq" in (tmp_path / "run/log.txt").read_text()

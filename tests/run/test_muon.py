@@ -12,6 +12,7 @@ from mpibow.errors import ConfigError
 from mpibow.graph.graph import Tensor
 from mpibow.session.describe import describe_job
 from tests.run import tiny
+from tests.run.test_resume import check_resumed
 
 # A step of so small a net's matrices costs more than its passes.
 MUON = {
@@ -26,17 +27,13 @@ def deep(image: Tensor) -> Tensor:
     return dense(relu(dense(relu(dense(relu(dense(flatten(image), 12)), 10)), 9)), tiny.CLASSES)
 
 
-def trained(folder: Path, ranks: int = 1, resume: str | None = None, **settings: Any) -> dict[str, Any]:
-    work = tiny.job(folder, net=deep, **{"update": MUON, **settings})
-    return tiny.run(work, ranks, None if resume is None else folder / resume).weights
+def trained(folder: Path, **settings: Any) -> dict[str, Any]:
+    return tiny.run(tiny.job(folder, net=deep, update=MUON, **settings)).weights
 
 
 @pytest.mark.parametrize("rule", RULES)
 def test_learners_of_one_rank_or_of_two_are_the_same(tmp_path: Path, rule: str) -> None:
-    settings: dict[str, Any] = {"rule": tiny.RULES[rule]}
-    one = trained(tmp_path / "one", learners=4, **settings)
-    two = trained(tmp_path / "two", 2, learners=2, **settings)
-    assert tiny.distance(two, one) < 1e-9
+    tiny.spread(tmp_path, within=1e-9, net=deep, update=MUON, rule=tiny.RULES[rule])
 
 
 def test_one_learner_takes_the_same_step_by_every_rule(tmp_path: Path) -> None:
@@ -46,10 +43,7 @@ def test_one_learner_takes_the_same_step_by_every_rule(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("rule", RULES)
 def test_a_run_that_is_cut_goes_on_with_the_same_bits(tmp_path: Path, rule: str) -> None:
-    settings: dict[str, Any] = {"rule": tiny.RULES[rule], "learners": 2, "checkpoint": {"every": "17 iterations"}}
-    whole = trained(tmp_path / "whole", **settings)
-    trained(tmp_path / "cut", iterations=17, **settings)
-    assert tiny.same_bits(trained(tmp_path / "cut", resume="run", **settings), whole)
+    check_resumed(tmp_path, 17, net=deep, update=MUON, rule=tiny.RULES[rule], learners=2)
 
 
 def test_the_log_and_the_check_name_the_matrices(tmp_path: Path) -> None:

@@ -420,20 +420,6 @@ def test_a_damaged_file_is_named_and_the_checkpoint_before_it_taken(
     assert found.summary.iterations == 40
 
 
-def test_any_byte_of_the_json_is_guarded(tmp_path: Path, two_points: Path) -> None:
-    from mpibow.run.checkpoint import read_header
-
-    path = copy(point(two_points, 40), tmp_path / "iteration-0000000040") / "checkpoint.json"
-    data = path.read_bytes()
-    header = read_header(path.parent)
-    for place in range(len(data)):
-        path.write_bytes(data[:place] + bytes([data[place] ^ (1 << place % 8)]) + data[place + 1 :])
-        try:
-            assert read_header(path.parent) == header  # white space behind the end says nothing
-        except CheckpointError as error:
-            assert str(path) in str(error)  # noqa: PT017
-
-
 def test_all_damaged(tmp_path: Path, two_points: Path) -> None:
     folder = copy(two_points, tmp_path / "damaged")
     first, second = point(folder, 40) / "centre.safetensors", point(folder, 30) / "rank-1.safetensors"

@@ -10,7 +10,7 @@ import pytest
 
 from mpibow.session.session import Session
 from tests.run import tiny
-from tests.run.test_resume import AT_END, copy, point, saving
+from tests.run.test_resume import AT_END, check_resumed, copy, point, saving
 
 RULE = {"name": "crossbow", "then": {"epoch": 2}}  # 57 samples, 12 an iteration: from iteration 10 on
 SETTINGS: dict[str, Any] = {"learners": 2, "checkpoint": AT_END, "net": tiny.normed}
@@ -40,13 +40,8 @@ def test_each_rule_is_in_force_in_its_time(tmp_path: Path, capsys: pytest.Captur
     assert not any(apart[11:])
 
 
-@pytest.mark.parametrize("cut", [9, 10, 11])
-def test_a_resumed_run_switches_where_the_whole_one_does(tmp_path: Path, cut: int) -> None:
-    settings = {"rule": RULE, **SETTINGS}
-    whole = tiny.replay(tiny.job(tmp_path / "whole", **settings), 2, before=saving(9, 10, 11))
-    folder = copy(tmp_path / "whole", tmp_path / "cut")
-    resumed = tiny.run(tiny.job(folder, **settings), 2, resume=point(folder, cut))
-    assert tiny.same_bits(resumed.weights, whole[0].weights)
+def test_a_resumed_run_switches_where_the_whole_one_does(tmp_path: Path) -> None:
+    check_resumed(tmp_path, 9, 10, 11, ranks=2, rule=RULE, **SETTINGS)
 
 
 @pytest.mark.parametrize("cut", [9, 11])
