@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +13,8 @@ from benchmarks.averaging import batch_cells
 from benchmarks.averaging import batch_page as page
 from benchmarks.averaging import bench_batches as bench
 from mpibow.config.strict import plain
-from mpibow.errors import MpibowError
 from mpibow.sweep.kept import Kept, Result
 from mpibow.sweep.running import Outcome
-from tests.refusals import refuses
-
-FOLDER = Path(__file__).parents[2] / "benchmarks"
 
 
 def cell(epochs: list[float], accuracies: list[float]) -> dict[str, Any]:
@@ -95,26 +90,6 @@ def test_rates_grow_with_the_batch() -> None:
     }
 
 
-def test_no_cell_twice() -> None:
-    each = [cell for part in ("speed", "batches") for cell in batch_cells.cells(part, found())]
-    assert len({cell.key for cell in each}) == len(each)
-
-
-def test_auto_trains_with_what_the_tuner_settled_on() -> None:
-    def learners(found: dict[str, Any]) -> dict[int, set[str]]:
-        rows: dict[int, set[str]] = {}
-        for each in batch_cells.cells("batches", found):
-            if not each.torch:
-                rows.setdefault(each.batch, set()).add(each.row)
-        return rows
-
-    assert learners({})[8] == {"learners 1"}
-    known = learners(found())
-    assert known[8] == {"learners 1", "learners 2"}
-    assert known[32] == {"learners 1", "learners 1, root rate"}  # it settled on one: that is the same run
-    assert known[64] == {f"learners {k}{name}" for k in (1, 3) for name in ("", ", root rate")}
-
-
 def test_all_sides_have_the_same_settings() -> None:
     mine, torch = (
         next(each for each in batch_cells.cells("batches", {}) if (each.row, each.batch) == (row, 256))
@@ -143,19 +118,6 @@ def test_points_are_of_the_better_rate() -> None:
     assert not {batch for _, batch in each} & {2, 4, 16, 256}
 
 
-def test_the_table() -> None:
-    lines = page.page(found()).splitlines()
-    assert "| 8 | one learner | 1 | 0.003 | 1.50 | 1,000 | 90.0 |" in lines
-    assert "| 8 | auto | 2 | 0.003 | 2.50 | 2,000 | 75.0 |" in lines
-    assert "| 8 | PyTorch |  | 0.003 | not reached | 1,500 |  |" in lines
-    assert "| 64 | PyTorch |  | 0.024 |  | 4,000 |  |" in lines
-
-
-def test_the_page_is_made_of_what_is_kept() -> None:
-    results = FOLDER / "results"
-    assert page.page(json.loads((results / "batches.json").read_text())) == (results / "batches.md").read_text()
-
-
 def test_what_a_speed_cell_keeps() -> None:
     rounds = [
         {"one": one, "auto": auto, "learners": learners, "torch": torch}
@@ -165,41 +127,6 @@ def test_what_a_speed_cell_keeps() -> None:
     assert kept == {"learners": 2, "images_per_second": {"one": 11.0, "auto": 20.0, "torch": 6.0}, "rounds": rounds}
 
 
-def test_what_a_cell_keeps_of_a_run() -> None:
-    events = [
-        {"event": "start"},
-        *({"event": "train", "images_per_second": 10.0 * i} for i in (1, 2, 6)),
-        {"event": "evaluate", "accuracy": 0.5, "epoch": 0.25},
-    ]
-    assert bench.trained(events) == {"accuracies": [0.5], "epochs": [0.25], "images_per_second": 20.0}
-    assert bench.trained(events[:1]) == {"accuracies": [], "epochs": [], "images_per_second": None}
-
-
-def test_what_is_missing() -> None:
-    assert not any(each.torch for each in bench.missing("batches", found(), torch=False))
-    left = {each.key for part in ("speed", "batches") for each in bench.missing(part, found(), torch=True)}
-    assert not left & set(found())
-    assert "batches | PyTorch | 2 | seed 1" in left
-    assert "speed | LeNet | 2 | seed 0" in left
-
-
-def test_the_plot_leaves_out_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("matplotlib")
-    from benchmarks.averaging import batch_plot
-
-    figures = []
-    monkeypatch.setattr(batch_plot, "save", lambda figure, path: figures.append(figure))
-    batch_plot.draw(page.points(found()), tmp_path / "batches.svg")
-    drawn = [{line.get_label(): list(line.get_ydata()) for line in axes.lines} for axes in figures[0].axes]
-    nan = pytest.approx(math.nan, nan_ok=True)
-    assert drawn[0]["auto, its learners below"] == pytest.approx(
-        [math.nan, math.nan, 75.0, math.nan, 3.0 * 60000 / 3900, math.nan, math.nan], nan_ok=True
-    )
-    assert drawn[0]["PyTorch"] == 7 * [nan]
-    assert drawn[2]["1 learner"] == [nan, nan, 1000.0, nan, 4000.0, 5000.0, nan]
-    assert [text.get_text() for text in figures[0].axes[0].texts] == ["2", "1"]
-
-
 def test_the_plot_is_written(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     from benchmarks.averaging import batch_plot
@@ -207,12 +134,3 @@ def test_the_plot_is_written(tmp_path: Path) -> None:
     one, two = (batch_plot.draw(page.points(found()), tmp_path / name).read_bytes() for name in ("1.svg", "2.svg"))
     assert one == two
     assert one.startswith(b"<?xml")
-
-
-def test_nothing_to_draw(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    from benchmarks.averaging import batch_plot
-
-    with refuses("nothing to draw yet: no cell has run", MpibowError):
-        batch_plot.draw([], tmp_path / "batches.svg")
-    assert not (tmp_path / "batches.svg").exists()

@@ -38,25 +38,6 @@ def test_a_short_run(tmp_path: Path) -> None:
     assert then["logistic:2"] == made
 
 
-def test_times_are_of_rounds() -> None:
-    """A machine at half its speed in one round changes no ratio."""
-    bench = importlib.import_module("benchmarks.averaging.bench_copies")
-    made = {
-        "date": "d", "commit": "c", "load": [0.1, 1.9], "seconds": 1.0,
-        "bytes": {"replicas": 4 << 20, "one copy": 3 << 20, "one plan": 5 << 19, "one learner": 2 << 20},
-        "rounds": {"replicas": [10.0, 5.0, 10.0], "one copy": [12.0, 6.0, 15.0], "one plan": [8.0, 4.0, 4.0],
-                   "one learner": [5.0, 2.5, 5.0]},
-    }  # fmt: skip
-    found = {"about": {"command": "x", "processor": "p", "cores": 2, "mpibow": {"numpy": "2"}}, "nets": {"net:4": made}}
-    text = bench.page(found)
-    assert "| net | replicas | 2 x 4 | 10.0 | 5.0 |  |  | 4.0 |\n" in text
-    assert "| net | one copy | 2 x 4 | 12.0 | 6.0 | 1.200 | 1.200 to 1.500 | 3.0 |\n" in text
-    assert "| net | one plan | 1 x 8 | 4.0 | 4.0 | 0.800 | 0.400 to 0.800 | 2.5 |\n" in text
-    assert "| net | one learner | 1 x 4 | 5.0 | 5.0 | 0.500 | 0.500 to 0.500 | 2.0 |\n" in text
-    assert "- net:4: d, commit c; 3 rounds, 1 s a side; load average 0.10 before and 1.90 after (its own)\n" in text
-    assert max(map(len, text.splitlines())) <= 120
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [

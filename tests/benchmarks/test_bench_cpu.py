@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -14,9 +12,6 @@ import pytest
 from benchmarks.averaging import bench_accuracy as accuracy
 from benchmarks.speed import bench_cpu as cpu
 from benchmarks.speed import cpu_page as page
-from tests.test_bench import PROFILE
-
-FOLDER = Path(__file__).parents[2] / "benchmarks"
 
 
 def rounds(page: ModuleType) -> list[Any]:
@@ -55,66 +50,6 @@ def test_a_round_that_is_not_over_has_no_best_at_any_batch() -> None:
     four, large = page.rows(page.Net({4: None}), [one, two])
     assert (four.ours, four.ratio, large.peer) == (300.0, 4.0, 320.0)
     assert (four.best, four.best_ratio) == (320.0, 1.25)
-
-
-def test_lines_say_what_is_met() -> None:
-    four, large = page.rows(page.Net({4: 4.5}, {4: 1.25}), rounds(page))
-    assert page.line("resnet32", four) == [
-        *("resnet32", "4", "400", "100", "2 threads, channels last, compiled", "1.10", "4.00", "4.50", "missed"),
-        *("280 at 64", "1.25", "1.25", "met"),
-    ]
-    assert page.line("resnet32", large)[:5] == ["resnet32", "64", "", "280", "2 threads, channels last"]
-    assert page.line("resnet32", large)[5:] == [""] * 8
-    assert all(len(page.line("resnet32", row)) == len(page.HEADS) for row in (four, large))
-
-
-def test_the_short_table_has_the_readmes_batches() -> None:
-    made = page.rows(page.Net({4: 4.5}), rounds(page))
-    assert page.short_line("resnet32", made) == ["resnet32", "", "400 (4.00)", "", "", "280, at 64"]
-    assert len(page.SHORT_HEADS) == 6
-
-
-def test_without_pytorch_there_are_our_figures_alone() -> None:
-    made = page.rows(page.Net({4: 3.2}), [page.Round({4: 50.0}, {})])
-    assert page.line("resnet32", made[0]) == ["resnet32", "4", "50.0", "", "", "", "", "3.20", "", "", "", "", ""]
-    assert page.short_line("resnet32", made) == ["resnet32", "", "50.0 (?)", "", "", ""]
-
-
-def test_the_targets() -> None:
-    assert page.verdict(1.8, 1.8) == "met"
-    assert page.verdict(1.79, 1.8) == "missed"
-    assert page.verdict(0.55, 0.55, most=True) == "met"
-    assert page.verdict(0.56, 0.55, most=True) == "missed"
-    assert page.verdict(1.0, None) == page.verdict(None, 1.0) == ""
-    for net in page.NETS.values():
-        assert set(net.any) <= set(net.same)  # a target for a batch that is measured
-        assert not {batch for batch, target in net.same.items() if target} - set(net.search)
-        assert set(net.quoted) <= set(net.search)
-
-
-def test_the_floor_is_its_convolutions_measured_alone() -> None:
-    """In turn they would meet the target that they miss alone."""
-    made = {**PROFILE, "iteration": 0.0141, "ratio_alone": 1.41, "model": "resnet32", "batch_size": 4, "target": 1.4}
-    text = page.profile_text(made)
-    first, *lines = text.splitlines()
-    assert first == (
-        "resnet32, batch 4, one learner: 14.10 ms an iteration, 1.41 times its convolutions measured alone, each step "
-        "repeated by itself, 10.00 ms (at most 1.40: missed); 1.19 times the same steps in turn, 10.50 ms. Beyond them "
-        "alone: 0.50 ms convolutions in turn, whose data are not all in the caches, 1.00 ms all other operators, "
-        "1.00 ms update, averaging, data, loop. Its 1.60 GFLOP at the rate of the fastest convolution, 200 GFLOP/s a "
-        "core, would take 8.00 ms: 500 images/s a learner are the limit. In turn:"
-    )
-    assert lines[3:] == [
-        "| forward conv | 31 | 10.50 |",
-        "| sum | 15 | 1.00 |",
-        "| other operators |  | 0.00 |",
-        "| update, averaging, data, loop |  | 2.60 |",
-    ]
-    direct = page.profile_text({**made, "direct": 0.0141})
-    own = (
-        "oneDNN's own convolutions alone (onednn.winograd=false) take 14.10 ms: the iteration takes 1.00 times these. "
-    )
-    assert direct.replace(own, "") == text != direct
 
 
 def options(**more: Any) -> argparse.Namespace:
@@ -186,30 +121,6 @@ def test_what_was_measured_is_kept_cell_by_cell_and_not_measured_again(timed: li
     assert "torch.compile" not in page.speed_text(next(cpu.speed(options(compile="none"), Asked(), {})))
 
 
-def test_the_page_is_made_of_what_is_kept() -> None:
-    results = FOLDER / "results"
-    assert page.page(json.loads((results / "cpu.json").read_text())) == (results / "cpu.md").read_text()
-
-
-def test_parts_that_are_not_measured_again_are_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, timed: list[int]
-) -> None:
-    """The command as it is typed, with both sides replaced."""
-    (tmp_path / "cpu.json").write_text((FOLDER / "results/cpu.json").read_text())
-    before = json.loads((tmp_path / "cpu.json").read_text())
-    monkeypatch.setattr(cpu, "Peer", lambda *_: type("None", (), {"missing": lambda self: "no PyTorch"})())
-    monkeypatch.setattr(cpu, "ours", lambda *_: json.dumps({"versions": {"python": "3"}, "kernels": "numpy"}))
-    line = ["bench_cpu.py", "--only", "speed", "--models", "lenet", "--batches", "2", "--repeats", "1"]
-    monkeypatch.setattr(sys, "argv", [*line, "--output", str(tmp_path)])
-    cpu.main()
-    after = json.loads((tmp_path / "cpu.json").read_text())
-    assert {part: after[part] for part in ("scaling", "floor")} == {part: before[part] for part in ("scaling", "floor")}
-    assert after["speed"]["models"] == {"lenet": [{"ours": {"2": 4.0}, "peer": {}}]}
-    assert after["speed"]["about"]["mpibow"] == {"python": "3", "kernels": "numpy"}
-    assert "| lenet | 2 | 4.0 |" in (tmp_path / "cpu.md").read_text()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["cpu.json", "cpu.md"]
-
-
 @pytest.mark.parametrize(
     ("gain", "wanted", "setting", "rate"),
     [(1.25, True, "2 threads, channels last, compiled", 50.0), (0.5, True, "2 threads, channels last", 40.0),
@@ -245,10 +156,6 @@ def test_nets_of_another_size_are_refused() -> None:
         cpu.check_weights({"lenet": 7})
 
 
-def test_a_table_is_markdown() -> None:
-    assert page.table(["a", "b"], [["1", "2"]]) == "| a | b |\n| --- | --- |\n| 1 | 2 |\n"
-
-
 def test_the_search_scales_the_rate_and_keeps_the_fastest() -> None:
     assert [(c.batch_size, c.lr) for c in accuracy.choices([8, 32])] == [(8, 0.02), (32, 0.08), (32, 0.04)]
     limits: list[float] = []
@@ -272,8 +179,3 @@ def test_a_run_that_does_not_get_there_is_no_number() -> None:
     assert cells == ["mpibow", "8", "0.02", "5.0 (2.50), not reached, 7.0 (2.50)", "", "7.0"]
     assert accuracy.cells("mpibow", accuracy.Choice(8, 0.02), runs(5, None, None))[-1] == "not reached"
     assert accuracy.cells("mpibow", accuracy.Choice(8, 0.02), runs(4, 6))[-2:] == ["5.0 ± 1.0", "5.0"]
-
-
-def test_the_page_of_seconds_is_made_of_what_is_kept() -> None:
-    results = FOLDER / "results"
-    assert accuracy.page(json.loads((results / "accuracy.json").read_text())) == (results / "accuracy.md").read_text()

@@ -66,11 +66,6 @@ def test_ratios_are_of_pairs(gpu: Any) -> None:
     assert gpu.tables.best({}, lenet(gpu)) is None
 
 
-def test_the_compilers_best_counts_too(gpu: Any) -> None:
-    more = {"search lenet tf32 compiled": {"batch": 2048, "compile": 900.0, "compile and graphs": {"error": "no"}}}
-    assert gpu.tables.best({**found(), **more}, lenet(gpu)) == (900.0, 2048, "compile")
-
-
 def test_speed_in_words(gpu: Any) -> None:
     text = gpu.tables.speed(found(), [lenet(gpu)])
     assert text.splitlines()[2:] == [
@@ -86,13 +81,6 @@ def test_speed_in_words(gpu: Any) -> None:
         "- search lenet tf32 512, graphs: no",
     ]
     assert "| lenet | 8 | tf32 |  | not measured |" in gpu.tables.speed({}, [lenet(gpu)])
-
-
-def test_a_target_without_a_figure_shows(gpu: Any) -> None:
-    alone = {f"pair {LENET} plain 0": {"ours": ours(300.0)}}
-    assert gpu.tables.speed(alone, [lenet(gpu)]).splitlines()[-1] == (
-        "| lenet | 8 | tf32 | 4 fused | 300 | eager |  |  | 20.00 |  |"
-    )
 
 
 def curve(**rates: float) -> dict[str, Any]:
@@ -113,24 +101,6 @@ def test_the_tuners_choice_is_marked(gpu: Any) -> None:
     ]
 
 
-def test_a_choice_between_the_cells_has_its_own_rate(gpu: Any) -> None:
-    choice = {f"choice {LENET}": {"learners": [3], "images_per_second": 198.0}}
-    said = gpu.tables.learners({**choice, **curve(streams_4=200)}, lenet(gpu)).splitlines()[0]
-    assert said.endswith(
-        "the tuner ended at 3 learners, execution auto (*): 198, 0.99 of the best (at least 0.95: met)."
-    )
-
-
-def test_an_execution_that_is_not_told_is_the_faster_one(gpu: Any) -> None:
-    choice = {f"choice {LENET}": {"learners": [4], "images_per_second": 1.0}}
-    text = gpu.tables.learners({**choice, **curve(streams_4=200, fused_4=100)}, lenet(gpu))
-    assert "| 4 | 200 * | 100 |" in text
-    untuned = gpu.tables.learners({f"choice {LENET}": {"error": "no GPU"}, **curve(streams_8=2)}, lenet(gpu))
-    assert untuned.splitlines()[0] == "lenet, batch 8, images/s."
-    assert "*" not in untuned
-    assert gpu.tables.learners({}, lenet(gpu)) == "lenet, batch 8: not measured.\n"
-
-
 def test_what_averaging_costs(gpu: Any) -> None:
     rounds = {
         f"sync {LENET} {i}": {"sma": ours(sma, python_share=share), "independent": ours(apart)}
@@ -142,44 +112,6 @@ def test_what_averaging_costs(gpu: Any) -> None:
     silent = {f"sync {LENET} 0": {"sma": ours(95), "independent": ours(100)}}
     assert gpu.tables.sync(silent, lenet(gpu)).splitlines()[-1] == "Python's share of an iteration is not reported."
     assert gpu.tables.sync({}, lenet(gpu)) == "lenet, batch 8: not measured.\n"
-
-
-def test_accuracy_in_words(gpu: Any) -> None:
-    def run(seconds: float | None) -> dict[str, Any]:
-        return {"seconds": seconds, "epochs": seconds and 2.0, "batch_size": 8}
-
-    entries = {f"accuracy lenet mpibow {seed}": run(seconds) for seed, seconds in enumerate((4.0, 6.0, 5.0))}
-    entries |= {f"accuracy lenet PyTorch-8 {seed}": run(seconds) for seed, seconds in enumerate((20.0, None, 30.0))}
-    assert gpu.tables.accuracy(entries, "lenet").splitlines()[2:] == [
-        "| mpibow | 8 | 4.0 (2.00), 6.0 (2.00), 5.0 (2.00) | 5.0 |  |",
-        "| PyTorch-8 | 8 | 20.0 (2.00), not reached, 30.0 (2.00) | 30.0 | 6.00 |",
-    ]
-    assert gpu.tables.accuracy({}, "lenet") == "not measured.\n"
-
-
-def test_the_page_names_what_failed_and_what_was_left_out(gpu: Any) -> None:
-    entries = {**found(), "rates tf32": {"error": "PyTorch is not there to measure them with"}}
-    text = gpu.tables.page("# Title\n", entries, [lenet(gpu)], {}, ["pair x", "pair y"])
-    heads = [line for line in text.splitlines() if line.startswith("#")]
-    assert heads == [
-        "# Title", "## Images/s beside PyTorch", "## The floor", "## What failed",
-        "## What was left out for want of time",
-    ]  # fmt: skip
-    assert "- rates tf32: PyTorch is not there to measure them with\n" in text
-    assert text.endswith("- pair x\n- pair y\n")
-
-
-def test_the_floor_in_words(gpu: Any) -> None:
-    profile = {
-        "parts": {"forward dense": {"count": 2, "seconds": 3e-6}, "forward relu": {"count": 1, "seconds": 1e-6}},
-        "plan": 4e-6, "iteration": 10e-6,
-    }  # fmt: skip
-    entries = {**found(), "rates tf32": {"flops": 400e12, "bytes": 4e12}, f"profile {LENET}": profile}
-    text = gpu.tables.floor(entries, [lenet(gpu)])
-    assert text.startswith("tf32: a large product runs at 400.0 TFLOP/s, a large copy moves 4,000 GB/s.\n")
-    assert "every operator timed by itself: 4 us of an iteration's 10 us." in text
-    assert "| forward dense | 2 | 3 |" in text
-    assert gpu.tables.floor(found(), [lenet(gpu)]) == ""  # nothing was measured
 
 
 def test_steps_are_counted_by_kind() -> None:
@@ -219,12 +151,6 @@ def test_the_headline_comes_first_and_every_key_once(gpu: Any) -> None:
     assert keys(gpu, "accuracy") == []
 
 
-def test_every_wish_of_a_net_is_measured(gpu: Any) -> None:
-    for net in gpu.items.NETS:
-        assert set(net.targets) <= {"eager", "graphs", "best"}
-        assert net.batch in gpu.items.SEARCH[net.model]
-
-
 def test_the_learners_are_the_tuners(gpu: Any) -> None:
     net = lenet(gpu)
     assert gpu.items.chosen(found(), net) == (4, "fused")
@@ -233,47 +159,29 @@ def test_the_learners_are_the_tuners(gpu: Any) -> None:
     assert gpu.items.chosen({f"choice {LENET}": {"learners": [3], "execution": None}}, net) == (3, "auto")
 
 
-def test_pytorchs_best_batch(gpu: Any) -> None:
-    assert gpu.items.best_batch(found(), lenet(gpu)) == 512
-    assert gpu.items.best_batch({"search lenet tf32 64": {"eager": {"error": "x"}}}, lenet(gpu)) == 8  # the first
+def item(gpu: Any, key: str, done: list[str]) -> Any:
+    """Of ten seconds; that of `c` fails."""
+
+    def measure(bench: Any, found: Any) -> Any:
+        done.append(key)
+        if key == "c":
+            raise gpu.sides.Failed(["python", "x.py"], 7, "Traceback\nDeviceError: no GPU")
+        return {"rate": 1}
+
+    return gpu.items.Item(key, 10.0, measure)
 
 
-def measured(gpu: Any, left: Iterator[float], entries: dict[str, Any], fail: str = "") -> tuple[list[str], Any]:
-    """Three items of ten seconds each."""
-    done: list[str] = []
-
-    def item(key: str) -> Any:
-        def measure(bench: Any, found: Any) -> Any:
-            done.append(key)
-            if key == fail:
-                raise gpu.sides.Failed(["python", "x.py"], 7, "Traceback\nDeviceError: no GPU")
-            return {"rate": 1}
-
-        return gpu.items.Item(key, 10.0, measure)
-
+def test_what_is_there_is_kept_what_does_not_fit_left_out_and_a_failure_ends_its_own_item(gpu: Any) -> None:
+    entries: dict[str, Any] = {"a": {"rate": 5}, "b": {"error": "out of memory"}}
+    done, kept, left = list[str](), list[tuple[str, bool]](), iter([30.0, 20.0, 9.9, 10.0])
+    items = [item(gpu, key, done) for key in "abcde"]
     bench = gpu.items.Bench(None, lambda: next(left))
-    kept: list[tuple[str, bool]] = []
-    ends = gpu.items.measure_all([item(key) for key in "abc"], bench, entries, lambda i, bad: kept.append((i.key, bad)))
-    assert kept == [(key, key == fail) for key in done]
-    return done, ends
-
-
-def test_what_does_not_fit_is_left_out(gpu: Any) -> None:
-    entries: dict[str, Any] = {}
-    assert measured(gpu, iter([30.0, 9.9, 10.0]), entries) == (["a", "c"], (["b"], []))
-    assert list(entries) == ["a", "c"]
-
-
-def test_what_is_there_is_kept_and_what_failed_is_tried_again(gpu: Any) -> None:
-    entries = {"a": {"rate": 5}, "b": {"error": "out of memory"}}
-    assert measured(gpu, iter([30.0] * 2), entries) == (["b", "c"], ([], []))
-    assert entries == {"a": {"rate": 5}, "b": {"rate": 1}, "c": {"rate": 1}}
-
-
-def test_a_failure_ends_its_own_item_alone(gpu: Any) -> None:
-    entries: dict[str, Any] = {}
-    assert measured(gpu, iter([30.0] * 3), entries, fail="b") == (["a", "b", "c"], ([], ["b"]))
-    assert entries["b"] == {"error": "DeviceError: no GPU"}
+    ends = gpu.items.measure_all(items, bench, entries, lambda i, bad: kept.append((i.key, bad)))
+    assert done == ["b", "c", "e"]
+    assert kept == [("b", False), ("c", True), ("e", False)]
+    assert ends == (["d"], ["c"])
+    rate = {"rate": 1}
+    assert entries == {"a": {"rate": 5}, "b": rate, "c": {"error": "DeviceError: no GPU"}, "e": rate}
 
 
 def test_our_figures_are_those_of_bench_train(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -307,25 +215,6 @@ def test_one_setting_that_pytorch_cannot_do(gpu: Any) -> None:
 # Files, and processes that stay
 
 
-def test_results_are_whole_files(gpu: Any, tmp_path: Path) -> None:
-    gpu.bench.write(tmp_path / "new", {"found": {"a": 1}}, "# Text\n")
-    assert json.loads((tmp_path / "new/gpu.json").read_text()) == {"found": {"a": 1}}
-    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["gpu.json", "gpu.md"]
-
-
-def test_the_title_says_on_what(gpu: Any) -> None:
-    about = {
-        "command": "python -m benchmarks.gpu.bench_gpu", "date": "2026-11-21 12:00",
-        "gpu": "NVIDIA H100, 580.1, 80 GiB", "processor": "X", "cores": 8, "commit": "", "mpibow": {"mpibow": "0.1.0"},
-        "torch": {"torch": "2.13", "cuda": None},
-    }  # fmt: skip
-    assert gpu.bench.title(about) == (
-        "# Training on a GPU, beside PyTorch\n\n    python -m benchmarks.gpu.bench_gpu\n\n"
-        "2026-11-21 12:00, NVIDIA H100, 580.1, 80 GiB; X, 8 cores; commit unknown.\n"
-        "Ours: mpibow 0.1.0. PyTorch's side: torch 2.13.\n"
-    )
-
-
 @pytest.fixture
 def side(gpu: Any) -> Iterator[Callable[..., Any]]:
     """A process that answers with its number, or as it is told."""
@@ -353,11 +242,6 @@ def test_one_process_answers_all(gpu: Any, side: Any) -> None:
     assert second != first
     with pytest.raises(gpu.asked.Refused, match=r" -c ended with code -9: "):
         side(0.2, sleep=True)
-
-
-def test_a_command_that_takes_too_long(gpu: Any) -> None:
-    with pytest.raises(gpu.sides.Failed, match=r"time\.sleep\(60\).*: exit code 124\nstill ran after 0 seconds$"):
-        gpu.sides.launched(1, "-c", "import time; time.sleep(60)", limit=0.2)
 
 
 def test_the_help_needs_no_gpu() -> None:
