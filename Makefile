@@ -128,11 +128,13 @@ check: $(DEV_READY)
 	shellcheck $(SCRIPTS)
 	codespell
 	python .ci/size.py --check
+	python docs/generated.py --check
 
 size:
 	@python3 .ci/size.py
 
 docs: $(DEV_READY)
+	python docs/generated.py
 	sphinx-build -W --keep-going -q -d build/doctrees docs build/docs
 	@echo 'Open build/docs/index.html.'
 

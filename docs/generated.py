@@ -1,11 +1,17 @@
-"""The parts of pages that are made from the package: the table of settings, and the Python reference."""
+"""Writes the parts of pages that follow from the package: the table of settings, and the Python reference.
+
+python docs/generated.py            # rewrites them, between <!-- NAME --> and <!-- end -->
+python docs/generated.py --check    # fails where a page is not up to date
+"""
 
 from __future__ import annotations
 
+import inspect
 import re
-from collections.abc import Iterator
-from importlib import import_module
+import sys
+from collections.abc import Iterator, Sequence
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 import mpibow
@@ -13,12 +19,7 @@ from mpibow import ops, testing
 from mpibow.config.listing import rows
 from mpibow.config.schema import Config
 
-
-def fill(_app: Any, page: str, source: list[str]) -> None:
-    """Puts what the package has in place of a page's comment, as Sphinx reads the page."""
-    for mark, make in PARTS.items():
-        if mark in source[0]:
-            source[0] = source[0].replace(mark, "\n".join(make()))
+DOCS = Path(__file__).parent
 
 
 def settings() -> Iterator[str]:
@@ -34,57 +35,72 @@ def code(text: str) -> str:
 
 
 def programs() -> Iterator[str]:
-    """What `import mpibow` offers beside operators."""
-    operators = {*ops.NAMES}
-    yield from entries("mpibow", [name for name in mpibow.__all__ if name not in operators])
+    """The names of `import mpibow` besides operators."""
+    for name in sorted({*mpibow.__all__} - {*ops.NAMES}, key=str.lower):
+        yield from entry("###", f"mb.{name}", getattr(mpibow, name))
 
 
 def operators() -> Iterator[str]:
     """Every module of operators, by its docstring, with its names."""
     for module in ops.FOUND:
         title = (module.__doc__ or "").splitlines()[0].rstrip(".")
-        yield f"\n### {title}\n"
-        yield from entries("mpibow", sorted(filter(called, module.__all__), key=str.lower))
-
-
-def called(name: str) -> bool:
-    """Whether a net's program calls it; the frozen record of an operator is made by the function beside it."""
-    value = getattr(mpibow, name)
-    return not (isinstance(value, type) and hasattr(value, "infer"))
+        yield f"\n### {escaped(title)}"
+        for name in sorted(module.__all__, key=str.lower):
+            value = getattr(mpibow, name)
+            if not (isinstance(value, type) and hasattr(value, "infer")):  # the record of an operator
+                yield from entry("####", f"mb.{name}", value)
 
 
 def checks() -> Iterator[str]:
-    yield from entries("mpibow.testing", testing.__all__)
+    for name in testing.__all__:
+        yield from entry("###", f"mpibow.testing.{name}", getattr(testing, name))
 
 
-def entries(module: str, names: list[str]) -> Iterator[str]:
-    yield "```{eval-rst}"
-    yield f".. currentmodule:: {module}\n"
-    for name in names:
-        value = getattr(import_module(module), name)
-        kind = "autoclass" if isinstance(value, type) else "autofunction" if callable(value) else "autodata"
-        yield f".. {kind}:: {module}.{name}"
-        if kind == "autoclass":
-            yield "   :members:"
-        if kind == "autodata":
-            yield "   :no-value:"
-        yield ""
-    yield "```"
+def entry(level: str, name: str, value: Any) -> Iterator[str]:
+    """A name with its arguments and docstring; a class with its public members."""
+    yield f"\n{level} `{name}`\n"
+    if callable(value) and not (isinstance(value, type) and issubclass(value, BaseException)):
+        yield f"```text\n{name}{arguments(value)}\n```\n"
+    text = inspect.cleandoc(value.__doc__ or "").partition("\n\nThe settings and their defaults")[0]
+    yield escaped(text)
+    if isinstance(value, type):
+        for key, member in vars(value).items():
+            if not key.startswith("_") and (inspect.isfunction(member) or isinstance(member, property)):
+                yield from entry(f"{level}#", f"{name.removeprefix('mb.')}.{key}", member)
 
 
-def escape(_app: Any, _what: str, name: str, _value: Any, _options: Any, lines: list[str]) -> None:
+def arguments(value: Any) -> str:
+    signature = inspect.signature(value)
+    bare = [each.replace(annotation=each.empty) for each in signature.parameters.values() if each.name != "self"]
+    text = str(signature.replace(parameters=bare, return_annotation=signature.empty))
+    return re.sub(r"<function .* at \w+>|<factory>", "...", text)
+
+
+def escaped(text: str) -> str:
     """Docstrings are plain text with code in backticks: `2 * x` and `f(*args)` are no markup."""
-    if name == "mpibow.fit":  # the settings have a page of their own
-        del lines[next(n for n, line in enumerate(lines) if line.startswith("The settings and their defaults")) :]
-    lines[:] = [
-        "".join(part if n % 2 else re.sub(r"([*|]|(?<=\w)_(?!\w))", r"\\\1", part) for n, part in enumerate(parts))
-        for parts in (re.split(r"(`[^`]*`)", line) for line in lines)
-    ]
+    parts = re.split(r"(`[^`]*`)", text)
+    return "".join(part if n % 2 else re.sub(r"([*|<]|(?<=\w)_(?!\w))", r"\\\1", part) for n, part in enumerate(parts))
 
 
-PARTS = {
-    "<!-- settings -->": settings,
-    "<!-- programs -->": programs,
-    "<!-- operators -->": operators,
-    "<!-- checks -->": checks,
-}
+PARTS = {"settings": settings, "programs": programs, "operators": operators, "checks": checks}
+MARKED = re.compile(r"<!-- (\w+) -->\n.*?<!-- end -->\n", re.DOTALL)
+
+
+def filled(page: str) -> str:
+    """The page with its parts as the package has them."""
+    return MARKED.sub(lambda mark: "\n".join([f"<!-- {mark[1]} -->", *PARTS[mark[1]](), "\n<!-- end -->\n"]), page)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    outdated = [path for path in sorted(DOCS.glob("*.md")) if path.read_text() != filled(path.read_text())]
+    if "--check" in (sys.argv[1:] if argv is None else argv):
+        for path in outdated:
+            print(f"docs/{path.name} is not up to date: python docs/generated.py")
+        return min(len(outdated), 1)
+    for path in outdated:
+        path.write_text(filled(path.read_text()))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
