@@ -7,7 +7,7 @@ A module of such operators names their formulas in its FORMULAS. A formula's par
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from math import prod
@@ -17,7 +17,7 @@ import numpy as np
 
 from mpibow.formulas.formula import Formula
 from mpibow.formulas.language import formula
-from mpibow.formulas.passes import Program, bind, program
+from mpibow.formulas.passes import Program, bind, plain, program
 from mpibow.graph.graph import FLOAT, Array
 from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes, Spec
 
@@ -85,8 +85,8 @@ def _chunk(planned: Program, size: int) -> int:
 def _scratch(used: Formula, wanted: tuple[int, ...], size: int) -> dict[str, Spec]:
     planned = _program(used, wanted)
     chunk = _chunk(planned, size)
-    found: dict[str, Spec] = {"parts": ((planned.parts, chunk), FLOAT), "masks": ((planned.masks, chunk), "bool")}
-    return {key: spec for key, spec in found.items() if spec[0][0]}
+    found = {"parts": (planned.parts, FLOAT), "masks": (planned.masks, "bool")}
+    return {key: ((len(names), chunk), dtype) for key, (names, dtype) in found.items() if names}
 
 
 def reference(op: Any, formulas: Formulas) -> Kernel:
@@ -109,15 +109,16 @@ def reference(op: Any, formulas: Formulas) -> Kernel:
 def _run(one: Bound, scratch: Mapping[str, Array]) -> Run:
     planned, size = _program(one.formula, one.wanted), one.results[0].size
     chunk, calls = _chunk(planned, size), list[Callable[[], Any]]()
-    parts, masks = scratch.get("parts", ()), scratch.get("masks", ())
+    arrays = dict(zip(one.formula.arrays, one.arrays, strict=True))
+    arrays |= {f"_y{i}": result for i, result in enumerate(one.results)}
+    scalars = dict(zip(one.formula.scalars, map(plain, one.scalars), strict=True))
+    own = dict(
+        zip((*planned.parts, *planned.masks), (*scratch.get("parts", ()), *scratch.get("masks", ())), strict=True)
+    )
     for start in range(0, size, chunk):
         length = min(chunk, size - start)
-
-        def cut(arrays: Sequence[Array], start: int = start, length: int = length) -> list[Array]:
-            return [array.reshape(-1)[start : start + length] for array in arrays]
-
-        rows, flags = [part[:length] for part in parts], [mask[:length] for mask in masks]
-        calls += bind(planned, cut(one.arrays), one.scalars, cut(one.results), rows, flags)
+        here = {name: array.reshape(-1)[start : start + length] for name, array in arrays.items()}
+        calls += bind(planned, {**here, **scalars, **{name: row[:length] for name, row in own.items()}})
 
     def run() -> None:
         with np.errstate(all="ignore"):  # both values of a `where` are computed

@@ -51,10 +51,12 @@ def test_passes_are_the_formula(formula: Formula, scalars: tuple[float, ...], dt
     expected = formula(w, g, *states, **dict(zip(formula.scalars, scalars, strict=True)))
     for wanted in (tuple(range(size)), *((i,) for i in range(size))):
         planned = program(formula, wanted)
-        made, parts = (np.full((n, len(w)), np.nan, dtype) for n in (len(wanted), planned.parts))
-        masks = np.zeros((planned.masks, len(w)), bool)
+        made = np.full((len(wanted), len(w)), np.nan, dtype)
+        named = dict(zip((*formula.arrays, *formula.scalars), (w, g, *states, *scalars), strict=True))
+        named |= {f"_y{i}": each for i, each in enumerate(made)} | {each: np.zeros_like(w) for each in planned.parts}
+        named |= {each: np.zeros(len(w), bool) for each in planned.masks}
         with np.errstate(all="ignore"):
-            for call in bind(planned, (w, g, *states), scalars, made, parts, masks):
+            for call in bind(planned, named):
                 call()
         np.testing.assert_array_equal(made, [expected[i] for i in wanted])
 
