@@ -14,7 +14,7 @@ import pytest
 from mpibow.formulas.formula import Formula
 from mpibow.formulas.functions import exp, sqrt, tanh
 from mpibow.formulas.language import formula
-from mpibow.optim.adamw import AdamW
+from mpibow.optim.adam import AdamW
 from mpibow.optim.sgd import Sgd
 from mpibow.optim.update import Update
 from mpibow.testing import check_update

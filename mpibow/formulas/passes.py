@@ -11,7 +11,7 @@ import numpy as np
 
 from mpibow.formulas.formula import Array, Expression, Formula, Name, Number
 
-COMPARISONS: Mapping[str, np.ufunc] = {
+COMPARISONS: dict[str, np.ufunc] = {
     "<": np.less, "<=": np.less_equal, ">": np.greater, ">=": np.greater_equal, "==": np.equal, "!=": np.not_equal,
     "and": np.logical_and, "or": np.logical_or, "not": np.logical_not,
 }  # fmt: skip

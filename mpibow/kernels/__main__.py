@@ -10,7 +10,7 @@ from pkgutil import walk_packages
 
 from mpibow import kernels
 from mpibow.errors import DeviceError
-from mpibow.optim.adamw import AdamW
+from mpibow.optim.adam import AdamW
 from mpibow.optim.sgd import Sgd
 from mpibow.system.command import prog
 

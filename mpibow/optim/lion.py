@@ -10,7 +10,7 @@ from mpibow.formulas.formula import Array, Formula
 from mpibow.formulas.functions import sign
 from mpibow.formulas.language import formula
 from mpibow.optim.parts import averaged, shrunk
-from mpibow.optim.update import Beta, HalfLife, Update, kept_of_both
+from mpibow.optim.update import DECOUPLED, Beta, HalfLife, Update, kept
 
 
 def lion(
@@ -27,9 +27,7 @@ class Lion(Update):
 
     name: Literal["lion"] = field(default="lion", kw_only=True)
     lr: Annotated[float, Above(0), "learning rate; not scaled with the number of learners"] = 1e-4
-    weight_decay: Annotated[
-        float, AtLeast(0), "decoupled weight decay: lr times this factor times the weights is subtracted from them"
-    ] = 0.0
+    weight_decay: Annotated[float, AtLeast(0), DECOUPLED] = 0.0
     betas: Annotated[tuple[Beta, Beta], "decay rates of the average of gradients: in the step, and in the average"] = (
         0.9, 0.99,
     )  # fmt: skip
@@ -38,9 +36,7 @@ class Lion(Update):
     )  # fmt: skip
 
     def at(self, samples: int) -> Lion:
-        if self.half_life == (None, None):
-            return self
-        return replace(self, betas=kept_of_both(self.betas, self.half_life, samples), half_life=(None, None))
+        return replace(self, betas=kept(self.betas, self.half_life, samples), half_life=(None, None))
 
     @property
     def formula(self) -> Formula:

@@ -13,13 +13,12 @@ from mpibow.bounds import Above, AtLeast, Below
 from mpibow.errors import ConfigError
 from mpibow.formulas.formula import Apply, Expression, Formula, Name, Number
 from mpibow.optim.adagrad import Adagrad
-from mpibow.optim.adam import Adam
-from mpibow.optim.adamw import AdamW
+from mpibow.optim.adam import Adam, AdamW
 from mpibow.optim.lion import Lion
 from mpibow.optim.rmsprop import RmsProp
 from mpibow.optim.schedules import Constant, Warmup
 from mpibow.optim.sgd import Sgd
-from mpibow.optim.update import HalfLife, Update, kept
+from mpibow.optim.update import DECOUPLED, HalfLife, Update, kept
 
 MOMENTA = "matrix_momenta"
 
@@ -38,9 +37,7 @@ class Muon(Update):
 
     name: Literal["muon"] = field(default="muon", kw_only=True)
     lr: Annotated[float, Above(0), "learning rate of matrices; not scaled with the number of learners"] = 0.02
-    weight_decay: Annotated[
-        float, AtLeast(0), "decoupled weight decay: lr times this factor times the weights is subtracted from them"
-    ] = 0.0
+    weight_decay: Annotated[float, AtLeast(0), DECOUPLED] = 0.0
     momentum: Annotated[float, AtLeast(0), Below(1), "momentum of each learner"] = 0.95
     nesterov: Annotated[bool, "Nesterov's momentum"] = True
     half_life: Annotated[HalfLife, "samples after which half of the momentum is left, in place of momentum"] = None

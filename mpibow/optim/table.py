@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from mpibow.optim import groups
 from mpibow.optim.adagrad import Adagrad
-from mpibow.optim.adam import Adam
-from mpibow.optim.adamw import AdamW
+from mpibow.optim.adam import Adam, AdamW
 from mpibow.optim.lion import Lion
 from mpibow.optim.muon import Muon
 from mpibow.optim.rmsprop import RmsProp

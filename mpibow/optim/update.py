@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 from mpibow.bounds import Above, AtLeast, Below
 from mpibow.formulas.formula import Formula
@@ -12,6 +12,7 @@ from mpibow.optim.l1 import with_l1
 from mpibow.optim.schedules import Constant, Schedule, Warmup
 
 Beta = Annotated[float, AtLeast(0), Below(1)]
+DECOUPLED = "decoupled weight decay: lr times this factor times the weights is subtracted from them"
 HalfLife = Annotated[float, Above(0)] | None
 
 
@@ -102,16 +103,13 @@ class Update:
         return self.at(samples).scalars(rate, count)
 
 
-def kept(beta: float, half_life: float | None, samples: int) -> float:
+def kept(beta: Any, half_life: Any, samples: int) -> Any:
     """The share of an average that an update of so many samples keeps: half after `half_life` samples, else `beta`.
+
+    Both may be pairs.
 
     0.5 ** (samples / half_life) holds when batches grow (Marek et al., 2025, arXiv:2507.07101, section 3).
     """
-    return beta if half_life is None else float(0.5 ** (samples / half_life))
-
-
-def kept_of_both(
-    betas: tuple[float, float], half_life: tuple[float | None, float | None], samples: int
-) -> tuple[float, float]:
-    (beta1, beta2), (first, second) = betas, half_life
-    return kept(beta1, first, samples), kept(beta2, second, samples)
+    if isinstance(beta, tuple):
+        return tuple(kept(*each, samples) for each in zip(beta, half_life, strict=True))
+    return beta if half_life is None else 0.5 ** (samples / half_life)

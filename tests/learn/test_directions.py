@@ -16,7 +16,7 @@ from mpibow.kernels.passes import FlatKernels, chunks_of
 from mpibow.learn.directions import Directions, described, matrices_of
 from mpibow.ops.initialisers import Constant
 from mpibow.ops.products import Products
-from mpibow.optim.adamw import AdamW
+from mpibow.optim.adam import AdamW
 from mpibow.optim.muon import Muon, OnMatrices
 from mpibow.optim.sgd import Sgd
 from tests.optim.stepping import scalars_of

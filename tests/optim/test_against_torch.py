@@ -13,8 +13,7 @@ import pytest
 
 from mpibow.formulas.formula import Array
 from mpibow.optim.adagrad import Adagrad
-from mpibow.optim.adam import Adam
-from mpibow.optim.adamw import AdamW
+from mpibow.optim.adam import Adam, AdamW
 from mpibow.optim.rmsprop import RmsProp
 from mpibow.optim.sgd import Sgd
 from mpibow.optim.update import Update

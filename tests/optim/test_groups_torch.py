@@ -15,8 +15,7 @@ from mpibow.kernels.numpy import flat
 from mpibow.kernels.passes import chunks_of
 from mpibow.learn.local import Stepping, kept_of
 from mpibow.learn.replica import Replicas
-from mpibow.optim.adam import Adam
-from mpibow.optim.adamw import AdamW
+from mpibow.optim.adam import Adam, AdamW
 from mpibow.optim.groups import Freeze, WeightGroup, parts_of, trained_parts
 from mpibow.optim.rmsprop import RmsProp
 from mpibow.optim.sgd import Sgd

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mpibow.optim.adam import Adam
-from mpibow.optim.adamw import AdamW
+from mpibow.optim.adam import Adam, AdamW
 from mpibow.optim.lion import Lion
 from mpibow.optim.muon import Muon
 from mpibow.optim.rmsprop import RmsProp

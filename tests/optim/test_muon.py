@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mpibow.errors import ConfigError
-from mpibow.optim.adamw import AdamW
+from mpibow.optim.adam import AdamW
 from mpibow.optim.muon import Muon, OnMatrices
 from mpibow.optim.schedules import Cosine
 from mpibow.optim.sgd import Sgd

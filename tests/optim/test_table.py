@@ -12,7 +12,7 @@ import pytest
 
 from mpibow.errors import ConfigError
 from mpibow.formulas.formula import Array, Formula
-from mpibow.optim.adamw import AdamW
+from mpibow.optim.adam import AdamW
 from mpibow.optim.table import UPDATES
 from mpibow.optim.update import Update
 from mpibow.testing import hard

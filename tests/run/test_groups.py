@@ -13,7 +13,7 @@ from mpibow.data.dataset import Array
 from mpibow.errors import ConfigError
 from mpibow.graph.layout import initial_weights
 from mpibow.learn.local import arrays_of, kept_of
-from mpibow.optim.adamw import AdamW
+from mpibow.optim.adam import AdamW
 from mpibow.run.checkpoint import read_arrays
 from mpibow.session.describe import describe_job
 from mpibow.session.session import Session

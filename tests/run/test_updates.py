@@ -12,7 +12,7 @@ import pytest
 from mpibow.comm import Single
 from mpibow.cuda.opening import find_gpu
 from mpibow.errors import ConfigError
-from mpibow.optim.adamw import AdamW
+from mpibow.optim.adam import AdamW
 from mpibow.optim.sgd import Sgd
 from mpibow.optim.table import UPDATES
 from mpibow.run import checkpoint

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mpibow.errors import ConfigError
-from mpibow.optim.adamw import AdamW
+from mpibow.optim.adam import AdamW
 from mpibow.optim.muon import Muon
 from mpibow.optim.sgd import Sgd
 from mpibow.sync import oracle

@@ -15,7 +15,7 @@ from mpibow.cuda.kernels.kernels import KERNELS
 from mpibow.cuda.kernels.pointwise import header
 from mpibow.errors import DeviceError, install
 from mpibow.ops import FORMULAS, Cast, Compare, Silu, Where
-from mpibow.optim.adamw import AdamW
+from mpibow.optim.adam import AdamW
 from mpibow.optim.rmsprop import RmsProp
 from mpibow.optim.sgd import Sgd
 from mpibow.optim.update import Update
