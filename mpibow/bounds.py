@@ -1,4 +1,4 @@
-"""The bounds that a setting's annotation carries, as in `lr: Annotated[float, Above(0)]`.
+"""The bounds that a setting's annotation carries, as in `share: Annotated[float, Above(0), Below(1)]`.
 
 `holds` of a bound checks a value; its str() ends the sentence "must be a number ...".
 """
@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NewType
+from typing import Annotated, NewType
 
 AnyFloat = NewType("AnyFloat", float)  # may be infinite or NaN; a setting of type float is finite
 
@@ -95,3 +95,8 @@ class Rising:
 
 
 Bound = Above | AtLeast | Below | AtMost | Matches | NotEmpty | Rising
+Positive = Annotated[float, Above(0)]
+NotNegative = Annotated[float, AtLeast(0)]
+Natural = Annotated[int, AtLeast(0)]
+Count = Annotated[int, AtLeast(1)]
+Text = Annotated[str, NotEmpty()]

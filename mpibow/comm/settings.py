@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from mpibow.bounds import Above
+from mpibow.bounds import Positive
 
-Limit = Literal["auto"] | Annotated[float, Above(0)] | None
+Limit = Literal["auto"] | Positive | None
 
 LEAST = {"start": 1800.0, "iteration": 300.0, "evaluation": 600.0, "checkpoint": 1800.0}  # seconds, of auto
 TIMES = 100  # the mean time from step to step measured so far, of auto

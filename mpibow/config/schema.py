@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from mpibow.bounds import Above, AtLeast, Below, Matches, NotEmpty
+from mpibow.bounds import AtLeast, Below, Count, Matches, Natural, NotEmpty, Positive, Text
 from mpibow.comm.settings import Limits
 from mpibow.config import document
 from mpibow.config.listing import listing
@@ -33,9 +33,6 @@ from mpibow.tune.settings import Tuner
 
 Device = Literal["auto", "cuda", "onednn", "numpy"]
 Transport = Literal["auto", "nccl", "mpi", "staged"]
-Count = Annotated[int, AtLeast(1)]
-Positive = Annotated[float, Above(0)]
-Text = Annotated[str, NotEmpty()]
 RunName = Annotated[
     str, Matches(r"[A-Za-z0-9_][A-Za-z0-9._-]*", "of letters, digits, . _ - that starts with a letter, a digit or _")
 ]
@@ -72,7 +69,7 @@ class Data:
     train: Annotated[Text, "training data set"]
     test: Annotated[Text | None, "test data set; with validation data, evaluated at the end only"] = None
     validation: Annotated[
-        Text | Annotated[float, Above(0), Below(1)] | None,
+        Text | Annotated[Positive, Below(1)] | None,
         "data set that decides when to stop and which checkpoint is the best, or the fraction of each class to split "
         "off the training data for this, by seed; null: the test data decide",
     ] = None
@@ -185,7 +182,7 @@ class Config:
     ] = None
     log: Annotated[Log, "what is logged"] = field(default_factory=Log)
     limits: Annotated[Limits, "how long a run without progress may last before it ends"] = field(default_factory=Limits)
-    seed: Annotated[int, AtLeast(0), Below(2**32), "seed of weights, order and augmentation"] = 1
+    seed: Annotated[Natural, Below(2**32), "seed of weights, order and augmentation"] = 1
     out: Annotated[Text, "directory for run directories"] = "runs"
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Type hints taken apart, and put in words: `Annotated[float, Above(0)]` is "a number above 0"."""
+"""Type hints taken apart, and put in words: `Positive` is "a number above 0"."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from mpibow.bounds import AtLeast
+from mpibow.bounds import Count
 from mpibow.errors import ConfigError
 
 Auto = Literal["auto"]
@@ -17,9 +17,9 @@ Wanted = Literal["auto", "host", "dali", "resident"]
 class Image:
     """Encoded images as arrays (3, size, size). Evaluation takes the centre crop; training may take random crops."""
 
-    size: Annotated[int, AtLeast(1), "height and width of a sample"] = 224
+    size: Annotated[Count, "height and width of a sample"] = 224
     resize: Annotated[
-        Annotated[int, AtLeast(1)] | None,
+        Count | None,
         "evaluation scales the shorter side to this before it takes the centre crop; null is 8/7 of size",
     ] = None
 
@@ -37,7 +37,7 @@ class Image:
 class Stream:
     """A stream of tokens as windows. Each is a sample by itself: no state is carried from one to the next."""
 
-    context: Annotated[int, AtLeast(1), "tokens of a window, each of which predicts the one after it"] = 128
+    context: Annotated[Count, "tokens of a window, each of which predicts the one after it"] = 128
     windows: Annotated[
         Literal["random", "consecutive"],
         "training windows are all shifted by a random number of tokens, another in every epoch, or stay in place",

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
-from mpibow.bounds import AtLeast
+from mpibow.bounds import Count
 from mpibow.errors import ConfigError
 from mpibow.metrics.metric import Array, Sums
 
@@ -72,7 +72,7 @@ class Accuracy(Classes):
 class TopK(Classes):
     """The fraction of labels that are among the k likeliest classes, the first of equals first."""
 
-    k: Annotated[int, AtLeast(1)] = 5
+    k: Count = 5
 
     def sums(self, output: Array, target: Array) -> Sums:
         scores, labels = self.rows(output, target)

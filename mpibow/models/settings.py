@@ -5,26 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from mpibow.bounds import Above, AtLeast, AtMost, Below, NotEmpty
+from mpibow.bounds import AtLeast, AtMost, Below, Count, Natural, NotEmpty, NotNegative, Positive, Text
 from mpibow.errors import ConfigError
 
-Share = Annotated[float, Above(0), AtMost(1)]
-Ratio = Annotated[float, Above(0)]
+Share = Annotated[Positive, AtMost(1)]
 BALANCED: Literal["balanced"] = "balanced"  # weights of classes by their counts
 ASPECT = (3 / 4, 4 / 3)  # Szegedy et al., arXiv:1409.4842
 
 Normalisation = Literal["channel", "pixel", "half", "none"]
-Pattern = Annotated[str, NotEmpty()]
 
 
 @dataclass(frozen=True)
 class Jitter:
     """Random changes of colours, in this order. A setting s draws a factor evenly from [max(0, 1 - s), 1 + s]."""
 
-    brightness: Annotated[float, AtLeast(0), "largest distance from 1 of the random factor of the brightness"] = 0.0
-    contrast: Annotated[float, AtLeast(0), "largest distance from 1 of the random factor of the contrast"] = 0.0
+    brightness: Annotated[NotNegative, "largest distance from 1 of the random factor of the brightness"] = 0.0
+    contrast: Annotated[NotNegative, "largest distance from 1 of the random factor of the contrast"] = 0.0
     saturation: Annotated[
-        float, AtLeast(0), "largest distance from 1 of the random factor of the saturation, with 3 channels"
+        NotNegative, "largest distance from 1 of the random factor of the saturation, with 3 channels"
     ] = 0.0
 
 
@@ -36,20 +34,20 @@ class Augmentation:
         tuple[Share, Share] | None,
         "random resized crop of encoded images: least and largest share of the image's area; null: the centre crop",
     ] = None
-    aspect: Annotated[tuple[Ratio, Ratio], "least and largest width / height of that crop"] = ASPECT
-    pad: Annotated[int, AtLeast(0), "pad every side of an image with so many zeros before the random crop"] = 0
+    aspect: Annotated[tuple[Positive, Positive], "least and largest width / height of that crop"] = ASPECT
+    pad: Annotated[Natural, "pad every side of an image with so many zeros before the random crop"] = 0
     crop: Annotated[
-        Annotated[int, AtLeast(1)] | None,
+        Count | None,
         "height and width of the random crop; evaluation takes the centre crop; null is the size of the image",
     ] = None
     flip: Annotated[bool, "flip left to right with probability 1/2"] = False
     cutout: Annotated[
-        Annotated[int, AtLeast(1)] | None,
+        Count | None,
         "side of a random square of the normalised image that is set to 0, the mean",
     ] = None
     jitter: Jitter | None = field(default_factory=Jitter)
     mixup: Annotated[
-        Annotated[float, Above(0), AtMost(100)] | None,
+        Annotated[Positive, AtMost(100)] | None,
         "mix each sample with another of its batch; the shares follow Beta(mixup, mixup)",
     ] = None
 
@@ -80,15 +78,15 @@ class CrossEntropyLoss:
     """Cross-entropy of logits and classes. For data with classes the settings are for training: evaluation is plain."""
 
     name: Literal["cross_entropy"] = field(default="cross_entropy", kw_only=True)
-    label_smoothing: Annotated[
-        float, AtLeast(0), Below(1), "share of the target that is spread evenly over all classes"
-    ] = 0.0
+    label_smoothing: Annotated[NotNegative, Below(1), "share of the target that is spread evenly over all classes"] = (
+        0.0
+    )
     ignore_index: Annotated[
         Annotated[int, AtLeast(-(2**31))] | None,
         "label of samples that training and evaluation leave out: a class or, in arrays, a number below 0 such as -100",
     ] = None
     weight: Annotated[
-        Literal["balanced"] | Annotated[tuple[Annotated[float, AtLeast(0)], ...], NotEmpty()] | None,
+        Literal["balanced"] | Annotated[tuple[NotNegative, ...], NotEmpty()] | None,
         "weight of each class in the mean, one number per class; balanced: by their counts; null: all the same",
     ] = None
 
@@ -98,7 +96,7 @@ class HuberLoss:
     """Squares of differences up to delta, beyond it their size."""
 
     name: Literal["huber_loss"] = field(default="huber_loss", kw_only=True)
-    delta: Annotated[float, Above(0), "difference above which the loss is linear"] = 1.0
+    delta: Annotated[Positive, "difference above which the loss is linear"] = 1.0
 
 
 @dataclass(frozen=True)
@@ -120,10 +118,10 @@ def ignored(loss: Loss) -> int | None:
 class Weights:
     """Trained weights that a net starts from, the statistics of batch norms among them; patterns are of their names."""
 
-    file: Annotated[str, NotEmpty(), "a run directory, a checkpoint or a safetensors file"]
-    match: Annotated[Pattern | tuple[Pattern, ...], "pattern or list of patterns of the names to load, as conv*"] = "*"
+    file: Annotated[Text, "a run directory, a checkpoint or a safetensors file"]
+    match: Annotated[Text | tuple[Text, ...], "pattern or list of patterns of the names to load, as conv*"] = "*"
     exclude: Annotated[
-        Pattern | tuple[Pattern, ...],
+        Text | tuple[Text, ...],
         "pattern or list of patterns of the names to leave out, which start anew, as dense1.*",
     ] = ()
     strict: Annotated[bool, "refuse a file that lacks weights of the net, or that has others"] = True

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from mpibow.bounds import AtLeast
+from mpibow.bounds import NotNegative
 from mpibow.formulas.formula import Array, Formula
 from mpibow.formulas.functions import sqrt
 from mpibow.formulas.language import formula
@@ -26,9 +26,9 @@ class Adagrad(Update):
     """s <- s + g^2;  u = -lr / (1 + (t - 1) lr_decay) g / (sqrt(s) + eps), t being how many updates s has had."""
 
     name: Literal["adagrad"] = field(default="adagrad", kw_only=True)
-    lr_decay: Annotated[float, AtLeast(0), "decay of the learning rate per update"] = 0.0
-    initial_accumulator_value: Annotated[float, AtLeast(0), "first value of the sum of squares"] = 0.0
-    eps: Annotated[float, AtLeast(0), "added to the root of the sum of squares"] = 1e-10
+    lr_decay: Annotated[NotNegative, "decay of the learning rate per update"] = 0.0
+    initial_accumulator_value: Annotated[NotNegative, "first value of the sum of squares"] = 0.0
+    eps: Annotated[NotNegative, "added to the root of the sum of squares"] = 1e-10
 
     @property
     def formula(self) -> Formula:

@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal, Self
 
-from mpibow.bounds import Above, AtLeast
+from mpibow.bounds import NotNegative, Positive
 from mpibow.formulas.formula import Array, Formula
 from mpibow.formulas.functions import maximum, sqrt
 from mpibow.formulas.language import formula
@@ -49,14 +49,14 @@ class Adam(Update):
     """
 
     name: Literal["adam"] = field(default="adam", kw_only=True)
-    lr: Annotated[float, Above(0), "learning rate; not scaled with the number of learners"] = 1e-3
+    lr: Annotated[Positive, "learning rate; not scaled with the number of learners"] = 1e-3
     betas: Annotated[tuple[Beta, Beta], "decay rates of the averages of gradients and of their squares"] = (
         0.9, 0.999,
     )  # fmt: skip
     half_life: Annotated[tuple[HalfLife, HalfLife], "samples after which half is left, in place of a beta"] = (
         None, None,
     )  # fmt: skip
-    eps: Annotated[float, AtLeast(0), "added to the root of the average of squared gradients"] = 1e-8
+    eps: Annotated[NotNegative, "added to the root of the average of squared gradients"] = 1e-8
     amsgrad: Annotated[bool, "divide by the largest average of squared gradients so far"] = False
 
     @property
@@ -96,7 +96,7 @@ class AdamW(Adam):
     """Adam's step without weight decay, and -lr weight_decay w beside it."""
 
     name: Literal["adamw"] = field(default="adamw", kw_only=True)  # type: ignore[assignment]
-    weight_decay: Annotated[float, AtLeast(0), DECOUPLED] = 0.01
+    weight_decay: Annotated[NotNegative, DECOUPLED] = 0.01
 
     def _decays(self, rate: float) -> tuple[float, float]:
         return 0.0, rate * self.weight_decay

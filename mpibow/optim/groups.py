@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
-from mpibow.bounds import Above, AtLeast, NotEmpty
+from mpibow.bounds import NotNegative, Positive, Text
 from mpibow.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -25,18 +25,18 @@ NAMED = 6  # weights that an error lists
 class Freeze:
     """The weights stay as they are for the first epochs, and are trained from then on."""
 
-    epochs: Annotated[float, Above(0), "epochs from the start"]
+    epochs: Annotated[Positive, "epochs from the start"]
 
 
 @dataclass(frozen=True)
 class WeightGroup:
     """Weights whose names match a pattern, as `conv1.*` or `*.bias`; null is as for all others."""
 
-    match: Annotated[str, NotEmpty(), "pattern of weights' names, as conv1.* or *.bias"]
+    match: Annotated[Text, "pattern of weights' names, as conv1.* or *.bias"]
     freeze: Annotated[bool | Freeze, "do not train these weights; or not for some epochs, as {epochs: 5}"] = False
-    lr_scale: Annotated[float, Above(0), "this factor times the learning rate"] = 1.0
-    weight_decay: Annotated[Annotated[float, AtLeast(0)] | None, "weight decay of these, biases included"] = None
-    l1: Annotated[Annotated[float, AtLeast(0)] | None, "l1 of these, biases included"] = None
+    lr_scale: Annotated[Positive, "this factor times the learning rate"] = 1.0
+    weight_decay: Annotated[NotNegative | None, "weight decay of these, biases included"] = None
+    l1: Annotated[NotNegative | None, "l1 of these, biases included"] = None
     update: Annotated[OwnUpdate | None, "the optimiser of these weights; the schedule applies to it too"] = None
 
     def __post_init__(self) -> None:

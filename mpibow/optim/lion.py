@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal
 
-from mpibow.bounds import Above, AtLeast
+from mpibow.bounds import NotNegative, Positive
 from mpibow.formulas.formula import Array, Formula
 from mpibow.formulas.functions import sign
 from mpibow.formulas.language import formula
@@ -26,8 +26,8 @@ class Lion(Update):
     """u = -lr (sign(beta1 m + (1 - beta1) g) + weight_decay w);  m <- beta2 m + (1 - beta2) g."""
 
     name: Literal["lion"] = field(default="lion", kw_only=True)
-    lr: Annotated[float, Above(0), "learning rate; not scaled with the number of learners"] = 1e-4
-    weight_decay: Annotated[float, AtLeast(0), DECOUPLED] = 0.0
+    lr: Annotated[Positive, "learning rate; not scaled with the number of learners"] = 1e-4
+    weight_decay: Annotated[NotNegative, DECOUPLED] = 0.0
     betas: Annotated[tuple[Beta, Beta], "decay rates of the average of gradients: in the step, and in the average"] = (
         0.9, 0.99,
     )  # fmt: skip

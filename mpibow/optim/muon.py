@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from typing import Annotated, Literal
 
-from mpibow.bounds import Above, AtLeast, Below
+from mpibow.bounds import Count, NotNegative, Positive
 from mpibow.errors import ConfigError
 from mpibow.formulas.formula import Apply, Expression, Formula, Name, Number
 from mpibow.optim.adagrad import Adagrad
@@ -18,7 +18,7 @@ from mpibow.optim.lion import Lion
 from mpibow.optim.rmsprop import RmsProp
 from mpibow.optim.schedules import Constant, Warmup
 from mpibow.optim.sgd import Sgd
-from mpibow.optim.update import DECOUPLED, HalfLife, Update, kept
+from mpibow.optim.update import DECOUPLED, Beta, HalfLife, Update, kept
 
 MOMENTA = "matrix_momenta"
 
@@ -36,17 +36,18 @@ class Muon(Update):
     """
 
     name: Literal["muon"] = field(default="muon", kw_only=True)
-    lr: Annotated[float, Above(0), "learning rate of matrices; not scaled with the number of learners"] = 0.02
-    weight_decay: Annotated[float, AtLeast(0), DECOUPLED] = 0.0
-    momentum: Annotated[float, AtLeast(0), Below(1), "momentum of each learner"] = 0.95
+    lr: Annotated[Positive, "learning rate of matrices; not scaled with the number of learners"] = 0.02
+    weight_decay: Annotated[NotNegative, DECOUPLED] = 0.0
+    momentum: Annotated[Beta, "momentum of each learner"] = 0.95
     nesterov: Annotated[bool, "Nesterov's momentum"] = True
     half_life: Annotated[HalfLife, "samples after which half of the momentum is left, in place of momentum"] = None
-    ns_steps: Annotated[int, AtLeast(1), "Newton-Schulz iterations"] = 5
+    ns_steps: Annotated[Count, "Newton-Schulz iterations"] = 5
     scale: Annotated[Literal["length", "spectral", "rms"], "length of a matrix's step"] = "spectral"
     largest_share: Annotated[
-        float, Above(0), "largest cost of a matrix's orthogonal step, as a share of the operations of a batch's "
-        "forward and backward passes; a matrix above it takes the fallback",
-    ] = 1.0  # fmt: skip
+        Positive,
+        "largest cost of a matrix's orthogonal step, as a share of the operations of a batch's forward and backward "
+        "passes; a matrix above it takes the fallback",
+    ] = 1.0
     fallback: Annotated[
         AdamW | Adam | Sgd | RmsProp | Adagrad | Lion,
         "optimiser of vectors, the first matrix, the last one, embeddings, and matrices above largest_share",

@@ -7,9 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
-from mpibow.bounds import Above, AtLeast, Below, NotEmpty
-
-Metric = Annotated[str, NotEmpty()]
+from mpibow.bounds import Below, Natural, NotNegative, Positive, Text
 
 
 def better(rises: bool, value: float, than: float) -> bool:
@@ -25,14 +23,14 @@ class Plateau:
 
     name: Literal["plateau"] = field(default="plateau", kw_only=True)
     metric: Annotated[
-        Metric, "metric that must improve: loss, accuracy or one of `metrics` on the validation data, or training_loss"
+        Text, "metric that must improve: loss, accuracy or one of `metrics` on the validation data, or training_loss"
     ] = "loss"
-    factor: Annotated[float, Above(0), Below(1), "factor of the rate at a drop"] = 0.1
-    patience: Annotated[int, AtLeast(0), "values without improvement that are allowed before a drop"] = 10
-    threshold: Annotated[float, AtLeast(0), "smallest change that counts as an improvement"] = 1e-4
+    factor: Annotated[Positive, Below(1), "factor of the rate at a drop"] = 0.1
+    patience: Annotated[Natural, "values without improvement that are allowed before a drop"] = 10
+    threshold: Annotated[NotNegative, "smallest change that counts as an improvement"] = 1e-4
     threshold_mode: Annotated[Literal["rel", "abs"], "threshold as a fraction of the best value, or as it is"] = "rel"
-    cooldown: Annotated[int, AtLeast(0), "values after a drop that are ignored"] = 0
-    floor: Annotated[float, AtLeast(0), Below(1), "lowest rate, as a fraction of lr"] = 0.0
+    cooldown: Annotated[Natural, "values after a drop that are ignored"] = 0
+    floor: Annotated[NotNegative, Below(1), "lowest rate, as a fraction of lr"] = 0.0
 
     def rate(self, epoch: float) -> float:
         return 1.0

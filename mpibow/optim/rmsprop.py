@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal
 
-from mpibow.bounds import AtLeast, Below
+from mpibow.bounds import NotNegative
 from mpibow.formulas.formula import Array, Formula
 from mpibow.formulas.functions import maximum, sqrt
 from mpibow.formulas.language import formula
@@ -72,8 +72,8 @@ class RmsProp(Update):
 
     name: Literal["rmsprop"] = field(default="rmsprop", kw_only=True)
     alpha: Annotated[Beta, "decay rate of the average of squared gradients"] = 0.99
-    eps: Annotated[float, AtLeast(0), "added to the root of the average of squared gradients"] = 1e-8
-    momentum: Annotated[float, AtLeast(0), Below(1), "momentum of each learner"] = 0.0
+    eps: Annotated[NotNegative, "added to the root of the average of squared gradients"] = 1e-8
+    momentum: Annotated[Beta, "momentum of each learner"] = 0.0
     centered: Annotated[bool, "divide by the standard deviation of gradients, not by the root of their mean square"] = (
         False
     )

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Annotated, Literal
 
-from mpibow.bounds import Above, AtLeast, AtMost, Below, NotEmpty, Rising
+from mpibow.bounds import AtLeast, AtMost, Below, Count, Natural, NotEmpty, NotNegative, Positive, Rising
 from mpibow.errors import ConfigError
 from mpibow.optim.plateau import Plateau
 
@@ -40,8 +40,8 @@ class StepDecay:
     """factor ** floor(epoch / every)"""
 
     name: Literal["step"] = field(default="step", kw_only=True)
-    every: Annotated[float, Above(0), "epochs between drops"]
-    factor: Annotated[float, Above(0), "factor of the rate at a drop"]
+    every: Annotated[Positive, "epochs between drops"]
+    factor: Annotated[Positive, "factor of the rate at a drop"]
 
     def rate(self, epoch: float) -> float:
         return float(self.factor ** math.floor(epoch / self.every))
@@ -56,8 +56,8 @@ class MultiStep:
     """factor ** (how many of `epochs` are at or before epoch)"""
 
     name: Literal["multistep"] = field(default="multistep", kw_only=True)
-    epochs: Annotated[tuple[Annotated[float, Above(0)], ...], NotEmpty(), Rising(), "epochs of the drops"]
-    factor: Annotated[float, Above(0), "factor of the rate at a drop"]
+    epochs: Annotated[tuple[Positive, ...], NotEmpty(), Rising(), "epochs of the drops"]
+    factor: Annotated[Positive, "factor of the rate at a drop"]
 
     def rate(self, epoch: float) -> float:
         return float(self.factor ** bisect_right(self.epochs, epoch))
@@ -72,7 +72,7 @@ class Exponential(Smooth):
     """factor ** epoch"""
 
     name: Literal["exponential"] = field(default="exponential", kw_only=True)
-    factor: Annotated[float, Above(0), "factor of the rate per epoch"]
+    factor: Annotated[Positive, "factor of the rate per epoch"]
 
     def rate(self, epoch: float) -> float:
         return float(self.factor**epoch)
@@ -83,15 +83,15 @@ class Inverse(Smooth):
     """(1 + gamma * epoch) ** -power"""
 
     name: Literal["inverse"] = field(default="inverse", kw_only=True)
-    gamma: Annotated[float, Above(0), "decay per epoch"]
-    power: Annotated[float, Above(0), "exponent of the decay"]
+    gamma: Annotated[Positive, "decay per epoch"]
+    power: Annotated[Positive, "exponent of the decay"]
 
     def rate(self, epoch: float) -> float:
         return float((1 + self.gamma * epoch) ** -self.power)
 
 
-Epochs = Annotated[Literal["auto"] | Annotated[float, Above(0)], "epochs until the schedule ends; auto is stop.epochs"]
-Floor = Annotated[float, AtLeast(0), Below(1), "the last rate, as a fraction of lr"]
+Epochs = Annotated[Literal["auto"] | Positive, "epochs until the schedule ends; auto is stop.epochs"]
+Floor = Annotated[NotNegative, Below(1), "the last rate, as a fraction of lr"]
 
 
 def cosine(start: float, end: float, part: float) -> float:
@@ -136,8 +136,8 @@ class Linear(Ending):
 
     name: Literal["linear"] = field(default="linear", kw_only=True)
     epochs: Epochs = "auto"
-    start_factor: Annotated[float, AtLeast(0), "the first rate, as a multiple of lr"] = 1.0
-    end_factor: Annotated[float, AtLeast(0), "the last rate, as a multiple of lr"] = 0.0
+    start_factor: Annotated[NotNegative, "the first rate, as a multiple of lr"] = 1.0
+    end_factor: Annotated[NotNegative, "the last rate, as a multiple of lr"] = 0.0
 
     def along(self, part: float) -> float:
         return line(self.start_factor, self.end_factor, part)
@@ -149,7 +149,7 @@ class Polynomial(Ending):
 
     name: Literal["polynomial"] = field(default="polynomial", kw_only=True)
     epochs: Epochs = "auto"
-    power: Annotated[float, Above(0), "exponent; 1 is a straight line"] = 1.0
+    power: Annotated[Positive, "exponent; 1 is a straight line"] = 1.0
 
     def along(self, part: float) -> float:
         return float((1.0 - part) ** self.power)
@@ -162,7 +162,7 @@ class OneCycle(Ending):
 
     name: Literal["one_cycle"] = field(default="one_cycle", kw_only=True)
     epochs: Epochs = "auto"
-    pct_start: Annotated[float, Above(0), Below(1), "share of the epochs in which the rate rises"] = 0.3
+    pct_start: Annotated[Positive, Below(1), "share of the epochs in which the rate rises"] = 0.3
     anneal_strategy: Annotated[Literal["cos", "linear"], "shape of the rise and the fall"] = "cos"
     div_factor: Annotated[float, AtLeast(1), "lr / the first rate"] = 25.0
     final_div_factor: Annotated[float, AtLeast(1), "the first rate / the last rate"] = 1e4
@@ -189,8 +189,8 @@ class CosineRestarts(Smooth):
     (Loshchilov and Hutter, arXiv:1608.03983; CosineAnnealingWarmRestarts with T_0 = every and T_mult = mult)."""
 
     name: Literal["cosine_restarts"] = field(default="cosine_restarts", kw_only=True)
-    every: Annotated[float, Above(0), "epochs of the first cosine"]
-    mult: Annotated[int, AtLeast(1), "length of each cosine / that of the one before"] = 1
+    every: Annotated[Positive, "epochs of the first cosine"]
+    mult: Annotated[Count, "length of each cosine / that of the one before"] = 1
     floor: Floor = 0.0
 
     def rate(self, epoch: float) -> float:
@@ -209,7 +209,7 @@ class Wsd(Ending):
 
     name: Literal["wsd"] = field(default="wsd", kw_only=True)
     epochs: Epochs = "auto"
-    decay: Annotated[float, Above(0), AtMost(1), "share of the epochs in which the rate falls"] = 0.2
+    decay: Annotated[Positive, AtMost(1), "share of the epochs in which the rate falls"] = 0.2
     shape: Annotated[Literal["linear", "cosine", "sqrt"], "shape of the fall"] = "linear"
     floor: Floor = 0.0
 
@@ -247,9 +247,9 @@ def ended_early(schedule: Schedule, rate: float, epochs: float | None) -> str:
 class Warmup:
     """start + (1 - start) * epoch / epochs, and 1 after `epochs`; or the same of iterations. 0 of both: no warm-up."""
 
-    epochs: Annotated[float, AtLeast(0), "epochs until the rate reaches its full value; 0: no warm-up"] = 0.0
-    start: Annotated[float, Above(0), AtMost(1), "the first rate, as a fraction of the full rate"] = 0.1
-    iterations: Annotated[int, AtLeast(0), "iterations until the rate reaches its full value, in place of epochs"] = 0
+    epochs: Annotated[NotNegative, "epochs until the rate reaches its full value; 0: no warm-up"] = 0.0
+    start: Annotated[Positive, AtMost(1), "the first rate, as a fraction of the full rate"] = 0.1
+    iterations: Annotated[Natural, "iterations until the rate reaches its full value, in place of epochs"] = 0
 
     def __post_init__(self) -> None:
         if self.epochs and self.iterations:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal
 
-from mpibow.bounds import AtLeast, Below
 from mpibow.errors import ConfigError
 from mpibow.formulas.formula import Array, Formula
 from mpibow.formulas.language import formula
 from mpibow.optim.parts import decayed, flushed
-from mpibow.optim.update import HalfLife, Update, kept
+from mpibow.optim.update import Beta, HalfLife, Update, kept
 
 
 def plain(w: Array, g: Array, *, rate: float, decay: float) -> Array:
@@ -39,7 +38,7 @@ class Sgd(Update):
     """v <- momentum v + g + weight_decay w;  u = -lr v, or -lr (g + weight_decay w + momentum v) with nesterov."""
 
     name: Literal["sgd"] = field(default="sgd", kw_only=True)
-    momentum: Annotated[float, AtLeast(0), Below(1), "momentum of each learner"] = 0.0
+    momentum: Annotated[Beta, "momentum of each learner"] = 0.0
     nesterov: Annotated[bool, "Nesterov's momentum; needs momentum above 0"] = False
 
     half_life: Annotated[HalfLife, "samples after which half of the momentum is left, in place of momentum"] = None

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Self
 
-from mpibow.bounds import Above, AtLeast, Below
+from mpibow.bounds import Below, NotNegative, Positive
 from mpibow.formulas.formula import Formula
 from mpibow.optim.groups import WeightGroup, group_of
 from mpibow.optim.l1 import with_l1
 from mpibow.optim.schedules import Constant, Schedule, Warmup
 
-Beta = Annotated[float, AtLeast(0), Below(1)]
+Beta = Annotated[NotNegative, Below(1)]
 DECOUPLED = "decoupled weight decay: lr times this factor times the weights is subtracted from them"
-HalfLife = Annotated[float, Above(0)] | None
+HalfLife = Positive | None
 
 
 @dataclass(frozen=True)
@@ -25,16 +25,16 @@ class Update:
     """
 
     name: str = field(kw_only=True)
-    lr: Annotated[float, Above(0), "learning rate; not scaled with the number of learners"] = 0.01
-    weight_decay: Annotated[float, AtLeast(0), "this factor times the weights is added to the gradient"] = 0.0
-    l1: Annotated[float, AtLeast(0), "this factor times the signs of the weights is added to the gradient"] = 0.0
+    lr: Annotated[Positive, "learning rate; not scaled with the number of learners"] = 0.01
+    weight_decay: Annotated[NotNegative, "this factor times the weights is added to the gradient"] = 0.0
+    l1: Annotated[NotNegative, "this factor times the signs of the weights is added to the gradient"] = 0.0
     decay_biases: Annotated[bool, "apply weight_decay and l1 to biases and batch norm's weights too"] = False
     clip_value: Annotated[
-        Annotated[float, Above(0)] | None,
+        Positive | None,
         "clip each element of a learner's gradient to at most this size; null: no clipping",
     ] = None
     clip_norm: Annotated[
-        Annotated[float, Above(0)] | None,
+        Positive | None,
         "clip the norm of a learner's gradient to this, after clip_value; null: no clipping",
     ] = None
     schedule: Annotated[Schedule, "schedule of the learning rate: a factor by epoch"] = field(default_factory=Constant)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Literal, NamedTuple, cast
 
-from mpibow.bounds import AtLeast, Matches, NotEmpty
+from mpibow.bounds import Count, Matches, Text
 
 Interval = Annotated[
     str,
@@ -15,7 +15,6 @@ Interval = Annotated[
         "such as '1 epoch', '500 iterations' or '30 minutes'",
     ),
 ]
-Count = Annotated[int, AtLeast(1)]
 Unit = Literal["epoch", "iteration", "minute"]
 
 
@@ -32,7 +31,7 @@ class Checkpoint:
     keep: Annotated[Count, "number of latest checkpoints to keep"] = 2
     best: Annotated[bool, "also keep the best checkpoint"] = True
     metric: Annotated[
-        Annotated[str, NotEmpty()] | None,
+        Text | None,
         "what chooses the best checkpoint: loss, accuracy or one of `metrics`; null: accuracy, without classes loss",
     ] = None
 

@@ -8,12 +8,9 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Annotated, Any
 
-from mpibow.bounds import Above, AtLeast, AtMost
+from mpibow.bounds import AtMost, Count, NotNegative, Positive, Text
 from mpibow.errors import ConfigError
-from mpibow.optim.plateau import Metric, better
-
-Positive = Annotated[float, Above(0)]
-Count = Annotated[int, AtLeast(1)]
+from mpibow.optim.plateau import better
 
 
 @dataclass(frozen=True)
@@ -38,20 +35,20 @@ class Stop:
 
     epochs: Annotated[Positive | None, "end after so many epochs"] = 10.0
     accuracy: Annotated[
-        Annotated[float, Above(0), AtMost(1)] | None,
+        Annotated[Positive, AtMost(1)] | None,
         "end when the centre reaches this accuracy on the validation data, without these on the test data",
     ] = None
     minutes: Annotated[Positive | None, "end after so many minutes of training"] = None
     iterations: Annotated[Count | None, "end after so many iterations"] = None
     metric: Annotated[
-        Metric | None,
+        Text | None,
         "the metric that above, below and patience check: accuracy, loss or one of `metrics` on the validation data, "
         "without these on the test data, or training_loss, an epoch's mean",
     ] = None
     above: Annotated[float | None, "end when the metric is at this value or above"] = None
     below: Annotated[float | None, "end when the metric is at this value or below"] = None
     patience: Annotated[Count | None, "end after so many values of the metric without improvement"] = None
-    min_delta: Annotated[float, AtLeast(0), "smallest change that counts as an improvement"] = 0.0
+    min_delta: Annotated[NotNegative, "smallest change that counts as an improvement"] = 0.0
     median: Annotated[Count, "above, below and patience check the median of so many last values"] = 1
 
     def __post_init__(self) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias
 
-from mpibow.bounds import Above, AtLeast, Below, NotEmpty, Rising
+from mpibow.bounds import AtLeast, Below, Count, NotEmpty, NotNegative, Positive, Rising
 from mpibow.errors import ConfigError
 from mpibow.sync.averaging import Averaging, alpha_limit
 from mpibow.sync.settings import RuleSettings
@@ -37,8 +37,8 @@ else:
     Next = Literal[("auto", *(name for name in PRESETS if "then" not in PRESETS[name]))]
 
 Auto = Literal["auto"]
-Momentum = Auto | Annotated[float, AtLeast(0), Below(1)]
-Epochs = Annotated[tuple[Annotated[float, Above(0)], ...], NotEmpty(), Rising()]
+Momentum = Auto | Annotated[NotNegative, Below(1)]
+Epochs = Annotated[tuple[Positive, ...], NotEmpty(), Rising()]
 
 
 @dataclass(frozen=True)
@@ -54,13 +54,11 @@ class Outer:
         "gain G: the step is G mean steps, at most one for each learner; with mean only; auto is the "
         f"rule's own: measured under sma with update {MEASURED} and period 1, else 1",
     ] = "auto"
-    lr: Annotated[Auto | Annotated[float, Above(0)], "rate of momentum and nesterov; auto is the rule's own, or 1"] = (
-        "auto"
-    )
+    lr: Annotated[Auto | Positive, "rate of momentum and nesterov; auto is the rule's own, or 1"] = "auto"
     momentum: Annotated[Momentum, "momentum of momentum and nesterov; auto is the rule's own, or 0.9"] = "auto"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Choice:
     """A point of the family; auto is what the rule's name stands for."""
 
@@ -68,50 +66,44 @@ class Choice:
         Literal["auto", "pulled", "lagging", "reset"],
         "replicas are pulled to their mean W, to a centre that lags behind W, or reset to W by every exchange; auto is "
         "the rule's own",
-    ] = field(default="auto", kw_only=True)
+    ] = "auto"
     alpha: Annotated[
-        Auto | Annotated[float, AtLeast(0)],
+        Auto | NotNegative,
         "share of a replica's distance that a correction removes; auto is 1 for pulled replicas, and for lagging ones "
         "1 / learners, under easgd and eamsgd 0.9 / learners",
-    ] = field(default="auto", kw_only=True)
-    momentum: Annotated[Momentum, "momentum of the centre of lagging replicas; auto is the rule's own"] = field(
-        default="auto", kw_only=True
+    ] = "auto"
+    momentum: Annotated[Momentum, "momentum of the centre of lagging replicas; auto is the rule's own"] = "auto"
+    period: Annotated[Auto | Count, "iterations between exchanges and corrections; auto is the rule's own, or 1"] = (
+        "auto"
     )
-    period: Annotated[
-        Auto | Annotated[int, AtLeast(1)], "iterations between exchanges and corrections; auto is the rule's own, or 1"
-    ] = field(default="auto", kw_only=True)
     sends: Annotated[
         Literal["auto", "steps", "gradients"],
         "ranks sum the steps of their learners' optimisers, or gradients of which one optimiser makes a step; auto is "
         "the rule's own",
-    ] = field(default="auto", kw_only=True)
-    outer: Outer = field(default_factory=Outer, kw_only=True)
+    ] = "auto"
+    outer: Outer = field(default_factory=Outer)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Then(Choice):
     """The rule from an epoch on."""
 
     name: Annotated[Next, "rule from `epoch` on; auto is ssgd, under post_local_sgd local_sgd"] = "auto"
-    epoch: Annotated[float, Above(0), "epoch at which it takes over"] = field(kw_only=True)
+    epoch: Annotated[Positive, "epoch at which it takes over"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Family(Choice, RuleSettings):
     """Synchronous averaging: mpibow.sync.oracle has the formulas, docs/averaging.md helps to choose a rule."""
 
-    name: Annotated[Name, "rule; every other setting of it may be changed"] = field(default="sma", kw_only=True)
+    name: Annotated[Name, "rule; every other setting of it may be changed"] = "sma"
     restart: Annotated[
         Literal["auto", "never"] | Epochs,
         "when replicas restart from the centre: at these epochs; auto: when a schedule drops the learning rate, but "
         "never where replicas are reset",
-    ] = field(default="auto", kw_only=True)
-    reset_momentum: Annotated[bool, "reset the learners' momenta, and the outer step's, at a restart"] = field(
-        default=False, kw_only=True
-    )
-    then: Annotated[Then | None, "another rule from an epoch on, as {name: ssgd, epoch: 30}; null: none"] = field(
-        default=None, kw_only=True
-    )
+    ] = "auto"
+    reset_momentum: Annotated[bool, "reset the learners' momenta, and the outer step's, at a restart"] = False
+    then: Annotated[Then | None, "another rule from an epoch on, as {name: ssgd, epoch: 30}; null: none"] = None
 
     def __post_init__(self) -> None:
         if fault := _fault(self, self.point):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, astuple, dataclass, replace
 from typing import Annotated, Any, Protocol
 
-from mpibow.bounds import AtLeast
+from mpibow.bounds import AtLeast, Natural
 from mpibow.graph.graph import Array
 from mpibow.kernels.passes import FlatKernels
 from mpibow.sync.averaging import Averaging
@@ -182,7 +182,7 @@ class GainNumbers:
     `apart`: a learner was reset; `rate`: the learning rate at the last exchange.
     """
 
-    turn: Annotated[int, AtLeast(0)]
+    turn: Natural
     gain: Annotated[float, AtLeast(1)]
     averages: Averages
     apart: bool = False  # older checkpoints lack it, and

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
-from mpibow.bounds import AtLeast
+from mpibow.bounds import Count, Natural
 from mpibow.graph.graph import Array
 from mpibow.kernels.passes import FlatKernels, Local
 from mpibow.sync.outbox import TAIL, Zeros
@@ -19,12 +19,12 @@ class Independent(RuleSettings):
     """Learners that are not kept together, to measure the cost of averaging. The centre is their mean."""
 
     name: Literal["independent"] = field(default="independent", kw_only=True)
-    period: Annotated[int, AtLeast(1), "iterations between two exchanges of the ranks"] = 50
+    period: Annotated[Count, "iterations between two exchanges of the ranks"] = 50
 
 
 @dataclass(frozen=True)
 class IndependentNumbers:
-    turn: Annotated[int, AtLeast(0)]
+    turn: Natural
 
 
 class IndependentLearners:

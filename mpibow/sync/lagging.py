@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
-from mpibow.bounds import AtLeast
+from mpibow.bounds import Natural
 from mpibow.graph.graph import Array
 from mpibow.kernels.passes import FlatKernels, Local
 from mpibow.sync.alone import Alone
@@ -19,7 +19,7 @@ from mpibow.sync.rule import UNSENT, Add, OnChunks, Rows, RuleState, Stored, dri
 
 @dataclass(frozen=True)
 class LaggingNumbers:
-    turn: Annotated[int, AtLeast(0)]
+    turn: Natural
     gain: float = 1.0  # older checkpoints have these, which nothing reads
     averages: Averages = field(default_factory=Averages)
     apart: bool = False

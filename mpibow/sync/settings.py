@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Self
 
-from mpibow.bounds import AtLeast
+from mpibow.bounds import Count
 from mpibow.errors import ConfigError
 from mpibow.sync.rule import Kind
 from mpibow.tune import Cap
@@ -13,15 +13,15 @@ from mpibow.tune import Cap
 MOST = 1 << 10  # learners of a rank that are worth asking for
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RuleSettings:
     """A rule's settings; `rule` is the class of a program's own rule, those of mpibow are in RULES by `kind`."""
 
     rule: ClassVar[Kind | None] = None
-    name: str = field(default="", kw_only=True)
+    name: str = ""
     resync: Annotated[
-        int, AtLeast(1), "iterations between resyncs: the mean replica W is computed anew, and the ranks compare theirs"
-    ] = field(default=1000, kw_only=True)
+        Count, "iterations between resyncs: the mean replica W is computed anew, and the ranks compare theirs"
+    ] = 1000
 
     @property
     def kind(self) -> str:

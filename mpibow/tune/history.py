@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Annotated, Any
+from typing import Any
 
-from mpibow.bounds import AtLeast
+from mpibow.bounds import Count, Natural
 from mpibow.tune.meter import Estimate, Reading, mean
 from mpibow.tune.settings import Span, Tuner
 
@@ -71,13 +71,13 @@ class History:
     """
 
     room: tuple[int | None, ...]
-    batch: Annotated[int, AtLeast(1)]
+    batch: Count
     windows: tuple[Window, ...] = ()
-    looks: Annotated[int, AtLeast(1)] = 1
+    looks: Count = 1
     why: str = ""
     caps: tuple[Cap, ...] = ()
-    calm: Annotated[int, AtLeast(0)] = 0
-    vain: Annotated[int, AtLeast(0)] = 0
+    calm: Natural = 0
+    vain: Natural = 0
 
     @classmethod
     def begin(cls, ranks: int, batch: int, room: Sequence[int | None] | None = None) -> History:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated
 
 import numpy as np
 
-from mpibow.bounds import Above, AtLeast
+from mpibow.bounds import NotNegative, Positive
 from mpibow.tune.settings import Span
 
 WARM_UP = 3  # iterations after a change: caches, memory that is touched for the first time
@@ -22,8 +21,8 @@ STRAY = 8  # at most one time in so many is left out
 class Estimate:
     """Seconds, and their standard error."""
 
-    seconds: Annotated[float, Above(0)]
-    error: Annotated[float, AtLeast(0)]
+    seconds: Positive
+    error: NotNegative
 
     @property
     def relative(self) -> float:

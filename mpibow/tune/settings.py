@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from mpibow.bounds import Above, AtLeast, Below
+from mpibow.bounds import Below, Count, Positive
 
 
 @dataclass(frozen=True)
@@ -22,9 +22,9 @@ class Tuner:
     """The search for the number of learners under `learners: auto`: its two settings and its constants."""
 
     threshold: Annotated[
-        float, Above(0), Below(1), "least gain in images/s that one more learner must bring, as a fraction"
+        Positive, Below(1), "least gain in images/s that one more learner must bring, as a fraction"
     ] = 0.03
-    most: Annotated[int, AtLeast(1), "most learners per rank"] = 64
+    most: Annotated[Count, "most learners per rank"] = 64
     drift = 0.1  # change of speed, as a fraction, after which the tuner starts again
     patience = 1  # numbers of learners to try after the first one without such a gain
     window = 2.0  # most seconds to measure a number of learners; 15 iterations if these take longer
