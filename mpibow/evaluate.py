@@ -22,6 +22,7 @@ from mpibow.comm.communicator import Communicator
 from mpibow.comm.launch import run_ranks, say
 from mpibow.config import Config
 from mpibow.config.schema import Device, MetricSettings
+from mpibow.convert.arguments import positive
 from mpibow.cuda.opening import ON_GPUS, FindGpu, find_gpu
 from mpibow.data.dataset import Array
 from mpibow.data.decoded import Decoded
@@ -180,7 +181,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "data", help="folder of records, as data/mnist/test; train, validation or test for the run's own data"
     )
-    made.add_argument("--batch-size", type=int, help="samples per batch (default: the run's)")
+    made.add_argument("--batch-size", type=positive, help="samples per batch (default: the run's)")
     made.add_argument("--top-k", type=int, metavar="K", help="also print the top-K accuracy (default: the run's)")
     made.add_argument(
         "--device", choices=DEVICES, help="device to compute on (default: the run's; for a run on a GPU, the CPU)"
@@ -197,25 +198,14 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: list[str] | None = None) -> None:
     command = parser()
     arguments = command.parse_args(argv)
-    if arguments.batch_size is not None and arguments.batch_size < 1:
-        command.error(f"--batch-size: must be at least 1, got {arguments.batch_size}")
     if arguments.top_k is not None and arguments.top_k < 2:
         command.error(f"--top-k: must be at least 2, got {arguments.top_k}")
     run_ranks(partial(_run, arguments))
 
 
 def _run(arguments: argparse.Namespace, comm: Communicator, note: str) -> int:
-    found = evaluate(
-        arguments.checkpoint,
-        arguments.data,
-        comm,
-        batch_size=arguments.batch_size,
-        top_k=arguments.top_k,
-        predictions=arguments.predictions,
-        device=arguments.device,
-        average=arguments.average,
-        confusion=arguments.confusion,
-    )
+    options = {name: value for name, value in vars(arguments).items() if name not in ("checkpoint", "data", "json")}
+    found = evaluate(arguments.checkpoint, arguments.data, comm, **options)
     matrix = found.metrics.get(CONFUSION_OPTION)
     metrics = {name: value for name, value in found.metrics.items() if name != CONFUSION_OPTION}
     if comm.rank == 0 and arguments.json:

@@ -73,16 +73,20 @@ class Fitted:
         """The arrays of a module of PyTorch that are not trained, such as masks, by their names in it."""
         return {name: each.array for name, each in self.make(1).buffers.items()}
 
+    def weights_of(self, average: bool) -> dict[str, Array]:
+        """The weights, or the average of the centre. Raises ConfigError where the run kept none."""
+        weights = self.average if average else self.weights
+        if weights is None:
+            raise ConfigError("average: the run kept no average of the centre; train with ema={'half_life': SAMPLES}")
+        return weights
+
     def predict(self, images: Array | Mapping[str, Array], batch_size: int = 100, *, average: bool = False) -> Any:
         """The net's outputs for samples (n, ...) in the form of its training data; the host computes them.
 
         A classifier returns logits (n, classes). A net of several inputs takes them by name; one of several outputs
         returns them by name. `average` predicts with the average of the centre.
         """
-        weights = self.average if average else self.weights
-        if weights is None:
-            raise ConfigError("average: the run kept no average of the centre; train with ema={'half_life': SAMPLES}")
-        found = Predictor(self.make, self.config, weights, batch_size)(images)
+        found = Predictor(self.make, self.config, self.weights_of(average), batch_size)(images)
         return found if len(found) > 1 else next(iter(found.values()))
 
     def to_torch(self, module: Any = None, *, scope: str = "", average: bool = False, strict: bool = True) -> Any:
@@ -92,9 +96,7 @@ class Fitted:
         are the net's weights whose names begin with it. `average` gives the average of the centre. Raises ConfigError
         where a name or a shape differs; if not `strict`, weights of the module that the net lacks keep their values.
         """
-        weights = self.average if average else self.weights
-        if weights is None:
-            raise ConfigError("average: the run kept no average of the centre; train with ema={'half_life': SAMPLES}")
+        weights = self.weights_of(average)
         if module is None and self.source is None:
             raise ConfigError("to_torch: needs the module, as to_torch(module); fit of a net of from_torch keeps it")
         if module is None and self.source is not None:

@@ -15,6 +15,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from mpibow.comm.launch import outcome, say
+from mpibow.convert.arguments import natural, positive
 from mpibow.data.dataset import Array
 from mpibow.data.tokens import BYTES, FILE, Tokens, bytes_of, read_tokens
 from mpibow.errors import ConfigError
@@ -31,11 +32,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command; its exit code."""
     command = parser()
     arguments = command.parse_args(argv)
-    for name, value, least in (("tokens", arguments.tokens, 1), ("seed", arguments.seed, 0)):
-        if value < least:
-            command.error(f"--{name}: must be at least {least}, got {value}")
-    if arguments.top_k is not None and arguments.top_k < 1:
-        command.error(f"--top-k: must be at least 1, got {arguments.top_k}")
     if not arguments.temperature >= 0:
         command.error(f"--temperature: must be at least 0, got {arguments.temperature:g}")
     code, text = outcome(partial(_run, arguments))
@@ -50,13 +46,13 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("net", type=Path, metavar="RUN", help="a run directory, a checkpoint, or a file of Fitted.save")
     made.add_argument("--prompt", required=True, metavar="TEXT", help="the text to continue")
-    made.add_argument("--tokens", type=int, default=200, metavar="N", help="tokens to add (default: 200)")
+    made.add_argument("--tokens", type=positive, default=200, metavar="N", help="tokens to add (default: 200)")
     made.add_argument(
         "--temperature", type=float, default=1.0, metavar="T",
         help="logits are divided by it; 0 takes the likeliest token every time (default: 1)",
     )  # fmt: skip
-    made.add_argument("--top-k", type=int, metavar="K", help="draw among the K likeliest tokens (default: all)")
-    made.add_argument("--seed", type=int, default=0, help="seed of the draws (default: 0)")
+    made.add_argument("--top-k", type=positive, metavar="K", help="draw among the K likeliest tokens (default: all)")
+    made.add_argument("--seed", type=natural, default=0, help="seed of the draws (default: 0)")
     made.add_argument(
         "--tokenizer", metavar="FILE", help=f"a {FILE}, or {BYTES} for UTF-8 (default: the {FILE} that the run kept)"
     )
@@ -67,10 +63,7 @@ def parser() -> argparse.ArgumentParser:
 def _run(arguments: argparse.Namespace) -> int:
     threadpool_limits(1)
     fitted = load(arguments.net)
-    weights = fitted.average if arguments.average else fitted.weights
-    if weights is None:
-        raise ConfigError(f"--average: {arguments.net} has no average of the centre; train with ema.half_life=SAMPLES")
-    predictor = Predictor(fitted.make, fitted.config, weights, 1)
+    predictor = Predictor(fitted.make, fitted.config, fitted.weights_of(arguments.average), 1)
     tokens = _tokens(fitted, arguments.net, arguments.tokenizer)
     prompt = tokens.encode(arguments.prompt)
     if not len(prompt):

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mpibow.convert.arguments import positive
 from mpibow.errors import ConfigError, MpibowError
 from mpibow.figure import COLOURS, LOOK, NO_DATE, matplotlib, save
 from mpibow.run.series import PANELS, Curve, RunLog, curves, read_run
@@ -176,8 +177,6 @@ def plot(arguments: argparse.Namespace) -> Path:
             raise ConfigError(f"--panels: must be of {', '.join(PANELS)}, got '{panel}'")
     if output.suffix not in NO_DATE:
         raise ConfigError(f"--output: must end in {', '.join(NO_DATE)}, got '{output}'")
-    if arguments.smooth is not None and arguments.smooth < 1:
-        raise ConfigError(f"--smooth: must be at least 1, got {arguments.smooth}")
     runs = [read_run(path, label.strip()) for path, label in zip(paths, labels, strict=True)]
     save(draw(runs, panels, arguments.x, arguments.smooth), output)
     return output
@@ -215,7 +214,7 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument(
         "--smooth",
-        type=int,
+        type=positive,
         metavar="N",
         help="average over N training entries (default: a fiftieth of them; 1: no smoothing)",
     )

@@ -22,6 +22,7 @@ from tqdm import tqdm
 
 from mpibow.comm.launch import outcome, say
 from mpibow.config.strict import build
+from mpibow.convert.arguments import positive
 from mpibow.convert.files import Sample, Wanted, files_of, read
 from mpibow.data.settings import Image
 from mpibow.data.table import KIND as TABLE
@@ -41,11 +42,7 @@ ENDINGS = (".csv", ".npz")
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command; the exit code is 0 only where every file was predicted."""
-    command = parser()
-    arguments = command.parse_args(argv)
-    if arguments.batch_size < 1:
-        command.error(f"--batch-size: must be at least 1, got {arguments.batch_size}")
-    code, text = outcome(partial(_run, arguments))
+    code, text = outcome(partial(_run, parser().parse_args(argv)))
     if text:
         say(text)
     return code
@@ -72,7 +69,7 @@ def parser() -> argparse.ArgumentParser:
         "--crop", action="store_true", help="crop images of another size to the net's shape before they are scaled"
     )
     made.add_argument(
-        "--batch-size", type=int, default=32, metavar="N", help="samples that are computed at once (default: 32)"
+        "--batch-size", type=positive, default=32, metavar="N", help="samples that are computed at once (default: 32)"
     )
     return made
 
@@ -80,9 +77,7 @@ def parser() -> argparse.ArgumentParser:
 def _run(arguments: argparse.Namespace) -> int:
     threadpool_limits(1)
     fitted = load(arguments.net)
-    weights = fitted.average if arguments.average else fitted.weights
-    if weights is None:
-        raise ConfigError(f"--average: {arguments.net} has no average of the centre; train with ema.half_life=SAMPLES")
+    weights = fitted.weights_of(arguments.average)
     predictor = Predictor(fitted.make, fitted.config, weights, arguments.batch_size)
     names = fitted.class_names if list(predictor.outputs) == ["logits"] else ()
     output: Path | None = arguments.output

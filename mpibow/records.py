@@ -14,6 +14,7 @@ import numpy as np
 from tqdm import tqdm
 
 from mpibow.convert import export
+from mpibow.convert.arguments import natural, positive
 from mpibow.convert.conversion import cores, exit_code, spreader
 from mpibow.data import verify
 from mpibow.data.aside import file_aside
@@ -97,28 +98,15 @@ def draw(data: RecordSet, file: Path, samples: int, wanted: str | None, seed: in
     return len(drawn)
 
 
-def _number(least: int, most: int) -> Callable[[str], int]:
-    def number(text: str) -> int:
-        if not text.isdecimal() or not least <= int(text) <= most:
-            raise argparse.ArgumentTypeError(f"must be an integer from {least} to {most:,}, got {text!r}")
-        return int(text)
-
-    return number
-
-
 def _inspect_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("paths", nargs="+", type=Path, metavar="DIR", help="a data set, such as data/mnist/train")
     parser.add_argument("--json", action="store_true", help="print one JSON object per line")
     parser.add_argument("--sheet", type=Path, metavar="FILE.png", help="draw images with the names of their classes")
-    parser.add_argument(
-        "--samples", type=_number(1, 10_000), metavar="N", help=f"number of images to draw (default: {SHEET})"
-    )
+    parser.add_argument("--samples", type=positive, metavar="N", help=f"number of images to draw (default: {SHEET})")
     parser.add_argument(
         "--class", dest="of_class", metavar="NAME", help="draw only images of this class, a name or a number"
     )
-    parser.add_argument(
-        "--seed", type=_number(0, 2**64 - 1), metavar="S", help="seed of the choice of images (default: 0)"
-    )
+    parser.add_argument("--seed", type=natural, metavar="S", help="seed of the choice of images (default: 0)")
 
 
 def _verify_options(parser: argparse.ArgumentParser) -> None:
@@ -126,7 +114,7 @@ def _verify_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--decode", action="store_true", help="also decode every encoded image")
     parser.add_argument(
         "--workers",
-        type=_number(1, 1024),
+        type=positive,
         metavar="N",
         help="number of processes (default: one per core, fewer for small data)",
     )

@@ -141,9 +141,9 @@ def test_messages(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 
 @pytest.mark.parametrize(("arguments", "message"), [
-    (["--tokens", "0"], "--tokens: must be at least 1, got 0"),
+    (["--tokens", "0"], "argument --tokens: must be at least 1, got 0"),
     (["--temperature", "-1"], "--temperature: must be at least 0, got -1"),
-    (["--top-k", "0"], "--top-k: must be at least 1, got 0"),
+    (["--top-k", "0"], "argument --top-k: must be at least 1, got 0"),
 ])  # fmt: skip
 def test_bad_arguments(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:

@@ -251,14 +251,13 @@ def test_other_modes_of_images_become_colours(tmp_path: Path) -> None:
     assert [tuple(first[GAP]), tuple(first[2 * GAP + 128]), tuple(second[GAP])] == [(77,) * 3, (5, 6, 7), (255,) * 3]
 
 
-@pytest.mark.parametrize("options", [["--samples", "0"], ["--samples", "10001"], ["--seed", "-1"]])
-def test_numbers_out_of_range(capsys: pytest.CaptureFixture[str], options: list[str]) -> None:
-    with pytest.raises(SystemExit) as caught:
-        records.main(["inspect", "a", "=".join(options)])
-    assert caught.value.code == 2
-    most = "1 to 10,000" if options[0] == "--samples" else "0 to 18,446,744,073,709,551,615"
-    message = f"argument {options[0]}: must be an integer from {most}, got {options[1]!r}\n"
-    assert capsys.readouterr().err.endswith(message)
+@pytest.mark.parametrize(("option", "message"), [
+    ("--samples=0", "--samples: must be at least 1, got 0"), ("--seed=-1", "--seed: must be at least 0, got -1"),
+])  # fmt: skip
+def test_numbers_out_of_range(capsys: pytest.CaptureFixture[str], option: str, message: str) -> None:
+    with pytest.raises(SystemExit):
+        records.main(["inspect", "a", option])
+    assert capsys.readouterr().err.endswith(f"argument {message}\n")
 
 
 def test_sizes_are_of_a_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
