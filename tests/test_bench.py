@@ -15,8 +15,8 @@ import pytest
 
 from mpibow.bench import is_over, main, memory_text, profile_text
 from mpibow.comm.communicator import Communicator, Single
-from mpibow.comm.threads import on_threads
 from mpibow.kernels import find_kernels
+from tests.comm.threads import on_threads
 from tests.launching import in_turn, mpirun, needs_mpi
 
 FASTEST = find_kernels("auto", "float32", None)[0].name

@@ -49,8 +49,12 @@ OFTEN = "rule.resync=9"  # else nobody agrees within so few iterations
 SIMULATED = """
 import sys
 from pathlib import Path
-from tests.cuda.simulated.test_whole_runs import lenet, on_gpu, work
-from mpibow.comm.threads import on_threads
+try:
+    from tests.comm.threads import on_threads
+    from tests.cuda.simulated.test_whole_runs import lenet, on_gpu, work
+except ImportError:  # of older commits
+    from mpibow.comm.threads import on_threads
+    from tests.simulated.test_whole_runs import lenet, on_gpu, work
 import yaml
 out, ranks, learners, rule = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), yaml.safe_load(sys.argv[4])
 job = work(out, net=lenet, learners=learners, rule=rule, checkpoint={"keep": 9})

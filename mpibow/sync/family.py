@@ -94,7 +94,7 @@ class Then(Choice):
 
 @dataclass(frozen=True, kw_only=True)
 class Family(Choice, RuleSettings):
-    """Synchronous averaging: mpibow.sync.oracle has the formulas, docs/averaging.md helps to choose a rule."""
+    """Synchronous averaging: tests.sync.oracle has the formulas, docs/averaging.md helps to choose a rule."""
 
     name: Annotated[Name, "rule; every other setting of it may be changed"] = "sma"
     restart: Annotated[

@@ -26,7 +26,7 @@ class LaggingNumbers:
 
 
 class Lagging:
-    """Crossbow's rule (PVLDB 12(11) 2019, algorithm 1), with mu = 0 synchronous EA-SGD; mpibow.sync.oracle: lagging.
+    """Crossbow's rule (PVLDB 12(11) 2019, algorithm 1), with mu = 0 synchronous EA-SGD; tests.sync.oracle: lagging.
 
     With a period tau a rank adds its steps up and sends them once in tau iterations. One learner is plain SGD, z = w.
     """

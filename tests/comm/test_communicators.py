@@ -7,9 +7,10 @@ import time
 import numpy as np
 import pytest
 
-from mpibow.comm import Communicator, Single, checksum, on_threads, threads
+from mpibow.comm import Communicator, Single, checksum
 from mpibow.errors import CommunicationError
 from tests.comm.checks import CHECKS
+from tests.comm.threads import on_threads, threads
 from tests.launching import RANKS, mpirun, needs_mpi
 
 

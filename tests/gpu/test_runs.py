@@ -19,7 +19,6 @@ from mpibow.run.checkpoints import newest_first
 from mpibow.run.signals import Signals
 from mpibow.session.session import Session
 from mpibow.sync.family import Family
-from mpibow.sync.oracle import apply, send, start
 from mpibow.train import iterate
 from tests.gpu import opened
 from tests.refusals import refuses
@@ -27,6 +26,7 @@ from tests.run import test_diverged, tiny
 from tests.run.test_diverged import bad, meetings  # noqa: F401  bad is a fixture
 from tests.run.test_onednn import residual
 from tests.stepping import local_of, sgd
+from tests.sync.oracle import apply, send, start
 
 pytestmark = opened.needs_gpu(pytest.mark.timeout(250))
 
@@ -55,7 +55,7 @@ def on_host(out: Path, **settings: Any) -> tiny.Job:
 
 
 def oracle(work: tiny.Job, iterations: int) -> dict[str, Array]:
-    """The centre after so many iterations of one rank, by mpibow.sync.oracle and NumPy's gradients in float64."""
+    """The centre after so many iterations of one rank, by tests.sync.oracle and NumPy's gradients in float64."""
     config, plan = work.config, work.training_plan()
     k, b, update = config.learners, config.batch_size, config.update
     assert isinstance(k, int)

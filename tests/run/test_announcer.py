@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mpibow.comm import Communicator, on_threads
+from mpibow.comm import Communicator
 from mpibow.data.timeline import fixed
 from mpibow.errors import CommunicationError
 from mpibow.run import announcer as announcing
@@ -20,6 +20,7 @@ from mpibow.session import session as sessions
 from mpibow.session.session import Session
 from mpibow.tune import Decision, History, Reading, Tuner, decide
 from tests.clock import Clock
+from tests.comm.threads import on_threads
 from tests.refusals import refuses
 from tests.run import tiny
 from tests.run.test_tuning import TWO, auto, on

@@ -14,11 +14,12 @@ import pytest
 from google_crc32c import value as crc32c
 from safetensors import SafetensorError
 
-from mpibow.comm import Communicator, Single, on_threads
+from mpibow.comm import Communicator, Single
 from mpibow.errors import CheckpointError
 from mpibow.run import checkpoint, checkpoints
 from mpibow.run.checkpoint import Snapshot, name_of, read_arrays, read_header, save
 from mpibow.run.checkpoints import find, find_whole, newest_first, prune
+from tests.comm.threads import on_threads
 from tests.refusals import refuses
 
 

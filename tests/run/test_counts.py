@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 import mpibow as mb
-from mpibow.comm import Communicator, on_threads
+from mpibow.comm import Communicator
 from mpibow.config import load_mapping
 from mpibow.data.dataset import Array, NamedArrays
 from mpibow.graph.graph import Tensor
 from mpibow.job import make_job
 from mpibow.session.summary import Trained
 from mpibow.train import train
+from tests.comm.threads import on_threads
 
 CLASSES, LENGTH, FEATURES = 3, 4, 5
 WEIGHT = (0.5, 1.0, 2.0)

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from mpibow.comm import on_threads
 from mpibow.errors import ConfigError, MpibowError
 from mpibow.run import directory
+from tests.comm.threads import on_threads
 from tests.refusals import refuses
 
 

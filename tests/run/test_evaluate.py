@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mpibow.comm import Communicator, Single, on_threads
+from mpibow.comm import Communicator, Single
 from mpibow.config import load_mapping
 from mpibow.data.dataset import Array, ArrayData
 from mpibow.evaluate import on_host
@@ -19,6 +19,7 @@ from mpibow.kernels import NUMPY
 from mpibow.learn.scheduler import Scheduler
 from mpibow.models.classifier import Build, Net, classifier
 from mpibow.run.evaluate import Evaluation, Evaluator, bind_on_host, due
+from tests.comm.threads import on_threads
 from tests.run import tiny
 
 

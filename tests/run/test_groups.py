@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mpibow.comm import Communicator, on_threads
+from mpibow.comm import Communicator
 from mpibow.data.dataset import Array
 from mpibow.errors import ConfigError
 from mpibow.graph.layout import initial_weights
@@ -18,6 +18,7 @@ from mpibow.run.checkpoint import read_arrays
 from mpibow.session.describe import describe_job
 from mpibow.session.session import Session
 from mpibow.session.stages import frozen_told
+from tests.comm.threads import on_threads
 from tests.refusals import refuses
 from tests.run import tiny
 from tests.run.test_resume import check_resumed, point

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mpibow.comm import Communicator, on_threads
+from mpibow.comm import Communicator
 from mpibow.run import iteration_times
 from mpibow.run.iteration_times import IterationTimes
 from mpibow.run.signals import Signals
@@ -17,6 +17,7 @@ from mpibow.session.session import Session
 from mpibow.train import iterate
 from mpibow.tune import Reading
 from tests.clock import Clock
+from tests.comm.threads import on_threads
 from tests.cuda.kernels.host import needs_compiler
 from tests.cuda.simulated.gpu import simulated
 from tests.cuda.simulated.test_whole_runs import work

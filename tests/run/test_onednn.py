@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from mpibow import add, batch_norm, conv2d, dense, dropout, flatten, global_avg_pool2d, max_pool2d, relu
-from mpibow.comm import on_threads
 from mpibow.comm.communicator import Single
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import Tensor
@@ -20,6 +19,7 @@ from mpibow.kernels import find_kernels
 from mpibow.run.checkpoints import newest_first
 from mpibow.session.session import Session
 from mpibow.train import train
+from tests.comm.threads import on_threads
 from tests.refusals import refuses
 from tests.run import tiny
 

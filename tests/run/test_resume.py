@@ -13,13 +13,14 @@ import numpy as np
 import pytest
 
 from mpibow import dense, flatten
-from mpibow.comm import Communicator, on_threads
+from mpibow.comm import Communicator
 from mpibow.data.dataset import Array
 from mpibow.errors import CheckpointError
 from mpibow.models.settings import Augmentation, Jitter
 from mpibow.session.session import Session
 from mpibow.session.summary import Trained
 from mpibow.train import iterate
+from tests.comm.threads import on_threads
 from tests.refusals import refuses
 from tests.run import tiny
 

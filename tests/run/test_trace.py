@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from mpibow.comm import on_threads
 from mpibow.errors import MpibowError
 from mpibow.run.chrome import LIMIT, ChromeTrace, Part, ahead, as_text, check_path, chrome_trace, open_trace, rows_of
 from mpibow.session.summary import Trained
 from mpibow.trace import SILENT, Recorder
 from mpibow.train import train
+from tests.comm.threads import on_threads
 from tests.launching import mpirun, needs_mpi, run
 from tests.refusals import refuses
 from tests.run import tiny

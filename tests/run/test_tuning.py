@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mpibow.comm import Communicator, checksum, on_threads
+from mpibow.comm import Communicator, checksum
 from mpibow.config import document
 from mpibow.data.order import samples_at
 from mpibow.data.timeline import fixed
@@ -33,6 +33,7 @@ from mpibow.system.sizes import in_words
 from mpibow.train import iterate
 from mpibow.tune import Cap, Counts, Decision, History, Reading, Tuner
 from mpibow.tune.meter import Estimate
+from tests.comm.threads import on_threads
 from tests.launching import RANKS, mpirun, needs_mpi
 from tests.run import tiny
 from tests.run.processes import write_run

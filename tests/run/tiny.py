@@ -15,7 +15,7 @@ import numpy as np
 from google_crc32c import value as crc32c
 
 from mpibow import batch_norm, dense, dropout, flatten, relu
-from mpibow.comm import Communicator, checksum, on_threads
+from mpibow.comm import Communicator, checksum
 from mpibow.config import load_mapping
 from mpibow.data.dataset import Array, ArrayData, Samples
 from mpibow.data.slots import Slot
@@ -29,6 +29,7 @@ from mpibow.session.opening import OpenParts, open_parts
 from mpibow.session.session import Session
 from mpibow.session.summary import Trained
 from mpibow.train import iterate, train
+from tests.comm.threads import on_threads
 from tests.tune.windows import tuner_of
 
 COUNT, CLASSES = 57, 3  # 57: no multiple of what an iteration consumes, so iterations run across epochs

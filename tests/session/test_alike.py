@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from mpibow import constant, dense, fit, flatten, parameter
-from mpibow.comm import Communicator, Single, on_threads
+from mpibow.comm import Communicator, Single
 from mpibow.data.dataset import ArrayData, NamedArrays
 from mpibow.data.digits import write_digits
 from mpibow.data.recordset import open_records
@@ -24,6 +24,7 @@ from mpibow.job.contents import contents_of
 from mpibow.session import alike
 from mpibow.session.session import Session
 from mpibow.train import train
+from tests.comm.threads import on_threads
 from tests.launching import mpirun, needs_mpi
 from tests.run import tiny
 

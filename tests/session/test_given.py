@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from mpibow.comm import on_threads
 from mpibow.config import load_mapping
 from mpibow.errors import CheckpointError, ConfigError
 from mpibow.graph.graph import Array
@@ -24,6 +23,7 @@ from mpibow.run.checkpoint import read_header
 from mpibow.session.given import read_first
 from mpibow.session.session import Session
 from mpibow.train import train
+from tests.comm.threads import on_threads
 from tests.run import tiny
 
 STILL: dict[str, Any] = {"stop": {"epochs": None, "iterations": 1}, "update": {"lr": 1e-300}}

@@ -17,7 +17,6 @@ from mpibow.errors import ConfigError
 from mpibow.optim.adam import AdamW
 from mpibow.optim.muon import Muon
 from mpibow.optim.sgd import Sgd
-from mpibow.sync import oracle
 from mpibow.sync.averaging import Averaging
 from mpibow.sync.family import PRESETS, Family, Outer, Then
 from mpibow.sync.settings import caps
@@ -25,6 +24,7 @@ from mpibow.tune import Cap
 from tests.refusals import refuses
 from tests.run import tiny
 from tests.stepping import ball_step, sgd
+from tests.sync import oracle
 from tests.sync.test_rules import LOCALS, SIZE, Cluster, gradients_of, start_at
 
 POINTS = {

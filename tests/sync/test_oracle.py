@@ -13,8 +13,8 @@ from mpibow.graph.graph import Array
 from mpibow.sync.averaging import Averaging, alpha_limit
 from mpibow.sync.family import Family
 from mpibow.sync.gain import CERTAIN, Averages
-from mpibow.sync.oracle import State, apply, end_period, restart, send, start
 from tests.stepping import ball_step, sgd
+from tests.sync.oracle import State, apply, end_period, restart, send, start
 
 LAGGING = Averaging(k=2, alpha=0.5, mu=0.5, replicas="lagging")
 PULLED = Averaging(k=2, alpha=0.5, gain=2.0)

@@ -26,7 +26,6 @@ from mpibow.kernels.passes import FlatKernels, Local, chunks_of, share_of
 from mpibow.learn.replica import Replicas
 from mpibow.models import MODELS
 from mpibow.models.classifier import classifier
-from mpibow.sync import oracle
 from mpibow.sync.family import Family, Outer
 from mpibow.sync.gain import Averages, carried, noise_gain
 from mpibow.sync.lagging import Lagging
@@ -37,6 +36,7 @@ from mpibow.sync.rules import make_rule
 from mpibow.sync.ssgd import SynchronousSgd
 from tests.refusals import refuses
 from tests.stepping import ball_step, sgd
+from tests.sync import oracle
 
 CHUNK = 4096  # of NumPy's here, for short arrays
 SIZE, LARGE = 48, CHUNK + 40  # one chunk, and two

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from mpibow.comm.communicator import Communicator, Single
-from mpibow.comm.threads import on_threads
 from mpibow.errors import CommunicationError
 from mpibow.graph.graph import Array
 from mpibow.kernels.numpy import flat
@@ -24,6 +23,7 @@ from mpibow.sync.rule import TAIL, Rule, gain_of
 from mpibow.sync.rules import make_rule
 from mpibow.sync.synchroniser import Synchroniser, Tally
 from tests.clock import Clock
+from tests.comm.threads import on_threads
 from tests.launching import LIMIT
 from tests.stepping import ball_step
 

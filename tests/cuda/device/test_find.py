@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from mpibow.comm import Communicator, Single, on_threads
+from mpibow.comm import Communicator, Single
 from mpibow.cuda.device.find import Found, find_device, index_of
 from mpibow.errors import DeviceError
+from tests.comm.threads import on_threads
 from tests.cuda.device.fakes import FakeDriver, gpu
 
 NOWHERE = Path("/nonexistent")

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mpibow.comm import Communicator, Single, on_threads
+from mpibow.comm import Communicator, Single
 from mpibow.cuda.device.driver import Refused
 from mpibow.cuda.exchange.nccl import CupyRing, Nccl, open_nccl
 from mpibow.errors import CommunicationError
+from tests.comm.threads import on_threads
 from tests.cuda.device.fakes import FakeEvent, FakeStream, HostArray, Log
 
 

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 import mpibow as mb
-from mpibow.comm import Communicator, Single, on_threads
+from mpibow.comm import Communicator, Single
 from mpibow.config import Config
 from mpibow.cuda.kernels.opened import Gpu
 from mpibow.errors import DeviceError, ShapeError
 from mpibow.graph.graph import Tensor
 from mpibow.job import on_device
+from tests.comm.threads import on_threads
 from tests.cuda.kernels.host import needs_compiler
 from tests.cuda.simulated.gpu import simulated
 from tests.run import tiny

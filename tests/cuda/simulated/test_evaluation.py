@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from mpibow.comm.communicator import Communicator, Single
-from mpibow.comm.threads import on_threads
 from mpibow.config import Config, load
 from mpibow.errors import DeviceError
 from mpibow.evaluate import evaluate
 from mpibow.job import open_job
 from mpibow.run.evaluate import Evaluation
 from mpibow.train import train
+from tests.comm.threads import on_threads
 from tests.cuda.kernels.host import needs_compiler
 from tests.cuda.simulated.gpu import simulated
 from tests.refusals import refuses

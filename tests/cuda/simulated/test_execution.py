@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from mpibow.comm.communicator import Communicator
-from mpibow.comm.threads import on_threads
 from mpibow.graph.graph import Tensor
 from mpibow.ops import conv2d, dense, detach, flatten, relu
 from mpibow.run.replay import recorded
@@ -21,6 +20,7 @@ from mpibow.session.session import Session
 from mpibow.session.summary import Trained
 from mpibow.train import iterate
 from mpibow.tune import Counts
+from tests.comm.threads import on_threads
 from tests.cuda.kernels.host import needs_compiler
 from tests.cuda.simulated.gpu import simulated
 from tests.cuda.simulated.test_whole_runs import lenet, run, work

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from mpibow.comm.communicator import Communicator, Single
-from mpibow.comm.threads import on_threads, threads
 from mpibow.cuda.exchange.nccl import Nccl
 from mpibow.cuda.feed.source import held_by
 from mpibow.cuda.session import GpuMemory, OnGpu
@@ -50,6 +49,7 @@ from mpibow.session.opening import OpenParts, open_parts
 from mpibow.session.session import Session
 from mpibow.session.summary import Trained
 from mpibow.train import iterate, train
+from tests.comm.threads import on_threads, threads
 from tests.cuda.kernels.host import needs_compiler
 from tests.cuda.simulated.gpu import Ring, simulated
 from tests.refusals import refuses
