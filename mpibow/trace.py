@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Protocol
+from typing import Any
 
 # Row, name, and begin and end in nanoseconds of the machine's monotonic clock, which its processes share.
 Span = tuple[str, str, int, int]
@@ -15,39 +15,26 @@ Call = Callable[[Callable[[Any], Any]], Any]  # runs a function of the communica
 NOTHING = nullcontext()
 
 
-class Trace(Protocol):
-    """Receives everything that takes time, on any thread."""
+class Trace:
+    """Receives everything that takes time, on any thread. This one records nothing, for runs without a trace."""
 
     def span(self, row: str, name: str) -> AbstractContextManager[None]:
         """Records its body as `name` on `row`; every thread has its own row of that name."""
-        ...
-
-    def begin(self, iteration: int, call: Call) -> str:
-        """An iteration begins, the same one on all ranks; returns a message for the user, or ''."""
-        ...
-
-    def end(self, call: Call) -> str:
-        """The last iteration is over, on all ranks; returns a message for the user, or ''."""
-        ...
-
-
-class Silent:
-    """Records nothing, for runs without a trace."""
-
-    def span(self, row: str, name: str) -> AbstractContextManager[None]:
         return NOTHING
 
     def begin(self, iteration: int, call: Call) -> str:
+        """An iteration begins, the same one on all ranks; returns a message for the user, or ''."""
         return ""
 
     def end(self, call: Call) -> str:
+        """The last iteration is over, on all ranks; returns a message for the user, or ''."""
         return ""
 
 
-SILENT = Silent()
+SILENT = Trace()
 
 
-class Recorder:
+class Recorder(Trace):
     """Spans that begin while it is `on`, in one list per thread, so that recording takes no lock."""
 
     def __init__(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -12,20 +12,11 @@ from mpibow.comm.shared import SharedRows
 ORDERED = ("x86_64", "AMD64")  # processors on which a rank's stores become visible to others in order
 
 
-class Meeting(Protocol):
-    """One meeting after the other; `token` (32 bits) identifies the call that this rank comes for."""
-
-    def come(self, token: int) -> None: ...
-
-    def all_here(self) -> bool: ...
-
-    def alike(self) -> bool:
-        """Whether all came for the same call, once all are here."""
-        ...
-
-
 class ByMessages:
-    """A small all-reduce that does not block: the largest token, and the smallest."""
+    """A small all-reduce that does not block: the largest token, and the smallest.
+
+    One meeting after the other; `token` (32 bits) identifies the call that this rank comes for.
+    """
 
     def __init__(self, comm: Any, maximum: Any) -> None:
         self._comm, self._maximum = comm, maximum
@@ -39,6 +30,7 @@ class ByMessages:
         return bool(self._request.Test())
 
     def alike(self) -> bool:
+        """Whether all came for the same call, once all are here."""
         return bool(self._highest[0] == -self._highest[1])
 
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from mpibow.comm.communicator import Array, InPlace, describe, differ, flat
-from mpibow.comm.meeting import ByBoard, ByMessages, Meeting, ordered
+from mpibow.comm.meeting import ByBoard, ByMessages, ordered
 from mpibow.comm.pulse import Pulse
 from mpibow.comm.shared import SharedRows, open_shared
 from mpibow.errors import CommunicationError
@@ -60,7 +60,7 @@ class Mpi(InPlace):
         self._shared = weakref.WeakValueDictionary[int, SharedRows]()  # by their arrays' ids
         self._free = threading.Lock()  # held during a call, and for ever after a call that was cut short
         self._launcher = os.getppid()
-        self._meeting: Meeting = ByMessages(self._comm, mpi.MAX)
+        self._meeting: ByMessages | ByBoard = ByMessages(self._comm, mpi.MAX)
         board = self._open_shared(2, "int64")
         self.shared_memory = board is not None  # whether `zeros` returns memory that all ranks share
         if board is not None and ordered():

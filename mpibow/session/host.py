@@ -34,7 +34,7 @@ from mpibow.sync.outbox import Zeros
 from mpibow.sync.rule import Rule
 from mpibow.sync.rules import is_one_copy
 from mpibow.sync.settings import MOST
-from mpibow.sync.tally import HostBook
+from mpibow.sync.tally import Book
 from mpibow.trace import Trace
 from mpibow.tune import Counts
 
@@ -134,8 +134,8 @@ class Host:
     def zeros(self, comm: Communicator) -> Zeros:
         return comm.zeros
 
-    def book(self, rule: Rule, learners: Learners, comm: Communicator) -> HostBook:
-        return HostBook()
+    def book(self, rule: Rule, learners: Learners, comm: Communicator) -> Book:
+        return Book()
 
     def times(self, trace: Trace) -> Untimed:
         return Untimed()

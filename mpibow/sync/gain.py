@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, astuple, dataclass, replace
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any
 
 from mpibow.bounds import AtLeast, Natural
-from mpibow.graph.graph import Array
 from mpibow.kernels.passes import FlatKernels
 from mpibow.sync.averaging import Averaging
 
@@ -84,54 +83,11 @@ def noise_gain(averages: Averages, k: int) -> float:
     return 1.0 + (gain - 1.0) * min(averages.count / CERTAIN, 1.0)
 
 
-class GainMeter(Protocol):
-    """Keeps the gain of one rank, where its flat arrays are. All ranks' are alike: they follow the same sums."""
+class GainMeter:
+    """Keeps the gain of one rank in Python's numbers. All ranks' are alike: they follow the same sums.
 
-    @property
-    def gain(self) -> float:
-        """The last gain that is on the host."""
-        ...
-
-    @property
-    def common(self) -> Any:
-        """The factor of the sum of the steps in the common step: (gain - 1) / k, as passes take it (`extra`)."""
-        ...
-
-    @property
-    def whole(self) -> Any:
-        """The factor of that sum in the mean's move: 1 / k + (gain - 1) / k."""
-        ...
-
-    def follow(self, k: int, rate: float, sums: Any, size: int, squares: Any = None) -> None:
-        """After an iteration: `sums` (n, size or more) of the ranks' steps, sum |u|^2 at `size`.
-
-        `squares` (chunks,) are |sum u|^2 of every chunk, if a pass has computed them already.
-        """
-        ...
-
-    def follow_alone(self, k: int, rate: float, own: Any) -> None:
-        """After an iteration of learners that are all this rank's: sum |u|^2, |sum u|^2 of every chunk (chunks, 2)."""
-        ...
-
-    def load(self, k: int, fixed: float | None, gain: float, averages: tuple[float, float, float, int]) -> None:
-        """k learners, a gain that is fixed or, where None, measured; `gain` is the one that was used last."""
-        ...
-
-    def state(self) -> tuple[float, tuple[float, float, float, int]]:
-        """The gain and the averages, to be loaded again."""
-        ...
-
-    def see(self) -> None:
-        """Called after the passes that read the previous gain: begins its update and its copy to the host."""
-        ...
-
-    def seen(self) -> None:
-        """Called when that is over."""
-        ...
-
-
-class HostMeter:
-    """In Python's numbers."""
+    `gain` is the last one that is on the host.
+    """
 
     def __init__(self, flat: FlatKernels) -> None:
         self._flat = flat
@@ -140,20 +96,27 @@ class HostMeter:
         self._fixed: float | None = 1.0
 
     @property
-    def common(self) -> float:
+    def common(self) -> Any:
+        """The factor of the sum of the steps in the common step: (gain - 1) / k, as passes take it (`extra`)."""
         used = self.gain if self._fixed is None else self._fixed
         return (used - 1.0) / self._k
 
     @property
-    def whole(self) -> float:
+    def whole(self) -> Any:
+        """The factor of that sum in the mean's move: 1 / k + (gain - 1) / k."""
         return 1.0 / self._k + self.common
 
-    def follow(self, k: int, rate: float, sums: Array, size: int, squares: Array | None = None) -> None:
+    def follow(self, k: int, rate: float, sums: Any, size: int, squares: Any = None) -> None:
+        """After an iteration: `sums` (n, size or more) of the ranks' steps, sum |u|^2 at `size`.
+
+        `squares` (chunks,) are |sum u|^2 of every chunk, if a pass has computed them already.
+        """
         if self._fixed is None:
             square = self._flat.squared_norm(sums[0, :size]) if squares is None else sum(squares.tolist())
             self._follow(k, rate, float(sums[:, size].sum()), square)
 
-    def follow_alone(self, k: int, rate: float, own: Array) -> None:
+    def follow_alone(self, k: int, rate: float, own: Any) -> None:
+        """After an iteration of learners that are all this rank's: sum |u|^2, |sum u|^2 of every chunk (chunks, 2)."""
         if self._fixed is None:
             self._follow(k, rate, *own.sum(axis=0).tolist())
 
@@ -162,17 +125,19 @@ class HostMeter:
         self.gain = noise_gain(self.averages, k)
 
     def load(self, k: int, fixed: float | None, gain: float, averages: tuple[float, float, float, int]) -> None:
+        """k learners, a gain that is fixed or, where None, measured; `gain` is the one that was used last."""
         self._k, self._fixed = k, fixed
         self.gain, self.averages = gain, Averages(*averages)
 
     def state(self) -> tuple[float, tuple[float, float, float, int]]:
+        """The gain and the averages, to be loaded again."""
         return self.gain, astuple(self.averages)
 
     def see(self) -> None:
-        pass
+        """Called after the passes that read the previous gain: begins its update and its copy to the host."""
 
     def seen(self) -> None:
-        pass
+        """Called when that is over."""
 
 
 @dataclass(frozen=True)
@@ -196,7 +161,7 @@ class Gain:
     """
 
     def __init__(self, averaging: Averaging, flat: FlatKernels) -> None:
-        self._averaging, self.meter = averaging, HostMeter(flat) if flat.meter is None else flat.meter()
+        self._averaging, self.meter = averaging, GainMeter(flat) if flat.meter is None else flat.meter()
         self._load(1, 1.0, Averages())
 
     def _load(self, k: int, gain: float, averages: Averages) -> None:

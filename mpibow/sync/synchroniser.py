@@ -16,7 +16,7 @@ from mpibow.graph.graph import Array
 from mpibow.kernels.passes import FlatKernels, Local, chunks_of, pieces, share_of
 from mpibow.sync.distance import distances
 from mpibow.sync.rule import TAIL, OnChunks, Rows, Rule
-from mpibow.sync.tally import Book, HostBook
+from mpibow.sync.tally import Book
 from mpibow.sync.tally import Tally as Tally
 from mpibow.trace import SILENT, Trace
 
@@ -69,7 +69,7 @@ class Synchroniser:
         self._comm, self._rule, self._rows, self._run, self._overlap = comm, rule, rows, run, overlap
         self._flat, self._trace = flat, trace
         self._waiting = trace if comm.size > 1 else SILENT  # there is nobody to wait for
-        self.book = book or HostBook()
+        self.book = book or Book()
         self._threaded = comm.any_thread and (self.book.enqueues or (comm.size > 1 and overlap and rule.overlaps))
         self._thread: Executor = (
             ThreadPoolExecutor(1, "communication", initializer=self.book.attach) if self._threaded else Inline()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -30,117 +30,65 @@ class Tally:
 Late = tuple[float, float, bool]  # a learner's loss and hits, and whether all its results are finite
 
 
-class Book(Protocol):
-    """Enters the results of a rank's learners, and reads those of all ranks.
+class Book:
+    """Enters the results of a rank's learners, and reads those of all ranks: here a host's, which are there at once.
 
-    With `enqueues` only `close` waits: all that follows an exchange is enqueued behind it.
+    With `enqueues` only `close` waits: all that follows an exchange is enqueued behind it, on `stream`.
     """
 
-    @property
-    def enqueues(self) -> bool: ...
-
-    @property
-    def stream(self) -> Stream | None:
-        """The stream that exchanges are enqueued on."""
-        ...
-
-    def attach(self) -> None:
-        """The communication thread begins."""
-        ...
-
-    def join(self, beside: bool) -> None:
-        """Work enqueued from now on waits for the learners' gradients, computed `beside` the last exchange or not."""
-        ...
-
-    def gather(self) -> None:
-        """Called before an update: learners may report new results once it is over."""
-        ...
-
-    def begin(self) -> None:
-        """An exchange begins."""
-        ...
-
-    def seconds(self) -> tuple[float, float] | None:
-        """The seconds that learners stood still for exchanges, and that these took, on the device; None on a host."""
-        ...
-
-    def enter(self, tally: Tally, flat: Any) -> None:
-        """This iteration's; into the last elements of `flat`, if it is sent."""
-        ...
-
-    def sent(self, flat: Any) -> None:
-        """`flat` was sent (None: nothing was), and all that follows from it is done or enqueued."""
-        ...
-
-    def close(self, flat: Any) -> Tally | None:
-        """The results of all ranks, if anything was sent."""
-        ...
-
-    def late(self) -> list[Late]:
-        """The results of the iteration before, if they come only now; once."""
-        ...
-
-    def spoilt(self) -> dict[int, float]:
-        """Learners whose late results, not read yet, are not finite, nor then their statistics; and their losses."""
-        ...
-
-    def state(self) -> Array:
-        """The numbers entered and not sent, (3,) float64, then every late result's loss, hits and |gradient|^2."""
-        ...
-
-    def load(self, state: Array) -> None: ...
-
-
-class HostBook:
-    """The results of a host's learners, which are there at once."""
-
     enqueues = False
-    stream = None
+    stream: Stream | None = None
 
     def __init__(self) -> None:
         self.unsent = Tally()
 
     def attach(self) -> None:
-        pass
+        """The communication thread begins."""
 
     def join(self, beside: bool) -> None:
-        pass
-
-    def begin(self) -> None:
-        pass
-
-    def seconds(self) -> None:
-        return None
+        """Work enqueued from now on waits for the learners' gradients, computed `beside` the last exchange or not."""
 
     def gather(self) -> None:
-        pass
+        """Called before an update: learners may report new results once it is over."""
+
+    def begin(self) -> None:
+        """An exchange begins."""
+
+    def seconds(self) -> tuple[float, float] | None:
+        """The seconds that learners stood still for exchanges, and that these took, on the device; None on a host."""
+        return None
 
     def enter(self, tally: Tally, flat: Any) -> None:
+        """This iteration's; into the last elements of `flat`, if it is sent."""
         self.unsent += tally
         if flat is not None:
             flat[-TAIL + 1 :] = self.unsent.attention, self.unsent.loss, self.unsent.hits  # astuple takes 30 us
             self.unsent = Tally()
 
     def sent(self, flat: Any) -> None:
-        pass
+        """`flat` was sent (None: nothing was), and all that follows from it is done or enqueued."""
 
     def close(self, flat: Any) -> Tally | None:
+        """The results of all ranks, if anything was sent."""
         return None if flat is None else Tally(*flat[-TAIL + 1 :].tolist())
 
     def late(self) -> list[Late]:
+        """The results of the iteration before, if they come only now; once."""
         return []
 
     def spoilt(self) -> dict[int, float]:
+        """Learners whose late results, not read yet, are not finite, nor then their statistics; and their losses."""
         return {}
 
     def state(self) -> Array:
+        """The numbers entered and not sent, (3,) float64, then every late result's loss, hits and |gradient|^2."""
         return np.array(astuple(self.unsent), np.float64)
 
     def load(self, state: Array) -> None:
         self.unsent = Tally(*state[:3].tolist())
 
 
-class DeviceBook:
+class DeviceBook(Book):
     """Learners report in device memory; the host reads an iteration's reports when its exchange has ended.
 
     `count` returns the number of learners, `done` the events of their last gradients; `wait` waits for an event if

@@ -18,7 +18,7 @@ from mpibow.run.resets import HOPELESS, Resets
 from mpibow.sync.family import Family
 from mpibow.sync.rules import make_rule
 from mpibow.sync.synchroniser import Synchroniser, Tally
-from mpibow.sync.tally import HostBook, Late
+from mpibow.sync.tally import Book, Late
 from tests.refusals import refuses
 from tests.stepping import ball_step
 
@@ -28,7 +28,7 @@ WHAT = "iteration 7: learner 5 (rank 1): loss or gradient is not finite (loss na
 AT: Any = (7, 4, None)  # iteration, the rank's first learner, the last checkpoint
 
 
-class LateBook(HostBook):
+class LateBook(Book):
     """A book whose results come an iteration late, as a GPU's do."""
 
     def __init__(self, *results: Late) -> None:
