@@ -11,7 +11,8 @@ from typing import Any
 
 from benchmarks.asked import Refused
 from benchmarks.sides import note
-from mpibow.comm.communicator import Single
+from mpibow.bench import is_over
+from mpibow.comm.communicator import Communicator, Single
 from mpibow.config import load_mapping
 from mpibow.data.dataset import Array, NamedArrays
 from mpibow.job import Job, make_job
@@ -25,19 +26,19 @@ Rounds = Mapping[str, Sequence[float]]  # samples/s of each side by round
 
 
 class Ours:
-    """A session whose samples/s are measured in windows."""
+    """A session whose samples/s, of all ranks, are measured in windows."""
 
-    def __init__(self, session: Session, warm_up: int = 20) -> None:
-        self._session, self._signals = session, Signals()  # nobody catches any
+    def __init__(self, session: Session, warm_up: int = 20, comm: Communicator | None = None) -> None:
+        self._session, self._comm, self._signals = session, comm or Single(), Signals()  # nobody catches any
         for _ in range(warm_up):
             iterate(session, self._signals)
 
     def __call__(self, seconds: float) -> float:
         session, count, begin = self._session, 0, time.perf_counter()
-        while (elapsed := time.perf_counter() - begin) < seconds:
+        while not is_over(session, self._comm, begin + seconds, count):
             iterate(session, self._signals)
             count += 1
-        return count * sum(session.counts) * session.config.batch_size / elapsed
+        return count * sum(session.counts) * session.config.batch_size / (time.perf_counter() - begin)
 
 
 def job(

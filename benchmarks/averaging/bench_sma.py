@@ -1,6 +1,6 @@
 """What replicas buy: accuracies at equal epochs of branches from one half-trained net, and of baselines.
 
-    python -m benchmarks.averaging.bench_sma                  # what is missing, the most deciding cells first
+    python -m benchmarks.averaging.bench_sma                  # what is missing
     python -m benchmarks.averaging.bench_sma --cells 10       # so many cells
     python -m benchmarks.averaging.bench_sma --only schedules # one table: the shortest schedule as good as one learner
     python -m benchmarks.averaging.bench_sma --only resnet20  # one net; mnist: LeNet

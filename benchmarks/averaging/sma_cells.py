@@ -1,4 +1,4 @@
-"""What bench_sma.py runs: every cell of its tables, the most deciding first."""
+"""What bench_sma.py runs: every cell of its tables."""
 
 from __future__ import annotations
 
@@ -178,47 +178,40 @@ def untuned(found: Found, seeds: Sequence[int]) -> Iterator[Cell]:
             yield Cell(plan.UNTUNED, plan.FULL, f"{count} learners", seed, own)
 
 
+GRIDS: Mapping[str, Sequence[str]] = {  # the arms whose rates are chosen
+    plan.BN: tuple(plan.ARMS),
+    plan.GN: plan.BASELINES,
+    plan.RESNET: (plan.SSGD, plan.WARM_ONE, plan.WARM, plan.GAINED),
+    plan.LENET: (plan.LOOSE, *plan.BASELINES),
+    plan.MUON: plan.MUON_ARMS,
+}
+
+
 def cells(found: Found) -> Iterator[Cell]:
-    """All cells, the most deciding first; the rates that others need are known only when the grid has run."""
-    yield from grid(plan.BN, plan.SSGD)
-    yield from branches(found, plan.BN, plan.SEEDS[:5])
-    yield from grid(plan.GN, plan.SSGD)
-    yield from branches(found, plan.GN, plan.SEEDS[:2])
-    main = (plan.ONE, plan.SMA, plan.SSGD, plan.SCALED, plan.PUBLISHED)
-    yield from grid(plan.BN, *main)
-    yield from baselines(found, plan.BN, plan.SEEDS[:3], main)
-    warm = (plan.WARM, plan.LOOSE, plan.GAINED, plan.WARM_ONE)
-    yield from grid(plan.BN, *warm)
-    yield from baselines(found, plan.BN, plan.SEEDS[:3], warm)
-    yield from branches(found, plan.BN, plan.SEEDS[:2], plan.LONG_RUN)
-    yield from schedules(found, plan.BN, plan.SEEDS[:3])
-    yield from learners(found, plan.BN, plan.SEEDS[:3])
-    yield from grid(plan.RESNET, plan.SSGD)
-    yield from branches(found, plan.RESNET, plan.SEEDS[:3])
-    yield from grid(plan.LENET, plan.LOOSE, *plan.BASELINES)
-    yield from baselines(found, plan.LENET, plan.SEEDS[:3], (plan.LOOSE, *plan.BASELINES))
-    yield from grid(plan.GN, *plan.BASELINES)
-    yield from baselines(found, plan.GN, plan.SEEDS[:5], plan.BASELINES)
-    yield from grid(plan.RESNET, plan.WARM_ONE, plan.WARM, plan.GAINED)
-    yield from baselines(found, plan.RESNET, plan.SEEDS[:5], (*plan.SCHEDULED, plan.SSGD))
-    yield from grid(plan.BN, plan.LOCAL, plan.NESTEROV, *plan.OUTERS)
-    yield from baselines(found, plan.BN, plan.SEEDS[:3])
+    """All cells: the rates, which others need and which are known only when the grid has run, then by table."""
+    for net, arms in GRIDS.items():
+        yield from grid(net, *arms)
+    few, some, seeds = plan.SEEDS[:3], plan.SEEDS[:5], plan.SEEDS[:9]
+    for net in (plan.BN, plan.GN):
+        yield from branches(found, net, some)
+        yield from branches(found, net, plan.SEEDS, arms=plan.OWN)
+    yield from branches(found, plan.RESNET, seeds)
+    yield from branches(found, plan.BN, some, plan.LONG_RUN)
+    yield from branches(found, plan.BN, some, plan.SMALL_RUN)
+    yield from branches(found, plan.RESNET, few, plan.DECAY_RUN)
+    main = (plan.WARM_ONE, plan.WARM, plan.GAINED)
+    yield from baselines(found, plan.BN, seeds, main)
+    yield from baselines(found, plan.BN, some)
+    yield from schedules(found, plan.BN, seeds, main)
+    yield from schedules(found, plan.BN, few)
+    yield from learners(found, plan.BN, seeds, (plan.WARM, plan.GAINED))
+    yield from learners(found, plan.BN, few)
+    yield from baselines(found, plan.LENET, some, plan.BASELINES)
+    yield from baselines(found, plan.LENET, few, (plan.LOOSE,))
+    yield from baselines(found, plan.GN, some, plan.BASELINES)
+    yield from baselines(found, plan.RESNET, some, (*plan.SCHEDULED, plan.SSGD))
+    yield from baselines(found, plan.MUON, few, plan.MUON_ARMS)
+    yield from baselines(found, plan.BN, few, plan.LONG_ARMS, plan.LONG_WHOLE)
     yield from growths(found, plan.BN)
-    yield from untuned(found, plan.SEEDS[:1])
-    yield from branches(found, plan.GN, plan.SEEDS[:5])
-    yield from fixed(found, plan.BN, plan.SEEDS[:5])
-    yield from branches(found, plan.RESNET, plan.SEEDS[:9])
-    yield from baselines(found, plan.BN, plan.SEEDS[:9], (plan.WARM_ONE, plan.WARM, plan.GAINED))
-    yield from branches(found, plan.BN, plan.SEEDS, arms=plan.OWN)
-    yield from grid(plan.MUON, *plan.MUON_ARMS)
-    yield from branches(found, plan.GN, plan.SEEDS, arms=plan.OWN)
-    yield from baselines(found, plan.MUON, plan.SEEDS[:3], plan.MUON_ARMS)
-    yield from baselines(found, plan.LENET, plan.SEEDS[:5], plan.BASELINES)
-    yield from schedules(found, plan.BN, plan.SEEDS[:9], (plan.WARM_ONE, plan.WARM, plan.GAINED))
-    yield from learners(found, plan.BN, plan.SEEDS[:9], (plan.WARM, plan.GAINED))
-    yield from branches(found, plan.RESNET, plan.SEEDS[:3], plan.DECAY_RUN)
-    yield from baselines(found, plan.BN, plan.SEEDS[:5])
-    yield from branches(found, plan.BN, plan.SEEDS[:5], plan.LONG_RUN)
-    yield from branches(found, plan.BN, plan.SEEDS[:5], plan.SMALL_RUN)
-    yield from baselines(found, plan.BN, plan.SEEDS[:3], plan.LONG_ARMS, plan.LONG_WHOLE)
-    yield from untuned(found, plan.SEEDS[:3])
+    yield from untuned(found, few)
+    yield from fixed(found, plan.BN, some)

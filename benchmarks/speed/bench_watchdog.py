@@ -15,69 +15,40 @@ import time
 from functools import partial
 from statistics import median
 
-import numpy as np
 from threadpoolctl import threadpool_limits
 
+from benchmarks import turns
 from benchmarks.sides import parser_of
-from benchmarks.turns import interval
 from mpibow.comm import Communicator, run_ranks
 from mpibow.comm.launch import find_launcher, signs_of
 from mpibow.comm.pulse import Pulse
 from mpibow.comm.watchdog import Watchdog
 from mpibow.job.made_up import made_up_job
-from mpibow.run.signals import Signals
 from mpibow.session.session import Session
-from mpibow.train import iterate
 
 TARGET = 0.99
-WARM_UP = 20  # iterations
-TOGETHER = 10  # iterations from one look at the clock to the next, which rank 0 has for all
-
-
-class Windows:
-    """A session whose images/s are measured with a watchdog and without one."""
-
-    def __init__(self, session: Session, signals: Signals, comm: Communicator) -> None:
-        self._session, self._signals, self._comm = session, signals, comm
-        launcher = find_launcher(os.environ)
-        self._signs = None if launcher is None or comm.size == 1 else signs_of(launcher)
-
-    def watch(self) -> None:
-        Watchdog(self._comm.pulse, self._comm.rank, self._comm.size, self._signs)
-
-    def measure(self, seconds: float, *, watched: bool) -> float:
-        """Images/s of all ranks."""
-        self._comm.pulse.stop()
-        if watched:
-            self.watch()
-        count, more, begin = 0, np.ones(1), time.perf_counter()
-        while more[0]:
-            for _ in range(TOGETHER):
-                iterate(self._session, self._signals)
-            count += TOGETHER
-            more[0] = float(time.perf_counter() - begin < seconds)
-            self._session.synchroniser.call(lambda comm: comm.broadcast(more))
-        config = self._session.config
-        return count * sum(self._session.counts) * config.batch_size / (time.perf_counter() - begin)
 
 
 def ratios(arguments: argparse.Namespace, model: str, comm: Communicator) -> list[float]:
-    """With to without, of each pair of windows; every other pair begins without."""
-    found = list[float]()
+    """Images/s with to without, of each pair of windows."""
+    launcher = find_launcher(os.environ)
+    signs = None if launcher is None or comm.size == 1 else signs_of(launcher)
+
+    def measure(watched: bool, seconds: float) -> float:
+        comm.pulse.stop()
+        if watched:
+            Watchdog(comm.pulse, comm.rank, comm.size, signs)
+        return ours(seconds)
+
     with tempfile.TemporaryDirectory() as folder:
         job = made_up_job(argparse.Namespace(**vars(arguments), model=model), comm.share(folder)[0])
-        signals = Signals()  # nobody catches any
         with Session(job, comm) as session:
-            for _ in range(WARM_UP):
-                iterate(session, signals)
-            windows = Windows(session, signals, comm)
-            for pair in range(arguments.pairs):
-                order = (False, True) if pair % 2 else (True, False)
-                speeds = {watched: windows.measure(arguments.seconds, watched=watched) for watched in order}
-                found.append(speeds[True] / speeds[False])
+            ours = turns.Ours(session, comm=comm)
+            sides = {"with": partial(measure, True), "without": partial(measure, False)}
+            rounds = turns.in_turn(sides, arguments.pairs, arguments.seconds)
             session.settle()
         comm.barrier()  # rank 0's folder is every rank's
-    return found
+    return turns.ratios(rounds, "with", "without")
 
 
 def cost_of_a_beat(times: int = 200_000) -> float:
@@ -94,7 +65,7 @@ def run(arguments: argparse.Namespace, comm: Communicator, note: str) -> int:
     threadpool_limits(1)
     for model in arguments.models:
         found = ratios(arguments, model, comm)
-        low, high = interval(found)
+        low, high = turns.interval(found)
         if comm.rank == 0:
             met = "reached" if high >= TARGET else "missed"
             print(
