@@ -16,7 +16,7 @@ from benchmarks.sides import table
 ABOUT = f"""# What replicas buy, measured
 
 Made by `python -m benchmarks.averaging.bench_sma`, which runs what is missing, or one table by the
-command under its heading; `docs/averaging.md` has the conclusions.
+command under its heading; `docs/evidence.md` has the conclusions.
 
 - Data: CIFAR-10, its first {plan.TRAIN:,} training images, without augmentation. Accuracies are of the 10,000 test
   images, which chose nothing.
