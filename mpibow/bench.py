@@ -28,7 +28,6 @@ from mpibow.job import Job, on_device
 from mpibow.job.made_up import made_up_job
 from mpibow.models import MODELS, OBJECTIVES
 from mpibow.run.signals import Signals, interruption
-from mpibow.session.device import device_of
 from mpibow.session.session import Session
 from mpibow.session.summary import versions
 from mpibow.system.command import prog
@@ -64,7 +63,8 @@ def bench_train(job: Job, comm: Communicator, seconds: float) -> dict[str, Any]:
         counts = session.counts
         elapsed = time.perf_counter() - begin
         idle = session.synchroniser.stood + session.pipeline.waited - idle
-        job, device, peak = session.job, session.device.name, session.device.memory.peak()
+        job, device = session.job, session.job.device
+        peak = device.memory.peak
         held = {} if peak is None else {
             "execution": session.learners.execution, "python_share": 1 - idle / elapsed, "device_memory": peak,
         }  # fmt: skip
@@ -79,7 +79,7 @@ def bench_train(job: Job, comm: Communicator, seconds: float) -> dict[str, Any]:
         "learners": counts,
         "ranks": comm.size,
         "rule": job.config.rule.name,
-        "device": device,
+        "device": device.name,
         **held,
         "kernels": job.kernels.name,
         "precision": job.precision,
@@ -101,7 +101,7 @@ def is_over(session: Session, comm: Communicator, end: float, iterations: int) -
 
 def bench_profile(job: Job, comm: Communicator, seconds: float) -> dict[str, Any]:
     """One learner's iteration, the time of every kind of operator in it, and its convolutions measured alone."""
-    if device_of(job, comm.local_size).enqueues:
+    if job.device.enqueues:
         raise ConfigError("profile: times steps on the host; on a GPU use --timeline, or --device onednn")
     whole, found = bench_train(job, comm, seconds), profile(job, seconds)
     iteration = whole["seconds_per_iteration"]["median"]

@@ -204,10 +204,11 @@ def kernels_told(config: Config | None, tried: str | None) -> dict[str, str]:
 
 def _gpus() -> dict[str, str]:
     try:
-        from mpibow.cuda.opening import seen
+        from mpibow.job.choice import ROOMS
+
+        return {name: text for room in ROOMS.values() for name, text in room().seen().items()}
     except ImportError:  # a package that is missing is found elsewhere, too
         return {}
-    return seen()
 
 
 def required_packages() -> dict[str, str]:

@@ -23,13 +23,13 @@ from mpibow.comm.launch import run_ranks, say
 from mpibow.config import Config
 from mpibow.config.schema import Device, MetricSettings
 from mpibow.convert.arguments import positive
-from mpibow.cuda.opening import ON_GPUS, FindGpu, find_gpu
 from mpibow.data.dataset import Array
 from mpibow.data.decoded import Decoded
 from mpibow.data.recordset import RecordSet
 from mpibow.errors import CheckpointError, ConfigError
 from mpibow.graph.plan import choose_layout, compile_plan
 from mpibow.job import Job, kernels_of, on_device
+from mpibow.job.choice import ROOMS, Rooms
 from mpibow.job.measures import measures_of
 from mpibow.learn.scheduler import Scheduler
 from mpibow.metrics.shown import confusion_table
@@ -38,7 +38,6 @@ from mpibow.run import checkpoint, checkpoints, directory
 from mpibow.run.evaluate import Evaluation, Evaluator
 from mpibow.run.state import from_named
 from mpibow.session.alike import alike, from_rank_0
-from mpibow.session.device import device_of
 from mpibow.session.evaluated import config_of, of_arrays, samples_and_graphs
 from mpibow.session.header import header_of
 from mpibow.session.stored import Stored, of_checkpoint, read_stored
@@ -62,7 +61,7 @@ def evaluate(
     device: Device | None = None,
     average: bool = False,
     confusion: bool = False,
-    find: FindGpu = find_gpu,
+    rooms: Rooms = ROOMS,
 ) -> Evaluation:
     """Loss and accuracy of the centre in checkpoint (or run directory) `path` over `data`.
 
@@ -87,10 +86,10 @@ def evaluate(
     graph = job.build(batch_size)
     listed = [*config.metrics, *[MetricSettings(CONFUSION, label=CONFUSION_OPTION)] * confusion]
     measures = measures_of(listed, (), graph, classes=not of_arrays(stored))
-    job, told = _opened(job, device, comm, find)
+    job, told = _opened(job, device, comm, rooms)
     for text in filter(None, (differed, told) if comm.rank == 0 else ()):
         say(text)
-    kernels, opened = job.kernels, device_of(job, comm.local_size)
+    kernels, opened = job.kernels, job.device
     layout = choose_layout(graph, kernels, training=False)
     plan = compile_plan(graph, layout, kernels, kernels.dtype(job.config.precision), training=False)
     if average and stored.average is None:
@@ -101,7 +100,7 @@ def evaluate(
     try:
         workers = scheduler.workers(max(1, min(allowed_cores() // comm.local_size, THREADS)))
         each = None if predictions is None else lambda *row: rows.append(row)
-        result = Evaluator(plan, ignored(config.loss), opened.evaluation, measures)(
+        result = Evaluator(plan, ignored(config.loss), opened.bind_evaluation, measures)(
             records, centre, statistics, scheduler.run, lambda function: function(comm), each, workers=workers
         )
     finally:
@@ -117,15 +116,15 @@ def evaluate(
 
 def on_host(config: Config) -> Config:
     """The default settings that evaluate a run of a GPU: the host's kernels, in float32."""
-    precision = "float32" if config.precision in ON_GPUS else config.precision
+    precision = config.precision if config.precision in ("auto", "float64") else "float32"
     return replace(config, device="auto" if config.device == "cuda" else config.device, precision=precision)
 
 
-def _opened(job: Job, device: Device | None, comm: Communicator, find: FindGpu) -> tuple[Job, str]:
+def _opened(job: Job, device: Device | None, comm: Communicator, rooms: Rooms) -> tuple[Job, str]:
     """The job on `device`, where None is the run's own on the host, and a note to print. Collective."""
     asked = replace(job.config, device=device or job.config.device)
     if device == "cuda":
-        return on_device(replace(job, config=asked), comm, find)
+        return on_device(replace(job, config=asked), comm, rooms)
     config = on_host(asked)
     return replace(job, config=config), kernels_of(config)[1]
 

@@ -45,7 +45,7 @@ def once(gpu: Gpu, runs: Sequence[Enqueue]) -> None:
 
 def profile(job: Job, alone: bool = False) -> dict[str, Any]:
     """`job` has its GPU opened. `alone`: nothing is timed, a pass is run for a profiler."""
-    gpu, plan = job.kernels.gpu, job.training_plan()
+    gpu, plan = job.device.gpu, job.training_plan()
     assert gpu is not None, "device=cuda is what is profiled here"
     machine = gpu.machine
     weights, gradients = (machine.zeros(plan.layout.size, "float32", "a profile") for _ in range(2))

@@ -9,13 +9,13 @@ from mpibow.cuda.device.driver import Event, Stream
 from mpibow.cuda.feed.feeder import Packing
 from mpibow.cuda.feed.togpu import GpuSlot
 from mpibow.cuda.kernels.fused import fused_bytes
+from mpibow.cuda.times import DeviceTimes
 from mpibow.graph.plan import Plan
 from mpibow.graph.wide import MARK
+from mpibow.learn.learner import Binder
 from mpibow.learn.replica import Replicas
 from mpibow.optim.update import Update
 from mpibow.system.sizes import in_words
-
-STREAMS, FUSED = "streams", "fused"  # executions: every learner is a DeviceLearner, or all are one
 
 
 class Inputs:
@@ -49,12 +49,12 @@ class DeviceLearner:
 
     def __init__(
         self, name: str, runs: Sequence[Any], inputs: Sequence[Inputs], statistics: Sequence[Any], gpu: Any,
-        *, dated: bool = False,
+        times: DeviceTimes, *, dated: bool = False,
     ) -> None:  # fmt: skip
         self._inputs, self._machine = inputs, gpu.machine
         self.stream = self._machine.driver.stream()
         self.done: Event | None = None
-        self.timed, self._dated = False, dated  # whether passes are timed, and whether `done` carries a time
+        self._times, self._dated = times, dated  # `dated`: whether `done` carries a time
         self.passes: tuple[tuple[Event, Event] | None, ...] = (None, None)  # begins and ends of the last two, if timed
         self._executor = gpu.executor(name, runs, self.stream)
         kept = [self._machine.host(row) for row in statistics]
@@ -72,8 +72,9 @@ class DeviceLearner:
             slot.await_on(stream)
             own.fill(machine, slot, stream)
             slot.release_after(stream)
-        begin = stream.record(timed=True) if self.timed else None
-        self._executor.timed = self.timed or self._dated
+        timed = self._times.on()
+        begin = stream.record(timed=True) if timed else None
+        self._executor.timed = timed or self._dated
         self.done = self._executor.run()
         self.passes = self.passes[1], None if begin is None else (begin, self.done)
 
@@ -82,7 +83,7 @@ class DeviceLearner:
         self.stream.synchronise()
 
 
-class GpuBinder:
+class GpuBinder(Binder):
     """Learners on a `gpu`, whose inputs are packed as their slots are; `fused_plan(k)` is that of k learners in one.
 
     `dated`: they record when their gradients are done.
@@ -90,9 +91,10 @@ class GpuBinder:
 
     def __init__(
         self, replicas: Replicas, update: Update, gpu: Any, packing: Packing, fused_plan: Callable[[int], Plan],
-        *, dated: bool,
+        times: DeviceTimes, *, dated: bool,
     ) -> None:  # fmt: skip
-        self._replicas, self._limits, self._dated = replicas, (update.clip_value, update.clip_norm), dated
+        super().__init__(replicas, update)
+        self._times, self._dated = times, dated
         self._gpu, self._packing, self._fused_plan = gpu, packing, fused_plan
 
     def one(self, plan: Plan, i: int) -> DeviceLearner:
@@ -101,7 +103,7 @@ class GpuBinder:
         bound, before = gpu.bound(plan, *row, inputs.arrays)
         inputs.bound(bound.inputs)
         runs = [*before, *bound.runs, *gpu.behind(i, bound, gradient, *self._limits)]
-        return DeviceLearner(f"learner {i}", runs, [inputs], [statistics], gpu, dated=self._dated)
+        return DeviceLearner(f"learner {i}", runs, [inputs], [statistics], gpu, self._times, dated=self._dated)
 
     def fused(self, plan: Plan, count: int) -> DeviceLearner:
         """The same gradients as those on streams, to rounding: rows of replicas are joined before, and parted behind.
@@ -114,7 +116,7 @@ class GpuBinder:
         for r, own in enumerate(inputs):
             own.bound(bound.inputs, f"{MARK}{r}")
         statistics, runs = [self._replicas.row(r)[2] for r in range(count)], [*before, *bound.runs, *behind]
-        return DeviceLearner("learners", runs, inputs, statistics, self._gpu, dated=self._dated)
+        return DeviceLearner("learners", runs, inputs, statistics, self._gpu, self._times, dated=self._dated)
 
     def expect(self, count: int) -> None:
         """No kernel of a GPU's waits for another learner."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, cast
@@ -36,6 +36,7 @@ class Apply:
 
 
 Expression = Number | Name | Apply
+Machine = Callable[[Array, Array, list[Array], Sequence[float]], Array]  # of a step: (w, g, states, scalars) -> u
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Jobs, a net and its data: opened, and checked before anything is written."""
 
-from mpibow.job.device import on_device
+from mpibow.job.choice import on_device
 from mpibow.job.job import Job, kernels_of
 from mpibow.job.opening import BUILT_IN, make_job, named_net, named_objective, of_arrays, open_data, open_job
 

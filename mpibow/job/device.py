@@ -1,55 +1,67 @@
-"""A job on the device that its config asks for."""
+"""The seam between a run and the device that its learners compute on."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Mapping
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
 from mpibow.comm.communicator import Communicator
-from mpibow.cuda.device.near import has_gpu
-from mpibow.cuda.opening import ON_GPUS, FindGpu, find_gpu
-from mpibow.errors import DeviceError, ShapeError
-from mpibow.graph.plan import choose_layout
-from mpibow.job.job import Job, kernels_of
-from mpibow.kernels import gpu_set
+from mpibow.data.feeds import Feed
+from mpibow.data.loading import Loading
+from mpibow.data.pipeline import Reader
+from mpibow.graph.graph import Array
+from mpibow.graph.plan import Plan
+from mpibow.kernels import KernelSet
+from mpibow.learn.learner import Binder
+from mpibow.learn.learners import Learners
+from mpibow.learn.replica import Replicas
+from mpibow.run.evaluate import Compute, bind_on_host
+from mpibow.run.memory import Memory
+from mpibow.sync.rule import Rule
+from mpibow.sync.tally import Book
+from mpibow.trace import Trace
+
+if TYPE_CHECKING:
+    from mpibow.job.job import Job
 
 
-def on_device(
-    job: Job, comm: Communicator, find: FindGpu = find_gpu, present: Callable[[], bool] = has_gpu
-) -> tuple[Job, str]:
-    """The job, with this rank's GPU opened where `device` asks for one, and lines for the user. Collective.
+class Device:
+    """One rank's device: here the host's cores. Another kind, as mpibow.cuda, overrides what differs.
 
-    auto takes GPUs where every rank opens one that has all kernels of the net; else the host computes. Where a GPU is
-    `present` a line says why, and where the host is slow one names the faster way. Raises DeviceError where the
-    settings need a GPU and none can be used.
+    All ranks call it alike.
     """
-    config, why, cores = job.config, "precision is float64, which computes on CPUs only", os.sched_getaffinity(0)
-    if job.opened is not None:
-        return job, ""
-    if config.device in ("auto", "cuda") and config.precision != "float64":
-        gpu, why = find(config, comm)
-        if gpu is not None:
-            opened = replace(job, opened=gpu_set(gpu))
-            if config.device == "cuda" or not (why := _lacks(opened)):
-                return opened, gpu.note
-            os.sched_setaffinity(0, cores)  # opening it took those near the GPU
-        if config.precision in ON_GPUS[1:]:
-            raise DeviceError(f"precision: {config.precision} needs a GPU, and none can be used: {why}")
-    elif config.device == "cuda":
-        raise DeviceError(f"device: cuda computes in {', '.join(ON_GPUS)}, precision is float64")
-    note = kernels_of(config)[1]
-    if config.device == "auto" and any(comm.share(present())):
-        note = "\n".join(filter(None, (f"device: CPUs compute, the GPU does not: {why}", note)))
-    return job, note
+
+    name = "cpu"
+    enqueues = False  # whether threads only enqueue the learners' work: then one thread is enough for all
+
+    def __init__(self, kernels: KernelSet | None = None, memory: Memory | None = None) -> None:
+        """`kernels` None: those that the config chooses."""
+        self.kernels, self.memory = kernels, memory or Memory()
+
+    def executions(self, job: Job) -> Mapping[str, str]:
+        """The ways in which learners can run, the preferred one first, each in words; {} where there is one only."""
+        return {}
+
+    def transport(self, job: Job, comm: Communicator, stack: ExitStack) -> tuple[Communicator, str]:
+        """The communicator that averages, closed by `stack`; and a note for the user. Collective."""
+        return comm, ""
+
+    def bind(self, job: Job, replicas: Replicas, loading: Loading, ranks: int, trace: Trace) -> Binder:
+        """The maker of learners."""
+        return Binder(replicas, job.config.update)
+
+    def bind_evaluation(self, plan: Plan, centre: Array, statistics: Array) -> Compute:
+        return bind_on_host(plan, centre, statistics)
+
+    def book(self, rule: Rule, learners: Learners, comm: Communicator) -> Book:
+        return Book()
+
+    def feed(self, loading: Loading) -> tuple[Reader, Feed]:
+        return loading.open()
+
+    def close(self) -> None:
+        """Waits for averaging to end; its memory may be freed afterwards."""
 
 
-def _lacks(job: Job) -> str:
-    """Why the net cannot be computed by the kernels of the job's GPU, '' where it can."""
-    try:
-        job.layout  # noqa: B018  asks the kernels of training, and is kept
-        if job.evaluated:
-            choose_layout(job.build(job.config.evaluate.batch_size, False), job.kernels, training=False)
-    except ShapeError as error:
-        return str(error).partition(": set device=")[0]
-    return ""
+HOST = Device()

@@ -10,12 +10,12 @@ from functools import cached_property
 from typing import Any
 
 from mpibow.config import Config
-from mpibow.cuda.kernels.fused import fused_plan
 from mpibow.data.dataset import Samples
 from mpibow.graph.frozen import frozen
 from mpibow.graph.layout import Layout, plan_layout
 from mpibow.graph.memory import zeros
 from mpibow.graph.plan import Plan, choose_layout, compile_plan
+from mpibow.job.device import HOST, Device
 from mpibow.job.given import Given
 from mpibow.job.normalise import Scaling
 from mpibow.kernels import KernelSet, find_kernels
@@ -51,11 +51,11 @@ class Job:
     sources: Mapping[str, Any] = field(default_factory=dict)  # by name: a program's folders, fraction, None for its own
     quiet: bool = False  # whether the run prints nothing: log.txt has it
     measures: tuple[Measure, ...] = ()  # metrics that evaluations report beside loss and accuracy
-    opened: KernelSet | None = None  # of a GPU, which `on_device` opens
+    device: Device = HOST
 
     @property
     def kernels(self) -> KernelSet:
-        return self.opened or kernels_of(self.config)[0]
+        return self.device.kernels or kernels_of(self.config)[0]
 
     @property
     def precision(self) -> str:
@@ -116,15 +116,6 @@ class Job:
 
     def evaluation_plan(self, batch_size: int | None = None) -> Plan:
         return self._plan(batch_size or self.config.evaluate.batch_size, training=False)
-
-    def fused_plan(self, k: int, trained: int) -> Plan:
-        """The plan of k fused learners on a GPU; the first `trained` elements of the layout are trained.
-
-        Raises ShapeError where an operator can't be fused.
-        """
-        kernels, graph = self.kernels, self.build(self.config.batch_size, True)
-        names = [span.name for span in self.layout.spans if span.offset >= trained]
-        return fused_plan(graph, kernels, kernels.dtype(self.config.precision), k, names)
 
     def prepare(self, *, told: bool = False) -> str:
         """Compiles in advance whatever first use would compile; other processes find it on disk.

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from mpibow.errors import DeviceError, install
 from mpibow.formulas.formula import Formula
@@ -16,9 +16,6 @@ from mpibow.kernels import numpy as reference
 from mpibow.kernels.numpy import flat
 from mpibow.kernels.passes import FlatKernels
 
-if TYPE_CHECKING:
-    from mpibow.cuda.kernels.opened import Gpu
-
 
 @dataclass(frozen=True, kw_only=True)
 class KernelSet(Kernels):
@@ -27,7 +24,7 @@ class KernelSet(Kernels):
     `about` names the library. `prepare` compiles the passes around a step's formula, and if its second argument is True
     the orthogonal step of matrices; it is None where nothing is compiled. `auto` is the precision that auto means.
     `activations` is the type of activations, None where it is the precision. Weights that are frozen alike begin at
-    multiples of `aligned` elements. `gpu` is the GPU, None on the host.
+    multiples of `aligned` elements.
     """
 
     name: str
@@ -38,7 +35,6 @@ class KernelSet(Kernels):
     auto: str = "float32"
     activations: str | None = None
     aligned: int = ALIGNMENT
-    gpu: Gpu | None = None
 
     def computes_in(self, precision: str) -> str:
         """The precision of a config; the device chooses it for auto."""
@@ -82,29 +78,6 @@ def onednn_set(path: str | None = None, winograd: bool = True) -> KernelSet:
         precisions=("float32",),
         about=f"oneDNN {library.version}, {library.isa}",
         prepare=compiled.prepare,
-    )
-
-
-def gpu_set(gpu: Gpu) -> KernelSet:
-    """cuDNN's layers and mpibow's own kernels on an open GPU."""
-    from mpibow.cuda.kernels import table
-    from mpibow.cuda.kernels.listing import rewrite
-
-    return KernelSet(
-        name="cuda",
-        operators=table.operators(gpu.bind, gpu.cudnn, gpu.precision),
-        fuse=rewrite,
-        zeros=table.zeros_of(gpu.machine),
-        put=gpu.machine.put,
-        widths=table.WIDTHS,
-        lacks="device cuda has no kernel for {}: set device=onednn, or device=numpy",
-        flat=cast(FlatKernels, gpu.flat),
-        precisions=("float32", "tf32", "bf16", "fp16"),
-        about=gpu.about,
-        auto=gpu.precision.name,
-        activations=gpu.precision.io,
-        aligned=gpu.flat.chunk,
-        gpu=gpu,
     )
 
 

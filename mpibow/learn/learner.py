@@ -8,11 +8,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NoReturn
+from typing import Any
 
 import numpy as np
 
-from mpibow.cuda.learner import DeviceLearner
 from mpibow.data.slots import Slot
 from mpibow.graph.bound import BoundPlan
 from mpibow.graph.graph import Array
@@ -120,46 +119,56 @@ class Learner:
             raise
 
 
-class HostBinder:
-    """Learners on the host's cores, whose gradients are limited as `update` says."""
+class Binder:
+    """Makes learners, and checks their memory: here on the host's cores. A device's own overrides it.
+
+    Their gradients are limited as `update` says.
+    """
 
     def __init__(self, replicas: Replicas, update: Update) -> None:
         self._replicas, self._limits, self._meeting = replicas, (update.clip_value, update.clip_norm), Meeting()
 
-    def one(self, plan: Plan, i: int) -> Learner:
+    def one(self, plan: Plan, i: int) -> Any:
+        """Learner i of `plan`. Raises MemoryError."""
         _, gradient, _ = row = self._replicas.row(i)
         bound = plan.bind(*row, peers=Seat(self._meeting, i))
         own = gradient[: self._replicas.size]
         return Learner(bound, own, *self._limits, self._meeting, partial(self._replicas.note_share, i))
 
-    def fused(self, plan: Plan, count: int) -> NoReturn:
-        raise AssertionError("learners are fused on a GPU only")
+    def fused(self, plan: Plan, count: int) -> Any:
+        """All of `count` learners, each of `plan`, in one. Raises MemoryError."""
+        raise AssertionError("the host's learners are never fused")
 
     def expect(self, count: int) -> None:
+        """Learners 0 to count - 1 are about to run, at the same time where they have threads of their own."""
         self._meeting.expect(count)
 
     def lack(self, room: Callable[[], int], apart: int, fused: int | None) -> str:
-        """Checks the room before binding: a host grants more memory than it has."""
+        """A message which memory `room` lacks, '' if none: a host grants more than it has.
+
+        New learners on their own take `apart` bytes. `fused` is the number of new ones to be tried in one: 0 if these
+        are bound already, None if nothing is tried.
+        """
         if apart == 0 or apart <= (free := room()):
             return ""
         return f"new learners need {in_words(apart)}; only {in_words(free)} may be used"
 
 
-AnyLearner = Learner | DeviceLearner
 Task = Callable[[], Result | None]  # None: the result comes later
 
 
-def first_come(learners: Sequence[AnyLearner], slots: Sequence[Slot]) -> list[Task]:
+def first_come(learners: Sequence[Any], slots: Sequence[Slot]) -> list[Task]:
     """Tasks of learners that each take the next slot when they begin, whoever is first (Crossbow, section 4.3)."""
     waiting = deque(slots)
     return [partial(_take, learner, waiting) for learner in learners[: len(slots)]]
 
 
-def _take(learner: AnyLearner, waiting: deque[Slot]) -> Result | None:
-    return learner.compute(waiting.popleft())
+def _take(learner: Any, waiting: deque[Slot]) -> Result | None:
+    result: Result | None = learner.compute(waiting.popleft())
+    return result
 
 
-def fixed(learners: Sequence[AnyLearner], slots: Sequence[Slot]) -> list[Task]:
+def fixed(learners: Sequence[Any], slots: Sequence[Slot]) -> list[Task]:
     """Tasks of learners that take the slot of their number."""
     return [partial(learner.compute, slot) for learner, slot in zip(learners, slots, strict=False)]
 

@@ -4,40 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
-from mpibow.cuda.device.driver import Event
-from mpibow.cuda.learner import FUSED, DeviceLearner
 from mpibow.data.slots import Slot
 from mpibow.errors import DeviceError
 from mpibow.graph.graph import Array
 from mpibow.graph.plan import Plan
-from mpibow.learn.learner import ASSIGNMENTS, AnyLearner, Task
+from mpibow.learn.learner import ASSIGNMENTS, Binder, Task
 from mpibow.learn.replica import Replicas
 
-
-class Binder(Protocol):
-    """Makes learners on the device that they compute on, and checks their memory there."""
-
-    def one(self, plan: Plan, i: int) -> AnyLearner:
-        """Learner i of `plan`. Raises MemoryError."""
-        ...
-
-    def fused(self, plan: Plan, count: int) -> DeviceLearner:
-        """All of `count` learners, each of `plan`, in one. Raises MemoryError."""
-        ...
-
-    def expect(self, count: int) -> None:
-        """Learners 0 to count - 1 are about to run, at the same time where they have threads of their own."""
-        ...
-
-    def lack(self, room: Callable[[], int], apart: int, fused: int | None) -> str:
-        """A message which memory `room` lacks, '' if none.
-
-        New learners on their own take `apart` bytes. `fused` is the number of new ones to be tried in one: 0 if these
-        are bound already, None if nothing is tried.
-        """
-        ...
+STREAMS, FUSED = "streams", "fused"  # executions where learners are enqueued: on streams of their own, or all in one
 
 
 class Learners:
@@ -46,8 +22,8 @@ class Learners:
     def __init__(self, plan: Plan, replicas: Replicas, binder: Binder, assignment: str, size: int) -> None:
         self.plan, self.replicas, self.size, self.execution = plan, replicas, size, ""
         self._binder, self._assign = binder, ASSIGNMENTS[assignment]
-        self._apart: list[Any] = []  # Learner or DeviceLearner
-        self._fused: dict[int, DeviceLearner] = {}  # by how many they are
+        self._apart: list[Any] = []  # Learner, or a device's
+        self._fused: dict[int, Any] = {}  # by how many they are
 
     @property
     def working(self) -> Sequence[Any]:
@@ -107,10 +83,6 @@ class Learners:
                 raise
             return str(error)
         return None
-
-    def events(self) -> list[Event]:
-        """The events of the last gradients, on a GPU."""
-        return [learner.done for learner in self.working if learner.done is not None]
 
     def wait(self) -> None:
         """Waits until no learner is under way."""

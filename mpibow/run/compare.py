@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import hypot
 
-from mpibow.cuda.learner import FUSED, STREAMS
+from mpibow.learn.learners import FUSED, STREAMS
 from mpibow.tune import Counts, Decision, Tuner, Window
 from mpibow.tune.meter import mean
 from mpibow.tune.words import as_sum, told

@@ -10,8 +10,12 @@ import psutil
 
 from mpibow.comm.cgroups import memory_left, own_group
 from mpibow.comm.communicator import Communicator
+from mpibow.data.loading import Held, Loading
+from mpibow.data.readers import Facts, find_facts
 from mpibow.errors import ConfigError
 from mpibow.graph.plan import Plan
+from mpibow.sync.rules import is_one_copy
+from mpibow.sync.settings import MOST, RuleSettings
 from mpibow.system.sizes import in_words
 from mpibow.tune import Counts
 
@@ -90,3 +94,46 @@ def memory_warnings(comm: Communicator, counts: Counts, room: int) -> list[str]:
         for rank, (fitting, k) in enumerate(zip(comm.share(room), counts, strict=True))
         if fitting < k
     ]
+
+
+class Memory:
+    """The memory where learners compute, in bytes: the node's, which its ranks share.
+
+    A device with memory of its own overrides it. All ranks call it alike.
+    """
+
+    place = "for a rank"  # in messages, after "that are free"
+    peak: int | None = None  # the most bytes held so far; None where that is not known
+
+    def free(self, comm: Communicator) -> int:
+        """This rank's share of the free memory. Collective."""
+        return free_memory(comm.local_size)
+
+    def facts(self, comm: Communicator) -> Facts:
+        """The facts that the choice of a pipeline depends on. Collective."""
+        return find_facts(comm.local_size)
+
+    def held(self, loading: Loading) -> Held:
+        """The bytes that reading ahead takes."""
+        return loading.held
+
+    def lockable(self, comm: Communicator) -> int:
+        """The bytes of the host's memory that may be page-locked."""
+        return free_memory(comm.local_size)
+
+    def fits(self, comm: Communicator, learner: int, held: Held) -> int:
+        """The number of learners of `learner` bytes that fit beside `held`. Collective."""
+        return room_for(self.free(comm) - held.data, learner, MOST, self.lockable(comm), held.locked)
+
+    def check(
+        self, comm: Communicator, k: int, training: Plan, evaluation: Plan | None, states: float, loading: Loading,
+        averaging: RuleSettings,
+    ) -> None:  # fmt: skip
+        """Raises ConfigError where k learners, each with so many states, cannot fit. Collective."""
+        one, array = is_one_copy(averaging), copy_bytes(training)
+        learners = k * learner_bytes(training, evaluation, loading.held.learner, states, one)
+        centre = array * (3 if comm.size > 1 else 1)  # and the two arrays that ranks send in turn
+        check_group(comm, {
+            f"for {k} learner(s)": learners + (copy_bytes(training, states) if one else 0),
+            "for averaging": centre, "for resident data": loading.resident,
+        })  # fmt: skip

@@ -24,15 +24,13 @@ class Resets:
 
     def __init__(
         self, rank: int, on_nan: str, rate: float, synchroniser: Synchroniser, rule: Rule, flat: FlatKernels,
-        due: bool, scale_is_large: Callable[[], bool], stood: Callable[[int], None] = lambda i: None,
+        due: bool, stood: Callable[[int], None] = lambda i: None,
     ) -> None:  # fmt: skip
-        """`scale_is_large`: whether the loss's scale may be the cause, and is halved then.
-
-        `stood` is called with a learner that has made no step for that reason.
-        """
+        """`stood` is called with a learner that has made no step as the loss's scale was too large, and is halved."""
         self._stood = stood
         self._rank, self._stops, self._rate, self.due = rank, on_nan == "stop", rate, due
-        self._synchroniser, self._rule, self._flat, self._rescaled = synchroniser, rule, flat, scale_is_large
+        self._synchroniser, self._rule, self._flat = synchroniser, rule, flat
+        self._rescaled = synchroniser.book.scale_is_large
         self._barren, self._untold = 0, list[str]()
         self.losses = list[float]()  # of the rank's learners in the last known iteration, summed over a batch
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,23 +22,9 @@ from mpibow.sync.rule import TAIL, Rule, RuleState
 from mpibow.sync.tally import Book
 
 
-class Scale(Protocol):
-    """The loss's scale, where 16 bits need one."""
-
-    def state(self) -> Array | None:
-        """For a checkpoint; None where there is none."""
-        ...
-
-    def load(self, state: Array) -> None: ...
-
-    def is_large(self) -> bool:
-        """Whether it may still be halved."""
-        ...
-
-
 @dataclass(frozen=True)
 class State:
-    """The content of a checkpoint: one rank's replicas in the layout of `plan`, their averaging, and the scale."""
+    """The content of a checkpoint: one rank's replicas in the layout of `plan`, their averaging, and its book."""
 
     rank: int
     plan: Plan
@@ -46,7 +32,6 @@ class State:
     rule: Rule
     flat: FlatKernels
     book: Book
-    scale: Scale
 
     def snapshot(
         self, header: Mapping[str, Any], timeline: Timeline, iteration: int, statistics: Array,
@@ -57,15 +42,14 @@ class State:
         `statistics` (statistics.size,) are the centre's, `inputs` the training data's arrays for an evaluation,
         `average` (layout.size,) the centre's, which has the centre's statistics.
         """
-        plan, replicas, rule, host, scale = self.plan, self.replicas, self.rule, self.flat.host, self.scale.state()
+        plan, replicas, rule, host = self.plan, self.replicas, self.rule, self.flat.host
         state = rule.state()
         own = {
             "weights": host(replicas.all_rows(replicas.count)[0]),
             "statistics": host(replicas.statistics),
-            "tally": self.book.state(),
+            **self.book.state(),
             **{name: replicas.state(name) for name in replicas.names},
             **(_counts(replicas) if replicas.counts else {}),
-            **({} if scale is None else {"scale": scale}),
         }
         declared = {name: stored.ranks for name, stored in rule.arrays.items()}
         given = {**dict.fromkeys(state.shared, "all"), **dict.fromkeys(state.own, "each")}
@@ -106,15 +90,13 @@ class State:
         replicas.updates[:] = own.pop("updates", np.zeros(replicas.updates.shape)).reshape(k, -1)
         replicas.seen[:] = own.pop("seen", replicas.updates * samples).reshape(k, -1)
         put(replicas.statistics, own.pop("statistics"))
-        tally, scale = own.pop("tally"), own.pop("scale", None)
+        book = own.pop("tally"), own.pop("scale", None)
         common, own = (
             {key: narrower(array, self.rule.arrays[key], replicas.size) for key, array in arrays.items()}
             for arrays in (common, own)
         )
         self.rule.load(centre[: replicas.size], RuleState(common, own, numbers))
-        self.book.load(tally)
-        if scale is not None:
-            self.scale.load(scale)
+        self.book.load(*book)
 
     def grow(self, size: int, k: int) -> None:
         """Elements [0, size) of the replicas are trained from here on, by k learners. Nothing may be under way."""

@@ -16,7 +16,6 @@ from mpibow.job.checks import described, few_values, long_iteration, long_period
 from mpibow.learn import directions
 from mpibow.learn.local import arrays_of, kept_of
 from mpibow.run.memory import copy_bytes, learner_bytes, replica_bytes, room_for
-from mpibow.session.device import device_of
 from mpibow.session.given import taken_by
 from mpibow.session.judge import sets_told
 from mpibow.session.loading import loading_of
@@ -27,13 +26,14 @@ from mpibow.system.sizes import in_words
 from mpibow.tune import Counts
 
 MIB = 1 << 20
+AVERAGING = 5  # flat arrays, whatever the number of learners
 
 
 def check_job(job: Job, comm: Communicator, counts: Counts) -> None:
     """Rank 0 prints `describe_job` of `counts` learners by rank, as they would begin here. Collective."""
     job, told = on_device(job, comm)
-    device = device_of(job, comm.local_size)
-    free, facts = comm.share(device.memory.free(comm)), comm.share(device.memory.facts(comm))
+    memory = job.device.memory
+    free, facts = comm.share(memory.free(comm)), comm.share(memory.facts(comm))
     if comm.rank == 0:
         if told:
             say(told)
@@ -47,7 +47,7 @@ def describe_job(job: Job, counts: Counts, free: Sequence[int], choice: Choice =
     `counts` are the learners to begin with, `free` the bytes that are each rank's share of its node's or GPU's memory,
     `choice` is the way of reading data.
     """
-    plan, ahead = job.training_plan(), device_of(job, 1).memory.held(loading_of(job, choice, 1))
+    plan, ahead = job.training_plan(), job.device.memory.held(loading_of(job, choice, 1))
     meant = job.config, job.train.count, sum(counts)
     sets, taken = {"train": job.train, **job.evaluated}, taken_by(job, plan)
     return "\n".join([
@@ -65,12 +65,11 @@ def describe_job(job: Job, counts: Counts, free: Sequence[int], choice: Choice =
 
 def _memory(job: Job, plan: Plan, ahead: Held, rank: int, counts: Counts, free: int) -> str:
     """The memory that `rank` takes of its `free` bytes."""
-    config, device, k = job.config, device_of(job, 1), counts[rank]
-    memory = device.memory
+    config, k, weight = job.config, counts[rank], 8 if job.config.precision == "float64" else 4
     parts = kept_of(config.update, plan.layout, job.trained(math.inf))
     states, arrays = list(dict.fromkeys(name for part in parts for name in part.states)), arrays_of(parts, plan.layout)
-    auto, averaging = config.learners == "auto", memory.averaging(job.layout)
-    one = is_one_copy(config.averaging) and not device.enqueues
+    auto, averaging = config.learners == "auto", AVERAGING * weight * job.layout.size
+    one = is_one_copy(config.averaging) and not job.device.enqueues
     copy = copy_bytes(plan, arrays) if one else 0
     replica = replica_bytes(plan, arrays) - copy
     total = k * (plan.arena_bytes + replica + ahead.learner) + copy + averaging + ahead.data
@@ -82,23 +81,18 @@ def _memory(job: Job, plan: Plan, ahead: Held, rank: int, counts: Counts, free: 
     room = room_for(free - ahead.data, learner, most)
     data = f" + data {_mib(ahead.data)}" if ahead.data else ""
     locked = f", and {in_words(k * ahead.locked)} of page-locked memory" if ahead.locked else ""
-    average = _average(job)
+    average = 0 if config.ema is None else weight * job.layout.size  # of the centre
     kept = f", and {_mib(average)} of the host's memory for the average of the centre" if average else ""
     fits = f"; up to {room} learner(s), {'no more are tried' if room == most else 'for memory'}" if auto else ""
     return (
         f"rank {rank}: {'auto, begins with ' * auto}{k} learner(s) x (arena {_mib(plan.arena_bytes)} + "
         f"{names} {_mib(replica)} + slots {_mib(ahead.learner)}){shared} + averaging {_mib(averaging)}{data} = "
-        f"{_mib(total)} of {in_words(free)} that are free {memory.place}{locked}{kept}{fits}"
+        f"{_mib(total)} of {in_words(free)} that are free {job.device.memory.place}{locked}{kept}{fits}"
     )
 
 
 def _and(*names: str) -> str:
     return " and ".join(", ".join(names).rsplit(", ", 1))
-
-
-def _average(job: Job) -> int:
-    """Bytes of the average of the centre."""
-    return job.layout.size * (8 if job.config.precision == "float64" else 4) if job.config.ema is not None else 0
 
 
 def _mib(size: int) -> str:

@@ -8,13 +8,12 @@ from mpibow.config.schema import Data
 from mpibow.data.loading import Loading
 from mpibow.data.readers import Choice, choose, prefetch, threads_of
 from mpibow.job import Job
-from mpibow.session.device import Device
 
 
-def choose_loading(job: Job, device: Device, comm: Communicator) -> Loading:
+def choose_loading(job: Job, comm: Communicator) -> Loading:
     """The loading of this rank, by a choice that all ranks share. Collective."""
     wanted = "auto" if job.config.data is None else job.config.data.pipeline
-    facts = comm.share(device.memory.facts(comm))
+    facts = comm.share(job.device.memory.facts(comm))
     return loading_of(job, choose(wanted, job.train, facts), comm.local_size)
 
 

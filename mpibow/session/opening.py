@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from mpibow.comm.binding import core_warnings
 from mpibow.comm.communicator import Communicator
 from mpibow.config import Config
 from mpibow.data.loading import Loading
@@ -29,13 +30,12 @@ from mpibow.learn.scheduler import Scheduler
 from mpibow.optim.schedules import ended_early
 from mpibow.run.coordinator import Coordinator
 from mpibow.run.ledger import Ledger
-from mpibow.run.memory import learner_bytes
+from mpibow.run.memory import learner_bytes, memory_warnings
 from mpibow.run.resets import Resets
 from mpibow.run.state import State
 from mpibow.run.tuning import Tuning, open_tuning
 from mpibow.session.alike import compare_state, send_first
 from mpibow.session.carried import fresh_states, kept_states
-from mpibow.session.device import Device, device_of
 from mpibow.session.judge import Judge, sets_told
 from mpibow.session.loading import choose_loading
 from mpibow.session.rates import in_force, jump
@@ -57,8 +57,7 @@ from mpibow.tune import as_sum
 class Parts:
     """Every rank has its own, alike. The run's state is that of `start`; no data are read and no lines printed yet."""
 
-    job: Job  # on this rank's device
-    device: Device
+    job: Job  # on this rank's device, job.device
     plan: Plan
     loading: Loading
     start: Start
@@ -81,53 +80,55 @@ class Parts:
 OpenParts = Callable[[Job, Communicator, str | None, str, Trace, ExitStack], Parts]
 
 
-def open_parts(
-    job: Job, comm: Communicator, resume: str | None, note: str, trace: Trace, stack: ExitStack,
-    find: Callable[[Job, int], Device] = device_of,
-) -> Parts:  # fmt: skip
-    """All ranks call it alike. `stack` closes all holders of threads, memory or files; `find` makes the device."""
+def open_parts(job: Job, comm: Communicator, resume: str | None, note: str, trace: Trace, stack: ExitStack) -> Parts:
+    """All ranks call it alike. `stack` closes all holders of threads, memory or files."""
     # The job, the same on all ranks; its reading and its averaging
     first = first_timeline(job.config, comm.size)
     job, notes = agreed(job, comm)
-    config, flat, device = job.config, job.kernels.flat, find(job, comm.local_size)
+    config, flat, device, memory = job.config, job.kernels.flat, job.device, job.device.memory
     comm.pulse.limits = config.limits
     stack.callback(comm.pulse.beat, "start")  # the last iteration is over
     plan = job.training_plan()
-    loading = choose_loading(job, device, comm)
-    carrier, way = device.transport(comm, stack)
+    loading = choose_loading(job, comm)
+    carrier, way = device.transport(job, comm, stack)
     # The room for learners, before any is taken
     evaluation = job.evaluation_plan() if job.evaluated else None
     kept = kept_of(config.update, plan.layout, job.trained(math.inf))
-    held = device.memory.held(loading)
+    held = memory.held(loading)
     lasting_plan = job.training_plan(math.inf) if job.stages else plan
     states = arrays_of(kept, plan.layout)
-    device.memory.check(comm, first.counts(0)[comm.rank], lasting_plan, evaluation, states, loading)
+    memory.check(comm, first.counts(0)[comm.rank], lasting_plan, evaluation, states, loading, config.averaging)
     # The state at the start
-    start = start_of(find_source(job, plan, device, comm, resume, stack), job, plan, first)
-    start = replace(start, timeline=start.timeline.executed(device.executions.first))
+    start = start_of(find_source(job, plan, comm, resume, stack), job, plan, first)
+    ways = device.executions(job)
+    start = replace(
+        start, timeline=start.timeline.executed(lambda known: known if known in ways else next(iter(ways), ""))
+    )
     counts, execution = start.learners
     coordinator = Coordinator(start.timeline, loading.ahead, recorded=config.replayed is not None)
     # Learners: the tuner of their number, and the present ones
     settings = in_force(config, start.timeline, job.train.count, start.iteration)
     one = is_one_copy(settings) and not device.enqueues
     learner = learner_bytes(lasting_plan, evaluation, held.learner, states, one)
-    room = device.memory.fits(comm, learner, held)
+    room = memory.fits(comm, learner, held)
     epoch = start.timeline.position(start.iteration) / job.train.count
     if job.stages:
         plan = job.training_plan(epoch)
     trained = job.trained(epoch)
-    tuning = _open_tuning(job, device, start, comm, room)
+    tuning = _open_tuning(job, start, comm, room, compares=len(ways) > 1 and not config.replayed)
     most = max(change.counts[comm.rank] for change in start.timeline.changes)
     statistics = start.first
     if statistics is None:
         statistics = initial_weights(plan.statistics, config.seed, plan.weight_dtype)
     notes.append(send_first((start.centre, start.statistics, statistics), comm))
-    capacity = device.memory.capacity(most, room)
+    auto = config.learners == "auto"
+    rows_are_free = not device.enqueues  # the host's take no memory until they are touched
+    capacity = max(min(room, config.tuner.most), most) if auto or rows_are_free else most
     replicas = Replicas(
         capacity, plan.layout.size, plan.weight_dtype, statistics, plan.layout.factors, flat,
         counted="count" in plan.graph.outputs, parts=kept, trained=trained, one=one,
     )  # fmt: skip
-    binder = device.binder(replicas, loading, carrier.size)
+    binder = device.bind(job, replicas, loading, carrier.size, trace)
     learners = Learners(plan, replicas, binder, config.assignment, learner)
     scheduler = Scheduler(trace, apart=not device.enqueues)
     stack.callback(scheduler.close)
@@ -136,7 +137,7 @@ def open_parts(
         raise ConfigError("rule.then: must be null where weights are frozen until an epoch, got a rule")
 
     def averaging(centre: Array) -> Rule:
-        return make_rule(settings, flat, replicas, centre, device.zeros(carrier))
+        return make_rule(settings, flat, replicas, centre, carrier.zeros)
 
     centre = start.centre[:trained].copy()
     rule = growing(averaging, centre) if job.stages else averaging(centre)
@@ -146,12 +147,12 @@ def open_parts(
     )  # fmt: skip
     stack.callback(synchroniser.close)
     resets = Resets(
-        comm.rank, config.on_nan, config.update.lr, synchroniser, rule, flat, start.due[1], device.scale.is_large,
+        comm.rank, config.on_nan, config.update.lr, synchroniser, rule, flat, start.due[1],
         replicas.stood_still,
     )  # fmt: skip
     learners.change(counts[comm.rank], execution)
     rule.begin(sum(counts), start.exact)
-    state = State(comm.rank, plan, replicas, rule, flat, synchroniser.book, device.scale)
+    state = State(comm.rank, plan, replicas, rule, flat, synchroniser.book)
     _take_up(start, state, config)
     rule_state = rule.state()
     shared = {"centre": rule.centre, **rule_state.shared}
@@ -163,21 +164,26 @@ def open_parts(
     )  # fmt: skip
     # Evaluation and reports
     comm.pulse.folder = start.source.folder
-    reporter = _open_reporter(start, comm.rank, job, plan, device)
+    reporter = _open_reporter(start, comm.rank, job, plan)
     stack.callback(reporter.close)
     judge = None
     if evaluation is not None:
         judge = Judge(
-            job, evaluation, loading, scheduler, synchroniser, reporter, trace, comm.rank, device.evaluation
+            job, evaluation, loading, scheduler, synchroniser, reporter, trace, comm.rank, device.bind_evaluation
         )  # fmt: skip
-    warnings = device.warnings(comm, counts, room)
-    told = device.executions.notes(execution, compared=tuning.compares)
+    warnings = [] if device.enqueues else core_warnings(comm, (1,) * comm.size if auto else counts)
+    if not (device.enqueues or auto):
+        warnings += memory_warnings(comm, counts, room)
     if comm.rank == 0 and start.source.checkpoint is not None:
         keep_settings(start.source.folder, job)
-    notes = [note, *notes, way, *warnings, *_told(start, job, reporter.ledger), loading.described, *told]
-    notes += [described(job.matrices, config.update), *frozen_told(job, epoch)]
+    notes = [note, *notes, way, *warnings, *_told(start, job, reporter.ledger), loading.described]
+    notes += [
+        *_executed(ways, execution, tuning.compares, config),
+        described(job.matrices, config.update),
+        *frozen_told(job, epoch),
+    ]
     return Parts(
-        job, device, plan, loading, start, lasting(job, plan, first), coordinator, tuning, replicas, state, learners,
+        job, plan, loading, start, lasting(job, plan, first), coordinator, tuning, replicas, state, learners,
         Stepping(config.update, plan.layout, replicas, flat, job.matrices.spans), scheduler, rule, synchroniser, resets,
         reporter, judge, notes,
     )  # fmt: skip
@@ -185,8 +191,8 @@ def open_parts(
 
 def open_pipeline(parts: Parts, rank: int, trace: Trace, stack: ExitStack) -> Pipeline:
     """Begins to read ahead, after a note on the way of reading."""
-    job, device, loading, begin = parts.job, parts.device, parts.loading, time.perf_counter()
-    reader, feed = device.open(loading)
+    job, loading, begin = parts.job, parts.loading, time.perf_counter()
+    reader, feed = job.device.feed(loading)
     if loading.choice.kind == "resident":
         where = "the GPU's memory" if loading.choice.on_device else "memory"
         parts.reporter.note(f"{job.train.name}: read into {where} in {time.perf_counter() - begin:.1f} s")
@@ -195,20 +201,29 @@ def open_pipeline(parts: Parts, rank: int, trace: Trace, stack: ExitStack) -> Pi
         seed=job.config.seed, prefetch=loading.ahead, trace=trace, feed=feed,
     )  # fmt: skip
     stack.callback(pipeline.close)
-    stack.callback(device.close)  # before the pipeline ends
+    stack.callback(job.device.close)  # before the pipeline ends
     stack.callback(parts.learners.wait)
     return pipeline
 
 
-def _open_tuning(job: Job, device: Device, start: Start, comm: Communicator, room: int) -> Tuning:
+def _open_tuning(job: Job, start: Start, comm: Communicator, room: int, *, compares: bool) -> Tuning:
     config, auto = job.config, job.config.learners == "auto"
     return open_tuning(
         (start.kept and start.kept.tuning) or {}, start.timeline.counts(start.iteration), config.batch_size,
         start.learners[1], config.tuner,
         rooms=comm.share(room) if auto else None,
         caps=caps(config.averaging, comm.size, job.train.count // config.batch_size) if auto else (),
-        compares=device.executions.compared,
+        compares=compares,
     )  # fmt: skip
+
+
+def _executed(ways: Mapping[str, str], execution: str, compared: bool, config: Config) -> list[str]:
+    """The log's lines on how learners run, where there are several ways."""
+    if not ways:
+        return []
+    turns = "assignment: first_come has no effect on a GPU, where the host enqueues batches in turn"
+    measured = "; the faster of both will be measured" * compared
+    return [f"execution: {execution}, {ways[execution]}{measured}", turns * (config.assignment == "first_come")]
 
 
 def _take_up(start: Start, state: State, config: Config) -> None:
@@ -224,14 +239,14 @@ def _take_up(start: Start, state: State, config: Config) -> None:
     state.restore(path, header.rule, start.centre, kept_states(header.config, config), samples)
 
 
-def _open_reporter(start: Start, rank: int, job: Job, plan: Plan, device: Device) -> Reporter:
+def _open_reporter(start: Start, rank: int, job: Job, plan: Plan) -> Reporter:
     header = start.source.header
     goal, target = job.config.stop.target
     by, state = job.config.checkpoint.metric, header.ledger.state() if header else {}
     rises = directions(job.measures).get(by or "accuracy", True)
     ledger = Ledger.of(state, target, chooser_of(job), goal, by=by, rises=rises)
-    classes = "accuracy" in plan.graph.outputs
-    return Reporter(start.source.folder, rank, ledger, job, header, classes=classes, memory=device.memory.peak)
+    classes, memory = "accuracy" in plan.graph.outputs, job.device.memory
+    return Reporter(start.source.folder, rank, ledger, job, header, classes=classes, memory=lambda: memory.peak)
 
 
 def chooser_of(job: Job) -> str:

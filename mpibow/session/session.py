@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
 
+from mpibow.comm.binding import core_limits
 from mpibow.comm.communicator import Communicator
 from mpibow.data.slots import Slot
 from mpibow.data.wait import Watch
@@ -18,6 +19,7 @@ from mpibow.learn.learner import Result, Task
 from mpibow.run.announcer import Announcer
 from mpibow.run.evaluate import due
 from mpibow.run.iteration_times import IterationTimes
+from mpibow.run.memory import TAKEN
 from mpibow.run.state import named
 from mpibow.run.steering import Steering
 from mpibow.session.average import average_of
@@ -45,7 +47,7 @@ class Session:
         with ExitStack() as stack:
             parts = made(job, comm, resume, note, trace, stack)
             self.job, self.config, self.rank, self.trace = parts.job, parts.job.config, comm.rank, trace
-            self.device, self.plan, self.loading, self._pulse = parts.device, parts.plan, parts.loading, comm.pulse
+            self.plan, self.loading, self._pulse = parts.plan, parts.loading, comm.pulse
             self.replicas, self.learners, self.stepping = parts.replicas, parts.learners, parts.stepping
             self.scheduler, self.rule, self.synchroniser = parts.scheduler, parts.rule, parts.synchroniser
             self.resets, self.coordinator, self.tuning = parts.resets, parts.coordinator, parts.tuning
@@ -60,10 +62,10 @@ class Session:
             self.requests = Requests(parts, comm.rank, self._saver)
             self._tell = partial(self.reporter.tell, self.synchroniser.call, self.loading.damaged)
             self._iteration_times = IterationTimes(lambda: self.synchroniser.seconds()[0])
-            self._times, self._watch = self.device.times(trace), Watch(self.loading.remedy)
+            self._watch, self._settled = Watch(self.loading.remedy), Counts()
             self.announcer = Announcer(
                 self.coordinator, self.rank, self.synchroniser.talk,
-                partial(self.learners.bind_within, partial(self.device.memory.room, self.synchroniser.call)),
+                partial(self.learners.bind_within, self._room),
                 lambda rank, count, why: self.reporter.no_memory(self.where, rank, count, why),
             )  # fmt: skip
             self.reporter.start(self.where, self.job.title, parts.notes, parts.start.told)
@@ -122,14 +124,12 @@ class Session:
 
     def tasks(self, slots: list[Slot]) -> list[Task]:
         """The tasks of the learners' threads: one slot each."""
-        self._times.begin(self.learners.working)
         self.replicas.weighed = self.rule.alike
         return self.learners.tasks(slots)
 
     def receive(self) -> None:
         """Ends the exchange under way, if any. The centre may be out of date until `settle`."""
         self._heed(self.synchroniser.receive())
-        self._times.note(self.learners.working)
 
     def settle(self) -> None:
         """As `receive`, and the centre is up to date: to be read, or changed."""
@@ -279,8 +279,14 @@ class Session:
         """Announces the learners that were decided on, once every rank has bound its own."""
         tuned = self.announcer.follow(self.tuning, decided, self.iteration)
         self.reporter.tuned(self.where, tuned, self.tuning.basis())
-        for text in self.device.limits(self.synchroniser.call, tuned.counts) if tuned.settled else []:
-            self.reporter.note(text)
+        if tuned.settled and tuned.counts != self._settled and not self.job.device.enqueues:
+            self._settled = tuned.counts
+            for text in self.synchroniser.call(lambda comm: core_limits(comm, tuned.counts)):
+                self.reporter.note(text)
+
+    def _room(self) -> int:
+        """The bytes that new learners may take, while exchanges may be under way. Collective."""
+        return int(TAKEN * self.synchroniser.call(self.job.device.memory.free))
 
     def _agree(self) -> None:
         self.settle()

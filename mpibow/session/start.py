@@ -31,7 +31,6 @@ from mpibow.run.checkpoint import read_arrays
 from mpibow.run.replay import differing, recorded, resumed_with
 from mpibow.run.state import read_centre
 from mpibow.session.alike import alike, from_rank_0
-from mpibow.session.device import Device
 from mpibow.session.given import check_buffers, read_first, taken_by
 from mpibow.session.header import Header, check_fits, checked, open_checkpoint, timeline_of
 from mpibow.session.rates import in_force
@@ -133,17 +132,13 @@ def agreed(job: Job, comm: Communicator) -> tuple[Job, list[str]]:
     return replace(job, canonical=True), [*notes, more]
 
 
-def find_source(
-    job: Job, plan: Plan, device: Device, comm: Communicator, resume: str | None, stack: ExitStack
-) -> Source:
+def find_source(job: Job, plan: Plan, comm: Communicator, resume: str | None, stack: ExitStack) -> Source:
     """Decided by rank 0 for all. `resume`: None, a run directory, a checkpoint, or 'auto', the newest run of `out`.
 
     `stack` gives the run directory free for others. Raises OutputError where a rank does not see it.
     """
     weights = dict[str, Array]()  # which rank 0 reads
-    source: Source = directory.on_rank_0(
-        lambda f: f(comm), comm.rank, lambda: _find(job, plan, device, resume, weights, stack)
-    )
+    source: Source = directory.on_rank_0(lambda f: f(comm), comm.rank, lambda: _find(job, plan, resume, weights, stack))
     hosts = comm.share((platform.node(), comm.rank == 0 or lock.sees(source.folder, source.token)))
     for rank, (host, seen) in enumerate(hosts):
         if not seen:
@@ -155,9 +150,7 @@ def find_source(
     return replace(source, weights=from_rank_0(weights, comm))
 
 
-def _find(
-    job: Job, plan: Plan, device: Device, resume: str | None, weights: dict[str, Array], stack: ExitStack
-) -> Source:
+def _find(job: Job, plan: Plan, resume: str | None, weights: dict[str, Array], stack: ExitStack) -> Source:
     """Finds the source on rank 0. Enters the weights that a new run starts from in `weights`."""
 
     def locked(folder: Path) -> str:
@@ -184,7 +177,7 @@ def _find(
     if resume == "auto":
         notes.append(f"no run to resume in {out}: starting a new one")
     if config.replayed is not None:
-        notes += _replayed(config.replayed, job, device)
+        notes += _replayed(config.replayed, job)
     taken = taken_by(job, plan)
     folder = directory.create(out, config.name, job.title, again=resume == "auto")
     token = locked(folder)
@@ -223,7 +216,7 @@ def first_timeline(config: Config, ranks: int) -> Timeline:
     return timeline
 
 
-def _replayed(run: Path, job: Job, device: Device) -> list[str]:
+def _replayed(run: Path, job: Job) -> list[str]:
     """A note with the settings that keep this run from the bits of `run`; [] for none."""
     path, why = run / "config.yaml", list[str]()
     now = plain(job.config)
@@ -234,7 +227,7 @@ def _replayed(run: Path, job: Job, device: Device) -> list[str]:
         why.append(f"different {other}")
     if on_the_way := ", ".join(resumed_with(run)):
         why.append(f"resumed with different {on_the_way}")
-    if job.config.assignment == "first_come" and not device.enqueues:
+    if job.config.assignment == "first_come" and not job.device.enqueues:
         why.append("assignment: first_come")
     return (
         [f"replaying the learners of {run}, but the results will not be bit-identical: {', '.join(why)}"] if why else []

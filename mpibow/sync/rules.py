@@ -51,6 +51,7 @@ def make_rule(
     if flat.meter is not None:  # the host's array is not where the passes are
         centre = flat.zeros(initial.size, initial.dtype)
         flat.put(centre, initial)
+        zeros = None
     made = declared(settings)(settings, flat, rows, centre, zeros)
     if settings.behind is None:
         return made

@@ -1,18 +1,14 @@
-"""The numbers sent beside the steps: requests to talk, losses and hits; on the host, or from a GPU's reports."""
+"""The numbers sent beside the steps: requests to talk, losses and hits."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass
 from typing import Any
 
 import numpy as np
 
-from mpibow.cuda.device.driver import Event, Stream
-from mpibow.cuda.exchange.exchanges import Exchanges
 from mpibow.graph.graph import Array
-from mpibow.sync.rule import TAIL, Rule
+from mpibow.sync.rule import TAIL
 
 
 @dataclass(frozen=True)
@@ -31,13 +27,13 @@ Late = tuple[float, float, bool]  # a learner's loss and hits, and whether all i
 
 
 class Book:
-    """Enters the results of a rank's learners, and reads those of all ranks: here a host's, which are there at once.
+    """Enters the results of a rank's learners, and reads those of all ranks; here the host's, which are there at once.
 
-    With `enqueues` only `close` waits: all that follows an exchange is enqueued behind it, on `stream`.
+    A device overrides it. With `enqueues` only `close` waits: all that follows an exchange is enqueued behind it.
     """
 
     enqueues = False
-    stream: Stream | None = None
+    stream: Any = None  # the stream that exchanges are enqueued on
 
     def __init__(self) -> None:
         self.unsent = Tally()
@@ -80,100 +76,15 @@ class Book:
         """Learners whose late results, not read yet, are not finite, nor then their statistics; and their losses."""
         return {}
 
-    def state(self) -> Array:
-        """The numbers entered and not sent, (3,) float64, then every late result's loss, hits and |gradient|^2."""
-        return np.array(astuple(self.unsent), np.float64)
+    def scale_is_large(self) -> bool:
+        """Whether the loss's scale, where 16 bits need one, may still be halved."""
+        return False
 
-    def load(self, state: Array) -> None:
-        self.unsent = Tally(*state[:3].tolist())
+    def state(self) -> dict[str, Array]:
+        """For a checkpoint. `tally`: the numbers entered and not sent, (3,) float64, then every late result's loss,
+        hits and |gradient|^2; and the loss's `scale`, if there is one."""
+        return {"tally": np.array(astuple(self.unsent), np.float64)}
 
-
-class DeviceBook(Book):
-    """Learners report in device memory; the host reads an iteration's reports when its exchange has ended.
-
-    `count` returns the number of learners, `done` the events of their last gradients; `wait` waits for an event if
-    ranks may be late.
-    """
-
-    enqueues = True
-
-    def __init__(
-        self, gpu: Any, rule: Rule, count: Callable[[], int], done: Callable[[], Sequence[Event]],
-        wait: Callable[[Event], None] | None = None,
-    ) -> None:  # fmt: skip
-        self._gpu, self._flat, self._machine = gpu, gpu.flat, gpu.machine
-        self._rule, self._count, self._done = rule, count, done
-        self._wait = wait or (lambda event: event.synchronise())
-        self.stream: Stream = self._machine.stream
-        capacity = len(self._flat.reports)
-        self._unsent = self._machine.zeros(3, "float64")
-        self._reports = self._machine.zeros(self._flat.reports.shape, "float64")
-        seen = self._machine.pinned(8 * (3 * capacity + 2), "what learners report")
-        self._tail, self._seen = seen[:12].view(np.float32), seen[16:].view(np.float64).reshape(capacity, 3)
-        self._event: Event | None = None
-        self._entered = 0  # learners of the iteration under way
-        self._late = list[Late]()
-        self._exchanges = Exchanges(self.stream)
-
-    def attach(self) -> None:
-        self._machine.attach()
-
-    def join(self, beside: bool) -> None:
-        gradients = self._done()
-        for event in gradients:
-            self.stream.wait(event)
-        self._exchanges.joined(gradients if beside else ())
-
-    def begin(self) -> None:
-        self._exchanges.begin()
-
-    def seconds(self) -> tuple[float, float]:
-        return self._exchanges.seconds()
-
-    def gather(self) -> None:
-        self._entered = self._count()
-        rows = slice(0, self._entered)
-        self._machine.driver.copy(self._reports[rows], self._flat.reports[rows], self.stream)
-        if self._gpu.scale.record is not None:
-            self._flat.follow_scale(self._flat.norms[rows], self._gpu.scale.record)
-
-    def enter(self, tally: Tally, flat: Any) -> None:
-        tail = None if flat is None else flat[len(flat) - TAIL + 1 :]
-        self._flat.enter_reports(tally.attention, self._reports[: self._entered], self._unsent, tail)
-
-    def sent(self, flat: Any) -> None:
-        copy = self._machine.driver.copy
-        if flat is not None:
-            copy(self._tail, flat[len(flat) - TAIL + 1 :], self.stream)
-        copy(self._seen[: self._entered], self._reports[: self._entered], self.stream)
-        if self._rule.meter is not None:
-            self._rule.meter.see()
-        self._event = self._exchanges.end()
-
-    def close(self, flat: Any) -> Tally | None:
-        assert self._event is not None
-        self._wait(self._event)
-        if self._rule.meter is not None:
-            self._rule.meter.seen()
-        self._late = [_result(row) for row in self._seen[: self._entered].tolist()]
-        return None if flat is None else Tally(*self._tail.tolist())
-
-    def late(self) -> list[Late]:
-        found, self._late = self._late, []
-        return found
-
-    def spoilt(self) -> dict[int, float]:
-        return {i: loss for i, (loss, _, finite) in enumerate(self._late) if not finite}
-
-    def state(self) -> Array:
-        rows = [[loss, hits, 0.0 if finite else math.nan] for loss, hits, finite in self._late]
-        return np.concatenate([self._machine.host(self._unsent), np.array(rows, np.float64).reshape(-1)])
-
-    def load(self, state: Array) -> None:
-        self._machine.put(self._unsent, state[:3])
-        self._late = [_result(row) for row in state[3:].reshape(-1, 3).tolist()]
-
-
-def _result(row: Sequence[float]) -> Late:
-    loss, hits, norm = row
-    return loss, hits, math.isfinite(norm)
+    def load(self, tally: Array, scale: Array | None = None) -> None:
+        """A run that began on another device may have a scale."""
+        self.unsent = Tally(*tally[:3].tolist())

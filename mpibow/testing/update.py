@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
-import shutil
-import subprocess
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,11 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from mpibow.cuda.device import libraries
-from mpibow.cuda.kernels import formulas as cuda_source
-from mpibow.cuda.kernels.compile import ARCHITECTURES, nvrtc
 from mpibow.formulas import numba_source
-from mpibow.formulas.formula import Array, Formula
+from mpibow.formulas.formula import Array, Formula, Machine
+from mpibow.job.choice import ROOMS
 from mpibow.optim.update import Update
 
 SIZE = 1003  # no multiple of a vector's lanes
@@ -32,8 +27,6 @@ CURVES = {
     "erf",
 }  # each machine's own, within 4 ulp; a formula of them may be less exact
 LOOSE = {"float32": 1e-4, "float64": 1e-12}
-
-Machine = Callable[[Array, Array, list[Array], Sequence[float]], Array]  # (w, g, states, scalars) -> u
 
 
 def check_update(update: Update, steps: int = 50) -> list[str]:
@@ -49,13 +42,14 @@ def check_update(update: Update, steps: int = 50) -> list[str]:
     for name, one, other in zip(("weights", *update.states), first, again, strict=True):
         _hold(update, np.isfinite(one).all(), f"not finite after {steps} steps: {name}")
         _hold(update, one.tobytes() == other.tobytes(), f"not the same bits when it is trained again: {name}")
-    _compiled_for_devices(update, formula)
     with tempfile.TemporaryDirectory() as folder:
-        found = {**_numba(formula), **_cuda_on_host(formula, Path(folder))}
-        for name, (machine, dtypes) in found.items():
-            for dtype in dtypes:
+        machines = {"numba": _numba(formula)} if find_spec("numba") else {}
+        for room in ROOMS.values():
+            machines |= room().machines(formula, Path(folder))
+        for name, machine in machines.items():
+            for dtype in ("float32", "float64") if name == "numba" else ("float32",):
                 _beside_numpy(update, name, machine, dtype)
-    return ["numpy", *found]
+    return ["numpy", *machines]
 
 
 def _hold(update: Update, rule: Any, fault: str) -> None:
@@ -138,9 +132,7 @@ def _loop(w, g, states, scalars, u):
 """
 
 
-def _numba(formula: Formula) -> Mapping[str, tuple[Machine, Sequence[str]]]:
-    if find_spec("numba") is None:
-        return {}
+def _numba(formula: Formula) -> Machine:
     module = ModuleType("update")
     exec(compile(numba_source.source(formula) + NUMBA_LOOP, "<update>", "exec"), module.__dict__)
 
@@ -149,49 +141,4 @@ def _numba(formula: Formula) -> Mapping[str, tuple[Machine, Sequence[str]]]:
         module._loop(w, g, tuple(states), tuple(map(w.dtype.type, scalars)), u)
         return u
 
-    return {"numba": (run, ("float32", "float64"))}
-
-
-HOST_LOOP = """
-extern "C" void loop(
-    const float* w, const float* g, float* states, const float* scalars, float* u, long long size) {
-    for (long long j = 0; j < size; j++) {
-        float own[STATES ? STATES : 1];
-        for (int n = 0; n < STATES; n++) own[n] = states[n * size + j];
-        u[j] = stepped(w[j], g[j], own, scalars);
-        for (int n = 0; n < STATES; n++) states[n * size + j] = own[n];
-    }
-}
-"""
-
-
-def _cuda_on_host(formula: Formula, folder: Path) -> Mapping[str, tuple[Machine, Sequence[str]]]:
-    compiler = next((found for name in ("c++", "g++", "clang++") if (found := shutil.which(name))), None)
-    if compiler is None:
-        return {}
-    text = cuda_source.source(formula).replace("#pragma once", "#include <cmath>\n#define __device__") + HOST_LOOP
-    flags = ("-std=c++17", "-O1", "-ffp-contract=off", "-fPIC", "-shared", "-x", "c++")
-    command = [compiler, *flags, "-", "-o", str(folder / "update.so")]
-    done = subprocess.run(command, input=text, capture_output=True, text=True)
-    if done.returncode:
-        raise AssertionError(f"{compiler} does not compile {formula.name}: {done.stderr}")
-    loop = ctypes.CDLL(str(folder / "update.so")).loop
-
-    def run(w: Array, g: Array, states: list[Array], scalars: Sequence[float]) -> Array:
-        kept, u, numbers = np.stack([*states, w]), np.empty_like(w), np.array([*scalars, 0], "float32")
-        addresses = (ctypes.c_void_p(array.ctypes.data) for array in (w, g, kept, numbers, u))
-        loop(*addresses, ctypes.c_longlong(len(w)))
-        for state, row in zip(states, kept, strict=False):
-            state[...] = row
-        return u
-
-    return {"CUDA C++ on the host": (run, ("float32",))}
-
-
-def _compiled_for_devices(update: Update, formula: Formula) -> None:
-    """Compiles by NVRTC, where there is one. Raises DeviceError with the compiler's message."""
-    found = libraries.load("nvrtc")
-    text = "__global__ void step(float* x) { x[0] = stepped(x[0], x[1], x + 2, x + 2 + STATES); }\n"
-    for architecture in ARCHITECTURES if found else ():
-        usage = nvrtc(str(found)).compile(cuda_source.source(formula) + text, {}, ["step"], architecture).usage["step"]
-        _hold(update, not usage.spilled, f"its formula needs more registers than a thread has on {architecture}")
+    return run

@@ -257,10 +257,10 @@ def test_a_pass_for_a_profiler(gpu: Any, tmp_path: Path) -> None:
     from benchmarks.gpu import gpu_profile
 
     asked = {"model": "logistic", "batch_size": 2, "shape": None, "classes": None, "device": "cuda", "overrides": []}
-    job = replace(made_up_job(argparse.Namespace(**asked), str(tmp_path)), opened=simulated(precision="tf32"))
+    job = replace(made_up_job(argparse.Namespace(**asked), str(tmp_path)), device=simulated(precision="tf32"))
     found = gpu_profile.profile(job, alone=True)
     assert found == {"steps": len(job.training_plan().program.steps), "kernels": "a simulation"}
-    machine = job.kernels.gpu.machine  # type: ignore[union-attr]
+    machine = job.device.gpu.machine  # type: ignore[union-attr]
     assert machine.stream.launches == 1
     assert machine.stream.done
 

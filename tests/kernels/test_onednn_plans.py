@@ -17,6 +17,7 @@ from mpibow.graph.formats import Reorder
 from mpibow.graph.graph import Graph
 from mpibow.graph.layout import initial_weights
 from mpibow.graph.plan import Plan, choose_layout, compile_plan
+from mpibow.job.device import Device
 from mpibow.job.made_up import SHAPES
 from mpibow.kernels import NUMPY, KernelSet, find_kernels, onednn_set
 from mpibow.models import MODELS
@@ -398,6 +399,6 @@ def test_what_is_broadcast_is_not_made() -> None:
 
 
 def test_the_line_names_what_numpy_computes() -> None:
-    job = replace(open_job(load_mapping({**BUILT_IN, "device": "onednn"}, [])), opened=without(ops.Dense))
+    job = replace(open_job(load_mapping({**BUILT_IN, "device": "onednn"}, [])), device=Device(without(ops.Dense)))
     assert job.slow() == f"NumPy computes dense, for which {job.kernels.about} has no kernel"
     assert f"\n{job.slow()}\n" in describe_job(job, (2,), [1 << 30])

@@ -19,7 +19,7 @@ from mpibow.graph.kernel import Kernels
 from mpibow.graph.layout import plan_layout
 from mpibow.graph.plan import Plan, compile_plan
 from mpibow.kernels.numpy import OPERATORS
-from mpibow.learn.learner import HostBinder
+from mpibow.learn.learner import Binder
 from mpibow.learn.learners import Learners
 from mpibow.learn.replica import Replicas
 from mpibow.optim.sgd import Sgd
@@ -58,9 +58,9 @@ def learners_of(
     watched: Any = Watched(plan, most)
     update, host = Sgd(clip_norm=0.01), gpu is None
     binder: Any = (
-        HostBinder(replicas, update)
+        Binder(replicas, update)
         if host
-        else GpuBinder(replicas, update, gpu, pack({}, ()), fused_plan, dated=False)
+        else GpuBinder(replicas, update, gpu, pack({}, ()), fused_plan, None, dated=False)
     )
     return kind(watched, replicas, binder, assignment, SIZE)
 

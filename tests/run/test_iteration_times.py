@@ -52,7 +52,7 @@ def test_a_gpus_rank_takes_from_the_devices_clock_what_it_waited(tmp_path: Path,
 
     def body(comm: Communicator) -> tuple[float, float]:
         opened = simulated(comm.rank, job.config.precision, shared=True)
-        own = replace(job, config=replace(job.config, device="cuda"), opened=opened)
+        own = replace(job, config=replace(job.config, device="cuda"), device=opened)
         apart = list[float]()
         with Signals() as signals, Session(own, comm) as session:
 

@@ -13,15 +13,15 @@ import pytest
 
 from mpibow import dense, flatten, relu
 from mpibow.comm import Single
+from mpibow.comm.communicator import Communicator
 from mpibow.data.readers import Choice
 from mpibow.errors import ConfigError
 from mpibow.graph.bound import BoundPlan
 from mpibow.graph.graph import Tensor
 from mpibow.graph.plan import Plan
 from mpibow.learn.replica import Replicas
-from mpibow.run.memory import learner_bytes
+from mpibow.run.memory import Memory, learner_bytes
 from mpibow.run.signals import Signals
-from mpibow.session.host import HostMemory
 from mpibow.session.loading import loading_of
 from mpibow.session.session import Session
 from mpibow.train import iterate
@@ -96,9 +96,9 @@ def test_a_learner_is_paid_for_when_it_comes(
     assert session.replicas.capacity >= 3
 
 
-class Billion(HostMemory):
-    def bytes(self) -> int:
-        return 10**9 // self.ranks
+class Billion(Memory):
+    def free(self, comm: Communicator) -> int:
+        return 10**9 // comm.local_size
 
 
 def test_there_is_no_room_asked_for_that_no_memory_could_fill(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_there_is_no_room_asked_for_that_no_memory_could_fill(tmp_path: Path) ->
     work = tiny.job(tmp_path, net=wide, precision="float32", batch_size=1, device="numpy", learners="auto", test=None)
     slots = 4 * (36 + 4 + 16)  # pixels, label and counter: two ahead, one in use, and the plan's inputs
     learner = learner_bytes(work.training_plan(), slots=slots, states=1)
-    with Session(work, Single(), made=tiny.with_memory(Billion)) as session:
+    with Session(work, Single(), made=tiny.with_memory(Billion())) as session:
         assert session.replicas.capacity == int(0.8 * 10**9 / learner) < 20
         assert session.tuning.state()["room"] == (session.replicas.capacity,)  # type: ignore[index]
 

@@ -58,7 +58,7 @@ def test_the_log_and_the_check_name_the_matrices(tmp_path: Path) -> None:
 
 
 def test_a_gpu_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"^update\.name: muon computes on CPUs only, got device cuda; set device to"):
+    with pytest.raises(ConfigError, match=r"^device cuda: update\.name: muon computes on CPUs only; set device to"):
         tiny.run(tiny.job(tmp_path, net=deep, update=MUON, device="cuda", precision="float32"))
 
 

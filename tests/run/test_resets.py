@@ -57,9 +57,10 @@ class Rank:
         self.synchroniser = Synchroniser(
             Single(), self.rule, self.replicas, flat, lambda tasks: [task() for task in tasks], overlap=False, book=book
         )
+        self.synchroniser.book.scale_is_large = scale_is_large  # type: ignore[method-assign]
         self.replicas.weights[...] = [[1.0], [2.0], [3.0]]
         self.replicas.states["momenta"][...], self.replicas.gradients[...], self.replicas.statistics[...] = 9, np.nan, 8
-        self.resets = Resets(1, on_nan, 0.1, self.synchroniser, self.rule, flat, False, scale_is_large)
+        self.resets = Resets(1, on_nan, 0.1, self.synchroniser, self.rule, flat, False)
 
     def rows(self) -> list[list[float]]:
         """Of every learner the first weight, momentum, gradient and statistic; nan is 7."""

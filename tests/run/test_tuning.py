@@ -22,11 +22,10 @@ from mpibow.data.order import samples_at
 from mpibow.data.timeline import fixed
 from mpibow.errors import ConfigError
 from mpibow.graph.bound import BoundPlan
-from mpibow.run.memory import copy_bytes, free_memory, learner_bytes, room_for
+from mpibow.run.memory import Memory, copy_bytes, free_memory, learner_bytes, room_for
 from mpibow.run.replay import recorded
 from mpibow.run.signals import Signals
 from mpibow.run.tuning import Compared, Given, Measured, Tuning, open_tuning
-from mpibow.session.host import HostMemory
 from mpibow.session.opening import OpenParts, Parts, open_parts
 from mpibow.session.session import Session
 from mpibow.system.sizes import in_words
@@ -378,16 +377,19 @@ def test_memory_that_runs_short_meanwhile_is_asked_for(tmp_path: Path, ranks: in
     """There was room for many when the run began; it has gone when a fourth learner is decided on."""
     asked, learner = list[int](), set[int]()
 
-    class Short(HostMemory):
-        def bytes(self) -> int:
-            asked.append(self.ranks)
+    class Short(Memory):
+        def free(self, comm: Communicator) -> int:
+            asked.append(comm.local_size)
             return 10**9 if len(asked) <= 3 * ranks else 40_000
 
     def short(session: Session) -> None:
         learner.add(session.learners.size)
 
     tiny.replay(
-        auto(tmp_path, 300), ranks, parts=on(*[peak(7, SECONDS)] * ranks, opened=tiny.with_memory(Short)), before=short
+        auto(tmp_path, 300),
+        ranks,
+        parts=on(*[peak(7, SECONDS)] * ranks, opened=tiny.with_memory(Short())),
+        before=short,
     )
     (need,) = map(in_words, learner)
     for rank in range(ranks):
@@ -528,11 +530,11 @@ def test_learners_that_the_tuner_chose_are_not_warned_of(tmp_path: Path) -> None
 def with_room(k: int) -> OpenParts:
     """A session's parts, where there is memory for so many learners."""
 
-    class Room(HostMemory):
+    class Room(Memory):
         def fits(self, *_: Any) -> int:
             return k
 
-    return tiny.with_memory(Room)
+    return tiny.with_memory(Room())
 
 
 def test_given_learners_that_there_is_no_memory_for_are_warned_of(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from mpibow.comm import Single
-from mpibow.cuda.opening import find_gpu
+from mpibow.cuda.room import find
 from mpibow.errors import ConfigError
 from mpibow.optim.adam import AdamW
 from mpibow.optim.sgd import Sgd
@@ -181,7 +181,7 @@ class ManyStates(Sgd):
 def test_a_step_of_many_states_is_no_gpus(tmp_path: Path) -> None:
     config = replace(tiny.job(tmp_path).config, update=ManyStates(), device="cuda")
     with pytest.raises(
-        ConfigError, match=r"^update: a GPU takes steps of at most 4 states, got 5; set device to onednn$"
+        ConfigError, match=r"^device cuda: update: a GPU takes steps of at most 4 states, got 5; set device to auto$"
     ):
-        find_gpu(config, Single())
-    assert find_gpu(replace(config, device="auto"), Single())[0] is None
+        find(config, Single())
+    assert find(replace(config, device="auto"), Single())[0] is None

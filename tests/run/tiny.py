@@ -7,7 +7,6 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +20,11 @@ from mpibow.data.dataset import Array, ArrayData, Samples
 from mpibow.data.slots import Slot
 from mpibow.graph.graph import Tensor
 from mpibow.job import Job, make_job
+from mpibow.job.device import Device
 from mpibow.models.classifier import Net
 from mpibow.models.settings import Augmentation
+from mpibow.run.memory import Memory
 from mpibow.run.signals import Signals
-from mpibow.session.host import Host, HostMemory
 from mpibow.session.opening import OpenParts, open_parts
 from mpibow.session.session import Session
 from mpibow.session.summary import Trained
@@ -208,15 +208,9 @@ def replay(
     return on_threads(ranks, body)
 
 
-def with_memory(kind: type[HostMemory]) -> OpenParts:
+def with_memory(memory: Memory) -> OpenParts:
     """The parts of a session on a host whose memory is made up."""
-
-    def host(job: Job, ranks: int) -> Host:
-        made = Host(job.config, ranks)
-        made.memory = kind(job.config, ranks)
-        return made
-
-    return partial(open_parts, find=host)
+    return lambda job, *more: open_parts(replace(job, device=Device(memory=memory)), *more)
 
 
 def seal(path: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:

@@ -154,7 +154,7 @@ def test_a_fixed_alpha_bounds_the_learners_of_both_rules() -> None:
     ],
 )
 def test_a_gpu_is_refused(tmp_path: Path, settings: dict[str, Any], named: str) -> None:
-    with refuses(f"{named} computes on CPUs only, got device cuda; set device to onednn"):
+    with refuses(f"device cuda: {named} computes on CPUs only; set device to auto"):
         tiny.run(tiny.job(tmp_path, **settings, device="cuda", precision="float32"))
 
 

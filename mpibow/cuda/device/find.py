@@ -60,9 +60,7 @@ def find_device(
         problem = str(error)
     near = near_cores(gpu.bus, system) if gpu else []
     everyone = comm.share((problem, host, comm.local_rank, gpu, near))
-    for rank, (text, *_) in enumerate(everyone):
-        if text:
-            raise DeviceError(text if comm.size == 1 else f"rank {rank}: {text}")
+    _raise_first([text for text, *_ in everyone])
     assert gpu is not None
     users = [rank for rank, (_, _, _, other, _) in enumerate(everyone) if other.uuid == gpu.uuid]
     if len(users) > 1 and not share_gpu:
@@ -73,6 +71,17 @@ def find_device(
     here = sorted((local, cores) for _, name, local, _, cores in everyone if name == host)
     cores = share_of_cores(allowed, [cores for _, cores in here], [local for local, _ in here].index(comm.local_rank))
     return Found(gpu, tuple(cores), shared=len(users) > 1)
+
+
+def refuse_together(comm: Node, problem: str) -> None:
+    """All ranks raise the DeviceError of the first that has a `problem`. Collective."""
+    _raise_first(comm.share(problem))
+
+
+def _raise_first(problems: Sequence[str]) -> None:
+    for rank, problem in enumerate(problems):
+        if problem:
+            raise DeviceError(problem if len(problems) == 1 else f"rank {rank}: {problem}")
 
 
 def _open(

@@ -233,11 +233,11 @@ def open_nccl(host: Communicator, stream: Stream, nccl: Any = None) -> Nccl:
     versions = [number for _, number, _ in everyone]
     if len(set(versions)) > 1:
         raise CommunicationError(
-            f"the ranks have NCCL {', '.join(map(_dotted, sorted(set(versions))))}: install one version on all nodes"
+            f"the ranks have NCCL {', '.join(map(dotted, sorted(set(versions))))}: install one version on all nodes"
         )
     return Nccl(host, CupyRing(nccl, host.size, everyone[0][2], host.rank), stream)
 
 
-def _dotted(version: int) -> str:
+def dotted(version: int) -> str:
     """23203 is 2.32.3."""
     return f"{version // 10000}.{version % 10000 // 100}.{version % 100}"

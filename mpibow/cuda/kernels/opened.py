@@ -50,10 +50,9 @@ class Gpu:
     precision: Precision
     graphs: bool = True
     about: str = ""
-    note: str = ""
+    ranges: Range = no_range
     flat: DeviceFlat = field(init=False)
     scale: LossScale = field(init=False)
-    ranges: Range = no_range
 
     def __post_init__(self) -> None:
         if self.precision.io == "bfloat16":
@@ -158,8 +157,9 @@ class Gpu:
 
 
 def open_gpu(
-    machine: Machine, precision: str, *, graphs: bool, deterministic: bool = True, cache: Path | None = None
-) -> Gpu:
+    machine: Machine, precision: str, *, graphs: bool, deterministic: bool = True, cache: Path | None = None,
+    ranges: Range = no_range,
+) -> Gpu:  # fmt: skip
     """CUDA's own parts, of a GPU that is opened. Raises DeviceError where cuDNN is missing or does not start."""
     chosen, shadows, handles = PRECISIONS[NAMES.get(precision, precision)], Shadows(), Handles()
     library, found = load_cudnn(), machine.found.gpu
@@ -169,7 +169,7 @@ def open_gpu(
     timer = DeviceTimer(machine.driver, machine.stream, handles.of)
     cudnn = Cudnn(Planner(target, search, kept, timer), handles, shadows.address)
     about = f"{found}, cuDNN {library.backend_version_string()}, {chosen.name}"
-    return Gpu(machine, Launcher(machine, folder / "kernels"), cudnn, shadows, chosen, graphs, about)
+    return Gpu(machine, Launcher(machine, folder / "kernels"), cudnn, shadows, chosen, graphs, about, ranges)
 
 
 def plan_folder(folder: Path, gpu: DeviceProperties, search: Search) -> Folder:

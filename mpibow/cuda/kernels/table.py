@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, cast
 
-from mpibow.cuda.device.machine import Machine
 from mpibow.cuda.kernels.cudnn import Cudnn
 from mpibow.cuda.kernels.kernels import Launch
 from mpibow.cuda.kernels.launcher import Bind
@@ -52,12 +51,3 @@ def operators(bind: Bind, cudnn: Cudnn, precision: Precision) -> KernelTable:
 def _kernel(layer: DeviceKernel) -> Kernel:
     forward, backward = cast(Any, layer.forward), cast(Any, layer.backward)
     return Kernel(forward, backward, layer.buffers, layer.formats, inputs_alone=layer.inputs_alone)
-
-
-def zeros_of(machine: Machine) -> Any:
-    """The allocator of plans' memory."""
-
-    def zeros(shape: int | tuple[int, ...], dtype: Any) -> Any:
-        return machine.zeros(shape, dtype, "arenas and inputs of learners")
-
-    return zeros

@@ -20,6 +20,7 @@ from mpibow.cuda.device.array import DeviceArray
 from mpibow.cuda.device.driver import OutOfMemory
 from mpibow.cuda.device.find import Found
 from mpibow.cuda.device.machine import Machine
+from mpibow.cuda.gpu import OnGpu
 from mpibow.cuda.kernels.cudnn import Enqueue
 from mpibow.cuda.kernels.kernels import Launch
 from mpibow.cuda.kernels.opened import NAMES, Gpu
@@ -28,7 +29,6 @@ from mpibow.cuda.kernels.shadows import Shadows
 from mpibow.cuda.kernels.specs import Spec
 from mpibow.graph.graph import Array
 from mpibow.graph.memory import zeros
-from mpibow.kernels import KernelSet, gpu_set
 from tests.cuda.device.fakes import gpu
 from tests.cuda.device.simulated import SimDriver, SimStream
 from tests.cuda.kernels import host
@@ -193,15 +193,15 @@ def _compute(spec: Spec, views: Mapping[str, Array]) -> None:
 def simulated(
     seed: int = 0, precision: str = "float32", *, graphs: bool = True, shared: bool = False, scale: float | None = None,
     told: int = 1 << 30,
-) -> KernelSet:  # fmt: skip
-    """The kernel set of a GPU of its own, opened, with `told` bytes free; `scale` is the loss's first in fp16."""
+) -> OnGpu:  # fmt: skip
+    """A GPU of its own, opened, with `told` bytes free; `scale` is the loss's first in fp16."""
     driver, shadows = Simulation(seed, told), Shadows()
     machine = Machine(driver, Found(gpu(0), (0,), shared))  # type: ignore[arg-type]
     chosen = PRECISIONS[NAMES.get(precision, precision)]
     opened = Gpu(machine, Bind(), Layers(shadows), shadows, chosen, graphs, "a simulation")  # type: ignore[arg-type]
     if scale is not None:
         opened.scale.load(np.array([scale, 0]))
-    return gpu_set(opened)
+    return OnGpu(opened)
 
 
 @dataclass

@@ -186,6 +186,6 @@ def test_arrays_by_name(tmp_path: Path, net: Any, arrays: Any, execution: str, p
     ],
 )
 def test_only_what_must_be_is_converted_and_that_once(tmp_path: Path, net: Any, wanted: list[str]) -> None:
-    job = replace(named(tmp_path, net, NamedArrays, precision="bf16"), opened=simulated(precision="bf16"))
+    job = replace(named(tmp_path, net, NamedArrays, precision="bf16"), device=simulated(precision="bf16"))
     job = replace(job, config=replace(job.config, device="cuda"))
     assert [node.name for node in job.training_plan().graph.nodes if isinstance(node.op, Convert)] == wanted

@@ -64,12 +64,12 @@ def train(
 
     def body(comm: Communicator) -> Trained | None:
         opened = simulated(100 * seed + comm.rank, job.config.precision, shared=comm.size > 1)
-        own = replace(job, config=replace(job.config, device="cuda"), opened=opened)
+        own = replace(job, config=replace(job.config, device="cuda"), device=opened)
         if free:
-            opened.gpu.free = lambda comm: free[comm.rank]  # type: ignore[method-assign, union-attr]
+            opened.gpu.free = lambda comm: free[comm.rank]  # type: ignore[method-assign]
         with Signals() as signals, Session(own, comm, resume) as session:
             if room is not None:
-                opened.gpu.machine.driver.room = room  # type: ignore[union-attr]
+                opened.gpu.machine.driver.room = room  # type: ignore[attr-defined]
             if seconds is not None:
                 session.tuning = Timed(session, session.tuning, seconds, spread=spread)  # type: ignore[assignment]
             stop = ""
@@ -250,13 +250,13 @@ def test_a_change_of_execution_waits_for_nothing_and_restarts_nothing(tmp_path: 
     weights = []
     for seed in (1, 2, 3):
         job = work(tmp_path / str(seed), learners=2, net=lenet, prefetch=1, execution="auto")
-        job = replace(job, test=None, config=replace(job.config, device="cuda"), opened=simulated(seed))
+        job = replace(job, test=None, config=replace(job.config, device="cuda"), device=simulated(seed))
 
         def body(comm: Communicator, job: Any = job) -> Trained:
             with Signals() as signals, Session(job, comm) as session:
                 session.tuning = Given()
                 began, launches = list[Any](), list[int]()
-                streams = job.opened.gpu.machine.driver.machine.streams
+                streams = job.device.gpu.machine.driver.machine.streams
                 session.rule.begin = lambda *found: began.append(found)  # type: ignore[method-assign]
                 while not session.limit_reached():
                     if session.iteration in CHANGES:

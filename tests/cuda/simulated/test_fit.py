@@ -11,9 +11,11 @@ import pytest
 import mpibow
 from mpibow.comm.communicator import Communicator
 from mpibow.config import Config
-from mpibow.cuda.kernels.opened import Gpu
+from mpibow.job.choice import ROOMS
+from mpibow.job.device import Device
 from tests.cuda.kernels.host import needs_compiler
 from tests.cuda.simulated.gpu import simulated
+from tests.cuda.simulated.test_auto import rooms
 from tests.run import tiny
 
 pytestmark = needs_compiler
@@ -27,13 +29,12 @@ def net(image: Any) -> Any:
 def test_predict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: str, precision: str) -> None:
     opened: list[str] = []
 
-    def open_gpu(config: Config, comm: Communicator) -> Gpu | None:
+    def found(config: Config, comm: Communicator) -> tuple[Device, str]:
         opened.append(config.precision)
-        return simulated(0, "float32" if precision == "auto" else precision).gpu
+        return simulated(0, "float32" if precision == "auto" else precision), ""
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("mpibow.cuda.opening._missing", lambda: "")
-    monkeypatch.setattr("mpibow.cuda.opening._open", open_gpu)
+    monkeypatch.setitem(ROOMS, "cuda", rooms(found)["cuda"])  # type: ignore[misc]
     images, labels = tiny.images()
     labels[::5] = -100
     found = mpibow.fit(

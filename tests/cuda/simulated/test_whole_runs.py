@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ import pytest
 from mpibow.comm.communicator import Communicator, Single
 from mpibow.cuda.exchange.nccl import Nccl
 from mpibow.cuda.feed.source import held_by
-from mpibow.cuda.session import GpuMemory, OnGpu
+from mpibow.cuda.gpu import GpuMemory
 from mpibow.data.dataset import ArrayData
 from mpibow.data.loading import Loading
 from mpibow.data.order import samples_at
@@ -23,6 +22,7 @@ from mpibow.data.readers import Choice
 from mpibow.errors import DeviceError, DivergedError, ShapeError
 from mpibow.graph.graph import Tensor
 from mpibow.job import Job
+from mpibow.job.device import HOST
 from mpibow.ops import (
     add,
     batch_norm,
@@ -45,7 +45,6 @@ from mpibow.run.memory import learner_bytes
 from mpibow.run.signals import Signals
 from mpibow.run.tuning import Given
 from mpibow.session.describe import describe_job
-from mpibow.session.opening import OpenParts, open_parts
 from mpibow.session.session import Session
 from mpibow.session.summary import Trained
 from mpibow.train import iterate, train
@@ -90,11 +89,12 @@ def work(out: Path, **settings: Any) -> Job:
 
 def on_gpu(
     job: Job, comm: Communicator, seed: int = 0, graphs: bool = True, resume: str | None = None,
-    made: OpenParts = open_parts, **more: Any,
+    carrier: Any = None, **more: Any,
 ) -> Trained:  # fmt: skip
     config = replace(job.config, device="cuda", graphs=graphs)
     opened = simulated(100 * seed + comm.rank, config.precision, graphs=graphs, shared=comm.size > 1, **more)
-    return train(replace(job, config=config, opened=opened), comm, resume=resume, made=made)
+    opened.carrier = carrier or opened.carrier
+    return train(replace(job, config=config, device=opened), comm, resume=resume)
 
 
 def run(job: Job, ranks: int = 1, **how: Any) -> Trained:
@@ -310,10 +310,9 @@ def test_an_iteration_waits_for_nothing_and_launches_little(tmp_path: Path, exec
     """Only the communication's and the pipeline's threads wait for the device; a learner is a copy and a launch."""
     seen: list[tuple[int, int, int]] = []
     job = work(tmp_path, learners=3, execution=execution, stop={"epochs": None, "iterations": 12})
-    job = replace(job, test=None, config=replace(job.config, device="cuda"), opened=simulated(7))
-    assert job.opened is not None
-    assert job.opened.gpu is not None
-    driver: Any = job.opened.gpu.machine.driver
+    job = replace(job, test=None, config=replace(job.config, device="cuda"), device=simulated(7))
+    device: Any = job.device
+    driver = device.gpu.machine.driver
     with Signals() as signals, Session(job, Single()) as session:
         while not session.limit_reached():
             driver.machine.waits.clear()
@@ -365,7 +364,7 @@ def bad_iteration() -> int:
 
 def test_a_timeline_has_what_the_device_did(tmp_path: Path) -> None:
     job = work(tmp_path, learners=2, stop={"epochs": None, "iterations": 12})
-    opened = replace(job, config=replace(job.config, device="cuda"), opened=simulated(3))
+    opened = replace(job, config=replace(job.config, device="cuda"), device=simulated(3))
     train(opened, Single(), trace=open_trace(tmp_path / "run.json", "2:8"))
     events = json.loads((tmp_path / "run.json").read_text())["traceEvents"]
     spans = [event for event in events if event.get("cat") == "device"]
@@ -378,11 +377,10 @@ def test_a_timeline_has_what_the_device_did(tmp_path: Path) -> None:
 def test_what_does_not_fit_says_what_to_change(tmp_path: Path) -> None:
     job = work(tmp_path, learners=2)
     opened = simulated(0)
-    assert opened.gpu is not None
     driver: Any = opened.gpu.machine.driver
     driver.room = 10_000
     with pytest.raises(DeviceError) as caught:
-        train(replace(job, config=replace(job.config, device="cuda"), opened=opened), Single())
+        train(replace(job, config=replace(job.config, device="cuda"), device=opened), Single())
     said = str(caught.value)
     assert said.startswith("GPU 0 (NVIDIA H100, GPU-0000): ")
     assert "do not fit: " in said
@@ -404,10 +402,8 @@ def test_learners_come_and_go(tmp_path: Path, execution: str, rule: str) -> None
         settings = {"rule": tiny.RULES[rule], "update": {"lr": 0.01, "momentum": 0.9}}
         job = work(tmp_path / out, learners="auto", execution=execution, prefetch=1, **settings)
         opened = simulated(seed)
-        if seed < 0:
-            opened = job.kernels
         config = replace(job.config, device="numpy" if seed < 0 else "cuda", execution=execution)
-        job = replace(job, config=config, opened=None if seed < 0 else opened)
+        job = replace(job, config=config, device=HOST if seed < 0 else opened)
         with Signals() as signals, Session(job, comm) as session:
             session.tuning = Given()
             while not session.limit_reached():
@@ -436,7 +432,7 @@ def test_a_tuner_tries_learners_on_a_gpu(tmp_path: Path) -> None:
 
 
 def test_check_says_what_a_gpu_will_hold(tmp_path: Path) -> None:
-    job = replace(work(tmp_path, learners=2), opened=simulated(0))
+    job = replace(work(tmp_path, learners=2), device=simulated(0))
     sent, resident = Choice("host", ""), Choice("resident", "", on_device=True)
     for choice, data, locked in ((sent, "", "4.5 KiB"), (resident, " + data 0.0 MiB", "1.5 KiB")):
         last = describe_job(job, (2,), [1 << 30], choice).splitlines()[-1]
@@ -455,18 +451,13 @@ def test_learners_are_as_many_as_all_that_they_take_leaves_room_for(tmp_path: Pa
             def lockable(self, comm: Communicator) -> int:
                 return locks
 
-        def device(job: Job, ranks: int) -> OnGpu:
-            found = OnGpu(job, opened.gpu)  # type: ignore[arg-type]
-            found.memory = Memory(job.config, opened.gpu)  # type: ignore[arg-type]
-            return found
-
         job, opened = work(tmp_path / name, learners="auto", tuner={"most": 50}, prefetch=3), simulated(0, told=free)
         config = replace(job.config, device="cuda")
-        made = partial(open_parts, find=device)
-        with Session(replace(job, config=config, opened=opened), Single(), made=made) as session:
+        opened.memory = Memory(opened.gpu)
+        with Session(replace(job, config=config, device=opened), Single()) as session:
             return session.replicas.capacity
 
-    job = replace(work(tmp_path, learners=1), opened=simulated(0))
+    job = replace(work(tmp_path, learners=1), device=simulated(0))
     ahead = held_by(Loading(job.train, {}, Choice("resident", "", on_device=True), 3, 3))
     assert (ahead.learner, ahead.locked, ahead.data) == (5 * 768, 4 * 256, tiny.COUNT * (36 + 4))
     learner = learner_bytes(job.training_plan(), job.evaluation_plan(), ahead.learner, states=1)
@@ -496,8 +487,7 @@ def test_averaging_by_nccl_is_enqueued_alike_and_gives_the_same_bits(tmp_path: P
             own.append(ring)  # noqa: B023
             return Waking(host, ring, stream), ""
 
-        made = partial(open_parts, find=lambda job, _: OnGpu(job, job.kernels.gpu, transport))
-        found = run(work(tmp_path / str(seed), **settings), 2, seed=seed, made=made)
+        found = run(work(tmp_path / str(seed), **settings), 2, seed=seed, carrier=transport)
         assert tiny.same_bits(found.weights, staged.weights)
         rings.append(own)
     calls = [ring.calls for own in rings for ring in own]

@@ -18,6 +18,7 @@ import numba
 
 from mpibow.config import load_mapping
 from mpibow.job import BUILT_IN, open_job
+from mpibow.job.device import Device
 from mpibow.kernels.compiled.told import TITLE, compiling
 
 ROOT = Path(__file__).parents[3]
@@ -98,7 +99,7 @@ def test_the_orthogonal_step_is_prepared_where_matrices_take_it(settings: dict[s
     job = open_job(load_mapping({**BUILT_IN, "device": "onednn", "precision": "float32", **settings}, []))
     asked = list[bool]()
     kernels = replace(job.kernels, prepare=lambda formula, orthogonal: asked.append(orthogonal))
-    replace(job, opened=kernels).prepare()
+    replace(job, device=Device(kernels)).prepare()
     assert asked == [matrices]
 
 

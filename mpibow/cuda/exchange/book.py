@@ -1,0 +1,117 @@
+"""The results of learners on a GPU, which come to the host an iteration late."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from mpibow.cuda.device.driver import Event
+from mpibow.cuda.exchange.exchanges import Exchanges
+from mpibow.cuda.kernels.opened import Gpu
+from mpibow.cuda.times import DeviceTimes
+from mpibow.graph.graph import Array
+from mpibow.learn.learners import Learners
+from mpibow.sync.rule import TAIL, Rule
+from mpibow.sync.tally import Book, Late, Tally
+
+
+class DeviceBook(Book):
+    """Learners report in device memory; the host reads an iteration's reports when its exchange has ended.
+
+    `wait` waits for an event if ranks may be late.
+    """
+
+    enqueues = True
+
+    def __init__(
+        self, gpu: Gpu, rule: Rule, learners: Learners, times: DeviceTimes,
+        wait: Callable[[Event], None] | None = None,
+    ) -> None:  # fmt: skip
+        self._gpu, self._flat, self._machine = gpu, gpu.flat, gpu.machine
+        self._rule, self._learners, self._times = rule, learners, times
+        self._wait = wait or (lambda event: event.synchronise())
+        self.stream = self._machine.stream
+        capacity = len(self._flat.reports)
+        self._unsent = self._machine.zeros(3, "float64")
+        self._reports = self._machine.zeros(self._flat.reports.shape, "float64")
+        seen = self._machine.pinned(8 * (3 * capacity + 2), "what learners report")
+        self._tail, self._seen = seen[:12].view(np.float32), seen[16:].view(np.float64).reshape(capacity, 3)
+        self._event: Event | None = None
+        self._entered = 0  # learners of the iteration under way
+        self._late = list[Late]()
+        self._exchanges = Exchanges(self.stream)
+
+    def attach(self) -> None:
+        self._machine.attach()
+
+    def join(self, beside: bool) -> None:
+        working = self._learners.working
+        gradients = [learner.done for learner in working if learner.done is not None]
+        for event in gradients:
+            self.stream.wait(event)
+        self._exchanges.joined(gradients if beside else ())
+        self._times.note(working)
+
+    def begin(self) -> None:
+        self._exchanges.begin()
+
+    def seconds(self) -> tuple[float, float]:
+        return self._exchanges.seconds()
+
+    def gather(self) -> None:
+        self._entered = self._learners.replicas.count
+        rows = slice(0, self._entered)
+        self._machine.driver.copy(self._reports[rows], self._flat.reports[rows], self.stream)
+        if self._gpu.scale.record is not None:
+            self._flat.follow_scale(self._flat.norms[rows], self._gpu.scale.record)
+
+    def enter(self, tally: Tally, flat: Any) -> None:
+        tail = None if flat is None else flat[len(flat) - TAIL + 1 :]
+        self._flat.enter_reports(tally.attention, self._reports[: self._entered], self._unsent, tail)
+
+    def sent(self, flat: Any) -> None:
+        copy = self._machine.driver.copy
+        if flat is not None:
+            copy(self._tail, flat[len(flat) - TAIL + 1 :], self.stream)
+        copy(self._seen[: self._entered], self._reports[: self._entered], self.stream)
+        if self._rule.meter is not None:
+            self._rule.meter.see()
+        self._event = self._exchanges.end()
+
+    def close(self, flat: Any) -> Tally | None:
+        assert self._event is not None
+        self._wait(self._event)
+        if self._rule.meter is not None:
+            self._rule.meter.seen()
+        self._late = [_result(row) for row in self._seen[: self._entered].tolist()]
+        return None if flat is None else Tally(*self._tail.tolist())
+
+    def late(self) -> list[Late]:
+        found, self._late = self._late, []
+        return found
+
+    def spoilt(self) -> dict[int, float]:
+        return {i: loss for i, (loss, _, finite) in enumerate(self._late) if not finite}
+
+    def scale_is_large(self) -> bool:
+        return self._gpu.scale.is_large()
+
+    def state(self) -> dict[str, Array]:
+        rows = [[loss, hits, 0.0 if finite else math.nan] for loss, hits, finite in self._late]
+        tally = np.concatenate([self._machine.host(self._unsent), np.array(rows, np.float64).reshape(-1)])
+        scale = self._gpu.scale.state()
+        return {"tally": tally} if scale is None else {"tally": tally, "scale": scale}
+
+    def load(self, tally: Array, scale: Array | None = None) -> None:
+        self._machine.put(self._unsent, tally[:3])
+        self._late = [_result(row) for row in tally[3:].reshape(-1, 3).tolist()]
+        if scale is not None:
+            self._gpu.scale.load(scale)
+
+
+def _result(row: Sequence[float]) -> Late:
+    loss, hits, norm = row
+    return loss, hits, math.isfinite(norm)

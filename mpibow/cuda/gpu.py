@@ -1,0 +1,146 @@
+"""The device whose learners compute on the rank's GPU, where threads only enqueue."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from functools import partial
+from typing import Any, cast
+
+from mpibow.comm.communicator import Communicator
+from mpibow.cuda.exchange.book import DeviceBook
+from mpibow.cuda.exchange.transport import open_transport
+from mpibow.cuda.feed.feeder import Feeder
+from mpibow.cuda.feed.source import held_by, open_source, packing_of
+from mpibow.cuda.kernels import table
+from mpibow.cuda.kernels.fused import fused_plan, without_form
+from mpibow.cuda.kernels.listing import rewrite
+from mpibow.cuda.kernels.opened import Gpu
+from mpibow.cuda.learner import GpuBinder
+from mpibow.cuda.times import DeviceTimes
+from mpibow.data.feeds import Feed
+from mpibow.data.loading import Held, Loading
+from mpibow.data.pipeline import Reader
+from mpibow.data.readers import Facts, find_facts
+from mpibow.graph.graph import Array
+from mpibow.graph.plan import Plan
+from mpibow.job.device import Device
+from mpibow.job.job import Job
+from mpibow.kernels import KernelSet
+from mpibow.kernels.passes import FlatKernels
+from mpibow.learn.learners import FUSED, STREAMS, Learners
+from mpibow.learn.replica import Replicas
+from mpibow.run.evaluate import Compute
+from mpibow.run.memory import Memory
+from mpibow.sync.rule import Rule
+from mpibow.trace import Trace
+
+EXECUTIONS = {  # the log's words for each
+    STREAMS: "each learner on a stream of its own",
+    FUSED: "all learners of a rank in the same kernels",
+}
+
+
+class GpuMemory(Memory):
+    """A GPU's memory, which several ranks may share."""
+
+    def __init__(self, gpu: Gpu) -> None:
+        self._gpu, self.place = gpu, f"on {gpu.machine.found.gpu}"
+
+    @property
+    def peak(self) -> int:  # type: ignore[override]
+        return self._gpu.machine.memory.peak
+
+    def free(self, comm: Communicator) -> int:
+        return self._gpu.free(comm)
+
+    def facts(self, comm: Communicator) -> Facts:
+        return find_facts(comm.local_size, self.free(comm))
+
+    def held(self, loading: Loading) -> Held:
+        return held_by(loading)
+
+    def check(self, *_: Any) -> None:
+        """The driver refuses what does not fit."""
+
+
+class OnGpu(Device):
+    """As mpibow.job.device.Device has it. `carrier` makes the communicator that averages device arrays."""
+
+    enqueues = True
+    carrier: Callable[..., Any] = staticmethod(open_transport)
+
+    def __init__(self, gpu: Gpu) -> None:
+        super().__init__(kernel_set(gpu), GpuMemory(gpu))
+        self.gpu, self.name = gpu, gpu.machine.found.gpu.name
+
+    def executions(self, job: Job) -> Mapping[str, str]:
+        wanted = job.config.execution
+        if wanted != "auto":
+            return {wanted: EXECUTIONS[wanted]}
+        why = without_form(job.build(job.config.batch_size, True))
+        return {STREAMS: f"{EXECUTIONS[STREAMS]}: {why}"} if why else EXECUTIONS
+
+    def transport(self, job: Job, comm: Communicator, stack: ExitStack) -> tuple[Communicator, str]:
+        """Another communicator where ranks have device arrays to average."""
+        if comm.size == 1:
+            return comm, ""
+        machine = self.gpu.machine
+        carrier, note = self.carrier(
+            comm, machine.driver, machine.stream, transport=job.config.transport, shared=machine.found.shared
+        )
+        stack.push(lambda kind, *_: carrier.part(failed=kind is not None))  # after a failure it waits for no peer
+        return carrier, note
+
+    def bind(self, job: Job, replicas: Replicas, loading: Loading, ranks: int, trace: Trace) -> GpuBinder:
+        self.gpu.flat.learners(replicas.all_gradients)
+        self._times = DeviceTimes(self.gpu.machine, trace)
+
+        def fused(k: int) -> Plan:
+            return fused_learners(job, replicas.size, k)  # the size grows where weights are trained from an epoch on
+
+        packing = packing_of(loading)
+        return GpuBinder(replicas, job.config.update, self.gpu, packing, fused, self._times, dated=ranks > 1)
+
+    def bind_evaluation(self, plan: Plan, centre: Array, statistics: Array) -> Compute:
+        return self.gpu.evaluation(plan, centre, statistics)
+
+    def book(self, rule: Rule, learners: Learners, comm: Communicator) -> DeviceBook:
+        return DeviceBook(self.gpu, rule, learners, self._times, getattr(comm, "wait", None))
+
+    def feed(self, loading: Loading) -> tuple[Reader, Feed]:
+        machine = self.gpu.machine
+        feeder = Feeder(machine.driver, machine.found.gpu.index, machine.memory, timed=True)
+        return open_source(loading, feeder, self.gpu.bind)
+
+    def close(self) -> None:
+        self.gpu.machine.close()
+
+
+def fused_learners(job: Job, trained: int, k: int) -> Plan:
+    """The plan of k fused learners; the first `trained` elements of the layout are trained.
+
+    Raises ShapeError where an operator can't be fused.
+    """
+    kernels, graph = job.kernels, job.build(job.config.batch_size, True)
+    names = [span.name for span in job.layout.spans if span.offset >= trained]
+    return fused_plan(graph, kernels, kernels.dtype(job.config.precision), k, names)
+
+
+def kernel_set(gpu: Gpu) -> KernelSet:
+    """cuDNN's layers and mpibow's own kernels on an open GPU."""
+    return KernelSet(
+        name="cuda",
+        operators=table.operators(gpu.bind, gpu.cudnn, gpu.precision),
+        fuse=rewrite,
+        zeros=partial(gpu.machine.zeros, what="arenas and inputs of learners"),
+        put=gpu.machine.put,
+        widths=table.WIDTHS,
+        lacks="device cuda has no kernel for {}: set device=onednn, or device=numpy",
+        flat=cast(FlatKernels, gpu.flat),
+        precisions=("float32", "tf32", "bf16", "fp16"),
+        about=gpu.about,
+        auto=gpu.precision.name,
+        activations=gpu.precision.io,
+        aligned=gpu.flat.chunk,
+    )
