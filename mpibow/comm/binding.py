@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Callable
 
 from mpibow.comm.cgroups import cpu_quota
 from mpibow.comm.communicator import Communicator
@@ -58,21 +59,22 @@ def binding_limit(allowed: int, machine: int, learners: int, ranks: int, launche
 
 def core_warnings(comm: Communicator, counts: Counts) -> list[str]:
     """The warnings of all ranks about their cores and learners, without repeats."""
-    own = binding_warning(allowed_cores(), machine_cores(), counts[comm.rank], comm.local_size, _launcher())
+    own = _of_rank(binding_warning, comm, counts)
     return list(dict.fromkeys(f"warning: {text}" for text in comm.share(own) if text))
 
 
 def core_limits(comm: Communicator, counts: Counts) -> list[str]:
     """The first rank whose binding keeps it from more than the learners settled on, and the number of such ranks."""
-    own = binding_limit(allowed_cores(), machine_cores(), counts[comm.rank], comm.local_size, _launcher())
+    own = _of_rank(binding_limit, comm, counts)
     bound = [(rank, text) for rank, text in enumerate(comm.share(own)) if text]
     more = f" ({len(bound)} ranks are)" if len(bound) > 1 else ""
     return [f"tuner: rank {rank} has {text}{more}" for rank, text in bound[:1]]
 
 
-def _launcher() -> str:
+def _of_rank(about: Callable[..., str | None], comm: Communicator, counts: Counts) -> str | None:
     launcher = find_launcher(os.environ)
-    return launcher.name if launcher else ""
+    name = launcher.name if launcher else ""
+    return about(allowed_cores(), machine_cores(), counts[comm.rank], comm.local_size, name)
 
 
 def _remedy(launcher: str, ranks: int, cores: int) -> str:

@@ -63,23 +63,21 @@ def check_options(path: str, function: Callable[..., Any], options: Mapping[str,
 
     Options are its keyword-only parameters and those with a default. Raises ConfigError with one line for each problem.
     """
-    hints = hints_of(function)
     parameters = inspect.signature(function).parameters.values()
+    names = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY or p.default is not p.empty]
+    return check_named(path, function, names, options, hints_of(function))
+
+
+def check_named(
+    path: str, function: Callable[..., Any], names: Sequence[str], options: Mapping[str, Any], hints: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The same of its parameters `names`, by these hints."""
+    parameters = [p for p in inspect.signature(function).parameters.values() if p.name in names]
     settings = [
-        Setting(p.name, hints.get(p.name, Any), MISSING if p.default is p.empty else p.default)
-        for p in parameters
-        if p.kind is p.KEYWORD_ONLY or p.default is not p.empty
+        Setting(p.name, hints.get(p.name, Any), MISSING if p.default is p.empty else p.default) for p in parameters
     ]
-    return check_settings(path, settings, options, f" of {function.__name__}")
-
-
-def check_settings(path: str, settings: Sequence[Setting], options: Mapping[str, Any], owner: str) -> dict[str, Any]:
-    """`options` as values of these settings, without omitted ones; `owner` is a text such as " of lenet".
-
-    Raises ConfigError with one line for each problem.
-    """
     found: list[str] = []
-    values = _values(settings, plain(options), path, owner, found)
+    values = _values(settings, plain(options), path, f" of {function.__name__}", found)
     if found:
         raise ConfigError("\n".join(found))
     return values

@@ -15,7 +15,6 @@ from mpibow.job.measures import directions, suggested
 from mpibow.metrics.metric import Measure
 from mpibow.models.settings import Augmentation, CrossEntropyLoss, Loss, ignored
 from mpibow.ops import BatchNorm, MatrixFactorisation
-from mpibow.optim.groups import check_groups
 from mpibow.optim.plateau import Plateau
 from mpibow.sync.family import Family
 
@@ -34,11 +33,6 @@ def check_rows(graph: Graph, data: Samples) -> None:
                 least, most = int(data.arrays[name].min()), int(data.arrays[name].max())
                 if least < 0 or most >= rows:
                     raise ConfigError(f"{data.name}.{name}: must lie in [0, {rows}), got {least} to {most}")
-
-
-def check_groups_match(config: Config, graph: Graph) -> None:
-    """Raises ConfigError where a group of weights has none in the net, and where none are trained."""
-    check_groups(config.update.groups, graph.weight_names)
 
 
 def few_values(graph: Graph, learners: int) -> str:

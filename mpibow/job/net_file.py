@@ -17,7 +17,7 @@ from typing import Any
 
 from mpibow.config import Config
 from mpibow.config.schema import Model
-from mpibow.config.strict import Setting, check_settings, hints_of
+from mpibow.config.strict import check_named, hints_of
 from mpibow.errors import ConfigError, FormulaError, MpibowError, ShapeError
 from mpibow.graph.graph import Tensor
 from mpibow.models.classifier import Net
@@ -160,12 +160,9 @@ def _options(model: Model, function: Callable[..., Any], taken: set[str]) -> dic
         hints = hints_of(function)
     except Exception:  # annotations are the user's, and may name anything
         hints = {}
-    settings = [
-        Setting(p.name, hints.get(p.name, Any), MISSING if p.default is p.empty else p.default)
-        for p in parameters
-        if p.name not in taken and p.name != CLASSES and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
-    ]
-    return check_settings("model", settings, model.options, f" of {function.__name__}")
+    named = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    names = [name for name in named if name not in taken and name != CLASSES]
+    return check_named("model", function, names, model.options, hints)
 
 
 def _placed(model: Model, function: Callable[..., Any], options: Mapping[str, Any]) -> Callable[..., Tensor]:

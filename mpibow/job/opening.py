@@ -25,7 +25,6 @@ from mpibow.errors import ConfigError, ShapeError
 from mpibow.job.checks import (
     check_augmentation,
     check_classes,
-    check_groups_match,
     check_losses,
     check_metrics,
     check_rows,
@@ -52,6 +51,7 @@ from mpibow.models.classifier import Net, classifier
 from mpibow.models.objective import LossNet, objective
 from mpibow.models.settings import Augmentation
 from mpibow.models.supervised import predictions
+from mpibow.optim.groups import check_groups
 from mpibow.run.loggers.table import check_loggers
 
 # The job of `python -m mpibow.train` without a file: real digits, a small convolutional net, under a minute.
@@ -196,7 +196,7 @@ def make_job(
         check_metrics(config, sets, job.measures, classes=False)
         for found in (arrays, *job.evaluated.values()):
             check_rows(graph, found)
-        check_groups_match(config, graph)
+        check_groups(config.update.groups, graph.weight_names)
         return job
     images = unweighed(train)
     loss, top_k = balanced(config.loss, images), config.evaluate.top_k
@@ -211,7 +211,7 @@ def make_job(
     )  # fmt: skip
     job = Job(title, config, build, train, test, scaling, validation, held_out)
     graph = job.build(config.batch_size)
-    check_groups_match(config, graph)
+    check_groups(config.update.groups, graph.weight_names)
     logits = graph.tensors[graph.outputs["logits"]]
     if logits.shape[1] < train.classes:
         raise ShapeError(

@@ -39,6 +39,11 @@ class WeightGroup:
     l1: Annotated[NotNegative | None, "l1 of these, biases included"] = None
     update: Annotated[OwnUpdate | None, "the optimiser of these weights; the schedule applies to it too"] = None
 
+    @property
+    def length(self) -> float:
+        """For how many epochs from the start its weights are frozen."""
+        return self.freeze.epochs if isinstance(self.freeze, Freeze) else math.inf if self.freeze else 0.0
+
     def __post_init__(self) -> None:
         others = (self.weight_decay, self.l1, self.update)
         if self.freeze is True and (self.lr_scale != 1.0 or others != (None, None, None)):
@@ -57,12 +62,7 @@ def group_of(groups: Sequence[WeightGroup], name: str) -> WeightGroup | None:
 def frozen_for(groups: Sequence[WeightGroup], name: str) -> float:
     """The epochs from the start for which a weight is frozen."""
     own = group_of(groups, name)
-    return 0.0 if own is None else length_of(own)
-
-
-def length_of(group: WeightGroup) -> float:
-    """For how many epochs from the start its weights are frozen."""
-    return group.freeze.epochs if isinstance(group.freeze, Freeze) else math.inf if group.freeze else 0.0
+    return 0.0 if own is None else own.length
 
 
 def frozen_of(groups: Sequence[WeightGroup], names: Sequence[str], epoch: float = 0.0) -> list[str]:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Annotated, Any, Self
 
 from mpibow.bounds import Below, NotNegative, Positive
-from mpibow.formulas.formula import Formula
+from mpibow.formulas.formula import Apply, Formula, Name, Number
 from mpibow.optim.groups import WeightGroup, group_of
-from mpibow.optim.l1 import with_l1
 from mpibow.optim.schedules import Constant, Schedule, Warmup
 
 Beta = Annotated[NotNegative, Below(1)]
 DECOUPLED = "decoupled weight decay: lr times this factor times the weights is subtracted from them"
+FACTOR = "_l1"  # the last scalar of a formula with l1; no other one has such a name
 HalfLife = Positive | None
 
 
@@ -113,3 +114,13 @@ def kept(beta: Any, half_life: Any, samples: int) -> Any:
     if isinstance(beta, tuple):
         return tuple(kept(*each, samples) for each in zip(beta, half_life, strict=True))
     return beta if half_life is None else 0.5 ** (samples / half_life)
+
+
+@cache
+def with_l1(formula: Formula) -> Formula:
+    """The formula behind one that adds a factor times the signs of the weights to the gradient."""
+    w, g = (Name(name) for name in formula.arrays[:2])
+    larger = Apply("+", (g, Apply("*", (Name(FACTOR), Apply("sign", (w,))))))
+    tree = Apply("where", (Apply("!=", (Name(FACTOR), Number(0.0))), larger, g))
+    scalars, assignments = (*formula.scalars, FACTOR), ((g.name, tree), *formula.assignments)
+    return Formula(f"{formula.name}_l1", formula.arrays, scalars, assignments, formula.results)

@@ -6,7 +6,6 @@ from mpibow.config import document
 from mpibow.config.schema import Config
 from mpibow.config.strict import build
 from mpibow.errors import ConfigError
-from mpibow.optim.groups import length_of
 from mpibow.optim.update import Update
 
 
@@ -27,7 +26,7 @@ def kept_states(text: str, config: Config) -> tuple[str, ...]:
 
 
 def _parts(update: Update) -> tuple[list[str], set[float]]:
-    return [each.name for each in update.optimisers], {0.0, *map(length_of, update.groups)}
+    return [each.name for each in update.optimisers], {0.0, *(group.length for group in update.groups)}
 
 
 def _states(update: Update) -> list[str]:

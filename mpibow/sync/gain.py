@@ -179,12 +179,6 @@ class Gain:
             known = carried(self.averages, self.k, k)
             self._load(k, noise_gain(known, k), known)
 
-    def follow(self, rate: float, sums: Any, size: int, squares: Any = None) -> None:
-        self.meter.follow(self.k, rate, sums, size, squares)
-
-    def follow_alone(self, rate: float, own: Any) -> None:
-        self.meter.follow_alone(self.k, rate, own)
-
     def numbers(self) -> dict[str, Any]:
         """To be loaded again."""
         gain, averages = self.meter.state()

@@ -140,9 +140,9 @@ class Pulled:
     def advance(self) -> None:
         """The passes that read the gain of before are made, and have squared what they added up."""
         if self._alone_now:
-            self._gain.follow_alone(self._rate, self._alone.sums)
+            self.meter.follow_alone(self._gain.k, self._rate, self._alone.sums)
         elif self._sends:
-            self._gain.follow(self._rate, self._sums, self._out.size, self._out.squares)
+            self.meter.follow(self._gain.k, self._rate, self._sums, self._out.size, self._out.squares)
             self._out.turn()
         self._turn += 1
 
