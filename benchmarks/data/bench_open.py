@@ -1,4 +1,4 @@
-"""Opening a large data set: seconds and memory of one process, and the speed of reading; the data are made up.
+"""Opening a large data set: seconds and memory of one process; the data are made up.
 
     python -m benchmarks.data.bench_open [--shards 1300] [--records 1000] [--keep DIR]   # half a minute, 300 MB of disk
 
@@ -29,8 +29,6 @@ from mpibow.data.recordset import RecordSet, open_records, write_records
 
 REPEATS = 5
 LIMITS = {"seconds": 1.0, "megabytes": 100.0}  # the target: 1,300 shards, 1.3 million records
-CIFAR = 50_000, (3, 32, 32)
-BATCHES = (2, 32)
 
 
 def make(folder: Path, shards: int, records: int) -> None:
@@ -70,25 +68,6 @@ def side(folder: Path) -> dict[str, Any]:
     return result
 
 
-def reading(folder: Path) -> dict[int, float]:
-    """Images of CIFAR's size a second, samples in random order, every checksum compared; the best of REPEATS epochs."""
-    count, shape = CIFAR
-    images = np.random.default_rng(1).integers(0, 256, (1000, *shape), dtype=np.uint8)
-    write_records(folder, ((images[n % 1000], n % 10) for n in range(count)), classes=10)
-    data, speeds = open_records(folder), {}
-    for batch in BATCHES:
-        into, labels = np.empty((batch, *shape), np.uint8), np.empty(batch, np.int32)
-        seconds = []
-        for epoch in range(REPEATS):
-            order = np.random.default_rng(epoch).permutation(count)[: count // batch * batch].reshape(-1, batch)
-            begin = time.perf_counter()
-            for samples in order:
-                data.read(samples, into, labels)
-            seconds.append(time.perf_counter() - begin)
-        speeds[batch] = count / min(seconds)
-    return speeds
-
-
 def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("--shards", type=int, default=1300)
@@ -118,8 +97,6 @@ def main() -> None:
                     f"   {found['seconds'] / LIMITS['seconds']:.0%} and {whole / LIMITS['megabytes']:.0%} of the target"
                 )
             print(line)
-        for batch, speed in reading(Path(temporary) / "cifar").items():
-            print(f"  read      {speed:10,.0f} images/s of 3 x 32 x 32, {batch} at once")
 
 
 if __name__ == "__main__":

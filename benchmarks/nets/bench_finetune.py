@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 import mpibow as mb
-from benchmarks.sides import ROOT, parser_of
+from benchmarks.sides import ROOT, parser_of, table
 from mpibow.data.dataset import Array
 from mpibow.data.recordset import open_records
 from mpibow.models import MODELS
@@ -111,7 +111,6 @@ def best_rate(found: Mapping[str, float], mode: str) -> float:
 
 def page(found: Mapping[str, float]) -> str:
     """The table as Markdown. `found` has every cell."""
-    columns = " | ".join(f"seed {seed}" for seed in SEEDS)
     lines = [
         "# Fine-tuning against training from scratch",
         "",
@@ -125,23 +124,25 @@ def page(found: Mapping[str, float]) -> str:
         f"- Rates: the best of {', '.join(map(str, RATES))} on {EACH_VALIDATION} other training images of each new "
         f"class, on seed {TUNED}, which is in no column.",
         "- Accuracy in % on the 2,000 test images of the two classes, which chose nothing.",
-        "",
-        f"| training | rate | {columns} | mean | less from scratch, points, 95 % interval |",
-        f"| --- | --- |{' --- |' * (len(SEEDS) + 2)}",
     ]
-    scratch = [found[key("from scratch", seed, best_rate(found, "from scratch"))] for seed in SEEDS]
+    rows, scratch = [], [found[key("from scratch", seed, best_rate(found, "from scratch"))] for seed in SEEDS]
     for mode in MODES:
         rate = best_rate(found, mode)
         own = [found[key(mode, seed, rate)] for seed in SEEDS]
         gains = [100 * (a - b) for a, b in zip(own, scratch, strict=True)]
         half = T[len(SEEDS)] * stdev(gains) / math.sqrt(len(gains))
         interval = f"{mean(gains):+.1f} [{mean(gains) - half:+.1f}, {mean(gains) + half:+.1f}]"
-        cells = " | ".join(f"{100 * each:.2f}" for each in own)
-        gain = "" if mode == "from scratch" else interval
-        lines.append(f"| {mode} | {rate} | {cells} | {100 * mean(own):.2f} | {gain} |")
-    lines += ["", "The interval is Student's of the differences within each seed."]
-    wrapped = [line if line.startswith("|") else "\n".join(wrap(line, 118, subsequent_indent="  ")) for line in lines]
-    return "\n".join(wrapped) + "\n"
+        cells = [f"{100 * each:.2f}" for each in (*own, mean(own))]
+        rows.append([mode, str(rate), *cells, "" if mode == "from scratch" else interval])
+    heads = [
+        "training",
+        "rate",
+        *(f"seed {seed}" for seed in SEEDS),
+        "mean",
+        "less from scratch, points, 95 % interval",
+    ]
+    text = "\n".join("\n".join(wrap(line, 118, subsequent_indent="  ")) for line in lines)
+    return f"{text}\n\n{table(heads, rows)}\nThe interval is Student's of the differences within each seed.\n"
 
 
 def main() -> None:

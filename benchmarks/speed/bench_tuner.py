@@ -206,27 +206,33 @@ SYNC = (  # ranks and learners of each
 )
 
 
+def in_turn(options: argparse.Namespace, place: Place, sides: Mapping[str, Sequence[str]], k: int) -> dict[str, Any]:
+    """Images/s of each side, by the settings that make it, in every round; with k learners a rank."""
+    rates: dict[str, list[float]] = {name: [] for name in sides}
+    for _ in range(options.rounds):
+        for name, words in sides.items():
+            rates[name].append(side(options, place, *words, learners=k)["phases"][0]["images_per_second"])
+    note(f"  {place.about}, {place.model}, learners {k}: {rates}")
+    return {"about": place.about, "model": place.model, "learners": k, "rates": rates}
+
+
+def beside(entry: Mapping[str, Any], mine: str, other: str) -> tuple[list[str], float]:
+    """The medians of both sides, the first one's first, and the ratio of `mine` to the `other`, as text and number."""
+    rates = entry["rates"]
+    ratio = paired(rates[mine], rates[other])
+    return [*(f"{median(each):,.0f}" for each in rates.values()), f"{ratio:.3f}"], ratio
+
+
 def measure_sync(options: argparse.Namespace, _: object) -> list[dict[str, Any]]:
-    found = []
-    for about, ranks, k in SYNC:
-        place = Place(about, options.sync_model, ranks=ranks)
-        rates: dict[str, list[float]] = {"sma": [], "independent": []}
-        for _ in range(options.rounds):
-            for rule in rates:
-                phase = side(options, place, f"rule={{name: {rule}}}", learners=k)["phases"][0]
-                rates[rule].append(phase["images_per_second"])
-            note(f"  {about}, {place.model}: SMA {rates['sma'][-1]:,.0f}, without {rates['independent'][-1]:,.0f}")
-        found.append({"about": about, "model": place.model, "rates": rates})
-    return found
+    rules = {rule: [f"rule={{name: {rule}}}"] for rule in ("sma", "independent")}
+    return [in_turn(options, Place(about, options.sync_model, ranks), rules, k) for about, ranks, k in SYNC]
 
 
 def tell_sync(found: Sequence[Mapping[str, Any]]) -> str:
     heads = ["", "model", "SMA, period 1, images/s", "never averaged", "ratio", f"target {AVERAGED}"]
     rows = []
     for entry in found:
-        sma, without = entry["rates"]["sma"], entry["rates"]["independent"]
-        ratio = paired(sma, without)
-        figures = [f"{median(sma):,.0f}", f"{median(without):,.0f}", f"{ratio:.3f}"]
+        figures, ratio = beside(entry, "sma", "independent")
         wanted = None if entry["about"] == SYNC[-1][0] else ratio  # there the step has been made the best, not cheap
         rows.append([entry["about"], entry["model"], *figures, verdict(wanted, AVERAGED)])
     return table(heads, rows)
@@ -235,25 +241,17 @@ def tell_sync(found: Sequence[Mapping[str, Any]]) -> str:
 def measure_assignment(options: argparse.Namespace, _: object) -> list[dict[str, Any]]:
     found = []
     for about, load in (("all cores its own", ()), ("a busy loop on one core", ("--load", "1"))):
-        for k in (2, 3):
-            rates: dict[str, list[float]] = {"fixed": [], "first_come": []}
-            for _ in range(options.rounds):
-                for name in rates:
-                    place = Place(about, options.sync_model)
-                    phase = side(options, place, *load, f"assignment={name}", learners=k)["phases"][0]
-                    rates[name].append(phase["images_per_second"])
-            note(f"  {about}, learners {k}: {rates}")
-            found.append({"about": about, "model": options.sync_model, "learners": k, "rates": rates})
+        ways = {name: [*load, f"assignment={name}"] for name in ("fixed", "first_come")}
+        found += [in_turn(options, Place(about, options.sync_model), ways, k) for k in (2, 3)]
     return found
 
 
 def tell_assignment(found: Sequence[Mapping[str, Any]]) -> str:
     heads = ["", "model", "learners", "fixed, images/s", "first_come", "ratio"]
-    rows = []
-    for entry in found:
-        fixed, first = entry["rates"]["fixed"], entry["rates"]["first_come"]
-        figures = [f"{median(fixed):,.0f}", f"{median(first):,.0f}", f"{paired(first, fixed):.3f}"]
-        rows.append([entry["about"], entry["model"], str(entry["learners"]), *figures])
+    rows = [
+        [entry["about"], entry["model"], str(entry["learners"]), *beside(entry, "first_come", "fixed")[0]]
+        for entry in found
+    ]
     return table(heads, rows)
 
 
