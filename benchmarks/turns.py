@@ -58,7 +58,6 @@ def opened(make: Callable[[str], Job]) -> Iterator[Ours]:
     """A session of the job that `make` has for a folder."""
     with tempfile.TemporaryDirectory() as folder:
         made = make(folder)
-        made.prepare()
         with Session(made, Single()) as session:
             yield Ours(session, 4)
             session.settle()

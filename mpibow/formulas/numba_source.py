@@ -28,7 +28,8 @@ import math as _math
 import numba as _numba
 
 # error_model: a division by 0 is inf or NaN, as NumPy's; the test that Python wants would keep loops scalar.
-_inlined = _numba.njit(nogil=True, forceinline=True, error_model="numpy")
+_part = {"nogil": True, "forceinline": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+_inlined = _numba.njit(**_part, error_model="numpy")
 """
 # Functions that a Python expression could not compute without evaluating an argument twice.
 PARTS = {

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import math
-from collections.abc import Mapping
-from contextlib import nullcontext
-from dataclasses import dataclass, field
-from functools import cached_property
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from typing import Any
 
+from mpibow.comm.communicator import Communicator
 from mpibow.config import Config
 from mpibow.data.dataset import Samples
 from mpibow.graph.frozen import frozen
+from mpibow.graph.kernel import one_by_one
 from mpibow.graph.layout import Layout, plan_layout
 from mpibow.graph.memory import zeros
 from mpibow.graph.plan import Plan, choose_layout, compile_plan
@@ -26,6 +29,7 @@ from mpibow.ops.products import products_of
 from mpibow.optim.groups import frozen_for, frozen_of, parts_of, trained_parts
 from mpibow.optim.muon import Muon
 from mpibow.run.callbacks import Callback
+from mpibow.sync.rehearsal import rehearse
 
 
 @dataclass(frozen=True)
@@ -117,27 +121,34 @@ class Job:
     def evaluation_plan(self, batch_size: int | None = None) -> Plan:
         return self._plan(batch_size or self.config.evaluate.batch_size, training=False)
 
-    def prepare(self, *, told: bool = False) -> str:
-        """Compiles in advance whatever first use would compile; other processes find it on disk.
+    def prepare(self, comm: Communicator, counts: Sequence[int]) -> str:
+        """Compiles all that the first iterations of so many learners on each rank call.
 
-        With `told` standard error shows it meanwhile. Returns a line for the log, '' where nothing was compiled.
+        The ranks of a node share this: each one finds on disk what another has compiled. Standard error of rank 0 shows
+        it meanwhile. Returns a line for the log, '' where nothing was compiled.
         """
-        if self.kernels.prepare is None:
+        kernels, config, works = self.kernels, self.config, list[Callable[[], Any]]()
+        if kernels.compiling is None:
             return ""
         from mpibow.kernels.compiled.told import compiling
 
-        with compiling() if told else nullcontext() as watch:
-            matrices = bool(self.matrices.spans)
-            for update in self.config.update.optimisers:
-                self.kernels.prepare(update.step, matrices)
-            for plan in [self.training_plan()] + [self.evaluation_plan()] * bool(self.evaluated):
-                weights = zeros(plan.layout.size, plan.weight_dtype)
-                plan.bind(weights, weights)
-        return watch.note if watch else ""
+        learners, matrices = counts[comm.rank], bool(self.matrices.spans)
+        for update in config.update.optimisers:
+            step = update.step
+            works.append(partial(rehearse, kernels.flat, config.averaging, step, learners, sum(counts), matrices))
+        for plan in [self.training_plan()] + [self.evaluation_plan()] * bool(self.evaluated):
+            weights = zeros(plan.layout.size, plan.weight_dtype)
+            apart = replace(plan, kernels=replace(plan.kernels, join=one_by_one))  # which compiles nothing
+            works += kernels.compiling(apart.bind(weights, weights).runs)
+        with compiling(sys.stderr if comm.rank == 0 else io.StringIO()) as watch:
+            for work in share_of_works(works, comm.local_rank, comm.local_size):
+                work()
+            functions = sum(comm.share(watch.functions))
+        return watch.note(functions)
 
     def slow(self) -> str:
         """A line that names what the library lacks, or has only reference code for, in training; '' for nothing."""
-        if self.kernels.prepare is None:  # not the host's library
+        if self.kernels.compiling is None:  # not the host's library
             return ""
         plan, lines = self.training_plan(), list[str]()
         if plan.reference:
@@ -156,6 +167,13 @@ class Job:
         return compile_plan(
             graph, self.layout, self.kernels, self.kernels.dtype(self.config.precision), training=training
         )
+
+
+def share_of_works(works: Sequence[Any], worker: int, workers: int) -> list[Any]:
+    """All works, in an order in which workers meet as late as possible: each pair begins at both ends of its share."""
+    start = len(works) * (worker + worker % 2) // workers
+    turned = [*works[start:], *works[:start]]
+    return turned[::-1] if worker % 2 else turned
 
 
 def kernels_of(config: Config) -> tuple[KernelSet, str]:

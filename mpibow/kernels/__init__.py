@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from typing import cast
 
 from mpibow.errors import DeviceError, install
-from mpibow.formulas.formula import Formula
-from mpibow.graph.kernel import Kernels
+from mpibow.graph.kernel import Kernels, Run
 from mpibow.graph.layout import ALIGNMENT
 from mpibow.kernels import numpy as reference
 from mpibow.kernels.numpy import flat
@@ -21,8 +20,8 @@ from mpibow.kernels.passes import FlatKernels
 class KernelSet(Kernels):
     """One library's kernels: operator -> kernel, and the passes over flat arrays.
 
-    `about` names the library. `prepare` compiles the passes around a step's formula, and if its second argument is True
-    the orthogonal step of matrices; it is None where nothing is compiled. `auto` is the precision that auto means.
+    `about` names the library. `compiling` gives, for a plan's runs as they are before `join`, what compiles each of the
+    kernels that they call; it is None where nothing is compiled. `auto` is the precision that auto means.
     `activations` is the type of activations, None where it is the precision. Weights that are frozen alike begin at
     multiples of `aligned` elements.
     """
@@ -31,7 +30,7 @@ class KernelSet(Kernels):
     flat: FlatKernels
     precisions: tuple[str, ...]
     about: str
-    prepare: Callable[[Formula, bool], None] | None = None
+    compiling: Callable[[Sequence[Run]], list[Callable[[], object]]] | None = None
     auto: str = "float32"
     activations: str | None = None
     aligned: int = ALIGNMENT
@@ -61,7 +60,7 @@ def onednn_set(path: str | None = None, winograd: bool = True) -> KernelSet:
         raise DeviceError(f"device onednn: numba is not installed: {install('cpu')}")
     from mpibow.kernels import onednn as fast
     from mpibow.kernels.compiled import flat as compiled
-    from mpibow.kernels.compiled.command import join
+    from mpibow.kernels.compiled.command import compiling, join
     from mpibow.kernels.onednn.library import find_library, load
 
     found = path or find_library()
@@ -77,7 +76,7 @@ def onednn_set(path: str | None = None, winograd: bool = True) -> KernelSet:
         flat=cast(FlatKernels, compiled),
         precisions=("float32",),
         about=f"oneDNN {library.version}, {library.isa}",
-        prepare=compiled.prepare,
+        compiling=compiling,
     )
 
 

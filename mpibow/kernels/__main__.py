@@ -6,12 +6,15 @@ import argparse
 import sys
 from collections.abc import Iterator, Sequence
 from importlib import import_module
+from itertools import product
 from pkgutil import walk_packages
 
 from mpibow import kernels
 from mpibow.errors import DeviceError
 from mpibow.optim.adam import AdamW
 from mpibow.optim.sgd import Sgd
+from mpibow.sync.family import PRESETS, Family
+from mpibow.sync.rehearsal import rehearse
 from mpibow.system.command import prog
 
 
@@ -40,15 +43,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     from mpibow.kernels.compiled.command import Native
     from mpibow.kernels.compiled.told import compiling
 
+    rules = [Family(name=name) for name, preset in PRESETS.items() if "then" not in preset]
     with compiling() as watch:
-        assert chosen.prepare is not None
-        for update in (Sgd(momentum=0.9), Sgd(), AdamW()):  # another one is compiled when a run first takes it
-            chosen.prepare(update.formula, True)
+        # Another optimiser is compiled when a run first takes it.
+        for update, rule, learners in product((Sgd(momentum=0.9), Sgd(), AdamW()), rules, (1, 2)):
+            rehearse(chosen.flat, rule, update.step, learners, k=2, matrices=True)
         for name in modules():
-            for found in vars(import_module(name)).values():
-                if isinstance(found, Native):
-                    assert found.address
-    print(watch.note or "all kernels are compiled")
+            for kernel in vars(import_module(name)).values():
+                for version in kernel.versions.values() if isinstance(kernel, Native) else ():
+                    assert version.address
+    print(watch.note(watch.functions) or "all kernels are compiled")
     return 0
 
 

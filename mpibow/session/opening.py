@@ -84,7 +84,7 @@ def open_parts(job: Job, comm: Communicator, resume: str | None, note: str, trac
     """All ranks call it alike. `stack` closes all holders of threads, memory or files."""
     # The job, the same on all ranks; its reading and its averaging
     first = first_timeline(job.config, comm.size)
-    job, notes = agreed(job, comm)
+    job, notes = agreed(job, comm, first.counts(0))
     config, flat, device, memory = job.config, job.kernels.flat, job.device, job.device.memory
     comm.pulse.limits = config.limits
     stack.callback(comm.pulse.beat, "start")  # the last iteration is over

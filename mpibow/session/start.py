@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -113,19 +113,15 @@ class Start:
         return (False, False, False) if self.source.header is None else self.source.header.due
 
 
-def agreed(job: Job, comm: Communicator) -> tuple[Job, list[str]]:
-    """The job on this rank's device, its net and the layout of its weights as on all ranks; and lines for the log.
+def agreed(job: Job, comm: Communicator, counts: Sequence[int]) -> tuple[Job, list[str]]:
+    """The job on this rank's device, its net and the layout of its weights as on all ranks, compiled for so many
+    learners on each; and lines for the log.
 
     Collective. Raises CommunicationError where a rank has another mpibow, other settings, another net or other data.
     """
     job, differed = alike(job, comm)
     job, note = on_device(job, comm)
-    notes = [note] + [differed] * bool(differed)
-    for first in (True, False):  # one rank compiles, the others then find it on disk
-        if first == (comm.rank == 0):
-            notes.append(job.prepare(told=first))
-        comm.barrier()
-    notes.append(job.slow())
+    notes = [note, *[differed] * bool(differed), job.prepare(comm, counts), job.slow()]
     if len(set(comm.share(job.layout.digest()))) == 1:
         return job, notes
     more = "the ranks' kernels need different layouts of the weights: all use the canonical one"

@@ -28,10 +28,10 @@ from mpibow.kernels.isa import isa
 from mpibow.kernels import onednn_set
 from mpibow.kernels.compiled import orthogonal, panels
 import doubled
-assert doubled.double.address
-hits = doubled.double._kept.cache_hits
-wide = not hits and "zmm" in doubled.double._kept._library.get_asm_str()
-print(isa(), onednn_set().about.split(", ")[1], panels.TALL, panels.WIDE, orthogonal.SIDE, wide, hits, sep="; ")
+code = doubled.double.versions[()].code
+wide = not code.cache_hits and "zmm" in code._library.get_asm_str()
+blocks = panels.TALL, panels.WIDE, orthogonal.SIDE
+print(isa(), onednn_set().about.split(", ")[1], *blocks, wide, code.cache_hits, sep="; ")
 """
 DOUBLED = """
 from mpibow.kernels.compiled.command import floats, native, words

@@ -261,8 +261,8 @@ def test_what_only_reference_code_computes_is_named(monkeypatch: pytest.MonkeyPa
     assert line.endswith(": device=numpy may be faster; compare with python -m mpibow.bench train")
     assert all(name in line for name in found)
     assert f"\n{line}\n" in describe_job(job, (2,), [1 << 30])
-    monkeypatch.setattr(Job, "prepare", lambda self, *, told: "")  # which compiles
-    assert agreed(job, Single())[1] == ["", "", line]
+    monkeypatch.setattr(Job, "prepare", lambda self, comm, counts: "")  # which compiles
+    assert agreed(job, Single(), (1,))[1] == ["", "", line]
 
 
 def without(kind: type) -> KernelSet:

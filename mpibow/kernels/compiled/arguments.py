@@ -6,7 +6,7 @@ import struct
 from collections.abc import Sequence
 from itertools import count
 from operator import index
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, get_origin
 
 import numpy as np
 from llvmlite import ir
@@ -29,8 +29,8 @@ _PLAIN = {int: types.int64, float: types.float64, bool: types.boolean}
 
 
 def kind_of(hint: Any) -> Any:
-    """numba's type of an argument with this annotation."""
-    return _PLAIN[hint] if hint in _PLAIN else hint.__metadata__[0]
+    """numba's type of an argument with this annotation; a Literal is its own."""
+    return _PLAIN[hint] if hint in _PLAIN else hint if get_origin(hint) is Literal else hint.__metadata__[0]
 
 
 def addresses(arrays: Sequence[Any]) -> Any:

@@ -17,9 +17,8 @@ import numpy as np
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, Array
 from mpibow.graph.kernel import Buffers, Call, Run, Shapes, Spec
-from mpibow.kernels.compiled import panels, products
 from mpibow.kernels.compiled.arguments import Address, Floats, Single, Words
-from mpibow.kernels.compiled.command import floats, integers, native_with, octets, words
+from mpibow.kernels.compiled.command import floats, integers, native, octets, words
 from mpibow.kernels.compiled.numeric import as_float, exp, inlined
 from mpibow.kernels.compiled.products import product, room, room_spec
 from mpibow.ops import Attention
@@ -30,8 +29,6 @@ KEPT = 512  # columns up to which scores are kept: backward takes a sixth less t
 KINDS = {4: 2, 8: 3, 1: 4}  # kinds of integer masks, by their bytes; 1 is a mask of floats, 0 none
 LOW, TURN = np.int32(-(2**31)), np.int32(0x7FFFFFFF)
 LOWEST = np.finfo(np.float32).min
-
-native = native_with(panels, products)
 
 
 @inlined

@@ -14,15 +14,13 @@ import numpy as np
 from mpibow.graph.formats import canonical, parse, physical
 from mpibow.graph.graph import Shape
 from mpibow.graph.kernel import Call, Formats, Run, Shapes
-from mpibow.kernels.compiled import reduce
 from mpibow.kernels.compiled.arguments import Address, Words
 from mpibow.kernels.compiled.boxes import copied, joined, strides
-from mpibow.kernels.compiled.command import Command, floats, native_with, together
+from mpibow.kernels.compiled.command import Command, floats, native, together
 from mpibow.kernels.compiled.reduce import loops, start_of
 from mpibow.ops.fused import ExpandMultiply
 
 _f = np.float32
-native = native_with(reduce)
 
 
 @native

@@ -6,39 +6,59 @@ name has a checksum of all that its code depends on: the source, the types, numb
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
+import os
 import pickle
 import sys
+import tempfile
 import uuid
+import zlib
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numba
+import numpy as np
 from numba.core.ccallback import CFunc
 from numba.core.compiler import CompileResult
 from numba.core.serialize import dumps
 
 from mpibow.kernels.cache import cache_folder
 
+PACKAGES = "mpibow.kernels", "mpibow.formulas"  # whose functions are compiled into others
+# Options of functions that compiled code calls, and nothing else: without what Python and C would call, which takes as
+# long to compile as many of them.
+PART = {"nogil": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+
 
 class CodeCache:
     """What numba calls to load and save the code of `function`, for each signature. Where no folder can be written, it
-    saves nothing, and `lost` counts that."""
+    saves nothing, and `lost` counts that. Processes of one machine that need the same code wait for the first."""
 
     lost = 0
 
     def __init__(self, function: Callable[..., Any]) -> None:
         file, self._function = Path(function.__code__.co_filename), function
-        self._source = file.name, _content(file), function.__code__.co_firstlineno, function.__code__.co_code
+        self._name = f"{file.stem}.{function.__qualname__}"
         self._folders = (file.parent / "__pycache__", Path(numba.config.CACHE_DIR or cache_folder() / "compiled"))
 
     def load_overload(self, signature: Any, target: Any) -> Any:
         """The code for these types, compiled here or elsewhere for such a processor; None if there is none."""
         target.refresh()
-        name = self._name(signature, target.codegen())
+        name = self.file_name(signature, target.codegen())
+        code = self._read(name, target)
+        if code is not None:
+            return code
+        _lock(name, fcntl.LOCK_EX)
+        if (code := self._read(name, target)) is not None:  # of the process that had the lock
+            _lock(name, fcntl.LOCK_UN)
+        return code
+
+    def _read(self, name: str, target: Any) -> Any:
         for folder in self._folders:
             with suppress(OSError, EOFError, pickle.UnpicklingError):  # not there, or cut off
                 return CompileResult._rebuild(target, *pickle.loads((folder / name).read_bytes()))
@@ -48,7 +68,11 @@ class CodeCache:
         assert not code.library.has_dynamic_globals, (
             f"{self._function.__qualname__}: contains an address of this process"
         )
-        name, content = self._name(signature, code.codegen), dumps(code._reduce())
+        name = self.file_name(signature, code.codegen)
+        self._write(name, dumps(code._reduce()))
+        _lock(name, fcntl.LOCK_UN)
+
+    def _write(self, name: str, content: bytes) -> None:
         for folder in self._folders:
             aside = folder / f"{name}.{uuid.uuid4().hex}"
             try:
@@ -61,16 +85,25 @@ class CodeCache:
                     aside.unlink()
         CodeCache.lost += 1
 
-    def _name(self, signature: Any, codegen: Any) -> str:
-        closure = [cell.cell_contents for cell in self._function.__closure__ or ()]
-        versions = numba.__version__, sys.implementation.cache_tag
-        depends = repr((*self._source, signature, codegen.magic_tuple(), versions)).encode() + dumps(closure)
-        return f"{self._source[0][:-3]}.{self._function.__qualname__}-{hashlib.sha256(depends).hexdigest()[:32]}.code"
+    def file_name(self, signature: Any, codegen: Any) -> str:
+        function, versions = self._function, (numba.__version__, sys.implementation.cache_tag)
+        code, beside = function.__code__, _beside(function.__module__) if function.__module__ else ""
+        source = _content(code.co_filename), beside, code.co_firstlineno, code.co_code
+        closure = [cell.cell_contents for cell in function.__closure__ or ()]
+        depends = repr((*source, signature, codegen.magic_tuple(), versions)).encode() + dumps(closure)
+        return f"{self._name}-{hashlib.sha256(depends).hexdigest()[:32]}.code"
 
 
 def jit(function: Callable[..., Any]) -> Any:
     """numba.njit without the GIL, its code kept."""
-    compiled: Any = numba.njit(nogil=True)(function)
+    compiled: Any = numba.njit(nogil=True, no_cfunc_wrapper=True)(function)
+    compiled._cache = CodeCache(function)
+    return compiled
+
+
+def shared(function: Callable[..., Any]) -> Any:
+    """`jit` for functions that only compiled code calls."""
+    compiled: Any = numba.njit(**PART)(function)
     compiled._cache = CodeCache(function)
     return compiled
 
@@ -84,6 +117,53 @@ def c_function(function: Callable[..., Any], signature: Any, **options: Any) -> 
 
 
 @cache
-def _content(file: Path) -> str:
+def _beside(name: str) -> str:
+    """What the module is compiled with: the files of all modules that it imports from, directly or not, and the numbers
+    of all of them, some of which are from elsewhere."""
+    modules = {name: vars(sys.modules[name])}
+    _follow(modules[name], modules)
+    files = {str(namespace.get("__file__")) for namespace in modules.values()}
+    return repr((sorted(_content(file) for file in files), [_numbers(modules[each]) for each in sorted(modules)]))
+
+
+def _follow(namespace: dict[str, Any], modules: dict[str, dict[str, Any]]) -> None:
+    """Enters the modules of PACKAGES that these values are from; a package has its own modules, imported or not."""
+    for value in list(namespace.values()):
+        if isinstance(value, ModuleType):
+            name = "" if "__path__" in namespace else value.__name__
+        else:
+            name = str(getattr(value, "__module__", ""))
+        if name.startswith(PACKAGES) and name not in modules:
+            modules[name] = vars(sys.modules[name])
+            _follow(modules[name], modules)
+
+
+def _numbers(namespace: dict[str, Any]) -> dict[str, Any]:
+    numbers = (int, float, np.generic)
+    return {
+        name: value
+        for name, value in sorted(namespace.items())
+        if isinstance(value, numbers) or (isinstance(value, tuple) and all(isinstance(each, numbers) for each in value))
+    }
+
+
+@cache
+def _content(file: str) -> str:
     """The file's checksum; '' of a generated module, whose name has one, and which has no file."""
-    return hashlib.sha256(file.read_bytes()).hexdigest() if file.exists() else ""
+    return hashlib.sha256(Path(file).read_bytes()).hexdigest() if Path(file).exists() else ""
+
+
+@cache
+def _locks() -> int:
+    """A file of this machine whose bytes stand for functions; -1 where it cannot be opened."""
+    with suppress(OSError):
+        path = Path(tempfile.gettempdir()) / f"mpibow-{os.getuid()}.lock"
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    return -1
+
+
+def _lock(name: str, how: int) -> None:
+    """Takes or frees the lock of a function's code. It is free when a process ends; without it some code is compiled
+    twice."""
+    with suppress(OSError):
+        fcntl.lockf(_locks(), how, 1, zlib.crc32(name.encode()))

@@ -7,13 +7,11 @@ are 64-bit words, which `Native` packs and unpacks by name.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Sequence
-from functools import cache, cached_property
+from functools import cached_property, partial
 from inspect import Parameter, Signature, signature
-from pathlib import Path
-from types import ModuleType
-from typing import Any, Generic, ParamSpec, get_type_hints
+from itertools import groupby, product
+from typing import Any, Generic, Literal, ParamSpec, TypeAlias, get_args, get_origin, get_type_hints
 
 import numba
 import numpy as np
@@ -25,9 +23,9 @@ from mpibow.graph.graph import Array
 from mpibow.graph.kernel import Run
 from mpibow.kernels.compiled.arguments import I64, addresses, array_at, kind_of, packed, unpacked
 from mpibow.kernels.compiled.code_cache import c_function, jit
-from mpibow.kernels.isa import isa
 
 P = ParamSpec("P")
+Row: TypeAlias = Sequence[Any]  # (function, a, b, c, d)
 SIGNATURE = types.int32(types.int64, types.int64, types.int64, types.int64)
 # Sums may be reordered, so that they run in vector registers; NaN and infinities are kept.
 FAST = {"reassoc", "contract", "arcp", "nsz"}
@@ -75,32 +73,37 @@ def _execute(table: Array) -> int:
 class Native(Generic[P]):
     """A kernel, which numba compiles on first use to a function of SIGNATURE, and keeps on disk; see `native`."""
 
-    def __init__(self, kernel: Callable[P, Any], *others: ModuleType, fast: bool = True) -> None:
-        # The cache goes by name and the kernel's own file; compiled code includes functions of other files.
-        kernel.__qualname__ += f"_{helpers(*(str(module.__file__) for module in others)):08x}"
+    def __init__(self, kernel: Callable[P, Any], fast: bool = True) -> None:
         self._kernel, self._fast = kernel, fast
         named = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in signature(kernel).parameters.values()]
         self._signature, hints = Signature(named), get_type_hints(kernel, include_extras=True)
         self._kinds = {each.name: kind_of(hints[each.name]) for each in named}
         self._may_fail = hints["return"] is int
+        choices = {name: get_args(kind) for name, kind in self._kinds.items() if get_origin(kind) is Literal}
+        # One function for each choice of the arguments that are Literal.
+        self.versions = {
+            values: Version(partial(self._compiled, dict(zip(choices, values, strict=True))))
+            for values in product(*choices.values())
+        }
+        self._chosen = tuple(choices)
 
-    @cached_property
-    def address(self) -> int:
+    def _compiled(self, fixed: dict[str, Any]) -> Any:
+        """The kernel's code, in which these arguments are constants."""
         # error_model: a division by 0 is inf or NaN, as NumPy's; Python's test would keep loops scalar.
         fast = FAST if self._fast else False
-        self._kept = c_function(self._entry(), SIGNATURE, nopython=True, fastmath=fast, error_model="numpy")
-        return int(self._kept.address)
+        return c_function(self._entry(fixed), SIGNATURE, nopython=True, fastmath=fast, error_model="numpy")
 
-    def _entry(self) -> Any:
+    def _entry(self, fixed: dict[str, Any]) -> Any:
         """The function of SIGNATURE, under the kernel's name and file, that the kernel becomes a part of."""
-        kernel, names = self._kernel, ", ".join(self._kinds)
-        call = f"return _kernel({names})" if self._may_fail else f"_kernel({names}); return 0"
-        text = f"def entry(arguments, _, count, __): {names}, = _unpack(arguments); {call}"
-        unpack, inlined = unpacked([*self._kinds.values()]), numba.njit(inline="always")(kernel)
+        kernel, names = self._kernel, [name for name in self._kinds if name not in fixed]
+        arguments = ", ".join(str(fixed.get(name, name)) for name in self._kinds)
+        call = f"return _kernel({arguments})" if self._may_fail else f"_kernel({arguments}); return 0"
+        text = f"def entry(arguments, _, count, __): {', '.join(names)}, = _unpack(arguments); {call}"
+        unpack, inlined = unpacked([self._kinds[name] for name in names]), numba.njit(inline="always")(kernel)
         scope = {"__name__": kernel.__module__, "_unpack": unpack, "_kernel": inlined}
         exec(compile(text, kernel.__code__.co_filename, "exec"), scope)
         entry: Any = scope["entry"]
-        entry.__qualname__ = kernel.__qualname__
+        entry.__qualname__ = "_".join([kernel.__qualname__, *map(str, fixed.values())])
         return entry
 
     def command(self, *positional: P.args, **named: P.kwargs) -> Command:
@@ -109,6 +112,7 @@ class Native(Generic[P]):
         try:
             arguments = self._signature.bind(*positional, **named)
             arguments.apply_defaults()
+            version = self.versions[tuple(arguments.arguments.pop(name) for name in self._chosen)]
             for name, value in arguments.arguments.items():
                 at = f"{name} "
                 if isinstance(value, list | tuple):
@@ -119,16 +123,22 @@ class Native(Generic[P]):
         except TypeError as error:
             raise TypeError(f"{self._kernel.__name__}: {at}{error}") from None
         block = np.array(words, np.int64)
-        return Command([(self.address, block.ctypes.data, 0, len(block), 0)], block, arguments, kept)
+        return Command([(version, block.ctypes.data, 0, len(block), 0)], block, arguments, kept)
 
 
-@cache
-def helpers(*others: str) -> int:
-    """A checksum of the instruction set, and of the files whose functions are compiled into others: files beside this
-    one, and `others`."""
-    names = ("arguments.py", "command.py", "factors.py", "numeric.py", "steps.py", "vectors.py")
-    files = [*map(Path(__file__).with_name, names), *map(Path, others)]
-    return zlib.crc32(b"".join(file.read_bytes() for file in files), zlib.crc32(isa().encode()))
+class Version:
+    """A kernel with fixed values of its Literal arguments; it is compiled, or read from disk, on first use."""
+
+    def __init__(self, compiled: Callable[[], Any]) -> None:
+        self._compiled = compiled
+
+    @cached_property
+    def code(self) -> Any:
+        return self._compiled()
+
+    @property
+    def address(self) -> int:
+        return int(self.code.address)
 
 
 def native(kernel: Callable[P, Any]) -> Native[P]:
@@ -144,8 +154,9 @@ def native(kernel: Callable[P, Any]) -> Native[P]:
     An argument is an int, a bool, a float, a Single (float32 in the kernel), an array of any shape, whose numbers the
     kernel has in one row (Floats, Doubles, Words, Integers, Octets), or an Address, of any array, an int in the kernel.
     Words are also given as a list of arrays, whose addresses the kernel has. With `= None` an Address (0 then) or an
-    array (empty) may be left out. `command` checks the arguments, a call of it checks nothing. A kernel that is
-    declared to return an int fails if this is not 0.
+    array (empty) may be left out. A Literal[2, 4] is a constant of the kernel, which is compiled for each value that is
+    used. `command` checks the arguments, a call of it checks nothing. A kernel that is declared to return an int fails
+    if this is not 0.
     """
     return Native(kernel)
 
@@ -155,11 +166,6 @@ def native_stepwise(kernel: Callable[P, Any]) -> Native[P]:
     return Native(kernel, fast=False)
 
 
-def native_with(*others: ModuleType) -> Callable[[Callable[P, Any]], Native[P]]:
-    """`native` for kernels that include code of modules in other folders than this one's."""
-    return lambda kernel: Native(kernel, *others)
-
-
 @native
 def ignore(function: int, argument: int) -> None:
     """Calls the C function at an address with one integer; the return value is ignored."""
@@ -167,11 +173,16 @@ def ignore(function: int, argument: int) -> None:
 
 
 class Command:
-    """A run: rows (function, a, b, c, d), and the objects that they point to."""
+    """A run: rows (function, a, b, c, d), and the objects that they point to. A function is an address, or what has
+    one once the first call, or `join`, compiles it."""
 
-    def __init__(self, rows: Sequence[Sequence[int]] | Array, *kept: Any) -> None:
-        self.table = np.array(rows, np.int64).reshape(-1, 5)
-        self._kept = kept
+    def __init__(self, rows: Sequence[Row] | Array, *kept: Any) -> None:
+        self.rows, self._kept = rows, kept
+
+    @cached_property
+    def table(self) -> Array:
+        rows = [(f.address if isinstance(f, Version) else f, *numbers) for f, *numbers in self.rows]
+        return np.array(rows, np.int64).reshape(-1, 5)
 
     def __call__(self) -> None:
         failed = _execute(self.table)
@@ -179,18 +190,22 @@ class Command:
             raise RuntimeError(f"command {failed} of {len(self.table)} failed")
 
 
-def together(commands: Sequence[Command]) -> Command:
+def together(commands: Sequence[Any]) -> Command:
     """One command of several."""
-    return Command(np.concatenate([each.table for each in commands]), *commands)
+    return Command([row for each in commands for row in each.rows], *commands)
 
 
 def join(runs: Sequence[Run]) -> list[Run]:
-    """The same runs, with neighbouring commands joined into one."""
-    joined: list[Run] = []
-    for run in runs:
-        last = joined[-1] if joined else None
-        if isinstance(run, Command) and isinstance(last, Command):
-            joined[-1] = together([last, run])
-        else:
-            joined.append(run)
+    """The same runs, with neighbouring commands joined into one, and all that they call compiled."""
+    joined = list[Run]()
+    for commands, group in groupby(runs, lambda run: isinstance(run, Command)):
+        every = [*group]
+        joined += [Command(together(every).table, *every)] if commands else every
     return joined
+
+
+def compiling(runs: Sequence[Run]) -> list[Callable[[], object]]:
+    """What compiles each of the kernels that these runs call, or loads it from disk."""
+    functions = [row[0] for run in runs if isinstance(run, Command) for row in run.rows]
+    versions = dict.fromkeys(function for function in functions if isinstance(function, Version))
+    return [partial(getattr, version, "address") for version in versions]

@@ -14,6 +14,7 @@ import numpy as np
 from mpibow.graph.graph import Array
 from mpibow.graph.layout import LANES, TILE
 from mpibow.kernels.compiled.arguments import Floats
+from mpibow.kernels.compiled.code_cache import PART
 from mpibow.kernels.compiled.command import floats, native
 
 
@@ -42,7 +43,7 @@ def write_factors(
 def _four(first: bool) -> Any:
     """p (TILE,), 4 inputs by LANES outputs, is or adds up the product of v (4, LANES) and s (4, rank)[:, :4]."""
 
-    @numba.njit(nogil=True, forceinline=True, fastmath={"contract", "reassoc"})
+    @numba.njit(**PART, forceinline=True, fastmath={"contract", "reassoc"})
     def product(p: Array, v: Array, s: Array, rank: int) -> None:
         a0, a1, a2, a3 = s[0], s[1], s[2], s[3]
         b0, b1, b2, b3 = s[rank], s[rank + 1], s[rank + 2], s[rank + 3]
@@ -65,7 +66,7 @@ def _four(first: bool) -> Any:
 _begin, _go_on = _four(True), _four(False)
 
 
-@numba.njit(nogil=True, forceinline=True)
+@numba.njit(**PART, forceinline=True)
 def tile(row: Array, factor: Array, a: int, out: Array) -> None:
     """out <- elements a to a + TILE of a gradient, kept in `row` as the `factor` (start, stop, rank, inputs)."""
     start, rank, inputs = factor[0], factor[2], factor[3]

@@ -9,11 +9,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from mpibow.formulas.formula import Formula
 from mpibow.graph.graph import Array
 from mpibow.graph.layout import TILE
 from mpibow.kernels.compiled.generated import loops
-from mpibow.kernels.compiled.orthogonal import orthogonal
+from mpibow.kernels.compiled.orthogonal import orthogonal  # noqa: F401
 from mpibow.kernels.compiled.steps import (
     BLOCK,
     PAGES,
@@ -28,7 +27,7 @@ from mpibow.kernels.compiled.steps import (
     scaled_into,
 )
 from mpibow.kernels.numpy.arrays import host, meter, put, rows_sum, sum_squares, zeros  # noqa: F401
-from mpibow.kernels.passes import WHOLE, Local, Matrix, States
+from mpibow.kernels.passes import WHOLE, Local, States
 
 
 def _rows(rows: Array) -> Array:
@@ -212,25 +211,3 @@ def _squared_norm(array: Array) -> float:
 
 def squared_norm(array: Array) -> float:
     return float(_squared_norm(array))
-
-
-def prepare(formula: Formula, matrices: bool) -> None:
-    """Compiles the passes for float32 and a step's `formula`, or loads them from disk, before the first iteration.
-
-    `matrices`: also the orthogonal step of a matrix.
-    """
-    rows, flat, squares = np.zeros((1, 1), np.float32), np.zeros(1, np.float32), np.zeros(1)
-    states = (rows,) * (len(formula.arrays) - 2)
-    scalars, one, chunks = np.zeros((1, 1, len(formula.scalars))), np.ones(1, np.int64), range(1)
-    local = Local(formula, 0.0, one, one - 1, lambda rate: scalars)
-    sma_update(rows, states, rows, flat, squares, flat, flat, local=local, alpha=0, extra=0, begin=True, chunks=chunks)
-    sma_alone(rows, states, rows, np.zeros((1, 2)), local=local, alpha=0, extra=0, chunks=chunks)
-    sgd_update(rows, states, rows, local=local, scale=0, chunks=chunks)
-    rows_mean(rows, flat, chunks=chunks)
-    sma_apply(rows, flat, rows, squares, extra=0, scale=0, chunks=chunks)
-    gradient_sum(rows, flat, chunks=chunks)
-    centre_update(flat, flat, flat, flat, pull=1, alpha=0, momentum=0, scale=0, chunks=chunks)
-    add_scaled(flat, flat, scale=0, chunks=chunks)
-    squared_norm(flat)
-    if matrices:
-        orthogonal([Matrix(one - 1, one - 1)], np.float32)(flat, flat, 0, scale=0)

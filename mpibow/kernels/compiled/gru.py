@@ -6,9 +6,8 @@ import numpy as np
 
 from mpibow.graph.graph import FLOAT
 from mpibow.graph.kernel import Buffers, Call, Run, Shapes, Spec
-from mpibow.kernels.compiled import lstm, panels, products
 from mpibow.kernels.compiled.arguments import Address
-from mpibow.kernels.compiled.command import floats, native_with, together
+from mpibow.kernels.compiled.command import floats, native, together
 from mpibow.kernels.compiled.lstm import (
     before,
     of_inputs,
@@ -24,7 +23,6 @@ from mpibow.kernels.compiled.products import by_laid_out, copied, lay_out
 from mpibow.ops import Gru
 
 _f = np.float32
-native = native_with(lstm, panels, products)
 
 
 @native

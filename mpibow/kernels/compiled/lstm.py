@@ -8,16 +8,14 @@ import numpy as np
 
 from mpibow.graph.graph import FLOAT, Array
 from mpibow.graph.kernel import Buffers, Call, Run, Shapes, Spec
-from mpibow.kernels.compiled import panels, products
 from mpibow.kernels.compiled.arguments import Address
-from mpibow.kernels.compiled.command import Command, floats, native_with, together
+from mpibow.kernels.compiled.command import Command, floats, native, together
 from mpibow.kernels.compiled.matmul import multiplied, rows
 from mpibow.kernels.compiled.numeric import inlined, sigmoid, tanh
 from mpibow.kernels.compiled.products import by_laid_out, column_sums, copied, laid_out, lay_out, room, room_spec
 from mpibow.ops import Lstm
 
 _f = np.float32
-native = native_with(panels, products)
 
 
 @inlined

@@ -12,13 +12,14 @@ from numba import njit, types
 from numba.extending import intrinsic
 
 from mpibow.graph.graph import Array
+from mpibow.kernels.compiled.code_cache import PART
 from mpibow.kernels.compiled.command import FAST, integers, words
 
 F = TypeVar("F", bound=Callable[..., Any])
 # Divisions by zero as NumPy has them: Python's check is a branch, so a loop with a division in it stays scalar.
-inlined: Callable[[F], F] = njit(nogil=True, forceinline=True, fastmath=FAST, error_model="numpy")
+inlined: Callable[[F], F] = njit(**PART, forceinline=True, fastmath=FAST, error_model="numpy")
 # For results that must be NumPy's to the bit: every product and sum is rounded; none is fused or reordered.
-stepwise: Callable[[F], F] = njit(nogil=True, forceinline=True, fastmath=False, error_model="numpy")
+stepwise: Callable[[F], F] = njit(**PART, forceinline=True, fastmath=False, error_model="numpy")
 _f, _u = np.float32, np.uint64
 LOW, SHIFT = _u(0xFFFFFFFF), _u(32)
 M0, M1, W0, W1 = _u(0xD2511F53), _u(0xCD9E8D57), _u(0x9E3779B9), _u(0xBB67AE85)

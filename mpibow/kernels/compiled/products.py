@@ -10,9 +10,9 @@ import numba
 
 from mpibow.graph.graph import FLOAT
 from mpibow.graph.kernel import Spec
-from mpibow.kernels.compiled import panels
 from mpibow.kernels.compiled.arguments import Address, Floats
-from mpibow.kernels.compiled.command import floats, native, native_with
+from mpibow.kernels.compiled.code_cache import shared
+from mpibow.kernels.compiled.command import floats, native
 from mpibow.kernels.compiled.panels import TALL, WIDE, multiply_tile, pack, pack_turned
 from mpibow.kernels.compiled.vectors import LINE
 
@@ -39,7 +39,7 @@ def _even(columns: int) -> tuple[int, int]:
     return lines, (lines + WIDE - 1) // WIDE
 
 
-@numba.njit(nogil=True)
+@shared
 def _pack(right: int, place: int, n: int, k: int, row: int, step: int, at: int, vectors: int) -> None:
     """place (k, vectors) <- so many vectors of columns of right (k, n), from number `at` on."""
     if step == 4:
@@ -51,7 +51,7 @@ def _pack(right: int, place: int, n: int, k: int, row: int, step: int, at: int, 
             pack_turned(first + 4 * i, place + (i * vectors + v) * LINE, step, vectors * LINE, columns, k - i)
 
 
-@numba.njit(nogil=True)
+@shared
 def _pass(
     left: int, panel: int, out: int, m: int, k: int, vectors: int, rest: int, row: int, step: int, group: int,
     out_row: int, more: int, more_row: int,
@@ -70,7 +70,7 @@ def _pass(
         i += tall
 
 
-@numba.njit(nogil=True)
+@shared
 def product(
     left: int, right: int, out: int, m: int, n: int, k: int, left_row: int, left_step: int, right_row: int,
     right_step: int, out_row: int, more: int, more_row: int, place: int,
@@ -109,7 +109,7 @@ def laid_out(n: int, k: int) -> int:
     return (k * -(-n // 16) + 16 * WIDE) * 16
 
 
-@numba.njit(nogil=True)
+@shared
 def lay_out(right: int, place: int, n: int, k: int, row: int, step: int) -> None:
     """All panels of a factor (k, n) that several products take, one behind the other."""
     lines, parts = _even(n)
@@ -120,7 +120,7 @@ def lay_out(right: int, place: int, n: int, k: int, row: int, step: int) -> None
         at += vectors
 
 
-@numba.njit(nogil=True)
+@shared
 def by_laid_out(
     left: int, laid: int, out: int, m: int, n: int, k: int, left_row: int, out_row: int, more: int, more_row: int
 ) -> None:
@@ -145,7 +145,7 @@ def copied(source: int, target: int, count: int) -> None:
         y[i] = x[i]
 
 
-@native_with(panels)
+@native
 def multiply(
     left: Address,
     right: Address,

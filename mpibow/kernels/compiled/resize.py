@@ -10,9 +10,8 @@ import numpy as np
 
 from mpibow.graph.graph import Array
 from mpibow.kernels.compiled.arguments import Doubles, Words
-from mpibow.kernels.compiled.command import Command, native_with, octets
+from mpibow.kernels.compiled.command import Command, native, octets
 from mpibow.kernels.compiled.numeric import inlined
-from mpibow.kernels.numpy import resize as reference
 from mpibow.kernels.numpy.resize import BITS
 
 _i, _b, _u = np.int32, np.uint8, np.uint64
@@ -75,7 +74,7 @@ def _rows(ring: Any, low: Any, weights: Any, sums: Any, out: Any, stride: Any) -
             target[x] = _b(source[x] >> BITS)
 
 
-@native_with(reference)  # BITS
+@native
 def resized(size: int, images: Words, parts: Words, sides: Words, windows: Doubles, outs: Words) -> None:
     """As in `resize`."""
     sums = np.empty(3 * size, np.int32)

@@ -10,8 +10,7 @@ import numpy as np
 
 from mpibow.graph.graph import Array
 from mpibow.graph.layout import TILE
-from mpibow.kernels.compiled.code_cache import jit
-from mpibow.kernels.compiled.command import helpers
+from mpibow.kernels.compiled.code_cache import PART, jit
 from mpibow.kernels.compiled.factors import tile
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -19,13 +18,12 @@ _njit = cast(Any, numba.njit)  # some versions of numba have types, which differ
 
 
 def compiled(function: F) -> F:
-    function.__qualname__ += f"_{helpers():08x}"  # the cache goes by the function's own file
     return cast(F, jit(function))
 
 
-inlined: Callable[[F], F] = _njit(nogil=True, forceinline=True)
+inlined: Callable[[F], F] = _njit(**PART, forceinline=True)
 # A sum in vector lanes that the compiled code fixes, so its bits are always the same. NaN and inf stay.
-summed: Callable[[F], F] = _njit(nogil=True, forceinline=True, fastmath={"reassoc", "contract"})
+summed: Callable[[F], F] = _njit(**PART, forceinline=True, fastmath={"reassoc", "contract"})
 
 chunk = 16384  # elements: threads get even shares, and the arrays shared by a chunk's rows stay in L2
 BLOCK = TILE  # elements: the arrays shared by two rows stay in L1; the prefetcher fails with more rows at once

@@ -1,4 +1,4 @@
-"""Reports that numba compiles, which takes half a minute and happens once on a machine."""
+"""Reports that numba compiles, which takes seconds, for what is new to a machine."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from mpibow.kernels.compiled.code_cache import CodeCache
 
 PASS = "numba:run_pass"  # an event of numba's compiler; functions loaded from disk go through no pass
 LAST = "native_lowering"  # the pass that makes a function's code
-TITLE = "compiling kernels for this machine, once"
+TITLE = "compiling kernels for this machine"
 
 
 class Compiling(event.Listener):  # type: ignore[misc]
     """A line that counts on a terminal, else one line when the first function is compiled; `note` is for the log."""
 
     def __init__(self, out: TextIO) -> None:
-        self._out, self._began, self.functions = out, 0.0, 0
+        self._out, self._began, self._shown, self.functions = out, time.perf_counter(), False, 0
 
     def on_start(self, event: Any) -> None:
-        if not self._began:
-            self._began = time.perf_counter()
-            self._write("" if self._out.isatty() else f"{TITLE}: about half a minute\n")
+        if not self._shown:
+            self._shown = True
+            self._write("" if self._out.isatty() else f"{TITLE}: 5 to 30 seconds\n")
 
     def on_end(self, event: Any) -> None:
         if event.data["name"].startswith(LAST):
@@ -36,18 +36,17 @@ class Compiling(event.Listener):  # type: ignore[misc]
 
     def end(self) -> None:
         """Clears the live line."""
-        self._write("\r\x1b[K" if self._began and self._out.isatty() else "")
+        self._write("\r\x1b[K" if self._shown and self._out.isatty() else "")
 
-    @property
-    def note(self) -> str:
-        """A line on the compiled functions, '' if all were on disk."""
-        if not self._began:
+    def note(self, functions: int) -> str:
+        """A line on so many compiled functions, those of other ranks included; '' if all were on disk."""
+        if not functions:
             return ""
         end = "the next run reuses them"
         if CodeCache.lost:
             end = f"{cache_folder()} cannot be written, so every run does; XDG_CACHE_HOME=DIR names another place"
         seconds = time.perf_counter() - self._began
-        return f"compiled {self.functions} functions for this machine in {seconds:.0f} s; {end}"
+        return f"compiled {functions} functions for this machine in {seconds:.0f} s; {end}"
 
     def _write(self, text: str) -> None:
         if text:

@@ -19,10 +19,11 @@ from tests.launching import ROOT
 
 NOWHERE = Path("/proc/nowhere")  # where not even root can make a folder
 JOB = """
+from mpibow.comm.communicator import Single
 from mpibow.config import load_mapping
 from mpibow.job import BUILT_IN, open_job
 job = open_job(load_mapping({**BUILT_IN, "model": {"name": "mlp"}, "device": "onednn"}, []))
-print(job.prepare(told=True))
+print(job.prepare(Single(), (1,)))
 """
 
 
@@ -78,7 +79,7 @@ def test_code_of_another_processor_is_not_taken(tmp_path: Path) -> None:
             self.magic_tuple = lambda: processor
 
     kept = compiled(tmp_path / "m.py")._cache
-    names = {kept._name((), Codegen("x86_64", name)) for name in ("znver4", "znver2", "znver2")}
+    names = {kept.file_name((), Codegen("x86_64", name)) for name in ("znver4", "znver2", "znver2")}
     assert len(names) == 2
 
 
@@ -97,7 +98,7 @@ def test_code_goes_to_the_users_cache_and_else_is_said_to_be_lost(users: Path, m
     monkeypatch.setenv("XDG_CACHE_HOME", str(NOWHERE))
     with compiling(open(os.devnull, "w")) as watch:
         compiled(NOWHERE / "m.py")(1)
-    assert watch.note.endswith(
+    assert watch.note(watch.functions).endswith(
         "; /proc/nowhere/mpibow cannot be written, so every run does; XDG_CACHE_HOME=DIR names another place"
     )
 

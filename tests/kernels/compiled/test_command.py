@@ -96,8 +96,10 @@ def test_a_stepwise_sum_has_the_order_of_the_source() -> None:
 
 
 MODULE = """
+from typing import Literal
 from mpibow.kernels.compiled.arguments import Floats
 from mpibow.kernels.compiled.command import native
+from near import scaled
 
 @native
 def first(x: Floats) -> None:
@@ -106,28 +108,48 @@ def first(x: Floats) -> None:
 @native
 def second(x: Floats) -> None:
     x[0] = {}
+
+@native
+def third(x: Floats, by: Literal[10, 20] = 10) -> None:
+    x[0] = scaled(by)
+"""
+NEAR = """
+from far import FACTOR
+from mpibow.kernels.compiled.numeric import inlined
+
+@inlined
+def scaled(x):
+    return {} * FACTOR * x
 """
 PROGRAM = """
-import numpy, kernels
-for kernel in (kernels.first, kernels.second):
-    x = numpy.zeros(1, "f4")
-    kernel.command(x=x)()
-    print(int(x[0]), kernel._kept.cache_hits)
+import numpy
+from mpibow.kernels.compiled import code_cache
+code_cache.PACKAGES = (*code_cache.PACKAGES, "near")
+import kernels
+for kernel, versions in ((kernels.first, [{}]), (kernels.second, [{}]), (kernels.third, [{"by": 10}, {"by": 20}])):
+    for version in versions:
+        x = numpy.zeros(1, "f4")
+        kernel.command(x=x, **version)()
+        print(int(x[0]), kernel.versions[tuple(version.values())].code.cache_hits, end="; ")
 """
 
 
 def test_kernels_of_the_same_arguments_are_kept_apart_on_disk(tmp_path: Path) -> None:
-    """numba's cache sees the same bytecode; and one length and date of the file, once its content has changed."""
-    file = tmp_path / "kernels.py"
+    """numba's cache sees the same bytecode; and one length and date of a file, once its content has changed. A file
+    that is imported counts as well, and a number that it has from a file that does not."""
 
-    def run() -> str:
+    def run(second: int, scaled: int, factor: int) -> str:
+        texts = {"kernels": MODULE.format(second), "near": NEAR.format(scaled), "far": f"FACTOR = {factor}"}
+        for name, text in texts.items():
+            (tmp_path / f"{name}.py").write_text(text)
+            os.utime(tmp_path / f"{name}.py", (1e9, 1e9))
         environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{tmp_path}", "PYTHONDONTWRITEBYTECODE": "1"}
         done = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    for content, expected in ((MODULE.format(2), "1 0\n2 0\n"), (MODULE.format(3), "1 0\n3 0\n")):
-        file.write_text(content)
-        os.utime(file, (1e9, 1e9))
-        assert run() == expected
-    assert run() == "1 1\n3 1\n"
+    assert run(2, 1, 1) == "1 0; 2 0; 10 0; 20 0; "
+    assert run(3, 1, 1) == "1 0; 3 0; 10 0; 20 0; "
+    assert run(3, 2, 1) == "1 0; 3 0; 20 0; 40 0; "
+    assert run(3, 2, 2) == "1 0; 3 0; 40 0; 80 0; "
+    assert run(3, 2, 2) == "1 1; 3 1; 40 1; 80 1; "

@@ -17,6 +17,7 @@ some groups at a time, so that the sums are seldom read and written.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from mpibow.graph.graph import FLOAT
 from mpibow.graph.kernel import Buffers, Call, Formats, Run, Shapes, Spec
@@ -54,7 +55,7 @@ def form(op: Conv2d, shapes: Shapes) -> int:
     return 43 if high % 8 == wide % 8 == 0 and n * high * wide >= 2 * max(c, k) else 23
 
 
-def _extents(op: Conv2d | ConvRelu, shapes: Shapes) -> dict[str, int]:
+def _extents(op: Conv2d | ConvRelu, shapes: Shapes) -> dict[str, Any]:
     conv = op.conv if isinstance(op, ConvRelu) else op
     n, c, h, w = shapes.x[0]
     return {

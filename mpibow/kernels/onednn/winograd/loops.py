@@ -7,12 +7,12 @@ rows and WIDE columns of outputs.
 
 from __future__ import annotations
 
-import numba
+from typing import Literal
 
 from mpibow.kernels.compiled.arguments import Address
-from mpibow.kernels.compiled.command import floats, native_with
+from mpibow.kernels.compiled.command import floats, native
+from mpibow.kernels.compiled.numeric import inlined
 from mpibow.kernels.compiled.vectors import LINE
-from mpibow.kernels.onednn.winograd import tiles, transforms
 from mpibow.kernels.onednn.winograd.tiles import (
     BLOCK,
     add_gradients,
@@ -30,18 +30,18 @@ from mpibow.kernels.onednn.winograd.tiles import (
 )
 from mpibow.kernels.onednn.winograd.transforms import WIDE
 
-native = native_with(tiles, transforms)
+Form = Literal[23, 25, 43]  # of TRANSFORMS
 STRIP = 8  # groups that the weights' gradient takes at once: its sums and these fit into a core's second cache
 
 
-@numba.njit(inline="always")
+@inlined
 def _form(form: int) -> tuple[int, int, int, int]:
     """Rows of a group's outputs, outputs of a tile on a side, taps, and inputs of a tile on a side."""
     outputs, taps = divmod(form, 10)
     return 4 * outputs**2 // WIDE, outputs, taps, outputs + taps - 1
 
 
-@numba.njit(inline="always")
+@inlined
 def _place(group: int, down: int, across: int) -> tuple[int, int, int]:
     """The group's image, row and column."""
     rest, j = divmod(group, across)
@@ -49,14 +49,14 @@ def _place(group: int, down: int, across: int) -> tuple[int, int, int]:
     return n, i, j
 
 
-@numba.njit(inline="always")
-def _fetch_after(form: int, group: int, down: int, across: int, blocks: int, at: int, high: int, wide: int) -> None:
+@inlined
+def _fetch_after(tall: int, group: int, down: int, across: int, blocks: int, at: int, high: int, wide: int) -> None:
     """Prefetches the lines of the outputs 8 rows further on, of as many groups: rows of tiles are too short for the
     processor's prefetcher."""
-    tall = _form(form)[0]
     n, i, j = _place(group + WIDE // tall, down, across)
     for block in range(blocks):
-        fetch(form, at + (((n * blocks + block) * high + tall * i) * wide + WIDE * j) * LINE, wide * LINE)
+        for row in range(tall):
+            fetch(at + (((n * blocks + block) * high + tall * i + row) * wide + WIDE * j) * LINE)
 
 
 @native
@@ -74,7 +74,7 @@ def convolve(
     k: int,
     h: int,
     wide: int,
-    form: int,
+    form: Form,
     padding: int,
     bias: Address = None,
 ) -> None:
@@ -100,8 +100,8 @@ def convolve(
     across, down = broad // WIDE, high // tall
     for each in range(images * down * across):
         n, i, j = _place(each, down, across)
-        _fetch_after(form, each, down, across, c, x, h, wide)
-        _fetch_after(form, each, down, across, k, y, high, broad)
+        _fetch_after(tall, each, down, across, c, x, h, wide)
+        _fetch_after(tall, each, down, across, k, y, high, broad)
         top, bottom, left, right = i + inner, down - 1 - i + inner, j + inner, across - 1 - j + inner
         for part in range(c):
             at = x + (((n * c + part) * h + tall * i - padding) * wide + WIDE * j - padding) * LINE
@@ -126,7 +126,7 @@ def differentiate(
     k: int,
     h: int,
     wide: int,
-    form: int,
+    form: Form,
     padding: int,
     db: Address = None,
 ) -> None:
@@ -142,8 +142,8 @@ def differentiate(
         some = min(STRIP, groups - start)
         for s in range(some):
             n, i, j = _place(start + s, down, across)
-            _fetch_after(form, start + s, down, across, c, x, h, wide)
-            _fetch_after(form, start + s, down, across, k, dy, high, broad)
+            _fetch_after(tall, start + s, down, across, c, x, h, wide)
+            _fetch_after(tall, start + s, down, across, k, dy, high, broad)
             top, bottom, left, right = i + inner, down - 1 - i + inner, j + inner, across - 1 - j + inner
             for part in range(c):
                 at = x + (((n * c + part) * h + tall * i - padding) * wide + WIDE * j - padding) * LINE
@@ -181,7 +181,7 @@ def scatter(
     k: int,
     h: int,
     wide: int,
-    form: int,
+    form: Literal[25],
 ) -> None:
     """dx = the gradient of the inputs, where there was no padding."""
     tall, outputs, taps, size = _form(form)

@@ -1,17 +1,17 @@
 """The parts of Winograd's loops, in LLVM's instructions.
 
-Every function takes the form (see TRANSFORMS) first, and has code for each. A group is of four
-tiles of outputs, 8 outputs wide: side by side where a tile has 2x2, two above two where it has 4x4.
+Every function takes the form (see TRANSFORMS) first, a constant of the kernel. A group is of four tiles of outputs,
+8 outputs wide: side by side where a tile has 2x2, two above two where it has 4x4.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from functools import reduce
 from typing import Any
 
 from llvmlite import ir
+from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
@@ -33,7 +33,7 @@ from mpibow.kernels.compiled.vectors import (
 from mpibow.kernels.onednn.winograd.transforms import TRANSFORMS, WIDE, Transforms, multiply, transposed
 
 BLOCK = 16 * LINE  # bytes of 16 x 16 channels
-UNPADDED = (25,)  # forms that are used without padding
+by_form = intrinsic(prefer_literal=True)
 
 
 def _add_product(b: Any, total: Any, scalar: Any, line: Any) -> None:
@@ -46,18 +46,14 @@ def _rows(b: Any, address: Any, step: Any, count: int) -> list[Any]:
     return [b.add(address, b.mul(step, I64(r))) for r in range(count)]
 
 
-def _emit(count: int, generate: Any, forms: Iterable[int] = TRANSFORMS) -> Any:
-    """An intrinsic (form and `count` more of int64) that returns 0; for other forms than `forms` it does nothing."""
-
-    def each(builder: Any, asked: Any, *values: Any) -> None:
-        for form in forms:
-            with builder.if_then(builder.icmp_signed("==", asked, I64(form))):
-                generate(builder, TRANSFORMS[form], *values)
-
-    return emit(count + 1, each)
+def _emit(form: Any, count: int, generate: Any) -> Any:
+    """An intrinsic (form, which is a constant, and `count` more of int64) that returns 0."""
+    transforms = TRANSFORMS[form.literal_value]
+    _, code = emit(count + 1, lambda b, _, *values: generate(b, transforms, *values))
+    return types.int64(form, *[types.int64] * count), code
 
 
-@intrinsic
+@by_form
 def input_tiles(
     typing: Any, form: Any, x: Any, v: Any, pitch: Any, step: Any, top: Any, bottom: Any, left: Any, right: Any
 ) -> Any:
@@ -91,7 +87,7 @@ def input_tiles(
                 for j, value in enumerate(multiply(b, f.into, line)):
                     store(b, value, steps[r], (f.size * t + j) * LINE)
 
-    return _emit(8, generate)
+    return _emit(form, 8, generate)
 
 
 def _sums(b: Any, f: Transforms, v: Any, u: Any, step: Any, blocks: Any) -> list[list[Any]]:
@@ -110,7 +106,7 @@ def _sums(b: Any, f: Transforms, v: Any, u: Any, step: Any, blocks: Any) -> list
     return [[b.load(each) for each in sums[f.size * t : f.size * (t + 1)]] for t in range(4)]
 
 
-@intrinsic
+@by_form
 def products(typing: Any, form: Any, v: Any, u: Any, m: Any, step: Any, blocks: Any) -> Any:
     """m[tile][output] of one row: the sum over C of v[tile][column] u[column], A^T applied to the columns; bytes from
     block to block of C in v: step."""
@@ -120,10 +116,10 @@ def products(typing: Any, form: Any, v: Any, u: Any, m: Any, step: Any, blocks: 
             for s, value in enumerate(multiply(b, f.out, columns)):
                 store(b, value, m, (f.outputs * t + s) * LINE)
 
-    return _emit(5, generate)
+    return _emit(form, 5, generate)
 
 
-@intrinsic
+@by_form
 def output_tiles(typing: Any, form: Any, m: Any, y: Any, pitch: Any, bias: Any, relu: Any) -> Any:
     """The group's outputs at y of m[row][tile][output], plus the line `bias`, not below 0 if relu; bytes from row to
     row in y: pitch."""
@@ -139,10 +135,10 @@ def output_tiles(typing: Any, form: Any, m: Any, y: Any, pitch: Any, bias: Any, 
                     total = b.select(b.fcmp_ordered("<", total, lowest), lowest, total)
                     store(b, total, rows[above + r], (before + s) * LINE)
 
-    return _emit(5, generate)
+    return _emit(form, 5, generate)
 
 
-@intrinsic
+@by_form
 def back_products(typing: Any, form: Any, d: Any, u: Any, m: Any, step: Any, blocks: Any) -> Any:
     """m[column] of one row of a group's inputs: the sum over K of d[tile][column] u[column], B applied to the columns,
     and tiles added where they overlap; bytes from block to block of K in d: step."""
@@ -157,10 +153,10 @@ def back_products(typing: Any, form: Any, d: Any, u: Any, m: Any, step: Any, blo
         for s, value in enumerate(line):
             store(b, value, m, s * LINE)
 
-    return _emit(5, generate, UNPADDED)
+    return _emit(form, 5, generate)
 
 
-@intrinsic
+@by_form
 def add_tiles(typing: Any, form: Any, m: Any, dx: Any, pitch: Any, i: Any, j: Any) -> Any:
     """B m, m[row][column] of the group in row i and column j, to the gradients of its inputs, the upper left one at dx:
     added to the sums of groups above and to the left. Bytes from row to row in dx: pitch."""
@@ -176,10 +172,10 @@ def add_tiles(typing: Any, form: Any, m: Any, dx: Any, pitch: Any, i: Any, j: An
                     value = b.fadd(value, load_where(b, seen[r < shared, s < shared], rows[r], s * LINE))
                 store(b, value, rows[r], s * LINE)
 
-    return _emit(5, generate, UNPADDED)
+    return _emit(form, 5, generate)
 
 
-@intrinsic
+@by_form
 def weight_tiles(typing: Any, form: Any, g: Any, u: Any, step: Any) -> Any:
     """u[row][column] = G g G^T of the taps at g, g + BLOCK, ...; step: bytes from row to row in u."""
 
@@ -190,10 +186,10 @@ def weight_tiles(typing: Any, form: Any, g: Any, u: Any, step: Any) -> Any:
             for j, value in enumerate(multiply(b, f.spread, [column[r] for column in columns])):
                 store(b, value, row, j * LINE)
 
-    return _emit(3, generate)
+    return _emit(form, 3, generate)
 
 
-@intrinsic
+@by_form
 def transpose(typing: Any, form: Any, source: Any, target: Any, turned: Any) -> Any:
     """target (taps, taps, 16, 16): the blocks of source, each transposed; from the last to the first if turned."""
 
@@ -206,10 +202,10 @@ def transpose(typing: Any, form: Any, source: Any, target: Any, turned: Any) -> 
             for i, line in enumerate(columns_of(b, lines)):
                 store(b, line, there, i * LINE)
 
-    return _emit(3, generate)
+    return _emit(form, 3, generate)
 
 
-@intrinsic
+@by_form
 def gradient_tiles(typing: Any, form: Any, dy: Any, d: Any, pitch: Any, step: Any) -> Any:
     """d[row][tile][column] = A dy A^T of the group's gradients; bytes from row to row: pitch in dy, step in d."""
 
@@ -224,22 +220,21 @@ def gradient_tiles(typing: Any, form: Any, dy: Any, d: Any, pitch: Any, step: An
                 for j, value in enumerate(multiply(b, spread, [column[r] for column in columns])):
                     store(b, value, steps[r], (f.size * t + j) * LINE)
 
-    return _emit(4, generate)
+    return _emit(form, 4, generate)
 
 
 @intrinsic
-def fetch(typing: Any, form: Any, first: Any, pitch: Any) -> Any:
-    """Prefetches the lines of a group's outputs at `first`, possibly past the end; bytes from row to row: pitch."""
+def fetch(typing: Any, row: Any) -> Any:
+    """Prefetches a row of a group's outputs, possibly past the end."""
 
-    def generate(b: Any, f: Transforms, first: Any, pitch: Any) -> None:
-        for row in _rows(b, first, pitch, f.tall):
-            for s in range(WIDE):
-                ask(b, row, s * LINE)
+    def generate(b: Any, row: Any) -> None:
+        for s in range(WIDE):
+            ask(b, row, s * LINE)
 
-    return _emit(2, generate)
+    return emit(1, generate)
 
 
-@intrinsic
+@by_form
 def add_gradients(typing: Any, form: Any, dy: Any, total: Any, pitch: Any) -> Any:
     """Adds the group's gradients at dy to the line `total`; bytes from row to row: pitch."""
 
@@ -248,10 +243,10 @@ def add_gradients(typing: Any, form: Any, dy: Any, total: Any, pitch: Any) -> An
         sums = [reduce(b.fadd, [load(b, row, s * LINE) for row in rows]) for s in columns]
         store(b, b.fadd(load(b, total, 0), reduce(b.fadd, sums)), total, 0)
 
-    return _emit(3, generate)
+    return _emit(form, 3, generate)
 
 
-@intrinsic
+@by_form
 def outer_products(typing: Any, form: Any, v: Any, d: Any, m: Any, tiles: Any, first: Any) -> Any:
     """m (16, 16) = or, unless first, += the sum over tiles of v x d, one row and column of them."""
 
@@ -268,10 +263,10 @@ def outer_products(typing: Any, form: Any, v: Any, d: Any, m: Any, tiles: Any, f
         for c, each in enumerate(sums):
             store(b, b.load(each), m, c * LINE)
 
-    return _emit(5, generate)
+    return _emit(form, 5, generate)
 
 
-@intrinsic
+@by_form
 def weight_taps(typing: Any, form: Any, m: Any, dw: Any) -> Any:
     """The taps of dw = G^T m G, from tap to tap and from one of m's tile to the next BLOCK bytes."""
 
@@ -283,4 +278,4 @@ def weight_taps(typing: Any, form: Any, m: Any, dw: Any) -> Any:
             for s, value in enumerate(multiply(b, gather, [column[r] for column in columns])):
                 store(b, value, dw, (f.taps * r + s) * BLOCK)
 
-    return _emit(2, generate)
+    return _emit(form, 2, generate)

@@ -1,0 +1,51 @@
+"""The first iteration of a rule with a single weight, so that the passes that a run begins with are compiled."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from mpibow.formulas.formula import Formula
+from mpibow.kernels.passes import WHOLE, FlatKernels, Local, Matrix, chunks_of
+from mpibow.sync.rules import make_rule
+from mpibow.sync.settings import RuleSettings
+
+
+def rehearse(
+    flat: FlatKernels, settings: RuleSettings, step: Formula, learners: int, k: int, matrices: bool = False
+) -> None:
+    """An iteration of so many learners of a rank, of k in all, by this local step, and the end of its period.
+
+    With `matrices` also the orthogonal step of one. Other passes, such as those that follow a reset, are compiled when
+    they are needed.
+    """
+    one, rows, chunks = np.ones(1, np.int64), np.zeros((learners, 1), np.float32), chunks_of(1, flat.chunk)
+    scalars = np.zeros((learners, 1, len(step.scalars)))
+    local = Local(step, 0.0, one, one - 1, lambda rate: scalars, (lambda *_: _nothing) if matrices else None)
+    replicas: Any = SimpleNamespace(
+        weights=rows, trained=(rows, (rows,) * (len(step.arrays) - 2), rows), factors=WHOLE, shares=None,
+        forget=_nothing, level=_nothing,
+    )  # fmt: skip
+    rule = make_rule(settings, flat, replicas, np.zeros(1, np.float32))
+
+    def exchange() -> None:
+        sent = rule.outgoing()
+        sums = None if sent is None else sent[np.newaxis]
+        for work in rule.apply(local, sums):
+            work(chunks)
+        rule.advance()
+        rule.settle()
+
+    rule.begin(k)
+    rule.update(local, chunks)
+    exchange()
+    for _ in range(rule.end_period()):
+        exchange()
+    if matrices:
+        flat.orthogonal([Matrix(one - 1, one - 1)], np.float32)(rows[0], rows[0], 0, scale=0.0)
+
+
+def _nothing(*_: Any) -> None:
+    pass
