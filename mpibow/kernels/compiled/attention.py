@@ -18,6 +18,7 @@ from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, Array
 from mpibow.graph.kernel import Buffers, Call, Run, Shapes, Spec
 from mpibow.kernels.compiled.arguments import Address, Floats, Single, Words
+from mpibow.kernels.compiled.code_cache import shared
 from mpibow.kernels.compiled.command import floats, integers, native, octets, words
 from mpibow.kernels.compiled.numeric import as_float, exp, inlined
 from mpibow.kernels.compiled.products import product, room, room_spec
@@ -101,7 +102,7 @@ def _add_slopes(p: Any, d: Any, dmask: Any, at: int, step: int, columns: int) ->
         dmask[at + j * step] += p[j] * (d[j] - along)
 
 
-@numba.njit(nogil=True)
+@shared
 def _scores(
     q: int, k: int, p: int, rows: int, columns: int, depth: int, q_row: int, k_row: int, p_row: int, place: int,
     top: int, causal: int, scale: Any, kind: int, mask: int, mask_row: int, mask_step: int, level: int, again: int,

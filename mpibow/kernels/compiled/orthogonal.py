@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba.core import cgutils
-from numba.extending import intrinsic
 
 from mpibow.graph.graph import Array
 from mpibow.graph.memory import zeros
@@ -30,7 +29,7 @@ from mpibow.kernels.compiled.vectors import (
     ZERO,
     at,
     columns_of,
-    emit,
+    emitted,
     load,
     multiply_add,
     splat,
@@ -66,54 +65,38 @@ def _product(b: Any, lines: Any, others: Any, out: Any, blocks: Any, step: Any, 
         store(b, b.load(each), out, j * LINE)
 
 
-@intrinsic
-def rows_by_rows(typing: Any, left: Any, right: Any, out: Any, blocks: Any) -> Any:
+@emitted
+def rows_by_rows(b: Any, left: Any, right: Any, out: Any, blocks: Any) -> None:
     """SIDE lines of L R^T: of the panel at `left`, and of SIDE rows of one that begin at `right`."""
-
-    def generate(b: Any, left: Any, right: Any, out: Any, blocks: Any) -> None:
-        _product(b, left, right, out, blocks, I64(ROWS * LINE), LINE, 4)
-
-    return emit(4, generate)
+    _product(b, left, right, out, blocks, I64(ROWS * LINE), LINE, 4)
 
 
-@intrinsic
-def rows_by_columns(typing: Any, left: Any, right: Any, out: Any, blocks: Any, panel: Any) -> Any:
+@emitted
+def rows_by_columns(b: Any, left: Any, right: Any, out: Any, blocks: Any, panel: Any) -> None:
     """SIDE lines of L X: of the panel at `left`, and of SIDE columns at `right`; from panel to panel of X: bytes."""
-
-    def generate(b: Any, left: Any, right: Any, out: Any, blocks: Any, panel: Any) -> None:
-        _product(b, left, right, out, blocks, panel, 4, LINE)
-
-    return emit(5, generate)
+    _product(b, left, right, out, blocks, panel, 4, LINE)
 
 
-@intrinsic
-def turn(typing: Any, source: Any, target: Any) -> Any:
+@emitted
+def turn(b: Any, source: Any, target: Any) -> None:
     """target (16, 16) <- source^T."""
-
-    def generate(b: Any, source: Any, target: Any) -> None:
-        for i, line in enumerate(columns_of(b, [load(b, source, i * LINE) for i in range(ROWS)])):
-            store(b, line, target, i * LINE)
-
-    return emit(2, generate)
+    for i, line in enumerate(columns_of(b, [load(b, source, i * LINE) for i in range(ROWS)])):
+        store(b, line, target, i * LINE)
 
 
-@intrinsic
-def mirror(typing: Any, block: Any) -> Any:
+@emitted
+def mirror(b: Any, block: Any) -> None:
     """Copies the elements below the diagonal of (16, 16) to above it."""
-
-    def generate(b: Any, block: Any) -> None:
-        lines, kind = [load(b, block, i * LINE) for i in range(ROWS)], ir.VectorType(ir.IntType(1), ROWS)
-        for i, (line, column) in enumerate(zip(lines, columns_of(b, lines), strict=True)):
-            below = ir.Constant(kind, [r >= i for r in range(ROWS)])
-            store(b, b.select(below, line, column), block, i * LINE)
-
-    return emit(1, generate)
+    lines, kind = [load(b, block, i * LINE) for i in range(ROWS)], ir.VectorType(ir.IntType(1), ROWS)
+    for i, (line, column) in enumerate(zip(lines, columns_of(b, lines), strict=True)):
+        below = ir.Constant(kind, [r >= i for r in range(ROWS)])
+        store(b, b.select(below, line, column), block, i * LINE)
 
 
-@intrinsic
-def copy(typing: Any, source: Any, target: Any) -> Any:
+@emitted
+def copy(b: Any, source: Any, target: Any) -> None:
     """target <- source, a line."""
-    return emit(2, lambda b, source, target: store(b, load(b, source), target))
+    store(b, load(b, source), target)
 
 
 @compiled

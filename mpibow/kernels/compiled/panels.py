@@ -7,10 +7,11 @@ factor is read by single elements, wherever they lie. Addresses and distances ar
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
+from itertools import product
 from typing import Any
 
 from numba.core import cgutils
-from numba.extending import intrinsic
 
 from mpibow.kernels.compiled.vectors import (
     F32,
@@ -21,7 +22,7 @@ from mpibow.kernels.compiled.vectors import (
     ask,
     at,
     columns_of,
-    emit,
+    emitted,
     first_lanes,
     load,
     load_some,
@@ -39,94 +40,84 @@ AHEAD = 8  # rows, or lines of a row, that are prefetched before they are packed
 HEIGHTS = tuple(rows for rows in (8, 4, 2, 1) if rows <= TALL)
 
 
-def _each(count: int, generate: Callable[..., None], heights: tuple[int, ...] = (1,)) -> Any:
-    """An intrinsic (rows, vectors and `count` more of int64) with code for each height and width of a tile."""
+def by_shape(*heights: int) -> Callable[[Callable[..., None]], Any]:
+    """`emitted`, of rows and vectors and further values, with instructions for each height and width of a tile."""
 
-    def code(b: Any, rows: Any, vectors: Any, *values: Any) -> None:
-        for tall in heights:
-            for wide in range(1, WIDE + 1):
+    def decorate(generate: Callable[..., None]) -> Any:
+        @wraps(generate)
+        def code(b: Any, rows: Any, vectors: Any, *values: Any) -> None:
+            for tall, wide in product(heights, range(1, WIDE + 1)):
                 here = b.and_(b.icmp_signed("==", rows, I64(tall)), b.icmp_signed("==", vectors, I64(wide)))
                 with b.if_then(here):
                     generate(b, tall, wide, *values)
 
-    return emit(count + 2, code)
+        return emitted(code)
+
+    return decorate
 
 
-@intrinsic
+@by_shape(*HEIGHTS)
 def multiply_tile(
-    typing: Any, rows: Any, vectors: Any, left: Any, panel: Any, out: Any, k: Any, row: Any, step: Any, out_row: Any,
+    b: Any, tall: int, wide: int, left: Any, panel: Any, out: Any, k: Any, row: Any, step: Any, out_row: Any,
     more: Any, more_row: Any, rest: Any,
-) -> Any:  # fmt: skip
+) -> None:  # fmt: skip
     """out (rows, vectors) = left (rows, k) panel + more. In the last vector `rest` columns count; `more` may be 0, for
     none. `row` is the distance of left's rows, `step` the distance of its elements."""
-
-    def generate(b: Any, tall: int, wide: int, *values: Any) -> None:
-        left, panel, out, k, row, step, out_row, more, more_row, rest = values
-        lefts = [left]
-        for _ in range(1, tall):
-            lefts.append(b.add(lefts[-1], row))
-        sums = [[cgutils.alloca_once(b, VECTOR) for _ in range(wide)] for _ in range(tall)]  # they become registers
-        for line_of_sums in sums:
-            for each in line_of_sums:
-                b.store(ZERO, each)
-        for r in range(tall):
-            for v in range(wide):
-                ask(b, b.add(out, b.mul(out_row, I64(r))), v * LINE, write=True)
-        with cgutils.for_range(b, k) as loop:
-            here, along = b.add(panel, b.mul(loop.index, I64(wide * LINE))), b.mul(loop.index, step)
-            lines = [load(b, here, v * LINE) for v in range(wide)]
-            for start, line_of_sums in zip(lefts, sums, strict=True):
-                scalar = splat(b, b.load(at(b, b.add(start, along), 0, F32)))
-                for line, each in zip(lines, line_of_sums, strict=True):
-                    b.store(multiply_add(b, scalar, line, b.load(each)), each)
-        some = first_lanes(b, rest)
-        with b.if_then(b.icmp_signed("!=", more, I64(0))):
-            for r, line_of_sums in enumerate(sums):
-                start = b.add(more, b.mul(more_row, I64(r)))
-                for v, each in enumerate(line_of_sums):
-                    last = v == wide - 1
-                    old = load_some(b, some, start, v * LINE) if last else load(b, start, v * LINE)
-                    b.store(b.fadd(b.load(each), old), each)
+    lefts = [left]
+    for _ in range(1, tall):
+        lefts.append(b.add(lefts[-1], row))
+    sums = [[cgutils.alloca_once(b, VECTOR) for _ in range(wide)] for _ in range(tall)]  # they become registers
+    for line_of_sums in sums:
+        for each in line_of_sums:
+            b.store(ZERO, each)
+    for r in range(tall):
+        for v in range(wide):
+            ask(b, b.add(out, b.mul(out_row, I64(r))), v * LINE, write=True)
+    with cgutils.for_range(b, k) as loop:
+        here, along = b.add(panel, b.mul(loop.index, I64(wide * LINE))), b.mul(loop.index, step)
+        lines = [load(b, here, v * LINE) for v in range(wide)]
+        for start, line_of_sums in zip(lefts, sums, strict=True):
+            scalar = splat(b, b.load(at(b, b.add(start, along), 0, F32)))
+            for line, each in zip(lines, line_of_sums, strict=True):
+                b.store(multiply_add(b, scalar, line, b.load(each)), each)
+    some = first_lanes(b, rest)
+    with b.if_then(b.icmp_signed("!=", more, I64(0))):
         for r, line_of_sums in enumerate(sums):
-            start = b.add(out, b.mul(out_row, I64(r)))
-            for v, each in enumerate(line_of_sums[:-1]):
-                store(b, b.load(each), start, v * LINE)
-            store_some(b, some, b.load(line_of_sums[-1]), start, (wide - 1) * LINE)
-
-    return _each(10, generate, HEIGHTS)
-
-
-@intrinsic
-def pack(typing: Any, rows: Any, vectors: Any, source: Any, panel: Any, k: Any, row: Any, rest: Any) -> Any:
-    """panel (k, vectors) <- k rows of the source, whose last vector has `rest` columns. `rows` is 1."""
-
-    def generate(b: Any, _: int, wide: int, source: Any, panel: Any, k: Any, row: Any, rest: Any) -> None:
-        some = first_lanes(b, rest)
-        with cgutils.for_range(b, k) as loop:
-            start, to = b.add(source, b.mul(loop.index, row)), b.add(panel, b.mul(loop.index, I64(wide * LINE)))
-            later = b.add(start, b.mul(row, I64(AHEAD)))
-            for v in range(wide):
+            start = b.add(more, b.mul(more_row, I64(r)))
+            for v, each in enumerate(line_of_sums):
                 last = v == wide - 1
-                ask(b, later, v * LINE)
-                line = load_some(b, some, start, v * LINE) if last else load(b, start, v * LINE)
-                store(b, line, to, v * LINE)
+                old = load_some(b, some, start, v * LINE) if last else load(b, start, v * LINE)
+                b.store(b.fadd(b.load(each), old), each)
+    for r, line_of_sums in enumerate(sums):
+        start = b.add(out, b.mul(out_row, I64(r)))
+        for v, each in enumerate(line_of_sums[:-1]):
+            store(b, b.load(each), start, v * LINE)
+        store_some(b, some, b.load(line_of_sums[-1]), start, (wide - 1) * LINE)
 
-    return _each(5, generate)
+
+@by_shape(1)
+def pack(b: Any, _: int, wide: int, source: Any, panel: Any, k: Any, row: Any, rest: Any) -> None:
+    """panel (k, vectors) <- k rows of the source, whose last vector has `rest` columns. `rows` is 1."""
+    some = first_lanes(b, rest)
+    with cgutils.for_range(b, k) as loop:
+        start, to = b.add(source, b.mul(loop.index, row)), b.add(panel, b.mul(loop.index, I64(wide * LINE)))
+        later = b.add(start, b.mul(row, I64(AHEAD)))
+        for v in range(wide):
+            last = v == wide - 1
+            ask(b, later, v * LINE)
+            line = load_some(b, some, start, v * LINE) if last else load(b, start, v * LINE)
+            store(b, line, to, v * LINE)
 
 
-@intrinsic
-def pack_turned(typing: Any, source: Any, panel: Any, row: Any, step: Any, rows: Any, columns: Any) -> Any:
+@emitted
+def pack_turned(b: Any, source: Any, panel: Any, row: Any, step: Any, rows: Any, columns: Any) -> None:
     """16 lines of a panel, `step` from each other, <- columns of up to 16 rows of the source: 0 beyond the last column,
     anything beyond the last row."""
-
-    def generate(b: Any, source: Any, panel: Any, row: Any, step: Any, rows: Any, columns: Any) -> None:
-        some, lines = first_lanes(b, columns), list[Any]()
-        for i in range(16):
-            there = b.icmp_signed("<", I64(i), rows)
-            place = b.add(source, b.select(there, b.mul(row, I64(i)), I64(0)))
-            ask(b, place, AHEAD * LINE)
-            lines.append(load_some(b, some, place, 0))
-        for i, line in enumerate(columns_of(b, lines)):
-            store(b, line, b.add(panel, b.mul(step, I64(i))))
-
-    return emit(6, generate)
+    some, lines = first_lanes(b, columns), list[Any]()
+    for i in range(16):
+        there = b.icmp_signed("<", I64(i), rows)
+        place = b.add(source, b.select(there, b.mul(row, I64(i)), I64(0)))
+        ask(b, place, AHEAD * LINE)
+        lines.append(load_some(b, some, place, 0))
+    for i, line in enumerate(columns_of(b, lines)):
+        store(b, line, b.add(panel, b.mul(step, I64(i))))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
+from numba.extending import intrinsic
 
 F32, F64 = ir.FloatType(), ir.DoubleType()
 BYTE, I32, I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
@@ -80,6 +83,17 @@ def columns_of(builder: Any, lines: list[Any]) -> list[Any]:
         pairs = zip(lines[:8], lines[8:], strict=True)
         lines = [builder.shuffle_vector(*pair, half) for pair in pairs for half in (first, second)]
     return lines
+
+
+def emitted(generate: Callable[..., None]) -> Any:
+    """Decorates generate(builder, *values), which makes instructions and has a parameter for each value; a kernel calls
+    it with the values, of int64."""
+
+    @wraps(generate)
+    def typed(typing: Any, *kinds: Any) -> Any:
+        return emit(len(kinds), generate)
+
+    return intrinsic(typed)
 
 
 def emit(count: int, generate: Any) -> Any:

@@ -7,7 +7,8 @@ Every function takes the form (see TRANSFORMS) first, a constant of the kernel. 
 from __future__ import annotations
 
 import math
-from functools import reduce
+from collections.abc import Callable
+from functools import reduce, wraps
 from typing import Any
 
 from llvmlite import ir
@@ -25,6 +26,7 @@ from mpibow.kernels.compiled.vectors import (
     at,
     columns_of,
     emit,
+    emitted,
     load,
     load_where,
     splat,
@@ -33,7 +35,6 @@ from mpibow.kernels.compiled.vectors import (
 from mpibow.kernels.onednn.winograd.transforms import TRANSFORMS, WIDE, Transforms, multiply, transposed
 
 BLOCK = 16 * LINE  # bytes of 16 x 16 channels
-by_form = intrinsic(prefer_literal=True)
 
 
 def _add_product(b: Any, total: Any, scalar: Any, line: Any) -> None:
@@ -46,48 +47,49 @@ def _rows(b: Any, address: Any, step: Any, count: int) -> list[Any]:
     return [b.add(address, b.mul(step, I64(r))) for r in range(count)]
 
 
-def _emit(form: Any, count: int, generate: Any) -> Any:
-    """An intrinsic (form, which is a constant, and `count` more of int64) that returns 0."""
-    transforms = TRANSFORMS[form.literal_value]
-    _, code = emit(count + 1, lambda b, _, *values: generate(b, transforms, *values))
-    return types.int64(form, *[types.int64] * count), code
+def by_form(generate: Callable[..., None]) -> Any:
+    """`emitted`, of a form, which is a constant and whose transforms `generate` takes, and further values."""
+
+    @wraps(generate)
+    def typed(typing: Any, form: Any, *kinds: Any) -> Any:
+        transforms = TRANSFORMS[form.literal_value]
+        _, code = emit(1 + len(kinds), lambda b, _, *values: generate(b, transforms, *values))
+        return types.int64(form, *[types.int64] * len(kinds)), code
+
+    return intrinsic(prefer_literal=True)(typed)
 
 
 @by_form
 def input_tiles(
-    typing: Any, form: Any, x: Any, v: Any, pitch: Any, step: Any, top: Any, bottom: Any, left: Any, right: Any
-) -> Any:
+    b: Any, f: Transforms, x: Any, v: Any, pitch: Any, step: Any, top: Any, bottom: Any, left: Any, right: Any
+) -> None:
     """v[row][tile][column] = B^T d B of the group whose upper left input is at x; bytes from row to row: pitch in x,
     step in v. Where top ... right is 0 there is padding on that side."""
+    top, bottom, left, right = (b.icmp_signed("!=", edge, I64(0)) for edge in (top, bottom, left, right))
+    high, wide = f.tall + f.taps - 1, WIDE + f.taps - 1
+    rows, steps, padding = _rows(b, x, pitch, high), _rows(b, v, step, f.size), f.taps // 2
 
-    def generate(b: Any, f: Transforms, x: Any, v: Any, pitch: Any, step: Any, *edges: Any) -> None:
-        top, bottom, left, right = (b.icmp_signed("!=", edge, I64(0)) for edge in edges)
-        high, wide = f.tall + f.taps - 1, WIDE + f.taps - 1
-        rows, steps, padding = _rows(b, x, pitch, high), _rows(b, v, step, f.size), f.taps // 2
+    def input_at(r: int, s: int) -> Any:
+        sides = (
+            (top, r < padding),
+            (bottom, r >= high - padding),
+            (left, s < padding),
+            (right, s >= wide - padding),
+        )
+        inside = [edge for edge, here in sides if here]
+        if not inside:
+            return load(b, rows[r], s * LINE)
+        return load_where(b, reduce(b.and_, inside), rows[r], s * LINE)
 
-        def input_at(r: int, s: int) -> Any:
-            sides = (
-                (top, r < padding),
-                (bottom, r >= high - padding),
-                (left, s < padding),
-                (right, s >= wide - padding),
-            )
-            inside = [edge for edge, here in sides if here]
-            if not inside:
-                return load(b, rows[r], s * LINE)
-            return load_where(b, reduce(b.and_, inside), rows[r], s * LINE)
-
-        for t, (above, before) in enumerate(f.corners):
-            if not before:
-                columns: list[Any] = []
-            for s in range(len(columns), before + f.size):
-                columns.append(multiply(b, f.into, [input_at(above + r, s) for r in range(f.size)]))
-            for r in range(f.size):
-                line = [column[r] for column in columns[before : before + f.size]]
-                for j, value in enumerate(multiply(b, f.into, line)):
-                    store(b, value, steps[r], (f.size * t + j) * LINE)
-
-    return _emit(form, 8, generate)
+    for t, (above, before) in enumerate(f.corners):
+        if not before:
+            columns: list[Any] = []
+        for s in range(len(columns), before + f.size):
+            columns.append(multiply(b, f.into, [input_at(above + r, s) for r in range(f.size)]))
+        for r in range(f.size):
+            line = [column[r] for column in columns[before : before + f.size]]
+            for j, value in enumerate(multiply(b, f.into, line)):
+                store(b, value, steps[r], (f.size * t + j) * LINE)
 
 
 def _sums(b: Any, f: Transforms, v: Any, u: Any, step: Any, blocks: Any) -> list[list[Any]]:
@@ -107,175 +109,129 @@ def _sums(b: Any, f: Transforms, v: Any, u: Any, step: Any, blocks: Any) -> list
 
 
 @by_form
-def products(typing: Any, form: Any, v: Any, u: Any, m: Any, step: Any, blocks: Any) -> Any:
+def products(b: Any, f: Transforms, v: Any, u: Any, m: Any, step: Any, blocks: Any) -> None:
     """m[tile][output] of one row: the sum over C of v[tile][column] u[column], A^T applied to the columns; bytes from
     block to block of C in v: step."""
-
-    def generate(b: Any, f: Transforms, v: Any, u: Any, m: Any, step: Any, blocks: Any) -> None:
-        for t, columns in enumerate(_sums(b, f, v, u, step, blocks)):
-            for s, value in enumerate(multiply(b, f.out, columns)):
-                store(b, value, m, (f.outputs * t + s) * LINE)
-
-    return _emit(form, 5, generate)
+    for t, columns in enumerate(_sums(b, f, v, u, step, blocks)):
+        for s, value in enumerate(multiply(b, f.out, columns)):
+            store(b, value, m, (f.outputs * t + s) * LINE)
 
 
 @by_form
-def output_tiles(typing: Any, form: Any, m: Any, y: Any, pitch: Any, bias: Any, relu: Any) -> Any:
+def output_tiles(b: Any, f: Transforms, m: Any, y: Any, pitch: Any, bias: Any, relu: Any) -> None:
     """The group's outputs at y of m[row][tile][output], plus the line `bias`, not below 0 if relu; bytes from row to
     row in y: pitch."""
-
-    def generate(b: Any, f: Transforms, m: Any, y: Any, pitch: Any, bias: Any, relu: Any) -> None:
-        rows, shift = _rows(b, y, pitch, f.tall), load(b, bias, 0)
-        lowest = b.select(b.icmp_signed("!=", relu, I64(0)), ZERO, ir.Constant(VECTOR, [-math.inf] * 16))
-        for t, (above, before) in enumerate(f.corners):
-            for s in range(f.outputs):
-                lines = [load(b, m, (f.outputs * (4 * r + t) + s) * LINE) for r in range(f.size)]
-                for r, value in enumerate(multiply(b, f.out, lines)):
-                    total = b.fadd(value, shift)
-                    total = b.select(b.fcmp_ordered("<", total, lowest), lowest, total)
-                    store(b, total, rows[above + r], (before + s) * LINE)
-
-    return _emit(form, 5, generate)
+    rows, shift = _rows(b, y, pitch, f.tall), load(b, bias, 0)
+    lowest = b.select(b.icmp_signed("!=", relu, I64(0)), ZERO, ir.Constant(VECTOR, [-math.inf] * 16))
+    for t, (above, before) in enumerate(f.corners):
+        for s in range(f.outputs):
+            lines = [load(b, m, (f.outputs * (4 * r + t) + s) * LINE) for r in range(f.size)]
+            for r, value in enumerate(multiply(b, f.out, lines)):
+                total = b.fadd(value, shift)
+                total = b.select(b.fcmp_ordered("<", total, lowest), lowest, total)
+                store(b, total, rows[above + r], (before + s) * LINE)
 
 
 @by_form
-def back_products(typing: Any, form: Any, d: Any, u: Any, m: Any, step: Any, blocks: Any) -> Any:
+def back_products(b: Any, f: Transforms, d: Any, u: Any, m: Any, step: Any, blocks: Any) -> None:
     """m[column] of one row of a group's inputs: the sum over K of d[tile][column] u[column], B applied to the columns,
     and tiles added where they overlap; bytes from block to block of K in d: step."""
-
-    def generate(b: Any, f: Transforms, d: Any, u: Any, m: Any, step: Any, blocks: Any) -> None:
-        line: list[Any] = []
-        for t, columns in enumerate(_sums(b, f, d, u, step, blocks)):
-            values = multiply(b, transposed(f.into), columns)
-            begin = f.outputs * t
-            shared = len(line) - begin
-            line[begin:] = [b.fadd(*pair) for pair in zip(line[begin:], values, strict=False)] + values[shared:]
-        for s, value in enumerate(line):
-            store(b, value, m, s * LINE)
-
-    return _emit(form, 5, generate)
+    line: list[Any] = []
+    for t, columns in enumerate(_sums(b, f, d, u, step, blocks)):
+        values = multiply(b, transposed(f.into), columns)
+        begin = f.outputs * t
+        shared = len(line) - begin
+        line[begin:] = [b.fadd(*pair) for pair in zip(line[begin:], values, strict=False)] + values[shared:]
+    for s, value in enumerate(line):
+        store(b, value, m, s * LINE)
 
 
 @by_form
-def add_tiles(typing: Any, form: Any, m: Any, dx: Any, pitch: Any, i: Any, j: Any) -> Any:
+def add_tiles(b: Any, f: Transforms, m: Any, dx: Any, pitch: Any, i: Any, j: Any) -> None:
     """B m, m[row][column] of the group in row i and column j, to the gradients of its inputs, the upper left one at dx:
     added to the sums of groups above and to the left. Bytes from row to row in dx: pitch."""
-
-    def generate(b: Any, f: Transforms, m: Any, dx: Any, pitch: Any, i: Any, j: Any) -> None:
-        rows, wide, shared = _rows(b, dx, pitch, f.size), f.size + WIDE - f.outputs, f.size - f.outputs
-        above, before = (b.icmp_signed(">", place, I64(0)) for place in (i, j))
-        seen = {(True, True): b.or_(above, before), (True, False): above, (False, True): before}
-        for s in range(wide):
-            values = multiply(b, transposed(f.into), [load(b, m, (wide * r + s) * LINE) for r in range(f.size)])
-            for r, value in enumerate(values):
-                if r < shared or s < shared:
-                    value = b.fadd(value, load_where(b, seen[r < shared, s < shared], rows[r], s * LINE))
-                store(b, value, rows[r], s * LINE)
-
-    return _emit(form, 5, generate)
+    rows, wide, shared = _rows(b, dx, pitch, f.size), f.size + WIDE - f.outputs, f.size - f.outputs
+    above, before = (b.icmp_signed(">", place, I64(0)) for place in (i, j))
+    seen = {(True, True): b.or_(above, before), (True, False): above, (False, True): before}
+    for s in range(wide):
+        values = multiply(b, transposed(f.into), [load(b, m, (wide * r + s) * LINE) for r in range(f.size)])
+        for r, value in enumerate(values):
+            if r < shared or s < shared:
+                value = b.fadd(value, load_where(b, seen[r < shared, s < shared], rows[r], s * LINE))
+            store(b, value, rows[r], s * LINE)
 
 
 @by_form
-def weight_tiles(typing: Any, form: Any, g: Any, u: Any, step: Any) -> Any:
+def weight_tiles(b: Any, f: Transforms, g: Any, u: Any, step: Any) -> None:
     """u[row][column] = G g G^T of the taps at g, g + BLOCK, ...; step: bytes from row to row in u."""
-
-    def generate(b: Any, f: Transforms, g: Any, u: Any, step: Any) -> None:
-        lines = [[load(b, g, (f.taps * r + s) * BLOCK) for r in range(f.taps)] for s in range(f.taps)]
-        columns = [multiply(b, f.spread, line) for line in lines]
-        for r, row in enumerate(_rows(b, u, step, f.size)):
-            for j, value in enumerate(multiply(b, f.spread, [column[r] for column in columns])):
-                store(b, value, row, j * LINE)
-
-    return _emit(form, 3, generate)
+    lines = [[load(b, g, (f.taps * r + s) * BLOCK) for r in range(f.taps)] for s in range(f.taps)]
+    columns = [multiply(b, f.spread, line) for line in lines]
+    for r, row in enumerate(_rows(b, u, step, f.size)):
+        for j, value in enumerate(multiply(b, f.spread, [column[r] for column in columns])):
+            store(b, value, row, j * LINE)
 
 
 @by_form
-def transpose(typing: Any, form: Any, source: Any, target: Any, turned: Any) -> Any:
+def transpose(b: Any, f: Transforms, source: Any, target: Any, turned: Any) -> None:
     """target (taps, taps, 16, 16): the blocks of source, each transposed; from the last to the first if turned."""
-
-    def generate(b: Any, f: Transforms, source: Any, target: Any, turned: Any) -> None:
-        turn = b.icmp_signed("!=", turned, I64(0))
-        with cgutils.for_range(b, I64(f.taps * f.taps)) as loop:
-            place = b.select(turn, b.sub(I64(f.taps * f.taps - 1), loop.index), loop.index)
-            here, there = b.add(source, b.mul(loop.index, I64(BLOCK))), b.add(target, b.mul(place, I64(BLOCK)))
-            lines = [load(b, here, i * LINE) for i in range(16)]
-            for i, line in enumerate(columns_of(b, lines)):
-                store(b, line, there, i * LINE)
-
-    return _emit(form, 3, generate)
+    turn = b.icmp_signed("!=", turned, I64(0))
+    with cgutils.for_range(b, I64(f.taps * f.taps)) as loop:
+        place = b.select(turn, b.sub(I64(f.taps * f.taps - 1), loop.index), loop.index)
+        here, there = b.add(source, b.mul(loop.index, I64(BLOCK))), b.add(target, b.mul(place, I64(BLOCK)))
+        lines = [load(b, here, i * LINE) for i in range(16)]
+        for i, line in enumerate(columns_of(b, lines)):
+            store(b, line, there, i * LINE)
 
 
 @by_form
-def gradient_tiles(typing: Any, form: Any, dy: Any, d: Any, pitch: Any, step: Any) -> Any:
+def gradient_tiles(b: Any, f: Transforms, dy: Any, d: Any, pitch: Any, step: Any) -> None:
     """d[row][tile][column] = A dy A^T of the group's gradients; bytes from row to row: pitch in dy, step in d."""
-
-    def generate(b: Any, f: Transforms, dy: Any, d: Any, pitch: Any, step: Any) -> None:
-        rows, steps, spread = _rows(b, dy, pitch, f.tall), _rows(b, d, step, f.size), transposed(f.out)
-        for t, (above, before) in enumerate(f.corners):
-            inside = rows[above : above + f.outputs]
-            columns = [
-                multiply(b, spread, [load(b, row, (before + s) * LINE) for row in inside]) for s in range(f.outputs)
-            ]
-            for r in range(f.size):
-                for j, value in enumerate(multiply(b, spread, [column[r] for column in columns])):
-                    store(b, value, steps[r], (f.size * t + j) * LINE)
-
-    return _emit(form, 4, generate)
+    rows, steps, spread = _rows(b, dy, pitch, f.tall), _rows(b, d, step, f.size), transposed(f.out)
+    for t, (above, before) in enumerate(f.corners):
+        inside = rows[above : above + f.outputs]
+        columns = [multiply(b, spread, [load(b, row, (before + s) * LINE) for row in inside]) for s in range(f.outputs)]
+        for r in range(f.size):
+            for j, value in enumerate(multiply(b, spread, [column[r] for column in columns])):
+                store(b, value, steps[r], (f.size * t + j) * LINE)
 
 
-@intrinsic
-def fetch(typing: Any, row: Any) -> Any:
+@emitted
+def fetch(b: Any, row: Any) -> None:
     """Prefetches a row of a group's outputs, possibly past the end."""
-
-    def generate(b: Any, row: Any) -> None:
-        for s in range(WIDE):
-            ask(b, row, s * LINE)
-
-    return emit(1, generate)
+    for s in range(WIDE):
+        ask(b, row, s * LINE)
 
 
 @by_form
-def add_gradients(typing: Any, form: Any, dy: Any, total: Any, pitch: Any) -> Any:
+def add_gradients(b: Any, f: Transforms, dy: Any, total: Any, pitch: Any) -> None:
     """Adds the group's gradients at dy to the line `total`; bytes from row to row: pitch."""
-
-    def generate(b: Any, f: Transforms, dy: Any, total: Any, pitch: Any) -> None:
-        rows, columns = _rows(b, dy, pitch, f.tall), range(WIDE)
-        sums = [reduce(b.fadd, [load(b, row, s * LINE) for row in rows]) for s in columns]
-        store(b, b.fadd(load(b, total, 0), reduce(b.fadd, sums)), total, 0)
-
-    return _emit(form, 3, generate)
+    rows, columns = _rows(b, dy, pitch, f.tall), range(WIDE)
+    sums = [reduce(b.fadd, [load(b, row, s * LINE) for row in rows]) for s in columns]
+    store(b, b.fadd(load(b, total, 0), reduce(b.fadd, sums)), total, 0)
 
 
 @by_form
-def outer_products(typing: Any, form: Any, v: Any, d: Any, m: Any, tiles: Any, first: Any) -> Any:
+def outer_products(b: Any, f: Transforms, v: Any, d: Any, m: Any, tiles: Any, first: Any) -> None:
     """m (16, 16) = or, unless first, += the sum over tiles of v x d, one row and column of them."""
-
-    def generate(b: Any, f: Transforms, v: Any, d: Any, m: Any, tiles: Any, first: Any) -> None:
-        fresh = b.icmp_signed("!=", first, I64(0))
-        sums = [cgutils.alloca_once(b, VECTOR) for _ in range(16)]
+    fresh = b.icmp_signed("!=", first, I64(0))
+    sums = [cgutils.alloca_once(b, VECTOR) for _ in range(16)]
+    for c, each in enumerate(sums):
+        b.store(b.select(fresh, ZERO, load(b, m, c * LINE)), each)
+    with cgutils.for_range(b, tiles) as loop:
+        offset = b.mul(loop.index, I64(f.size * LINE))
+        here, line = b.add(v, offset), load(b, b.add(d, offset), 0)
         for c, each in enumerate(sums):
-            b.store(b.select(fresh, ZERO, load(b, m, c * LINE)), each)
-        with cgutils.for_range(b, tiles) as loop:
-            offset = b.mul(loop.index, I64(f.size * LINE))
-            here, line = b.add(v, offset), load(b, b.add(d, offset), 0)
-            for c, each in enumerate(sums):
-                _add_product(b, each, b.load(at(b, here, 4 * c, F32)), line)
-        for c, each in enumerate(sums):
-            store(b, b.load(each), m, c * LINE)
-
-    return _emit(form, 5, generate)
+            _add_product(b, each, b.load(at(b, here, 4 * c, F32)), line)
+    for c, each in enumerate(sums):
+        store(b, b.load(each), m, c * LINE)
 
 
 @by_form
-def weight_taps(typing: Any, form: Any, m: Any, dw: Any) -> Any:
+def weight_taps(b: Any, f: Transforms, m: Any, dw: Any) -> None:
     """The taps of dw = G^T m G, from tap to tap and from one of m's tile to the next BLOCK bytes."""
-
-    def generate(b: Any, f: Transforms, m: Any, dw: Any) -> None:
-        gather = transposed(f.spread)
-        lines = [[load(b, m, (f.size * r + j) * BLOCK) for r in range(f.size)] for j in range(f.size)]
-        columns = [multiply(b, gather, line) for line in lines]
-        for r in range(f.taps):
-            for s, value in enumerate(multiply(b, gather, [column[r] for column in columns])):
-                store(b, value, dw, (f.taps * r + s) * BLOCK)
-
-    return _emit(form, 2, generate)
+    gather = transposed(f.spread)
+    lines = [[load(b, m, (f.size * r + j) * BLOCK) for r in range(f.size)] for j in range(f.size)]
+    columns = [multiply(b, gather, line) for line in lines]
+    for r in range(f.taps):
+        for s, value in enumerate(multiply(b, gather, [column[r] for column in columns])):
+            store(b, value, dw, (f.taps * r + s) * BLOCK)
