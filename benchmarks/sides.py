@@ -134,8 +134,8 @@ def heading(title: str, about: Mapping[str, Any], level: int = 1) -> str:
 def write(folder: Path, name: str, text: str, found: Mapping[str, Any]) -> None:
     """folder/NAME.md and folder/NAME.json, written aside and renamed: stopping a benchmark harms neither."""
     folder.mkdir(parents=True, exist_ok=True)
-    for kind, content in (("md", text), ("json", json.dumps(found, indent=1) + "\n")):
-        aside = folder / f"{name}.{kind}.new"
+    for kind, content in (("json", json.dumps(found, indent=1) + "\n"), ("md", text)):
+        aside = folder / f".{name}.{kind}"
         aside.write_text(content)
         aside.replace(folder / f"{name}.{kind}")
     note(f"written: {folder / name}.md and .json")

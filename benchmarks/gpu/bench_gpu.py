@@ -22,7 +22,7 @@ from typing import Any
 from benchmarks.asked import Asked, Refused
 from benchmarks.gpu.gpu_items import COMPILED, NETS, PLAIN, Bench, Item, items, measure_all, named
 from benchmarks.gpu.gpu_tables import page
-from benchmarks.sides import machine, note, parser_of
+from benchmarks.sides import machine, note, parser_of, write
 from benchmarks.speed.bench_cpu import check_weights
 from mpibow.session.summary import versions
 
@@ -50,15 +50,6 @@ def title(about: Mapping[str, Any]) -> str:
         f"{about['processor']}, {about['cores']} cores; commit {about['commit'] or 'unknown'}.\n"
         f"Ours: {sides[0]}. PyTorch's side: {sides[1]}.\n"
     )
-
-
-def write(folder: Path, whole: Mapping[str, Any], text: str) -> None:
-    """Aside, then renamed: a run that is cut has whole files."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, content in (("gpu.json", json.dumps(whole, indent=1) + "\n"), ("gpu.md", text)):
-        aside = folder / f".{name}"
-        aside.write_text(content)
-        aside.replace(folder / name)
 
 
 def first_words(peer: Asked, models: list[str], limit: float) -> dict[str, Any]:
@@ -117,13 +108,13 @@ def main() -> int:
 
     def keep(item: Item, failed: bool) -> None:
         note(f"  {options.budget - left():4.0f} s  {item.key}{': ' + found[item.key]['error'] if failed else ''}")
-        write(options.output, whole, text())
+        write(options.output, "gpu", text(), whole)
 
     try:
         untold, failed = measure_all(wanted, bench, found, keep)
     finally:
         process.close()
-    write(options.output, whole, text())
+    write(options.output, "gpu", text(), whole)
     print(text(), end="", flush=True)
     if failed:
         note(f"failed: {', '.join(failed)}")

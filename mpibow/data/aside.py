@@ -5,13 +5,14 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
 from mpibow.errors import RecordError
+from mpibow.system.aside import beside, sync_folder, whole_file
 from mpibow.system.files import reason
 
 OURS = ("manifest.json", "tokenizer.json", "*.mpr")  # files that overwriting may remove
@@ -26,23 +27,9 @@ def refused(path: object, deed: str = "written") -> Iterator[None]:
         raise RecordError(f"{path}: cannot be {deed}: {reason(error)}") from error
 
 
-@contextmanager
-def file_aside(path: Path) -> Iterator[BinaryIO]:
+def file_aside(path: Path) -> AbstractContextManager[BinaryIO]:
     """A file that takes the name `path` when the block ends, and vanishes when it ends with an error."""
-    aside = _aside(path)
-    try:
-        with refused(path):
-            file = aside.open("xb")
-        with file:
-            yield file
-            with refused(path):
-                file.flush()
-                os.fsync(file.fileno())
-        with refused(path):
-            os.replace(aside, path)
-            _sync_folder(path.parent)
-    finally:
-        aside.unlink(missing_ok=True)
+    return whole_file(path, refused=partial(refused, path))
 
 
 @contextmanager
@@ -53,23 +40,18 @@ def folder_aside(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
     """
     with refused(path):
         check_free(path, overwrite)
-    aside = _aside(path)
+    aside = beside(path)
     try:
         with refused(path):
             aside.parent.mkdir(parents=True, exist_ok=True)
             aside.mkdir()
         yield aside
         with refused(path):
-            _sync_folder(aside)
+            sync_folder(aside)
             _move(aside, path, overwrite)
-            _sync_folder(aside.parent)
+            sync_folder(aside.parent)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
-
-
-def _aside(path: Path) -> Path:
-    real = Path(os.path.realpath(path))  # a link's target is replaced, not the link
-    return real.with_name(f".{real.name}.tmp-{uuid.uuid4().hex[:12]}")
 
 
 def check_free(path: Path, overwrite: bool) -> None:
@@ -94,7 +76,7 @@ def _move(aside: Path, path: Path, overwrite: bool) -> None:
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
             raise
     check_free(path, overwrite)  # another process may have been first
-    old = _aside(path)
+    old = beside(path)
     os.rename(real, old)
     try:
         os.rename(aside, real)
@@ -102,14 +84,3 @@ def _move(aside: Path, path: Path, overwrite: bool) -> None:
         os.rename(old, real)
         raise
     shutil.rmtree(old, ignore_errors=True)
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    except OSError as error:
-        if error.errno != errno.EINVAL:  # some network file systems cannot sync a folder
-            raise
-    finally:
-        os.close(handle)

@@ -39,6 +39,7 @@ from mpibow.comm.pulse import Pulse
 from mpibow.errors import CheckpointError
 from mpibow.graph.graph import Array
 from mpibow.run.directory import ELSEWHERE
+from mpibow.system.aside import sync_folder, whole_file
 from mpibow.system.files import is_full, open_file, read_file, reason
 
 FORMAT = 2
@@ -143,26 +144,15 @@ def _measure(path: Path) -> tuple[int, int]:
 def _finish(aside: Path, final: Path, header: Mapping[str, Any]) -> None:
     data = (json.dumps(header, indent=1, allow_nan=False) + "\n").encode()
     data = data.replace(b"00000000", f"{crc32c(data):08x}".encode(), 1)
-    with (aside / "checkpoint.json").open("wb") as file:
+    with whole_file(aside / "checkpoint.json") as file:
         file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    _sync(aside)
     old = final.with_name(f".{final.name}.old")
     shutil.rmtree(old, ignore_errors=True)
     if final.exists():
         final.rename(old)
     aside.rename(final)
-    _sync(final.parent)
+    sync_folder(final.parent)
     shutil.rmtree(old, ignore_errors=True)
-
-
-def _sync(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def finite(entry: Any) -> Any:

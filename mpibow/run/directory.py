@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from mpibow.errors import MpibowError, OutputError
+from mpibow.system.aside import whole_file
 from mpibow.system.files import reason
 
 ELSEWHERE = "choose another place with out=DIR"
@@ -52,16 +51,10 @@ def _points(folder: Path) -> list[Path]:
 
 def write(path: Path, content: str | bytes, remedy: str = "") -> None:
     """Writes a small file whole or not at all. Raises OutputError, which ends with `remedy`."""
-    aside = path.with_name(f".{path.name}.part")
     try:
-        with aside.open("wb") as file:
+        with whole_file(path) as file:
             file.write(content.encode() if isinstance(content, str) else content)
-            file.flush()
-            os.fsync(file.fileno())
-        aside.rename(path)
     except OSError as error:
-        with suppress(OSError):  # where no file can be, there is none
-            aside.unlink()
         raise OutputError("; ".join(filter(None, (f"{path}: cannot be written: {reason(error)}", remedy)))) from error
 
 

@@ -20,6 +20,7 @@ from mpibow.errors import CheckpointError, ConfigError
 from mpibow.graph.graph import Array
 from mpibow.run import checkpoint, checkpoints
 from mpibow.session.header import Header, header_of
+from mpibow.system.aside import whole_file
 from mpibow.system.files import read_file, reason
 
 SEAL = "mpibow.net"  # the key of a saved file's metadata
@@ -82,12 +83,11 @@ def write_stored(path: Path, stored: Stored) -> None:
 
 def write_arrays(path: Path, arrays: Mapping[str, Array], metadata: Mapping[str, str]) -> None:
     """Writes a safetensors file whole or not at all. Raises ConfigError."""
-    aside = path.with_name(f".{path.name}.part")
+    contiguous = {name: np.asarray(array, order="C") for name, array in arrays.items()}
     try:
-        save_file({name: np.asarray(array, order="C") for name, array in arrays.items()}, aside, dict(metadata))
-        aside.replace(path)
+        with whole_file(path) as file:
+            save_file(contiguous, file.name, dict(metadata))
     except (OSError, SafetensorError) as error:
-        aside.unlink(missing_ok=True)
         raise ConfigError(f"{path}: cannot be written: {reason(error)}") from None
 
 

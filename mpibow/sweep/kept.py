@@ -10,7 +10,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import socket
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -80,9 +79,7 @@ class Kept:
                 (self.folder / name).mkdir(parents=True, exist_ok=True)
             except OSError as error:
                 raise OutputError(f"--output: {self.folder / name} cannot be made: {reason(error)}") from error
-        own = path.with_name(f".sweep-{socket.gethostname()}-{os.getpid()}.json")  # tasks of an array begin together
-        directory.write(own, json.dumps({"format": FORMAT, "ranks": ranks}) + "\n")
-        own.replace(path)
+        directory.write(path, json.dumps({"format": FORMAT, "ranks": ranks}) + "\n")
 
     def results(self) -> dict[str, Result]:
         """All results so far, by name. Raises RecordError naming a damaged file."""

@@ -118,7 +118,7 @@ def test_a_kill_while_it_is_replaced_leaves_one(tmp_path: Path, monkeypatch: pyt
 
     monkeypatch.setattr(Path, "rename", rename)
     if step == 2:
-        monkeypatch.setattr(checkpoint, "_sync", lambda path: next(calls) if path == folder else None)
+        monkeypatch.setattr(checkpoint, "sync_folder", lambda path: next(calls) if path == folder else None)
         with pytest.raises(StopIteration):
             save(folder, snapshot(), single)
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from pathlib import Path
@@ -83,9 +84,14 @@ def test_a_small_file(tmp_path: Path) -> None:
     assert (tmp_path / "a.txt").read_text() == "two\n"
 
 
-def test_a_small_file_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> None:
+def test_a_small_file_that_cannot_be_written_leaves_the_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(handle: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
     (tmp_path / "a.txt").write_text("old")
-    (tmp_path / ".a.txt.part").symlink_to("/dev/full")
+    monkeypatch.setattr(os, "fsync", full)
     with refuses(f"{tmp_path / 'a.txt'}: cannot be written: no space left on device", MpibowError):
         directory.write(tmp_path / "a.txt", "new")
     assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]

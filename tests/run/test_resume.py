@@ -357,7 +357,7 @@ def test_what_a_kill_left_is_harmless(tmp_path: Path) -> None:
         part = folder / f".iteration-{iteration:010d}.part"
         part.mkdir()
         (part / "rank-0.safetensors").write_bytes(b"half")
-    (tmp_path / "run/.summary.json.part").write_text("{")
+    (tmp_path / "run/.summary.json.tmp-0123456789ab").write_text("{")
     with (tmp_path / "run/metrics.jsonl").open("a") as file:
         file.write('{"event": "tra')
     found = tiny.run(work, 2, resume="auto")

@@ -12,7 +12,6 @@ import os
 import pickle
 import sys
 import tempfile
-import uuid
 import zlib
 from collections.abc import Callable
 from contextlib import suppress
@@ -28,6 +27,7 @@ from numba.core.compiler import CompileResult
 from numba.core.serialize import dumps
 
 from mpibow.kernels.cache import cache_folder
+from mpibow.system.aside import whole_file
 
 PACKAGES = "mpibow.kernels", "mpibow.formulas"  # whose functions are compiled into others
 # Options of functions that compiled code calls, and nothing else: without what Python and C would call, which takes as
@@ -74,15 +74,11 @@ class CodeCache:
 
     def _write(self, name: str, content: bytes) -> None:
         for folder in self._folders:
-            aside = folder / f"{name}.{uuid.uuid4().hex}"
-            try:
+            with suppress(OSError):
                 folder.mkdir(parents=True, exist_ok=True)
-                aside.write_bytes(content)
-                aside.replace(folder / name)
+                with whole_file(folder / name, lasting=False) as file:
+                    file.write(content)
                 return
-            except OSError:
-                with suppress(OSError):
-                    aside.unlink()
         CodeCache.lost += 1
 
     def file_name(self, signature: Any, codegen: Any) -> str:
