@@ -19,7 +19,7 @@ import numpy as np
 from mpibow.convert import arguments
 from mpibow.convert.cifar import Batch, Cifar, read_cifar, wanted
 from mpibow.convert.cifar_files import PAGE, TITLES, VERSIONS
-from mpibow.convert.conversion import Part, exit_code, fetch, write_parts
+from mpibow.convert.conversion import Part, fetch, write_parts
 from mpibow.system.streams import as_command
 
 
@@ -28,6 +28,7 @@ def convert(
     output: Path | None = None,
     *,
     set_: str | None = None,
+    download: bool = False,
     coarse: bool = False,
     any_count: bool = False,
     workers: int = 1,
@@ -35,8 +36,12 @@ def convert(
 ) -> None:
     """Writes output/train and output/test from the set in `source`, and verifies them; both or nothing.
 
-    `output` is data/cifar10 or data/cifar100 unless given.
+    `output` is data/cifar10 or data/cifar100 unless given. With `download` the archive of the binary version is fetched
+    first, unless `source` has it.
     """
+    if download:
+        archive = next(version for version in VERSIONS if version.set == set_)
+        fetch(PAGE + archive.archive, source / archive.archive, archive.size, archive.md5, remedy=wanted(set_))
     cifar = read_cifar(source, set_=set_, coarse=coarse, any_count=any_count, workers=workers)
     version = cifar.version
     output = output or Path("data", version.set)
@@ -48,14 +53,8 @@ def convert(
     print(f"{output}: {about}")
 
 
-def download(source: Path, set_: str) -> None:
-    """Gets the archive of the binary version, unless `source` has it, and compares its checksum."""
-    version = next(version for version in VERSIONS if version.set == set_)
-    fetch(PAGE + version.archive, source / version.archive, version.size, version.md5, remedy=wanted(set_))
-
-
 def _part(batches: list[Batch]) -> Part:
-    sources = {batch.source: batch.checksum for batch in batches}
+    sources = {batch.content.source: batch.content.checksum for batch in batches}
     return Part(sum(len(batch.labels) for batch in batches), _samples(batches), sources=sources)
 
 
@@ -73,7 +72,7 @@ def parser() -> argparse.ArgumentParser:
     made = arguments.parser("cifar", __doc__)
     arguments.add_source(made, "the archive, or a folder with the archive or its files", default="data/source/cifar")
     arguments.add_output(made, "data/cifar10", "data/cifar100")
-    made.add_argument("--set", choices=TITLES, help="which set, if the source has both, or for --download")
+    made.add_argument("--set", dest="set_", choices=TITLES, help="which set, if the source has both, or for --download")
     made.add_argument(
         "--coarse", action="store_true", help="use CIFAR-100's 20 coarse labels instead of its 100 fine ones"
     )
@@ -83,31 +82,16 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--any-count", action="store_true", help="accept files with fewer or more images than the published ones"
     )
-    arguments.add_workers(made)
-    arguments.add_overwrite(made)
+    arguments.add_shared(made, "workers", "overwrite")
     return made
 
 
+def _fault(options: argparse.Namespace) -> str | None:
+    return "--download needs --set cifar10 or --set cifar100" if options.download and not options.set_ else None
+
+
 def main(argv: list[str] | None = None) -> int:
-    command = parser()
-    options = command.parse_args(argv)
-    if options.download and not options.set:
-        command.error("--download needs --set cifar10 or --set cifar100")
-
-    def run() -> None:
-        if options.download:
-            download(options.source, options.set)
-        convert(
-            options.source,
-            options.output,
-            set_=options.set,
-            coarse=options.coarse,
-            any_count=options.any_count,
-            workers=options.workers,
-            overwrite=options.overwrite,
-        )
-
-    return exit_code(run)
+    return arguments.run(parser(), argv, convert, _fault)
 
 
 if __name__ == "__main__":

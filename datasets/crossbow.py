@@ -12,9 +12,10 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from mpibow.convert import arguments, crossbow
-from mpibow.convert.conversion import Part, exit_code, progress, spreader, write_parts
+from mpibow.convert.conversion import Part, progress, spreader, write_parts
 from mpibow.convert.encoded import evenly, moments_of
 from mpibow.errors import RecordError
 from mpibow.system.streams import as_command
@@ -66,27 +67,16 @@ def parser() -> argparse.ArgumentParser:
     made = arguments.parser("crossbow", __doc__)
     arguments.add_parts(made, "files")
     arguments.add_output(made, "data/imagenet")
-    arguments.add_statistics(made)
-    arguments.add_workers(made)
-    arguments.add_overwrite(made)
+    arguments.add_shared(made, "statistics", "workers", "overwrite")
     return made
 
 
+def run(source: Path | None, train: str | None, test: str | None, **options: Any) -> None:
+    convert(arguments.given_parts(source, train, test), **options)
+
+
 def main(argv: list[str] | None = None) -> int:
-    command = parser()
-    options = command.parse_args(argv)
-    arguments.refuse_parts(command, options)
-
-    def run() -> None:
-        convert(
-            arguments.given_parts(options),
-            options.output,
-            statistics=options.statistics,
-            workers=options.workers,
-            overwrite=options.overwrite,
-        )
-
-    return exit_code(run)
+    return arguments.run(parser(), argv, run, arguments.parts_fault)
 
 
 if __name__ == "__main__":

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from mpibow.convert import arguments
-from mpibow.convert.conversion import exit_code
 from mpibow.data.digits import write_digits
 from mpibow.errors import install
 from mpibow.system.streams import as_command
@@ -14,19 +14,17 @@ from mpibow.system.streams import as_command
 def parser() -> argparse.ArgumentParser:
     made = arguments.parser("digits", f"{__doc__.partition(':')[0]}. Needs {install('demo')}.")
     arguments.add_output(made, "data/digits")
-    arguments.add_overwrite(made)
+    arguments.add_shared(made, "overwrite")
     return made
 
 
+def run(output: Path, overwrite: bool) -> None:
+    write_digits(output, overwrite=overwrite)
+    print(f"{output}/train and {output}/test are written")
+
+
 def main(argv: list[str] | None = None) -> int:
-    command = parser()
-    options = command.parse_args(argv)
-
-    def run() -> None:
-        write_digits(options.output, overwrite=options.overwrite)
-        print(f"{options.output}/train and {options.output}/test are written")
-
-    return exit_code(run)
+    return arguments.run(parser(), argv, run)
 
 
 if __name__ == "__main__":

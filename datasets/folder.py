@@ -14,9 +14,10 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from mpibow.convert import arguments, tree
-from mpibow.convert.conversion import exit_code, spreader, write_parts
+from mpibow.convert.conversion import spreader, write_parts
 from mpibow.convert.entries import Reader, file_bytes, part_of, split
 from mpibow.convert.folders import PARTS
 from mpibow.convert.masks import pairs, parts_of
@@ -122,7 +123,7 @@ def parser() -> argparse.ArgumentParser:
         help="folder with a mask for each image, of the same name but for the suffix, in place of class folders: its "
         "pixels are numbers of classes from 0, 255 where there is none; records are raw",
     )
-    arguments.add_split(made)
+    arguments.add_shared(made, "test-fraction", "seed")
     made.add_argument(
         "--encode",
         choices=["jpeg", "png", "raw"],
@@ -132,49 +133,29 @@ def parser() -> argparse.ArgumentParser:
         "--size", type=arguments.sides, metavar="HxW", help="height and width to which --encode scales every image"
     )
     made.add_argument("--crop", action="store_true", help="with --size: crop to the aspect ratio instead of distorting")
-    arguments.add_statistics(made)
-    arguments.add_workers(made)
-    arguments.add_overwrite(made)
+    arguments.add_shared(made, "statistics", "workers", "overwrite")
     return made
 
 
-def main(argv: list[str] | None = None) -> int:
-    command = parser()
-    options = command.parse_args(argv)
+def _fault(options: argparse.Namespace) -> str | None:
     if options.masks and (options.classes or options.encode not in (None, "raw")):
-        command.error("--masks: images have no class folders, and are raw; leave out --classes, --encode")
+        return "--masks: images have no class folders, and are raw; leave out --classes, --encode"
     if options.size and not (options.encode or options.masks):
-        command.error("--size needs --encode, usually raw")
-    if options.crop and not options.size:
-        command.error("--crop needs --size")
+        return "--size needs --encode, usually raw"
+    return "--crop needs --size" if options.crop and not options.size else None
 
-    folders = {part: name for part in PARTS if (name := getattr(options, f"{part}_folder")) is not None}
 
-    def run() -> None:
-        if options.masks:
-            classes = convert_masks(
-                options.source, options.masks, options.output, folders=folders, test_fraction=options.test_fraction,
-                seed=options.seed, size=options.size, crop=options.crop, workers=options.workers,
-                overwrite=options.overwrite,
-            )  # fmt: skip
-            print(f"masks: {classes} classes, {IGNORED} is without one")
-            return
-        convert(
-            options.source,
-            options.output,
-            classes=options.classes,
-            folders=folders,
-            test_fraction=options.test_fraction,
-            seed=options.seed,
-            encode=options.encode,
-            size=options.size,
-            crop=options.crop,
-            statistics=options.statistics,
-            workers=options.workers,
-            overwrite=options.overwrite,
-        )
+def run(masks: Path | None, classes: Path | None, encode: str | None, statistics: int, **options: Any) -> None:
+    chosen = {part: options.pop(f"{part}_folder") for part in PARTS}
+    options["folders"] = {part: name for part, name in chosen.items() if name is not None}
+    if masks:
+        print(f"masks: {convert_masks(masks=masks, **options)} classes, {IGNORED} is without one")
+    else:
+        convert(classes=classes, encode=encode, statistics=statistics, **options)
 
-    return exit_code(run)
+
+def main(argv: list[str] | None = None) -> int:
+    return arguments.run(parser(), argv, run, _fault)
 
 
 if __name__ == "__main__":

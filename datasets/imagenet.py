@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 
 from mpibow.convert import arguments, imagenet, synsets
-from mpibow.convert.conversion import exit_code, spreader, write_parts
+from mpibow.convert.conversion import spreader, write_parts
 from mpibow.convert.entries import Each, Entries, Reader, file_bytes, limited, part_of, watched
 from mpibow.convert.examples import Image, Wanted, merged, missing, pieces, survey
 from mpibow.convert.imagenet import Found
@@ -109,7 +109,11 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_source(made, "see above", default="data/source/imagenet")
     arguments.add_output(made, "data/imagenet")
     made.add_argument(
-        "--synsets", type=Path, metavar="FILE", help="all synsets, one per line (default: those in --source)"
+        "--synsets",
+        dest="synset_list",
+        type=Path,
+        metavar="FILE",
+        help="all synsets, one per line (default: those in --source)",
     )
     made.add_argument(
         "--validation-labels",
@@ -123,33 +127,15 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--decode", action="store_true", help="decode every image to find damaged ones; takes longer")
     made.add_argument("--index", type=Path, metavar="DIR", help="folder of DALI's indices of the TFRecords, NAME.idx")
-    made.add_argument("--partial", action="store_true", help="convert even if TFRecord files are missing")
-    arguments.add_statistics(made)
-    arguments.add_workers(made)
-    arguments.add_overwrite(made)
+    made.add_argument(
+        "--partial", dest="partial_sets", action="store_true", help="convert even if TFRecord files are missing"
+    )
+    arguments.add_shared(made, "statistics", "workers", "overwrite")
     return made
 
 
 def main(argv: list[str] | None = None) -> int:
-    command = parser()
-    options = command.parse_args(argv)
-
-    def run() -> None:
-        convert(
-            options.source,
-            options.output,
-            synset_list=options.synsets,
-            validation_labels=options.validation_labels,
-            index=options.index,
-            limit=options.limit,
-            decode=options.decode,
-            partial_sets=options.partial,
-            statistics=options.statistics,
-            workers=options.workers,
-            overwrite=options.overwrite,
-        )
-
-    return exit_code(run)
+    return arguments.run(parser(), argv, convert)
 
 
 if __name__ == "__main__":

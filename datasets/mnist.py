@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from mpibow.convert import arguments, idx
-from mpibow.convert.conversion import Part, exit_code, fetch, file_checksum, write_parts
+from mpibow.convert.conversion import Part, fetch, file_checksum, write_parts
 from mpibow.errors import RecordError
 from mpibow.system.streams import as_command
 
@@ -26,8 +26,21 @@ MNIST = {  # file: bytes, MD5
 PARTS = {"train": ("train",), "test": ("t10k", "test")}  # EMNIST calls it test
 
 
-def convert(source: Path, output: Path, *, prefix: str = "", first_label: int = 0, overwrite: bool = False) -> None:
-    """Writes output/train and output/test from the four IDX files in `source`, and verifies them; both or nothing."""
+def convert(
+    source: Path,
+    output: Path,
+    *,
+    download: bool = False,
+    prefix: str = "",
+    first_label: int = 0,
+    overwrite: bool = False,
+) -> None:
+    """Writes output/train and output/test from the four IDX files in `source`, and verifies them; both or nothing.
+
+    With `download` MNIST's files that `source` lacks are fetched first.
+    """
+    for name, (size, checksum) in MNIST.items() if download else ():
+        fetch(MIRROR + name, source / name, size, checksum, remedy=_wanted(source))
     arguments.prepare(output, overwrite)
     files = {
         part: (_find(source, prefix, part, "images", 3), _find(source, prefix, part, "labels", 1)) for part in PARTS
@@ -48,12 +61,6 @@ def convert(source: Path, output: Path, *, prefix: str = "", first_label: int = 
     }
     about = _about({name: sum_ for part in sources.values() for name, sum_ in part.items()}, prefix, first_label)
     write_parts(output, parts, classes=classes, source=about, overwrite=overwrite)
-
-
-def download(source: Path) -> None:
-    """Downloads MNIST's four files, except any that `source` has, and compares their checksums."""
-    for name, (size, checksum) in MNIST.items():
-        fetch(MIRROR + name, source / name, size, checksum, remedy=_wanted(source))
 
 
 def _samples(images: Path, labels: np.ndarray) -> Iterator[tuple[np.ndarray, int]]:
@@ -117,28 +124,17 @@ def parser() -> argparse.ArgumentParser:
         metavar="N",
         help="the files' lowest label, which becomes 0 (EMNIST letters: 1)",
     )
-    arguments.add_overwrite(made)
+    arguments.add_shared(made, "overwrite")
     return made
 
 
+def _fault(options: argparse.Namespace) -> str | None:
+    gets = options.download and options.prefix
+    return "--download gets MNIST only; get the files of --prefix yourself" if gets else None
+
+
 def main(argv: list[str] | None = None) -> int:
-    command = parser()
-    options = command.parse_args(argv)
-    if options.download and options.prefix:
-        command.error("--download gets MNIST only; get the files of --prefix yourself")
-
-    def run() -> None:
-        if options.download:
-            download(options.source)
-        convert(
-            options.source,
-            options.output,
-            prefix=options.prefix,
-            first_label=options.first_label,
-            overwrite=options.overwrite,
-        )
-
-    return exit_code(run)
+    return arguments.run(parser(), argv, convert, _fault)
 
 
 if __name__ == "__main__":

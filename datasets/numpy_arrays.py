@@ -14,13 +14,13 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from mpibow.convert import arguments
 from mpibow.convert.arrays import Stored, keys, stored
-from mpibow.convert.conversion import Part, exit_code, file_checksum, write_parts
+from mpibow.convert.conversion import Part, file_checksum, write_parts
 from mpibow.convert.labels import numbered, remapped, set_aside
 from mpibow.errors import RecordError
 from mpibow.system.streams import as_command
@@ -185,40 +185,31 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--classes", type=arguments.positive, metavar="N", help="number of classes, if some have no image"
     )
-    arguments.add_split(made)
-    arguments.add_overwrite(made)
+    arguments.add_shared(made, "test-fraction", "seed", "overwrite")
     return made
 
 
-def main(argv: list[str] | None = None) -> int:
-    command = parser()
-    options = command.parse_args(argv)
-    if fault := _fault(options):
-        command.error(fault)
-
-    def run() -> None:
-        named = (options.images_key, options.labels_key) if options.images_key else None
-        if options.source and options.source.is_dir():
-            pairs = folder(options.source)
-        elif options.source or options.train:
-            pairs = archives(options.source or options.train, options.test, named)
-        else:
-            pairs = {"train": files(options.train_images, options.train_labels)}
-            if options.test_images:
-                pairs["test"] = files(options.test_images, options.test_labels)
-        arguments.refuse_split(options.test_fraction, pairs["test"].images if "test" in pairs else None)
-        convert(
-            pairs,
-            options.output,
-            layout=options.layout,
-            test_fraction=options.test_fraction,
-            seed=options.seed,
-            remap=options.remap,
-            classes=options.classes,
-            overwrite=options.overwrite,
-        )
-
-    return exit_code(run)
+def run(
+    source: Path | None,
+    train: Path | None,
+    test: Path | None,
+    images_key: str | None,
+    labels_key: str | None,
+    train_images: Path | None,
+    train_labels: Path | None,
+    test_images: Path | None,
+    test_labels: Path | None,
+    **options: Any,
+) -> None:
+    if source and source.is_dir():
+        pairs = folder(source)
+    elif archive := source or train:
+        pairs = archives(archive, test, (images_key, labels_key) if images_key and labels_key else None)
+    else:
+        paths = {"train": (train_images, train_labels), "test": (test_images, test_labels)}
+        pairs = {part: files(images, labels) for part, (images, labels) in paths.items() if images and labels}
+    arguments.refuse_split(options["test_fraction"], pairs["test"].images if "test" in pairs else None)
+    convert(pairs, **options)
 
 
 def _fault(options: argparse.Namespace) -> str | None:
@@ -235,6 +226,10 @@ def _fault(options: argparse.Namespace) -> str | None:
     if options.remap and options.classes is not None:
         return "--remap finds the classes itself, so leave out --classes"
     return None
+
+
+def main(argv: list[str] | None = None) -> int:
+    return arguments.run(parser(), argv, run, _fault)
 
 
 if __name__ == "__main__":

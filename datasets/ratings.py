@@ -12,11 +12,12 @@ import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from mpibow.convert import arguments
-from mpibow.convert.conversion import Part, exit_code, file_checksum, write_parts
+from mpibow.convert.conversion import Part, file_checksum, write_parts
 from mpibow.convert.delimited import read_text, rows_of
 from mpibow.convert.labels import set_aside
 from mpibow.data.cells import PLAIN
@@ -88,29 +89,17 @@ def parser() -> argparse.ArgumentParser:
         "--test-fraction", type=arguments.fraction, default=0.1, metavar="X",
         help="share of the ratings to split off as test data, above 0 and below 1 (default: %(default)s)",
     )  # fmt: skip
-    made.add_argument(
-        "--seed",
-        type=arguments.natural,
-        default=1,
-        metavar="N",
-        help="seed of the choice by --test-fraction (default: %(default)s)",
-    )
-    arguments.add_overwrite(made)
+    arguments.add_shared(made, "seed", "overwrite")
     return made
 
 
+def run(**options: Any) -> None:
+    users, items = convert(**options)
+    print(f"model: {{name: matrix_factorisation, users: {users}, items: {items}}}")
+
+
 def main(argv: list[str] | None = None) -> int:
-    command = parser()
-    options = command.parse_args(argv)
-
-    def run() -> None:
-        users, items = convert(
-            options.source, options.output, test_fraction=options.test_fraction, seed=options.seed,
-            overwrite=options.overwrite,
-        )  # fmt: skip
-        print(f"model: {{name: matrix_factorisation, users: {users}, items: {items}}}")
-
-    return exit_code(run)
+    return arguments.run(parser(), argv, run)
 
 
 if __name__ == "__main__":

@@ -13,11 +13,12 @@ import argparse
 import csv
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from mpibow.convert import arguments
-from mpibow.convert.conversion import Part, exit_code, file_checksum, write_parts
+from mpibow.convert.conversion import Part, file_checksum, write_parts
 from mpibow.convert.labels import set_aside
 from mpibow.convert.table_files import SourceTable, read_table
 from mpibow.convert.tables import Asked, columns_of, complete_rows
@@ -93,6 +94,7 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_output(made, "data/table")
     made.add_argument(
         "--target",
+        dest="targets",
         type=_names,
         default=(),
         metavar="COLUMNS",
@@ -102,9 +104,21 @@ def parser() -> argparse.ArgumentParser:
         "--classes", action="store_true", help="the target's values are classes, even if they are numbers"
     )
     made.add_argument(
-        "--categories", type=_names, default=(), metavar="COLUMNS", help="columns of names, even if they are numbers"
+        "--categories",
+        dest="names",
+        type=_names,
+        default=(),
+        metavar="COLUMNS",
+        help="columns of names, even if they are numbers",
     )
-    made.add_argument("--leave-out", type=_names, default=(), metavar="COLUMNS", help="columns that are not converted")
+    made.add_argument(
+        "--leave-out",
+        dest="left_out",
+        type=_names,
+        default=(),
+        metavar="COLUMNS",
+        help="columns that are not converted",
+    )
     made.add_argument(
         "--missing", choices=["error", "fill", "drop"], default="error",
         help="cells without a value: an error; filled by the column's mean, or a category of their own; or their rows "
@@ -126,41 +140,37 @@ def parser() -> argparse.ArgumentParser:
         help="separator of thousands: , . ' _ or a space, which is any kind of space (default: none)",
     )  # fmt: skip
     made.add_argument("--percent", action="store_true", help="read columns of percentages as numbers: 5%% is 0.05")
-    made.add_argument("--no-scale", action="store_true", help="leave numbers as they are")
+    made.add_argument("--no-scale", dest="scale", action="store_false", help="leave numbers as they are")
     made.add_argument("--scale-target", action="store_true", help="scale the numbers to predict as well")
-    arguments.add_split(made)
-    arguments.add_overwrite(made)
+    arguments.add_shared(made, "test-fraction", "seed", "overwrite")
     return made
 
 
+def _fault(options: argparse.Namespace) -> str | None:
+    point = options.decimal or "."
+    other = "," if point == "." else "."
+    same = point == options.thousands
+    return f"--thousands: is the decimal point, too; pass --decimal {other}" if same else None
+
+
+def run(
+    decimal: str | None, thousands: str, missing_values: tuple[str, ...] | None, source: Path, output: Path,
+    test: Path | None, test_fraction: float | None, seed: int, overwrite: bool, **asked: Any,
+) -> None:  # fmt: skip
+    wanted = Asked(**asked, notation=Notation(decimal, thousands, missing_values))
+    columns = convert(
+        source, output, test=test, test_fraction=test_fraction, seed=seed, asked=wanted, overwrite=overwrite
+    )
+    print(f"features: {len(columns.numbers)} numbers")
+    for category in columns.categories:
+        print(f"categories: {category.name} of {len(category.values)}")
+    goal = columns.label
+    names = f"{len(goal.values)} classes of {goal.name}" if goal else ", ".join(each.name for each in columns.targets)
+    print(f"target: {names}")
+
+
 def main(argv: list[str] | None = None) -> int:
-    command = parser()
-    options = command.parse_args(argv)
-    notation = Notation(options.decimal, options.thousands, options.missing_values)
-    if notation.point == notation.thousands:
-        other = "," if notation.point == "." else "."
-        command.error(f"--thousands: is the decimal point, too; pass --decimal {other}")
-    asked = Asked(
-        options.target, options.classes, options.leave_out, options.categories, options.missing, not options.no_scale,
-        options.scale_target, notation, options.percent,
-    )  # fmt: skip
-
-    def run() -> None:
-        columns = convert(
-            options.source, options.output, test=options.test, test_fraction=options.test_fraction, seed=options.seed,
-            asked=asked, overwrite=options.overwrite,
-        )  # fmt: skip
-        print(f"features: {len(columns.numbers)} numbers")
-        for category in columns.categories:
-            print(f"categories: {category.name} of {len(category.values)}")
-        goal = columns.label
-        print(
-            f"target: {len(goal.values)} classes of {goal.name}"
-            if goal
-            else f"target: {', '.join(t.name for t in columns.targets)}"
-        )
-
-    return exit_code(run)
+    return arguments.run(parser(), argv, run, _fault)
 
 
 if __name__ == "__main__":

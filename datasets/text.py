@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from mpibow.convert import arguments
-from mpibow.convert.conversion import Part, exit_code, file_checksum, progress, write_parts
+from mpibow.convert.conversion import Part, file_checksum, progress, write_parts
 from mpibow.data.dataset import Array
 from mpibow.data.text import contents_of, records_of
 from mpibow.data.tokens import BYTES, CHARS, FILE, Tokens, bytes_of, chars_of, read_tokens
@@ -108,22 +109,16 @@ def parser() -> argparse.ArgumentParser:
         metavar="X",
         help="share of the text, its end, to split off as test data, above 0 and below 1",
     )
-    arguments.add_overwrite(made)
+    arguments.add_shared(made, "overwrite")
     return made
 
 
+def run(**options: Any) -> None:
+    print(f"vocabulary: {convert(**options):,} tokens")
+
+
 def main(argv: list[str] | None = None) -> int:
-    command = parser()
-    options = command.parse_args(argv)
-
-    def run() -> None:
-        size = convert(
-            options.source, options.output, tokens=options.tokens, test_fraction=options.test_fraction,
-            overwrite=options.overwrite,
-        )  # fmt: skip
-        print(f"vocabulary: {size:,} tokens")
-
-    return exit_code(run)
+    return arguments.run(parser(), argv, run)
 
 
 if __name__ == "__main__":

@@ -13,9 +13,10 @@ import argparse
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from mpibow.convert import arguments
-from mpibow.convert.conversion import exit_code, file_checksum, spreader, write_parts
+from mpibow.convert.conversion import file_checksum, spreader, write_parts
 from mpibow.convert.entries import Entries, Reader, part_of, split, watched
 from mpibow.convert.examples import Image, Pixels, Wanted, first, merged, missing, pieces, survey
 from mpibow.convert.recode import Keep
@@ -142,20 +143,20 @@ def _checksums(files: Sequence[Path]) -> dict[str, str]:
     return {path.name: file_checksum(path) for path in files}
 
 
-def _pixels(options: argparse.Namespace, train: Path) -> Pixels | None:
+def _pixels(shape: tuple[int, int, int] | None, dtype: str, layout: str, feature: str, train: Path) -> Pixels | None:
     """Pixels by the options or, without --shape, by the features image/shape and image/dtype of an export."""
-    dtype, dimensions = options.dtype, options.shape
-    if dimensions is None:
+    if shape is None:
         features = first(train)
-        if options.image_feature not in features or "image/shape" not in features or "image/dtype" not in features:
+        if feature not in features or "image/shape" not in features or "image/dtype" not in features:
             return None
         sizes, name = features["image/shape"].values, features["image/dtype"].values
         if len(sizes) != 3 or len(name) != 1:
             return None
-        dimensions, dtype = tuple(map(int, sizes)), bytes(name[0]).decode("ascii", "replace")
-        if min(dimensions) < 1 or dtype not in ("uint8", "float32"):
-            raise RecordError(f"{train}: record 0: image/shape is {dimensions} of {dtype!r}; pass --shape and --dtype")
-    return Pixels(dimensions, dtype, options.layout == "hwc")
+        channels, height, width = map(int, sizes)
+        shape, dtype = (channels, height, width), bytes(name[0]).decode("ascii", "replace")
+        if min(shape) < 1 or dtype not in ("uint8", "float32"):
+            raise RecordError(f"{train}: record 0: image/shape is {shape} of {dtype!r}; pass --shape and --dtype")
+    return Pixels(shape, dtype, layout == "hwc")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -203,50 +204,30 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--index", type=Path, metavar="DIR", help="folder of DALI's indices, NAME.idx: many workers read one file"
     )
-    made.add_argument("--partial", action="store_true", help="convert even if files of a set are missing")
-    arguments.add_split(made)
-    arguments.add_statistics(made)
-    arguments.add_workers(made)
-    arguments.add_overwrite(made)
+    made.add_argument(
+        "--partial", dest="partial_sets", action="store_true", help="convert even if files of a set are missing"
+    )
+    arguments.add_shared(made, "test-fraction", "seed", "statistics", "workers", "overwrite")
     return made
 
 
+def run(
+    source: Path | None, train: str | None, test: str | None, list: bool, image_feature: str, label_feature: str,
+    name_feature: str | None, first_label: int, shape: tuple[int, int, int] | None, layout: str, dtype: str,
+    **options: Any,
+) -> None:  # fmt: skip
+    files = arguments.given_parts(source, train, test)
+    if list:
+        print(listing(files["train"][0]))
+        return
+    arguments.refuse_split(options["test_fraction"], files["test"][0] if "test" in files else None)
+    pixels = _pixels(shape, dtype, layout, image_feature, files["train"][0])
+    wanted = Wanted(image_feature, label_feature, name_feature, first_label, raw=pixels is not None)
+    convert(files, wanted=wanted, pixels=pixels, **options)
+
+
 def main(argv: list[str] | None = None) -> int:
-    command = parser()
-    options = command.parse_args(argv)
-    arguments.refuse_parts(command, options)
-
-    def run() -> None:
-        files = arguments.given_parts(options)
-        if options.list:
-            print(listing(files["train"][0]))
-            return
-        arguments.refuse_split(options.test_fraction, files["test"][0] if "test" in files else None)
-        pixels = _pixels(options, files["train"][0])
-        convert(
-            files,
-            options.output,
-            Wanted(
-                options.image_feature,
-                options.label_feature,
-                options.name_feature,
-                options.first_label,
-                raw=pixels is not None,
-            ),
-            pixels=pixels,
-            encode=options.encode,
-            decode=options.decode,
-            index=options.index,
-            test_fraction=options.test_fraction,
-            seed=options.seed,
-            classes=options.classes,
-            partial_sets=options.partial,
-            statistics=options.statistics,
-            workers=options.workers,
-            overwrite=options.overwrite,
-        )
-
-    return exit_code(run)
+    return arguments.run(parser(), argv, run, arguments.parts_fault)
 
 
 if __name__ == "__main__":

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from mpibow.convert import places
-from mpibow.convert.conversion import cores
+from mpibow.convert.conversion import cores, exit_code
 from mpibow.data.aside import check_free, refused
 from mpibow.errors import RecordError
 from mpibow.system.command import prog
@@ -21,6 +23,19 @@ def parser(name: str, description: str) -> argparse.ArgumentParser:
         description=description,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+
+
+def run(
+    command: argparse.ArgumentParser,
+    argv: list[str] | None,
+    convert: Callable[..., object],
+    fault: Callable[[argparse.Namespace], str | None] = lambda options: None,
+) -> int:
+    """Calls `convert` with the options by their names, unless there is a `fault` in them; returns the exit code."""
+    options = command.parse_args(argv)
+    if message := fault(options):
+        command.error(message)
+    return exit_code(lambda: convert(**vars(options)))
 
 
 def add_source(parser: argparse.ArgumentParser, what: str, *, default: str | None = None, needed: bool = True) -> None:
@@ -50,17 +65,17 @@ def add_parts(parser: argparse.ArgumentParser, kind: str) -> None:
     parser.add_argument("--test", metavar="FILES", help="files of the test part, given in the same way")
 
 
-def given_parts(options: argparse.Namespace) -> dict[str, list[Path]]:
+def given_parts(source: Path | None, train: str | None, test: str | None) -> dict[str, list[Path]]:
     """The files to train and to test. Raises RecordError where there are none."""
-    if options.source is not None:
-        return places.parts(options.source)
-    return {part: places.files(given) for part in places.PARTS if (given := getattr(options, part)) is not None}
+    if source is not None:
+        return places.parts(source)
+    return {part: places.files(given) for part, given in (("train", train), ("test", test)) if given is not None}
 
 
-def refuse_parts(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
-    """Ends where not exactly one of --source and --train is given."""
-    if (options.source is None) == (options.train is None) or (options.source is not None and options.test is not None):
-        parser.error("give --source, or --train and --test")
+def parts_fault(options: argparse.Namespace) -> str | None:
+    """What is wrong where not exactly one of --source and --train is given."""
+    one = (options.source is None) != (options.train is None) and (options.source is None or options.test is None)
+    return None if one else "give --source, or --train and --test"
 
 
 def add_output(parser: argparse.ArgumentParser, *defaults: str) -> None:
@@ -74,54 +89,16 @@ def add_output(parser: argparse.ArgumentParser, *defaults: str) -> None:
     )
 
 
-def add_split(parser: argparse.ArgumentParser) -> None:
-    """--test-fraction and --seed."""
-    parser.add_argument(
-        "--test-fraction",
-        type=fraction,
-        metavar="X",
-        help="share of every class to split off as test data, above 0 and below 1, if the source has no test part",
-    )
-    parser.add_argument(
-        "--seed",
-        type=natural,
-        default=1,
-        metavar="N",
-        help="seed of the choice by --test-fraction (default: %(default)s)",
-    )
+def add_shared(parser: argparse.ArgumentParser, *names: str) -> None:
+    """Options of SHARED, in this order."""
+    for name in names:
+        parser.add_argument(f"--{name}", **SHARED[name])
 
 
 def refuse_split(share: float | None, test: object | None) -> None:
     """Raises RecordError where --test-fraction is given although there is a `test` part."""
     if share is not None and test is not None:
         raise RecordError(f"{test}: is the test part already; leave out --test-fraction")
-
-
-def add_statistics(parser: argparse.ArgumentParser) -> None:
-    """--statistics."""
-    parser.add_argument(
-        "--statistics",
-        type=positive,
-        default=STATISTICS,
-        metavar="N",
-        help="measure mean and std of encoded images on N of them, evenly spaced (default: %(default)s)",
-    )
-
-
-def add_workers(parser: argparse.ArgumentParser) -> None:
-    """--workers."""
-    parser.add_argument(
-        "--workers",
-        type=positive,
-        default=cores(),
-        metavar="N",
-        help="number of processes that read and verify (default: %(default)s, the cores)",
-    )
-
-
-def add_overwrite(parser: argparse.ArgumentParser) -> None:
-    """--overwrite."""
-    parser.add_argument("--overwrite", action="store_true", help="replace an existing data set")
 
 
 def prepare(output: Path, overwrite: bool) -> None:
@@ -168,3 +145,31 @@ def shape(text: str) -> tuple[int, int, int]:
         raise argparse.ArgumentTypeError(f"must be CHANNELS,HEIGHT,WIDTH, such as 3,32,32, got {text!r}")
     channels, height, width = map(positive, words)
     return channels, height, width
+
+
+SHARED: dict[str, dict[str, Any]] = {
+    "test-fraction": {
+        "type": fraction,
+        "metavar": "X",
+        "help": "share of every class to split off as test data, above 0 and below 1, if the source has no test part",
+    },
+    "seed": {
+        "type": natural,
+        "default": 1,
+        "metavar": "N",
+        "help": "seed of the choice by --test-fraction (default: %(default)s)",
+    },
+    "statistics": {
+        "type": positive,
+        "default": STATISTICS,
+        "metavar": "N",
+        "help": "measure mean and std of encoded images on N of them, evenly spaced (default: %(default)s)",
+    },
+    "workers": {
+        "type": positive,
+        "default": cores(),
+        "metavar": "N",
+        "help": "number of processes that read and verify (default: %(default)s, the cores)",
+    },
+    "overwrite": {"action": "store_true", "help": "replace an existing data set"},
+}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import tarfile
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,9 @@ import numpy as np
 
 from mpibow.convert.cifar_files import IMAGES, LABEL_BYTES, LABELS, TITLES, VERSIONS, Labels, Version
 from mpibow.convert.compressed import ENDS, Source, opened
-from mpibow.convert.conversion import file_checksum, progress, spreader
-from mpibow.convert.pickled import read_pickle, uint8
+from mpibow.convert.conversion import file_checksum, spreader
+from mpibow.convert.entries import watched
+from mpibow.convert.pickled import read_pickle
 from mpibow.data.dataset import Array
 from mpibow.errors import RecordError
 
@@ -26,17 +28,22 @@ AGAIN = "get the file again"
 
 
 @dataclass(frozen=True)
-class Batch:
-    """The contents of one file: images (n, 3, 32, 32) uint8, labels (n,) int64. `md5` is that of the file, unpacked.
+class Content:
+    """The bytes of a published file, and the file that they came out of: itself, packed, or the archive."""
 
-    It came out of the file `source` with the checksum `checksum`: itself, packed, or the archive.
-    """
+    shown: str  # in messages
+    data: bytes
+    source: str
+    checksum: str
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The images (n, 3, 32, 32) uint8 and labels (n,) int64 of one file."""
 
     images: Array
     labels: Array
-    md5: str
-    source: str
-    checksum: str
+    content: Content
 
 
 @dataclass(frozen=True)
@@ -50,7 +57,10 @@ class Cifar:
     @property
     def genuine(self) -> bool:
         """Whether these are the files that the authors published."""
-        return all(self.batches[name].md5 == md5 for name, md5 in self.version.files.items())
+        return all(
+            hashlib.md5(self.batches[name].content.data, usedforsecurity=False).hexdigest() == md5
+            for name, md5 in self.version.files.items()
+        )
 
 
 def read_cifar(
@@ -62,73 +72,49 @@ def read_cifar(
     Raises RecordError where there is no set, where it lacks a file, and where a file is damaged.
     """
     if source.is_file():
-        return _read_archive(source, set_, coarse, any_count)
-    folders = {version: _folder(source, version) for version in VERSIONS}
-    there = {version: set(_files(folder)) for version, folder in folders.items()}
-    archives = {version: source / version.archive for version in VERSIONS if (source / version.archive).is_file()}
-    version = _choose(source, {**there, **{version: version.files for version in archives}}, set_)
-    if version in archives and not there[version] >= set(version.files):
-        return _read_archive(archives[version], set_, coarse, any_count)
-    return _read_folder(folders[version], version, coarse, any_count, workers)
+        contents = dict(_members(source))
+        version = _choose(source, dict.fromkeys(VERSIONS, contents), set_)
+    else:
+        there = {version: _files(_folder(source, version)) for version in VERSIONS}
+        archives = {version: source / version.archive for version in VERSIONS if (source / version.archive).is_file()}
+        version = _choose(source, {**there, **{version: version.files for version in archives}}, set_)
+        if version in archives and not there[version].keys() >= version.files.keys():
+            return read_cifar(archives[version], set_=set_, coarse=coarse, any_count=any_count)
+        source = _folder(source, version)
+        chosen = {name: path for name, path in there[version].items() if name in version.files or name in NAMES}
+        contents = _unpacked(source, chosen, workers)
+    if (version.set, coarse) not in LABELS:
+        raise RecordError(f"{source}: {TITLES[version.set]} has no coarse labels, CIFAR-100 has; leave out --coarse")
+    labels = LABELS[version.set, coarse]
+    batches = {name: batch_of(contents[name], name, labels, any_count) for name in version.files}
+    return Cifar(version, batches, _class_names(contents, labels))
 
 
-def load(task: tuple[Path, str, Labels, bool]) -> Batch:
-    """The file at a path, of this published name: its labels of this kind, and whether any count is right."""
-    path, name, labels, any_count = task
+def _unpacked(folder: Path, paths: Mapping[str, Path], workers: int) -> dict[str, Content]:
+    packed = sum(path.suffix in ENDS for path in paths.values())
+    with spreader(max(1, min(workers, packed))) as each:
+        contents = watched(each(read_content, paths.values()), len(paths), f"{folder}: read", " files")
+        return dict(zip(paths, contents, strict=True))
+
+
+def read_content(path: Path) -> Content:
+    """The content of a file that may be packed."""
     with opened(path) as file:
-        data = _all(str(path), file)
-    return batch_of(str(path), name, data, labels, any_count, (path.name, file_checksum(path)))
+        return Content(str(path), _all(str(path), file), path.name, file_checksum(path))
 
 
-def _read_folder(folder: Path, version: Version, coarse: bool, any_count: bool, workers: int) -> Cifar:
-    labels, files = _labels(folder, version, coarse), _files(folder)
-    tasks = [(files[name], name, labels, any_count) for name in version.files]
-    packed = sum(path.suffix in ENDS for path, *_ in tasks)
-    with spreader(max(1, min(workers, packed))) as each, progress(len(tasks), f"{folder}: read", " files") as bar:
-        batches = {}
-        for name, batch in zip(version.files, each(load, tasks), strict=True):
-            batches[name] = batch
-            bar.update()
-    names = labels.names
-    for name in (labels.names_text, labels.names_pickle):
-        if (path := folder / name).is_file():
-            with opened(path) as file:
-                names = _names(str(path), name, _all(str(path), file), labels)
-    return Cifar(version, batches, names)
-
-
-def _read_archive(path: Path, set_: str | None, coarse: bool, any_count: bool) -> Cifar:
-    batches: dict[str, Batch] = {}
-    names: dict[str, bytes] = {}
-    origin = (path.name, file_checksum(path))
-    with progress(None, f"{path}: read", " files") as bar:
-        for name, data in _members(path):
-            if name in NAMES:
-                names[name] = data
-            elif set_ in (None, VERSION_OF[name].set):
-                labels = _labels(path, VERSION_OF[name], coarse)
-                batches[name] = batch_of(f"{path}: {name}", name, data, labels, any_count, origin)
-            bar.update()
-    version = _choose(path, dict.fromkeys(VERSIONS, batches), set_)
-    labels = _labels(path, version, coarse)
-    known = labels.names
-    for name in (labels.names_text, labels.names_pickle):
-        if name in names:
-            known = _names(f"{path}: {name}", name, names[name], labels)
-    return Cifar(version, batches, known)
-
-
-def _members(path: Path) -> Iterator[tuple[str, bytes]]:
+def _members(path: Path) -> Iterator[tuple[str, Content]]:
     """CIFAR's files in the archive, in its order; nothing is unpacked to the disk."""
+    checksum = file_checksum(path)
     try:
         # not as a stream ("r|"), which for a damaged length skips bytes that are not there, for years
         with opened(path) as file, tarfile.open(fileobj=file, mode="r:") as archive:
-            for member in archive:
+            for member in watched(archive, None, f"{path}: read", " files"):
                 name = Path(member.name).name
                 if member.isreg() and (name in NAMES or name in VERSION_OF):
                     content = archive.extractfile(member)
                     assert content is not None
-                    yield name, _all(f"{path}: {name}", content)
+                    yield name, Content(f"{path}: {name}", _all(f"{path}: {name}", content), path.name, checksum)
             while file.read(1 << 20):  # to the end, where the packed file's own checksum is
                 pass
     except (tarfile.TarError, ValueError, OverflowError) as error:  # the latter for lengths that no file has
@@ -143,7 +129,7 @@ def _folder(source: Path, version: Version) -> Path:
 
 def _files(folder: Path) -> dict[str, Path]:
     """CIFAR's files by their published names, also where they were packed again."""
-    paths = {name: [folder / f"{name}{end}" for end in ("", ".gz", ".xz")] for name in VERSION_OF}
+    paths = {name: [folder / f"{name}{end}" for end in ("", ".gz", ".xz")] for name in (*VERSION_OF, *NAMES)}
     return {name: path for name, tried in paths.items() for path in tried[::-1] if path.is_file()}
 
 
@@ -178,12 +164,6 @@ def wanted(set_: str | None) -> str:
     return f"--download, or place one of these files in the folder, or what it unpacks to:{files}"
 
 
-def _labels(place: Path, version: Version, coarse: bool) -> Labels:
-    if (version.set, coarse) not in LABELS:
-        raise RecordError(f"{place}: {TITLES[version.set]} has no coarse labels, CIFAR-100 has; leave out --coarse")
-    return LABELS[version.set, coarse]
-
-
 def _all(shown: str, file: Source | Any) -> bytes:
     data: bytes = file.read(LARGEST + 1)
     if len(data) > LARGEST:
@@ -191,62 +171,74 @@ def _all(shown: str, file: Source | Any) -> bytes:
     return data
 
 
-def batch_of(shown: str, name: str, data: bytes, labels: Labels, any_count: bool, origin: tuple[str, str]) -> Batch:
+def batch_of(content: Content, name: str, labels: Labels, any_count: bool) -> Batch:
+    """The batch of the published file `name`. Raises RecordError where it is damaged, or has another number."""
     version = VERSION_OF[name]
-    images, values = (_binary if version.form == "binary" else _pickled)(shown, version, labels, data)
+    with _naming(content):
+        images, values = (_binary if version.form == "binary" else _pickled)(version, labels, content.data)
+        if len(values) == 0 and any_count:
+            raise RecordError("has no images")
+        wrong = (values < 0) | (values >= len(labels.names))
+        if wrong.any():
+            record = int(wrong.argmax())
+            raise RecordError(f"record {record}: {labels.key} is {values[record]}, it lies in [0, {len(labels.names)})")
     count, right = len(values), IMAGES[version.set][name in version.test]
     if count != right and not any_count:
-        raise RecordError(f"{shown}: has {count:,} images, the published {name} has {right:,}; {AGAIN}, or --any-count")
-    if count == 0:
-        raise RecordError(f"{shown}: has no images; {AGAIN}")
-    wrong = (values < 0) | (values >= len(labels.names))
-    if wrong.any():
-        record = int(wrong.argmax())
         raise RecordError(
-            f"{shown}: record {record}: {labels.key} is {values[record]}, it lies in [0, {len(labels.names)}); {AGAIN}"
+            f"{content.shown}: has {count:,} images, the published {name} has {right:,}; {AGAIN}, or --any-count"
         )
-    md5 = hashlib.md5(data, usedforsecurity=False).hexdigest()
-    return Batch(images.reshape(-1, 3, 32, 32), values, md5, *origin)
+    return Batch(images.reshape(-1, 3, 32, 32), values, content)
 
 
-def _binary(shown: str, version: Version, labels: Labels, data: bytes) -> tuple[Array, Array]:
+@contextmanager
+def _naming(content: Content, remedy: str = AGAIN) -> Iterator[None]:
+    try:
+        yield
+    except RecordError as error:
+        raise RecordError(f"{content.shown}: {error}; {remedy}") from error
+
+
+def _binary(version: Version, labels: Labels, data: bytes) -> tuple[Array, Array]:
     size = LABEL_BYTES[version.set] + PIXELS
     if len(data) % size:
-        raise RecordError(
-            f"{shown}: ends within record {len(data) // size}: it has {len(data):,} bytes, a record {size:,}; {AGAIN}"
-        )
+        raise RecordError(f"ends within record {len(data) // size}: it has {len(data):,} bytes, a record {size:,}")
     records = np.frombuffer(data, np.uint8).reshape(-1, size)
     return records[:, -PIXELS:], records[:, labels.byte].astype(np.int64)
 
 
-def _pickled(shown: str, version: Version, labels: Labels, data: bytes) -> tuple[Array, Array]:
-    fields = _fields(shown, data)
-    try:
-        images = uint8(fields.get("data"), (PIXELS,))
-    except RecordError as error:
-        raise RecordError(f"{shown}: 'data' {error}; {AGAIN}") from error
-    values = fields.get(labels.key)
+def _pickled(version: Version, labels: Labels, data: bytes) -> tuple[Array, Array]:
+    fields = _fields(data)
+    images, values = fields.get("data"), fields.get(labels.key)
+    if not (isinstance(images, np.ndarray) and images.dtype == np.uint8 and images.flags.c_contiguous) or (
+        images.shape != (*images.shape[:1], PIXELS)
+    ):
+        raise RecordError(f"'data' is not an array of unsigned bytes in C order, of shape (n, {PIXELS})")
     if not isinstance(values, list) or not all(type(value) is int and abs(value) < 2**31 for value in values):
-        raise RecordError(f"{shown}: {labels.key!r} is not a list of integers, as {version} has it; {AGAIN}")
+        raise RecordError(f"{labels.key!r} is not a list of integers, as {version} has it")
     if len(values) != len(images):
-        raise RecordError(f"{shown}: has {len(images):,} images, {len(values):,} {labels.key}; {AGAIN}")
+        raise RecordError(f"has {len(images):,} images, {len(values):,} {labels.key}")
     return images, np.array(values, np.int64)
 
 
-def _names(shown: str, name: str, data: bytes, labels: Labels) -> tuple[str, ...]:
-    text = name == labels.names_text
-    names: Any = data.decode("utf-8", "replace").split() if text else _fields(shown, data).get(labels.names_key)
-    right = isinstance(names, list) and all(isinstance(name, str) and name for name in names)
-    if not right or not len(names) == len(set(names)) == len(labels.names):
-        raise RecordError(f"{shown}: must have {len(labels.names)} different names of classes; {AGAIN} or remove it")
+def _class_names(contents: Mapping[str, Content], labels: Labels) -> tuple[str, ...]:
+    names: Any = labels.names
+    for name in (labels.names_text, labels.names_pickle):
+        if (content := contents.get(name)) is None:
+            continue
+        with _naming(content):
+            if name == labels.names_text:
+                names = content.data.decode("utf-8", "replace").split()
+            else:
+                names = _fields(content.data).get(labels.names_key)
+        with _naming(content, f"{AGAIN} or remove it"):
+            right = isinstance(names, list) and all(isinstance(each, str) and each for each in names)
+            if not right or not len(names) == len(set(names)) == len(labels.names):
+                raise RecordError(f"must have {len(labels.names)} different names of classes")
     return tuple(names)
 
 
-def _fields(shown: str, data: bytes) -> dict[Any, Any]:
-    try:
-        fields = read_pickle(data)
-    except RecordError as error:
-        raise RecordError(f"{shown}: {error}; {AGAIN}") from error
+def _fields(data: bytes) -> dict[Any, Any]:
+    fields = read_pickle(data)
     if not isinstance(fields, dict):
-        raise RecordError(f"{shown}: is the pickle of a {type(fields).__name__}, not of a dict; {AGAIN}")
+        raise RecordError(f"is the pickle of a {type(fields).__name__}, not of a dict")
     return fields

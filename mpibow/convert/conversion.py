@@ -243,7 +243,7 @@ def fetch(url: str, path: Path, size: int, md5: str, *, remedy: str) -> None:
         raise RecordError(f"{url}: cannot be downloaded: {error}; {remedy}") from error
 
 
-def exit_code(convert: Callable[[], None]) -> int:
+def exit_code(convert: Callable[[], object]) -> int:
     """Runs it and returns the exit code; prints an error of ours and returns its code."""
     try:
         convert()

@@ -248,7 +248,7 @@ def _listed(names: list[str], count: int) -> str:
     return "\n".join(names) + (f"\nand {count - len(names):,} more" if count > len(names) else "")
 
 
-def watched(items: Iterable[Item], total: int, title: str, unit: str) -> Iterator[Item]:
+def watched(items: Iterable[Item], total: int | None, title: str, unit: str) -> Iterator[Item]:
     """The same items, with a progress bar."""
     with progress(total, title, unit) as bar:
         for item in items:

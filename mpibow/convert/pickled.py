@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import io
-import math
 import pickle
 import warnings
 from typing import Any
 
-import numpy as np
-
-from mpibow.data.dataset import Array
 from mpibow.errors import RecordError
 
 ALLOWED = {  # the names that arrays are pickled with; `encode` makes bytes in Python 3's protocol 2
@@ -43,12 +39,3 @@ def read_pickle(data: bytes) -> object:
     if not isinstance(value, dict):
         return value
     return {key.decode("latin-1") if isinstance(key, bytes) else key: each for key, each in value.items()}
-
-
-def uint8(array: object, shape: tuple[int, ...]) -> Array:
-    """The array (n, *shape) of bytes. Raises RecordError where it is anything else."""
-    if isinstance(array, np.ndarray) and array.dtype == np.uint8 and array.flags.c_contiguous:
-        count = len(array) if array.ndim else 0
-        if array.shape == (count, *shape) and array.nbytes == count * math.prod(shape):
-            return array
-    raise RecordError(f"is not an array of unsigned bytes in C order, of shape (n, {', '.join(map(str, shape))})")

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mpibow.convert.pickled import read_pickle, uint8
+from mpibow.convert.pickled import read_pickle
 from mpibow.errors import RecordError
 from tests.convert import python2
 
@@ -42,7 +42,7 @@ def test_the_tests_pickles_are_pickles() -> None:
 )
 def test_every_protocol(data: bytes) -> None:
     fields = read_pickle(data)
-    assert np.array_equal(uint8(fields.pop("data"), (12,)), PIXELS)
+    assert np.array_equal(fields.pop("data"), PIXELS)
     assert fields == {name: value for name, value in FIELDS.items() if name != "data"}
 
 
@@ -51,24 +51,6 @@ def test_keys_of_bytes_are_text() -> None:
         "labels": [b"\xe9"],
         "a": (1, 2.5, None, True, False, ()),
     }
-
-
-@pytest.mark.parametrize(
-    "array",
-    [PIXELS.astype(np.int8), PIXELS.astype(float), PIXELS[:, :4], PIXELS[0], np.asfortranarray(PIXELS)],
-    ids=repr,
-)
-@pytest.mark.parametrize("protocol", [2, 5])
-def test_other_arrays_are_refused(array: np.ndarray, protocol: int) -> None:
-    with pytest.raises(RecordError) as caught:
-        uint8(read_pickle(pickle.dumps(array, protocol)), (12,))
-    assert str(caught.value) == "is not an array of unsigned bytes in C order, of shape (n, 12)"
-
-
-@pytest.mark.parametrize("array", [None, [1], "text", {}])
-def test_what_is_no_array_is_refused(array: object) -> None:
-    with pytest.raises(RecordError, match=r"is not an array of unsigned bytes in C order, of shape \(n, 3, 2\)"):
-        uint8(array, (3, 2))
 
 
 class Evil:

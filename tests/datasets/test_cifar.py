@@ -363,8 +363,8 @@ def test_truncated_at_every_byte(version: Version) -> None:
     whole, labels = files(version)[name], LABELS[version.set, False]
     for size in range(len(whole)):
         with pytest.raises(RecordError):
-            reader.batch_of("x", name, whole[:size], labels, False, ("", ""))
-    assert len(reader.batch_of("x", name, whole, labels, True, ("", "")).labels) == PER_FILE
+            reader.batch_of(reader.Content("x", whole[:size], "", ""), name, labels, False)
+    assert len(reader.batch_of(reader.Content("x", whole, "", ""), name, labels, True).labels) == PER_FILE
 
 
 def test_a_truncated_archive(tmp_path: Path) -> None:
@@ -400,7 +400,7 @@ def test_any_bytes(name: str, rubbish: bytes, at: int) -> None:
     start, labels = files(version)[name], LABELS[version.set, version.set == "cifar100"]
     for data in (rubbish, start[:at] + rubbish + start[at + len(rubbish) :]):
         try:
-            reader.batch_of("x", name, data, labels, True, ("", ""))
+            reader.batch_of(reader.Content("x", data, "", ""), name, labels, True)
         except RecordError as error:
             assert str(error).startswith("x: ")  # noqa: PT017
 
