@@ -68,7 +68,7 @@ def find(source: Path, part: str) -> Found | None:
             if name.endswith(".tar") and SYNSET.fullmatch(name[:-4])
         ],
         "folders": classes,
-        "images": [f for f in folders if part != "train" and any(n.lower().endswith(SUFFIXES) for n in everything[f])],
+        "images": [f for f in folders if part != "train" and any(map(_is_image, everything[f]))],
     }
     there = {form: tuple(paths) for form, paths in candidates.items() if paths}
     if len(there) > 1 or len({path.parent for paths in there.values() for path in paths}) > 1:
@@ -82,9 +82,8 @@ def places(found: Found) -> list[Place]:
     if found.form == "tar":
         (path,) = found.paths
         return sorted(_inner(path, member) for member in tar.members(tar.opened(path), str(path)))
-    if found.form == "tars":
-        return sorted(Place(path.stem, str(path.parent), f"{path.name}/", str(path), 0, None) for path in found.paths)
-    return sorted(Place(path.name, str(path.parent), f"{path.name}/", str(path), 0, None) for path in found.paths)
+    root = found.paths[0].parent
+    return sorted(Place(path.stem, str(root), f"{path.name}/", str(path), 0, None) for path in found.paths)
 
 
 def listed(each: Each, found: Found, classes: Sequence[str]) -> Entries:
@@ -95,7 +94,7 @@ def listed(each: Each, found: Found, classes: Sequence[str]) -> Entries:
     there = places(found)
     table = {synset: number for number, synset in enumerate(classes)}
     _refuse_unknown(there[0].root if there else "", {place.synset for place in there}, classes)
-    groups = each(partial(_listed, table, found.form == "folders"), there)
+    groups = each(partial(_group, table), there)
     entries = Entries(watched(groups, len(there), "look through", " classes"))
     refuse_empty_and_twice(entries)
     if not len(entries):
@@ -116,7 +115,8 @@ def flat(
             f"{path}: its images' labels are not in it; pass them by --validation-labels, a synset a line, such as "
             "imagenet_2012_validation_synset_labels.txt"
         )
-    group = _tar_group(path) if found.form == "flat" else _folder_group(path)
+    folder, title = (path.parent, f"{path.name}: ") if found.form == "flat" else (path, "")
+    group = _group({"": 0}, Place("", str(folder), title, str(path), 0, None))
     entries = Entries([group])
     refuse_empty_and_twice(entries)
     synsets = validation_labels(labels, [Path(str(name)).name for name in group.names], numbered)
@@ -156,41 +156,31 @@ def _inner(path: Path, member: tar.Member) -> Place:
     return Place(name[:-4], str(path.parent), title, str(path), member.start, member.start + member.size)
 
 
-def _listed(table: Mapping[str, int], folders: bool, place: Place) -> Group:
-    if folders:
-        found = _images(_sizes(Path(place.file)))
-        names, sizes, starts = list(found), list(found.values()), None
+def _group(table: Mapping[str, int], place: Place) -> Group:
+    """The images of a place, sorted by name; `table` numbers the synsets."""
+    path = Path(place.file)
+    if path.is_dir():
+        with refused(path, "read"), os.scandir(path) as files:
+            sizes = {file.name: file.stat().st_size for file in files if file.is_file()}
+        images = [tar.Member(name, 0, sizes[name]) for name in sorted(sizes) if _is_image(name)]
     else:
-        path = Path(place.file)
-        where = f"{place.root}/{place.title.rstrip('/')}"
-        there = sorted(tar.members(tar.opened(path), where, place.start, place.stop))
-        names, sizes = [member.name for member in there], [member.size for member in there]
-        starts = np.array([member.start for member in there], np.int64)
-    labels = np.full(len(names), table[place.synset], np.int32)
-    return Group(place.root, place.title, place.file, names, starts, np.array(sizes, np.int64), labels)
+        where = f"{place.root}/{place.title}".rstrip("/: ")
+        there = tar.members(tar.opened(path), where, place.start, place.stop)
+        images = sorted(there, key=lambda member: Path(member.name).name)
+    names, starts, sizes_of = zip(*images, strict=True) if images else ((), (), ())
+    return Group(
+        place.root,
+        place.title,
+        place.file,
+        names,
+        None if path.is_dir() else np.array(starts, np.int64),
+        np.array(sizes_of, np.int64),
+        np.full(len(names), table[place.synset], np.int32),
+    )
 
 
-def _tar_group(path: Path) -> Group:
-    there = sorted(tar.members(tar.opened(path), str(path)), key=lambda member: Path(member.name).name)
-    names, sizes = [member.name for member in there], np.array([member.size for member in there], np.int64)
-    starts = np.array([member.start for member in there], np.int64)
-    return Group(str(path.parent), f"{path.name}: ", str(path), names, starts, sizes, np.zeros(len(names), np.int32))
-
-
-def _folder_group(path: Path) -> Group:
-    found = _images(_sizes(path))
-    sizes = np.array(list(found.values()), np.int64)
-    return Group(str(path), "", str(path), list(found), None, sizes, np.zeros(len(found), np.int32))
-
-
-def _images(sizes: Mapping[str, int]) -> dict[str, int]:
-    return {name: sizes[name] for name in sorted(sizes) if name.lower().endswith(SUFFIXES) and not hidden(name)}
-
-
-def _sizes(folder: Path) -> dict[str, int]:
-    """Bytes of the folder's files by name."""
-    with refused(folder, "read"), os.scandir(folder) as found:
-        return {entry.name: entry.stat().st_size for entry in found if entry.is_file()}
+def _is_image(name: str) -> bool:
+    return name.lower().endswith(SUFFIXES) and not hidden(name)
 
 
 def _names(folder: Path) -> list[str]:
