@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from mpibow.convert import arguments, crossbow
-from mpibow.convert.conversion import Part, progress, spreader, write_parts
+from mpibow.convert.conversion import Part, spreader, watched, write_parts
 from mpibow.convert.encoded import evenly, moments_of
 from mpibow.errors import RecordError
 from mpibow.system.streams import as_command
@@ -45,19 +45,16 @@ def convert(
 
 
 def _part(name: str, paths: Sequence[Path], statistics: int, workers: int) -> Part:
-    with spreader(min(workers, len(paths))) as each, progress(len(paths), f"{name}: check", " files") as bar:
-        files = []
-        for indexed in each(crossbow.index, paths):
-            files.append(indexed)
-            bar.update()
-    count = sum(len(indexed.labels) for indexed in files)
-    numbers = evenly(count, statistics)
-    moments = moments_of(
-        crossbow.chosen(files, numbers),
-        workers,
-        total=len(numbers),
-        name=lambda number: crossbow.name(files, numbers[number]),
-    )
+    with spreader(workers) as each:
+        files = list(watched(each(crossbow.index, paths), len(paths), f"{name}: check", " files"))
+        count = sum(len(indexed.labels) for indexed in files)
+        numbers = evenly(count, statistics)
+        moments = moments_of(
+            crossbow.chosen(files, numbers),
+            each,
+            total=len(numbers),
+            name=lambda number: crossbow.name(files, numbers[number]),
+        )
     alike = len({path.name for path in paths}) < len(paths)
     sources = {str(indexed.path) if alike else indexed.path.name: indexed.checksum for indexed in files}
     return Part(count, crossbow.images(files, name), encoding="jpeg", moments=moments, sources=sources)

@@ -62,7 +62,6 @@ def convert(
                 each,
                 name,
                 encoding=encoding,
-                workers=workers,
                 statistics=statistics,
             )
             for name, entries in parts.items()

@@ -18,8 +18,8 @@ from functools import partial
 from pathlib import Path
 
 from mpibow.convert import arguments, imagenet, synsets
-from mpibow.convert.conversion import spreader, write_parts
-from mpibow.convert.entries import Each, Entries, Reader, file_bytes, limited, part_of, watched
+from mpibow.convert.conversion import Each, spreader, watched, write_parts
+from mpibow.convert.entries import Entries, Reader, file_bytes, limited, part_of
 from mpibow.convert.examples import Image, Wanted, merged, missing, pieces, survey
 from mpibow.convert.imagenet import Found
 from mpibow.convert.recode import Keep
@@ -77,7 +77,6 @@ def convert(
                 each,
                 f"{part}: {found[part].form}",
                 encoding="jpeg",
-                workers=workers,
                 statistics=statistics,
             )
             for part, entries in parts.items()

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from mpibow.convert import arguments
-from mpibow.convert.conversion import file_checksum, spreader, write_parts
-from mpibow.convert.entries import Entries, Reader, part_of, split, watched
+from mpibow.convert.conversion import file_checksum, spreader, watched, write_parts
+from mpibow.convert.entries import Entries, Reader, part_of, split
 from mpibow.convert.examples import Image, Pixels, Wanted, first, merged, missing, pieces, survey
 from mpibow.convert.recode import Keep
 from mpibow.errors import RecordError
@@ -78,7 +78,6 @@ def convert(
                 each,
                 f"{name}: {files.get(name, files['train'])[0].name} ...",
                 encoding=encoding,
-                workers=workers,
                 statistics=statistics,
                 checksums=_checksums(files.get(name, files["train"])),
             )

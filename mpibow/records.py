@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import json
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -23,21 +21,12 @@ from mpibow.data.pictures import sheet
 from mpibow.data.recordset import RecordSet, open_records
 from mpibow.errors import ConfigError, MpibowError, RecordError
 from mpibow.system.command import prog
+from mpibow.system.shipped import close
 from mpibow.system.streams import as_command
 
 SHOWN = 20  # damages listed for one data set; a broken disk can have millions
 SHEET = 64  # images on a sheet
 WORTH, WORTH_DECODED = 512 << 20, 16 << 20  # bytes to check that make a process worth starting
-
-
-@dataclass(frozen=True)
-class Command:
-    """A sub-command: `options` adds its own to its parser, `run` returns the exit code."""
-
-    help: str
-    description: str
-    options: Callable[[argparse.ArgumentParser], None]
-    run: Callable[[argparse.Namespace], int]
 
 
 def inspect(options: argparse.Namespace) -> int:
@@ -98,58 +87,12 @@ def draw(data: RecordSet, file: Path, samples: int, wanted: str | None, seed: in
     return len(drawn)
 
 
-def _inspect_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("paths", nargs="+", type=Path, metavar="DIR", help="a data set, such as data/mnist/train")
-    parser.add_argument("--json", action="store_true", help="print one JSON object per line")
-    parser.add_argument("--sheet", type=Path, metavar="FILE.png", help="draw images with the names of their classes")
-    parser.add_argument("--samples", type=positive, metavar="N", help=f"number of images to draw (default: {SHEET})")
-    parser.add_argument(
-        "--class", dest="of_class", metavar="NAME", help="draw only images of this class, a name or a number"
-    )
-    parser.add_argument("--seed", type=natural, metavar="S", help="seed of the choice of images (default: 0)")
-
-
-def _verify_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("paths", nargs="+", type=Path, metavar="DIR_OR_FILE", help="a data set, or one .mpr file")
-    parser.add_argument("--decode", action="store_true", help="also decode every encoded image")
-    parser.add_argument(
-        "--workers",
-        type=positive,
-        metavar="N",
-        help="number of processes (default: one per core, fewer for small data)",
-    )
-
-
-COMMANDS = {
-    "inspect": Command(
-        "print what a data set holds",
-        "Prints counts, shape, classes and their balance, mean and std, sizes of encoded images, shards and source of "
-        "data sets. Reads the manifest and the indices, and only the images that it samples or draws.",
-        _inspect_options,
-        inspect,
-    ),
-    "verify": Command(
-        "check every byte of a data set or record file",
-        "Reads every record and compares its checksum, and every shard with the manifest. "
-        f"Lists the damaged records, at most {SHOWN} of a data set. The exit code is 0 if there are none, else 3.",
-        _verify_options,
-        verified,
-    ),
-    "export": Command(
-        "write a data set as TFRecord files or folders of images",
-        "Writes a data set in a form that other programs read; `mpibow convert tfrecord` or `folder` converts it back. "
-        "Writes all of it or nothing.",
-        export.add_options,
-        lambda options: exit_code(lambda: export.run(options)),
-    ),
-}
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command; the exit code: 0 only where all is right."""
     try:
         options = parser().parse_args(argv)
-        return COMMANDS[options.command].run(options)
+        code: int = options.run(options)
+        return code
     except MpibowError as error:
         return _told(error)
 
@@ -176,8 +119,8 @@ def _class(data: RecordSet, wanted: str) -> int:
         return names.index(wanted)
     if wanted.isdecimal() and int(wanted) < data.classes:
         return int(wanted)
-    close = difflib.get_close_matches(wanted, names, n=1)
-    remedy = f"did you mean {close[0]!r}?" if close else f"give a name or a number below {data.classes}"
+    nearest = close(wanted, names)
+    remedy = f"did you mean {nearest!r}?" if nearest else f"give a name or a number below {data.classes}"
     raise ConfigError(f"--class: {data.folder} has no class {wanted!r}; {remedy}")
 
 
@@ -192,9 +135,49 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog=prog("records"), description="Inspects, verifies and exports data sets of records."
     )
-    commands = made.add_subparsers(dest="command", required=True, metavar=" | ".join(COMMANDS))
-    for name, command in COMMANDS.items():
-        command.options(commands.add_parser(name, help=command.help, description=command.description))
+    commands = made.add_subparsers(required=True, metavar="inspect | verify | export")
+    inspecting = commands.add_parser(
+        "inspect",
+        help="print what a data set holds",
+        description="Prints counts, shape, classes and their balance, mean and std, sizes of encoded images, shards "
+        "and source of data sets. Reads the manifest and the indices, and only the images that it samples or draws.",
+    )
+    inspecting.set_defaults(run=inspect)
+    inspecting.add_argument("paths", nargs="+", type=Path, metavar="DIR", help="a data set, such as data/mnist/train")
+    inspecting.add_argument("--json", action="store_true", help="print one JSON object per line")
+    inspecting.add_argument(
+        "--sheet", type=Path, metavar="FILE.png", help="draw images with the names of their classes"
+    )
+    inspecting.add_argument(
+        "--samples", type=positive, metavar="N", help=f"number of images to draw (default: {SHEET})"
+    )
+    inspecting.add_argument(
+        "--class", dest="of_class", metavar="NAME", help="draw only images of this class, a name or a number"
+    )
+    inspecting.add_argument("--seed", type=natural, metavar="S", help="seed of the choice of images (default: 0)")
+    verifying = commands.add_parser(
+        "verify",
+        help="check every byte of a data set or record file",
+        description="Reads every record and compares its checksum, and every shard with the manifest. "
+        f"Lists the damaged records, at most {SHOWN} of a data set. The exit code is 0 if there are none, else 3.",
+    )
+    verifying.set_defaults(run=verified)
+    verifying.add_argument("paths", nargs="+", type=Path, metavar="DIR_OR_FILE", help="a data set, or one .mpr file")
+    verifying.add_argument("--decode", action="store_true", help="also decode every encoded image")
+    verifying.add_argument(
+        "--workers",
+        type=positive,
+        metavar="N",
+        help="number of processes (default: one per core, fewer for small data)",
+    )
+    exporting = commands.add_parser(
+        "export",
+        help="write a data set as TFRecord files or folders of images",
+        description="Writes a data set in a form that other programs read; `mpibow convert tfrecord` or `folder` "
+        "converts it back. Writes all of it or nothing.",
+    )
+    exporting.set_defaults(run=lambda options: exit_code(lambda: export.run(options)))
+    export.add_options(exporting)
     return made
 
 

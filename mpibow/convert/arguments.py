@@ -109,18 +109,16 @@ def prepare(output: Path, overwrite: bool) -> None:
         print(f"{left} is left from a conversion that was killed: unless one is running, remove it to free the space")
 
 
-def positive(text: str) -> int:
-    """An integer of at least 1."""
-    if (value := int(text)) < 1:
-        raise argparse.ArgumentTypeError(f"must be at least 1, got {value}")
-    return value
+def _integer(least: int) -> Callable[[str], int]:
+    def integer(text: str) -> int:
+        if (value := int(text)) < least:
+            raise argparse.ArgumentTypeError(f"must be at least {least}, got {value}")
+        return value
+
+    return integer
 
 
-def natural(text: str) -> int:
-    """An integer of at least 0."""
-    if (value := int(text)) < 0:
-        raise argparse.ArgumentTypeError(f"must be at least 0, got {value}")
-    return value
+positive, natural = _integer(1), _integer(0)
 
 
 def fraction(text: str) -> float:

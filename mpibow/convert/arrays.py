@@ -6,7 +6,7 @@ import math
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +14,10 @@ from typing import IO, Any
 
 import numpy as np
 
+from mpibow.data.aside import refused
 from mpibow.data.dataset import Array
 from mpibow.errors import RecordError
-from mpibow.system.files import open_file, reason
+from mpibow.system.files import open_file
 
 HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 FAULTS = (  # errors of NumPy, of its reading of a header as Python, and of zipfile for damaged files
@@ -46,22 +47,23 @@ class Stored:
             with _reading(str(self)):
                 yield from np.memmap(self.path, self.dtype, "r", self.start, self.shape, "F")
             return
-        size = self.dtype.itemsize * math.prod(self.shape[1:])
-        with _opened(self.path, self.key) as file:
-            _read(file, self.start, "its header")  # not seek: that gives up the checksum in an .npz file
-            for row in range(self.shape[0]):
-                yield np.frombuffer(_read(file, size, f"row {row} of {self.shape[0]}"), self.dtype).reshape(
-                    self.shape[1:]
-                )
-            _end(file)
+        names = (f"row {row} of {self.shape[0]}" for row in range(self.shape[0]))
+        for data in self._pieces(math.prod(self.shape[1:]), names):
+            yield data.reshape(self.shape[1:])
 
     def whole(self) -> Array:
         """The whole array, in memory."""
+        (data,) = self._pieces(math.prod(self.shape), ["its values"])
+        return data.reshape(self.shape, order="F" if self.fortran else "C")
+
+    def _pieces(self, count: int, names: Iterable[str]) -> Iterator[Array]:
+        """All values, `count` at once."""
         with _opened(self.path, self.key) as file:
-            _read(file, self.start, "its header")
-            data = _read(file, self.dtype.itemsize * math.prod(self.shape), "its values")
-            _end(file)
-        return np.frombuffer(data, self.dtype).reshape(self.shape, order="F" if self.fortran else "C")
+            _read(file, self.start, "its header")  # not seek: that gives up the checksum in an .npz file
+            for name in names:
+                yield np.frombuffer(_read(file, count * self.dtype.itemsize, name), self.dtype)
+            if file.read(1):  # also compares the checksum of one in an .npz file
+                raise ValueError("it goes on after its last value")
 
 
 def stored(path: Path, key: str = "") -> Stored:
@@ -108,28 +110,21 @@ def _read(file: IO[bytes], size: int, what: str) -> bytes:
     return data
 
 
-def _end(file: IO[bytes]) -> None:
-    if file.read(1):  # also compares the checksum of one in an .npz file
-        raise ValueError("it goes on after its last value")
-
-
 @contextmanager
 def _opened(path: Path, key: str) -> Iterator[IO[bytes]]:
-    with _reading(f"{path}: {key}" if key else str(path)):
+    with _reading(f"{path}: {key}" if key else str(path)), open_file(path) as raw:
         if not key:
-            with open_file(path) as file:
-                yield file
-        else:
-            with open_file(path) as raw, zipfile.ZipFile(raw) as archive, archive.open(f"{key}.npy") as file:
-                yield file
+            yield raw
+            return
+        with zipfile.ZipFile(raw) as archive, archive.open(f"{key}.npy") as file:
+            yield file
 
 
 @contextmanager
 def _reading(shown: str) -> Iterator[None]:
     try:
-        yield
+        with refused(shown, "read"):
+            yield
     except FAULTS as error:
         what = str(error).lower() or type(error).__name__
         raise RecordError(f"{shown}: is not a complete NumPy file: {what}; get the file again") from error
-    except OSError as error:
-        raise RecordError(f"{shown}: cannot be read: {reason(error)}") from error

@@ -14,8 +14,7 @@ import numpy as np
 
 from mpibow.convert.cifar_files import IMAGES, LABEL_BYTES, LABELS, TITLES, VERSIONS, Labels, Version
 from mpibow.convert.compressed import ENDS, Source, opened
-from mpibow.convert.conversion import file_checksum, spreader
-from mpibow.convert.entries import watched
+from mpibow.convert.conversion import file_checksum, spreader, watched
 from mpibow.convert.pickled import read_pickle
 from mpibow.data.dataset import Array
 from mpibow.errors import RecordError

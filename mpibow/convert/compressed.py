@@ -14,7 +14,7 @@ from mpibow.errors import RecordError
 from mpibow.system.files import open_file, reason
 
 Source = gzip.GzipFile | lzma.LZMAFile | BufferedReader
-ENDS = {".gz": "gzip", ".tgz": "gzip", ".xz": "xz", ".txz": "xz"}
+ENDS = {".gz": gzip, ".tgz": gzip, ".xz": lzma, ".txz": lzma}
 
 
 @contextmanager
@@ -22,13 +22,10 @@ def opened(path: Path) -> Iterator[Source]:
     """The file's bytes, unpacked. Raises RecordError where the file is damaged, also for errors inside the block."""
     form = ENDS.get(path.suffix.lower())
     try:
-        with open_file(path) as raw, _unpacked(form, raw) as file:
+        with open_file(path) as raw, form.open(raw) if form else raw as file:
             yield file
     except (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError) as error:
-        raise RecordError(f"{path}: is not a complete {form} file: {str(error).lower()}; get the file again") from error
+        kind = "gzip" if form is gzip else "xz"
+        raise RecordError(f"{path}: is not a complete {kind} file: {str(error).lower()}; get the file again") from error
     except OSError as error:
         raise RecordError(f"{path}: cannot be read: {reason(error)}") from error
-
-
-def _unpacked(form: str | None, raw: BufferedReader) -> Source:
-    return gzip.open(raw) if form == "gzip" else lzma.open(raw) if form == "xz" else raw

@@ -27,12 +27,13 @@ from tqdm import tqdm
 from mpibow.data import verify
 from mpibow.data.aside import file_aside, folder_aside, refused
 from mpibow.data.dataset import Array
-from mpibow.data.recordset import SHARD_SIZE, write_records
+from mpibow.data.recordset import write_records
 from mpibow.errors import EXIT_INTERRUPTED, MpibowError, RecordError
 from mpibow.system.files import open_file
 
 Item = TypeVar("Item")
 Made = TypeVar("Made")
+Each = Callable[..., Iterator[Any]]  # spreader's
 Held = Callable[[], AbstractContextManager[None]]
 AHEAD = 4  # tasks a worker that may be under way: enough to keep it busy, few enough for memory
 
@@ -63,7 +64,6 @@ def write_parts(
     class_names: Sequence[str] = (),
     source: str = "",
     overwrite: bool = False,
-    shard_size: int = SHARD_SIZE,
 ) -> None:
     """Writes output/NAME for every part, reads all of it back, and prints a line for each; all of it or nothing.
 
@@ -83,7 +83,6 @@ def write_parts(
                 sources=part.sources,
                 contents=part.contents,
                 files=part.files,
-                shard_size=shard_size,
             )
         for name, part in parts.items():
             with progress(part.count, f"{output}/{name}: verify", " records") as bar:
@@ -103,13 +102,19 @@ def progress(total: int | None, title: str, unit: str) -> tqdm[Any]:
     return tqdm(total=total, desc=title, unit=unit, disable=None, leave=False)
 
 
+def watched(items: Iterable[Item], total: int | None, title: str, unit: str) -> Iterator[Item]:
+    """The same items, with a progress bar."""
+    with progress(total, title, unit) as bar:
+        for item in items:
+            bar.update()
+            yield item
+
+
 def _counted(part: Part, title: str) -> Iterator[tuple[Array | bytes, int]]:
     done = 0
-    with progress(part.count, title, " images") as bar:
-        for sample in part.samples:
-            done += 1
-            bar.update()
-            yield sample
+    for sample in watched(part.samples, part.count, title, " images"):
+        done += 1
+        yield sample
     if done != part.count:
         raise RecordError(f"{title}: the source has {done:,} images, {part.count:,} were expected; did it change?")
 
@@ -208,11 +213,11 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def file_checksum(path: Path, algorithm: str = "md5") -> str:
+def file_checksum(path: Path) -> str:
     """The checksum as in a manifest: 'md5 f68b3c2d...'."""
     with refused(path, "read"), open_file(path) as file:
-        digest = hashlib.file_digest(file, lambda: hashlib.new(algorithm, usedforsecurity=False))
-    return f"{algorithm} {digest.hexdigest()}"
+        digest = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False))
+    return f"md5 {digest.hexdigest()}"
 
 
 def fetch(url: str, path: Path, size: int, md5: str, *, remedy: str) -> None:

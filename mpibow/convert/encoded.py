@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from mpibow.convert.conversion import progress, spreader
+from mpibow.convert.conversion import Each, watched
 from mpibow.data.dataset import Array
 from mpibow.data.photo import open_photo, why
 from mpibow.errors import RecordError
@@ -22,24 +22,22 @@ def evenly(count: int, wanted: int) -> list[int]:
 
 def moments_of(
     images: Iterable[bytes],
-    workers: int,
+    each: Each = map,
     *,
     total: int | None = None,
     name: Callable[[int], str] = "image {}".format,
 ) -> tuple[list[float], list[float]]:
-    """Mean and std per channel R, G, B over all pixels, in 0 to 255, decoded by `workers` processes.
+    """Mean and std per channel R, G, B over all pixels, in 0 to 255, decoded by `each` (`conversion.spreader`).
 
     An image counts by its pixels; grey and CMYK ones are converted. The sums are whole numbers, so the result depends
-    neither on `workers` nor on the order. Where a channel never varies its std is 1, to divide by. `total` is for the
+    neither on `each` nor on the order. Where a channel never varies its std is 1, to divide by. `total` is for the
     progress bar only. Raises RecordError for the first image that cannot be decoded, naming it `name(its number)`.
     """
     found = np.zeros((3, 256), np.int64)
-    with spreader(workers) as each, progress(total, "mean and std", " images") as bar:
-        for number, values in enumerate(each(histogram, images)):
-            if isinstance(values, str):
-                raise RecordError(f"{name(number)}: {values}")
-            found += values
-            bar.update()
+    for number, values in enumerate(watched(each(histogram, images), total, "mean and std", " images")):
+        if isinstance(values, str):
+            raise RecordError(f"{name(number)}: {values}")
+        found += values
     if not found.any():
         raise RecordError("there are no images to take mean and std of")
     values, pixels = np.arange(256), found.sum(axis=1)

@@ -12,21 +12,20 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 from google_crc32c import value as crc32c
 
-from mpibow.convert.conversion import Part, progress, say_turned
+from mpibow.convert.conversion import Each, Part, say_turned
 from mpibow.convert.encoded import evenly, moments_of
 from mpibow.convert.labels import ranks, set_aside
 from mpibow.convert.recode import Recoded
+from mpibow.data.aside import refused
 from mpibow.data.dataset import Array
 from mpibow.errors import RecordError
-from mpibow.system.files import open_file, reason
+from mpibow.system.files import open_file
 
-Item = TypeVar("Item")
-Each = Callable[..., Iterator[Any]]  # conversion.spreader's
 LOT_COUNT, LOT_SIZE = 256, 4 << 20  # images and bytes that one task of a worker takes at the most
 NAMED = 10  # files that a message names
 SUM = "sha256 {} over a line an image: name, size and CRC32C of its source, with tabs between"
@@ -136,12 +135,9 @@ class Reader:
 
 def file_bytes(entry: Entry) -> tuple[bytes, int]:
     """An entry's bytes and their CRC32C. Raises RecordError where the file lacks them now."""
-    try:
-        with open_file(entry.file) as file:
-            file.seek(entry.start)
-            data = file.read(entry.size)
-    except OSError as error:
-        raise RecordError(f"{entry.where}: cannot be read: {reason(error)}") from error
+    with refused(entry.where, "read"), open_file(entry.file) as file:
+        file.seek(entry.start)
+        data = file.read(entry.size)
     if len(data) != entry.size:
         raise RecordError(f"{entry.where}: has {len(data)} bytes, had {entry.size}; did it change?")
     return data, crc32c(data)
@@ -154,7 +150,6 @@ def part_of(
     title: str,
     *,
     encoding: str,
-    workers: int,
     statistics: int,
     checksums: Mapping[str, str] | None = None,
 ) -> Part:
@@ -169,7 +164,7 @@ def part_of(
         chosen = entries.take(np.array(evenly(len(entries), statistics)))
         moments = moments_of(
             (made.image for lot in each(partial(_read, reader), lots(chosen)) for made in lot),
-            workers,
+            each,
             total=len(chosen),
             name=lambda number: chosen[number].where,
         )
@@ -246,11 +241,3 @@ def refuse_empty_and_twice(entries: Entries) -> None:
 
 def _listed(names: list[str], count: int) -> str:
     return "\n".join(names) + (f"\nand {count - len(names):,} more" if count > len(names) else "")
-
-
-def watched(items: Iterable[Item], total: int | None, title: str, unit: str) -> Iterator[Item]:
-    """The same items, with a progress bar."""
-    with progress(total, title, unit) as bar:
-        for item in items:
-            bar.update()
-            yield item

@@ -66,32 +66,30 @@ class Pixels:
     last: bool = False
 
     def __call__(self, values: bytes | Array) -> Recoded[Array]:
-        dtype = DTYPES[self.dtype]
-        count = math.prod(self.shape)
+        dtype, count = DTYPES[self.dtype], math.prod(self.shape)
         if isinstance(values, bytes):
             if len(values) != count * dtype.itemsize:
                 wanted = f"{count * dtype.itemsize} for {self.dtype} {self.shape}"
                 raise RecordError(f"image has {len(values)} bytes, must have {wanted}")
             array = np.frombuffer(values, dtype)
+        elif len(values) != count:
+            raise RecordError(f"image has {len(values)} values, must have {count} for {self.shape}")
+        elif values.dtype != np.int64:
+            array = values.astype(DTYPES["float32"])
+        elif values.min() < 0 or values.max() > 255:
+            raise RecordError(f"integers of an image must lie in [0, 255], got {values.min()} to {values.max()}")
         else:
-            if len(values) != count:
-                raise RecordError(f"image has {len(values)} values, must have {count} for {self.shape}")
-            if values.dtype == np.int64 and (values.min() < 0 or values.max() > 255):
-                raise RecordError(f"integers of an image must lie in [0, 255], got {values.min()} to {values.max()}")
-            array = values.astype(np.uint8 if values.dtype == np.int64 else DTYPES["float32"])
+            array = values.astype(np.uint8)
         c, h, w = self.shape
         return Recoded(array.reshape(h, w, c).transpose(2, 0, 1) if self.last else array.reshape(c, h, w))
 
 
 def survey(wanted: Wanted, piece: Piece) -> Survey:
     """The places of the piece's images, and their labels. Raises RecordError, naming the record, where one has none."""
-    starts: list[int] = []
-    sizes: list[int] = []
-    labels: list[int] = []
+    places: list[tuple[int, int, int]] = []  # start, size, label
     kinds: dict[str, str] = {}
     names: dict[int, str] = {}
-    for start, data in tfrecord.records(piece):
-        number = piece.first + len(starts)
+    for number, (start, data) in enumerate(tfrecord.records(piece), piece.first):
         where = f"{piece.path}: record {number}"
         try:
             kind, label, name = _look(wanted, data)
@@ -101,18 +99,11 @@ def survey(wanted: Wanted, piece: Piece) -> Survey:
             tfrecord.read(piece.path, number, start, len(data))  # raises a better error where a checksum is wrong
             raise RecordError(f"{where}: {error}") from error
         kinds.setdefault(kind, where)
-        starts.append(start)
-        sizes.append(len(data))
-        labels.append(label)
-    group = Group(
-        root=str(piece.path.parent),
-        title=f"{piece.path.name}: record ",
-        file=str(piece.path),
-        names=range(piece.first, piece.first + len(starts)),
-        starts=np.array(starts, np.int64),
-        sizes=np.array(sizes, np.int64),
-        labels=np.array(labels, np.int32),
-    )
+        places.append((start, len(data), label))
+    starts, sizes, labels = np.array(places, np.int64).reshape(-1, 3).T
+    file = piece.path
+    numbers = range(piece.first, piece.first + len(places))
+    group = Group(str(file.parent), f"{file.name}: record ", str(file), numbers, starts, sizes, labels.astype(np.int32))
     return Survey(group, kinds, names)
 
 

@@ -26,7 +26,7 @@ SUFFIXES = {"jpeg": ".JPEG", "png": ".png"}
 LONGEST = 100  # characters of a class's name that a folder's name takes
 
 
-def to_tfrecord(data: RecordSet, output: Path, *, shard_size: int = SHARD_SIZE, first_label: int = 0) -> None:
+def to_tfrecord(data: RecordSet, output: Path, *, first_label: int = 0) -> None:
     """Writes output/NAME-00000-of-00004.tfrecord and so on, in the order of the samples; all of it or nothing.
 
     Features: image/encoded, its image/format (jpeg, png, raw), image/class/label (the first class's is `first_label`),
@@ -34,7 +34,7 @@ def to_tfrecord(data: RecordSet, output: Path, *, shard_size: int = SHARD_SIZE, 
     """
     form, names = data.manifest.form, data.manifest.class_names
     size = sum(shard.size for shard in data.manifest.shards)
-    files = max(1, min(data.count, -(-size // shard_size)))
+    files = max(1, min(data.count, -(-size // SHARD_SIZE)))
     common: dict[str, bytes | Array] = {"image/format": form.encoding.encode()}
     if form.encoding == "raw":
         common |= {"image/shape": np.array(form.shape), "image/dtype": form.dtype.encode()}

@@ -15,22 +15,22 @@ from mpibow.convert.delimited import check_widths, rows_of
 from mpibow.convert.folders import Left, say_left, walk
 from mpibow.convert.recode import Decode, Keep, kind_of
 from mpibow.convert.table_files import PARQUET, read_table
+from mpibow.data.aside import refused
 from mpibow.data.cells import PLAIN
-from mpibow.data.dataset import Array
+from mpibow.data.dataset import Array, lots
 from mpibow.data.decoded import Decoded
 from mpibow.data.imagesize import sides_of
 from mpibow.data.labelled import Labelled
 from mpibow.data.manifest import FILE
-from mpibow.data.photo import take, why
+from mpibow.data.photo import decodable, take
 from mpibow.data.recordset import open_records
 from mpibow.data.settings import Image
-from mpibow.data.slots import arrays_for
 from mpibow.data.table import LARGEST, Columns
 from mpibow.data.window import centre_windows
 from mpibow.errors import RecordError
 from mpibow.job.kinds import for_net
 from mpibow.job.opening import named_samples
-from mpibow.system.files import read_file, reason
+from mpibow.system.files import read_file
 
 TABLES = (".csv", ".tsv", *PARQUET)
 LOT = 256  # records that are read at once
@@ -90,16 +90,10 @@ def _records(path: Path, wanted: Wanted) -> Iterator[Sample]:
         data = for_net(named_samples(str(path), image=wanted.image), [*wanted.inputs])
     if lacking := [name for name in wanted.inputs if name not in data.inputs]:
         raise RecordError(f"{path}: has {', '.join(data.inputs)}, the net takes {lacking[0]}")
-    arrays = arrays_for(data, LOT)
-    for first in range(0, data.count, LOT):
-        samples = np.arange(first, min(first + LOT, data.count))
-        parts = {name: array[: len(samples)] for name, array in arrays.items()}
-        data.read(samples, *(parts[name] for name in data.inputs))
+    for samples, arrays in lots(data, LOT):
         for row, sample in enumerate(samples.tolist()):
-            yield (
-                f"{path}[{sample}]",
-                {name: _fitting(path, parts[name][row].copy(), name, wanted) for name in wanted.inputs},
-            )
+            named = {name: _fitting(path, arrays[name][row].copy(), name, wanted) for name in wanted.inputs}
+            yield f"{path}[{sample}]", named
 
 
 def _arrays(path: Path, wanted: Wanted) -> Iterator[Sample]:
@@ -191,24 +185,22 @@ def _image(path: Path, wanted: Wanted) -> dict[str, Array]:
     ((name, (shape, dtype)), *others) = wanted.inputs.items()
     if others or dtype != "uint8" or len(shape) != 3 or shape[0] not in (1, 3):
         raise RecordError(f"{path}: the net takes {wanted}; give arrays as .npy or .npz, or rows as .csv")
-    try:
+    with refused(path, "read"):
         data = read_file(path)
+    try:
         if wanted.image is None:
             return {name: Decode(shape[0], shape[1:], wanted.crop)(data).image}
         if kind_of(data) is None:
             data = Keep("png")(data).image
         stored, out = np.frombuffer(data, np.uint8), np.empty(shape, np.uint8)
-        size, orientation = sides_of(stored)
-        sides = np.array(size)
-        window = centre_windows(sides[None], wanted.image.shorter, wanted.image.size)[0]
-        take(stored, orientation, sides, window, out)
+        with decodable():
+            size, orientation = sides_of(stored)
+            sides = np.array(size)
+            window = centre_windows(sides[None], wanted.image.shorter, wanted.image.size)[0]
+            take(stored, orientation, sides, window, out)
         return {name: out}
-    except OSError as error:
-        raise RecordError(f"{path}: cannot be read: {reason(error)}") from None
     except RecordError as error:
         raise RecordError(f"{path}: {error}") from None
-    except Exception as error:  # Pillow raises errors of any type for damaged images
-        raise RecordError(f"{path}: cannot be decoded: {why(error)}") from None
 
 
 def _fitting(path: Path, array: Array, name: str, wanted: Wanted) -> Array:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -13,13 +13,15 @@ from typing import NamedTuple
 import numpy as np
 
 from mpibow.convert import tar
-from mpibow.convert.entries import NAMED, Each, Entries, Group, refuse_empty_and_twice, watched
+from mpibow.convert.conversion import Each, watched
+from mpibow.convert.entries import NAMED, Entries, Group, refuse_empty_and_twice
 from mpibow.convert.folders import hidden, part_of
 from mpibow.convert.synsets import SYNSET, validation_labels
 from mpibow.data.aside import refused
 from mpibow.errors import RecordError
 
 TARS = {"train": "ILSVRC2012_img_train.tar", "validation": "ILSVRC2012_img_val.tar"}
+SYNSET_TAR = re.compile(rf"{SYNSET.pattern}\.tar", re.ASCII)
 SHARD = re.compile(r"\w+-\d{5}-of-\d{5}(\.tfrecords?)?")
 SUFFIXES = (".jpeg", ".jpg", ".png")
 FORMS = """  train-00000-of-01024 ..., validation-00000-of-00128 ...   TensorFlow's TFRecords; or in train/, validation/
@@ -52,22 +54,15 @@ def find(source: Path, part: str) -> Found | None:
     names = _names(source)
     folders = [source / name for name in names if part_of(name) == part and (source / name).is_dir()]
     everything = {source: names} | {folder: _names(folder) for folder in folders}
-    classes = [folder / name for folder in folders for name in everything[folder] if SYNSET.fullmatch(name)]
+
+    def matching(pattern: re.Pattern[str], folders: Iterable[Path]) -> list[Path]:
+        return [folder / name for folder in folders for name in everything[folder] if pattern.fullmatch(name)]
+
     candidates = {
-        "tfrecords": [
-            folder / name
-            for folder, names in everything.items()
-            for name in names
-            if SHARD.fullmatch(name) and part_of(name) == part
-        ],
+        "tfrecords": [path for path in matching(SHARD, everything) if part_of(path.name) == part],
         "tar" if part == "train" else "flat": [source / TARS[part]] if TARS[part] in everything[source] else [],
-        "tars": [
-            folder / name
-            for folder in folders
-            for name in everything[folder]
-            if name.endswith(".tar") and SYNSET.fullmatch(name[:-4])
-        ],
-        "folders": classes,
+        "tars": matching(SYNSET_TAR, folders),
+        "folders": matching(SYNSET, folders),
         "images": [f for f in folders if part != "train" and any(map(_is_image, everything[f]))],
     }
     there = {form: tuple(paths) for form, paths in candidates.items() if paths}
@@ -150,7 +145,7 @@ def _refuse_unknown(where: str, synsets: set[str], classes: Sequence[str]) -> No
 
 def _inner(path: Path, member: tar.Member) -> Place:
     name = Path(member.name).name
-    if not (name.endswith(".tar") and SYNSET.fullmatch(name[:-4])):
+    if not SYNSET_TAR.fullmatch(name):
         raise RecordError(f"{path}: must hold tars of synsets such as n01440764.tar, holds {member.name}")
     title = f"{path.name}: {name}/"
     return Place(name[:-4], str(path.parent), title, str(path), member.start, member.start + member.size)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,7 @@ from google_crc32c import value as crc32c
 from PIL import Image
 
 from mpibow.convert import tree
-from mpibow.convert.conversion import Part, say_turned
-from mpibow.convert.entries import Each
+from mpibow.convert.conversion import Each, Part, say_turned
 from mpibow.convert.folders import Left, say_left, walk
 from mpibow.convert.labels import set_aside
 from mpibow.convert.recode import GREY, Decode, header
@@ -22,7 +22,7 @@ from mpibow.data.aside import refused
 from mpibow.data.dataset import Array
 from mpibow.data.masks import IGNORED, KIND
 from mpibow.data.orientation import turned
-from mpibow.data.photo import open_photo, orientation, why
+from mpibow.data.photo import decodable, open_photo, orientation
 from mpibow.errors import RecordError
 from mpibow.system.files import read_file
 
@@ -85,7 +85,8 @@ def parts_of(
 ) -> tuple[dict[str, Part], int]:
     """The parts to write, and the number of classes; every mask is checked first. Raises RecordError."""
     heads = [header(pair.image) for each_part in found.values() for pair in each_part]
-    make = _Maker(1 if all(head.mode in GREY for head in heads) else 3, size, crop)
+    channels = 1 if all(head.mode in GREY for head in heads) else 3
+    make = partial(_read, channels, size, crop)
     if size is None and len({head.size for head in heads}) > 1:
         (one, *_, other) = sorted({head.size for head in heads})
         raise RecordError(
@@ -98,41 +99,38 @@ def parts_of(
     made = {}
     for name, part in found.items():
         sources: dict[str, str] = {}
-        contents = {"kind": KIND, "channels": make.channels, "classes": classes, "ignored": IGNORED}
+        contents = {"kind": KIND, "channels": channels, "classes": classes, "ignored": IGNORED}
         made[name] = Part(len(part), _samples(part, each, make, name, sources), sources=sources, contents=contents)
     return made, classes
 
 
-@dataclass(frozen=True)
-class _Maker:
-    channels: int
-    size: tuple[int, int] | None
-    crop: bool
-
-    def __call__(self, lot: list[Pair]) -> list[tuple[Array, str, bool]]:
-        return [self._one(pair) for pair in lot]
-
-    def _one(self, pair: Pair) -> tuple[Array, str, bool]:
+def _read(channels: int, size: tuple[int, int] | None, crop: bool, lot: list[Pair]) -> list[tuple[Array, str, bool]]:
+    """Each pair as one array, its line of the checksum, and whether the image lies."""
+    found = []
+    for pair in lot:
         data, mask = _bytes(pair.image), _bytes(pair.mask)
         try:
-            image, _, lying = Decode(self.channels, self.size, self.crop)(data)
-            sides = Decode(1)(data).image
+            image, _, lying = Decode(channels, size, crop)(data)
         except RecordError as error:
             raise RecordError(f"{pair.image}: {error}") from error
-        pixels = _pixels(pair.mask, mask)
-        if (pixels.height, pixels.width) != sides.shape[1:]:
-            height, width = sides.shape[1:]
+        pixels, (height, width) = _pixels(pair.mask, mask), header(pair.image).size
+        if (pixels.height, pixels.width) != (height, width):
             exif = ", once each is turned by its own Exif orientation" if lying else ""
             raise RecordError(
                 f"{pair.mask}: is {pixels.height}x{pixels.width}, its image {pair.image.name} is {height}x{width}{exif}"
             )
-        placed = np.asarray(_placed(pixels, image.shape[1:], self.crop))
+        placed = np.asarray(_placed(pixels, image.shape[1:], crop))
         line = f"{pair.name}\t{crc32c(data):08x}\t{crc32c(mask):08x}\n"
-        return np.concatenate([image, placed[None]]), line, lying
+        found.append((np.concatenate([image, placed[None]]), line, lying))
+    return found
 
 
 def _samples(
-    part: Sequence[Pair], each: Each, make: _Maker, name: str, sources: dict[str, str]
+    part: Sequence[Pair],
+    each: Each,
+    make: Callable[..., list[tuple[Array, str, bool]]],
+    name: str,
+    sources: dict[str, str],
 ) -> Iterator[tuple[Array, int]]:
     digest, lying = hashlib.sha256(), 0
     for lot in each(make, _lots(part)):
@@ -169,20 +167,15 @@ def _most(lot: list[Pair]) -> list[int]:
 
 def _pixels(path: Path, data: bytes) -> Image.Image:
     """A mask whose pixels are numbers of classes."""
-    try:
-        with open_photo(data, formats=None) as image:
-            image.load()
-            if image.mode not in MODES:
-                raise RecordError(
-                    f"{path}: a mask has one number a pixel, this has Pillow's mode {image.mode}; convert colours to "
-                    "numbers of classes, as a PNG of 8 bits"
-                )
-            pixels = np.asarray(image)  # of a palette: the numbers, not the colours
-            return Image.fromarray(turned(pixels.astype(np.uint8) if image.mode == "1" else pixels, orientation(image)))
-    except RecordError:
-        raise
-    except Exception as error:
-        raise RecordError(f"{path}: cannot be decoded: {why(error)}") from error
+    with decodable(f"{path}: "), open_photo(data, formats=None) as image:
+        image.load()
+        if image.mode not in MODES:
+            raise RecordError(
+                f"{path}: a mask has one number a pixel, this has Pillow's mode {image.mode}; convert colours to "
+                "numbers of classes, as a PNG of 8 bits"
+            )
+        pixels = np.asarray(image)  # of a palette: the numbers, not the colours
+        return Image.fromarray(turned(pixels.astype(np.uint8) if image.mode == "1" else pixels, orientation(image)))
 
 
 def _bytes(path: Path) -> bytes:

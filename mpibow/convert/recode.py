@@ -17,7 +17,7 @@ from mpibow.convert.encoded import BYTES_A_VALUE
 from mpibow.data.dataset import Array
 from mpibow.data.imagesize import sides_of
 from mpibow.data.orientation import turned
-from mpibow.data.photo import open_photo, orientation, why
+from mpibow.data.photo import decodable, open_photo, orientation
 from mpibow.errors import RecordError
 
 Stored = TypeVar("Stored", bytes, npt.NDArray[Any])
@@ -93,12 +93,9 @@ def kind_of(data: bytes | memoryview) -> str | None:
 
 def header(path: Path) -> Header:
     """Reads no pixel. Raises RecordError, naming the file, where it is no image that Pillow reads."""
-    try:
-        with open_photo(path, formats=None) as image:
-            sides = (image.height, image.width)
-            return Header(image.format or "", image.mode, sides[::-1] if orientation(image) > 4 else sides)
-    except Exception as error:  # Pillow raises errors of any type for damaged files
-        raise RecordError(f"{path}: cannot be decoded: {why(error)}") from error
+    with decodable(f"{path}: "), open_photo(path, formats=None) as image:
+        sides = (image.height, image.width)
+        return Header(image.format or "", image.mode, sides[::-1] if orientation(image) > 4 else sides)
 
 
 def png(array: Array) -> bytes:
@@ -110,15 +107,10 @@ def png(array: Array) -> bytes:
 
 @contextmanager
 def _opened(data: bytes) -> Iterator[Image.Image]:
-    try:
-        with open_photo(data, formats=None) as image:
-            if image.mode not in BYTES_A_VALUE:
-                raise RecordError(f"has more than 8 bits a channel (Pillow's mode {image.mode}); convert it to 8 bits")
-            yield image
-    except RecordError:
-        raise
-    except Exception as error:
-        raise RecordError(f"cannot be decoded: {why(error)}") from error
+    with decodable(), open_photo(data, formats=None) as image:
+        if image.mode not in BYTES_A_VALUE:
+            raise RecordError(f"has more than 8 bits a channel (Pillow's mode {image.mode}); convert it to 8 bits")
+        yield image
 
 
 def _plain(image: Image.Image, channels: int | None, size: tuple[int, int] | None, crop: bool) -> Image.Image:

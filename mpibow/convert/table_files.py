@@ -8,9 +8,9 @@ from importlib import import_module
 from pathlib import Path
 
 from mpibow.convert.delimited import check_widths, rows_of
+from mpibow.data.aside import refused
 from mpibow.data.cells import PLAIN, Cells
 from mpibow.errors import RecordError, install
-from mpibow.system.files import reason
 
 PARQUET = (".parquet", ".pq")
 
@@ -72,12 +72,11 @@ def _parquet(path: Path) -> SourceTable:
     except ImportError:
         raise RecordError(f"{path}: needs the package pyarrow: {install('table')}") from None
     try:
-        table = parquet.read_table(path)
+        with refused(path, "read"):
+            table = parquet.read_table(path)
         if len(set(table.column_names)) < table.num_columns:
             raise RecordError(f"{path}: every column needs a name of its own, got {', '.join(table.column_names)}")
         columns = {str(name): cells for name, cells in table.to_pydict().items()}
-    except OSError as error:
-        raise RecordError(f"{path}: cannot be read: {reason(error)}") from error
     except errors as error:
         raise RecordError(f"{path}: is not a Parquet file that pyarrow reads: {error}") from error
     return SourceTable(path, str(path), columns, range(1, table.num_rows + 1), "row")

@@ -14,7 +14,7 @@ from google_crc32c import value as crc32c
 
 from mpibow.data.aside import file_aside, refused
 from mpibow.errors import RecordError
-from mpibow.system.files import open_file, read_file, reason
+from mpibow.system.files import open_file, read_file
 
 LENGTH = struct.Struct("<QI")
 CHECKSUM = struct.Struct("<I")
@@ -138,9 +138,8 @@ def _size(path: Path) -> int:
 
 def _lines(index: Path) -> list[str]:
     try:
-        return read_file(index).decode("ascii").splitlines()
-    except OSError as error:
-        raise RecordError(f"{index}: cannot be read: {reason(error)}") from error
+        with refused(index, "read"):
+            return read_file(index).decode("ascii").splitlines()
     except ValueError as error:
         raise RecordError(f"{index}: is not an index: it is not text") from error
 

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
+from mpibow.convert.conversion import Each, watched
 from mpibow.convert.delimited import rows_of
-from mpibow.convert.entries import Each, Entries, Entry, Group, lots, refuse_empty_and_twice, watched
+from mpibow.convert.entries import Entries, Entry, Group, lots, refuse_empty_and_twice
 from mpibow.convert.folders import PARTS, Left, filled, identity, part_of, say_left, scan, unwrapped, walk
 from mpibow.convert.recode import FORMATS, GREY, Decode, Header, Keep, header
 from mpibow.data.aside import refused

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from itertools import chain, islice
 from typing import Any
 
@@ -23,27 +24,17 @@ def contents(data: RecordSet) -> dict[str, Any]:
 
     `sizes`: smallest, median and largest of `sampled` encoded images, None where images are raw.
     """
-    known = data.manifest
+    known = asdict(data.manifest)
+    form, shards = known.pop("form"), known.pop("shards")
     labels, counts = np.unique(data.labels(), return_counts=True)
     return {
         "path": str(data.folder),
-        "name": data.name,
-        "count": data.count,
-        "encoding": known.form.encoding,
-        "dtype": known.form.dtype,
-        "shape": list(data.shape),
-        "classes": data.classes,
-        "class_names": list(known.class_names),
+        **{name: value for name, value in (known | form).items() if name != "contents" or value},
         "class_counts": dict(zip(labels.tolist(), counts.tolist(), strict=True)),
-        "mean": list(data.mean),
-        "std": list(data.std),
-        "sizes": None if known.form.encoding == "raw" else _sizes(data),
-        "shards": len(known.shards),
-        "first_shard": known.shards[0].file,
-        "bytes": sum(shard.size for shard in known.shards),
-        "source": known.source,
-        "sources": dict(known.sources),
-        **({"contents": dict(known.contents)} if known.contents else {}),
+        "sizes": None if form["encoding"] == "raw" else _sizes(data),
+        "shards": len(shards),
+        "first_shard": shards[0]["file"],
+        "bytes": sum(shard["size"] for shard in shards),
     }
 
 

@@ -11,6 +11,7 @@ from mpibow.data.damage import decoding, undecodable
 from mpibow.data.decoders import DaliBatch, Decoder, OnHost, Raw, Windows
 from mpibow.data.imagesize import sides_of
 from mpibow.data.photo import alike
+from mpibow.data.pipeline import Reader
 from mpibow.data.recordset import RecordSet
 from mpibow.data.slots import Slot
 from mpibow.errors import DamagedRecord, DeviceError, MpibowError, install
@@ -28,7 +29,7 @@ def available() -> str:
     return ""
 
 
-class Dali:
+class Dali(Reader):
     """Fills slots with images of `data`, (3, size, size) uint8: their windows, decoded and scaled.
 
     On CPUs samples equal those of Pillow and `kernels.numpy.resize` to the bit, whatever the runs and `threads`, the

@@ -5,17 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
-from typing import TypeVar
 
 import numpy as np
 
-from mpibow.data.dataset import Array, Dataset
+from mpibow.data.dataset import Array, Dataset, Derived
 from mpibow.data.photo import why
 from mpibow.data.recordset import RecordSet
 from mpibow.errors import DamagedRecord, MpibowError, RecordError
 
-T = TypeVar("T")
 NAMED = 5  # damaged samples, where there are too many to go on
 
 
@@ -49,14 +46,6 @@ class Damages:
         self._lock = threading.Lock()
         self._found: dict[int, str] = {}
 
-    def intact(self, sample: int, read: Callable[[int], T]) -> T:
-        """The return value of `read` for `sample` or its replacement. Raises the errors of `replaced`."""
-        while True:
-            try:
-                return read(sample)
-            except DamagedRecord as error:
-                sample = self.replaced(error)
-
     def replaced(self, error: DamagedRecord) -> int:
         """The number to read instead. Raises `error` where no damage is allowed, RecordError where this is too much."""
         if self._limit == 0:
@@ -78,30 +67,24 @@ class Damages:
             return {f"{self._data} {self._number(sample)}": text for sample, text in self._found.items()}
 
 
-class Intact:
+class Intact(Derived):
     """A data set whose damaged samples are replaced."""
 
     def __init__(self, data: Dataset, damages: Damages) -> None:
-        self._data, self._damages = data, damages
-        self.name, self.count, self.classes = data.name, data.count, data.classes
-        self.shape, self.dtype = data.shape, data.dtype
-
-    @property
-    def mean(self) -> tuple[float, ...]:
-        return self._data.mean
-
-    @property
-    def std(self) -> tuple[float, ...]:
-        return self._data.std
+        super().__init__(data)
+        self._damages = damages
 
     def read(self, samples: Array, images: Array, labels: Array, *more: Array) -> None:
         """The data set's own `read`; `more` are its further arrays (n, ...)."""
         try:
-            return self._data.read(samples, images, labels, *more)
+            return self.data.read(samples, images, labels, *more)
         except DamagedRecord as error:
             self._damages.replaced(error)  # which may raise it
-        for row, sample in enumerate(samples.tolist()):
-            self._damages.intact(sample, partial(self._one, [each[row : row + 1] for each in (images, labels, *more)]))
-
-    def _one(self, arrays: list[Array], sample: int) -> None:
-        self._data.read(np.array([sample]), *arrays)
+        for row in range(len(samples)):
+            number = samples[row : row + 1]
+            while True:
+                try:
+                    self.data.read(number, *(each[row : row + 1] for each in (images, labels, *more)))
+                    break
+                except DamagedRecord as error:
+                    number = np.array([self._damages.replaced(error)])

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy.typing as npt
 from mpibow.errors import RecordError
 
 Array = npt.NDArray[Any]
+Moments = tuple[tuple[float, ...], tuple[float, ...]]  # mean and std per channel
 Inputs = Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]  # name: shape and dtype of one sample's
 NUMBERS, NUMBERED = "integers, floats or bool", "integers (np.unique(labels, return_inverse=True)[1] makes them)"
 COUNTER = "counter"  # the one input that the pipeline fills itself
@@ -111,6 +113,50 @@ def read_into(data: Samples, samples: Array, arrays: Mapping[str, Array]) -> Non
     data.read(samples, *(arrays[name] for name in inputs_of(data)))
 
 
+def lots(data: Samples, rows: int, samples: Array | None = None) -> Iterator[tuple[Array, dict[str, Array]]]:
+    """All samples, or those given (n,), at most `rows` at once: their numbers, and their arrays by name.
+
+    The next lot is read into the same arrays.
+    """
+    numbers: Array = np.arange(data.count) if samples is None else samples
+    shapes = inputs_of(data)
+    arrays = {name: np.zeros((min(rows, len(numbers)), *shape), dtype) for name, (shape, dtype) in shapes.items()}
+    for first in range(0, len(numbers), rows):
+        lot = numbers[first : first + rows]
+        found = {name: array[: len(lot)] for name, array in arrays.items()}
+        read_into(data, lot, found)
+        yield lot, found
+
+
+class Measured:
+    """The `mean` and `std` of a `Dataset`, each (channels,), which `moments` returns once they are asked for."""
+
+    moments: Callable[[], Moments]
+
+    @cached_property
+    def _moments(self) -> Moments:
+        return self.moments()
+
+    @property
+    def mean(self) -> tuple[float, ...]:
+        return self._moments[0]
+
+    @property
+    def std(self) -> tuple[float, ...]:
+        return self._moments[1]
+
+
+class Derived(Measured):
+    """A `Dataset` of another's samples, which it reads in its own way."""
+
+    def __init__(self, data: Dataset) -> None:
+        self.data, self.name, self.count, self.classes = data, data.name, data.count, data.classes
+        self.shape, self.dtype = data.shape, data.dtype
+
+    def moments(self) -> Moments:
+        return self.data.mean, self.data.std
+
+
 def channels_last(shape: tuple[int, ...]) -> bool:
     """Whether images of this shape look like (height, width, channels): grey, colour or colour and alpha come last.
 
@@ -200,10 +246,6 @@ class NamedArrays:
     def called(self, names: Sequence[str]) -> NamedArrays:
         """The same arrays with these names, in their order."""
         return NamedArrays(dict(zip(names, self.arrays.values(), strict=True)), name=self.name, contents=self.contents)
-
-    def strata(self) -> Array:
-        """The strata for `data.split`: there are no classes."""
-        return np.zeros(self.count, np.int32)
 
     def part(self, rows: Array) -> NamedArrays:
         """A copy of samples `rows` (n,)."""

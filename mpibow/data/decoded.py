@@ -47,6 +47,10 @@ class Decoded:
                 take(stored[row], orientations[row], sides[row], windows[row], images[row])
             labels[row] = self.records.label(number)
 
+    def draw(self, samples: Array, counters: Array, images: Array, labels: Array) -> None:
+        """To train on."""
+        self.read(samples, images, labels, counters)
+
     def strata(self) -> Array:
         """The strata for `data.split`."""
         return self.records.labels()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -53,25 +53,26 @@ class DaliBatch:
             first += len(target)
 
 
-class Decoder(Protocol):
+class Decoder:
     """One way of making images (n, ...) of a run's bytes."""
 
     def graph(self, fn: Any, types: Any) -> Any:
         """The last of DALI's operators; `fn` and `types` are DALI's modules."""
-        ...
+        raise NotImplementedError
 
     def plan(self, run: DaliBatch) -> None:
         """Sets the run's inputs, by the names of the graph's."""
-        ...
+        raise NotImplementedError
 
     def deliver(self, run: DaliBatch, outputs: Any) -> None:
         """Fills the slots' images with DALI's outputs."""
-        ...
+        raise NotImplementedError
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Ends what is under way."""
 
 
-class Raw:
+class Raw(Decoder):
     """Images of one shape and `dtype`: their bytes in one array, which DALI passes on as it is."""
 
     def __init__(self, dtype: np.dtype[Any]) -> None:
@@ -86,11 +87,8 @@ class Raw:
     def deliver(self, run: DaliBatch, outputs: Any) -> None:
         run.spread("image", np.asarray(outputs.as_tensor()).view(self._dtype))
 
-    def close(self) -> None:
-        pass
 
-
-class OnHost:
+class OnHost(Decoder):
     """DALI decodes the part of an image that its window reads, and `threads` threads scale it straight into the slot.
 
     DALI's own resize takes thrice as long on a CPU.

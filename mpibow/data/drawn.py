@@ -7,12 +7,13 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from mpibow.data.dataset import COUNTER
+from mpibow.data.pipeline import Reader
 from mpibow.data.slots import Slot
 
 Fill = Callable[..., None]  # samples (n,), counters (n, 4), then the arrays (n, ...) to fill
 
 
-class Draw:
+class Draw(Reader):
     """Fills the arrays `names` of slots with `fill`, on `threads` threads."""
 
     samples, depth = 64, 2  # one run is made ready while the one before it is delivered

@@ -5,13 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 
 import numpy as np
 
-from mpibow.data.dataset import Array, Inputs
+from mpibow.data.dataset import Array, Inputs, Measured, Moments, lots
 from mpibow.data.items import Items, check_image, inputs_like
-from mpibow.data.moments import Moments
+from mpibow.data.moments import RunningMoments
 from mpibow.data.workers import Workers
 from mpibow.errors import RecordError
 
@@ -63,15 +62,11 @@ class NamedItems:
         """To train on."""
         self._read(samples, counters[:, 1], arrays)
 
-    def strata(self) -> Array:
-        """The strata for `data.split`: classes are not read."""
-        return np.zeros(self.count, np.int32)
-
     def part(self, rows: Array) -> NamedItems:
         return NamedItems(self._items.part(rows), self.inputs, self._hands)
 
 
-class LabelledItems:
+class LabelledItems(Measured):
     """Images, or rows of numbers, with labels in [0, classes) or equal to `ignore`: a `Dataset`, `Drawn`.
 
     Mean and std are those of LOOKED_AT samples, evenly spaced, as they are evaluated.
@@ -84,26 +79,13 @@ class LabelledItems:
         self.classes, self._ignore = classes, ignore
         self._read = hands.reader(items, inputs)
 
-    @property
-    def mean(self) -> tuple[float, ...]:
-        return self._moments[0]
-
-    @property
-    def std(self) -> tuple[float, ...]:
-        return self._moments[1]
-
-    @cached_property
-    def _moments(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    def moments(self) -> Moments:
         samples = np.unique(np.linspace(0, self.count - 1, min(self.count, LOOKED_AT)).astype(np.int64))
-        moments = Moments(self.shape[0])
-        images, labels = np.zeros((16, *self.shape), self.dtype), np.zeros(16, np.int32)
-        for first in range(0, len(samples), len(images)):
-            some = samples[first : first + len(images)]
-            self.read(some, images[: len(some)], labels[: len(some)])
-            for image in images[: len(some)]:
-                moments.add(image)
-        mean, std = moments.found()
-        return tuple(mean.tolist()), tuple(std.tolist())
+        running = RunningMoments(self.shape[0])
+        for _, arrays in lots(self, 16, samples):
+            for image in arrays["image"]:
+                running.add(image)
+        return running.found()
 
     def read(self, samples: Array, images: Array, labels: Array) -> None:
         """To evaluate."""
@@ -125,10 +107,6 @@ class LabelledItems:
                 f"{self.name}: sample {self._items.number(int(samples[row]))}: label must lie in [0, {self.classes}), "
                 f"the classes of the net, got {labels[row]}"
             )
-
-    def strata(self) -> Array:
-        """The strata for `data.split`: labels are not read for it."""
-        return np.zeros(self.count, np.int32)
 
     def part(self, rows: Array) -> LabelledItems:
         return LabelledItems(self._items.part(rows), self._inputs, self._hands, self.classes, self._ignore)

@@ -119,21 +119,16 @@ def load(folder: Path) -> Manifest:
 
 
 def _manifest(fields: dict[str, Any]) -> Manifest:
-    return Manifest(
-        name=str(fields["name"]),
-        count=int(fields["count"]),
-        classes=int(fields["classes"]),
-        class_names=tuple(map(str, fields["class_names"])),
-        form=Form(str(fields["encoding"]), str(fields["dtype"]), tuple(map(int, fields["shape"]))),
-        mean=tuple(map(float, fields["mean"])),
-        std=tuple(map(float, fields["std"])),
-        shards=tuple(
-            Shard(str(s["file"]), int(s["size"]), int(s["count"]), int(s["checksum"])) for s in fields["shards"]
-        ),
-        source=str(fields["source"]),
-        sources={str(file): str(checksum) for file, checksum in dict(fields["sources"]).items()},
-        contents=dict(fields.get("contents", {})),
-    )
+    single = {"name": str, "count": int, "classes": int, "source": str, "sources": dict, "contents": dict}
+    several = {"class_names": str, "mean": float, "std": float}
+    values: dict[str, Any] = {name: kind(fields[name]) for name, kind in single.items() if name in fields}
+    values |= {name: tuple(map(kind, fields[name])) for name, kind in several.items()}
+    shards = [
+        Shard(str(shard["file"]), *(int(shard[name]) for name in ("size", "count", "checksum")))
+        for shard in fields["shards"]
+    ]
+    form = Form(str(fields["encoding"]), str(fields["dtype"]), tuple(map(int, fields["shape"])))
+    return Manifest(**values, form=form, shards=tuple(shards))
 
 
 def _plain(name: str) -> bool:

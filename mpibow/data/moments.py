@@ -9,14 +9,14 @@ from contextlib import suppress
 
 import numpy as np
 
-from mpibow.data.dataset import Array, Dataset
+from mpibow.data.dataset import Array, Dataset, Moments, lots
 from mpibow.errors import DamagedRecord
 
 PART = 4 << 20  # bytes that are read at once
 LOT = 1 << 16  # bytes of images whose moments are taken at once: their float64 fit a core's cache
 
 
-class Moments:
+class RunningMoments:
     """Running mean and sum of squared deviations, float64 (Chan, Golub and LeVeque 1979: pairs are merged exactly).
 
     Images are taken in lots of LOT bytes: one at a time, small ones would cost more than writing them.
@@ -36,12 +36,12 @@ class Moments:
         if self._size >= LOT:
             self._take()
 
-    def found(self) -> tuple[Array, Array]:
+    def found(self) -> Moments:
         """Mean and standard deviation of each channel, 1 where all values are equal, so that it can be divided by."""
         if self._lot:
             self._take()
         spread = np.sqrt(self._squares / self._count)
-        return self._mean, np.where(spread > 0, spread, 1.0)
+        return tuple(self._mean.tolist()), tuple(np.where(spread > 0, spread, 1.0).tolist())
 
     def _take(self) -> None:
         values = np.stack(self._lot, axis=1).astype(np.float64).reshape(len(self._mean), -1)
@@ -55,16 +55,15 @@ class Moments:
         self._count = total
 
 
-def channel_moments(data: Dataset) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def channel_moments(data: Dataset) -> Moments:
     """Mean and standard deviation of each channel over all images of `data` that are not damaged, each read once."""
     images, labels = np.empty((1, *data.shape), data.dtype), np.empty(1, np.int32)
-    moments = Moments(data.shape[0])
+    moments = RunningMoments(data.shape[0])
     for sample in range(data.count):
         with suppress(DamagedRecord):  # when it is read to train on, data.on_corrupt decides
             data.read(np.array([sample]), images, labels)
             moments.add(images[0])
-    mean, std = moments.found()
-    return tuple(mean.tolist()), tuple(std.tolist())
+    return moments.found()
 
 
 def mean_image(data: Dataset, note: Callable[[str], None] = lambda text: None, patience: float = 5.0) -> Array:
@@ -73,16 +72,14 @@ def mean_image(data: Dataset, note: Callable[[str], None] = lambda text: None, p
     Sums are whole numbers for uint8, float64 for float32, always in the same order: the same bits on every rank. A note
     is printed after `patience` seconds, and again each time that twice as long has passed.
     """
-    rows = max(1, min(data.count, PART // (math.prod(data.shape) * data.dtype.itemsize)))
-    images, labels = np.empty((rows, *data.shape), data.dtype), np.empty(rows, np.int32)
+    rows = max(1, PART // (math.prod(data.shape) * data.dtype.itemsize))
     total: Array = np.zeros(data.shape, np.uint64 if data.dtype == np.uint8 else np.float64)
-    begin = time.monotonic()
-    for first in range(0, data.count, rows):
-        n = min(rows, data.count - first)
-        data.read(np.arange(first, first + n), images[:n], labels[:n])
-        total += images[:n].sum(axis=0, dtype=total.dtype)
-        if time.monotonic() - begin > patience and first + n < data.count:
-            note(f"data.normalise: {first + n:,} of {data.count:,} images of {data.name} are in the mean image")
+    begin, done = time.monotonic(), 0
+    for samples, arrays in lots(data, rows):
+        total += arrays["image"].sum(axis=0, dtype=total.dtype)
+        done += len(samples)
+        if time.monotonic() - begin > patience and done < data.count:
+            note(f"data.normalise: {done:,} of {data.count:,} images of {data.name} are in the mean image")
             patience *= 2
     mean: Array = total / data.count
     return mean

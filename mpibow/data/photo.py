@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
 from io import BytesIO
@@ -15,6 +16,7 @@ from PIL import Image, UnidentifiedImageError
 from mpibow.data.dataset import Array
 from mpibow.data.imagesize import PNG
 from mpibow.data.orientation import orientation_of, stored_part, turned
+from mpibow.errors import MpibowError, RecordError
 from mpibow.kernels.numpy.resize import reach
 from mpibow.kernels.numpy.resize import resize as reference
 
@@ -45,6 +47,17 @@ def why(error: Exception) -> str:
     """The fault of an image, for a message: that of a ValueError of ours, or of any error of Pillow's."""
     text = str(error)
     return (text if isinstance(error, ValueError) else text.lower()) or type(error).__name__
+
+
+@contextmanager
+def decodable(name: str = "", remedy: str = "") -> Iterator[None]:
+    """Turns an error about the image `name` into a RecordError: Pillow raises any type for damaged ones."""
+    try:
+        yield
+    except MpibowError:
+        raise
+    except Exception as error:
+        raise RecordError(f"{name}cannot be decoded: {why(error)}{remedy}") from error
 
 
 def orientation(image: Photo) -> int:

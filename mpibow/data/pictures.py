@@ -11,7 +11,7 @@ from PIL.Image import Resampling
 
 from mpibow.data.dataset import Array
 from mpibow.data.orientation import turned
-from mpibow.data.photo import open_photo, orientation, rgb, why
+from mpibow.data.photo import decodable, open_photo, orientation, rgb
 from mpibow.data.recordset import RecordSet
 from mpibow.errors import RecordError
 
@@ -21,12 +21,10 @@ GAP, LINE = 4, 14  # pixels between pictures, and of the line of text below one
 
 def decode(data: Array, encoding: str, name: str) -> Image.Image:
     """The image in the bytes (n,), all of it decoded. Raises RecordError, beginning with `name`, where it is none."""
-    try:
+    with decodable(f"{name}: ", "; convert the data again"):
         image = open_photo(data, (encoding.upper(),))
         image.load()
-        return image
-    except Exception as error:  # Pillow raises errors of any type for damaged images
-        raise RecordError(f"{name}: cannot be decoded: {why(error)}; convert the data again") from error
+    return image
 
 
 def sheet(data: RecordSet, samples: Sequence[int]) -> Image.Image:

@@ -6,9 +6,8 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
 
-from mpibow.data.dataset import Samples, inputs_of
+from mpibow.data.dataset import Samples, read_into
 from mpibow.data.feeds import Feed
 from mpibow.data.order import samples_at
 from mpibow.data.slots import Slot, fill_counter
@@ -18,39 +17,30 @@ from mpibow.trace import SILENT, Trace
 GLANCE = 1e-3  # seconds between two checks of whether learners are starved
 
 
-class Reader(Protocol):
-    """Fills slots, run by run; all its methods are called on the pipeline's thread."""
+class Reader:
+    """Fills slots, run by run; all its methods are called on the pipeline's thread.
 
-    @property
-    def samples(self) -> int:
-        """The number of samples to read in one run. A run is whole slots: as many as fit, but at least one."""
-        ...
-
-    @property
-    def depth(self) -> int:
-        """Runs that may be under way at once."""
-        ...
-
-    def begin(self, slots: list[Slot]) -> None:
-        """Starts a run: `slots` have their samples, epochs and counters, and need the rest."""
-        ...
-
-    def end(self) -> None:
-        """Returns when the oldest run is filled. Raises the error of reading it."""
-        ...
-
-    def close(self) -> None:
-        """Ends the runs under way; nothing writes into a slot any more."""
-        ...
-
-
-class Direct:
-    """Copies samples as they are stored, on the pipeline's own thread."""
+    A run has at most `samples` samples: whole slots, as many as fit, but at least one. `depth` of them may be under way
+    at once. This one reads nothing: a device fills the slots from its own memory.
+    """
 
     samples, depth = 1, 1
 
+    def begin(self, slots: list[Slot]) -> None:
+        """Starts a run: `slots` have their samples, epochs and counters, and need the rest."""
+
+    def end(self) -> None:
+        """Returns when the oldest run is filled. Raises the error of reading it."""
+
+    def close(self) -> None:
+        """Ends the runs under way; nothing writes into a slot any more."""
+
+
+class Direct(Reader):
+    """Copies samples as they are stored, on the pipeline's own thread."""
+
     def __init__(self, data: Samples) -> None:
-        self.data, self._names = data, tuple(inputs_of(data))
+        self.data = data
         self._slots: list[Slot] = []
 
     def begin(self, slots: list[Slot]) -> None:
@@ -58,25 +48,7 @@ class Direct:
 
     def end(self) -> None:
         for slot in self._slots:
-            self.data.read(slot.samples, *(slot.arrays[name] for name in self._names))
-
-    def close(self) -> None:
-        pass
-
-
-class Idle:
-    """Reads nothing: the device fills the slots from its own memory."""
-
-    samples, depth = 1, 1
-
-    def begin(self, slots: list[Slot]) -> None:
-        pass
-
-    def end(self) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
+            read_into(self.data, slot.samples, slot.arrays)
 
 
 class Pipeline:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mpibow.data.dataset import Array, NamedArrays
+from mpibow.data.dataset import Array, NamedArrays, lots
 from mpibow.data.records import Form
 from mpibow.data.recordset import RecordSet
 from mpibow.errors import RecordError
@@ -30,10 +30,9 @@ def ratings(records: RecordSet) -> NamedArrays:
             f"{records.folder}: has records {records.manifest.form}, ratings are {FORM}; "
             "convert them with mpibow convert ratings"
         )
-    values, labels = np.empty((records.count, *FORM.shape), np.float32), np.empty(LOT, np.int32)
-    for first in range(0, records.count, LOT):
-        part = values[first : first + LOT]
-        records.read(np.arange(first, first + len(part)), part, labels[: len(part)])
+    values = np.empty((records.count, *FORM.shape), np.float32)
+    for samples, arrays in lots(records, LOT):
+        values[samples] = arrays["image"]
     user, item, rating = values.reshape(-1, 3).T
     for name, numbers in (("user", user), ("item", item)):
         wrong = (numbers != np.floor(numbers)) | (numbers < 0) | (numbers >= MOST)

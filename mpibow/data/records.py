@@ -130,11 +130,6 @@ class RecordFile:
         labels: Array = self._index["label"]
         return labels
 
-    @property
-    def starts(self) -> list[int]:
-        """The first byte of every image; the last one's bytes end at `end`."""
-        return [int(start) for start in self._index["start"]]
-
     def stored(self, record: int) -> tuple[Array, int]:
         """Image and label of record 0 <= `record` < count: a view of the file, (c, h, w) or bytes (n,) uint8, and int.
 

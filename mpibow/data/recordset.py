@@ -8,7 +8,6 @@ import sys
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from functools import cached_property
 from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any
@@ -16,16 +15,16 @@ from typing import Any
 import numpy as np
 
 from mpibow.data.aside import file_aside, folder_aside
-from mpibow.data.dataset import Array
+from mpibow.data.dataset import Array, Measured, Moments
 from mpibow.data.manifest import AGAIN, Manifest, Shard, load, save
-from mpibow.data.moments import Moments, channel_moments
+from mpibow.data.moments import RunningMoments, channel_moments
 from mpibow.data.records import DTYPES, Form, RecordFile, write_file
 from mpibow.errors import DamagedRecord, RecordError
 
 SHARD_SIZE = 128 << 20  # bytes: few files, and each still quick to copy
 
 
-class RecordSet:
+class RecordSet(Measured):
     """An open data set of records, a `Dataset`; any number of threads may read it.
 
     `shape` is () where the images are encoded: they may differ, and `encoded` returns their bytes. Open files stay
@@ -43,17 +42,8 @@ class RecordSet:
         self.classes = manifest.classes
         self._firsts = [0, *accumulate(shard.count for shard in self.shards)]
 
-    @property
-    def mean(self) -> tuple[float, ...]:
-        return self._moments[0]
-
-    @property
-    def std(self) -> tuple[float, ...]:
-        return self._moments[1]
-
-    @cached_property
-    def _moments(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """The manifest's, of all records. A part of raw images is read for its own, at the first use."""
+    def moments(self) -> Moments:
+        """The manifest's, of all records. A part of raw images is read for its own."""
         if self.rows is None or self.manifest.form.encoding != "raw":
             return self.manifest.mean, self.manifest.std
         return channel_moments(self)
@@ -188,7 +178,7 @@ def write_records(
     target = Path(directory)
     name = name or Path(os.path.realpath(target)).name
     shards: list[Shard] = []
-    form, running = Form(encoding), Moments(0)
+    form, running = Form(encoding), RunningMoments(0)
     rest = iter(samples)
     with folder_aside(target, overwrite=overwrite) as folder:
         for image, label in rest:  # the first of a shard
@@ -196,7 +186,7 @@ def write_records(
                 form = Form.of(image, encoding)
                 if (form.encoding == "raw") != (moments is None):
                     raise RecordError(f"{target}: moments are given for encoded images only; the first image is {form}")
-                running = Moments(form.shape[0] if form.shape else 0)
+                running = RunningMoments(form.shape[0] if form.shape else 0)
             file = f"{name}-{len(shards):05d}.mpr"
             with write_file(folder / file, form, classes=classes, shown=target / file) as writer:
                 for image, label in chain([(image, label)], rest):  # noqa: B020
@@ -208,7 +198,7 @@ def write_records(
             shards.append(Shard(file, writer.size, writer.count, writer.checksum))
         if not shards:
             raise RecordError(f"{target}: there are no samples to write, a data set has at least one")
-        mean, std = moments or tuple(each.tolist() for each in running.found())
+        mean, std = moments or running.found()
         manifest = Manifest(
             name=name,
             count=sum(shard.count for shard in shards),

@@ -6,17 +6,16 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from mpibow.data.dataset import Array, Dataset
+from mpibow.data.dataset import Array, Dataset, Derived
 
 CHUNK = 1024  # samples that a thread reads at once
 
 
-class Resident:
+class Resident(Derived):
     """A `Dataset` of another's samples, read on `threads` threads."""
 
     def __init__(self, data: Dataset, threads: int) -> None:
-        self.name, self.count, self.classes = data.name, data.count, data.classes
-        self.shape, self.dtype, self._data = data.shape, data.dtype, data
+        super().__init__(data)
         self._images = np.empty((data.count, *data.shape), data.dtype)
         self._labels = np.empty(data.count, np.int32)
 
@@ -27,14 +26,6 @@ class Resident:
         with ThreadPoolExecutor(threads, "load") as pool:
             for _ in pool.map(load, range(0, data.count, CHUNK)):
                 pass
-
-    @property
-    def mean(self) -> tuple[float, ...]:
-        return self._data.mean
-
-    @property
-    def std(self) -> tuple[float, ...]:
-        return self._data.std
 
     def read(self, samples: Array, images: Array, labels: Array) -> None:
         np.take(self._images, samples, axis=0, out=images, mode="clip")

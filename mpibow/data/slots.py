@@ -39,15 +39,6 @@ def arrays_for(data: Samples, batch: int) -> dict[str, Array]:
     return {name: np.zeros(shape, dtype) for name, (shape, dtype) in specs_of(data, batch).items()}
 
 
-def slot_arrays(batch: int, shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> dict[str, Array]:
-    """The arrays of a slot for images of `shape`."""
-    return {
-        "image": np.zeros((batch, *shape), dtype),
-        "label": np.zeros(batch, np.int32),
-        "counter": np.zeros((batch, 4), np.uint32),
-    }
-
-
 def fill_counter(counter: Array, seed: int, epochs: Array | int, samples: Array) -> None:
     """Fills in the values that samples' random numbers depend on: (seed, epoch, sample low, sample high)."""
     counter[:, 0] = seed

@@ -14,11 +14,7 @@ T = TypeVar("T", bound=Samples)
 
 @runtime_checkable
 class Divisible(Protocol):
-    """Samples that can be divided by number."""
-
-    def strata(self) -> Array:
-        """Each sample's class (count,), all the same where there are none."""
-        ...
+    """Samples that can be divided by number, the same share of each class where `strata()` returns theirs (count,)."""
 
     def part(self, rows: Array) -> Any:
         """Samples `rows` (n,) int64 as a data set of their own, numbered from 0."""
@@ -45,13 +41,19 @@ def split(data: T, fraction: float, seed: int) -> tuple[T, T]:
             f"data.validation: a fraction is split off records or arrays, {data.name} is neither; "
             "give validation data of their own"
         )
-    held = held_out(data.strata(), fraction, seed)
+    held = held_out(strata_of(data), fraction, seed)
     if held.all() or not held.any():
         raise ConfigError(
             f"data.validation: must leave samples on both sides, {fraction:g} of {data.name}'s {data.count:,} is "
             f"{np.count_nonzero(held):,}"
         )
     return data.part(np.flatnonzero(~held)), data.part(np.flatnonzero(held))
+
+
+def strata_of(data: Any) -> Array:
+    """Each sample's class (count,), all the same where there are none."""
+    found: Array = data.strata() if hasattr(data, "strata") else np.zeros(data.count, np.int32)
+    return found
 
 
 def held_out(strata: Array, fraction: float, seed: int) -> Array:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from mpibow.data.cells import PLAIN, Cells, Notation, text_of
-from mpibow.data.dataset import Array, NamedArrays
+from mpibow.data.dataset import Array, NamedArrays, lots
 from mpibow.data.recordset import RecordSet
 from mpibow.errors import RecordError
 
@@ -160,9 +160,8 @@ def open_table(records: RecordSet) -> NamedArrays:
     """All rows in memory, every checksum checked, as features, categories and target (of classes: int32)."""
     columns = Columns.of(records.manifest.contents)
     values, labels = np.empty((records.count, *records.shape), np.float32), np.empty(records.count, np.int32)
-    for first in range(0, records.count, LOT):
-        part = slice(first, min(first + LOT, records.count))
-        records.read(np.arange(part.start, part.stop), values[part], labels[part])
+    for samples, lot in lots(records, LOT):
+        values[samples], labels[samples] = lot["image"], lot["label"]
     arrays = columns.arrays(values.reshape(records.count, -1))
     if columns.label is not None:
         arrays[TARGET] = labels

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 from mpibow.data import manifest
 from mpibow.data.pictures import decode
@@ -30,12 +29,7 @@ class Piece:
 
 Task = Piece | str  # a str: a damage found already
 Result = tuple[list[str], int]  # damages, and the number of records that were checked
-
-
-class Each(Protocol):
-    """Calls a function with each task, here or elsewhere, and returns the results in the order of the tasks."""
-
-    def __call__(self, function: Callable[[Task], Result], tasks: Iterable[Task], /) -> Iterator[Result]: ...
+Each = Callable[[Callable[[Task], Result], Iterable[Task]], Iterator[Result]]  # results in the order of the tasks
 
 
 def damages(

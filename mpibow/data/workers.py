@@ -19,6 +19,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cache
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from multiprocessing.reduction import recv_handle, send_handle
@@ -250,24 +251,18 @@ def _serve(connection: Connection) -> None:
     handle = recv_handle(connection)
     memory = mmap.mmap(handle, 0)
     pickled: dict[int, bytes] = {}
-    opened: dict[int, tuple[Items, Inputs]] = {}
     with suppress(EOFError, OSError):
         while (asked := connection.recv()) is not None:
             if len(asked) == 2:
                 pickled[asked[0]] = asked[1]
             else:
-                connection.send(_read(memory, pickled, opened, *asked))
+                connection.send(_read(memory, pickled[asked[0]], *asked[1:]))
 
 
-def _read(
-    memory: mmap.mmap, pickled: dict[int, bytes], opened: dict[int, tuple[Items, Inputs]],
-    number: int, block: int, samples: Array, epochs: Array | None,
-) -> tuple[str, str] | None:  # fmt: skip
+def _read(memory: mmap.mmap, data: bytes, block: int, samples: Array, epochs: Array | None) -> tuple[str, str] | None:
     """None, or an error's message and traceback."""
     try:
-        if number not in opened:
-            opened[number] = _opened(pickled[number])
-        items, inputs = opened[number]
+        items, inputs = _opened(data)
         arrays = [array[: len(samples)] for array in views(memory, block, list(inputs.values()))]
         for row in range(len(samples)):
             part = slice(row, row + 1)
@@ -279,6 +274,7 @@ def _read(
     return None
 
 
+@cache
 def _opened(data: bytes) -> tuple[Items, Inputs]:
     try:
         found: tuple[Items, Inputs] = pickle.loads(data)

@@ -14,7 +14,7 @@ from mpibow.data.indexed import LabelledItems, NamedItems
 from mpibow.data.items import Items
 from mpibow.data.labelled import Labelled
 from mpibow.data.manifest import Manifest
-from mpibow.data.masks import Masked
+from mpibow.data.masks import Pictures
 from mpibow.data.recordset import RecordSet
 from mpibow.data.text import Windows
 from mpibow.data.tokens import Tokens
@@ -28,7 +28,7 @@ CONTENTS: Mapping[type, tuple[str, ...]] = {
     RecordSet: ("manifest", "rows"),
     Decoded: ("records",),
     Labelled: ("pictures",),
-    Masked: ("_records",),
+    Pictures: ("records",),
     ArrayData: ("images", "labels"),
     NamedArrays: ("arrays",),
     Windows: ("stream", "tokens"),

@@ -12,7 +12,7 @@ from mpibow.config.words import show
 from mpibow.data import masks, ratings, table, text
 from mpibow.data.dataset import Nameable, NamedSamples, Samples
 from mpibow.data.decoded import Decoded
-from mpibow.data.labelled import labelled
+from mpibow.data.labelled import Labelled
 from mpibow.data.recordset import RecordSet
 from mpibow.data.settings import Image, Stream
 from mpibow.data.tokens import FILE
@@ -26,7 +26,7 @@ KINDS: Mapping[str, Callable[..., NamedSamples]] = {
         records, settings or Stream(), training=training
     ),
     table.KIND: lambda records, image, settings, training: table.open_table(records),
-    masks.KIND: lambda records, image, settings, training: masks.Masked(records),
+    masks.KIND: lambda records, image, settings, training: masks.Masked(masks.Pictures(records)),
 }
 
 
@@ -48,7 +48,7 @@ def named(
 def _pictures(records: RecordSet, image: Image | None) -> NamedSamples:
     if records.manifest.form == ratings.FORM and records.classes == 1:
         return ratings.ratings(records)
-    return labelled(records if records.shape else Decoded(records, image or Image()))
+    return Labelled(records if records.shape else Decoded(records, image or Image()))
 
 
 def called(data: NamedSamples, names: Sequence[str]) -> NamedSamples:

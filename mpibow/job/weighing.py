@@ -16,7 +16,7 @@ from mpibow.data.dataset import SAMPLE_WEIGHT, Array, ArrayData, NamedSamples, S
 from mpibow.data.decoded import Decoded
 from mpibow.data.recordset import RecordSet
 from mpibow.data.split import Divisible
-from mpibow.data.weighed import weighed
+from mpibow.data.weighed import Weighed
 from mpibow.errors import ConfigError
 from mpibow.models.settings import BALANCED, CrossEntropyLoss, Loss
 
@@ -44,7 +44,7 @@ def with_sample_weight(data: Samples, given: Any) -> Samples:
         raise ConfigError(f"sample_weight: must be finite and at least 0, got {found[wrong[0]]} for sample {wrong[0]}")
     if not weights.any():
         raise ConfigError(f"sample_weight: must be above 0 for some sample, got 0 for all {data.count:,}")
-    return weighed(data, weights)
+    return Weighed(data, weights)
 
 
 def with_class_weight(config: Config, given: ClassWeight, data: Samples, *, outputs: bool) -> Config:

@@ -11,11 +11,11 @@ import numpy as np
 
 from mpibow.cuda.device.driver import Event, Memory
 from mpibow.cuda.feed.feeder import Feeder
-from mpibow.data.decoders import DaliBatch, Windows, decoded_part, lying, plan_parts
+from mpibow.data.decoders import DaliBatch, Decoder, Windows, decoded_part, lying, plan_parts
 from mpibow.data.orientation import stored_points
 
 
-class OnDevice:
+class OnDevice(Decoder):
     """DALI decodes and scales on the feeder's GPU, and its images are copied to the slots there: none passes the host.
 
     Windows are those of the host, decoding and scaling are DALI's on a GPU. The bits differ from those on CPUs, but

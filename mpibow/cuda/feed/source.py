@@ -12,7 +12,7 @@ from mpibow.data.dataset import COUNTER, NamedSamples, inputs_of, row_bytes
 from mpibow.data.decoded import Decoded
 from mpibow.data.feeds import Feed
 from mpibow.data.loading import Held, Loading
-from mpibow.data.pipeline import Idle, Reader
+from mpibow.data.pipeline import Reader
 from mpibow.data.slots import specs_of
 from mpibow.data.weighed import Weighed
 
@@ -49,4 +49,4 @@ def open_source(loading: Loading, feeder: Feeder, bind: Bind) -> tuple[Reader, F
         reader = Dali(data.records, threads=threads, decoder=decoder, device=feeder.index, damaged=damages.replaced)
         return reader, ToGpu(data, feeder, sent)
     intact = data if isinstance(data, NamedSamples | Weighed) else Intact(data, damages)
-    return Idle(), ToGpu(data, feeder, sent, DeviceSet(intact, threads, feeder, bind).filling)
+    return Reader(), ToGpu(data, feeder, sent, DeviceSet(intact, threads, feeder, bind).filling)
