@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from mpibow.convert.delimited import check_widths, rows_of
 from mpibow.errors import RecordError
+from tests.raised import raised
 
 CELLS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")) | st.text(
     st.sampled_from("\"',;\t|\n\r\x85\u2028\x0b #=a1"), max_size=5
@@ -93,6 +94,4 @@ def test_rows_and_their_lines(tmp_path: Path, text: str, rows: list[tuple[int, l
 def test_what_is_refused(tmp_path: Path, data: bytes, message: str) -> None:
     path = tmp_path / "a.csv"
     path.write_bytes(data)
-    with pytest.raises(RecordError) as caught:
-        check_widths(path, rows_of(path))
-    assert str(caught.value) == f"{path}: {message}"
+    assert raised(RecordError, lambda: check_widths(path, rows_of(path))) == f"{path}: {message}"

@@ -11,21 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from mpibow.convert.conversion import spreader
 from mpibow.convert.encoded import evenly, histogram, moments_of
 from mpibow.errors import RecordError
+from tests.data.photos import encode
+from tests.raised import raised
 
 RANDOM = np.random.default_rng(2)
 
 
-def encoded(image: Image.Image, form: str = "PNG", **options: object) -> bytes:
-    file = BytesIO()
-    image.save(file, form, **options)
-    return file.getvalue()
-
-
 def png(array: list | np.ndarray, mode: str | None = None) -> bytes:
     image = Image.fromarray(np.array(array, np.uint8))
-    return encoded(image if mode is None else image.convert(mode))
+    return encode(image if mode is None else image.convert(mode), "PNG")
 
 
 DARK = png([[[0, 10, 20], [2, 10, 20]]])  # two pixels
@@ -35,7 +32,8 @@ NOISE = Image.fromarray(RANDOM.integers(0, 256, (19, 23, 3), dtype=np.uint8))
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_every_pixel_counts_once(workers: int) -> None:
-    mean, std = moments_of(iter([DARK, LIGHT]), workers)
+    with spreader(workers) as each:
+        mean, std = moments_of(iter([DARK, LIGHT]), each)
     assert mean == [4, 10, 30]  # (0 + 2 + 10) / 3, and (20 + 20 + 50) / 3
     assert std == pytest.approx(
         [np.sqrt((16 + 4 + 36) / 3), 1, np.sqrt((100 + 100 + 400) / 3)]
@@ -43,58 +41,53 @@ def test_every_pixel_counts_once(workers: int) -> None:
 
 
 def test_a_jpeg_is_what_it_decodes_to() -> None:
-    data = encoded(NOISE, "JPEG")
+    data = encode(NOISE, "JPEG")
     pixels = np.asarray(Image.open(BytesIO(data)), np.float64).reshape(-1, 3)
-    mean, std = moments_of([data, data], 1)
+    mean, std = moments_of([data, data])
     assert mean == pytest.approx(pixels.mean(axis=0))
     assert std == pytest.approx(pixels.std(axis=0))
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA"])
 def test_modes_become_rgb(mode: str) -> None:
-    mean, _ = moments_of([png([[0, 0], [0, 255]], mode)], 1)
+    mean, _ = moments_of([png([[0, 0], [0, 255]], mode)])
     assert mean == [63.75] * 3
 
 
 def test_cmyk_becomes_rgb() -> None:
-    cyan = encoded(Image.new("CMYK", (8, 8), (255, 0, 0, 0)), "JPEG")
+    cyan = encode(Image.new("CMYK", (8, 8), (255, 0, 0, 0)), "JPEG")
     assert Image.open(BytesIO(cyan)).mode == "CMYK"
-    mean, _ = moments_of([cyan], 1)
+    mean, _ = moments_of([cyan])
     assert mean == pytest.approx([0, 255, 255], abs=2)
 
 
 def test_a_16_bit_image_is_refused() -> None:
-    data = encoded(Image.fromarray(np.full((2, 2), 40_000, np.uint16)))
-    with pytest.raises(RecordError) as caught:
-        moments_of([DARK, data], 1)
-    assert str(caught.value) == "image 1: cannot be used: it has more than 8 bits a channel (Pillow's mode I;16)"
+    data = encode(Image.fromarray(np.full((2, 2), 40_000, np.uint16)), "PNG")
+    assert (
+        raised(RecordError, moments_of, [DARK, data])
+        == "image 1: cannot be used: it has more than 8 bits a channel (Pillow's mode I;16)"
+    )
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_an_image_that_is_none_is_named(workers: int) -> None:
-    images = [DARK, b"<html>not found</html>", b""]
-    with pytest.raises(RecordError) as caught:
-        moments_of(images, workers)
-    assert str(caught.value) == "image 1: cannot be decoded: it is no JPEG or PNG image"
-    with pytest.raises(RecordError) as caught:
-        moments_of(images, workers, name=lambda number: f"a.bin: record {7 * number}")
-    assert str(caught.value) == "a.bin: record 7: cannot be decoded: it is no JPEG or PNG image"
+def test_an_image_that_is_none_is_named() -> None:
+    images, fault = [DARK, b"<html>not found</html>", b""], "cannot be decoded: it is no JPEG or PNG image"
+    assert raised(RecordError, moments_of, images) == f"image 1: {fault}"
+    named = raised(RecordError, moments_of, images, name=lambda number: f"a.bin: record {7 * number}")
+    assert named == f"a.bin: record 7: {fault}"
 
 
 def test_truncated_images_are_named() -> None:
-    for data in (encoded(NOISE, "JPEG", quality=30), encoded(NOISE)):
+    for data in (encode(NOISE, "JPEG", quality=30), encode(NOISE, "PNG")):
         for size in range(0, len(data) - 20, 7):
             with pytest.raises(RecordError, match=r"^image 0: cannot be decoded: [^A-Z].*"):
-                moments_of([data[:size]], 1)
+                moments_of([data[:size]])
 
 
 def test_no_images() -> None:
-    with pytest.raises(RecordError) as caught:
-        moments_of([], 1)
-    assert str(caught.value) == "there are no images to take mean and std of"
+    assert raised(RecordError, moments_of, []) == "there are no images to take mean and std of"
 
 
-@given(st.binary(max_size=200), st.sampled_from([b"", encoded(NOISE, "JPEG")[:400], DARK]), st.integers(0, 400))
+@given(st.binary(max_size=200), st.sampled_from([b"", encode(NOISE, "JPEG")[:400], DARK]), st.integers(0, 400))
 def test_any_bytes(rubbish: bytes, start: bytes, at: int) -> None:
     data = start[:at] + rubbish + start[at + len(rubbish) :]
     assert isinstance(histogram(data), str | np.ndarray)

@@ -22,11 +22,10 @@ from mpibow.convert.entries import (
     lots,
     part_of,
     refuse_empty_and_twice,
-    split,
 )
-from mpibow.convert.labels import set_aside
 from mpibow.convert.recode import Recoded
 from mpibow.errors import RecordError
+from tests.raised import raised
 
 
 def group(
@@ -78,18 +77,6 @@ def test_choices_and_labels() -> None:
     assert len(Entries([])) == 0
 
 
-def test_a_split_by_name() -> None:
-    entries = Entries([group([0] * 4), group([1] * 6, "h/")])
-    found = split(entries, 0.5, 1, "/source")
-    aside = set_aside(names(entries), entries.labels(), 0.5, 1, "/source")
-    for part, chosen in (("train", ~aside), ("test", aside)):
-        assert names(found[part]) == [name for name, there in zip(names(entries), chosen, strict=True) if there]
-    assert [len(found[part]) for part in ("train", "test")] == [5, 5]
-    with pytest.raises(RecordError) as caught:
-        split(entries, 0.01, 1, "/source")
-    assert str(caught.value) == "/source: --test-fraction 0.01 of 10 images is none; take more"
-
-
 def test_lots_are_small() -> None:
     entries = [Entry("", str(i), "", 0, size, 0) for i, size in enumerate([LOT_SIZE - 1, 1, 1, LOT_SIZE + 1, 1])]
     assert [len(lot) for lot in lots(entries)] == [2, 1, 1, 1]
@@ -102,7 +89,7 @@ def test_a_part(tmp_path: Path, workers: int, capsys: pytest.CaptureFixture[str]
     files = {"a": b"one", "b": b"xtwo", "c": b"three"}
     entries = folder(tmp_path / "c", files)
     with spreader(workers) as each:
-        part = part_of(entries, Reader(file_bytes, upper), each, "train", encoding="raw", workers=1, statistics=1)
+        part = part_of(entries, Reader(file_bytes, upper), each, "train", encoding="raw", statistics=1)
         assert (part.count, part.moments, part.sources) == (3, None, {})
         assert list(part.samples) == [(b"ONE", 0), (b"XTWO", 1), (b"THREE", 2)]
     lines = "".join(f"c/{name}\t{len(data)}\t{crc32c(data):08x}\n" for name, data in files.items())
@@ -119,9 +106,7 @@ def test_a_part(tmp_path: Path, workers: int, capsys: pytest.CaptureFixture[str]
 def test_given_checksums_are_enough(tmp_path: Path) -> None:
     entries = folder(tmp_path / "c", {"a": b"one"})
     given_ = {"a.bin": "md5 00"}
-    part = part_of(
-        entries, Reader(file_bytes, upper), map, "train", encoding="raw", workers=1, statistics=1, checksums=given_
-    )
+    part = part_of(entries, Reader(file_bytes, upper), map, "train", encoding="raw", statistics=1, checksums=given_)
     assert list(part.samples) == [(b"ONE", 0)]
     assert part.sources == given_
 
@@ -130,29 +115,25 @@ def test_given_checksums_are_enough(tmp_path: Path) -> None:
 def test_damage_is_named(tmp_path: Path, workers: int) -> None:
     entries = folder(tmp_path / "c", {"a": b"one", "b": b"bad"})
     with pytest.raises(RecordError) as caught, spreader(workers) as each:
-        list(part_of(entries, Reader(file_bytes, upper), each, "t", encoding="raw", workers=1, statistics=1).samples)
+        list(part_of(entries, Reader(file_bytes, upper), each, "t", encoding="raw", statistics=1).samples)
     assert str(caught.value) == f"{tmp_path}/c/b: is bad"
 
 
 def test_files_that_change_are_named(tmp_path: Path) -> None:
     entries = folder(tmp_path / "c", {"a": b"one"})
     (tmp_path / "c" / "a").write_bytes(b"on")
-    with pytest.raises(RecordError) as caught:
-        file_bytes(entries[0])
-    assert str(caught.value) == f"{tmp_path}/c/a: has 2 bytes, had 3; did it change?"
+    assert raised(RecordError, file_bytes, entries[0]) == f"{tmp_path}/c/a: has 2 bytes, had 3; did it change?"
     (tmp_path / "c" / "a").unlink()
-    with pytest.raises(RecordError) as caught:
-        file_bytes(entries[0])
-    assert str(caught.value) == f"{tmp_path}/c/a: cannot be read: no such file or directory"
+    assert raised(RecordError, file_bytes, entries[0]) == f"{tmp_path}/c/a: cannot be read: no such file or directory"
 
 
 def test_empty_images_and_names_that_are_there_twice() -> None:
     refuse_empty_and_twice(TWO)
-    with pytest.raises(RecordError) as caught:
-        refuse_empty_and_twice(Entries([group([0] * 13, sizes=[1, *[0] * 12])]))
-    assert str(caught.value) == (
-        "".join(f"/source/g/{i}.x\n" for i in range(1, 11)) + "and 2 more: empty, no image; remove or get again"
+    assert (
+        raised(RecordError, refuse_empty_and_twice, Entries([group([0] * 13, sizes=[1, *[0] * 12])]))
+        == "".join(f"/source/g/{i}.x\n" for i in range(1, 11)) + "and 2 more: empty, no image; remove or get again"
     )
-    with pytest.raises(RecordError) as caught:
-        refuse_empty_and_twice(Entries([group([0] * 5, names=list("abcab"))]))
-    assert str(caught.value) == "/source/g/a\n/source/g/b: appears twice under one name; pack the tar again"
+    assert (
+        raised(RecordError, refuse_empty_and_twice, Entries([group([0] * 5, names=list("abcab"))]))
+        == "/source/g/a\n/source/g/b: appears twice under one name; pack the tar again"
+    )

@@ -103,11 +103,6 @@ def test_what_is_encoded_is_parsed(features: dict[str, list]) -> None:
     assert {name: values(feature) for name, feature in parse(encode(arrays)).items()} == features
 
 
-@given(INTEGERS)
-def test_packed_integers_are_those_of_a_plain_loop(numbers: list[int]) -> None:
-    assert values(parse(examples.example(a=numbers))["a"]) == numbers
-
-
 @given(st.binary(max_size=60), st.integers(0, 40), st.integers(0, 20))
 def test_any_bytes(rubbish: bytes, at: int, more: int) -> None:
     data = examples.example(a=[b"x"], b=[1.0, 2.0], c=[1, -1])

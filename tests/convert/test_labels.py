@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from mpibow.convert.labels import numbered, ranks, remapped, set_aside
 from mpibow.errors import RecordError
+from tests.raised import raised
 
 
 def array(*values: int, dtype: str = "i8") -> np.ndarray:
@@ -43,9 +44,7 @@ def test_classes_that_all_occur() -> None:
     ],
 )
 def test_labels_that_do_not_count_from_0(labels: dict[str, np.ndarray], classes: int | None, message: str) -> None:
-    with pytest.raises(RecordError) as caught:
-        numbered(labels, classes=classes)
-    assert str(caught.value) == message
+    assert raised(RecordError, numbered, labels, classes=classes) == message
 
 
 def test_any_integers_are_numbered_in_their_order() -> None:
@@ -76,9 +75,10 @@ def test_a_class_keeps_its_last_image() -> None:
 
 @pytest.mark.parametrize(("labels", "fraction"), [((0, 0, 0), 0.1), ((0, 1, 2), 0.9)])
 def test_nothing_to_test(labels: tuple[int, ...], fraction: float) -> None:
-    with pytest.raises(RecordError) as caught:
-        set_aside(range(3), array(*labels), fraction, 1, "mine")
-    assert str(caught.value) == f"mine: --test-fraction {fraction} of 3 images is none; take more"
+    assert (
+        raised(RecordError, set_aside, range(3), array(*labels), fraction, 1, "mine")
+        == f"mine: --test-fraction {fraction} of 3 images is none; take more"
+    )
 
 
 @given(st.lists(st.integers(0, 3), min_size=2, max_size=40), st.floats(0.2, 0.99), st.integers(0, 5), st.randoms())

@@ -8,6 +8,7 @@ import pytest
 
 from mpibow.convert.places import files, parts
 from mpibow.errors import RecordError
+from tests.raised import raised
 
 
 def touch(folder: Path, *names: str) -> None:
@@ -27,9 +28,10 @@ def test_files(tmp_path: Path) -> None:
         assert files(str(place)) == [two, ten]
     assert files(two) == [two]
     for place in (tmp_path / "empty", tmp_path / "train" / "*.bin"):
-        with pytest.raises(RecordError) as caught:
-            files(place)
-        assert str(caught.value) == f"{place}: there are no such files; name a folder, or a pattern in quotes"
+        assert (
+            raised(RecordError, files, place)
+            == f"{place}: there are no such files; name a folder, or a pattern in quotes"
+        )
 
 
 @pytest.mark.parametrize(
@@ -70,6 +72,4 @@ def test_one_file_is_to_train(tmp_path: Path) -> None:
 )
 def test_parts_that_are_not_clear(tmp_path: Path, there: list[str], message: str) -> None:
     touch(tmp_path / "in", *there) if there else None
-    with pytest.raises(RecordError) as caught:
-        parts(tmp_path / "in")
-    assert str(caught.value) == f"{tmp_path}/in: {message}"
+    assert raised(RecordError, parts, tmp_path / "in") == f"{tmp_path}/in: {message}"

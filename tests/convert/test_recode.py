@@ -13,17 +13,13 @@ from PIL import Image
 
 from mpibow.convert.recode import Decode, Header, Keep, header, kind_of, png
 from mpibow.errors import RecordError
+from tests.data.photos import encode as file
+from tests.raised import raised
 
 RANDOM = np.random.default_rng(3)
 SMOOTH = np.add.outer(np.arange(20) * 6, np.arange(30) * 4)[..., None] + np.array([0, 10, 20])
 PICTURE = Image.fromarray(SMOOTH.astype(np.uint8))  # 20 high, 30 wide
 NOISE = RANDOM.integers(0, 256, (3, 5, 7), dtype=np.uint8)
-
-
-def file(image: Image.Image, form: str, **options: object) -> bytes:
-    data = BytesIO()
-    image.save(data, form, **options)
-    return data.getvalue()
 
 
 def pixels(data: bytes) -> np.ndarray:
@@ -125,9 +121,7 @@ def test_headers(tmp_path: Path) -> None:
     path.write_bytes(file(PICTURE.convert("L"), "PNG"))
     assert header(path) == Header("PNG", "L", (20, 30))
     path.write_bytes(b"rubbish")
-    with pytest.raises(RecordError) as caught:
-        header(path)
-    assert str(caught.value) == f"{path}: cannot be decoded: it is no image that Pillow reads"
+    assert raised(RecordError, header, path) == f"{path}: cannot be decoded: it is no image that Pillow reads"
     assert [kind_of(file(PICTURE, form)) for form in ("JPEG", "PNG", "GIF")] == ["jpeg", "png", None]
     assert kind_of(b"") is None
 

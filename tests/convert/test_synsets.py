@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from mpibow.convert.synsets import KNOWN, synsets, validation_labels
 from mpibow.errors import RecordError
 from tests.datasets.scripts import ROOT
+from tests.raised import raised
 
 LIST = ROOT.parent / "shared" / "data" / "imagenet-sample" / "synsets.txt"
 A, B, C = "n00000001", "n00000002", "n00000003"
@@ -55,9 +56,7 @@ def test_lists(tmp_path: Path, text: str) -> None:
 )
 def test_lists_that_do_not_fit(tmp_path: Path, text: str, message: str) -> None:
     path = write(tmp_path / "a", text)
-    with pytest.raises(RecordError) as caught:
-        synsets(path)
-    assert str(caught.value) == f"{path}: {message}"
+    assert raised(RecordError, synsets, path) == f"{path}: {message}"
 
 
 @pytest.mark.parametrize(
@@ -109,9 +108,7 @@ def test_labels_that_do_not_fit(tmp_path: Path) -> None:
         validation_labels(path, IMAGES)
     assert str(caught.value).startswith(f"{path}: line 1: byte 0xff is not text in UTF-8")
     path.unlink()
-    with pytest.raises(RecordError) as caught:
-        synsets(path)
-    assert str(caught.value) == f"{path}: cannot be read: no such file or directory"
+    assert raised(RecordError, synsets, path) == f"{path}: cannot be read: no such file or directory"
 
 
 WORDS = st.sampled_from([A, B, "1", "0", "-1", "²", "x", *IMAGES, " ", ",", "\n", "\n", "\n"])

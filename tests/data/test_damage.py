@@ -96,7 +96,7 @@ def test_every_flipped_bit_of_a_shard_is_found_and_named(folder: Path) -> None:
     for path in sorted(folder.glob("*.mpr")):
         whole = path.read_bytes()
         shard = RecordFile(path)
-        ends = [*shard.starts[1:], shard.end]
+        ends = [*shard._index["start"].tolist()[1:], shard.end]
         for bit in range(8 * len(whole)):
             damaged = bytearray(whole)
             damaged[bit // 8] ^= 1 << bit % 8

@@ -25,6 +25,7 @@ from mpibow.data.timeline import fixed
 from mpibow.data.window import centre_windows, random_windows
 from mpibow.errors import DamagedRecord
 from tests.data.photos import bars, encode, picture, records, scaled
+from tests.data.slots import piped
 
 COUNT, SIZE, SEED, AREA, ASPECT = 41, 8, 5, (0.2, 0.9), (0.75, 4 / 3)
 
@@ -122,9 +123,7 @@ def test_runs_are_read_ahead_for_one_learner(stored: RecordSet) -> None:
     data = Decoded(stored, Size(SIZE), AREA)
     assert (Decode.samples, Decode.depth, Decode.piece) == (64, 2, 4)
     before = set(threading.enumerate())
-    made = Pipeline(
-        data, Decode(data, damages(), 2), lambda: fixed(16, (1,)), rank=0, iteration=0, seed=SEED, prefetch=12
-    )
+    made = piped(data, Decode(data, damages(), 2), fixed(16, (1,)), 12)
     for _ in range(30):
         slot = made.next()[0]
         check(stored, Slot(slot.arrays, lambda: None, slot.samples, slot.epochs))
@@ -154,9 +153,7 @@ def test_an_image_that_cannot_be_decoded(tmp_path: Path, bad: bytes) -> None:
     with pytest.raises(DamagedRecord) as caught:
         data.read(np.array([16, 17, 18]), *arrays)
     assert (str(caught.value), caught.value.sample) == (message, 17)
-    made = Pipeline(
-        data, Decode(data, damages(), 2), lambda: fixed(4, (1,)), rank=0, iteration=0, seed=SEED, prefetch=30
-    )
+    made = piped(data, Decode(data, damages(), 2), fixed(4, (1,)), 30)
     with pytest.raises(DamagedRecord) as caught:
         [made.next()[0].release() for _ in range(12)]
     made.close()

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from mpibow import records
-from mpibow.data import contents, pictures
+from mpibow.data import pictures
 from mpibow.data.contents import pick
 from mpibow.data.pictures import GAP, LINE
 from mpibow.data.recordset import open_records, write_records
@@ -62,12 +62,6 @@ def test_encoded_images(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     )
 
 
-def test_no_image_can_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = encoded(tmp_path / "a", [b"no image"] * 150, [0] * 150)
-    line = "  sizes     of 100 sampled images of 150: 100 cannot be read, verify --decode names them\n"
-    assert line in inspected(capsys, folder)
-
-
 def test_many_classes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Classes 0 to 29 with (class mod 7) + 1 records, but for 5 and 28, which have none."""
     labels = [label for label in range(30) for _ in range(label % 7 + 1) if label not in (5, 28)]
@@ -97,16 +91,6 @@ def test_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert second["sizes"] == {
         "sampled": 1, "unreadable": 0, "width": [4, 4, 4], "height": [3, 3, 3], "bytes": [size] * 3,
     }  # fmt: skip
-
-
-def test_more_classes_than_memory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = raw(tmp_path / "a", np.zeros((2, 1, 1, 1), np.uint8), [2**31 - 1, 7], classes=2**31)
-    lines = inspected(capsys, folder).splitlines()
-    assert lines[3:6] == [
-        "  classes   2,147,483,648, of 0 to 1 records each",
-        "            fewest  0: 0, 1: 0, 2: 0, 3: 0, 4: 0",
-        "            most    7: 1, 2147483647: 1",
-    ]
 
 
 def drawn(file: Path) -> np.ndarray:
@@ -251,18 +235,12 @@ def test_other_modes_of_images_become_colours(tmp_path: Path) -> None:
     assert [tuple(first[GAP]), tuple(first[2 * GAP + 128]), tuple(second[GAP])] == [(77,) * 3, (5, 6, 7), (255,) * 3]
 
 
-@pytest.mark.parametrize(("option", "message"), [
-    ("--samples=0", "--samples: must be at least 1, got 0"), ("--seed=-1", "--seed: must be at least 0, got -1"),
+@pytest.mark.parametrize(("command", "option", "message"), [
+    ("inspect", "--samples=0", "--samples: must be at least 1, got 0"),
+    ("inspect", "--seed=-1", "--seed: must be at least 0, got -1"),
+    ("verify", "--workers=0", "--workers: must be at least 1, got 0"),
 ])  # fmt: skip
-def test_numbers_out_of_range(capsys: pytest.CaptureFixture[str], option: str, message: str) -> None:
+def test_numbers_out_of_range(capsys: pytest.CaptureFixture[str], command: str, option: str, message: str) -> None:
     with pytest.raises(SystemExit):
-        records.main(["inspect", "a", option])
+        records.main([command, "a", option])
     assert capsys.readouterr().err.endswith(f"argument {message}\n")
-
-
-def test_sizes_are_of_a_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(contents, "SAMPLED", 3)
-    folder = encoded(tmp_path / "a", [png((n + 1, 1)) for n in range(20)], [0] * 20)
-    sizes = contents.contents(open_records(folder))["sizes"]
-    assert sizes["sampled"] == 3
-    assert 1 <= sizes["width"][0] < sizes["width"][1] < sizes["width"][2] <= 20

@@ -11,6 +11,7 @@ from PIL import Image
 from mpibow.data.items import Items, array_of, generator, named
 from mpibow.errors import RecordError
 from tests.data.owned import Pairs, numbered
+from tests.raised import raised
 
 
 @pytest.mark.parametrize(
@@ -44,9 +45,7 @@ def test_names_of_a_classifier(sample: Any) -> None:
     ],
 )
 def test_what_is_no_sample(sample: Any, fault: str) -> None:
-    with pytest.raises(RecordError) as error:
-        named(sample, ("x", "y"), "target")
-    assert str(error.value) == fault
+    assert raised(RecordError, named, sample, ("x", "y"), "target") == fault
 
 
 @pytest.mark.parametrize(
@@ -83,9 +82,7 @@ def test_a_label_of_a_classifier_is_int32() -> None:
     ],
 )
 def test_what_is_no_array(name: str, value: Any, fault: str) -> None:
-    with pytest.raises(RecordError) as error:
-        array_of(name, value)
-    assert str(error.value) == fault
+    assert raised(RecordError, array_of, name, value) == fault
 
 
 def test_random_numbers_depend_on_seed_epoch_and_sample_alone() -> None:

@@ -45,13 +45,6 @@ def test_an_order_is_read_only() -> None:
         order[0] = 1
 
 
-def test_an_order_does_not_depend_on_what_was_asked_before() -> None:
-    first = permutation(50, 3, 7).copy()
-    for epoch in range(10):
-        permutation(50, 3, epoch)
-    np.testing.assert_array_equal(permutation(50, 3, 7), first)
-
-
 @settings(max_examples=100, deadline=None)
 @given(st.integers(1, 20), st.integers(0, 100), st.integers(1, 60))
 def test_the_stream_is_the_epochs_in_a_row(count: int, position: int, length: int) -> None:
@@ -116,16 +109,3 @@ def test_also_across_a_resume_with_other_learners(run: tuple[int, Timeline, int]
     samples = [s for t in range(stop) for s in taken(timeline, t, count)]
     samples += [s for t in range(stop, stop + 5) for s in taken(resumed, t, count)]
     exactly_once(samples, count)
-
-
-@settings(max_examples=50, deadline=None)
-@given(runs(), st.data())
-def test_a_resume_with_the_same_learners_goes_on_as_if_nothing_had_been(
-    run: tuple[int, Timeline, int], data: st.DataObject
-) -> None:
-    count, timeline, iterations = run
-    last = timeline.changes[-1].iteration
-    stop = data.draw(st.integers(last, last + iterations))
-    resumed = fixed(timeline.batch, timeline.counts(stop), stop, timeline.position(stop))
-    for t in range(stop, stop + 4):
-        assert taken(resumed, t, count) == taken(timeline, t, count)

@@ -20,10 +20,10 @@ from mpibow.data.items import array_of
 from mpibow.data.orientation import orientation_of, stored_part, turned
 from mpibow.data.pictures import sheet
 from mpibow.data.settings import Image as Size
-from mpibow.data.slots import Slot, slot_arrays
 from tests.cuda.device.simulated import SimDriver
 from tests.cuda.feed.test_feeder import feeder_on
 from tests.data.photos import encode, exif, picture, records
+from tests.data.slots import image_slot
 
 PIXELS = np.random.default_rng(3).integers(0, 256, (5, 8, 3), dtype=np.uint8)
 ORIENTATIONS = range(1, 9)
@@ -112,7 +112,7 @@ def test_the_graph_of_a_gpu_on_a_cpu(orientation: int) -> None:
     from nvidia.dali import Pipeline, fn, types
 
     def window_of(pixels: np.ndarray, number: int, sides: tuple[int, int]) -> np.ndarray:
-        run = DaliBatch.of([Slot(slot_arrays(1, (3, 8, 8), np.dtype(np.uint8)), lambda: None, np.array([0]))])
+        run = DaliBatch.of([image_slot(1, (3, 8, 8))])
         run.sides[0], run.orientations[0] = sides, number
         window = np.array([[3.0, 2.5, 20.0, 30.0]])
         OnDevice(lambda sides, counter: window, 8, feeder_on(SimDriver())).plan(run)

@@ -16,6 +16,7 @@ from mpibow.data.pipeline import Direct, Pipeline
 from mpibow.data.slots import Slot, fill_counter
 from mpibow.data.timeline import Timeline, fixed
 from mpibow.errors import RecordError
+from tests.data.slots import piped
 from tests.launching import LIMIT
 
 COUNT, BATCH, SEED = 23, 4, 5
@@ -171,7 +172,7 @@ def test_an_error_of_the_reader_surfaces_after_what_was_read_before() -> None:
 
 def test_close_ends_a_reader_that_waits_for_room() -> None:
     data, before = Counting(), set(threading.enumerate())
-    made = Pipeline(data, Direct(data), lambda: fixed(BATCH, (1,)), rank=0, iteration=0, seed=SEED, prefetch=2)
+    made = piped(data, Direct(data), fixed(BATCH, (1,)), 2)
     settled(lambda: data.batches)
     assert set(threading.enumerate()) > before
     made.close()
@@ -190,7 +191,7 @@ def test_close_ends_a_caller_that_waits_for_a_slot() -> None:
             raise OSError("too late")
 
     data, seen = Stuck(), []
-    made = Pipeline(data, Direct(data), lambda: fixed(BATCH, (1,)), rank=0, iteration=0, seed=SEED, prefetch=2)
+    made = piped(data, Direct(data), fixed(BATCH, (1,)), 2)
 
     def wait() -> None:
         try:
@@ -206,16 +207,6 @@ def test_close_ends_a_caller_that_waits_for_a_slot() -> None:
     data.go.set()
     closer.join(5)
     assert seen == ["next() after close()"]
-
-
-def test_next_after_close() -> None:
-    data = Counting()
-    made = Pipeline(data, Direct(data), lambda: fixed(BATCH, (1,)), rank=0, iteration=0, seed=SEED, prefetch=1)
-    settled(lambda: data.batches)
-    made.close()
-    made.next()
-    with pytest.raises(AssertionError, match=r"^next\(\) after close\(\)"):
-        made.next()
 
 
 def test_waiting_is_counted() -> None:

@@ -7,7 +7,6 @@ import json
 import os
 import resource
 import shutil
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -15,17 +14,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 from google_crc32c import value as crc32c
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from hypothesis.extra import numpy as hnp
 
 from mpibow import records
 from mpibow.data import aside, manifest, verify
 from mpibow.data.dataset import Dataset
-from mpibow.data.moments import Moments
+from mpibow.data.moments import RunningMoments
 from mpibow.data.records import Form, RecordFile, write_file
 from mpibow.data.recordset import RecordSet, open_records, write_records
 from mpibow.errors import RecordError
+from tests.data.sets import flip, read
+from tests.raised import raised
 
 RANDOM = np.random.default_rng(1)
 IMAGES = RANDOM.integers(0, 256, (10, 3, 2, 2), dtype=np.uint8)
@@ -50,24 +48,12 @@ def refusal(folder: Path) -> str:
     return str(caught.value)
 
 
-def read(data: Dataset, samples: list[int]) -> tuple[np.ndarray, np.ndarray]:
-    images, labels = np.empty((len(samples), *data.shape), data.dtype), np.empty(len(samples), np.int32)
-    data.read(np.array(samples, np.int64), images, labels)
-    return images, labels
-
-
 def rewrite(folder: Path, **changes: object) -> None:
     """The manifest with other fields and the checksum that belongs to them."""
     path = folder / "manifest.json"
     fields = json.loads(path.read_text()) | changes
     fields.pop("checksum")
     path.write_text(json.dumps(fields | {"checksum": manifest.checksum_of(fields)}))
-
-
-def flip(path: Path, at: int) -> None:
-    data = bytearray(path.read_bytes())
-    data[at] ^= 1
-    path.write_bytes(data)
 
 
 def test_is_a_dataset(folder: Path) -> None:
@@ -126,30 +112,6 @@ def test_images_must_have_the_set_s_shape_and_dtype(folder: Path, shape: tuple[i
         open_records(folder).read(np.array([0, 1]), np.empty(shape, dtype), np.empty(2, np.int32))
 
 
-@pytest.mark.parametrize("sample", [-1, 10, 2**40])
-def test_samples_out_of_range(folder: Path, sample: int) -> None:
-    with pytest.raises(RecordError) as caught:
-        read(open_records(folder), [0, sample])
-    assert str(caught.value) == f"{folder}: samples lie in [0, 10), got {sample}"
-
-
-@settings(deadline=None, max_examples=40)  # the disk takes its time
-@given(st.data())
-def test_what_is_written_is_read(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
-    shape = data.draw(hnp.array_shapes(min_dims=4, max_dims=4, max_side=4))
-    dtype = data.draw(st.sampled_from([np.uint8, np.float32]))
-    elements = st.integers(0, 255) if dtype == np.uint8 else st.floats(-1000, 1000, width=32)
-    images = data.draw(hnp.arrays(dtype, shape, elements=elements))
-    labels = data.draw(hnp.arrays(np.int64, len(images), elements=st.integers(0, 2)))
-    folder = write(tmp_path_factory.mktemp("set") / "a", images, labels, shard_size=data.draw(st.integers(1, 200)))
-    opened = open_records(folder)
-    found = read(opened, list(range(len(images))))
-    assert found[0].dtype == dtype
-    assert np.array_equal(found[0], images)
-    assert np.array_equal(found[1], labels)
-    assert opened.mean == pytest.approx(images.mean(axis=(0, 2, 3), dtype=np.float64), abs=1e-9)
-
-
 def test_a_shard_size_changes_no_sample_and_no_moment(tmp_path: Path) -> None:
     sets = [open_records(write(tmp_path / str(size), shard_size=size)) for size in (1, SHARD, 1 << 20)]
     assert [len(data.shards) for data in sets] == [10, 3, 1]
@@ -160,7 +122,7 @@ def test_a_shard_size_changes_no_sample_and_no_moment(tmp_path: Path) -> None:
 
 def test_moments_far_from_zero() -> None:
     values = 1e6 + RANDOM.standard_normal((50, 2, 4)) * [[1], [0.01]]
-    moments = Moments(2)
+    moments = RunningMoments(2)
     for image in values:
         moments.add(image)
     mean, std = moments.found()
@@ -173,7 +135,7 @@ def test_moments_of_lots(monkeypatch: pytest.MonkeyPatch, lot: int) -> None:
     """Images of 64 bytes, in an array that is used again."""
     values = 7 + RANDOM.standard_normal((50, 2, 4))
     monkeypatch.setattr("mpibow.data.moments.LOT", lot)
-    moments, image = Moments(2), np.empty((2, 4))
+    moments, image = RunningMoments(2), np.empty((2, 4))
     for each in values:
         image[...] = each
         moments.add(image)
@@ -193,9 +155,10 @@ def test_encoded_images_are_stored_and_not_read_as_arrays(tmp_path: Path) -> Non
     data = open_records(write(tmp_path / "a", images, encoding="jpeg", moments=moments))
     assert (data.shape, data.dtype, data.mean, data.std) == ((), np.uint8, (127.5,) * 3, (60.0,) * 3)
     assert [data.record(sample) for sample in range(10)] == list(zip(images, LABELS, strict=True))
-    with pytest.raises(RecordError) as caught:
-        read(data, [0])
-    assert str(caught.value) == (f"{tmp_path}/a: these records hold jpeg images, give them to data.decoded.Decoded")
+    assert (
+        raised(RecordError, read, data, [0])
+        == f"{tmp_path}/a: these records hold jpeg images, give them to data.decoded.Decoded"
+    )
     assert records.main(["verify", str(tmp_path / "a")]) == 0
 
 
@@ -232,9 +195,10 @@ def test_class_names_must_be_as_many_as_classes(tmp_path: Path) -> None:
 
 
 def test_an_existing_data_set_is_kept_or_replaced_as_a_whole(folder: Path) -> None:
-    with pytest.raises(RecordError) as caught:
-        write(folder, IMAGES[:2], LABELS[:2])
-    assert str(caught.value) == f"{folder}: exists already; overwrite it (--overwrite) or choose another name"
+    assert (
+        raised(RecordError, write, folder, IMAGES[:2], LABELS[:2])
+        == f"{folder}: exists already; overwrite it (--overwrite) or choose another name"
+    )
     old = open_records(folder)
     write(folder, IMAGES[:2], LABELS[:2], overwrite=True)
     assert open_records(folder).count == 2
@@ -244,9 +208,10 @@ def test_an_existing_data_set_is_kept_or_replaced_as_a_whole(folder: Path) -> No
 
 def test_overwriting_removes_nothing_but_records(folder: Path) -> None:
     (folder / "thesis.tex").write_text("years of work")
-    with pytest.raises(RecordError) as caught:
-        write(folder, overwrite=True)
-    assert str(caught.value) == f"{folder}: also holds thesis.tex, no record file; remove it or choose another name"
+    assert (
+        raised(RecordError, write, folder, overwrite=True)
+        == f"{folder}: also holds thesis.tex, no record file; remove it or choose another name"
+    )
     assert (folder / "thesis.tex").exists()
     assert open_records(folder).count == 10
 
@@ -288,9 +253,10 @@ def test_a_rename_that_fails_puts_the_old_back(folder: Path, monkeypatch: pytest
         rename(old, new)
 
     monkeypatch.setattr(os, "rename", full)
-    with pytest.raises(RecordError) as caught:
-        write(folder, IMAGES[:2], LABELS[:2], overwrite=True)
-    assert str(caught.value) == f"{folder}: cannot be written: no space left on device"
+    assert (
+        raised(RecordError, write, folder, IMAGES[:2], LABELS[:2], overwrite=True)
+        == f"{folder}: cannot be written: no space left on device"
+    )
     assert open_records(folder).count == 10
     assert os.listdir(folder.parent) == ["set"]
 
@@ -329,39 +295,19 @@ def test_a_link_is_followed(folder: Path) -> None:
     assert open_records(folder).count == 2
 
 
-KILLED = """
-import sys, time
-import numpy as np
-from mpibow.data.recordset import write_records
-def samples():
-    for i in range(10):
-        yield np.full((3, 2, 2), i, np.uint8), 0
-    print("ready", flush=True)
-    time.sleep(60)
-write_records(sys.argv[1], samples(), classes=3, shard_size=100)
-"""
-
-
-def test_a_killed_writer_leaves_nothing_that_opens(tmp_path: Path) -> None:
-    path = tmp_path / "a"
-    with subprocess.Popen([sys.executable, "-c", KILLED, str(path)], stdout=subprocess.PIPE, text=True) as writer:
-        assert writer.stdout is not None
-        assert writer.stdout.readline() == "ready\n"
-        writer.send_signal(signal.SIGKILL)
-    (left,) = tmp_path.iterdir()
-    assert left.name.startswith(".a.tmp-")
-    assert list(left.glob("*.mpr"))  # some shards are whole
-    for name in (path, left):
-        with pytest.raises(RecordError):
-            open_records(name)
-    assert refusal(path) == f"{path}: there is no such folder; convert the data to it first"
-    assert refusal(left) == (
-        f"{left}: has no manifest.json, so it is not a data set; "
-        f"images in a folder per class become one by: mpibow convert folder --source {left}"
-    )
-    shard = next(left.glob("*.mpr"))
-    assert refusal(shard) == f"{shard}: is a file, not a data set; mpibow convert --help lists what reads it"
-    assert open_records(write(path)).count == 10
+def test_what_is_no_data_set(tmp_path: Path) -> None:
+    (tmp_path / "left").mkdir()
+    (tmp_path / "file").write_text("")
+    for name, message in (
+        ("none", "there is no such folder; convert the data to it first"),
+        (
+            "left",
+            "has no manifest.json, so it is not a data set; "
+            f"images in a folder per class become one by: mpibow convert folder --source {tmp_path}/left",
+        ),
+        ("file", "is a file, not a data set; mpibow convert --help lists what reads it"),
+    ):
+        assert refusal(tmp_path / name) == f"{tmp_path / name}: {message}"
 
 
 def test_messages_of_the_manifest(folder: Path) -> None:
@@ -538,21 +484,6 @@ def test_verify_lists_no_more_than_twenty(tmp_path: Path, capsys: pytest.Capture
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 21
     assert lines[-1] == f"error: {folder}: and 10 more"
-
-
-def test_the_command(folder: Path) -> None:
-    def run(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([sys.executable, "-m", "mpibow.records", *words], capture_output=True, text=True)
-
-    assert run("--help").returncode == 0
-    assert "inspect" in run("--help").stdout
-    assert run().returncode == 2
-    assert run("verify", str(folder)).returncode == 0
-    flip(folder / "set-00000.mpr", 64)
-    broken = run("verify", str(folder))
-    assert (broken.returncode, broken.stdout) == (3, "")
-    assert broken.stderr.startswith(f"error: {folder}/set-00000.mpr: record 0: checksum is 0x")
-    assert "Traceback" not in broken.stderr
 
 
 def test_reading_checks_every_time(folder: Path) -> None:

@@ -11,13 +11,15 @@ import pytest
 from mpibow.data.damage import Damages, Intact
 from mpibow.data.dataset import Array, ArrayData
 from mpibow.data.decoded import Decode, Decoded
-from mpibow.data.pipeline import Direct, Pipeline
-from mpibow.data.recordset import open_records, write_records
+from mpibow.data.recordset import open_records
 from mpibow.data.resident import Resident
 from mpibow.data.settings import Image
 from mpibow.data.timeline import fixed
 from mpibow.errors import DamagedRecord, RecordError
 from tests.data.photos import bars, records
+from tests.data.sets import read as arrays_of
+from tests.data.slots import piped
+from tests.raised import raised
 
 COUNT = 10
 
@@ -38,8 +40,7 @@ class Broken(ArrayData):
 
 
 def read(data: Intact | Resident, *samples: int) -> list[int]:
-    images, labels = np.zeros((len(samples), 1, 1, 1), np.uint8), np.zeros(len(samples), np.int32)
-    data.read(np.array(samples), images, labels)
+    images, labels = arrays_of(data, samples)
     assert images.ravel().tolist() == labels.tolist()
     return labels.tolist()
 
@@ -81,9 +82,7 @@ def test_one_too_many() -> None:
 
 
 def test_not_one_is_left() -> None:
-    with pytest.raises(RecordError) as caught:
-        read(Intact(Broken(*range(COUNT)), Damages("numbers", COUNT, 100)), 4)
-    assert str(caught.value) == (
+    assert raised(RecordError, read, Intact(Broken(*range(COUNT)), Damages("numbers", COUNT, 100)), 4) == (
         "data.corrupt_limit: 10 of 10 samples of numbers are damaged, at most 9 are skipped: 0, 1, 2, 3, 4, ...; "
         "the last found: record 3 is damaged"
     )
@@ -100,26 +99,6 @@ def test_threads_count_together() -> None:
     assert len(damages.found()) == 3
 
 
-def test_raw_records(tmp_path: Path) -> None:
-    pixels = np.arange(COUNT * 12, dtype=np.uint8).reshape(COUNT, 1, 3, 4)
-    write_records(tmp_path / "a", zip(pixels, range(COUNT), strict=True), classes=COUNT)
-    path = tmp_path / "a/a-00000.mpr"
-    data = bytearray(path.read_bytes())
-    data[64 + 7 * 12 + 5] ^= 1
-    path.write_bytes(data)
-    stored, damages = open_records(tmp_path / "a"), Damages("a", COUNT, 1)
-    made = Pipeline(stored, Direct(Intact(stored, damages)), lambda: fixed(COUNT, (1,)), rank=0, iteration=0, seed=1,
-                    prefetch=2)  # fmt: skip
-    slot = made.next()[0]
-    for sample, image, label in zip(slot.samples.tolist(), slot.arrays["image"], slot.arrays["label"], strict=True):
-        np.testing.assert_array_equal(image, pixels[8 if sample == 7 else sample])
-        assert label == (8 if sample == 7 else sample)
-    made.close()
-    ((name, text),) = damages.found().items()
-    assert name == "a 7"
-    assert text.startswith(f"{path}: record 7: checksum is 0x")
-
-
 def test_encoded_records(tmp_path: Path) -> None:
     """The window is drawn by the place's own numbers, in the image that takes it: all others are untouched."""
     whole = bars(COUNT)
@@ -127,8 +106,7 @@ def test_encoded_records(tmp_path: Path) -> None:
     slots = []
     for name, images in (("whole", whole), ("broken", broken)):
         data, damages = Decoded(records(tmp_path / name, images), Image(8), (0.5, 1.0)), Damages(name, COUNT, 2)
-        made = Pipeline(data, Decode(data, damages, 2), lambda: fixed(COUNT, (1,)), rank=0, iteration=0, seed=1,
-                        prefetch=1)  # fmt: skip
+        made = piped(data, Decode(data, damages, 2), fixed(COUNT, (1,)), 1, seed=1)
         slots.append(made.next()[0])
         made.close()
     at = slots[0].samples.tolist()

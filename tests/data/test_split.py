@@ -20,7 +20,9 @@ from mpibow.data.settings import Image
 from mpibow.data.split import held_out, split
 from mpibow.errors import ConfigError, DamagedRecord
 from tests.data.photos import MOMENTS, bars, records
+from tests.data.sets import flip, read
 from tests.data.test_alike import check
+from tests.raised import raised
 
 COUNT = 41
 PIXELS = np.random.default_rng(2).integers(0, 256, (COUNT, 3, 4, 4), dtype=np.uint8)
@@ -31,13 +33,6 @@ def raw(folder: Path) -> RecordSet:
     """In several shards, so that a part's samples lie in all of them."""
     write_records(folder, zip(PIXELS, LABELS.tolist(), strict=True), classes=4, shard_size=400)
     return open_records(folder)
-
-
-def read(data: Any, samples: list[int] | None = None) -> tuple[Array, Array]:
-    numbers = np.arange(data.count) if samples is None else np.array(samples)
-    images, labels = np.empty((len(numbers), *data.shape), data.dtype), np.empty(len(numbers), np.int32)
-    data.read(numbers, images, labels)
-    return images, labels
 
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=200), st.floats(0.01, 0.99), st.integers(0, 2**32 - 1))
@@ -119,15 +114,16 @@ class Own:
 
 def test_what_cannot_be_split() -> None:
     own: NamedSamples = Own()
-    with pytest.raises(ConfigError) as caught:
-        split(own, 0.1, 1)
-    assert str(caught.value) == (
-        "data.validation: a fraction is split off records or arrays, own is neither; give validation data of their own"
+    assert (
+        raised(ConfigError, split, own, 0.1, 1)
+        == "data.validation: a fraction is split off records or arrays, own is neither; "
+        "give validation data of their own"
     )
     for wrong in (0.0, 1.0, float("nan")):
-        with pytest.raises(ConfigError) as caught:
-            split(ArrayData(PIXELS, LABELS), wrong, 1)
-        assert str(caught.value) == f"data.validation: a fraction must be above 0 and below 1, got {wrong:g}"
+        assert (
+            raised(ConfigError, split, ArrayData(PIXELS, LABELS), wrong, 1)
+            == f"data.validation: a fraction must be above 0 and below 1, got {wrong:g}"
+        )
     few = ArrayData(PIXELS[:3], LABELS[:3], classes=4, name="few")
     for fraction, held in ((0.1, 0), (0.9, 3)):
         with pytest.raises(ConfigError) as caught:
@@ -136,19 +132,12 @@ def test_what_cannot_be_split() -> None:
         assert str(caught.value) == expected
 
 
-def damage(data: RecordSet, record: int) -> None:
-    """Changes a byte of a record, whose checksum then differs."""
-    path, number = data.where(record).split(": record ")
-    content = bytearray(Path(path).read_bytes())
-    content[64 + int(number) * 48 + 5] ^= 1
-    Path(path).write_bytes(content)
-
-
 def test_damage_is_named_by_the_record(tmp_path: Path) -> None:
     """And moments are those of the images that are whole."""
     held = held_out(LABELS, 0.25, 7)
     record = int(np.flatnonzero(~held)[6])
-    damage(raw(tmp_path / "set"), record)
+    path, number = raw(tmp_path / "set").where(record).split(": record ")
+    flip(Path(path), 64 + int(number) * 48 + 5)
     train, validation = split(open_records(tmp_path / "set"), 0.25, 7)
     with pytest.raises(DamagedRecord, match=f"{train.where(6)}: checksum is 0x"):
         read(train)

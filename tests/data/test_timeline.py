@@ -38,11 +38,6 @@ def test_a_position_is_the_sum_of_all_batches_before() -> None:
         position += 4 * sum(timeline.counts(t))
 
 
-def test_changes() -> None:
-    timeline = example()
-    assert timeline.changes == (Change(0, 0, (1, 2)), Change(10, 120, (2, 2)), Change(11, 136, (1, 1)))
-
-
 def test_how_learners_run_stays_until_something_else_is_said() -> None:
     timeline = fixed(4, (2,), execution="streams").announce(5, (3,)).announce(9, (3,), "fused").announce(12, (2,))
     assert [timeline.change(t).execution for t in (0, 5, 8, 9, 12)] == [
@@ -64,13 +59,6 @@ def test_a_resumed_run() -> None:
     assert timeline.position(50) == 1000
     assert timeline.position(51) == 1024
     assert timeline.position(53) == 1056
-
-
-def test_what_was_before_an_announcement_stays() -> None:
-    before = fixed(4, (1, 2))
-    after = before.announce(10, (5, 5))
-    assert before.changes == (Change(0, 0, (1, 2)),)
-    assert [after.position(t) for t in range(11)] == [before.position(t) for t in range(11)]
 
 
 @pytest.mark.parametrize(("begin", "first"), [(-1, 0), (0, 0), (9, 0), (10, 1), (11, 2), (12, 2)])

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 import zlib
-from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -19,14 +18,10 @@ from PIL import Image
 from mpibow import records
 from mpibow.data import verify
 from mpibow.data.recordset import write_records
+from tests.data.photos import encode
+from tests.data.sets import flip
 
 PIXELS = np.random.default_rng(1).integers(0, 256, (16, 16, 3), dtype=np.uint8)
-
-
-def encoded(kind: str) -> bytes:
-    file = BytesIO()
-    Image.fromarray(PIXELS).save(file, kind)
-    return file.getvalue()
 
 
 def written(folder: Path, images: list[bytes], **options: object) -> Path:
@@ -34,13 +29,6 @@ def written(folder: Path, images: list[bytes], **options: object) -> Path:
     options = {"encoding": "jpeg", "moments": ([1.0], [1.0]), "classes": 1} | options
     write_records(folder, samples, **options)  # type: ignore[arg-type]
     return folder
-
-
-def flip(path: Path, at: int) -> None:
-    data = bytearray(path.read_bytes())
-    data[at] ^= 1
-    path.unlink()
-    path.write_bytes(data)
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -88,7 +76,7 @@ def test_a_shard_that_is_damaged_while_it_is_verified(tmp_path: Path) -> None:
 
 
 def test_decode_names_what_cannot_be_decoded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    jpeg, png = encoded("jpeg"), encoded("png")
+    jpeg, png = encode(Image.fromarray(PIXELS), "jpeg"), encode(Image.fromarray(PIXELS), "png")
     broken = bytearray(png)
     broken[png.index(b"IDAT") + 10] ^= 255
     jpegs = written(tmp_path / "jpegs", [jpeg, b"text", jpeg, jpeg[:-50], png, jpeg])
@@ -112,7 +100,7 @@ def test_decode_names_what_cannot_be_decoded(tmp_path: Path, capsys: pytest.Capt
 
 
 def test_a_png_that_claims_to_be_huge_is_refused_before_it_is_decoded(tmp_path: Path) -> None:
-    png = bytearray(encoded("png"))
+    png = bytearray(encode(Image.fromarray(PIXELS), "png"))
     png[16:24] = (50_000).to_bytes(4, "big") * 2  # 7.5 GB decoded
     png[29:33] = zlib.crc32(png[12:29]).to_bytes(4, "big")
     folder = written(tmp_path / "a", [bytes(png)], encoding="png")
@@ -120,12 +108,6 @@ def test_a_png_that_claims_to_be_huge_is_refused_before_it_is_decoded(tmp_path: 
     assert message.startswith(
         f"{folder}/a-00000.mpr: record 0: cannot be decoded: image size (2500000000 pixels) exceeds "
     )
-
-
-def test_workers_must_be_a_number(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        records.main(["verify", "--workers=0", "a"])
-    assert capsys.readouterr().err.endswith("argument --workers: must be at least 1, got 0\n")
 
 
 def test_little_to_do_starts_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,13 +13,13 @@ import pytest
 
 from mpibow.data.indexed import Hands, NamedItems, open_named
 from mpibow.data.items import Items
-from mpibow.data.pipeline import Pipeline
 from mpibow.data.readers import Choice, open_reader
 from mpibow.data.timeline import fixed
 from mpibow.data.workers import Workers
 from mpibow.errors import ConfigError, RecordError
 from tests.data import owned
 from tests.data.owned import Pairs
+from tests.data.slots import piped
 
 COUNT = 40
 
@@ -120,7 +120,7 @@ def test_a_pipeline_ends_with_its_worker(workers: Workers) -> None:
     """Killed from outside, while nothing is asked of it and while something is."""
     data = opened(Hands(workers), Pairs())
     reader = open_reader(Choice("host", ""), data, None, 1)  # type: ignore[arg-type]
-    pipeline = Pipeline(data, reader, lambda: fixed(4, (1,)), rank=0, iteration=0, seed=1, prefetch=4)
+    pipeline = piped(data, reader, fixed(4, (1,)), 4, seed=1)
     try:
         pipeline.next()[0].release()
         os.kill(workers._workers[1].process.pid or 0, signal.SIGKILL)
@@ -146,7 +146,7 @@ def test_every_sample_comes_once_an_epoch(workers: Workers, number: int) -> None
     hands = Hands(workers if number == 2 else None)
     data = opened(hands, Pairs())
     reader = open_reader(Choice("host", ""), data, None, 1)  # type: ignore[arg-type]
-    pipeline = Pipeline(data, reader, lambda: fixed(5, (2,)), rank=0, iteration=0, seed=1, prefetch=3)
+    pipeline = piped(data, reader, fixed(5, (2,)), 3, seed=1)
     seen = list[bytes]()
     try:
         for _ in range(COUNT // 10):

@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import io
-import signal
-import subprocess
-import sys
-import tarfile
-import time
 from array import array
 from pathlib import Path
 
@@ -19,22 +13,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from mpibow import records
 from mpibow.convert.crossbow import index
 from mpibow.data.recordset import open_records
 from mpibow.errors import RecordError
-from tests.datasets.scripts import ROOT, script
+from tests.data.photos import encode
+from tests.datasets.scripts import Converter, records, script
 
 crossbow = script("crossbow")
-SAMPLE = ROOT.parent / "shared" / "data" / "imagenet-sample" / "imagenet-1000class-400smallest.tar"
+convert = Converter(crossbow)
 RANDOM = np.random.default_rng(8)
 AGAIN = "get the file again"
 
 
 def jpeg(height: int = 9, width: int = 7) -> bytes:
-    file = io.BytesIO()
-    Image.fromarray(RANDOM.integers(0, 256, (height, width, 3), dtype=np.uint8)).save(file, "JPEG")
-    return file.getvalue()
+    return encode(Image.fromarray(RANDOM.integers(0, 256, (height, width, 3), dtype=np.uint8)))
 
 
 IMAGES = [(jpeg(9 + number, 7), 100 * number) for number in range(10)]
@@ -66,43 +58,13 @@ def source(folder: Path) -> list[str]:
 
 
 def refusal(folder: Path, capsys: pytest.CaptureFixture[str], words: list[str]) -> str:
-    """The message; nothing may be left behind."""
-    assert crossbow.main(words) == 3
-    assert not list(folder.glob("*output*"))
-    return capsys.readouterr().err.removeprefix("error: ").removesuffix("\n")
+    return convert.refusal(folder, capsys, *words)
 
 
 def check(path: Path, images: list[tuple[bytes, int]]) -> None:
     data = open_records(path)
     assert (data.shape, data.classes, data.manifest.form.encoding) == ((), 1000, "jpeg")
-    assert [data.record(sample) for sample in range(data.count)] == images
-
-
-@pytest.mark.skipif(not SAMPLE.is_file(), reason="../shared/data/imagenet-sample, 400 JPEGs of ImageNet, is not there")
-def test_imagenet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with tarfile.open(SAMPLE) as tar:
-        data = {member.name: tar.extractfile(member).read() for member in tar if member.isfile()}
-    rows = csv.DictReader(io.StringIO(data["labels.csv"].decode()))
-    images = [(data[row["file"]], int(row["class_index_0_based"])) for row in rows]
-    for number in range(3):
-        write(tmp_path / "old" / f"train-{number}", images[100 * number : 100 * (number + 1)])
-    write(tmp_path / "old" / "val-0", images[300:])
-    words = ["--train", f"{tmp_path}/old/train-*", "--test", f"{tmp_path}/old/val-0", "--output", f"{tmp_path}/output"]
-    assert crossbow.main([*words, "--statistics", "60", "--workers", "2"]) == 0
-    assert capsys.readouterr().out.splitlines() == [
-        "train: images turned upright by their Exif orientation: 1",
-        f"{tmp_path}/output/train: 300 records of 1,000 classes, verified",
-        f"{tmp_path}/output/test: 100 records of 1,000 classes, verified",
-    ]
-    check(tmp_path / "output" / "train", images[:300])
-    check(tmp_path / "output" / "test", images[300:])
-    train = open_records(tmp_path / "output" / "train")
-    sample = [np.asarray(Image.open(io.BytesIO(image)).convert("RGB")).reshape(-1, 3) for image, _ in images[:300:5]]
-    pixels = np.concatenate(sample).astype(float)
-    assert train.mean == pytest.approx(pixels.mean(axis=0))
-    assert train.std == pytest.approx(pixels.std(axis=0))
-    assert 80 < min(train.mean) < max(train.mean) < 160  # all of ImageNet: 124, 116, 104 and 58, 57, 57
-    assert 40 < min(train.std) < max(train.std) < 100
+    assert records(path) == images
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
@@ -199,18 +161,6 @@ def test_bad_files_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str],
     assert refusal(tmp_path, capsys, words) == f"{tmp_path}/test/part-1: {message}"
 
 
-def test_what_the_tests_write_is_right(tmp_path: Path) -> None:
-    path = tmp_path / "a"
-    path.write_bytes(ONE)
-    found = index(path)
-    assert (found.starts.tolist(), found.sizes.tolist(), found.labels.tolist()) == ([40], [8], [7])
-    assert len(ONE) == 48
-    path.write_bytes(integers(2048) + record(FAKE, 999) * 2048)
-    assert index(path).labels.tolist() == [999] * 2048
-    path.write_bytes(integers(1) + record(b"\x89PNG\r\n\x1a\n", 0))  # ImageNet has one
-    assert index(path).sizes.tolist() == [8]
-
-
 def test_truncated_at_every_byte(tmp_path: Path) -> None:
     path = tmp_path / "a"
     whole = integers(3) + record(FAKE, 1) + record(FAKE, 2, boxes=2) + record(FAKE, 3)
@@ -233,38 +183,3 @@ def test_any_bytes(tmp_path_factory: pytest.TempPathFactory, rubbish: bytes, at:
             assert (found.starts + found.sizes).max() == len(data)
         except RecordError as error:
             assert str(error).startswith(f"{path}: ")  # noqa: PT017
-
-
-def test_arguments_and_an_existing_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = source(tmp_path)
-    for name in ("statistics", "workers"):
-        with pytest.raises(SystemExit) as caught:
-            crossbow.main([*words, f"--{name}", "0"])
-        assert caught.value.code == 2
-        assert capsys.readouterr().err.endswith(f"error: argument --{name}: must be at least 1, got 0\n")
-    assert crossbow.main(words) == 0
-    assert crossbow.main(words) == 3
-    message = f"error: {tmp_path}/output: exists already; overwrite it (--overwrite) or choose another name\n"
-    assert capsys.readouterr().err == message
-    assert crossbow.main([*words, "--overwrite"]) == 0
-    assert records.main(["verify", f"{tmp_path}/output/train", f"{tmp_path}/output/test"]) == 0
-
-
-def test_a_killed_converter_leaves_nothing_that_opens(tmp_path: Path) -> None:
-    words = source(tmp_path)
-    write(tmp_path / "train" / "part-2", [(IMAGES[0][0], 0)] * 2048)
-    for number in range(3, 30):
-        (tmp_path / "train" / f"more-{number}").symlink_to("part-2")
-    command = [sys.executable, ROOT / "datasets" / "crossbow.py", *words, "--statistics", "1"]
-    with subprocess.Popen(command) as converter:
-        while not list(tmp_path.glob(".output.tmp-*/.train.tmp-*/*")) and converter.poll() is None:
-            time.sleep(0.01)
-        converter.send_signal(signal.SIGKILL)
-    assert converter.returncode == -signal.SIGKILL
-    assert not (tmp_path / "output").exists()
-    for left in tmp_path.glob(".output.tmp-*/*"):
-        with pytest.raises(RecordError):
-            open_records(left)
-    for number in range(3, 30):
-        (tmp_path / "train" / f"more-{number}").unlink()
-    assert crossbow.main(words) == 0

@@ -14,7 +14,9 @@ import pytest
 from mpibow.data.digits import ensure_digits, write_digits
 from mpibow.data.recordset import open_records
 from mpibow.errors import RecordError
+from tests.data.sets import read
 from tests.datasets.scripts import script
+from tests.raised import raised
 
 sklearn = pytest.importorskip("sklearn.datasets", reason="scikit-learn is not installed")
 digits = script("digits")
@@ -25,8 +27,7 @@ def test_every_fifth_image_is_a_test_image(tmp_path: Path) -> None:
     train, test = map(open_records, ensure_digits(tmp_path / "digits"))
     assert (train.count, test.count, train.shape, train.classes) == (1437, 360, (1, 8, 8), 10)
     for data, chosen in ((test, np.arange(0, 1797, 5)), (train, np.flatnonzero(np.arange(1797) % 5))):
-        images, labels = np.empty((data.count, 1, 8, 8), np.uint8), np.empty(data.count, np.int32)
-        data.read(np.arange(data.count), images, labels)
+        images, labels = read(data)
         assert np.array_equal(images[:, 0], original.images[chosen])
         assert np.array_equal(labels, original.target[chosen])
         assert images.max() == 16
@@ -69,10 +70,9 @@ def test_the_loser_uses_the_winner_s(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_without_scikit_learn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
-    with pytest.raises(RecordError) as caught:
-        ensure_digits(tmp_path / "digits")
-    assert str(caught.value) == (
-        f"{tmp_path}/digits: the digits are part of scikit-learn, which is not installed; pip install -e '.[demo]'"
+    assert (
+        raised(RecordError, ensure_digits, tmp_path / "digits")
+        == f"{tmp_path}/digits: the digits are part of scikit-learn, which is not installed; pip install -e '.[demo]'"
     )
     assert list(tmp_path.iterdir()) == []
 

@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import os
-import signal
-import subprocess
-import sys
-import tarfile
-import time
 from io import BytesIO
 from pathlib import Path
 
@@ -23,77 +16,31 @@ from mpibow.data.recordset import RecordSet, open_records
 from mpibow.data.settings import Image as Size
 from mpibow.errors import RecordError
 from tests.data import photos
-from tests.datasets.scripts import ROOT, script
+from tests.datasets.scripts import Converter, script, write
+from tests.datasets.scripts import flat as image
+from tests.datasets.scripts import records as all_records
 
 folder = script("folder")
-SAMPLE = ROOT.parent / "shared" / "data" / "imagenet-sample" / "imagenet-1000class-400smallest.tar"
-
-
-def image(number: int, form: str = "JPEG", mode: str = "RGB", size: tuple[int, int] = (8, 6)) -> bytes:
-    """Height and width 8 and 6; flat, so that a JPEG decodes to the same value."""
-    data = BytesIO()
-    Image.new("L", size[::-1], number).convert(mode).save(data, form)
-    return data.getvalue()
-
-
-def write(path: Path, files: dict[str, bytes]) -> Path:
-    for name, data in files.items():
-        (path / name).parent.mkdir(parents=True, exist_ok=True)
-        (path / name).write_bytes(data)
-    return path
+convert = Converter(folder, ("--workers", "1"))
 
 
 SMALL = {f"{name}/{n}.jpg": image(20 * n + i) for i, name in enumerate(("cat", "dog")) for n in range(3)}
 
 
 def run(source: Path, *words: str) -> int:
-    return folder.main(["--source", str(source), "--output", str(source.parent / "output"), "--workers", "1", *words])
+    return convert(source.parent, "--source", source, *words)
 
 
 def refusal(source: Path, capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    """The message; nothing may be left behind."""
-    assert run(source, *words) == 3
-    assert not list(source.parent.glob("*output*"))
-    error = capsys.readouterr().err
-    assert error.startswith("error: ")
-    return error.removeprefix("error: ").removesuffix("\n")
+    return convert.refusal(source.parent, capsys, "--source", source, *words)
+
+
+def records(source: Path, part: str = "train") -> list[tuple[bytes, int]]:
+    return all_records(source.parent / "output" / part)
 
 
 def opened(source: Path, part: str = "train") -> RecordSet:
     return open_records(source.parent / "output" / part)
-
-
-def records(source: Path, part: str = "train") -> list[tuple[bytes, int]]:
-    data = opened(source, part)
-    return [data.record(sample) for sample in range(data.count)]
-
-
-@pytest.mark.skipif(not SAMPLE.is_file(), reason="../shared/data/imagenet-sample, real JPEG files, is not there")
-def test_real_images_grouped_into_classes(tmp_path: Path) -> None:
-    """64 of ImageNet's images, four synsets a class."""
-    with tarfile.open(SAMPLE) as archive:
-        rows = list(csv.DictReader(io.TextIOWrapper(archive.extractfile("labels.csv"))))[:64]
-        bytes_ = {row["file"]: archive.extractfile(row["file"]).read() for row in rows}
-    source = write(tmp_path / "in", {f"{row['synset']}/{row['file']}": bytes_[row["file"]] for row in rows})
-    (tmp_path / "classes.txt").write_text(
-        "".join(f"{row['synset']}\tgroup {number // 4}\n" for number, row in enumerate(rows))
-    )
-    assert run(source, "--classes", str(tmp_path / "classes.txt"), "--workers", "2") == 0
-    data = opened(source)
-    assert (data.count, data.classes, data.manifest.form.encoding) == (64, 16, "jpeg")
-    assert data.manifest.class_names == tuple(f"group {number}" for number in range(16))
-    expected = {bytes_[row["file"]]: number // 4 for number, row in enumerate(rows)}
-    assert dict(records(source)) == expected
-    pixels = [np.asarray(Image.open(BytesIO(one)).convert("RGB")).reshape(-1, 3) for one in bytes_.values()]
-    assert data.mean == pytest.approx(np.concatenate(pixels).mean(axis=0))
-    assert data.std == pytest.approx(np.concatenate(pixels).std(axis=0))
-
-    assert run(source, "--encode", "raw", "--size", "20x30", "--overwrite") == 0
-    data = opened(source)
-    assert (data.shape, data.classes) == ((3, 20, 30), 64)
-    row = sorted(rows, key=lambda row: row["file"])[7]
-    small = Image.open(BytesIO(bytes_[row["file"]])).convert("RGB").resize((30, 20), Image.Resampling.BILINEAR)
-    assert data.record(7)[0] == np.asarray(small).transpose(2, 0, 1).tobytes()
 
 
 @pytest.mark.parametrize(("form", "suffix"), [("JPEG", "jpg"), ("JPEG", "JPEG"), ("PNG", "png")])
@@ -322,9 +269,7 @@ def test_damaged_images_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[
     source = write(tmp_path / "in", SMALL | {"cat/9.jpg": b"<html>"})
     assert refusal(source, capsys) == f"{source}/cat/9.jpg: cannot be decoded: it is no image that Pillow reads"
     noise = np.random.default_rng(1).integers(0, 256, (40, 40), dtype=np.uint8)
-    whole = BytesIO()
-    Image.fromarray(noise).save(whole, "JPEG")
-    write(source, {"cat/9.jpg": whole.getvalue()[:-200]})
+    write(source, {"cat/9.jpg": photos.encode(Image.fromarray(noise))[:-200]})
     assert refusal(source, capsys).startswith(f"{source}/cat/9.jpg: cannot be decoded: image file is truncated")
     assert refusal(source, capsys, "--encode=raw", "--size=4x4").startswith(f"{source}/cat/9.jpg: cannot be decoded: ")
     write(source, {"cat/9.jpg": b"", "dog/8.jpg": b""})
@@ -447,26 +392,3 @@ def test_a_mapping_of_any_text(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"\0\n")
     with pytest.raises(RecordError):
         tree.mapping(tmp_path / "x")
-
-
-def test_a_killed_converter_leaves_nothing_that_opens(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    source = write(tmp_path / "in", SMALL)
-    for number in range(3000):
-        os.link(source / "cat" / "0.jpg", source / "cat" / f"more-{number}.jpg")
-    script_ = ROOT / "datasets" / "folder.py"
-    command = [sys.executable, script_, "--source", source, "--output", tmp_path / "output", "--workers", "1"]
-    with subprocess.Popen(command) as converter:
-        while not list(tmp_path.glob(".output.tmp-*/.train.tmp-*/*")) and converter.poll() is None:
-            time.sleep(0.005)
-        converter.send_signal(signal.SIGKILL)
-    assert not (tmp_path / "output").exists()
-    (left,) = tmp_path.glob(".output.tmp-*")
-    for name in left.iterdir():
-        with pytest.raises(RecordError):
-            open_records(name)
-    small = write(tmp_path / "small", SMALL)
-    assert run(small) == 0
-    assert capsys.readouterr().out.splitlines()[0] == (
-        f"{left} is left from a conversion that was killed: unless one is running, remove it to free the space"
-    )
-    assert opened(small).count == 6

@@ -5,11 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import os
-import signal
-import subprocess
-import sys
 import tarfile
-import time
 from io import BytesIO
 from pathlib import Path
 
@@ -21,18 +17,17 @@ from mpibow.convert.imagenet import FORMS
 from mpibow.data.recordset import open_records
 from tests.convert.examples import example, write_index
 from tests.convert.examples import write as write_tfrecord
-from tests.datasets.scripts import ROOT, script
+from tests.data.photos import encode
+from tests.datasets.scripts import ROOT, Converter, script
+from tests.datasets.scripts import flat as image
+from tests.datasets.scripts import records as all_records
+from tests.datasets.scripts import write as files
 
 imagenet = script("imagenet")
+convert = Converter(imagenet, ("--workers", "1"))
 SAMPLE = ROOT.parent / "shared" / "data" / "imagenet-sample"
 A, B, C = "n00000001", "n00000005", "n00000007"
 KNOWN = "imagenet_2012_validation_synset_labels.txt"
-
-
-def image(number: int, form: str = "JPEG", mode: str = "RGB") -> bytes:
-    data = BytesIO()
-    Image.new("L", (6, 8), number).convert(mode).save(data, form)
-    return data.getvalue()
 
 
 # Images by class and name, as they must come out: sorted; and those of validation by name, with their classes.
@@ -54,13 +49,6 @@ def tar(files: dict[str, bytes]) -> bytes:
             info.size = len(data)
             archive.addfile(info, BytesIO(data))
     return file.getvalue()
-
-
-def files(path: Path, contents: dict[str, bytes]) -> Path:
-    for name, data in contents.items():
-        (path / name).parent.mkdir(parents=True, exist_ok=True)
-        (path / name).write_bytes(data)
-    return path
 
 
 def labels(path: Path, name: str = KNOWN) -> Path:
@@ -117,22 +105,15 @@ def examples(path: Path, synsets: bool = True, folders: bool = False) -> Path:
 
 
 def run(source: Path, *words: str) -> int:
-    words = ("--source", str(source), "--output", str(source.parent / "output"), "--workers", "1", *words)
-    return imagenet.main(list(words))
+    return convert(source.parent, "--source", source, *words)
 
 
 def refusal(source: Path, capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    """The message; nothing may be left behind."""
-    assert run(source, *words) == 3
-    assert not list(source.parent.glob("*output*"))
-    error = capsys.readouterr().err
-    assert error.startswith("error: ")
-    return error.removeprefix("error: ").removesuffix("\n")
+    return convert.refusal(source.parent, capsys, "--source", source, *words)
 
 
 def records(source: Path, part: str = "train") -> list[tuple[bytes, int]]:
-    data = open_records(source.parent / "output" / part)
-    return [data.record(sample) for sample in range(data.count)]
+    return all_records(source.parent / "output" / part)
 
 
 FORMS_ = {
@@ -166,7 +147,7 @@ def test_every_form_gives_the_same(tmp_path: Path, form: str) -> None:
 
 @pytest.mark.skipif(not SAMPLE.is_dir(), reason="../shared/data/imagenet-sample, real images, is not there")
 def test_real_images(tmp_path: Path) -> None:
-    """40 of them: the same from a tree, by two workers, and from a tar of tars; classes are those of the whole list."""
+    """40 of them: from a tree, by two workers; classes are those of the whole list."""
     with tarfile.open(SAMPLE / "imagenet-1000class-400smallest.tar") as archive:
         rows = list(csv.DictReader(io.TextIOWrapper(archive.extractfile("labels.csv"))))
         rows = [row for row in rows if row["mode"] == "L"][:10] + [row for row in rows if row["mode"] == "RGB"][:30]
@@ -182,10 +163,6 @@ def test_real_images(tmp_path: Path) -> None:
     assert data.manifest.class_names[:2] == ("n01440764", "n01443537")
     pixels = [np.asarray(Image.open(BytesIO(one)).convert("RGB")).reshape(-1, 3) for one in images.values()]
     assert data.mean == pytest.approx(np.concatenate(pixels).mean(axis=0))
-    outer = tar({f"{synset}.tar": tar({f"{synset}_1.JPEG": data}) for synset, data in images.items()})
-    source = files(tmp_path / "tar", {"ILSVRC2012_img_train.tar": outer})
-    assert run(source, *words, "--overwrite") == 0
-    assert records(source) == expected
 
 
 def test_an_index_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -375,9 +352,8 @@ def test_a_damaged_image_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert refusal(source, capsys, "--statistics=1") == (
         f"{source}/ILSVRC2012_img_train.tar: {A}.tar/{A}_1.JPEG: cannot be decoded: it is no image that Pillow reads"
     )
-    noise = BytesIO()
-    Image.fromarray(np.random.default_rng(1).integers(0, 256, (40, 40), dtype=np.uint8)).save(noise, "JPEG")
-    source = files(tree(tmp_path / "b"), {f"train/{C}/{C}_9.JPEG": noise.getvalue()[:-200]})
+    noise = encode(Image.fromarray(np.random.default_rng(1).integers(0, 256, (40, 40), dtype=np.uint8)))
+    source = files(tree(tmp_path / "b"), {f"train/{C}/{C}_9.JPEG": noise[:-200]})
     assert refusal(source, capsys, "--statistics=1", "--decode").startswith(
         f"{source}/train/{C}/{C}_9.JPEG: cannot be decoded: image file is truncated"
     )
@@ -393,25 +369,6 @@ def test_flipped_bits_of_tfrecords_are_named(tmp_path: Path, capsys: pytest.Capt
         message = refusal(source, capsys)
         assert message.startswith(f"{path}: record ")
         assert ": checksum of its " in message
-
-
-def test_a_killed_converter_leaves_nothing_that_opens(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    source = tree(tmp_path / "in")
-    first = source / "train" / A / f"{A}_10.JPEG"
-    for number in range(3000):
-        os.link(first, source / "train" / B / f"{B}_{number}_.JPEG")
-    command = [sys.executable, ROOT / "datasets" / "imagenet.py", "--source", source, "--output", tmp_path / "output"]
-    with subprocess.Popen([*command, "--workers", "1", "--statistics", "1"]) as converter:
-        while not list(tmp_path.glob(".output.tmp-*/.train.tmp-*/*")) and converter.poll() is None:
-            time.sleep(0.005)
-        converter.send_signal(signal.SIGKILL)
-    assert not (tmp_path / "output").exists()
-    (left,) = tmp_path.glob(".output.tmp-*")
-    assert run(source, "--limit", "1") == 0
-    assert capsys.readouterr().out.splitlines()[0] == (
-        f"{left} is left from a conversion that was killed: unless one is running, remove it to free the space"
-    )
-    assert len(records(source)) == 3
 
 
 def test_help_shows_an_example(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from mpibow.data.slots import Slot, slot_arrays
+from mpibow.data.slots import Slot
 from mpibow.graph.graph import Array, Graph
 from mpibow.graph.kernel import Kernels
 from mpibow.graph.layout import initial_weights, plan_layout, whole
@@ -18,6 +18,7 @@ from mpibow.learn.learner import Learner, clip
 from mpibow.models import MODELS
 from mpibow.models.classifier import classifier
 from mpibow.ops import dense, softmax_cross_entropy
+from tests.data.slots import image_slot
 
 BUILD = classifier(partial(MODELS["mlp"], classes=3, hidden=[5]), (2, 3), "float")
 IMAGE = np.dtype(np.float32)
@@ -32,11 +33,11 @@ def learner_of(graph: Graph, dtype: str = "float32") -> tuple[Learner, Array]:
 
 
 def slot_of(batch: int, seed: int = 0) -> Slot:
-    arrays = slot_arrays(batch, (2, 3), IMAGE)
+    slot = image_slot(batch, (2, 3), IMAGE)
     generator = np.random.default_rng(seed)
-    arrays["image"][...] = generator.standard_normal((batch, 2, 3))
-    arrays["label"][...] = generator.integers(0, 3, batch)
-    return Slot(arrays, lambda: None)
+    slot.arrays["image"][...] = generator.standard_normal((batch, 2, 3))
+    slot.arrays["label"][...] = generator.integers(0, 3, batch)
+    return slot
 
 
 def test_result_and_gradient() -> None:
@@ -128,7 +129,7 @@ def test_a_graph_without_accuracy_or_counter() -> None:
 
 def test_dropout_gets_the_slots_counter() -> None:
     learner, _ = learner_of(classifier(partial(MODELS["lenet"], classes=3), (1, 28, 28), "uint8")(1))
-    slot = Slot(slot_arrays(1, (1, 28, 28), np.dtype(np.uint8)), lambda: None)
+    slot = image_slot(1, (1, 28, 28))
     slot.arrays["image"][...] = np.random.default_rng(0).integers(0, 256, (1, 1, 28, 28))
     losses = []
     for epoch in (1, 2, 1):

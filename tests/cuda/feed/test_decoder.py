@@ -25,12 +25,12 @@ from mpibow.data.loading import Loading
 from mpibow.data.pipeline import Pipeline
 from mpibow.data.readers import Choice
 from mpibow.data.settings import Image
-from mpibow.data.slots import Slot, slot_arrays
 from mpibow.data.timeline import fixed
 from mpibow.kernels.numpy.resize import resize
 from tests.cuda.device.simulated import SimDriver
 from tests.cuda.feed.test_feeder import feeder_on
 from tests.data.photos import bars, records
+from tests.data.slots import image_slot
 
 pillow = pytest.importorskip("PIL.Image", reason="Pillow is not installed: pip install -e '.[dev]'")
 SIZE, SEED, COUNT, BATCH = 8, 5, 20, 3
@@ -222,7 +222,7 @@ def test_the_graph_is_one_that_dali_knows() -> None:
 
 def test_what_a_gpu_is_told() -> None:
     """Of a 90 x 60 image rows 20 to 68 and columns 0 to 24, scaled to 24: triangles 2 and 1 wide, and one to spare."""
-    run = DaliBatch.of([Slot(slot_arrays(1, (3, 24, 24), np.dtype(np.uint8)), lambda: None, np.array([0]))])
+    run = DaliBatch.of([image_slot(1, (3, 24, 24))])
     run.sides[0], run.images = (90, 60), [np.zeros(5, np.uint8)]
     decoder = OnDevice(lambda sides, counter: np.array([[20.0, 0.0, 48.0, 24.0]]), 24, feeder_on(SimDriver()))
     decoder.plan(run)
