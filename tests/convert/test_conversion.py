@@ -20,7 +20,7 @@ from mpibow.convert.conversion import AHEAD, Part, exit_code, spreader, write_pa
 from mpibow.data.recordset import open_records
 from mpibow.errors import RecordError
 from tests.datasets.scripts import ROOT
-from tests.raised import raised
+from tests.refusals import refuses
 
 IMAGES = np.arange(4 * 6, dtype=np.uint8).reshape(4, 1, 2, 3)
 
@@ -43,10 +43,8 @@ def test_parts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("said", [2, 4])
 def test_a_source_of_another_count_leaves_nothing(tmp_path: Path, said: int) -> None:
-    assert (
-        raised(RecordError, write_parts, tmp_path / "out", {"train": part(3, said)}, classes=2)
-        == f"{tmp_path}/out/train: the source has 3 images, {said} were expected; did it change?"
-    )
+    with refuses(f"{tmp_path}/out/train: the source has 3 images, {said} were expected; did it change?", RecordError):
+        write_parts(tmp_path / "out", {"train": part(3, said)}, classes=2)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from mpibow.convert.delimited import check_widths, rows_of
 from mpibow.errors import RecordError
-from tests.raised import raised
+from tests.refusals import refuses
 
 CELLS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")) | st.text(
     st.sampled_from("\"',;\t|\n\r\x85\u2028\x0b #=a1"), max_size=5
@@ -94,4 +94,5 @@ def test_rows_and_their_lines(tmp_path: Path, text: str, rows: list[tuple[int, l
 def test_what_is_refused(tmp_path: Path, data: bytes, message: str) -> None:
     path = tmp_path / "a.csv"
     path.write_bytes(data)
-    assert raised(RecordError, lambda: check_widths(path, rows_of(path))) == f"{path}: {message}"
+    with refuses(f"{path}: {message}", RecordError):
+        check_widths(path, rows_of(path))

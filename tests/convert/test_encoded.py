@@ -15,7 +15,7 @@ from mpibow.convert.conversion import spreader
 from mpibow.convert.encoded import evenly, histogram, moments_of
 from mpibow.errors import RecordError
 from tests.data.photos import encode
-from tests.raised import raised
+from tests.refusals import refuses
 
 RANDOM = np.random.default_rng(2)
 
@@ -63,17 +63,16 @@ def test_cmyk_becomes_rgb() -> None:
 
 def test_a_16_bit_image_is_refused() -> None:
     data = encode(Image.fromarray(np.full((2, 2), 40_000, np.uint16)), "PNG")
-    assert (
-        raised(RecordError, moments_of, [DARK, data])
-        == "image 1: cannot be used: it has more than 8 bits a channel (Pillow's mode I;16)"
-    )
+    with refuses("image 1: cannot be used: it has more than 8 bits a channel (Pillow's mode I;16)", RecordError):
+        moments_of([DARK, data])
 
 
 def test_an_image_that_is_none_is_named() -> None:
     images, fault = [DARK, b"<html>not found</html>", b""], "cannot be decoded: it is no JPEG or PNG image"
-    assert raised(RecordError, moments_of, images) == f"image 1: {fault}"
-    named = raised(RecordError, moments_of, images, name=lambda number: f"a.bin: record {7 * number}")
-    assert named == f"a.bin: record 7: {fault}"
+    with refuses(f"image 1: {fault}", RecordError):
+        moments_of(images)
+    with refuses(f"a.bin: record 7: {fault}", RecordError):
+        moments_of(images, name=lambda number: f"a.bin: record {7 * number}")
 
 
 def test_truncated_images_are_named() -> None:
@@ -84,7 +83,8 @@ def test_truncated_images_are_named() -> None:
 
 
 def test_no_images() -> None:
-    assert raised(RecordError, moments_of, []) == "there are no images to take mean and std of"
+    with refuses("there are no images to take mean and std of", RecordError):
+        moments_of([])
 
 
 @given(st.binary(max_size=200), st.sampled_from([b"", encode(NOISE, "JPEG")[:400], DARK]), st.integers(0, 400))

@@ -25,7 +25,7 @@ from mpibow.convert.entries import (
 )
 from mpibow.convert.recode import Recoded
 from mpibow.errors import RecordError
-from tests.raised import raised
+from tests.refusals import refuses
 
 
 def group(
@@ -122,18 +122,19 @@ def test_damage_is_named(tmp_path: Path, workers: int) -> None:
 def test_files_that_change_are_named(tmp_path: Path) -> None:
     entries = folder(tmp_path / "c", {"a": b"one"})
     (tmp_path / "c" / "a").write_bytes(b"on")
-    assert raised(RecordError, file_bytes, entries[0]) == f"{tmp_path}/c/a: has 2 bytes, had 3; did it change?"
+    with refuses(f"{tmp_path}/c/a: has 2 bytes, had 3; did it change?", RecordError):
+        file_bytes(entries[0])
     (tmp_path / "c" / "a").unlink()
-    assert raised(RecordError, file_bytes, entries[0]) == f"{tmp_path}/c/a: cannot be read: no such file or directory"
+    with refuses(f"{tmp_path}/c/a: cannot be read: no such file or directory", RecordError):
+        file_bytes(entries[0])
 
 
 def test_empty_images_and_names_that_are_there_twice() -> None:
     refuse_empty_and_twice(TWO)
-    assert (
-        raised(RecordError, refuse_empty_and_twice, Entries([group([0] * 13, sizes=[1, *[0] * 12])]))
-        == "".join(f"/source/g/{i}.x\n" for i in range(1, 11)) + "and 2 more: empty, no image; remove or get again"
-    )
-    assert (
-        raised(RecordError, refuse_empty_and_twice, Entries([group([0] * 5, names=list("abcab"))]))
-        == "/source/g/a\n/source/g/b: appears twice under one name; pack the tar again"
-    )
+    with refuses(
+        "".join(f"/source/g/{i}.x\n" for i in range(1, 11)) + "and 2 more: empty, no image; remove or get again",
+        RecordError,
+    ):
+        refuse_empty_and_twice(Entries([group([0] * 13, sizes=[1, *[0] * 12])]))
+    with refuses("/source/g/a\n/source/g/b: appears twice under one name; pack the tar again", RecordError):
+        refuse_empty_and_twice(Entries([group([0] * 5, names=list("abcab"))]))

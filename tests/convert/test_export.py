@@ -20,7 +20,7 @@ from tests.convert.examples import crc, example
 from tests.data.photos import encode
 from tests.data.sets import flip
 from tests.datasets.scripts import script, stored
-from tests.raised import raised
+from tests.refusals import refuses
 
 RANDOM = np.random.default_rng(5)
 LABELS = [2, 0, 1, 1, 0, 2, 0, 0, 1, 2, 2]
@@ -177,10 +177,8 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Path, "write_bytes", full)
-    assert (
-        raised(RecordError, export.to_folder, data, tmp_path / "x")
-        == f"{tmp_path}/x: cannot be written: no space left on device"
-    )
+    with refuses(f"{tmp_path}/x: cannot be written: no space left on device", RecordError):
+        export.to_folder(data, tmp_path / "x")
     monkeypatch.setattr(aside.os, "fsync", full)
     with pytest.raises(RecordError) as caught:
         export.to_tfrecord(data, tmp_path / "x")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from mpibow.convert.labels import numbered, ranks, remapped, set_aside
 from mpibow.errors import RecordError
-from tests.raised import raised
+from tests.refusals import refuses
 
 
 def array(*values: int, dtype: str = "i8") -> np.ndarray:
@@ -44,7 +44,8 @@ def test_classes_that_all_occur() -> None:
     ],
 )
 def test_labels_that_do_not_count_from_0(labels: dict[str, np.ndarray], classes: int | None, message: str) -> None:
-    assert raised(RecordError, numbered, labels, classes=classes) == message
+    with refuses(message, RecordError):
+        numbered(labels, classes=classes)
 
 
 def test_any_integers_are_numbered_in_their_order() -> None:
@@ -75,10 +76,8 @@ def test_a_class_keeps_its_last_image() -> None:
 
 @pytest.mark.parametrize(("labels", "fraction"), [((0, 0, 0), 0.1), ((0, 1, 2), 0.9)])
 def test_nothing_to_test(labels: tuple[int, ...], fraction: float) -> None:
-    assert (
-        raised(RecordError, set_aside, range(3), array(*labels), fraction, 1, "mine")
-        == f"mine: --test-fraction {fraction} of 3 images is none; take more"
-    )
+    with refuses(f"mine: --test-fraction {fraction} of 3 images is none; take more", RecordError):
+        set_aside(range(3), array(*labels), fraction, 1, "mine")
 
 
 @given(st.lists(st.integers(0, 3), min_size=2, max_size=40), st.floats(0.2, 0.99), st.integers(0, 5), st.randoms())

@@ -8,7 +8,7 @@ import pytest
 
 from mpibow.convert.places import files, parts
 from mpibow.errors import RecordError
-from tests.raised import raised
+from tests.refusals import refuses
 
 
 def touch(folder: Path, *names: str) -> None:
@@ -28,10 +28,8 @@ def test_files(tmp_path: Path) -> None:
         assert files(str(place)) == [two, ten]
     assert files(two) == [two]
     for place in (tmp_path / "empty", tmp_path / "train" / "*.bin"):
-        assert (
-            raised(RecordError, files, place)
-            == f"{place}: there are no such files; name a folder, or a pattern in quotes"
-        )
+        with refuses(f"{place}: there are no such files; name a folder, or a pattern in quotes", RecordError):
+            files(place)
 
 
 @pytest.mark.parametrize(
@@ -72,4 +70,5 @@ def test_one_file_is_to_train(tmp_path: Path) -> None:
 )
 def test_parts_that_are_not_clear(tmp_path: Path, there: list[str], message: str) -> None:
     touch(tmp_path / "in", *there) if there else None
-    assert raised(RecordError, parts, tmp_path / "in") == f"{tmp_path}/in: {message}"
+    with refuses(f"{tmp_path}/in: {message}", RecordError):
+        parts(tmp_path / "in")

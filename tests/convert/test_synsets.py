@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from mpibow.convert.synsets import KNOWN, synsets, validation_labels
 from mpibow.errors import RecordError
 from tests.datasets.scripts import ROOT
-from tests.raised import raised
+from tests.refusals import refuses
 
 LIST = ROOT.parent / "shared" / "data" / "imagenet-sample" / "synsets.txt"
 A, B, C = "n00000001", "n00000002", "n00000003"
@@ -56,7 +56,8 @@ def test_lists(tmp_path: Path, text: str) -> None:
 )
 def test_lists_that_do_not_fit(tmp_path: Path, text: str, message: str) -> None:
     path = write(tmp_path / "a", text)
-    assert raised(RecordError, synsets, path) == f"{path}: {message}"
+    with refuses(f"{path}: {message}", RecordError):
+        synsets(path)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +109,8 @@ def test_labels_that_do_not_fit(tmp_path: Path) -> None:
         validation_labels(path, IMAGES)
     assert str(caught.value).startswith(f"{path}: line 1: byte 0xff is not text in UTF-8")
     path.unlink()
-    assert raised(RecordError, synsets, path) == f"{path}: cannot be read: no such file or directory"
+    with refuses(f"{path}: cannot be read: no such file or directory", RecordError):
+        synsets(path)
 
 
 WORDS = st.sampled_from([A, B, "1", "0", "-1", "²", "x", *IMAGES, " ", ",", "\n", "\n", "\n"])

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from mpibow.convert.tar import Member, members, opened
 from mpibow.errors import RecordError
-from tests.raised import raised
+from tests.refusals import refuses
 
 LONG = "a folder/" * 20 + "with a name.JPEG"
 FILES = {"a.JPEG": b"abc", LONG: b"x" * 513, "empty": b"", "a/b.JPEG": b"y" * 512}
@@ -111,14 +111,10 @@ def test_every_flipped_bit_of_a_header_is_found_or_means_the_same() -> None:
 def test_other_files_are_named(tmp_path: Path) -> None:
     assert refusal(b"\x1f\x8b" + bytes(1000)) == "x.tar: is not a tar archive; if it is compressed, unpack it first"
     (tmp_path / "a.tar").write_bytes(b"")
-    assert (
-        raised(RecordError, opened, tmp_path / "a.tar")
-        == f"{tmp_path}/a.tar: cannot be read: cannot mmap an empty file"
-    )
-    assert (
-        raised(RecordError, opened, tmp_path / "b.tar")
-        == f"{tmp_path}/b.tar: cannot be read: no such file or directory"
-    )
+    with refuses(f"{tmp_path}/a.tar: cannot be read: cannot mmap an empty file", RecordError):
+        opened(tmp_path / "a.tar")
+    with refuses(f"{tmp_path}/b.tar: cannot be read: no such file or directory", RecordError):
+        opened(tmp_path / "b.tar")
 
 
 def test_links_are_refused() -> None:

@@ -21,7 +21,7 @@ from mpibow.data.timeline import fixed
 from mpibow.errors import DamagedRecord, DeviceError, RecordError
 from tests.data.photos import bars, records
 from tests.data.slots import image_slot
-from tests.raised import raised
+from tests.refusals import refuses
 
 SIZE, SEED, COUNT = 24, 5, 20
 
@@ -72,8 +72,9 @@ def test_what_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
 
     monkeypatch.setattr(dali, "find_spec", only("numba"))
     assert available() == "NVIDIA DALI is not installed: pip install -e '.[dali]'"
-    message = raised(DeviceError, reader_of, records(tmp_path / "set", bars(1)))
-    assert message == ("data.pipeline: dali cannot be used: NVIDIA DALI is not installed: pip install -e '.[dali]'")
+    missing = "NVIDIA DALI is not installed: pip install -e '.[dali]'"
+    with refuses(f"data.pipeline: dali cannot be used: {missing}", DeviceError):
+        reader_of(records(tmp_path / "set", bars(1)))
     monkeypatch.setattr(dali, "find_spec", only("numba", "nvidia"))  # another package of NVIDIA's
     assert available() == "NVIDIA DALI is not installed: pip install -e '.[dali]'"
     monkeypatch.setattr(dali, "find_spec", only("nvidia", "nvidia.dali"))

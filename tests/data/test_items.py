@@ -11,7 +11,7 @@ from PIL import Image
 from mpibow.data.items import Items, array_of, generator, named
 from mpibow.errors import RecordError
 from tests.data.owned import Pairs, numbered
-from tests.raised import raised
+from tests.refusals import refuses
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,8 @@ def test_names_of_a_classifier(sample: Any) -> None:
     ],
 )
 def test_what_is_no_sample(sample: Any, fault: str) -> None:
-    assert raised(RecordError, named, sample, ("x", "y"), "target") == fault
+    with refuses(fault, RecordError):
+        named(sample, ("x", "y"), "target")
 
 
 @pytest.mark.parametrize(
@@ -82,7 +83,8 @@ def test_a_label_of_a_classifier_is_int32() -> None:
     ],
 )
 def test_what_is_no_array(name: str, value: Any, fault: str) -> None:
-    assert raised(RecordError, array_of, name, value) == fault
+    with refuses(fault, RecordError):
+        array_of(name, value)
 
 
 def test_random_numbers_depend_on_seed_epoch_and_sample_alone() -> None:

@@ -26,7 +26,7 @@ from mpibow.data.readers import (
 from mpibow.data.recordset import open_records, write_records
 from mpibow.data.settings import Wanted
 from mpibow.errors import ConfigError
-from tests.raised import raised
+from tests.refusals import refuses
 
 MISSING = "NVIDIA DALI is not installed: pip install -e '.[dali]'"
 NUMBA = "numba is not installed: pip install -e '.[dali]'"
@@ -144,7 +144,8 @@ def test_every_reader_can_be_asked_for(data: dict[str, Samples]) -> None:
     ],
 )
 def test_what_is_refused(data: dict[str, Samples], name: str, wanted: Wanted, message: str) -> None:
-    assert raised(ConfigError, choose, wanted, data[name], [FULL, BARE]) == message
+    with refuses(message):
+        choose(wanted, data[name], [FULL, BARE])
 
 
 def test_what_is_found_here() -> None:

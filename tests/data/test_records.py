@@ -15,7 +15,7 @@ from hypothesis.extra import numpy as hnp
 
 from mpibow.data.records import Form, RecordFile, write_file
 from mpibow.errors import RecordError
-from tests.raised import raised
+from tests.refusals import refuses
 
 RAW = Form("raw", "uint8", (1, 2, 2))
 JPEG = Form("jpeg")
@@ -182,7 +182,8 @@ def test_refuses_records_that_do_not_fit(
     tmp_path: Path, form: Form, image: np.ndarray | bytes, label: int, message: str
 ) -> None:
     path = tmp_path / "a.mpr"
-    assert raised(RecordError, write, path, form, (image, label)) == f"{path}: record 0: {message}"
+    with refuses(f"{path}: record 0: {message}", RecordError):
+        write(path, form, (image, label))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -230,7 +231,8 @@ def test_writing_that_fails_leaves_the_old_file(raw: Path) -> None:
 
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
     path = tmp_path / "no" / "a.mpr"
-    assert raised(RecordError, write, path, JPEG, (b"a", 0)) == f"{path}: cannot be written: no such file or directory"
+    with refuses(f"{path}: cannot be written: no such file or directory", RecordError):
+        write(path, JPEG, (b"a", 0))
 
 
 @settings(deadline=None, max_examples=40)  # the disk takes its time

@@ -23,7 +23,7 @@ from mpibow.data.records import Form, RecordFile, write_file
 from mpibow.data.recordset import RecordSet, open_records, write_records
 from mpibow.errors import RecordError
 from tests.data.sets import flip, read
-from tests.raised import raised
+from tests.refusals import refuses
 
 RANDOM = np.random.default_rng(1)
 IMAGES = RANDOM.integers(0, 256, (10, 3, 2, 2), dtype=np.uint8)
@@ -155,10 +155,8 @@ def test_encoded_images_are_stored_and_not_read_as_arrays(tmp_path: Path) -> Non
     data = open_records(write(tmp_path / "a", images, encoding="jpeg", moments=moments))
     assert (data.shape, data.dtype, data.mean, data.std) == ((), np.uint8, (127.5,) * 3, (60.0,) * 3)
     assert [data.record(sample) for sample in range(10)] == list(zip(images, LABELS, strict=True))
-    assert (
-        raised(RecordError, read, data, [0])
-        == f"{tmp_path}/a: these records hold jpeg images, give them to data.decoded.Decoded"
-    )
+    with refuses(f"{tmp_path}/a: these records hold jpeg images, give them to data.decoded.Decoded", RecordError):
+        read(data, [0])
     assert records.main(["verify", str(tmp_path / "a")]) == 0
 
 
@@ -195,10 +193,8 @@ def test_class_names_must_be_as_many_as_classes(tmp_path: Path) -> None:
 
 
 def test_an_existing_data_set_is_kept_or_replaced_as_a_whole(folder: Path) -> None:
-    assert (
-        raised(RecordError, write, folder, IMAGES[:2], LABELS[:2])
-        == f"{folder}: exists already; overwrite it (--overwrite) or choose another name"
-    )
+    with refuses(f"{folder}: exists already; overwrite it (--overwrite) or choose another name", RecordError):
+        write(folder, IMAGES[:2], LABELS[:2])
     old = open_records(folder)
     write(folder, IMAGES[:2], LABELS[:2], overwrite=True)
     assert open_records(folder).count == 2
@@ -208,10 +204,8 @@ def test_an_existing_data_set_is_kept_or_replaced_as_a_whole(folder: Path) -> No
 
 def test_overwriting_removes_nothing_but_records(folder: Path) -> None:
     (folder / "thesis.tex").write_text("years of work")
-    assert (
-        raised(RecordError, write, folder, overwrite=True)
-        == f"{folder}: also holds thesis.tex, no record file; remove it or choose another name"
-    )
+    with refuses(f"{folder}: also holds thesis.tex, no record file; remove it or choose another name", RecordError):
+        write(folder, overwrite=True)
     assert (folder / "thesis.tex").exists()
     assert open_records(folder).count == 10
 
@@ -253,10 +247,8 @@ def test_a_rename_that_fails_puts_the_old_back(folder: Path, monkeypatch: pytest
         rename(old, new)
 
     monkeypatch.setattr(os, "rename", full)
-    assert (
-        raised(RecordError, write, folder, IMAGES[:2], LABELS[:2], overwrite=True)
-        == f"{folder}: cannot be written: no space left on device"
-    )
+    with refuses(f"{folder}: cannot be written: no space left on device", RecordError):
+        write(folder, IMAGES[:2], LABELS[:2], overwrite=True)
     assert open_records(folder).count == 10
     assert os.listdir(folder.parent) == ["set"]
 

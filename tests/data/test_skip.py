@@ -19,7 +19,7 @@ from mpibow.errors import DamagedRecord, RecordError
 from tests.data.photos import bars, records
 from tests.data.sets import read as arrays_of
 from tests.data.slots import piped
-from tests.raised import raised
+from tests.refusals import refuses
 
 COUNT = 10
 
@@ -82,10 +82,12 @@ def test_one_too_many() -> None:
 
 
 def test_not_one_is_left() -> None:
-    assert raised(RecordError, read, Intact(Broken(*range(COUNT)), Damages("numbers", COUNT, 100)), 4) == (
+    with refuses(
         "data.corrupt_limit: 10 of 10 samples of numbers are damaged, at most 9 are skipped: 0, 1, 2, 3, 4, ...; "
-        "the last found: record 3 is damaged"
-    )
+        "the last found: record 3 is damaged",
+        RecordError,
+    ):
+        read(Intact(Broken(*range(COUNT)), Damages("numbers", COUNT, 100)), 4)
 
 
 def test_threads_count_together() -> None:

@@ -22,7 +22,7 @@ from mpibow.errors import ConfigError, DamagedRecord
 from tests.data.photos import MOMENTS, bars, records
 from tests.data.sets import flip, read
 from tests.data.test_alike import check
-from tests.raised import raised
+from tests.refusals import refuses
 
 COUNT = 41
 PIXELS = np.random.default_rng(2).integers(0, 256, (COUNT, 3, 4, 4), dtype=np.uint8)
@@ -114,16 +114,13 @@ class Own:
 
 def test_what_cannot_be_split() -> None:
     own: NamedSamples = Own()
-    assert (
-        raised(ConfigError, split, own, 0.1, 1)
-        == "data.validation: a fraction is split off records or arrays, own is neither; "
-        "give validation data of their own"
-    )
+    with refuses(
+        "data.validation: a fraction is split off records or arrays, own is neither; give validation data of their own"
+    ):
+        split(own, 0.1, 1)
     for wrong in (0.0, 1.0, float("nan")):
-        assert (
-            raised(ConfigError, split, ArrayData(PIXELS, LABELS), wrong, 1)
-            == f"data.validation: a fraction must be above 0 and below 1, got {wrong:g}"
-        )
+        with refuses(f"data.validation: a fraction must be above 0 and below 1, got {wrong:g}"):
+            split(ArrayData(PIXELS, LABELS), wrong, 1)
     few = ArrayData(PIXELS[:3], LABELS[:3], classes=4, name="few")
     for fraction, held in ((0.1, 0), (0.9, 3)):
         with pytest.raises(ConfigError) as caught:
@@ -144,7 +141,7 @@ def test_damage_is_named_by_the_record(tmp_path: Path) -> None:
     whole = ~held & (np.arange(COUNT) != record)
     np.testing.assert_allclose(train.mean, PIXELS[whole].mean((0, 2, 3)), rtol=1e-12)
     reading = Loading(train, {"validation": validation}, Choice("host", ""), 2, 2, most_damaged=1)
-    reader, _ = reading.open(None, None)
+    reader, _ = reading.open()
     assert np.array_equal(read(reading.intact("validation"))[0], PIXELS[held])
     assert reading.damaged() == {}
     damages = Damages("set", train.count, 1, train.number)

@@ -16,7 +16,7 @@ from mpibow.data.recordset import open_records
 from mpibow.errors import RecordError
 from tests.data.sets import read
 from tests.datasets.scripts import script
-from tests.raised import raised
+from tests.refusals import refuses
 
 sklearn = pytest.importorskip("sklearn.datasets", reason="scikit-learn is not installed")
 digits = script("digits")
@@ -70,10 +70,11 @@ def test_the_loser_uses_the_winner_s(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_without_scikit_learn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
-    assert (
-        raised(RecordError, ensure_digits, tmp_path / "digits")
-        == f"{tmp_path}/digits: the digits are part of scikit-learn, which is not installed; pip install -e '.[demo]'"
-    )
+    with refuses(
+        f"{tmp_path}/digits: the digits are part of scikit-learn, which is not installed; pip install -e '.[demo]'",
+        RecordError,
+    ):
+        ensure_digits(tmp_path / "digits")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -11,7 +11,7 @@ from mpibow.data.ratings import ratings
 from mpibow.data.recordset import open_records
 from mpibow.errors import RecordError
 from tests.datasets.scripts import script
-from tests.raised import raised
+from tests.refusals import refuses
 
 converter = script("ratings")
 ROWS = [(user, item, 0.5 * (1 + (user + item) % 10)) for user in (7, 196, 3) for item in (20, 4, 31, 1000)]
@@ -111,7 +111,5 @@ def test_records_hold_no_more_users_than_float32_tells_apart(tmp_path: Path, mon
     assert np.float32(2**24) == np.float32(2**24 + 1)
     monkeypatch.setattr(converter, "MOST", 3)
     (tmp_path / "u.data").write_text("\n".join(WRITTEN["u.data"]))
-    assert (
-        raised(RecordError, converter.convert, tmp_path, tmp_path / "output")
-        == f"{tmp_path}/u.data: has 4 items, records hold at most 3"
-    )
+    with refuses(f"{tmp_path}/u.data: has 4 items, records hold at most 3", RecordError):
+        converter.convert(tmp_path, tmp_path / "output")

@@ -19,7 +19,7 @@ from mpibow.data.text import CHUNK, Windows, open_text
 from mpibow.data.tokens import FILE, Tokens, bytes_of, chars_of, read_tokens
 from mpibow.errors import ConfigError, RecordError
 from tests.datasets.scripts import script
-from tests.raised import raised
+from tests.refusals import refuses
 
 converter = script("text")
 TEXT = "peter piper picked a peck of pickled peppers.\n" * 20
@@ -149,7 +149,8 @@ def test_what_is_refused(
 def test_a_window_longer_than_the_text(tmp_path: Path) -> None:
     convert(tmp_path, "abcdefgh")
     message = "data.text.context: train has 8 tokens, a window of 8 needs 9; set it lower"
-    assert raised(ConfigError, opened, tmp_path, context=8) == message
+    with refuses(message):
+        opened(tmp_path, context=8)
     with pytest.raises(ConfigError, match="a window of 5 needs 10"):
         opened(tmp_path, training=True, context=5)
 
@@ -164,10 +165,8 @@ def test_another_tokenizer_is_refused(tmp_path: Path) -> None:
 def test_tokens() -> None:
     known = chars_of("banana")
     assert known.encode("nab").tolist() == [2, 0, 1]
-    assert (
-        raised(RecordError, known.encode, "bad")
-        == "tokenizer.json: has no number for the character 'd', the text's number 2"
-    )
+    with refuses("tokenizer.json: has no number for the character 'd', the text's number 2", RecordError):
+        known.encode("bad")
     with pytest.raises(RecordError, match=r"tokens lie in \[0, 3\), got 3"):
         known.decode([3])
     with pytest.raises(RecordError, match="is not JSON"):

@@ -23,7 +23,7 @@ from tests.convert.examples import example, frame, write, write_index
 from tests.data.photos import encode
 from tests.data.sets import read as read_all
 from tests.datasets.scripts import ROOT, Converter, records, script
-from tests.raised import raised
+from tests.refusals import refuses
 
 tfrecord = script("tfrecord")
 run = Converter(tfrecord, ("--workers", "1"))
@@ -366,15 +366,7 @@ def test_convert_as_a_function(tmp_path: Path) -> None:
     wanted = Wanted("x", "y", raw=True)
     tfrecord.convert({"train": [path]}, tmp_path / "b", wanted, pixels=Pixels((1, 2, 2)))
     assert records(tmp_path / "b" / "train") == [(bytes(4), 0)]
-    assert (
-        raised(
-            RecordError,
-            tfrecord.convert,
-            {"train": [path]},
-            tmp_path / "c",
-            wanted,
-            pixels=Pixels((1, 2, 2)),
-            encode="png",
-        )
-        == f"{path}: record 0: --encode is for JPEG and PNG images, this one is pixels; leave it out"
-    )
+    with refuses(
+        f"{path}: record 0: --encode is for JPEG and PNG images, this one is pixels; leave it out", RecordError
+    ):
+        tfrecord.convert({"train": [path]}, tmp_path / "c", wanted, pixels=Pixels((1, 2, 2)), encode="png")
