@@ -9,7 +9,7 @@ import hashlib
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
 from typing import Any, NamedTuple
@@ -94,13 +94,6 @@ class Entries(Sequence[Entry]):
         """The entries at the positions `chosen` (m,), or where it is true (n,)."""
         return Entries(self.groups, self.order[chosen])
 
-    def labelled(self, labels: Array) -> Entries:
-        """The same entries with other labels, (n,) one an image."""
-        everywhere = np.zeros(self._firsts[-1], np.int32)
-        everywhere[self.order] = labels
-        parts = np.split(everywhere, self._firsts[1:-1])
-        return Entries([replace(g, labels=part) for g, part in zip(self.groups, parts, strict=True)], self.order)
-
     def _all(self, arrays: list[Array]) -> Array:
         every: Array = np.concatenate(arrays) if arrays else np.empty(0, np.int64)
         return every[self.order]
@@ -169,16 +162,21 @@ def part_of(
             name=lambda number: chosen[number].where,
         )
     sources = dict(checksums or {})
-    return Part(len(entries), _samples(entries, reader, each, title, sources), encoding, moments, sources)
+    made = each(partial(_read, reader), lots(entries))
+    samples = samples_of(made, title, f"{title}, {len(entries):,} images", SUM, sources)
+    return Part(len(entries), samples, encoding, moments, sources)
 
 
-def _samples(
-    entries: Entries, reader: Reader, each: Each, title: str, sources: dict[str, str]
+def samples_of(
+    lots: Iterable[list[Made]], title: str, key: str, about: str, sources: dict[str, str]
 ) -> Iterator[tuple[bytes | Array, int]]:
-    """In the entries' order: a sampler draws a new one every epoch, so shuffling here would only make reading slow."""
+    """In the sources' order: a sampler draws a new one every epoch, so shuffling here would only make reading slow.
+
+    `sources` gets the checksum over all lines, as `about` describes it, unless it has some; and what was changed.
+    """
     digest = hashlib.sha256()
     changed, turned = dict[str, str](), 0
-    for lot in each(partial(_read, reader), lots(entries)):
+    for lot in lots:
         for image, label, line, remark, lying in lot:
             turned += lying
             digest.update(line.encode("utf-8", "surrogateescape"))
@@ -187,7 +185,7 @@ def _samples(
                 changed[name] = f"crc32c {line.rpartition(chr(9))[2].strip()}, {was}, encoded again"
             yield image, label
     if not sources:
-        sources[f"{title}, {len(entries):,} images"] = SUM.format(digest.hexdigest())
+        sources[key] = about.format(digest.hexdigest())
     sources.update(changed)
     if changed:
         print(f"{len(changed):,} images of {title} were encoded again, the manifest names them")

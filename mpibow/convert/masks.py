@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,7 +13,8 @@ from google_crc32c import value as crc32c
 from PIL import Image
 
 from mpibow.convert import tree
-from mpibow.convert.conversion import Each, Part, say_turned
+from mpibow.convert.conversion import Each, Part
+from mpibow.convert.entries import Made, samples_of
 from mpibow.convert.folders import Left, say_left, walk
 from mpibow.convert.labels import set_aside
 from mpibow.convert.recode import GREY, Decode, header
@@ -27,6 +27,7 @@ from mpibow.errors import RecordError
 from mpibow.system.files import read_file
 
 MODES = ("1", "L", "P")  # Pillow's: one number a pixel
+SUM = "sha256 {} over a line a pair: name, CRC32C of image and of mask, with tabs between"
 LOT = 16  # pairs that one task of a worker takes
 
 
@@ -100,12 +101,13 @@ def parts_of(
     for name, part in found.items():
         sources: dict[str, str] = {}
         contents = {"kind": KIND, "channels": channels, "classes": classes, "ignored": IGNORED}
-        made[name] = Part(len(part), _samples(part, each, make, name, sources), sources=sources, contents=contents)
+        samples = samples_of(each(make, _lots(part)), name, f"{name}, {len(part):,} images with masks", SUM, sources)
+        made[name] = Part(len(part), samples, sources=sources, contents=contents)
     return made, classes
 
 
-def _read(channels: int, size: tuple[int, int] | None, crop: bool, lot: list[Pair]) -> list[tuple[Array, str, bool]]:
-    """Each pair as one array, its line of the checksum, and whether the image lies."""
+def _read(channels: int, size: tuple[int, int] | None, crop: bool, lot: list[Pair]) -> list[Made]:
+    """Each pair as one array."""
     found = []
     for pair in lot:
         data, mask = _bytes(pair.image), _bytes(pair.mask)
@@ -121,26 +123,8 @@ def _read(channels: int, size: tuple[int, int] | None, crop: bool, lot: list[Pai
             )
         placed = np.asarray(_placed(pixels, image.shape[1:], crop))
         line = f"{pair.name}\t{crc32c(data):08x}\t{crc32c(mask):08x}\n"
-        found.append((np.concatenate([image, placed[None]]), line, lying))
+        found.append(Made(np.concatenate([image, placed[None]]), 0, line, "", lying))
     return found
-
-
-def _samples(
-    part: Sequence[Pair],
-    each: Each,
-    make: Callable[..., list[tuple[Array, str, bool]]],
-    name: str,
-    sources: dict[str, str],
-) -> Iterator[tuple[Array, int]]:
-    digest, lying = hashlib.sha256(), 0
-    for lot in each(make, _lots(part)):
-        for array, line, turns in lot:
-            lying += turns
-            digest.update(line.encode("utf-8", "surrogateescape"))
-            yield array, 0
-    say_turned(lying, name)
-    about = "sha256 {} over a line a pair: name, CRC32C of image and of mask, with tabs between"
-    sources[f"{name}, {len(part):,} images with masks"] = about.format(digest.hexdigest())
 
 
 def _placed(mask: Image.Image, sides: Sequence[int], crop: bool) -> Image.Image:

@@ -88,32 +88,29 @@ def columns_of(
     numbers, categories, notes = list[Number](), list[Category](), list[str]()
     goals, label, fill = list[Number](), None, dict[str, Any]()
     for name, column in columns.items():
-        named = asked.classes if name in targets else name in asked.names
+        is_target = name in targets
+        named = asked.classes if is_target else name in asked.names
         reading = None if named else column.reading(asked.percent)
-        if reading is None:
-            category = _category(column, asked.missing == "fill" and name in inputs)
-            if name not in targets:
-                categories.append(category)
-                fill[name] = UNKNOWN
-            elif len(targets) > 1:
-                what = "one column has the classes" if asked.classes else "several targets must be numbers"
-                raise RecordError(f"{train.path}: {what}, got {', '.join(targets)}")
-            else:
-                column.refuse_missing_names()
-                label = category
-        else:
+        if reading is not None:
             values = column.values(reading, train)
             if not len(values):
                 raise RecordError(
                     f"{train.path}: {name}: has no values to train on; pass --leave-out {shlex.quote(name)}"
                 )
-            is_target = name in targets
             number = _number(name, values, reading.percent, asked.scale_target if is_target else asked.scale)
             (goals if is_target else numbers).append(number)
-            if not is_target:
-                fill[name] = float(values.mean())
+            fill[name] = float(values.mean())
+        elif not is_target:
+            categories.append(_category(column, asked.missing == "fill"))
+            fill[name] = UNKNOWN
+        elif len(targets) > 1:
+            what = "one column has the classes" if asked.classes else "several targets must be numbers"
+            raise RecordError(f"{train.path}: {what}, got {', '.join(targets)}")
+        else:
+            label = _category(column, fill=False)
+            column.refuse_missing_names()
         notes += column.notes(reading, named)
-    fill = fill if asked.missing == "fill" else {}
+    fill = {name: fill[name] for name in inputs} if asked.missing == "fill" else {}
     return Columns(tuple(numbers), tuple(categories), tuple(goals), label, fill, asked.notation), notes
 
 
