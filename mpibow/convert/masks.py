@@ -19,7 +19,6 @@ from mpibow.convert.folders import Left, say_left, walk
 from mpibow.convert.labels import set_aside
 from mpibow.convert.recode import GREY, Decode, header
 from mpibow.data.aside import refused
-from mpibow.data.dataset import Array
 from mpibow.data.masks import IGNORED, KIND
 from mpibow.data.orientation import turned
 from mpibow.data.photo import decodable, open_photo, orientation

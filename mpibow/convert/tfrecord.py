@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import re
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ LENGTH = struct.Struct("<QI")
 CHECKSUM = struct.Struct("<I")
 FRAME = LENGTH.size + CHECKSUM.size  # bytes of a record besides its data
 PIECE = 64 << 20  # bytes of a file that one process looks through, where an index lists the starts of records
+ENTRY = re.compile(r"\s*(\d{1,19})\s+(\d{1,19})\s*")  # of an index
 AGAIN = "get the file again"
 
 
@@ -48,16 +50,15 @@ def pieces(path: Path, index: Path | None = None, size: int = PIECE) -> list[Pie
         return [Piece(path, 0, 0, end)]
     found, first, start, at, number = [], 0, 0, 0, -1
     for number, line in enumerate(_lines(index)):
-        match line.split():
-            case [offset, length] if offset.isdecimal() and length.isdecimal() and len(offset + length) < 40:
-                if int(offset) != at or int(length) < FRAME:
-                    raise _stale(path, index, number, f"has {line!r} where a record starts at byte {at}")
-            case _:
-                raise _stale(path, index, number, f"must be an offset and a size, got {line[:40]!r}")
+        if (match := ENTRY.fullmatch(line)) is None:
+            raise _stale(path, index, number, f"must be an offset and a size, got {line[:40]!r}")
+        offset, length = map(int, match.groups())
+        if offset != at or length < FRAME:
+            raise _stale(path, index, number, f"has {line!r} where a record starts at byte {at}")
         if at - start >= size:
             found.append(Piece(path, first, start, at))
             first, start = number, at
-        at += int(length)
+        at += length
     if at != end:
         raise _stale(path, index, number, f"ends at byte {at}, the file at byte {end}")
     return [*found, Piece(path, first, start, end)]

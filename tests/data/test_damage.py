@@ -198,12 +198,6 @@ def fuzz(path: Path, data: bytes) -> None:
     assert peak < 1 << 20
 
 
-@settings(max_examples=150)
-@given(start=st.sampled_from([b"", MAGIC, MAGIC + b"\1\0\0\0"]), data=st.binary(max_size=300))
-def test_fuzz_any_bytes(tmp_path_factory: pytest.TempPathFactory, start: bytes, data: bytes) -> None:
-    fuzz(tmp_path_factory.getbasetemp() / "fuzz.mpr", start + data)
-
-
 BIG = [0, 1, 2, 3, 63, 64, 65, 72, 76, 104, 2**31, 2**32 - 1, 2**32, 2**59, 2**60, 2**63, 2**64 - 16, 2**64 - 1]
 U32, U64 = (st.sampled_from([n for n in BIG if n < top]) | st.integers(0, top - 1) for top in (2**32, 2**64))
 SIDE = st.sampled_from([0, 1, 2, 3, 4]) | U32

@@ -17,7 +17,6 @@ from google_crc32c import value as crc32c
 
 from mpibow import records
 from mpibow.data import aside, manifest, verify
-from mpibow.data.dataset import Dataset
 from mpibow.data.moments import RunningMoments
 from mpibow.data.records import Form, RecordFile, write_file
 from mpibow.data.recordset import RecordSet, open_records, write_records
@@ -54,13 +53,6 @@ def rewrite(folder: Path, **changes: object) -> None:
     fields = json.loads(path.read_text()) | changes
     fields.pop("checksum")
     path.write_text(json.dumps(fields | {"checksum": manifest.checksum_of(fields)}))
-
-
-def test_is_a_dataset(folder: Path) -> None:
-    data: Dataset = open_records(folder)
-    assert (data.name, data.count, data.shape, data.dtype, data.classes) == ("set", 10, (3, 2, 2), np.uint8, 3)
-    assert data.mean == pytest.approx(IMAGES.mean(axis=(0, 2, 3)))
-    assert data.std == pytest.approx(IMAGES.std(axis=(0, 2, 3)))
 
 
 def test_is_shards_and_a_manifest(folder: Path) -> None:

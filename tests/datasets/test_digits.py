@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -40,13 +39,6 @@ def test_ensure_writes_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)  # not even needed any more
     assert ensure_digits(tmp_path / "digits") == (train, test)
     assert (train / "manifest.json").stat() == written
-
-
-def test_ensure_mends_nothing(tmp_path: Path) -> None:
-    _, test = ensure_digits(tmp_path / "digits")
-    shutil.rmtree(test)
-    with pytest.raises(RecordError, match=r"digits: exists already; overwrite it"):
-        ensure_digits(tmp_path / "digits")
 
 
 def test_processes_at_once_leave_one_data_set(tmp_path: Path) -> None:

@@ -10,11 +10,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mpibow.convert import tree
 from mpibow.data.decoded import Decoded
 from mpibow.data.recordset import RecordSet, open_records
 from mpibow.data.settings import Image as Size
-from mpibow.errors import RecordError
 from tests.data import photos
 from tests.datasets.scripts import Converter, script, write
 from tests.datasets.scripts import flat as image
@@ -216,14 +214,6 @@ def test_mixtures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert [np.unique(np.frombuffer(one, np.uint8)).tolist() for one, _ in records(source)] == [[10], [20], [30], [40]]
 
 
-def test_only_another_format(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    source = write(tmp_path / "in", {f"{name}/1.gif": image(1, "GIF", "P") for name in "ab"})
-    assert refusal(source, capsys) == (
-        f"{source}: images are 2 GIF, records are all JPEG or all PNG; "
-        "pass --encode jpeg, --encode png (which loses nothing) or --encode raw"
-    )
-
-
 def test_raw_images_have_one_size(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = write(tmp_path / "in", {"a/1.jpg": image(1, mode="L"), "b/2.jpg": image(2, mode="L", size=(5, 4))})
     assert refusal(source, capsys, "--encode=raw") == (
@@ -384,11 +374,3 @@ def test_options_that_do_not_fit(capsys: pytest.CaptureFixture[str], words: list
     with pytest.raises(SystemExit):
         folder.main(["--source", "x", *words])
     assert capsys.readouterr().err.splitlines()[-1].endswith(f"error: {message}")
-
-
-def test_a_mapping_of_any_text(tmp_path: Path) -> None:
-    (tmp_path / "x").write_bytes(b"a\tb\tc\r\n")
-    assert tree.mapping(tmp_path / "x") == {"a": "b\tc"}
-    (tmp_path / "x").write_bytes(b"\0\n")
-    with pytest.raises(RecordError):
-        tree.mapping(tmp_path / "x")
