@@ -37,12 +37,12 @@ def told(modules: Mapping[str, str], load: Callable[[str], object] = importlib.i
 
 def opened() -> str:
     """The GPU as mpibow sees it, or why not."""
-    from mpibow.cuda.device.cupy_driver import CupyDriver
+    from mpibow.cuda.device.cupy_driver import Driver
     from mpibow.cuda.kernels.graphs import load_cudnn
     from mpibow.errors import MpibowError
 
     try:
-        driver = CupyDriver()
+        driver = Driver()
         found = [str(driver.describe(i)) for i in range(driver.count())]
         versions = f"driver {driver.version()}, CuPy for {driver.runtime()}, cuDNN {load_cudnn().backend_version()}"
     except MpibowError as error:

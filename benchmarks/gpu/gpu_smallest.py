@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from mpibow.comm.communicator import Single
-from mpibow.cuda.device.cupy_driver import CupyDriver
+from mpibow.cuda.device.cupy_driver import Driver
 from mpibow.cuda.device.find import Found
 from mpibow.cuda.device.machine import Machine
 from mpibow.cuda.exchange.nccl import open_nccl
@@ -31,7 +31,7 @@ COUNT = 1024
 
 
 def opened() -> Machine:
-    driver = CupyDriver()
+    driver = Driver()
     driver.use(0)
     return Machine(driver, Found(driver.describe(0), (0,), False))
 

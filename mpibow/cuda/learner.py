@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from mpibow.cuda.device.driver import Event, Stream
+from mpibow.cuda.device.cupy_driver import Event, Stream
 from mpibow.cuda.feed.feeder import Packing
 from mpibow.cuda.feed.togpu import GpuSlot
 from mpibow.cuda.kernels.fused import fused_bytes

@@ -7,7 +7,7 @@ import socket
 
 from mpibow.comm.communicator import Communicator
 from mpibow.config import Config
-from mpibow.cuda.device.cupy_driver import CupyDriver, load_cupy, nvtx_range
+from mpibow.cuda.device.cupy_driver import Driver, load_cupy, nvtx_range
 from mpibow.cuda.device.driver import OutOfMemory
 from mpibow.cuda.device.find import find_device, refuse_together
 from mpibow.cuda.device.machine import Machine
@@ -22,7 +22,7 @@ def open_device(config: Config, comm: Communicator) -> OnGpu:
     """This rank's GPU. Collective: where one rank fails all raise DeviceError."""
     problem = ""
     try:
-        driver = CupyDriver()
+        driver = Driver()
     except DeviceError as error:
         problem = str(error)
     refuse_together(comm, problem)
@@ -41,7 +41,7 @@ def described() -> dict[str, str]:
     """A rank's GPUs and their libraries, in words; `problem` is why none can be used."""
     words = dict[str, str]()
     try:
-        driver = CupyDriver()
+        driver = Driver()
         version = driver.version()
         words["cupy"] = f"{load_cupy().__version__}, the driver supports CUDA {version // 1000}.{version % 1000 // 10}"
         words["gpu"] = "; ".join(str(driver.describe(i)) for i in range(driver.count())) or "none is visible"

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from mpibow.cuda.device.driver import Event
+from mpibow.cuda.device.cupy_driver import Event
 from mpibow.trace import Recorder, Trace
 
 

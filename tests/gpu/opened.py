@@ -21,7 +21,7 @@ from mpibow.cuda.device.machine import Machine
 from mpibow.cuda.kernels.cudnn import Cudnn, Enqueue, Handles
 from mpibow.cuda.kernels.kernels import Launch
 from mpibow.cuda.kernels.launcher import Launcher
-from mpibow.cuda.kernels.layers import DeviceKernel, layers
+from mpibow.cuda.kernels.layers import layers
 from mpibow.cuda.kernels.listing import rewrite
 from mpibow.cuda.kernels.opened import plan_folder
 from mpibow.cuda.kernels.operands import PRECISIONS, Precision
@@ -54,10 +54,10 @@ def by_eights(image: Tensor) -> Tensor:
 @cache
 def why_not() -> str:
     """Why no GPU can be used here, in one line; '' where one can."""
-    from mpibow.cuda.device.cupy_driver import CupyDriver
+    from mpibow.cuda.device.cupy_driver import Driver
 
     try:
-        driver = CupyDriver()
+        driver = Driver()
         if not driver.version():
             return "no NVIDIA driver"
         if not driver.count():
@@ -75,9 +75,9 @@ def needs_gpu(*more: pytest.MarkDecorator) -> list[pytest.MarkDecorator]:
 
 def how_many() -> int:
     """GPUs that are visible."""
-    from mpibow.cuda.device.cupy_driver import CupyDriver
+    from mpibow.cuda.device.cupy_driver import Driver
 
-    return 0 if why_not() else CupyDriver().count()
+    return 0 if why_not() else Driver().count()
 
 
 class Device:
@@ -86,9 +86,9 @@ class Device:
     def __init__(self) -> None:
         from cupy.cuda import runtime
 
-        from mpibow.cuda.device.cupy_driver import CupyDriver
+        from mpibow.cuda.device.cupy_driver import Driver
 
-        self.driver = CupyDriver()
+        self.driver = Driver()
         self.driver.use(0)
         self.gpu: DeviceProperties = self.driver.describe(0)
         machine = Machine(self.driver, Found(self.gpu, (0,), shared=False))
@@ -204,7 +204,7 @@ class Mirror:
         """An operator of mpibow's own kernels, whose runs stay on the device: see `around`."""
         return OWN[op].bound(self.launches)
 
-    def layer(self, kernel: DeviceKernel) -> Kernel:
+    def layer(self, kernel: Kernel) -> Kernel:
         """A layer of cuDNN's, whose runs stay on the device."""
 
         def bound(half: Callable[[Call], Enqueue], call: Call) -> Run:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from mpibow.comm import Communicator, checksum, run_ranks
-from mpibow.cuda.device.cupy_driver import CupyDriver, load_cupy
+from mpibow.cuda.device.cupy_driver import Driver, load_cupy
 from mpibow.cuda.device.find import find_device
 from mpibow.cuda.exchange.transport import open_transport
 
@@ -45,7 +45,7 @@ def check(way: Any, cupy: Any) -> None:
 
 def overlapped(way: Any, cupy: Any) -> None:
     """Behind an event of another stream, and before that stream reads it."""
-    driver = CupyDriver()
+    driver = Driver()
     compute, total = driver.stream(), cupy.zeros(COUNT, cupy.float32)
     cupy.cuda.runtime.deviceSynchronize()  # zeros come by CuPy's own stream, which `compute` does not wait for
     for step in range(1, 4):
@@ -62,7 +62,7 @@ def overlapped(way: Any, cupy: Any) -> None:
 
 def main(host: Communicator, note: str) -> int:
     share, *ways = sys.argv[1:]
-    driver, cupy = CupyDriver(), load_cupy()
+    driver, cupy = Driver(), load_cupy()
     cores = os.sched_getaffinity(0)
     found = find_device(driver, host, share_gpu=share == "1", host=os.uname().nodename, allowed=sorted(cores))
     for name in ways:

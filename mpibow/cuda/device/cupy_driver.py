@@ -1,4 +1,4 @@
-"""CUDA through CuPy: the interface of mpibow.cuda.device.driver. Nothing here has run on a GPU yet."""
+"""CUDA through CuPy: few methods, so that a test can simulate them. Nothing here has run on a GPU yet."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from mpibow.cuda.device import libraries
-from mpibow.cuda.device.driver import DeviceProperties, OutOfMemory, Refused, Stream
+from mpibow.cuda.device.driver import DeviceProperties, OutOfMemory, Refused
 from mpibow.errors import DeviceError, install
 
 MODES = {0: "default", 2: "prohibited", 3: "exclusive"}  # cudaComputeMode
@@ -74,7 +74,23 @@ def _failed(error: Exception) -> Refused:
     return Refused(f"the GPU has failed: {error}")
 
 
-class CupyEvent:
+class _Failing:
+    """A block in which CUDA's errors are those of work that has failed on the device."""
+
+    def __init__(self, cupy: Any) -> None:
+        self._error = cupy.cuda.runtime.CUDARuntimeError
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, where: object) -> None:
+        if isinstance(error, self._error):
+            raise _failed(error) from None
+
+
+class Event:
+    """A point in a stream's work. Methods raise Refused where the work before it has failed."""
+
     def __init__(self, cupy: Any, event: Any) -> None:
         self._cupy, self.event = cupy, event
 
@@ -83,28 +99,29 @@ class CupyEvent:
         return come(self._cupy, self._cupy.cuda.runtime.eventQuery(self.event.ptr))
 
     def synchronise(self) -> None:
-        try:
+        with _Failing(self._cupy):
             self.event.synchronize()
-        except self._cupy.cuda.runtime.CUDARuntimeError as error:
-            raise _failed(error) from None
 
 
-class CupyGraph:
+class CudaGraph:
+    """Captured work, ready to be launched on a stream."""
+
     def __init__(self, cupy: Any, graph: Any) -> None:
-        self._cupy, self._graph = cupy, graph
+        self._failing, self._graph = _Failing(cupy), graph
 
     def launch(self, stream: Any) -> None:
-        try:
+        with self._failing:
             self._graph.launch(stream.stream)
-        except self._cupy.cuda.runtime.CUDARuntimeError as error:
-            raise _failed(error) from None
 
 
-class CupyStream:
-    """A stream of CuPy's. Events carry no times unless asked for: recording them is cheaper then."""
+class Stream:
+    """Work that runs in order on the device. Methods raise Refused where some of it has failed.
+
+    Events carry no times unless asked for: recording them is cheaper then.
+    """
 
     def __init__(self, cupy: Any, priority: int) -> None:
-        self._cupy = cupy
+        self._cupy, self._failing = cupy, _Failing(cupy)
         self.stream = cupy.cuda.Stream(non_blocking=True, priority=priority)
 
     @property
@@ -115,27 +132,26 @@ class CupyStream:
     def done(self) -> bool:
         return come(self._cupy, self._cupy.cuda.runtime.streamQuery(self.stream.ptr))
 
-    def record(self, *, timed: bool = False) -> CupyEvent:
-        try:
+    def record(self, *, timed: bool = False) -> Event:
+        """The point that its work has reached when all enqueued so far is over."""
+        with self._failing:
             event = self._cupy.cuda.Event(block=True, disable_timing=not timed)  # who waits for it sleeps
             event.record(self.stream)
-        except self._cupy.cuda.runtime.CUDARuntimeError as error:
-            raise _failed(error) from None
-        return CupyEvent(self._cupy, event)
+        return Event(self._cupy, event)
 
     def wait(self, event: Any) -> None:
-        try:
+        with self._failing:
             self.stream.wait_event(event.event)
-        except self._cupy.cuda.runtime.CUDARuntimeError as error:
-            raise _failed(error) from None
 
     def synchronise(self) -> None:
-        try:
+        with self._failing:
             self.stream.synchronize()
-        except self._cupy.cuda.runtime.CUDARuntimeError as error:
-            raise _failed(error) from None
 
-    def capture(self, enqueue: Callable[[], None]) -> CupyGraph:
+    def capture(self, enqueue: Callable[[], None]) -> CudaGraph:
+        """The work that `enqueue` enqueues, as a graph; nothing of it runs. Ends the capture as well where it fails.
+
+        Python's garbage collection rests meanwhile: memory that it gave back would end the capture.
+        """
         # Thread-local: other learners may allocate and launch on their streams meanwhile.
         mode = self._cupy.cuda.runtime.streamCaptureModeThreadLocal
         with _refusals(self._cupy), self.stream, _no_collection():
@@ -148,26 +164,31 @@ class CupyStream:
                 raise
             graph = self.stream.end_capture()
             graph.upload(self.stream)
-        return CupyGraph(self._cupy, graph)
+        return CudaGraph(self._cupy, graph)
 
     def milliseconds(self, begin: Any, end: Any) -> float:
+        """Between two timed events that are over."""
         return float(self._cupy.cuda.get_elapsed_time(begin.event, end.event))
 
 
-class CupyDriver:
-    """Memory is taken from CUDA itself, in few large pieces that live long: CuPy's pools are one a stream, and what one
+class Driver:
+    """CUDA for one rank. Methods raise Refused where CUDA refuses, and OutOfMemory.
+
+    Memory is taken from CUDA itself, in few large pieces that live long: CuPy's pools are one a stream, and what one
     stream frees another may still read."""
 
     def __init__(self) -> None:
         self._cupy = load_cupy()
 
     def version(self) -> int:
+        """The newest CUDA that the driver serves, 13000 for 13.0; 0 without a driver."""
         try:
             return int(self._cupy.cuda.runtime.driverGetVersion())
         except self._cupy.cuda.runtime.CUDARuntimeError:
             return 0
 
     def runtime(self) -> int:
+        """The CUDA that CuPy was built for."""
         return int(self._cupy.cuda.runtime.runtimeGetVersion())
 
     def count(self) -> int:
@@ -186,16 +207,19 @@ class CupyDriver:
         )  # fmt: skip
 
     def use(self, index: int) -> None:
+        """Makes it this process's device; opens a context on it."""
         with _refusals(self._cupy):
             self._cupy.cuda.runtime.setDevice(index)
             self._cupy.cuda.runtime.free(0)  # opens the context now, so that errors show here
 
     def memory(self) -> tuple[int, int]:
+        """Free and all bytes of the device in use."""
         with _refusals(self._cupy):
             free, total = self._cupy.cuda.runtime.memGetInfo()
         return int(free), int(total)
 
     def allocate(self, size: int) -> Any:
+        """A device array (size,) of bytes, all 0, for as long as it is referenced."""
         cupy = self._cupy
         with _refusals(cupy):
             memory = cupy.cuda.Memory(max(size, 1))
@@ -206,31 +230,37 @@ class CupyDriver:
         return array
 
     def pinned(self, size: int) -> Any:
+        """A NumPy array (size,) of page-locked bytes."""
         with _refusals(self._cupy):
             memory = self._cupy.cuda.PinnedMemory(max(size, 1))
             return np.frombuffer(self._cupy.cuda.PinnedMemoryPointer(memory, 0), np.uint8, size)
 
-    def stream(self, priority: int = 0) -> CupyStream:
+    def stream(self, priority: int = 0) -> Stream:
+        """A new stream that does not wait for the default one; less is more urgent."""
         with _refusals(self._cupy):
-            return CupyStream(self._cupy, priority)
+            return Stream(self._cupy, priority)
 
     def copy(self, target: Any, source: Any, stream: Stream) -> None:
+        """Enqueues a copy of as many bytes, to or from the device."""
         assert target.nbytes == source.nbytes, (target.nbytes, source.nbytes)
         runtime = self._cupy.cuda.runtime
         with _refusals(self._cupy):
             runtime.memcpyAsync(_where(target), _where(source), source.nbytes, runtime.memcpyDefault, stream.pointer)
 
     def load(self, code: bytes) -> int:
+        """A module of compiled kernels."""
         with _refusals(self._cupy):
             return int(self._cupy.cuda.driver.moduleLoadData(code))
 
     def function(self, module: int, name: str) -> int:
+        """A kernel of a module, by its name there."""
         with _refusals(self._cupy):
             return int(self._cupy.cuda.driver.moduleGetFunction(module, name))
 
     def launch(
         self, function: int, grid: tuple[int, int, int], block: tuple[int, int, int], parameters: int, stream: Stream
     ) -> None:
+        """Enqueues a kernel; the address `parameters` holds the addresses of its parameters, in order."""
         with _refusals(self._cupy):
             self._cupy.cuda.driver.launchKernel(function, *grid, *block, 0, stream.pointer, parameters, 0)
 

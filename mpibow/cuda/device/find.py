@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from mpibow.cuda.device.driver import DeviceProperties, Driver, OutOfMemory, Refused
+from mpibow.cuda.device.cupy_driver import Driver
+from mpibow.cuda.device.driver import DeviceProperties, OutOfMemory, Refused
 from mpibow.cuda.device.near import near_cores, share_of_cores
 from mpibow.errors import DeviceError, install
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mpibow.cuda.device.array import DeviceArray
-from mpibow.cuda.device.driver import Driver, Event
+from mpibow.cuda.device.cupy_driver import Driver, Event
 from mpibow.cuda.device.find import Found
 from mpibow.cuda.device.memory import DeviceMemory
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from mpibow.cuda.device.driver import DeviceProperties, Driver, OutOfMemory
+from mpibow.cuda.device.cupy_driver import Driver
+from mpibow.cuda.device.driver import DeviceProperties, OutOfMemory
 from mpibow.errors import DeviceError
 from mpibow.system.sizes import in_words
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mpibow.cuda.device.driver import Event
+from mpibow.cuda.device.cupy_driver import Event
 from mpibow.cuda.exchange.exchanges import Exchanges
 from mpibow.cuda.kernels.opened import Gpu
 from mpibow.cuda.times import DeviceTimes

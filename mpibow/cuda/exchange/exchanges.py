@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mpibow.cuda.device.driver import Event, Stream
+from mpibow.cuda.device.cupy_driver import Event, Stream
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,9 @@ from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
-from mpibow.comm.communicator import Communicator, InPlace, describe, differ
-from mpibow.cuda.device.driver import Event, Stream
+from mpibow.comm.communicator import Communicator, describe, differ
+from mpibow.cuda.device.cupy_driver import Event, Stream
+from mpibow.cuda.exchange.beside import Beside
 from mpibow.errors import CommunicationError, DeviceError, install
 
 LATE = 600.0  # seconds after which a call that has not ended is given up: a peer is gone
@@ -33,7 +34,7 @@ class Ring(Protocol):
     def close(self) -> None: ...
 
 
-class Nccl(InPlace):
+class Nccl(Beside):
     """A communicator for device arrays; host arrays and all objects go by `host`.
 
     One NCCL communicator and one stream, so that all ranks issue the same calls in the same order. With a stream given,
@@ -41,30 +42,10 @@ class Nccl(InPlace):
     """
 
     def __init__(self, host: Communicator, ring: Ring, stream: Stream, seconds: float = LATE) -> None:
-        self._host, self._ring, self.stream, self._seconds = host, ring, stream, seconds
-        self.pulse = host.pulse
+        super().__init__(host, stream)
+        self._ring, self._seconds = ring, seconds
         self._agreed: set[str] = set()
         self._failed = ""
-
-    @property
-    def rank(self) -> int:
-        return self._host.rank
-
-    @property
-    def size(self) -> int:
-        return self._host.size
-
-    @property
-    def local_rank(self) -> int:
-        return self._host.local_rank
-
-    @property
-    def local_size(self) -> int:
-        return self._host.local_size
-
-    @property
-    def any_thread(self) -> bool:
-        return self._host.any_thread
 
     def allreduce(self, array: Any, stream: Stream | None = None) -> None:
         if isinstance(array, np.ndarray):
@@ -109,16 +90,6 @@ class Nccl(InPlace):
             return event.done
         except DeviceError as error:
             self._give_up(f"{what}: {error}")
-
-    def barrier(self) -> None:
-        self._host.barrier()
-
-    def share(self, obj: Any) -> list[Any]:
-        return self._host.share(obj)
-
-    def close(self, code: int = 0) -> None:
-        self.part(failed=code != 0)
-        self._host.close(code)
 
     def part(self, *, failed: bool = False) -> None:
         """Gives NCCL up, at once where something `failed`; the host's communicator stays."""

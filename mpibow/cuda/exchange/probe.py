@@ -48,10 +48,10 @@ def without_launcher(environment: Mapping[str, str]) -> dict[str, str]:
 
 def main() -> int:
     """Sends device arrays to itself, and checks the received ones. Not run on a GPU yet."""
-    from mpibow.cuda.device.cupy_driver import CupyDriver, load_cupy
+    from mpibow.cuda.device.cupy_driver import Driver, load_cupy
 
     cupy, mpi = load_cupy(), load()
-    CupyDriver().use(0)
+    Driver().use(0)
     mpi.Init()
     for size in SIZES:
         sent, received = cupy.arange(size // 4, dtype=cupy.float32), cupy.zeros(size // 4, cupy.float32)

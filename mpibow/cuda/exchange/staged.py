@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from mpibow.comm.communicator import Array, Communicator, InPlace, flat
-from mpibow.cuda.device.driver import Event, Stream
+from mpibow.comm.communicator import Array, Communicator, flat
+from mpibow.cuda.device.cupy_driver import Event, Stream
+from mpibow.cuda.exchange.beside import Beside
 
 
-class Staged(InPlace):
+class Staged(Beside):
     """Device arrays by way of page-locked host memory, for any MPI library and for ranks that share a GPU."""
 
     def __init__(
@@ -22,11 +23,8 @@ class Staged(InPlace):
         copy: Callable[[Any, Any, Stream], None],
     ) -> None:
         """`pinned` gives page-locked bytes (size,), `copy` enqueues a copy between device and host."""
-        self._host, self.stream, self._pinned, self._copy = host, stream, pinned, copy
-        self.pulse = host.pulse
-        self._buffer = np.zeros(0, np.uint8)
-        self.rank, self.size = host.rank, host.size
-        self.local_rank, self.local_size, self.any_thread = host.local_rank, host.local_size, host.any_thread
+        super().__init__(host, stream)
+        self._pinned, self._copy, self._buffer = pinned, copy, np.zeros(0, np.uint8)
 
     def allreduce(self, array: Any, stream: Stream | None = None) -> None:
         self._through(array, stream, self._host.allreduce)
@@ -42,18 +40,6 @@ class Staged(InPlace):
 
     def wait(self, event: Event, what: str = "all-reduce") -> None:
         event.synchronise()
-
-    def barrier(self) -> None:
-        self._host.barrier()
-
-    def share(self, obj: Any) -> list[Any]:
-        return self._host.share(obj)
-
-    def close(self, code: int = 0) -> None:
-        self._host.close(code)
-
-    def part(self, *, failed: bool = False) -> None:
-        """As Nccl's: there is nothing here that ends with a run."""
 
     def _through(self, array: Any, stream: Stream | None, call: Callable[[Array], None]) -> None:
         if isinstance(array, np.ndarray):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from mpibow.comm.communicator import Communicator
-from mpibow.cuda.device.driver import Driver, Stream
+from mpibow.cuda.device.cupy_driver import Driver, Stream
 from mpibow.cuda.exchange.nccl import Nccl, open_nccl
 from mpibow.cuda.exchange.probe import takes_device_arrays
 from mpibow.cuda.exchange.staged import Direct, Staged

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from mpibow.cuda.device.driver import Event
+from mpibow.cuda.device.cupy_driver import Event
 from mpibow.cuda.feed.feeder import DeviceSlot, Feeder
 from mpibow.cuda.feed.togpu import Fill
 from mpibow.cuda.kernels.gather import WORD, gather

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mpibow.cuda.device.driver import Driver, Event, Stream
+from mpibow.cuda.device.cupy_driver import Driver, Event, Stream
 from mpibow.cuda.device.memory import DeviceMemory
 from mpibow.system.sizes import aligned
 

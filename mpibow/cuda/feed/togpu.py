@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
 
-from mpibow.cuda.device.driver import Stream
+from mpibow.cuda.device.cupy_driver import Stream
 from mpibow.cuda.feed.feeder import DeviceSlot, Feeder, pack
 from mpibow.data.dataset import Samples
 from mpibow.data.feeds import Feed

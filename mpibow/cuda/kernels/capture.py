@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
-from mpibow.cuda.device.driver import CudaGraph, Event, Refused, Stream
+from mpibow.cuda.device.cupy_driver import CudaGraph, Event, Stream
+from mpibow.cuda.device.driver import Refused
 from mpibow.cuda.kernels.cudnn import Enqueue
 from mpibow.errors import DeviceError
 

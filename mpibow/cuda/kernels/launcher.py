@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from mpibow.cuda.device.driver import Driver, Stream
+from mpibow.cuda.device.cupy_driver import Driver, Stream
 from mpibow.cuda.device.machine import Machine
 from mpibow.cuda.kernels.compile import compiled
 from mpibow.cuda.kernels.cudnn import Enqueue

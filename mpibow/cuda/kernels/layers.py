@@ -17,7 +17,7 @@ from mpibow.cuda.kernels.specs import Cast, NormInference, Product
 from mpibow.cuda.kernels.specs import Spec as CudnnSpec
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT
-from mpibow.graph.kernel import Buffers, Call, Formats, Shapes, Spec, canonical_formats
+from mpibow.graph.kernel import Buffers, Call, Formats, Kernel, Shapes, Spec, canonical_formats
 from mpibow.ops import BatchNorm, Conv2d, Dense
 from mpibow.ops.batch_norm import check_values
 from mpibow.ops.fused import ConvNormAddRelu, ConvRelu, NormAddRelu
@@ -26,17 +26,6 @@ from mpibow.ops.wide import WideDense
 LAST = {2: "ab", 3: "acb", 4: "acdb", 5: "acdeb"}  # channels innermost, by the number of axes
 Named = Mapping[str, CudnnSpec]
 List = Callable[[Any, Shapes, Precision], Named]
-
-
-@dataclass(frozen=True)
-class DeviceKernel:
-    """As mpibow.graph.kernel.Kernel, but its runs take the stream that they enqueue on."""
-
-    forward: Callable[[Call], Enqueue]
-    backward: Callable[[Call], Enqueue] | None
-    buffers: Callable[[Any, Shapes], Buffers]
-    formats: Callable[[Any, Shapes, tuple[str, ...]], Formats]
-    inputs_alone: bool
 
 
 @dataclass(frozen=True)
@@ -57,10 +46,11 @@ class _Layer:
     def bind(self, call: Call, spec: CudnnSpec, arrays: Mapping[str, Any]) -> Enqueue:
         return self.cudnn.bind(spec, arrays, call.scratch.get("workspace"))
 
-    def kernel(self, back: bool = True) -> DeviceKernel:
+    def kernel(self, back: bool = True) -> Kernel:
+        """Its runs take the stream that they enqueue on."""
         layer: Any = self
         backward, alone = layer.backward if back else None, isinstance(self, Weighted)
-        return DeviceKernel(layer.forward, backward, layer.buffers, layer.formats, alone)
+        return Kernel(layer.forward, backward, layer.buffers, layer.formats, inputs_alone=alone)
 
 
 class Weighted(_Layer):
@@ -186,7 +176,7 @@ def _running(call: Call, before: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def layers(cudnn: Cudnn, precision: Precision) -> dict[type, DeviceKernel]:
+def layers(cudnn: Cudnn, precision: Precision) -> dict[type, Kernel]:
     """The part of the kernel table that cuDNN computes."""
     convolution = Weighted(cudnn, precision, listing.convolution)
     norm = Norm(cudnn, precision, listing.norm)

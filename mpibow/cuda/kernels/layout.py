@@ -51,11 +51,6 @@ def reorder_backward(call: Call) -> list[Launch]:
     return _transpose(call.dy, call.dx[0], *transposed(call.op.target, call.op.source, call.shapes.y))
 
 
-def as_given(op: Any, shapes: Shapes, given: tuple[str, ...]) -> Formats:
-    """Everything in the first input's layout."""
-    return Formats(given[:1] * len(given), given[0])
-
-
 def _runs(axis: int, tag: str, shape: Shape) -> tuple[int, int]:
     """The number and length of a tensor's (shape) runs of memory in one that is longer along `axis`."""
     extents, place = physical(tag, shape), parse(tag)[0].index(axis)

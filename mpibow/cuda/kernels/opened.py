@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from mpibow.cuda.device.driver import DeviceProperties, Stream
+from mpibow.cuda.device.cupy_driver import Stream
+from mpibow.cuda.device.driver import DeviceProperties
 from mpibow.cuda.device.machine import Machine
 from mpibow.cuda.kernels.capture import Executor, Range, no_range
 from mpibow.cuda.kernels.cudnn import Cudnn, Enqueue, Handles

@@ -13,7 +13,7 @@ from typing import Any, cast
 import numpy as np
 
 from mpibow.cuda.device.array import DeviceArray
-from mpibow.cuda.device.driver import Event
+from mpibow.cuda.device.cupy_driver import Event
 from mpibow.cuda.device.machine import Machine
 from mpibow.cuda.kernels import flat
 from mpibow.cuda.kernels import formulas as cuda_source

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import cast
 
 from mpibow.cuda.kernels.cudnn import Cudnn
 from mpibow.cuda.kernels.kernels import Launch
 from mpibow.cuda.kernels.launcher import Bind
-from mpibow.cuda.kernels.layers import DeviceKernel, layers
+from mpibow.cuda.kernels.layers import layers
 from mpibow.cuda.kernels.operands import Precision
 from mpibow.cuda.kernels.own import OWN
-from mpibow.graph.kernel import Kernel, KernelTable, Run
+from mpibow.graph.kernel import KernelTable, Run
 from mpibow.graph.mixed import Widths
 from mpibow.ops import (
     Accuracy,
@@ -45,9 +45,4 @@ def operators(bind: Bind, cudnn: Cudnn, precision: Precision) -> KernelTable:
         return cast(Run, bind(launches))
 
     own = {op: kernel.bound(bound) for op, kernel in OWN.items()}
-    return {**own, **{op: _kernel(layer) for op, layer in layers(cudnn, precision).items()}}
-
-
-def _kernel(layer: DeviceKernel) -> Kernel:
-    forward, backward = cast(Any, layer.forward), cast(Any, layer.backward)
-    return Kernel(forward, backward, layer.buffers, layer.formats, inputs_alone=layer.inputs_alone)
+    return {**own, **layers(cudnn, precision)}

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from mpibow.cuda.device.driver import Driver, OutOfMemory, Stream
+from mpibow.cuda.device.cupy_driver import Driver, Stream
+from mpibow.cuda.device.driver import OutOfMemory
 from mpibow.cuda.device.machine import REMEDY
 from mpibow.cuda.device.memory import DeviceFull
 from mpibow.cuda.kernels.operands import Operand

@@ -14,7 +14,7 @@ import pytest
 
 from mpibow.comm import Single
 from mpibow.cuda.device import cupy_driver
-from mpibow.cuda.device.cupy_driver import CupyDriver, load_cupy, uuid_in_words, uuid_of
+from mpibow.cuda.device.cupy_driver import Driver, load_cupy, uuid_in_words, uuid_of
 from mpibow.cuda.device.driver import OutOfMemory, Refused
 from mpibow.cuda.device.find import find_device
 from mpibow.cuda.exchange.nccl import load_nccl, open_nccl
@@ -40,7 +40,7 @@ without_driver = pytest.mark.skipif(has_driver(), reason="there is a driver here
 @needs_cupy
 @without_driver
 def test_without_a_driver() -> None:
-    driver = CupyDriver()
+    driver = Driver()
     assert driver.version() == 0
     assert driver.runtime() >= 12000
     for refused in (driver.count, driver.memory, lambda: driver.allocate(16), lambda: driver.pinned(16)):
@@ -153,13 +153,13 @@ class CupyStreamOfFakes:
         )
 
 
-def stream_on(log: list[Any], lost: Exception | None = None) -> cupy_driver.CupyStream:
+def stream_on(log: list[Any], lost: Exception | None = None) -> cupy_driver.Stream:
     cuda = SimpleNamespace(
         runtime=Runtime(), memory=SimpleNamespace(OutOfMemoryError=MemoryError),
         Stream=lambda non_blocking, priority: CupyStreamOfFakes(log, lost),
         driver=SimpleNamespace(CUDADriverError=DriverError),
     )  # fmt: skip
-    return cupy_driver.CupyStream(SimpleNamespace(cuda=cuda), 0)
+    return cupy_driver.Stream(SimpleNamespace(cuda=cuda), 0)
 
 
 @pytest.mark.parametrize("what", ["event", "stream"])
@@ -167,7 +167,7 @@ def test_work_is_over_under_way_or_has_failed(what: str) -> None:
     """After an illegal access CUDA answers 700 for ever: that is no work under way."""
     stream: Any = stream_on([])
     runtime = stream._cupy.cuda.runtime
-    asked = stream if what == "stream" else cupy_driver.CupyEvent(stream._cupy, SimpleNamespace(ptr=6))
+    asked = stream if what == "stream" else cupy_driver.Event(stream._cupy, SimpleNamespace(ptr=6))
     for runtime.status, done in ((0, True), (600, False)):
         assert asked.done is done
     for runtime.status in (700, 1, -1):
@@ -193,10 +193,10 @@ def test_a_failed_gpu_ends_in_words_whatever_is_called(call: str) -> None:
     cupy = stream._cupy
     cupy.cuda.Event = lambda **flags: SimpleNamespace(record=fail)
     stream.stream = SimpleNamespace(wait_event=fail, synchronize=fail)
-    event = cupy_driver.CupyEvent(cupy, SimpleNamespace(synchronize=fail))
+    event = cupy_driver.Event(cupy, SimpleNamespace(synchronize=fail))
     calls = {
         "event": event.synchronise, "record": stream.record, "wait": lambda: stream.wait(event),
-        "graph": lambda: cupy_driver.CupyGraph(cupy, SimpleNamespace(launch=fail)).launch(stream),
+        "graph": lambda: cupy_driver.CudaGraph(cupy, SimpleNamespace(launch=fail)).launch(stream),
         "synchronise": stream.synchronise,
     }  # fmt: skip
     with pytest.raises(DeviceError, match=r"^the GPU has failed: cudaErrorIllegalAddress: an illegal memory access "):
@@ -274,7 +274,7 @@ def test_out_of_memory_is_told_from_other_errors(monkeypatch: pytest.MonkeyPatch
     cuda = SimpleNamespace(runtime=Runtime(), memory=SimpleNamespace(OutOfMemoryError=MemoryError))
     monkeypatch.setattr(cupy_driver, "load_cupy", lambda: SimpleNamespace(cuda=cuda))
     with pytest.raises(OutOfMemory, match="cudaErrorMemoryAllocation: out of memory"):
-        CupyDriver().memory()
+        Driver().memory()
 
 
 def test_memory_is_cleared_on_a_stream_of_its_own_and_events_let_who_waits_sleep(
@@ -311,7 +311,7 @@ def test_memory_is_cleared_on_a_stream_of_its_own_and_events_let_who_waits_sleep
         return SimpleNamespace(shape=shape, memptr=memptr, data=SimpleNamespace(ptr=77))
 
     monkeypatch.setattr(cupy_driver, "load_cupy", lambda: SimpleNamespace(cuda=cuda, ndarray=array, uint8="u1"))
-    driver = CupyDriver()
+    driver = Driver()
     for size, taken in ((16, 16), (0, 1)):
         made = driver.allocate(size)
         assert (made.shape, made.memptr) == ((size,), (("memory", taken), 0))
@@ -340,7 +340,7 @@ def test_kernels_are_loaded_and_launched(monkeypatch: pytest.MonkeyPatch) -> Non
     )  # fmt: skip
     cuda = SimpleNamespace(runtime=Runtime(), driver=driver, memory=SimpleNamespace(OutOfMemoryError=MemoryError))
     monkeypatch.setattr(cupy_driver, "load_cupy", lambda: SimpleNamespace(cuda=cuda))
-    made = cupy_driver.CupyDriver()
+    made = cupy_driver.Driver()
     module = made.load(b"cubin")
     made.launch(made.function(module, "name"), (3, 2, 1), (256, 1, 1), 99, SimpleNamespace(pointer=5))
     assert log == [

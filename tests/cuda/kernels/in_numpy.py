@@ -10,7 +10,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from mpibow.cuda.kernels.cudnn import Enqueue
-from mpibow.cuda.kernels.layers import DeviceKernel, layers
+from mpibow.cuda.kernels.layers import layers
 from mpibow.cuda.kernels.listing import rewrite
 from mpibow.cuda.kernels.operands import Operand, Precision
 from mpibow.cuda.kernels.specs import (
@@ -179,7 +179,7 @@ def _rewrite(graph: Graph, training: bool) -> Graph:
     return rewrite(graph, training)
 
 
-def _kernel(kernel: DeviceKernel) -> Kernel:
+def _kernel(kernel: Kernel) -> Kernel:
     def forward(call: Call) -> Run:
         run = kernel.forward(call)
         return lambda: run(None)  # type: ignore[arg-type]
