@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mpibow.tune import Decision, History, Meter, Tuner, Window, decide, enough
-from tests.tune.recorded import LENET, RESNET_20, Recording
+from tests.tune.recorded import LENET, RESNET_20, REST, Recording
 
 
 def replayed(recording: Recording, offset: int = 0) -> list[Decision]:
@@ -16,9 +16,9 @@ def replayed(recording: Recording, offset: int = 0) -> list[Decision]:
         decision, k = decisions[-1], decisions[-1].counts[0]
         meter = Meter(decision.span)
         while True:
-            own, whole = recording[k][at[k] % len(recording[k])]
+            whole = recording[k][at[k] % len(recording[k])]
             at[k] += 1
-            if meter.add(1e-5 * own, 1e-5 * whole) and enough([meter.reading()], decision.span):
+            if meter.add(1e-5 * (whole - REST), 1e-5 * whole) and enough([meter.reading()], decision.span):
                 break
         reading = meter.reading()
         assert reading is not None
