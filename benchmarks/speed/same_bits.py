@@ -172,7 +172,7 @@ def main() -> None:
                     continue
                 folders = [base / side / str(number) for side in ("old-run", "new-run")]
                 sides = zip(trees, folders, strict=True)
-                failures = [run(case, tree, folder) for case, tree, folder in sides]
+                failures = [run(case, tree, folder) for tree, folder in sides]
                 found = [each for each in failures if each] or differences(*folders)
                 wrong += bool(found)
                 print(f"{case.name}: {'; '.join(found[:4]) or 'the same bits'}", flush=True)
