@@ -20,10 +20,11 @@ from mpibow.comm.binding import allowed_cores, machine_cores
 from mpibow.comm.communicator import Communicator, Single
 from mpibow.comm.launch import find_launcher, guarded, open_communicator
 from mpibow.comm.mpi import Mpi, load, short
-from mpibow.diagnose.machine import Facts, check_all, exit_code, in_bytes, in_ranks
+from mpibow.diagnose.machine import Facts, check_all, exit_code, in_bytes
 from mpibow.errors import CommunicationError, MpibowError
 from mpibow.system.command import prog
 from mpibow.system.streams import as_command
+from mpibow.tune.words import in_ranks
 
 if TYPE_CHECKING:
     from mpibow.config import Config

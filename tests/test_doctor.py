@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from mpibow import kernels
-from mpibow.diagnose.machine import GIGABYTE, MEGABYTE, Facts, Finding, check_all, exit_code, in_bytes, in_ranks
+from mpibow.diagnose.machine import GIGABYTE, MEGABYTE, Facts, Finding, check_all, exit_code, in_bytes
 from mpibow.doctor import describe, free_bytes, kernels_told, required_packages, table
+from mpibow.tune.words import in_ranks
 from tests.launching import RANKS, in_turn, mpirun, needs_mpi, run
 from tests.run.processes import write_run
 
@@ -173,7 +174,7 @@ def test_a_finding_names_its_ranks_where_others_are_well():
     cores = [finding for finding in check_all(ranks) if finding.about == "cores"]
     assert [finding.level for finding in cores] == ["ok", "warning"]
     assert cores[0].text == "8 for 4 learners (ranks 0, 3)"
-    assert cores[1].text.endswith("pe=4 (ranks 1-2)")
+    assert cores[1].text.endswith("pe=4 (ranks 1 to 2)")
 
 
 def test_versions_that_differ_between_ranks():
@@ -197,7 +198,7 @@ def test_the_table_says_what_is_equal_once():
 
 
 def test_words():
-    assert [in_ranks(ranks) for ranks in ([3], [0, 1], [5, 0, 1, 2])] == ["rank 3", "ranks 0-1", "ranks 0-2, 5"]
+    assert [in_ranks(ranks) for ranks in ([3], [0, 1], [5, 0, 1, 2])] == ["rank 3", "ranks 0 to 1", "ranks 0 to 2, 5"]
     assert [in_bytes(count) for count in (None, 0, 8_388_608, 2 * GIGABYTE)] == [
         "no limit",
         "0.0 MB",

@@ -8,10 +8,13 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from mpibow.comm.binding import binding_limit, binding_warning
+from mpibow.tune.words import in_ranks
 
 MEGABYTE, GIGABYTE = 10**6, 10**9
 SEGMENT = 20 * MEGABYTE  # bytes of /dev/shm that MPI may take for each rank
 PYTHON = (3, 11)
+Level = Literal["ok", "warning", "error"]
+Verdict = tuple[Level, str]  # and its text
 
 
 @dataclass(frozen=True)
@@ -53,43 +56,41 @@ class Facts:
 class Finding:
     """`error`: training would fail; `warning`: it would be slow or may fail. The text has the remedy to type."""
 
-    level: Literal["ok", "warning", "error"]
+    level: Level
     about: str
     text: str
 
 
-def check_ranks(facts: Facts) -> Finding:
+def check_ranks(facts: Facts) -> Verdict:
     if facts.size > 1:
-        return Finding("ok", "ranks", f"{facts.size} over {facts.mpi_library}")
+        return "ok", f"{facts.size} over {facts.mpi_library}"
     if facts.remedy:
         alone = not facts.launcher
-        return Finding("warning" if alone else "error", "ranks", f"{'1, more cannot start: ' * alone}{facts.remedy}")
-    return Finding("ok", "ranks", "1; mpirun -np N python -m mpibow.train starts N")
+        return "warning" if alone else "error", f"{'1, more cannot start: ' * alone}{facts.remedy}"
+    return "ok", "1; mpirun -np N python -m mpibow.train starts N"
 
 
-def check_threads(facts: Facts) -> Finding:
+def check_threads(facts: Facts) -> Verdict:
     if facts.size > 1 and facts.threads not in ("serialized", "multiple"):
-        text = (
-            f"MPI allows '{facts.threads}' only, so gradients and communication take turns: use an MPI with 'multiple'"
-        )
-        return Finding("warning", "threads", text)
-    return Finding("ok", "threads", "gradients are computed while ranks communicate")
+        turns = "so gradients and communication take turns: use an MPI with 'multiple'"
+        return "warning", f"MPI allows '{facts.threads}' only, {turns}"
+    return "ok", "gradients are computed while ranks communicate"
 
 
-def check_python(facts: Facts) -> Finding:
+def check_python(facts: Facts) -> Verdict:
     version = ".".join(map(str, facts.python))
     if facts.python < PYTHON:
-        return Finding("error", "python", f"must be {'.'.join(map(str, PYTHON))} or later, got {version}")
-    return Finding("ok", "python", version)
+        return "error", f"must be {'.'.join(map(str, PYTHON))} or later, got {version}"
+    return "ok", version
 
 
-def check_gpus(facts: Facts) -> Finding:
+def check_gpus(facts: Facts) -> Verdict:
     if problem := facts.gpus.get("problem"):
-        return Finding("warning", "gpu", problem)
-    return Finding("ok", "gpu", facts.gpus.get("gpu", "none"))
+        return "warning", problem
+    return "ok", facts.gpus.get("gpu", "none")
 
 
-def check_packages(facts: Facts) -> Finding:
+def check_packages(facts: Facts) -> Verdict:
     said, wanted = [], []
     for name, least in facts.required.items():
         if name == "mpi4py" and facts.size == 1:
@@ -102,118 +103,107 @@ def check_packages(facts: Facts) -> Finding:
             continue
         wanted.append(f"'{name}>={least}'" if least else name)
     if said:
-        return Finding("error", "packages", f"{', '.join(said)}: pip install {' '.join(wanted)}")
-    return Finding("ok", "packages", "all required packages are installed")
+        return "error", f"{', '.join(said)}: pip install {' '.join(wanted)}"
+    return "ok", "all required packages are installed"
 
 
-def check_kernels(facts: Facts) -> Finding:
+def check_kernels(facts: Facts) -> Verdict:
     if facts.library:
-        return Finding("error", "kernels", facts.library)
-    return Finding("warning", "kernels", facts.slow) if facts.slow else Finding("ok", "kernels", facts.kernels)
+        return "error", facts.library
+    return ("warning", facts.slow) if facts.slow else ("ok", facts.kernels)
 
 
-def check_cores(facts: Facts) -> Finding:
+def check_cores(facts: Facts) -> Verdict:
     learners = facts.learners or 1
     warning = binding_warning(facts.allowed, facts.machine, learners, facts.local_size, facts.launcher)
     if warning:
-        return Finding("warning", "cores", warning)
+        return "warning", warning
     if facts.auto:
         limit = binding_limit(facts.allowed, facts.machine, facts.allowed, facts.local_size, facts.launcher)
         if limit:
-            return Finding("warning", "cores", f"learners: auto would end near {limit}")
-        return Finding("ok", "cores", f"{facts.allowed} cores; learners: auto measures how many pay off")
-    return Finding("ok", "cores", f"{facts.allowed} for {learners} learner{'s' * (learners > 1)}")
+            return "warning", f"learners: auto would end near {limit}"
+        return "ok", f"{facts.allowed} cores; learners: auto measures how many pay off"
+    return "ok", f"{facts.allowed} for {learners} learner{'s' * (learners > 1)}"
 
 
-def check_memlock(facts: Facts) -> Finding:
+def check_memlock(facts: Facts) -> Verdict:
     if facts.fabric and facts.size > 1 and facts.memlock is not None:
         locked = f"only {in_bytes(facts.memlock)} of memory may be locked"
-        text = f"{locked}, InfiniBand needs more: ulimit -l unlimited on every node"
-        return Finding("warning", "memlock", text)
-    return Finding("ok", "memlock", in_bytes(facts.memlock))
+        return "warning", f"{locked}, InfiniBand needs more: ulimit -l unlimited on every node"
+    return "ok", in_bytes(facts.memlock)
 
 
-def check_shm(facts: Facts) -> Finding:
+def check_shm(facts: Facts) -> Verdict:
     text = f"/dev/shm has {in_bytes(facts.shm_free)} free of {in_bytes(facts.shm_size)}"
     need = SEGMENT * facts.local_size
     if facts.size > 1 and facts.shm_free < need:
         remedy = "remove what killed jobs left there, or docker run --shm-size=1g"
-        return Finding("warning", "memory", f"{text}, {facts.local_size} ranks may need {in_bytes(need)}: {remedy}")
-    return Finding("ok", "memory", text)
+        return "warning", f"{text}, {facts.local_size} ranks may need {in_bytes(need)}: {remedy}"
+    return "ok", text
 
 
-def check_out(facts: Facts) -> Finding:
+def check_out(facts: Facts) -> Verdict:
     if facts.out_free is None:
-        return Finding("error", "disk", f"out: {facts.out} cannot be written: choose another with out=DIR")
+        return "error", f"out: {facts.out} cannot be written: choose another with out=DIR"
     text = f"out: {facts.out} has {in_bytes(facts.out_free)} free"
     if facts.out_free < GIGABYTE:
-        full = facts.out_free < 10 * MEGABYTE
-        return Finding("error" if full else "warning", "disk", f"{text}: choose another with out=DIR")
-    return Finding("ok", "disk", text)
+        return "error" if facts.out_free < 10 * MEGABYTE else "warning", f"{text}: choose another with out=DIR"
+    return "ok", text
 
 
-def check_config(facts: Facts) -> Finding:
+def check_config(facts: Facts) -> Verdict:
     if facts.problem:
-        return Finding("error", "config", facts.problem)
-    return Finding("ok", "config", f"{facts.config} can be trained" if facts.config else "none given")
+        return "error", facts.problem
+    return "ok", f"{facts.config} can be trained" if facts.config else "none given"
 
 
-# Each checks one rank.
-CHECKS: tuple[Callable[[Facts], Finding], ...] = (
-    check_ranks,
-    check_threads,
-    check_python,
-    check_packages,
-    check_gpus,
-    check_kernels,
-    check_cores,
-    check_memlock,
-    check_shm,
-    check_out,
-    check_config,
-)
+# What each is about; it checks one rank.
+CHECKS: Mapping[str, Callable[[Facts], Verdict]] = {
+    "ranks": check_ranks,
+    "threads": check_threads,
+    "python": check_python,
+    "packages": check_packages,
+    "gpu": check_gpus,
+    "kernels": check_kernels,
+    "cores": check_cores,
+    "memlock": check_memlock,
+    "memory": check_shm,
+    "disk": check_out,
+    "config": check_config,
+}
 
 
-def check_alike(everyone: Sequence[Facts]) -> Finding:
+def check_alike(everyone: Sequence[Facts]) -> Verdict:
     """Ranks with other versions compute other bits, or cannot communicate."""
     names = sorted({name for facts in everyone for name in facts.packages})
     differing = [name for name in names if len({facts.packages.get(name) for facts in everyone}) > 1]
     differing += ["python"] * (len({facts.python for facts in everyone}) > 1)
     differing += ["MPI"] * (len({facts.mpi_library for facts in everyone}) > 1)
     if differing:
-        return Finding("warning", "alike", f"{', '.join(differing)} differ between ranks: use one environment for all")
-    return Finding("ok", "alike", "all ranks have the same versions")
+        return "warning", f"{', '.join(differing)} differ between ranks: use one environment for all"
+    return "ok", "all ranks have the same versions"
 
 
 def check_all(everyone: Sequence[Facts]) -> list[Finding]:
     """Every finding about the ranks' facts, each once, with its ranks unless it concerns all."""
     found: dict[Finding, list[int]] = {}
-    for check in CHECKS:
+    for about, check in CHECKS.items():
         for facts in everyone:
-            found.setdefault(check(facts), []).append(facts.rank)
-    if len(everyone) > 1:
-        found[check_alike(everyone)] = [facts.rank for facts in everyone]
-    return [
+            level, text = check(facts)
+            found.setdefault(Finding(level, about, text), []).append(facts.rank)
+    findings = [
         finding if len(ranks) == len(everyone) else replace(finding, text=f"{finding.text} ({in_ranks(ranks)})")
         for finding, ranks in found.items()
     ]
+    if len(everyone) > 1:
+        level, text = check_alike(everyone)
+        findings.append(Finding(level, "alike", text))
+    return findings
 
 
 def exit_code(findings: Sequence[Finding]) -> int:
     """1 where training would fail, else 0."""
     return int(any(finding.level == "error" for finding in findings))
-
-
-def in_ranks(ranks: Sequence[int]) -> str:
-    """Ranks in words: "rank 3", "ranks 0-3, 5"."""
-    runs: list[list[int]] = []
-    for rank in sorted(ranks):
-        if runs and rank == runs[-1][-1] + 1:
-            runs[-1].append(rank)
-        else:
-            runs.append([rank])
-    words = ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
-    return f"rank{'s' * (len(ranks) > 1)} {words}"
 
 
 def in_bytes(count: int | None) -> str:

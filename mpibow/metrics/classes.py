@@ -54,36 +54,46 @@ def alike(output: Array, target: Array) -> bool:
 
 
 @dataclass(frozen=True)
-class Accuracy(Classes):
-    """The fraction of labels that are the likeliest class; for several labels a sample, that lie on the right side."""
+class Hits(Classes):
+    """The fraction of labels that are hit."""
+
+    def hits(self, output: Array, target: Array) -> Any:
+        """Whether each label is."""
+        raise NotImplementedError
 
     def sums(self, output: Array, target: Array) -> Sums:
-        if alike(output, target):
-            predicted, wanted = self.binary(output, target)
-            return {"hits": (predicted == wanted).sum(), "count": np.array(wanted.size)}
-        scores, labels = self.rows(output, target)
-        return {"hits": (scores.argmax(axis=1) == labels).sum(), "count": np.array(len(labels))}
+        hits = self.hits(output, target)
+        return {"hits": hits.sum(), "count": np.array(hits.size)}
 
     def close(self, sums: Sums) -> Any:
         return _ratio(sums["hits"], sums["count"])
 
 
 @dataclass(frozen=True)
-class TopK(Classes):
+class Accuracy(Hits):
+    """The fraction of labels that are the likeliest class; for several labels a sample, that lie on the right side."""
+
+    def hits(self, output: Array, target: Array) -> Any:
+        if alike(output, target):
+            predicted, wanted = self.binary(output, target)
+            return predicted == wanted
+        scores, labels = self.rows(output, target)
+        return scores.argmax(axis=1) == labels
+
+
+@dataclass(frozen=True)
+class TopK(Hits):
     """The fraction of labels that are among the k likeliest classes, the first of equals first."""
 
     k: Count = 5
 
-    def sums(self, output: Array, target: Array) -> Sums:
+    def hits(self, output: Array, target: Array) -> Any:
         scores, labels = self.rows(output, target)
         if self.k > scores.shape[1]:
             raise ConfigError(f"k must be at most the {scores.shape[1]} classes, got {self.k}")
         own, before = scores[np.arange(len(labels)), labels][:, None], np.arange(scores.shape[1]) < labels[:, None]
         ahead = (~(scores <= own) | ((scores == own) & before)).sum(axis=1)
-        return {"hits": (ahead < self.k).sum(), "count": np.array(len(labels))}
-
-    def close(self, sums: Sums) -> Any:
-        return _ratio(sums["hits"], sums["count"])
+        return ahead < self.k
 
 
 @dataclass(frozen=True)

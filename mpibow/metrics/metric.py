@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -30,15 +30,6 @@ class Metric:
     sums: Callable[[Any, Any], Any]
     close: Callable[[Any], Any]
     higher_is_better: bool = True
-
-
-class AnyMetric(Protocol):
-    """The attributes of a metric; `higher_is_better` is None where nothing can be chosen by it."""
-
-    @property
-    def higher_is_better(self) -> bool | None: ...
-    def sums(self, output: Any, target: Any) -> Any: ...
-    def close(self, sums: Any) -> Any: ...
 
 
 @dataclass(frozen=True)

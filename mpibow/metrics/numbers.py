@@ -12,8 +12,8 @@ from mpibow.metrics.metric import Array, Sums
 
 
 @dataclass(frozen=True)
-class Differences:
-    """Sums over all elements of a function of the differences, and how many there are."""
+class Mse:
+    """The mean of the differences' squares."""
 
     higher_is_better = False
 
@@ -21,26 +21,18 @@ class Differences:
         return {"sum": self.of(differences(output, target)).sum(), "count": np.array(output.size)}
 
     def of(self, difference: Array) -> Array:
-        raise NotImplementedError
+        return np.square(difference)
 
     def close(self, sums: Sums) -> Any:
         return sums["sum"] / sums["count"] if sums["count"] else np.nan
 
 
 @dataclass(frozen=True)
-class Mae(Differences):
+class Mae(Mse):
     """The mean of the differences' sizes."""
 
     def of(self, difference: Array) -> Array:
         return np.abs(difference)
-
-
-@dataclass(frozen=True)
-class Mse(Differences):
-    """The mean of the differences' squares."""
-
-    def of(self, difference: Array) -> Array:
-        return np.square(difference)
 
 
 @dataclass(frozen=True)

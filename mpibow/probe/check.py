@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from mpibow.job import Job
 from mpibow.models.supervised import OWN
 from mpibow.optim.adam import Adam
 from mpibow.probe.trial import Run, Tried, tried
-from mpibow.run.callbacks import STOP, Event, Iteration
+from mpibow.run.callbacks import STOP, Callback, Event, Iteration
 
 SAMPLES, STEPS = 8, 300
 RATE = 3e-3  # Adam's, for nets and data of usual scale
@@ -42,11 +43,7 @@ class Checked:
     @property
     def learned(self) -> bool:
         """Whether the net has memorised the samples, or nearly so."""
-        return self.accuracy == 1.0 or self.least <= LEARNED * self.losses[0]
-
-    @property
-    def least(self) -> float:
-        return min(self.losses)
+        return self.accuracy == 1.0 or min(self.losses) <= LEARNED * self.losses[0]
 
     @property
     def warnings(self) -> list[str]:
@@ -74,7 +71,7 @@ class Checked:
         lines = [
             f"outputs for a batch: {outputs or 'losses alone'}; {self.weights:,} weights",
             f"first loss {self.loss:.3f}{chance}",
-            f"{steps}: loss {self.losses[0]:.3f} to {self.least:.3g}{accuracy}",
+            f"{steps}: loss {self.losses[0]:.3f} to {min(self.losses):.3g}{accuracy}",
             *(f"warning: {text}" for text in self.warnings),
         ]
         return "\n  ".join(["check:", *lines])
@@ -95,7 +92,9 @@ def check(job: Job, run: Run) -> Checked:
     update = Adam(lr=RATE, groups=tuple(replace(group, update=None) for group in config.update.groups))
     first = tried(job, run, iterations=1, update=update, batch_size=min(config.batch_size, data.count))
     _finite(first, "the first batch")
-    found = tried(job, run, iterations=STEPS, update=update, train=few, batch_size=len(rows), callbacks=[_Learned()])
+    found = tried(
+        job, run, iterations=STEPS, update=update, train=few, batch_size=len(rows), callbacks=[_until_learned()]
+    )
     losses = _finite(found, f"{len(rows)} samples")
     classes = None if isinstance(data, NamedSamples) else data.classes
     accuracy = None if classes is None else found.hits[-1]
@@ -103,10 +102,10 @@ def check(job: Job, run: Run) -> Checked:
         shapes, graph.weight_count, float(first.losses[0] or 0.0), None if classes is None else math.log(classes),
         losses, accuracy,
     )  # fmt: skip
-    if not report.learned and report.least > report.losses[0] - (1 - FELL) * abs(report.losses[0]):
+    if not report.learned and min(losses) > losses[0] - (1 - FELL) * abs(losses[0]):
         raise ConfigError(
             f"check: the net does not learn {len(rows)} samples: the loss went from {losses[0]:.4g} to "
-            f"{report.least:.4g} in {len(losses)} steps of Adam; look at the loss, at the scale of the inputs, and "
+            f"{min(losses):.4g} in {len(losses)} steps of Adam; look at the loss, at the scale of the inputs, and "
             "whether every layer's output is used"
         )
     return report
@@ -124,16 +123,14 @@ def _finite(found: Tried, where: str) -> tuple[float, ...]:
     return losses
 
 
-class _Learned:
+def _until_learned() -> Callback:
     """A callback that ends the check as soon as the samples are memorised."""
+    losses = list[float]()
 
-    __name__ = "check"
-
-    def __init__(self) -> None:
-        self._first: float | None = None
-
-    def __call__(self, event: Event) -> object:
+    def check(event: Event) -> Any:
         if not isinstance(event, Iteration) or event.loss is None:
             return None
-        self._first = event.loss if self._first is None else self._first
-        return STOP if event.loss <= LEARNED * self._first and event.accuracy in (None, 1.0) else None
+        losses.append(event.loss)
+        return STOP if event.loss <= LEARNED * losses[0] and event.accuracy in (None, 1.0) else None
+
+    return check

@@ -14,7 +14,7 @@ from mpibow.errors import ConfigError
 from mpibow.job import Job
 from mpibow.optim.schedules import Smooth, Warmup
 from mpibow.probe.trial import Run, tried
-from mpibow.run.callbacks import STOP, Event, Iteration
+from mpibow.run.callbacks import STOP, Callback, Event, Iteration
 
 LOWEST, HIGHEST, ITERATIONS = 1e-6, 10.0, 200
 KEPT = 0.9  # of the smoothed loss, by an iteration
@@ -110,12 +110,11 @@ def range_test(
     config = job.config
     span = (iterations - 1) * config.batch_size / job.train.count
     update = replace(config.update, lr=lowest, schedule=Rising(highest / lowest, span), warmup=Warmup())  # type: ignore[arg-type]
-    found = tried(job, run, iterations=iterations, update=update, callbacks=[_Diverged()])
+    found = tried(job, run, iterations=iterations, update=update, callbacks=[_until_diverged()])
     losses = [math.nan if loss is None else loss for loss in found.losses]
-    rates = [lowest * (highest / lowest) ** (n / (iterations - 1)) for n in range(len(losses))]
     if found.last is None and (not losses or math.isfinite(losses[-1])):  # the iteration that failed has no entry
         losses.append(math.nan)
-        rates.append(lowest * (highest / lowest) ** (len(rates) / (iterations - 1)))
+    rates = [lowest * (highest / lowest) ** (n / (iterations - 1)) for n in range(len(losses))]
     return judged(config.update.name, rates, losses)
 
 
@@ -177,17 +176,13 @@ def steepest_at(rates: Sequence[float], smooth: Sequence[float]) -> int | None:
     return n if slopes[n] < 0 else None
 
 
-class _Diverged:
+def _until_diverged() -> Callback:
     """A callback that ends a range test some iterations after the loss has diverged."""
+    losses = list[float]()
 
-    __name__ = "find-lr"
-
-    def __init__(self) -> None:
-        self._losses: list[float] = []
-
-    def __call__(self, event: Event) -> Any:
+    def find_lr(event: Event) -> Any:
         if isinstance(event, Iteration) and event.loss is not None:
-            self._losses.append(event.loss)
-            if diverged_at(smoothed(self._losses)) is not None:
-                return STOP
-        return None
+            losses.append(event.loss)
+        return STOP if diverged_at(smoothed(losses)) is not None else None
+
+    return find_lr

@@ -27,12 +27,11 @@ Run = Callable[[Job, Communicator], Trained]  # mpibow.train.train
 
 @dataclass(frozen=True)
 class Tried:
-    """The learning rate and the mean loss of each iteration's batch, before its step; `last` is the end's net, if any.
+    """The mean loss of each iteration's batch, before its step; `last` is the end's net, if any.
 
     A loss that is not finite is None, and ends the trial.
     """
 
-    rates: tuple[float, ...]
     losses: tuple[float | None, ...]
     hits: tuple[float | None, ...]  # the accuracies of training
     last: Trained | None
@@ -58,15 +57,7 @@ def tried(
             last = run(alone, Single())
         if last is not None and last.signal:
             raise interruption(last.signal, "interrupted: nothing of the trial is kept")
-        return _entries(Path(folder) / "trial" / "metrics.jsonl", last)
-
-
-def _entries(path: Path, last: Trained | None) -> Tried:
-    events = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
-    found = [event for event in events if event["event"] == "train"]
-    return Tried(
-        tuple(event["rate"] for event in found),
-        tuple(event["losses"][0] if event["losses"] else None for event in found),
-        tuple(event["accuracy"] for event in found),
-        last,
-    )
+        lines = (Path(folder) / "trial" / "metrics.jsonl").read_text("utf-8").splitlines()
+    trained = [event for event in map(json.loads, lines) if event["event"] == "train"]
+    losses = (event["losses"][0] if event["losses"] else None for event in trained)
+    return Tried(tuple(losses), tuple(event["accuracy"] for event in trained), last)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import math
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from mpibow.errors import ConfigError, RecordError
 from mpibow.system.files import read_file
+from mpibow.tune.words import in_ranks
 
 Event = Mapping[str, Any]
 # Entries that are numbers or null; `position` is never null, `learners` is a list of numbers.
@@ -118,11 +120,10 @@ def clock(events: Iterable[Event], summary: Mapping[str, Any]) -> list[tuple[flo
 
 def seconds_at(known: Sequence[tuple[float, float]], position: float) -> float | None:
     """Seconds of training when `position` samples were consumed, interpolated linearly between known times."""
-    after = bisect_left(known, position, key=lambda point: point[0])
-    if after == len(known):
+    if not known or position > known[-1][0]:
         return None
-    (p, s), (q, t) = known[max(after - 1, 0)], known[after]
-    return t if position == q else s + (t - s) * (position - p) / (q - p)
+    samples, seconds = zip(*known, strict=True)
+    return float(np.interp(position, samples, seconds))
 
 
 def x_of(run: RunLog, axis: str) -> Callable[[Event], float | None]:
@@ -137,18 +138,21 @@ def x_of(run: RunLog, axis: str) -> Callable[[Event], float | None]:
 
 
 def accuracy(run: RunLog, axis: str, smooth: int | None) -> list[Curve]:
-    return [
-        *_evaluated(run, axis, "accuracy"),
-        *_evaluated(run, axis, "top_k_accuracy", ", top k"),
-        _curve("training", _points(run, axis, run.of("train"), "accuracy"), smooth),
-    ]
+    top_k = _evaluated(run, axis, "top_k_accuracy", ", top k")
+    return [*_evaluated(run, axis, "accuracy"), *top_k, *_trained(run, axis, smooth, "training", "accuracy")]
 
 
 def loss(run: RunLog, axis: str, smooth: int | None) -> list[Curve]:
-    return [
-        *_evaluated(run, axis, "loss"),
-        _curve("training", _points(run, axis, run.of("train"), "loss"), smooth),
-    ]
+    return [*_evaluated(run, axis, "loss"), *_trained(run, axis, smooth, "training", "loss")]
+
+
+def hidden(run: RunLog, axis: str, smooth: int | None) -> list[Curve]:
+    """The fraction of the all-reduces that rank 0's learners did not stand still for; runs of one rank have none."""
+    return _trained(run, axis, smooth, "hidden", "sync_hidden")
+
+
+def _trained(run: RunLog, axis: str, smooth: int | None, name: str, key: str) -> list[Curve]:
+    return [_curve(name, _points(run, axis, run.of("train"), key), smooth)]
 
 
 def _evaluated(run: RunLog, axis: str, key: str, more: str = "") -> list[Curve]:
@@ -173,36 +177,26 @@ def speed(run: RunLog, axis: str, smooth: int | None) -> list[Curve]:
     return [_curve("images/s", points, smooth)]
 
 
-def learners(run: RunLog, axis: str, smooth: int | None) -> list[Curve]:
-    """Learners by rank, to be drawn as steps; ranks that always had as many as each other are one curve."""
-    told = _learners(run, axis)
-    if len(told) < 2:  # one does not say for how long
+def learners(run: RunLog, axis: str, *, together: bool = False) -> list[Curve]:
+    """Learners by rank, to be drawn as steps; ranks that always had as many as each other are one curve, and so are all
+    of them `together`."""
+    x = x_of(run, axis)
+    counted = [(at, event["learners"]) for event in run.events if "learners" in event and (at := x(event)) is not None]
+    if len(counted) < 2:  # one does not say for how long
         return []
-    ranks = max(len(counts) for _, counts in told)
+    times = [at for at, _ in counted]
+    if together:
+        return [Curve("all ranks", times, [float(sum(counts)) for _, counts in counted])]
+    ranks = max(len(counts) for _, counts in counted)
     alike: dict[tuple[float, ...], list[int]] = {}
     for rank in range(ranks):
-        history = tuple(float(counts[rank]) if rank < len(counts) else 0.0 for _, counts in told)
+        history = tuple(float(counts[rank]) if rank < len(counts) else 0.0 for _, counts in counted)
         alike.setdefault(history, []).append(rank)
-    every = [at for at, _ in told]
-    return [Curve(_ranks(members, ranks), every, list(history)) for history, members in alike.items()]
-
-
-def all_learners(run: RunLog, axis: str, smooth: int | None) -> list[Curve]:
-    """Learners of all ranks together, to be drawn as steps."""
-    told = _learners(run, axis)
-    if len(told) < 2:  # one does not say for how long
-        return []
-    return [Curve("all ranks", [at for at, _ in told], [float(sum(counts)) for _, counts in told])]
-
-
-def _learners(run: RunLog, axis: str) -> list[tuple[float, list[int]]]:
-    x = x_of(run, axis)
-    return [(at, event["learners"]) for event in run.events if "learners" in event and (at := x(event)) is not None]
-
-
-def hidden(run: RunLog, axis: str, smooth: int | None) -> list[Curve]:
-    """The fraction of the all-reduces that rank 0's learners did not stand still for; runs of one rank have none."""
-    return [_curve("hidden", _points(run, axis, run.of("train"), "sync_hidden"), smooth)]
+    every = "the rank" if ranks == 1 else f"each of {ranks} ranks"
+    return [
+        Curve(every if len(members) == ranks else in_ranks(members), times, list(history))
+        for history, members in alike.items()
+    ]
 
 
 def waits(run: RunLog, axis: str, smooth: int | None) -> list[Curve]:
@@ -236,11 +230,10 @@ PANELS: Mapping[str, Panel] = {
     "accuracy": accuracy,
     "loss": loss,
     "speed": speed,
-    "learners": learners,
+    "learners": lambda run, axis, _: learners(run, axis),
     "waits": waits,
     "hidden": hidden,
 }
-ASIDE: Mapping[str, Panel] = {"learners": all_learners}  # its replacement where runs are side by side
 
 
 def curves(run: RunLog, panel: str, axis: str, smooth: int | None = None, *, aside: bool = False) -> list[Curve]:
@@ -248,8 +241,9 @@ def curves(run: RunLog, panel: str, axis: str, smooth: int | None = None, *, asi
 
     `smooth` entries of training are averaged; None is a fiftieth of all.
     """
-    function = ASIDE.get(panel, PANELS[panel]) if aside else PANELS[panel]
-    return [curve for curve in function(run, axis, smooth) if curve.x]
+    if panel == "learners" and aside:
+        return learners(run, axis, together=True)
+    return [curve for curve in PANELS[panel](run, axis, smooth) if curve.x]
 
 
 def smoothed(values: Sequence[float], n: int) -> list[float]:
@@ -268,18 +262,3 @@ def _points(run: RunLog, axis: str, events: Iterable[Event], key: str) -> Points
     x = x_of(run, axis)
     found = [(x(event), event.get(key)) for event in events]
     return [(at, y) for at, y in found if at is not None and y is not None and math.isfinite(y)]
-
-
-def _ranks(members: list[int], ranks: int) -> str:
-    """Some of the run's ranks in words: 'each of 4 ranks', 'rank 3', 'ranks 0 to 2, 5'."""
-    if len(members) == ranks:
-        return "the rank" if ranks == 1 else f"each of {ranks} ranks"
-    runs: list[list[int]] = []
-    for rank in members:
-        if runs and runs[-1][-1] == rank - 1:
-            runs[-1].append(rank)
-        else:
-            runs.append([rank])
-    return ("rank " if len(members) == 1 else "ranks ") + ", ".join(
-        str(run[0]) if len(run) == 1 else f"{run[0]} to {run[-1]}" for run in runs
-    )

@@ -86,9 +86,9 @@ def configured(arguments: argparse.Namespace, kept: Kept) -> dict[str, tuple[Cel
     base: Mapping[str, Any] = BUILT_IN if arguments.base is None else read(Path(arguments.base))
     named, told = {}, dict[str, None]()
     for cell in cells(arguments.keys):
-        own = [f"name={cell.name}", f"out='{_quoted(kept.folder / 'runs')}'"]
+        folder = str(kept.folder / "runs").replace("'", "''")
         try:
-            config = with_checksum(load_mapping(base, [*cell.overrides, *own]))
+            config = with_checksum(load_mapping(base, [*cell.overrides, f"name={cell.name}", f"out='{folder}'"]))
             _check(config, arguments.ranks)
             told[rate_handed_on(base, cell.overrides, config, arguments.base or "the built-in run")] = None
             kept.check(cell.name, config)
@@ -110,10 +110,6 @@ def _check(config: Config, ranks: int) -> None:
     first_timeline(config, ranks)
 
 
-def _quoted(path: Path) -> str:
-    return str(path).replace("'", "''")
-
-
 def _run(
     arguments: argparse.Namespace, named: Mapping[str, tuple[Cell, Config]], kept: Kept, launch: Sequence[str]
 ) -> int:
@@ -121,15 +117,15 @@ def _run(
     kept.begin(arguments.ranks)
     there = sum(kept.cell(name).exists() for name in named)
     say(f"{len(named)} cell(s), {there} of them there already")
-    outcome = run_cells(named, kept, launch)
+    failed, elsewhere, code = run_cells(named, kept, launch)
     there = sum(kept.cell(name).exists() for name in named)
     if there < len(named):
         say(f"{there} of {len(named)} cells have ended; the same command continues")
-    if outcome.elsewhere:
-        say(f"another process runs {outcome.elsewhere} of them")
-    for text in outcome.failed:
+    if elsewhere:
+        say(f"another process runs {elsewhere} of them")
+    for text in failed:
         say(f"failed: {text}")
-    return outcome.code
+    return code
 
 
 def _listed(name: str, cell: Cell, kept: Kept, launch: Sequence[str]) -> str:

@@ -30,14 +30,6 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Axis:
-    """A key and the values that it takes in turn."""
-
-    key: str
-    choices: tuple[Choice, ...]
-
-
-@dataclass(frozen=True)
 class Cell:
     """One run: a value for every key."""
 
@@ -66,8 +58,11 @@ class Cell:
         return " ".join(f"{key}={choice}" for key, choice in self.chosen) or "the settings as they are"
 
 
-def axis(word: str) -> Axis:
-    """`key=value,value`, each as YAML, or `a:b`, the integers a to b. Raises ConfigError naming the word."""
+def axis(word: str) -> tuple[str, list[Choice]]:
+    """A key and the values that it takes in turn, from `key=value,value`, each as YAML, or `a:b`, the integers a to b.
+
+    Raises ConfigError naming the word.
+    """
     key, equals, text = word.partition("=")
     key = key.strip()
     if not equals or not all(key.split(".")):
@@ -80,7 +75,7 @@ def axis(word: str) -> Axis:
     for n, choice in enumerate(choices):
         if any(choice.value == other.value and type(choice.value) is type(other.value) for other in choices[:n]):
             raise ConfigError(f"{key}: {choice} is given twice, in '{word}'")
-    return Axis(key, tuple(choices))
+    return key, choices
 
 
 def cells(words: Sequence[str]) -> list[Cell]:
@@ -88,17 +83,15 @@ def cells(words: Sequence[str]) -> list[Cell]:
 
     Raises ConfigError.
     """
-    axes = [axis(word) for word in words]
-    for n, each in enumerate(axes):
-        if any(each.key == other.key for other in axes[:n]):
-            raise ConfigError(f"{each.key}: is given twice; write all its values behind one {each.key}=")
-    found = [Cell(tuple(chosen)) for chosen in product(*([(each.key, c) for c in each.choices] for each in axes))]
-    seeds = next((each.choices for each in axes if each.key == "seed"), ())
-    return sorted(found, key=lambda cell: _place(cell, seeds))
-
-
-def _place(cell: Cell, seeds: Sequence[Choice]) -> int:
-    return next((seeds.index(choice) for key, choice in cell.chosen if key == "seed"), 0)
+    axes = dict[str, list[Choice]]()
+    for key, choices in map(axis, words):
+        if key in axes:
+            raise ConfigError(f"{key}: is given twice; write all its values behind one {key}=")
+        axes[key] = choices
+    found = [Cell(tuple(zip(axes, chosen, strict=True))) for chosen in product(*axes.values())]
+    if seeds := axes.get("seed"):
+        found.sort(key=lambda cell: seeds.index(dict(cell.chosen)["seed"]))
+    return found
 
 
 def _parts(word: str, text: str) -> Iterable[str]:

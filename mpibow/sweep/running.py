@@ -10,7 +10,6 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from mpibow.comm.launch import say
@@ -58,24 +57,16 @@ class Child(Signals):
         return EXIT_INTERRUPTED if self.received == signal.SIGINT.name else EXIT_REQUEUE
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """The outcome of the missing cells: how many ended, which failed, how many another process runs."""
-
-    ended: int
-    failed: tuple[str, ...]
-    elsewhere: int
-    code: int
-
-
-def run_cells(cells: Mapping[str, tuple[Cell, Config]], kept: Kept, launch: Sequence[str]) -> Outcome:
+def run_cells(
+    cells: Mapping[str, tuple[Cell, Config]], kept: Kept, launch: Sequence[str]
+) -> tuple[list[str], int, int]:
     """Runs the cells, by name, that `kept` lacks; `launch` is the launcher's command in front of Python.
 
-    A run that fails leaves no file and the others go on; one that diverges is a result. A signal makes the run
-    under way save its state, and ends the sweep. The code is that of a run that may be started again, else 1 after a
-    failure.
+    Returns a line for each that failed, the number that another process runs, and the exit code: that of a run that may
+    be started again, else 1 after a failure. A run that fails leaves no file and the others go on; one that diverges is
+    a result. A signal makes the run under way save its state, and ends the sweep.
     """
-    ended, failed, elsewhere, passing = 0, list[str](), 0, 0
+    failed, elsewhere, passing = list[str](), 0, 0
     with Child() as child:
         for n, (name, (cell, config)) in enumerate(cells.items(), start=1):
             if kept.cell(name).exists():
@@ -88,17 +79,13 @@ def run_cells(cells: Mapping[str, tuple[Cell, Config]], kept: Kept, launch: Sequ
                     continue
                 say(f"cell {n} of {len(cells)}: {cell}")
                 code = _run(cell, config, kept, launch, child, lock)
-                if child.received and code != 0:
-                    return Outcome(ended, tuple(failed), elsewhere, child.code)
-                if code in (0, DivergedError.code):
-                    ended += 1
-                else:
+                if not child.received and code not in (0, DivergedError.code):
                     passing = code if may_start_again(code, kept.run(name)) else passing
                     failed.append(f"{cell}: exit code {code}; {kept.run(name)}/log.txt shows more")
                     say(f"failed: {failed[-1]}")
             if child.received:
-                return Outcome(ended, tuple(failed), elsewhere, child.code)
-    return Outcome(ended, tuple(failed), elsewhere, passing or (1 if failed else 0))
+                break
+    return failed, elsewhere, child.code if child.received else passing or int(bool(failed))
 
 
 def _run(cell: Cell, config: Config, kept: Kept, launch: Sequence[str], child: Child, lock: int) -> int:
@@ -142,13 +129,10 @@ def told(summary: Mapping[str, object] | None) -> str:
     """A line on the outcome of a run."""
     if summary is None:
         return "diverged"
-    found = [
-        f"{data} accuracy {value:.2%}"
-        for data, key in (("validation", "validation_accuracy"), ("test", "accuracy"))
-        if isinstance(value := summary.get(key), float)
-    ] or [
-        f"{data} loss {value:.4f}"
-        for data in ("validation", "test")
-        if isinstance(value := summary.get(f"{data}_loss"), float)
-    ]
+    found = []
+    for data, key in (("validation", "validation_accuracy"), ("test", "accuracy")):
+        if isinstance(accuracy := summary.get(key), float):
+            found.append(f"{data} accuracy {accuracy:.2%}")
+        elif isinstance(loss := summary.get(f"{data}_loss"), float):
+            found.append(f"{data} loss {loss:.4f}")
     return ", ".join([*found, f"{summary['epochs']:.2f} epochs", f"{summary['seconds']:.1f} s"])

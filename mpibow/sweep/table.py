@@ -115,14 +115,13 @@ def rows(results: Sequence[Result], keys: Sequence[str]) -> list[Row]:
     made = [Row(tuple(group[0].value(key) for key in keys), tuple(group)) for group in groups.values()]
     columns = list(zip(*(row.values for row in made), strict=True))
     numeric = [all(isinstance(value, int | float) for value in column) for column in columns]
-    seen = [list(dict.fromkeys(map(word, column))) for column in columns]
-    return sorted(
-        made,
-        key=lambda row: [
-            value if number else words.index(word(value))
-            for value, number, words in zip(row.values, numeric, seen, strict=True)
-        ],
-    )
+    seen = [list(map(word, column)) for column in columns]
+
+    def place(row: Row) -> list[float]:
+        each = zip(row.values, numeric, seen, strict=True)
+        return [value if number else words.index(word(value)) for value, number, words in each]
+
+    return sorted(made, key=place)
 
 
 def measures(found: Sequence[Row]) -> list[Measure]:

@@ -13,7 +13,7 @@ from mpibow.sweep.grid import Cell, Choice, axis, cells
 
 
 def values(word: str) -> list[object]:
-    return [choice.value for choice in axis(word).choices]
+    return [choice.value for choice in axis(word)[1]]
 
 
 @pytest.mark.parametrize(
