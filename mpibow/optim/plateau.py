@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from mpibow.bounds import Below, Natural, NotNegative, Positive, Text
 
@@ -56,11 +55,6 @@ class Reduced:
     cooldown: int = 0
     rate: float = 1.0
     dropped_at: int = -1
-
-    @classmethod
-    def of(cls, entries: Mapping[str, Any]) -> Reduced:
-        """The state from asdict's result, or from JSON's."""
-        return cls(**entries)
 
 
 def follow(schedule: Plateau, state: Reduced, value: float, iteration: int, *, rises: bool = False) -> Reduced:

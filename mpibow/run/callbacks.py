@@ -15,7 +15,6 @@ from typing import Any
 
 from mpibow.errors import CallbackError, ConfigError, MpibowError
 from mpibow.metrics.metric import OWN
-from mpibow.run.events import Events
 from mpibow.run.stop import Stop, Watched
 
 
@@ -130,15 +129,16 @@ class EarlyStopping:
         return STOP if self._watched.bad >= self.patience else None
 
 
-class Heard:
-    """Events that go to `events` and to the callbacks; `stop` names the callback that returned STOP, '' before."""
+class Callbacks:
+    """A run's callbacks, whose numbers go to `write`; `stop` names the one that returned STOP, '' before."""
 
-    def __init__(self, events: Events, callbacks: Sequence[Callback], rises: Mapping[str, bool] = OWN) -> None:
-        self._events, self._callbacks, self._rises = events, tuple(callbacks), MappingProxyType(dict(rises))
+    def __init__(
+        self, callbacks: Sequence[Callback], write: Callable[..., None], rises: Mapping[str, bool] = OWN
+    ) -> None:
+        self._callbacks, self._write, self._rises = tuple(callbacks), write, MappingProxyType(dict(rises))
         self.stop = ""
 
-    def add(self, event: str, **entries: Any) -> None:
-        self._events.add(event, **entries)
+    def hear(self, event: str, entries: Mapping[str, Any]) -> None:
         kind = EVENTS.get(event)
         if kind is None or not self._callbacks:
             return
@@ -146,12 +146,6 @@ class Heard:
         heard = kind(**{each.name: given[each.name] for each in fields(kind) if each.name in given})
         for callback in self._callbacks:
             self._call(callback, heard, {key: entries[key] for key in ("iteration", "position", "epoch")})
-
-    def mark(self) -> int:
-        return self._events.mark()
-
-    def close(self) -> None:
-        self._events.close()
 
     def _call(self, callback: Callback, event: Event, where: Mapping[str, Any]) -> None:
         name = getattr(callback, "__name__", type(callback).__name__)
@@ -164,7 +158,7 @@ class Heard:
         if found is STOP:
             self.stop = self.stop or f"callback {name}"
         elif isinstance(found, Mapping):
-            self._events.add("callback", **where, name=name, **_numbers(name, found))
+            self._write("callback", **where, name=name, **_numbers(name, found))
         elif found is not None:
             raise CallbackError(
                 f"callback {name}: must return None, mpibow.STOP or numbers by name, got {type(found).__name__}"

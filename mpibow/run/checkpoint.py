@@ -24,7 +24,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -50,17 +50,11 @@ Call = Callable[[Callable[[Communicator], Any]], Any]
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A run between two iterations: `header` is JSON, `own` this rank's arrays, the others are the same on all.
-
-    `inputs` are arrays of the training data that are too large for the header.
-    """
+    """A run between two iterations: `header` is JSON, `own` are this rank's arrays, `files` by name the same on all."""
 
     header: Mapping[str, Any]
-    centre: Mapping[str, Array]
-    common: Mapping[str, Array]
+    files: Mapping[str, Mapping[str, Array]]
     own: Mapping[str, Array]
-    inputs: Mapping[str, Array] = field(default_factory=dict)
-    average: Mapping[str, Array] = field(default_factory=dict)
 
 
 def name_of(iteration: int) -> str:
@@ -82,11 +76,8 @@ def _save(folder: Path, snapshot: Snapshot, call: Call, rank: int, pulse: Pulse)
     name = name_of(snapshot.header["iteration"])
     aside, final = folder / f".{name}.part", folder / name
     _together(call, lambda: _prepare(aside) if rank == 0 else None, aside)
-    files = {f"rank-{rank}.safetensors": snapshot.own}
-    if rank == 0:
-        files |= {"centre.safetensors": snapshot.centre, "common.safetensors": snapshot.common}
-        files |= {"input.safetensors": snapshot.inputs} if snapshot.inputs else {}
-        files |= {"average.safetensors": snapshot.average} if snapshot.average else {}
+    parts = {f"rank-{rank}": snapshot.own, **(snapshot.files if rank == 0 else {})}
+    files = {f"{name}.safetensors": arrays for name, arrays in parts.items()}
     written = _together(call, lambda: {name: _write(aside / name, files[name], pulse) for name in files}, aside)
     measured = {name: measure for part in written for name, measure in part.items()}
     header = {"format": FORMAT, "crc32c": "00000000", "files": measured, **finite(snapshot.header)}
@@ -209,12 +200,5 @@ def read_arrays(path: Path, name: str) -> dict[str, Array]:
     """The arrays of one file of a checkpoint that `read_header` has verified."""
     try:
         return dict(load_file(path / f"{name}.safetensors"))
-    except (
-        OSError,
-        SafetensorError,
-        AttributeError,
-        KeyError,
-        TypeError,
-        ValueError,
-    ) as error:  # of a type that NumPy lacks
+    except (OSError, SafetensorError, AttributeError, LookupError, TypeError, ValueError) as error:  # or NumPy lacks it
         raise CheckpointError(f"{path / name}.safetensors: cannot be read: {error}") from None

@@ -61,21 +61,13 @@ class Evaluator:
         self._centre: Array = plan.kernels.zeros(plan.layout.size, plan.weight_dtype)
         self._batch = plan.graph.tensors[plan.graph.inputs[0]].shape[0]
         self._statistics: Array = plan.kernels.zeros(plan.statistics.size, plan.weight_dtype)
-        self._plan = plan
-        self._plans = list[Compute]()
-        self._slots: list[dict[str, Array]] = []
+        self.plan = plan
+        self._bound = list[tuple[Compute, dict[str, Array]]]()  # plans and their slots, by thread
 
     def __call__(
-        self,
-        data: Samples,
-        centre: Array,
-        statistics: Array,
-        run: RunTasks,
-        comm: Callable[[Callable[[Communicator], Any]], Any],
-        each: Each | None = None,
-        *,
-        workers: int = 1,
-    ) -> Evaluation:
+        self, data: Samples, centre: Array, statistics: Array, run: RunTasks,
+        comm: Callable[[Callable[[Communicator], Any]], Any], each: Each | None = None, *, workers: int = 1,
+    ) -> Evaluation:  # fmt: skip
         """Means over `data`, whose samples are as the plan's inputs.
 
         Batches go round robin to the `workers` of all ranks; `run` is the scheduler's, `comm` the synchroniser's.
@@ -84,19 +76,21 @@ class Evaluator:
         begin = time.perf_counter()
         self._put(self._centre, centre)
         self._put(self._statistics, statistics)
-        while len(self._plans) < workers:
-            self._plans.append(self._bind(self._plan, self._centre, self._statistics))
-            self._slots.append(arrays_for(data, self._batch))
+        while len(self._bound) < workers:
+            plan = self._bind(self.plan, self._centre, self._statistics)
+            self._bound.append((plan, arrays_for(data, self._batch)))
         rank, counts, pulse = comm(lambda c: (c.rank, c.share(workers), c.pulse))  # ranks may differ in workers
-        first, numbers = sum(counts[:rank]), sum(counts)
+        first, step = sum(counts[:rank]), sum(counts) * self._batch
         with pulse.during("evaluation"):
-            parts = run([partial(self._part, data, w, first + w, numbers, each, pulse) for w in range(workers)])
-            totals = np.sum(np.array([sums for sums, _ in parts], np.float64), axis=0)
+            starts = [range((first + w) * self._batch, data.count, step) for w in range(workers)]
+            tasks = zip(self._bound, starts, strict=False)
+            parts = run([partial(self._part, data, bound, those, each, pulse) for bound, those in tasks])
+            totals = np.sum([sums for sums, _ in parts], axis=0)
             comm(lambda c: c.allreduce(totals))
             metrics = self._metrics([found for _, found in parts], comm)
         count, weight, *sums = totals.tolist()
-        over = [weight or 1.0 if name == "loss" else max(count, 1.0) for name in self._summed]
-        means = {name: total / each for name, total, each in zip(self._summed, sums, over, strict=True)}
+        over = {"loss": weight or 1.0}
+        means = {name: total / over.get(name, max(count, 1.0)) for name, total in zip(self._summed, sums, strict=True)}
         seconds = time.perf_counter() - begin
         return Evaluation(means["loss"], means.get("accuracy"), int(count), seconds, means.get("top_k"), metrics)
 
@@ -104,37 +98,43 @@ class Evaluator:
         """The metrics by name, from the sums of this rank's threads and the other ranks, added up in their order."""
         if not self._measures:
             return {}
-        own = [total(parts) for parts in zip(*found, strict=True)]
-        everyone = comm(lambda c: c.share(own))
-        sums = [total(parts) for parts in zip(*everyone, strict=True)]
+        sums = _added(comm(lambda c: c.share(_added(found))))
         return {each.name: each.value(part) for each, part in zip(self._measures, sums, strict=True)}
 
     def _part(
-        self, data: Samples, worker: int, number: int, numbers: int, each: Each | None, pulse: Pulse
-    ) -> tuple[list[float], list[Any]]:
-        """The number of samples, their count in the loss's mean, and the sums over them; and the sums of metrics."""
-        plan, slot = self._plans[worker], self._slots[worker]
-        totals, measured = [0.0] * (2 + len(self._summed)), list[Any]([None] * len(self._measures))
-        for start in range(number * self._batch, data.count, numbers * self._batch):
+        self, data: Samples, bound: tuple[Compute, dict[str, Array]], starts: range, each: Each | None, pulse: Pulse
+    ) -> tuple[Array, list[Any]]:
+        """The number of samples, their count in the loss's mean, and the sums over them; and the sums of metrics.
+
+        They are of the batches that begin at `starts`.
+        """
+        plan, slot = bound
+        totals, measured = np.zeros(2 + len(self._summed)), list[Any]([None] * len(self._measures))
+        for start in starts:
             n = min(self._batch, data.count - start)
             samples = np.minimum(np.arange(start, start + self._batch), data.count - 1)  # the last one fills up
             read_into(data, samples, slot)
             outputs = plan(slot)
             pulse.beat()
             counted = np.ones(n, bool) if self._ignore is None else slot["label"][:n] != self._ignore
-            totals[0] += float(counted.sum())
-            weights = outputs["count"][:n].astype(np.float64) if "count" in outputs else None
-            totals[1] += float(counted.sum() if weights is None else weights.sum(where=counted))
-            for i, name in enumerate(self._summed, 2):
-                values = outputs[name][:n] if weights is None or name != "loss" else outputs[name][:n] * weights
-                totals[i] += float(values.sum(dtype=np.float64, where=counted))
+            values = {name: outputs[name][:n] for name in self._summed}
+            weights = np.ones(n)
+            if "count" in outputs:
+                weights = outputs["count"][:n].astype(np.float64)
+                values["loss"] = values["loss"] * weights
+            parts = (counted, weights, *values.values())
+            totals += [part.sum(dtype=np.float64, where=counted) for part in parts]
             if self._measures and counted.any():
                 rows = np.flatnonzero(counted)
-                found = (measure.sums(outputs, slot, rows) for measure in self._measures)
-                measured = [total(pair) for pair in zip(measured, found, strict=True)]
+                measured = _added([measured, [measure.sums(outputs, slot, rows) for measure in self._measures]])
             if each is not None:
                 each(samples[:n], slot["label"][:n].copy(), outputs["logits"][:n].copy())
         return totals, measured
+
+
+def _added(parts: Sequence[Sequence[Any]]) -> list[Any]:
+    """The sums of every metric, added up in their order."""
+    return [total(sums) for sums in zip(*parts, strict=True)]
 
 
 def bind_on_host(plan: Plan, centre: Array, statistics: Array) -> Compute:

@@ -8,32 +8,11 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from mpibow.errors import OutputError
 from mpibow.run.directory import ELSEWHERE
 from mpibow.system.files import is_full, reason
-
-
-class Events(Protocol):
-    """Receives events; `mark` is their number of bytes so far, and a resumed run cuts them back to it."""
-
-    def add(self, event: str, **fields: Any) -> None: ...
-    def mark(self) -> int: ...
-    def close(self) -> None: ...
-
-
-class Silent:
-    """For ranks that write nothing."""
-
-    def add(self, event: str, **fields: Any) -> None:
-        pass
-
-    def mark(self) -> int:
-        return 0
-
-    def close(self) -> None:
-        pass
 
 
 class EventFile:

@@ -1,9 +1,10 @@
-"""The ledger: a run's results so far. It goes into checkpoints and ends up in summary.json."""
+"""A run's results so far: the ledger, which goes into checkpoints, and ends up in summary.json."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -13,51 +14,58 @@ from mpibow.run.stop import Watched
 
 
 @dataclass
-class Ledger:
+class Results:
+    """The results that checkpoints and the summary have. Accuracies are fractions of the samples, null without these,
+    and of the last centre unless named `best`; seconds are of training alone."""
+
+    validation_accuracy: float | None = None
+    validation_top_k_accuracy: float | None = None
+    validation_loss: float | None = None
+    accuracy: float | None = None  # on test data, as the next ones
+    top_k_accuracy: float | None = None
+    test_loss: float | None = None
+    best_accuracy: float | None = None  # the highest on the data that chose
+    best_test_accuracy: float | None = None  # of the checkpoint that validation data chose as the best
+    best_test_loss: float | None = None
+    average_validation_accuracy: float | None = None  # of the average of the centre, null without `ema`
+    average_validation_loss: float | None = None
+    average_accuracy: float | None = None  # on test data
+    average_test_loss: float | None = None
+    validation_metrics: Mapping[str, Any] = field(default_factory=dict)  # by name, as `metrics` has them
+    test_metrics: Mapping[str, Any] = field(default_factory=dict)
+    best_metric: float | None = None  # the best value of checkpoint.metric on the data that chose
+    best_test_metrics: Mapping[str, Any] = field(default_factory=dict)
+    average_validation_metrics: Mapping[str, Any] = field(default_factory=dict)
+    average_test_metrics: Mapping[str, Any] = field(default_factory=dict)
+    seconds: float = 0.0
+    evaluation_seconds: float = 0.0
+    target: float | None = None
+    goal: str = "accuracy"  # the metric that is to reach the target
+    epochs_to_target: float | None = None
+    seconds_to_target: float | None = None
+    changes: int = 0  # how often learners came or went
+    reason: str | None = None  # the tuner's reason for its last decision that was new; null where it decided nothing
+    drift: float = 0.0
+    mismatches: int = 0
+    resets: int = 0
+
+
+@dataclass
+class Ledger(Results):
     """Sums over the whole run, resumed or not. `loss`, `hits` and `samples` count since the last metrics entry."""
 
-    seconds: float = 0.0  # of training, evaluation excluded
-    evaluation_seconds: float = 0.0
     images: int = 0
     loss: float = 0.0
     hits: float = 0.0
     samples: int = 0
     chooser: str = "test"  # the data that best, target and `evaluated_at` are of
-    validation_accuracy: float | None = None
-    validation_top_k_accuracy: float | None = None
-    validation_loss: float | None = None
-    accuracy: float | None = None  # on test data, as the next two
-    top_k_accuracy: float | None = None
-    test_loss: float | None = None
-    validation_metrics: Mapping[str, Any] = field(default_factory=dict)  # by name, as `metrics` has them
-    test_metrics: Mapping[str, Any] = field(default_factory=dict)
-    best_accuracy: float | None = None
     best_loss: float | None = None
     best_at: int | None = None  # iteration
     best_by: str | None = None  # checkpoint.metric, None: the accuracy, without classes the loss
     best_rises: bool = True
-    best_metric: float | None = None  # the best value of that
-    best_test_accuracy: float | None = None  # of the best checkpoint, on test data that did not choose it
-    best_test_loss: float | None = None
-    best_test_metrics: Mapping[str, Any] = field(default_factory=dict)
-    average_validation_accuracy: float | None = None  # of the average of the centre, where there is one
-    average_validation_loss: float | None = None
-    average_accuracy: float | None = None  # on test data
-    average_test_loss: float | None = None
-    average_validation_metrics: Mapping[str, Any] = field(default_factory=dict)
-    average_test_metrics: Mapping[str, Any] = field(default_factory=dict)
-    goal: str = "accuracy"  # the metric that is to reach the target
-    target: float | None = None
-    epochs_to_target: float | None = None
-    seconds_to_target: float | None = None
     evaluated_at: int = -1  # position
     guessed: int = 0  # evaluations in a row whose accuracy is that of chance
-    drift: float = 0.0
-    mismatches: int = 0
-    resets: int = 0
-    changes: int = 0  # of learners
-    reason: str | None = None  # of the tuner's last decision that said something new
-    settled: bool = False  # whether its last decision, be it new or not, was to stay
+    settled: bool = False  # whether the tuner's last decision, be it new or not, was to stay
     epoch_loss: float = 0.0  # sums since the last epoch ended
     epoch_samples: int = 0
     watched: Watched = field(default_factory=Watched)  # stop.metric
@@ -77,81 +85,54 @@ class Ledger:
 
         The best is by checkpoint.metric, else by accuracy, or by the loss where there is none.
         """
-        self._enter(data, found)
+        self.enter(data, found)
         self.evaluated_at = position
         best = self._best(found, epoch)
         if best:
             self.best_at = iteration
         return best
 
-    def tested(self, found: Evaluation, *, best: bool) -> None:
-        """Enters an evaluation on test data that chose nothing, of the last centre or of the `best` checkpoint."""
-        if best:
-            self.evaluation_seconds += found.seconds
-            self.best_test_accuracy, self.best_test_loss = found.accuracy, found.loss
-            self.best_test_metrics = dict(found.metrics)
-        else:
-            self._enter("test", found)
-
-    def averaged(self, data: str, found: Evaluation) -> None:
-        """Enters an evaluation of the average of the centre, which chooses nothing."""
+    def enter(self, place: str, found: Evaluation) -> None:
+        """Enters an evaluation of the last centre, "validation" or "test"; of its average, "average_validation" or
+        "average_test"; or of the best checkpoint, "best_test"."""
         self.evaluation_seconds += found.seconds
-        if data == "test":
-            self.average_accuracy, self.average_test_loss = found.accuracy, found.loss
-            self.average_test_metrics = dict(found.metrics)
-        else:
-            self.average_validation_accuracy, self.average_validation_loss = found.accuracy, found.loss
-            self.average_validation_metrics = dict(found.metrics)
+        values = {
+            f"{place}_loss": found.loss,
+            f"{place}_metrics": dict(found.metrics),
+            _accuracy(place): found.accuracy,
+        }
+        if place in ("validation", "test"):
+            values[_accuracy(place, "top_k_accuracy")] = found.top_k_accuracy
+        for name, value in values.items():
+            setattr(self, name, value)
 
     @property
-    def chosen_accuracy(self) -> float | None:
-        """The last accuracy on the data that choose."""
-        return self.accuracy if self.chooser == "test" else self.validation_accuracy
-
-    @property
-    def chosen_loss(self) -> float | None:
-        """The last loss on the data that choose."""
-        return self.test_loss if self.chooser == "test" else self.validation_loss
-
-    @property
-    def chosen_metrics(self) -> Mapping[str, Any]:
-        """The last metrics on the data that choose."""
-        return self.test_metrics if self.chooser == "test" else self.validation_metrics
+    def chosen(self) -> dict[str, Any]:
+        """The last values on the data that choose, by metric."""
+        if self.chooser == "test":
+            return {**self.test_metrics, "loss": self.test_loss, "accuracy": self.accuracy}
+        return {**self.validation_metrics, "loss": self.validation_loss, "accuracy": self.validation_accuracy}
 
     def met(self, epoch: float) -> None:
         """Enters that the target is reached."""
         if self.target is not None and self.epochs_to_target is None:
             self.epochs_to_target, self.seconds_to_target = epoch, self.seconds
 
-    def _enter(self, data: str, found: Evaluation) -> None:
-        self.evaluation_seconds += found.seconds
-        if data == "test":
-            self.accuracy, self.test_loss, self.top_k_accuracy = found.accuracy, found.loss, found.top_k_accuracy
-            self.test_metrics = dict(found.metrics)
-        else:
-            self.validation_accuracy, self.validation_loss = found.accuracy, found.loss
-            self.validation_top_k_accuracy = found.top_k_accuracy
-            self.validation_metrics = dict(found.metrics)
-
     def _best(self, found: Evaluation, epoch: float) -> bool:
-        lower = found.loss < (math.inf if self.best_loss is None else self.best_loss)  # NaN never is
-        if lower:
-            self.best_loss = found.loss
-        if self.best_by is not None:
-            chosen = self._best_metric(found)
-        if found.accuracy is None:
-            return lower if self.best_by is None else chosen
-        if self.goal == "accuracy" and self.target is not None and found.accuracy >= self.target:
-            self.met(epoch)
-        best = self.best_accuracy is None or found.accuracy > self.best_accuracy
+        best = found.loss < (math.inf if self.best_loss is None else self.best_loss)  # NaN never is
         if best:
-            self.best_accuracy = found.accuracy
-        return best if self.best_by is None else chosen
+            self.best_loss = found.loss
+        if found.accuracy is not None:
+            if self.goal == "accuracy" and self.target is not None and found.accuracy >= self.target:
+                self.met(epoch)
+            best = self.best_accuracy is None or found.accuracy > self.best_accuracy
+            if best:
+                self.best_accuracy = found.accuracy
+        return best if self.best_by is None else self._best_metric(found)
 
     def _best_metric(self, found: Evaluation) -> bool:
         """Whether this evaluation has the best value so far of the metric that chooses."""
-        values = {**found.metrics, "loss": found.loss, "accuracy": found.accuracy}
-        value = values[str(self.best_by)]
+        value = {**found.metrics, "loss": found.loss, "accuracy": found.accuracy}[str(self.best_by)]
         if value is None or not math.isfinite(value):
             return False
         best = self.best_metric is None or better(self.best_rises, value, self.best_metric)
@@ -162,17 +143,15 @@ class Ledger:
     def state(self) -> dict[str, Any]:
         return asdict(self)
 
-    @classmethod
-    def of(
-        cls, state: Mapping[str, Any], target: float | None, chooser: str = "test", goal: str = "accuracy", *,
-        by: str | None = None, rises: bool = True,
+    def continued(
+        self, target: float | None, chooser: str = "test", goal: str = "accuracy", *, by: str | None = None,
+        rises: bool = True,
     ) -> Ledger:  # fmt: skip
-        """The ledger that `state` gave, {} for a new one; a changed target is still to be reached.
+        """The ledger of a run that goes on from this one; a changed target is still to be reached.
 
         If other data choose now, or another metric `by`, there is no best yet.
         """
-        kinds: dict[str, Callable[[Any], Any]] = {"watched": Watched.of, "reduced": Reduced.of}
-        ledger = cls(**{key: kinds[key](value) if key in kinds else value for key, value in state.items()})
+        ledger = deepcopy(self)
         other = ledger.chooser != chooser
         if other:
             ledger.chooser, ledger.evaluated_at = chooser, -1
@@ -187,3 +166,8 @@ class Ledger:
             ledger.goal = goal
             ledger.target, ledger.epochs_to_target, ledger.seconds_to_target = target, None, None
         return ledger
+
+
+def _accuracy(place: str, name: str = "accuracy") -> str:
+    """The name of an accuracy: on test data, which it does not name, of the centre and of its average."""
+    return {"test": name, "average_test": f"average_{name}"}.get(place, f"{place}_{name}")

@@ -6,7 +6,7 @@ import sys
 import time
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from tqdm import tqdm
 
@@ -17,35 +17,10 @@ PLAIN_EVERY = 10.0  # seconds between lines where the output is no terminal
 FOREVER = 1e9  # seconds; the end of a longer run is not shown
 
 
-class Progress(Protocol):
-    def note(self, text: str) -> None:
-        """A line that stays."""
-        ...
-
-    def show(self, samples: int, text: str, speed: float, end: float | None) -> None:
-        """Shows progress: samples consumed, the rest as text, samples/s, and the samples at its end if known."""
-        ...
-
-    def close(self) -> None: ...
-
-
-class Quiet:
-    """For ranks that print nothing."""
-
-    def note(self, text: str) -> None:
-        pass
-
-    def show(self, samples: int, text: str, speed: float, end: float | None) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
-
 class Line:
     """A tqdm bar on a terminal and in a notebook, else a line every few seconds. Notes also go to log.txt.
 
-    With `quiet` they go there alone.
+    With `quiet` they go there alone; without `log`, on ranks that print nothing, nowhere.
     """
 
     def __init__(self, log: Path | None, position: int, *, quiet: bool = False) -> None:
@@ -63,6 +38,7 @@ class Line:
         self._shown = 0.0
 
     def note(self, text: str) -> None:
+        """A line that stays."""
         self._say(text)
         if self._log is not None:
             self._log.add(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}")
@@ -73,6 +49,7 @@ class Line:
             sys.stderr.flush()
 
     def show(self, samples: int, text: str, speed: float, end: float | None) -> None:
+        """Shows progress: samples consumed, the rest as text, samples/s, and the samples at its end if known."""
         if end is not None and end - samples > FOREVER * speed:
             end = None
         if self._live:

@@ -33,6 +33,11 @@ class State:
     flat: FlatKernels
     book: Book
 
+    @property
+    def centre(self) -> Array:
+        """The centre (layout.size,), with frozen weights."""
+        return self.replicas.whole(self.rule.centre)
+
     def snapshot(
         self, header: Mapping[str, Any], timeline: Timeline, iteration: int, statistics: Array,
         inputs: Mapping[str, Array], average: Array | None,
@@ -55,7 +60,7 @@ class State:
         given = {**dict.fromkeys(state.shared, "all"), **dict.fromkeys(state.own, "each")}
         assert given.items() <= declared.items(), f"{given} of the state are not all in the rule's arrays, {declared}"
         assert not own.keys() & declared.keys(), "a rule's array is called like the learners'"
-        whole = host(replicas.whole(rule.centre))
+        whole = host(self.centre)
         own |= {key: wider(host(array), rule.arrays[key], whole) for key, array in state.own.items()}
         shared = {key: wider(host(array), rule.arrays[key], whole) for key, array in state.shared.items()}
         stored, lies = plan.layout.canonical(), plan.layout
@@ -69,8 +74,10 @@ class State:
             "rule": dict(state.numbers),
         }
         common, own = (self._repacked(arrays, lies, stored) for arrays in (shared, own))
-        beside = {} if average is None else named(plan, average, statistics)
-        return Snapshot(entries, named(plan, whole, statistics), common, own, inputs, beside)
+        files: dict[str, Mapping[str, Array]] = {"centre": named(plan, whole, statistics), "common": common}
+        files |= {"input": inputs} if inputs else {}
+        files |= {} if average is None else {"average": named(plan, average, statistics)}
+        return Snapshot(entries, files, own)
 
     def restore(
         self, path: Path, numbers: Mapping[str, Any], centre: Array, states: Sequence[str], samples: int
@@ -101,7 +108,7 @@ class State:
     def grow(self, size: int, k: int) -> None:
         """Elements [0, size) of the replicas are trained from here on, by k learners. Nothing may be under way."""
         assert isinstance(self.rule, Growing)
-        centre = self.flat.host(self.replicas.whole(self.rule.centre)).copy()
+        centre = self.flat.host(self.centre).copy()
         self.replicas.train(size)
         self.rule.grow(centre, size, k, self.flat.host)
 
@@ -111,17 +118,14 @@ class State:
         """The arrays of the rank's file and of all ranks', as they are to be. Raises CheckpointError."""
         replicas, rule, mine = self.replicas, self.rule, f"rank-{self.rank}"
         k, size = replicas.count, self.plan.layout.canonical().size
-        counted = replicas.counts and bool(states)
         each, double, parts = Form((k, size), dtype), np.dtype(np.float64), len(replicas.parts)
-        whole = Form((k,) if parts == 1 else (k, parts), np.dtype(np.int64))
-        needed, optional = self._forms("each", size, dtype)
-        own = _read(
-            path, mine,
-            {"weights": each, "statistics": Form(replicas.statistics.shape, dtype), "tally": Form((None,), double),
-             **dict.fromkeys(states, each), **({"updates": whole} if counted else {}), **needed},
-            {"scale": Form((2,), double), **({"seen": whole} if counted else {}), **optional},
-        )  # fmt: skip
-        common = _read(path, "common", *self._forms("all", size, dtype))
+        forms = {"weights": each, "statistics": Form(replicas.statistics.shape, dtype), "tally": Form((None,), double)}
+        forms |= {**dict.fromkeys(states, each), "scale": Form((2,), double, needed=False)}
+        if replicas.counts and states:
+            counted = Form((k,) if parts == 1 else (k, parts), np.dtype(np.int64))
+            forms |= {"updates": counted, "seen": counted._replace(needed=False)}
+        own = _read(path, mine, forms | self._forms("each", size, dtype))
+        common = _read(path, "common", self._forms("all", size, dtype))
         for name, arrays in (("common", common), (mine, own)):
             for key in arrays.keys() & rule.arrays.keys():
                 if (beside := rule.arrays[key].beside) and beside not in arrays:
@@ -155,16 +159,16 @@ class State:
         flat = {"weights", *self.replicas.names, *rules}
         return {name: repack(array, source, target) if name in flat else array for name, array in arrays.items()}
 
-    def _forms(self, ranks: str, size: int, dtype: np.dtype[Any]) -> tuple[dict[str, Form], dict[str, Form]]:
-        """The arrays that the rule, which has just begun, declares for a file: those it has now, and optional ones."""
-        sent, double = Form((size + TAIL,), dtype), Form((None,), np.dtype(np.float64))
+    def _forms(self, ranks: str, size: int, dtype: np.dtype[Any]) -> dict[str, Form]:
+        """The arrays that the rule, which has just begun, declares for a file: needed are those that it has now."""
         whole, state = Form((size,), dtype), self.rule.state()
+        sent, double = Form((size + TAIL,), dtype), Form((None,), np.dtype(np.float64))
         forms = {"weights": whole, "steps": whole, "sent": sent, "numbers": double}
-        parts: tuple[dict[str, Form], dict[str, Form]] = ({}, {})
-        for name, stored in self.rule.arrays.items():
-            if stored.ranks == ranks:
-                parts[name not in state.shared and name not in state.own][name] = forms[stored.form]
-        return parts
+        return {
+            name: forms[stored.form]._replace(needed=name in state.shared or name in state.own)
+            for name, stored in self.rule.arrays.items()
+            if stored.ranks == ranks
+        }
 
 
 def _counts(replicas: Replicas) -> dict[str, Array]:
@@ -200,23 +204,23 @@ class Form(NamedTuple):
 
     shape: tuple[int | None, ...]
     dtype: np.dtype[Any]
+    needed: bool = True
+
+    def fits(self, array: Array) -> bool:
+        lengths = zip(array.shape, self.shape, strict=False)
+        alike = all(n == m or (m is None and n > 0) for n, m in lengths)
+        return array.dtype == self.dtype and array.ndim == len(self.shape) and alike
 
 
-def _read(path: Path, name: str, needed: Mapping[str, Form], optional: Mapping[str, Form]) -> dict[str, Array]:
+def _read(path: Path, name: str, forms: Mapping[str, Form]) -> dict[str, Array]:
     """The arrays of these forms in one file of a checkpoint; the others in it are a newer version's."""
-    stored = read_arrays(path, name)
-    found = dict[str, Array]()
-    for key, (shape, dtype) in {**needed, **optional}.items():
-        if key not in stored and key in optional:
-            continue
+    stored, found = read_arrays(path, name), dict[str, Array]()
+    for key, form in forms.items():
         array = stored.get(key)
-        if array is None or array.dtype != dtype or not _is_of(array.shape, shape):
+        if array is not None and form.fits(array):
+            found[key] = array
+        elif array is not None or form.needed:
             got = "nothing" if array is None else f"{array.dtype} {list(array.shape)}"
-            wanted = ", ".join("any" if n is None else str(n) for n in shape)
-            raise CheckpointError(f"{path / name}.safetensors: {key}: must be {dtype} [{wanted}], got {got}")
-        found[key] = array
+            wanted = ", ".join("any" if n is None else str(n) for n in form.shape)
+            raise CheckpointError(f"{path / name}.safetensors: {key}: must be {form.dtype} [{wanted}], got {got}")
     return found
-
-
-def _is_of(found: tuple[int, ...], shape: tuple[int | None, ...]) -> bool:
-    return len(found) == len(shape) and all(n == m or (m is None and n > 0) for n, m in zip(found, shape, strict=True))

@@ -41,12 +41,12 @@ class Steering:
 
     def evaluated(self, iteration: int, epoch: float) -> str:
         """Enters an evaluation on the data that choose, before `iteration`. Returns a line about the rate, or ''."""
-        ledger = self._ledger
-        values = {**ledger.chosen_metrics, "loss": ledger.chosen_loss}
-        if ledger.chosen_accuracy is not None:
-            values["accuracy"] = ledger.chosen_accuracy
-        found = {name: math.nan if value is None else value for name, value in values.items() if name in self._rises}
-        return "".join(self._take(name, value, iteration, epoch) for name, value in found.items())
+        values = {name: value for name, value in self._ledger.chosen.items() if name in self._rises}
+        if values["accuracy"] is None:  # there are no classes
+            del values["accuracy"]
+        return "".join(
+            self._take(name, math.nan if value is None else value, iteration, epoch) for name, value in values.items()
+        )
 
     def epoch_ended(self, iteration: int, epoch: float) -> str:
         """Enters the end of an epoch whose losses all are in the ledger; returns as `evaluated`."""

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from statistics import median
-from typing import Annotated, Any
+from typing import Annotated
 
 from mpibow.bounds import AtMost, Count, NotNegative, Positive, Text
 from mpibow.errors import ConfigError
@@ -22,11 +21,6 @@ class Watched:
     recent: tuple[float | None, ...] = ()
     best: float | None = None
     bad: int = 0
-
-    @classmethod
-    def of(cls, entries: Mapping[str, Any]) -> Watched:
-        """The inverse of asdict, also after JSON."""
-        return cls(**{**entries, "recent": tuple(entries["recent"])})
 
 
 @dataclass(frozen=True)

@@ -16,37 +16,24 @@ from mpibow.session.header import Averaged
 from mpibow.session.start import Start
 
 
-class NoAverage:
-    """No average: the config asks for none."""
-
-    weights: Array | None = None
-
-    def due(self, iteration: int) -> bool:
-        return False
-
-    def follow(self, centre: Array, position: int) -> None:
-        raise AssertionError("no centre is due")
-
-    def entry(self) -> dict[str, float] | None:
-        return None
-
-
 class Average:
     """a <- a + (1 - kept) / share (z - a), where the centre z enters after n more samples; kept = 0.5^(n / half_life).
 
     share <- kept share + 1 - kept, from 0: so the average has no bias towards the first weights, as Adam's have none
-    (Kingma and Ba, ICLR 2015, section 3). `weights` (size,) are a, None before the first centre.
+    (Kingma and Ba, ICLR 2015, section 3). `weights` (size,) are a, None before the first centre; and always without
+    settings: no centre is due then.
     """
 
-    def __init__(self, settings: Ema, before: Averaged, weights: Array | None = None) -> None:
+    def __init__(self, settings: Ema | None, before: Averaged, weights: Array | None = None) -> None:
         self._settings, self._now, self.weights = settings, before, weights
 
     def due(self, iteration: int) -> bool:
         """Whether the centre enters after so many iterations."""
-        return iteration % self._settings.every == 0
+        return self._settings is not None and iteration % self._settings.every == 0
 
     def follow(self, centre: Array, position: int) -> None:
         """The centre (size,) of this position, in samples, enters."""
+        assert self._settings is not None, "no centre is due"
         kept = 0.5 ** ((position - self._now.position) / self._settings.half_life)
         share = kept * self._now.share + 1 - kept
         if self.weights is None:
@@ -58,17 +45,16 @@ class Average:
                 own += step * (new - own)
         self._now = Averaged(position, share)
 
-    def entry(self) -> dict[str, float]:
+    def entry(self) -> dict[str, float] | None:
         """Its entry in a checkpoint's header."""
-        return asdict(self._now)
+        return None if self._settings is None else asdict(self._now)
 
 
-def average_of(settings: Ema | None, start: Start, plan: Plan) -> Average | NoAverage:
+def average_of(settings: Ema | None, start: Start, plan: Plan) -> Average:
     """The average that the config asks for, continued from the checkpoint if there is one."""
-    if settings is None:
-        return NoAverage()
     header, path = start.source.header, start.source.checkpoint
-    if header is None or path is None or header.average is None or header.average.share == 0:
+    kept = None if header is None or settings is None else header.average
+    if path is None or kept is None or kept.share == 0:
         return Average(settings, Averaged(start.timeline.position(start.iteration), 0.0))
     weights, _ = from_named(read_arrays(path, "average"), plan, str(path))
-    return Average(settings, header.average, np.ascontiguousarray(weights))
+    return Average(settings, kept, np.ascontiguousarray(weights))

@@ -16,10 +16,10 @@ from mpibow.job.checks import described, few_values, long_iteration, long_period
 from mpibow.learn import directions
 from mpibow.learn.local import arrays_of, kept_of
 from mpibow.run.memory import copy_bytes, learner_bytes, replica_bytes, room_for
+from mpibow.session.changing import frozen_told
 from mpibow.session.given import taken_by
 from mpibow.session.judge import sets_told
 from mpibow.session.loading import loading_of
-from mpibow.session.stages import frozen_told
 from mpibow.sync.rules import is_one_copy
 from mpibow.sync.settings import caps
 from mpibow.system.sizes import in_words

@@ -5,6 +5,7 @@ Another entry is another field, with a default for the checkpoints that lack it 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -84,10 +85,16 @@ class Header:
             if f"{name}.safetensors" not in self.files:
                 raise ConfigError(f"files: must have {name}.safetensors, got {show(list(self.files))}")
         for n, change in enumerate(self.timeline):
+            last = self.timeline[n - 1] if n else None
             if len(change.counts) != ranks or min(change.counts) < 1:
                 got = list(change.counts)
                 raise ConfigError(f"timeline[{n}].counts: must be {ranks} number(s) of at least 1, got {got}")
-            _check_order(self, n)
+            least, most = (last.iteration + 1, math.inf) if last else (0, self.iteration)
+            if not least <= change.iteration <= most:
+                raise ConfigError(f"timeline[{n}].iteration: must be within {least} and {most}, got {change.iteration}")
+            position = last.before(change.iteration, self.batch_size) if last else max(change.position, 0)
+            if change.position != position:
+                raise ConfigError(f"timeline[{n}].position: must be {position}, got {change.position}")
         timeline = Timeline(self.batch_size, self.timeline)
         if self.position != (position := timeline.position(self.iteration)):
             raise ConfigError(f"position: must be {position}, as timeline and batch_size have it, got {self.position}")
@@ -96,33 +103,17 @@ class Header:
             raise ConfigError(f"counts: must be {list(now)}, as timeline has it, got {list(self.counts)}")
         if not isinstance(document.parse(self.config, "config"), Mapping):
             raise ConfigError(f"config: must be a mapping of settings as YAML, got {show(self.config)}")
-        if self.tuning is not None:
-            _check_tuning(self.tuning, ranks)
+        if not isinstance((self.tuning or {}).get("compared", False), bool):
+            raise ConfigError(f"tuning.compared: must be true or false, got {show((self.tuning or {})['compared'])}")
+        for n, window in enumerate(self.history.windows if self.history else ()):
+            if len(window.counts) != ranks or len(window.own) != ranks or min(window.counts) < 1:
+                raise ConfigError(f"tuning.windows[{n}]: must have counts of at least 1 and own of {ranks} rank(s)")
 
-
-def _check_order(header: Header, n: int) -> None:
-    """Raises ConfigError where change `n` is not after the one before, or does not begin where that one ends."""
-    change, before = header.timeline[n], Timeline(header.batch_size, header.timeline[:n])
-    if n == 0 and not 0 <= change.iteration <= header.iteration:
-        raise ConfigError(f"timeline[0].iteration: must be within 0 and {header.iteration}, got {change.iteration}")
-    if n > 0 and change.iteration <= before.changes[-1].iteration:
-        last = before.changes[-1].iteration
-        raise ConfigError(f"timeline[{n}].iteration: must be above {last}, got {change.iteration}")
-    if n > 0 and change.position != (position := before.position(change.iteration)):
-        raise ConfigError(f"timeline[{n}].position: must be {position}, got {change.position}")
-    if change.position < 0:
-        raise ConfigError(f"timeline[{n}].position: must be at least 0, got {change.position}")
-
-
-def _check_tuning(state: Mapping[str, Any], ranks: int) -> None:
-    """Raises ConfigError where it is no tuner's state, or for another number of ranks."""
-    history = {key: value for key, value in state.items() if key != "compared"}
-    if not isinstance(state.get("compared", False), bool):
-        raise ConfigError(f"tuning.compared: must be true or false, got {show(state['compared'])}")
-    windows = build(History, history, path="tuning").windows if history else ()
-    for n, window in enumerate(windows):
-        if len(window.counts) != ranks or len(window.own) != ranks or min(window.counts) < 1:
-            raise ConfigError(f"tuning.windows[{n}]: must have counts of at least 1 and own of {ranks} rank(s)")
+    @property
+    def history(self) -> History | None:
+        """The tuner's, None where learners were given."""
+        state = {key: value for key, value in (self.tuning or {}).items() if key != "compared"}
+        return build(History, state, path="tuning") if state else None
 
 
 @dataclass(frozen=True)

@@ -27,20 +27,20 @@ from mpibow.learn.learners import Learners
 from mpibow.learn.local import Stepping, arrays_of, kept_of
 from mpibow.learn.replica import Replicas
 from mpibow.learn.scheduler import Scheduler
+from mpibow.models.settings import ignored
 from mpibow.optim.schedules import ended_early
 from mpibow.run.coordinator import Coordinator
+from mpibow.run.evaluate import Evaluator
 from mpibow.run.ledger import Ledger
 from mpibow.run.memory import learner_bytes, memory_warnings
-from mpibow.run.resets import Resets
 from mpibow.run.state import State
 from mpibow.run.tuning import Tuning, open_tuning
 from mpibow.session.alike import compare_state, send_first
 from mpibow.session.carried import fresh_states, kept_states
-from mpibow.session.judge import Judge, sets_told
+from mpibow.session.changing import frozen_told
+from mpibow.session.judge import sets_told
 from mpibow.session.loading import choose_loading
 from mpibow.session.rates import in_force, jump
-from mpibow.session.reporter import Reporter
-from mpibow.session.stages import frozen_told
 from mpibow.session.start import Start, agreed, find_source, first_timeline, keep_settings, lasting, start_of
 from mpibow.session.where import Where
 from mpibow.sync.family import MEASURED
@@ -53,11 +53,13 @@ from mpibow.trace import Trace
 from mpibow.tune import as_sum
 
 
-@dataclass(frozen=True)
+@dataclass
 class Parts:
     """Every rank has its own, alike. The run's state is that of `start`; no data are read and no lines printed yet."""
 
     job: Job  # on this rank's device, job.device
+    comm: Communicator
+    trace: Trace
     plan: Plan
     loading: Loading
     start: Start
@@ -65,16 +67,23 @@ class Parts:
     coordinator: Coordinator
     tuning: Tuning
     replicas: Replicas
-    state: State
+    state: State  # the content of a checkpoint
     learners: Learners
     stepping: Stepping
     scheduler: Scheduler
     rule: Rule
     synchroniser: Synchroniser
-    resets: Resets
-    reporter: Reporter
-    judge: Judge | None
+    ledger: Ledger
+    evaluator: Evaluator | None
     notes: list[str]  # lines for the user about all that
+
+    @property
+    def config(self) -> Config:
+        return self.job.config
+
+    @property
+    def rank(self) -> int:
+        return self.comm.rank
 
 
 OpenParts = Callable[[Job, Communicator, str | None, str, Trace, ExitStack], Parts]
@@ -146,10 +155,6 @@ def open_parts(job: Job, comm: Communicator, resume: str | None, note: str, trac
         book=device.book(rule, learners, carrier),
     )  # fmt: skip
     stack.callback(synchroniser.close)
-    resets = Resets(
-        comm.rank, config.on_nan, config.update.lr, synchroniser, rule, flat, start.due[1],
-        replicas.stood_still,
-    )  # fmt: skip
     learners.change(counts[comm.rank], execution)
     rule.begin(sum(counts), start.exact)
     state = State(comm.rank, plan, replicas, rule, flat, synchroniser.book)
@@ -164,41 +169,38 @@ def open_parts(job: Job, comm: Communicator, resume: str | None, note: str, trac
     )  # fmt: skip
     # Evaluation and reports
     comm.pulse.folder = start.source.folder
-    reporter = _open_reporter(start, comm.rank, job, plan)
-    stack.callback(reporter.close)
-    judge = None
+    ledger = _ledger_of(start, job)
+    evaluator = None
     if evaluation is not None:
-        judge = Judge(
-            job, evaluation, loading, scheduler, synchroniser, reporter, trace, comm.rank, device.bind_evaluation
-        )  # fmt: skip
+        evaluator = Evaluator(evaluation, ignored(config.loss), device.bind_evaluation, job.measures)
     warnings = [] if device.enqueues else core_warnings(comm, (1,) * comm.size if auto else counts)
     if not (device.enqueues or auto):
         warnings += memory_warnings(comm, counts, room)
     if comm.rank == 0 and start.source.checkpoint is not None:
         keep_settings(start.source.folder, job)
-    notes = [note, *notes, way, *warnings, *_told(start, job, reporter.ledger), loading.described]
+    notes = [note, *notes, way, *warnings, *_told(start, job, ledger), loading.described]
     notes += [
         *_executed(ways, execution, tuning.compares, config),
         described(job.matrices, config.update),
         *frozen_told(job, epoch),
     ]
     return Parts(
-        job, plan, loading, start, lasting(job, plan, first), coordinator, tuning, replicas, state, learners,
-        Stepping(config.update, plan.layout, replicas, flat, job.matrices.spans), scheduler, rule, synchroniser, resets,
-        reporter, judge, notes,
+        job, comm, trace, plan, loading, start, lasting(job, plan, first), coordinator, tuning, replicas, state,
+        learners, Stepping(config.update, plan.layout, replicas, flat, job.matrices.spans), scheduler, rule,
+        synchroniser, ledger, evaluator, notes,
     )  # fmt: skip
 
 
-def open_pipeline(parts: Parts, rank: int, trace: Trace, stack: ExitStack) -> Pipeline:
+def open_pipeline(parts: Parts, stack: ExitStack, note: Callable[[str], None]) -> Pipeline:
     """Begins to read ahead, after a note on the way of reading."""
     job, loading, begin = parts.job, parts.loading, time.perf_counter()
     reader, feed = job.device.feed(loading)
     if loading.choice.kind == "resident":
         where = "the GPU's memory" if loading.choice.on_device else "memory"
-        parts.reporter.note(f"{job.train.name}: read into {where} in {time.perf_counter() - begin:.1f} s")
+        note(f"{job.train.name}: read into {where} in {time.perf_counter() - begin:.1f} s")
     pipeline = Pipeline(
-        job.train, reader, parts.coordinator.timeline, rank=rank, iteration=parts.start.iteration,
-        seed=job.config.seed, prefetch=loading.ahead, trace=trace, feed=feed,
+        job.train, reader, parts.coordinator.timeline, rank=parts.rank, iteration=parts.start.iteration,
+        seed=job.config.seed, prefetch=loading.ahead, trace=parts.trace, feed=feed,
     )  # fmt: skip
     stack.callback(pipeline.close)
     stack.callback(job.device.close)  # before the pipeline ends
@@ -207,10 +209,10 @@ def open_pipeline(parts: Parts, rank: int, trace: Trace, stack: ExitStack) -> Pi
 
 
 def _open_tuning(job: Job, start: Start, comm: Communicator, room: int, *, compares: bool) -> Tuning:
-    config, auto = job.config, job.config.learners == "auto"
+    config, auto, kept = job.config, job.config.learners == "auto", start.kept
     return open_tuning(
-        (start.kept and start.kept.tuning) or {}, start.timeline.counts(start.iteration), config.batch_size,
-        start.learners[1], config.tuner,
+        kept.history if kept else None, bool(kept and kept.tuning and kept.tuning.get("compared")),
+        start.timeline.counts(start.iteration), config.batch_size, start.learners[1], config.tuner,
         rooms=comm.share(room) if auto else None,
         caps=caps(config.averaging, comm.size, job.train.count // config.batch_size) if auto else (),
         compares=compares,
@@ -239,14 +241,11 @@ def _take_up(start: Start, state: State, config: Config) -> None:
     state.restore(path, header.rule, start.centre, kept_states(header.config, config), samples)
 
 
-def _open_reporter(start: Start, rank: int, job: Job, plan: Plan) -> Reporter:
-    header = start.source.header
-    goal, target = job.config.stop.target
-    by, state = job.config.checkpoint.metric, header.ledger.state() if header else {}
+def _ledger_of(start: Start, job: Job) -> Ledger:
+    (goal, target), by = job.config.stop.target, job.config.checkpoint.metric
+    ledger = start.source.header.ledger if start.source.header else Ledger()
     rises = directions(job.measures).get(by or "accuracy", True)
-    ledger = Ledger.of(state, target, chooser_of(job), goal, by=by, rises=rises)
-    classes, memory = "accuracy" in plan.graph.outputs, job.device.memory
-    return Reporter(start.source.folder, rank, ledger, job, header, classes=classes, memory=lambda: memory.peak)
+    return ledger.continued(target, chooser_of(job), goal, by=by, rises=rises)
 
 
 def chooser_of(job: Job) -> str:

@@ -4,28 +4,29 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mpibow.config.strict import plain
-from mpibow.job import Job
 from mpibow.job.measures import directions
 from mpibow.run import directory
-from mpibow.run.callbacks import Heard
+from mpibow.run.callbacks import Callbacks
 from mpibow.run.evaluate import Evaluation
-from mpibow.run.events import EventFile, Events, Silent
-from mpibow.run.ledger import Ledger
-from mpibow.run.loggers.logger import Told
+from mpibow.run.events import EventFile
+from mpibow.run.ledger import Results
+from mpibow.run.loggers.logger import Loggers
 from mpibow.run.loggers.table import open_loggers
-from mpibow.run.progress import Line, Progress, Quiet
-from mpibow.session.header import Header
+from mpibow.run.progress import Line
 from mpibow.session.summary import Summary, shown_metrics, versions
-from mpibow.session.where import Where
 from mpibow.sync.distance import summed_up
+from mpibow.sync.rule import gain_of
 from mpibow.sync.synchroniser import Agreement
-from mpibow.tune import Decision
+from mpibow.tune import Decision, as_sum
+
+if TYPE_CHECKING:
+    from mpibow.session.session import Session
 
 Waits = dict[str, float]  # by name: data_wait, sync_wait, sync_busy
 
@@ -33,41 +34,32 @@ SHOW_EVERY = 0.2  # seconds between updates of the progress line
 
 
 class Reporter:
-    """Owns the ledger and its clock, metrics.jsonl, log.txt and the progress line.
+    """Owns the clock of training, metrics.jsonl, log.txt and the progress line of a session."""
 
-    `memory` gives the most bytes that a GPU's rank has held, None elsewhere. Without `classes` there are no hits.
-    """
-
-    def __init__(
-        self, folder: Path, rank: int, ledger: Ledger, job: Job, header: Header | None, *, classes: bool = True,
-        memory: Callable[[], int | None] = lambda: None,
-    ) -> None:  # fmt: skip
-        self.folder, self.ledger, self._job, self._rank = folder, ledger, job, rank
-        self._classes, self._memory = classes, memory
-        written: Events = Silent()
-        self._progress: Progress = Quiet()
-        if rank == 0:
-            position = 0 if header is None else header.position
-            self._progress = Line(folder / "log.txt", position, quiet=job.quiet)
-            mark = 0 if header is None else header.metrics_bytes
-            written = EventFile(folder / "metrics.jsonl", mark, self._progress.note)
-            settings = {**plain(job.config), "text": job.config.text}
-            loggers = open_loggers(job.config.log.to, folder, settings, position, self._progress.note)
-            written = Told(written, loggers, self._progress.note) if loggers else written
-        heard = [each for each in job.callbacks if rank == 0 or getattr(each, "every_rank", False)]
-        self._events = Heard(written, heard, directions(job.measures))
+    def __init__(self, session: Session) -> None:
+        job, source, self._session, self.ledger = session.job, session.start.source, session, session.ledger
+        position, mark = (source.header.position, source.header.metrics_bytes) if source.header else (0, 0)
+        self.folder, first = source.folder, session.rank == 0
+        self._progress = Line(self.folder / "log.txt" if first else None, position, quiet=job.quiet or not first)
+        self._file = EventFile(self.folder / "metrics.jsonl", mark, self._progress.note) if first else None
+        settings = {**plain(job.config), "text": job.config.text}
+        names = job.config.log.to if first else ()
+        self._loggers = Loggers(open_loggers(names, self.folder, settings, position, self.note), self.note)
+        heard = [each for each in job.callbacks if first or getattr(each, "every_rank", False)]
+        self._callbacks = Callbacks(heard, self._write, directions(job.measures))
         self._mark = self._shown = time.perf_counter()
-        self._began = ledger.seconds  # of training, before this process
+        self._began = self.ledger.seconds  # of training, before this process
         self._loss = "loss -"
         self._reason = ""  # of the tuner's last decision
         self._last: Waits = {}  # at the last metrics entry
-        self._damaged = set(ledger.damaged)  # asked for after every iteration
+        self._damaged = set(self.ledger.damaged)  # asked for after every iteration
 
-    def start(self, where: Where, title: str, notes: list[str], begun: Mapping[str, Any]) -> None:
-        """Enters the start; `begun` are the further entries of a continued run."""
-        told = {"elapsed": self.ledger.seconds, **where.running(), **begun, "versions": versions()}
-        self._events.add("start", **where.fields(), title=title, **told)
-        for note in notes:
+    def start(self) -> None:
+        """Enters the start, and prints the session's notes."""
+        session = self._session
+        told = {"elapsed": self.ledger.seconds, **session.where.running(), **session.start.told, "versions": versions()}
+        self._add("start", title=session.job.title, **told)
+        for note in session.notes:
             self.note(note)
 
     def note(self, text: str) -> None:
@@ -89,15 +81,24 @@ class Reporter:
     @property
     def stop(self) -> str:
         """The callback of this rank that ends the run, '' for none."""
-        return self._events.stop
+        return self._callbacks.stop
 
     def mark(self) -> int:
         """Bytes of metrics.jsonl so far."""
-        return self._events.mark()
+        return 0 if self._file is None else self._file.mark()
 
-    def trained(
-        self, where: Where, rate: float, gain: float, losses: Sequence[float], distances: Sequence[float], waits: Waits
-    ) -> None:
+    def _write(self, event: str, **entries: Any) -> None:
+        if self._file is not None:
+            self._file.add(event, **entries)
+        self._loggers.add(event, **entries)
+
+    def _add(self, event: str, **entries: Any) -> None:
+        """Enters an event in metrics.jsonl, and tells loggers and callbacks of it."""
+        entries = {**self._session.where.fields(), **entries}
+        self._write(event, **entries)
+        self._callbacks.hear(event, entries)
+
+    def trained(self, rate: float, distances: Sequence[float]) -> None:
         """A metrics entry: means since the last one.
 
         `losses` are rank 0's learners' own, each the mean of its last batch (on a GPU of the one before that);
@@ -108,107 +109,108 @@ class Reporter:
         whole run so far. data_wait, sync_wait and sync_busy are fractions of the training since this process started;
         `waits` has them in seconds. On a GPU device_memory is the most that this rank has held there, in bytes.
         """
-        ledger, seconds = self.ledger, max(self.clock(), 1e-9)
+        session, ledger, seconds = self._session, self.ledger, max(self.clock(), 1e-9)
+        batch, waits = session.config.batch_size, session.waits()
         n = ledger.samples  # samples whose losses an all-reduce has carried: 0 before the first
         loss, accuracy = (ledger.loss / n, ledger.hits / n) if n else (None, None)
-        accuracy = accuracy if self._classes else None
-        entry = {"loss": loss, "accuracy": accuracy, "rate": rate, "gain": gain}
-        speed = {"elapsed": seconds, "images_per_second": ledger.images / seconds, **where.running()}
+        accuracy = accuracy if "accuracy" in session.plan.graph.outputs else None
+        entry = {"loss": loss, "accuracy": accuracy, "rate": rate, "gain": session.gain}
+        speed = {"elapsed": seconds, "images_per_second": ledger.images / seconds, **session.where.running()}
         shares = {**self._shares(waits), "sync_hidden": hidden(waits, self._last), "corrupt": len(ledger.damaged)}
-        held = {} if (peak := self._memory()) is None else {"device_memory": peak}
-        batch = self._job.config.batch_size
-        own = {"losses": [each / batch if math.isfinite(each) else None for each in losses], **_distance(distances)}
-        self._events.add("train", **where.fields(), **entry, **own, **speed, **shares, **held)
+        held = {} if (peak := session.job.device.memory.peak) is None else {"device_memory": peak}
+        losses = [each / batch if math.isfinite(each) else None for each in session.resets.losses]
+        own = {"losses": losses, **_distance(distances)}
+        self._add("train", **entry, **own, **speed, **shares, **held)
         self._last = waits
         self._loss = "loss -" if loss is None else f"loss {loss:.4f}"
         ledger.loss = ledger.hits = 0.0
         ledger.samples = 0
 
-    def changed(self, where: Where, seconds: float) -> None:
-        """Enters a change of learners, which took `seconds` in all, binding included."""
-        self._events.add("learners", **where.fields(), **where.running(), seconds=seconds)
-        self.note(f"iteration {where.iteration}: {where}")
+    def changed(self, what: str, seconds: float) -> None:
+        """Enters a change of "learners" or "execution", which took `seconds` in all, binding included."""
+        where = self._session.where
+        self._add(what, **where.running(), seconds=seconds)
+        execution = f" {where.execution}" if what == "execution" else ""
+        self.note(f"iteration {where.iteration}: learners {as_sum(where.learners)}{execution}")
 
-    def executed(self, where: Where, seconds: float) -> None:
-        """Enters a change of execution, which took `seconds` in all, binding included."""
-        self._events.add("execution", **where.fields(), **where.running(), seconds=seconds)
-        self.note(f"iteration {where.iteration}: {where} {where.execution}")
-
-    def no_memory(self, where: Where, rank: int, count: int, why: str) -> None:
+    def no_memory(self, rank: int, count: int, why: str) -> None:
         """Notes that `rank` has no memory for the `count` learners that the tuner decided on."""
-        self._events.add("no_memory", **where.fields(), rank=rank, wanted=count, reason=why)
+        self._add("no_memory", rank=rank, wanted=count, reason=why)
         self.note(f"tuner: rank {rank} has no memory for {count} learners{f': {why}' if why else ''}")
 
-    def tuned(self, where: Where, decision: Decision, basis: Mapping[str, Any]) -> None:
+    def tuned(self, decision: Decision, basis: Mapping[str, Any]) -> None:
         """Enters the tuner's decision and its reason; the log has it where it is new. `basis`: Tuning's."""
         wanted: dict[str, Any] = {"wanted": decision.counts, "settled": decision.settled, "reason": decision.reason}
         wanted |= {"execution": decision.execution} if decision.execution else {}
-        self._events.add("tuner", **where.fields(), **wanted, **basis)
+        self._add("tuner", **wanted, **basis)
         ledger = self.ledger
         if decision.reason != self._reason and not (decision.settled and ledger.settled):
             self.note(f"tuner: {decision.reason}")
             ledger.reason = decision.reason
         self._reason, ledger.settled = decision.reason, decision.settled
 
-    def evaluated(self, where: Where, data: str, found: Evaluation) -> bool:
+    def evaluated(self, data: str, found: Evaluation) -> bool:
         """Enters an evaluation of the centre on the `data` that choose; True if it is the best so far."""
+        where = self._session.where
         best = self.ledger.evaluated(data, found, where.iteration, where.position, where.epoch)
-        self._evaluated(where, data, found, best=best)
+        self._evaluated(data, found, best=best)
         return best
 
-    def averaged(self, where: Where, data: str, found: Evaluation) -> None:
+    def averaged(self, data: str, found: Evaluation) -> None:
         """Enters an evaluation of the centre's average."""
-        self.ledger.averaged(data, found)
-        entry = {"data": data, "accuracy": found.accuracy, "loss": found.loss, "seconds": found.seconds}
-        self._events.add("average", **where.fields(), **entry, **_metrics(found))
-        shown = "" if found.accuracy is None else f"{data} accuracy {found.accuracy:.2%}, "
-        shown += f"{data} loss {found.loss:.4f}{shown_metrics(found.metrics)}"
-        self.note(f"epoch {where.epoch:.2f}: {shown}, the average of the centre")
+        self.ledger.enter(f"average_{data}", found)
+        self._enter("average", data, found, {}, ", the average of the centre")
 
-    def tested(self, where: Where, found: Evaluation, checkpoint: Path | None = None) -> None:
+    def tested(self, found: Evaluation, checkpoint: Path | None = None) -> None:
         """Enters an evaluation of the last centre, or the best `checkpoint`'s, on test data that chose nothing."""
-        self.ledger.tested(found, best=checkpoint is not None)
-        of = "the last centre" if checkpoint is None else f"the best checkpoint, {checkpoint.name}"
-        self._evaluated(
-            where, "test", found, f", {of}", **({} if checkpoint is None else {"checkpoint": str(checkpoint)})
-        )
+        if checkpoint is None:
+            self.ledger.enter("test", found)
+            self._evaluated("test", found, ", the last centre")
+        else:
+            self.ledger.enter("best_test", found)
+            of = f", the best checkpoint, {checkpoint.name}"
+            self._evaluated("test", found, of, checkpoint=str(checkpoint))
 
-    def _evaluated(self, where: Where, data: str, found: Evaluation, of: str = "", **more: Any) -> None:
+    def _evaluated(self, data: str, found: Evaluation, of: str = "", **more: Any) -> None:
         """An evaluation's entry: `seconds` is how long it took, `elapsed` the seconds of training before it.
 
         `data` is validation or test; `checkpoint` is given if it was evaluated instead of the centre.
         """
-        times = {"seconds": found.seconds, "elapsed": self.ledger.seconds}
-        entry = {"data": data, "accuracy": found.accuracy, "loss": found.loss, **times, **more}
-        top_k = found.top_k_accuracy
-        entry |= ({} if top_k is None else {"top_k_accuracy": top_k}) | _metrics(found)
-        self._events.add("evaluate", **where.fields(), **where.running(), **entry)
+        if found.top_k_accuracy is not None:
+            more["top_k_accuracy"] = found.top_k_accuracy
+        more |= {"elapsed": self.ledger.seconds, **self._session.where.running()}
+        self._enter("evaluate", data, found, more, of)
+
+    def _enter(self, event: str, data: str, found: Evaluation, more: dict[str, Any], of: str) -> None:
+        entry = {"data": data, "accuracy": found.accuracy, "loss": found.loss, "seconds": found.seconds, **more}
+        entry |= {"metrics": found.metrics} if found.metrics else {}
+        self._add(event, **entry)
         shown = "" if found.accuracy is None else f"{data} accuracy {found.accuracy:.2%}, "
-        shown += "" if top_k is None else f"top-k {top_k:.2%}, "
-        self.note(f"epoch {where.epoch:.2f}: {shown}{data} loss {found.loss:.4f}{shown_metrics(found.metrics)}{of}")
+        shown += f"top-k {more['top_k_accuracy']:.2%}, " if "top_k_accuracy" in more else ""
+        shown += f"{data} loss {found.loss:.4f}{shown_metrics(found.metrics)}{of}"
+        self.note(f"epoch {self._session.where.epoch:.2f}: {shown}")
 
-    def saved(self, where: Where, path: Path, seconds: float) -> None:
-        self._events.add("checkpoint", **where.fields(), path=str(path), seconds=seconds)
+    def saved(self, path: Path, seconds: float) -> None:
+        self._add("checkpoint", path=str(path), seconds=seconds)
 
-    def agreed(self, where: Where, found: Agreement) -> None:
+    def agreed(self, found: Agreement) -> None:
         """Enters the ranks' comparison of means; `distance` and `distance_max` are over the replicas of all ranks."""
         self.ledger.drift = found.drift
         self.ledger.mismatches += found.mismatches
         told = {"drift": found.drift, "mismatches": found.mismatches, **_distance(found.distances)}
-        self._events.add("agree", **where.fields(), **told)
+        self._add("agree", **told)
         if found.mismatches:
             differed = f"{found.mismatches} array(s) differed between ranks; all ranks use rank 0's now"
-            self.note(f"iteration {where.iteration}: {differed}")
+            self.note(f"iteration {self._session.iteration}: {differed}")
 
-    def tell(
-        self, call: Callable[..., Any], damaged: Callable[[], Mapping[str, str]], resets: Sequence[str] | None = None
-    ) -> None:
-        """Prints the messages of all ranks: their `resets`, if given, and their `damaged` samples. Collective."""
+    def tell(self, resets: Sequence[str] | None = None) -> None:
+        """Prints the messages of all ranks: their `resets`, if given, and their damaged samples. Collective."""
+        call = self._session.synchroniser.call
         for texts in [] if resets is None else call(lambda comm: comm.share(resets)):
             self.ledger.resets += len(texts)
             for text in texts:
                 self.note(text)
-        for found in call(lambda comm: comm.share(damaged())):
+        for found in call(lambda comm: comm.share(self._session.loading.damaged())):
             self.damaged(found)
 
     def damaged(self, found: Mapping[str, str]) -> None:
@@ -218,17 +220,17 @@ class Reporter:
             self.ledger.damaged.append(sample)
             self.note(f"warning: {found[sample]}: the next intact sample takes its place")
 
-    def show(self, where: Where, gain: float) -> None:
+    def show(self) -> None:
         """Updates the progress line, at most every SHOW_EVERY seconds."""
         now = time.perf_counter()
         if now - self._shown < SHOW_EVERY:
             return
         self._shown = now
-        ledger, job = self.ledger, self._job
+        ledger, job, where, gain = self.ledger, self._session.job, self._session.where, self._session.gain
         seconds = max(ledger.seconds + now - self._mark, 1e-9)
         speed, samples = ledger.images / seconds, job.config.batch_size * sum(where.learners)
         parts = [f"epoch {where.epoch:.2f}", f"{where.position:,} samples", self._loss]
-        accuracy, chooser = ledger.chosen_accuracy, job.chooser
+        accuracy, chooser = ledger.chosen["accuracy"], job.chooser
         parts += [] if accuracy is None else [f"{chooser} accuracy {accuracy:.2%}"]
         parts += [f"{speed:,.0f} images/s", f"learners {'+'.join(map(str, where.learners))} {where.execution}".rstrip()]
         parts += [f"gain {gain:.2f}"] if gain != 1.0 else []
@@ -237,46 +239,40 @@ class Reporter:
         )
         self._progress.show(where.position, ", ".join(parts), speed, end)
 
-    def end(self, where: Where, summary: Summary) -> None:
-        if self._rank == 0:
+    def end(self, summary: Summary) -> None:
+        if self._session.rank == 0:
             directory.write_summary(self.folder, summary.json())
-        self._events.add("end", **where.fields(), **where.running(), stopped=summary.stopped)
+        self._add("end", **self._session.where.running(), stopped=summary.stopped)
         self.note(str(summary))
 
     def close(self) -> None:
-        self._events.close()
+        self._loggers.close()
+        if self._file is not None:
+            self._file.close()
         self._progress.close()
 
-    def summary(
-        self, where: Where, stopped: str, waits: Waits, *, gain: float, checkpoint: Path | None, settled: bool | None
-    ) -> Summary:
+    def summary(self, stopped: str) -> Summary:
         """The summary of the run, from its settings, the ledger and the clocks."""
-        job, config, ledger = self._job, self._job.config, self.ledger
-        names = {each.name for each in fields(Summary)}
-        entries = {key: value for key, value in vars(ledger).items() if key in names}
-        shares = self._shares(waits)
-        entries.update(
-            run=str(self.folder), stopped=stopped, checkpoint=str(checkpoint) if checkpoint else None,
-            chosen_by=job.chooser,
+        session, ledger, waits = self._session, self.ledger, self._session.waits()
+        job, config, where, decision = session.job, session.config, session.where, session.tuning.decision
+        checkpoint = str(session.saver.last) if session.saver.last else None
+        settled = None if decision is None else decision.settled
+        shares, results = self._shares(waits), {each.name: getattr(ledger, each.name) for each in fields(Results)}
+        return Summary(
+            **results, run=str(self.folder), stopped=stopped, checkpoint=checkpoint, chosen_by=job.chooser,
             epochs=where.epoch, iterations=where.iteration, samples=where.position, ranks=len(where.learners),
             learners=where.learners, execution=where.execution or None, settled=settled,
-            gain=gain, corrupt=len(ledger.damaged),
+            gain=gain_of(session.rule), corrupt=len(ledger.damaged),
             top_k=config.evaluate.top_k, batch_size=config.batch_size, rule=plain(config.rule), seed=config.seed,
             device=job.kernels.name, precision=job.precision, versions=versions(),
             data_wait=shares["data_wait"], sync_wait=shares["sync_wait"], sync_hidden=hidden(waits),
             images_per_second=ledger.images / max(ledger.seconds, 1e-9),
         )  # fmt: skip
-        return Summary(**entries)
 
     def _shares(self, waits: Waits) -> dict[str, float]:
         """The waits as fractions of the training since this process started."""
         elapsed = max(self.ledger.seconds - self._began, 1e-9)
         return {name: seconds / elapsed for name, seconds in waits.items()}
-
-
-def _metrics(found: Evaluation) -> dict[str, Any]:
-    """The metrics as entries have them, if the run has any."""
-    return {"metrics": found.metrics} if found.metrics else {}
 
 
 def _distance(distances: Sequence[float]) -> dict[str, float | None]:

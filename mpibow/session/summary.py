@@ -12,64 +12,34 @@ from typing import Any
 from mpibow import __version__
 from mpibow.graph.graph import Array
 from mpibow.models.classifier import Build
+from mpibow.run.ledger import Results
 from mpibow.tune import as_sum
 
 PACKAGES = ("numpy", "mpi4py", "safetensors")
 
 
-@dataclass(frozen=True)
-class Summary:
-    """Accuracies are fractions of the samples, null without these, and of the last centre unless named `best`; seconds
-    are of training alone."""
+@dataclass(kw_only=True)
+class Summary(Results):
+    """A run's results, as summary.json has them, and the run that they are of."""
 
     run: str
     stopped: str  # the limit or signal that ended it
     chosen_by: str | None  # the data that target and best are of, and a stop by accuracy: validation, or else test
-    validation_accuracy: float | None
-    validation_top_k_accuracy: float | None
-    validation_loss: float | None
-    accuracy: float | None  # on test data, as the next ones
     top_k: int | None
-    top_k_accuracy: float | None
-    test_loss: float | None
-    best_accuracy: float | None  # the highest on the data that chose
-    best_test_accuracy: float | None  # of the checkpoint that validation data chose as the best
-    best_test_loss: float | None
-    average_validation_accuracy: float | None  # of the average of the centre, null without `ema`
-    average_validation_loss: float | None
-    average_accuracy: float | None  # on test data
-    average_test_loss: float | None
-    validation_metrics: Mapping[str, Any]  # by name, as `metrics` has them
-    test_metrics: Mapping[str, Any]
-    best_metric: float | None  # the best value of checkpoint.metric on the data that chose
-    best_test_metrics: Mapping[str, Any]
-    average_validation_metrics: Mapping[str, Any]
-    average_test_metrics: Mapping[str, Any]
     epochs: float
     iterations: int
     samples: int
-    seconds: float
-    evaluation_seconds: float
-    target: float | None
-    goal: str  # the metric that is to reach the target
-    epochs_to_target: float | None
-    seconds_to_target: float | None
     images_per_second: float
     ranks: int
     learners: tuple[int, ...]
     execution: str | None  # how a GPU's learners ran at the end: streams or fused; null on a host
-    changes: int  # how often learners came or went
     settled: bool | None  # whether the tuner had settled on these learners; null where they are given
-    reason: str | None  # the tuner's reason for its decision; null where it decided nothing
     batch_size: int
     rule: dict[str, Any]
     device: str
     precision: str
     seed: int
     gain: float
-    drift: float
-    mismatches: int
-    resets: int
     corrupt: int  # damaged samples that others replaced
     data_wait: float  # fraction of the training time that learners of rank 0 waited for slots
     sync_wait: float  # likewise for the all-reduce
@@ -83,7 +53,7 @@ class Summary:
         return self.stopped.startswith("SIG")
 
     def json(self) -> dict[str, Any]:
-        return asdict(self)
+        return {"run": self.run, "stopped": self.stopped, **asdict(self)}
 
     def __str__(self) -> str:
         learners = as_sum(self.learners)
@@ -93,26 +63,21 @@ class Summary:
              self.validation_metrics),
             ("test", self.accuracy, self.top_k_accuracy, self.test_loss, self.test_metrics),
         ):  # fmt: skip
-            best = self.best_accuracy if data == self.chosen_by else None
-            if accuracy is not None:
-                line = f"{data} accuracy {accuracy:.2%}" + ("" if best is None else f" (best {best:.2%})")
-                line += "" if top_k_accuracy is None else f", top-{self.top_k} {top_k_accuracy:.2%}"
-            elif loss is not None:
-                line = f"{data} loss {loss:.4f}"
-            else:
+            if loss is None:
                 continue
+            line = f"{data} {_score(accuracy, loss)}"
+            if self.best_accuracy is not None and data == self.chosen_by:
+                line += f" (best {self.best_accuracy:.2%})"
+            line += "" if top_k_accuracy is None else f", top-{self.top_k} {top_k_accuracy:.2%}"
             lines.append(line + shown_metrics(metrics))
         if self.best_test_loss is not None:
-            found = f"loss {self.best_test_loss:.4f}"
-            found = found if self.best_test_accuracy is None else f"accuracy {self.best_test_accuracy:.2%}"
-            lines[-1] += f", of the best checkpoint {found}"
+            lines[-1] += f", of the best checkpoint {_score(self.best_test_accuracy, self.best_test_loss)}"
         for data, accuracy, loss in (
             ("validation", self.average_validation_accuracy, self.average_validation_loss),
             ("test", self.average_accuracy, self.average_test_loss),
         ):
             if loss is not None:
-                found = f"loss {loss:.4f}" if accuracy is None else f"accuracy {accuracy:.2%}"
-                lines.append(f"the average of the centre: {data} {found}")
+                lines.append(f"the average of the centre: {data} {_score(accuracy, loss)}")
         if self.target is not None:
             reached = (
                 f"reached in {self.epochs_to_target:g} epochs, {self.seconds_to_target:.1f} s"
@@ -146,6 +111,10 @@ class Trained:
     build: Build  # of the net's graphs, the same on all ranks
     average: dict[str, Array] | None = None
     signal: str = ""  # the first that a rank received, even while the run ended by itself; '' if none
+
+
+def _score(accuracy: float | None, loss: float) -> str:
+    return f"loss {loss:.4f}" if accuracy is None else f"accuracy {accuracy:.2%}"
 
 
 def shown_metrics(metrics: Mapping[str, Any] | None) -> str:

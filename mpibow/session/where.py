@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from mpibow.tune import Counts, as_sum
+from mpibow.tune import Counts
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,3 @@ class Where:
     def running(self) -> dict[str, Any]:
         """Learners, and their execution if there is a choice."""
         return {"learners": self.learners, **({"execution": self.execution} if self.execution else {})}
-
-    def __str__(self) -> str:
-        return f"learners {as_sum(self.learners)}"

@@ -32,7 +32,12 @@ def decide(history: History, tuner: Tuner) -> Decision:
         return Decision(counts, False, f"starting with learners {as_sum(counts)}", tuner.looking)
 
     text, chosen = _told(history, look.measured), look.chosen
-    if following := _wider(look) or _promised(look) or _doubtful(look):
+    following = _wider(look)
+    if following is None and chosen not in look.measured:  # the curves' prediction alone must be measured first
+        following = chosen
+    if following is None and look.may_recheck:
+        following = _rival(look) or _close(look)
+    if following is not None:
         return Decision(following, False, f"{text}; trying {as_sum(following)}", tuner.looking)
     reasons = [text, _settled(history, look), *_reached(chosen, history.room, caps)]
     return Decision(chosen, True, "; ".join(reasons), tuner.watching)
@@ -58,19 +63,9 @@ def _wider(look: Look) -> Counts | None:
     return tuple(changed.get(rank, k) for rank, k in enumerate(share)) if changed else None
 
 
-def _promised(look: Look) -> Counts | None:
-    """The counts that would be chosen by the curves' prediction alone: they must be measured first."""
-    return None if look.chosen in look.measured else look.chosen
-
-
-def _doubtful(look: Look) -> Counts | None:
-    """Counts to be measured again before `chosen` is settled on; None if all is clear, or the time is up."""
-    return (_rival(look) or _close(look)) if look.may_recheck else None
-
-
 def _rival(look: Look) -> Counts | None:
-    """The best with more learners than `chosen`, then those with fewer that are nearly as fast: once more in any case,
-    as something else may have held the device the first time.
+    """The best with more learners than `chosen`, then those with fewer that are nearly as fast: to be measured again in
+    any case, as something else may have held the device the first time.
     """
     total, rates = sum(look.chosen), {counts: speed.rate for counts, speed in look.speeds.items()}
     nearly = (1 - 2 * look.tuner.drift) * rates[look.chosen]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -118,19 +118,8 @@ class History:
         return replace(self, room=tuple(room))
 
     def plain(self) -> dict[str, Any]:
-        """Numbers, texts, lists and dicts only, for JSON; the inverse of `of`."""
+        """Numbers, texts, lists and dicts only, for JSON."""
         return asdict(self)
-
-    @classmethod
-    def of(cls, plain: Mapping[str, Any]) -> History:
-        windows = tuple(_window(window) for window in plain.get("windows", ()))
-        caps = tuple(Cap(**cap) for cap in plain.get("caps", ()))  # older checkpoints lack them, `calm` and `vain`
-        return cls(**{**plain, "room": tuple(plain["room"]), "windows": windows, "caps": caps})
-
-
-def _window(plain: Mapping[str, Any]) -> Window:
-    own = tuple(Estimate(**estimate) for estimate in plain["own"])
-    return Window(tuple(plain["counts"]), own, Estimate(**plain["whole"]), plain["settled"])
 
 
 def _news(windows: Sequence[Window], persist: int, drift: float) -> str:

@@ -41,7 +41,11 @@ class Look:
     def of(cls, windows: Sequence[Window], limits: Counts, tuner: Tuner) -> Look:
         curves = tuple(_curve(windows, rank, limit, tuner) for rank, limit in enumerate(limits))
         tried = tuple(window.counts for window in windows)
-        measured = {counts: _measured(windows, counts, tuner) for counts in tried if fits(counts, limits)}
+        wholes: dict[Counts, list[Estimate]] = {}
+        for window in windows:
+            if fits(window.counts, limits):
+                wholes.setdefault(window.counts, []).append(window.whole)
+        measured = {counts: _speed(counts, _alike(each, tuner)) for counts, each in wholes.items()}
         return cls(tried, limits, curves, measured, tuner)
 
     @cached_property
@@ -88,10 +92,6 @@ def _curve(windows: Sequence[Window], rank: int, limit: int, tuner: Tuner) -> Cu
         whole = Estimate(own.seconds + window.rest, max(own.error, window.whole.error))
         found.setdefault(window.counts[rank], []).append(whole)
     return {k: _alike(found[k], tuner) for k in sorted(found) if k <= limit}
-
-
-def _measured(windows: Sequence[Window], counts: Counts, tuner: Tuner) -> Speed:
-    return _speed(counts, _alike([window.whole for window in windows if window.counts == counts], tuner))
 
 
 def _speed(counts: Counts, whole: Estimate) -> Speed:

@@ -28,8 +28,7 @@ def snapshot(iteration: int = 7, rank: int = 0) -> Snapshot:
     base = np.arange(24, dtype=np.float32).reshape(4, 6)
     return Snapshot(
         {"iteration": iteration, "rule": {"gain": 1.1}},
-        {"dense1.weight": base.T, "dense1.bias": base[:, 2]},
-        {"mean": np.linspace(0, 1, 5)},
+        {"centre": {"dense1.weight": base.T, "dense1.bias": base[:, 2]}, "common": {"mean": np.linspace(0, 1, 5)}},
         {"weights": base + rank, "none": np.zeros((0, 3))},
     )
 
@@ -57,7 +56,7 @@ def test_what_is_saved_is_read(tmp_path: Path) -> None:
     assert header["iteration"] == 7
     assert header["rule"] == {"gain": 1.1}
     expected = snapshot(7, 2)
-    for name, arrays in (("centre", expected.centre), ("common", expected.common), ("rank-2", expected.own)):
+    for name, arrays in {**expected.files, "rank-2": expected.own}.items():
         found = read_arrays(paths[0], name)
         assert found.keys() == arrays.keys()
         for key, array in arrays.items():

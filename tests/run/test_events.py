@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mpibow.errors import OutputError
-from mpibow.run.events import EventFile, Lines, Silent
+from mpibow.run.events import EventFile, Lines
 from tests.refusals import refuses
 
 
@@ -169,11 +169,4 @@ def test_a_run_directory_that_is_gone(tmp_path: Path, how: str) -> None:
     for attempt in (lambda: events.add("b"), events.mark):
         with pytest.raises(OutputError, match=r"metrics.jsonl: is gone: the run directory was removed or moved while"):
             attempt()
-    events.close()
-
-
-def test_silence() -> None:
-    events = Silent()
-    events.add("a", loss=1)
-    assert events.mark() == 0
     events.close()

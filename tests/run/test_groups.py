@@ -15,9 +15,9 @@ from mpibow.graph.layout import initial_weights
 from mpibow.learn.local import arrays_of, kept_of
 from mpibow.optim.adam import AdamW
 from mpibow.run.checkpoint import read_arrays
+from mpibow.session.changing import frozen_told
 from mpibow.session.describe import describe_job
 from mpibow.session.session import Session
-from mpibow.session.stages import frozen_told
 from tests.comm.threads import on_threads
 from tests.refusals import refuses
 from tests.run import tiny

@@ -94,7 +94,7 @@ def test_an_iteration_is_all_of_the_loop_but_what_is_only_now_and_then(
 ) -> None:
     """Metrics take half a second, what is outside of it one; changes, talk, evaluation and checkpoints a hundred."""
     clock, found = Clock(monkeypatch, iteration_times), list[float]()
-    done = dict.fromkeys(("change_learners", "settle", "evaluate", "save"), 0)
+    done = dict.fromkeys(("change_learners", "_talk", "evaluate", "save"), 0)
 
     def counted(name: str, function: Any) -> Any:
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -106,13 +106,12 @@ def test_an_iteration_is_all_of_the_loop_but_what_is_only_now_and_then(
     def before(session: Session) -> None:
         if session.iteration == 0:
             for name in done:
-                owner = session.requests if name == "settle" else session
-                setattr(owner, name, counted(name, getattr(owner, name)))
+                setattr(session, name, counted(name, getattr(session, name)))
             session.reporter.trained = clock.slowed(session.reporter.trained, 0.5)  # type: ignore[method-assign]
             session.tuning.measured = lambda own, whole, _: found.append(whole)  # type: ignore[method-assign]
         if session.iteration == 5:
             session.coordinator.announce(5, (2,))
-        session.requests.asked = session.iteration % 4 == 0
+        session.asked = session.iteration % 4 == 0
         clock.now += 1.0
 
     settings = {"evaluate": {"every": 0.5}, "checkpoint": {"every": "5 iterations"}, "log": {"every": 1}}
@@ -120,4 +119,4 @@ def test_an_iteration_is_all_of_the_loop_but_what_is_only_now_and_then(
     assert found == [1.5] * 39
     assert done["change_learners"] == 1
     assert min(done.values()) >= 1
-    assert (done["settle"], done["evaluate"] > 3, done["save"] > 7) == (10, True, True)
+    assert (done["_talk"], done["evaluate"] > 3, done["save"] > 7) == (10, True, True)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 
+from mpibow.config.strict import build
 from mpibow.run.evaluate import Evaluation
 from mpibow.run.ledger import Ledger
 
 
 def test_the_best_and_the_first_above_the_target() -> None:
-    ledger = Ledger.of({}, 0.5)
+    ledger = Ledger().continued(0.5)
     best = []
     for epoch, accuracy in enumerate([0.3, 0.6, 0.5, 0.6, 0.7]):
         ledger.seconds = 10.0 * epoch
@@ -25,7 +26,7 @@ def test_the_best_and_the_first_above_the_target() -> None:
 
 
 def test_a_loss_that_is_not_finite_is_never_the_best() -> None:
-    ledger, nan = Ledger.of({}, None), float("nan")
+    ledger, nan = Ledger().continued(None), float("nan")
     found = [
         ledger.evaluated("test", Evaluation(loss, None, 100, 1.0), 5, 100, 1.0) for loss in (nan, 2.0, nan, 3.0, 1.0)
     ]
@@ -34,35 +35,35 @@ def test_a_loss_that_is_not_finite_is_never_the_best() -> None:
 
 
 def test_without_a_target() -> None:
-    ledger = Ledger.of({}, None)
+    ledger = Ledger().continued(None)
     ledger.evaluated("test", Evaluation(0.0, 1.0, 100, 2.0), 5, 100, 1.0)
     assert ledger.epochs_to_target is None
 
 
 def test_state() -> None:
-    ledger = Ledger.of({}, 0.5)
+    ledger = Ledger().continued(0.5)
     ledger.evaluated("test", Evaluation(0.1, 0.9, 100, 0.1 + 0.2), 5, 100, 1.0)
     state = json.loads(json.dumps(ledger.state()))
-    assert Ledger.of(state, 0.5) == ledger
+    assert build(Ledger, state).continued(0.5) == ledger
 
 
 def test_another_target_is_still_to_be_reached() -> None:
-    ledger = Ledger.of({}, 0.5)
+    ledger = Ledger().continued(0.5)
     ledger.evaluated("test", Evaluation(0.1, 0.9, 100, 1.0), 5, 100, 1.0)
     for target in (0.95, None):
-        again = Ledger.of(ledger.state(), target)
+        again = ledger.continued(target)
         assert (again.target, again.epochs_to_target, again.seconds_to_target) == (target, None, None)
         assert again.best_accuracy == 0.9
 
 
 def test_validation_data_choose_and_test_data_are_told_apart() -> None:
-    ledger = Ledger.of({}, 0.5, "validation 0.1")
-    ledger.tested(Evaluation(0.1, 0.99, 50, 1.0), best=False)
-    assert ledger.best_accuracy is ledger.epochs_to_target is ledger.chosen_accuracy is None
+    ledger = Ledger().continued(0.5, "validation 0.1")
+    ledger.enter("test", Evaluation(0.1, 0.99, 50, 1.0))
+    assert ledger.best_accuracy is ledger.epochs_to_target is ledger.chosen["accuracy"] is None
     for iteration, accuracy in ((10, 0.6), (20, 0.4)):
         ledger.evaluated("validation", Evaluation(0.7, accuracy, 9, 1.0, 0.8), iteration, 9 * iteration, 1.0)
-    ledger.tested(Evaluation(0.2, 0.98, 50, 1.0), best=True)
-    assert (ledger.chosen_accuracy, ledger.best_accuracy, ledger.best_at, ledger.evaluated_at) == (0.4, 0.6, 10, 180)
+    ledger.enter("best_test", Evaluation(0.2, 0.98, 50, 1.0))
+    assert (ledger.chosen["accuracy"], ledger.best_accuracy, ledger.best_at, ledger.evaluated_at) == (0.4, 0.6, 10, 180)
     assert (ledger.validation_accuracy, ledger.validation_loss, ledger.validation_top_k_accuracy) == (0.4, 0.7, 0.8)
     assert (ledger.accuracy, ledger.test_loss, ledger.top_k_accuracy) == (0.99, 0.1, None)
     assert (ledger.best_test_accuracy, ledger.best_test_loss, ledger.epochs_to_target) == (0.98, 0.2, 1.0)
@@ -71,12 +72,12 @@ def test_validation_data_choose_and_test_data_are_told_apart() -> None:
 
 def test_what_other_data_chose_is_no_best() -> None:
     """Neither of a run before there were validation data, whose ledger does not name the chooser."""
-    ledger = Ledger.of({}, 0.5)
+    ledger = Ledger().continued(0.5)
     ledger.evaluated("test", Evaluation(0.1, 0.9, 100, 1.0), 5, 100, 1.0)
     state = ledger.state()
-    assert Ledger.of(state, 0.5) == ledger
+    assert build(Ledger, state).continued(0.5) == ledger
     del state["chooser"]
-    again = Ledger.of(state, 0.5, "validation 0.1")
+    again = build(Ledger, state).continued(0.5, "validation 0.1")
     assert (again.best_accuracy, again.best_loss, again.best_at, again.epochs_to_target) == (None, None, None, None)
     assert (again.accuracy, again.evaluated_at, again.target, again.chooser) == (0.9, -1, 0.5, "validation 0.1")
     assert again.evaluated("validation", Evaluation(2.0, 0.2, 10, 1.0), 6, 110, 1.1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -31,6 +32,14 @@ class Shown:
         pass
 
 
+def session(folder: Path, ledger: Ledger, where: Where | None = None, **settings: Any) -> Any:
+    """A session of which nothing but this is there."""
+    job, source = tiny.job(folder, **settings), SimpleNamespace(folder=folder, header=None)
+    return SimpleNamespace(
+        job=job, config=job.config, rank=0, ledger=ledger, start=SimpleNamespace(source=source), where=where, gain=2.0
+    )
+
+
 @pytest.mark.parametrize(
     ("where", "words"),
     [(Where(40, 600, 1.5, (2, 1)), "learners 2+1"), (Where(40, 600, 1.5, (3,), "fused"), "learners 3 fused")],
@@ -41,8 +50,8 @@ def test_the_progress_line_has_every_ranks_learners(
     shown = Shown()
     monkeypatch.setattr("mpibow.session.reporter.SHOW_EVERY", 0.0)
     monkeypatch.setattr("mpibow.session.reporter.Line", lambda *_, **__: shown)
-    reporter = Reporter(tmp_path, 0, Ledger(), tiny.job(tmp_path, stop={"epochs": 99, "iterations": 100}), None)
-    reporter.show(where, 2.0)
+    reporter = Reporter(session(tmp_path, Ledger(), where, stop={"epochs": 99, "iterations": 100}))
+    reporter.show()
     reporter.close()
     (line,) = shown.lines
     assert shown.ends == [600 + 60 * 3 * 3]
@@ -61,7 +70,7 @@ def test_damages_are_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     told = list[str]()
     monkeypatch.setattr("mpibow.session.reporter.Line", lambda *_, **__: SimpleNamespace(note=told.append))
     ledger = Ledger(damaged=Listed(["train 3"]))
-    reporter = Reporter(tmp_path, 0, ledger, tiny.job(tmp_path), None)
+    reporter = Reporter(session(tmp_path, ledger))
     for found in ({"train 3": "a"}, {"train 3": "a", "test 5": "b"}, {"test 5": "b", "train 4": "c"}):
         reporter.damaged(found)
     assert told == [f"warning: {what}: the next intact sample takes its place" for what in "bc"]

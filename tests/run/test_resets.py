@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from mpibow.errors import DivergedError
 from mpibow.kernels.numpy import flat
 from mpibow.learn.learner import Result
 from mpibow.learn.replica import Replicas
-from mpibow.run.resets import HOPELESS, Resets
+from mpibow.session.resets import HOPELESS, Resets
 from mpibow.sync.family import Family
 from mpibow.sync.rules import make_rule
 from mpibow.sync.synchroniser import Synchroniser, Tally
@@ -25,7 +26,6 @@ from tests.stepping import ball_step
 GOOD, BAD = Result(1.0, 2.0, True, 0.0), Result(np.nan, 0.0, False, 0.0)
 SIZE = 4
 WHAT = "iteration 7: learner 5 (rank 1): loss or gradient is not finite (loss nan)"
-AT: Any = (7, 4, None)  # iteration, the rank's first learner, the last checkpoint
 
 
 class LateBook(Book):
@@ -48,7 +48,7 @@ class Rank:
 
     def __init__(
         self, on_nan: str = "reset", settings: Family = Family(), book: Any = None,  # noqa: B008
-        scale_is_large: Callable[[], bool] = lambda: False,
+        scale_is_large: Callable[[], bool] = lambda: False, iteration: int = 7,
     ) -> None:  # fmt: skip
         self.replicas = Replicas(3, SIZE, "float64", np.array([0.5]), states=("momenta",))
         self.replicas.resize(3)
@@ -60,7 +60,13 @@ class Rank:
         self.synchroniser.book.scale_is_large = scale_is_large  # type: ignore[method-assign]
         self.replicas.weights[...] = [[1.0], [2.0], [3.0]]
         self.replicas.states["momenta"][...], self.replicas.gradients[...], self.replicas.statistics[...] = 9, np.nan, 8
-        self.resets = Resets(1, on_nan, 0.1, self.synchroniser, self.rule, flat, False)
+        settings = SimpleNamespace(on_nan=on_nan, update=SimpleNamespace(lr=0.1))
+        self.session: Any = SimpleNamespace(
+            rank=1, counts=(4, 3), iteration=iteration, config=settings, rule=self.rule, replicas=self.replicas,
+            state=SimpleNamespace(flat=flat), synchroniser=self.synchroniser,
+            start=SimpleNamespace(due=(False, False, False)), saver=SimpleNamespace(last=None),
+        )  # fmt: skip
+        self.resets = Resets(self.session)
 
     def rows(self) -> list[list[float]]:
         """Of every learner the first weight, momentum, gradient and statistic; nan is 7."""
@@ -74,14 +80,14 @@ UNTOUCHED = [[1, 9, 7, 8], [2, 9, 7, 8], [3, 9, 7, 8]]
 
 def test_finite_results_are_given_back() -> None:
     rank = Rank()
-    assert rank.resets.check([GOOD, GOOD], 0.1, *AT) == [GOOD, GOOD]
-    assert rank.resets.check([], 0.1, *AT) == []
+    assert rank.resets.check([GOOD, GOOD], 0.1) == [GOOD, GOOD]
+    assert rank.resets.check([], 0.1) == []
     assert (rank.rows(), rank.resets.tell(), rank.resets.due) == (UNTOUCHED, [], False)
 
 
 def test_a_learner_starts_again_from_the_centre() -> None:
     rank = Rank()
-    assert rank.resets.check([GOOD, BAD, GOOD], 0.1, *AT) == [GOOD, GOOD]
+    assert rank.resets.check([GOOD, BAD, GOOD], 0.1) == [GOOD, GOOD]
     assert rank.rows() == [UNTOUCHED[0], [2, 0, 0, 0.5], UNTOUCHED[2]]
     assert rank.resets.due
     assert rank.resets.tell() == [f"{WHAT}; it starts again from the centre"]
@@ -97,14 +103,14 @@ def test_the_centre_is_that_of_after_the_last_update() -> None:
     rank.synchroniser.start(Tally(), local, 1)
     rank.synchroniser.receive()
     mean = rank.replicas.weights.mean(axis=0)
-    rank.resets.check([BAD, GOOD, GOOD], 0.1, *AT)
+    rank.resets.check([BAD, GOOD, GOOD], 0.1)
     np.testing.assert_allclose(rank.replicas.weights[0], mean, rtol=1e-12)
     assert mean[0] < 0.5
 
 
 def test_where_all_replicas_are_alike_a_learner_is_left_out() -> None:
     rank = Rank(settings=Family(name="ssgd"))
-    rank.resets.check([GOOD, BAD, GOOD], 0.1, *AT)
+    rank.resets.check([GOOD, BAD, GOOD], 0.1)
     assert rank.rows() == [UNTOUCHED[0], [2, 9, 0, 0.5], UNTOUCHED[2]]
     assert rank.resets.tell() == [f"{WHAT}; it is left out"]
 
@@ -114,42 +120,43 @@ def test_where_all_replicas_are_alike_a_learner_is_left_out() -> None:
 )
 def test_stop(saved: Path | None, end: str) -> None:
     rank = Rank("stop")
+    rank.session.saver.last = saved
     with refuses(f"{WHAT}; lower update.lr (now 0.05), or set on_nan=reset; {end}", DivergedError):
-        rank.resets.check([GOOD, BAD, BAD], 0.05, 7, 4, saved)
+        rank.resets.check([GOOD, BAD, BAD], 0.05)
     assert (rank.rows(), rank.resets.tell()) == (UNTOUCHED, [])
 
 
 def test_late_results_are_of_the_iteration_before_and_entered_already() -> None:
-    rank = Rank(book=LateBook((1.0, 2.0, True), (np.inf, 0.0, False)))
-    assert rank.resets.check([None, None], 0.1, 8, 4, None) == []
+    rank = Rank(book=LateBook((1.0, 2.0, True), (np.inf, 0.0, False)), iteration=8)
+    assert rank.resets.check([None, None], 0.1) == []
     assert rank.resets.tell() == [f"{WHAT.replace('nan', 'inf')}; it starts again from the centre"]
 
 
 def test_late_results_at_the_end() -> None:
     """They are told of; their learners are reset by who continues the run. Or they end it."""
     late = (1.0, 2.0, True), (np.nan, 0.0, False)
-    rank = Rank(book=LateBook(*late))
-    rank.resets.end(8, 4, None)
+    rank = Rank(book=LateBook(*late), iteration=8)
+    rank.resets.end()
     assert (rank.rows(), rank.resets.due) == (UNTOUCHED, False)
     assert rank.resets.tell() == [f"{WHAT}; its last step was left out"]
     with refuses(f"{WHAT}; lower update.lr (now 0.1), or set on_nan=reset; there is no checkpoint yet", DivergedError):
-        Rank("stop", book=LateBook(*late)).resets.end(8, 4, None)
+        Rank("stop", book=LateBook(*late), iteration=8).resets.end()
 
 
 def test_a_rank_without_a_finite_loss_for_long() -> None:
     rank = Rank()
     for _ in range(HOPELESS - 1):
-        assert rank.resets.check([BAD, BAD], 0.05, *AT) == []
-    assert rank.resets.check([BAD, GOOD], 0.05, *AT) == [GOOD]  # counts anew
+        assert rank.resets.check([BAD, BAD], 0.05) == []
+    assert rank.resets.check([BAD, GOOD], 0.05) == [GOOD]  # counts anew
     for _ in range(HOPELESS - 1):
-        rank.resets.check([BAD], 0.05, *AT)
-        rank.resets.check([None], 0.05, *AT)  # nothing is known of it yet
+        rank.resets.check([BAD], 0.05)
+        rank.resets.check([None], 0.05)  # nothing is known of it yet
     with refuses(
         "iteration 7: no learner of rank 1 had a finite loss in 20 iterations; lower update.lr (now 0.05); "
         "there is no checkpoint yet",
         DivergedError,
     ):
-        rank.resets.check([BAD], 0.05, *AT)
+        rank.resets.check([BAD], 0.05)
 
 
 def test_a_scale_that_is_too_large_resets_nobody() -> None:
@@ -157,22 +164,22 @@ def test_a_scale_that_is_too_large_resets_nobody() -> None:
     large = [True]
     rank = Rank("stop", scale_is_large=lambda: large[0])
     for _ in range(2 * HOPELESS):
-        assert rank.resets.check([BAD, BAD], 0.1, *AT) == []
-    assert rank.resets.check([BAD, GOOD], 0.1, *AT) == [GOOD]
+        assert rank.resets.check([BAD, BAD], 0.1) == []
+    assert rank.resets.check([BAD, GOOD], 0.1) == [GOOD]
     assert (rank.rows(), rank.resets.due) == (UNTOUCHED, False)
     ending = Rank(book=LateBook((np.nan, 0.0, False)), scale_is_large=lambda: large[0])
-    ending.resets.end(8, 4, None)
+    ending.resets.end()
     assert ending.resets.tell() == []
     large[0] = False
     with pytest.raises(DivergedError):
-        rank.resets.check([BAD, GOOD], 0.1, *AT)
+        rank.resets.check([BAD, GOOD], 0.1)
 
 
 def test_a_centre_that_is_not_finite_heals_no_learner() -> None:
     rank = Rank(settings=Family(name="ssgd"))
-    rank.resets.check_centre(7, None)
+    rank.resets.check_centre()
     rank.rule.centre[2] = np.inf
-    for wrong in (lambda: rank.resets.check([BAD], 0.05, *AT), lambda: rank.resets.end(*AT)):
+    for wrong in (lambda: rank.resets.check([BAD], 0.05), lambda: rank.resets.end()):
         with refuses(
             "iteration 7: the centre is not finite; lower update.lr (now 0.1); there is no checkpoint yet",
             DivergedError,

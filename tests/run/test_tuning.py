@@ -18,6 +18,7 @@ import pytest
 
 from mpibow.comm import Communicator, checksum
 from mpibow.config import document
+from mpibow.config.strict import build
 from mpibow.data.order import samples_at
 from mpibow.data.timeline import fixed
 from mpibow.errors import ConfigError
@@ -25,7 +26,7 @@ from mpibow.graph.bound import BoundPlan
 from mpibow.run.memory import Memory, copy_bytes, free_memory, learner_bytes, room_for
 from mpibow.run.replay import recorded
 from mpibow.run.signals import Signals
-from mpibow.run.tuning import Compared, Given, Measured, Tuning, open_tuning
+from mpibow.run.tuning import Tuning, open_tuning
 from mpibow.session.opening import OpenParts, Parts, open_parts
 from mpibow.session.session import Session
 from mpibow.system.sizes import in_words
@@ -147,22 +148,22 @@ def reading(own: float, whole: float | None = None, elapsed: float = 1.0) -> Rea
 
 
 def test_learners_that_are_given_are_not_tuned() -> None:
-    given = Given()
+    given = Tuning(Tuner())
     given.measured(1.0, 1.0, (1,))
     assert (given.asks, given.decision, given.reading(), given.conclude([reading(1.0)])) == (False, None, None, None)
     assert given.state() is None
-    with pytest.raises(AssertionError, match="nothing was decided"):
+    with pytest.raises(AssertionError, match="learners are given"):
         given.without(0, 2)
 
 
 def test_measured_learners_begin_at_one() -> None:
-    tuning = Measured(History.begin(2, 4), Tuner())
+    tuning = Tuning(Tuner(), History.begin(2, 4))
     assert tuning.decision.counts == (1, 1)
     assert (tuning.asks, tuning.reading()) == (False, None)
 
 
 def test_times_of_other_learners_are_not_entered() -> None:
-    tuning = Measured(History.begin(1, 4), Tuner())
+    tuning = Tuning(Tuner(), History.begin(1, 4))
     for _ in range(100):
         tuning.measured(SECONDS, SECONDS, (2,))
     assert (tuning.asks, tuning.reading()) == (False, None)
@@ -176,7 +177,7 @@ def test_times_of_other_learners_are_not_entered() -> None:
 
 
 def test_a_window_closes_when_all_ranks_are_sure() -> None:
-    tuning = Measured(History.begin(2, 4), Tuner())
+    tuning = Tuning(Tuner(), History.begin(2, 4))
     for _ in range(15):
         tuning.measured(SECONDS, SECONDS, (1, 1))
     assert tuning.conclude([reading(SECONDS), None]) is None
@@ -189,14 +190,14 @@ def test_a_window_closes_when_all_ranks_are_sure() -> None:
 
 
 def test_what_has_no_memory_is_not_tried_again() -> None:
-    tuning = Measured(History.begin(2, 4), Tuner())
+    tuning = Tuning(Tuner(), History.begin(2, 4))
     tuning.conclude([reading(SECONDS), reading(SECONDS)])
     assert tuning.without(1, 2).counts == (2, 1)
     state = json.loads(json.dumps(tuning.state()))
     assert state["room"] == [None, 1]
-    assert Measured(History.of(state), Tuner()).decision == tuning.decision
-    elsewhere = replace(History.of(state), room=(8, 8))
-    assert Measured(elsewhere, Tuner()).decision.counts == (2, 2)
+    assert Tuning(Tuner(), build(History, state)).decision == tuning.decision
+    elsewhere = replace(build(History, state), room=(8, 8))
+    assert Tuning(Tuner(), elsewhere).decision.counts == (2, 2)
 
 
 @pytest.mark.parametrize(
@@ -213,23 +214,38 @@ def test_room_of_a_gpu_is_page_locked_memory_too(lockable: int, locked: int, roo
 
 
 def opened(known: Any, given: Counts, rooms: Counts | None, compares: bool = False) -> Tuning:
+    state = dict(known)
+    compared = state.pop("compared", False)
     return open_tuning(
-        known, given, 4, "streams", Tuner(most=9), rooms=rooms, caps=(Cap(5, "so it is"),), compares=compares
-    )
+        build(History, state) if state else None, compared, given, 4, "streams", Tuner(most=9), rooms=rooms,
+        caps=(Cap(5, "so it is"),), compares=compares,
+    )  # fmt: skip
 
 
-@pytest.mark.parametrize(("known", "rooms", "compares", "given", "kind"), [
-    ({}, None, False, (3, 1), Given),
-    ({}, (8, 8), False, (1, 1), Measured),
-    ({}, None, True, (1, 1), Given),  # of one learner a rank all executions are one
-    ({}, None, True, (1, 2), Compared),
-    ({"compared": True}, None, True, (1, 2), Given),
-    ({}, (8, 8), True, (1, 1), Compared),
+@pytest.mark.parametrize(("known", "rooms", "compares", "given", "compared"), [
+    ({}, None, False, (3, 1), False),
+    ({}, (8, 8), False, (1, 1), False),
+    ({}, None, True, (1, 1), False),  # of one learner a rank all executions are one
+    ({}, None, True, (1, 2), True),
+    ({"compared": True}, None, True, (1, 2), False),
+    ({}, (8, 8), True, (1, 1), True),
 ])  # fmt: skip
-def test_what_decides_on_learners(known: Any, rooms: Counts | None, compares: bool, given: Counts, kind: type) -> None:
+def test_what_decides_on_learners(
+    known: Any, rooms: Counts | None, compares: bool, given: Counts, compared: bool
+) -> None:
     tuning = opened(known, given, rooms, compares)
-    assert type(tuning) is kind
-    assert tuning.comparing == (kind is Compared and rooms is None)
+    assert (tuning.decision is None) == (rooms is None)
+    assert tuning.compares == compared
+    assert tuning.comparing == (compared and rooms is None)
+
+
+def test_executions_that_were_compared_are_not_compared_again() -> None:
+    """Also where a run is resumed twice."""
+    state: Any = {"compared": True}
+    for _ in range(2):
+        tuning = opened(state, (1, 2), None, compares=True)
+        assert not tuning.compares
+        state = tuning.state()
 
 
 def test_a_tuner_goes_on_where_there_is_other_memory() -> None:
@@ -237,8 +253,9 @@ def test_a_tuner_goes_on_where_there_is_other_memory() -> None:
     before.conclude([reading(SECONDS), reading(SECONDS)])
     state: Any = json.loads(json.dumps(before.state()))
     after = opened({**state, "compared": True}, (2, 2), (1, 8), compares=True)
-    assert isinstance(after, Measured)
+    assert not after.compares
     assert before.decision is not None
+    assert after.decision is not None
     assert (before.decision.counts, after.decision.counts) == ((2, 2), (1, 2))
     assert after.basis()["room"] == (1, 8)
 

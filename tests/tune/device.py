@@ -11,7 +11,7 @@ import numpy as np
 
 from mpibow.data.timeline import fixed
 from mpibow.run.coordinator import Coordinator
-from mpibow.run.tuning import Measured
+from mpibow.run.tuning import Tuning
 from mpibow.tune import Counts, Decision, History, Tuner
 
 T = TypeVar("T")
@@ -66,7 +66,7 @@ class Rank:
 
 @dataclass
 class Simulation:
-    """A session's loop with its own `Measured` on every rank and its own `Coordinator`, on made-up times."""
+    """A session's loop with its own `Tuning` on every rank and its own `Coordinator`, on made-up times."""
 
     ranks: Sequence[Rank]
     seed: int = 0
@@ -84,7 +84,7 @@ class Simulation:
     def __post_init__(self) -> None:
         self.generator = np.random.default_rng(self.seed)
         begun = History.begin(len(self.ranks), 4, self.room)
-        self.tunings = [Measured(begun, self.tuner) for _ in self.ranks]
+        self.tunings = [Tuning(self.tuner, begun) for _ in self.ranks]
         self.coordinator = Coordinator(fixed(4, self.tunings[0].decision.counts), self.prefetch)
         self.attention = False  # that the all-reduce of this iteration carries
         self._enter(self.tunings[0].decision)
@@ -96,7 +96,9 @@ class Simulation:
 
     @property
     def history(self) -> History:
-        return History.of(self.tunings[0].state())
+        history = self.tunings[0].history
+        assert history is not None
+        return history
 
     def _enter(self, decision: Decision) -> None:
         self.decisions.append(decision)

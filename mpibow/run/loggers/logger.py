@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
-
-from mpibow.run.events import Events
 
 TRAINING = ("loss", "accuracy", "rate", "gain", "distance", "images_per_second", "data_wait", "sync_wait")
 ENTRIES = {"event", "time", "name", "iteration", "position", "epoch"}  # of every event of a callback
@@ -34,24 +32,18 @@ def numbers_of(event: str, entries: Mapping[str, Any]) -> dict[str, float]:
     return _finite(place, named)
 
 
-class Told:
-    """Events that go to `events`, and their numbers to loggers. A logger that fails is left out from there on, with a
-    note, and the run goes on."""
+class Loggers:
+    """Loggers of a run. One that fails is left out from there on, with a note, and the run goes on."""
 
-    def __init__(self, events: Events, loggers: Mapping[str, Logger], note: Callable[[str], None]) -> None:
-        self._events, self._loggers, self._note = events, dict(loggers), note
+    def __init__(self, loggers: Mapping[str, Logger], note: Callable[[str], None]) -> None:
+        self._loggers, self._note = dict(loggers), note
 
     def add(self, event: str, **entries: Any) -> None:
-        self._events.add(event, **entries)
-        if numbers := numbers_of(event, entries):
+        if self._loggers and (numbers := numbers_of(event, entries)):
             self._each(lambda logger: logger.add(numbers, int(entries["position"])))
-
-    def mark(self) -> int:
-        return self._events.mark()
 
     def close(self) -> None:
         self._each(lambda logger: logger.close())
-        self._events.close()
 
     def _each(self, function: Callable[[Logger], None]) -> None:
         for name, logger in list(self._loggers.items()):
@@ -64,7 +56,8 @@ class Told:
 
 
 def _finite(place: str, named: Mapping[str, Any]) -> dict[str, float]:
-    kept: Sequence[tuple[str, Any]] = [
-        (name, value) for name, value in named.items() if isinstance(value, int | float) and math.isfinite(value)
-    ]
-    return {f"{place}/{name}": float(value) for name, value in kept}
+    return {
+        f"{place}/{name}": float(value)
+        for name, value in named.items()
+        if isinstance(value, int | float) and math.isfinite(value)
+    }

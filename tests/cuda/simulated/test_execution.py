@@ -15,7 +15,7 @@ from mpibow.graph.graph import Tensor
 from mpibow.ops import conv2d, dense, detach, flatten, relu
 from mpibow.run.replay import recorded
 from mpibow.run.signals import Signals
-from mpibow.run.tuning import Given
+from mpibow.run.tuning import Tuning
 from mpibow.session.session import Session
 from mpibow.session.summary import Trained
 from mpibow.train import iterate
@@ -254,7 +254,7 @@ def test_a_change_of_execution_waits_for_nothing_and_restarts_nothing(tmp_path: 
 
         def body(comm: Communicator, job: Any = job) -> Trained:
             with Signals() as signals, Session(job, comm) as session:
-                session.tuning = Given()
+                session.tuning = Tuning(job.config.tuner)
                 began, launches = list[Any](), list[int]()
                 streams = job.device.gpu.machine.driver.machine.streams
                 session.rule.begin = lambda *found: began.append(found)  # type: ignore[method-assign]

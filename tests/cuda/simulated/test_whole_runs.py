@@ -43,7 +43,7 @@ from mpibow.ops import (
 from mpibow.run.chrome import open_trace
 from mpibow.run.memory import learner_bytes
 from mpibow.run.signals import Signals
-from mpibow.run.tuning import Given
+from mpibow.run.tuning import Tuning
 from mpibow.session.describe import describe_job
 from mpibow.session.session import Session
 from mpibow.session.summary import Trained
@@ -405,7 +405,7 @@ def test_learners_come_and_go(tmp_path: Path, execution: str, rule: str) -> None
         config = replace(job.config, device="numpy" if seed < 0 else "cuda", execution=execution)
         job = replace(job, config=config, device=HOST if seed < 0 else opened)
         with Signals() as signals, Session(job, comm) as session:
-            session.tuning = Given()
+            session.tuning = Tuning(job.config.tuner)
             while not session.limit_reached():
                 if session.iteration in CHANGES:
                     session.coordinator.announce(session.iteration, CHANGES[session.iteration])

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from mpibow.errors import ConfigError
-from mpibow.run.events import Silent
 from mpibow.run.loggers import table
-from mpibow.run.loggers.logger import Told, numbers_of
+from mpibow.run.loggers.logger import Loggers, numbers_of
 from mpibow.run.loggers.table import Kind, check_loggers, open_loggers
 from tests.run import tiny
 
@@ -50,7 +49,7 @@ class Failing:
 
 def test_one_that_fails_is_left_out_and_the_run_goes_on() -> None:
     failing, notes = Failing(), list[str]()
-    told = Told(Silent(), {"tensorboard": failing}, notes.append)
+    told = Loggers({"tensorboard": failing}, notes.append)
     for _ in range(3):
         told.add("train", **WHERE, loss=1.0)
     told.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,13 +13,12 @@ import pytest
 from mpibow.comm import Communicator
 from mpibow.data.timeline import fixed
 from mpibow.errors import CommunicationError
-from mpibow.run import announcer as announcing
-from mpibow.run.announcer import Announcer
 from mpibow.run.coordinator import Coordinator
-from mpibow.run.tuning import Given, Measured
-from mpibow.session import session as sessions
+from mpibow.run.tuning import Tuning
+from mpibow.session import changing
+from mpibow.session.changing import tune
 from mpibow.session.session import Session
-from mpibow.tune import Decision, History, Reading, Tuner, decide
+from mpibow.tune import Decision, Reading, Tuner, decide
 from tests.clock import Clock
 from tests.comm.threads import on_threads
 from tests.refusals import refuses
@@ -37,8 +37,15 @@ class Ranks:
     bound: int = 1
     told: list[Any] = field(default_factory=list)
 
-    def announcer(self, coordinator: Coordinator) -> Announcer:
-        return Announcer(coordinator, 0, self.talk, self.bind, lambda *what: self.told.append(what))
+    def session(self, coordinator: Coordinator, tuning: Tuning) -> Any:
+        """A session of which nothing but this is there."""
+        reporter = SimpleNamespace(no_memory=lambda *what: self.told.append(what), tuned=lambda *_: None)
+        return SimpleNamespace(
+            coordinator=coordinator, tuning=tuning, rank=0, iteration=10, bound=0.0, where=None, reporter=reporter,
+            synchroniser=SimpleNamespace(talk=self.talk, call=None),
+            learners=SimpleNamespace(bind_within=lambda _, *what: self.bind(*what)),
+            job=SimpleNamespace(device=SimpleNamespace(enqueues=True)), settled=(),
+        )  # fmt: skip
 
     def talk(self, own: Any) -> list[Any]:
         self.clock.now += 1.0
@@ -56,19 +63,18 @@ def decided(k: int, settled: bool = False) -> Decision:
 
 def test_a_change_costs_what_its_learners_were_bound_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """However long learners were looked at before."""
-    ranks, coordinator = Ranks(Clock(monkeypatch, announcing)), Coordinator(fixed(4, (1,)), prefetch=2)
-    announcer = ranks.announcer(coordinator)
-    announcer.follow(Given(), decided(3), 10)
+    ranks, coordinator = Ranks(Clock(monkeypatch, changing)), Coordinator(fixed(4, (1,)), prefetch=2)
+    session = ranks.session(coordinator, Tuning(Tuner()))
+    tune(session, decided(3))
     assert coordinator.timeline().changes[-1].iteration == 13
-    assert announcer.seconds() == 11.0
-    assert announcer.seconds() == 0.0
-    for iteration in range(20, 2020, 20):
-        assert announcer.follow(Given(), decided(3, settled=True), iteration) == decided(3, settled=True)
+    assert session.bound == 11.0
+    for session.iteration in range(20, 2020, 20):
+        tune(session, decided(3, settled=True))
     assert len(coordinator.timeline().changes) == 2
-    announcer.follow(Given(), decided(4), 2020)
-    assert announcer.seconds() == 6.0
-    announcer.follow(Given(), decided(2), 2040)
-    assert announcer.seconds() == 1.0
+    for k, seconds in ((4, 6.0), (2, 1.0)):
+        session.bound, session.iteration = 0.0, session.iteration + 20
+        tune(session, decided(k))
+        assert session.bound == seconds
 
 
 def test_fewer_learners_that_have_no_memory_leave_those_that_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,29 +86,30 @@ def test_fewer_learners_that_have_no_memory_leave_those_that_there_are(monkeypat
         assert len(ranks.told) < 9, "it asks for ever"
         return None if count == 6 else "full"
 
-    announcer = Announcer(coordinator, 0, ranks.talk, bind, lambda *what: ranks.told.append(what))
-    tuning = Measured(replace(history(six), calm=10), Tuner())
+    ranks.bind = bind  # type: ignore[method-assign]
+    tuning = Tuning(Tuner(), replace(history(six), calm=10))
     for pauses in (1, 2, 4):  # ever more rarely, as where a look finds nothing better
         for _ in range(12 * pauses):
             if (found := tuning.conclude([Reading(*six.own, six.whole, 60.0)])) is not None and not found.settled:
                 break
-        assert found == decide(History.of(tuning.state()), Tuner())
+        assert found == decide(tuning.history, Tuner())
         assert found.counts == (5,)
-        assert announcer.follow(tuning, found, 10) == tuning.decision
+        tune(ranks.session(coordinator, tuning), found)
         assert tuning.decision == Decision((6,), True, "staying with 6: rank 0: full", Tuner().watching)
     assert ranks.told == [(0, 5, "full")] * 3
     assert len(coordinator.timeline().changes) == 1
     assert tuning.state()["room"] == (None,)
 
 
-def test_ranks_that_decide_differently_are_an_error() -> None:
+def test_ranks_that_decide_differently_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """Before any of them goes on; though one of them stays as it is."""
 
     def body(comm: Communicator, own: Decision) -> int:
         coordinator = Coordinator(fixed(4, (1, 1)), prefetch=2)
-        announcer = Announcer(coordinator, comm.rank, comm.share, lambda *_: None, print)
+        session = Ranks(Clock(monkeypatch)).session(coordinator, Tuning(Tuner()))
+        session.rank, session.synchroniser.talk = comm.rank, comm.share
         with suppress(CommunicationError) if comm.rank == 0 else nullcontext():
-            announcer.follow(Given(), own, 10)
+            tune(session, own)
         return len(coordinator.timeline().changes)
 
     stay, change = (Decision(counts, True, "", SPAN) for counts in ((1, 1), (2, 1)))
@@ -119,7 +126,7 @@ def test_ranks_that_decide_differently_are_an_error() -> None:
 
 def test_a_run_tells_all_that_a_change_cost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Five seconds a learner that is new, seventy to change: also the change that comes after many looks."""
-    clock = Clock(monkeypatch, announcing, sessions)
+    clock = Clock(monkeypatch, changing)
     faster = [TWO]
 
     def slow(session: Session) -> None:
