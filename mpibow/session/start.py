@@ -173,7 +173,7 @@ def _find(job: Job, plan: Plan, resume: str | None, weights: dict[str, Array], s
     if resume == "auto":
         notes.append(f"no run to resume in {out}: starting a new one")
     if config.replayed is not None:
-        notes += _replayed(config.replayed, job)
+        notes.append(_replayed(config.replayed, job))
     taken = taken_by(job, plan)
     folder = directory.create(out, config.name, job.title, again=resume == "auto")
     token = locked(folder)
@@ -212,22 +212,20 @@ def first_timeline(config: Config, ranks: int) -> Timeline:
     return timeline
 
 
-def _replayed(run: Path, job: Job) -> list[str]:
-    """A note with the settings that keep this run from the bits of `run`; [] for none."""
+def _replayed(run: Path, job: Job) -> str:
+    """A note with the settings that keep this run from the bits of `run`; '' for none."""
     path, why = run / "config.yaml", list[str]()
-    now = plain(job.config)
     other = "config.yaml, which is missing"
     if path.exists():
-        other = ", ".join(differing(renamed(document.read(path)), now))
+        other = ", ".join(differing(renamed(document.read(path)), plain(job.config)))
     if other:
         why.append(f"different {other}")
     if on_the_way := ", ".join(resumed_with(run)):
         why.append(f"resumed with different {on_the_way}")
     if job.config.assignment == "first_come" and not job.device.enqueues:
         why.append("assignment: first_come")
-    return (
-        [f"replaying the learners of {run}, but the results will not be bit-identical: {', '.join(why)}"] if why else []
-    )
+    text = f"replaying the learners of {run}, but the results will not be bit-identical: {', '.join(why)}"
+    return text if why else ""
 
 
 def start_of(source: Source, job: Job, plan: Plan, first: Timeline) -> Start:
@@ -236,7 +234,6 @@ def start_of(source: Source, job: Job, plan: Plan, first: Timeline) -> Start:
     Raises CheckpointError where the checkpoint is another model's.
     """
     config, header, path = job.config, source.header, source.checkpoint
-
     if header is None or path is None:
         centre, statistics = (begun(layout, source.weights, plan, config) for layout in (plan.layout, plan.statistics))
         return Start(source, 0, first, centre, statistics, first=statistics.copy() if source.weights else None)
@@ -279,13 +276,15 @@ def started(config: Config, first: Timeline) -> list[Any]:
 def anew(header: Header, config: Config, first: Timeline) -> list[str]:
     """The reasons to begin averaging anew from a checkpoint, other learners or another rule; [] where it goes on."""
     defaults = plain(type(config.averaging)())  # the values of settings that an older checkpoint's rule lacks
-    learners = list(header.started) != started(config, first)
     rule = {**defaults, **header.rule_settings}
     if "outer" in defaults:
         rule["outer"] = {**defaults["outer"], **rule["outer"]}
-    return [f"learners were {as_sum(header.counts)}"] * learners + ["the rule was different"] * (
-        rule != plain(config.averaging)
-    )
+    reasons = []
+    if list(header.started) != started(config, first):
+        reasons.append(f"learners were {as_sum(header.counts)}")
+    if rule != plain(config.averaging):
+        reasons.append("the rule was different")
+    return reasons
 
 
 def identity(job: Job, plan: Plan) -> dict[str, Any]:
