@@ -73,9 +73,9 @@ def swept(cell: Cell, options: argparse.Namespace) -> tuple[bool, list[dict[str,
     kept.begin(ranks=1)
     own = [f"name={one.name}", f"out={kept.folder}/runs"]
     config = load_mapping(read(ROOT / cell.words[0]), [*one.overrides, *own])
-    outcome = run_cells({one.name: (one, config)}, kept, launch=[])
-    if outcome.code or outcome.elsewhere:
-        raise SystemExit(outcome.code or f"{one.name}: another process runs it")
+    _, elsewhere, code = run_cells({one.name: (one, config)}, kept, launch=[])
+    if code or elsewhere:
+        raise SystemExit(code or f"{one.name}: another process runs it")
     shutil.rmtree(kept.run(one.name) / "checkpoints", ignore_errors=True)
     lines = (kept.run(one.name) / "metrics.jsonl").read_text().splitlines()
     return kept.results()[one.name].diverged, [json.loads(line) for line in lines]
