@@ -16,21 +16,67 @@ each core (`taskset -c 0 python -m benchmarks.averaging.bench_sma & taskset -c 1
 
 from __future__ import annotations
 
+import fcntl
+import json
 import os
 import shutil
 import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
+from statistics import fmean
+from typing import Any
+from zlib import crc32
 
-from benchmarks.averaging.sma_arms import BN, NETS, TABLES
+import numpy as np
+
+import mpibow as mb
+from benchmarks.averaging.sma_arms import (
+    ANEW,
+    BN,
+    FULL,
+    GN,
+    GROWTH,
+    LENET,
+    MUON,
+    NETS,
+    RESNET,
+    TABLES,
+    TRAIN,
+    VALIDATION,
+)
 from benchmarks.averaging.sma_cells import Cell, Found, cells
-from benchmarks.averaging.sma_claims import Claim, keep, kept
 from benchmarks.averaging.sma_page import left_out, page
-from benchmarks.averaging.sma_runs import Data, run
 from benchmarks.averaging.sma_scaling import counts
 from benchmarks.sides import ROOT, note, parser_of
+from mpibow.errors import DivergedError
+from mpibow.fitted import Fitted
+from mpibow.graph.graph import Array, Tensor
+from mpibow.graph.plan import Plan, choose_layout, compile_plan
+from mpibow.job import kernels_of, open_data
+from mpibow.models.convnet import convnet
+from mpibow.models.lenet import lenet
+from mpibow.models.resnet_cifar import resnet20
 from mpibow.run.directory import write
+from mpibow.run.state import from_named, named
+from mpibow.sync import gain
 
 RESULTS = ROOT / "benchmarks/results/sma.json"
+CERTAIN = gain.CERTAIN
+Images = tuple[Array, Array]  # (n, c, h, w) uint8, labels (n,)
+BATCH, BATCHES = 256, 10  # of training images, whose statistics replace the replicas' mean ones
+TESTED = 500  # images of a batch in evaluation
+MODELS: Mapping[str, Callable[[Tensor], Tensor]] = {
+    BN: partial(convnet, classes=10, layers=3, norm="batch"),
+    GN: partial(convnet, classes=10, layers=3, norm="group"),
+    MUON: partial(convnet, classes=10, layers=3, norm="batch"),
+    RESNET: partial(resnet20, classes=10),
+    FULL: partial(resnet20, classes=10),
+    LENET: partial(lenet, classes=10),
+}
 
 
 def asked(found: Found, only: str | None = None) -> list[Cell]:
@@ -42,6 +88,175 @@ def asked(found: Found, only: str | None = None) -> list[Cell]:
 def missing(found: Found, only: str | None = None) -> list[Cell]:
     """Those that have not run."""
     return [cell for cell in asked(found, only) if cell.key not in found]
+
+
+def kept(path: Path) -> dict[str, Any]:
+    """What came of the cells that have run, by their keys."""
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def keep(path: Path, key: str, found: Any) -> None:
+    """Adds a cell to the results, which other processes may be adding to."""
+    with _locked(path.parent):
+        write(path, json.dumps(kept(path) | {key: found}, indent=1) + "\n")
+
+
+class Claim:
+    """The cell, or the branches of one trunk, that this process runs. The system drops it when the process ends."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._name, self._file = folder, "", -1
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def first(self, cells: Sequence[Cell]) -> Cell | None:
+        """The first of `cells` that no other process runs, which is claimed; None if they run all."""
+        for cell in cells:
+            name = f"{crc32(f'{cell.net} {cell.trunk}'.encode() if cell.trunk else cell.key.encode()):08x}.lock"
+            if name == self._name:
+                return cell
+            file = os.open(self._folder / name, os.O_RDWR | os.O_CREAT)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(file)
+                continue
+            self.drop()
+            self._name, self._file = name, file
+            return cell
+        return None
+
+    def drop(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+        self._name, self._file = "", -1
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    file = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(file)
+
+
+@dataclass(frozen=True)
+class Data:
+    """The first `count` images of the training set train, its last ones choose rates, the test set is the result."""
+
+    folder: Path
+    count: int = TRAIN
+
+    @cached_property
+    def train(self) -> Images:
+        return _images(self.folder / "train", 0, self.count)
+
+    @cached_property
+    def validation(self) -> Images:
+        return _images(self.folder / "train", -VALIDATION, VALIDATION)
+
+    @cached_property
+    def test(self) -> Images:
+        return _images(self.folder / "test", 0, 10_000)
+
+
+def _images(folder: Path, first: int, count: int) -> Images:
+    data = open_data(str(folder))
+    images, labels = np.zeros((count, *data.shape), np.uint8), np.zeros(count, np.int32)
+    data.read(np.arange(first, first + count) % data.count, images, labels)
+    return images, labels
+
+
+def run(cell: Cell, data: Data, runs: Path) -> dict[str, Any]:
+    """What came of it: accuracies are shares of the images, `distance` |w_i - W| / |W| over the branch, and last."""
+    net, out, resume = MODELS[cell.net], runs / "cell", None
+    gain.CERTAIN = CERTAIN if cell.growth is None else cell.growth
+    shutil.rmtree(out, ignore_errors=True)
+    if cell.trunk is not None:
+        shutil.copytree(_trunk(cell, net, data, runs), out)
+        resume = str(next(out.iterdir()))
+    try:
+        fitted = _fit(net, data, out, cell.settings, resume, checkpoint={"every": None, "best": False})
+    except DivergedError:
+        return {"diverged": True, "validation": 0.0}
+    chooses = cell.table in ("rates", GROWTH)
+    test = data.validation if chooses else data.test
+    found: dict[str, Any] = {"seconds": round(fitted.summary.seconds, 1), "gain": round(fitted.summary.gain, 2)}
+    events = [event for event in fitted.history if event["event"] == "train"]
+    if distances := [event["distance"] for event in events[_branched(events, cell) :] if "distance" in event]:
+        found |= {"distance": fmean(distances), "distance_last": distances[-1]}
+    if fitted.config.rule.of(fitted.config.learners).gain == "measured":
+        found |= {"gain_mean": round(fmean(event["gain"] for event in events), 2)}
+    if chooses:
+        return found | {"validation": _tested(fitted, fitted.weights, test)[0]}
+    with ThreadPoolExecutor(2) as pool:
+        kinds = {"mean": fitted.weights}
+        if NETS[cell.net].batch_norm and cell.trunk is not None and cell.seed <= ANEW:
+            kinds["anew"] = _anew(fitted, data.train)
+        if fitted.average is not None:
+            kinds["average"] = fitted.average
+        for name, (accuracy, loss) in zip(
+            kinds, pool.map(lambda weights: _tested(fitted, weights, test), kinds.values()), strict=True
+        ):
+            found |= {name: accuracy, f"{name}_loss": loss}
+    return found
+
+
+def _branched(events: list[dict[str, Any]], cell: Cell) -> int:
+    """Where the events of the branch begin, behind the trunk's."""
+    return 0 if cell.trunk is None else sum(event["epoch"] <= cell.trunk["stop"]["epochs"] for event in events)
+
+
+def _trunk(cell: Cell, net: Any, data: Data, runs: Path) -> Path:
+    """The folder of the half-trained net's run directory, made unless the cell before had the same."""
+    out, mark, label = runs / "trunk", f"{cell.net}, {cell.trunk}", runs / "trunk.txt"
+    if not (label.exists() and label.read_text() == mark):
+        shutil.rmtree(out, ignore_errors=True)
+        label.unlink(missing_ok=True)
+        assert cell.trunk is not None
+        keep = {"every": f"{cell.trunk['stop']['epochs']} epochs", "keep": 1, "best": False}
+        _fit(net, data, out, cell.trunk, None, checkpoint=keep)
+        label.write_text(mark)
+    return out
+
+
+def _fit(net: Any, data: Data, out: Path, settings: Mapping[str, Any], resume: str | None, **more: Any) -> Fitted:
+    return mb.fit(net, data.train, resume=resume, out=str(out), **{**settings, **more})
+
+
+def _bound(fitted: Fitted, batch: int, training: bool) -> Plan:
+    graph, kernels = fitted.make(batch, training), kernels_of(fitted.config)[0]
+    layout = choose_layout(graph, kernels, training=training)
+    return compile_plan(graph, layout, kernels, kernels.dtype(fitted.config.precision), training=training)
+
+
+def _tested(fitted: Fitted, weights: Mapping[str, Array], images: Images) -> tuple[float, float]:
+    """Accuracy and loss."""
+    plan = _bound(fitted, TESTED, training=False)
+    centre, statistics = from_named(weights, plan, "weights")
+    bound, sums = plan.bind(centre, statistics=statistics), np.zeros(2)
+    for start in range(0, len(images[1]), TESTED):
+        rows = slice(start, start + TESTED)
+        bound.inputs["image"][:], bound.inputs["label"][:] = images[0][rows], images[1][rows]
+        bound.run()
+        sums += [float(bound.outputs[name].sum(dtype=np.float64)) for name in ("accuracy", "loss")]
+    accuracy, loss = (sums / len(images[1])).tolist()
+    return accuracy, loss
+
+
+def _anew(fitted: Fitted, images: Images) -> dict[str, Array]:
+    """The weights with statistics of their own on training images, in place of the mean over replicas."""
+    plan = _bound(fitted, BATCH, training=True)
+    centre, statistics = from_named(fitted.weights, plan, "weights")
+    statistics[:] = 0
+    bound = plan.bind(centre, np.zeros_like(centre), statistics)
+    for number in range(BATCHES):
+        rows = slice(number * BATCH, (number + 1) * BATCH)
+        bound.inputs["image"][:], bound.inputs["label"][:] = images[0][rows], images[1][rows]
+        bound.run()
+    statistics /= 1 - 0.9**BATCHES  # they began as 0, and moved by 0.1 a batch
+    return named(plan, centre, statistics)
 
 
 def main() -> None:

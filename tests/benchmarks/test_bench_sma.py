@@ -141,11 +141,11 @@ def test_the_figure_has_the_numbers_of_learners(found: dict[str, Any], tmp_path:
 
 def test_each_cell_is_one_processs(tmp_path: Path) -> None:
     """Branches of one trunk are claimed together, as the trunk is trained once; a claim ends with its process."""
-    from benchmarks.averaging import sma_claims
+    from benchmarks.averaging import bench_sma
 
     found = grid(planned, plan.BN, plan.SSGD, 0.003125)
     cells = list(planned.branches(found, plan.BN, (1, 2)))
-    one, other = sma_claims.Claim(tmp_path), sma_claims.Claim(tmp_path)
+    one, other = bench_sma.Claim(tmp_path), bench_sma.Claim(tmp_path)
     assert (one.first(cells), other.first(cells)) == (cells[0], cells[10])
     assert (one.first(cells[1:]), other.first(cells[:10])) == (cells[1], None)
     one.drop()
@@ -154,13 +154,13 @@ def test_each_cell_is_one_processs(tmp_path: Path) -> None:
 
 
 def test_results_of_several_processes_are_all_kept(tmp_path: Path) -> None:
-    from benchmarks.averaging import sma_claims
+    from benchmarks.averaging import bench_sma
 
     path = tmp_path / "sma.json"
-    assert sma_claims.kept(path) == {}
+    assert bench_sma.kept(path) == {}
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda n: sma_claims.keep(path, f"cell {n}", {"mean": n}), range(40)))
-    assert sma_claims.kept(path) == {f"cell {n}": {"mean": n} for n in range(40)}
+        list(pool.map(lambda n: bench_sma.keep(path, f"cell {n}", {"mean": n}), range(40)))
+    assert bench_sma.kept(path) == {f"cell {n}": {"mean": n} for n in range(40)}
 
 
 def test_a_table_is_refused_before_its_rates(
@@ -194,9 +194,9 @@ def test_arms_go_on_from_one_trunk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Two learners on made-up images: replicas that are reset stay together, those that nothing pulls do not."""
-    from benchmarks.averaging import sma_runs
+    from benchmarks.averaging import bench_sma
 
-    monkeypatch.setattr(sma_runs, "BATCHES", 3)
+    monkeypatch.setattr(bench_sma, "BATCHES", 3)
 
     generator = np.random.default_rng(0)
     images, labels = generator.integers(0, 256, (768, 3, 32, 32), np.uint8), np.arange(768, dtype=np.int32) % 10
@@ -211,7 +211,7 @@ def test_arms_go_on_from_one_trunk(
         for arm, rule in plan.BRANCHES["branches"].items()
         if arm in (plan.REFERENCE, "pulled, alpha 0")
     ]
-    reset, free = (sma_runs.run(cell, Made, tmp_path) for cell in cells)
+    reset, free = (bench_sma.run(cell, Made, tmp_path) for cell in cells)
     assert len(re.findall("^continuing .*iteration 6$", "".join(capsys.readouterr()), re.MULTILINE)) == 2
     assert reset["distance"] < 1e-6 < 1e-3 < free["distance"]
     for found in (reset, free):
@@ -219,12 +219,12 @@ def test_arms_go_on_from_one_trunk(
         assert 0 < found["anew_loss"] < 10
         assert found["anew_loss"] != found["mean_loss"]
     assert len(list((tmp_path / "trunk").iterdir())) == 1
-    rates = sma_runs.run(planned.Cell("rates", plan.GN, "S-SGD", 1, trunk), Made, tmp_path)
+    rates = bench_sma.run(planned.Cell("rates", plan.GN, "S-SGD", 1, trunk), Made, tmp_path)
     assert rates.keys() == {"seconds", "gain", "distance", "distance_last", "validation"}
     Made.train = (images[:, :1, :28, :28], labels)
     Made.test = (images[:500, :1, :28, :28], labels[:500])
     warm = planned.settings(plan.LENET, 0.003, 1, 1, learners=2, batch_size=64, **plan.ARMS[plan.WARM])
-    lenet = sma_runs.run(planned.Cell("baselines", plan.LENET, plan.WARM, 1, warm), Made, tmp_path)
+    lenet = bench_sma.run(planned.Cell("baselines", plan.LENET, plan.WARM, 1, warm), Made, tmp_path)
     assert lenet.keys() >= {"mean", "gain"}
     assert not lenet.keys() & {"anew", "average"}
-    assert sma_runs.MODELS.keys() == plan.NETS.keys()
+    assert bench_sma.MODELS.keys() == plan.NETS.keys()
