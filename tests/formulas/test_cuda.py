@@ -1,25 +1,16 @@
-"""Every formula as CUDA C++: compiled for every architecture, and every optimiser's run on the host beside NumPy's."""
+"""Every formula as CUDA C++: compiled for every architecture."""
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 import pytest
 
 from mpibow.cuda.device import libraries
 from mpibow.cuda.kernels import formulas as cuda_source
 from mpibow.cuda.kernels.compile import nvrtc
-from mpibow.formulas.formula import Array
 from mpibow.formulas.language import formula
-from mpibow.optim.update import Update
-from mpibow.testing import hard
-from tests.cuda.kernels.host import needs_compiler
 from tests.cuda.kernels.test_compile import ALL as ARCHITECTURES
 from tests.cuda.kernels.test_compile import needs_nvrtc
-from tests.formulas import cuda, machines, samples
-from tests.formulas.samples import same_bits
-from tests.optim.stepping import scalars_of
-from tests.optim.test_table import every
+from tests.formulas import cuda, samples
 
 
 @needs_nvrtc
@@ -30,22 +21,6 @@ def test_every_formula_is_compiled_and_keeps_to_registers(architecture: str) -> 
     module = nvrtc(found).compile(cuda.text(), {}, cuda.kernels(), architecture)
     assert set(module.usage) == set(cuda.kernels())
     assert {name: usage for name, usage in module.usage.items() if usage.spilled or usage.registers > 64} == {}
-
-
-@needs_compiler
-@every
-def test_the_host_gives_numpys_bits(update: Update) -> None:
-    def arrays() -> tuple[Array, Array, list[Array]]:
-        w, g, *states = (hard("float32", seed) for seed in range(2 + len(update.states)))
-        return w, g, states
-
-    (w, g, expected), (_, _, got) = arrays(), arrays()
-    for own in (update, replace(update, weight_decay=0.0)):
-        scalars = scalars_of(own, 0.1, 2)
-        step = machines.numpy(own.step, w, g, expected, scalars)
-        same_bits(cuda.cuda(own.step, w, g, got, scalars), step)
-        for one, other in zip(got, expected, strict=True):
-            same_bits(one, other)
 
 
 def test_the_text() -> None:

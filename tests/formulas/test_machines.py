@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from mpibow.formulas.formula import Array, Formula
 from mpibow.formulas.passes import bind, program
+from mpibow.optim.update import Update
 from mpibow.testing import hard
 from tests.cuda.kernels.host import needs_compiler
 from tests.formulas import machines
 from tests.formulas.cuda import cuda
 from tests.formulas.machines import Machine
 from tests.formulas.samples import CURVES, EXACT, LOGARITHMS, same_bits
+from tests.optim.stepping import scalars_of
+from tests.optim.test_table import every
 
 MACHINES = {
     "numba, float32": (machines.numba, "float32"),
@@ -39,6 +44,13 @@ def test_the_same_bits(formula: Formula, scalars: tuple[float, ...], machine: Ma
         same_bits(machine(formula, w, g, got, scalars), step)
         for one, other in zip(got, expected, strict=True):
             same_bits(one, other)
+
+
+@everywhere
+@every
+def test_the_same_bits_of_every_optimiser(update: Update, machine: Machine, dtype: str) -> None:
+    for own in (update, replace(update, weight_decay=0.0)):
+        test_the_same_bits(own.step, scalars_of(own, 0.1, 2), machine, dtype)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from mpibow.learn.replica import Replicas
 
@@ -24,13 +23,6 @@ def test_a_new_block_is_empty_and_zero() -> None:
         assert rows.shape == (4, 5)
         assert rows.dtype == np.float64
         assert not rows.any()
-
-
-def test_the_three_blocks_are_apart_and_contiguous() -> None:
-    replicas = filled()
-    blocks = (replicas.weights, replicas.states["momenta"], replicas.gradients)
-    assert [rows[:, 0].tolist() for rows in blocks] == [[10, 11, 12], [20, 21, 22], [30, 31, 32]]
-    assert all(rows.flags.c_contiguous for rows in blocks)
 
 
 def test_a_row_is_what_a_plan_is_bound_to() -> None:
@@ -64,18 +56,6 @@ def test_growing_keeps_what_is_there_and_starts_momenta_at_0() -> None:
     replicas.resize(4)
     assert replicas.weights[0, 0] == 10
     assert replicas.states["momenta"][:, 0].tolist() == [20, 0, 0, 0]  # those of dropped learners are forgotten
-
-
-def test_resizing_to_the_same_count_changes_nothing() -> None:
-    replicas = filled()
-    replicas.resize(3)
-    assert replicas.states["momenta"][:, 0].tolist() == [20, 21, 22]
-
-
-@pytest.mark.parametrize("count", [0, 5, -1])
-def test_a_count_that_does_not_fit(count: int) -> None:
-    with pytest.raises(AssertionError):
-        filled().resize(count)
 
 
 def test_reseed_touches_one_learner() -> None:

@@ -54,9 +54,8 @@ def test_another_metric_begins_anew_at_the_rate_that_is_reached() -> None:
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize("metric", ["loss", "accuracy"])
-@pytest.mark.parametrize("mode", ["rel", "abs"])
-@pytest.mark.parametrize(("patience", "cooldown"), [(0, 0), (2, 0), (1, 3)])
+@pytest.mark.parametrize(("metric", "mode"), [("loss", "rel"), ("accuracy", "abs")])
+@pytest.mark.parametrize(("patience", "cooldown"), [(0, 0), (1, 3)])
 def test_beside_pytorch(metric: str, mode: str, patience: int, cooldown: int) -> None:
     torch = pytest.importorskip("torch")
     schedule = build(Plateau, {"metric": metric, "factor": 0.5, "patience": patience, "threshold": 0.05,

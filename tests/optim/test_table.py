@@ -11,13 +11,11 @@ import numpy as np
 import pytest
 
 from mpibow.errors import ConfigError
-from mpibow.formulas.formula import Array, Formula
+from mpibow.formulas.formula import Formula
 from mpibow.optim.adam import AdamW
 from mpibow.optim.table import UPDATES
 from mpibow.optim.update import Update
-from mpibow.testing import hard
 from tests.formulas import machines
-from tests.formulas.samples import same_bits
 from tests.optim.stepping import gradient, scalars_of, start, trained
 
 # Settings that choose another formula, where there are any; weight decay everywhere; l1 once for each.
@@ -82,22 +80,6 @@ def test_l1_is_added_to_the_gradient(update: Update) -> None:
         expected = machines.numpy(own.formula, w, g + penalty * np.array([1, -1, 0, 1]), others, scalars)
         np.testing.assert_array_equal(step, expected)
         np.testing.assert_array_equal(states, others)
-
-
-@every
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_numba_gives_numpys_bits(update: Update, dtype: str) -> None:
-    def arrays() -> tuple[Array, Array, list[Array]]:
-        w, g, *states = (hard(dtype, seed) for seed in range(2 + len(update.states)))
-        return w, g, states
-
-    (w, g, expected), (_, _, got) = arrays(), arrays()
-    for own in (update, replace(update, weight_decay=0.0)):
-        scalars = scalars_of(own, 0.1, 2)
-        step = machines.numpy(own.step, w, g, expected, scalars)
-        same_bits(machines.numba(own.step, w, g, got, scalars), step)
-        for one, other in zip(got, expected, strict=True):
-            same_bits(one, other)
 
 
 @every
