@@ -118,7 +118,7 @@ UNREADABLE = (
 )  # fmt: skip
 
 
-COMPILING = re.compile(r"^compiling kernels for this machine, once: about half a minute\n")  # where nothing has yet
+COMPILING = re.compile(r"^compiling kernels for this machine: 5 to 30 seconds\n")  # where nothing has yet
 
 
 def train_many(commands: list[tuple[Path, list[str]]]) -> list[tuple[int, str]]:
