@@ -80,9 +80,10 @@ def adaptive_forward(call: Call) -> Run:
     pairs, scale = _adaptive(call.x[0], y)
 
     def run() -> None:
+        nonlocal y
         for target, window in pairs:
             np.sum(window, axis=(2, 3), keepdims=True, out=target)
-        np.multiply(y, scale, out=y)
+        y *= scale
 
     return run
 
@@ -95,7 +96,7 @@ def adaptive_backward(call: Call) -> Run:
         np.multiply(dy, scale, out=part)
         dx.fill(0)
         for source, window in pairs:
-            np.add(window, source, out=window)
+            window += source
 
     return run
 
@@ -105,8 +106,9 @@ def global_forward(call: Call) -> Run:
     scale = y.dtype.type(1.0 / (x.shape[2] * x.shape[3]))
 
     def run() -> None:
+        nonlocal y
         np.sum(x, axis=(2, 3), out=y)
-        np.multiply(y, scale, out=y)
+        y *= scale
 
     return run
 

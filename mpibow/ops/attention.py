@@ -95,10 +95,11 @@ def forward(call: Call) -> Run:
     seen, hidden = (masks[0], call.scratch["hidden"]) if masks and added is None else (None, None)
 
     def run() -> None:
+        nonlocal p
         np.matmul(q, k_t, out=p)
-        np.multiply(p, scale, out=p)
+        p *= scale
         if added is not None:
-            np.add(p, added, out=p)
+            p += added
         if seen is not None:
             np.equal(seen, 0, out=hidden)
             np.copyto(p, never, where=hidden)
@@ -106,11 +107,11 @@ def forward(call: Call) -> Run:
             np.copyto(p, never, where=later)
         np.max(p, axis=-1, keepdims=True, out=column)
         np.maximum(column, lowest, out=column)  # of a row with all columns hidden, which becomes 0
-        np.subtract(p, column, out=p)
+        p -= column
         np.exp(p, out=p)
         np.sum(p, axis=-1, keepdims=True, out=column)
         np.maximum(column, 1, out=column)  # as every other row's sum is
-        np.divide(p, column, out=p)
+        p /= column
         np.matmul(p, v, out=y)
 
     return run
@@ -124,6 +125,7 @@ def backward(call: Call) -> Run:
     sums = [repeated(dmask, dp.shape) for dmask in dmasks if dmask is not None]
 
     def run() -> None:
+        nonlocal dp
         if dv is not None:
             np.matmul(p_t, dy, out=dv)
         if dq is None and dk is None and not sums:
@@ -131,11 +133,11 @@ def backward(call: Call) -> Run:
         np.matmul(dy, v_t, out=dp)
         np.multiply(dp, p, out=part)
         np.sum(part, axis=-1, keepdims=True, out=column)
-        np.subtract(dp, column, out=dp)
-        np.multiply(dp, p, out=dp)
+        dp -= column
+        dp *= p
         for dmask, axes in sums:
             np.sum(dp, axis=axes, keepdims=True, out=dmask)
-        np.multiply(dp, scale, out=dp)
+        dp *= scale
         if dq is not None:
             np.matmul(dp, k, out=dq)
         if dk is not None:

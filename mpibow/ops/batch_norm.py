@@ -134,24 +134,25 @@ def _train(call: Call) -> Run:
     epsilon = number(op.epsilon)
 
     def run() -> None:
+        nonlocal mean, normal, running_mean, running_variance, variance, y
         np.sum(x, axis=(0, 2), out=mean)
-        np.multiply(mean, each, out=mean)
+        mean *= each
         np.subtract(x, mean[:, None], out=normal)
         np.multiply(normal, normal, out=y)  # y is scratch until it is written
         np.sum(y, axis=(0, 2), out=variance)
-        np.multiply(variance, each, out=variance)
+        variance *= each
         np.add(variance, epsilon, out=inverse)
         np.sqrt(inverse, out=inverse)
         np.reciprocal(inverse, out=inverse)
-        np.multiply(normal, inverse[:, None], out=normal)
+        normal *= inverse[:, None]
         np.multiply(normal, weight, out=y)
-        np.add(y, bias, out=y)
-        np.multiply(running_mean, keep, out=running_mean)
+        y += bias
+        running_mean *= keep
         np.multiply(mean, take, out=part)
-        np.add(running_mean, part, out=running_mean)
-        np.multiply(running_variance, keep, out=running_variance)
-        np.multiply(variance, unbiased, out=variance)
-        np.add(running_variance, variance, out=running_variance)
+        running_mean += part
+        running_variance *= keep
+        variance *= unbiased
+        running_variance += variance
 
     return run
 
@@ -164,13 +165,14 @@ def _evaluate(call: Call) -> Run:
     epsilon = y.dtype.type(call.op.epsilon)
 
     def run() -> None:  # y = x (weight / deviation) + (bias - mean weight / deviation)
+        nonlocal y
         np.add(variance, epsilon, out=inverse)
         np.sqrt(inverse, out=inverse)
         np.divide(weight, inverse, out=inverse)
         np.multiply(mean, inverse, out=shift)
         np.subtract(bias, shift, out=shift)
         np.multiply(x, inverse[:, None], out=y)
-        np.add(y, shift[:, None], out=y)
+        y += shift[:, None]
 
     return run
 
@@ -188,16 +190,17 @@ def _frozen_backward(call: Call) -> Run:
     dx = None if call.dx[0] is None else _rows(call.dx[0])
 
     def run() -> None:  # dx = weight / deviation dy
+        nonlocal inverse, normal
         np.add(variance, epsilon, out=inverse)
         np.sqrt(inverse, out=inverse)
         np.reciprocal(inverse, out=inverse)
         np.subtract(x, mean[:, None], out=normal)
-        np.multiply(normal, inverse[:, None], out=normal)
+        normal *= inverse[:, None]
         np.sum(dy, axis=(0, 2), out=dbias)
-        np.multiply(dy, normal, out=normal)
+        normal *= dy
         np.sum(normal, axis=(0, 2), out=dweight)
         if dx is not None:
-            np.multiply(inverse, weight, out=inverse)
+            inverse *= weight
             np.multiply(dy, inverse[:, None], out=dx)
 
     return run
@@ -216,19 +219,20 @@ def _train_backward(call: Call) -> Run:
     each = dy.dtype.type(1.0 / (dy.shape[0] * dy.shape[2]))
 
     def run() -> None:  # dx = weight / deviation (dy - mean(dy) - normal mean(dy normal))
+        nonlocal dx3, normal, part
         np.subtract(x, mean[:, None], out=normal)
-        np.multiply(normal, inverse[:, None], out=normal)
+        normal *= inverse[:, None]
         np.sum(dy, axis=(0, 2), out=dbias)
         np.multiply(dy, normal, out=part)
         np.sum(part, axis=(0, 2), out=dweight)
         if dx3 is None:
             return
         np.multiply(normal, dweight[:, None], out=part)
-        np.add(part, dbias[:, None], out=part)
-        np.multiply(part, each, out=part)
+        part += dbias[:, None]
+        part *= each
         np.subtract(dy, part, out=dx3)
         np.multiply(inverse, weight, out=factor)
-        np.multiply(dx3, factor[:, None], out=dx3)
+        dx3 *= factor[:, None]
 
     return run
 

@@ -161,9 +161,10 @@ def gather_forward(call: Call) -> Run:
     last, flat = x.shape[call.op.axis] - 1, x.reshape(-1)
 
     def run() -> None:
+        nonlocal place
         np.clip(index, 0, last, out=place, casting="unsafe")
-        np.multiply(place, step, out=place)
-        np.add(place, starts, out=place)
+        place *= step
+        place += starts
         flat.take(place, out=y, mode="clip")
 
     return run

@@ -101,24 +101,24 @@ def forward(call: Call) -> Run:
         np.add.reduce(image.reshape(len(image), -1), axis=1, dtype=np.float64, out=sums)
         for weight, total in zip(weights, sums, strict=True):
             mean += weight * float(total)
-        np.multiply(image, number(f), out=image)
-        np.add(image, number((1.0 - f) * (mean / size)), out=image)
+        image *= number(f)
+        image += number((1.0 - f) * (mean / size))
 
     def saturation(image: Array, f: float) -> None:
         grey, part = scratch["grey"]
         np.multiply(image[0], luma[0], out=grey)
         for channel in (1, 2):
             np.multiply(image[channel], luma[channel], out=part)
-            np.add(grey, part, out=grey)
-        np.multiply(grey, number(1.0 - f), out=grey)
-        np.multiply(image, number(f), out=image)
-        np.add(image, grey, out=image)
+            grey += part
+        grey *= number(1.0 - f)
+        image *= number(f)
+        image += grey
 
     def run() -> None:
         draw()
         np.copyto(y, x)
         for n, image in enumerate(y):
-            np.multiply(image, number(factor(op.brightness, int(words[0, n]))), out=image)
+            image *= number(factor(op.brightness, int(words[0, n])))
             clip(image)
             if op.contrast:
                 contrast(image, factor(op.contrast, int(words[1, n])))

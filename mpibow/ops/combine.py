@@ -104,9 +104,10 @@ def sum_forward(call: Call) -> Run:
     y, (first, second, *rest) = call.y, call.x
 
     def run() -> None:
+        nonlocal y
         np.add(first, second, out=y)
         for x in rest:
-            np.add(y, x, out=y)
+            y += x
 
     return run
 
@@ -124,13 +125,14 @@ def add_forward(call: Call) -> Run:
     rest = [(c, x, None if c == 1.0 else call.scratch["part"]) for c, x in others]
 
     def run() -> None:
+        nonlocal y
         np.multiply(x0, c0, out=y)
         for c, x, part in rest:
             if part is None:
-                np.add(y, x, out=y)
+                y += x
             else:
                 np.multiply(x, c, out=part)
-                np.add(y, part, out=y)
+                y += part
 
     return run
 
@@ -150,9 +152,10 @@ def multiply_forward(call: Call) -> Run:
     y, (first, second, *rest) = call.y, call.x
 
     def run() -> None:
+        nonlocal y
         np.multiply(first, second, out=y)
         for x in rest:
-            np.multiply(y, x, out=y)
+            y *= x
 
     return run
 
@@ -165,7 +168,7 @@ def multiply_backward(call: Call) -> Run:
         for dx, (first, *rest) in others:
             np.multiply(dy, first, out=dx)
             for x in rest:
-                np.multiply(dx, x, out=dx)
+                dx *= x
 
     return run
 

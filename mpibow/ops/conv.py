@@ -196,7 +196,7 @@ def backward(call: Call) -> Run:
             np.matmul(weight_t, dyt, out=dcols)
             dxt.fill(0)
             for target, source in pairs:
-                np.add(target, source, out=target)
+                target += source
             np.copyto(dx, inside)
 
     return run

@@ -156,7 +156,7 @@ def forward(call: Call) -> Run:
         np.matmul(weight, xt, out=columns)
         whole.fill(0)
         for target, source in pairs:
-            np.add(target, source, out=target)
+            target += source
         if bias4 is None:
             np.copyto(y, inside)
         else:

@@ -146,10 +146,11 @@ def count_forward(call: Call) -> Run:
     weight, index, each = np.array(call.op.weight, y.dtype), call.scratch["index"], call.scratch["each"]
 
     def weighed() -> None:
+        nonlocal each
         np.not_equal(label, ignore, out=counted)
         np.multiply(label, counted, out=index)  # `ignore` need not be a class
         weight.take(index, out=each, mode="clip")
-        np.multiply(each, counted, out=each)
+        each *= counted
         np.sum(each, axis=axes, out=y)
 
     return weighed

@@ -65,9 +65,10 @@ def forward(call: Call) -> Run:
     x, y, weight, bias = rows(call.x[0]), rows(call.y), call.w["weight"].T, call.w.get("bias")
 
     def run() -> None:
+        nonlocal y
         np.matmul(x, weight, out=y)
         if bias is not None:
-            np.add(y, bias, out=y)
+            y += bias
 
     return run
 

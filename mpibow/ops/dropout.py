@@ -76,13 +76,14 @@ def forward(call: Call) -> Run:
     kept = [(mask2[:, i::4], words[i, :, : len(range(i, features, 4))]) for i in range(min(4, features))]
 
     def run() -> None:
+        nonlocal mask
         for target, source in zip(words, (block, low, high, epoch), strict=True):
             np.copyto(target, source)
         np.copyto(key, seed)
         philox(flat_words, flat_key, node, flat_work)
         for target, word in kept:  # element 4 * block + i takes word i
             np.greater_equal(word, threshold, out=target, casting="unsafe")
-        np.multiply(mask, scale, out=mask)
+        mask *= scale
         np.multiply(x, mask, out=y)
 
     return run

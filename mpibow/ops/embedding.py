@@ -75,7 +75,7 @@ def backward(call: Call) -> Run:
         table.fill(0)
         for n in range(len(index)):
             row = table[index[n]]
-            np.add(row, dy[n], out=row)
+            row += dy[n]
 
     return run
 

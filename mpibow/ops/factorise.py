@@ -84,12 +84,13 @@ def forward(call: Call) -> Run:
     error1 = error[:, 0]
 
     def run() -> None:
+        nonlocal error1
         np.clip(user, 0, len(users) - 1, out=i)  # a wrong index must not write elsewhere
         np.clip(item, 0, len(items) - 1, out=j)
         users.take(i, axis=0, out=p, mode="clip")  # the other modes buffer their output
         items.take(j, axis=0, out=q, mode="clip")
         np.vecdot(p, q, out=error1)
-        np.subtract(error1, rating, out=error1)
+        error1 -= rating
         np.multiply(error1, error1, out=y)
 
     return run
@@ -102,12 +103,13 @@ def backward(call: Call) -> Run:
     two = dy2.dtype.type(2)
 
     def run() -> None:  # 2 dy error, times the other's row
+        nonlocal p, q, slope
         np.multiply(error, dy2, out=slope)
-        np.multiply(slope, two, out=slope)
+        slope *= two
         users.take(i, axis=0, out=p, mode="clip")
         items.take(j, axis=0, out=q, mode="clip")
-        np.multiply(p, slope, out=p)
-        np.multiply(q, slope, out=q)
+        p *= slope
+        q *= slope
         _scatter(q, i, dusers)
         _scatter(p, j, ditems)
 
@@ -119,7 +121,7 @@ def _scatter(rows: Array, index: Array, table: Array) -> None:
     table.fill(0)
     for n in range(len(rows)):
         row = table[index[n]]
-        np.add(row, rows[n], out=row)
+        row += rows[n]
 
 
 KERNELS: KernelTable = {

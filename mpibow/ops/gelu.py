@@ -51,21 +51,21 @@ def normal(x: Array, p: Array, bell: Array, work: Array, mask: Array) -> None:
     """p <- P(x) and bell <- exp(-x^2 / 2); all of one shape and dtype, but `mask` is bool."""
     number = x.dtype.type
     np.multiply(x, x, out=bell)
-    np.multiply(bell, number(-0.5), out=bell)
+    bell *= number(-0.5)
     np.exp(bell, out=bell)
     np.abs(x, out=work)
-    np.multiply(work, number(0.5**0.5 / 3), out=work)  # z / 3, z = |x| / sqrt(2)
-    np.add(work, number(1), out=work)
+    work *= number(0.5**0.5 / 3)  # z / 3, z = |x| / sqrt(2)
+    work += number(1)
     np.divide(number(2), work, out=work)
-    np.subtract(work, number(1), out=work)  # u = 2 t - 1
+    work -= number(1)  # u = 2 t - 1
     p.fill(TERMS[-1])
     for term in TERMS[-2::-1]:
-        np.multiply(p, work, out=p)
-        np.add(p, number(term), out=p)
-    np.add(work, number(1), out=work)
-    np.multiply(work, number(0.25), out=work)  # t / 2
-    np.multiply(p, work, out=p)
-    np.multiply(p, bell, out=p)  # P(-|x|) = erfc(z) / 2
+        p *= work
+        p += number(term)
+    work += number(1)
+    work *= number(0.25)  # t / 2
+    p *= work
+    p *= bell  # P(-|x|) = erfc(z) / 2
     np.subtract(number(1), p, out=work)
     np.greater_equal(x, number(0), out=mask)
     np.copyto(p, work, where=mask)
@@ -95,18 +95,18 @@ def forward(call: Call) -> Run:
     def by_erf() -> None:
         for x, y, bell, work, mask in chunks:
             normal(x, y, bell, work, mask)
-            np.multiply(y, x, out=y)
+            y *= x
 
     def by_tanh() -> None:  # x (1 + tanh(s x (1 + c x^2))) / 2
         for x, y, *_ in chunks:
             np.multiply(x, x, out=y)
-            np.multiply(y, number(SCALE * CUBE), out=y)
-            np.add(y, number(SCALE), out=y)
-            np.multiply(y, x, out=y)
+            y *= number(SCALE * CUBE)
+            y += number(SCALE)
+            y *= x
             np.tanh(y, out=y)
-            np.add(y, number(1), out=y)
-            np.multiply(y, x, out=y)
-            np.multiply(y, number(0.5), out=y)
+            y += number(1)
+            y *= x
+            y *= number(0.5)
 
     return by_tanh if call.op.tanh else by_erf
 
@@ -117,28 +117,28 @@ def backward(call: Call) -> Run:
     def by_erf() -> None:  # P + x P'
         for x, dy, dx, bell, work, mask in chunks:
             normal(x, dx, bell, work, mask)
-            np.multiply(bell, x, out=bell)
-            np.multiply(bell, number((2 * math.pi) ** -0.5), out=bell)
-            np.add(dx, bell, out=dx)
-            np.multiply(dx, dy, out=dx)
+            bell *= x
+            bell *= number((2 * math.pi) ** -0.5)
+            dx += bell
+            dx *= dy
 
     def by_tanh() -> None:  # with T the tanh: (1 + T) (1 + x (1 - T) s (1 + 3 c x^2)) / 2
         for x, dy, dx, square, t, _ in chunks:
             np.multiply(x, x, out=square)
             np.multiply(square, number(SCALE * CUBE), out=t)
-            np.add(t, number(SCALE), out=t)
-            np.multiply(t, x, out=t)
+            t += number(SCALE)
+            t *= x
             np.tanh(t, out=t)
             np.multiply(square, number(3 * SCALE * CUBE), out=dx)
-            np.add(dx, number(SCALE), out=dx)
-            np.multiply(dx, x, out=dx)
+            dx += number(SCALE)
+            dx *= x
             np.subtract(number(1), t, out=square)
-            np.multiply(dx, square, out=dx)
-            np.add(dx, number(1), out=dx)
-            np.add(t, number(1), out=t)
-            np.multiply(dx, t, out=dx)
-            np.multiply(dx, number(0.5), out=dx)
-            np.multiply(dx, dy, out=dx)
+            dx *= square
+            dx += number(1)
+            t += number(1)
+            dx *= t
+            dx *= number(0.5)
+            dx *= dy
 
     return by_tanh if call.op.tanh else by_erf
 

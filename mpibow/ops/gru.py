@@ -89,29 +89,30 @@ def forward(call: Call) -> Run:
     both, own = part[:, : 2 * units], part[:, 2 * units :]
 
     def run() -> None:
+        nonlocal flat_gates, own, part
         np.matmul(flat_x, w_x, out=flat_gates)
-        np.add(flat_gates, b_x, out=flat_gates)
+        flat_gates += b_x
         for t, (r, z, m) in enumerate(steps):
             before = y[:, t - 1] if t else first
             if before is not None:
                 np.matmul(before, w_h, out=part)
-                np.add(part, b_h, out=part)
+                part += b_h
             else:
                 np.copyto(part, b_h)
-            np.add(gates[:, t, : 2 * units], both, out=gates[:, t, : 2 * units])
+            gates[:, t, : 2 * units] += both
             np.copyto(inner[:, t], own)
             sigmoid(r)
             sigmoid(z)
-            np.multiply(own, r, out=own)
-            np.add(m, own, out=m)
+            own *= r
+            m += own
             np.tanh(m, out=m)
             h = y[:, t]
             if before is not None:
                 np.subtract(before, m, out=h)  # m + z (h - m)
             else:
                 np.negative(m, out=h)
-            np.multiply(h, z, out=h)
-            np.add(h, m, out=h)
+            h *= z
+            h += m
         np.copyto(last, y[:, -1])
 
     return run
@@ -127,6 +128,7 @@ def backward(call: Call) -> Run:
     flat_dx, unit = None if dx is None else dx.reshape(flat_x.shape), dy.dtype.type(1)
 
     def run() -> None:
+        nonlocal dh, one
         if begin:
             np.copyto(past[:, 0], begin[0])
         else:
@@ -135,25 +137,25 @@ def backward(call: Call) -> Run:
         np.copyto(dh, dlast)
         for t in reversed(range(len(steps))):
             (r, z, m), (dr, dz, dm) = steps[t], a_steps[t]
-            np.add(dh, dy[:, t], out=dh)
+            dh += dy[:, t]
             np.subtract(past[:, t], m, out=dz)
-            np.multiply(dz, dh, out=dz)
-            np.multiply(dz, z, out=dz)
+            dz *= dh
+            dz *= z
             np.subtract(unit, z, out=one)
-            np.multiply(dz, one, out=dz)
-            np.multiply(one, dh, out=one)
+            dz *= one
+            one *= dh
             np.multiply(m, m, out=dm)
             np.subtract(unit, dm, out=dm)
-            np.multiply(dm, one, out=dm)
+            dm *= one
             np.subtract(unit, r, out=dr)
-            np.multiply(dr, r, out=dr)
-            np.multiply(dr, inner[:, t], out=dr)
-            np.multiply(dr, dm, out=dr)
+            dr *= r
+            dr *= inner[:, t]
+            dr *= dm
             np.copyto(db[:, t], da[:, t])
             np.multiply(dm, r, out=db[:, t, 2 * units :])
             np.multiply(dh, z, out=one)
             np.matmul(db[:, t], w_h, out=dh)
-            np.add(dh, one, out=dh)
+            dh += one
         if dbegin and dbegin[0] is not None:
             np.copyto(dbegin[0], dh)
         np.matmul(flat_a.T, flat_x, out=dw["weight_ih"])

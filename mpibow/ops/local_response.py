@@ -80,12 +80,13 @@ def forward(call: Call) -> Run:
     number = y.dtype.type
 
     def run() -> None:  # base = k + alpha / size sum(x^2)
+        nonlocal base
         np.multiply(x, x, out=part)
         np.copyto(base, part)
         for target, source in shifts:
-            np.add(target, source, out=target)
-        np.multiply(base, number(op.alpha / op.size), out=base)
-        np.add(base, number(op.k), out=base)
+            target += source
+        base *= number(op.alpha / op.size)
+        base += number(op.k)
         np.power(base, number(-op.beta), out=part)
         np.multiply(x, part, out=y)
 
@@ -99,16 +100,17 @@ def backward(call: Call) -> Run:
     number = dy.dtype.type
 
     def run() -> None:  # dy base^-beta - 2 alpha beta / size x sum(dy x base^(-beta - 1))
+        nonlocal dx, part, power
         np.power(base, number(-op.beta), out=power)
-        np.multiply(power, dy, out=power)
+        power *= dy
         np.multiply(power, x, out=part)
-        np.divide(part, base, out=part)
+        part /= base
         np.copyto(dx, part)
         for target, source in shifts:
-            np.add(target, source, out=target)
-        np.multiply(dx, x, out=dx)
-        np.multiply(dx, number(-2 * op.alpha * op.beta / op.size), out=dx)
-        np.add(dx, power, out=dx)
+            target += source
+        dx *= x
+        dx *= number(-2 * op.alpha * op.beta / op.size)
+        dx += power
 
     return run
 

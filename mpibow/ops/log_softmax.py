@@ -38,12 +38,13 @@ def forward(call: Call) -> Run:
     x, y, column, part, axis = call.x[0], call.y, call.scratch["column"], call.scratch["part"], call.op.axis
 
     def run() -> None:
+        nonlocal y
         np.max(x, axis=axis, keepdims=True, out=column)
         np.subtract(x, column, out=y)
         np.exp(y, out=part)
         np.sum(part, axis=axis, keepdims=True, out=column)
         np.log(column, out=column)
-        np.subtract(y, column, out=y)
+        y -= column
 
     return run
 
@@ -53,9 +54,10 @@ def backward(call: Call) -> Run:
     part, column, axis = call.scratch["part"], call.scratch["column"], call.op.axis
 
     def run() -> None:  # dy - softmax sum(dy)
+        nonlocal part
         np.sum(dy, axis=axis, keepdims=True, out=column)
         np.exp(y, out=part)
-        np.multiply(part, column, out=part)
+        part *= column
         np.subtract(dy, part, out=dx)
 
     return run

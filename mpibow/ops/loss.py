@@ -105,6 +105,7 @@ def cross_entropy_forward(call: Call) -> Run:
     rest, spread = y.dtype.type(1.0 - smoothing), y.dtype.type(smoothing / logits.shape[1])
 
     def run() -> None:
+        nonlocal picked, probability, y
         np.add(starts, label, out=index)
         if ignored is not None:
             np.equal(label, ignore, out=ignored)
@@ -113,15 +114,15 @@ def cross_entropy_forward(call: Call) -> Run:
         np.subtract(logits, column, out=probability)
         flat.take(index, out=picked, mode="clip")  # the label's logit, before exp
         if smoothing:  # (1 - e) of it and e of the mean of all
-            np.multiply(picked, rest, out=picked)
+            picked *= rest
             np.sum(probability, axis=1, out=y)
-            np.multiply(y, spread, out=y)
-            np.add(picked, y, out=picked)
+            y *= spread
+            picked += y
         np.exp(probability, out=probability)
         np.sum(probability, axis=1, keepdims=True, out=column)
-        np.divide(probability, column, out=probability)
+        probability /= column
         np.log(column[:, 0], out=y)
-        np.subtract(y, picked, out=y)
+        y -= picked
         if ignored is not None:
             np.copyto(y, 0, where=ignored)
 
@@ -137,14 +138,15 @@ def cross_entropy_backward(call: Call) -> Run:
     share = call.scratch["share"] if smoothing else dy
 
     def run() -> None:  # dy (probability - target)
+        nonlocal dx, picked
         if smoothing:
             np.subtract(probability, spread, out=dx)
-            np.multiply(dx, dy2, out=dx)
+            dx *= dy2
             np.multiply(dy, rest, out=share)
         else:
             np.multiply(probability, dy2, out=dx)
         flat.take(index, out=picked, mode="clip")
-        np.subtract(picked, share, out=picked)
+        picked -= share
         flat[index] = picked
         if ignored2 is not None:
             np.copyto(dx, 0, where=ignored2)
@@ -169,20 +171,21 @@ def soft_forward(call: Call) -> Run:
     column1 = column[:, 0]
 
     def run() -> None:  # with t the target: y = sum(t) log(sum(exp(x))) - t x, slope = sum(t) softmax(x) - t
+        nonlocal column, slope, target
         if smoothing:
             np.multiply(given, rest, out=target)
-            np.add(target, spread, out=target)
+            target += spread
         np.max(logits, axis=1, keepdims=True, out=column)
         np.subtract(logits, column, out=slope)
         np.vecdot(target, slope, out=y)
         np.exp(slope, out=slope)
         np.sum(slope, axis=1, keepdims=True, out=column)
-        np.divide(slope, column, out=slope)
+        slope /= column
         np.sum(target, axis=1, keepdims=True, out=mass)
-        np.multiply(slope, mass, out=slope)
-        np.subtract(slope, target, out=slope)
+        slope *= mass
+        slope -= target
         np.log(column, out=column)
-        np.multiply(column, mass, out=column)
+        column *= mass
         np.subtract(column1, y, out=y)
 
     return run

@@ -201,11 +201,12 @@ def target_forward(call: Call) -> Run:
     at_label, spread = weight * y.dtype.type(1 - op.smoothing), weight * y.dtype.type(op.smoothing / len(op.weight))
 
     def run() -> None:
+        nonlocal y
         np.equal(label, classes, out=is_class)
         np.multiply(is_class, at_label, out=y)
-        np.add(y, spread, out=y)
+        y += spread
         np.not_equal(label, op.ignore, out=counted)
-        np.multiply(y, counted, out=y)
+        y *= counted
 
     return run
 

@@ -83,10 +83,10 @@ def buffers(op: Lstm, shapes: Shapes) -> Buffers:
 def sigmoid(x: Array) -> None:
     """x <- 1 / (1 + exp(-x)), by tanh, which does not overflow."""
     half = x.dtype.type(0.5)
-    np.multiply(x, half, out=x)
+    x *= half
     np.tanh(x, out=x)
-    np.multiply(x, half, out=x)
-    np.add(x, half, out=x)
+    x *= half
+    x += half
 
 
 def by_gate(gates: Array, units: int) -> list[list[Array]]:
@@ -107,13 +107,14 @@ def forward(call: Call) -> Run:
     flat_x, flat_gates = x.reshape(-1, x.shape[2]), gates.reshape(-1, gates.shape[2])
 
     def run() -> None:
+        nonlocal flat_gates
         np.matmul(flat_x, w_x, out=flat_gates)
-        np.add(flat_gates, b_x, out=flat_gates)
-        np.add(flat_gates, b_h, out=flat_gates)
+        flat_gates += b_x
+        flat_gates += b_h
         for t, (i, f, g, o) in enumerate(steps):
             if (said := y[:, t - 1] if t else h) is not None:
                 np.matmul(said, w_h, out=part)
-                np.add(gates[:, t], part, out=gates[:, t])
+                gates[:, t] += part
             sigmoid(i)
             sigmoid(f)
             np.tanh(g, out=g)
@@ -122,7 +123,7 @@ def forward(call: Call) -> Run:
             np.multiply(i, g, out=c)
             if (past := cells[:, t - 1] if t else before) is not None:
                 np.multiply(f, past, out=one)
-                np.add(c, one, out=c)
+                c += one
             np.tanh(c, out=tanhs[:, t])
             np.multiply(o, tanhs[:, t], out=y[:, t])
         np.copyto(last, y[:, -1])
@@ -143,22 +144,23 @@ def backward(call: Call) -> Run:
 
     def through(gate: Array, d: Array) -> None:
         """d <- d s (1 - s), s being the gate."""
-        np.multiply(d, gate, out=d)
+        d *= gate
         np.subtract(unit, gate, out=one)
-        np.multiply(d, one, out=d)
+        d *= one
 
     def run() -> None:
+        nonlocal dc, dh, one
         np.copyto(dh, dlast)
         np.copyto(dc, dcell)
         for t in reversed(range(len(steps))):
             (i, f, g, o), (di, df, dg, do) = steps[t], dsteps[t]
-            np.add(dh, dy[:, t], out=dh)
+            dh += dy[:, t]
             np.multiply(dh, tanhs[:, t], out=do)
             np.multiply(tanhs[:, t], tanhs[:, t], out=one)
             np.subtract(unit, one, out=one)
-            np.multiply(one, o, out=one)
-            np.multiply(one, dh, out=one)
-            np.add(dc, one, out=dc)
+            one *= o
+            one *= dh
+            dc += one
             np.multiply(dc, g, out=di)
             if (c := cells[:, t - 1] if t else before) is not None:
                 np.multiply(dc, c, out=df)
@@ -166,11 +168,11 @@ def backward(call: Call) -> Run:
                 df.fill(0)
             np.multiply(g, g, out=dg)
             np.subtract(unit, dg, out=dg)
-            np.multiply(dg, i, out=dg)
-            np.multiply(dg, dc, out=dg)
+            dg *= i
+            dg *= dc
             for gate, d in ((i, di), (f, df), (o, do)):
                 through(gate, d)
-            np.multiply(dc, f, out=dc)
+            dc *= f
             np.matmul(dgates[:, t], w_h, out=dh)
         for target, source in zip(dbegin, (dh, dc), strict=False):
             if target is not None:

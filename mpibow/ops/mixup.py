@@ -120,8 +120,8 @@ def mix_forward(call: Call) -> Run:
     def run() -> None:
         for own, other, kept, mixed in parts:
             np.subtract(own, other, out=mixed)
-            np.multiply(mixed, kept, out=mixed)
-            np.add(mixed, other, out=mixed)
+            mixed *= kept
+            mixed += other
 
     return run
 

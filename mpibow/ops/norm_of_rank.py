@@ -38,38 +38,39 @@ def forward(call: Call) -> Run:
     meet = call.peers.show(f"{call.name} forward", own)
 
     def run() -> None:
+        nonlocal mean, normal, part, running_mean, running_variance, variance, y
         np.sum(x, axis=(0, 2), out=own[0])
-        np.multiply(own[0], each, out=own[0])
+        own[0] *= each
         np.subtract(x, own[0][:, None], out=normal)
-        np.multiply(normal, normal, out=normal)
+        normal *= normal
         np.sum(normal, axis=(0, 2), out=own[1])
         learners = meet()
         total = len(learners) * count
         mean.fill(0)
         for moments in learners:
-            np.add(mean, moments[0], out=mean)
-        np.multiply(mean, number(1 / len(learners)), out=mean)
+            mean += moments[0]
+        mean *= number(1 / len(learners))
         variance.fill(0)
         for moments in learners:  # squares around its own mean, and that mean's distance from the common one
             np.subtract(moments[0], mean, out=part)
-            np.multiply(part, part, out=part)
-            np.multiply(part, number(count), out=part)
-            np.add(variance, part, out=variance)
-            np.add(variance, moments[1], out=variance)
-        np.multiply(variance, number(1 / total), out=variance)
+            part *= part
+            part *= number(count)
+            variance += part
+            variance += moments[1]
+        variance *= number(1 / total)
         np.add(variance, epsilon, out=inverse)
         np.sqrt(inverse, out=inverse)
         np.reciprocal(inverse, out=inverse)
         np.subtract(x, mean[:, None], out=normal)
-        np.multiply(normal, inverse[:, None], out=normal)
+        normal *= inverse[:, None]
         np.multiply(normal, weight, out=y)
-        np.add(y, bias, out=y)
-        np.multiply(running_mean, keep, out=running_mean)
+        y += bias
+        running_mean *= keep
         np.multiply(mean, take, out=part)
-        np.add(running_mean, part, out=running_mean)
-        np.multiply(running_variance, keep, out=running_variance)
-        np.multiply(variance, number(op.momentum * total / max(total - 1, 1)), out=variance)
-        np.add(running_variance, variance, out=running_variance)
+        running_mean += part
+        running_variance *= keep
+        variance *= number(op.momentum * total / max(total - 1, 1))
+        running_variance += variance
 
     return run
 
@@ -84,8 +85,9 @@ def backward(call: Call) -> Run:
     meet = call.peers.show(f"{call.name} backward", own)
 
     def run() -> None:  # with dz = weight dy: dx = (dz - mean(dz) - normal mean(dz normal)) / deviation, means of all
+        nonlocal dx, normal, sums
         np.subtract(x, mean[:, None], out=normal)
-        np.multiply(normal, inverse[:, None], out=normal)
+        normal *= inverse[:, None]
         np.sum(dy, axis=(0, 2), out=dbias)
         np.multiply(dy, normal, out=part)
         np.sum(part, axis=(0, 2), out=dweight)
@@ -96,12 +98,12 @@ def backward(call: Call) -> Run:
         learners = meet()
         sums.fill(0)
         for products in learners:
-            np.add(sums, products, out=sums)
-        np.multiply(sums, number(1 / (len(learners) * count)), out=sums)
-        np.multiply(normal, sums[1][:, None], out=normal)
-        np.add(normal, sums[0][:, None], out=normal)
+            sums += products
+        sums *= number(1 / (len(learners) * count))
+        normal *= sums[1][:, None]
+        normal += sums[0][:, None]
         np.multiply(dy, weight[:, None], out=part)
         np.subtract(part, normal, out=dx)
-        np.multiply(dx, inverse[:, None], out=dx)
+        dx *= inverse[:, None]
 
     return run

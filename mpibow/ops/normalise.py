@@ -54,8 +54,9 @@ def normalise_forward(call: Call) -> Run:
     scale = (1.0 / np.array(call.op.std, np.float64)).astype(y.dtype).reshape(shape)
 
     def run() -> None:
+        nonlocal y
         np.subtract(x, mean, out=y)
-        np.multiply(y, scale, out=y)
+        y *= scale
 
     return run
 

@@ -188,22 +188,23 @@ def forward(call: Call) -> Run:
     scale, epsilon = y.dtype.type(1.0 / y.shape[1]), y.dtype.type(op.epsilon)
 
     def run() -> None:
+        nonlocal channels, inverse, mean, y
         if mean is not None:
             np.sum(x, axis=1, keepdims=True, out=mean)
-            np.multiply(mean, scale, out=mean)
+            mean *= scale
             np.subtract(x, mean, out=y)
         else:
             np.copyto(y, x)
         np.multiply(y, y, out=part)
         np.sum(part, axis=1, keepdims=True, out=inverse)
-        np.multiply(inverse, scale, out=inverse)
-        np.add(inverse, epsilon, out=inverse)
+        inverse *= scale
+        inverse += epsilon
         np.sqrt(inverse, out=inverse)
         np.reciprocal(inverse, out=inverse)
-        np.multiply(y, inverse, out=y)
-        np.multiply(channels, weight, out=channels)
+        y *= inverse
+        channels *= weight
         if bias is not None:
-            np.add(channels, bias, out=channels)
+            channels += bias
 
     return run
 
@@ -219,27 +220,28 @@ def backward(call: Call) -> Run:
     scale = hat.dtype.type(1.0 / hat.shape[1])
 
     def run() -> None:  # with h the normalised x and g = dy weight: dx = (g - mean(g) - h mean(g h)) inverse
+        nonlocal column, hat, part, parts
         if mean is not None:
             np.subtract(x, mean, out=hat)
         else:
             np.copyto(hat, x)
-        np.multiply(hat, inverse, out=hat)
+        hat *= inverse
         np.multiply(dy, hats, out=parts)
         np.sum(parts, axis=(0, 2), out=dweight)
         if dbias is not None:
             np.sum(dy, axis=(0, 2), out=dbias)
         if dx is None:
             return
-        np.multiply(parts, weight, out=parts)
+        parts *= weight
         np.sum(part, axis=1, keepdims=True, out=column)
-        np.multiply(column, scale, out=column)
-        np.multiply(hat, column, out=hat)
+        column *= scale
+        hat *= column
         np.multiply(dy, weight, out=parts)
         if mean is not None:
             np.sum(part, axis=1, keepdims=True, out=column)
-            np.multiply(column, scale, out=column)
-            np.subtract(part, column, out=part)
-        np.subtract(part, hat, out=part)
+            column *= scale
+            part -= column
+        part -= hat
         np.multiply(part, inverse, out=dx)
 
     return run

@@ -25,18 +25,18 @@ def philox(words: Array, key0: Array, key1: int, scratch: Array) -> None:
     np.copyto(key, key0)
     for turn in range(10):
         # (c0, c1, c2, c3) <- (high(c2 m1) ^ c1 ^ k0, low(c2 m1), high(c0 m0) ^ c3 ^ k1, low(c0 m0))
-        np.multiply(c2, _MULTIPLIERS[1], out=c2)
+        c2 *= _MULTIPLIERS[1]
         np.right_shift(c2, _SHIFT, out=high)
         np.bitwise_and(c2, _LOW, out=c2)
         np.bitwise_xor(c1, high, out=c1)
         np.bitwise_xor(c1, key, out=c1)
-        np.multiply(c0, _MULTIPLIERS[0], out=c0)
+        c0 *= _MULTIPLIERS[0]
         np.right_shift(c0, _SHIFT, out=high)
         np.bitwise_and(c0, _LOW, out=c0)
         np.bitwise_xor(c3, high, out=c3)
         np.bitwise_xor(c3, np.uint64((key1 + turn * _WEYL[1]) & 0xFFFFFFFF), out=c3)
         c0, c1, c2, c3 = c1, c2, c3, c0  # names move, arrays stay
-        np.add(key, np.uint64(_WEYL[0]), out=key)
+        key += np.uint64(_WEYL[0])
         np.bitwise_and(key, _LOW, out=key)
     # Ten turns moved every name by two places: swap the halves back.
     for a, b in ((words[0], words[2]), (words[1], words[3])):

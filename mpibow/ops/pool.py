@@ -172,7 +172,7 @@ def max_backward(call: Call) -> Run:
         for number, element, source, won, here, share in numbered:
             np.equal(won, number, out=here)
             np.multiply(source, here, out=share)
-            np.add(element, share, out=element)
+            element += share
 
     return run
 
@@ -197,13 +197,14 @@ def avg_forward(call: Call) -> Run:
     whole = pairs[0][0].shape == y.shape
 
     def run() -> None:
+        nonlocal y
         if whole:
             np.copyto(y, pairs[0][1])
         else:
             y.fill(0)
         for target, element in pairs[whole:]:
-            np.add(target, element, out=target)
-        np.multiply(y, scale, out=y)
+            target += element
+        y *= scale
 
     return run
 
@@ -221,7 +222,7 @@ def avg_backward(call: Call) -> Run:
         np.multiply(dy, scale, out=part)
         dx.fill(0)
         for source, element in pairs:
-            np.add(element, source, out=element)
+            element += source
 
     return run
 

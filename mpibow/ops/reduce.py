@@ -103,8 +103,9 @@ def mean_forward(call: Call) -> Run:
     total, y, each = sum_forward(call), call.y, _each(call.x[0], call.y)
 
     def run() -> None:
+        nonlocal y
         total()
-        np.multiply(y, each, out=y)
+        y *= each
 
     return run
 
@@ -128,10 +129,11 @@ def max_backward(call: Call) -> Run:
     x, y, dy, dx, count, axes = call.x[0], call.y, call.dy, call.dx0, call.scratch["count"], call.op.axes
 
     def run() -> None:
+        nonlocal dx
         np.equal(x, y, out=dx, casting="unsafe")
         np.sum(dx, axis=axes, keepdims=True, out=count)
         np.divide(dy, count, out=count)
-        np.multiply(dx, count, out=dx)
+        dx *= count
 
     return run
 

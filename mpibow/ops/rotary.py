@@ -54,12 +54,13 @@ def _turn(op: Rotary, x: Array, y: Array, part: Array, sign: float) -> Run:
     (x0, x1), (y0, y1) = ((array[..., :half], array[..., half:]) for array in (x, y))
 
     def run() -> None:
+        nonlocal y0, y1
         np.multiply(x0, cos, out=y0)
         np.multiply(x1, sin, out=part)
-        np.subtract(y0, part, out=y0)
+        y0 -= part
         np.multiply(x1, cos, out=y1)
         np.multiply(x0, sin, out=part)
-        np.add(y1, part, out=y1)
+        y1 += part
 
     return run
 

@@ -45,11 +45,12 @@ def softmax_forward(call: Call) -> Run:
     x, y, column, axis = call.x[0], call.y, call.scratch["column"], call.op.axis
 
     def run() -> None:
+        nonlocal y
         np.max(x, axis=axis, keepdims=True, out=column)
         np.subtract(x, column, out=y)
         np.exp(y, out=y)
         np.sum(y, axis=axis, keepdims=True, out=column)
-        np.divide(y, column, out=y)
+        y /= column
 
     return run
 
