@@ -20,7 +20,8 @@ Spec = tuple[Shape, str]  # shape and dtype; FLOAT is the plan's precision
 
 @dataclass(frozen=True)
 class Buffers:
-    """`saved` lives from forward to backward, `forward` and `backward` are scratch during that call."""
+    """`saved` lives from forward to backward, in evaluation during forward; `forward` and `backward` are scratch during
+    that call."""
 
     saved: Mapping[str, Spec] = field(default_factory=dict)
     forward: Mapping[str, Spec] = field(default_factory=dict)
@@ -99,10 +100,6 @@ class Call:
         gradients = {f"dx{i or ''}": dx for i, dx in enumerate(self.dx)}
         weights = {**self.w, **{f"d{key}": dw for key, dw in self.dw.items()}, **self.statistics}
         return {"y": self.y, "dy": self.dy, **inputs, **gradients, **weights, **self.saved, **self.scratch}
-
-    def buffer(self, key: str) -> Array:
-        """The buffer `key`, saved in training and scratch in evaluation."""
-        return self.saved[key] if key in self.saved else self.scratch[key]
 
 
 def canonical_formats(op: Any, shapes: Shapes, given: tuple[str, ...]) -> Formats:

@@ -35,7 +35,6 @@ from mpibow.ops.gelu import *
 from mpibow.ops.gru import *
 from mpibow.ops.initialisers import *
 from mpibow.ops.local_response import *
-from mpibow.ops.log_softmax import *
 from mpibow.ops.loss import *
 from mpibow.ops.losses import *
 from mpibow.ops.lstm import *
@@ -84,7 +83,6 @@ MODULES = (
     "gru",
     "initialisers",
     "local_response",
-    "log_softmax",
     "loss",
     "losses",
     "lstm",

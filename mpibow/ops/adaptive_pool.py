@@ -103,7 +103,7 @@ def adaptive_backward(call: Call) -> Run:
 
 def global_forward(call: Call) -> Run:
     x, y = call.x[0], call.y
-    scale = y.dtype.type(1.0 / (x.shape[2] * x.shape[3]))
+    scale = 1.0 / (x.shape[2] * x.shape[3])
 
     def run() -> None:
         nonlocal y
@@ -115,7 +115,7 @@ def global_forward(call: Call) -> Run:
 
 def global_backward(call: Call) -> Run:
     dx = call.dx0
-    dy, scale = call.dy[:, :, None, None], call.dy.dtype.type(1.0 / (dx.shape[2] * dx.shape[3]))
+    dy, scale = call.dy[:, :, None, None], 1.0 / (dx.shape[2] * dx.shape[3])
     return lambda: np.multiply(dy, scale, out=dx)
 
 

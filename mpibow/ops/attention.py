@@ -8,7 +8,7 @@ from math import sqrt
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import FLOAT, Array, Op, Shape, Tensor
+from mpibow.graph.graph import FLOAT, Op, Shape, Tensor
 from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes, Spec
 from mpibow.ops.arithmetic import repeated
 
@@ -65,46 +65,34 @@ def scaled_dot_product_attention(
 # The reference kernels: the matrix (t, s) of every sample is in memory.
 
 
-def _scores(shapes: Shapes) -> Shape:
-    return (*shapes.x[0][:-1], shapes.x[1][-2])
-
-
 def buffers(op: Attention, shapes: Shapes) -> Buffers:
-    scores = _scores(shapes)
-    kept: dict[str, Spec] = {"p": (scores, FLOAT)}
-    forward: dict[str, Spec] = {"column": ((*scores[:-1], 1), FLOAT)}
+    front = shapes.x[0][:-1]
+    scores: Spec = ((*front, shapes.x[1][-2]), FLOAT)
+    forward: dict[str, Spec] = {"column": ((*front, 1), FLOAT)}
+    backward: dict[str, Spec] = {**forward, "dp": scores, "part": scores}
     if len(shapes.x) > 3:
         forward["hidden"] = (shapes.x[3], "bool")
-    if not shapes.training:
-        return Buffers(forward={**kept, **forward})
-    backward: dict[str, Spec] = {"dp": (scores, FLOAT), "part": (scores, FLOAT), "column": ((*scores[:-1], 1), FLOAT)}
-    return Buffers(saved=kept, forward=forward, backward=backward)
-
-
-def _later(t: int, s: int) -> Array:
-    """(t, s): the columns that are hidden from a row."""
-    return np.triu(np.ones((t, s), bool), 1)
+    return Buffers({"p": scores}, forward, backward)
 
 
 def forward(call: Call) -> Run:
     (q, k, v, *masks), y, op = call.x, call.y, call.op
-    p, column, k_t = call.buffer("p"), call.scratch["column"], np.swapaxes(k, -1, -2)
-    number, later = y.dtype.type, _later(*p.shape[-2:]) if op.causal else None
-    scale, never, lowest = number(op.scale), number(-np.inf), np.finfo(number).min
+    p, column, k_t = call.saved["p"], call.scratch["column"], np.swapaxes(k, -1, -2)
+    later, lowest = np.triu(np.ones(p.shape[-2:], bool), 1) if op.causal else None, np.finfo(y.dtype).min
     added = masks[0] if masks and masks[0].dtype == y.dtype else None
     seen, hidden = (masks[0], call.scratch["hidden"]) if masks and added is None else (None, None)
 
     def run() -> None:
         nonlocal p
         np.matmul(q, k_t, out=p)
-        p *= scale
+        p *= op.scale
         if added is not None:
             p += added
         if seen is not None:
             np.equal(seen, 0, out=hidden)
-            np.copyto(p, never, where=hidden)
+            np.copyto(p, -np.inf, where=hidden)
         if later is not None:
-            np.copyto(p, never, where=later)
+            np.copyto(p, -np.inf, where=later)  # the columns that are hidden from a row
         np.max(p, axis=-1, keepdims=True, out=column)
         np.maximum(column, lowest, out=column)  # of a row with all columns hidden, which becomes 0
         p -= column
@@ -121,7 +109,7 @@ def backward(call: Call) -> Run:
     (q, k, v, *_), dy, (dq, dk, dv, *dmasks) = call.x, call.dy, call.dx
     p, dp, part, column = call.saved["p"], call.scratch["dp"], call.scratch["part"], call.scratch["column"]
     p_t, dp_t, v_t = np.swapaxes(p, -1, -2), np.swapaxes(dp, -1, -2), np.swapaxes(v, -1, -2)
-    scale = dy.dtype.type(call.op.scale)
+    scale = call.op.scale
     sums = [repeated(dmask, dp.shape) for dmask in dmasks if dmask is not None]
 
     def run() -> None:

@@ -45,21 +45,18 @@ class BatchNorm(Op):
         return x
 
     def weights(self, *shapes: Shape) -> Mapping[str, Weight]:
-        channels = (shapes[0][1],)
-        return {
-            "weight": Weight(channels, self.initial, channels[0], channels[0], decay=False),
-            "bias": Weight(channels, self.initial_bias, channels[0], channels[0], decay=False),
-        }
+        return _of_channels(shapes[0], weight=self.initial, bias=self.initial_bias)
 
     def statistics(self, *shapes: Shape) -> Mapping[str, Weight]:
-        channels = (shapes[0][1],)
-        return {
-            "mean": Weight(channels, ZERO, channels[0], channels[0], decay=False, trained=not self.frozen),
-            "variance": Weight(channels, ONE, channels[0], channels[0], decay=False, trained=not self.frozen),
-        }
+        return _of_channels(shapes[0], not self.frozen, mean=ZERO, variance=ONE)
 
     def untrained(self) -> BatchNorm:
         return replace(self, frozen=True, sync="learner")
+
+
+def _of_channels(x: Shape, trained: bool = True, **initial: Initialiser) -> dict[str, Weight]:
+    """Arrays of one number a channel, which do not decay."""
+    return {key: Weight((x[1],), each, x[1], x[1], decay=False, trained=trained) for key, each in initial.items()}
 
 
 def batch_norm(
@@ -94,19 +91,12 @@ def batch_norm(
 
 def buffers(op: BatchNorm, shapes: Shapes) -> Buffers:
     channel: Spec = ((shapes.y[1],), FLOAT)
-    by_running: dict[str, Spec] = {"inverse": channel, "shift": channel}
-    if not shapes.training:
-        return Buffers(forward=by_running)
-    if op.frozen:
+    if not shapes.training or op.frozen:
+        by_running: dict[str, Spec] = {"inverse": channel, "shift": channel}
         return Buffers(forward=by_running, backward={"normal": (shapes.y, FLOAT), "inverse": channel})
-    if op.sync == "rank":
-        return norm_of_rank.buffers(shapes.y)
-    check_values(shapes.y)
-    return Buffers(
-        saved={"mean": channel, "inverse": channel},
-        forward={"normal": (shapes.y, FLOAT), "variance": channel, "part": channel},
-        backward={"normal": (shapes.y, FLOAT), "part": (shapes.y, FLOAT), "factor": channel},
-    )
+    if op.sync == "learner":
+        check_values(shapes.y)
+    return norm_of_rank.buffers(shapes.y)
 
 
 def check_values(shape: Shape) -> None:
@@ -116,53 +106,12 @@ def check_values(shape: Shape) -> None:
 
 
 def forward(call: Call) -> Run:
-    if "mean" not in call.saved:
-        return _evaluate(call)
-    return norm_of_rank.forward(call) if call.op.sync == "rank" else _train(call)
-
-
-def _train(call: Call) -> Run:
-    op, x, y = call.op, _rows(call.x[0]), _rows(call.y)
-    normal, variance, part = _rows(call.scratch["normal"]), call.scratch["variance"], call.scratch["part"]
-    mean, inverse = call.saved["mean"], call.saved["inverse"]
-    weight, bias = call.w["weight"][:, None], call.w["bias"][:, None]
-    running_mean, running_variance = call.statistics["mean"], call.statistics["variance"]
-    number = y.dtype.type
-    count = x.shape[0] * x.shape[2]
-    each, keep, take = number(1.0 / count), number(1.0 - op.momentum), number(op.momentum)
-    unbiased = number(op.momentum * count / (count - 1))
-    epsilon = number(op.epsilon)
-
-    def run() -> None:
-        nonlocal mean, normal, running_mean, running_variance, variance, y
-        np.sum(x, axis=(0, 2), out=mean)
-        mean *= each
-        np.subtract(x, mean[:, None], out=normal)
-        np.multiply(normal, normal, out=y)  # y is scratch until it is written
-        np.sum(y, axis=(0, 2), out=variance)
-        variance *= each
-        np.add(variance, epsilon, out=inverse)
-        np.sqrt(inverse, out=inverse)
-        np.reciprocal(inverse, out=inverse)
-        normal *= inverse[:, None]
-        np.multiply(normal, weight, out=y)
-        y += bias
-        running_mean *= keep
-        np.multiply(mean, take, out=part)
-        running_mean += part
-        running_variance *= keep
-        variance *= unbiased
-        running_variance += variance
-
-    return run
-
-
-def _evaluate(call: Call) -> Run:
+    if "mean" in call.saved:
+        return norm_of_rank.forward(call)
     x, y = _rows(call.x[0]), _rows(call.y)
-    inverse, shift = call.scratch["inverse"], call.scratch["shift"]
+    inverse, shift, epsilon = call.scratch["inverse"], call.scratch["shift"], call.op.epsilon
     weight, bias = call.w["weight"], call.w["bias"]
     mean, variance = call.statistics["mean"], call.statistics["variance"]
-    epsilon = y.dtype.type(call.op.epsilon)
 
     def run() -> None:  # y = x (weight / deviation) + (bias - mean weight / deviation)
         nonlocal y
@@ -178,61 +127,37 @@ def _evaluate(call: Call) -> Run:
 
 
 def backward(call: Call) -> Run:
-    if call.op.frozen:
-        return _frozen_backward(call)
-    return norm_of_rank.backward(call) if call.op.sync == "rank" else _train_backward(call)
-
-
-def _frozen_backward(call: Call) -> Run:
-    x, dy, normal, inverse = _rows(call.x[0]), _rows(call.dy), _rows(call.scratch["normal"]), call.scratch["inverse"]
-    mean, variance, epsilon = call.statistics["mean"], call.statistics["variance"], dy.dtype.type(call.op.epsilon)
+    if call.op.sync == "rank":
+        return norm_of_rank.backward(call)
+    x, dy, normal, frozen = _rows(call.x[0]), _rows(call.dy), _rows(call.scratch["normal"]), call.op.frozen
+    moments, scratch = call.statistics if frozen else call.saved, call.scratch
+    mean, inverse = moments["mean"], scratch["inverse"] if frozen else call.saved["inverse"]
+    part, factor = (normal, inverse) if frozen else (_rows(scratch["part"]), scratch["sums"][0])
     weight, dweight, dbias = call.w["weight"], call.dw["weight"], call.dw["bias"]
     dx = None if call.dx[0] is None else _rows(call.dx[0])
+    each, epsilon = 1.0 / (dy.shape[0] * dy.shape[2]), call.op.epsilon
 
-    def run() -> None:  # dx = weight / deviation dy
-        nonlocal inverse, normal
-        np.add(variance, epsilon, out=inverse)
-        np.sqrt(inverse, out=inverse)
-        np.reciprocal(inverse, out=inverse)
-        np.subtract(x, mean[:, None], out=normal)
-        normal *= inverse[:, None]
-        np.sum(dy, axis=(0, 2), out=dbias)
-        normal *= dy
-        np.sum(normal, axis=(0, 2), out=dweight)
-        if dx is not None:
-            inverse *= weight
-            np.multiply(dy, inverse[:, None], out=dx)
-
-    return run
-
-
-def _train_backward(call: Call) -> Run:
-    dy, dx, part, factor = _rows(call.dy), call.dx[0], _rows(call.scratch["part"]), call.scratch["factor"]
-    x, normal, mean, inverse = (
-        _rows(call.x[0]),
-        _rows(call.scratch["normal"]),
-        call.saved["mean"],
-        call.saved["inverse"],
-    )
-    weight, dweight, dbias = call.w["weight"], call.dw["weight"], call.dw["bias"]
-    dx3 = None if dx is None else _rows(dx)
-    each = dy.dtype.type(1.0 / (dy.shape[0] * dy.shape[2]))
-
-    def run() -> None:  # dx = weight / deviation (dy - mean(dy) - normal mean(dy normal))
-        nonlocal dx3, normal, part
+    def run() -> None:
+        nonlocal normal, part, dx
+        if frozen:
+            np.add(moments["variance"], epsilon, out=inverse)
+            np.sqrt(inverse, out=inverse)
+            np.reciprocal(inverse, out=inverse)
         np.subtract(x, mean[:, None], out=normal)
         normal *= inverse[:, None]
         np.sum(dy, axis=(0, 2), out=dbias)
         np.multiply(dy, normal, out=part)
         np.sum(part, axis=(0, 2), out=dweight)
-        if dx3 is None:
+        if dx is None:
             return
-        np.multiply(normal, dweight[:, None], out=part)
-        part += dbias[:, None]
-        part *= each
-        np.subtract(dy, part, out=dx3)
+        source = dy
+        if not frozen:  # dx = weight / deviation (dy - mean(dy) - normal mean(dy normal)), the means 0 of a frozen norm
+            np.multiply(normal, dweight[:, None], out=part)
+            part += dbias[:, None]
+            part *= each
+            source = np.subtract(dy, part, out=dx)
         np.multiply(inverse, weight, out=factor)
-        dx3 *= factor[:, None]
+        np.multiply(source, factor[:, None], out=dx)
 
     return run
 

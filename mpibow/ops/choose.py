@@ -144,7 +144,7 @@ def where_gradient(x0: Any, dy: Any) -> Any:
 
 def gather_buffers(op: Gather, shapes: Shapes) -> Buffers:
     kept: dict[str, Spec] = {"place": (shapes.y, "int64")}
-    return Buffers(saved=kept) if shapes.training else Buffers(forward=kept)
+    return Buffers(saved=kept)
 
 
 def starts_of(axis: int, x: Shape, index: Shape) -> tuple[Array, int]:
@@ -156,7 +156,7 @@ def starts_of(axis: int, x: Shape, index: Shape) -> tuple[Array, int]:
 
 
 def gather_forward(call: Call) -> Run:
-    (x, index), y, place = call.x, call.y, call.buffer("place")
+    (x, index), y, place = call.x, call.y, call.saved["place"]
     starts, step = starts_of(call.op.axis, x.shape, index.shape)
     last, flat = x.shape[call.op.axis] - 1, x.reshape(-1)
 

@@ -87,13 +87,12 @@ def grey_weights(channels: int) -> tuple[float, ...]:
 def forward(call: Call) -> Run:
     (x, counter), y, op, scratch = call.x, call.y, call.op, call.scratch
     words, draw = scratch["words"], draw_block(counter, stream(call.name), scratch)
-    weights, size, number = grey_weights(x.shape[1]), x.shape[2] * x.shape[3], y.dtype.type
-    luma = [number(weight) for weight in weights]
+    weights, size = grey_weights(x.shape[1]), x.shape[2] * x.shape[3]
 
     def clip(image: Array) -> None:
         if op.limit is not None:
-            np.maximum(image, number(0), out=image)
-            np.minimum(image, number(op.limit), out=image)
+            np.maximum(image, 0, out=image)
+            np.minimum(image, op.limit, out=image)
 
     def contrast(image: Array, f: float) -> None:
         """Sums of uint8 are exact up to a million pixels: float32 products of integers below 256."""
@@ -101,24 +100,24 @@ def forward(call: Call) -> Run:
         np.add.reduce(image.reshape(len(image), -1), axis=1, dtype=np.float64, out=sums)
         for weight, total in zip(weights, sums, strict=True):
             mean += weight * float(total)
-        image *= number(f)
-        image += number((1.0 - f) * (mean / size))
+        image *= f
+        image += (1.0 - f) * (mean / size)
 
     def saturation(image: Array, f: float) -> None:
         grey, part = scratch["grey"]
-        np.multiply(image[0], luma[0], out=grey)
+        np.multiply(image[0], weights[0], out=grey)
         for channel in (1, 2):
-            np.multiply(image[channel], luma[channel], out=part)
+            np.multiply(image[channel], weights[channel], out=part)
             grey += part
-        grey *= number(1.0 - f)
-        image *= number(f)
+        grey *= 1.0 - f
+        image *= f
         image += grey
 
     def run() -> None:
         draw()
         np.copyto(y, x)
         for n, image in enumerate(y):
-            image *= number(factor(op.brightness, int(words[0, n])))
+            image *= factor(op.brightness, int(words[0, n]))
             clip(image)
             if op.contrast:
                 contrast(image, factor(op.contrast, int(words[1, n])))

@@ -121,29 +121,22 @@ def add_forward(call: Call) -> Run:
     if all(c == 1.0 for c in call.op.coefficients):
         return sum_forward(call)
     y = call.y
-    (c0, x0), *others = [(y.dtype.type(c), x) for c, x in zip(call.op.coefficients, call.x, strict=True)]
-    rest = [(c, x, None if c == 1.0 else call.scratch["part"]) for c, x in others]
+    (c0, x0), *others = zip(call.op.coefficients, call.x, strict=True)
 
     def run() -> None:
         nonlocal y
         np.multiply(x0, c0, out=y)
-        for c, x, part in rest:
-            if part is None:
-                y += x
-            else:
-                np.multiply(x, c, out=part)
-                y += part
+        for c, x in others:
+            y += x if c == 1.0 else np.multiply(x, c, out=call.scratch["part"])
 
     return run
 
 
 def add_backward(call: Call) -> Run:
-    dy = call.dy
-    pairs = [(dy.dtype.type(c), dx) for c, dx in zip(call.op.coefficients, call.dx, strict=True) if dx is not None]
-
     def run() -> None:
-        for c, dx in pairs:
-            np.multiply(dy, c, out=dx)
+        for c, dx in zip(call.op.coefficients, call.dx, strict=True):
+            if dx is not None:
+                np.multiply(call.dy, c, out=dx)
 
     return run
 
@@ -192,12 +185,11 @@ def maximum_forward(call: Call) -> Run:
 
     if winner is None:
         return run
-    numbered = [(winner.dtype.type(i), x) for i, x in enumerate(rest, 1)]
 
     def run_and_keep_the_winner() -> None:
         np.copyto(y, first)
         winner.fill(0)
-        for i, x in numbered:
+        for i, x in enumerate(rest, 1):
             np.greater(x, y, out=mask)
             np.copyto(winner, i, where=mask)
             np.maximum(y, x, out=y)
@@ -207,12 +199,12 @@ def maximum_forward(call: Call) -> Run:
 
 def maximum_backward(call: Call) -> Run:
     dy, winner, mask = call.dy, call.saved["winner"], call.scratch["mask"]
-    numbered = [(winner.dtype.type(i), dx) for i, dx in enumerate(call.dx) if dx is not None]
 
     def run() -> None:
-        for i, dx in numbered:
-            np.equal(winner, i, out=mask)
-            np.multiply(dy, mask, out=dx)
+        for i, dx in enumerate(call.dx):
+            if dx is not None:
+                np.equal(winner, i, out=mask)
+                np.multiply(dy, mask, out=dx)
 
     return run
 

@@ -121,8 +121,6 @@ def buffers(op: Conv2d, shapes: Shapes) -> Buffers:
     g = op.groups
     cols: Spec = ((g, c // g * op.kernel[0] * op.kernel[1], rows * columns * n), FLOAT)
     product: Spec = ((g, o // g, rows * columns * n), FLOAT)
-    if not shapes.training:
-        return Buffers(forward={"xt": padded, "cols": cols, "yt": product})
     return Buffers(
         saved={"cols": cols},
         forward={"xt": padded, "yt": product},
@@ -147,7 +145,7 @@ def _inside(op: Conv2d, image: Array) -> Array:
 
 def forward(call: Call) -> Run:
     op, x, y, bias = call.op, call.x[0], call.y, call.w.get("bias")
-    xt, cols, yt = call.scratch["xt"], call.buffer("cols"), call.scratch["yt"]
+    xt, cols, yt = call.scratch["xt"], call.saved["cols"], call.scratch["yt"]
     weight = call.w["weight"].reshape(op.groups, y.shape[1] // op.groups, -1)
     n, o, rows, columns = y.shape
     windows = _windows(op, xt, rows, columns)

@@ -71,7 +71,7 @@ def forward(call: Call) -> Run:
     flat_words, flat_key, flat_work = words.reshape(4, -1), key.reshape(-1), work.reshape(2, -1)
     node = stream(call.name)
     threshold = np.uint64(round(call.op.rate * 2**32))
-    scale = y.dtype.type(1.0 / (1.0 - call.op.rate))
+    scale = 1.0 / (1.0 - call.op.rate)
     mask2 = mask.reshape(n, features)
     kept = [(mask2[:, i::4], words[i, :, : len(range(i, features, 4))]) for i in range(min(4, features))]
 

@@ -53,11 +53,11 @@ def embedding(
 
 def buffers(op: Embedding, shapes: Shapes) -> Buffers:
     kept = {"index": ((prod(shapes.x[0]),), "int64")}
-    return Buffers(saved=kept) if shapes.training else Buffers(forward=kept)
+    return Buffers(saved=kept)
 
 
 def forward(call: Call) -> Run:
-    x, index, table = call.x[0].reshape(-1), call.buffer("index"), call.w["weight"]
+    x, index, table = call.x[0].reshape(-1), call.saved["index"], call.w["weight"]
     y = call.y.reshape(len(index), -1)
 
     def run() -> None:

@@ -72,14 +72,12 @@ def buffers(op: MatrixFactorisation, shapes: Shapes) -> Buffers:
     n = shapes.y[0]
     rows: dict[str, Spec] = {"p": ((n, op.factors), FLOAT), "q": ((n, op.factors), FLOAT)}
     kept: dict[str, Spec] = {"error": ((n, 1), FLOAT), "i": ((n,), "int64"), "j": ((n,), "int64")}
-    if not shapes.training:
-        return Buffers(forward={**rows, **kept})
     return Buffers(saved=kept, forward=rows, backward={**rows, "slope": ((n, 1), FLOAT)})
 
 
 def forward(call: Call) -> Run:
     (user, item, rating), y = call.x, call.y
-    error, i, j = call.buffer("error"), call.buffer("i"), call.buffer("j")
+    error, i, j = call.saved["error"], call.saved["i"], call.saved["j"]
     p, q, users, items = call.scratch["p"], call.scratch["q"], call.w["user"], call.w["item"]
     error1 = error[:, 0]
 
@@ -100,12 +98,11 @@ def backward(call: Call) -> Run:
     dy2, error, i, j = call.dy.reshape(-1, 1), call.saved["error"], call.saved["i"], call.saved["j"]
     p, q, slope = call.scratch["p"], call.scratch["q"], call.scratch["slope"]
     users, items, dusers, ditems = call.w["user"], call.w["item"], call.dw["user"], call.dw["item"]
-    two = dy2.dtype.type(2)
 
     def run() -> None:  # 2 dy error, times the other's row
         nonlocal p, q, slope
         np.multiply(error, dy2, out=slope)
-        slope *= two
+        slope *= 2
         users.take(i, axis=0, out=p, mode="clip")
         items.take(j, axis=0, out=q, mode="clip")
         p *= slope

@@ -49,25 +49,24 @@ SCALE, CUBE = (2 / math.pi) ** 0.5, 0.044715  # of the form by tanh
 
 def normal(x: Array, p: Array, bell: Array, work: Array, mask: Array) -> None:
     """p <- P(x) and bell <- exp(-x^2 / 2); all of one shape and dtype, but `mask` is bool."""
-    number = x.dtype.type
     np.multiply(x, x, out=bell)
-    bell *= number(-0.5)
+    bell *= -0.5
     np.exp(bell, out=bell)
     np.abs(x, out=work)
-    work *= number(0.5**0.5 / 3)  # z / 3, z = |x| / sqrt(2)
-    work += number(1)
-    np.divide(number(2), work, out=work)
-    work -= number(1)  # u = 2 t - 1
+    work *= 0.5**0.5 / 3  # z / 3, z = |x| / sqrt(2)
+    work += 1
+    np.divide(2, work, out=work)
+    work -= 1  # u = 2 t - 1
     p.fill(TERMS[-1])
     for term in TERMS[-2::-1]:
         p *= work
-        p += number(term)
-    work += number(1)
-    work *= number(0.25)  # t / 2
+        p += term
+    work += 1
+    work *= 0.25  # t / 2
     p *= work
     p *= bell  # P(-|x|) = erfc(z) / 2
-    np.subtract(number(1), p, out=work)
-    np.greater_equal(x, number(0), out=mask)
+    np.subtract(1, p, out=work)
+    np.greater_equal(x, 0, out=mask)
     np.copyto(p, work, where=mask)
 
 
@@ -90,7 +89,7 @@ def _chunks(call: Call, *arrays: Array) -> list[tuple[Array, ...]]:
 
 
 def forward(call: Call) -> Run:
-    chunks, number = _chunks(call, call.x[0], call.y), call.y.dtype.type
+    chunks = _chunks(call, call.x[0], call.y)
 
     def by_erf() -> None:
         for x, y, bell, work, mask in chunks:
@@ -100,44 +99,44 @@ def forward(call: Call) -> Run:
     def by_tanh() -> None:  # x (1 + tanh(s x (1 + c x^2))) / 2
         for x, y, *_ in chunks:
             np.multiply(x, x, out=y)
-            y *= number(SCALE * CUBE)
-            y += number(SCALE)
+            y *= SCALE * CUBE
+            y += SCALE
             y *= x
             np.tanh(y, out=y)
-            y += number(1)
+            y += 1
             y *= x
-            y *= number(0.5)
+            y *= 0.5
 
     return by_tanh if call.op.tanh else by_erf
 
 
 def backward(call: Call) -> Run:
-    chunks, number = _chunks(call, call.x[0], call.dy, call.dx0), call.dy.dtype.type
+    chunks = _chunks(call, call.x[0], call.dy, call.dx0)
 
     def by_erf() -> None:  # P + x P'
         for x, dy, dx, bell, work, mask in chunks:
             normal(x, dx, bell, work, mask)
             bell *= x
-            bell *= number((2 * math.pi) ** -0.5)
+            bell *= (2 * math.pi) ** -0.5
             dx += bell
             dx *= dy
 
     def by_tanh() -> None:  # with T the tanh: (1 + T) (1 + x (1 - T) s (1 + 3 c x^2)) / 2
         for x, dy, dx, square, t, _ in chunks:
             np.multiply(x, x, out=square)
-            np.multiply(square, number(SCALE * CUBE), out=t)
-            t += number(SCALE)
+            np.multiply(square, SCALE * CUBE, out=t)
+            t += SCALE
             t *= x
             np.tanh(t, out=t)
-            np.multiply(square, number(3 * SCALE * CUBE), out=dx)
-            dx += number(SCALE)
+            np.multiply(square, 3 * SCALE * CUBE, out=dx)
+            dx += SCALE
             dx *= x
-            np.subtract(number(1), t, out=square)
+            np.subtract(1, t, out=square)
             dx *= square
-            dx += number(1)
-            t += number(1)
+            dx += 1
+            t += 1
             dx *= t
-            dx *= number(0.5)
+            dx *= 0.5
             dx *= dy
 
     return by_tanh if call.op.tanh else by_erf

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from mpibow.graph.graph import FLOAT, Initialiser, Op, Shape, Tensor, Weight
+from mpibow.graph.graph import FLOAT, Initialiser, Tensor
 from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes, Spec
-from mpibow.ops.lstm import by_gate, sigmoid
-from mpibow.ops.recurrent import initial_of, layered, recurrent_weights, sequence
+from mpibow.ops.recurrent import Recurrent, by_gate, initial_of, outputs_before, recurrent, sigmoid, through_products
 
 __all__ = ["Gru", "gru"]
 
 
 @dataclass(frozen=True)
-class Gru(Op):
+class Gru(Recurrent):
     """y (n, t, units), and the last h (n, units), of x0 (n, t, features); h starts as x1 where
     `state`, else at 0.
 
@@ -24,25 +22,8 @@ class Gru(Op):
     r = s(a0 + b0), z = s(a1 + b1), m = tanh(a2 + r b2), h <- (1 - z) m + z h, y[t] = h.
     """
 
-    units: int
-    initial: Initialiser
-    state: bool = False
     kind = "gru"
-    reads = frozenset("xwy")
-
-    @property
-    def differentiable(self) -> tuple[int, ...]:
-        return (0, 1) if self.state else (0,)
-
-    def infer(self, *shapes: Shape) -> Shape:
-        return sequence(shapes, self.units, 1 * self.state)
-
-    def outputs(self, *shapes: Shape) -> tuple[Shape, ...]:
-        y = self.infer(*shapes)
-        return y, (y[0], y[2])
-
-    def weights(self, *shapes: Shape) -> Mapping[str, Weight]:
-        return recurrent_weights(3, self.units, shapes[0][2], self.initial)
+    gates, states = 3, 1
 
 
 def gru(
@@ -62,11 +43,11 @@ def gru(
     Weights are PyTorch's, NAME.weight_ih_l0 ..., and start as `initial`, by default uniform within 1 / sqrt(units).
     """
     op, states = Gru(units, initial_of(units, initial), state is not None), () if state is None else (state,)
-    y, (h,) = layered(op, x, units, states, layers, bidirectional, dropout, name)
+    y, (h,) = recurrent(op, x, states, layers, bidirectional, dropout, name)
     return y, h
 
 
-# The reference kernels. Gates are (n, t, 3 units): the products with x are one for all steps.
+# The reference kernels.
 
 
 def buffers(op: Gru, shapes: Shapes) -> Buffers:
@@ -74,8 +55,6 @@ def buffers(op: Gru, shapes: Shapes) -> Buffers:
     gates, steps, one = ((n, t, 3 * units), FLOAT), (shapes.y, FLOAT), ((n, units), FLOAT)
     kept: dict[str, Spec] = {"gates": gates, "inner": steps}
     forward: dict[str, Spec] = {"part": ((n, 3 * units), FLOAT)}
-    if not shapes.training:
-        return Buffers(forward={**kept, **forward})
     backward: dict[str, Spec] = {"da": gates, "db": gates, "past": steps, "dh": one, "one": one}
     return Buffers(saved=kept, forward=forward, backward=backward)
 
@@ -83,7 +62,7 @@ def buffers(op: Gru, shapes: Shapes) -> Buffers:
 def forward(call: Call) -> Run:
     (x, *begin), (y, last), units = call.x, call.ys, call.op.units
     first = begin[0] if begin else None
-    gates, inner, part = call.buffer("gates"), call.buffer("inner"), call.scratch["part"]
+    gates, inner, part = call.saved["gates"], call.saved["inner"], call.scratch["part"]
     w_x, w_h, b_x, b_h = call.w["weight_ih"].T, call.w["weight_hh"].T, call.w["bias_ih"], call.w["bias_hh"]
     flat_x, flat_gates, steps = x.reshape(-1, x.shape[2]), gates.reshape(-1, gates.shape[2]), by_gate(gates, units)
     both, own = part[:, : 2 * units], part[:, 2 * units :]
@@ -119,21 +98,15 @@ def forward(call: Call) -> Run:
 
 
 def backward(call: Call) -> Run:
-    (x, *begin), y, units, (dy, dlast), (dx, *dbegin) = call.x, call.y, call.op.units, call.dys, call.dx
-    gates, inner = call.saved["gates"], call.saved["inner"]
+    units, (dy, dlast), dbegin = call.op.units, call.dys, call.dx[1:]
+    gates, inner, w_h = call.saved["gates"], call.saved["inner"], call.w["weight_hh"]
     da, db, past, dh, one = (call.scratch[key] for key in ("da", "db", "past", "dh", "one"))
-    w_x, w_h, dw = call.w["weight_ih"], call.w["weight_hh"], call.dw
     steps, a_steps = by_gate(gates, units), by_gate(da, units)
-    flat_a, flat_b, flat_x, flat_past = (array.reshape(-1, array.shape[2]) for array in (da, db, x, past))
-    flat_dx, unit = None if dx is None else dx.reshape(flat_x.shape), dy.dtype.type(1)
+    shift, finish = outputs_before(call, past), through_products(call, past, da, db)
 
     def run() -> None:
         nonlocal dh, one
-        if begin:
-            np.copyto(past[:, 0], begin[0])
-        else:
-            past[:, 0].fill(0)
-        np.copyto(past[:, 1:], y[:, :-1])
+        shift()
         np.copyto(dh, dlast)
         for t in reversed(range(len(steps))):
             (r, z, m), (dr, dz, dm) = steps[t], a_steps[t]
@@ -141,13 +114,13 @@ def backward(call: Call) -> Run:
             np.subtract(past[:, t], m, out=dz)
             dz *= dh
             dz *= z
-            np.subtract(unit, z, out=one)
+            np.subtract(1, z, out=one)
             dz *= one
             one *= dh
             np.multiply(m, m, out=dm)
-            np.subtract(unit, dm, out=dm)
+            np.subtract(1, dm, out=dm)
             dm *= one
-            np.subtract(unit, r, out=dr)
+            np.subtract(1, r, out=dr)
             dr *= r
             dr *= inner[:, t]
             dr *= dm
@@ -158,12 +131,7 @@ def backward(call: Call) -> Run:
             dh += one
         if dbegin and dbegin[0] is not None:
             np.copyto(dbegin[0], dh)
-        np.matmul(flat_a.T, flat_x, out=dw["weight_ih"])
-        np.matmul(flat_b.T, flat_past, out=dw["weight_hh"])
-        np.sum(flat_a, axis=0, out=dw["bias_ih"])
-        np.sum(flat_b, axis=0, out=dw["bias_hh"])
-        if flat_dx is not None:
-            np.matmul(flat_a, w_x, out=flat_dx)
+        finish()
 
     return run
 

@@ -57,8 +57,6 @@ def local_response_norm(
 
 def buffers(op: LocalResponseNorm, shapes: Shapes) -> Buffers:
     like: Spec = (shapes.y, FLOAT)
-    if not shapes.training:
-        return Buffers(forward={"base": like, "part": like})
     return Buffers(saved={"base": like}, forward={"part": like}, backward={"part": like, "power": like})
 
 
@@ -75,9 +73,8 @@ def _shifts(source: Array, target: Array, before: int, after: int) -> list[tuple
 
 
 def forward(call: Call) -> Run:
-    op, x, y, base, part = call.op, call.x[0], call.y, call.buffer("base"), call.scratch["part"]
+    op, x, y, base, part = call.op, call.x[0], call.y, call.saved["base"], call.scratch["part"]
     shifts = _shifts(part, base, op.size // 2, (op.size - 1) // 2)
-    number = y.dtype.type
 
     def run() -> None:  # base = k + alpha / size sum(x^2)
         nonlocal base
@@ -85,9 +82,9 @@ def forward(call: Call) -> Run:
         np.copyto(base, part)
         for target, source in shifts:
             target += source
-        base *= number(op.alpha / op.size)
-        base += number(op.k)
-        np.power(base, number(-op.beta), out=part)
+        base *= op.alpha / op.size
+        base += op.k
+        np.power(base, -op.beta, out=part)
         np.multiply(x, part, out=y)
 
     return run
@@ -97,11 +94,10 @@ def backward(call: Call) -> Run:
     op, x, dy, dx, base = call.op, call.x[0], call.dy, call.dx0, call.saved["base"]
     part, power = call.scratch["part"], call.scratch["power"]
     shifts = _shifts(part, dx, (op.size - 1) // 2, op.size // 2)  # reversed: the channels with neighbour c
-    number = dy.dtype.type
 
     def run() -> None:  # dy base^-beta - 2 alpha beta / size x sum(dy x base^(-beta - 1))
         nonlocal dx, part, power
-        np.power(base, number(-op.beta), out=power)
+        np.power(base, -op.beta, out=power)
         power *= dy
         np.multiply(power, x, out=part)
         part /= base
@@ -109,7 +105,7 @@ def backward(call: Call) -> Run:
         for target, source in shifts:
             target += source
         dx *= x
-        dx *= number(-2 * op.alpha * op.beta / op.size)
+        dx *= -2 * op.alpha * op.beta / op.size
         dx += power
 
     return run

@@ -88,8 +88,6 @@ def cross_entropy_buffers(op: SoftmaxCrossEntropy, shapes: Shapes) -> Buffers:
         kept["ignored"] = ((n,), "bool")
     vector: Spec = ((n,), FLOAT)
     scratch: dict[str, Spec] = {"column": ((n, 1), FLOAT), "picked": vector}
-    if not shapes.training:
-        return Buffers(forward={**kept, **scratch})
     return Buffers(
         saved=kept, forward=scratch, backward={"picked": vector, **({"share": vector} if op.smoothing else {})}
     )
@@ -97,12 +95,12 @@ def cross_entropy_buffers(op: SoftmaxCrossEntropy, shapes: Shapes) -> Buffers:
 
 def cross_entropy_forward(call: Call) -> Run:
     (logits, label), y = call.x, call.y
-    probability, index = call.buffer("probability"), call.buffer("index")
+    probability, index = call.saved["probability"], call.saved["index"]
     column, picked = call.scratch["column"], call.scratch["picked"]
     flat, starts = probability.reshape(-1), np.arange(len(label)) * logits.shape[1]
     ignore, smoothing = call.op.ignore, call.op.smoothing
-    ignored = None if ignore is None else call.buffer("ignored")
-    rest, spread = y.dtype.type(1.0 - smoothing), y.dtype.type(smoothing / logits.shape[1])
+    ignored = None if ignore is None else call.saved["ignored"]
+    rest, spread = 1.0 - smoothing, smoothing / logits.shape[1]
 
     def run() -> None:
         nonlocal picked, probability, y
@@ -133,7 +131,7 @@ def cross_entropy_backward(call: Call) -> Run:
     dy, dx, probability, index = call.dy, call.dx0, call.saved["probability"], call.saved["index"]
     picked, ignored = call.scratch["picked"], call.saved.get("ignored")
     flat, dy2, smoothing = dx.reshape(-1), dy.reshape(-1, 1), call.op.smoothing
-    rest, spread = dy.dtype.type(1.0 - smoothing), dy.dtype.type(smoothing / dx.shape[1])
+    rest, spread = 1.0 - smoothing, smoothing / dx.shape[1]
     ignored2 = None if ignored is None else ignored.reshape(-1, 1)
     share = call.scratch["share"] if smoothing else dy
 
@@ -160,14 +158,14 @@ def soft_buffers(op: SoftCrossEntropy, shapes: Shapes) -> Buffers:
     scratch: dict[str, Spec] = {"column": column, "mass": column}
     if op.smoothing:
         scratch["smooth"] = (shapes.x[0], FLOAT)
-    return Buffers(saved=slope, forward=scratch) if shapes.training else Buffers(forward={**slope, **scratch})
+    return Buffers(saved=slope, forward=scratch)
 
 
 def soft_forward(call: Call) -> Run:
-    (logits, given), y, slope = call.x, call.y, call.buffer("slope")
+    (logits, given), y, slope = call.x, call.y, call.saved["slope"]
     column, mass, smoothing = call.scratch["column"], call.scratch["mass"], call.op.smoothing
     target = call.scratch["smooth"] if smoothing else given
-    rest, spread = y.dtype.type(1.0 - smoothing), y.dtype.type(smoothing / logits.shape[1])
+    rest, spread = 1.0 - smoothing, smoothing / logits.shape[1]
     column1 = column[:, 0]
 
     def run() -> None:  # with t the target: y = sum(t) log(sum(exp(x))) - t x, slope = sum(t) softmax(x) - t

@@ -198,7 +198,7 @@ def target_forward(call: Call) -> Run:
     op, y, label = call.op, call.y, call.x[0].reshape(-1, 1)
     is_class, counted = call.scratch["is_class"], call.scratch["counted"]
     classes, weight = np.arange(len(op.weight)), np.array(op.weight, y.dtype)
-    at_label, spread = weight * y.dtype.type(1 - op.smoothing), weight * y.dtype.type(op.smoothing / len(op.weight))
+    at_label, spread = weight * (1 - op.smoothing), weight * (op.smoothing / len(op.weight))
 
     def run() -> None:
         nonlocal y

@@ -1,6 +1,7 @@
 """Batch norm by the statistics of all learners of a rank: they meet once in forward and once in backward.
 
-Each learner has its own weights; the gradient is that of the sum of all their losses.
+Each learner has its own weights; the gradient is that of the sum of all their losses. A norm whose `sync` is "learner"
+has the same forward, alone.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import numpy as np
 
 from mpibow.graph.graph import FLOAT, Array, Shape
 from mpibow.graph.kernel import Buffers, Call, Run, Spec
+from mpibow.graph.peers import ALONE
 
 
 def buffers(shape: Shape) -> Buffers:
@@ -33,14 +35,13 @@ def forward(call: Call) -> Run:
     variance, part = call.scratch["variance"], call.scratch["part"]
     weight, bias = call.w["weight"][:, None], call.w["bias"][:, None]
     running_mean, running_variance = call.statistics["mean"], call.statistics["variance"]
-    number, count = y.dtype.type, x.shape[0] * x.shape[2]
-    each, keep, take, epsilon = number(1 / count), number(1 - op.momentum), number(op.momentum), number(op.epsilon)
-    meet = call.peers.show(f"{call.name} forward", own)
+    count, momentum = x.shape[0] * x.shape[2], op.momentum
+    meet = (call.peers if op.sync == "rank" else ALONE).show(f"{call.name} forward", own)
 
     def run() -> None:
         nonlocal mean, normal, part, running_mean, running_variance, variance, y
         np.sum(x, axis=(0, 2), out=own[0])
-        own[0] *= each
+        own[0] *= 1 / count
         np.subtract(x, own[0][:, None], out=normal)
         normal *= normal
         np.sum(normal, axis=(0, 2), out=own[1])
@@ -49,27 +50,27 @@ def forward(call: Call) -> Run:
         mean.fill(0)
         for moments in learners:
             mean += moments[0]
-        mean *= number(1 / len(learners))
+        mean *= 1 / len(learners)
         variance.fill(0)
         for moments in learners:  # squares around its own mean, and that mean's distance from the common one
             np.subtract(moments[0], mean, out=part)
             part *= part
-            part *= number(count)
+            part *= count
             variance += part
             variance += moments[1]
-        variance *= number(1 / total)
-        np.add(variance, epsilon, out=inverse)
+        variance *= 1 / total
+        np.add(variance, op.epsilon, out=inverse)
         np.sqrt(inverse, out=inverse)
         np.reciprocal(inverse, out=inverse)
         np.subtract(x, mean[:, None], out=normal)
         normal *= inverse[:, None]
         np.multiply(normal, weight, out=y)
         y += bias
-        running_mean *= keep
-        np.multiply(mean, take, out=part)
+        running_mean *= 1 - momentum
+        np.multiply(mean, momentum, out=part)
         running_mean += part
-        running_variance *= keep
-        variance *= number(op.momentum * total / max(total - 1, 1))
+        running_variance *= 1 - momentum
+        variance *= momentum * total / max(total - 1, 1)
         running_variance += variance
 
     return run
@@ -81,7 +82,7 @@ def backward(call: Call) -> Run:
     own = np.zeros_like(sums)
     weight, dweight, dbias = call.w["weight"], call.dw["weight"], call.dw["bias"]
     dx = None if call.dx[0] is None else rows(call.dx[0])
-    number, count = dy.dtype.type, dy.shape[0] * dy.shape[2]
+    count = dy.shape[0] * dy.shape[2]
     meet = call.peers.show(f"{call.name} backward", own)
 
     def run() -> None:  # with dz = weight dy: dx = (dz - mean(dz) - normal mean(dz normal)) / deviation, means of all
@@ -99,7 +100,7 @@ def backward(call: Call) -> Run:
         sums.fill(0)
         for products in learners:
             sums += products
-        sums *= number(1 / (len(learners) * count))
+        sums *= 1 / (len(learners) * count)
         normal *= sums[1][:, None]
         normal += sums[0][:, None]
         np.multiply(dy, weight[:, None], out=part)

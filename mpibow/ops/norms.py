@@ -170,8 +170,6 @@ def moments(op: Norm, shapes: Shapes) -> dict[str, Spec]:
 def buffers(op: Norm, shapes: Shapes) -> Buffers:
     kept, whole = moments(op, shapes), (shapes.y, FLOAT)
     forward: dict[str, Spec] = {"part": whole}
-    if not shapes.training:
-        return Buffers(forward={**kept, **forward})
     return Buffers(saved=kept, forward=forward, backward={"hat": whole, "part": whole, "column": kept["inverse"]})
 
 
@@ -182,10 +180,10 @@ def _views(extents: Extents, *arrays: Array) -> list[tuple[Array, Array]]:
 
 
 def forward(call: Call) -> Run:
-    op, inverse, mean = call.op, call.buffer("inverse"), call.buffer("mean") if call.op.centred else None
+    op, inverse, mean = call.op, call.saved["inverse"], call.saved["mean"] if call.op.centred else None
     (x, _), (y, channels), (part, _) = _views(op.extents(call.shapes.y), call.x[0], call.y, call.scratch["part"])
     weight, bias = call.w["weight"].reshape(-1, 1), call.w["bias"].reshape(-1, 1) if op.centred else None
-    scale, epsilon = y.dtype.type(1.0 / y.shape[1]), y.dtype.type(op.epsilon)
+    scale, epsilon = 1.0 / y.shape[1], op.epsilon
 
     def run() -> None:
         nonlocal channels, inverse, mean, y
@@ -217,7 +215,7 @@ def backward(call: Call) -> Run:
     dx = None if call.dx[0] is None else call.dx[0].reshape(hat.shape)
     weight, dweight = call.w["weight"].reshape(-1, 1), call.dw["weight"].reshape(-1)
     dbias = call.dw["bias"].reshape(-1) if op.centred else None
-    scale = hat.dtype.type(1.0 / hat.shape[1])
+    scale = 1.0 / hat.shape[1]
 
     def run() -> None:  # with h the normalised x and g = dy weight: dx = (g - mean(g) - h mean(g h)) inverse
         nonlocal column, hat, part, parts

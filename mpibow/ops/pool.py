@@ -127,20 +127,17 @@ def max_buffers(op: MaxPool2d, shapes: Shapes) -> Buffers:
     small = "uint8" if op.kernel[0] * op.kernel[1] <= 256 else "uint16"
     winner: dict[str, Spec] = {"winner": (shapes.y, small)}
     mask: dict[str, Spec] = {"mask": (shapes.y, "bool")}
-    if not shapes.training:
-        return Buffers(forward={**winner, **mask})
     return Buffers(saved=winner, forward=mask, backward={**mask, "part": (shapes.y, FLOAT)})
 
 
 def max_forward(call: Call) -> Run:
-    y, winner, mask = call.y, call.buffer("winner"), call.scratch["mask"]
+    y, winner, mask = call.y, call.saved["winner"], call.scratch["mask"]
     first = np.zeros(y.shape[2:], winner.dtype)  # the first element of each window that is inside the image
     elements = _elements(call.op, call.x[0], y.shape)
     for number, part, _ in reversed(elements):
         _cut(first, part)[...] = number
     numbered = [
-        (winner.dtype.type(number), element, _cut(y, part), _cut(winner, part), _cut(mask, part))
-        for number, part, element in elements
+        (number, element, _cut(y, part), _cut(winner, part), _cut(mask, part)) for number, part, element in elements
     ]
     whole = numbered[0][1].shape == y.shape
     first = narrow(first)
@@ -163,7 +160,7 @@ def max_backward(call: Call) -> Run:
     dy, dx, winner = call.dy, call.dx0, call.saved["winner"]
     mask, part = call.scratch["mask"], call.scratch["part"]
     numbered = [
-        (winner.dtype.type(number), element, _cut(dy, cut), _cut(winner, cut), _cut(mask, cut), _cut(part, cut))
+        (number, element, _cut(dy, cut), _cut(winner, cut), _cut(mask, cut), _cut(part, cut))
         for number, cut, element in _elements(call.op, dx, dy.shape)
     ]
 

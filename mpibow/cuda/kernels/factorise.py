@@ -14,7 +14,7 @@ from mpibow.graph.kernel import Buffers, Call, Shapes
 
 def buffers(op: Any, shapes: Shapes) -> Buffers:
     error = {"error": (shapes.y, "float32")}
-    return Buffers(saved=error) if shapes.training else Buffers(forward=error)
+    return Buffers(saved=error)
 
 
 def _stride(table: Array) -> tuple[int, np.int64]:
@@ -27,7 +27,7 @@ def forward(call: Call) -> list[Launch]:
     replicas, stride = _stride(users)
     n = call.y.size
     extents = [np.int32(number) for number in (n // replicas, call.op.factors, call.op.users, call.op.items)]
-    arguments = (user, item, rating, users, items, call.y, call.buffer("error"), *extents, stride, np.int32(n))
+    arguments = (user, item, rating, users, items, call.y, call.saved["error"], *extents, stride, np.int32(n))
     return [Launch(instance("squared_errors", integer(user), integer(item)), warps(n), arguments)]
 
 

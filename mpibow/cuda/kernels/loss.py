@@ -35,7 +35,7 @@ def softmax_backward(call: Call) -> list[Launch]:
 
 def cross_entropy_buffers(op: Any, shapes: Shapes) -> Buffers:
     slope = {"slope": (shapes.x[0], "float32")}
-    return Buffers(saved=slope) if shapes.training else Buffers(forward=slope)
+    return Buffers(saved=slope)
 
 
 def _extents(logits: Array) -> tuple[np.int32, np.int32]:
@@ -45,13 +45,13 @@ def _extents(logits: Array) -> tuple[np.int32, np.int32]:
 def cross_entropy_forward(call: Call) -> list[Launch]:
     (logits, label), ignore = call.x, call.op.ignore
     settings = np.float32(call.op.smoothing), np.int32(ignore is not None), np.int64(ignore or 0)
-    arguments = (logits, label, call.y, call.buffer("slope"), *settings, *_extents(logits))
+    arguments = (logits, label, call.y, call.saved["slope"], *settings, *_extents(logits))
     return [Launch(instance("cross_entropy", kind(logits), integer(label)), warps(len(logits)), arguments)]
 
 
 def soft_forward(call: Call) -> list[Launch]:
     logits, target = call.x
-    arguments = (logits, target, call.y, call.buffer("slope"), np.float32(call.op.smoothing), *_extents(logits))
+    arguments = (logits, target, call.y, call.saved["slope"], np.float32(call.op.smoothing), *_extents(logits))
     return [Launch(instance("soft_cross_entropy", kind(logits)), warps(len(logits)), arguments)]
 
 

@@ -28,7 +28,7 @@ def _rows(op: Any, shapes: Shapes) -> tuple[int, int]:
 def layer_buffers(op: Any, shapes: Shapes) -> Buffers:
     column: Spec = ((_rows(op, shapes)[0],), "float32")
     moments = {"mean": column, "inverse": column}
-    return Buffers(saved=moments) if shapes.training else Buffers(forward=moments)
+    return Buffers(saved=moments)
 
 
 def _own(call: Call, array: Array) -> tuple[np.int32, np.int32, np.int64]:
@@ -47,7 +47,7 @@ def _own(call: Call, array: Array) -> tuple[np.int32, np.int32, np.int64]:
 def layer_forward(call: Call) -> list[Launch]:
     (x, *_), w = call.x, call.w
     rows, features = _rows(call.op, call.shapes)
-    moments = call.buffer("mean"), call.buffer("inverse"), np.float32(call.op.epsilon)
+    moments = call.saved["mean"], call.saved["inverse"], np.float32(call.op.epsilon)
     extents = (np.int32(rows), np.int32(features), *_own(call, w["weight"]))
     arguments = (x, w["weight"], w["bias"], call.y, *moments, *extents)
     return [Launch(instance("layer_norm", kind(x)), warps(rows), arguments)]
@@ -99,7 +99,7 @@ def column_sums(x: Array, out: Array, parts: Array | None) -> list[Launch]:
 
 def response_buffers(op: Any, shapes: Shapes) -> Buffers:
     base = {"base": (shapes.y, "float32")}
-    return Buffers(saved=base) if shapes.training else Buffers(forward=base)
+    return Buffers(saved=base)
 
 
 def _places(call: Call) -> tuple[np.int32, np.int32, np.int64]:
@@ -113,7 +113,7 @@ def _places(call: Call) -> tuple[np.int32, np.int32, np.int64]:
 def response_forward(call: Call) -> list[Launch]:
     op, x = call.op, call.x[0]
     settings = np.int32(op.size), np.float32(op.alpha), np.float32(op.beta), np.float32(op.k)
-    arguments = (x, call.y, call.buffer("base"), *settings, *_places(call))
+    arguments = (x, call.y, call.saved["base"], *settings, *_places(call))
     return [Launch(instance("local_response", kind(x)), turns(x.size), arguments)]
 
 

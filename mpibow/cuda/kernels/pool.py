@@ -42,7 +42,7 @@ def _launch(kernel: str, call: Call, shape: Shape, *arrays: Any, of: tuple[str, 
 
 def max_buffers(op: Any, shapes: Shapes) -> Buffers:
     winner = {"winner": (_physical(shapes.y), "uint16")}
-    return Buffers(saved=winner) if shapes.training else Buffers(forward=winner)
+    return Buffers(saved=winner)
 
 
 def _physical(y: Shape) -> Shape:
@@ -51,7 +51,7 @@ def _physical(y: Shape) -> Shape:
 
 
 def max_forward(call: Call) -> list[Launch]:
-    return _launch("max_pool", call, call.shapes.y, call.x[0], call.y, call.buffer("winner"))
+    return _launch("max_pool", call, call.shapes.y, call.x[0], call.y, call.saved["winner"])
 
 
 def max_backward(call: Call) -> list[Launch]:

@@ -222,8 +222,6 @@ def buffers(op: Attention, shapes: Shapes) -> Buffers:
     kept: dict[str, Spec] = {"kept": ((heads, t, wide), FLOAT)} if shapes.training and s <= KEPT else {}
     scores: dict[str, Spec] = {} if kept else {"scores": ((rows, wide), FLOAT)}
     forward = {**scores, "room": room_spec(room(rows, s, d), room(rows, e, s))}
-    if not shapes.training:
-        return Buffers(forward={**level, **forward})
     sizes = [room(rows, s, max(d, e)), room(rows, d, s), room(s, max(d, e), rows, transposed=True)]
     backward = {**scores, "slopes": ((rows, wide), FLOAT), "room": room_spec(*sizes)}
     return Buffers(saved={**level, **kept}, forward=forward, backward=backward)

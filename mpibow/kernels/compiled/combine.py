@@ -136,11 +136,11 @@ def multiply_backward(call: Call) -> Run:
 
 def maximum_buffers(op: Maximum, shapes: Shapes) -> Buffers:
     winner = {"winner": (physical(shapes.formats.y, shapes.y), "int32")}
-    return Buffers(saved=winner) if shapes.training else Buffers(forward=winner)
+    return Buffers(saved=winner)
 
 
 def maximum_forward(call: Call) -> Run:
-    return largest.command(y=call.y, winner=call.buffer("winner"), n=call.y.size, inputs=call.x)
+    return largest.command(y=call.y, winner=call.saved["winner"], n=call.y.size, inputs=call.x)
 
 
 def maximum_backward(call: Call) -> Run:

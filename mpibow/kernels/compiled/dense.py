@@ -14,11 +14,8 @@ from mpibow.ops import Dense
 def buffers(op: Dense, shapes: Shapes) -> Buffers:
     (*front, features), n = shapes.x[0], op.units
     m = prod(front)
-    forward = {"room": room_spec(room(m, n, features))}
-    if not shapes.training:
-        return Buffers(forward=forward)
     return Buffers(
-        forward=forward,
+        forward={"room": room_spec(room(m, n, features))},
         backward={"room": room_spec(room(m, features, n), room(n, features, m, transposed=True))},
     )
 

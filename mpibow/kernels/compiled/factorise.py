@@ -80,7 +80,7 @@ def scatter(
 
 def buffers(op: MatrixFactorisation, shapes: Shapes) -> Buffers:
     error = {"error": (shapes.y, FLOAT)}
-    return Buffers(saved=error) if shapes.training else Buffers(forward=error)
+    return Buffers(saved=error)
 
 
 def _arguments(call: Call) -> dict[str, Any]:
@@ -93,7 +93,7 @@ def _arguments(call: Call) -> dict[str, Any]:
 
 
 def forward(call: Call) -> Run:
-    return squared_errors.command(ratings=call.x[2], y=call.y, errors=call.buffer("error"), **_arguments(call))
+    return squared_errors.command(ratings=call.x[2], y=call.y, errors=call.saved["error"], **_arguments(call))
 
 
 def backward(call: Call) -> Run:

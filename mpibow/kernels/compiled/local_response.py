@@ -86,8 +86,6 @@ def normalise_back(
 
 def buffers(op: LocalResponseNorm, shapes: Shapes) -> Buffers:
     base: dict[str, Spec] = {"base": (shapes.y, FLOAT)}
-    if not shapes.training:
-        return Buffers(forward=base)
     return Buffers(saved=base, backward={"part": (shapes.y[1:], FLOAT)})
 
 
@@ -100,7 +98,7 @@ def _extents(call: Call) -> dict[str, Any]:
 
 
 def forward(call: Call) -> Run:
-    return normalise.command(x=call.x[0], y=call.y, base=call.buffer("base"), k=call.op.k, **_extents(call))
+    return normalise.command(x=call.x[0], y=call.y, base=call.saved["base"], k=call.op.k, **_extents(call))
 
 
 def backward(call: Call) -> Run:

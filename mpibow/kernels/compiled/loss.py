@@ -120,13 +120,13 @@ def among_the_best(logits: Address, labels: Address, y: Floats, classes: int, wi
 
 def cross_entropy_buffers(op: Any, shapes: Shapes) -> Buffers:
     slope = {"slope": (shapes.x[0], FLOAT)}
-    return Buffers(saved=slope) if shapes.training else Buffers(forward=slope)
+    return Buffers(saved=slope)
 
 
 def cross_entropy_forward(call: Call) -> Run:
     (logits, label), op = call.x, call.op
     return cross_entropy.command(
-        logits=logits, labels=label, y=call.y, slope=call.buffer("slope"), classes=logits.shape[1],
+        logits=logits, labels=label, y=call.y, slope=call.saved["slope"], classes=logits.shape[1],
         wide_labels=wide(label), ignores=op.ignore is not None, ignore=op.ignore or 0, smoothing=op.smoothing,
     )  # fmt: skip
 
@@ -137,7 +137,7 @@ def cross_entropy_backward(call: Call) -> Run:
 
 
 def soft_forward(call: Call) -> Run:
-    (logits, target), slope = call.x, call.buffer("slope")
+    (logits, target), slope = call.x, call.saved["slope"]
     return soft_cross_entropy.command(
         logits=logits, targets=target, y=call.y, slope=slope, classes=logits.shape[1], smoothing=call.op.smoothing
     )

@@ -116,13 +116,13 @@ def normalise_back(
 
 def buffers(op: Norm, shapes: Shapes) -> Buffers:
     kept = moments(op, shapes)
-    return Buffers(saved=kept) if shapes.training else Buffers(forward=kept)
+    return Buffers(saved=kept)
 
 
 def _common(call: Call) -> dict[str, Any]:
-    means = call.buffer("mean") if call.op.centred else None
+    means = call.saved["mean"] if call.op.centred else None
     extents = asdict(call.op.extents(call.shapes.y))
-    return {"x": call.x[0], "weight": call.w["weight"], "inverses": call.buffer("inverse"), "means": means, **extents}
+    return {"x": call.x[0], "weight": call.w["weight"], "inverses": call.saved["inverse"], "means": means, **extents}
 
 
 def forward(call: Call) -> Run:

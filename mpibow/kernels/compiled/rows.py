@@ -65,7 +65,7 @@ def _indices(array: Array) -> bool:
 
 
 def embedding_forward(call: Call) -> Run:
-    (x,), table, index = call.x, call.w["weight"], call.buffer("index")
+    (x,), table, index = call.x, call.w["weight"], call.saved["index"]
     if not _indices(x):
         return KERNELS[Embedding].forward(call)
     return take_rows.command(
@@ -80,7 +80,7 @@ def embedding_backward(call: Call) -> Run:
 
 def gather_buffers(op: Gather, shapes: Shapes) -> Buffers:
     place: dict[str, Spec] = {"place": (shapes.y, "int64")}
-    return Buffers(saved=place) if shapes.training else Buffers(forward=place)
+    return Buffers(saved=place)
 
 
 def gather_forward(call: Call) -> Run:
@@ -94,7 +94,7 @@ def gather_forward(call: Call) -> Run:
         x=x,
         numbers=index,
         starts=starts,
-        place=call.buffer("place"),
+        place=call.saved["place"],
         y=y,
         step=step,
         last=last,

@@ -19,9 +19,9 @@ from tests.kernels.draw import (
 
 
 @st.composite
-def softmaxes(draw: st.DrawFn) -> Case:
+def softmaxes(draw: st.DrawFn, kind: Any) -> Case:
     shape = draw(st.one_of(rows, images, st.tuples(counts, st.integers(1, 40), st.integers(1, 4))))
-    return Case(ops.Softmax(draw(st.integers(0, len(shape) - 1))), (shape,))
+    return Case(kind(draw(st.integers(0, len(shape) - 1))), (shape,))
 
 
 def softmax(op: Any, x: Array, w: Any) -> Array:
@@ -38,15 +38,21 @@ def softmax_back(op: ops.Softmax, x: Array, w: Any, dy: Array) -> Back:
     return [np.moveaxis(dx, -1, op.axis)], {}
 
 
-CHECKED = (
-    Checked(
-        op=ops.Softmax,
-        cases=[Case(ops.Softmax(1), ((5, 4),)), Case(ops.Softmax(2), ((2, 3, 4, 2),), id="inner axis")],
-        large=[Case(ops.Softmax(1), (IMAGE,))],
-        random=softmaxes(),
-        plain=(softmax, softmax_back),
+def softmax_record(kind: Any, plain: Any, lacking: tuple[str, ...]) -> Checked:
+    return Checked(
+        op=kind,
+        cases=[Case(kind(1), ((5, 4),)), Case(kind(2), ((2, 3, 4, 2),), id="inner axis")],
+        large=[Case(kind(1), (IMAGE,))],
+        random=softmaxes(kind),
+        plain=plain,
         lengths=lambda op, shapes: (shapes[0][op.axis], shapes[0][op.axis], 1),
         looser=SUM,
-        torch=lambda op, torch, x: torch.softmax(x, op.axis),
-    ),
+        torch=lambda op, torch, x: getattr(torch, op.kind)(x, op.axis),
+        lacking=lacking,
+    )
+
+
+CHECKED = (
+    softmax_record(ops.Softmax, (softmax, softmax_back), ()),
+    softmax_record(ops.LogSoftmax, (lambda op, x, w: np.log(softmax(op, x, w)), None), ("cuda",)),
 )
