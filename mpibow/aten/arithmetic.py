@@ -1,4 +1,4 @@
-"""Arithmetic, activations, comparisons, sums and products of tensors, as ATen calls them."""
+"""Arithmetic, activations, comparisons, sums and products of tensors, as ATen calls them: `x` is what it calls self."""
 
 from __future__ import annotations
 
@@ -10,191 +10,94 @@ import numpy as np
 
 from mpibow import ops
 from mpibow.aten.program import Batch
-from mpibow.aten.site import Filled, Site, dtype_of, number, shape_of
+from mpibow.aten.site import Filled, Site, dtype_of, need, number, refuse, shape_of
 from mpibow.graph.graph import FLOAT, Tensor
 
 Axes = int | Sequence[int] | None
+Operand = Tensor | float
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, bool | int | float)
+def add(x: Any, other: Any, alpha: float = 1) -> Any:
+    return x + (other if alpha == 1 else other * float(alpha))
 
 
-def _operand(site: Site, value: Any) -> Tensor | float:
-    """A tensor, or a number; a constant tensor without axes is a number."""
-    if _is_number(value):
-        return float(value)
-    if not shape_of(value) and (found := number(value)) is not None:
-        return found
-    return site.tensor(value)
-
-
-def add(site: Site, self: Any, other: Any, alpha: float = 1) -> Any:
-    x, y = _operand(site, self), _operand(site, other)
-    if alpha == 1:
-        return x + y
-    return x + y * float(alpha)
-
-
-def sub(site: Site, self: Any, other: Any, alpha: float = 1) -> Any:
-    x, y = _operand(site, self), _operand(site, other)
-    return x - (y if alpha == 1 else y * float(alpha))
-
-
-def rsub(site: Site, self: Any, other: Any, alpha: float = 1) -> Any:
-    return sub(site, other, self, alpha)
-
-
-def mul(site: Site, self: Any, other: Any) -> Any:
-    return _operand(site, self) * _operand(site, other)
+def sub(x: Any, other: Any, alpha: float = 1) -> Any:
+    return x - (other if alpha == 1 else other * float(alpha))
 
 
 def div(site: Site, self: Any, other: Any, rounding_mode: str | None = None) -> Any:
-    site.need(rounding_mode is None, f"rounding_mode={rounding_mode!r}: quotients are not rounded here")
+    need(rounding_mode is None, f"rounding_mode={rounding_mode!r}: quotients are not rounded here")
     if isinstance(self, Filled) and self.value is not None and (by := number(other)):
         return Filled(self.shape, self.value / by)
-    return _operand(site, self) / _operand(site, other)
+    return site.operand(self) / site.operand(other)
 
 
 def power(site: Site, self: Any, exponent: Any) -> Any:
     by = number(exponent)
-    if by is None or _is_number(self):
-        site.refuse("the exponent must be a number, and the base a tensor")
+    if by is None or isinstance(self, bool | int | float):
+        refuse("the exponent must be a number, and the base a tensor")
     return site.floats(self) if by == 1 else ops.power(site.floats(self), by)
 
 
-def square(site: Site, self: Any) -> Any:
-    return ops.power(site.floats(self), 2.0)
+def rsqrt(x: Tensor) -> Tensor:
+    return ops.power(ops.sqrt(x), -1.0)
 
 
-def rsqrt(site: Site, self: Any) -> Any:
-    return ops.power(ops.sqrt(site.floats(self)), -1.0)
-
-
-def reciprocal(site: Site, self: Any) -> Any:
-    return ops.power(site.floats(self), -1.0)
-
-
-def unary(function: Callable[[Tensor], Tensor]) -> Callable[..., Any]:
-    """An ATen operator of one tensor that equals a function of mpibow."""
-    return lambda site, self: function(site.floats(self))
-
-
-def gelu(site: Site, self: Any, approximate: str = "none") -> Any:
-    return ops.gelu(site.floats(self), tanh=approximate == "tanh")
-
-
-def leaky_relu(site: Site, self: Any, negative_slope: float = 0.01) -> Any:
-    return ops.leaky_relu(site.floats(self), float(negative_slope))
-
-
-def hardtanh(site: Site, self: Any, min_val: float = -1.0, max_val: float = 1.0) -> Any:
+def hardtanh(x: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
     low, high = float(min_val), float(max_val)
-    return ops.affine(ops.clipped_relu(ops.affine(site.floats(self), 1.0, -low), high - low), 1.0, low)
+    return ops.affine(ops.clipped_relu(ops.affine(x, 1.0, -low), high - low), 1.0, low)
 
 
-def hardsigmoid(site: Site, self: Any) -> Any:
-    return ops.clipped_relu(site.floats(self) + 3.0) * (1 / 6)
+def hardsigmoid(x: Tensor) -> Tensor:
+    return ops.clipped_relu(x + 3.0) * (1 / 6)
 
 
-def hardswish(site: Site, self: Any) -> Any:
-    x = site.floats(self)
-    return x * hardsigmoid(site, x)
-
-
-def softplus(site: Site, self: Any, beta: float = 1, threshold: float = 20) -> Any:
-    x = site.floats(self)
+def softplus(x: Tensor, beta: float = 1, threshold: float = 20) -> Tensor:
     y = ops.softplus(x * float(beta)) / float(beta)
     return y if threshold >= 20 else ops.where(ops.gt(x * float(beta), float(threshold)), x, y)
 
 
-def mish(site: Site, self: Any) -> Any:
-    x = site.floats(self)
-    return x * ops.tanh(ops.softplus(x))
-
-
-def detach(site: Site, self: Any) -> Any:
-    """The same numbers without a gradient, by a cast, which has none."""
-    return site.graph.add(ops.Cast(FLOAT), site.floats(self))
-
-
-def elu(site: Site, self: Any, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Any:
-    x = site.floats(self)
+def elu(x: Tensor, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Tensor:
     below = ops.exp(-ops.maximum(-x, ops.full(x.shape, 0.0)) * float(input_scale))  # exp(x) could overflow
     return ops.where(ops.gt(x, 0.0), x, (below - 1.0) * float(alpha)) * float(scale)
 
 
-def selu(site: Site, self: Any) -> Any:
-    return elu(site, self, 1.6732632423543772, 1.0507009873554805)
-
-
-def celu(site: Site, self: Any, alpha: float = 1) -> Any:
-    return elu(site, self, alpha, input_scale=1 / alpha)
-
-
-def threshold(site: Site, self: Any, threshold: float, value: float) -> Any:
-    x = site.floats(self)
-    return ops.where(ops.gt(x, float(threshold)), x, float(value))
-
-
-def log_sigmoid(site: Site, self: Any) -> Any:
-    return -ops.softplus(-site.floats(self))
-
-
-def glu(site: Site, self: Any, dim: int = -1) -> Any:
-    x = site.floats(self)
+def glu(x: Tensor, dim: int = -1) -> Tensor:
     values, gates = ops.split(x, x.shape[dim] // 2, axis=dim)
     return values * ops.sigmoid(gates)
 
 
-def clamp(site: Site, self: Any, min: float | None = None, max: float | None = None) -> Any:
+def clamp(site: Site, self: Any, min: Any = None, max: Any = None) -> Tensor:
     x = site.floats(self)
     for bound, sign in ((min, 1.0), (max, -1.0)):
         if bound is None:
             continue
         found = number(bound)
         limit = ops.full(x.shape, sign * found) if found is not None else site.floats(bound) * sign
-        shape = np.broadcast_shapes(x.shape, limit.shape)
-        # Of equal elements the first, x itself, receives the gradient.
-        x = ops.maximum(ops.expand(x * sign, shape), ops.expand(limit, shape)) * sign
+        x = maximum(x * sign, limit) * sign  # of equal elements the first, x itself, receives the gradient
     return x
 
 
-def maximum(site: Site, self: Any, other: Any) -> Any:
-    shape = np.broadcast_shapes(shape_of(self), shape_of(other))
-    return ops.maximum(*(ops.expand(site.floats(each), shape) for each in (self, other)))
+def maximum(x: Tensor, other: Tensor) -> Tensor:
+    shape = np.broadcast_shapes(x.shape, other.shape)
+    return ops.maximum(ops.expand(x, shape), ops.expand(other, shape))
 
 
-def minimum(site: Site, self: Any, other: Any) -> Any:
-    return -maximum(site, -site.floats(self), -site.floats(other))
+TURNED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}  # of exchanged sides
 
 
-def compare(sign: str, site: Site, self: Any, other: Any) -> Any:
-    made = getattr(ops, sign)
-    if _is_number(self):
-        turned = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}.get(sign, sign)
-        return getattr(ops, turned)(site.tensor(other), float(self))
-    return made(site.tensor(self), _operand(site, other))
+def compare(sign: str, x: Operand, other: Operand) -> Tensor:
+    if isinstance(x, Tensor):
+        return getattr(ops, sign)(x, other)  # type: ignore[no-any-return]
+    return getattr(ops, TURNED.get(sign, sign))(other, x)  # type: ignore[no-any-return]
 
 
-def where(site: Site, condition: Any, self: Any, other: Any) -> Any:
-    return ops.where(site.tensor(condition), _operand(site, self), _operand(site, other))
+def where(site: Site, condition: Any, self: Any, other: Any) -> Tensor:
+    return ops.where(site.tensor(condition), site.operand(self), site.operand(other))
 
 
-def masked_fill(site: Site, self: Any, mask: Any, value: Any) -> Any:
-    return ops.where(site.tensor(mask), _operand(site, value), site.tensor(self))
-
-
-def logical_not(site: Site, self: Any) -> Any:
-    return ops.eq(site.tensor(self), 0.0)
-
-
-def logical_and(site: Site, self: Any, other: Any) -> Any:
-    return ops.ne(site.floats(self) * site.floats(other), 0.0)
-
-
-def logical_or(site: Site, self: Any, other: Any) -> Any:
-    return ops.gt(ops.abs(site.floats(self)) + ops.abs(site.floats(other)), 0.0)
+def masked_fill(site: Site, self: Any, mask: Any, value: Any) -> Tensor:
+    return ops.where(site.tensor(mask), site.operand(value), site.tensor(self))
 
 
 def _every(x: Tensor, dim: Axes) -> list[int]:
@@ -203,90 +106,153 @@ def _every(x: Tensor, dim: Axes) -> list[int]:
     return [axis % len(x.shape) for axis in given] if x.shape else []
 
 
-def _over(function: Callable[..., Tensor], x: Tensor, dim: Axes, keepdim: bool = False) -> Tensor:
+def reduced(
+    function: Callable[..., Tensor], x: Tensor, dim: Axes = None, keepdim: bool = False, dtype: Any = None
+) -> Tensor:
     """A sum or the like over `dim`."""
     axes = _every(x, dim)
     return function(x, axes, keepdim=keepdim) if axes else x
 
 
-def reduced(function: Callable[..., Tensor], site: Site, self: Any, dim: Axes = None, keepdim: bool = False,
-            dtype: Any = None) -> Any:  # fmt: skip
-    return _over(function, site.floats(self), dim, keepdim)
+def amin(x: Tensor, dim: Axes = None, keepdim: bool = False) -> Tensor:
+    return -reduced(ops.amax, -x, dim, keepdim)
 
 
-def amin(site: Site, self: Any, dim: Axes = None, keepdim: bool = False) -> Any:
-    return -_over(ops.amax, -site.floats(self), dim, keepdim)
-
-
-def largest(site: Site, self: Any, other: Any = None, dim: Axes = None, keepdim: bool = False) -> Any:
+def largest(x: Tensor, other: Tensor | None = None, dim: Axes = None, keepdim: bool = False) -> Any:
     """max in its three forms; with an axis it also returns indices, which nothing may read (shapes.item)."""
     if other is not None:
-        return maximum(site, self, other)
-    found = _over(ops.amax, site.floats(self), dim, keepdim)
+        return maximum(x, other)
+    found = reduced(ops.amax, x, dim, keepdim)
     return found if dim is None else [found, None]
 
 
-def logsumexp(site: Site, self: Any, dim: Axes, keepdim: bool = False) -> Any:
-    x = site.floats(self)
-    top = _over(ops.amax, x, dim, True)
-    return ops.log(_over(ops.sum, ops.exp(x - top), dim, keepdim)) + _over(ops.mean, top, dim, keepdim)
+def logsumexp(x: Tensor, dim: Axes, keepdim: bool = False) -> Tensor:
+    top = reduced(ops.amax, x, dim, True)
+    return ops.log(reduced(ops.sum, ops.exp(x - top), dim, keepdim)) + reduced(ops.mean, top, dim, keepdim)
 
 
-def var(site: Site, self: Any, dim: Axes = None, unbiased: bool = True, correction: float | None = None,
-        keepdim: bool = False) -> Any:  # fmt: skip
-    x = site.floats(self)
+def var(
+    x: Tensor, dim: Axes = None, unbiased: bool = True, correction: float | None = None, keepdim: bool = False
+) -> Tensor:
     count = int(np.prod([x.shape[axis] for axis in _every(x, dim)]))
     less = float(unbiased) if correction is None else float(correction)
-    spread = _over(ops.sum, ops.power(x - _over(ops.mean, x, dim, True), 2.0), dim, keepdim)
-    site.need(count > less, f"a variance of {count} numbers, less {less:g}")
+    spread = reduced(ops.sum, ops.power(x - reduced(ops.mean, x, dim, True), 2.0), dim, keepdim)
+    need(count > less, f"a variance of {count} numbers, less {less:g}")
     return spread / (count - less)
 
 
-def std(site: Site, self: Any, **settings: Any) -> Any:
-    return _root(var(site, self, **settings))
+def norm(x: Tensor, p: Any = 2, dim: Axes = None, keepdim: bool = False, dtype: Any = None, ord: Any = 2) -> Tensor:
+    need(number(2 if p is None else p) == 2 and number(2 if ord is None else ord) == 2, "norms must be Euclidean")
+    return root(reduced(ops.sum, ops.power(x, 2.0), dim, keepdim))
 
 
-def norm(site: Site, self: Any, p: Any = 2, dim: Axes = None, keepdim: bool = False, dtype: Any = None,
-         ord: Any = 2) -> Any:  # fmt: skip
-    site.need(number(2 if p is None else p) == 2 and number(2 if ord is None else ord) == 2, "norms must be Euclidean")
-    x = site.floats(self)
-    return _root(_over(ops.sum, ops.power(x, 2.0), dim, keepdim))
-
-
-def _root(x: Tensor) -> Tensor:
+def root(x: Tensor) -> Tensor:
     """The square root of a sum of squares; its gradient at 0 is 0."""
     some = ops.gt(x, 0.0)
     return ops.where(some, ops.sqrt(ops.where(some, x, 1.0)), 0.0)
 
 
-def softmax(function: Callable[..., Tensor], site: Site, self: Any, dim: int, dtype: Any = None,
-            half_to_float: bool = False) -> Any:  # fmt: skip
-    return function(site.floats(self), dim)
+def softmax(
+    function: Callable[..., Tensor], x: Tensor, dim: int, dtype: Any = None, half_to_float: bool = False
+) -> Tensor:
+    return function(x, dim)
 
 
-def matmul(site: Site, self: Any, other: Any = None, mat2: Any = None) -> Any:
-    return ops.matmul(site.floats(self), site.floats(mat2 if other is None else other))
+def matmul(x: Tensor, other: Tensor | None = None, mat2: Tensor | None = None) -> Tensor:
+    factor = mat2 if other is None else other
+    assert factor is not None
+    return ops.matmul(x, factor)
 
 
-def addmm(site: Site, self: Any, beta: float = 1, alpha: float = 1, **factors: Any) -> Any:
-    a, b = (site.floats(each) for each in factors.values())
-    return site.floats(self) * float(beta) + ops.matmul(a, b) * float(alpha)
+def addmm(x: Tensor, beta: float = 1, alpha: float = 1, **factors: Tensor) -> Tensor:
+    return x * float(beta) + ops.matmul(*factors.values()) * float(alpha)
 
 
-def bernoulli(site: Site, self: Any, p: float, generator: Any = None) -> Any:
+def bernoulli(site: Site, self: Any, p: float, generator: Any = None) -> Tensor:
     """1 with probability `p` in training; in evaluation its mean, p."""
     ones = site.tensor(Filled(shape_of(self), 1.0))
     first = (site.call.shape or (None,))[0]
-    site.need(first == Batch(1) and 0 < p < 1, "random numbers need the batch as first axis, and p in (0, 1)")
+    need(first == Batch(1) and 0 < p < 1, "random numbers need the batch as first axis, and p in (0, 1)")
     return ops.dropout(ones, 1.0 - float(p)) * float(p)
 
 
 def cast(site: Site, self: Any, dtype: Any = None, **_: Any) -> Any:
     """Casts to another type: `dtype` is a NumPy name, None, or a tensor of that type."""
     wanted = site.call.dtype or FLOAT
-    if dtype_of(self) == wanted:
-        return self
-    return ops.cast(site.tensor(self), wanted)
+    return self if dtype_of(self) == wanted else ops.cast(site.tensor(self), wanted)
 
 
-COMPARISONS = {sign: partial(compare, sign) for sign in ("lt", "le", "gt", "ge", "eq", "ne")}
+# By the functions' arguments: two tensors or numbers; tensors as floats; anything, and the call's site.
+OF_OPERANDS: dict[str, Callable[..., Any]] = {
+    "add": add,
+    "mul": lambda x, other: x * other,
+    "rsub": lambda x, other, alpha=1: sub(other, x, alpha),
+    "sub": sub,
+    **{sign: partial(compare, sign) for sign in ("lt", "le", "gt", "ge", "eq", "ne")},
+}
+
+OF_FLOATS: dict[str, Callable[..., Any]] = {
+    "abs": ops.abs,
+    "addmm": addmm,
+    "amax": partial(reduced, ops.amax),
+    "amin": amin,
+    "baddbmm": addmm,
+    "bmm": matmul,
+    "celu": lambda x, alpha=1: elu(x, alpha, input_scale=1 / alpha),
+    "detach": ops.detach,
+    "elu": elu,
+    "exp": ops.exp,
+    "gelu": lambda x, approximate="none": ops.gelu(x, tanh=approximate == "tanh"),
+    "glu": glu,
+    "hardsigmoid": hardsigmoid,
+    "hardswish": lambda x: x * hardsigmoid(x),
+    "hardtanh": hardtanh,
+    "leaky_relu": lambda x, negative_slope=0.01: ops.leaky_relu(x, float(negative_slope)),
+    "linalg_vector_norm": norm,
+    "log": ops.log,
+    "log_sigmoid": lambda x: -ops.softplus(-x),
+    "log_softmax": partial(softmax, ops.log_softmax),
+    "logical_and": lambda x, other: ops.ne(x * other, 0.0),
+    "logical_or": lambda x, other: ops.gt(ops.abs(x) + ops.abs(other), 0.0),
+    "logsumexp": logsumexp,
+    "matmul": matmul,
+    "max": largest,
+    "maximum": maximum,
+    "mean": partial(reduced, ops.mean),
+    "minimum": lambda x, other: -maximum(-x, -other),
+    "mish": lambda x: x * ops.tanh(ops.softplus(x)),
+    "mm": matmul,
+    "neg": ops.neg,
+    "norm": norm,
+    "reciprocal": lambda x: ops.power(x, -1.0),
+    "relu": ops.relu,
+    "relu6": ops.clipped_relu,
+    "rsqrt": rsqrt,
+    "selu": lambda x: elu(x, 1.6732632423543772, 1.0507009873554805),
+    "sigmoid": ops.sigmoid,
+    "silu": ops.silu,
+    "softmax": partial(softmax, ops.softmax),
+    "softplus": softplus,
+    "sqrt": ops.sqrt,
+    "square": lambda x: ops.power(x, 2.0),
+    "std": lambda x, **settings: root(var(x, **settings)),
+    "sum": partial(reduced, ops.sum),
+    "tanh": ops.tanh,
+    "threshold": lambda x, threshold, value: ops.where(ops.gt(x, float(threshold)), x, float(value)),
+    "var": var,
+}
+
+OF_ANY: dict[str, Callable[..., Any]] = {
+    "_to_copy": cast,
+    "bernoulli": bernoulli,
+    "clamp": clamp,
+    "clamp_max": clamp,
+    "clamp_min": clamp,
+    "div": div,
+    "logical_not": lambda site, self: ops.eq(site.tensor(self), 0.0),
+    "masked_fill": masked_fill,
+    "pow": power,
+    "to": cast,
+    "type_as": cast,
+    "where": where,
+}

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from mpibow import ops
 from mpibow.aten.program import Batch
-from mpibow.aten.shapes import rows
-from mpibow.aten.site import Held, Site, number, shape_of
-from mpibow.aten.windows import both, padded
-from mpibow.graph.graph import FLOAT, Tensor
+from mpibow.aten.shapes import reshape, rows
+from mpibow.aten.site import Function, Held, Site, need, number, refuse, shape_of
+from mpibow.aten.windows import both, images, padded
+from mpibow.graph.graph import FLOAT, Op, Shape, Tensor
 from mpibow.ops.initialisers import ZERO
+from mpibow.ops.norms import Norm
+from mpibow.ops.recurrent import KEYS, layered
 
 SHARED = "its weights are read at {} places; mpibow's layer owns its weights: give each use its own"
 COMPUTED = "its weights are computed, as by a weight norm; mpibow's layer owns its weights: remove the norm"
@@ -23,47 +25,38 @@ def _owned(site: Site, *held: Any) -> None:
     """Raises ConfigError where an operator can't own these parameters."""
     if not site.owns(*held):
         uses = max((each.uses for each in held if isinstance(each, Held)), default=0)
-        site.refuse(SHARED.format(uses) if uses > 1 else COMPUTED)
+        refuse(SHARED.format(uses) if uses > 1 else COMPUTED)
 
 
 def convolution(
     site: Site, input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
-    groups: int = 1,
-) -> Any:  # fmt: skip
-    """A convolution in two dimensions, or in one: an image of one row."""
+    groups: int = 1, output_padding: Any = None,
+) -> Tensor:  # fmt: skip
+    """A convolution in two dimensions, or in one: an image of one row; transposed with an `output_padding`."""
     _owned(site, weight, bias)
-    x, axes = site.floats(input), len(weight.shape) - 2
-    site.need(axes in (1, 2), f"a convolution of {axes} dimensions; there are those of 1 and 2")
-    site.need(len(x.shape) == axes + 2, f"input {x.shape} has no batch axis")
+    x, axes, transposed = site.floats(input), len(weight.shape) - 2, output_padding is not None
+    kind = "a transposed convolution" if transposed else "a convolution"
+    need(axes in (1, 2), f"{kind} of {axes} dimensions; there are those of 1 and 2")
     kernel, step, apart = both(weight.shape[2:], axes), both(stride, axes), both(dilation, axes, 1)
     if isinstance(padding, str):
         reach = [a * (k - 1) for a, k in zip(apart, kernel, strict=True)] if padding == "same" else [0, 0]
         if any(each % 2 for each in reach):
             sides = [(each // 2, each - each // 2) for each in reach][2 - axes :]
-            x, reach = padded(site, x, [n for side in reversed(sides) for n in side], 0.0), [0, 0]
+            x, reach = padded(x, [n for side in reversed(sides) for n in side]), [0, 0]
         around = (reach[0] // 2, reach[1] // 2)
     else:
         around = both(padding, axes, 0)
-    wide = x if axes == 2 else ops.reshape(x, (*x.shape[:2], 1, x.shape[2]))
-    op = ops.Conv2d(weight.shape[0], kernel, step, around, bias is not None, ZERO, int(groups), apart)
-    (y,) = site.layer(op, wide, weight=weight, bias=bias)
-    return y if axes == 2 else ops.reshape(y, (*y.shape[:2], y.shape[3]))
+    settings: dict[str, Any] = {"bias": bias is not None, "initial": ZERO, "groups": int(groups), "dilation": apart}
+    if transposed:
+        more = both(output_padding, axes, 0)
+        op: Op = ops.ConvTranspose2d(weight.shape[1] * groups, kernel, step, around, more, **settings)
+    else:
+        op = ops.Conv2d(weight.shape[0], kernel, step, around, **settings)
+    return images(x, axes, lambda x: site.layer(op, x, weight=weight, bias=bias)[0])
 
 
-def convolution_transposed(
-    site: Site, input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0,
-    groups: int = 1, dilation: Any = 1,
-) -> Any:  # fmt: skip
-    _owned(site, weight, bias)
-    x, axes = site.floats(input), len(weight.shape) - 2
-    site.need(axes in (1, 2), f"a transposed convolution of {axes} dimensions; there are those of 1 and 2")
-    wide = x if axes == 2 else ops.reshape(x, (*x.shape[:2], 1, x.shape[2]))
-    kernel, step = both(weight.shape[2:], axes), both(stride, axes)
-    around, more, apart = both(padding, axes, 0), both(output_padding, axes, 0), both(dilation, axes, 1)
-    channels = weight.shape[1] * groups
-    op = ops.ConvTranspose2d(channels, kernel, step, around, more, bias is not None, ZERO, int(groups), apart)
-    (y,) = site.layer(op, wide, weight=weight, bias=bias)
-    return y if axes == 2 else ops.reshape(y, (*y.shape[:2], y.shape[3]))
+def convolution_transposed(site: Site, output_padding: Any = 0, **arguments: Any) -> Tensor:
+    return convolution(site, output_padding=output_padding, **arguments)
 
 
 def linear(site: Site, input: Any, weight: Any, bias: Any = None) -> Any:
@@ -79,69 +72,71 @@ def linear(site: Site, input: Any, weight: Any, bias: Any = None) -> Any:
 def batch_norm(
     site: Site, input: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any, training: bool,
     momentum: float, eps: float, cudnn_enabled: bool = True,
-) -> Any:  # fmt: skip
-    x = site.floats(input)
-    if weight is None or bias is None:
-        site.refuse("a batch norm without weight and bias (affine=False)")
-    if running_mean is None or running_var is None:
-        site.refuse("a batch norm without running statistics (track_running_stats=False)")
+) -> Tensor:  # fmt: skip
+    need(weight is not None and bias is not None, "a batch norm without weight and bias (affine=False)")
+    kept = running_mean is not None and running_var is not None
+    need(kept, "a batch norm without running statistics (track_running_stats=False)")
     _owned(site, weight, bias)
     op = ops.BatchNorm(eps, momentum, frozen=not training)
-    return site.layer(op, x, weight=weight, bias=bias, mean=running_mean, variance=running_var)[0]
+    return site.layer(op, site.floats(input), weight=weight, bias=bias, mean=running_mean, variance=running_var)[0]
 
 
-def _scaled(site: Site, x: Tensor, weight: Any, bias: Any) -> Tensor:
-    """x times a weight, plus a bias, of the shape of its last axes."""
-    x = x if weight is None else x * site.floats(weight)
-    return x if bias is None else x + site.floats(bias)
+def _normed(
+    site: Site, op: Norm, x: Tensor, normal: Callable[[], Tensor], shape: Shape, weight: Any, bias: Any = None
+) -> Tensor:
+    """A norm as a layer that owns its weight and bias; else `normal`, times a weight and plus a bias of `shape`."""
+    complete = weight is not None and (bias is not None or not op.centred)
+    if complete and site.owns(weight, bias) and len(shape) < len(x.shape):
+        return site.layer(op, x, weight=weight, bias=bias)[0]
+    y = normal()
+    y = y if weight is None else y * reshape(site.floats(weight), shape)
+    return y if bias is None else y + reshape(site.floats(bias), shape)
+
+
+def _over_root(x: Tensor, axes: int, eps: float) -> Tensor:
+    """x divided by its root mean square over its last axes."""
+    return x / ops.sqrt(ops.mean(ops.power(x, 2.0), range(-axes, 0), keepdim=True) + eps)
+
+
+def _normal(x: Tensor, axes: int, eps: float) -> Tensor:
+    """x with mean 0 and variance 1 over its last axes."""
+    return _over_root(x - ops.mean(x, range(-axes, 0), keepdim=True), axes, eps)
 
 
 def layer_norm(
     site: Site, input: Any, normalized_shape: Sequence[int], weight: Any = None, bias: Any = None, eps: float = 1e-5,
     cudnn_enable: bool = True,
-) -> Any:  # fmt: skip
-    x, axes = site.floats(input), len(normalized_shape)
-    if weight is not None and bias is not None and site.owns(weight, bias) and axes < len(x.shape):
-        return site.layer(ops.LayerNorm(axes, eps), x, weight=weight, bias=bias)[0]
-    return _scaled(site, _normal(x, axes, eps), weight, bias)
+) -> Tensor:  # fmt: skip
+    x, shape = site.floats(input), tuple(normalized_shape)
+    op = ops.LayerNorm(len(shape), eps)
+    return _normed(site, op, x, lambda: _normal(x, len(shape), eps), shape, weight, bias)
 
 
-def _normal(x: Tensor, axes: int, eps: float) -> Tensor:
-    """x with mean 0 and variance 1 over its last axes."""
-    last = list(range(-axes, 0))
-    apart = x - ops.mean(x, last, keepdim=True)
-    return apart / ops.sqrt(ops.mean(ops.power(apart, 2.0), last, keepdim=True) + eps)
-
-
-def rms_norm(site: Site, input: Any, normalized_shape: Sequence[int], weight: Any = None, eps: Any = None) -> Any:
-    x, axes = site.floats(input), len(normalized_shape)
-    if eps is None:
-        site.refuse("an RMS norm without eps, which then depends on the precision: give it one, as eps=1e-6")
-    if weight is not None and site.owns(weight) and axes < len(x.shape):
-        return site.layer(ops.RmsNorm(axes, eps), x, weight=weight)[0]
-    last = list(range(-axes, 0))
-    return _scaled(site, x / ops.sqrt(ops.mean(ops.power(x, 2.0), last, keepdim=True) + eps), weight, None)
+def rms_norm(site: Site, input: Any, normalized_shape: Sequence[int], weight: Any = None, eps: Any = None) -> Tensor:
+    need(eps is not None, "an RMS norm without eps, which then depends on the precision: give it one, as eps=1e-6")
+    x, shape = site.floats(input), tuple(normalized_shape)
+    return _normed(site, ops.RmsNorm(len(shape), eps), x, lambda: _over_root(x, len(shape), eps), shape, weight)
 
 
 def group_norm(
     site: Site, input: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5,
     cudnn_enabled: bool = True,
-) -> Any:  # fmt: skip
+) -> Tensor:  # fmt: skip
     x = site.floats(input)
-    if weight is not None and bias is not None and site.owns(weight, bias):
-        return site.layer(ops.GroupNorm(num_groups, eps), x, weight=weight, bias=bias)[0]
     n, channels, *rest = x.shape
-    y = ops.reshape(_normal(ops.reshape(x, (n, num_groups, -1)), 1, eps), x.shape)
-    along = (channels, *(1 for _ in rest))
-    held = (None if each is None else ops.reshape(site.floats(each), along) for each in (weight, bias))
-    return _scaled(site, y, *held)
+
+    def normal() -> Tensor:
+        return ops.reshape(_normal(ops.reshape(x, (n, num_groups, -1)), 1, eps), x.shape)
+
+    shape = (channels, *(1 for _ in rest))
+    return _normed(site, ops.GroupNorm(num_groups, eps), x, normal, shape, weight, bias)
 
 
 def instance_norm(
     site: Site, input: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any, use_input_stats: bool,
     momentum: float, eps: float, cudnn_enabled: bool = True,
-) -> Any:  # fmt: skip
-    site.need(running_mean is None and use_input_stats, "an instance norm with running statistics")
+) -> Tensor:  # fmt: skip
+    need(running_mean is None and use_input_stats, "an instance norm with running statistics")
     return group_norm(site, input, shape_of(input)[1], weight, bias, eps)
 
 
@@ -149,16 +144,15 @@ def embedding(
     site: Site, weight: Any, indices: Any, padding_idx: int = -1, scale_grad_by_freq: bool = False,
     sparse: bool = False,
 ) -> Any:  # fmt: skip
-    site.need(not scale_grad_by_freq, "scale_grad_by_freq: gradients are not scaled by frequency here")
-    if isinstance(weight, Held) and not len(shape_of(indices)):
-        site.refuse("the indices must have an axis")
+    need(not scale_grad_by_freq, "scale_grad_by_freq: gradients are not scaled by frequency here")
+    need(bool(shape_of(indices)) or not isinstance(weight, Held), "the indices must have an axis")
     if not site.owns(weight) or not isinstance(indices, Tensor):
         found = rows(site, site.tensor(weight), indices)
     else:
         (found,) = site.layer(ops.Embedding(weight.shape[0], weight.shape[1], ZERO), indices, weight=weight)
     if padding_idx < 0:
         return found
-    site.need(isinstance(weight, Held) and not weight.array[padding_idx].any(), "the row of padding_idx must be 0")
+    need(isinstance(weight, Held) and not weight.array[padding_idx].any(), "the row of padding_idx must be 0")
     padding = ops.eq(site.tensor(indices), float(padding_idx))
     return ops.where(ops.reshape(padding, (*padding.shape, 1)), 0.0, found)
 
@@ -168,15 +162,13 @@ def dropout(site: Site, input: Any, p: float, train: bool) -> Any:
     x = site.floats(input)
     if not train or p == 0:
         return x
-    site.need(p < 1, "p must be below 1")
+    need(p < 1, "p must be below 1")
     extents = [(axis, extent.times) for axis, extent in enumerate(site.call.shape or ()) if isinstance(extent, Batch)]
-    if not extents:
-        site.refuse("no axis of its output is the batch")
+    need(bool(extents), "no axis of its output is the batch")
     axis, count = extents[0]
     order = [axis, *(each for each in range(len(x.shape)) if each != axis)]
     moved = ops.permute(x, *order) if axis else x
-    parts = moved if count == 1 else ops.reshape(moved, (site.batch, count, *moved.shape[1:]))
-    y = ops.reshape(ops.dropout(parts, float(p)), moved.shape) if count > 1 else ops.dropout(parts, float(p))
+    y = reshape(ops.dropout(reshape(moved, (site.batch, *[count] * (count > 1), *moved.shape[1:])), p), moved.shape)
     return ops.permute(y, *(order.index(each) for each in range(len(order)))) if axis else y
 
 
@@ -220,48 +212,44 @@ def _repeated(x: Tensor, heads: int) -> Tensor:
     return ops.reshape(each, (*front, heads, t, d))
 
 
-def lstm(
-    site: Site, input: Any, hx: Sequence[Any], params: Sequence[Any], has_biases: bool, num_layers: int,
-    dropout: float, train: bool, bidirectional: bool, batch_first: bool,
-) -> Any:  # fmt: skip
-    settings = (has_biases, num_layers, dropout if train else 0.0, bidirectional, batch_first)
-    return _recurrent(site, ops.Lstm, input, list(hx), params, *settings)
-
-
-def gru(
+def recurrent(
     site: Site, input: Any, hx: Any, params: Sequence[Any], has_biases: bool, num_layers: int, dropout: float,
     train: bool, bidirectional: bool, batch_first: bool,
-) -> Any:  # fmt: skip
-    settings = (has_biases, num_layers, dropout if train else 0.0, bidirectional, batch_first)
-    return _recurrent(site, ops.Gru, input, [hx], params, *settings)
-
-
-KEYS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-
-
-def _recurrent(
-    site: Site, kind: Any, input: Any, states: list[Any], params: Sequence[Any], biases: bool, layers: int,
-    rate: float, both_ways: bool, batch_first: bool,
-) -> Any:  # fmt: skip
+) -> list[Tensor]:  # fmt: skip
     """All layers and directions, each an operator with its four weights; their last states are stacked."""
-    site.need(biases, "a recurrent layer without biases (bias=False)")
-    site.need(len(params) == 4 * layers * (1 + both_ways), "a recurrent layer with projections (proj_size)")
+    need(has_biases, "a recurrent layer without biases (bias=False)")
+    need(len(params) == 4 * num_layers * (1 + bidirectional), "a recurrent layer with projections (proj_size)")
     _owned(site, *params)
-    x = site.floats(input)
-    x = x if batch_first else ops.transpose(x, 0, 1)
+    kind, states = (ops.Lstm, list(hx)) if site.call.operator == "lstm" else (ops.Gru, [hx])
     given = [] if all(number(state) == 0 for state in states) else site.tensors(states)
-    last = list[Sequence[Tensor]]()
-    for layer in range(layers):
-        made = list[Tensor]()
-        for reverse in range(1 + both_ways):
-            n = layer * (1 + both_ways) + reverse
-            held = dict(zip(KEYS, params[4 * n : 4 * n + 4], strict=True))
-            op = kind(held["weight_hh"].shape[1], ZERO, bool(given))
-            y, *ends = site.layer(op, ops.flip(x, 1) if reverse else x, *(state[n] for state in given), **held)
-            made.append(ops.flip(y, 1) if reverse else y)
-            last.append(ends)
-        x = ops.concat(*made, axis=2) if both_ways else made[0]
-        if rate and layer < layers - 1:
-            x = ops.dropout(x, rate)
-    whole = x if batch_first else ops.transpose(x, 0, 1)
-    return [whole, *(ops.stack(*each) for each in zip(*last, strict=True))]
+
+    def add(n: int, *inputs: Tensor) -> Sequence[Tensor]:
+        held = dict(zip(KEYS, params[4 * n : 4 * n + 4], strict=True))
+        return site.layer(kind(held["weight_hh"].shape[1], ZERO, bool(given)), *inputs, **held)
+
+    def turned(x: Tensor) -> Tensor:
+        return x if batch_first else ops.transpose(x, 0, 1)
+
+    rate = dropout if train else 0.0
+    y, last = layered(add, turned(site.floats(input)), given, num_layers, bidirectional, rate)
+    return [turned(y), *last]
+
+
+OF_ANY: dict[str, Function] = {
+    "batch_norm": batch_norm,
+    "conv1d": convolution,
+    "conv2d": convolution,
+    "conv_transpose1d": convolution_transposed,
+    "conv_transpose2d": convolution_transposed,
+    "dropout": dropout,
+    "embedding": embedding,
+    "feature_dropout": feature_dropout,
+    "group_norm": group_norm,
+    "gru": recurrent,
+    "instance_norm": instance_norm,
+    "layer_norm": layer_norm,
+    "linear": linear,
+    "lstm": recurrent,
+    "rms_norm": rms_norm,
+    "scaled_dot_product_attention": attention,
+}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,25 +42,6 @@ def array_of(tensor: Any) -> Array:
     """A copy; NumPy lacks bfloat16."""
     known = tensor.float() if tensor.is_floating_point() and tensor.itemsize < 4 else tensor
     return np.array(known.detach().cpu().numpy())
-
-
-def leaves(value: Any) -> Iterable[Any]:
-    if isinstance(value, Mapping):
-        value = list(value.values())
-    if isinstance(value, list | tuple):
-        for each in value:
-            yield from leaves(each)
-    else:
-        yield value
-
-
-def mapped(function: Any, value: Any) -> Any:
-    """`value` with its nodes replaced."""
-    if isinstance(value, Mapping):
-        return {key: mapped(function, each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(mapped(function, each) for each in value)
-    return function(value) if hasattr(value, "meta") and hasattr(value, "users") else value
 
 
 def place_of(node: Any, kind: str) -> Place:

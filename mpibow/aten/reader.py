@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from mpibow.aten.nodes import array_of, dtype_name, dtype_of, leaves, mapped, name_of, one_memory, place_of, writes
+from mpibow.aten.nodes import array_of, dtype_name, dtype_of, name_of, one_memory, place_of, writes
 from mpibow.aten.program import Batch, Call, Input, Place, Program, Ref, refs
 from mpibow.aten.table import OPERATORS
 from mpibow.errors import ConfigError
@@ -101,7 +101,7 @@ class Reader:
         arguments = self._arguments(node)
         random = self.torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
         if self._constant(arguments) and not random:
-            args, settings = (self._widened(mapped(self._value, each)) for each in (node.args, node.kwargs))
+            args, settings = (self._widened(self._values(each)) for each in (node.args, node.kwargs))
             self.values[node] = self._widened(node.target(*args, **settings))
             return
         changes = writes(target)
@@ -152,10 +152,14 @@ class Reader:
 
     def _constant(self, arguments: Mapping[str, Any]) -> bool:
         """Whether these depend on no input, parameter or batch size."""
-        return all(not isinstance(each, Ref | Batch) for each in leaves(mapped(self._value, arguments)))
+        return all(not isinstance(each, Ref | Batch) for each in self._leaves(self._values(arguments)))
 
-    def _value(self, node: Any) -> Any:
-        return self.values[node]
+    def _values(self, arguments: Any) -> Any:
+        """The arguments of a node with the values of other nodes in place of these."""
+        return self.torch.fx.node.map_arg(arguments, self.values.__getitem__)
+
+    def _leaves(self, arguments: Any) -> Any:
+        return self.torch.utils._pytree.tree_leaves(arguments)
 
     def _argument(self, value: Any) -> Any:
         """A node, or a list of nodes and numbers, as an argument of a call."""
@@ -218,8 +222,8 @@ class Reader:
         return graph
 
     def _inlined(self, graph: Any, node: Any, name: str, place: Place) -> Any:
-        outer = [each for each in leaves((node.args, node.kwargs)) if isinstance(each, self.torch.fx.Node)]
-        outer = [each for each in outer if isinstance(each.meta.get("val"), self.torch.Tensor)]
+        nodes = [each for each in self._leaves((node.args, node.kwargs)) if isinstance(each, self.torch.fx.Node)]
+        outer = [each for each in nodes if isinstance(each.meta.get("val"), self.torch.Tensor)]
         found: Any = None
         for each in graph.nodes:
             if each.op == "placeholder":
@@ -228,7 +232,7 @@ class Reader:
                 if source in self.named:
                     self.named[each] = self.named[source]
             elif each.op == "output":
-                found = mapped(self._value, each.args[0])
+                found = self._values(each.args[0])
             else:
                 self._node(each, f"{name}.{each.name}", place)
         return found

@@ -1,165 +1,114 @@
-"""Shapes, parts and orders of tensors, as ATen calls them."""
+"""Shapes, parts and orders of tensors, as ATen calls them: `x` is what it calls self."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from mpibow import ops
-from mpibow.aten.site import Filled, Held, Site, shape_of
+from mpibow.aten.program import Batch
+from mpibow.aten.site import Filled, Held, Site, need, refuse, shape_of
 from mpibow.graph.graph import FLOAT, Tensor
 
 
-def reshape(site: Site, self: Any, shape: Sequence[Any] | None = None, size: Sequence[Any] | None = None) -> Any:
-    x, wanted = site.tensor(self), site.extents((shape if size is None else size) or ())
+def listed(value: Any) -> list[Any]:
+    """A list, or one number as a list."""
+    return [value] if isinstance(value, int) else list(value)
+
+
+def reshape(x: Tensor, shape: Sequence[int] | None = None, size: Sequence[int] | None = None) -> Tensor:
+    wanted = tuple((shape if size is None else size) or ())
     return ops.reshape(x, wanted) if wanted != x.shape else x
 
 
-def reshape_as(site: Site, self: Any, other: Any) -> Any:
-    return reshape(site, self, shape_of(other))
-
-
-def flatten(site: Site, self: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
-    x = site.tensor(self)
+def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     first, last = start_dim % len(x.shape), end_dim % len(x.shape)
-    if first == last:
-        return x
-    return ops.reshape(x, (*x.shape[:first], prod(x.shape[first : last + 1]), *x.shape[last + 1 :]))
+    return reshape(x, (*x.shape[:first], prod(x.shape[first : last + 1]), *x.shape[last + 1 :]))
 
 
-def unflatten(site: Site, self: Any, dim: int, sizes: Sequence[Any]) -> Any:
-    x = site.tensor(self)
-    at = dim % len(x.shape)
-    parts = list(site.extents(sizes))
+def unflatten(x: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
+    at, parts = dim % len(x.shape), list(sizes)
     if -1 in parts:
         parts[parts.index(-1)] = x.shape[at] // -prod(parts)
     return ops.reshape(x, (*x.shape[:at], *parts, *x.shape[at + 1 :]))
 
 
-def permute(site: Site, self: Any, dims: Sequence[int]) -> Any:
-    return ops.permute(site.tensor(self), *dims)
-
-
-def transpose(site: Site, self: Any, dim0: int, dim1: int) -> Any:
-    return ops.transpose(site.tensor(self), dim0, dim1)
-
-
-def swapaxes(site: Site, self: Any, axis0: int, axis1: int) -> Any:
-    return ops.transpose(site.tensor(self), axis0, axis1)
-
-
-def turned(site: Site, self: Any) -> Any:
+def turned(x: Tensor) -> Tensor:
     """The last two axes exchanged; a vector unchanged."""
-    x = site.tensor(self)
     return x if len(x.shape) < 2 else ops.transpose(x)
 
 
-def movedim(site: Site, self: Any, source: Any, destination: Any) -> Any:
-    x = site.tensor(self)
-    return ops.permute(x, *_moved(len(x.shape), source, destination))
-
-
-def _moved(rank: int, source: Any, destination: Any) -> list[int]:
-    sources, targets = (
-        [each % rank for each in ([given] if isinstance(given, int) else given)] for given in (source, destination)
-    )
+def movedim(x: Tensor, source: Any, destination: Any) -> Tensor:
+    rank = len(x.shape)
+    sources, targets = ([each % rank for each in listed(given)] for given in (source, destination))
     rest = [axis for axis in range(rank) if axis not in sources]
     order = dict(zip(targets, sources, strict=True))
-    return [order[axis] if axis in order else rest.pop(0) for axis in range(rank)]
+    return ops.permute(x, *(order[axis] if axis in order else rest.pop(0) for axis in range(rank)))
 
 
-def unsqueeze(site: Site, self: Any, dim: int) -> Any:
-    x = site.tensor(self)
+def unsqueeze(x: Tensor, dim: int) -> Tensor:
     at = dim % (len(x.shape) + 1)
     return ops.reshape(x, (*x.shape[:at], 1, *x.shape[at:]))
 
 
-def squeeze(site: Site, self: Any, dim: Any = None) -> Any:
-    x = site.tensor(self)
+def squeeze(site: Site, self: Any, dim: Any = None) -> Tensor:
+    x, made = site.tensor(self), site.call.shape or ()
     if dim is None:
-        shape = tuple(site.extents(site.call.shape or ()))
-    else:
-        axes = {each % len(x.shape) for each in ([dim] if isinstance(dim, int) else dim)}
-        shape = tuple(extent for axis, extent in enumerate(x.shape) if axis not in axes or extent != 1)
-    return x if shape == x.shape else ops.reshape(x, shape)
+        return reshape(x, tuple(n.times * site.batch if isinstance(n, Batch) else n for n in made))
+    axes = {each % len(x.shape) for each in listed(dim)}
+    return reshape(x, tuple(extent for axis, extent in enumerate(x.shape) if axis not in axes or extent != 1))
 
 
-def expand(site: Site, self: Any, size: Sequence[Any] | None = None, implicit: bool = False, other: Any = None) -> Any:
-    wanted = list(shape_of(other)) if size is None else list(site.extents(size))
-    front = len(wanted) - len(shape_of(self))
-    shape = tuple(shape_of(self)[i - front] if extent == -1 else extent for i, extent in enumerate(wanted))
-    if isinstance(self, Filled):
-        return Filled(shape, self.value, self.dtype)
-    return ops.expand(site.tensor(self), shape)
+def expand(site: Site, self: Any, size: Sequence[int] = (), implicit: bool = False, other: Any = None) -> Any:
+    wanted, given = size if other is None else shape_of(other), shape_of(self)
+    front = len(wanted) - len(given)
+    shape = tuple(given[i - front] if extent == -1 else extent for i, extent in enumerate(wanted))
+    return Filled(shape, self.value, self.dtype) if isinstance(self, Filled) else ops.expand(site.tensor(self), shape)
 
 
-def repeat(site: Site, self: Any, repeats: Sequence[Any] | None = None, dims: Sequence[Any] | None = None) -> Any:
-    times = list(site.extents((repeats if dims is None else dims) or ()))
-    x = site.tensor(self)
+def repeat(x: Tensor, repeats: Sequence[int] = (), dims: Sequence[int] = ()) -> Tensor:
+    times = [*repeats, *dims]
     rank = max(len(times), len(x.shape))
     times = [1] * (rank - len(times)) + times
     shape = (1,) * (rank - len(x.shape)) + x.shape
-    split = [extent for n, size in zip(times, shape, strict=True) for extent in (1, size)]
+    split = [extent for size in shape for extent in (1, size)]
     wide = [extent for n, size in zip(times, shape, strict=True) for extent in (n, size)]
     made = ops.expand(ops.reshape(x, split), tuple(wide))
     return ops.reshape(made, tuple(n * size for n, size in zip(times, shape, strict=True)))
 
 
-def cat(site: Site, tensors: Sequence[Any], dim: int = 0) -> Any:
+def cat(site: Site, tensors: Sequence[Any], dim: int = 0) -> Tensor:
     parts = site.tensors([each for each in tensors if prod(shape_of(each)) or len(shape_of(each)) > 1])
     return ops.concat(*parts, axis=dim) if len(parts) > 1 else parts[0]
 
 
-def stack(site: Site, tensors: Sequence[Any], dim: int = 0) -> Any:
-    return ops.stack(*site.tensors(tensors), axis=dim)
-
-
-def unbind(site: Site, self: Any, dim: int = 0) -> Any:
-    x = site.tensor(self)
+def unbind(x: Tensor, dim: int = 0) -> list[Tensor]:
     at = dim % len(x.shape)
-    parts = ops.split(x, 1, axis=at)
-    return [ops.reshape(part, (*x.shape[:at], *x.shape[at + 1 :])) for part in parts]
+    return [ops.reshape(part, (*x.shape[:at], *x.shape[at + 1 :])) for part in ops.split(x, 1, axis=at)]
 
 
-def split(site: Site, self: Any, split_size: Any = None, split_sizes: Any = None, dim: int = 0) -> Any:
-    return ops.split(site.tensor(self), split_size if split_sizes is None else tuple(split_sizes), axis=dim)
+def split(x: Tensor, split_size: Any = None, split_sizes: Any = None, dim: int = 0) -> Any:
+    return ops.split(x, split_size if split_sizes is None else tuple(split_sizes), axis=dim)
 
 
-def chunk(site: Site, self: Any, chunks: int, dim: int = 0) -> Any:
-    x = site.tensor(self)
-    return ops.split(x, -(-x.shape[dim] // chunks), axis=dim)
-
-
-def select(site: Site, self: Any, dim: int, index: int) -> Any:
-    x = site.tensor(self)
+def along(x: Tensor, dim: int, index: Any) -> Tensor:
+    """x[index] along one axis."""
     return x[(slice(None),) * (dim % len(x.shape)) + (index,)]
 
 
-def sliced(site: Site, self: Any, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Any:
-    x = site.tensor(self)
-    return x[(slice(None),) * (dim % len(x.shape)) + (slice(start, end, step),)]
+def sliced(x: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Tensor:
+    return along(x, dim, slice(start, end, step))
 
 
-def narrow(site: Site, self: Any, dim: int, start: int, length: int) -> Any:
-    return sliced(site, self, dim, start, start + length)
-
-
-def flip(site: Site, self: Any, dims: Sequence[int]) -> Any:
-    return ops.flip(site.tensor(self), *dims)
-
-
-def roll(site: Site, self: Any, shifts: Any, dims: Any = ()) -> Any:
-    x = site.tensor(self)
-    axes = [dims] if isinstance(dims, int) else list(dims)
-    site.need(bool(axes), "roll needs dims")
-    for by, axis in zip([shifts] if isinstance(shifts, int) else shifts, axes, strict=True):
-        first = -by % x.shape[axis]
-        if first:
-            front = (slice(None),) * (axis % len(x.shape))
-            x = ops.concat(x[(*front, slice(first, None))], x[(*front, slice(0, first))], axis=axis)
+def roll(x: Tensor, shifts: Any, dims: Any = ()) -> Tensor:
+    axes = listed(dims)
+    need(bool(axes), "roll needs dims")
+    for by, axis in zip(listed(shifts), axes, strict=True):
+        if first := -by % x.shape[axis]:
+            x = ops.concat(along(x, axis, slice(first, None)), along(x, axis, slice(0, first)), axis=axis)
     return x
 
 
@@ -175,16 +124,17 @@ def rows(site: Site, table: Tensor, index: Any) -> Tensor:
     return ops.reshape(found, (*wanted, *table.shape[1:]))
 
 
-def index(site: Site, self: Any, indices: Sequence[Any]) -> Any:
+def indexed(site: Site, self: Any, indices: Sequence[Any]) -> Tensor:
     """self[i, j, ...], where neighbouring axes have arrays of numbers that do not depend on the data."""
     x, axes = site.tensor(self), [axis for axis, each in enumerate(indices) if each is not None]
-    if axes != list(range(axes[0], axes[-1] + 1)):
-        site.refuse("axes that are indexed by tensors must be neighbours")
+    need(axes == list(range(axes[0], axes[-1] + 1)), "axes that are indexed by tensors must be neighbours")
     arrays = []
     for axis in axes:
-        array = _constant(site, indices[axis])
+        array = indices[axis].array if isinstance(indices[axis], Held) and not indices[axis].trained else indices[axis]
+        if not isinstance(array, np.ndarray):
+            refuse("the index depends on the data; mpibow.gather and mpibow.embedding take such")
         if array.dtype == bool:
-            site.refuse("an index of bools, or one that depends on the data, chooses a number of elements that varies")
+            refuse("an index of bools, or one that depends on the data, chooses a number of elements that varies")
         arrays.append(np.where(array < 0, array + x.shape[axis], array))
     places = np.broadcast_arrays(*arrays)
     flat = np.ravel_multi_index(tuple(places), tuple(x.shape[axis] for axis in axes))
@@ -199,32 +149,19 @@ def index(site: Site, self: Any, indices: Sequence[Any]) -> Any:
     return ops.permute(found, *back)
 
 
-def index_select(site: Site, self: Any, dim: int, index: Any) -> Any:
+def index_select(site: Site, self: Any, dim: int, index: Any) -> Tensor:
     axis = dim % len(shape_of(self))
     if axis == 0 and not isinstance(index, np.ndarray):
         return rows(site, site.tensor(self), index)
-    return globals()["index"](site, self, [None] * axis + [index])
-
-
-def gather(site: Site, self: Any, dim: int, index: Any, sparse_grad: bool = False) -> Any:
-    return ops.gather(site.tensor(self), dim, site.tensor(index))
-
-
-def _constant(site: Site, value: Any) -> Any:
-    if isinstance(value, np.ndarray):
-        return value
-    if isinstance(value, Held) and not value.trained:
-        return value.array
-    return site.refuse("the index depends on the data; mpibow.gather and mpibow.embedding take such")
+    return indexed(site, self, [None] * axis + [index])
 
 
 def filled(value: float | None) -> Any:
     """zeros, ones, empty, and those like another tensor."""
 
     def make(site: Site, self: Any = None, size: Any = None, fill_value: Any = None, **_: Any) -> Any:
-        shape = site.extents(size) if size is not None else shape_of(self)
-        number = value if fill_value is None else float(fill_value)
-        return Filled(shape, number, site.call.dtype or FLOAT)
+        shape = shape_of(self) if size is None else tuple(size)
+        return Filled(shape, value if fill_value is None else float(fill_value), site.call.dtype or FLOAT)
 
     return make
 
@@ -234,5 +171,54 @@ def as_it_is(site: Site, self: Any, **_: Any) -> Any:
 
 
 def item(site: Site, values: Any, place: int) -> Any:
-    site.need(values[place] is not None, "indices of largest numbers; there are only the numbers")
+    need(values[place] is not None, "indices of largest numbers; there are only the numbers")
     return values[place]
+
+
+# By the functions' arguments: tensors of any type; anything, and the call's site.
+OF_TENSORS: dict[str, Callable[..., Any]] = {
+    "_unsafe_view": reshape,
+    "chunk": lambda x, chunks, dim=0: ops.split(x, -(-x.shape[dim] // chunks), axis=dim),
+    "flatten": flatten,
+    "flip": lambda x, dims: ops.flip(x, *dims),
+    "gather": lambda x, dim, index, sparse_grad=False: ops.gather(x, dim, index),
+    "mT": turned,
+    "movedim": movedim,
+    "narrow": lambda x, dim, start, length: sliced(x, dim, start, start + length),
+    "numpy_T": turned,
+    "permute": lambda x, dims: ops.permute(x, *dims),
+    "repeat": repeat,
+    "reshape": reshape,
+    "reshape_as": lambda x, other: reshape(x, other.shape),
+    "roll": roll,
+    "select": along,
+    "slice": sliced,
+    "split": split,
+    "split_with_sizes": split,
+    "stack": lambda x, dim=0: ops.stack(*x, axis=dim),
+    "swapaxes": lambda x, axis0, axis1: ops.transpose(x, axis0, axis1),
+    "t": turned,
+    "tile": repeat,
+    "transpose": lambda x, dim0, dim1: ops.transpose(x, dim0, dim1),
+    "unbind": unbind,
+    "unflatten": unflatten,
+    "unsqueeze": unsqueeze,
+    "view": reshape,
+    "view_as": lambda x, other: reshape(x, other.shape),
+}
+
+OF_ANY: dict[str, Callable[..., Any]] = {
+    "alias": as_it_is,
+    "cat": cat,
+    "clone": as_it_is,
+    "contiguous": as_it_is,
+    "expand": expand,
+    "expand_as": expand,
+    "index": indexed,
+    "index_select": index_select,
+    "lift_fresh_copy": as_it_is,
+    "squeeze": squeeze,
+    **dict.fromkeys(("empty", "empty_like", "full", "full_like", "new_empty", "new_full"), filled(None)),
+    **dict.fromkeys(("new_ones", "ones", "ones_like"), filled(1.0)),
+    **dict.fromkeys(("new_zeros", "zeros", "zeros_like"), filled(0.0)),
+}

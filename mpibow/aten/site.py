@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 import numpy as np
 
 from mpibow import ops
-from mpibow.aten.program import Batch, Call
+from mpibow.aten.program import Call
 from mpibow.errors import ConfigError
-from mpibow.graph.graph import FLOAT, Array, Graph, Operator, Shape, Tensor
+from mpibow.graph.graph import FLOAT, Array, Graph, Op, Shape, Tensor
 from mpibow.graph.scope import prefix
 from mpibow.ops.initialisers import Given
 
@@ -53,13 +53,6 @@ class Site:
     batch: int
     made: dict[str, Tensor] = field(default_factory=dict)
 
-    def refuse(self, rule: str) -> NoReturn:
-        raise ConfigError(rule)
-
-    def need(self, holds: bool, rule: str) -> None:
-        if not holds:
-            self.refuse(rule)
-
     def tensor(self, value: Any) -> Tensor:
         """An argument as a tensor of the graph."""
         if isinstance(value, Tensor):
@@ -81,11 +74,16 @@ class Site:
         """An argument as a tensor of the plan's precision."""
         return ops.cast(self.tensor(value))
 
+    def operand(self, value: Any) -> Tensor | float:
+        """A tensor, or a number; a constant tensor without axes is a number."""
+        found = number(value) if isinstance(value, bool | int | float) or not shape_of(value) else None
+        return self.tensor(value) if found is None else found
+
     def owns(self, *values: Any) -> bool:
         """Whether an operator may own these (None is skipped): parameters that nothing else reads."""
         return all(value is None or (isinstance(value, Held) and value.trained and value.uses == 1) for value in values)
 
-    def layer(self, op: Operator, *x: Tensor, **held: Held | None) -> tuple[Tensor, ...]:
+    def layer(self, op: Op, *x: Tensor, **held: Held | None) -> tuple[Tensor, ...]:
         """The outputs of an operator that owns these parameters and statistics by their keys."""
         given = {key: each for key, each in held.items() if each is not None}
         owner = next(iter(given.values())).name.rpartition(".")[0] or next(iter(given.values())).name
@@ -93,14 +91,43 @@ class Site:
             owner += "_"
         taken = set(self.graph.weight_names)
         if twice := [each.name for each in given.values() if f"{prefix()}{each.name}" in taken]:
-            self.refuse(f"{twice[0]}: the net has weights of that name; a net of PyTorch can be applied once")
+            refuse(f"{twice[0]}: the net has weights of that name; a net of PyTorch can be applied once")
         names = {key: each.name for key, each in given.items()}
         initial = {key: Given(each.array) for key, each in given.items()}
         return self.graph.add_all(op, *x, name=owner, names=names, initial=initial)
 
-    def extents(self, shape: Sequence[Any]) -> Shape:
-        """A shape whose extents may be multiples of the batch size."""
-        return tuple(extent.times * self.batch if isinstance(extent, Batch) else int(extent) for extent in shape)
+
+Function = Callable[..., Any]  # site, arguments by ATen's names -> a tensor, or a list of them
+
+
+def of_tensors(convert: Callable[[Site, Any], Tensor], function: Callable[..., Any]) -> Function:
+    """A function of tensors as ATen's operator: its first argument by place, the others by ATen's names, converted."""
+
+    def each(site: Site, value: Any) -> Any:
+        if isinstance(value, list):
+            return [each(site, one) for one in value]
+        return convert(site, value) if isinstance(value, Tensor | Held | Filled | np.ndarray) else value
+
+    def call(site: Site, **arguments: Any) -> Any:
+        first = next(name for name in ("self", "input", "tensors") if name in arguments)
+        x = each(site, arguments.pop(first))
+        return function(x, **{name: each(site, value) for name, value in arguments.items()})
+
+    return call
+
+
+def of_operands(function: Callable[..., Any]) -> Function:
+    """A function of two tensors or numbers as ATen's operator."""
+    return lambda site, self, other, **settings: function(site.operand(self), site.operand(other), **settings)
+
+
+def refuse(rule: str) -> NoReturn:
+    raise ConfigError(rule)
+
+
+def need(holds: bool, rule: str) -> None:
+    if not holds:
+        refuse(rule)
 
 
 def shape_of(value: Any) -> Shape:

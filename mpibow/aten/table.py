@@ -2,178 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import partial
-from typing import Any
+from collections.abc import Mapping
 
-from mpibow import ops
 from mpibow.aten import arithmetic, layers, shapes, windows
-from mpibow.aten.arithmetic import COMPARISONS, reduced, softmax, unary
-from mpibow.aten.shapes import as_it_is, filled
+from mpibow.aten.site import Function, Site, of_operands, of_tensors
 
-Function = Callable[..., Any]  # site, arguments by ATen's names -> a tensor, or a list of them
-
-LAYERS: Mapping[str, Function] = {
-    "batch_norm": layers.batch_norm,
-    "conv1d": layers.convolution,
-    "conv2d": layers.convolution,
-    "conv_transpose1d": layers.convolution_transposed,
-    "conv_transpose2d": layers.convolution_transposed,
-    "dropout": layers.dropout,
-    "embedding": layers.embedding,
-    "feature_dropout": layers.feature_dropout,
-    "group_norm": layers.group_norm,
-    "gru": layers.gru,
-    "instance_norm": layers.instance_norm,
-    "layer_norm": layers.layer_norm,
-    "linear": layers.linear,
-    "lstm": layers.lstm,
-    "rms_norm": layers.rms_norm,
-    "scaled_dot_product_attention": layers.attention,
-}
-
-WINDOWS: Mapping[str, Function] = {
-    "adaptive_avg_pool1d": windows.adaptive_avg_pool(1),
-    "adaptive_avg_pool2d": windows.adaptive_avg_pool(2),
-    "adaptive_max_pool1d": windows.adaptive_max_pool(1),
-    "adaptive_max_pool2d": windows.adaptive_max_pool(2),
-    "avg_pool1d": windows.avg_pool(1),
-    "avg_pool2d": windows.avg_pool(2),
-    "constant_pad_nd": windows.pad,
-    "max_pool1d": windows.max_pool(1),
-    "max_pool2d": windows.max_pool(2),
-    "max_pool2d_with_indices": windows.max_pool_indices(2),
-    "pad": windows.pad,
-    "pixel_shuffle": windows.pixel_shuffle,
-    "upsample_bilinear2d": windows.interpolate("bilinear"),
-    "upsample_nearest1d": windows.interpolate("nearest", 1),
-    "upsample_nearest2d": windows.interpolate("nearest"),
-}
-
-ACTIVATIONS: Mapping[str, Function] = {
-    "celu": arithmetic.celu,
-    "elu": arithmetic.elu,
-    "gelu": arithmetic.gelu,
-    "glu": arithmetic.glu,
-    "hardsigmoid": arithmetic.hardsigmoid,
-    "hardswish": arithmetic.hardswish,
-    "hardtanh": arithmetic.hardtanh,
-    "leaky_relu": arithmetic.leaky_relu,
-    "log_sigmoid": arithmetic.log_sigmoid,
-    "log_softmax": partial(softmax, ops.log_softmax),
-    "mish": arithmetic.mish,
-    "relu": unary(ops.relu),
-    "relu6": unary(ops.clipped_relu),
-    "selu": arithmetic.selu,
-    "sigmoid": unary(ops.sigmoid),
-    "silu": unary(ops.silu),
-    "softmax": partial(softmax, ops.softmax),
-    "softplus": arithmetic.softplus,
-    "tanh": unary(ops.tanh),
-    "threshold": arithmetic.threshold,
-}
-
-ARITHMETIC: Mapping[str, Function] = {
-    "abs": unary(ops.abs),
-    "add": arithmetic.add,
-    "addmm": arithmetic.addmm,
-    "amax": partial(reduced, ops.amax),
-    "amin": arithmetic.amin,
-    "baddbmm": arithmetic.addmm,
-    "bernoulli": arithmetic.bernoulli,
-    "bmm": arithmetic.matmul,
-    "clamp": arithmetic.clamp,
-    "clamp_max": arithmetic.clamp,
-    "clamp_min": arithmetic.clamp,
-    "detach": arithmetic.detach,
-    "div": arithmetic.div,
-    "exp": unary(ops.exp),
-    "linalg_vector_norm": arithmetic.norm,
-    "log": unary(ops.log),
-    "logical_and": arithmetic.logical_and,
-    "logical_not": arithmetic.logical_not,
-    "logical_or": arithmetic.logical_or,
-    "logsumexp": arithmetic.logsumexp,
-    "masked_fill": arithmetic.masked_fill,
-    "matmul": arithmetic.matmul,
-    "max": arithmetic.largest,
-    "maximum": arithmetic.maximum,
-    "mean": partial(reduced, ops.mean),
-    "minimum": arithmetic.minimum,
-    "mm": arithmetic.matmul,
-    "mul": arithmetic.mul,
-    "neg": unary(ops.neg),
-    "norm": arithmetic.norm,
-    "pow": arithmetic.power,
-    "reciprocal": arithmetic.reciprocal,
-    "rsqrt": arithmetic.rsqrt,
-    "rsub": arithmetic.rsub,
-    "sqrt": unary(ops.sqrt),
-    "square": arithmetic.square,
-    "std": arithmetic.std,
-    "sub": arithmetic.sub,
-    "sum": partial(reduced, ops.sum),
-    "var": arithmetic.var,
-    "where": arithmetic.where,
-    **COMPARISONS,
-}
-
-SHAPES: Mapping[str, Function] = {
-    "_to_copy": arithmetic.cast,
-    "_unsafe_view": shapes.reshape,
-    "alias": as_it_is,
-    "cat": shapes.cat,
-    "chunk": shapes.chunk,
-    "clone": as_it_is,
-    "contiguous": as_it_is,
-    "empty": filled(None),
-    "empty_like": filled(None),
-    "expand": shapes.expand,
-    "expand_as": shapes.expand,
-    "flatten": shapes.flatten,
-    "flip": shapes.flip,
-    "full": filled(None),
-    "full_like": filled(None),
-    "gather": shapes.gather,
-    "index": shapes.index,
-    "index_select": shapes.index_select,
-    "lift_fresh_copy": as_it_is,
-    "mT": shapes.turned,
-    "movedim": shapes.movedim,
-    "narrow": shapes.narrow,
-    "new_empty": filled(None),
-    "new_full": filled(None),
-    "new_ones": filled(1.0),
-    "new_zeros": filled(0.0),
-    "numpy_T": shapes.turned,
-    "ones": filled(1.0),
-    "ones_like": filled(1.0),
-    "permute": shapes.permute,
-    "repeat": shapes.repeat,
-    "reshape": shapes.reshape,
-    "reshape_as": shapes.reshape_as,
-    "roll": shapes.roll,
-    "select": shapes.select,
-    "slice": shapes.sliced,
-    "split": shapes.split,
-    "split_with_sizes": shapes.split,
-    "squeeze": shapes.squeeze,
-    "stack": shapes.stack,
-    "swapaxes": shapes.swapaxes,
-    "t": shapes.turned,
-    "tile": shapes.repeat,
-    "to": arithmetic.cast,
-    "transpose": shapes.transpose,
-    "type_as": arithmetic.cast,
-    "unbind": shapes.unbind,
-    "unflatten": shapes.unflatten,
-    "unsqueeze": shapes.unsqueeze,
-    "view": shapes.reshape,
-    "view_as": shapes.reshape_as,
-    "zeros": filled(0.0),
-    "zeros_like": filled(0.0),
-}
-
+OF_FLOATS = arithmetic.OF_FLOATS | windows.OF_FLOATS
+OF_ANY = arithmetic.OF_ANY | layers.OF_ANY | shapes.OF_ANY
 PYTHON: Mapping[str, Function] = {"getitem": shapes.item}  # for calls that return several values
-
-OPERATORS: Mapping[str, Function] = {**LAYERS, **WINDOWS, **ACTIVATIONS, **ARITHMETIC, **SHAPES, **PYTHON}
+OPERATORS: Mapping[str, Function] = {
+    **{name: of_operands(function) for name, function in arithmetic.OF_OPERANDS.items()},
+    **{name: of_tensors(Site.floats, function) for name, function in OF_FLOATS.items()},
+    **{name: of_tensors(Site.tensor, function) for name, function in shapes.OF_TENSORS.items()},
+    **OF_ANY,
+    **PYTHON,
+}

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from mpibow.graph.graph import Graph, Node, Operator, Weight
+from mpibow.graph.graph import Graph, Node, Op, Weight
 
 # The operator for a chain of operators, or None if there is none. Its first inputs are those of the chain's first node;
 # then come the inputs of every other node that are not the chain's own. The first node's weights keep their keys; the
 # others' keys have the operator's kind in front: batch_norm.bias.
-Fusion = Callable[[tuple[Operator, ...]], Operator | None]
+Fusion = Callable[[tuple[Op, ...]], Op | None]
 
 
 def fuse(graph: Graph, fusions: Sequence[Fusion], longest: int) -> Graph:
@@ -67,7 +67,7 @@ def rebuilt(graph: Graph, taken: Mapping[str, Node], inside: Collection[str]) ->
     return out
 
 
-def _joined(chain: tuple[Node, ...], op: Operator) -> Node:
+def _joined(chain: tuple[Node, ...], op: Op) -> Node:
     own = {member.name for member in chain}
     inputs = tuple(name for member in chain for name in member.inputs if name not in own)
     weights: dict[str, Weight] = {}
@@ -81,7 +81,7 @@ def _joined(chain: tuple[Node, ...], op: Operator) -> Node:
     return Node(chain[-1].name, op, inputs, weights, statistics, names)
 
 
-def _fused(chain: tuple[Node, ...], fusions: Sequence[Fusion]) -> Operator | None:
+def _fused(chain: tuple[Node, ...], fusions: Sequence[Fusion]) -> Op | None:
     for fusion in fusions:
         op = fusion(tuple(node.op for node in chain))
         if op is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -44,8 +44,8 @@ class Buffer:
     persistent: bool = True
 
 
-class Operator(Protocol):
-    """A frozen description of one tensor function.
+class Op:
+    """A frozen description of one tensor function; here the defaults of such records.
 
     `infer` returns the output's shape or raises ShapeError with the broken rule; `outputs` returns those of several
     outputs, infer's first. `weights` names the arrays that a node owns, `statistics` those that its forward updates in
@@ -57,28 +57,6 @@ class Operator(Protocol):
     `untrained` is the operator to use if all its weights are frozen. `integers` are the inputs that may be of other
     types than FLOAT.
     """
-
-    kind: ClassVar[str]
-    reads: ClassVar[frozenset[str]]
-
-    @property
-    def integers(self) -> Places: ...
-    @property
-    def flat(self) -> Places: ...
-    @property
-    def differentiable(self) -> tuple[int, ...] | None: ...
-    def infer(self, *shapes: Shape) -> Shape: ...
-    def outputs(self, *shapes: Shape) -> tuple[Shape, ...]: ...
-    def dtype(self, *dtypes: str) -> str: ...
-    def weights(self, *shapes: Shape) -> Mapping[str, Weight]: ...
-    def statistics(self, *shapes: Shape) -> Mapping[str, Weight]: ...
-    def shares(self, i: int) -> int | None: ...
-    def is_view(self, training: bool) -> bool: ...
-    def untrained(self) -> Operator: ...
-
-
-class Op:
-    """An operator record's defaults: no weights, no statistics, nothing read, a gradient for input 0, y as FLOAT."""
 
     kind: ClassVar[str]
     reads: ClassVar[frozenset[str]] = frozenset()
@@ -142,7 +120,7 @@ class Node:
     """
 
     name: str
-    op: Operator
+    op: Op
     inputs: tuple[str, ...]
     weights: Mapping[str, Weight]
     statistics: Mapping[str, Weight]
@@ -199,7 +177,7 @@ class Graph:
             raise ShapeError(f"input {name}: is already a tensor of {tensor.shape} {tensor.dtype}, got {shape} {dtype}")
         return tensor
 
-    def add(self, op: Operator, *inputs: Tensor, name: str | None = None) -> Tensor:
+    def add(self, op: Op, *inputs: Tensor, name: str | None = None) -> Tensor:
         """The output of `op` applied to `inputs`, its first. Raises ShapeError naming node, rule and shapes."""
         return self.add_all(op, *inputs, name=name)[0]
 
@@ -212,7 +190,7 @@ class Graph:
                 return f"{kind}{self._counts[key]}"
 
     def add_all(
-        self, op: Operator, *inputs: Tensor, name: str | None = None, names: Mapping[str, str] | None = None,
+        self, op: Op, *inputs: Tensor, name: str | None = None, names: Mapping[str, str] | None = None,
         initial: Mapping[str, Initialiser] | None = None,
     ) -> tuple[Tensor, ...]:  # fmt: skip
         """All outputs of `op` applied to `inputs`, as `add`. `names` are the weights' names, if not name.key.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import FLOAT, Graph, Node, Op, Operator, Shape
+from mpibow.graph.graph import FLOAT, Graph, Node, Op, Shape
 
 WIDE = "float32"
 
@@ -24,7 +24,7 @@ class Widths:
     narrow: tuple[type, ...] = ()
     leading: tuple[type, ...] = ()
 
-    def made(self, op: Operator, dtypes: Sequence[str]) -> str:
+    def made(self, op: Op, dtypes: Sequence[str]) -> str:
         """The dtype of the output of `op`, given its inputs' dtypes."""
         said = op.dtype(*dtypes)
         if said not in (FLOAT, WIDE) or isinstance(op, Convert):
@@ -36,7 +36,7 @@ class Widths:
             floats = floats[:1]
         return WIDE if floats and set(floats) == {WIDE} else FLOAT
 
-    def read(self, op: Operator, dtypes: Sequence[str]) -> list[str]:
+    def read(self, op: Op, dtypes: Sequence[str]) -> list[str]:
         """The dtypes that its inputs must have."""
         floats = {dtype for dtype in dtypes if dtype in (FLOAT, WIDE)}
         if isinstance(op, (*self.wide, *self.leading)):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Literal
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import FLOAT, OUTPUT, Graph, Node, Op, Operator, Shape
+from mpibow.graph.graph import FLOAT, OUTPUT, Graph, Node, Op, Shape
 from mpibow.graph.mixed import WIDE, Widths
 
 
@@ -92,7 +93,7 @@ def weight(name: str) -> str:
 
 def compile_steps(
     graph: Graph, training: bool, formats: Mapping[str, str] | None = None,
-    inputs_alone: Callable[[Operator], bool] = lambda op: True,
+    inputs_alone: Callable[[Op], bool] = lambda op: True,
 ) -> Program:  # fmt: skip
     """The program of `graph`: forward only, or with the gradients of the mean of its 'loss' output.
 
@@ -118,7 +119,7 @@ def compile_steps(
     return Program(tuple(steps), values)
 
 
-def _backward(graph: Graph, values: dict[str, Value], inputs_alone: Callable[[Operator], bool]) -> list[Step]:
+def _backward(graph: Graph, values: dict[str, Value], inputs_alone: Callable[[Op], bool]) -> list[Step]:
     """Reverse mode: a node runs back once the gradient of its output is complete, so the graph's reverse order does.
 
     Raises ShapeError where a gradient that a weight needs ends at an operator that has none for this input.
@@ -131,7 +132,7 @@ def _backward(graph: Graph, values: dict[str, Value], inputs_alone: Callable[[Op
         raise ShapeError(f"loss {loss}: no weight leads to it, so there is nothing to train")
     steps: list[Step] = []
     parts: dict[str, list[str]] = {loss: [gradient(loss)]}
-    values[gradient(loss)] = Value(gradient(loss), values[loss].shape, constant=1.0 / max(1, _size(values[loss].shape)))
+    values[gradient(loss)] = Value(gradient(loss), values[loss].shape, constant=1.0 / prod(values[loss].shape))
     consumers = {name: sum(node.inputs.count(name) for node in graph.nodes) for name in values}
     for node in reversed(graph.nodes):
         if node.name not in trained or not any(map(parts.get, node.made)):
@@ -207,13 +208,6 @@ def trains(node: Node) -> bool:
 
 def _weights(node: Node) -> dict[str, str]:
     return {key: weight(node.full(key)) for key in node.weights}
-
-
-def _size(shape: Shape) -> int:
-    size = 1
-    for extent in shape:
-        size *= extent
-    return size
 
 
 def widened(program: Program, widths: Widths) -> Program:

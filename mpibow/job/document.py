@@ -24,7 +24,7 @@ from mpibow import ops
 from mpibow.config.strict import build, hints_of, once, plain
 from mpibow.config.words import show
 from mpibow.errors import CheckpointError, ConfigError, ShapeError
-from mpibow.graph.graph import Array, Buffer, Graph, Initialiser, Operator, Tensor
+from mpibow.graph.graph import Array, Buffer, Graph, Initialiser, Op, Tensor
 from mpibow.ops.initialisers import ZERO
 from mpibow.ops.own import Own, OwnOperator
 
@@ -151,11 +151,11 @@ def _encoded(graph: Graph, arrays: dict[str, Array]) -> dict[str, Any]:
     return {"inputs": inputs, "nodes": nodes, "outputs": dict(graph.outputs), **({"buffers": kept} if kept else {})}
 
 
-def _name_of(op: Operator) -> str:
+def _name_of(op: Op) -> str:
     return f"own {op.name}" if isinstance(op, Own) else type(op).__name__
 
 
-def _settings(node: str, op: Operator, arrays: dict[str, Array]) -> Iterator[tuple[str, Any]]:
+def _settings(node: str, op: Op, arrays: dict[str, Array]) -> Iterator[tuple[str, Any]]:
     """The settings of an operator's record. Functions are left out: a user's own operator, and initialisers."""
     for name in () if isinstance(op, Own) else form_of(type(op)).__annotations__:
         value = getattr(op, name)
@@ -222,14 +222,14 @@ def _tensor(graph: Graph, name: str, path: str) -> Tensor:
 
 def _record(
     node: Node, settings: Mapping[str, Any], dtypes: Sequence[str], own: Mapping[str, OwnOperator], path: str
-) -> Operator:
+) -> Op:
     name = node.operator.removeprefix("own ")
     if name != node.operator:
         if name not in own:
             raise ConfigError(
                 f"{path}: needs the operator {name} of the program that trained it: pass operators=[{name}]"
             )
-        return cast(Operator, own[name].record(*dtypes))
+        return own[name].record(*dtypes)
     kind = RECORDS.get(name)
     if kind is None:
         raise ConfigError(f"{path}.operator: {show(name)} is none of this version's operators")
@@ -238,4 +238,5 @@ def _record(
         raise ConfigError(f"{path}.version: {name} is of version {node.version}, this mpibow has version {version}")
     form = build(form_of(kind), settings, path=f"{path}.settings")
     given = {f.name: getattr(form, f.name) for f in fields(form)}
-    return cast(Operator, kind(**given, **{f.name: ZERO for f in fields(kind) if f.name not in given}))
+    op: Op = kind(**given, **{f.name: ZERO for f in fields(kind) if f.name not in given})
+    return op

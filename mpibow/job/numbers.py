@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from mpibow.graph.graph import Graph, Operator
+from mpibow.graph.graph import Graph, Op
 from mpibow.models.classifier import Build
 
 Numbers = Mapping[str, Mapping[str, Any]]  # by node and setting: a float, or a tuple of them
@@ -62,7 +62,7 @@ def structure_of(graph: Graph) -> dict[str, str]:
     return inputs | nodes | {f"output {key}": name for key, name in graph.outputs.items()}
 
 
-def _settings(op: Operator, wanted: Callable[[Any], bool]) -> Iterator[tuple[str, Any]]:
+def _settings(op: Op, wanted: Callable[[Any], bool]) -> Iterator[tuple[str, Any]]:
     values = ((each.name, getattr(op, each.name)) for each in fields(cast(Any, op)))
     return ((name, value) for name, value in values if wanted(value))
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import FLOAT, Array, Op, Shape, Tensor
-from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes
-from mpibow.ops.pool import narrow
-from mpibow.ops.window import Pair, pair
+from mpibow.graph.graph import Array, Op, Shape, Tensor
+from mpibow.graph.kernel import Call, Kernel, KernelTable, Run
+from mpibow.ops.pool import avg_buffers, narrow, spread
+from mpibow.ops.window import Pair, check_images, pair
 
 __all__ = ["AdaptiveAvgPool2d", "GlobalAvgPool2d", "adaptive_avg_pool2d", "global_avg_pool2d"]
 
@@ -24,8 +24,7 @@ class AdaptiveAvgPool2d(Op):
 
     def infer(self, *shapes: Shape) -> Shape:
         (x,) = shapes
-        if len(x) != 4:
-            raise ShapeError("input must be (batch, channels, height, width)")
+        check_images(x)
         if min(self.size) < 1:
             raise ShapeError(f"size {self.size} must be at least 1")
         return (x[0], x[1], *self.size)
@@ -39,8 +38,7 @@ class GlobalAvgPool2d(Op):
 
     def infer(self, *shapes: Shape) -> Shape:
         (x,) = shapes
-        if len(x) != 4:
-            raise ShapeError("input must be (batch, channels, height, width)")
+        check_images(x)
         return (x[0], x[1])
 
 
@@ -55,10 +53,6 @@ def global_avg_pool2d(x: Tensor, *, name: str | None = None) -> Tensor:
 
 
 # The reference kernels.
-
-
-def avg_buffers(op: AdaptiveAvgPool2d, shapes: Shapes) -> Buffers:
-    return Buffers(backward={"part": (shapes.y, FLOAT)})
 
 
 def _adaptive(image: Array, y: Array) -> tuple[list[tuple[Array, Array]], Array]:
@@ -89,16 +83,7 @@ def adaptive_forward(call: Call) -> Run:
 
 
 def adaptive_backward(call: Call) -> Run:
-    dy, dx, part = call.dy, call.dx0, call.scratch["part"]
-    pairs, scale = _adaptive(dx, part)
-
-    def run() -> None:
-        np.multiply(dy, scale, out=part)
-        dx.fill(0)
-        for source, window in pairs:
-            window += source
-
-    return run
+    return spread(call, *_adaptive(call.dx0, call.scratch["part"]))
 
 
 def global_forward(call: Call) -> Run:

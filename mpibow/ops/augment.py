@@ -10,9 +10,9 @@ import numpy as np
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import Array, Op, Shape, Tensor
 from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes, Spec
-from mpibow.ops.dropout import counter_of
+from mpibow.ops.dropout import check_counter, counter_of
 from mpibow.ops.philox import philox, stream
-from mpibow.ops.window import Pair
+from mpibow.ops.window import Pair, check_images
 
 __all__ = ["Augment", "CentreCrop", "Cutout", "augment", "centre_crop", "cutout"]
 
@@ -36,8 +36,7 @@ class Augment(Op):
 
     def infer(self, *shapes: Shape) -> Shape:
         x, counter = shapes
-        if counter != (x[0], 4):
-            raise ShapeError("the counter must be (batch, 4)")
+        check_counter(x, counter)
         if not 0 <= self.pad < min(self.crop):
             raise ShapeError(f"pad must be at least 0 and below the crop {self.crop}, got {self.pad}")
         return _cropped(x, self.crop)
@@ -81,18 +80,15 @@ class Cutout(Op):
 
     def infer(self, *shapes: Shape) -> Shape:
         x, counter = shapes
-        if counter != (x[0], 4):
-            raise ShapeError("the counter must be (batch, 4)")
-        if len(x) != 4:
-            raise ShapeError("input must be (batch, channels, height, width)")
+        check_counter(x, counter)
+        check_images(x)
         if self.length < 1:
             raise ShapeError(f"length must be at least 1, got {self.length}")
         return x
 
 
 def _cropped(x: Shape, crop: Pair) -> Shape:
-    if len(x) != 4:
-        raise ShapeError("input must be (batch, channels, height, width)")
+    check_images(x)
     if not (1 <= crop[0] <= x[2] and 1 <= crop[1] <= x[3]):
         raise ShapeError(f"crop {crop} must be at least 1 and at most the image's {x[2]}x{x[3]}")
     return (*x[:2], *crop)

@@ -10,8 +10,9 @@ from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, Array, Op, Shape, Tensor
 from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes
 from mpibow.ops.augment import block_specs, draw_block
-from mpibow.ops.dropout import counter_of
+from mpibow.ops.dropout import check_counter, counter_of
 from mpibow.ops.philox import stream
+from mpibow.ops.window import check_images
 
 __all__ = ["Jitter", "jitter"]
 LUMA = (0.299, 0.587, 0.114)  # how bright red, green and blue are (ITU-R BT.601)
@@ -40,10 +41,8 @@ class Jitter(Op):
 
     def infer(self, *shapes: Shape) -> Shape:
         x, counter = shapes
-        if counter != (x[0], 4):
-            raise ShapeError("the counter must be (batch, 4)")
-        if len(x) != 4:
-            raise ShapeError("input must be (batch, channels, height, width)")
+        check_counter(x, counter)
+        check_images(x)
         for name in ("brightness", "contrast", "saturation"):
             if getattr(self, name) < 0:
                 raise ShapeError(f"{name} must be at least 0, got {getattr(self, name)}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -18,8 +19,50 @@ from mpibow.ops.window import Pair, pair, window_shape
 __all__ = ["Conv2d", "conv1d", "conv2d"]
 
 
+class Convolution(Op):
+    """Both ways: a weight (rows, columns, *kernel) for each of `groups` groups of channels, and a bias."""
+
+    channels: int
+    kernel: Pair
+    stride: Pair
+    padding: Pair
+    bias: bool
+    initial: Initialiser
+    groups: int
+    dilation: Pair
+    initial_bias: Initialiser = ZERO
+    reads = frozenset("xw")
+
+    def check_groups(self, channels: int) -> None:
+        if self.groups < 1 or channels % self.groups or self.channels % self.groups:
+            raise ShapeError(
+                f"groups must divide the {channels} channels of the input and the {self.channels} of the output, "
+                f"got {self.groups}"
+            )
+
+    def weights_of(self, rows: int, columns: int, fan_in: int, fan_out: int) -> dict[str, Weight]:
+        """A weight (rows, columns, *kernel); the fans are channels, each times an area."""
+        fans = fan_in * prod(self.kernel), fan_out * prod(self.kernel)
+        weights = {"weight": Weight((rows, columns, *self.kernel), self.initial, *fans)}
+        if self.bias:
+            weights["bias"] = Weight((self.channels,), self.initial_bias, *fans, decay=False)
+        return weights
+
+    def windows(self, image: Array, rows: int, columns: int) -> Array:
+        """image (c, h, w, n) as (c, kh, kw, rows, columns, n): every window, overlapping where the kernel does."""
+        c, _, _, n = image.shape
+        sc, sh, sw, sn = image.strides
+        (down, across), (step_h, step_w) = self.dilation, self.stride
+        shape = (c, *self.kernel, rows, columns, n)
+        return as_strided(image, shape, (sc, sh * down, sw * across, sh * step_h, sw * step_w, sn))
+
+    def pairs(self, windows: Array, parts: Array) -> list[tuple[Array, Array]]:
+        """One pair of views per kernel element: windows of one element never overlap, so += is safe."""
+        return [(windows[:, a, b], parts[:, a, b]) for a, b in np.ndindex(*self.kernel)]
+
+
 @dataclass(frozen=True)
-class Conv2d(Op):
+class Conv2d(Convolution):
     """y[n, o, i, j] = bias[o] + sum over c, a, b of
     weight[o, c, a, b] * padded x[n, c, i stride + a dilation, j stride + b dilation].
 
@@ -36,25 +79,16 @@ class Conv2d(Op):
     dilation: Pair = (1, 1)
     initial_bias: Initialiser = ZERO
     kind = "conv"
-    reads = frozenset("xw")
 
     def infer(self, *shapes: Shape) -> Shape:
         (x,) = shapes
         rows, columns = window_shape(x, self.kernel, self.stride, self.padding, self.dilation)
-        if self.groups < 1 or x[1] % self.groups or self.channels % self.groups:
-            raise ShapeError(
-                f"groups must divide the {x[1]} channels of the input and the {self.channels} of the output, "
-                f"got {self.groups}"
-            )
+        self.check_groups(x[1])
         return (x[0], self.channels, rows, columns)
 
     def weights(self, *shapes: Shape) -> Mapping[str, Weight]:
-        channels, area = shapes[0][1] // self.groups, self.kernel[0] * self.kernel[1]
-        fan_in, fan_out = channels * area, self.channels // self.groups * area
-        weights = {"weight": Weight((self.channels, channels, *self.kernel), self.initial, fan_in, fan_out)}
-        if self.bias:
-            weights["bias"] = Weight((self.channels,), self.initial_bias, fan_in, fan_out, decay=False)
-        return weights
+        channels = shapes[0][1] // self.groups
+        return self.weights_of(self.channels, channels, channels, self.channels // self.groups)
 
 
 def conv2d(
@@ -128,15 +162,6 @@ def buffers(op: Conv2d, shapes: Shapes) -> Buffers:
     )
 
 
-def _windows(op: Conv2d, image: Array, rows: int, columns: int) -> Array:
-    """image (c, h, w, n) as a view (c, kh, kw, rows, columns, n): every window, overlapping where the kernel does."""
-    c, _, _, n = image.shape
-    sc, sh, sw, sn = image.strides
-    shape = (c, *op.kernel, rows, columns, n)
-    (dh, dw), (step_h, step_w) = op.dilation, op.stride
-    return as_strided(image, shape, (sc, sh * dh, sw * dw, sh * step_h, sw * step_w, sn))
-
-
 def _inside(op: Conv2d, image: Array) -> Array:
     """The unpadded part of image (c, h, w, n), as (n, c, h, w)."""
     (ph, pw), (_, h, w, _) = op.padding, image.shape
@@ -148,7 +173,7 @@ def forward(call: Call) -> Run:
     xt, cols, yt = call.scratch["xt"], call.saved["cols"], call.scratch["yt"]
     weight = call.w["weight"].reshape(op.groups, y.shape[1] // op.groups, -1)
     n, o, rows, columns = y.shape
-    windows = _windows(op, xt, rows, columns)
+    windows = op.windows(xt, rows, columns)
     inside, cols6 = _inside(op, xt), cols.reshape(windows.shape)
     product = yt.reshape(o, rows, columns, n).transpose(3, 0, 1, 2)
     padded = max(op.padding) > 0
@@ -173,16 +198,14 @@ def backward(call: Call) -> Run:
     dxt, dcols, dyt, cols = call.scratch["dxt"], call.scratch["dcols"], call.scratch["dyt"], call.saved["cols"]
     n, o, rows, columns = dy.shape
     grouped = (op.groups, o // op.groups, -1)
-    weight, dweight = call.w["weight"].reshape(grouped), None
-    if "weight" in call.dw:
-        dweight = call.dw["weight"].reshape(grouped)
+    weight = call.w["weight"].reshape(grouped)
+    dweight = call.dw["weight"].reshape(grouped) if "weight" in call.dw else None
     weight_t, cols_t = weight.transpose(0, 2, 1), cols.transpose(0, 2, 1)
     dbias, flat = call.dw.get("bias"), dyt.reshape(o, -1)
     dproduct = dyt.reshape(o, rows, columns, n).transpose(3, 0, 1, 2)
-    windows = _windows(op, dxt, rows, columns)
+    windows = op.windows(dxt, rows, columns)
     dcols6, inside = dcols.reshape(windows.shape), _inside(op, dxt)
-    # One pair of views per kernel element: windows of one element never overlap, so += is safe.
-    pairs = [(windows[:, a, b], dcols6[:, a, b]) for a in range(op.kernel[0]) for b in range(op.kernel[1])]
+    pairs = op.pairs(windows, dcols6)
 
     def run() -> None:
         np.copyto(dproduct, dy)

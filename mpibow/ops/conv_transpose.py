@@ -6,19 +6,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import FLOAT, Array, Initialiser, Op, Shape, Tensor, Weight
+from mpibow.graph.graph import FLOAT, Array, Initialiser, Shape, Tensor, Weight
 from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes, Spec
-from mpibow.ops.initialisers import ZERO, He
-from mpibow.ops.window import Pair, pair
+from mpibow.ops.conv import Convolution
+from mpibow.ops.initialisers import He
+from mpibow.ops.window import Pair, check_images, pair
 
 __all__ = ["ConvTranspose2d", "conv_transpose2d"]
 
 
 @dataclass(frozen=True)
-class ConvTranspose2d(Op):
+class ConvTranspose2d(Convolution):
     """y[n, o] = bias[o] + over c, i and j: x[n, c, i, j] weight[c, o], laid from (i, j) stride - padding on, elements
     of the weight `dilation` apart.
 
@@ -35,12 +35,10 @@ class ConvTranspose2d(Op):
     groups: int = 1
     dilation: Pair = (1, 1)
     kind = "conv_transpose"
-    reads = frozenset("xw")
 
     def infer(self, *shapes: Shape) -> Shape:
         (x,) = shapes
-        if len(x) != 4:
-            raise ShapeError("input must be (batch, channels, height, width)")
+        check_images(x)
         if min(*self.kernel, *self.stride, *self.dilation) < 1 or min(*self.padding, *self.output_padding) < 0:
             raise ShapeError(
                 f"kernel {self.kernel}, stride {self.stride} and dilation {self.dilation} must be at least 1, "
@@ -48,11 +46,7 @@ class ConvTranspose2d(Op):
             )
         if any(more >= step for more, step in zip(self.output_padding, self.stride, strict=True)):
             raise ShapeError(f"output_padding {self.output_padding} must be below stride {self.stride}")
-        if self.groups < 1 or x[1] % self.groups or self.channels % self.groups:
-            raise ShapeError(
-                f"groups must divide the {x[1]} channels of the input and the {self.channels} of the output, "
-                f"got {self.groups}"
-            )
+        self.check_groups(x[1])
         sides = zip(x[2:], self.reach, self.stride, self.padding, self.output_padding, strict=True)
         rows, columns = ((side - 1) * step - 2 * pad + k + more for side, k, step, pad, more in sides)
         if min(rows, columns) < 1:
@@ -66,12 +60,8 @@ class ConvTranspose2d(Op):
         return down * (rows - 1) + 1, across * (columns - 1) + 1
 
     def weights(self, *shapes: Shape) -> Mapping[str, Weight]:
-        channels, own, area = shapes[0][1], self.channels // self.groups, self.kernel[0] * self.kernel[1]
-        fans = channels // self.groups * area, own * area
-        weights = {"weight": Weight((channels, own, *self.kernel), self.initial, *fans)}
-        if self.bias:
-            weights["bias"] = Weight((self.channels,), ZERO, *fans, decay=False)
-        return weights
+        channels, own = shapes[0][1], self.channels // self.groups
+        return self.weights_of(channels, own, channels // self.groups, own)
 
 
 def conv_transpose2d(
@@ -122,13 +112,6 @@ def buffers(op: ConvTranspose2d, shapes: Shapes) -> Buffers:
     return Buffers(forward=scratch, backward={**scratch, "dxt": xt})
 
 
-def _windows(op: ConvTranspose2d, whole: Array, h: int, w: int) -> Array:
-    """whole (o, height, width, n) as (o, kh, kw, h, w, n): the window of each element of x."""
-    so, sh, sw, sn = whole.strides
-    shape, (down, across) = (whole.shape[0], *op.kernel, h, w, whole.shape[3]), op.dilation
-    return as_strided(whole, shape, (so, sh * down, sw * across, sh * op.stride[0], sw * op.stride[1], sn))
-
-
 def _inside(op: ConvTranspose2d, whole: Array, y: Array) -> Array:
     """The part of whole that becomes y (n, o, rows, columns), in y's order."""
     (top, left), (rows, columns) = op.padding, y.shape[2:]
@@ -145,10 +128,9 @@ def forward(call: Call) -> Run:
     xt, columns, whole = call.scratch["xt"], call.scratch["columns"], call.scratch["whole"]
     n, c, h, w = x.shape
     weight, inside = np.swapaxes(_by_group(op, call.w["weight"]), 1, 2), _inside(op, whole, y)
-    x4, windows = xt.reshape(c, h, w, n).transpose(3, 0, 1, 2), _windows(op, whole, h, w)
+    x4, windows = xt.reshape(c, h, w, n).transpose(3, 0, 1, 2), op.windows(whole, h, w)
     parts = columns.reshape(windows.shape)
-    # One pair of views per kernel element: windows of one element never overlap, so += is safe.
-    pairs = [(windows[:, a, b], parts[:, a, b]) for a in range(op.kernel[0]) for b in range(op.kernel[1])]
+    pairs = op.pairs(windows, parts)
     bias4 = None if bias is None else bias.reshape(1, -1, 1, 1)
 
     def run() -> None:
@@ -170,7 +152,7 @@ def backward(call: Call) -> Run:
     xt, columns, whole, dxt = (call.scratch[key] for key in ("xt", "columns", "whole", "dxt"))
     n, c, h, w = x.shape
     weight, dweight = _by_group(op, call.w["weight"]), _by_group(op, call.dw["weight"])
-    inside, windows = _inside(op, whole, dy), _windows(op, whole, h, w)
+    inside, windows = _inside(op, whole, dy), op.windows(whole, h, w)
     parts, columns_t = columns.reshape(windows.shape), np.swapaxes(columns, 1, 2)
     x4, dx4 = (array.reshape(c, h, w, n).transpose(3, 0, 1, 2) for array in (xt, dxt))
 

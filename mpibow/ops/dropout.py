@@ -25,8 +25,7 @@ class Dropout(Op):
 
     def infer(self, *shapes: Shape) -> Shape:
         x, counter = shapes
-        if counter != (x[0], 4):
-            raise ShapeError("the counter must be (batch, 4)")
+        check_counter(x, counter)
         return x
 
     def is_view(self, training: bool) -> bool:
@@ -38,6 +37,11 @@ def dropout(x: Tensor, rate: float = 0.5, *, name: str | None = None) -> Tensor:
     if not 0.0 <= rate < 1.0:
         raise ShapeError(f"dropout of {x.name}: rate must be in [0, 1), got {rate}")
     return x.graph.add(Dropout(rate), x, counter_of(x), name=name)
+
+
+def check_counter(x: Shape, counter: Shape) -> None:
+    if counter != (x[0], 4):
+        raise ShapeError("the counter must be (batch, 4)")
 
 
 def counter_of(x: Tensor) -> Tensor:

@@ -39,10 +39,7 @@ class ConvNormAddRelu(Op):
     added: bool
     relu: bool
     kind = "conv+norm+add+relu"
-
-    @property
-    def differentiable(self) -> None:
-        return None
+    differentiable = None
 
     def infer(self, *shapes: Shape) -> Shape:
         return self.conv.infer(shapes[0])
@@ -77,10 +74,7 @@ class AddRelu(Op):
 
     kind = "add+relu"
     reads = frozenset("y")
-
-    @property
-    def differentiable(self) -> tuple[int, ...]:
-        return (0, 1)
+    differentiable = (0, 1)
 
     def shares(self, i: int) -> int | None:
         return 0 if i == 1 else None
@@ -94,10 +88,7 @@ class ExpandAdd(Op):
     """y = x1 + x0 broadcast to it."""
 
     kind = "expand+add"
-
-    @property
-    def differentiable(self) -> tuple[int, ...]:
-        return (0, 1)
+    differentiable = (0, 1)
 
     def shares(self, i: int) -> int | None:
         return OUTPUT if i == 1 else None
@@ -112,10 +103,7 @@ class ExpandMultiply(Op):
 
     kind = "expand+multiply"
     reads = frozenset("x")
-
-    @property
-    def differentiable(self) -> tuple[int, ...]:
-        return (0, 1)
+    differentiable = (0, 1)
 
     def infer(self, *shapes: Shape) -> Shape:
         return shapes[1]

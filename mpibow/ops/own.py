@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import EVERY, FLOAT, Array, Op, Operator, Shape, Tensor
+from mpibow.graph.graph import EVERY, FLOAT, Array, Op, Shape, Tensor
 from mpibow.graph.kernel import Call, Kernel, KernelTable, Run
 
 __all__ = ["Own", "operator"]
@@ -53,7 +53,7 @@ class OwnOperator:
     shape: Callable[..., Any]
 
     def __call__(self, *inputs: Tensor, name: str | None = None) -> Any:
-        op = cast(Operator, self.record(*(tensor.dtype for tensor in inputs)))
+        op = self.record(*(tensor.dtype for tensor in inputs))
         made = inputs[0].graph.add_all(op, *inputs, name=name)
         return made[0] if len(made) == 1 else made
 

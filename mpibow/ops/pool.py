@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -206,14 +208,19 @@ def avg_forward(call: Call) -> Run:
     return run
 
 
-def avg_buffers(op: AvgPool2d, shapes: Shapes) -> Buffers:
+def avg_buffers(op: Any, shapes: Shapes) -> Buffers:
     return Buffers(backward={"part": (shapes.y, FLOAT)})
 
 
 def avg_backward(call: Call) -> Run:
+    part = call.scratch["part"]
+    pairs = [(_cut(part, cut), element) for _, cut, element in _elements(call.op, call.dx0, call.dy.shape)]
+    return spread(call, pairs, _scale(call.op, call.dx0, call.dy))
+
+
+def spread(call: Call, pairs: Sequence[tuple[Array, Array]], scale: Array) -> Run:
+    """dx <- the gradients of means: of each pair (a part of the scaled dy, elements of dx) the first is added."""
     dy, dx, part = call.dy, call.dx0, call.scratch["part"]
-    pairs = [(_cut(part, cut), element) for _, cut, element in _elements(call.op, dx, dy.shape)]
-    scale = _scale(call.op, dx, dy)
 
     def run() -> None:
         np.multiply(dy, scale, out=part)

@@ -13,6 +13,11 @@ def pair(value: int | Pair) -> Pair:
     return (value, value) if isinstance(value, int) else (value[0], value[1])
 
 
+def check_images(x: Shape) -> None:
+    if len(x) != 4:
+        raise ShapeError("input must be (batch, channels, height, width)")
+
+
 def window_shape(
     x: Shape, kernel: Pair, stride: Pair, padding: Pair, dilation: Pair = (1, 1), ceil: bool = False
 ) -> Pair:
@@ -20,8 +25,7 @@ def window_shape(
 
     With `ceil` a window may hang over the end if it starts inside the image or its padding in front: PyTorch's rule.
     """
-    if len(x) != 4:
-        raise ShapeError("input must be (batch, channels, height, width)")
+    check_images(x)
     if min(kernel) < 1 or min(stride) < 1 or min(padding) < 0:
         raise ShapeError(f"kernel {kernel} and stride {stride} must be at least 1, padding {padding} at least 0")
     if min(dilation) < 1:

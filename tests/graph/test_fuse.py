@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from mpibow import ops
 from mpibow.graph.fuse import fuse
-from mpibow.graph.graph import Graph, Operator
+from mpibow.graph.graph import Graph, Op
 from mpibow.ops.fused import AddRelu, NormAddRelu
 
 
-def norm_add_relu(chain: tuple[Operator, ...]) -> Operator | None:
+def norm_add_relu(chain: tuple[Op, ...]) -> Op | None:
     match chain:
         case (ops.BatchNorm() as norm, ops.Relu()):
             return NormAddRelu(norm, added=False)

@@ -21,7 +21,7 @@ from mpibow.cuda.kernels.specs import (
 )
 from mpibow.errors import ShapeError
 from mpibow.graph.fuse import fuse
-from mpibow.graph.graph import Graph, Operator, Shape
+from mpibow.graph.graph import Graph, Op, Shape
 from mpibow.graph.kernel import Shapes
 from mpibow.graph.steps import inputs_wanted, trained_values
 from mpibow.ops import Add, BatchNorm, Conv2d, Dense, Relu
@@ -32,7 +32,7 @@ FROZEN = "device cuda has no gradients of a frozen batch norm: set device=onednn
 VECTOR = 16  # bytes: cuDNN norms channels in vectors of that, and has no engine for channels that do not fill them
 
 
-def training_fusion(chain: tuple[Operator, ...]) -> Operator | None:
+def training_fusion(chain: tuple[Op, ...]) -> Op | None:
     """The operator of a chain in one training graph of cuDNN; backward needs values between convolution and norm."""
     match chain:
         case (Conv2d() as conv, Relu()):
@@ -46,7 +46,7 @@ def training_fusion(chain: tuple[Operator, ...]) -> Operator | None:
     return None
 
 
-def evaluation_fusion(chain: tuple[Operator, ...]) -> Operator | None:
+def evaluation_fusion(chain: tuple[Op, ...]) -> Op | None:
     """While evaluating the norm by running statistics is part of a convolution's epilogue, in groups or not."""
     match chain:
         case (Conv2d() as conv, BatchNorm() as norm, *rest):
@@ -169,7 +169,7 @@ def as_image(shape: Shape) -> Shape:
     return (*shape[:2], positions, 1)
 
 
-def specs_of_node(op: Operator, shapes: Shapes, precision: Precision, replicas: int = 1) -> Mapping[str, Spec]:
+def specs_of_node(op: Op, shapes: Shapes, precision: Precision, replicas: int = 1) -> Mapping[str, Spec]:
     """The graphs that a node needs, by purpose; none for an operator that cuDNN does not compute.
 
     With several replicas (fused learners) one graph computes all of theirs.

@@ -13,7 +13,7 @@ from typing import Any
 
 from mpibow.graph.formats import Reorder
 from mpibow.graph.fuse import fuse
-from mpibow.graph.graph import Graph, Operator
+from mpibow.graph.graph import Graph, Op
 from mpibow.graph.kernel import Kernel, KernelTable
 from mpibow.kernels.compiled import means
 from mpibow.kernels.compiled.table import OPERATORS as COMPILED
@@ -77,14 +77,14 @@ def _where_faster(module: Any, convolution: Kernel) -> Kernel:
     return either(lambda op, shapes: module.fits(plain(op), shapes), own, convolution)
 
 
-def conv_relu(chain: tuple[Operator, ...]) -> Operator | None:
+def conv_relu(chain: tuple[Op, ...]) -> Op | None:
     match chain:
         case (Conv2d() as conv, Relu()):
             return ConvRelu(conv)
     return None
 
 
-def conv_norm_add_relu(chain: tuple[Operator, ...]) -> Operator | None:
+def conv_norm_add_relu(chain: tuple[Op, ...]) -> Op | None:
     """Convolutions in groups are not fused: their weights are reordered on the way."""
     match chain:
         case (Conv2d(groups=1) as conv, BatchNorm() as norm):
@@ -96,7 +96,7 @@ def conv_norm_add_relu(chain: tuple[Operator, ...]) -> Operator | None:
     return None
 
 
-def norm_add_relu(chain: tuple[Operator, ...]) -> Operator | None:
+def norm_add_relu(chain: tuple[Op, ...]) -> Op | None:
     match chain:
         case (BatchNorm(sync="learner") as norm, Relu()):
             return NormAddRelu(norm, added=False)
@@ -105,14 +105,14 @@ def norm_add_relu(chain: tuple[Operator, ...]) -> Operator | None:
     return None
 
 
-def add_relu(chain: tuple[Operator, ...]) -> Operator | None:
+def add_relu(chain: tuple[Op, ...]) -> Op | None:
     match chain:
         case (Add((1.0, 1.0)), Relu()):
             return AddRelu()
     return None
 
 
-def expand_and(chain: tuple[Operator, ...]) -> Operator | None:
+def expand_and(chain: tuple[Op, ...]) -> Op | None:
     match chain:
         case (Expand(), Add((1.0, 1.0))):
             return ExpandAdd()
