@@ -21,7 +21,6 @@ IMAGE = (N, 6, 5, 5)
 Shapes = tuple[tuple[int, ...], ...]
 Lengths = tuple[float, float, float]
 Weights = Mapping[str, Array]
-Back = tuple[list[Array], dict[str, Array]]  # gradients of inputs, of weights
 
 
 class Looser(NamedTuple):
@@ -43,32 +42,25 @@ class Checked:
 
     `cases` are small, for the gradient check and all comparisons; `large` ones are of a size where an array that a
     kernel allocates stands out; `random` draws cases of any shape and setting. `plain` is the operator in plain loops,
-    (op, *inputs, weights) -> output and (op, *inputs, weights, dy) -> gradients, `torch` the same in PyTorch,
-    (op, torch, *inputs, **weights) -> output. `lengths` are those of the longest sums in y, in gradients of inputs and
-    in those of weights. Kernel sets that are no reference lack the operator where they are in `lacking`.
+    (op, *inputs, weights) -> output, `torch` the same in PyTorch, (op, torch, *inputs, **weights) -> output. `lengths`
+    are those of the longest sums in y, in gradients of inputs and in those of weights. Kernel sets that are no
+    reference lack the operator where they are in `lacking`.
     """
 
     op: type
     cases: Sequence[Case]
     random: Cases | None = None
     large: Sequence[Case] = ()
-    plain: tuple[Callable[..., Array], Callable[..., Back] | None] | None = None
+    plain: Callable[..., Array] | None = None
     torch: Callable[..., Any] | None = None
     lengths: Callable[[Any, Shapes], Lengths] = lambda op, shapes: (1, 1, 1)
     looser: Looser | None = None
     lacking: Sequence[str] = ()
 
 
-def elementwise(f: Callable[[Any, float], float], slope: Callable[[Any, float], float]) -> tuple[Any, Any]:
-    """f and its derivative, number by number."""
-
-    def forward(op: Any, x: Array, w: Any) -> Array:
-        return np.array([f(op, value) for value in x.ravel().tolist()]).reshape(x.shape)
-
-    def back(op: Any, x: Array, w: Any, dy: Array) -> Back:
-        return [dy * np.array([slope(op, value) for value in x.ravel().tolist()]).reshape(x.shape)], {}
-
-    return forward, back
+def elementwise(f: Callable[[Any, float], float]) -> Callable[..., Array]:
+    """f, number by number."""
+    return lambda op, x, w: np.array([f(op, value) for value in x.ravel().tolist()]).reshape(x.shape)
 
 
 def block(counter: list[int], node: str = "node") -> Words:

@@ -98,7 +98,7 @@ def heads_apart_back(call: Call) -> Run:
     def run() -> None:
         q, k, v = cut(call.op, call.x)
         dy = np.swapaxes(call.dy.reshape(*call.dy.shape[:2], call.op.heads, -1), 1, 2)
-        found, _ = attention.back(call.op.attention, q, k, v, *masks_of(call.op, call.x), {}, dy)
+        found = attention.back(call.op.attention, q, k, v, *masks_of(call.op, call.x), dy=dy)
         for its, mine in zip([*cut(call.op, call.dx), *masks_of(call.op, call.dx)], found, strict=False):
             if its is not None:
                 its[...] = mine

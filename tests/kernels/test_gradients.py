@@ -42,8 +42,13 @@ def test_gradient(case: Case) -> None:
     bench.forward()
     bench.hide_what_backward_may_not_read()
     assert OPERATORS[type(case.op)].backward is not None
-    OPERATORS[type(case.op)].backward(bench.call(backward=True))()  # type: ignore[misc]
+    run = OPERATORS[type(case.op)].backward(bench.call(backward=True))  # type: ignore[misc]
+    run()
+    once = [np.copy(array) for array in (*bench.dx, *bench.dw.values()) if array is not None]
+    run()  # overwrites, never adds
     gradients = [dx for dx in bench.dx if dx is not None] + list(bench.dw.values())
+    for array, before in zip(gradients, once, strict=True):
+        np.testing.assert_array_equal(array, before)
     got = sum(float((g * d).sum()) for g, d in zip(gradients, directions, strict=True))
     assert got == pytest.approx(expected, rel=1e-6, abs=1e-8)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -22,9 +21,6 @@ from tests.kernels.cases import Bench, Case, name
 from tests.kernels.operators import CASES, CHECKED
 from tests.kernels.shapes import RANDOM, asked
 from tests.ops.test_philox import plain
-
-Weights = Mapping[str, Array]
-Back = tuple[list[Array], dict[str, Array]]  # gradients of inputs, of weights
 
 
 def mask(op: ops.Dropout, counter: Array, shape: tuple[int, ...], node: str = "node") -> Array:
@@ -60,23 +56,7 @@ RUNS = [(case, training) for case in KERNEL_CASES for training in (True, False) 
 @pytest.mark.parametrize(("case", "training"), RUNS, ids=lambda v: name(v) if isinstance(v, Case) else f"training={v}")
 def test_forward(case: Case, training: bool) -> None:
     bench = Bench(case, kernel_of(case), "float64", training=training)
-    close(bench.forward(), plain_of(case)[0](case.op, *bench.x, bench.w))
-
-
-@pytest.mark.parametrize("case", [case for case in KERNEL_CASES if plain_of(case)[1] is not None], ids=name)
-def test_backward(case: Case) -> None:
-    bench = Bench(case, kernel_of(case), "float64")
-    back = plain_of(case)[1]
-    dx, dw = back(case.op, *bench.x, bench.w, bench.dy)
-    bench.forward()
-    run = kernel_of(case).backward(bench.call(backward=True))  # type: ignore[misc]
-    for _ in range(2):  # overwrites, never adds
-        run()
-        for got, expected in zip([array for array in bench.dx if array is not None], dx, strict=True):
-            close(got, expected)
-        assert bench.dw.keys() == dw.keys()
-        for key, expected in dw.items():
-            close(bench.dw[key], expected)
+    close(bench.forward(), plain_of(case)(case.op, *bench.x, bench.w))
 
 
 @pytest.mark.parametrize("op", [op for op in OPERATORS if op in RANDOM], ids=lambda op: op.__name__)

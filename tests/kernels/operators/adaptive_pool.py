@@ -11,7 +11,7 @@ import numpy as np
 from mpibow import ops
 from mpibow.graph.graph import Array
 from tests.kernels.cases import Case
-from tests.kernels.checked import IMAGE, SUM, Back, Checked, Lengths, Shapes
+from tests.kernels.checked import IMAGE, SUM, Checked, Lengths, Shapes
 from tests.kernels.draw import (
     images,
     one,
@@ -36,14 +36,6 @@ def mean(op: Any, x: Array, w: Any) -> Array:
     return y
 
 
-def mean_back(op: Any, x: Array, w: Any, dy: Array) -> Back:
-    dx = np.zeros(x.shape)
-    for at, d in np.ndenumerate(dy):
-        part = around(op, x.shape, at)
-        dx[part] += d / x[part].size
-    return [dx], {}
-
-
 def adaptive_lengths(op: ops.AdaptiveAvgPool2d, shapes: Shapes) -> Lengths:
     sees = [ceil(extent / size) + 1 for extent, size in zip(shapes[0][2:], op.size, strict=True)]
     seen = [ceil(size / extent) + 1 for extent, size in zip(shapes[0][2:], op.size, strict=True)]
@@ -59,7 +51,7 @@ CHECKED = (
         ],
         large=[Case(ops.AdaptiveAvgPool2d((3, 2)), (IMAGE,))],
         random=pairs.flatmap(lambda size: one(ops.AdaptiveAvgPool2d(size), images)),
-        plain=(mean, mean_back),
+        plain=mean,
         lengths=adaptive_lengths,
         looser=SUM,
         torch=lambda op, torch, x: torch.nn.functional.adaptive_avg_pool2d(x, op.size),
@@ -69,7 +61,7 @@ CHECKED = (
         cases=[Case(ops.GlobalAvgPool2d(), ((2, 3, 4, 5),))],
         large=[Case(ops.GlobalAvgPool2d(), (IMAGE,))],
         random=one(ops.GlobalAvgPool2d(), images),
-        plain=(mean, mean_back),
+        plain=mean,
         lengths=lambda op, shapes: (prod(shapes[0][2:]), 1, 1),
         looser=SUM,
         torch=lambda op, torch, x: x.mean((2, 3)),

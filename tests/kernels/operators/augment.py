@@ -73,7 +73,7 @@ CHECKED = (
         ],
         large=[Case(ops.Augment(2, (5, 5), True), (IMAGE, (N, 4)), ("uint8", "uint32"), 200)],
         random=counted(window, "uint8", FLOAT),
-        plain=(augment, None),
+        plain=augment,
     ),
     Checked(
         op=ops.CentreCrop,
@@ -83,7 +83,7 @@ CHECKED = (
         ],
         large=[Case(ops.CentreCrop((3, 4)), (IMAGE,), ("uint8",), 200)],
         random=crops(),
-        plain=(centre_crop, None),
+        plain=centre_crop,
     ),
     Checked(
         op=ops.Cutout,
@@ -93,6 +93,6 @@ CHECKED = (
         ],
         large=[Case(ops.Cutout(3), (IMAGE, (N, 4)), (FLOAT, "uint32"), 200)],
         random=counted(lambda draw, shape: ops.Cutout(draw(st.integers(1, 50))), FLOAT),
-        plain=(cutout, None),
+        plain=cutout,
     ),
 )

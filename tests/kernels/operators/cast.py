@@ -16,7 +16,7 @@ CHECKED = (
         cases=[Case(ops.Cast(FLOAT), ((3, 4),), ("int32",)), Case(ops.Cast("int32"), ((3, 4),), id="to integers")],
         large=[Case(ops.Cast(FLOAT), ((N, 5),), ("uint8",))],
         random=tensors.map(lambda shape: Case(ops.Cast(FLOAT), (shape,), ("uint8",), 256)),
-        plain=(lambda op, x, w: x.astype(np.int32).astype(np.float64), None),
+        plain=lambda op, x, w: x.astype(np.int32).astype(np.float64),
         torch=lambda op, torch, x: x.to(torch.float64 if op.to == FLOAT else torch.int32),
     ),
 )

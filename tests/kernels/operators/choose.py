@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from mpibow import ops
 from mpibow.graph.graph import FLOAT, Array
 from tests.kernels.cases import Case
-from tests.kernels.checked import SUM, Back, Checked, N
+from tests.kernels.checked import SUM, Checked, N
 from tests.kernels.draw import tensors
 
 BY_SIGN: dict[str, Any] = {
@@ -40,10 +40,6 @@ def compared(op: ops.Compare, *args: Any) -> Array:
     return np.asarray(BY_SIGN[op.sign](x, *others or [op.number]))
 
 
-def where_back(op: Any, condition: Array, a: Array, b: Array, w: Any, dy: Array) -> Back:
-    return [np.where(condition, dy, 0), np.where(condition, 0, dy)], {}
-
-
 def gathered(op: ops.Gather, x: Array, index: Array, w: Any) -> Array:
     return np.take_along_axis(x[tuple(slice(i) for i in _cut(op, x, index))], index, op.axis)
 
@@ -52,20 +48,13 @@ def _cut(op: ops.Gather, x: Array, index: Array) -> list[int]:
     return [n if axis == op.axis else i for axis, (i, n) in enumerate(zip(index.shape, x.shape, strict=True))]
 
 
-def gather_back(op: ops.Gather, x: Array, index: Array, w: Any, dy: Array) -> Back:
-    dx = np.zeros(x.shape)
-    for at, i in np.ndenumerate(index):
-        dx[(*at[: op.axis], i, *at[op.axis + 1 :])] += dy[at]
-    return [dx], {}
-
-
 CHECKED = (
     Checked(
         op=ops.Compare,
         cases=[Case(ops.Compare("<"), ((3, 4),) * 2), Case(ops.Compare(">=", 0.5), ((3, 4),), id="a number")],
         large=[Case(ops.Compare("!="), ((N, 5),) * 2)],
         random=comparisons(),
-        plain=(compared, None),
+        plain=compared,
         torch=lambda op, torch, x, *y: BY_SIGN[op.sign](x, *y or [op.number]),
     ),
     Checked(
@@ -73,7 +62,7 @@ CHECKED = (
         cases=[Case(ops.Where(), ((3, 4),) * 3, ("bool", FLOAT, FLOAT), 2)],
         large=[Case(ops.Where(), ((N, 5),) * 3, ("int32", FLOAT, FLOAT), 2)],
         random=tensors.map(lambda shape: Case(ops.Where(), (shape,) * 3, ("int32", FLOAT, FLOAT), 2)),
-        plain=(lambda op, condition, a, b, w: np.where(condition, a, b), where_back),
+        plain=lambda op, condition, a, b, w: np.where(condition, a, b),
         torch=lambda op, torch, condition, a, b: torch.where(condition != 0, a, b),
     ),
     Checked(
@@ -84,7 +73,7 @@ CHECKED = (
         ],
         large=[Case(ops.Gather(1), ((N, 5), (N, 1)), (FLOAT, "int32"), 5)],
         random=gathers(),
-        plain=(gathered, gather_back),
+        plain=gathered,
         torch=lambda op, torch, x, index: x.gather(op.axis, index.long()),
         lengths=lambda op, shapes: (1, shapes[1][op.axis], 1),
         looser=SUM,

@@ -64,6 +64,6 @@ CHECKED = (
         ],
         large=[Case(ops.Jitter(0.4, 0.4, 0.4, 255.0), ((N, 3, 4, 4), (N, 4)), ("uint8", "uint32"), 200)],
         random=counted(shade, "uint8"),
-        plain=(jitter, None),
+        plain=jitter,
     ),
 )

@@ -11,7 +11,7 @@ from mpibow import ops
 from mpibow.graph.graph import FLOAT, Array
 from mpibow.graph.steps import Sum
 from tests.kernels.cases import Case
-from tests.kernels.checked import SUM, Back, Checked, Looser, N
+from tests.kernels.checked import SUM, Checked, Looser, N
 from tests.kernels.draw import (
     several,
     tensors,
@@ -31,17 +31,8 @@ def add(op: ops.Add, *args: Any) -> Array:
     return y
 
 
-def add_back(op: ops.Add, *args: Any) -> Back:
-    return [coefficient * args[-1] for coefficient in op.coefficients], {}
-
-
 def multiply(op: ops.Multiply, *args: Any) -> Array:
     return np.prod(args[:-1], axis=0)
-
-
-def multiply_back(op: ops.Multiply, *args: Any) -> Back:
-    *x, _, dy = args
-    return [dy * np.prod(x[:i] + x[i + 1 :], axis=0) for i in range(len(x))], {}
 
 
 def maximum(op: ops.Maximum, *args: Any) -> Array:
@@ -49,14 +40,6 @@ def maximum(op: ops.Maximum, *args: Any) -> Array:
     for at, _ in np.ndenumerate(y):
         y[at] = max(x[at] for x in args[:-1])
     return y
-
-
-def maximum_back(op: ops.Maximum, *args: Any) -> Back:
-    *x, _, dy = args
-    dx = [np.zeros(one.shape) for one in x]
-    for at, d in np.ndenumerate(dy):
-        dx[max(range(len(x)), key=lambda i: x[i][at])][at] = d  # max keeps the first of equals
-    return dx, {}
 
 
 CHECKED = (
@@ -68,7 +51,7 @@ CHECKED = (
         ],
         large=[Case(ops.Add((1.0, 0.5, 1.0)), ((N, 5),) * 3)],
         random=adds(),
-        plain=(add, add_back),
+        plain=add,
         lengths=lambda op, shapes: (len(shapes), 1, 1),
         looser=Looser(3, "as sum, with coefficients up to 3"),
         torch=lambda op, torch, *x: sum(c * each for c, each in zip(op.coefficients, x, strict=True)),
@@ -78,7 +61,7 @@ CHECKED = (
         cases=[Case(ops.Multiply(2), ((3, 4), (3, 4))), Case(ops.Multiply(3), ((2, 3), (2, 3), (2, 3)), id="three")],
         large=[Case(ops.Multiply(3), ((N, 5),) * 3)],
         random=several(ops.Multiply),
-        plain=(multiply, multiply_back),
+        plain=multiply,
         torch=lambda op, torch, *x: torch.stack(x).prod(0),
     ),
     Checked(
@@ -89,7 +72,7 @@ CHECKED = (
         ],
         large=[Case(ops.Maximum(3), ((N, 5),) * 3)],
         random=several(ops.Maximum),
-        plain=(maximum, maximum_back),
+        plain=maximum,
         torch=lambda op, torch, *x: torch.stack(x).max(0).values,
     ),
     Checked(
@@ -97,7 +80,7 @@ CHECKED = (
         cases=[Case(Sum(), ((3, 4), (3, 4))), Case(Sum(), ((2, 2), (2, 2), (2, 2)), (FLOAT, FLOAT, FLOAT), id="three")],
         large=[Case(Sum(), ((N, 5),) * 3)],
         random=several(lambda n: Sum()),
-        plain=(lambda op, *args: np.sum(args[:-1], axis=0), None),
+        plain=lambda op, *args: np.sum(args[:-1], axis=0),
         lengths=lambda op, shapes: (len(shapes), 1, 1),
         looser=SUM,
     ),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from mpibow import ops
 from mpibow.graph.graph import FLOAT, Array
 from tests.kernels.cases import Case
-from tests.kernels.checked import Back, Checked, N
+from tests.kernels.checked import Checked, N
 from tests.kernels.draw import (
     tensors,
 )
@@ -31,15 +31,6 @@ def concat(op: ops.Concat, *args: Any) -> Array:
     return np.concatenate(args[:-1], axis=op.axis)
 
 
-def concat_back(op: ops.Concat, *args: Any) -> Back:
-    *x, _, dy = args
-    dx, start = [], 0
-    for one in x:
-        dx.append(dy.take(range(start, start + one.shape[op.axis]), axis=op.axis))
-        start += one.shape[op.axis]
-    return dx, {}
-
-
 CHECKED = (
     Checked(
         op=ops.Concat,
@@ -50,7 +41,7 @@ CHECKED = (
         ],
         large=[Case(ops.Concat(2, 1), ((N, 5), (N, 2)))],
         random=concats(),
-        plain=(concat, concat_back),
+        plain=concat,
         torch=lambda op, torch, *x: torch.cat(x, op.axis),
     ),
 )

@@ -13,7 +13,7 @@ from mpibow import ops
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import Array
 from tests.kernels.cases import INITIAL, Case
-from tests.kernels.checked import IMAGE, SUM, Back, Checked, Lengths, Shapes, Weights
+from tests.kernels.checked import IMAGE, SUM, Checked, Lengths, Shapes, Weights
 from tests.kernels.draw import (
     channels,
     sides,
@@ -66,17 +66,6 @@ def conv_terms(op: ops.Conv2d, shape: tuple[int, ...], at: tuple[int, ...]) -> l
     return terms
 
 
-def conv_back(op: ops.Conv2d, x: Array, w: Weights, dy: Array) -> Back:
-    dx, dw = np.zeros(x.shape), {key: np.zeros(array.shape) for key, array in w.items()}
-    for at, d in np.ndenumerate(dy):
-        if op.bias:
-            dw["bias"][at[1]] += d
-        for source, target in conv_terms(op, x.shape, at):
-            dx[source] += d * w["weight"][target]
-            dw["weight"][target] += d * x[source]
-    return [dx], dw
-
-
 def lengths(op: ops.Conv2d, shapes: Shapes) -> Lengths:
     (x, *_), area = shapes, prod(op.kernel)
     y = op.infer(x)
@@ -97,7 +86,7 @@ CHECKED = (
         ],
         large=[Case(ops.Conv2d(4, (3, 3), (1, 1), (1, 1), True, INITIAL, 2, (2, 1)), (IMAGE,))],
         random=CONVOLUTIONS.map(lambda found: Case(found[0], found[1:])),
-        plain=(conv, conv_back),
+        plain=conv,
         lengths=lengths,
         looser=SUM,
         torch=lambda op, torch, x, weight, bias=None: torch.nn.functional.conv2d(

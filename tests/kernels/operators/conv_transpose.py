@@ -12,7 +12,7 @@ from mpibow import ops
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import Array
 from tests.kernels.cases import INITIAL, Case
-from tests.kernels.checked import IMAGE, SUM, Back, Checked, Lengths, Shapes
+from tests.kernels.checked import IMAGE, SUM, Checked, Lengths, Shapes
 
 
 @st.composite
@@ -56,14 +56,6 @@ def plain(op: ops.ConvTranspose2d, x: Array, w: Any) -> Array:
     return y
 
 
-def back(op: ops.ConvTranspose2d, x: Array, w: Any, dy: Array) -> Back:
-    dx, dw = np.zeros(x.shape), np.zeros(w["weight"].shape)
-    for source, weight, target in terms(op, x):
-        dx[source] += dy[target] * w["weight"][weight]
-        dw[weight] += dy[target] * x[source]
-    return [dx], {"weight": dw, **({"bias": dy.sum((0, 2, 3))} if op.bias else {})}
-
-
 def by_torch(op: ops.ConvTranspose2d, torch: Any, x: Any, weight: Any, bias: Any = None) -> Any:
     window = (op.stride, op.padding, op.output_padding, op.groups, op.dilation)
     return torch.nn.functional.conv_transpose2d(x, weight, bias, *window)
@@ -93,7 +85,7 @@ CHECKED = (
         ],
         large=[Case(ops.ConvTranspose2d(4, (3, 3), (2, 2), (1, 1), (1, 1), True, INITIAL), (IMAGE,))],
         random=layers().filter(possible),
-        plain=(plain, back),
+        plain=plain,
         torch=by_torch,
         lengths=lengths,
         looser=SUM,

@@ -53,7 +53,7 @@ CHECKED = (
             Case(ops.LabelCount(2, (0.5, 2.0, 1.0, 0.0)), ((N, 3),), ("int32",), id="weighed"),
         ],
         random=label_counts(),
-        plain=(label_count, None),
+        plain=label_count,
         lacking=GPU,
     ),
 )

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from mpibow import ops
 from mpibow.graph.graph import FLOAT, Array
 from tests.kernels.cases import INITIAL, Case
-from tests.kernels.checked import Back, Checked, Looser, N
+from tests.kernels.checked import Checked, Looser, N
 from tests.kernels.draw import (
     labels,
 )
@@ -28,22 +28,13 @@ def matrix_factorisation(op: Any, user: Array, item: Array, rating: Array, w: An
     return np.array([(w["user"][i] @ w["item"][j] - r) ** 2 for i, j, r in rows])
 
 
-def matrix_factorisation_back(op: Any, user: Array, item: Array, rating: Array, w: Any, dy: Array) -> Back:
-    dw = {key: np.zeros(array.shape) for key, array in w.items()}
-    for i, j, r, d in zip(user.tolist(), item.tolist(), rating.tolist(), dy.tolist(), strict=True):
-        slope = 2 * d * (w["user"][i] @ w["item"][j] - r)
-        dw["user"][i] += slope * w["item"][j]
-        dw["item"][j] += slope * w["user"][i]
-    return [], dw
-
-
 CHECKED = (
     Checked(
         op=ops.MatrixFactorisation,
         cases=[Case(ops.MatrixFactorisation(4, 5, 3, INITIAL), ((7,), (7,), (7,)), ("int32", "int64", FLOAT))],
         large=[Case(ops.MatrixFactorisation(N, 2 * N, 3, INITIAL), ((N,),) * 3, ("int32", "int32", FLOAT), N)],
         random=factorisations(),
-        plain=(matrix_factorisation, matrix_factorisation_back),
+        plain=matrix_factorisation,
         lengths=lambda op, shapes: (op.factors + 1, 1, shapes[0][0] * (op.factors + 1)),
         looser=Looser(4, "as sum; backward's terms are twice products of three or four normal numbers"),
         torch=lambda op, torch, i, j, rating, user, item: ((user[i] * item[j]).sum(1) - rating) ** 2,

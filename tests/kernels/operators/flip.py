@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from mpibow import ops
 from mpibow.graph.graph import Array
 from tests.kernels.cases import Case
-from tests.kernels.checked import IMAGE, Back, Checked
+from tests.kernels.checked import IMAGE, Checked
 from tests.kernels.draw import tensors
 
 
@@ -20,10 +20,6 @@ def plain(op: ops.Flip, x: Array, w: Any) -> Array:
         there = (x.shape[axis] - 1 - i if axis in op.axes else i for axis, i in enumerate(place))
         y[tuple(there)] = x[place]
     return y
-
-
-def back(op: ops.Flip, x: Array, w: Any, dy: Array) -> Back:
-    return [plain(op, dy, w)], {}
 
 
 @st.composite
@@ -42,7 +38,7 @@ CHECKED = (
         ],
         large=[Case(ops.Flip((1,)), (IMAGE,))],
         random=flips(),
-        plain=(plain, back),
+        plain=plain,
         torch=lambda op, torch, x: torch.flip(x, op.axes),
         lacking=("onednn", "cuda"),
     ),

@@ -15,7 +15,7 @@ CHECKED = (
         cases=[Case(ops.Full((3, 4), -0.5), ())],
         large=[Case(ops.Full((N, 5), 2.0), ())],
         random=tensors.map(lambda shape: Case(ops.Full(shape, 0.25), ())),
-        plain=(lambda op, w: np.full(op.shape, op.value), None),
+        plain=lambda op, w: np.full(op.shape, op.value),
         torch=lambda op, torch: torch.full(op.shape, op.value, dtype=torch.float64),
         lacking=("cuda",),
     ),

@@ -36,7 +36,7 @@ CHECKED = (
         ],
         large=[Case(ops.Gru(3, INITIAL), ((N, 2, 5),))],
         random=sequences(ops.Gru, 1),
-        plain=(plain, None),
+        plain=plain,
         torch=by_torch,
         lengths=lengths,
         looser=SUM,

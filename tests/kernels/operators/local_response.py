@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from mpibow import ops
 from mpibow.graph.graph import Array
 from tests.kernels.cases import Case
-from tests.kernels.checked import IMAGE, SUM, Back, Checked
+from tests.kernels.checked import IMAGE, SUM, Checked
 from tests.kernels.draw import (
     one,
 )
@@ -38,17 +38,6 @@ def local_response_norm(op: ops.LocalResponseNorm, x: Array, w: Any) -> Array:
     return y
 
 
-def local_response_norm_back(op: ops.LocalResponseNorm, x: Array, w: Any, dy: Array) -> Back:
-    dx = np.zeros(x.shape)
-    for at, d in np.ndenumerate(dy):
-        b = base(op, x, at)
-        dx[at] += d * b**-op.beta
-        for j in neighbours(op, x.shape[1], at[1]):
-            other = (at[0], j, *at[2:])
-            dx[other] -= d * x[at] * op.beta * b ** (-op.beta - 1) * 2 * op.alpha / op.size * x[other]
-    return [dx], {}
-
-
 def by_torch(op: ops.LocalResponseNorm, torch: Any, x: Any) -> Any:
     """PyTorch's takes three axes and more."""
     return torch.nn.functional.local_response_norm(x[..., None], op.size, op.alpha, op.beta, op.k)[..., 0]
@@ -63,7 +52,7 @@ CHECKED = (
         ],
         large=[Case(ops.LocalResponseNorm(5, 1e-4, 0.75, 1.0), (IMAGE,))],
         random=responses().flatmap(one),
-        plain=(local_response_norm, local_response_norm_back),
+        plain=local_response_norm,
         lengths=lambda op, shapes: (op.size, op.size, 1),
         looser=SUM,
         torch=by_torch,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from mpibow import ops
 from mpibow.graph.graph import FLOAT, Array
 from tests.kernels.cases import Case
-from tests.kernels.checked import Back, Checked, Looser, N
+from tests.kernels.checked import Checked, Looser, N
 from tests.kernels.draw import (
     labels,
     rows,
@@ -44,15 +44,6 @@ def cross_entropy(op: Any, logits: Array, given: Array, w: Any) -> Array:
     return y
 
 
-def cross_entropy_back(op: Any, logits: Array, given: Array, w: Any, dy: Array) -> Back:
-    dx = np.zeros(logits.shape)
-    for n, row in enumerate(logits):
-        t = target(op, len(row), given[n])
-        if t is not None:
-            dx[n] = dy[n] * (t.sum() * np.exp(row) / np.exp(row).sum() - t)
-    return [dx], {}
-
-
 def by_torch(op: ops.SoftmaxCrossEntropy, torch: Any, logits: Any, label: Any) -> Any:
     return torch.nn.functional.cross_entropy(
         logits, label.long(), reduction="none", label_smoothing=op.smoothing,
@@ -78,7 +69,7 @@ CHECKED = (
             Case(ops.SoftmaxCrossEntropy(0.1, 2), ((N, 4), (N,)), (FLOAT, "int32"), id="smoothing and ignore"),
         ],
         random=losses(),
-        plain=(cross_entropy, cross_entropy_back),
+        plain=cross_entropy,
         lengths=lambda op, shapes: (shapes[0][1], shapes[0][1], 1),
         looser=Looser(1, "the label's logit and probability are subtracted from what may be close"),
         torch=by_torch,
@@ -93,7 +84,7 @@ CHECKED = (
         random=st.builds(
             lambda smoothing, shape: Case(ops.SoftCrossEntropy(smoothing), (shape,) * 2), smoothings, rows
         ),
-        plain=(cross_entropy, cross_entropy_back),
+        plain=cross_entropy,
         lengths=lambda op, shapes: (shapes[0][1], shapes[0][1], 1),
         looser=Looser(6, "as sum, of targets times how far logits are below the largest, up to 6"),
         torch=soft_by_torch,

@@ -65,7 +65,7 @@ CHECKED = (
         ],
         large=[Case(ops.Lstm(3, INITIAL), ((N, 2, 5),))],
         random=sequences(ops.Lstm, 2),
-        plain=(plain, None),
+        plain=plain,
         torch=by_torch,
         lengths=lengths,
         looser=SUM,

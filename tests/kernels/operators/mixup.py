@@ -44,14 +44,14 @@ CHECKED = (
             st.sampled_from([0.1, 0.2, 1.0, 3.0]),
             st.integers(1, 99),
         ),
-        plain=(mix_shares, None),
+        plain=mix_shares,
     ),
     Checked(
         op=ops.Mix,
         cases=[Case(ops.Mix(), ((4, 2, 3), (4,))), Case(ops.Mix(), ((1, 3), (1,)), id="alone")],
         large=[Case(ops.Mix(), (IMAGE, (N,)))],
         random=tensors.map(lambda shape: Case(ops.Mix(), (shape, shape[:1]))),
-        plain=(mix, None),
+        plain=mix,
     ),
     Checked(
         op=ops.OneHot,
@@ -63,6 +63,6 @@ CHECKED = (
             st.integers(1, 9),
             labels,
         ),
-        plain=(one_hot, None),
+        plain=one_hot,
     ),
 )

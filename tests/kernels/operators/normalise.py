@@ -47,7 +47,7 @@ CHECKED = (
             Case(ops.Normalise((1.0,) * 150, (2.0,) * 6), (IMAGE,), ("uint8",), 200, id="a mean image"),
         ],
         random=normalisations(),
-        plain=(normalised, None),
+        plain=normalised,
         looser=Looser(12, "pixels and means up to 120 are subtracted: 2^-24 of these is 7e-6"),
     ),
 )

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mpibow import ops
 from mpibow.graph.graph import Array
 from tests.kernels.cases import Case
-from tests.kernels.checked import IMAGE, Back, Checked, Lengths, Looser, N, Shapes
+from tests.kernels.checked import IMAGE, Checked, Lengths, Looser, N, Shapes
 from tests.kernels.draw import tensors
 
 EPSILON = st.sampled_from([1e-2, 1.0])
@@ -61,19 +61,6 @@ def plain(op: Any, x: Array, w: Any) -> Array:
     return y + spread(op, x, w["bias"]) if "bias" in w else y
 
 
-def back(op: Any, x: Array, w: Any, dy: Array) -> Back:
-    rows, gradients = rows_of(op, x), rows_of(op, dy * spread(op, x, w["weight"]))
-    dx = np.zeros(rows.shape)
-    for row, g, to in zip(rows, gradients, dx, strict=True):  # by the Jacobian of each row
-        away, size = deviations(op, row), row.size
-        s = np.sqrt((away**2).mean() + op.epsilon)
-        straight = np.eye(size) - (0 if isinstance(op, ops.RmsNorm) else 1 / size)
-        to[:] = (straight / s - np.outer(away, away) / (size * s**3)) @ g
-    others = (0, *range(2, x.ndim)) if isinstance(op, ops.GroupNorm) else tuple(range(x.ndim - op.axes))
-    sums = {"weight": (dy * normalised(op, x)).sum(others), "bias": dy.sum(others)}
-    return [dx.reshape(x.shape)], {key: sums[key] for key in w}
-
-
 def lengths(op: Any, shapes: Shapes) -> Lengths:
     (x,) = shapes
     rows = rows_of(op, np.zeros(x))
@@ -92,7 +79,7 @@ CHECKED = (
         cases=[Case(ops.LayerNorm(1, 1e-5), ((3, 2, 5),)), Case(ops.LayerNorm(2, 1e-2), ((4, 3, 2),), id="two axes")],
         large=[Case(ops.LayerNorm(2, 1e-5), ((N, 3, 4),))],
         random=over_axes(ops.LayerNorm),
-        plain=(plain, back),
+        plain=plain,
         lengths=lengths,
         looser=LOOSER,
         torch=lambda op, torch, x, weight, bias: torch.nn.functional.layer_norm(
@@ -104,7 +91,7 @@ CHECKED = (
         cases=[Case(ops.RmsNorm(1, 1e-5), ((3, 2, 5),)), Case(ops.RmsNorm(2, 1e-2), ((4, 3, 2),), id="two axes")],
         large=[Case(ops.RmsNorm(2, 1e-5), ((N, 3, 4),))],
         random=over_axes(ops.RmsNorm),
-        plain=(plain, back),
+        plain=plain,
         torch=lambda op, torch, x, weight: torch.nn.functional.rms_norm(x, x.shape[-op.axes :], weight, op.epsilon),
         lengths=lengths,
         looser=LOOSER,
@@ -115,7 +102,7 @@ CHECKED = (
         cases=[Case(ops.GroupNorm(2, 1e-5), ((3, 4, 2, 3),)), Case(ops.GroupNorm(3, 1e-2), ((4, 6),), id="features")],
         large=[Case(ops.GroupNorm(3, 1e-5), (IMAGE,))],
         random=group_norms(),
-        plain=(plain, back),
+        plain=plain,
         torch=group_norm,
         lengths=lengths,
         looser=LOOSER,

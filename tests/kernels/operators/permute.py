@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from mpibow import ops
 from mpibow.graph.graph import Array
 from tests.kernels.cases import Case
-from tests.kernels.checked import IMAGE, Back, Checked
+from tests.kernels.checked import IMAGE, Checked
 from tests.kernels.draw import tensors
 
 
@@ -27,20 +27,13 @@ def plain(op: ops.Permute, x: Array, w: Any) -> Array:
     return y
 
 
-def back(op: ops.Permute, x: Array, w: Any, dy: Array) -> Back:
-    dx = np.zeros(x.shape)
-    for at, _ in np.ndenumerate(x):
-        dx[at] = dy[tuple(at[axis] for axis in op.axes)]
-    return [dx], {}
-
-
 CHECKED = (
     Checked(
         op=ops.Permute,
         cases=[Case(ops.Permute((1, 0)), ((3, 4),)), Case(ops.Permute((0, 2, 3, 1)), ((2, 3, 4, 2),), id="image")],
         large=[Case(ops.Permute((0, 2, 3, 1)), (IMAGE,))],
         random=orders(),
-        plain=(plain, back),
+        plain=plain,
         torch=lambda op, torch, x: x.permute(op.axes),
         lacking=("cuda",),
     ),

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from mpibow import ops
 from mpibow.graph.graph import Array
 from tests.kernels.cases import Case
-from tests.kernels.checked import IMAGE, SUM, Back, Checked, Weights
+from tests.kernels.checked import IMAGE, SUM, Checked, Weights
 from tests.kernels.draw import channels, pairs, sides
 
 
@@ -49,29 +49,12 @@ def max_pool(op: ops.MaxPool2d, x: Array, w: Weights) -> Array:
     return y
 
 
-def max_pool_back(op: ops.MaxPool2d, x: Array, w: Weights, dy: Array) -> Back:
-    dx = np.zeros(x.shape)
-    for at, d in np.ndenumerate(dy):
-        elements = windows(op, x.shape, at)
-        dx[max(elements, key=lambda element: x[element])] += d  # max keeps the first of equals
-    return [dx], {}
-
-
 def avg_pool(op: ops.AvgPool2d, x: Array, w: Weights) -> Array:
     y = np.zeros(op.infer(x.shape))
     for at, _ in np.ndenumerate(y):
         elements = windows(op, x.shape, at)
         y[at] = sum(x[element] for element in elements) / counted(op, x.shape, at)
     return y
-
-
-def avg_pool_back(op: ops.AvgPool2d, x: Array, w: Weights, dy: Array) -> Back:
-    dx = np.zeros(x.shape)
-    for at, d in np.ndenumerate(dy):
-        elements = windows(op, x.shape, at)
-        for element in elements:
-            dx[element] += d / counted(op, x.shape, at)
-    return [dx], {}
 
 
 CHECKED = (
@@ -86,7 +69,7 @@ CHECKED = (
         ],
         large=[Case(ops.MaxPool2d((3, 3), (2, 2), (1, 1), True), (IMAGE,))],
         random=pools(True),
-        plain=(max_pool, max_pool_back),
+        plain=max_pool,
         lengths=lambda op, shapes: (prod(op.kernel), prod(op.kernel), 1),
         looser=SUM,
         torch=lambda op, torch, x: torch.nn.functional.max_pool2d(
@@ -104,7 +87,7 @@ CHECKED = (
         ],
         large=[Case(ops.AvgPool2d((3, 3), (2, 2), (1, 1), True, False), (IMAGE,))],
         random=pools(False),
-        plain=(avg_pool, avg_pool_back),
+        plain=avg_pool,
         lengths=lambda op, shapes: (prod(op.kernel), prod(op.kernel), 1),
         looser=SUM,
         torch=lambda op, torch, x: torch.nn.functional.avg_pool2d(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from mpibow import ops
 from mpibow.graph.graph import Array
 from tests.kernels.cases import Case
-from tests.kernels.checked import IMAGE, Back, Checked
+from tests.kernels.checked import IMAGE, Checked
 from tests.kernels.draw import (
     tensors,
 )
@@ -21,10 +21,6 @@ def pad_channels(op: ops.PadChannels, x: Array, w: Any) -> Array:
     for at, value in np.ndenumerate(x):
         y[at] = value
     return y
-
-
-def pad_channels_back(op: ops.PadChannels, x: Array, w: Any, dy: Array) -> Back:
-    return [np.array([dy[at] for at in np.ndindex(*x.shape)]).reshape(x.shape)], {}
 
 
 CHECKED = (
@@ -41,7 +37,7 @@ CHECKED = (
             st.sampled_from([0, 1, 16, 32]),
             tensors,
         ),
-        plain=(pad_channels, pad_channels_back),
+        plain=pad_channels,
         torch=lambda op, torch, x: torch.cat([x, x.new_zeros(x.shape[0], op.channels - x.shape[1], *x.shape[2:])], 1),
     ),
 )

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from mpibow import ops
 from mpibow.graph.graph import Array
 from tests.kernels.cases import Case
-from tests.kernels.checked import IMAGE, Back, Checked, N
+from tests.kernels.checked import IMAGE, Checked, N
 from tests.kernels.draw import tensors
 
 HOST = ("cuda",)
@@ -46,21 +46,8 @@ def plain(op: ops.Slice, x: Array, w: Any) -> Array:
     return y
 
 
-def back(op: ops.Slice, x: Array, w: Any, dy: Array) -> Back:
-    dx = np.zeros(x.shape)
-    for at, source in sources(op):
-        dx[source] = dy[at]
-    return [dx], {}
-
-
 def first(op: ops.Split, x: Array, w: Any) -> Array:
     return x.take(range(op.sizes[0]), op.axis)
-
-
-def first_back(op: ops.Split, x: Array, w: Any, dy: Array) -> Back:
-    dx = np.zeros(x.shape)
-    np.moveaxis(dx, op.axis, 0)[: op.sizes[0]] = np.moveaxis(dy, op.axis, 0)
-    return [dx], {}
 
 
 CHECKED = (
@@ -72,7 +59,7 @@ CHECKED = (
         ],
         large=[Case(ops.Slice(((0, N, 1), (1, 6, 2), (0, 5, 1), (1, 5, 1))), (IMAGE,))],
         random=slices(),
-        plain=(plain, back),
+        plain=plain,
         torch=lambda op, torch, x: x[tuple(slice(*each) for each in op.ranges)],
         lacking=HOST,
     ),
@@ -81,7 +68,7 @@ CHECKED = (
         cases=[Case(ops.Split((2, 1, 3), 1), ((2, 6),)), Case(ops.Split((2,), 0), ((2, 3, 2),), id="one")],
         large=[Case(ops.Split((2, 4), 1), (IMAGE,))],
         random=splits(),
-        plain=(first, first_back),
+        plain=first,
         torch=lambda op, torch, x: torch.split(x, op.sizes, op.axis)[0],
         lacking=HOST,
     ),

@@ -15,7 +15,7 @@ CHECKED = (
         cases=[Case(ops.Softplus(), ((4, 5),))],
         large=[Case(ops.Softplus(), ((N, 5),))],
         random=one(ops.Softplus()),
-        plain=elementwise(lambda op, x: math.log(1 + math.exp(x)), lambda op, x: 1 / (1 + math.exp(-x))),
+        plain=elementwise(lambda op, x: math.log(1 + math.exp(x))),
         torch=lambda op, torch, x: torch.nn.functional.softplus(x, threshold=1e9),
     ),
 )

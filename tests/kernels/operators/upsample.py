@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from mpibow import ops
 from mpibow.graph.graph import Array
 from tests.kernels.cases import Case
-from tests.kernels.checked import IMAGE, SUM, Back, Checked
+from tests.kernels.checked import IMAGE, SUM, Checked
 
 scales = st.tuples(st.integers(1, 4), st.integers(1, 4))
 images = st.tuples(*[st.integers(1, 3)] * 2, *[st.integers(1, 7)] * 2)
@@ -36,13 +36,6 @@ def plain(op: ops.Upsample, x: Array, w: Any) -> Array:
     return y
 
 
-def back(op: ops.Upsample, x: Array, w: Any, dy: Array) -> Back:
-    dx = np.zeros(x.shape)
-    for (i, j), (a, b), share in terms(op, x):
-        dx[:, :, a, b] += share * dy[:, :, i, j]
-    return [dx], {}
-
-
 def by_torch(op: ops.Upsample, torch: Any, x: Any) -> Any:
     return torch.nn.functional.interpolate(x, scale_factor=tuple(map(float, op.scale)), mode=op.mode)
 
@@ -64,7 +57,7 @@ CHECKED = (
             st.sampled_from(["nearest", "bilinear"]),
             images,
         ),
-        plain=(plain, back),
+        plain=plain,
         torch=by_torch,
         lengths=lambda op, shapes: (4, 4 * op.scale[0] * op.scale[1], 1),
         looser=SUM,
