@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 
 from mpibow import ops
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import Graph, Tensor
-from mpibow.graph.layout import initial_weights, plan_layout
-from mpibow.graph.plan import compile_plan
 from mpibow.graph.steps import Sum, compile_steps
-from mpibow.kernels import NUMPY
 
 Make = Callable[[Graph, Tensor], object]
 
@@ -53,40 +49,13 @@ ERRORS: dict[str, tuple[Make, str]] = {
         "conv1 (conv of image (2, 3, 8, 8)): kernel (3, 0) and stride (1, 1) must be at least 1, padding (0, 0) "
         "at least 0",
     ),
-    "conv with a stride of 0": (
-        lambda g, x: ops.conv2d(x, 4, 3, stride=0),
-        "conv1 (conv of image (2, 3, 8, 8)): kernel (3, 3) and stride (0, 0) must be at least 1, padding (0, 0) "
-        "at least 0",
-    ),
-    "conv with a negative padding": (
-        lambda g, x: ops.conv2d(x, 4, 3, padding=(1, -1)),
-        "conv1 (conv of image (2, 3, 8, 8)): kernel (3, 3) and stride (1, 1) must be at least 1, padding (1, -1) "
-        "at least 0",
-    ),
     "a window higher than the image": (
         lambda g, x: ops.conv2d(x, 4, (11, 3), padding=1, name="wide"),
         "wide (conv of image (2, 3, 8, 8)): a window of 11x3 does not fit into 10x10",
     ),
-    "a window wider than the image": (
-        lambda g, x: ops.max_pool2d(x, (8, 9)),
-        "max_pool1 (max_pool of image (2, 3, 8, 8)): a window of 8x9 does not fit into 8x8",
-    ),
-    "pooling of a vector": (
-        lambda g, x: ops.avg_pool2d(vector(g), 2),
-        "avg_pool1 (avg_pool of x (2, 3)): input must be (batch, channels, height, width)",
-    ),
-    "a stride of 0 in pooling": (
-        lambda g, x: ops.avg_pool2d(x, 2, stride=(0, 1)),
-        "avg_pool1 (avg_pool of image (2, 3, 8, 8)): kernel (2, 2) and stride (0, 1) must be at least 1, "
-        "padding (0, 0) at least 0",
-    ),
     "dropout of all": (
         lambda g, x: ops.dropout(x, 1.0),
         "dropout of image: rate must be in [0, 1), got 1.0",
-    ),
-    "dropout of less than nothing": (
-        lambda g, x: ops.dropout(x, -0.1),
-        "dropout of image: rate must be in [0, 1), got -0.1",
     ),
     "dropout with another counter": (
         lambda g, x: g.add(ops.Dropout(0.5), x, g.input("numbers", (2, 3), "uint32")),
@@ -101,16 +70,6 @@ ERRORS: dict[str, tuple[Make, str]] = {
         "normalise1 (normalise of image (2, 3, 8, 8)): 2 means and 3 standard deviations must be one a channel, "
         "or means one a value",
     ),
-    "standard deviations of another number of channels": (
-        lambda g, x: ops.normalise(x, (0.0,) * 192, (1.0,) * 192),
-        "normalise1 (normalise of image (2, 3, 8, 8)): 192 means and 192 standard deviations must be one a channel, "
-        "or means one a value",
-    ),
-    "normalise of one axis": (
-        lambda g, x: ops.normalise(label(g), (0.0,), (1.0,)),
-        "normalise1 (normalise of label (2,)): 1 means and 1 standard deviations must be one a channel, "
-        "or means one a value",
-    ),
     "a standard deviation of 0": (
         lambda g, x: ops.normalise(x, (0.0,) * 3, (1.0, 0.0, 2.0)),
         "normalise1 (normalise of image (2, 3, 8, 8)): standard deviations must be above 0, got 0.0",
@@ -120,15 +79,10 @@ ERRORS: dict[str, tuple[Make, str]] = {
         "softmax_cross_entropy1 (softmax_cross_entropy of image (2, 3, 8, 8), label (2,)): "
         "logits must be (batch, classes) and labels (batch,)",
     ),
-    "accuracy with too many labels": (
-        lambda g, x: ops.accuracy(vector(g), label(g, 3), name="hits"),
-        "hits (accuracy of x (2, 3), label (3,)): logits must be (batch, classes) and labels (batch,)",
-    ),
     "a sum of different shapes": (
         lambda g, x: g.add(Sum(), x, vector(g)),
         "sum1 (sum of image (2, 3, 8, 8), x (2, 3)): all inputs must have one shape",
     ),
-    "a sum of nothing": (lambda g, x: g.add(Sum()), "sum1 (sum of ): all inputs must have one shape"),
     "a name that is taken": (
         lambda g, x: ops.relu(ops.relu(x, name="a"), name="a"),
         "a: this graph already has a tensor of that name; give this one another name=",
@@ -141,21 +95,9 @@ ERRORS: dict[str, tuple[Make, str]] = {
         lambda g, x: g.input("image", (4, 3, 8, 8)),
         "input image: is already a tensor of (2, 3, 8, 8) float, got (4, 3, 8, 8) float",
     ),
-    "an input of another dtype": (
-        lambda g, x: g.input("image", (2, 3, 8, 8), "uint8"),
-        "input image: is already a tensor of (2, 3, 8, 8) float, got (2, 3, 8, 8) uint8",
-    ),
-    "an input with a node's name": (
-        lambda g, x: (ops.relu(x, name="a"), g.input("a", (2, 3, 8, 8))),
-        "input a: is already a tensor of (2, 3, 8, 8) float, got (2, 3, 8, 8) float",
-    ),
     "an input of extent 0": (
         lambda g, x: g.input("y", (0, 3)),
         "y: every extent must be an integer of at least 1, got (0, 3)",
-    ),
-    "an input with a broken extent": (
-        lambda g, x: g.input("y", (2, 3.0)),  # type: ignore[arg-type]
-        "y: every extent must be an integer of at least 1, got (2, 3.0)",
     ),
     "two outputs of one name": (
         lambda g, x: (g.output("y", x), g.output("y", x)),
@@ -268,32 +210,6 @@ def test_signs_between_tensors_are_operators() -> None:
     assert described(graph) == described(named)
 
 
-@pytest.mark.parametrize(
-    ("apply", "expected"),
-    [
-        (lambda x: x + 1, [2, 3, 5]),
-        (lambda x: 1 + x, [2, 3, 5]),
-        (lambda x: x * 2.0, [2, 4, 8]),
-        (lambda x: np.float32(2) * x, [2, 4, 8]),
-        (lambda x: 1 - x, [0, -1, -3]),
-        (lambda x: x - 1, [0, 1, 3]),
-        (lambda x: x / 2, [0.5, 1, 2]),
-        (lambda x: 2 / x, [2, 1, 0.5]),
-        (lambda x: x**2, [1, 4, 16]),
-        (lambda x: -x, [-1, -2, -4]),
-        (lambda x: sum([x, x]), [2, 4, 8]),
-        (lambda x: x / x, [1, 1, 1]),
-    ],
-)
-def test_signs_between_tensors_and_numbers(apply: Callable[[Tensor], Tensor], expected: list[float]) -> None:
-    graph = Graph()
-    graph.output("y", apply(graph.input("x", (3,))))
-    bound = compile_plan(graph, plan_layout(graph), NUMPY, "float64", training=False).bind(np.zeros(0))
-    bound.inputs["x"][...] = [1, 2, 4]
-    bound.run()
-    assert bound.outputs["y"].tolist() == expected
-
-
 def test_signs_broadcast() -> None:
     graph = Graph()
     y = graph.input("x", (2, 1, 3)) * graph.input("y", (4, 1)) + graph.input("z", (3,))
@@ -306,28 +222,3 @@ def test_signs_want_shapes_that_can_be_broadcast() -> None:
     with pytest.raises(ShapeError) as error:
         vector(graph) * image(graph)
     assert str(error.value) == "x (2, 3) and image (2, 3, 8, 8): cannot be broadcast to one shape"
-
-
-@pytest.mark.parametrize("other", ["1", None, True, [1.0]])
-def test_signs_are_between_tensors_and_numbers_only(other: Any) -> None:
-    graph = Graph()
-    with pytest.raises(TypeError) as error:
-        vector(graph) + other
-    assert str(error.value) == f"x + {type(other).__name__}: the other must be a tensor or a number"
-    assert graph.nodes == []
-
-
-@pytest.mark.parametrize("norm", [ops.batch_norm, ops.layer_norm])
-def test_norms_start_as_they_are_told(norm: Callable[..., Tensor]) -> None:
-    graph = Graph()
-    x = norm(vector(graph), name="plain")
-    norm(x, initial=ops.Constant(0.0), name="zero")
-    norm(x, initial=ops.Uniform(2, 3), initial_bias=ops.Constant(5.0), name="own")
-    layout = plan_layout(graph)
-    found = layout.unpacked(initial_weights(layout, 1, "float32"))
-    assert {key: found[key].tolist() for key in found if key != "own.weight"} == {
-        "plain.weight": [1.0] * 3, "plain.bias": [0.0] * 3, "zero.weight": [0.0] * 3, "zero.bias": [0.0] * 3,
-        "own.bias": [5.0] * 3,
-    }  # fmt: skip
-    assert 2 <= found["own.weight"].min() < found["own.weight"].max() < 3
-    assert layout.decayed == 0

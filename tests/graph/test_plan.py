@@ -34,9 +34,24 @@ def forked_net(image: Tensor) -> Tensor:
     return ops.dense(product(c, b), 4)
 
 
+def joined_net(image: Tensor) -> Tensor:
+    """Branches that are joined in every way that there is; one value is used three times, one twice by one node."""
+    x = ops.conv2d(image, 4, 3, padding=1)
+    x = ops.local_response_norm(ops.leaky_relu(x), 3, alpha=0.5)
+    a = ops.max_pool2d(x, 3, stride=2, padding=1)
+    b = ops.avg_pool2d(x, 3, stride=2, padding=1, count_padding=False)
+    c = ops.conv2d(x, 4, 3, stride=2, padding=2, dilation=2, groups=2)
+    y = ops.concat(ops.add(a, b, coefficients=[1.0, -0.5]), ops.maximum(a, c), ops.multiply(b, c), ops.multiply(a, a))
+    y = ops.layer_norm(ops.dense(ops.flatten(ops.adaptive_avg_pool2d(ops.clipped_relu(y), (2, 3))), 6))
+    return ops.dense(ops.add(ops.gelu(y), ops.gelu(y, tanh=True)), 4)
+
+
+NETS: dict[str, Callable[[Tensor], Tensor]] = {"forked": forked_net, "joined": joined_net}
+
+
 def built(name: str, batch: int, dtype: str = "float", **options: Any) -> Graph:
     shape = (1, 28, 28) if name == "lenet" else (2, 6, 6)
-    net: Callable[[Tensor], Tensor] = forked_net if name == "forked" else partial(MODELS[name], classes=4, **options)
+    net = NETS[name] if name in NETS else partial(MODELS[name], classes=4, **options)
     return classifier(net, shape, dtype, mean=(1.0,) * shape[0], std=(2.0,) * shape[0])(batch)
 
 
@@ -73,6 +88,7 @@ GRAPHS = {
     "convnet": ("convnet", {"channels": 3}),
     "lenet": ("lenet", {}),
     "forked": ("forked", {}),
+    "joined": ("joined", {}),
 }
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from itertools import pairwise
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
 Tensor = torch.Tensor
+Pair = tuple[int, int]
 
 
 class Block(nn.Module):
@@ -84,6 +85,18 @@ def resnet_cifar(classes: int, layers: int, shortcut: str, size: int) -> nn.Modu
     return nn.Sequential(*net, nn.Linear(64 * (size // 4 - 6) ** 2 if crossbow else 64, classes))
 
 
+def conv_relu(inputs: int, outputs: int, kernel: int, stride: int = 1, padding: int = 0) -> list[nn.Module]:
+    return [nn.Conv2d(inputs, outputs, kernel, stride, padding), nn.ReLU(inplace=True)]
+
+
+def head(*widths: int) -> list[nn.Module]:
+    """Dense layers, with a relu behind all but the last."""
+    layers: list[nn.Module] = [nn.Flatten()]
+    for inputs, outputs in pairwise(widths):
+        layers += [nn.Linear(inputs, outputs), nn.ReLU(inplace=True)]
+    return layers[:-1]
+
+
 def vgg(classes: int, configuration: Sequence[int | str], hidden: int, pixels: int) -> nn.Module:
     layers: list[nn.Module] = []
     inputs = 3
@@ -91,16 +104,9 @@ def vgg(classes: int, configuration: Sequence[int | str], hidden: int, pixels: i
         if isinstance(entry, str):
             layers.append(nn.MaxPool2d(2, 2))
         else:
-            layers += [nn.Conv2d(inputs, entry, 3, padding=1), nn.ReLU(inplace=True)]
+            layers += conv_relu(inputs, entry, 3, 1, 1)
             inputs = entry
-    layers += [
-        nn.Flatten(),
-        nn.Linear(512 * pixels, hidden),
-        nn.ReLU(inplace=True),
-        nn.Linear(hidden, hidden),
-        nn.ReLU(inplace=True),
-    ]
-    return nn.Sequential(*layers, nn.Linear(hidden, classes))
+    return nn.Sequential(*layers, *head(512 * pixels, hidden, hidden, classes))
 
 
 def vgg16_cifar(classes: int, drops: tuple[float, float, float] = (0.0, 0.0, 0.0)) -> nn.Module:
@@ -113,7 +119,7 @@ def vgg16_cifar(classes: int, drops: tuple[float, float, float] = (0.0, 0.0, 0.0
         else:
             if i and not isinstance(VGG16[i - 1], str):
                 layers += dropout(early if entry == 64 else late)
-            layers += [nn.Conv2d(inputs, entry, 3, padding=1), nn.ReLU(inplace=True), nn.BatchNorm2d(entry, 1e-3, 0.01)]
+            layers += [*conv_relu(inputs, entry, 3, 1, 1), nn.BatchNorm2d(entry, 1e-3, 0.01)]
             inputs = entry
     layers += [nn.Flatten(), *dropout(end), nn.Linear(512, 512), nn.ReLU(inplace=True), nn.BatchNorm1d(512, 1e-3, 0.01)]
     return nn.Sequential(*layers, *dropout(end), nn.Linear(512, classes))
@@ -129,49 +135,29 @@ VGG16: list[int | str] = [64, 64, "M", 128, 128, "M", 256, 256, 256, "M", 512, 5
 
 def alexnet(classes: int, hidden: int, pixels: int) -> nn.Module:
     return nn.Sequential(
-        nn.Conv2d(3, 64, kernel_size=11, stride=4, padding=2),
-        nn.ReLU(inplace=True),
-        nn.MaxPool2d(kernel_size=3, stride=2),
-        nn.Conv2d(64, 192, kernel_size=5, padding=2),
-        nn.ReLU(inplace=True),
-        nn.MaxPool2d(kernel_size=3, stride=2),
-        nn.Conv2d(192, 384, kernel_size=3, padding=1),
-        nn.ReLU(inplace=True),
-        nn.Conv2d(384, 256, kernel_size=3, padding=1),
-        nn.ReLU(inplace=True),
-        nn.Conv2d(256, 256, kernel_size=3, padding=1),
-        nn.ReLU(inplace=True),
-        nn.MaxPool2d(kernel_size=3, stride=2),
-        nn.Flatten(),
-        nn.Linear(256 * pixels, hidden),
-        nn.ReLU(inplace=True),
-        nn.Linear(hidden, hidden),
-        nn.ReLU(inplace=True),
-        nn.Linear(hidden, classes),
+        *conv_relu(3, 64, 11, 4, 2),
+        nn.MaxPool2d(3, 2),
+        *conv_relu(64, 192, 5, 1, 2),
+        nn.MaxPool2d(3, 2),
+        *conv_relu(192, 384, 3, 1, 1),
+        *conv_relu(384, 256, 3, 1, 1),
+        *conv_relu(256, 256, 3, 1, 1),
+        nn.MaxPool2d(3, 2),
+        *head(256 * pixels, hidden, hidden, classes),
     )
 
 
 def overfeat(classes: int, hidden: Sequence[int], pixels: int) -> nn.Module:
     return nn.Sequential(
-        nn.Conv2d(3, 96, 11, 4),
-        nn.ReLU(inplace=True),
+        *conv_relu(3, 96, 11, 4),
         nn.MaxPool2d(2, 2),
-        nn.Conv2d(96, 256, 5, 1),
-        nn.ReLU(inplace=True),
+        *conv_relu(96, 256, 5),
         nn.MaxPool2d(2, 2),
-        nn.Conv2d(256, 512, 3, 1, 1),
-        nn.ReLU(inplace=True),
-        nn.Conv2d(512, 1024, 3, 1, 1),
-        nn.ReLU(inplace=True),
-        nn.Conv2d(1024, 1024, 3, 1, 1),
-        nn.ReLU(inplace=True),
+        *conv_relu(256, 512, 3, 1, 1),
+        *conv_relu(512, 1024, 3, 1, 1),
+        *conv_relu(1024, 1024, 3, 1, 1),
         nn.MaxPool2d(2, 2),
-        nn.Flatten(),
-        nn.Linear(1024 * pixels, hidden[0]),
-        nn.ReLU(inplace=True),
-        nn.Linear(hidden[0], hidden[1]),
-        nn.ReLU(inplace=True),
-        nn.Linear(hidden[1], classes),
+        *head(1024 * pixels, *hidden, classes),
     )
 
 
@@ -184,10 +170,6 @@ class Branches(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.cat([branch(x) for branch in self.branches], 1)
-
-
-def conv_relu(inputs: int, outputs: int, kernel: int, stride: int = 1, padding: int = 0) -> list[nn.Module]:
-    return [nn.Conv2d(inputs, outputs, kernel, stride, padding), nn.ReLU(inplace=True)]
 
 
 def inception(inputs: int, b1: int, r3: int, b3: int, r5: int, b5: int, b4: int) -> nn.Module:
@@ -225,62 +207,61 @@ def googlenet(classes: int) -> nn.Module:
     )
 
 
-def basic(inputs: int, outputs: int, **settings: Any) -> nn.Module:
+def basic(inputs: int, outputs: int, kernel: int | Pair = 1, stride: int = 1, padding: int | Pair = 0) -> nn.Module:
     """torchvision's BasicConv2d."""
-    conv = nn.Conv2d(inputs, outputs, bias=False, **settings)
+    conv = nn.Conv2d(inputs, outputs, kernel, stride, padding, bias=False)
     return nn.Sequential(conv, nn.BatchNorm2d(outputs, eps=0.001), nn.ReLU(inplace=True))
 
 
 def inception_a(inputs: int, pool: int) -> nn.Module:
     return Branches(
-        basic(inputs, 64, kernel_size=1),
-        nn.Sequential(basic(inputs, 48, kernel_size=1), basic(48, 64, kernel_size=5, padding=2)),
+        basic(inputs, 64),
+        nn.Sequential(basic(inputs, 48), basic(48, 64, 5, 1, 2)),
         nn.Sequential(
-            basic(inputs, 64, kernel_size=1),
-            basic(64, 96, kernel_size=3, padding=1),
-            basic(96, 96, kernel_size=3, padding=1),
+            basic(inputs, 64),
+            basic(64, 96, 3, 1, 1),
+            basic(96, 96, 3, 1, 1),
         ),
-        nn.Sequential(nn.AvgPool2d(3, 1, 1), basic(inputs, pool, kernel_size=1)),
+        nn.Sequential(nn.AvgPool2d(3, 1, 1), basic(inputs, pool)),
     )
 
 
 def inception_b(inputs: int) -> nn.Module:
     return Branches(
-        basic(inputs, 384, kernel_size=3, stride=2),
+        basic(inputs, 384, 3, 2),
         nn.Sequential(
-            basic(inputs, 64, kernel_size=1),
-            basic(64, 96, kernel_size=3, padding=1),
-            basic(96, 96, kernel_size=3, stride=2),
+            basic(inputs, 64),
+            basic(64, 96, 3, 1, 1),
+            basic(96, 96, 3, 2),
         ),
         nn.MaxPool2d(3, 2),
     )
 
 
 def inception_c(c7: int) -> nn.Module:
-    row: dict[str, Any] = {"kernel_size": (1, 7), "padding": (0, 3)}
-    column: dict[str, Any] = {"kernel_size": (7, 1), "padding": (3, 0)}
+    row, column = ((1, 7), 1, (0, 3)), ((7, 1), 1, (3, 0))
     return Branches(
-        basic(768, 192, kernel_size=1),
-        nn.Sequential(basic(768, c7, kernel_size=1), basic(c7, c7, **row), basic(c7, 192, **column)),
+        basic(768, 192),
+        nn.Sequential(basic(768, c7), basic(c7, c7, *row), basic(c7, 192, *column)),
         nn.Sequential(
-            basic(768, c7, kernel_size=1),
-            basic(c7, c7, **column),
-            basic(c7, c7, **row),
-            basic(c7, c7, **column),
-            basic(c7, 192, **row),
+            basic(768, c7),
+            basic(c7, c7, *column),
+            basic(c7, c7, *row),
+            basic(c7, c7, *column),
+            basic(c7, 192, *row),
         ),
-        nn.Sequential(nn.AvgPool2d(3, 1, 1), basic(768, 192, kernel_size=1)),
+        nn.Sequential(nn.AvgPool2d(3, 1, 1), basic(768, 192)),
     )
 
 
 def inception_d() -> nn.Module:
     return Branches(
-        nn.Sequential(basic(768, 192, kernel_size=1), basic(192, 320, kernel_size=3, stride=2)),
+        nn.Sequential(basic(768, 192), basic(192, 320, 3, 2)),
         nn.Sequential(
-            basic(768, 192, kernel_size=1),
-            basic(192, 192, kernel_size=(1, 7), padding=(0, 3)),
-            basic(192, 192, kernel_size=(7, 1), padding=(3, 0)),
-            basic(192, 192, kernel_size=3, stride=2),
+            basic(768, 192),
+            basic(192, 192, (1, 7), 1, (0, 3)),
+            basic(192, 192, (7, 1), 1, (3, 0)),
+            basic(192, 192, 3, 2),
         ),
         nn.MaxPool2d(3, 2),
     )
@@ -288,26 +269,24 @@ def inception_d() -> nn.Module:
 
 def inception_e(inputs: int) -> nn.Module:
     def both() -> nn.Module:
-        return Branches(
-            basic(384, 384, kernel_size=(1, 3), padding=(0, 1)), basic(384, 384, kernel_size=(3, 1), padding=(1, 0))
-        )
+        return Branches(basic(384, 384, (1, 3), 1, (0, 1)), basic(384, 384, (3, 1), 1, (1, 0)))
 
     return Branches(
-        basic(inputs, 320, kernel_size=1),
-        nn.Sequential(basic(inputs, 384, kernel_size=1), both()),
-        nn.Sequential(basic(inputs, 448, kernel_size=1), basic(448, 384, kernel_size=3, padding=1), both()),
-        nn.Sequential(nn.AvgPool2d(3, 1, 1), basic(inputs, 192, kernel_size=1)),
+        basic(inputs, 320),
+        nn.Sequential(basic(inputs, 384), both()),
+        nn.Sequential(basic(inputs, 448), basic(448, 384, 3, 1, 1), both()),
+        nn.Sequential(nn.AvgPool2d(3, 1, 1), basic(inputs, 192)),
     )
 
 
 def inception_v3(classes: int) -> nn.Module:
     return nn.Sequential(
-        basic(3, 32, kernel_size=3, stride=2),
-        basic(32, 32, kernel_size=3),
-        basic(32, 64, kernel_size=3, padding=1),
+        basic(3, 32, 3, 2),
+        basic(32, 32, 3),
+        basic(32, 64, 3, 1, 1),
         nn.MaxPool2d(3, 2),
-        basic(64, 80, kernel_size=1),
-        basic(80, 192, kernel_size=3),
+        basic(64, 80),
+        basic(80, 192, 3),
         nn.MaxPool2d(3, 2),
         inception_a(192, 32),
         inception_a(256, 64),
@@ -324,29 +303,13 @@ def inception_v3(classes: int) -> nn.Module:
 
 
 def lenet(classes: int, drop: float = 0.4) -> nn.Module:
-    return nn.Sequential(
-        nn.Conv2d(1, 32, 5),
-        nn.MaxPool2d(2),
-        nn.Conv2d(32, 64, 5),
-        nn.MaxPool2d(2),
-        nn.Flatten(),
-        nn.Linear(1024, 1024),
-        nn.ReLU(inplace=True),
-        *dropout(drop),
-        nn.Linear(1024, classes),
-    )
+    convolutions = nn.Conv2d(1, 32, 5), nn.MaxPool2d(2), nn.Conv2d(32, 64, 5), nn.MaxPool2d(2)
+    return nn.Sequential(*convolutions, *head(1024, 1024), nn.ReLU(), *dropout(drop), nn.Linear(1024, classes))
 
 
 def convnet(classes: int) -> nn.Module:
-    return nn.Sequential(
-        nn.Conv2d(1, 16, 3, padding=1),
-        nn.ReLU(inplace=True),
-        nn.Conv2d(16, 32, 3, padding=1),
-        nn.ReLU(inplace=True),
-        nn.MaxPool2d(2),
-        nn.Flatten(),
-        nn.Linear(32 * 16, classes),
-    )
+    convolutions = *conv_relu(1, 16, 3, 1, 1), *conv_relu(16, 32, 3, 1, 1)
+    return nn.Sequential(*convolutions, nn.MaxPool2d(2), *head(32 * 16, classes))
 
 
 def convnet3(classes: int, norm: str) -> nn.Module:
@@ -359,19 +322,8 @@ def convnet3(classes: int, norm: str) -> nn.Module:
 
 
 def mlp(classes: int) -> nn.Module:
-    return nn.Sequential(nn.Flatten(), nn.Linear(784, 256), nn.ReLU(inplace=True), nn.Linear(256, classes))
+    return nn.Sequential(*head(784, 256, classes))
 
 
 def logistic(classes: int) -> nn.Module:
-    return nn.Sequential(nn.Flatten(), nn.Linear(784, classes))
-
-
-class Factorisation(nn.Module):
-    """A rating is the product of two rows; gives each one's squared error."""
-
-    def __init__(self, users: int, items: int, factors: int) -> None:
-        super().__init__()
-        self.user, self.item = nn.Embedding(users, factors), nn.Embedding(items, factors)
-
-    def forward(self, user: Tensor, item: Tensor, rating: Tensor) -> Tensor:
-        return ((self.user(user) * self.item(item)).sum(1) - rating) ** 2
+    return nn.Sequential(*head(784, classes))

@@ -86,7 +86,6 @@ def test_name_and_shape(case: str) -> None:
     assert (tensor.name, tensor.shape) == (name, shape)
 
 
-IMAGE = "image (2, 6, 7, 8)"
 ERRORS: dict[str, tuple[Callable[[Graph, Tensor], Any], str]] = {
     "add of different shapes": (
         lambda g, x: ops.add(vector(g), vector(g), vector(g, 3)),
@@ -94,36 +93,21 @@ ERRORS: dict[str, tuple[Callable[[Graph, Tensor], Any], str]] = {
     ),
     "too few coefficients": (
         lambda g, x: ops.add(x, x, x, coefficients=[1.0, 2.0]),
-        f"add1 (add of {IMAGE}, {IMAGE}, {IMAGE}): coefficients must be one finite number an input, got (1.0, 2.0)",
-    ),
-    "no coefficients": (
-        lambda g, x: ops.add(x, x, coefficients=[]),
-        f"add1 (add of {IMAGE}, {IMAGE}): coefficients must be one finite number an input, got ()",
-    ),
-    "an infinite coefficient": (
-        lambda g, x: ops.add(x, x, coefficients=[1.0, float("inf")]),
-        f"add1 (add of {IMAGE}, {IMAGE}): coefficients must be one finite number an input, got (1.0, inf)",
+        "add1 (add of image (2, 6, 7, 8), image (2, 6, 7, 8), image (2, 6, 7, 8)): "
+        "coefficients must be one finite number an input, got (1.0, 2.0)",
     ),
     "add of one": (
         lambda g, x: g.add(ops.Add((1.0,)), x),
-        f"add1 (add of {IMAGE}): there must be 1 inputs, as many as the operator has, and at least 2, got 1",
-    ),
-    "product of different shapes": (
-        lambda g, x: ops.multiply(x, vector(g)),
-        f"multiply1 (multiply of {IMAGE}, x2 (2, 3)): all inputs must have one shape",
+        "add1 (add of image (2, 6, 7, 8)): there must be 1 inputs, as many as the operator has, and at least 2, got 1",
     ),
     "maximum of more than it says": (
         lambda g, x: g.add(ops.Maximum(2), x, x, x),
-        f"maximum1 (maximum of {IMAGE}, {IMAGE}, {IMAGE}): "
+        "maximum1 (maximum of image (2, 6, 7, 8), image (2, 6, 7, 8), image (2, 6, 7, 8)): "
         "there must be 2 inputs, as many as the operator has, and at least 2, got 3",
     ),
     "concat of different batches": (
         lambda g, x: ops.concat(vector(g), vector(g, 3)),
         "concat1 (concat of x2 (2, 3), x3 (3, 3)): all inputs must have one shape but for axis 1",
-    ),
-    "concat of different ranks": (
-        lambda g, x: ops.concat(x, vector(g)),
-        f"concat1 (concat of {IMAGE}, x2 (2, 3)): all inputs must have one shape but for axis 1",
     ),
     "concat along what is not there": (
         lambda g, x: ops.concat(vector(g), vector(g), axis=2),
@@ -131,11 +115,7 @@ ERRORS: dict[str, tuple[Callable[[Graph, Tensor], Any], str]] = {
     ),
     "fewer channels than there are": (
         lambda g, x: ops.pad_channels(x, 5),
-        f"pad_channels1 (pad_channels of {IMAGE}): channels must be at least the 6 of the input, got 5",
-    ),
-    "concat of nothing": (
-        lambda g, x: g.add(ops.Concat(0, 1)),
-        "concat1 (concat of ): there must be 0 inputs, as many as the operator has, and at least 1, got 0",
+        "pad_channels1 (pad_channels of image (2, 6, 7, 8)): channels must be at least the 6 of the input, got 5",
     ),
     "augmenting what is no image": (
         lambda g, x: ops.augment(vector(g), pad=1, crop=(2, 2)),
@@ -143,43 +123,24 @@ ERRORS: dict[str, tuple[Callable[[Graph, Tensor], Any], str]] = {
     ),
     "padding as large as the crop": (
         lambda g, x: ops.augment(x, pad=3, crop=(3, 5)),
-        f"augment1 (augment of {IMAGE}, counter (2, 4)): pad must be at least 0 and below the crop (3, 5), got 3",
+        "augment1 (augment of image (2, 6, 7, 8), counter (2, 4)): "
+        "pad must be at least 0 and below the crop (3, 5), got 3",
     ),
     "a crop that is too large": (
         lambda g, x: ops.centre_crop(x, (7, 9)),
-        f"centre_crop1 (centre_crop of {IMAGE}): crop (7, 9) must be at least 1 and at most the image's 7x8",
-    ),
-    "augment with another batch's counter": (
-        lambda g, x: g.add(ops.Augment(0, (2, 2), True), x, vector(g)),
-        f"augment1 (augment of {IMAGE}, x2 (2, 3)): the counter must be (batch, 4)",
-    ),
-    "cutting out of what is no image": (
-        lambda g, x: ops.cutout(vector(g), 2),
-        "cutout1 (cutout of x2 (2, 3), counter (2, 4)): input must be (batch, channels, height, width)",
+        "centre_crop1 (centre_crop of image (2, 6, 7, 8)): crop (7, 9) must be at least 1 and at most the image's 7x8",
     ),
     "cutting out nothing": (
         lambda g, x: ops.cutout(x, 0),
-        f"cutout1 (cutout of {IMAGE}, counter (2, 4)): length must be at least 1, got 0",
-    ),
-    "cutout with another batch's counter": (
-        lambda g, x: g.add(ops.Cutout(2), x, vector(g)),
-        f"cutout1 (cutout of {IMAGE}, x2 (2, 3)): the counter must be (batch, 4)",
-    ),
-    "jitter of what is no image": (
-        lambda g, x: ops.jitter(vector(g), contrast=1),
-        "jitter1 (jitter of x2 (2, 3), counter (2, 4)): input must be (batch, channels, height, width)",
-    ),
-    "jitter with another batch's counter": (
-        lambda g, x: g.add(ops.Jitter(0.4), x, vector(g)),
-        f"jitter1 (jitter of {IMAGE}, x2 (2, 3)): the counter must be (batch, 4)",
+        "cutout1 (cutout of image (2, 6, 7, 8), counter (2, 4)): length must be at least 1, got 0",
     ),
     "a brightness below 0": (
         lambda g, x: ops.jitter(x, brightness=-0.1),
-        f"jitter1 (jitter of {IMAGE}, counter (2, 4)): brightness must be at least 0, got -0.1",
+        "jitter1 (jitter of image (2, 6, 7, 8), counter (2, 4)): brightness must be at least 0, got -0.1",
     ),
     "saturation of six channels": (
         lambda g, x: ops.jitter(x, saturation=0.4),
-        f"jitter1 (jitter of {IMAGE}, counter (2, 4)): saturation is of 3 channels, got 6",
+        "jitter1 (jitter of image (2, 6, 7, 8), counter (2, 4)): saturation is of 3 channels, got 6",
     ),
     "shares of no counter": (
         lambda g, x: ops.mix_shares(vector(g), 0.2),
@@ -191,7 +152,7 @@ ERRORS: dict[str, tuple[Callable[[Graph, Tensor], Any], str]] = {
     ),
     "shares of another batch": (
         lambda g, x: ops.mix(x, vector(g)),
-        f"mix1 (mix of {IMAGE}, x2 (2, 3)): shares must be (batch,)",
+        "mix1 (mix of image (2, 6, 7, 8), x2 (2, 3)): shares must be (batch,)",
     ),
     "one hot of images": (
         lambda g, x: ops.one_hot(vector(g), 4),
@@ -199,59 +160,36 @@ ERRORS: dict[str, tuple[Callable[[Graph, Tensor], Any], str]] = {
     ),
     "groups that do not divide the input": (
         lambda g, x: ops.conv2d(x, 8, 3, groups=4),
-        f"conv1 (conv of {IMAGE}): groups must divide the 6 channels of the input and the 8 of the output, got 4",
-    ),
-    "groups that do not divide the output": (
-        lambda g, x: ops.conv2d(x, 8, 3, groups=3),
-        f"conv1 (conv of {IMAGE}): groups must divide the 6 channels of the input and the 8 of the output, got 3",
-    ),
-    "no groups": (
-        lambda g, x: ops.conv2d(x, 8, 3, groups=0),
-        f"conv1 (conv of {IMAGE}): groups must divide the 6 channels of the input and the 8 of the output, got 0",
+        "conv1 (conv of image (2, 6, 7, 8)): "
+        "groups must divide the 6 channels of the input and the 8 of the output, got 4",
     ),
     "dilation 0": (
         lambda g, x: ops.conv2d(x, 8, 3, dilation=0),
-        f"conv1 (conv of {IMAGE}): dilation (0, 0) must be at least 1",
-    ),
-    "dilation beyond the image": (
-        lambda g, x: ops.conv2d(x, 8, 3, dilation=(4, 3)),
-        f"conv1 (conv of {IMAGE}): a window of 9x7 does not fit into 7x8",
+        "conv1 (conv of image (2, 6, 7, 8)): dilation (0, 0) must be at least 1",
     ),
     "more padding than half a window": (
         lambda g, x: ops.max_pool2d(x, 3, padding=(1, 2)),
-        f"max_pool1 (max_pool of {IMAGE}): padding (1, 2) must be at most half of kernel (3, 3)",
-    ),
-    "a window that not even ceil lets in": (
-        lambda g, x: ops.avg_pool2d(x, 9, stride=2, ceil=True),
-        f"avg_pool1 (avg_pool of {IMAGE}): a window of 9x9 does not fit into 7x8",
+        "max_pool1 (max_pool of image (2, 6, 7, 8)): padding (1, 2) must be at most half of kernel (3, 3)",
     ),
     "adaptive pool to nothing": (
         lambda g, x: ops.adaptive_avg_pool2d(x, 0),
-        f"adaptive_avg_pool1 (adaptive_avg_pool of {IMAGE}): size (0, 0) must be at least 1",
-    ),
-    "adaptive pool of a vector": (
-        lambda g, x: ops.adaptive_avg_pool2d(vector(g), 1),
-        "adaptive_avg_pool1 (adaptive_avg_pool of x2 (2, 3)): input must be (batch, channels, height, width)",
-    ),
-    "global pool of a vector": (
-        lambda g, x: ops.global_avg_pool2d(vector(g)),
-        "global_avg_pool1 (global_avg_pool of x2 (2, 3)): input must be (batch, channels, height, width)",
+        "adaptive_avg_pool1 (adaptive_avg_pool of image (2, 6, 7, 8)): size (0, 0) must be at least 1",
     ),
     "a slope below 0": (
         lambda g, x: ops.leaky_relu(x, -0.1),
-        f"leaky_relu1 (leaky_relu of {IMAGE}): slope must be at least 0, got -0.1",
+        "leaky_relu1 (leaky_relu of image (2, 6, 7, 8)): slope must be at least 0, got -0.1",
     ),
     "a ceiling of 0": (
         lambda g, x: ops.clipped_relu(x, 0.0),
-        f"clipped_relu1 (clipped_relu of {IMAGE}): ceiling must be above 0, got 0.0",
+        "clipped_relu1 (clipped_relu of image (2, 6, 7, 8)): ceiling must be above 0, got 0.0",
     ),
     "no neighbours": (
         lambda g, x: ops.local_response_norm(x, 0),
-        f"local_response_norm1 (local_response_norm of {IMAGE}): size must be at least 1, got 0",
+        "local_response_norm1 (local_response_norm of image (2, 6, 7, 8)): size must be at least 1, got 0",
     ),
     "k of 0": (
         lambda g, x: ops.local_response_norm(x, k=0.0),
-        f"local_response_norm1 (local_response_norm of {IMAGE}): "
+        "local_response_norm1 (local_response_norm of image (2, 6, 7, 8)): "
         "alpha and beta must be at least 0 and k above 0, got alpha 0.0001, beta 0.75, k 0.0",
     ),
     "local response of what has no channels": (
@@ -264,7 +202,7 @@ ERRORS: dict[str, tuple[Callable[[Graph, Tensor], Any], str]] = {
     ),
     "layer norm with epsilon 0": (
         lambda g, x: ops.layer_norm(x, epsilon=0.0),
-        f"layer_norm1 (layer_norm of {IMAGE}): epsilon must be above 0, got 0.0",
+        "layer_norm1 (layer_norm of image (2, 6, 7, 8)): epsilon must be above 0, got 0.0",
     ),
     "softmax along what is not there": (
         lambda g, x: ops.softmax(vector(g), -3),
@@ -288,21 +226,9 @@ ERRORS: dict[str, tuple[Callable[[Graph, Tensor], Any], str]] = {
         "matrix_factorisation1 (matrix_factorisation of label (2,), label (2,), rating (1,)): "
         "users, items and ratings must be (batch,)",
     ),
-    "batch norm of a vector": (
-        lambda g, x: ops.batch_norm(label(g)),
-        "batch_norm1 (batch_norm of label (2,)): input must be (batch, channels, ...)",
-    ),
     "batch norm that may divide by zero": (
         lambda g, x: ops.batch_norm(x, epsilon=0.0),
         "batch_norm of image: epsilon must be above 0 and momentum in (0, 1], got 0.0 and 0.1",
-    ),
-    "batch norm that never learns its statistics": (
-        lambda g, x: ops.batch_norm(x, momentum=0.0),
-        "batch_norm of image: epsilon must be above 0 and momentum in (0, 1], got 1e-05 and 0.0",
-    ),
-    "batch norm that overshoots": (
-        lambda g, x: ops.batch_norm(x, momentum=1.5),
-        "batch_norm of image: epsilon must be above 0 and momentum in (0, 1], got 1e-05 and 1.5",
     ),
     "a view of more than there is": (
         lambda g, x: g.add(View((2, 4)), vector(g)),
@@ -310,7 +236,7 @@ ERRORS: dict[str, tuple[Callable[[Graph, Tensor], Any], str]] = {
     ),
     "dropout of two replicas with one's counters": (
         lambda g, x: g.add(WideDropout(0.5, replicas=2), x, g.input("counter", (2, 4), "uint32")),
-        f"wide_dropout1 (wide_dropout of {IMAGE}, counter (2, 4)): the counters must be (batch, 8)",
+        "wide_dropout1 (wide_dropout of image (2, 6, 7, 8), counter (2, 4)): the counters must be (batch, 8)",
     ),
     "no factors": (
         lambda g, x: ops.matrix_factorisation(label(g), label(g), label(g), users=3, items=3, factors=0),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -17,55 +20,25 @@ class Shared(nn.Module):
         return self.conv(self.conv(x))  # type: ignore[no-any-return]
 
 
-class Branch(nn.Module):
-    """What it does depends on the data."""
+class Function(nn.Module):
+    """`function(x, training)`."""
 
-    def forward(self, x: Tensor) -> Tensor:
-        return x if x.sum() > 0 else -x
+    def __init__(self, function: Callable[[Tensor, bool], Any]) -> None:
+        super().__init__()
+        self.function = function
 
-
-class Fixed(nn.Module):
-    """It takes batches of two."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x.view(2, 4) * 2
+    def forward(self, x: Tensor) -> Any:
+        return self.function(x, self.training)
 
 
-class Written(nn.Module):
+def written(x: Tensor, training: bool) -> Tensor:
     """Writes into a part of a tensor that it reads later."""
+    y = x * 2
+    y[:, 0] = 0
+    return y
 
-    def forward(self, x: Tensor) -> Tensor:
+
+def ungraded(x: Tensor, training: bool) -> Tensor:
+    with torch.no_grad():
         y = x * 2
-        y[:, 0] = 0
-        return y
-
-
-class Ungraded(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        with torch.no_grad():
-            y = x * 2
-        return x + y
-
-
-class Nothing(nn.Module):
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        return x, torch.ones(3)
-
-
-class Noisy(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return x + torch.randn(4)
-
-
-class Scaled(nn.Module):
-    """Twice as much in training."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x * 2 if self.training else x
-
-
-class Auxiliary(nn.Module):
-    """One output more in training."""
-
-    def forward(self, x: Tensor) -> Tensor | tuple[Tensor, Tensor]:
-        return (x * 2, x * 3) if self.training else x * 2
+    return x + y

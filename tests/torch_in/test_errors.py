@@ -24,6 +24,10 @@ refused: Any = import_module("tests.torch_in.refused")
 nn = torch.nn
 
 
+def of(function: Any) -> Callable[[], Any]:
+    return lambda: refused.Function(function)
+
+
 def test_what_mpibow_lacks_is_named_with_its_place() -> None:
     with pytest.raises(ConfigError) as raised:
         mb.from_torch(modules.Mixer(), (torch.zeros(2, 4, 6),))
@@ -42,14 +46,22 @@ def test_what_mpibow_lacks_is_named_with_its_place() -> None:
         (lambda: nn.Conv3d(2, 2, 1), (2, 3, 3, 3), "lacks:\n  conv3d in Conv3d"),
         (lambda: nn.MaxPool2d(2, dilation=2), (3, 8, 8), "max_pool2d in .*windows with dilation"),
         (lambda: refused.Shared(), (2, 4, 4), r"conv2d in conv \(Conv2d\).* its weights are read at 2 places"),
-        (lambda: refused.Branch(), (4,), "torch.export cannot read Branch: "),
-        (lambda: refused.Fixed(), (4,), "torch.export cannot read Fixed: .*any batch size"),
-        (lambda: refused.Written(), (4,), "fill_ in .*writes into a part of a tensor"),
-        (lambda: refused.Ungraded(), (4,), "lacks:\n  wrap_with_set_grad_enabled in Ungraded"),
-        (lambda: refused.Noisy(), (4,), "lacks:\n  randn in Noisy"),
-        (lambda: refused.Nothing(), (4,), "an output of Nothing depends on no input"),
-        (lambda: refused.Scaled(), (4,), "Scaled gives another output in evaluation .*without branches on self.train"),
-        (lambda: refused.Auxiliary(), (4,), "Auxiliary gives 1 outputs in evaluation and 2 in training"),
+        (of(lambda x, _: x if x.sum() > 0 else -x), (4,), "torch.export cannot read Function: "),
+        (of(lambda x, _: x.view(2, 4) * 2), (4,), "torch.export cannot read Function: .*any batch size"),
+        (of(refused.written), (4,), "fill_ in .*writes into a part of a tensor"),
+        (of(refused.ungraded), (4,), "lacks:\n  wrap_with_set_grad_enabled in Function"),
+        (of(lambda x, _: x + torch.randn(4)), (4,), "lacks:\n  randn in Function"),
+        (of(lambda x, _: (x, torch.ones(3))), (4,), "an output of Function depends on no input"),
+        (
+            of(lambda x, training: x * 2 if training else x),
+            (4,),
+            "another output in evaluation",
+        ),
+        (
+            of(lambda x, training: (x, x) if training else x),
+            (4,),
+            "gives 1 outputs in evaluation and 2 in training",
+        ),
     ],
 )
 def test_refused(make: Callable[[], Any], shape: tuple[int, ...], told: str) -> None:

@@ -65,25 +65,3 @@ def test_one_step_is_pytorchs(kind: str, data: Any, seed: int) -> None:
         guess = fitted.to_torch().eval()
         with torch.no_grad():
             assert float((guess(x) - module(x)).abs().max()) <= TOLERANCE * float(module(x).abs().max() + 1)
-
-
-def test_hardsigmoid() -> None:
-    """To 1e-15, and 1e-8 for its gradient, as PyTorch multiplies by 1/6 rounded to float32."""
-    torch.manual_seed(0)
-    module = torch.nn.Sequential(torch.nn.Linear(5, 4), torch.nn.Hardsigmoid(), torch.nn.Linear(4, 3)).double()
-    x, target = torch.randn(COUNT, 5).double() * 3, torch.randint(3, (COUNT,))
-    with torch.no_grad():
-        wanted = module(x).numpy()
-    torch.nn.functional.cross_entropy(module(x), target).backward()
-    moved = {name: (weight - LR * weight.grad).detach().numpy() for name, weight in module.named_parameters()}
-    with tempfile.TemporaryDirectory() as folder:
-        fitted = mb.fit(
-            mb.from_torch(module, (x,)), (x.numpy(), target.numpy().astype(np.int32)), loss=mb.cross_entropy,
-            batch_size=COUNT, learners=1, update={"lr": LR}, stop={"epochs": 1}, device="numpy", precision="float64",
-            out=folder,
-        )  # fmt: skip
-    for name, array in fitted.weights.items():
-        np.testing.assert_allclose(array.reshape(moved[name].shape), moved[name], rtol=0, atol=1e-9, err_msg=name)
-    module.load_state_dict({name: torch.from_numpy(array) for name, array in moved.items()})
-    assert not np.allclose(wanted, module(x).detach().numpy())
-    np.testing.assert_allclose(fitted.predict(x.numpy()), module(x).detach().numpy(), rtol=0, atol=1e-8)
