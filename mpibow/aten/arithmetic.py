@@ -106,9 +106,7 @@ def _every(x: Tensor, dim: Axes) -> list[int]:
     return [axis % len(x.shape) for axis in given] if x.shape else []
 
 
-def reduced(
-    function: Callable[..., Tensor], x: Tensor, dim: Axes = None, keepdim: bool = False, dtype: Any = None
-) -> Tensor:
+def reduced(function: Callable[..., Tensor], x: Tensor, dim: Axes = None, keepdim: bool = False) -> Tensor:
     """A sum or the like over `dim`."""
     axes = _every(x, dim)
     return function(x, axes, keepdim=keepdim) if axes else x
@@ -141,7 +139,7 @@ def var(
     return spread / (count - less)
 
 
-def norm(x: Tensor, p: Any = 2, dim: Axes = None, keepdim: bool = False, dtype: Any = None, ord: Any = 2) -> Tensor:
+def norm(x: Tensor, p: Any = 2, dim: Axes = None, keepdim: bool = False, ord: Any = 2) -> Tensor:
     need(number(2 if p is None else p) == 2 and number(2 if ord is None else ord) == 2, "norms must be Euclidean")
     return root(reduced(ops.sum, ops.power(x, 2.0), dim, keepdim))
 
@@ -152,9 +150,7 @@ def root(x: Tensor) -> Tensor:
     return ops.where(some, ops.sqrt(ops.where(some, x, 1.0)), 0.0)
 
 
-def softmax(
-    function: Callable[..., Tensor], x: Tensor, dim: int, dtype: Any = None, half_to_float: bool = False
-) -> Tensor:
+def softmax(function: Callable[..., Tensor], x: Tensor, dim: int) -> Tensor:
     return function(x, dim)
 
 
@@ -168,7 +164,7 @@ def addmm(x: Tensor, beta: float = 1, alpha: float = 1, **factors: Tensor) -> Te
     return x * float(beta) + ops.matmul(*factors.values()) * float(alpha)
 
 
-def bernoulli(site: Site, self: Any, p: float, generator: Any = None) -> Tensor:
+def bernoulli(site: Site, self: Any, p: float) -> Tensor:
     """1 with probability `p` in training; in evaluation its mean, p."""
     ones = site.tensor(Filled(shape_of(self), 1.0))
     first = (site.call.shape or (None,))[0]
@@ -176,8 +172,7 @@ def bernoulli(site: Site, self: Any, p: float, generator: Any = None) -> Tensor:
     return ops.dropout(ones, 1.0 - float(p)) * float(p)
 
 
-def cast(site: Site, self: Any, dtype: Any = None, **_: Any) -> Any:
-    """Casts to another type: `dtype` is a NumPy name, None, or a tensor of that type."""
+def cast(site: Site, self: Any, **_: Any) -> Any:
     wanted = site.call.dtype or FLOAT
     return self if dtype_of(self) == wanted else ops.cast(site.tensor(self), wanted)
 

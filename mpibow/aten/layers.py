@@ -71,7 +71,7 @@ def linear(site: Site, input: Any, weight: Any, bias: Any = None) -> Any:
 
 def batch_norm(
     site: Site, input: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any, training: bool,
-    momentum: float, eps: float, cudnn_enabled: bool = True,
+    momentum: float, eps: float,
 ) -> Tensor:  # fmt: skip
     need(weight is not None and bias is not None, "a batch norm without weight and bias (affine=False)")
     kept = running_mean is not None and running_var is not None
@@ -105,7 +105,6 @@ def _normal(x: Tensor, axes: int, eps: float) -> Tensor:
 
 def layer_norm(
     site: Site, input: Any, normalized_shape: Sequence[int], weight: Any = None, bias: Any = None, eps: float = 1e-5,
-    cudnn_enable: bool = True,
 ) -> Tensor:  # fmt: skip
     x, shape = site.floats(input), tuple(normalized_shape)
     op = ops.LayerNorm(len(shape), eps)
@@ -120,7 +119,6 @@ def rms_norm(site: Site, input: Any, normalized_shape: Sequence[int], weight: An
 
 def group_norm(
     site: Site, input: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5,
-    cudnn_enabled: bool = True,
 ) -> Tensor:  # fmt: skip
     x = site.floats(input)
     n, channels, *rest = x.shape
@@ -134,7 +132,7 @@ def group_norm(
 
 def instance_norm(
     site: Site, input: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any, use_input_stats: bool,
-    momentum: float, eps: float, cudnn_enabled: bool = True,
+    momentum: float, eps: float,
 ) -> Tensor:  # fmt: skip
     need(running_mean is None and use_input_stats, "an instance norm with running statistics")
     return group_norm(site, input, shape_of(input)[1], weight, bias, eps)
@@ -142,7 +140,6 @@ def instance_norm(
 
 def embedding(
     site: Site, weight: Any, indices: Any, padding_idx: int = -1, scale_grad_by_freq: bool = False,
-    sparse: bool = False,
 ) -> Any:  # fmt: skip
     need(not scale_grad_by_freq, "scale_grad_by_freq: gradients are not scaled by frequency here")
     need(bool(shape_of(indices)) or not isinstance(weight, Held), "the indices must have an axis")

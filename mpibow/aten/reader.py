@@ -12,8 +12,11 @@ from mpibow.aten.table import OPERATORS
 from mpibow.errors import ConfigError
 from mpibow.graph.graph import Buffer
 
-# Arguments that do not change the values of a tensor, such as its place in memory.
-WHEREABOUTS = ("layout", "device", "pin_memory", "memory_format", "non_blocking", "copy", "generator", "requires_grad")
+# Arguments that do not change the values of a tensor, such as its place in memory; types are read off the result.
+WHEREABOUTS = (
+    "layout", "device", "pin_memory", "memory_format", "non_blocking", "copy", "generator", "requires_grad", "dtype",
+    "half_to_float", "cudnn_enable", "cudnn_enabled", "sparse", "sparse_grad", "implicit",
+)  # fmt: skip
 CHECKS = ("_assert", "sym_constrain", "_local_scalar", "sym_size")  # prefixes of calls that compute nothing
 
 

@@ -62,7 +62,7 @@ def squeeze(site: Site, self: Any, dim: Any = None) -> Tensor:
     return reshape(x, tuple(extent for axis, extent in enumerate(x.shape) if axis not in axes or extent != 1))
 
 
-def expand(site: Site, self: Any, size: Sequence[int] = (), implicit: bool = False, other: Any = None) -> Any:
+def expand(site: Site, self: Any, size: Sequence[int] = (), other: Any = None) -> Any:
     wanted, given = size if other is None else shape_of(other), shape_of(self)
     front = len(wanted) - len(given)
     shape = tuple(given[i - front] if extent == -1 else extent for i, extent in enumerate(wanted))
@@ -181,7 +181,7 @@ OF_TENSORS: dict[str, Callable[..., Any]] = {
     "chunk": lambda x, chunks, dim=0: ops.split(x, -(-x.shape[dim] // chunks), axis=dim),
     "flatten": flatten,
     "flip": lambda x, dims: ops.flip(x, *dims),
-    "gather": lambda x, dim, index, sparse_grad=False: ops.gather(x, dim, index),
+    "gather": lambda x, dim, index: ops.gather(x, dim, index),
     "mT": turned,
     "movedim": movedim,
     "narrow": lambda x, dim, start, length: sliced(x, dim, start, start + length),

@@ -130,10 +130,6 @@ KernelTable = Mapping[type, Kernel]
 LACKS = "the kernel set has no kernel for {}"
 
 
-def same_graph(graph: Graph, training: bool) -> Graph:
-    return graph
-
-
 def one_by_one(runs: Sequence[Run]) -> Sequence[Run]:
     return runs
 
@@ -148,7 +144,7 @@ class Kernels:
     """
 
     operators: KernelTable
-    fuse: Callable[[Graph, bool], Graph] = same_graph
+    fuse: Callable[[Graph, bool], Graph] = lambda graph, training: graph
     join: Callable[[Sequence[Run]], Sequence[Run]] = one_by_one
     zeros: Callable[..., Any] = zeros
     put: Callable[[Any, Array], None] = np.copyto

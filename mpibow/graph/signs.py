@@ -5,7 +5,7 @@ The operators package imports this one, so the operators behind signs are looked
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from numbers import Real
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -18,6 +18,18 @@ def _made(module: str, function: str, *arguments: Any) -> Any:
     return getattr(import_module(f"mpibow.ops.{module}"), function)(*arguments)
 
 
+def _sign(module: str, operation: str, sign: str) -> Callable[[Any, Any], Tensor]:
+    """The method of a sign between a tensor and another, or a number."""
+
+    def method(self: Signs, other: object) -> Tensor:
+        if not isinstance(other, Signs | Real) or isinstance(other, bool):
+            raise TypeError(f"{self.name} {sign} {type(other).__name__}: the other must be a tensor or a number")
+        made: Tensor = _made(module, operation, self, other if isinstance(other, Signs) else float(other))
+        return made
+
+    return method
+
+
 class Signs:
     """The operators of Tensor, as in NumPy and PyTorch."""
 
@@ -26,46 +38,25 @@ class Signs:
     __array_ufunc__ = None  # so that NumPy's numbers leave it to these methods
     __hash__ = object.__hash__
 
-    def __add__(self, other: Tensor | float) -> Tensor:
-        return self._by("arithmetic", "plus", "+", other)
-
-    def __sub__(self, other: Tensor | float) -> Tensor:
-        return self._by("arithmetic", "minus", "-", other)
-
-    def __rsub__(self, other: float) -> Tensor:
-        return self._by("arithmetic", "from_number", "-", other)
-
-    def __mul__(self, other: Tensor | float) -> Tensor:
-        return self._by("arithmetic", "times", "*", other)
-
-    def __truediv__(self, other: Tensor | float) -> Tensor:
-        return self._by("arithmetic", "over", "/", other)
-
-    def __rtruediv__(self, other: float) -> Tensor:
-        return self._by("arithmetic", "number_over", "/", other)
-
-    def __pow__(self, exponent: float) -> Tensor:
-        return self._by("arithmetic", "power", "**", exponent)
-
-    __radd__, __rmul__ = __add__, __mul__
-
-    def __lt__(self, other: Tensor | float) -> Tensor:
-        return self._by("choose", "lt", "<", other)
-
-    def __le__(self, other: Tensor | float) -> Tensor:
-        return self._by("choose", "le", "<=", other)
-
-    def __gt__(self, other: Tensor | float) -> Tensor:
-        return self._by("choose", "gt", ">", other)
-
-    def __ge__(self, other: Tensor | float) -> Tensor:
-        return self._by("choose", "ge", ">=", other)
+    __add__ = __radd__ = _sign("arithmetic", "plus", "+")
+    __sub__ = _sign("arithmetic", "minus", "-")
+    __rsub__ = _sign("arithmetic", "from_number", "-")
+    __mul__ = __rmul__ = _sign("arithmetic", "times", "*")
+    __truediv__ = _sign("arithmetic", "over", "/")
+    __rtruediv__ = _sign("arithmetic", "number_over", "/")
+    __pow__ = _sign("arithmetic", "power", "**")
+    __lt__ = _sign("choose", "lt", "<")
+    __le__ = _sign("choose", "le", "<=")
+    __gt__ = _sign("choose", "gt", ">")
+    __ge__ = _sign("choose", "ge", ">=")
+    _equal = _sign("choose", "eq", "==")
+    _unequal = _sign("choose", "ne", "!=")
 
     def __eq__(self, other: object) -> Tensor:  # type: ignore[override]
-        return self._by("choose", "eq", "==", other) if isinstance(other, Signs | Real) else NotImplemented
+        return self._equal(other) if isinstance(other, Signs | Real) else NotImplemented
 
     def __ne__(self, other: object) -> Tensor:  # type: ignore[override]
-        return self._by("choose", "ne", "!=", other) if isinstance(other, Signs | Real) else NotImplemented
+        return self._unequal(other) if isinstance(other, Signs | Real) else NotImplemented
 
     def __neg__(self) -> Tensor:
         return self * -1.0
@@ -94,9 +85,3 @@ class Signs:
 
     def __bool__(self) -> NoReturn:
         raise TypeError(f"{self.name}: a net's tensor has no truth value; choose by mb.where, compare objects by `is`")
-
-    def _by(self, module: str, operation: str, sign: str, other: object) -> Tensor:
-        if not isinstance(other, Signs | Real) or isinstance(other, bool):
-            raise TypeError(f"{self.name} {sign} {type(other).__name__}: the other must be a tensor or a number")
-        made: Tensor = _made(module, operation, self, other if isinstance(other, Signs) else float(other))
-        return made

@@ -8,7 +8,7 @@ import numpy as np
 
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import EVERY, FLOAT, Op, Shape, Tensor
-from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes, Spec
+from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
 from mpibow.ops.loss import per_sample
 
 __all__ = ["Accuracy", "accuracy"]
@@ -41,10 +41,10 @@ def accuracy(logits: Tensor, label: Tensor, k: int = 1, *, name: str | None = No
 
 def accuracy_buffers(op: Accuracy, shapes: Shapes) -> Buffers:
     n, classes = shapes.x[0]
-    rank: dict[str, Spec] = {"rank": ((n,), "int64")}
+    rank = {"rank": ((n,), "int64")}
     if op.k == 1:
         return Buffers(forward=rank)
-    masks: dict[str, Spec] = {"ahead": ((n, classes), "bool"), "level": ((n, classes), "bool"), "valid": ((n,), "bool")}
+    masks = {"ahead": ((n, classes), "bool"), "level": ((n, classes), "bool"), "valid": ((n,), "bool")}
     return Buffers(forward={**rank, **masks, "picked": ((n, 1), FLOAT)})
 
 
@@ -87,6 +87,6 @@ def _among_the_best(call: Call) -> Run:
     return run
 
 
-KERNELS: KernelTable = {
+KERNELS = {
     Accuracy: Kernel(accuracy_forward, None, accuracy_buffers),
 }

@@ -9,7 +9,7 @@ from typing import Any
 from mpibow.errors import ShapeError
 from mpibow.formulas import functions as f
 from mpibow.graph.graph import Op, Shape, Tensor
-from mpibow.ops.pointwise import FormulaTable, always
+from mpibow.ops.pointwise import always
 
 __all__ = [
     "ClippedRelu",
@@ -149,7 +149,7 @@ def tanh_gradient(y: Any, dy: Any) -> Any:
     return dy * (1 - y * y)
 
 
-FORMULAS: FormulaTable = {
+FORMULAS = {
     ClippedRelu: always(clipped_value, clipped_gradient),
     LeakyRelu: always(leaky_value, leaky_gradient),
     Relu: always(relu_value, relu_gradient),

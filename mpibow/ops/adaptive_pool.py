@@ -8,8 +8,8 @@ import numpy as np
 
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import Array, Op, Shape, Tensor
-from mpibow.graph.kernel import Call, Kernel, KernelTable, Run
-from mpibow.ops.pool import avg_buffers, narrow, spread
+from mpibow.graph.kernel import Call, Kernel, Run
+from mpibow.ops.pool import avg_buffers, shares, spread
 from mpibow.ops.window import Pair, check_images, pair
 
 __all__ = ["AdaptiveAvgPool2d", "GlobalAvgPool2d", "adaptive_avg_pool2d", "global_avg_pool2d"]
@@ -66,7 +66,7 @@ def _adaptive(image: Array, y: Array) -> tuple[list[tuple[Array, Array]], Array]
         for j, columns in enumerate(cuts[1])
     ]
     counts = [np.array([cut.stop - cut.start for cut in along]) for along in cuts]
-    return pairs, narrow((1.0 / np.outer(counts[0], counts[1])).astype(y.dtype))
+    return pairs, shares(counts, y)
 
 
 def adaptive_forward(call: Call) -> Run:
@@ -104,7 +104,7 @@ def global_backward(call: Call) -> Run:
     return lambda: np.multiply(dy, scale, out=dx)
 
 
-KERNELS: KernelTable = {
+KERNELS = {
     AdaptiveAvgPool2d: Kernel(adaptive_forward, adaptive_backward, avg_buffers),
     GlobalAvgPool2d: Kernel(global_forward, global_backward),
 }

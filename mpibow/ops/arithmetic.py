@@ -15,11 +15,11 @@ import numpy as np
 from mpibow.errors import ShapeError
 from mpibow.formulas import functions as f
 from mpibow.graph.graph import Array, Moving, Op, Shape, Tensor
-from mpibow.graph.kernel import Call, Kernel, KernelTable, Run
+from mpibow.graph.kernel import Call, Kernel, Run
 from mpibow.ops.activation import Elementwise
 from mpibow.ops.cast import cast, floats
 from mpibow.ops.combine import Add, Multiply, one_shape
-from mpibow.ops.pointwise import FormulaTable, Pointwise, always
+from mpibow.ops.pointwise import Pointwise, always
 
 __all__ = ["Affine", "Divide", "Expand", "Power", "affine", "divide", "expand", "power"]
 
@@ -241,12 +241,12 @@ def expand_backward(call: Call) -> Run:
     return lambda: np.sum(dy, axis=axes, keepdims=True, out=whole)
 
 
-FORMULAS: FormulaTable = {
+FORMULAS = {
     Affine: always(affine_value, affine_gradient),
     Divide: always(divide_value, divide_gradient),
     Power: power_formulas,
 }
 
-KERNELS: KernelTable = {
+KERNELS = {
     Expand: Kernel(expand_forward, expand_backward),
 }

@@ -9,7 +9,7 @@ import numpy as np
 
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, Op, Shape, Tensor
-from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes, Spec
+from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
 from mpibow.ops.arithmetic import repeated
 
 __all__ = ["Attention", "scaled_dot_product_attention"]
@@ -67,9 +67,9 @@ def scaled_dot_product_attention(
 
 def buffers(op: Attention, shapes: Shapes) -> Buffers:
     front = shapes.x[0][:-1]
-    scores: Spec = ((*front, shapes.x[1][-2]), FLOAT)
-    forward: dict[str, Spec] = {"column": ((*front, 1), FLOAT)}
-    backward: dict[str, Spec] = {**forward, "dp": scores, "part": scores}
+    scores = ((*front, shapes.x[1][-2]), FLOAT)
+    forward = {"column": ((*front, 1), FLOAT)}
+    backward = {**forward, "dp": scores, "part": scores}
     if len(shapes.x) > 3:
         forward["hidden"] = (shapes.x[3], "bool")
     return Buffers({"p": scores}, forward, backward)
@@ -134,6 +134,6 @@ def backward(call: Call) -> Run:
     return run
 
 
-KERNELS: KernelTable = {
+KERNELS = {
     Attention: Kernel(forward, backward, buffers),
 }

@@ -9,7 +9,7 @@ import numpy as np
 
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import Array, Op, Shape, Tensor
-from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes, Spec
+from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes, Spec
 from mpibow.ops.dropout import check_counter, counter_of
 from mpibow.ops.philox import philox, stream
 from mpibow.ops.window import Pair, check_images
@@ -185,7 +185,7 @@ def cutout_forward(call: Call) -> Run:
     return run
 
 
-KERNELS: KernelTable = {
+KERNELS = {
     Augment: Kernel(forward, None, buffers),
     CentreCrop: Kernel(centre_forward),
     Cutout: Kernel(cutout_forward, None, buffers),

@@ -10,7 +10,7 @@ import numpy as np
 
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, Initialiser, Op, Shape, Tensor, Weight
-from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes, Spec
+from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
 from mpibow.ops import norm_of_rank
 from mpibow.ops.initialisers import ONE, ZERO
 from mpibow.ops.norm_of_rank import rows as _rows
@@ -90,9 +90,9 @@ def batch_norm(
 
 
 def buffers(op: BatchNorm, shapes: Shapes) -> Buffers:
-    channel: Spec = ((shapes.y[1],), FLOAT)
+    channel = ((shapes.y[1],), FLOAT)
     if not shapes.training or op.frozen:
-        by_running: dict[str, Spec] = {"inverse": channel, "shift": channel}
+        by_running = {"inverse": channel, "shift": channel}
         return Buffers(forward=by_running, backward={"normal": (shapes.y, FLOAT), "inverse": channel})
     if op.sync == "learner":
         check_values(shapes.y)
@@ -162,6 +162,6 @@ def backward(call: Call) -> Run:
     return run
 
 
-KERNELS: KernelTable = {
+KERNELS = {
     BatchNorm: Kernel(forward, backward, buffers),
 }

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mpibow.graph.graph import EVERY, FLOAT, Op, Shape, Tensor
-from mpibow.ops.pointwise import FormulaTable, always
+from mpibow.ops.pointwise import always
 
 __all__ = ["Cast", "cast", "detach"]
 
@@ -50,6 +50,6 @@ def cast_value(x: Any) -> Any:
     return x
 
 
-FORMULAS: FormulaTable = {
+FORMULAS = {
     Cast: always(cast_value),
 }

@@ -11,11 +11,12 @@ from mpibow.errors import ShapeError
 from mpibow.formulas import functions as f
 from mpibow.formulas.formula import Apply, Formula, Name, Number
 from mpibow.graph.graph import EVERY, Array, Moving, Op, Shape, Tensor
-from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes, Spec
+from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
 from mpibow.ops.arithmetic import broadcast
 from mpibow.ops.cast import cast, floats
+from mpibow.ops.copies import scatter
 from mpibow.ops.full import full
-from mpibow.ops.pointwise import FormulaTable, Pointwise, always
+from mpibow.ops.pointwise import Pointwise, always
 
 __all__ = ["Compare", "Gather", "Where", "eq", "gather", "ge", "gt", "le", "lt", "ne", "where"]
 
@@ -143,7 +144,7 @@ def where_gradient(x0: Any, dy: Any) -> Any:
 
 
 def gather_buffers(op: Gather, shapes: Shapes) -> Buffers:
-    kept: dict[str, Spec] = {"place": (shapes.y, "int64")}
+    kept = {"place": (shapes.y, "int64")}
     return Buffers(saved=kept)
 
 
@@ -171,22 +172,15 @@ def gather_forward(call: Call) -> Run:
 
 
 def gather_backward(call: Call) -> Run:
-    dy, dx, place = call.dy.reshape(-1), call.dx0, call.saved["place"].reshape(-1)
-    flat = dx.reshape(-1)
-
-    def run() -> None:
-        flat.fill(0)
-        for n in range(len(place)):  # one by one, as an element may be named twice
-            flat[place[n]] += dy[n]
-
-    return run
+    dy, dx, place = call.dy.reshape(-1), call.dx0.reshape(-1), call.saved["place"].reshape(-1)
+    return lambda: scatter(dy, place, dx)
 
 
-FORMULAS: FormulaTable = {
+FORMULAS = {
     Compare: compare_formulas,
     Where: always(where_value, where_gradient),
 }
 
-KERNELS: KernelTable = {
+KERNELS = {
     Gather: Kernel(gather_forward, gather_backward, gather_buffers),
 }

@@ -8,7 +8,7 @@ import numpy as np
 
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, Array, Op, Shape, Tensor
-from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes
+from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
 from mpibow.ops.augment import block_specs, draw_block
 from mpibow.ops.dropout import check_counter, counter_of
 from mpibow.ops.philox import stream
@@ -128,6 +128,6 @@ def forward(call: Call) -> Run:
     return run
 
 
-KERNELS: KernelTable = {
+KERNELS = {
     Jitter: Kernel(forward, None, buffers),
 }

@@ -10,7 +10,7 @@ import numpy as np
 
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, OUTPUT, Op, Shape, Tensor
-from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes, Spec
+from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
 from mpibow.graph.steps import Sum
 
 __all__ = ["Add", "Maximum", "Multiply", "add", "maximum", "multiply"]
@@ -64,18 +64,11 @@ class Multiply(Op):
 
 
 @dataclass(frozen=True)
-class Maximum(Op):
+class Maximum(Multiply):
     """y = the largest of all x_i; its gradient goes to the first of equals."""
 
-    inputs: int
     kind = "maximum"
-
-    @property
-    def differentiable(self) -> tuple[int, ...]:
-        return tuple(range(self.inputs))
-
-    def infer(self, *shapes: Shape) -> Shape:
-        return one_shape(shapes, self.inputs)
+    reads = frozenset()
 
 
 def add(
@@ -169,7 +162,7 @@ def multiply_backward(call: Call) -> Run:
 def maximum_buffers(op: Maximum, shapes: Shapes) -> Buffers:
     if not shapes.training:
         return Buffers()
-    mask: dict[str, Spec] = {"mask": (shapes.y, "bool")}
+    mask = {"mask": (shapes.y, "bool")}
     small = "uint8" if op.inputs <= 256 else "uint16"
     return Buffers(saved={"winner": (shapes.y, small)}, forward=mask, backward=mask)
 
@@ -209,7 +202,7 @@ def maximum_backward(call: Call) -> Run:
     return run
 
 
-KERNELS: KernelTable = {
+KERNELS = {
     Add: Kernel(add_forward, add_backward, add_buffers),
     Maximum: Kernel(maximum_forward, maximum_backward, maximum_buffers),
     Multiply: Kernel(multiply_forward, multiply_backward),

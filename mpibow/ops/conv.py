@@ -11,7 +11,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, Array, Initialiser, Op, Shape, Tensor, Weight
-from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes, Spec
+from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
 from mpibow.ops.initialisers import ZERO, He
 from mpibow.ops.reshape import reshape
 from mpibow.ops.window import Pair, pair, window_shape
@@ -151,10 +151,10 @@ def conv1d(
 def buffers(op: Conv2d, shapes: Shapes) -> Buffers:
     n, c, h, w = shapes.x[0]
     o, rows, columns = shapes.y[1:]
-    padded: Spec = ((c, h + 2 * op.padding[0], w + 2 * op.padding[1], n), FLOAT)
+    padded = ((c, h + 2 * op.padding[0], w + 2 * op.padding[1], n), FLOAT)
     g = op.groups
-    cols: Spec = ((g, c // g * op.kernel[0] * op.kernel[1], rows * columns * n), FLOAT)
-    product: Spec = ((g, o // g, rows * columns * n), FLOAT)
+    cols = ((g, c // g * op.kernel[0] * op.kernel[1], rows * columns * n), FLOAT)
+    product = ((g, o // g, rows * columns * n), FLOAT)
     return Buffers(
         saved={"cols": cols},
         forward={"xt": padded, "yt": product},
@@ -223,6 +223,6 @@ def backward(call: Call) -> Run:
     return run
 
 
-KERNELS: KernelTable = {
+KERNELS = {
     Conv2d: Kernel(forward, backward, buffers, inputs_alone=True),
 }

@@ -9,7 +9,7 @@ import numpy as np
 
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, Array, Initialiser, Shape, Tensor, Weight
-from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes, Spec
+from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
 from mpibow.ops.conv import Convolution
 from mpibow.ops.initialisers import He
 from mpibow.ops.window import Pair, check_images, pair
@@ -106,9 +106,9 @@ def _whole(op: ConvTranspose2d, shapes: Shapes) -> Shape:
 def buffers(op: ConvTranspose2d, shapes: Shapes) -> Buffers:
     n, c, h, w = shapes.x[0]
     g, own = op.groups, op.channels // op.groups
-    xt: Spec = ((g, c // g, h * w * n), FLOAT)
-    columns: Spec = ((g, own * op.kernel[0] * op.kernel[1], h * w * n), FLOAT)
-    scratch: dict[str, Spec] = {"xt": xt, "columns": columns, "whole": (_whole(op, shapes), FLOAT)}
+    xt = ((g, c // g, h * w * n), FLOAT)
+    columns = ((g, own * op.kernel[0] * op.kernel[1], h * w * n), FLOAT)
+    scratch = {"xt": xt, "columns": columns, "whole": (_whole(op, shapes), FLOAT)}
     return Buffers(forward=scratch, backward={**scratch, "dxt": xt})
 
 
@@ -171,6 +171,6 @@ def backward(call: Call) -> Run:
     return run
 
 
-KERNELS: KernelTable = {
+KERNELS = {
     ConvTranspose2d: Kernel(forward, backward, buffers),
 }

@@ -1,4 +1,4 @@
-"""Reference kernels that only copy: of operators whose output's elements are elements of their inputs."""
+"""Reference kernels that copy: of operators whose output's elements are elements of their inputs."""
 
 from __future__ import annotations
 
@@ -25,6 +25,13 @@ def copies(pairs: Iterable[tuple[Array | None, Array]]) -> Run:
 def parts(axis: int, whole: Array, sizes: Iterable[int]) -> list[Array]:
     """`whole` cut along `axis` into views of these sizes."""
     return np.split(whole, np.cumsum([*sizes])[:-1].tolist(), axis)
+
+
+def scatter(rows: Array, index: Array, table: Array) -> None:
+    """table <- 0, then table[index[n]] += rows[n]: one by one, as a row may be named twice (np.add.at allocates)."""
+    table.fill(0)
+    for n in range(len(rows)):
+        table[index[n]] += rows[n]
 
 
 def viewing(view: Callable[[Any, Array], Array]) -> Kernel:

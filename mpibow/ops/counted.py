@@ -12,7 +12,7 @@ import numpy as np
 
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, Node, Op, Shape, Tensor
-from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes
+from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
 from mpibow.ops.arithmetic import Affine
 
 __all__ = ["CountedMean", "LabelCount", "counted_mean", "label_count"]
@@ -156,7 +156,7 @@ def count_forward(call: Call) -> Run:
     return weighed
 
 
-KERNELS: KernelTable = {
+KERNELS = {
     CountedMean: Kernel(mean_forward, mean_backward, mean_buffers),
     LabelCount: Kernel(count_forward, None, count_buffers),
 }

@@ -9,7 +9,7 @@ import numpy as np
 
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import Array, Initialiser, Op, Shape, Tensor, Weight
-from mpibow.graph.kernel import Call, Kernel, KernelTable, Run
+from mpibow.graph.kernel import Call, Kernel, Run
 from mpibow.ops.initialisers import ZERO, He
 
 __all__ = ["Dense", "dense"]
@@ -88,6 +88,6 @@ def backward(call: Call) -> Run:
     return run
 
 
-KERNELS: KernelTable = {
+KERNELS = {
     Dense: Kernel(forward, backward, inputs_alone=True),
 }

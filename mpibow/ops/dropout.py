@@ -8,7 +8,7 @@ import numpy as np
 
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, Op, Shape, Tensor
-from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes
+from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
 from mpibow.ops.philox import philox, stream
 
 __all__ = ["COUNTER", "Dropout", "dropout"]
@@ -98,6 +98,6 @@ def backward(call: Call) -> Run:
     return lambda: np.multiply(dy, mask, out=dx)
 
 
-KERNELS: KernelTable = {
+KERNELS = {
     Dropout: Kernel(forward, backward, buffers),
 }

@@ -10,7 +10,8 @@ import numpy as np
 
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, Initialiser, Op, Shape, Tensor, Weight
-from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes
+from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
+from mpibow.ops.copies import scatter
 from mpibow.ops.initialisers import Gaussian
 
 __all__ = ["Embedding", "embedding"]
@@ -70,16 +71,9 @@ def forward(call: Call) -> Run:
 def backward(call: Call) -> Run:
     index, table = call.saved["index"], call.dw["weight"]
     dy = call.dy.reshape(len(index), -1)
-
-    def run() -> None:  # one by one, as a row may be named twice
-        table.fill(0)
-        for n in range(len(index)):
-            row = table[index[n]]
-            row += dy[n]
-
-    return run
+    return lambda: scatter(dy, index, table)
 
 
-KERNELS: KernelTable = {
+KERNELS = {
     Embedding: Kernel(forward, backward, buffers),
 }

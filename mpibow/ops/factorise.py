@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import FLOAT, Array, Initialiser, Op, Shape, Tensor, Weight
-from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes, Spec
+from mpibow.graph.graph import FLOAT, Initialiser, Op, Shape, Tensor, Weight
+from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
+from mpibow.ops.copies import scatter
 from mpibow.ops.initialisers import TruncatedNormal
 
 __all__ = ["MatrixFactorisation", "matrix_factorisation"]
@@ -70,8 +71,8 @@ def matrix_factorisation(
 
 def buffers(op: MatrixFactorisation, shapes: Shapes) -> Buffers:
     n = shapes.y[0]
-    rows: dict[str, Spec] = {"p": ((n, op.factors), FLOAT), "q": ((n, op.factors), FLOAT)}
-    kept: dict[str, Spec] = {"error": ((n, 1), FLOAT), "i": ((n,), "int64"), "j": ((n,), "int64")}
+    rows = {"p": ((n, op.factors), FLOAT), "q": ((n, op.factors), FLOAT)}
+    kept = {"error": ((n, 1), FLOAT), "i": ((n,), "int64"), "j": ((n,), "int64")}
     return Buffers(saved=kept, forward=rows, backward={**rows, "slope": ((n, 1), FLOAT)})
 
 
@@ -107,20 +108,12 @@ def backward(call: Call) -> Run:
         items.take(j, axis=0, out=q, mode="clip")
         p *= slope
         q *= slope
-        _scatter(q, i, dusers)
-        _scatter(p, j, ditems)
+        scatter(q, i, dusers)
+        scatter(p, j, ditems)
 
     return run
 
 
-def _scatter(rows: Array, index: Array, table: Array) -> None:
-    """table <- 0, then table[index[n]] += rows[n]: one by one, as a row may be named twice (np.add.at allocates)."""
-    table.fill(0)
-    for n in range(len(rows)):
-        row = table[index[n]]
-        row += rows[n]
-
-
-KERNELS: KernelTable = {
+KERNELS = {
     MatrixFactorisation: Kernel(forward, backward, buffers),
 }

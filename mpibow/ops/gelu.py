@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mpibow.graph.graph import FLOAT, Array, Tensor
-from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes, Spec
+from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
 from mpibow.ops.activation import Elementwise
 
 __all__ = ["Gelu", "gelu"]
@@ -72,7 +72,7 @@ def normal(x: Array, p: Array, bell: Array, work: Array, mask: Array) -> None:
 
 def buffers(op: Gelu, shapes: Shapes) -> Buffers:
     chunk = min(CHUNK, math.prod(shapes.y))
-    scratch: dict[str, Spec] = {"bell": ((chunk,), FLOAT), "work": ((chunk,), FLOAT), "mask": ((chunk,), "bool")}
+    scratch = {"bell": ((chunk,), FLOAT), "work": ((chunk,), FLOAT), "mask": ((chunk,), "bool")}
     return Buffers(forward=scratch, backward=scratch)
 
 
@@ -142,6 +142,6 @@ def backward(call: Call) -> Run:
     return by_tanh if call.op.tanh else by_erf
 
 
-KERNELS: KernelTable = {
+KERNELS = {
     Gelu: Kernel(forward, backward, buffers),
 }

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mpibow.graph.graph import FLOAT, Initialiser, Tensor
-from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes, Spec
+from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
 from mpibow.ops.recurrent import Recurrent, by_gate, initial_of, outputs_before, recurrent, sigmoid, through_products
 
 __all__ = ["Gru", "gru"]
@@ -53,9 +53,9 @@ def gru(
 def buffers(op: Gru, shapes: Shapes) -> Buffers:
     n, t, units = shapes.y
     gates, steps, one = ((n, t, 3 * units), FLOAT), (shapes.y, FLOAT), ((n, units), FLOAT)
-    kept: dict[str, Spec] = {"gates": gates, "inner": steps}
-    forward: dict[str, Spec] = {"part": ((n, 3 * units), FLOAT)}
-    backward: dict[str, Spec] = {"da": gates, "db": gates, "past": steps, "dh": one, "one": one}
+    kept = {"gates": gates, "inner": steps}
+    forward = {"part": ((n, 3 * units), FLOAT)}
+    backward = {"da": gates, "db": gates, "past": steps, "dh": one, "one": one}
     return Buffers(saved=kept, forward=forward, backward=backward)
 
 
@@ -136,6 +136,6 @@ def backward(call: Call) -> Run:
     return run
 
 
-KERNELS: KernelTable = {
+KERNELS = {
     Gru: Kernel(forward, backward, buffers),
 }

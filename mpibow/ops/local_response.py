@@ -9,7 +9,7 @@ import numpy as np
 
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, Array, Op, Shape, Tensor
-from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes, Spec
+from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
 
 __all__ = ["LocalResponseNorm", "local_response_norm"]
 
@@ -56,7 +56,7 @@ def local_response_norm(
 
 
 def buffers(op: LocalResponseNorm, shapes: Shapes) -> Buffers:
-    like: Spec = (shapes.y, FLOAT)
+    like = (shapes.y, FLOAT)
     return Buffers(saved={"base": like}, forward={"part": like}, backward={"part": like, "power": like})
 
 
@@ -111,6 +111,6 @@ def backward(call: Call) -> Run:
     return run
 
 
-KERNELS: KernelTable = {
+KERNELS = {
     LocalResponseNorm: Kernel(forward, backward, buffers),
 }

@@ -12,7 +12,7 @@ import numpy as np
 
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, Op, Shape, Tensor
-from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes, Spec
+from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes, Spec
 from mpibow.ops.cast import cast
 
 __all__ = ["SoftCrossEntropy", "SoftmaxCrossEntropy", "soft_cross_entropy", "softmax_cross_entropy"]
@@ -83,11 +83,11 @@ def soft_cross_entropy(logits: Tensor, target: Tensor, *, smoothing: float = 0.0
 
 def cross_entropy_buffers(op: SoftmaxCrossEntropy, shapes: Shapes) -> Buffers:
     n, classes = shapes.x[0]
-    kept: dict[str, Spec] = {"probability": ((n, classes), FLOAT), "index": ((n,), "int64")}
+    kept = {"probability": ((n, classes), FLOAT), "index": ((n,), "int64")}
     if op.ignore is not None:
         kept["ignored"] = ((n,), "bool")
-    vector: Spec = ((n,), FLOAT)
-    scratch: dict[str, Spec] = {"column": ((n, 1), FLOAT), "picked": vector}
+    vector = ((n,), FLOAT)
+    scratch = {"column": ((n, 1), FLOAT), "picked": vector}
     return Buffers(
         saved=kept, forward=scratch, backward={"picked": vector, **({"share": vector} if op.smoothing else {})}
     )
@@ -153,8 +153,8 @@ def cross_entropy_backward(call: Call) -> Run:
 
 
 def soft_buffers(op: SoftCrossEntropy, shapes: Shapes) -> Buffers:
-    slope: dict[str, Spec] = {"slope": (shapes.x[0], FLOAT)}
-    column: Spec = ((shapes.y[0], 1), FLOAT)
+    slope = {"slope": (shapes.x[0], FLOAT)}
+    column = ((shapes.y[0], 1), FLOAT)
     scratch: dict[str, Spec] = {"column": column, "mass": column}
     if op.smoothing:
         scratch["smooth"] = (shapes.x[0], FLOAT)
@@ -194,7 +194,7 @@ def soft_backward(call: Call) -> Run:
     return lambda: np.multiply(slope, dy2, out=dx)
 
 
-KERNELS: KernelTable = {
+KERNELS = {
     SoftCrossEntropy: Kernel(soft_forward, soft_backward, soft_buffers),
     SoftmaxCrossEntropy: Kernel(cross_entropy_forward, cross_entropy_backward, cross_entropy_buffers),
 }

@@ -16,13 +16,13 @@ import numpy as np
 from mpibow.errors import ShapeError
 from mpibow.formulas import functions as f
 from mpibow.graph.graph import FLOAT, Op, Shape, Tensor
-from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes
+from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
 from mpibow.ops.activation import Elementwise
 from mpibow.ops.cast import cast, floats
 from mpibow.ops.counted import counted_mean, label_count
 from mpibow.ops.loss import check_smoothing, soft_cross_entropy, softmax_cross_entropy
 from mpibow.ops.permute import permute
-from mpibow.ops.pointwise import FormulaTable, always
+from mpibow.ops.pointwise import always
 from mpibow.ops.reduce import mean, sum
 from mpibow.ops.reshape import reshape
 from mpibow.ops.unary import abs as absolute
@@ -211,11 +211,11 @@ def target_forward(call: Call) -> Run:
     return run
 
 
-FORMULAS: FormulaTable = {
+FORMULAS = {
     BinaryCrossEntropy: always(binary_value, binary_gradient),
     Huber: always(huber_value, huber_gradient),
 }
 
-KERNELS: KernelTable = {
+KERNELS = {
     ClassTarget: Kernel(target_forward, None, target_buffers),
 }

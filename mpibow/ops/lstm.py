@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mpibow.graph.graph import FLOAT, Array, Initialiser, Tensor
-from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes, Spec
+from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
 from mpibow.ops.recurrent import Recurrent, by_gate, initial_of, outputs_before, recurrent, sigmoid, through_products
 
 __all__ = ["Lstm", "lstm"]
@@ -54,9 +54,9 @@ def lstm(
 def buffers(op: Lstm, shapes: Shapes) -> Buffers:
     n, t, units = shapes.y
     gates, steps, one = ((n, t, 4 * units), FLOAT), (shapes.y, FLOAT), ((n, units), FLOAT)
-    kept: dict[str, Spec] = {"gates": gates, "cells": steps, "tanh": steps}
-    forward: dict[str, Spec] = {"part": ((n, 4 * units), FLOAT), "one": one}
-    backward: dict[str, Spec] = {"dgates": gates, "past": steps, "dh": one, "dc": one, "one": one}
+    kept = {"gates": gates, "cells": steps, "tanh": steps}
+    forward = {"part": ((n, 4 * units), FLOAT), "one": one}
+    backward = {"dgates": gates, "past": steps, "dh": one, "dc": one, "one": one}
     return Buffers(saved=kept, forward=forward, backward=backward)
 
 
@@ -144,6 +144,6 @@ def backward(call: Call) -> Run:
     return run
 
 
-KERNELS: KernelTable = {
+KERNELS = {
     Lstm: Kernel(forward, backward, buffers),
 }

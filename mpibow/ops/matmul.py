@@ -9,7 +9,7 @@ import numpy as np
 
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import Array, Op, Shape, Tensor
-from mpibow.graph.kernel import Call, Kernel, KernelTable, Run
+from mpibow.graph.kernel import Call, Kernel, Run
 from mpibow.ops.arithmetic import expand
 from mpibow.ops.reshape import reshape
 
@@ -85,6 +85,6 @@ def backward(call: Call) -> Run:
     return run
 
 
-KERNELS: KernelTable = {
+KERNELS = {
     Matmul: Kernel(forward, backward),
 }

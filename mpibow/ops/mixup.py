@@ -13,7 +13,7 @@ import numpy as np
 
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import Op, Shape, Tensor
-from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes
+from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
 from mpibow.ops.augment import block_specs, draw_block
 from mpibow.ops.beta import SHARES, larger_shares
 from mpibow.ops.philox import stream
@@ -131,7 +131,7 @@ def one_hot_forward(call: Call) -> Run:
     return lambda: np.equal(label, classes, out=y, casting="unsafe")
 
 
-KERNELS: KernelTable = {
+KERNELS = {
     Mix: Kernel(mix_forward),
     MixShares: Kernel(shares_forward, None, shares_buffers),
     OneHot: Kernel(one_hot_forward),

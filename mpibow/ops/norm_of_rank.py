@@ -9,14 +9,14 @@ from __future__ import annotations
 import numpy as np
 
 from mpibow.graph.graph import FLOAT, Array, Shape
-from mpibow.graph.kernel import Buffers, Call, Run, Spec
+from mpibow.graph.kernel import Buffers, Call, Run
 from mpibow.graph.peers import ALONE
 
 
 def buffers(shape: Shape) -> Buffers:
     """The buffers of training on (n, c, ...)."""
-    channel: Spec = ((shape[1],), FLOAT)
-    pair: Spec = ((2, shape[1]), FLOAT)
+    channel = ((shape[1],), FLOAT)
+    pair = ((2, shape[1]), FLOAT)
     return Buffers(
         saved={"mean": channel, "inverse": channel},
         forward={"normal": (shape, FLOAT), "variance": channel, "part": channel},

@@ -9,7 +9,7 @@ import numpy as np
 
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import Op, Shape, Tensor
-from mpibow.graph.kernel import Call, Kernel, KernelTable, Run
+from mpibow.graph.kernel import Call, Kernel, Run
 
 __all__ = ["Normalise", "normalise"]
 
@@ -61,6 +61,6 @@ def normalise_forward(call: Call) -> Run:
     return run
 
 
-KERNELS: KernelTable = {
+KERNELS = {
     Normalise: Kernel(normalise_forward),
 }

@@ -15,7 +15,7 @@ import numpy as np
 
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, Array, Initialiser, Op, Shape, Tensor, Weight
-from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes, Spec
+from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes, Spec
 from mpibow.ops.axes import Axes, over
 from mpibow.ops.initialisers import ONE, ZERO
 
@@ -163,13 +163,13 @@ def group_norm(
 
 def moments(op: Norm, shapes: Shapes) -> dict[str, Spec]:
     """What forward leaves to backward: a mean, where centred, and 1 / the standard deviation of every row."""
-    column: Spec = ((op.extents(shapes.y).rows, 1), FLOAT)
+    column = ((op.extents(shapes.y).rows, 1), FLOAT)
     return {"mean": column, "inverse": column} if op.centred else {"inverse": column}
 
 
 def buffers(op: Norm, shapes: Shapes) -> Buffers:
     kept, whole = moments(op, shapes), (shapes.y, FLOAT)
-    forward: dict[str, Spec] = {"part": whole}
+    forward = {"part": whole}
     return Buffers(saved=kept, forward=forward, backward={"hat": whole, "part": whole, "column": kept["inverse"]})
 
 
@@ -245,4 +245,4 @@ def backward(call: Call) -> Run:
     return run
 
 
-KERNELS: KernelTable = {op: Kernel(forward, backward, buffers) for op in (GroupNorm, LayerNorm, RmsNorm)}
+KERNELS = {op: Kernel(forward, backward, buffers) for op in (GroupNorm, LayerNorm, RmsNorm)}

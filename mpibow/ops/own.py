@@ -10,7 +10,7 @@ import numpy as np
 
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import EVERY, FLOAT, Array, Op, Shape, Tensor
-from mpibow.graph.kernel import Call, Kernel, KernelTable, Run
+from mpibow.graph.kernel import Call, Kernel, Run
 
 __all__ = ["Own", "operator"]
 
@@ -109,6 +109,6 @@ def own_backward(call: Call) -> Run:
     return lambda: _put(call.name, "backward", dx, op.backward(*x, y, dy))
 
 
-KERNELS: KernelTable = {
+KERNELS = {
     Own: Kernel(own_forward, own_backward),
 }

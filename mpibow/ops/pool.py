@@ -10,52 +10,49 @@ import numpy as np
 
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, Array, Op, Shape, Tensor
-from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes, Spec
+from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
 from mpibow.ops.window import Pair, pair, window_shape
 
 __all__ = ["AvgPool2d", "MaxPool2d", "avg_pool2d", "max_pool2d"]
 
 
-def _pooled(x: Shape, kernel: Pair, stride: Pair, padding: Pair, ceil: bool) -> Shape:
-    rows, columns = window_shape(x, kernel, stride, padding, ceil=ceil)
-    if 2 * padding[0] > kernel[0] or 2 * padding[1] > kernel[1]:  # else a window could lie outside the image
-        raise ShapeError(f"padding {padding} must be at most half of kernel {kernel}")
-    return (x[0], x[1], rows, columns)
-
-
 @dataclass(frozen=True)
-class MaxPool2d(Op):
-    """y[n, c, i, j] = the largest of a window of x; its gradient goes to the first of equals, row by row.
-
-    Padding never wins. `ceil` lets the last window hang over the end.
-    """
+class Pool(Op):
+    """`ceil` lets the last window hang over the end."""
 
     kernel: Pair
     stride: Pair
     padding: Pair = (0, 0)
     ceil: bool = False
-    kind = "max_pool"
 
     def infer(self, *shapes: Shape) -> Shape:
-        return _pooled(shapes[0], self.kernel, self.stride, self.padding, self.ceil)
+        (x,) = shapes
+        rows, columns = window_shape(x, self.kernel, self.stride, self.padding, ceil=self.ceil)
+        if any(2 * pad > side for pad, side in zip(self.padding, self.kernel, strict=True)):
+            # else a window could lie outside the image
+            raise ShapeError(f"padding {self.padding} must be at most half of kernel {self.kernel}")
+        return (x[0], x[1], rows, columns)
 
 
 @dataclass(frozen=True)
-class AvgPool2d(Op):
+class MaxPool2d(Pool):
+    """y[n, c, i, j] = the largest of a window of x; its gradient goes to the first of equals, row by row.
+
+    Padding never wins.
+    """
+
+    kind = "max_pool"
+
+
+@dataclass(frozen=True)
+class AvgPool2d(Pool):
     """y[n, c, i, j] = the mean of a window of x.
 
     The padding (zeros) is counted unless `count_padding` is False; elements beyond it with `ceil` never are.
     """
 
-    kernel: Pair
-    stride: Pair
-    padding: Pair = (0, 0)
-    ceil: bool = False
     count_padding: bool = True
     kind = "avg_pool"
-
-    def infer(self, *shapes: Shape) -> Shape:
-        return _pooled(shapes[0], self.kernel, self.stride, self.padding, self.ceil)
 
 
 def max_pool2d(
@@ -101,7 +98,7 @@ def _reach(offset: int, stride: int, extent: int, count: int) -> tuple[slice, sl
     return slice(first, last + 1), slice(offset + stride * first, offset + stride * last + 1, stride)
 
 
-def _elements(op: MaxPool2d | AvgPool2d, image: Array, y: Shape) -> list[tuple[int, Part, Array]]:
+def _elements(op: Pool, image: Array, y: Shape) -> list[tuple[int, Part, Array]]:
     """For every element of the window, row by row: its number, the part of y (n, c, rows, columns) whose windows
     have it inside the image, and its values, a view of image (n, c, h, w). Elements always outside are left out.
     """
@@ -120,6 +117,11 @@ def narrow(table: Array) -> Array:
     return table[:1, :1] if (table == table[0, 0]).all() else table
 
 
+def shares(counts: Sequence[Array], y: Array) -> Array:
+    """1 / the elements of each window, by the counts of rows and of columns."""
+    return narrow((1.0 / np.outer(counts[0], counts[1])).astype(y.dtype))
+
+
 def _cut(array: Array, part: Part) -> Array:
     view: Array = array[..., part[0], part[1]]
     return view
@@ -127,8 +129,8 @@ def _cut(array: Array, part: Part) -> Array:
 
 def max_buffers(op: MaxPool2d, shapes: Shapes) -> Buffers:
     small = "uint8" if op.kernel[0] * op.kernel[1] <= 256 else "uint16"
-    winner: dict[str, Spec] = {"winner": (shapes.y, small)}
-    mask: dict[str, Spec] = {"mask": (shapes.y, "bool")}
+    winner = {"winner": (shapes.y, small)}
+    mask = {"mask": (shapes.y, "bool")}
     return Buffers(saved=winner, forward=mask, backward={**mask, "part": (shapes.y, FLOAT)})
 
 
@@ -186,7 +188,7 @@ def _scale(op: AvgPool2d, image: Array, y: Array) -> Array:
         if not op.count_padding:
             starts, stops = np.maximum(starts, 0), np.minimum(stops, extent)
         counts.append(stops - starts)
-    return narrow((1.0 / np.outer(counts[0], counts[1])).astype(y.dtype))
+    return shares(counts, y)
 
 
 def avg_forward(call: Call) -> Run:
@@ -231,7 +233,7 @@ def spread(call: Call, pairs: Sequence[tuple[Array, Array]], scale: Array) -> Ru
     return run
 
 
-KERNELS: KernelTable = {
+KERNELS = {
     AvgPool2d: Kernel(avg_forward, avg_backward, avg_buffers),
     MaxPool2d: Kernel(max_forward, max_backward, max_buffers),
 }

@@ -10,7 +10,7 @@ import numpy as np
 
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, Array, Op, Shape, Tensor
-from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes
+from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
 from mpibow.ops.cast import cast
 from mpibow.ops.reshape import reshape
 
@@ -137,7 +137,7 @@ def max_backward(call: Call) -> Run:
     return run
 
 
-KERNELS: KernelTable = {
+KERNELS = {
     ReduceMax: Kernel(max_forward, max_backward, max_buffers),
     ReduceMean: Kernel(mean_forward, mean_backward),
     ReduceSum: Kernel(sum_forward, sum_backward),

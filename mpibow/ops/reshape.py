@@ -8,7 +8,6 @@ from math import prod
 
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import Moving, Shape, Tensor
-from mpibow.graph.kernel import KernelTable
 from mpibow.ops.concat import concat
 
 __all__ = ["View", "reshape", "stack"]
@@ -50,6 +49,3 @@ def stack(x: Tensor, *others: Tensor, axis: int = 0, name: str | None = None) ->
         raise ShapeError(f"stack of {shapes}: shapes must be alike, and axis {axis} one of the result's")
     shape = (*x.shape[:at], 1, *x.shape[at:])
     return concat(*(each.graph.add(View(shape), each) for each in (x, *others)), axis=at, name=name)
-
-
-KERNELS: KernelTable = {}  # a view runs none

@@ -8,7 +8,7 @@ import numpy as np
 
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, Array, Op, Shape, Tensor
-from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes
+from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
 
 __all__ = ["Rotary", "rotary"]
 
@@ -73,6 +73,6 @@ def backward(call: Call) -> Run:
     return _turn(call.op, call.dy, call.dx0, call.scratch["part"], -1.0)
 
 
-KERNELS: KernelTable = {
+KERNELS = {
     Rotary: Kernel(forward, backward, buffers),
 }

@@ -8,7 +8,7 @@ import numpy as np
 
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, Op, Shape, Tensor
-from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes, Spec
+from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
 
 __all__ = ["LogSoftmax", "Softmax", "log_softmax", "softmax"]
 
@@ -49,8 +49,8 @@ def log_softmax(x: Tensor, axis: int = 1, *, name: str | None = None) -> Tensor:
 
 
 def softmax_buffers(op: Softmax, shapes: Shapes) -> Buffers:
-    column: dict[str, Spec] = {"column": (tuple(1 if i == op.axis else n for i, n in enumerate(shapes.y)), FLOAT)}
-    both: dict[str, Spec] = {**column, "part": (shapes.y, FLOAT)}
+    column = {"column": (tuple(1 if i == op.axis else n for i, n in enumerate(shapes.y)), FLOAT)}
+    both = {**column, "part": (shapes.y, FLOAT)}
     return Buffers(forward=both if isinstance(op, LogSoftmax) else column, backward=both)
 
 
@@ -100,7 +100,7 @@ def log_backward(call: Call) -> Run:
     return run
 
 
-KERNELS: KernelTable = {
+KERNELS = {
     LogSoftmax: Kernel(softmax_forward, log_backward, softmax_buffers),
     Softmax: Kernel(softmax_forward, softmax_backward, softmax_buffers),
 }

@@ -8,7 +8,7 @@ from typing import Any
 from mpibow.formulas import functions as f
 from mpibow.graph.graph import Tensor
 from mpibow.ops.activation import Elementwise
-from mpibow.ops.pointwise import FormulaTable, always
+from mpibow.ops.pointwise import always
 
 __all__ = ["Softplus", "softplus"]
 
@@ -34,4 +34,4 @@ def gradient(x: Any, dy: Any) -> Any:
     return dy / (1 + f.exp(-x))
 
 
-FORMULAS: FormulaTable = {Softplus: always(value, gradient)}
+FORMULAS = {Softplus: always(value, gradient)}

@@ -8,7 +8,7 @@ from typing import Any
 from mpibow.formulas import functions as f
 from mpibow.graph.graph import Tensor
 from mpibow.ops.activation import Elementwise
-from mpibow.ops.pointwise import FormulaTable, always
+from mpibow.ops.pointwise import always
 
 __all__ = ["Abs", "Exp", "Log", "Negative", "Silu", "Sqrt", "abs", "exp", "log", "neg", "silu", "sqrt"]
 
@@ -141,7 +141,7 @@ def silu_gradient(x: Any, dy: Any) -> Any:
     return dy * s * (1 + x * (1 - s))
 
 
-FORMULAS: FormulaTable = {
+FORMULAS = {
     Abs: always(abs_value, abs_gradient),
     Exp: always(exp_value, exp_gradient),
     Log: always(log_value, log_gradient),

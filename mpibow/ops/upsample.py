@@ -9,7 +9,7 @@ import numpy as np
 
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, Array, Op, Shape, Tensor
-from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes, Spec
+from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
 from mpibow.ops.window import Pair, pair
 
 __all__ = ["Upsample", "upsample"]
@@ -61,7 +61,7 @@ def weights(extent: int, scale: int, mode: Mode) -> Array:
 
 
 def buffers(op: Upsample, shapes: Shapes) -> Buffers:
-    wide: dict[str, Spec] = {"wide": ((*shapes.x[0][:3], shapes.y[3]), FLOAT)}
+    wide = {"wide": ((*shapes.x[0][:3], shapes.y[3]), FLOAT)}
     return Buffers(forward=wide, backward=wide)
 
 
@@ -95,6 +95,6 @@ def backward(call: Call) -> Run:
     return run
 
 
-KERNELS: KernelTable = {
+KERNELS = {
     Upsample: Kernel(forward, backward, buffers),
 }

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from mpibow import ops
-from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, Graph, Tensor
 from mpibow.graph.mixed import WIDE, Convert, Widths, mixed
 from mpibow.graph.steps import Program, compile_steps, widened
@@ -118,10 +115,3 @@ def test_a_target_that_a_net_makes_is_converted() -> None:
     assert "soft_cross_entropy1 <- dense1, cast1 in 32 bits" in lines(graph)
     assert program.values["cast1"].dtype == FLOAT
     assert "cast1 in 32 bits" in wide(program)
-
-
-def test_conversions_are_of_one_input() -> None:
-    assert Convert(FLOAT).infer((2, 3)) == (2, 3)
-    with pytest.raises(ShapeError) as caught:
-        Convert(FLOAT).infer((2,), (2,))
-    assert str(caught.value) == "there must be one input, got 2"
