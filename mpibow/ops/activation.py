@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
-from typing import Any
+from typing import Any, Protocol
 
 from mpibow.errors import ShapeError
 from mpibow.formulas import functions as f
@@ -32,6 +32,23 @@ class Elementwise(Op):
 
     def infer(self, *shapes: Shape) -> Shape:
         return shapes[0]
+
+
+class OfOne(Protocol):
+    """A function of one tensor."""
+
+    def __call__(self, x: Tensor, *, name: str | None = None) -> Tensor: ...
+
+
+def of_one(op: Elementwise, text: str) -> OfOne:
+    """The function that adds `op`, which has no settings, to a graph; it has the operator's name."""
+
+    def function(x: Tensor, *, name: str | None = None) -> Tensor:
+        return x.graph.add(op, x, name=name)
+
+    function.__name__ = function.__qualname__ = op.kind
+    function.__doc__ = text
+    return function
 
 
 @dataclass(frozen=True)
@@ -81,19 +98,9 @@ class ClippedRelu(Elementwise):
         return shapes[0]
 
 
-def relu(x: Tensor, *, name: str | None = None) -> Tensor:
-    """max(x, 0), of any shape."""
-    return x.graph.add(Relu(), x, name=name)
-
-
-def sigmoid(x: Tensor, *, name: str | None = None) -> Tensor:
-    """1 / (1 + exp(-x)), of any shape."""
-    return x.graph.add(Sigmoid(), x, name=name)
-
-
-def tanh(x: Tensor, *, name: str | None = None) -> Tensor:
-    """tanh(x), of any shape."""
-    return x.graph.add(Tanh(), x, name=name)
+relu = of_one(Relu(), "max(x, 0), of any shape.")
+sigmoid = of_one(Sigmoid(), "1 / (1 + exp(-x)), of any shape.")
+tanh = of_one(Tanh(), "tanh(x), of any shape.")
 
 
 def leaky_relu(x: Tensor, slope: float = 0.01, *, name: str | None = None) -> Tensor:

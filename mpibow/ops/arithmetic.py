@@ -115,16 +115,14 @@ def divide(x: Tensor, y: Tensor, *, name: str | None = None) -> Tensor:
     return x.graph.add(Divide(), *floats(*broadcast(x, y)), name=name)
 
 
-def plus(x: Tensor, y: Operand) -> Tensor:
+def plus(x: Tensor, y: Operand, times: float = 1.0) -> Tensor:
     if isinstance(y, Tensor):
-        return x.graph.add(Add((1.0, 1.0)), *floats(*broadcast(x, y)))
-    return affine(x, 1.0, y)
+        return x.graph.add(Add((1.0, times)), *floats(*broadcast(x, y)))
+    return affine(x, 1.0, times * y)
 
 
 def minus(x: Tensor, y: Operand) -> Tensor:
-    if isinstance(y, Tensor):
-        return x.graph.add(Add((1.0, -1.0)), *floats(*broadcast(x, y)))
-    return affine(x, 1.0, -y)
+    return plus(x, y, -1.0)
 
 
 def times(x: Tensor, y: Operand) -> Tensor:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import Array, Op, Shape, Tensor
-from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes, Spec
+from mpibow.graph.graph import Op, Shape, Tensor
+from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
 from mpibow.ops.dropout import check_counter, counter_of
-from mpibow.ops.philox import philox, stream
+from mpibow.ops.philox import draw, draw_specs
 from mpibow.ops.window import Pair, check_images
 
 __all__ = ["Augment", "CentreCrop", "Cutout", "augment", "centre_crop", "cutout"]
@@ -115,39 +114,19 @@ def cutout(x: Tensor, length: int, *, name: str | None = None) -> Tensor:
 # The reference kernels.
 
 
-def block_specs(samples: int) -> dict[str, Spec]:
-    """The scratch of `draw_block`."""
-    return {"words": ((4, samples), "uint64"), "key": ((samples,), "uint64"), "work": ((2, samples), "uint64")}
-
-
-def draw_block(counter: Array, node: int, scratch: Mapping[str, Array]) -> Run:
-    """Fills scratch["words"] (4, n) with the first Philox block of every sample of counter (n, 4)."""
-    words, key, work = scratch["words"], scratch["key"], scratch["work"]
-    seed, epoch, low, high = counter.T
-
-    def run() -> None:
-        words[0].fill(0)
-        for target, source in zip(words[1:], (low, high, epoch), strict=True):
-            np.copyto(target, source)
-        np.copyto(key, seed)
-        philox(words, key, node, work)
-
-    return run
-
-
 def buffers(op: Augment | Cutout, shapes: Shapes) -> Buffers:
-    return Buffers(forward=block_specs(shapes.y[0]))
+    return Buffers(forward=draw_specs(shapes.y[0]))
 
 
 def forward(call: Call) -> Run:
     (x, counter), y, pad, flip = call.x, call.y, call.op.pad, call.op.flip
-    words, draw = call.scratch["words"], draw_block(counter, stream(call.name), call.scratch)
+    words, fill = call.scratch["words"], draw(call, counter)
     height, width = x.shape[2:]
     rows, columns = y.shape[2:]
     tops, lefts = height + 2 * pad - rows + 1, width + 2 * pad - columns + 1
 
     def run() -> None:
-        draw()
+        fill()
         if pad:
             y.fill(0)
         for n in range(len(x)):
@@ -171,11 +150,11 @@ def centre_forward(call: Call) -> Run:
 
 def cutout_forward(call: Call) -> Run:
     (x, counter), y, length = call.x, call.y, call.op.length
-    words, draw = call.scratch["words"], draw_block(counter, stream(call.name), call.scratch)
+    words, fill = call.scratch["words"], draw(call, counter)
     height, width = x.shape[2:]
 
     def run() -> None:
-        draw()
+        fill()
         np.copyto(y, x)
         for n in range(len(x)):
             top = (int(words[0, n]) * height >> 32) - length // 2

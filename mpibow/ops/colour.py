@@ -9,9 +9,8 @@ import numpy as np
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, Array, Op, Shape, Tensor
 from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
-from mpibow.ops.augment import block_specs, draw_block
 from mpibow.ops.dropout import check_counter, counter_of
-from mpibow.ops.philox import stream
+from mpibow.ops.philox import draw, draw_specs
 from mpibow.ops.window import check_images
 
 __all__ = ["Jitter", "jitter"]
@@ -69,7 +68,7 @@ def buffers(op: Jitter, shapes: Shapes) -> Buffers:
     n, channels, *rest = shapes.y
     grey = {"grey": ((2, *rest), FLOAT)} if op.saturation else {}
     sums = {"sums": ((channels,), "float64")} if op.contrast else {}
-    return Buffers(forward={**block_specs(n), **grey, **sums})
+    return Buffers(forward={**draw_specs(n), **grey, **sums})
 
 
 def factor(spread: float, word: float) -> float:
@@ -85,7 +84,7 @@ def grey_weights(channels: int) -> tuple[float, ...]:
 
 def forward(call: Call) -> Run:
     (x, counter), y, op, scratch = call.x, call.y, call.op, call.scratch
-    words, draw = scratch["words"], draw_block(counter, stream(call.name), scratch)
+    words, fill = scratch["words"], draw(call, counter)
     weights, size = grey_weights(x.shape[1]), x.shape[2] * x.shape[3]
 
     def clip(image: Array) -> None:
@@ -113,7 +112,7 @@ def forward(call: Call) -> Run:
         image += grey
 
     def run() -> None:
-        draw()
+        fill()
         np.copyto(y, x)
         for n, image in enumerate(y):
             image *= factor(op.brightness, int(words[0, n]))

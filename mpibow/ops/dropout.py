@@ -9,7 +9,7 @@ import numpy as np
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, Op, Shape, Tensor
 from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
-from mpibow.ops.philox import philox, stream
+from mpibow.ops.philox import draw, draw_specs
 
 __all__ = ["COUNTER", "Dropout", "dropout"]
 COUNTER = "counter"  # the graph input (batch, 4) uint32: seed, epoch, sample low, sample high
@@ -55,36 +55,19 @@ def counter_of(x: Tensor) -> Tensor:
 def buffers(op: Dropout, shapes: Shapes) -> Buffers:
     n = shapes.y[0]
     blocks = -(-int(np.prod(shapes.y[1:])) // 4)  # one counter gives four elements
-    return Buffers(
-        saved={"mask": (shapes.y, FLOAT)},
-        forward={
-            "words": ((4, n, blocks), "uint64"),
-            "key": ((n, blocks), "uint64"),
-            "work": ((2, n, blocks), "uint64"),
-        },
-    )
+    return Buffers(saved={"mask": (shapes.y, FLOAT)}, forward=draw_specs(n, blocks))
 
 
 def forward(call: Call) -> Run:
-    (x, counter), y, mask = call.x, call.y, call.saved["mask"]
-    words, key, work = call.scratch["words"], call.scratch["key"], call.scratch["work"]
-    n, blocks = key.shape
-    features = y.size // n
-    block = np.arange(blocks, dtype=np.uint64)
-    seed, epoch, low, high = (counter[:, i : i + 1] for i in range(4))
-    flat_words, flat_key, flat_work = words.reshape(4, -1), key.reshape(-1), work.reshape(2, -1)
-    node = stream(call.name)
-    threshold = np.uint64(round(call.op.rate * 2**32))
-    scale = 1.0 / (1.0 - call.op.rate)
-    mask2 = mask.reshape(n, features)
+    (x, counter), y, mask, words = call.x, call.y, call.saved["mask"], call.scratch["words"]
+    fill, threshold, scale = draw(call, counter), np.uint64(round(call.op.rate * 2**32)), 1.0 / (1.0 - call.op.rate)
+    mask2 = mask.reshape(len(x), -1)
+    features = mask2.shape[1]
     kept = [(mask2[:, i::4], words[i, :, : len(range(i, features, 4))]) for i in range(min(4, features))]
 
     def run() -> None:
         nonlocal mask
-        for target, source in zip(words, (block, low, high, epoch), strict=True):
-            np.copyto(target, source)
-        np.copyto(key, seed)
-        philox(flat_words, flat_key, node, flat_work)
+        fill()
         for target, word in kept:  # element 4 * block + i takes word i
             np.greater_equal(word, threshold, out=target, casting="unsafe")
         mask *= scale

@@ -14,9 +14,8 @@ import numpy as np
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import Op, Shape, Tensor
 from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
-from mpibow.ops.augment import block_specs, draw_block
 from mpibow.ops.beta import SHARES, larger_shares
-from mpibow.ops.philox import stream
+from mpibow.ops.philox import draw, draw_specs
 
 __all__ = ["Mix", "MixShares", "OneHot", "mix", "mix_shares", "one_hot"]
 
@@ -93,17 +92,17 @@ def one_hot(label: Tensor, classes: int, *, name: str | None = None) -> Tensor:
 
 def shares_buffers(op: MixShares, shapes: Shapes) -> Buffers:
     n = shapes.y[0]
-    return Buffers(forward={**block_specs(n), "index": ((n,), "int64")})
+    return Buffers(forward={**draw_specs(n), "index": ((n,), "int64")})
 
 
 def shares_forward(call: Call) -> Run:
     counter, y, index, word = call.x[0], call.y, call.scratch["index"], call.scratch["words"][0]
-    draw = draw_block(counter, stream(call.name), call.scratch)
+    fill = draw(call, counter)
     table = larger_shares(call.op.alpha).astype(y.dtype)
     shift = np.uint64(32 - (SHARES - 1).bit_length())
 
     def run() -> None:
-        draw()
+        fill()
         np.right_shift(word, shift, out=word)
         np.copyto(index, word, casting="same_kind")
         table.take(index, out=y, mode="clip")

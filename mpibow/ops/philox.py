@@ -7,6 +7,7 @@ import zlib
 import numpy as np
 
 from mpibow.graph.graph import Array
+from mpibow.graph.kernel import Call, Run, Spec
 
 _MULTIPLIERS = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
 _WEYL = (0x9E3779B9, 0xBB67AE85)
@@ -43,3 +44,26 @@ def philox(words: Array, key0: Array, key1: int, scratch: Array) -> None:
         np.copyto(high, a)
         np.copyto(a, b)
         np.copyto(b, high)
+
+
+# The numbers of a batch's samples, by a kernel: `shape` is (n,), a block a sample, or (n, blocks).
+
+
+def draw_specs(*shape: int) -> dict[str, Spec]:
+    """The scratch of `draw`."""
+    return {"words": ((4, *shape), "uint64"), "key": (shape, "uint64"), "work": ((2, *shape), "uint64")}
+
+
+def draw(call: Call, counter: Array) -> Run:
+    """Fills scratch["words"] (4, *shape) with the first Philox blocks of every sample of counter (n, 4)."""
+    words, key, work = (call.scratch[name] for name in ("words", "key", "work"))
+    blocks = np.arange(key[0].size, dtype=np.uint64).reshape(key.shape[1:])
+    seed, epoch, low, high = (column.reshape(-1, *[1] * (key.ndim - 1)) for column in counter.T)
+    flat, node = (words.reshape(4, -1), key.reshape(-1), work.reshape(2, -1)), stream(call.name)
+
+    def run() -> None:
+        for target, source in zip((*words, key), (blocks, low, high, epoch, seed), strict=True):
+            np.copyto(target, source)
+        philox(flat[0], flat[1], node, flat[2])
+
+    return run

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mpibow.formulas import functions as f
-from mpibow.graph.graph import Tensor
-from mpibow.ops.activation import Elementwise
+from mpibow.ops.activation import Elementwise, of_one
 from mpibow.ops.pointwise import always
 
 __all__ = ["Softplus", "softplus"]
@@ -21,9 +20,7 @@ class Softplus(Elementwise):
     reads = frozenset("x")
 
 
-def softplus(x: Tensor, *, name: str | None = None) -> Tensor:
-    """log(1 + exp(x)), of any shape."""
-    return x.graph.add(Softplus(), x, name=name)
+softplus = of_one(Softplus(), "log(1 + exp(x)), of any shape.")
 
 
 def value(x: Any) -> Any:

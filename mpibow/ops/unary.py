@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mpibow.formulas import functions as f
-from mpibow.graph.graph import Tensor
-from mpibow.ops.activation import Elementwise
+from mpibow.ops.activation import Elementwise, of_one
 from mpibow.ops.pointwise import always
 
 __all__ = ["Abs", "Exp", "Log", "Negative", "Silu", "Sqrt", "abs", "exp", "log", "neg", "silu", "sqrt"]
@@ -59,36 +58,12 @@ class Silu(Elementwise):
     reads = frozenset("x")
 
 
-def neg(x: Tensor, *, name: str | None = None) -> Tensor:
-    """-x, of any shape; `-x` as well."""
-    return x.graph.add(Negative(), x, name=name)
-
-
-def abs(x: Tensor, *, name: str | None = None) -> Tensor:
-    """|x|, of any shape."""
-    return x.graph.add(Abs(), x, name=name)
-
-
-def exp(x: Tensor, *, name: str | None = None) -> Tensor:
-    """exp(x), of any shape."""
-    return x.graph.add(Exp(), x, name=name)
-
-
-def log(x: Tensor, *, name: str | None = None) -> Tensor:
-    """The natural logarithm, of any shape: NaN below 0."""
-    return x.graph.add(Log(), x, name=name)
-
-
-def sqrt(x: Tensor, *, name: str | None = None) -> Tensor:
-    """The square root, of any shape: NaN below 0, an infinite gradient at 0."""
-    return x.graph.add(Sqrt(), x, name=name)
-
-
-def silu(x: Tensor, *, name: str | None = None) -> Tensor:
-    """x / (1 + exp(-x)), of any shape."""
-    return x.graph.add(Silu(), x, name=name)
-
-
+neg = of_one(Negative(), "-x, of any shape; `-x` as well.")
+abs = of_one(Abs(), "|x|, of any shape.")
+exp = of_one(Exp(), "exp(x), of any shape.")
+log = of_one(Log(), "The natural logarithm, of any shape: NaN below 0.")
+sqrt = of_one(Sqrt(), "The square root, of any shape: NaN below 0, an infinite gradient at 0.")
+silu = of_one(Silu(), "x / (1 + exp(-x)), of any shape.")
 # Their formulas.
 
 
