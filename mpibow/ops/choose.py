@@ -14,7 +14,6 @@ from mpibow.graph.graph import EVERY, Array, Moving, Op, Shape, Tensor
 from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
 from mpibow.ops.arithmetic import broadcast
 from mpibow.ops.cast import cast, floats
-from mpibow.ops.copies import scatter
 from mpibow.ops.full import full
 from mpibow.ops.pointwise import Pointwise, always
 
@@ -169,6 +168,13 @@ def gather_forward(call: Call) -> Run:
         flat.take(place, out=y, mode="clip")
 
     return run
+
+
+def scatter(rows: Array, index: Array, table: Array) -> None:
+    """table <- 0, then table[index[n]] += rows[n]: one by one, as a row may be named twice (np.add.at allocates)."""
+    table.fill(0)
+    for n in range(len(rows)):
+        table[index[n]] += rows[n]
 
 
 def gather_backward(call: Call) -> Run:

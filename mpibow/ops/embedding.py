@@ -11,7 +11,7 @@ import numpy as np
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, Initialiser, Op, Shape, Tensor, Weight
 from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
-from mpibow.ops.copies import scatter
+from mpibow.ops.choose import scatter
 from mpibow.ops.initialisers import Gaussian
 
 __all__ = ["Embedding", "embedding"]
