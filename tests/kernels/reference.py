@@ -173,16 +173,17 @@ def normed(call: Call) -> Run:
 
     def part(own: Any, x: Array, y: Array, prefix: str) -> Run:
         shapes, kernel = Shapes((x.shape,), y.shape, training=False), NUMPY[type(own)]
-        scratch = {
-            key: np.empty(shape, y.dtype if kind == FLOAT else kind)
-            for key, (shape, kind) in kernel.buffers(own, shapes).forward.items()
-        }
+        buffers = kernel.buffers(own, shapes)
+        saved, scratch = (
+            {key: np.empty(shape, y.dtype if kind == FLOAT else kind) for key, (shape, kind) in specs.items()}
+            for specs in (buffers.saved, buffers.forward)
+        )
         w, statistics = (
             {key.removeprefix(prefix): array for key, array in arrays.items() if key.startswith(prefix)}
             for arrays in (call.w, call.statistics)
         )
         return kernel.forward(
-            replace(call, op=own, x=(x,), y=y, w=w, statistics=statistics, scratch=scratch, shapes=shapes)
+            replace(call, op=own, x=(x,), y=y, w=w, statistics=statistics, saved=saved, scratch=scratch, shapes=shapes)
         )
 
     convolve, norm = part(op.conv, call.x[0], z, ""), part(op.norm, z, call.y, "batch_norm.")
