@@ -84,6 +84,10 @@ class Call:
     peers: Peers = ALONE
 
     @property
+    def x0(self) -> Array:
+        return self.x[0]
+
+    @property
     def dx0(self) -> Array:
         """dx[0] where input 0 alone has a gradient: it is wanted, or backward would not run."""
         dx = self.dx[0]

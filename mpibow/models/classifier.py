@@ -66,18 +66,23 @@ def classifier(
         scaled = _seen(image, augmentation, scale, training, whole=mean is not None and len(mean) > shape[0])
         share = mix_shares(counter_of(image), augmentation.mixup) if training and augmentation.mixup else None
         logits = graph.output("logits", net(scaled if share is None else mix(scaled, share)))
-        found = _loss(logits, label, share, loss if training else plain)
-        if training and weight is not None:
-            found = weigh(found, graph.input(weight, (batch,), FLOAT))
-        graph.output("loss", found)
-        if (counts := counts_of(found)) is not None:
-            graph.output("count", counts)
+        show_loss(_loss(logits, label, share, loss if training else plain), batch, weight if training else None)
         graph.output("accuracy", accuracy(logits, label))
         if top_k is not None and not training:
             graph.output("top_k", accuracy(logits, label, top_k))
         return graph
 
     return build
+
+
+def show_loss(loss: Tensor, batch: int, weight: str | None) -> Tensor:
+    """The outputs loss, weighed by the input `weight` if there is one, and count, where samples count unequally."""
+    if weight is not None:
+        loss = weigh(loss, loss.graph.input(weight, (batch,), FLOAT))
+    loss.graph.output("loss", loss)
+    if (counts := counts_of(loss)) is not None:
+        loss.graph.output("count", counts)
+    return loss
 
 
 def _loss(logits: Tensor, label: Tensor, share: Tensor | None, settings: Loss) -> Tensor:

@@ -9,8 +9,7 @@ import numpy.typing as npt
 
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, Graph, Shape, Tensor
-from mpibow.models.classifier import Build
-from mpibow.ops.counted import counts_of, weigh
+from mpibow.models.classifier import Build, show_loss
 
 LossNet = Callable[..., Tensor]  # inputs by name, each (n, ...) -> losses (n,)
 
@@ -29,14 +28,9 @@ def objective(net: LossNet, inputs: Mapping[str, tuple[Shape, npt.DTypeLike]], *
             name: graph.input(name, (batch, *shape), FLOAT if kinds[name].kind == "f" else kinds[name].name)
             for name, (shape, _) in inputs.items()
         }
-        loss = net(**tensors)
-        if training and weight is not None:
-            loss = weigh(loss, graph.input(weight, (batch,), FLOAT))
-        graph.output("loss", loss)
+        loss = show_loss(net(**tensors), batch, weight if training else None)
         if loss.shape != (batch,):
             raise ShapeError(f"{loss.name}: the net's output must be one loss a sample, ({batch},), got {loss.shape}")
-        if (counts := counts_of(loss)) is not None:
-            graph.output("count", counts)
         return graph
 
     return build

@@ -71,7 +71,7 @@ def _adaptive(image: Array, y: Array) -> tuple[list[tuple[Array, Array]], Array]
 
 def adaptive_forward(call: Call) -> Run:
     y = call.y
-    pairs, scale = _adaptive(call.x[0], y)
+    pairs, scale = _adaptive(call.x0, y)
 
     def run() -> None:
         nonlocal y
@@ -87,7 +87,7 @@ def adaptive_backward(call: Call) -> Run:
 
 
 def global_forward(call: Call) -> Run:
-    x, y = call.x[0], call.y
+    x, y = call.x0, call.y
     scale = 1.0 / (x.shape[2] * x.shape[3])
 
     def run() -> None:

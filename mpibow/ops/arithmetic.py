@@ -223,7 +223,7 @@ def power_formulas(op: Power) -> Pointwise:
 
 
 def expand_forward(call: Call) -> Run:
-    x, y = call.x[0], call.y
+    x, y = call.x0, call.y
     return lambda: np.copyto(y, x)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import Op, Shape, Tensor
+from mpibow.graph.graph import Moving, Op, Shape, Tensor
 from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
 from mpibow.ops.dropout import check_counter, counter_of
 from mpibow.ops.philox import draw, draw_specs
@@ -17,7 +17,7 @@ __all__ = ["Augment", "CentreCrop", "Cutout", "augment", "centre_crop", "cutout"
 
 
 @dataclass(frozen=True)
-class Augment(Op):
+class Augment(Moving):
     """y[n] = a window of `crop` (height, width) in x[n] with `pad` zeros around it, flipped left to right or not.
 
     x is (batch, channels, height, width) of any dtype, which is y's as well; there is no gradient. The numbers
@@ -30,7 +30,6 @@ class Augment(Op):
     crop: Pair
     flip: bool
     kind = "augment"
-    integers = (0, 1)
     differentiable = None
 
     def infer(self, *shapes: Shape) -> Shape:
@@ -40,12 +39,9 @@ class Augment(Op):
             raise ShapeError(f"pad must be at least 0 and below the crop {self.crop}, got {self.pad}")
         return _cropped(x, self.crop)
 
-    def dtype(self, *dtypes: str) -> str:
-        return dtypes[0]
-
 
 @dataclass(frozen=True)
-class CentreCrop(Op):
+class CentreCrop(Moving):
     """y = the middle of x (batch, channels, height, width), `crop` (height, width) large; as Augment otherwise.
 
     The window's top is (height - crop height) // 2.
@@ -53,14 +49,10 @@ class CentreCrop(Op):
 
     crop: Pair
     kind = "centre_crop"
-    integers = (0,)
     differentiable = None
 
     def infer(self, *shapes: Shape) -> Shape:
         return _cropped(shapes[0], self.crop)
-
-    def dtype(self, *dtypes: str) -> str:
-        return dtypes[0]
 
 
 @dataclass(frozen=True)
@@ -141,7 +133,7 @@ def forward(call: Call) -> Run:
 
 
 def centre_forward(call: Call) -> Run:
-    x, y = call.x[0], call.y
+    x, y = call.x0, call.y
     rows, columns = y.shape[2:]
     top, left = (x.shape[2] - rows) // 2, (x.shape[3] - columns) // 2
     window = x[:, :, top : top + rows, left : left + columns]

@@ -108,7 +108,7 @@ def check_values(shape: Shape) -> None:
 def forward(call: Call) -> Run:
     if "mean" in call.saved:
         return norm_of_rank.forward(call)
-    x, y = _rows(call.x[0]), _rows(call.y)
+    x, y = _rows(call.x0), _rows(call.y)
     inverse, shift, epsilon = call.scratch["inverse"], call.scratch["shift"], call.op.epsilon
     weight, bias = call.w["weight"], call.w["bias"]
     mean, variance = call.statistics["mean"], call.statistics["variance"]
@@ -129,7 +129,7 @@ def forward(call: Call) -> Run:
 def backward(call: Call) -> Run:
     if call.op.sync == "rank":
         return norm_of_rank.backward(call)
-    x, dy, normal, frozen = _rows(call.x[0]), _rows(call.dy), _rows(call.scratch["normal"]), call.op.frozen
+    x, dy, normal, frozen = _rows(call.x0), _rows(call.dy), _rows(call.scratch["normal"]), call.op.frozen
     moments, scratch = call.statistics if frozen else call.saved, call.scratch
     mean, inverse = moments["mean"], scratch["inverse"] if frozen else call.saved["inverse"]
     part, factor = (normal, inverse) if frozen else (_rows(scratch["part"]), scratch["sums"][0])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -73,41 +73,24 @@ class Gather(Moving):
         return index
 
 
-def _compare(sign: str, x: Tensor, y: Tensor | float, name: str | None) -> Tensor:
-    if isinstance(y, Tensor):
-        both = (x, y) if x.dtype == y.dtype else floats(x, y)
-        return x.graph.add(Compare(sign), *broadcast(*both), name=name)
-    return x.graph.add(Compare(sign, float(y)), x, name=name)
+class Comparison(Protocol):
+    """A function of two tensors, or of one and a number."""
+
+    def __call__(self, x: Tensor, y: Tensor | float, *, name: str | None = None) -> Tensor: ...
 
 
-def lt(x: Tensor, y: Tensor | float, *, name: str | None = None) -> Tensor:
-    """Whether x < y, element by element, broadcast: bool."""
-    return _compare("<", x, y, name)
+def _comparison(sign: str) -> Comparison:
+    def compare(x: Tensor, y: Tensor | float, *, name: str | None = None) -> Tensor:
+        if isinstance(y, Tensor):
+            both = (x, y) if x.dtype == y.dtype else floats(x, y)
+            return x.graph.add(Compare(sign), *broadcast(*both), name=name)
+        return x.graph.add(Compare(sign, float(y)), x, name=name)
+
+    compare.__doc__ = f"Whether x {sign} y, element by element, broadcast: bool."
+    return compare
 
 
-def le(x: Tensor, y: Tensor | float, *, name: str | None = None) -> Tensor:
-    """Whether x <= y, as `lt`."""
-    return _compare("<=", x, y, name)
-
-
-def gt(x: Tensor, y: Tensor | float, *, name: str | None = None) -> Tensor:
-    """Whether x > y, as `lt`."""
-    return _compare(">", x, y, name)
-
-
-def ge(x: Tensor, y: Tensor | float, *, name: str | None = None) -> Tensor:
-    """Whether x >= y, as `lt`."""
-    return _compare(">=", x, y, name)
-
-
-def eq(x: Tensor, y: Tensor | float, *, name: str | None = None) -> Tensor:
-    """Whether x == y, as `lt`."""
-    return _compare("==", x, y, name)
-
-
-def ne(x: Tensor, y: Tensor | float, *, name: str | None = None) -> Tensor:
-    """Whether x != y, as `lt`."""
-    return _compare("!=", x, y, name)
+lt, le, gt, ge, eq, ne = map(_comparison, ("<", "<=", ">", ">=", "==", "!="))
 
 
 def where(condition: Tensor, x: Tensor | float, y: Tensor | float, *, name: str | None = None) -> Tensor:

@@ -169,7 +169,7 @@ def _inside(op: Conv2d, image: Array) -> Array:
 
 
 def forward(call: Call) -> Run:
-    op, x, y, bias = call.op, call.x[0], call.y, call.w.get("bias")
+    op, x, y, bias = call.op, call.x0, call.y, call.w.get("bias")
     xt, cols, yt = call.scratch["xt"], call.saved["cols"], call.scratch["yt"]
     weight = call.w["weight"].reshape(op.groups, y.shape[1] // op.groups, -1)
     n, o, rows, columns = y.shape

@@ -134,7 +134,7 @@ def count_buffers(op: LabelCount, shapes: Shapes) -> Buffers:
 
 
 def count_forward(call: Call) -> Run:
-    label, y, counted, ignore = call.x[0], call.y, call.scratch["counted"], call.op.ignore
+    label, y, counted, ignore = call.x0, call.y, call.scratch["counted"], call.op.ignore
     axes = tuple(range(1, label.ndim))
     if call.op.weight is None:
 

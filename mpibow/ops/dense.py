@@ -62,7 +62,7 @@ def rows(array: Array) -> Array:
 
 
 def forward(call: Call) -> Run:
-    x, y, weight, bias = rows(call.x[0]), rows(call.y), call.w["weight"].T, call.w.get("bias")
+    x, y, weight, bias = rows(call.x0), rows(call.y), call.w["weight"].T, call.w.get("bias")
 
     def run() -> None:
         nonlocal y
@@ -74,7 +74,7 @@ def forward(call: Call) -> Run:
 
 
 def backward(call: Call) -> Run:
-    x, dy, dx = rows(call.x[0]), rows(call.dy), None if call.dx[0] is None else rows(call.dx[0])
+    x, dy, dx = rows(call.x0), rows(call.dy), None if call.dx[0] is None else rows(call.dx[0])
     weight, dweight, dbias = call.w["weight"], call.dw.get("weight"), call.dw.get("bias")
 
     def run() -> None:

@@ -58,7 +58,7 @@ def buffers(op: Embedding, shapes: Shapes) -> Buffers:
 
 
 def forward(call: Call) -> Run:
-    x, index, table = call.x[0].reshape(-1), call.saved["index"], call.w["weight"]
+    x, index, table = call.x0.reshape(-1), call.saved["index"], call.w["weight"]
     y = call.y.reshape(len(index), -1)
 
     def run() -> None:

@@ -37,7 +37,7 @@ def flip(x: Tensor, *axes: int, name: str | None = None) -> Tensor:
 
 
 def forward(call: Call) -> Pairs:
-    return [(call.y, np.flip(call.x[0], call.op.axes))]
+    return [(call.y, np.flip(call.x0, call.op.axes))]
 
 
 def backward(call: Call) -> Pairs:

@@ -89,7 +89,7 @@ def _chunks(call: Call, *arrays: Array) -> list[tuple[Array, ...]]:
 
 
 def forward(call: Call) -> Run:
-    chunks = _chunks(call, call.x[0], call.y)
+    chunks = _chunks(call, call.x0, call.y)
 
     def by_erf() -> None:
         for x, y, bell, work, mask in chunks:
@@ -111,7 +111,7 @@ def forward(call: Call) -> Run:
 
 
 def backward(call: Call) -> Run:
-    chunks = _chunks(call, call.x[0], call.dy, call.dx0)
+    chunks = _chunks(call, call.x0, call.dy, call.dx0)
 
     def by_erf() -> None:  # P + x P'
         for x, dy, dx, bell, work, mask in chunks:

@@ -73,7 +73,7 @@ def _shifts(source: Array, target: Array, before: int, after: int) -> list[tuple
 
 
 def forward(call: Call) -> Run:
-    op, x, y, base, part = call.op, call.x[0], call.y, call.saved["base"], call.scratch["part"]
+    op, x, y, base, part = call.op, call.x0, call.y, call.saved["base"], call.scratch["part"]
     shifts = _shifts(part, base, op.size // 2, (op.size - 1) // 2)
 
     def run() -> None:  # base = k + alpha / size sum(x^2)
@@ -91,7 +91,7 @@ def forward(call: Call) -> Run:
 
 
 def backward(call: Call) -> Run:
-    op, x, dy, dx, base = call.op, call.x[0], call.dy, call.dx0, call.saved["base"]
+    op, x, dy, dx, base = call.op, call.x0, call.dy, call.dx0, call.saved["base"]
     part, power = call.scratch["part"], call.scratch["power"]
     shifts = _shifts(part, dx, (op.size - 1) // 2, op.size // 2)  # reversed: the channels with neighbour c
 

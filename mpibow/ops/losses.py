@@ -195,7 +195,7 @@ def target_buffers(op: ClassTarget, shapes: Shapes) -> Buffers:
 
 
 def target_forward(call: Call) -> Run:
-    op, y, label = call.op, call.y, call.x[0].reshape(-1, 1)
+    op, y, label = call.op, call.y, call.x0.reshape(-1, 1)
     is_class, counted = call.scratch["is_class"], call.scratch["counted"]
     classes, weight = np.arange(len(op.weight)), np.array(op.weight, y.dtype)
     at_label, spread = weight * (1 - op.smoothing), weight * (op.smoothing / len(op.weight))

@@ -96,7 +96,7 @@ def shares_buffers(op: MixShares, shapes: Shapes) -> Buffers:
 
 
 def shares_forward(call: Call) -> Run:
-    counter, y, index, word = call.x[0], call.y, call.scratch["index"], call.scratch["words"][0]
+    counter, y, index, word = call.x0, call.y, call.scratch["index"], call.scratch["words"][0]
     fill = draw(call, counter)
     table = larger_shares(call.op.alpha).astype(y.dtype)
     shift = np.uint64(32 - (SHARES - 1).bit_length())
@@ -126,7 +126,7 @@ def mix_forward(call: Call) -> Run:
 
 
 def one_hot_forward(call: Call) -> Run:
-    label, y, classes = call.x[0].reshape(-1, 1), call.y, np.arange(call.op.classes)
+    label, y, classes = call.x0.reshape(-1, 1), call.y, np.arange(call.op.classes)
     return lambda: np.equal(label, classes, out=y, casting="unsafe")
 
 

@@ -30,7 +30,7 @@ def rows(array: Array) -> Array:
 
 
 def forward(call: Call) -> Run:
-    op, x, y, normal = call.op, rows(call.x[0]), rows(call.y), rows(call.scratch["normal"])
+    op, x, y, normal = call.op, rows(call.x0), rows(call.y), rows(call.scratch["normal"])
     mean, inverse, own = call.saved["mean"], call.saved["inverse"], np.zeros((2, x.shape[1]), y.dtype)
     variance, part = call.scratch["variance"], call.scratch["part"]
     weight, bias = call.w["weight"][:, None], call.w["bias"][:, None]
@@ -77,7 +77,7 @@ def forward(call: Call) -> Run:
 
 
 def backward(call: Call) -> Run:
-    x, dy, normal, part = rows(call.x[0]), rows(call.dy), rows(call.scratch["normal"]), rows(call.scratch["part"])
+    x, dy, normal, part = rows(call.x0), rows(call.dy), rows(call.scratch["normal"]), rows(call.scratch["part"])
     mean, inverse, sums = call.saved["mean"], call.saved["inverse"], call.scratch["sums"]
     own = np.zeros_like(sums)
     weight, dweight, dbias = call.w["weight"], call.dw["weight"], call.dw["bias"]

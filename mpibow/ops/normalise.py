@@ -48,7 +48,7 @@ def normalise(x: Tensor, mean: tuple[float, ...], std: tuple[float, ...], *, nam
 
 
 def normalise_forward(call: Call) -> Run:
-    x, y = call.x[0], call.y
+    x, y = call.x0, call.y
     shape = (-1, *([1] * (x.ndim - 2)))
     mean = np.array(call.op.mean, y.dtype).reshape(shape if len(call.op.mean) == x.shape[1] else x.shape[1:])
     scale = (1.0 / np.array(call.op.std, np.float64)).astype(y.dtype).reshape(shape)

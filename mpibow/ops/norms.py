@@ -181,7 +181,7 @@ def _views(extents: Extents, *arrays: Array) -> list[tuple[Array, Array]]:
 
 def forward(call: Call) -> Run:
     op, inverse, mean = call.op, call.saved["inverse"], call.saved["mean"] if call.op.centred else None
-    (x, _), (y, channels), (part, _) = _views(op.extents(call.shapes.y), call.x[0], call.y, call.scratch["part"])
+    (x, _), (y, channels), (part, _) = _views(op.extents(call.shapes.y), call.x0, call.y, call.scratch["part"])
     weight, bias = call.w["weight"].reshape(-1, 1), call.w["bias"].reshape(-1, 1) if op.centred else None
     scale, epsilon = 1.0 / y.shape[1], op.epsilon
 
@@ -210,7 +210,7 @@ def forward(call: Call) -> Run:
 def backward(call: Call) -> Run:
     op, inverse, mean, column = call.op, call.saved["inverse"], call.saved.get("mean"), call.scratch["column"]
     (x, _), (hat, hats), (part, parts), (_, dy) = _views(
-        op.extents(call.shapes.y), call.x[0], call.scratch["hat"], call.scratch["part"], call.dy
+        op.extents(call.shapes.y), call.x0, call.scratch["hat"], call.scratch["part"], call.dy
     )
     dx = None if call.dx[0] is None else call.dx[0].reshape(hat.shape)
     weight, dweight = call.w["weight"].reshape(-1, 1), call.dw["weight"].reshape(-1)

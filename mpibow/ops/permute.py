@@ -46,7 +46,7 @@ def transpose(x: Tensor, first: int = -2, second: int = -1, *, name: str | None 
 
 
 def forward(call: Call) -> Pairs:
-    return [(call.y, call.x[0].transpose(call.op.axes))]
+    return [(call.y, call.x0.transpose(call.op.axes))]
 
 
 def backward(call: Call) -> Pairs:

@@ -60,7 +60,7 @@ def always(value: Callable[..., Any], gradient: Callable[..., Any] | None = None
 
 def bound(formulas: Formulas, call: Call, backward: bool) -> Bound:
     op, used = call.op, formulas(call.op).half(backward)
-    named = {"y": call.y, "dy": call.dy, "x": call.x[0], **{f"x{i}": x for i, x in enumerate(call.x)}}
+    named: Mapping[str, Any] = {**call.arrays, "x0": call.x0}
     scalars = tuple(float(getattr(op, name)) for name in used.scalars)
     if not backward:
         return Bound(used, tuple(named[name] for name in used.arrays), scalars, (0,), (call.y,))

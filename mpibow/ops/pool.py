@@ -137,7 +137,7 @@ def max_buffers(op: MaxPool2d, shapes: Shapes) -> Buffers:
 def max_forward(call: Call) -> Run:
     y, winner, mask = call.y, call.saved["winner"], call.scratch["mask"]
     first = np.zeros(y.shape[2:], winner.dtype)  # the first element of each window that is inside the image
-    elements = _elements(call.op, call.x[0], y.shape)
+    elements = _elements(call.op, call.x0, y.shape)
     for number, part, _ in reversed(elements):
         _cut(first, part)[...] = number
     numbered = [
@@ -192,7 +192,7 @@ def _scale(op: AvgPool2d, image: Array, y: Array) -> Array:
 
 
 def avg_forward(call: Call) -> Run:
-    x, y = call.x[0], call.y
+    x, y = call.x0, call.y
     pairs = [(_cut(y, part), element) for _, part, element in _elements(call.op, x, y.shape)]
     scale = _scale(call.op, x, y)
     whole = pairs[0][0].shape == y.shape

@@ -139,7 +139,7 @@ def outputs_before(call: Call, past: Array) -> Run:
 
 def through_products(call: Call, past: Array, dx_gates: Array, dh_gates: Array) -> Run:
     """The gradients of x and the weights, by those of the products with x and with `past`, all steps at once."""
-    flat_x, flat_past, d_x, d_h = (array.reshape(-1, array.shape[2]) for array in (call.x[0], past, dx_gates, dh_gates))
+    flat_x, flat_past, d_x, d_h = (array.reshape(-1, array.shape[2]) for array in (call.x0, past, dx_gates, dh_gates))
     w_x, dw, dx = call.w["weight_ih"], call.dw, None if call.dx[0] is None else call.dx[0].reshape(flat_x.shape)
 
     def run() -> None:

@@ -85,7 +85,7 @@ def amax(x: Tensor, axis: Axes = None, *, keepdim: bool = False, name: str | Non
 
 
 def sum_forward(call: Call) -> Run:
-    x, y, axes = call.x[0], call.y, call.op.axes
+    x, y, axes = call.x0, call.y, call.op.axes
     return lambda: np.sum(x, axis=axes, keepdims=True, out=y)
 
 
@@ -99,7 +99,7 @@ def _each(x: Array, y: Array) -> float:
 
 
 def mean_forward(call: Call) -> Run:
-    total, y, each = sum_forward(call), call.y, _each(call.x[0], call.y)
+    total, y, each = sum_forward(call), call.y, _each(call.x0, call.y)
 
     def run() -> None:
         nonlocal y
@@ -116,7 +116,7 @@ def mean_backward(call: Call) -> Run:
 
 
 def max_forward(call: Call) -> Run:
-    x, y, axes = call.x[0], call.y, call.op.axes
+    x, y, axes = call.x0, call.y, call.op.axes
     return lambda: np.max(x, axis=axes, keepdims=True, out=y)
 
 
@@ -125,7 +125,7 @@ def max_buffers(op: ReduceMax, shapes: Shapes) -> Buffers:
 
 
 def max_backward(call: Call) -> Run:
-    x, y, dy, dx, count, axes = call.x[0], call.y, call.dy, call.dx0, call.scratch["count"], call.op.axes
+    x, y, dy, dx, count, axes = call.x0, call.y, call.dy, call.dx0, call.scratch["count"], call.op.axes
 
     def run() -> None:
         nonlocal dx

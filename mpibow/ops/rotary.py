@@ -66,7 +66,7 @@ def _turn(op: Rotary, x: Array, y: Array, part: Array, sign: float) -> Run:
 
 
 def forward(call: Call) -> Run:
-    return _turn(call.op, call.x[0], call.y, call.scratch["part"], 1.0)
+    return _turn(call.op, call.x0, call.y, call.scratch["part"], 1.0)
 
 
 def backward(call: Call) -> Run:

@@ -61,8 +61,8 @@ def pad_channels(x: Tensor, channels: int, *, name: str | None = None) -> Tensor
 
 
 def forward(call: Call) -> Pairs:
-    here, behind = _parts(call, call.y, call.x[0])
-    return [(here, call.x[0]), filled(behind, 0)]  # every time: others use y's memory between runs
+    here, behind = _parts(call, call.y, call.x0)
+    return [(here, call.x0), filled(behind, 0)]  # every time: others use y's memory between runs
 
 
 def backward(call: Call) -> Pairs:

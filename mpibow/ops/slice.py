@@ -106,7 +106,7 @@ def sliced(x: Tensor, index: object) -> Tensor:
 
 
 def forward(call: Call) -> Pairs:
-    return [(call.y, _part(call.op, call.x[0]))]
+    return [(call.y, _part(call.op, call.x0))]
 
 
 def backward(call: Call) -> Pairs:
@@ -119,7 +119,7 @@ def _part(op: Slice, array: Array) -> Array:
 
 
 def split_forward(call: Call) -> Pairs:
-    return list(zip(call.ys or (call.y,), _parts(call.op, call.x[0]), strict=True))
+    return list(zip(call.ys or (call.y,), _parts(call.op, call.x0), strict=True))
 
 
 def split_backward(call: Call) -> Pairs:

@@ -55,7 +55,7 @@ def softmax_buffers(op: Softmax, shapes: Shapes) -> Buffers:
 
 
 def softmax_forward(call: Call) -> Run:
-    x, y, column, axis = call.x[0], call.y, call.scratch["column"], call.op.axis
+    x, y, column, axis = call.x0, call.y, call.scratch["column"], call.op.axis
     log, part = "part" in call.scratch, call.scratch.get("part", y)
 
     def run() -> None:

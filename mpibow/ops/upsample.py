@@ -72,7 +72,7 @@ def _matrices(call: Call, image: Array) -> tuple[Array, Array]:
 
 
 def forward(call: Call) -> Run:
-    x, y, wide = call.x[0], call.y, call.scratch["wide"]
+    x, y, wide = call.x0, call.y, call.scratch["wide"]
     rows, columns = _matrices(call, x)
     columns_t = columns.T
 

@@ -17,6 +17,11 @@ from mpibow.ops.shape import PadChannels
 from mpibow.ops.softmax import Softmax
 
 
+def _beside(weights: Mapping[str, Weight], replicas: int) -> dict[str, Weight]:
+    """The weights of all replicas, one behind the other."""
+    return {key: replace(w, shape=(replicas * w.shape[0], *w.shape[1:])) for key, w in weights.items()}
+
+
 @dataclass(frozen=True)
 class WideDense(Dense):
     """x (n, k f) -> (n, k units): replica r's features by its own weights, rows r units to (r + 1) units."""
@@ -32,8 +37,7 @@ class WideDense(Dense):
 
     def weights(self, *shapes: Shape) -> Mapping[str, Weight]:
         n, features = shapes[0]
-        own = super().weights((n, features // self.replicas))
-        return {key: replace(w, shape=(self.replicas * w.shape[0], *w.shape[1:])) for key, w in own.items()}
+        return _beside(super().weights((n, features // self.replicas)), self.replicas)
 
 
 @dataclass(frozen=True)
@@ -79,8 +83,7 @@ class WideLayerNorm(LayerNorm):
 
     def weights(self, *shapes: Shape) -> Mapping[str, Weight]:
         (x,), k = shapes, self.replicas
-        own = super().weights((x[0], x[1] // k, *x[2:]))
-        return {key: replace(w, shape=(k * w.shape[0], *w.shape[1:])) for key, w in own.items()}
+        return _beside(super().weights((x[0], x[1] // k, *x[2:])), k)
 
 
 @dataclass(frozen=True)
