@@ -12,7 +12,7 @@ from mpibow.models.lenet import lenet
 from mpibow.models.logistic import logistic
 from mpibow.models.mlp import mlp
 from mpibow.models.overfeat import overfeat
-from mpibow.models.resnet import resnet18, resnet34, resnet50, resnet101, resnet152
+from mpibow.models.resnet import BASIC, BOTTLENECK, resnet
 from mpibow.models.resnet_cifar import resnet20, resnet32, resnet44, resnet56, resnet110
 from mpibow.models.vgg import vgg16, vgg16_cifar, vgg_a
 
@@ -25,16 +25,12 @@ MODELS: Mapping[str, Callable[..., Tensor]] = {  # image, classes and its own op
     "logistic": logistic,
     "mlp": mlp,
     "overfeat": overfeat,
-    "resnet18": resnet18,
     "resnet20": resnet20,
     "resnet32": resnet32,
-    "resnet34": resnet34,
     "resnet44": resnet44,
-    "resnet50": resnet50,
     "resnet56": resnet56,
-    "resnet101": resnet101,
     "resnet110": resnet110,
-    "resnet152": resnet152,
+    **{name: resnet(name) for name in (*BASIC, *BOTTLENECK)},
     "vgg16": vgg16,
     "vgg16_cifar": vgg16_cifar,
     "vgg_a": vgg_a,

@@ -4,48 +4,33 @@ A bottleneck has its stride in the 3x3 convolution, as in Facebook's fb.resnet.t
 and Crossbow have it in the 1x1 before. The weights are as many.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from mpibow.graph.graph import Tensor
 from mpibow.ops import add, batch_norm, conv2d, dense, global_avg_pool2d, max_pool2d, relu
 
-Block = Callable[[Tensor, int, int], Tensor]  # x, channels, stride -> the sum, before its relu
+BASIC = {"resnet18": (2, 2, 2, 2), "resnet34": (3, 4, 6, 3)}  # blocks of each stage
+BOTTLENECK = {"resnet50": (3, 4, 6, 3), "resnet101": (3, 4, 23, 3), "resnet152": (3, 8, 36, 3)}
 
 
-def resnet18(image: Tensor, classes: int) -> Tensor:
-    """image (n, 3, 224, 224) -> logits (n, classes), 11,689,512 weights."""
-    return _resnet(image, classes, _basic, (2, 2, 2, 2))
+def resnet(name: str) -> Callable[[Tensor, int], Tensor]:
+    """The net of this name in BASIC or BOTTLENECK."""
+    block, depths = (_basic, BASIC[name]) if name in BASIC else (_bottleneck, BOTTLENECK[name])
 
+    def net(image: Tensor, classes: int) -> Tensor:
+        """image (n, 3, 224, 224) -> logits (n, classes)."""
+        x = max_pool2d(relu(_conv(image, 64, 7, 2)), 3, stride=2, padding=1)
+        for stage, depth in enumerate(depths):
+            for number in range(depth):
+                x = relu(block(x, 64 << stage, 2 if stage > 0 and number == 0 else 1))
+        return dense(global_avg_pool2d(x), classes)
 
-def resnet34(image: Tensor, classes: int) -> Tensor:
-    """image (n, 3, 224, 224) -> logits (n, classes), 21,797,672 weights."""
-    return _resnet(image, classes, _basic, (3, 4, 6, 3))
-
-
-def resnet50(image: Tensor, classes: int) -> Tensor:
-    """image (n, 3, 224, 224) -> logits (n, classes), 25,557,032 weights."""
-    return _resnet(image, classes, _bottleneck, (3, 4, 6, 3))
-
-
-def resnet101(image: Tensor, classes: int) -> Tensor:
-    """image (n, 3, 224, 224) -> logits (n, classes), 44,549,160 weights."""
-    return _resnet(image, classes, _bottleneck, (3, 4, 23, 3))
-
-
-def resnet152(image: Tensor, classes: int) -> Tensor:
-    """image (n, 3, 224, 224) -> logits (n, classes), 60,192,808 weights."""
-    return _resnet(image, classes, _bottleneck, (3, 8, 36, 3))
-
-
-def _resnet(image: Tensor, classes: int, block: Block, depths: Sequence[int]) -> Tensor:
-    x = max_pool2d(relu(_conv(image, 64, 7, 2)), 3, stride=2, padding=1)
-    for stage, depth in enumerate(depths):
-        for number in range(depth):
-            x = relu(block(x, 64 << stage, 2 if stage > 0 and number == 0 else 1))
-    return dense(global_avg_pool2d(x), classes)
+    net.__name__ = name
+    return net
 
 
 def _basic(x: Tensor, channels: int, stride: int) -> Tensor:
+    """The sum, before its relu."""
     y = _conv(relu(_conv(x, channels, 3, stride)), channels, 3)
     return add(y, _shortcut(x, channels, stride))
 

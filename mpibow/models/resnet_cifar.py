@@ -6,6 +6,7 @@ The paper's shortcuts (its option A) have no weights where a stage starts: every
 without, and a 7x7 mean before the dense layer, which leaves 2x2 pixels of the 8x8.
 """
 
+from collections.abc import Callable
 from typing import Literal
 
 from mpibow.graph.graph import Tensor
@@ -14,39 +15,19 @@ from mpibow.ops import add, avg_pool2d, batch_norm, conv2d, dense, flatten, glob
 Shortcut = Literal["identity", "projection", "crossbow"]
 
 
-def resnet20(image: Tensor, classes: int, *, shortcut: Shortcut = "identity") -> Tensor:
-    """image (n, c, 32, 32) -> logits (n, classes), 269,722 weights."""
-    return _resnet(image, classes, 20, shortcut)
+def _of_layers(layers: int) -> Callable[..., Tensor]:
+    def net(image: Tensor, classes: int, *, shortcut: Shortcut = "identity") -> Tensor:
+        """image (n, c, 32, 32) -> logits (n, classes)."""
+        x = relu(batch_norm(conv2d(image, 16, 3, padding=1, bias=False)))
+        for channels in (16, 32, 64):
+            for number in range((layers - 2) // 6):
+                stride = 2 if number == 0 and channels > 16 else 1
+                x = _block(x, channels, stride, shortcut, first=number == 0)
+        x = flatten(avg_pool2d(x, 7, stride=1)) if shortcut == "crossbow" else global_avg_pool2d(x)
+        return dense(x, classes)
 
-
-def resnet32(image: Tensor, classes: int, *, shortcut: Shortcut = "identity") -> Tensor:
-    """image (n, c, 32, 32) -> logits (n, classes), 464,154 weights."""
-    return _resnet(image, classes, 32, shortcut)
-
-
-def resnet44(image: Tensor, classes: int, *, shortcut: Shortcut = "identity") -> Tensor:
-    """image (n, c, 32, 32) -> logits (n, classes), 658,586 weights."""
-    return _resnet(image, classes, 44, shortcut)
-
-
-def resnet56(image: Tensor, classes: int, *, shortcut: Shortcut = "identity") -> Tensor:
-    """image (n, c, 32, 32) -> logits (n, classes), 853,018 weights."""
-    return _resnet(image, classes, 56, shortcut)
-
-
-def resnet110(image: Tensor, classes: int, *, shortcut: Shortcut = "identity") -> Tensor:
-    """image (n, c, 32, 32) -> logits (n, classes), 1,727,962 weights."""
-    return _resnet(image, classes, 110, shortcut)
-
-
-def _resnet(image: Tensor, classes: int, layers: int, shortcut: Shortcut) -> Tensor:
-    x = relu(batch_norm(conv2d(image, 16, 3, padding=1, bias=False)))
-    for channels in (16, 32, 64):
-        for number in range((layers - 2) // 6):
-            stride = 2 if number == 0 and channels > 16 else 1
-            x = _block(x, channels, stride, shortcut, first=number == 0)
-    x = flatten(avg_pool2d(x, 7, stride=1)) if shortcut == "crossbow" else global_avg_pool2d(x)
-    return dense(x, classes)
+    net.__name__ = f"resnet{layers}"
+    return net
 
 
 def _block(x: Tensor, channels: int, stride: int, shortcut: Shortcut, first: bool) -> Tensor:
@@ -57,3 +38,6 @@ def _block(x: Tensor, channels: int, stride: int, shortcut: Shortcut, first: boo
     elif stride > 1:
         x = pad_channels(avg_pool2d(x, 1, stride=stride), channels)
     return relu(add(y, x))
+
+
+resnet20, resnet32, resnet44, resnet56, resnet110 = map(_of_layers, (20, 32, 44, 56, 110))

@@ -6,22 +6,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from mpibow.graph.graph import Graph, Shape
-from mpibow.models.resnet import resnet18, resnet34, resnet50, resnet101, resnet152
+from mpibow.models.resnet import BASIC, BOTTLENECK, resnet
 from mpibow.models.vgg import A, D, vgg16, vgg_a
 
 STATISTICS = {"mean": "running_mean", "variance": "running_var"}  # ours and theirs
 COUNTED = "num_batches_tracked"  # by a batch norm; mpibow has no such number
-NETS = {
-    "resnet18": resnet18,
-    "resnet34": resnet34,
-    "resnet50": resnet50,
-    "resnet101": resnet101,
-    "resnet152": resnet152,
-    "vgg_a": vgg_a,
-    "vgg16": vgg16,
-}
-BASIC = {"resnet18": (2, 2, 2, 2), "resnet34": (3, 4, 6, 3)}
-BOTTLENECK = {"resnet50": (3, 4, 6, 3), "resnet101": (3, 4, 23, 3), "resnet152": (3, 8, 36, 3)}
+NETS = {**{name: resnet(name) for name in (*BASIC, *BOTTLENECK)}, "vgg_a": vgg_a, "vgg16": vgg16}
 VGG = {"vgg_a": A, "vgg16": D}  # vgg11 and vgg16 there
 
 
@@ -61,8 +51,7 @@ def names_of(names: Collection[str]) -> Names | None:
 def _names(net: str) -> Names:
     if net in VGG:
         return Names(net, dict(_of_vgg(VGG[net])))
-    bottleneck = net in BOTTLENECK
-    return Names(net, dict(_of_resnet((BOTTLENECK if bottleneck else BASIC)[net], 3 if bottleneck else 2)))
+    return Names(net, dict(_of_resnet({**BASIC, **BOTTLENECK}[net], 3 if net in BOTTLENECK else 2)))
 
 
 def _of_resnet(depths: Sequence[int], convolutions: int) -> Iterator[tuple[str, str]]:
