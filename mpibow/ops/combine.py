@@ -48,12 +48,8 @@ class Add(Op):
 
 
 @dataclass(frozen=True)
-class Multiply(Op):
-    """y = the product of all x_i."""
-
+class OfSeveral(Op):
     inputs: int
-    kind = "multiply"
-    reads = frozenset("x")
 
     @property
     def differentiable(self) -> tuple[int, ...]:
@@ -64,11 +60,18 @@ class Multiply(Op):
 
 
 @dataclass(frozen=True)
-class Maximum(Multiply):
+class Multiply(OfSeveral):
+    """y = the product of all x_i."""
+
+    kind = "multiply"
+    reads = frozenset("x")
+
+
+@dataclass(frozen=True)
+class Maximum(OfSeveral):
     """y = the largest of all x_i; its gradient goes to the first of equals."""
 
     kind = "maximum"
-    reads = frozenset()
 
 
 def add(
