@@ -261,8 +261,6 @@ def buffers(op: Lstm | Gru, shapes: Shapes) -> Buffers:
         "laid": ((laid_out(wide, units),), FLOAT),
         **({} if number == 4 else {"part": ((n, wide), FLOAT)}),
     }
-    if not shapes.training:
-        return Buffers(forward={**kept, **forward})
     rooms = [room(wide, each, m, transposed=True) for each in (features, units)]
     rooms += [room(m, features, wide)] if shapes.wanted else []
     backward: dict[str, Spec] = {
@@ -280,15 +278,15 @@ def _of_both(call: Call) -> dict[str, Any]:
     """The arguments that both directions have in common."""
     (n, t, units), number = call.y.shape, _number(call.op)
     return {
-        "number": number, "gates": call.buffer("gates"), "weight": call.w["weight_hh"], "laid": call.scratch["laid"],
-        "n": n, "t": t, "units": units, **{name: call.buffer(name) for name in KEPT[number]},
+        "number": number, "gates": call.saved["gates"], "weight": call.w["weight_hh"], "laid": call.scratch["laid"],
+        "n": n, "t": t, "units": units, **{name: call.saved[name] for name in KEPT[number]},
         **dict(zip(("first", "first_cell"), call.x[1:], strict=False)),
     }  # fmt: skip
 
 
 def forward(call: Call) -> Run:
     outputs: dict[str, Any] = dict(zip(("y", "last", "cell"), call.ys, strict=False))
-    gates, w, scratch = rows(call.buffer("gates")), call.w, call.scratch
+    gates, w, scratch = rows(call.saved["gates"]), call.w, call.scratch
     inputs = multiplied(rows(call.x[0]), w["weight_ih"].T, gates, scratch["room"], w["bias_ih"])
     return together(
         [inputs, run_steps.command(bias=w["bias_hh"], part=scratch.get("part"), **outputs, **_of_both(call))]
