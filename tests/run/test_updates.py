@@ -145,7 +145,7 @@ def test_states_are_called_as_no_other_array(kind: Any) -> None:
 def test_another_optimisers_states_begin_at_0(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     settings: dict[str, Any] = {"stop": FEW, "checkpoint": AT_END, "rule": {"name": "sma", "outer": {"gain": 1}}}
     tiny.run(tiny.job(tmp_path, **settings))
-    adam = tiny.job(tmp_path, **{**settings, "iterations": 20, "update": {"name": "adam"}})
+    adam = tiny.job(tmp_path, **{**settings, "stop": {"epochs": None, "iterations": 20}, "update": {"name": "adam"}})
     tiny.run(adam, resume=point(tmp_path, 16))
     assert read_arrays(point(tmp_path, 20), "rank-0")["updates"].tolist() == [4]
     assert "update: the checkpoint has no exp_avg, exp_avg_sq of adam: they begin at 0" in capsys.readouterr().err
