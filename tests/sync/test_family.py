@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +22,8 @@ from mpibow.sync.settings import caps
 from mpibow.tune import Cap
 from tests.refusals import refuses
 from tests.run import tiny
-from tests.stepping import ball_step, sgd
-from tests.sync import oracle
-from tests.sync.test_rules import LOCALS, SIZE, Cluster, gradients_of, start_at
+from tests.stepping import ball_step
+from tests.sync.test_rules import LOCALS, SIZE, Cluster, compare, start_at
 
 POINTS = {
     "sma": Averaging(4, 1.0, gain="measured"),
@@ -185,25 +183,7 @@ def test_any_point_is_the_oracles(
     settings: Family, counts: list[int], restarts: set[int], local: str, rates: list[float]
 ) -> None:
     """In float64, over random learners, alphas, momenta, periods, rates and restarts."""
-    cluster = Cluster(settings, tuple(counts), start_at())
-    rule, k = settings.of(sum(counts)), sum(counts)
-    state, v = oracle.start(start_at(), k), np.zeros((k, SIZE))
-    near = partial(np.testing.assert_allclose, rtol=1e-10, atol=1e-10)
-    step = LOCALS["plain"] if local == "plain" else ball_step(0.05, 0.9, False, 0.0, SIZE)
-    for t, rate in enumerate(rates):
-        if t in restarts:
-            state = oracle.restart(state)
-            for one in cluster.rules:
-                one.restart()
-        here = replace(step, rate=rate)
-        v, u = sgd(state.w, v, gradients_of(state.w, t), here)
-        sends = rule.sends_at(state.turn)
-        state, total, squares = oracle.send(rule, state, u)
-        state = oracle.apply(rule, state, total if sends else None, squares, rate)
-        cluster.step(gradients_of(cluster.weights, t), here)
-        near(cluster.weights, state.w)
-        for one in cluster.rules:
-            near(one.centre, state.centre)
+    compare(settings, LOCALS[local], tuple(counts), rates=rates, restarts=restarts)
 
 
 @pytest.mark.parametrize("local", ["plain", "momentum"])

@@ -12,8 +12,7 @@ import pytest
 from mpibow.graph.graph import Array
 from mpibow.sync.averaging import Averaging, alpha_limit
 from mpibow.sync.family import Family
-from mpibow.sync.gain import CERTAIN, Averages
-from tests.stepping import ball_step, sgd
+from mpibow.sync.gain import CERTAIN
 from tests.sync.oracle import State, apply, end_period, restart, send, start
 
 LAGGING = Averaging(k=2, alpha=0.5, mu=0.5, replicas="lagging")
@@ -27,70 +26,87 @@ def step(rule: Averaging, state: State, u: Any, rate: float = 1.0) -> State:
     return apply(rule, state, total if rule.sends_at(state.turn) else None, squares, rate)
 
 
-def numbers(state: State) -> tuple[list[float], float, float, float]:
+Numbers = tuple[list[float], float, float, float]
+
+
+def numbers(state: State) -> Numbers:
     """w_i, W, z, z_prev of a state of size 1."""
     return state.w[:, 0].tolist(), float(state.mean[0]), float(state.centre[0]), float(state.previous[0])
 
 
-def test_start() -> None:
-    state = start(np.array([1.0, 2.0]), 3)
-    assert state.w.tolist() == [[1, 2]] * 3
-    for array in (state.mean, state.centre, state.previous):
-        assert array.tolist() == [1, 2]
-    assert not state.pending.any()
-    assert not state.velocity.any()
-    assert (state.gain, state.turn, state.averages) == (1.0, 0, Averages())
+def test_turns_by_hand() -> None:
+    lagging, pulled = Averaging(k=2, period=2, replicas="lagging"), Averaging(k=2, period=2)
+    assert [lagging.on(turn) for turn in range(4)] == [False, True, False, True]
+    assert [lagging.sends_at(turn) for turn in range(4)] == [True, False, True, False]
+    assert [pulled.on(turn) for turn in range(4)] == [True, False, True, False]
+    assert [pulled.sends_at(turn) for turn in range(4)] == [False, True, False, True]
+    assert [pulled.unfinished(turn) for turn in range(4)] == [False, True, False, True]
 
 
-def test_lagging_by_hand() -> None:
-    state = start(np.zeros(1), 2)
-    state = step(LAGGING, state, [1, 3])  # all at 0: no correction
-    assert numbers(state) == ([1, 3], 2, 0, 0)
-    state = step(LAGGING, state, [1, 1])  # c = 0.5 and 1.5; z moves by their sum, W by -0.5 (2 - 0) + 1
-    assert numbers(state) == ([1.5, 2.5], 2, 2, 0)
-    state = step(LAGGING, state, [0, 0])  # c = -0.25 and 0.25; W = z; z by its momentum 0.5 (2 - 0)
-    assert numbers(state) == ([1.75, 2.25], 2, 3, 2)
-    state = step(LAGGING, state, [-1, 1])  # c = -0.625 and -0.375; z = 3 - 1 + 0.5 (3 - 2)
-    assert numbers(state) == ([1.375, 3.625], 2.5, 2.5, 3)
+# From 0, each iteration's steps of the learners, and w_i, W, z and z_prev behind it.
+BY_HAND: dict[str, tuple[Averaging, list[tuple[list[float], Numbers]]]] = {
+    "lagging": (
+        LAGGING,
+        [
+            ([1, 3], ([1, 3], 2, 0, 0)),  # all at 0: no correction
+            ([1, 1], ([1.5, 2.5], 2, 2, 0)),  # c = 0.5 and 1.5; z moves by their sum, W by -0.5 (2 - 0) + 1
+            ([0, 0], ([1.75, 2.25], 2, 3, 2)),  # c = -0.25 and 0.25; W = z; z by its momentum 0.5 (2 - 0)
+            ([-1, 1], ([1.375, 3.625], 2.5, 2.5, 3)),  # c = -0.625 and -0.375; z = 3 - 1 + 0.5 (3 - 2)
+        ],
+    ),
+    "lagging, period 2": (
+        Averaging(k=2, alpha=0.5, period=2, replicas="lagging"),
+        [
+            ([1, 3], ([1, 3], 2, 0, 0)),
+            ([1, 1], ([1.5, 2.5], 1, 2, 0)),  # on: c = 0.5 and 1.5; the steps are not yet in W
+            ([0, 2], ([1.5, 4.5], 3, 2, 0)),  # off; the steps of two iterations are sent
+            ([0, 0], ([1.75, 3.25], 2.5, 3, 2)),  # on: c = -0.25 and 1.25
+        ],
+    ),
+    "pulled": (
+        PULLED,
+        [
+            ([1, 3], ([3, 5], 4, 4, 4)),  # s = (2 - 1) 2 at once
+            ([1, 1], ([5.5, 6.5], 6, 6, 6)),  # c = -0.5 and 0.5, s = 1
+        ],
+    ),
+    "pulled, period 2": (
+        Averaging(k=2, alpha=0.5, period=2, gain=2.0),
+        [
+            ([1, 3], ([1, 3], 0, 0, 0)),  # W stands still in the midst of a period
+            ([1, 1], ([5, 7], 6, 6, 6)),  # D = 3, s = 3; the replicas are pulled right behind the exchange
+            ([2, 0], ([7.5, 6.5], 6, 6, 6)),  # c = -0.5 and 0.5
+        ],
+    ),
+    "reset": (
+        Averaging(k=2, period=2, replicas="reset", gain=1.5),
+        [
+            ([1, 3], ([1, 3], 0, 0, 0)),
+            ([1, 1], ([4.5, 4.5], 4.5, 4.5, 4.5)),  # D = 3
+            ([2, 0], ([6.5, 4.5], 4.5, 4.5, 4.5)),
+        ],
+    ),
+    "nesterov, as PyTorch's: v <- mu v + D, and the step is lr (D + mu v)": (
+        Averaging(k=2, replicas="reset", outer="nesterov", lr=0.5, outer_momentum=0.5),
+        [
+            ([1, 3], ([1.5, 1.5], 1.5, 1.5, 1.5)),  # D = v = 2: 0.5 (2 + 1)
+            ([4, 0], ([3.25, 3.25], 3.25, 3.25, 3.25)),  # D = 2, v = 3: 0.5 (2 + 1.5)
+        ],
+    ),
+    "nesterov of one learner": (
+        Averaging(k=1, period=2, replicas="reset", outer="nesterov", lr=0.5, outer_momentum=0.5),
+        [([1], ([1], 0, 0, 0)), ([1], ([1.5], 1.5, 1.5, 1.5))],
+    ),
+}
 
 
-def test_lagging_with_period_2_by_hand() -> None:
-    rule = Averaging(k=2, alpha=0.5, period=2, replicas="lagging")
-    assert [rule.on(turn) for turn in range(5)] == [False, True, False, True, False]
-    assert [rule.sends_at(turn) for turn in range(5)] == [True, False, True, False, True]
-    state = step(rule, start(np.zeros(1), 2), [1, 3])
-    assert numbers(state) == ([1, 3], 2, 0, 0)
-    state = step(rule, state, [1, 1])  # on: c = 0.5 and 1.5; the steps are not yet in W
-    assert numbers(state) == ([1.5, 2.5], 1, 2, 0)
-    assert state.pending.tolist() == [2]
-    state = step(rule, state, [0, 2])  # off; the steps of two iterations are sent
-    assert numbers(state) == ([1.5, 4.5], 3, 2, 0)
-    assert state.pending.tolist() == [0]
-    state = step(rule, state, [0, 0])  # on: c = -0.25 and 1.25
-    assert numbers(state) == ([1.75, 3.25], 2.5, 3, 2)
-
-
-def test_pulled_by_hand() -> None:
-    state = step(PULLED, start(np.zeros(1), 2), [1, 3])  # s = (2 - 1) 2 at once
-    assert numbers(state) == ([3, 5], 4, 4, 4)
-    state = step(PULLED, state, [1, 1])  # c = -0.5 and 0.5, s = 1
-    assert numbers(state) == ([5.5, 6.5], 6, 6, 6)
-
-
-def test_pulled_with_period_2_by_hand() -> None:
-    """W stands still in the midst of a period; the replicas are pulled right behind the exchange."""
-    rule = Averaging(k=2, alpha=0.5, period=2, gain=2.0)
-    assert [rule.sends_at(turn) for turn in range(4)] == [False, True, False, True]
-    assert [rule.unfinished(turn) for turn in range(4)] == [False, True, False, True]
-    assert [rule.on(turn) for turn in range(4)] == [True, False, True, False]
-    state = step(rule, start(np.zeros(1), 2), [1, 3])
-    assert numbers(state) == ([1, 3], 0, 0, 0)
-    assert state.pending.tolist() == [4]
-    state = step(rule, state, [1, 1])  # D = 3, s = 3
-    assert numbers(state) == ([5, 7], 6, 6, 6)
-    assert state.pending.tolist() == [0]
-    state = step(rule, state, [2, 0])  # c = -0.5 and 0.5
-    assert numbers(state) == ([7.5, 6.5], 6, 6, 6)
+@pytest.mark.parametrize("case", BY_HAND)
+def test_by_hand(case: str) -> None:
+    rule, steps = BY_HAND[case]
+    state = start(np.zeros(1), rule.k)
+    for u, expected in steps:
+        state = step(rule, state, u)
+        assert numbers(state) == expected
 
 
 def test_a_period_that_ends_early_by_hand() -> None:
@@ -105,26 +121,6 @@ def test_a_period_that_ends_early_by_hand() -> None:
     assert (*numbers(state), state.turn) == ([1, 1], 1, 1, 1, 0)
 
 
-def test_reset_by_hand() -> None:
-    rule = Averaging(k=2, period=2, replicas="reset", gain=1.5)
-    state = step(rule, start(np.zeros(1), 2), [1, 3])
-    assert numbers(state) == ([1, 3], 0, 0, 0)
-    state = step(rule, state, [1, 1])  # D = 3
-    assert numbers(state) == ([4.5, 4.5], 4.5, 4.5, 4.5)
-    state = step(rule, state, [2, 0])
-    assert numbers(state) == ([6.5, 4.5], 4.5, 4.5, 4.5)
-
-
-def test_outer_nesterov_by_hand() -> None:
-    """PyTorch's: v <- mu v + D, and the step is lr (D + mu v)."""
-    rule = Averaging(k=2, period=1, replicas="reset", outer="nesterov", lr=0.5, outer_momentum=0.5)
-    state = step(rule, start(np.zeros(1), 2), [1, 3])  # D = v = 2: 0.5 (2 + 1)
-    assert numbers(state) == ([1.5, 1.5], 1.5, 1.5, 1.5)
-    state = step(rule, state, [4, 0])  # D = 2, v = 3: 0.5 (2 + 1.5)
-    assert numbers(state) == ([3.25, 3.25], 3.25, 3.25, 3.25)
-    assert state.velocity.tolist() == [3]
-
-
 def test_outer_momentum_by_hand() -> None:
     """SlowMo's velocity is of D / rate: where the rate is halved, so is what is left of older steps."""
     rule = Averaging(k=2, alpha=0.5, outer="momentum", lr=0.5, outer_momentum=0.5)
@@ -133,13 +129,6 @@ def test_outer_momentum_by_hand() -> None:
     state = step(rule, state, [4, 0], rate=0.2)  # v = 0.5 2 / 2 + 2; c = -0.5 and 0.5
     assert state.velocity.tolist() == [2.5]
     assert numbers(state) == ([3.75, 0.75], 2.25, 2.25, 2.25)  # all of s = 1.25 - 2
-
-
-def test_one_learner_takes_outer_steps_of_its_own() -> None:
-    rule = Averaging(k=1, period=2, replicas="reset", outer="nesterov", lr=0.5, outer_momentum=0.5)
-    assert not rule.plain
-    state = step(rule, step(rule, start(np.zeros(1), 1), [1]), [1])
-    assert numbers(state) == ([1.5], 1.5, 1.5, 1.5)
 
 
 @pytest.mark.parametrize(("wanted", "gain"), [(0.5, 1.0), (1.0, 1.0), (1.75, 1.75), (2.0, 2.0), (7.0, 2.0)])
@@ -278,23 +267,6 @@ def test_pulling_to_the_mean_conserves_the_mean(alpha: float) -> None:
         np.testing.assert_allclose(state.w - mean, (1 - alpha) ** t * spread, rtol=1e-9, atol=1e-14)
 
 
-@pytest.mark.parametrize("rule", [r for r in OPTIONS if r.plain and r.alpha == 0.15], ids=option)
-def test_one_learner_is_plain_sgd_bit_for_bit(rule: Averaging) -> None:
-    local = ball_step(0.1, 0.9, True, 0.01, 3)
-    generator = np.random.default_rng(0)
-    w = generator.standard_normal(5)
-    v = np.zeros(5)
-    state, momentum = start(w, 1), np.zeros((1, 5))
-    for _ in range(40):
-        target = generator.standard_normal(5)
-        momentum, u = sgd(state.w, momentum, state.w - target, local)
-        state = step(rule, state, u, rate=0.1)
-        v, alone = sgd(w, v, w - target, local)
-        w = w + alone
-        for array in (state.w[0], state.mean, state.centre):
-            np.testing.assert_array_equal(array, w)
-
-
 def radius(k: int, alpha: float, mu: float, lagging: bool) -> float:
     """The largest factor by which an iteration without steps stretches what keeps w_i, z and z_prev apart."""
     rule = Averaging(k, alpha, mu, replicas="lagging" if lagging else "pulled")
@@ -333,28 +305,6 @@ def test_alpha_limit_by_hand() -> None:
 @pytest.mark.parametrize("k", [2, 3, 8, 100])
 def test_the_default_alpha_is_stable(k: int, mu: float) -> None:
     assert 1 / k < alpha_limit(k, mu, lagging=True)
-
-
-@pytest.mark.parametrize("rule", [r for r in OPTIONS if r.k == 5 and r.alpha == 0.15], ids=option)
-def test_where_learners_live_does_not_matter(rule: Averaging) -> None:
-    """One rank with five learners against three ranks with 2, 1 and 2."""
-    parts = [slice(0, 2), slice(2, 3), slice(3, 5)]
-    generator = np.random.default_rng(0)
-    z = generator.standard_normal(4)
-    one, ranks = start(z, 5), [start(z, part.stop - part.start) for part in parts]
-    for _ in range(40):
-        noise = generator.standard_normal((5, 4))
-        one = step(rule, one, -0.1 * (one.w + noise), rate=0.1)
-        turn = ranks[0].turn
-        sent = [send(rule, s, -0.1 * (s.w + noise[part])) for s, part in zip(ranks, parts, strict=True)]
-        total, squares = sum(s[1] for s in sent), sum(s[2] for s in sent)
-        ranks = [apply(rule, s[0], total if rule.sends_at(turn) else None, squares, 0.1) for s in sent]
-        np.testing.assert_allclose(np.concatenate([s.w for s in ranks]), one.w, rtol=1e-11, atol=1e-12)
-        for state in ranks:
-            np.testing.assert_allclose(state.mean, one.mean, rtol=1e-11, atol=1e-12)
-            np.testing.assert_allclose(state.centre, one.centre, rtol=1e-11, atol=1e-12)
-            assert state.gain == pytest.approx(one.gain, rel=1e-11)
-            np.testing.assert_array_equal(state.centre, ranks[0].centre)
 
 
 def test_nothing_is_changed_in_place() -> None:

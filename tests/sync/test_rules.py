@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
@@ -18,14 +18,9 @@ from hypothesis import strategies as st
 
 from mpibow.errors import ConfigError
 from mpibow.graph.graph import Array
-from mpibow.graph.kernel import Kernels
-from mpibow.graph.layout import initial_weights, plan_layout
-from mpibow.graph.plan import compile_plan
-from mpibow.kernels.numpy import OPERATORS, flat
+from mpibow.kernels.numpy import flat
 from mpibow.kernels.passes import FlatKernels, Local, chunks_of, share_of
 from mpibow.learn.replica import Replicas
-from mpibow.models import MODELS
-from mpibow.models.classifier import classifier
 from mpibow.sync.family import Family, Outer
 from mpibow.sync.gain import Averages, carried, noise_gain
 from mpibow.sync.lagging import Lagging
@@ -33,7 +28,6 @@ from mpibow.sync.outbox import TAIL
 from mpibow.sync.pulled import Pulled
 from mpibow.sync.rule import Rule, RuleState, gain_of
 from mpibow.sync.rules import make_rule
-from mpibow.sync.ssgd import SynchronousSgd
 from tests.refusals import refuses
 from tests.stepping import ball_step, sgd
 from tests.sync import oracle
@@ -182,6 +176,7 @@ SETTINGS["alpha and momentum"] = Family(name="crossbow", alpha=0.2, momentum=0.5
 SETTINGS["alpha and gain"] = Family(alpha=0.7, period=2, outer=Outer(gain=1.5))
 SETTINGS["easgd"] = Family(name="easgd", period=2)
 SETTINGS["reset"] = Family(replicas="reset")
+ALL = pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS.keys())
 
 
 def known_to(rule: Rule) -> Averages:
@@ -197,28 +192,57 @@ def alone(array: Array) -> None:
     """What one rank's sums are over all ranks."""
 
 
-def compare(settings: Family, local: Local, counts: tuple[int, ...], size: int, kernels: FlatKernels) -> None:
-    """30 iterations of the rules in place and of the pure functions, on the same gradients."""
+class Pure:
+    """The same learners by the pure functions, all on one rank."""
+
+    def __init__(self, settings: Family, k: int, size: int = SIZE) -> None:
+        self.rule, self.state, self.v = settings.of(k), oracle.start(start_at(size=size), k), np.zeros((k, size))
+
+    def step(self, t: int, local: Local) -> bool:
+        """One iteration; whether its steps are sent."""
+        self.v, u = sgd(self.state.w, self.v, gradients_of(self.state.w, t), local)
+        sends = self.rule.sends_at(self.state.turn)
+        self.state, total, squares = oracle.send(self.rule, self.state, u)
+        self.state = oracle.apply(self.rule, self.state, total if sends else None, squares, local.rate)
+        return sends
+
+
+def compare(
+    settings: Family,
+    local: Local,
+    counts: tuple[int, ...],
+    size: int = SIZE,
+    kernels: FlatKernels = NUMPY,
+    early: int = 0,
+    rates: Sequence[float] = (),
+    restarts: Collection[int] = (25,),
+) -> None:
+    """30 iterations of the rules in place and of the pure functions, on the same gradients; `early` ends a period."""
     cluster = Cluster(settings, counts, start_at(size=size), size, kernels=kernels)
-    rule = settings.of(cluster.k)
-    near = partial(np.testing.assert_allclose, rtol=1e-11, atol=1e-12)
-    state, v = oracle.start(start_at(size=size), cluster.k), np.zeros((cluster.k, size))
-    for t in range(30):
-        v, u = sgd(state.w, v, gradients_of(state.w, t), local)
-        sends = rule.sends_at(state.turn)
-        state, total, squares = oracle.send(rule, state, u)
-        state = oracle.apply(rule, state, total if sends else None, squares, local.rate)
-        assert cluster.step(gradients_of(cluster.weights, t), local) == sends
-        near(cluster.weights, state.w)
-        near(cluster.momenta, v)
+    pure = Pure(settings, cluster.k, size)
+    rule, near = pure.rule, partial(np.testing.assert_allclose, rtol=1e-10, atol=1e-10)
+    for t, rate in enumerate(rates or [local.rate] * 30):
+        if t in restarts:
+            pure.state = oracle.restart(pure.state)
+            for one in cluster.rules:
+                one.restart()
+        if early and t == early:
+            waits = rule.unfinished(pure.state.turn)
+            pure.state = oracle.end_period(rule, pure.state, pure.state.pending, local.rate)
+            assert cluster.end_period(local) == waits
+        here = replace(local, rate=rate)
+        sends = pure.step(t, here)
+        assert cluster.step(gradients_of(cluster.weights, t), here) == sends
+        near(cluster.weights, pure.state.w)
+        near(cluster.momenta, pure.v)
         for one in cluster.rules:
-            near(one.centre, state.centre)
-            near(mean_of(one), state.mean)
-            assert gain_of(one) == pytest.approx(rule.used(state.gain), rel=1e-10)
+            near(one.centre, pure.state.centre)
+            near(mean_of(one), pure.state.mean)
+            assert gain_of(one) == pytest.approx(rule.used(pure.state.gain), rel=1e-10)
             np.testing.assert_array_equal(one.centre, cluster.rules[0].centre)
             lags = rule.replicas == "lagging"
             assert one.overlaps == (cluster.alone or lags or not rule.sends_at(one.state().numbers["turn"]))
-    assert rule.gain != "measured" or state.gain > 1.01, "the estimate was at work"
+    assert rates or rule.gain != "measured" or pure.state.gain > 1.01, "the estimate was at work"
 
 
 # The local step is the same on any number of ranks: the others' with the one that has all.
@@ -228,14 +252,14 @@ EACH = [("nesterov and decay", counts) for counts in RANKS] + [("plain", "two ra
 @pytest.mark.parametrize(
     ("local", "counts"), [(LOCALS[local], RANKS[counts]) for local, counts in EACH], ids=map(", ".join, EACH)
 )
-@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS.keys())
+@ALL
 def test_sma_is_the_pure_function_in_place(
     kernels: FlatKernels, settings: Family, local: Local, counts: tuple[int, ...]
 ) -> None:
     compare(settings, local, counts, SIZE, kernels)
 
 
-@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS.keys())
+@ALL
 def test_and_with_more_than_one_chunk(kernels: FlatKernels, settings: Family) -> None:
     size = kernels.chunk + 40
     compare(settings, ball_step(0.05, 0.5, False, 0.01, kernels.chunk + 16), (1, 2), size, kernels)
@@ -286,22 +310,19 @@ def test_settling_is_seen_by_nobody_and_finds_the_pure_functions_mean(
 ) -> None:
     """Two runs of learners of one rank, one settled at any times, the other at its end alone."""
     often, once = (Cluster(settings, (k,), start_at()) for _ in range(2))
-    rule = settings.of(k)
-    state, v = oracle.start(start_at(), k), np.zeros((k, SIZE))
+    pure = Pure(settings, k)
     for t in range(data.draw(st.integers(1, 30))):
-        v, u = sgd(state.w, v, gradients_of(state.w, t), local)
-        state, total, squares = oracle.send(rule, state, u)
-        state = oracle.apply(rule, state, total, squares, local.rate)
+        pure.step(t, local)
         for each in (often, once):
             each.update(gradients_of(each.weights, t), local)
         if data.draw(st.booleans()):
             often.rules[0].settle()
-            close(often.rules[0].centre, state.mean)
+            close(often.rules[0].centre, pure.state.mean)
     for each in (often, once):
         each.rules[0].settle()
     np.testing.assert_array_equal(often.weights, once.weights)
     np.testing.assert_array_equal(often.rules[0].centre, once.rules[0].centre)
-    close(once.rules[0].centre, state.mean)
+    close(once.rules[0].centre, pure.state.mean)
 
 
 @pytest.mark.parametrize("settings", ALONE.values(), ids=ALONE.keys())
@@ -348,19 +369,6 @@ def test_a_learner_that_starts_again_moves_the_mean_once_it_is_set_right() -> No
         assert one.overlaps
 
 
-def test_what_is_sent_ends_with_the_sum_of_squares_and_room_for_three() -> None:
-    cluster = Cluster(Family(name="crossbow", period=2), (2,), start_at())
-    rule, rows, local = cluster.rules[0], cluster.rows[0], LOCALS["plain"]
-    g = gradients_of(cluster.weights, 0)
-    rows.gradients[...] = g
-    rule.update(local, chunks_of(SIZE, flat.chunk))
-    sent = rule.outgoing()
-    assert sent is not None
-    close(sent[:SIZE], -0.1 * g.sum(axis=0))
-    assert sent[SIZE] == pytest.approx(0.01 * (g * g).sum())
-    assert sent[SIZE + 1 :].shape == (3,)
-
-
 def saved(rule: Rule) -> RuleState:
     """The rule's state as a checkpoint would carry it: copies, and numbers through JSON."""
     state = rule.state()
@@ -369,7 +377,7 @@ def saved(rule: Rule) -> RuleState:
 
 
 @pytest.mark.parametrize("counts", RANKS.values(), ids=RANKS.keys())
-@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS.keys())
+@pytest.mark.parametrize("settings", [*SETTINGS.values(), Family(name="ssgd")], ids=[*SETTINGS, "ssgd"])
 def test_a_loaded_state_continues_the_same_bits(settings: Family, counts: tuple[int, ...]) -> None:
     """After 25 iterations (a period of 3 has unsent steps then) the rules are made anew from what state() gave."""
     local = LOCALS["nesterov and decay"]
@@ -406,7 +414,7 @@ def test_sums_of_squares_of_other_chunks_are_loaded_as_one(squares: list[float])
     np.testing.assert_array_equal(rule.state().own["pending"], state.own["pending"])
 
 
-@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS.keys())
+@ALL
 def test_another_number_of_learners_restarts(settings: Family) -> None:
     """In the middle of everything: what follows is a run that starts at the centre with its momenta and noise."""
     local = LOCALS["momentum"]
@@ -439,7 +447,7 @@ def test_another_number_of_learners_restarts(settings: Family) -> None:
         np.testing.assert_array_equal(cluster.rules[1].centre, fresh.rules[0].centre)
 
 
-@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS.keys())
+@ALL
 def test_to_one_learner_and_back(settings: Family) -> None:
     """With one learner z is W; a lagging centre comes back with the second."""
     cluster = Cluster(settings, (2,), start_at())
@@ -452,44 +460,11 @@ def test_to_one_learner_and_back(settings: Family) -> None:
         np.testing.assert_array_equal(cluster.weights, np.tile(centre, (cluster.k, 1)))
 
 
-@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS.keys())
-def test_restart_is_the_pure_one(settings: Family) -> None:
-    local = LOCALS["plain"]
-    cluster, rule = Cluster(settings, (1, 2), start_at()), settings.of(3)
-    state = oracle.start(start_at(), 3)
-    for t in range(40):
-        if t in (25, 32):
-            state = oracle.restart(state)
-            for one in cluster.rules:
-                one.restart()
-        sends = rule.sends_at(state.turn)
-        state, total, squares = oracle.send(rule, state, -0.1 * gradients_of(state.w, t))
-        state = oracle.apply(rule, state, total if sends else None, squares, 0.1)
-        cluster.step(gradients_of(cluster.weights, t), local)
-        close(cluster.weights, state.w)
-        close(cluster.rules[0].centre, state.centre)
-
-
 @pytest.mark.parametrize("counts", [(3,), (1, 2)])
-@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS.keys())
-def test_a_period_that_ends_early_is_the_pure_one(settings: Family, counts: tuple[int, ...]) -> None:
-    local = LOCALS["plain"]
-    for early in range(1, 7):
-        cluster, rule = Cluster(settings, counts, start_at()), settings.of(3)
-        state = oracle.start(start_at(), 3)
-        for t in range(12):
-            if t == early:
-                waits = rule.unfinished(state.turn)
-                state = oracle.end_period(rule, state, state.pending, 0.1)
-                assert cluster.end_period(local) == waits
-            sends = rule.sends_at(state.turn)
-            state, total, squares = oracle.send(rule, state, -0.1 * gradients_of(state.w, t))
-            state = oracle.apply(rule, state, total if sends else None, squares, 0.1)
-            cluster.step(gradients_of(cluster.weights, t), local)
-            close(cluster.weights, state.w)
-            for one in cluster.rules:
-                close(one.centre, state.centre)
-                np.testing.assert_array_equal(one.centre, cluster.rules[0].centre)
+@pytest.mark.parametrize("early", range(1, 7))
+@ALL
+def test_a_period_that_ends_early_is_the_pure_one(settings: Family, early: int, counts: tuple[int, ...]) -> None:
+    compare(settings, LOCALS["plain"], counts, early=early, rates=[0.1] * 12)
 
 
 @pytest.mark.parametrize("reset", [True, False])
@@ -502,12 +477,10 @@ def test_restart_keeps_or_resets_the_momenta(reset: bool) -> None:
     np.testing.assert_array_equal(cluster.momenta, 0 * before if reset else before)
 
 
-@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS.keys())
+@pytest.mark.parametrize("settings", [each for each in SETTINGS.values() if each.point.plain])
 def test_one_learner_is_plain_sgd_bit_for_bit(kernels: FlatKernels, settings: Family) -> None:
     local = LOCALS["nesterov and decay"]
     cluster = Cluster(settings, (1,), start_at("float32"), kernels=kernels)
-    if not settings.point.plain:
-        pytest.skip("it takes outer steps")
     w, v, buffer = (start_at("float32")[None], np.zeros((1, SIZE), np.float32), np.zeros(SIZE, np.float32))
     for t in range(25):
         g = gradients_of(w, t).astype(np.float32)
@@ -518,7 +491,7 @@ def test_one_learner_is_plain_sgd_bit_for_bit(kernels: FlatKernels, settings: Fa
         np.testing.assert_array_equal(cluster.rules[0].centre, w[0])
 
 
-@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS.keys())
+@ALL
 def test_set_mean_sees_no_drift_where_there_is_none_and_changes_nothing(settings: Family) -> None:
     """At every iteration, also with steps that were not sent yet."""
     local = LOCALS["momentum"]
@@ -637,34 +610,6 @@ def test_ssgd_with_more_than_one_chunk(kernels: FlatKernels) -> None:
     compare_ssgd(Family(name="ssgd"), LOCALS["nesterov and decay"], (1, 2), kernels.chunk + 40, kernels)
 
 
-def test_ssgd_of_n_learners_is_one_learner_with_an_n_fold_batch() -> None:
-    """A whole model: three learners with batches of 4 against one with 12."""
-    build = classifier(partial(MODELS["mlp"], classes=4, hidden=[6]), (1, 3, 3), "float")
-    layout = plan_layout(build(1))
-    z = initial_weights(layout, 1, "float64")
-    local = ball_step(0.2, 0.9, False, 0.01, layout.decayed)
-    several, alone = (
-        Cluster(Family(name="ssgd"), (1, 2), z, layout.size),
-        Cluster(Family(name="ssgd"), (1,), z, layout.size),
-    )
-    generator = np.random.default_rng(0)
-    gradients = [np.zeros(layout.size) for _ in range(4)]
-    rows = [*several.rows[0].weights, *several.rows[1].weights, *alone.rows[0].weights]
-    plans = [
-        compile_plan(build(n), layout, Kernels(OPERATORS), "float64", training=True).bind(w, g)
-        for n, w, g in zip((4, 4, 4, 12), rows, gradients, strict=True)
-    ]
-    for _ in range(10):
-        image, label = generator.standard_normal((12, 1, 3, 3)), generator.integers(0, 4, 12)
-        for plan, part in zip(plans, (slice(0, 4), slice(4, 8), slice(8, 12), slice(0, 12)), strict=True):
-            plan.inputs["image"][...], plan.inputs["label"][...] = image[part], label[part]
-            plan.run()
-        several.step(np.array(gradients[:3]), local)
-        alone.step(np.array(gradients[3:]), local)
-        close(several.weights, np.tile(alone.weights, (3, 1)))
-    assert np.abs(alone.weights - z).max() > 0.1
-
-
 @pytest.mark.parametrize("settings", [*SETTINGS.values(), Family(name="ssgd")])
 def test_begin_with_keep_leaves_the_replicas_as_they_are(settings: Family) -> None:
     rows = Replicas(3, SIZE, "float64", states=("momenta",))
@@ -704,31 +649,6 @@ def test_ssgd_grows_and_shrinks(one: bool) -> None:
         cluster.resize(counts)
         np.testing.assert_array_equal(cluster.weights, np.tile(w, (cluster.k, 1)))
         np.testing.assert_array_equal(cluster.momenta, np.tile(v, (cluster.k, 1)))
-
-
-def test_ssgd_state_continues_the_same_bits() -> None:
-    local = LOCALS["momentum"]
-    cluster = Cluster(Family(name="ssgd"), (1, 2), start_at("float32"))
-    for t in range(5):
-        cluster.step(gradients_of(cluster.weights, t), local)
-    loaded = Cluster(Family(name="ssgd"), (1, 2), np.full(SIZE, 7.0, np.float32), keep=True)
-    for one, other, rows, target in zip(cluster.rules, loaded.rules, cluster.rows, loaded.rows, strict=True):
-        target.weights[...], target.states["momenta"][...] = rows.weights, rows.states["momenta"]
-        other.load(one.centre.copy(), saved(one))
-    np.testing.assert_array_equal(loaded.rules[0].centre, cluster.rules[0].centre)
-    for t in range(5, 10):
-        for each in (cluster, loaded):
-            each.step(gradients_of(each.weights, t), local)
-        np.testing.assert_array_equal(loaded.weights, cluster.weights)
-
-
-def test_ssgd_has_nothing_of_its_own() -> None:
-    rule = make_rule(Family(name="ssgd"), NUMPY, Replicas(1, 4, "float64"), np.ones(4))
-    assert isinstance(rule, SynchronousSgd)
-    assert (rule.overlaps, rule.alike, gain_of(rule)) == (False, True, 1.0)
-    assert rule.set_mean(np.zeros(4), alone) == 0.0
-    assert rule.centre.tolist() == [1.0] * 4
-    assert rule.shared()[0] is rule.centre
 
 
 def test_a_rate_of_0_is_no_estimate() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 import warnings
 from importlib import import_module
 from typing import Any
@@ -16,10 +15,9 @@ from mpibow.errors import CommunicationError
 from mpibow.graph.graph import Array
 from mpibow.kernels.numpy import flat
 from mpibow.learn.replica import Replicas
-from mpibow.learn.scheduler import Scheduler
 from mpibow.sync import synchroniser
 from mpibow.sync.family import Family, Outer
-from mpibow.sync.rule import TAIL, Rule, gain_of
+from mpibow.sync.rule import TAIL, Rule
 from mpibow.sync.rules import make_rule
 from mpibow.sync.synchroniser import Synchroniser, Tally
 from tests.clock import Clock
@@ -38,6 +36,7 @@ SETTINGS = {
     "gain": Family(outer=Outer(gain=2.0)),
     "ssgd": Family(name="ssgd"),
 }
+ALL = pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS.keys())
 
 
 def inline(tasks: list[Any]) -> list[Any]:
@@ -79,37 +78,6 @@ class Rank:
         self.sync.start(tally, LOCAL, 2)
         self.t += 1
         return received
-
-
-class Slow(Single):
-    """Sums nothing, and takes its time."""
-
-    def allreduce(self, array: Array, stream: Any = None) -> None:
-        time.sleep(0.01)
-
-
-@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS.keys())
-def test_overlapped_and_sequential_give_the_same_bits(settings: Family) -> None:
-    """On two ranks with learner threads of their own."""
-
-    def body(comm: Communicator, overlap: bool) -> list[Array]:
-        scheduler = Scheduler()
-        rank = Rank(comm, settings, 1 + comm.rank, 3, overlap=overlap, run=scheduler.run)
-        for _ in range(12):
-            rank.step()
-        rank.sync.settle()
-        rank.sync.close()
-        scheduler.close()
-        assert gain_of(rank.rule) == settings.of(3).used(1.0)
-        return [rank.rows.weights.copy(), rank.rows.states["momenta"].copy(), rank.rule.centre.copy()]
-
-    sequential = on_threads(2, lambda comm: body(comm, overlap=False))
-    overlapped = on_threads(2, lambda comm: body(comm, overlap=True))
-    for one, other in zip(sequential, overlapped, strict=True):
-        for a, b in zip(one, other, strict=True):
-            np.testing.assert_array_equal(a, b)
-    np.testing.assert_array_equal(sequential[0][2], sequential[1][2])
-    assert np.abs(sequential[0][2] - Rank(Single(), settings, 1, 1, overlap=False).rule.centre).max() > 0.1
 
 
 class Gate(Single):
@@ -216,18 +184,6 @@ def test_ranks_that_talk_wait_for_each_other(monkeypatch: pytest.MonkeyPatch, si
     rank.sync.close()
 
 
-@pytest.mark.parametrize("settings", [Family(name="crossbow"), Family(outer=Outer(gain=2.0)), Family(name="ssgd")])
-def test_a_sequential_exchange_is_over_when_start_returns(settings: Family) -> None:
-    rank = Rank(Slow(), settings, 2, 2, overlap=False)
-    mean = rank.rule.shared()[0]
-    before = mean.copy()
-    rank.step()
-    assert rank.sync.busy >= 0.01
-    rank.sync.settle()
-    assert (mean != before).all()
-    rank.sync.close()
-
-
 def test_the_centre_of_one_rank_s_learners_is_their_mean_once_it_is_settled() -> None:
     rank = Rank(Single(), Family(outer=Outer(gain=2.0)), 3, 3, overlap=False)
     for _ in range(3):
@@ -239,15 +195,6 @@ def test_the_centre_of_one_rank_s_learners_is_their_mean_once_it_is_settled() ->
     a, b, c = rank.rows.weights
     np.testing.assert_array_equal(rank.rule.centre, (a + b + c) * np.float32(1 / 3))
     assert rank.sync.agree(3).drift == 0.0
-    rank.sync.close()
-
-
-@pytest.mark.parametrize("settings", [Family(outer=Outer(gain=2.0)), Family(name="ssgd")])
-def test_a_rule_that_needs_its_sums_at_once_is_never_overlapped(settings: Family) -> None:
-    rank = Rank(Slow(), settings, 2, 3, overlap=True)
-    before = rank.rule.centre.copy()
-    rank.step()
-    assert (rank.rule.centre != before).all()
     rank.sync.close()
 
 
@@ -289,7 +236,7 @@ class Broken(Single):
 
 
 @pytest.mark.parametrize("overlap", [True, False])
-@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS.keys())
+@ALL
 def test_an_error_of_the_communicator_surfaces(settings: Family, overlap: bool) -> None:
     rank = Rank(Broken(), settings, 2, 2, overlap=overlap)
 
@@ -345,22 +292,6 @@ def flip(array: Array, place: int) -> None:
     array.view(np.uint32)[place] ^= 1
 
 
-@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS.keys())
-def test_ranks_with_the_same_bits_agree(settings: Family) -> None:
-    def body(comm: Communicator) -> tuple[float, int]:
-        rank = Rank(comm, settings, 1 + comm.rank, 3, overlap=True)
-        for _ in range(4):  # with a period of 3 the last steps are unsent
-            rank.step()
-        rank.sync.settle()
-        agreement = rank.sync.agree(3)
-        rank.sync.close()
-        return agreement.drift, agreement.mismatches
-
-    for drift, mismatches in on_threads(2, body):
-        assert mismatches == 0
-        assert drift < 1e-6
-
-
 @pytest.mark.parametrize(
     ("settings", "number"),
     [
@@ -401,7 +332,7 @@ def test_a_rank_with_flipped_bits_is_given_rank_0s(settings: Family, number: int
             np.testing.assert_array_equal(weights[0], shared[0])
 
 
-@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS.keys())
+@ALL
 def test_a_centre_that_is_another_on_one_rank_is_counted(settings: Family) -> None:
     """Also where the true mean then takes its place."""
 
@@ -443,7 +374,7 @@ def test_a_mean_that_has_drifted_is_set_right() -> None:
 
 
 @pytest.mark.parametrize("name", ["numpy", "compiled"])
-@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS.keys())
+@ALL
 def test_what_overflows_goes_on_without_a_warning(settings: Family, name: str) -> None:
     """The learners' next losses tell. Of 1e25 the square is infinite in float32, and not in float64."""
     if name == "compiled":
@@ -510,7 +441,7 @@ def test_what_other_ranks_may_still_read_is_not_written() -> None:
     rank.sync.close()
 
 
-@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS.keys())
+@ALL
 def test_what_crosses_ranks_lies_where_the_communicator_says(settings: Family) -> None:
     comm = Noted()
     rank = Rank(comm, settings, 1, 2, overlap=True, zeros=comm.zeros)
