@@ -9,14 +9,14 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from operator import methodcaller
 from pathlib import Path
-from threading import Lock
 from typing import Any
 
 import numpy as np
 import pytest
 
-from mpibow.comm import Communicator, checksum
+from mpibow.comm import Communicator
 from mpibow.config import document
 from mpibow.config.strict import build
 from mpibow.data.order import samples_at
@@ -104,8 +104,7 @@ def on(
 
 
 def auto(out: Path, iterations: int = 300, **settings: Any) -> tiny.Job:
-    stop = {"epochs": None, "iterations": iterations}
-    return tiny.job(out, **{"learners": "auto", "stop": stop, "evaluate": {"every": 10**6}, **settings})
+    return tiny.job(out, **{"learners": "auto", "iterations": iterations, "evaluate": {"every": 10**6}, **settings})
 
 
 def learners(folder: Path) -> dict[int, list[int]]:
@@ -145,35 +144,6 @@ def check_stream(seen: list[tiny.Replay], begin: int = 0) -> None:
 
 def reading(own: float, whole: float | None = None, elapsed: float = 1.0) -> Reading:
     return Reading(Estimate(own, 0.0), Estimate(own if whole is None else whole, 0.0), elapsed)
-
-
-def test_learners_that_are_given_are_not_tuned() -> None:
-    given = Tuning(Tuner())
-    given.measured(1.0, 1.0, (1,))
-    assert (given.asks, given.decision, given.reading(), given.conclude([reading(1.0)])) == (False, None, None, None)
-    assert given.state() is None
-    with pytest.raises(AssertionError, match="learners are given"):
-        given.without(0, 2)
-
-
-def test_measured_learners_begin_at_one() -> None:
-    tuning = Tuning(Tuner(), History.begin(2, 4))
-    assert tuning.decision.counts == (1, 1)
-    assert (tuning.asks, tuning.reading()) == (False, None)
-
-
-def test_times_of_other_learners_are_not_entered() -> None:
-    tuning = Tuning(Tuner(), History.begin(1, 4))
-    for _ in range(100):
-        tuning.measured(SECONDS, SECONDS, (2,))
-    assert (tuning.asks, tuning.reading()) == (False, None)
-    for _ in range(15):
-        tuning.measured(SECONDS, SECONDS, (1,))
-    assert tuning.asks
-    found = tuning.reading()
-    assert found is not None
-    assert found.elapsed == pytest.approx(12 * SECONDS)  # three are to warm up
-    assert found.own == found.whole == Estimate(pytest.approx(SECONDS), pytest.approx(0, abs=1e-12))
 
 
 def test_a_window_closes_when_all_ranks_are_sure() -> None:
@@ -248,18 +218,6 @@ def test_executions_that_were_compared_are_not_compared_again() -> None:
         state = tuning.state()
 
 
-def test_a_tuner_goes_on_where_there_is_other_memory() -> None:
-    before = opened({}, (1, 1), (8, 8))
-    before.conclude([reading(SECONDS), reading(SECONDS)])
-    state: Any = json.loads(json.dumps(before.state()))
-    after = opened({**state, "compared": True}, (2, 2), (1, 8), compares=True)
-    assert not after.compares
-    assert before.decision is not None
-    assert after.decision is not None
-    assert (before.decision.counts, after.decision.counts) == ((2, 2), (1, 2))
-    assert after.basis()["room"] == (1, 8)
-
-
 def test_what_a_learner_costs(tmp_path: Path) -> None:
     work = auto(tmp_path)
     plan, evaluation = work.training_plan(), work.evaluation_plan()
@@ -275,8 +233,40 @@ def test_what_a_learner_costs(tmp_path: Path) -> None:
 # Whole runs
 
 
-def test_it_settles_on_the_peak_and_says_why(tmp_path: Path) -> None:
-    seen = tiny.replay(auto(tmp_path), parts=on(TWO))
+@dataclass
+class Tuned:
+    """A run that has ended: its folder, what its ranks saw, and its plan."""
+
+    folder: Path
+    seen: list[tiny.Replay]
+    plan: Any
+
+
+def run_tuned(folder: Path, iterations: int, *curves: Curve, **settings: Any) -> Tuned:
+    plans = []
+
+    def remember(session: Session) -> None:
+        if session.iteration == iterations - 1:
+            plans.append(session.learners.plan)
+
+    work = auto(folder, iterations, **settings)
+    return Tuned(folder, tiny.replay(work, len(curves), parts=on(*curves), before=remember), plans[0])
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory: pytest.TempPathFactory) -> Tuned:
+    """Of one rank, where two learners are the fastest."""
+    return run_tuned(tmp_path_factory.mktemp("tuned"), 300, TWO, checkpoint=tiny.keeping(10))
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Tuned:
+    """Of two ranks, where two learners of the first are the fastest, and three of the second."""
+    return run_tuned(tmp_path_factory.mktemp("pair"), 400, TWO, THREE)
+
+
+def test_it_settles_on_the_peak_and_says_why(tuned: Tuned) -> None:
+    tmp_path, seen = tuned.folder, tuned.seen
     check_stream(seen)
     reasons = [
         ([2], False, "learners 1: 100 images/s; trying 2"),
@@ -300,19 +290,12 @@ def test_it_settles_on_the_peak_and_says_why(tmp_path: Path) -> None:
     assert found["reason"] == reasons[-1][2]  # of staying there is nothing to say
 
 
-def test_every_change_tells_its_cost_and_binds_only_who_is_new(tmp_path: Path) -> None:
-    plans = []
-
-    def remember(session: Session) -> None:
-        if session.iteration == 299:
-            plans.append(session.learners.plan)
-
-    tiny.replay(auto(tmp_path), parts=on(TWO), before=remember)
-    assert plans[0].bound == 4  # learners 1 to 4 once each, though the third came twice
-    events = tiny.events(tmp_path / "run", "learners")
+def test_every_change_tells_its_cost_and_binds_only_who_is_new(tuned: Tuned) -> None:
+    assert tuned.plan.bound == 4  # learners 1 to 4 once each, though the third came twice
+    events = tiny.events(tuned.folder / "run", "learners")
     assert len(events) == 5
     assert all(event["seconds"] > 0 for event in events)
-    assert all(event["position"] == sum_of(learners(tmp_path), event["iteration"]) for event in events)
+    assert all(event["position"] == sum_of(learners(tuned.folder), event["iteration"]) for event in events)
 
 
 def sum_of(changes: dict[int, list[int]], iteration: int) -> int:
@@ -324,8 +307,8 @@ def sum_of(changes: dict[int, list[int]], iteration: int) -> int:
     return total
 
 
-def test_ranks_get_what_each_is_worth_and_change_together(tmp_path: Path) -> None:
-    seen = tiny.replay(auto(tmp_path, 400), 2, parts=on(TWO, THREE))
+def test_ranks_get_what_each_is_worth_and_change_together(pair: Tuned) -> None:
+    tmp_path, seen = pair.folder, pair.seen
     check_stream(seen)
     changes = learners(tmp_path)
     assert list(changes.values())[-1] == [2, 3]
@@ -344,10 +327,10 @@ def test_ranks_get_what_each_is_worth_and_change_together(tmp_path: Path) -> Non
     assert [e["measured"] for e in tiny.events(tmp_path / "run", "tuner")][:2] == [[1, 1], [2, 2]]
 
 
-def test_the_same_times_are_the_same_run(tmp_path: Path) -> None:
-    one, two = (tiny.replay(auto(tmp_path / name, 400), 2, parts=on(TWO, THREE)) for name in "ab")
-    assert [replay.centres for replay in one] == [replay.centres for replay in two]
-    assert tiny.same_bits(one[0].weights, two[0].weights)
+def test_the_same_times_are_the_same_run(pair: Tuned, tmp_path: Path) -> None:
+    again = run_tuned(tmp_path, 400, TWO, THREE)
+    assert [replay.centres for replay in again.seen] == [replay.centres for replay in pair.seen]
+    assert tiny.same_bits(again.seen[0].weights, pair.seen[0].weights)
 
 
 def test_a_rank_that_slows_down_loses_learners_and_gets_them_back(tmp_path: Path) -> None:
@@ -477,11 +460,9 @@ def killed(work: tiny.Job, iteration: int, parts: OpenParts = open_parts) -> Non
 
 
 @pytest.mark.parametrize("cut", [10, 50, 59, 150])
-def test_resumed_in_the_middle_of_tuning(tmp_path: Path, cut: int) -> None:
+def test_resumed_in_the_middle_of_tuning(tuned: Tuned, tmp_path: Path, cut: int) -> None:
     """What was measured comes back; the window under way begins again."""
-    every = {"every": "10 iterations", "keep": 100, "best": False}
-    tiny.replay(auto(tmp_path / "whole", checkpoint=every), parts=on(TWO))
-    work = auto(tmp_path / "cut", checkpoint=every)
+    work = auto(tmp_path, checkpoint=tiny.keeping(10))
     killed(work, cut, on(TWO))
     states = []
 
@@ -491,24 +472,19 @@ def test_resumed_in_the_middle_of_tuning(tmp_path: Path, cut: int) -> None:
 
     seen = tiny.replay(work, parts=on(TWO), before=look, resume="auto")
     begin = cut - cut % 10
-    check_stream(seen, sum_of(learners(tmp_path / "whole"), begin))
+    check_stream(seen, sum_of(learners(tuned.folder), begin))
     ((iteration, state, decision),) = states
-    known = [found for found in tiny.events(tmp_path / "whole/run", "tuner") if found["iteration"] <= begin]
+    known = [found for found in tiny.events(tuned.folder / "run", "tuner") if found["iteration"] <= begin]
     assert iteration == begin
-    assert state is not None
     assert len(state["windows"]) == len(known)
-    assert decision is not None
     assert list(decision.counts) == (known[-1]["wanted"] if known else [1])
-    assert [reason for *_, reason in tuner(tmp_path / "cut")][:5] == [
-        reason for *_, reason in tuner(tmp_path / "whole")
-    ][:5]
-    assert summary(tmp_path / "cut")["learners"] == [2]
-    assert summary(tmp_path / "cut")["changes"] == 5
+    assert tuner(tmp_path)[:5] == tuner(tuned.folder)[:5]
+    assert summary(tmp_path)["learners"] == [2]
+    assert summary(tmp_path)["changes"] == 5
 
 
 def test_resumed_where_it_had_settled_it_still_knows_why(tmp_path: Path) -> None:
-    every = {"every": "10 iterations", "keep": 100, "best": False}
-    killed(auto(tmp_path, checkpoint=every, tuner={"watch": 0.5}), 250, on(TWO))
+    killed(auto(tmp_path, checkpoint=tiny.keeping(10), tuner={"watch": 0.5}), 250, on(TWO))
     tiny.replay(auto(tmp_path, 400, tuner={"watch": 0.5}), parts=on(TWO), resume="auto")
     why = "learners 3: 177 images/s, 0.89 times those of 2; settled on 2"
     assert summary(tmp_path)["reason"] == why
@@ -520,9 +496,8 @@ def test_resumed_where_it_had_settled_it_still_knows_why(tmp_path: Path) -> None
 
 
 def test_resumed_with_given_learners_averaging_restarts(tmp_path: Path) -> None:
-    every = {"every": "10 iterations", "keep": 100, "best": False}
-    killed(auto(tmp_path, checkpoint=every), 70, on(TWO))
-    given = tiny.job(tmp_path, learners=3, iterations=90, checkpoint=every)
+    killed(auto(tmp_path, checkpoint=tiny.keeping(10)), 70, on(TWO))
+    given = tiny.job(tmp_path, learners=3, iterations=90, checkpoint=tiny.keeping(10))
     tiny.run(given, resume="auto")
     said = log(tmp_path)
     assert "learners were 4: averaging restarts from the centre" in said
@@ -536,8 +511,7 @@ def test_resumed_with_given_learners_averaging_restarts(tmp_path: Path) -> None:
 
 
 def test_learners_that_the_tuner_chose_are_not_warned_of(tmp_path: Path) -> None:
-    every = {"every": "10 iterations", "keep": 100, "best": False}
-    killed(auto(tmp_path, checkpoint=every), 100, on(peak(7, SECONDS)))
+    killed(auto(tmp_path, checkpoint=tiny.keeping(10)), 100, on(peak(7, SECONDS)))
     (tmp_path / "run/log.txt").unlink()
     tiny.replay(auto(tmp_path, 110), parts=on(peak(7, SECONDS)), resume="auto")
     assert any("learners auto, now 5" in line for line in log(tmp_path))
@@ -561,8 +535,7 @@ def test_given_learners_that_there_is_no_memory_for_are_warned_of(tmp_path: Path
 
 
 def test_resumed_where_there_is_less_memory(tmp_path: Path) -> None:
-    every = {"every": "10 iterations", "keep": 100, "best": False}
-    killed(auto(tmp_path, checkpoint=every), 250, on(TWO))
+    killed(auto(tmp_path, checkpoint=tiny.keeping(10)), 250, on(TWO))
     seen = tiny.replay(auto(tmp_path), parts=on(TWO, opened=with_room(1)), resume="auto")
     assert [len(slots) for slots in seen[0].samples] == [2] * 3 + [1] * 47
     assert summary(tmp_path)["learners"] == [1]
@@ -571,15 +544,13 @@ def test_resumed_where_there_is_less_memory(tmp_path: Path) -> None:
 # Repeated bit for bit
 
 
-def test_replay_of_a_tuned_run(tmp_path: Path) -> None:
-    first = tiny.replay(auto(tmp_path / "first", 400), 2, parts=on(TWO, THREE))
-    again = auto(tmp_path / "again", 400, learners=f"replay({tmp_path}/first/run)")
-    second = tiny.replay(again, 2)
-    assert [replay.centres for replay in second] == [replay.centres for replay in first]
-    assert tiny.same_bits(second[0].weights, first[0].weights)
-    assert learners(tmp_path / "again") == learners(tmp_path / "first")
-    assert summary(tmp_path / "again")["settled"] is None
-    assert summary(tmp_path / "again")["changes"] == len(learners(tmp_path / "first"))
+def test_replay_of_a_tuned_run(pair: Tuned, tmp_path: Path) -> None:
+    second = tiny.replay(auto(tmp_path, 400, learners=f"replay({pair.folder}/run)"), 2)
+    assert [replay.centres for replay in second] == [replay.centres for replay in pair.seen]
+    assert tiny.same_bits(second[0].weights, pair.seen[0].weights)
+    assert learners(tmp_path) == learners(pair.folder)
+    assert summary(tmp_path)["settled"] is None
+    assert summary(tmp_path)["changes"] == len(learners(pair.folder))
 
 
 def test_replay_of_a_run_that_looked_again(tmp_path: Path) -> None:
@@ -596,7 +567,7 @@ def test_replay_of_a_run_that_looked_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("cut", [50, 59, 100])
 def test_replay_of_a_run_that_was_resumed_half_way(tmp_path: Path, cut: int) -> None:
-    settings = {"checkpoint": {"every": "10 iterations", "keep": 100, "best": False}, "net": tiny.normed}
+    settings = {"checkpoint": tiny.keeping(10), "net": tiny.normed}
     work = auto(tmp_path / "first", **settings)
     killed(work, cut, on(TWO))
     tiny.replay(work, parts=on(TWO), resume="auto")
@@ -608,7 +579,7 @@ def test_replay_of_a_run_that_was_resumed_half_way(tmp_path: Path, cut: int) -> 
 
 def test_checkpoints_hold_few_of_many_changes(tmp_path: Path) -> None:
     """Another number of learners in every iteration; resumed bit for bit, and where the run replays another."""
-    settings = {"checkpoint": {"every": "20 iterations", "keep": 100, "best": False}, "net": tiny.normed}
+    settings = {"checkpoint": tiny.keeping(20), "net": tiny.normed}
 
     def change(session: Session) -> None:
         session.coordinator.announce(session.iteration, (1 + session.iteration % 3,))
@@ -636,11 +607,7 @@ def test_replay_of_a_run_that_was_killed_within_a_line(tmp_path: Path) -> None:
     assert [(change.iteration, change.counts) for change in timeline.changes] == [
         (0, (1,)), (20, (2,)), (40, (3,)), (60, (4,)),
     ]  # fmt: skip
-    assert timeline.position(70) == sum_of(learners_of(timeline.changes), 70)
-
-
-def learners_of(changes: Any) -> dict[int, list[int]]:
-    return {change.iteration: list(change.counts) for change in changes}
+    assert timeline.position(70) == sum_of({change.iteration: list(change.counts) for change in timeline.changes}, 70)
 
 
 def test_replay_of_given_learners(tmp_path: Path) -> None:
@@ -696,8 +663,7 @@ def test_what_cannot_be_replayed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("other", [{"learners": 1}, {"learners": 3}, {"rule": {"name": "ssgd"}}])
 def test_a_run_that_began_to_average_anew_cannot_be_replayed(tmp_path: Path, other: dict[str, Any]) -> None:
     """Though it may have had as many learners before and after."""
-    every = {"every": "10 iterations", "keep": 100, "best": False}
-    killed(auto(tmp_path, checkpoint=every), 69, on(TWO))
+    killed(auto(tmp_path, checkpoint=tiny.keeping(10)), 69, on(TWO))
     tiny.run(tiny.job(tmp_path, **{"learners": "auto", "iterations": 70, **other}), 1, "auto")
     with pytest.raises(
         ConfigError, match=r"line \d+: the run was resumed at iteration 60 with learners . where it had 3"
@@ -820,106 +786,46 @@ def test_first_come_takes_every_slot_once(tmp_path: Path, monkeypatch: pytest.Mo
     assert summary(tmp_path)["accuracy"] > 0.9  # chance is a third
 
 
-def test_first_come_follows_changes(tmp_path: Path) -> None:
-    seen = tiny.replay(auto(tmp_path, assignment="first_come"), parts=on(TWO))
-    check_stream(seen)
-    assert summary(tmp_path)["learners"] == [2]
-
-
-def test_one_learner_is_the_same_bits_either_way(tmp_path: Path) -> None:
-    """`fixed` is the default, and differs from `first_come` in who takes a batch, nothing else."""
-    weights = [
-        tiny.run(tiny.job(tmp_path / name, **settings), 2).weights
-        for name, settings in (("a", {}), ("b", {"assignment": "fixed"}), ("c", {"assignment": "first_come"}))
-    ]
-    assert tiny.same_bits(weights[0], weights[1])
-    assert tiny.same_bits(weights[0], weights[2])
-
-
 # Random changes for long
 
 
-@dataclass
-class Counting:
-    """Ticks off what every rank's pipeline gives, in arrays that do not grow."""
-
-    pipeline: Any
-    ticks: Any  # (epochs, samples) of all ranks
-
-    @property
-    def waited(self) -> float:
-        return float(self.pipeline.waited)
-
-    def next(self) -> list[Any]:
-        slots: list[Any] = self.pipeline.next()
-        with LOCK:
-            for slot in slots:
-                np.add.at(self.ticks, (slot.epochs, slot.samples), 1)
-        return slots
-
-
-LOCK = Lock()
-
-
-def shared(found: int, comm: Communicator) -> list[int]:
-    return comm.share(found)
-
-
-def barrier(comm: Communicator) -> None:
-    comm.barrier()
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("ranks", [1, 2, 3])
-def test_800_random_changes(tmp_path: Path, ranks: int) -> None:
-    """No sample lost or doubled, no deadlock, every rank the same centre, and nothing that a change leaves behind.
+def test_800_random_changes(tmp_path: Path) -> None:
+    """No deadlock, and no object that a change leaves behind; of samples and centres see `random_changes`.
 
     Python counts the blocks that its objects take. A hundred and more come and go in caches, so the least of several
-    counts is compared, where there are several ranks: an object that each kept for every change would be 400 and more.
+    counts is compared: an object that each rank kept for every change would be 400 and more.
     """
     iterations, early, late = 2000, range(1000, 1200, 20), range(1780, 1980, 20)
-    generator = np.random.default_rng(ranks)
+    generator = np.random.default_rng(2)
     moments = sorted(generator.choice(np.arange(100, iterations - 10), 800, replace=False).tolist())
-    wanted = {0: (4,) * ranks} | {i: tuple(generator.integers(1, 5, ranks).tolist()) for i in moments}
+    wanted = {0: (4, 4)} | {i: tuple(generator.integers(1, 5, 2).tolist()) for i in moments}
     work = tiny.job(
-        tmp_path, iterations=iterations, evaluate={"every": 20}, log={"every": 40},
-        rule={"name": "sma", "resync": 200},
-    )  # fmt: skip
-    ticks = np.zeros((iterations * ranks * 4 * 3 // tiny.COUNT + 9, tiny.COUNT), np.int8)
+        tmp_path, iterations=iterations, evaluate={"every": 20}, log={"every": 40}, rule={"name": "sma", "resync": 200}
+    )
     blocks = {iteration: 0 for iteration in (*early, *late)}
 
-    def body(comm: Communicator) -> int:
-        signals = Signals()
+    def body(comm: Communicator) -> None:
+        signals, barrier = Signals(), methodcaller("barrier")
         with Session(work, comm) as session:
-            session.pipeline, stop = Counting(session.pipeline, ticks), ""  # type: ignore[assignment]
-            while not (stop := stop or session.limit_reached()):
+            while not session.limit_reached():
                 if session.iteration in wanted:
                     session.coordinator.announce(session.iteration, wanted[session.iteration])
-                if session.iteration % 100 == 0:
-                    session.settle()
-                    centre = checksum(session.rule.centre)
-                    assert len(set(session.synchroniser.call(partial(shared, centre)))) == 1
                 if session.iteration in blocks:
                     session.synchroniser.call(barrier)  # nobody is within a pass, which has a scratch of its own
                     if session.rank == 0:
                         gc.collect()
                         blocks[session.iteration] = sys.getallocatedblocks()
                     session.synchroniser.call(barrier)
-                stop = iterate(session, signals)
-            return session.position
+                iterate(session, signals)
 
     gc.freeze()  # what other tests left is not looked through again and again
     try:
-        positions = on_threads(ranks, body)
+        on_threads(2, body)
     finally:
         gc.unfreeze()
-    assert len(set(positions)) == 1
-    begun, rest = divmod(positions[0], tiny.COUNT)
-    assert (ticks[:begun] == 1).all()
-    assert (ticks[begun:].max(), ticks[begun:].sum()) in [(1, rest), (0, 0)]
     assert len(learners(tmp_path)) > 500
-    grown = min(blocks[iteration] for iteration in late) - min(blocks[iteration] for iteration in early)
-    assert ranks == 1 or grown < 250, blocks
+    assert min(blocks[i] for i in late) - min(blocks[i] for i in early) < 250, blocks
 
 
 # As users start it
