@@ -71,6 +71,15 @@ def started(
         child.communicate()
 
 
+@contextmanager
+def training(folder: Path, ranks: int, **settings: Any) -> Iterator[subprocess.Popen[str]]:
+    """A run of `write_run`'s as `ranks` ranks, past its iteration 20."""
+    config = write_run(folder, **settings)
+    with started(ranks, "-m", "mpibow.train", str(config), cwd=folder) as child:
+        wait_for(child, lambda: reached(folder / "runs/run/metrics.jsonl", 20))
+        yield child
+
+
 def ended(child: subprocess.Popen[str]) -> tuple[int, str]:
     """Its exit code and all that it said."""
     said, _ = child.communicate(timeout=LIMIT)

@@ -14,12 +14,6 @@ REQUESTS = st.lists(
 )
 
 
-def test_nothing_to_decide() -> None:
-    assert settle_requests([NOTHING]) == Outcome()
-    assert settle_requests([NOTHING] * 3) == Outcome()
-    assert NOTHING.attention == 0.0
-
-
 def test_attention() -> None:
     for request in (Request("SIGUSR1"), Request(save=True), Request(resync=True)):
         assert request.attention == 1.0
@@ -29,11 +23,6 @@ def test_the_first_rank_that_wants_to_stop_is_named() -> None:
     wishes = [NOTHING, Request("SIGUSR1"), Request("SIGTERM")]
     assert settle_requests(wishes) == Outcome("SIGUSR1", 1)
     assert settle_requests(wishes[::-1]) == Outcome("SIGTERM", 0)
-
-
-def test_wishes_add_up() -> None:
-    assert settle_requests([Request(save=True), Request(resync=True)]) == Outcome(save=True, resync=True)
-    assert settle_requests([Request(save=True), Request("SIGTERM")]) == Outcome("SIGTERM", 1, save=True)
 
 
 @given(REQUESTS)

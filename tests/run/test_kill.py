@@ -12,9 +12,6 @@ from typing import Any
 
 import pytest
 
-from mpibow import batch_norm, dense, flatten, relu
-from mpibow.graph.graph import Tensor
-from mpibow.optim.table import UPDATES
 from mpibow.run import checkpoint
 from mpibow.session.session import Session
 from tests.launching import RANKS, needs_mpi
@@ -49,55 +46,6 @@ def test_at_twenty_iterations(tmp_path: Path, rule: str) -> None:
     tiny.run(work, 2, resume="auto")
     assert arrays(tmp_path / "cut", 40) == arrays(tmp_path / "whole", 40)
     assert entries(tmp_path / "cut") == entries(tmp_path / "whole")
-
-
-# Each optimiser, with a scalar that depends on how many updates its states have had, or samples seen, where it has one.
-OPTIMISERS: dict[str, dict[str, Any]] = {
-    **{name: {} for name in UPDATES},
-    "sgd": {"momentum": 0.9, "half_life": 30},
-    "adam": {"amsgrad": True, "half_life": [None, 200]},
-    "adamw": {"half_life": [20, 200], "l1": 0.001},
-    "rmsprop": {"centered": True, "momentum": 0.5, "half_life": 60},
-    "adagrad": {"lr_decay": 0.1, "initial_accumulator_value": 0.1},
-    "muon": {"largest_share": 1000, "fallback": {"name": "adam", "half_life": [None, 200]}},
-}
-
-
-@pytest.mark.parametrize("name", OPTIMISERS)
-def test_with_each_optimiser(tmp_path: Path, name: str) -> None:
-    """Two ranks' learners, of which some come later; every rate is another."""
-    settings: dict[str, Any] = {
-        "update": {
-            "name": name, "lr": 0.01, "weight_decay": 0.02, "schedule": {"name": "exponential", "factor": 0.5},
-            **OPTIMISERS[name],
-        },
-        "rule": {"name": "ssgd" if name == "adam" else "sma"}, "learners": 1, "net": hidden,
-        "checkpoint": {"every": "4 iterations", "keep": 2},
-        "iterations": 24,
-    }  # fmt: skip
-
-    def grows(before: Callable[[Session], None]) -> Callable[[Session], None]:
-        def call(session: Session) -> None:
-            if session.iteration == 6 and session.counts == (1, 1):
-                session.coordinator.announce(6, (2, 2))
-            before(session)
-
-        return call
-
-    tiny.replay(tiny.job(tmp_path / "whole", **settings), 2, before=grows(kill_at(-1)))
-    work = tiny.job(tmp_path / "cut", **settings)
-    for iteration in (3, 10, 19):
-        with pytest.raises(Killed):
-            tiny.replay(work, 2, before=grows(kill_at(iteration)), resume="auto")
-    tiny.replay(work, 2, before=grows(kill_at(-1)), resume="auto")
-    assert arrays(tmp_path / "cut", 24) == arrays(tmp_path / "whole", 24)
-    assert checkpoint.read_header(tmp_path / f"cut/run/checkpoints/{checkpoint.name_of(24)}")["counts"] == [2, 2]
-
-
-def hidden(image: Tensor) -> Tensor:
-    """With a matrix that is neither the first nor the last: Muon's."""
-    x = relu(batch_norm(dense(flatten(image), 12, bias=False)))
-    return dense(relu(dense(x, 8)), tiny.CLASSES)
 
 
 def test_at_every_step_of_writing_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

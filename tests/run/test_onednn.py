@@ -16,12 +16,12 @@ from mpibow.graph.graph import Tensor
 from mpibow.graph.layout import plan_layout
 from mpibow.graph.plan import compile_plan
 from mpibow.kernels import find_kernels
-from mpibow.run.checkpoints import newest_first
 from mpibow.session.session import Session
 from mpibow.train import train
 from tests.comm.threads import on_threads
 from tests.refusals import refuses
 from tests.run import tiny
+from tests.run.test_resume import check_resumed
 
 pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
 from mpibow.kernels.isa import isa
@@ -41,8 +41,11 @@ def residual(image: Tensor) -> Tensor:
     return dense(dropout(flatten(x), 0.1), tiny.CLASSES)
 
 
+ONEDNN = {"precision": "float32", "device": "onednn"}
+
+
 def job(out: Path, **settings: Any) -> tiny.Job:
-    return tiny.job(out, **{"net": residual, "precision": "float32", "device": "onednn", **settings})
+    return tiny.job(out, **{"net": residual, **ONEDNN, **settings})
 
 
 def test_it_runs_in_layouts_of_its_own(tmp_path: Path) -> None:
@@ -71,12 +74,8 @@ def test_learners_may_be_spread_over_ranks(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("rule", ["auto", "crossbow-3", "auto-3"])
 def test_a_run_goes_on_bit_for_bit(tmp_path: Path, rule: str) -> None:
-    settings = {"rule": tiny.RULES[rule], "learners": 2, "checkpoint": {"every": "7 iterations", "keep": 9}}
-    settings["update"] = {"lr": 0.005, "momentum": 0.9}
-    whole = tiny.run(job(tmp_path / "whole", **settings)).weights
-    for checkpoint in newest_first(tmp_path / "whole/run/checkpoints"):
-        resumed = tiny.run(job(tmp_path / checkpoint.name, **settings), resume=checkpoint).weights
-        assert tiny.same_bits(resumed, whole), checkpoint.name
+    update = {"lr": 0.005, "momentum": 0.9}
+    check_resumed(tmp_path, 7, 14, 22, 35, rule=tiny.RULES[rule], learners=2, update=update, **ONEDNN, net=residual)
 
 
 @pytest.mark.parametrize(("first", "then"), [("onednn", "numpy"), ("numpy", "onednn")])
@@ -166,10 +165,4 @@ def test_a_layout_with_factors_is_of_one_batch_size(tmp_path: Path) -> None:
 
 
 def test_a_run_with_factors_goes_on_bit_for_bit(tmp_path: Path) -> None:
-    settings = {"checkpoint": {"every": "10 iterations", "keep": 9}}
-    whole = tiny.run(small_batch(tmp_path / "whole", **settings)).weights
-    checkpoints = newest_first(tmp_path / "whole/run/checkpoints")
-    assert len(checkpoints) == 4
-    for checkpoint in checkpoints:
-        resumed = tiny.run(small_batch(tmp_path / checkpoint.name, **settings), resume=checkpoint).weights
-        assert tiny.same_bits(resumed, whole), checkpoint.name
+    check_resumed(tmp_path, 10, 25, learners=2, **ONEDNN, net=wide)

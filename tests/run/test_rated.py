@@ -95,16 +95,6 @@ REFUSED: dict[str, tuple[dict[str, Any], type[MpibowError], str]] = {
     "a table that is too small": (
         {"model": {**SETTINGS["model"], "users": 20}}, ConfigError, "train.user: must lie in [0, 20), got 0 to 29",
     ),
-    "an accuracy": (
-        {"stop": {"accuracy": 0.9}}, ConfigError,
-        "stop.accuracy: is for data with classes, train has user () int32, item () int32, rating () float32; "
-        "leave it out",
-    ),
-    "augmentation": (
-        {"data": {**SETTINGS["data"], "augment": {"flip": True}}}, ConfigError,
-        "data.augment: is for data with classes, train has user () int32, item () int32, rating () float32; "
-        "leave it out",
-    ),
     "DALI": (
         {"data": {**SETTINGS["data"], "pipeline": "dali"}}, ConfigError,
         "data.pipeline: dali reads records of images, train has none; set auto",

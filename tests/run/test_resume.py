@@ -62,13 +62,25 @@ def copy(source: Path, target: Path) -> Path:
     return target
 
 
-def check_resumed(folder: Path, *cuts: int, ranks: int = 1, end: int = 40, **settings: Any) -> dict[str, Array]:
+def check_resumed(
+    folder: Path,
+    *cuts: int,
+    ranks: int = 1,
+    end: int = 40,
+    before: Callable[[Session], None] = lambda session: None,
+    **settings: Any,
+) -> dict[str, Array]:
     """The weights of a run; one that is resumed at any of `cuts` ends with all that it saves, byte for byte."""
     settings = {"checkpoint": AT_END, "iterations": end, **settings}
-    whole, *_ = tiny.replay(tiny.job(folder / "whole", **settings), ranks, before=saving(*cuts))
+
+    def both(session: Session) -> None:
+        saving(*cuts)(session)
+        before(session)
+
+    whole, *_ = tiny.replay(tiny.job(folder / "whole", **settings), ranks, before=both)
     for cut in cuts:
         again = copy(folder / "whole", folder / f"from {cut}")
-        tiny.run(tiny.job(again, **settings), ranks, resume=point(again, cut))
+        tiny.replay(tiny.job(again, **settings), ranks, before=before, resume=point(again, cut))
         assert arrays(again, end) == arrays(folder / "whole", end), cut
     return whole.weights
 
@@ -187,66 +199,31 @@ def test_a_signal_at_the_end_finds_the_run_at_its_end(tmp_path: Path) -> None:
     assert first.summary.stopped == second.summary.stopped == "stop.iterations 40"
 
 
-def test_many_signals(tmp_path: Path) -> None:
-    whole = tiny.run(tiny.job(tmp_path / "whole", learners=2), 2)
-    work = tiny.job(tmp_path / "cut", learners=2)
-    resume = None
-    for iteration in (2, 4, 15, 30, 33):
-        stopped = until_signal(work, 2, iteration, resume)
-        assert stopped[0].summary.stopped == "SIGUSR1"
-        resume = tmp_path / "cut/run"
-    assert tiny.same_bits(tiny.run(work, 2, resume="auto").weights, whole.weights)
-
-
 # Learners that come and go
 
 
 @pytest.mark.parametrize("rule", ["auto", "crossbow-3", "slowmo", "ssgd"])
 def test_resume_around_a_change_of_learners(tmp_path: Path, rule: str) -> None:
-    """Before it begins, where it begins, and after: a checkpoint holds what was announced."""
+    """Before it begins, at 13 and 23, where it begins, and after: a checkpoint holds what was announced."""
 
     def announce(session: Session) -> None:
-        if session.iteration in (10, 20):
-            session.coordinator.announce(session.iteration, {10: (3, 1), 20: (1, 2)}[session.iteration])
+        if counts := {10: (3, 1), 20: (1, 2)}.get(session.iteration):
+            session.coordinator.announce(session.iteration, counts)
 
-    cuts = (10, 11, 12, 13, 14, 22, 23, 24)  # they begin at 13 and 23
-
-    def both(session: Session) -> None:
-        saving(*cuts)(session)
-        announce(session)
-
-    settings = {"rule": tiny.RULES[rule], "learners": 2, "checkpoint": AT_END, "net": tiny.normed}
-    whole = tiny.replay(tiny.job(tmp_path / "whole", **settings), 2, before=both)
-    for cut in cuts:
-        folder = copy(tmp_path / "whole", tmp_path / str(cut))
-        work = tiny.job(folder, **settings)
-        resumed = tiny.replay(work, 2, before=announce, resume=point(folder, cut))
-        assert tiny.same_bits(resumed[0].weights, whole[0].weights), cut
-        for rank in (0, 1):
-            assert [len(slots) for slots in resumed[rank].samples] == [len(s) for s in whole[rank].samples[cut:]]
-            for a, b in zip(resumed[rank].samples, whole[rank].samples[cut:], strict=True):
-                assert np.array_equal(a, b)
+    cuts = (10, 11, 12, 13, 14, 22, 23, 24)
+    check_resumed(tmp_path, *cuts, ranks=2, before=announce, rule=tiny.RULES[rule], learners=2, net=tiny.normed)
 
 
 def test_learners_on_one_copy_of_the_weights(tmp_path: Path) -> None:
     """One rank's, whose step is one pass; from iteration 13 on there are four."""
-    cuts = (1, 12, 13, 14, 39)
 
-    def both(session: Session) -> None:
+    def before(session: Session) -> None:
         assert session.replicas.one
-        saving(*cuts)(session)
         if session.iteration == 10:
             session.coordinator.announce(10, (4,))
 
-    settings = {
-        "rule": tiny.RULES["ssgd"], "learners": 2, "precision": "float32", "net": tiny.normed, "checkpoint": AT_END
-    }  # fmt: skip
-    tiny.replay(tiny.job(tmp_path / "whole", **settings), before=both)
-    for cut in cuts:
-        folder = copy(tmp_path / "whole", tmp_path / str(cut))
-        tiny.replay(tiny.job(folder, **settings), before=both, resume=point(folder, cut))
-        for later in [*(later for later in cuts if later > cut), 40]:
-            assert arrays(folder, later) == arrays(tmp_path / "whole", later), (cut, later)
+    settings = {"rule": tiny.RULES["ssgd"], "learners": 2, "precision": "float32", "net": tiny.normed}
+    check_resumed(tmp_path, 1, 12, 13, 14, 39, before=before, **settings)
 
 
 # Another topology
@@ -284,14 +261,6 @@ def test_another_batch_size_goes_on_from_the_same_sample(tmp_path: Path) -> None
     assert sorted(stream[rest : rest + tiny.COUNT].tolist()) == list(range(tiny.COUNT))
     summary = json.loads((tmp_path / "run/summary.json").read_text())
     assert summary["samples"] == 20 * 2 * 3 + 20 * 2 * 5
-
-
-def test_a_restart_begins_at_the_centre(tmp_path: Path) -> None:
-    settings = {"learners": 2, "checkpoint": EVERY, "net": tiny.normed}
-    before = tiny.run(tiny.job(tmp_path, iterations=20, **settings))
-    assert before.summary.checkpoint == str(point(tmp_path, 20))
-    after = tiny.run(tiny.job(tmp_path, learners=4, net=tiny.normed, iterations=20), resume="auto")
-    assert tiny.same_bits(after.weights, before.weights)
 
 
 # Which checkpoint
@@ -346,23 +315,6 @@ def test_going_back_leaves_nothing_of_the_way_that_was_left(tmp_path: Path) -> N
     assert sorted(p.name[-2:] for p in (tmp_path / "run/checkpoints").glob("iteration-*")) == ["35", "36"]
     again = tiny.run(slower, resume="auto")
     assert tiny.same_bits(again.weights, found.weights)
-
-
-def test_what_a_kill_left_is_harmless(tmp_path: Path) -> None:
-    work = tiny.job(tmp_path, learners=2, checkpoint={"every": "10 iterations"})
-    whole = tiny.run(tiny.job(tmp_path / "whole", learners=2), 2)
-    tiny.run(tiny.job(tmp_path, learners=2, iterations=20, checkpoint=EVERY), 2)
-    folder = tmp_path / "run/checkpoints"
-    for iteration in (21, 30):
-        part = folder / f".iteration-{iteration:010d}.part"
-        part.mkdir()
-        (part / "rank-0.safetensors").write_bytes(b"half")
-    (tmp_path / "run/.summary.json.tmp-0123456789ab").write_text("{")
-    with (tmp_path / "run/metrics.jsonl").open("a") as file:
-        file.write('{"event": "tra')
-    found = tiny.run(work, 2, resume="auto")
-    assert tiny.same_bits(found.weights, whole.weights)
-    assert not (folder / f".iteration-{30:010d}.part").exists()
 
 
 # Damage
@@ -439,13 +391,6 @@ def test_a_checkpoint_by_path_is_followed_by_those_before_it(tmp_path: Path, two
     (point(folder, 30) / "checkpoint.json").unlink()
     with pytest.raises(CheckpointError, match="holds no complete checkpoint"):
         tiny.run(tiny.job(folder, **TWO_POINTS), 2, resume=point(folder, 30))
-
-
-def test_no_checkpoint_at_all(tmp_path: Path) -> None:
-    with tiny.unchanged(tmp_path), pytest.raises(CheckpointError) as caught:
-        tiny.run(tiny.job(tmp_path), resume=tmp_path / "nowhere")
-    expected = f"{tmp_path / 'nowhere'}: is neither a checkpoint nor a run directory with checkpoints/ in it"
-    assert str(caught.value) == expected
 
 
 def test_another_version_of_the_format(tmp_path: Path, two_points: Path) -> None:

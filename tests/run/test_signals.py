@@ -12,21 +12,18 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import mpibow
-from mpibow.comm import Single
 from mpibow.data.dataset import Array
 from mpibow.errors import EXIT_INTERRUPTED, EXIT_REQUEUE
 from mpibow.run.signals import ASKING, IGNORABLE, ONCE, Signals
-from mpibow.train import train
 from tests.launching import RANKS, needs_mpi
 from tests.run import processes, tiny
-from tests.run.processes import ended, pids, reached, started, wait_for, write_run
+from tests.run.processes import ended, pids, reached, started, training, wait_for
 
 CODES = {number.name: EXIT_INTERRUPTED if number == signal.SIGINT else EXIT_REQUEUE for number in ASKING}
 ENDS = {
@@ -106,18 +103,6 @@ class Signalling:
         if self.readings == self.reading:
             os.kill(os.getpid(), self.number)
         tiny.TRAIN.read(samples, images, labels)
-
-
-@SIGNALS
-def test_train_stops_where_it_is(tmp_path: Path, number: signal.Signals) -> None:
-    work = tiny.job(tmp_path)
-    asked = replace(work, train=Signalling(number, 12))  # type: ignore[arg-type]
-    found = train(asked, Single())
-    assert found.summary.stopped == number.name
-    assert 9 <= found.summary.iterations <= 15
-    assert found.summary.checkpoint == str(tmp_path / f"run/checkpoints/iteration-{found.summary.iterations:010d}")
-    whole = tiny.run(tiny.job(tmp_path / "whole"))
-    assert tiny.same_bits(train(work, Single(), resume="auto").weights, whole.weights)
 
 
 def test_at_a_prompt_fit_returns_what_is_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -288,9 +273,7 @@ def check_end(folder: Path, code: int, said: str, name: str, rank: str = "") -> 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
 def test_one_process(tmp_path: Path, number: signal.Signals) -> None:
-    config = write_run(tmp_path)
-    with started(1, "-m", "mpibow.train", str(config), cwd=tmp_path) as child:
-        wait_for(child, lambda: reached(tmp_path / "runs/run/metrics.jsonl", 20))
+    with training(tmp_path, 1) as child:
         os.kill(child.pid, number)
         check_end(tmp_path, *ended(child), number.name, " on rank 0")
 
@@ -306,9 +289,7 @@ def test_one_process(tmp_path: Path, number: signal.Signals) -> None:
     ],  # SIGUSR1 comes to all, below
 )
 def test_any_rank(tmp_path: Path, number: signal.Signals, rank: int) -> None:
-    config = write_run(tmp_path)
-    with started(RANKS, "-m", "mpibow.train", str(config), cwd=tmp_path) as child:
-        wait_for(child, lambda: reached(tmp_path / "runs/run/metrics.jsonl", 20))
+    with training(tmp_path, RANKS) as child:
         os.kill(pids(child, RANKS)[rank], number)
         check_end(tmp_path, *ended(child), number.name, f" on rank {rank}")
 
@@ -316,13 +297,11 @@ def test_any_rank(tmp_path: Path, number: signal.Signals, rank: int) -> None:
 @needs_mpi
 def test_ctrl_c_at_mpirun_leaves_what_can_be_resumed(tmp_path: Path) -> None:
     """Open MPI's kills its ranks a quarter of a second after SIGTERM, soon enough or not; MPICH's passes SIGINT on."""
-    config = write_run(tmp_path)
-    with started(RANKS, "-m", "mpibow.train", str(config), cwd=tmp_path) as child:
-        wait_for(child, lambda: reached(tmp_path / "runs/run/metrics.jsonl", 20))
+    with training(tmp_path, RANKS) as child:
         os.killpg(child.pid, signal.SIGINT)
         assert ended(child)[0] not in (0, None)
     last = processes.last_iteration(tmp_path / "runs/run/metrics.jsonl")
-    again = [str(config), "--resume", "auto", f"stop.iterations={last + 20}"]
+    again = ["run.yaml", "--resume", "auto", f"stop.iterations={last + 20}"]
     with started(RANKS, "-m", "mpibow.train", *again, cwd=tmp_path) as child:
         code, said = ended(child)
     assert code == 0, said
@@ -331,9 +310,7 @@ def test_ctrl_c_at_mpirun_leaves_what_can_be_resumed(tmp_path: Path) -> None:
 @needs_mpi
 def test_all_ranks_at_once_and_again(tmp_path: Path) -> None:
     """As `scancel --signal` does it; USR1 twice is no reason to hurry."""
-    config = write_run(tmp_path)
-    with started(RANKS, "-m", "mpibow.train", str(config), cwd=tmp_path) as child:
-        wait_for(child, lambda: reached(tmp_path / "runs/run/metrics.jsonl", 20))
+    with training(tmp_path, RANKS) as child:
         for pid in pids(child, RANKS) * 2:
             os.kill(pid, signal.SIGUSR1)
         check_end(tmp_path, *ended(child), "SIGUSR1", " on rank 0")
@@ -345,9 +322,7 @@ SILENT = {"rule": {"name": "crossbow", "period": 10**6}, "checkpoint": {"every":
 
 @pytest.mark.parametrize(("number", "expected"), [(signal.SIGTERM, -signal.SIGTERM), (signal.SIGINT, EXIT_INTERRUPTED)])
 def test_a_second_one_ends_one_process_at_once(tmp_path: Path, number: signal.Signals, expected: int) -> None:
-    config = write_run(tmp_path, **SILENT)
-    with started(1, "-m", "mpibow.train", str(config), cwd=tmp_path) as child:
-        wait_for(child, lambda: reached(tmp_path / "runs/run/metrics.jsonl", 20))
+    with training(tmp_path, 1, **SILENT) as child:
         os.kill(child.pid, number)
         time.sleep(2 * ONCE)
         before = processes.last_iteration(tmp_path / "runs/run/metrics.jsonl")
@@ -360,9 +335,7 @@ def test_a_second_one_ends_one_process_at_once(tmp_path: Path, number: signal.Si
 @needs_mpi
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_second_one_ends_all_ranks_at_once(tmp_path: Path, number: signal.Signals) -> None:
-    config = write_run(tmp_path, **SILENT)
-    with started(RANKS, "-m", "mpibow.train", str(config), cwd=tmp_path) as child:
-        wait_for(child, lambda: reached(tmp_path / "runs/run/metrics.jsonl", 20))
+    with training(tmp_path, RANKS, **SILENT) as child:
         last = pids(child, RANKS)[-1]
         os.kill(last, number)
         time.sleep(2 * ONCE)

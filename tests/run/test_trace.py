@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import threading
 from collections import Counter
 from collections.abc import Mapping
@@ -19,7 +18,7 @@ from mpibow.session.summary import Trained
 from mpibow.trace import SILENT, Recorder
 from mpibow.train import train
 from tests.comm.threads import on_threads
-from tests.launching import mpirun, needs_mpi, run
+from tests.launching import mpirun, needs_mpi
 from tests.refusals import refuses
 from tests.run import tiny
 from tests.run.processes import write_run
@@ -274,13 +273,3 @@ def test_processes_of_a_node_share_a_clock(tmp_path: Path) -> None:
         assert theirs["ts"] < mine["ts"] + mine["dur"]
     for mine, theirs in zip(one, other[1:], strict=False):
         assert mine["ts"] < theirs["ts"] + theirs["dur"]
-
-
-def test_a_path_is_refused_before_anything_is_done(tmp_path: Path) -> None:
-    write_run(tmp_path)
-    command = [sys.executable, "-m", "mpibow.train", "run.yaml", "--timeline", "none/run.json"]
-    refused = run(command, cwd=tmp_path)
-    assert refused.returncode == 2
-    said = "error: --timeline: must be a file in a folder that can be written, as run.json, got none/run.json\n"
-    assert refused.stderr == said
-    assert not (tmp_path / "runs").exists()

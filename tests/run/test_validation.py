@@ -144,14 +144,6 @@ def test_validation_data_alone(tmp_path: Path) -> None:
     assert "train: 46 samples, validation: 11 split off" in logged(tmp_path / "run")
 
 
-def test_test_data_change_no_bit(tmp_path: Path) -> None:
-    one, other = (
-        tiny.run(tiny.job(tmp_path / name, validation=FRACTION, net=tiny.normed, test=test, **LEARNT))
-        for name, test in (("with", tiny.TEST), ("without", None))
-    )
-    assert tiny.same_bits(one.weights, other.weights)
-
-
 def test_resumed_runs_have_the_same_split(tmp_path: Path) -> None:
     whole = tiny.run(tiny.job(tmp_path / "whole", validation=FRACTION, **LEARNT))
     tiny.run(tiny.job(tmp_path / "parts", validation=FRACTION, **{**LEARNT, "stop": {"epochs": 5}}))
