@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 from importlib import import_module
 from itertools import pairwise
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -103,15 +104,6 @@ def test_rows_mean(flat: FlatKernels, k: int) -> None:
     np.testing.assert_array_equal(mean, total * np.float32(1 / k))
 
 
-def test_equal_rows_are_corrected_by_nothing(flat: FlatKernels) -> None:
-    """Two are twice one, halved; the mean of three may be off by its last bit, and alpha times that."""
-    for k, off in ((1, 0.0), (2, 0.0), (3, 2e-7)):
-        w = np.tile(arrays((SIZE,), dtype="float32")[0], (k, 1))
-        g, sums, before = np.zeros_like(w), np.zeros((len(all_chunks(flat)), 2)), w.copy()
-        flat.sma_alone(w, (), g, sums, local=LOCALS["plain"], alpha=0.25, extra=0.5, chunks=all_chunks(flat))
-        np.testing.assert_allclose(w, before, rtol=off, atol=0)
-
-
 @pytest.mark.parametrize("begin", [True, False])
 @pytest.mark.parametrize(("alpha", "gain"), [(0.0, 0.0), (0.25, 0.0), (0.0, 1.5), (0.25, 1.5)])
 @pytest.mark.parametrize("local", LOCALS.values(), ids=LOCALS.keys())
@@ -192,36 +184,25 @@ def test_add_scaled(flat: FlatKernels, shape: tuple[int, ...]) -> None:
     close(target, expected)
 
 
-@pytest.mark.parametrize("gain", [0.0, 1.5])
+@pytest.mark.parametrize(("gain", "with_step"), [(0.0, False), (1.5, False), (0.0, True), (1.5, True)])
 @pytest.mark.parametrize("n", [1, 2, 3])
 @pytest.mark.parametrize("k", [1, 3])
-def test_sma_apply(flat: FlatKernels, k: int, n: int, gain: float) -> None:
-    """Rows may be longer than what is added up."""
-    weights, mean, sums = arrays((k, SIZE), (SIZE,), (n, SIZE + 10))
+def test_sma_apply(flat: FlatKernels, k: int, n: int, gain: float, with_step: bool) -> None:
+    """Rows may be longer than what is added up; a step is added to all of them."""
+    weights, mean, sums, step = arrays((k, SIZE), (SIZE,), (n, SIZE + 10), (SIZE,))
+    step *= with_step
     total = sum(sums[:, :SIZE])
-    expected_weights, expected_mean = weights + gain * total, mean + 0.25 * total
+    expected_weights, expected_mean = weights + gain * total + step, mean + 0.25 * total + step
     squares = np.full(len(all_chunks(flat)), np.nan)
-    before = sums.copy()
-    flat.sma_apply(weights, mean, sums, squares, extra=gain, scale=0.25, chunks=all_chunks(flat))
+    before, more = (sums.copy(), step.copy()), {"more": step} if with_step else {}
+    flat.sma_apply(weights, mean, sums, squares, extra=gain, scale=0.25, chunks=all_chunks(flat), **more)
     close(weights, expected_weights)
     close(mean, expected_mean)
-    np.testing.assert_array_equal(sums, before)  # other ranks read them as well
+    np.testing.assert_array_equal(sums, before[0])  # other ranks read them as well
+    np.testing.assert_array_equal(step, before[1])
     for c, square in enumerate(squares):
         part = total[c * flat.chunk : (c + 1) * flat.chunk]
         assert square == pytest.approx(math.fsum(part**2), rel=1e-12)
-
-
-@pytest.mark.parametrize("gain", [0.0, 1.5])
-def test_sma_apply_adds_a_step_to_all_of_them(flat: FlatKernels, gain: float) -> None:
-    weights, mean, sums, step = arrays((3, SIZE), (SIZE,), (2, SIZE), (SIZE,))
-    total = sums.sum(axis=0)
-    expected_weights, expected_mean = weights + gain * total + step, mean + 0.25 * total + step
-    squares, before = np.full(len(all_chunks(flat)), np.nan), step.copy()
-    flat.sma_apply(weights, mean, sums, squares, extra=gain, scale=0.25, chunks=all_chunks(flat), more=step)
-    close(weights, expected_weights)
-    close(mean, expected_mean)
-    np.testing.assert_array_equal(step, before)
-    assert math.fsum(squares) == pytest.approx(math.fsum(total**2), rel=1e-12)
 
 
 def test_sma_apply_adds_rows_in_order(flat: FlatKernels) -> None:
@@ -252,19 +233,17 @@ Pass = Callable[[FlatKernels, list[Array], range], None]
 ALL = LOCALS["all"]
 
 
-def sma_pass(flat: FlatKernels, a: list[Array], chunks: range) -> None:
-    w, v, g, total, squares, centre, common = a
-    flat.sma_update(
-        w, (v,), g, total, squares, centre, common, local=ALL, alpha=0.3, extra=0.7, begin=False, chunks=chunks
-    )
-
-
-def sma_begin_pass(flat: FlatKernels, a: list[Array], chunks: range) -> None:
-    w, v, g, total, squares, centre, common = a
-    local = LOCALS["decay"]
-    flat.sma_update(
-        w, kept(local, v), g, total, squares, centre, common, local=local, alpha=0, extra=0, begin=True, chunks=chunks
-    )
+def sma_pass(
+    flat: FlatKernels,
+    a: list[Array],
+    chunks: range,
+    local: Local = ALL,
+    alpha: float = 0.3,
+    extra: float = 0.7,
+    begin: bool = False,
+) -> None:
+    w, v, *rest = a
+    flat.sma_update(w, kept(local, v), *rest, local=local, alpha=alpha, extra=extra, begin=begin, chunks=chunks)
 
 
 def sgd_pass(flat: FlatKernels, a: list[Array], chunks: range) -> None:
@@ -301,6 +280,7 @@ def common_pass(flat: FlatKernels, a: list[Array], chunks: range) -> None:
     flat.sma_apply(a[0], a[3], a[2], a[4], extra=0.0, scale=0.3, chunks=chunks, more=a[5])
 
 
+sma_begin_pass = partial(sma_pass, local=LOCALS["decay"], alpha=0, extra=0, begin=True)
 PASSES = [
     sma_pass,
     sma_begin_pass,
@@ -368,26 +348,7 @@ def test_the_bits_are_numpys(flat: FlatKernels, dtype: str, data: st.DataObject,
 
     decayed, nesterov, begin = data.draw(st.tuples(st.integers(0, size), st.booleans(), st.booleans()))
     local, alpha, gain = sgd_step(0.03, either(0.9), nesterov, either(0.02), decayed), either(0.3), either(0.7)
-
-    def sma_pass(flat: FlatKernels, a: list[Array], chunks: range) -> None:
-        w, v, g, total, squares, centre, common = a
-        flat.sma_update(
-            w,
-            kept(local, v),
-            g,
-            total,
-            squares,
-            centre,
-            common,
-            local=local,
-            alpha=alpha,
-            extra=gain,
-            begin=begin,
-            chunks=chunks,
-        )
-
-    same_as_numpys(flat, everything(flat, k, size, dtype), sma_pass)
-    for pass_ in PASSES:
+    for pass_ in (partial(sma_pass, local=local, alpha=alpha, extra=gain, begin=begin), *PASSES):
         same_as_numpys(flat, everything(flat, k, size, dtype), pass_)
 
 
@@ -434,14 +395,12 @@ def test_compiled_squares_do_not_overflow() -> None:
 
 def test_momenta_of_dead_units_become_0(flat: FlatKernels) -> None:
     """0.9^1000 is 1e-46, a denormal."""
-    local, size = sgd_step(0.1, 0.9), 70
-    w, v, g, total, squares, centre, common = everything(flat, 2, size)
+    a = everything(flat, 2, 70)
+    w, v, g, *_ = a
     v[:, 5] = math.nan
     for _ in range(1000):
         g.fill(0)
-        flat.sma_update(
-            w, (v,), g, total, squares, centre, common, local=local, alpha=0, extra=0, begin=True, chunks=range(1)
-        )
+        sma_pass(flat, a, range(1), sgd_step(0.1, 0.9), 0, 0, begin=True)
     assert np.isnan(v[:, 5]).all()
     assert np.isfinite(np.delete(w, 5, axis=1)).all()
     v[:, 5] = 0
@@ -455,24 +414,14 @@ def test_compiled_once_for_each_precision() -> None:
     from mpibow.kernels.compiled.generated import loops
 
     for number, dtype in ((0, "float32"), (0.5, "float64"), (np.float64(0.5), "float32")):
-        local = sgd_step(number, 0.9, False, number, 3)
-        w, v, g, total, squares, centre, common = everything(flat, 2, 9, dtype)
-        flat.sma_update(
-            w, kept(local, v), g, total, squares, centre, common,
-            local=local, alpha=number, extra=number, begin=True, chunks=range(1),
-        )  # fmt: skip
-        flat.sma_alone(w, kept(local, v), g, np.zeros((1, 2)), local=local, alpha=number, extra=number, chunks=range(1))
-        flat.rows_mean(w, total, chunks=range(1))
-        flat.sma_apply(w, total, g, squares, extra=number, scale=number, chunks=range(1))
-        flat.sma_apply(w, total, g, squares, extra=number, scale=number, chunks=range(1), more=common)
-        flat.gradient_sum(g, total, chunks=range(1))
-        flat.sgd_update(w, kept(local, v), g, local=local, scale=number, chunks=range(1))
-        for pull in (0, 1):
-            flat.centre_update(
-                total, centre, common, g[0], pull=pull, alpha=number, momentum=number, scale=number, chunks=range(1)
-            )
-        flat.add_scaled(w, centre, scale=number, chunks=range(1))
-        flat.squared_norm(w[0])
+        local, kernels = sgd_step(number, 0.9, False, number, 3), cast(FlatKernels, flat)
+        for pass_ in (partial(sma_pass, local=local, alpha=number, extra=number, begin=True), *PASSES):
+            pass_(kernels, everything(kernels, 2, 9, dtype), range(1))
+        a = everything(kernels, 2, 9, dtype)
+        flat.sma_apply(a[0], a[3], a[2], a[4], extra=number, scale=number, chunks=range(1))
+        flat.sgd_update(a[0], kept(local, a[1]), a[2], local=local, scale=number, chunks=range(1))
+        flat.add_scaled(a[0], a[5], scale=number, chunks=range(1))
+        flat.squared_norm(a[0][0])
     made = loops(local.formula)
     passes = [made.sma_update, made.sma_alone, made.sgd_update]
     others = ("sma_apply", "gradient_sum", "centre_update", "add_scaled", "squared_norm")
@@ -497,29 +446,6 @@ def test_workers_share_all_chunks_evenly(count: int, workers: int) -> None:
     assert max(map(len, shares)) - min(map(len, shares)) <= 1
 
 
-def test_nothing_but_its_chunks_is_touched(flat: FlatKernels) -> None:
-    a = everything(flat, 2, SIZE, "float64")
-    before, chunk = [array.copy() for array in a], flat.chunk
-    sma_pass(flat, a, range(1, 2))
-    for i in (0, 1, 3):
-        changed = (a[i] != before[i]).reshape(-1, SIZE)
-        assert changed[:, chunk : 2 * chunk].all()
-        assert not changed[:, :chunk].any()
-        assert not changed[:, 2 * chunk :].any()
-    assert np.flatnonzero(a[4]).tolist() == [1]
-    for i in (5, 6):
-        np.testing.assert_array_equal(a[i], before[i])
-
-
-def test_float32_stays_close(flat: FlatKernels) -> None:
-    single = everything(flat, 2, SIZE)
-    double = [array.astype(np.float64) for array in single]
-    for a in (single, double):
-        sma_pass(flat, a, all_chunks(flat))
-    for i in (0, 1, 3, 4):
-        np.testing.assert_allclose(single[i], double[i], rtol=0, atol=UNIT * np.abs(double[i]).max())
-
-
 # Two dense layers' gradients, of ranks 4 and 8, as factors: they cross chunks, and are not all that there is.
 FACTORS = np.array([[256, 256 + 128 * 128, 4, 128], [CHUNK - 1024, CHUNK - 1024 + 192 * 16, 8, 16]])
 
@@ -531,40 +457,22 @@ FACTORED = [sgd_step(0.03, 0.7, True, 0.02, CHUNK + 8192), sgd_step(0.1, 0.0, Fa
 @pytest.mark.parametrize("local", FACTORED, ids=["all", "plain"])
 def test_gradients_that_are_kept_as_factors(flat: FlatKernels, k: int, local: Local) -> None:
     """Every pass does with them what it does with their products."""
-    rows = arrays(*[(k, SIZE)] * 3, (SIZE,), (SIZE,), dtype="float32")
-    w, v, g, total, mean = rows
-    products = whole(g, FACTORS)
-    chunks = all_chunks(flat)
+    w, v, g, total, mean = arrays(*[(k, SIZE)] * 3, (SIZE,), (SIZE,), dtype="float32")
+    products, chunks = whole(g, FACTORS), all_chunks(flat)
 
-    def results(gradients: Array, **factors: Array) -> list[Array]:
-        found, squares, sums = [], np.zeros(len(chunks)), np.zeros((len(chunks), 2))
+    def results(gradients: Array, **more: Any) -> list[Array]:
+        found, more = [], {"chunks": chunks, **more}
         for run in (
-            lambda w, v, g, t, z: flat.sma_update(
-                w,
-                kept(local, v),
-                g,
-                t,
-                squares,
-                z,
-                z,
-                local=local,
-                alpha=0.3,
-                extra=0.7,
-                begin=True,
-                chunks=chunks,
-                **factors,
+            lambda w, v, g, t, z, a: flat.sma_update(
+                w, v, g, t, a[:, 0].copy(), z, z, local=local, alpha=0.3, extra=0.7, begin=True, **more
             ),
-            lambda w, v, g, t, z: flat.sma_alone(
-                w, kept(local, v), g, sums, local=local, alpha=0.3, extra=0.7, chunks=chunks, **factors
-            ),
-            lambda w, v, g, t, z: flat.gradient_sum(g, t, chunks=chunks, **factors),
-            lambda w, v, g, t, z: flat.sgd_update(
-                w, kept(local, v), g, local=local, scale=0.5, chunks=chunks, **factors
-            ),
+            lambda w, v, g, t, z, a: flat.sma_alone(w, v, g, a, local=local, alpha=0.3, extra=0.7, **more),
+            lambda w, v, g, t, z, a: flat.gradient_sum(g, t, **more),
+            lambda w, v, g, t, z, a: flat.sgd_update(w, v, g, local=local, scale=0.5, **more),
         ):
-            copies = [w.copy(), v.copy(), gradients.copy(), total.copy(), mean.copy()]
-            run(*copies)
-            found += [*copies[:2], *copies[3:], squares.copy(), sums.copy()]
+            copies = [each.copy() for each in (w, v, gradients, total, mean, np.zeros((len(chunks), 2)))]
+            run(copies[0], kept(local, copies[1]), *copies[2:])
+            found += [*copies[:2], *copies[3:]]
         return found
 
     rank = max(FACTORS[:, 2])  # an element of a gradient is the sum of so many products

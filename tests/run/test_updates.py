@@ -132,13 +132,11 @@ def test_sgd_counts_nothing(tmp_path: Path) -> None:
     assert set(read_arrays(point(tmp_path, 16), "rank-0")) == {"weights", "momenta", "statistics", "tally"}
 
 
-@pytest.mark.parametrize("kind", UPDATES.values(), ids=UPDATES.keys())
-def test_states_are_called_as_no_other_array(kind: Any) -> None:
-    for settings in EVERY.values():
-        if settings["name"] == kind.__dataclass_fields__["name"].default:
-            states = kind(**{key: value for key, value in settings.items() if key != "name"}).states
-            assert len(set(states)) == len(states)
-            assert not TAKEN & set(states)
+@every
+def test_states_are_called_as_no_other_array(tmp_path: Path, update: dict[str, Any]) -> None:
+    states = tiny.job(tmp_path, update=update).config.update.states
+    assert len(set(states)) == len(states)
+    assert not TAKEN & set(states)
 
 
 def test_another_optimisers_states_begin_at_0(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -72,24 +73,34 @@ def chunk_sums(u: Array) -> Array:
     )
 
 
+def same(own: Any, numpys: Any, *arrays: Array | None, backwards: bool = False) -> None:
+    """In `arrays` the kernels leave the bits that NumPy's pass leaves in copies of them."""
+    copies = [array if array is None else array.copy() for array in arrays]
+    run_all(own(*arrays), backwards)
+    numpys(*copies)
+    for got, wanted in zip(arrays, copies, strict=True):
+        np.testing.assert_array_equal(got, wanted)
+
+
 @given(locals_(), NUMBERS, NUMBERS, st.booleans(), SIZES, ROWS, st.booleans())
 @CHECKS
 def test_sma_update(local: Local, alpha: float, gain: float, begin: bool, size: int, k: int, backwards: bool) -> None:
     generator = np.random.default_rng(0)
     w, v, g = (rows(generator, k, size) for _ in range(3))
     total, centre, common = (row(generator, size) for _ in range(3))
-    squares = np.arange(1.0, 1.0 + -(-size // flat.CHUNK))
-    expected = [array.copy() for array in (w, v, g, total)]
-    sums = np.ones(1)
-    reference.sma_update(
-        expected[0], kept(local, expected[1]), *expected[2:], sums, centre, common,
-        local=local, alpha=alpha, extra=gain, begin=begin, chunks=everything(size),
+    squares, sums = np.arange(1.0, 1.0 + -(-size // flat.CHUNK)), np.ones(1)
+    before = 0 if begin else squares.sum() - 1
+    numbers, chunks = step(alpha=alpha, gain=gain, begin=begin), everything(size)
+    same(
+        lambda w, v, t: flat.sma_update(
+            w, kept(local, v), g, t, squares, centre, common, numbers, device(local)
+        ),
+        lambda w, v, t: reference.sma_update(
+            w, kept(local, v), g.copy(), t, sums, centre, common,
+            local=local, alpha=alpha, extra=gain, begin=begin, chunks=chunks,
+        ),
+        w, v, total, backwards=backwards,
     )  # fmt: skip
-    own = kept(local, v), g, total, squares, centre, common, step(alpha=alpha, gain=gain, begin=begin), device(local)
-    run_all(flat.sma_update(w, *own), backwards)
-    for got, wanted in ((w, expected[0]), (v, expected[1]), (total, expected[3])):
-        np.testing.assert_array_equal(got, wanted)
-    before = 0 if begin else sum(range(1, 1 + len(squares))) - 1
     np.testing.assert_allclose(squares.sum() - before, sums[0], rtol=1e-5)
 
 
@@ -98,32 +109,24 @@ def test_sma_update(local: Local, alpha: float, gain: float, begin: bool, size: 
 def test_sma_alone(local: Local, alpha: float, gain: float, size: int, k: int, backwards: bool) -> None:
     generator = np.random.default_rng(1)
     w, v, g = (rows(generator, k, size) for _ in range(3))
-    gain = float(np.float32(gain))
-    expected, sums = [array.copy() for array in (w, v, g)], np.zeros((1, 2))
-    reference.sma_alone(
-        expected[0],
-        kept(local, expected[1]),
-        expected[2],
-        sums,
-        local=local,
-        alpha=alpha,
-        extra=gain,
-        chunks=everything(size),
-    )
-    parts = np.full((-(-size // flat.CHUNK), 2), np.nan)
-    run_all(flat.sma_alone(w, kept(local, v), g, parts, step(alpha=alpha, gain=gain), device(local)), backwards)
-    for got, wanted in ((w, expected[0]), (v, expected[1])):
-        np.testing.assert_array_equal(got, wanted)
+    gain, numbers = float(np.float32(gain)), step(alpha=alpha, gain=gain)
+    parts, sums = np.full((-(-size // flat.CHUNK), 2), np.nan), np.zeros((1, 2))
+    same(
+        lambda w, v: flat.sma_alone(w, kept(local, v), g, parts, numbers, device(local)),
+        lambda w, v: reference.sma_alone(
+            w, kept(local, v), g.copy(), sums, local=local, alpha=alpha, extra=gain, chunks=everything(size)
+        ),
+        w, v, backwards=backwards,
+    )  # fmt: skip
     np.testing.assert_allclose(parts.sum(axis=0), sums[0], rtol=1e-5)
 
 
 @given(SIZES, ROWS, st.booleans())
 @CHECKS
-def test_rows_mean(size: int, k: int, backwards: bool) -> None:
-    of, mean, expected = rows(np.random.default_rng(8), k, size), *np.full((2, size), np.nan, np.float32)
-    reference.rows_mean(of, expected, chunks=everything(size))
-    run_all(flat.rows_mean(of, mean), backwards)
-    np.testing.assert_array_equal(mean, expected)
+def test_rows_mean_and_sum(size: int, k: int, backwards: bool) -> None:
+    of, nothing, chunks = rows(np.random.default_rng(8), k, size), np.full(size, np.nan, np.float32), everything(size)
+    for own, numpys in ((flat.rows_mean, reference.rows_mean), (flat.gradient_sum, reference.gradient_sum)):
+        same(partial(own, of), partial(numpys, of, chunks=chunks), nothing, backwards=backwards)
 
 
 def test_a_row_whose_gradient_overflowed_stands_still() -> None:
@@ -151,16 +154,6 @@ def test_a_row_whose_gradient_overflowed_stands_still() -> None:
     assert momenta[:, 0].tolist() == [0.0, 1.0]
 
 
-@given(SIZES, ROWS)
-@CHECKS
-def test_gradient_sum(size: int, k: int) -> None:
-    gradients, total = rows(np.random.default_rng(2), k, size), np.full(size, np.nan, np.float32)
-    expected = total.copy()
-    reference.gradient_sum(gradients, expected, chunks=everything(size))
-    run_all(flat.gradient_sum(gradients, total))
-    np.testing.assert_array_equal(total, expected)
-
-
 @given(locals_(), SIZES, ROWS, st.booleans())
 @CHECKS
 def test_sgd_update(local: Local, size: int, k: int, follows: bool) -> None:
@@ -168,28 +161,30 @@ def test_sgd_update(local: Local, size: int, k: int, follows: bool) -> None:
     w, v = (np.ascontiguousarray(rows(generator, k, -(-size // 4) * 4)) for _ in range(2))
     w[:], v[:] = w[0], v[0]
     gradient, mean = row(generator, w.shape[1]), np.full(w.shape[1], np.nan, np.float32) if follows else None
-    expected = w.copy(), v.copy()
-    reference.sgd_update(
-        expected[0], kept(local, expected[1]), gradient[None], local=local, scale=0.25, chunks=everything(w.shape[1])
-    )
-    run_all(flat.sgd_update(w, kept(local, v), gradient, step(scale=0.25), device(local), mean))
-    np.testing.assert_array_equal(w, expected[0])
-    np.testing.assert_array_equal(v, expected[1])
-    if mean is not None:
-        np.testing.assert_array_equal(mean, w[0])
+
+    def numpys(w: Array, v: Array, mean: Array | None) -> None:
+        chunks = everything(w.shape[1])
+        reference.sgd_update(w, kept(local, v), gradient[None], local=local, scale=0.25, chunks=chunks)
+        if mean is not None:
+            mean[:] = w[0]
+
+    same(
+        lambda w, v, mean: flat.sgd_update(w, kept(local, v), gradient, step(scale=0.25), device(local), mean),
+        numpys, w, v, mean,
+    )  # fmt: skip
 
 
 @given(SIZES, st.sampled_from([0.0, 0.75]), st.booleans())
 @CHECKS
 def test_centre_update(size: int, pull: float, received: bool) -> None:
     generator = np.random.default_rng(4)
-    mine = [row(generator, size) for _ in range(3)]
-    total = row(generator, size) if received else None
-    expected = [array.copy() for array in mine]
+    mine, total = [row(generator, size) for _ in range(3)], row(generator, size) if received else None
     numbers = {"pull": pull, "alpha": pull / 3, "scale": 0.2}
-    reference.centre_update(*expected, total, momentum=0.9, chunks=everything(size), **numbers)
-    run_all(flat.centre_update(*mine, total, step(centre_momentum=0.9, **numbers)))
-    np.testing.assert_array_equal(mine, expected)
+    same(
+        lambda *arrays: flat.centre_update(*arrays, step(centre_momentum=0.9, **numbers)),
+        partial(reference.centre_update, momentum=0.9, chunks=everything(size), **numbers),
+        *mine, total,
+    )  # fmt: skip
 
 
 @given(SIZES, ROWS)
@@ -197,13 +192,9 @@ def test_centre_update(size: int, pull: float, received: bool) -> None:
 def test_add_scaled(size: int, k: int) -> None:
     generator = np.random.default_rng(5)
     target, source = rows(generator, k, size), row(generator, size)
-    expected = target.copy()
-    reference.add_scaled(expected, source, scale=1.5, chunks=everything(size))
-    run_all(flat.add_scaled(target, source, step(scale=1.5)))
-    np.testing.assert_array_equal(target, expected)
-    one = target[0].copy()
-    run_all(flat.add_scaled(one, source, step(scale=2.0)))
-    np.testing.assert_array_equal(one, target[0] + 2 * source)
+    numpys = partial(reference.add_scaled, scale=1.5, chunks=everything(size))
+    for each in (target, target[0]):
+        same(lambda *arrays: flat.add_scaled(*arrays, step(scale=1.5)), numpys, each, source)
 
 
 @given(SIZES, ROWS, st.booleans())
@@ -351,33 +342,23 @@ def test_every_optimiser_gives_numpys_bits(update: Update) -> None:
     generator, local, size = np.random.default_rng(10), local_of(update, 16, 2), 52
     w, g, total, centre = (*(rows(generator, 3, size) for _ in range(2)), *(row(generator, size) for _ in range(2)))
     states = [np.abs(rows(generator, 3, size)) for _ in update.states]
-    squares, own = np.zeros(1), device(local)
-
-    def both(mine: Any, its: Any) -> None:
-        """Weights and states after a pass, by the kernels and by NumPy."""
-        found = []
-        for run in (mine, its):
-            arrays = [w.copy(), *(state.copy() for state in states)]
-            run(arrays[0], tuple(arrays[1:]), g.copy(), total.copy())
-            found.append(arrays)
-        for got, wanted in zip(*found, strict=True):
-            np.testing.assert_array_equal(got, wanted)
-
-    both(
-        lambda w, s, g, t: run_all(flat.sma_update(w, s, g, t, squares, centre, t, step(alpha=0.25, begin=1), own)),
-        lambda w, s, g, t: reference.sma_update(
-            w, s, g, t, squares, centre, t, local=local, alpha=0.25, extra=0, begin=True, chunks=everything(size)
+    squares, sums, own, numpys = np.zeros(1), np.zeros((1, 2)), device(local), {"local": local, "chunks": range(1)}
+    same(
+        lambda w, *s: flat.sma_update(w, s, g, total.copy(), squares, centre, total, step(alpha=0.25, begin=1), own),
+        lambda w, *s: reference.sma_update(
+            w, s, g.copy(), total.copy(), squares, centre, total, alpha=0.25, extra=0, begin=True, **numpys
         ),
-    )
-    both(
-        lambda w, s, g, t: run_all(flat.sma_alone(w, s, g, np.zeros((1, 2)), step(alpha=0.25, gain=0.5), own)),
-        lambda w, s, g, t: reference.sma_alone(
-            w, s, g, np.zeros((1, 2)), local=local, alpha=0.25, extra=0.5, chunks=everything(size)
-        ),
-    )
+        w, *states,
+    )  # fmt: skip
+    same(
+        lambda w, *s: flat.sma_alone(w, s, g, sums, step(alpha=0.25, gain=0.5), own),
+        lambda w, *s: reference.sma_alone(w, s, g.copy(), sums, alpha=0.25, extra=0.5, **numpys),
+        w, *states,
+    )  # fmt: skip
     for array in (w, *states):
         array[:] = array[0]
-    both(
-        lambda w, s, g, t: run_all(flat.sgd_update(w, s, t, step(scale=0.5), own)),
-        lambda w, s, g, t: reference.sgd_update(w, s, t[None], local=local, scale=0.5, chunks=everything(size)),
-    )
+    same(
+        lambda w, *s: flat.sgd_update(w, s, total, step(scale=0.5), own),
+        lambda w, *s: reference.sgd_update(w, s, total[None], scale=0.5, **numpys),
+        w, *states,
+    )  # fmt: skip
