@@ -5,11 +5,20 @@ import os
 import signal
 from importlib.util import find_spec
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 from tests.oracle import MISSING, asked_for, without_dali
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, which is a new one."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
 
 # A slow or busy machine must not fail a test: nothing here asserts a time.
 settings.register_profile("mpibow", deadline=None, print_blob=True)

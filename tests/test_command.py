@@ -153,10 +153,7 @@ def test_launch_shows_a_file(name: str, capsys: Said) -> None:
     assert capsys.readouterr().out == (ROOT / "launch/digits.yaml").read_text()
 
 
-def test_launch_copies_to_the_path_that_its_comments_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Said
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_launch_copies_to_the_path_that_its_comments_name(here: Path, capsys: Said) -> None:
     assert launch("--copy", "slurm") == 0
     assert launch("--copy", "crossbow/lenet-mnist", "mine") == 0
     assert capsys.readouterr().out.split() == ["launch/slurm.sbatch", "mine/crossbow/lenet-mnist.yaml"]

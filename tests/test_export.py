@@ -123,8 +123,7 @@ def test_a_checkpoint_a_file_and_a_bare_file(run: mb.Fitted, capsys: pytest.Capt
     assert again.weights.keys() == run.weights.keys()
 
 
-def test_a_mean_image_is_written_beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_mean_image_is_written_beside(here: Path) -> None:
     generator = np.random.default_rng(0)
     images, labels = generator.integers(0, 255, (30, 1, 9, 8)).astype(np.uint8), np.arange(30) % 3
     run = mb.fit(net, (images, labels), normalise="pixel", ema={"half_life": 9, "every": 1}, **SETTINGS).summary.run
@@ -175,7 +174,6 @@ def test_torchvisions_names_come_back_as_ours(name: str, tmp_path: Path) -> None
     counted = [key for key in found.arrays if key.endswith("num_batches_tracked")]
     assert len(counted) == sum(key.endswith(".variance") for key in weights)
     names = names_of(weights)
-    assert names is not None
     assert len(found.arrays) == len(names.theirs) + len(counted)
     save_file(dict(found.arrays), tmp_path / "theirs.safetensors")
     given = of_program(tmp_path / "theirs.safetensors")

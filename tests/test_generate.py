@@ -71,10 +71,7 @@ def test_draws_follow_the_softmax() -> None:
     assert set(cold) == {0} == {pick(logits, temperature=0, top_k=None, generator=generator)}
 
 
-def test_a_net_of_bytes_needs_no_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_net_of_bytes_needs_no_file(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     codes = np.frombuffer(("ü" * 40).encode(), np.uint8).astype(np.int32)
     windows = np.lib.stride_tricks.sliding_window_view(codes, 5)
     fitted = mb.fit(
@@ -92,11 +89,8 @@ def test_a_net_of_bytes_needs_no_file(
     )
 
 
-def test_a_net_of_ascii_takes_bytes_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_net_of_ascii_takes_bytes_too(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """As examples/char_gpt.py trains one."""
-    monkeypatch.chdir(tmp_path)
     windows = np.lib.stride_tricks.sliding_window_view(np.frombuffer(b"xyz" * 40, np.uint8).astype(np.int32), 5)
     fitted = mb.fit(
         lambda text: mb.embedding(text, 128, 128), (windows[:, :-1], windows[:, 1:]), batch_size=8, learners=1,
@@ -108,10 +102,7 @@ def test_a_net_of_ascii_takes_bytes_too(
     assert capsys.readouterr().err == "error: --prompt: must be ASCII, as the net gives 128 characters\n"
 
 
-def test_a_run_on_records_of_text_keeps_its_tokenizer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_run_on_records_of_text_keeps_its_tokenizer(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("source.txt").write_text(TEXT * 2)  # two windows: a batch
     assert script("text").main(["--source", "source.txt", "--output", "records", "--tokens", "chars"]) == 0
     fitted = mb.fit(

@@ -39,12 +39,6 @@ def with_the_batch_size(image: mb.Tensor) -> mb.Tensor:
     return mb.dense(mb.flatten(image), 3) * float(image.shape[0] + 1)
 
 
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 @pytest.mark.parametrize("normalise", ["channel", "pixel"])
 def test_a_run_a_checkpoint_and_a_file_predict_as_the_net_that_was_trained(here: Path, normalise: str) -> None:
     images, labels = tiny.images(60)

@@ -166,15 +166,14 @@ def test_files_are_the_same_bytes_every_time(tmp_path: Path, suffix: str, magic:
     assert sorted(tmp_path.iterdir()) == files
 
 
-def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """One run is drawn beside its metrics, several where one is; nothing but the figure is written."""
-    monkeypatch.chdir(tmp_path)
-    one, two = write(tmp_path / "runs/one", lines()), write(tmp_path / "runs/two", lines(speed=3.0))
+    one, two = write(here / "runs/one", lines()), write(here / "runs/two", lines(speed=3.0))
     assert plot.main(["runs/one", "--panels", "loss"]) == 0
     assert plot.main(["runs/one", "runs/two", "--panels", "speed,loss", "--x", "epochs", "--labels", "x, y"]) == 0
     assert plot.main(["runs/two", "--output", "figure.svg", "--panels", "loss", "--smooth", "3"]) == 0
     assert capsys.readouterr().out == "runs/one/plot.png\nplot.png\nfigure.svg\n"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["figure.svg", "plot.png", "runs"]
+    assert sorted(path.name for path in here.iterdir()) == ["figure.svg", "plot.png", "runs"]
     assert sorted(path.name for path in one.iterdir()) == ["metrics.jsonl", "plot.png"]
     assert sorted(path.name for path in two.iterdir()) == ["metrics.jsonl"]
 
@@ -191,10 +190,9 @@ def test_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("names", [["a$_$"], ["$_$", "b$\\frac$"]])
-def test_dollars_are_no_formula(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: list[str]) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_dollars_are_no_formula(here: Path, names: list[str]) -> None:
     for name in names:
-        write(tmp_path / name, lines())
+        write(here / name, lines())
     assert plot.main([*names, "--output", "both.svg"]) == 0
 
 
@@ -215,17 +213,16 @@ def test_dollars_are_no_formula(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     ],
 )  # fmt: skip
 def test_errors(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    here: Path, capsys: pytest.CaptureFixture[str],
     arguments: list[str], code: int, message: str,
 ) -> None:  # fmt: skip
-    monkeypatch.chdir(tmp_path)
-    write(tmp_path / "run", lines())
-    write(tmp_path / "empty", [])
-    (write(tmp_path / "broken", []) / "metrics.jsonl").write_text('{"event": "start", "position": 0}\n{"ev\n\n')
+    write(here / "run", lines())
+    write(here / "empty", [])
+    (write(here / "broken", []) / "metrics.jsonl").write_text('{"event": "start", "position": 0}\n{"ev\n\n')
     assert plot.main(arguments) == code
     said = capsys.readouterr()
     assert (said.out, said.err) == ("", f"error: {message}\n")
-    assert not list(tmp_path.glob("**/*.png"))
+    assert not list(here.glob("**/*.png"))
 
 
 def test_without_matplotlib(

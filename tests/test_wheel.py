@@ -78,7 +78,6 @@ def test_the_first_steps(bin_folder: Path, tmp_path: Path) -> None:
     printed = {line: ends_well(["bash", "-c", line], tmp_path, **env) for line in typed}
     (evaluated,) = (text for line, text in printed.items() if line.startswith("mpibow evaluate"))
     accuracy = re.match(r"accuracy (\d+\.\d+)%", evaluated)
-    assert accuracy is not None
     assert float(accuracy[1]) >= 97  # chance is 10
     (predicted,) = (text for line, text in printed.items() if line.startswith("mpibow predict"))
     digits = re.findall(r"^digits/7/\d+\.png +(\d) ", predicted, re.M)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,6 @@ from mpibow.models.classifier import classifier
 from mpibow.session.describe import describe_job
 from tests.kernels.cases import Bench, Case, name
 from tests.kernels.operators import CASES
-from tests.oracle import pytorch
 from tests.refusals import refuses
 
 Array = npt.NDArray[Any]
@@ -70,7 +70,6 @@ def test_evaluation_and_a_frozen_norm_take_the_running_statistics_and_leave_them
 def test_backward_overwrites(case: Case) -> None:
     bench = Bench(case, KERNEL, "float64")
     bench.forward()
-    assert KERNEL.backward is not None
     run = KERNEL.backward(bench.call(backward=True))
     run()
     first = [array.copy() for array in (*bench.dx, *bench.dw.values()) if array is not None]
@@ -104,25 +103,8 @@ def test_a_frozen_norm_trains_on_one_value_a_channel() -> None:
     np.testing.assert_allclose(bench.dw["bias"], bench.dy.sum(0), rtol=1e-12)
 
 
-@pytest.mark.torch
-def test_a_frozen_norm_is_pytorchs_in_evaluation() -> None:
-    torch: Any = pytorch()
-    bench = Bench(Case(FROZEN, ((3, 2, 4, 5),)), KERNEL, "float64")
-    x, weight, bias = (torch.from_numpy(a.copy()).requires_grad_() for a in (bench.x[0], *bench.w.values()))
-    mean, variance = (torch.from_numpy(bench.statistics[key].copy()) for key in ("mean", "variance"))
-    y = torch.nn.functional.batch_norm(x, mean, variance, weight, bias, training=False, eps=FROZEN.epsilon)
-    y.backward(torch.from_numpy(bench.dy))
-    np.testing.assert_allclose(bench.forward(), y.detach().numpy(), rtol=1e-12)
-    bench.backward()
-    for got, expected in zip((bench.dx[0], *bench.dw.values()), (x, weight, bias), strict=True):
-        np.testing.assert_allclose(got, expected.grad.numpy(), rtol=1e-10, atol=1e-12)
-
-
 @pytest.mark.parametrize("frozen", [False, True])
-def test_the_statistics_of_a_frozen_norm_stay_in_a_run(
-    tmp_path: Any, monkeypatch: pytest.MonkeyPatch, frozen: bool
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_the_statistics_of_a_frozen_norm_stay_in_a_run(here: Path, frozen: bool) -> None:
 
     def small(x: Any) -> Any:
         return mb.dense(mb.flatten(mb.batch_norm(mb.conv2d(x, 4, 3), frozen=frozen)), 3)
@@ -133,11 +115,6 @@ def test_the_statistics_of_a_frozen_norm_stay_in_a_run(
     assert not (fitted.weights["batch_norm1.weight"] == 1).any()  # trained
 
 
-def net(x: Any) -> Any:
-    x = mb.relu(mb.batch_norm(mb.conv2d(x, 4, 3, padding=1, bias=False)))
-    return mb.dense(mb.flatten(mb.max_pool2d(x, 2)), 3)
-
-
 def data(count: int) -> tuple[Array, Array]:
     generator = np.random.default_rng(0)
     labels = generator.integers(3, size=count)
@@ -145,29 +122,9 @@ def data(count: int) -> tuple[Array, Array]:
     return images, labels
 
 
-def test_the_centres_statistics_are_the_mean_over_the_learners(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    from mpibow.comm import Single
-    from mpibow.run.signals import Signals
-    from mpibow.session.session import Session
-    from mpibow.train import iterate
-
-    settings = {"learners": 3, "batch_size": 4, "precision": "float64", "checkpoint": {"every": None}}
-    config = load_mapping(settings, model_given=True, data_given=True)
-    job = make_job("bn", config, net, ArrayData(*data(50)), None, normalise="channel")
-    with Signals() as signals, Session(job, Single()) as session:
-        for _ in range(7):
-            iterate(session, signals)
-        session.settle()
-        rows = session.replicas.statistics
-        assert np.ptp(rows[:, :4], axis=0).min() > 0  # each learner has seen other batches
-        np.testing.assert_allclose(session.statistics(), rows.mean(axis=0), rtol=1e-12)
-
-
 @pytest.mark.parametrize("batch", [1, 4])
-def test_the_learners_of_a_rank_are_one_large_batch(tmp_path: Any, monkeypatch: pytest.MonkeyPatch, batch: int) -> None:
+def test_the_learners_of_a_rank_are_one_large_batch(here: Path, batch: int) -> None:
     """S-SGD, whose weights are alike: statistics, gradients, and what the next layers make of them."""
-    monkeypatch.chdir(tmp_path)
 
     def synced(x: Any) -> Any:
         x = mb.relu(mb.batch_norm(mb.conv2d(x, 4, 3, padding=1), sync="rank"))
@@ -181,11 +138,8 @@ def test_the_learners_of_a_rank_are_one_large_batch(tmp_path: Any, monkeypatch: 
         np.testing.assert_allclose(several.weights[key], array, rtol=1e-10, atol=1e-12, err_msg=key)
 
 
-def test_few_values_a_channel_are_warned_of(
-    tmp_path: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_few_values_a_channel_are_warned_of(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Values are those of all learners where the rank's count; frozen norms count none."""
-    monkeypatch.chdir(tmp_path)
 
     def small(x: Any) -> Any:
         x = mb.flatten(mb.batch_norm(x))
@@ -218,18 +172,3 @@ def test_what_cannot_be_synced(given: dict[str, Any]) -> None:
     rule = "a frozen norm has nothing to sync" if "frozen" in given else "sync must be 'learner' or 'rank'"
     frozen = given.get("frozen", False)
     assert str(caught.value) == f"batch_norm of x: {rule}, got frozen={frozen} and sync={given['sync']!r}"
-
-
-def test_a_run_with_batch_norm_resumes_bit_for_bit_and_predicts(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    settings: dict[str, Any] = {"batch_size": 4, "learners": 2, "update": {"lr": 0.01, "momentum": 0.5}}
-    train, test = data(64), data(30)
-    whole = mb.fit(net, train, test, stop={"iterations": 40}, out="a", **settings)
-    mb.fit(net, train, test, stop={"iterations": 23}, out="b", **settings)
-    rest = mb.fit(net, train, test, stop={"iterations": 40}, out="b", resume="auto", **settings)
-    assert whole.weights.keys() == rest.weights.keys() >= {"batch_norm1.mean", "batch_norm1.variance"}
-    for key, array in whole.weights.items():
-        np.testing.assert_array_equal(array, rest.weights[key])
-    hits = (whole.predict(test[0]).argmax(axis=1) == test[1]).mean()
-    assert hits == pytest.approx(whole.summary.accuracy)
-    assert hits > 0.6  # chance is 0.33

@@ -84,11 +84,6 @@ def test_brightness_comes_first_and_saturation_last() -> None:
     np.testing.assert_allclose(ran(ops.Jitter(1.0, 1.0, 1.0, 255.0), image, "uint8").ravel(), expected)
 
 
-def test_no_spread_changes_nothing() -> None:
-    images = np.random.default_rng(0).integers(0, 256, (4, 3, 5, 5))
-    np.testing.assert_array_equal(ran(ops.Jitter(limit=255.0), images, "uint8"), images)
-
-
 def test_a_square_lies_where_its_centre_is_drawn() -> None:
     y = ran(ops.Cutout(4), np.ones((60, 2, 6, 9)))
     for row, column, image in zip(draws(60, 0), draws(60, 1), y, strict=True):

@@ -186,7 +186,6 @@ def test_an_ignored_sample_has_no_loss_and_no_gradient_whatever_its_logits() -> 
     with np.errstate(invalid="ignore"):
         assert bench.forward().tolist() == pytest.approx([0.0, np.log(2)])
         OPERATORS[ops.SoftmaxCrossEntropy].backward(bench.call(backward=True))()  # type: ignore[misc]
-    assert bench.dx[0] is not None
     assert bench.dx[0][0].tolist() == [0.0, 0.0]
     assert np.isfinite(bench.dx[0]).all()
 

@@ -5,11 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import cast
 
-import hypothesis
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from mpibow.graph.graph import Array, Shape
 from mpibow.kernels.numpy.orthogonal import COEFFICIENTS, ITERATIONS
@@ -85,18 +82,6 @@ def expected(matrix: Array, scale: float) -> Array:
     return found
 
 
-def matrices() -> st.SearchStrategy[Array]:
-    """Of any shape, size and condition up to 30."""
-
-    def made(extents: tuple[int, int], seed: int, size: float, spread: float) -> Array:
-        n, m = sorted(extents)
-        found = size * with_values(n, m, np.geomspace(1.0, 1.0 / spread, n), seed)
-        return found if extents == (n, m) else found.T
-
-    extents = st.tuples(st.integers(1, 20), st.integers(1, 20))
-    return st.builds(made, extents, st.integers(0, 99), st.sampled_from([1e-12, 1.0, 1e9]), st.floats(1, 30))
-
-
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_an_orthogonal_matrix_stays(flat: FlatKernels, dtype: str) -> None:
     rotation = np.array([[0.6, -0.8], [0.8, 0.6]], dtype)
@@ -111,13 +96,6 @@ def test_of_a_diagonal_matrix_by_hand(flat: FlatKernels) -> None:
     for dtype in ("float32", "float64"):
         found = orthogonal(flat, np.diag([3.0, -4.0]).astype(dtype))
         np.testing.assert_allclose(found, 5 / whole * np.diag([FIVE[0.6], -FIVE[0.8]]), rtol=1e-6)
-
-
-def test_a_weak_direction_is_as_long_as_a_strong_one(flat: FlatKernels) -> None:
-    """Of lengths 1 and 0.01."""
-    found = orthogonal(flat, np.diag([1.0, 0.01]).astype(np.float32))
-    assert 0.6 < found[1, 1] / found[0, 0] < 1.7
-    assert norm(found) == pytest.approx(np.hypot(1.0, 0.01), rel=1e-6)
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (2, 3), (5, 2), (17, 33)])
@@ -166,22 +144,6 @@ def test_singular_values_alone_change(flat: FlatKernels, shape: tuple[int, int],
         for turned in (False, True):
             found = step_of(flat, matrix, 0.25, packed, turned)
             assert norm(found - wanted) < share * norm(wanted)
-
-
-@hypothesis.settings(max_examples=60, deadline=None)
-@given(matrix=matrices())
-def test_all_directions_are_nearly_as_long_and_the_whole_as_long_as_it_was(flat: FlatKernels, matrix: Array) -> None:
-    found = orthogonal(flat, matrix)
-    assert norm(found) == pytest.approx(norm(matrix), rel=1e-12)
-    lengths = np.linalg.svd(found, compute_uv=False)
-    assert lengths.max() / lengths.min() < 1.21 / 0.67  # five iterations take [0.0015, 1] to [0.68, 1.203]
-    # The nearest orthogonal matrix is that of the singular vectors: none of it points the other way.
-    left, _, right = np.linalg.svd(matrix, full_matrices=False)
-    assert (left.T @ found @ right.T).diagonal().min() > 0
-    np.testing.assert_allclose(orthogonal(flat, -2 * matrix), -2 * found, rtol=1e-9, atol=1e-9 * norm(matrix))
-    single = orthogonal(flat, matrix.astype(np.float32))
-    np.testing.assert_allclose(single, found, rtol=1e-3, atol=1e-3 * norm(matrix))
-    assert norm(single) == pytest.approx(norm(matrix), rel=1e-6)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mpibow import ops
-from tests.kernels.against import compare
 from tests.kernels.cases import INITIAL, Bench, Case
 
 pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
 from mpibow.kernels.onednn import library as dnn
 from mpibow.kernels.onednn import operators
 from mpibow.kernels.onednn.winograd.transforms import TRANSFORMS, Matrix, multiply, transposed
-from mpibow.ops.fused import ConvRelu
 
 FOUND = dnn.find_library()
 WINDOWS = [(3, 1, 8), (3, 1, 6), (5, 0, 8), (5, 2, 8)]  # taps, padding, and rows of outputs
@@ -68,14 +65,6 @@ def test_a_tile_is_exactly_the_convolution(form: int, data: st.DataObject) -> No
     y = out @ ((spread @ g @ spread.T) * (into @ d @ into.T)) @ out.T
     expected = [[(g * d[i : i + taps, j : j + taps]).sum() for j in range(outputs)] for i in range(outputs)]
     np.testing.assert_array_equal(y, np.array(expected, object))
-
-
-def test_three_taps_are_those_of_the_paper() -> None:
-    half = Fraction(1, 2)
-    f = TRANSFORMS[23]
-    assert f.into == ((1, 0, -1, 0), (0, 1, 1, 0), (0, -1, 1, 0), (0, -1, 0, 1))
-    assert f.spread == ((1, 0, 0), (half, half, half), (half, -half, half), (0, 0, 1))
-    assert f.out == ((1, 1, 1, 0), (0, 1, -1, 1))
 
 
 @pytest.mark.parametrize("form", TRANSFORMS)
@@ -148,24 +137,3 @@ def test_it_can_be_left_to_onednn(taps: int, padding: int, high: int) -> None:
     fewer, plain = bench(taps, padding, high), bench(taps, padding, high, winograd=False)
     assert set(fewer.buffers.forward) == ({"u", "v", "m"} if dnn.load(FOUND).wide else {"scratch"})
     assert set(plain.buffers.forward) == {"scratch"}
-
-
-@pytest.mark.skipif(FOUND is None, reason="no libdnnl found: pip install -e '.[cpu]'")
-@given(
-    st.integers(1, 9),
-    *[st.sampled_from([16, 32, 48])] * 2,
-    *[st.sampled_from([8, 16, 24])] * 2,
-    st.sampled_from([window[:2] for window in WINDOWS]),
-    *[st.booleans()] * 2,
-)
-@settings(deadline=None, max_examples=60)
-def test_onednn_convolves_the_same_shapes(
-    n: int, c: int, k: int, high: int, wide: int, window: tuple[int, int], bias: bool, relu: bool
-) -> None:
-    """Where Winograd's is left out, against NumPy, and as closely."""
-    assert FOUND is not None
-    taps, padding = window
-    h, w = high + taps - 1 - 2 * padding, wide + taps - 1 - 2 * padding
-    op = ops.Conv2d(k, (taps, taps), (1, 1), (padding, padding), bias, INITIAL)
-    case = Case(ConvRelu(op) if relu else op, ((n, c, h, w),))
-    compare(operators(dnn.load(FOUND), False)[type(case.op)], case, tag="aBcd16b")

@@ -70,8 +70,7 @@ def net(image: Any) -> Any:
     return mpibow.dense(mpibow.flatten(image), 3)
 
 
-def test_fit_and_predict_with_a_crop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_fit_and_predict_with_a_crop(here: Path) -> None:
     test, answers = tiny.images(31, seed=1)
     settings: dict[str, Any] = {"batch_size": 3, "stop": {"epochs": 4}, "update": {"lr": 0.02}}
     found = mpibow.fit(net, tiny.images(), (test, answers), augment={"crop": 5, "flip": True}, **settings)
@@ -93,11 +92,10 @@ def scaled(normalise: str, images: Array) -> Array:
 
 
 @pytest.mark.parametrize("normalise", ["channel", "pixel", "half", "none"])
-def test_a_checkpoint_says_what_a_net_sees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, normalise: str) -> None:
+def test_a_checkpoint_says_what_a_net_sees(here: Path, normalise: str) -> None:
     """Evaluated where the training data are gone."""
-    monkeypatch.chdir(tmp_path)
     data = {"train": "data/train", "test": "data/test", "normalise": normalise, "augment": {"cutout": 2, "pad": 1}}
-    write_run(tmp_path, data=data, stop={"epochs": 2}, evaluate={"every": 1}, update={"lr": 1e-4})
+    write_run(here, data=data, stop={"epochs": 2}, evaluate={"every": 1}, update={"lr": 1e-4})
     summary = train(open_job(load("run.yaml")), Single()).summary
     shutil.rmtree("data/train")
     found = evaluate(Path("runs/run"), "data/test", Single())
@@ -188,27 +186,25 @@ def test_what_does_not_fit_the_images(tmp_path: Path, settings: Augmentation, me
         tiny.job(tmp_path, augmentation=settings, batch_size=1)
 
 
-def test_rows_are_no_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_rows_are_no_images(here: Path) -> None:
     images, labels = tiny.images()
     for augment in ({"flip": True}, {"cutout": 1}, {"jitter": {"contrast": 0.1}}):
-        with tiny.unchanged(tmp_path), refuses("data.augment: needs images (channels, height, width), train has (36,)"):
+        with tiny.unchanged(here), refuses("data.augment: needs images (channels, height, width), train has (36,)"):
             mpibow.fit(net, (images.reshape(-1, 36), labels), augment=augment)
-    with tiny.unchanged(tmp_path), refuses("data.augment.mirror: is not a setting"):
+    with tiny.unchanged(here), refuses("data.augment.mirror: is not a setting"):
         mpibow.fit(net, (images, labels), augment={"mirror": True})
 
 
-def test_normalisations_that_there_are_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_normalisations_that_there_are_not(here: Path) -> None:
     images, labels = tiny.images()
     for given, shown in ((True, "true"), ("batch", "'batch'")):
         with (
-            tiny.unchanged(tmp_path),
+            tiny.unchanged(here),
             refuses(f"data.normalise: must be one of channel, pixel, half, none, got {shown}"),
         ):
             mpibow.fit(net, (images, labels), normalise=given)  # type: ignore[arg-type]
     with (
-        tiny.unchanged(tmp_path),
+        tiny.unchanged(here),
         refuses("data.normalise: half needs uint8 images, train has float32 ones; write channel or none"),
     ):
         mpibow.fit(net, (images / 255, labels), normalise="half")

@@ -44,12 +44,6 @@ def net(image: mb.Tensor) -> mb.Tensor:
     return mb.dense(mb.flatten(image), 3)
 
 
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def fit(*callbacks: Any, **more: Any) -> mb.Fitted:
     images = tiny.images(60)
     return mb.fit(net, images, images, callbacks=callbacks, **{**SETTINGS, **more})

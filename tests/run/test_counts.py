@@ -67,19 +67,15 @@ def trained(ranks: int, learners: int, batch: int, build: Any = net, **settings:
 
 @pytest.mark.parametrize("build", [net, weighted])
 @pytest.mark.parametrize(("ranks", "learners", "batch"), [(1, 4, 2), (2, 2, 2), (2, 1, 4), (1, 8, 1)])
-def test_learners_are_one_large_batch(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ranks: int, learners: int, batch: int, build: Any
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_learners_are_one_large_batch(here: Path, ranks: int, learners: int, batch: int, build: Any) -> None:
     whole, several = trained(1, 1, 8, build), trained(ranks, learners, batch, build)
     for key, array in whole.weights.items():
         np.testing.assert_allclose(several.weights[key], array, rtol=1e-10, atol=1e-13, err_msg=key)
 
 
 @pytest.mark.parametrize("name", ["crossbow", "ssgd"])
-def test_only_a_rule_in_force_multiplies_gradients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_only_a_rule_in_force_multiplies_gradients(here: Path, name: str) -> None:
     """9 iterations are 0.75 epochs: until the other one takes over, a run is that of the first rule alone."""
-    monkeypatch.chdir(tmp_path)
     other = "ssgd" if name == "crossbow" else "local_sgd"
     alone, both, switched = (
         trained(1, 4, 2, rule={"name": name, **then}).weights
@@ -90,9 +86,8 @@ def test_only_a_rule_in_force_multiplies_gradients(tmp_path: Path, monkeypatch: 
         assert (switched[key] != array).any()
 
 
-def test_learners_of_factors_are_one_large_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_learners_of_factors_are_one_large_batch(here: Path) -> None:
     """At batch 1 the compiled kernels keep gradients of dense layers as factors; float32."""
-    monkeypatch.chdir(tmp_path)
     pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
     settings: dict[str, Any] = {"device": "auto", "precision": "float32"}
     config = load_mapping({"batch_size": 1, **settings}, model_given=True, data_given=True)
@@ -105,11 +100,8 @@ def test_learners_of_factors_are_one_large_batch(tmp_path: Path, monkeypatch: py
 
 @pytest.mark.parametrize(("ranks", "batch"), [(1, 5), (2, 4), (1, 64)])
 @pytest.mark.parametrize("build", [net, weighted])
-def test_evaluation_is_exact(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, build: Any, ranks: int, batch: int
-) -> None:
+def test_evaluation_is_exact(here: Path, build: Any, ranks: int, batch: int) -> None:
     """Over all labels that count, whatever batch and rank they fall to."""
-    monkeypatch.chdir(tmp_path)
     found = trained(ranks, 1, 2, build, evaluate={"batch_size": batch}, rule={"name": "sma"})
     x, label = (data(37, 1)[key] for key in ("x", "label"))
     x = x.astype(np.float32).astype(np.float64)

@@ -66,7 +66,6 @@ AUGMENT = {"augment": {"area": [0.3, 1.0], "flip": True}}
 def test_it_learns(data: Path, tmp_path: Path) -> None:
     """Bars in three places, at random windows: chance is a third."""
     found = tiny.run(job(data, tmp_path, of_data={"augment": {"area": [0.7, 1.0]}}, stop={"epochs": 30}))
-    assert found.summary.accuracy is not None
     assert found.summary.accuracy > 0.9
     assert found.summary.corrupt == 0
 
@@ -298,8 +297,7 @@ def test_the_command_refuses_other_data(data: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("given", [open_records, str, Path])
-def test_fit(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: Any) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_fit(data: Path, here: Path, given: Any) -> None:
 
     def net(image: Any) -> Any:
         assert image.shape[1:] == (3, 8, 8)

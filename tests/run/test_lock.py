@@ -71,7 +71,6 @@ def test_one_at_a_time(folder: Path) -> None:
 def test_a_run_that_was_killed(folder: Path) -> None:
     command = [sys.executable, "-c", HOLD + "input()", str(folder)]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
         process.stdout.readline()
         assert not taken(folder)
         process.send_signal(signal.SIGKILL)

@@ -23,9 +23,7 @@ SETTINGS: dict[str, Any] = {"batch_size": 4, "learners": 2, "device": "numpy", "
 LONGER = {"stop": {"epochs": 20}, "update": {"lr": 0.02}}
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("here")
 
 
 def classes(x: Tensor) -> Tensor:

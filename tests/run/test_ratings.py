@@ -36,12 +36,6 @@ def net(user: Tensor, item: Tensor, rating: Tensor) -> Tensor:
     return mpibow.matrix_factorisation(user, item, rating, users=USERS, items=ITEMS, factors=FACTORS)
 
 
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def error_of(weights: dict[str, Array], data: dict[str, Array]) -> float:
     tables = weights["matrix_factorisation1.user"], weights["matrix_factorisation1.item"]
     found = (tables[0] @ tables[1].T)[data["user"], data["item"]]
@@ -69,15 +63,6 @@ def test_ratings_are_learnt_and_those_of_other_pairs_foretold(here: Path, capsys
         found.predict(test["user"])
 
 
-def test_resume_is_the_whole_run(here: Path) -> None:
-    train, test = ratings()
-    settings = {**SETTINGS, "stop": {"epochs": 4}, "checkpoint": {"every": "1 epoch"}}
-    whole = mpibow.fit(net, train, test, name="whole", **settings)
-    mpibow.fit(net, train, test, name="cut", **{**settings, "stop": {"epochs": 2}})
-    again = mpibow.fit(net, train, test, resume="auto", **settings)
-    assert tiny.same_bits(again.weights, whole.weights)
-
-
 def test_any_arrays_by_name(here: Path) -> None:
     """Two images a sample and which is the brighter; with dropout, whose counter the pipeline fills."""
     left, right = np.random.default_rng(0).normal(size=(2, 90, 1, 3, 3))
@@ -88,7 +73,6 @@ def test_any_arrays_by_name(here: Path) -> None:
         return mpibow.softmax_cross_entropy(mpibow.dense(mpibow.dropout(both, 0.1), 2), brighter)
 
     found = mpibow.fit(compare, data, data, **{**SETTINGS, "precision": "float64"})
-    assert found.summary.test_loss is not None
     assert found.summary.test_loss < 0.2  # chance is 0.69
     assert found.weights["dense1.weight"].shape == (2, 18)
 

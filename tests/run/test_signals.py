@@ -120,8 +120,7 @@ def test_at_a_prompt_fit_returns_what_is_trained(tmp_path: Path, monkeypatch: py
 
 
 @SIGNALS
-def test_fit_saves_and_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_fit_saves_and_raises(here: Path, number: signal.Signals) -> None:
     settings: dict[str, Any] = {"batch_size": 3, "learners": 2, "stop": {"epochs": 2}}
     before = [signal.getsignal(each) for each in ASKING]
     with pytest.raises(ENDS[number]) as caught:
@@ -138,11 +137,8 @@ def test_fit_saves_and_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n
 
 
 @SIGNALS
-def test_a_signal_while_a_run_ends_by_itself_still_ends_the_script(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
-) -> None:
+def test_a_signal_while_a_run_ends_by_itself_still_ends_the_script(here: Path, number: signal.Signals) -> None:
     """In the last evaluation: the run is whole, but the script's next `fit` must not begin."""
-    monkeypatch.chdir(tmp_path)
 
     def late(event: object) -> None:
         if isinstance(event, mpibow.Evaluated):

@@ -18,12 +18,6 @@ SETTINGS: dict[str, Any] = {
 }  # fmt: skip
 
 
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def table(count: int = 200) -> tuple[Any, Any]:
     x = np.random.default_rng(0).standard_normal((count, 5)).astype(np.float32)
     return x, x @ np.arange(5, dtype=np.float32) + 1

@@ -43,7 +43,6 @@ def logged(folder: Path) -> list[str]:
 
 def loss_of(work: Job, weights: Mapping[str, Array]) -> float:
     """The mean loss of `tiny.plain` over the test data, in plain NumPy."""
-    assert work.scaling is not None
     x = (tiny.TEST.images.reshape(tiny.TEST.count, -1) - work.scaling.mean[0]) / work.scaling.std[0]
     hidden = np.maximum(x @ weights["dense1.weight"].T + weights["dense1.bias"], 0)
     logits = hidden @ weights["dense2.weight"].T + weights["dense2.bias"]
@@ -116,12 +115,10 @@ def test_stop_accuracy_goes_by_validation_data(hopeless: str, tmp_path: Path) ->
     found = tiny.run(work).summary
     if hopeless == "validation":
         assert (found.stopped, found.epochs_to_target) == ("stop.epochs 20", None)
-        assert found.accuracy is not None
         assert found.accuracy > 0.9  # which stops nothing
     else:
         assert found.stopped == "stop.accuracy 0.9"
         assert found.epochs_to_target == pytest.approx(found.epochs)
-        assert found.accuracy is not None
         assert found.accuracy < 0.7
 
 
@@ -268,7 +265,6 @@ def test_moments_are_those_of_the_training_part(here: Path) -> None:
     np.testing.assert_allclose(work.scaling.mean, own.mean(), rtol=1e-12)
     np.testing.assert_allclose(work.scaling.std, own.std(), rtol=1e-12)
     pixel = open_job(load_mapping({**RECORDS, "data": {**RECORDS["data"], "normalise": "pixel"}}))
-    assert pixel.scaling is not None
     np.testing.assert_allclose(pixel.scaling.mean, own.mean(axis=0).ravel(), rtol=1e-12)
 
 

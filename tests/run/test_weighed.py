@@ -37,10 +37,7 @@ START = {"dense1.weight": GENERATOR.standard_normal((CLASSES, 4)), "dense1.bias"
 BY_CLASS = np.array([0.5, 3.0, 1.0])
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("here")
 
 
 def net(image: mb.Tensor) -> mb.Tensor:
@@ -90,7 +87,7 @@ def test_a_step_goes_down_the_weighted_mean(
         np.testing.assert_allclose(found.weights[name], START[name] - RATE * gradient, rtol=1e-12, atol=1e-12)
 
 
-def test_evaluation_is_unweighted(folder: Path) -> None:
+def test_evaluation_is_unweighted(here: Path) -> None:
     found = mb.fit(
         net, (X, LABELS), (X, LABELS), validation=0.25, sample_weight=WEIGHT, class_weight="balanced",
         normalise="none", **{**STEP, "batch_size": 6},
@@ -109,24 +106,17 @@ def of_tiny(out: Path, rule: str = "sma", **settings: Any) -> Any:
 
 
 @pytest.mark.parametrize("rule", ["sma", "ssgd"])
-def test_ranks_and_learners_are_alike(folder: Path, rule: str) -> None:
+def test_ranks_and_learners_are_alike(here: Path, rule: str) -> None:
     one, two = (
-        tiny.run(of_tiny(folder / str(ranks), rule, learners=4 // ranks, validation=0.2), ranks) for ranks in (1, 2)
+        tiny.run(of_tiny(here / str(ranks), rule, learners=4 // ranks, validation=0.2), ranks) for ranks in (1, 2)
     )
     assert tiny.distance(two.weights, one.weights) < 1e-10
     assert two.summary.validation_loss == pytest.approx(one.summary.validation_loss, rel=1e-10)
-    without = tiny.run(tiny.job(folder / "without", rule={"name": rule}, learners=4, validation=0.2))
+    without = tiny.run(tiny.job(here / "without", rule={"name": rule}, learners=4, validation=0.2))
     assert tiny.distance(without.weights, one.weights) > 1e-3
 
 
-def test_a_resumed_run_is_the_whole_run(folder: Path) -> None:
-    whole = tiny.run(of_tiny(folder / "whole", learners=2)).weights
-    cut: dict[str, Any] = {"learners": 2, "checkpoint": {"every": "1 epoch"}}
-    tiny.run(of_tiny(folder / "cut", stop={"iterations": 17}, **cut))
-    assert tiny.same_bits(tiny.run(of_tiny(folder / "cut", **cut), resume="auto").weights, whole)
-
-
-def test_fit_resumes_with_the_same_weights(folder: Path) -> None:
+def test_fit_resumes_with_the_same_weights(here: Path) -> None:
     given: dict[str, Any] = {"sample_weight": WEIGHT, "class_weight": {2: 4.0}, "checkpoint": {"every": "1 epoch"}}
     whole = mb.fit(net, (X, LABELS), **given, **FEW)
     cut = mb.fit(net, (X, LABELS), **given, **{**FEW, "stop": {"epochs": 1}})
@@ -201,7 +191,7 @@ def test_a_sample_of_weight_2_is_there_twice(
     assert tiny.distance(weighted.weights, without.weights) > 1e-3
 
 
-def test_balanced_is_n_over_classes_times_count(folder: Path) -> None:
+def test_balanced_is_n_over_classes_times_count(here: Path) -> None:
     labels = np.repeat([0, 1, 3], [12, 9, 3])
     by_hand = [24 / (3 * 12), 24 / (3 * 9), 0.0, 24 / (3 * 3)]  # compute_class_weight of scikit-learn
     np.testing.assert_allclose(balanced_weights(labels, 4), by_hand, rtol=1e-15)
@@ -220,8 +210,8 @@ def test_balanced_is_n_over_classes_times_count(folder: Path) -> None:
     assert tiny.distance(without.weights, found[0].weights) > 1e-3
     train = ArrayData(tiny.TRAIN.images, np.where(tiny.TRAIN.labels == 1, 2, tiny.TRAIN.labels), classes=3)
     ignoring = {"ignore_index": 0}
-    counted = tiny.run(tiny.job(folder / "a", train=train, loss={"weight": "balanced", **ignoring})).weights
-    alone = tiny.run(tiny.job(folder / "b", train=train, loss={"weight": [0, 0, 1], **ignoring})).weights
+    counted = tiny.run(tiny.job(here / "a", train=train, loss={"weight": "balanced", **ignoring})).weights
+    alone = tiny.run(tiny.job(here / "b", train=train, loss={"weight": [0, 0, 1], **ignoring})).weights
     assert tiny.same_bits(counted, alone)
 
 
@@ -315,10 +305,10 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("given", "said"), REFUSED)
-def test_what_does_not_fit_is_refused(folder: Path, given: dict[str, Any], said: str) -> None:
+def test_what_does_not_fit_is_refused(here: Path, given: dict[str, Any], said: str) -> None:
     with refuses(said, MpibowError):
         mb.fit(net, (X, LABELS), **given, **FEW)
-    assert not (folder / "runs").exists()
+    assert not (here / "runs").exists()
 
 
 def test_what_data_cannot_be_weighed() -> None:

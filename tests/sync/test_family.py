@@ -47,7 +47,6 @@ def test_post_local_sgd_is_local_from_an_epoch_on() -> None:
     rule = Family(name="post_local_sgd", then=Then(epoch=75))
     assert rule.of(4) == POINTS["ssgd"]
     assert (rule.at(74.9) is rule, rule.at(75).name) == (True, "local_sgd")
-    assert rule.behind is not None
     assert rule.behind.of(4) == POINTS["local_sgd"]
 
 

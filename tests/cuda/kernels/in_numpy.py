@@ -185,7 +185,6 @@ def _kernel(kernel: Kernel) -> Kernel:
         return lambda: run(None)  # type: ignore[arg-type]
 
     def backward(call: Call) -> Run:
-        assert kernel.backward is not None
         run = kernel.backward(call)
         return lambda: run(None)  # type: ignore[arg-type]
 
