@@ -14,7 +14,7 @@ import mpibow as mb
 from mpibow.config import load_mapping
 from mpibow.data.dataset import Array, ArrayData
 from mpibow.data.recordset import write_records
-from mpibow.data.weighed import weighed
+from mpibow.data.weighed import Weighed
 from mpibow.errors import CheckpointError, MpibowError
 from mpibow.job.weighing import balanced_weights
 from mpibow.models.settings import Augmentation
@@ -101,7 +101,7 @@ def test_evaluation_is_unweighted(here: Path) -> None:
 
 def of_tiny(out: Path, rule: str = "sma", **settings: Any) -> Any:
     generator = np.random.default_rng(9)
-    train = weighed(tiny.TRAIN, generator.exponential(size=tiny.COUNT).astype(np.float32))
+    train = Weighed(tiny.TRAIN, generator.exponential(size=tiny.COUNT).astype(np.float32))
     return tiny.job(out, train=train, rule={"name": rule}, loss={"weight": "balanced"}, **settings)
 
 
