@@ -49,7 +49,7 @@ test-layers  500 $tests tests/gpu/test_layers.py tests/gpu/test_models.py
 test-runs    500 $tests tests/gpu/test_runs.py tests/gpu/test_data.py tests/gpu/test_ranks.py
 bench        540 $bench --models resnet32 lenet --budget $((left - 15)); code=$?; if grep -q '^## What was left out' "$results/gpu.md"; then exit 75; fi; exit $code
 resnet50     540 $bench --models resnet50 --budget $((left - 15)); code=$?; if grep -q '^## What was left out' "$results/gpu.md"; then exit 75; fi; exit $code
-mnist        300 $python -m mpibow convert mnist --source "${bundle:-../shared}/data/mnist" --output "$results/mnist" --overwrite && $python -m mpibow.train launch/lenet-mnist.yaml device=cuda stop.accuracy=0.99 data.train="$results/mnist/train" data.test="$results/mnist/test" out="$results/runs"
+mnist        300 $bench --only accuracy --tasks lenet --seeds 1 --budget $((left - 15)) ${bundle:+--data "$bundle/data"}
 memcheck     300 compute-sanitizer --tool memcheck --report-api-errors no --error-exitcode 9 $python -m pytest -m gpu -rs --tb=short tests/gpu/test_sanitize.py
 racecheck    300 compute-sanitizer --tool racecheck --report-api-errors no --error-exitcode 9 $python -m pytest -m gpu -rs --tb=short tests/gpu/test_sanitize.py
 pack-all      30 rm -f "$results"/caches.tar.gz.*; tar -czf - -C "$results" first caches | split -b 15M - "$results/caches.tar.gz."

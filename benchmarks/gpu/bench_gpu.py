@@ -1,6 +1,7 @@
-"""A GPU beside PyTorch on the same one: images/s, learners, the cost of averaging, the floor.
+"""A GPU beside PyTorch on the same one: images/s, learners, the cost of averaging, the floor, time to accuracy.
 
     python -m benchmarks.gpu.bench_gpu [--only speed learners sync] [--budget 570] [--torch PYTHON] [--output FOLDER]
+    python -m benchmarks.gpu.bench_gpu --only accuracy [--tasks resnet32 lenet] [--budget 3600]
 
 What matters most is measured first, every figure is written to FOLDER/gpu.json and gpu.md at once, and what does not
 fit into the budget is left out and named; --resume measures what FOLDER lacks. Our figures are those of `python -m
@@ -20,13 +21,15 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.asked import Asked, Refused
+from benchmarks.gpu import gpu_accuracy
 from benchmarks.gpu.gpu_items import COMPILED, NETS, PLAIN, Bench, Item, items, measure_all, named
 from benchmarks.gpu.gpu_tables import page
-from benchmarks.sides import machine, note, parser_of, write
+from benchmarks.sides import Peer, machine, note, parser_of, write
 from benchmarks.speed.bench_cpu import check_weights
 from mpibow.session.summary import versions
 
-PARTS = ("speed", "learners", "sync", "floor")
+PARTS = ("speed", "learners", "sync", "floor", "accuracy")
+QUICK = PARTS[:-1]
 QUERY = ("nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader")
 
 
@@ -65,13 +68,16 @@ def first_words(peer: Asked, models: list[str], limit: float) -> dict[str, Any]:
 
 def main() -> int:
     parser = parser_of(__doc__)
-    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="parts (all)")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=QUICK, help="parts (all but accuracy)")
     parser.add_argument("--models", nargs="+", default=["resnet32", "lenet", "resnet50"], help="(%(default)s)")
     parser.add_argument("--budget", type=float, default=570.0, metavar="SECONDS", help="for all of it (570)")
     parser.add_argument("--item", nargs="+", default=[], metavar="KEY", help="these entries of gpu.json alone")
     parser.add_argument("--rounds", type=int, default=3, help="of what is compared in pairs (3)")
     parser.add_argument("--seconds", type=float, default=2.0, help="of measuring a figure (2)")
     parser.add_argument("--wait", type=float, default=45.0, help="for the tuner to settle, at most (45)")
+    parser.add_argument("--tasks", nargs="+", choices=gpu_accuracy.TASKS, default=list(gpu_accuracy.TASKS))
+    parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3], help="of the accuracy (1 2 3)")
+    parser.add_argument("--data", type=Path, help="folder with mnist and cifar10; ../shared/data unless given")
     parser.add_argument("--device", default="cuda", help="of ours; PyTorch takes the CPU for any but cuda (cuda)")
     parser.add_argument("--set", action="append", default=[], metavar="key.path=value", help="any setting of mpibow's")
     parser.add_argument("--torch", default=sys.executable, metavar="PYTHON", help="interpreter that has PyTorch (this)")
@@ -101,10 +107,14 @@ def main() -> int:
     bench = Bench(
         process if theirs else None, left, options.device, options.seconds, options.wait, options.set, settings
     )
-    wanted = named(options.item, nets, PARTS) if options.item else list(items(nets, options.only, options.rounds))
+    wanted = named(options.item, nets, QUICK) if options.item else list(items(nets, options.only, options.rounds))
+    if "accuracy" in options.only:
+        peer = Peer(options.torch) if theirs else None
+        wanted += gpu_accuracy.items(options.tasks, options.seeds, peer, options.output.resolve(), options.data)
+    tasks = {name: task.about for name, task in gpu_accuracy.TASKS.items()}
 
     def text() -> str:
-        return page(title(whole["about"]), found, nets, untold)
+        return page(title(whole["about"]), found, nets, tasks, untold)
 
     def keep(item: Item, failed: bool) -> None:
         note(f"  {options.budget - left():4.0f} s  {item.key}{': ' + found[item.key]['error'] if failed else ''}")

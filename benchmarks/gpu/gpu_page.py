@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from benchmarks.gpu import gpu_accuracy
 from benchmarks.gpu.bench_gpu import title
 from benchmarks.gpu.gpu_items import NETS
 from benchmarks.gpu.gpu_tables import page
@@ -30,11 +31,12 @@ def steps(folder: Path) -> str:
 def whole_page(folder: Path) -> str:
     kept = [json.loads(path.read_text()) for path in (folder / "first/gpu.json", folder / "gpu.json") if path.exists()]
     whole = {**(kept[-1] if kept else {}), "found": {key: entry for one in kept for key, entry in one["found"].items()}}
+    tasks = {name: task.about for name, task in gpu_accuracy.TASKS.items()}
     head = title(whole["about"]) if "about" in whole else "# Training on a GPU\n\nNo figure is measured yet.\n"
     whole_run = kept[-1]["found"] if (folder / "gpu.json").exists() else {}
     if early := [key for key in whole["found"] if key not in whole_run]:
         head += f"\nMeasured before cuDNN's plans were timed: {'; '.join(early)}.\n"
-    parts = [page(head, whole["found"], NETS, []), steps(folder)]
+    parts = [page(head, whole["found"], NETS, tasks, []), steps(folder)]
     about = folder / "versions.log"
     if about.exists():
         text = "".join(f"    {line}".rstrip() + "\n" for line in about.read_text().splitlines())

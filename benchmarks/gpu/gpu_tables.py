@@ -59,22 +59,30 @@ def speed(found: Found, nets: Sequence[Net]) -> str:
     ]
     rows = []
     for net in nets:
-        entries, top = whole(found, f"pair {net.name} "), best(found, net)
-        mine = median(entry["ours"][RATE] for entry in entries) if entries else None
-        first = [net.model, str(net.batch), net.precision, "", "not measured"]
-        sides = list[tuple[str, float | None, float | None, float | None]]()  # PyTorch's rate, the ratio, its target
-        if mine is not None:
-            last = entries[-1]["ours"]
-            first[3:] = f"{sum(last['learners'])} {last.get('execution', '')}".strip(), rate_text(mine)
-            for setting in (*PLAIN, *COMPILED):
-                side = setting, *beside(found, net, setting), net.targets.get(setting)
-                sides += [side] if side[1:] != (None, None, None) else []
-        if top:
-            ratio, target = (mine / top[0], net.targets.get("best")) if mine is not None else (None, None)
-            sides.append((f"its best: {top[2]} at {top[1]}", top[0], ratio, target))
-        for n, (name, rate, ratio, target) in enumerate(sides or [("", None, None, None)]):
-            cells = [name, rate_text(rate), times(ratio), times(target), verdict(ratio, target)]
-            rows.append([*(first if n == 0 else [""] * 5), *cells])
+        entries = whole(found, f"pair {net.name} ")
+        if not entries:
+            top = best(found, net)
+            theirs = [f"its best: {top[2]} at {top[1]}", rate_text(top[0])] if top else ["", ""]
+            rows.append([net.model, str(net.batch), net.precision, "", "not measured", *theirs, *[""] * 3])
+            continue
+        mine = median(entry["ours"][RATE] for entry in entries)
+        learners = f"{sum(entries[-1]['ours']['learners'])} {entries[-1]['ours'].get('execution', '')}".strip()
+        first = [net.model, str(net.batch), net.precision, learners, rate_text(mine)]
+        for setting in (*PLAIN, *COMPILED):
+            rate, ratio = beside(found, net, setting)
+            wanted = net.targets.get(setting)
+            if rate is not None or wanted is not None:
+                rows.append([
+                    *first, setting, rate_text(rate), times(ratio), times(wanted), verdict(ratio, wanted),
+                ])  # fmt: skip
+                first = [""] * 5
+        if top := best(found, net):
+            rate, batch, setting = top
+            ratio, wanted = mine / rate, net.targets.get("best")
+            rows.append([
+                *first, f"its best: {setting} at {batch}", rate_text(rate), times(ratio), times(wanted),
+                verdict(ratio, wanted),
+            ])  # fmt: skip
     errors = [
         f"- {key}, {setting}: {entry[setting]['error']}\n"
         for key, entry in found.items()
@@ -90,14 +98,20 @@ def speed(found: Found, nets: Sequence[Net]) -> str:
 
 def learners(found: Found, net: Net) -> str:
     """The tuner's choice is marked, and compared with the best cell."""
-    entries = {(k, e): found.get(f"learners {net.name} {e} {k}", {"error": ""}) for k in KS for e in EXECUTIONS}
-    cells = {place: entry[RATE] for place, entry in entries.items() if "error" not in entry}
+    cells: dict[tuple[int, str], float] = {}
+    for k in KS:
+        for execution in EXECUTIONS:
+            entry = found.get(f"learners {net.name} {execution} {k}", {"error": ""})
+            if "error" not in entry:
+                cells[k, execution] = entry[RATE]
     if not cells:
         return f"{net.model}, batch {net.batch}: not measured.\n"
     asked = bool(whole(found, f"choice {net.name}"))
     k, execution = chosen(found, net)
-    tried = [(k, e) for e in EXECUTIONS if execution in ("auto", e) and (k, e) in cells]
-    marked = max(tried, key=lambda place: cells[place], default=None) if asked else None
+    executions = EXECUTIONS if execution == "auto" else (execution,)
+    marked = max((cells[k, e], (k, e)) for e in executions if (k, e) in cells)[1] if asked and any(
+        (k, e) in cells for e in executions
+    ) else None  # fmt: skip
     rows = [
         [str(k), *(rate_text(cells.get((k, e))) + " *" * ((k, e) == marked) for e in EXECUTIONS)]
         for k in KS
@@ -127,7 +141,14 @@ def sync(found: Found, net: Net) -> str:
     sma, apart = ([entry[rule][RATE] for entry in entries] for rule in RULES)
     ratio = median(a / b for a, b in zip(sma, apart, strict=True))
     heads = ["model", "batch", "SMA, images/s", "never averaged", "ratio", f"target {HIDDEN}"]
-    figures = [rate_text(median(sma)), rate_text(median(apart)), f"{ratio:.3f}", verdict(ratio, HIDDEN)]
+    row = [
+        net.model,
+        str(net.batch),
+        rate_text(median(sma)),
+        rate_text(median(apart)),
+        f"{ratio:.3f}",
+        verdict(ratio, HIDDEN),
+    ]
     shares = [entry["sma"]["python_share"] for entry in entries if entry["sma"].get("python_share") is not None]
     said = "Python's share of an iteration is not reported.\n"
     if shares:
@@ -135,7 +156,7 @@ def sync(found: Found, net: Net) -> str:
         said = (
             f"Python's share of an iteration: {share:.1%} (below {PYTHON:.0%}: {verdict(share, PYTHON, most=True)}).\n"
         )
-    return f"{table(heads, [[net.model, str(net.batch), *figures]])}\n{said}"
+    return f"{table(heads, [row])}\n{said}"
 
 
 def floor(found: Found, nets: Sequence[Net]) -> str:
@@ -162,14 +183,32 @@ def profile(found: Found, net: Net) -> str:
     )
 
 
-def page(title: str, found: Found, nets: Sequence[Net], untold: Sequence[str]) -> str:
+def accuracy(found: Found, task: str) -> str:
+    """Seconds of training to the target by seed, PyTorch's over ours."""
+    heads = ["", "batch", "seconds (epochs) to the target, by seed", "median", "PyTorch's over ours"]
+    rows, ours = [], None
+    for side in dict.fromkeys(key.split(" ")[2] for key in found if key.startswith(f"accuracy {task} ")):
+        entries = whole(found, f"accuracy {task} {side} ")
+        if not entries:
+            continue
+        each = [f"{e['seconds']:.1f} ({e['epochs']:.2f})" if e["seconds"] else "not reached" for e in entries]
+        middle_ = median(e["seconds"] or float("inf") for e in entries)
+        ours = middle_ if side == "mpibow" else ours
+        ratio = "" if side == "mpibow" or ours is None or ours == float("inf") else f"{middle_ / ours:.2f}"
+        last = "not reached" if middle_ == float("inf") else f"{middle_:.1f}"
+        rows.append([side, str(entries[0]["batch_size"]), ", ".join(each), last, ratio])
+    return table(heads, rows) if rows else "not measured.\n"
+
+
+def page(title: str, found: Found, nets: Sequence[Net], tasks: Mapping[str, str], untold: Sequence[str]) -> str:
     """All sections; those without an entry are left out."""
     sections: Mapping[str, tuple[str, Callable[[], str]]] = {
         "pair ": ("Images/s beside PyTorch", lambda: speed(found, nets)),
         "learners ": ("Learners", lambda: "\n".join(learners(found, net) for net in _with_curves(found, nets))),
         "sync ": ("What averaging costs, and Python", lambda: sync(found, nets[0])),
         "rates ": ("The floor", lambda: floor(found, nets)),
-    }
+        **{f"accuracy {task} ": (about, lambda task=task: accuracy(found, task)) for task, about in tasks.items()},
+    }  # type: ignore[dict-item]
     texts = [title]
     for start, (about, tell) in sections.items():
         if any(key.startswith((start, "search ") if start == "pair " else start) for key in found):

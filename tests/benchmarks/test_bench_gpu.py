@@ -25,10 +25,10 @@ ROOT = Path(__file__).parents[2]
 def gpu() -> Any:
     """The benchmark's modules by name."""
     from benchmarks import asked, sides
-    from benchmarks.gpu import bench_gpu, gpu_items, gpu_tables
+    from benchmarks.gpu import bench_gpu, gpu_accuracy, gpu_items, gpu_tables
 
     return SimpleNamespace(
-        asked=asked, bench=bench_gpu, items=gpu_items, tables=gpu_tables,
+        asked=asked, bench=bench_gpu, items=gpu_items, tables=gpu_tables, accuracy=gpu_accuracy,
         sides=sides,
     )  # fmt: skip
 
@@ -148,6 +148,7 @@ def test_the_headline_comes_first_and_every_key_once(gpu: Any) -> None:
     assert keys(gpu, "floor")[-5:] == [
         "rates tf32", "rates bf16", "profile resnet32 16 tf32", "profile lenet 8 tf32", "profile resnet50 32 bf16"
     ]  # fmt: skip
+    assert keys(gpu, "accuracy") == []
 
 
 def test_the_learners_are_the_tuners(gpu: Any) -> None:

@@ -144,9 +144,9 @@ def test_the_table_asks_for_what_there_is() -> None:
     commands = " ".join(command for _, _, command in TABLE)
     keys = re.findall(r"'((?:learners|search) [^']+)'", commands)
     assert len(keys) == 11
-    assert [item.key for item in gpu_items.named(keys, gpu_items.NETS, bench_gpu.PARTS)] == keys
+    assert [item.key for item in gpu_items.named(keys, gpu_items.NETS, bench_gpu.QUICK)] == keys
     with pytest.raises(SystemExit, match=r"^--item: no entry is called 'x', but choice resnet32 16 tf32, "):
-        gpu_items.named(["x"], gpu_items.NETS, bench_gpu.PARTS)
+        gpu_items.named(["x"], gpu_items.NETS, bench_gpu.QUICK)
     assert re.findall(r"gpu_smallest (\w+)", commands) == list(gpu_smallest.PROGRAMS)
     files = re.findall(r"tests/\S+\.py", commands)
     files += [module.replace(".", "/") + ".py" for module in re.findall(r"-m (benchmarks\.\S+)", commands)]
