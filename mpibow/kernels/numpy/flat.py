@@ -8,7 +8,7 @@ Shapes: a rank's k replicas are rows of weights, of every state, and of gradient
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -29,175 +29,119 @@ def _slices(chunks: range, stop: int, start: int = 0) -> Iterator[tuple[int, sli
             yield i, part
 
 
-def _step(w: Array, own: Sequence[Array], g: Array, part: slice, local: Local, i: int) -> None:
-    """g <- the step u of row i's elements `part`, by the formula; it updates their states `own`."""
+def _step(local: Local, states: States, part: slice, i: int, w: Array, g: Array) -> None:
+    """g <- the step u of row i's elements `part`, by the formula; it updates their states."""
     start = 0
     for end, group in zip(local.ends.tolist(), local.groups.tolist(), strict=True):
         stop = min(end, part.stop) - part.start
         if start < stop:
             here = slice(start, stop)
+            own = [state[i, part.start - local.start + start : part.start - local.start + stop] for state in states]
             scalars = dict(zip(local.formula.scalars, local.scalars[i, group].tolist(), strict=True))
-            found = local.formula(w[here], g[here], *(state[here] for state in own), **scalars)
-            for target, values in zip((g, *own), found, strict=True):
-                target[here] = values
+            found = local.formula(w[here], g[here], *own, **scalars)
+            for target, values in zip((g[here], *own), found, strict=True):
+                target[:] = values
             start = stop
 
 
-def _own(states: States, i: int, part: slice, start: int) -> list[Array]:
-    """The states of row i's elements `part`; the states begin at element `start`."""
-    return [state[i, part.start - start : part.stop - start] for state in states]
+def _sum(rows: Array, part: slice) -> Array:
+    """The sum of the rows' elements `part`, in row order."""
+    total: Array = rows[0, part].copy()
+    for row in rows[1:]:
+        total += row[part]
+    return total
 
 
 def sma_update(
-    weights: Array,
-    states: States,
-    gradients: Array,
-    total: Array,
-    squares: Array,
-    centre: Array,
-    common: Array,
-    *,
-    local: Local,
-    alpha: float,
-    extra: float,
-    begin: bool,
-    chunks: range,
-    factors: Array = WHOLE,
-) -> None:
+    weights: Array, states: States, gradients: Array, total: Array, squares: Array, centre: Array, common: Array, *,
+    local: Local, alpha: float, extra: float, begin: bool, chunks: range, factors: Array = WHOLE,
+) -> None:  # fmt: skip
     """w_i <- w_i + u_i - alpha (w_i - centre) + extra * common, for every row i in order.
 
     `common` is a sum of steps, and the common step is `extra` times it: (G - 1) / k (mpibow.sync.gain).
     total <- sum of u_i where `begin`, else total + that sum; squares[c] likewise of chunk c's |u_i|^2 (float64).
     The content of the gradients is undefined afterwards.
     """
-    gradients = whole(gradients, factors)
-    number = weights.dtype.type
-    scratch_all = np.empty(chunk, weights.dtype)
+    gradients, number = whole(gradients, factors), weights.dtype.type
     for each, kept, limit in local.parts(states, weights.shape[1]):
         for c, part in _slices(chunks, limit, each.start):
-            scratch = scratch_all[: part.stop - part.start]
             square = 0.0 if begin and part.start == c * chunk else float(squares[c])
-            for i in range(len(weights)):
-                w, u = weights[i, part], gradients[i, part]
-                _step(w, _own(kept, i, part, each.start), u, part, each, i)
+            for i, (w, u) in enumerate(zip(weights[:, part], gradients[:, part], strict=True)):
+                _step(each, kept, part, i, w, u)
                 square += float(np.dot(u, u))
-                if begin and i == 0:
-                    np.copyto(total[part], u)
-                else:
-                    np.add(total[part], u, out=total[part])
+                total[part] = u if begin and i == 0 else total[part] + u
                 if alpha:
-                    np.subtract(w, centre[part], out=scratch)
-                    np.multiply(scratch, number(alpha), out=scratch)
-                    np.subtract(u, scratch, out=u)
+                    u -= number(alpha) * (w - centre[part])
                 if extra:
-                    np.multiply(common[part], number(extra), out=scratch)
-                    np.add(u, scratch, out=u)
-                np.add(w, u, out=w)
+                    u += number(extra) * common[part]
+                w += u
             squares[c] = square
 
 
 def sma_alone(
-    weights: Array,
-    states: States,
-    gradients: Array,
-    sums: Array,
-    *,
-    local: Local,
-    alpha: float,
-    extra: float,
-    chunks: range,
-    factors: Array = WHOLE,
-) -> None:
+    weights: Array, states: States, gradients: Array, sums: Array, *, local: Local, alpha: float, extra: float,
+    chunks: range, factors: Array = WHOLE,
+) -> None:  # fmt: skip
     """Pulled averaging of learners that are all this rank's, whole: U = sum of u_i goes into the weights at once.
 
     w_i <- w_i + u_i - alpha (w_i - W) + extra U, for every row; W is the mean of the rows as they were (`rows_mean`).
     The mean of the rows is then W + (1/k + extra) U, so it is not stored.
     sums[c] <- (sum |u_i|^2, |U|^2) of chunk c, float64. The content of the gradients is undefined afterwards.
     """
-    gradients = whole(gradients, factors)
-    number = weights.dtype.type
-    scratch_all, total_all, mean_all = (np.empty(chunk, weights.dtype) for _ in range(3))
+    gradients, number = whole(gradients, factors), weights.dtype.type
     for each, kept, limit in local.parts(states, weights.shape[1]):
         for c, part in _slices(chunks, limit, each.start):
-            length = part.stop - part.start
-            scratch, total, mean = scratch_all[:length], total_all[:length], mean_all[:length]
-            total.fill(0)
-            if alpha:
-                _mean_of(weights, part, mean)
-            square = 0.0
-            for i in range(len(weights)):
-                w, u = weights[i, part], gradients[i, part]
-                _step(w, _own(kept, i, part, each.start), u, part, each, i)
+            mean, total, square = _mean(weights, part), np.zeros(part.stop - part.start, number), 0.0
+            for i, (w, u) in enumerate(zip(weights[:, part], gradients[:, part], strict=True)):
+                _step(each, kept, part, i, w, u)
                 square += float(np.dot(u, u))
-                np.add(total, u, out=total)
+                total += u
                 if alpha:
-                    np.subtract(w, mean, out=scratch)
-                    np.multiply(scratch, number(alpha), out=scratch)
-                    np.subtract(u, scratch, out=u)
-                np.add(w, u, out=w)
+                    u -= number(alpha) * (w - mean)
+                w += u
             found = np.array((square, float(np.dot(total, total))))
             sums[c] = found if part.start == c * chunk else sums[c] + found
             if extra:
-                np.multiply(total, number(extra), out=scratch)
-                for row in weights:
-                    np.add(row[part], scratch, out=row[part])
+                weights[:, part] += number(extra) * total
 
 
 def rows_mean(rows: Array, mean: Array, *, chunks: range) -> None:
     """mean <- the mean of the rows (k, size): their sum in row order, times 1/k."""
     for _, part in _slices(chunks, mean.size):
-        _mean_of(rows, part, mean[part])
+        mean[part] = _mean(rows, part)
 
 
-def _mean_of(rows: Array, part: slice, mean: Array) -> None:
-    np.copyto(mean, rows[0, part])
-    for row in rows[1:]:
-        np.add(mean, row[part], out=mean)
-    np.multiply(mean, mean.dtype.type(1.0 / len(rows)), out=mean)
+def _mean(rows: Array, part: slice) -> Array:
+    mean = _sum(rows, part)
+    mean *= mean.dtype.type(1.0 / len(rows))
+    return mean
 
 
 def sma_apply(
-    weights: Array,
-    mean: Array,
-    sums: Array,
-    squares: Array,
-    *,
-    extra: float,
-    scale: float,
-    chunks: range,
+    weights: Array, mean: Array, sums: Array, squares: Array, *, extra: float, scale: float, chunks: range,
     more: Array | None = None,
-) -> None:
+) -> None:  # fmt: skip
     """w_i <- w_i + extra U, for every row i, and mean W <- W + scale U; U is the sum of the rows of `sums`, in order.
 
     Then `more` (size,) is added to all of them. sums (n, size or more); squares[c] <- |U|^2 of chunk c, float64.
     """
     number = mean.dtype.type
-    total_all, scratch_all = np.empty(chunk, mean.dtype), np.empty(chunk, mean.dtype)
     for c, part in _slices(chunks, mean.size):
-        length = part.stop - part.start
-        total, scratch = total_all[:length], scratch_all[:length]
-        np.copyto(total, sums[0, part])
-        for row in sums[1:]:
-            np.add(total, row[part], out=total)
+        total = _sum(sums, part)
         squares[c] = float(np.dot(total, total))
         if extra:
-            np.multiply(total, number(extra), out=scratch)
-            for row in weights:
-                np.add(row[part], scratch, out=row[part])
-        np.multiply(total, number(scale), out=total)
-        np.add(mean[part], total, out=mean[part])
+            weights[:, part] += number(extra) * total
+        mean[part] += number(scale) * total
         if more is not None:
-            for row in (*weights, mean):
-                np.add(row[part], more[part], out=row[part])
+            for rows in (weights, mean):
+                rows[..., part] += more[part]
 
 
 def gradient_sum(gradients: Array, total: Array, *, chunks: range, factors: Array = WHOLE) -> None:
     """total <- the sum of the rows of gradients, in row order."""
     gradients = whole(gradients, factors)
     for _, part in _slices(chunks, gradients.shape[1]):
-        np.copyto(total[part], gradients[0, part])
-        for row in gradients[1:]:
-            np.add(total[part], row[part], out=total[part])
+        total[part] = _sum(gradients, part)
 
 
 def sgd_update(
@@ -211,20 +155,16 @@ def sgd_update(
     step is left out.
     """
     gradients = whole(gradients, factors)
-    scratch = np.empty(chunk, weights.dtype)
     for each, kept, limit in local.parts(states, weights.shape[1]):
         for _, part in _slices(chunks, limit, each.start):
-            w, own, u = weights[0, part], _own(kept, 0, part, each.start), scratch[: part.stop - part.start]
-            np.copyto(u, gradients[0, part])
-            for row in gradients[1:]:
-                np.add(u, row[part], out=u)
-            np.multiply(u, weights.dtype.type(scale), out=u)
-            _step(w, own, u, part, each, 0)
-            np.add(w, u, out=w)
-            for i in range(1, len(weights)):
-                np.copyto(weights[i, part], w)
-                for target, first in zip(_own(kept, i, part, each.start), own, strict=True):
-                    np.copyto(target, first)
+            w, u = weights[0, part], _sum(gradients, part)
+            u *= weights.dtype.type(scale)
+            _step(each, kept, part, 0, w, u)
+            w += u
+            weights[1:, part] = w
+            for state in kept:
+                rows = state[:, part.start - each.start : part.stop - each.start]
+                rows[1:] = rows[0]
 
 
 def centre_update(
@@ -237,35 +177,22 @@ def centre_update(
     `pull` = k alpha, 0 where this iteration is not one of averaging; total None where nothing was received.
     """
     number = mean.dtype.type
-    gap_all, move_all = np.empty(chunk, mean.dtype), np.empty(chunk, mean.dtype)
     for _, part in _slices(chunks, mean.size):
-        length = part.stop - part.start
-        gap, move = gap_all[:length], move_all[:length]
         w, z, z_prev = mean[part], centre[part], previous[part]
         if pull:
-            np.subtract(w, z, out=gap)
-            np.subtract(z, z_prev, out=move)
-            np.copyto(z_prev, z)
-            np.multiply(move, number(momentum), out=move)
-            np.add(z, move, out=z)
-            np.multiply(gap, number(pull), out=move)
-            np.add(z, move, out=z)
-            np.multiply(gap, number(alpha), out=gap)
-            np.subtract(w, gap, out=w)
+            gap, move = w - z, z - z_prev
+            z_prev[:] = z
+            z += number(momentum) * move
+            z += number(pull) * gap
+            w -= number(alpha) * gap
         if total is not None:
-            np.multiply(total[part], number(scale), out=move)
-            np.add(w, move, out=w)
+            w += number(scale) * total[part]
 
 
 def add_scaled(target: Array, source: Array, *, scale: float, chunks: range) -> None:
     """target += scale * source, for target (size,) or every row of target (k, size)."""
-    scratch_all = np.empty(chunk, source.dtype)
-    rows = target if target.ndim == 2 else target[np.newaxis]
     for _, part in _slices(chunks, source.size):
-        scratch = scratch_all[: part.stop - part.start]
-        np.multiply(source[part], source.dtype.type(scale), out=scratch)
-        for row in rows:
-            np.add(row[part], scratch, out=row[part])
+        target[..., part] += source.dtype.type(scale) * source[part]
 
 
 def squared_norm(array: Array) -> float:
