@@ -1,4 +1,4 @@
-"""Windows, shares, mixtures and targets: the compiled kernels' bits are NumPy's, and nothing else is written."""
+"""Windows, masks, shares, mixtures and targets: the compiled kernels' bits are NumPy's, and nothing else is written."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.kernels.cases import Bench, Case, poisoned
 from tests.kernels.shapes import RANDOM
 
 GUARD = 32  # numbers on either side of y
-EXACT = (ops.Augment, ops.CentreCrop, ops.Cutout, ops.Jitter, ops.Mix, ops.MixShares, ops.OneHot)
+EXACT = (ops.Augment, ops.CentreCrop, ops.Cutout, ops.Dropout, ops.Jitter, ops.Mix, ops.MixShares, ops.OneHot)
 
 
 def both(case: Case, seed: int = 0) -> tuple[Bench, Bench]:

@@ -19,7 +19,7 @@ from mpibow.kernels.compiled.command import Command
 from mpibow.kernels.compiled.elementwise import add_relu
 from mpibow.kernels.compiled.table import OPERATORS
 from mpibow.kernels.numpy import OPERATORS as NUMPY
-from mpibow.ops.fused import AddRelu, ExpandAdd, ExpandMultiply
+from mpibow.ops.fused import AddRelu, ExpandMultiply
 from tests.kernels.against import check, compare, twin
 from tests.kernels.cases import INITIAL, Bench, Case, name
 from tests.kernels.draw import LAYOUTS
@@ -43,18 +43,6 @@ def test_it_is_a_command(case: Case) -> None:
     assert isinstance(bench.kernel.forward(bench.call(backward=False)), Command)
     if bench.kernel.backward is not None:
         assert isinstance(bench.kernel.backward(bench.call(backward=True)), Command)
-
-
-@pytest.mark.parametrize("features", [1, 2, 3, 4, 37, 4096])
-@pytest.mark.parametrize("rate", [0.1, 0.5, 1 - 2**-31])
-def test_dropouts_bits_are_numpys(rate: float, features: int) -> None:
-    case = Case(ops.Dropout(rate), ((5, features), (5, 4)), (FLOAT, "uint32"), 1 << 32)
-    mine = Bench(case, OPERATORS[ops.Dropout], "float32", seed=features)
-    theirs = Bench(case, NUMPY[ops.Dropout], "float32", seed=features)
-    np.testing.assert_array_equal(mine.forward(), theirs.forward())
-    mine.backward()
-    theirs.backward()
-    np.testing.assert_array_equal(mine.dx[0], theirs.dx[0])
 
 
 def formats(op: Any, given: tuple[str, ...], *shapes: tuple[int, ...]) -> tuple[tuple[str, ...], str]:
@@ -199,21 +187,6 @@ def test_integers_are_moved_as_they_are(op: Any, dtype: str) -> None:
 )
 def test_axes_in_any_order(shape: tuple[int, ...], axes: tuple[int, ...]) -> None:
     compare(OPERATORS[ops.Permute], Case(ops.Permute(axes), (shape,)))
-
-
-BROADCAST = [
-    ((2, 32, 1, 1), (2, 32, 3, 5)), ((32, 1, 1), (2, 32, 3, 5)), ((2, 1, 3, 5), (2, 32, 3, 5)),
-    ((1, 32, 3, 1), (2, 32, 3, 5)), ((2, 24, 1, 1), (2, 24, 3, 5)), ((5,), (2, 32, 3, 5)),
-    ((1, 1, 1, 1), (2, 16, 3, 5)), ((1, 4, 7), (5, 4, 7)), ((3, 1, 2, 1, 3), (3, 4, 2, 5, 3)),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("op", [ExpandAdd(), ExpandMultiply()], ids=lambda op: op.kind)
-@pytest.mark.parametrize("tag", LAYOUTS)
-@pytest.mark.parametrize(("small", "x"), BROADCAST)
-def test_what_is_broadcast_in_any_layout(small: tuple[int, ...], x: tuple[int, ...], tag: str, op: Any) -> None:
-    for wanted in ((0, 1), (0,), (1,)):
-        compare(OPERATORS[type(op)], Case(op, (small, x)), 0, wanted, tag)
 
 
 def test_an_image_stays_in_its_layout_where_a_channels_number_is_broadcast() -> None:
