@@ -6,7 +6,6 @@ the factor of each row.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -262,30 +261,27 @@ def _one_by_one(shapes: Shapes) -> Lies:
     return Lies(np.stack([4 * each * size for size in (t * d, s * d, s * e, t * e)], 1), [4 * d, 4 * d, 4 * e, 4 * e])
 
 
-def arguments_of(
-    op: Attention, shapes: Shapes, masks: tuple[Array, ...], lies: Lies, scratch: Mapping[str, Array],
-    saved: Mapping[str, Array],
-) -> dict[str, Any]:  # fmt: skip
-    """The arguments that both kernels take, without q, k and v."""
+def arguments_of(op: Attention, shapes: Shapes, masks: tuple[Array, ...], lies: Lies, call: Call) -> dict[str, Any]:
+    """The arguments that both kernels take, without q, k, v and those named as the call's arrays are."""
     (heads, t, s, d, e), (q_row, k_row, v_row, y_row) = _heads(shapes), lies.rows
     mask, of_mask, (kind, mask_row, mask_step) = _mask(shapes, masks)
     return {
-        "mask": mask, "kind": kind, "mask_row": mask_row, "mask_step": mask_step, "kept": saved.get("kept"),
-        "level": saved["level"] if "level" in saved else scratch["level"], "scores": scratch.get("scores"),
-        "place": scratch["room"], "places": np.concatenate([lies.places, of_mask[:, None]], 1), "heads": heads, "t": t,
-        "s": s, "d": d, "e": e, "q_row": q_row, "k_row": k_row, "v_row": v_row, "y_row": y_row, "causal": op.causal,
-        "scale": op.scale, "tall": _rows(op, t),
+        "mask": mask, "kind": kind, "mask_row": mask_row, "mask_step": mask_step, "place": call.scratch["room"],
+        "places": np.concatenate([lies.places, of_mask[:, None]], 1), "heads": heads, "t": t, "s": s, "d": d, "e": e,
+        "q_row": q_row, "k_row": k_row, "v_row": v_row, "y_row": y_row, "causal": op.causal, "scale": op.scale,
+        "tall": _rows(op, t),
     }  # fmt: skip
 
 
 def forward(call: Call) -> Run:
-    q, k, v, *masks = call.x
-    given = arguments_of(call.op, call.shapes, tuple(masks), _one_by_one(call.shapes), call.scratch, call.saved)
-    return attend.command(q=q, k=k, v=v, y=call.y, **given)
+    return attend.on(call, **_arguments(call))
 
 
 def backward(call: Call) -> Run:
-    (q, k, v, *masks), (dq, dk, dv, *dmasks) = call.x, call.dx
-    given = arguments_of(call.op, call.shapes, tuple(masks), _one_by_one(call.shapes), call.scratch, call.saved)
-    given |= {"slopes": call.scratch["slopes"], "dmask": dmasks[0] if dmasks else None}
-    return attend_back.command(dy=call.dy, q=q, k=k, v=v, dq=dq, dk=dk, dv=dv, **given)
+    dq, dk, dv, *dmasks = call.dx
+    return attend_back.on(call, dq=dq, dk=dk, dv=dv, dmask=dmasks[0] if dmasks else None, **_arguments(call))
+
+
+def _arguments(call: Call) -> dict[str, Any]:
+    q, k, v, *masks = call.x
+    return {"q": q, "k": k, "v": v, **arguments_of(call.op, call.shapes, tuple(masks), _one_by_one(call.shapes), call)}

@@ -63,7 +63,7 @@ def _window(x: Any, y: Any, sizes: Any, top: Any, left: Any, flip: Any) -> None:
 
 
 @native
-def windows(x: Address, y: Address, n: int, counters: Address, pad: int, flips: bool, node: int, sizes: Words) -> None:
+def windows(x: Address, counters: Address, y: Address, n: int, pad: int, flips: bool, node: int, sizes: Words) -> None:
     """y = a random window of every image.
 
     sizes are channels, height and width of an image, rows and columns of a window, whether x is uint8.
@@ -90,7 +90,7 @@ def centres(x: Address, y: Address, n: int, sizes: Words) -> None:
 
 @native
 def cut(
-    x: Address, y: Address, n: int, counters: Address, length: int, node: int, channels: int, height: int, width: int
+    x: Address, counters: Address, y: Address, n: int, length: int, node: int, channels: int, height: int, width: int
 ) -> None:
     """y = x with a square of zeros."""
     size = channels * height * width
@@ -120,25 +120,24 @@ def _sizes(call: Call) -> Array | None:
 
 
 def forward(call: Call) -> Run:
-    (x, counter), y, op, sizes = call.x, call.y, call.op, _sizes(call)
+    op, sizes = call.op, _sizes(call)
     if sizes is None:
         return reference_forward(call)
-    return windows.command(
-        x=x, y=y, n=len(x), counters=counter, pad=op.pad, flips=op.flip, node=stream(call.name), sizes=sizes
-    )
+    return windows.on(call, n=len(call.y), pad=op.pad, flips=op.flip, sizes=sizes, **_draws(call))
 
 
 def centre_forward(call: Call) -> Run:
     sizes = _sizes(call)
     if sizes is None:
         return reference_centre(call)
-    return centres.command(x=call.x[0], y=call.y, n=len(call.y), sizes=sizes)
+    return centres.on(call, n=len(call.y), sizes=sizes)
 
 
 def cutout_forward(call: Call) -> Run:
-    x, counter = call.x
-    n, channels, height, width = x.shape
-    return cut.command(
-        x=x, y=call.y, n=n, counters=counter, length=call.op.length, node=stream(call.name), channels=channels,
-        height=height, width=width,
-    )  # fmt: skip
+    n, channels, height, width = call.x[0].shape
+    extents = {"n": n, "channels": channels, "height": height, "width": width}
+    return cut.on(call, length=call.op.length, **extents, **_draws(call))
+
+
+def _draws(call: Call) -> dict[str, Any]:
+    return {"counters": call.x[1], "node": stream(call.name)}

@@ -12,13 +12,12 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba.core import cgutils
-from numba.extending import intrinsic
 
 from mpibow.graph.graph import FLOAT
 from mpibow.graph.kernel import Buffers, Call, Run, Shapes, Spec
 from mpibow.kernels.compiled.arguments import Address, Floats
 from mpibow.kernels.compiled.command import doubles, floats, native_stepwise
-from mpibow.kernels.compiled.vectors import F64, I64, LINE, VECTOR, ZERO, emit, load, multiply_add, splat, store
+from mpibow.kernels.compiled.vectors import F64, I64, LINE, VECTOR, ZERO, emitted, load, multiply_add, splat, store
 from mpibow.ops import BatchNorm
 from mpibow.ops.batch_norm import check_values
 from mpibow.ops.fused import NormAddRelu
@@ -63,34 +62,30 @@ def _for_kind(b: Any, kind: Any, generate: Callable[[int], None]) -> None:
             generate(each)
 
 
-@intrinsic
-def _moments(typing: Any, x: Any, count: Any, seen: Any, state: Any) -> Any:
-    """Adds `count` lines to `state`: the mean of `seen` lines, and the sum of squared deviations from it.
+@emitted
+def _moments(b: Any, x: Any, count: Any, seen: Any, state: Any) -> None:
+    """Adds `count` lines at x to `state`: the mean of `seen` lines, and the sum of squared deviations from it.
 
     Chan, Golub & LeVeque's pairwise update, but with deviations from the old mean, so that x is read once. It makes
     squares larger by count d^2, d being the distance of the means. The sum grows by count d^2 seen / (seen + count) at
     least: from the second chunk on, rounding is at most doubled.
     """
+    mean, squares = load(b, state, TOTAL, WIDE), load(b, state, SQUARES, WIDE)
+    centre, sums, sums_of_squares = b.fptrunc(mean, VECTOR), _registers(b), _registers(b)
 
-    def generate(b: Any, x: Any, count: Any, seen: Any, state: Any) -> None:
-        mean, squares = load(b, state, TOTAL, WIDE), load(b, state, SQUARES, WIDE)
-        centre, sums, sums_of_squares = b.fptrunc(mean, VECTOR), _registers(b), _registers(b)
+    def line(offset: Any, way: int) -> None:
+        d = b.fsub(load(b, b.add(x, offset)), centre)
+        b.store(b.fadd(b.load(sums[way]), d), sums[way])
+        b.store(multiply_add(b, d, d, b.load(sums_of_squares[way])), sums_of_squares[way])
 
-        def line(offset: Any, way: int) -> None:
-            d = b.fsub(load(b, b.add(x, offset)), centre)
-            b.store(b.fadd(b.load(sums[way]), d), sums[way])
-            b.store(multiply_add(b, d, d, b.load(sums_of_squares[way])), sums_of_squares[way])
-
-        _each_line(b, count, line)
-        rounded, lines = b.fsub(mean, b.fpext(centre, WIDE)), splat(b, b.sitofp(count, F64))
-        first, second = _total(b, sums), _total(b, sums_of_squares)
-        exact = b.fsub(first, b.fmul(lines, rounded))  # of deviations from the mean before it was rounded
-        second = b.fsub(second, b.fmul(rounded, b.fadd(first, exact)))
-        share = b.fdiv(exact, splat(b, b.sitofp(b.add(seen, count), F64)))
-        store(b, b.fadd(mean, share), state, TOTAL)
-        store(b, b.fadd(squares, b.fsub(second, b.fmul(exact, share))), state, SQUARES)
-
-    return emit(4, generate)
+    _each_line(b, count, line)
+    rounded, lines = b.fsub(mean, b.fpext(centre, WIDE)), splat(b, b.sitofp(count, F64))
+    first, second = _total(b, sums), _total(b, sums_of_squares)
+    exact = b.fsub(first, b.fmul(lines, rounded))  # of deviations from the mean before it was rounded
+    second = b.fsub(second, b.fmul(rounded, b.fadd(first, exact)))
+    share = b.fdiv(exact, splat(b, b.sitofp(b.add(seen, count), F64)))
+    store(b, b.fadd(mean, share), state, TOTAL)
+    store(b, b.fadd(squares, b.fsub(second, b.fmul(exact, share))), state, SQUARES)
 
 
 def _normalised(b: Any, x: Any, lines: tuple[Any, Any]) -> Any:
@@ -98,24 +93,22 @@ def _normalised(b: Any, x: Any, lines: tuple[Any, Any]) -> Any:
     return multiply_add(b, x, *lines)
 
 
-@intrinsic
-def _normalise(typing: Any, kind: Any, x: Any, x1: Any, y: Any, count: Any, saved: Any) -> Any:
-    def generate(b: Any, kind: Any, x: Any, x1: Any, y: Any, count: Any, saved: Any) -> None:
-        scale_shift = load(b, saved, SCALE), load(b, saved, SHIFT)
+@emitted
+def _normalise(b: Any, kind: Any, x: Any, x1: Any, y: Any, count: Any, saved: Any) -> None:
+    """`count` lines of y = scale x + shift; with ADDED plus x1; but for PLAIN, 0 where that is below."""
+    scale_shift = load(b, saved, SCALE), load(b, saved, SHIFT)
 
-        def of(each: int) -> None:
-            def line(offset: Any, way: int) -> None:
-                value = _normalised(b, load(b, b.add(x, offset)), scale_shift)
-                value = b.fadd(value, load(b, b.add(x1, offset))) if each == ADDED else value
-                if each != PLAIN:
-                    value = b.select(b.fcmp_ordered(">", ZERO, value), ZERO, value)  # NaN stays
-                store(b, value, b.add(y, offset))
+    def of(each: int) -> None:
+        def line(offset: Any, way: int) -> None:
+            value = _normalised(b, load(b, b.add(x, offset)), scale_shift)
+            value = b.fadd(value, load(b, b.add(x1, offset))) if each == ADDED else value
+            if each != PLAIN:
+                value = b.select(b.fcmp_ordered(">", ZERO, value), ZERO, value)  # NaN stays
+            store(b, value, b.add(y, offset))
 
-            _each_line(b, count, line)
+        _each_line(b, count, line)
 
-        _for_kind(b, kind, of)
-
-    return emit(6, generate)
+    _for_kind(b, kind, of)
 
 
 def _let_through(b: Any, kind: int, dy: Any, x: Any, y: Any, scale_shift: tuple[Any, Any], offset: Any) -> Any:
@@ -127,74 +120,54 @@ def _let_through(b: Any, kind: int, dy: Any, x: Any, y: Any, scale_shift: tuple[
     return b.select(b.fcmp_ordered(">", value, ZERO), line, ZERO)
 
 
-@intrinsic
-def _products(typing: Any, kind: Any, x: Any, dy: Any, y: Any, dz: Any, count: Any, saved: Any, state: Any) -> Any:
+@emitted
+def _products(b: Any, kind: Any, x: Any, dy: Any, y: Any, dz: Any, count: Any, saved: Any, state: Any) -> None:
     """Adds to `state` the sums of dz and of dz (x - mean); writes dz where it does not follow from x."""
+    mean, scale_shift = load(b, saved, MEAN), (load(b, saved, SCALE), load(b, saved, SHIFT))
 
-    def generate(b: Any, kind: Any, x: Any, dy: Any, y: Any, dz: Any, count: Any, saved: Any, state: Any) -> None:
-        mean, scale_shift = load(b, saved, MEAN), (load(b, saved, SCALE), load(b, saved, SHIFT))
+    def of(each: int) -> None:
+        sums, products = _registers(b), _registers(b)
 
-        def of(each: int) -> None:
-            sums, products = _registers(b), _registers(b)
+        def line(offset: Any, way: int) -> None:
+            here = load(b, b.add(x, offset))
+            through = _let_through(b, each, dy, here, y, scale_shift, offset)
+            if each == ADDED:
+                store(b, through, b.add(dz, offset))
+            b.store(b.fadd(b.load(sums[way]), through), sums[way])
+            product = multiply_add(b, through, b.fsub(here, mean), b.load(products[way]))
+            b.store(product, products[way])
 
-            def line(offset: Any, way: int) -> None:
-                here = load(b, b.add(x, offset))
-                through = _let_through(b, each, dy, here, y, scale_shift, offset)
-                if each == ADDED:
-                    store(b, through, b.add(dz, offset))
-                b.store(b.fadd(b.load(sums[way]), through), sums[way])
-                product = multiply_add(b, through, b.fsub(here, mean), b.load(products[way]))
-                b.store(product, products[way])
+        _each_line(b, count, line)
+        for place, registers in ((TOTAL, sums), (SQUARES, products)):
+            store(b, b.fadd(load(b, state, place, WIDE), _total(b, registers)), state, place)
 
-            _each_line(b, count, line)
-            for place, registers in ((TOTAL, sums), (SQUARES, products)):
-                store(b, b.fadd(load(b, state, place, WIDE), _total(b, registers)), state, place)
-
-        _for_kind(b, kind, of)
-
-    return emit(8, generate)
+    _for_kind(b, kind, of)
 
 
-@intrinsic
-def _differentiate(typing: Any, kind: Any, x: Any, dy: Any, dx: Any, count: Any, saved: Any, lines: Any) -> Any:
+@emitted
+def _differentiate(b: Any, kind: Any, x: Any, dy: Any, dx: Any, count: Any, saved: Any, lines: Any) -> None:
     """dx = slope (x - mean) + scale dz + constant; with ADDED, dy is dz already."""
+    mean, scale, shift = (load(b, saved, place) for place in (MEAN, SCALE, SHIFT))
+    slope, constant = load(b, lines, SLOPE), load(b, lines, CONSTANT)
 
-    def generate(b: Any, kind: Any, x: Any, dy: Any, dx: Any, count: Any, saved: Any, lines: Any) -> None:
-        mean, scale, shift = (load(b, saved, place) for place in (MEAN, SCALE, SHIFT))
-        slope, constant = load(b, lines, SLOPE), load(b, lines, CONSTANT)
+    def of(each: int) -> None:
+        def line(offset: Any, way: int) -> None:
+            here = load(b, b.add(x, offset))
+            through = _let_through(b, RELU if each == RELU else PLAIN, dy, here, None, (scale, shift), offset)
+            linear = multiply_add(b, slope, b.fsub(here, mean), constant)
+            store(b, multiply_add(b, scale, through, linear), b.add(dx, offset))
 
-        def of(each: int) -> None:
-            def line(offset: Any, way: int) -> None:
-                here = load(b, b.add(x, offset))
-                through = _let_through(b, RELU if each == RELU else PLAIN, dy, here, None, (scale, shift), offset)
-                linear = multiply_add(b, slope, b.fsub(here, mean), constant)
-                store(b, multiply_add(b, scale, through, linear), b.add(dx, offset))
+        _each_line(b, count, line)
 
-            _each_line(b, count, line)
-
-        _for_kind(b, kind, of)
-
-    return emit(7, generate)
+    _for_kind(b, kind, of)
 
 
 @native_stepwise
 def train(
-    kind: int,
-    x: Address,
-    y: Address,
-    weight: Floats,
-    bias: Floats,
-    running_mean: Floats,
-    running_variance: Floats,
-    lines: Address,
-    state: Address,
-    images: int,
-    blocks: int,
-    area: int,
-    epsilon: float,
-    take: float,
+    kind: int, x: Address, y: Address, weight: Floats, bias: Floats, running_mean: Floats, running_variance: Floats,
+    lines: Address, state: Address, images: int, blocks: int, area: int, epsilon: float, take: float,
     x1: Address = None,
-) -> None:
+) -> None:  # fmt: skip
     """y = the normalised x, with x1 and a relu as `kind` says; `take` is the momentum, the kept variance unbiased."""
     values = images * area
     mean, squares = doubles(state + TOTAL, 16), doubles(state + SQUARES, 16)
@@ -227,22 +200,10 @@ def train(
 
 @native_stepwise
 def train_back(
-    kind: int,
-    x: Address,
-    dy: Address,
-    y: Address,
-    dweight: Floats,
-    dbias: Floats,
-    lines: Address,
-    state: Address,
-    images: int,
-    blocks: int,
-    area: int,
-    dz: Address = None,
-    dx: Address = None,
-) -> None:
-    """The gradients of `train`: dz is written where there is a sum,
-    y read there."""
+    kind: int, x: Address, dy: Address, y: Address, dweight: Floats, dbias: Floats, lines: Address, state: Address,
+    images: int, blocks: int, area: int, dz: Address = None, dx: Address = None,
+) -> None:  # fmt: skip
+    """The gradients of `train`: dz, also the gradient of the summand, is written where there is a sum, y read there."""
     total, products = doubles(state + TOTAL, 16), doubles(state + SQUARES, 16)
     lines_row = state + 4 * LINE
     slope, constant = floats(lines_row + SLOPE, 16), floats(lines_row + CONSTANT, 16)
@@ -271,14 +232,9 @@ def parts(op: BatchNorm | NormAddRelu) -> tuple[BatchNorm, bool, bool]:
     return (op.norm, op.added, True) if isinstance(op, NormAddRelu) else (op, False, False)
 
 
-def _kind(op: BatchNorm | NormAddRelu) -> int:
-    _, added, relu = parts(op)
-    return ADDED if added else RELU if relu else PLAIN
-
-
-def _extents(shapes: Shapes) -> dict[str, int]:
-    n, c, h, w = shapes.y
-    return {"images": n, "blocks": c // 16, "area": h * w}
+def _extents(op: BatchNorm | NormAddRelu, shapes: Shapes) -> dict[str, int]:
+    (n, c, h, w), (_, added, relu) = shapes.y, parts(op)
+    return {"images": n, "blocks": c // 16, "area": h * w, "kind": ADDED if added else RELU if relu else PLAIN}
 
 
 def fits(shapes: Shapes) -> bool:
@@ -289,26 +245,17 @@ def buffers(op: BatchNorm | NormAddRelu, shapes: Shapes) -> Buffers:
     check_values(shapes.y)
     state: dict[str, Spec] = {"state": ((6 * LINE,), "uint8")}
     saved: dict[str, Spec] = {"lines": ((4 * shapes.y[1],), FLOAT)}
-    back = dict(state)
-    if _kind(op) == ADDED and 1 not in shapes.wanted:
-        back["dz"] = (shapes.y, FLOAT)
-    return Buffers(saved=saved, forward=state, backward=back)
+    dz: dict[str, Spec] = {"dx1": (shapes.y, FLOAT)} if parts(op)[1] and 1 not in shapes.wanted else {}
+    return Buffers(saved=saved, forward=state, backward={**state, **dz})
 
 
 def forward(call: Call) -> Run:
-    norm, added, _ = parts(call.op)
-    return train.command(
-        kind=_kind(call.op), x=call.x[0], x1=call.x[1] if added else None, y=call.y, weight=call.w["weight"],
-        bias=call.w["bias"], running_mean=call.statistics["mean"], running_variance=call.statistics["variance"],
-        lines=call.saved["lines"], state=call.scratch["state"], epsilon=norm.epsilon, take=norm.momentum,
-        **_extents(call.shapes),
+    (norm, _, _), kept = parts(call.op), call.statistics
+    return train.on(
+        call, running_mean=kept["mean"], running_variance=kept["variance"], epsilon=norm.epsilon, take=norm.momentum,
+        **_extents(call.op, call.shapes),
     )  # fmt: skip
 
 
 def backward(call: Call) -> Run:
-    """dz is also the gradient of the summand."""
-    dz = call.dx[1] if len(call.dx) > 1 and call.dx[1] is not None else call.scratch.get("dz")
-    return train_back.command(
-        kind=_kind(call.op), x=call.x[0], dy=call.dy, y=call.y, dz=dz, dx=call.dx[0], dweight=call.dw["weight"],
-        dbias=call.dw["bias"], lines=call.saved["lines"], state=call.scratch["state"], **_extents(call.shapes),
-    )  # fmt: skip
+    return train_back.on(call, dz=call.arrays.get("dx1"), **_extents(call.op, call.shapes))

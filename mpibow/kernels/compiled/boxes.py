@@ -11,7 +11,6 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from numba.extending import intrinsic
 
 from mpibow.graph.formats import canonical, parse
 from mpibow.graph.graph import Array
@@ -21,7 +20,7 @@ from mpibow.kernels.compiled.command import Command, integers, native, together
 from mpibow.kernels.compiled.vectors import (
     I64,
     columns_of,
-    emit,
+    emitted,
     first_lanes,
     load_some,
     splat,
@@ -34,20 +33,16 @@ TILE = 16  # elements: rows and columns of a tile are a vector each
 PARTS = (Concat, PadChannels)  # operators on any layout that does not cut their parts up
 
 
-@intrinsic
-def turn(typing: Any, source: Any, target: Any, row: Any, step: Any, rows: Any, columns: Any) -> Any:
+@emitted
+def turn(b: Any, source: Any, target: Any, row: Any, step: Any, rows: Any, columns: Any) -> None:
     """target's lines, `step` bytes from each other, <- the columns of source's rows, `row` bytes from each other."""
-
-    def generate(b: Any, source: Any, target: Any, row: Any, step: Any, rows: Any, columns: Any) -> None:
-        read, written, lines = first_lanes(b, columns), first_lanes(b, rows), list[Any]()
-        for i in range(TILE):
-            there = b.icmp_signed("<", I64(i), rows)
-            lines.append(load_some(b, read, b.add(source, b.select(there, b.mul(row, I64(i)), I64(0))), 0))
-        for i, line in enumerate(columns_of(b, lines)):
-            there = splat(b, b.icmp_signed("<", I64(i), columns))
-            store_some(b, b.and_(written, there), line, b.add(target, b.mul(step, I64(i))), 0)
-
-    return emit(6, generate)
+    read, written, lines = first_lanes(b, columns), first_lanes(b, rows), list[Any]()
+    for i in range(TILE):
+        there = b.icmp_signed("<", I64(i), rows)
+        lines.append(load_some(b, read, b.add(source, b.select(there, b.mul(row, I64(i)), I64(0))), 0))
+    for i, line in enumerate(columns_of(b, lines)):
+        there = splat(b, b.icmp_signed("<", I64(i), columns))
+        store_some(b, b.and_(written, there), line, b.add(target, b.mul(step, I64(i))), 0)
 
 
 @native

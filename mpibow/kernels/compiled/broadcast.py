@@ -130,7 +130,7 @@ def _walk(call: Call) -> dict[str, Any]:
 
 def forward(call: Call) -> Run:
     s, x = call.x
-    return spread.command(s=s, x=x, y=call.y, times=isinstance(call.op, ExpandMultiply), **_walk(call))
+    return spread.on(call, s=s, x=x, times=isinstance(call.op, ExpandMultiply), **_walk(call))
 
 
 def backward(call: Call) -> Run:

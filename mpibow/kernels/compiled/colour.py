@@ -80,21 +80,9 @@ def _saturated(y: Any, size: Any, f: Any, least: Any, most: Any) -> None:
 
 @native
 def jittered(
-    x: Address,
-    y: Address,
-    n: int,
-    counters: Address,
-    node: int,
-    channels: int,
-    size: int,
-    octet: bool,
-    weights: Doubles,
-    brightness: float,
-    contrast: float,
-    saturation: float,
-    least: Single,
-    most: Single,
-) -> None:
+    x: Address, counters: Address, y: Address, n: int, node: int, channels: int, size: int, octet: bool,
+    weights: Doubles, brightness: float, contrast: float, saturation: float, least: Single, most: Single,
+) -> None:  # fmt: skip
     """y = x with random brightness, contrast and saturation; x is uint8 where `octet`."""
     values = channels * size
     for i in range(n):
@@ -112,13 +100,13 @@ buffers = colour.buffers  # for NumPy's kernel, with pixels that are neither uin
 
 
 def forward(call: Call) -> Run:
-    (x, counter), y, op = call.x, call.y, call.op
+    x, op = call.x[0], call.op
     if x.dtype not in (np.uint8, np.float32):
         return colour.forward(call)
     n, channels, *rest = x.shape
     least, most = (-math.inf, math.inf) if op.limit is None else (0.0, op.limit)
-    return jittered.command(
-        x=x, y=y, n=n, counters=counter, node=stream(call.name), channels=channels, size=math.prod(rest),
+    return jittered.on(
+        call, counters=call.x[1], n=n, node=stream(call.name), channels=channels, size=math.prod(rest),
         octet=x.dtype == np.uint8, weights=np.array(colour.grey_weights(channels)), brightness=op.brightness,
         contrast=op.contrast, saturation=op.saturation, least=least, most=most,
     )  # fmt: skip

@@ -113,25 +113,25 @@ def _factors(coefficients: Iterable[float]) -> Array:
 
 
 def sum_forward(call: Call) -> Run:
-    return weighted_sum.command(y=call.y, n=call.y.size, inputs=call.x, factors=_factors(1.0 for _ in call.x))
+    return weighted_sum.on(call, n=call.y.size, inputs=call.x, factors=_factors(1.0 for _ in call.x))
 
 
 def add_forward(call: Call) -> Run:
-    return weighted_sum.command(y=call.y, n=call.y.size, inputs=call.x, factors=_factors(call.op.coefficients))
+    return weighted_sum.on(call, n=call.y.size, inputs=call.x, factors=_factors(call.op.coefficients))
 
 
 def add_backward(call: Call) -> Run:
     wanted = [(dx, c) for dx, c in zip(call.dx, call.op.coefficients, strict=True) if dx is not None]
     outputs, factors = [dx for dx, _ in wanted], _factors(c for _, c in wanted)
-    return spread.command(dy=call.dy, n=call.dy.size, outputs=outputs, factors=factors)
+    return spread.on(call, n=call.dy.size, outputs=outputs, factors=factors)
 
 
 def multiply_forward(call: Call) -> Run:
-    return product.command(y=call.y, n=call.y.size, inputs=call.x)
+    return product.on(call, n=call.y.size, inputs=call.x)
 
 
 def multiply_backward(call: Call) -> Run:
-    return product_back.command(dy=call.dy, n=call.dy.size, inputs=call.x, outputs=call.dx)
+    return product_back.on(call, n=call.dy.size, inputs=call.x, outputs=call.dx)
 
 
 def maximum_buffers(op: Maximum, shapes: Shapes) -> Buffers:
@@ -140,8 +140,8 @@ def maximum_buffers(op: Maximum, shapes: Shapes) -> Buffers:
 
 
 def maximum_forward(call: Call) -> Run:
-    return largest.command(y=call.y, winner=call.saved["winner"], n=call.y.size, inputs=call.x)
+    return largest.on(call, n=call.y.size, inputs=call.x)
 
 
 def maximum_backward(call: Call) -> Run:
-    return won.command(dy=call.dy, winner=call.saved["winner"], outputs=call.dx)
+    return won.on(call, outputs=call.dx)

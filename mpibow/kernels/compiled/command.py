@@ -20,7 +20,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from mpibow.graph.graph import Array
-from mpibow.graph.kernel import Run
+from mpibow.graph.kernel import Call, Run
 from mpibow.kernels.compiled.arguments import I64, addresses, array_at, kind_of, packed, unpacked
 from mpibow.kernels.compiled.code_cache import c_function, jit
 
@@ -108,6 +108,14 @@ class Native(Generic[P]):
 
     def command(self, *positional: P.args, **named: P.kwargs) -> Command:
         """The call of the kernel with these arguments, by name. Raises TypeError where one is not of its type."""
+        return self._command(*positional, **named)
+
+    def on(self, call: Call, **others: Any) -> Command:
+        """The same with `others`, and the arrays of a plan's call that have arguments' names (Call.arrays)."""
+        arrays = call.arrays
+        return self._command(**{name: arrays[name] for name in self._kinds if name in arrays} | others)
+
+    def _command(self, *positional: Any, **named: Any) -> Command:
         words, kept, at = list[int](), list[Any](), ""
         try:
             arguments = self._signature.bind(*positional, **named)

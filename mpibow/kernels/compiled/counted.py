@@ -59,21 +59,16 @@ def mean_buffers(op: CountedMean, shapes: Shapes) -> Buffers:
 
 def mean_forward(call: Call) -> Run:
     sums, counts = call.x
-    if "factor" in call.saved:
-        return batch_mean.command(sums=sums, counts=counts, y=call.y, factor=call.saved["factor"])
-    return each_mean.command(sums=sums, counts=counts, y=call.y)
+    return (batch_mean if "factor" in call.saved else each_mean).on(call, sums=sums, counts=counts)
 
 
 def mean_backward(call: Call) -> Run:
-    dx = call.dx[0]
-    assert dx is not None
-    return batch_mean_back.command(dy=call.dy, factor=call.saved["factor"], dx=dx)
+    return batch_mean_back.on(call)
 
 
 def count_forward(call: Call) -> Run:
     op: LabelCount = call.op
     label, n = call.x[0], len(call.y)
     weight = None if op.weight is None else np.array(op.weight, np.float32)
-    return label_count.command(
-        labels=label, y=call.y, each=label.size // n, wide_labels=wide(label), ignored=op.ignore, weight=weight
-    )
+    each = label.size // n
+    return label_count.on(call, labels=label, each=each, wide_labels=wide(label), ignored=op.ignore, weight=weight)

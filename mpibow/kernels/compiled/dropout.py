@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from mpibow.graph.graph import Array
 from mpibow.graph.kernel import Buffers, Call, Run, Shapes
 from mpibow.kernels.compiled.arguments import Address, Integers, Single
 from mpibow.kernels.compiled.command import floats, native, octets
@@ -63,17 +64,13 @@ def buffers(op: Any, shapes: Shapes) -> Buffers:
 
 
 def forward(call: Call) -> Run:
-    (x, counter), rate = call.x, call.op.rate
-    n = len(x)
-    return dropped.command(
-        x=x, counters=counter, y=call.y, mask=call.saved["mask"], n=n, features=x.size // n, node=stream(call.name),
-        threshold=round(rate * 2**32), scale=1.0 / (1.0 - rate),
-    )  # fmt: skip
+    node, threshold = stream(call.name), round(call.op.rate * 2**32)
+    return dropped.on(call, counters=call.x[1], node=node, threshold=threshold, **_common(call, call.y))
 
 
 def backward(call: Call) -> Run:
-    dy, (dx, *_) = call.dy, call.dx
-    assert dx is not None
-    n = len(dy)
-    scale = 1.0 / (1.0 - call.op.rate)
-    return dropped_back.command(dy=dy, dx=dx, mask=call.saved["mask"], n=n, features=dy.size // n, scale=scale)
+    return dropped_back.on(call, **_common(call, call.dy))
+
+
+def _common(call: Call, y: Array) -> dict[str, float]:
+    return {"n": len(y), "features": y.size // len(y), "scale": 1.0 / (1.0 - call.op.rate)}

@@ -43,10 +43,8 @@ def slope(dy: Floats, x: Floats, dx: Floats, by_tanh: bool) -> None:
 
 
 def forward(call: Call) -> Run:
-    return value.command(x=call.x[0], y=call.y, by_tanh=call.op.tanh)
+    return value.on(call, by_tanh=call.op.tanh)
 
 
 def backward(call: Call) -> Run:
-    (dx,) = call.dx
-    assert dx is not None
-    return slope.command(dy=call.dy, x=call.x[0], dx=dx, by_tanh=call.op.tanh)
+    return slope.on(call, by_tanh=call.op.tanh)

@@ -47,15 +47,13 @@ def _lies(op: HeadsAttention, x: tuple[tuple[int, ...], ...]) -> Lies:
 def _arguments(call: Call) -> dict[str, Any]:
     op, shapes, (q, k, v) = call.op, call.shapes, _three(call.op, call.x)
     masks, lies = call.x[1 if op.packed else 3 :], _lies(op, shapes.x)
-    given = arguments_of(op.attention, _apart(op, shapes), tuple(masks), lies, call.scratch, call.saved)
-    return {"q": q, "k": k, "v": v, **given}
+    return {"q": q, "k": k, "v": v, **arguments_of(op.attention, _apart(op, shapes), tuple(masks), lies, call)}
 
 
 def forward(call: Call) -> Run:
-    return attend.command(y=call.y, **_arguments(call))
+    return attend.on(call, **_arguments(call))
 
 
 def backward(call: Call) -> Run:
     (dq, dk, dv), dmasks = _three(call.op, call.dx), call.dx[1 if call.op.packed else 3 :]
-    given = _arguments(call) | {"slopes": call.scratch["slopes"], "dmask": dmasks[0] if dmasks else None}
-    return attend_back.command(dy=call.dy, dq=dq, dk=dk, dv=dv, **given)
+    return attend_back.on(call, dq=dq, dk=dk, dv=dv, dmask=dmasks[0] if dmasks else None, **_arguments(call))

@@ -18,18 +18,9 @@ _f = np.float32
 
 @native
 def normalise(
-    x: Address,
-    y: Address,
-    base: Address,
-    images: int,
-    channels: int,
-    places: int,
-    before: int,
-    after: int,
-    share: Single,
-    k: Single,
-    beta: float,
-) -> None:
+    x: Address, y: Address, base: Address, images: int, channels: int, places: int, before: int, after: int,
+    share: Single, k: Single, beta: float,
+) -> None:  # fmt: skip
     """y = x base^-beta, base = k + share times the sum of squares of x (images, channels, places) from `before`
     channels ahead to `after` behind."""
     power = _f(-beta)
@@ -53,19 +44,9 @@ def normalise(
 
 @native
 def normalise_back(
-    x: Address,
-    dy: Address,
-    dx: Address,
-    base: Address,
-    part: Floats,
-    images: int,
-    channels: int,
-    places: int,
-    before: int,
-    after: int,
-    share: float,
-    beta: float,
-) -> None:
+    x: Address, dy: Address, dx: Address, base: Address, part: Floats, images: int, channels: int, places: int,
+    before: int, after: int, share: float, beta: float,
+) -> None:  # fmt: skip
     """dx = dy base^-beta
     - 2 share beta x times the sum of part = x dy base^(-beta - 1) over the channels whose window has this one."""
     power, slope = _f(-beta), _f(-2.0 * share * beta)
@@ -98,10 +79,8 @@ def _extents(call: Call) -> dict[str, Any]:
 
 
 def forward(call: Call) -> Run:
-    return normalise.command(x=call.x[0], y=call.y, base=call.saved["base"], k=call.op.k, **_extents(call))
+    return normalise.on(call, k=call.op.k, **_extents(call))
 
 
 def backward(call: Call) -> Run:
-    (dx,) = call.dx
-    base, part = call.saved["base"], call.scratch["part"]
-    return normalise_back.command(x=call.x[0], dy=call.dy, dx=dx, base=base, part=part, **_extents(call))
+    return normalise_back.on(call, **_extents(call))

@@ -27,16 +27,9 @@ def _log(x: Any) -> Any:
 
 @native
 def cross_entropy(
-    logits: Address,
-    labels: Address,
-    y: Floats,
-    slope: Address,
-    classes: int,
-    wide_labels: bool,
-    ignores: bool,
-    ignore: int,
-    smoothing: float,
-) -> None:
+    logits: Address, labels: Address, y: Floats, slope: Address, classes: int, wide_labels: bool, ignores: bool,
+    ignore: int, smoothing: float,
+) -> None:  # fmt: skip
     """y = the loss of each row, slope = its gradient; labels that are `ignore` give 0 if `ignores`."""
     n = len(y)
     rest, spread = _f(1.0 - smoothing), _f(smoothing / classes)
@@ -125,26 +118,23 @@ def cross_entropy_buffers(op: Any, shapes: Shapes) -> Buffers:
 
 def cross_entropy_forward(call: Call) -> Run:
     (logits, label), op = call.x, call.op
-    return cross_entropy.command(
-        logits=logits, labels=label, y=call.y, slope=call.saved["slope"], classes=logits.shape[1],
-        wide_labels=wide(label), ignores=op.ignore is not None, ignore=op.ignore or 0, smoothing=op.smoothing,
+    return cross_entropy.on(
+        call, logits=logits, labels=label, classes=logits.shape[1], wide_labels=wide(label),
+        ignores=op.ignore is not None, ignore=op.ignore or 0, smoothing=op.smoothing,
     )  # fmt: skip
 
 
 def cross_entropy_backward(call: Call) -> Run:
-    slope = call.saved["slope"]
-    return scale_rows.command(slope=slope, dy=call.dy, dx=call.dx[0], classes=slope.shape[1])
+    return scale_rows.on(call, classes=call.x[0].shape[1])
 
 
 def soft_forward(call: Call) -> Run:
-    (logits, target), slope = call.x, call.saved["slope"]
-    return soft_cross_entropy.command(
-        logits=logits, targets=target, y=call.y, slope=slope, classes=logits.shape[1], smoothing=call.op.smoothing
-    )
+    logits, target = call.x
+    sizes = {"classes": logits.shape[1], "smoothing": call.op.smoothing}
+    return soft_cross_entropy.on(call, logits=logits, targets=target, **sizes)
 
 
 def accuracy_forward(call: Call) -> Run:
     logits, label = call.x
-    return among_the_best.command(
-        logits=logits, labels=label, y=call.y, classes=logits.shape[1], wide_labels=wide(label), k=call.op.k
-    )
+    sizes = {"classes": logits.shape[1], "k": call.op.k}
+    return among_the_best.on(call, logits=logits, labels=label, wide_labels=wide(label), **sizes)

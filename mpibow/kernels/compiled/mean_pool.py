@@ -92,15 +92,13 @@ def formats(op: GlobalAvgPool2d, shapes: Shapes, given: tuple[str, ...]) -> Form
 
 
 def buffers(op: GlobalAvgPool2d, shapes: Shapes) -> Buffers:
-    row = {"row": ((_extents(shapes)["width"],), FLOAT)}
-    return Buffers(forward=row, backward=row)
+    row = ((_extents(shapes)["width"],), FLOAT)
+    return Buffers(forward={"sums": row}, backward={"shares": row})
 
 
 def forward(call: Call) -> Run:
-    return mean.command(x=call.x[0], y=call.y, sums=call.scratch["row"], **_extents(call.shapes))
+    return mean.on(call, **_extents(call.shapes))
 
 
 def backward(call: Call) -> Run:
-    (dx,) = call.dx
-    assert dx is not None
-    return mean_back.command(dy=call.dy, dx=dx, shares=call.scratch["row"], **_extents(call.shapes))
+    return mean_back.on(call, **_extents(call.shapes))

@@ -18,17 +18,9 @@ _f = np.float32
 
 @native
 def means(
-    x: Address,
-    y: Address,
-    rows: Words,
-    columns: Words,
-    shares: Floats,
-    images: int,
-    h: int,
-    w: int,
-    high: int,
+    x: Address, y: Address, rows: Words, columns: Words, shares: Floats, images: int, h: int, w: int, high: int,
     wide: int,
-) -> None:
+) -> None:  # fmt: skip
     """y (images, high, wide) = the sum of x (images, h, w)
     from rows[0, i] to rows[1, i] and columns[0, j] to columns[1, j], times shares (high, wide)."""
     for image in range(images):
@@ -44,17 +36,9 @@ def means(
 
 @native
 def means_back(
-    dy: Address,
-    dx: Address,
-    rows: Words,
-    columns: Words,
-    shares: Floats,
-    images: int,
-    h: int,
-    w: int,
-    high: int,
+    dy: Address, dx: Address, rows: Words, columns: Words, shares: Floats, images: int, h: int, w: int, high: int,
     wide: int,
-) -> None:
+) -> None:  # fmt: skip
     """The gradient of `means`."""
     for image in range(images):
         dy_row, dx_row = floats(dy + 4 * image * high * wide, high * wide), floats(dx + 4 * image * h * w, h * w)
@@ -80,9 +64,9 @@ def _along(op: Pool, axis: int, extent: int, count: int) -> tuple[Array, Array]:
     return inside, end - begin if op.count_padding else inside[1] - inside[0]
 
 
-def _bound(call: Call, image: Array, pooled: Array) -> dict[str, Any]:
+def _windows(call: Call) -> dict[str, Any]:
     """The arguments of both kernels but for images and means."""
-    (n, c, h, w), (high, wide) = image.shape, pooled.shape[2:]
+    (n, c, h, w), (high, wide) = call.shapes.x[0], call.shapes.y[2:]
     (rows, tall), (columns, broad) = _along(call.op, 0, h, high), _along(call.op, 1, w, wide)
     shares = (1.0 / np.outer(tall, broad)).astype(_f)
     sizes = {"images": n * c, "h": h, "w": w, "high": high, "wide": wide}
@@ -90,10 +74,8 @@ def _bound(call: Call, image: Array, pooled: Array) -> dict[str, Any]:
 
 
 def forward(call: Call) -> Run:
-    return means.command(x=call.x[0], y=call.y, **_bound(call, call.x[0], call.y))
+    return means.on(call, **_windows(call))
 
 
 def backward(call: Call) -> Run:
-    (dx,) = call.dx
-    assert dx is not None
-    return means_back.command(dy=call.dy, dx=dx, **_bound(call, dx, call.dy))
+    return means_back.on(call, **_windows(call))

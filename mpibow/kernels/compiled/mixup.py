@@ -52,16 +52,16 @@ def one_hots(labels: Address, y: Address, n: int, classes: int, wide_labels: boo
 
 
 def shares_forward(call: Call) -> Run:
-    counter, table = call.x[0], larger_shares(call.op.alpha).astype(_f)
-    shift = 32 - (SHARES - 1).bit_length()
-    return drawn_shares.command(counters=counter, table=table, y=call.y, node=stream(call.name), shift=shift)
+    table, shift = larger_shares(call.op.alpha).astype(_f), 32 - (SHARES - 1).bit_length()
+    return drawn_shares.on(call, counters=call.x[0], table=table, node=stream(call.name), shift=shift)
 
 
 def mix_forward(call: Call) -> Run:
     x, share = call.x
-    return mixed.command(x=x, shares=share, y=call.y, size=math.prod(x.shape[1:]))
+    return mixed.on(call, shares=share, size=math.prod(x.shape[1:]))
 
 
 def one_hot_forward(call: Call) -> Run:
     label = call.x[0]
-    return one_hots.command(labels=label, y=call.y, n=len(call.y), classes=call.y.shape[1], wide_labels=wide(label))
+    n, classes = call.y.shape
+    return one_hots.on(call, labels=label, n=n, classes=classes, wide_labels=wide(label))

@@ -3,52 +3,44 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
 from mpibow.graph.kernel import Call, Run
 from mpibow.kernels.compiled.arguments import Address, Floats
 from mpibow.kernels.compiled.command import floats, native, octets
+from mpibow.kernels.compiled.numeric import inlined
 from mpibow.ops.normalise import normalise_forward
 
 _f = np.float32
 
 
-@native
-def centred(
-    x: Address, y: Address, means: Floats, scales: Floats, planes: int, channels: int, size: int, octet: bool
-) -> None:
-    """Like `normalised`, with a mean for each of a sample's values: (channels, positions)."""
-    for plane in range(planes):
-        channel = plane % channels
-        scale, mean = scales[channel], means[channel * size : (channel + 1) * size]
-        row = floats(y + 4 * plane * size, size)
-        if octet:
-            pixels = octets(x + plane * size, size)
-            for i in range(size):
-                row[i] = (_f(pixels[i]) - mean[i]) * scale
-        else:
-            numbers = floats(x + 4 * plane * size, size)
-            for i in range(size):
-                row[i] = (numbers[i] - mean[i]) * scale
+@inlined
+def _centred(pixels: Any, row: Any, mean: Any, scale: Any) -> None:
+    """row = (pixels - mean) scale; there is one mean, or one for each pixel."""
+    if len(mean) == 1:
+        one = mean[0]
+        for i in range(len(row)):
+            row[i] = (_f(pixels[i]) - one) * scale
+    else:
+        for i in range(len(row)):
+            row[i] = (_f(pixels[i]) - mean[i]) * scale
 
 
 @native
 def normalised(
-    x: Address, y: Address, means: Floats, scales: Floats, planes: int, channels: int, size: int, octet: bool
-) -> None:
-    """y (n, channels, size) = (x - mean) scale; x is uint8 where `octet`, else float32."""
+    x: Address, y: Address, means: Address, scales: Floats, planes: int, channels: int, size: int, each: int,
+    octet: bool,
+) -> None:  # fmt: skip
+    """y (n, channels, size) = (x - mean) scale, with `each` means a channel: 1 or `size`; x is uint8 where `octet`."""
     for plane in range(planes):
-        mean, scale = means[plane % channels], scales[plane % channels]
-        row = floats(y + 4 * plane * size, size)
+        channel = plane % channels
+        scale, mean, row = scales[channel], floats(means + 4 * channel * each, each), floats(y + 4 * plane * size, size)
         if octet:
-            pixels = octets(x + plane * size, size)
-            for i in range(size):
-                row[i] = (_f(pixels[i]) - mean) * scale
+            _centred(octets(x + plane * size, size), row, mean, scale)
         else:
-            numbers = floats(x + 4 * plane * size, size)
-            for i in range(size):
-                row[i] = (numbers[i] - mean) * scale
+            _centred(floats(x + 4 * plane * size, size), row, mean, scale)
 
 
 def forward(call: Call) -> Run:
@@ -57,8 +49,7 @@ def forward(call: Call) -> Run:
         return normalise_forward(call)
     means, scales = np.array(call.op.mean, _f), (1.0 / np.array(call.op.std, np.float64)).astype(_f)
     n, channels, *rest = y.shape
-    kernel = normalised if len(means) == channels else centred
-    size, octet = math.prod(rest), x.dtype == np.uint8
-    return kernel.command(
-        x=x, y=y, means=means, scales=scales, planes=n * channels, channels=channels, size=size, octet=octet
-    )
+    return normalised.on(
+        call, means=means, scales=scales, planes=n * channels, channels=channels, size=math.prod(rest),
+        each=len(means) // channels, octet=x.dtype == np.uint8,
+    )  # fmt: skip

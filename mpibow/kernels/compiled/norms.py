@@ -120,17 +120,13 @@ def buffers(op: Norm, shapes: Shapes) -> Buffers:
 
 
 def _common(call: Call) -> dict[str, Any]:
-    means = call.saved["mean"] if call.op.centred else None
-    extents = asdict(call.op.extents(call.shapes.y))
-    return {"x": call.x[0], "weight": call.w["weight"], "inverses": call.saved["inverse"], "means": means, **extents}
+    means = call.saved["mean") if call.op.centred else None
+    return {"inverses": call.saved["inverse"], "means": means, **asdict(call.op.extents(call.shapes.y))}
 
 
 def forward(call: Call) -> Run:
-    return normalise.command(y=call.y, bias=call.w.get("bias"), epsilon=call.op.epsilon, **_common(call))
+    return normalise.on(call, epsilon=call.op.epsilon, **_common(call))
 
 
 def backward(call: Call) -> Run:
-    dw = call.dw
-    return normalise_back.command(
-        dy=call.dy, dweight=dw["weight"], dbias=dw.get("bias"), dx=call.dx[0], **_common(call)
-    )
+    return normalise_back.on(call, **_common(call))

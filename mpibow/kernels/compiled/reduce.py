@@ -33,17 +33,9 @@ def start_of(axes: Any, block: Any) -> Any:
 
 @native
 def total(
-    x: Address,
-    y: Address,
-    n: int,
-    scale: Single,
-    blocks: int,
-    rows: int,
-    columns: int,
-    row_step: int,
-    column_step: int,
-    axes: Words,
-) -> None:
+    x: Address, y: Address, n: int, scale: Single, blocks: int, rows: int, columns: int, row_step: int,
+    column_step: int, axes: Words,
+) -> None:  # fmt: skip
     """y (n,) = scale times the sum of x's blocks (rows, columns); an axis with a distance of 0 is summed.
 
     axes are the extent and the distance of each outer axis.
@@ -103,19 +95,9 @@ def peaks(
 
 @native
 def peaks_back(
-    x: Address,
-    y: Address,
-    n: int,
-    dy: Address,
-    dx: Address,
-    shares: Address,
-    blocks: int,
-    rows: int,
-    columns: int,
-    row_step: int,
-    column_step: int,
-    axes: Words,
-) -> None:
+    x: Address, y: Address, n: int, dy: Address, dx: Address, shares: Address, blocks: int, rows: int, columns: int,
+    row_step: int, column_step: int, axes: Words,
+) -> None:  # fmt: skip
     """Like `total`: dx = dy where x = y, shared by equals, else 0."""
     slope, share_of = floats(dy, n), floats(shares, n)
     for i in range(n):
@@ -207,10 +189,8 @@ def max_buffers(op: Any, shapes: Shapes) -> Buffers:
 
 
 def max_forward(call: Call) -> Run:
-    x, y = call.x[0], call.y
-    return peaks.command(x=x, y=y, n=y.size, **walked(x, y))
+    return peaks.on(call, n=call.y.size, **walked(call.x[0], call.y))
 
 
 def max_backward(call: Call) -> Run:
-    x, y, shares = call.x[0], call.y, call.scratch["shares"]
-    return peaks_back.command(x=x, y=y, n=y.size, dy=call.dy, dx=call.dx0, shares=shares, **walked(x, y))
+    return peaks_back.on(call, n=call.y.size, **walked(call.x[0], call.y))

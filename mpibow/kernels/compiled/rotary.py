@@ -38,6 +38,4 @@ def forward(call: Call) -> Run:
 
 
 def backward(call: Call) -> Run:
-    (dx,) = call.dx
-    assert dx is not None
-    return _turned(call, call.dy, dx, -1.0)
+    return _turned(call, call.dy, call.dx0, -1.0)

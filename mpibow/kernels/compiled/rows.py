@@ -44,8 +44,7 @@ def add_rows(table: Address, kept: Words, dy: Address, rows: int, width: int) ->
 def take(
     x: Address, numbers: Address, starts: Words, place: Words, y: Floats, step: int, last: int, wide_numbers: bool
 ) -> None:
-    """y[i] = x[place[i]], place[i] = starts[i] +
-    numbers[i] step."""
+    """y[i] = x[place[i]], place[i] = starts[i] + numbers[i] step."""
     for i in range(len(y)):
         place[i] = starts[i] + min(max(index_at(numbers, wide_numbers, i), 0), last) * step
         y[i] = floats(x + 4 * place[i], 1)[0]
@@ -68,14 +67,13 @@ def embedding_forward(call: Call) -> Run:
     (x,), table, index = call.x, call.w["weight"], call.saved["index"]
     if not _indices(x):
         return KERNELS[Embedding].forward(call)
-    return take_rows.command(
-        table=table, numbers=x, y=call.y, kept=index, rows=len(table), width=table.shape[1], wide_numbers=wide(x)
-    )
+    sizes = {"rows": len(table), "width": table.shape[1]}
+    return take_rows.on(call, table=table, numbers=x, kept=index, wide_numbers=wide(x), **sizes)
 
 
 def embedding_backward(call: Call) -> Run:
     table, index = call.dw["weight"], call.saved["index"]
-    return add_rows.command(table=table, kept=index, dy=call.dy, rows=len(table), width=table.shape[1])
+    return add_rows.on(call, table=table, kept=index, rows=len(table), width=table.shape[1])
 
 
 def gather_buffers(op: Gather, shapes: Shapes) -> Buffers:
@@ -84,25 +82,13 @@ def gather_buffers(op: Gather, shapes: Shapes) -> Buffers:
 
 
 def gather_forward(call: Call) -> Run:
-    (x, index), y = call.x, call.y
+    x, index = call.x
     if not _indices(index) or x.dtype != np.float32:
         return KERNELS[Gather].forward(call)
     starts, step = starts_of(call.op.axis, x.shape, index.shape)
-    starts = np.ascontiguousarray(starts)
-    last = x.shape[call.op.axis] - 1
-    return take.command(
-        x=x,
-        numbers=index,
-        starts=starts,
-        place=call.saved["place"],
-        y=y,
-        step=step,
-        last=last,
-        wide_numbers=wide(index),
-    )
+    starts, last = np.ascontiguousarray(starts), x.shape[call.op.axis] - 1
+    return take.on(call, numbers=index, starts=starts, step=step, last=last, wide_numbers=wide(index))
 
 
 def gather_backward(call: Call) -> Run:
-    (dx, *_), dy, place = call.dx, call.dy, call.saved["place"]
-    assert dx is not None
-    return add_at.command(dx=dx, place=place, dy=dy)
+    return add_at.on(call)

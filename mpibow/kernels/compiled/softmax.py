@@ -25,9 +25,9 @@ def _left(x: Any, best: Any, drop: Any) -> Any:
 
 
 @native
-def rows(x: Address, y: Address, count: int, classes: int, logarithm: bool) -> None:
-    """Of rows (rows, classes)."""
-    for row in range(count):
+def rows(x: Address, y: Address, blocks: int, classes: int, logarithm: bool) -> None:
+    """Of rows (blocks, classes)."""
+    for row in range(blocks):
         at = 4 * row * classes
         x_row, y_row, best = floats(x + at, classes), floats(y + at, classes), largest(integers(x + at, classes))
         total = _f(0)
@@ -47,9 +47,9 @@ def rows(x: Address, y: Address, count: int, classes: int, logarithm: bool) -> N
 
 
 @native
-def rows_back(dy: Address, y: Address, dx: Address, count: int, classes: int, logarithm: bool) -> None:
+def rows_back(dy: Address, y: Address, dx: Address, blocks: int, classes: int, logarithm: bool) -> None:
     """dy - exp(y) sum(dy), or y (dy - sum(y dy))."""
-    for row in range(count):
+    for row in range(blocks):
         at = 4 * row * classes
         dy_row, y_row, dx_row = floats(dy + at, classes), floats(y + at, classes), floats(dx + at, classes)
         total = _f(0)
@@ -120,10 +120,10 @@ def columns_back(
                         dx_row[j] = y_row[j] * (dy_row[j] - total[j])
 
 
-def _extents(call: Call) -> tuple[int, int, int]:
-    """Blocks, classes, columns."""
+def _extents(call: Call) -> dict[str, int]:
     shape, axis = call.shapes.y, call.op.axis
-    return prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
+    blocks, wide, log_too = prod(shape[:axis]), prod(shape[axis + 1 :]), isinstance(call.op, LogSoftmax)
+    return {"blocks": blocks, "classes": shape[axis], "logarithm": log_too, **({} if wide == 1 else {"wide": wide})}
 
 
 def buffers(op: Any, shapes: Shapes) -> Buffers:
@@ -134,27 +134,10 @@ def buffers(op: Any, shapes: Shapes) -> Buffers:
 
 
 def forward(call: Call) -> Run:
-    (blocks, classes, wide), log_too = _extents(call), isinstance(call.op, LogSoftmax)
-    if wide == 1:
-        return rows.command(x=call.x[0], y=call.y, count=blocks, classes=classes, logarithm=log_too)
-    best, total = call.scratch["best"], call.scratch["total"]
-    return columns.command(
-        x=call.x[0], y=call.y, best=best, total=total, blocks=blocks, classes=classes, wide=wide, logarithm=log_too
-    )
+    extents = _extents(call)
+    return (columns if "wide" in extents else rows).on(call, **extents)
 
 
 def backward(call: Call) -> Run:
-    (blocks, classes, wide), log_too, (dx,) = _extents(call), isinstance(call.op, LogSoftmax), call.dx
-    assert dx is not None
-    if wide == 1:
-        return rows_back.command(dy=call.dy, y=call.y, dx=dx, count=blocks, classes=classes, logarithm=log_too)
-    return columns_back.command(
-        dy=call.dy,
-        y=call.y,
-        dx=dx,
-        total=call.scratch["total"],
-        blocks=blocks,
-        classes=classes,
-        wide=wide,
-        logarithm=log_too,
-    )
+    extents = _extents(call)
+    return (columns_back if "wide" in extents else rows_back).on(call, **extents)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from mpibow.graph.graph import FLOAT, Array
+from mpibow.graph.graph import FLOAT
 from mpibow.graph.kernel import Buffers, Call, Run, Shapes, Spec
 from mpibow.kernels.compiled.arguments import Address, Floats, Words
 from mpibow.kernels.compiled.command import floats, native
@@ -19,21 +19,9 @@ _f = np.float32
 
 @native
 def enlarge(
-    x: Address,
-    y: Address,
-    line: Floats,
-    images: int,
-    h: int,
-    w: int,
-    high: int,
-    wide: int,
-    above: Words,
-    below: Words,
-    down: Floats,
-    left: Words,
-    right: Words,
-    across: Floats,
-) -> None:
+    x: Address, y: Address, line: Floats, images: int, h: int, w: int, high: int, wide: int, above: Words,
+    below: Words, down: Floats, left: Words, right: Words, across: Floats,
+) -> None:  # fmt: skip
     """y (images, high, wide) = x (images, h, w) enlarged: row i lies between rows above[i] and below[i] by the share
     down[i], column j likewise between left[j] and right[j]."""
     for image in range(images):
@@ -48,25 +36,11 @@ def enlarge(
 
 @native
 def enlarge_back(
-    dy: Address,
-    dx: Address,
-    line: Floats,
-    images: int,
-    h: int,
-    w: int,
-    high: int,
-    wide: int,
-    above: Words,
-    below: Words,
-    down: Floats,
-    left: Words,
-    right: Words,
-    across: Floats,
-) -> None:
+    dy: Address, dx: Address, line: Floats, images: int, h: int, w: int, high: int, wide: int, above: Words,
+    below: Words, down: Floats, left: Words, right: Words, across: Floats,
+) -> None:  # fmt: skip
     """The gradient of `enlarge`."""
-    whole = floats(dx, images * h * w)
-    for i in range(images * h * w):
-        whole[i] = _f(0)
+    floats(dx, images * h * w)[:] = 0
     for image in range(images):
         for i in range(high):
             x0, x1 = floats(dx + 4 * (image * h + above[i]) * w, w), floats(dx + 4 * (image * h + below[i]) * w, w)
@@ -88,22 +62,19 @@ def buffers(op: Upsample, shapes: Shapes) -> Buffers:
     return Buffers(forward=line, backward=line)
 
 
-def _arguments(call: Call, image: Array, enlarged: Array) -> dict[str, Any]:
-    found: dict[str, Any] = {"line": call.scratch["line"], "images": prod(image.shape[:2])}
-    found |= zip(("h", "w", "high", "wide"), (*image.shape[2:], *enlarged.shape[2:]), strict=True)
+def _lines(call: Call) -> dict[str, Any]:
+    (*images, h, w), (high, wide) = call.shapes.x[0], call.shapes.y[2:]
+    found: dict[str, Any] = {"images": prod(images), "h": h, "w": w, "high": high, "wide": wide}
     names = ("above", "below", "down"), ("left", "right", "across")
-    for extent, scale, each in zip(image.shape[2:], call.op.scale, names, strict=True):
-        low, high, share = neighbours(extent, scale, call.op.mode)
-        found |= zip(each, (low, high, share.astype(np.float32)), strict=True)
+    for extent, scale, each in zip((h, w), call.op.scale, names, strict=True):
+        near, far, share = neighbours(extent, scale, call.op.mode)
+        found |= zip(each, (near, far, share.astype(np.float32)), strict=True)
     return found
 
 
 def forward(call: Call) -> Run:
-    x, y = call.x[0], call.y
-    return enlarge.command(x=x, y=y, **_arguments(call, x, y))
+    return enlarge.on(call, **_lines(call))
 
 
 def backward(call: Call) -> Run:
-    (dx,), dy = call.dx, call.dy
-    assert dx is not None
-    return enlarge_back.command(dy=dy, dx=dx, **_arguments(call, dx, dy))
+    return enlarge_back.on(call, **_lines(call))

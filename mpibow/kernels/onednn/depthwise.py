@@ -9,19 +9,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial, wraps
 from math import prod
 from typing import Any
 
 import numba
 from llvmlite import ir
 from numba.core import cgutils
-from numba.extending import intrinsic
 
 from mpibow.graph.graph import FLOAT, Array
 from mpibow.graph.kernel import Call, Shapes, Spec
 from mpibow.kernels.compiled.arguments import Address, Floats
 from mpibow.kernels.compiled.command import Command, floats, native
-from mpibow.kernels.compiled.vectors import F32, I64, emit, load, store
+from mpibow.kernels.compiled.vectors import F32, I64, emitted, load, store
 from mpibow.ops import Conv2d
 
 LANES = (8, 16)  # channels of a block, by the width of the machine's vectors
@@ -29,9 +29,12 @@ TAPS = 8  # of one column, in registers at once
 _layout = re.compile(r"aBcd(\d+)b")
 
 
-def _each(count: int, generate: Callable[..., None], most: int = TAPS) -> Any:
-    """An intrinsic (lanes, taps and `count` more of int64) with code for each number of lanes and of taps."""
+def _each(generate: Callable[..., None], most: int = TAPS) -> Any:
+    """Decorates generate(builder, vector, taps, *values), as `emitted`: a function of the number of lanes, that of taps
+    and the values, with code for each of these numbers."""
 
+    @emitted
+    @wraps(generate)
     def code(b: Any, lanes: Any, taps: Any, *values: Any) -> None:
         for wide in LANES:
             with b.if_then(b.icmp_signed("==", lanes, I64(wide))):
@@ -39,7 +42,7 @@ def _each(count: int, generate: Callable[..., None], most: int = TAPS) -> Any:
                     with b.if_then(b.icmp_signed("==", taps, I64(some))):
                         generate(b, ir.VectorType(F32, wide), some, *values)
 
-    return emit(count + 2, code)
+    return code
 
 
 def _multiply_add(b: Any, x: Any, y: Any, z: Any) -> Any:
@@ -50,60 +53,46 @@ def _places(b: Any, address: Any, pitch: Any, taps: int) -> list[Any]:
     return [b.add(address, b.mul(pitch, I64(t))) for t in range(taps)]
 
 
-@intrinsic
+@_each
 def _add_products(
-    typing: Any, lanes: Any, taps: Any, x: Any, dy: Any, sums: Any, step: Any, pitch: Any, row: Any, count: Any
-) -> Any:
+    b: Any, kind: Any, taps: int, x: Any, dy: Any, sums: Any, step: Any, pitch: Any, row: Any, count: Any
+) -> None:
     """sums[t] += the sum of x[t] dy over `count` outputs. Bytes in x: `step` from output to output, `pitch` from tap to
     tap; in sums `row` from tap to tap."""
-
-    def generate(b: Any, kind: Any, taps: int, *values: Any) -> None:
-        x, dy, sums, step, pitch, row, count = values
-        registers = [cgutils.alloca_once(b, kind) for _ in range(taps)]
-        for register in registers:
-            b.store(ir.Constant(kind, None), register)
-        with cgutils.for_range(b, count) as loop:
-            gradient = load(b, b.add(dy, b.mul(loop.index, I64(4 * kind.count))), 0, kind)
-            seen = _places(b, b.add(x, b.mul(loop.index, step)), pitch, taps)
-            for register, place in zip(registers, seen, strict=True):
-                b.store(_multiply_add(b, load(b, place, 0, kind), gradient, b.load(register)), register)
-        for register, place in zip(registers, _places(b, sums, row, taps), strict=True):
-            store(b, b.fadd(load(b, place, 0, kind), b.load(register)), place)
-
-    return _each(7, generate)
-
-
-@intrinsic
-def _scatter(
-    typing: Any, lanes: Any, taps: Any, dx: Any, dy: Any, weights: Any, step: Any, pitch: Any, row: Any, count: Any
-) -> Any:
-    """dx[t] += weights[t] dy for each of `count` outputs; steps as in `_add_products`."""
-
-    def generate(b: Any, kind: Any, taps: int, *values: Any) -> None:
-        dx, dy, weights, step, pitch, row, count = values
-        factors = [load(b, place, 0, kind) for place in _places(b, weights, row, taps)]
-        with cgutils.for_range(b, count) as loop:
-            gradient = load(b, b.add(dy, b.mul(loop.index, I64(4 * kind.count))), 0, kind)
-            seen = _places(b, b.add(dx, b.mul(loop.index, step)), pitch, taps)
-            for factor, place in zip(factors, seen, strict=True):
-                store(b, _multiply_add(b, factor, gradient, load(b, place, 0, kind)), place)
-
-    return _each(7, generate)
-
-
-@intrinsic
-def _add_lines(typing: Any, lanes: Any, taps: Any, dy: Any, total: Any, count: Any) -> Any:
-    """total += the sum of `count` lines at dy."""
-
-    def generate(b: Any, kind: Any, taps: int, dy: Any, total: Any, count: Any) -> None:
-        register = cgutils.alloca_once(b, kind)
+    registers = [cgutils.alloca_once(b, kind) for _ in range(taps)]
+    for register in registers:
         b.store(ir.Constant(kind, None), register)
-        with cgutils.for_range(b, count) as loop:
-            line = load(b, b.add(dy, b.mul(loop.index, I64(4 * kind.count))), 0, kind)
-            b.store(b.fadd(b.load(register), line), register)
-        store(b, b.fadd(load(b, total, 0, kind), b.load(register)), total)
+    with cgutils.for_range(b, count) as loop:
+        gradient = load(b, b.add(dy, b.mul(loop.index, I64(4 * kind.count))), 0, kind)
+        seen = _places(b, b.add(x, b.mul(loop.index, step)), pitch, taps)
+        for register, place in zip(registers, seen, strict=True):
+            b.store(_multiply_add(b, load(b, place, 0, kind), gradient, b.load(register)), register)
+    for register, place in zip(registers, _places(b, sums, row, taps), strict=True):
+        store(b, b.fadd(load(b, place, 0, kind), b.load(register)), place)
 
-    return _each(3, generate, most=1)
+
+@_each
+def _scatter(
+    b: Any, kind: Any, taps: int, dx: Any, dy: Any, weights: Any, step: Any, pitch: Any, row: Any, count: Any
+) -> None:
+    """dx[t] += weights[t] dy for each of `count` outputs; steps as in `_add_products`."""
+    factors = [load(b, place, 0, kind) for place in _places(b, weights, row, taps)]
+    with cgutils.for_range(b, count) as loop:
+        gradient = load(b, b.add(dy, b.mul(loop.index, I64(4 * kind.count))), 0, kind)
+        seen = _places(b, b.add(dx, b.mul(loop.index, step)), pitch, taps)
+        for factor, place in zip(factors, seen, strict=True):
+            store(b, _multiply_add(b, factor, gradient, load(b, place, 0, kind)), place)
+
+
+@partial(_each, most=1)
+def _add_lines(b: Any, kind: Any, taps: int, dy: Any, total: Any, count: Any) -> None:
+    """total += the sum of `count` lines at dy."""
+    register = cgutils.alloca_once(b, kind)
+    b.store(ir.Constant(kind, None), register)
+    with cgutils.for_range(b, count) as loop:
+        line = load(b, b.add(dy, b.mul(loop.index, I64(4 * kind.count))), 0, kind)
+        b.store(b.fadd(b.load(register), line), register)
+    store(b, b.fadd(load(b, total, 0, kind), b.load(register)), total)
 
 
 @numba.njit(inline="always")
@@ -114,28 +103,10 @@ def _inside(start: int, step: int, extent: int, count: int) -> tuple[int, int]:
 
 @native
 def differentiate(
-    back: bool,
-    x: Address,
-    dy: Address,
-    weight: Floats,
-    lines: Address,
-    lanes: int,
-    images: int,
-    channels: int,
-    h: int,
-    w: int,
-    high: int,
-    wide: int,
-    rows: int,
-    columns: int,
-    down: int,
-    across: int,
-    above: int,
-    before: int,
-    tall: int,
-    broad: int,
-    bias: Address = None,
-) -> None:
+    back: bool, x: Address, dy: Address, weight: Floats, lines: Address, lanes: int, images: int, channels: int,
+    h: int, w: int, high: int, wide: int, rows: int, columns: int, down: int, across: int, above: int, before: int,
+    tall: int, broad: int, bias: Address = None,
+) -> None:  # fmt: skip
     """The gradients of weight (c, taps) and bias (c,); or, if `back`, x = the gradient of the inputs, computed from dy
     and the weight. Last rows and columns of kernel, stride, padding, dilation; lines (taps + 1, lanes) is scratch."""
     line, area, blocks = 4 * lanes, rows * columns, -(-channels // lanes)

@@ -15,14 +15,13 @@ from typing import Any
 
 from llvmlite import ir
 from numba.core import cgutils
-from numba.extending import intrinsic
 
 from mpibow.graph.graph import FLOAT
 from mpibow.graph.kernel import Buffers, Call, Formats, Run, Shapes, Spec
 from mpibow.kernels.compiled.arguments import Address
 from mpibow.kernels.compiled.command import Command, floats, native, together
 from mpibow.kernels.compiled.elementwise import masked
-from mpibow.kernels.compiled.vectors import F32, I64, LINE, VECTOR, ZERO, at, columns_of, emit, load, splat, store
+from mpibow.kernels.compiled.vectors import F32, I64, LINE, VECTOR, ZERO, at, columns_of, emitted, load, splat, store
 from mpibow.kernels.onednn.conv_transpose import each_channel, sum_channels
 from mpibow.ops import Conv2d
 from mpibow.ops.fused import ConvRelu
@@ -79,19 +78,18 @@ def _for_row(b: Any, rows: Sequence[Row], wide: Any, stride: Any, generate: Call
             generate(row)
 
 
-@intrinsic
+@emitted
 def add_taps(
-    typing: Any, wide: Any, stride: Any, back: Any, x: Any, w: Any, y: Any, rows: Any, up: Any, on: Any, other: Any,
+    b: Any, wide: Any, stride: Any, back: Any, x: Any, w: Any, y: Any, rows: Any, up: Any, on: Any, other: Any,
     apart: Any, behind: Any, beside: Any, first: Any, bias: Any, relu: Any,
-) -> Any:  # fmt: skip
+) -> None:  # fmt: skip
     """Adds to a strip at y of two blocks of channels what `rows` rows of taps at w make of one block of x.
 
     Bytes: `up` from a row of taps to the next in x, `on` in w; `other` from block to block in w, `beside` in y; `apart`
     from image to image in x, `behind` in y. If `first`, sums start with the lines at `bias`; they are not below 0 if
     `relu`."""
 
-    def generate(b: Any, strip: Row, *values: Any) -> None:
-        x, w, y, rows, up, on, other, apart, behind, beside, first, bias, relu = values
+    def generate(strip: Row) -> None:
         images = [I64(i) for i in range(strip.images)]
         sources = [b.add(x, b.mul(i, apart)) for i in images]
         targets = [b.add(b.add(y, b.mul(i, behind)), b.mul(I64(block), beside)) for block in (0, 1) for i in images]
@@ -121,27 +119,23 @@ def add_taps(
             total = b.load(each)
             store(b, b.select(b.fcmp_ordered("<", total, lowest), lowest, total), targets[t], j * LINE)
 
-    def each(b: Any, wide: Any, stride: Any, back: Any, *values: Any) -> None:
-        with b.if_else(b.icmp_signed("!=", back, I64(0))) as (backward, forward):
-            for branch, rows in ((backward, BACK), (forward, FORWARD)):
-                with branch:
-                    _for_row(b, rows, wide, stride, lambda row: generate(b, row, *values))
-
-    return emit(16, each)
+    with b.if_else(b.icmp_signed("!=", back, I64(0))) as (backward, forward):
+        for branch, strips in ((backward, BACK), (forward, FORWARD)):
+            with branch:
+                _for_row(b, strips, wide, stride, generate)
 
 
-@intrinsic
+@emitted
 def outer_products(
-    typing: Any, wide: Any, stride: Any, x: Any, dy: Any, dw: Any, images: Any, apart: Any, behind: Any, rows: Any,
+    b: Any, wide: Any, stride: Any, x: Any, dy: Any, dw: Any, images: Any, apart: Any, behind: Any, rows: Any,
     pitch: Any, row: Any, beside: Any, other: Any,
-) -> Any:  # fmt: skip
+) -> None:  # fmt: skip
     """dw of a row of taps, one block of C and two of K: sums over images and `rows` rows of outputs of x times dy.
 
     Bytes: from image to image `apart` in x, `behind` in dy; from row to row of outputs `pitch` in x, `row` in dy;
     from block to block of K `beside` in dy, `other` in dw."""
 
-    def generate(b: Any, strip: Row, *values: Any) -> None:
-        x, dy, dw, images, apart, behind, rows, pitch, row, beside, other = values
+    def generate(strip: Row) -> None:
         for tap in range(3):
             with cgutils.for_range(b, I64(2)) as half:
                 sums = [[cgutils.alloca_once(b, VECTOR) for _ in range(8)] for _ in (0, 1)]
@@ -162,30 +156,23 @@ def outer_products(
                     for c, each in enumerate(own):
                         store(b, b.load(each), place, tap * BLOCK + c * LINE)
 
-    def each(b: Any, wide: Any, stride: Any, *values: Any) -> None:
-        _for_row(b, FORWARD, wide, stride, lambda row: generate(b, row, *values))
-
-    return emit(13, each)
+    _for_row(b, FORWARD, wide, stride, generate)
 
 
-@intrinsic
-def turn(typing: Any, source: Any, target: Any) -> Any:
+@emitted
+def turn(b: Any, source: Any, target: Any) -> None:
     """target (9, 16, 16): each block of source transposed."""
-
-    def generate(b: Any, source: Any, target: Any) -> None:
-        with cgutils.for_range(b, I64(9)) as loop:
-            offset = b.mul(loop.index, I64(BLOCK))
-            here, there = b.add(source, offset), b.add(target, offset)
-            lines = [load(b, here, i * LINE) for i in range(16)]
-            for i, line in enumerate(columns_of(b, lines)):
-                store(b, line, there, i * LINE)
-
-    return emit(2, generate)
+    with cgutils.for_range(b, I64(9)) as loop:
+        offset = b.mul(loop.index, I64(BLOCK))
+        here, there = b.add(source, offset), b.add(target, offset)
+        lines = [load(b, here, i * LINE) for i in range(16)]
+        for i, line in enumerate(columns_of(b, lines)):
+            store(b, line, there, i * LINE)
 
 
 @native
 def convolve(
-    x: Address, w: Address, y: Address, relu: int, zeros: Address, n: int, c: int, k: int, high: int, wide: int,
+    x: Address, weight: Address, y: Address, relu: int, zeros: Address, n: int, c: int, k: int, high: int, wide: int,
     stride: int, bias: Address = None,
 ) -> None:  # fmt: skip
     """y = the convolution of x (n, 16 c, stride high, stride wide), with a relu if `relu`; y has 16 k channels."""
@@ -194,7 +181,7 @@ def convolve(
     plane, place = stride * high * row, high * target
     for block in range(0, k, 2):
         for part in range(c):
-            taps = w + (block * c + part) * TAPS
+            taps = weight + (block * c + part) * TAPS
             for image in range(0, n, STRIP // wide):
                 source, to = x + (image * c + part) * plane, y + (image * k + block) * place
                 for i in range(high):
@@ -209,7 +196,7 @@ def convolve(
 
 @native
 def spread(
-    dy: Address, w: Address, dx: Address, taps: Address, n: int, c: int, k: int, high: int, wide: int, stride: int
+    dy: Address, weight: Address, dx: Address, taps: Address, n: int, c: int, k: int, high: int, wide: int, stride: int
 ) -> None:
     """dx = the gradient of the inputs; taps is scratch, of two blocks."""
     zeros = taps + 2 * TAPS
@@ -219,7 +206,7 @@ def spread(
     for part in range(0, c, 2):
         for block in range(k):
             for p in range(2):
-                turn(w + (block * c + part + p) * TAPS, taps + p * TAPS)
+                turn(weight + (block * c + part + p) * TAPS, taps + p * TAPS)
             for image in range(0, n, STRIP // broad):
                 source, to = dy + (image * k + block) * plane, dx + (image * c + part) * place
                 for i in range(stride * high):
@@ -235,9 +222,9 @@ def spread(
 
 @native
 def differentiate(
-    x: Address, dy: Address, dw: Address, n: int, c: int, k: int, high: int, wide: int, stride: int
+    x: Address, dy: Address, dweight: Address, n: int, c: int, k: int, high: int, wide: int, stride: int
 ) -> None:
-    """dw = the gradient of the weights."""
+    """dweight = the gradient of the weights."""
     row, target = stride * wide * LINE, wide * LINE
     plane, place = stride * high * row, high * target
     for block in range(0, k, 2):
@@ -247,8 +234,8 @@ def differentiate(
                 rows = min(high, (stride * high - r) // stride + 1) - first
                 outer_products(
                     wide, stride, x + part * plane + (stride * first + r - 1) * row,
-                    dy + block * place + first * target, dw + (block * c + part) * TAPS + 3 * r * BLOCK, n, c * plane,
-                    k * place, rows, stride * row, target, place, c * TAPS,
+                    dy + block * place + first * target, dweight + (block * c + part) * TAPS + 3 * r * BLOCK, n,
+                    c * plane, k * place, rows, stride * row, target, place, c * TAPS,
                 )  # fmt: skip
 
 
@@ -277,10 +264,7 @@ def buffers(op: Conv2d | ConvRelu, shapes: Shapes) -> Buffers:
 
 
 def forward(call: Call) -> Command:
-    return convolve.command(
-        x=call.x[0], w=call.w["weight"], bias=call.w.get("bias"), y=call.y, relu=isinstance(call.op, ConvRelu),
-        zeros=call.scratch["zeros"], **_extents(call.op, call.shapes),
-    )  # fmt: skip
+    return convolve.on(call, relu=isinstance(call.op, ConvRelu), **_extents(call.op, call.shapes))
 
 
 def backward(call: Call) -> Run:
@@ -289,10 +273,9 @@ def backward(call: Call) -> Run:
         dy = call.scratch["dz"]
         runs.append(masked.command(dy=call.dy, y=call.y, dx=dy))
     if call.dw:
-        runs.append(differentiate.command(x=call.x[0], dy=dy, dw=call.dw["weight"], **extents))
+        runs.append(differentiate.on(call, dy=dy, **extents))
     if "bias" in call.dw:
         runs.append(each_channel(sum_channels, call, dy, call.dw["bias"]))
     if call.dx[0] is not None:
-        w, dx, taps = call.w["weight"], call.dx[0], call.scratch["taps"]
-        runs.append(spread.command(dy=dy, w=w, dx=dx, taps=taps, **extents))
+        runs.append(spread.on(call, dy=dy, **extents))
     return together(runs)
