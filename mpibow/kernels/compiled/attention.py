@@ -6,7 +6,7 @@ the factor of each row.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -226,20 +226,6 @@ def buffers(op: Attention, shapes: Shapes) -> Buffers:
     return Buffers(saved={**level, **kept}, forward=forward, backward=backward)
 
 
-def _mask(shapes: Shapes, masks: tuple[Array, ...]) -> tuple[Array | None, Array, tuple[int, int, int]]:
-    """The mask, the bytes to each head's, and its kind, bytes from row to row and elements from column to column."""
-    heads, _, s, _, _ = _heads(shapes)
-    if not masks:
-        return None, np.zeros(heads, np.int64), (0, 0, 0)
-    (mask,) = masks
-    spread = np.broadcast_to(mask, (*shapes.x[0][:-1], s))
-    *front, row, step = spread.strides
-    places = np.zeros(spread.shape[:-2], np.int64)
-    for axis, stride in enumerate(front):
-        places += np.arange(spread.shape[axis]).reshape(-1, *[1] * (places.ndim - axis - 1)) * stride
-    return mask, places.reshape(-1), (_kind(mask), row, step // mask.itemsize)
-
-
 def _kind(mask: Array) -> int:
     kind = 1 if mask.dtype.kind == "f" else KINDS.get(mask.itemsize, 0)
     if not kind:
@@ -247,41 +233,37 @@ def _kind(mask: Array) -> int:
     return kind
 
 
-@dataclass(frozen=True)
-class Lies:
-    """The bytes to each head (heads, 4), and from row to row, of q, k, v and y."""
-
-    places: Array
-    rows: list[int]
-
-
-def _one_by_one(shapes: Shapes) -> Lies:
-    heads, t, s, d, e = _heads(shapes)
-    each = np.arange(heads)
-    return Lies(np.stack([4 * each * size for size in (t * d, s * d, s * e, t * e)], 1), [4 * d, 4 * d, 4 * e, 4 * e])
+def _places(view: Array) -> Array:
+    """int64: the bytes to each matrix of a view (..., rows, columns)."""
+    places = np.zeros(1, np.int64)
+    for extent, step in zip(view.shape[:-2], view.strides[:-2], strict=True):
+        places = np.add.outer(places, np.arange(extent) * step)
+    return places.reshape(-1)
 
 
-def arguments_of(op: Attention, shapes: Shapes, masks: tuple[Array, ...], lies: Lies, call: Call) -> dict[str, Any]:
-    """The arguments that both kernels take, without q, k, v and those named as the call's arrays are."""
-    (heads, t, s, d, e), (q_row, k_row, v_row, y_row) = _heads(shapes), lies.rows
-    mask, of_mask, (kind, mask_row, mask_step) = _mask(shapes, masks)
+def arguments_of(call: Call, op: Attention, views: Sequence[Array], masks: Sequence[Array]) -> dict[str, Any]:
+    """The arguments that both kernels take, but for those named as the call's arrays are.
+
+    The views (..., t, d) are q, k, v, and y or its gradient.
+    """
+    q, k, v, _ = views
+    (*front, t, d), s, e = q.shape, k.shape[-2], v.shape[-1]
+    shown = np.broadcast_to(masks[0] if masks else _f(0), (*front, t, s))
+    places = np.stack([_places(view) for view in (*views, shown)], 1)
+    rows = {f"{name}_row": view.strides[-2] for name, view in zip("qkvy", views, strict=True)}
     return {
-        "mask": mask, "kind": kind, "mask_row": mask_row, "mask_step": mask_step, "place": call.scratch["room"],
-        "places": np.concatenate([lies.places, of_mask[:, None]], 1), "heads": heads, "t": t, "s": s, "d": d, "e": e,
-        "q_row": q_row, "k_row": k_row, "v_row": v_row, "y_row": y_row, "causal": op.causal, "scale": op.scale,
-        "tall": _rows(op, t),
+        "q": q, "k": k, "v": v, "mask": masks[0] if masks else None, "kind": _kind(masks[0]) if masks else 0,
+        "mask_row": shown.strides[-2], "mask_step": shown.strides[-1] // shown.itemsize, "place": call.scratch["room"],
+        "places": places, "heads": len(places), "t": t, "s": s, "d": d, "e": e, **rows, "causal": op.causal,
+        "scale": op.scale, "tall": _rows(op, t),
     }  # fmt: skip
 
 
 def forward(call: Call) -> Run:
-    return attend.on(call, **_arguments(call))
+    return attend.on(call, **arguments_of(call, call.op, [*call.x[:3], call.y], call.x[3:]))
 
 
 def backward(call: Call) -> Run:
     dq, dk, dv, *dmasks = call.dx
-    return attend_back.on(call, dq=dq, dk=dk, dv=dv, dmask=dmasks[0] if dmasks else None, **_arguments(call))
-
-
-def _arguments(call: Call) -> dict[str, Any]:
-    q, k, v, *masks = call.x
-    return {"q": q, "k": k, "v": v, **arguments_of(call.op, call.shapes, tuple(masks), _one_by_one(call.shapes), call)}
+    given = arguments_of(call, call.op, [*call.x[:3], call.dy], call.x[3:])
+    return attend_back.on(call, dq=dq, dk=dk, dv=dv, dmask=dmasks[0] if dmasks else None, **given)
