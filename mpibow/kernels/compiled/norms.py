@@ -120,7 +120,7 @@ def buffers(op: Norm, shapes: Shapes) -> Buffers:
 
 
 def _common(call: Call) -> dict[str, Any]:
-    means = call.saved["mean") if call.op.centred else None
+    means = call.saved["mean"] if call.op.centred else None
     return {"inverses": call.saved["inverse"], "means": means, **asdict(call.op.extents(call.shapes.y))}
 
 

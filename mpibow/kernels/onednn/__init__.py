@@ -77,14 +77,7 @@ def _where_faster(module: Any, convolution: Kernel) -> Kernel:
     return either(lambda op, shapes: module.fits(plain(op), shapes), own, convolution)
 
 
-def conv_relu(chain: tuple[Op, ...]) -> Op | None:
-    match chain:
-        case (Conv2d() as conv, Relu()):
-            return ConvRelu(conv)
-    return None
-
-
-def conv_norm_add_relu(chain: tuple[Op, ...]) -> Op | None:
+def evaluation_fusion(chain: tuple[Op, ...]) -> Op | None:
     """Convolutions in groups are not fused: their weights are reordered on the way."""
     match chain:
         case (Conv2d(groups=1) as conv, BatchNorm() as norm):
@@ -93,27 +86,20 @@ def conv_norm_add_relu(chain: tuple[Op, ...]) -> Op | None:
             return ConvNormAddRelu(conv, norm, added=False, relu=True)
         case (Conv2d(groups=1) as conv, BatchNorm() as norm, Add((1.0, 1.0)), Relu()):
             return ConvNormAddRelu(conv, norm, added=True, relu=True)
-    return None
+    return training_fusion(chain)
 
 
-def norm_add_relu(chain: tuple[Op, ...]) -> Op | None:
+def training_fusion(chain: tuple[Op, ...]) -> Op | None:
+    """Training needs the values between convolution and batch norm."""
     match chain:
+        case (Conv2d() as conv, Relu()):
+            return ConvRelu(conv)
         case (BatchNorm(sync="learner") as norm, Relu()):
             return NormAddRelu(norm, added=False)
         case (BatchNorm(sync="learner") as norm, Add((1.0, 1.0)), Relu()):
             return NormAddRelu(norm, added=True)
-    return None
-
-
-def add_relu(chain: tuple[Op, ...]) -> Op | None:
-    match chain:
         case (Add((1.0, 1.0)), Relu()):
             return AddRelu()
-    return None
-
-
-def expand_and(chain: tuple[Op, ...]) -> Op | None:
-    match chain:
         case (Expand(), Add((1.0, 1.0))):
             return ExpandAdd()
         case (Expand(), Multiply(2)):
@@ -122,7 +108,5 @@ def expand_and(chain: tuple[Op, ...]) -> Op | None:
 
 
 def rewrite(graph: Graph, training: bool) -> Graph:
-    """Training needs the values between convolution and batch norm, evaluation does not."""
-    whole = () if training else (conv_norm_add_relu,)
     graph = turned_together(heads_together(graph))
-    return fuse(graph, (*whole, conv_relu, norm_add_relu, add_relu, expand_and), longest=4)
+    return fuse(graph, [training_fusion if training else evaluation_fusion], longest=4)
