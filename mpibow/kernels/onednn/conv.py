@@ -16,7 +16,7 @@ from mpibow.kernels.compiled.command import Command, native, together
 from mpibow.kernels.compiled.elementwise import masked
 from mpibow.kernels.onednn import capi as dnn
 from mpibow.kernels.onednn import depthwise
-from mpibow.kernels.onednn.library import Library, Unimplemented, behind, dims
+from mpibow.kernels.onednn.library import Library, Unimplemented, behind
 from mpibow.kernels.onednn.primitives import Primitive, Trio, once, slow
 from mpibow.ops import Conv2d
 from mpibow.ops.fused import ConvNormAddRelu, ConvRelu
@@ -60,22 +60,16 @@ class Convolution:
         return depthwise.lanes_of(plain(op), shapes, *trio.image)
 
     def _primitives(self, op: ConvRelu | Conv2d, shapes: Shapes, tag: str = "any") -> Trio:
-        conv, relu = plain(op), isinstance(op, ConvRelu)
-        any_layout, make = self.library.descriptor, self.library.primitive
-        weight, bias = any_layout(_grouped(conv, shapes)), any_layout((conv.channels,), "a") if conv.bias else None
-        window = _window(conv, shapes)
-        kind, direct = c_int(dnn.TRAINING if shapes.training else dnn.INFERENCE), c_int(dnn.DIRECT)
-        x, y = any_layout(shapes.x[0], tag), any_layout(shapes.y, tag)
-        forward = make("convolution_forward", kind, direct, x, weight, bias, y, *window, relu=relu)
-        if not shapes.training:
-            return Trio(forward, None, None)
-        x, y = forward.layout(dnn.SRC), forward.layout(dnn.DST)
-        data = None
-        hint = make("convolution_forward", kind, direct, x, weight, bias, y, *window) if relu else forward
-        if shapes.wanted:
-            data = make("convolution_backward_data", direct, x, weight, y, *window, hint)
-        weights = make("convolution_backward_weights", direct, x, weight, bias, y, *window, hint)
-        return Trio(forward, data, weights)
+        conv, layout = plain(op), self.library.descriptor
+        bias = layout((conv.channels,), "a") if conv.bias else None
+        return self.library.trio(
+            shapes,
+            ("convolution_forward", "convolution_backward_data", "convolution_backward_weights"),
+            (layout(shapes.x[0], tag), layout(_grouped(conv, shapes)), bias, layout(shapes.y, tag)),
+            _window(conv, shapes),
+            algorithm=[c_int(dnn.DIRECT)],
+            relu=isinstance(op, ConvRelu),
+        )
 
     def formats(self, op: ConvRelu | Conv2d, shapes: Shapes, given: tuple[str, ...]) -> Formats:
         trio = self._trio(op, shapes)
@@ -209,7 +203,7 @@ def _fold(
 def _window(op: Conv2d, shapes: Shapes) -> tuple[Any, ...]:
     """Stride, gaps, padding in front and behind, as the library takes them."""
     after = behind(shapes, op.kernel, op.stride, op.padding, op.dilation)
-    return dims(*op.stride), dims(*(d - 1 for d in op.dilation)), dims(*op.padding), dims(*after)
+    return dnn.Dims(*op.stride), dnn.Dims(*(d - 1 for d in op.dilation)), dnn.Dims(*op.padding), dnn.Dims(*after)
 
 
 def _spare(primitive: Primitive) -> Array:

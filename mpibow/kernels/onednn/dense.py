@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from ctypes import c_int
 from dataclasses import replace
 
 from mpibow.graph.kernel import Buffers, Call, Formats, Kernel, Run, Shapes
@@ -11,7 +10,6 @@ from mpibow.graph.layout import LANES
 from mpibow.kernels.compiled import dense
 from mpibow.kernels.compiled.command import Command, together
 from mpibow.kernels.compiled.factors import write_factors
-from mpibow.kernels.onednn import capi as dnn
 from mpibow.kernels.onednn.choice import either
 from mpibow.kernels.onednn.library import Library
 from mpibow.kernels.onednn.primitives import Trio, once, slow
@@ -51,15 +49,11 @@ class _Primitives:
         return self._of(op, shapes, TILES) if _rank(op, shapes) and re.fullmatch(r"AB16b\d+a", trio.weight) else trio
 
     def _of(self, op: Dense, shapes: Shapes, tag: str = "any") -> Trio:
-        layout, make = self.library.descriptor, self.library.primitive
+        layout = self.library.descriptor
         x, y, weight = layout(shapes.x[0], "ab"), layout(shapes.y, "ab"), layout((op.units, shapes.x[0][1]), tag)
         bias = layout((op.units,), "a") if op.bias else None
-        kind = c_int(dnn.TRAINING if shapes.training else dnn.INFERENCE)
-        forward = make("inner_product_forward", kind, x, weight, bias, y)
-        if not shapes.training:
-            return Trio(forward, None, None)
-        data = make("inner_product_backward_data", x, weight, y, forward) if shapes.wanted else None
-        return Trio(forward, data, make("inner_product_backward_weights", x, weight, bias, y, forward))
+        names = "inner_product_forward", "inner_product_backward_data", "inner_product_backward_weights"
+        return self.library.trio(shapes, names, (x, weight, bias, y))
 
     def slow(self, op: Dense, shapes: Shapes) -> tuple[str, ...]:
         trio = self._trio(op, shapes)

@@ -19,6 +19,7 @@ from mpibow.graph.kernel import Shapes
 from mpibow.kernels.compiled.command import Command, ignore
 from mpibow.kernels.isa import OPTIONS, isa
 from mpibow.kernels.onednn.capi import (
+    DST,
     FORMAT_KIND,
     INFERENCE,
     INNER_AXES,
@@ -32,6 +33,7 @@ from mpibow.kernels.onednn.capi import (
     PADDED_DIMS,
     RELU,
     RUNTIMES,
+    SRC,
     STATUS,
     STRIDES,
     TRAINING,
@@ -39,7 +41,7 @@ from mpibow.kernels.onednn.capi import (
     UNIMPLEMENTED,
     Dims,
 )
-from mpibow.kernels.onednn.primitives import Descriptor, Halves, Handle, Primitive
+from mpibow.kernels.onednn.primitives import Descriptor, Halves, Handle, Primitive, Trio
 from mpibow.ops.window import Pair
 
 
@@ -197,6 +199,25 @@ class Library:
         there = self.primitive(name, c_int(TRAINING if shapes.training else INFERENCE), *arguments)
         return Halves(there, self.primitive(*backward, there) if shapes.training else None)
 
+    def trio(
+        self, shapes: Shapes, names: tuple[str, str, str], image: tuple[Any, ...], window: Sequence[Any] = (), *,
+        algorithm: Sequence[Any] = (), relu: bool = False,
+    ) -> Trio:  # fmt: skip
+        """The primitives, by name, of a layer whose `image` is the descriptors of x, weight, bias and y."""
+        forward, data, weights = names
+        x, weight, bias, y = image
+        kind = c_int(TRAINING if shapes.training else INFERENCE)
+        there = self.primitive(forward, kind, *algorithm, *image, *window, relu=relu)
+        if not shapes.training:
+            return Trio(there, None, None)
+        x, y = there.layout(SRC), there.layout(DST)
+        behind = *window, self.primitive(forward, kind, *algorithm, x, weight, bias, y, *window) if relu else there
+        return Trio(
+            there,
+            self.primitive(data, *algorithm, x, weight, y, *behind) if shapes.wanted else None,
+            self.primitive(weights, *algorithm, x, weight, bias, y, *behind),
+        )
+
     @contextmanager
     def single(self) -> Iterator[None]:
         """Primitives are made for as many threads as OpenMP would take now: one."""
@@ -236,10 +257,6 @@ def _without(tag: str, axes: str) -> str:
     outer = re.match(r"[a-zA-Z]*", tag)
     assert outer is not None
     return "".join(letter for letter in outer[0] if letter.lower() not in axes) + tag[outer.end() :]
-
-
-def dims(*extents: int) -> Any:
-    return Dims(*extents)
 
 
 def behind(shapes: Shapes, kernel: Pair, stride: Pair, padding: Pair, dilation: Pair = (1, 1)) -> Pair:

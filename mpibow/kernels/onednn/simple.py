@@ -12,7 +12,7 @@ from mpibow.kernels.compiled import local_response, means
 from mpibow.kernels.compiled.elementwise import as_given
 from mpibow.kernels.onednn import capi as dnn
 from mpibow.kernels.onednn.choice import either
-from mpibow.kernels.onednn.library import Library, behind, dims
+from mpibow.kernels.onednn.library import Library, behind
 from mpibow.kernels.onednn.primitives import Halves, Primitive, once
 from mpibow.ops import AvgPool2d, LocalResponseNorm, MaxPool2d
 
@@ -63,7 +63,7 @@ def pooling(library: Library) -> Kernel:
             kind = c_int(dnn.AVG_POOLING if op.count_padding else dnn.AVG_POOLING_INSIDE)
         x, y = (library.descriptor(shape, shapes.formats.y) for shape in (shapes.x[0], shapes.y))
         after = behind(shapes, op.kernel, op.stride, op.padding)
-        window = dims(*op.stride), dims(*op.kernel), dims(0, 0), dims(*op.padding), dims(*after)
+        window = dnn.Dims(*op.stride), dnn.Dims(*op.kernel), dnn.Dims(0, 0), dnn.Dims(*op.padding), dnn.Dims(*after)
         arguments = kind, x, y, *window
         return library.halves(shapes, ("pooling_forward", *arguments), ("pooling_backward", *arguments))
 
