@@ -16,7 +16,7 @@ from mpibow.comm import Communicator, Single
 from mpibow.data.dataset import ArrayData, NamedArrays
 from mpibow.data.digits import write_digits
 from mpibow.data.recordset import open_records
-from mpibow.data.weighed import weighed
+from mpibow.data.weighed import Weighed
 from mpibow.errors import CommunicationError, ConfigError, OutputError
 from mpibow.evaluate import evaluate
 from mpibow.graph.graph import Array, Tensor
@@ -130,7 +130,7 @@ def test_contents_of_every_kind_of_data(tmp_path: Path) -> None:
     arrays = [NamedArrays({"x": x, "y": each}) for each in (y, y.copy(), y[::-1])]
     one, same, other = map(contents_of, arrays)
     assert one == same != other
-    light, heavy = (weighed(arrays[0], np.full(4, n, np.float32)) for n in (1, 2))
+    light, heavy = (Weighed(arrays[0], np.full(4, n, np.float32)) for n in (1, 2))
     assert contents_of(light) != contents_of(heavy)
     assert "float32" in contents_of(light)
 
