@@ -11,22 +11,16 @@ import psutil
 import pytest
 
 from mpibow.comm import Single
-from mpibow.data.order import samples_at
 from mpibow.errors import DivergedError
-from mpibow.graph.graph import Array
-from mpibow.graph.layout import initial_weights
 from mpibow.run.checkpoints import newest_first
 from mpibow.run.signals import Signals
 from mpibow.session.session import Session
-from mpibow.sync.family import Family
 from mpibow.train import iterate
 from tests.gpu import opened
 from tests.refusals import refuses
 from tests.run import test_diverged, tiny
 from tests.run.test_diverged import bad, meetings  # noqa: F401  bad is a fixture
 from tests.run.test_onednn import residual
-from tests.stepping import local_of, sgd
-from tests.sync.oracle import apply, send, start
 
 pytestmark = opened.needs_gpu(pytest.mark.timeout(250))
 
@@ -52,39 +46,6 @@ def on_host(out: Path, **settings: Any) -> tiny.Job:
 
 
 # The right numbers
-
-
-def oracle(work: tiny.Job, iterations: int) -> dict[str, Array]:
-    """The centre after so many iterations of one rank, by tests.sync.oracle and NumPy's gradients in float64."""
-    config, plan = work.config, work.training_plan()
-    k, b, update = config.learners, config.batch_size, config.update
-    assert isinstance(k, int)
-    assert isinstance(config.rule, Family)
-    rule = config.rule.of(k)
-    state, v = start(initial_weights(plan.layout, config.seed, "float64"), k), np.zeros((k, plan.layout.size))
-    w, g = (np.zeros(plan.layout.size) for _ in range(2))
-    bound = plan.bind(w, g)
-    local = local_of(update, plan.layout.decayed)
-    for t in range(iterations):
-        _, samples = samples_at(t * k * b, k * b, tiny.COUNT, config.seed)
-        steps = np.zeros_like(v)
-        for i in range(k):
-            batch = samples[i * b : (i + 1) * b]
-            w[:] = state.w[i]
-            bound.inputs["image"][...], bound.inputs["label"][...] = tiny.images()[0][batch], tiny.images()[1][batch]
-            bound.run()
-            v[i], steps[i] = sgd(state.w[i], v[i], g, local)
-        state, total, squares = send(rule, state, steps)
-        state = apply(rule, state, total if rule.sends(state.turn) else None, squares, local.rate)
-    return plan.layout.unpacked(state.centre)
-
-
-@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS.keys())
-@pytest.mark.parametrize("rule", ["auto", "auto-3", "crossbow", "crossbow-3", "number"])
-def test_averaging_is_the_oracles(tmp_path: Path, rule: str, way: dict[str, Any]) -> None:
-    settings = {"net": tiny.plain, "rule": tiny.RULES[rule], "learners": 3}
-    found = tiny.run(job(tmp_path / "gpu", **settings, **way)).weights
-    assert tiny.distance(found, oracle(on_host(tmp_path / "host", **settings), 40)) < 1e-4
 
 
 @pytest.mark.parametrize("rule", tiny.RULES.values(), ids=tiny.RULES.keys())

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mpibow.comm import Communicator, Single
-from mpibow.cuda.device.find import Found, find_device, index_of
+from mpibow.cuda.device.find import Found, find_device
 from mpibow.errors import DeviceError
 from tests.comm.threads import on_threads
 from tests.cuda.device.fakes import FakeDriver, gpu
@@ -69,11 +69,6 @@ def test_more_ranks_than_gpus() -> None:
     assert str(caught.value) == (
         "rank 0: device cuda: 3 ranks on this node and 2 GPUs visible: start 2 ranks a node, or set share_gpu=true"
     )
-
-
-@pytest.mark.parametrize(("local_rank", "expected"), [(0, 0), (1, 1), (2, 0), (5, 1)])
-def test_shared_gpus_are_dealt_out(local_rank: int, expected: int) -> None:
-    assert index_of(local_rank, 6, 2, share_gpu=True) == expected
 
 
 def test_one_rank_that_fails_fails_all() -> None:

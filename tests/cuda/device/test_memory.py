@@ -6,7 +6,6 @@ import pytest
 
 from mpibow.cuda.device.memory import DeviceMemory
 from mpibow.errors import DeviceError
-from mpibow.system.sizes import aligned, in_words
 from tests.cuda.device.fakes import FakeDriver, gpu
 
 FEWER = "use fewer learners (learners=3) or a smaller batch_size"
@@ -56,9 +55,3 @@ def test_locked_memory() -> None:
         "slots: the system cannot lock 3.0 MiB of memory for the GPU's copies: raise the limit (ulimit -l unlimited), "
         "or use fewer slots or a smaller batch_size"
     )
-
-
-def test_sizes() -> None:
-    sizes = (0, 1023, 1024, 5 << 20, 3 << 29)
-    assert [in_words(size) for size in sizes] == ["0 B", "1023 B", "1.0 KiB", "5.0 MiB", "1.5 GiB"]
-    assert [aligned(size) for size in (0, 1, 256, 257)] == [0, 256, 256, 512]

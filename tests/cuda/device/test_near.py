@@ -41,10 +41,6 @@ def test_an_address_as_cuda_or_nvml_writes_it(tmp_path: Path) -> None:
     assert near_cores("0000:5e:00.0", tmp_path) == []
 
 
-def test_nothing_is_known() -> None:
-    assert share_of_cores([0, 1, 2], [[], []], 1) == [0, 1, 2]
-
-
 @given(
     allowed=st.sets(st.integers(0, 40), min_size=1),
     near=st.sets(st.integers(0, 40)),

@@ -28,6 +28,7 @@ CHECKS = settings(deadline=None, max_examples=25)
 
 SIZES = st.one_of(st.integers(1, 40), st.sampled_from([2048, 2049, 5000]))
 ROWS = st.integers(1, 4)
+PAIRS = st.tuples(*[st.floats(0, 10)] * 2)
 NUMBERS = st.sampled_from([0.0, 0.1, 0.25, 1.5])
 
 
@@ -217,7 +218,10 @@ def test_sums_of_parts_are_in_one_order_and_may_be_float32() -> None:
     np.testing.assert_array_equal(first, second)
 
 
-@given(st.lists(st.tuples(*[st.floats(0, 10)] * 2), min_size=30, max_size=40), st.sampled_from([1, 2, 16, 2000]))
+@given(
+    st.lists(st.tuples(*[st.floats(0, 10)] * 2), min_size=CERTAIN - 1, max_size=CERTAIN + 4),
+    st.sampled_from([1, 2, 16, 2000]),
+)
 @CHECKS
 def test_the_gain_follows_the_noise_as_on_the_host(sums: list[tuple[float, float]], k: int) -> None:
     state, common, averages = np.zeros(1, flat.GAIN), np.zeros(2, np.float32), Averages()
@@ -231,16 +235,6 @@ def test_the_gain_follows_the_noise_as_on_the_host(sums: list[tuple[float, float
     np.testing.assert_allclose(common, [(gain - 1) / k, gain / k], rtol=1e-5, atol=1e-7)
     assert state["count"] == averages.count
     np.testing.assert_allclose(state["n1"], averages.n1, rtol=1e-12)
-
-
-def test_the_gain_grows_with_the_iterations_behind_it() -> None:
-    state, common, seen = np.zeros(1, flat.GAIN), np.zeros(2, np.float32), []
-    state["measured"] = 1
-    for _ in range(CERTAIN + 2):
-        run_all(flat.follow_gain(np.array([4.0, 4.0]), step(rate=1.0), state, common, 4))
-        seen.append(float(state["gain"][0]))
-    expected = [1 + 3 * min(n / CERTAIN, 1) for n in range(1, CERTAIN + 3)]  # n1 = 1, n2 = 1/4: noise alone
-    np.testing.assert_allclose(seen, expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize(("fixed", "used"), [(3.0, 3.0), (0.5, 1.0), (9.0, 4.0)])

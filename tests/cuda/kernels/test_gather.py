@@ -43,11 +43,6 @@ def test_rows_alone() -> None:
     assert rows.tolist() == [[4], [2]]
 
 
-def test_by_hand() -> None:
-    images, label = gathered(np.array([[1], [2], [4]], np.uint8), np.array([10, 20, 40], np.int32), [2, 0])
-    assert (images.tolist(), label.tolist()) == ([[4], [1]], [40, 10])
-
-
 def test_a_number_that_is_none_of_the_sets_reads_its_last_row() -> None:
     """Whatever lies in its higher word: 2^32 is not 0, and the largest is not -1."""
     table, labels = np.array([[1], [2], [4]], np.uint8), np.array([10, 20, 40], np.int32)

@@ -246,13 +246,6 @@ def test_a_device_at_hand_loads_by_its_handle(made: list[str]) -> None:
     assert plan.graph.options == {"handle": "handle", "device_property": None}
 
 
-def test_two_executables_of_a_graph_take_turns() -> None:
-    calls: list[Any] = []
-    graph = SimpleNamespace(execute=lambda pack, workspace, handle: calls.append((pack, workspace, handle)))
-    Executable(SPEC, MADE, graph).run({"x": 512, "y": 768}, 1024, "handle")
-    assert calls == [({1: 512, 2: 768}, 1024, "handle")]
-
-
 class Notes:
     DOWN_CONVERT_INPUTS, REDUCED_PRECISION_REDUCTION, TENSOR_CORE, NONDETERMINISTIC = "down", "sums", "cores", "order"
 

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mpibow.cuda.kernels import operands
 from mpibow.cuda.kernels.listing import convolution, dense, norm, specs_of, specs_of_node
-from mpibow.cuda.kernels.operands import PRECISIONS, Operand, check_sizes, digest, image, numbered
+from mpibow.cuda.kernels.operands import PRECISIONS, check_sizes, digest, numbered
 from mpibow.cuda.kernels.specs import (
     Cast,
     ConvData,
@@ -43,14 +42,6 @@ TF32, FP32, BF16 = PRECISIONS["tf32"], PRECISIONS["fp32"], PRECISIONS["bf16"]
 CONV = Conv2d(6, (3, 3), (2, 2), (1, 1), True, He(), groups=2)
 SHAPE = Shapes(((2, 4, 8, 8),), (2, 6, 4, 4), training=True, wanted=(0,))
 WINDOW = ConvGeometry((2, 4, 8, 8), (6, 2, 3, 3), (2, 6, 4, 4), (2, 2), (1, 1), (1, 1))
-
-
-def test_images_lie_with_channels_innermost() -> None:
-    operand = image("x", "in", (2, 3, 5, 7), "bfloat16")
-    assert operand.strides == (105, 1, 21, 3)
-    assert operand.bytes == 2 * 3 * 5 * 7 * 2
-    assert operands.channels("mean", "in", 6).strides == (6, 1, 6, 6)
-    assert Operand("a", "in", (2, 3), (10, 1), "float32").bytes == (10 + 3) * 4  # rows apart
 
 
 def test_a_convolution_in_groups() -> None:
