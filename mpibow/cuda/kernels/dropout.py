@@ -35,12 +35,12 @@ def _samples(op: Any, shapes: Shapes) -> tuple[int, int]:
     return k * shapes.y[0], prod(shapes.y[1:]) // k
 
 
-def _extents(call: Call) -> tuple[np.int32, np.int32, np.int32, np.int32]:
+def _extents(call: Call) -> tuple[int, int, int, int]:
     """Samples, features, and where channels come last, how many of a replica and how many replicas; else 1 and 1."""
     (samples, features), (n, channels, *_) = _samples(call.op, call.shapes), call.shapes.y
     k = samples // n
     last = (channels // k, k) if call.shapes.formats.y == "acdb" else (1, 1)
-    return np.int32(samples), np.int32(features), np.int32(last[0]), np.int32(last[1])
+    return samples, features, *last
 
 
 def _launch(kernel: str, x: Array, kept: Array, arguments: tuple[Any, ...]) -> list[Launch]:
@@ -50,10 +50,10 @@ def _launch(kernel: str, x: Array, kept: Array, arguments: tuple[Any, ...]) -> l
 def forward(call: Call) -> list[Launch]:
     (x, counter), kept, rate = call.x, call.saved["kept"], call.op.rate
     node, threshold = np.uint32(stream(call.name)), np.uint32(round(rate * 2**32))
-    scale = np.float32(1.0 / (1.0 - rate))
+    scale = 1.0 / (1.0 - rate)
     return _launch("dropout", x, kept, (x, counter, call.y, kept, node, threshold, scale, *_extents(call)))
 
 
 def backward(call: Call) -> list[Launch]:
-    kept, scale = call.saved["kept"], np.float32(1.0 / (1.0 - call.op.rate))
+    kept, scale = call.saved["kept"], 1.0 / (1.0 - call.op.rate)
     return _launch("dropout_back", call.dy, kept, (call.dy, kept, call.dx[0], scale, *_extents(call)))

@@ -24,17 +24,17 @@ def _launch(kernel: str, *arguments: Any, of: tuple[str, ...] = ()) -> Launch:
     return Launch(instance(kernel, *of, kind(x)), turns(x.size, lanes(x.dtype)), (*arguments, np.int64(x.size)))
 
 
-def _functor(op: Any, dtype: Any) -> tuple[str, np.float32]:
+def _functor(op: Any, dtype: Any) -> tuple[str, float]:
     """An operator's name there, and its setting. A ceiling is rounded to `dtype`, so that y can equal it."""
     match op:
         case Relu() | Sigmoid() | Tanh():
-            return type(op).__name__, np.float32(0)
+            return type(op).__name__, 0.0
         case LeakyRelu(slope):
-            return "LeakyRelu", np.float32(slope)
+            return "LeakyRelu", float(slope)
         case ClippedRelu(ceiling):
-            return "ClippedRelu", np.float32(dtype.type(ceiling))
+            return "ClippedRelu", float(dtype.type(ceiling))
         case Gelu(tanh):
-            return "TanhGelu" if tanh else "Gelu", np.float32(0)
+            return "TanhGelu" if tanh else "Gelu", 0.0
     raise AssertionError(op)
 
 
@@ -56,7 +56,7 @@ def linear(terms: list[tuple[float, Array]], y: Array, least: float = -inf) -> l
         now, terms = terms[:4], terms[4:]
         floor = -inf if terms else least
         coefficients, arrays = zip(*now, *[(0.0, None)] * (4 - len(now)), strict=True)
-        launches.append(_launch("linear", *arrays, y, *map(np.float32, (*coefficients, floor))))
+        launches.append(_launch("linear", *arrays, y, *map(float, coefficients), floor))
         terms = [(1.0, y), *terms] if terms else []
     return launches
 
@@ -70,8 +70,8 @@ def add_forward(call: Call) -> list[Launch]:
 
 
 def add_backward(call: Call) -> list[Launch]:
-    pairs = [(np.float32(c), dx) for c, dx in zip(call.op.coefficients, call.dx, strict=True) if dx is not None]
-    return [_launch("unary", call.dy, dx, c, of=("Scale",)) for c, dx in pairs]
+    pairs = zip(call.op.coefficients, call.dx, strict=True)
+    return [_launch("unary", call.dy, dx, float(c), of=("Scale",)) for c, dx in pairs if dx is not None]
 
 
 def add_relu_forward(call: Call) -> list[Launch]:
@@ -80,7 +80,7 @@ def add_relu_forward(call: Call) -> list[Launch]:
 
 def add_relu_backward(call: Call) -> list[Launch]:
     different = {id(dx): dx for dx in call.dx if dx is not None}.values()  # both may be one array
-    return [_launch("unary_back", call.dy, call.y, dx, np.float32(0), of=("Relu",)) for dx in different]
+    return [_launch("unary_back", call.dy, call.y, dx, 0.0, of=("Relu",)) for dx in different]
 
 
 def _products(factors: list[Array], y: Array) -> list[Launch]:
@@ -109,14 +109,14 @@ def maximum_forward(call: Call) -> list[Launch]:
     y, winner = call.y, call.saved.get("winner")
     lefts = [call.x[0], *[y] * (len(call.x) - 2)]
     return [
-        _launch("larger", left, right, y, winner, np.int32(i), np.int32(i == 1))
+        _launch("larger", left, right, y, winner, i, i == 1)
         for i, (left, right) in enumerate(zip(lefts, call.x[1:], strict=True), 1)
     ]
 
 
 def maximum_backward(call: Call) -> list[Launch]:
-    wanted = [(np.int32(i), dx) for i, dx in enumerate(call.dx) if dx is not None]
-    return [_launch("larger_back", call.dy, call.saved["winner"], dx, i) for i, dx in wanted]
+    winner = call.saved["winner"]
+    return [_launch("larger_back", call.dy, winner, dx, i) for i, dx in enumerate(call.dx) if dx is not None]
 
 
 def cast(x: Array, y: Array, factor: Any = None) -> Launch:
@@ -137,4 +137,4 @@ def convert_backward(call: Call) -> list[Launch]:
 
 def fill(y: Array, value: float, factor: Any = None) -> Launch:
     """y <- value, times factor (1,) float32 where there is one."""
-    return _launch("fill", y, np.float32(value), factor)
+    return _launch("fill", y, float(value), factor)

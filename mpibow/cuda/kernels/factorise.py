@@ -26,8 +26,8 @@ def forward(call: Call) -> list[Launch]:
     (user, item, rating), (users, items) = call.x, (call.w["user"], call.w["item"])
     replicas, stride = _stride(users)
     n = call.y.size
-    extents = [np.int32(number) for number in (n // replicas, call.op.factors, call.op.users, call.op.items)]
-    arguments = (user, item, rating, users, items, call.y, call.saved["error"], *extents, stride, np.int32(n))
+    extents = n // replicas, call.op.factors, call.op.users, call.op.items
+    arguments = (user, item, rating, users, items, call.y, call.saved["error"], *extents, stride, n)
     return [Launch(instance("squared_errors", integer(user), integer(item)), warps(n), arguments)]
 
 
@@ -43,8 +43,8 @@ def _gathered(
     (index, rows), (other, other_rows) = mine, theirs
     replicas, stride = _stride(table)
     n = call.dy.size
-    extents = [np.int32(number) for number in (n // replicas, call.op.factors, rows, other_rows)]
-    arguments = (call.dy, call.saved["error"], index, other, table, gradient, *extents, stride, np.int32(n))
+    extents = n // replicas, call.op.factors, rows, other_rows
+    arguments = (call.dy, call.saved["error"], index, other, table, gradient, *extents, stride, n)
     launch = Launch(instance("gathered", integer(index), integer(other)), warps(n), arguments)
     zeroed = [fill(one, 0.0) for one in (gradient if gradient.ndim == 3 else [gradient])]
     return [*zeroed, launch]

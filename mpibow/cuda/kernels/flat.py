@@ -43,15 +43,15 @@ BLOCK = np.dtype([("place", "i8"), ("pitch", "i8"), ("count", "i8")])  # of ALIG
 LOSS_SCALE = np.dtype([("scale", "f4"), ("inverse", "f4"), ("good", "i4"), ("interval", "i4")], align=True)
 
 
-def _extents(rows: Any) -> tuple[np.int64, np.int64, np.int32]:
+def _extents(rows: Any) -> tuple[np.int64, np.int64, int]:
     """Elements of a row, from one row to the next, and rows."""
     k, size = rows.shape
     stride = rows.strides[0] // rows.itemsize
     assert stride % lanes("float32") == 0 or k == 1, stride
-    return np.int64(size), np.int64(stride), np.int32(k)
+    return np.int64(size), np.int64(stride), k
 
 
-def _with_states(weights: Any, states: Sequence[Any]) -> tuple[np.int64, np.int64, np.int64, np.int32]:
+def _with_states(weights: Any, states: Sequence[Any]) -> tuple[np.int64, np.int64, np.int64, int]:
     """As `_extents`, and elements from one row of a state to the next behind those of the weights."""
     size, stride, k = _extents(weights)
     (kept,) = {_extents(state)[1] for state in states} or {stride}
@@ -106,8 +106,8 @@ def sma_alone(
 def _step_launch(
     kernel: str, weights: Any, states: Sequence[Any], arguments: tuple[Any, ...], local: DeviceStep, norms: Any
 ) -> Launch:
-    groups = np.int32(local.scalars.shape[1])
-    arguments = (*arguments, local.scalars, local.spans, norms, *_with_states(weights, states), groups)
+    extents = (*_with_states(weights, states), local.scalars.shape[1])
+    arguments = (*arguments, local.scalars, local.spans, norms, *extents)
     return Launch(kernel, (_chunks(weights.shape[1]), 1, 1), arguments, formula=local.formula)
 
 
@@ -144,15 +144,15 @@ def squared_norms(rows: Any, squares: Any, norms: Any) -> list[Launch]:
     """norms (k,) float64 <- |row|^2 of rows (k, size); squares (k, chunks) is scratch. See `finite` in the kernels."""
     size, stride, k = _extents(rows)
     chunks = _chunks(int(size))
-    first = Launch("chunk_squares", (chunks, int(k), 1), (rows, squares, size, stride))
-    return [first, sum_parts(squares.reshape(int(k), chunks, 1), norms.reshape(int(k), 1))]
+    first = Launch("chunk_squares", (chunks, k, 1), (rows, squares, size, stride))
+    return [first, sum_parts(squares.reshape(k, chunks, 1), norms.reshape(k, 1))]
 
 
 def sum_parts(parts: Any, out: Any) -> Launch:
     """out (rows, width), float64 or float32 <- the sums of parts (rows, count, width), float64, over count."""
     rows, count, width = parts.shape
     kernel = instance("sum_parts", {"float64": "double", "float32": "float"}[out.dtype.name])
-    return Launch(kernel, (width, rows, 1), (parts, out, np.int32(count), np.int32(width)))
+    return Launch(kernel, (width, rows, 1), (parts, out, count, width))
 
 
 def follow_gain(sums: Any, step: Any, state: Any, common: Any, k: int, sent: Any = None) -> Launch:
@@ -160,31 +160,31 @@ def follow_gain(sums: Any, step: Any, state: Any, common: Any, k: int, sent: Any
 
     `sent` (1,) float32, where given, is the sum |u_i|^2 of all ranks.
     """
-    return Launch("follow_gain", (1, 1, 1), (sums, sent, step, state, common, np.int32(k)), (1, 1, 1))
+    return Launch("follow_gain", (1, 1, 1), (sums, sent, step, state, common, k), (1, 1, 1))
 
 
 def clamp(row: Any, limit: float) -> Launch:
-    return Launch("clamp", _turns(row.size), (row, np.float32(limit), np.int64(row.size)))
+    return Launch("clamp", _turns(row.size), (row, float(limit), np.int64(row.size)))
 
 
 def shorten(row: Any, norm: Any, limit: float) -> Launch:
-    return Launch("shorten", _turns(row.size), (row, norm, np.float32(limit), np.int64(row.size)))
+    return Launch("shorten", _turns(row.size), (row, norm, float(limit), np.int64(row.size)))
 
 
 def report_batch(loss: Any, hits: Any, norm: Any, report: Any, count: int, stride: int = 1) -> Launch:
     """report (3,) float64 <- summed loss and hits (may be None), and norm (1,), which the loss may spoil."""
-    arguments = (loss, hits, norm, report, np.int32(count), np.int32(stride))
+    arguments = (loss, hits, norm, report, count, stride)
     return Launch("report_batch", (1, 1, 1), arguments)
 
 
 def enter_reports(reports: Any, step: Any, unsent: Any, tail: Any) -> Launch:
     """unsent (3,) float64 += step's attention and the sums of finite reports (k, 3); to tail (3,) float32, if given."""
-    return Launch("enter_reports", (1, 1, 1), (reports, step, unsent, tail, np.int32(len(reports))), (1, 1, 1))
+    return Launch("enter_reports", (1, 1, 1), (reports, step, unsent, tail, len(reports)), (1, 1, 1))
 
 
 def follow_scale(norms: Any, state: Any) -> Launch:
     """state, a LOSS_SCALE, after an iteration whose gradients had these squared norms (k,)."""
-    return Launch("follow_scale", (1, 1, 1), (norms, state, np.int32(norms.size)), (1, 1, 1))
+    return Launch("follow_scale", (1, 1, 1), (norms, state, norms.size), (1, 1, 1))
 
 
 def join_rows(rows: Any, wide: Any, blocks: Constant) -> Launch:

@@ -23,10 +23,6 @@ JITTER = np.dtype(
 )
 
 
-def _ints(*numbers: int) -> tuple[np.int32, ...]:
-    return tuple(np.int32(number) for number in numbers)
-
-
 def _node(call: Call) -> np.uint32:
     return np.uint32(stream(call.name))
 
@@ -39,7 +35,7 @@ def _pixel(x: Any) -> str:
 def _window(call: Call, counters: Any, pad: int, flip: bool) -> list[Launch]:
     x, y = call.x[0], call.y
     (_, channels, height, width), (n, _, rows, columns) = x.shape, y.shape
-    arguments = (x, counters, y, _node(call), *_ints(channels, height, width, rows, columns, pad, flip))
+    arguments = (x, counters, y, _node(call), channels, height, width, rows, columns, pad, flip)
     unit = instance("window", UNITS[x.dtype.itemsize])
     return [Launch(unit, (turns(channels * rows * columns)[0], n, 1), arguments)]
 
@@ -60,7 +56,7 @@ def cutout_formats(op: Any, shapes: Shapes, given: tuple[str, ...]) -> Formats:
 def cutout_forward(call: Call) -> list[Launch]:
     (x, counters), (n, channels, height, width) = call.x, call.shapes.y
     last = call.shapes.formats.y == "acdb"
-    arguments = (x, counters, call.y, _node(call), *_ints(call.op.length, channels, height, width, last))
+    arguments = (x, counters, call.y, _node(call), call.op.length, channels, height, width, last)
     grid = (turns(channels * height * width)[0], n, 1)
     return [Launch(instance("cutout", UNITS[x.dtype.itemsize]), grid, arguments)]
 
@@ -69,7 +65,7 @@ def jitter_forward(call: Call) -> list[Launch]:
     (x, counters), y, op = call.x, call.y, call.op
     settings = (op.brightness, op.contrast, op.saturation, op.limit or 0.0, op.limit is not None)
     struct = np.array(settings, JITTER)[()]
-    arguments = (x, counters, y, _node(call), struct, *_ints(x.shape[1], prod(x.shape[2:])))
+    arguments = (x, counters, y, _node(call), struct, x.shape[1], prod(x.shape[2:]))
     return [Launch(instance("jitter", _pixel(x), kind(y)), (1, len(x), 1), arguments)]
 
 
@@ -82,20 +78,20 @@ def normalise_forward(call: Call) -> list[Launch]:
     x, y, op, shape = call.x[0], call.y, call.op, call.shapes.y
     means = Constant(np.array(op.mean, np.float32))
     scales = Constant((1.0 / np.array(op.std, np.float64)).astype(np.float32))
-    flags = _ints(shape[1], prod(shape[2:]), len(op.mean) != shape[1], call.shapes.formats.y == "acdb")
+    flags = shape[1], prod(shape[2:]), len(op.mean) != shape[1], call.shapes.formats.y == "acdb"
     arguments = (x, y, means, scales, *flags, np.int64(y.size))
     return [Launch(instance("normalise", _pixel(x), kind(y)), turns(y.size), arguments)]
 
 
 def shares_forward(call: Call) -> list[Launch]:
     table = Constant(larger_shares(call.op.alpha).astype(np.float32))
-    arguments = (call.x[0], table, call.y, _node(call), *_ints(call.y.size))
+    arguments = (call.x[0], table, call.y, _node(call), call.y.size)
     return [Launch("mix_shares", turns(call.y.size), arguments)]
 
 
 def mix_launch(x: Any, share: Any, y: Any, shape: Shape, replicas: int = 1) -> list[Launch]:
     """`shape` is (samples, ...) in logical order; of `replicas` learners each mixes its own samples."""
-    extents = _ints(prod(shape[1:]), shape[0] // replicas)
+    extents = prod(shape[1:]), shape[0] // replicas
     return [Launch(instance("mix", kind(x)), turns(y.size), (x, share, y, *extents, np.int64(y.size)))]
 
 
@@ -109,8 +105,4 @@ def mix_forward(call: Call) -> list[Launch]:
 
 def one_hot_forward(call: Call) -> list[Launch]:
     label, y = call.x[0], call.y
-    return [
-        Launch(
-            instance("one_hot", integer(label)), turns(y.size), (label, y, *_ints(call.op.classes), np.int64(y.size))
-        )
-    ]
+    return [Launch(instance("one_hot", integer(label)), turns(y.size), (label, y, call.op.classes, np.int64(y.size)))]

@@ -134,9 +134,10 @@ class Constant:
 class Launch:
     """One launch: which kernel, on how many blocks of how many threads, with which arguments in its own order.
 
-    An argument is an array on the device or a Constant, whose address is passed, None for no array, or a NumPy scalar
-    of the type that the kernel takes; a struct by value is a NumPy void. `formula` is the text that stands for the
-    header of the source's own, where that has one: of a local step, or of an operator of one element.
+    An argument is an array on the device or a Constant, whose address is passed, None for no array, an int or a float
+    of 32 bits, or a NumPy scalar where the kernel takes another type; a struct by value is a NumPy void. `formula` is
+    the text that stands for the header of the source's own, where that has one: of a local step, or of an operator of
+    one element.
     """
 
     kernel: str
@@ -148,6 +149,14 @@ class Launch:
     def __post_init__(self) -> None:
         assert self.kernel in KERNELS, self.kernel
         assert max(self.grid[1:]) < 1 << 16, (self.kernel, self.grid)
+        object.__setattr__(self, "arguments", tuple(map(_typed, self.arguments)))
+
+
+def _typed(argument: Any) -> Any:
+    """Python's numbers as C++ takes them: int and float."""
+    if isinstance(argument, int):
+        return np.int32(argument)
+    return np.float32(argument) if isinstance(argument, float) else argument
 
 
 def turns(count: int, at_once: int = 1) -> Grid:

@@ -39,8 +39,7 @@ def transposed(source: str, target: str, shape: Shape) -> tuple[int, int, int]:
 
 def _transpose(x: Array, y: Any, batch: int, rows: int, columns: int) -> list[Launch]:
     grid = (-(-columns // TILE), -(-rows // TILE), batch)
-    arguments = (x, y, np.int32(rows), np.int32(columns))
-    return [Launch(instance("transpose", UNITS[x.dtype.itemsize]), grid, arguments, (TILE, ROWS, 1))]
+    return [Launch(instance("transpose", UNITS[x.dtype.itemsize]), grid, (x, y, rows, columns), (TILE, ROWS, 1))]
 
 
 def reorder_forward(call: Call) -> list[Launch]:

@@ -12,7 +12,6 @@ import numpy as np
 
 from mpibow.cuda.kernels.kernels import Launch, instance, integer, kind, turns, warps
 from mpibow.graph.formats import parse, physical
-from mpibow.graph.graph import Array
 from mpibow.graph.kernel import Buffers, Call, Shapes
 
 
@@ -21,7 +20,7 @@ def _softmax(kernel: str, call: Call, *arrays: Any) -> list[Launch]:
     extents, place = physical(tag, call.shapes.y), parse(tag)[0].index(axis)
     inner, length = prod(extents[place + 1 :]), extents[place] // getattr(call.op, "replicas", 1)
     rows = prod(extents) // length
-    arguments = (*arrays, np.int32(rows), np.int32(length), np.int32(inner))
+    arguments = (*arrays, rows, length, inner)
     return [Launch(instance(kernel, kind(arrays[0])), warps(rows), arguments)]
 
 
@@ -38,31 +37,27 @@ def cross_entropy_buffers(op: Any, shapes: Shapes) -> Buffers:
     return Buffers(saved=slope)
 
 
-def _extents(logits: Array) -> tuple[np.int32, np.int32]:
-    return np.int32(logits.shape[0]), np.int32(logits.shape[1])
-
-
 def cross_entropy_forward(call: Call) -> list[Launch]:
     (logits, label), ignore = call.x, call.op.ignore
-    settings = np.float32(call.op.smoothing), np.int32(ignore is not None), np.int64(ignore or 0)
-    arguments = (logits, label, call.y, call.saved["slope"], *settings, *_extents(logits))
+    settings = float(call.op.smoothing), ignore is not None, np.int64(ignore or 0)
+    arguments = (logits, label, call.y, call.saved["slope"], *settings, *logits.shape)
     return [Launch(instance("cross_entropy", kind(logits), integer(label)), warps(len(logits)), arguments)]
 
 
 def soft_forward(call: Call) -> list[Launch]:
     logits, target = call.x
-    arguments = (logits, target, call.y, call.saved["slope"], np.float32(call.op.smoothing), *_extents(logits))
+    arguments = (logits, target, call.y, call.saved["slope"], float(call.op.smoothing), *logits.shape)
     return [Launch(instance("soft_cross_entropy", kind(logits)), warps(len(logits)), arguments)]
 
 
 def backward(call: Call) -> list[Launch]:
     slope, dx = call.saved["slope"], call.dx[0]
     assert dx is not None
-    arguments = (slope, call.dy, dx, np.int32(dx.shape[1]), np.int64(dx.size))
+    arguments = (slope, call.dy, dx, dx.shape[1], np.int64(dx.size))
     return [Launch(instance("scale_rows", kind(dx)), turns(dx.size), arguments)]
 
 
 def accuracy_forward(call: Call) -> list[Launch]:
     logits, label = call.x
-    arguments = (logits, label, call.y, np.int32(call.op.k), *_extents(logits))
+    arguments = (logits, label, call.y, call.op.k, *logits.shape)
     return [Launch(instance("among_the_best", kind(logits), integer(label)), warps(len(logits)), arguments)]

@@ -31,24 +31,24 @@ def layer_buffers(op: Any, shapes: Shapes) -> Buffers:
     return Buffers(saved=moments)
 
 
-def _own(call: Call, array: Array) -> tuple[np.int32, np.int32, np.int64]:
+def _own(call: Call, array: Array) -> tuple[int, int, np.int64]:
     """Rows one after the other that share weights, the replicas that take turns, and elements from one's to the next's.
 
     `array` is the features' shape, or has an axis of replicas before it; of a wide operator they are side by side.
     """
     rows, features = _rows(call.op, call.shapes)
     if isinstance(call.op, WideLayerNorm):
-        return np.int32(call.op.rows(call.shapes.y)), np.int32(call.op.replicas), np.int64(features)
+        return call.op.rows(call.shapes.y), call.op.replicas, np.int64(features)
     flat = array.reshape(-1) if array.size == features else array
     replicas, stride = (1, 0) if flat.ndim == 1 else (len(flat), flat.strides[0] // flat.itemsize)
-    return np.int32(rows // replicas), np.int32(replicas), np.int64(stride)
+    return rows // replicas, replicas, np.int64(stride)
 
 
 def layer_forward(call: Call) -> list[Launch]:
     (x, *_), w = call.x, call.w
     rows, features = _rows(call.op, call.shapes)
-    moments = call.saved["mean"], call.saved["inverse"], np.float32(call.op.epsilon)
-    extents = (np.int32(rows), np.int32(features), *_own(call, w["weight"]))
+    moments = call.saved["mean"], call.saved["inverse"], float(call.op.epsilon)
+    extents = (rows, features, *_own(call, w["weight"]))
     arguments = (x, w["weight"], w["bias"], call.y, *moments, *extents)
     return [Launch(instance("layer_norm", kind(x)), warps(rows), arguments)]
 
@@ -58,17 +58,16 @@ def layer_backward(call: Call) -> list[Launch]:
     rows, features = _rows(call.op, call.shapes)
     mean, inverse = call.saved["mean"], call.saved["inverse"]
     group, replicas, stride = _own(call, dw["weight"])
-    own = np.int32(rows // int(replicas))
     launches = [
         Launch(
             instance("layer_norm_weights", kind(x)),
-            (-(-features // WARP), 1, int(replicas)),
-            (call.dy, x, mean, inverse, dw["weight"], dw["bias"], own, np.int32(features), group, replicas, stride),
+            (-(-features // WARP), 1, replicas),
+            (call.dy, x, mean, inverse, dw["weight"], dw["bias"], rows // replicas, features, group, replicas, stride),
             COLUMNS,
         )
     ]
     if dx is not None:
-        extents = (np.int32(rows), np.int32(features), *_own(call, w["weight"]))
+        extents = (rows, features, *_own(call, w["weight"]))
         arguments = (call.dy, x, w["weight"], mean, inverse, dx, *extents)
         launches.append(Launch(instance("layer_norm_back", kind(x)), warps(rows), arguments))
     return launches
@@ -87,10 +86,10 @@ def column_sums(x: Array, out: Array, parts: Array | None) -> list[Launch]:
     replicas, rows, columns = x.shape
     count, stride = parts_of(rows), np.int64(out.strides[0] // out.itemsize)
     grid = (-(-columns // WARP), count, replicas)
-    kernel, extents = instance("column_sums", kind(x)), (np.int32(rows), np.int32(columns))
+    kernel, extents = instance("column_sums", kind(x)), (rows, columns)
     if count == 1:
         return [Launch(kernel, grid, (x, out, *extents, stride), COLUMNS)]
-    rest = (parts, out, np.int32(count), np.int32(columns), stride)
+    rest = (parts, out, count, columns, stride)
     return [
         Launch(kernel, grid, (x, parts, *extents, np.int64(count * columns)), COLUMNS),
         Launch("column_sums<float>", (grid[0], 1, replicas), rest, COLUMNS),
@@ -102,23 +101,23 @@ def response_buffers(op: Any, shapes: Shapes) -> Buffers:
     return Buffers(saved=base)
 
 
-def _places(call: Call) -> tuple[np.int32, np.int32, np.int64]:
+def _places(call: Call) -> tuple[int, int, np.int64]:
     """Channels of a replica, elements from one to the next, and all elements."""
     tag, shape = call.shapes.formats.y, call.shapes.y
     inner = prod(physical(tag, shape)[parse(tag)[0].index(1) + 1 :])
     channels = shape[1] // getattr(call.op, "replicas", 1)
-    return np.int32(channels), np.int32(inner), np.int64(prod(shape))
+    return channels, inner, np.int64(prod(shape))
 
 
 def response_forward(call: Call) -> list[Launch]:
     op, x = call.op, call.x[0]
-    settings = np.int32(op.size), np.float32(op.alpha), np.float32(op.beta), np.float32(op.k)
+    settings = op.size, float(op.alpha), float(op.beta), float(op.k)
     arguments = (x, call.y, call.saved["base"], *settings, *_places(call))
     return [Launch(instance("local_response", kind(x)), turns(x.size), arguments)]
 
 
 def response_backward(call: Call) -> list[Launch]:
     op, x = call.op, call.x[0]
-    settings = np.int32(op.size), np.float32(op.alpha), np.float32(op.beta)
+    settings = op.size, float(op.alpha), float(op.beta)
     arguments = (call.dy, x, call.saved["base"], call.dx[0], *settings, *_places(call))
     return [Launch(instance("local_response_back", kind(x)), turns(x.size), arguments)]

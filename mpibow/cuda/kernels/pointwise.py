@@ -43,7 +43,7 @@ def _launch(call: Call, backward: bool) -> Launch:
     for n, result in zip(one.wanted, one.results, strict=True):
         results[n] = result
     arrays = [*one.arrays, *[None] * (INPUTS - len(one.arrays))]
-    scalars = [np.float32(value) for value in (*one.scalars, *[0.0] * (SCALARS - len(one.scalars)))]
+    scalars = [*one.scalars, *[0.0] * (SCALARS - len(one.scalars))]
     kernel = _kernel(call, [array.dtype.name for array in one.arrays], y.dtype.name, backward)
     at_once = lanes(*(array.dtype for array in (*one.arrays, *one.results)))
     arguments = (*arrays, *results, *scalars, np.int64(y.size))

@@ -36,7 +36,7 @@ def _launch(kernel: str, call: Call, shape: Shape, *arrays: Any, of: tuple[str, 
     v = v if channels % v == 0 else 1
     count = int(np.prod(shape))
     assert count < 1 << 31, shape  # places are counted in 32 bits
-    arguments = (*arrays, windows(call.op, x, call.shapes.y), np.int32(x[0]))
+    arguments = (*arrays, windows(call.op, x, call.shapes.y), x[0])
     return [Launch(instance(kernel, *of, kind(arrays[0]), str(v)), turns(count, v), arguments)]
 
 
