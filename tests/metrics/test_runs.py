@@ -13,7 +13,6 @@ import mpibow as mb
 from mpibow.data.dataset import Array, ArrayData
 from mpibow.errors import CallbackError, ConfigError
 from mpibow.metrics.classes import IGNORED
-from mpibow.metrics.table import METRICS
 from tests.run import tiny
 
 LISTED: list[Any] = [
@@ -240,10 +239,3 @@ def test_resumed_runs_go_on_with_them(tmp_path: Path) -> None:
     assert again.best_metric == whole.best_metric
     assert again.validation_metrics == whole.validation_metrics
     assert whole.best_test_metrics.keys() == {"perplexity", "confusion"}
-
-
-def test_every_name_is_in_the_help() -> None:
-    from mpibow.config import describe
-
-    row = next(text for text in describe().splitlines() if text.startswith("metrics "))
-    assert all(name in row for name in METRICS)

@@ -18,8 +18,3 @@ def test_the_papers_algorithm() -> None:
         w = w - rate_of(update, iteration) * (np.sign(c) + decay * w)
         m = beta2 * m + (1 - beta2) * g
     np.testing.assert_allclose(trained(update), w, rtol=1e-12, atol=1e-12)
-
-
-def test_its_states() -> None:
-    assert Lion().states == ("exp_avg",)
-    assert not Lion().counts

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
@@ -19,7 +18,6 @@ from mpibow.graph.layout import initial_weights, plan_layout, plan_statistics
 from mpibow.graph.plan import compile_plan
 from mpibow.kernels import find_kernels
 from mpibow.kernels.numpy import OPERATORS
-from tests.launching import mpirun, needs_mpi
 from tests.oracle import pytorch
 from tests.torch_in.by_hand import resnet18
 
@@ -154,17 +152,3 @@ def test_twenty_steps_as_in_pytorch(name: str, tmp_path: Path) -> None:
         assert np.abs(array - wanted).max() <= TOLERANCE * max(np.abs(wanted).max(), 1e-3), key
     back = fitted.to_torch()
     assert off(fitted.predict(given[0].numpy()), back, given) <= TOLERANCE
-
-
-@pytest.mark.mpi
-@pytest.mark.slow
-@needs_mpi
-def test_train_on_two_ranks_with_two_learners_each(tmp_path: Path) -> None:
-    done = mpirun(2, "-m", "tests.torch_in.trained", str(tmp_path / "runs"), str(tmp_path / "found.json"), timeout=840)
-    assert done.returncode == 0, done.stderr
-    found = json.loads((tmp_path / "found.json").read_text())
-    assert set(found) == set(modules.CASES)
-    for name, each in found.items():
-        assert each["given_back"] <= TOLERANCE, name
-        assert each["loaded"] <= TOLERANCE, name
-        assert each["moved"] > 1e-4, name

@@ -28,17 +28,6 @@ def test_every_rank_starts_with_one_learner() -> None:
     assert decide(History.begin(2, 4), TUNER) == Decision((1, 1), False, "starting with learners 1 + 1", TUNER.looking)
 
 
-def test_then_all_ranks_try_two() -> None:
-    found = decide(history(window((1, 1), (0.1, 0.1))), TUNER)
-    assert found == Decision((2, 2), False, "learners 1 + 1: 80 images/s; trying 2 + 2", TUNER.looking)
-
-
-def test_a_learner_that_pays_is_followed_by_another() -> None:
-    found = decide(one_rank(0.1, 0.1), TUNER)
-    assert found.counts == (3,)
-    assert found.reason == "learners 2: 80 images/s, 2.00 times those of 1; trying 3"
-
-
 def test_what_is_settled_on_is_told_beside_the_best_of_the_others() -> None:
     """Where the last window was not of it, and does not mention it."""
     found = decide(history(*(window((k,), [time]) for k, time in ((1, 0.1), (2, 0.198), (2, 0.198), (3, 0.31)))), TUNER)
@@ -134,11 +123,6 @@ def test_a_cap_is_every_ranks() -> None:
     decision = decide(found, TUNER)
     assert decision.reason.endswith("; settled on 2 + 3; rank 0 has memory for 2; why")
     assert decide(found.out_of_memory(1, 3), TUNER).counts == (2, 2)
-
-
-def test_the_others_go_on_where_one_has_no_room() -> None:
-    found = history(window((1, 1), (0.1, 0.1)), window((2, 2), (0.1, 0.1)), room=(2, None))
-    assert decided(found) == ((2, 3), False)
 
 
 def test_out_of_memory_where_it_was_to_try_more() -> None:

@@ -26,11 +26,6 @@ def grown(start: History, *windows: Window) -> History:
     return start
 
 
-def test_a_history_begins_with_nothing() -> None:
-    assert History.begin(2, 4) == History((None, None), 4)
-    assert History.begin(2, 4, [3, None]) == History((3, None), 4)
-
-
 def test_a_window_of_all_ranks_readings() -> None:
     """The whole is the slowest rank's."""
     decision = Decision((2, 1), True, "", Span(1, 2, 0.01))

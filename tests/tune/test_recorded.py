@@ -27,13 +27,8 @@ def replayed(recording: Recording, offset: int = 0) -> list[Decision]:
     return decisions
 
 
+@pytest.mark.parametrize(("recording", "best"), [(RESNET_20, 2), (LENET, 1)], ids=["resnet_20", "lenet"])
 @pytest.mark.parametrize("offset", range(0, 150, 10))
-def test_resnet_20(offset: int) -> None:
-    """Images/s of all the times: 532 with one learner, then 860, 522 and 534; with two 1,037 and later 585."""
-    assert replayed(RESNET_20, offset)[-1].counts == (2,)
-
-
-@pytest.mark.parametrize("offset", range(0, 150, 10))
-def test_lenet(offset: int) -> None:
-    """Batches/s: 379 with one learner, 257, 130: a second one makes it slower."""
-    assert replayed(LENET, offset)[-1].counts == (1,)
+def test_the_best_is_found(recording: Recording, best: int, offset: int) -> None:
+    """LeNet's second learner makes it slower."""
+    assert replayed(recording, offset)[-1].counts == (best,)

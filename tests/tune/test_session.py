@@ -33,12 +33,6 @@ class Noisy:
         return getattr(self.real, name)
 
 
-def test_peaks_of_three_and_seven(tmp_path: Path) -> None:
-    seen = tiny.replay(auto(tmp_path, 400), 2, parts=on(peak(3, SECONDS), peak(7, SECONDS), timed=Noisy))
-    check_stream(seen)
-    assert (summary(tmp_path)["learners"], summary(tmp_path)["settled"]) == ([3, 7], True)
-
-
 def test_no_memory_for_the_fifth(tmp_path: Path) -> None:
     """Rank 1, whose peak is at seven, finds out that a fifth learner does not fit; nobody stops, and rank 0 has its."""
     seen = tiny.replay(auto(tmp_path, 400), 2, parts=on(peak(3, SECONDS), peak(7, SECONDS), most={1: 4}, timed=Noisy))
