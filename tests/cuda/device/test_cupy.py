@@ -20,6 +20,7 @@ from mpibow.cuda.device.find import find_device
 from mpibow.cuda.exchange.nccl import load_nccl, open_nccl
 from mpibow.errors import CommunicationError, DeviceError
 from tests.cuda.device.fakes import FakeStream
+from tests.refusals import refuses
 
 needs_cupy = pytest.mark.skipif(
     importlib.util.find_spec("cupy") is None, reason="CuPy is not installed: pip install -e '.[cuda]'"
@@ -46,12 +47,12 @@ def test_without_a_driver() -> None:
     for refused in (driver.count, driver.memory, lambda: driver.allocate(16), lambda: driver.pinned(16)):
         with pytest.raises(Refused, match="cudaErrorInsufficientDriver: "):
             refused()
-    with pytest.raises(DeviceError) as caught:
-        find_device(driver, Single(), host="here", allowed=[0])
-    assert str(caught.value) == (
+    with refuses(
         "device cuda: no NVIDIA driver here: install one, in a container start it with --gpus, "
-        "or compute without one: device=onednn"
-    )
+        "or compute without one: device=onednn",
+        DeviceError,
+    ):
+        find_device(driver, Single(), host="here", allowed=[0])
 
 
 def nccl_missing() -> str:
@@ -75,9 +76,8 @@ def test_nccl_without_a_driver() -> None:
 def test_without_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("cupy", "cupy.cuda"):
         monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(DeviceError) as caught:
+    with refuses("device cuda: CuPy is not installed: pip install -e '.[cuda]'", DeviceError):
         load_cupy()
-    assert str(caught.value) == "device cuda: CuPy is not installed: pip install -e '.[cuda]'"
     with pytest.raises(CommunicationError) as refused:
         load_nccl()
     assert str(refused.value).startswith("NCCL: CuPy cannot be loaded (")
@@ -177,11 +177,8 @@ def test_work_is_over_under_way_or_has_failed(what: str) -> None:
 
 @needs_cupy
 def test_the_installed_cupys_words_for_a_status() -> None:
-    with pytest.raises(Refused) as caught:
+    with refuses("the GPU has failed: cudaErrorIllegalAddress: an illegal memory access was encountered", Refused):
         cupy_driver.come(load_cupy(), 700)
-    assert str(caught.value) == (
-        "the GPU has failed: cudaErrorIllegalAddress: an illegal memory access was encountered"
-    )
 
 
 @pytest.mark.parametrize("call", ["event", "graph", "record", "wait", "synchronise"])

@@ -13,6 +13,7 @@ from mpibow.cuda.device.find import Found, find_device
 from mpibow.errors import DeviceError
 from tests.comm.threads import on_threads
 from tests.cuda.device.fakes import FakeDriver, gpu
+from tests.refusals import refuses
 
 NOWHERE = Path("/nonexistent")
 
@@ -50,12 +51,12 @@ def test_where_each_sees_one_it_takes_that() -> None:
 
 
 def test_two_ranks_on_one_gpu() -> None:
-    with pytest.raises(DeviceError) as caught:
-        found_on(3, lambda rank: FakeDriver([gpu(0, uuid=f"GPU-{rank // 2}")]))
-    assert str(caught.value) == (
+    with refuses(
         "ranks 0 and 1 on node1 all compute on GPU 0 (NVIDIA H100, GPU-0): start one rank a GPU, let each see its own "
-        "(CUDA_VISIBLE_DEVICES, or the batch system's GPUs per task), or set share_gpu=true: they average by MPI"
-    )
+        "(CUDA_VISIBLE_DEVICES, or the batch system's GPUs per task), or set share_gpu=true: they average by MPI",
+        DeviceError,
+    ):
+        found_on(3, lambda rank: FakeDriver([gpu(0, uuid=f"GPU-{rank // 2}")]))
 
 
 def test_ranks_may_share() -> None:
@@ -64,11 +65,11 @@ def test_ranks_may_share() -> None:
 
 
 def test_more_ranks_than_gpus() -> None:
-    with pytest.raises(DeviceError) as caught:
+    with refuses(
+        "rank 0: device cuda: 3 ranks on this node and 2 GPUs visible: start 2 ranks a node, or set share_gpu=true",
+        DeviceError,
+    ):
         found_on(3, lambda _: FakeDriver([gpu(0), gpu(1)]))
-    assert str(caught.value) == (
-        "rank 0: device cuda: 3 ranks on this node and 2 GPUs visible: start 2 ranks a node, or set share_gpu=true"
-    )
 
 
 def test_one_rank_that_fails_fails_all() -> None:

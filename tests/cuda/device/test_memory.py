@@ -7,6 +7,7 @@ import pytest
 from mpibow.cuda.device.memory import DeviceMemory
 from mpibow.errors import DeviceError
 from tests.cuda.device.fakes import FakeDriver, gpu
+from tests.refusals import refuses
 
 FEWER = "use fewer learners (learners=3) or a smaller batch_size"
 
@@ -27,31 +28,31 @@ def test_out_of_memory_says_who_has_it() -> None:
     memory = DeviceMemory(driver, gpu(1))
     memory.block("the replicas of 4 learners", 3 << 29, FEWER)
     memory.block("slots", 200 << 20, FEWER)
-    with pytest.raises(DeviceError) as caught:
-        memory.block("the arenas of 4 learners", 100 << 30, FEWER)
-    assert str(caught.value) == (
+    with refuses(
         "GPU 1 (NVIDIA H100, GPU-0001): 100.0 GiB for the arenas of 4 learners do not fit: 68.3 GiB of 80.0 GiB are "
         "free, mpibow holds 1.5 GiB the replicas of 4 learners; 200.0 MiB slots, 10.0 GiB are used by other "
-        "programs or by CUDA itself: use fewer learners (learners=3) or a smaller batch_size"
-    )
+        "programs or by CUDA itself: use fewer learners (learners=3) or a smaller batch_size",
+        DeviceError,
+    ):
+        memory.block("the arenas of 4 learners", 100 << 30, FEWER)
     assert memory.peak == (3 << 29) + (200 << 20)
 
 
 def test_out_of_memory_at_once() -> None:
-    with pytest.raises(DeviceError) as caught:
-        DeviceMemory(FakeDriver(), gpu(0)).block("one arena", 81 << 30, FEWER)
-    assert str(caught.value) == (
+    with refuses(
         "GPU 0 (NVIDIA H100, GPU-0000): 81.0 GiB for one arena do not fit: 80.0 GiB of 80.0 GiB are free: "
-        "use fewer learners (learners=3) or a smaller batch_size"
-    )
+        "use fewer learners (learners=3) or a smaller batch_size",
+        DeviceError,
+    ):
+        DeviceMemory(FakeDriver(), gpu(0)).block("one arena", 81 << 30, FEWER)
 
 
 def test_locked_memory() -> None:
     memory = DeviceMemory(FakeDriver(lockable=1 << 20), gpu(0))
     assert memory.pinned("slots", 4096).nbytes == 4096
-    with pytest.raises(DeviceError) as caught:
-        memory.pinned("slots", 3 << 20)
-    assert str(caught.value) == (
+    with refuses(
         "slots: the system cannot lock 3.0 MiB of memory for the GPU's copies: raise the limit (ulimit -l unlimited), "
-        "or use fewer slots or a smaller batch_size"
-    )
+        "or use fewer slots or a smaller batch_size",
+        DeviceError,
+    ):
+        memory.pinned("slots", 3 << 20)

@@ -22,19 +22,17 @@ from mpibow.data.dataset import Array
 from mpibow.data.decoded import Decoded
 from mpibow.data.decoders import DaliBatch, OnHost
 from mpibow.data.loading import Loading
-from mpibow.data.pipeline import Pipeline
 from mpibow.data.readers import Choice
 from mpibow.data.settings import Image
-from mpibow.data.timeline import fixed
 from mpibow.kernels.numpy.resize import resize
 from tests.cuda.device.simulated import SimDriver
 from tests.cuda.feed.test_feeder import feeder_on
+from tests.cuda.feed.test_feeds import BATCH, HOST, Batches, pipeline
 from tests.data.photos import bars, records
 from tests.data.slots import image_slot
 
 pillow = pytest.importorskip("PIL.Image", reason="Pillow is not installed: pip install -e '.[dev]'")
-SIZE, SEED, COUNT, BATCH = 8, 5, 20, 3
-Batches = dict[tuple[int, int], dict[str, list[Any]]]  # by iteration and learner
+SIZE, COUNT = 8, 20
 
 
 class Outputs:
@@ -119,9 +117,7 @@ def seen(
         assert isinstance(reader, Dali)
         assert isinstance(reader.decoder, OnDevice)
         reader.samples = samples
-    made = Pipeline(
-        data, reader, lambda: fixed(BATCH, (2,)), rank=0, iteration=0, seed=SEED, prefetch=prefetch, feed=feed
-    )  # fmt: skip
+    made = pipeline(data, reader, feed, prefetch)
     streams: list[Any] = [driver.stream() for _ in range(2)]
     found: Batches = {}
 
@@ -144,7 +140,7 @@ def seen(
     return found
 
 
-HOST, GPU = Choice("host", ""), Choice("dali", "", on_device=True)
+GPU = Choice("dali", "", on_device=True)
 
 
 @pytest.mark.usefixtures("made_up")
@@ -193,18 +189,8 @@ def test_on_cpus_the_decoder_is_another_and_slots_are_copied(tmp_path: Path) -> 
     reader.close()
 
 
-@pytest.mark.parametrize(
-    ("addresses", "expected"),
-    [
-        ([], [(0, 0)]),
-        ([7], [(0, 1)]),
-        ([100, 110, 120], [(0, 3)]),
-        ([100, 110, 130, 140, 90], [(0, 2), (2, 4), (4, 5)]),
-        ([110, 100], [(0, 1), (1, 2)]),
-    ],
-)
-def test_what_lies_in_a_row_is_copied_at_once(addresses: list[int], expected: list[tuple[int, int]]) -> None:
-    assert in_a_row(addresses, 10) == expected
+def test_what_lies_in_a_row_is_copied_at_once() -> None:
+    assert in_a_row([100, 110, 130, 140, 90], 10) == [(0, 2), (2, 4), (4, 5)]
 
 
 @pytest.mark.dali

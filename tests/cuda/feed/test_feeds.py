@@ -26,6 +26,7 @@ from tests.cuda.device.simulated import SimDriver, SimStream
 from tests.cuda.feed.test_feeder import feeder_on
 from tests.cuda.kernels.host import needs_compiler, run_all
 from tests.launching import LIMIT
+from tests.refusals import refuses
 
 SEED, BATCH, COUNT = 5, 3, 40
 Batches = dict[tuple[int, int], dict[str, list[Any]]]  # by iteration and learner
@@ -46,6 +47,15 @@ def images(dtype: str = "uint8", shape: tuple[int, ...] = (3, 2, 4)) -> ArrayDat
     return ArrayData(pixels, np.arange(COUNT) * 3 % 11)
 
 
+def pipeline(data: Samples, reader: Reader, feed: Any, prefetch: int = 2, timelines: Any = ()) -> Pipeline:
+    """That of two learners, unless the last of `timelines` says otherwise."""
+    timelines = timelines or [fixed(BATCH, (2,))]
+    first = timelines[0].changes[0].iteration
+    return Pipeline(
+        data, reader, lambda: timelines[-1], rank=0, iteration=first, seed=SEED, prefetch=prefetch, feed=feed
+    )
+
+
 def on_gpu(
     choice: Choice, data: Samples, seed: int, *, iterations: int = 9, prefetch: int = 2, most_damaged: int = 0,
     threads: int = 2, device: int = 0,
@@ -57,9 +67,7 @@ def on_gpu(
     reader, feed = open_source(Loading(data, {}, choice, BATCH, prefetch, threads, most_damaged), feeder, bind)
     at_first = len(driver.machine.waits)
     timelines = [fixed(BATCH, (2,), 7, 31)]
-    made = Pipeline(
-        data, reader, lambda: timelines[-1], rank=0, iteration=7, seed=SEED, prefetch=prefetch, feed=feed
-    )  # fmt: skip
+    made = pipeline(data, reader, feed, prefetch, timelines)
     streams: list[Any] = [driver.stream() for _ in range(3)]
     found: Batches = {}
 
@@ -87,7 +95,7 @@ def on_gpu(
 def on_host(data: Samples, *, iterations: int = 9, prefetch: int = 2, most_damaged: int = 0) -> Batches:
     reader, feed = Loading(data, {}, HOST, BATCH, prefetch, most_damaged=most_damaged).open()
     timelines = [fixed(BATCH, (2,), 7, 31)]
-    made = Pipeline(data, reader, lambda: timelines[-1], rank=0, iteration=7, seed=SEED, prefetch=prefetch, feed=feed)
+    made = pipeline(data, reader, feed, prefetch, timelines)
     found: Batches = {}
     for t in range(iterations):
         for j, slot in enumerate(made.next()):
@@ -109,10 +117,7 @@ def test_copied_slots_are_those_of_the_host(seed: int, prefetch: int) -> None:
 @pytest.mark.parametrize("prefetch", [1, 2])
 def test_each_learner_has_a_slot_more_than_are_prefetched(prefetch: int) -> None:
     data, driver = images(), SimDriver()
-    feed, stream = ToGpu(data, feeder_on(driver)), driver.stream()
-    made = Pipeline(
-        data, Direct(data), lambda: fixed(BATCH, (2,)), rank=0, iteration=0, seed=SEED, prefetch=prefetch, feed=feed
-    )
+    made, stream = pipeline(data, Direct(data), ToGpu(data, feeder_on(driver)), prefetch), driver.stream()
     used = []
     for _ in range(12):
         for slot in made.next():
@@ -175,7 +180,7 @@ def test_only_counters_go_over() -> None:
     assert type(reader) is Reader
     loaded = driver.copied
     assert loaded == COUNT * (30_000 + 4)
-    made = Pipeline(data, reader, lambda: fixed(BATCH, (2,)), rank=0, iteration=0, seed=SEED, prefetch=1, feed=feed)
+    made = pipeline(data, reader, feed, 1)
     slots = made.next()
     made.close()
     assert (driver.copied - loaded) % 256 == 0
@@ -198,12 +203,12 @@ def test_a_set_is_read_through_page_locked_memory(stage: int, monkeypatch: pytes
 
 def test_a_set_that_does_not_fit() -> None:
     driver = SimDriver(free=900)
-    with pytest.raises(DeviceError) as caught:
-        open_source(Loading(images(), {}, GPU, BATCH, 1), feeder_on(driver), bind)
-    assert str(caught.value) == (
+    with refuses(
         "GPU 0 (NVIDIA H100, GPU-0000): 960 B for the images of arrays do not fit: 900 B of 1.0 GiB are free, "
-        "1024.0 MiB are used by other programs or by CUDA itself: set data.pipeline=host"
-    )
+        "1024.0 MiB are used by other programs or by CUDA itself: set data.pipeline=host",
+        DeviceError,
+    ):
+        open_source(Loading(images(), {}, GPU, BATCH, 1), feeder_on(driver), bind)
 
 
 @needs_compiler
@@ -226,10 +231,7 @@ def test_an_error_of_the_reader_reaches_the_learners() -> None:
             raise RecordError("broken")
 
     data, feeder = Broken(np.zeros((9, 1, 2, 2)), np.zeros(9, int)), feeder_on(SimDriver())
-    made = Pipeline(
-        data, Direct(data), lambda: fixed(BATCH, (1,)), rank=0, iteration=0, seed=SEED, prefetch=2,
-        feed=ToGpu(data, feeder),
-    )  # fmt: skip
+    made = pipeline(data, Direct(data), ToGpu(data, feeder))
     with pytest.raises(RecordError, match=r"^broken$"):
         made.next()
     made.close()
@@ -237,10 +239,7 @@ def test_an_error_of_the_reader_reaches_the_learners() -> None:
 
 def test_no_memory_for_slots_is_said_by_next() -> None:
     data, feeder = images(), feeder_on(SimDriver(free=100))
-    made = Pipeline(
-        data, Direct(data), lambda: fixed(BATCH, (1,)), rank=0, iteration=0, seed=SEED, prefetch=2,
-        feed=ToGpu(data, feeder),
-    )  # fmt: skip
+    made = pipeline(data, Direct(data), ToGpu(data, feeder))
     with pytest.raises(DeviceError, match=r"KiB for slots 0 to 3 do not fit: .*: set prefetch lower, or a smaller"):
         made.next()
     made.close()
@@ -273,10 +272,7 @@ def test_a_host_that_waits_while_learners_compute_has_not_waited_for_data(timed:
         busy.enqueue(work)  # for ever
 
     busy.enqueue(work)
-    made = Pipeline(
-        data, reader, lambda: fixed(BATCH, (1,)), rank=0, iteration=0, seed=SEED, prefetch=1,
-        feed=ToGpu(data, feeder),
-    )  # fmt: skip
+    made = pipeline(data, reader, ToGpu(data, feeder), 1)
     caller = threading.Thread(target=lambda: done.append(made.next()))
     caller.start()
     assert waiting.wait(LIMIT)
@@ -291,10 +287,7 @@ def test_a_host_that_waits_while_learners_compute_has_not_waited_for_data(timed:
 def test_a_host_that_waits_while_learners_do_nothing_has() -> None:
     driver, data = SimDriver(), images()
     feeder, reader = feeder_on(driver), Held(data)
-    made = Pipeline(
-        data, reader, lambda: fixed(BATCH, (1,)), rank=0, iteration=0, seed=SEED, prefetch=1,
-        feed=ToGpu(data, feeder),
-    )  # fmt: skip
+    made = pipeline(data, reader, ToGpu(data, feeder), 1)
     threading.Timer(0.03, reader.go.set).start()
     made.next()
     assert 0.01 < made.waited < 10
