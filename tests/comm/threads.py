@@ -9,10 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import numpy as np
+import pytest
 
 from mpibow.comm.communicator import Array, Communicator, InPlace, describe, differ, flat
 from mpibow.comm.pulse import Pulse
-from mpibow.errors import CommunicationError
+from mpibow.errors import CommunicationError, MpibowError
 
 T = TypeVar("T")
 LIMIT = 240.0  # seconds that a rank waits for the others: one of them may compile kernels on a busy machine
@@ -114,3 +115,14 @@ def on_threads(size: int, body: Callable[[Communicator], T], seconds: float = LI
     if failures:
         raise failures[0]
     return [future.result() for future in futures]
+
+
+def refused_on(size: int, body: Callable[[Communicator], Any]) -> list[str]:
+    """What every rank is told of body(communicator), which none gets through."""
+
+    def run(communicator: Communicator) -> str:
+        with pytest.raises(MpibowError) as caught:
+            body(communicator)
+        return str(caught.value)
+
+    return on_threads(size, run)

@@ -21,7 +21,7 @@ pytestmark = opened.needs_gpu(pytest.mark.timeout(250))
 RAW = ("host", "resident")
 
 
-def trained(folder: Path, name: str, data: dict[str, Any], **settings: Any) -> Trained:
+def trained(folder: Path, name: str, data: dict[str, Any], resume: Path | None = None, **settings: Any) -> Trained:
     defaults = {
         "name": "run",
         "out": str(folder / name),
@@ -35,7 +35,7 @@ def trained(folder: Path, name: str, data: dict[str, Any], **settings: Any) -> T
         "checkpoint": {"every": None},
         "log": {"every": 1},
     }
-    return tiny.run(open_job(load_mapping(opened.on_gpu(**{**defaults, **settings}))))
+    return tiny.run(open_job(load_mapping(opened.on_gpu(**{**defaults, **settings}))), resume=resume)
 
 
 @pytest.fixture
@@ -68,12 +68,7 @@ def test_a_way_that_is_resumed(raw: Path) -> None:
     every = {"every": "15 iterations", "keep": 9}
     whole = trained(raw, "whole", {"pipeline": "resident"}, checkpoint=every)
     checkpoint = raw / "whole/run/checkpoints/iteration-0000000015"
-    config = load_mapping(opened.on_gpu(
-        out=str(raw / "host"), name="run", model={"name": "mlp", "hidden": [16]}, batch_size=4, learners=3,
-        data={"train": str(raw / "train"), "test": str(raw / "test"), "pipeline": "host"}, precision="float32",
-        update={"lr": 0.02, "momentum": 0.9}, stop={"epochs": None, "iterations": 40},
-    ))  # fmt: skip
-    resumed = tiny.run(open_job(config), resume=checkpoint)
+    resumed = trained(raw, "host", {"pipeline": "host"}, checkpoint)
     assert tiny.same_bits(resumed.weights, whole.weights)
 
 

@@ -40,11 +40,15 @@ def test_nccl_alone() -> None:
     way.close()
 
 
+def ways(share: str, *names: str, ranks: int) -> None:
+    done = mpirun(ranks, "-m", "tests.gpu.transports", share, *names, timeout=200)
+    assert done.returncode == 0, done.stderr
+    assert [line.partition(":")[0] for line in done.stdout.splitlines()] == [*names]
+
+
 @needs_mpi
 def test_ways_of_two_ranks_on_one_gpu() -> None:
-    done = mpirun(2, "-m", "tests.gpu.transports", "1", "staged", "mpi", "auto", timeout=120)
-    assert done.returncode == 0, done.stderr
-    assert [line.partition(":")[0] for line in done.stdout.splitlines()] == ["staged", "mpi", "auto"]
+    ways("1", "staged", "mpi", "auto", ranks=2)
 
 
 @needs_mpi
@@ -69,35 +73,20 @@ def test_nccl_takes_no_ranks_that_share(tmp_path: Path) -> None:
 
 
 @needs_mpi
-@pytest.mark.parametrize("rule", ["auto", "crossbow", "ssgd"])
-def test_ranks_that_share_a_gpu(tmp_path: Path, rule: str) -> None:
-    """Each way repeats its bits, and all come to the centre of one rank with all learners."""
-    settings = {"rule": tiny.RULES[rule], "learners": 2}
-    one = trained(tmp_path / "one", 1, rule=tiny.RULES[rule], learners=4)
-    for way in ("mpi", "staged"):
-        first, again = (
-            trained(tmp_path / f"{way} {time}", 2, **settings, share_gpu=True, transport=way) for time in (1, 2)
-        )
-        assert tiny.same_bits(first, again), way
-        assert tiny.distance(first, one) < 1e-3, way
-
-
-@needs_mpi
 @needs_two
 @pytest.mark.parametrize("ranks", sorted({2, max(GPUS, 2)}))
 def test_ways_between_gpus(ranks: int) -> None:
-    done = mpirun(ranks, "-m", "tests.gpu.transports", "0", "nccl", "staged", "mpi", "auto", timeout=200)
-    assert done.returncode == 0, done.stderr
-    assert [line.partition(":")[0] for line in done.stdout.splitlines()] == ["nccl", "staged", "mpi", "auto"]
+    ways("0", "nccl", "staged", "mpi", "auto", ranks=ranks)
 
 
 @needs_mpi
-@needs_two
+@pytest.mark.parametrize("share_gpu", [True, pytest.param(False, marks=needs_two)])
 @pytest.mark.parametrize("rule", ["auto", "crossbow", "ssgd"])
-def test_ranks_with_a_gpu_each(tmp_path: Path, rule: str) -> None:
-    settings = {"rule": tiny.RULES[rule], "learners": 2}
+def test_ranks(tmp_path: Path, rule: str, share_gpu: bool) -> None:
+    """Each way repeats its bits, and all come to the centre of one rank with all learners."""
+    settings = {"rule": tiny.RULES[rule], "learners": 2, "share_gpu": share_gpu}
     one = trained(tmp_path / "one", 1, rule=tiny.RULES[rule], learners=4)
-    for way in ("nccl", "mpi", "staged"):
+    for way in ("mpi", "staged") if share_gpu else ("nccl", "mpi", "staged"):
         first, again = (trained(tmp_path / f"{way} {time}", 2, **settings, transport=way) for time in (1, 2))
         assert tiny.same_bits(first, again), way
         assert tiny.distance(first, one) < 1e-3, way

@@ -11,7 +11,7 @@ import pytest
 from mpibow.comm import Communicator, Single
 from mpibow.cuda.device.find import Found, find_device
 from mpibow.errors import DeviceError
-from tests.comm.threads import on_threads
+from tests.comm.threads import on_threads, refused_on
 from tests.cuda.device.fakes import FakeDriver, gpu
 from tests.refusals import refuses
 
@@ -25,12 +25,6 @@ def find(comm: Communicator, driver: FakeDriver, **options: Any) -> Found:
 
 def found_on(ranks: int, driver: Callable[[int], FakeDriver], **options: Any) -> list[Found]:
     return on_threads(ranks, lambda comm: find(comm, driver(comm.rank), **options))
-
-
-def message(driver: FakeDriver, **options: Any) -> str:
-    with pytest.raises(DeviceError) as caught:
-        find(Single(), driver, **options)
-    return str(caught.value)
 
 
 def test_one_rank_takes_the_first_gpu_and_opens_it() -> None:
@@ -73,23 +67,8 @@ def test_more_ranks_than_gpus() -> None:
 
 
 def test_one_rank_that_fails_fails_all() -> None:
-    errors: list[str] = []
-
-    def body(comm: Communicator) -> None:
-        try:
-            find(comm, FakeDriver([gpu(0), gpu(1)], driver=0 if comm.rank == 1 else 13000))
-        except DeviceError as error:
-            errors.append(str(error))
-
-    on_threads(2, body)
-    assert (
-        errors
-        == [
-            "rank 1: device cuda: no NVIDIA driver here: install one, in a container start it with --gpus, "
-            "or compute without one: device=onednn"
-        ]
-        * 2
-    )
+    said = refused_on(2, lambda comm: find(comm, FakeDriver([gpu(0), gpu(1)], driver=13000 * (comm.rank == 0))))
+    assert all(each.startswith("rank 1: device cuda: no NVIDIA driver here: ") for each in said)
 
 
 @pytest.mark.parametrize(
@@ -140,7 +119,8 @@ def test_one_rank_that_fails_fails_all() -> None:
     ],
 )  # fmt: skip
 def test_what_can_be_wrong(driver: FakeDriver, environment: Mapping[str, str], said: str) -> None:
-    assert message(driver, environment=environment) == said
+    with refuses(said, DeviceError):
+        find(Single(), driver, environment=environment)
 
 
 @pytest.mark.parametrize("driver", [13000, 13020, 13030, 14000])

@@ -12,7 +12,7 @@ from mpibow.comm import Communicator, Single
 from mpibow.cuda.device.driver import Refused
 from mpibow.cuda.exchange.nccl import CupyRing, Nccl, open_nccl
 from mpibow.errors import CommunicationError
-from tests.comm.threads import on_threads
+from tests.comm.threads import on_threads, refused_on
 from tests.cuda.device.fakes import FakeEvent, FakeStream, HostArray, Log
 from tests.refusals import refuses
 
@@ -114,16 +114,7 @@ def test_host_arrays_and_objects_go_by_the_host() -> None:
 
 def test_ranks_that_call_different_things_are_told_before_nccl_is() -> None:
     log: Log = []
-    said: list[str] = []
-
-    def body(comm: Communicator) -> None:
-        nccl = opened(log, comm)
-        try:
-            nccl.allreduce(array(3 + comm.rank), nccl.stream)
-        except CommunicationError as error:
-            said.append(str(error))
-
-    on_threads(2, body)
+    said = refused_on(2, lambda comm: opened(log, comm).allreduce(array(3 + comm.rank)))
     assert (
         said == ["the ranks make different calls: rank 0 all-reduce of 3 float32; rank 1 all-reduce of 4 float32"] * 2
     )
@@ -257,35 +248,17 @@ def test_rank_0_names_the_communicator() -> None:
 
 
 def test_ranks_with_different_versions() -> None:
-    said: list[str] = []
-
-    def body(comm: Communicator) -> None:
-        try:
-            open_nccl(comm, FakeStream("sync", []), FakeNccl(23203 if comm.rank else 22809))
-        except CommunicationError as error:
-            said.append(str(error))
-
-    on_threads(2, body)
+    said = refused_on(2, lambda comm: open_nccl(comm, FakeStream("sync", []), FakeNccl(23203 if comm.rank else 22809)))
     assert said == ["the ranks have NCCL 2.28.9, 2.32.3: install one version on all nodes"] * 2
 
 
 def test_a_rank_without_nccl(monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[str] = []
-
     def missing() -> None:
-        raise CommunicationError("NCCL is not installed: pip install -e '.[cuda]', or load the site's module")
+        raise CommunicationError("NCCL is not installed")
 
     monkeypatch.setattr("mpibow.cuda.exchange.nccl.load_nccl", missing)
-
-    def body(comm: Communicator) -> None:
-        try:
-            open_nccl(comm, FakeStream("sync", []), FakeNccl() if comm.rank == 0 else None)
-        except CommunicationError as error:
-            said.append(str(error))
-
-    on_threads(2, body)
-    why = "NCCL is not installed: pip install -e '.[cuda]', or load the site's module"
-    assert said == [f"rank 1: {why}"] * 2
+    said = refused_on(2, lambda comm: open_nccl(comm, FakeStream("sync", []), FakeNccl() if comm.rank == 0 else None))
+    assert said == ["rank 1: NCCL is not installed"] * 2
 
 
 def test_the_ring_of_cupy() -> None:
