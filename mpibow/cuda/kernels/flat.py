@@ -122,11 +122,11 @@ def gradient_sum(gradients: Any, total: Any, norms: Any = None) -> Launch:
 
 def sgd_update(
     weights: Any, states: Sequence[Any], gradient: Any, step: Any, local: DeviceStep, mean: Any = None,
-    norm: Any = None,
+    norms: Any = None,
 ) -> Launch:  # fmt: skip
-    """`mean` (size,), where given, becomes a copy of the weights; `norm` (1,) as norms of sma_update."""
+    """`mean` (size,), where given, becomes a copy of the weights; `norms` (1,) as in sma_update."""
     extents = _with_states(weights, states)
-    arguments = (weights, *_four(states), gradient, mean, step, local.scalars, local.spans, norm, *extents)
+    arguments = (weights, *_four(states), gradient, mean, step, local.scalars, local.spans, norms, *extents)
     return Launch("sgd_update", _turns(gradient.size), arguments, formula=local.formula)
 
 
@@ -177,7 +177,7 @@ def report_batch(loss: Any, hits: Any, norm: Any, report: Any, count: int, strid
     return Launch("report_batch", (1, 1, 1), arguments)
 
 
-def enter_reports(reports: Any, step: Any, unsent: Any, tail: Any) -> Launch:
+def enter_reports(reports: Any, unsent: Any, tail: Any, step: Any) -> Launch:
     """unsent (3,) float64 += step's attention and the sums of finite reports (k, 3); to tail (3,) float32, if given."""
     return Launch("enter_reports", (1, 1, 1), (reports, step, unsent, tail, len(reports)), (1, 1, 1))
 

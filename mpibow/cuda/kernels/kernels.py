@@ -38,76 +38,50 @@ def _of(*parameters: Sequence[str]) -> Values:
     return list(product(*parameters))
 
 
-_FAMILIES: Mapping[str, Mapping[str, Values]] = {  # source -> kernel -> what its template is made for
-    "steps.cu": {"sma_update": _of(), "sma_alone": _of(), "sgd_update": _of()},
+_FAMILIES: Mapping[str, Mapping[tuple[str, ...], Values]] = {  # source -> kernels -> what their templates are made for
+    "steps.cu": {("sma_update", "sma_alone", "sgd_update"): _of()},
     "flat.cu": {
-        "rows_mean": _of(),
-        "gradient_sum": _of(),
-        "centre_update": _of(),
-        "add_scaled": _of(),
-        "chunk_squares": _of(),
-        "sum_parts": _of(("double", "float")),
-        "clamp": _of(),
-        "shorten": _of(),
-        "report_batch": _of(),
-        "enter_reports": _of(),
-        "follow_gain": _of(),
-        "follow_scale": _of(),
-        "join_rows": _of(),
-        "part_rows": _of(),
+        (
+            "rows_mean", "gradient_sum", "centre_update", "add_scaled", "chunk_squares", "clamp", "shorten",
+            "report_batch", "enter_reports", "follow_gain", "follow_scale", "join_rows", "part_rows",
+        ): _of(),
+        ("sum_parts",): _of(("double", "float")),
     },
     "elementwise.cu": {
-        "unary": _of(_FUNCTOR, _FLOAT),
-        "unary_back": _of(_FUNCTOR[:-1], _FLOAT),
-        "linear": _of(_FLOAT),
-        "product": _of(_FLOAT),
-        "larger": _of(_FLOAT),
-        "larger_back": _of(_FLOAT),
-        "cast": _of(_FLOAT, _FLOAT),
-        "fill": _of(_FLOAT),
+        ("unary",): _of(_FUNCTOR, _FLOAT),
+        ("unary_back",): _of(_FUNCTOR[:-1], _FLOAT),
+        ("linear", "product", "larger", "larger_back", "fill"): _of(_FLOAT),
+        ("cast",): _of(_FLOAT, _FLOAT),
     },
-    "pointwise.cu": {"value": _of(_FLOAT), "gradient": _of(_FLOAT)},
-    "choices.cu": {
-        "chosen": _of(_CONDITION, _FLOAT),
-        "chosen_back": _of(_CONDITION, _FLOAT),
-        "counted": _of(_FLOAT, _CONDITION[:2]),
-    },
-    "dropout.cu": {"dropout": _of(_FLOAT), "dropout_back": _of(_FLOAT)},
+    "pointwise.cu": {("value", "gradient"): _of(_FLOAT)},
+    "choices.cu": {("chosen", "chosen_back"): _of(_CONDITION, _FLOAT), ("counted",): _of(_FLOAT, _CONDITION[:2])},
+    "dropout.cu": {("dropout", "dropout_back"): _of(_FLOAT)},
     "loss.cu": {
-        "softmax": _of(_FLOAT),
-        "softmax_back": _of(_FLOAT),
-        "cross_entropy": _of(_FLOAT, _INTEGER),
-        "soft_cross_entropy": _of(_FLOAT),
-        "scale_rows": _of(_FLOAT),
-        "among_the_best": _of(_FLOAT, _INTEGER),
+        ("softmax", "softmax_back", "soft_cross_entropy", "scale_rows"): _of(_FLOAT),
+        ("cross_entropy", "among_the_best"): _of(_FLOAT, _INTEGER),
     },
     "norm.cu": {
-        "layer_norm": _of(_FLOAT),
-        "layer_norm_back": _of(_FLOAT),
-        "layer_norm_weights": _of(_FLOAT),
-        "column_sums": _of(_FLOAT),
-        "local_response": _of(_FLOAT),
-        "local_response_back": _of(_FLOAT),
+        (
+            "layer_norm", "layer_norm_back", "layer_norm_weights", "column_sums", "local_response",
+            "local_response_back",
+        ): _of(_FLOAT),
     },
     "pool.cu": {
-        "max_pool": _PACKED,
-        "max_pool_back": _PACKED,
-        "average": [(kind, *each) for kind in ("Sliding", "Adaptive") for each in _PACKED],
-        "average_back": [(kind, *each) for kind in ("Sliding", "Adaptive") for each in _PACKED],
+        ("max_pool", "max_pool_back"): _PACKED,
+        ("average", "average_back"): [(kind, *each) for kind in ("Sliding", "Adaptive") for each in _PACKED],
     },
     "image.cu": {
-        "window": _of(_UNIT),
-        "cutout": _of(_UNIT[1:]),
-        "jitter": _PIXELS,
-        "normalise": _PIXELS,
-        "mix_shares": _of(),
-        "mix": _of(_FLOAT),
-        "one_hot": _of(_INTEGER),
+        ("window",): _of(_UNIT),
+        ("cutout",): _of(_UNIT[1:]),
+        ("jitter", "normalise"): _PIXELS,
+        ("mix_shares",): _of(),
+        ("mix",): _of(_FLOAT),
+        ("one_hot",): _of(_INTEGER),
     },
-    "layout.cu": {"transpose": _of(_UNIT[1:]), "copy_runs": _of((*_UNIT[1:], UNITS[8], "Pack<float, 4>"))},
-    "gather.cu": {"gather": _of((UNITS[1], "Pack<float, 4>"))},
-    "factorise.cu": {"squared_errors": _of(_INTEGER, _INTEGER), "gathered": _of(_INTEGER, _INTEGER)},
-}
+    "layout.cu": {("transpose",): _of(_UNIT[1:]), ("copy_runs",): _of((*_UNIT[1:], UNITS[8], "Pack<float, 4>"))},
+    "gather.cu": {("gather",): _of((UNITS[1], "Pack<float, 4>"))},
+    "factorise.cu": {("squared_errors", "gathered"): _of(_INTEGER, _INTEGER)},
+}  # fmt: skip
 
 
 def instance(kernel: str, *values: str) -> str:
@@ -117,8 +91,9 @@ def instance(kernel: str, *values: str) -> str:
 
 KERNELS: Mapping[str, str] = {  # kernel -> its source
     instance(kernel, *values): source
-    for source, kernels in _FAMILIES.items()
-    for kernel, family in kernels.items()
+    for source, families in _FAMILIES.items()
+    for kernels, family in families.items()
+    for kernel in kernels
     for values in family
 }
 

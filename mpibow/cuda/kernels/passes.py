@@ -78,7 +78,7 @@ class DeviceFlat:
             return np.zeros(0, np.float32)
         if self._row is None or self._row.size != rows.shape[1]:
             self._row = self.zeros(rows.shape[1], "float32")
-        self.run("sum", (rows,), lambda step: [flat.gradient_sum(rows, self._row)])
+        self._pass(flat.gradient_sum, rows, self._row)
         return self.host(self._row)
 
     def sum_squares(self, squares: Any, out: Any) -> None:
@@ -109,19 +109,29 @@ class DeviceFlat:
         """
         self._run(name, arrays, lambda place: make(_step_of(place)), None, writes, numbers)
 
-    def _stepped(
-        self, name: str, arrays: Sequence[Any], make: Callable[..., Launch], local: Local, norms: Any, **numbers: Any
-    ) -> None:
-        """As `run`, of one launch that takes a local step, and the norms of the gradients, too."""
+    def _pass(self, launch: Callable[..., Launch], *arrays: Any, writes: bool = False, **numbers: Any) -> None:
+        """As `run`, of one launch that takes the arrays, and behind them the record where there are numbers."""
 
-        def made(place: Any) -> Sequence[Launch]:
-            shape = local.scalars.shape
-            scalars = place[SLOT : SLOT + 4 * local.scalars.size].view(np.float32).reshape(shape)
-            own = flat.DeviceStep(self._text(local.formula), scalars, flat.spans_of(local))
-            return [make(_step_of(place), own, **{"norm" if name == "sgd_update" else "norms": norms})]
+        def make(step: Any) -> Sequence[Launch]:
+            return [launch(*arrays, step) if numbers else launch(*arrays)]
 
-        numbers["rate"] = local.rate
-        self._run(f"{name} {len(local.scalars)}", arrays, made, local.scalars, True, numbers)
+        self.run(launch.__name__, arrays, make, writes=writes, **numbers)
+
+    def _step_by_parts(
+        self, launch: Callable[..., Launch], weights: Any, states: Sequence[Any], others: Sequence[Any], norms: Any,
+        local: Local, **numbers: Any,
+    ) -> None:  # fmt: skip
+        """As `run`, of a launch for every part of a local step; it takes the parts of all arrays, and `norms` whole."""
+        for part, own, stop in local.parts(tuple(states), weights.shape[1]):
+            rows, *rest = (_part_of(array, part.start, stop) for array in (weights, *others))
+            make = partial(self._step_launches, partial(launch, rows, own, *rest), part, norms)
+            name, numbers["rate"] = f"{launch.__name__} {len(part.scalars)}", part.rate
+            self._run(name, (rows, *own, *rest), make, part.scalars, True, numbers)
+
+    def _step_launches(self, launch: Callable[..., Launch], local: Local, norms: Any, place: Any) -> Sequence[Launch]:
+        scalars = place[SLOT : SLOT + 4 * local.scalars.size].view(np.float32).reshape(local.scalars.shape)
+        own = flat.DeviceStep(self._text(local.formula), scalars, flat.spans_of(local))
+        return [launch(_step_of(place), own, norms=norms)]
 
     def _text(self, formula: Formula) -> str:
         if id(formula) not in self._formulas:
@@ -181,35 +191,23 @@ class DeviceFlat:
         self, weights: Any, states: Sequence[Any], gradients: Any, total: Any, squares: Any, centre: Any, common: Any,
         *, local: Local, alpha: float, extra: Any, begin: bool, chunks: range, factors: Array = WHOLE,
     ) -> None:  # fmt: skip
-        norms = self._own(gradients)
-        for part, own, stop in local.parts(tuple(states), weights.shape[1]):
-            here, there = slice(part.start, stop), _chunks_of(part.start, stop)
-            rows = weights[:, here], own, gradients[:, here]
-            others = total[here], squares[there], centre[here], common[here]
-            self._stepped(
-                "sma_update", (rows[0], *own, rows[2], *others), partial(flat.sma_update, *rows, *others), part, norms,
-                alpha=alpha, gain=extra, begin=begin,
-            )  # fmt: skip
+        others = gradients, total, squares, centre, common
+        self._step_by_parts(
+            flat.sma_update, weights, states, others, self._own(gradients), local, alpha=alpha, gain=extra, begin=begin
+        )
 
     def sma_alone(
         self, weights: Any, states: Sequence[Any], gradients: Any, sums: Any, *, local: Local, alpha: float, extra: Any,
         chunks: range, factors: Array = WHOLE,
     ) -> None:  # fmt: skip
-        norms = self._own(gradients)
-        for part, own, stop in local.parts(tuple(states), weights.shape[1]):
-            here = slice(part.start, stop)
-            rows = weights[:, here], own, gradients[:, here], sums[_chunks_of(part.start, stop)]
-            self._stepped(
-                "sma_alone", (rows[0], *own, *rows[2:]), partial(flat.sma_alone, *rows), part, norms,
-                alpha=alpha, gain=extra,
-            )  # fmt: skip
+        others, norms = (gradients, sums), self._own(gradients)
+        self._step_by_parts(flat.sma_alone, weights, states, others, norms, local, alpha=alpha, gain=extra)
 
     def rows_mean(self, rows: Any, mean: Any, *, chunks: range) -> None:
-        self.run("rows_mean", (rows, mean), lambda step: [flat.rows_mean(rows, mean)])
+        self._pass(flat.rows_mean, rows, mean)
 
     def gradient_sum(self, gradients: Any, total: Any, *, chunks: range, factors: Array = WHOLE) -> None:
-        arrays, norms = (gradients, total), self._own(gradients)
-        self.run("gradient_sum", arrays, lambda step: [flat.gradient_sum(*arrays, norms)])
+        self._pass(flat.gradient_sum, gradients, total, self._own(gradients))
 
     def sgd_update(
         self, weights: Any, states: Sequence[Any], gradients: Any, total: Any = None, *, local: Local, scale: float,
@@ -219,21 +217,14 @@ class DeviceFlat:
         if total is not None:
             self.gradient_sum(gradients, total, chunks=chunks)
             gradient, norm = total, None
-        for part, own, stop in local.parts(tuple(states), weights.shape[1]):
-            rows = weights[:, part.start : stop], own, gradient[part.start : stop]
-            self._stepped(
-                "sgd_update", (rows[0], *own, rows[2]), partial(flat.sgd_update, *rows), part, norm, scale=scale
-            )  # fmt: skip
+        self._step_by_parts(flat.sgd_update, weights, states, (gradient,), norm, local, scale=scale)
 
     def centre_update(
         self, mean: Any, centre: Any, previous: Any, total: Any, *, pull: float, alpha: float, momentum: float,
         scale: Any, chunks: range,
     ) -> None:  # fmt: skip
-        arrays = (mean, centre, previous, total)
-        self.run(
-            "centre_update", arrays, lambda step: [flat.centre_update(*arrays, step)],
-            pull=pull, alpha=alpha, centre_momentum=momentum, scale=scale,
-        )  # fmt: skip
+        numbers = {"pull": pull, "alpha": alpha, "centre_momentum": momentum, "scale": scale}
+        self._pass(flat.centre_update, mean, centre, previous, total, **numbers)
 
     def sma_apply(
         self, weights: Any, mean: Any, sums: Any, squares: Any, *, extra: Any, scale: Any, chunks: range,
@@ -245,25 +236,17 @@ class DeviceFlat:
         self.add_scaled(mean, total, scale=scale, chunks=chunks)
 
     def add_scaled(self, target: Any, source: Any, *, scale: Any, chunks: range) -> None:
-        arrays = (target, source)
-        self.run(
-            "add_scaled", arrays, lambda step: [flat.add_scaled(*arrays, step)],
-            writes=target.ndim == 2, scale=scale,
-        )  # fmt: skip
+        self._pass(flat.add_scaled, target, source, writes=target.ndim == 2, scale=scale)
 
     def squared_norm(self, array: Any) -> float:
         raise AssertionError("the gain follows on the device")
 
     def follow_scale(self, norms: Any, state: Any) -> None:
-        self.run("follow_scale", (norms, state), lambda step: [flat.follow_scale(norms, state)])
+        self._pass(flat.follow_scale, norms, state)
 
     def enter_reports(self, attention: float, reports: Any, unsent: Any, tail: Any) -> None:
         """unsent (3,) += this rank's wish to talk, and what its learners report; into tail (3,) where given."""
-        arrays = (reports, unsent, tail)
-        self.run(
-            "enter_reports", arrays, lambda step: [flat.enter_reports(reports, step, unsent, tail)],
-            attention=attention,
-        )  # fmt: skip
+        self._pass(flat.enter_reports, reports, unsent, tail, attention=attention)
 
     def _own(self, gradients: Any) -> Any:
         """The norms of learners' gradients (k, size); None for other arrays."""
@@ -272,10 +255,12 @@ class DeviceFlat:
         return self.norms[first : first + len(gradients)] if inside else None
 
 
-def _chunks_of(start: int, stop: int) -> slice:
-    """The chunks of elements [start, stop), which begin with one."""
-    assert start % flat.CHUNK == 0, start
-    return slice(start // flat.CHUNK, -(-stop // flat.CHUNK))
+def _part_of(array: Any, start: int, stop: int) -> Any:
+    """An array's elements [start, stop), of all rows; of sums, which are float64, those of the chunks in there."""
+    if array.dtype == np.float64:
+        assert start % flat.CHUNK == 0, start
+        return array[start // flat.CHUNK : -(-stop // flat.CHUNK)]
+    return array[:, start:stop] if array.ndim == 2 else array[start:stop]
 
 
 def _step_of(place: Any) -> Any:

@@ -149,7 +149,7 @@ def test_a_row_whose_gradient_overflowed_stands_still() -> None:
     assert alone[:, 0].tolist() == [1.0, 1.5]
     assert sums.tolist() == [[0.25, 0.25]]
     one, momenta = np.ones((2, 4), np.float32), np.zeros((2, 4), np.float32)
-    run_all(flat.sgd_update(one, (momenta,), g[0], step(scale=1.0), ball, norm=norms[:1]))
+    run_all(flat.sgd_update(one, (momenta,), g[0], step(scale=1.0), ball, norms=norms[:1]))
     assert one.tolist() == [[1.0] * 4] * 2
     run_all(flat.sma_alone(one, (momenta,), g, sums, step(), ball, norms))
     assert momenta[:, 0].tolist() == [0.0, 1.0]
@@ -303,9 +303,9 @@ def test_what_batches_report_and_what_of_it_is_sent() -> None:
     run_all(flat.report_batch(loss[:1], hits[:1], norms[2:], reports[2], 1))
     assert reports.tolist() == [[7.0, 2.0, 5.0], [12.0, 0.0, 6.0], [1.0, 1.0, np.inf]]
     unsent, tail = np.zeros(3), np.full(3, np.nan, np.float32)
-    run_all(flat.enter_reports(reports, step(attention=1.0), unsent, None))
+    run_all(flat.enter_reports(reports, unsent, None, step(attention=1.0)))
     assert unsent.tolist() == [1.0, 19.0, 2.0]  # without the one that is not finite
-    run_all(flat.enter_reports(reports[:1], step(), unsent, tail))
+    run_all(flat.enter_reports(reports[:1], unsent, tail, step()))
     assert (unsent.tolist(), tail.tolist()) == ([0.0] * 3, [1.0, 26.0, 4.0])
     loss[2] = np.nan
     run_all(flat.report_batch(loss, hits, norms[:1], reports[0], 3, stride=2))
