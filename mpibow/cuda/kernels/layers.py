@@ -179,13 +179,14 @@ def _running(call: Call, before: str) -> dict[str, Any]:
 def layers(cudnn: Cudnn, precision: Precision) -> dict[type, Kernel]:
     """The part of the kernel table that cuDNN computes."""
     convolution = Weighted(cudnn, precision, listing.convolution)
+    dense = Weighted(cudnn, precision, listing.dense)
     norm = Norm(cudnn, precision, listing.norm)
     return {
         BatchNorm: norm.kernel(),
         Conv2d: convolution.kernel(),
         ConvNormAddRelu: convolution.kernel(back=False),
         ConvRelu: convolution.kernel(),
-        Dense: Weighted(cudnn, precision, listing.dense).kernel(),
+        Dense: dense.kernel(),
         NormAddRelu: norm.kernel(),
-        WideDense: Weighted(cudnn, precision, listing.wide_dense).kernel(),
+        WideDense: dense.kernel(),
     }

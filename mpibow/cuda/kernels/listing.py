@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import replace
 
 from mpibow.cuda.kernels.operands import SIZES, Precision
 from mpibow.cuda.kernels.specs import (
@@ -23,10 +21,8 @@ from mpibow.errors import ShapeError
 from mpibow.graph.fuse import fuse
 from mpibow.graph.graph import Graph, Op, Shape
 from mpibow.graph.kernel import Shapes
-from mpibow.graph.steps import inputs_wanted, trained_values
 from mpibow.ops import Add, BatchNorm, Conv2d, Dense, Relu
 from mpibow.ops.fused import AddRelu, ConvNormAddRelu, ConvRelu, NormAddRelu
-from mpibow.ops.wide import WideDense
 
 FROZEN = "device cuda has no gradients of a frozen batch norm: set device=onednn, or device=numpy"
 VECTOR = 16  # bytes: cuDNN norms channels in vectors of that, and has no engine for channels that do not fill them
@@ -61,35 +57,32 @@ def rewrite(graph: Graph, training: bool) -> Graph:
     return fuse(graph, (training_fusion,) if training else (evaluation_fusion, training_fusion), longest=4)
 
 
-def convolution(
-    op: Conv2d | ConvRelu | ConvNormAddRelu, shapes: Shapes, precision: Precision, replicas: int = 1
-) -> dict[str, Spec]:
+def convolution(op: Conv2d | ConvRelu | ConvNormAddRelu, shapes: Shapes, precision: Precision) -> dict[str, Spec]:
     """forward, and in training: relu (dy through relu, and the bias's gradient) where it needs that, weights, data."""
     conv = op if isinstance(op, Conv2d) else op.conv
-    w = (replicas * conv.channels, shapes.x[0][1] // conv.groups, *conv.kernel)
-    x, y = wide(shapes.x[0], replicas), wide(shapes.y, replicas)
-    window = ConvGeometry(x, w, y, conv.stride, conv.padding, conv.dilation)
+    w = (conv.channels, shapes.x[0][1] // conv.groups, *conv.kernel)
+    window = ConvGeometry(shapes.x[0], w, shapes.y, conv.stride, conv.padding, conv.dilation)
     if isinstance(op, ConvNormAddRelu):
         return {"forward": ConvForward(window, precision, conv.bias, op.norm.epsilon, op.added, op.relu)}
     relu = isinstance(op, ConvRelu)
     found: dict[str, Spec] = {"forward": ConvForward(window, precision, conv.bias, relu=relu)}
     if shapes.training:
         if relu or conv.bias:
-            found["relu"] = ReluBackward(y, precision, relu, conv.bias)
+            found["relu"] = ReluBackward(shapes.y, precision, relu, conv.bias)
         found["weights"] = ConvWeights(window, precision)
         if shapes.wanted:
             found["data"] = ConvData(window, precision)
     return found
 
 
-def norm(op: BatchNorm | NormAddRelu, shapes: Shapes, precision: Precision, replicas: int = 1) -> dict[str, Spec]:
+def norm(op: BatchNorm | NormAddRelu, shapes: Shapes, precision: Precision) -> dict[str, Spec]:
     """forward, and backward in training.
 
     Raises ShapeError where cuDNN has no engine for that number of channels, for gradients of a norm that is frozen, and
     in training for a norm of a rank.
     """
     parts, added = (op.norm, op.added) if isinstance(op, NormAddRelu) else (op, False)
-    relu, shape = isinstance(op, NormAddRelu), wide(as_image(shapes.y), replicas)
+    relu, shape = isinstance(op, NormAddRelu), as_image(shapes.y)
     if parts.frozen and shapes.wanted:
         raise ShapeError(FROZEN)
     if parts.frozen or not shapes.training:
@@ -108,30 +101,24 @@ def norm(op: BatchNorm | NormAddRelu, shapes: Shapes, precision: Precision, repl
     }
 
 
-def dense(
-    op: Dense, shapes: Shapes, precision: Precision, replicas: int = 1, pitch: int | None = None
-) -> dict[str, Spec]:
+def dense(op: Dense, shapes: Shapes, precision: Precision) -> dict[str, Spec]:
     """forward, and in training weights, data, and relu where there is a bias: the sum of dy over all rows.
 
     Products have no engine without tensor cores, so that exact float32 goes by a convolution of one pixel. dw of a
-    product is float32, whatever the precision. `pitch` are the elements from a replica's weights to the next one's,
-    where they are not packed: products take any, convolutions of a pixel none.
+    product is float32, whatever the precision. Replicas of a wide layer are one product, or groups.
     """
-    (*front, features), units, k, io = shapes.x[0], op.units, replicas, precision.io
-    n = math.prod(front)
+    k, io, units, *front = getattr(op, "replicas", 1), precision.io, op.units, *shapes.x[0][:-1]
+    n, features = math.prod(front), shapes.x[0][-1] // k
     x, y, w = (n, k * features, 1, 1), (n, k * units, 1, 1), (k * units, features, 1, 1)
     found: dict[str, Spec]
     if precision.tensor_cores:
         of_x, of_y = (features, k * features, 1), (units, k * units, 1)
-        apart = features * units if pitch is None else pitch
-        of_w, bias = (apart, features, 1), (units if pitch is None else pitch, units, 1) if op.bias else None
+        of_w, bias = (features * units, features, 1), (units, units, 1) if op.bias else None
         found = {"forward": Product(k, n, features, units, of_x, turned(of_w), of_y, io, precision, bias)}
         weights: Spec = Product(k, units, n, features, turned(of_y), of_x, of_w, "float32", precision)
         data: Spec = Product(k, n, units, features, of_y, of_w, of_x, io, precision)
     else:
         pixel = ConvGeometry(x, w, y, (1, 1), (0, 0), (1, 1))
-        if pitch not in (None, features * units):
-            raise ShapeError(f"exact float32 takes the weights of {k} replicas packed, not {pitch} elements apart")
         found = {"forward": ConvForward(pixel, precision, op.bias)}
         weights, data = ConvWeights(pixel, precision), ConvData(pixel, precision)
     if shapes.training:
@@ -140,59 +127,11 @@ def dense(
     return found
 
 
-def wide_dense(op: WideDense, shapes: Shapes, precision: Precision) -> dict[str, Spec]:
-    """As `dense`, for the operator's number of replicas."""
-    (n, features), k = shapes.x[0], op.replicas
-    return dense(op, replace(shapes, x=((n, features // k),), y=(n, shapes.y[1] // k)), precision, k)
-
-
 def turned(strides: Shape) -> Shape:
     """Strides of the transposed matrices."""
     return (strides[0], strides[2], strides[1])
 
 
-def wide(shape: Shape, replicas: int) -> Shape:
-    """The shape of an image of several replicas: their channels stand beside one another, replica by replica.
-
-    So a convolution has as many times the groups; norms and sums, one per channel, stay as they are.
-    """
-    return (shape[0], replicas * shape[1], *shape[2:])
-
-
 def as_image(shape: Shape) -> Shape:
     """(n, c), (n, c, l), (n, c, h, w) or more axes as (n, c, h, w): positions are all one to a norm."""
-    if len(shape) == 4:
-        return shape
-    positions = 1
-    for extent in shape[2:]:
-        positions *= extent
-    return (*shape[:2], positions, 1)
-
-
-def specs_of_node(op: Op, shapes: Shapes, precision: Precision, replicas: int = 1) -> Mapping[str, Spec]:
-    """The graphs that a node needs, by purpose; none for an operator that cuDNN does not compute.
-
-    With several replicas (fused learners) one graph computes all of theirs.
-    """
-    match op:
-        case Conv2d() | ConvRelu() | ConvNormAddRelu():
-            return convolution(op, shapes, precision, replicas)
-        case BatchNorm() | NormAddRelu():
-            return norm(op, shapes, precision, replicas)
-        case WideDense():
-            return wide_dense(op, shapes, precision)
-        case Dense():
-            return dense(op, shapes, precision, replicas)
-    return {}
-
-
-def specs_of(graph: Graph, precision: Precision, training: bool, replicas: int = 1) -> list[Spec]:
-    """Every different spec of a plan of `graph`, in the order of its nodes."""
-    graph = rewrite(graph, training)
-    trained = trained_values(graph) if training else set[str]()
-    found: dict[Spec, None] = {}
-    for node in graph.nodes:
-        x = tuple(graph.tensors[name].shape for name in node.inputs)
-        shapes = Shapes(x, graph.tensors[node.name].shape, training, inputs_wanted(node, trained))
-        found |= dict.fromkeys(specs_of_node(node.op, shapes, precision, replicas).values())
-    return list(found)
+    return shape if len(shape) == 4 else (*shape[:2], math.prod(shape[2:]), 1)

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import sysconfig
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -22,11 +22,12 @@ from typing import Any
 
 from mpibow.cuda.device.driver import DeviceProperties
 from mpibow.cuda.device.libraries import open_libraries
+from mpibow.cuda.kernels.fused import ROWS, WIDENED
 from mpibow.cuda.kernels.graphs import load_cudnn
 from mpibow.cuda.kernels.kept import Folder
-from mpibow.cuda.kernels.listing import specs_of
+from mpibow.cuda.kernels.listing import convolution, dense, norm, rewrite
 from mpibow.cuda.kernels.opened import TRIES, plan_folder
-from mpibow.cuda.kernels.operands import PRECISIONS
+from mpibow.cuda.kernels.operands import PRECISIONS, Precision
 from mpibow.cuda.kernels.plans import Planner, Search, Target
 from mpibow.cuda.kernels.specs import (
     Cast,
@@ -42,9 +43,17 @@ from mpibow.cuda.kernels.specs import (
     Spec,
 )
 from mpibow.errors import DeviceError
+from mpibow.graph.graph import Graph
+from mpibow.graph.kernel import Shapes
+from mpibow.graph.steps import inputs_wanted, trained_values
+from mpibow.graph.wide import widen
 from mpibow.job.made_up import SHAPES
 from mpibow.models import MODELS
 from mpibow.models.classifier import classifier
+from mpibow.ops import BatchNorm, Conv2d, Dense
+from mpibow.ops.fused import ConvNormAddRelu, ConvRelu, NormAddRelu
+from mpibow.ops.reshape import View
+from mpibow.ops.wide import Beside, WideDense
 
 # From the vendor's documents, not read from a device: what cuDNN asks of one. Sizes in bytes, rates in kHz.
 COMMON: dict[str, Any] = {
@@ -210,10 +219,32 @@ def target(device: str) -> Target:
     return Target(device, properties=load_cudnn().create_device_properties(described))
 
 
+LISTS: Mapping[type, Callable[..., Mapping[str, Spec]]] = {
+    **dict.fromkeys((Conv2d, ConvRelu, ConvNormAddRelu), convolution),
+    **dict.fromkeys((BatchNorm, NormAddRelu), norm),
+    **dict.fromkeys((Dense, WideDense), dense),
+}
+
+
+def specs_of(graph: Graph, precision: Precision, training: bool) -> list[Spec]:
+    """Every different spec of a plan of `graph`, in the order of its nodes."""
+    graph = rewrite(graph, training)
+    trained = trained_values(graph) if training else set[str]()
+    found: dict[Spec, None] = {}
+    for node in graph.nodes:
+        x = tuple(graph.tensors[name].shape for name in node.inputs)
+        shapes = Shapes(x, graph.tensors[node.name].shape, training, inputs_wanted(node, trained))
+        if type(node.op) in LISTS:
+            found |= dict.fromkeys(LISTS[type(node.op)](node.op, shapes, precision).values())
+    return list(found)
+
+
 def specs_of_model(name: str, precision: str, batch: int, replicas: int = 1) -> list[Spec]:
     classes, shape = SHAPES[name]
     build = classifier(partial(MODELS[name], classes=classes), shape, "uint8")
-    found = dict.fromkeys(specs_of(build(batch, True), PRECISIONS[precision], True, replicas))
+    graph = build(batch, True)
+    graph = graph if replicas == 1 else widen(graph, replicas, WIDENED, ROWS, View, Beside)
+    found = dict.fromkeys(specs_of(graph, PRECISIONS[precision], True))
     if replicas == 1:  # the centre is evaluated, not a replica
         found |= dict.fromkeys(specs_of(build(batch), PRECISIONS[precision], False))
     return list(found)

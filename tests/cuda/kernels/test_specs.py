@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mpibow.cuda.kernels.listing import convolution, dense, norm, specs_of, specs_of_node
+from mpibow.cuda.kernels.listing import convolution, dense, norm
 from mpibow.cuda.kernels.operands import PRECISIONS, check_sizes, digest, numbered
 from mpibow.cuda.kernels.specs import (
     Cast,
@@ -32,9 +32,11 @@ from mpibow.graph.kernel import Shapes
 from mpibow.job.made_up import SHAPES
 from mpibow.models import MODELS
 from mpibow.models.classifier import classifier
-from mpibow.ops import BatchNorm, Conv2d, Dense, Relu
+from mpibow.ops import BatchNorm, Conv2d, Dense
 from mpibow.ops.fused import ConvRelu, NormAddRelu
 from mpibow.ops.initialisers import He
+from mpibow.ops.wide import WideDense
+from tests.cuda.kernels.devices import specs_of
 from tests.cuda.kernels.in_numpy import compute, seen
 from tests.refusals import refuses
 
@@ -63,7 +65,6 @@ def test_only_what_is_needed() -> None:
     assert list(convolution(replace(CONV, bias=False), SHAPE, TF32)) == ["forward", "weights", "data"]
     relu = convolution(ConvRelu(replace(CONV, bias=False)), SHAPE, TF32)["relu"]
     assert relu == ReluBackward((2, 6, 4, 4), TF32, relu=True, sums=False)
-    assert specs_of_node(Relu(), SHAPE, TF32) == {}
 
 
 def test_a_norm() -> None:
@@ -130,8 +131,6 @@ def test_exact_float32_has_no_products() -> None:
         "weights": ConvWeights(window, FP32),
         "data": ConvData(window, FP32),
     }
-    with refuses("exact float32 takes the weights of 3 replicas packed, not 4000 elements apart", ShapeError):
-        dense(op, shapes, FP32, replicas=3, pitch=4000)
 
 
 def test_an_array_too_large() -> None:
@@ -191,7 +190,9 @@ def test_convolutions_of_replicas_are_one_in_groups(k: int, seed: int, groups: i
     op = replace(CONV, groups=groups, channels=4, bias=True)
     shapes = Shapes(((2, 2, 5, 5),), (2, 4, 3, 3), training=True, wanted=(0,))
     key = data.draw(st.sampled_from(["forward", "relu", "weights", "data"]))
-    one, all_of_them = convolution(op, shapes, TF32)[key], convolution(op, shapes, TF32, replicas=k)[key]
+    many = Shapes(((2, 2 * k, 5, 5),), (2, 4 * k, 3, 3), training=True, wanted=(0,))
+    one = convolution(op, shapes, TF32)[key]
+    all_of_them = convolution(replace(op, groups=k * groups, channels=4 * k), many, TF32)[key]
     wide = run(all_of_them, random_arrays(all_of_them, rng))
     outputs = [o.name for o in one.operands if o.role == "out"]
     for i in range(k):
@@ -207,21 +208,19 @@ def test_convolutions_of_replicas_are_one_in_groups(k: int, seed: int, groups: i
             np.testing.assert_allclose(np.split(wide[name], k, axis)[i], narrow[name], rtol=1e-9, atol=1e-9)
 
 
-@given(k=st.integers(1, 4), seed=st.integers(0, 2**32 - 1), gap=st.integers(0, 9))
-def test_dense_layers_of_replicas_are_one_product(k: int, seed: int, gap: int) -> None:
-    """Samples' values of all replicas stand side by side; weights stay where they lie in the replicas' block."""
+@given(k=st.integers(1, 4), seed=st.integers(0, 2**32 - 1))
+def test_dense_layers_of_replicas_are_one_product(k: int, seed: int) -> None:
+    """Samples' values of all replicas stand side by side."""
     rng, (n, features, units) = np.random.default_rng(seed), (3, 5, 4)
-    pitch = units * features + gap
-    shapes = Shapes(((n, features),), (n, units), training=True, wanted=(0,))
-    specs = dense(Dense(units, True, He()), shapes, TF32, replicas=k, pitch=pitch)
-    x, dy, w, bias = (rng.standard_normal(s) for s in ((n, k, features), (n, k, units), (k, pitch), (k, pitch)))
-    weight = w[:, : units * features].reshape(k, units, features)
-    y, dx, dw = np.zeros((n, k, units)), np.zeros((n, k, features)), np.full((k, pitch), np.nan)
+    shapes = Shapes(((n, k * features),), (n, k * units), training=True, wanted=(0,))
+    specs = dense(WideDense(units, True, He(), replicas=k), shapes, TF32)
+    sizes = (n, k, features), (n, k, units), (k, units, features), (k, units)
+    x, dy, w, bias = (rng.standard_normal(size) for size in sizes)
+    y, dx, dw = np.zeros((n, k, units)), np.zeros((n, k, features)), np.zeros(w.shape)
     run(specs["forward"], {"a": x, "b": w, "bias": bias, "c": y})
     run(specs["weights"], {"a": dy, "b": x, "c": dw})
     run(specs["data"], {"a": dy, "b": w, "c": dx})
     for i in range(k):
-        np.testing.assert_allclose(y[:, i], x[:, i] @ weight[i].T + bias[i, :units])
-        np.testing.assert_allclose(dw[i, : units * features].reshape(units, features), dy[:, i].T @ x[:, i])
-        np.testing.assert_allclose(dx[:, i], dy[:, i] @ weight[i])
-        assert np.isnan(dw[i, units * features :]).all()  # nothing of the next weight is touched
+        np.testing.assert_allclose(y[:, i], x[:, i] @ w[i].T + bias[i])
+        np.testing.assert_allclose(dw[i], dy[:, i].T @ x[:, i])
+        np.testing.assert_allclose(dx[:, i], dy[:, i] @ w[i])
