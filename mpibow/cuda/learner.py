@@ -27,9 +27,8 @@ class Inputs:
 
     def bound(self, plan: Mapping[str, Any], mark: str = "") -> None:
         """Binds to the inputs `plan`, whose names end with `mark`: they may be others, of another type."""
-        pairs = [(plan[name + mark], own) for name, own in self.arrays.items() if name + mark in plan]
-        self._whole = all(mine.ptr == own.ptr for mine, own in pairs)
         self._targets = {name: plan[name + mark] for name in self.arrays if name + mark in plan}
+        self._whole = all(target.ptr == self.arrays[name].ptr for name, target in self._targets.items())
 
     def fill(self, machine: Any, slot: GpuSlot, stream: Stream) -> None:
         """Enqueues the copy of the slot."""

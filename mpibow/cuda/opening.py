@@ -8,10 +8,10 @@ import socket
 from mpibow.comm.communicator import Communicator
 from mpibow.config import Config
 from mpibow.cuda.device.cupy_driver import Driver, load_cupy, nvtx_range
-from mpibow.cuda.device.driver import OutOfMemory
+from mpibow.cuda.device.driver import OutOfMemory, cuda_version, dotted
 from mpibow.cuda.device.find import find_device, refuse_together
 from mpibow.cuda.device.machine import Machine
-from mpibow.cuda.exchange.nccl import dotted, load_nccl
+from mpibow.cuda.exchange.nccl import load_nccl
 from mpibow.cuda.gpu import OnGpu
 from mpibow.cuda.kernels.graphs import load_cudnn
 from mpibow.cuda.kernels.opened import open_gpu
@@ -42,8 +42,7 @@ def described() -> dict[str, str]:
     words = dict[str, str]()
     try:
         driver = Driver()
-        version = driver.version()
-        words["cupy"] = f"{load_cupy().__version__}, the driver supports CUDA {version // 1000}.{version % 1000 // 10}"
+        words["cupy"] = f"{load_cupy().__version__}, the driver supports CUDA {cuda_version(driver.version())}"
         words["gpu"] = "; ".join(str(driver.describe(i)) for i in range(driver.count())) or "none is visible"
         words["cudnn"] = str(load_cudnn().backend_version_string())
         words["nccl"] = dotted(load_nccl().get_version())

@@ -7,6 +7,16 @@ from dataclasses import dataclass
 from mpibow.errors import DeviceError
 
 
+def cuda_version(number: int) -> str:
+    """13020 is CUDA 13.2."""
+    return f"{number // 1000}.{number % 1000 // 10}"
+
+
+def dotted(version: int) -> str:
+    """92800 is 9.28.0, a version of cuDNN or NCCL."""
+    return f"{version // 10000}.{version % 10000 // 100}.{version % 100}"
+
+
 @dataclass(frozen=True)
 class DeviceProperties:
     """One visible GPU: its number here, name, UUID, PCI address, compute capability, bytes of memory.
@@ -21,6 +31,11 @@ class DeviceProperties:
     capability: tuple[int, int]
     memory: int
     mode: str = "default"
+
+    @property
+    def computes(self) -> str:
+        """The compute capability in words."""
+        return "{}.{}".format(*self.capability)
 
     def __str__(self) -> str:
         return f"GPU {self.index} ({self.name}, {self.uuid})"

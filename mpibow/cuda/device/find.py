@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from mpibow.cuda.device.cupy_driver import Driver
-from mpibow.cuda.device.driver import DeviceProperties, OutOfMemory, Refused
+from mpibow.cuda.device.driver import DeviceProperties, OutOfMemory, Refused, cuda_version
 from mpibow.cuda.device.near import near_cores, share_of_cores
 from mpibow.errors import DeviceError, install
 
@@ -95,8 +95,8 @@ def _open(
         )
     if version // 1000 < runtime // 1000:
         raise DeviceError(
-            f"device cuda: the NVIDIA driver supports CUDA up to {_version(version)}, CuPy was built for "
-            f"{_version(runtime)}: install a newer driver, or {install(f'cuda{version // 1000}')}"
+            f"device cuda: the NVIDIA driver supports CUDA up to {cuda_version(version)}, CuPy was built for "
+            f"{cuda_version(runtime)}: install a newer driver, or {install(f'cuda{version // 1000}')}"
         )
     try:
         count = driver.count()
@@ -110,7 +110,7 @@ def _open(
     gpu = driver.describe(index)
     if gpu.capability < OLDEST:
         raise DeviceError(
-            f"{gpu}: its compute capability is {_dotted(gpu.capability)}, mpibow needs {_dotted(OLDEST)} or more: "
+            f"{gpu}: its compute capability is {gpu.computes}, mpibow needs {'{}.{}'.format(*OLDEST)} or more: "
             f"use another GPU, {CPU}"
         )
     if gpu.mode == "prohibited":
@@ -145,11 +145,3 @@ def index_of(local_rank: int, local_size: int, count: int, share_gpu: bool) -> i
 
 def _listed(ranks: Sequence[int]) -> str:
     return ", ".join(map(str, ranks[:-1])) + f" and {ranks[-1]}"
-
-
-def _version(number: int) -> str:
-    return f"{number // 1000}.{number % 1000 // 10}"
-
-
-def _dotted(capability: tuple[int, int]) -> str:
-    return f"{capability[0]}.{capability[1]}"

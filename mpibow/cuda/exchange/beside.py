@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mpibow.comm.communicator import Communicator, InPlace
-from mpibow.cuda.device.cupy_driver import Stream
+from mpibow.cuda.device.cupy_driver import Event, Stream
 
 
 class Beside(InPlace):
@@ -15,6 +15,16 @@ class Beside(InPlace):
         self._host, self.stream, self.pulse = host, stream, host.pulse
         self.rank, self.size, self.any_thread = host.rank, host.size, host.any_thread
         self.local_rank, self.local_size = host.local_rank, host.local_size
+
+    def exchange(self, array: Any, ready: Event) -> Event:
+        """Sums `array` on the communicator's own stream once `ready` has come; returns the event of its end.
+
+        By NCCL it overlaps with computing: neither side waits for the other but by these two events. By MPI the calling
+        thread waits: it is the communication thread, which has nothing else to do.
+        """
+        self.stream.wait(ready)
+        self.allreduce(array, self.stream)
+        return self.stream.record()
 
     def barrier(self) -> None:
         self._host.barrier()

@@ -10,6 +10,7 @@ import numpy as np
 
 from mpibow.comm.communicator import Communicator, describe, differ
 from mpibow.cuda.device.cupy_driver import Event, Stream
+from mpibow.cuda.device.driver import dotted
 from mpibow.cuda.exchange.beside import Beside
 from mpibow.errors import CommunicationError, DeviceError, install
 
@@ -50,25 +51,12 @@ class Nccl(Beside):
     def allreduce(self, array: Any, stream: Stream | None = None) -> None:
         if isinstance(array, np.ndarray):
             return self._host.allreduce(array)
-        what = describe("all-reduce", array)
-        on, ring = stream or self.stream, self._ring
-        self._issue(what, lambda: ring.allreduce(_address(array), array.size, array.dtype.name, on.pointer), on, stream)
+        self._issue("all-reduce", self._ring.allreduce, stream, array)
 
     def broadcast(self, array: Any, root: int = 0, stream: Stream | None = None) -> None:
         if isinstance(array, np.ndarray):
             return self._host.broadcast(array, root)
-        what = describe(f"broadcast from rank {root}", array)
-        on, ring, name = stream or self.stream, self._ring, array.dtype.name
-        self._issue(what, lambda: ring.broadcast(_address(array), array.size, name, root, on.pointer), on, stream)
-
-    def exchange(self, array: Any, ready: Event) -> Event:
-        """Sums `array` on the communicator's own stream once `ready` has come; returns the event of its end.
-
-        It overlaps with computing: neither side waits for the other but by these two events.
-        """
-        self.stream.wait(ready)
-        self.allreduce(array, self.stream)
-        return self.stream.record()
+        self._issue(f"broadcast from rank {root}", self._ring.broadcast, stream, array, root)
 
     def wait(self, event: Event, what: str = "all-reduce") -> None:
         """Sleeps until `event` has come. Raises CommunicationError if NCCL or the GPU reports an error, or nothing for
@@ -98,15 +86,16 @@ class Nccl(Beside):
         elif not self._failed:
             self._ring.close()
 
-    def _issue(self, what: str, call: Callable[[], None], on: Stream, given: Stream | None) -> None:
+    def _issue(self, name: str, call: Callable[..., None], stream: Stream | None, array: Any, *root: int) -> None:
+        what, on = describe(name, array), stream or self.stream
         if self._failed:
             raise CommunicationError(f"{what}: an earlier call has failed: {self._failed}")
         self._agree(what)
         try:
-            call()
+            call(_address(array), array.size, array.dtype.name, *root, on.pointer)
         except CommunicationError as error:
             self._give_up(f"{what}: {error}")
-        if given is None:
+        if stream is None:
             self.wait(on.record(), what)
 
     def _agree(self, what: str) -> None:
@@ -147,11 +136,10 @@ class CupyRing:
             ) from None
 
     def allreduce(self, address: int, count: int, dtype: str, stream: int) -> None:
-        with_sum = self._nccl.NCCL_SUM
-        self._call(lambda: self._comm.allReduce(address, address, count, self._types[dtype], with_sum, stream))
+        self._call(self._comm.allReduce, address, address, count, self._types[dtype], self._nccl.NCCL_SUM, stream)
 
     def broadcast(self, address: int, count: int, dtype: str, root: int, stream: int) -> None:
-        self._call(lambda: self._comm.broadcast(address, address, count, self._types[dtype], root, stream))
+        self._call(self._comm.broadcast, address, address, count, self._types[dtype], root, stream)
 
     def problem(self) -> str:
         try:
@@ -166,9 +154,9 @@ class CupyRing:
     def close(self) -> None:
         self._comm.destroy()
 
-    def _call(self, call: Callable[[], None]) -> None:
+    def _call(self, call: Callable[..., None], *arguments: Any) -> None:
         try:
-            call()
+            call(*arguments)
         except self._nccl.NcclError as error:
             raise CommunicationError(f"NCCL error: {error}") from None
 
@@ -207,8 +195,3 @@ def open_nccl(host: Communicator, stream: Stream, nccl: Any = None) -> Nccl:
             f"the ranks have NCCL {', '.join(map(dotted, sorted(set(versions))))}: install one version on all nodes"
         )
     return Nccl(host, CupyRing(nccl, host.size, everyone[0][2], host.rank), stream)
-
-
-def dotted(version: int) -> str:
-    """23203 is 2.32.3."""
-    return f"{version // 10000}.{version % 10000 // 100}.{version % 100}"

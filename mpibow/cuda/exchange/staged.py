@@ -12,7 +12,25 @@ from mpibow.cuda.device.cupy_driver import Event, Stream
 from mpibow.cuda.exchange.beside import Beside
 
 
-class Staged(Beside):
+class Direct(Beside):
+    """Device arrays handed to an MPI library that takes them: only after the probe has shown that it does."""
+
+    def allreduce(self, array: Any, stream: Stream | None = None) -> None:
+        self._through(array, stream, self._host.allreduce)
+
+    def broadcast(self, array: Any, root: int = 0, stream: Stream | None = None) -> None:
+        self._through(array, stream, lambda buffer: self._host.broadcast(buffer, root))
+
+    def wait(self, event: Event, what: str = "all-reduce") -> None:
+        event.synchronise()
+
+    def _through(self, array: Any, stream: Stream | None, call: Callable[[Array], None]) -> None:
+        if not isinstance(array, np.ndarray):
+            (stream or self.stream).synchronise()  # MPI does not follow streams
+        call(flat(array))
+
+
+class Staged(Direct):
     """Device arrays by way of page-locked host memory, for any MPI library and for ranks that share a GPU."""
 
     def __init__(
@@ -26,21 +44,6 @@ class Staged(Beside):
         super().__init__(host, stream)
         self._pinned, self._copy, self._buffer = pinned, copy, np.zeros(0, np.uint8)
 
-    def allreduce(self, array: Any, stream: Stream | None = None) -> None:
-        self._through(array, stream, self._host.allreduce)
-
-    def broadcast(self, array: Any, root: int = 0, stream: Stream | None = None) -> None:
-        self._through(array, stream, lambda buffer: self._host.broadcast(buffer, root))
-
-    def exchange(self, array: Any, ready: Event) -> Event:
-        """As Nccl's, but the calling thread waits: it is the communication thread, which has nothing else to do."""
-        self.stream.wait(ready)
-        self.allreduce(array, self.stream)
-        return self.stream.record()
-
-    def wait(self, event: Event, what: str = "all-reduce") -> None:
-        event.synchronise()
-
     def _through(self, array: Any, stream: Stream | None, call: Callable[[Array], None]) -> None:
         if isinstance(array, np.ndarray):
             return call(array)
@@ -53,23 +56,3 @@ class Staged(Beside):
         call(buffer)
         self._copy(array, buffer, on)
         on.synchronise()  # the buffer may be written again
-
-
-class Direct(Staged):
-    """Device arrays handed to an MPI library that takes them: only after the probe has shown that it does."""
-
-    def __init__(self, host: Communicator, stream: Stream) -> None:
-        super().__init__(host, stream, _none, _no_copy)
-
-    def _through(self, array: Any, stream: Stream | None, call: Callable[[Array], None]) -> None:
-        if not isinstance(array, np.ndarray):
-            (stream or self.stream).synchronise()  # MPI does not follow streams
-        call(flat(array))
-
-
-def _none(size: int) -> Array:
-    raise AssertionError("nothing is staged")
-
-
-def _no_copy(target: Any, source: Any, stream: Stream) -> None:
-    raise AssertionError("nothing is staged")

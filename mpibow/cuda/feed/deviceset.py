@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 
 from mpibow.cuda.device.cupy_driver import Event
-from mpibow.cuda.feed.feeder import DeviceSlot, Feeder
+from mpibow.cuda.feed.feeder import DeviceSlot, Feeder, pack
 from mpibow.cuda.feed.togpu import Fill
 from mpibow.cuda.kernels.gather import WORD, gather
 from mpibow.cuda.kernels.kernels import Launch
 from mpibow.data.dataset import COUNTER, NamedSamples, Samples, inputs_of, row_bytes
-from mpibow.system.sizes import aligned
 
 STAGE = 8 << 20  # bytes that are read, then copied while the next are read
 REMEDY = "set data.pipeline=host"
@@ -47,13 +46,10 @@ class DeviceSet:
 
     def _prepare(self, feeder: Feeder) -> None:
         """Gathers one row, so that kernels are loaded now, and not while learners are captured on other threads."""
-        sizes = {COUNTER: 16, **{name: table.shape[1] for name, table in self.tables.items()}}
-        block = feeder.block("a row that tries the gather", sum(map(aligned, sizes.values())), REMEDY)
-        arrays, begin = {}, 0
-        for name, size in sizes.items():
-            arrays[name], begin = block[begin : begin + size].reshape(1, size), begin + aligned(size)
-        arrays[COUNTER] = arrays[COUNTER].view(np.uint32)
-        self._bind(gathers(self.tables, arrays))(feeder.stream)
+        specs = {name: ((1, table.shape[1]), np.dtype(np.uint8)) for name, table in self.tables.items()}
+        packing = pack({COUNTER: ((1, 4), np.dtype(np.uint32)), **specs}, ())
+        block = feeder.block("a row that tries the gather", packing.size, REMEDY)
+        self._bind(gathers(self.tables, packing.views(block)))(feeder.stream)
         feeder.stream.synchronise()
 
     def filling(self, slot: DeviceSlot) -> Fill:
@@ -87,15 +83,9 @@ class _Stage:
 
     def __init__(self, data: Samples, rows: int, feeder: Feeder) -> None:
         self._data, self._feeder = data, feeder
-        inputs, sizes = inputs_of(data), row_bytes(inputs_of(data))
-        begins, size = dict[str, int](), 0
-        for name in sizes:
-            begins[name], size = size, size + aligned(rows * sizes[name])
-        locked = feeder.memory.pinned(f"reading {data.name}", size)
-        self._arrays = {
-            name: locked[begins[name] : begins[name] + rows * sizes[name]].view(dtype).reshape(rows, *shape)
-            for name, (shape, dtype) in inputs.items()
-        }
+        inputs = inputs_of(data).items()
+        packing = pack({name: ((rows, *shape), np.dtype(dtype)) for name, (shape, dtype) in inputs}, ())
+        self._arrays = packing.views(feeder.memory.pinned(f"reading {data.name}", packing.size))
         self._copied: Event | None = None
 
     def load(self, part: slice, pool: ThreadPoolExecutor, threads: int, tables: Tables) -> None:

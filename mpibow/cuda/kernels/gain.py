@@ -19,7 +19,10 @@ class DeviceGain:
 
     def __init__(self, passes: DeviceFlat) -> None:
         self._passes, machine = passes, passes.machine
-        self._state, self._common = machine.zeros(1, flat.GAIN), machine.zeros(2, "float32")
+        self._state, common = machine.zeros(1, flat.GAIN), machine.zeros(2, "float32")
+        # The stand-ins for (gain - 1) / k and 1 / k + (gain - 1) / k in a pass: their values are only on the device.
+        self.common: Any = common
+        self.whole: Any = common[1:]
         self._sums = machine.zeros(2, "float64")
         self._parts: Any = None
         self._owed: tuple[int, float, Any, Any] | None = None
@@ -36,27 +39,13 @@ class DeviceGain:
         common[1] = 1.0 / k + float(common[0])
         self.gain = gain
         self._passes.machine.put(self._state.view(np.uint8), record.view(np.uint8))
-        self._passes.machine.put(self._common, common)
+        self._passes.machine.put(self.common, common)
 
     def state(self) -> tuple[float, tuple[float, float, float, int]]:
         """The gain and the averages, when nothing is under way."""
         found = self._passes.machine.host(self._state)[0]
-        return float(found["gain"]), (
-            float(found["n1"]),
-            float(found["n2"]),
-            float(found["weight"]),
-            int(found["count"]),
-        )
-
-    @property
-    def common(self) -> Any:
-        """The stand-in for (gain - 1) / k in a pass: its value is only on the device."""
-        return self._common
-
-    @property
-    def whole(self) -> Any:
-        """The stand-in for 1 / k + (gain - 1) / k."""
-        return self._common[1:]
+        n1, n2, weight, count = (found[name].item() for name in ("n1", "n2", "weight", "count"))
+        return float(found["gain"]), (n1, n2, weight, count)
 
     def follow(self, k: int, rate: float, sums: Any, size: int, squares: Any = None) -> None:
         """As in mpibow.sync.gain.GainMeter; the ranks' sum is squared here."""
@@ -68,12 +57,12 @@ class DeviceGain:
     def _launches(self, k: int, step: Any, own: Any, total: Any) -> list[Launch]:
         if own is not None:
             sums = [flat.sum_parts(own.reshape(1, -1, 2), self._sums.reshape(1, 2))]
-            return [*sums, flat.follow_gain(self._sums, step, self._state, self._common, k)]
+            return [*sums, flat.follow_gain(self._sums, step, self._state, self.common, k)]
         size = total.size - flat.TAIL
         if self._parts is None:
             self._parts = self._passes.machine.zeros(len(chunks_of(size, flat.CHUNK)), "float64")
         squares = flat.squared_norms(total[:size].reshape(1, size), self._parts, self._sums[1:])
-        return [*squares, flat.follow_gain(self._sums, step, self._state, self._common, k, total[-flat.TAIL :])]
+        return [*squares, flat.follow_gain(self._sums, step, self._state, self.common, k, total[-flat.TAIL :])]
 
     def see(self) -> None:
         """Enqueues the work that follows the gain, and its copy to the host."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from mpibow.cuda.device.driver import dotted
 from mpibow.cuda.kernels.operands import check_sizes, numbered
 from mpibow.cuda.kernels.specs import (
     NORM,
@@ -41,7 +42,7 @@ def load_cudnn() -> Any:
         ) from None
     if version < OLDEST:
         raise DeviceError(
-            f"device cuda: cuDNN is {_dotted(version)}, mpibow needs {_dotted(OLDEST)} or newer: {install('cuda')}, "
+            f"device cuda: cuDNN is {dotted(version)}, mpibow needs {dotted(OLDEST)} or newer: {install('cuda')}, "
             "or load a newer module of the site's"
         )
     return cudnn
@@ -52,26 +53,20 @@ def refusals() -> tuple[type[Exception], ...]:
     return load_cudnn().cudnnGraphNotSupportedError, RuntimeError, ValueError
 
 
-def _dotted(version: int) -> str:
-    """92800 is 9.28.0."""
-    return f"{version // 10000}.{version % 10000 // 100}.{version % 100}"
-
-
 class _Tensors:
     """A graph under construction: `t[name]` is an input by its spec's name, `write` makes a result an output."""
 
     def __init__(self, cudnn: Any, graph: Any, spec: Spec) -> None:
         self.graph, self._types, self.add = graph, cudnn.data_type, cudnn.reduction_mode.ADD
         self._operands = {operand.name: operand for operand in spec.operands}
-        numbers = numbered(spec.operands)
-        self._numbers = numbers
+        self._numbers = numbered(spec.operands)
         self._made = {
             o.name: graph.tensor(
                 dim=list(o.shape),
                 stride=list(o.strides),
                 data_type=self.type(o.dtype),
                 name=o.name,
-                uid=numbers[o.name],
+                uid=self._numbers[o.name],
             )
             for o in spec.operands
             if o.role == "in"
@@ -145,7 +140,7 @@ def _relu_backward(t: _Tensors, spec: ReluBackward) -> None:
 # cuDNN's kernels for these two are cooperative where channels lie last: their blocks meet at a barrier, so all must be
 # on the device at once, and a learner's kernel waits until those of others leave enough room. Not measured yet.
 def _norm_forward(t: _Tensors, spec: NormForward) -> None:
-    y, mean, inverse, next_mean, next_variance = t.graph.batchnorm(
+    y, *moments = t.graph.batchnorm(
         input=t["x"], scale=t["weight"], bias=t["bias"], in_running_mean=t["running_mean"],
         in_running_var=t["running_variance"], epsilon=t["epsilon"], momentum=t["momentum"],
     )  # fmt: skip
@@ -153,9 +148,7 @@ def _norm_forward(t: _Tensors, spec: NormForward) -> None:
     t.write("y", y)
     if spec.relu:
         t.write("mask", t.graph.cmp_gt(input=y, comparison=t["zero"]))
-    for name, value in zip(
-        ("mean", "inverse", "next_mean", "next_variance"), (mean, inverse, next_mean, next_variance), strict=True
-    ):
+    for name, value in zip(("mean", "inverse", "next_mean", "next_variance"), moments, strict=True):
         t.write(name, value)
 
 
@@ -165,12 +158,11 @@ def _norm_backward(t: _Tensors, spec: NormBackward) -> None:
         dz = t.between(t.graph.mul(a=dz, b=t["mask"]), spec.precision.io)
     if spec.added:
         t.write("dz", dz)
-    dx, dweight, dbias = t.graph.batchnorm_backward(
+    gradients = t.graph.batchnorm_backward(
         grad=dz, input=t["x"], scale=t["weight"], mean=t["mean"], inv_variance=t["inverse"]
     )
-    t.write("dx", dx)
-    t.write("dweight", dweight)
-    t.write("dbias", dbias)
+    for name, gradient in zip(("dx", "dweight", "dbias"), gradients, strict=True):
+        t.write(name, gradient)
 
 
 def _norm_inference(t: _Tensors, spec: NormInference) -> None:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mpibow.cuda.kernels import listing
 from mpibow.cuda.kernels.cudnn import Cudnn, Enqueue, together
+from mpibow.cuda.kernels.layout import LAST, last_formats
 from mpibow.cuda.kernels.operands import Precision
 from mpibow.cuda.kernels.specs import Cast, NormInference, Product
 from mpibow.cuda.kernels.specs import Spec as CudnnSpec
@@ -23,7 +24,6 @@ from mpibow.ops.batch_norm import check_values
 from mpibow.ops.fused import ConvNormAddRelu, ConvRelu, NormAddRelu
 from mpibow.ops.wide import WideDense
 
-LAST = {2: "ab", 3: "acb", 4: "acdb", 5: "acdeb"}  # channels innermost, by the number of axes
 Named = Mapping[str, CudnnSpec]
 List = Callable[[Any, Shapes, Precision], Named]
 
@@ -59,8 +59,7 @@ class Weighted(_Layer):
     def formats(self, op: Any, shapes: Shapes, given: tuple[str, ...]) -> Formats:
         if isinstance(op, Dense):
             return canonical_formats(op, shapes, given)
-        x, y = tuple(LAST[len(shape)] for shape in shapes.x), LAST[len(shapes.y)]
-        return Formats(x, y, {"weight": LAST[4]})
+        return replace(last_formats(op, shapes, given), w={"weight": LAST[4]})
 
     def buffers(self, op: Any, shapes: Shapes) -> Buffers:
         specs = self.specs(op, shapes)
@@ -123,8 +122,7 @@ class Norm(_Layer):
     """BatchNorm and NormAddRelu; forward saves the elements that relu passes as a mask."""
 
     def formats(self, op: Any, shapes: Shapes, given: tuple[str, ...]) -> Formats:
-        last = LAST[len(shapes.y)]
-        return Formats((last,) * len(shapes.x), last)
+        return last_formats(op, shapes, given)
 
     def buffers(self, op: Any, shapes: Shapes) -> Buffers:
         specs = self.specs(op, shapes)

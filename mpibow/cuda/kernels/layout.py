@@ -16,6 +16,7 @@ from mpibow.graph.kernel import Call, Formats, Shapes
 
 TILE, ROWS = 32, 8  # as in layout.cu
 PACK = 16  # bytes
+LAST = {2: "ab", 3: "acb", 4: "acdb", 5: "acdeb"}  # channels innermost, by the number of axes
 
 
 def reorder_formats(op: Reorder, shapes: Shapes, given: tuple[str, ...]) -> Formats:
@@ -93,8 +94,7 @@ def _apart(call: Call, runs: int, length: int) -> tuple[int, int]:
 
 def last_formats(op: Any, shapes: Shapes, given: tuple[str, ...]) -> Formats:
     """Channels innermost: a replica's are one run."""
-    tags = {2: "ab", 3: "acb", 4: "acdb", 5: "acdeb"}
-    return Formats(tuple(tags[len(shape)] for shape in shapes.x), tags[len(shapes.y)])
+    return Formats(tuple(LAST[len(shape)] for shape in shapes.x), LAST[len(shapes.y)])
 
 
 def concat_forward(call: Call) -> list[Launch]:

@@ -176,9 +176,8 @@ def open_gpu(
 def plan_folder(folder: Path, gpu: DeviceProperties, search: Search) -> Folder:
     """The folder of plans for a kind of GPU, both parts of cuDNN and a way of choosing; the kind is named first."""
     cudnn = load_cudnn()
-    name = f"{gpu.name} {gpu.capability[0]}.{gpu.capability[1]}"
     versions = cudnn.backend_version_string(), f"frontend {cudnn.__version__}"
-    return Folder(folder / "plans", (name, *versions, *search.words()))
+    return Folder(folder / "plans", (f"{gpu.name} {gpu.computes}", *versions, *search.words()))
 
 
 def widened(array: Array) -> Array:
