@@ -14,12 +14,14 @@ from mpibow.errors import DivergedError
 from mpibow.job import Job
 from mpibow.run.checkpoint import read_arrays
 from mpibow.run.checkpoints import find_whole
+from mpibow.session.session import Session
 from tests.run import tiny
 from tests.run.test_resume import AT_END, arrays, copy, point, saving
 
 BAD = int(samples_at(40, 1, tiny.COUNT, 1)[1][0])  # the sample that no net can stand; first met in iteration 3
 PER_ITERATION = 4 * 3
 RULES = ("auto", "quarter", "crossbow", "crossbow-3", "ssgd")
+NEAR = ("auto", "ssgd")  # replicas keep nothing of where they were: alpha is 1, or all are alike
 
 
 def meetings() -> list[tuple[int, int]]:
@@ -64,6 +66,25 @@ def test_reset(tmp_path: Path, rule: str, capsys: pytest.CaptureFixture[str]) ->
         for iteration, learner in meetings()
     ]
     assert told == expected
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_after_a_reset_the_mean_is_the_true_one(tmp_path: Path, rule: str) -> None:
+    """Every reset moves the mean of the replicas; the next all-reduce but one tells all ranks."""
+    seen: dict[int, float] = {}
+
+    def measure(session: Session) -> None:
+        rows, state = session.replicas.weights, session.rule.state()
+        if "pending" not in state.own:  # else W lacks the steps that no all-reduce has carried
+            mean = state.shared.get("mean", session.rule.centre)
+            seen[session.iteration] = float(np.abs(rows.mean(axis=0) - mean).max())
+
+    tiny.replay(bad(tmp_path, 1, rule=tiny.RULES[rule]), before=measure)
+    unclear = {iteration + after for iteration, _ in meetings() for after in range(1, 6 if rule == "crossbow-3" else 3)}
+    clear = [far for iteration, far in seen.items() if iteration not in unclear]
+    assert len(clear) > 2
+    assert max(clear) < 1e-12
+    assert any(seen.get(iteration, 0) > 1e-6 for iteration in unclear) == (rule not in NEAR)
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -119,6 +140,19 @@ def test_a_rate_that_is_far_too_high(tmp_path: Path, rule: str, on_nan: str) -> 
     assert str(caught.value).endswith(f"; the last checkpoint is {path}")
     assert all(np.isfinite(array).all() for array in read_arrays(path, "centre").values())
     assert not (tmp_path / "run/summary.json").exists()
+
+
+@pytest.mark.filterwarnings("error")
+def test_learners_that_all_fail_for_long(tmp_path: Path) -> None:
+    """The centre is finite, but so large that no loss is: resetting to it for ever would be no training."""
+    settings = {"rule": tiny.RULES["ssgd"], "update": {"lr": 1e30}, "precision": "float32"}
+    with pytest.raises(DivergedError) as caught:
+        tiny.run(job(tmp_path, 2, **settings), 2)
+    assert str(caught.value) in [
+        f"iteration 20: no learner of rank {rank} had a finite loss in 20 iterations; "
+        "lower update.lr (now 1e+30); there is no checkpoint yet"
+        for rank in (0, 1)
+    ]
 
 
 @pytest.mark.filterwarnings("error")

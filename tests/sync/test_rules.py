@@ -18,9 +18,14 @@ from hypothesis import strategies as st
 
 from mpibow.errors import ConfigError
 from mpibow.graph.graph import Array
-from mpibow.kernels.numpy import flat
+from mpibow.graph.kernel import Kernels
+from mpibow.graph.layout import initial_weights, plan_layout
+from mpibow.graph.plan import compile_plan
+from mpibow.kernels.numpy import OPERATORS, flat
 from mpibow.kernels.passes import FlatKernels, Local, chunks_of, share_of
 from mpibow.learn.replica import Replicas
+from mpibow.models import MODELS
+from mpibow.models.classifier import classifier
 from mpibow.sync.family import Family, Outer
 from mpibow.sync.gain import Averages, carried, noise_gain
 from mpibow.sync.lagging import Lagging
@@ -656,3 +661,31 @@ def test_a_rate_of_0_is_no_estimate() -> None:
     cluster.step(gradients_of(cluster.weights, 0), replace(LOCALS["plain"], rate=0.0))
     rule = cluster.rules[0]
     assert known_to(rule) == Averages()
+
+
+def test_ssgd_of_n_learners_is_one_learner_with_an_n_fold_batch() -> None:
+    """A whole model: three learners with batches of 4 against one with 12."""
+    build = classifier(partial(MODELS["mlp"], classes=4, hidden=[6]), (1, 3, 3), "float")
+    layout = plan_layout(build(1))
+    z = initial_weights(layout, 1, "float64")
+    local = ball_step(0.2, 0.9, False, 0.01, layout.decayed)
+    several, alone = (
+        Cluster(Family(name="ssgd"), (1, 2), z, layout.size),
+        Cluster(Family(name="ssgd"), (1,), z, layout.size),
+    )
+    generator = np.random.default_rng(0)
+    gradients = [np.zeros(layout.size) for _ in range(4)]
+    rows = [*several.rows[0].weights, *several.rows[1].weights, *alone.rows[0].weights]
+    plans = [
+        compile_plan(build(n), layout, Kernels(OPERATORS), "float64", training=True).bind(w, g)
+        for n, w, g in zip((4, 4, 4, 12), rows, gradients, strict=True)
+    ]
+    for _ in range(10):
+        image, label = generator.standard_normal((12, 1, 3, 3)), generator.integers(0, 4, 12)
+        for plan, part in zip(plans, (slice(0, 4), slice(4, 8), slice(8, 12), slice(0, 12)), strict=True):
+            plan.inputs["image"][...], plan.inputs["label"][...] = image[part], label[part]
+            plan.run()
+        several.step(np.array(gradients[:3]), local)
+        alone.step(np.array(gradients[3:]), local)
+        close(several.weights, np.tile(alone.weights, (3, 1)))
+    assert np.abs(alone.weights - z).max() > 0.1
