@@ -1,7 +1,8 @@
-"""The nets of examples/ are short, learn on two ranks, and resume with the same bits, alone."""
+"""The examples are short and learn on two ranks; those of larger nets resume with the same bits, alone."""
 
 from __future__ import annotations
 
+import re
 import runpy
 import sys
 from collections.abc import Callable
@@ -24,8 +25,20 @@ PRINTED: dict[str, tuple[float, float]] = {  # the least and most that it may pr
     "unet": (0.0, 0.3),  # a loss; 0.37 is that of classes by their frequency
     "squeeze_excite": (0.6, 1.0),  # an accuracy; chance is 0.1
     "table_mlp": (0.0, 0.4),  # a loss; 1 is that of the mean
+    "tiny_vit": (0.7, 1.0),  # an accuracy; chance is 0.1, as below
+    "torch_dataset": (0.8, 1.0),
+    "own_cnn_folder": (0.8, 1.0),
+    "own_rule": (0.4, 1.0),
+    "own_step": (0.85, 1.0),
+    "regression_table": (0.0, 0.3),  # a loss; 1 is that of the mean
+    "segmentation": (0.0, 0.3),  # a loss; 0.37 is that of the classes' frequencies
+    "language_model": (0.0, 1.0),  # a loss; 2.6 is that of the characters' frequencies
+    "multi_label": (0.9, 1.0),  # f1; all labels always given come to 0.6
+    "two_outputs": (0.75, 1.0),  # an accuracy; chance is 0.5
+    "early_stopping": (0.5, 1.0),  # a share; always giving the mean comes to 0.2
 }
-NETS = [*PRINTED, "tiny_vit"]
+TESTED_APART = {"fine_tune", "load_and_predict", "resume", "own_operator", "own_torch_module"}
+EXAMPLES = sorted(path.stem for path in FOLDER.glob("*.py"))
 CUT, END = 7, 12  # iterations
 
 
@@ -62,19 +75,15 @@ def asked(program: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> Call
     return run
 
 
-def test_every_net_is_here() -> None:
-    own = {"own_operator", "own_rule", "own_step"}  # whose nets are of dense layers
-    own |= {"multi_label", "two_outputs", "early_stopping"}  # test_losses.py
-    own |= {"own_torch_module"}  # needs PyTorch
-    own |= {"torch_dataset", "own_cnn_folder", "regression_table", "segmentation", "language_model"}  # test_data.py
-    own |= {"fine_tune", "load_and_predict", "resume"}  # test_trained.py
-    assert set(NETS) == set(CASES) == {path.stem for path in FOLDER.glob("*.py")} - own
+def test_every_example_is_here() -> None:
+    assert {*PRINTED, *TESTED_APART} == {*EXAMPLES}
+    assert {*CASES} <= {*PRINTED}
 
 
-@pytest.mark.parametrize("name", NETS)
-def test_it_has_forty_lines(name: str) -> None:
+@pytest.mark.parametrize("name", [name for name in EXAMPLES if name != "own_rule"])
+def test_it_is_short(name: str) -> None:
     lines = (FOLDER / f"{name}.py").read_text().splitlines()
-    assert len([line for line in lines if line.strip()]) <= 40
+    assert len([line for line in lines if line.strip()]) <= (40 if name in CASES else 25)
 
 
 @needs_mpi
@@ -82,15 +91,17 @@ def test_it_has_forty_lines(name: str) -> None:
 def test_on_two_ranks(name: str, tmp_path: Path) -> None:
     done = mpirun(2, str(FOLDER / f"{name}.py"), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
+    (value,) = re.findall(r"\d+\.\d+(?:e-\d+)?", done.stdout)
     least, most = PRINTED[name]
-    assert least <= float(done.stdout) <= most
+    assert least <= float(value) <= most
+    assert ("callback EarlyStopping" in done.stdout) == (name == "early_stopping")
 
 
 class Killed(BaseException):
     """What nothing catches: whatever is on disk stays as it is."""
 
 
-@pytest.mark.parametrize("name", NETS)
+@pytest.mark.parametrize("name", CASES)
 def test_killed_and_resumed(name: str, asked: Callable[..., tuple[Any, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
     """The same bits as of a run that was never killed, of two learners."""
     (given, settings), train = asked(name), mb.fit

@@ -15,10 +15,7 @@ from mpibow.sync.family import PRESETS, Family
 from mpibow.sync.independent import Independent
 from mpibow.sync.rule import OnChunks, RuleState
 from mpibow.testing import check_rule
-from tests.launching import mpirun, needs_mpi
 from tests.run import tiny
-
-PROGRAM = Path(__file__).parents[2] / "examples/own_rule.py"
 
 
 @pytest.mark.parametrize("period", [1, 4])
@@ -106,10 +103,3 @@ def test_a_resumed_run_has_the_same_bits(tmp_path: Path) -> None:
     point = tmp_path / "whole/run/checkpoints/iteration-0000000015"
     resumed = tiny.run(tiny.job(tmp_path / "whole", **settings), 2, resume=point)
     assert tiny.same_bits(resumed.weights, whole.weights)
-
-
-@needs_mpi
-def test_on_two_ranks(tmp_path: Path) -> None:
-    done = mpirun(2, str(PROGRAM), cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert float(done.stdout) > 0.4  # chance is 0.1

@@ -5,8 +5,6 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-import pytest
-
 from tests.launching import ROOT, mpirun, needs_mpi
 
 FOLDER = ROOT / "examples"
@@ -16,12 +14,6 @@ def on_two_ranks(name: str, *arguments: str, cwd: Path) -> subprocess.CompletedP
     done = mpirun(2, str(FOLDER / f"{name}.py"), *arguments, cwd=cwd)
     assert done.returncode == 0, done.stderr
     return done
-
-
-@pytest.mark.parametrize("name", ["fine_tune", "load_and_predict", "resume"])
-def test_it_is_short(name: str) -> None:
-    lines = (FOLDER / f"{name}.py").read_text().splitlines()
-    assert len([line for line in lines if line.strip()]) <= 25
 
 
 @needs_mpi

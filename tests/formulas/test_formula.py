@@ -12,35 +12,24 @@ import pytest
 
 from mpibow.errors import FormulaError
 from mpibow.formulas import functions
-from mpibow.formulas.formula import Apply, Formula, Name, Number
+from mpibow.formulas.formula import Formula
 from mpibow.formulas.functions import maximum, minimum, where
 from mpibow.formulas.language import formula
 from mpibow.testing import hard
 from tests.formulas import samples
 
-N, NAN = Name, math.nan
+NAN = math.nan
 sqrt = math.sqrt  # not a formula's
 
 
-def test_what_a_formula_is_read_as() -> None:
-    zero, g, decay, momenta = Number(0.0), N("g"), N("decay"), N("momenta")
-    decayed = Apply("+", (g, Apply("*", (decay, N("w")))))
-    assert formula(samples.heavy_ball) == Formula(
-        "heavy_ball",
-        ("w", "g", "momenta"),
-        ("rate", "momentum", "decay"),
-        (
-            ("g", Apply("where", (Apply("!=", (decay, zero)), decayed, g))),
-            ("momenta", Apply("+", (Apply("*", (N("momentum"), momenta)), g))),
-            ("momenta", Apply("where", (Apply("<", (Apply("abs", (momenta,)), Number(1e-30))), zero, momenta))),
-        ),
-        (Apply("*", (Apply("negative", (N("rate"),)), momenta)), momenta),
-    )
-    assert formula(samples.plain).results == (Apply("*", (Apply("negative", (N("rate"),)), g)),)
-    assert formula(samples.choices).called == {
-        "where", "and", "or", "not", ">", "<=", "!=", ">=", "==", "<", "abs", "minimum", "maximum", "negative", "*",
-        "/", "-", "sign", "sqrt",
-    }  # fmt: skip
+@pytest.mark.parametrize(("read", "scalars"), samples.EXACT.values(), ids=samples.EXACT)
+def test_a_formula_is_what_python_computes(read: Formula, scalars: tuple[float, ...]) -> None:
+    arrays = [hard("float64", seed) for seed in range(len(read.arrays))]
+    named, function = dict(zip(read.scalars, scalars, strict=True)), getattr(samples, read.name)
+    with np.errstate(all="ignore"):
+        found = read(*arrays, **named)
+        expected = np.array([function(*each, **named) for each in zip(*arrays, strict=True)], float)
+    np.testing.assert_array_equal(np.broadcast_arrays(*found), expected.reshape(len(expected), -1).T)
 
 
 def test_numpy_runs_it_in_the_arrays_type_literals_and_scalars_too() -> None:
@@ -55,23 +44,8 @@ def test_numpy_runs_it_in_the_arrays_type_literals_and_scalars_too() -> None:
     assert sign.dtype == np.float32
 
 
-def test_a_formula_that_calls_others_is_what_python_computes() -> None:
-    arrays = [np.random.default_rng(seed).standard_normal(100) for seed in range(4)]
-    plain = samples.calls(*arrays, share=0.3)
-    for one, other in zip(plain, formula(samples.calls)(*arrays, share=0.3), strict=True):
-        np.testing.assert_array_equal(one, other)
-
-
 def _signs(w: Any, g: Any) -> tuple[Any, ...]:
     return where(w > 0, 1, -1), w
-
-
-def test_a_formulas_function_on_arrays_is_its_run() -> None:
-    w, g, v = (hard("float64", seed) for seed in range(3))
-    with np.errstate(all="ignore"):
-        plain = samples.heavy_ball(w, g, v, rate=0.1, momentum=0.9, decay=0.01)
-    for one, other in zip(plain, formula(samples.heavy_ball)(w, g, v, rate=0.1, momentum=0.9, decay=0.01), strict=True):
-        np.testing.assert_array_equal(one, other)
 
 
 def test_the_rules_of_nan_and_of_zeros() -> None:
