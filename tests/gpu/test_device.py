@@ -112,12 +112,6 @@ def test_what_does_not_fit(driver: Any) -> None:
         driver.allocate(2 * gpu.memory)
     memory = DeviceMemory(driver, gpu)
     memory.block("the weights", 3 << 20, "")
-    with pytest.raises(DeviceError) as caught:
+    with pytest.raises(DeviceError, match=r" do not fit: .* mpibow holds 3\.0 MiB the weights"):
         memory.block("the arenas of 4 learners", 2 * gpu.memory, "use fewer learners")
-    assert re.fullmatch(
-        rf"{re.escape(str(gpu))}: [\d.]+ GiB for the arenas of 4 learners do not fit: [\d.]+ [GM]iB of [\d.]+ GiB are "
-        r"free, mpibow holds 3\.0 MiB the weights(, [\d.]+ [GMK]iB are used by other programs or by CUDA itself)?: "
-        r"use fewer learners",
-        str(caught.value),
-    )
     driver.allocate(1 << 20)  # it still works

@@ -19,7 +19,6 @@ from mpibow.kernels import numpy as reference
 from tests.cuda.kernels.host import library, needs_compiler, prepared
 from tests.cuda.kernels.test_layers import NETS, graph_of, run
 from tests.gpu.opened import PAGE, Mirror, apart
-from tests.kernels.cases import INITIAL, Bench, Case
 
 pytestmark = needs_compiler
 prepare = prepared("flat.cu", "elementwise.cu", "factorise.cu", "loss.cu")
@@ -110,18 +109,6 @@ def test_a_launch_goes_there_and_back() -> None:
     assert launched(flat.add_scaled(whole[1:3], source, step)) == ["add_scaled"]
     np.testing.assert_array_equal(whole[[0, 3]], 1)
     np.testing.assert_array_equal(whole[1:3], [1 + 2 * source] * 2)
-
-
-def test_an_operator_there_and_back() -> None:
-    case = Case(ops.MatrixFactorisation(4, 5, 3, INITIAL), ((7,), (7,), (7,)), ("int32", "int64", "float32"))
-    mirror = Mirror(OnHost())
-    fast = Bench(case, apart(mirror.own(type(case.op)), mirror), "float32")
-    slow = Bench(case, reference.OPERATORS[type(case.op)], "float32")
-    np.testing.assert_allclose(fast.forward(), slow.forward(), rtol=1e-5)
-    fast.backward()
-    slow.backward()
-    for key, array in slow.dw.items():
-        np.testing.assert_allclose(fast.dw[key], array, rtol=1e-5, atol=1e-6)
 
 
 def test_a_plan_there_and_back() -> None:

@@ -125,9 +125,9 @@ UNFIT: list[Spec] = [  # exact float32 as a product, channels that are no vector
 
 def try_few(folder: Path) -> None:
     """Plans for FEW, twice: made, and read from `folder`; then what is said of UNFIT."""
-    made = report(FEW, "sm_90", folder=folder)
+    made = report(FEW, "sm_90", folder)
     print(f"planned {made['planned']} of {len(FEW)} for sm_90", *made["refused"])
-    if report(FEW, "sm_90", folder=folder) == made:
+    if report(FEW, "sm_90", folder) == made:
         print("the same engines and workspaces when they are read again")
     for said in report(UNFIT, "sm_90")["refused"]:
         print(said.split(" that is deterministic: ")[0])  # the rest are cuDNN's words
@@ -250,11 +250,9 @@ def specs_of_model(name: str, precision: str, batch: int, replicas: int = 1) -> 
     return list(found)
 
 
-def report(
-    specs: Sequence[Spec], device: str, *, search: Search | None = None, folder: Path | None = None
-) -> dict[str, Any]:
+def report(specs: Sequence[Spec], device: str, folder: Path | None = None) -> dict[str, Any]:
     """How many specs have a plan, the largest workspace, and who has none, in words."""
-    planner = Planner(target(device), search, Folder(folder, (device,)) if folder else None)
+    planner = Planner(target(device), folder=Folder(folder, (device,)) if folder else None)
     workspaces, refused, engines = [], [], list[str]()
     for spec in specs:
         try:
@@ -273,21 +271,12 @@ def main() -> None:
         return ahead(Path(sys.argv[2]), sys.argv[3:])
     if "--few" in sys.argv:
         return try_few(Path(sys.argv[-1].removeprefix("folder=")))
-    models = [argument for argument in sys.argv[1:] if "=" not in argument] or list(MODELS)
-    options = dict(argument.split("=") for argument in sys.argv[1:] if "=" in argument)
-    batches = [int(batch) for batch in options.get("batch", "16").split(",")]
-    replicas = int(options.get("replicas", "1"))
-    seen: dict[Spec, None] = {}
-    for device in options.get("devices", "sm_80,sm_90,sm_100").split(","):
-        for precision in options.get("precisions", ",".join(PRECISIONS)).split(","):
+    for device in DEVICES:
+        for precision in PRECISIONS:
             begin = time.perf_counter()
-            for model in models:
-                for batch in batches:
-                    seen |= dict.fromkeys(specs_of_model(model, precision, batch, replicas))
-            specs = [spec for spec in seen if spec.precision.name == precision]
-            found = report(specs, device, folder=Path(options["folder"]) if "folder" in options else None)
-            line = {"device": device, "precision": precision, "specs": len(specs), **found}
-            line["engines"] = len(set(found["engines"]))
+            specs = [spec for model in sys.argv[1:] or MODELS for spec in specs_of_model(model, precision, 16)]
+            found = report(list(dict.fromkeys(specs)), device)
+            line = {"device": device, "precision": precision, **found, "engines": len(set(found["engines"]))}
             print(json.dumps({**line, "seconds": round(time.perf_counter() - begin, 1)}), flush=True)
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -27,10 +27,9 @@ from mpibow.cuda.kernels.specs import (
     Spec,
 )
 from mpibow.graph.formats import Reorder, pack, unpack
-from mpibow.graph.graph import Array, Graph
+from mpibow.graph.graph import Array
 from mpibow.graph.kernel import Call, Kernel, Kernels, Run
-from mpibow.kernels.numpy import OPERATORS
-from mpibow.ops.fused import AddRelu
+from tests.kernels.reference import REFERENCE
 
 WIDER = {"float32": np.float64}
 WORKSPACE = 64  # bytes that every spec asks for, so that scratch is declared and handed on
@@ -171,25 +170,18 @@ def host_kernels(precision: Precision) -> tuple[Kernels, list[Spec]]:
     """NumPy's kernels with cuDNN's layers in their place, as this file computes them; and the specs that get bound."""
     cudnn = HostCudnn([])
     table = {op: _kernel(kernel) for op, kernel in layers(cudnn, precision).items()}  # type: ignore[arg-type]
-    own = {AddRelu: Kernel(_add_relu, _add_relu_back), Reorder: Kernel(_reorder, _reorder_back)}
-    return Kernels({**OPERATORS, **own, **table}, fuse=_rewrite), cudnn.bound
-
-
-def _rewrite(graph: Graph, training: bool) -> Graph:
-    return rewrite(graph, training)
+    return Kernels({**REFERENCE, Reorder: Kernel(_reorder, _reorder_back), **table}, fuse=rewrite), cudnn.bound
 
 
 def _kernel(kernel: Kernel) -> Kernel:
-    def forward(call: Call) -> Run:
-        run = kernel.forward(call)
-        return lambda: run(None)  # type: ignore[arg-type]
+    def of(half: Any) -> Callable[[Call], Run]:
+        def bind(call: Call) -> Run:
+            run = half(call)
+            return lambda: run(None)
 
-    def backward(call: Call) -> Run:
-        run = kernel.backward(call)
-        return lambda: run(None)  # type: ignore[arg-type]
+        return bind
 
-    backward_ = backward if kernel.backward else None
-    return Kernel(forward, backward_, kernel.buffers, kernel.formats, inputs_alone=kernel.inputs_alone)
+    return replace(kernel, forward=of(kernel.forward), backward=kernel.backward and of(kernel.backward))
 
 
 def _reorder(call: Call) -> Run:
@@ -201,13 +193,3 @@ def _reorder_back(call: Call) -> Run:
     op, shape, (dx,) = call.op, call.shapes.y, call.dx
     assert dx is not None
     return lambda: np.copyto(dx, pack(unpack(call.dy, op.target, shape), op.source))
-
-
-def _add_relu(call: Call) -> Run:
-    return lambda: np.copyto(call.y, np.maximum(call.x[0] + call.x[1], 0))
-
-
-def _add_relu_back(call: Call) -> Run:
-    (dx, *_) = call.dx
-    assert dx is not None
-    return lambda: np.multiply(call.dy, call.y > 0, out=dx)

@@ -86,10 +86,6 @@ def test_column_sums(replicas: int, rows: int, columns: int, dtype: str) -> None
     assert np.isnan(whole[:, columns:]).all()
 
 
-def test_how_rows_are_cut_into_parts() -> None:
-    assert [norm.parts_of(rows) for rows in (1, 64, 65, 129, 4096, 1_000_000)] == [1, 1, 2, 3, 64, 64]
-
-
 # Several replicas: their samples lie one after the other, their weights in rows of a flat array.
 
 

@@ -20,7 +20,7 @@ from mpibow.optim.update import Update
 from mpibow.sync.gain import CERTAIN, Averages, follow, noise_gain
 from tests.cuda.kernels.host import needs_compiler, prepared, run_all
 from tests.optim.test_table import every
-from tests.stepping import kept, local_of, sgd_step
+from tests.stepping import local_of, sgd_step
 
 pytestmark = needs_compiler
 prepare = prepared("flat.cu", "steps.cu")
@@ -83,43 +83,56 @@ def same(own: Any, numpys: Any, *arrays: Array | None, backwards: bool = False) 
         np.testing.assert_array_equal(got, wanted)
 
 
-@given(locals_(), NUMBERS, NUMBERS, st.booleans(), SIZES, ROWS, st.booleans())
-@CHECKS
-def test_sma_update(local: Local, alpha: float, gain: float, begin: bool, size: int, k: int, backwards: bool) -> None:
-    generator = np.random.default_rng(0)
-    w, v, g = (rows(generator, k, size) for _ in range(3))
+def check_steps(
+    local: Local, alpha: float, gain: float, size: int, k: int, *, states: int = 1, begin: bool = False,
+    backwards: bool = False,
+) -> None:  # fmt: skip
+    """The three passes that make a local step, on k rows whose step keeps `states`."""
+    generator, chunks = np.random.default_rng(0), everything(size)
+    w, g = (rows(generator, k, size) for _ in range(2))
+    kept = [rows(generator, k, size) for _ in range(states)]
+    for array in kept:
+        np.abs(array, out=array)
     total, centre, common = (row(generator, size) for _ in range(3))
-    squares, sums = np.arange(1.0, 1.0 + -(-size // flat.CHUNK)), np.ones(1)
-    before = 0 if begin else squares.sum() - 1
-    numbers, chunks = step(alpha=alpha, gain=gain, begin=begin), everything(size)
+    gain, own, parts = float(np.float32(gain)), device(local), -(-size // flat.CHUNK)
+    squares, sums, pairs, both = np.arange(1.0, 1.0 + parts), np.ones(1), np.full((parts, 2), np.nan), np.zeros((1, 2))
+    before, numbers = 0 if begin else squares.sum() - 1, step(alpha=alpha, gain=gain, begin=begin, scale=0.25)
+    how: Any = {"local": local, "chunks": chunks}
+    averaged: Any = {**how, "alpha": alpha, "extra": gain}
     same(
-        lambda w, v, t: flat.sma_update(
-            w, kept(local, v), g, t, squares, centre, common, numbers, device(local)
-        ),
-        lambda w, v, t: reference.sma_update(
-            w, kept(local, v), g.copy(), t, sums, centre, common,
-            local=local, alpha=alpha, extra=gain, begin=begin, chunks=chunks,
-        ),
-        w, v, total, backwards=backwards,
+        lambda w, t, *s: flat.sma_update(w, s, g, t, squares, centre, common, numbers, own),
+        lambda w, t, *s: reference.sma_update(w, s, g.copy(), t, sums, centre, common, begin=begin, **averaged),
+        w, total, *kept, backwards=backwards,
     )  # fmt: skip
     np.testing.assert_allclose(squares.sum() - before, sums[0], rtol=1e-5)
-
-
-@given(locals_(), NUMBERS, NUMBERS, SIZES, ROWS, st.booleans())
-@CHECKS
-def test_sma_alone(local: Local, alpha: float, gain: float, size: int, k: int, backwards: bool) -> None:
-    generator = np.random.default_rng(1)
-    w, v, g = (rows(generator, k, size) for _ in range(3))
-    gain, numbers = float(np.float32(gain)), step(alpha=alpha, gain=gain)
-    parts, sums = np.full((-(-size // flat.CHUNK), 2), np.nan), np.zeros((1, 2))
     same(
-        lambda w, v: flat.sma_alone(w, kept(local, v), g, parts, numbers, device(local)),
-        lambda w, v: reference.sma_alone(
-            w, kept(local, v), g.copy(), sums, local=local, alpha=alpha, extra=gain, chunks=everything(size)
-        ),
-        w, v, backwards=backwards,
+        lambda w, *s: flat.sma_alone(w, s, g, pairs, numbers, own),
+        lambda w, *s: reference.sma_alone(w, s, g.copy(), both, **averaged),
+        w, *kept, backwards=backwards,
     )  # fmt: skip
-    np.testing.assert_allclose(parts.sum(axis=0), sums[0], rtol=1e-5)
+    np.testing.assert_allclose(pairs.sum(axis=0), both[0], rtol=1e-5)
+    for array in (w, *kept):
+        array[:] = array[0]
+    mean = np.full(size, np.nan, np.float32)
+
+    def numpys(w: Array, mean: Array, *s: Array) -> None:
+        reference.sgd_update(w, s, total[None], scale=0.25, **how)
+        mean[:] = w[0]
+
+    same(lambda w, mean, *s: flat.sgd_update(w, s, total, numbers, own, mean), numpys, w, mean, *kept)
+
+
+@given(locals_(), NUMBERS, NUMBERS, st.booleans(), SIZES, ROWS, st.booleans())
+@CHECKS
+def test_steps_of_sgd(local: Local, alpha: float, gain: float, begin: bool, size: int, k: int, backwards: bool) -> None:
+    states = len(local.formula.arrays) - 2
+    check_steps(local, alpha, gain, size, k, states=states, begin=begin, backwards=backwards)
+
+
+@every
+def test_every_optimiser_gives_numpys_bits(update: Update) -> None:
+    """Three rows of 52 elements, of which 16 decay, in their second update."""
+    check_steps(local_of(update, 16, 2), 0.25, 0.5, 52, 3, states=len(update.states), begin=True)
 
 
 @given(SIZES, ROWS, st.booleans())
@@ -153,26 +166,6 @@ def test_a_row_whose_gradient_overflowed_stands_still() -> None:
     assert one.tolist() == [[1.0] * 4] * 2
     run_all(flat.sma_alone(one, (momenta,), g, sums, step(), ball, norms))
     assert momenta[:, 0].tolist() == [0.0, 1.0]
-
-
-@given(locals_(), SIZES, ROWS, st.booleans())
-@CHECKS
-def test_sgd_update(local: Local, size: int, k: int, follows: bool) -> None:
-    generator = np.random.default_rng(3)
-    w, v = (np.ascontiguousarray(rows(generator, k, -(-size // 4) * 4)) for _ in range(2))
-    w[:], v[:] = w[0], v[0]
-    gradient, mean = row(generator, w.shape[1]), np.full(w.shape[1], np.nan, np.float32) if follows else None
-
-    def numpys(w: Array, v: Array, mean: Array | None) -> None:
-        chunks = everything(w.shape[1])
-        reference.sgd_update(w, kept(local, v), gradient[None], local=local, scale=0.25, chunks=chunks)
-        if mean is not None:
-            mean[:] = w[0]
-
-    same(
-        lambda w, v, mean: flat.sgd_update(w, kept(local, v), gradient, step(scale=0.25), device(local), mean),
-        numpys, w, v, mean,
-    )  # fmt: skip
 
 
 @given(SIZES, st.sampled_from([0.0, 0.75]), st.booleans())
@@ -328,31 +321,3 @@ def test_rows_are_joined_replica_beside_replica_and_parted_again() -> None:
     np.testing.assert_array_equal(back[:, :20], rows_[:, :20])
     np.testing.assert_array_equal(back[:, 32:35], rows_[:, 32:35])
     assert (back[:, 20:32] == -1).all()
-
-
-@every
-def test_every_optimiser_gives_numpys_bits(update: Update) -> None:
-    """Three rows of 50 elements, of which 16 decay, in their second update."""
-    generator, local, size = np.random.default_rng(10), local_of(update, 16, 2), 52
-    w, g, total, centre = (*(rows(generator, 3, size) for _ in range(2)), *(row(generator, size) for _ in range(2)))
-    states = [np.abs(rows(generator, 3, size)) for _ in update.states]
-    squares, sums, own, numpys = np.zeros(1), np.zeros((1, 2)), device(local), {"local": local, "chunks": range(1)}
-    same(
-        lambda w, *s: flat.sma_update(w, s, g, total.copy(), squares, centre, total, step(alpha=0.25, begin=1), own),
-        lambda w, *s: reference.sma_update(
-            w, s, g.copy(), total.copy(), squares, centre, total, alpha=0.25, extra=0, begin=True, **numpys
-        ),
-        w, *states,
-    )  # fmt: skip
-    same(
-        lambda w, *s: flat.sma_alone(w, s, g, sums, step(alpha=0.25, gain=0.5), own),
-        lambda w, *s: reference.sma_alone(w, s, g.copy(), sums, alpha=0.25, extra=0.5, **numpys),
-        w, *states,
-    )  # fmt: skip
-    for array in (w, *states):
-        array[:] = array[0]
-    same(
-        lambda w, *s: flat.sgd_update(w, s, total, step(scale=0.5), own),
-        lambda w, *s: reference.sgd_update(w, s, total[None], scale=0.5, **numpys),
-        w, *states,
-    )  # fmt: skip

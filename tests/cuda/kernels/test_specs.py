@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -96,20 +97,20 @@ def test_a_norm_that_cudnn_does_not_have(precision: str, vector: int, channels: 
         norm(BatchNorm(1e-5, 0.1), Shapes((shape,), shape, training=True), PRECISIONS[precision])
 
 
-def test_a_frozen_norm_is_evaluated_only() -> None:
-    op, shapes = BatchNorm(1e-5, 0.1, frozen=True), Shapes(((4, 8),), (4, 8), training=True)
-    assert norm(op, shapes, TF32) == norm(op, replace(shapes, training=False), TF32)  # below all that is trained
-    with refuses("device cuda has no gradients of a frozen batch norm: set device=onednn, or device=numpy", ShapeError):
-        norm(op, replace(shapes, wanted=(0,)), TF32)
-
-
-def test_a_norm_of_a_rank_is_evaluated_only() -> None:
-    op, shapes = BatchNorm(1e-5, 0.1, sync="rank"), Shapes(((4, 8),), (4, 8), training=True)
+@pytest.mark.parametrize(
+    ("more", "wanted", "said"),
+    [
+        ({"frozen": True}, (0,), "gradients of a frozen batch norm"),
+        ({"sync": "rank"}, (), "kernel for training with sync='rank'"),
+    ],
+)
+def test_a_norm_that_is_evaluated_only(more: Any, wanted: tuple[int, ...], said: str) -> None:
+    op, shapes = BatchNorm(1e-5, 0.1, **more), Shapes(((4, 8),), (4, 8), training=True)
     assert list(norm(op, replace(shapes, training=False), TF32)) == ["forward"]
-    with refuses(
-        "device cuda has no kernel for training with sync='rank': set device=onednn, or device=numpy", ShapeError
-    ):
-        norm(op, shapes, TF32)
+    if op.frozen:  # below all that is trained
+        assert norm(op, shapes, TF32) == norm(op, replace(shapes, training=False), TF32)
+    with refuses(f"device cuda has no {said}: set device=onednn, or device=numpy", ShapeError):
+        norm(op, replace(shapes, wanted=wanted), TF32)
 
 
 def test_a_dense_layer() -> None:

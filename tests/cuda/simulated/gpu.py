@@ -65,10 +65,10 @@ class Block:
         return DeviceArray.over(self, np.uint8, self.memory.shape)[key]
 
     def view(self, dtype: Any) -> DeviceArray:
-        return DeviceArray.over(self, np.uint8, self.memory.shape).view(dtype)
+        return self[:].view(dtype)
 
     def reshape(self, *shape: Any) -> DeviceArray:
-        return DeviceArray.over(self, np.uint8, self.memory.shape).reshape(*shape)
+        return self[:].reshape(*shape)
 
 
 @dataclass
