@@ -34,22 +34,8 @@ def nowhere(tmp_path: Path) -> str:
 def test_make_alone_lists_the_targets() -> None:
     listed = make()
     assert listed.returncode == 0
-    for target in (
-        *(
-            "demo",
-            "test",
-            "test-4",
-            "test-avx2",
-            "test-torch",
-            "test-dali",
-            "check",
-            "bench",
-            "test-gpu",
-            "bench-gpu",
-            "settings",
-            "clean",
-        ),
-    ):
+    targets = "demo test test-4 test-avx2 test-torch test-dali check bench test-gpu bench-gpu settings clean"
+    for target in targets.split():
         assert f"\nmake {target} " in "\n" + listed.stdout
 
 
@@ -102,23 +88,21 @@ def test_kernels_are_tested_without_avx_512_where_the_processor_has_it(tmp_path:
         assert ("make test has run these tests" in steps) == (level == "AVX2")
 
 
-def test_pytorch_is_fetched_for_the_tests_beside_it(nowhere: str) -> None:
-    steps = make("-n", "test-torch", nowhere).stdout
-    assert "-e '.[dev,torch,demo]'" in steps
+@pytest.mark.parametrize(
+    ("arguments", "extra", "chosen"),
+    [
+        (["test-torch"], "torch", "-m torch"),
+        (["test-dali"], "dali13", '-m "dali and not gpu"'),
+        (["test-dali", "CUDA=12"], "dali12", '-m "dali and not gpu"'),
+    ],
+)
+def test_what_some_tests_need_is_fetched_for_them(nowhere: str, arguments: list[str], extra: str, chosen: str) -> None:
+    steps = make("-n", *arguments, nowhere).stdout
+    assert f"-e '.[dev,{extra},demo]'" in steps
     assert steps.index("MB to fetch") < steps.index("pip install")
-    assert steps.endswith("\npython -m pytest -n 2 --dist worksteal -m torch -rfEs\n")
+    assert steps.endswith(f"\npython -m pytest -n 2 --dist worksteal {chosen} -rfEs\n")
     for target in ("demo", "test", "check"):
-        assert ",torch" not in make("-n", target, nowhere).stdout
-
-
-def test_dali_is_fetched_for_its_tests(nowhere: str) -> None:
-    steps = make("-n", "test-dali", nowhere).stdout
-    assert "-e '.[dev,dali13,demo]'" in steps
-    assert "-e '.[dev,dali12,demo]'" in make("-n", "test-dali", nowhere, "CUDA=12").stdout
-    assert steps.index("MB to fetch") < steps.index("pip install")
-    assert steps.endswith('\npython -m pytest -n 2 --dist worksteal -m "dali and not gpu" -rfEs\n')
-    for target in ("demo", "test", "check"):
-        assert ",dali" not in make("-n", target, nowhere).stdout
+        assert f",{extra}" not in make("-n", target, nowhere, *arguments[1:]).stdout
 
 
 @pytest.fixture

