@@ -44,15 +44,6 @@ def loaded(monkeypatch: pytest.MonkeyPatch, packages: Path) -> list[str]:
     return log
 
 
-def test_a_library_of_each_cuda(packages: Path) -> None:
-    assert find("nvrtc", 12) == str(packages / "cuda_nvrtc/lib/libnvrtc.so.12")
-    assert find("nvrtc", 13) == find("nvrtc") == str(packages / "cu13/lib/libnvrtc.so.13")
-    assert find("cudart", 12) == str(packages / "cuda_runtime/lib/libcudart.so.12")
-    assert find("cudart") == str(packages / "cu13/lib/libcudart.so.13")
-    assert find("nvrtc", 14) is None
-    assert find("cufft") is None
-
-
 @pytest.mark.parametrize(
     ("major", "files"),
     [

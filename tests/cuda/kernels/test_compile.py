@@ -18,8 +18,7 @@ from mpibow.ops import FORMULAS, Cast, Compare, Silu, Where
 from mpibow.optim.adam import AdamW
 from mpibow.optim.rmsprop import RmsProp
 from mpibow.optim.sgd import Sgd
-from mpibow.optim.update import Update
-from tests.kernels.cases import Case, name
+from tests.kernels.cases import name
 from tests.kernels.operators import CASES
 
 FOUND = libraries.load("nvrtc")
@@ -29,38 +28,35 @@ ALL = [pytest.param(each, marks=() if each == "sm_90" else pytest.mark.slow) for
 needs_nvrtc = pytest.mark.skipif(FOUND is None, reason=f"no libnvrtc found: {install('cuda-check')}")
 
 
+# Sources as they are, with another local step, and with another operator; the bytes that a thread may put aside, which
+# are for the rare path of a division, a root or a logarithm.
+STEPS = {"0 states": Sgd(), "2 states": AdamW(), "3 states": RmsProp(centered=True, momentum=0.5)}
+MODULES = [pytest.param(source, "", 0, id=source) for source in sorted(set(KERNELS.values()))]
+MODULES += [pytest.param("steps.cu", cuda_source.source(each.formula), 64, id=key) for key, each in STEPS.items()]
+MODULES += [
+    pytest.param(
+        "choices.cu" if isinstance(case.op, Cast | Compare | Where) else "pointwise.cu",
+        header(case.op),
+        64,
+        id=name(case),
+    )
+    for case in CASES
+    if type(case.op) in FORMULAS
+]
+
+
 @needs_nvrtc
-@pytest.mark.parametrize("source", sorted(set(KERNELS.values())))
+@pytest.mark.parametrize(("source", "formula", "aside"), MODULES)
 @pytest.mark.parametrize("architecture", ALL)
-def test_every_kernel_is_compiled_and_keeps_to_registers(architecture: str, source: str) -> None:
+def test_every_kernel_is_compiled_and_keeps_to_registers(
+    architecture: str, source: str, formula: str, aside: int
+) -> None:
     """At 64 registers a thread four blocks of 256 are resident on every multiprocessor; 128 leave two."""
-    module = compiled(source, architecture, KEPT)
+    module = compiled(source, architecture, KEPT, formula=formula)
     assert set(module.names) == {kernel for kernel, file in KERNELS.items() if file == source} == set(module.usage)
     assert module.code.startswith(b"\x7fELF")
     assert all(name.encode() in module.code for name in module.names.values())
-    assert {kernel: usage for kernel, usage in module.usage.items() if usage.spilled or usage.registers > 96} == {}
-
-
-@needs_nvrtc
-@pytest.mark.parametrize("architecture", ALL)
-@pytest.mark.parametrize("update", [Sgd(), AdamW(), RmsProp(centered=True, momentum=0.5)], ids=["0", "2", "3 states"])
-def test_passes_of_other_steps_are_compiled_and_keep_to_registers(update: Update, architecture: str) -> None:
-    module = compiled("steps.cu", architecture, KEPT, formula=cuda_source.source(update.formula))
-    assert set(module.names) == {"sma_update", "sma_alone", "sgd_update"}
-    for usage in module.usage.values():  # the rare path of a division or root puts a few registers aside
-        assert usage.spilled <= 64
-        assert usage.registers <= 96
-
-
-@needs_nvrtc
-@pytest.mark.parametrize("case", [case for case in CASES if type(case.op) in FORMULAS], ids=name)
-@pytest.mark.parametrize("architecture", ALL)
-def test_operators_of_one_element_are_compiled_and_keep_to_registers(architecture: str, case: Case) -> None:
-    """The rare path of a division, or of a logarithm, may put registers aside."""
-    source = "choices.cu" if isinstance(case.op, Cast | Compare | Where) else "pointwise.cu"
-    module = compiled(source, architecture, KEPT, formula=header(case.op))
-    assert set(module.names) == {kernel for kernel, file in KERNELS.items() if file == source}
-    assert {kernel: usage for kernel, usage in module.usage.items() if usage.spilled > 64 or usage.registers > 96} == {}
+    assert {key: usage for key, usage in module.usage.items() if usage.spilled > aside or usage.registers > 96} == {}
 
 
 def test_the_formulas_beside_the_sources_are_sgds_and_silus() -> None:

@@ -17,7 +17,6 @@ from mpibow.cuda.kernels.kernels import (
     Launch,
     instance,
     integer,
-    lanes,
     turns,
 )
 from mpibow.errors import ShapeError
@@ -50,10 +49,6 @@ def test_every_source_has_kernels_and_every_kernel_of_a_source_is_in_the_table()
 )
 def test_grids_of_turns(count: int, at_once: int, blocks: int) -> None:
     assert turns(count, at_once) == (blocks, 1, 1)
-
-
-def test_lanes_are_16_bytes_of_the_widest() -> None:
-    assert (lanes("float32"), lanes("float16"), lanes("float16", "float32"), lanes("uint8")) == (4, 8, 4, 16)
 
 
 def test_labels_that_no_kernel_is_made_for() -> None:
