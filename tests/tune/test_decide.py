@@ -24,10 +24,6 @@ TUNER = Tuner()
 TWO = History.begin(2, 4)  # ranks
 
 
-def test_every_rank_starts_with_one_learner() -> None:
-    assert decide(History.begin(2, 4), TUNER) == Decision((1, 1), False, "starting with learners 1 + 1", TUNER.looking)
-
-
 def test_what_is_settled_on_is_told_beside_the_best_of_the_others() -> None:
     """Where the last window was not of it, and does not mention it."""
     found = decide(history(*(window((k,), [time]) for k, time in ((1, 0.1), (2, 0.198), (2, 0.198), (3, 0.31)))), TUNER)
@@ -54,32 +50,26 @@ def test_one_that_does_not_is_taken_back_after_another_did_not_either() -> None:
     assert found[-1].span == TUNER.watching
 
 
-def test_a_dip_does_not_stop_it() -> None:
-    assert path(walk([0.1, 0.1, 0.25, 0.1, 0.2, 0.24, 0.3])) == [1, 2, 3, 4, 5, 6, 5, 4]
-
-
 def test_a_window_that_something_else_disturbed() -> None:
     """Another process took the core while 2 and 3 were tried for the first time."""
     tried = history(window((1,), [0.1]), window((2,), [0.2]), window((3,), [0.3]))
     assert path(walk([0.1, 0.1, 0.2, 0.3], start=tried)) == [2, 4, 4, 2]
 
 
-def test_patience() -> None:
-    times = [0.1, 0.1, 0.2, 0.3, 0.4]
-    assert path(walk(times, tuner_of(patience=0))) == [1, 2, 3, 3, 2]
-    assert path(walk(times, tuner_of(patience=2))) == [1, 2, 3, 4, 5, 3, 2]
-
-
-def test_the_fewest_on_a_plateau() -> None:
-    assert path(walk([0.1, 0.2, 0.3]))[-1] == 1
-    assert path(walk([0.1, 0.1, 0.15, 0.2]))[-1] == 2
-
-
-def test_the_threshold() -> None:
-    """Two learners are 2.5 % faster: not worth it by 3 %, worth it by 2 %."""
-    times = [0.1, 0.2 / 1.025, 0.4, 0.5]
-    assert path(walk(times))[-1] == 1
-    assert path(walk(times, Tuner(threshold=0.02)))[-1] == 2
+@pytest.mark.parametrize(
+    ("times", "tuner", "asked"),
+    [
+        ([0.1, 0.1, 0.25, 0.1, 0.2, 0.24, 0.3], TUNER, [1, 2, 3, 4, 5, 6, 5, 4]),  # a dip does not stop it
+        ([0.1, 0.1, 0.2, 0.3, 0.4], tuner_of(patience=0), [1, 2, 3, 3, 2]),
+        ([0.1, 0.1, 0.2, 0.3, 0.4], tuner_of(patience=2), [1, 2, 3, 4, 5, 3, 2]),
+        ([0.1, 0.2, 0.3], TUNER, [1]),  # the fewest on a plateau
+        ([0.1, 0.1, 0.15, 0.2], TUNER, [2]),
+        ([0.1, 0.2 / 1.025, 0.4, 0.5], TUNER, [1]),  # two are 2.5 % faster: not worth it by 3 %,
+        ([0.1, 0.2 / 1.025, 0.4, 0.5], Tuner(threshold=0.02), [2]),  # worth it by 2 %
+    ],
+)
+def test_what_is_tried(times: list[float], tuner: Tuner, asked: list[int]) -> None:
+    assert path(walk(times, tuner))[-len(asked) :] == asked
 
 
 def test_small_gains_add_up() -> None:

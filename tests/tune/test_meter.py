@@ -24,36 +24,22 @@ def fed(times: list[float], span: Span = SPAN) -> list[bool]:
     return [meter.add(time, time) for time in [9.0] * WARM_UP + times][WARM_UP:]
 
 
-def test_the_mean_of_equal_times_is_certain() -> None:
-    assert estimate([0.5] * 12) == Estimate(0.5, 0.0)
-
-
-def test_the_mean_and_its_error() -> None:
-    """12 times, 6 blocks of (1, 3): all block means are 2, so the error is the times' own: sqrt(12 / 11) / sqrt(12)."""
-    found = estimate([1.0, 3.0] * 6)
-    assert found.seconds == pytest.approx(2.0)
-    assert found.error == pytest.approx(11**-0.5)
-
-
-def test_times_that_stay_alike_for_a_while_make_it_less_sure() -> None:
-    """Blocks of (1, 1) and (3, 3): the error is that of six independent times, sqrt(6 / 5) / sqrt(6)."""
-    assert estimate([1.0, 1.0, 3.0, 3.0] * 3).error == pytest.approx(5**-0.5)
-
-
-def test_stray_times_are_left_out() -> None:
-    assert estimate([1.0] * 10 + [50.0] + [1.0] * 9) == Estimate(1.0, 0.0)
-
-
-def test_a_tail_that_belongs_to_the_iteration_counts() -> None:
-    """A quarter of the times is twice as long, as where learners share a core: the mean is 1.25, the median is 1."""
-    assert estimate([1.0, 1.0, 1.0, 2.0] * 30).seconds == pytest.approx(1.25)
-
-
-def test_no_more_than_an_eighth_is_left_out() -> None:
-    """Of 24 the 3 longest; where many are equally long, none."""
-    rising = estimate([1.0] * 20 + [10.0, 11.0, 12.0, 13.0])
-    assert rising.seconds == pytest.approx((20 + 10) / 21)
-    assert estimate([1.0, 1.0, 1.0, 1.0, 10.0] * 5).seconds == pytest.approx((20 + 5 * 10) / 25)
+@pytest.mark.parametrize(
+    ("times", "mean", "error"),
+    [
+        ([0.5] * 12, 0.5, 0.0),
+        ([1.0, 3.0] * 6, 2.0, 11**-0.5),  # all block means are 2: the times' own error, sqrt(12 / 11) / sqrt(12)
+        ([1.0, 1.0, 3.0, 3.0] * 3, 2.0, 5**-0.5),  # blocks of (1, 1) and (3, 3): that of six independent times
+        ([1.0] * 10 + [50.0] + [1.0] * 9, 1.0, 0.0),  # a stray one is left out
+        ([1.0, 1.0, 1.0, 2.0] * 30, 1.25, None),  # a tail that belongs to the iteration counts; the median is 1
+        ([1.0] * 20 + [10.0, 11.0, 12.0, 13.0], 30 / 21, None),  # no more than an eighth is left out, the 3 longest,
+        ([1.0, 1.0, 1.0, 1.0, 10.0] * 5, 70 / 25, None),  # and where many are equally long, none
+    ],
+)
+def test_the_mean_and_its_error(times: list[float], mean: float, error: float | None) -> None:
+    found = estimate(times)
+    assert found.seconds == pytest.approx(mean)
+    assert error is None or found.error == pytest.approx(error)
 
 
 @pytest.mark.parametrize("scale", [1e-9, 1.0, 1e9])
