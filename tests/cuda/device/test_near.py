@@ -27,11 +27,6 @@ def test_lists_of_cores(text: str, cores: list[int]) -> None:
     assert parse_cores(text) == cores
 
 
-@given(st.sets(st.integers(0, 300)))
-def test_every_list_is_read_back(cores: set[int]) -> None:
-    assert parse_cores(",".join(map(str, cores))) == sorted(cores)
-
-
 def test_an_address_as_cuda_or_nvml_writes_it(tmp_path: Path) -> None:
     folder = tmp_path / "bus/pci/devices/0000:3b:00.0"
     folder.mkdir(parents=True)
