@@ -277,12 +277,7 @@ def uuid_of(index: int) -> str:
     status = ask(ctypes.byref(number), ctypes.c_int(index))
     if status:
         raise Refused(f"cuDeviceGetUuid of GPU {index}: error {status}")
-    return uuid_in_words(bytes(number))
-
-
-def uuid_in_words(number: bytes) -> str:
-    """16 bytes as nvidia-smi writes and reads them."""
-    return f"GPU-{uuid.UUID(bytes=number)}"
+    return f"GPU-{uuid.UUID(bytes=bytes(number))}"  # as nvidia-smi writes and reads it
 
 
 @contextmanager

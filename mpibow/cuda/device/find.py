@@ -6,8 +6,8 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
 
+from mpibow.comm.communicator import Communicator
 from mpibow.cuda.device.cupy_driver import Driver
 from mpibow.cuda.device.driver import DeviceProperties, OutOfMemory, Refused, cuda_version
 from mpibow.cuda.device.near import near_cores, share_of_cores
@@ -15,20 +15,6 @@ from mpibow.errors import DeviceError, install
 
 OLDEST = (8, 0)  # the lowest compute capability that has cvt.rn.bf16
 CPU = "or compute without one: device=onednn"
-
-
-class Node(Protocol):
-    """The part of a communicator that finding a device needs."""
-
-    @property
-    def rank(self) -> int: ...
-    @property
-    def size(self) -> int: ...
-    @property
-    def local_rank(self) -> int: ...
-    @property
-    def local_size(self) -> int: ...
-    def share(self, obj: Any) -> list[Any]: ...
 
 
 @dataclass(frozen=True)
@@ -42,7 +28,7 @@ class Found:
 
 def find_device(
     driver: Driver,
-    comm: Node,
+    comm: Communicator,
     *,
     host: str,
     allowed: Sequence[int],
@@ -74,7 +60,7 @@ def find_device(
     return Found(gpu, tuple(cores), shared=len(users) > 1)
 
 
-def refuse_together(comm: Node, problem: str) -> None:
+def refuse_together(comm: Communicator, problem: str) -> None:
     """All ranks raise the DeviceError of the first that has a `problem`. Collective."""
     _raise_first(comm.share(problem))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -18,23 +18,6 @@ LATE = 600.0  # seconds after which a call that has not ended is given up: a pee
 SHORTEST_SLEEP, LONGEST_SLEEP = 20e-6, 1e-3  # seconds
 
 
-class Ring(Protocol):
-    """NCCL's calls on one communicator. They enqueue on the CUDA stream at the address `stream`."""
-
-    def allreduce(self, address: int, count: int, dtype: str, stream: int) -> None: ...
-    def broadcast(self, address: int, count: int, dtype: str, root: int, stream: int) -> None: ...
-
-    def problem(self) -> str:
-        """The error meanwhile on any rank; '' if there is none. Does not wait."""
-        ...
-
-    def abort(self) -> None:
-        """Aborts all calls under way."""
-        ...
-
-    def close(self) -> None: ...
-
-
 class Nccl(Beside):
     """A communicator for device arrays; host arrays and all objects go by `host`.
 
@@ -42,7 +25,7 @@ class Nccl(Beside):
     a call is enqueued there and returns at once: `wait` for its end. Without, it is over on return.
     """
 
-    def __init__(self, host: Communicator, ring: Ring, stream: Stream, seconds: float = LATE) -> None:
+    def __init__(self, host: Communicator, ring: CupyRing, stream: Stream, seconds: float = LATE) -> None:
         super().__init__(host, stream)
         self._ring, self._seconds = ring, seconds
         self._agreed: set[str] = set()
@@ -119,7 +102,7 @@ def _address(array: Any) -> int:
 
 
 class CupyRing:
-    """NCCL through CuPy."""
+    """NCCL's calls on one communicator, through CuPy. They enqueue on the CUDA stream at the address `stream`."""
 
     def __init__(self, nccl: Any, size: int, identity: Any, rank: int) -> None:
         self._nccl = nccl
@@ -142,6 +125,7 @@ class CupyRing:
         self._call(self._comm.broadcast, address, address, count, self._types[dtype], root, stream)
 
     def problem(self) -> str:
+        """The error meanwhile on any rank; '' if there is none. Does not wait."""
         try:
             self._comm.check_async_error()
         except self._nccl.NcclError as error:
@@ -149,6 +133,7 @@ class CupyRing:
         return ""
 
     def abort(self) -> None:
+        """Aborts all calls under way."""
         self._comm.abort()
 
     def close(self) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from mpibow.cuda.kernels.kernels import Launch, instance, kind, lanes, turns
 from mpibow.graph.graph import Array
 from mpibow.graph.kernel import Buffers, Call, Formats, Shapes
-from mpibow.ops import ClippedRelu, Gelu, LeakyRelu, Relu, Sigmoid, Tanh
+from mpibow.ops import ClippedRelu, Gelu, LeakyRelu
 
 
 def as_given(op: Any, shapes: Shapes, given: tuple[str, ...]) -> Formats:
@@ -27,15 +27,13 @@ def _launch(kernel: str, *arguments: Any, of: tuple[str, ...] = ()) -> Launch:
 def _functor(op: Any, dtype: Any) -> tuple[str, float]:
     """An operator's name there, and its setting. A ceiling is rounded to `dtype`, so that y can equal it."""
     match op:
-        case Relu() | Sigmoid() | Tanh():
-            return type(op).__name__, 0.0
         case LeakyRelu(slope):
             return "LeakyRelu", float(slope)
         case ClippedRelu(ceiling):
             return "ClippedRelu", float(dtype.type(ceiling))
-        case Gelu(tanh):
-            return "TanhGelu" if tanh else "Gelu", 0.0
-    raise AssertionError(op)
+        case Gelu(tanh=True):
+            return "TanhGelu", 0.0
+    return type(op).__name__, 0.0
 
 
 def unary_forward(call: Call) -> list[Launch]:

@@ -13,8 +13,7 @@ from mpibow.graph.kernel import Buffers, Call, Shapes
 
 
 def buffers(op: Any, shapes: Shapes) -> Buffers:
-    error = {"error": (shapes.y, "float32")}
-    return Buffers(saved=error)
+    return Buffers(saved={"error": (shapes.y, "float32")})
 
 
 def _stride(table: Array) -> tuple[int, np.int64]:

@@ -14,10 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from mpibow.cuda.kernels.kernels import Constant, Launch, instance, lanes, turns
+from mpibow.cuda.kernels.kernels import Constant, Grid, Launch, instance, lanes, turns
 from mpibow.kernels.passes import Local, chunks_of
 
 TAIL = 4  # elements behind the steps that ranks add up: as in mpibow.sync.outbox
+ONE: Grid = (1, 1, 1)  # a block, or a thread
 CHUNK = 2048  # elements of a block: as in flat.cu
 STEP = np.dtype(
     [(name, "f4") for name in ("rate", "alpha", "gain", "scale", "pull", "centre_momentum", "attention")]
@@ -39,7 +40,7 @@ GAIN = np.dtype(
     ],
     align=True,
 )
-BLOCK = np.dtype([("place", "i8"), ("pitch", "i8"), ("count", "i8")])  # of ALIGNMENT elements: see flat.cu
+BLOCK = np.dtype([(name, "i8") for name in ("place", "pitch", "count")])  # of ALIGNMENT elements: see flat.cu
 LOSS_SCALE = np.dtype([("scale", "f4"), ("inverse", "f4"), ("good", "i4"), ("interval", "i4")], align=True)
 
 
@@ -49,13 +50,6 @@ def _extents(rows: Any) -> tuple[np.int64, np.int64, int]:
     stride = rows.strides[0] // rows.itemsize
     assert stride % lanes("float32") == 0 or k == 1, stride
     return np.int64(size), np.int64(stride), k
-
-
-def _with_states(weights: Any, states: Sequence[Any]) -> tuple[np.int64, np.int64, np.int64, int]:
-    """As `_extents`, and elements from one row of a state to the next behind those of the weights."""
-    size, stride, k = _extents(weights)
-    (kept,) = {_extents(state)[1] for state in states} or {stride}
-    return size, stride, kept, k
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,11 +69,6 @@ def spans_of(local: Local) -> Constant:
     return Constant(made)
 
 
-def _four(states: Sequence[Any]) -> tuple[Any, ...]:
-    assert len(states) <= MOST, len(states)
-    return (*states, *[None] * (MOST - len(states)))
-
-
 def _chunks(size: int) -> int:
     return len(chunks_of(size, CHUNK))
 
@@ -93,22 +82,33 @@ def sma_update(
     local: DeviceStep, norms: Any = None,
 ) -> Launch:  # fmt: skip
     """`norms` (k,), where given: a row whose |g|^2 is not finite makes no step, but is corrected."""
-    arguments = (weights, *_four(states), gradients, total, squares, centre, common, step)
-    return _step_launch("sma_update", weights, states, arguments, local, norms)
+    others = (gradients, total, squares, centre, common, step)
+    return _sma_launch("sma_update", weights, states, others, local, norms)
 
 
 def sma_alone(
     weights: Any, states: Sequence[Any], gradients: Any, sums: Any, step: Any, local: DeviceStep, norms: Any = None
 ) -> Launch:  # fmt: skip
-    return _step_launch("sma_alone", weights, states, (weights, *_four(states), gradients, sums, step), local, norms)
+    return _sma_launch("sma_alone", weights, states, (gradients, sums, step), local, norms)
+
+
+def _sma_launch(
+    kernel: str, weights: Any, states: Sequence[Any], others: tuple[Any, ...], local: DeviceStep, norms: Any
+) -> Launch:
+    grid = (_chunks(weights.shape[1]), 1, 1)
+    return _step_launch(kernel, grid, weights, states, others, local, norms, local.scalars.shape[1])
 
 
 def _step_launch(
-    kernel: str, weights: Any, states: Sequence[Any], arguments: tuple[Any, ...], local: DeviceStep, norms: Any
-) -> Launch:
-    extents = (*_with_states(weights, states), local.scalars.shape[1])
-    arguments = (*arguments, local.scalars, local.spans, norms, *extents)
-    return Launch(kernel, (_chunks(weights.shape[1]), 1, 1), arguments, formula=local.formula)
+    kernel: str, grid: Grid, weights: Any, states: Sequence[Any], others: tuple[Any, ...], local: DeviceStep,
+    norms: Any, *groups: int,
+) -> Launch:  # fmt: skip
+    """Extents are as `_extents`, and elements from one row of a state to the next behind those of the weights."""
+    assert len(states) <= MOST, len(states)
+    size, stride, k = _extents(weights)
+    (kept,) = {_extents(state)[1] for state in states} or {stride}
+    arrays = (weights, *states, *[None] * (MOST - len(states)), *others, local.scalars, local.spans, norms)
+    return Launch(kernel, grid, (*arrays, size, stride, kept, k, *groups), formula=local.formula)
 
 
 def rows_mean(rows: Any, mean: Any) -> Launch:
@@ -125,9 +125,7 @@ def sgd_update(
     norms: Any = None,
 ) -> Launch:  # fmt: skip
     """`mean` (size,), where given, becomes a copy of the weights; `norms` (1,) as in sma_update."""
-    extents = _with_states(weights, states)
-    arguments = (weights, *_four(states), gradient, mean, step, local.scalars, local.spans, norms, *extents)
-    return Launch("sgd_update", _turns(gradient.size), arguments, formula=local.formula)
+    return _step_launch("sgd_update", _turns(gradient.size), weights, states, (gradient, mean, step), local, norms)
 
 
 def centre_update(mean: Any, centre: Any, previous: Any, total: Any, step: Any) -> Launch:
@@ -160,7 +158,7 @@ def follow_gain(sums: Any, step: Any, state: Any, common: Any, k: int, sent: Any
 
     `sent` (1,) float32, where given, is the sum |u_i|^2 of all ranks.
     """
-    return Launch("follow_gain", (1, 1, 1), (sums, sent, step, state, common, k), (1, 1, 1))
+    return Launch("follow_gain", ONE, (sums, sent, step, state, common, k), ONE)
 
 
 def clamp(row: Any, limit: float) -> Launch:
@@ -174,17 +172,17 @@ def shorten(row: Any, norm: Any, limit: float) -> Launch:
 def report_batch(loss: Any, hits: Any, norm: Any, report: Any, count: int, stride: int = 1) -> Launch:
     """report (3,) float64 <- summed loss and hits (may be None), and norm (1,), which the loss may spoil."""
     arguments = (loss, hits, norm, report, count, stride)
-    return Launch("report_batch", (1, 1, 1), arguments)
+    return Launch("report_batch", ONE, arguments)
 
 
 def enter_reports(reports: Any, unsent: Any, tail: Any, step: Any) -> Launch:
     """unsent (3,) float64 += step's attention and the sums of finite reports (k, 3); to tail (3,) float32, if given."""
-    return Launch("enter_reports", (1, 1, 1), (reports, step, unsent, tail, len(reports)), (1, 1, 1))
+    return Launch("enter_reports", ONE, (reports, step, unsent, tail, len(reports)), ONE)
 
 
 def follow_scale(norms: Any, state: Any) -> Launch:
     """state, a LOSS_SCALE, after an iteration whose gradients had these squared norms (k,)."""
-    return Launch("follow_scale", (1, 1, 1), (norms, state, norms.size), (1, 1, 1))
+    return Launch("follow_scale", ONE, (norms, state, norms.size), ONE)
 
 
 def join_rows(rows: Any, wide: Any, blocks: Constant) -> Launch:

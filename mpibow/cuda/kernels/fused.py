@@ -68,12 +68,9 @@ def _same(op: Any, k: int) -> Any:
     return op
 
 
-def _concat(op: Concat, k: int) -> Any:
-    return WideConcat(op.inputs, op.axis, replicas=k) if op.axis == 1 else op
-
-
-def _response(op: LocalResponseNorm, k: int) -> Any:
-    return WideLocalResponseNorm(op.size, op.alpha, op.beta, op.k, replicas=k)
+def _wide(kind: Callable[..., Any]) -> Callable[[Any, int], Any]:
+    """An operator with the same settings, of k replicas."""
+    return lambda op, k: kind(**vars(op), replicas=k)
 
 
 # The operators that compute k replicas side by side. Not in it: operators that prepare images, or without channels.
@@ -82,12 +79,12 @@ WIDENED: Mapping[type, Callable[[Any, int], Any]] = {
     **dict.fromkeys((ClippedRelu, Gelu, LeakyRelu, Relu, Sigmoid, Tanh), _same),
     **{op: _same for op in FORMULAS if op not in (Cast, Compare, Where)},
     **dict.fromkeys((AdaptiveAvgPool2d, AvgPool2d, GlobalAvgPool2d, MaxPool2d), _same),
-    Concat: _concat,
+    Concat: lambda op, k: WideConcat(op.inputs, op.axis, replicas=k) if op.axis == 1 else op,
     Conv2d: lambda op, k: replace(op, channels=k * op.channels, groups=k * op.groups),
-    Dense: lambda op, k: WideDense(op.units, op.bias, op.initial, replicas=k),
-    Dropout: lambda op, k: WideDropout(op.rate, replicas=k),
-    LayerNorm: lambda op, k: WideLayerNorm(op.axes, op.epsilon, replicas=k),
-    LocalResponseNorm: _response,
+    Dense: _wide(WideDense),
+    Dropout: _wide(WideDropout),
+    LayerNorm: _wide(WideLayerNorm),
+    LocalResponseNorm: _wide(WideLocalResponseNorm),
     PadChannels: lambda op, k: WidePadChannels(k * op.channels, replicas=k),
     Softmax: lambda op, k: WideSoftmax(op.axis, replicas=k) if op.axis == 1 else op,
 }

@@ -31,10 +31,8 @@ class DeviceGain:
 
     def load(self, k: int, fixed: float | None, gain: float, averages: tuple[float, float, float, int]) -> None:
         """As in mpibow.sync.gain.GainMeter."""
-        record, common = np.zeros(1, flat.GAIN), np.zeros(2, np.float32)
-        record["n1"], record["n2"], record["weight"], record["count"] = averages
-        used = gain if fixed is None else fixed
-        record["measured"], record["fixed"], record["gain"] = fixed is None, used, gain
+        used, common = gain if fixed is None else fixed, np.zeros(2, np.float32)
+        record = np.array([(*averages, fixed is None, used, gain)], flat.GAIN)
         common[0] = (used - 1.0) / k
         common[1] = 1.0 / k + float(common[0])
         self.gain = gain
@@ -43,9 +41,8 @@ class DeviceGain:
 
     def state(self) -> tuple[float, tuple[float, float, float, int]]:
         """The gain and the averages, when nothing is under way."""
-        found = self._passes.machine.host(self._state)[0]
-        n1, n2, weight, count = (found[name].item() for name in ("n1", "n2", "weight", "count"))
-        return float(found["gain"]), (n1, n2, weight, count)
+        n1, n2, weight, count, *_, gain = self._passes.machine.host(self._state)[0].item()
+        return gain, (n1, n2, weight, count)
 
     def follow(self, k: int, rate: float, sums: Any, size: int, squares: Any = None) -> None:
         """As in mpibow.sync.gain.GainMeter; the ranks' sum is squared here."""

@@ -87,14 +87,9 @@ class _Tensors:
         value.set_output(True).set_uid(self._numbers[name]).set_name(name).set_data_type(self.type(o.dtype))
         value.set_dim(list(o.shape)).set_stride(list(o.strides))
 
-    def between(self, value: Any, dtype: str) -> Any:
-        """A value that never reaches memory, rounded as if it did: cuDNN's patterns require it."""
-        return value.set_data_type(self.type(dtype))
-
 
 def _window(spec: ConvForward | ConvData | ConvWeights) -> dict[str, list[int]]:
-    window = spec.window
-    return {"padding": list(window.padding), "stride": list(window.stride), "dilation": list(window.dilation)}
+    return {name: list(getattr(spec.window, name)) for name in ("padding", "stride", "dilation")}
 
 
 def _normed(t: _Tensors, y: Any) -> Any:
@@ -155,7 +150,8 @@ def _norm_forward(t: _Tensors, spec: NormForward) -> None:
 def _norm_backward(t: _Tensors, spec: NormBackward) -> None:
     dz = t["dy"]
     if spec.relu:
-        dz = t.between(t.graph.mul(a=dz, b=t["mask"]), spec.precision.io)
+        # It never reaches memory, but is rounded as if it did: cuDNN's patterns require it.
+        dz = t.graph.mul(a=dz, b=t["mask"]).set_data_type(t.type(spec.precision.io))
     if spec.added:
         t.write("dz", dz)
     gradients = t.graph.batchnorm_backward(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -16,13 +16,8 @@ from mpibow.cuda.kernels.cudnn import Enqueue
 from mpibow.cuda.kernels.kernels import KERNELS, Constant, Launch
 from mpibow.graph.graph import Array
 
+Bind = Callable[[Sequence[Launch]], Enqueue]  # makes a run of launches
 Compile = Callable[[str, str, Path | None, int, str], Any]  # source, architecture, kept in, CUDA, formula -> Module
-
-
-class Bind(Protocol):
-    """The function that makes a run of launches."""
-
-    def __call__(self, launches: Sequence[Launch]) -> Enqueue: ...
 
 
 class Launcher:
@@ -69,12 +64,9 @@ class _Call:
     def __init__(self, driver: Driver, function: Any, launch: Launch, constant: Callable[[Array], Any]) -> None:
         self._driver, self._function, self._grid, self._block = driver, function, launch.grid, launch.block
         self._held: list[Any] = [launch]  # keeps the parameters' targets alive
-        values = []
         for argument in launch.arguments:
-            argument = constant(argument.array) if isinstance(argument, Constant) else argument
-            self._held.append(argument)
-            values.append(parameter(argument))
-        self._values = values
+            self._held.append(constant(argument.array) if isinstance(argument, Constant) else argument)
+        self._values = values = [parameter(argument) for argument in self._held[1:]]
         self._parameters = (ctypes.c_void_p * max(len(values), 1))(*map(ctypes.addressof, values))
         self._address = ctypes.addressof(self._parameters)
 

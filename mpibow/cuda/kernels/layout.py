@@ -80,7 +80,7 @@ def _from(array: Array, element: int) -> Array:
 
 def _places(call: Call) -> list[tuple[int, int, int]]:
     """(first element, runs, length) of every input in the output, and the output's own run last: (0, runs, stride)."""
-    axis, tag = call.op.axis, call.shapes.formats.y
+    axis, tag = getattr(call.op, "axis", 1), call.shapes.formats.y
     parts = [_apart(call, *_runs(axis, tag, shape)) for shape in (*call.shapes.x, call.shapes.y)]
     starts = accumulate((length for _, length in parts[:-1]), initial=0)
     return [(start, *part) for start, part in zip(starts, parts, strict=True)]
@@ -106,6 +106,7 @@ def concat_forward(call: Call) -> list[Launch]:
 
 
 def concat_backward(call: Call) -> list[Launch]:
+    """Of padded channels, too."""
     *places, (_, _, stride) = _places(call)
     return [
         _copy(_from(call.dy, start), dx, runs, length, 0, stride, length)
@@ -114,18 +115,6 @@ def concat_backward(call: Call) -> list[Launch]:
     ]
 
 
-def _padded(call: Call) -> tuple[int, int, int]:
-    tag = call.shapes.formats.y
-    runs, length = _apart(call, *_runs(1, tag, call.shapes.x[0]))
-    return runs, length, _apart(call, *_runs(1, tag, call.shapes.y))[1]
-
-
 def pad_forward(call: Call) -> list[Launch]:
-    runs, length, stride = _padded(call)
+    (_, runs, length), (_, _, stride) = _places(call)
     return [_copy(call.x[0], call.y, runs, length, stride - length, length, stride)]
-
-
-def pad_backward(call: Call) -> list[Launch]:
-    (dx,), (runs, length, stride) = call.dx, _padded(call)
-    assert dx is not None
-    return [_copy(call.dy, dx, runs, length, 0, stride, length)]

@@ -33,8 +33,7 @@ def softmax_backward(call: Call) -> list[Launch]:
 
 
 def cross_entropy_buffers(op: Any, shapes: Shapes) -> Buffers:
-    slope = {"slope": (shapes.x[0], "float32")}
-    return Buffers(saved=slope)
+    return Buffers(saved={"slope": (shapes.x[0], "float32")})
 
 
 def cross_entropy_forward(call: Call) -> list[Launch]:

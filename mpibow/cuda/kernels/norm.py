@@ -27,8 +27,7 @@ def _rows(op: Any, shapes: Shapes) -> tuple[int, int]:
 
 def layer_buffers(op: Any, shapes: Shapes) -> Buffers:
     column: Spec = ((_rows(op, shapes)[0],), "float32")
-    moments = {"mean": column, "inverse": column}
-    return Buffers(saved=moments)
+    return Buffers(saved={"mean": column, "inverse": column})
 
 
 def _own(call: Call, array: Array) -> tuple[int, int, np.int64]:
@@ -97,8 +96,7 @@ def column_sums(x: Array, out: Array, parts: Array | None) -> list[Launch]:
 
 
 def response_buffers(op: Any, shapes: Shapes) -> Buffers:
-    base = {"base": (shapes.y, "float32")}
-    return Buffers(saved=base)
+    return Buffers(saved={"base": (shapes.y, "float32")})
 
 
 def _places(call: Call) -> tuple[int, int, np.int64]:

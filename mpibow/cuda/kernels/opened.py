@@ -61,18 +61,13 @@ class Gpu:
         self.flat = DeviceFlat(self.machine, self.bind)
         self.scale = LossScale(self.machine, self.precision.name)
 
-    @property
-    def narrow(self) -> bool:
-        """Whether activations have 16 bits, so that weights are copied for every pass."""
-        return self.precision.io != "float32"
-
     def bound(
         self, plan: Plan, weights: Any, gradients: Any = None, statistics: Any = None,
         inputs: Mapping[str, Any] | None = None,
     ) -> tuple[BoundPlan, list[Enqueue]]:  # fmt: skip
         """As `plan.bind`, with the start of a pass: weights in 16 bits, and the loss's gradient times the scale."""
         launches = list[Launch]()
-        if self.narrow:  # before layers ask where it is
+        if self.precision.io != "float32":  # weights are copied for every pass, before layers ask where it is
             copy: Any = self.shadows.whole(weights)
             if copy is None:
                 copy = self.machine.zeros(weights.size, self.precision.io, "weights in 16 bits")

@@ -6,7 +6,7 @@ import hashlib
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import Shape
@@ -58,17 +58,6 @@ class Scalar:
     value: float
 
 
-class GraphSpec(Protocol):
-    """A frozen record of one cuDNN graph: all that its plan depends on, and hashable. It holds no library's object."""
-
-    @property
-    def kind(self) -> str: ...
-    @property
-    def precision(self) -> Precision: ...
-    @property
-    def operands(self) -> tuple[Operand, ...]: ...
-
-
 def image_strides(shape: Shape, pitch: int | None = None) -> Shape:
     """Strides of (n, c, h, w) with channels innermost, NHWC; `pitch` is from pixel to pixel, where not c."""
     _, c, h, w = shape
@@ -91,7 +80,7 @@ def matrix(name: str, role: Role, shape: Shape, dtype: str, *, strides: Shape | 
     return Operand(name, role, shape, strides or (shape[1] * shape[2], shape[2], 1), dtype)
 
 
-def digest(spec: GraphSpec, *more: object) -> str:
+def digest(spec: object, *more: object) -> str:
     """A name for a file that depends on every field of `spec`, and on `more`."""
     return hashlib.sha256(repr((spec, *more)).encode()).hexdigest()[:32]
 

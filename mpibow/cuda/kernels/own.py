@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from mpibow import ops
@@ -49,11 +50,7 @@ class Own:
         )
 
 
-def _same(forward: Launches, backward: Launches | None = None, buffers: Any = None) -> Own:
-    """The kernel of an operator that takes any layout."""
-    return Own(forward, backward, buffers or (lambda op, shapes: Buffers()), as_given)
-
-
+_same = partial(Own, formats=as_given)  # the kernel of an operator that takes any layout
 _UNARY = _same(elementwise.unary_forward, elementwise.unary_backward)
 _AVERAGE = Own(pool.average_forward, pool.average_backward, formats=pool.formats)
 _DROPOUT = Own(dropout.forward, dropout.backward, dropout.buffers, dropout.formats)
@@ -65,9 +62,8 @@ _SOFTMAX = _same(loss.softmax_forward, loss.softmax_backward)
 def _pointwise(op: Any) -> Own:
     """An operator of one element. Integers are not reordered, so arrays that may hold them are canonical."""
     back = None if op.differentiable is None else pointwise.backward
-    if op in (ops.Cast, ops.Compare, ops.Where):
-        return Own(pointwise.forward, back)
-    return Own(pointwise.forward, back, formats=as_given)
+    formats = canonical_formats if op in (ops.Cast, ops.Compare, ops.Where) else as_given
+    return Own(pointwise.forward, back, formats=formats)
 
 
 OWN: Mapping[type[Op], Own] = {
@@ -100,7 +96,7 @@ OWN: Mapping[type[Op], Own] = {
     ops.Multiply: _same(elementwise.multiply_forward, elementwise.multiply_backward),
     ops.Normalise: Own(image.normalise_forward, formats=image.normalise_formats),
     ops.OneHot: Own(image.one_hot_forward),
-    ops.PadChannels: _same(layout.pad_forward, layout.pad_backward),
+    ops.PadChannels: _same(layout.pad_forward, layout.concat_backward),
     ops.Relu: _UNARY,
     ops.Sigmoid: _UNARY,
     ops.SoftCrossEntropy: Own(loss.soft_forward, loss.backward, loss.cross_entropy_buffers),
@@ -112,6 +108,6 @@ OWN: Mapping[type[Op], Own] = {
     WideDropout: _DROPOUT,
     WideLayerNorm: _LAYER_NORM,
     WideLocalResponseNorm: _RESPONSE,
-    WidePadChannels: Own(layout.pad_forward, layout.pad_backward, formats=layout.last_formats),
+    WidePadChannels: Own(layout.pad_forward, layout.concat_backward, formats=layout.last_formats),
     WideSoftmax: _SOFTMAX,
 }

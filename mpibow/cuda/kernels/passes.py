@@ -28,7 +28,6 @@ from mpibow.kernels.passes import WHOLE, Local
 
 STEPS = 256  # records that are on their way at once, and passes that are bound
 SLOT = 64  # bytes of a record's place, so that records are aligned; behind it are a local step's scalars
-NUMBERS = ("rate", "alpha", "gain", "scale", "pull", "centre_momentum", "attention", "begin")
 FIELDS = cast(Mapping[str, tuple[Any, int]], flat.STEP.fields)
 SCALARS = 64  # of a learner's local step, for which there is room from the start
 REPORT = 3  # numbers that a learner reports of its batch: loss, hits, |gradient|^2
@@ -164,7 +163,7 @@ class DeviceFlat:
         sent = self._sent[self._place()]
         record = _step_of(sent)
         of_device = {name: value for name, value in numbers.items() if isinstance(value, DeviceArray)}
-        for name in NUMBERS:
+        for name in FIELDS:
             record[name] = 0 if name in of_device else numbers.get(name, 0)
         count = 0 if scalars is None else scalars.size
         if scalars is not None:

@@ -33,10 +33,7 @@ class Search:
     workspace: int = WORKSPACE
 
     def words(self) -> tuple[str, ...]:
-        return (
-            f"deterministic={self.deterministic}", f"tries={self.tries}", f"compiled={self.compiled}",
-            f"workspace={self.workspace}",
-        )  # fmt: skip
+        return tuple(f"{name}={value}" for name, value in vars(self).items())
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from mpibow.cuda.kernels.kernels import Launch, instance, kind, lanes, turns
-from mpibow.graph.formats import canonical
+from mpibow.graph.formats import canonical, physical
 from mpibow.graph.graph import Shape
 from mpibow.graph.kernel import Buffers, Call, Formats, Shapes
 from mpibow.ops import AdaptiveAvgPool2d, GlobalAvgPool2d
@@ -41,13 +41,7 @@ def _launch(kernel: str, call: Call, shape: Shape, *arrays: Any, of: tuple[str, 
 
 
 def max_buffers(op: Any, shapes: Shapes) -> Buffers:
-    winner = {"winner": (_physical(shapes.y), "uint16")}
-    return Buffers(saved=winner)
-
-
-def _physical(y: Shape) -> Shape:
-    n, c, *sides = y
-    return (n, *sides, c)
+    return Buffers(saved={"winner": (physical("acdb", shapes.y), "uint16")})
 
 
 def max_forward(call: Call) -> list[Launch]:

@@ -32,10 +32,8 @@ class LossScale:
     def load(self, state: Array) -> None:
         """Restores what `state` returned."""
         if self.record is not None:
-            record = np.zeros(1, LOSS_SCALE)
-            record["scale"], record["inverse"], record["good"] = state[0], 1 / state[0], state[1]
-            record["interval"] = INTERVAL
-            self._machine.put(self.record, record)
+            scale, good = state
+            self._machine.put(self.record, np.array([(scale, 1 / scale, good, INTERVAL)], LOSS_SCALE))
 
     def is_large(self) -> bool:
         """Whether it may still be halved."""

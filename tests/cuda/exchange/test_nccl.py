@@ -17,7 +17,7 @@ from tests.cuda.device.fakes import FakeEvent, FakeStream, HostArray, Log
 from tests.refusals import refuses
 
 
-class FakeRing:
+class FakeRing(CupyRing):
     """Notes what is enqueued; `wrong` is what NCCL reports when it is asked for the second time."""
 
     def __init__(self, log: Log, wrong: str = "", raises: str = "") -> None:
