@@ -174,9 +174,9 @@ def open_nccl(host: Communicator, stream: Stream, nccl: Any = None) -> Nccl:
     for rank, (text, *_) in enumerate(everyone):
         if text:
             raise CommunicationError(f"rank {rank}: {text}")
-    versions = [number for _, number, _ in everyone]
-    if len(set(versions)) > 1:
+    versions = sorted({number for _, number, _ in everyone})
+    if len(versions) > 1:
         raise CommunicationError(
-            f"the ranks have NCCL {', '.join(map(dotted, sorted(set(versions))))}: install one version on all nodes"
+            f"the ranks have NCCL {', '.join(map(dotted, versions))}: install one version on all nodes"
         )
     return Nccl(host, CupyRing(nccl, host.size, everyone[0][2], host.rank), stream)

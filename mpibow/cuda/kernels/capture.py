@@ -13,10 +13,6 @@ from mpibow.errors import DeviceError
 Range = Callable[[str], AbstractContextManager[object]]  # a named range in a profiler's timeline: NVTX
 
 
-def no_range(name: str) -> AbstractContextManager[object]:
-    return nullcontext()
-
-
 class Executor:
     """Bound runs on one stream. Values that change between iterations lie in device memory that they read: inputs,
     counters, weights, rates. So nothing is ever captured again, and a launch waits for nothing.
@@ -26,7 +22,7 @@ class Executor:
     """
 
     def __init__(
-        self, name: str, runs: Sequence[Enqueue], stream: Stream, *, graphs: bool = True, ranges: Range = no_range
+        self, name: str, runs: Sequence[Enqueue], stream: Stream, *, graphs: bool = True, ranges: Range = nullcontext
     ) -> None:
         self.name, self.stream, self.timed = name, stream, False
         self._runs, self._graphs, self._range = tuple(runs), graphs, ranges
@@ -47,12 +43,10 @@ class Executor:
                 f"{self.name}: CUDA cannot capture its work in a graph ({error}): graphs=false works without"
             ) from None
 
-    def run(self, after: Event | None = None) -> Event:
-        """Enqueues one forward and backward, after the event `after`; the event that it is over. Never waits."""
+    def run(self) -> Event:
+        """Enqueues one forward and backward; the event that it is over. Never waits."""
         assert self._graph is not None or not self._graphs, f"{self.name} is run before it is prepared"
         with self._range(self.name):
-            if after is not None:
-                self.stream.wait(after)
             if self._graph is not None:
                 self._graph.launch(self.stream)
             else:

@@ -117,7 +117,7 @@ def maximum_backward(call: Call) -> list[Launch]:
     return [_launch("larger_back", call.dy, winner, dx, i) for i, dx in enumerate(call.dx) if dx is not None]
 
 
-def cast(x: Array, y: Array, factor: Any = None) -> Launch:
+def cast(x: Array, y: Any, factor: Any = None) -> Launch:
     """y <- x in y's type, times factor (1,) float32 where there is one: a loss scale's inverse, say."""
     kernel = instance("cast", kind(x), kind(y))
     return Launch(kernel, turns(x.size, lanes(x.dtype, y.dtype)), (x, y, factor, np.int64(x.size)))
@@ -128,9 +128,7 @@ def convert_forward(call: Call) -> list[Launch]:
 
 
 def convert_backward(call: Call) -> list[Launch]:
-    (dx,) = call.dx
-    assert dx is not None
-    return [cast(call.dy, dx)]
+    return [cast(call.dy, call.dx[0])]
 
 
 def fill(y: Array, value: float, factor: Any = None) -> Launch:

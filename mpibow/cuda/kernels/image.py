@@ -12,7 +12,6 @@ import numpy as np
 
 from mpibow.cuda.kernels.kernels import UNITS, Constant, Launch, instance, integer, kind, turns
 from mpibow.graph.formats import canonical
-from mpibow.graph.graph import Shape
 from mpibow.graph.kernel import Call, Formats, Shapes
 from mpibow.ops.beta import larger_shares
 from mpibow.ops.philox import stream
@@ -89,18 +88,14 @@ def shares_forward(call: Call) -> list[Launch]:
     return [Launch("mix_shares", turns(call.y.size), arguments)]
 
 
-def mix_launch(x: Any, share: Any, y: Any, shape: Shape, replicas: int = 1) -> list[Launch]:
-    """`shape` is (samples, ...) in logical order; of `replicas` learners each mixes its own samples."""
-    extents = prod(shape[1:]), shape[0] // replicas
-    return [Launch(instance("mix", kind(x)), turns(y.size), (x, share, y, *extents, np.int64(y.size)))]
-
-
 def mix_formats(op: Any, shapes: Shapes, given: tuple[str, ...]) -> Formats:
     return Formats((given[0], "a"), given[0])
 
 
 def mix_forward(call: Call) -> list[Launch]:
-    return mix_launch(call.x[0], call.x[1], call.y, call.shapes.y)
+    (x, share), y, (samples, *sample) = call.x, call.y, call.shapes.y
+    arguments = (x, share, y, prod(sample), samples, np.int64(y.size))
+    return [Launch(instance("mix", kind(x)), turns(y.size), arguments)]
 
 
 def one_hot_forward(call: Call) -> list[Launch]:

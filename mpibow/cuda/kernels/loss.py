@@ -50,9 +50,8 @@ def soft_forward(call: Call) -> list[Launch]:
 
 
 def backward(call: Call) -> list[Launch]:
-    slope, dx = call.saved["slope"], call.dx[0]
-    assert dx is not None
-    arguments = (slope, call.dy, dx, dx.shape[1], np.int64(dx.size))
+    dx: Any = call.dx[0]
+    arguments = (call.saved["slope"], call.dy, dx, dx.shape[1], np.int64(dx.size))
     return [Launch(instance("scale_rows", kind(dx)), turns(dx.size), arguments)]
 
 

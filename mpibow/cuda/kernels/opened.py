@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import numpy as np
 from mpibow.cuda.device.cupy_driver import Stream
 from mpibow.cuda.device.driver import DeviceProperties
 from mpibow.cuda.device.machine import Machine
-from mpibow.cuda.kernels.capture import Executor, Range, no_range
+from mpibow.cuda.kernels.capture import Executor, Range
 from mpibow.cuda.kernels.cudnn import Cudnn, Enqueue, Handles
 from mpibow.cuda.kernels.elementwise import cast, fill
 from mpibow.cuda.kernels.flat import CHUNK, join_rows, part_rows, report_batch
@@ -51,7 +52,7 @@ class Gpu:
     precision: Precision
     graphs: bool = True
     about: str = ""
-    ranges: Range = no_range
+    ranges: Range = nullcontext
     flat: DeviceFlat = field(init=False)
     scale: LossScale = field(init=False)
 
@@ -154,7 +155,7 @@ class Gpu:
 
 def open_gpu(
     machine: Machine, precision: str, *, graphs: bool, deterministic: bool = True, cache: Path | None = None,
-    ranges: Range = no_range,
+    ranges: Range = nullcontext,
 ) -> Gpu:  # fmt: skip
     """CUDA's own parts, of a GPU that is opened. Raises DeviceError where cuDNN is missing or does not start."""
     chosen, shadows, handles = PRECISIONS[NAMES.get(precision, precision)], Shadows(), Handles()

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import cast
+from typing import Any
 
 from mpibow.cuda.kernels.cudnn import Cudnn
-from mpibow.cuda.kernels.kernels import Launch
 from mpibow.cuda.kernels.launcher import Bind
 from mpibow.cuda.kernels.layers import layers
 from mpibow.cuda.kernels.operands import Precision
 from mpibow.cuda.kernels.own import OWN
-from mpibow.graph.kernel import KernelTable, Run
+from mpibow.graph.kernel import KernelTable
 from mpibow.graph.mixed import Widths
 from mpibow.ops import (
     Accuracy,
@@ -41,8 +39,5 @@ WIDTHS = Widths(
 def operators(bind: Bind, cudnn: Cudnn, precision: Precision) -> KernelTable:
     """Its kernels bind runs that take the stream they enqueue on."""
 
-    def bound(launches: Sequence[Launch]) -> Run:
-        return cast(Run, bind(launches))
-
-    own = {op: kernel.bound(bound) for op, kernel in OWN.items()}
-    return {**own, **layers(cudnn, precision)}
+    runs: Any = bind
+    return {**{op: kernel.bound(runs) for op, kernel in OWN.items()}, **layers(cudnn, precision)}

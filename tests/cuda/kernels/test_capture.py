@@ -22,7 +22,7 @@ from mpibow.cuda.kernels.plans import Executable
 from mpibow.cuda.kernels.specs import Cast, NormBackward
 from mpibow.cuda.kernels.timing import DeviceTimer, random_bytes, seconds_of
 from mpibow.errors import DeviceError
-from tests.cuda.device.fakes import FakeDriver, FakeEvent, FakeStream, HostArray, Log
+from tests.cuda.device.fakes import FakeDriver, FakeStream, HostArray, Log
 from tests.refusals import refuses
 
 TF32 = PRECISIONS["tf32"]
@@ -43,13 +43,12 @@ def test_it_is_captured_once_and_launched_ever_after() -> None:
     learner.prepare()
     assert log == [("forward", "s0"), ("backward", "s0"), ("synchronise", "s0"), ("captured", "s0", 2)]
     log.clear()
-    slot = FakeEvent("slot", log)
     for _ in range(3):
-        learner.run(slot)
+        learner.run()
     assert log == [
-        ("wait", "s0", "slot"), ("launch", "s0", 2), ("record", "s0 1"),
-        ("wait", "s0", "slot"), ("launch", "s0", 2), ("record", "s0 2"),
-        ("wait", "s0", "slot"), ("launch", "s0", 2), ("record", "s0 3"),
+        ("launch", "s0", 2), ("record", "s0 1"),
+        ("launch", "s0", 2), ("record", "s0 2"),
+        ("launch", "s0", 2), ("record", "s0 3"),
     ]  # fmt: skip
     assert not [entry for entry in log if entry[0] == "synchronise"]
 

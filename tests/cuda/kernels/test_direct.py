@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mpibow import ops
-from mpibow.cuda.kernels import elementwise, image, norm
+from mpibow.cuda.kernels import elementwise, norm
 from mpibow.cuda.kernels.own import OWN
 from mpibow.graph.graph import FLOAT, Array
 from mpibow.graph.kernel import Call
@@ -148,12 +148,3 @@ def test_replicas_have_weights_of_their_own(case: Case) -> None:
     for i, dx in enumerate(call.dx):
         if dx is not None:
             np.testing.assert_array_equal(dx, np.concatenate([single.dx[i] for single in singles]))
-
-
-def test_each_replica_mixes_its_own_samples() -> None:
-    """Two of two samples, shares 0 and 1: the first becomes the second of its own, the second stays."""
-    x, y = np.array([[1], [2], [30], [40]], np.float32), np.full((4, 1), np.nan, np.float32)
-    run_all(image.mix_launch(x, np.array([0, 1, 0, 1], np.float32), y, x.shape, replicas=2))
-    assert y[:, 0].tolist() == [2, 2, 40, 40]
-    run_all(image.mix_launch(x, np.zeros(4, np.float32), y, x.shape))
-    assert y[:, 0].tolist() == [2, 30, 40, 1]
