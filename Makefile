@@ -118,6 +118,7 @@ test-dali: $(DALI_READY)
 	$(call run,python -m pytest -n 2 --dist worksteal -m "dali and not gpu" -rfEs $(ARGS))
 
 coverage: $(DEV_READY)
+	@python -m pip install -q --disable-pip-version-check $(PIP_FLAGS) 'pytest-cov>=6'
 	$(call run,python -m pytest -n 2 --dist worksteal --cov=mpibow --cov-report=term-missing:skip-covered $(ARGS))
 
 check: $(DEV_READY)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,7 @@ def test_a_working_directory_that_was_removed(tmp_path: Path, command: str) -> N
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.skipif(find_spec("coverage") is not None, reason="numba imports coverage, which needs a working directory")
 def test_fit_where_the_working_directory_was_removed(tmp_path: Path) -> None:
     """With whole paths all goes well."""
     (tmp_path / "fit.py").write_text(f"import os, shutil\nos.chdir({str(tmp_path)!r})\nos.mkdir('gone')\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -50,6 +51,14 @@ def rooms(find: Any, present: Any = lambda: True) -> Rooms:
 
 def job(folder: Path, net: Any = tiny.plain, **settings: Any) -> tiny.Job:
     return tiny.job(folder, net=net, **{"device": "auto", "precision": "float32", **settings})
+
+
+@pytest.fixture(autouse=True)
+def same_cores() -> Iterator[None]:
+    """The tests that follow in this process have all cores again."""
+    cores = os.sched_getaffinity(0)
+    yield
+    os.sched_setaffinity(0, cores)
 
 
 def test_a_gpu_with_all_kernels_is_taken(tmp_path: Path) -> None:
