@@ -36,6 +36,8 @@ class Lion(Update):
     )  # fmt: skip
 
     def at(self, samples: int) -> Lion:
+        if self.half_life == (None, None):
+            return self
         return replace(self, betas=kept(self.betas, self.half_life, samples), half_life=(None, None))
 
     @property

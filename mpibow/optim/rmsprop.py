@@ -80,6 +80,8 @@ class RmsProp(Update):
     half_life: Annotated[HalfLife, "samples after which half of the average is left, in place of alpha"] = None
 
     def at(self, samples: int) -> RmsProp:
+        if self.half_life is None:
+            return self
         return replace(self, alpha=kept(self.alpha, self.half_life, samples), half_life=None)
 
     @property

@@ -48,6 +48,8 @@ class Sgd(Update):
             raise ConfigError("nesterov: needs momentum above 0, got momentum 0")
 
     def at(self, samples: int) -> Sgd:
+        if self.half_life is None:
+            return self
         return replace(self, momentum=kept(self.momentum, self.half_life, samples), half_life=None)
 
     @property

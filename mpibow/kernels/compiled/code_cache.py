@@ -12,13 +12,14 @@ import os
 import pickle
 import sys
 import tempfile
+import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 import numba
 import numpy as np
@@ -30,6 +31,7 @@ from mpibow.kernels.cache import cache_folder
 from mpibow.system.aside import whole_file
 
 PACKAGES = "mpibow.kernels", "mpibow.formulas"  # whose functions are compiled into others
+PATIENCE = 60  # seconds that a process waits for another's code of one function; then it compiles its own
 # Options of functions that compiled code calls, and nothing else: without what Python and C would call, which takes as
 # long to compile as many of them.
 PART = {"nogil": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
@@ -40,10 +42,14 @@ class CodeCache:
     saves nothing, and `lost` counts that. Processes of one machine that need the same code wait for the first."""
 
     lost = 0
+    locked: ClassVar[set[str]] = set()  # names whose code this process is making
 
     def __init__(self, function: Callable[..., Any]) -> None:
         file, self._function = Path(function.__code__.co_filename), function
         self._name = f"{file.stem}.{function.__qualname__}"
+        self._source = _content(
+            str(file)
+        )  # as it was when the function was made: the file may change before it compiles
         self._folders = (file.parent / "__pycache__", Path(numba.config.CACHE_DIR or cache_folder() / "compiled"))
 
     def load_overload(self, signature: Any, target: Any) -> Any:
@@ -53,9 +59,9 @@ class CodeCache:
         code = self._read(name, target)
         if code is not None:
             return code
-        _lock(name, fcntl.LOCK_EX)
+        _lock(name)
         if (code := self._read(name, target)) is not None:  # of the process that had the lock
-            _lock(name, fcntl.LOCK_UN)
+            release(CodeCache.locked & {name})
         return code
 
     def _read(self, name: str, target: Any) -> Any:
@@ -65,12 +71,12 @@ class CodeCache:
         return None
 
     def save_overload(self, signature: Any, code: Any) -> None:
-        assert not code.library.has_dynamic_globals, (
-            f"{self._function.__qualname__}: contains an address of this process"
-        )
         name = self.file_name(signature, code.codegen)
-        self._write(name, dumps(code._reduce()))
-        _lock(name, fcntl.LOCK_UN)
+        try:
+            assert not code.library.has_dynamic_globals, f"{self._name}: contains an address of this process"
+            self._write(name, dumps(code._reduce()))
+        finally:
+            release(CodeCache.locked & {name})
 
     def _write(self, name: str, content: bytes) -> None:
         for folder in self._folders:
@@ -84,7 +90,7 @@ class CodeCache:
     def file_name(self, signature: Any, codegen: Any) -> str:
         function, versions = self._function, (numba.__version__, sys.implementation.cache_tag)
         code, beside = function.__code__, _beside(function.__module__) if function.__module__ else ""
-        source = _content(code.co_filename), beside, code.co_firstlineno, code.co_code
+        source = self._source, beside, code.co_firstlineno, code.co_code
         closure = [cell.cell_contents for cell in function.__closure__ or ()]
         depends = repr((*source, signature, codegen.magic_tuple(), versions)).encode() + dumps(closure)
         return f"{self._name}-{hashlib.sha256(depends).hexdigest()[:32]}.code"
@@ -118,7 +124,7 @@ def _beside(name: str) -> str:
     of all of them, some of which are from elsewhere."""
     modules = {name: vars(sys.modules[name])}
     _follow(modules[name], modules)
-    files = {str(namespace.get("__file__")) for namespace in modules.values()}
+    files = {namespace["__file__"] for namespace in modules.values() if "__file__" in namespace}
     return repr((sorted(_content(file) for file in files), [_numbers(modules[each]) for each in sorted(modules)]))
 
 
@@ -149,6 +155,11 @@ def _content(file: str) -> str:
     return hashlib.sha256(Path(file).read_bytes()).hexdigest() if Path(file).exists() else ""
 
 
+for _package in (Path(__file__).parents[1], Path(__file__).parents[2] / "formulas"):
+    for _path in _package.rglob("*.py"):  # as they are imported: a file that is edited later is not what was compiled
+        _content(str(_path))
+
+
 @cache
 def _locks() -> int:
     """A file of this machine whose bytes stand for functions; -1 where it cannot be opened."""
@@ -158,8 +169,23 @@ def _locks() -> int:
     return -1
 
 
-def _lock(name: str, how: int) -> None:
-    """Takes or frees the lock of a function's code. It is free when a process ends; without it some code is compiled
-    twice."""
-    with suppress(OSError):
-        fcntl.lockf(_locks(), how, 1, zlib.crc32(name.encode()))
+def _lock(name: str) -> None:
+    """Takes the lock of a function's code. It is free when a process ends; without it some code is compiled twice."""
+    end = time.monotonic() + PATIENCE
+    while _locks() >= 0 and time.monotonic() < end:
+        try:
+            fcntl.lockf(_locks(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, zlib.crc32(name.encode()))
+            CodeCache.locked.add(name)
+            return
+        except BlockingIOError:
+            time.sleep(0.02)
+        except OSError:  # such a file system has no locks
+            return
+
+
+def release(names: Collection[str]) -> None:
+    """Frees the locks of these functions' code."""
+    for name in names:
+        CodeCache.locked.discard(name)
+        with suppress(OSError):
+            fcntl.lockf(_locks(), fcntl.LOCK_UN, 1, zlib.crc32(name.encode()))

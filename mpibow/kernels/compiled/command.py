@@ -120,7 +120,9 @@ class Native(Generic[P]):
         try:
             arguments = self._signature.bind(*positional, **named)
             arguments.apply_defaults()
-            version = self.versions[tuple(arguments.arguments.pop(name) for name in self._chosen)]
+            chosen = tuple(arguments.arguments.pop(name) for name in self._chosen)
+            if (version := self.versions.get(chosen)) is None:
+                raise TypeError(f"has no version for {', '.join(self._chosen)} = {', '.join(map(str, chosen))}")
             for name, value in arguments.arguments.items():
                 at = f"{name} "
                 if isinstance(value, list | tuple):

@@ -4,7 +4,7 @@ registers (libm's do not), indices of either width, and Philox."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from llvmlite import ir
@@ -16,10 +16,6 @@ from mpibow.kernels.compiled.code_cache import PART
 from mpibow.kernels.compiled.command import FAST, integers, words
 
 F = TypeVar("F", bound=Callable[..., Any])
-# Divisions by zero as NumPy has them: Python's check is a branch, so a loop with a division in it stays scalar.
-inlined: Callable[[F], F] = njit(**PART, forceinline=True, fastmath=FAST, error_model="numpy")
-# For results that must be NumPy's to the bit: every product and sum is rounded; none is fused or reordered.
-stepwise: Callable[[F], F] = njit(**PART, forceinline=True, fastmath=False, error_model="numpy")
 _f, _u = np.float32, np.uint64
 LOW, SHIFT = _u(0xFFFFFFFF), _u(32)
 M0, M1, W0, W1 = _u(0xD2511F53), _u(0xCD9E8D57), _u(0x9E3779B9), _u(0xBB67AE85)
@@ -35,6 +31,16 @@ _E = tuple(
     )
 )  # fmt: skip
 E0, E1, E2, E3, E4, E5, E6, E7, E8, E9, E10 = _E
+
+
+def inlined(function: F) -> F:
+    """Divisions by zero are as NumPy has them: Python's check is a branch, so a loop with a division stays scalar."""
+    return cast(F, njit(**PART, forceinline=True, fastmath=FAST, error_model="numpy")(function))
+
+
+def stepwise(function: F) -> F:
+    """For results that must be NumPy's to the bit: every product and sum is rounded; none is fused or reordered."""
+    return cast(F, njit(**PART, forceinline=True, fastmath=False, error_model="numpy")(function))
 
 
 @intrinsic

@@ -21,9 +21,14 @@ def compiled(function: F) -> F:
     return cast(F, jit(function))
 
 
-inlined: Callable[[F], F] = _njit(**PART, forceinline=True)
-# A sum in vector lanes that the compiled code fixes, so its bits are always the same. NaN and inf stay.
-summed: Callable[[F], F] = _njit(**PART, forceinline=True, fastmath={"reassoc", "contract"})
+def inlined(function: F) -> F:
+    return cast(F, _njit(**PART, forceinline=True)(function))
+
+
+def summed(function: F) -> F:
+    """A sum in vector lanes that the compiled code fixes, so its bits are always the same. NaN and inf stay."""
+    return cast(F, _njit(**PART, forceinline=True, fastmath={"reassoc", "contract"})(function))
+
 
 chunk = 16384  # elements: threads get even shares, and the arrays shared by a chunk's rows stay in L2
 BLOCK = TILE  # elements: the arrays shared by two rows stay in L1; the prefetcher fails with more rows at once

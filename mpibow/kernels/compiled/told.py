@@ -11,7 +11,7 @@ from typing import Any, TextIO
 from numba.core import event
 
 from mpibow.kernels.cache import cache_folder
-from mpibow.kernels.compiled.code_cache import CodeCache
+from mpibow.kernels.compiled.code_cache import CodeCache, release
 
 PASS = "numba:run_pass"  # an event of numba's compiler; functions loaded from disk go through no pass
 LAST = "native_lowering"  # the pass that makes a function's code
@@ -63,3 +63,4 @@ def compiling(out: TextIO | None = None) -> Iterator[Compiling]:
             yield watch
         finally:
             watch.end()
+            release({*CodeCache.locked})  # of what failed

@@ -109,7 +109,7 @@ class Primitive(Handle):
             library.execute, primitive._as_parameter_.value, library.stream._as_parameter_.value, len(block),
             ctypes.addressof(block),
         )  # fmt: skip
-        return Command([*library.one_thread.table, row], library.one_thread, kept, block)
+        return Command([*library.one_thread.rows, row], library.one_thread, kept, block)
 
 
 def slow(forward: Primitive, data: Primitive | None = None, weights: Primitive | None = None) -> tuple[str, ...]:

@@ -6,6 +6,8 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +73,64 @@ def test_other_source_of_the_same_length_is_compiled(tmp_path: Path) -> None:
     for number in (1, 2):
         (tmp_path / "m.py").write_text(text := f"def f(x): return x + {number}")
         assert functions(compiled(tmp_path / "m.py", text), 1, 1 + number) == 1
+
+
+def test_a_file_that_changes_before_its_function_is_compiled(tmp_path: Path) -> None:
+    """The code is kept under the source that it was compiled from."""
+    (tmp_path / "m.py").write_text(before := "def f(x): return x + 1")
+    early = compiled(tmp_path / "m.py", before)
+    (tmp_path / "m.py").write_text(after := "def f(x): return x + 2")
+    assert functions(early, 1, 2) == 1
+    assert functions(compiled(tmp_path / "m.py", after), 1, 3) == 1
+
+
+@pytest.mark.parametrize("name", ["normalise", "resize"])
+def test_the_decorator_of_a_part_is_in_the_key(name: str) -> None:
+    modules = {name: vars(import_module(f"mpibow.kernels.compiled.{name}"))}
+    code_cache._follow(modules[name], modules)
+    assert "mpibow.kernels.compiled.numeric" in modules
+
+
+def test_without_a_lock_file_code_is_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(NOWHERE))
+    code_cache._locks.cache_clear()
+    try:
+        assert functions(compiled(tmp_path / "m.py"), 1, 2) == 1
+        assert code_cache._locks() == -1
+    finally:
+        code_cache._locks.cache_clear()
+
+
+FAILING = """
+import sys, time
+from pathlib import Path
+from mpibow.kernels.compiled.code_cache import jit
+from mpibow.kernels.compiled.told import compiling
+space = {}
+exec(compile("def f(x): return x + undefined", sys.argv[1], "exec"), space)
+try:
+    with compiling():
+        jit(space["f"])(1)
+except Exception:
+    print("failed", flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_process_whose_compiling_failed_holds_nobody_up(tmp_path: Path) -> None:
+    file = str(tmp_path / "m.py")
+    with subprocess.Popen([sys.executable, "-c", FAILING, file], cwd=ROOT, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        try:
+            assert other.stdout.readline() == b"failed\n"
+            assert not is_locked(other.pid)
+        finally:
+            other.kill()
+
+
+def is_locked(pid: int) -> bool:
+    """Whether the process holds a lock of records: /proc/locks has a line for each."""
+    return any(line.split()[1:2] == ["POSIX"] and line.split()[4] == str(pid) for line in open("/proc/locks"))
 
 
 def test_code_of_another_processor_is_not_taken(tmp_path: Path) -> None:
