@@ -87,9 +87,10 @@ TURNED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}  # of exchanged sides
 
 
 def compare(sign: str, x: Operand, other: Operand) -> Tensor:
-    if isinstance(x, Tensor):
-        return getattr(ops, sign)(x, other)  # type: ignore[no-any-return]
-    return getattr(ops, TURNED.get(sign, sign))(other, x)  # type: ignore[no-any-return]
+    if isinstance(other, Tensor) and not isinstance(x, Tensor):
+        return getattr(ops, TURNED.get(sign, sign))(other, x)  # type: ignore[no-any-return]
+    left = x if isinstance(x, Tensor) else ops.full((), x)
+    return getattr(ops, sign)(left, other)  # type: ignore[no-any-return]
 
 
 def where(site: Site, condition: Any, self: Any, other: Any) -> Tensor:

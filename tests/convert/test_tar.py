@@ -122,6 +122,41 @@ def test_links_are_refused() -> None:
     assert refusal(data) == "x.tar: b: is a link or device (type '2'), not a file; pack files only"
 
 
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE])
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (b"9 path=a\nrest", "an extended header is damaged"),
+        (b"99 path=a\n", "an extended header is damaged"),
+        (b"8 path=a\n", "an extended header is damaged"),
+        (b"x", "an extended header is damaged"),
+        (b"0 =\n", "an extended header is damaged"),
+        (b"4 =\n", "an extended header is damaged"),
+        (b"11 size=-1\n", "an extended header has the size '-1'"),
+        (b"11 size=\xc2\xb2\n", "an extended header has the size '²'"),
+        (b"12 size=1_0\n", "an extended header has the size '1_0'"),
+    ],
+)
+def test_damaged_extended_headers(kind: bytes, lines: bytes, message: str) -> None:
+    info = tarfile.TarInfo("x")
+    info.type, info.size = kind, len(lines)
+    data = info.tobuf() + lines.ljust(512, b"\0") + tar({"a": b"abc"})[512:]
+    assert refusal(data) == f"x.tar: {message}; {AGAIN}"
+
+
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK])
+def test_extended_headers_that_are_too_large(kind: bytes) -> None:
+    info = tarfile.TarInfo("x")
+    info.type, info.size = kind, 2 << 20
+    assert refusal(info.tobuf() + bytes(3 << 20)) == f"x.tar: an extended header has a size of 2097152 bytes; {AGAIN}"
+
+
+def test_a_changed_length_in_an_extended_header() -> None:
+    data = tar({"a": b"abc", "b" * 130: b"d"}, tarfile.PAX_FORMAT)
+    assert data.count(b"140 path=b") == 1
+    assert refusal(data.replace(b"140 path=b", b"940 path=b")) == f"x.tar: an extended header is damaged; {AGAIN}"
+
+
 @settings(max_examples=300)
 @given(
     st.binary(max_size=40),
