@@ -206,10 +206,9 @@ def kernels_told(config: Config | None, tried: str | None) -> dict[str, str]:
 def _gpus() -> dict[str, str]:
     try:
         from mpibow.job.choice import ROOMS
-
-        return {name: text for room in ROOMS.values() for name, text in room().seen().items()}
     except ImportError:  # a package that is missing is found elsewhere, too
         return {}
+    return {name: text for room in ROOMS.values() for name, text in room().seen().items()}
 
 
 def required_packages() -> dict[str, str]:

@@ -77,7 +77,8 @@ class Fitted:
         """The weights, or the average of the centre. Raises ConfigError where the run kept none."""
         weights = self.average if average else self.weights
         if weights is None:
-            raise ConfigError("average: the run kept no average of the centre; train with ema={'half_life': SAMPLES}")
+            remedy = "train with ema={'half_life': SAMPLES}, as a command with ema.half_life=SAMPLES"
+            raise ConfigError(f"average: the run kept no average of the centre; {remedy}")
         return weights
 
     def predict(self, images: Array | Mapping[str, Array], batch_size: int = 100, *, average: bool = False) -> Any:

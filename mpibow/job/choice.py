@@ -59,7 +59,7 @@ def on_device(job: Job, comm: Communicator, rooms: Rooms = ROOMS) -> tuple[Job, 
 
     auto takes the first of which every rank opens one that has all kernels of the net; else the host computes. Where
     a machine has a GPU that is not used a line says why, and where the host is slow one names the faster way. Raises
-    DeviceError where the settings need a device and none can be used.
+    DeviceError where the settings need a device and none can be used, ConfigError where they need what it lacks.
     """
     config, cores, unused = job.config, os.sched_getaffinity(0), list[str]()
     if job.device is not HOST:

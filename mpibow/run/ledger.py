@@ -110,8 +110,8 @@ class Ledger(Results):
     def chosen(self) -> dict[str, Any]:
         """The last values on the data that choose, by metric."""
         if self.chooser == "test":
-            return {**self.test_metrics, "loss": self.test_loss, "accuracy": self.accuracy}
-        return {**self.validation_metrics, "loss": self.validation_loss, "accuracy": self.validation_accuracy}
+            return measures(self.test_metrics, self.test_loss, self.accuracy)
+        return measures(self.validation_metrics, self.validation_loss, self.validation_accuracy)
 
     def met(self, epoch: float) -> None:
         """Enters that the target is reached."""
@@ -132,7 +132,7 @@ class Ledger(Results):
 
     def _best_metric(self, found: Evaluation) -> bool:
         """Whether this evaluation has the best value so far of the metric that chooses."""
-        value = {**found.metrics, "loss": found.loss, "accuracy": found.accuracy}[str(self.best_by)]
+        value = measures(found.metrics, found.loss, found.accuracy).get(str(self.best_by))
         if value is None or not math.isfinite(value):
             return False
         best = self.best_metric is None or better(self.best_rises, value, self.best_metric)
@@ -171,3 +171,8 @@ class Ledger(Results):
 def _accuracy(place: str, name: str = "accuracy") -> str:
     """The name of an accuracy: on test data, which it does not name, of the centre and of its average."""
     return {"test": name, "average_test": f"average_{name}"}.get(place, f"{place}_{name}")
+
+
+def measures(metrics: Mapping[str, Any], loss: float | None, accuracy: float | None) -> dict[str, Any]:
+    """All by name. Without classes there is no accuracy, and a run's own metric may have that name."""
+    return {**metrics, "loss": loss, **({} if accuracy is None else {"accuracy": accuracy})}

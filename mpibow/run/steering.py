@@ -42,8 +42,6 @@ class Steering:
     def evaluated(self, iteration: int, epoch: float) -> str:
         """Enters an evaluation on the data that choose, before `iteration`. Returns a line about the rate, or ''."""
         values = {name: value for name, value in self._ledger.chosen.items() if name in self._rises}
-        if values["accuracy"] is None:  # there are no classes
-            del values["accuracy"]
         return "".join(
             self._take(name, math.nan if value is None else value, iteration, epoch) for name, value in values.items()
         )

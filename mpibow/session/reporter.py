@@ -230,7 +230,7 @@ class Reporter:
         seconds = max(ledger.seconds + now - self._mark, 1e-9)
         speed, samples = ledger.images / seconds, job.config.batch_size * sum(where.learners)
         parts = [f"epoch {where.epoch:.2f}", f"{where.position:,} samples", self._loss]
-        accuracy, chooser = ledger.chosen["accuracy"], job.chooser
+        accuracy, chooser = ledger.chosen.get("accuracy"), job.chooser
         parts += [] if accuracy is None else [f"{chooser} accuracy {accuracy:.2%}"]
         parts += [f"{speed:,.0f} images/s", f"learners {'+'.join(map(str, where.learners))} {where.execution}".rstrip()]
         parts += [f"gain {gain:.2f}"] if gain != 1.0 else []

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 
 from mpibow.config.strict import build
 from mpibow.config.words import show
@@ -86,7 +86,7 @@ def write_arrays(path: Path, arrays: Mapping[str, Array], metadata: Mapping[str,
     contiguous = {name: np.asarray(array, order="C") for name, array in arrays.items()}
     try:
         with whole_file(path) as file:
-            save_file(contiguous, file.name, dict(metadata))
+            file.write(save(contiguous, dict(metadata)))
     except (OSError, SafetensorError) as error:
         raise ConfigError(f"{path}: cannot be written: {reason(error)}") from None
 

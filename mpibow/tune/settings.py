@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from mpibow.bounds import Below, Count, Positive
 
@@ -25,11 +25,11 @@ class Tuner:
         Positive, Below(1), "least gain in images/s that one more learner must bring, as a fraction"
     ] = 0.03
     most: Annotated[Count, "most learners per rank"] = 64
-    drift = 0.1  # change of speed, as a fraction, after which the tuner starts again
-    patience = 1  # numbers of learners to try after the first one without such a gain
-    window = 2.0  # most seconds to measure a number of learners; 15 iterations if these take longer
-    watch = 5.0  # seconds between checks of the speed once settled; 15 iterations if these take longer
-    again = 60.0  # seconds without change after which the tuner tries other numbers again, later more
+    drift: ClassVar = 0.1  # change of speed, as a fraction, after which the tuner starts again
+    patience: ClassVar = 1  # numbers of learners to try after the first one without such a gain
+    window: ClassVar = 2.0  # most seconds to measure a number of learners; 15 iterations if these take longer
+    watch: ClassVar = 5.0  # seconds between checks of the speed once settled; 15 iterations if these take longer
+    again: ClassVar = 60.0  # seconds without change after which the tuner tries other numbers again, later more
 
     @property
     def precision(self) -> float:

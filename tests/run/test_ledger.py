@@ -6,7 +6,7 @@ import json
 
 from mpibow.config.strict import build
 from mpibow.run.evaluate import Evaluation
-from mpibow.run.ledger import Ledger
+from mpibow.run.ledger import Ledger, measures
 
 
 def test_the_best_and_the_first_above_the_target() -> None:
@@ -59,7 +59,7 @@ def test_another_target_is_still_to_be_reached() -> None:
 def test_validation_data_choose_and_test_data_are_told_apart() -> None:
     ledger = Ledger().continued(0.5, "validation 0.1")
     ledger.enter("test", Evaluation(0.1, 0.99, 50, 1.0))
-    assert ledger.best_accuracy is ledger.epochs_to_target is ledger.chosen["accuracy"] is None
+    assert ledger.best_accuracy is ledger.epochs_to_target is ledger.chosen.get("accuracy") is None
     for iteration, accuracy in ((10, 0.6), (20, 0.4)):
         ledger.evaluated("validation", Evaluation(0.7, accuracy, 9, 1.0, 0.8), iteration, 9 * iteration, 1.0)
     ledger.enter("best_test", Evaluation(0.2, 0.98, 50, 1.0))
@@ -81,3 +81,13 @@ def test_what_other_data_chose_is_no_best() -> None:
     assert (again.best_accuracy, again.best_loss, again.best_at, again.epochs_to_target) == (None, None, None, None)
     assert (again.accuracy, again.evaluated_at, again.target, again.chooser) == (0.9, -1, 0.5, "validation 0.1")
     assert again.evaluated("validation", Evaluation(2.0, 0.2, 10, 1.0), 6, 110, 1.1)
+
+
+def test_a_runs_own_metric_may_be_called_accuracy() -> None:
+    """Without classes it is what stops the run, and chooses the best checkpoint."""
+    assert measures({"accuracy": 0.9}, 1.0, None) == {"accuracy": 0.9, "loss": 1.0}
+    assert measures({}, 1.0, 0.5) == {"accuracy": 0.5, "loss": 1.0}
+    ledger = Ledger().continued(None, by="accuracy")
+    found = Evaluation(1.0, None, 100, 2.0, metrics={"accuracy": 0.9})
+    assert ledger.evaluated("test", found, 5, 100, 1.0)
+    assert (ledger.chosen["accuracy"], ledger.best_metric) == (0.9, 0.9)

@@ -17,11 +17,13 @@ import pytest
 pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
 import numba
 
-from mpibow.comm.communicator import Single
+from examples.own_rule import Average, Averager
+from mpibow.comm.communicator import Communicator, Single
 from mpibow.config import load_mapping
 from mpibow.job import BUILT_IN, open_job
 from mpibow.job.device import Device
 from mpibow.kernels.compiled.told import TITLE, compiling
+from tests.comm.threads import on_threads
 
 ROOT = Path(__file__).parents[3]
 JOB = """
@@ -136,6 +138,27 @@ def test_the_orthogonal_step_is_prepared_where_matrices_take_it(settings: dict[s
     flat: Any = SimpleNamespace(**{**vars(job.kernels.flat), "orthogonal": orthogonal})
     replace(job, device=Device(replace(job.kernels, flat=flat))).prepare(Single(), (1,))
     assert bool(rehearsed) == matrices
+
+
+def test_a_programs_own_rule_is_not_tried_with_one_weight() -> None:
+    class Fragile(Averager):
+        def __init__(self, settings: Any, flat: Any, rows: Any, initial: Any, zeros: Any = None) -> None:
+            raise AssertionError("made before the run begins")
+
+    class Own(Average):
+        rule = Fragile
+
+    config = load_mapping({**BUILT_IN, "device": "onednn"}, [])
+    open_job(replace(config, rule=Own(period=2))).prepare(Single(), (1,))
+
+
+def test_a_rank_without_compiled_kernels_prepares_beside_others() -> None:
+    def prepare(comm: Communicator) -> str:
+        device = "numpy" if comm.rank else "onednn"
+        note = open_job(load_mapping({**BUILT_IN, "device": device}, [])).prepare(comm, (1, 1))
+        return note + str(comm.share("met"))  # the next collective call
+
+    assert [note.endswith("['met', 'met']") for note in on_threads(2, prepare)] == [True, True]
 
 
 def test_the_first_iterations_find_all_passes_compiled() -> None:
