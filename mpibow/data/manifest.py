@@ -119,16 +119,18 @@ def load(folder: Path) -> Manifest:
 
 
 def _manifest(fields: dict[str, Any]) -> Manifest:
-    single = {"name": str, "count": int, "classes": int, "source": str, "sources": dict, "contents": dict}
+    single = {"name": str, "count": int, "classes": int, "source": str}
     several = {"class_names": str, "mean": float, "std": float}
-    values: dict[str, Any] = {name: kind(fields[name]) for name, kind in single.items() if name in fields}
+    values: dict[str, Any] = {name: kind(fields[name]) for name, kind in single.items()}
     values |= {name: tuple(map(kind, fields[name])) for name, kind in several.items()}
     shards = [
         Shard(str(shard["file"]), *(int(shard[name]) for name in ("size", "count", "checksum")))
         for shard in fields["shards"]
     ]
     form = Form(str(fields["encoding"]), str(fields["dtype"]), tuple(map(int, fields["shape"])))
-    return Manifest(**values, form=form, shards=tuple(shards))
+    sources = {str(file): str(checksum) for file, checksum in dict(fields["sources"]).items()}
+    contents = dict(fields.get("contents", {}))  # may be left out
+    return Manifest(**values, form=form, shards=tuple(shards), sources=sources, contents=contents)
 
 
 def _plain(name: str) -> bool:

@@ -347,6 +347,20 @@ def test_a_manifest_that_breaks_a_rule(folder: Path, changes: dict[str, object],
     assert refusal(folder).startswith(f"{folder}/manifest.json: {message}")
 
 
+@pytest.mark.parametrize("field", ["name", "count", "class_names", "source", "sources", "shards", "encoding"])
+def test_a_manifest_without_a_field(folder: Path, field: str) -> None:
+    path = folder / "manifest.json"
+    fields = json.loads(path.read_text())
+    del fields[field], fields["checksum"]
+    path.write_text(json.dumps(fields | {"checksum": manifest.checksum_of(fields)}))
+    assert refusal(folder) == f"{path}: does not follow format 1: KeyError({field!r}); convert the data again"
+
+
+def test_checksums_of_sources_are_text(folder: Path) -> None:
+    rewrite(folder, sources={"a.bin": 7})
+    assert open_records(folder).manifest.sources == {"a.bin": "7"}
+
+
 def test_shards_that_are_not_the_manifest_s(folder: Path) -> None:
     again = "convert the data again"
     path = folder / "set-00001.mpr"
