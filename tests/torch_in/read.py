@@ -191,6 +191,10 @@ RIGHT: dict[str, tuple[Any, ...]] = {
     "norm of 0": (lambda: Of(lambda x: (x * 0).norm(dim=1, keepdim=True) * x + (x * 0).std(1, keepdim=True)), (2, 8)),
     "threshold of softplus": (lambda: Of(lambda x: functional.softplus(x, 2.0, 0.1)), (2, 8)),
     "aminmax": (lambda: Of(lambda x: torch.aminmax(x, dim=1)[0]), (2, 8)),
+    "numbers compared": (
+        lambda: Of(lambda x: torch.where(x.new_zeros(()) < x.new_ones(()), x, -x) * (x.new_ones(()) > 2)),
+        (2, 8),
+    ),
     "a number of all samples": (lambda: Of(lambda x: x[:, 0] / x.norm()), (2, 8)),
 }
 REFUSED: dict[str, tuple[Any, tuple[int, ...], str]] = {
