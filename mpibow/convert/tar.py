@@ -1,23 +1,29 @@
 """Plain tar files, also inside one another: the names and places of their files, without unpacking.
 
-Python's tarfile ends silently at a damaged header, as if the archive ended there; this module raises an error.
+Python's tarfile ends silently at a damaged header, as if the archive ended there, and takes an extended header up to
+its first damaged record; this module raises an error.
 """
 
 from __future__ import annotations
 
 import mmap
 import os
+import re
 import tarfile
 from collections.abc import Iterator
-from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from mpibow.errors import RecordError
 from mpibow.system.files import open_file, reason
 
 BLOCK = tarfile.BLOCKSIZE  # bytes of a header; contents are padded to whole blocks
+EXTENDED = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE)  # headers whose contents are records
+LONG = (tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK)
+LARGEST_TEXT = 1 << 20  # bytes of a long name or of extended headers
+RECORD = re.compile(rb"(\d{1,7}) ([^=]+)=")  # then the value and a newline; the number counts the whole record's bytes
+SIZE = re.compile(rb"[0-9]{1,19}")
 AGAIN = "get the file again"
 
 
@@ -49,8 +55,10 @@ def members(file: mmap.mmap | BytesIO, where: str, start: int = 0, stop: int | N
         stop = file.tell()
     file.seek(start)
     archive: tarfile.TarFile | None = None
-    with suppress(tarfile.TarError, ValueError, OverflowError, MemoryError):  # the header after the last is looked at
-        archive = tarfile.open(fileobj=file, mode="r:", encoding="utf-8", errors="replace")  # noqa: SIM115
+    try:
+        archive = tarfile.open(  # noqa: SIM115
+            fileobj=file, mode="r:", encoding="utf-8", errors="replace", tarinfo=_Checked
+        )
         for member in archive:
             if member.offset_data > stop:
                 break
@@ -66,6 +74,10 @@ def members(file: mmap.mmap | BytesIO, where: str, start: int = 0, stop: int | N
                 raise RecordError(
                     f"{where}: {member.name}: is a link or device (type {kind!r}), not a file; pack files only"
                 )
+    except _ExtendedError as error:
+        raise RecordError(f"{where}: an extended header {error}; {AGAIN}") from error
+    except (tarfile.TarError, ValueError, OverflowError, MemoryError):
+        pass  # the header after the last is looked at
     end = archive.offset if archive else start
     file.seek(min(end, stop))
     last = file.read(max(min(BLOCK, stop - end), 0))
@@ -75,3 +87,41 @@ def members(file: mmap.mmap | BytesIO, where: str, start: int = 0, stop: int | N
         damaged = f"header at byte {end - start} is damaged; {AGAIN}"
         what = "is not a tar archive; if it is compressed, unpack it first" if end == start else damaged
         raise RecordError(f"{where}: {what}")
+
+
+class _ExtendedError(Exception):
+    """What is wrong with an extended header."""
+
+
+class _Checked(tarfile.TarInfo):
+    """A header whose long name or records are checked before tarfile takes what it understands of them."""
+
+    @classmethod
+    def fromtarfile(cls, tarfile: tarfile.TarFile) -> Self:
+        """The next header. Raises _ExtendedError where it is an extended one that is damaged or too large."""
+        file = tarfile.fileobj
+        assert file is not None
+        start = file.tell()
+        header = file.read(BLOCK)
+        if header[156:157] in (*EXTENDED, *LONG):
+            size = cls.frombuf(header, tarfile.encoding or "utf-8", tarfile.errors or "replace").size
+            if not 0 <= size <= LARGEST_TEXT:
+                raise _ExtendedError(f"has a size of {size} bytes")
+            if header[156:157] in EXTENDED:
+                _check(file.read(size), size)
+        file.seek(start)
+        return super().fromtarfile(tarfile)
+
+
+def _check(records: bytes, size: int) -> None:
+    """Raises _ExtendedError where `size` bytes are not records "length key=value\\n", or a file's size is no number."""
+    at = 0
+    while at < size:
+        record = RECORD.match(records, at)
+        stop = at + int(record[1]) if record else 0
+        if not record or stop <= record.end() or records[stop - 1 : stop] != b"\n":
+            raise _ExtendedError("is damaged")
+        value = records[record.end() : stop - 1]
+        if record[2] == b"size" and not SIZE.fullmatch(value):
+            raise _ExtendedError(f"has the size {value[:40].decode('utf-8', 'replace')!r}")
+        at = stop
