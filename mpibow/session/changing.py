@@ -21,7 +21,9 @@ from mpibow.sync.switch import Switch
 from mpibow.tune import Decision, as_sum
 
 if TYPE_CHECKING:
+    from mpibow.data.timeline import Timeline
     from mpibow.session.session import Session
+    from mpibow.session.where import Where
 
 NAMED = 6  # weights that a line lists
 
@@ -44,7 +46,7 @@ def change(session: Session) -> None:
         session.change_learners(now.counts, now.execution)
         session.ledger.changes += 1
         _changed(session, "learners", begin)
-    elif _restarts(session) and not session.end_period():
+    elif _restarts(session, timeline, where) and not session.end_period():
         session.rule.restart()
     if now.execution != session.learners.execution:
         session.learners.change(session.replicas.count, now.execution)  # averaging goes on
@@ -57,9 +59,9 @@ def _changed(session: Session, what: str, begin: float) -> None:
     session.bound = 0.0
 
 
-def _restarts(session: Session) -> bool:
+def _restarts(session: Session, timeline: Timeline, where: Where) -> bool:
     """Whether the rule restarts averaging before this iteration."""
-    timeline, where, config = session.coordinator.timeline(), session.where, session.config
+    config = session.config
     if where.iteration <= timeline.changes[0].iteration:
         return False
     before = timeline.position(where.iteration - 1) / session.job.train.count
