@@ -54,7 +54,7 @@ def convert(
 
 
 def _part(batches: list[Batch]) -> Part:
-    sources = {batch.content.source: batch.content.checksum for batch in batches}
+    sources = {batch.source: batch.checksum for batch in batches}
     return Part(sum(len(batch.labels) for batch in batches), _samples(batches), sources=sources)
 
 

@@ -7,9 +7,12 @@ import hashlib
 import io
 import lzma
 import os
+import sys
 import tarfile
+import weakref
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -358,6 +361,28 @@ def test_any_bytes(name: str, rubbish: bytes, at: int) -> None:
             reader.batch_of(reader.Content("x", data, "", ""), name, labels, True)
         except RecordError as error:
             assert str(error).startswith("x: ")  # noqa: PT017
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_the_bytes_of_a_file_go_once_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, packed: bool) -> None:
+    """A pickle's arrays are copies; all of CIFAR-10 would otherwise be in memory twice."""
+    earlier: list[weakref.ref[reader.Content]] = []
+    batch_of = reader.batch_of
+
+    def watched(content: reader.Content, *rest: Any) -> reader.Batch:
+        assert not any(ref() for ref in earlier)
+        earlier.append(weakref.ref(content))
+        before = sys.getrefcount(content.data)
+        batch = batch_of(content, *rest)
+        after = sys.getrefcount(content.data)  # outside the assert, which keeps what it looks at
+        assert after == before
+        return batch
+
+    monkeypatch.setattr(reader, "batch_of", watched)
+    source = archive(tmp_path / "a.tar.gz", PYTHON) if packed else folder(tmp_path / "source", PYTHON)
+    batches = reader.read_cifar(source, any_count=True).batches
+    assert len(batches) == len(earlier) == 6
+    assert not any(ref() for ref in earlier)
 
 
 def test_the_published_files_are_recognised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
