@@ -22,7 +22,7 @@ def numbered(labels: Mapping[str, Array], *, classes: int | None = None) -> int:
             record = int(wrong.argmax())
             rule = "0 or more" if classes is None else f"in [0, {classes})"
             raise RecordError(f"{name}: record {record}: label is {values[record]}, it must be {rule}; pass --remap")
-    there = _values(labels)
+    there = _values(map(np.unique, labels.values()))
     if classes is None and there != list(range(len(there))):
         lacks = next(place for place, label in enumerate(there) if place != label)
         remedy = f"pass --remap to number those that occur, or --classes {there[-1] + 1} to keep them"
@@ -35,7 +35,7 @@ def numbered(labels: Mapping[str, Array], *, classes: int | None = None) -> int:
 def remapped(labels: Mapping[str, Array]) -> tuple[dict[str, Array], tuple[str, ...]]:
     """The labels as 0, 1, ... in the order of their values, int64; and the value of each."""
     values = {name: np.unique(array, return_inverse=True) for name, array in labels.items()}
-    there = _values(labels)
+    there = _values(unique for unique, _ in values.values())
     number = {label: place for place, label in enumerate(there)}
     places = {
         name: np.array([number[int(label)] for label in unique], np.int64)[inverse]
@@ -44,9 +44,9 @@ def remapped(labels: Mapping[str, Array]) -> tuple[dict[str, Array], tuple[str, 
     return places, tuple(map(str, there))
 
 
-def _values(labels: Mapping[str, Array]) -> list[int]:
-    """Those that occur, sorted."""
-    return sorted(set().union(*(map(int, np.unique(values)) for values in labels.values())))
+def _values(uniques: Iterable[Array]) -> list[int]:
+    """The values that occur, sorted, from those of each array."""
+    return sorted(set().union(*(map(int, unique) for unique in uniques)))
 
 
 def set_aside(names: Iterable[object], labels: Array, fraction: float, seed: int, source: object) -> Array:
