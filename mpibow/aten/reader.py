@@ -101,6 +101,8 @@ class Reader:
             tensor = isinstance(found, self.torch.Tensor)
             self.values[node] = self._widened(found.detach().clone()) if tensor else str(node.target)
             return
+        if target == "view" and node.target._overloadname == "dtype":  # constants too: here they are wider
+            raise ConfigError(f"from_torch: {target} in {place}: a view as another type; x.to(dtype) converts numbers")
         arguments = self._arguments(node)
         random = self.torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
         if self._constant(arguments) and not random:

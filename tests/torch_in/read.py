@@ -210,6 +210,13 @@ REFUSED: dict[str, tuple[Any, tuple[int, ...], str]] = {
     "buffer assigned": (lambda: Buffered(_assigned), (2, 8), "writes into the buffer c"),
     "part of a buffer": (lambda: Buffered(_part), (2, 8), "writes into the buffer c"),
     "casts to 16 bits": (lambda: Of(lambda x: x.half()), (2, 8), "Of casts to 16 bits"),
+    "view as a type": (lambda: Of(lambda x: x * x.view(torch.int32)), (2, 8), "view in Of.*a view as another type"),
+    "one element viewed as a type": (
+        lambda: Of(lambda x: x * x.mean().view(torch.int32)), (2, 8), "view in Of.*a view as another type",
+    ),
+    "constant viewed as a type": (
+        lambda: Of(lambda x: x * torch.ones(8).view(torch.int32)), (2, 8), "view in Of.*a view as another type",
+    ),
     "complex": (lambda: Of(lambda x: torch.fft.fft(x * 1j).real), (2, 8), "mul in Of.*gives complex numbers"),
     "no output": (lambda: Of(lambda x: None), (2, 8), "must give a tensor"),
     "a number": (lambda: Of(lambda x: (x, 3)), (2, 8), "an output of Of depends on no input"),
