@@ -24,6 +24,7 @@ from mpibow.convert.examples import Image, Wanted, merged, missing, pieces, surv
 from mpibow.convert.imagenet import Found
 from mpibow.convert.recode import Keep
 from mpibow.errors import RecordError
+from mpibow.system.options import positive
 from mpibow.system.streams import as_command
 
 EXAMPLES = Wanted(name="image/class/synset", first_label=1)
@@ -122,7 +123,7 @@ def parser() -> argparse.ArgumentParser:
         f"(default: {synsets.KNOWN} in --source)",
     )
     made.add_argument(
-        "--limit", type=arguments.positive, metavar="N", help="take only the first N images of every class, for a trial"
+        "--limit", type=positive, metavar="N", help="take only the first N images of every class, for a trial"
     )
     made.add_argument("--decode", action="store_true", help="decode every image to find damaged ones; takes longer")
     made.add_argument("--index", type=Path, metavar="DIR", help="folder of DALI's indices of the TFRecords, NAME.idx")

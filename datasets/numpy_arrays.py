@@ -23,6 +23,7 @@ from mpibow.convert.arrays import Stored, keys, stored
 from mpibow.convert.conversion import Part, file_checksum, write_parts
 from mpibow.convert.labels import numbered, remapped, set_aside
 from mpibow.errors import RecordError
+from mpibow.system.options import positive
 from mpibow.system.streams import as_command
 
 LAYOUTS = ("nhwc", "nchw", "nhw")
@@ -182,9 +183,7 @@ def parser() -> argparse.ArgumentParser:
             made.add_argument(f"--{part}-{kind}", type=Path, metavar="NPY", help=f".npy file of the {part} {kind}")
     made.add_argument("--layout", choices=LAYOUTS, help="order of the images' axes (default: by the shape)")
     made.add_argument("--remap", action="store_true", help="renumber the labels that occur from 0, in ascending order")
-    made.add_argument(
-        "--classes", type=arguments.positive, metavar="N", help="number of classes, if some have no image"
-    )
+    made.add_argument("--classes", type=positive, metavar="N", help="number of classes, if some have no image")
     arguments.add_shared(made, "test-fraction", "seed", "overwrite")
     return made
 

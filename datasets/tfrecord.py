@@ -21,6 +21,7 @@ from mpibow.convert.entries import Entries, Reader, part_of, split
 from mpibow.convert.examples import Image, Pixels, Wanted, first, merged, missing, pieces, survey
 from mpibow.convert.recode import Keep
 from mpibow.errors import RecordError
+from mpibow.system.options import positive
 from mpibow.system.streams import as_command
 
 FEW = 8  # files that get a checksum each, if they are not large
@@ -179,7 +180,7 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument(
         "--classes",
-        type=arguments.positive,
+        type=positive,
         metavar="N",
         help="number of classes (default: the highest label, and one)",
     )

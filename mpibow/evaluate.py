@@ -22,7 +22,6 @@ from mpibow.comm.communicator import Communicator
 from mpibow.comm.launch import run_ranks, say
 from mpibow.config import Config
 from mpibow.config.schema import Device, MetricSettings
-from mpibow.convert.arguments import positive
 from mpibow.data.dataset import Array
 from mpibow.data.decoded import Decoded
 from mpibow.data.recordset import RecordSet
@@ -43,6 +42,7 @@ from mpibow.session.header import header_of
 from mpibow.session.stored import Stored, of_checkpoint, read_stored
 from mpibow.session.summary import shown_metrics
 from mpibow.system.command import prog
+from mpibow.system.options import positive
 from mpibow.system.streams import as_command
 
 THREADS = 8  # of one rank, at the most

@@ -15,13 +15,13 @@ import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from mpibow.comm.launch import outcome, say
-from mpibow.convert.arguments import natural, positive
 from mpibow.data.dataset import Array
 from mpibow.data.tokens import BYTES, FILE, Tokens, bytes_of, read_tokens
 from mpibow.errors import ConfigError
 from mpibow.fitted import Fitted, load
 from mpibow.job.predictor import Predictor
 from mpibow.system.command import prog
+from mpibow.system.options import natural, positive
 from mpibow.system.streams import as_command
 
 ASCII = 128

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mpibow.convert.arguments import positive
 from mpibow.errors import ConfigError, MpibowError
 from mpibow.figure import COLOURS, LOOK, NO_DATE, matplotlib, save
 from mpibow.run.series import PANELS, Curve, RunLog, curves, read_run
 from mpibow.system.command import prog
+from mpibow.system.options import positive
 from mpibow.system.streams import as_command
 
 if TYPE_CHECKING:

@@ -22,7 +22,6 @@ from tqdm import tqdm
 
 from mpibow.comm.launch import outcome, say
 from mpibow.config.strict import build
-from mpibow.convert.arguments import positive
 from mpibow.convert.files import Sample, Wanted, files_of, read
 from mpibow.data.settings import Image
 from mpibow.data.table import KIND as TABLE
@@ -33,6 +32,7 @@ from mpibow.graph.graph import FLOAT, Array
 from mpibow.job.predictor import Predictor
 from mpibow.run import directory
 from mpibow.system.command import prog
+from mpibow.system.options import positive
 from mpibow.system.streams import as_command
 
 WIDE = 16  # most numbers of a sample's output that fit on a line

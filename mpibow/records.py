@@ -12,7 +12,6 @@ import numpy as np
 from tqdm import tqdm
 
 from mpibow.convert import export
-from mpibow.convert.arguments import natural, positive
 from mpibow.convert.conversion import cores, exit_code, spreader
 from mpibow.data import verify
 from mpibow.data.aside import file_aside
@@ -21,6 +20,7 @@ from mpibow.data.pictures import sheet
 from mpibow.data.recordset import RecordSet, open_records
 from mpibow.errors import ConfigError, MpibowError, RecordError
 from mpibow.system.command import prog
+from mpibow.system.options import integer, natural
 from mpibow.system.shipped import close
 from mpibow.system.streams import as_command
 
@@ -149,7 +149,7 @@ def parser() -> argparse.ArgumentParser:
         "--sheet", type=Path, metavar="FILE.png", help="draw images with the names of their classes"
     )
     inspecting.add_argument(
-        "--samples", type=positive, metavar="N", help=f"number of images to draw (default: {SHEET})"
+        "--samples", type=integer(1, 10_000), metavar="N", help=f"number of images to draw (default: {SHEET})"
     )
     inspecting.add_argument(
         "--class", dest="of_class", metavar="NAME", help="draw only images of this class, a name or a number"
@@ -166,7 +166,7 @@ def parser() -> argparse.ArgumentParser:
     verifying.add_argument("--decode", action="store_true", help="also decode every encoded image")
     verifying.add_argument(
         "--workers",
-        type=positive,
+        type=integer(1, 1024),
         metavar="N",
         help="number of processes (default: one per core, fewer for small data)",
     )

@@ -1,4 +1,4 @@
-"""Options that converters share, by the same names and in the same words; and the types of their values."""
+"""Options that converters share, by the same names and in the same words; and types of their values."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from mpibow.convert.conversion import cores, exit_code
 from mpibow.data.aside import check_free, refused
 from mpibow.errors import RecordError
 from mpibow.system.command import prog
+from mpibow.system.options import natural, positive
 
 STATISTICS = 10_000
 
@@ -107,18 +108,6 @@ def prepare(output: Path, overwrite: bool) -> None:
         check_free(output, overwrite)
     for left in sorted(output.parent.glob(f".{output.name}.tmp-*")):
         print(f"{left} is left from a conversion that was killed: unless one is running, remove it to free the space")
-
-
-def _integer(least: int) -> Callable[[str], int]:
-    def integer(text: str) -> int:
-        if (value := int(text)) < least:
-            raise argparse.ArgumentTypeError(f"must be at least {least}, got {value}")
-        return value
-
-    return integer
-
-
-positive, natural = _integer(1), _integer(0)
 
 
 def fraction(text: str) -> float:

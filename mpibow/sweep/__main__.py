@@ -11,7 +11,6 @@ import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +29,7 @@ from mpibow.sweep.kept import Kept
 from mpibow.sweep.running import command_of, launch_of, run_cells
 from mpibow.sweep.table import table
 from mpibow.system.command import prog
+from mpibow.system.options import natural, positive
 from mpibow.system.streams import as_command
 
 EPILOG = """\
@@ -149,7 +149,7 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument(
         "--ranks",
-        type=partial(_integer, least=1),
+        type=positive,
         default=1,
         metavar="N",
         help="ranks of a run, by mpirun (default: 1)",
@@ -157,9 +157,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--launcher", metavar="COMMAND", help="command that starts the ranks in place of mpirun, as 'srun -n {ranks}'"
     )
-    made.add_argument(
-        "--nice", type=partial(_integer, least=0), default=0, metavar="N", help="niceness of all runs (default: 0)"
-    )
+    made.add_argument("--nice", type=natural, default=0, metavar="N", help="niceness of all runs (default: 0)")
     made.add_argument("--list", action="store_true", help="print the cells and their commands; run nothing")
     made.add_argument(
         "--table", nargs="?", const="", metavar="KEYS",
@@ -174,12 +172,6 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     if arguments.base is not None and "=" in arguments.base:
         arguments.base, arguments.keys = None, [arguments.base, *arguments.keys]
     return arguments
-
-
-def _integer(text: str, least: int) -> int:
-    if not text.isdigit() or int(text) < least:
-        raise argparse.ArgumentTypeError(f"must be an integer of at least {least}, got '{text}'")
-    return int(text)
 
 
 if __name__ == "__main__":

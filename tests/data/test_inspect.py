@@ -237,8 +237,12 @@ def test_other_modes_of_images_become_colours(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("command", "option", "message"), [
     ("inspect", "--samples=0", "--samples: must be at least 1, got 0"),
+    ("inspect", "--samples=10001", "--samples: must be at most 10,000, got 10001"),
+    ("inspect", "--samples=1_0", "--samples: must be an integer, got '1_0'"),
+    ("inspect", f"--seed={2**64}", f"--seed: must be at most {2**64 - 1:,}, got {2**64}"),
     ("inspect", "--seed=-1", "--seed: must be at least 0, got -1"),
     ("verify", "--workers=0", "--workers: must be at least 1, got 0"),
+    ("verify", "--workers=1025", "--workers: must be at most 1,024, got 1025"),
 ])  # fmt: skip
 def test_numbers_out_of_range(capsys: pytest.CaptureFixture[str], command: str, option: str, message: str) -> None:
     with pytest.raises(SystemExit):
