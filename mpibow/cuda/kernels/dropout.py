@@ -50,10 +50,10 @@ def _launch(kernel: str, x: Array, kept: Array, arguments: tuple[Any, ...]) -> l
 def forward(call: Call) -> list[Launch]:
     (x, counter), kept, rate = call.x, call.saved["kept"], call.op.rate
     node, threshold = np.uint32(stream(call.name)), np.uint32(round(rate * 2**32))
-    scale = 1.0 / (1.0 - rate)
+    scale = float(1.0 / (1.0 - rate))
     return _launch("dropout", x, kept, (x, counter, call.y, kept, node, threshold, scale, *_extents(call)))
 
 
 def backward(call: Call) -> list[Launch]:
-    kept, scale = call.saved["kept"], 1.0 / (1.0 - call.op.rate)
+    kept, scale = call.saved["kept"], float(1.0 / (1.0 - call.op.rate))
     return _launch("dropout_back", call.dy, kept, (call.dy, kept, call.dx[0], scale, *_extents(call)))

@@ -129,6 +129,8 @@ class Launch:
 
 def _typed(argument: Any) -> Any:
     """Python's numbers as C++ takes them: int and float."""
+    if isinstance(argument, np.generic):  # np.float64 is a float too
+        return argument
     if isinstance(argument, int):
         return np.int32(argument)
     return np.float32(argument) if isinstance(argument, float) else argument

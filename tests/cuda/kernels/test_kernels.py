@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
-from mpibow.cuda.kernels import flat, layout
+import mpibow as mb
+from mpibow.cuda.kernels import dropout, flat, layout
 from mpibow.cuda.kernels.compile import texts
 from mpibow.cuda.kernels.kernels import (
     BLOCKS,
@@ -58,6 +61,24 @@ def test_labels_that_no_kernel_is_made_for() -> None:
         ShapeError,
     ):
         integer(np.zeros(2, np.uint8))
+
+
+def test_numbers_are_of_32_bits_unless_numpys() -> None:
+    numbers = (3, True, 0.5, np.float64(0.1), np.int64(1 << 40), np.void(b"12"))
+    made = Launch("sma_alone", (1, 1, 1), (*numbers, None)).arguments
+    assert [type(each) for each in made[:3]] == [np.int32, np.int32, np.float32]
+    assert [*made[3:]] == [*numbers[3:], None]
+    assert [type(each) for each in made[3:6]] == [np.float64, np.int64, np.void]
+
+
+def test_a_rate_of_numpys_is_a_float_for_dropout(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dropout, "_extents", lambda call: (2, 3, 1, 1))
+    x = np.zeros((2, 3), np.float32)
+    call: Any = SimpleNamespace(
+        x=(x, x), y=x, dy=x, dx=(x,), saved={"kept": x}, op=mb.ops.Dropout(np.float64(0.5)), name="dropout1"
+    )
+    (forward,), (backward,) = dropout.forward(call), dropout.backward(call)
+    assert (type(forward.arguments[6]), type(backward.arguments[3])) == (np.float32, np.float32)
 
 
 def test_names() -> None:
