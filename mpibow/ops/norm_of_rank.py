@@ -6,6 +6,8 @@ has the same forward, alone.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from mpibow.graph.graph import FLOAT, Array, Shape
@@ -38,15 +40,9 @@ def forward(call: Call) -> Run:
     count, momentum = x.shape[0] * x.shape[2], op.momentum
     meet = (call.peers if op.sync == "rank" else ALONE).show(f"{call.name} forward", own)
 
-    def run() -> None:
-        nonlocal mean, normal, part, running_mean, running_variance, variance, y
-        np.sum(x, axis=(0, 2), out=own[0])
-        own[0] *= 1 / count
-        np.subtract(x, own[0][:, None], out=normal)
-        normal *= normal
-        np.sum(normal, axis=(0, 2), out=own[1])
-        learners = meet()
-        total = len(learners) * count
+    def merge(learners: Sequence[Array]) -> None:
+        """mean, and variance times the number of values, <- those of all learners."""
+        nonlocal mean, part, variance
         mean.fill(0)
         for moments in learners:
             mean += moments[0]
@@ -58,11 +54,25 @@ def forward(call: Call) -> Run:
             part *= count
             variance += part
             variance += moments[1]
+
+    def run() -> None:
+        nonlocal normal, part, running_mean, running_variance, variance, y
+        np.sum(x, axis=(0, 2), out=own[0])
+        own[0] *= 1 / count
+        np.subtract(x, own[0][:, None], out=normal)
+        np.multiply(normal, normal, out=y)  # y is scratch until it is written
+        np.sum(y, axis=(0, 2), out=own[1])
+        learners = meet()
+        total = len(learners) * count
+        if len(learners) == 1:
+            mean[:], variance[:] = own
+        else:
+            merge(learners)
+            np.subtract(x, mean[:, None], out=normal)
         variance *= 1 / total
         np.add(variance, op.epsilon, out=inverse)
         np.sqrt(inverse, out=inverse)
         np.reciprocal(inverse, out=inverse)
-        np.subtract(x, mean[:, None], out=normal)
         normal *= inverse[:, None]
         np.multiply(normal, weight, out=y)
         y += bias

@@ -53,6 +53,37 @@ def test_training_takes_the_batchs_statistics_and_moves_the_running_ones(case: C
         np.testing.assert_allclose(bench.statistics[key], (1 - m) * before[key] + m * value, rtol=1e-12)
 
 
+@pytest.mark.parametrize("case", CASES_HERE, ids=name)
+def test_a_learner_alone_subtracts_once_and_has_the_bits_of_several(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench(case, KERNEL, "float32")
+    x, call, taken = bench.x[0], bench.call(backward=False), list[int]()
+    subtract = np.subtract
+
+    def counted(*arguments: Any, out: Array) -> None:
+        taken.append(out.size)
+        subtract(*arguments, out=out)
+
+    run = KERNEL.forward(call)
+    monkeypatch.setattr(np, "subtract", counted)
+    run()
+    monkeypatch.undo()
+    assert taken == [x.size]
+    rows = x.reshape(*x.shape[:2], -1)
+    count, merged = rows.shape[0] * rows.shape[2], np.zeros((2, x.shape[1]), np.float32)
+    own = np.sum(rows, axis=(0, 2))
+    own *= 1 / count
+    merged[0] += own
+    squares = rows - own[:, None]
+    squares *= squares
+    merged[1] += (own - merged[0]) ** 2 * np.float32(count)
+    merged[1] += np.sum(squares, axis=(0, 2))
+    inverse = np.reciprocal(np.sqrt(merged[1] * np.float32(1 / count) + np.float32(case.op.epsilon)))
+    y = (rows - merged[0][:, None]) * inverse[:, None] * bench.w["weight"][:, None] + bench.w["bias"][:, None]
+    np.testing.assert_array_equal(call.y, y.reshape(x.shape))
+
+
 @pytest.mark.parametrize(
     ("case", "training"), [*((case, False) for case in ALL), (Case(FROZEN, ((3, 2, 4),)), True)], ids=str
 )
