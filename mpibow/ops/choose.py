@@ -156,6 +156,11 @@ def gather_forward(call: Call) -> Run:
 def scatter(rows: Array, index: Array, table: Array) -> None:
     """table <- 0, then table[index[n]] += rows[n]: one by one, as a row may be named twice (np.add.at allocates)."""
     table.fill(0)
+    if table.ndim == 2:
+        for n in range(len(rows)):
+            row = table[index[n]]  # a view: an item's += also copies the row onto itself
+            row += rows[n]
+        return
     for n in range(len(rows)):
         table[index[n]] += rows[n]
 
