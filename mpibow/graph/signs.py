@@ -8,18 +8,28 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from numbers import Real
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 if TYPE_CHECKING:
     from mpibow.graph.graph import Tensor
+
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def _made(module: str, function: str, *arguments: Any) -> Any:
     return getattr(import_module(f"mpibow.ops.{module}"), function)(*arguments)
 
 
-def _sign(module: str, operation: str, sign: str) -> Callable[[Any, Any], Tensor]:
-    """The method of a sign between a tensor and another, or a number."""
+def named(function: Function, name: str) -> Function:
+    """`function`, made by another, as help and tracebacks name it."""
+    function.__qualname__ = name
+    function.__name__ = name.rpartition(".")[2]
+    return function
+
+
+def _sign(name: str, module: str, operation: str, sign: str) -> Callable[[Any, Any], Tensor]:
+    """The method `name` of a sign between a tensor and another, or a number."""
 
     def method(self: Signs, other: object) -> Tensor:
         if not isinstance(other, Signs | Real) or isinstance(other, bool):
@@ -27,7 +37,7 @@ def _sign(module: str, operation: str, sign: str) -> Callable[[Any, Any], Tensor
         made: Tensor = _made(module, operation, self, other if isinstance(other, Signs) else float(other))
         return made
 
-    return method
+    return named(method, f"Signs.{name}")
 
 
 class Signs:
@@ -38,19 +48,19 @@ class Signs:
     __array_ufunc__ = None  # so that NumPy's numbers leave it to these methods
     __hash__ = object.__hash__
 
-    __add__ = __radd__ = _sign("arithmetic", "plus", "+")
-    __sub__ = _sign("arithmetic", "minus", "-")
-    __rsub__ = _sign("arithmetic", "from_number", "-")
-    __mul__ = __rmul__ = _sign("arithmetic", "times", "*")
-    __truediv__ = _sign("arithmetic", "over", "/")
-    __rtruediv__ = _sign("arithmetic", "number_over", "/")
-    __pow__ = _sign("arithmetic", "power", "**")
-    __lt__ = _sign("choose", "lt", "<")
-    __le__ = _sign("choose", "le", "<=")
-    __gt__ = _sign("choose", "gt", ">")
-    __ge__ = _sign("choose", "ge", ">=")
-    _equal = _sign("choose", "eq", "==")
-    _unequal = _sign("choose", "ne", "!=")
+    __add__ = __radd__ = _sign("__add__", "arithmetic", "plus", "+")
+    __sub__ = _sign("__sub__", "arithmetic", "minus", "-")
+    __rsub__ = _sign("__rsub__", "arithmetic", "from_number", "-")
+    __mul__ = __rmul__ = _sign("__mul__", "arithmetic", "times", "*")
+    __truediv__ = _sign("__truediv__", "arithmetic", "over", "/")
+    __rtruediv__ = _sign("__rtruediv__", "arithmetic", "number_over", "/")
+    __pow__ = _sign("__pow__", "arithmetic", "power", "**")
+    __lt__ = _sign("__lt__", "choose", "lt", "<")
+    __le__ = _sign("__le__", "choose", "le", "<=")
+    __gt__ = _sign("__gt__", "choose", "gt", ">")
+    __ge__ = _sign("__ge__", "choose", "ge", ">=")
+    _equal = _sign("_equal", "choose", "eq", "==")
+    _unequal = _sign("_unequal", "choose", "ne", "!=")
 
     def __eq__(self, other: object) -> Tensor:  # type: ignore[override]
         return self._equal(other) if isinstance(other, Signs | Real) else NotImplemented

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from mpibow.errors import ShapeError
 from mpibow.formulas import functions as f
 from mpibow.graph.graph import Op, Shape, Tensor
+from mpibow.graph.signs import named
 from mpibow.ops.pointwise import always
 
 __all__ = [
@@ -46,9 +47,8 @@ def of_one(op: Elementwise, text: str) -> OfOne:
     def function(x: Tensor, *, name: str | None = None) -> Tensor:
         return x.graph.add(op, x, name=name)
 
-    function.__name__ = function.__qualname__ = op.kind
     function.__doc__ = text
-    return function
+    return named(function, op.kind)
 
 
 @dataclass(frozen=True)

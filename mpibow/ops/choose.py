@@ -12,6 +12,7 @@ from mpibow.formulas import functions as f
 from mpibow.formulas.formula import Apply, Formula, Name, Number
 from mpibow.graph.graph import EVERY, Array, Moving, Op, Shape, Tensor
 from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
+from mpibow.graph.signs import named
 from mpibow.ops.arithmetic import broadcast
 from mpibow.ops.cast import cast, floats
 from mpibow.ops.full import full
@@ -79,18 +80,19 @@ class Comparison(Protocol):
     def __call__(self, x: Tensor, y: Tensor | float, *, name: str | None = None) -> Tensor: ...
 
 
-def _comparison(sign: str) -> Comparison:
-    def compare(x: Tensor, y: Tensor | float, *, name: str | None = None) -> Tensor:
+def _comparison(name: str, sign: str) -> Comparison:
+    def function(x: Tensor, y: Tensor | float, *, name: str | None = None) -> Tensor:
         if isinstance(y, Tensor):
             both = (x, y) if x.dtype == y.dtype else floats(x, y)
             return x.graph.add(Compare(sign), *broadcast(*both), name=name)
         return x.graph.add(Compare(sign, float(y)), x, name=name)
 
-    compare.__doc__ = f"Whether x {sign} y, element by element, broadcast: bool."
-    return compare
+    function.__doc__ = f"Whether x {sign} y, element by element, broadcast: bool."
+    return named(function, name)
 
 
-lt, le, gt, ge, eq, ne = map(_comparison, ("<", "<=", ">", ">=", "==", "!="))
+lt, le, gt = _comparison("lt", "<"), _comparison("le", "<="), _comparison("gt", ">")
+ge, eq, ne = _comparison("ge", ">="), _comparison("eq", "=="), _comparison("ne", "!=")
 
 
 def where(condition: Tensor, x: Tensor | float, y: Tensor | float, *, name: str | None = None) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from mpibow.errors import ShapeError
 from mpibow.graph.graph import Graph, Tensor
 from mpibow.graph.layout import plan_layout
 from mpibow.graph.plan import compile_plan
+from mpibow.graph.signs import Signs
 from mpibow.kernels import NUMPY, KernelSet, find_kernels
 from mpibow.testing import check_operator
 
@@ -218,3 +220,14 @@ def test_a_shape_of_other_elements(shape: tuple[int, ...]) -> None:
     with pytest.raises(ShapeError) as error:
         mb.reshape(Graph().input("x", X.shape), shape)
     assert str(error.value) == f"reshape of x (4, 3, 6): {shape} must have as many elements, and at most one -1"
+
+
+def test_functions_and_methods_are_named_as_they_are_called() -> None:
+    made = {key: each for key, each in vars(mb.ops).items() if isinstance(each, FunctionType)}
+    assert {key: (each.__name__, each.__qualname__) for key, each in made.items()} == {key: (key, key) for key in made}
+    assert {"eq", "ge", "gt", "le", "lt", "ne", "relu"} <= {*made}
+    turned = {"__radd__": "__add__", "__rmul__": "__mul__"}
+    methods = {key: each for key, each in vars(Signs).items() if isinstance(each, FunctionType)}
+    for key, each in methods.items():
+        own = turned.get(key, key)
+        assert (each.__name__, each.__qualname__) == (own, f"Signs.{own}")
