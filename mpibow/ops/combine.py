@@ -49,6 +49,8 @@ class Add(Op):
 
 @dataclass(frozen=True)
 class OfSeveral(Op):
+    """An operator of `inputs` tensors of one shape, element by element."""
+
     inputs: int
 
     @property

@@ -64,6 +64,8 @@ exp = of_one(Exp(), "exp(x), of any shape.")
 log = of_one(Log(), "The natural logarithm, of any shape: NaN below 0.")
 sqrt = of_one(Sqrt(), "The square root, of any shape: NaN below 0, an infinite gradient at 0.")
 silu = of_one(Silu(), "x / (1 + exp(-x)), of any shape.")
+
+
 # Their formulas.
 
 

@@ -94,7 +94,10 @@ class Then(Choice):
 
 @dataclass(frozen=True, kw_only=True)
 class Family(Choice, RuleSettings):
-    """Synchronous averaging: tests.sync.oracle has the formulas, docs/averaging.md helps to choose a rule."""
+    """Synchronous averaging: docs/averaging.md helps to choose a rule.
+
+    The formulas are in tests/sync/oracle.py of the repository.
+    """
 
     name: Annotated[Name, "rule; every other setting of it may be changed"] = "sma"
     restart: Annotated[

@@ -26,8 +26,9 @@ class LaggingNumbers:
 
 
 class Lagging:
-    """Crossbow's rule (PVLDB 12(11) 2019, algorithm 1), with mu = 0 synchronous EA-SGD; tests.sync.oracle: lagging.
+    """Crossbow's rule (PVLDB 12(11) 2019, algorithm 1), with mu = 0 synchronous EA-SGD.
 
+    Its formulas are `lagging` in tests/sync/oracle.py of the repository.
     With a period tau a rank adds its steps up and sends them once in tau iterations. One learner is plain SGD, z = w.
     """
 

@@ -22,7 +22,7 @@ TALK = 50  # iterations after which ranks talk, if a period is longer
 
 
 class Pulled:
-    """The rules pulled and reset of tests.sync.oracle.
+    """The rules pulled and reset of tests/sync/oracle.py of the repository.
 
     At period 1 and along the mean step, pulled learners that are all this rank's move together in one pass (`Alone`):
     W is their mean by construction. After one of them was reset W follows the sums, as it does in all other cases,

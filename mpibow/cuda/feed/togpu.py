@@ -17,10 +17,11 @@ Fill = Callable[[Stream], None]  # enqueues the launches that fill the rest of a
 
 @dataclass
 class GpuSlot(Slot):
-    """A learner reads device.arrays, in three steps that only enqueue: `await_on` its stream, its reads,
+    """A slot whose copy on the device, device.arrays, is what a learner reads.
 
-    `release_after` its stream, which takes the place of `release`. One copy of device.block fills a plan's inputs in
-    the layout of device.packing. `arrays` are the reader's, which are sent to the device.
+    It does so in three steps that only enqueue: `await_on` its stream, its reads, and `release_after` its stream, which
+    takes the place of `release`. One copy of device.block fills a plan's inputs in the layout of device.packing.
+    `arrays` are the reader's, which are sent to the device.
     """
 
     device: DeviceSlot = field(kw_only=True)

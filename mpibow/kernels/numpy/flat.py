@@ -171,10 +171,11 @@ def centre_update(
     mean: Array, centre: Array, previous: Array, total: Array | None, *, pull: float, alpha: float, momentum: float,
     scale: float, chunks: range,
 ) -> None:  # fmt: skip
-    """W (mean), z (centre) and z_prev (previous) of tests.sync.oracle's `lagging`, from their values at the start.
+    """W (mean), z (centre) and z_prev (previous), from their values at the start.
 
     z, z_prev <- z + pull (W - z) + momentum (z - z_prev), z      W <- W - alpha (W - z) + scale * total
     `pull` = k alpha, 0 where this iteration is not one of averaging; total None where nothing was received.
+    These are the formulas of `lagging` in tests/sync/oracle.py of the repository.
     """
     number = mean.dtype.type
     for _, part in _slices(chunks, mean.size):
