@@ -420,6 +420,8 @@ def test_compiled_once_for_each_precision() -> None:
         a = everything(kernels, 2, 9, dtype)
         flat.sma_apply(a[0], a[3], a[2], a[4], extra=number, scale=number, chunks=range(1))
         flat.sgd_update(a[0], kept(local, a[1]), a[2], local=local, scale=number, chunks=range(1))
+        sums = np.zeros((1, 2))
+        flat.sma_alone(a[0], kept(local, a[1]), a[2], sums, local=local, alpha=number, extra=number, chunks=range(1))
         flat.add_scaled(a[0], a[5], scale=number, chunks=range(1))
         flat.squared_norm(a[0][0])
     made = loops(local.formula)
