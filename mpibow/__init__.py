@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from mpibow.run.callbacks import Evaluated as Evaluated
     from mpibow.run.callbacks import Iteration as Iteration
     from mpibow.run.callbacks import Saved as Saved
+    from mpibow.sync.rule import Rule as Rule
 
 __version__ = "0.1.0"
 
@@ -35,6 +36,7 @@ _ELSEWHERE = {
     "find_lr": "mpibow.probing",
     "from_torch": "mpibow.pytorch",
     "Metric": "mpibow.metrics.metric",
+    "Rule": "mpibow.sync.rule",
     **dict.fromkeys(("EarlyStopping", "Ended", "Evaluated", "Iteration", "STOP", "Saved"), "mpibow.run.callbacks"),
 }
 

@@ -26,9 +26,8 @@ from mpibow.optim.table import UPDATES, AnyUpdate
 from mpibow.optim.update import Update
 from mpibow.run.settings import Checkpoint
 from mpibow.run.stop import Stop
-from mpibow.sync.family import Family
-from mpibow.sync.rules import RULES, AnyRule
-from mpibow.sync.settings import RuleSettings
+from mpibow.sync.family import AnyRule, Family, Independent
+from mpibow.sync.rule import RuleSettings
 from mpibow.tune.settings import Tuner
 
 Device = Literal["auto", "cuda", "onednn", "numpy"]
@@ -255,7 +254,7 @@ def load_mapping(
 
     `update` and `rule` may be a program's own objects, which the config keeps unchanged.
     """
-    known = (*UPDATES.values(), *(settings for settings, _ in RULES.values()))
+    known = (*UPDATES.values(), Family, Independent)
     own: dict[str, Any] = {
         key: value
         for key, value in mapping.items()

@@ -32,7 +32,7 @@ from mpibow.learn.learners import FUSED, STREAMS, Learners
 from mpibow.learn.replica import Replicas
 from mpibow.run.evaluate import Compute
 from mpibow.run.memory import Memory
-from mpibow.sync.rule import Rule
+from mpibow.sync.engine import Engine
 from mpibow.trace import Trace
 
 EXECUTIONS = {  # the log's words for each
@@ -105,7 +105,7 @@ class OnGpu(Device):
     def bind_evaluation(self, plan: Plan, centre: Array, statistics: Array) -> Compute:
         return self.gpu.evaluation(plan, centre, statistics)
 
-    def book(self, rule: Rule, learners: Learners, comm: Communicator) -> DeviceBook:
+    def book(self, rule: Engine, learners: Learners, comm: Communicator) -> DeviceBook:
         return DeviceBook(self.gpu, rule, learners, self._times, getattr(comm, "wait", None))
 
     def feed(self, loading: Loading) -> tuple[Reader, Feed]:

@@ -1,15 +1,17 @@
-"""A formula as Python text that numba compiles into the loops of a step, without fast math: NumPy's bits.
+"""A formula as Python text that numba compiles into loops, without fast math: NumPy's bits.
 
-The text is a module's beginning: it imports what it needs, and defines
+A module begins with HEAD and the parts of its formulas; each formula is a function of one element, such as
 
-    step(w, g, states, j, scalars) -> u
+    step(w, g, arrays, j, numbers) -> u
 
-of one element: `w` and `g` the weight and its gradient, `states` a tuple of arrays whose element j is read and written,
-`scalars` a tuple of numbers of the element's type, in the order of the formula's. A condition on scalars alone is the
-same for all elements, so the compiler makes a loop for each case.
+`arrays` are a tuple whose element j is read, and written where the function keeps results; `numbers` a tuple of the
+element's type, in the order of the formula's scalars. A condition on numbers alone is the same for all elements, so the
+compiler makes a loop for each case.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
 
 from mpibow.formulas.formula import OPERATORS, Dialect, Formula
 
@@ -52,19 +54,41 @@ def _maximum(a, b):
 }
 
 
-def parts_of(formula: Formula) -> str:
-    """The functions that its text calls."""
-    return "\n".join(["", *("\n" + part.strip() + "\n" for name, part in PARTS.items() if name in formula.called)])
+def head(*formulas: Formula) -> str:
+    """The beginning of a module with functions of these formulas."""
+    called = frozenset[str]().union(*(formula.called for formula in formulas))
+    return "\n".join([HEAD.strip(), *("\n" + part.strip() + "\n" for name, part in PARTS.items() if name in called)])
+
+
+def function(
+    name: str, formula: Formula, elements: Sequence[str], returned: Sequence[int], kept: Mapping[int, str] | None = None
+) -> str:
+    """The text of `name`(*elements, arrays, j, numbers) -> the results number `returned`.
+
+    The formula's other arrays are element j of `arrays`, in order. `kept`: results that are written there, by number.
+    """
+    arrays = [each for each in formula.arrays if each not in elements]
+    lines = [
+        "@_inlined",
+        f"def {name}({', '.join([*elements, '_arrays', '_j', '_numbers'])}):",
+        f"    # {formula.name}",
+    ]
+    lines += [f"    _number = type({elements[0]})"]
+    lines += [f"    {each} = _arrays[{i}][_j]" for i, each in enumerate(arrays)]
+    lines += [f"    {each} = _numbers[{i}]" for i, each in enumerate(formula.scalars)]
+    lines += [f"    {each} = {NUMBA.text(tree)}" for each, tree in formula.assignments]
+    lines += [f"    _result{i} = {NUMBA.text(formula.results[i])}" for i in sorted({*returned, *(kept or ())})]
+    lines += [f"    _arrays[{arrays.index(each)}][_j] = _result{i}" for i, each in (kept or {}).items()]
+    lines += [f"    return {', '.join(f'_result{i}' for i in returned)}"] if returned else []
+    return "\n".join(lines) + "\n"
+
+
+def step(formula: Formula) -> str:
+    """The text of a step's formula: step(w, g, states, j, numbers) -> u."""
+    kept = {i: name for i, name in enumerate(formula.arrays[2:], 1)}
+    return function("step", formula, formula.arrays[:2], [0], kept)
 
 
 def source(formula: Formula) -> str:
-    """The text of a step's formula."""
-    w, g, *states = formula.arrays
-    lines = [f"def step({w}, {g}, _states, _j, _scalars):", f"    # {formula.name}", f"    _number = type({w})"]
-    lines += [f"    {name} = _states[{i}][_j]" for i, name in enumerate(states)]
-    lines += [f"    {name} = _scalars[{i}]" for i, name in enumerate(formula.scalars)]
-    lines += [f"    {name} = {NUMBA.text(tree)}" for name, tree in formula.assignments]
-    lines += [f"    _result{i} = {NUMBA.text(tree)}" for i, tree in enumerate(formula.results)]
-    lines += [f"    _states[{i}][_j] = _result{i + 1}" for i in range(len(states))]
-    lines += ["    return _result0"]
-    return "\n".join([HEAD.strip() + parts_of(formula), "\n@_inlined", *lines]) + "\n"
+    """A module's text with `step` alone."""
+    return head(formula) + "\n" + step(formula)

@@ -18,7 +18,7 @@ from mpibow.learn.learners import Learners
 from mpibow.learn.replica import Replicas
 from mpibow.run.evaluate import Compute, bind_on_host
 from mpibow.run.memory import Memory
-from mpibow.sync.rule import Rule
+from mpibow.sync.engine import Engine
 from mpibow.sync.tally import Book
 from mpibow.trace import Trace
 
@@ -54,7 +54,7 @@ class Device:
     def bind_evaluation(self, plan: Plan, centre: Array, statistics: Array) -> Compute:
         return bind_on_host(plan, centre, statistics)
 
-    def book(self, rule: Rule, learners: Learners, comm: Communicator) -> Book:
+    def book(self, rule: Engine, learners: Learners, comm: Communicator) -> Book:
         return Book()
 
     def feed(self, loading: Loading) -> tuple[Reader, Feed]:

@@ -29,8 +29,6 @@ from mpibow.ops.products import products_of
 from mpibow.optim.groups import frozen_for, frozen_of, parts_of, trained_parts
 from mpibow.optim.muon import Muon
 from mpibow.run.callbacks import Callback
-from mpibow.sync.family import Family
-from mpibow.sync.independent import Independent
 from mpibow.sync.rehearsal import rehearse
 
 
@@ -136,11 +134,9 @@ class Job:
         from mpibow.kernels.compiled.told import compiling
 
         learners, matrices = counts[comm.rank], bool(self.matrices.spans)
-        # A program's own rule may do anything, and is not tried: local steps alone are compiled.
-        rule = config.averaging if isinstance(config.averaging, Family) else Independent()
         for update in config.update.optimisers:
             step = update.step
-            works.append(partial(rehearse, kernels.flat, rule, step, learners, sum(counts), matrices))
+            works.append(partial(rehearse, kernels.flat, config.averaging, step, learners, sum(counts), matrices))
         for plan in [self.training_plan()] + [self.evaluation_plan()] * bool(self.evaluated):
             weights = zeros(plan.layout.size, plan.weight_dtype)
             apart = replace(plan, kernels=replace(plan.kernels, join=one_by_one))  # which compiles nothing

@@ -62,6 +62,22 @@ class Local:
 
 
 @dataclass(frozen=True, eq=False)
+class Half:
+    """A rule's `send` or `apply` in one iteration, with the numbers of its formula, in their order.
+
+    A number that only a device has is given as the array that holds it.
+    """
+
+    formula: Formula
+    numbers: tuple[Any, ...]
+
+    @property
+    def moves(self) -> bool:
+        """Whether it gives replicas' new weights."""
+        return self.formula.arrays[0] == "w"
+
+
+@dataclass(frozen=True, eq=False)
 class Matrix:
     """The place of a matrix in a flat array: element (i, j) at rows[i] + columns[j], int64 and both ascending.
 
@@ -95,11 +111,14 @@ class FlatKernels(Protocol):
         """Elements of a chunk. Every pass works on whole chunks, so any split over threads gives the same bits."""
         ...
 
-    def sma_update(
-        self, weights: Array, states: States, gradients: Array, total: Array, squares: Array, centre: Array,
-        common: Array, *, local: Local, alpha: float, extra: float, begin: bool, chunks: range,
-        factors: Array = WHOLE,
+    def update(
+        self, weights: Array, states: States, gradients: Array, total: Array, squares: Array,
+        arrays: tuple[Array, ...], *, local: Local, send: Half, begin: bool, chunks: range, factors: Array = WHOLE,
     ) -> None: ...  # fmt: skip
+
+    def apply(
+        self, half: Half, weights: Array, arrays: tuple[Array, ...], sums: Array, squares: Array, chunks: range
+    ) -> None: ...
 
     def sma_alone(
         self, weights: Array, states: States, gradients: Array, sums: Array, *, local: Local, alpha: float,
@@ -114,18 +133,6 @@ class FlatKernels(Protocol):
         self, weights: Array, states: States, gradients: Array, total: Array | None = None, *, local: Local,
         scale: float, chunks: range, factors: Array = WHOLE,
     ) -> None: ...  # fmt: skip
-
-    def centre_update(
-        self, mean: Array, centre: Array, previous: Array, total: Array | None, *, pull: float, alpha: float,
-        momentum: float, scale: float, chunks: range,
-    ) -> None: ...  # fmt: skip
-
-    def sma_apply(
-        self, weights: Array, mean: Array, sums: Array, squares: Array, *, extra: float, scale: float, chunks: range,
-        more: Array | None = None,
-    ) -> None: ...  # fmt: skip
-
-    def add_scaled(self, target: Array, source: Array, *, scale: float, chunks: range) -> None: ...
 
     def squared_norm(self, array: Array) -> float: ...
 

@@ -14,8 +14,7 @@ from mpibow.data.loading import Held, Loading
 from mpibow.data.readers import Facts, find_facts
 from mpibow.errors import ConfigError
 from mpibow.graph.plan import Plan
-from mpibow.sync.rules import is_one_copy
-from mpibow.sync.settings import MOST, RuleSettings
+from mpibow.sync.rule import MOST, RuleSettings
 from mpibow.system.sizes import in_words
 from mpibow.tune import Counts
 
@@ -130,7 +129,7 @@ class Memory:
         averaging: RuleSettings,
     ) -> None:  # fmt: skip
         """Raises ConfigError where k learners, each with so many states, cannot fit. Collective."""
-        one, array = is_one_copy(averaging), copy_bytes(training)
+        one, array = averaging.one_copy, copy_bytes(training)
         learners = k * learner_bytes(training, evaluation, loading.held.learner, states, one)
         centre = array * (3 if comm.size > 1 else 1)  # and the two arrays that ranks send in turn
         check_group(comm, {

@@ -17,8 +17,9 @@ from mpibow.graph.plan import Plan
 from mpibow.kernels.passes import FlatKernels
 from mpibow.learn.replica import Replicas
 from mpibow.run.checkpoint import Call, Snapshot, read_arrays
-from mpibow.sync.growing import Growing, narrower, wider
-from mpibow.sync.rule import TAIL, Rule, RuleState
+from mpibow.sync.engine import Engine
+from mpibow.sync.outbox import TAIL
+from mpibow.sync.rule import RuleState
 from mpibow.sync.tally import Book
 
 
@@ -29,7 +30,7 @@ class State:
     rank: int
     plan: Plan
     replicas: Replicas
-    rule: Rule
+    rule: Engine
     flat: FlatKernels
     book: Book
 
@@ -61,8 +62,8 @@ class State:
         assert given.items() <= declared.items(), f"{given} of the state are not all in the rule's arrays, {declared}"
         assert not own.keys() & declared.keys(), "a rule's array is called like the learners'"
         whole = host(self.centre)
-        own |= {key: wider(host(array), rule.arrays[key], whole) for key, array in state.own.items()}
-        shared = {key: wider(host(array), rule.arrays[key], whole) for key, array in state.shared.items()}
+        own |= {key: rule.arrays[key].wider(host(array), whole) for key, array in state.own.items()}
+        shared = {key: rule.arrays[key].wider(host(array), whole) for key, array in state.shared.items()}
         stored, lies = plan.layout.canonical(), plan.layout
         entries = {
             **header,
@@ -99,7 +100,7 @@ class State:
         put(replicas.statistics, own.pop("statistics"))
         book = own.pop("tally"), own.pop("scale", None)
         common, own = (
-            {key: narrower(array, self.rule.arrays[key], replicas.size) for key, array in arrays.items()}
+            {key: self.rule.arrays[key].narrower(array, replicas.size) for key, array in arrays.items()}
             for arrays in (common, own)
         )
         self.rule.load(centre[: replicas.size], RuleState(common, own, numbers))
@@ -107,10 +108,9 @@ class State:
 
     def grow(self, size: int, k: int) -> None:
         """Elements [0, size) of the replicas are trained from here on, by k learners. Nothing may be under way."""
-        assert isinstance(self.rule, Growing)
         centre = self.flat.host(self.centre).copy()
         self.replicas.train(size)
-        self.rule.grow(centre, size, k, self.flat.host)
+        self.rule.grow(centre, size, k)
 
     def _stored(
         self, path: Path, states: Sequence[str], dtype: np.dtype[Any]

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,7 +17,6 @@ from mpibow.job import Job
 from mpibow.optim.groups import frozen_for
 from mpibow.run.memory import TAKEN
 from mpibow.session.rates import in_force
-from mpibow.sync.switch import Switch
 from mpibow.tune import Decision, as_sum
 
 if TYPE_CHECKING:
@@ -123,14 +122,15 @@ def _switch_rule(session: Session) -> str:
 
     Where it moves all replicas by one step, the optimiser keeps the mean of their states.
     """
-    both, replicas, where = cast(Switch, session.rule), session.replicas, session.where
-    if both.second.alike:
+    replicas, where = session.replicas, session.where
+    settings = session.config.averaging.at(where.epoch)
+    if settings.alike:
         session.synchroniser.level(sum(where.learners))
         own = [replicas.updates.max(axis=0).tolist(), replicas.seen.max(axis=0).tolist()]
         most = np.max(session.synchroniser.call(lambda comm: comm.share(own)), axis=0)
         replicas.updates[:], replicas.seen[:] = most
-    both.switch()
-    return f"iteration {where.iteration}: rule {session.config.averaging.at(where.epoch).name}"
+    session.rule.switch(settings)
+    return f"iteration {where.iteration}: rule {settings.name}"
 
 
 def _reached(session: Session) -> bool:

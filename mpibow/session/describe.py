@@ -20,8 +20,7 @@ from mpibow.session.changing import frozen_told
 from mpibow.session.given import taken_by
 from mpibow.session.judge import sets_told
 from mpibow.session.loading import loading_of
-from mpibow.sync.rules import is_one_copy
-from mpibow.sync.settings import caps
+from mpibow.sync.rule import caps
 from mpibow.system.sizes import in_words
 from mpibow.tune import Counts
 
@@ -69,7 +68,7 @@ def _memory(job: Job, plan: Plan, ahead: Held, rank: int, counts: Counts, free: 
     parts = kept_of(config.update, plan.layout, job.trained(math.inf))
     states, arrays = list(dict.fromkeys(name for part in parts for name in part.states)), arrays_of(parts, plan.layout)
     auto, averaging = config.learners == "auto", AVERAGING * weight * job.layout.size
-    one = is_one_copy(config.averaging) and not job.device.enqueues
+    one = config.averaging.one_copy and not job.device.enqueues
     copy = copy_bytes(plan, arrays) if one else 0
     replica = replica_bytes(plan, arrays) - copy
     total = k * (plan.arena_bytes + replica + ahead.learner) + copy + averaging + ahead.data

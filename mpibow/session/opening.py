@@ -16,7 +16,6 @@ from mpibow.config import Config
 from mpibow.data.loading import Loading
 from mpibow.data.pipeline import Pipeline
 from mpibow.errors import ConfigError
-from mpibow.graph.graph import Array
 from mpibow.graph.layout import initial_weights
 from mpibow.graph.plan import Plan
 from mpibow.job import Job
@@ -43,11 +42,9 @@ from mpibow.session.loading import choose_loading
 from mpibow.session.rates import in_force, jump
 from mpibow.session.start import Start, agreed, find_source, first_timeline, keep_settings, lasting, start_of
 from mpibow.session.where import Where
+from mpibow.sync.engine import Engine
 from mpibow.sync.family import MEASURED
-from mpibow.sync.growing import growing
-from mpibow.sync.rule import Rule
-from mpibow.sync.rules import is_one_copy, make_rule
-from mpibow.sync.settings import caps
+from mpibow.sync.rule import caps
 from mpibow.sync.synchroniser import Synchroniser
 from mpibow.trace import Trace
 from mpibow.tune import as_sum
@@ -71,7 +68,7 @@ class Parts:
     learners: Learners
     stepping: Stepping
     scheduler: Scheduler
-    rule: Rule
+    rule: Engine
     synchroniser: Synchroniser
     ledger: Ledger
     evaluator: Evaluator | None
@@ -117,7 +114,7 @@ def open_parts(job: Job, comm: Communicator, resume: str | None, note: str, trac
     coordinator = Coordinator(start.timeline, loading.ahead, recorded=config.replayed is not None)
     # Learners: the tuner of their number, and the present ones
     settings = in_force(config, start.timeline, job.train.count, start.iteration)
-    one = is_one_copy(settings) and not device.enqueues
+    one = settings.one_copy and not device.enqueues
     learner = learner_bytes(lasting_plan, evaluation, held.learner, states, one)
     room = memory.fits(comm, learner, held)
     epoch = start.timeline.position(start.iteration) / job.train.count
@@ -145,11 +142,7 @@ def open_parts(job: Job, comm: Communicator, resume: str | None, note: str, trac
     if job.stages and settings.behind is not None:
         raise ConfigError("rule.then: must be null where weights are frozen until an epoch, got a rule")
 
-    def averaging(centre: Array) -> Rule:
-        return make_rule(settings, flat, replicas, centre, carrier.zeros)
-
-    centre = start.centre[:trained].copy()
-    rule = growing(averaging, centre) if job.stages else averaging(centre)
+    rule = Engine(settings, flat, replicas, start.centre[:trained].copy(), carrier.zeros)
     synchroniser = Synchroniser(
         carrier, rule, replicas, flat, partial(scheduler.run, name="update"), overlap=config.overlap, trace=trace,
         book=device.book(rule, learners, carrier),

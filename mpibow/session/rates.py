@@ -10,7 +10,7 @@ from mpibow.optim.schedules import Ending, multiplier
 from mpibow.run.ledger import Ledger
 from mpibow.run.steering import Steering
 from mpibow.session.where import Where
-from mpibow.sync.settings import RuleSettings
+from mpibow.sync.rule import RuleSettings
 
 OF_RATE = "lr", "schedule", "warmup"  # settings of update
 JUMP = 0.01  # of a rate, which is worth a line

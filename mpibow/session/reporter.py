@@ -21,7 +21,7 @@ from mpibow.run.loggers.table import open_loggers
 from mpibow.run.progress import Line
 from mpibow.session.summary import Summary, shown_metrics, versions
 from mpibow.sync.distance import summed_up
-from mpibow.sync.rule import gain_of
+from mpibow.sync.engine import gain_of
 from mpibow.sync.synchroniser import Agreement
 from mpibow.tune import Decision, as_sum
 

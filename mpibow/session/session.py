@@ -30,7 +30,7 @@ from mpibow.session.resets import Resets
 from mpibow.session.saving import Saver
 from mpibow.session.summary import Trained
 from mpibow.session.where import Where
-from mpibow.sync.rule import gain_of
+from mpibow.sync.engine import gain_of
 from mpibow.sync.synchroniser import Tally
 from mpibow.trace import SILENT, Trace
 from mpibow.tune import Counts

@@ -33,9 +33,8 @@ from mpibow.run.state import read_centre
 from mpibow.session.alike import alike, from_rank_0
 from mpibow.session.given import check_buffers, read_first, taken_by
 from mpibow.session.header import Header, check_fits, checked, open_checkpoint, timeline_of
-from mpibow.session.rates import in_force
 from mpibow.sync.family import PRESETS
-from mpibow.sync.rules import declared
+from mpibow.sync.rule import RuleNumbers
 from mpibow.tune import Counts, as_sum
 
 
@@ -244,8 +243,7 @@ def start_of(source: Source, job: Job, plan: Plan, first: Timeline) -> Start:
     timeline = timeline_of(header, started(config, first), first)
     changed = tuple(anew(header, config, first))
     if not changed:
-        settings = in_force(config, timeline, job.train.count, header.iteration)
-        checked(declared(settings).numbers, header.rule, path, "rule")
+        checked(RuleNumbers, header.rule, path, "rule")
     known = read_first(path, header.files, plan.statistics.size)
     return Start(source, header.iteration, timeline, *read_centre(path, plan), changed, known)
 

@@ -2,11 +2,56 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 from mpibow.graph.graph import Array
-from mpibow.kernels.passes import FlatKernels, Local, chunks_of
-from mpibow.sync.rule import Rows
+from mpibow.kernels.passes import FlatKernels, Local, States, chunks_of
+
+
+class Rows(Protocol):
+    """A rank's replicas, rows of one block. Only the local step determines the states kept beside the weights."""
+
+    @property
+    def weights(self) -> Array:
+        """(count, size)"""
+        ...
+
+    @property
+    def trained(self) -> tuple[Array, States, Array]:
+        """Weights, the local step's states, and gradients, each (count, size), as passes take them.
+
+        Under a rule whose replicas are `alike`, weights and states may be (1, size): all learners share that row.
+        """
+        ...
+
+    @property
+    def factors(self) -> Array:
+        """The gradients that are kept as factors (Layout.factors)."""
+        ...
+
+    @property
+    def shares(self) -> Array | None:
+        """(count,): the share of each row's batch that counts in the mean of its loss; None if all of every batch does.
+
+        Under a rule whose replicas are `alike`, gradients come multiplied by them.
+        """
+        ...
+
+    def forget(self) -> None:
+        """Resets the local step's states to those of a start."""
+        ...
+
+    def level(self) -> None:
+        """Copies the first row's states to every row."""
+        ...
+
+    def reseed(self, i: int, centre: Array) -> None:
+        """Row i starts again from the centre (size,)."""
+        ...
+
+    def leave_out(self, i: int) -> None:
+        """Row i has learnt nothing this iteration."""
+        ...
 
 
 class Alone:

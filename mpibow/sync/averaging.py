@@ -1,9 +1,10 @@
-"""A point of the family with k learners: the numbers that the rules and their oracle compute with."""
+"""How k learners are kept together: when they exchange, and the numbers of the rules' formulas."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 Replicas = Literal["pulled", "lagging", "reset"]
 Gain = Literal["measured", "learners"] | float
@@ -13,7 +14,8 @@ Gain = Literal["measured", "learners"] | float
 class Averaging:
     """The way k replicas are kept together: alpha, centre momentum mu, period, the data sent, and the outer step.
 
-    `gain` belongs to the outer step mean, `lr` and `outer_momentum` to momentum and nesterov.
+    `gain` belongs to the outer step mean, `lr` and `outer_momentum` to momentum and nesterov. `own` is that of a
+    rule whose formulas are its own, with its `settings`.
     """
 
     k: int
@@ -21,11 +23,21 @@ class Averaging:
     mu: float = 0.0
     period: int = 1
     replicas: Replicas = "pulled"
-    sends: Literal["steps", "gradients"] = "steps"
-    outer: Literal["mean", "momentum", "nesterov"] = "mean"
+    sends: Literal["steps", "gradients", "nothing"] = "steps"
+    outer: Literal["mean", "momentum", "nesterov", "own"] = "mean"
     gain: Gain = 1.0
     lr: float = 1.0
     outer_momentum: float = 0.0
+    settings: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    @property
+    def lags(self) -> bool:
+        return self.replicas == "lagging"
+
+    @property
+    def in_one_pass(self) -> bool:
+        """Whether one pass can move learners that are all one rank's, the centre being their mean."""
+        return self.plain or (self.replicas == "pulled" and self.outer == "mean" and self.period == 1)
 
     @property
     def plain(self) -> bool:
@@ -48,15 +60,28 @@ class Averaging:
 
         Lagging ones as published, in the last iteration of a period; pulled ones right behind the exchange.
         """
-        return (turn + (self.replicas == "lagging")) % self.period == 0
+        return (turn + self.lags) % self.period == 0
 
     def sends_at(self, turn: int) -> bool:
         """Whether iteration `turn` ends with an all-reduce: in front of the next correction."""
-        return self.plain or self.on(turn + 1)
+        return self.sends != "nothing" and (self.plain or self.on(turn + 1))
 
     def unfinished(self, turn: int) -> bool:
         """Whether iteration `turn` comes in the midst of a period: steps before it wait for the period's end."""
         return not self.plain and turn % self.period != 0
+
+    def numbers(self, turn: int, turned: float, received: bool) -> dict[str, Any]:
+        """The numbers of the formulas in mpibow.sync.rules but for the gain's, in iteration `turn`.
+
+        `turned`: the learning rate over that of the exchange before.
+        """
+        alpha = self.correction if self.on(turn) else 0.0
+        keep = self.outer_momentum * (turned if self.outer == "momentum" else 1.0)
+        return {
+            "alpha": alpha, "pull": self.k * alpha, "mu": self.mu, "share": 1.0 / self.k if received else 0.0,
+            "keep": keep, "lr": self.lr, "ahead": self.lr * self.outer_momentum, "rest": self.lr - 1.0,
+            "k": self.k, **self.settings,
+        }  # fmt: skip
 
 
 def alpha_limit(k: int, mu: float, lagging: bool) -> float:

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias
 
 from mpibow.bounds import AtLeast, Below, Count, NotEmpty, NotNegative, Positive, Rising
 from mpibow.errors import ConfigError
+from mpibow.formulas.language import formula
 from mpibow.sync.averaging import Averaging, alpha_limit
-from mpibow.sync.settings import RuleSettings
+from mpibow.sync.rule import Formulas, RuleSettings
+from mpibow.sync.rules import APPLY, KEPT, Form, local, pull
 
 MEASURED = "sgd"  # the optimiser that the gain was derived for, and measured with
 
@@ -94,10 +96,7 @@ class Then(Choice):
 
 @dataclass(frozen=True, kw_only=True)
 class Family(Choice, RuleSettings):
-    """Synchronous averaging: docs/averaging.md helps to choose a rule.
-
-    The formulas are in tests/sync/oracle.py of the repository.
-    """
+    """Synchronous averaging: docs/averaging.md helps to choose a rule; mpibow/sync/rules.py has the formulas."""
 
     name: Annotated[Name, "rule; every other setting of it may be changed"] = "sma"
     restart: Annotated[
@@ -118,15 +117,30 @@ class Family(Choice, RuleSettings):
         except ConfigError as error:
             raise ConfigError(f"then.{error}") from None
 
+    @cached_property
+    def formulas(self) -> Formulas:
+        if self.alike:
+            return Formulas(formula(local), None)
+        return Formulas(formula(pull), formula(APPLY[self.point.replicas, self.point.outer]))
+
     @property
-    def kind(self) -> str:
-        return "gradients" if self.point.sends == "gradients" else self.point.replicas
+    def kept(self) -> Mapping[str, Form]:
+        apply = self.formulas.apply
+        return {} if apply is None else {name: KEPT[name] for name in apply.arrays if name in KEPT}
+
+    @property
+    def alike(self) -> bool:
+        return self.point.sends == "gradients"
+
+    @property
+    def forgets(self) -> bool:
+        return self.reset_momentum
 
     @property
     def hosts_only(self) -> str:
         if self.point.outer != "mean":
             return f"rule.outer.name: {self.point.outer}"
-        if self.kind == "reset":
+        if self.point.replicas == "reset" and not self.alike:
             return "rule.replicas: reset, with sends: steps,"
         return "rule.then" if self.then else ""
 
@@ -168,11 +182,6 @@ class Family(Choice, RuleSettings):
         if k > 1 and alpha >= limit:
             raise ConfigError(f"rule.alpha: must be below {limit:.4g} for {k} learners, got {alpha:g}; auto is {text}")
         return replace(self.point, k=k, alpha=alpha)
-
-    def check(self, k: int) -> None:
-        self.of(k)
-        if self.behind is not None:
-            self.behind.check(k)
 
     def going_with(self, update: Any) -> Self:
         """A gain of auto becomes 1 for an optimiser without a measured gain: replicas move by their mean step."""
@@ -240,3 +249,28 @@ def _fault(settings: Family, point: Averaging) -> str:
         and outer.momentum != "auto",
     }
     return next((text for text, found in faults.items() if found), "")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Independent(RuleSettings):
+    """Learners that are not kept together, to measure the cost of averaging. The centre is their mean."""
+
+    name: Literal["independent"] = "independent"
+    period: Annotated[Count, "iterations between two exchanges of the ranks"] = 50
+
+    @property
+    def formulas(self) -> Formulas:
+        return Formulas(formula(local), None)
+
+    @property
+    def follows(self) -> bool:
+        return False
+
+    def of(self, k: int) -> Averaging:
+        return Averaging(k, period=self.period, sends="nothing", outer="own")
+
+
+if TYPE_CHECKING:
+    AnyRule: TypeAlias = RuleSettings
+else:
+    AnyRule = Family | Independent  # what a config's hint takes

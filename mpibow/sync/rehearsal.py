@@ -9,8 +9,8 @@ import numpy as np
 
 from mpibow.formulas.formula import Formula
 from mpibow.kernels.passes import WHOLE, FlatKernels, Local, Matrix, chunks_of
-from mpibow.sync.rules import make_rule
-from mpibow.sync.settings import RuleSettings
+from mpibow.sync.engine import Engine
+from mpibow.sync.rule import RuleSettings
 
 
 def rehearse(
@@ -28,11 +28,11 @@ def rehearse(
         weights=rows, trained=(rows, (rows,) * (len(step.arrays) - 2), rows), factors=WHOLE, shares=None,
         forget=_nothing, level=_nothing,
     )  # fmt: skip
-    rule = make_rule(settings, flat, replicas, np.zeros(1, np.float32))
+    rule = Engine(settings, flat, replicas, np.zeros(1, np.float32))
 
     def exchange() -> None:
-        sent = rule.outgoing()
-        sums = None if sent is None else sent[np.newaxis]
+        message = rule.outgoing()
+        sums = None if message is None else message.rows
         for work in rule.apply(local, sums):
             work(chunks)
         rule.advance()

@@ -1,98 +1,203 @@
-"""The interface of a rule: a rank's flat arrays change around one sum, over the ranks, of one flat array.
-
-An iteration, with u the local steps of all learners; `Rule` has each call's contract:
-
-    update(local, chunks)   by all learner threads, each its chunks: local steps and corrections; sums of steps
-    outgoing()              the flat array to be summed over the ranks, or None where this iteration sends nothing
-    apply(local, sums)      gives the passes that make the centre of the ranks' sums
-    advance()               the iteration is counted: the passes are made; where the rule `overlaps` they are still due
-
-Between iterations:
-
-    settle()                before anything reads or changes the centre; the centre then includes the last update.
-                            Reading it earlier is an AssertionError
-    reset(i)                after the gradients and before `update`, on the rank whose replica is not finite
-    end_period()            before a restart and at the run's end, by all ranks: steps that wait are exchanged
-    begin(k)                after `replicas.resize`, so that new rows start again too; `settle` comes before both
-
-A pass takes any chunks, each of them once. So an update may later come bucket by bucket, as sums arrive.
-
-Each rule's exchange: the data sent, the ranks that wait, and the moment when the centre is made:
-
-    pulled, one rank            the tail alone; `settle` makes the centre, the mean of the replicas
-      after a reset             as several ranks, until the next `set_mean`
-      other steps and periods   as several ranks
-    pulled or reset             sums of steps, once in `period` iterations; all wait; `apply` makes the outer step
-      in between                nothing, but now and then the tail
-    lagging                     sums of steps, hidden behind the next gradients, once in `period` iterations
-    gradients                   sums of gradients; all wait; one step moves all replicas, which are the centre
-    independent                 the tail alone, once in `period` iterations; `set_mean` makes the centre
-
-One learner without an outer step of its own is its optimiser alone.
-"""
+"""A rule's settings and its two formulas; and the arrays and numbers that a checkpoint has of it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 
+from mpibow.bounds import AtLeast, Count, Natural
+from mpibow.errors import ConfigError
+from mpibow.formulas.formula import Formula
+from mpibow.formulas.language import formula
 from mpibow.graph.graph import Array
-from mpibow.kernels.passes import FlatKernels, Local, States
-from mpibow.sync.gain import GainMeter
-from mpibow.sync.outbox import TAIL as TAIL
-from mpibow.sync.outbox import Zeros
+from mpibow.sync.averaging import Averaging
+from mpibow.sync.gain import Averages
+from mpibow.sync.outbox import TAIL
+from mpibow.sync.rules import Form
+from mpibow.tune import Cap
 
-OnChunks = Callable[[range], None]
-Add = Callable[[Array], None]
+MOST = 1 << 10  # learners of a rank that are worth asking for
+KNOWN = ("share", "k", "gain", "norm", "rate", "turn")  # numbers that the engine gives to any rule's formulas
 
 
-class Rows(Protocol):
-    """A rank's replicas, rows of one block. Only the local step determines the states kept beside the weights."""
+class Formulas(NamedTuple):
+    """`apply` is None where nothing follows from a sum, or where the optimiser's step does."""
+
+    send: Formula
+    apply: Formula | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RuleSettings:
+    """A rule's settings, and a run's queries of them before it is at work. A program's own rule is a `Rule`."""
+
+    name: str = ""
+    resync: Annotated[
+        Count, "iterations between resyncs: the mean replica W is computed anew, and the ranks compare theirs"
+    ] = 1000
 
     @property
-    def weights(self) -> Array:
-        """(count, size)"""
-        ...
+    def formulas(self) -> Formulas:
+        raise NotImplementedError
 
     @property
-    def trained(self) -> tuple[Array, States, Array]:
-        """Weights, the local step's states, and gradients, each (count, size), as passes take them.
+    def kept(self) -> Mapping[str, Form]:
+        """The arrays of its formulas beside the centre: they begin as the centre ("weights") or as 0 ("steps")."""
+        return {}
 
-        Under a rule whose replicas are `alike`, weights and states may be (1, size): all learners share that row.
+    @property
+    def alike(self) -> bool:
+        """Whether all replicas are the centre itself, at every iteration's start.
+
+        Then a rank on a CPU has one copy of weights and states, which its learners share.
         """
-        ...
+        return False
 
     @property
-    def factors(self) -> Array:
-        """The gradients that are kept as factors (Layout.factors)."""
-        ...
+    def one_copy(self) -> bool:
+        """Whether the learners of a rank may share one copy of the weights, to the end of the run."""
+        return self.alike and self.behind is None
 
     @property
-    def shares(self) -> Array | None:
-        """(count,): the share of each row's batch that counts in the mean of its loss; None if all of every batch does.
+    def follows(self) -> bool:
+        """Whether the centre follows the replicas by itself.
 
-        Under a rule whose replicas are `alike`, gradients come multiplied by them.
+        Else all ranks average their weights before each evaluation, checkpoint and change of learners, and at the end.
         """
-        ...
+        return True
 
-    def forget(self) -> None:
-        """Resets the local step's states to those of a start."""
-        ...
+    @property
+    def forgets(self) -> bool:
+        """Whether a restart sets the learners' momenta, and arrays of steps, to 0."""
+        return False
 
-    def level(self) -> None:
-        """Copies the first row's states to every row."""
-        ...
+    @property
+    def hosts_only(self) -> str:
+        """The setting that a GPU does not run, '' where it runs all."""
+        return ""
 
-    def reseed(self, i: int, centre: Array) -> None:
-        """Row i starts again from the centre (size,)."""
-        ...
+    @property
+    def bound(self) -> str:
+        """The bound on the learners in `of`, as the log names it."""
+        return f"rule {self.name}"
 
-    def leave_out(self, i: int) -> None:
-        """Row i has learnt nothing this iteration."""
-        ...
+    @property
+    def behind(self) -> RuleSettings | None:
+        """The rule that takes over within the run, if one does."""
+        return None
+
+    def of(self, k: int) -> Averaging:
+        """How k learners are kept together. Raises ConfigError where the rule cannot keep so many."""
+        raise NotImplementedError
+
+    def check(self, k: int) -> None:
+        """Raises ConfigError where the rule, or the one behind it, cannot keep k learners together."""
+        self.of(k)
+        if self.behind is not None:
+            self.behind.check(k)
+
+    def going_with(self, update: Any) -> Self:
+        """The settings adapted to the optimiser `update`. Raises ConfigError if they do not go together."""
+        return self
+
+    def restarts(self, before: float, now: float, dropped: bool) -> bool:
+        """Whether averaging restarts at epoch `now`, the iteration before being at `before`.
+
+        `dropped`: the learning rate has dropped since.
+        """
+        return False
+
+    def at(self, epoch: float) -> RuleSettings:
+        """The settings in force at an epoch."""
+        return self
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule(RuleSettings):
+    """The base of a program's own rule: two static methods in the language of mpibow.formulas.language.
+
+        send(w, u, ...) -> w, summand        w a learner's weight, u its local step
+        apply([w], ..., total) -> [w], ...   total the sum of the summands of a period, over learners and ranks
+
+    The names between are the array `centre` and those of `kept`; `apply` returns w, where it takes it, and all of these
+    arrays in its own order. Numbers follow a *: fields of the class by name, and share = 1 / k, k, gain and norm
+    (mpibow.sync.gain; |total| / k at the exchange before), rate, turn (iterations since the exchange before).
+    Without w in `apply` the exchange may run beside the next gradients.
+    """
+
+    send: ClassVar[Callable[..., Any]]
+    apply: ClassVar[Callable[..., Any]]
+    kept: ClassVar[Mapping[str, Form]] = {}
+
+    period: Annotated[Count, "iterations between exchanges"] = 1
+
+    def __post_init__(self) -> None:
+        self._checked()
+
+    @property
+    def hosts_only(self) -> str:
+        return f"rule {self.name}"
+
+    @cached_property
+    def formulas(self) -> Formulas:
+        return Formulas(formula(self.send), formula(self.apply))
+
+    def of(self, k: int) -> Averaging:
+        measures = any("gain" in each.scalars for each in self.formulas if each is not None)
+        return Averaging(
+            k, period=self.period, replicas="reset", outer="own", gain="measured" if measures else 1.0,
+            settings={each.name: getattr(self, each.name) for each in fields(self)},
+        )  # fmt: skip
+
+    def _checked(self) -> None:
+        """Raises ConfigError where the formulas are not those of a rule."""
+        send, apply = self.formulas
+        assert apply is not None
+        names = sorted({*KNOWN, *(each.name for each in fields(self))} - {"name", "resync"})
+        moves = apply.arrays[0] == "w"
+        self._require(send.arrays[:2] == ("w", "u"), f"send: must begin with w, u, got {', '.join(send.arrays)}")
+        self._require(apply.arrays[-1] == "total", f"apply: must end with total, got {', '.join(apply.arrays)}")
+        for which, each, wanted, arrays in (
+            ("send", send, ("w and the summand",) * 2, send.arrays[2:]),
+            ("apply", apply, apply.arrays[:-1], apply.arrays[moves:-1]),
+        ):
+            count, of = len(each.results), ", ".join(dict.fromkeys(wanted))
+            self._require(count == len(wanted), f"{which}: gives {count} result(s) for {of}")
+            for name in arrays:
+                there = ", ".join(["centre", *self.kept])
+                self._require(name in ("centre", *self.kept), f"{which}: no array is called {name}; there is {there}")
+            for name in each.scalars:
+                there = ", ".join(names)
+                self._require(name in names, f"{which}: no number is called {name}; there are {there}")
+
+    def _require(self, holds: bool, text: str) -> None:
+        if not holds:
+            raise ConfigError(f"rule {self.name}: {text}")
+
+
+def caps(settings: RuleSettings, ranks: int, batches: int) -> tuple[Cap, ...]:
+    """The limits on the learners of each of `ranks` ranks, by the rule and by an epoch of so many batches."""
+    stable = next((k for k in range(1, MOST) if not _keeps(settings, (k + 1) * ranks)), MOST)
+    return tuple(
+        Cap(most, why)
+        for most, why in (
+            (stable, f"{settings.bound} is stable with up to {stable} learner(s) a rank"),
+            (max(batches // ranks, 1), f"an epoch has {batches:,} batches for {ranks} rank(s)"),
+        )
+        if most < MOST
+    )
+
+
+def _keeps(settings: RuleSettings, k: int) -> bool:
+    try:
+        settings.check(k)
+    except ConfigError:
+        return False
+    return True
 
 
 @dataclass(frozen=True)
@@ -105,8 +210,25 @@ class Stored:
     """
 
     ranks: Literal["all", "each"]
-    form: Literal["weights", "steps", "sent", "numbers"]
+    form: Form | Literal["sent", "numbers"]
     beside: str = ""
+
+    def wider(self, array: Array, centre: Array) -> Array:
+        """Such an array of trained weights with those of the whole `centre` behind them; 0 of what is sent."""
+        more = centre.size + TAIL * (self.form == "sent") - array.size
+        if self.form == "numbers" or more <= 0:
+            return array
+        if self.form == "weights":
+            return np.concatenate([array, centre[array.size :]])
+        end = TAIL if self.form == "sent" else 0
+        zeros = np.zeros(more, array.dtype)
+        return np.concatenate([array[: array.size - end], zeros, array[array.size - end :]])
+
+    def narrower(self, array: Array, size: int) -> Array:
+        """The inverse of `wider`: the array of the first `size` weights."""
+        if self.form == "numbers":
+            return array
+        return np.concatenate([array[:size], array[-TAIL:]]) if self.form == "sent" else array[:size]
 
 
 UNSENT: Mapping[str, Stored] = {  # of Outbox.unsent
@@ -116,180 +238,25 @@ UNSENT: Mapping[str, Stored] = {  # of Outbox.unsent
 
 
 @dataclass(frozen=True)
-class RuleState:
-    """Arrays that all ranks share, this rank's own, by the names in `Rule.arrays`; numbers that JSON carries exactly.
+class RuleNumbers:
+    """The numbers of a rule in a checkpoint. Older ones lack some of them.
 
-    A checkpoint must have the arrays that a rule has right after `begin`; it may lack the others.
+    `turn`: iterations since averaging restarted; `apart`: a learner was reset since the centre was the replicas' mean;
+    `rate`: the learning rate at the last exchange; `norm`: |total| / k then.
     """
+
+    turn: Natural = 0
+    gain: Annotated[float, AtLeast(1)] = 1.0
+    averages: Averages = field(default_factory=Averages)
+    apart: bool = False
+    rate: float = 0.0
+    norm: float = 0.0
+
+
+@dataclass(frozen=True)
+class RuleState:
+    """Arrays that all ranks share, this rank's own, by name; numbers that JSON carries exactly."""
 
     shared: Mapping[str, Array]
     own: Mapping[str, Array]
     numbers: Mapping[str, Any]
-
-
-class Declared(Protocol):
-    """A rule's class declares these: its `state`, of which run.state, which saves and restores it, reads nothing else;
-    and whether replicas are alike."""
-
-    @property
-    def numbers(self) -> type:
-        """A dataclass with bounds: its fields are the state's numbers."""
-        ...
-
-    @property
-    def arrays(self) -> Mapping[str, Stored]:
-        """Every array that the state ever has."""
-        ...
-
-    @property
-    def alike(self) -> bool:
-        """Whether all replicas are the centre itself, at every iteration's start.
-
-        Then a rank on a CPU has one copy of weights and states, which its learners share.
-        """
-        ...
-
-
-class Rule(Declared, Protocol):
-    """The update algorithm of one rank; see this module's docstring for the order of calls."""
-
-    @property
-    def overlaps(self) -> bool:
-        """Whether an exchange may run beside the next gradients: `sums` are one row then, which no pass writes."""
-        ...
-
-    @property
-    def follows(self) -> bool:
-        """Whether the centre follows the replicas by itself, so that `settle` is enough before it is read.
-
-        Else all ranks average their weights and call `set_mean` before each evaluation, checkpoint and change of
-        learners, and at the end. In between the centre may stay as it is, and the rule need not send a step.
-        """
-        ...
-
-    @property
-    def meter(self) -> GainMeter | None:
-        """The meter of the gain, if there is one."""
-        ...
-
-    @property
-    def centre(self) -> Array:
-        """(size,), to be read and changed after `settle`, until the next update."""
-        ...
-
-    def begin(self, k: int, keep: bool = False) -> None:
-        """k learners over all ranks from here on, by a restart; `keep` goes on instead, and `load` comes next.
-
-        The rows are those of `replicas.resize` already, so this rank's number has changed; new ones hold no weights.
-        """
-        ...
-
-    def end_period(self) -> int:
-        """Ends a period of exchanges early: `outgoing`, `apply` and `advance` follow so many times, then a restart.
-
-        0 if no step waits for an exchange. Called after `settle`, by all ranks alike, before a restart and at the end.
-        """
-        ...
-
-    def restart(self) -> None:
-        """Every replica starts again from the centre."""
-        ...
-
-    def update(self, local: Local, chunks: range) -> None:
-        """Moves this rank's replicas by their local steps in `chunks`, and adds up what is to be sent.
-
-        Every learner thread calls it at the same time, with chunks of its own, in one or several goes: it writes
-        nothing outside them but what all threads write alike. Each chunk comes once. Where the rule overlaps, the
-        passes of the last `apply` were made on these chunks just before; on others perhaps not yet.
-        """
-        ...
-
-    def outgoing(self) -> Array | None:
-        """The data to send in this iteration: a whole array, with TAIL elements after the sums, or the tail, or None.
-
-        Called once, after the last `update`. All ranks must decide alike, and send as many elements: by the settings,
-        k, and a count of iterations, never by what this rank's learners did. The tail's first element is the rule's,
-        sum |u|^2; the synchroniser fills the others with losses, hits and this rank's request to talk. Signals and the
-        tuner wait until that request has been summed: a rule that sends nothing for many iterations delays them as
-        long, and should send the tail meanwhile.
-        """
-        ...
-
-    def apply(self, local: Local, sums: Any) -> Sequence[OnChunks]:
-        """The passes of this iteration; `sums` (n, size + TAIL or more) add up to the ranks' sum, in row order.
-
-        Every rank calls it, every iteration; `sums` are None where nothing was sent. The centre must become the same
-        bits on all ranks: a pass takes it from `sums`, and from arrays and numbers that are alike. Passes hold all
-        that they need, as `advance` may come first.
-
-        Where the rule overlaps, it is called beside the next gradients, on another thread, and writes no array itself.
-        `sums` are one row, and passes run a few chunks at a time in front of the next `update`, or in `settle`: a
-        pass must not read chunks that another one writes. Else learners run each pass over all chunks before the next
-        one, at once; then `sums` are the arrays that the ranks sent, where they lie, and a pass does not write them.
-        """
-        ...
-
-    def advance(self) -> None:
-        """The exchange is over: the iteration counts, and what follows from its sums is for the next one.
-
-        Called once an iteration, by all ranks; after the passes, or before them where the rule overlaps. A rule that
-        sent `Outbox.whole` calls `Outbox.turn` here if the next update would write what is still read: by other ranks,
-        where the rule does not overlap, or by this one, in an iteration to come.
-        """
-        ...
-
-    def settle(self) -> None:
-        """Makes the centre that of after the last update, where the passes of `apply` have not.
-
-        Nothing is under way, and those passes are made. Ranks call it at different times, and as often as they like: it
-        sends nothing, and the iterations to come give the same bits without it.
-        """
-        ...
-
-    def reset(self, i: int) -> str:
-        """Resets this rank's replica i, which is not finite and learns nothing from this iteration; returns a message.
-
-        Called after `settle`, by this rank alone: the others are informed later.
-        """
-        ...
-
-    def set_mean(self, mean: Array, add: Add) -> float:
-        """The centre's mean W <- mean (size,), on the host, the replicas' true one; |W - mean| / |mean|, the drift.
-
-        `add` sums an array over the ranks, in place: all of them call it alike.
-        """
-        ...
-
-    def shared(self) -> list[Array]:
-        """The arrays that must be the same bits on all ranks."""
-        ...
-
-    def state(self) -> RuleState:
-        """All that the next iteration reads beside the replicas and the centre."""
-        ...
-
-    def load(self, centre: Array, state: RuleState) -> None:
-        """Restores the centre and the return value of `state`; `begin(..., keep=True)` comes first."""
-        ...
-
-
-class Kind(Declared, Protocol):
-    """A rule's class: its declarations and its constructor."""
-
-    def __call__(self, settings: Any, flat: FlatKernels, rows: Rows, initial: Array, zeros: Zeros | None) -> Rule:
-        """Keeps `rows` together, its centre at `initial` (size,), which it takes over.
-
-        `zeros` makes the arrays that it sends.
-        """
-        ...
-
-
-def gain_of(rule: Rule) -> float:
-    """The ratio of the centre's step to the mean step, as last measured; 1 if a rule has no gain."""
-    return 1.0 if rule.meter is None else rule.meter.gain
-
-
-def drift_of(own: Array, mean: Array) -> float:
-    """|own - mean| / |mean|, 0 where that has no length."""
-    size = float(np.linalg.norm(mean))
-    return float(np.linalg.norm(own - mean)) / size if size else 0.0

@@ -1,59 +1,113 @@
-"""All rules; the order of a rule's calls is in rule.py."""
+"""The rules as formulas of one element: `send` behind a learner's local step, `apply` behind an exchange.
+
+    send(w, u, ...) -> w, summand       w a learner's weight, u its local step, summand what all learners' are added to
+    apply([w], ..., total) -> [w], ...  total the sum of all summands since the last exchange, over learners and ranks
+
+The names between are arrays that the rule keeps, read by both and written by `apply`; numbers follow the *. Without w
+`apply` moves no replica, so the exchange may run beside the next gradients. Lagging replicas are Crossbow's (PVLDB
+12(11) 2019, algorithm 1), with momentum 0 synchronous EA-SGD (arXiv:1412.6651). With D = total / k the mean step:
+
+    pulled    W = centre. At period 1 replicas are pulled in every iteration, else in a period's first one
+    lagging   z = centre lags behind W = mean; replicas are pulled in a period's last iteration
+    reset     replicas become W behind an exchange
+
+    outer(D)  mean G D with the gain G (mpibow.sync.gain); momentum lr v, v <- momentum (rate / rate before) v + D:
+              SlowMo, arXiv:1910.00643, line 8, where momentum is of D / rate, so that a schedule does not distort it;
+              nesterov lr (D + momentum v), v <- momentum v + D: DiLoCo, as PyTorch's SGD
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import reduce
-from operator import or_
-from typing import TYPE_CHECKING, TypeAlias, cast
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
 
-from mpibow.graph.graph import Array
-from mpibow.kernels.passes import FlatKernels
-from mpibow.sync.family import Family
-from mpibow.sync.independent import Independent, IndependentLearners
-from mpibow.sync.lagging import Lagging
-from mpibow.sync.outbox import Zeros
-from mpibow.sync.pulled import Pulled
-from mpibow.sync.rule import Kind, Rows, Rule
-from mpibow.sync.settings import RuleSettings
-from mpibow.sync.ssgd import SynchronousSgd
-from mpibow.sync.switch import Switch
+from mpibow.formulas.formula import Array
+from mpibow.formulas.functions import where
 
-RULES: Mapping[str, tuple[type[RuleSettings], Kind]] = {
-    "pulled": (Family, Pulled),
-    "lagging": (Family, Lagging),
-    "reset": (Family, Pulled),
-    "gradients": (Family, SynchronousSgd),
-    "independent": (Independent, IndependentLearners),
+
+def local(w: Array, u: Array) -> Array:
+    """The local step alone: nothing is sent."""
+    return w + u
+
+
+def pull(w: Array, u: Array, centre: Array, *, alpha: float) -> tuple[Array, Array]:
+    """w <- w + u - alpha (w - centre); steps are added up."""
+    pulled = where(alpha != 0, u - alpha * (w - centre), u)
+    return w + pulled, u
+
+
+def mean(w: Array, centre: Array, total: Array, *, extra: float, whole: float) -> tuple[Array, Array]:
+    """W <- W + G D; w <- w + (G - 1) D, as w has had D: extra = (G - 1) / k, whole = 1 / k + extra."""
+    return where(extra != 0, w + extra * total, w), centre + whole * total
+
+
+def momentum(
+    w: Array, centre: Array, outer_velocity: Array, total: Array, *, share: float, keep: float, lr: float
+) -> tuple[Array, Array, Array]:
+    """share = 1 / k, keep = momentum (rate / rate before)."""
+    step = share * total
+    outer_velocity = keep * outer_velocity + step
+    more = lr * outer_velocity - step
+    return w + more, centre + step + more, outer_velocity
+
+
+def nesterov(
+    w: Array, centre: Array, outer_velocity: Array, total: Array, *, share: float, keep: float, ahead: float,
+    rest: float,
+) -> tuple[Array, Array, Array]:  # fmt: skip
+    """ahead = lr momentum, rest = lr - 1."""
+    step = share * total
+    outer_velocity = keep * outer_velocity + step
+    more = ahead * outer_velocity + rest * step
+    return w + more, centre + step + more, outer_velocity
+
+
+def reset_mean(w: Array, centre: Array, total: Array, *, whole: float) -> tuple[Array, Array]:
+    centre = centre + whole * total
+    return centre, centre
+
+
+def reset_momentum(
+    w: Array, centre: Array, outer_velocity: Array, total: Array, *, share: float, keep: float, lr: float
+) -> tuple[Array, Array, Array]:
+    w, centre, velocity = momentum(w, centre, outer_velocity, total, share=share, keep=keep, lr=lr)
+    return centre, centre, velocity
+
+
+def reset_nesterov(
+    w: Array, centre: Array, outer_velocity: Array, total: Array, *, share: float, keep: float, ahead: float,
+    rest: float,
+) -> tuple[Array, Array, Array]:  # fmt: skip
+    w, centre, velocity = nesterov(w, centre, outer_velocity, total, share=share, keep=keep, ahead=ahead, rest=rest)
+    return centre, centre, velocity
+
+
+def lag(
+    centre: Array, mean: Array, previous: Array, total: Array, *, pull: float, alpha: float, mu: float, share: float
+) -> tuple[Array, Array, Array]:
+    """z, z_prev <- z + k alpha (W - z) + mu (z - z_prev), z and W <- W - alpha (W - z) where pull = k alpha is not 0.
+
+    W <- W + D where a sum has come: share = 1 / k, else 0.
+    """
+    gap = mean - centre
+    ahead = centre + mu * (centre - previous) + pull * gap
+    behind = where(pull != 0, centre, previous)
+    w = where(pull != 0, mean - alpha * gap, mean)
+    return where(pull != 0, ahead, centre), where(share != 0, w + share * total, w), behind
+
+
+APPLY: Mapping[tuple[str, str], Callable[..., Any]] = {
+    ("pulled", "mean"): mean,
+    ("pulled", "momentum"): momentum,
+    ("pulled", "nesterov"): nesterov,
+    ("reset", "mean"): reset_mean,
+    ("reset", "momentum"): reset_momentum,
+    ("reset", "nesterov"): reset_nesterov,
+    ("lagging", "mean"): lag,
 }
-
-if TYPE_CHECKING:
-    AnyRule: TypeAlias = RuleSettings
-else:
-    AnyRule = reduce(or_, dict.fromkeys(settings for settings, _ in RULES.values()))  # what a config's hint takes
-
-
-def declared(settings: RuleSettings) -> Kind:
-    """The rule's class, which declares its state in a checkpoint."""
-    return settings.rule or RULES[settings.kind][1]
-
-
-def is_one_copy(settings: RuleSettings) -> bool:
-    """Whether the learners of a rank may share one copy of the weights, to the end of the run."""
-    return settings.behind is None and declared(settings).alike is True
-
-
-def make_rule(
-    settings: RuleSettings, flat: FlatKernels, rows: Rows, initial: Array, zeros: Zeros | None = None
-) -> Rule:
-    """The rule of these settings; `Kind` has the arguments."""
-    centre = initial
-    if flat.meter is not None:  # the host's array is not where the passes are
-        centre = flat.zeros(initial.size, initial.dtype)
-        flat.put(centre, initial)
-        zeros = None
-    made = declared(settings)(settings, flat, rows, centre, zeros)
-    if settings.behind is None:
-        return made
-    second = make_rule(settings.behind, flat, rows, initial.copy(), zeros)
-    return cast(Rule, Switch(made, second, flat))  # all members of the one in force
+Form = Literal["weights", "steps"]  # an array begins as the centre, or as 0
+KEPT: Mapping[str, Form] = {  # the arrays of these formulas beside the centre
+    "mean": "weights",
+    "previous": "weights",
+    "outer_velocity": "steps",
+}

@@ -14,8 +14,10 @@ import numpy as np
 from mpibow.comm.communicator import Communicator, checksum
 from mpibow.graph.graph import Array
 from mpibow.kernels.passes import FlatKernels, Local, chunks_of, pieces, share_of
+from mpibow.sync.alone import Rows
 from mpibow.sync.distance import distances
-from mpibow.sync.rule import TAIL, OnChunks, Rows, Rule
+from mpibow.sync.engine import Engine, OnChunks
+from mpibow.sync.outbox import Message
 from mpibow.sync.tally import Book
 from mpibow.sync.tally import Tally as Tally
 from mpibow.trace import SILENT, Trace
@@ -63,7 +65,7 @@ class Synchroniser:
     """
 
     def __init__(
-        self, comm: Communicator, rule: Rule, rows: Rows, flat: FlatKernels, run: RunTasks, *, overlap: bool,
+        self, comm: Communicator, rule: Engine, rows: Rows, flat: FlatKernels, run: RunTasks, *, overlap: bool,
         trace: Trace = SILENT, book: Book | None = None,
     ) -> None:  # fmt: skip
         self._comm, self._rule, self._rows, self._run, self._overlap = comm, rule, rows, run, overlap
@@ -131,18 +133,18 @@ class Synchroniser:
     def start(self, tally: Tally, local: Local, workers: int) -> None:
         """Begins this iteration's exchange, and ends it where it can't be overlapped."""
         assert self._pending is None
-        flat = self._rule.outgoing()
+        message = self._rule.outgoing()
         self._beside = self._rule.overlaps
-        self.book.enter(tally, flat)
+        self.book.enter(tally, message)
         if self.book.enqueues:
-            issued = self._thread.submit(self._issue, flat, local)
-            self._pending = self._thread.submit(self._close, issued, flat)
+            issued = self._thread.submit(self._issue, message, local)
+            self._pending = self._thread.submit(self._close, issued, message)
             if not self._beside:
                 issued.result()  # learners wait for what it enqueues
             if not self._overlap:
                 self._pending.result()
             return
-        submit = partial(self._thread.submit, self._exchange, flat, local)
+        submit = partial(self._thread.submit, self._exchange, message, local)
         self._pending = submit() if self._beside and self._threaded else self._stand_still(submit)
         if not self._beside:
             self._pending.result()  # sums that did not arrive must not be applied
@@ -201,10 +203,10 @@ class Synchroniser:
         """Exchanges the steps that wait for the end of a period and restarts averaging, if any do; after `settle`."""
         exchanges = self._rule.end_period()
         for _ in range(exchanges):
-            flat = self._rule.outgoing()
-            if flat is not None:
-                self.call(partial(_sum, array=flat, stream=self.book.stream))
-            for each in self._rule.apply(local, None if flat is None else flat.reshape(1, -1)):
+            message = self._rule.outgoing()
+            if message is not None:
+                self.call(partial(_sum, array=message.whole, stream=self.book.stream))
+            for each in self._rule.apply(local, None if message is None else message.rows):
                 each(self._chunks)
             self._rule.advance()
             if self._rule.meter is not None:
@@ -214,39 +216,39 @@ class Synchroniser:
         return exchanges > 0
 
     @QUIET
-    def _exchange(self, flat: Array | None, local: Local) -> Tally | None:
-        if flat is None:
+    def _exchange(self, message: Message | None, local: Local) -> Tally | None:
+        if message is None:
             self._applied = self._rule.apply(local, None)
             return None
         begin = time.perf_counter()
         with self._trace.span("communication", "all-reduce"):
             if self._beside:
-                self._comm.allreduce(flat)
-                sums = flat[np.newaxis]  # the one row
+                self._comm.allreduce(message.whole)
+                sums = message.rows
             else:
-                sums = self._comm.sum(flat)  # learners add the ranks' rows up as they apply them
+                sums = self._comm.sum(message.whole)  # learners add the ranks' rows up as they apply them
         self._applied = self._rule.apply(local, sums)
         self._took = time.perf_counter() - begin
-        return self.book.close(sums[:, flat.size - TAIL : flat.size].sum(axis=0))
+        return self.book.close(message.summed(sums))
 
-    def _issue(self, flat: Array | None, local: Local) -> None:
+    def _issue(self, message: Message | None, local: Local) -> None:
         """Enqueues an exchange, and what the centre owes it. Host memory on the way: then it is over on return."""
         begin = time.perf_counter()
-        if flat is not None:
+        if message is not None:
             with self._trace.span("communication", "all-reduce"):
                 if self._comm.size > 1:  # a communicator of the host alone takes no device's arrays
                     self.book.begin()
-                    self._comm.allreduce(flat, self.book.stream)
-        for each in self._rule.apply(local, None if flat is None else flat.reshape(1, -1)):
+                    self._comm.allreduce(message.whole, self.book.stream)
+        for each in self._rule.apply(local, None if message is None else message.rows):
             each(self._chunks)
         self._rule.advance()
-        self.book.sent(flat)
+        self.book.sent(message)
         self._took += time.perf_counter() - begin
 
-    def _close(self, issued: Future[None], flat: Array | None) -> Tally | None:
+    def _close(self, issued: Future[None], message: Message | None) -> Tally | None:
         issued.result()  # raises its error
         with self._trace.span("communication", "wait"):
-            return self.book.close(flat)
+            return self.book.close(message)
 
     def _on_learners(self, workers: int, work: Callable[[range], None]) -> None:
         with self._trace.span("synchronisation", "update"):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from mpibow.graph.graph import Array
-from mpibow.sync.rule import TAIL
+from mpibow.sync.outbox import Message
 
 
 @dataclass(frozen=True)
@@ -54,19 +54,19 @@ class Book:
         """The seconds that learners stood still for exchanges, and that these took, on the device; None on a host."""
         return None
 
-    def enter(self, tally: Tally, flat: Any) -> None:
-        """This iteration's; into the last elements of `flat`, if it is sent."""
+    def enter(self, tally: Tally, message: Message | None) -> None:
+        """This iteration's; into the message, if there is one."""
         self.unsent += tally
-        if flat is not None:
-            flat[-TAIL + 1 :] = self.unsent.attention, self.unsent.loss, self.unsent.hits  # astuple takes 30 us
+        if message is not None:
+            message.tally[:] = self.unsent.attention, self.unsent.loss, self.unsent.hits  # astuple takes 30 us
             self.unsent = Tally()
 
-    def sent(self, flat: Any) -> None:
-        """`flat` was sent (None: nothing was), and all that follows from it is done or enqueued."""
+    def sent(self, message: Message | None) -> None:
+        """It was sent (None: nothing was), and all that follows from it is done or enqueued."""
 
-    def close(self, flat: Any) -> Tally | None:
+    def close(self, message: Message | None) -> Tally | None:
         """The results of all ranks, if anything was sent."""
-        return None if flat is None else Tally(*flat[-TAIL + 1 :].tolist())
+        return None if message is None else Tally(*message.tally.tolist())
 
     def late(self) -> list[Late]:
         """The results of the iteration before, if they come only now; once."""

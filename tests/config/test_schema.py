@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mpibow.sync.independent import Independent
 
 from mpibow.config import Config, describe, dump, load, load_mapping
 from mpibow.config.document import parse
@@ -17,7 +18,6 @@ from mpibow.optim.schedules import Constant, Cosine, Exponential, Inverse, Multi
 from mpibow.optim.sgd import Sgd
 from mpibow.run.settings import Checkpoint, Every
 from mpibow.sync.family import Family, Outer, Then
-from mpibow.sync.independent import Independent
 from mpibow.tune import Tuner
 
 RUN = {"model": {"name": "lenet"}, "data": {"train": "data/mnist/train"}}

@@ -1,26 +1,49 @@
-"""The example of an own rule: it keeps the contracts of rules, and trains on two ranks, and resumes."""
+"""The example of an own rule: it does what every rule must, trains on two ranks, and resumes; what is refused."""
 
 from __future__ import annotations
 
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
-from examples.own_rule import Average, Averager
-from mpibow.graph.graph import Array
-from mpibow.kernels.passes import Local
-from mpibow.sync.family import PRESETS, Family
-from mpibow.sync.independent import Independent
-from mpibow.sync.rule import OnChunks, RuleState
+import mpibow as mb
+from examples.own_rule import Average
+from mpibow.formulas.functions import where
+from mpibow.sync.engine import Engine
+from mpibow.sync.family import PRESETS, Family, Independent
+from mpibow.sync.rule import RuleState
 from mpibow.testing import check_rule
+from tests.refusals import refuses
 from tests.run import tiny
 
 
+@dataclass(frozen=True)
+class Lagging(mb.Rule):
+    """Elastic averaging with momentum of the centre, whose exchange is hidden; its step is held to a length."""
+
+    name: str = "lagging"
+    kept: ClassVar = {"velocity": "steps"}
+    alpha: float = 0.4
+    longest: float = 1.0
+
+    @staticmethod
+    def send(w: Any, u: Any, centre: Any, *, alpha: float, turn: int) -> tuple[Any, Any]:
+        pulled = where(turn == 0, w - alpha * (w - centre), w)
+        return pulled + u, u
+
+    @staticmethod
+    def apply(centre: Any, velocity: Any, total: Any, *, share: float, norm: float, longest: float) -> tuple[Any, Any]:
+        velocity = 0.5 * velocity + where(norm > longest, 0.5, 1) * share * total
+        return centre + velocity, velocity
+
+
 @pytest.mark.parametrize("period", [1, 4])
-def test_it_keeps_the_contracts(period: int) -> None:
-    check_rule(Average(period=period))
+@pytest.mark.parametrize("rule", [Average, Lagging])
+def test_own_rules_do_what_every_rule_must(rule: type[mb.Rule], period: int) -> None:
+    check_rule(rule(period=period))
 
 
 @pytest.mark.parametrize("name", [name for name in PRESETS if name != "post_local_sgd"])
@@ -33,73 +56,90 @@ def test_and_learners_that_are_never_averaged() -> None:
     check_rule(Independent(period=3))
 
 
-class Alike(Averager):
-    """S-SGD: learners of a rank share a copy of the weights."""
-
-    alike, sends, overlaps = True, True, False
-
-    def restart(self) -> None:
-        super().restart()
-        self.rows.level()
-
-    def update(self, local: Local, chunks: range) -> None:
-        weights, states, gradients = self.rows.trained
-        assert [len(array) for array in (weights, *states, gradients)] == [1, 1, len(self.rows.weights)]
-        self.flat.gradient_sum(gradients, self.out.sums, chunks=chunks)
-
-    def apply(self, local: Local, sums: Array) -> tuple[OnChunks, ...]:
-        return (partial(self.step, local, sums[:, : self.out.size]),)
-
-    def step(self, local: Local, sums: Array, chunks: range) -> None:
-        weights, states, _ = self.rows.trained
-        self.flat.sgd_update(weights, states, sums, local=local, scale=1 / self.k, chunks=chunks)
-        part = slice(chunks.start * self.flat.chunk, chunks.stop * self.flat.chunk)
-        self.flat.put(self.centre[part], weights[0, part])
-
-
-def test_one_whose_replicas_are_alike_has_one_copy_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Average, "rule", Alike)
-    check_rule(Average())
-    own, ssgd = (
+def test_averaging_weights_is_local_sgd(tmp_path: Path) -> None:
+    own, local = (
         tiny.run(tiny.job(tmp_path / rule.name, rule=rule, learners=2, net=tiny.dropping), 2).weights
-        for rule in (Average(), Family(name="ssgd"))
+        for rule in (Average(period=4), Family(name="local_sgd", period=4))
     )
-    assert tiny.distance(own, ssgd) < 1e-12
+    assert tiny.distance(own, local) < 1e-12
 
 
-class Forgets(Averager):
-    def state(self) -> RuleState:
-        return RuleState({}, {}, {"turn": 0})
+def forgetful(engine: Engine) -> RuleState:
+    return RuleState({}, {}, {"turn": 0})
 
 
-class Undeclared(Averager):
-    def state(self) -> RuleState:
-        return RuleState({"mean": self.centre}, {}, {"turn": self.turn})
-
-
-class Spreads(Averager):
-    def restart(self) -> None:
-        super().restart()
-        self.rows.weights[0] = np.nan
-
-
-@pytest.mark.parametrize(
-    ("rule", "message"),
-    [
-        (Forgets, "other bits after a resume"),
-        (Undeclared, "not in `arrays`"),
-        (Spreads, "not finite"),
-    ],
-)
-def test_a_rule_that_breaks_one(rule: type, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Average, "rule", rule)
-    with pytest.raises(AssertionError, match=message):
+def test_a_rule_that_forgets_its_state_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Engine, "state", forgetful)
+    with pytest.raises(AssertionError, match="other bits after a resume"):
         check_rule(Average(period=4))
 
 
+@dataclass(frozen=True)
+class Explodes(mb.Rule):
+    name: str = "explodes"
+
+    @staticmethod
+    def send(w: Any, u: Any) -> tuple[Any, Any]:
+        return w + u, u
+
+    @staticmethod
+    def apply(w: Any, centre: Any, total: Any) -> tuple[Any, Any]:
+        return w, centre / (total - total)
+
+
+def test_and_one_whose_centre_is_not_finite() -> None:
+    with np.errstate(all="ignore"), pytest.raises(AssertionError, match="not finite"):
+        check_rule(Explodes())
+
+
+def one_result(w: Any, u: Any) -> Any:
+    return w + u
+
+
+def other_names(x: Any, u: Any) -> tuple[Any, Any]:
+    return x + u, u
+
+
+def unknown_array(w: Any, u: Any, mean: Any) -> tuple[Any, Any]:
+    return w + u - mean, u
+
+
+def unknown_number(w: Any, u: Any, *, beta: float) -> tuple[Any, Any]:
+    return w + beta * u, u
+
+
+def no_total(w: Any, centre: Any) -> tuple[Any, Any]:
+    return w, centre
+
+
+def too_few(w: Any, centre: Any, total: Any) -> Any:
+    return centre + total
+
+
+NUMBERS = "gain, k, norm, period, rate, share, strength, turn"
+
+
+@pytest.mark.parametrize(
+    ("half", "function", "message"),
+    [
+        ("send", one_result, "send: gives 1 result(s) for w and the summand"),
+        ("send", other_names, "send: must begin with w, u, got x, u"),
+        ("send", unknown_array, "send: no array is called mean; there is centre"),
+        ("send", unknown_number, f"send: no number is called beta; there are {NUMBERS}"),
+        ("apply", no_total, "apply: must end with total, got w, centre"),
+        ("apply", too_few, "apply: gives 1 result(s) for w, centre"),
+    ],
+)
+def test_formulas_that_are_not_a_rules_are_refused(half: str, function: Any, message: str) -> None:
+    other = dataclass(frozen=True)(type("Other", (Average,), {half: staticmethod(function), "__annotations__": {}}))
+    with refuses(f"rule average: {message}"):
+        other()
+
+
 def test_a_resumed_run_has_the_same_bits(tmp_path: Path) -> None:
-    settings = {"rule": Average(period=4), "learners": 2, "checkpoint": {"every": "5 iterations", "keep": 9}}
-    whole = tiny.run(tiny.job(tmp_path / "whole", **settings), 2)
-    point = tmp_path / "whole/run/checkpoints/iteration-0000000015"
-    resumed = tiny.run(tiny.job(tmp_path / "whole", **settings), 2, resume=point)
-    assert tiny.same_bits(resumed.weights, whole.weights)
+    for rule in (Average(period=4), Lagging(period=4)):
+        settings = {"rule": rule, "learners": 2, "checkpoint": {"every": "5 iterations", "keep": 9}}
+        whole = tiny.run(tiny.job(tmp_path / rule.name, **settings), 2)
+        point = tmp_path / rule.name / "run/checkpoints/iteration-0000000015"
+        resumed = tiny.run(tiny.job(tmp_path / rule.name, **settings), 2, resume=point)
+        assert tiny.same_bits(resumed.weights, whole.weights)

@@ -103,12 +103,12 @@ def test_weights_in_16_bits_are_copies_of_the_newest() -> None:
 
 
 def test_a_launch_goes_there_and_back() -> None:
-    """target += scale * source, of the rows in the middle of an array."""
-    whole, source, step = np.ones((4, 8), np.float32), np.arange(8, dtype=np.float32), np.zeros(1, flat.STEP)
-    step["scale"] = 2.0
-    assert launched(flat.add_scaled(whole[1:3], source, step)) == ["add_scaled"]
-    np.testing.assert_array_equal(whole[[0, 3]], 1)
-    np.testing.assert_array_equal(whole[1:3], [1 + 2 * source] * 2)
+    """Elements in the middle of an array are held between -3 and 3."""
+    whole = np.arange(-16, 16, dtype=np.float32).reshape(4, 8)
+    expected = whole.copy()
+    expected[1:3] = expected[1:3].clip(-3, 3)
+    assert launched(flat.clamp(whole[1:3].reshape(-1), 3.0)) == ["clamp"]
+    np.testing.assert_array_equal(whole, expected)
 
 
 def test_a_plan_there_and_back() -> None:

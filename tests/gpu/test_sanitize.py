@@ -5,13 +5,17 @@ Every own kernel in float32 once, the passes over flat arrays, and a run of each
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from mpibow.cuda.kernels import flat
+from mpibow.cuda.kernels import formulas as cuda_source
 from mpibow.cuda.kernels.own import OWN
+from mpibow.formulas.language import formula
+from mpibow.sync import rules
 from tests.cuda.kernels.test_flat import device, row, rows, step
 from tests.cuda.kernels.test_operators import MINE, layouts
 from tests.gpu import opened
@@ -37,18 +41,19 @@ def test_every_operator() -> None:
 def test_the_flat_passes() -> None:
     generator, k, size = np.random.default_rng(0), 3, 5000
     w, v, g = (rows(generator, k, size) for _ in range(3))
-    total, centre, common, mean, previous = (row(generator, size) for _ in range(5))
-    numbers, chunks = step(alpha=0.3, gain=1.0, begin=1, scale=0.5, pull=0.5), -(-size // flat.CHUNK)
-    own = device(sgd_step(0.1, 0.9))
+    total, centre, mean = (row(generator, size) for _ in range(3))
+    numbers, chunks = step(alpha=0.3, gain=1.0, begin=1, scale=0.5, number0=0.3, number1=0.5), -(-size // flat.CHUNK)
+    local, pull = sgd_step(0.1, 0.9), formula(rules.pull)
+    own = device(local)
+    sent = replace(own, formula=cuda_source.sending(local.formula, pull))
     squares, sums, norms = np.zeros((k, chunks)), np.zeros((chunks, 2)), np.zeros(k)
     for launches in (
-        flat.sma_update(w, (v,), g, total, np.zeros(chunks), centre, common, numbers, own),
+        flat.update(w, (v,), g, total, np.zeros(chunks), centre, numbers, local=sent),
         flat.sma_alone(w, (v,), g, sums, numbers, own),
         flat.rows_mean(w, mean),
         flat.gradient_sum(g, total),
         flat.sgd_update(w, (v,), total, numbers, own, mean),
-        flat.centre_update(mean, centre, previous, total, numbers),
-        flat.add_scaled(w, total, numbers),
+        flat.apply(cuda_source.applying(formula(rules.mean)), w, (centre,), total, numbers),
         flat.squared_norms(g, squares, norms),
     ):
         opened.run_all(launches)

@@ -14,11 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mpibow.formulas.language import formula
 from mpibow.graph.graph import Array
 from mpibow.graph.layout import whole
 from mpibow.kernels.numpy import flat as reference
-from mpibow.kernels.passes import FlatKernels, Local, chunks_of, share_of
+from mpibow.kernels.passes import FlatKernels, Half, Local, chunks_of, share_of
 from mpibow.optim.table import UPDATES
+from mpibow.sync import rules
 from mpibow.testing import hard
 from tests.formulas.samples import same_bits
 from tests.kernels.against import UNIT
@@ -105,29 +107,53 @@ def test_rows_mean(flat: FlatKernels, k: int) -> None:
 
 
 @pytest.mark.parametrize("begin", [True, False])
-@pytest.mark.parametrize(("alpha", "gain"), [(0.0, 0.0), (0.25, 0.0), (0.0, 1.5), (0.25, 1.5)])
+@pytest.mark.parametrize("alpha", [0.0, 0.25])
 @pytest.mark.parametrize("local", LOCALS.values(), ids=LOCALS.keys())
-def test_sma_update(flat: FlatKernels, local: Local, alpha: float, gain: float, begin: bool) -> None:
+def test_update(flat: FlatKernels, local: Local, alpha: float, begin: bool) -> None:
     k, chunk, chunks = 3, flat.chunk, all_chunks(flat)
-    w, v, g, total, centre, common = arrays((k, SIZE), (k, SIZE), (k, SIZE), (SIZE,), (SIZE,), (SIZE,))
+    w, v, g, total, centre = arrays((k, SIZE), (k, SIZE), (k, SIZE), (SIZE,), (SIZE,))
     squares = 1.0 + np.arange(len(chunks))
     momenta, u = sgd(w, v, g, local)
-    expected = w + u - alpha * (w - centre) + gain * common
+    expected = w + u - alpha * (w - centre)
     sums = u.sum(axis=0) + (0 if begin else total)
     parts = [(u[:, i * chunk : (i + 1) * chunk] ** 2).sum() + (0 if begin else i + 1) for i in chunks]
     if begin:
         total.fill(np.nan)
         squares.fill(np.nan)
-    read = centre.copy(), common.copy()
-    flat.sma_update(
-        w, kept(local, v), g, total, squares, centre, common,
-        local=local, alpha=alpha, extra=gain, begin=begin, chunks=chunks,
-    )  # fmt: skip
+    read, send = centre.copy(), Half(PULL, (alpha,))
+    flat.update(w, kept(local, v), g, total, squares, (centre,), local=local, send=send, begin=begin, chunks=chunks)
     close(w, expected)
     close(v, momenta)
     close(total, sums)
     close(squares, np.array(parts))
-    np.testing.assert_array_equal((centre, common), read)
+    np.testing.assert_array_equal(centre, read)
+
+
+def of_the_weights(w: Array, u: Array, *, share: float) -> tuple[Array, Array]:
+    """A learner's own weights are sent, as they were."""
+    return w + u, share * w
+
+
+def test_what_is_summed_may_be_the_weights_as_they_were(flat: FlatKernels) -> None:
+    w, g, total = arrays((3, SIZE), (3, SIZE), (SIZE,))
+    expected, local = 0.25 * w.sum(axis=0), sgd_step(0.1, 0.0, False, 0.0, 0)
+    flat.update(
+        w, (), g, total, np.zeros(len(all_chunks(flat))), (), local=local, send=Half(formula(of_the_weights), (0.25,)),
+        begin=True, chunks=all_chunks(flat),
+    )  # fmt: skip
+    close(total, expected)
+
+
+def test_a_rule_that_sends_nothing_makes_local_steps_alone(flat: FlatKernels) -> None:
+    w, v, g = arrays((3, SIZE), (3, SIZE), (3, SIZE))
+    local, chunks = LOCALS["all"], all_chunks(flat)
+    momenta, u = sgd(w, v, g, local)
+    expected, nothing = w + u, Half(formula(rules.local), ())
+    flat.update(
+        w, kept(local, v), g, w[0, :0], np.zeros(len(chunks)), (), local=local, send=nothing, begin=True, chunks=chunks
+    )
+    close(w, expected)
+    close(v, momenta)
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])
@@ -161,54 +187,43 @@ def test_gradient_sum(flat: FlatKernels) -> None:
 
 @pytest.mark.parametrize("received", [True, False])
 @pytest.mark.parametrize("pull", [0.0, 0.75])
-def test_centre_update(flat: FlatKernels, pull: float, received: bool) -> None:
-    mean, centre, previous, total = arrays((SIZE,), (SIZE,), (SIZE,), (SIZE,))
-    alpha = pull / 3
+def test_a_centre_that_lags(flat: FlatKernels, pull: float, received: bool) -> None:
+    centre, mean, previous, total = arrays((SIZE,), (SIZE,), (SIZE,), (SIZE,))
+    alpha, chunks = pull / 3, all_chunks(flat)
     z = centre + pull * (mean - centre) + 0.9 * (centre - previous) if pull else centre.copy()
     z_prev = centre.copy() if pull else previous.copy()
     w = mean - alpha * (mean - centre) + (0.2 * total if received else 0)
-    flat.centre_update(
-        mean, centre, previous, total if received else None,
-        pull=pull, alpha=alpha, momentum=0.9, scale=0.2, chunks=all_chunks(flat),
-    )  # fmt: skip
+    half = half_of(rules.lag, pull=pull, alpha=alpha, mu=0.9, share=0.2 if received else 0.0)
+    sums, rows = total[np.newaxis][:received], np.zeros((2, SIZE))
+    flat.apply(half, rows, (centre, mean, previous), sums, np.zeros(len(chunks)), chunks)
     close(mean, w)
     close(centre, z)
     np.testing.assert_array_equal(previous, z_prev)
+    assert not rows.any()  # it moves no replica
 
 
-@pytest.mark.parametrize("shape", [(SIZE,), (1, SIZE), (3, SIZE)])
-def test_add_scaled(flat: FlatKernels, shape: tuple[int, ...]) -> None:
-    target, source = arrays(shape, (SIZE,))
-    expected = target + 1.5 * source
-    flat.add_scaled(target, source, scale=1.5, chunks=all_chunks(flat))
-    close(target, expected)
-
-
-@pytest.mark.parametrize(("gain", "with_step"), [(0.0, False), (1.5, False), (0.0, True), (1.5, True)])
+@pytest.mark.parametrize("gain", [0.0, 1.5])
 @pytest.mark.parametrize("n", [1, 2, 3])
 @pytest.mark.parametrize("k", [1, 3])
-def test_sma_apply(flat: FlatKernels, k: int, n: int, gain: float, with_step: bool) -> None:
-    """Rows may be longer than what is added up; a step is added to all of them."""
-    weights, mean, sums, step = arrays((k, SIZE), (SIZE,), (n, SIZE + 10), (SIZE,))
-    step *= with_step
+def test_the_mean_step(flat: FlatKernels, k: int, n: int, gain: float) -> None:
+    """Rows may be longer than what is added up."""
+    weights, mean, sums = arrays((k, SIZE), (SIZE,), (n, SIZE + 10))
     total = sum(sums[:, :SIZE])
-    expected_weights, expected_mean = weights + gain * total + step, mean + 0.25 * total + step
-    squares = np.full(len(all_chunks(flat)), np.nan)
-    before, more = (sums.copy(), step.copy()), {"more": step} if with_step else {}
-    flat.sma_apply(weights, mean, sums, squares, extra=gain, scale=0.25, chunks=all_chunks(flat), **more)
+    expected_weights, expected_mean = weights + gain * total, mean + 0.25 * total
+    squares, chunks, before = np.full(len(all_chunks(flat)), np.nan), all_chunks(flat), sums.copy()
+    flat.apply(half_of(rules.mean, extra=gain, whole=0.25), weights, (mean,), sums, squares, chunks)
     close(weights, expected_weights)
     close(mean, expected_mean)
-    np.testing.assert_array_equal(sums, before[0])  # other ranks read them as well
-    np.testing.assert_array_equal(step, before[1])
+    np.testing.assert_array_equal(sums, before)  # other ranks read them as well
     for c, square in enumerate(squares):
         part = total[c * flat.chunk : (c + 1) * flat.chunk]
         assert square == pytest.approx(math.fsum(part**2), rel=1e-12)
 
 
-def test_sma_apply_adds_rows_in_order(flat: FlatKernels) -> None:
+def test_apply_adds_rows_in_order(flat: FlatKernels) -> None:
     sums = np.array([[1e8], [1.0], [-1e8], [1.0]], np.float32)
     weights, mean = np.zeros((1, 1), np.float32), np.zeros(1, np.float32)
-    flat.sma_apply(weights, mean, sums, np.zeros(1), extra=1.0, scale=1.0, chunks=range(1))
+    flat.apply(half_of(rules.mean, extra=1.0, whole=1.0), weights, (mean,), sums, np.zeros(1), range(1))
     assert (weights[0, 0], mean[0]) == (1.0, 1.0)
 
 
@@ -229,6 +244,12 @@ def test_squared_norm_sees_what_is_not_finite(flat: FlatKernels, value: float, p
     assert not math.isfinite(flat.squared_norm(a))
 
 
+def half_of(rule: Callable[..., object], **numbers: float) -> Half:
+    made = formula(rule)
+    return Half(made, tuple(numbers[name] for name in made.scalars))
+
+
+PULL = formula(rules.pull)
 Pass = Callable[[FlatKernels, list[Array], range], None]
 ALL = LOCALS["all"]
 
@@ -239,11 +260,11 @@ def sma_pass(
     chunks: range,
     local: Local = ALL,
     alpha: float = 0.3,
-    extra: float = 0.7,
     begin: bool = False,
 ) -> None:
-    w, v, *rest = a
-    flat.sma_update(w, kept(local, v), *rest, local=local, alpha=alpha, extra=extra, begin=begin, chunks=chunks)
+    w, v, g, total, squares, centre, _ = a
+    send = Half(PULL, (alpha,))
+    flat.update(w, kept(local, v), g, total, squares, (centre,), local=local, send=send, begin=begin, chunks=chunks)
 
 
 def sgd_pass(flat: FlatKernels, a: list[Array], chunks: range) -> None:
@@ -251,15 +272,12 @@ def sgd_pass(flat: FlatKernels, a: list[Array], chunks: range) -> None:
 
 
 def centre_pass(flat: FlatKernels, a: list[Array], chunks: range) -> None:
-    flat.centre_update(a[3], a[5], a[6], a[0][0], pull=0.9, alpha=0.3, momentum=0.9, scale=0.3, chunks=chunks)
+    half = half_of(rules.lag, pull=0.9, alpha=0.3, mu=0.9, share=0.3)
+    flat.apply(half, a[0], (a[5], a[3], a[6]), a[0][:1], np.zeros_like(a[4]), chunks)
 
 
 def sum_pass(flat: FlatKernels, a: list[Array], chunks: range) -> None:
     flat.gradient_sum(a[2], a[3], chunks=chunks)
-
-
-def add_pass(flat: FlatKernels, a: list[Array], chunks: range) -> None:
-    flat.add_scaled(a[0], a[5], scale=0.3, chunks=chunks)
 
 
 def alone_pass(flat: FlatKernels, a: list[Array], chunks: range) -> None:
@@ -272,15 +290,21 @@ def mean_pass(flat: FlatKernels, a: list[Array], chunks: range) -> None:
     flat.rows_mean(a[0], a[3], chunks=chunks)
 
 
-def apply_pass(flat: FlatKernels, a: list[Array], chunks: range) -> None:
-    flat.sma_apply(a[0], a[3], a[2], a[4], extra=0.7, scale=0.3, chunks=chunks)
+def mean_step_pass(flat: FlatKernels, a: list[Array], chunks: range) -> None:
+    flat.apply(half_of(rules.mean, extra=0.7, whole=0.3), a[0], (a[3],), a[2], a[4], chunks)
 
 
-def common_pass(flat: FlatKernels, a: list[Array], chunks: range) -> None:
-    flat.sma_apply(a[0], a[3], a[2], a[4], extra=0.0, scale=0.3, chunks=chunks, more=a[5])
+def nesterov_pass(flat: FlatKernels, a: list[Array], chunks: range) -> None:
+    half = half_of(rules.reset_nesterov, share=0.3, keep=0.9, ahead=0.63, rest=-0.3)
+    flat.apply(half, a[0], (a[3], a[5]), a[2], a[4], chunks)
 
 
-sma_begin_pass = partial(sma_pass, local=LOCALS["decay"], alpha=0, extra=0, begin=True)
+def momentum_pass(flat: FlatKernels, a: list[Array], chunks: range) -> None:
+    half = half_of(rules.momentum, share=0.3, keep=0.6, lr=0.7)
+    flat.apply(half, a[0], (a[3], a[5]), a[2], a[4], chunks)
+
+
+sma_begin_pass = partial(sma_pass, local=LOCALS["decay"], alpha=0, begin=True)
 PASSES = [
     sma_pass,
     sma_begin_pass,
@@ -289,9 +313,9 @@ PASSES = [
     sgd_pass,
     centre_pass,
     sum_pass,
-    add_pass,
-    apply_pass,
-    common_pass,
+    mean_step_pass,
+    momentum_pass,
+    nesterov_pass,
 ]
 
 
@@ -347,8 +371,8 @@ def test_the_bits_are_numpys(flat: FlatKernels, dtype: str, data: st.DataObject,
         return data.draw(st.sampled_from([0.0, value]))
 
     decayed, nesterov, begin = data.draw(st.tuples(st.integers(0, size), st.booleans(), st.booleans()))
-    local, alpha, gain = sgd_step(0.03, either(0.9), nesterov, either(0.02), decayed), either(0.3), either(0.7)
-    for pass_ in (partial(sma_pass, local=local, alpha=alpha, extra=gain, begin=begin), *PASSES):
+    local, alpha = sgd_step(0.03, either(0.9), nesterov, either(0.02), decayed), either(0.3)
+    for pass_ in (partial(sma_pass, local=local, alpha=alpha, begin=begin), *PASSES):
         same_as_numpys(flat, everything(flat, k, size, dtype), pass_)
 
 
@@ -400,7 +424,7 @@ def test_momenta_of_dead_units_become_0(flat: FlatKernels) -> None:
     v[:, 5] = math.nan
     for _ in range(1000):
         g.fill(0)
-        sma_pass(flat, a, range(1), sgd_step(0.1, 0.9), 0, 0, begin=True)
+        sma_pass(flat, a, range(1), sgd_step(0.1, 0.9), 0, begin=True)
     assert np.isnan(v[:, 5]).all()
     assert np.isfinite(np.delete(w, 5, axis=1)).all()
     v[:, 5] = 0
@@ -411,23 +435,21 @@ def test_compiled_once_for_each_precision() -> None:
     """Whatever Python numbers the settings are."""
     pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
     from mpibow.kernels.compiled import flat
-    from mpibow.kernels.compiled.generated import loops
+    from mpibow.kernels.compiled.generated import applying, loops, sending
 
+    rule = rules.reset_momentum
     for number, dtype in ((0, "float32"), (0.5, "float64"), (np.float64(0.5), "float32")):
-        local, kernels = sgd_step(number, 0.9, False, number, 3), cast(FlatKernels, flat)
-        for pass_ in (partial(sma_pass, local=local, alpha=number, extra=number, begin=True), *PASSES):
-            pass_(kernels, everything(kernels, 2, 9, dtype), range(1))
-        a = everything(kernels, 2, 9, dtype)
-        flat.sma_apply(a[0], a[3], a[2], a[4], extra=number, scale=number, chunks=range(1))
-        flat.sgd_update(a[0], kept(local, a[1]), a[2], local=local, scale=number, chunks=range(1))
-        sums = np.zeros((1, 2))
-        flat.sma_alone(a[0], kept(local, a[1]), a[2], sums, local=local, alpha=number, extra=number, chunks=range(1))
-        flat.add_scaled(a[0], a[5], scale=number, chunks=range(1))
+        local, kernels, chunks = sgd_step(number, 0.9, False, number, 3), cast(FlatKernels, flat), range(1)
+        a, sums = everything(kernels, 2, 9, dtype), np.zeros((1, 2))
+        sma_pass(kernels, a, chunks, local, number, begin=True)
+        flat.sgd_update(a[0], kept(local, a[1]), a[2], local=local, scale=number, chunks=chunks)
+        flat.sma_alone(a[0], kept(local, a[1]), a[2], sums, local=local, alpha=number, extra=number, chunks=chunks)
+        flat.apply(half_of(rule, share=number, keep=0, lr=1), a[0], (a[3], a[5]), a[2], a[4], chunks)
+        flat.gradient_sum(a[2], a[3], chunks=chunks)
         flat.squared_norm(a[0][0])
     made = loops(local.formula)
-    passes = [made.sma_update, made.sma_alone, made.sgd_update]
-    others = ("sma_apply", "gradient_sum", "centre_update", "add_scaled", "squared_norm")
-    for each in (*passes, *(getattr(flat, f"_{name}") for name in others)):
+    passes = [made.sma_alone, made.sgd_update, sending(local.formula, PULL).update, applying(formula(rule)).apply]
+    for each in (*passes, flat._gradient_sum, flat._squared_norm):
         assert len(each.signatures) == 2, each
 
 
@@ -465,8 +487,8 @@ def test_gradients_that_are_kept_as_factors(flat: FlatKernels, k: int, local: Lo
     def results(gradients: Array, **more: Any) -> list[Array]:
         found, more = [], {"chunks": chunks, **more}
         for run in (
-            lambda w, v, g, t, z, a: flat.sma_update(
-                w, v, g, t, a[:, 0].copy(), z, z, local=local, alpha=0.3, extra=0.7, begin=True, **more
+            lambda w, v, g, t, z, a: flat.update(
+                w, v, g, t, a[:, 0].copy(), (z,), local=local, send=Half(PULL, (0.3,)), begin=True, **more
             ),
             lambda w, v, g, t, z, a: flat.sma_alone(w, v, g, a, local=local, alpha=0.3, extra=0.7, **more),
             lambda w, v, g, t, z, a: flat.gradient_sum(g, t, **more),

@@ -10,10 +10,13 @@ from typing import cast
 import numpy as np
 import pytest
 
+from mpibow.formulas.language import formula
 from mpibow.graph.graph import Array
-from mpibow.kernels.passes import FlatKernels, Local, chunks_of, share_of
+from mpibow.kernels.passes import FlatKernels, Half, Local, chunks_of, share_of
 from mpibow.optim.adam import Adam
 from mpibow.optim.sgd import Sgd
+from mpibow.sync.rules import mean as mean_step
+from mpibow.sync.rules import pull
 from tests.stepping import END, local_of
 
 SIZE, BEHIND = 300_000, 48  # elements of a row, and those behind them that no pass may touch: two of NumPy's chunks
@@ -57,7 +60,7 @@ def numbers(k: int, dtype: str, count: int) -> tuple[Array, list[Array], Array]:
 
 @pytest.mark.parametrize("update", [Sgd(lr=0.1, momentum=0.9), Adam(lr=0.1)], ids=["sgd", "adam"])
 @pytest.mark.parametrize("k", [1, 2, 3])
-@pytest.mark.parametrize("name", ["sma_alone", "sma_update", "sgd_update"])
+@pytest.mark.parametrize("name", ["sma_alone", "update", "sgd_update"])
 def test_parts_give_the_same_bits(flat: FlatKernels, name: str, k: int, update: Sgd | Adam) -> None:
     local, count, chunks = local_of(update), len(update.states), chunks_of(SIZE, flat.chunk)
     results, summed = list[tuple[Array, ...]](), list[tuple[Array, Array]]()
@@ -71,11 +74,9 @@ def test_parts_give_the_same_bits(flat: FlatKernels, name: str, k: int, update: 
         for share in (share_of(chunks, 1, 2), share_of(chunks, 0, 2)):
             if name == "sma_alone":
                 flat.sma_alone(w, own, g, sums, local=step, alpha=0.25, extra=0.5, chunks=share)
-            elif name == "sma_update":
-                flat.sma_update(
-                    w, own, g, total, squares, centre, centre, local=step, alpha=0.25, extra=0.5, begin=True,
-                    chunks=share,
-                )  # fmt: skip
+            elif name == "update":
+                send = Half(formula(pull), (0.25,))
+                flat.update(w, own, g, total, squares, (centre,), local=step, send=send, begin=True, chunks=share)
             else:
                 flat.sgd_update(w, own, g, local=step, scale=0.5, chunks=share)
         np.testing.assert_array_equal(weights[:, SIZE:], before)
@@ -115,7 +116,7 @@ def test_other_passes_leave_what_is_behind_as_it_is(flat: FlatKernels) -> None:
     np.testing.assert_array_equal(mean, (before[0] + before[1] + before[2])[:SIZE] * np.float32(1 / 3))
     flat.gradient_sum(w, mean, chunks=chunks)
     np.testing.assert_array_equal(mean, (before[0] + before[1] + before[2])[:SIZE])
-    flat.add_scaled(w, total, scale=2.0, chunks=chunks)
-    flat.sma_apply(w, mean, total[np.newaxis], np.zeros(len(chunks)), extra=1.0, scale=1.0, chunks=chunks)
+    half = Half(formula(mean_step), (2.0, 1.0))
+    flat.apply(half, w, (mean,), total[np.newaxis], np.zeros(len(chunks)), chunks)
     np.testing.assert_array_equal(rows[:, SIZE:], before[:, SIZE:])
-    np.testing.assert_array_equal(w, (before[:, :SIZE] + np.float32(2)) + np.float32(1))
+    np.testing.assert_array_equal(w, before[:, :SIZE] + np.float32(2))

@@ -18,7 +18,7 @@ from mpibow.optim.muon import Muon
 from mpibow.optim.sgd import Sgd
 from mpibow.sync.averaging import Averaging
 from mpibow.sync.family import PRESETS, Family, Outer, Then
-from mpibow.sync.settings import caps
+from mpibow.sync.rule import caps
 from mpibow.tune import Cap
 from tests.refusals import refuses
 from tests.run import tiny

@@ -11,10 +11,10 @@ import pytest
 from mpibow.kernels.numpy import flat
 from mpibow.kernels.passes import FlatKernels, chunks_of
 from mpibow.learn.replica import Replicas
-from mpibow.sync.independent import Independent
+from mpibow.sync.engine import Engine
+from mpibow.sync.family import Independent
 from mpibow.sync.outbox import TAIL
-from mpibow.sync.rules import make_rule
-from mpibow.sync.settings import caps
+from mpibow.sync.rule import caps
 from tests.run import tiny
 from tests.stepping import ball_step, sgd
 
@@ -38,7 +38,7 @@ def alone(array: np.ndarray) -> None:
 def test_every_learner_is_plain_sgd() -> None:
     start = np.linspace(-1, 1, SIZE)
     rows = replicas(3)
-    rule = make_rule(Independent(), kernels(), rows, start.copy())
+    rule = Engine(Independent(), kernels(), rows, start.copy())
     rule.begin(3)
     generator = np.random.default_rng(0)
     w, v = np.tile(start, (3, 1)), np.zeros((3, SIZE))
@@ -56,19 +56,19 @@ def test_every_learner_is_plain_sgd() -> None:
 
 
 def test_ranks_talk_once_a_period_and_send_no_steps() -> None:
-    rule = make_rule(Independent(period=3), kernels(), replicas(2), np.zeros(SIZE))
+    rule = Engine(Independent(period=3), kernels(), replicas(2), np.zeros(SIZE))
     rule.begin(2)
     sent = []
     for _ in range(7):
         found = rule.outgoing()
-        sent.append(0 if found is None else found.size)
+        sent.append(0 if found is None else found.whole.size)
         rule.advance()
     assert sent == [0, 0, TAIL, 0, 0, TAIL, 0]
 
 
 def test_who_is_there_goes_on_and_who_comes_starts_at_the_centre() -> None:
     rows = replicas(2)
-    rule = make_rule(Independent(), kernels(), rows, np.zeros(SIZE))
+    rule = Engine(Independent(), kernels(), rows, np.zeros(SIZE))
     rule.begin(2)
     rows.weights[...] = [[1.0], [3.0]]
     rule.set_mean(np.full(SIZE, 2.0), alone)

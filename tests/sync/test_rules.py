@@ -26,13 +26,11 @@ from mpibow.kernels.passes import FlatKernels, Local, chunks_of, share_of
 from mpibow.learn.replica import Replicas
 from mpibow.models import MODELS
 from mpibow.models.classifier import classifier
+from mpibow.sync.engine import Engine, gain_of
 from mpibow.sync.family import Family, Outer
 from mpibow.sync.gain import Averages, carried, noise_gain
-from mpibow.sync.lagging import Lagging
 from mpibow.sync.outbox import TAIL
-from mpibow.sync.pulled import Pulled
-from mpibow.sync.rule import Rule, RuleState, gain_of
-from mpibow.sync.rules import make_rule
+from mpibow.sync.rule import RuleState
 from tests.refusals import refuses
 from tests.stepping import ball_step, sgd
 from tests.sync import oracle
@@ -78,7 +76,7 @@ class Cluster:
         self.settings, self.counts, self.k, self.size = settings, counts, sum(counts), size
         self.rows = [Replicas(8, size, str(z.dtype), states=("momenta",), one=one) for _ in counts]
         self.kernels = kernels
-        self.rules: list[Rule] = [make_rule(settings, kernels, rows, z.copy()) for rows in self.rows]
+        self.rules = [Engine(settings, kernels, rows, z.copy()) for rows in self.rows]
         self.resize(counts, keep)
 
     def resize(self, counts: tuple[int, ...], keep: bool = False) -> None:
@@ -99,10 +97,9 @@ class Cluster:
     def alone(self) -> bool:
         """Whether one rank has all learners and needs no sums but of their squares."""
         rule = self.rules[0]
-        if isinstance(rule, Pulled) and len(self.rules) == 1 and not rule.state().numbers["apart"]:
-            one_pass = rule.averaging.replicas == "pulled" and rule.averaging.outer == "mean"
-            return rule.averaging.plain or (one_pass and self.settings.point.period == 1)
-        return (isinstance(rule, Lagging) and self.k == 1) or (rule.alike and len(self.rules) == 1)
+        if len(self.rules) > 1:
+            return False
+        return rule.alike or (self.settings.of(self.k).in_one_pass and not rule.state().numbers.get("apart"))
 
     def step(self, gradients: Array, local: Local, workers: int = 2) -> bool:
         """One iteration with gradients (k, size), up to where the centre may be read; whether it sent anything."""
@@ -131,16 +128,16 @@ class Cluster:
 
     def exchange(self, local: Local, workers: int = 2) -> bool:
         chunks = chunks_of(self.size, self.kernels.chunk)
-        arrays = [rule.outgoing() for rule in self.rules]
-        sent = [array for array in arrays if array is not None]
+        messages = [rule.outgoing() for rule in self.rules]
+        sent = [message.whole for message in messages if message is not None]
         assert len(sent) in (0, len(self.rules))
         total, every = (sum(sent), np.stack(sent)) if sent else (None, None)
-        for rule, array in zip(self.rules, arrays, strict=True):
+        for rule, message in zip(self.rules, messages, strict=True):
             sums = None
-            if array is not None:
-                assert array.shape == (self.size * (not self.alone) + TAIL,)
-                array[:] = total
-                sums = array[np.newaxis] if rule.overlaps else every
+            if message is not None:
+                assert message.whole.shape == (self.size * (not self.alone) + TAIL,)
+                message.whole[:] = total
+                sums = message.rows if rule.overlaps else every
             for each in rule.apply(local, sums):
                 for worker in range(workers):
                     each(share_of(chunks, worker, workers))
@@ -184,11 +181,11 @@ SETTINGS["reset"] = Family(replicas="reset")
 ALL = pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS.keys())
 
 
-def known_to(rule: Rule) -> Averages:
+def known_to(rule: Engine) -> Averages:
     return Averages(**rule.state().numbers.get("averages", {}))
 
 
-def mean_of(rule: Rule) -> Array:
+def mean_of(rule: Engine) -> Array:
     """W."""
     return rule.state().shared.get("mean", rule.centre)
 
@@ -270,11 +267,11 @@ def test_and_with_more_than_one_chunk(kernels: FlatKernels, settings: Family) ->
     compare(settings, ball_step(0.05, 0.5, False, 0.01, kernels.chunk + 16), (1, 2), size, kernels)
 
 
-ALONE = {name: each for name, each in SETTINGS.items() if each.kind == "pulled" and each.period == 1}
+ALONE = {name: each for name, each in SETTINGS.items() if each.point.replicas == "pulled" and each.period == 1}
 ALONE = {name: each for name, each in ALONE.items() if each.point.outer == "mean"}
 
 
-READERS: dict[str, Callable[[Rule], object]] = {
+READERS: dict[str, Callable[[Engine], object]] = {
     "centre": lambda rule: rule.centre,
     "set_mean": lambda rule: rule.set_mean(start_at(), alone),
     "shared": lambda rule: rule.shared(),
@@ -294,7 +291,7 @@ READERS: dict[str, Callable[[Rule], object]] = {
 )
 @pytest.mark.parametrize("read", READERS.values(), ids=READERS.keys())
 def test_a_centre_that_is_not_settled_cannot_be_read(
-    read: Callable[[Rule], object], settings: Family, counts: tuple[int, ...], stale: bool
+    read: Callable[[Engine], object], settings: Family, counts: tuple[int, ...], stale: bool
 ) -> None:
     """Of learners that are all one rank's; else an update leaves it as it is."""
     cluster = Cluster(settings, counts, start_at())
@@ -374,7 +371,7 @@ def test_a_learner_that_starts_again_moves_the_mean_once_it_is_set_right() -> No
         assert one.overlaps
 
 
-def saved(rule: Rule) -> RuleState:
+def saved(rule: Engine) -> RuleState:
     """The rule's state as a checkpoint would carry it: copies, and numbers through JSON."""
     state = rule.state()
     common, own = ({key: array.copy() for key, array in part.items()} for part in (state.shared, state.own))
@@ -507,7 +504,7 @@ def test_set_mean_sees_no_drift_where_there_is_none_and_changes_nothing(settings
         unsent = sum(rule.state().own["pending"][:SIZE] for rule in cluster.rules if "pending" in rule.state().own)
         for rule in cluster.rules:
             assert rule.set_mean(cluster.weights.mean(axis=0), partial(np.copyto, src=unsent)) < 1e-14
-            assert isinstance(rule, Pulled) or rule.state().own == {}
+            assert rule.state().own == {} or not rule.point.lags
         close(cluster.weights, control.weights)
         close(cluster.rules[0].centre, control.rules[0].centre)
 
@@ -546,12 +543,12 @@ def test_within_a_period_ranks_talk_but_send_no_sums() -> None:
         for rule, rows in zip(cluster.rules, cluster.rows, strict=True):
             rows.gradients[...] = 1.0
             rule.update(LOCALS["plain"], chunks_of(SIZE, flat.chunk))
-        arrays = [rule.outgoing() for rule in cluster.rules]
-        if arrays[0] is not None:
-            sent.append((t, arrays[0].size))
-        for rule, array in zip(cluster.rules, arrays, strict=True):
-            assert rule.overlaps == (array is None or array.size == TAIL)
-            for each in rule.apply(LOCALS["plain"], None if array is None else array[np.newaxis].copy()):
+        messages = [rule.outgoing() for rule in cluster.rules]
+        if messages[0] is not None:
+            sent.append((t, messages[0].whole.size))
+        for rule, message in zip(cluster.rules, messages, strict=True):
+            assert rule.overlaps == (message is None or not message.sums.size)
+            for each in rule.apply(LOCALS["plain"], None if message is None else message.rows.copy()):
                 each(chunks_of(SIZE, flat.chunk))
             rule.advance()
     assert sent == [(49, TAIL), (99, TAIL), (119, SIZE + TAIL), (149, TAIL), (199, TAIL), (239, SIZE + TAIL)]
@@ -579,8 +576,7 @@ def test_begin_with_an_alpha_that_does_not_settle_changes_nothing() -> None:
     rule, before = cluster.rules[0], cluster.weights
     with pytest.raises(ConfigError, match=r"^rule.alpha: must be below 0.5 for 3 learners, got 0.6"):
         rule.begin(3)
-    assert isinstance(rule, Lagging)
-    assert rule.averaging.k == 2
+    assert rule.point.k == 2
     np.testing.assert_array_equal(cluster.weights, before)
 
 
@@ -620,7 +616,7 @@ def test_begin_with_keep_leaves_the_replicas_as_they_are(settings: Family) -> No
     rows = Replicas(3, SIZE, "float64", states=("momenta",))
     rows.resize(3)
     rows.weights[...], rows.states["momenta"][...] = np.arange(3)[:, None], -np.arange(3)[:, None]
-    rule = make_rule(settings, NUMPY, rows, np.full(SIZE, 7.0))
+    rule = Engine(settings, NUMPY, rows, np.full(SIZE, 7.0))
     rule.begin(3, keep=True)
     assert rows.weights[:, 0].tolist() == [0, 1, 2]
     assert rows.states["momenta"][:, 0].tolist() == [0, -1, -2]

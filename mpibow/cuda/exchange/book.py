@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -14,7 +13,8 @@ from mpibow.cuda.kernels.opened import Gpu
 from mpibow.cuda.times import DeviceTimes
 from mpibow.graph.graph import Array
 from mpibow.learn.learners import Learners
-from mpibow.sync.rule import TAIL, Rule
+from mpibow.sync.engine import Engine
+from mpibow.sync.outbox import Message
 from mpibow.sync.tally import Book, Late, Tally
 
 
@@ -27,7 +27,7 @@ class DeviceBook(Book):
     enqueues = True
 
     def __init__(
-        self, gpu: Gpu, rule: Rule, learners: Learners, times: DeviceTimes,
+        self, gpu: Gpu, rule: Engine, learners: Learners, times: DeviceTimes,
         wait: Callable[[Event], None] | None = None,
     ) -> None:  # fmt: skip
         self._gpu, self._flat, self._machine = gpu, gpu.flat, gpu.machine
@@ -68,26 +68,26 @@ class DeviceBook(Book):
         if self._gpu.scale.record is not None:
             self._flat.follow_scale(self._flat.norms[rows], self._gpu.scale.record)
 
-    def enter(self, tally: Tally, flat: Any) -> None:
-        tail = None if flat is None else flat[len(flat) - TAIL + 1 :]
-        self._flat.enter_reports(tally.attention, self._reports[: self._entered], self._unsent, tail)
+    def enter(self, tally: Tally, message: Message | None) -> None:
+        there = None if message is None else message.tally
+        self._flat.enter_reports(tally.attention, self._reports[: self._entered], self._unsent, there)
 
-    def sent(self, flat: Any) -> None:
+    def sent(self, message: Message | None) -> None:
         copy = self._machine.driver.copy
-        if flat is not None:
-            copy(self._tail, flat[len(flat) - TAIL + 1 :], self.stream)
+        if message is not None:
+            copy(self._tail, message.tally, self.stream)
         copy(self._seen[: self._entered], self._reports[: self._entered], self.stream)
         if self._rule.meter is not None:
             self._rule.meter.see()
         self._event = self._exchanges.end()
 
-    def close(self, flat: Any) -> Tally | None:
+    def close(self, message: Message | None) -> Tally | None:
         assert self._event is not None
         self._wait(self._event)
         if self._rule.meter is not None:
             self._rule.meter.seen()
         self._late = [_result(row) for row in self._seen[: self._entered].tolist()]
-        return None if flat is None else Tally(*self._tail.tolist())
+        return None if message is None else Tally(*self._tail.tolist())
 
     def late(self) -> list[Late]:
         found, self._late = self._late, []

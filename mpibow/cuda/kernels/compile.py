@@ -24,7 +24,8 @@ OPTIONS = ("--std=c++17", "--fmad=false", "--ptxas-options=-v")
 SOURCES = Path(__file__).parent / "source"
 FORMULA = "formula.cuh"  # the local step; the file of that name is SGD's with momentum
 ELEMENT = "element.cuh"  # an operator of one element; the file of that name is silu
-HEADERS = {"pointwise.cu": ELEMENT, "choices.cu": ELEMENT}  # by source, where not FORMULA
+# By source, where not FORMULA. The files of these names have SGD's step and the default rule.
+HEADERS = {"pointwise.cu": ELEMENT, "choices.cu": ELEMENT, "update.cu": "sending.cuh", "apply.cu": "applying.cuh"}
 
 
 @dataclass(frozen=True)

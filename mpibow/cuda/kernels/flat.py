@@ -17,16 +17,15 @@ import numpy as np
 from mpibow.cuda.kernels.kernels import Constant, Grid, Launch, instance, lanes, turns
 from mpibow.kernels.passes import Local, chunks_of
 
-TAIL = 4  # elements behind the steps that ranks add up: as in mpibow.sync.outbox
 ONE: Grid = (1, 1, 1)  # a block, or a thread
 CHUNK = 2048  # elements of a block: as in flat.cu
 STEP = np.dtype(
-    [(name, "f4") for name in ("rate", "alpha", "gain", "scale", "pull", "centre_momentum", "attention")]
-    + [("begin", "i4")],
+    [(name, "f4") for name in ("rate", "alpha", "gain", "scale", "attention")]
+    + [("begin", "i4"), *((f"number{i}", "f4") for i in range(8))],  # of a rule's formula, in its order
     align=True,
 )
 SPAN = np.dtype([("end", "i8"), ("group", "i8")])
-MOST = 4  # states that passes take
+MOST, ARRAYS = 4, 3  # states, and a rule's arrays, that passes take
 # `fixed` is taken where `measured` is 0; see mpibow.sync.gain for the others.
 GAIN = np.dtype(
     [
@@ -77,13 +76,28 @@ def _turns(size: int) -> tuple[int, int, int]:
     return turns(size, lanes("float32"))
 
 
-def sma_update(
-    weights: Any, states: Sequence[Any], gradients: Any, total: Any, squares: Any, centre: Any, common: Any, step: Any,
-    local: DeviceStep, norms: Any = None,
+def update(
+    weights: Any, states: Sequence[Any], gradients: Any, total: Any, squares: Any, *rest: Any, local: DeviceStep,
+    norms: Any = None,
 ) -> Launch:  # fmt: skip
-    """`norms` (k,), where given: a row whose |g|^2 is not finite makes no step, but is corrected."""
-    others = (gradients, total, squares, centre, common, step)
-    return _sma_launch("sma_update", weights, states, others, local, norms)
+    """`rest` are the rule's arrays and the record. The text of `local` is that of the step and of `send`.
+
+    `norms` (k,), where given: a row whose |g|^2 is not finite makes no step, but is corrected.
+    """
+    *arrays, step = rest
+    others = (gradients, total, squares, *_filled(arrays), step)
+    return _sma_launch("update", weights, states, others, local, norms)
+
+
+def apply(text: str, weights: Any, arrays: Sequence[Any], total: Any, step: Any) -> Launch:
+    """`text` is that of the formula; total None where nothing was received."""
+    arguments = (weights, *_filled(arrays), total, step, *_extents(weights))
+    return Launch("apply", _turns(weights.shape[1]), arguments, formula=text)
+
+
+def _filled(arrays: Sequence[Any]) -> list[Any]:
+    assert len(arrays) <= ARRAYS, len(arrays)
+    return [*arrays, *[None] * (ARRAYS - len(arrays))]
 
 
 def sma_alone(
@@ -126,16 +140,6 @@ def sgd_update(
 ) -> Launch:  # fmt: skip
     """`mean` (size,), where given, becomes a copy of the weights; `norms` (1,) as in sma_update."""
     return _step_launch("sgd_update", _turns(gradient.size), weights, states, (gradient, mean, step), local, norms)
-
-
-def centre_update(mean: Any, centre: Any, previous: Any, total: Any, step: Any) -> Launch:
-    """step's alpha, scale, pull and centre_momentum; total None where nothing was received."""
-    return Launch("centre_update", _turns(mean.size), (mean, centre, previous, total, step, np.int64(mean.size)))
-
-
-def add_scaled(target: Any, source: Any, step: Any) -> Launch:
-    rows = target if target.ndim == 2 else target.reshape(1, -1)
-    return Launch("add_scaled", _turns(source.size), (rows, source, step, *_extents(rows)))
 
 
 def squared_norms(rows: Any, squares: Any, norms: Any) -> list[Launch]:

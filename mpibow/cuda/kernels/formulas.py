@@ -10,6 +10,8 @@ arrays of its own, indexed by constants, it keeps them in registers.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from mpibow.formulas.formula import OPERATORS, Dialect, Formula
 
 CUDA = Dialect(
@@ -30,10 +32,25 @@ PARTS = {
 
 def element(value: Formula, gradient: Formula | None) -> str:
     """The text of an operator's header: struct Value and struct Gradient, as in pointwise.cuh."""
-    halves = [("Value", value), ("Gradient", gradient or value)]
-    called = frozenset().union(*(formula.called for _, formula in halves))
-    lines = ["#pragma once", "", *_parts(called)]
-    for name, formula in halves:
+    return "\n".join(["#pragma once", "", *_structs({"Value": value, "Gradient": gradient or value})])
+
+
+def sending(step: Formula, send: Formula) -> str:
+    """The text of update.cu's header: the local step, and struct Send."""
+    return "\n".join([source(step), *_structs({"Send": send}, step.called)])
+
+
+def applying(apply: Formula) -> str:
+    """The text of apply.cu's header: struct Apply; MOVES is 1 where it gives replicas' new weights."""
+    moves = f"constexpr int MOVES = {int(apply.arrays[0] == 'w')};"
+    return "\n".join(["#pragma once", "", moves, *_structs({"Apply": apply})])
+
+
+def _structs(formulas: Mapping[str, Formula], there: frozenset[str] = frozenset()) -> list[str]:
+    """The text of structs with `of`, which computes a formula; the parts of the functions `there` are written."""
+    called = frozenset[str]().union(*(formula.called for formula in formulas.values()))
+    lines = _parts(called - there)
+    for name, formula in formulas.items():
         names = (*formula.arrays, *formula.scalars)
         places = [f"x[{i}]" for i in range(len(formula.arrays))]
         places += [f"scalars[{i}]" for i in range(len(formula.scalars))]
@@ -44,7 +61,7 @@ def element(value: Formula, gradient: Formula | None) -> str:
         lines += [f"    {line}" for line in _assignments(formula, set(names))]
         lines += [f"        y[{i}] = {CUDA.text(tree)};" for i, tree in enumerate(formula.results)]
         lines += ["    }", "};", ""]
-    return "\n".join(lines)
+    return lines
 
 
 def _parts(called: frozenset[str]) -> list[str]:

@@ -9,6 +9,7 @@ import numpy as np
 from mpibow.cuda.kernels import flat
 from mpibow.cuda.kernels.kernels import Launch
 from mpibow.kernels.passes import chunks_of
+from mpibow.sync.outbox import Message
 
 if TYPE_CHECKING:
     from mpibow.cuda.kernels.passes import DeviceFlat
@@ -55,11 +56,12 @@ class DeviceGain:
         if own is not None:
             sums = [flat.sum_parts(own.reshape(1, -1, 2), self._sums.reshape(1, 2))]
             return [*sums, flat.follow_gain(self._sums, step, self._state, self.common, k)]
-        size = total.size - flat.TAIL
+        message = Message(total)
+        size = message.sums.size
         if self._parts is None:
             self._parts = self._passes.machine.zeros(len(chunks_of(size, flat.CHUNK)), "float64")
-        squares = flat.squared_norms(total[:size].reshape(1, size), self._parts, self._sums[1:])
-        return [*squares, flat.follow_gain(self._sums, step, self._state, self.common, k, total[-flat.TAIL :])]
+        squares = flat.squared_norms(message.sums.reshape(1, size), self._parts, self._sums[1:])
+        return [*squares, flat.follow_gain(self._sums, step, self._state, self.common, k, message.square)]
 
     def see(self) -> None:
         """Enqueues the work that follows the gain, and its copy to the host."""

@@ -39,10 +39,12 @@ def _of(*parameters: Sequence[str]) -> Values:
 
 
 _FAMILIES: Mapping[str, Mapping[tuple[str, ...], Values]] = {  # source -> kernels -> what their templates are made for
-    "steps.cu": {("sma_update", "sma_alone", "sgd_update"): _of()},
+    "steps.cu": {("sma_alone", "sgd_update"): _of()},
+    "update.cu": {("update",): _of()},
+    "apply.cu": {("apply",): _of()},
     "flat.cu": {
         (
-            "rows_mean", "gradient_sum", "centre_update", "add_scaled", "chunk_squares", "clamp", "shorten",
+            "rows_mean", "gradient_sum", "chunk_squares", "clamp", "shorten",
             "report_batch", "enter_reports", "follow_gain", "follow_scale", "join_rows", "part_rows",
         ): _of(),
         ("sum_parts",): _of(("double", "float")),

@@ -24,7 +24,7 @@ from mpibow.cuda.kernels.kernels import Launch
 from mpibow.cuda.kernels.launcher import Bind
 from mpibow.formulas.formula import Formula
 from mpibow.graph.graph import Array
-from mpibow.kernels.passes import WHOLE, Local
+from mpibow.kernels.passes import WHOLE, Half, Local
 
 STEPS = 256  # records that are on their way at once, and passes that are bound
 SLOT = 64  # bytes of a record's place, so that records are aligned; behind it are a local step's scalars
@@ -47,7 +47,7 @@ class DeviceFlat:
         self._gradients: Any = None
         self._row: Any = None
         self._bound: dict[tuple[Any, ...], tuple[Enqueue, Any]] = {}
-        self._formulas: dict[int, tuple[Formula, str]] = {}  # by identity, with their texts
+        self._formulas: dict[tuple[Any, ...], tuple[tuple[Formula, ...], str]] = {}  # by identity, with their texts
 
     def _make_room(self, slot: int) -> None:
         self._sent = self.machine.pinned(STEPS * slot, "rates").reshape(STEPS, slot)
@@ -118,24 +118,32 @@ class DeviceFlat:
 
     def _step_by_parts(
         self, launch: Callable[..., Launch], weights: Any, states: Sequence[Any], others: Sequence[Any], norms: Any,
-        local: Local, **numbers: Any,
+        local: Local, send: Half | None = None, **numbers: Any,
     ) -> None:  # fmt: skip
         """As `run`, of a launch for every part of a local step; it takes the parts of all arrays, and `norms` whole."""
+        name = launch.__name__ if send is None else f"{launch.__name__} {id(send.formula)}"
         for part, own, stop in local.parts(tuple(states), weights.shape[1]):
             rows, *rest = (_part_of(array, part.start, stop) for array in (weights, *others))
-            make = partial(self._step_launches, partial(launch, rows, own, *rest), part, norms)
-            name, numbers["rate"] = f"{launch.__name__} {len(part.scalars)}", part.rate
-            self._run(name, (rows, *own, *rest), make, part.scalars, True, numbers)
+            if send is None:
+                text = self._text(cuda_source.source, part.formula)
+            else:
+                text = self._text(cuda_source.sending, part.formula, send.formula)
+            make = partial(self._step_launches, partial(launch, rows, own, *rest), part, text, norms)
+            numbers["rate"] = part.rate
+            self._run(f"{name} {len(part.scalars)}", (rows, *own, *rest), make, part.scalars, True, numbers)
 
-    def _step_launches(self, launch: Callable[..., Launch], local: Local, norms: Any, place: Any) -> Sequence[Launch]:
+    def _step_launches(
+        self, launch: Callable[..., Launch], local: Local, text: str, norms: Any, place: Any
+    ) -> Sequence[Launch]:
         scalars = place[SLOT : SLOT + 4 * local.scalars.size].view(np.float32).reshape(local.scalars.shape)
-        own = flat.DeviceStep(self._text(local.formula), scalars, flat.spans_of(local))
-        return [launch(_step_of(place), own, norms=norms)]
+        own = flat.DeviceStep(text, scalars, flat.spans_of(local))
+        return [launch(_step_of(place), local=own, norms=norms)]
 
-    def _text(self, formula: Formula) -> str:
-        if id(formula) not in self._formulas:
-            self._formulas[id(formula)] = formula, cuda_source.source(formula)
-        return self._formulas[id(formula)][1]
+    def _text(self, source: Callable[..., str], *formulas: Formula) -> str:
+        key = (source.__name__, *map(id, formulas))
+        if key not in self._formulas:
+            self._formulas[key] = formulas, source(*formulas)
+        return self._formulas[key][1]
 
     def _run(
         self, name: str, arrays: Sequence[Any], make: Callable[[Any], Sequence[Launch]], scalars: Array | None,
@@ -186,14 +194,23 @@ class DeviceFlat:
 
     # The passes
 
-    def sma_update(
-        self, weights: Any, states: Sequence[Any], gradients: Any, total: Any, squares: Any, centre: Any, common: Any,
-        *, local: Local, alpha: float, extra: Any, begin: bool, chunks: range, factors: Array = WHOLE,
+    def update(
+        self, weights: Any, states: Any, gradients: Any, total: Any, squares: Any, arrays: tuple[Any, ...], *,
+        local: Local, send: Half, begin: bool, chunks: range, factors: Array = WHOLE,
     ) -> None:  # fmt: skip
-        others = gradients, total, squares, centre, common
-        self._step_by_parts(
-            flat.sma_update, weights, states, others, self._own(gradients), local, alpha=alpha, gain=extra, begin=begin
-        )
+        others, norms = (gradients, total if total.size else None, squares, *arrays), self._own(gradients)
+        self._step_by_parts(flat.update, weights, states, others, norms, local, send, begin=begin, **_numbers(send))
+
+    def apply(self, half: Half, weights: Any, arrays: tuple[Any, ...], sums: Any, squares: Any, chunks: range) -> None:
+        """`sums` are one row, or none; `squares` stay as they are, since the gain makes its own."""
+        total = sums[0][: weights.shape[1]] if len(sums) else None
+        text = self._text(cuda_source.applying, half.formula)
+
+        def make(step: Any) -> Sequence[Launch]:
+            return [flat.apply(text, weights, arrays, total, step)]
+
+        name = f"apply {id(half.formula)}"
+        self.run(name, (weights, *arrays, total), make, writes=half.moves, **_numbers(half))
 
     def sma_alone(
         self, weights: Any, states: Sequence[Any], gradients: Any, sums: Any, *, local: Local, alpha: float, extra: Any,
@@ -218,25 +235,6 @@ class DeviceFlat:
             gradient, norm = total, None
         self._step_by_parts(flat.sgd_update, weights, states, (gradient,), norm, local, scale=scale)
 
-    def centre_update(
-        self, mean: Any, centre: Any, previous: Any, total: Any, *, pull: float, alpha: float, momentum: float,
-        scale: Any, chunks: range,
-    ) -> None:  # fmt: skip
-        numbers = {"pull": pull, "alpha": alpha, "centre_momentum": momentum, "scale": scale}
-        self._pass(flat.centre_update, mean, centre, previous, total, **numbers)
-
-    def sma_apply(
-        self, weights: Any, mean: Any, sums: Any, squares: Any, *, extra: Any, scale: Any, chunks: range,
-        more: Array | None = None,
-    ) -> None:  # fmt: skip
-        """`sums` are one row; `squares` stay as they are, since the gain makes its own."""
-        total = sums[0][: mean.size]
-        self.add_scaled(weights, total, scale=extra, chunks=chunks)
-        self.add_scaled(mean, total, scale=scale, chunks=chunks)
-
-    def add_scaled(self, target: Any, source: Any, *, scale: Any, chunks: range) -> None:
-        self._pass(flat.add_scaled, target, source, writes=target.ndim == 2, scale=scale)
-
     def squared_norm(self, array: Any) -> float:
         raise AssertionError("the gain follows on the device")
 
@@ -254,8 +252,15 @@ class DeviceFlat:
         return self.norms[first : first + len(gradients)] if inside else None
 
 
+def _numbers(half: Half) -> dict[str, Any]:
+    """The fields of STEP that have a formula's numbers."""
+    return {f"number{i}": number for i, number in enumerate(half.numbers)}
+
+
 def _part_of(array: Any, start: int, stop: int) -> Any:
     """An array's elements [start, stop), of all rows; of sums, which are float64, those of the chunks in there."""
+    if array is None:
+        return None
     if array.dtype == np.float64:
         assert start % flat.CHUNK == 0, start
         return array[start // flat.CHUNK : -(-stop // flat.CHUNK)]

@@ -1,9 +1,10 @@
-"""Modules of generated text, such as the loops of loops.py around one formula."""
+"""Modules of generated text: the loops of a file beside this one, behind the formulas that they are made around."""
 
 from __future__ import annotations
 
 import hashlib
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -11,40 +12,85 @@ from typing import Any
 from mpibow.formulas import numba_source
 from mpibow.formulas.formula import Formula
 
-LOOPS = Path(__file__).with_name("loops.py")
+HERE = Path(__file__).parent
 FUTURE = "from __future__ import annotations\n"
-_MADE: dict[int, tuple[Formula, Any]] = {}  # by a formula's identity: hashing a formula takes longer than many passes
+_MADE: dict[tuple[int, ...], tuple[tuple[Formula, ...], Any]] = {}  # by identity: to hash a formula takes long
 
 
-def loops(formula: Formula) -> Any:
-    """The module of loops.py's passes for `formula`."""
-    if id(formula) not in _MADE:
-        _MADE[id(formula)] = formula, imported("step", formula.name, text(formula))
-    return _MADE[id(formula)][1]
+def loops(step: Formula) -> Any:
+    """The module of loops.py's passes for a local step."""
+    return _made((step,), lambda: (step.name, [*_of_step(step), _loops("loops.py")]))
 
 
-def text(formula: Formula) -> str:
-    """The module's text: the formula, the functions for its numbers of states and scalars, and the loops."""
-    states, scalars = range(len(formula.arrays) - 2), range(len(formula.scalars))
-    parts = "".join(f"states[{n}][i, a:b], " for n in states)
-    numbers = "".join(f"number(scalars[i, group, {n}]), " for n in scalars)
-    return "\n".join(
-        [
-            f'"""Written by mpibow: the local step {formula.name}."""\n', FUTURE,
-            numba_source.source(formula),
-            "@_inlined", "def parts(states, i, a, b):", f"    return ({parts})\n",
-            "@_inlined", "def numbers(scalars, i, group, like):", "    number = like.dtype.type",
-            f"    return ({numbers})\n",
-            "@_inlined", "def level(states, i, a, b):",
-            *(f"    copied(states[{n}][0, a:b], states[{n}][i, a:b])" for n in states), "    return\n",
-            LOOPS.read_text("utf-8").replace(FUTURE, ""),
-        ]
-    )  # fmt: skip
+def sending(step: Formula, send: Formula) -> Any:
+    """The module of sending.py's pass for a local step and a rule's `send`."""
+
+    def parts() -> tuple[str, list[str]]:
+        summand = send.results[1:]
+        lines = [
+            *_of_step(step, send),
+            numba_source.function("send", send, send.arrays[:2], [0, 1] if summand else [0, 0]),
+            _tuples("kept", [f"arrays[{n}][a:b]" for n in range(len(send.arrays) - 2)], "arrays, a, b"),
+            _tuples("rounded", [f"number(numbers[{n}])" for n in range(len(send.scalars))], "numbers, number"),
+            "@_inlined", "def gather(total, j, begin, x):",
+            "    total[j] = x if begin else total[j] + x" if summand else "    return", _loops("sending.py"),
+        ]  # fmt: skip
+        return f"{step.name}_{send.name}", lines
+
+    return _made((step, send), parts)
+
+
+def applying(apply: Formula) -> Any:
+    """The module of applying.py's pass for a rule's `apply`."""
+
+    def parts() -> tuple[str, list[str]]:
+        moves = apply.arrays[0] == "w"
+        arrays = apply.arrays[moves:-1]
+        lines = [
+            numba_source.head(apply), numba_source.function("moved", apply, ["w", "total"], [0]),
+            numba_source.function("keep", apply, ["total", "w"], [], dict(enumerate(arrays, moves))),
+            _tuples("kept", [f"arrays[{n}][a:b]" for n in range(len(arrays))], "arrays, a, b"),
+            _tuples("rounded", [f"number(numbers[{n}])" for n in range(len(apply.scalars))], "numbers, number"),
+            _loops("applying.py"),
+        ]  # fmt: skip
+        return apply.name, lines
+
+    return _made((apply,), parts)
 
 
 def imported(kind: str, name: str, content: str) -> Any:
     """The module with the text `content`, named after its `kind` and `name`; it is never a file."""
     title = f"{kind}_{name}_{hashlib.sha256(content.encode()).hexdigest()[:16]}"
     sys.modules[f"mpibow_{title}"] = module = ModuleType(f"mpibow_{title}")
-    exec(compile(content, LOOPS.with_name(f"{title}.py"), "exec"), module.__dict__)
+    exec(compile(content, HERE / f"{title}.py", "exec"), module.__dict__)
     return module
+
+
+def _made(formulas: tuple[Formula, ...], parts: Callable[[], tuple[str, list[str]]]) -> Any:
+    key = tuple(map(id, formulas))
+    if key not in _MADE:
+        name, lines = parts()
+        about = f'"""Written by mpibow: {name}."""\n'
+        _MADE[key] = formulas, imported("step", name, "\n".join([about, FUTURE, *lines]))
+    return _MADE[key][1]
+
+
+def _of_step(step: Formula, *others: Formula) -> list[str]:
+    """The step, and the functions for its numbers of states and scalars."""
+    states, scalars = range(len(step.arrays) - 2), range(len(step.scalars))
+    return [
+        numba_source.head(step, *others), numba_source.step(step),
+        _tuples("parts", [f"states[{n}][i, a:b]" for n in states], "states, i, a, b"),
+        _tuples("numbers", [f"number(scalars[i, group, {n}])" for n in scalars], "scalars, i, group, number"),
+        "@_inlined", "def level(states, i, a, b):",
+        *(f"    copied(states[{n}][0, a:b], states[{n}][i, a:b])" for n in states), "    return\n",
+    ]  # fmt: skip
+
+
+def _tuples(name: str, elements: list[str], parameters: str) -> str:
+    """The text of a function that makes a tuple of its arguments' parts."""
+    return f"@_inlined\ndef {name}({parameters}):\n    return ({''.join(f'{each}, ' for each in elements)})\n"
+
+
+def _loops(file: str) -> str:
+    return (HERE / file).read_text("utf-8").replace(FUTURE, "")

@@ -1,4 +1,4 @@
-"""The loops around a step's formula. generated.py puts the formula's text in front of this one's.
+"""The passes of a local step alone. generated.py puts the text of its formula in front of this one's.
 
 That text defines `step`, `parts`, `numbers` and `level`, as below. `scalars` (k, groups, n) are every row's own. Span
 number p of the rows ends in front of element ends[p] and is of group groups[p]. The step and its states are for
@@ -37,60 +37,11 @@ if TYPE_CHECKING:
     def parts(states: States, i: int, a: int, b: int) -> States:
         """Elements a to b of row i of every state."""
 
-    def numbers(scalars: Array, i: int, group: int, like: Array) -> Any:
-        """Row i's scalars as a tuple of numbers of the type of `like`."""
+    def numbers(scalars: Array, i: int, group: int, number: Any) -> Any:
+        """Row i's scalars as a tuple of the type `number`."""
 
     def level(states: States, i: int, a: int, b: int) -> None:
         """Elements a to b of row i of every state <- the first row's."""
-
-
-@inlined
-def _sma_row(
-    w: Array, s: States, g: Array, total: Array, centre: Array, common: Array, c: Any, alpha: Any, gain: Any,
-    begin: bool,
-) -> float:  # fmt: skip
-    """Updates a part of one row; returns its |u|^2."""
-    square = 0.0
-    for j in range(len(w)):
-        u = step(w[j], g[j], s, j, c)
-        square = plus_square(square, u)
-        total[j] = u if begin else total[j] + u
-        if alpha:
-            u = u - alpha * (w[j] - centre[j])
-        if gain:
-            u = u + gain * common[j]
-        w[j] += u
-    return square
-
-
-@compiled
-def sma_update(
-    weights: Array, states: States, gradients: Array, total: Array, squares: Array, centre: Array, common: Array,
-    factors: Array, origin: int, limit: int, ends: Array, groups: Array, scalars: Array, alpha: float, gain: float,
-    begin: bool, first: int, last: int,
-) -> None:  # fmt: skip
-    number, k = weights.dtype.type, len(weights)
-    block = BLOCK if k > 1 else chunk
-    made = np.empty(TILE, weights.dtype)
-    for c in range(first, last):
-        start, stop = max(c * chunk, origin), min((c + 1) * chunk, limit)
-        if start >= stop:
-            continue
-        square = 0.0 if begin and start == c * chunk else squares[c]
-        for row in range(0, k, 2):
-            a, p = start, 0
-            while a < stop:
-                p = span_of(ends, p, a)
-                b, f = cut(a, min(a + block, stop, ends[p]), factors)
-                for i in range(row, min(row + 2, k)):
-                    g = gradient_of(gradients[i], a, b, factors, f, made)
-                    square += _sma_row(
-                        weights[i, a:b], parts(states, i, a - origin, b - origin), g, total[a:b], centre[a:b],
-                        common[a:b],
-                        numbers(scalars, i, groups[p], weights), number(alpha), number(gain), begin and i == 0,
-                    )  # fmt: skip
-                a = b
-        squares[c] = square
 
 
 @inlined
@@ -173,7 +124,7 @@ def sma_alone(
                     weights[0, a:b], weights[1, a:b], parts(states, 0, here, there), parts(states, 1, here, there),
                     gradient_of(gradients[0], a, b, factors, f, made0),
                     gradient_of(gradients[1], a, b, factors, f, made1),
-                    numbers(scalars, 0, group, weights), numbers(scalars, 1, group, weights), pull, further,
+                    numbers(scalars, 0, group, number), numbers(scalars, 1, group, number), pull, further,
                 )  # fmt: skip
                 squares, square, a = squares + x, square + y, b
                 continue
@@ -187,11 +138,11 @@ def sma_alone(
                     parts(states, i + 1, here, there),
                     gradient_of(gradients[i], a, b, factors, f, made0),
                     gradient_of(gradients[i + 1], a, b, factors, f, made1), part, centre,
-                    numbers(scalars, i, group, weights), numbers(scalars, i + 1, group, weights), pull,
+                    numbers(scalars, i, group, number), numbers(scalars, i + 1, group, number), pull,
                 )  # fmt: skip
             if k % 2:
                 g = gradient_of(gradients[k - 1], a, b, factors, f, made0)
-                c0 = numbers(scalars, k - 1, group, weights)
+                c0 = numbers(scalars, k - 1, group, number)
                 squares += _last(weights[k - 1, a:b], parts(states, k - 1, here, there), g, part, centre, c0, pull)
             for j in range(b - a):
                 square = plus_square(square, part[j])
@@ -216,6 +167,7 @@ def sgd_update(
     weights: Array, states: States, gradients: Array, factors: Array, origin: int, limit: int, ends: Array,
     groups: Array, scalars: Array, scale: float, start: int, stop: int,
 ) -> None:  # fmt: skip
+    number = weights.dtype.type
     made, total = np.empty(TILE, weights.dtype), np.empty(BLOCK, weights.dtype)
     a, p = max(start, origin), 0
     stop = min(stop, limit)
@@ -230,8 +182,8 @@ def sgd_update(
                 total[j] = g[j] + other[j]
             g = total[: b - a]
         _one(
-            weights[0, a:b], parts(states, 0, here, there), g, weights.dtype.type(scale),
-            numbers(scalars, 0, groups[p], weights),
+            weights[0, a:b], parts(states, 0, here, there), g, number(scale),
+            numbers(scalars, 0, groups[p], number),
         )  # fmt: skip
         for i in range(1, len(weights)):
             copied(weights[0, a:b], weights[i, a:b])

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from mpibow.formulas.formula import Dialect, Formula
-from mpibow.formulas.numba_source import HEAD, NUMBA, parts_of
+from mpibow.formulas.numba_source import NUMBA, head
 from mpibow.graph.formats import physical
 from mpibow.graph.kernel import Call, Formats, Kernel, Run, Shapes, canonical_formats
 from mpibow.kernels.compiled.command import Native
@@ -56,8 +56,8 @@ def text(formula: Formula, reads: Sequence[str], wanted: Sequence[int], writes: 
     ]
     return "\n".join(
         [
-            f'"""Written by mpibow: {formula.name}, element by element."""\n', FUTURE, HEAD.strip(), IMPORTS.strip(),
-            parts_of(formula), "",
+            f'"""Written by mpibow: {formula.name}, element by element."""\n', FUTURE, head(formula),
+            IMPORTS.strip(), "",
             f"def loop({', '.join(parameters)}) -> None:", "    for _i in range(len(_y0)):", *loads,
             *(f"        {name} = {FAST.text(tree)}" for name, tree in formula.assignments),
             *(

@@ -16,7 +16,7 @@ from mpibow.graph.graph import Array
 from mpibow.graph.layout import whole
 from mpibow.kernels.numpy.arrays import host, meter, put, rows_sum, sum_squares, zeros  # noqa: F401
 from mpibow.kernels.numpy.orthogonal import orthogonal  # noqa: F401
-from mpibow.kernels.passes import WHOLE, Local, States, chunks_of
+from mpibow.kernels.passes import WHOLE, Half, Local, States, chunks_of
 
 chunk = 131072  # elements. Smaller ones fit caches better, but threads then spend their time waiting for the GIL
 
@@ -52,30 +52,48 @@ def _sum(rows: Array, part: slice) -> Array:
     return total
 
 
-def sma_update(
-    weights: Array, states: States, gradients: Array, total: Array, squares: Array, centre: Array, common: Array, *,
-    local: Local, alpha: float, extra: float, begin: bool, chunks: range, factors: Array = WHOLE,
+def update(
+    weights: Array, states: States, gradients: Array, total: Array, squares: Array, arrays: tuple[Array, ...], *,
+    local: Local, send: Half, begin: bool, chunks: range, factors: Array = WHOLE,
 ) -> None:  # fmt: skip
-    """w_i <- w_i + u_i - alpha (w_i - centre) + extra * common, for every row i in order.
+    """w_i, summand_i <- send(w_i, u_i, arrays), for every row i in order.
 
-    `common` is a sum of steps, and the common step is `extra` times it: (G - 1) / k (mpibow.sync.gain).
-    total <- sum of u_i where `begin`, else total + that sum; squares[c] likewise of chunk c's |u_i|^2 (float64).
-    The content of the gradients is undefined afterwards.
+    total <- sum of summands where `begin`, else total + that sum; squares[c] likewise of chunk c's |u_i|^2 (float64). A
+    rule that sends nothing leaves `total`, which may be empty. The content of the gradients is undefined afterwards.
     """
-    gradients, number = whole(gradients, factors), weights.dtype.type
+    gradients = whole(gradients, factors)
     for each, kept, limit in local.parts(states, weights.shape[1]):
         for c, part in _slices(chunks, limit, each.start):
-            square = 0.0 if begin and part.start == c * chunk else float(squares[c])
+            square, own = 0.0 if begin and part.start == c * chunk else float(squares[c]), [a[part] for a in arrays]
             for i, (w, u) in enumerate(zip(weights[:, part], gradients[:, part], strict=True)):
                 _step(each, kept, part, i, w, u)
                 square += float(np.dot(u, u))
-                total[part] = u if begin and i == 0 else total[part] + u
-                if alpha:
-                    u -= number(alpha) * (w - centre[part])
-                if extra:
-                    u += number(extra) * common[part]
-                w += u
+                w[:], *summand = _results(send, w, u, *own)
+                for x in summand:
+                    total[part] = x if begin and i == 0 else total[part] + x
             squares[c] = square
+
+
+def apply(half: Half, weights: Array, arrays: tuple[Array, ...], sums: Array, squares: Array, chunks: range) -> None:
+    """w_i, arrays <- apply(w_i, arrays, U), for every row i where the formula has w; U is the sum of the rows of
+    `sums` (n, size or more), in order, 0 if there are none. squares[c] <- |U|^2 of chunk c, float64.
+    """
+    for c, part in _slices(chunks, weights.shape[1]):
+        own, rows = [array[part] for array in arrays], list(weights[:, part]) if half.moves else []
+        total = _sum(sums, part) if len(sums) else np.zeros(part.stop - part.start, weights.dtype)
+        squares[c] = float(np.dot(total, total))
+        for w in rows[1:]:
+            w[:] = _results(half, w, *own, total)[0]
+        targets = [*rows[:1], *own]
+        for target, values in zip(targets, _results(half, *targets, total), strict=True):
+            target[:] = values
+
+
+def _results(half: Half, *arrays: Array) -> list[Array]:
+    """Arrays of their own, not views of `arrays`."""
+    return [
+        np.array(each) for each in half.formula(*arrays, **dict(zip(half.formula.scalars, half.numbers, strict=True)))
+    ]
 
 
 def sma_alone(
@@ -117,26 +135,6 @@ def _mean(rows: Array, part: slice) -> Array:
     return mean
 
 
-def sma_apply(
-    weights: Array, mean: Array, sums: Array, squares: Array, *, extra: float, scale: float, chunks: range,
-    more: Array | None = None,
-) -> None:  # fmt: skip
-    """w_i <- w_i + extra U, for every row i, and mean W <- W + scale U; U is the sum of the rows of `sums`, in order.
-
-    Then `more` (size,) is added to all of them. sums (n, size or more); squares[c] <- |U|^2 of chunk c, float64.
-    """
-    number = mean.dtype.type
-    for c, part in _slices(chunks, mean.size):
-        total = _sum(sums, part)
-        squares[c] = float(np.dot(total, total))
-        if extra:
-            weights[:, part] += number(extra) * total
-        mean[part] += number(scale) * total
-        if more is not None:
-            for rows in (weights, mean):
-                rows[..., part] += more[part]
-
-
 def gradient_sum(gradients: Array, total: Array, *, chunks: range, factors: Array = WHOLE) -> None:
     """total <- the sum of the rows of gradients, in row order."""
     gradients = whole(gradients, factors)
@@ -165,35 +163,6 @@ def sgd_update(
             for state in kept:
                 rows = state[:, part.start - each.start : part.stop - each.start]
                 rows[1:] = rows[0]
-
-
-def centre_update(
-    mean: Array, centre: Array, previous: Array, total: Array | None, *, pull: float, alpha: float, momentum: float,
-    scale: float, chunks: range,
-) -> None:  # fmt: skip
-    """W (mean), z (centre) and z_prev (previous), from their values at the start.
-
-    z, z_prev <- z + pull (W - z) + momentum (z - z_prev), z      W <- W - alpha (W - z) + scale * total
-    `pull` = k alpha, 0 where this iteration is not one of averaging; total None where nothing was received.
-    These are the formulas of `lagging` in tests/sync/oracle.py of the repository.
-    """
-    number = mean.dtype.type
-    for _, part in _slices(chunks, mean.size):
-        w, z, z_prev = mean[part], centre[part], previous[part]
-        if pull:
-            gap, move = w - z, z - z_prev
-            z_prev[:] = z
-            z += number(momentum) * move
-            z += number(pull) * gap
-            w -= number(alpha) * gap
-        if total is not None:
-            w += number(scale) * total[part]
-
-
-def add_scaled(target: Array, source: Array, *, scale: float, chunks: range) -> None:
-    """target += scale * source, for target (size,) or every row of target (k, size)."""
-    for _, part in _slices(chunks, source.size):
-        target[..., part] += source.dtype.type(scale) * source[part]
 
 
 def squared_norm(array: Array) -> float:

@@ -14,10 +14,12 @@ from mpibow.cuda.kernels.compile import ARCHITECTURES, Module, Usage, compiled, 
 from mpibow.cuda.kernels.kernels import KERNELS
 from mpibow.cuda.kernels.pointwise import header
 from mpibow.errors import DeviceError, install
+from mpibow.formulas.language import formula
 from mpibow.ops import FORMULAS, Cast, Compare, Silu, Where
 from mpibow.optim.adam import AdamW
 from mpibow.optim.rmsprop import RmsProp
 from mpibow.optim.sgd import Sgd
+from mpibow.sync import rules
 from tests.kernels.cases import name
 from tests.kernels.operators import CASES
 
@@ -33,6 +35,14 @@ needs_nvrtc = pytest.mark.skipif(FOUND is None, reason=f"no libnvrtc found: {ins
 STEPS = {"0 states": Sgd(), "2 states": AdamW(), "3 states": RmsProp(centered=True, momentum=0.5)}
 MODULES = [pytest.param(source, "", 0, id=source) for source in sorted(set(KERNELS.values()))]
 MODULES += [pytest.param("steps.cu", cuda_source.source(each.formula), 64, id=key) for key, each in STEPS.items()]
+PULL = formula(rules.pull)
+MODULES += [
+    pytest.param("update.cu", cuda_source.sending(each.formula, PULL), 64, id=f"pull, {key}")
+    for key, each in STEPS.items()
+]
+MODULES += [
+    pytest.param("apply.cu", cuda_source.applying(formula(each)), 0, id=each.__name__) for each in rules.APPLY.values()
+]
 MODULES += [
     pytest.param(
         "choices.cu" if isinstance(case.op, Cast | Compare | Where) else "pointwise.cu",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -13,17 +14,19 @@ from hypothesis import strategies as st
 from mpibow.cuda.kernels import flat
 from mpibow.cuda.kernels import formulas as cuda_source
 from mpibow.cuda.kernels.kernels import Constant
+from mpibow.formulas.language import formula
 from mpibow.graph.graph import Array
 from mpibow.kernels.numpy import flat as reference
-from mpibow.kernels.passes import Local, chunks_of
+from mpibow.kernels.passes import Half, Local, chunks_of
 from mpibow.optim.update import Update
+from mpibow.sync import rules
 from mpibow.sync.gain import CERTAIN, Averages, follow, noise_gain
 from tests.cuda.kernels.host import needs_compiler, prepared, run_all
 from tests.optim.test_table import every
 from tests.stepping import local_of, sgd_step
 
 pytestmark = needs_compiler
-prepare = prepared("flat.cu", "steps.cu")
+prepare = prepared("flat.cu", "steps.cu", "update.cu", "apply.cu")
 CHECKS = settings(deadline=None, max_examples=25)
 
 SIZES = st.one_of(st.integers(1, 40), st.sampled_from([2048, 2049, 5000]))
@@ -93,15 +96,18 @@ def check_steps(
     kept = [rows(generator, k, size) for _ in range(states)]
     for array in kept:
         np.abs(array, out=array)
-    total, centre, common = (row(generator, size) for _ in range(3))
+    total, centre = (row(generator, size) for _ in range(2))
     gain, own, parts = float(np.float32(gain)), device(local), -(-size // flat.CHUNK)
     squares, sums, pairs, both = np.arange(1.0, 1.0 + parts), np.ones(1), np.full((parts, 2), np.nan), np.zeros((1, 2))
     before, numbers = 0 if begin else squares.sum() - 1, step(alpha=alpha, gain=gain, begin=begin, scale=0.25)
     how: Any = {"local": local, "chunks": chunks}
     averaged: Any = {**how, "alpha": alpha, "extra": gain}
+    send = Half(formula(rules.pull), (alpha,))
+    sent = replace(own, formula=cuda_source.sending(local.formula, send.formula))
+    corrects = step(number0=alpha, begin=begin)
     same(
-        lambda w, t, *s: flat.sma_update(w, s, g, t, squares, centre, common, numbers, own),
-        lambda w, t, *s: reference.sma_update(w, s, g.copy(), t, sums, centre, common, begin=begin, **averaged),
+        lambda w, t, *s: flat.update(w, s, g, t, squares, centre, corrects, local=sent),
+        lambda w, t, *s: reference.update(w, s, g.copy(), t, sums, (centre,), send=send, begin=begin, **how),
         w, total, *kept, backwards=backwards,
     )  # fmt: skip
     np.testing.assert_allclose(squares.sum() - before, sums[0], rtol=1e-5)
@@ -151,9 +157,9 @@ def test_a_row_whose_gradient_overflowed_stands_still() -> None:
     run_all(flat.squared_norms(g, squares, norms))
     assert norms.tolist() == [np.inf, 1.0]
     plain, ball = device(sgd_step(0.5)), device(sgd_step(0.5, 0.9))
-    numbers, total = step(alpha=0.25, begin=1), row(np.random.default_rng(0), 4)
-    centre = np.zeros(4, np.float32)
-    run_all(flat.sma_update(w, (), g, total, parts, centre, centre, numbers, plain, norms))
+    numbers, total = step(number0=0.25, begin=1), row(np.random.default_rng(0), 4)
+    centre, pulled = np.zeros(4, np.float32), cuda_source.sending(sgd_step(0.5).formula, formula(rules.pull))
+    run_all(flat.update(w, (), g, total, parts, centre, numbers, local=replace(plain, formula=pulled), norms=norms))
     assert w[:, 0].tolist() == [0.75, 1.0]
     assert total[0] == -0.5
     assert parts.tolist() == [0.25]
@@ -168,27 +174,36 @@ def test_a_row_whose_gradient_overflowed_stands_still() -> None:
     assert momenta[:, 0].tolist() == [0.0, 1.0]
 
 
-@given(SIZES, st.sampled_from([0.0, 0.75]), st.booleans())
-@CHECKS
-def test_centre_update(size: int, pull: float, received: bool) -> None:
-    generator = np.random.default_rng(4)
-    mine, total = [row(generator, size) for _ in range(3)], row(generator, size) if received else None
-    numbers = {"pull": pull, "alpha": pull / 3, "scale": 0.2}
+def test_a_rule_that_sends_nothing_leaves_the_total() -> None:
+    """It may be none at all."""
+    generator = np.random.default_rng(3)
+    local, send = sgd_step(0.1, 0.9), Half(formula(rules.local), ())
+    w, v, g = (rows(generator, 2, 50) for _ in range(3))
+    own = replace(device(local), formula=cuda_source.sending(local.formula, send.formula))
+    sums, chunks = np.zeros(1), everything(50)
     same(
-        lambda *arrays: flat.centre_update(*arrays, step(centre_momentum=0.9, **numbers)),
-        partial(reference.centre_update, momentum=0.9, chunks=everything(size), **numbers),
-        *mine, total,
+        lambda w, v: flat.update(w, (v,), g, None, np.zeros(1), step(begin=1), local=own),
+        lambda w, v: reference.update(
+            w, (v,), g.copy(), w[0, :0], sums, (), local=local, send=send, begin=True, chunks=chunks
+        ),
+        w, v,
     )  # fmt: skip
 
 
-@given(SIZES, ROWS)
+@given(st.sampled_from(list(rules.APPLY.values())), SIZES, ROWS, NUMBERS, st.booleans())
 @CHECKS
-def test_add_scaled(size: int, k: int) -> None:
-    generator = np.random.default_rng(5)
-    target, source = rows(generator, k, size), row(generator, size)
-    numpys = partial(reference.add_scaled, scale=1.5, chunks=everything(size))
-    for each in (target, target[0]):
-        same(lambda *arrays: flat.add_scaled(*arrays, step(scale=1.5)), numpys, each, source)
+def test_every_rules_apply(rule: Any, size: int, k: int, number: float, received: bool) -> None:
+    apply, generator = formula(rule), np.random.default_rng(4)
+    half = Half(apply, tuple(number + i / 8 for i in range(len(apply.scalars))))
+    numbers = step(**{f"number{i}": value for i, value in enumerate(half.numbers)})
+    w, total = rows(generator, k, size), row(generator, size)
+    arrays = [row(generator, size) for _ in apply.arrays[half.moves : -1]]
+    sums, squares = total[np.newaxis][:received], np.zeros(len(everything(size)))
+    same(
+        lambda w, *a: flat.apply(cuda_source.applying(apply), w, a, total if received else None, numbers),
+        lambda w, *a: reference.apply(half, w, a, sums, squares, everything(size)),
+        w, *arrays,
+    )  # fmt: skip
 
 
 @given(SIZES, ROWS, st.booleans())

@@ -83,7 +83,7 @@ def test_a_rate_of_numpys_is_a_float_for_dropout(monkeypatch: pytest.MonkeyPatch
 
 def test_names() -> None:
     assert instance("unary", "Relu", "float") == "unary<Relu, float>"
-    assert instance("sma_update") == "sma_update"
+    assert instance("sma_alone") == "sma_alone"
     with pytest.raises(AssertionError, match=r"^unary<Sine, float>$"):
         Launch("unary<Sine, float>", (1, 1, 1), ())
     with pytest.raises(AssertionError, match="sma_alone"):

@@ -17,11 +17,12 @@ import pytest
 pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
 import numba
 
-from examples.own_rule import Average, Averager
+from examples.own_rule import Average
 from mpibow.comm.communicator import Communicator, Single
 from mpibow.config import load_mapping
 from mpibow.job import BUILT_IN, open_job
 from mpibow.job.device import Device
+from mpibow.kernels.compiled.generated import applying, sending
 from mpibow.kernels.compiled.told import TITLE, compiling
 from tests.comm.threads import on_threads
 
@@ -140,16 +141,14 @@ def test_the_orthogonal_step_is_prepared_where_matrices_take_it(settings: dict[s
     assert bool(rehearsed) == matrices
 
 
-def test_a_programs_own_rule_is_not_tried_with_one_weight() -> None:
-    class Fragile(Averager):
-        def __init__(self, settings: Any, flat: Any, rows: Any, initial: Any, zeros: Any = None) -> None:
-            raise AssertionError("made before the run begins")
-
-    class Own(Average):
-        rule = Fragile
-
-    config = load_mapping({**BUILT_IN, "device": "onednn"}, [])
-    open_job(replace(config, rule=Own(period=2))).prepare(Single(), (1,))
+def test_a_programs_own_rule_is_prepared() -> None:
+    """Its formulas are compiled with the optimiser's."""
+    config = load_mapping({**BUILT_IN, "device": "onednn", "precision": "float32"}, [])
+    open_job(replace(config, rule=Average(period=2))).prepare(Single(), (1,))
+    send, apply = Average(period=2).formulas
+    assert apply is not None
+    assert sending(config.update.step, send).update.signatures
+    assert applying(apply).apply.signatures
 
 
 def test_a_rank_without_compiled_kernels_prepares_beside_others() -> None:

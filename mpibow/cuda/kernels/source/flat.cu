@@ -1,4 +1,4 @@
-// Passes over flat arrays that make no local step: sums, means, the centre, limits. mpibow.kernels.numpy.flat defines them.
+// Passes over flat arrays that make no local step: sums, means, limits. mpibow.kernels.numpy.flat defines them.
 //
 // A rank's k replicas are rows, `stride` elements apart; all are done in one launch, in row order. Every number that
 // changes from one iteration to the next is read from device memory.
@@ -28,46 +28,6 @@ __global__ void gradient_sum(
             none = false;
         }
         store(total, i, size, sum);
-    });
-}
-
-// z, z_prev <- z + pull (W - z) + momentum (z - z_prev), z where pull; W <- W - alpha (W - z) where pull, + scale total.
-// total may be null, where nothing was received.
-__global__ void centre_update(
-    float* mean, float* centre, float* previous, const float* total, const Step* step, long long size) {
-    const Step s = *step;
-    each(size, V, [&](long long i) {
-        float w[V], z[V], before[V], sum[V] = {};
-        load(mean, i, size, w);
-        if (total) load(total, i, size, sum);
-        if (s.pull != 0) {
-            load(centre, i, size, z);
-            load(previous, i, size, before);
-            store(previous, i, size, z);
-            for (int n = 0; n < V; n++) {
-                const float gap = w[n] - z[n];
-                z[n] = z[n] + s.centre_momentum * (z[n] - before[n]) + s.pull * gap;
-                w[n] = w[n] - s.alpha * gap;
-            }
-            store(centre, i, size, z);
-        }
-        for (int n = 0; n < V; n++) w[n] = total ? w[n] + s.scale * sum[n] : w[n];
-        store(mean, i, size, w);
-    });
-}
-
-// target += scale source, for k rows of target.
-__global__ void add_scaled(float* target, const float* source, const Step* step, long long size, long long stride, int k) {
-    const float scale = step->scale;
-    each(size, V, [&](long long i) {
-        float x[V];
-        load(source, i, size, x);
-        for (int row = 0; row < k; row++) {
-            float y[V];
-            load(target + row * stride, i, size, y);
-            for (int n = 0; n < V; n++) y[n] = y[n] + scale * x[n];
-            store(target + row * stride, i, size, y);
-        }
     });
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 struct Step {
-    float rate, alpha, gain, scale, pull, centre_momentum, attention;
+    float rate, alpha, gain, scale, attention;
     int begin;
+    float numbers[8];  // of a rule's formula, in its order
 };

@@ -1,0 +1,58 @@
+"""The pass of a rule's `apply`. generated.py puts the text of its formula in front of this one's.
+
+That text defines the functions below; `kept` and `rounded` are those of sending.py.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mpibow.graph.graph import Array
+from mpibow.kernels.compiled.steps import BLOCK, chunk, compiled, copied, inlined, plus_square
+
+if TYPE_CHECKING:
+    from mpibow.kernels.compiled.sending import Arrays, kept, rounded
+
+    def moved(w: Any, total: Any, arrays: Arrays, j: int, numbers: Any) -> Any:
+        """A replica's new weight, from the rule's arrays as they were."""
+
+    def keep(total: Any, w: Any, arrays: Arrays, j: int, numbers: Any) -> None:
+        """Element j of the rule's arrays becomes what the formula gives; `w` is not read."""
+
+
+@inlined
+def _move(w: Array, total: Array, arrays: Arrays, values: Any) -> None:
+    for j in range(len(w)):
+        w[j] = moved(w[j], total[j], arrays, j, values)
+
+
+@inlined
+def _keep(total: Array, arrays: Arrays, values: Any) -> None:
+    for j in range(len(total)):
+        keep(total[j], total[j], arrays, j, values)
+
+
+@compiled
+def apply(
+    weights: Array, arrays: Arrays, sums: Array, squares: Array, values: Array, size: int, first: int, last: int
+) -> None:
+    made, own = np.zeros(BLOCK, sums.dtype), rounded(values, sums.dtype.type)
+    for c in range(first, last):
+        square, stop = 0.0, min((c + 1) * chunk, size)
+        for a in range(c * chunk, stop, BLOCK):
+            b = min(a + BLOCK, stop)
+            total, parts = made[: b - a], kept(arrays, a, b)
+            if len(sums):
+                copied(sums[0, a:b], total)
+            for row in range(1, len(sums)):
+                other = sums[row, a:b]
+                for j in range(b - a):
+                    total[j] += other[j]
+            for j in range(b - a):
+                square = plus_square(square, total[j])
+            for i in range(len(weights)):
+                _move(weights[i, a:b], total, parts, own)
+            _keep(total, parts, own)
+        squares[c] = square

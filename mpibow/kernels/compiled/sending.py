@@ -1,0 +1,85 @@
+"""The pass of a local step and a rule's `send`. generated.py puts the text of both formulas in front of this one's.
+
+That text defines `step`, `parts`, `numbers` as loops.py says, and the functions below. `scalars` (k, groups, n) are
+every row's own. Span number p of the rows ends in front of element ends[p] and is of group groups[p]. The step and its
+states are for elements [origin, limit).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mpibow.graph.graph import Array
+from mpibow.graph.layout import TILE
+from mpibow.kernels.compiled.steps import (
+    BLOCK,
+    chunk,
+    compiled,
+    copied,  # noqa: F401
+    cut,
+    gradient_of,
+    inlined,
+    plus_square,
+    span_of,
+)
+from mpibow.kernels.passes import States
+
+if TYPE_CHECKING:
+    from mpibow.kernels.compiled.loops import numbers, parts, step
+
+    Arrays = tuple[Array, ...]
+
+    def send(w: Any, u: Any, arrays: Arrays, j: int, numbers: Any) -> tuple[Any, Any]:
+        """An element's new weight, and its summand."""
+
+    def kept(arrays: Arrays, a: int, b: int) -> Arrays:
+        """Elements a to b of every array of the rule."""
+
+    def rounded(numbers: Array, number: Any) -> Any:
+        """The rule's numbers as a tuple of the type `number`."""
+
+    def gather(total: Array, j: int, begin: bool, x: Any) -> None:
+        """total[j] <- x where `begin`, else total[j] + x; nothing where the rule sends nothing."""
+
+
+@inlined
+def _row(w: Array, s: States, g: Array, total: Array, arrays: Arrays, c: Any, values: Any, begin: bool) -> float:
+    """Updates a part of one row; returns its |u|^2."""
+    square = 0.0
+    for j in range(len(w)):
+        u = step(w[j], g[j], s, j, c)
+        square = plus_square(square, u)
+        w[j], summand = send(w[j], u, arrays, j, values)
+        gather(total, j, begin, summand)
+    return square
+
+
+@compiled
+def update(
+    weights: Array, states: States, gradients: Array, total: Array, squares: Array, arrays: Arrays, factors: Array,
+    origin: int, limit: int, ends: Array, groups: Array, scalars: Array, values: Array, begin: bool, first: int,
+    last: int,
+) -> None:  # fmt: skip
+    number, k = weights.dtype.type, len(weights)
+    block, own = BLOCK if k > 1 else chunk, rounded(values, number)
+    made = np.empty(TILE, weights.dtype)
+    for c in range(first, last):
+        start, stop = max(c * chunk, origin), min((c + 1) * chunk, limit)
+        if start >= stop:
+            continue
+        square = 0.0 if begin and start == c * chunk else squares[c]
+        for row in range(0, k, 2):
+            a, p = start, 0
+            while a < stop:
+                p = span_of(ends, p, a)
+                b, f = cut(a, min(a + block, stop, ends[p]), factors)
+                for i in range(row, min(row + 2, k)):
+                    g = gradient_of(gradients[i], a, b, factors, f, made)
+                    square += _row(
+                        weights[i, a:b], parts(states, i, a - origin, b - origin), g, total[a:b], kept(arrays, a, b),
+                        numbers(scalars, i, groups[p], number), own, begin and i == 0,
+                    )  # fmt: skip
+                a = b
+        squares[c] = square

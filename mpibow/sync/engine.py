@@ -1,0 +1,406 @@
+"""The engine of all rules: a rank's flat arrays change around one sum, over the ranks, of one message.
+
+An iteration, with u the local steps of all learners:
+
+    update(local, chunks)   by all learner threads, each its chunks: `send` of every learner, and the sums of summands
+    outgoing()              the message to be summed over the ranks, or None where this iteration sends nothing
+    apply(local, sums)      gives the passes of `apply`
+    advance()               the iteration is counted: the passes are made; where the rule `overlaps` they are still due
+
+Between iterations:
+
+    settle()                before anything reads or changes the centre; the centre then includes the last update.
+                            Reading it earlier is an AssertionError
+    reset(i)                after the gradients and before `update`, on the rank whose replica is not finite
+    end_period()            before a restart and at the run's end, by all ranks: sums that wait are exchanged
+    begin(k)                after `replicas.resize`, so that new rows start again too; `settle` comes before both
+
+A pass takes any chunks, each of them once. Each exchange: the data sent, the ranks that wait, who makes the centre:
+
+    one rank, period 1          the numbers beside the sums alone; `settle` makes the centre, the replicas' mean
+      after a reset             as several ranks, until the next `set_mean`
+    apply moves replicas        sums, once in `period` iterations; all wait; `apply` makes the centre
+      in between                nothing, but now and then the numbers alone
+    apply moves none            sums, hidden behind the next gradients, once in `period` iterations
+    gradients are summed        all wait; one step moves all replicas, which are the centre
+    nothing is sent             the numbers alone, once in `period` iterations; `set_mean` makes the centre
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from mpibow.formulas.formula import Formula
+from mpibow.graph.graph import Array
+from mpibow.kernels.passes import FlatKernels, Half, Local, chunks_of
+from mpibow.sync.alone import Alone, Rows
+from mpibow.sync.gain import Gain, GainMeter
+from mpibow.sync.outbox import Message, Outbox, Zeros
+from mpibow.sync.rule import UNSENT, RuleNumbers, RuleSettings, RuleState, Stored
+from mpibow.sync.summed import SummedGradients
+
+TALK = 50  # iterations after which ranks talk, if a period is longer
+OnChunks = Callable[[range], None]
+Add = Callable[[Array], None]
+
+
+class Engine:
+    """Keeps `rows` together by the rule of `settings`, its centre at `initial` (size,), which it takes over.
+
+    `zeros` makes the arrays that it sends.
+    """
+
+    def __init__(
+        self, settings: RuleSettings, flat: FlatKernels, rows: Rows, initial: Array, zeros: Zeros | None = None
+    ) -> None:
+        self._flat, self._rows, self._zeros = flat, rows, zeros if flat.meter is None else None
+        self._settings = settings
+        self._make(initial)
+
+    def _make(self, initial: Array) -> None:
+        """All arrays, for a centre of this size."""
+        flat, rule, size, dtype = self._flat, self._settings, initial.size, initial.dtype
+        centre = initial
+        if flat.meter is not None:  # the host's array is not where the passes are
+            centre = flat.zeros(size, dtype)
+            flat.put(centre, initial)
+        self.point, chunks = rule.of(1), len(chunks_of(size, flat.chunk))
+        sends = self.point.sends != "nothing"
+        self._out = Outbox(flat, size * sends, dtype, chunks, self._zeros if sends else None)
+        self._numbers_alone = Message(flat.zeros(self._out.next.beside.whole.size, dtype))
+        self._alone, self._summed = Alone(flat, self._rows, centre), SummedGradients(flat, self._rows, self._out)
+        self._arrays = {"centre": centre, **{name: flat.zeros(size, dtype) for name in rule.kept}}
+        self._gain, self._squares = Gain(self.point, flat), flat.zeros(chunks, "float64")  # of sums, by chunk
+        self._initial = rule.alike  # the centre is not yet in the first replica
+        self._together = False  # all learners are this rank's, and one pass moves them
+        self._apart = False  # one of them was reset since W was set to their mean
+        self._turn, self._rows_before = 0, 0
+        self._fresh = True  # no sums wait: the next update overwrites them
+        self._rate = self._norm = 0.0  # at the exchange before
+        self._applied: tuple[float, Any] = 0.0, None  # rate and sums of the iteration whose sums are being applied
+
+    # What the rule is
+
+    @property
+    def alike(self) -> bool:
+        return self._settings.alike
+
+    @property
+    def follows(self) -> bool:
+        return self._settings.follows
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether an exchange may run beside the next gradients: `sums` are one row then, which no pass writes.
+
+        Replicas wait for a sum that moves them, unless one pass makes it.
+        """
+        apply = self._settings.formulas.apply
+        return not self.alike and (self._alone_now or not self._sends or apply is None or apply.arrays[0] != "w")
+
+    @property
+    def meter(self) -> GainMeter | None:
+        """The meter of the gain, if the rule has one."""
+        return self._gain.meter if self.point.sends == "steps" and not self.point.lags else None
+
+    @property
+    def arrays(self) -> Mapping[str, Stored]:
+        """Every array that the state ever has."""
+        if self.point.sends != "steps":
+            return {}
+        return {**{name: Stored("all", form) for name, form in self._settings.kept.items()}, **UNSENT}
+
+    @property
+    def centre(self) -> Array:
+        """(size,), to be read and changed after `settle`, until the next update."""
+        first: Array = self._rows.weights[0] if self.alike and not self._initial else self._alone.mean
+        return first
+
+    @property
+    def _alone_now(self) -> bool:
+        return self._together and not self._apart
+
+    @property
+    def _sends(self) -> bool:
+        """Whether this iteration's exchange is one of sums, where it is not `_alone_now`."""
+        return self.point.sends_at(self._turn)
+
+    # The learners
+
+    def begin(self, k: int, keep: bool = False) -> None:
+        """k learners over all ranks from here on, by a restart; `keep` goes on instead, and `load` comes next.
+
+        The rows are those of `replicas.resize` already, so this rank's number has changed; new ones hold no weights.
+        """
+        centre, initial = self.centre, self._initial
+        before, count = self._rows_before, len(self._rows.weights)
+        self.point, self._initial, self._rows_before = self._settings.of(k), False, count
+        self._gain.count(k)
+        self._together = count == k and self.point.in_one_pass
+        if keep:
+            return
+        if not self.follows:  # the others go on
+            self._flat.put(self._rows.weights[before:], centre)
+            return
+        if initial:
+            self._flat.put(self._rows.weights[0], centre)
+        self._restart(centre)
+
+    def restart(self) -> None:
+        """Every replica starts again from the centre; the period's counter and the sums that wait are 0."""
+        self.point = self._settings.of(self.point.k)  # whose period may have been cut short
+        self._restart(self.centre)
+        if self._settings.forgets:
+            for name, form in self._settings.kept.items():
+                if form == "steps":
+                    self._flat.put(self._arrays[name], 0)
+
+    def _restart(self, centre: Array) -> None:
+        if self.alike:
+            self._flat.put(self._rows.weights[1:], centre)
+            self._rows.level()
+            return
+        for name, form in self._settings.kept.items():
+            if form == "weights":
+                self._flat.put(self._arrays[name], centre)
+        self._flat.put(self._rows.weights, centre)
+        if self._settings.forgets:
+            self._rows.forget()
+        if self.follows:
+            self._turn, self._apart, self._fresh = 0, False, True
+
+    def switch(self, settings: RuleSettings) -> None:
+        """After `settle`: another rule begins at the centre."""
+        centre, k = self._flat.host(self.centre).copy(), self.point.k
+        self._settings = settings
+        self._make(centre)
+        self.begin(k)
+
+    def grow(self, centre: Array, size: int, k: int) -> None:
+        """Elements [0, size) are averaged from here on, by k learners; the whole `centre` is on the host.
+
+        Averaging goes on, after `settle`: all that is kept of other weights stays.
+        """
+        state, arrays, host = self.state(), self.arrays, self._flat.host
+        shared, own = (
+            {key: arrays[key].narrower(arrays[key].wider(host(array), centre), size) for key, array in each.items()}
+            for each in (state.shared, state.own)
+        )
+        self._make(centre[:size].copy())
+        self.begin(k, keep=True)
+        self.load(centre[:size], RuleState(shared, own, state.numbers))
+
+    def reset(self, i: int) -> str:
+        """Resets this rank's replica i, which is not finite and learns nothing from this iteration; returns a message.
+
+        Called after `settle`, by this rank alone: the others are informed later.
+        """
+        if self.alike:  # its weights, and what its local step keeps, are those of all replicas
+            self._rows.leave_out(i)
+            return "is left out"
+        self._rows.reseed(i, self.centre)
+        self._apart = self._together and not self.point.plain
+        return "starts again from the centre"
+
+    # The iteration
+
+    def update(self, local: Local, chunks: range) -> None:
+        """Moves this rank's replicas by their local steps in `chunks`, and adds up what is to be sent.
+
+        Every learner thread calls it at the same time, with chunks of its own, in one or several goes: it writes
+        nothing outside them but what all threads write alike. Each chunk comes once. Where the rule overlaps, the
+        passes of the last `apply` were made on these chunks just before; on others perhaps not yet.
+        """
+        if self.alike:
+            self._summed.update(self.point, local, chunks)
+        elif self._alone_now:
+            alpha = self.point.correction if self.point.on(self._turn) else 0.0
+            self._alone.update(local, alpha, self._gain.meter.common, chunks)
+        else:
+            half = self._half(self._settings.formulas.send, local.rate, False)
+            arrays, out = self._named(half.formula.arrays[2:]), self._out
+            self._flat.update(
+                *self._rows.trained, out.sums, out.squares, arrays, local=local, send=half, begin=self._fresh,
+                chunks=chunks, factors=self._rows.factors,
+            )  # fmt: skip
+
+    def outgoing(self) -> Message | None:
+        """Called once, after the last `update`. All ranks decide alike: by the settings, k, and a count of iterations.
+
+        The synchroniser fills in losses, hits and this rank's request to talk. Signals and the tuner wait until that
+        has been summed: a rule that sends nothing for many iterations sends the numbers meanwhile.
+        """
+        if self.alike:
+            return self._summed.outgoing()
+        if self._alone_now:
+            return self._out.next.beside
+        self._fresh = self._sends
+        if self._sends:
+            return self._out.close()
+        every = self.point.period if self.point.sends == "nothing" else TALK
+        return self._numbers_alone if (self._turn + 1) % every == 0 else None
+
+    def apply(self, local: Local, sums: Any) -> Sequence[OnChunks]:
+        """The passes of this iteration; `sums` (n, size + numbers) add up to the ranks' message, in row order.
+
+        Every rank calls it, every iteration; `sums` are None where nothing was sent. The centre becomes the same bits
+        on all ranks. Passes hold all that they need, as `advance` may come first.
+
+        Where the rule overlaps, it is called beside the next gradients, on another thread, and writes no array itself.
+        `sums` are one row, and passes run a few chunks at a time in front of the next `update`, or in `settle`: a
+        pass reads no chunk that another one writes. Else learners run each pass over all chunks before the next one,
+        at once; then `sums` are the arrays that the ranks sent, where they lie, and a pass does not write them.
+        """
+        self._applied = local.rate, sums
+        if self.alike:
+            return self._summed.passes(self.point, local, sums)
+        received, corrects = self._sends and sums is not None, self.point.lags and self.point.on(self._turn)
+        if self._alone_now or not (received or corrects):
+            return ()
+        apply = self._settings.formulas.apply
+        assert apply is not None
+        half, none = self._half(apply, local.rate, received), self._out.next.rows[:0]
+        arrays, rows = self._named(apply.arrays[half.moves : -1]), sums if received else none
+        return (partial(self._flat.apply, half, self._rows.weights, arrays, rows, self._squares),)
+
+    def advance(self) -> None:
+        """The exchange is over: the iteration counts, and what follows from its sums is for the next one.
+
+        Called once an iteration, by all ranks; after the passes, or before them where the rule overlaps. The outbox
+        turns where the next update would write what other ranks still read.
+        """
+        (rate, sums), meter, k = self._applied, self.meter, self.point.k
+        if self._alone_now:
+            if meter is not None:
+                meter.follow_alone(k, rate, self._alone.sums)
+        elif self.alike:
+            self._out.turn()
+        elif self._sends:
+            if meter is not None:
+                meter.follow(k, rate, sums, self._out.sums.size, self._squares)
+            if self.point.outer != "mean":
+                self._rate = rate
+            if self._asks_norm:
+                self._norm = math.sqrt(sum(self._squares.tolist())) / k
+            if not self.overlaps:
+                self._out.turn()
+        self._turn += 1
+
+    def end_period(self) -> int:
+        """Ends a period of exchanges early: `outgoing`, `apply` and `advance` follow so many times, then a restart.
+
+        0 if no sums wait for an exchange. Called after `settle`, by all ranks alike, before a restart and at the end.
+        """
+        point = self.point
+        if self.alike or not self.follows or self._alone_now or not point.unfinished(self._turn):
+            return 0
+        if point.lags:  # the exchange of sums that wait, and the correction that follows it
+            self.point, self._turn = replace(point, period=2), int(self._fresh)
+            return 2 - self._turn
+        self.point = replace(point, period=self._turn % point.period)
+        self._turn = self.point.period - 1
+        return 1
+
+    def settle(self) -> None:
+        """Makes the centre that of after the last update, where the passes of `apply` have not.
+
+        Nothing is under way, and those passes are made. Ranks call it at different times, and as often as they like: it
+        sends nothing, and the iterations to come give the same bits without it.
+        """
+        self._alone.settle()
+
+    def set_mean(self, mean: Array, add: Add) -> float:
+        """The centre's mean W <- mean (size,), on the host, the replicas' true one; |W - mean| / |mean|, the drift.
+
+        `add` sums an array over the ranks, in place: all of them call it alike. Replicas that are reset follow W, not W
+        them.
+        """
+        if self.alike or (self.point.replicas == "reset" and self.follows and not self._alone_now):
+            return 0.0
+        w = self._arrays["mean"] if self.point.lags and not self.point.plain else self.centre
+        own, steps = self._flat.host(w), None
+        if not self.follows:
+            self._flat.put(w, mean)
+            return 0.0
+        if not self._fresh and not self._alone_now:
+            self._flat.put(self._out.spare, self._out.sums)
+            add(self._out.spare)
+            steps = self._flat.host(self._out.spare) * mean.dtype.type(1.0 / self.point.k)
+        if steps is not None and self.point.lags:  # W takes the sums that wait
+            own, self._fresh = own + steps, True
+        elif steps is not None:  # W is that of the last exchange
+            mean = mean - steps
+        drift = drift_of(own, mean)
+        self._flat.put(w, mean)
+        self._apart = False
+        return drift
+
+    # The state
+
+    def shared(self) -> list[Array]:
+        """The arrays that must be the same bits on all ranks."""
+        return [self.centre, *self._shared().values()]
+
+    def _shared(self) -> dict[str, Array]:
+        return {} if self.point.plain else {name: self._arrays[name] for name in self._settings.kept}
+
+    def state(self) -> RuleState:
+        """All that the next iteration reads beside the replicas and the centre."""
+        waits = self.point.sends == "steps" and not self._alone_now and not self._fresh
+        numbers: dict[str, Any] = {"turn": self._turn}
+        if self.meter is not None:
+            numbers |= {"apart": self._apart, "rate": self._rate, **self._gain.numbers()}
+        numbers |= {"norm": self._norm} if self._asks_norm else {}
+        return RuleState(self._shared(), self._out.unsent() if waits else {}, numbers)
+
+    def load(self, centre: Array, state: RuleState) -> None:
+        """Restores the centre and the return value of `state`; `begin(..., keep=True)` comes first."""
+        numbers = asdict(RuleNumbers()) | dict(state.numbers)
+        if self.alike:
+            self._flat.put(self.centre, centre)
+        self._alone.load(centre)
+        for name, array in self._shared().items():
+            self._flat.put(array, state.shared[name])
+        self._turn, self._apart = numbers["turn"], numbers["apart"]
+        self._rate, self._norm = numbers["rate"], numbers["norm"]
+        if self.meter is not None:
+            self._gain.load(numbers)
+        self._fresh = "pending" not in state.own
+        if not self._fresh:
+            self._out.load(state.own)
+
+    # The numbers of a formula
+
+    def _half(self, formula: Formula, rate: float, received: bool) -> Half:
+        """The numbers change from one iteration to the next, and not in between."""
+        meter, turned = self._gain.meter, rate / self._rate if self._rate else 1.0
+        known = self.point.numbers(self._turn, turned, received) | {
+            "extra": meter.common, "whole": meter.whole, "gain": meter.gain, "norm": self._norm, "rate": rate,
+            "turn": self._turn % self.point.period,
+        }  # fmt: skip
+        return Half(formula, tuple(known[name] for name in formula.scalars))
+
+    def _named(self, names: Sequence[str]) -> tuple[Array, ...]:
+        return tuple(self._arrays[name] for name in names)
+
+    @property
+    def _asks_norm(self) -> bool:
+        send, apply = self._settings.formulas
+        return "norm" in send.scalars or (apply is not None and "norm" in apply.scalars)
+
+
+def gain_of(engine: Engine) -> float:
+    """The ratio of the centre's step to the mean step, as last measured; 1 if a rule has no gain."""
+    return 1.0 if engine.meter is None else engine.meter.gain
+
+
+def drift_of(own: Array, mean: Array) -> float:
+    """|own - mean| / |mean|, 0 where that has no length."""
+    size = float(np.linalg.norm(mean))
+    return float(np.linalg.norm(own - mean)) / size if size else 0.0

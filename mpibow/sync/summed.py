@@ -1,0 +1,88 @@
+"""Synchronous SGD, of any optimiser: ranks sum gradients, and one optimiser makes all replicas' step of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from mpibow.graph.graph import Array
+from mpibow.kernels.passes import WHOLE, FlatKernels, Local
+from mpibow.sync.alone import Rows
+from mpibow.sync.averaging import Averaging
+from mpibow.sync.outbox import Message, Outbox
+
+
+class SummedGradients:
+    """The optimiser's step of the gradients' mean over all learners, which all replicas take alike.
+
+    Where learners' batches count differently, gradients come multiplied by their shares, and the sum of all shares is
+    sent with them. Where this rank is the only one, `update` makes the step too.
+    """
+
+    def __init__(self, flat: FlatKernels, rows: Rows, out: Outbox) -> None:
+        self._flat, self._rows, self._out = flat, rows, out
+        self._stepped = False
+
+    def update(self, point: Averaging, local: Local, chunks: range) -> None:
+        """The sum of this rank's gradients; where it is the only rank, the step of it, too."""
+        _, _, gradients = self._rows.trained
+        self._stepped = len(gradients) == point.k and local.directs is None
+        if self._stepped:
+            scale = self._scale(point, self._shares())
+            self._take(_with_gain(point, local), gradients, scale, chunks, self._out.sums, self._rows.factors)
+        else:
+            self._flat.gradient_sum(gradients, self._out.sums, chunks=chunks, factors=self._rows.factors)
+
+    def outgoing(self) -> Message:
+        if self._stepped:
+            return self._out.next.beside
+        if self._rows.shares is not None:
+            self._out.next.square[0] = self._shares()
+        return self._out.next
+
+    def passes(self, point: Averaging, local: Local, sums: Any) -> Sequence[Any]:
+        if self._stepped:
+            return ()
+        size, local, mean = self._out.sums.size, _with_gain(point, local), self._out.spare
+        scale = self._scale(point, 0.0 if self._rows.shares is None else float(sums[:, size].sum(dtype=np.float64)))
+        sums = sums[:, :size]
+        if local.directs is None:
+            return (partial(self._take, local, sums, scale, total=mean if len(sums) > 1 else None),)
+        _, states, _ = self._rows.trained
+        directed = local.directs(tuple(state[:1] for state in states), mean[np.newaxis])
+        return partial(self._average, sums, scale), directed, partial(self._take, local, mean[np.newaxis], 1.0)
+
+    def _shares(self) -> float:
+        shares = self._rows.shares
+        return 0.0 if shares is None else float(self._out.sums.dtype.type(shares.sum()))
+
+    def _scale(self, point: Averaging, shares: float) -> float:
+        """The factor that makes the sum of gradients their mean."""
+        if self._rows.shares is None:
+            return 1.0 / point.k
+        return 1.0 / shares if shares else 0.0  # nothing counts
+
+    def _average(self, sums: Any, scale: float, chunks: range) -> None:
+        """The mean gradient, which becomes a direction where it lies."""
+        mean = self._out.spare
+        self._flat.gradient_sum(sums, mean, chunks=chunks)
+        part = slice(chunks.start * self._flat.chunk, chunks.stop * self._flat.chunk)
+        np.multiply(mean[part], mean.dtype.type(scale), out=mean[part])
+
+    def _take(
+        self, local: Local, gradients: Any, scale: float, chunks: range, total: Any = None, factors: Array = WHOLE
+    ) -> None:
+        """The step of `scale` times the sum of gradients (n, size); `total` (size,) is scratch."""
+        weights, states, _ = self._rows.trained
+        self._flat.sgd_update(
+            weights, states, gradients, total, local=local, scale=scale, chunks=chunks, factors=factors
+        )
+
+
+def _with_gain(point: Averaging, local: Local) -> Local:
+    """At the gain of k learners: Goyal et al., arXiv:1706.02677."""
+    gain = point.used(1.0)
+    return local if gain == 1.0 else local.times(gain)
