@@ -140,6 +140,7 @@ class Rule(RuleSettings):
 
     @property
     def hosts_only(self) -> str:
+        """The rule: its formulas run on CPUs alone."""
         return f"rule {self.name}"
 
     @cached_property
@@ -147,6 +148,7 @@ class Rule(RuleSettings):
         return Formulas(formula(self.send), formula(self.apply))
 
     def of(self, k: int) -> Averaging:
+        """How k learners are kept together."""
         measures = any("gain" in each.scalars for each in self.formulas if each is not None)
         return Averaging(
             k, period=self.period, replicas="reset", outer="own", gain="measured" if measures else 1.0,
