@@ -17,8 +17,8 @@ from mpibow.config import load_mapping
 from mpibow.data.dataset import Array, NamedArrays
 from mpibow.job import Job, make_job
 from mpibow.models.objective import LossNet
+from mpibow.run.session import Session
 from mpibow.run.signals import Signals
-from mpibow.session.session import Session
 from mpibow.train import iterate
 
 Side = Callable[[float], float]  # seconds -> samples/s

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from mpibow.config import load
 from mpibow.errors import MpibowError
-from mpibow.run.failures import MOST, may_start_again
+from mpibow.run.directory import MOST, may_start_again
 from mpibow.system.streams import as_command
 
 

@@ -27,9 +27,9 @@ from mpibow.graph.memory import peak
 from mpibow.job import Job, on_device
 from mpibow.job.made_up import made_up_job
 from mpibow.models import MODELS, OBJECTIVES
+from mpibow.run.results import versions
+from mpibow.run.session import Session
 from mpibow.run.signals import Signals, interruption
-from mpibow.session.session import Session
-from mpibow.session.summary import versions
 from mpibow.system.command import prog
 from mpibow.system.streams import as_command
 from mpibow.train import iterate

@@ -176,7 +176,7 @@ def _configured(comm: Communicator, options: argparse.Namespace) -> tuple[Config
         try:
             from mpibow.config import load, load_mapping
             from mpibow.job import BUILT_IN, open_job
-            from mpibow.session.start import first_timeline
+            from mpibow.run.timelines import first_timeline
 
             path = options.config
             config = load_mapping(BUILT_IN, overrides) if path is None else load(path, overrides)

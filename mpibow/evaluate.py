@@ -33,14 +33,13 @@ from mpibow.job.measures import measures_of
 from mpibow.learn.scheduler import Scheduler
 from mpibow.metrics.shown import confusion_table
 from mpibow.models.settings import ignored
-from mpibow.run import checkpoint, checkpoints, directory
+from mpibow.run import checkpoint, directory, saving
+from mpibow.run.alike import alike, from_rank_0
 from mpibow.run.evaluate import Evaluation, Evaluator
-from mpibow.run.state import from_named
-from mpibow.session.alike import alike, from_rank_0
-from mpibow.session.evaluated import config_of, of_arrays, samples_and_graphs
-from mpibow.session.header import header_of
-from mpibow.session.stored import Stored, of_checkpoint, read_stored
-from mpibow.session.summary import shown_metrics
+from mpibow.run.header import header_of
+from mpibow.run.results import shown_metrics
+from mpibow.run.stored import Stored, of_checkpoint, read_stored
+from mpibow.run.stored_net import config_of, of_arrays, samples_and_graphs
 from mpibow.system.command import prog
 from mpibow.system.options import positive
 from mpibow.system.streams import as_command
@@ -95,7 +94,7 @@ def evaluate(
     if average and stored.average is None:
         raise ConfigError(f"--average: {stored.path} has no average of the centre; train with ema.half_life=SAMPLES")
     weights = from_rank_0((stored.average if average else stored.weights) or {}, comm)
-    centre, statistics = from_named(weights, plan, str(stored.path))
+    centre, statistics = plan.packed(weights, str(stored.path))
     scheduler, rows = Scheduler(apart=not opened.enqueues), list[tuple[Array, Array, Array]]()
     try:
         workers = scheduler.workers(max(1, min(allowed_cores() // comm.local_size, THREADS)))
@@ -140,7 +139,7 @@ def _open(path: Path) -> Stored:
         )
     if path.is_file():
         return read_stored(path)
-    folder = next(checkpoints.find(path), None)
+    folder = next(saving.find(path), None)
     if folder is None:
         raise CheckpointError(f"{path}: holds no checkpoint")
     return of_checkpoint(folder, header_of(folder, checkpoint.read_header(folder)))

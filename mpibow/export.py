@@ -19,7 +19,7 @@ from mpibow.errors import ConfigError, MpibowError
 from mpibow.graph.graph import Array
 from mpibow.job.document import buffers_of
 from mpibow.models.torchvision import COUNTED, NETS, names_of
-from mpibow.session.stored import Stored, read_stored
+from mpibow.run.stored import Stored, read_stored
 from mpibow.system.command import prog
 from mpibow.system.streams import as_command
 

@@ -20,10 +20,9 @@ from mpibow.job.document import Build, loaded, misfit, saved
 from mpibow.job.predictor import Predictor, plan_of
 from mpibow.ops.own import OwnOperator
 from mpibow.pytorch import copied, into_torch
+from mpibow.run.results import Summary
 from mpibow.run.series import read_run
-from mpibow.run.state import from_named
-from mpibow.session.stored import Stored, read_stored, write_stored
-from mpibow.session.summary import Summary
+from mpibow.run.stored import Stored, read_stored, write_stored
 
 COMPUTES = ("device", "precision", "onednn")  # settings of the computation
 
@@ -172,7 +171,7 @@ def _fitted(stored: Stored, make: Build) -> Fitted:
     except CheckpointError as error:
         raise CheckpointError(f"{path}: {error}") from None
     for named in filter(None, (stored.weights, stored.average)):
-        from_named(named, plan, str(path))
+        plan.packed(named, str(path))
     return found
 
 

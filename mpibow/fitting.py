@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -27,27 +27,26 @@ from mpibow.evaluate import on_host
 from mpibow.fitted import Fitted
 from mpibow.job import Job, make_job
 from mpibow.job.given import Start, of_program
+from mpibow.job.job import Callback
 from mpibow.job.kinds import records_files, scaled
 from mpibow.job.losses import losses_of, of_outputs
-from mpibow.job.measures import Wanted, metrics_of
+from mpibow.job.measures import metrics_of
 from mpibow.job.normalise import input_entries
 from mpibow.job.sources import Source, Sources, Transforms, classes_of, hands_of, parameters_of, source_of
 from mpibow.job.weighing import ClassWeight, with_class_weight, with_sample_weight
 from mpibow.models.classifier import Net
 from mpibow.models.losses import function_of
 from mpibow.models.objective import LossNet
-from mpibow.models.settings import Augmentation, Loss, ignored
+from mpibow.models.settings import Augmentation, ignored
 from mpibow.models.supervised import Losses, OutputNet, supervised
 from mpibow.optim.groups import WeightGroup
 from mpibow.probe.check import check as check_job
 from mpibow.reference import with_settings
-from mpibow.run.callbacks import Callback
+from mpibow.run.alike import from_rank_0
 from mpibow.run.directory import on_rank_0
 from mpibow.run.signals import interruption
-from mpibow.session.alike import from_rank_0
 from mpibow.system.streams import interactive, until_nobody_reads
 
-OF_JOB = ("sample_weight", "class_weight", "loss_weights", "name", "normalise", "augment", "image", "transform")
 OF_COURSE = ("test", "validation", "metrics", "resume", "callbacks", "workers", "check", "weights")
 
 
@@ -124,34 +123,24 @@ def fit(
     `summary.stopped` is "SIGINT". SIGTERM, SIGUSR1, SIGUSR2 and SIGHUP save the state and raise mpibow.Interrupted on
     all ranks: a SystemExit, so a program that does not catch it ends with exit code 75.
     """
+    given = dict(locals())  # all parameters by their names
     from mpibow.train import train as run  # late: `python -m mpibow.train` must not find it imported already
 
-    losses, named = losses_of(loss)
-    if named is not None:
-        settings["loss"] = named
-    if losses is None and loss_weights is not None:
-        raise ConfigError("loss_weights: needs loss, losses by the names of outputs")
-    listed, own = metrics_of(metrics)
-    if listed:
-        settings["metrics"] = listed
-    find = partial(load_mapping, settings, model_given=True, data_given=True)
+    arguments = JobArguments(**{each.name: given[each.name] for each in fields(JobArguments)})
+    find = partial(arguments.config, settings)
     hands = hands_of(workers)
     comm, note = open_communicator(limits_of(find))
 
     def work() -> Fitted | Interrupted:
         source, config = with_buffers_of_rank_0(net, comm) if isinstance(net, TorchNet) else None, find()
-        make = partial(
-            job_of, source or net, train, test, config, validation=validation,
-            loss=losses if named is None else config.loss, loss_weights=loss_weights,
-            sample_weight=sample_weight, class_weight=class_weight, metrics=own, name=name, normalise=normalise,
-            image=image, text=text, transform=transform, hands=hands,
-        )  # fmt: skip
-        job = make(augment=augment)
-        given = None if weights is None else of_program(weights)
-        job = replace(job, callbacks=tuple(callbacks), given=given)
+        wanted = replace(arguments, net=source or net)
+        job = replace(wanted.job(config, hands), callbacks=tuple(callbacks))
+        job = job if weights is None else replace(job, given=of_program(weights))
         if check and resume is None:
             report = on_rank_0(
-                lambda function: function(comm), comm.rank, lambda: check_job(make() if augment else job, run)
+                lambda function: function(comm),
+                comm.rank,
+                lambda: check_job(replace(wanted, augment=None).job(config, hands) if augment else job, run),
             )
             if comm.rank == 0:
                 say(str(report))
@@ -183,62 +172,73 @@ def fit(
     return done
 
 
-def job_of(
-    net: Net | LossNet | OutputNet,
-    train: Source,
-    test: Source | None,
-    config: Config,
-    *,
-    validation: Source | float | None = None,
-    loss: Losses | Loss | None = None,
-    loss_weights: Mapping[str, float] | None = None,
-    sample_weight: Any = None,
-    class_weight: ClassWeight | None = None,
-    name: str = "net",
-    normalise: str = "channel",
-    augment: Mapping[str, Any] | None = None,
-    image: Mapping[str, Any] | None = None,
-    text: Mapping[str, Any] | None = None,
-    transform: Transforms | None = None,
-    hands: Hands | None = None,
-    metrics: Sequence[Wanted] = (),
-) -> Job:
-    """The job that `fit` trains with the same arguments. Raises ConfigError where they do not go together."""
-    if isinstance(loss, Loss):
-        loss = function_of(loss) if of_outputs(train, loss) else None
-    augmentation = build(Augmentation, augment or {}, path="data.augment")
-    pictures = None if image is None else build(Image, image, path="data.image")
-    read = Sources(
-        parameters_of(net), loss is not None, partial(classes_of, net, augmentation), ignored(config.loss), config.seed,
-        transform, hands or Hands(), pictures, None if text is None else build(Stream, text, path="data.text"),
-    )  # fmt: skip
-    training = read(train, "train")
-    classes = None if isinstance(training, NamedSamples) else training.classes
-    testing = None if test is None else read(test, "test", classes=classes)
-    validating = (
-        validation
-        if validation is None or isinstance(validation, float)
-        else read(validation, "validation", classes=classes)
-    )
-    if class_weight is not None:
-        config = with_class_weight(config, class_weight, training, outputs=loss is not None)
-    made = net
-    if loss is not None:
-        if not isinstance(training, NamedSamples):
-            raise ConfigError(f"loss: needs (inputs, targets) or arrays by name, {training.name} has classes")
-        made = supervised(scaled(net, training, normalise), loss, tuple(training.inputs), loss_weights)
-    if sample_weight is not None:
-        training = with_sample_weight(training, sample_weight)
-    job = make_job(
-        name, config, made, training, testing, validation=validating, normalise=normalise,
-        augmentation=augmentation, image=None if isinstance(training, NamedSamples) else pictures,
-        metrics=metrics,
-    )  # fmt: skip
-    groups = (*(WeightGroup(name, freeze=True) for name in job.build(1).frozen), *config.update.groups)
-    config = replace(job.config, update=replace(job.config.update, groups=groups))
-    sources = {"train": train, "validation": validation, "test": test}
-    named = {part: source_of(given) for part, given in sources.items() if given is not None}
-    return replace(job, config=config, files=records_files(unweighed(training)), sources=named)
+@dataclass(frozen=True, kw_only=True)
+class JobArguments:
+    """The arguments of `fit` that make its job."""
+
+    net: Net | LossNet | OutputNet
+    train: Source
+    test: Source | None = None
+    validation: Source | float | None = None
+    loss: Losses | Mapping[str, Any] | str | None = None
+    loss_weights: Mapping[str, float] | None = None
+    sample_weight: Any = None
+    class_weight: ClassWeight | None = None
+    metrics: Sequence[Any] | Mapping[str, Sequence[Any]] = ()
+    name: str = "net"
+    normalise: str = "channel"
+    augment: Mapping[str, Any] | None = None
+    image: Mapping[str, Any] | None = None
+    text: Mapping[str, Any] | None = None
+    transform: Transforms | None = None
+
+    def __post_init__(self) -> None:
+        """Raises ConfigError where losses and metrics are none."""
+        metrics_of(self.metrics)
+        if losses_of(self.loss)[0] is None and self.loss_weights is not None:
+            raise ConfigError("loss_weights: needs loss, losses by the names of outputs")
+
+    def config(self, settings: Mapping[str, Any]) -> Config:
+        """The config of `settings`, and of the losses and metrics that have a name. Raises ConfigError."""
+        (_, loss), (metrics, _) = losses_of(self.loss), metrics_of(self.metrics)
+        named = ({} if loss is None else {"loss": loss}) | ({"metrics": metrics} if metrics else {})
+        return load_mapping({**settings, **named}, model_given=True, data_given=True)
+
+    def job(self, config: Config, hands: Hands) -> Job:
+        """The job, whose data sets `hands` read. Raises ConfigError where the arguments do not go together."""
+        net, train, (loss, named) = self.net, self.train, losses_of(self.loss)
+        if named is not None and of_outputs(train, config.loss):
+            loss = function_of(config.loss)
+        augmentation = build(Augmentation, self.augment or {}, path="data.augment")
+        image = None if self.image is None else build(Image, self.image, path="data.image")
+        text = None if self.text is None else build(Stream, self.text, path="data.text")
+        read = Sources(
+            parameters_of(net), loss is not None, partial(classes_of, net, augmentation), ignored(config.loss),
+            config.seed, self.transform, hands, image, text,
+        )  # fmt: skip
+        training, validation = read(train, "train"), self.validation
+        classes = None if isinstance(training, NamedSamples) else training.classes
+        test = None if self.test is None else read(self.test, "test", classes=classes)
+        if validation is not None and not isinstance(validation, float):
+            validation = read(validation, "validation", classes=classes)
+        if self.class_weight is not None:
+            config = with_class_weight(config, self.class_weight, training, outputs=loss is not None)
+        if loss is not None:
+            if not isinstance(training, NamedSamples):
+                raise ConfigError(f"loss: needs (inputs, targets) or arrays by name, {training.name} has classes")
+            net = supervised(scaled(net, training, self.normalise), loss, tuple(training.inputs), self.loss_weights)
+        if self.sample_weight is not None:
+            training = with_sample_weight(training, self.sample_weight)
+        job = make_job(
+            self.name, config, net, training, test, validation=validation, normalise=self.normalise,
+            augmentation=augmentation, image=None if isinstance(training, NamedSamples) else image,
+            metrics=metrics_of(self.metrics)[1],
+        )  # fmt: skip
+        groups = (*(WeightGroup(name, freeze=True) for name in job.build(1).frozen), *config.update.groups)
+        config = replace(job.config, update=replace(job.config.update, groups=groups))
+        sources = {"train": train, "validation": self.validation, "test": self.test}
+        kept = {part: source_of(source) for part, source in sources.items() if source is not None}
+        return replace(job, config=config, files=records_files(unweighed(training)), sources=kept)
 
 
 fit.__doc__ = with_settings(fit.__doc__)
@@ -257,11 +257,11 @@ def with_buffers_of_rank_0(net: TorchNet, comm: Single | Mpi) -> TorchNet:
 
 def job_of_settings(net: Net | LossNet | OutputNet, train: Source, given: Mapping[str, Any]) -> Job:
     """The job that `fit` trains with these arguments on `train` alone; those of the run's course are ignored."""
-    settings = {key: value for key, value in given.items() if key not in OF_COURSE}
-    losses, named = losses_of(settings.pop("loss", None))
-    parts = {key: settings.pop(key) for key in OF_JOB if key in settings}
-    config = load_mapping(settings if named is None else {**settings, "loss": named}, model_given=True, data_given=True)
-    job = job_of(net, train, None, config, loss=losses if named is None else config.loss, **parts)
+    names = {each.name for each in fields(JobArguments)}
+    known = {key: value for key, value in given.items() if key not in OF_COURSE}
+    arguments = JobArguments(net=net, train=train, **{key: known[key] for key in known.keys() & names})
+    config = arguments.config({key: value for key, value in known.items() if key not in names})
+    job = arguments.job(config, Hands())
     return job if given.get("weights") is None else replace(job, given=of_program(given["weights"]))
 
 

@@ -25,13 +25,13 @@ from mpibow.models import MODELS, OBJECTIVES
 from mpibow.probe.command import PLOT, find_rate
 from mpibow.probe.rates import HIGHEST, ITERATIONS, LOWEST
 from mpibow.run.chrome import WINDOW, check_path, open_trace
+from mpibow.run.describe import check_job
 from mpibow.run.directory import on_rank_0
+from mpibow.run.opening import OpenParts, open_parts
+from mpibow.run.results import Trained
+from mpibow.run.session import Session
 from mpibow.run.signals import Signals
-from mpibow.session.describe import check_job
-from mpibow.session.opening import OpenParts, open_parts
-from mpibow.session.session import Session
-from mpibow.session.start import first_timeline
-from mpibow.session.summary import Trained
+from mpibow.run.timelines import first_timeline
 from mpibow.system.command import prog
 from mpibow.system.streams import as_command
 from mpibow.trace import SILENT, Trace
@@ -61,7 +61,7 @@ def iterate(session: Session, signals: Signals) -> str:
         slots = session.pipeline.next()  # one small batch for each learner of this rank
     results = session.scheduler.run(session.tasks(slots))  # one gradient each, on the learners' threads
     session.receive()  # ends the exchange of the iteration before, under rules that hide it behind the gradients
-    finite = session.check(results, local.rate)  # a learner that diverged is reset, or ends the run
+    finite = session.resets.check(results, local.rate)  # a learner that diverged is reset, or ends the run
     workers = session.scheduler.workers(len(slots))  # threads that share the update
     session.synchroniser.update(local, workers)  # local steps and corrections of the replicas; sums of the steps
     session.synchroniser.start(session.tally(finite, signals.received), local, workers)  # exchanges the ranks' sums

@@ -22,7 +22,7 @@ from mpibow.graph.layout import initial_weights, plan_layout, plan_statistics
 from mpibow.job.given import of_program, take
 from mpibow.models import MODELS
 from mpibow.models.torchvision import names_of
-from mpibow.session.stored import Stored, read_stored
+from mpibow.run.stored import Stored, read_stored
 from tests.run import tiny
 
 SETTINGS: dict[str, Any] = {"batch_size": 3, "learners": 2, "update": {"lr": 0.05}, "stop": {"epochs": 1}}

@@ -21,7 +21,7 @@ from mpibow.kernels.numpy import OPERATORS
 from mpibow.models import MODELS
 from mpibow.models.classifier import classifier
 from mpibow.models.torchvision import shapes_of
-from mpibow.session.stored import Stored, read_stored
+from mpibow.run.stored import Stored, read_stored
 from tests.oracle import pytorch
 
 pytestmark = pytest.mark.torch

@@ -15,7 +15,7 @@ from safetensors.numpy import load_file, save_file
 
 import mpibow as mb
 from mpibow.errors import CheckpointError, ConfigError
-from mpibow.run.checkpoints import newest_first
+from mpibow.run.saving import newest_first
 from tests.run import tiny
 
 SETTINGS: dict[str, Any] = {"batch_size": 3, "learners": 2, "update": {"lr": 0.05}, "stop": {"epochs": 2}}

@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 import mpibow as mb
 from mpibow.errors import CheckpointError
 from mpibow.fitted import of_stored
-from mpibow.run.checkpoints import newest_first
-from mpibow.session.stored import Stored, read_stored
+from mpibow.run.saving import newest_first
+from mpibow.run.stored import Stored, read_stored
 from tests.run import tiny
 
 SETTINGS: dict[str, Any] = {"batch_size": 3, "learners": 1, "stop": {"epochs": None, "iterations": 2}}

@@ -20,7 +20,7 @@ from mpibow.data.recordset import open_records, write_records
 from mpibow.evaluate import evaluate
 from mpibow.job import open_job
 from mpibow.predict import main
-from mpibow.run.checkpoints import newest_first
+from mpibow.run.saving import newest_first
 from mpibow.train import train
 from tests.datasets.scripts import script
 from tests.run import tiny

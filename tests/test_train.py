@@ -20,8 +20,8 @@ from mpibow.config import describe, dump, load
 from mpibow.data.dataset import Array, channels_last
 from mpibow.errors import ConfigError, RecordError, ShapeError
 from mpibow.graph.graph import Tensor
-from mpibow.session.describe import describe_job
-from mpibow.session.session import Session
+from mpibow.run.describe import describe_job
+from mpibow.run.session import Session
 from mpibow.sync.gain import CERTAIN
 from mpibow.system.sizes import in_words
 from mpibow.train import iterate

@@ -29,10 +29,10 @@ from benchmarks.sides import ROOT, after, machine, note, parser_of, table, write
 from benchmarks.turns import Ours, in_turn, interval, ratios
 from mpibow.comm.communicator import Single
 from mpibow.job.made_up import made_up_job
+from mpibow.job.memory import copy_bytes, learner_bytes
 from mpibow.learn.local import arrays_of
-from mpibow.run.memory import copy_bytes, learner_bytes
-from mpibow.session.session import Session
-from mpibow.session.summary import versions
+from mpibow.run.results import versions
+from mpibow.run.session import Session
 
 NETS = (
     "lenet:8", "lenet:8:4", "lenet:8:16", "lenet:2", "resnet20:4", "resnet20:4:4", "resnet20:4:16", "resnet32:4",

@@ -61,7 +61,6 @@ from mpibow.models.convnet import convnet
 from mpibow.models.lenet import lenet
 from mpibow.models.resnet_cifar import resnet20
 from mpibow.run.directory import write
-from mpibow.run.state import from_named, named
 from mpibow.sync import gain
 
 RESULTS = ROOT / "benchmarks/results/sma.json"
@@ -234,7 +233,7 @@ def _bound(fitted: Fitted, batch: int, training: bool) -> Plan:
 def _tested(fitted: Fitted, weights: Mapping[str, Array], images: Images) -> tuple[float, float]:
     """Accuracy and loss."""
     plan = _bound(fitted, TESTED, training=False)
-    centre, statistics = from_named(weights, plan, "weights")
+    centre, statistics = plan.packed(weights, "weights")
     bound, sums = plan.bind(centre, statistics=statistics), np.zeros(2)
     for start in range(0, len(images[1]), TESTED):
         rows = slice(start, start + TESTED)
@@ -248,7 +247,7 @@ def _tested(fitted: Fitted, weights: Mapping[str, Array], images: Images) -> tup
 def _anew(fitted: Fitted, images: Images) -> dict[str, Array]:
     """The weights with statistics of their own on training images, in place of the mean over replicas."""
     plan = _bound(fitted, BATCH, training=True)
-    centre, statistics = from_named(fitted.weights, plan, "weights")
+    centre, statistics = plan.packed(fitted.weights, "weights")
     statistics[:] = 0
     bound = plan.bind(centre, np.zeros_like(centre), statistics)
     for number in range(BATCHES):
@@ -256,7 +255,7 @@ def _anew(fitted: Fitted, images: Images) -> dict[str, Array]:
         bound.inputs["image"][:], bound.inputs["label"][:] = images[0][rows], images[1][rows]
         bound.run()
     statistics /= 1 - 0.9**BATCHES  # they began as 0, and moved by 0.1 a batch
-    return named(plan, centre, statistics)
+    return plan.unpacked(centre, statistics)
 
 
 def main() -> None:

@@ -26,7 +26,7 @@ from benchmarks.gpu.gpu_items import COMPILED, NETS, PLAIN, Bench, Item, items, 
 from benchmarks.gpu.gpu_tables import page
 from benchmarks.sides import Peer, machine, note, parser_of, write
 from benchmarks.speed.bench_cpu import check_weights
-from mpibow.session.summary import versions
+from mpibow.run.results import versions
 
 PARTS = ("speed", "learners", "sync", "floor", "accuracy")
 QUICK = PARTS[:-1]

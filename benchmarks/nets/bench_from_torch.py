@@ -40,7 +40,7 @@ from mpibow.aten.net import TorchNet
 from mpibow.data.dataset import Array
 from mpibow.graph.graph import Tensor
 from mpibow.job import Job
-from mpibow.session.summary import versions
+from mpibow.run.results import versions
 from tests.torch_in.by_hand import resnet18
 
 SAMPLES, CLASSES = 256, 10

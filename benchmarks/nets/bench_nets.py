@@ -43,7 +43,7 @@ from mpibow.graph.layout import plan_layout
 from mpibow.graph.plan import compile_plan
 from mpibow.job import Job
 from mpibow.kernels import KernelSet
-from mpibow.session.summary import versions
+from mpibow.run.results import versions
 
 LIMIT = 600.0  # seconds for an answer of PyTorch, which compiles with the first
 LEAST = 0.02  # seconds that a product is repeated

@@ -30,9 +30,9 @@ from mpibow.bench import WARM_UP
 from mpibow.comm.communicator import Communicator
 from mpibow.comm.launch import find_launcher, run_ranks
 from mpibow.job.made_up import made_up_job
+from mpibow.run.results import versions
+from mpibow.run.session import Session
 from mpibow.run.signals import Signals
-from mpibow.session.session import Session
-from mpibow.session.summary import versions
 from mpibow.train import iterate
 from mpibow.tune import Counts
 

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from mpibow.bounds import AtLeast, Below, Count, Matches, Natural, NotEmpty, Positive, Text
 from mpibow.comm.settings import Limits
 from mpibow.config import document
+from mpibow.config.course import Checkpoint, Stop
 from mpibow.config.listing import listing
 from mpibow.config.overrides import override
 from mpibow.config.renamed import refused
@@ -24,8 +25,6 @@ from mpibow.optim.schedules import Schedule, over
 from mpibow.optim.sgd import Sgd
 from mpibow.optim.table import UPDATES, AnyUpdate
 from mpibow.optim.update import Update
-from mpibow.run.settings import Checkpoint
-from mpibow.run.stop import Stop
 from mpibow.sync.family import AnyRule, Family, Independent
 from mpibow.sync.rule import RuleSettings
 from mpibow.tune.settings import Tuner

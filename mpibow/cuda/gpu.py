@@ -24,14 +24,13 @@ from mpibow.data.pipeline import Reader
 from mpibow.data.readers import Facts, find_facts
 from mpibow.graph.graph import Array
 from mpibow.graph.plan import Plan
-from mpibow.job.device import Device
+from mpibow.job.device import Compute, Device
 from mpibow.job.job import Job
+from mpibow.job.memory import Memory
 from mpibow.kernels import KernelSet
 from mpibow.kernels.passes import FlatKernels
 from mpibow.learn.learners import FUSED, STREAMS, Learners
 from mpibow.learn.replica import Replicas
-from mpibow.run.evaluate import Compute
-from mpibow.run.memory import Memory
 from mpibow.sync.engine import Engine
 from mpibow.trace import Trace
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from mpibow.errors import ShapeError
+from mpibow.errors import CheckpointError, ShapeError
 from mpibow.graph.arena import bytes_of, extents_of, extra_buffers, format_of
 from mpibow.graph.arrange import Arrangement, arrange
 from mpibow.graph.bound import BoundPlan
@@ -53,6 +53,20 @@ class Plan:
             statistics = self.kernels.zeros(self.statistics.size, self.weight_dtype)
             self.kernels.put(statistics, initial_weights(self.statistics, 0, self.weight_dtype))
         return BoundPlan(self, arena, weights, gradients, statistics, inputs or {}, peers)
+
+    def unpacked(self, centre: Array, statistics: Array) -> dict[str, Array]:
+        """The flat arrays centre (layout.size,) and statistics (statistics.size,) by name, in their own shapes."""
+        return self.layout.unpacked(centre) | self.statistics.unpacked(statistics)
+
+    def packed(self, arrays: Mapping[str, Array], source: str) -> tuple[Array, Array]:
+        """The inverse of `unpacked`. Raises CheckpointError, about `source`, where names or shapes are others."""
+        shapes = {span.name: span.shape for layout in (self.layout, self.statistics) for span in layout.spans}
+        if {name: array.shape for name, array in arrays.items()} != shapes:
+            raise CheckpointError(f"{source}: holds the weights of another model")
+        for name, array in arrays.items():
+            if array.dtype.kind != "f":
+                raise CheckpointError(f"{source}: {name}: must be floating point, got {array.dtype}")
+        return self.layout.packed(arrays, self.weight_dtype), self.statistics.packed(arrays, self.weight_dtype)
 
     @property
     def weight_dtype(self) -> str:

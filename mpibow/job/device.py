@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from mpibow.comm.communicator import Communicator
 from mpibow.data.feeds import Feed
@@ -12,18 +14,19 @@ from mpibow.data.loading import Loading
 from mpibow.data.pipeline import Reader
 from mpibow.graph.graph import Array
 from mpibow.graph.plan import Plan
+from mpibow.job.memory import Memory
 from mpibow.kernels import KernelSet
 from mpibow.learn.learner import Binder
 from mpibow.learn.learners import Learners
 from mpibow.learn.replica import Replicas
-from mpibow.run.evaluate import Compute, bind_on_host
-from mpibow.run.memory import Memory
 from mpibow.sync.engine import Engine
 from mpibow.sync.tally import Book
 from mpibow.trace import Trace
 
 if TYPE_CHECKING:
     from mpibow.job.job import Job
+
+Compute = Callable[[Mapping[str, Array]], Mapping[str, Array]]  # one batch, from a slot's arrays to outputs
 
 
 class Device:
@@ -52,7 +55,17 @@ class Device:
         return Binder(replicas, job.config.update)
 
     def bind_evaluation(self, plan: Plan, centre: Array, statistics: Array) -> Compute:
-        return bind_on_host(plan, centre, statistics)
+        """One batch of an evaluation; the outputs are overwritten by the next."""
+        bound = plan.bind(centre, statistics=statistics)
+
+        def compute(slot: Mapping[str, Array]) -> Mapping[str, Array]:
+            for name, array in bound.inputs.items():
+                np.copyto(array, slot[name])
+            with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+                bound.run()
+            return bound.outputs
+
+        return compute
 
     def book(self, rule: Engine, learners: Learners, comm: Communicator) -> Book:
         return Book()

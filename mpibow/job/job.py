@@ -28,8 +28,9 @@ from mpibow.models.classifier import Build
 from mpibow.ops.products import products_of
 from mpibow.optim.groups import frozen_for, frozen_of, parts_of, trained_parts
 from mpibow.optim.muon import Muon
-from mpibow.run.callbacks import Callback
 from mpibow.sync.rehearsal import rehearse
+
+Callback = Callable[[Any], Any]  # of an event of the run (run/callbacks.py)
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,6 @@ from mpibow.models.objective import LossNet, objective
 from mpibow.models.settings import Augmentation
 from mpibow.models.supervised import predictions
 from mpibow.optim.groups import check_groups
-from mpibow.run.loggers.table import check_loggers
 
 # The job of `python -m mpibow.train` without a file: real digits, a small convolutional net, under a minute.
 BUILT_IN = {
@@ -169,7 +168,6 @@ def make_job(
     `scaling` is its result, where that is known already. `metrics` are a program's own, beside those of the config.
     """
     augmentation, held_out = augmentation or Augmentation(), None
-    check_loggers(config.log.to)
     if isinstance(validation, float):
         held_out = validation
         train, held = split(train, held_out, config.seed)

@@ -16,7 +16,6 @@ from mpibow.graph.plan import Plan, choose_layout, compile_plan
 from mpibow.job.document import Build
 from mpibow.job.job import kernels_of
 from mpibow.models.supervised import predictions, read_by
-from mpibow.run.state import from_named
 
 
 class Predictor:
@@ -60,7 +59,7 @@ class Predictor:
     @cached_property
     def _bound(self) -> BoundPlan:
         plan = plan_of(self._make, self._config, self.batch_size)
-        centre, statistics = from_named(self._weights, plan, "weights")
+        centre, statistics = plan.packed(self._weights, "weights")
         return plan.bind(centre, statistics=statistics)
 
 

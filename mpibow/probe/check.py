@@ -12,10 +12,11 @@ from mpibow.data.dataset import NamedSamples
 from mpibow.data.split import Divisible
 from mpibow.errors import ConfigError, DivergedError
 from mpibow.job import Job
+from mpibow.job.job import Callback
 from mpibow.models.supervised import OWN
 from mpibow.optim.adam import Adam
 from mpibow.probe.trial import Run, Tried, tried
-from mpibow.run.callbacks import STOP, Callback, Event, Iteration
+from mpibow.run.callbacks import STOP, Event, Iteration
 
 SAMPLES, STEPS = 8, 300
 RATE = 3e-3  # Adam's, for nets and data of usual scale

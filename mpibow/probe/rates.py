@@ -12,9 +12,10 @@ import numpy as np
 
 from mpibow.errors import ConfigError
 from mpibow.job import Job
+from mpibow.job.job import Callback
 from mpibow.optim.schedules import Smooth, Warmup
 from mpibow.probe.trial import Run, tried
-from mpibow.run.callbacks import STOP, Callback, Event, Iteration
+from mpibow.run.callbacks import STOP, Event, Iteration
 
 LOWEST, HIGHEST, ITERATIONS = 1e-6, 10.0, 200
 KEPT = 0.9  # of the smoothed loss, by an iteration

@@ -10,16 +10,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from mpibow.comm.communicator import Communicator, Single
+from mpibow.config.course import Checkpoint, Stop
 from mpibow.config.schema import Log
 from mpibow.data.dataset import Samples
 from mpibow.errors import DivergedError
 from mpibow.job import Job
+from mpibow.job.job import Callback
 from mpibow.optim.update import Update
-from mpibow.run.callbacks import Callback
-from mpibow.run.settings import Checkpoint
+from mpibow.run.results import Trained
 from mpibow.run.signals import interruption
-from mpibow.run.stop import Stop
-from mpibow.session.summary import Trained
 from mpibow.sync.family import Family
 
 Run = Callable[[Job, Communicator], Trained]  # mpibow.train.train

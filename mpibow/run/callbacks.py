@@ -13,9 +13,12 @@ from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Any
 
+from mpibow.config.course import Stop, Watched
 from mpibow.errors import CallbackError, ConfigError, MpibowError
+from mpibow.job.job import Callback
 from mpibow.metrics.metric import OWN
-from mpibow.run.stop import Stop, Watched
+
+RENAMED = {"position": "samples", "elapsed": "seconds"}
 
 
 class _Stop:
@@ -87,14 +90,14 @@ class Ended:
 
 
 Event = Iteration | Evaluated | Saved | Ended
-Callback = Callable[[Any], Any]
+
+
 EVENTS: Mapping[str, type[Event]] = {  # by the event of metrics.jsonl
     "train": Iteration,
     "evaluate": Evaluated,
     "checkpoint": Saved,
     "end": Ended,
 }
-RENAMED = {"position": "samples", "elapsed": "seconds"}
 
 
 @dataclass

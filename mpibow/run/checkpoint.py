@@ -43,6 +43,7 @@ from mpibow.system.aside import sync_folder, whole_file
 from mpibow.system.files import is_full, open_file, read_file, reason
 
 FORMAT = 2
+FIRST = "first_statistics"  # the array of input.safetensors that replicas' statistics started from
 SEAL = re.compile(rb'\{\s*"format": \d+,\s*"crc32c": "([0-9a-f]{8})"')
 FILE = re.compile(r"(centre|common|input|average|rank-\d+)\.safetensors")
 Call = Callable[[Callable[[Communicator], Any]], Any]

@@ -3,7 +3,7 @@
 No rank stops to exchange requests in every iteration. A rank with a request sets `attention` in the next all-reduce.
 Every rank reads the same sum at the same iteration, and only then do all share their requests. They wait for exchanges
 under way and for the slowest rank, once or twice in a window of the tuner, counted as waiting (`sync_wait`). The same
-requests lead every rank to the same decision; learners that differ are an error (session/changing.py).
+requests lead every rank to the same decision; learners that differ are an error (changing.py).
 """
 
 from __future__ import annotations

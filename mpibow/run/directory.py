@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from mpibow.errors import MpibowError, OutputError
+from mpibow.errors import EXIT_STALLED, CommunicationError, MpibowError, OutputError
 from mpibow.system.aside import whole_file
 from mpibow.system.files import reason
 
 ELSEWHERE = "choose another place with out=DIR"
+KILLED = 137  # as a shell gives for SIGKILL: for its memory, or a launcher that hung
+PASSING = (CommunicationError.code, EXIT_STALLED, KILLED)
+MOST = 3  # starts without a new checkpoint between them
 
 
 def create(out: Path, name: str, title: str, *, again: bool = False) -> Path:
@@ -74,3 +78,20 @@ def on_rank_0(call: Callable[[Callable[[Any], Any]], Any], rank: int, work: Call
     if failure is not None:
         raise failure
     return result
+
+
+def may_start_again(code: int, folder: Path) -> bool:
+    """Whether the run in `folder`, which ended with `code`, may be started again; a file beside the folder counts this.
+
+    It may after a code of PASSING, MOST times without a new checkpoint.
+    """
+    if code not in PASSING:
+        return False
+    last = max((path.parent.name for path in folder.glob("checkpoints/iteration-*/checkpoint.json")), default=None)
+    file, before = folder.with_name(f"{folder.name}.failures.json"), dict[str, Any]()
+    with suppress(OSError, ValueError):
+        before = json.loads(file.read_text())
+    failures = before["failures"] + 1 if before.get("checkpoint", "") == last else 1
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write(file, json.dumps({"checkpoint": last, "failures": failures}) + "\n")
+    return failures <= MOST

@@ -15,13 +15,12 @@ from mpibow.comm.communicator import Communicator
 from mpibow.comm.pulse import Pulse
 from mpibow.data.dataset import Array, Samples, read_into
 from mpibow.data.slots import arrays_for
-from mpibow.graph.bound import BoundPlan
 from mpibow.graph.plan import Plan
+from mpibow.job.device import Compute
 from mpibow.metrics.metric import Measure, total
 from mpibow.sync.synchroniser import RunTasks
 
 Each = Callable[[Array, Array, Array], None]  # samples (n,), labels (n,), logits (n, classes)
-Compute = Callable[[Mapping[str, Array]], Mapping[str, Array]]  # one batch, from a slot's arrays to outputs
 Bind = Callable[[Plan, Array, Array], Compute]  # a plan, to a centre's weights and statistics
 
 
@@ -135,20 +134,6 @@ class Evaluator:
 def _added(parts: Sequence[Sequence[Any]]) -> list[Any]:
     """The sums of every metric, added up in their order."""
     return [total(sums) for sums in zip(*parts, strict=True)]
-
-
-def bind_on_host(plan: Plan, centre: Array, statistics: Array) -> Compute:
-    """A Bind whose plans run on the calling thread."""
-    return partial(_compute, plan.bind(centre, statistics=statistics))
-
-
-def _compute(plan: BoundPlan, slot: Mapping[str, Array]) -> Mapping[str, Array]:
-    """One batch; the outputs are overwritten by the next."""
-    for name, array in plan.inputs.items():
-        np.copyto(array, slot[name])
-    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        plan.run()
-    return plan.outputs
 
 
 def due(before: int, after: int, count: int, every: float) -> bool:

@@ -19,7 +19,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from mpibow.errors import OutputError
-from mpibow.run.events import cannot_write
+from mpibow.run.output import cannot_write
 from mpibow.system.files import read_file
 from mpibow.system.process import begun, namespace, state
 

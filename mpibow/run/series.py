@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -126,124 +127,127 @@ def seconds_at(known: Sequence[tuple[float, float]], position: float) -> float |
     return float(np.interp(position, samples, seconds))
 
 
-def x_of(run: RunLog, axis: str) -> Callable[[Event], float | None]:
-    """A function from an event to its samples, epochs or seconds of training; None where they are not known."""
-    if axis == "samples":
-        return lambda event: float(event["position"])
-    if axis == "seconds":
-        return lambda event: event["elapsed"] if "elapsed" in event else seconds_at(run.known, event["position"])
-    sizes = [event["position"] / event["epoch"] for event in run.events if event.get("epoch")]
-    count = sizes[-1] if sizes else math.inf  # samples of an epoch
-    return lambda event: event["epoch"] if "epoch" in event else event["position"] / count
+@dataclass(frozen=True)
+class View:
+    """A run over an axis: samples, epochs or seconds of training. `smooth` entries of training are averaged; None is a
+    fiftieth of all."""
 
+    run: RunLog
+    axis: str
+    smooth: int | None = None
 
-def accuracy(run: RunLog, axis: str, smooth: int | None) -> list[Curve]:
-    top_k = _evaluated(run, axis, "top_k_accuracy", ", top k")
-    return [*_evaluated(run, axis, "accuracy"), *top_k, *_trained(run, axis, smooth, "training", "accuracy")]
+    @cached_property
+    def x(self) -> Callable[[Event], float | None]:
+        """A function from an event to its place on the axis; None where that is not known."""
+        if self.axis == "samples":
+            return lambda event: float(event["position"])
+        if self.axis == "seconds":
+            return self.seconds
+        sizes = [event["position"] / event["epoch"] for event in self.run.events if event.get("epoch")]
+        count = sizes[-1] if sizes else math.inf  # samples of an epoch
+        return lambda event: event["epoch"] if "epoch" in event else event["position"] / count
 
+    def seconds(self, event: Event) -> float | None:
+        """Seconds of training at the event."""
+        return event["elapsed"] if "elapsed" in event else seconds_at(self.run.known, event["position"])
 
-def loss(run: RunLog, axis: str, smooth: int | None) -> list[Curve]:
-    return [*_evaluated(run, axis, "loss"), *_trained(run, axis, smooth, "training", "loss")]
+    def evaluated(self, key: str, more: str = "") -> list[Curve]:
+        """The centre's evaluations by data set; older runs do not name the set, which was the test data."""
+        events = [event for event in self.run.of("evaluate") if "checkpoint" not in event]
+        sets = {name: [each for each in events if each.get("data", "test") == name] for name in ("validation", "test")}
+        return [_curve(name + more, self._points(chosen, key), 1) for name, chosen in sets.items()]
 
+    def trained(self, name: str, key: str) -> list[Curve]:
+        """The entries of training."""
+        return [_curve(name, self._points(self.run.of("train"), key), self.smooth)]
 
-def hidden(run: RunLog, axis: str, smooth: int | None) -> list[Curve]:
-    """The fraction of the all-reduces that rank 0's learners did not stand still for; runs of one rank have none."""
-    return _trained(run, axis, smooth, "hidden", "sync_hidden")
+    def speed(self) -> list[Curve]:
+        """Images/s from entry to entry, evaluations left out."""
+        points: Points = []
+        before = (0.0, 0.0)
+        for event in self.run.of("train"):
+            samples, seconds, x = float(event["position"]), self.seconds(event), self.x(event)
+            if seconds is None or x is None:
+                continue
+            if samples > before[0] and seconds > before[1]:
+                points.append((x, (samples - before[0]) / (seconds - before[1])))
+            before = samples, seconds
+        return [_curve("images/s", points, self.smooth)]
 
+    def waits(self) -> list[Curve]:
+        """The fractions of the training from entry to entry that rank 0's learners waited for data, and for averaging.
 
-def _trained(run: RunLog, axis: str, smooth: int | None, name: str, key: str) -> list[Curve]:
-    return [_curve(name, _points(run, axis, run.of("train"), key), smooth)]
+        Entries have them since the process started, which is where the last `start` was.
+        """
+        return [self._waited("data", "data_wait"), self._waited("averaging", "sync_wait")]
 
-
-def _evaluated(run: RunLog, axis: str, key: str, more: str = "") -> list[Curve]:
-    """The centre's evaluations by data set; older runs do not name the set, which was the test data."""
-    found = [event for event in run.of("evaluate") if "checkpoint" not in event]
-    sets = {name: [event for event in found if event.get("data", "test") == name] for name in ("validation", "test")}
-    return [_curve(name + more, _points(run, axis, events, key)) for name, events in sets.items()]
-
-
-def speed(run: RunLog, axis: str, smooth: int | None) -> list[Curve]:
-    """Images/s from entry to entry, evaluations left out."""
-    x, seconds = x_of(run, axis), x_of(run, "seconds")
-    points: Points = []
-    before = (0.0, 0.0)
-    for event in run.of("train"):
-        now, at = (float(event["position"]), seconds(event)), x(event)
-        if now[1] is None or at is None:
-            continue
-        if now[1] > before[1] and now[0] > before[0]:
-            points.append((at, (now[0] - before[0]) / (now[1] - before[1])))
-        before = (now[0], now[1])
-    return [_curve("images/s", points, smooth)]
-
-
-def learners(run: RunLog, axis: str, *, together: bool = False) -> list[Curve]:
-    """Learners by rank, to be drawn as steps; ranks that always had as many as each other are one curve, and so are all
-    of them `together`."""
-    x = x_of(run, axis)
-    counted = [(at, event["learners"]) for event in run.events if "learners" in event and (at := x(event)) is not None]
-    if len(counted) < 2:  # one does not say for how long
-        return []
-    times = [at for at, _ in counted]
-    if together:
-        return [Curve("all ranks", times, [float(sum(counts)) for _, counts in counted])]
-    ranks = max(len(counts) for _, counts in counted)
-    alike: dict[tuple[float, ...], list[int]] = {}
-    for rank in range(ranks):
-        history = tuple(float(counts[rank]) if rank < len(counts) else 0.0 for _, counts in counted)
-        alike.setdefault(history, []).append(rank)
-    every = "the rank" if ranks == 1 else f"each of {ranks} ranks"
-    return [
-        Curve(every if len(members) == ranks else in_ranks(members), times, list(history))
-        for history, members in alike.items()
-    ]
-
-
-def waits(run: RunLog, axis: str, smooth: int | None) -> list[Curve]:
-    """The fractions of the training from entry to entry that rank 0's learners waited for data, and for averaging.
-
-    Entries have them since the process started, which is where the last `start` was.
-    """
-    x, seconds = x_of(run, axis), x_of(run, "seconds")
-    curves = []
-    for name, key in (("data", "data_wait"), ("averaging", "sync_wait")):
+    def _waited(self, name: str, key: str) -> Curve:
         points: Points = []
         began, before = 0.0, (0.0, 0.0)  # seconds of the process's training, seconds waited
-        for event in run.events:
+        for event in self.run.events:
             if event["event"] == "start":
-                began, before = seconds(event) or 0.0, (0.0, 0.0)
-            share, at, trained = event.get(key), x(event), seconds(event)
-            if event["event"] != "train" or share is None or at is None or trained is None:
+                began, before = self.seconds(event) or 0.0, (0.0, 0.0)
+            share, x, seconds = event.get(key), self.x(event), self.seconds(event)
+            if event["event"] != "train" or share is None or x is None or seconds is None:
                 continue
-            now = trained - began, share * (trained - began)
+            now = seconds - began, share * (seconds - began)
             if now[0] > before[0]:
-                points.append((at, min(max((now[1] - before[1]) / (now[0] - before[0]), 0.0), 1.0)))
+                points.append((x, min(max((now[1] - before[1]) / (now[0] - before[0]), 0.0), 1.0)))
                 before = now
-        curves.append(_curve(name, points, smooth))
-    return curves
+        return _curve(name, points, self.smooth)
+
+    def learners(self, *, together: bool = False) -> list[Curve]:
+        """Learners by rank, to be drawn as steps; ranks that always had as many as each other are one curve, and so are
+        all of them `together`."""
+        counted = [
+            (x, event["learners"])
+            for event in self.run.events
+            if "learners" in event and (x := self.x(event)) is not None
+        ]
+        if len(counted) < 2:  # one does not say for how long
+            return []
+        times = [x for x, _ in counted]
+        if together:
+            return [Curve("all ranks", times, [float(sum(counts)) for _, counts in counted])]
+        ranks = max(len(counts) for _, counts in counted)
+        alike: dict[tuple[float, ...], list[int]] = {}
+        for rank in range(ranks):
+            history = tuple(float(counts[rank]) if rank < len(counts) else 0.0 for _, counts in counted)
+            alike.setdefault(history, []).append(rank)
+        every = "the rank" if ranks == 1 else f"each of {ranks} ranks"
+        return [
+            Curve(every if len(members) == ranks else in_ranks(members), times, list(history))
+            for history, members in alike.items()
+        ]
+
+    def _points(self, events: Iterable[Event], key: str) -> Points:
+        """The finite points: a training loss is null before the first all-reduce."""
+        found = [(self.x(event), event.get(key)) for event in events]
+        return [(x, y) for x, y in found if x is not None and y is not None and math.isfinite(y)]
 
 
-Panel = Callable[[RunLog, str, int | None], list[Curve]]
-
-# The panels, in the order in which they are drawn
-PANELS: Mapping[str, Panel] = {
-    "accuracy": accuracy,
-    "loss": loss,
-    "speed": speed,
-    "learners": lambda run, axis, _: learners(run, axis),
-    "waits": waits,
-    "hidden": hidden,
+# The panels, in the order in which they are drawn. `hidden` is the fraction of the all-reduces that rank 0's learners
+# did not stand still for; runs of one rank have none.
+PANELS: Mapping[str, Callable[[View], list[Curve]]] = {
+    "accuracy": lambda view: [
+        *view.evaluated("accuracy"),
+        *view.evaluated("top_k_accuracy", ", top k"),
+        *view.trained("training", "accuracy"),
+    ],
+    "loss": lambda view: [*view.evaluated("loss"), *view.trained("training", "loss")],
+    "speed": View.speed,
+    "learners": View.learners,
+    "waits": View.waits,
+    "hidden": lambda view: view.trained("hidden", "sync_hidden"),
 }
 
 
 def curves(run: RunLog, panel: str, axis: str, smooth: int | None = None, *, aside: bool = False) -> list[Curve]:
-    """The curves of a panel that have any points; `aside`: there are other runs in it.
-
-    `smooth` entries of training are averaged; None is a fiftieth of all.
-    """
+    """The curves of a panel that have any points; `aside`: there are other runs in it."""
+    view = View(run, axis, smooth)
     if panel == "learners" and aside:
-        return learners(run, axis, together=True)
-    return [curve for curve in PANELS[panel](run, axis, smooth) if curve.x]
+        return view.learners(together=True)
+    return [curve for curve in PANELS[panel](view) if curve.x]
 
 
 def smoothed(values: Sequence[float], n: int) -> list[float]:
@@ -251,14 +255,7 @@ def smoothed(values: Sequence[float], n: int) -> list[float]:
     return [math.fsum(part) / len(part) for i in range(len(values)) if (part := values[max(i + 1 - n, 0) : i + 1])]
 
 
-def _curve(name: str, points: Points, smooth: int | None = 1) -> Curve:
+def _curve(name: str, points: Points, smooth: int | None) -> Curve:
     x, y = [point[0] for point in points], [point[1] for point in points]
     n = max(len(y) // 50, 1) if smooth is None else smooth
     return Curve(name, x, smoothed(y, n), y) if n > 1 else Curve(name, x, y)
-
-
-def _points(run: RunLog, axis: str, events: Iterable[Event], key: str) -> Points:
-    """The finite points: a training loss is null before the first all-reduce."""
-    x = x_of(run, axis)
-    found = [(x(event), event.get(key)) for event in events]
-    return [(at, y) for at, y in found if at is not None and y is not None and math.isfinite(y)]

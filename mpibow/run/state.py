@@ -75,9 +75,9 @@ class State:
             "rule": dict(state.numbers),
         }
         common, own = (self._repacked(arrays, lies, stored) for arrays in (shared, own))
-        files: dict[str, Mapping[str, Array]] = {"centre": named(plan, whole, statistics), "common": common}
+        files: dict[str, Mapping[str, Array]] = {"centre": plan.unpacked(whole, statistics), "common": common}
         files |= {"input": inputs} if inputs else {}
-        files |= {} if average is None else {"average": named(plan, average, statistics)}
+        files |= {} if average is None else {"average": plan.unpacked(average, statistics)}
         return Snapshot(entries, files, own)
 
     def restore(
@@ -177,26 +177,9 @@ def _counts(replicas: Replicas) -> dict[str, Array]:
     return {name: array[:, 0] if array.shape[1] == 1 else array for name, array in found.items()}
 
 
-def named(plan: Plan, centre: Array, statistics: Array) -> dict[str, Array]:
-    """Weights and statistics by name, in their own shapes."""
-    return plan.layout.unpacked(centre) | plan.statistics.unpacked(statistics)
-
-
 def read_centre(path: Path, plan: Plan) -> tuple[Array, Array]:
     """The centre of a checkpoint as two flat arrays: weights (layout.size,) and statistics (statistics.size,)."""
-    return from_named(read_arrays(path, "centre"), plan, str(path))
-
-
-def from_named(stored: Mapping[str, Array], plan: Plan, path: str) -> tuple[Array, Array]:
-    """The inverse of `named`. Raises CheckpointError, about `path`, where names or shapes are another model's."""
-    shapes = {span.name: span.shape for layout in (plan.layout, plan.statistics) for span in layout.spans}
-    if {name: array.shape for name, array in stored.items()} != shapes:
-        raise CheckpointError(f"{path}: holds the weights of another model")
-    for name, array in stored.items():
-        if array.dtype.kind != "f":
-            raise CheckpointError(f"{path}: {name}: must be floating point, got {array.dtype}")
-    dtype = plan.weight_dtype
-    return plan.layout.packed(stored, dtype), plan.statistics.packed(stored, dtype)
+    return plan.packed(read_arrays(path, "centre"), str(path))
 
 
 class Form(NamedTuple):

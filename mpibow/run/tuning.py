@@ -2,26 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from math import hypot
 from typing import Any
 
-from mpibow.run.compare import Trial, compare
-from mpibow.tune import Cap, Counts, Decision, History, Meter, Reading, Tuner, Window, as_sum, decide, enough
+from mpibow.learn.learners import FUSED, STREAMS
+from mpibow.tune import Counts, Decision, History, Meter, Reading, Tuner, Window, as_sum, decide, enough
+from mpibow.tune.meter import mean
+from mpibow.tune.words import told
+
+FEWEST, MOST = 2, 3  # windows of each: something else may have held the device in one; more where it is close
 
 
 class Tuning:
     """Decides on the number of learners by `history`; without one they are given. All ranks call it alike.
 
     With a `trial` two executions of the learners take turns, once in a run, until the faster one is found: of given
-    ones at once, else as soon as their number is settled. Later changes of learners keep that execution.
+    ones at once, else as soon as their number is settled. Later changes of learners keep that execution. `compared`:
+    they have, before a checkpoint.
     """
 
-    def __init__(self, tuner: Tuner, history: History | None = None, trial: Trial | None = None) -> None:
-        self._tuner, self.history, self._trial = tuner, history, trial
+    def __init__(
+        self, tuner: Tuner, history: History | None = None, trial: Trial | None = None, *, compared: bool = False
+    ) -> None:
+        self._tuner, self.history = tuner, history
+        self.compared = compared and trial is not None  # whether executions have taken turns
+        if trial is not None and (compared or (history is None and max(trial.counts) == 1)):
+            trial = None
+        self._trial = trial
         self.decision: Decision | None = None  # the last one on the number of learners; None where they are given
         self.compares = trial is not None  # whether executions take turns, now or when learners are settled
-        self.compared = False  # whether they have
         self.asks = False  # whether this rank's times are certain enough to ask the other ranks for theirs
         self.comparing = False  # whether executions take turns now
         self._tried: list[Window] = []  # the trial's last, where it is the basis of the last decision
@@ -136,19 +149,77 @@ class Tuning:
             self._decide()
 
 
-def open_tuning(
-    history: History | None, compared: bool, given: Counts, batch: int, execution: str, tuner: Tuner, *,
-    rooms: Sequence[int] | None, caps: Sequence[Cap], compares: bool,
-) -> Tuning:  # fmt: skip
-    """Tuning that continues from a checkpoint's `history`, and knows whether executions were `compared`. Learners are
-    `given` and run in `execution`, or the tuner searches for them within `caps` and `rooms`, the learners by rank that
-    memory allows. `compares`: a GPU's executions take turns, once in a run.
+@dataclass(frozen=True)
+class Trial:
+    """Windows of `counts` in both executions, in the order in which they were measured, that of `first` first.
+
+    `batch` is images of a learner's batch.
     """
-    if rooms is None:
-        history = None
-    else:
-        history = replace(history or History.begin(len(rooms), batch), room=tuple(rooms), caps=tuple(caps))
-    begins = compares and not compared and (history is not None or max(given) > 1)
-    tuning = Tuning(tuner, history, Trial(given, batch, execution) if begins else None)
-    tuning.compared = compares and compared
-    return tuning
+
+    counts: Counts
+    batch: int
+    first: str = STREAMS
+    windows: tuple[tuple[str, Window], ...] = ()
+
+    def add(self, execution: str, window: Window) -> Trial:
+        return replace(self, windows=(*self.windows, (execution, window)))
+
+    def of(self, execution: str) -> list[Window]:
+        return [window for name, window in self.windows if name == execution]
+
+
+def other(execution: str) -> str:
+    return STREAMS if execution == FUSED else FUSED
+
+
+def compare(trial: Trial, tuner: Tuner) -> Decision:
+    """The execution to run next; `settled` once it is the faster one.
+
+    They take turns. Fused learners, which need memory beside that of streams, are chosen where an iteration is
+    shorter with them by more than two standard errors.
+    """
+    if not trial.windows:
+        return Decision(trial.counts, False, f"trying {trial.first}", tuner.looking, trial.first)
+    apart, fused, turn = trial.of(STREAMS), trial.of(FUSED), other(trial.windows[-1][0])
+    if len(apart) == len(fused) >= FEWEST:
+        by_streams, by_fused = mean([w.whole for w in apart]), mean([w.whole for w in fused])
+        saved, doubt = by_streams.seconds - by_fused.seconds, 2 * hypot(by_streams.error, by_fused.error)
+        if abs(saved) > doubt or len(fused) == MOST:
+            chosen = FUSED if saved > doubt else STREAMS
+            return Decision(trial.counts, True, f"{_told(trial)}; settled on {chosen}", tuner.watching, chosen)
+    return Decision(trial.counts, False, f"{_told(trial)}; trying {turn}", tuner.looking, turn)
+
+
+def _told(trial: Trial) -> str:
+    """The last window in words, beside those of the other execution."""
+    (name, window), images = trial.windows[-1], trial.batch * sum(trial.counts)
+    others = trial.of(other(name))
+    rates = {other(name): images / mean([w.whole for w in others]).seconds} if others else {}
+    return told(f"learners {as_sum(trial.counts)}, {name}", images / window.whole.seconds, rates)
+
+
+class IterationTimes:
+    """`waited` returns the seconds that this rank's learners have waited for other ranks so far."""
+
+    def __init__(self, waited: Callable[[], float]) -> None:
+        self._waited = waited
+        self._last: tuple[float, float] | None = None  # the clock and the seconds waited at the beginning of the lap
+        self._aside = 0.0
+
+    def lap(self) -> tuple[float, float] | None:
+        """Ends a lap and begins the next: its seconds without waiting, and all of them; None when the first begins."""
+        now, waited, last = time.perf_counter(), self._waited(), self._last
+        aside, self._last, self._aside = self._aside, (now, waited), 0.0
+        if last is None:
+            return None
+        whole = now - last[0] - aside
+        return whole - (waited - last[1]), whole
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Leaves out work that is not part of every iteration, and the waiting in it."""
+        begin, waited = time.perf_counter(), self._waited()
+        yield
+        self._aside += time.perf_counter() - begin
+        if self._last is not None:
+            self._last = self._last[0], self._last[1] + self._waited() - waited

@@ -22,7 +22,7 @@ from mpibow.errors import ConfigError, MpibowError
 from mpibow.figure import NO_DATE, save
 from mpibow.job import BUILT_IN, named_net, named_objective, of_arrays
 from mpibow.job.net_file import with_checksum
-from mpibow.session.start import first_timeline
+from mpibow.run.timelines import first_timeline
 from mpibow.sweep.chart import draw
 from mpibow.sweep.grid import Cell, cells
 from mpibow.sweep.kept import Kept

@@ -16,7 +16,7 @@ from mpibow.comm.launch import say
 from mpibow.config import Config
 from mpibow.config.strict import plain
 from mpibow.errors import EXIT_INTERRUPTED, EXIT_REQUEUE, ConfigError, DivergedError
-from mpibow.run.failures import may_start_again
+from mpibow.run.directory import may_start_again
 from mpibow.run.signals import Signals
 from mpibow.sweep.grid import Cell
 from mpibow.sweep.kept import Kept, Result

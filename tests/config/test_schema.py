@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from mpibow.sync.independent import Independent
 
 from mpibow.config import Config, describe, dump, load, load_mapping
+from mpibow.config.course import Checkpoint, Every
 from mpibow.config.document import parse
 from mpibow.config.schema import Data, Evaluate, Model, Stop
 from mpibow.data.settings import Image
@@ -16,7 +17,6 @@ from mpibow.models.settings import Augmentation, CrossEntropyLoss, HuberLoss, Ji
 from mpibow.optim.plateau import Plateau
 from mpibow.optim.schedules import Constant, Cosine, Exponential, Inverse, MultiStep, OneCycle, StepDecay, Warmup
 from mpibow.optim.sgd import Sgd
-from mpibow.run.settings import Checkpoint, Every
 from mpibow.sync.family import Family, Outer, Then
 from mpibow.tune import Tuner
 

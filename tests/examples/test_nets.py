@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import mpibow as mb
+from mpibow.run.session import Session
 from mpibow.run.signals import Signals
-from mpibow.session.session import Session
 from tests.examples.cases import CASES
 from tests.launching import mpirun, needs_mpi
 

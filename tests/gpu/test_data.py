@@ -12,7 +12,7 @@ from mpibow.config import load_mapping
 from mpibow.data.dali import available
 from mpibow.data.recordset import write_records
 from mpibow.job import open_job
-from mpibow.session.summary import Trained
+from mpibow.run.results import Trained
 from tests.data.photos import bars, records
 from tests.gpu import opened
 from tests.run import tiny

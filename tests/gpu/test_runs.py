@@ -12,9 +12,9 @@ import pytest
 
 from mpibow.comm import Single
 from mpibow.errors import DivergedError
-from mpibow.run.checkpoints import newest_first
+from mpibow.run.saving import newest_first
+from mpibow.run.session import Session
 from mpibow.run.signals import Signals
-from mpibow.session.session import Session
 from mpibow.train import iterate
 from tests.gpu import opened
 from tests.refusals import refuses

@@ -22,7 +22,7 @@ from mpibow.job import make_job
 from mpibow.job.checks import few_values
 from mpibow.kernels.numpy import OPERATORS
 from mpibow.models.classifier import classifier
-from mpibow.session.describe import describe_job
+from mpibow.run.describe import describe_job
 from tests.kernels.cases import Bench, Case, name
 from tests.kernels.operators import CASES
 from tests.refusals import refuses

@@ -34,8 +34,8 @@ from mpibow.job import BUILT_IN, Job, open_job
 from mpibow.kernels.compiled.command import Command
 from mpibow.kernels.onednn.library import Library, find_library, load
 from mpibow.kernels.onednn.primitives import Primitive
-from mpibow.session.describe import describe_job
-from mpibow.session.start import agreed
+from mpibow.run.alike import agreed
+from mpibow.run.describe import describe_job
 
 FAST = find_kernels("auto", "float32", None)[0]
 pytestmark = pytest.mark.skipif(FAST is NUMPY, reason="oneDNN or numba is not there: pip install -e '.[cpu]'")

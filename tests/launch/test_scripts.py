@@ -12,7 +12,7 @@ import pytest
 
 from mpibow.config import load
 from mpibow.errors import EXIT_CODES, EXIT_REQUEUE
-from mpibow.run.failures import KILLED, MOST, PASSING, may_start_again
+from mpibow.run.directory import KILLED, MOST, PASSING, may_start_again
 
 ROOT = Path(__file__).parents[2]
 LAUNCH = ROOT / "launch"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mpibow.errors import EXIT_CODES, EXIT_REQUEUE
-from mpibow.run.failures import KILLED, PASSING
+from mpibow.run.directory import KILLED, PASSING
 from mpibow.sweep.__main__ import main
 from tests.launch.test_scripts import LAUNCH, ROOT, WAITS, Site
 

@@ -19,8 +19,8 @@ from mpibow import dense, flatten, relu
 from mpibow.comm import Communicator, checksum
 from mpibow.comm.launch import run_ranks
 from mpibow.graph.graph import Tensor
+from mpibow.run.session import Session
 from mpibow.run.signals import Signals
-from mpibow.session.session import Session
 from mpibow.train import iterate
 from tests.run import tiny
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +13,11 @@ from mpibow.config.schema import Ema
 from mpibow.errors import ConfigError
 from mpibow.graph.graph import Tensor
 from mpibow.kernels.passes import PIECE
+from mpibow.run.average import Average
 from mpibow.run.checkpoint import read_arrays
-from mpibow.session.average import Average
-from mpibow.session.describe import describe_job
-from mpibow.session.header import Averaged
-from mpibow.session.session import Session
+from mpibow.run.describe import describe_job
+from mpibow.run.header import Averaged
+from mpibow.run.session import Session
 from tests.run import tiny
 
 EMA = {"half_life": 50, "every": 3}
@@ -44,7 +43,7 @@ def test_by_hand() -> None:
 @pytest.mark.parametrize("rule", ["auto", "crossbow", "ssgd", "independent"])
 def test_it_is_of_the_centres_and_changes_none(tmp_path: Path, rule: str) -> None:
     settings: dict[str, Any] = {"rule": tiny.RULES[rule], "learners": 2, "net": tiny.normed, "checkpoint": {}}
-    plain = tiny.run(tiny.job(tmp_path / "plain", **settings))
+    plain = tiny.train(tmp_path / "plain", **settings)
     centres = list[tuple[int, dict[str, Any]]]()
 
     def look(session: Session) -> None:
@@ -62,7 +61,7 @@ def test_it_is_of_the_centres_and_changes_none(tmp_path: Path, rule: str) -> Non
 
 
 def test_it_is_evaluated_beside_the_centre(tmp_path: Path) -> None:
-    tiny.run(tiny.job(tmp_path, ema=EMA))
+    tiny.train(tmp_path, ema=EMA)
     centre, average = (tiny.events(tmp_path / "run", kind) for kind in ("evaluate", "average"))
     assert [each["iteration"] for each in average] == [each["iteration"] for each in centre]
     assert average[-1]["loss"] != centre[-1]["loss"]
@@ -72,8 +71,8 @@ def test_it_is_evaluated_beside_the_centre(tmp_path: Path) -> None:
 @pytest.mark.parametrize("validation", [None, 0.2])
 def test_the_summary_has_it(tmp_path: Path, validation: float | None) -> None:
     """And it is tested at the end, where the test data chose nothing."""
-    found = tiny.run(tiny.job(tmp_path, ema=EMA, validation=validation))
-    summary = json.loads((tmp_path / "run/summary.json").read_text())
+    found = tiny.train(tmp_path, ema=EMA, validation=validation)
+    summary = tiny.summary(tmp_path)
     chosen = [each for each in tiny.events(tmp_path / "run", "average") if each["data"] == (found.summary.chosen_by)]
     tested = [each for each in tiny.events(tmp_path / "run", "average") if each["data"] == "test"]
     assert len(tested) == (len(chosen) if validation is None else 1)
@@ -86,14 +85,14 @@ def test_the_summary_has_it(tmp_path: Path, validation: float | None) -> None:
         assert found.summary.average_validation_loss == chosen[-1]["loss"]
         assert f"the average of the centre: validation accuracy {chosen[-1]['accuracy']:.2%}" in str(found.summary)
     assert f"the average of the centre: test accuracy {tested[-1]['accuracy']:.2%}" in str(found.summary)
-    assert tiny.run(tiny.job(tmp_path / "without")).summary.average_test_loss is None
+    assert tiny.train(tmp_path / "without").summary.average_test_loss is None
 
 
 def test_training_gives_it_back(tmp_path: Path) -> None:
-    found = tiny.run(tiny.job(tmp_path, ema=EMA, net=tiny.normed, checkpoint={}), 2)
+    found = tiny.train(tmp_path, 2, ema=EMA, net=tiny.normed, checkpoint={})
     assert found.average is not None
     assert tiny.same_bits(found.average, stored(tmp_path))
-    assert tiny.run(tiny.job(tmp_path / "without")).average is None
+    assert tiny.train(tmp_path / "without").average is None
 
 
 def test_the_check_counts_its_memory(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from mpibow.models.settings import Augmentation, Jitter
-from mpibow.session.session import Session
 from tests.run import tiny
 from tests.run.test_resume import AUGMENTED
 
@@ -38,7 +37,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("option", OPTIONS)
 def test_an_option_changes_what_is_learnt_and_not_with_ranks(tmp_path: Path, option: str) -> None:
-    without = tiny.run(tiny.job(tmp_path / "without", learners=4)).weights
+    without = tiny.train(tmp_path / "without", learners=4).weights
     assert tiny.distance(without, tiny.spread(tmp_path, **OPTIONS[option])) > 1e-3
 
 
@@ -46,7 +45,7 @@ def test_an_option_changes_what_is_learnt_and_not_with_ranks(tmp_path: Path, opt
 def test_batch_norm_does_not_depend_on_ranks(tmp_path: Path, rule: str) -> None:
     """Its running statistics belong to the learners, the centre's are their mean."""
     one, two, uneven = (
-        tiny.run(tiny.job(tmp_path / str(learners), net=tiny.normed, rule=tiny.RULES[rule], learners=learners), ranks)
+        tiny.train(tmp_path / str(learners), ranks, net=tiny.normed, rule=tiny.RULES[rule], learners=learners)
         for learners, ranks in ((4, 1), (2, 2), ([1, 3], 2))
     )
     assert "batch_norm1.variance" in one.weights
@@ -58,7 +57,7 @@ def test_batch_norm_does_not_depend_on_ranks(tmp_path: Path, rule: str) -> None:
 
 
 def test_rules_do_differ(tmp_path: Path) -> None:
-    found = [tiny.run(tiny.job(tmp_path / n, rule=rule, learners=3)).weights for n, rule in tiny.RULES.items()]
+    found = [tiny.train(tmp_path / n, rule=rule, learners=3).weights for n, rule in tiny.RULES.items()]
     assert not any(tiny.same_bits(a, b) for i, a in enumerate(found) for b in found[:i])
 
 
@@ -72,11 +71,8 @@ def test_every_rank_holds_the_same_centre_after_every_iteration(tmp_path: Path, 
 @RULES
 def test_another_run_has_the_same_bits_overlapped_or_not(tmp_path: Path, rule: dict[str, Any]) -> None:
     one, again, apart = (
-        tiny.run(
-            tiny.job(
-                tmp_path / name, net=tiny.normed, rule=rule, learners=2, precision="float32", overlap=name != "apart"
-            ),
-            2,
+        tiny.train(
+            tmp_path / name, 2, net=tiny.normed, rule=rule, learners=2, precision="float32", overlap=name != "apart"
         ).weights
         for name in ("one", "again", "apart")
     )
@@ -85,7 +81,7 @@ def test_another_run_has_the_same_bits_overlapped_or_not(tmp_path: Path, rule: d
 
 
 def test_another_seed_is_another_run(tmp_path: Path) -> None:
-    one, two = (tiny.run(tiny.job(tmp_path / str(seed), seed=seed)) for seed in (1, 2))
+    one, two = (tiny.train(tmp_path / str(seed), seed=seed) for seed in (1, 2))
     assert not tiny.same_bits(one.weights, two.weights)
 
 
@@ -108,7 +104,7 @@ def test_looking_changes_no_bit(tmp_path: Path, rule: str) -> None:
 
 
 def test_prefetch_changes_no_bit(tmp_path: Path) -> None:
-    few, many = (tiny.run(tiny.job(tmp_path / str(n), prefetch=n, learners=2), 2).weights for n in (1, 9))
+    few, many = (tiny.train(tmp_path / str(n), 2, prefetch=n, learners=2).weights for n in (1, 9))
     assert tiny.same_bits(few, many)
 
 
@@ -117,7 +113,7 @@ def test_a_drop_of_the_rate_restarts_the_averaging(tmp_path: Path) -> None:
 
     def seen(name: str, restart: Any) -> dict[str, Any]:
         rule = {"name": "crossbow", "restart": restart}
-        return tiny.run(tiny.job(tmp_path / name, rule=rule, learners=2, update=drop), 2).weights
+        return tiny.train(tmp_path / name, 2, rule=rule, learners=2, update=drop).weights
 
     auto, never, at = seen("auto", "auto"), seen("never", "never"), seen("at", [2.0])
     assert tiny.same_bits(auto, at)
@@ -127,7 +123,7 @@ def test_a_drop_of_the_rate_restarts_the_averaging(tmp_path: Path) -> None:
 def test_a_smooth_schedule_never_restarts(tmp_path: Path) -> None:
     smooth = {"lr": 0.05, "schedule": {"name": "cosine", "epochs": 6}, "warmup": {"epochs": 1}}
     auto, never = (
-        tiny.run(tiny.job(tmp_path / restart, rule={"name": "crossbow", "restart": restart}, learners=2, update=smooth))
+        tiny.train(tmp_path / restart, rule={"name": "crossbow", "restart": restart}, learners=2, update=smooth)
         for restart in ("auto", "never")
     )
     assert tiny.same_bits(auto.weights, never.weights)
@@ -138,52 +134,37 @@ def test_a_smooth_schedule_never_restarts(tmp_path: Path) -> None:
 CHANGES = {5: (3, 1), 12: (1, 1), 13: (2, 4), 30: (2, 2)}
 
 
-def announce(session: Session) -> None:
-    if (counts := CHANGES.get(session.iteration)) is not None:
-        session.coordinator.announce(session.iteration, counts)
-
-
 @pytest.mark.parametrize("rule", ["auto", "crossbow-3", "nesterov-3", "ssgd"])
 @pytest.mark.parametrize("prefetch", [1, 4])
 def test_learners_come_and_go(tmp_path: Path, rule: str, prefetch: int) -> None:
     def seen(name: str) -> list[tiny.Replay]:
         work = tiny.job(tmp_path / name, rule=tiny.RULES[rule], learners=2, prefetch=prefetch, net=tiny.normed)
-        return tiny.replay(work, 2, before=announce)
+        return tiny.replay(work, 2, before=tiny.announcing(CHANGES))
 
     ranks, again = seen("a"), seen("b")
-    assert ranks[0].centres == ranks[1].centres == again[0].centres
+    assert ranks[0].centres == again[0].centres
     per_rank = [[len(slots) for slots in rank.samples] for rank in ranks]
     at = [iteration + prefetch + 1 for iteration in CHANGES]
     expected = np.repeat([(2, 2), (3, 1), (1, 1), (2, 4), (2, 2)], np.diff([0, *at, 40]), axis=0)
     assert per_rank == expected.T.tolist()
-    # Every sample once an epoch: the stream, cut where epochs end, is one permutation after the other.
-    stream = np.concatenate([np.concatenate([*a, *b]) for a, b in zip(ranks[0].samples, ranks[1].samples, strict=True)])
-    for epoch in range(len(stream) // tiny.COUNT):
-        assert sorted(stream[epoch * tiny.COUNT : (epoch + 1) * tiny.COUNT]) == list(range(tiny.COUNT))
-    assert len(stream) > 5 * tiny.COUNT
+    tiny.check_stream(ranks)
 
 
 def test_a_change_of_learners_does_not_depend_on_ranks(tmp_path: Path) -> None:
     # Without momenta: a new learner has none, and which ones are new depends on the ranks.
     rule = {"name": "sma", "reset_momentum": True}
-
-    def change(counts: tuple[int, ...], session: Session) -> None:
-        if session.iteration == 10:
-            session.coordinator.announce(10, counts)
-
-    one = tiny.replay(tiny.job(tmp_path / "1", rule=rule, learners=4), before=lambda s: change((6,), s))
-    two = tiny.replay(tiny.job(tmp_path / "2", rule=rule, learners=2), 2, before=lambda s: change((1, 5), s))
+    one = tiny.replay(tiny.job(tmp_path / "1", rule=rule, learners=4), before=tiny.announcing({10: (6,)}))
+    two = tiny.replay(tiny.job(tmp_path / "2", rule=rule, learners=2), 2, before=tiny.announcing({10: (1, 5)}))
     assert tiny.distance(two[0].weights, one[0].weights) < 1e-10
 
 
 @pytest.mark.parametrize("rule", ["auto", "independent"])
 def test_looking_changes_no_bit_of_learners_that_come_later(tmp_path: Path, rule: str) -> None:
-    def change(session: Session) -> None:
-        if session.iteration == 10:
-            session.coordinator.announce(10, (3,))
-
     seen, unseen = (
-        tiny.replay(tiny.job(tmp_path / str(every), rule=tiny.RULES[rule], evaluate={"every": every}), before=change)
+        tiny.replay(
+            tiny.job(tmp_path / str(every), rule=tiny.RULES[rule], evaluate={"every": every}),
+            before=tiny.announcing({10: (3,)}),
+        )
         for every in (0.1, 1000)
     )
     assert tiny.same_bits(seen[0].weights, unseen[0].weights)

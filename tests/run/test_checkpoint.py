@@ -16,9 +16,9 @@ from safetensors import SafetensorError
 
 from mpibow.comm import Communicator, Single
 from mpibow.errors import CheckpointError
-from mpibow.run import checkpoint, checkpoints
+from mpibow.run import checkpoint, saving
 from mpibow.run.checkpoint import Snapshot, name_of, read_arrays, read_header, save
-from mpibow.run.checkpoints import find, find_whole, newest_first, prune
+from mpibow.run.saving import find, find_whole, newest_first, prune
 from tests.comm.threads import on_threads
 from tests.refusals import refuses
 
@@ -126,7 +126,7 @@ def test_a_kill_while_it_is_replaced_leaves_one(tmp_path: Path, monkeypatch: pyt
     monkeypatch.undo()
     assert find_whole(tmp_path, lambda text: pytest.fail(text))[0] == first
     assert save(folder, snapshot(), single) == first
-    checkpoints.clear(folder)
+    saving.clear(folder)
     assert list(folder.iterdir()) == [first]
 
 
@@ -214,7 +214,7 @@ def test_newest_first(four: Path) -> None:
 def test_find(four: Path) -> None:
     assert iterations(find(four)) == [100, 20, 10, 5]
     assert iterations(find(four / "checkpoints" / name_of(20))) == [20, 10, 5]
-    checkpoints.point(four / "checkpoints", "best", four / "checkpoints" / name_of(10))
+    saving.point(four / "checkpoints", "best", four / "checkpoints" / name_of(10))
     assert iterations(find(four / "checkpoints/best")) == [10, 5]
 
 
@@ -250,11 +250,11 @@ def test_choose_takes_the_first_whole_one(four: Path) -> None:
 def test_prune(four: Path, keep: int, latest: int, best: int | None, left: list[int]) -> None:
     folder = four / "checkpoints"
     if best is not None:
-        checkpoints.point(folder, "best", folder / name_of(best))
+        saving.point(folder, "best", folder / name_of(best))
     prune(folder, keep, folder / name_of(latest))
     assert iterations(newest_first(folder)) == left
     assert [path.name for path in folder.glob(".*")] == [".iteration-0000000200.part"]  # of whoever writes it
-    checkpoints.clear(folder)
+    saving.clear(folder)
     assert list(folder.glob(".*")) == []
     assert (folder / "notes.txt").exists()
     if best is not None:
@@ -264,7 +264,7 @@ def test_prune(four: Path, keep: int, latest: int, best: int | None, left: list[
 def test_a_link_moves(four: Path) -> None:
     folder = four / "checkpoints"
     for iteration in (5, 20):
-        checkpoints.point(folder, "best", folder / name_of(iteration))
+        saving.point(folder, "best", folder / name_of(iteration))
     assert (folder / "best").readlink() == Path(name_of(20))  # it moves with the folder
 
 
@@ -272,4 +272,4 @@ def test_a_link_that_cannot_be_made(four: Path) -> None:
     folder = four / "checkpoints"
     (folder / "best").mkdir()
     with refuses(f"{folder / 'best'}: cannot be made: is a directory", CheckpointError):
-        checkpoints.point(folder, "best", folder / name_of(5))
+        saving.point(folder, "best", folder / name_of(5))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mpibow.run.compare import Trial, compare
+from mpibow.run.tuning import Trial, compare
 from mpibow.tune import Decision, Tuner
 from tests.tune.windows import window
 

@@ -14,7 +14,7 @@ from mpibow.config import load_mapping
 from mpibow.data.dataset import Array, NamedArrays
 from mpibow.graph.graph import Tensor
 from mpibow.job import make_job
-from mpibow.session.summary import Trained
+from mpibow.run.results import Trained
 from mpibow.train import train
 from tests.comm.threads import on_threads
 

@@ -46,10 +46,9 @@ def test_a_file_of_that_name(tmp_path: Path, again: bool) -> None:
 
 def test_no_place(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(MpibowError) as caught:
-        directory.create(tmp_path / "file", "mine", "x")
     expected = f"out: {tmp_path / 'file/mine'} cannot be made: not a directory; choose another place with out=DIR"
-    assert str(caught.value) == expected
+    with refuses(expected, MpibowError):
+        directory.create(tmp_path / "file", "mine", "x")
 
 
 def make_run(folder: Path, name: str, time: int, whole: bool = True) -> Path:

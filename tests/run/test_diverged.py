@@ -13,8 +13,8 @@ from mpibow.data.order import samples_at
 from mpibow.errors import DivergedError
 from mpibow.job import Job
 from mpibow.run.checkpoint import read_arrays
-from mpibow.run.checkpoints import find_whole
-from mpibow.session.session import Session
+from mpibow.run.saving import find_whole
+from mpibow.run.session import Session
 from tests.run import tiny
 from tests.run.test_resume import AT_END, arrays, copy, point, saving
 
@@ -160,4 +160,4 @@ def test_a_centre_that_overflows_at_the_end(tmp_path: Path) -> None:
     """No loss tells: it is found before the run is called a success."""
     stop = {"epochs": None, "iterations": 1}
     with pytest.raises(DivergedError, match=r"^iteration 1: the centre is not finite; lower update.lr \(now 1e\+39\)"):
-        tiny.run(tiny.job(tmp_path, update={"lr": 1e39}, precision="float32", stop=stop))
+        tiny.train(tmp_path, update={"lr": 1e39}, precision="float32", stop=stop)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from pathlib import Path
@@ -17,10 +16,10 @@ from mpibow.config import load_mapping
 from mpibow.data import dali
 from mpibow.data.photo import take
 from mpibow.data.recordset import open_records, write_records
-from mpibow.errors import ConfigError, RecordError
+from mpibow.errors import RecordError
 from mpibow.evaluate import evaluate
 from mpibow.job import Job, open_job
-from mpibow.session.session import Session
+from mpibow.run.session import Session
 from tests.data.photos import bars, records
 from tests.refusals import refuses
 from tests.run import tiny
@@ -106,21 +105,17 @@ def test_learners_come_and_go_at_random(data: Path, tmp_path: Path, form: str, k
     """Every sample once an epoch, on either rank; the ranks agree; a run resumed in between sees the same."""
     generator = np.random.default_rng(seed)
     changes = {int(t): (int(a), int(b)) for t, a, b in generator.integers(1, 4, (5, 3)) * [[4, 1, 1]]}
-    save = saving(10)
+    save, announce = saving(10), tiny.announcing(changes)
 
-    def announce(session: Session) -> None:
+    def both(session: Session) -> None:
         save(session)
-        if session.iteration in changes:
-            session.coordinator.announce(session.iteration, changes[session.iteration])
+        announce(session)
 
     def run(folder: Path, **more: Any) -> list[tiny.Replay]:
-        return tiny.replay(through(data, folder, form, kind, learners=2, prefetch=4), 2, before=announce, **more)
+        return tiny.replay(through(data, folder, form, kind, learners=2, prefetch=4), 2, before=both, **more)
 
     ranks = run(tmp_path / "whole")
-    assert ranks[0].centres == ranks[1].centres
-    stream = np.concatenate([np.concatenate([*a, *b]) for a, b in zip(ranks[0].samples, ranks[1].samples, strict=True)])
-    for epoch in range(len(stream) // COUNT):
-        assert sorted(stream[epoch * COUNT : (epoch + 1) * COUNT]) == list(range(COUNT))
+    tiny.check_stream(ranks, count=COUNT)
     assert len({tuple(map(len, (a, b))) for a, b in zip(ranks[0].samples, ranks[1].samples, strict=True)}) > 1
     again = run(copy(tmp_path / "whole", tmp_path / "again"), resume=point(tmp_path / "again", 10))
     assert [rank.slots for rank in again] == [rank.slots[10:] for rank in ranks]
@@ -209,7 +204,7 @@ def test_the_log_says_which_pipeline(
     said = capsys.readouterr().err.splitlines()
     assert any(line.startswith("pipeline: resident: 0.0 MiB, a quarter of a rank's free memory is ") for line in said)
     assert any(re.fullmatch(r"raw: read into memory in \d+\.\d s", line) for line in said)
-    tiny.run(tiny.job(tmp_path / "d", **short))
+    tiny.train(tmp_path / "d", **short)
     assert "pipeline" not in capsys.readouterr().err
 
 
@@ -246,7 +241,7 @@ def test_damaged_images_are_skipped(data: Path, tmp_path: Path, capsys: pytest.C
     assert [each.summary.corrupt for each in found] == [3, 3]
     for sample in (7, 8, 30):
         assert said.count(f"warning: {named(data, sample)}: the next intact sample takes its place") == 2
-    assert json.loads((tmp_path / "2/run/summary.json").read_text())["corrupt"] == 3
+    assert tiny.summary(tmp_path / "2")["corrupt"] == 3
     assert [line["corrupt"] for line in tiny.events(tmp_path / "1/run", "train")][-1] == 3
     more = {"precision": "float64", "learners": 4, "stop": {"epochs": None, "iterations": 34}}
     resumed = tiny.run(job(data, tmp_path / "1", train="damaged", of_data=SKIP, **more), resume="auto")
@@ -288,12 +283,9 @@ def test_the_command_evaluates_what_the_run_did(data: Path, tmp_path: Path, imag
 def test_the_command_refuses_other_data(data: Path, tmp_path: Path) -> None:
     short = {"stop": {"epochs": None, "iterations": 2}}
     tiny.run(job(data, tmp_path, train="raw", test=None, of_data={"image": None}, **short))
-    with pytest.raises(ConfigError) as caught:
-        evaluate(tmp_path / "run", str(data / "test"), Single())
     checkpoint = tmp_path / "run/checkpoints/iteration-0000000002"
-    assert str(caught.value) == (
-        f"{data / 'test'}: has encoded images, {checkpoint} was trained on raw ones; convert them alike"
-    )
+    with refuses(f"{data / 'test'}: has encoded images, {checkpoint} was trained on raw ones; convert them alike"):
+        evaluate(tmp_path / "run", str(data / "test"), Single())
 
 
 @pytest.mark.parametrize("given", [open_records, str, Path])

@@ -15,10 +15,11 @@ from mpibow.data.dataset import Array, ArrayData
 from mpibow.evaluate import on_host
 from mpibow.graph.layout import initial_weights, plan_layout
 from mpibow.graph.plan import Plan, compile_plan
+from mpibow.job.device import HOST
 from mpibow.kernels import NUMPY
 from mpibow.learn.scheduler import Scheduler
 from mpibow.models.classifier import Build, Net, classifier
-from mpibow.run.evaluate import Evaluation, Evaluator, bind_on_host, due
+from mpibow.run.evaluate import Evaluation, Evaluator, due
 from tests.comm.threads import on_threads
 from tests.run import tiny
 
@@ -46,7 +47,7 @@ def evaluate(
         centre = initial_weights(plan.layout, 3, "float64")
         before = centre.copy()
         try:
-            evaluator = Evaluator(plan, None, bind_on_host)
+            evaluator = Evaluator(plan, None, HOST.bind_evaluation)
             found = evaluator(
                 data,
                 centre,
@@ -120,7 +121,7 @@ def test_the_running_statistics_are_taken() -> None:
 
 def test_it_can_be_repeated() -> None:
     plan, scheduler = built(6)[0], Scheduler()
-    evaluator, data = Evaluator(plan, None, bind_on_host), ArrayData(*tiny.images(20), classes=3)
+    evaluator, data = Evaluator(plan, None, HOST.bind_evaluation), ArrayData(*tiny.images(20), classes=3)
     call: Any = lambda function: function(Single())  # noqa: E731
     centres = [initial_weights(plan.layout, seed, "float64") for seed in (1, 2, 1)]
     first, second, third = (

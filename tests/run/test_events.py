@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mpibow.errors import OutputError
-from mpibow.run.events import EventFile, Lines
+from mpibow.run.output import EventFile, Lines
 from tests.refusals import refuses
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from mpibow import again
 from mpibow.errors import EXIT_CODES
-from mpibow.run.failures import KILLED, PASSING, may_start_again
+from mpibow.run.directory import KILLED, PASSING, may_start_again
 
 
 def checkpoint(run: Path, iteration: int) -> None:

@@ -14,10 +14,10 @@ from mpibow.errors import ConfigError
 from mpibow.graph.layout import initial_weights
 from mpibow.learn.local import arrays_of, kept_of
 from mpibow.optim.adam import AdamW
+from mpibow.run.changing import frozen_told
 from mpibow.run.checkpoint import read_arrays
-from mpibow.session.changing import frozen_told
-from mpibow.session.describe import describe_job
-from mpibow.session.session import Session
+from mpibow.run.describe import describe_job
+from mpibow.run.session import Session
 from tests.comm.threads import on_threads
 from tests.refusals import refuses
 from tests.run import tiny
@@ -41,14 +41,14 @@ def names(folder: Path) -> list[str]:
 
 def test_a_scaled_rate_is_another_rate(tmp_path: Path) -> None:
     """All weights in a group of twice the rate."""
-    whole = tiny.run(tiny.job(tmp_path / "group", **groups({"match": "*", "lr_scale": 2.0}))).weights
-    other = tiny.run(tiny.job(tmp_path / "rate", **groups(lr=0.1))).weights
+    whole = tiny.train(tmp_path / "group", **groups({"match": "*", "lr_scale": 2.0})).weights
+    other = tiny.train(tmp_path / "rate", **groups(lr=0.1)).weights
     assert tiny.distance(whole, other) < 1e-12
 
 
 def test_a_group_decays_by_itself(tmp_path: Path) -> None:
-    alike = tiny.run(tiny.job(tmp_path / "all", **groups(weight_decay=0.1, decay_biases=True))).weights
-    group = tiny.run(tiny.job(tmp_path / "group", **groups({"match": "*", "weight_decay": 0.1}))).weights
+    alike = tiny.train(tmp_path / "all", **groups(weight_decay=0.1, decay_biases=True)).weights
+    group = tiny.train(tmp_path / "group", **groups({"match": "*", "weight_decay": 0.1})).weights
     assert tiny.distance(alike, group) < 1e-12
 
 
@@ -148,14 +148,14 @@ def test_ranks_begin_to_train_them_at_the_same_iteration(tmp_path: Path, rule: s
 
 def test_states_begin_at_0_where_weights_begin_to_be_trained(tmp_path: Path) -> None:
     """Counts too: of AdamW's two parts the first has had all updates, the second those since."""
-    tiny.run(tiny.job(tmp_path, learners=2, checkpoint=tiny.keeping(2), **groups(THAWED, name="adamw")))
+    tiny.train(tmp_path, learners=2, checkpoint=tiny.keeping(2), **groups(THAWED, name="adamw"))
     counts = {n: read_arrays(point(tmp_path, n), "rank-0")["updates"].tolist() for n in (10, 16)}
     assert counts == {10: [[10, 0]] * 2, 16: [[16, 6]] * 2}
 
 
 def test_a_batch_norm_begins_to_follow_the_data(tmp_path: Path) -> None:
     settings = groups({"match": "batch_norm1.*", "freeze": {"epochs": 1}})
-    tiny.run(tiny.job(tmp_path, net=tiny.normed, learners=2, checkpoint=tiny.keeping(2), **settings))
+    tiny.train(tmp_path, net=tiny.normed, learners=2, checkpoint=tiny.keeping(2), **settings)
     first, last, next_one = (read_arrays(point(tmp_path, n), "centre")["batch_norm1.mean"] for n in (2, 10, 12))
     assert (first == last).all()
     assert (last != next_one).any()
@@ -176,14 +176,14 @@ def test_compiled_passes_train_them_from_an_epoch_on(tmp_path: Path) -> None:
     pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
     settings = {**groups(THAWED), "learners": 3, "precision": "float32"}
     compiled = check_resumed(tmp_path, 6, 9, end=16, device="auto", **settings)
-    numpy = tiny.run(tiny.job(tmp_path / "numpy", device="numpy", **settings)).weights
+    numpy = tiny.train(tmp_path / "numpy", device="numpy", **settings).weights
     assert tiny.distance(compiled, numpy) < 1e-4
 
 
 def test_no_rule_takes_over_where_weights_are_frozen_until_an_epoch(tmp_path: Path) -> None:
     said = r"^rule.then: must be null where weights are frozen until an epoch, got a rule$"
     with pytest.raises(ConfigError, match=said):
-        tiny.run(tiny.job(tmp_path, **groups(THAWED), rule=tiny.RULES["then"]))
+        tiny.train(tmp_path, rule=tiny.RULES["then"], **groups(THAWED))
 
 
 HEAD = {"match": "dense2.*", "update": {"name": "adamw", "lr": 0.01}}
@@ -206,8 +206,8 @@ def test_optimisers_of_groups_on_two_ranks(tmp_path: Path, rule: str) -> None:
 def test_all_weights_in_a_group_of_another_optimiser(tmp_path: Path) -> None:
     """Are a run of that optimiser, whatever the default's rate is."""
     own = {"name": "adamw", "lr": 0.01, "weight_decay": 0.1}
-    group = tiny.run(tiny.job(tmp_path / "group", **groups({"match": "*", "update": own}, lr=0.5), learners=2))
-    whole = tiny.run(tiny.job(tmp_path / "alone", learners=2, update=own, iterations=16))
+    group = tiny.train(tmp_path / "group", learners=2, **groups({"match": "*", "update": own}, lr=0.5))
+    whole = tiny.train(tmp_path / "alone", learners=2, update=own, iterations=16)
     assert tiny.distance(group.weights, whole.weights) < 1e-9
 
 
@@ -250,7 +250,7 @@ def test_what_an_optimiser_of_a_group_may_not_be(tmp_path: Path, own: dict[str, 
 
 def test_other_optimisers_of_groups_begin_anew(tmp_path: Path) -> None:
     """A checkpoint's counts are of other parts."""
-    tiny.run(tiny.job(tmp_path, checkpoint=tiny.keeping(8), **groups(HEAD)))
+    tiny.train(tmp_path, checkpoint=tiny.keeping(8), **groups(HEAD))
     later = {**groups(HEAD, THAWED), "iterations": 20}
-    tiny.run(tiny.job(tmp_path, **later), resume=tmp_path / "run")
+    tiny.train(tmp_path, resume=tmp_path / "run", **later)
     assert "momenta, exp_avg, exp_avg_sq" in (tmp_path / "run/log.txt").read_text()

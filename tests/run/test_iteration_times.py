@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from mpibow.comm import Communicator
-from mpibow.run import iteration_times
-from mpibow.run.iteration_times import IterationTimes
+from mpibow.run import tuning
+from mpibow.run.session import Session
 from mpibow.run.signals import Signals
-from mpibow.session.session import Session
+from mpibow.run.tuning import IterationTimes
 from mpibow.train import iterate
 from mpibow.tune import Reading
 from tests.clock import Clock
@@ -72,7 +72,7 @@ def test_a_gpus_rank_takes_from_the_devices_clock_what_it_waited(tmp_path: Path,
 
 
 def test_a_lap_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock, waited = Clock(monkeypatch, iteration_times), [0.0]
+    clock, waited = Clock(monkeypatch, tuning), [0.0]
     laps = IterationTimes(lambda: waited[0])
     clock.now = 7.0  # before the first iteration
     assert laps.lap() is None
@@ -93,8 +93,8 @@ def test_an_iteration_is_all_of_the_loop_but_what_is_only_now_and_then(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Metrics take half a second, what is outside of it one; changes, talk, evaluation and checkpoints a hundred."""
-    clock, found = Clock(monkeypatch, iteration_times), list[float]()
-    done = dict.fromkeys(("change_learners", "_talk", "evaluate", "save"), 0)
+    clock, found = Clock(monkeypatch, tuning), list[float]()
+    done = dict.fromkeys(("change_learners", "talk", "evaluate", "save"), 0)
 
     def counted(name: str, function: Any) -> Any:
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -106,12 +106,13 @@ def test_an_iteration_is_all_of_the_loop_but_what_is_only_now_and_then(
     def before(session: Session) -> None:
         if session.iteration == 0:
             for name in done:
-                setattr(session, name, counted(name, getattr(session, name)))
+                owner = session.synchroniser if name == "talk" else session
+                setattr(owner, name, counted(name, getattr(owner, name)))
             session.reporter.trained = clock.slowed(session.reporter.trained, 0.5)  # type: ignore[method-assign]
             session.tuning.measured = lambda own, whole, _: found.append(whole)  # type: ignore[method-assign]
         if session.iteration == 5:
             session.coordinator.announce(5, (2,))
-        session.asked = session.iteration % 4 == 0
+        session.talk_due = session.iteration % 4 == 0
         clock.now += 1.0
 
     settings = {"evaluate": {"every": 0.5}, "checkpoint": {"every": "5 iterations"}, "log": {"every": 1}}
@@ -119,4 +120,4 @@ def test_an_iteration_is_all_of_the_loop_but_what_is_only_now_and_then(
     assert found == [1.5] * 39
     assert done["change_learners"] == 1
     assert min(done.values()) >= 1
-    assert (done["_talk"], done["evaluate"] > 3, done["save"] > 7) == (10, True, True)
+    assert (done["talk"], done["evaluate"] > 3, done["save"] > 7) == (10, True, True)

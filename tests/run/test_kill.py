@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from mpibow.run import checkpoint
-from mpibow.session.session import Session
+from mpibow.run.session import Session
 from tests.launching import RANKS, needs_mpi
 from tests.run import tiny
 from tests.run.processes import centre, ended, last_iteration, pids, reached, started, wait_for, write_run
@@ -38,7 +38,7 @@ def kill_at(iteration: int) -> Callable[[Session], None]:
 def test_at_twenty_iterations(tmp_path: Path, rule: str) -> None:
     settings = {"rule": {**tiny.RULES[rule], "resync": 7}, "learners": 2, "net": tiny.normed}
     every = {"every": "6 iterations", "keep": 2}
-    tiny.run(tiny.job(tmp_path / "whole", checkpoint=every, **settings), 2)
+    tiny.train(tmp_path / "whole", 2, checkpoint=every, **settings)
     work = tiny.job(tmp_path / "cut", checkpoint=every, **settings)
     for iteration in sorted(random.Random(rule).sample(range(40), 20)):
         with pytest.raises(Killed):
@@ -51,7 +51,7 @@ def test_at_twenty_iterations(tmp_path: Path, rule: str) -> None:
 def test_at_every_step_of_writing_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before every call that changes a folder or waits for the disk, in the third checkpoint of a run."""
     work = tiny.job(tmp_path / "before", learners=2, checkpoint={"every": "10 iterations", "keep": 1})
-    whole = tiny.run(tiny.job(tmp_path / "whole", learners=2))
+    whole = tiny.train(tmp_path / "whole", learners=2)
     with pytest.raises(Killed):
         tiny.replay(work, before=kill_at(29))
     left = {"steps": 10**6}

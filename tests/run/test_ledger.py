@@ -6,7 +6,7 @@ import json
 
 from mpibow.config.strict import build
 from mpibow.run.evaluate import Evaluation
-from mpibow.run.ledger import Ledger, measures
+from mpibow.run.results import Ledger, measures
 
 
 def test_the_best_and_the_first_above_the_target() -> None:

@@ -17,7 +17,7 @@ import pytest
 from mpibow.errors import OutputError
 from mpibow.run import lock
 from mpibow.run.lock import Holder, Lock, check, holder_of, sees
-from mpibow.session.session import Session
+from mpibow.run.session import Session
 from mpibow.system.process import begun, namespace
 from tests.launching import ROOT
 from tests.refusals import refuses
@@ -184,20 +184,20 @@ def test_two_runs_in_one_directory(folder: Path) -> None:
                 newest = max((folder / "run/checkpoints").iterdir())
                 for resume in ("auto", folder / "run", newest):
                     with pytest.raises(OutputError, match=r"run: is in use by process \d+ on host .*, since "):
-                        tiny.run(tiny.job(folder, **point), 2, resume=resume)
+                        tiny.train(folder, 2, resume=resume, **point)
         if session.iteration == 33:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         tiny.replay(tiny.job(folder, **point), before=second)
     assert not (folder / "run/lock").exists()
-    assert tiny.run(tiny.job(folder, **point), resume="auto").summary.iterations == 40
+    assert tiny.train(folder, resume="auto", **point).summary.iterations == 40
     assert not (folder / "run/lock").exists()
 
 
 def test_parts_of_a_killed_run_are_removed_when_it_is_resumed(folder: Path) -> None:
     point = {"checkpoint": {"every": "5 iterations"}}
-    tiny.run(tiny.job(folder, **point, iterations=10))
+    tiny.train(folder, iterations=10, **point)
     (folder / "run/checkpoints/.iteration-0000000099.part").mkdir()
-    tiny.run(tiny.job(folder, **point), resume="auto")
+    tiny.train(folder, resume="auto", **point)
     assert list((folder / "run/checkpoints").glob(".*")) == []

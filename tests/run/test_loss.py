@@ -25,8 +25,8 @@ def logits_of(weights: dict[str, Array]) -> Array:
 
 def test_the_evaluation_loss_is_plain_whatever_the_training_loss(tmp_path: Path) -> None:
     labels = tiny.images(20, seed=1)[1]
-    found = tiny.run(
-        tiny.job(tmp_path, loss={"label_smoothing": 0.3}, evaluate={"top_k": 2}, augmentation=Augmentation(mixup=1.0))
+    found = tiny.train(
+        tmp_path, loss={"label_smoothing": 0.3}, evaluate={"top_k": 2}, augmentation=Augmentation(mixup=1.0)
     )
     logits = logits_of(found.weights)
     likely = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
@@ -39,7 +39,7 @@ def test_the_evaluation_loss_is_plain_whatever_the_training_loss(tmp_path: Path)
 
 def test_ignored_samples_are_left_out_of_an_evaluation(tmp_path: Path) -> None:
     labels = tiny.images(20, seed=1)[1]
-    found = tiny.run(tiny.job(tmp_path, loss={"ignore_index": 1}, evaluate={"batch_size": 7}))
+    found = tiny.train(tmp_path, loss={"ignore_index": 1}, evaluate={"batch_size": 7})
     guesses = logits_of(found.weights).argmax(axis=1)
     kept = labels != 1
     assert found.summary.accuracy == pytest.approx((guesses == labels)[kept].mean())
@@ -51,11 +51,11 @@ def test_a_label_below_0_is_as_a_class_that_is_ignored(tmp_path: Path, device: s
     if device == "onednn":
         pytest.importorskip("numba", reason="numba is not installed: pip install 'mpibow[cpu]'")
     how: dict[str, Any] = {"device": device, "precision": precision, "evaluate": {"batch_size": 7, "top_k": 2}}
-    named = tiny.run(tiny.job(tmp_path / "named", loss={"ignore_index": 1}, **how))
+    named = tiny.train(tmp_path / "named", loss={"ignore_index": 1}, **how)
     for key, data in (("train", tiny.TRAIN), ("test", tiny.TEST)):
         labels = np.where(data.labels == 1, -100, data.labels)
         how[key] = ArrayData(data.images, labels, classes=3, ignore=-100, name=data.name)
-    below = tiny.run(tiny.job(tmp_path / "below", loss={"ignore_index": -100}, **how))
+    below = tiny.train(tmp_path / "below", loss={"ignore_index": -100}, **how)
     assert tiny.same_bits(below.weights, named.weights)
     assert below.summary.accuracy == named.summary.accuracy
     assert below.summary.top_k_accuracy == named.summary.top_k_accuracy
@@ -77,7 +77,7 @@ def test_labels_below_0_only_where_they_are_ignored() -> None:
 @pytest.mark.parametrize("name", ["mse_loss", "binary_cross_entropy_with_logits"])
 def test_a_loss_of_numbers_compares_with_rows_of_classes(tmp_path: Path, name: str) -> None:
     labels = tiny.images(20, seed=1)[1]
-    found = tiny.run(tiny.job(tmp_path, loss=name, update={"lr": 0.02}, stop={"iterations": 120}))
+    found = tiny.train(tmp_path, loss=name, update={"lr": 0.02}, stop={"iterations": 120})
     logits, target = logits_of(found.weights), np.eye(3)[labels]
     losses = {
         "mse_loss": (logits - target) ** 2,
@@ -89,7 +89,7 @@ def test_a_loss_of_numbers_compares_with_rows_of_classes(tmp_path: Path, name: s
 
 def test_nothing_but_ignored_samples(tmp_path: Path) -> None:
     pixels, _ = tiny.images(4)
-    found = tiny.run(tiny.job(tmp_path, loss={"ignore_index": 1}, test=ArrayData(pixels, np.ones(4, int), classes=3)))
+    found = tiny.train(tmp_path, loss={"ignore_index": 1}, test=ArrayData(pixels, np.ones(4, int), classes=3))
     assert (found.summary.accuracy, found.summary.test_loss) == (0.0, 0.0)
 
 

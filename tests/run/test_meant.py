@@ -63,7 +63,7 @@ def test_a_batch_is_at_most_all_samples(tmp_path: Path) -> None:
 def test_more_than_an_epoch(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], settings: dict[str, Any], expected: list[str]
 ) -> None:
-    tiny.run(tiny.job(tmp_path, **{"iterations": 1, **settings}))
+    tiny.train(tmp_path, **{"iterations": 1, **settings})
     assert lines(capsys) == expected
 
 
@@ -81,7 +81,7 @@ def test_chance(accuracy: float | None, classes: int, count: int, chance: bool) 
 
 def test_chance_is_said_after_three_evaluations_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def said(epochs: int, resume: str | None = None) -> list[str]:
-        tiny.run(tiny.job(tmp_path, net=dead, stop={"epochs": epochs}, checkpoint=EVERY), resume=resume)
+        tiny.train(tmp_path, net=dead, stop={"epochs": epochs}, checkpoint=EVERY, resume=resume)
         return lines(capsys)
 
     assert said(2) == []
@@ -127,9 +127,9 @@ COSINE = {"lr": 0.05, "schedule": {"name": "cosine"}}
 def test_a_rate_that_jumps_at_a_resume(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], epochs: int, update: dict[str, Any], expected: list[str]
 ) -> None:
-    tiny.run(tiny.job(tmp_path, stop={"epochs": 5}, update=COSINE, checkpoint=EVERY))
+    tiny.train(tmp_path, stop={"epochs": 5}, update=COSINE, checkpoint=EVERY)
     assert not any("rate" in line for line in lines(capsys))
-    tiny.run(tiny.job(tmp_path, stop={"epochs": epochs}, update=update, checkpoint=EVERY), resume="auto")
+    tiny.train(tmp_path, stop={"epochs": epochs}, update=update, checkpoint=EVERY, resume="auto")
     found = [line.partition("the learning rate is ")[2] for line in lines(capsys) if "learning rate" in line]
     assert found == expected
 
@@ -138,13 +138,8 @@ def test_other_learners_leave_steps_that_waited(tmp_path: Path, capsys: pytest.C
     rule = {"name": "local_sgd", "period": 9}
     settings = {"rule": rule, "checkpoint": EVERY}
 
-    def before(session: Any) -> None:
-        if session.iteration == 12:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        tiny.replay(tiny.job(tmp_path, learners=2, **settings), before=before)
-    tiny.run(tiny.job(tmp_path, learners=3, **settings), resume="auto")
+    tiny.killed(tiny.job(tmp_path, learners=2, **settings), 12)
+    tiny.train(tmp_path, learners=3, resume="auto", **settings)
     line = (
         "averaging restarts from the centre, without the steps of 3 iterations that waited for the end of their period"
     )

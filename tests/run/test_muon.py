@@ -10,7 +10,7 @@ import pytest
 from mpibow import dense, flatten, relu
 from mpibow.errors import ConfigError
 from mpibow.graph.graph import Tensor
-from mpibow.session.describe import describe_job
+from mpibow.run.describe import describe_job
 from tests.run import tiny
 from tests.run.test_resume import check_resumed
 
@@ -28,7 +28,7 @@ def deep(image: Tensor) -> Tensor:
 
 
 def trained(folder: Path, **settings: Any) -> dict[str, Any]:
-    return tiny.run(tiny.job(folder, net=deep, update=MUON, **settings)).weights
+    return tiny.train(folder, net=deep, update=MUON, **settings).weights
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -59,7 +59,7 @@ def test_the_log_and_the_check_name_the_matrices(tmp_path: Path) -> None:
 
 def test_a_gpu_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"^device cuda: update\.name: muon computes on CPUs only; set device to"):
-        tiny.run(tiny.job(tmp_path, net=deep, update=MUON, device="cuda", precision="float32"))
+        tiny.train(tmp_path, net=deep, update=MUON, device="cuda", precision="float32")
 
 
 def test_it_learns(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from mpibow.config import load
 from mpibow.errors import CommunicationError, ConfigError, MpibowError, ShapeError
 from mpibow.evaluate import evaluate
 from mpibow.job import open_job
-from mpibow.session.summary import Trained
+from mpibow.run.results import Trained
 from mpibow.train import train
 from tests.launching import ROOT, mpirun, needs_mpi
 from tests.refusals import refuses

@@ -16,7 +16,7 @@ from mpibow.graph.graph import Tensor
 from mpibow.graph.layout import plan_layout
 from mpibow.graph.plan import compile_plan
 from mpibow.kernels import find_kernels
-from mpibow.session.session import Session
+from mpibow.run.session import Session
 from mpibow.train import train
 from tests.comm.threads import on_threads
 from tests.refusals import refuses

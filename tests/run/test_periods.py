@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from mpibow.graph.graph import Array
-from mpibow.run.state import named
-from mpibow.session.session import Session
+from mpibow.run.session import Session
 from tests.run import tiny
 from tests.run.test_resume import until_signal
 
@@ -68,7 +67,7 @@ def test_learners_change_where_a_run_would_have_ended(tmp_path: Path, rule: dict
 
     def noted(session: Session, change: Callable[..., None], *now: Any) -> None:
         assert session.iteration == 8
-        centres.append(named(session.plan, session.rule.centre.copy(), session.statistics()))
+        centres.append(session.plan.unpacked(session.rule.centre.copy(), session.statistics()))
         change(*now)
 
     tiny.replay(work(tmp_path / "changed", rule, 9), 2, before=before)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mpibow.run.progress import Line
+from mpibow.run.output import Line
 
 
 class Terminal(io.StringIO):

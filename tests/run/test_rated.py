@@ -19,7 +19,7 @@ from mpibow.errors import ConfigError, MpibowError, RecordError
 from mpibow.evaluate import evaluate, main
 from mpibow.fitting import fit
 from mpibow.job import open_job
-from mpibow.session.summary import Trained
+from mpibow.run.results import Trained
 from mpibow.train import train
 from tests.refusals import refuses
 from tests.run import tiny

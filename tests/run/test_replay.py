@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from mpibow.data.timeline import Change, Timeline, fixed
-from mpibow.run import replay
-from mpibow.run.replay import recorded
+from mpibow.run import timelines
+from mpibow.run.timelines import recorded
 
 
 def run_of(folder: Path, changes: int) -> Path:
@@ -37,7 +37,7 @@ def test_no_change_is_looked_at_again(tmp_path: Path, monkeypatch: pytest.Monkey
         made.append(len(changes))
         return Timeline(batch, changes)
 
-    monkeypatch.setattr(replay, "Timeline", made_of)
+    monkeypatch.setattr(timelines, "Timeline", made_of)
     monkeypatch.setattr(Timeline, "announce", lambda *_: pytest.fail("all changes were copied"))
     recorded(run_of(tmp_path, 50), 1, 4)
     assert made == [51]

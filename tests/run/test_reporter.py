@@ -1,16 +1,17 @@
-"""What the progress line says of a run."""
+"""The reporter: the progress line, and the times and waits in metrics.jsonl and summary.json."""
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from mpibow.run.ledger import Ledger
-from mpibow.session.reporter import Reporter
-from mpibow.session.where import Where
+from mpibow.run.reporter import Reporter, hidden
+from mpibow.run.results import Ledger
+from mpibow.run.steering import Where
 from tests.run import tiny
 
 
@@ -48,8 +49,8 @@ def test_the_progress_line_has_every_ranks_learners(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: Where, words: str
 ) -> None:
     shown = Shown()
-    monkeypatch.setattr("mpibow.session.reporter.SHOW_EVERY", 0.0)
-    monkeypatch.setattr("mpibow.session.reporter.Line", lambda *_, **__: shown)
+    monkeypatch.setattr("mpibow.run.reporter.SHOW_EVERY", 0.0)
+    monkeypatch.setattr("mpibow.run.reporter.Line", lambda *_, **__: shown)
     reporter = Reporter(session(tmp_path, Ledger(), where, stop={"epochs": 99, "iterations": 100}))
     reporter.show()
     reporter.close()
@@ -68,10 +69,67 @@ class Listed(list[str]):
 def test_damages_are_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also by a run that was resumed."""
     told = list[str]()
-    monkeypatch.setattr("mpibow.session.reporter.Line", lambda *_, **__: SimpleNamespace(note=told.append))
+    monkeypatch.setattr("mpibow.run.reporter.Line", lambda *_, **__: SimpleNamespace(note=told.append))
     ledger = Ledger(damaged=Listed(["train 3"]))
     reporter = Reporter(session(tmp_path, ledger))
     for found in ({"train 3": "a"}, {"train 3": "a", "test 5": "b"}, {"test 5": "b", "train 4": "c"}):
         reporter.damaged(found)
     assert told == [f"warning: {what}: the next intact sample takes its place" for what in "bc"]
     assert ledger.damaged == ["train 3", "test 5", "train 4"]
+
+
+def waits(wait: float, busy: float) -> dict[str, float]:
+    return {"data_wait": 100.0, "sync_wait": wait, "sync_busy": busy}
+
+
+@pytest.mark.parametrize(
+    ("wait", "busy", "expected"),
+    [(0.0, 8.0, 1.0), (2.0, 8.0, 0.75), (8.0, 8.0, 0.0), (9.0, 8.0, 0.0), (0.0, 0.0, None), (0.5, 0.0, None)],
+)
+def test_what_is_hidden_of_the_all_reduces(wait: float, busy: float, expected: float | None) -> None:
+    assert hidden(waits(wait, busy)) == expected
+
+
+def test_what_is_hidden_since_the_last_entry() -> None:
+    assert hidden(waits(3.0, 8.0), waits(2.0, 4.0)) == 0.75
+    assert hidden(waits(3.0, 4.0), waits(2.0, 4.0)) is None
+
+
+@pytest.mark.parametrize("rule", ["crossbow", "auto", "ssgd"])
+def test_two_ranks_say_how_much_was_hidden(tmp_path: Path, rule: str) -> None:
+    tiny.train(tmp_path, 2, rule=tiny.RULES[rule])
+    found = [event["sync_hidden"] for event in tiny.events(tmp_path / "run", "train")]
+    assert len(found) == 8
+    assert all(0 <= part <= 1 for part in found)
+    assert 0 <= tiny.summary(tmp_path)["sync_hidden"] <= 1
+    if rule != "crossbow":  # the update needs the sums at once: learners stand still from their beginning to their end
+        assert found == [0.0] * 8
+        assert tiny.summary(tmp_path)["sync_hidden"] == 0.0
+
+
+def test_one_rank_has_nothing_to_hide(tmp_path: Path) -> None:
+    tiny.train(tmp_path, learners=2)
+    events = tiny.events(tmp_path / "run", "train")
+    assert [(event["sync_hidden"], event["sync_busy"]) for event in events] == [(None, 0.0)] * 8
+    assert tiny.summary(tmp_path)["sync_hidden"] is None
+
+
+def test_entries_between_two_exchanges_have_nothing_to_hide(tmp_path: Path) -> None:
+    """With a period of 3 the steps of iterations 0, 1, then 2, 3, 4, ... are sent together, heard of one later."""
+    tiny.train(tmp_path, 2, rule=tiny.RULES["crossbow-3"], log={"every": 1}, stop={"epochs": None, "iterations": 9})
+    found = [event["sync_hidden"] is not None for event in tiny.events(tmp_path / "run", "train")]
+    assert found == [False, False, True, False, False, True, False, False, True]
+
+
+def test_seconds_of_training_run_on_when_a_run_is_resumed(tmp_path: Path) -> None:
+    half = {"epochs": None, "iterations": 20}
+    tiny.train(tmp_path, stop=half, checkpoint={"every": "20 iterations"}, evaluate={"every": 0.5})
+    tiny.train(tmp_path, checkpoint={"every": "20 iterations"}, evaluate={"every": 0.5}, resume=tmp_path / "run")
+    events = [event for event in tiny.events(tmp_path / "run") if event["event"] in ("train", "evaluate")]
+    assert {event["event"] for event in events} == {"train", "evaluate"}
+    assert events[-1]["position"] == 120
+    assert all(a["elapsed"] <= b["elapsed"] for a, b in pairwise(events))
+    assert events[0]["elapsed"] > 0
+    assert events[-1]["elapsed"] <= tiny.summary(tmp_path)["seconds"]
+    trained = [event for event in events if event["event"] == "train"]
+    assert trained[-1]["images_per_second"] == pytest.approx(trained[-1]["position"] / trained[-1]["elapsed"])

@@ -15,9 +15,9 @@ from mpibow.errors import DivergedError
 from mpibow.kernels.numpy import flat
 from mpibow.learn.learner import Result
 from mpibow.learn.replica import Replicas
-from mpibow.session.resets import HOPELESS, Resets
+from mpibow.run.resets import HOPELESS, Resets
+from mpibow.sync.engine import Engine
 from mpibow.sync.family import Family
-from mpibow.sync.rules import make_rule
 from mpibow.sync.synchroniser import Synchroniser, Tally
 from mpibow.sync.tally import Book, Late
 from tests.refusals import refuses
@@ -52,7 +52,7 @@ class Rank:
     ) -> None:  # fmt: skip
         self.replicas = Replicas(3, SIZE, "float64", np.array([0.5]), states=("momenta",))
         self.replicas.resize(3)
-        self.rule = make_rule(settings, flat, self.replicas, np.full(SIZE, 2.0))
+        self.rule = Engine(settings, flat, self.replicas, np.full(SIZE, 2.0))
         self.rule.begin(3)
         self.synchroniser = Synchroniser(
             Single(), self.rule, self.replicas, flat, lambda tasks: [task() for task in tasks], overlap=False, book=book

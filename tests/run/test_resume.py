@@ -17,8 +17,8 @@ from mpibow.comm import Communicator
 from mpibow.data.dataset import Array
 from mpibow.errors import CheckpointError
 from mpibow.models.settings import Augmentation, Jitter
-from mpibow.session.session import Session
-from mpibow.session.summary import Trained
+from mpibow.run.results import Trained
+from mpibow.run.session import Session
 from mpibow.train import iterate
 from tests.comm.threads import on_threads
 from tests.refusals import refuses
@@ -126,7 +126,7 @@ def test_resume_from_any_checkpoint(tmp_path: Path, rule: dict[str, Any]) -> Non
         for later in [*(later for later in cuts if later > cut), 40]:
             assert arrays(folder, later) == arrays(tmp_path / "whole", later), (cut, later)
         assert entries(folder) == entries(tmp_path / "whole"), cut
-        summaries = [json.loads((place / "run/summary.json").read_text()) for place in (folder, tmp_path / "whole")]
+        summaries = [tiny.summary(place) for place in (folder, tmp_path / "whole")]
         for field in ("samples", "accuracy", "best_accuracy", "test_loss", "iterations", "gain", "drift"):
             assert summaries[0][field] == summaries[1][field], (cut, field)
 
@@ -164,8 +164,8 @@ def test_a_checkpoint_that_does_not_know_a_setting_had_its_default(
 
     settings = {"learners": 2, "checkpoint": EVERY}
     with monkeypatch.context() as patched:
-        patched.setattr("mpibow.session.start.plain", older)
-        whole = tiny.run(tiny.job(tmp_path, **settings))
+        patched.setattr("mpibow.run.start.plain", older)
+        whole = tiny.train(tmp_path, **settings)
     for then, other in ((None, False), ({"epoch": 1000}, True)):
         work = tiny.job(tmp_path / str(other), rule={"name": "sma", "then": then}, **settings)
         capsys.readouterr()
@@ -182,7 +182,7 @@ def test_one_learner_alone(tmp_path: Path) -> None:
 def test_a_signal_and_resume_is_the_whole_run(tmp_path: Path, iteration: int) -> None:
     """Told at iteration 3, 8 or 17, the ranks stop where an epoch ends: its evaluation is not lost."""
     settings = {"learners": 2, "rule": {"name": "sma", "resync": 8}, "evaluate": {"every": 1}}
-    whole = tiny.run(tiny.job(tmp_path / "whole", **settings), 2)
+    whole = tiny.train(tmp_path / "whole", 2, **settings)
     work = tiny.job(tmp_path / "cut", **settings)
     first, second = until_signal(work, 2, iteration)
     assert first.summary.stopped == second.summary.stopped == "SIGUSR1"
@@ -205,12 +205,7 @@ def test_a_signal_at_the_end_finds_the_run_at_its_end(tmp_path: Path) -> None:
 @pytest.mark.parametrize("rule", ["auto", "crossbow-3", "slowmo", "ssgd"])
 def test_resume_around_a_change_of_learners(tmp_path: Path, rule: str) -> None:
     """Before it begins, at 13 and 23, where it begins, and after: a checkpoint holds what was announced."""
-
-    def announce(session: Session) -> None:
-        if counts := {10: (3, 1), 20: (1, 2)}.get(session.iteration):
-            session.coordinator.announce(session.iteration, counts)
-
-    cuts = (10, 11, 12, 13, 14, 22, 23, 24)
+    cuts, announce = (10, 11, 12, 13, 14, 22, 23, 24), tiny.announcing({10: (3, 1), 20: (1, 2)})
     check_resumed(tmp_path, *cuts, ranks=2, before=announce, rule=tiny.RULES[rule], learners=2, net=tiny.normed)
 
 
@@ -219,8 +214,7 @@ def test_learners_on_one_copy_of_the_weights(tmp_path: Path) -> None:
 
     def before(session: Session) -> None:
         assert session.replicas.one
-        if session.iteration == 10:
-            session.coordinator.announce(10, (4,))
+        tiny.announcing({10: (4,)})(session)
 
     settings = {"rule": tiny.RULES["ssgd"], "learners": 2, "precision": "float32", "net": tiny.normed}
     check_resumed(tmp_path, 1, 12, 13, 14, 39, before=before, **settings)
@@ -232,7 +226,7 @@ def test_learners_on_one_copy_of_the_weights(tmp_path: Path) -> None:
 @pytest.mark.parametrize("rule", ["auto", "crossbow", "ssgd"])
 def test_other_learners_restart_from_the_centre(tmp_path: Path, rule: str, capsys: pytest.CaptureFixture[str]) -> None:
     settings = {"rule": tiny.RULES[rule], "checkpoint": EVERY, "iterations": 20}
-    before = tiny.run(tiny.job(tmp_path, learners=2, **settings), 2)
+    before = tiny.train(tmp_path, 2, learners=2, **settings)
     capsys.readouterr()
     position = before.summary.samples
     more = {**settings, "iterations": 35}
@@ -247,52 +241,45 @@ def test_other_learners_restart_from_the_centre(tmp_path: Path, rule: str, capsy
     assert len(set(stream[:rest].tolist())) == rest
     assert sorted(stream[rest : rest + tiny.COUNT].tolist()) == list(range(tiny.COUNT))
     # And so once more from there.
-    last = tiny.run(tiny.job(tmp_path, learners=1, **{**settings, "stop": {"epochs": 10}}), 2, resume="auto")
+    last = tiny.train(tmp_path, 2, learners=1, resume="auto", **{**settings, "stop": {"epochs": 10}})
     assert last.summary.samples >= 10 * tiny.COUNT
     assert last.summary.learners == (1, 1)
 
 
 def test_another_batch_size_goes_on_from_the_same_sample(tmp_path: Path) -> None:
-    tiny.run(tiny.job(tmp_path, learners=2, checkpoint=EVERY, iterations=20))
+    tiny.train(tmp_path, learners=2, checkpoint=EVERY, iterations=20)
     seen = tiny.replay(tiny.job(tmp_path, learners=2, batch_size=5), resume="auto")
     assert len(seen[0].samples) == 20
     stream = np.concatenate([np.concatenate(slots) for slots in seen[0].samples])
     rest = -20 * 2 * 3 % tiny.COUNT
     assert sorted(stream[rest : rest + tiny.COUNT].tolist()) == list(range(tiny.COUNT))
-    summary = json.loads((tmp_path / "run/summary.json").read_text())
-    assert summary["samples"] == 20 * 2 * 3 + 20 * 2 * 5
+    assert tiny.summary(tmp_path)["samples"] == 20 * 2 * 3 + 20 * 2 * 5
 
 
 # Which checkpoint
 
 
 def test_auto_without_a_run_is_a_new_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = tiny.run(tiny.job(tmp_path), resume="auto")
+    found = tiny.train(tmp_path, resume="auto")
     assert found.summary.iterations == 40
     assert f"no run to resume in {tmp_path}: starting a new one" in capsys.readouterr().err.splitlines()
 
 
 def test_auto_before_the_first_checkpoint_is_a_new_run(tmp_path: Path) -> None:
     """A batch system starts the same command again after a kill, at whatever time that came."""
-
-    def killed(session: Session) -> None:
-        if session.iteration == 12:
-            raise KeyboardInterrupt
-
-    whole = tiny.run(tiny.job(tmp_path / "whole", learners=2))
+    whole = tiny.train(tmp_path / "whole", learners=2)
     work = tiny.job(tmp_path / "cut", learners=2)
-    with pytest.raises(KeyboardInterrupt):
-        tiny.replay(work, before=killed)
+    tiny.killed(work, 12)
     assert tiny.same_bits(tiny.run(work, resume="auto").weights, whole.weights)
     assert entries(tmp_path / "cut") == entries(tmp_path / "whole")
 
 
 def test_auto_takes_the_newest_run(tmp_path: Path) -> None:
     for name in ("a", "c", "b"):
-        tiny.run(tiny.job(tmp_path, name=name, checkpoint=EVERY, iterations=5))
-    found = tiny.run(tiny.job(tmp_path, name="auto"), resume="auto")
+        tiny.train(tmp_path, name=name, checkpoint=EVERY, iterations=5)
+    found = tiny.train(tmp_path, name="auto", resume="auto")
     assert found.summary.run == str(tmp_path / "b")
-    named = tiny.run(tiny.job(tmp_path, name="c"), resume="auto")
+    named = tiny.train(tmp_path, name="c", resume="auto")
     assert named.summary.run == str(tmp_path / "c")
 
 
@@ -309,7 +296,7 @@ def test_best_can_be_resumed(tmp_path: Path) -> None:
 def test_going_back_leaves_nothing_of_the_way_that_was_left(tmp_path: Path) -> None:
     """Checkpoints ahead of a resumed one were another run's: they must not outlive, or crowd out, its own."""
     settings = {"learners": 2, "checkpoint": {"every": "5 iterations", "keep": 2, "best": False}}
-    tiny.run(tiny.job(tmp_path, **settings))
+    tiny.train(tmp_path, **settings)
     slower = tiny.job(tmp_path, update={"lr": 0.01, "momentum": 0.9}, iterations=36, **settings)
     found = tiny.run(slower, resume=point(tmp_path, 35))
     assert sorted(p.name[-2:] for p in (tmp_path / "run/checkpoints").glob("iteration-*")) == ["35", "36"]
@@ -330,12 +317,12 @@ TWO_POINTS = {
 @pytest.fixture(scope="module")
 def two_points(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("whole")
-    tiny.run(tiny.job(folder, **TWO_POINTS), 2)
+    tiny.train(folder, 2, **TWO_POINTS)
     return folder
 
 
 def resumed(folder: Path, **settings: Any) -> Trained:
-    return tiny.run(tiny.job(folder, **{**TWO_POINTS, **settings}), 2, resume=folder / "run")
+    return tiny.train(folder, 2, resume=folder / "run", **{**TWO_POINTS, **settings})
 
 
 FILES = ("centre.safetensors", "common.safetensors", "rank-0.safetensors", "rank-1.safetensors", "checkpoint.json")
@@ -390,7 +377,7 @@ def test_a_checkpoint_by_path_is_followed_by_those_before_it(tmp_path: Path, two
     folder = copy(two_points, tmp_path / "damaged")
     (point(folder, 30) / "checkpoint.json").unlink()
     with pytest.raises(CheckpointError, match="holds no complete checkpoint"):
-        tiny.run(tiny.job(folder, **TWO_POINTS), 2, resume=point(folder, 30))
+        tiny.train(folder, 2, resume=point(folder, 30), **TWO_POINTS)
 
 
 def test_another_version_of_the_format(tmp_path: Path, two_points: Path) -> None:
@@ -425,10 +412,10 @@ def test_a_higher_target_is_still_to_be_reached(tmp_path: Path) -> None:
     def stop(accuracy: float) -> dict[str, Any]:
         return {"epochs": None, "iterations": 40, "accuracy": accuracy}
 
-    first = tiny.run(tiny.job(tmp_path, stop=stop(0.5), learners=2, checkpoint={"every": "1 epoch"}))
+    first = tiny.train(tmp_path, stop=stop(0.5), learners=2, checkpoint={"every": "1 epoch"})
     assert first.summary.stopped == "stop.accuracy 0.5"
     assert first.summary.iterations < 40
-    second = tiny.run(tiny.job(tmp_path, stop=stop(1.0), learners=2), resume="auto")
+    second = tiny.train(tmp_path, stop=stop(1.0), learners=2, resume="auto")
     assert second.summary.target == 1.0
     assert second.summary.iterations > first.summary.iterations
     assert (second.summary.epochs_to_target or 0) > (first.summary.epochs_to_target or 0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -231,10 +230,10 @@ def test_a_summary_that_is_not_there_or_not_whole(tmp_path: Path, summary: str |
 
 
 def test_a_real_run_has_curves_in_every_panel(tmp_path: Path) -> None:
-    tiny.run(tiny.job(tmp_path, learners=2, evaluate={"every": 0.5}), 2)
+    tiny.train(tmp_path, 2, learners=2, evaluate={"every": 0.5})
     run = read_run(tmp_path / "run")
     assert run.label == "run"
-    summary = json.loads((tmp_path / "run/summary.json").read_text())
+    summary = tiny.summary(tmp_path)
     for axis in ("samples", "epochs", "seconds"):
         found = {panel: points(run, panel, axis) for panel in PANELS}
         assert all(found.values())

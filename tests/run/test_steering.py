@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from mpibow.config.course import Stop
 from mpibow.optim.plateau import Plateau, Reduced, follow
-from mpibow.run.stop import Stop
 from tests.refusals import refuses
 from tests.run import tiny
 
@@ -27,8 +27,8 @@ def rates(folder: Path) -> list[float]:
 @pytest.mark.parametrize("metric", ["training_loss", "loss", "accuracy"])
 def test_the_rate_follows_the_metric_and_no_test_data(tmp_path: Path, metric: str) -> None:
     settings = {"update": update(metric=metric), "stop": EPOCHS, "validation": 0.3, "log": {"every": 1}}
-    with_test = tiny.run(tiny.job(tmp_path / "a", **settings))
-    without = tiny.run(tiny.job(tmp_path / "b", test=None, **settings))
+    with_test = tiny.train(tmp_path / "a", **settings)
+    without = tiny.train(tmp_path / "b", test=None, **settings)
     assert tiny.same_bits(with_test.weights, without.weights)
     found = rates(tmp_path / "a")
     assert len(set(found)) > 2
@@ -50,9 +50,9 @@ def test_test_evaluations_change_nothing_where_they_choose(tmp_path: Path) -> No
     settings = {"update": update(metric="training_loss"), "stop": EPOCHS, "rule": {"name": "crossbow"}}
     settings |= {"learners": 2}
     runs = [
-        tiny.run(tiny.job(tmp_path / "a", evaluate={"every": 0.1, "batch_size": 7}, **settings)),
-        tiny.run(tiny.job(tmp_path / "b", evaluate={"every": 5, "batch_size": 7}, **settings)),
-        tiny.run(tiny.job(tmp_path / "c", test=None, **settings)),
+        tiny.train(tmp_path / "a", evaluate={"every": 0.1, "batch_size": 7}, **settings),
+        tiny.train(tmp_path / "b", evaluate={"every": 5, "batch_size": 7}, **settings),
+        tiny.train(tmp_path / "c", test=None, **settings),
     ]
     assert tiny.same_bits(runs[0].weights, runs[1].weights)
     assert tiny.same_bits(runs[0].weights, runs[2].weights)
@@ -66,10 +66,10 @@ def test_resumed_it_goes_on_alike(tmp_path: Path, metric: str, at: int) -> None:
         "update": update(metric=metric), "stop": {"epochs": None, "iterations": 80, "metric": metric, "patience": 50},
         "validation": 0.3, "learners": 2, "checkpoint": {"every": f"{at} iterations"}, "log": {"every": 1},
     }  # fmt: skip
-    whole = tiny.run(tiny.job(tmp_path / "whole", **settings), ranks=2)
+    whole = tiny.train(tmp_path / "whole", ranks=2, **settings)
     short = {**settings, "stop": {**settings["stop"], "iterations": at}}
-    tiny.run(tiny.job(tmp_path / "part", **short), ranks=2)
-    part = tiny.run(tiny.job(tmp_path / "part", **settings), ranks=2, resume=tmp_path / "part/run")
+    tiny.train(tmp_path / "part", ranks=2, **short)
+    part = tiny.train(tmp_path / "part", ranks=2, resume=tmp_path / "part/run", **settings)
     assert tiny.same_bits(whole.weights, part.weights)
     assert rates(tmp_path / "part") == rates(tmp_path / "whole")
     assert len(set(rates(tmp_path / "whole"))) > 1
@@ -80,10 +80,8 @@ def test_a_drop_restarts_averaging(tmp_path: Path) -> None:
     found = {}
     for restart in ("auto", "never"):
         settings = {"rule": {"name": "crossbow", "momentum": 0.9, "restart": restart}, "learners": 3}
-        found[restart] = tiny.run(
-            tiny.job(
-                tmp_path / restart, update=update(metric="training_loss", threshold=0.9), stop={"epochs": 6}, **settings
-            )
+        found[restart] = tiny.train(
+            tmp_path / restart, update=update(metric="training_loss", threshold=0.9), stop={"epochs": 6}, **settings
         )
     assert rates(tmp_path / "auto")[-1] < 0.02
     assert not tiny.same_bits(found["auto"].weights, found["never"].weights)
@@ -104,7 +102,7 @@ def test_a_metric_ends_the_run(tmp_path: Path) -> None:
 
 def test_patience_of_the_training_loss_ends_the_run(tmp_path: Path) -> None:
     stop = {"epochs": 50, "metric": "training_loss", "patience": 2, "min_delta": 0.5}
-    summary = tiny.run(tiny.job(tmp_path, stop=stop, test=None, update={"lr": 1e-4})).summary
+    summary = tiny.train(tmp_path, stop=stop, test=None, update={"lr": 1e-4}).summary
     assert summary.stopped == "stop.patience 2"
     assert summary.epochs == pytest.approx(3, abs=0.1)
     assert (summary.target, summary.epochs_to_target) == (None, None)

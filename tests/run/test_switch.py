@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mpibow.session.session import Session
+from mpibow.run.session import Session
 from tests.run import tiny
 from tests.run.test_resume import AT_END, check_resumed, copy, point, saving
 
@@ -59,13 +59,9 @@ def test_learners_share_a_copy_of_the_weights_once_resumed_behind_the_switch(tmp
 
 def test_learners_that_come_with_the_switch(tmp_path: Path) -> None:
     """Announced so that both begin with iteration 10."""
-
-    def announce(session: Session) -> None:
-        if session.iteration == 7:
-            session.coordinator.announce(7, (3, 1))
-
     one, again = (
-        tiny.replay(tiny.job(tmp_path / name, rule=RULE, **SETTINGS), 2, before=announce) for name in ("a", "b")
+        tiny.replay(tiny.job(tmp_path / name, rule=RULE, **SETTINGS), 2, before=tiny.announcing({7: (3, 1)}))
+        for name in ("a", "b")
     )
     assert [len(slots) for slots in one[0].samples[9:11]] == [2, 3]
     assert one[0].centres == one[1].centres == again[0].centres

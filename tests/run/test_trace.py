@@ -14,7 +14,7 @@ import pytest
 
 from mpibow.errors import MpibowError
 from mpibow.run.chrome import LIMIT, ChromeTrace, Part, ahead, as_text, check_path, chrome_trace, open_trace, rows_of
-from mpibow.session.summary import Trained
+from mpibow.run.results import Trained
 from mpibow.trace import SILENT, Recorder
 from mpibow.train import train
 from tests.comm.threads import on_threads
@@ -208,7 +208,7 @@ def test_spans_of_a_row_follow_each_other(tmp_path: Path) -> None:
 def test_a_window_is_counted_from_where_a_run_is_resumed(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     short = {"epochs": None, "iterations": 20}
-    tiny.run(tiny.job(tmp_path, stop=short, checkpoint={"every": "20 iterations"}), 2)
+    tiny.train(tmp_path, 2, stop=short, checkpoint={"every": "20 iterations"})
     traced(tiny.job(tmp_path), path, "3:5", resume=str(tmp_path / "run"))
     assert names(spans(path)[1, "iterations"]) == {"iteration 23": 1, "iteration 24": 1}
     log = (tmp_path / "run/log.txt").read_text()

@@ -19,16 +19,15 @@ import pytest
 from mpibow.comm import Communicator
 from mpibow.config import document
 from mpibow.config.strict import build
-from mpibow.data.order import samples_at
 from mpibow.data.timeline import fixed
 from mpibow.errors import ConfigError
 from mpibow.graph.bound import BoundPlan
-from mpibow.run.memory import Memory, copy_bytes, free_memory, learner_bytes, room_for
-from mpibow.run.replay import recorded
+from mpibow.job.memory import Memory, copy_bytes, free_memory, learner_bytes, room_for
+from mpibow.run.opening import OpenParts, Parts, open_parts
+from mpibow.run.session import Session
 from mpibow.run.signals import Signals
-from mpibow.run.tuning import Tuning, open_tuning
-from mpibow.session.opening import OpenParts, Parts, open_parts
-from mpibow.session.session import Session
+from mpibow.run.timelines import recorded
+from mpibow.run.tuning import Trial, Tuning
 from mpibow.system.sizes import in_words
 from mpibow.train import iterate
 from mpibow.tune import Cap, Counts, Decision, History, Reading, Tuner
@@ -116,29 +115,6 @@ def tuner(folder: Path) -> list[tuple[list[int], bool, str]]:
     return [(e["wanted"], e["settled"], e["reason"]) for e in tiny.events(folder / "run", "tuner")]
 
 
-def log(folder: Path) -> list[str]:
-    lines = (folder / "run/log.txt").read_text().splitlines()
-    return [line.split(" ", 2)[2] for line in lines if line[:2] == "20"]
-
-
-def summary(folder: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((folder / "run/summary.json").read_text())
-    return found
-
-
-def check_stream(seen: list[tiny.Replay], begin: int = 0) -> None:
-    """All ranks have the same centre after every iteration, and no sample is lost or doubled."""
-    iterations = zip(*(replay.samples for replay in seen), strict=True)
-    stream = [samples for ranks in iterations for slots in ranks for samples in slots]
-    assert {len(samples) for samples in stream} == {3}
-    found = np.concatenate(stream)
-    np.testing.assert_array_equal(found, samples_at(begin, len(found), tiny.COUNT, 1)[1])
-    whole = found[-begin % tiny.COUNT :]
-    epochs = whole[: len(whole) // tiny.COUNT * tiny.COUNT].reshape(-1, tiny.COUNT)
-    assert (np.sort(epochs) == np.arange(tiny.COUNT)).all()
-    assert all(other.centres == seen[0].centres for other in seen)
-
-
 # One rank's side
 
 
@@ -186,10 +162,10 @@ def test_room_of_a_gpu_is_page_locked_memory_too(lockable: int, locked: int, roo
 def opened(known: Any, given: Counts, rooms: Counts | None, compares: bool = False) -> Tuning:
     state = dict(known)
     compared = state.pop("compared", False)
-    return open_tuning(
-        build(History, state) if state else None, compared, given, 4, "streams", Tuner(most=9), rooms=rooms,
-        caps=(Cap(5, "so it is"),), compares=compares,
-    )  # fmt: skip
+    history = build(History, state) if state else History.begin(len(given), 4)
+    limited = None if rooms is None else replace(history, room=rooms, caps=(Cap(5, "so it is"),))
+    trial = Trial(given, 4, "streams") if compares else None
+    return Tuning(Tuner(most=9), limited, trial, compared=compared)
 
 
 @pytest.mark.parametrize(("known", "rooms", "compares", "given", "compared"), [
@@ -267,7 +243,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Tuned:
 
 def test_it_settles_on_the_peak_and_says_why(tuned: Tuned) -> None:
     tmp_path, seen = tuned.folder, tuned.seen
-    check_stream(seen)
+    tiny.check_stream(seen)
     reasons = [
         ([2], False, "learners 1: 100 images/s; trying 2"),
         ([3], False, "learners 2: 200 images/s, 2.00 times those of 1; trying 3"),
@@ -279,13 +255,13 @@ def test_it_settles_on_the_peak_and_says_why(tuned: Tuned) -> None:
     changes = {20: [2], 40: [3], 60: [4], 80: [3], 100: [2]}  # 3 iterations to warm up, 12 of a window, 2 read ahead
     assert learners(tmp_path) == changes
     assert [len(slots) for slots in seen[0].samples] == 20 * [1] + 20 * [2] + 20 * [3] + 20 * [4] + 20 * [3] + 200 * [2]
-    told = [line for line in log(tmp_path) if "learners" in line and "images/s, learners" not in line]
+    told = [line for line in tiny.log(tmp_path) if "learners" in line and "images/s, learners" not in line]
     pairs = zip(reasons, changes.items(), strict=True)
     assert told == [
         f"tiny: 483 weights, 1 rank(s), learners auto, now 1, batch 3, NumPy; {tmp_path}/run",
         *(text for why, (at, k) in pairs for text in (f"tuner: {why[2]}", f"iteration {at}: learners {k[0]}")),
     ]
-    found = summary(tmp_path)
+    found = tiny.summary(tmp_path)
     assert (found["learners"], found["changes"], found["settled"]) == ([2], 5, True)
     assert found["reason"] == reasons[-1][2]  # of staying there is nothing to say
 
@@ -309,14 +285,14 @@ def sum_of(changes: dict[int, list[int]], iteration: int) -> int:
 
 def test_ranks_get_what_each_is_worth_and_change_together(pair: Tuned) -> None:
     tmp_path, seen = pair.folder, pair.seen
-    check_stream(seen)
+    tiny.check_stream(seen)
     changes = learners(tmp_path)
     assert list(changes.values())[-1] == [2, 3]
     now = [1, 1]
     for i, had in enumerate(zip(*([len(slots) for slots in one.samples] for one in seen), strict=True)):
         now = changes.get(i, now)
         assert list(had) == now, i
-    assert summary(tmp_path)["learners"] == [2, 3]
+    assert tiny.summary(tmp_path)["learners"] == [2, 3]
     for event in tiny.events(tmp_path / "run", "tuner"):
         assert event["own"] == [
             pytest.approx(curve(k)) for curve, k in zip((TWO, THREE), event["measured"], strict=True)
@@ -343,13 +319,13 @@ def test_a_rank_that_slows_down_loses_learners_and_gets_them_back(tmp_path: Path
 
     work = auto(tmp_path, 1700, tuner={"watch": 0.5})
     seen = tiny.replay(work, 2, parts=on(curve, lambda k: curve(k) * (1 + slow[0])), before=load)
-    check_stream(seen)
+    tiny.check_stream(seen)
     at = [event for event in tiny.events(tmp_path / "run", "tuner") if event["settled"]]
     last = {name: [e["wanted"] for e in at if begin <= e["iteration"] < end][-1] for name, begin, end in (
         ("before", 0, 300), ("slow", 300, 900), ("after", 900, 1700),
     )}  # fmt: skip
     assert last == {"before": [2, 2], "slow": [4, 2], "after": [2, 2]}
-    said = next(line for line in log(tmp_path) if " ms per iteration instead of " in line)
+    said = next(line for line in tiny.log(tmp_path) if " ms per iteration instead of " in line)
     found = re.match(r"tuner: rank 1 takes (\S+) ms per iteration instead of 30; ", said)
     assert found is not None, said
     assert 45 < float(found[1]) <= 60  # the first of two windows may have begun before
@@ -358,17 +334,17 @@ def test_a_rank_that_slows_down_loses_learners_and_gets_them_back(tmp_path: Path
 def test_out_of_memory_on_one_rank(tmp_path: Path) -> None:
     """Rank 1 finds out that a third learner does not fit; all go on, and it never asks for one again."""
     seen = tiny.replay(auto(tmp_path, 500), 2, parts=on(THREE, THREE, most={1: 2}))
-    check_stream(seen)
+    tiny.check_stream(seen)
     assert max(len(slots) for slots in seen[0].samples) > 3
     assert max(len(slots) for slots in seen[1].samples) == 2
-    assert log(tmp_path).count("tuner: rank 1 has no memory for 3 learners") == 1
+    assert tiny.log(tmp_path).count("tuner: rank 1 has no memory for 3 learners") == 1
     (short,) = tiny.events(tmp_path / "run", "no_memory")
     assert (short["rank"], short["wanted"], short["reason"]) == (1, 3, "")
     rooms = [event["room"][1] for event in tiny.events(tmp_path / "run", "tuner")]
     assert {room for room in rooms if room <= 2} == {2}
     assert [room == 2 for room in rooms] == sorted(room == 2 for room in rooms)
-    assert summary(tmp_path)["learners"] == [3, 2]
-    assert summary(tmp_path)["settled"]
+    assert tiny.summary(tmp_path)["learners"] == [3, 2]
+    assert tiny.summary(tmp_path)["settled"]
     assert any(reason.endswith("; settled on 3 + 2; rank 1 has memory for 2") for _, _, reason in tuner(tmp_path))
 
 
@@ -394,36 +370,32 @@ def test_memory_that_runs_short_meanwhile_is_asked_for(tmp_path: Path, ranks: in
     (need,) = map(in_words, learner)
     for rank in range(ranks):
         what = f"tuner: rank {rank} has no memory for 4 learners: new learners need {need}; only 31.2 KiB "
-        assert f"{what}may be used" in log(tmp_path)
+        assert f"{what}may be used" in tiny.log(tmp_path)
     assert set(asked) == {ranks}  # that share a node
-    assert summary(tmp_path)["learners"] == [3] * ranks
-    assert summary(tmp_path)["settled"]
+    assert tiny.summary(tmp_path)["learners"] == [3] * ranks
+    assert tiny.summary(tmp_path)["settled"]
 
 
 def test_given_learners_without_memory_are_an_error(tmp_path: Path) -> None:
     """None is left out in silence."""
     work = tiny.job(tmp_path, learners=1)
 
-    def change(session: Session) -> None:
-        if session.iteration == 3:
-            session.coordinator.announce(3, (3,))
-
     with pytest.raises(MemoryError):
-        tiny.replay(work, parts=on(TWO, most={0: 2}), before=change)
+        tiny.replay(work, parts=on(TWO, most={0: 2}), before=tiny.announcing({3: (3,)}))
 
 
 @pytest.mark.parametrize(("alpha", "most"), [(0.6, 2), (0.9, 1)])
 def test_a_fixed_alpha_limits_the_learners(tmp_path: Path, alpha: float, most: int) -> None:
     rule = {"name": "crossbow", "momentum": 0, "alpha": alpha}
     tiny.replay(auto(tmp_path, 250, rule=rule), parts=on(peak(7, SECONDS)))
-    assert summary(tmp_path)["learners"] == [most]
+    assert tiny.summary(tmp_path)["learners"] == [most]
     said = next(reason for _, settled, reason in tuner(tmp_path) if settled)
     assert said.endswith(f"; settled on {most}; rule.alpha {alpha} is stable with up to {most} learner(s) a rank")
 
 
 def test_what_tuner_most_allows(tmp_path: Path) -> None:
     tiny.replay(auto(tmp_path, 250, tuner={"most": 3}), parts=on(peak(7, SECONDS)))
-    assert summary(tmp_path)["learners"] == [3]
+    assert tiny.summary(tmp_path)["learners"] == [3]
     said = "learners 3: 300 images/s, 1.50 times those of 2; settled on 3; tuner.most is 3"
     assert next(reason for _, settled, reason in tuner(tmp_path) if settled) == said
 
@@ -443,27 +415,18 @@ def test_the_log_says_where_binding_sets_the_limit(
     monkeypatch.setattr("mpibow.comm.binding.find_launcher", lambda _: None)
     curve = plateau(1, SECONDS) if allowed == 1 else plateau(2, SECONDS)
     tiny.replay(auto(tmp_path, 500, tuner={"watch": 0.5}), 2, parts=on(curve, curve))
-    assert summary(tmp_path)["settled"]
-    assert [line for line in log(tmp_path) if "cores that it is bound to" in line] == said
+    assert tiny.summary(tmp_path)["settled"]
+    assert [line for line in tiny.log(tmp_path) if "cores that it is bound to" in line] == said
 
 
 # Killed and resumed
-
-
-def killed(work: tiny.Job, iteration: int, parts: OpenParts = open_parts) -> None:
-    def kill(session: Session) -> None:
-        if session.iteration == iteration:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        tiny.replay(work, parts=parts, before=kill)
 
 
 @pytest.mark.parametrize("cut", [10, 50, 59, 150])
 def test_resumed_in_the_middle_of_tuning(tuned: Tuned, tmp_path: Path, cut: int) -> None:
     """What was measured comes back; the window under way begins again."""
     work = auto(tmp_path, checkpoint=tiny.keeping(10))
-    killed(work, cut, on(TWO))
+    tiny.killed(work, cut, on(TWO))
     states = []
 
     def look(session: Session) -> None:
@@ -472,50 +435,50 @@ def test_resumed_in_the_middle_of_tuning(tuned: Tuned, tmp_path: Path, cut: int)
 
     seen = tiny.replay(work, parts=on(TWO), before=look, resume="auto")
     begin = cut - cut % 10
-    check_stream(seen, sum_of(learners(tuned.folder), begin))
+    tiny.check_stream(seen, sum_of(learners(tuned.folder), begin))
     ((iteration, state, decision),) = states
     known = [found for found in tiny.events(tuned.folder / "run", "tuner") if found["iteration"] <= begin]
     assert iteration == begin
     assert len(state["windows"]) == len(known)
     assert list(decision.counts) == (known[-1]["wanted"] if known else [1])
     assert tuner(tmp_path)[:5] == tuner(tuned.folder)[:5]
-    assert summary(tmp_path)["learners"] == [2]
-    assert summary(tmp_path)["changes"] == 5
+    assert tiny.summary(tmp_path)["learners"] == [2]
+    assert tiny.summary(tmp_path)["changes"] == 5
 
 
 def test_resumed_where_it_had_settled_it_still_knows_why(tmp_path: Path) -> None:
-    killed(auto(tmp_path, checkpoint=tiny.keeping(10), tuner={"watch": 0.5}), 250, on(TWO))
+    tiny.killed(auto(tmp_path, checkpoint=tiny.keeping(10), tuner={"watch": 0.5}), 250, on(TWO))
     tiny.replay(auto(tmp_path, 400, tuner={"watch": 0.5}), parts=on(TWO), resume="auto")
     why = "learners 3: 177 images/s, 0.89 times those of 2; settled on 2"
-    assert summary(tmp_path)["reason"] == why
+    assert tiny.summary(tmp_path)["reason"] == why
     settled = [event for event in tiny.events(tmp_path / "run", "tuner") if event["settled"]]
     assert len(settled) > 2
     assert settled[0]["reason"] == why
-    assert log(tmp_path).count(f"tuner: {why}") == 1
-    assert not [line for line in log(tmp_path) if line.endswith("; staying")]
+    assert tiny.log(tmp_path).count(f"tuner: {why}") == 1
+    assert not [line for line in tiny.log(tmp_path) if line.endswith("; staying")]
 
 
 def test_resumed_with_given_learners_averaging_restarts(tmp_path: Path) -> None:
-    killed(auto(tmp_path, checkpoint=tiny.keeping(10)), 70, on(TWO))
+    tiny.killed(auto(tmp_path, checkpoint=tiny.keeping(10)), 70, on(TWO))
     given = tiny.job(tmp_path, learners=3, iterations=90, checkpoint=tiny.keeping(10))
     tiny.run(given, resume="auto")
-    said = log(tmp_path)
+    said = tiny.log(tmp_path)
     assert "learners were 4: averaging restarts from the centre" in said
-    found = summary(tmp_path)
+    found = tiny.summary(tmp_path)
     assert (found["learners"], found["settled"]) == ([3], None)
     assert found["samples"] == sum_of({20: [2], 40: [3], 60: [4]}, 70) + 20 * 9
     # And back: it looks for the number anew.
     tiny.replay(auto(tmp_path, 400), parts=on(TWO), resume="auto")
-    assert "learners were 3: averaging restarts from the centre" in log(tmp_path)
-    assert (summary(tmp_path)["learners"], summary(tmp_path)["settled"]) == ([2], True)
+    assert "learners were 3: averaging restarts from the centre" in tiny.log(tmp_path)
+    assert (tiny.summary(tmp_path)["learners"], tiny.summary(tmp_path)["settled"]) == ([2], True)
 
 
 def test_learners_that_the_tuner_chose_are_not_warned_of(tmp_path: Path) -> None:
-    killed(auto(tmp_path, checkpoint=tiny.keeping(10)), 100, on(peak(7, SECONDS)))
+    tiny.killed(auto(tmp_path, checkpoint=tiny.keeping(10)), 100, on(peak(7, SECONDS)))
     (tmp_path / "run/log.txt").unlink()
     tiny.replay(auto(tmp_path, 110), parts=on(peak(7, SECONDS)), resume="auto")
-    assert any("learners auto, now 5" in line for line in log(tmp_path))
-    assert not [line for line in log(tmp_path) if line.startswith("warning: ")]
+    assert any("learners auto, now 5" in line for line in tiny.log(tmp_path))
+    assert not [line for line in tiny.log(tmp_path) if line.startswith("warning: ")]
 
 
 def with_room(k: int) -> OpenParts:
@@ -530,15 +493,15 @@ def with_room(k: int) -> OpenParts:
 
 def test_given_learners_that_there_is_no_memory_for_are_warned_of(tmp_path: Path) -> None:
     tiny.replay(tiny.job(tmp_path, learners=[2, 3], iterations=2), 2, parts=with_room(2))
-    warned = [line for line in log(tmp_path) if " memory " in line]
+    warned = [line for line in tiny.log(tmp_path) if " memory " in line]
     assert warned == ["warning: rank 1 has memory for about 2 of its 3 learners: use fewer, or learners=auto"]
 
 
 def test_resumed_where_there_is_less_memory(tmp_path: Path) -> None:
-    killed(auto(tmp_path, checkpoint=tiny.keeping(10)), 250, on(TWO))
+    tiny.killed(auto(tmp_path, checkpoint=tiny.keeping(10)), 250, on(TWO))
     seen = tiny.replay(auto(tmp_path), parts=on(TWO, opened=with_room(1)), resume="auto")
     assert [len(slots) for slots in seen[0].samples] == [2] * 3 + [1] * 47
-    assert summary(tmp_path)["learners"] == [1]
+    assert tiny.summary(tmp_path)["learners"] == [1]
 
 
 # Repeated bit for bit
@@ -549,8 +512,8 @@ def test_replay_of_a_tuned_run(pair: Tuned, tmp_path: Path) -> None:
     assert [replay.centres for replay in second] == [replay.centres for replay in pair.seen]
     assert tiny.same_bits(second[0].weights, pair.seen[0].weights)
     assert learners(tmp_path) == learners(pair.folder)
-    assert summary(tmp_path)["settled"] is None
-    assert summary(tmp_path)["changes"] == len(learners(pair.folder))
+    assert tiny.summary(tmp_path)["settled"] is None
+    assert tiny.summary(tmp_path)["changes"] == len(learners(pair.folder))
 
 
 def test_replay_of_a_run_that_looked_again(tmp_path: Path) -> None:
@@ -560,20 +523,20 @@ def test_replay_of_a_run_that_looked_again(tmp_path: Path) -> None:
     second = tiny.replay(auto(tmp_path / "again", 280, learners=f"replay({tmp_path}/first/run)"))
     assert [k for (k,) in learners(tmp_path / "first").values()] == [2, 3, 4, 3, 2, 1, 3, 4, 3, 2]
     said = "tuner: no change for 1 s or more; learners 2: 200 images/s; trying 1"
-    assert log(tmp_path / "first").count(said) == 1
+    assert tiny.log(tmp_path / "first").count(said) == 1
     assert tiny.same_bits(second[0].weights, first[0].weights)
-    assert (summary(tmp_path / "first")["learners"], summary(tmp_path / "first")["settled"]) == ([2], True)
+    assert (tiny.summary(tmp_path / "first")["learners"], tiny.summary(tmp_path / "first")["settled"]) == ([2], True)
 
 
 @pytest.mark.parametrize("cut", [50, 59, 100])
 def test_replay_of_a_run_that_was_resumed_half_way(tmp_path: Path, cut: int) -> None:
     settings = {"checkpoint": tiny.keeping(10), "net": tiny.normed}
     work = auto(tmp_path / "first", **settings)
-    killed(work, cut, on(TWO))
+    tiny.killed(work, cut, on(TWO))
     tiny.replay(work, parts=on(TWO), resume="auto")
     weights = tiny.run(work, resume="auto").weights  # at its end: nothing more to do
     replayed = auto(tmp_path / "again", learners=f"replay({tmp_path}/first/run)", **settings)
-    killed(replayed, 130)
+    tiny.killed(replayed, 130)
     assert tiny.same_bits(tiny.run(replayed, resume="auto").weights, weights)
 
 
@@ -581,16 +544,15 @@ def test_checkpoints_hold_few_of_many_changes(tmp_path: Path) -> None:
     """Another number of learners in every iteration; resumed bit for bit, and where the run replays another."""
     settings = {"checkpoint": tiny.keeping(20), "net": tiny.normed}
 
-    def change(session: Session) -> None:
-        session.coordinator.announce(session.iteration, (1 + session.iteration % 3,))
-
-    (first,) = tiny.replay(auto(tmp_path / "first", 200, **settings | {"learners": 1}), before=change)
+    changes = {iteration: (1 + iteration % 3,) for iteration in range(200)}
+    work = auto(tmp_path / "first", 200, **settings | {"learners": 1})
+    (first,) = tiny.replay(work, before=tiny.announcing(changes))
     lines = "".join(json.dumps({"event": "learners", "iteration": t, "learners": [t % 2 + 1]}) + "\n"
                     for t in range(200, 3000))  # fmt: skip
     with (tmp_path / "first/run/metrics.jsonl").open("a") as file:  # as of a run that went on
         file.write(lines)
     replayed = auto(tmp_path / "again", 200, learners=f"replay({tmp_path}/first/run)", **settings)
-    killed(replayed, 130)
+    tiny.killed(replayed, 130)
     weights = tiny.run(replayed, resume="auto").weights
     assert tiny.same_bits(weights, first.weights)
     for name in ("first", "again"):
@@ -600,7 +562,7 @@ def test_checkpoints_hold_few_of_many_changes(tmp_path: Path) -> None:
 
 
 def test_replay_of_a_run_that_was_killed_within_a_line(tmp_path: Path) -> None:
-    killed(auto(tmp_path, log={"every": 1}), 70, on(TWO))
+    tiny.killed(auto(tmp_path, log={"every": 1}), 70, on(TWO))
     with (tmp_path / "run/metrics.jsonl").open("a") as file:
         file.write('{"event": "learners", "iteration": 100, "lear')
     timeline = recorded(tmp_path / "run", 1, 3)
@@ -611,7 +573,7 @@ def test_replay_of_a_run_that_was_killed_within_a_line(tmp_path: Path) -> None:
 
 
 def test_replay_of_given_learners(tmp_path: Path) -> None:
-    first = tiny.run(tiny.job(tmp_path, learners=[2, 1]), 2)
+    first = tiny.train(tmp_path, 2, learners=[2, 1])
     assert recorded(tmp_path / "run", 2, 3) == fixed(3, (2, 1))
     again = tiny.job(tmp_path, learners=f"replay({tmp_path}/run)", name="again")
     assert tiny.same_bits(tiny.run(again, 2).weights, first.weights)
@@ -622,7 +584,7 @@ def test_what_cannot_be_replayed(tmp_path: Path) -> None:
 
     def refused(ranks: int = 1) -> str:
         with pytest.raises(ConfigError) as caught:
-            tiny.run(tiny.job(tmp_path / "new", learners=f"replay({run})"), ranks)
+            tiny.train(tmp_path / "new", ranks, learners=f"replay({run})")
         return str(caught.value)
 
     with tiny.unchanged(tmp_path):
@@ -630,7 +592,7 @@ def test_what_cannot_be_replayed(tmp_path: Path) -> None:
             f"learners: {run}/metrics.jsonl: cannot be read: no such file or directory; "
             "replay(RUN) takes a run directory"
         )
-    tiny.run(tiny.job(tmp_path, learners=[2, 1]), 2)
+    tiny.train(tmp_path, 2, learners=[2, 1])
     with tiny.unchanged(tmp_path):
         assert refused(1) == f"learners: {run} had 2 rank(s), got 1; start as many"
     later = '{"event": "start", "iteration": 5, "learners": [1]}\n'
@@ -663,8 +625,8 @@ def test_what_cannot_be_replayed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("other", [{"learners": 1}, {"learners": 3}, {"rule": {"name": "ssgd"}}])
 def test_a_run_that_began_to_average_anew_cannot_be_replayed(tmp_path: Path, other: dict[str, Any]) -> None:
     """Though it may have had as many learners before and after."""
-    killed(auto(tmp_path, checkpoint=tiny.keeping(10)), 69, on(TWO))
-    tiny.run(tiny.job(tmp_path, **{"learners": "auto", "iterations": 70, **other}), 1, "auto")
+    tiny.killed(auto(tmp_path, checkpoint=tiny.keeping(10)), 69, on(TWO))
+    tiny.train(tmp_path, 1, resume="auto", **{"learners": "auto", "iterations": 70, **other})
     with pytest.raises(
         ConfigError, match=r"line \d+: the run was resumed at iteration 60 with learners . where it had 3"
     ):
@@ -693,10 +655,10 @@ def test_learners_that_change_where_a_run_is_resumed_are_replayed(tmp_path: Path
     ],
 )
 def test_a_replay_with_other_settings_is_told(tmp_path: Path, settings: dict[str, Any], said: str | None) -> None:
-    tiny.run(tiny.job(tmp_path / "first", learners=2))
+    tiny.train(tmp_path / "first", learners=2)
     run = tmp_path / "first/run"
-    tiny.run(tiny.job(tmp_path, learners=f"replay({run})", **settings))
-    told = [line for line in log(tmp_path) if line.startswith("replaying ")]
+    tiny.train(tmp_path, learners=f"replay({run})", **settings)
+    told = [line for line in tiny.log(tmp_path) if line.startswith("replaying ")]
     assert told == (
         [f"replaying the learners of {run}, but the results will not be bit-identical: {said}"] if said else []
     )
@@ -720,22 +682,22 @@ def test_a_replay_of_a_run_that_was_resumed_with_other_settings_is_told(tmp_path
     assert "replaying" not in (tmp_path / "again/log.txt").read_text()
 
     tiny.run(job(0.05, 40), resume="auto")
-    assert "settings that differ from before: update" in log(tmp_path / "first")
+    assert "settings that differ from before: update" in tiny.log(tmp_path / "first")
     assert [event.get("other") for event in tiny.events(run, "start")] == [None, None, ["update"]]
     assert document.read(run / "config.yaml")["update"]["lr"] == 0.05
     late = tiny.job(tmp_path, learners=f"replay({run})", stop=short, update={"lr": 0.05})
     tiny.run(late)
     said = f"replaying the learners of {run}, but the results will not be bit-identical: resumed with different update"
-    assert log(tmp_path)[:2].count(said) == 1
+    assert tiny.log(tmp_path)[:2].count(said) == 1
 
 
 def test_a_replay_without_the_settings_of_then_is_told(tmp_path: Path) -> None:
-    tiny.run(tiny.job(tmp_path / "first", learners=2))
+    tiny.train(tmp_path / "first", learners=2)
     run = tmp_path / "first/run"
     (run / "config.yaml").unlink()
-    tiny.run(tiny.job(tmp_path, learners=f"replay({run})"))
+    tiny.train(tmp_path, learners=f"replay({run})")
     said = "but the results will not be bit-identical: different config.yaml, which is missing"
-    assert f"replaying the learners of {run}, {said}" in log(tmp_path)
+    assert f"replaying the learners of {run}, {said}" in tiny.log(tmp_path)
 
 
 # Who takes which batch
@@ -780,10 +742,10 @@ def test_first_come_takes_every_slot_once(tmp_path: Path, monkeypatch: pytest.Mo
     stop = {"epochs": 12}
     work = tiny.job(tmp_path, learners=3, assignment="first_come", stop=stop, evaluate={"every": 10**6})
     seen = tiny.replay(work, ranks)
-    check_stream(seen)
+    tiny.check_stream(seen)
     given = [samples.tobytes() for replay in seen for slots in replay.samples for samples in slots]
     assert sorted(taken) == sorted(given)
-    assert summary(tmp_path)["accuracy"] > 0.9  # chance is a third
+    assert tiny.summary(tmp_path)["accuracy"] > 0.9  # chance is a third
 
 
 # Random changes for long
@@ -836,7 +798,7 @@ def test_learners_auto_on_several_ranks(tmp_path: Path) -> None:
     write_run(tmp_path, learners="auto", stop={"epochs": None, "iterations": 6000}, tuner={"most": 3})
     done = mpirun(RANKS, "-m", "mpibow.train", "run.yaml", "out=runs", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    found = json.loads((tmp_path / "runs/run/summary.json").read_text())
+    found = tiny.summary(tmp_path / "runs")
     assert found["stopped"] == "stop.iterations 6000"
     assert all(1 <= k <= 3 for k in found["learners"])
     assert len(found["learners"]) == RANKS

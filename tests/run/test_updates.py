@@ -19,7 +19,7 @@ from mpibow.optim.sgd import Sgd
 from mpibow.optim.table import UPDATES
 from mpibow.run import checkpoint
 from mpibow.run.checkpoint import read_arrays
-from mpibow.session.session import Session
+from mpibow.run.session import Session
 from mpibow.sync.family import Family, Outer
 from tests.run import tiny
 from tests.run.test_resume import AT_END, check_resumed, point
@@ -71,8 +71,7 @@ def test_a_learner_counts_its_own_updates(tmp_path: Path) -> None:
     update = {"name": "adamw"}
 
     def change(session: Session) -> None:
-        if session.iteration == 3:
-            session.coordinator.announce(3, (3,))
+        tiny.announcing({3: (3,)})(session)
         if session.iteration == 9:
             assert session.replicas.updates[0] == 9
             assert session.replicas.updates[1] == session.replicas.updates[2] < 6
@@ -91,15 +90,10 @@ def test_a_learner_counts_its_own_updates(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["adam", "adamw"])
 def test_every_replica_of_ssgd_counts_alike(tmp_path: Path, name: str) -> None:
     """And what its states have seen are the samples of the run, by which a half-life goes."""
-
-    def change(session: Session) -> None:
-        if session.iteration == 3:
-            session.coordinator.announce(3, (3,))
-
     rule = {"name": "ssgd"}
     update = {"name": name, "half_life": [None, 100]}
     work = tiny.job(tmp_path, update=update, rule=rule, iterations=16, learners=1, checkpoint=AT_END)
-    tiny.replay(work, before=change)
+    tiny.replay(work, before=tiny.announcing({3: (3,)}))
     found = read_arrays(point(tmp_path, 16), "rank-0")
     position = checkpoint.read_header(point(tmp_path, 16))["position"]
     assert found["updates"].tolist() == [16, 16, 16]
@@ -112,8 +106,7 @@ def test_half_lives_of_ssgd_are_of_all_learners_samples(tmp_path: Path) -> None:
     betas = list[tuple[int, float]]()
 
     def change(session: Session) -> None:
-        if session.iteration == 3:
-            session.coordinator.announce(3, (3,))
+        tiny.announcing({3: (3,)})(session)
         local = session.prepare()
         scalars = dict(zip(local.formula.scalars, local.scalars[0, 0].tolist(), strict=True))
         betas.append((sum(session.counts), scalars["beta2"]))
@@ -128,7 +121,7 @@ def test_half_lives_of_ssgd_are_of_all_learners_samples(tmp_path: Path) -> None:
 
 
 def test_sgd_counts_nothing(tmp_path: Path) -> None:
-    tiny.run(tiny.job(tmp_path, iterations=16, checkpoint=AT_END))
+    tiny.train(tmp_path, iterations=16, checkpoint=AT_END)
     assert set(read_arrays(point(tmp_path, 16), "rank-0")) == {"weights", "momenta", "statistics", "tally"}
 
 
@@ -141,7 +134,7 @@ def test_states_are_called_as_no_other_array(tmp_path: Path, update: dict[str, A
 
 def test_another_optimisers_states_begin_at_0(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     settings: dict[str, Any] = {"iterations": 16, "checkpoint": AT_END, "rule": {"name": "sma", "outer": {"gain": 1}}}
-    tiny.run(tiny.job(tmp_path, **settings))
+    tiny.train(tmp_path, **settings)
     adam = tiny.job(tmp_path, **{**settings, "stop": {"epochs": None, "iterations": 20}, "update": {"name": "adam"}})
     tiny.run(adam, resume=point(tmp_path, 16))
     assert read_arrays(point(tmp_path, 20), "rank-0")["updates"].tolist() == [4]
@@ -159,11 +152,11 @@ def test_which_rule_goes_with_which_step(tmp_path: Path, capsys: pytest.CaptureF
     ):
         assert given.going_with(AdamW()) == given
     told = "rule: a gain was measured with sgd only; with lion the gain is 1"
-    tiny.run(tiny.job(tmp_path / "lion", update={"name": "lion"}, learners=2, iterations=16))
+    tiny.train(tmp_path / "lion", update={"name": "lion"}, learners=2, iterations=16)
     assert told in capsys.readouterr().err
     gains = [line["gain"] for line in tiny.events(tmp_path / "lion/run", "train")]
     assert set(gains) == {1.0}
-    tiny.run(tiny.job(tmp_path / "sgd", learners=2, iterations=16))
+    tiny.train(tmp_path / "sgd", learners=2, iterations=16)
     assert "a gain was" not in capsys.readouterr().err
 
 

@@ -23,8 +23,8 @@ from mpibow.evaluate import main
 from mpibow.job import Job, open_job
 from mpibow.plot import draw, read_run
 from mpibow.run.checkpoint import read_arrays
-from mpibow.session.describe import describe_job
-from mpibow.session.judge import sets_told
+from mpibow.run.describe import describe_job
+from mpibow.run.judge import sets_told
 from mpibow.train import train
 from tests.refusals import refuses
 from tests.run import tiny
@@ -35,10 +35,6 @@ LEARNT: dict[str, Any] = {"stop": {"epochs": 12}, "checkpoint": {"every": "4 epo
 NONSENSE = ArrayData(
     tiny.images(40, seed=5)[0], np.random.default_rng(6).integers(0, 3, 40), classes=3, name="nonsense"
 )
-
-
-def logged(folder: Path) -> list[str]:
-    return [line.split(" ", 2)[2] for line in (folder / "log.txt").read_text().splitlines() if line[:2] == "20"]
 
 
 def loss_of(work: Job, weights: Mapping[str, Array]) -> float:
@@ -69,7 +65,7 @@ def test_validation_data_choose_and_test_data_are_evaluated_at_the_end(ranks: in
     if len(tested) == 2:
         assert Path(tested[1]["checkpoint"]).resolve() == best
         assert (tested[1]["accuracy"], tested[1]["loss"]) == (found.best_test_accuracy, found.best_test_loss)
-    told = logged(tmp_path / "run")
+    told = tiny.log(tmp_path)
     assert "train: 46 samples, validation: 11 split off, test: 20" in told
     assert not any("no validation data" in line for line in told)
     tests = f"test accuracy {found.accuracy:.2%}, test loss {found.test_loss:.4f}"
@@ -90,9 +86,7 @@ def test_the_best_checkpoint_is_tested_too(tmp_path: Path) -> None:
     assert best["loss"] == pytest.approx(loss_of(work, stored), rel=1e-9)
     assert best["loss"] > last["loss"]
     assert Path(best["checkpoint"]).resolve() == (tmp_path / "run/checkpoints/best").resolve()
-    assert any(
-        line.endswith(f"the best checkpoint, {Path(best['checkpoint']).name}") for line in logged(tmp_path / "run")
-    )
+    assert any(line.endswith(f"the best checkpoint, {Path(best['checkpoint']).name}") for line in tiny.log(tmp_path))
     assert f", of the best checkpoint accuracy {found.best_test_accuracy:.2%}" in str(found)
 
 
@@ -101,10 +95,10 @@ def test_a_best_checkpoint_that_is_gone_is_said(tmp_path: Path, monkeypatch: pyt
         raise CheckpointError(f"{path}: cannot be read: no such file or directory")
 
     work = tiny.job(tmp_path, validation=FRACTION, **LEARNT)
-    monkeypatch.setattr("mpibow.session.judge.read_centre", lost)
+    monkeypatch.setattr("mpibow.run.judge.read_centre", lost)
     found = tiny.run(work, 2).summary
     assert (found.accuracy is None, found.best_test_accuracy) == (False, None)
-    (line,) = (line for line in logged(tmp_path / "run") if "cannot be read" in line)
+    (line,) = (line for line in tiny.log(tmp_path) if "cannot be read" in line)
     assert line.endswith(": cannot be read: no such file or directory; the best checkpoint is not tested")
 
 
@@ -123,9 +117,9 @@ def test_stop_accuracy_goes_by_validation_data(hopeless: str, tmp_path: Path) ->
 
 
 def test_without_validation_data_a_line_says_that_test_data_choose(tmp_path: Path) -> None:
-    found = tiny.run(tiny.job(tmp_path, **LEARNT)).summary
+    found = tiny.train(tmp_path, **LEARNT).summary
     assert (found.chosen_by, found.validation_accuracy, found.best_test_accuracy) == ("test", None, None)
-    told = logged(tmp_path / "run")
+    told = tiny.log(tmp_path)
     assert "train: 57 samples, test: 20" in told
     warned = (
         "no validation data: test data decide when to stop, and which checkpoint is the best; set data.validation=0.1"
@@ -135,26 +129,26 @@ def test_without_validation_data_a_line_says_that_test_data_choose(tmp_path: Pat
 
 
 def test_validation_data_alone(tmp_path: Path) -> None:
-    found = tiny.run(tiny.job(tmp_path, validation=FRACTION, test=None, **LEARNT)).summary
+    found = tiny.train(tmp_path, validation=FRACTION, test=None, **LEARNT).summary
     assert (found.chosen_by, found.accuracy, found.test_loss) == ("validation", None, None)
     assert found.best_accuracy == max(event["accuracy"] for event in tiny.events(tmp_path / "run", "evaluate"))
-    assert "train: 46 samples, validation: 11 split off" in logged(tmp_path / "run")
+    assert "train: 46 samples, validation: 11 split off" in tiny.log(tmp_path)
 
 
 def test_resumed_runs_have_the_same_split(tmp_path: Path) -> None:
-    whole = tiny.run(tiny.job(tmp_path / "whole", validation=FRACTION, **LEARNT))
-    tiny.run(tiny.job(tmp_path / "parts", validation=FRACTION, **{**LEARNT, "stop": {"epochs": 5}}))
-    resumed = tiny.run(tiny.job(tmp_path / "parts", validation=FRACTION, **LEARNT), resume=tmp_path / "parts/run")
+    whole = tiny.train(tmp_path / "whole", validation=FRACTION, **LEARNT)
+    tiny.train(tmp_path / "parts", validation=FRACTION, **{**LEARNT, "stop": {"epochs": 5}})
+    resumed = tiny.train(tmp_path / "parts", validation=FRACTION, resume=tmp_path / "parts/run", **LEARNT)
     assert tiny.same_bits(resumed.weights, whole.weights)
     names = ("accuracy", "best_accuracy", "validation_accuracy", "test_loss", "epochs")
     assert [getattr(resumed.summary, name) for name in names] == [getattr(whole.summary, name) for name in names]
 
 
 def test_a_checkpoint_of_another_split_is_refused(tmp_path: Path) -> None:
-    tiny.run(tiny.job(tmp_path, validation=FRACTION, **LEARNT))
+    tiny.train(tmp_path, validation=FRACTION, **LEARNT)
     for fraction in (0.5, None):
         with pytest.raises(CheckpointError) as caught:
-            tiny.run(tiny.job(tmp_path, validation=fraction, **LEARNT), resume=tmp_path / "run")
+            tiny.train(tmp_path, validation=fraction, resume=tmp_path / "run", **LEARNT)
         assert str(caught.value).split(": ", 1)[1] == (
             f"was made with validation_fraction 0.2, this run has {fraction}; "
             "resume with the same config, or start anew without --resume"
@@ -162,10 +156,10 @@ def test_a_checkpoint_of_another_split_is_refused(tmp_path: Path) -> None:
 
 
 def test_other_data_choose_anew(tmp_path: Path) -> None:
-    tiny.run(tiny.job(tmp_path, **{**LEARNT, "stop": {"epochs": 8}}))
+    tiny.train(tmp_path, **{**LEARNT, "stop": {"epochs": 8}})
     now = tiny.job(tmp_path, validation=NONSENSE, **LEARNT)
     found = tiny.run(now, resume=tmp_path / "run").summary
-    assert "test data decided which checkpoint was the best; the choice begins anew" in logged(tmp_path / "run")
+    assert "test data decided which checkpoint was the best; the choice begins anew" in tiny.log(tmp_path)
     chosen = [event for event in tiny.events(tmp_path / "run", "evaluate") if event["data"] == "validation"]
     assert (len(chosen), chosen[0]["best"]) == (4, True)
     assert found.best_accuracy == max(event["accuracy"] for event in chosen)
@@ -300,7 +294,7 @@ def test_fit_splits_or_takes_validation_data(here: Path) -> None:
 
 def test_the_plot_tells_the_sets_apart(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    tiny.run(tiny.job(tmp_path, validation=FRACTION, **LEARNT))
+    tiny.train(tmp_path, validation=FRACTION, **LEARNT)
     figure = draw([read_run(tmp_path / "run")], ["accuracy"], "samples")
     lines = {line.get_label(): line for line in figure.axes[0].lines}
     assert len(lines["validation"].get_xdata()) == 12

@@ -112,7 +112,7 @@ def test_ranks_and_learners_are_alike(here: Path, rule: str) -> None:
     )
     assert tiny.distance(two.weights, one.weights) < 1e-10
     assert two.summary.validation_loss == pytest.approx(one.summary.validation_loss, rel=1e-10)
-    without = tiny.run(tiny.job(here / "without", rule={"name": rule}, learners=4, validation=0.2))
+    without = tiny.train(here / "without", rule={"name": rule}, learners=4, validation=0.2)
     assert tiny.distance(without.weights, one.weights) > 1e-3
 
 
@@ -210,8 +210,8 @@ def test_balanced_is_n_over_classes_times_count(here: Path) -> None:
     assert tiny.distance(without.weights, found[0].weights) > 1e-3
     train = ArrayData(tiny.TRAIN.images, np.where(tiny.TRAIN.labels == 1, 2, tiny.TRAIN.labels), classes=3)
     ignoring = {"ignore_index": 0}
-    counted = tiny.run(tiny.job(here / "a", train=train, loss={"weight": "balanced", **ignoring})).weights
-    alone = tiny.run(tiny.job(here / "b", train=train, loss={"weight": [0, 0, 1], **ignoring})).weights
+    counted = tiny.train(here / "a", train=train, loss={"weight": "balanced", **ignoring}).weights
+    alone = tiny.train(here / "b", train=train, loss={"weight": [0, 0, 1], **ignoring}).weights
     assert tiny.same_bits(counted, alone)
 
 

@@ -11,24 +11,27 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from google_crc32c import value as crc32c
 
 from mpibow import batch_norm, dense, dropout, flatten, relu
+from mpibow import train as command
 from mpibow.comm import Communicator, checksum
 from mpibow.config import load_mapping
 from mpibow.data.dataset import Array, ArrayData, Samples
+from mpibow.data.order import samples_at
 from mpibow.data.slots import Slot
 from mpibow.graph.graph import Tensor
 from mpibow.job import Job, make_job
 from mpibow.job.device import Device
+from mpibow.job.memory import Memory
 from mpibow.models.classifier import Net
 from mpibow.models.settings import Augmentation
-from mpibow.run.memory import Memory
+from mpibow.run.opening import OpenParts, open_parts
+from mpibow.run.results import Trained
+from mpibow.run.session import Session
 from mpibow.run.signals import Signals
-from mpibow.session.opening import OpenParts, open_parts
-from mpibow.session.session import Session
-from mpibow.session.summary import Trained
-from mpibow.train import iterate, train
+from mpibow.tune import Counts
 from tests.comm.threads import on_threads
 from tests.tune.windows import tuner_of
 
@@ -123,10 +126,15 @@ def keeping(iterations: int) -> dict[str, Any]:
 def run(work: Job, ranks: int = 1, resume: str | Path | None = None) -> Trained:
     """Trains on `ranks` ranks, whose centres must be the same bits."""
     path = None if resume is None else str(resume)
-    found = on_threads(ranks, lambda comm: train(work, comm, resume=path))
+    found = on_threads(ranks, lambda comm: command.train(work, comm, resume=path))
     for other in found[1:]:
         assert same_bits(other.weights, found[0].weights)
     return found[0]
+
+
+def train(out: Path, ranks: int = 1, *, resume: str | Path | None = None, **settings: Any) -> Trained:
+    """Trains the `job` of these settings on `ranks` ranks."""
+    return run(job(out, **settings), ranks, resume)
 
 
 def spread(folder: Path, ranks: Sequence[int] = (1, 2), within: float = 1e-10, **settings: Any) -> dict[str, Array]:
@@ -151,6 +159,18 @@ def events(folder: Path, kind: str | None = None) -> list[dict[str, Any]]:
     """The lines of metrics.jsonl, all or those of one kind."""
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     return [line for line in lines if kind in (None, line["event"])]
+
+
+def summary(folder: Path) -> dict[str, Any]:
+    """The summary of the run in `folder`/run."""
+    found: dict[str, Any] = json.loads((folder / "run/summary.json").read_text())
+    return found
+
+
+def log(folder: Path) -> list[str]:
+    """The lines of its log.txt, without their times."""
+    lines = (folder / "run/log.txt").read_text().splitlines()
+    return [line.split(" ", 2)[2] for line in lines if line[:2] == "20"]
 
 
 @dataclass
@@ -198,7 +218,7 @@ def replay(
             session.pipeline, stop = Watched(session.pipeline, seen), ""  # type: ignore[assignment]
             while not (stop := stop or session.limit_reached()):
                 before(session)
-                stop = iterate(session, signals)
+                stop = command.iterate(session, signals)
                 if settle:
                     session.settle()
                     seen.centres.append(checksum(session.rule.centre))
@@ -206,6 +226,40 @@ def replay(
         return seen
 
     return on_threads(ranks, body)
+
+
+def announcing(changes: Mapping[int, Counts]) -> Callable[[Session], None]:
+    """Announces learners by rank before these iterations, as the auto-tuner would."""
+
+    def announce(session: Session) -> None:
+        if (counts := changes.get(session.iteration)) is not None:
+            session.coordinator.announce(session.iteration, counts)
+
+    return announce
+
+
+def killed(work: Job, iteration: int, parts: OpenParts = open_parts) -> None:
+    """A run that is killed before this iteration."""
+
+    def kill(session: Session) -> None:
+        if session.iteration == iteration:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        replay(work, parts=parts, before=kill)
+
+
+def check_stream(seen: Sequence[Replay], begin: int = 0, count: int = COUNT) -> None:
+    """No sample of `count` is lost or doubled from position `begin` on, and all ranks have the same centres."""
+    iterations = zip(*(replay.samples for replay in seen), strict=True)
+    stream = [samples for ranks in iterations for slots in ranks for samples in slots]
+    assert {len(samples) for samples in stream} == {3}
+    found = np.concatenate(stream)
+    np.testing.assert_array_equal(found, samples_at(begin, len(found), count, 1)[1])
+    whole = found[-begin % count :]
+    epochs = whole[: len(whole) // count * count].reshape(-1, count)
+    assert (np.sort(epochs) == np.arange(count)).all()
+    assert all(other.centres == seen[0].centres for other in seen)
 
 
 def with_memory(memory: Memory) -> OpenParts:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mpibow.data.dataset import Array
-from mpibow.session.session import Session
+from mpibow.run.session import Session
 from mpibow.sync.distance import PIECE, distances, summed_up
 from tests.run import tiny
 

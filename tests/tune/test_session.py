@@ -10,7 +10,7 @@ import numpy as np
 
 from mpibow.tune import Counts
 from tests.run import tiny
-from tests.run.test_tuning import auto, check_stream, log, on, summary, tuner
+from tests.run.test_tuning import auto, on, tuner
 from tests.tune.device import Curve, peak, usual
 
 SECONDS = 0.03  # of an iteration
@@ -36,9 +36,9 @@ class Noisy:
 def test_no_memory_for_the_fifth(tmp_path: Path) -> None:
     """Rank 1, whose peak is at seven, finds out that a fifth learner does not fit; nobody stops, and rank 0 has its."""
     seen = tiny.replay(auto(tmp_path, 400), 2, parts=on(peak(3, SECONDS), peak(7, SECONDS), most={1: 4}, timed=Noisy))
-    check_stream(seen)
+    tiny.check_stream(seen)
     assert [max(len(slots) for slots in one.samples) for one in seen] == [5, 4]
-    assert (summary(tmp_path)["learners"], summary(tmp_path)["settled"]) == ([3, 4], True)
-    assert log(tmp_path).count("tuner: rank 1 has no memory for 5 learners") == 1
+    assert (tiny.summary(tmp_path)["learners"], tiny.summary(tmp_path)["settled"]) == ([3, 4], True)
+    assert tiny.log(tmp_path).count("tuner: rank 1 has no memory for 5 learners") == 1
     said = next(reason for _, settled, reason in tuner(tmp_path) if settled)
     assert said.endswith("; settled on 3 + 4; rank 1 has memory for 4")

@@ -29,7 +29,7 @@ from mpibow.ops import (
     soft_cross_entropy,
     softmax_cross_entropy,
 )
-from mpibow.session.summary import Trained
+from mpibow.run.results import Trained
 from tests.cuda.kernels.host import needs_compiler
 from tests.cuda.simulated.gpu import simulated
 from tests.cuda.simulated.test_whole_runs import inception, run, work

@@ -13,11 +13,11 @@ import pytest
 from mpibow.comm.communicator import Communicator
 from mpibow.graph.graph import Tensor
 from mpibow.ops import conv2d, dense, detach, flatten, relu
-from mpibow.run.replay import recorded
+from mpibow.run.results import Trained
+from mpibow.run.session import Session
 from mpibow.run.signals import Signals
+from mpibow.run.timelines import recorded
 from mpibow.run.tuning import Tuning
-from mpibow.session.session import Session
-from mpibow.session.summary import Trained
 from mpibow.train import iterate
 from mpibow.tune import Counts
 from tests.comm.threads import on_threads

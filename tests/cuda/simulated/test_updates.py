@@ -10,7 +10,7 @@ import pytest
 
 from mpibow.errors import ShapeError
 from mpibow.run.checkpoint import read_arrays
-from mpibow.session.session import Session
+from mpibow.run.session import Session
 from tests.cuda.kernels.host import needs_compiler, prepared
 from tests.cuda.simulated.test_whole_runs import lenet, resnet8, run, work
 from tests.run import tiny

@@ -23,6 +23,7 @@ from mpibow.errors import DeviceError, DivergedError, ShapeError
 from mpibow.graph.graph import Tensor
 from mpibow.job import Job
 from mpibow.job.device import HOST
+from mpibow.job.memory import learner_bytes
 from mpibow.ops import (
     add,
     batch_norm,
@@ -41,12 +42,11 @@ from mpibow.ops import (
     softmax,
 )
 from mpibow.run.chrome import open_trace
-from mpibow.run.memory import learner_bytes
+from mpibow.run.describe import describe_job
+from mpibow.run.results import Trained
+from mpibow.run.session import Session
 from mpibow.run.signals import Signals
 from mpibow.run.tuning import Tuning
-from mpibow.session.describe import describe_job
-from mpibow.session.session import Session
-from mpibow.session.summary import Trained
 from mpibow.train import iterate, train
 from tests.comm.threads import on_threads, threads
 from tests.cuda.kernels.host import needs_compiler

@@ -51,7 +51,7 @@ from mpibow.job import BUILT_IN, open_job
 from mpibow.kernels.compiled import flat
 from mpibow.kernels.compiled.generated import loops
 from mpibow.run.signals import Signals
-from mpibow.session.session import Session
+from mpibow.run.session import Session
 from mpibow.train import iterate
 
 for rule in ({"name": "sma"}, {"name": "ssgd"}, {"name": "crossbow"}, {"name": "slowmo", "period": 2}):

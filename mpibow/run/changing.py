@@ -1,0 +1,170 @@
+"""Changes between two iterations, on all ranks alike: weights trained, rule, learners, execution, averaging anew."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mpibow.comm.binding import core_limits
+from mpibow.errors import CommunicationError
+from mpibow.graph.layout import Span
+from mpibow.job import Job
+from mpibow.job.memory import TAKEN
+from mpibow.optim.groups import frozen_for
+from mpibow.run.steering import in_force
+from mpibow.tune import Decision, as_sum
+
+if TYPE_CHECKING:
+    from mpibow.data.timeline import Timeline
+    from mpibow.run.session import Session
+    from mpibow.run.steering import Where
+
+NAMED = 6  # weights that a line lists
+
+
+def change(session: Session) -> None:
+    """Makes the changes that begin at this iteration."""
+    timeline, begin, config = session.coordinator.timeline(), time.perf_counter(), session.config
+    now, where, count = timeline.change(session.iteration), session.where, session.job.train.count
+    if _reached(session):
+        session.settle()
+        session.reporter.note(_train_more(session))
+    switch = in_force(config, timeline, count, where.iteration) is not config.averaging.at(where.epoch)
+    if switch or now.counts != session.counts:
+        session.end_period()
+        session.read_centre()  # with which the other rule and new learners begin
+    if switch:
+        session.reporter.note(_switch_rule(session))
+    if now.counts != session.counts:
+        session.resets.check([], config.update.lr)  # late results belong to learners that may go now
+        session.change_learners(now.counts, now.execution)
+        session.ledger.changes += 1
+        _changed(session, "learners", begin)
+    elif _restarts(session, timeline, where) and not session.end_period():
+        session.rule.restart()
+    if now.execution != session.learners.execution:
+        session.learners.change(session.replicas.count, now.execution)  # averaging goes on
+        _changed(session, "execution", begin)
+
+
+def _changed(session: Session, what: str, begin: float) -> None:
+    """Reports the change: it took the time since `begin`, and that in which its learners were bound."""
+    session.reporter.changed(what, time.perf_counter() - begin + session.binding_seconds)
+    session.binding_seconds = 0.0
+
+
+def _restarts(session: Session, timeline: Timeline, where: Where) -> bool:
+    """Whether the rule restarts averaging before this iteration."""
+    config = session.config
+    if where.iteration <= timeline.changes[0].iteration:
+        return False
+    before = timeline.position(where.iteration - 1) / session.job.train.count
+    drops = config.schedule.drops(before, where.epoch) or session.steering.drops(where.iteration)
+    return config.averaging.at(before).restarts(before, where.epoch, drops)
+
+
+def tune(session: Session, tuned: Decision) -> None:
+    """Announces the learners that were decided on, once every rank has bound its own.
+
+    Where a rank can't have them it is decided anew; the learners that there are stay.
+    """
+    begin, coordinator, tuning, reporter = time.perf_counter(), session.coordinator, session.tuning, session.reporter
+    while (lack := _lack(session, tuned)) is not None:
+        short, why = lack
+        if tuned.execution:
+            tuned = tuning.refused(f"rank {short}: {why}")
+            continue
+        reporter.no_memory(short, tuned.counts[short], why)
+        if tuned.counts[short] <= coordinator.announced[short]:  # fused learners are bound anew, fewer as well
+            tuned = tuning.stay(coordinator.announced, f"rank {short}: {why}")
+            break
+        tuned = tuning.without(short, tuned.counts[short])
+    wanted = tuned.counts, tuned.execution or coordinator.execution
+    if wanted != (coordinator.announced, coordinator.execution):
+        coordinator.announce(session.iteration, *wanted)
+        session.binding_seconds += time.perf_counter() - begin  # a check that changes nothing does not count
+    reporter.tuned(tuned, tuning.basis())
+    if tuned.settled and tuned.counts != session.cores_checked and not session.job.device.enqueues:
+        session.cores_checked = tuned.counts
+        for text in session.synchroniser.call(lambda comm: core_limits(comm, tuned.counts)):
+            reporter.note(text)
+
+
+def _lack(session: Session, tuned: Decision) -> tuple[int, str] | None:
+    """The first rank that can't have its learners, and why; None where every rank has bound its own.
+
+    Ranks also compare their decisions, so it is called for decisions that change nothing, too. Raises
+    CommunicationError where decisions differ.
+    """
+
+    def room() -> int:  # that new learners may take, while exchanges may be under way
+        return int(TAKEN * session.synchroniser.call(session.job.device.memory.free))
+
+    execution = tuned.execution or session.coordinator.execution
+    own = session.learners.bind_within(room, tuned.counts[session.rank], execution)
+    found = session.synchroniser.talk((f"{as_sum(tuned.counts)} {tuned.execution}".strip(), own))
+    for rank, (wanted, _) in enumerate(found):
+        if wanted != found[0][0]:
+            raise CommunicationError(
+                f"rank {rank}: decided on learners {wanted}, rank 0 on {found[0][0]}, from the same times; start "
+                "all ranks with the same Python and mpibow"
+            )
+    return next(((rank, why) for rank, (_, why) in enumerate(found) if why is not None), None)
+
+
+def _switch_rule(session: Session) -> str:
+    """Switches to the rule behind the present one, from its settled centre. Returns a line for the log.
+
+    Where it moves all replicas by one step, the optimiser keeps the mean of their states.
+    """
+    replicas, where = session.replicas, session.where
+    settings = session.config.averaging.at(where.epoch)
+    if settings.alike:
+        session.synchroniser.level(sum(where.learners))
+        own = [replicas.updates.max(axis=0).tolist(), replicas.seen.max(axis=0).tolist()]
+        most = np.max(session.synchroniser.call(lambda comm: comm.share(own)), axis=0)
+        replicas.updates[:], replicas.seen[:] = most
+    session.rule.switch(settings)
+    return f"iteration {where.iteration}: rule {settings.name}"
+
+
+def _reached(session: Session) -> bool:
+    """Whether more weights are to be trained now."""
+    return bool(session.stages) and session.stages[0][0] <= session.where.epoch
+
+
+def _train_more(session: Session) -> str:
+    """Trains them on all learners; returns a line for the log. Averaging goes on. Nothing may be under way."""
+    before, epoch = session.replicas.size, session.where.epoch
+    while _reached(session):
+        _, size = session.stages.pop(0)
+    session.state.grow(size, sum(session.counts))
+    plan = session.job.training_plan(epoch)
+    session.learners.replan(plan)
+    session.state = replace(session.state, plan=plan)
+    spans = [span for span in plan.layout.spans if before <= span.offset < size]
+    return f"epoch {epoch:.2f}: {_listed(spans)} are trained from here on"
+
+
+def frozen_told(job: Job, epoch: float) -> list[str]:
+    """Lines of the weights that are frozen at `epoch`, one for each length of time."""
+    found = dict[float, list[Span]]()
+    for span in job.layout.spans:
+        length = frozen_for(job.config.update.groups, span.name)
+        if length > epoch:
+            found.setdefault(length, []).append(span)
+    return [
+        f"frozen{'' if math.isinf(length) else f' until epoch {length:g}'}: {_listed(spans)}"
+        for length, spans in sorted(found.items())
+    ]
+
+
+def _listed(spans: Sequence[Span]) -> str:
+    count, names = sum(math.prod(span.shape) for span in spans), [span.name for span in spans]
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return f"{count:,} weights ({', '.join(names[:NAMED])}{more})"

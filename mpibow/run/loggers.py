@@ -1,0 +1,159 @@
+"""Loggers send a run's numbers to the programs in `log.to`, beside metrics.jsonl."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Protocol
+
+from mpibow.errors import ConfigError, install
+
+TRAINING = ("loss", "accuracy", "rate", "gain", "distance", "images_per_second", "data_wait", "sync_wait")
+ENTRIES = {"event", "time", "name", "iteration", "position", "epoch"}  # of every event of a callback
+FLUSH = 10  # seconds
+LONGEST = 64  # characters of a run's id
+
+
+class Logger(Protocol):
+    """`add` gets numbers by name, and how many samples the run had consumed."""
+
+    def add(self, numbers: Mapping[str, float], samples: int) -> None: ...
+    def close(self) -> None: ...
+
+
+def numbers_of(event: str, entries: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers of an event of metrics.jsonl by names such as training/loss, validation/accuracy; {} for others."""
+    if event == "train":
+        learners = {"learners": sum(entries["learners"])} if "learners" in entries else {}
+        return _finite("training", {key: entries.get(key) for key in TRAINING} | learners)
+    if event == "callback":
+        return _finite(str(entries["name"]), {key: entries[key] for key in entries if key not in ENTRIES})
+    if event not in ("evaluate", "average"):
+        return {}
+    data = entries.get("data", "test")
+    place = f"average/{data}" if event == "average" else f"best/{data}" if "checkpoint" in entries else data
+    named = {key: entries.get(key) for key in ("loss", "accuracy", "top_k_accuracy")} | dict(entries.get("metrics", {}))
+    return _finite(place, named)
+
+
+class Loggers:
+    """Loggers of a run. One that fails is left out from there on, with a note, and the run goes on."""
+
+    def __init__(self, loggers: Mapping[str, Logger], note: Callable[[str], None]) -> None:
+        self._loggers, self._note = dict(loggers), note
+
+    def add(self, event: str, **entries: Any) -> None:
+        if self._loggers and (numbers := numbers_of(event, entries)):
+            self._each(lambda logger: logger.add(numbers, int(entries["position"])))
+
+    def close(self) -> None:
+        self._each(lambda logger: logger.close())
+
+    def _each(self, function: Callable[[Logger], None]) -> None:
+        for name, logger in list(self._loggers.items()):
+            try:
+                function(logger)
+            except Exception as error:
+                del self._loggers[name]
+                text = f"{type(error).__name__}: {error}"
+                self._note(f"warning: log.to: {name} failed and gets nothing more, metrics.jsonl has all: {text}")
+
+
+def _finite(place: str, named: Mapping[str, Any]) -> dict[str, float]:
+    return {
+        f"{place}/{name}": float(value)
+        for name, value in named.items()
+        if isinstance(value, int | float) and math.isfinite(value)
+    }
+
+
+class TensorBoard:
+    """Steps are samples, so that runs with other numbers of learners lie over each other.
+
+    A run that is continued at sample `begin` takes back what was written behind it.
+    """
+
+    def __init__(self, folder: Path, settings: Mapping[str, Any], begin: int) -> None:
+        from tensorboardX import SummaryWriter
+
+        purge = {"purge_step": begin + 1} if begin else {}
+        self._writer: Any = SummaryWriter(
+            str(folder), flush_secs=FLUSH, write_to_disk=True, filename_suffix=f".{begin:012d}", **purge
+        )  # without a suffix, a run that is continued within a second would write over its file
+        if not begin:
+            self._writer.add_text("settings", "\n".join(f"    {line}" for line in str(settings["text"]).splitlines()))
+
+    def add(self, numbers: Mapping[str, float], samples: int) -> None:
+        for name, value in numbers.items():
+            self._writer.add_scalar(name, value, samples)
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class Wandb:
+    """A run of the name of the run directory; one that is continued goes on there. Its x axis is samples."""
+
+    def __init__(self, folder: Path, settings: Mapping[str, Any], begin: int) -> None:
+        import wandb
+
+        name = folder.resolve().name
+        config = {key: value for key, value in settings.items() if key != "text"}
+        self._run: Any = wandb.init(
+            dir=str(folder), name=name, id=re.sub(r"[^A-Za-z0-9_-]", "-", name)[-LONGEST:], config=config,
+            resume="allow", settings=wandb.Settings(silent=True, console="off"),
+        )  # fmt: skip
+        self._run.define_metric("samples")
+        self._run.define_metric("*", step_metric="samples")
+
+    def add(self, numbers: Mapping[str, float], samples: int) -> None:
+        self._run.log({**numbers, "samples": samples})
+
+    def close(self) -> None:
+        self._run.finish()
+
+
+Open = Callable[[Path, Mapping[str, Any], int], Logger]  # run directory, settings and their text, samples so far
+
+
+@dataclass(frozen=True)
+class Kind:
+    """`package` must be there, `extra` of mpibow brings it."""
+
+    open: Open
+    package: str
+    extra: str
+
+
+LOGGERS: Mapping[str, Kind] = {
+    "tensorboard": Kind(TensorBoard, "tensorboardX", "log"),
+    "wandb": Kind(Wandb, "wandb", "wandb"),
+}
+
+
+def check_loggers(names: Sequence[str]) -> None:
+    """Raises ConfigError where a package is missing."""
+    for name in names:
+        kind = LOGGERS.get(name)
+        if kind is not None and find_spec(kind.package) is None:
+            raise ConfigError(f"log.to: {name} needs the package {kind.package}: {install(kind.extra)}")
+
+
+def open_loggers(
+    names: Sequence[str], folder: Path, settings: Mapping[str, Any], begin: int, note: Callable[[str], None]
+) -> dict[str, Logger]:
+    """The loggers of `names`, except, with a note, one that can't be opened; a resumed run continues at `begin`."""
+    found = dict[str, Logger]()
+    for name in dict.fromkeys(names):
+        if name not in LOGGERS:
+            continue
+        try:
+            found[name] = LOGGERS[name].open(folder, settings, begin)
+        except Exception as error:
+            text = f"{type(error).__name__}: {error}"
+            note(f"warning: log.to: {name} could not be opened, metrics.jsonl has all: {text}")
+    return found

@@ -1,0 +1,295 @@
+"""Opening a run: the parts of one rank's session, new or as the checkpoint left them."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from mpibow.comm.binding import allowed_cores, core_warnings, machine_cores
+from mpibow.comm.communicator import Communicator
+from mpibow.config import Config
+from mpibow.config.schema import Data
+from mpibow.data.loading import Loading
+from mpibow.data.pipeline import Pipeline
+from mpibow.data.readers import Choice, choose, prefetch, threads_of
+from mpibow.errors import ConfigError
+from mpibow.graph.layout import initial_weights
+from mpibow.graph.plan import Plan
+from mpibow.job import Job
+from mpibow.job.checks import few_values, long_iteration, long_period
+from mpibow.job.measures import directions
+from mpibow.job.memory import learner_bytes, memory_warnings
+from mpibow.learn.directions import described
+from mpibow.learn.learners import Learners
+from mpibow.learn.local import Stepping, arrays_of, kept_of
+from mpibow.learn.replica import Replicas
+from mpibow.learn.scheduler import Scheduler
+from mpibow.models.settings import ignored
+from mpibow.optim.schedules import ended_early
+from mpibow.run.alike import agreed, compare_state, send_first
+from mpibow.run.changing import frozen_told
+from mpibow.run.coordinator import Coordinator
+from mpibow.run.evaluate import Evaluator
+from mpibow.run.judge import sets_told
+from mpibow.run.loggers import check_loggers
+from mpibow.run.results import Ledger
+from mpibow.run.start import Start, find_source, fresh_states, keep_settings, kept_states, lasting, start_of
+from mpibow.run.state import State
+from mpibow.run.steering import Where, in_force, jump
+from mpibow.run.timelines import first_timeline
+from mpibow.run.tuning import Trial, Tuning
+from mpibow.sync.engine import Engine
+from mpibow.sync.family import MEASURED
+from mpibow.sync.rule import caps
+from mpibow.sync.synchroniser import Synchroniser
+from mpibow.trace import Trace
+from mpibow.tune import History, as_sum
+
+
+@dataclass
+class Parts:
+    """Every rank has its own, alike. The run's state is that of `start`; no data are read and no lines printed yet."""
+
+    job: Job  # on this rank's device, job.device
+    comm: Communicator
+    trace: Trace
+    plan: Plan
+    loading: Loading
+    start: Start
+    lasting: Mapping[str, Any]  # the entries that all checkpoints share
+    coordinator: Coordinator
+    tuning: Tuning
+    replicas: Replicas
+    state: State  # the content of a checkpoint
+    learners: Learners
+    stepping: Stepping
+    scheduler: Scheduler
+    rule: Engine
+    synchroniser: Synchroniser
+    ledger: Ledger
+    evaluator: Evaluator | None
+    notes: list[str]  # lines for the user about all that
+
+    @property
+    def config(self) -> Config:
+        return self.job.config
+
+    @property
+    def rank(self) -> int:
+        return self.comm.rank
+
+
+OpenParts = Callable[[Job, Communicator, str | None, str, Trace, ExitStack], Parts]
+
+
+def open_parts(job: Job, comm: Communicator, resume: str | None, note: str, trace: Trace, stack: ExitStack) -> Parts:
+    """All ranks call it alike. `stack` closes all holders of threads, memory or files."""
+    # The job, the same on all ranks; its reading and its averaging
+    check_loggers(job.config.log.to)
+    first = first_timeline(job.config, comm.size)
+    job, notes = agreed(job, comm, first.counts(0))
+    config, flat, device, memory = job.config, job.kernels.flat, job.device, job.device.memory
+    comm.pulse.limits = config.limits
+    stack.callback(comm.pulse.beat, "start")  # the last iteration is over
+    plan = job.training_plan()
+    loading = choose_loading(job, comm)
+    carrier, way = device.transport(job, comm, stack)
+    # The room for learners, before any is taken
+    evaluation = job.evaluation_plan() if job.evaluated else None
+    kept = kept_of(config.update, plan.layout, job.trained(math.inf))
+    held = memory.held(loading)
+    lasting_plan = job.training_plan(math.inf) if job.stages else plan
+    states = arrays_of(kept, plan.layout)
+    memory.check(comm, first.counts(0)[comm.rank], lasting_plan, evaluation, states, loading, config.averaging)
+    # The state at the start
+    start = start_of(find_source(job, plan, comm, resume, stack), job, plan, first)
+    ways = device.executions(job)
+    start = replace(
+        start, timeline=start.timeline.executed(lambda known: known if known in ways else next(iter(ways), ""))
+    )
+    counts, execution = start.learners
+    coordinator = Coordinator(start.timeline, loading.ahead, recorded=config.replayed is not None)
+    # Learners: the tuner of their number, and the present ones
+    settings = in_force(config, start.timeline, job.train.count, start.iteration)
+    one = settings.one_copy and not device.enqueues
+    learner = learner_bytes(lasting_plan, evaluation, held.learner, states, one)
+    room = memory.fits(comm, learner, held)
+    epoch = start.timeline.position(start.iteration) / job.train.count
+    if job.stages:
+        plan = job.training_plan(epoch)
+    trained = job.trained(epoch)
+    tuning = _open_tuning(job, start, comm, room, compares=len(ways) > 1 and not config.replayed)
+    most = max(change.counts[comm.rank] for change in start.timeline.changes)
+    statistics = start.first
+    if statistics is None:
+        statistics = initial_weights(plan.statistics, config.seed, plan.weight_dtype)
+    notes.append(send_first((start.centre, start.statistics, statistics), comm))
+    auto = config.learners == "auto"
+    rows_are_free = not device.enqueues  # the host's take no memory until they are touched
+    capacity = max(min(room, config.tuner.most), most) if auto or rows_are_free else most
+    replicas = Replicas(
+        capacity, plan.layout.size, plan.weight_dtype, statistics, plan.layout.factors, flat,
+        counted="count" in plan.graph.outputs, parts=kept, trained=trained, one=one,
+    )  # fmt: skip
+    binder = device.bind(job, replicas, loading, carrier.size, trace)
+    learners = Learners(plan, replicas, binder, config.assignment, learner)
+    scheduler = Scheduler(trace, apart=not device.enqueues)
+    stack.callback(scheduler.close)
+    # Their averaging
+    if job.stages and settings.behind is not None:
+        raise ConfigError("rule.then: must be null where weights are frozen until an epoch, got a rule")
+
+    rule = Engine(settings, flat, replicas, start.centre[:trained].copy(), carrier.zeros)
+    synchroniser = Synchroniser(
+        carrier, rule, replicas, flat, partial(scheduler.run, name="update"), overlap=config.overlap, trace=trace,
+        book=device.book(rule, learners, carrier),
+    )  # fmt: skip
+    stack.callback(synchroniser.close)
+    learners.change(counts[comm.rank], execution)
+    rule.begin(sum(counts), start.exact)
+    state = State(comm.rank, plan, replicas, rule, flat, synchroniser.book)
+    _take_up(start, state, config)
+    rule_state = rule.state()
+    shared = {"centre": rule.centre, **rule_state.shared}
+    compare_state(
+        comm, job,
+        {**{name: flat.host(array) for name, array in shared.items()}, "frozen weights": start.centre[trained:],
+         "statistics": start.statistics, "first statistics": statistics},
+        rule_state.numbers,
+    )  # fmt: skip
+    # Evaluation and reports
+    comm.pulse.folder = start.source.folder
+    ledger = _ledger_of(start, job)
+    evaluator = None
+    if evaluation is not None:
+        evaluator = Evaluator(evaluation, ignored(config.loss), device.bind_evaluation, job.measures)
+    warnings = [] if device.enqueues else core_warnings(comm, (1,) * comm.size if auto else counts)
+    if not (device.enqueues or auto):
+        warnings += memory_warnings(comm, counts, room)
+    if comm.rank == 0 and start.source.checkpoint is not None:
+        keep_settings(start.source.folder, job)
+    notes = [note, *notes, way, *warnings, *_told(start, job, ledger), loading.described]
+    notes += [
+        *_executed(ways, execution, tuning.compares, config),
+        described(job.matrices, config.update),
+        *frozen_told(job, epoch),
+    ]
+    return Parts(
+        job, comm, trace, plan, loading, start, lasting(job, plan, first), coordinator, tuning, replicas, state,
+        learners, Stepping(config.update, plan.layout, replicas, flat, job.matrices.spans), scheduler, rule,
+        synchroniser, ledger, evaluator, notes,
+    )  # fmt: skip
+
+
+def open_pipeline(parts: Parts, stack: ExitStack, note: Callable[[str], None]) -> Pipeline:
+    """Begins to read ahead, after a note on the way of reading."""
+    job, loading, begin = parts.job, parts.loading, time.perf_counter()
+    reader, feed = job.device.feed(loading)
+    if loading.choice.kind == "resident":
+        where = "the GPU's memory" if loading.choice.on_device else "memory"
+        note(f"{job.train.name}: read into {where} in {time.perf_counter() - begin:.1f} s")
+    pipeline = Pipeline(
+        job.train, reader, parts.coordinator.timeline, rank=parts.rank, iteration=parts.start.iteration,
+        seed=job.config.seed, prefetch=loading.ahead, trace=parts.trace, feed=feed,
+    )  # fmt: skip
+    stack.callback(pipeline.close)
+    stack.callback(job.device.close)  # before the pipeline ends
+    stack.callback(parts.learners.wait)
+    return pipeline
+
+
+def _open_tuning(job: Job, start: Start, comm: Communicator, room: int, *, compares: bool) -> Tuning:
+    """The tuner, within the `room` of each rank; `compares`: a GPU's executions take turns, once in a run."""
+    config, kept, history = job.config, start.kept, None
+    if config.learners == "auto":
+        history = (kept and kept.history) or History.begin(comm.size, config.batch_size)
+        limits = caps(config.averaging, comm.size, job.train.count // config.batch_size)
+        history = replace(history, room=tuple(comm.share(room)), caps=tuple(limits))
+    trial = Trial(start.timeline.counts(start.iteration), config.batch_size, start.learners[1]) if compares else None
+    return Tuning(config.tuner, history, trial, compared=kept is not None and kept.compared)
+
+
+def _executed(ways: Mapping[str, str], execution: str, compared: bool, config: Config) -> list[str]:
+    """The log's lines on how learners run, where there are several ways."""
+    if not ways:
+        return []
+    turns = "assignment: first_come has no effect on a GPU, where the host enqueues batches in turn"
+    measured = "; the faster of both will be measured" * compared
+    return [f"execution: {execution}, {ways[execution]}{measured}", turns * (config.assignment == "first_come")]
+
+
+def _take_up(start: Start, state: State, config: Config) -> None:
+    """Restores replicas and averaging from the checkpoint, if it is continued bit for bit."""
+    header, path = start.kept, start.source.checkpoint
+    for i in range(state.replicas.count):
+        state.replicas.freeze(i, start.centre[state.replicas.size :])
+    if header is None:
+        state.flat.put(state.replicas.statistics, start.statistics)
+        return
+    assert path is not None
+    samples = header.batch_size * (sum(header.counts) if state.rule.alike else 1)
+    state.restore(path, header.rule, start.centre, kept_states(header.config, config), samples)
+
+
+def _ledger_of(start: Start, job: Job) -> Ledger:
+    (goal, target), by = job.config.stop.target, job.config.checkpoint.metric
+    ledger = start.source.header.ledger if start.source.header else Ledger()
+    rises = directions(job.measures).get(by or "accuracy", True)
+    ledger = ledger.continued(target, chooser_of(job), goal, by=by, rises=rises)
+    ledger.unheard = start.kept.untold if start.kept else 0
+    return ledger
+
+
+def chooser_of(job: Job) -> str:
+    """The data that choose, as a checkpoint names them: where they have changed, there is no best so far."""
+    if job.chooser == "validation" and job.config.data is not None:
+        return f"validation {job.config.data.validation}"
+    return job.chooser or "test"
+
+
+def _told(start: Start, job: Job, ledger: Ledger) -> list[str]:
+    """The log's first lines: the run, its learners, its folder; and changes since the checkpoint."""
+    config, source, (counts, _) = job.config, start.source, start.learners
+    how = {"auto": "auto, now "}.get(config.learners, "replayed, now ") if isinstance(config.learners, str) else ""
+    about = (
+        f"{job.title}: {job.weights:,} weights, {len(counts)} rank(s), "
+        f"learners {how}{as_sum(counts)}, batch {config.batch_size}, {job.kernels.about}; {source.folder}"
+    )
+    early = ended_early(config.schedule, config.update.lr, config.stop.epochs)
+    meant = config, job.train.count, sum(counts)
+    unlike = next((each.name for each in config.update.optimisers if each.name != MEASURED), "")
+    gain = f"rule: a gain was measured with sgd only; with {unlike} the gain is 1"
+    states, chose, rate = "", ledger.chooser, ""
+    if (header := source.header) is not None:
+        states = "" if start.changed else fresh_states(header.config, config)
+        chose, epoch = header.ledger.chooser, header.position / job.train.count
+        rate = jump(header.config, config, Where(header.iteration, header.position, epoch, counts), ledger)
+    other = (
+        f"{chose} data decided which checkpoint was the best; the choice begins anew" if chose != ledger.chooser else ""
+    )
+    return [
+        *source.notes, start.restarts, states, rate, other, about, gain * (config.averaging != config.rule),
+        *sets_told(job), early, few_values(job.build(config.batch_size, True), min(counts)), long_iteration(*meant),
+        long_period(*meant),
+    ]  # fmt: skip
+
+
+def choose_loading(job: Job, comm: Communicator) -> Loading:
+    """The loading of this rank, by a choice that all ranks share. Collective."""
+    wanted = "auto" if job.config.data is None else job.config.data.pipeline
+    facts = comm.share(job.device.memory.facts(comm))
+    return loading_of(job, choose(wanted, job.train, facts), comm.local_size)
+
+
+def loading_of(job: Job, choice: Choice, ranks: int) -> Loading:
+    """The loading of one of a node's `ranks` for the data of `job`, by `choice`."""
+    config, data = job.config, job.config.data or Data("given")
+    return Loading(
+        job.train, job.evaluated, choice, config.batch_size, prefetch(config.prefetch, job.train, config.batch_size),
+        threads_of(data.workers, allowed_cores(), machine_cores(), ranks), data.most_damaged,
+    )  # fmt: skip

@@ -1,0 +1,158 @@
+"""The checkpoints of a run: written, found newest first, linked by name, and removed."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mpibow.errors import CheckpointError, ShapeError
+from mpibow.graph.graph import Array
+from mpibow.job.document import Document, saved
+from mpibow.run import checkpoint, directory, lock
+from mpibow.run.checkpoint import FIRST, read_header
+from mpibow.system.files import reason
+
+if TYPE_CHECKING:
+    from mpibow.run.session import Session
+
+
+class Saver:
+    """Every rank has one and calls it alike. `last` is the checkpoint that was written last, or is continued."""
+
+    def __init__(self, session: Session) -> None:
+        self._session, self._settings = session, session.config.checkpoint
+        self.last: Path | None = session.start.source.checkpoint
+        self._document, self._inputs = self._net()
+        self.agreed()
+
+    def _net(self) -> tuple[Document | None, dict[str, Array]]:
+        """The net as JSON, and its arrays that are too long for JSON: the net's, the data's, the first statistics."""
+        job, first = self._session.job, self._session.start.first
+        inputs = {} if job.scaling is None else job.scaling.arrays()
+        if first is not None:
+            inputs |= {FIRST: first}
+        try:
+            document, arrays = saved(job.build)
+        except ShapeError as error:
+            self._session.reporter.note(f"checkpoints: mpibow.load can't read them: {error}")
+            return None, inputs
+        return document, inputs | arrays
+
+    def overdue(self) -> bool:
+        """Whether a checkpoint is due by rank 0's clock; False on other ranks."""
+        return self._session.rank == 0 and self._settings.overdue(time.perf_counter() - self._agreed)
+
+    def agreed(self) -> None:
+        """Restarts the clock, as all ranks are about to save."""
+        self._agreed = time.perf_counter()
+
+    def has(self, iteration: int) -> bool:
+        return self.last is not None and self.last.name == checkpoint.name_of(iteration)
+
+    def save(self, best: bool) -> None:
+        """Writes a checkpoint, and removes those that are not to be kept. Nothing may be under way."""
+        session, synchroniser = self._session, self._session.synchroniser
+        diverged = any(synchroniser.call(lambda comm: comm.share(session.resets.due)))
+        header = {
+            **session.lasting,
+            "graph": self._document,
+            "counts": session.counts,
+            "tuning": session.tuning.state(),
+            "ledger": session.ledger.state(),
+            "due": [session.talk_due, diverged, session.evaluation_due],
+            "untold": session.ledger.unheard,
+            "average": session.average.entry(),
+            "metrics_bytes": synchroniser.call(lambda comm: comm.share(session.reporter.mark()))[0],
+        }
+        with session.trace.span("checkpoint", "save"):
+            statistics, begin, source = session.statistics(), time.perf_counter(), session.start.source
+            held = partial(lock.check, source.folder, source.token)
+            directory.on_rank_0(synchroniser.call, session.rank, held)
+            folder = session.reporter.folder / "checkpoints"
+            found = session.state.snapshot(
+                header, session.coordinator.kept(session.iteration), session.iteration, statistics, self._inputs,
+                session.average.weights,
+            )  # fmt: skip
+            self.last = path = checkpoint.save(folder, found, synchroniser.call)
+            if session.rank == 0:
+                if best and self._settings.best:
+                    point(folder, "best", path)
+                prune(folder, self._settings.keep, path)
+            session.reporter.saved(path, time.perf_counter() - begin)
+
+
+def newest_first(folder: Path) -> list[Path]:
+    """The checkpoints in `folder`, by iteration."""
+    return sorted((p for p in folder.glob("iteration-*") if p.is_dir()), reverse=True)
+
+
+def find(path: Path) -> Iterator[Path]:
+    """Checkpoints to try for `path`, best first: itself and those before it, or those of a run directory."""
+    if (path / "checkpoints").is_dir():
+        _recover(path / "checkpoints")
+        yield from newest_first(path / "checkpoints")
+        return
+    _recover(path.parent)
+    real = path.resolve() if path.exists() else path  # `best` is a link
+    if not real.name.startswith("iteration-"):
+        raise CheckpointError(f"{path}: is neither a checkpoint nor a run directory with checkpoints/ in it")
+    yield from (p for p in newest_first(real.parent) if p.name <= real.name)
+
+
+def _recover(folder: Path) -> None:
+    """Restores the name of a checkpoint if the process was killed while replacing it."""
+    for old in folder.glob(".iteration-*.old"):
+        name = folder / old.name[1:].removesuffix(".old")
+        with suppress(OSError):
+            if not name.exists():
+                old.rename(name)
+
+
+def find_whole(path: Path, note: Callable[[str], None]) -> tuple[Path, dict[str, Any]]:
+    """The first checkpoint of `find` that is whole; each damaged one is named. Raises CheckpointError if none is."""
+    damages = list[str]()
+    for candidate in find(path):
+        try:
+            header = read_header(candidate)
+        except CheckpointError as error:
+            damages.append(str(error))
+            continue
+        for damage in damages:
+            note(f"{damage}; using the checkpoint before it")
+        return candidate, header
+    raise CheckpointError("\n".join([f"{path}: holds no complete checkpoint", *damages]))
+
+
+def point(folder: Path, name: str, target: Path) -> None:
+    """Makes `folder`/`name` a link to the checkpoint `target`, in one step."""
+    aside = folder / f".{name}.link"
+    try:
+        aside.unlink(missing_ok=True)
+        aside.symlink_to(target.name)
+        aside.rename(folder / name)
+    except OSError as error:
+        raise CheckpointError(f"{folder / name}: cannot be made: {reason(error)}") from error
+
+
+def prune(folder: Path, keep: int, latest: Path) -> None:
+    """Removes all but the `keep` checkpoints up to `latest`, the one just made, and those that a link names.
+
+    Later ones are of a run that was left when an earlier checkpoint was resumed.
+    """
+    linked = {p.resolve() for p in folder.iterdir() if p.is_symlink()}
+    found = newest_first(folder)
+    kept = [p for p in found if p.name <= latest.name][:keep]
+    for old in found:
+        if old not in kept and old.resolve() not in linked:
+            shutil.rmtree(old, ignore_errors=True)
+
+
+def clear(folder: Path) -> None:
+    """Removes the parts of checkpoints that a killed process left; the run that calls it has the lock."""
+    for aside in folder.glob(".iteration-*"):
+        shutil.rmtree(aside, ignore_errors=True)

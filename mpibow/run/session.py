@@ -1,0 +1,231 @@
+"""A session: the work in and between the iterations of a run, on the parts that opening.py makes."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+from mpibow.comm.communicator import Communicator
+from mpibow.data.slots import Slot
+from mpibow.data.wait import Watch
+from mpibow.graph.graph import Array
+from mpibow.job import Job
+from mpibow.job.measures import directions
+from mpibow.kernels.passes import Local
+from mpibow.learn.learner import Result, Task
+from mpibow.run.average import Average, average_of
+from mpibow.run.changing import change, tune
+from mpibow.run.coordinator import Request
+from mpibow.run.duties import IterationEnd, perform
+from mpibow.run.evaluate import due
+from mpibow.run.judge import Judge
+from mpibow.run.opening import OpenParts, Parts, open_parts, open_pipeline
+from mpibow.run.reporter import Reporter
+from mpibow.run.resets import Resets
+from mpibow.run.results import Trained
+from mpibow.run.saving import Saver
+from mpibow.run.steering import Steering, Where, rate_of
+from mpibow.run.tuning import IterationTimes
+from mpibow.sync.engine import gain_of
+from mpibow.sync.synchroniser import Tally
+from mpibow.trace import SILENT, Trace
+from mpibow.tune import Counts
+
+
+class Session(Parts):
+    """Every rank makes one in a `with`, and calls the same methods in the same order; `made` makes its parts."""
+
+    iteration: int
+    talk_due: bool  # as all ranks read in the same all-reduce
+    average: Average
+    reporter: Reporter
+
+    def __init__(
+        self, job: Job, comm: Communicator, resume: str | None = None, note: str = "", trace: Trace = SILENT,
+        made: OpenParts = open_parts,
+    ) -> None:  # fmt: skip
+        with ExitStack() as stack:
+            super().__init__(**vars(made(job, comm, resume, note, trace, stack)))
+            start, config, self.reporter = self.start, self.config, Reporter(self)
+            stack.callback(self.reporter.close)
+            self.iteration, self.counts = start.iteration, start.learners[0]
+            self.talk_due, _, evaluation_due = start.due
+            self.gain = gain_of(self.rule)
+            self.stages = [stage for stage in self.job.stages if stage[1] > self.replicas.size]  # still to come
+            self.binding_seconds = 0.0  # of learners that are still to come
+            self.cores_checked = Counts()  # for these learners
+            self.average, self.saver = average_of(config.ema, start, self.plan), Saver(self)
+            self.resets, self.judge = Resets(self), None if self.evaluator is None else Judge(self, self.evaluator)
+            self.steering = Steering(config.stop, config.schedule, self.ledger, directions(self.job.measures))
+            self.iteration_times = IterationTimes(lambda: self.synchroniser.seconds()[0])
+            self.watch = Watch(self.loading.remedy)
+            self.reporter.start()
+            if (decision := self.tuning.decision) and decision.counts != self.coordinator.announced:
+                tune(self, decision)  # memory or tuner.most may have changed
+            self.pipeline = open_pipeline(self, stack, self.reporter.note)
+            self.reporter.pause()
+            if evaluation_due and self.evaluate() and config.checkpoint.interval and config.checkpoint.best:
+                self.save(best=True)
+            self._stack = stack.pop_all()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    @property
+    def position(self) -> int:
+        """Samples consumed so far, over all ranks and epochs."""
+        return self.coordinator.timeline().position(self.iteration)
+
+    @property
+    def where(self) -> Where:
+        return self._where(self.iteration)
+
+    def _where(self, iteration: int) -> Where:
+        position = self.coordinator.timeline().position(iteration)
+        return Where(iteration, position, position / self.job.train.count, self.counts, self.learners.execution)
+
+    def limit_reached(self) -> str:
+        """The first limit of `stop` that is reached, '' if none is."""
+        return self.steering.limit_reached(self.iteration, self.position, self.job.train.count)
+
+    def prepare(self) -> Local:
+        """This iteration's local step; averaging starts again where learners change or the rate drops."""
+        lap = self.iteration_times.lap()  # of the iteration before
+        if lap is not None and self.learners.execution == self.coordinator.execution:  # a change takes a while to come
+            self.tuning.measured(*lap, self.counts)
+        with self.iteration_times.aside():
+            self.reporter.note(self.trace.begin(self.iteration, self.synchroniser.call))
+            change(self)
+        samples = self.config.batch_size * (sum(self.counts) if self.rule.alike else 1)  # of an update of states
+        return self.stepping.at(rate_of(self.config, self.where, self.steering), samples)
+
+    def tasks(self, slots: list[Slot]) -> list[Task]:
+        """The tasks of the learners' threads: one slot each."""
+        self.replicas.weighed = self.rule.alike
+        return self.learners.tasks(slots)
+
+    def receive(self) -> None:
+        """Ends the exchange under way, if any. The centre may be out of date until `settle`."""
+        self._enter(self.synchroniser.receive())
+
+    def settle(self) -> None:
+        """As `receive`, and the centre is up to date: to be read, or changed."""
+        self._enter(self.synchroniser.settle())
+
+    def _enter(self, tally: Tally | None) -> None:
+        self.gain = gain_of(self.rule)  # which changes while an exchange is under way
+        if tally is not None:
+            self.talk_due = self.talk_due or tally.attention > 0
+            self.ledger.heard(tally.loss, tally.hits)
+
+    def read_centre(self) -> None:
+        """As `settle`, by all ranks: a centre that does not follow its replicas is up to date, too."""
+        self.settle()
+        if not self.rule.follows and (agreement := self.synchroniser.agree(sum(self.counts))).mismatches:
+            self.reporter.agreed(agreement)
+
+    def end_period(self) -> bool:
+        """As `settle`, and averaging restarts if steps waited for the end of their period: they are exchanged first."""
+        self.settle()
+        last = max(self.iteration - 1, self.coordinator.timeline().changes[0].iteration)
+        rate = rate_of(self.config, self._where(last), self.steering)
+        return self.synchroniser.end_period(self.stepping.at(rate, self.config.batch_size))
+
+    def agree(self) -> None:
+        """Sets the centre to the replicas' true mean, the same on all ranks."""
+        self.settle()
+        with self.trace.span("synchronisation", "agree"):
+            agreement = self.synchroniser.agree(sum(self.counts))
+        self.reporter.agreed(agreement)
+
+    def tally(self, results: list[Result], signal: str) -> Tally:
+        """The sums that this rank sends to the others beside its steps."""
+        loss, hits = sum(result.loss for result in results), sum(result.hits for result in results)
+        return Tally(self.request(signal).attention, loss, hits)
+
+    def request(self, signal: str) -> Request:
+        """This rank's requests now, on rank 0 with those of its clock."""
+        stop = signal or self.reporter.stop
+        if self.rank == 0:
+            stop = stop or self.config.stop.overdue(self.reporter.clock())
+        return Request(stop, self.saver.overdue(), self.resets.due, self.tuning.asks)
+
+    def advance(self, rate: float, signal: str) -> str:
+        """Ends an iteration, and performs the duties that are due (duties.py). The reason to stop now, if any."""
+        begin = self.position
+        self.replicas.stepped(self.stepping.samples)
+        self.iteration += 1
+        self.comm.pulse.beat("iteration")
+        self.ledger.stepped(self.position - begin)
+        return perform(IterationEnd(self, rate, signal, begin, self.position))
+
+    @property
+    def evaluation_due(self) -> bool:
+        """Whether the last iteration made an evaluation due that was not made yet."""
+        position, every = self.position, self.config.evaluate.every
+        if self.judge is None or self.ledger.evaluated_at == position:
+            return False
+        return due(self.coordinator.timeline().position(self.iteration - 1), position, self.job.train.count, every)
+
+    def evaluate(self, last: bool = False) -> bool:
+        """Evaluates the centre on the data that choose; True if it is the best so far. The `last` steers nothing."""
+        assert self.judge is not None
+        self.read_centre()
+        self.reporter.clock()
+        best = self.judge.evaluate()
+        if not last:
+            self.reporter.note(self.steering.evaluated(self.iteration, self.where.epoch))
+        self.reporter.tell()
+        return best
+
+    def save(self, best: bool = False) -> None:
+        """Writes a checkpoint on all ranks, and removes those that are not to be kept."""
+        self.read_centre()
+        self.resets.check_centre()
+        self.reporter.clock()
+        self.reporter.tell(self.resets.tell())
+        self.saver.save(best)
+
+    def finish(self, stop: str) -> Trained:
+        """Ends a run at a limit or a request to stop. Returns its result, and on rank 0 writes the summary to disk."""
+        signal = stop.startswith("SIG")
+        exchanged = not signal and self.end_period()
+        self.read_centre()
+        self.resets.end()
+        self.reporter.clock()
+        self.reporter.tell(self.resets.tell())
+        if not signal:
+            late = self.judge is not None and (exchanged or self.ledger.evaluated_at != self.position)
+            best = late and self.evaluate(last=True)
+            unsaved = exchanged or late or not self.saver.has(self.iteration)
+            if self.config.checkpoint.interval is not None and unsaved:
+                self.save(best)
+            if self.judge is not None:
+                self.reporter.clock()
+                self.judge.test()
+                self.reporter.tell()
+        self.reporter.note(self.trace.end(self.synchroniser.call))
+        summary = self.reporter.summary(stop)
+        self.reporter.end(summary)
+        centre, statistics = self.job.kernels.flat.host(self.state.centre).copy(), self.statistics()
+        average = self.average.weights
+        named = None if average is None else self.plan.unpacked(average, statistics)
+        return Trained(summary, self.plan.unpacked(centre, statistics), self.job.build, named)
+
+    def change_learners(self, counts: Counts, execution: str) -> None:
+        """Changes replicas, learners and rule to `counts` by rank; new learners begin with the centre's statistics."""
+        statistics = self.statistics()
+        self.counts = counts
+        self.learners.change(counts[self.rank], execution, statistics)
+        self.rule.begin(sum(counts))
+
+    def statistics(self) -> Array:
+        """The centre's statistics: the mean over all learners."""
+        return self.state.statistics(self.synchroniser.call, sum(self.counts))
+
+    def waits(self) -> dict[str, float]:
+        """Seconds by name, as entries have them."""
+        waited, busy = self.synchroniser.seconds()
+        return {"data_wait": self.pipeline.waited, "sync_wait": waited, "sync_busy": busy}

@@ -1,0 +1,211 @@
+"""Trained weights as they are stored: in a run directory, a checkpoint, a file of `Fitted.save`, or bare by name."""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from collections.abc import Container, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from mpibow.config.strict import build
+from mpibow.config.words import show
+from mpibow.errors import CheckpointError, ConfigError
+from mpibow.graph.graph import Array, Buffer
+from mpibow.graph.plan import Plan
+from mpibow.job import Job
+from mpibow.job.document import buffers_of
+from mpibow.job.given import Taken, take
+from mpibow.models.torchvision import COUNTED
+from mpibow.run import checkpoint
+from mpibow.run.checkpoint import FIRST, read_arrays
+from mpibow.run.header import Header, header_of
+from mpibow.run.saving import find_whole
+from mpibow.system.aside import whole_file
+from mpibow.system.files import read_file, reason
+
+SEAL = "mpibow.net"  # the key of a saved file's metadata
+FORMAT = 1
+PARTS = ("weights/", "average/", "graph/")
+
+
+@dataclass(frozen=True)
+class Saved:
+    """The metadata of a saved file, beside its arrays: the net as JSON, settings as YAML, the run's summary."""
+
+    format: int
+    graph: Mapping[str, Any]
+    config: str
+    summary: Mapping[str, Any] | None
+    input: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Weights and statistics by name, and what is stored beside them.
+
+    `graph` is the net as JSON (job/document.py), `arrays` the numbers that it names, `config` the settings as YAML,
+    `input` the facts about its training data (job/normalise.py). They are None or empty in a bare file of weights.
+    """
+
+    path: Path  # the checkpoint or the file
+    weights: dict[str, Array]
+    average: dict[str, Array] | None = None
+    graph: Mapping[str, Any] | None = None
+    arrays: Mapping[str, Array] = field(default_factory=dict)
+    config: str = ""
+    summary: Mapping[str, Any] | None = None
+    run: Path | None = None  # the run directory, where there is one
+    input: Mapping[str, Any] = field(default_factory=dict)
+
+
+def read_stored(path: str | os.PathLike[str]) -> Stored:
+    """Reads a run directory's newest whole checkpoint, a checkpoint, or a safetensors file; nothing is executed.
+
+    Raises CheckpointError where it is not there, damaged or something else.
+    """
+    place = Path(path)
+    if not place.exists():
+        raise CheckpointError(f"{place}: does not exist; give a run directory, a checkpoint or a safetensors file")
+    return _of_file(place) if place.is_file() else _of_run(place)
+
+
+def write_stored(path: Path, stored: Stored) -> None:
+    """Writes net, weights, settings and summary to one file, which `read_stored` reads. Raises ConfigError."""
+    header = {"format": FORMAT, "graph": stored.graph, "config": stored.config, "summary": stored.summary}
+    header |= {"input": stored.input} if stored.input else {}
+    found = zip(PARTS, (stored.weights, stored.average or {}, stored.arrays), strict=True)
+    write_arrays(
+        path,
+        {f"{part}{name}": array for part, arrays in found for name, array in arrays.items()},
+        {SEAL: json.dumps(header)},
+    )
+
+
+def write_arrays(path: Path, arrays: Mapping[str, Array], metadata: Mapping[str, str]) -> None:
+    """Writes a safetensors file whole or not at all. Raises ConfigError."""
+    contiguous = {name: np.asarray(array, order="C") for name, array in arrays.items()}
+    try:
+        with whole_file(path) as file:
+            file.write(save(contiguous, dict(metadata)))
+    except (OSError, SafetensorError) as error:
+        raise ConfigError(f"{path}: cannot be written: {reason(error)}") from None
+
+
+def _of_run(path: Path) -> Stored:
+    folder, entries = find_whole(path, _warned)
+    return of_checkpoint(folder, header_of(folder, entries))
+
+
+def of_checkpoint(folder: Path, header: Header) -> Stored:
+    """The content of a checkpoint whose `header` was verified. Raises CheckpointError."""
+    inputs, average = (
+        checkpoint.read_arrays(folder, name) if f"{name}.safetensors" in header.files else None
+        for name in ("input", "average")
+    )
+    run = folder.resolve().parent.parent
+    return Stored(
+        folder, checkpoint.read_arrays(folder, "centre"), average, header.graph, inputs or {}, header.config,
+        _summary(run / "summary.json"), run if (run / "metrics.jsonl").is_file() else None,
+        header.input,
+    )  # fmt: skip
+
+
+def _summary(file: Path) -> Mapping[str, Any] | None:
+    if not file.is_file():
+        return None
+    try:
+        found = json.loads(read_file(file))
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{file}: is not JSON: {error}; remove it, the run's weights are whole") from None
+    if not isinstance(found, dict):
+        raise CheckpointError(f"{file}: must be a mapping, got {show(found)}; remove it, the run's weights are whole")
+    return found
+
+
+def _warned(text: str) -> None:
+    warnings.warn(text, stacklevel=5)
+
+
+def _of_file(path: Path) -> Stored:
+    try:
+        with safe_open(path, framework="numpy") as file:
+            text = (file.metadata() or {}).get(SEAL)
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, TypeError, AttributeError) as error:  # the last two: types that NumPy lacks
+        raise CheckpointError(f"{path}: cannot be read: {error}{_remedy(path)}") from None
+    if text is None:
+        return Stored(path, arrays)
+    header = _header(path, text)
+    weights, average, graph = (
+        {name.removeprefix(part): array for name, array in arrays.items() if name.startswith(part)} for part in PARTS
+    )
+    return Stored(
+        path, weights, average or None, header.graph, graph, header.config, header.summary, input=header.input
+    )  # fmt: skip
+
+
+def _remedy(path: Path) -> str:
+    """The remedy for PyTorch's own files: they are pickles, that is programs, and are not read."""
+    if path.suffix not in (".pt", ".pth", ".bin", ".ckpt"):
+        return ""
+    return (
+        "; a file of torch.save is a pickle: convert it where PyTorch is, "
+        "safetensors.torch.save_file(torch.load(FILE, weights_only=True), 'FILE.safetensors')"
+    )
+
+
+def _header(path: Path, text: str) -> Saved:
+    try:
+        entries = json.loads(text)
+    except ValueError as error:
+        raise CheckpointError(f"{path}: {SEAL}: is not JSON: {error}") from None
+    found = entries.get("format") if isinstance(entries, dict) else None
+    if found != FORMAT:
+        raise CheckpointError(f"{path}: {SEAL}: has format {show(found)}, this version reads {FORMAT}")
+    try:
+        return build(Saved, entries)
+    except ConfigError as error:
+        raise CheckpointError(f"{path}: {error}") from None
+
+
+def taken_by(job: Job, plan: Plan) -> Taken | None:
+    """The arrays that the job's net takes from the weights given to it; None where none are given.
+
+    Raises CheckpointError where they cannot be read, ConfigError where they do not fit.
+    """
+    if job.given is None:
+        return None
+    arrays, buffers = job.given.arrays, job.build(1).buffers
+    if arrays is None:
+        stored = read_stored(job.given.weights.file)
+        theirs = buffers_of(stored.graph, stored.arrays)
+        arrays = {**stored.weights, **{name: each.array for name, each in theirs.items() if name in buffers}}
+    check_buffers(buffers, arrays, f"{job.given.key}: {job.given.source}")
+    arrays = {name: array for name, array in arrays.items() if name not in buffers}
+    return take(job.given, arrays, {s.name: s.shape for layout in (plan.layout, plan.statistics) for s in layout.spans})
+
+
+def check_buffers(ours: Mapping[str, Buffer], theirs: Mapping[str, Array], where: str) -> None:
+    """Raises ConfigError, which begins with `where`, where a buffer of both has other numbers."""
+    for name, buffer in ours.items():
+        if name in theirs and not name.endswith(COUNTED) and not np.array_equal(buffer.array, theirs[name]):
+            raise ConfigError(
+                f"{where}: the buffer {name} has other numbers than the module; fill the module before from_torch: "
+                "mpibow.load(RUN).to_torch(module)"
+            )
+
+
+def read_first(path: Path, files: Container[str], size: int) -> Array | None:
+    """The statistics (size,) that replicas of checkpoint `path` started from; None for random weights'."""
+    found = read_arrays(path, "input").get(FIRST) if "input.safetensors" in files else None
+    if found is not None and (found.shape != (size,) or found.dtype.kind != "f"):
+        got = f"{found.dtype} {list(found.shape)}"
+        raise CheckpointError(f"{path / 'input'}.safetensors: {FIRST}: must be floating point [{size}], got {got}")
+    return found

@@ -1,0 +1,173 @@
+"""The evaluation of a stored net: data like those of its training, and the graphs of losses and hits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar, cast
+from zipfile import BadZipFile
+
+import numpy as np
+
+from mpibow.config import Config, load_mapping
+from mpibow.config.document import parse
+from mpibow.config.renamed import renamed
+from mpibow.config.words import show
+from mpibow.data.dataset import Array, Dataset, NamedArrays, NamedSamples, Samples
+from mpibow.data.decoded import Decoded
+from mpibow.data.recordset import RecordSet, open_records
+from mpibow.data.settings import Image, Stream
+from mpibow.data.split import split
+from mpibow.errors import CheckpointError, ConfigError, RecordError
+from mpibow.graph.graph import Graph
+from mpibow.job import named_net, named_objective
+from mpibow.job.checks import check_rows
+from mpibow.job.document import loaded
+from mpibow.job.kinds import called
+from mpibow.job.normalise import Scaling, input_entries
+from mpibow.job.opening import named_samples
+from mpibow.models.classifier import Build, classifier
+from mpibow.models.objective import objective
+from mpibow.ops import accuracy
+from mpibow.run.header import Seen, checked
+from mpibow.run.stored import Stored
+
+T = TypeVar("T", bound=Samples)
+OWN = ("train", "validation", "test")
+NEEDED = ("model", "data", "seed", "loss", "metrics", "evaluate", "device", "precision", "onednn")  # settings
+
+
+def _own(stored: Stored, config: Config, name: str, read: Callable[[str], T]) -> T:
+    """The run's own data of that name, as `read` from their folder; any other name is a folder. Raises ConfigError."""
+    if name not in OWN:
+        return read(name)
+    sources: Mapping[str, Any] = stored.input.get("sources", {}) if config.data is None else vars(config.data)
+    fraction = sources.get("validation") if name != "test" else None
+    folder = sources.get("train" if isinstance(fraction, float) else name)
+    if not isinstance(folder, str):
+        lacks = "its program gave no folder of" if name in sources and config.data is None else f"{stored.path} has no"
+        raise ConfigError(f"{name}: {lacks} {name} data; give a folder of records, ./{name} if that is its name")
+    return split(read(folder), fraction, config.seed)[name != "train"] if isinstance(fraction, float) else read(folder)
+
+
+def of_arrays(stored: Stored) -> bool:
+    """Whether the net was trained on arrays by name, rather than on images with labels."""
+    return "inputs" in stored.input
+
+
+def samples_and_graphs(stored: Stored, config: Config, data: str, top_k: int | None = None) -> tuple[Samples, Build]:
+    """`data`, the run's own of that name or a folder, and the graphs of losses and, for classes, hits.
+
+    Raises ConfigError where the net was trained on other data, RecordError where they cannot be read.
+    """
+    return _named(stored, config, data) if of_arrays(stored) else _classified(stored, config, data, top_k)
+
+
+def _named(stored: Stored, config: Config, data: str) -> tuple[NamedSamples, Build]:
+    """The data as arrays by name, and the graphs of their losses. Raises ConfigError, RecordError."""
+    expected = stored.input["inputs"]
+    names = list(expected) if isinstance(expected, Mapping) else []
+    pictures = stored.input.get("image")
+    image = None if pictures is None else checked(Image, pictures, stored.path, "input.image")
+    context = next(iter(expected.values()))[0] if names else []
+    text = Stream(context[0]) if len(context) == 1 else None  # text has one axis
+    records = _own(stored, config, data, lambda path: _arrays(path, image, text, names))
+    found = input_entries(records, None)["inputs"]
+    if found != expected:
+        raise ConfigError(f"{data}: has {show(found)}, {stored.path} was trained on {show(expected)}")
+    build = graphs_of(stored) or objective(named_objective(config), records.inputs)
+    check_rows(build(1), records)
+    return records, build
+
+
+def _arrays(path: str, image: Image | None, text: Stream | None, names: Sequence[str]) -> NamedSamples:
+    """Records as arrays by name, called as in training, or those of an .npz file."""
+    if not path.endswith(".npz"):
+        return called(named_samples(path, image=image, text=text), names)
+    try:
+        with np.load(path) as file:
+            if lacking := [name for name in names if name not in file]:
+                raise ConfigError(f"{path}: has no array {lacking[0]}, the net takes {', '.join(names)}")
+            return NamedArrays({name: file[name] for name in names}, name=path)
+    except (OSError, ValueError, BadZipFile) as error:
+        raise RecordError(f"{path}: cannot be read: {error}") from None
+
+
+def _classified(stored: Stored, config: Config, data: str, top_k: int | None) -> tuple[Samples, Build]:
+    """The records `data`, if they are like the training data, and the graphs that classify them."""
+    path = stored.path
+    expected = checked(Seen, stored.input, path, "input")
+    records = _samples(_own(stored, config, data, open_records), data, path, expected)
+    if (records.shape, str(records.dtype)) != (expected.shape, expected.dtype):
+        raise ConfigError(
+            f"{data}: has images {records.shape} {records.dtype}, {path} was trained on "
+            f"{expected.shape} {expected.dtype}"
+        )
+    if records.classes > expected.classes:
+        raise ConfigError(f"{data}: has {records.classes} classes, {path} was trained on {expected.classes}")
+    top_k = top_k or config.evaluate.top_k
+    if top_k is not None and top_k > expected.classes:
+        raise ConfigError(f"--top-k: must be at most the {expected.classes} classes of {path}, got {top_k}")
+    if found := graphs_of(stored):
+        return records, partial(_with_top_k, found, top_k)
+    net = named_net(config, expected.classes)
+    augmentation = None if config.data is None else config.data.augment
+    scaling = Scaling.of(stored.input, partial(_mean_image, stored, expected))
+    build = classifier(
+        net, records.shape, str(records.dtype), scaling.mean, scaling.std, augmentation=augmentation,
+        loss=config.loss, top_k=top_k,
+    )  # fmt: skip
+    return records, build
+
+
+def graphs_of(stored: Stored) -> Build | None:
+    """The graphs that are stored, None for a checkpoint of a version that kept none. Raises CheckpointError."""
+    if stored.graph is None:
+        return None
+    try:
+        return cast(Build, loaded(stored.graph, stored.arrays))
+    except CheckpointError as error:
+        raise CheckpointError(f"{stored.path}: {error}") from None
+
+
+def _with_top_k(build: Build, top_k: int | None, batch: int, training: bool = False) -> Graph:
+    """The graph with the output top_k for this k; None removes it."""
+    graph = build(batch)
+    graph.outputs.pop("top_k", None)
+    if top_k is not None:
+        logits, label = graph.tensors[graph.outputs["logits"]], graph.tensors["label"]
+        graph.output("top_k", accuracy(logits, label, top_k, name="asked_top_k"))
+    return graph
+
+
+def _samples(records: RecordSet, data: str, folder: Path, expected: Seen) -> Dataset:
+    """The records, decoded as in the run's own evaluations where they are encoded."""
+    if records.shape:
+        return records
+    if expected.image is None:
+        raise ConfigError(f"{data}: has encoded images, {folder} was trained on raw ones; convert them alike")
+    return Decoded(records, expected.image)
+
+
+def _mean_image(stored: Stored, expected: Seen) -> Mapping[str, Array]:
+    """The mean image as Scaling stores it. Raises CheckpointError where it does not fit these images."""
+    arrays, size = stored.arrays, math.prod(expected.shape)
+    if "mean" not in arrays or arrays["mean"].shape != (size,) or arrays["mean"].dtype != np.float64:
+        raise CheckpointError(f"{stored.path / 'input.safetensors'}: mean: must be {size} numbers of float64")
+    return arrays
+
+
+def config_of(stored: Stored) -> Config:
+    """The settings that an evaluation needs. Raises CheckpointError."""
+    if not stored.input:
+        raise CheckpointError(f"{stored.path}: has weights alone, and no net; give the run directory or its checkpoint")
+    given = renamed(parse(stored.config, str(stored.path)))
+    settings = {key: value for key, value in given.items() if key in NEEDED and value is not None}
+    if stored.graph is None and "model" not in settings:
+        raise CheckpointError(f"{stored.path}: has a net that only its program can build; use fit(...).predict there")
+    try:
+        return load_mapping(settings, model_given="model" not in settings, data_given="data" not in settings)
+    except ConfigError as error:
+        raise CheckpointError(f"{stored.path / 'checkpoint.json'}: config: {error}") from None

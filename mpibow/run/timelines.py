@@ -1,0 +1,159 @@
+"""The learners of a run to come: by its settings, as its checkpoint has them, or as another run had them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mpibow.config import Config, document
+from mpibow.config.renamed import renamed
+from mpibow.config.strict import plain
+from mpibow.data.timeline import Change, Timeline, fixed, following
+from mpibow.errors import ConfigError
+from mpibow.job import Job
+from mpibow.run.header import Header
+from mpibow.system.files import read_file, reason
+from mpibow.tune import Counts, as_sum
+
+# Settings that a run's numbers depend on.
+OF_NUMBERS = (
+    "model", "data", "batch_size", "assignment", "rule", "loss", "update", "device", "onednn", "precision", "execution",
+    "on_nan", "seed", "transport",
+)  # fmt: skip
+
+
+def first_timeline(config: Config, ranks: int) -> Timeline:
+    """The timeline of a new run's learners, by its settings. `auto` begins with one a rank.
+
+    Raises ConfigError where they do not fit the ranks, the rule, or a run to replay.
+    """
+    learners, batch = config.learners, config.batch_size
+    if config.replayed is not None:
+        timeline = recorded(config.replayed, ranks, batch)
+    elif isinstance(learners, tuple) and len(learners) != ranks:
+        raise ConfigError(
+            f"learners: must have one number for each of {ranks} rank(s), got {list(learners)}; "
+            f"start {len(learners)} ranks or give {ranks} number(s)"
+        )
+    else:
+        each = 1 if isinstance(learners, str) else learners
+        timeline = fixed(batch, each if isinstance(each, tuple) else (each,) * ranks)
+    for change in timeline.changes:
+        config.averaging.check(sum(change.counts))
+    return timeline
+
+
+def replay_note(run: Path, job: Job) -> str:
+    """A note with the settings that keep this run from the bits of `run`; '' for none."""
+    path, why = run / "config.yaml", list[str]()
+    other = "config.yaml, which is missing"
+    if path.exists():
+        other = ", ".join(differing(renamed(document.read(path)), plain(job.config)))
+    if other:
+        why.append(f"different {other}")
+    if on_the_way := ", ".join(resumed_with(run)):
+        why.append(f"resumed with different {on_the_way}")
+    if job.config.assignment == "first_come" and not job.device.enqueues:
+        why.append("assignment: first_come")
+    text = f"replaying the learners of {run}, but the results will not be bit-identical: {', '.join(why)}"
+    return text if why else ""
+
+
+def timeline_of(header: Header, started: list[Any], first: Timeline) -> Timeline:
+    """The timeline to go on with: the checkpoint's own where the run was `started` alike, else `first` from here on.
+
+    A replay's checkpoint has no future changes; `first` has them.
+    """
+    if list(header.started) == started and header.batch_size == first.batch:
+        return Timeline(first.batch, header.timeline).followed(first)
+    now = first.change(header.iteration)
+    return fixed(first.batch, now.counts, header.iteration, header.position, now.execution).followed(first)
+
+
+def recorded(run: Path, ranks: int, batch: int) -> Timeline:
+    """The timeline of the run in folder `run`, for batches of `batch`.
+
+    Raises ConfigError where there is none, and where the run was resumed with other learners or ranks, or another rule:
+    it began to average anew there, which a timeline does not record.
+    """
+    path = run / "metrics.jsonl"
+    try:
+        *lines, _ = read_file(path).split(b"\n")  # a run that was killed may end within a line
+    except OSError as error:
+        raise ConfigError(
+            f"learners: {path}: cannot be read: {reason(error)}; replay(RUN) takes a run directory"
+        ) from None
+    found = (_read(line, f"{path}: line {number}") for number, line in enumerate(lines, 1))
+    events = [event for event in found if event is not None]
+    if not events or events[0].iteration != 0:
+        raise ConfigError(f"learners: {path}: has no number of learners for the start of the run")
+    first, *later = events
+    if len(first.counts) != ranks:
+        raise ConfigError(f"learners: {run} had {len(first.counts)} rank(s), got {ranks}; start as many")
+    changes = [Change(0, 0, first.counts, first.execution)]
+    for event in later:
+        _follow(changes, batch, event)
+    return Timeline(batch, tuple(changes))
+
+
+def differing(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """The settings that make a run's numbers differ from those of the run that it replays."""
+    return [name for name in OF_NUMBERS if then.get(name) != now.get(name)]
+
+
+def resumed_with(run: Path) -> list[str]:
+    """The settings of OF_NUMBERS that were changed where `run` was resumed, according to its metrics."""
+    found: set[str] = set()
+    for line in read_file(run / "metrics.jsonl").split(b"\n")[:-1]:
+        event = json.loads(line)
+        found.update(event.get("other", ()) if event["event"] == "start" else ())
+    return [name for name in OF_NUMBERS if name in found]
+
+
+@dataclass(frozen=True)
+class _Event:
+    """Learners from an iteration on, in line `where`. `resumed`: the run was resumed there; `anew`: and averaging
+    began anew."""
+
+    where: str
+    iteration: int
+    counts: Counts
+    execution: str
+    resumed: bool
+    anew: bool
+
+
+def _follow(changes: list[Change], batch: int, event: _Event) -> None:
+    """Adds the event's change. A run may have very many, so only the last one is read again."""
+    last = changes[-1]
+    if event.resumed and (event.anew or event.counts != last.counts):
+        now, then = as_sum(event.counts), as_sum(last.counts)
+        raise ConfigError(
+            f"learners: {event.where}: the run was resumed at iteration {event.iteration} with learners {now} where it "
+            f"had {then}, or with another rule, and began to average anew: it cannot be replayed, give one that can"
+        )
+    if (event.counts, event.execution) == (last.counts, last.execution):  # as it was before it was resumed
+        return
+    if event.iteration < max(last.iteration, 1) or len(event.counts) != len(last.counts):
+        raise ConfigError(f"learners: {event.where} is not an event of a run")
+    if event.iteration == last.iteration:  # resumed where learners or their execution change next: the last one holds
+        changes.pop()
+    changes.append(following(batch, changes[-1], event.iteration, event.counts, event.execution))
+
+
+def _read(line: bytes, where: str) -> _Event | None:
+    """The line's event, None if it has no learners."""
+    try:
+        event = json.loads(line)
+        if event["event"] not in ("start", "learners", "execution"):
+            return None
+        counts, resumed = tuple(event["learners"]), event["event"] == "start"
+        execution, anew = event.get("execution", ""), event.get("anew", False)
+        if counts and all(isinstance(k, int) and k >= 1 for k in counts):
+            return _Event(where, event["iteration"], counts, execution, resumed, anew)
+    except (ValueError, KeyError, TypeError):
+        pass
+    raise ConfigError(f"learners: {where} is not an event of a run")
