@@ -251,11 +251,11 @@ def _fault(settings: Family, point: Averaging) -> str:
     return next((text for text, found in faults.items() if found), "")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Independent(RuleSettings):
     """Learners that are not kept together, to measure the cost of averaging. The centre is their mean."""
 
-    name: Literal["independent"] = "independent"
+    name: Literal["independent"] = field(default="independent", kw_only=True)
     period: Annotated[Count, "iterations between two exchanges of the ranks"] = 50
 
     @property

@@ -118,15 +118,15 @@ class RuleSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class Rule(RuleSettings):
-    """The base of a program's own rule: two static methods in the language of mpibow.formulas.language.
+    """The base of a program's own rule: two static methods, formulas in the language of mpibow.formulas.language.
 
-        send(w, u, ...) -> w, summand        w a learner's weight, u its local step
-        apply([w], ..., total) -> [w], ...   total the sum of the summands of a period, over learners and ranks
+    `send(w, u, ...) -> w, summand` follows a learner's local step: w is its weight, u the step. `apply([w], ..., total)
+    -> [w], ...` follows an exchange: total is the sum of a period's summands over learners and ranks. The names between
+    are the array `centre` and those of `kept`; `apply` returns w, where it takes it, and all of these arrays in its own
+    order. Without w in `apply` the exchange may run beside the next gradients.
 
-    The names between are the array `centre` and those of `kept`; `apply` returns w, where it takes it, and all of these
-    arrays in its own order. Numbers follow a *: fields of the class by name, and share = 1 / k, k, gain and norm
-    (mpibow.sync.gain; |total| / k at the exchange before), rate, turn (iterations since the exchange before).
-    Without w in `apply` the exchange may run beside the next gradients.
+    Numbers are keyword-only: fields of the class, and `share` = 1 / k, `k` learners, `gain` (mpibow.sync.gain), `norm`
+    = |total| / k at the exchange before, the learning `rate`, `turn`, the iterations since the exchange before.
     """
 
     send: ClassVar[Callable[..., Any]]

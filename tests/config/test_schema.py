@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mpibow.sync.independent import Independent
 
 from mpibow.config import Config, describe, dump, load, load_mapping
 from mpibow.config.course import Checkpoint, Every
@@ -17,7 +16,7 @@ from mpibow.models.settings import Augmentation, CrossEntropyLoss, HuberLoss, Ji
 from mpibow.optim.plateau import Plateau
 from mpibow.optim.schedules import Constant, Cosine, Exponential, Inverse, MultiStep, OneCycle, StepDecay, Warmup
 from mpibow.optim.sgd import Sgd
-from mpibow.sync.family import Family, Outer, Then
+from mpibow.sync.family import Family, Independent, Outer, Then
 from mpibow.tune import Tuner
 
 RUN = {"model": {"name": "lenet"}, "data": {"train": "data/mnist/train"}}

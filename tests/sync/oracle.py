@@ -14,7 +14,7 @@ k learners over all ranks, this rank's as rows. All names on a formula's right a
     reset    w_i <- w_i + u_i;  W <- W + outer(D), w_i <- W at the exchange; z = W
 
     outer    mean        G D, with G as known before
-             momentum, nesterov  as mpibow.sync.outer has them
+             momentum, nesterov  as mpibow.sync.rules has them
 
 One learner has nothing to be pulled to: with mean it is its optimiser alone, and z = w.
 """
