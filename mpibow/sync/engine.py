@@ -32,7 +32,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -74,10 +74,11 @@ class Engine:
         sends = self.point.sends != "nothing"
         self._out = Outbox(flat, size * sends, dtype, chunks, self._zeros if sends else None)
         self._numbers_alone = Message(flat.zeros(self._out.next.beside.whole.size, dtype))
-        self._alone, self._summed = Alone(flat, self._rows, centre), SummedGradients(flat, self._rows, self._out)
-        self._arrays = {"centre": centre, **{name: flat.zeros(size, dtype) for name in rule.kept}}
+        self._summed = SummedGradients(flat, self._rows, self._out)
+        self._initial = centre if rule.alike else None  # until the first replica has it
+        self._alone = Alone(flat, self._rows, flat.zeros(0, dtype) if rule.alike else centre)
+        self._arrays = {"centre": self._alone.mean, **{name: flat.zeros(size, dtype) for name in rule.kept}}
         self._gain, self._squares = Gain(self.point, flat), flat.zeros(chunks, "float64")  # of sums, by chunk
-        self._initial = rule.alike  # the centre is not yet in the first replica
         self._together = False  # all learners are this rank's, and one pass moves them
         self._apart = False  # one of them was reset since W was set to their mean
         self._turn, self._rows_before = 0, 0
@@ -119,8 +120,9 @@ class Engine:
     @property
     def centre(self) -> Array:
         """(size,), to be read and changed after `settle`, until the next update."""
-        first: Array = self._rows.weights[0] if self.alike and not self._initial else self._alone.mean
-        return first
+        if not self.alike:
+            return self._alone.mean
+        return cast(Array, self._rows.weights[0]) if self._initial is None else self._initial
 
     @property
     def _alone_now(self) -> bool:
@@ -140,7 +142,7 @@ class Engine:
         """
         centre, initial = self.centre, self._initial
         before, count = self._rows_before, len(self._rows.weights)
-        self.point, self._initial, self._rows_before = self._settings.of(k), False, count
+        self.point, self._initial, self._rows_before = self._settings.of(k), None, count
         self._gain.count(k)
         self._together = count == k and self.point.in_one_pass
         if keep:
@@ -148,7 +150,7 @@ class Engine:
         if not self.follows:  # the others go on
             self._flat.put(self._rows.weights[before:], centre)
             return
-        if initial:
+        if initial is not None:
             self._flat.put(self._rows.weights[0], centre)
         self._restart(centre)
 
@@ -364,7 +366,8 @@ class Engine:
         numbers = asdict(RuleNumbers()) | dict(state.numbers)
         if self.alike:
             self._flat.put(self.centre, centre)
-        self._alone.load(centre)
+        else:
+            self._alone.load(centre)
         for name, array in self._shared().items():
             self._flat.put(array, state.shared[name])
         self._turn, self._apart = numbers["turn"], numbers["apart"]
