@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from mpibow.convert import arguments
-from mpibow.convert.cifar import Batch, Cifar, read_cifar, wanted
+from mpibow.convert.cifar import Cifar, CifarBatch, read_cifar, wanted
 from mpibow.convert.cifar_files import PAGE, TITLES, VERSIONS
 from mpibow.convert.conversion import Part, fetch, write_parts
 from mpibow.system.streams import as_command
@@ -53,12 +53,12 @@ def convert(
     print(f"{output}: {about}")
 
 
-def _part(batches: list[Batch]) -> Part:
+def _part(batches: list[CifarBatch]) -> Part:
     sources = {batch.source: batch.checksum for batch in batches}
     return Part(sum(len(batch.labels) for batch in batches), _samples(batches), sources=sources)
 
 
-def _samples(batches: list[Batch]) -> Iterator[tuple[np.ndarray, int]]:
+def _samples(batches: list[CifarBatch]) -> Iterator[tuple[np.ndarray, int]]:
     for batch in batches:
         yield from zip(batch.images, batch.labels.tolist(), strict=True)
 

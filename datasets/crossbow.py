@@ -16,7 +16,7 @@ from typing import Any
 
 from mpibow.convert import arguments, crossbow
 from mpibow.convert.conversion import Part, spreader, watched, write_parts
-from mpibow.convert.encoded import evenly, moments_of
+from mpibow.convert.recode import evenly, moments_of
 from mpibow.errors import RecordError
 from mpibow.system.streams import as_command
 

@@ -18,11 +18,11 @@ from typing import Any
 
 from mpibow.convert import arguments, tree
 from mpibow.convert.conversion import spreader, write_parts
-from mpibow.convert.entries import Reader, file_bytes, part_of, split
+from mpibow.convert.entries import EntryReader, file_bytes, part_of, split
 from mpibow.convert.folders import PARTS
 from mpibow.convert.masks import pairs, parts_of
 from mpibow.convert.masks import split as split_pairs
-from mpibow.data.masks import IGNORED
+from mpibow.data.labelled import IGNORED
 from mpibow.system.streams import as_command
 
 
@@ -58,7 +58,7 @@ def convert(
         made = {
             name: part_of(
                 entries,
-                Reader(file_bytes, make),
+                EntryReader(file_bytes, make),
                 each,
                 name,
                 encoding=encoding,

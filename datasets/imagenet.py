@@ -19,15 +19,15 @@ from pathlib import Path
 
 from mpibow.convert import arguments, imagenet, synsets
 from mpibow.convert.conversion import Each, spreader, watched, write_parts
-from mpibow.convert.entries import Entries, Reader, file_bytes, limited, part_of
-from mpibow.convert.examples import Image, Wanted, merged, missing, pieces, survey
-from mpibow.convert.imagenet import Found
-from mpibow.convert.recode import Keep
+from mpibow.convert.entries import Entries, EntryReader, file_bytes, limited, part_of
+from mpibow.convert.imagenet import PartFiles
+from mpibow.convert.recode import ToEncoded
+from mpibow.convert.tfrecord_images import FeatureNames, ImageFeature, merged, missing, pieces, survey
 from mpibow.errors import RecordError
-from mpibow.system.options import positive
+from mpibow.system.command import positive
 from mpibow.system.streams import as_command
 
-EXAMPLES = Wanted(name="image/class/synset", first_label=1)
+EXAMPLES = FeatureNames(name="image/class/synset", first_label=1)
 COUNTS = {"train": 1_281_167, "validation": 50_000}  # ILSVRC 2012
 
 
@@ -74,7 +74,9 @@ def convert(
         made = {
             {"train": "train", "validation": "test"}[part]: part_of(
                 entries,
-                Reader(Image(EXAMPLES) if found[part].form == "tfrecords" else file_bytes, Keep("jpeg", decode)),
+                EntryReader(
+                    ImageFeature(EXAMPLES) if found[part].form == "tfrecords" else file_bytes, ToEncoded("jpeg", decode)
+                ),
                 each,
                 f"{part}: {found[part].form}",
                 encoding="jpeg",
@@ -88,7 +90,7 @@ def convert(
 
 
 def _examples(
-    each: Each, found: Found, index: Path | None, partial_sets: bool, called: Mapping[int, str]
+    each: Each, found: PartFiles, index: Path | None, partial_sets: bool, called: Mapping[int, str]
 ) -> tuple[Entries, dict[str, str], dict[int, str]]:
     """The images of TFRecords, their kinds, and names of classes, those `called` so far among them."""
     if not partial_sets and (gone := missing(found.paths)):

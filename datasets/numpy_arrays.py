@@ -19,11 +19,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mpibow.convert import arguments
-from mpibow.convert.arrays import Stored, keys, stored
+from mpibow.convert.arrays import StoredArray, keys, stored
 from mpibow.convert.conversion import Part, file_checksum, write_parts
 from mpibow.convert.labels import numbered, remapped, set_aside
 from mpibow.errors import RecordError
-from mpibow.system.options import positive
+from mpibow.system.command import positive
 from mpibow.system.streams import as_command
 
 LAYOUTS = ("nhwc", "nchw", "nhw")
@@ -35,8 +35,8 @@ KERAS = {"train": ("x_train", "y_train"), "test": ("x_test", "y_test")}
 class Pair(NamedTuple):
     """Images and their labels, as they are stored."""
 
-    images: Stored
-    labels: Stored
+    images: StoredArray
+    labels: StoredArray
 
 
 def convert(
@@ -113,7 +113,7 @@ def archives(train: Path, test: Path | None, named: tuple[str, str] | None) -> d
     return pairs
 
 
-def _layout(images: Stored, layout: str | None) -> str:
+def _layout(images: StoredArray, layout: str | None) -> str:
     """The layout that was given, or the only one that the shape allows, which is then printed."""
     shape, kind = images.shape, images.dtype
     if kind != np.uint8 and kind.kind != "f":
@@ -136,8 +136,8 @@ def _layout(images: Stored, layout: str | None) -> str:
     return layout
 
 
-def _check_alike(train: Stored, test: Stored, layouts: Mapping[str, str]) -> None:
-    def form(images: Stored, layout: str) -> tuple[object, ...]:
+def _check_alike(train: StoredArray, test: StoredArray, layouts: Mapping[str, str]) -> None:
+    def form(images: StoredArray, layout: str) -> tuple[object, ...]:
         return "uint8" if images.dtype == np.uint8 else "float", layout, images.shape[1:]
 
     ours, others = form(train, layouts["train"]), form(test, layouts["test"])
@@ -158,7 +158,9 @@ def _labels(pair: Pair) -> np.ndarray:
     return labels.whole().reshape(-1)
 
 
-def _samples(images: Stored, layout: str, labels: np.ndarray, chosen: np.ndarray) -> Iterator[tuple[np.ndarray, int]]:
+def _samples(
+    images: StoredArray, layout: str, labels: np.ndarray, chosen: np.ndarray
+) -> Iterator[tuple[np.ndarray, int]]:
     for record, (image, label, wanted) in enumerate(zip(images.rows(), labels.tolist(), chosen.tolist(), strict=True)):
         if not wanted:
             continue

@@ -18,9 +18,9 @@ import numpy as np
 
 from mpibow.convert import arguments
 from mpibow.convert.conversion import Part, file_checksum, write_parts
-from mpibow.convert.delimited import read_text, rows_of
 from mpibow.convert.labels import set_aside
-from mpibow.data.cells import PLAIN
+from mpibow.convert.table_files import read_text, rows_of
+from mpibow.data.columns import PLAIN
 from mpibow.data.ratings import MOST, record_of
 from mpibow.errors import RecordError
 from mpibow.system.streams import as_command

@@ -20,11 +20,10 @@ import numpy as np
 from mpibow.convert import arguments
 from mpibow.convert.conversion import Part, file_checksum, write_parts
 from mpibow.convert.labels import set_aside
+from mpibow.convert.table_columns import Asked, columns_of, complete_rows
 from mpibow.convert.table_files import SourceTable, read_table
-from mpibow.convert.tables import Asked, columns_of, complete_rows
-from mpibow.data.cells import MISSING, Notation
+from mpibow.data.columns import MISSING, Columns, Notation
 from mpibow.data.dataset import Array
-from mpibow.data.table import Columns
 from mpibow.errors import RecordError
 from mpibow.system.streams import as_command
 

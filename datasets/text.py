@@ -17,8 +17,7 @@ import numpy as np
 from mpibow.convert import arguments
 from mpibow.convert.conversion import Part, file_checksum, progress, write_parts
 from mpibow.data.dataset import Array
-from mpibow.data.text import contents_of, records_of
-from mpibow.data.tokens import BYTES, CHARS, FILE, Tokens, bytes_of, chars_of, read_tokens
+from mpibow.data.text import BYTES, CHARS, FILE, Tokens, bytes_of, chars_of, contents_of, read_tokens, records_of
 from mpibow.errors import RecordError
 from mpibow.system.files import reason
 from mpibow.system.streams import as_command

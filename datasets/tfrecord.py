@@ -17,11 +17,11 @@ from typing import Any
 
 from mpibow.convert import arguments
 from mpibow.convert.conversion import file_checksum, spreader, watched, write_parts
-from mpibow.convert.entries import Entries, Reader, part_of, split
-from mpibow.convert.examples import Image, Pixels, Wanted, first, merged, missing, pieces, survey
-from mpibow.convert.recode import Keep
+from mpibow.convert.entries import Entries, EntryReader, part_of, split
+from mpibow.convert.recode import ToEncoded
+from mpibow.convert.tfrecord_images import FeatureNames, ImageFeature, Pixels, first, merged, missing, pieces, survey
 from mpibow.errors import RecordError
-from mpibow.system.options import positive
+from mpibow.system.command import positive
 from mpibow.system.streams import as_command
 
 FEW = 8  # files that get a checksum each, if they are not large
@@ -31,7 +31,7 @@ LARGE = 4 << 30
 def convert(
     files: Mapping[str, Sequence[Path]],
     output: Path,
-    wanted: Wanted = Wanted(),  # noqa: B008
+    wanted: FeatureNames = FeatureNames(),  # noqa: B008
     *,
     pixels: Pixels | None = None,
     encode: str | None = None,
@@ -75,7 +75,7 @@ def convert(
         made = {
             name: part_of(
                 entries,
-                Reader(Image(wanted), make),
+                EntryReader(ImageFeature(wanted), make),
                 each,
                 f"{name}: {files.get(name, files['train'])[0].name} ...",
                 encoding=encoding,
@@ -106,23 +106,23 @@ def listing(path: Path) -> str:
 
 def _maker(
     kinds: Mapping[str, str], pixels: Pixels | None, encode: str | None, decode: bool
-) -> tuple[Keep | Pixels, str]:
+) -> tuple[ToEncoded | Pixels, str]:
     if encode and (unfit := [where for kind, where in kinds.items() if kind not in ("jpeg", "png")]):
         raise RecordError(f"{unfit[0]}: --encode is for JPEG and PNG images, this one is pixels; leave it out")
     if encode:
-        return Keep(encode, decode), encode
+        return ToEncoded(encode, decode), encode
     if len(kinds) > 1:
         (one, there), (other, here) = list(kinds.items())[:2]
         raise RecordError(f"{here}: has a {other} image, {there} has a {one} one; make them one kind by --encode jpeg")
     ((kind, where),) = kinds.items()
     if kind in ("jpeg", "png"):
-        return Keep(kind, decode), kind
+        return ToEncoded(kind, decode), kind
     if pixels is None:
         raise RecordError(f"{where}: the image is a list of {kind}; pass its shape, --shape C,H,W")
     return pixels, "raw"
 
 
-def _check_labels(parts: Mapping[str, Entries], highest: int, classes: int | None, wanted: Wanted) -> None:
+def _check_labels(parts: Mapping[str, Entries], highest: int, classes: int | None, wanted: FeatureNames) -> None:
     least = min(int(entries.labels().min()) for entries in parts.values())
     if least > 0 and classes is None:
         lowest = least + wanted.first_label
@@ -164,7 +164,7 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_parts(made, "TFRecord files")
     arguments.add_output(made, "data/tfrecord")
     made.add_argument("--list", action="store_true", help="print the features of the first example, and write nothing")
-    names = Wanted()
+    names = FeatureNames()
     made.add_argument(
         "--image-feature", default=names.image, metavar="NAME", help="feature of the image (default: %(default)s)"
     )
@@ -222,7 +222,7 @@ def run(
         return
     arguments.refuse_split(options["test_fraction"], files["test"][0] if "test" in files else None)
     pixels = _pixels(shape, dtype, layout, image_feature, files["train"][0])
-    wanted = Wanted(image_feature, label_feature, name_feature, first_label, raw=pixels is not None)
+    wanted = FeatureNames(image_feature, label_feature, name_feature, first_label, raw=pixels is not None)
     convert(files, wanted=wanted, pixels=pixels, **options)
 
 

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 import mpibow as mb
-from mpibow.data.tokens import read_tokens
+from mpibow.data.text import read_tokens
 from mpibow.datasets import text as converter
 
 

@@ -8,8 +8,7 @@ from importlib import import_module
 from typing import NoReturn, TextIO
 
 from mpibow import __version__
-from mpibow.system.command import COMMANDS
-from mpibow.system.shipped import close
+from mpibow.system.command import COMMANDS, close
 from mpibow.system.streams import as_command
 
 

@@ -25,7 +25,7 @@ from mpibow.errors import ConfigError
 from mpibow.graph.formats import Reorder
 from mpibow.graph.memory import peak
 from mpibow.job import Job, on_device
-from mpibow.job.made_up import made_up_job
+from mpibow.job.synthetic import made_up_job
 from mpibow.models import MODELS, OBJECTIVES
 from mpibow.run.results import versions
 from mpibow.run.session import Session
@@ -34,11 +34,12 @@ from mpibow.system.command import prog
 from mpibow.system.streams import as_command
 from mpibow.train import iterate
 
+Figures = Mapping[str, Any]  # by name
 WARM_UP = 5  # iterations
 AGREE = 10  # iterations from one agreement of several ranks on the time to the next
 
 
-def bench_train(job: Job, comm: Communicator, seconds: float) -> dict[str, Any]:
+def bench_train(job: Job, comm: Communicator, seconds: float) -> Figures:
     """Runs the training loop for `seconds` after a warm-up; images/s of all ranks and the time of an iteration."""
     threadpool_limits(1)
     times: list[float] = []
@@ -65,9 +66,10 @@ def bench_train(job: Job, comm: Communicator, seconds: float) -> dict[str, Any]:
         idle = session.synchroniser.stood + session.pipeline.waited - idle
         job, device = session.job, session.job.device
         peak = device.memory.peak
-        held = {} if peak is None else {
-            "execution": session.learners.execution, "python_share": 1 - idle / elapsed, "device_memory": peak,
-        }  # fmt: skip
+        held = dict[str, object]()
+        if peak is not None:
+            execution, share = session.learners.execution, 1 - idle / elapsed
+            held = {"execution": execution, "python_share": share, "device_memory": peak}
     median, p10, p90 = np.percentile(times, [50, 10, 90]).tolist()
     images = len(times) * sum(counts) * job.config.batch_size
     return {
@@ -99,7 +101,7 @@ def is_over(session: Session, comm: Communicator, end: float, iterations: int) -
     return bool(over[0])
 
 
-def bench_profile(job: Job, comm: Communicator, seconds: float) -> dict[str, Any]:
+def bench_profile(job: Job, comm: Communicator, seconds: float) -> Figures:
     """One learner's iteration, the time of every kind of operator in it, and its convolutions measured alone."""
     if job.device.enqueues:
         raise ConfigError("profile: times steps on the host; on a GPU use --timeline, or --device onednn")
@@ -120,7 +122,7 @@ def bench_profile(job: Job, comm: Communicator, seconds: float) -> dict[str, Any
     }
 
 
-def bench_memory(job: Job) -> dict[str, Any]:
+def bench_memory(job: Job) -> Figures:
     """Bytes of a learner's training plan, beside the sizes to compare them with."""
     plan = job.training_plan()
     values = {block.name: block.size for block in plan.blocks if block.name in plan.program.values}
@@ -193,7 +195,7 @@ def _run(arguments: argparse.Namespace, comm: Communicator, note: str) -> int:
     return 0
 
 
-def train_text(found: Mapping[str, Any]) -> str:
+def train_text(found: Figures) -> str:
     step = found["seconds_per_iteration"]
     return (
         f"{found['model']}, batch {found['batch_size']}, learners {found['learners']}: "
@@ -202,7 +204,7 @@ def train_text(found: Mapping[str, Any]) -> str:
     )
 
 
-def profile_text(found: Mapping[str, Any]) -> str:
+def profile_text(found: Figures) -> str:
     whole = found["iteration"]
     rows = sorted(found["parts"].items(), key=lambda part: -part[1]["seconds"])
     lines = [f"{found['model']}, batch {found['batch_size']}, 1 learner: {1e3 * whole:.2f} ms an iteration, of which"]
@@ -226,7 +228,7 @@ def profile_text(found: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def memory_text(found: Mapping[str, Any]) -> str:
+def memory_text(found: Figures) -> str:
     arena = found["arena"]
 
     def beside(key: str) -> str:

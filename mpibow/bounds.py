@@ -9,53 +9,51 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Annotated, NewType
+from typing import Annotated, ClassVar, NewType
 
 AnyFloat = NewType("AnyFloat", float)  # may be infinite or NaN; a setting of type float is finite
 
 
 @dataclass(frozen=True)
-class Above:
+class Limit:
+    """A number that a value must be above, below or at."""
+
     limit: float
+    words: ClassVar[str]
+
+    def holds(self, value: float) -> bool:
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        return f"{self.words} {self.limit}"
+
+
+class Above(Limit):
+    words = "above"
 
     def holds(self, value: float) -> bool:
         return value > self.limit
 
-    def __str__(self) -> str:
-        return f"above {self.limit}"
 
-
-@dataclass(frozen=True)
-class AtLeast:
-    limit: float
+class AtLeast(Limit):
+    words = "of at least"
 
     def holds(self, value: float) -> bool:
         return value >= self.limit
 
-    def __str__(self) -> str:
-        return f"of at least {self.limit}"
 
-
-@dataclass(frozen=True)
-class Below:
-    limit: float
+class Below(Limit):
+    words = "below"
 
     def holds(self, value: float) -> bool:
         return value < self.limit
 
-    def __str__(self) -> str:
-        return f"below {self.limit}"
 
-
-@dataclass(frozen=True)
-class AtMost:
-    limit: float
+class AtMost(Limit):
+    words = "of at most"
 
     def holds(self, value: float) -> bool:
         return value <= self.limit
-
-    def __str__(self) -> str:
-        return f"of at most {self.limit}"
 
 
 @dataclass(frozen=True)
@@ -94,7 +92,7 @@ class Rising:
         return "that rises"
 
 
-Bound = Above | AtLeast | Below | AtMost | Matches | NotEmpty | Rising
+Bound = Limit | Matches | NotEmpty | Rising
 Positive = Annotated[float, Above(0)]
 NotNegative = Annotated[float, AtLeast(0)]
 Natural = Annotated[int, AtLeast(0)]

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from mpibow.errors import MpibowError, install
-from mpibow.system.command import COMMANDS, prog
-from mpibow.system.shipped import converters
+from mpibow.system.command import COMMANDS, converters, prog
 from mpibow.system.streams import as_command
 
 SHELLS = ("bash", "zsh", "fish")

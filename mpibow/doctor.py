@@ -20,7 +20,7 @@ from mpibow.comm.binding import allowed_cores, machine_cores
 from mpibow.comm.communicator import Communicator, Single
 from mpibow.comm.launch import find_launcher, guarded, open_communicator
 from mpibow.comm.mpi import Mpi, load, short
-from mpibow.diagnose.machine import Facts, check_all, exit_code, in_bytes
+from mpibow.diagnose.machine import MachineFacts, check_all, exit_code, in_bytes
 from mpibow.errors import CommunicationError, MpibowError
 from mpibow.system.command import prog
 from mpibow.system.streams import as_command
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 OPTIONAL = ("cupy-cuda13x", "cupy-cuda12x", "cupy", "nvidia-dali-cuda130", "nvidia-dali-cuda120", "torch")
 
 
-def collect(comm: Single | Mpi, options: argparse.Namespace, remedy: str = "") -> Facts:
+def collect(comm: Single | Mpi, options: argparse.Namespace, remedy: str = "") -> MachineFacts:
     """This rank's facts; every rank calls it. `remedy` is why the ranks of a launcher cannot connect."""
     launcher = find_launcher(os.environ)
     library, threads, shared = "", "multiple", False
@@ -48,7 +48,7 @@ def collect(comm: Single | Mpi, options: argparse.Namespace, remedy: str = "") -
     memlock = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
     shm_size, _, shm_free = shutil.disk_usage("/dev/shm") if Path("/dev/shm").is_dir() else (0, 0, 0)
     required = required_packages()
-    return Facts(
+    return MachineFacts(
         rank=comm.rank,
         size=comm.size,
         local_size=comm.local_size,
@@ -79,7 +79,7 @@ def collect(comm: Single | Mpi, options: argparse.Namespace, remedy: str = "") -
     )
 
 
-def table(everyone: Sequence[Facts]) -> str:
+def table(everyone: Sequence[MachineFacts]) -> str:
     """Facts that are equal on all ranks once; facts that differ with their ranks."""
     rows = [describe(facts) for facts in everyone]
     equal: list[str] = []
@@ -97,7 +97,7 @@ def table(everyone: Sequence[Facts]) -> str:
     return "\n".join([heading, *equal, *["different from rank to rank"] * bool(differing), *differing])
 
 
-def describe(facts: Facts) -> dict[str, str]:
+def describe(facts: MachineFacts) -> dict[str, str]:
     """Facts as texts for people."""
     return {
         "host": facts.host,
@@ -117,7 +117,7 @@ def describe(facts: Facts) -> dict[str, str]:
     }
 
 
-def report(everyone: Sequence[Facts]) -> int:
+def report(everyone: Sequence[MachineFacts]) -> int:
     """Prints facts and findings; returns the exit code."""
     findings = check_all(everyone)
     lines = [f"{found.level:<8} {found.about:<9} " + found.text.replace("\n", "\n" + " " * 19) for found in findings]

@@ -31,8 +31,8 @@ from mpibow.job import Job, kernels_of, on_device
 from mpibow.job.choice import ROOMS, Rooms
 from mpibow.job.measures import measures_of
 from mpibow.learn.scheduler import Scheduler
-from mpibow.metrics.shown import confusion_table
-from mpibow.models.settings import ignored
+from mpibow.metrics.classes import confusion_table
+from mpibow.models.losses import ignored
 from mpibow.run import checkpoint, directory, saving
 from mpibow.run.alike import alike, from_rank_0
 from mpibow.run.evaluate import Evaluation, Evaluator
@@ -40,8 +40,7 @@ from mpibow.run.header import header_of
 from mpibow.run.results import shown_metrics
 from mpibow.run.stored import Stored, of_checkpoint, read_stored
 from mpibow.run.stored_net import config_of, of_arrays, samples_and_graphs
-from mpibow.system.command import prog
-from mpibow.system.options import positive
+from mpibow.system.command import positive, prog
 from mpibow.system.streams import as_command
 
 THREADS = 8  # of one rank, at the most

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save
 
-from mpibow.convert.state_dict import write_state_dict
+from mpibow.convert.pickles import write_state_dict
 from mpibow.data.aside import file_aside
 from mpibow.errors import ConfigError, MpibowError
 from mpibow.graph.graph import Array
@@ -133,9 +133,11 @@ def parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("path", type=Path, metavar="PATH", help="a run directory, a checkpoint or a saved file")
     parser.add_argument(
-        "--to", choices=["safetensors", "torch"], required=True,
+        "--to",
+        choices=["safetensors", "torch"],
+        required=True,
         help="a safetensors file, or one for torch.load (PyTorch is not needed to write it)",
-    )  # fmt: skip
+    )
     parser.add_argument(
         "--names",
         choices=["mpibow", "torchvision"],

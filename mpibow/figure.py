@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from mpibow.errors import MpibowError, install
 from mpibow.run import directory
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 # Okabe and Ito's colours for the colour-blind, without yellow; a run keeps its colour in every panel.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
-LOOK: dict[str, Any] = {
+LOOK: dict[str, object] = {
     "axes.axisbelow": True,
     "axes.grid": True,
     "axes.spines.right": False,
@@ -34,7 +35,7 @@ LOOK: dict[str, Any] = {
 NO_DATE = {".png": {"Software": None}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}  # the same bytes
 
 
-def matplotlib() -> tuple[Any, Any, Any]:
+def matplotlib() -> tuple[ModuleType, type[Figure], ModuleType]:
     """matplotlib's styles, figures and ticks; only figures need it. Raises MpibowError where it is not installed."""
     try:
         from matplotlib import style, ticker

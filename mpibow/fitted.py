@@ -10,8 +10,8 @@ from typing import Any
 
 from mpibow.aten.net import TorchNet
 from mpibow.config import Config, dump, load_mapping
-from mpibow.config.document import parse
 from mpibow.config.words import show
+from mpibow.config.yaml_text import parse
 from mpibow.errors import CheckpointError, ConfigError
 from mpibow.evaluate import on_host
 from mpibow.graph.graph import Array

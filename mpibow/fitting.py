@@ -20,25 +20,23 @@ from mpibow.config import Config, limits_of, load_mapping
 from mpibow.config.strict import build
 from mpibow.data.dataset import NamedSamples
 from mpibow.data.indexed import Hands
-from mpibow.data.settings import Image, Stream
-from mpibow.data.weighed import unweighed
+from mpibow.data.sample_settings import Image, TokenStream
+from mpibow.data.sample_weights import unweighed
 from mpibow.errors import ConfigError, Interrupted
 from mpibow.evaluate import on_host
 from mpibow.fitted import Fitted
 from mpibow.job import Job, make_job
-from mpibow.job.given import Start, of_program
 from mpibow.job.job import Callback
-from mpibow.job.kinds import records_files, scaled
-from mpibow.job.losses import losses_of, of_outputs
+from mpibow.job.losses import ClassWeight, losses_of, of_outputs, with_class_weight, with_sample_weight
 from mpibow.job.measures import metrics_of
 from mpibow.job.normalise import input_entries
+from mpibow.job.record_kinds import records_files, scaled
 from mpibow.job.sources import Source, Sources, Transforms, classes_of, hands_of, parameters_of, source_of
-from mpibow.job.weighing import ClassWeight, with_class_weight, with_sample_weight
+from mpibow.job.starting_weights import Start, of_program
+from mpibow.models.augmentation import Augmentation
 from mpibow.models.classifier import Net
-from mpibow.models.losses import function_of
-from mpibow.models.objective import LossNet
-from mpibow.models.settings import Augmentation, ignored
-from mpibow.models.supervised import Losses, OutputNet, supervised
+from mpibow.models.losses import function_of, ignored
+from mpibow.models.objective import Losses, LossNet, OutputNet, supervised
 from mpibow.optim.groups import WeightGroup
 from mpibow.probe.check import check as check_job
 from mpibow.reference import with_settings
@@ -211,7 +209,7 @@ class JobArguments:
             loss = function_of(config.loss)
         augmentation = build(Augmentation, self.augment or {}, path="data.augment")
         image = None if self.image is None else build(Image, self.image, path="data.image")
-        text = None if self.text is None else build(Stream, self.text, path="data.text")
+        text = None if self.text is None else build(TokenStream, self.text, path="data.text")
         read = Sources(
             parameters_of(net), loss is not None, partial(classes_of, net, augmentation), ignored(config.loss),
             config.seed, self.transform, hands, image, text,

@@ -16,12 +16,11 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from mpibow.comm.launch import outcome, say
 from mpibow.data.dataset import Array
-from mpibow.data.tokens import BYTES, FILE, Tokens, bytes_of, read_tokens
+from mpibow.data.text import BYTES, FILE, Tokens, bytes_of, read_tokens
 from mpibow.errors import ConfigError
 from mpibow.fitted import Fitted, load
 from mpibow.job.predictor import Predictor
-from mpibow.system.command import prog
-from mpibow.system.options import natural, positive
+from mpibow.system.command import natural, positive, prog
 from mpibow.system.streams import as_command
 
 ASCII = 128
@@ -48,9 +47,12 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--prompt", required=True, metavar="TEXT", help="the text to continue")
     made.add_argument("--tokens", type=positive, default=200, metavar="N", help="tokens to add (default: 200)")
     made.add_argument(
-        "--temperature", type=float, default=1.0, metavar="T",
+        "--temperature",
+        type=float,
+        default=1.0,
+        metavar="T",
         help="logits are divided by it; 0 takes the likeliest token every time (default: 1)",
-    )  # fmt: skip
+    )
     made.add_argument("--top-k", type=positive, metavar="K", help="draw among the K likeliest tokens (default: all)")
     made.add_argument("--seed", type=natural, default=0, help="seed of the draws (default: 0)")
     made.add_argument(

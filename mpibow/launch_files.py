@@ -11,9 +11,8 @@ from pathlib import Path
 import yaml
 
 from mpibow.errors import ConfigError, MpibowError, OutputError
-from mpibow.system.command import prog
+from mpibow.system.command import LAUNCH, close, launch_file, launch_files, prog, stem
 from mpibow.system.files import reason
-from mpibow.system.shipped import LAUNCH, close, launch_file, launch_files, stem
 from mpibow.system.streams import as_command
 
 FOLDER = "launch"

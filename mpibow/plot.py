@@ -10,13 +10,13 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from mpibow.errors import ConfigError, MpibowError
 from mpibow.figure import COLOURS, LOOK, NO_DATE, matplotlib, save
 from mpibow.run.series import PANELS, Curve, RunLog, curves, read_run
-from mpibow.system.command import prog
-from mpibow.system.options import positive
+from mpibow.system.command import positive, prog
 from mpibow.system.streams import as_command
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def draw(
     return figure
 
 
-def _draw_cell(axes: Axes, ticks: Any, panel: str, x: str, found: list[list[Curve]], *, told: bool) -> None:
+def _draw_cell(axes: Axes, ticks: ModuleType, panel: str, x: str, found: list[list[Curve]], *, told: bool) -> None:
     """One panel over one axis: curves of every run in its colour; a legend in grey where a run has several.
 
     `told`: another cell has that legend.

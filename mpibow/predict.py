@@ -22,17 +22,15 @@ from tqdm import tqdm
 
 from mpibow.comm.launch import outcome, say
 from mpibow.config.strict import build
-from mpibow.convert.files import Sample, Wanted, files_of, read
-from mpibow.data.settings import Image
-from mpibow.data.table import KIND as TABLE
-from mpibow.data.table import Columns
+from mpibow.convert.net_inputs import NetInputs, Sample, files_of, read
+from mpibow.data.columns import Columns
+from mpibow.data.sample_settings import Image
 from mpibow.errors import CheckpointError, ConfigError, RecordError
 from mpibow.fitted import Fitted, load
 from mpibow.graph.graph import FLOAT, Array
 from mpibow.job.predictor import Predictor
 from mpibow.run import directory
-from mpibow.system.command import prog
-from mpibow.system.options import positive
+from mpibow.system.command import positive, prog
 from mpibow.system.streams import as_command
 
 WIDE = 16  # most numbers of a sample's output that fit on a line
@@ -56,9 +54,12 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("net", type=Path, metavar="RUN", help="a run directory, a checkpoint, or a file of Fitted.save")
     made.add_argument(
-        "files", type=Path, nargs="+", metavar="FILE",
+        "files",
+        type=Path,
+        nargs="+",
+        metavar="FILE",
         help="images (.png, .jpg), folders of images or of records, arrays (.npy, .npz) or rows of numbers (.csv)",
-    )  # fmt: skip
+    )
     made.add_argument("--top", type=int, default=1, metavar="K", help="print the K likeliest classes (default: 1)")
     made.add_argument("--csv", action="store_true", help="print CSV with a header line")
     made.add_argument(
@@ -112,7 +113,7 @@ def _run(arguments: argparse.Namespace) -> int:
     return RecordError.code if failures else 0
 
 
-def _wanted(fitted: Fitted, predictor: Predictor, crop: bool) -> Wanted:
+def _wanted(fitted: Fitted, predictor: Predictor, crop: bool) -> NetInputs:
     """The net's inputs, and how images became samples in training. Raises CheckpointError."""
     tensors = [predictor.graph.tensors[name] for name in predictor.inputs]
     inputs = {each.name: (each.shape[1:], "float32" if each.dtype == FLOAT else each.dtype) for each in tensors}
@@ -120,13 +121,13 @@ def _wanted(fitted: Fitted, predictor: Predictor, crop: bool) -> Wanted:
     try:
         image = None if settings is None else build(Image, settings, path="input.image")
         contents = fitted.input.get("contents") or {}
-        columns = Columns.of(contents) if contents.get("kind") == TABLE else None
+        columns = Columns.of(contents) if contents.get("kind") == "table" else None
     except (ConfigError, RecordError) as error:
         raise CheckpointError(str(error)) from None
-    return Wanted(inputs, image, crop, columns)
+    return NetInputs(inputs, image, crop, columns)
 
 
-def _samples(paths: Sequence[Path], wanted: Wanted, failures: list[str]) -> Iterator[Sample]:
+def _samples(paths: Sequence[Path], wanted: NetInputs, failures: list[str]) -> Iterator[Sample]:
     """All samples of the files in order; a file's error is printed and kept in `failures`."""
 
     def failed(error: RecordError) -> None:

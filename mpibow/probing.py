@@ -7,17 +7,21 @@ from typing import Any
 from mpibow.fitting import job_of_settings
 from mpibow.job.sources import Source
 from mpibow.models.classifier import Net
-from mpibow.models.objective import LossNet
-from mpibow.models.supervised import OutputNet
+from mpibow.models.objective import LossNet, OutputNet
 from mpibow.probe.check import Checked
 from mpibow.probe.check import check as check_job
 from mpibow.probe.rates import HIGHEST, ITERATIONS, LOWEST, RateTest, range_test
 
 
 def find_lr(
-    net: Net | LossNet | OutputNet, train: Source, *, lowest: float = LOWEST, highest: float = HIGHEST,
-    iterations: int = ITERATIONS, **settings: Any,
-) -> RateTest:  # fmt: skip
+    net: Net | LossNet | OutputNet,
+    train: Source,
+    *,
+    lowest: float = LOWEST,
+    highest: float = HIGHEST,
+    iterations: int = ITERATIONS,
+    **settings: Any,
+) -> RateTest:
     """Trains `net` for some iterations at rates from `lowest` to `highest`, and suggests one. Nothing is kept.
 
     One learner trains from the initial weights, with the optimiser and batch size of `settings` (as in `mpibow.fit`);

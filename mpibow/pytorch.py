@@ -9,20 +9,26 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from inspect import Parameter
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import psutil
 
-from mpibow.aten.compared import compare, untouched
+from mpibow.aten.comparison import compare, untouched
 from mpibow.aten.net import TorchNet, check
-from mpibow.aten.reader import Reader
+from mpibow.aten.reader import ExportReader
 from mpibow.comm.cgroups import memory_left
 from mpibow.errors import ConfigError
 from mpibow.graph.graph import Array
 
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.export import ExportedProgram
+    from torch.nn import Module
 
-def from_torch(module: Any, example_inputs: Sequence[Any]) -> TorchNet:
+
+def from_torch(module: Module, example_inputs: Sequence[Tensor]) -> TorchNet:
     """A torch.nn.Module as a net for `mpibow.fit`: its operators, and its weights and running statistics to start from.
 
     `example_inputs` are tensors (n, ...) as its forward takes them, n any batch size. torch.export reads the module in
@@ -40,7 +46,7 @@ def from_torch(module: Any, example_inputs: Sequence[Any]) -> TorchNet:
     free = psutil.virtual_memory().available
     with _silent(), untouched(module):
         _check_parts(torch, module)
-        net = TorchNet(Reader(torch, module, _exported(torch, module, examples)).program(), module)
+        net = TorchNet(ExportReader(torch, module, _exported(torch, module, examples)).program(), module)
         check(net)
         left = memory_left()
         needed = compare(torch, net, examples, free if left is None else min(free, left))
@@ -53,9 +59,13 @@ def from_torch(module: Any, example_inputs: Sequence[Any]) -> TorchNet:
 
 
 def into_torch(
-    module: Any, weights: Mapping[str, Array], *, scope: str = "", strict: bool = True,
+    module: Module,
+    weights: Mapping[str, Array],
+    *,
+    scope: str = "",
+    strict: bool = True,
     buffers: Mapping[str, Array] | None = None,
-) -> Any:  # fmt: skip
+) -> Module:
     """`module` itself with these weights, statistics and buffers, which have its names for them behind `scope`.
 
     Raises ConfigError where names or shapes differ; if not `strict`, names that `weights` lack keep their values.
@@ -86,7 +96,7 @@ def into_torch(
     return module
 
 
-def copied(module: Any) -> Any:
+def copied(module: Module) -> Module:
     """An independent copy of the module; weights that PyTorch computes before each forward are copied as numbers."""
     computed = [each for part in module.modules() for each in vars(part).values() if hasattr(each, "grad_fn")]
     return copy.deepcopy(module, {id(each): each.detach().clone() for each in computed if each.grad_fn is not None})
@@ -100,7 +110,7 @@ def _torch() -> Any:
     return torch
 
 
-def _examples(torch: Any, given: Sequence[Any]) -> tuple[Any, ...]:
+def _examples(torch: ModuleType, given: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """The tensors, each of at least two samples: torch.export makes a batch of one a fixed size."""
     if isinstance(given, torch.Tensor) or not isinstance(given, tuple | list):
         raise ConfigError(f"from_torch: example_inputs must be a tuple of tensors, got {type(given).__name__}")
@@ -126,7 +136,7 @@ def _silent() -> Iterator[None]:
         logging.disable(before)
 
 
-def _inner(torch: Any, module: Any, caller: str) -> Any:
+def _inner(torch: ModuleType, module: Module, caller: str) -> Module:
     """The module in a wrapper that computes the same. Raises ConfigError, which begins with `caller`."""
     parallel = torch.nn.parallel
     while isinstance(module, parallel.DataParallel | parallel.DistributedDataParallel) or hasattr(module, "_orig_mod"):
@@ -136,7 +146,7 @@ def _inner(torch: Any, module: Any, caller: str) -> Any:
     return module
 
 
-def _check_parts(torch: Any, module: Any) -> None:
+def _check_parts(torch: ModuleType, module: Module) -> None:
     """Raises ConfigError where a part changes buffers by its own rule in each forward of a training."""
     for name, part in module.named_modules():
         hooks = part._forward_pre_hooks.values()
@@ -152,7 +162,7 @@ def _check_parts(torch: Any, module: Any) -> None:
             )
 
 
-def _exported(torch: Any, module: Any, examples: tuple[Any, ...]) -> Any:
+def _exported(torch: ModuleType, module: Module, examples: tuple[Tensor, ...]) -> ExportedProgram:
     batch = {0: torch.export.Dim("batch")}
     kinds = [each.kind for each in inspect.signature(module.forward).parameters.values()]
     named = kinds.index(Parameter.VAR_POSITIONAL) if Parameter.VAR_POSITIONAL in kinds else len(examples)

@@ -16,12 +16,10 @@ from mpibow.convert.conversion import cores, exit_code, spreader
 from mpibow.data import verify
 from mpibow.data.aside import file_aside
 from mpibow.data.contents import contents, pick, summary
-from mpibow.data.pictures import sheet
 from mpibow.data.recordset import RecordSet, open_records
+from mpibow.data.sheet import sheet
 from mpibow.errors import ConfigError, MpibowError, RecordError
-from mpibow.system.command import prog
-from mpibow.system.options import integer, natural
-from mpibow.system.shipped import close
+from mpibow.system.command import close, integer, natural, prog
 from mpibow.system.streams import as_command
 
 SHOWN = 20  # damages listed for one data set; a broken disk can have millions
@@ -36,8 +34,13 @@ def inspect(options: argparse.Namespace) -> int:
         data = open_records(path)
         print(json.dumps(contents(data)) if options.json else summary(data))
         if options.sheet:
-            drawn = draw(data, options.sheet, SHEET if options.samples is None else options.samples,
-                         options.of_class, options.seed or 0)  # fmt: skip
+            drawn = draw(
+                data,
+                options.sheet,
+                SHEET if options.samples is None else options.samples,
+                options.of_class,
+                options.seed or 0,
+            )
             if not options.json:
                 print(f"  sheet     {options.sheet}, {drawn:,} images")
 

@@ -10,7 +10,7 @@ from typing import Any
 
 # Row, name, and begin and end in nanoseconds of the machine's monotonic clock, which its processes share.
 Span = tuple[str, str, int, int]
-Call = Callable[[Callable[[Any], Any]], Any]  # runs a function of the communicator, on the thread that may use it
+Call = Callable[[Callable[[Any], object]], Any]  # runs a function of the communicator, on the thread that may use it
 
 NOTHING = nullcontext()
 

@@ -16,14 +16,13 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from mpibow.comm.communicator import Communicator
 from mpibow.comm.launch import run_ranks, say
 from mpibow.config import Config, describe, limits_of, load_mapping
-from mpibow.config.document import read
-from mpibow.config.handed_on import rate_handed_on
+from mpibow.config.overrides import rate_warning
+from mpibow.config.yaml_text import read
 from mpibow.errors import EXIT_CODES, EXIT_INTERRUPTED, EXIT_REQUEUE
 from mpibow.job import BUILT_IN, Job, open_job
 from mpibow.job.normalise import Scaling
 from mpibow.models import MODELS, OBJECTIVES
-from mpibow.probe.command import PLOT, find_rate
-from mpibow.probe.rates import HIGHEST, ITERATIONS, LOWEST
+from mpibow.probe.rates import HIGHEST, ITERATIONS, LOWEST, PLOT, find_rate
 from mpibow.run.chrome import WINDOW, check_path, open_trace
 from mpibow.run.describe import check_job
 from mpibow.run.directory import on_rank_0
@@ -38,9 +37,14 @@ from mpibow.trace import SILENT, Trace
 
 
 def train(
-    job: Job, comm: Communicator, *, resume: str | None = None, note: str = "", trace: Trace = SILENT,
+    job: Job,
+    comm: Communicator,
+    *,
+    resume: str | None = None,
+    note: str = "",
+    trace: Trace = SILENT,
     made: OpenParts = open_parts,
-) -> Trained:  # fmt: skip
+) -> Trained:
     """Runs `job` to its end on all ranks of `comm`; every rank calls it. `resume` is a path or 'auto'.
 
     `made` makes the session's parts.
@@ -81,9 +85,10 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("overrides", nargs="*", metavar="key.path=value", help="settings that override the file's")
     made.add_argument("--check", action="store_true", help="print settings, plan and memory; train nothing")
     made.add_argument(
-        "--find-lr", action="store_true",
+        "--find-lr",
+        action="store_true",
         help=f"try learning rates that rise, print losses and a suggestion, draw {PLOT}; keep nothing of it",
-    )  # fmt: skip
+    )
     made.add_argument(
         "--find-lr-rates", metavar="FROM:TO", default=f"{LOWEST:g}:{HIGHEST:g}", help="them (default: %(default)s)"
     )
@@ -97,9 +102,11 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--timeline", type=Path, metavar="FILE.json", help="write a Chrome trace of all ranks' threads")
     made.add_argument(
-        "--timeline-iterations", metavar="FROM:TO", help="iterations of the trace, counted from this start (default "
+        "--timeline-iterations",
+        metavar="FROM:TO",
+        help="iterations of the trace, counted from this start (default "
         f"{WINDOW[0]}:{WINDOW[1]}, without the last); the file is written when TO begins, or the run ends",
-    )  # fmt: skip
+    )
     made.set_defaults(base=None)
     return made
 
@@ -120,7 +127,7 @@ def _config(arguments: argparse.Namespace) -> Config:
 def _run(arguments: argparse.Namespace, comm: Communicator, note: str) -> int:
     config = _config(arguments)
     origin = arguments.config or "the built-in run"
-    handed_on = rate_handed_on(arguments.base, arguments.overrides, config, origin)
+    warning = rate_warning(arguments.base, arguments.overrides, config.update, origin)
     counts = first_timeline(config, comm.size).counts(0)
     trace = open_trace(arguments.timeline, arguments.timeline_iterations)
 
@@ -131,13 +138,13 @@ def _run(arguments: argparse.Namespace, comm: Communicator, note: str) -> int:
 
     job = open_job(config, on_rank_0(lambda function: function(comm), comm.rank, look))
     if arguments.check:
-        if handed_on and comm.rank == 0:
-            say(handed_on)
+        if warning and comm.rank == 0:
+            say(warning)
         check_job(job, comm, counts)
         return 0
     if arguments.find_lr:
         return find_rate(job, train, comm, arguments.find_lr_rates, arguments.find_lr_iterations)
-    note = "\n".join(filter(None, (note, handed_on)))
+    note = "\n".join(filter(None, (note, warning)))
     trained = train(job, comm, resume=arguments.resume, note=note, trace=trace)
     stopped = trained.summary.stopped
     return EXIT_INTERRUPTED if stopped == "SIGINT" else EXIT_REQUEUE if trained.summary.interrupted else 0

@@ -15,11 +15,11 @@ import mpibow
 from mpibow import launch_files
 from mpibow.__main__ import main
 from mpibow.completion import SHELLS, script
-from mpibow.config.document import parse, read
+from mpibow.config.yaml_text import parse, read
 from mpibow.convert.__main__ import main as convert
 from mpibow.data.recordset import open_records
 from mpibow.errors import ConfigError
-from mpibow.system import shipped
+from mpibow.system import command as shipped
 from mpibow.system.command import COMMANDS, prog
 from tests.data.photos import encode, picture
 from tests.launching import run

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mpibow import kernels
-from mpibow.diagnose.machine import MEGABYTE, Facts, Finding, check_all, exit_code
+from mpibow.diagnose.machine import MEGABYTE, Finding, MachineFacts, check_all, exit_code
 from mpibow.doctor import describe, free_bytes, kernels_told, required_packages, table
 from tests.launching import RANKS, in_turn, mpirun, needs_mpi, run
 from tests.run.processes import write_run
@@ -22,7 +22,7 @@ needs_library = pytest.mark.skipif(
     library is None or library.find_library() is None, reason="no libdnnl found: pip install -e '.[cpu]'"
 )
 
-HEALTHY = Facts(packages={"numpy": "2.1.0"}, required={"numpy": "2.0"}, allowed=8, machine=16, learners=4)
+HEALTHY = MachineFacts(packages={"numpy": "2.1.0"}, required={"numpy": "2.0"}, allowed=8, machine=16, learners=4)
 PAIR = replace(HEALTHY, size=2, local_size=2, launcher="Open MPI's mpirun")
 
 

@@ -13,13 +13,13 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 import mpibow as mb
-from mpibow.convert.state_dict import write_state_dict
+from mpibow.convert.pickles import write_state_dict
 from mpibow.data.dataset import Array
 from mpibow.errors import ConfigError
 from mpibow.export import export, main
 from mpibow.graph.graph import Graph
 from mpibow.graph.layout import initial_weights, plan_layout, plan_statistics
-from mpibow.job.given import of_program, take
+from mpibow.job.starting_weights import of_program, take
 from mpibow.models import MODELS
 from mpibow.models.torchvision import names_of
 from mpibow.run.stored import Stored, read_stored

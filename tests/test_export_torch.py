@@ -16,7 +16,7 @@ from mpibow.export import export, write
 from mpibow.graph.kernel import Kernels
 from mpibow.graph.layout import plan_layout, plan_statistics
 from mpibow.graph.plan import compile_plan
-from mpibow.job.given import of_program, take
+from mpibow.job.starting_weights import of_program, take
 from mpibow.kernels.numpy import OPERATORS
 from mpibow.models import MODELS
 from mpibow.models.classifier import classifier

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import mpibow as mb
-from mpibow.data.tokens import chars_of
+from mpibow.data.text import chars_of
 from mpibow.generate import main, pick
 from tests.datasets.scripts import script
 from tests.run import tiny

@@ -11,7 +11,7 @@ from pathlib import Path
 import mpibow
 from mpibow import errors, train
 from mpibow.config import load_mapping
-from mpibow.config.document import parse
+from mpibow.config.yaml_text import parse
 from mpibow.errors import EXIT_CODES
 from tests.launching import mpirun, needs_mpi
 

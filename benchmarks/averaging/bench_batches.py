@@ -30,11 +30,11 @@ from benchmarks.averaging.batch_page import page, points
 from benchmarks.averaging.bench_accuracy import unpack
 from benchmarks.sides import ROOT, Peer, launched, machine, note, ours, parser_of
 from mpibow.config import load_mapping
-from mpibow.config.document import parse, read
+from mpibow.config.yaml_text import parse, read
 from mpibow.errors import DivergedError, MpibowError
 from mpibow.run.directory import write
 from mpibow.sweep import grid
-from mpibow.sweep.kept import Kept
+from mpibow.sweep.folder import SweepFolder
 from mpibow.sweep.running import run_cells
 
 RESULTS = ROOT / "benchmarks/results/batches.json"
@@ -68,8 +68,8 @@ def swept(cell: Cell, options: argparse.Namespace) -> tuple[bool, list[dict[str,
     data = options.mnist.resolve()
     words = [*cell.words[1:], f"data.train={data}/train", f"data.test={data}/test"]
     pairs = (word.partition("=") for word in words)
-    one = grid.Cell(tuple((key, grid.Choice(text, parse(text, key))) for key, _, text in pairs))
-    kept = Kept(options.runs.resolve())
+    one = grid.Cell(tuple((key, grid.AxisValue(text, parse(text, key))) for key, _, text in pairs))
+    kept = SweepFolder(options.runs.resolve())
     kept.begin(ranks=1)
     own = [f"name={one.name}", f"out={kept.folder}/runs"]
     config = load_mapping(read(ROOT / cell.words[0]), [*one.overrides, *own])

@@ -28,8 +28,8 @@ from threadpoolctl import threadpool_limits
 from benchmarks.sides import ROOT, after, machine, note, parser_of, table, write
 from benchmarks.turns import Ours, in_turn, interval, ratios
 from mpibow.comm.communicator import Single
-from mpibow.job.made_up import made_up_job
 from mpibow.job.memory import copy_bytes, learner_bytes
+from mpibow.job.synthetic import made_up_job
 from mpibow.learn.local import arrays_of
 from mpibow.run.results import versions
 from mpibow.run.session import Session

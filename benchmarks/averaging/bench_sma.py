@@ -57,9 +57,8 @@ from mpibow.fitted import Fitted
 from mpibow.graph.graph import Array, Tensor
 from mpibow.graph.plan import Plan, choose_layout, compile_plan
 from mpibow.job import kernels_of, open_data
-from mpibow.models.convnet import convnet
-from mpibow.models.lenet import lenet
-from mpibow.models.resnet_cifar import resnet20
+from mpibow.models.convnet import convnet, lenet
+from mpibow.models.resnet import resnet20
 from mpibow.run.directory import write
 from mpibow.sync import gain
 

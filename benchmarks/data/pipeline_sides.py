@@ -17,10 +17,11 @@ import numpy as np
 
 from benchmarks.data.peer_loop import serve
 from mpibow.data.dataset import ArrayData, Samples
-from mpibow.data.pipeline import Direct, Pipeline, Reader
+from mpibow.data.decoded import random_windows
+from mpibow.data.pipeline import Pipeline
+from mpibow.data.readers import DirectReader, Reader
 from mpibow.data.recordset import open_records
 from mpibow.data.timeline import fixed
-from mpibow.data.window import random_windows
 from mpibow.graph.graph import Graph
 from mpibow.graph.layout import initial_weights
 from mpibow.graph.plan import choose_layout, compile_plan
@@ -88,12 +89,12 @@ def with_dali(batch: int, folder: Path) -> Callable[[], int]:
 
 def with_host(batch: int, folder: Path) -> Callable[[], int]:
     from mpibow.data.damage import Damages
-    from mpibow.data.decoded import Decode, Decoded
-    from mpibow.data.settings import Image
+    from mpibow.data.decoded import Decoded, DecodingReader
+    from mpibow.data.sample_settings import Image
 
     data = open_records(folder / "records")
     decoded = Decoded(data, Image(size=SIZE), AREA, ASPECT)
-    return trained(decoded, Decode(decoded, Damages(data.name, data.count, 0), 1), batch)
+    return trained(decoded, DecodingReader(decoded, Damages(data.name, data.count, 0), 1), batch)
 
 
 def plain_dali(batch: int, folder: Path, fused: bool) -> Callable[[], int]:
@@ -131,7 +132,7 @@ def raw(batch: int, folder: Path, resident: bool) -> Callable[[], int]:
         images, labels = np.empty((data.count, *data.shape), data.dtype), np.empty(data.count, np.int32)
         data.read(np.arange(data.count), images, labels)
         data = ArrayData(images, labels)
-    take = slots(data, Direct(data), batch, 512)
+    take = slots(data, DirectReader(data), batch, 512)
 
     def step() -> int:
         take().release()

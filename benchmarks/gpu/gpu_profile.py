@@ -22,7 +22,7 @@ from mpibow.data.dataset import read_into
 from mpibow.graph.layout import initial_weights
 from mpibow.graph.steps import kind_of
 from mpibow.job import Job, on_device
-from mpibow.job.made_up import made_up_job
+from mpibow.job.synthetic import made_up_job
 
 
 def kinds(steps: Sequence[Any], seconds: Sequence[float]) -> dict[str, dict[str, float]]:

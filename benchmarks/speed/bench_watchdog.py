@@ -23,7 +23,7 @@ from mpibow.comm import Communicator, run_ranks
 from mpibow.comm.launch import find_launcher, signs_of
 from mpibow.comm.pulse import Pulse
 from mpibow.comm.watchdog import Watchdog
-from mpibow.job.made_up import made_up_job
+from mpibow.job.synthetic import made_up_job
 from mpibow.run.session import Session
 
 TARGET = 0.99

@@ -29,7 +29,7 @@ from benchmarks.sides import parser_of
 from mpibow.bench import WARM_UP
 from mpibow.comm.communicator import Communicator
 from mpibow.comm.launch import find_launcher, run_ranks
-from mpibow.job.made_up import made_up_job
+from mpibow.job.synthetic import made_up_job
 from mpibow.run.results import versions
 from mpibow.run.session import Session
 from mpibow.run.signals import Signals

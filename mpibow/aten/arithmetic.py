@@ -4,43 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 
 from mpibow import ops
-from mpibow.aten.program import Batch
-from mpibow.aten.site import Filled, Site, dtype_of, need, number, refuse, shape_of
+from mpibow.aten.program import BatchExtent
+from mpibow.aten.site import Argument, Filled, Function, Operand, Result, Site, Value, dtype_of, need, number, refuse
 from mpibow.graph.graph import FLOAT, Tensor
 
 Axes = int | Sequence[int] | None
-Operand = Tensor | float
 
 
-def add(x: Any, other: Any, alpha: float = 1) -> Any:
+def add(x: Operand, other: Operand, alpha: float = 1) -> Operand:
     return x + (other if alpha == 1 else other * float(alpha))
 
 
-def sub(x: Any, other: Any, alpha: float = 1) -> Any:
+def sub(x: Operand, other: Operand, alpha: float = 1) -> Operand:
     return x - (other if alpha == 1 else other * float(alpha))
 
 
-def div(site: Site, self: Any, other: Any, rounding_mode: str | None = None) -> Any:
+def div(site: Site, self: Argument, other: Argument, rounding_mode: str | None = None) -> Argument:
     need(rounding_mode is None, f"rounding_mode={rounding_mode!r}: quotients are not rounded here")
     if isinstance(self, Filled) and self.value is not None and (by := number(other)):
         return Filled(self.shape, self.value / by)
     return site.operand(self) / site.operand(other)
 
 
-def power(site: Site, self: Any, exponent: Any) -> Any:
+def power(site: Site, self: Argument, exponent: Argument) -> Tensor:
     by = number(exponent)
-    if by is None or isinstance(self, bool | int | float):
+    if by is None or isinstance(self, float | int):
         refuse("the exponent must be a number, and the base a tensor")
     return site.floats(self) if by == 1 else ops.power(site.floats(self), by)
-
-
-def rsqrt(x: Tensor) -> Tensor:
-    return ops.power(ops.sqrt(x), -1.0)
 
 
 def hardtanh(x: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
@@ -67,7 +61,7 @@ def glu(x: Tensor, dim: int = -1) -> Tensor:
     return values * ops.sigmoid(gates)
 
 
-def clamp(site: Site, self: Any, min: Any = None, max: Any = None) -> Tensor:
+def clamp(site: Site, self: Value, min: Argument | None = None, max: Argument | None = None) -> Tensor:
     x = site.floats(self)
     for bound, sign in ((min, 1.0), (max, -1.0)):
         if bound is None:
@@ -93,11 +87,11 @@ def compare(sign: str, x: Operand, other: Operand) -> Tensor:
     return getattr(ops, sign)(left, other)  # type: ignore[no-any-return]
 
 
-def where(site: Site, condition: Any, self: Any, other: Any) -> Tensor:
+def where(site: Site, condition: Value, self: Argument, other: Argument) -> Tensor:
     return ops.where(site.tensor(condition), site.operand(self), site.operand(other))
 
 
-def masked_fill(site: Site, self: Any, mask: Any, value: Any) -> Tensor:
+def masked_fill(site: Site, self: Value, mask: Value, value: Argument) -> Tensor:
     return ops.where(site.tensor(mask), site.operand(value), site.tensor(self))
 
 
@@ -117,7 +111,7 @@ def amin(x: Tensor, dim: Axes = None, keepdim: bool = False) -> Tensor:
     return -reduced(ops.amax, -x, dim, keepdim)
 
 
-def largest(x: Tensor, other: Tensor | None = None, dim: Axes = None, keepdim: bool = False) -> Any:
+def largest(x: Tensor, other: Tensor | None = None, dim: Axes = None, keepdim: bool = False) -> Result:
     """max in its three forms; with an axis it also returns indices, which nothing may read (shapes.item)."""
     if other is not None:
         return maximum(x, other)
@@ -140,8 +134,8 @@ def var(
     return spread / (count - less)
 
 
-def norm(x: Tensor, p: Any = 2, dim: Axes = None, keepdim: bool = False, ord: Any = 2) -> Tensor:
-    need(number(2 if p is None else p) == 2 and number(2 if ord is None else ord) == 2, "norms must be Euclidean")
+def norm(x: Tensor, p: float | None = 2, dim: Axes = None, keepdim: bool = False, ord: float | None = 2) -> Tensor:
+    need({p, ord} <= {2, None}, "norms must be Euclidean")
     return root(reduced(ops.sum, ops.power(x, 2.0), dim, keepdim))
 
 
@@ -149,10 +143,6 @@ def root(x: Tensor) -> Tensor:
     """The square root of a sum of squares; its gradient at 0 is 0."""
     some = ops.gt(x, 0.0)
     return ops.where(some, ops.sqrt(ops.where(some, x, 1.0)), 0.0)
-
-
-def softmax(function: Callable[..., Tensor], x: Tensor, dim: int) -> Tensor:
-    return function(x, dim)
 
 
 def matmul(x: Tensor, other: Tensor | None = None, mat2: Tensor | None = None) -> Tensor:
@@ -165,21 +155,21 @@ def addmm(x: Tensor, beta: float = 1, alpha: float = 1, **factors: Tensor) -> Te
     return x * float(beta) + ops.matmul(*factors.values()) * float(alpha)
 
 
-def bernoulli(site: Site, self: Any, p: float) -> Tensor:
+def bernoulli(site: Site, self: Value, p: float) -> Tensor:
     """1 with probability `p` in training; in evaluation its mean, p."""
-    ones = site.tensor(Filled(shape_of(self), 1.0))
+    ones = site.tensor(Filled(self.shape, 1.0))
     first = (site.call.shape or (None,))[0]
-    need(first == Batch(1) and 0 < p < 1, "random numbers need the batch as first axis, and p in (0, 1)")
+    need(first == BatchExtent(1) and 0 < p < 1, "random numbers need the batch as first axis, and p in (0, 1)")
     return ops.dropout(ones, 1.0 - float(p)) * float(p)
 
 
-def cast(site: Site, self: Any, **_: Any) -> Any:
+def cast(site: Site, self: Value, **_: object) -> Value:
     wanted = site.call.dtype or FLOAT
     return self if dtype_of(self) == wanted else ops.cast(site.tensor(self), wanted)
 
 
 # By the functions' arguments: two tensors or numbers; tensors as floats; anything, and the call's site.
-OF_OPERANDS: dict[str, Callable[..., Any]] = {
+OF_OPERANDS: dict[str, Function] = {
     "add": add,
     "mul": lambda x, other: x * other,
     "rsub": lambda x, other, alpha=1: sub(other, x, alpha),
@@ -187,7 +177,7 @@ OF_OPERANDS: dict[str, Callable[..., Any]] = {
     **{sign: partial(compare, sign) for sign in ("lt", "le", "gt", "ge", "eq", "ne")},
 }
 
-OF_FLOATS: dict[str, Callable[..., Any]] = {
+OF_FLOATS: dict[str, Function] = {
     "abs": ops.abs,
     "addmm": addmm,
     "amax": partial(reduced, ops.amax),
@@ -207,7 +197,7 @@ OF_FLOATS: dict[str, Callable[..., Any]] = {
     "linalg_vector_norm": norm,
     "log": ops.log,
     "log_sigmoid": lambda x: -ops.softplus(-x),
-    "log_softmax": partial(softmax, ops.log_softmax),
+    "log_softmax": lambda x, dim: ops.log_softmax(x, dim),
     "logical_and": lambda x, other: ops.ne(x * other, 0.0),
     "logical_or": lambda x, other: ops.gt(ops.abs(x) + ops.abs(other), 0.0),
     "logsumexp": logsumexp,
@@ -223,11 +213,11 @@ OF_FLOATS: dict[str, Callable[..., Any]] = {
     "reciprocal": lambda x: ops.power(x, -1.0),
     "relu": ops.relu,
     "relu6": ops.clipped_relu,
-    "rsqrt": rsqrt,
+    "rsqrt": lambda x: ops.power(ops.sqrt(x), -1.0),
     "selu": lambda x: elu(x, 1.6732632423543772, 1.0507009873554805),
     "sigmoid": ops.sigmoid,
     "silu": ops.silu,
-    "softmax": partial(softmax, ops.softmax),
+    "softmax": lambda x, dim: ops.softmax(x, dim),
     "softplus": softplus,
     "sqrt": ops.sqrt,
     "square": lambda x: ops.power(x, 2.0),
@@ -238,7 +228,7 @@ OF_FLOATS: dict[str, Callable[..., Any]] = {
     "var": var,
 }
 
-OF_ANY: dict[str, Callable[..., Any]] = {
+OF_ANY: dict[str, Function] = {
     "_to_copy": cast,
     "bernoulli": bernoulli,
     "clamp": clamp,

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from functools import partial
 
 import numpy as np
 
 from mpibow import ops
-from mpibow.aten.program import Batch
-from mpibow.aten.shapes import reshape, rows
-from mpibow.aten.site import Function, Held, Site, need, number, refuse, shape_of
-from mpibow.aten.windows import both, images, padded
+from mpibow.aten.program import BatchExtent
+from mpibow.aten.shapes import reshape
+from mpibow.aten.site import Function, ModuleArray, Result, Site, Value, need, number, refuse
+from mpibow.aten.windows import Sizes, both, images, padded
 from mpibow.graph.graph import FLOAT, Op, Shape, Tensor
 from mpibow.ops.initialisers import ZERO
 from mpibow.ops.norms import Norm
@@ -21,21 +21,28 @@ SHARED = "its weights are read at {} places; mpibow's layer owns its weights: gi
 COMPUTED = "its weights are computed, as by a weight norm; mpibow's layer owns its weights: remove the norm"
 
 
-def _owned(site: Site, *held: Any) -> None:
+def _owned(site: Site, *held: Value | None) -> None:
     """Raises ConfigError where an operator can't own these parameters."""
     if not site.owns(*held):
-        uses = max((each.uses for each in held if isinstance(each, Held)), default=0)
+        uses = max((each.uses for each in held if isinstance(each, ModuleArray)), default=0)
         refuse(SHARED.format(uses) if uses > 1 else COMPUTED)
 
 
 def convolution(
-    site: Site, input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
-    groups: int = 1, output_padding: Any = None,
-) -> Tensor:  # fmt: skip
+    site: Site,
+    input: Value,
+    weight: Value,
+    bias: Value | None = None,
+    stride: Sizes = 1,
+    padding: Sizes | str = 0,
+    dilation: Sizes = 1,
+    groups: int = 1,
+    output_padding: Sizes | None = None,
+) -> Tensor:
     """A convolution in two dimensions, or in one: an image of one row; transposed with an `output_padding`."""
     _owned(site, weight, bias)
-    x, axes, transposed = site.floats(input), len(weight.shape) - 2, output_padding is not None
-    kind = "a transposed convolution" if transposed else "a convolution"
+    x, axes = site.floats(input), len(weight.shape) - 2
+    kind = "a convolution" if output_padding is None else "a transposed convolution"
     need(axes in (1, 2), f"{kind} of {axes} dimensions; there are those of 1 and 2")
     kernel, step, apart = both(weight.shape[2:], axes), both(stride, axes), both(dilation, axes, 1)
     if isinstance(padding, str):
@@ -46,20 +53,16 @@ def convolution(
         around = (reach[0] // 2, reach[1] // 2)
     else:
         around = both(padding, axes, 0)
-    settings: dict[str, Any] = {"bias": bias is not None, "initial": ZERO, "groups": int(groups), "dilation": apart}
-    if transposed:
-        more = both(output_padding, axes, 0)
-        op: Op = ops.ConvTranspose2d(weight.shape[1] * groups, kernel, step, around, more, **settings)
+    settings = bias is not None, ZERO, int(groups), apart
+    if output_padding is None:
+        op: Op = ops.Conv2d(weight.shape[0], kernel, step, around, *settings)
     else:
-        op = ops.Conv2d(weight.shape[0], kernel, step, around, **settings)
+        more = both(output_padding, axes, 0)
+        op = ops.ConvTranspose2d(weight.shape[1] * groups, kernel, step, around, more, *settings)
     return images(x, axes, lambda x: site.layer(op, x, weight=weight, bias=bias)[0])
 
 
-def convolution_transposed(site: Site, output_padding: Any = 0, **arguments: Any) -> Tensor:
-    return convolution(site, output_padding=output_padding, **arguments)
-
-
-def linear(site: Site, input: Any, weight: Any, bias: Any = None) -> Any:
+def linear(site: Site, input: Value, weight: Value, bias: Value | None = None) -> Tensor:
     """A dense layer; a matrix product where the weight is shared or computed."""
     x = site.floats(input)
     if site.owns(weight, bias) and len(x.shape) > 1:
@@ -70,9 +73,16 @@ def linear(site: Site, input: Any, weight: Any, bias: Any = None) -> Any:
 
 
 def batch_norm(
-    site: Site, input: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any, training: bool,
-    momentum: float, eps: float,
-) -> Tensor:  # fmt: skip
+    site: Site,
+    input: Value,
+    weight: Value | None,
+    bias: Value | None,
+    running_mean: Value | None,
+    running_var: Value | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> Tensor:
     need(weight is not None and bias is not None, "a batch norm without weight and bias (affine=False)")
     kept = running_mean is not None and running_var is not None
     need(kept, "a batch norm without running statistics (track_running_stats=False)")
@@ -82,7 +92,13 @@ def batch_norm(
 
 
 def _normed(
-    site: Site, op: Norm, x: Tensor, normal: Callable[[], Tensor], shape: Shape, weight: Any, bias: Any = None
+    site: Site,
+    op: Norm,
+    x: Tensor,
+    normal: Callable[[], Tensor],
+    shape: Shape,
+    weight: Value | None,
+    bias: Value | None = None,
 ) -> Tensor:
     """A norm as a layer that owns its weight and bias; else `normal`, times a weight and plus a bias of `shape`."""
     complete = weight is not None and (bias is not None or not op.centred)
@@ -104,22 +120,35 @@ def _normal(x: Tensor, axes: int, eps: float) -> Tensor:
 
 
 def layer_norm(
-    site: Site, input: Any, normalized_shape: Sequence[int], weight: Any = None, bias: Any = None, eps: float = 1e-5,
-) -> Tensor:  # fmt: skip
+    site: Site,
+    input: Value,
+    normalized_shape: Sequence[int],
+    weight: Value | None = None,
+    bias: Value | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
     x, shape = site.floats(input), tuple(normalized_shape)
     op = ops.LayerNorm(len(shape), eps)
     return _normed(site, op, x, lambda: _normal(x, len(shape), eps), shape, weight, bias)
 
 
-def rms_norm(site: Site, input: Any, normalized_shape: Sequence[int], weight: Any = None, eps: Any = None) -> Tensor:
-    need(eps is not None, "an RMS norm without eps, which then depends on the precision: give it one, as eps=1e-6")
+def rms_norm(
+    site: Site, input: Value, normalized_shape: Sequence[int], weight: Value | None = None, eps: float | None = None
+) -> Tensor:
+    if eps is None:
+        refuse("an RMS norm without eps, which then depends on the precision: give it one, as eps=1e-6")
     x, shape = site.floats(input), tuple(normalized_shape)
     return _normed(site, ops.RmsNorm(len(shape), eps), x, lambda: _over_root(x, len(shape), eps), shape, weight)
 
 
 def group_norm(
-    site: Site, input: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5,
-) -> Tensor:  # fmt: skip
+    site: Site,
+    input: Value,
+    num_groups: int,
+    weight: Value | None = None,
+    bias: Value | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
     x = site.floats(input)
     n, channels, *rest = x.shape
 
@@ -131,36 +160,29 @@ def group_norm(
 
 
 def instance_norm(
-    site: Site, input: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any, use_input_stats: bool,
-    momentum: float, eps: float,
-) -> Tensor:  # fmt: skip
+    site: Site,
+    input: Value,
+    weight: Value | None,
+    bias: Value | None,
+    running_mean: Value | None,
+    running_var: Value | None,
+    use_input_stats: bool,
+    momentum: float,
+    eps: float,
+) -> Tensor:
     need(running_mean is None and use_input_stats, "an instance norm with running statistics")
-    return group_norm(site, input, shape_of(input)[1], weight, bias, eps)
+    return group_norm(site, input, input.shape[1], weight, bias, eps)
 
 
-def embedding(
-    site: Site, weight: Any, indices: Any, padding_idx: int = -1, scale_grad_by_freq: bool = False,
-) -> Any:  # fmt: skip
-    need(not scale_grad_by_freq, "scale_grad_by_freq: gradients are not scaled by frequency here")
-    need(bool(shape_of(indices)) or not isinstance(weight, Held), "the indices must have an axis")
-    if not site.owns(weight) or not isinstance(indices, Tensor):
-        found = rows(site, site.tensor(weight), indices)
-    else:
-        (found,) = site.layer(ops.Embedding(weight.shape[0], weight.shape[1], ZERO), indices, weight=weight)
-    if padding_idx < 0:
-        return found
-    need(isinstance(weight, Held) and not weight.array[padding_idx].any(), "the row of padding_idx must be 0")
-    padding = ops.eq(site.tensor(indices), float(padding_idx))
-    return ops.where(ops.reshape(padding, (*padding.shape, 1)), 0.0, found)
-
-
-def dropout(site: Site, input: Any, p: float, train: bool) -> Any:
+def dropout(site: Site, input: Value, p: float, train: bool) -> Tensor:
     """Dropout; a batch axis that is not the first is moved there and back."""
     x = site.floats(input)
     if not train or p == 0:
         return x
     need(p < 1, "p must be below 1")
-    extents = [(axis, extent.times) for axis, extent in enumerate(site.call.shape or ()) if isinstance(extent, Batch)]
+    extents = [
+        (axis, extent.times) for axis, extent in enumerate(site.call.shape or ()) if isinstance(extent, BatchExtent)
+    ]
     need(bool(extents), "no axis of its output is the batch")
     axis, count = extents[0]
     order = [axis, *(each for each in range(len(x.shape)) if each != axis)]
@@ -169,7 +191,7 @@ def dropout(site: Site, input: Any, p: float, train: bool) -> Any:
     return ops.permute(y, *(order.index(each) for each in range(len(order)))) if axis else y
 
 
-def feature_dropout(site: Site, input: Any, p: float, train: bool) -> Any:
+def feature_dropout(site: Site, input: Value, p: float, train: bool) -> Tensor:
     """Dropout of whole channels."""
     x = site.floats(input)
     if not train or p == 0:
@@ -179,9 +201,16 @@ def feature_dropout(site: Site, input: Any, p: float, train: bool) -> Any:
 
 
 def attention(
-    site: Site, query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0,
-    is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
-) -> Any:  # fmt: skip
+    site: Site,
+    query: Value,
+    key: Value,
+    value: Value,
+    attn_mask: Value | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
     q, k, v = (site.floats(each) for each in (query, key, value))
     if enable_gqa and k.shape[-3] != q.shape[-3]:
         k, v = (_repeated(each, q.shape[-3]) for each in (k, v))
@@ -210,14 +239,23 @@ def _repeated(x: Tensor, heads: int) -> Tensor:
 
 
 def recurrent(
-    site: Site, input: Any, hx: Any, params: Sequence[Any], has_biases: bool, num_layers: int, dropout: float,
-    train: bool, bidirectional: bool, batch_first: bool,
-) -> list[Tensor]:  # fmt: skip
+    site: Site,
+    input: Value,
+    hx: Value | list[Value],
+    params: Sequence[Value],
+    has_biases: bool,
+    num_layers: int,
+    dropout: float,
+    train: bool,
+    bidirectional: bool,
+    batch_first: bool,
+) -> Result:
     """All layers and directions, each an operator with its four weights; their last states are stacked."""
     need(has_biases, "a recurrent layer without biases (bias=False)")
     need(len(params) == 4 * num_layers * (1 + bidirectional), "a recurrent layer with projections (proj_size)")
     _owned(site, *params)
-    kind, states = (ops.Lstm, list(hx)) if site.call.operator == "lstm" else (ops.Gru, [hx])
+    kind = ops.Lstm if site.call.operator == "lstm" else ops.Gru
+    states = hx if isinstance(hx, list) else [hx]
     given = [] if all(number(state) == 0 for state in states) else site.tensors(states)
 
     def add(n: int, *inputs: Tensor) -> Sequence[Tensor]:
@@ -236,10 +274,8 @@ OF_ANY: dict[str, Function] = {
     "batch_norm": batch_norm,
     "conv1d": convolution,
     "conv2d": convolution,
-    "conv_transpose1d": convolution_transposed,
-    "conv_transpose2d": convolution_transposed,
+    **dict.fromkeys(("conv_transpose1d", "conv_transpose2d"), partial(convolution, output_padding=0)),
     "dropout": dropout,
-    "embedding": embedding,
     "feature_dropout": feature_dropout,
     "group_norm": group_norm,
     "gru": recurrent,

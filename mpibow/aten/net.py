@@ -7,15 +7,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from inspect import Parameter, Signature
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mpibow import ops
-from mpibow.aten.program import Batch, Call, Place, Program, Ref, refs
-from mpibow.aten.site import Held, Site, dtype_of
-from mpibow.aten.table import OPERATORS
+from mpibow.aten import OPERATORS
+from mpibow.aten.program import Argument, BatchExtent, OperatorCall, Ref, SourcePlace, TorchProgram, refs
+from mpibow.aten.site import ModuleArray, Site, dtype_of
 from mpibow.errors import ConfigError, ShapeError
-from mpibow.graph.graph import FLOAT, Array, Graph, Tensor
-from mpibow.graph.scope import prefix
+from mpibow.graph.graph import FLOAT, Array, Graph, Tensor, prefix
+
+if TYPE_CHECKING:
+    from torch.nn import Module
 
 LISTED = 8  # calls that an error names
 PAGE = "docs/pytorch.md has the list"
@@ -28,8 +30,8 @@ class TorchNet:
     It takes tensors (n, ...) as the module's forward does, and returns the same outputs.
     """
 
-    program: Program
-    module: Any
+    program: TorchProgram
+    module: Module
 
     def __repr__(self) -> str:
         return f"TorchNet({self.program.kind}: {len(self.program.calls)} operators, {self.weight_count:,} weights)"
@@ -67,23 +69,25 @@ class TorchNet:
         """How many times each value is read."""
         return Counter(name for call in self.program.calls for name in refs(call.arguments))
 
-    def __call__(self, *inputs: Tensor, **named: Tensor) -> Any:
+    def __call__(self, *inputs: Tensor, **named: Tensor) -> Tensor | dict[str, Tensor]:
         """The outputs for tensors (n, ...) of the graph that is being built: one, or several by their names."""
         given = self._given(inputs, named)
         first = next(iter(given.values()))
         batch, made = first.shape[0], dict[str, Tensor]()
         values: dict[str, Any] = dict(given)
         for name, array in self.program.parameters.items():
-            values[name] = Held(name, array, self._uses[name], True)
+            values[name] = ModuleArray(name, array, self._uses[name], True)
         for name, buffer in self.program.buffers.items():
-            values[name] = Held(name, buffer.array, self._uses[name], False)
+            values[name] = ModuleArray(name, buffer.array, self._uses[name], False)
             if name not in self._statistics:
                 first.graph.buffers[f"{prefix()}{name}"] = buffer
         first.graph.frozen += [f"{prefix()}{name}" for name in self.program.frozen]
         for call in self.program.calls:
             values[call.name] = self._called(call, values, Site(first.graph, call, batch, made))
         outputs = self.program.outputs
-        last = Site(first.graph, Call("output", "output", {}, Place("", self.program.kind, "", "")), batch, made)
+        last = Site(
+            first.graph, OperatorCall("output", "output", {}, SourcePlace("", self.program.kind, "", "")), batch, made
+        )
         if isinstance(outputs, Ref):
             return last.tensor(values[outputs.name])
         return {name: last.tensor(values[each.name]) for name, each in outputs.items()}
@@ -108,10 +112,10 @@ class TorchNet:
                 given[each.name] = ops.cast(tensor, dtype)
         return given
 
-    def _called(self, call: Call, values: Mapping[str, Any], site: Site) -> Any:
+    def _called(self, call: OperatorCall, values: Mapping[str, Any], site: Site) -> Any:
         arguments = {name: _resolved(value, values, site.batch) for name, value in call.arguments.items()}
         try:
-            found = OPERATORS[call.operator](site, **arguments)
+            found: Any = OPERATORS[call.operator](site, **arguments)
             whole = call.dtype is not None and call.dtype not in (FLOAT, dtype_of(found))
             return ops.cast(site.tensor(found), str(call.dtype)) if whole else found
         except (ShapeError, ConfigError) as error:
@@ -122,10 +126,10 @@ class TorchNet:
             ) from error
 
 
-def _resolved(value: Any, values: Mapping[str, Any], batch: int) -> Any:
+def _resolved(value: Argument, values: Mapping[str, Any], batch: int) -> Any:
     if isinstance(value, Ref):
         return values[value.name]
-    if isinstance(value, Batch):
+    if isinstance(value, BatchExtent):
         return value.times * batch
     if isinstance(value, list | tuple):
         return [_resolved(each, values, batch) for each in value]

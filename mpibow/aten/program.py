@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeAlias
 
 from mpibow.graph.graph import Array, Buffer
 
@@ -17,14 +17,18 @@ class Ref:
 
 
 @dataclass(frozen=True)
-class Batch:
+class BatchExtent:
     """An extent that is a multiple of the batch size."""
 
     times: int
 
 
+# An argument of a call, as a program has it.
+Argument: TypeAlias = "Ref | BatchExtent | Array | float | str | list[Argument] | None"
+
+
 @dataclass(frozen=True)
-class Place:
+class SourcePlace:
     """The place of a call in the module's source: the part's path and class, FILE:LINE and that line."""
 
     part: str
@@ -38,23 +42,22 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Call:
+class OperatorCall:
     """An operator applied: its name as `conv2d`, arguments by ATen's names, and the NumPy type of its result.
 
-    An argument is a number, a text, None, a Ref, a Batch, an array, or a list of these. `shape` has Batch extents;
-    None where a call returns several values.
+    `shape` is None where a call returns several values.
     """
 
     name: str
     operator: str
-    arguments: Mapping[str, Any]
-    place: Place
+    arguments: Mapping[str, Argument]
+    place: SourcePlace
     dtype: str | None = None
-    shape: tuple[int | Batch, ...] | None = None
+    shape: tuple[int | BatchExtent, ...] | None = None
 
 
 @dataclass(frozen=True)
-class Input:
+class ModuleInput:
     """An argument of the module's forward: its extents behind the batch, and its NumPy type."""
 
     name: str
@@ -63,22 +66,22 @@ class Input:
 
 
 @dataclass(frozen=True)
-class Program:
+class TorchProgram:
     """The whole program: `kind` is the module's class. `outputs` have names where there are several.
 
     `frozen` are the parameters that are not trained, as their requires_grad is false.
     """
 
     kind: str
-    inputs: tuple[Input, ...]
+    inputs: tuple[ModuleInput, ...]
     parameters: Mapping[str, Array]
     buffers: Mapping[str, Buffer]
-    calls: tuple[Call, ...]
+    calls: tuple[OperatorCall, ...]
     outputs: Ref | Mapping[str, Ref]
     frozen: tuple[str, ...] = ()
 
 
-def refs(value: Any) -> Iterator[str]:
+def refs(value: object) -> Iterator[str]:
     """The names in an argument, one for each reference."""
     if isinstance(value, Ref):
         yield value.name

@@ -4,38 +4,48 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
-from mpibow.aten.nodes import array_of, dtype_name, dtype_of, name_of, one_memory, place_of, writes
-from mpibow.aten.program import Batch, Call, Input, Place, Program, Ref, refs
-from mpibow.aten.table import OPERATORS
+from mpibow.aten import OPERATORS
+from mpibow.aten.nodes import array_of, dtype_name, name_of, one_memory, place_of, writes
+from mpibow.aten.program import Argument, BatchExtent, ModuleInput, OperatorCall, Ref, SourcePlace, TorchProgram, refs
 from mpibow.errors import ConfigError
 from mpibow.graph.graph import Buffer
 
+if TYPE_CHECKING:
+    from torch import SymInt, Tensor
+    from torch._ops import OpOverload
+    from torch.export import ExportedProgram
+    from torch.export.graph_signature import InputSpec
+    from torch.fx import Graph, Node
+    from torch.nn import Module
+
 # Arguments that do not change the values of a tensor, such as its place in memory; types are read off the result.
 WHEREABOUTS = (
-    "layout", "device", "pin_memory", "memory_format", "non_blocking", "copy", "generator", "requires_grad", "dtype",
-    "half_to_float", "cudnn_enable", "cudnn_enabled", "sparse", "sparse_grad", "implicit",
-)  # fmt: skip
+    *("layout", "device", "pin_memory", "memory_format", "non_blocking", "copy", "generator", "requires_grad"),
+    *("dtype", "half_to_float", "cudnn_enable", "cudnn_enabled", "sparse", "sparse_grad", "implicit"),
+)
 CHECKS = ("_assert", "sym_constrain", "_local_scalar", "sym_size")  # prefixes of calls that compute nothing
 
 
-class Reader:
+class ExportReader:
     """Reads an exported graph in order: a node that depends on no input is computed, any other becomes a call."""
 
-    def __init__(self, torch: Any, module: Any, exported: Any) -> None:
+    def __init__(self, torch: ModuleType, module: Module, exported: ExportedProgram) -> None:
         self.torch, self.exported, self.kind = torch, exported, type(module).__name__
-        self.parameters, self.buffers = dict[str, Any](), dict[str, Buffer]()
-        self.values = dict[Any, Any]()  # by node: a Ref, a constant tensor, a number or a list of these
-        self.named = dict[str, Any]()  # buffers that calls read unchanged
-        self.calls = list[Call]()
-        self.inputs = list[Input]()
+        self.parameters: dict[str, Tensor] = {}
+        self.buffers = dict[str, Buffer]()
+        self.values: dict[Node, object] = {}  # a Ref, a constant tensor, a number or a list of these
+        self.named: dict[Node, str] = {}  # buffers that calls read unchanged
+        self.calls = list[OperatorCall]()
+        self.inputs = list[ModuleInput]()
 
-    def program(self) -> Program:
+    def program(self) -> TorchProgram:
         graph, signature = self.exported.graph, self.exported.graph_signature
         specs = {spec.arg.name: spec for spec in signature.input_specs}
         state = {**self.exported.state_dict, **self.exported.constants}
-        outputs: list[Any] = []
+        outputs: list[Node | None] = []
         self._check_buffers(graph, specs)
         for node in graph.nodes:
             if node.op == "placeholder":
@@ -47,18 +57,18 @@ class Reader:
         arrays = {name: array_of(tensor) for name, tensor in self.parameters.items()}
         frozen = tuple(name for name, tensor in self.parameters.items() if not tensor.requires_grad)
         made = self._outputs(outputs)
-        return Program(self.kind, tuple(self.inputs), arrays, self.buffers, self._needed(made), made, frozen)
+        return TorchProgram(self.kind, tuple(self.inputs), arrays, self.buffers, self._needed(made), made, frozen)
 
-    def _needed(self, outputs: Ref | Mapping[str, Ref]) -> tuple[Call, ...]:
+    def _needed(self, outputs: Ref | Mapping[str, Ref]) -> tuple[OperatorCall, ...]:
         """The calls that the outputs depend on."""
-        needed, calls = set(refs(outputs)), list[Call]()
+        needed, calls = set(refs(outputs)), list[OperatorCall]()
         for call in reversed(self.calls):
             if call.name in needed:
                 needed.update(refs(call.arguments))
                 calls.insert(0, call)
         return tuple(calls)
 
-    def _check_buffers(self, graph: Any, specs: Mapping[str, Any]) -> None:
+    def _check_buffers(self, graph: Graph, specs: Mapping[str, InputSpec]) -> None:
         """Raises ConfigError where the module reads a buffer that its forward writes: here buffers stay as they are."""
         tensors = [node for node in graph.nodes if isinstance(node.meta.get("val"), self.torch.Tensor)]
         for buffer in tensors:
@@ -73,11 +83,11 @@ class Reader:
                     f"buffer {specs[buffer.name].target}, which forward reads; the buffers of a net are constants"
                 )
 
-    def _place(self, node: Any, spec: Any, state: Mapping[str, Any]) -> None:
+    def _place(self, node: Node, spec: InputSpec, state: Mapping[str, Tensor]) -> None:
         kind, target = spec.kind.name, spec.target
         if kind == "USER_INPUT":
             value = node.meta["val"]
-            self.inputs.append(Input(node.name, tuple(int(n) for n in value.shape[1:]), dtype_of(value)))
+            self.inputs.append(ModuleInput(node.name, tuple(int(n) for n in value.shape[1:]), dtype_name(value.dtype)))
             self.values[node] = Ref(node.name)
         elif kind == "PARAMETER":
             self.parameters[target] = state[target]
@@ -88,7 +98,7 @@ class Reader:
                 self.buffers[target], self.named[node] = Buffer(array_of(tensor), bool(spec.persistent)), target
             self.values[node] = self._widened(tensor.clone())
 
-    def _node(self, node: Any, name: str, place: Place) -> None:
+    def _node(self, node: Node, name: str, place: SourcePlace) -> None:
         value = node.meta.get("val")
         target = name_of(node.target)
         if isinstance(value, self.torch.SymInt | int) and not isinstance(value, bool):
@@ -117,17 +127,17 @@ class Reader:
             if operator in OPERATORS and isinstance(value, self.torch.Tensor) and value.is_complex():
                 raise ConfigError(f"from_torch: {target} in {place}: gives complex numbers")
             given = {key: self._argument(each) for key, each in arguments.items()}
-            self.calls.append(Call(name, operator, given, place, *self._made(value)))
+            self.calls.append(OperatorCall(name, operator, given, place, *self._made(value)))
             self.values[node] = Ref(name)
         if changes:
             self._changed(node, place)
 
-    def _made(self, value: Any) -> tuple[str | None, tuple[int | Batch, ...] | None]:
+    def _made(self, value: object) -> tuple[str | None, tuple[int | BatchExtent, ...] | None]:
         if not isinstance(value, self.torch.Tensor):
             return None, None
-        return dtype_of(value), tuple(self._extent(n) for n in value.shape)
+        return dtype_name(value.dtype), tuple(self._extent(n) for n in value.shape)
 
-    def _arguments(self, node: Any) -> dict[str, Any]:
+    def _arguments(self, node: Node) -> dict[str, object]:
         """A node's arguments by ATen's names, without WHEREABOUTS."""
         if hasattr(node.target, "_schema"):
             names = [argument.name for argument in self._anew(node.target)._schema.arguments]
@@ -138,7 +148,7 @@ class Reader:
         found = dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
         return {key: each for key, each in found.items() if key not in WHEREABOUTS}
 
-    def _anew(self, target: Any) -> Any:
+    def _anew(self, target: OpOverload) -> OpOverload:
         """`relu` for `relu_`, an operator that writes in place; its arguments may have other names."""
         packet = getattr(self.torch.ops.aten, name_of(target).rstrip("_"), None) if writes(name_of(target)) else None
         other = getattr(packet, target._overloadname, target)
@@ -148,25 +158,26 @@ class Reader:
         """Constants in float64, as the net may be computed in it."""
         torch = self.torch
 
-        def wide(value: Any) -> Any:
+        def wide(value: object) -> object:
             if isinstance(value, torch.dtype):
                 return torch.float64 if value.is_floating_point else value
             return value.double() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
 
         return torch.utils._pytree.tree_map(wide, values)
 
-    def _constant(self, arguments: Mapping[str, Any]) -> bool:
+    def _constant(self, arguments: Mapping[str, object]) -> bool:
         """Whether these depend on no input, parameter or batch size."""
-        return all(not isinstance(each, Ref | Batch) for each in self._leaves(self._values(arguments)))
+        return all(not isinstance(each, Ref | BatchExtent) for each in self._leaves(self._values(arguments)))
 
     def _values(self, arguments: Any) -> Any:
         """The arguments of a node with the values of other nodes in place of these."""
         return self.torch.fx.node.map_arg(arguments, self.values.__getitem__)
 
-    def _leaves(self, arguments: Any) -> Any:
-        return self.torch.utils._pytree.tree_leaves(arguments)
+    def _leaves(self, arguments: object) -> list[Node]:
+        leaves: list[Node] = self.torch.utils._pytree.tree_leaves(arguments)
+        return leaves
 
-    def _argument(self, value: Any) -> Any:
+    def _argument(self, value: Any) -> Argument:
         """A node, or a list of nodes and numbers, as an argument of a call."""
         torch = self.torch
         if isinstance(value, torch.fx.Node):
@@ -181,7 +192,7 @@ class Reader:
             return self._extent(value)
         return dtype_name(value) if isinstance(value, torch.dtype) else value
 
-    def _extent(self, value: Any) -> int | Batch:
+    def _extent(self, value: int | SymInt) -> int | BatchExtent:
         """A size as a number, or as a multiple of the batch size."""
         if isinstance(value, int):
             return value
@@ -194,9 +205,9 @@ class Reader:
             raise ConfigError(
                 f"from_torch: {self.kind} has a size of {expression}: sizes must be multiples of the batch size"
             )
-        return Batch(three - two)
+        return BatchExtent(three - two)
 
-    def _parts(self, node: Any) -> Any:
+    def _parts(self, node: Node) -> Graph | None:
         """An operator without a counterpart as a graph of operators that have one; None where there is none."""
         torch = self.torch
         if not hasattr(node.target, "_schema"):
@@ -206,7 +217,7 @@ class Reader:
         flat, spec = pytree.tree_flatten(found)
         places = [i for i, each in enumerate(flat) if isinstance(each, torch.Tensor)]
 
-        def apply(*tensors: Any) -> Any:
+        def apply(*tensors: Tensor) -> object:
             values = dict(zip(places, tensors, strict=True))
             args, settings = pytree.tree_unflatten([values.get(i, each) for i, each in enumerate(flat)], spec)
             return self._anew(node.target)(*args, **settings)
@@ -226,10 +237,10 @@ class Reader:
                 return None
         return graph
 
-    def _inlined(self, graph: Any, node: Any, name: str, place: Place) -> Any:
+    def _inlined(self, graph: Graph, node: Node, name: str, place: SourcePlace) -> object:
         nodes = [each for each in self._leaves((node.args, node.kwargs)) if isinstance(each, self.torch.fx.Node)]
         outer = [each for each in nodes if isinstance(each.meta.get("val"), self.torch.Tensor)]
-        found: Any = None
+        found: object = None
         for each in graph.nodes:
             if each.op == "placeholder":
                 source = outer.pop(0)
@@ -242,7 +253,7 @@ class Reader:
                 self._node(each, f"{name}.{each.name}", place)
         return found
 
-    def _changed(self, node: Any, place: Place) -> None:
+    def _changed(self, node: Node, place: SourcePlace) -> None:
         """Makes later readers of an input that an operator writes into read the operator's result."""
         target, torch = node.args[0], self.torch
         first = target.meta["val"]
@@ -252,8 +263,10 @@ class Reader:
                 continue
             later = [user for user in other.users if user not in self.values and user is not node]
             alike = (tensor.shape, tensor.stride(), tensor.storage_offset()) == (
-                first.shape, first.stride(), first.storage_offset(),
-            )  # fmt: skip
+                first.shape,
+                first.stride(),
+                first.storage_offset(),
+            )
             if alike and not isinstance(self.values[other], torch.Tensor):
                 self.values[other] = self.values[node]
             elif later:
@@ -262,7 +275,7 @@ class Reader:
                     "that is read later; build the tensor of its parts by torch.cat, or by torch.where"
                 )
 
-    def _outputs(self, given: Sequence[Any]) -> Ref | Mapping[str, Ref]:
+    def _outputs(self, given: Sequence[Node | None]) -> Ref | Mapping[str, Ref]:
         pytree = self.torch.utils._pytree
         values = [None if node is None else self._argument(node) for node in given]
         if not all(value is None or isinstance(value, Ref) for value in values):

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import prod
-from typing import Any
 
 import numpy as np
 
 from mpibow import ops
-from mpibow.aten.program import Batch
-from mpibow.aten.site import Filled, Held, Site, need, refuse, shape_of
+from mpibow.aten.program import BatchExtent
+from mpibow.aten.site import Filled, Function, ModuleArray, Site, Value, need, refuse
 from mpibow.graph.graph import FLOAT, Tensor
+from mpibow.ops.initialisers import ZERO
 
 
-def listed(value: Any) -> list[Any]:
+def listed(value: int | Sequence[int]) -> list[int]:
     """A list, or one number as a list."""
     return [value] if isinstance(value, int) else list(value)
 
@@ -41,7 +41,7 @@ def turned(x: Tensor) -> Tensor:
     return x if len(x.shape) < 2 else ops.transpose(x)
 
 
-def movedim(x: Tensor, source: Any, destination: Any) -> Tensor:
+def movedim(x: Tensor, source: int | Sequence[int], destination: int | Sequence[int]) -> Tensor:
     rank = len(x.shape)
     sources, targets = ([each % rank for each in listed(given)] for given in (source, destination))
     rest = [axis for axis in range(rank) if axis not in sources]
@@ -54,16 +54,16 @@ def unsqueeze(x: Tensor, dim: int) -> Tensor:
     return ops.reshape(x, (*x.shape[:at], 1, *x.shape[at:]))
 
 
-def squeeze(site: Site, self: Any, dim: Any = None) -> Tensor:
+def squeeze(site: Site, self: Value, dim: int | Sequence[int] | None = None) -> Tensor:
     x, made = site.tensor(self), site.call.shape or ()
     if dim is None:
-        return reshape(x, tuple(n.times * site.batch if isinstance(n, Batch) else n for n in made))
+        return reshape(x, tuple(n.times * site.batch if isinstance(n, BatchExtent) else n for n in made))
     axes = {each % len(x.shape) for each in listed(dim)}
     return reshape(x, tuple(extent for axis, extent in enumerate(x.shape) if axis not in axes or extent != 1))
 
 
-def expand(site: Site, self: Any, size: Sequence[int] = (), other: Any = None) -> Any:
-    wanted, given = size if other is None else shape_of(other), shape_of(self)
+def expand(site: Site, self: Value, size: Sequence[int] = (), other: Value | None = None) -> Value:
+    wanted, given = size if other is None else other.shape, self.shape
     front = len(wanted) - len(given)
     shape = tuple(given[i - front] if extent == -1 else extent for i, extent in enumerate(wanted))
     return Filled(shape, self.value, self.dtype) if isinstance(self, Filled) else ops.expand(site.tensor(self), shape)
@@ -80,8 +80,8 @@ def repeat(x: Tensor, repeats: Sequence[int] = (), dims: Sequence[int] = ()) -> 
     return ops.reshape(made, tuple(n * size for n, size in zip(times, shape, strict=True)))
 
 
-def cat(site: Site, tensors: Sequence[Any], dim: int = 0) -> Tensor:
-    parts = site.tensors([each for each in tensors if prod(shape_of(each)) or len(shape_of(each)) > 1])
+def cat(site: Site, tensors: Sequence[Value], dim: int = 0) -> Tensor:
+    parts = site.tensors([each for each in tensors if prod(each.shape) or len(each.shape) > 1])
     return ops.concat(*parts, axis=dim) if len(parts) > 1 else parts[0]
 
 
@@ -90,11 +90,13 @@ def unbind(x: Tensor, dim: int = 0) -> list[Tensor]:
     return [ops.reshape(part, (*x.shape[:at], *x.shape[at + 1 :])) for part in ops.split(x, 1, axis=at)]
 
 
-def split(x: Tensor, split_size: Any = None, split_sizes: Any = None, dim: int = 0) -> Any:
-    return ops.split(x, split_size if split_sizes is None else tuple(split_sizes), axis=dim)
+def split(
+    x: Tensor, split_size: int | Sequence[int] = 1, split_sizes: Sequence[int] | None = None, dim: int = 0
+) -> tuple[Tensor, ...]:
+    return ops.split(x, split_sizes or split_size, axis=dim)
 
 
-def along(x: Tensor, dim: int, index: Any) -> Tensor:
+def along(x: Tensor, dim: int, index: int | slice) -> Tensor:
     """x[index] along one axis."""
     return x[(slice(None),) * (dim % len(x.shape)) + (index,)]
 
@@ -103,7 +105,7 @@ def sliced(x: Tensor, dim: int = 0, start: int | None = None, end: int | None = 
     return along(x, dim, slice(start, end, step))
 
 
-def roll(x: Tensor, shifts: Any, dims: Any = ()) -> Tensor:
+def roll(x: Tensor, shifts: int | Sequence[int], dims: int | Sequence[int] = ()) -> Tensor:
     axes = listed(dims)
     need(bool(axes), "roll needs dims")
     for by, axis in zip(listed(shifts), axes, strict=True):
@@ -112,9 +114,9 @@ def roll(x: Tensor, shifts: Any, dims: Any = ()) -> Tensor:
     return x
 
 
-def rows(site: Site, table: Tensor, index: Any) -> Tensor:
+def rows(site: Site, table: Tensor, index: Value) -> Tensor:
     """table (k, ...)[index (...)], whose rows may occur twice."""
-    width, wanted = prod(table.shape[1:]), shape_of(index)
+    width, wanted = prod(table.shape[1:]), index.shape
     flat = ops.reshape(table, (table.shape[0], width))
     if isinstance(index, np.ndarray):
         numbers: Tensor = ops.constant(np.ascontiguousarray(index.reshape(-1, 1)))
@@ -124,13 +126,30 @@ def rows(site: Site, table: Tensor, index: Any) -> Tensor:
     return ops.reshape(found, (*wanted, *table.shape[1:]))
 
 
-def indexed(site: Site, self: Any, indices: Sequence[Any]) -> Tensor:
+def embedding(
+    site: Site, weight: Value, indices: Value, padding_idx: int = -1, scale_grad_by_freq: bool = False
+) -> Tensor:
+    need(not scale_grad_by_freq, "scale_grad_by_freq: gradients are not scaled by frequency here")
+    need(bool(indices.shape) or not isinstance(weight, ModuleArray), "the indices must have an axis")
+    if not site.owns(weight) or not isinstance(indices, Tensor):
+        found = rows(site, site.tensor(weight), indices)
+    else:
+        (found,) = site.layer(ops.Embedding(weight.shape[0], weight.shape[1], ZERO), indices, weight=weight)
+    if padding_idx < 0:
+        return found
+    need(isinstance(weight, ModuleArray) and not weight.array[padding_idx].any(), "the row of padding_idx must be 0")
+    padding = ops.eq(site.tensor(indices), float(padding_idx))
+    return ops.where(ops.reshape(padding, (*padding.shape, 1)), 0.0, found)
+
+
+def indexed(site: Site, self: Value, indices: Sequence[Value | None]) -> Tensor:
     """self[i, j, ...], where neighbouring axes have arrays of numbers that do not depend on the data."""
     x, axes = site.tensor(self), [axis for axis, each in enumerate(indices) if each is not None]
     need(axes == list(range(axes[0], axes[-1] + 1)), "axes that are indexed by tensors must be neighbours")
     arrays = []
     for axis in axes:
-        array = indices[axis].array if isinstance(indices[axis], Held) and not indices[axis].trained else indices[axis]
+        index = indices[axis]
+        array = index.array if isinstance(index, ModuleArray) and not index.trained else index
         if not isinstance(array, np.ndarray):
             refuse("the index depends on the data; mpibow.gather and mpibow.embedding take such")
         if array.dtype == bool:
@@ -149,34 +168,41 @@ def indexed(site: Site, self: Any, indices: Sequence[Any]) -> Tensor:
     return ops.permute(found, *back)
 
 
-def index_select(site: Site, self: Any, dim: int, index: Any) -> Tensor:
-    axis = dim % len(shape_of(self))
+def index_select(site: Site, self: Value, dim: int, index: Value) -> Tensor:
+    axis = dim % len(self.shape)
     if axis == 0 and not isinstance(index, np.ndarray):
         return rows(site, site.tensor(self), index)
     return indexed(site, self, [None] * axis + [index])
 
 
-def filled(value: float | None) -> Any:
+def filled(value: float | None) -> Function:
     """zeros, ones, empty, and those like another tensor."""
 
-    def make(site: Site, self: Any = None, size: Any = None, fill_value: Any = None, **_: Any) -> Any:
-        shape = shape_of(self) if size is None else tuple(size)
+    def make(
+        site: Site,
+        self: Value | None = None,
+        size: Sequence[int] | None = None,
+        fill_value: float | None = None,
+        **_: object,
+    ) -> Filled:
+        shape = self.shape if size is None and self is not None else tuple(size or ())
         return Filled(shape, value if fill_value is None else float(fill_value), site.call.dtype or FLOAT)
 
     return make
 
 
-def as_it_is(site: Site, self: Any, **_: Any) -> Any:
+def as_it_is(site: Site, self: Value, **_: object) -> Value:
     return self
 
 
-def item(site: Site, values: Any, place: int) -> Any:
-    need(values[place] is not None, "indices of largest numbers; there are only the numbers")
-    return values[place]
+def item(site: Site, values: Sequence[Tensor | None], place: int) -> Tensor:
+    if (found := values[place]) is None:
+        refuse("indices of largest numbers; there are only the numbers")
+    return found
 
 
 # By the functions' arguments: tensors of any type; anything, and the call's site.
-OF_TENSORS: dict[str, Callable[..., Any]] = {
+OF_TENSORS: dict[str, Function] = {
     "_unsafe_view": reshape,
     "chunk": lambda x, chunks, dim=0: ops.split(x, -(-x.shape[dim] // chunks), axis=dim),
     "flatten": flatten,
@@ -207,11 +233,12 @@ OF_TENSORS: dict[str, Callable[..., Any]] = {
     "view_as": lambda x, other: reshape(x, other.shape),
 }
 
-OF_ANY: dict[str, Callable[..., Any]] = {
+OF_ANY: dict[str, Function] = {
     "alias": as_it_is,
     "cat": cat,
     "clone": as_it_is,
     "contiguous": as_it_is,
+    "embedding": embedding,
     "expand": expand,
     "expand_as": expand,
     "index": indexed,

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import NoReturn, TypeAlias
 
 import numpy as np
 
 from mpibow import ops
-from mpibow.aten.program import Call
+from mpibow.aten.program import OperatorCall
 from mpibow.errors import ConfigError
-from mpibow.graph.graph import FLOAT, Array, Graph, Op, Shape, Tensor
-from mpibow.graph.scope import prefix
+from mpibow.graph.graph import FLOAT, Array, Graph, Op, Shape, Tensor, prefix
 from mpibow.ops.initialisers import Given
 
 WHOLE = "int32"  # the type of all integers of a net
 
 
 @dataclass(frozen=True, eq=False)
-class Held:
+class ModuleArray:
     """An array that the module holds under this name, and the number of its readers; a parameter where `trained`."""
 
     name: str
@@ -41,7 +40,10 @@ class Filled:
     dtype: str = FLOAT
 
 
-Value = Tensor | Held | Filled | Array
+Value: TypeAlias = Tensor | ModuleArray | Filled | Array
+Argument: TypeAlias = Value | float
+Operand: TypeAlias = Tensor | float
+Result: TypeAlias = Value | float | Sequence[Tensor | None]
 
 
 @dataclass
@@ -49,44 +51,47 @@ class Site:
     """A call of a program as it is added to `graph`; `made` are the parameters that are tensors already."""
 
     graph: Graph
-    call: Call
+    call: OperatorCall
     batch: int
     made: dict[str, Tensor] = field(default_factory=dict)
 
-    def tensor(self, value: Any) -> Tensor:
+    def tensor(self, value: Argument) -> Tensor:
         """An argument as a tensor of the graph."""
         if isinstance(value, Tensor):
             return value
         if isinstance(value, Filled):
             made = ops.full(value.shape, 0.0 if value.value is None else value.value)
             return made if value.dtype == FLOAT else ops.cast(made, value.dtype)
-        if isinstance(value, Held) and value.trained:
+        if isinstance(value, ModuleArray) and value.trained:
             if value.name not in self.made:
                 op = ops.Parameter(value.shape, Given(value.array), decay=True)
                 self.made[value.name] = self.layer(op, weight=value)[0]
             return self.made[value.name]
-        return ops.constant(value.array if isinstance(value, Held) else np.asarray(value))
+        return ops.constant(value.array if isinstance(value, ModuleArray) else np.asarray(value))
 
-    def tensors(self, values: Sequence[Any]) -> list[Tensor]:
+    def tensors(self, values: Sequence[Argument]) -> list[Tensor]:
         return [self.tensor(value) for value in values]
 
-    def floats(self, value: Any) -> Tensor:
+    def floats(self, value: Argument) -> Tensor:
         """An argument as a tensor of the plan's precision."""
         return ops.cast(self.tensor(value))
 
-    def operand(self, value: Any) -> Tensor | float:
+    def operand(self, value: Argument) -> Operand:
         """A tensor, or a number; a constant tensor without axes is a number."""
-        found = number(value) if isinstance(value, bool | int | float) or not shape_of(value) else None
+        found = number(value) if isinstance(value, float | int) or not value.shape else None
         return self.tensor(value) if found is None else found
 
-    def owns(self, *values: Any) -> bool:
+    def owns(self, *values: Value | None) -> bool:
         """Whether an operator may own these (None is skipped): parameters that nothing else reads."""
-        return all(value is None or (isinstance(value, Held) and value.trained and value.uses == 1) for value in values)
+        return all(
+            value is None or (isinstance(value, ModuleArray) and value.trained and value.uses == 1) for value in values
+        )
 
-    def layer(self, op: Op, *x: Tensor, **held: Held | None) -> tuple[Tensor, ...]:
+    def layer(self, op: Op, *x: Tensor, **held: Value | None) -> tuple[Tensor, ...]:
         """The outputs of an operator that owns these parameters and statistics by their keys."""
-        given = {key: each for key, each in held.items() if each is not None}
-        owner = next(iter(given.values())).name.rpartition(".")[0] or next(iter(given.values())).name
+        given = {key: each for key, each in held.items() if isinstance(each, ModuleArray)}
+        first = next(iter(given.values())).name
+        owner = first.rpartition(".")[0] or first
         while f"{prefix()}{owner}" in self.graph.tensors:
             owner += "_"
         taken = set(self.graph.weight_names)
@@ -97,18 +102,18 @@ class Site:
         return self.graph.add_all(op, *x, name=owner, names=names, initial=initial)
 
 
-Function = Callable[..., Any]  # site, arguments by ATen's names -> a tensor, or a list of them
+Function = Callable[..., Result]  # site, arguments by ATen's names -> a tensor, or a list of them
 
 
-def of_tensors(convert: Callable[[Site, Any], Tensor], function: Callable[..., Any]) -> Function:
+def of_tensors(convert: Callable[[Site, Value], Tensor], function: Function) -> Function:
     """A function of tensors as ATen's operator: its first argument by place, the others by ATen's names, converted."""
 
-    def each(site: Site, value: Any) -> Any:
+    def each(site: Site, value: object) -> object:
         if isinstance(value, list):
             return [each(site, one) for one in value]
-        return convert(site, value) if isinstance(value, Tensor | Held | Filled | np.ndarray) else value
+        return convert(site, value) if isinstance(value, Tensor | ModuleArray | Filled | np.ndarray) else value
 
-    def call(site: Site, **arguments: Any) -> Any:
+    def call(site: Site, **arguments: object) -> Result:
         first = next(name for name in ("self", "input", "tensors") if name in arguments)
         x = each(site, arguments.pop(first))
         return function(x, **{name: each(site, value) for name, value in arguments.items()})
@@ -116,7 +121,7 @@ def of_tensors(convert: Callable[[Site, Any], Tensor], function: Callable[..., A
     return call
 
 
-def of_operands(function: Callable[..., Any]) -> Function:
+def of_operands(function: Function) -> Function:
     """A function of two tensors or numbers as ATen's operator."""
     return lambda site, self, other, **settings: function(site.operand(self), site.operand(other), **settings)
 
@@ -130,21 +135,17 @@ def need(holds: bool, rule: str) -> None:
         refuse(rule)
 
 
-def shape_of(value: Any) -> Shape:
-    return tuple(value.shape)
-
-
-def dtype_of(value: Any) -> str:
+def dtype_of(value: object) -> str:
     """FLOAT, or the NumPy name of other numbers."""
     if isinstance(value, Tensor | Filled):
         return value.dtype
-    array = value.array if isinstance(value, Held) else np.asarray(value)
+    array = value.array if isinstance(value, ModuleArray) else np.asarray(value)
     return FLOAT if array.dtype.kind == "f" else "bool" if array.dtype.kind == "b" else WHOLE
 
 
-def number(value: Any) -> float | None:
+def number(value: object) -> float | None:
     """The number in every element of an argument; None where elements differ or depend on data."""
-    if isinstance(value, bool | int | float):
+    if isinstance(value, float | int):
         return float(value)
     if isinstance(value, Filled):
         return value.value

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
 from mpibow import ops
 from mpibow.aten.shapes import along
-from mpibow.aten.site import need, refuse
+from mpibow.aten.site import Function, Result, need, refuse
 from mpibow.graph.graph import Tensor
+from mpibow.ops.upsample import Mode
 
 Pair = tuple[int, int]
+Sizes = int | Sequence[int]
 
 
-def both(value: Any, axes: int, one: int = 1) -> Pair:
+def both(value: Sizes, axes: int, one: int = 1) -> Pair:
     """(rows, columns) of a number or a list; `one` is the row's where there is one axis."""
     given = [value] if isinstance(value, int) else [int(each) for each in value]
     if axes == 1:
@@ -32,34 +33,40 @@ def images(x: Tensor, axes: int, pool: Callable[[Tensor], Tensor]) -> Tensor:
 
 
 def max_pool(
-    axes: int, x: Tensor, kernel_size: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1,
+    axes: int,
+    x: Tensor,
+    kernel_size: Sizes,
+    stride: Sizes = (),
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
     ceil_mode: bool = False,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     need(set(both(dilation, axes)) == {1}, "windows with dilation")
     window, step, around = _window(axes, kernel_size, stride, padding)
     return images(x, axes, partial(ops.max_pool2d, kernel=window, stride=step, padding=around, ceil=ceil_mode))
 
 
 def avg_pool(
-    axes: int, x: Tensor, kernel_size: Any, stride: Any = (), padding: Any = 0, ceil_mode: bool = False,
-    count_include_pad: bool = True, divisor_override: int | None = None,
-) -> Tensor:  # fmt: skip
+    axes: int,
+    x: Tensor,
+    kernel_size: Sizes,
+    stride: Sizes = (),
+    padding: Sizes = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Tensor:
     need(divisor_override is None, "divisor_override: windows are divided by their own sizes")
     window, step, around = _window(axes, kernel_size, stride, padding)
-    settings: dict[str, Any] = {
-        "stride": step,
-        "padding": around,
-        "ceil": ceil_mode,
-        "count_padding": count_include_pad,
-    }
-    return images(x, axes, partial(ops.avg_pool2d, kernel=window, **settings))
+    pool = partial(ops.avg_pool2d, kernel=window, stride=step, padding=around, ceil=ceil_mode)
+    return images(x, axes, partial(pool, count_padding=count_include_pad))
 
 
-def _window(axes: int, kernel: Any, stride: Any, padding: Any) -> tuple[Pair, Pair, Pair]:
+def _window(axes: int, kernel: Sizes, stride: Sizes, padding: Sizes) -> tuple[Pair, Pair, Pair]:
     return both(kernel, axes), both(stride or kernel, axes), both(padding, axes, 0)
 
 
-def adaptive_avg_pool(axes: int, x: Tensor, output_size: Any) -> Tensor:
+def adaptive_avg_pool(axes: int, x: Tensor, output_size: Sizes) -> Tensor:
     def whole(x: Tensor) -> Tensor:
         size = both(output_size, axes)
         if size == (1, 1):
@@ -69,7 +76,7 @@ def adaptive_avg_pool(axes: int, x: Tensor, output_size: Any) -> Tensor:
     return images(x, axes, whole)
 
 
-def adaptive_max_pool(axes: int, x: Tensor, output_size: Any) -> list[Any]:
+def adaptive_max_pool(axes: int, x: Tensor, output_size: Sizes) -> Result:
     def whole(x: Tensor) -> Tensor:
         rows, columns = both(output_size, axes)
         need(not x.shape[2] % rows and not x.shape[3] % columns, "windows of different sizes")
@@ -113,9 +120,14 @@ def pad(x: Tensor, pad: Sequence[int], mode: str = "constant", value: float | No
 
 
 def interpolate(
-    mode: Any, axes: int, x: Tensor, output_size: Any = None, align_corners: bool = False, scale_factors: Any = None,
-    **_: Any,
-) -> Tensor:  # fmt: skip
+    mode: Mode,
+    axes: int,
+    x: Tensor,
+    output_size: Sequence[int] | None = None,
+    align_corners: bool = False,
+    scale_factors: Sequence[float] = (),
+    **_: object,
+) -> Tensor:
     """Enlarges by whole numbers, separate for rows and columns."""
     need(not align_corners, "interpolation with align_corners")
 
@@ -137,7 +149,7 @@ def pixel_shuffle(x: Tensor, upscale_factor: int) -> Tensor:
     return ops.reshape(parts, (n, c // (r * r), h * r, w * r))
 
 
-OF_FLOATS: dict[str, Callable[..., Any]] = {
+OF_FLOATS: dict[str, Function] = {
     **{f"adaptive_avg_pool{axes}d": partial(adaptive_avg_pool, axes) for axes in (1, 2)},
     **{f"adaptive_max_pool{axes}d": partial(adaptive_max_pool, axes) for axes in (1, 2)},
     **{f"avg_pool{axes}d": partial(avg_pool, axes) for axes in (1, 2)},

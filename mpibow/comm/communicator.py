@@ -6,12 +6,10 @@ import zlib
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from mpibow.comm.pulse import Pulse
+from mpibow.graph.graph import Array as Array
 from mpibow.graph.memory import zeros
-
-Array = npt.NDArray[Any]
 
 
 class Communicator(Protocol):

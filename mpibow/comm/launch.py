@@ -18,9 +18,7 @@ from typing import NoReturn
 from mpibow.comm.communicator import Single
 from mpibow.comm.leftovers import sweep
 from mpibow.comm.mpi import Mpi, load, short
-from mpibow.comm.pulse import Pulse
-from mpibow.comm.settings import Limits
-from mpibow.comm.signs import Signs, job_of
+from mpibow.comm.pulse import Limits, Pulse, Signs, job_of
 from mpibow.comm.watchdog import Watchdog
 from mpibow.errors import EXIT_INTERRUPTED, CommunicationError, Interrupted, MpibowError
 

@@ -11,12 +11,12 @@ import weakref
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import ModuleType
 from typing import Any
 
 from mpibow.comm.communicator import Array, InPlace, describe, differ, flat
-from mpibow.comm.meeting import ByBoard, ByMessages, ordered
 from mpibow.comm.pulse import Pulse
-from mpibow.comm.shared import SharedRows, open_shared
+from mpibow.comm.shared import ByBoard, ByMessages, SharedRows, open_shared, ordered
 from mpibow.errors import CommunicationError
 
 DIRECT = 2  # up to so many ranks, each reads all arrays whole; more are added up by shares, and read once
@@ -199,7 +199,7 @@ class Mpi(InPlace):
         return calls
 
 
-def load() -> Any:
+def load() -> ModuleType:
     """The module mpi4py.MPI, not yet initialised. Raises CommunicationError naming the package to install."""
     try:
         import mpi4py
@@ -214,7 +214,7 @@ def load() -> Any:
     return MPI
 
 
-def initialise(mpi: Any) -> None:
+def initialise(mpi: ModuleType) -> None:
     """Starts MPI, which waits for all ranks: mpi4py would hold Python's lock meanwhile, and no watchdog could look."""
     level = ctypes.c_int()
     code = ctypes.CDLL(mpi.__file__).MPI_Init_thread(None, None, mpi.THREAD_MULTIPLE, ctypes.byref(level))

@@ -15,8 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 
-from mpibow.comm.pulse import Pulse
-from mpibow.comm.signs import Sign, Signs
+from mpibow.comm.pulse import Pulse, Sign, Signs
 from mpibow.errors import EXIT_STALLED, CommunicationError
 from mpibow.system.process import state
 
@@ -66,9 +65,14 @@ class Watchdog:
     """Watches a pulse and those of the node's other ranks, from its construction until `pulse.stop()`."""
 
     def __init__(
-        self, pulse: Pulse, rank: int = 0, size: int = 1, signs: Signs | None = None,
-        say: Callable[[str], None] = print, end: Callable[[int], None] = os._exit,
-    ) -> None:  # fmt: skip
+        self,
+        pulse: Pulse,
+        rank: int = 0,
+        size: int = 1,
+        signs: Signs | None = None,
+        say: Callable[[str], None] = print,
+        end: Callable[[int], None] = os._exit,
+    ) -> None:
         """`size` is the number of the job's ranks, 0 if unknown; without `signs` no other rank is watched."""
         self._pulse, self._rank, self._size, self._signs, self._say, self._end = pulse, rank, size, signs, say, end
         self._ticks, self._quiet, self._warned = 0, Quiet(), False
@@ -135,11 +139,13 @@ class Watchdog:
 
     def _told(self, quiet: int, phase: str) -> str:
         again = "" if phase == "start" else ", --resume auto continues from the last checkpoint"
-        return "\n".join([
-            f"error: no progress for {quiet * TICK:g} s, which is the limit; the run ends with code {EXIT_STALLED}",
-            *self._standing(),
-            f"try: limits.{phase}=SECONDS waits longer, null for ever{again}; this rank's threads stand at",
-        ])  # fmt: skip
+        return "\n".join(
+            [
+                f"error: no progress for {quiet * TICK:g} s, which is the limit; the run ends with code {EXIT_STALLED}",
+                *self._standing(),
+                f"try: limits.{phase}=SECONDS waits longer, null for ever{again}; this rank's threads stand at",
+            ]
+        )
 
     def _standing(self) -> list[str]:
         """A line for each rank of this node, and one for the ranks out of sight."""

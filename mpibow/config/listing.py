@@ -4,25 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import MISSING
-from typing import Any
 
 from mpibow.config.strict import Setting, all_tags, join, plain, records_of, rest_of, settings_of, tags_of
 from mpibow.config.words import show, unwrap, words
 
 
-def listing(kind: type[Any]) -> str:
+def listing(kind: type) -> str:
     """Lines of path, default, rule and purpose of each setting; the first two in columns."""
     lines = list(rows(kind))
     path, default = (max(len(row[column]) for row in lines) for column in (0, 1))
     return "\n".join(f"{row[0]:<{path}}  {row[1]:<{default}}  {row[2]}" for row in lines)
 
 
-def rows(kind: type[Any]) -> Iterator[tuple[str, str, str]]:
-    """Each setting's path, default and meaning."""
-    return _rows(kind, "")
-
-
-def _rows(kind: type[Any], path: str, owner: str = "") -> Iterator[tuple[str, str, str]]:
+def rows(kind: type, path: str = "", owner: str = "") -> Iterator[tuple[str, str, str]]:
+    """Path, default and meaning of each setting below `path`; `owner` stands in front of the meaning."""
     for setting in settings_of(kind):
         where, records = join(path, setting.name), records_of(setting.hint)
         if not records:
@@ -30,7 +25,7 @@ def _rows(kind: type[Any], path: str, owner: str = "") -> Iterator[tuple[str, st
         elif len(records) == 1:
             if setting.default is None and (path or unwrap(setting.hint)[2]):  # a file can give it, too
                 yield where, "null", owner + _text(setting, words(setting.hint))
-            yield from _rows(records[0], where, owner)
+            yield from rows(records[0], where, owner)
         else:
             rule = f"one of {all_tags(records)}"
             yield f"{where}.name", _default(getattr(setting.default, "name", MISSING)), _text(setting, rule)
@@ -39,18 +34,18 @@ def _rows(kind: type[Any], path: str, owner: str = "") -> Iterator[tuple[str, st
         yield join(path, "<option>"), "", "any option that the named one takes"
 
 
-def _of_some(records: Sequence[type[Any]], path: str, owner: str) -> Iterator[tuple[str, str, str]]:
+def _of_some(records: Sequence[type], path: str, owner: str) -> Iterator[tuple[str, str, str]]:
     """Lines of the records' settings, each once, without `name`; a line that not all records have lists its records."""
-    owners = dict[tuple[str, str, str], list[type[Any]]]()
+    owners = dict[tuple[str, str, str], list[type]]()
     for record in records:
-        for row in _rows(record, path):
+        for row in rows(record, path):
             if row[0] != f"{path}.name":
                 owners.setdefault(row, []).append(record)
     for (where, default, text), having in owners.items():
         yield where, default, owner + _only(having, records) + text
 
 
-def _only(having: Sequence[type[Any]], records: Sequence[type[Any]]) -> str:
+def _only(having: Sequence[type], records: Sequence[type]) -> str:
     """The names of the records that have a setting, in few words; '' where all do."""
     others = [record for record in records if record not in having]
     if not others:
@@ -59,7 +54,7 @@ def _only(having: Sequence[type[Any]], records: Sequence[type[Any]]) -> str:
     return f"all but {', '.join(rest)}: " if len(names) > 3 * len(rest) else f"{', '.join(names)}: "
 
 
-def _default(value: Any) -> str:
+def _default(value: object) -> str:
     if value is MISSING:
         return "required"
     return value if isinstance(value, str) else show(plain(value))

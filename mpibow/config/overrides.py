@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mpibow.config.document import parse
 from mpibow.config.strict import plain, record_of, records_of, settings_of
 from mpibow.config.words import show
+from mpibow.config.yaml_text import parse
 from mpibow.errors import ConfigError
+from mpibow.optim import UPDATES
+from mpibow.optim.sgd import Sgd
+from mpibow.optim.update import Update
 
 Path = tuple[str, ...]
 
 
-def override(kind: type[Any], mapping: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+def override(kind: type, mapping: Mapping[str, object], overrides: Sequence[str]) -> dict[str, Any]:
     """`mapping` with the overrides set in it, later ones last; `kind` is the dataclass of the result.
 
     An override replaces the value at its path. One that switches a `name` (`rule.name=ssgd`) drops the keys that only
@@ -27,12 +30,25 @@ def override(kind: type[Any], mapping: Mapping[str, Any], overrides: Sequence[st
     return result
 
 
-def keys_of(overrides: Sequence[str]) -> list[Path]:
-    """The paths that the overrides set."""
-    return [_pair(text)[0] for text in overrides]
+def rate_warning(mapping: Mapping[str, object], overrides: Sequence[str], update: Update, origin: str) -> str:
+    """A warning of a learning rate that a file gives for one optimiser, where an override selects another; '' for none.
+
+    `mapping` is read from `origin`; `update` is the result of mapping and overrides.
+    """
+    given, after = plain(mapping).get("update"), update.name
+    if not isinstance(given, dict) or "lr" not in given or after not in UPDATES:
+        return ""
+    before, typed = given.get("name", Sgd.name), {_pair(text)[0] for text in overrides}
+    if before == after or typed & {("update",), ("update", "lr")}:
+        return ""
+    usual = UPDATES[after](name=after).lr
+    return (
+        f"warning: update.lr: {show(given['lr'])} in {origin} was chosen for {before}, and {after} uses it now; "
+        f"set a rate for {after}, as update.lr={usual:g}, its default"
+    )
 
 
-def _pair(text: str) -> tuple[Path, Any]:
+def _pair(text: str) -> tuple[Path, object]:
     key, equals, value = text.partition("=")
     path = tuple(key.strip().split("."))
     if not equals or not all(path):
@@ -40,7 +56,7 @@ def _pair(text: str) -> tuple[Path, Any]:
     return path, parse(value, f"override '{text}'")
 
 
-def _set(mapping: dict[str, Any], path: Path, value: Any) -> None:
+def _set(mapping: dict[str, Any], path: Path, value: object) -> None:
     node = mapping
     for depth, key in enumerate(path[:-1], start=1):
         if node.get(key) is None:
@@ -52,7 +68,7 @@ def _set(mapping: dict[str, Any], path: Path, value: Any) -> None:
     node[path[-1]] = value
 
 
-def _drop(kind: type[Any], old: Any, new: Any, path: Path, given: set[Path]) -> None:
+def _drop(kind: type, old: Any, new: Any, path: Path, given: set[Path]) -> None:
     """Deletes from `new`, wherever a name was switched, the keys that only the dataclass named in `old` has."""
     for setting in settings_of(kind):
         records, where = records_of(setting.hint), (*path, setting.name)

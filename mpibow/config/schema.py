@@ -10,24 +10,24 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from mpibow.bounds import AtLeast, Below, Count, Matches, Natural, NotEmpty, Positive, Text
-from mpibow.comm.settings import Limits
-from mpibow.config import document
+from mpibow.comm.pulse import Limits
+from mpibow.config import yaml_text
 from mpibow.config.course import Checkpoint, Stop
 from mpibow.config.listing import listing
 from mpibow.config.overrides import override
-from mpibow.config.renamed import refused
 from mpibow.config.strict import Rest, build, plain
 from mpibow.config.words import show
-from mpibow.data.settings import Auto, Image, Stream, Wanted
+from mpibow.data.sample_settings import Auto, Image, TokenStream, Wanted
 from mpibow.errors import ConfigError
-from mpibow.models.settings import Augmentation, CrossEntropyLoss, Loss, Normalisation, Weights
+from mpibow.models.augmentation import Augmentation, Normalisation
+from mpibow.models.losses import CrossEntropyLoss, Loss
+from mpibow.optim import UPDATES, AnyUpdate
 from mpibow.optim.schedules import Schedule, over
 from mpibow.optim.sgd import Sgd
-from mpibow.optim.table import UPDATES, AnyUpdate
 from mpibow.optim.update import Update
 from mpibow.sync.family import AnyRule, Family, Independent
 from mpibow.sync.rule import RuleSettings
-from mpibow.tune.settings import Tuner
+from mpibow.tune.tuner import Tuner
 
 Device = Literal["auto", "cuda", "onednn", "numpy"]
 Transport = Literal["auto", "nccl", "mpi", "staged"]
@@ -35,6 +35,20 @@ RunName = Annotated[
     str, Matches(r"[A-Za-z0-9_][A-Za-z0-9._-]*", "of letters, digits, . _ - that starts with a letter, a digit or _")
 ]
 Replay = Annotated[str, Matches(r"replay\(.+\)", "such as replay(runs/NAME)")]
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Trained weights that a net starts from, the statistics of batch norms among them; patterns are of their names."""
+
+    file: Annotated[Text, "a run directory, a checkpoint or a safetensors file"]
+    match: Annotated[Text | tuple[Text, ...], "pattern or list of patterns of the names to load, as conv*"] = "*"
+    exclude: Annotated[
+        Text | tuple[Text, ...],
+        "pattern or list of patterns of the names to leave out, which start anew, as dense1.*",
+    ] = ()
+    strict: Annotated[bool, "refuse a file that lacks weights of the net, or that has others"] = True
+    names: Annotated[Literal["auto", "mpibow", "torchvision"], "naming scheme of the file; auto detects it"] = "auto"
 
 
 @dataclass(frozen=True)
@@ -84,7 +98,7 @@ class Data:
     workers: Annotated[Auto | Count, "decoding threads per rank; auto: one per core"] = "auto"
     on_corrupt: Annotated[Literal["error", "skip"], "on a damaged sample: stop, or take the next intact one"] = "error"
     corrupt_limit: Annotated[Count, "damaged samples that a rank may skip; one more ends the run"] = 100
-    text: Annotated[Stream | None, "how a stream of tokens becomes samples"] = None
+    text: Annotated[TokenStream | None, "how a stream of tokens becomes samples"] = None
 
     @property
     def most_damaged(self) -> int:
@@ -108,7 +122,7 @@ class Ema:
 
 
 @dataclass(frozen=True)
-class Log:
+class LogSettings:
     to: Annotated[
         tuple[Literal["jsonl", "tensorboard", "wandb"], ...],
         "where numbers go: jsonl is metrics.jsonl, which is always written; tensorboard writes event files beside it",
@@ -178,7 +192,7 @@ class Config:
     ema: Annotated[
         Ema | None, "an exponential moving average of the centre, evaluated and saved beside it; null is none"
     ] = None
-    log: Annotated[Log, "what is logged"] = field(default_factory=Log)
+    log: Annotated[LogSettings, "what is logged"] = field(default_factory=LogSettings)
     limits: Annotated[Limits, "how long a run without progress may last before it ends"] = field(default_factory=Limits)
     seed: Annotated[Natural, Below(2**32), "seed of weights, order and augmentation"] = 1
     out: Annotated[Text, "directory for run directories"] = "runs"
@@ -190,7 +204,7 @@ class Config:
     @cached_property
     def text(self) -> str:
         """The text of `dump`, kept: writing YAML takes longer than ten training iterations of a small net."""
-        return document.write(plain(self))
+        return yaml_text.write(plain(self))
 
     @property
     def schedule(self) -> Schedule:
@@ -210,14 +224,16 @@ class Config:
         return self.rule.going_with(self.update)
 
     @classmethod
-    def from_mapping(cls, mapping: Mapping[str, Any], *, model_given: bool = False, data_given: bool = False) -> Config:
+    def from_mapping(
+        cls, mapping: Mapping[str, object], *, model_given: bool = False, data_given: bool = False
+    ) -> Config:
         """The config of nested settings; dataclasses such as Sgd() may replace mappings.
 
         A model or data that the program gives as objects must not be in the mapping; otherwise they are required.
         Raises ConfigError with one line for each problem.
         """
         settings = plain(mapping)
-        problems = refused(settings)
+        problems = list[str]()
         if isinstance(settings.get("loss"), str):
             settings["loss"] = {"name": settings["loss"]}
         for key, given, example in (
@@ -239,11 +255,11 @@ class Config:
 
 def load(path: Path | str | None, overrides: Sequence[str] = ()) -> Config:
     """The config of a YAML file, or of the overrides alone. Raises ConfigError."""
-    return load_mapping({} if path is None else document.read(Path(path)), overrides)
+    return load_mapping({} if path is None else yaml_text.read(Path(path)), overrides)
 
 
 def load_mapping(
-    mapping: Mapping[str, Any],
+    mapping: Mapping[str, object],
     overrides: Sequence[str] = (),
     *,
     model_given: bool = False,

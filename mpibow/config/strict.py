@@ -15,7 +15,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import cache
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar, cast, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 from mpibow.bounds import AnyFloat
 from mpibow.config.words import is_record, is_sequence, members, show, unwrap, words
@@ -23,15 +23,16 @@ from mpibow.errors import ConfigError
 
 T = TypeVar("T")
 MISFIT = object()
+Function = Callable[..., object]
 
 
-def once(function: Callable[[Callable[..., Any]], T]) -> Callable[[Callable[..., Any]], T]:
+def once(function: Callable[[Any], T]) -> Callable[[object], T]:
     """Caches a result that depends on a dataclass or function alone: most of the time that a config takes."""
-    return cast(Callable[[Callable[..., Any]], T], cache(function))
+    return cache(function)
 
 
 @once
-def hints_of(kind: Callable[..., Any]) -> Mapping[str, Any]:
+def hints_of(kind: Any) -> Mapping[str, object]:
     """The hints of a dataclass's fields, or of a function's parameters."""
     return get_type_hints(kind, include_extras=True)
 
@@ -45,20 +46,20 @@ class Setting(NamedTuple):
     """A key that a mapping may have. `default` is MISSING where the key is required."""
 
     name: str
-    hint: Any
-    default: Any
+    hint: object
+    default: object
 
 
-def build(kind: type[T], mapping: Mapping[str, Any], *, path: str = "", problems: Sequence[str] = ()) -> T:
+def build(kind: type[T], mapping: Mapping[str, object], *, path: str = "", problems: Sequence[str] = ()) -> T:
     """`mapping` as a dataclass of `kind`. Raises ConfigError with one line for each problem, those given first."""
     found = list(problems)
-    record = _record(kind, plain(mapping), path, found)
+    record: T = _record(kind, plain(mapping), path, found)
     if found:
         raise ConfigError("\n".join(found))
-    return cast(T, record)
+    return record
 
 
-def check_options(path: str, function: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
+def check_options(path: str, function: Function, options: Mapping[str, object]) -> dict[str, Any]:
     """`options` as keyword arguments of `function`, by its annotations; lists become tuples where it takes tuples.
 
     Options are its keyword-only parameters and those with a default. Raises ConfigError with one line for each problem.
@@ -69,7 +70,7 @@ def check_options(path: str, function: Callable[..., Any], options: Mapping[str,
 
 
 def check_named(
-    path: str, function: Callable[..., Any], names: Sequence[str], options: Mapping[str, Any], hints: Mapping[str, Any]
+    path: str, function: Function, names: Sequence[str], options: Mapping[str, object], hints: Mapping[str, object]
 ) -> dict[str, Any]:
     """The same of its parameters `names`, by these hints."""
     parameters = [p for p in inspect.signature(function).parameters.values() if p.name in names]
@@ -83,7 +84,7 @@ def check_named(
     return values
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> Any:
     """Dataclasses, mappings and sequences as dicts and lists, as in YAML. The inverse of `build`."""
     if is_dataclass(value) and not isinstance(value, type):
         rest = rest_of(type(value))
@@ -117,17 +118,17 @@ def tags_of(kind: Any) -> tuple[str, ...]:
     return tuple(map(str, get_args(hint))) if get_origin(hint) is Literal else ()
 
 
-def all_tags(records: Iterable[Any]) -> str:
+def all_tags(records: Iterable[type]) -> str:
     """The names of several dataclasses, as a message lists them."""
     return ", ".join(sorted(tag for record in records for tag in tags_of(record)))
 
 
-def records_of(hint: Any) -> list[type[Any]]:
+def records_of(hint: object) -> list[type]:
     """The dataclasses among the members of a hint."""
     return [member for member in members(unwrap(hint)[0]) if is_record(member)]
 
 
-def record_of(records: Sequence[type[Any]], mapping: Mapping[str, Any], default: Any) -> type[Any] | None:
+def record_of(records: Sequence[type], mapping: Mapping[str, object], default: object) -> type | None:
     """The dataclass that the mapping's `name` names, or else the default's; None where there is none of that name."""
     if len(records) == 1:
         return records[0]
@@ -139,7 +140,7 @@ def join(path: str, key: object) -> str:
     return f"{path}.{key}" if path else str(key)
 
 
-def _value(setting: Setting, value: Any, path: str, found: list[str]) -> Any:
+def _value(setting: Setting, value: object, path: str, found: list[str]) -> Any:
     """The value as a type of the setting's hint; None where it does not fit, with its problems added to `found`."""
     core = unwrap(setting.hint)[0]
     records = records_of(core)
@@ -161,7 +162,7 @@ def _value(setting: Setting, value: Any, path: str, found: list[str]) -> Any:
     return None
 
 
-def _record(kind: type[Any], mapping: Mapping[str, Any], path: str, found: list[str]) -> Any:
+def _record(kind: type, mapping: Mapping[str, object], path: str, found: list[str]) -> Any:
     before = len(found)
     rest, tags = rest_of(kind), tags_of(kind)
     tag = mapping.get("name", tags[0] if len(tags) == 1 else "") if tags else ""
@@ -182,7 +183,7 @@ def _record(kind: type[Any], mapping: Mapping[str, Any], path: str, found: list[
 
 
 def _values(
-    settings: Sequence[Setting], mapping: Mapping[str, Any], path: str, owner: str, found: list[str]
+    settings: Sequence[Setting], mapping: Mapping[str, object], path: str, owner: str, found: list[str]
 ) -> dict[str, Any]:
     values = {}
     for setting in settings:
@@ -205,9 +206,10 @@ def _unknown(settings: Sequence[Setting], key: object, path: str, owner: str) ->
     return f"{join(path, key)}: is not a setting{owner}{remedy}"
 
 
-def _list(hint: Any, value: list[Any], path: str, found: list[str]) -> Any:
+def _list(hint: object, value: list[object], path: str, found: list[str]) -> Any:
     core, bounds, _ = unwrap(hint)
-    before, kind, kinds = len(found), get_origin(core) or core, get_args(core)
+    kind: Any = get_origin(core) or core
+    before, kinds = len(found), get_args(core)
     if kind is list or ... in kinds or not kinds:
         kinds = (kinds[0] if kinds else Any,) * len(value)
     if len(kinds) == len(value):
@@ -219,18 +221,18 @@ def _list(hint: Any, value: list[Any], path: str, found: list[str]) -> Any:
     return None
 
 
-def _fit(hint: Any, value: Any) -> Any:
+def _fit(hint: object, value: object) -> Any:
     """The value as the first member of the hint that takes it as a scalar, or MISFIT."""
     core, bounds, _ = unwrap(hint)
     for member in members(core):
         kind, own, _ = unwrap(member)
-        fit = _scalar(kind, value)
+        fit: Any = _scalar(kind, value)
         if fit is not MISFIT and all(bound.holds(fit) for bound in (*bounds, *own)):
             return fit
     return MISFIT
 
 
-def _scalar(kind: Any, value: Any) -> Any:
+def _scalar(kind: object, value: object) -> object:
     """The value as a scalar of this kind, or MISFIT. An integer is a number too; true and false are neither."""
     if kind is Any:
         return value
@@ -251,14 +253,14 @@ def _scalar(kind: Any, value: Any) -> Any:
     return None if kind is type(None) and value is None else MISFIT
 
 
-def _finite(value: Any) -> bool:
+def _finite(value: float | numbers.Real) -> bool:
     try:
         return math.isfinite(value)
     except OverflowError:  # an integer that no float can hold
         return False
 
 
-def _must(hint: Any, value: Any) -> str:
+def _must(hint: object, value: object) -> str:
     cores = [unwrap(member)[0] for member in members(unwrap(hint)[0])]
     remedy = ""
     if float in cores and isinstance(value, float) and not _finite(value):

@@ -5,11 +5,11 @@ from __future__ import annotations
 import types
 from collections.abc import Mapping
 from dataclasses import is_dataclass
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeGuard, Union, get_args, get_origin
 
 from mpibow.bounds import AnyFloat, Bound
 
-NOUNS: Mapping[Any, tuple[str, str]] = {
+NOUNS: Mapping[object, tuple[str, str]] = {
     float: ("a number", "numbers"),
     AnyFloat: ("a number", "numbers"),
     int: ("an integer", "integers"),
@@ -17,7 +17,7 @@ NOUNS: Mapping[Any, tuple[str, str]] = {
 }
 
 
-def unwrap(hint: Any) -> tuple[Any, tuple[Bound, ...], str]:
+def unwrap(hint: object) -> tuple[object, tuple[Bound, ...], str]:
     """The hint without its annotations, its bounds, and its help text."""
     if get_origin(hint) is not Annotated:
         return hint, (), ""
@@ -26,20 +26,20 @@ def unwrap(hint: Any) -> tuple[Any, tuple[Bound, ...], str]:
     return core, bounds, next((extra for extra in extras if isinstance(extra, str)), "")
 
 
-def members(hint: Any) -> tuple[Any, ...]:
+def members(hint: object) -> tuple[object, ...]:
     """The members of a union; any other hint is its own only member."""
     return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
 
 
-def is_record(hint: Any) -> bool:
+def is_record(hint: object) -> TypeGuard[type]:
     return isinstance(hint, type) and is_dataclass(hint)
 
 
-def is_sequence(hint: Any) -> bool:
+def is_sequence(hint: object) -> bool:
     return (get_origin(unwrap(hint)[0]) or unwrap(hint)[0]) in (list, tuple)
 
 
-def words(hint: Any) -> str:
+def words(hint: object) -> str:
     """The rule of a value, as the end of "must be ..."."""
     core, bounds, _ = unwrap(hint)
     if get_origin(core) is Literal and len(get_args(core)) > 1:
@@ -48,7 +48,7 @@ def words(hint: Any) -> str:
     return " or ".join(part for part in (", ".join(parts[:-1]), parts[-1]) if part)
 
 
-def _parts(hint: Any, bounds: tuple[Bound, ...] = ()) -> list[str]:
+def _parts(hint: object, bounds: tuple[Bound, ...] = ()) -> list[str]:
     """The alternatives that a hint allows, each in words."""
     core, own, _ = unwrap(hint)
     ending = "".join(f" {bound}" if n == 0 else f" and {bound}" for n, bound in enumerate(bounds + own))
@@ -65,10 +65,10 @@ def _parts(hint: Any, bounds: tuple[Bound, ...] = ()) -> list[str]:
     return [{bool: "true or false", types.NoneType: "null", Any: "anything"}.get(core, "a mapping")]
 
 
-def _elements(hint: Any) -> str:
+def _elements(hint: object) -> str:
     """ " of numbers above 0" for a list of one kind of scalar; nothing where the elements differ."""
     kinds = [kind for kind in get_args(hint) if kind is not ...]
-    core, bounds, _ = unwrap(kinds[0]) if kinds else (None, (), "")
+    core, bounds, _ = unwrap(kinds[0] if kinds else None)
     if len(set(kinds)) != 1 or core not in NOUNS:
         return ""
     count = f"{len(kinds)} " if get_origin(hint) is tuple and ... not in get_args(hint) else ""

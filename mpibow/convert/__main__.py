@@ -7,8 +7,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from mpibow.system.command import prog
-from mpibow.system.shipped import close, converters
+from mpibow.system.command import close, converters, prog
 from mpibow.system.streams import as_command
 
 

@@ -7,12 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from mpibow.convert import places
+from mpibow.convert import source_files
 from mpibow.convert.conversion import cores, exit_code
 from mpibow.data.aside import check_free, refused
 from mpibow.errors import RecordError
-from mpibow.system.command import prog
-from mpibow.system.options import natural, positive
+from mpibow.system.command import natural, positive, prog
 
 STATISTICS = 10_000
 
@@ -69,8 +68,8 @@ def add_parts(parser: argparse.ArgumentParser, kind: str) -> None:
 def given_parts(source: Path | None, train: str | None, test: str | None) -> dict[str, list[Path]]:
     """The files to train and to test. Raises RecordError where there are none."""
     if source is not None:
-        return places.parts(source)
-    return {part: places.files(given) for part, given in (("train", train), ("test", test)) if given is not None}
+        return source_files.parts(source)
+    return {part: source_files.files(given) for part, given in (("train", train), ("test", test)) if given is not None}
 
 
 def parts_fault(options: argparse.Namespace) -> str | None:

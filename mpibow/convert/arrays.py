@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 
@@ -28,13 +28,13 @@ FAULTS = (  # errors of NumPy, of its reading of a header as Python, and of zipf
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredArray:
     """An array in a file, as its header describes it; `key` is its name in an .npz file, '' for an .npy file."""
 
     path: Path
     key: str
     shape: tuple[int, ...]
-    dtype: np.dtype[Any]
+    dtype: np.dtype[np.generic]
     start: int  # byte of the file at which the values begin
     fortran: bool
 
@@ -66,7 +66,7 @@ class Stored:
                 raise ValueError("it goes on after its last value")
 
 
-def stored(path: Path, key: str = "") -> Stored:
+def stored(path: Path, key: str = "") -> StoredArray:
     """The array in an .npy file, or the one of this name in an .npz file.
 
     Raises RecordError where it is missing, where the file is none of NumPy's, and where it holds Python objects.
@@ -78,7 +78,7 @@ def stored(path: Path, key: str = "") -> Stored:
         if version not in HEADERS:  # 3.0 is for names of fields
             raise ValueError(f"version {version[0]}.{version[1]} of the format is not read here")
         shape, fortran, dtype = HEADERS[version](file)
-        result = Stored(path, key, shape, dtype, file.tell(), fortran and len(shape) > 1)
+        result = StoredArray(path, key, shape, dtype, file.tell(), fortran and len(shape) > 1)
         said, found = dtype.itemsize * math.prod(shape), _size(path, key) - result.start
         if not dtype.hasobject and (said != found or any(side < 0 for side in shape)):
             raise ValueError(f"it has {found:,} bytes of values, its header has {said:,}")

@@ -8,14 +8,14 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
-from mpibow.convert.cifar_files import IMAGES, LABEL_BYTES, LABELS, TITLES, VERSIONS, Labels, Version
-from mpibow.convert.compressed import ENDS, Source, opened
+from mpibow.convert.cifar_files import IMAGES, LABEL_BYTES, LABELS, TITLES, VERSIONS, CifarVersion, Labels
 from mpibow.convert.conversion import file_checksum, spreader, watched
-from mpibow.convert.pickled import read_pickle
+from mpibow.convert.pickles import read_pickle
+from mpibow.convert.source_files import ENDS, Source, opened
 from mpibow.data.dataset import Array
 from mpibow.errors import RecordError
 
@@ -37,7 +37,7 @@ class Content:
 
 
 @dataclass(frozen=True)
-class Batch:
+class CifarBatch:
     """The images (n, 3, 32, 32) uint8 and labels (n,) int64 of one file. `md5` is that of the file, unpacked.
 
     It came out of the file `source` with the checksum `checksum`; see Content, whose bytes it does not keep.
@@ -54,8 +54,8 @@ class Batch:
 class Cifar:
     """A version that was read whole: its files by their published names, and the names of the classes."""
 
-    version: Version
-    batches: Mapping[str, Batch]
+    version: CifarVersion
+    batches: Mapping[str, CifarBatch]
     class_names: tuple[str, ...]
 
     @property
@@ -122,7 +122,7 @@ def _members(path: Path) -> Iterator[tuple[str, Content]]:
         raise RecordError(f"{path}: is not a complete tar archive: {str(error).lower()}; {AGAIN}") from error
 
 
-def _folder(source: Path, version: Version) -> Path:
+def _folder(source: Path, version: CifarVersion) -> Path:
     """The version's own folder in `source`, if it is there, else `source` itself."""
     inner = source / version.folder
     return inner if inner.is_dir() else source
@@ -134,7 +134,7 @@ def _files(folder: Path) -> dict[str, Path]:
     return {name: path for name, tried in paths.items() for path in tried[::-1] if path.is_file()}
 
 
-def _choose(place: Path, there: Mapping[Version, Collection[str]], set_: str | None) -> Version:
+def _choose(place: Path, there: Mapping[CifarVersion, Collection[str]], set_: str | None) -> CifarVersion:
     """The version whose files are all there, the first one of several of one set."""
     parts = {
         version: [name for name in version.files if name in names]
@@ -165,14 +165,14 @@ def wanted(set_: str | None) -> str:
     return f"--download, or place one of these files in the folder, or what it unpacks to:{files}"
 
 
-def _all(shown: str, file: Source | Any) -> bytes:
+def _all(shown: str, file: Source | IO[bytes]) -> bytes:
     data: bytes = file.read(LARGEST + 1)
     if len(data) > LARGEST:
         raise RecordError(f"{shown}: unpacks to more than {LARGEST:,} bytes, more than any file of CIFAR; {AGAIN}")
     return data
 
 
-def batch_of(content: Content, name: str, labels: Labels, any_count: bool) -> Batch:
+def batch_of(content: Content, name: str, labels: Labels, any_count: bool) -> CifarBatch:
     """The batch of the published file `name`. Raises RecordError where it is damaged, or has another number."""
     version = VERSION_OF[name]
     with _naming(content):
@@ -189,7 +189,7 @@ def batch_of(content: Content, name: str, labels: Labels, any_count: bool) -> Ba
             f"{content.shown}: has {count:,} images, the published {name} has {right:,}; {AGAIN}, or --any-count"
         )
     md5 = hashlib.md5(content.data, usedforsecurity=False).hexdigest()
-    return Batch(images.reshape(-1, 3, 32, 32), values, md5, content.source, content.checksum)
+    return CifarBatch(images.reshape(-1, 3, 32, 32), values, md5, content.source, content.checksum)
 
 
 @contextmanager
@@ -200,7 +200,7 @@ def _naming(content: Content, remedy: str = AGAIN) -> Iterator[None]:
         raise RecordError(f"{content.shown}: {error}; {remedy}") from error
 
 
-def _binary(version: Version, labels: Labels, data: bytes) -> tuple[Array, Array]:
+def _binary(version: CifarVersion, labels: Labels, data: bytes) -> tuple[Array, Array]:
     size = LABEL_BYTES[version.set] + PIXELS
     if len(data) % size:
         raise RecordError(f"ends within record {len(data) // size}: it has {len(data):,} bytes, a record {size:,}")
@@ -208,7 +208,7 @@ def _binary(version: Version, labels: Labels, data: bytes) -> tuple[Array, Array
     return records[:, -PIXELS:], records[:, labels.byte].astype(np.int64)
 
 
-def _pickled(version: Version, labels: Labels, data: bytes) -> tuple[Array, Array]:
+def _pickled(version: CifarVersion, labels: Labels, data: bytes) -> tuple[Array, Array]:
     fields = _fields(data)
     images, values = fields.get("data"), fields.get(labels.key)
     if not (isinstance(images, np.ndarray) and images.dtype == np.uint8 and images.flags.c_contiguous) or (
@@ -239,7 +239,7 @@ def _class_names(contents: Mapping[str, Content], labels: Labels) -> tuple[str, 
     return tuple(names)
 
 
-def _fields(data: bytes) -> dict[Any, Any]:
+def _fields(data: bytes) -> dict[object, object]:
     fields = read_pickle(data)
     if not isinstance(fields, dict):
         raise RecordError(f"is the pickle of a {type(fields).__name__}, not of a dict")

@@ -8,7 +8,7 @@ PAGE = "https://www.cs.toronto.edu/~kriz/"
 
 
 @dataclass(frozen=True, eq=False)
-class Version:
+class CifarVersion:
     """A set in one form: an archive, or the files that it unpacks to, each with its MD5."""
 
     set: str
@@ -70,7 +70,7 @@ LABELS = {  # by set, and whether the coarse ones
     ("cifar100", True): Labels(0, "coarse_labels", COARSE, "coarse_label_names.txt", "meta", "coarse_label_names"),
 }
 VERSIONS = (
-    Version(
+    CifarVersion(
         set="cifar10",
         form="binary",
         folder="cifar-10-batches-bin",
@@ -86,7 +86,7 @@ VERSIONS = (
         },
         test={"test_batch.bin": "803d5f7f4d78ea53de84dbe85f74fb6d"},
     ),
-    Version(
+    CifarVersion(
         set="cifar10",
         form="Python",
         folder="cifar-10-batches-py",
@@ -102,7 +102,7 @@ VERSIONS = (
         },
         test={"test_batch": "40351d587109b95175f43aff81a1287e"},
     ),
-    Version(
+    CifarVersion(
         set="cifar100",
         form="binary",
         folder="cifar-100-binary",
@@ -112,7 +112,7 @@ VERSIONS = (
         train={"train.bin": "6172c7755cfe09b2fe270c85cebc1b15"},
         test={"test.bin": "4499cfba6c016c1be1438163640a0898"},
     ),
-    Version(
+    CifarVersion(
         set="cifar100",
         form="Python",
         folder="cifar-100-python",

@@ -25,11 +25,10 @@ from typing import Any, TypeVar
 from tqdm import tqdm
 
 from mpibow.data import verify
-from mpibow.data.aside import file_aside, folder_aside, refused
+from mpibow.data.aside import file_aside, folder_aside, opened
 from mpibow.data.dataset import Array
 from mpibow.data.recordset import write_records
 from mpibow.errors import EXIT_INTERRUPTED, MpibowError, RecordError
-from mpibow.system.files import open_file
 
 Item = TypeVar("Item")
 Made = TypeVar("Made")
@@ -52,7 +51,7 @@ class Part:
     encoding: str = "raw"
     moments: tuple[Sequence[float], Sequence[float]] | None = None
     sources: Mapping[str, str] = field(default_factory=dict)
-    contents: Mapping[str, Any] = field(default_factory=dict)
+    contents: Mapping[str, object] = field(default_factory=dict)
     files: Mapping[str, bytes] = field(default_factory=dict)
 
 
@@ -215,7 +214,7 @@ def cores() -> int:
 
 def file_checksum(path: Path) -> str:
     """The checksum as in a manifest: 'md5 f68b3c2d...'."""
-    with refused(path, "read"), open_file(path) as file:
+    with opened(path) as file:
         digest = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False))
     return f"md5 {digest.hexdigest()}"
 

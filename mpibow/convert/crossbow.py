@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -23,11 +23,10 @@ from typing import BinaryIO
 import numpy as np
 
 from mpibow.convert.conversion import file_checksum, say_turned
-from mpibow.data.aside import refused
+from mpibow.data.aside import opened
 from mpibow.data.dataset import Array
-from mpibow.data.imagesize import sides_of
+from mpibow.data.image_header import sides_of
 from mpibow.errors import RecordError
-from mpibow.system.files import open_file
 
 CLASSES = 1000
 MOST = 2048  # records of a file
@@ -40,7 +39,7 @@ AGAIN = "get the file again"
 
 
 @dataclass(frozen=True)
-class Indexed:
+class CrossbowFile:
     """A file all of whose lengths fit: the places of its images, and their labels, each (n,) int64."""
 
     path: Path
@@ -59,7 +58,7 @@ class Indexed:
         return data
 
 
-def index(path: Path) -> Indexed:
+def index(path: Path) -> CrossbowFile:
     """Walks over all records, checks every length against the file, and takes its checksum.
 
     Raises RecordError where the file is damaged, naming the record's number.
@@ -78,10 +77,10 @@ def index(path: Path) -> Indexed:
         if place != size:
             raise RecordError(f"{path}: goes on for {size - place:,} bytes after its last record, {count - 1}; {AGAIN}")
     starts, sizes, labels = np.array(rows, np.int64).T
-    return Indexed(path, starts, sizes, labels, file_checksum(path))
+    return CrossbowFile(path, starts, sizes, labels, file_checksum(path))
 
 
-def images(files: Sequence[Indexed], title: str) -> Iterator[tuple[bytes, int]]:
+def images(files: Sequence[CrossbowFile], title: str) -> Iterator[tuple[bytes, int]]:
     """All images, as they are encoded, and their labels, in order; says how many lie by their Exif orientation."""
     turned = 0
     for indexed in files:
@@ -94,7 +93,7 @@ def images(files: Sequence[Indexed], title: str) -> Iterator[tuple[bytes, int]]:
     say_turned(turned, title)
 
 
-def chosen(files: Sequence[Indexed], numbers: Sequence[int]) -> Iterator[bytes]:
+def chosen(files: Sequence[CrossbowFile], numbers: Sequence[int]) -> Iterator[bytes]:
     """The images of these numbers, counted over all files, in rising order."""
     firsts = np.cumsum([0, *(len(indexed.labels) for indexed in files)])
     for indexed, first, stop in zip(files, firsts.tolist(), firsts[1:].tolist(), strict=False):
@@ -104,7 +103,7 @@ def chosen(files: Sequence[Indexed], numbers: Sequence[int]) -> Iterator[bytes]:
                 yield indexed.image(file, record)
 
 
-def name(files: Sequence[Indexed], number: int) -> str:
+def name(files: Sequence[CrossbowFile], number: int) -> str:
     """The name of the image of this number in messages."""
     for indexed in files:
         if number < len(indexed.labels):
@@ -140,9 +139,3 @@ def _unpack(path: Path, file: BinaryIO, form: struct.Struct, what: str) -> tuple
     if len(data) != form.size:
         raise RecordError(f"{path}: ends within {what}; {AGAIN}")
     return form.unpack(data)
-
-
-@contextmanager
-def opened(path: Path) -> Iterator[BinaryIO]:
-    with refused(path, "read"), open_file(path) as file:
-        yield file

@@ -12,20 +12,20 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 from google_crc32c import value as crc32c
 
 from mpibow.convert.conversion import Each, Part, say_turned
-from mpibow.convert.encoded import evenly, moments_of
 from mpibow.convert.labels import ranks, set_aside
-from mpibow.convert.recode import Recoded
+from mpibow.convert.recode import Recoded, evenly, moments_of
 from mpibow.data.aside import refused
 from mpibow.data.dataset import Array
 from mpibow.errors import RecordError
 from mpibow.system.files import open_file
 
+Taken = TypeVar("Taken")
 LOT_COUNT, LOT_SIZE = 256, 4 << 20  # images and bytes that one task of a worker takes at the most
 NAMED = 10  # files that a message names
 SUM = "sha256 {} over a line an image: name, size and CRC32C of its source, with tabs between"
@@ -47,7 +47,7 @@ class Entry(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Group:
+class ImageGroup:
     """Images that lie together: in a tar or TFRecord file, at `starts`, or in a folder, each a file of its own."""
 
     root: str
@@ -66,10 +66,10 @@ class Group:
         return Entry(self.root, own, self.file, int(self.starts[number]), size, label)
 
 
-class Entries(Sequence[Entry]):
+class Entries:
     """All images of some groups, or those that `order` (n,) int64 chooses, in its order."""
 
-    def __init__(self, groups: Iterable[Group], order: Array | None = None) -> None:
+    def __init__(self, groups: Iterable[ImageGroup], order: Array | None = None) -> None:
         self.groups = list(groups)
         self._firsts = [0, *accumulate(len(group.names) for group in self.groups)]
         self.order: Array = np.arange(self._firsts[-1]) if order is None else order
@@ -77,7 +77,10 @@ class Entries(Sequence[Entry]):
     def __len__(self) -> int:
         return len(self.order)
 
-    def __getitem__(self, number: Any) -> Any:
+    def __iter__(self) -> Iterator[Entry]:
+        return map(self.__getitem__, range(len(self)))
+
+    def __getitem__(self, number: int) -> Entry:
         place = int(self.order[number])
         group = bisect_right(self._firsts, place) - 1
         return self.groups[group].entry(place - self._firsts[group])
@@ -99,7 +102,7 @@ class Entries(Sequence[Entry]):
         return every[self.order]
 
 
-class Made(NamedTuple):
+class RecordImage(NamedTuple):
     """An image as it goes into a record; `line` stands for its source in the checksum."""
 
     image: bytes | Array
@@ -110,20 +113,20 @@ class Made(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Reader:
+class EntryReader(Generic[Taken]):
     """Makes an entry's record: `take` gets the source's bytes and their CRC32C, `make` the image."""
 
-    take: Callable[[Entry], tuple[Any, int]]
-    make: Callable[[Any], Recoded[bytes] | Recoded[Array]]
+    take: Callable[[Entry], tuple[Taken, int]]
+    make: Callable[[Taken], Recoded[bytes] | Recoded[Array]]
 
-    def __call__(self, entry: Entry) -> Made:
+    def __call__(self, entry: Entry) -> RecordImage:
         data, checksum = self.take(entry)
         try:
             image, remark, lying = self.make(data)
         except RecordError as error:
             raise RecordError(f"{entry.where}: {error}") from error
         line = f"{entry.name}\t{entry.size}\t{checksum:08x}\n"
-        return Made(image, entry.label, line, remark and f"{entry.name}: {remark}", lying)
+        return RecordImage(image, entry.label, line, remark and f"{entry.name}: {remark}", lying)
 
 
 def file_bytes(entry: Entry) -> tuple[bytes, int]:
@@ -138,7 +141,7 @@ def file_bytes(entry: Entry) -> tuple[bytes, int]:
 
 def part_of(
     entries: Entries,
-    reader: Reader,
+    reader: EntryReader[Taken],
     each: Each,
     title: str,
     *,
@@ -168,7 +171,7 @@ def part_of(
 
 
 def samples_of(
-    lots: Iterable[list[Made]], title: str, key: str, about: str, sources: dict[str, str]
+    lots: Iterable[list[RecordImage]], title: str, key: str, about: str, sources: dict[str, str]
 ) -> Iterator[tuple[bytes | Array, int]]:
     """In the sources' order: a sampler draws a new one every epoch, so shuffling here would only make reading slow.
 
@@ -192,7 +195,7 @@ def samples_of(
     say_turned(turned, title)
 
 
-def _read(reader: Reader, lot: list[Entry]) -> list[Made]:
+def _read(reader: EntryReader[Taken], lot: list[Entry]) -> list[RecordImage]:
     return [reader(entry) for entry in lot]
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mpibow.convert import example
+from mpibow.convert import tf_example
 from mpibow.convert.conversion import progress
 from mpibow.convert.recode import png
 from mpibow.convert.tfrecord import write_tfrecord
@@ -47,7 +47,7 @@ def to_tfrecord(data: RecordSet, output: Path, *, first_label: int = 0) -> None:
                     features = common | {"image/encoded": image, "image/class/label": np.array([label + first_label])}
                     if names:
                         features["image/class/text"] = names[label].encode()
-                    file.add(example.encode(features))
+                    file.add(tf_example.encode(features))
                     bar.update()
 
 

@@ -18,9 +18,17 @@ from mpibow.system.files import reason
 SUFFIXES = frozenset(suffix for suffix, form in Image.registered_extensions().items() if form in Image.OPEN)
 # What systems put beside the files that people see, in lower case; and all names that begin with a full stop.
 HIDDEN = frozenset(
-    ("__macosx", "@eadir", "#recycle", "$recycle.bin", "system volume information", "lost+found", "thumbs.db",
-     "desktop.ini")
-)  # fmt: skip
+    (
+        "__macosx",
+        "@eadir",
+        "#recycle",
+        "$recycle.bin",
+        "system volume information",
+        "lost+found",
+        "thumbs.db",
+        "desktop.ini",
+    )
+)
 PARTS = {
     "train": "train(ing|val)?|trn",
     "validation": "val(id(ation|ate)?)?|dev(elopment)?|eval(uation)?",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mpibow.convert.compressed import Source, opened
+from mpibow.convert.source_files import Source, opened
 from mpibow.data.dataset import Array
 from mpibow.errors import RecordError
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from mpibow.convert import tar
 from mpibow.convert.conversion import Each, watched
-from mpibow.convert.entries import NAMED, Entries, Group, refuse_empty_and_twice
+from mpibow.convert.entries import NAMED, Entries, ImageGroup, refuse_empty_and_twice
 from mpibow.convert.folders import hidden, part_of
 from mpibow.convert.synsets import SYNSET, validation_labels
 from mpibow.data.aside import refused
@@ -30,7 +30,7 @@ FORMS = """  train-00000-of-01024 ..., validation-00000-of-00128 ...   TensorFlo
 
 
 @dataclass(frozen=True)
-class Found:
+class PartFiles:
     """The files of a part: form is tfrecords, tar (of tars), tars or folders (a class each), or
     flat (a tar) or images (a folder) without classes."""
 
@@ -38,7 +38,7 @@ class Found:
     paths: tuple[Path, ...]
 
 
-class Place(NamedTuple):
+class ClassPlace(NamedTuple):
     """A class's images: a folder, or the tar that is bytes [start, stop) of a file."""
 
     synset: str
@@ -49,7 +49,7 @@ class Place(NamedTuple):
     stop: int | None
 
 
-def find(source: Path, part: str) -> Found | None:
+def find(source: Path, part: str) -> PartFiles | None:
     """The files of train or validation below `source`. Raises RecordError where there are several forms."""
     names = _names(source)
     folders = [source / name for name in names if part_of(name) == part and (source / name).is_dir()]
@@ -69,19 +69,19 @@ def find(source: Path, part: str) -> Found | None:
     if len(there) > 1 or len({path.parent for paths in there.values() for path in paths}) > 1:
         firsts = sorted({str(path) for paths in there.values() for path in {p.parent: p for p in paths[::-1]}.values()})
         raise RecordError(f"{source}: {part} is there several times: {', '.join(firsts)}; move all but one elsewhere")
-    return next((Found(form, paths) for form, paths in there.items()), None)
+    return next((PartFiles(form, paths) for form, paths in there.items()), None)
 
 
-def places(found: Found) -> list[Place]:
+def places(found: PartFiles) -> list[ClassPlace]:
     """The classes of a part in tar, tars or folders, sorted by synset."""
     if found.form == "tar":
         (path,) = found.paths
         return sorted(_inner(path, member) for member in tar.members(tar.opened(path), str(path)))
     root = found.paths[0].parent
-    return sorted(Place(path.stem, str(root), f"{path.name}/", str(path), 0, None) for path in found.paths)
+    return sorted(ClassPlace(path.stem, str(root), f"{path.name}/", str(path), 0, None) for path in found.paths)
 
 
-def listed(each: Each, found: Found, classes: Sequence[str]) -> Entries:
+def listed(each: Each, found: PartFiles, classes: Sequence[str]) -> Entries:
     """The images of a part in tar, tars or folders, sorted by class and name; a class is a synset's place in `classes`.
 
     Raises RecordError where a synset is not in `classes`, and names empty images and duplicates.
@@ -98,7 +98,7 @@ def listed(each: Each, found: Found, classes: Sequence[str]) -> Entries:
 
 
 def flat(
-    found: Found, classes: Sequence[str], labels: Path | None, numbered: Sequence[str] | None
+    found: PartFiles, classes: Sequence[str], labels: Path | None, numbered: Sequence[str] | None
 ) -> tuple[Entries, list[str]]:
     """The images of a part without classes, ILSVRC2012_img_val.tar or val/*.JPEG, labelled from the file `labels`.
 
@@ -111,7 +111,7 @@ def flat(
             "imagenet_2012_validation_synset_labels.txt"
         )
     folder, title = (path.parent, f"{path.name}: ") if found.form == "flat" else (path, "")
-    group = _group({"": 0}, Place("", str(folder), title, str(path), 0, None))
+    group = _group({"": 0}, ClassPlace("", str(folder), title, str(path), 0, None))
     entries = Entries([group])
     refuse_empty_and_twice(entries)
     synsets = validation_labels(labels, [Path(str(name)).name for name in group.names], numbered)
@@ -143,15 +143,15 @@ def _refuse_unknown(where: str, synsets: set[str], classes: Sequence[str]) -> No
         )
 
 
-def _inner(path: Path, member: tar.Member) -> Place:
+def _inner(path: Path, member: tar.Member) -> ClassPlace:
     name = Path(member.name).name
     if not SYNSET_TAR.fullmatch(name):
         raise RecordError(f"{path}: must hold tars of synsets such as n01440764.tar, holds {member.name}")
     title = f"{path.name}: {name}/"
-    return Place(name[:-4], str(path.parent), title, str(path), member.start, member.start + member.size)
+    return ClassPlace(name[:-4], str(path.parent), title, str(path), member.start, member.start + member.size)
 
 
-def _group(table: Mapping[str, int], place: Place) -> Group:
+def _group(table: Mapping[str, int], place: ClassPlace) -> ImageGroup:
     """The images of a place, sorted by name; `table` numbers the synsets."""
     path = Path(place.file)
     if path.is_dir():
@@ -163,7 +163,7 @@ def _group(table: Mapping[str, int], place: Place) -> Group:
         there = tar.members(tar.opened(path), where, place.start, place.stop)
         images = sorted(there, key=lambda member: Path(member.name).name)
     names, starts, sizes_of = zip(*images, strict=True) if images else ((), (), ())
-    return Group(
+    return ImageGroup(
         place.root,
         place.title,
         place.file,
@@ -188,7 +188,7 @@ def wanted(source: Path) -> str:
     return f"{source}: holds ImageNet in no known form; place one of these there, or pass another --source:\n{FORMS}"
 
 
-def synset_table(train: Found | None, validation: Found | None, complete: Sequence[str] | None) -> list[str]:
+def synset_table(train: PartFiles | None, validation: PartFiles | None, complete: Sequence[str] | None) -> list[str]:
     """The classes, sorted: those of the `complete` list or, without one, of the first part that has their names."""
     if complete is not None:
         return sorted(complete)

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from google_crc32c import value as crc32c
@@ -14,16 +13,15 @@ from PIL import Image
 
 from mpibow.convert import tree
 from mpibow.convert.conversion import Each, Part
-from mpibow.convert.entries import Made, samples_of
+from mpibow.convert.entries import RecordImage, samples_of
 from mpibow.convert.folders import Left, say_left, walk
 from mpibow.convert.labels import set_aside
-from mpibow.convert.recode import GREY, Decode, header
-from mpibow.data.aside import refused
-from mpibow.data.masks import IGNORED, KIND
-from mpibow.data.orientation import turned
+from mpibow.convert.recode import GREY, ToArray, header
+from mpibow.data.aside import content_of
+from mpibow.data.image_header import turned
+from mpibow.data.labelled import IGNORED
 from mpibow.data.photo import decodable, open_photo, orientation
 from mpibow.errors import RecordError
-from mpibow.system.files import read_file
 
 MODES = ("1", "L", "P")  # Pillow's: one number a pixel
 SUM = "sha256 {} over a line a pair: name, CRC32C of image and of mask, with tabs between"
@@ -99,19 +97,19 @@ def parts_of(
     made = {}
     for name, part in found.items():
         sources: dict[str, str] = {}
-        contents = {"kind": KIND, "channels": channels, "classes": classes, "ignored": IGNORED}
+        contents = {"kind": "masks", "channels": channels, "classes": classes, "ignored": IGNORED}
         samples = samples_of(each(make, _lots(part)), name, f"{name}, {len(part):,} images with masks", SUM, sources)
         made[name] = Part(len(part), samples, sources=sources, contents=contents)
     return made, classes
 
 
-def _read(channels: int, size: tuple[int, int] | None, crop: bool, lot: list[Pair]) -> list[Made]:
+def _read(channels: int, size: tuple[int, int] | None, crop: bool, lot: list[Pair]) -> list[RecordImage]:
     """Each pair as one array."""
     found = []
     for pair in lot:
-        data, mask = _bytes(pair.image), _bytes(pair.mask)
+        data, mask = content_of(pair.image), content_of(pair.mask)
         try:
-            image, _, lying = Decode(channels, size, crop)(data)
+            image, _, lying = ToArray(channels, size, crop)(data)
         except RecordError as error:
             raise RecordError(f"{pair.image}: {error}") from error
         pixels, (height, width) = _pixels(pair.mask, mask), header(pair.image).size
@@ -122,7 +120,7 @@ def _read(channels: int, size: tuple[int, int] | None, crop: bool, lot: list[Pai
             )
         placed = np.asarray(_placed(pixels, image.shape[1:], crop))
         line = f"{pair.name}\t{crc32c(data):08x}\t{crc32c(mask):08x}\n"
-        found.append(Made(np.concatenate([image, placed[None]]), 0, line, "", lying))
+        found.append(RecordImage(np.concatenate([image, placed[None]]), 0, line, "", lying))
     return found
 
 
@@ -143,7 +141,7 @@ def _most(lot: list[Pair]) -> list[int]:
     """The largest class of each mask, 0 where every pixel is without one."""
     found = []
     for pair in lot:
-        classes = np.asarray(_pixels(pair.mask, _bytes(pair.mask)))
+        classes = np.asarray(_pixels(pair.mask, content_of(pair.mask)))
         found.append(int(classes.max(initial=0, where=classes != IGNORED)))
     return found
 
@@ -161,10 +159,5 @@ def _pixels(path: Path, data: bytes) -> Image.Image:
         return Image.fromarray(turned(pixels.astype(np.uint8) if image.mode == "1" else pixels, orientation(image)))
 
 
-def _bytes(path: Path) -> bytes:
-    with refused(path, "read"):
-        return read_file(path)
-
-
-def _lots(part: Sequence[Pair]) -> list[list[Any]]:
+def _lots(part: Sequence[Pair]) -> list[list[Pair]]:
     return [list(part[first : first + LOT]) for first in range(0, len(part), LOT)]

@@ -8,15 +8,16 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 
 from mpibow.convert.table_files import SourceTable
-from mpibow.data.cells import CODE, EXACT, SPACE, Notation, is_number, text_of
-from mpibow.data.table import LARGEST
+from mpibow.data.columns import CODE, EXACT, LARGEST, SPACE, Notation, is_number, text_of
+from mpibow.data.dataset import Array
 from mpibow.errors import RecordError
 
+T = TypeVar("T")
 CURRENCY = re.compile(r"\s*[$\u00a2-\u00a5\u20a0-\u20c0]\s*")
 LIKELY = re.compile(r"[\s\d.,'\u2019_+\-%()eE]*", re.ASCII)
 PLAINER = str.maketrans("\u2212\u2013\u066a\u066b\u066c", "--%.,")
@@ -34,7 +35,7 @@ class NumberReading:
     percent: bool = False
     rewritten: bool = False
 
-    def __call__(self, cell: Any) -> float | None:
+    def __call__(self, cell: object) -> float | None:
         return self.notation.number(_plainer(cell) if self.rewritten else cell, self.percent)
 
     def beside(self, asked: NumberReading) -> str:
@@ -52,7 +53,7 @@ class Column:
 
     def __init__(self, name: str, tables: Sequence[SourceTable], notation: Notation, target: bool) -> None:
         self.name, self._tables, self._notation, self._target = name, tables, notation, target
-        self._first = dict[tuple[type, Any], int]()  # row by cell; 1, 1.0 and True differ
+        self._first = dict[tuple[type, object], int]()  # row by cell; 1, 1.0 and True differ
         for row, cell in enumerate(chain.from_iterable(table.columns[name] for table in tables)):
             if isinstance(cell, list | dict | bytes):
                 kind = type(cell).__name__
@@ -116,7 +117,7 @@ class Column:
         like = f"is not a number as {number!r} is{options} ({self._where(self._first[type(number), number])})"
         raise self._error(cell, f"{like}; correct it, {missing}")
 
-    def values(self, reading: NumberReading, table: SourceTable) -> np.ndarray[Any, Any]:
+    def values(self, reading: NumberReading, table: SourceTable) -> Array:
         """The numbers of the table's cells that have a value, float64."""
         cells = table.columns[self.name]
         return np.array([reading(cell) for cell in cells if not self._notation.is_missing(cell)], np.float64)
@@ -126,7 +127,7 @@ class Column:
         if spellings := self._spellings():
             return sorted(spellings, key=lambda name: (float(name), name))
         if self._fits(NumberReading(self._notation)):
-            codes = dict[float | None, Any]()
+            codes = dict[float | None, object]()
             for cell in self._cells:
                 other = codes.setdefault(self._notation.number(cell), cell)
                 if text_of(other) != text_of(cell):
@@ -137,7 +138,9 @@ class Column:
     def refuse_missing_names(self) -> None:
         """Raises RecordError where the default list of missing values may have the name of a class, such as None."""
         lacking = [
-            cell for kind, cell in self._first if kind is str and cell.strip() and self._notation.is_missing(cell)
+            cell
+            for _, cell in self._first
+            if isinstance(cell, str) and cell.strip() and self._notation.is_missing(cell)
         ]
         if lacking and self._notation.missing is None and not self._spellings():
             word = shlex.quote(text_of(lacking[0]))
@@ -201,10 +204,10 @@ class Column:
     def _leave_out(self) -> str:
         return f"--leave-out {shlex.quote(self.name)}"
 
-    def _error(self, cell: Any, what: str) -> RecordError:
+    def _error(self, cell: object, what: str) -> RecordError:
         return RecordError(f"{self._title(cell)} {what}; if these are names, {self._named} or {self._leave_out}")
 
-    def _title(self, cell: Any) -> str:
+    def _title(self, cell: object) -> str:
         return f"{self._where(self._first[type(cell), cell])}: {self.name}: {cell!r}"
 
     def _where(self, row: int) -> str:
@@ -215,7 +218,7 @@ class Column:
         return table.where(row)
 
 
-def _plainer(cell: Any) -> Any:
+def _plainer(cell: T) -> T | str:
     if not isinstance(cell, str):
         return cell
     text = CURRENCY.sub("", unicodedata.normalize("NFKC", cell.translate(PLAINER)).strip())
@@ -223,13 +226,13 @@ def _plainer(cell: Any) -> Any:
     return text if text.isascii() else "".join(str(unicodedata.decimal(letter, letter)) for letter in text)
 
 
-def _like_number(cell: Any, ways: Sequence[NumberReading]) -> bool:
+def _like_number(cell: object, ways: Sequence[NumberReading]) -> bool:
     if not isinstance(cell, str):
         return is_number(cell)
     return LIKELY.fullmatch(_plainer(cell)) is not None and any(way(cell) is not None for way in ways)
 
 
-def _is_code(cell: Any, reading: NumberReading) -> bool:
+def _is_code(cell: object, reading: NumberReading) -> bool:
     """Whether a number has leading zeros, or more digits than float64 has."""
     text = text_of(cell)
     return CODE.fullmatch(text) is not None or (text.lstrip("+-").isdigit() and abs(reading(cell) or 0) >= EXACT)

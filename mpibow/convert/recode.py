@@ -1,8 +1,8 @@
-"""The conversion of an image file for records: kept as it is, encoded again, or decoded to an array."""
+"""The conversion of an image file for records, kept as it is, encoded again or decoded; moments of encoded images."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
@@ -10,17 +10,61 @@ from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 from PIL import Image, ImageOps
 
-from mpibow.convert.encoded import BYTES_A_VALUE
+from mpibow.convert.conversion import Each, watched
 from mpibow.data.dataset import Array
-from mpibow.data.imagesize import sides_of
-from mpibow.data.orientation import turned
-from mpibow.data.photo import decodable, open_photo, orientation
+from mpibow.data.image_header import sides_of, turned
+from mpibow.data.photo import decodable, open_photo, orientation, why
 from mpibow.errors import RecordError
 
-Stored = TypeVar("Stored", bytes, npt.NDArray[Any])
+BYTES_A_VALUE = frozenset(("1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr"))  # Pillow's modes that fit uint8
+
+
+def evenly(count: int, wanted: int) -> list[int]:
+    """`wanted` numbers spread evenly over [0, `count`), or all of them where there are fewer."""
+    wanted = min(count, wanted)
+    return [number * count // wanted for number in range(wanted)]
+
+
+def moments_of(
+    images: Iterable[bytes],
+    each: Each = map,
+    *,
+    total: int | None = None,
+    name: Callable[[int], str] = "image {}".format,
+) -> tuple[list[float], list[float]]:
+    """Mean and std per channel R, G, B over all pixels, in 0 to 255, decoded by `each` (`conversion.spreader`).
+
+    An image counts by its pixels; grey and CMYK ones are converted. The sums are whole numbers, so the result depends
+    neither on `each` nor on the order. Where a channel never varies its std is 1, to divide by. `total` is for the
+    progress bar only. Raises RecordError for the first image that cannot be decoded, naming it `name(its number)`.
+    """
+    found = np.zeros((3, 256), np.int64)
+    for number, values in enumerate(watched(each(histogram, images), total, "mean and std", " images")):
+        if isinstance(values, str):
+            raise RecordError(f"{name(number)}: {values}")
+        found += values
+    if not found.any():
+        raise RecordError("there are no images to take mean and std of")
+    values, pixels = np.arange(256), found.sum(axis=1)
+    mean = found @ values / pixels
+    spread = np.sqrt(((values - mean[:, None]) ** 2 * found).sum(axis=1) / pixels)
+    return mean.tolist(), np.where(spread > 0, spread, 1.0).tolist()
+
+
+def histogram(data: bytes) -> Array | str:
+    """How often each value occurs, (3, 256) int64 for R, G, B; or, in words, the reason why it cannot be decoded."""
+    try:
+        with open_photo(data) as image:
+            if image.mode not in BYTES_A_VALUE:
+                return f"cannot be used: it has more than 8 bits a channel (Pillow's mode {image.mode})"
+            return np.array(image.convert("RGB").histogram(), np.int64).reshape(3, 256)
+    except Exception as error:  # Pillow raises errors of any type for damaged files
+        return f"cannot be decoded: {why(error)}"
+
+
+Stored = TypeVar("Stored", bytes, Array)
 KINDS = {b"\xff\xd8\xff": "jpeg", b"\x89PNG\r\n\x1a\n": "png"}
 GREY = frozenset(("1", "L", "LA"))  # Pillow's modes
 FORMATS = {"jpeg": ("JPEG", "MPO"), "png": ("PNG",)}  # Pillow's names; MPO: a camera's JPEG with another one behind it
@@ -29,7 +73,7 @@ FINE = {"jpeg": ("L", "RGB"), "png": ("1", "L", "LA", "P", "RGB", "RGBA")}
 OPTIONS: dict[str, dict[str, Any]] = {"jpeg": {"quality": 95, "subsampling": 0}, "png": {}}  # subsampling 0: 4:4:4
 
 
-class Header(NamedTuple):
+class ImageHeader(NamedTuple):
     """The header of an image: Pillow's names of format (JPEG, PNG, GIF, ...) and mode; height, width once upright."""
 
     format: str
@@ -47,7 +91,7 @@ class Recoded(NamedTuple, Generic[Stored]):
 
 
 @dataclass(frozen=True)
-class Keep:
+class ToEncoded:
     """Leaves images of `kind` as they are, and encodes others as `kind`; all of them where a `size` is given.
 
     With `decode` every image is decoded, to find the damaged ones.
@@ -71,7 +115,7 @@ class Keep:
 
 
 @dataclass(frozen=True)
-class Decode:
+class ToArray:
     """Arrays (channels, height, width) uint8; `size` None keeps that of the image."""
 
     channels: int  # 1 or 3
@@ -91,11 +135,11 @@ def kind_of(data: bytes | memoryview) -> str | None:
     return next((kind for magic, kind in KINDS.items() if bytes(data[: len(magic)]) == magic), None)
 
 
-def header(path: Path) -> Header:
+def header(path: Path) -> ImageHeader:
     """Reads no pixel. Raises RecordError, naming the file, where it is no image that Pillow reads."""
     with decodable(f"{path}: "), open_photo(path, formats=None) as image:
         sides = (image.height, image.width)
-        return Header(image.format or "", image.mode, sides[::-1] if orientation(image) > 4 else sides)
+        return ImageHeader(image.format or "", image.mode, sides[::-1] if orientation(image) > 4 else sides)
 
 
 def png(array: Array) -> bytes:

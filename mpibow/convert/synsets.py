@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from mpibow.convert.delimited import rows_of
+from mpibow.convert.table_files import rows_of
 from mpibow.errors import RecordError
 
 SYNSET = re.compile(r"n\d{8}", re.ASCII)

@@ -1,16 +1,116 @@
-"""CSV and Parquet files as columns of cells, each row with its place in the file."""
+"""CSV and Parquet files as columns of cells, and other text files of rows, each row with its place in the file."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import codecs
+import csv
+import io
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 
-from mpibow.convert.delimited import check_widths, rows_of
+from mpibow.convert.source_files import opened
 from mpibow.data.aside import refused
-from mpibow.data.cells import PLAIN, Cells
+from mpibow.data.columns import PLAIN, Cells
 from mpibow.errors import RecordError, install
+
+SEPARATORS = ",;\t|"
+NAMED = re.compile(r'"?sep=(.)"?[\r\n]*')  # the first line that Excel understands
+COMMENT = re.compile(r"#([#!\s]|[^,;\t|]*$)")
+PACKED = (b"PK\3\4", b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd", b"\xd0\xcf\x11\xe0")  # zip, gzip, ..., xls
+Row = tuple[int, list[str]]
+
+
+def read_text(path: Path) -> str:
+    """The text of a file, unpacked if it ends in .gz or .xz: UTF-8, or UTF-16 with a mark. Raises RecordError."""
+    with opened(path) as file:
+        data = file.read()
+    if data.startswith(PACKED):
+        raise RecordError(f"{path}: is an archive or a workbook; unpack it, or save the sheet as CSV")
+    wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    try:
+        text = data.decode("utf-16" if wide else "utf-8-sig")
+    except UnicodeDecodeError as error:
+        line, byte = data.count(b"\n", 0, error.start) + 1, data[error.start]
+        remedy = f"convert the file, as iconv -f latin1 -t utf-8 '{path.name}' does"
+        raise RecordError(f"{path}: line {line}: byte 0x{byte:02x} is not text in UTF-8; {remedy}") from error
+    if "\0" in text:
+        raise RecordError(
+            f"{path}: line {text[: text.index(chr(0))].count(chr(10)) + 1}: has a NUL; is it text in UTF-8?"
+        )
+    return text
+
+
+def rows_of(path: Path, separators: str = SEPARATORS, text: str | None = None) -> list[Row]:
+    """The rows that are not blank, by that separator which gives all of them the cells of the first, or the most.
+
+    Quotes, also around separators and line ends, follow the csv module; spaces after a separator are left out.
+    A first line such as sep=; names the separator. `text` replaces the file's. Raises RecordError, naming the line.
+    """
+    lines = list(io.StringIO(read_text(path) if text is None else text, newline=""))
+    if lines and (match := NAMED.fullmatch(lines[0])):
+        separators, lines[0] = match[1], "\n"
+    first = next((line for line in lines if line.strip()), "")
+    if COMMENT.match(first.rstrip("\r\n")):
+        raise RecordError(
+            f"{path}: line {lines.index(first) + 1}: is a comment, got {first[:40].rstrip()!r}; remove it, or its # if "
+            "it names the columns"
+        )
+    widths = {separator: width for separator in separators if (width := _width(lines, separator)) > 1}
+    if len(widths) > 1:
+        widths = {separator: width for separator, width in widths.items() if _even(lines, separator)} or widths
+    best = [separator for separator, width in widths.items() if width == max(widths.values())]
+    if len(best) > 1:
+        both = " and ".join(map(repr, best))
+        raise RecordError(f"{path}: {both} separate as many cells; write sep={best[0]} as the first line of the file")
+    try:
+        return list(_rows(lines, (best or separators)[0]))
+    except csv.Error as error:
+        raise RecordError(
+            f"{path}: line {error.args[1]}: {error.args[0]}; is a quote missing or not doubled?"
+        ) from None
+
+
+def check_widths(path: Path, rows: Sequence[Row]) -> None:
+    """Raises RecordError for the first row with more or fewer cells than row 0."""
+    start, heads = rows[0]
+    for line, cells in rows:
+        if len(cells) != len(heads):
+            comment = next((f"; is line {n} a comment?" for n, at in ((line, cells), rows[0]) if at[0][:1] == "#"), "")
+            raise RecordError(f"{path}: line {line}: has {len(cells)} cells, line {start} has {len(heads)}{comment}")
+
+
+def _rows(lines: Sequence[str], separator: str) -> Iterator[Row]:
+    """Raises csv.Error with its message and the line where the row begins."""
+    reader = csv.reader(lines, delimiter=separator, skipinitialspace=True, strict=True)
+    while True:
+        line = reader.line_num + 1
+        try:
+            cells = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            raise csv.Error(str(error), line) from None
+        if len(cells) > 1 or (cells and cells[0].strip()):
+            yield line, cells
+
+
+def _width(lines: Sequence[str], separator: str) -> int:
+    """The cells of the first row, 0 where it cannot be read with this separator."""
+    try:
+        return len(next(_rows(lines, separator), (0, []))[1])
+    except csv.Error:
+        return 0
+
+
+def _even(lines: Sequence[str], separator: str) -> bool:
+    try:
+        return len({len(cells) for _, cells in _rows(lines, separator)}) == 1
+    except csv.Error:
+        return False
+
 
 PARQUET = (".parquet", ".pq")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import mmap
-import os
 import re
 import struct
 from collections.abc import Iterator
@@ -13,9 +12,8 @@ from typing import BinaryIO, NamedTuple
 
 from google_crc32c import value as crc32c
 
-from mpibow.data.aside import file_aside, refused
+from mpibow.data.aside import content_of, file_aside, file_size, opened, refused
 from mpibow.errors import RecordError
-from mpibow.system.files import open_file, read_file
 
 LENGTH = struct.Struct("<QI")
 CHECKSUM = struct.Struct("<I")
@@ -25,7 +23,7 @@ ENTRY = re.compile(r"\s*(\d{1,19})\s+(\d{1,19})\s*")  # of an index
 AGAIN = "get the file again"
 
 
-class Piece(NamedTuple):
+class FilePiece(NamedTuple):
     """Records from number `first` on, in the bytes [start, stop) of a file."""
 
     path: Path
@@ -40,14 +38,14 @@ def masked(data: bytes) -> int:
     return ((checksum >> 15 | checksum << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
-def pieces(path: Path, index: Path | None = None, size: int = PIECE) -> list[Piece]:
+def pieces(path: Path, index: Path | None = None, size: int = PIECE) -> list[FilePiece]:
     """The file as one piece; with an index, DALI's ("offset size" a line, of whole records), cut every `size` bytes.
 
     Raises RecordError where the index does not tile the file.
     """
-    end = _size(path)
+    end = file_size(path)
     if index is None:
-        return [Piece(path, 0, 0, end)]
+        return [FilePiece(path, 0, 0, end)]
     found, first, start, at, number = [], 0, 0, 0, -1
     for number, line in enumerate(_lines(index)):
         if (match := ENTRY.fullmatch(line)) is None:
@@ -56,15 +54,15 @@ def pieces(path: Path, index: Path | None = None, size: int = PIECE) -> list[Pie
         if offset != at or length < FRAME:
             raise _stale(path, index, number, f"has {line!r} where a record starts at byte {at}")
         if at - start >= size:
-            found.append(Piece(path, first, start, at))
+            found.append(FilePiece(path, first, start, at))
             first, start = number, at
         at += length
     if at != end:
         raise _stale(path, index, number, f"ends at byte {at}, the file at byte {end}")
-    return [*found, Piece(path, first, start, end)]
+    return [*found, FilePiece(path, first, start, end)]
 
 
-def records(piece: Piece) -> Iterator[tuple[int, memoryview]]:
+def records(piece: FilePiece) -> Iterator[tuple[int, memoryview]]:
     """The start of each record's data, and a view of them. Lengths are checked; `read` checks the data."""
     if piece.start == piece.stop:
         return
@@ -91,7 +89,7 @@ def records(piece: Piece) -> Iterator[tuple[int, memoryview]]:
 def read(path: str | Path, number: int, start: int, size: int) -> bytes:
     """The data of a record at the place that `records` found; both checksums are compared."""
     where = f"{path}: record {number}"
-    with refused(path, "read"), open_file(path) as file:
+    with opened(path) as file:
         file.seek(start - LENGTH.size)
         frame = file.read(size + FRAME)
     if len(frame) != size + FRAME or LENGTH.unpack_from(frame) != (size, masked(frame[:8])):
@@ -128,19 +126,13 @@ def write_tfrecord(path: Path, *, shown: Path | None = None) -> Iterator[TFRecor
 
 def _map(path: Path) -> mmap.mmap:
     """The file mapped, not read: only lengths, labels and names of ImageNet's 150 GB are needed before the images."""
-    with refused(path, "read"), open_file(path) as file:
+    with opened(path) as file:
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-
-
-def _size(path: Path) -> int:
-    with refused(path, "read"):
-        return os.stat(path).st_size
 
 
 def _lines(index: Path) -> list[str]:
     try:
-        with refused(index, "read"):
-            return read_file(index).decode("ascii").splitlines()
+        return content_of(index).decode("ascii").splitlines()
     except ValueError as error:
         raise RecordError(f"{index}: is not an index: it is not text") from error
 
@@ -149,7 +141,7 @@ def _stale(path: Path, index: Path, number: int, what: str) -> RecordError:
     return RecordError(f"{index}: line {number + 1}: {what}; make the index of {path.name} again, or go without")
 
 
-def _short(where: str, what: str, at: int, piece: Piece, size: int) -> RecordError:
+def _short(where: str, what: str, at: int, piece: FilePiece, size: int) -> RecordError:
     if piece.stop < size:
         return RecordError(
             f"{where}: {what} from byte {at} on go beyond byte {piece.stop}; is the index another file's?"

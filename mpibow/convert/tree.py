@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 
 from mpibow.convert.conversion import Each, watched
-from mpibow.convert.delimited import rows_of
-from mpibow.convert.entries import Entries, Entry, Group, lots, refuse_empty_and_twice
+from mpibow.convert.entries import Entries, Entry, ImageGroup, lots, refuse_empty_and_twice
 from mpibow.convert.folders import PARTS, Left, filled, identity, part_of, say_left, scan, unwrapped, walk
-from mpibow.convert.recode import FORMATS, GREY, Decode, Header, Keep, header
-from mpibow.data.aside import refused
+from mpibow.convert.recode import FORMATS, GREY, ImageHeader, ToArray, ToEncoded, header
+from mpibow.convert.table_files import rows_of
+from mpibow.data.aside import file_size
 from mpibow.errors import RecordError
 
 SHOWN = 5
@@ -210,22 +210,17 @@ def entries_of(part: ClassFolders, numbers: Mapping[str, int]) -> Entries:
     groups = []
     for folder, images in part.images.items():
         labels = np.full(len(images), numbers[folder], np.int32)
-        sizes = np.array([_size(part.path / folder / name) for name in images], np.int64)
-        groups.append(Group(str(part.path), f"{folder}/", str(part.path / folder), images, None, sizes, labels))
+        sizes = np.array([file_size(part.path / folder / name) for name in images], np.int64)
+        groups.append(ImageGroup(str(part.path), f"{folder}/", str(part.path / folder), images, None, sizes, labels))
     names = [(str(name), group.title) for group in groups for name in group.names]
     entries = Entries(groups, np.array(sorted(range(len(names)), key=names.__getitem__), np.int64))
     refuse_empty_and_twice(entries)
     return entries
 
 
-def _size(path: Path) -> int:
-    with refused(path, "read"):
-        return path.stat().st_size
-
-
 def maker(
     each: Each, listings: Mapping[str, Entries], encode: str | None, size: tuple[int, int] | None, crop: bool
-) -> tuple[str, Keep | Decode]:
+) -> tuple[str, ToEncoded | ToArray]:
     """The records' encoding and the function that encodes a file so, after reading the headers of all images.
 
     `encode` is jpeg, png or raw, None for the encoding that all files have. Raises RecordError where that does not fit.
@@ -249,15 +244,15 @@ def maker(
                 "pass --encode jpeg, --encode png (which loses nothing) or --encode raw"
             )
     if encode != "raw":
-        return encode, Keep(encode, decode=True, size=size, crop=crop)
+        return encode, ToEncoded(encode, decode=True, size=size, crop=crop)
     if size is None and len(sizes) > 1:
         (one, first), (other, second) = list(sizes.items())[:2]
         raise RecordError(
             f"raw images have one size, {first} has {one[0]}x{one[1]} and {second} {other[0]}x{other[1]}; "
             "pass --size HEIGHTxWIDTH"
         )
-    return "raw", Decode(1 if grey else 3, size, crop)
+    return "raw", ToArray(1 if grey else 3, size, crop)
 
 
-def _headers(lot: list[Entry]) -> list[Header]:
+def _headers(lot: list[Entry]) -> list[ImageHeader]:
     return [header(Path(entry.file)) for entry in lot]

@@ -18,10 +18,10 @@ from mpibow.cuda.kernels.listing import rewrite
 from mpibow.cuda.kernels.opened import Gpu
 from mpibow.cuda.learner import GpuBinder
 from mpibow.cuda.times import DeviceTimes
-from mpibow.data.feeds import Feed
-from mpibow.data.loading import Held, Loading
-from mpibow.data.pipeline import Reader
-from mpibow.data.readers import Facts, find_facts
+from mpibow.data.loading import Loading, ReadAheadMemory
+from mpibow.data.pipeline_choice import Resources, find_facts
+from mpibow.data.readers import Reader
+from mpibow.data.slots import Feed
 from mpibow.graph.graph import Array
 from mpibow.graph.plan import Plan
 from mpibow.job.device import Compute, Device
@@ -53,10 +53,10 @@ class GpuMemory(Memory):
     def free(self, comm: Communicator) -> int:
         return self._gpu.free(comm)
 
-    def facts(self, comm: Communicator) -> Facts:
+    def facts(self, comm: Communicator) -> Resources:
         return find_facts(comm.local_size, self.free(comm))
 
-    def held(self, loading: Loading) -> Held:
+    def held(self, loading: Loading) -> ReadAheadMemory:
         return held_by(loading)
 
     def check(self, *_: Any) -> None:

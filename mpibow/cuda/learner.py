@@ -12,7 +12,7 @@ from mpibow.cuda.kernels.fused import fused_bytes
 from mpibow.cuda.times import DeviceTimes
 from mpibow.graph.plan import Plan
 from mpibow.graph.wide import MARK
-from mpibow.learn.learner import Binder
+from mpibow.learn.learners import Binder
 from mpibow.learn.replica import Replicas
 from mpibow.optim.update import Update
 from mpibow.system.sizes import in_words

@@ -1,4 +1,4 @@
-"""Files and folders written aside, fsynced and renamed, so that each appears whole or not at all."""
+"""Files and folders: read with a RecordError where they cannot be; written aside, so that each appears whole or not."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import shutil
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
+from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO
 
 from mpibow.errors import RecordError
-from mpibow.system.aside import beside, sync_folder, whole_file
-from mpibow.system.files import reason
+from mpibow.system.files import beside, open_file, reason, sync_folder, whole_file
 
 OURS = ("manifest.json", "tokenizer.json", "*.mpr")  # files that overwriting may remove
 
@@ -25,6 +25,25 @@ def refused(path: object, deed: str = "written") -> Iterator[None]:
         yield
     except OSError as error:
         raise RecordError(f"{path}: cannot be {deed}: {reason(error)}") from error
+
+
+@contextmanager
+def opened(path: str | Path) -> Iterator[BufferedReader]:
+    """The regular file for reading. Raises RecordError, also for an OSError inside the block."""
+    with refused(path, "read"), open_file(path) as file:
+        yield file
+
+
+def content_of(path: Path) -> bytes:
+    """The bytes of a regular file. Raises RecordError."""
+    with opened(path) as file:
+        return file.read()
+
+
+def file_size(path: Path) -> int:
+    """Raises RecordError."""
+    with refused(path, "read"):
+        return path.stat().st_size
 
 
 def file_aside(path: Path) -> AbstractContextManager[BinaryIO]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from itertools import chain, islice
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from mpibow.data.dataset import Array
-from mpibow.data.imagesize import size_of
+from mpibow.data.image_header import size_of
 from mpibow.data.recordset import RecordSet
 from mpibow.errors import RecordError
 
@@ -64,7 +64,7 @@ def summary(data: RecordSet) -> str:
     return "\n".join(lines)
 
 
-def _held(known: dict[str, Any]) -> str:
+def _held(known: Mapping[str, object]) -> str:
     """The contents of records that are no images, as their converter wrote them."""
     parts = [f"{key} {len(value) if isinstance(value, dict | list) else value}" for key, value in known.items()]
     return ", ".join([str(known["kind"]), *(part for part in parts if not part.startswith("kind "))])
@@ -100,11 +100,10 @@ def _sizes(data: RecordSet) -> dict[str, Any]:
 
 
 def _sizes_line(sizes: dict[str, Any], count: int) -> str:
-    parts = [
-        f"{name} {low:,} to {high:,} (median {middle:,})"
-        for name in ("width", "height", "bytes")
-        for low, middle, high in [sizes[name]]
-    ] if "width" in sizes else []  # fmt: skip
+    parts = list[str]()
+    for name in ("width", "height", "bytes") if "width" in sizes else ():
+        low, middle, high = sizes[name]
+        parts.append(f"{name} {low:,} to {high:,} (median {middle:,})")
     if sizes["unreadable"]:
         parts.append(f"{sizes['unreadable']:,} cannot be read, verify --decode names them")
     return f"of {sizes['sampled']:,} sampled images of {count:,}: {', '.join(parts)}"

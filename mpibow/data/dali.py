@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING
 
+from mpibow.data.dali_decoders import DaliBatch, Decoder, OnHost, Raw, Windows
 from mpibow.data.damage import decoding, undecodable
-from mpibow.data.decoders import DaliBatch, Decoder, OnHost, Raw, Windows
-from mpibow.data.imagesize import sides_of
+from mpibow.data.image_header import sides_of
 from mpibow.data.photo import alike
-from mpibow.data.pipeline import Reader
+from mpibow.data.readers import Reader
 from mpibow.data.recordset import RecordSet
 from mpibow.data.slots import Slot
 from mpibow.errors import DamagedRecord, DeviceError, MpibowError, install
+
+if TYPE_CHECKING:
+    from nvidia.dali import Pipeline
 
 
 def available() -> str:
@@ -41,10 +44,18 @@ class Dali(Reader):
     """
 
     def __init__(
-        self, data: RecordSet, windows: Windows | None = None, size: int = 0, *, threads: int,
-        decoder: Decoder | None = None, device: int | None = None, samples: int = 64, depth: int = 2,
+        self,
+        data: RecordSet,
+        windows: Windows | None = None,
+        size: int = 0,
+        *,
+        threads: int,
+        decoder: Decoder | None = None,
+        device: int | None = None,
+        samples: int = 64,
+        depth: int = 2,
         damaged: Callable[[DamagedRecord], int] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         if missing := available():
             raise DeviceError(f"data.pipeline: dali cannot be used: {missing}")
         self.samples, self.depth = samples, depth
@@ -147,21 +158,26 @@ class Dali(Reader):
             if run.error is None:
                 _start(self._pipe, run.inputs)
 
-    def _built(self, most: int) -> Any:
+    def _built(self, most: int) -> Pipeline:
         """A pipeline for up to `most` samples a run."""
         from nvidia.dali import Pipeline, fn, types
 
         pipe = Pipeline(
-            batch_size=most, num_threads=self._threads, device_id=self._device, prefetch_queue_depth=self.depth,
-            exec_dynamic=True, exec_async=True, exec_pipelined=False,  # True would ask for two runs at the first
-        )  # fmt: skip
+            batch_size=most,
+            num_threads=self._threads,
+            device_id=self._device,
+            prefetch_queue_depth=self.depth,
+            exec_dynamic=True,
+            exec_async=True,
+            exec_pipelined=False,  # True would ask for two runs at the first
+        )
         with pipe:
             pipe.set_outputs(self.decoder.graph(fn, types))
         pipe.build()
         return pipe
 
 
-def _start(pipe: Any, inputs: dict[str, Any]) -> None:
+def _start(pipe: Pipeline, inputs: Mapping[str, object]) -> None:
     for name, batch in inputs.items():
         pipe.feed_input(name, batch)
     pipe.schedule_run()

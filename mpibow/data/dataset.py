@@ -14,10 +14,10 @@ from mpibow.errors import RecordError
 
 Array = npt.NDArray[Any]
 Moments = tuple[tuple[float, ...], tuple[float, ...]]  # mean and std per channel
-Inputs = Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]  # name: shape and dtype of one sample's
+Inputs = Mapping[str, tuple[tuple[int, ...], np.dtype[np.generic]]]  # name: shape and dtype of one sample's
 NUMBERS, NUMBERED = "integers, floats or bool", "integers (np.unique(labels, return_inverse=True)[1] makes them)"
 COUNTER = "counter"  # the one input that the pipeline fills itself
-SAMPLE_WEIGHT = "sample_weight"  # the input of training data that are weighed (mpibow.data.weighed)
+SAMPLE_WEIGHT = "sample_weight"  # the input of training data that are weighed (mpibow.data.sample_weights)
 
 
 class Dataset(Protocol):
@@ -34,7 +34,7 @@ class Dataset(Protocol):
     @property
     def shape(self) -> tuple[int, ...]: ...
     @property
-    def dtype(self) -> np.dtype[Any]: ...
+    def dtype(self) -> np.dtype[np.generic]: ...
     @property
     def classes(self) -> int: ...
     @property
@@ -63,15 +63,6 @@ class NamedSamples(Protocol):
 
     def read(self, samples: Array, *arrays: Array) -> None:
         """Copies samples (n,) int64 into arrays (n, ...), one for each of `inputs` and in its order."""
-        ...
-
-
-@runtime_checkable
-class Nameable(NamedSamples, Protocol):
-    """Samples whose arrays can be renamed."""
-
-    def called(self, names: Sequence[str]) -> Any:
-        """The same samples with these names, one for each of `inputs` and in its order."""
         ...
 
 
@@ -172,9 +163,14 @@ class ArrayData:
     """
 
     def __init__(
-        self, images: Any, labels: Any, *, classes: int | None = None, ignore: int | None = None,
+        self,
+        images: object,
+        labels: object,
+        *,
+        classes: int | None = None,
+        ignore: int | None = None,
         name: str = "arrays",
-    ) -> None:  # fmt: skip
+    ) -> None:
         images, labels = numeric_array(f"{name}: images", images), numeric_array(f"{name}: labels", labels, NUMBERED)
         if images.ndim < 2 or len(images) == 0 or len(images) != len(labels) or labels.ndim != 1:
             raise RecordError(
@@ -194,7 +190,7 @@ class ArrayData:
         self.name = name
         self.count = len(images)
         self.shape: tuple[int, ...] = images.shape[1:]
-        self.dtype: np.dtype[Any] = self.images.dtype
+        self.dtype: np.dtype[np.generic] = self.images.dtype
         named = labels if ignore is None or ignore >= 0 else labels[labels != ignore]
         least, most = (int(named.min()), int(named.max())) if len(named) else (0, 0)
         self.classes = most + 1 if classes is None else classes
@@ -226,7 +222,7 @@ class NamedArrays:
     """
 
     def __init__(
-        self, arrays: Mapping[str, Array], *, name: str = "arrays", contents: Mapping[str, Any] | None = None
+        self, arrays: Mapping[str, Array], *, name: str = "arrays", contents: Mapping[str, object] | None = None
     ) -> None:
         self.name, self.contents = name, dict(contents or {})
         self.arrays = {key: _column(f"{name}.{key}", array) for key, array in arrays.items()}
@@ -293,7 +289,7 @@ def stored(name: str, array: Array) -> Array:
     return np.asarray(array, np.int32, order="C")
 
 
-def _column(name: str, value: Any) -> Array:
+def _column(name: str, value: object) -> Array:
     array = numeric_array(name, value)
     if array.ndim == 0:
         raise RecordError(f"{name}: must be an array (n, ...), got a single value")

@@ -118,9 +118,13 @@ def open_named(items: Items, hands: Hands, *, training: bool) -> NamedItems:
 
 
 def open_labelled(
-    items: Items, hands: Hands, classes_of: Callable[[tuple[int, ...], str], int], *, training: bool,
+    items: Items,
+    hands: Hands,
+    classes_of: Callable[[tuple[int, ...], str], int],
+    *,
+    training: bool,
     ignore: int | None = None,
-) -> LabelledItems:  # fmt: skip
+) -> LabelledItems:
     """`classes_of` gives the number of classes for images of a shape and dtype. Raises RecordError as `open_named`."""
     found = items.sample(0, 0 if training else None)
     check_image(found, items.name)

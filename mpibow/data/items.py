@@ -14,7 +14,7 @@ from PIL.Image import Image as Photo
 from PIL.ImageFile import ImageFile
 
 from mpibow.data.dataset import COUNTER, Array, Inputs, channels_last, numeric_array, stored
-from mpibow.data.orientation import turned
+from mpibow.data.image_header import turned
 from mpibow.data.photo import orientation, rgb
 from mpibow.errors import MpibowError, RecordError
 
@@ -114,7 +114,7 @@ def fault(found: Mapping[str, Array], inputs: Inputs) -> str:
     return ""
 
 
-def named(sample: Any, parameters: Sequence[str], target: str) -> dict[str, Any]:
+def named(sample: object, parameters: Sequence[str], target: str) -> dict[str, Any]:
     """A sample's values by name: (input, target), (input, input, target), or a mapping; each part may be a mapping too.
 
     Inputs without names take those of `parameters`, in order. Raises RecordError for anything else.
@@ -143,7 +143,7 @@ def _renamed(sample: dict[str, Any], parameters: Sequence[str], target: str) -> 
     return {parameters[0] if name != labels[0] else target: value for name, value in sample.items()}
 
 
-def array_of(name: str, value: Any, *, label: bool = False) -> Array:
+def array_of(name: str, value: object, *, label: bool = False) -> Array:
     """A value as an array: uint8, int32 or float32; a picture of Pillow's becomes (channels, height, width).
 
     A classifier's `label` is int32, whatever integer it is.
@@ -161,7 +161,7 @@ def array_of(name: str, value: Any, *, label: bool = False) -> Array:
     return stored(name, array.astype(np.int32) if label and array.dtype == np.uint8 else array)
 
 
-def _told(value: Any) -> str:
+def _told(value: object) -> str:
     return "None" if value is None else type(value).__name__
 
 

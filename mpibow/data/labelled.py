@@ -1,4 +1,4 @@
-"""Images and labels by name, for nets that take both and give their own losses, and for losses beside a net."""
+"""Images with labels or masks by name, for nets that take both and give their losses, and for losses beside a net."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from typing import Self
 
 import numpy as np
 
-from mpibow.data.dataset import Array, Dataset, Inputs
+from mpibow.data.dataset import Array, Dataset, Derived, Inputs, Moments
 from mpibow.data.decoded import Decoded
+from mpibow.data.recordset import RecordSet
 from mpibow.data.split import Divisible, strata_of
-
-NAMES = ("image", "label")
 
 
 class Labelled:
@@ -20,7 +19,7 @@ class Labelled:
     Encoded ones are `Drawn`: decoded anew each time.
     """
 
-    def __init__(self, pictures: Dataset, names: tuple[str, str] = NAMES) -> None:
+    def __init__(self, pictures: Dataset, names: tuple[str, str] = ("image", "label")) -> None:
         self.pictures, self.name, self.count, self.names = pictures, pictures.name, pictures.count, names
         image, label = names
         self.inputs: Inputs = {image: (pictures.shape, pictures.dtype), label: ((), np.dtype(np.int32))}
@@ -45,3 +44,46 @@ class Labelled:
         """Samples `rows` (n,) as a data set."""
         assert isinstance(self.pictures, Divisible)
         return type(self)(self.pictures.part(rows), self.names)
+
+
+IGNORED = 255  # the value of pixels without a class
+
+
+class Pictures(Derived):
+    """The images alone, as a `Dataset` of one class."""
+
+    def __init__(self, records: RecordSet) -> None:
+        super().__init__(records)
+        self.records, self.shape = records, (records.shape[0] - 1, *records.shape[1:])
+
+    def moments(self) -> Moments:
+        return self.data.mean[:-1], self.data.std[:-1]
+
+    def read(self, samples: Array, images: Array, labels: Array) -> None:
+        images[...] = self.whole(samples)[:, :-1]
+        labels[...] = 0
+
+    def whole(self, samples: Array) -> Array:
+        """Images and masks (n, channels + 1, height, width)."""
+        whole = np.empty((len(samples), *self.records.shape), self.dtype)
+        self.records.read(samples, whole, np.empty(len(samples), np.int32))
+        return whole
+
+    def part(self, rows: Array) -> Pictures:
+        """Samples `rows` (n,) as a data set."""
+        return Pictures(self.records.part(rows))
+
+
+class Masked(Labelled):
+    """Images (channels, height, width) uint8 and masks (height, width) int32, called as `names`: `NamedSamples`."""
+
+    pictures: Pictures
+
+    def __init__(self, pictures: Pictures, names: tuple[str, str] = ("image", "mask")) -> None:
+        super().__init__(pictures, names)
+        self.inputs = {**self.inputs, names[1]: (pictures.shape[1:], np.dtype(np.int32))}
+
+    def read(self, samples: Array, *arrays: Array) -> None:
+        images, masks = arrays
+        whole = self.pictures.whole(samples)
+        images[...], masks[...] = whole[:, :-1], whole[:, -1]

@@ -1,4 +1,4 @@
-"""Loading: the pipeline of a run's samples to one rank, its memory, and the damage found."""
+"""Loading: the pipeline of a run's samples to one rank, its memory, the damage found, and a warning of long waits."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ from functools import cached_property
 from mpibow.data.damage import Damages, Intact
 from mpibow.data.dataset import NamedSamples, Samples, row_bytes
 from mpibow.data.decoded import Decoded
-from mpibow.data.feeds import Feed
-from mpibow.data.pipeline import Reader
-from mpibow.data.readers import Choice, open_reader, size_of
+from mpibow.data.pipeline_choice import PipelineChoice, open_reader, size_of
+from mpibow.data.readers import Reader
 from mpibow.data.recordset import RecordSet
-from mpibow.data.slots import specs_of
+from mpibow.data.slots import Feed, specs_of
 from mpibow.errors import install
 
 
 @dataclass(frozen=True)
-class Held:
+class ReadAheadMemory:
     """A rank's memory for reading ahead, in bytes: for each learner where it computes, page-locked on a GPU's host,
     and on the GPU for a data set that lies there."""
 
@@ -37,7 +36,7 @@ class Loading:
 
     train: Samples
     evaluated: Mapping[str, Samples]
-    choice: Choice
+    choice: PipelineChoice
     batch: int
     ahead: int
     threads: int = 1
@@ -61,9 +60,9 @@ class Loading:
         return data if isinstance(data, NamedSamples) else Intact(data, self.damages[name])
 
     @property
-    def held(self) -> Held:
+    def held(self) -> ReadAheadMemory:
         """A learner has one slot more in the ring than iterations `ahead`, and its inputs take as much as a slot."""
-        return Held((self.ahead + 2) * sum(row_bytes(specs_of(self.train, self.batch)).values()))
+        return ReadAheadMemory((self.ahead + 2) * sum(row_bytes(specs_of(self.train, self.batch)).values()))
 
     @property
     def resident(self) -> int:
@@ -94,3 +93,28 @@ class Loading:
     def open(self) -> tuple[Reader, Feed]:
         """The reader, and the feed of its slots to learners. Resident data are read now."""
         return open_reader(self.choice, self.train, self.damages["train"], self.threads), Feed(self.train)
+
+
+MOST = 0.05  # of the time may be spent waiting
+SECONDS = 10.0  # of training before the first warning
+
+
+class Watch:
+    """Warns once, and again where the share of the time has doubled since."""
+
+    def __init__(self, remedy: str) -> None:
+        self._remedy, self._said = remedy, MOST / 2
+        self._begin: tuple[float, float] | None = None
+
+    def __call__(self, seconds: float, waited: float) -> str:
+        """The warning, '' for none; `waited` of `seconds` of training, both since some start.
+
+        The wait before the first call is the first run's reading, which nothing can hide.
+        """
+        if self._begin is None:
+            self._begin = seconds, waited
+        seconds, waited = seconds - self._begin[0], waited - self._begin[1]
+        if seconds < SECONDS or waited <= max(MOST, 2 * self._said) * seconds:
+            return ""
+        self._said = waited / seconds
+        return f"warning: learners wait for data {self._said:.0%} of the time; {self._remedy}"

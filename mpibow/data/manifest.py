@@ -12,7 +12,7 @@ from typing import Any
 from google_crc32c import value as crc32c
 
 from mpibow.data.aside import file_aside
-from mpibow.data.records import Form
+from mpibow.data.records import RecordForm
 from mpibow.errors import RecordError
 from mpibow.system.files import read_file, reason
 
@@ -39,7 +39,7 @@ class Manifest:
     count: int
     classes: int
     class_names: tuple[str, ...]  # () where unknown
-    form: Form
+    form: RecordForm
     mean: tuple[float, ...]
     std: tuple[float, ...]
     shards: tuple[Shard, ...]
@@ -127,7 +127,7 @@ def _manifest(fields: dict[str, Any]) -> Manifest:
         Shard(str(shard["file"]), *(int(shard[name]) for name in ("size", "count", "checksum")))
         for shard in fields["shards"]
     ]
-    form = Form(str(fields["encoding"]), str(fields["dtype"]), tuple(map(int, fields["shape"])))
+    form = RecordForm(str(fields["encoding"]), str(fields["dtype"]), tuple(map(int, fields["shape"])))
     sources = {str(file): str(checksum) for file, checksum in dict(fields["sources"]).items()}
     contents = dict(fields.get("contents", {}))  # may be left out
     return Manifest(**values, form=form, shards=tuple(shards), sources=sources, contents=contents)
@@ -141,6 +141,6 @@ def _plain(name: str) -> bool:
         return False
 
 
-def checksum_of(fields: dict[str, Any]) -> str:
+def checksum_of(fields: dict[str, object]) -> str:
     text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
     return f"0x{crc32c(text.encode()):08x}"

@@ -14,8 +14,7 @@ import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 from mpibow.data.dataset import Array
-from mpibow.data.imagesize import PNG
-from mpibow.data.orientation import orientation_of, stored_part, turned
+from mpibow.data.image_header import PNG, orientation_of, stored_part, turned
 from mpibow.errors import MpibowError, RecordError
 from mpibow.kernels.numpy.resize import reach
 from mpibow.kernels.numpy.resize import resize as reference

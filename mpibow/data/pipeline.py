@@ -7,48 +7,14 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from mpibow.data.dataset import Samples, read_into
-from mpibow.data.feeds import Feed
+from mpibow.data.dataset import Samples
 from mpibow.data.order import samples_at
-from mpibow.data.slots import Slot, fill_counter
+from mpibow.data.readers import Reader
+from mpibow.data.slots import Feed, Slot, fill_counter
 from mpibow.data.timeline import Timeline
 from mpibow.trace import SILENT, Trace
 
 GLANCE = 1e-3  # seconds between two checks of whether learners are starved
-
-
-class Reader:
-    """Fills slots, run by run; all its methods are called on the pipeline's thread.
-
-    A run has at most `samples` samples: whole slots, as many as fit, but at least one. `depth` of them may be under way
-    at once. This one reads nothing: a device fills the slots from its own memory.
-    """
-
-    samples, depth = 1, 1
-
-    def begin(self, slots: list[Slot]) -> None:
-        """Starts a run: `slots` have their samples, epochs and counters, and need the rest."""
-
-    def end(self) -> None:
-        """Returns when the oldest run is filled. Raises the error of reading it."""
-
-    def close(self) -> None:
-        """Ends the runs under way; nothing writes into a slot any more."""
-
-
-class Direct(Reader):
-    """Copies samples as they are stored, on the pipeline's own thread."""
-
-    def __init__(self, data: Samples) -> None:
-        self.data = data
-        self._slots: list[Slot] = []
-
-    def begin(self, slots: list[Slot]) -> None:
-        self._slots = slots
-
-    def end(self) -> None:
-        for slot in self._slots:
-            read_into(self.data, slot.samples, slot.arrays)
 
 
 class Pipeline:
@@ -62,9 +28,18 @@ class Pipeline:
     """
 
     def __init__(
-        self, data: Samples, reader: Reader, timeline: Callable[[], Timeline], *,
-        rank: int, iteration: int, seed: int, prefetch: int, trace: Trace = SILENT, feed: Feed | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        data: Samples,
+        reader: Reader,
+        timeline: Callable[[], Timeline],
+        *,
+        rank: int,
+        iteration: int,
+        seed: int,
+        prefetch: int,
+        trace: Trace = SILENT,
+        feed: Feed | None = None,
+    ) -> None:
         self._data, self._reader, self._timeline = data, reader, timeline
         self._feed = feed or Feed(data)
         self._rank, self._seed, self._prefetch, self._trace = rank, seed, prefetch, trace

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from mpibow.data.dataset import Array, NamedArrays, lots
-from mpibow.data.records import Form
+from mpibow.data.records import RecordForm
 from mpibow.data.recordset import RecordSet
 from mpibow.errors import RecordError
 
-FORM = Form("raw", "float32", (3, 1, 1))
+FORM = RecordForm("raw", "float32", (3, 1, 1))
 MOST = 2**24  # users, and items: float32 has all integers up to it
 LOT = 1 << 16  # records that are read at once
 

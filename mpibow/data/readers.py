@@ -1,161 +1,100 @@
-"""The choice of a pipeline: which reader fills the slots, and why."""
+"""Readers that copy stored samples, or draw new ones on threads; and a whole data set in memory."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 
-import psutil
+import numpy as np
 
-from mpibow.data import dali
-from mpibow.data.damage import Damages, Intact
-from mpibow.data.dataset import Drawn, NamedArrays, NamedSamples, Samples, inputs_of, row_bytes
-from mpibow.data.decoded import Decode, Decoded
-from mpibow.data.drawn import Draw
-from mpibow.data.pipeline import Direct, Reader
-from mpibow.data.recordset import RecordSet
-from mpibow.data.resident import Resident
-from mpibow.data.settings import Auto, Kind, Wanted
-from mpibow.data.weighed import Weighed
-from mpibow.errors import ConfigError
+from mpibow.data.dataset import COUNTER, Array, Dataset, Derived, Samples, read_into
+from mpibow.data.slots import Slot
 
-AHEAD = 3 * 64  # samples that prefetch: auto makes ready of data read in runs: two runs under way, one being used
-RAW_AHEAD = 2  # iterations, of data that are only copied
-MOST_THREADS = 16  # of a rank: Python's work for each sample runs on one at a time
-MIB = 1 << 20
+Fill = Callable[..., None]  # samples (n,), counters (n, 4), then the arrays (n, ...) to fill
 
 
-@dataclass(frozen=True)
-class Facts:
-    """The resources of one rank: the package that DALI lacks ('' if none), the node's free bytes and ranks.
+class Reader:
+    """Fills slots, run by run; all its methods are called on the pipeline's thread.
 
-    `device` is None, or the bytes that are free on the rank's GPU, divided by the ranks that share it.
+    A run has at most `samples` samples: whole slots, as many as fit, but at least one. `depth` of them may be under way
+    at once. This one reads nothing: a device fills the slots from its own memory.
     """
 
-    dali: str
-    memory: int
-    ranks: int
-    device: int | None = None
+    samples, depth = 1, 1
+
+    def begin(self, slots: list[Slot]) -> None:
+        """Starts a run: `slots` have their samples, epochs and counters, and need the rest."""
+
+    def end(self) -> None:
+        """Returns when the oldest run is filled. Raises the error of reading it."""
+
+    def close(self) -> None:
+        """Ends the runs under way; nothing writes into a slot any more."""
 
 
-@dataclass(frozen=True)
-class Choice:
-    """A pipeline, and the reason for it, for the log; `on_device`: a GPU holds or decodes the images."""
+class DirectReader(Reader):
+    """Copies samples as they are stored, on the pipeline's own thread."""
 
-    kind: Kind
-    why: str
-    on_device: bool = False
+    def __init__(self, data: Samples) -> None:
+        self.data = data
+        self._slots: list[Slot] = []
 
+    def begin(self, slots: list[Slot]) -> None:
+        self._slots = slots
 
-def find_facts(ranks: int, device: int | None = None) -> Facts:
-    return Facts(dali.available(), psutil.virtual_memory().available, ranks, device)
-
-
-def refuse(wanted: Wanted, data: Samples) -> None:
-    """Raises ConfigError where `data` can't go through the requested pipeline, whatever a rank's resources."""
-    if wanted == "resident" and isinstance(data, Decoded):
-        raise ConfigError(
-            f"data.pipeline: resident needs raw images, {data.name} has encoded ones, and every epoch takes new "
-            "crops of them; set auto, host or dali"
-        )
-    if wanted == "resident" and isinstance(data, Drawn):
-        raise ConfigError(f"data.pipeline: resident keeps samples, {data.name} has new ones in every epoch; set auto")
-    if wanted == "dali" and not isinstance(data, Decoded | RecordSet):
-        raise ConfigError(f"data.pipeline: dali reads records of images, {data.name} has none; set auto")
+    def end(self) -> None:
+        for slot in self._slots:
+            read_into(self.data, slot.samples, slot.arrays)
 
 
-def choose(wanted: Wanted, data: Samples, facts: Sequence[Facts]) -> Choice:
-    """The same pipeline for all ranks, a pure function of the `facts` of all. Raises ConfigError."""
-    refuse(wanted, data)
-    lacking, gpu = _lacking(facts), all(fact.device is not None for fact in facts)
-    if wanted == "dali" and lacking:
-        raise ConfigError(f"data.pipeline: dali cannot be used: {lacking}")
-    if isinstance(data, Decoded):
-        if wanted != "auto":
-            return Choice(wanted, "as set by data.pipeline", gpu and wanted == "dali")
-        if lacking:
-            return Choice("host", f"dali gives the same images faster, but {lacking}")
-        return Choice("dali", "NVIDIA DALI is installed on every rank", gpu)
-    if wanted in ("host", "dali"):
-        return Choice(wanted, "as set by data.pipeline")
-    if isinstance(data, Drawn):
-        return Choice("host", "")
-    if isinstance(data, NamedSamples) and not (gpu and isinstance(data, NamedArrays)):
-        return Choice("host", "") if wanted == "auto" else Choice(wanted, "as set by data.pipeline")
-    on_device, compared = False, ""
-    if gpu:
-        on_device, compared = _fits(data, [fact.device or 0 for fact in facts], "GPU memory")
-        if on_device:
-            return Choice("resident", compared, on_device=True)
-    if wanted == "resident":
-        return Choice("resident", compared or "as set by data.pipeline")
-    if not isinstance(data, RecordSet):
-        return Choice("host", compared)  # the data are in memory
-    fits, on_host = _fits(data, [fact.memory // fact.ranks for fact in facts], "memory")
-    return Choice("resident" if fits else "host", f"{compared}, {on_host.partition(', ')[2]}" if compared else on_host)
+class DrawingReader(Reader):
+    """Fills the arrays `names` of slots with `fill`, on `threads` threads."""
+
+    samples, depth = 64, 2  # one run is made ready while the one before it is delivered
+    piece = 4  # samples that a thread takes at once: NumPy's and Python's work for them runs on one thread at a time
+
+    def __init__(self, fill: Fill, names: Sequence[str], threads: int) -> None:
+        self._fill, self._names = fill, tuple(names)
+        self._pool = ThreadPoolExecutor(threads, "draw")
+        self._runs: deque[list[Future[None]]] = deque()
+
+    def begin(self, slots: list[Slot]) -> None:
+        pieces = [(slot, first) for slot in slots for first in range(0, len(slot.samples), self.piece)]
+        self._runs.append([self._pool.submit(self._take, slot, first) for slot, first in pieces])
+
+    def end(self) -> None:
+        for future in self._runs.popleft():
+            future.result()
+
+    def close(self) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+    def _take(self, slot: Slot, first: int) -> None:
+        part = slice(first, first + self.piece)
+        arrays = (slot.arrays[name][part] for name in self._names)
+        self._fill(slot.samples[part], slot.arrays[COUNTER][part], *arrays)
 
 
-def _fits(data: Samples, free: Sequence[int], what: str) -> tuple[bool, str]:
-    """Whether images, or arrays by name, take at most a quarter of what is free on every rank, and both in words."""
-    need, share = size_of(data), min(free) // 4
-    return need <= share, f"{need / MIB:,.1f} MiB, a quarter of a rank's free {what} is {share / MIB:,.1f} MiB"
+CHUNK = 1024  # samples that a thread reads at once
 
 
-def _lacking(facts: Sequence[Facts]) -> str:
-    """The reason why DALI can't be used, '' if it can."""
-    without = [rank for rank, fact in enumerate(facts) if fact.dali]
-    if not without:
-        return ""
-    where = f"rank {without[0]}: " if len(without) < len(facts) else ""
-    return where + facts[without[0]].dali
+class Resident(Derived):
+    """A `Dataset` of another's samples, read on `threads` threads."""
 
+    def __init__(self, data: Dataset, threads: int) -> None:
+        super().__init__(data)
+        self._images = np.empty((data.count, *data.shape), data.dtype)
+        self._labels = np.empty(data.count, np.int32)
 
-def size_of(data: Samples) -> int:
-    """Bytes of all its raw images, or arrays by name."""
-    if isinstance(data, NamedSamples):
-        return data.count * sum(row_bytes(data.inputs).values())
-    return data.count * data.dtype.itemsize * math.prod(data.shape)
+        def load(start: int) -> None:
+            part = slice(start, min(start + CHUNK, data.count))
+            data.read(np.arange(part.start, part.stop), self._images[part], self._labels[part])
 
+        with ThreadPoolExecutor(threads, "load") as pool:
+            for _ in pool.map(load, range(0, data.count, CHUNK)):
+                pass
 
-def prefetch(wanted: int | Auto, data: Samples, batch: int) -> int:
-    """Iterations ahead, equal on all ranks: enough that a single learner leaves whole runs to be read."""
-    if wanted != "auto":
-        return wanted
-    return max(RAW_AHEAD, math.ceil(AHEAD / batch)) if isinstance(data, Decoded | Drawn) else RAW_AHEAD
-
-
-def threads_of(wanted: int | Auto, allowed: int, machine: int, ranks: int) -> int:
-    """Threads of a rank that may use `allowed` of the node's `machine` cores, which has `ranks` ranks."""
-    if wanted != "auto":
-        return wanted
-    own = allowed if allowed < machine else allowed // ranks
-    return max(1, min(own, MOST_THREADS))
-
-
-def open_reader(choice: Choice, data: Samples, damages: Damages, threads: int) -> Reader:
-    """The reader chosen, for slots of the host. Resident data are read now.
-
-    Raises RecordError where they are damaged.
-    """
-    if isinstance(data, Drawn):
-        return Draw(data.draw, tuple(inputs_of(data)), data.threads or threads)
-    if isinstance(data, NamedSamples | Weighed):
-        return Direct(data)
-    return READERS[_form(data), choice.kind](data, damages, threads)
-
-
-def _form(data: Samples) -> str:
-    return "encoded" if isinstance(data, Decoded) else "raw"
-
-
-READERS: Mapping[tuple[str, Kind], Callable[[Any, Damages, int], Reader]] = {
-    ("encoded", "host"): lambda data, damages, threads: Decode(data, damages, threads),
-    ("encoded", "dali"): lambda data, damages, threads: dali.Dali(
-        data.records, data.windows, data.image.size, threads=threads, damaged=damages.replaced
-    ),
-    ("raw", "dali"): lambda data, damages, threads: dali.Dali(data, threads=threads, damaged=damages.replaced),
-    ("raw", "host"): lambda data, damages, threads: Direct(Intact(data, damages)),
-    ("raw", "resident"): lambda data, damages, threads: Direct(Resident(Intact(data, damages), threads)),
-}
+    def read(self, samples: Array, images: Array, labels: Array) -> None:
+        np.take(self._images, samples, axis=0, out=images, mode="clip")
+        np.take(self._labels, samples, out=labels, mode="clip")

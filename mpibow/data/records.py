@@ -35,7 +35,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 from google_crc32c import value as crc32c
@@ -50,12 +50,12 @@ VERSION = 1
 HEADER = struct.Struct("<8sI3I8s8sQQII")
 INDEX = np.dtype([("start", "<u8"), ("checksum", "<u4"), ("label", "<i4")])
 ENCODINGS = ("raw", "jpeg", "png")
-DTYPES: dict[str, np.dtype[Any]] = {"uint8": np.dtype("u1"), "float32": np.dtype("<f4")}
+DTYPES: dict[str, np.dtype[np.generic]] = {"uint8": np.dtype("u1"), "float32": np.dtype("<f4")}
 AGAIN = "copy the file or convert the data again"
 
 
 @dataclass(frozen=True)
-class Form:
+class RecordForm:
     """The kind of images in a file: raw ones of one dtype and shape (c, h, w), or encoded ones, whose shape is ()."""
 
     encoding: str
@@ -63,7 +63,7 @@ class Form:
     shape: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, image: Array | bytes, encoding: str, dtype: str = "uint8") -> Form:
+    def of(cls, image: Array | bytes, encoding: str, dtype: str = "uint8") -> RecordForm:
         """An array's own form, or that of bytes in `encoding`."""
         if isinstance(image, np.ndarray):
             return cls("raw", image.dtype.name, image.shape)
@@ -163,7 +163,7 @@ class RecordFile:
             raise self._damage(f"the header's checksum is 0x{found:08x}, the header has 0x{header_sum:08x}")
         self.checksum: int = header_sum
         self.count: int = count
-        self.form = Form(_text(encoding), _text(dtype), tuple(shape) if any(shape) else ())
+        self.form = RecordForm(_text(encoding), _text(dtype), tuple(shape) if any(shape) else ())
         self.end, self._index_sum = end, index_sum
         if fault := self.form.fault():
             raise self._damage(fault)
@@ -199,7 +199,7 @@ class RecordFile:
 class RecordWriter:
     """Adds records to a file; `write_file` makes one."""
 
-    def __init__(self, path: Path, file: BinaryIO, form: Form, classes: int) -> None:
+    def __init__(self, path: Path, file: BinaryIO, form: RecordForm, classes: int) -> None:
         if fault := form.fault():
             raise RecordError(f"{path}: {fault}")
         self.path, self.form, self.classes = path, form, min(classes, 2**31)  # labels are i32
@@ -216,7 +216,7 @@ class RecordWriter:
     def add(self, image: Array | bytes, label: int) -> None:
         """One record: an array of the form's dtype and shape, or bytes in its encoding."""
         if not self._fits(image):
-            got = Form.of(image, self.form.encoding, self.form.dtype)
+            got = RecordForm.of(image, self.form.encoding, self.form.dtype)
             raise self._unfit(f"is {got}, the file holds {self.form}")
         if not 0 <= label < self.classes:
             raise self._unfit(f"a label lies in [0, {self.classes}), got {label}")
@@ -229,7 +229,7 @@ class RecordWriter:
         self._write(data)
 
     def _fits(self, image: Array | bytes) -> bool:
-        """Whether its form is the file's: the answer of `Form.of`, in a tenth of the time."""
+        """Whether its form is the file's: the answer of `RecordForm.of`, in a tenth of the time."""
         if isinstance(image, np.ndarray):
             alike = image.dtype == self._dtype or image.dtype.name == self.form.dtype  # in any order of bytes
             return self.form.encoding == "raw" and image.shape == self.form.shape and alike
@@ -259,7 +259,9 @@ class RecordWriter:
 
 
 @contextmanager
-def write_file(path: Path, form: Form, *, classes: int = 2**31, shown: Path | None = None) -> Iterator[RecordWriter]:
+def write_file(
+    path: Path, form: RecordForm, *, classes: int = 2**31, shown: Path | None = None
+) -> Iterator[RecordWriter]:
     """A writer of the record file `path`, which is there, whole, when the block ends without an error.
 
     Errors name it `shown`, for a file whose folder is still to be renamed.

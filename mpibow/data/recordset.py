@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import accumulate, chain
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -18,7 +17,7 @@ from mpibow.data.aside import file_aside, folder_aside
 from mpibow.data.dataset import Array, Measured, Moments
 from mpibow.data.manifest import AGAIN, Manifest, Shard, load, save
 from mpibow.data.moments import RunningMoments, channel_moments
-from mpibow.data.records import DTYPES, Form, RecordFile, write_file
+from mpibow.data.records import DTYPES, RecordFile, RecordForm, write_file
 from mpibow.errors import DamagedRecord, RecordError
 
 SHARD_SIZE = 128 << 20  # bytes: few files, and each still quick to copy
@@ -38,7 +37,7 @@ class RecordSet(Measured):
         self.name = manifest.name
         self.count = manifest.count if rows is None else len(rows)
         self.shape = manifest.form.shape
-        self.dtype: np.dtype[Any] = DTYPES[manifest.form.dtype]
+        self.dtype: np.dtype[np.generic] = DTYPES[manifest.form.dtype]
         self.classes = manifest.classes
         self._firsts = [0, *accumulate(shard.count for shard in self.shards)]
 
@@ -161,7 +160,7 @@ def write_records(
     moments: tuple[Sequence[float], Sequence[float]] | None = None,
     source: str = "",
     sources: Mapping[str, str] | None = None,
-    contents: Mapping[str, Any] | None = None,
+    contents: Mapping[str, object] | None = None,
     files: Mapping[str, bytes] | None = None,
     shard_size: int = SHARD_SIZE,
     overwrite: bool = False,
@@ -178,12 +177,12 @@ def write_records(
     target = Path(directory)
     name = name or Path(os.path.realpath(target)).name
     shards: list[Shard] = []
-    form, running = Form(encoding), RunningMoments(0)
+    form, running = RecordForm(encoding), RunningMoments(0)
     rest = iter(samples)
     with folder_aside(target, overwrite=overwrite) as folder:
         for image, label in rest:  # the first of a shard
             if not shards:
-                form = Form.of(image, encoding)
+                form = RecordForm.of(image, encoding)
                 if (form.encoding == "raw") != (moments is None):
                     raise RecordError(f"{target}: moments are given for encoded images only; the first image is {form}")
                 running = RunningMoments(form.shape[0] if form.shape else 0)

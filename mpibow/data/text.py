@@ -1,9 +1,13 @@
-"""A stream of tokens as records, and as samples, which are its windows."""
+"""Text as tokens: characters, bytes, or those of a tokenizer.json; a stream of them as records, and as samples."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,14 +16,120 @@ from google_crc32c import value as crc32c
 from mpibow.data.dataset import Array, Inputs
 from mpibow.data.items import generator
 from mpibow.data.recordset import RecordSet
-from mpibow.data.settings import Stream
-from mpibow.data.tokens import Tokens, read_tokens
-from mpibow.errors import ConfigError, RecordError
+from mpibow.data.sample_settings import TokenStream
+from mpibow.errors import ConfigError, RecordError, install
+from mpibow.system.files import read_file, reason
 
-KIND = "text"
+FILE = "tokenizer.json"
+FORMAT = 1
+CHARS, BYTES = "chars", "bytes"
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """How text becomes numbers below `size` and back: `content` is its tokenizer.json."""
+
+    content: bytes
+
+    @cached_property
+    def _known(self) -> dict[str, Any]:
+        try:
+            found = json.loads(self.content)
+        except ValueError as error:
+            raise RecordError(f"{FILE}: is not JSON: {error}") from error
+        if not isinstance(found, dict):
+            raise RecordError(f"{FILE}: must be a mapping, got {type(found).__name__}")
+        if "mpibow" in found and (found["mpibow"] != FORMAT or found.get("tokens") not in (CHARS, BYTES)):
+            raise RecordError(f"{FILE}: has format {found['mpibow']}, this version reads {FORMAT}")
+        return found
+
+    @property
+    def kind(self) -> str:
+        """chars, bytes, or the model of a tokenizer.json, as BPE."""
+        own = self._known.get("tokens") if "mpibow" in self._known else (self._known.get("model") or {}).get("type")
+        return str(own or "unknown")
+
+    @cached_property
+    def size(self) -> int:
+        """How many tokens there are."""
+        return {CHARS: len(self._numbers), BYTES: 256}.get(self.kind) or int(self._theirs.get_vocab_size())
+
+    def encode(self, text: str) -> Array:
+        """The tokens (n,) int32. Raises RecordError where a character has no number."""
+        if self.kind == BYTES:
+            return np.frombuffer(text.encode("utf-8", "surrogateescape"), np.uint8).astype(np.int32)
+        if self.kind != CHARS:
+            return np.array(self._theirs.encode(text, add_special_tokens=False).ids, np.int32)
+        try:
+            return np.array([self._numbers[character] for character in text], np.int32)
+        except KeyError as error:
+            at = text.index(error.args[0])
+            raise RecordError(
+                f"{FILE}: has no number for the character {error.args[0]!r}, the text's number {at}"
+            ) from None
+
+    def decode(self, tokens: Sequence[int] | Array) -> str:
+        """The text of tokens (n,); bytes that are no UTF-8 become U+FFFD."""
+        numbers = np.asarray(tokens, np.int64)
+        if wrong := [n for n in numbers.tolist() if not 0 <= n < self.size]:
+            raise RecordError(f"{FILE}: tokens lie in [0, {self.size}), got {wrong[0]}")
+        if self.kind == BYTES:
+            return bytes(numbers.tolist()).decode("utf-8", "replace")
+        if self.kind != CHARS:
+            return str(self._theirs.decode(numbers.tolist(), skip_special_tokens=False))
+        return "".join(self._characters[number] for number in numbers)
+
+    @cached_property
+    def _characters(self) -> list[str]:
+        return list(self._known.get("characters", ""))
+
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        return {character: number for number, character in enumerate(self._characters)}
+
+    @cached_property
+    def _theirs(self) -> Any:
+        try:
+            package = import_module("tokenizers")
+        except ImportError:
+            raise RecordError(f"{FILE}: needs the package tokenizers: {install('text')}") from None
+        try:
+            return package.Tokenizer.from_str(self.content.decode())
+        except Exception as error:  # any error of the package, plain Exception among them
+            raise RecordError(f"{FILE}: is not a tokenizer that the package tokenizers reads: {error}") from error
+
+
+def chars_of(text: str) -> Tokens:
+    """Every character of `text`, numbered in their order."""
+    return _own(CHARS, characters="".join(sorted(set(text))))
+
+
+def bytes_of() -> Tokens:
+    """The 256 bytes of UTF-8."""
+    return _own(BYTES)
+
+
+def _own(kind: str, **more: str) -> Tokens:
+    return Tokens(json.dumps({"mpibow": FORMAT, "tokens": kind, **more}, ensure_ascii=False).encode())
+
+
+def read_tokens(path: Path) -> Tokens:
+    """The tokens of a tokenizer.json, or of the folder that has it. Raises RecordError naming the file."""
+    file = path / FILE if path.is_dir() else path
+    try:
+        found = Tokens(read_file(file))
+        if not found.size:
+            raise RecordError("has no tokens")
+    except OSError as error:
+        raise RecordError(f"{file}: cannot be read: {reason(error)}") from error
+    except RecordError as error:
+        raise RecordError(f"{file}: {str(error).removeprefix(f'{FILE}: ')}") from error
+    return found
+
+
 NAMES = ("text", "target")
 CHUNK = 1 << 16  # tokens of a record
-DTYPES: dict[str, np.dtype[Any]] = {"uint8": np.dtype("u1"), "uint16": np.dtype("<u2"), "int32": np.dtype("<i4")}
+DTYPES: dict[str, np.dtype[np.generic]] = {"uint8": np.dtype("u1"), "uint16": np.dtype("<u2"), "int32": np.dtype("<i4")}
 
 
 def dtype_of(vocabulary: int) -> str:
@@ -40,9 +150,13 @@ def records_of(tokens: Array, vocabulary: int) -> Iterator[tuple[Array, int]]:
 def contents_of(tokens: Array, known: Tokens) -> dict[str, object]:
     """The contents field of the manifest."""
     return {
-        "kind": KIND, "tokens": len(tokens), "dtype": dtype_of(known.size), "vocabulary": known.size,
-        "tokenizer": known.kind, "tokenizer_checksum": f"0x{crc32c(known.content):08x}",
-    }  # fmt: skip
+        "kind": "text",
+        "tokens": len(tokens),
+        "dtype": dtype_of(known.size),
+        "vocabulary": known.size,
+        "tokenizer": known.kind,
+        "tokenizer_checksum": f"0x{crc32c(known.content):08x}",
+    }
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +169,7 @@ class Windows:
 
     name: str
     stream: Array  # (n,) tokens
-    text: Stream
+    text: TokenStream
     tokens: Tokens
     shifted: bool = False  # to train on
     names: tuple[str, str] = NAMES
@@ -114,7 +228,7 @@ class Windows:
         return found
 
 
-def open_text(records: RecordSet, text: Stream, *, training: bool) -> Windows:
+def open_text(records: RecordSet, text: TokenStream, *, training: bool) -> Windows:
     """All tokens of `records`, every checksum checked, in memory. Raises RecordError, ConfigError."""
     known, folder = records.manifest.contents, records.folder
     tokens = read_tokens(folder)

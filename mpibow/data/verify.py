@@ -8,9 +8,9 @@ from functools import partial
 from pathlib import Path
 
 from mpibow.data import manifest
-from mpibow.data.pictures import decode
 from mpibow.data.records import RecordFile
 from mpibow.data.recordset import open_shard
+from mpibow.data.sheet import decode
 from mpibow.errors import RecordError
 
 PIECE = 64 << 20  # bytes that are checked at once: a worker's task, and a step of the progress bar
@@ -18,7 +18,7 @@ DECODED = 4 << 20  # likewise where images are decoded, which takes a hundred ti
 
 
 @dataclass(frozen=True)
-class Piece:
+class RecordRange:
     """Records `first` to `stop` - 1 of a file whose structure is whole."""
 
     path: Path
@@ -27,7 +27,7 @@ class Piece:
     decoded: bool
 
 
-Task = Piece | str  # a str: a damage found already
+Task = RecordRange | str  # a str: a damage found already
 Result = tuple[list[str], int]  # damages, and the number of records that were checked
 Each = Callable[[Callable[[Task], Result], Iterable[Task]], Iterator[Result]]  # results in the order of the tasks
 
@@ -101,4 +101,4 @@ def _file_tasks(opened: Callable[[], RecordFile], decoded: bool) -> Iterator[Tas
     decoded = decoded and file.form.encoding != "raw"
     step = max(1, file.count * (DECODED if decoded else PIECE) // file.size)
     for first in range(0, file.count, step):
-        yield Piece(file.path, first, min(first + step, file.count), decoded)
+        yield RecordRange(file.path, first, min(first + step, file.count), decoded)

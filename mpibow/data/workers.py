@@ -23,7 +23,6 @@ from functools import cache
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from multiprocessing.reduction import recv_handle, send_handle
-from typing import Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
@@ -31,7 +30,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from mpibow.data.dataset import Array, Inputs
 from mpibow.data.items import Items, seed_globals
 from mpibow.errors import ConfigError, RecordError
-from mpibow.system.signals import ASKING
+from mpibow.system.process import ASKING
 from mpibow.system.sizes import aligned
 
 PIECE = 4  # samples that a worker reads at once
@@ -225,7 +224,7 @@ def block_size(inputs: Inputs) -> int:
     return sum(aligned(PIECE * int(np.prod(shape)) * dtype.itemsize) for shape, dtype in inputs.values())
 
 
-def views(memory: mmap.mmap, block: int, inputs: Sequence[tuple[tuple[int, ...], np.dtype[Any]]]) -> list[Array]:
+def views(memory: mmap.mmap, block: int, inputs: Sequence[tuple[tuple[int, ...], np.dtype[np.generic]]]) -> list[Array]:
     """The arrays of a block, each (PIECE, ...)."""
     start = block * (len(memory) // BLOCKS)
     found = []

@@ -18,7 +18,7 @@ Verdict = tuple[Level, str]  # and its text
 
 
 @dataclass(frozen=True)
-class Facts:
+class MachineFacts:
     """The facts of one rank; sizes are bytes. The defaults describe a machine without problems."""
 
     rank: int = 0
@@ -61,7 +61,7 @@ class Finding:
     text: str
 
 
-def check_ranks(facts: Facts) -> Verdict:
+def check_ranks(facts: MachineFacts) -> Verdict:
     if facts.size > 1:
         return "ok", f"{facts.size} over {facts.mpi_library}"
     if facts.remedy:
@@ -70,27 +70,27 @@ def check_ranks(facts: Facts) -> Verdict:
     return "ok", "1; mpirun -np N python -m mpibow.train starts N"
 
 
-def check_threads(facts: Facts) -> Verdict:
+def check_threads(facts: MachineFacts) -> Verdict:
     if facts.size > 1 and facts.threads not in ("serialized", "multiple"):
         turns = "so gradients and communication take turns: use an MPI with 'multiple'"
         return "warning", f"MPI allows '{facts.threads}' only, {turns}"
     return "ok", "gradients are computed while ranks communicate"
 
 
-def check_python(facts: Facts) -> Verdict:
+def check_python(facts: MachineFacts) -> Verdict:
     version = ".".join(map(str, facts.python))
     if facts.python < PYTHON:
         return "error", f"must be {'.'.join(map(str, PYTHON))} or later, got {version}"
     return "ok", version
 
 
-def check_gpus(facts: Facts) -> Verdict:
+def check_gpus(facts: MachineFacts) -> Verdict:
     if problem := facts.gpus.get("problem"):
         return "warning", problem
     return "ok", facts.gpus.get("gpu", "none")
 
 
-def check_packages(facts: Facts) -> Verdict:
+def check_packages(facts: MachineFacts) -> Verdict:
     said, wanted = [], []
     for name, least in facts.required.items():
         if name == "mpi4py" and facts.size == 1:
@@ -107,13 +107,13 @@ def check_packages(facts: Facts) -> Verdict:
     return "ok", "all required packages are installed"
 
 
-def check_kernels(facts: Facts) -> Verdict:
+def check_kernels(facts: MachineFacts) -> Verdict:
     if facts.library:
         return "error", facts.library
     return ("warning", facts.slow) if facts.slow else ("ok", facts.kernels)
 
 
-def check_cores(facts: Facts) -> Verdict:
+def check_cores(facts: MachineFacts) -> Verdict:
     learners = facts.learners or 1
     warning = binding_warning(facts.allowed, facts.machine, learners, facts.local_size, facts.launcher)
     if warning:
@@ -126,14 +126,14 @@ def check_cores(facts: Facts) -> Verdict:
     return "ok", f"{facts.allowed} for {learners} learner{'s' * (learners > 1)}"
 
 
-def check_memlock(facts: Facts) -> Verdict:
+def check_memlock(facts: MachineFacts) -> Verdict:
     if facts.fabric and facts.size > 1 and facts.memlock is not None:
         locked = f"only {in_bytes(facts.memlock)} of memory may be locked"
         return "warning", f"{locked}, InfiniBand needs more: ulimit -l unlimited on every node"
     return "ok", in_bytes(facts.memlock)
 
 
-def check_shm(facts: Facts) -> Verdict:
+def check_shm(facts: MachineFacts) -> Verdict:
     text = f"/dev/shm has {in_bytes(facts.shm_free)} free of {in_bytes(facts.shm_size)}"
     need = SEGMENT * facts.local_size
     if facts.size > 1 and facts.shm_free < need:
@@ -142,7 +142,7 @@ def check_shm(facts: Facts) -> Verdict:
     return "ok", text
 
 
-def check_out(facts: Facts) -> Verdict:
+def check_out(facts: MachineFacts) -> Verdict:
     if facts.out_free is None:
         return "error", f"out: {facts.out} cannot be written: choose another with out=DIR"
     text = f"out: {facts.out} has {in_bytes(facts.out_free)} free"
@@ -151,14 +151,14 @@ def check_out(facts: Facts) -> Verdict:
     return "ok", text
 
 
-def check_config(facts: Facts) -> Verdict:
+def check_config(facts: MachineFacts) -> Verdict:
     if facts.problem:
         return "error", facts.problem
     return "ok", f"{facts.config} can be trained" if facts.config else "none given"
 
 
 # What each is about; it checks one rank.
-CHECKS: Mapping[str, Callable[[Facts], Verdict]] = {
+CHECKS: Mapping[str, Callable[[MachineFacts], Verdict]] = {
     "ranks": check_ranks,
     "threads": check_threads,
     "python": check_python,
@@ -173,7 +173,7 @@ CHECKS: Mapping[str, Callable[[Facts], Verdict]] = {
 }
 
 
-def check_alike(everyone: Sequence[Facts]) -> Verdict:
+def check_alike(everyone: Sequence[MachineFacts]) -> Verdict:
     """Ranks with other versions compute other bits, or cannot communicate."""
     names = sorted({name for facts in everyone for name in facts.packages})
     differing = [name for name in names if len({facts.packages.get(name) for facts in everyone}) > 1]
@@ -184,7 +184,7 @@ def check_alike(everyone: Sequence[Facts]) -> Verdict:
     return "ok", "all ranks have the same versions"
 
 
-def check_all(everyone: Sequence[Facts]) -> list[Finding]:
+def check_all(everyone: Sequence[MachineFacts]) -> list[Finding]:
     """Every finding about the ranks' facts, each once, with its ranks unless it concerns all."""
     found: dict[Finding, list[int]] = {}
     for about, check in CHECKS.items():

@@ -8,12 +8,45 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.arena import bytes_of, dtype_of, extents_of, saved_name, scratch_name
-from mpibow.graph.graph import Array, Shape
-from mpibow.graph.kernel import Call, Run
-from mpibow.graph.peers import ALONE, Peers
-from mpibow.graph.steps import Step, gradient
+from mpibow.graph.formats import canonical, physical
+from mpibow.graph.graph import FLOAT, Array, Node, Shape
+from mpibow.graph.kernel import ALONE, Buffers, Call, Peers, Run
+from mpibow.graph.steps import Step, Value, gradient
 from mpibow.graph.wide import plain
+
+
+def extra_buffers(step: Step, buffers: Buffers) -> dict[str, tuple[Shape, str]]:
+    """The saved and scratch buffers that a step touches, by their names in the arena."""
+    scratch = buffers.backward if step.kind == "backward" else buffers.forward
+    return {saved_name(step.node, key): spec for key, spec in buffers.saved.items()} | {
+        scratch_name(step, key): spec for key, spec in scratch.items()
+    }
+
+
+def saved_name(node: Node, key: str) -> str:
+    return f"{node.name}.saved.{key}"
+
+
+def scratch_name(step: Step, key: str) -> str:
+    return f"{step.node.name}.{step.kind}.{key}"
+
+
+def format_of(value: Value) -> str:
+    return value.format or canonical(value.shape)
+
+
+def extents_of(value: Value) -> Shape:
+    """The shape of a value's array."""
+    return physical(format_of(value), value.shape)
+
+
+def dtype_of(dtype: str, precision: str) -> np.dtype[np.generic]:
+    return np.dtype(precision if dtype == FLOAT else dtype)
+
+
+def bytes_of(shape: Shape, dtype: str, precision: str) -> int:
+    return int(np.prod(shape)) * dtype_of(dtype, precision).itemsize
+
 
 if TYPE_CHECKING:
     from mpibow.graph.plan import Plan
@@ -26,9 +59,15 @@ class BoundPlan:
     """
 
     def __init__(
-        self, plan: Plan, arena: Array, weights: Array, gradients: Array | None, statistics: Array,
-        inputs: Mapping[str, Array], peers: Peers = ALONE,
-    ) -> None:  # fmt: skip
+        self,
+        plan: Plan,
+        arena: Array,
+        weights: Array,
+        gradients: Array | None,
+        statistics: Array,
+        inputs: Mapping[str, Array],
+        peers: Peers = ALONE,
+    ) -> None:
         self.plan, self._peers = plan, peers
         self.arena = arena
         tensors = plan.graph.tensors

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+import re
+from collections.abc import Callable, Container, Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
@@ -11,8 +13,32 @@ import numpy as np
 import numpy.typing as npt
 
 from mpibow.errors import ShapeError
-from mpibow.graph.scope import prefix
-from mpibow.graph.signs import Signs
+from mpibow.graph.infix import Infix
+
+_PREFIX: ContextVar[str] = ContextVar("prefix", default="")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
+
+
+@contextmanager
+def scope(name: str) -> Iterator[None]:
+    """Nodes and weights made inside are called `name.conv1`, `name.conv1.weight` ...; scopes may be nested.
+
+    Unnamed nodes are numbered within their scope, so a net's other parts do not change the numbers.
+    """
+    if not _NAME.fullmatch(name):
+        raise ShapeError(f"scope {name!r}: a name begins with a letter, then letters, digits, _, - and . follow")
+    before = _PREFIX.get()
+    token = _PREFIX.set(f"{before}{name}.")
+    try:
+        yield
+    finally:
+        _PREFIX.reset(token)
+
+
+def prefix() -> str:
+    """The prefix of names in the current scope."""
+    return _PREFIX.get()
+
 
 Array = npt.NDArray[Any]
 Shape = tuple[int, ...]
@@ -102,7 +128,7 @@ class Moving(Op):
 
 
 @dataclass(frozen=True, eq=False)
-class Tensor(Signs):
+class Tensor(Infix):
     """A named value of a graph; operators are functions from tensors to tensors."""
 
     graph: Graph = field(repr=False)
@@ -190,9 +216,13 @@ class Graph:
                 return f"{kind}{self._counts[key]}"
 
     def add_all(
-        self, op: Op, *inputs: Tensor, name: str | None = None, names: Mapping[str, str] | None = None,
+        self,
+        op: Op,
+        *inputs: Tensor,
+        name: str | None = None,
+        names: Mapping[str, str] | None = None,
         initial: Mapping[str, Initialiser] | None = None,
-    ) -> tuple[Tensor, ...]:  # fmt: skip
+    ) -> tuple[Tensor, ...]:
         """All outputs of `op` applied to `inputs`, as `add`. `names` are the weights' names, if not name.key.
 
         Weights and statistics start from `initial` by their keys, else as the operator declares.

@@ -4,15 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from mpibow.graph.formats import canonical
 from mpibow.graph.graph import Array, Graph, Shape
 from mpibow.graph.memory import zeros
-from mpibow.graph.mixed import NO_WIDTHS, Widths
-from mpibow.graph.peers import ALONE, Peers
+from mpibow.graph.rewrite import NO_WIDTHS, Widths
+
+
+class Peers(Protocol):
+    def show(self, key: str, array: Array) -> Callable[[], Sequence[Array]]:
+        """Shares `array` with the peers as `key`, for good: it must not lie in an arena, which others write.
+
+        The returned function waits until every peer has called its own, and returns all their arrays in the learners'
+        order. A learner writes its own array before that call, once a pass.
+        """
+        ...
+
+
+class NoPeers:
+    """A learner without peers."""
+
+    def show(self, key: str, array: Array) -> Callable[[], Sequence[Array]]:
+        own = (array,)
+        return lambda: own
+
+
+ALONE: Peers = NoPeers()
+
 
 Run = Callable[[], object]  # computes; allocates nothing, asks nothing, decides nothing, and nothing reads its result
 Spec = tuple[Shape, str]  # shape and dtype; FLOAT is the plan's precision

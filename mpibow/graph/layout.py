@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
@@ -97,8 +97,7 @@ class Layout:
 
     def canonical(self) -> Layout:
         """The same weights in the same order, each in the canonical layout."""
-        decayed, others = ({s.name: s.weight for s in self.spans if s.decays == decays} for decays in (True, False))
-        return _place(decayed, others)
+        return _place({s.name: s.weight for s in self.spans}, {s.name for s in self.spans if s.decays})
 
     def digest(self) -> str:
         """A hash of names, places and formats: ranks compare it before they add up flat arrays."""
@@ -127,9 +126,9 @@ def whole(gradients: Array, factors: Array) -> Array:
 def plan_layout(
     graph: Graph,
     decay_biases: bool = False,
-    formats: Mapping[str, str] | None = None,
-    ranks: Mapping[str, int] | None = None,
-    parts: Mapping[str, int] | None = None,
+    formats: Mapping[str, str] = NONE,
+    ranks: Mapping[str, int] = NONE,
+    parts: Mapping[str, int] = NONE,
     aligned: int = ALIGNMENT,
 ) -> Layout:
     """Places the weights of `graph`, decayed ones first, each in the graph's order and aligned.
@@ -139,42 +138,42 @@ def plan_layout(
     `aligned` elements.
     """
     weights = {node.full(key): weight for node in graph.nodes for key, weight in node.weights.items()}
-    return _place(
-        {name: w for name, w in weights.items() if w.decay or decay_biases},
-        {name: w for name, w in weights.items() if not (w.decay or decay_biases)},
-        formats or {}, ranks or {}, parts or {}, aligned,
-    )  # fmt: skip
+    decayed = {name for name, weight in weights.items() if weight.decay or decay_biases}
+    return _place(weights, decayed, formats, ranks, parts, aligned)
 
 
 def plan_statistics(graph: Graph) -> Layout:
     """Places the statistics of `graph`: they belong to a replica as its weights do, but are never sent."""
-    return _place({}, {node.full(key): s for node in graph.nodes for key, s in node.statistics.items()})
+    return _place({node.full(key): s for node in graph.nodes for key, s in node.statistics.items()}, ())
 
 
 def _place(
-    decayed: Mapping[str, Weight], others: Mapping[str, Weight], formats: Mapping[str, str] = NONE,
-    ranks: Mapping[str, int] = NONE, parts: Mapping[str, int] = NONE, aligned: int = ALIGNMENT,
-) -> Layout:  # fmt: skip
+    weights: Mapping[str, Weight],
+    decayed: Collection[str],
+    formats: Mapping[str, str] = NONE,
+    ranks: Mapping[str, int] = NONE,
+    parts: Mapping[str, int] = NONE,
+    aligned: int = ALIGNMENT,
+) -> Layout:
     """Places weights part by part, and in each part the decayed ones first."""
-    spans = dict[str, Span]()
+    names, spans = sorted(weights, key=lambda name: name not in decayed), dict[str, Span]()
     ends, offset, decaying = list[int](), 0, 0
     for part in range(max(parts.values(), default=0) + 1):
         offset += -offset % aligned
         ends[-1:] = [offset] * bool(ends)
-        for group in (decayed, others):
-            begin = offset
-            for name, weight in group.items():
-                if parts.get(name, 0) != part:
-                    continue
-                tag = formats.get(name) or canonical(weight.shape)
-                size, rank = int(np.prod(physical(tag, weight.shape))), ranks.get(name, 0)
-                if rank:
-                    offset += -offset % TILE
-                spans[name] = Span(name, offset, size, weight.shape, weight, tag, rank, group is decayed)
-                offset += -(-size // ALIGNMENT) * ALIGNMENT
-            decaying += offset - begin if group is decayed else 0
+        for name in names:
+            if parts.get(name, 0) != part:
+                continue
+            weight, begin = weights[name], offset
+            tag = formats.get(name) or canonical(weight.shape)
+            size, rank = int(np.prod(physical(tag, weight.shape))), ranks.get(name, 0)
+            if rank:
+                offset += -offset % TILE
+            spans[name] = Span(name, offset, size, weight.shape, weight, tag, rank, name in decayed)
+            offset += -(-size // ALIGNMENT) * ALIGNMENT
+            decaying += offset - begin if name in decayed else 0
         ends.append(offset)
-    return Layout(tuple(spans[name] for name in (*decayed, *others)), decaying, offset, tuple(ends))
+    return Layout(tuple(spans[name] for name in names), decaying, offset, tuple(ends))
 
 
 def repack(flat: Array, source: Layout, target: Layout) -> Array:

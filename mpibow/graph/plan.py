@@ -9,16 +9,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from mpibow.errors import CheckpointError, ShapeError
-from mpibow.graph.arena import bytes_of, extents_of, extra_buffers, format_of
 from mpibow.graph.arrange import Arrangement, arrange
-from mpibow.graph.bound import BoundPlan
+from mpibow.graph.bound import BoundPlan, bytes_of, extents_of, extra_buffers, format_of
 from mpibow.graph.formats import Reorder, canonical
 from mpibow.graph.graph import Array, Graph, Node, Shape
-from mpibow.graph.kernel import Buffers, Formats, Kernels, Shapes
-from mpibow.graph.layout import ALIGNMENT, Layout, initial_weights, plan_layout, plan_statistics
+from mpibow.graph.kernel import ALONE, Buffers, Formats, Kernels, Peers, Shapes
+from mpibow.graph.layout import ALIGNMENT, NONE, Layout, initial_weights, plan_layout, plan_statistics
 from mpibow.graph.memory import Block, lifetimes, peak, place
-from mpibow.graph.mixed import mixed
-from mpibow.graph.peers import ALONE, Peers
+from mpibow.graph.rewrite import mixed
 from mpibow.graph.steps import Program, Step, Value, compile_steps, widened
 
 
@@ -40,9 +38,13 @@ class Plan:
     arena_bytes: int
 
     def bind(
-        self, weights: Array, gradients: Array | None = None, statistics: Array | None = None,
-        inputs: Mapping[str, Array] | None = None, peers: Peers = ALONE,
-    ) -> BoundPlan:  # fmt: skip
+        self,
+        weights: Array,
+        gradients: Array | None = None,
+        statistics: Array | None = None,
+        inputs: Mapping[str, Array] | None = None,
+        peers: Peers = ALONE,
+    ) -> BoundPlan:
         """Allocates an arena and binds every step to it and to the flat arrays weights and gradients (layout.size,).
 
         `statistics` (statistics.size,) starts as the operators declare unless given. `inputs` are arrays to be filled,
@@ -96,15 +98,21 @@ class Plan:
 
 
 def choose_layout(
-    graph: Graph, kernels: Kernels, decay_biases: bool = False, *, training: bool = True, factors: bool = False,
-    parts: Mapping[str, int] | None = None, aligned: int = ALIGNMENT,
-) -> Layout:  # fmt: skip
+    graph: Graph,
+    kernels: Kernels,
+    decay_biases: bool = False,
+    *,
+    training: bool = True,
+    factors: bool = False,
+    parts: Mapping[str, int] = NONE,
+    aligned: int = ALIGNMENT,
+) -> Layout:
     """The replica layout that a plan's kernels request for `graph`; with `factors`, gradients as factors if they can.
 
     Code that reads gradients element by element cannot use factors. `parts` and `aligned` are those of plan_layout.
     """
     arrangement = arrange(kernels.fuse(graph, training), kernels.operators, training, kernels.lacks)
-    ranks = arrangement.ranks() if factors else {}
+    ranks = arrangement.ranks() if factors else NONE
     return plan_layout(graph, decay_biases, arrangement.weight_formats(), ranks, parts, aligned)
 
 

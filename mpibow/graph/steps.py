@@ -9,7 +9,7 @@ from typing import Literal
 
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, OUTPUT, Graph, Node, Op, Shape
-from mpibow.graph.mixed import WIDE, Widths
+from mpibow.graph.rewrite import WIDE, Widths
 
 
 @dataclass(frozen=True)
@@ -92,9 +92,11 @@ def weight(name: str) -> str:
 
 
 def compile_steps(
-    graph: Graph, training: bool, formats: Mapping[str, str] | None = None,
+    graph: Graph,
+    training: bool,
+    formats: Mapping[str, str] | None = None,
     inputs_alone: Callable[[Op], bool] = lambda op: True,
-) -> Program:  # fmt: skip
+) -> Program:
     """The program of `graph`: forward only, or with the gradients of the mean of its 'loss' output.
 
     `formats` are the layouts of its tensors, if not canonical. Gradients of frozen weights have no place in the

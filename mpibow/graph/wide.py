@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import FLOAT, Graph, Node
+from mpibow.graph.graph import FLOAT, Graph, Node, Op, Shape
 from mpibow.graph.steps import trained_values
 
-Widened = Mapping[type, Callable[[Any, int], Any]]  # operator -> that of k replicas
+Widened = Mapping[type, Callable[[Any, int], Op]]  # operator -> that of k replicas
 MARK = " @"  # between a name and the learner's number
 
 
@@ -27,7 +27,14 @@ def _none(node: Node) -> str:
     return f"{node.name} ({node.op.kind}) has no form for fused learners; set execution=streams"
 
 
-def widen(graph: Graph, k: int, operators: Widened, rows: tuple[type, ...], view: Any, concat: Any) -> Graph:
+def widen(
+    graph: Graph,
+    k: int,
+    operators: Widened,
+    rows: tuple[type, ...],
+    view: Callable[[Shape], Op],
+    concat: Callable[[int, int], Op],
+) -> Graph:
     """`graph` of k learners. `operators` are those with a widened form, `rows` those that work on rows of logits;
     `view(shape)` and `concat(inputs, axis)` make operators. Raises ShapeError naming operators without such a form.
     """
@@ -38,7 +45,7 @@ def widen(graph: Graph, k: int, operators: Widened, rows: tuple[type, ...], view
             out.input(f"{name}{MARK}{r}", tensor.shape, tensor.dtype)
     joined: dict[str, str] = {}  # tensors of all learners by the name in `graph`
 
-    def put(name: str, op: Any, *inputs: str) -> str:
+    def put(name: str, op: Op, *inputs: str) -> str:
         shapes = [out.tensors[each].shape for each in inputs]
         out.append(Node(name, op, inputs, {}, {}), op.infer(*shapes))
         return name

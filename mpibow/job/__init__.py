@@ -2,9 +2,18 @@
 
 from mpibow.job.choice import on_device
 from mpibow.job.job import Job, kernels_of
-from mpibow.job.opening import BUILT_IN, make_job, named_net, named_objective, of_arrays, open_data, open_job
+from mpibow.job.opening import BUILT_IN, make_job, named_net, named_objective, of_arrays, open_job
+from mpibow.job.record_kinds import open_data
 
 __all__ = [
-    "BUILT_IN", "Job", "kernels_of", "make_job", "named_net", "named_objective", "of_arrays", "on_device", "open_data",
+    "BUILT_IN",
+    "Job",
+    "kernels_of",
+    "make_job",
+    "named_net",
+    "named_objective",
+    "of_arrays",
+    "on_device",
+    "open_data",
     "open_job",
-]  # fmt: skip
+]

@@ -8,12 +8,13 @@ from math import prod
 from mpibow.config import Config
 from mpibow.config.words import show
 from mpibow.data.dataset import Dataset, NamedArrays, NamedSamples, Samples, inputs_of
-from mpibow.data.weighed import Weighed, unweighed
+from mpibow.data.sample_weights import unweighed
 from mpibow.errors import ConfigError
 from mpibow.graph.graph import Graph
 from mpibow.job.measures import directions, suggested
 from mpibow.metrics.metric import Measure
-from mpibow.models.settings import Augmentation, CrossEntropyLoss, Loss, ignored
+from mpibow.models.augmentation import Augmentation
+from mpibow.models.losses import CrossEntropyLoss, Loss, ignored
 from mpibow.ops import BatchNorm, MatrixFactorisation
 from mpibow.optim.plateau import Plateau
 from mpibow.sync.family import Family
@@ -57,10 +58,12 @@ def few_values(graph: Graph, learners: int) -> str:
 def long_iteration(config: Config, samples: int, learners: int) -> str:
     """A warning of learners whose batches are more than all `samples`; '' for none."""
     each = learners * config.batch_size
-    return "" if each <= samples else (
+    if each <= samples:
+        return ""
+    return (
         f"warning: {learners} learners of batch_size {config.batch_size} read {each:,} samples in an iteration, and an "
         f"epoch has {samples:,}: use at most {samples // config.batch_size} learners, or a smaller batch_size"
-    )  # fmt: skip
+    )
 
 
 def long_period(config: Config, samples: int, learners: int) -> str:
@@ -90,9 +93,10 @@ def check_metrics(config: Config, evaluated: Collection[str], measures: Sequence
     listed = {measure.name for measure in measures}
     names = [name for name in directions(measures) if name != "accuracy" or classes or name in listed]
     for key, metric in (
-        ("stop.metric", config.stop.metric), ("update.schedule.metric", plateau),
+        ("stop.metric", config.stop.metric),
+        ("update.schedule.metric", plateau),
         ("checkpoint.metric", config.checkpoint.metric),
-    ):  # fmt: skip
+    ):
         by_epoch = not key.startswith("checkpoint")
         if metric is None or (metric == "training_loss" and by_epoch):
             continue
@@ -106,11 +110,11 @@ def check_metrics(config: Config, evaluated: Collection[str], measures: Sequence
             raise ConfigError(f"{key}: {metric} needs validation data, and there are none; {remedy}")
 
 
-def check_augmentation(settings: Augmentation, data: Dataset, config: Config) -> None:
+def check_augmentation(settings: Augmentation, data: Dataset, config: Config, *, weighed: bool) -> None:
     """Raises ConfigError where data are no images or too small, or mixup does not fit the batch, weights or loss."""
     if settings.mixup and config.batch_size == 1:
         raise ConfigError("data.augment.mixup: mixes samples of one batch, so batch_size must be at least 2, got 1")
-    if settings.mixup and isinstance(data, Weighed):
+    if settings.mixup and weighed:
         raise ConfigError("data.augment.mixup: cannot be combined with sample_weight; leave one out")
     for key in ("ignore_index", "weight"):
         given = getattr(config.loss, key, None)

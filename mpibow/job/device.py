@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mpibow.comm.communicator import Communicator
-from mpibow.data.feeds import Feed
 from mpibow.data.loading import Loading
-from mpibow.data.pipeline import Reader
+from mpibow.data.readers import Reader
+from mpibow.data.slots import Feed
 from mpibow.graph.graph import Array
 from mpibow.graph.plan import Plan
 from mpibow.job.memory import Memory
 from mpibow.kernels import KernelSet
-from mpibow.learn.learner import Binder
-from mpibow.learn.learners import Learners
+from mpibow.learn.learners import Binder, Learners
 from mpibow.learn.replica import Replicas
 from mpibow.sync.engine import Engine
 from mpibow.sync.tally import Book

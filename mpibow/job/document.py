@@ -16,7 +16,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, is_dataclass, make_dataclass
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -31,7 +31,7 @@ from mpibow.ops.own import Own, OwnOperator
 Document = Mapping[str, Any]
 Build = Callable[[int], Graph]
 LONG = 64  # numbers of a tuple that lie in the document
-RECORDS: Mapping[str, type[Any]] = {
+RECORDS: Mapping[str, type] = {
     name: record
     for module in ops.FOUND
     for name, record in vars(module).items()
@@ -41,19 +41,19 @@ RECORDS: Mapping[str, type[Any]] = {
 
 
 @dataclass(frozen=True)
-class Node:
+class DocumentNode:
     """An operator at its place, as a document has it; `names` are its weights' where they are not NAME.key."""
 
     name: str
     operator: str
     version: int
     inputs: tuple[str, ...]
-    settings: Mapping[str, Any]
-    names: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, object]
+    names: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Input:
+class DocumentInput:
     """A tensor that the caller fills; extents of `shape` are numbers or {"batch": n}."""
 
     shape: tuple[Any, ...]
@@ -65,7 +65,7 @@ class Net:
     """The whole document."""
 
     inputs: Mapping[str, Any]
-    nodes: tuple[Node, ...]
+    nodes: tuple[DocumentNode, ...]
     outputs: Mapping[str, str]
     buffers: Mapping[str, bool] = field(default_factory=dict)
 
@@ -88,7 +88,8 @@ def saved(make: Build) -> tuple[Document, dict[str, Array]]:
     """
     arrays = dict[str, Array]()
     two, three = (_encoded(make(batch), arrays) for batch in (2, 3))
-    return cast(Document, _by_batch(two, three, "")), arrays
+    document: Any = _by_batch(two, three, "")
+    return document, arrays
 
 
 def loaded(document: Document, arrays: Mapping[str, Array], operators: Sequence[OwnOperator] = ()) -> Build:
@@ -98,10 +99,10 @@ def loaded(document: Document, arrays: Mapping[str, Array], operators: Sequence[
     """
     with misfit("graph"):
         net = build(Net, document, path="graph")
-    inputs = dict[str, Input]()
+    inputs = dict[str, DocumentInput]()
     for name, entry in net.inputs.items():
         with misfit(f"graph.inputs.{name}"):
-            inputs[name] = build(Input, entry, path=f"graph.inputs.{name}")
+            inputs[name] = build(DocumentInput, entry, path=f"graph.inputs.{name}")
     with misfit("graph.buffers"):
         buffers = buffers_of(document, arrays)
     own = {operator.name: operator for operator in operators}
@@ -133,9 +134,9 @@ def buffers_of(document: Document | None, arrays: Mapping[str, Array]) -> dict[s
     return {name: Buffer(arrays[f"buffer {name}"], persistent) for name, persistent in kept.items()}
 
 
-def _encoded(graph: Graph, arrays: dict[str, Array]) -> dict[str, Any]:
+def _encoded(graph: Graph, arrays: dict[str, Array]) -> dict[str, object]:
     arrays |= {f"buffer {name}": buffer.array for name, buffer in graph.buffers.items()}
-    inputs = {name: plain(Input(graph.tensors[name].shape, graph.tensors[name].dtype)) for name in graph.inputs}
+    inputs = {name: plain(DocumentInput(graph.tensors[name].shape, graph.tensors[name].dtype)) for name in graph.inputs}
     nodes = [
         {
             "name": node.name,
@@ -155,7 +156,7 @@ def _name_of(op: Op) -> str:
     return f"own {op.name}" if isinstance(op, Own) else type(op).__name__
 
 
-def _settings(node: str, op: Op, arrays: dict[str, Array]) -> Iterator[tuple[str, Any]]:
+def _settings(node: str, op: Op, arrays: dict[str, Array]) -> Iterator[tuple[str, object]]:
     """The settings of an operator's record. Functions are left out: a user's own operator, and initialisers."""
     for name in () if isinstance(op, Own) else form_of(type(op)).__annotations__:
         value = getattr(op, name)
@@ -166,7 +167,7 @@ def _settings(node: str, op: Op, arrays: dict[str, Array]) -> Iterator[tuple[str
             yield name, _in_json(plain(value))
 
 
-def _in_json(value: Any) -> Any:
+def _in_json(value: object) -> object:
     """Replaces numbers that JSON lacks, infinities and NaN, by their names."""
     if isinstance(value, dict):
         return {key: _in_json(each) for key, each in value.items()}
@@ -176,17 +177,17 @@ def _in_json(value: Any) -> Any:
 
 
 @once
-def form_of(kind: Callable[..., Any]) -> type[Any]:
+def form_of(kind: Any) -> type[Any]:
     """The record without the functions that say how weights start, for `build` to check settings by."""
     hints = hints_of(kind)
     return make_dataclass(
         kind.__name__,
-        [(f.name, hints[f.name]) for f in fields(cast(Any, kind)) if hints[f.name] != Initialiser],
+        [(f.name, hints[f.name]) for f in fields(kind) if hints[f.name] != Initialiser],
         frozen=True,
     )
 
 
-def _by_batch(two: Any, three: Any, path: str) -> Any:
+def _by_batch(two: object, three: object, path: str) -> object:
     """`two` and `three`, of these batch sizes, as one: what differs is a multiple of the batch size."""
     if isinstance(two, dict) and isinstance(three, dict) and two.keys() == three.keys():
         return {key: _by_batch(two[key], three[key], f"{path}.{key}") for key in two}
@@ -199,7 +200,7 @@ def _by_batch(two: Any, three: Any, path: str) -> Any:
     raise ShapeError(f"graph{path}: is {show(two)} at batch size 2 and {show(three)} at 3; it can't be saved as a net")
 
 
-def _decoded(entry: Any, batch: int, arrays: Mapping[str, Array]) -> Any:
+def _decoded(entry: object, batch: int, arrays: Mapping[str, Array]) -> Any:
     """The settings of one batch size, with the arrays in their places."""
     if isinstance(entry, Mapping):
         if entry.keys() == {"batch"} and isinstance(entry["batch"], int):
@@ -221,7 +222,7 @@ def _tensor(graph: Graph, name: str, path: str) -> Tensor:
 
 
 def _record(
-    node: Node, settings: Mapping[str, Any], dtypes: Sequence[str], own: Mapping[str, OwnOperator], path: str
+    node: DocumentNode, settings: Mapping[str, object], dtypes: Sequence[str], own: Mapping[str, OwnOperator], path: str
 ) -> Op:
     name = node.operator.removeprefix("own ")
     if name != node.operator:

@@ -8,19 +8,19 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, TypeVar
 
 from mpibow.comm.communicator import Communicator
 from mpibow.config import Config
 from mpibow.data.dataset import Samples
-from mpibow.graph.frozen import frozen
 from mpibow.graph.kernel import one_by_one
 from mpibow.graph.layout import Layout, plan_layout
 from mpibow.graph.memory import zeros
 from mpibow.graph.plan import Plan, choose_layout, compile_plan
+from mpibow.graph.rewrite import frozen
 from mpibow.job.device import HOST, Device
-from mpibow.job.given import Given
 from mpibow.job.normalise import Scaling
+from mpibow.job.starting_weights import StartingWeights
 from mpibow.kernels import KernelSet, find_kernels
 from mpibow.learn.directions import Matrices, matrices_of
 from mpibow.metrics.metric import Measure
@@ -31,6 +31,7 @@ from mpibow.optim.muon import Muon
 from mpibow.sync.rehearsal import rehearse
 
 Callback = Callable[[Any], Any]  # of an event of the run (run/callbacks.py)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -51,9 +52,11 @@ class Job:
     held_out: float | None = None
     canonical: bool = False  # weights lie as they are saved, whatever the kernels' layout
     callbacks: tuple[Callback, ...] = ()  # callbacks that receive the run's events
-    given: Given | None = None  # trained weights that a new run starts from
+    given: StartingWeights | None = None  # trained weights that a new run starts from
     files: Mapping[str, bytes] = field(default_factory=dict)  # by name, kept beside the settings
-    sources: Mapping[str, Any] = field(default_factory=dict)  # by name: a program's folders, fraction, None for its own
+    sources: Mapping[str, object] = field(
+        default_factory=dict
+    )  # by name: a program's folders, fraction, None for its own
     quiet: bool = False  # whether the run prints nothing: log.txt has it
     measures: tuple[Measure, ...] = ()  # metrics that evaluations report beside loss and accuracy
     device: Device = HOST
@@ -76,9 +79,7 @@ class Job:
         if self.canonical:
             return plan_layout(graph, update.decay_biases, parts=parts, aligned=aligned)
         whole = update.clip_value is not None or isinstance(update, Muon)  # these need a gradient's elements
-        return choose_layout(
-            graph, self.kernels, update.decay_biases, factors=not whole, parts=parts, aligned=aligned
-        )  # fmt: skip
+        return choose_layout(graph, self.kernels, update.decay_biases, factors=not whole, parts=parts, aligned=aligned)
 
     def trained(self, epoch: float = 0.0) -> int:
         """The number of elements that are trained at `epoch`; they are the first ones of the layout."""
@@ -119,8 +120,8 @@ class Job:
         """The plan that trains the weights of `epoch`."""
         return self._plan(self.config.batch_size, training=True, epoch=epoch)
 
-    def evaluation_plan(self, batch_size: int | None = None) -> Plan:
-        return self._plan(batch_size or self.config.evaluate.batch_size, training=False)
+    def evaluation_plan(self) -> Plan:
+        return self._plan(self.config.evaluate.batch_size, training=False)
 
     def prepare(self, comm: Communicator, counts: Sequence[int]) -> str:
         """Compiles all that the first iterations of so many learners on each rank call.
@@ -128,7 +129,7 @@ class Job:
         The ranks of a node share this: each one finds on disk what another has compiled. Standard error of rank 0 shows
         it meanwhile. Returns a line for the log, '' where nothing was compiled.
         """
-        kernels, config, works = self.kernels, self.config, list[Callable[[], Any]]()
+        kernels, config, works = self.kernels, self.config, list[Callable[[], object]]()
         if kernels.compiling is None:
             comm.share(0)  # beside ranks whose kernels are compiled
             return ""
@@ -171,7 +172,7 @@ class Job:
         )
 
 
-def share_of_works(works: Sequence[Any], worker: int, workers: int) -> list[Any]:
+def share_of_works(works: Sequence[T], worker: int, workers: int) -> list[T]:
     """All works, in an order in which workers meet as late as possible: each pair begins at both ends of its share."""
     start = len(works) * (worker + worker % 2) // workers
     turned = [*works[start:], *works[:start]]

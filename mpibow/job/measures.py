@@ -13,34 +13,38 @@ from mpibow.config.schema import MetricSettings
 from mpibow.config.strict import build
 from mpibow.errors import ConfigError, MpibowError
 from mpibow.graph.graph import FLOAT, Graph
+from mpibow.metrics import METRICS
 from mpibow.metrics.metric import OWN, Measure
-from mpibow.metrics.table import METRICS
-from mpibow.models.supervised import predictions, read_by
+from mpibow.models.objective import predictions, read_by
 from mpibow.ops.dropout import COUNTER
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ProgramMetric:
     """A metric of the user's program. `output` names one of several outputs; '' is all of them."""
 
     metric: Any
     output: str = ""
 
 
-def metrics_of(given: Sequence[Any] | Mapping[str, Sequence[Any]]) -> tuple[list[Any], list[Wanted]]:
+def metrics_of(
+    given: Sequence[object] | Mapping[str, Sequence[object]],
+) -> tuple[list[str | Mapping[str, object]], list[ProgramMetric]]:
     """Splits `fit(metrics=...)`, a list or lists by output: a config's setting `metrics`, and the program's own."""
     if isinstance(given, Mapping):
         parts = {name: metrics_of(some) for name, some in given.items()}
-        listed = [{**_settings(each), "output": name} for name, (found, _) in parts.items() for each in found]
-        return listed, [Wanted(each.metric, name) for name, (_, own) in parts.items() for each in own]
+        listed: list[str | Mapping[str, object]] = [
+            {**_settings(each), "output": name} for name, (found, _) in parts.items() for each in found
+        ]
+        return listed, [ProgramMetric(each.metric, name) for name, (_, own) in parts.items() for each in own]
     if isinstance(given, str) or not isinstance(given, Sequence):
         raise ConfigError(f"metrics: must be a list, as ['mae'], got {given!r}")
-    settings, own = list[Any](), list[Wanted]()
+    settings, own = list[str | Mapping[str, object]](), list[ProgramMetric]()
     for n, each in enumerate(given):
         if isinstance(each, str | Mapping):
             settings.append(each)
         elif hasattr(each, "sums") and hasattr(each, "close"):
-            own.append(Wanted(each))
+            own.append(ProgramMetric(each))
         else:
             raise ConfigError(
                 f"metrics[{n}]: must be a name, settings with a name, or an object with sums and close such as "
@@ -50,7 +54,7 @@ def metrics_of(given: Sequence[Any] | Mapping[str, Sequence[Any]]) -> tuple[list
 
 
 def measures_of(
-    settings: Sequence[str | MetricSettings], own: Sequence[Wanted], graph: Graph, *, classes: bool
+    settings: Sequence[str | MetricSettings], own: Sequence[ProgramMetric], graph: Graph, *, classes: bool
 ) -> tuple[Measure, ...]:
     """Each metric with the tensors of `graph`, which evaluates; a net of `classes` has logits and labels.
 
@@ -88,7 +92,7 @@ def suggested(name: str, names: Sequence[str]) -> str:
     return f"must be one of {', '.join(names)}, got '{name}'" + (f"; did you mean '{close[0]}'?" if close else "")
 
 
-def _settings(each: str | Mapping[str, Any]) -> Mapping[str, Any]:
+def _settings(each: str | Mapping[str, object]) -> Mapping[str, object]:
     return {"name": each} if isinstance(each, str) else each
 
 
@@ -100,28 +104,35 @@ def _built(settings: MetricSettings, path: str, outputs: Mapping[str, str], targ
     return _placed(name, metric, settings.output or "", path, outputs, targets, whole=False)
 
 
-def _name(wanted: Wanted) -> str:
+def _name(wanted: ProgramMetric) -> str:
     name = getattr(wanted.metric, "name", None) or type(wanted.metric).__name__
     return f"{wanted.output}.{name}" if wanted.output else str(name)
 
 
 def _placed(
-    name: str, metric: Any, output: str, path: str, outputs: Mapping[str, str], targets: Mapping[str, str], *,
+    name: str,
+    metric: Any,
+    output: str,
+    path: str,
+    outputs: Mapping[str, str],
+    targets: Mapping[str, str],
+    *,
     whole: bool,
-) -> Measure:  # fmt: skip
+) -> Measure:
     """`whole` metrics get all outputs and targets where there are several and none is named."""
     if output and output not in outputs:
         raise ConfigError(f"{path}.output: {suggested(output, [each for each in outputs if each])}")
     if not output and len(outputs) > 1 and not whole:
         line = f"{{name: {name}, output: {next(iter(outputs))}}}"
         raise ConfigError(f"{path}: the net gives {', '.join(outputs)}; name one of them, as {line}")
-    given = outputs[output] if output else next(iter(outputs.values())) if len(outputs) == 1 else dict(outputs)
-    key = output or (next(iter(outputs)) if len(outputs) == 1 else "")
-    target: str | Mapping[str, str] = targets[key] if key in targets else dict(targets)
+    if not output and len(outputs) == 1:
+        (output,) = outputs
+    given = outputs[output] if output in outputs else dict(outputs)
+    target: str | Mapping[str, str] = targets[output] if output in targets else dict(targets)
     if not isinstance(target, str) and len(target) == 1:
         target = next(iter(target.values()))
     if not isinstance(target, str) and not whole:
-        raise ConfigError(f"{path}: needs a target named {key}, the data have {', '.join(targets) or 'none'}")
+        raise ConfigError(f"{path}: needs a target named {output}, the data have {', '.join(targets) or 'none'}")
     return Measure(name, metric, given, target)
 
 

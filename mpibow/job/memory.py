@@ -10,8 +10,8 @@ import psutil
 
 from mpibow.comm.cgroups import memory_left, own_group
 from mpibow.comm.communicator import Communicator
-from mpibow.data.loading import Held, Loading
-from mpibow.data.readers import Facts, find_facts
+from mpibow.data.loading import Loading, ReadAheadMemory
+from mpibow.data.pipeline_choice import Resources, find_facts
 from mpibow.errors import ConfigError
 from mpibow.graph.plan import Plan
 from mpibow.sync.rule import MOST, RuleSettings
@@ -108,11 +108,11 @@ class Memory:
         """This rank's share of the free memory. Collective."""
         return free_memory(comm.local_size)
 
-    def facts(self, comm: Communicator) -> Facts:
+    def facts(self, comm: Communicator) -> Resources:
         """The facts that the choice of a pipeline depends on. Collective."""
         return find_facts(comm.local_size)
 
-    def held(self, loading: Loading) -> Held:
+    def held(self, loading: Loading) -> ReadAheadMemory:
         """The bytes that reading ahead takes."""
         return loading.held
 
@@ -120,7 +120,7 @@ class Memory:
         """The bytes of the host's memory that may be page-locked."""
         return free_memory(comm.local_size)
 
-    def fits(self, comm: Communicator, learner: int, held: Held) -> int:
+    def fits(self, comm: Communicator, learner: int, held: ReadAheadMemory) -> int:
         """The number of learners of `learner` bytes that fit beside `held`. Collective."""
         return room_for(self.free(comm) - held.data, learner, MOST, self.lockable(comm), held.locked)
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from mpibow.config import Config
 from mpibow.config.schema import Model
-from mpibow.config.strict import check_named, hints_of
+from mpibow.config.strict import Function, check_named, hints_of
 from mpibow.errors import ConfigError, FormulaError, MpibowError, ShapeError
 from mpibow.graph.graph import Tensor
 from mpibow.models.classifier import Net
@@ -104,7 +104,7 @@ def _read(model: Model) -> tuple[Path, str, bytes]:
         raise ConfigError(f"model.name: {path}: cannot be read: {reason(error)}") from None
 
 
-def _function(model: Model) -> Callable[..., Any]:
+def _function(model: Model) -> Function:
     path, name, content = _read(model)
     module = _module(path, path.resolve(), content)
     function = getattr(module, name, None)
@@ -142,7 +142,7 @@ def _place(path: Path, error: BaseException) -> str:
     return f"{path}:{lines[-1]}" if lines else str(path)
 
 
-def _parameters(function: Callable[..., Any]) -> dict[str, Any]:
+def _parameters(function: Function) -> dict[str, object]:
     """The parameters that may be data, by name with their defaults: positional ones but for `classes`."""
     return {
         p.name: MISSING if p.default is p.empty else p.default
@@ -151,7 +151,7 @@ def _parameters(function: Callable[..., Any]) -> dict[str, Any]:
     }
 
 
-def _options(model: Model, function: Callable[..., Any], taken: set[str]) -> dict[str, Any]:
+def _options(model: Model, function: Function, taken: set[str]) -> dict[str, Any]:
     """`model`'s further keys as keyword arguments, by the function's annotations where it has any."""
     parameters = inspect.signature(function).parameters.values()
     if any(p.kind is p.VAR_KEYWORD for p in parameters):
@@ -165,7 +165,7 @@ def _options(model: Model, function: Callable[..., Any], taken: set[str]) -> dic
     return check_named("model", function, names, model.options, hints)
 
 
-def _placed(model: Model, function: Callable[..., Any], options: Mapping[str, Any]) -> Callable[..., Tensor]:
+def _placed(model: Model, function: Function, options: Mapping[str, object]) -> Callable[..., Tensor]:
     """The function, whose errors begin with their place in the user's file."""
     path = _read(model)[0]
 

@@ -13,9 +13,9 @@ from mpibow.data.dataset import Array, Dataset, NamedArrays, NamedSamples, Sampl
 from mpibow.data.decoded import Decoded
 from mpibow.data.moments import mean_image
 from mpibow.data.recordset import RecordSet
-from mpibow.data.weighed import unweighed
+from mpibow.data.sample_weights import unweighed
 from mpibow.errors import ConfigError
-from mpibow.models.settings import Normalisation
+from mpibow.models.augmentation import Normalisation
 
 HALF = 127.5  # of 255
 
@@ -27,7 +27,7 @@ class Scaling:
     mean: tuple[float, ...]
     std: tuple[float, ...]
 
-    def entries(self) -> dict[str, Any]:
+    def entries(self) -> dict[str, object]:
         """The entries of a checkpoint's header: a mean image is named there and lies in `arrays`."""
         return {"mean": "mean" if self.arrays() else list(self.mean), "std": list(self.std)}
 
@@ -42,7 +42,9 @@ class Scaling:
         return cls(tuple(arrays()[mean].tolist() if isinstance(mean, str) else mean), tuple(entries["std"]))
 
 
-def input_entries(data: Samples, scaling: Scaling | None, sources: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def input_entries(
+    data: Samples, scaling: Scaling | None, sources: Mapping[str, object] | None = None
+) -> dict[str, Any]:
     """The facts about the training data that an evaluation needs, for a checkpoint's header; `sources` are Job's."""
     data, given = unweighed(data), {"sources": dict(sources)} if sources else {}
     if isinstance(data, NamedSamples):

@@ -7,20 +7,19 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 from mpibow.config import Config
 from mpibow.config.schema import Data, Model
 from mpibow.config.strict import check_options
 from mpibow.data.dataset import SAMPLE_WEIGHT, NamedSamples, Samples
 from mpibow.data.decoded import Decoded
-from mpibow.data.digits import ensure_digits
+from mpibow.data.pipeline_choice import refuse
 from mpibow.data.ratings import ratings
-from mpibow.data.readers import refuse
 from mpibow.data.recordset import RecordSet, open_records
-from mpibow.data.settings import Image, Stream
+from mpibow.data.sample_settings import Image, TokenStream
+from mpibow.data.sample_weights import Weighed, unweighed
 from mpibow.data.split import split
-from mpibow.data.weighed import Weighed, unweighed
 from mpibow.errors import ConfigError, ShapeError
 from mpibow.job.checks import (
     check_augmentation,
@@ -31,10 +30,9 @@ from mpibow.job.checks import (
     check_sets_alike,
     described,
 )
-from mpibow.job.given import of_config
 from mpibow.job.job import Job
-from mpibow.job.kinds import named, records_files
-from mpibow.job.measures import Wanted, measures_of
+from mpibow.job.losses import balanced
+from mpibow.job.measures import ProgramMetric, measures_of
 from mpibow.job.net_file import (
     function_name,
     gives_losses,
@@ -45,13 +43,15 @@ from mpibow.job.net_file import (
     with_checksum,
 )
 from mpibow.job.normalise import Scaling, scaling_of
-from mpibow.job.weighing import balanced
+from mpibow.job.record_kinds import named, open_data, records_files
+from mpibow.job.starting_weights import of_config
 from mpibow.models import MODELS, OBJECTIVES
+from mpibow.models.augmentation import Augmentation
 from mpibow.models.classifier import Net, classifier
-from mpibow.models.objective import LossNet, objective
-from mpibow.models.settings import Augmentation
-from mpibow.models.supervised import predictions
+from mpibow.models.objective import LossNet, objective, predictions
 from mpibow.optim.groups import check_groups
+
+T = TypeVar("T")
 
 # The job of `python -m mpibow.train` without a file: real digits, a small convolutional net, under a minute.
 BUILT_IN = {
@@ -73,35 +73,48 @@ def open_job(config: Config, scaling: Scaling | None = None) -> Job:
     assert config.model is not None
     assert config.data is not None
     net: Net | LossNet
+    train: Samples
+    test: Samples | None
+    validation: Samples | float | None
     image: Image | None = config.data.image
     if of_arrays(config.model):
         own = is_net_file(config.model)
         by_name = partial(named_samples, image=image, text=config.data.text)
         read = by_name if own else lambda path: ratings(open_records(path))
-        train, test, validation = _sets(config.data, read, partial(by_name, training=True) if own else read)
-        net, image = named_objective(config, train.inputs), None
+        arrays, test, validation = _sets(config.data, read, partial(by_name, training=True) if own else read)
+        net, image, train = named_objective(config, arrays.inputs), None, arrays
     else:
-        train, test, validation = _sets(config.data, open_data)
-        if config.model.classes not in (None, train.classes):
+        records, test, validation = _sets(config.data, open_data)
+        if config.model.classes not in (None, records.classes):
             raise ConfigError(
-                f"data.train: {config.data.train} has {train.classes} classes, model.classes is "
-                f"{config.model.classes}: type model.classes={train.classes}, or leave it out"
+                f"data.train: {config.data.train} has {records.classes} classes, model.classes is "
+                f"{config.model.classes}: type model.classes={records.classes}, or leave it out"
             )
-        net = named_net(config, train.classes)
+        net, train = named_net(config, records.classes), records
     job = make_job(
-        _title(config), config, net, train, test, validation=validation, normalise=config.data.normalise,
-        augmentation=config.data.augment, image=image, scaling=scaling,
-    )  # fmt: skip
+        _title(config),
+        config,
+        net,
+        train,
+        test,
+        validation=validation,
+        normalise=config.data.normalise,
+        augmentation=config.data.augment,
+        image=image,
+        scaling=scaling,
+    )
     return replace(job, given=of_config(config), files={**kept_files(config), **records_files(train)})
 
 
-def _sets(data: Data, read: Callable[[str], Any], first: Callable[[str], Any] | None = None) -> tuple[Any, Any, Any]:
+def _sets(
+    data: Data, read: Callable[[str], T], first: Callable[[str], T] | None = None
+) -> tuple[T, T | None, T | float | None]:
     """Training, test and validation data, as `read` from their folders, `first` those to train on.
 
     A fraction stays one, and None is none.
     """
-    test, validation = (read(given) if isinstance(given, str) else given for given in (data.test, data.validation))
-    return (first or read)(data.train), test, validation
+    validation = read(data.validation) if isinstance(data.validation, str) else data.validation
+    return (first or read)(data.train), None if data.test is None else read(data.test), validation
 
 
 def _title(config: Config) -> str:
@@ -117,7 +130,7 @@ def of_arrays(model: Model) -> bool:
 
 
 def named_samples(
-    path: str, *, image: Image | None = None, text: Stream | None = None, training: bool = False
+    path: str, *, image: Image | None = None, text: TokenStream | None = None, training: bool = False
 ) -> NamedSamples:
     """The records in folder `path` as arrays by name; encoded images as `image` has it, and tokens as `text`."""
     return named(open_data(path), image=image, text=text, training=training)
@@ -160,7 +173,7 @@ def make_job(
     augmentation: Augmentation | None = None,
     scaling: Scaling | None = None,
     image: Image | None = None,
-    metrics: Sequence[Wanted] = (),
+    metrics: Sequence[ProgramMetric] = (),
 ) -> Job:
     """The job of a net given as a function, on data given as objects. Raises ConfigError where they don't fit.
 
@@ -182,42 +195,46 @@ def make_job(
     for key, data in (("data.test", test), ("data.validation", validation)):
         if data is not None:
             check_sets_alike(key, data, train)
-    sets = [name for name, data in {"validation": validation, "test": test}.items() if data is not None]
     weight = SAMPLE_WEIGHT if isinstance(train, Weighed) else None
-    if isinstance(train, NamedSamples):
-        arrays = unweighed(train)
-        build = objective(net, arrays.inputs, weight=weight)
-        job = Job(title, config, build, train, test, validation=validation, held_out=held_out)
-        graph = job.build(config.batch_size)
-        check_losses(config, arrays, augmentation, outputs=bool(predictions(graph)))
-        job = replace(job, measures=measures_of(config.metrics, metrics, graph, classes=False))
-        check_metrics(config, sets, job.measures, classes=False)
-        for found in (arrays, *job.evaluated.values()):
-            check_rows(graph, found)
-        check_groups(config.update.groups, graph.weight_names)
-        return job
-    images = unweighed(train)
-    loss, top_k = balanced(config.loss, images), config.evaluate.top_k
-    check_augmentation(augmentation, train, config)
-    check_classes(loss, train)
-    if top_k is not None and top_k > train.classes:
-        raise ConfigError(f"evaluate.top_k: must be at most the {train.classes} classes of {train.name}, got {top_k}")
-    scaling = scaling or scaling_of(normalise, images, partial(print, file=sys.stderr))
-    build = classifier(
-        net, train.shape, str(train.dtype), scaling.mean, scaling.std, augmentation=augmentation, loss=loss,
-        top_k=top_k, weight=weight,
-    )  # fmt: skip
+    samples, classes = unweighed(train), not isinstance(train, NamedSamples)
+    if isinstance(samples, NamedSamples):
+        build = objective(net, samples.inputs, weight=weight)
+    else:
+        loss, top_k = balanced(config.loss, samples), config.evaluate.top_k
+        check_augmentation(augmentation, samples, config, weighed=weight is not None)
+        check_classes(loss, samples)
+        if top_k is not None and top_k > samples.classes:
+            raise ConfigError(
+                f"evaluate.top_k: must be at most the {samples.classes} classes of {train.name}, got {top_k}"
+            )
+        scaling = scaling or scaling_of(normalise, samples, partial(print, file=sys.stderr))
+        build = classifier(
+            net,
+            samples.shape,
+            str(samples.dtype),
+            scaling.mean,
+            scaling.std,
+            augmentation=augmentation,
+            loss=loss,
+            top_k=top_k,
+            weight=weight,
+        )
     job = Job(title, config, build, train, test, scaling, validation, held_out)
     graph = job.build(config.batch_size)
+    if isinstance(samples, NamedSamples):
+        check_losses(config, samples, augmentation, outputs=bool(predictions(graph)))
+        for each in (samples, *job.evaluated.values()):
+            check_rows(graph, each)
+    else:
+        logits = graph.tensors[graph.outputs["logits"]]
+        if logits.shape[1] < samples.classes:
+            raise ShapeError(
+                f"{logits.name}: the net's output must be (batch, classes) with at least the {samples.classes} classes "
+                f"of {train.name}, got {logits.shape}"
+            )
     check_groups(config.update.groups, graph.weight_names)
-    logits = graph.tensors[graph.outputs["logits"]]
-    if logits.shape[1] < train.classes:
-        raise ShapeError(
-            f"{logits.name}: the net's output must be (batch, classes) with at least the {train.classes} classes of "
-            f"{train.name}, got {logits.shape}"
-        )
-    job = replace(job, measures=measures_of(config.metrics, metrics, graph, classes=True))
-    check_metrics(config, sets, job.measures, classes=True)
+    job = replace(job, measures=measures_of(config.metrics, metrics, graph, classes=classes))
+    check_metrics(config, job.evaluated, job.measures, classes=classes)
     return job
 
 
@@ -229,11 +246,3 @@ def _decoded(data: Samples, augmentation: Augmentation, image: Image | None) -> 
         if value is not None and not isinstance(data, Decoded):
             raise ConfigError(f"{key}: is for encoded images, {data.name} has {described(data)}; leave it out")
     return data
-
-
-def open_data(path: str) -> RecordSet:
-    """The records in folder `path`; the built-in digits are converted where they are asked for and not there."""
-    folder = Path(path)
-    if folder.parent == Path("data/digits") and folder.name in ("train", "test") and not folder.exists():
-        ensure_digits(folder.parent)
-    return open_records(folder)

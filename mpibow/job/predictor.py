@@ -15,7 +15,7 @@ from mpibow.graph.graph import FLOAT, Array, Graph
 from mpibow.graph.plan import Plan, choose_layout, compile_plan
 from mpibow.job.document import Build
 from mpibow.job.job import kernels_of
-from mpibow.models.supervised import predictions, read_by
+from mpibow.models.objective import predictions, read_by
 
 
 class Predictor:

@@ -15,14 +15,13 @@ from mpibow.data.dataset import Array, ArrayData, NamedArrays, Samples
 from mpibow.data.indexed import Hands, open_labelled, open_named
 from mpibow.data.items import IMAGE, LABEL, LABELS, Indexed, Items, Transform
 from mpibow.data.recordset import RecordSet
-from mpibow.data.settings import Image, Stream
+from mpibow.data.sample_settings import Image, TokenStream
 from mpibow.data.workers import GUARD, Workers, starting
 from mpibow.errors import ConfigError
-from mpibow.job.kinds import classified, for_net, named
-from mpibow.job.opening import open_data
+from mpibow.job.record_kinds import classified, for_net, named, open_data
+from mpibow.models.augmentation import Augmentation
 from mpibow.models.classifier import Net, classifier
-from mpibow.models.settings import Augmentation
-from mpibow.models.supervised import TARGET
+from mpibow.models.objective import TARGET
 
 Arrays = Array | Mapping[str, Array]
 Source = Samples | Indexed | tuple[Arrays, Arrays] | Mapping[str, Array] | str | os.PathLike[str]
@@ -46,17 +45,17 @@ class Sources:
     transform: Transforms | None = None
     hands: Hands = field(default_factory=Hands)
     image: Image | None = None
-    text: Stream | None = None
+    text: TokenStream | None = None
 
     def __call__(self, source: Source, name: str, classes: int | None = None) -> Samples:
         """The samples of `train`, `validation` or `test`; `classes` are those of training. Raises ConfigError."""
         if isinstance(source, tuple) and len(source) == 2:
             if self.transform is not None:
-                return self._indexed(Rows(source), name)
+                return self._indexed(ArrayItems(source), name)
             first, second = source
             return self._arrays(first, second, name, classes)
         if isinstance(source, Mapping):
-            return NamedArrays(source, name=name) if self.transform is None else self._indexed(Rows(source), name)
+            return NamedArrays(source, name=name) if self.transform is None else self._indexed(ArrayItems(source), name)
         if isinstance(source, RecordSet | str | os.PathLike):
             if self.transform is not None:
                 raise ConfigError(f"transform: is for arrays and data sets with items, {name} is a folder of records")
@@ -97,7 +96,7 @@ class Sources:
         items = replace(items, parameters=(IMAGE,), target=LABEL)
         return open_labelled(items, self.hands, self.classes_of, training=training, ignore=self.ignore)
 
-    def _labelled(self, first: Any) -> bool:
+    def _labelled(self, first: object) -> bool:
         """Whether samples are a classifier's: a pair, or two values by name, of which the net takes one."""
         if not isinstance(first, Mapping):
             return True
@@ -105,7 +104,7 @@ class Sources:
 
 
 @dataclass(frozen=True)
-class Rows:
+class ArrayItems:
     """Arrays (n, ...) as items: a pair of arrays, or of arrays by name; or arrays by name alone."""
 
     arrays: Any
@@ -128,7 +127,7 @@ def _row(arrays: Any, number: int) -> Any:
     return arrays[number]
 
 
-def parameters_of(net: Callable[..., Any]) -> tuple[str, ...]:
+def parameters_of(net: Callable[..., object]) -> tuple[str, ...]:
     """The names of the arguments that the net needs."""
     parameters = inspect.signature(net).parameters.values()
     needed = [p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]

@@ -8,7 +8,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 
@@ -79,9 +78,14 @@ class Directions:
     """
 
     def __init__(
-        self, spans: Sequence[Span], update: Muon, flat: FlatKernels, dtype: Any,
-        l1: Mapping[str, float] = MappingProxyType({}), start: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        spans: Sequence[Span],
+        update: Muon,
+        flat: FlatKernels,
+        dtype: np.dtype[np.floating],
+        l1: Mapping[str, float] = MappingProxyType({}),
+        start: int = 0,
+    ) -> None:
         """Directions of the matrices at `spans`. `l1` has each weight's factor by name, 0 where it is missing; momenta
         begin at element `start`."""
         self._start = start
@@ -109,9 +113,15 @@ class Directions:
         return work
 
     def _direct(
-        self, make: Callable[..., None], weights: Array, momenta: Array, gradient: Array, number: int, momentum: Any,
+        self,
+        make: Callable[..., None],
+        weights: Array,
+        momenta: Array,
+        gradient: Array,
+        number: int,
+        momentum: np.floating,
         nesterov: bool,
-    ) -> None:  # fmt: skip
+    ) -> None:
         part, (fixed, scale) = self._parts[number], self._scales[number]
         v, g = momenta[part.start - self._start : part.stop - self._start], gradient[part]
         if self._l1[number]:

@@ -1,17 +1,193 @@
-"""The learners of one rank: each bound once, and run on streams of their own or fused, as many as are wanted."""
+"""The learners of one rank: each takes a slot and computes a gradient, on a thread or stream of its own, or fused."""
 
 from __future__ import annotations
 
+import math
+import time
+from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
+
+import numpy as np
 
 from mpibow.data.slots import Slot
 from mpibow.errors import DeviceError
+from mpibow.graph.bound import BoundPlan
 from mpibow.graph.graph import Array
+from mpibow.graph.layout import halves
 from mpibow.graph.plan import Plan
-from mpibow.learn.learner import ASSIGNMENTS, Binder, Task
 from mpibow.learn.replica import Replicas
+from mpibow.learn.scheduler import Meeting, Seat
+from mpibow.optim.update import Update
+from mpibow.system.sizes import in_words
+
+
+@dataclass(frozen=True)
+class Result:
+    """The result of one batch: summed loss, hits, whether loss and gradient are finite, seconds of computing."""
+
+    loss: float
+    hits: float
+    finite: bool
+    seconds: float
+
+
+def clip(gradient: Array, value: float | None, norm: float | None, factors: Sequence[Sequence[int]] = ()) -> float:
+    """Limits gradient (size,) in place, each element to +-value, then its length to norm; |gradient|^2 before `norm`.
+
+    As PyTorch's clip_grad_value_ and clip_grad_norm_ (Pascanu et al., arXiv:1211.5063), for one learner's batch. NaN
+    stays NaN, to be detected. `factors` (Layout.factors) are parts kept as factors: they have no elements to limit.
+    """
+    kept = [halves(gradient, factor) for factor in factors]
+    rest = _between(gradient, factors)
+    if value is not None:
+        assert not kept
+        np.clip(gradient, -value, value, out=gradient)
+    square = sum(float(np.dot(part, part)) for part in rest) + sum(_product_square(dy, x) for dy, x in kept)
+    if norm is not None and norm * norm < square < math.inf:
+        for part in (*rest, *(dy for dy, _ in kept)):
+            part *= part.dtype.type(norm / math.sqrt(square))
+    return square
+
+
+def _between(gradient: Array, factors: Sequence[Sequence[int]]) -> list[Array]:
+    """The parts of `gradient` that are not factors."""
+    parts, begin = list[Array](), 0
+    for start, stop, _, _ in factors:
+        parts.append(gradient[begin:start])
+        begin = stop
+    return [*parts, gradient[begin:]]
+
+
+def scale(gradient: Array, number: float, factors: Sequence[Sequence[int]]) -> None:
+    """gradient (size,) <- number * gradient; only one of two factors is multiplied."""
+    for part in (*_between(gradient, factors), *(halves(gradient, factor)[0] for factor in factors)):
+        np.multiply(part, part.dtype.type(number), out=part)
+
+
+def _product_square(dy: Array, x: Array) -> float:
+    """|dy^T x|^2, from the products of the rows of each (rank of them) with one another."""
+    rows = dy.transpose(1, 0, 2).reshape(dy.shape[1], -1)
+    return float(np.vdot(rows @ rows.T, x.T @ x))
+
+
+class Learner:
+    """`plan` is bound to a replica's weights and to its gradient, whose trained elements are `gradient` (size,): those
+    are clipped where limits are given."""
+
+    def __init__(
+        self,
+        plan: BoundPlan,
+        gradient: Array,
+        clip_value: float | None = None,
+        clip_norm: float | None = None,
+        meeting: Meeting | None = None,
+        note_share: Callable[[float], float] = lambda share: 1.0,
+    ) -> None:
+        """`meeting` has its plan's peers; `note_share` takes the share of its batch that counts, and returns the
+        factor of its gradient."""
+        self.plan, self.gradient, self._meeting, self._note_share = plan, gradient, meeting, note_share
+        factors = [each for each in plan.plan.layout.factors.tolist() if each[0] < gradient.size]
+        self._limits = clip_value, clip_norm, factors
+
+    def compute(self, slot: Slot) -> Result:
+        """Copies the slot in, releases it, and computes the gradient of the mean loss of its batch."""
+        begin = time.perf_counter()
+        for name, array in self.plan.inputs.items():
+            np.copyto(array, slot.arrays[name])
+        slot.release()
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # asked once, below
+            self._run()
+            loss = float(self.plan.outputs["loss"].sum(dtype=np.float64))
+            square = clip(self.gradient, *self._limits)
+            self._weigh()
+        hits = float(self.plan.outputs["accuracy"].sum(dtype=np.float64)) if "accuracy" in self.plan.outputs else 0.0
+        finite = math.isfinite(loss) and math.isfinite(square)
+        return Result(loss, hits, finite, time.perf_counter() - begin)
+
+    def wait(self) -> None:
+        """Its batch is over when `compute` is."""
+
+    def _weigh(self) -> None:
+        if (counts := self.plan.outputs.get("count")) is not None:
+            factor = self._note_share(float(counts.sum(dtype=np.float64)) / len(counts))
+            if factor != 1:
+                scale(self.gradient, factor, self._limits[2])
+
+    def _run(self) -> None:
+        try:
+            self.plan.run()
+        except BaseException as error:
+            if self._meeting is not None:
+                self._meeting.fail(error)
+            raise
+
+
+class Computing(Protocol):
+    """A `Learner`, or a device's: one that takes a slot, or as many as are fused."""
+
+    @property
+    def compute(self) -> Callable[..., Result | None]: ...
+    def wait(self) -> None: ...
+
+
+class Binder:
+    """Makes learners, and checks their memory: here on the host's cores. A device's own overrides it.
+
+    Their gradients are limited as `update` says.
+    """
+
+    def __init__(self, replicas: Replicas, update: Update) -> None:
+        self._replicas, self._limits, self._meeting = replicas, (update.clip_value, update.clip_norm), Meeting()
+
+    def one(self, plan: Plan, i: int) -> Computing:
+        """Learner i of `plan`. Raises MemoryError."""
+        _, gradient, _ = row = self._replicas.row(i)
+        bound = plan.bind(*row, peers=Seat(self._meeting, i))
+        own = gradient[: self._replicas.size]
+        return Learner(bound, own, *self._limits, self._meeting, partial(self._replicas.note_share, i))
+
+    def fused(self, plan: Plan, count: int) -> Computing:
+        """All of `count` learners, each of `plan`, in one. Raises MemoryError."""
+        raise AssertionError("the host's learners are never fused")
+
+    def expect(self, count: int) -> None:
+        """Learners 0 to count - 1 are about to run, at the same time where they have threads of their own."""
+        self._meeting.expect(count)
+
+    def lack(self, room: Callable[[], int], apart: int, fused: int | None) -> str:
+        """A message which memory `room` lacks, '' if none: a host grants more than it has.
+
+        New learners on their own take `apart` bytes. `fused` is the number of new ones to be tried in one: 0 if these
+        are bound already, None if nothing is tried.
+        """
+        if apart == 0 or apart <= (free := room()):
+            return ""
+        return f"new learners need {in_words(apart)}; only {in_words(free)} may be used"
+
+
+Task = Callable[[], Result | None]  # None: the result comes later
+
+
+def first_come(learners: Sequence[Computing], slots: Sequence[Slot]) -> list[Task]:
+    """Tasks of learners that each take the next slot when they begin, whoever is first (Crossbow, section 4.3)."""
+    waiting = deque(slots)
+
+    def take(learner: Computing) -> Result | None:
+        return learner.compute(waiting.popleft())
+
+    return [partial(take, learner) for learner in learners[: len(slots)]]
+
+
+def fixed(learners: Sequence[Computing], slots: Sequence[Slot]) -> list[Task]:
+    """Tasks of learners that take the slot of their number."""
+    return [partial(learner.compute, slot) for learner, slot in zip(learners, slots, strict=False)]
+
+
+ASSIGNMENTS = {"fixed": fixed, "first_come": first_come}
+
 
 STREAMS, FUSED = "streams", "fused"  # executions where learners are enqueued: on streams of their own, or all in one
 
@@ -22,8 +198,8 @@ class Learners:
     def __init__(self, plan: Plan, replicas: Replicas, binder: Binder, assignment: str, size: int) -> None:
         self.plan, self.replicas, self.size, self.execution = plan, replicas, size, ""
         self._binder, self._assign = binder, ASSIGNMENTS[assignment]
-        self._apart: list[Any] = []  # Learner, or a device's
-        self._fused: dict[int, Any] = {}  # by how many they are
+        self._apart = list[Computing]()
+        self._fused = dict[int, Computing]()  # by how many they are
 
     @property
     def working(self) -> Sequence[Any]:

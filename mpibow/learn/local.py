@@ -13,14 +13,14 @@ from mpibow.graph.graph import Array
 from mpibow.graph.layout import Layout, Span
 from mpibow.kernels.passes import FlatKernels, Local, States
 from mpibow.learn.directions import Directions
-from mpibow.learn.replica import Kept, Replicas
+from mpibow.learn.replica import PartStates, Replicas
 from mpibow.optim.groups import group_of
 from mpibow.optim.muon import Muon, OnMatrices
 from mpibow.optim.update import Update
 
 
 @dataclass(frozen=True)
-class Group:
+class UpdateGroup:
     """Weights that are updated alike: their optimiser, and the factor of their learning rate."""
 
     update: Update
@@ -28,20 +28,20 @@ class Group:
 
 
 @dataclass(frozen=True, eq=False)
-class Groups:
+class UpdateGroups:
     """The groups and their places: span number p ends before element ends[p] and belongs to groups[p]."""
 
-    groups: Sequence[Group]
+    groups: Sequence[UpdateGroup]
     ends: Array
     which: Array
 
 
-def groups_of(update: Update, layout: Layout, start: int, stop: int, matrices: Sequence[Span] = ()) -> Groups:
+def groups_of(update: Update, layout: Layout, start: int, stop: int, matrices: Sequence[Span] = ()) -> UpdateGroups:
     """The groups of the weights in [start, stop), a part of the layout.
 
     A weight's group is by its name, by whether it decays, and by whether it is one of Muon's matrices.
     """
-    groups, ends, which = list[Group](), list[int](), list[int]()
+    groups, ends, which = list[UpdateGroup](), list[int](), list[int]()
     spans = [span for span in layout.spans if start <= span.offset < stop]
     for span in sorted(spans, key=lambda span: span.offset):
         group = _group_of(update, span)
@@ -56,10 +56,10 @@ def groups_of(update: Update, layout: Layout, start: int, stop: int, matrices: S
             ends[-1] = span.offset  # with the padding in front of it
         ends.append(stop)
         which.append(groups.index(group))
-    return Groups(groups, np.array(ends, np.int64), np.array(which, np.int64))
+    return UpdateGroups(groups, np.array(ends, np.int64), np.array(which, np.int64))
 
 
-def _group_of(update: Update, span: Span) -> Group:
+def _group_of(update: Update, span: Span) -> UpdateGroup:
     own, changes = group_of(update.groups, span.name), dict[str, Any]()
     for name in ("weight_decay", "l1"):
         given = None if own is None else getattr(own, name)
@@ -68,18 +68,18 @@ def _group_of(update: Update, span: Span) -> Group:
     if isinstance(update, Muon) and changes:
         update = replace(update, fallback=replace(update.fallback, **changes))
     settings = replace(update, **changes) if changes else update
-    return Group(settings, 1.0 if own is None else own.lr_scale)
+    return UpdateGroup(settings, 1.0 if own is None else own.lr_scale)
 
 
-def kept_of(update: Update, layout: Layout, lasting: int) -> list[Kept]:
+def kept_of(update: Update, layout: Layout, lasting: int) -> list[PartStates]:
     """The local step's states of each part of the layout: none from element `lasting` on, as these stay frozen."""
-    found = list[Kept]()
+    found = list[PartStates]()
     for (start, stop), own in zip(layout.parts, _optimisers(update, layout), strict=True):
-        found.append(Kept(start, stop, own.states, own.counts) if start < lasting else Kept(start, stop))
+        found.append(PartStates(start, stop, own.states, own.counts) if start < lasting else PartStates(start, stop))
     return found
 
 
-def arrays_of(parts: Sequence[Kept], layout: Layout) -> float:
+def arrays_of(parts: Sequence[PartStates], layout: Layout) -> float:
     """The size of these states, in arrays of all weights."""
     return sum((part.stop - part.start) * len(part.states) for part in parts) / max(layout.size, 1)
 
@@ -151,7 +151,7 @@ class Stepping:
         found = {turn: [self._of(group, penalised, rate, *turn) for group in groups] for turn in {*turns}}
         return np.array([found[turn] for turn in turns], np.float64)
 
-    def _of(self, group: Group, penalised: bool, rate: float, count: int, seen: int) -> tuple[float, ...]:
+    def _of(self, group: UpdateGroup, penalised: bool, rate: float, count: int, seen: int) -> tuple[float, ...]:
         scalars = group.update.scalars_at(rate * group.lr_scale, count, self.samples, seen)
         return (*scalars, group.update.penalty) if penalised else scalars
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -15,7 +15,7 @@ from mpibow.kernels.passes import WHOLE, States
 
 
 @dataclass(frozen=True)
-class Kept:
+class PartStates:
     """The local step's `states` of elements [start, stop) of a replica, by name.
 
     `counts`: the step depends on the number of updates that these have had.
@@ -42,10 +42,20 @@ class Replicas:
     """
 
     def __init__(
-        self, capacity: int, size: int, dtype: str, statistics: Array | None = None, factors: Array = WHOLE,
-        flat: Any = arrays, states: Sequence[str] = (), counts: bool = False, counted: bool = False,
-        parts: Sequence[Kept] = (), trained: int | None = None, one: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        capacity: int,
+        size: int,
+        dtype: str,
+        statistics: Array | None = None,
+        factors: Array = WHOLE,
+        flat: Any = arrays,
+        states: Sequence[str] = (),
+        counts: bool = False,
+        counted: bool = False,
+        parts: Sequence[PartStates] = (),
+        trained: int | None = None,
+        one: bool = False,
+    ) -> None:
         """Every replica's statistics start from `statistics` (its size,). `factors` are the gradients kept as factors;
         `flat` has the passes over them. `states` names the local step's states of all weights, and `counts` is whether
         it depends on `updates`, unless `parts` declare them for each. `counted`: batches may count differently in a
@@ -56,7 +66,7 @@ class Replicas:
         self._first = np.zeros(0, dtype) if statistics is None else statistics
         self._statistics: Array = flat.zeros((capacity, self._first.size), dtype)
         self._weights = self._block(size, dtype)
-        self.parts = tuple(parts) or (Kept(0, size, tuple(states), counts),)
+        self.parts = tuple(parts) or (PartStates(0, size, tuple(states), counts),)
         self._states: list[dict[str, Array]] = [
             {name: self._block(part.stop - part.start, dtype) for name in part.states} for part in self.parts
         ]
@@ -72,10 +82,9 @@ class Replicas:
 
     def _block(self, size: int, dtype: str) -> Array:
         """(capacity, size)"""
-        if not self.one:
-            return cast(Array, self._flat.zeros((self.capacity, size), dtype))
-        row = self._flat.zeros(size, dtype)
-        return as_strided(row, (self.capacity, size), (0, row.itemsize))
+        shape = (self.capacity, size)
+        rows: Array = self._flat.zeros(size if self.one else shape, dtype)
+        return as_strided(rows, shape, (0, rows.itemsize)) if self.one else rows
 
     def train(self, size: int) -> None:
         """Elements [0, size) are trained from here on; a part ends there."""
@@ -144,9 +153,9 @@ class Replicas:
 
     def state(self, name: str) -> Array:
         """(count, whole size), on the host: 0 where it is not kept."""
-        only = len(self.parts) == 1
-        if only and self.parts[0].stop == self._weights.shape[1]:
-            return cast(Array, self._flat.host(self._states[0][name][: self.count]))
+        if len(self.parts) == 1 and self.parts[0].stop == self._weights.shape[1]:
+            only_part: Array = self._flat.host(self._states[0][name][: self.count])
+            return only_part
         found = np.zeros((self.count, self._weights.shape[1]), self._first.dtype)
         for p in self.active:
             part = self.parts[p]

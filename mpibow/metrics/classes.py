@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
@@ -57,7 +58,7 @@ def alike(output: Array, target: Array) -> bool:
 class Hits(Classes):
     """The fraction of labels that are hit."""
 
-    def hits(self, output: Array, target: Array) -> Any:
+    def hits(self, output: Array, target: Array) -> Array:
         """Whether each label is."""
         raise NotImplementedError
 
@@ -65,20 +66,20 @@ class Hits(Classes):
         hits = self.hits(output, target)
         return {"hits": hits.sum(), "count": np.array(hits.size)}
 
-    def close(self, sums: Sums) -> Any:
+    def close(self, sums: Sums) -> float:
         return _ratio(sums["hits"], sums["count"])
 
 
 @dataclass(frozen=True)
-class Accuracy(Hits):
+class AccuracyMetric(Hits):
     """The fraction of labels that are the likeliest class; for several labels a sample, that lie on the right side."""
 
-    def hits(self, output: Array, target: Array) -> Any:
+    def hits(self, output: Array, target: Array) -> Array:
         if alike(output, target):
             predicted, wanted = self.binary(output, target)
-            return predicted == wanted
+            return np.asarray(predicted == wanted)
         scores, labels = self.rows(output, target)
-        return scores.argmax(axis=1) == labels
+        return np.asarray(scores.argmax(axis=1) == labels)
 
 
 @dataclass(frozen=True)
@@ -87,13 +88,13 @@ class TopK(Hits):
 
     k: Count = 5
 
-    def hits(self, output: Array, target: Array) -> Any:
+    def hits(self, output: Array, target: Array) -> Array:
         scores, labels = self.rows(output, target)
         if self.k > scores.shape[1]:
             raise ConfigError(f"k must be at most the {scores.shape[1]} classes, got {self.k}")
         own, before = scores[np.arange(len(labels)), labels][:, None], np.arange(scores.shape[1]) < labels[:, None]
         ahead = (~(scores <= own) | ((scores == own) & before)).sum(axis=1)
-        return ahead < self.k
+        return np.asarray(ahead < self.k)
 
 
 @dataclass(frozen=True)
@@ -108,9 +109,9 @@ class Perplexity(Classes):
         losses = np.log(np.exp(scores - top).sum(axis=1)) + top[:, 0] - scores[np.arange(len(labels)), labels]
         return {"loss": losses.sum(), "count": np.array(len(labels))}
 
-    def close(self, sums: Sums) -> Any:
+    def close(self, sums: Sums) -> float:
         with np.errstate(over="ignore"):
-            return np.exp(_ratio(sums["loss"], sums["count"]))
+            return float(np.exp(_ratio(sums["loss"], sums["count"])))
 
 
 @dataclass(frozen=True)
@@ -125,7 +126,7 @@ class Confusion(Classes):
         found = np.bincount(labels * classes + scores.argmax(axis=1), minlength=classes * classes)
         return found.reshape(classes, classes)
 
-    def close(self, sums: Array) -> Any:
+    def close(self, sums: Array) -> Array:
         return sums
 
 
@@ -156,7 +157,7 @@ class F1(Counted):
 
     average: Literal["macro", "micro", "binary"] = "macro"
 
-    def close(self, sums: Sums) -> Any:
+    def close(self, sums: Sums) -> float:
         both, either = 2 * sums["both"], sums["predicted"] + sums["wanted"]
         if self.average == "micro":
             return _ratio(both.sum(), either.sum())
@@ -171,14 +172,62 @@ class F1(Counted):
 class MeanIou(Counted):
     """The mean over classes of intersection over union, of the classes that labels or predictions have."""
 
-    def close(self, sums: Sums) -> Any:
+    def close(self, sums: Sums) -> float:
         return _mean(sums["both"], sums["predicted"] + sums["wanted"] - sums["both"])
 
 
-def _ratio(part: Any, whole: Any) -> Any:
+def _ratio(part: Array, whole: Array) -> float:
     return float(part) / float(whole) if whole else np.nan
 
 
-def _mean(parts: Array, wholes: Array) -> Any:
+def _mean(parts: Array, wholes: Array) -> float:
     there = wholes > 0
     return float((parts[there] / wholes[there]).mean()) if there.any() else np.nan
+
+
+WIDEST = 120  # characters of a line: a matrix that needs more is left out
+PAIRS = 10  # the most frequent confusions that are shown in its place
+
+
+def confusion_table(counts: Sequence[Sequence[float]], names: Sequence[str]) -> str:
+    """Counts (classes, classes), a row for each label, as text; then precision, recall and F1 of every class.
+
+    The most frequent confusions take the place of a matrix that is too wide.
+    """
+    matrix = np.array(counts, np.int64)
+    rows = [["label \\ predicted", *names], *([name, *map(str, row)] for name, row in zip(names, matrix, strict=True))]
+    text = _aligned(rows)
+    if max(map(len, text)) > WIDEST:
+        text = _aligned([["label", "predicted", "samples"], *_confused(matrix, names)])
+    return "\n".join([*text, "", *_aligned([["class", "precision", "recall", "f1", "samples"], *_each(matrix, names)])])
+
+
+def _confused(matrix: Array, names: Sequence[str]) -> list[list[str]]:
+    wrong = matrix * (1 - np.eye(len(matrix), dtype=np.int64))
+    order = np.argsort(-wrong, axis=None, kind="stable")[:PAIRS]
+    found = [divmod(int(place), len(matrix)) for place in order]
+    return [[names[label], names[guess], f"{wrong[label, guess]:,}"] for label, guess in found if wrong[label, guess]]
+
+
+def _each(matrix: Array, names: Sequence[str]) -> list[list[str]]:
+    both, guessed, wanted = np.diag(matrix), matrix.sum(axis=0), matrix.sum(axis=1)
+    return [
+        [
+            name,
+            _share(both[i], guessed[i]),
+            _share(both[i], wanted[i]),
+            _share(2 * both[i], guessed[i] + wanted[i]),
+            f"{wanted[i]:,}",
+        ]
+        for i, name in enumerate(names)
+    ]
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part / whole:.2%}" if whole else "-"
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """The first column to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows]

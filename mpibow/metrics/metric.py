@@ -54,7 +54,7 @@ class Measure:
         given = _of(outputs, self.output, rows), _of(slot, self.target, rows)
         return self._called(lambda: _arrays(self.metric.sums(*given)))
 
-    def value(self, total: Any) -> Any:
+    def value(self, total: object) -> object:
         """The reported value of the total, as JSON has it: null where it is not finite, or no sample counted."""
         if total is None:
             return None

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -23,8 +23,8 @@ class Mse:
     def of(self, difference: Array) -> Array:
         return np.square(difference)
 
-    def close(self, sums: Sums) -> Any:
-        return sums["sum"] / sums["count"] if sums["count"] else np.nan
+    def close(self, sums: Sums) -> float:
+        return float(sums["sum"] / sums["count"]) if sums["count"] else np.nan
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,8 @@ class Mae(Mse):
 class Rmse(Mse):
     """The root of the mean of the differences' squares."""
 
-    def close(self, sums: Sums) -> Any:
-        return np.sqrt(super().close(sums))
+    def close(self, sums: Sums) -> float:
+        return math.sqrt(super().close(sums))
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class R2:
         squares = {"missed": (missed**2).sum(axis=0), "squares": (wide**2).sum(axis=0)}
         return {**squares, "sum": wide.sum(axis=0), "count": np.array(len(target))}
 
-    def close(self, sums: Sums) -> Any:
+    def close(self, sums: Sums) -> float:
         if not sums["count"]:
             return np.nan
         spread, missed = sums["squares"] - sums["sum"] ** 2 / sums["count"], sums["missed"]

@@ -3,17 +3,12 @@
 from collections.abc import Callable, Mapping
 
 from mpibow.graph.graph import Tensor
-from mpibow.models.alexnet import alexnet
-from mpibow.models.convnet import convnet
+from mpibow.models.alexnet import alexnet, overfeat
+from mpibow.models.convnet import convnet, lenet
 from mpibow.models.factorisation import matrix_factorisation
-from mpibow.models.googlenet import googlenet
-from mpibow.models.inception import inception_v3
-from mpibow.models.lenet import lenet
-from mpibow.models.logistic import logistic
-from mpibow.models.mlp import mlp
-from mpibow.models.overfeat import overfeat
-from mpibow.models.resnet import BASIC, BOTTLENECK, resnet
-from mpibow.models.resnet_cifar import resnet20, resnet32, resnet44, resnet56, resnet110
+from mpibow.models.inception import googlenet, inception_v3
+from mpibow.models.mlp import logistic, mlp
+from mpibow.models.resnet import BASIC, BOTTLENECK, resnet, resnet20, resnet32, resnet44, resnet56, resnet110
 from mpibow.models.vgg import vgg16, vgg16_cifar, vgg_a
 
 MODELS: Mapping[str, Callable[..., Tensor]] = {  # image, classes and its own options -> logits

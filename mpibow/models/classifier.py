@@ -8,8 +8,8 @@ from functools import partial
 from typing import Protocol
 
 from mpibow.graph.graph import FLOAT, Graph, Shape, Tensor
-from mpibow.models.losses import function_of
-from mpibow.models.settings import Augmentation, CrossEntropyLoss, Loss
+from mpibow.models.augmentation import Augmentation
+from mpibow.models.losses import CrossEntropyLoss, Loss, function_of
 from mpibow.ops import (
     accuracy,
     augment,

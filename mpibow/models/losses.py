@@ -1,15 +1,18 @@
-"""Losses by their names in a config file."""
+"""Losses by their names in a config file, and their settings."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
+from typing import Annotated, Literal
 
+from mpibow.bounds import AtLeast, Below, NotEmpty, NotNegative, Positive
 from mpibow.errors import ConfigError
 from mpibow.graph.graph import Tensor
-from mpibow.models.settings import CrossEntropyLoss, HuberLoss, Loss
 from mpibow.ops import binary_cross_entropy_with_logits, cross_entropy, huber_loss, l1_loss, mse_loss
 
+BALANCED: Literal["balanced"] = "balanced"  # weights of classes by their counts
 LossFunction = Callable[..., Tensor]  # output, target -> losses (n,)
 LOSSES: Mapping[str, LossFunction] = {
     "cross_entropy": cross_entropy,
@@ -19,6 +22,47 @@ LOSSES: Mapping[str, LossFunction] = {
     "binary_cross_entropy_with_logits": binary_cross_entropy_with_logits,
 }
 IGNORED = -100  # PyTorch's
+
+
+@dataclass(frozen=True)
+class CrossEntropyLoss:
+    """Cross-entropy of logits and classes. For data with classes the settings are for training: evaluation is plain."""
+
+    name: Literal["cross_entropy"] = field(default="cross_entropy", kw_only=True)
+    label_smoothing: Annotated[NotNegative, Below(1), "share of the target that is spread evenly over all classes"] = (
+        0.0
+    )
+    ignore_index: Annotated[
+        Annotated[int, AtLeast(-(2**31))] | None,
+        "label of samples that training and evaluation leave out: a class or, in arrays, a number below 0 such as -100",
+    ] = None
+    weight: Annotated[
+        Literal["balanced"] | Annotated[tuple[NotNegative, ...], NotEmpty()] | None,
+        "weight of each class in the mean, one number per class; balanced: by their counts; null: all the same",
+    ] = None
+
+
+@dataclass(frozen=True)
+class HuberLoss:
+    """Squares of differences up to delta, beyond it their size."""
+
+    name: Literal["huber_loss"] = field(default="huber_loss", kw_only=True)
+    delta: Annotated[Positive, "difference above which the loss is linear"] = 1.0
+
+
+@dataclass(frozen=True)
+class PlainLoss:
+    """A loss without settings."""
+
+    name: Literal["mse_loss", "l1_loss", "binary_cross_entropy_with_logits"] = field(default="mse_loss", kw_only=True)
+
+
+Loss = CrossEntropyLoss | HuberLoss | PlainLoss
+
+
+def ignored(loss: Loss) -> int | None:
+    """The label of samples that are left out."""
+    return loss.ignore_index if isinstance(loss, CrossEntropyLoss) else None
 
 
 def function_of(settings: Loss) -> LossFunction:

@@ -1,7 +1,16 @@
-"""Multi-layer perceptron (Rumelhart, Hinton and Williams, Nature 323, 1986)."""
+"""Logistic regression (Cox, Journal of the Royal Statistical Society B 20(2), 1958), and the multi-layer perceptron
+(Rumelhart, Hinton and Williams, Nature 323, 1986).
+"""
+
+from __future__ import annotations
 
 from mpibow.graph.graph import Tensor
-from mpibow.ops import dense, flatten, relu
+from mpibow.ops import Constant, dense, flatten, relu
+
+
+def logistic(image: Tensor, classes: int) -> Tensor:
+    """image (n, ...) -> logits (n, classes); all weights start at 0, as befits a convex problem."""
+    return dense(flatten(image), classes, initial=Constant(0.0))
 
 
 def mlp(image: Tensor, classes: int, hidden: list[int] | None = None) -> Tensor:

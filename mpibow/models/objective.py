@@ -1,15 +1,19 @@
-"""Builds the training graph of a net that computes its own loss, of any inputs by name."""
+"""Training graphs of nets that give losses; and such nets, made of outputs, targets and losses that compare them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import inspect
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from mpibow.errors import ShapeError
+from mpibow.errors import ConfigError, ShapeError
 from mpibow.graph.graph import FLOAT, Graph, Shape, Tensor
 from mpibow.models.classifier import Build, show_loss
+from mpibow.models.losses import LossFunction
+from mpibow.ops.dropout import COUNTER
 
 LossNet = Callable[..., Tensor]  # inputs by name, each (n, ...) -> losses (n,)
 
@@ -34,3 +38,90 @@ def objective(net: LossNet, inputs: Mapping[str, tuple[Shape, npt.DTypeLike]], *
         return graph
 
     return build
+
+
+OutputNet = Callable[..., Any]  # inputs by name, each (n, ...) -> one output (n, ...), or outputs by name
+Losses = LossFunction | Mapping[str, LossFunction]
+OWN = ("loss", "count", "accuracy", "top_k")  # outputs of graphs that no net predicts
+PREDICTION, TARGET = "prediction", "target"
+
+
+def inputs_of_net(net: OutputNet, data: Collection[str]) -> list[str]:
+    """The arrays of `data`, by name, that the net takes: those that its parameters name. Raises ConfigError."""
+    parameters = inspect.signature(net).parameters.values()
+    needed = [p.name for p in parameters if p.default is p.empty and p.kind is not p.VAR_KEYWORD]
+    if missing := [name for name in needed if name not in data]:
+        raise ConfigError(f"{missing[0]}: the net takes it, the data have {', '.join(sorted(data))}")
+    return [p.name for p in parameters if p.name in data]
+
+
+def supervised(
+    net: OutputNet, loss: Losses, data: Collection[str], weights: Mapping[str, float] | None = None
+) -> LossNet:
+    """The net of losses whose graph shows the net's outputs too: `prediction`, or by their names where it has several.
+
+    The net takes the arrays in `data` that its parameters name; the others are targets. A function
+    `loss` gets output and target, mappings where there are several; losses by the names of outputs compare each with
+    the target of that name, and their sum, each times its number in `weights`, is trained. Raises ConfigError where
+    names do not fit together.
+    """
+    inputs = inputs_of_net(net, data)
+    targets = [name for name in data if name not in inputs]
+    if not targets:
+        raise ConfigError(
+            f"loss: has no target to compare with: the net takes all of {', '.join(data)}; leave it out "
+            "where the net gives losses itself"
+        )
+    if isinstance(loss, Mapping) and (lacking := [name for name in loss if name not in targets]):
+        raise ConfigError(f"loss: {lacking[0]}: needs a target of that name, the data have {', '.join(targets)}")
+    if weights is not None and (not isinstance(loss, Mapping) or set(weights) - set(loss)):
+        raise ConfigError(f"loss_weights: must have names of losses, got {', '.join(weights)}")
+
+    def losses(**tensors: Tensor) -> Tensor:
+        found = net(**{name: tensors[name] for name in inputs})
+        outputs = found if isinstance(found, Mapping) else {PREDICTION: found}
+        graph = next(iter(tensors.values())).graph
+        for name, output in outputs.items():
+            _show(graph, name, output, next(iter(tensors.values())).shape[0])
+        wanted = {name: tensors[name] for name in targets}
+        if not isinstance(loss, Mapping):
+            several = isinstance(found, Mapping)
+            return loss(found, wanted if several or len(wanted) > 1 else next(iter(wanted.values())))
+        if absent := [name for name in loss if name not in outputs]:
+            raise ConfigError(f"loss: {absent[0]}: is not an output; the net gives {', '.join(outputs)}")
+        parts = [
+            each(outputs[name], wanted[name]) * float((weights or {}).get(name, 1.0)) for name, each in loss.items()
+        ]
+        whole = parts[0]
+        for part in parts[1:]:
+            whole = whole + part
+        return whole
+
+    return losses
+
+
+def predictions(graph: Graph) -> dict[str, str]:
+    """The tensors of the net's outputs, by the outputs' names."""
+    return {name: tensor for name, tensor in graph.outputs.items() if name not in OWN}
+
+
+def read_by(graph: Graph, tensors: Collection[str]) -> list[str]:
+    """The inputs of a user's data that these tensors depend on, in the graph's order."""
+    nodes = {name: node for node in graph.nodes for name in node.made}
+    found, todo = set[str](), list(tensors)
+    while todo:
+        name = todo.pop()
+        if name not in found:
+            found.add(name)
+            todo.extend(nodes[name].inputs if name in nodes else ())
+    return [name for name in graph.inputs if name in found and name != COUNTER]
+
+
+def _show(graph: Graph, name: str, output: object, batch: int) -> None:
+    if not isinstance(output, Tensor):
+        raise ShapeError(f"{name}: the net must give a tensor or tensors by name, got {type(output).__name__}")
+    if output.shape[:1] != (batch,):
+        raise ShapeError(f"{name}: the net's output must be ({batch}, ...), the batch first, got {output.shape}")
+    if name in OWN:
+        raise ShapeError(f"{name}: is the name of an output that mpibow adds; give the net's another")
+    graph.output(name, output)

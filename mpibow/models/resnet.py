@@ -1,13 +1,34 @@
-"""ResNets for ImageNet (He et al., arXiv:1512.03385, table 1), with the weights that torchvision counts.
+"""ResNets (He et al., arXiv:1512.03385): for ImageNet (table 1), and for images of 32 x 32 (section 4.2).
 
-A bottleneck has its stride in the 3x3 convolution, as in Facebook's fb.resnet.torch and torchvision ("v1.5"); the paper
-and Crossbow have it in the 1x1 before. The weights are as many.
+Those for ImageNet have the weights that torchvision counts. A bottleneck has its stride in the 3x3 convolution, as in
+Facebook's fb.resnet.torch and torchvision ("v1.5"); the paper and Crossbow have it in the 1x1 before. The weights are
+as many.
+
+Those for 32 x 32 have 3 stages of n blocks, 6 n + 2 layers. The paper's shortcuts (its option A) have no weights where
+a stage starts: every second pixel, then zero channels. `projection` takes a 1x1 convolution and batch norm there
+(option B). `crossbow` is the net that Crossbow trained (PVLDB 12(11), 2019), 469,114 weights with 32 layers: a
+projection in the first stage as well, where the shapes would match without, and a 7x7 mean before the dense layer,
+which leaves 2x2 pixels of the 8x8.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
+from typing import Literal
 
 from mpibow.graph.graph import Tensor
-from mpibow.ops import add, batch_norm, conv2d, dense, global_avg_pool2d, max_pool2d, relu
+from mpibow.ops import (
+    add,
+    avg_pool2d,
+    batch_norm,
+    conv2d,
+    dense,
+    flatten,
+    global_avg_pool2d,
+    max_pool2d,
+    pad_channels,
+    relu,
+)
 
 BASIC = {"resnet18": (2, 2, 2, 2), "resnet34": (3, 4, 6, 3)}  # blocks of each stage
 BOTTLENECK = {"resnet50": (3, 4, 6, 3), "resnet101": (3, 4, 23, 3), "resnet152": (3, 8, 36, 3)}
@@ -46,3 +67,34 @@ def _shortcut(x: Tensor, channels: int, stride: int) -> Tensor:
 
 def _conv(x: Tensor, channels: int, kernel: int, stride: int = 1) -> Tensor:
     return batch_norm(conv2d(x, channels, kernel, stride=stride, padding=kernel // 2, bias=False))
+
+
+Shortcut = Literal["identity", "projection", "crossbow"]
+
+
+def _of_layers(layers: int) -> Callable[..., Tensor]:
+    def net(image: Tensor, classes: int, *, shortcut: Shortcut = "identity") -> Tensor:
+        """image (n, c, 32, 32) -> logits (n, classes)."""
+        x = relu(batch_norm(conv2d(image, 16, 3, padding=1, bias=False)))
+        for channels in (16, 32, 64):
+            for number in range((layers - 2) // 6):
+                stride = 2 if number == 0 and channels > 16 else 1
+                x = _block(x, channels, stride, shortcut, first=number == 0)
+        x = flatten(avg_pool2d(x, 7, stride=1)) if shortcut == "crossbow" else global_avg_pool2d(x)
+        return dense(x, classes)
+
+    net.__name__ = f"resnet{layers}"
+    return net
+
+
+def _block(x: Tensor, channels: int, stride: int, shortcut: Shortcut, first: bool) -> Tensor:
+    y = relu(batch_norm(conv2d(x, channels, 3, stride=stride, padding=1, bias=False)))
+    y = batch_norm(conv2d(y, channels, 3, padding=1, bias=False))
+    if first and (shortcut == "crossbow" or (shortcut == "projection" and stride > 1)):
+        x = batch_norm(conv2d(x, channels, 1, stride=stride, bias=False))
+    elif stride > 1:
+        x = pad_channels(avg_pool2d(x, 1, stride=stride), channels)
+    return relu(add(y, x))
+
+
+resnet20, resnet32, resnet44, resnet56, resnet110 = map(_of_layers, (20, 32, 44, 56, 110))

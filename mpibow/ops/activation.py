@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from mpibow.errors import ShapeError
 from mpibow.formulas import functions as f
 from mpibow.graph.graph import Op, Shape, Tensor
-from mpibow.graph.signs import named
+from mpibow.graph.infix import named
 from mpibow.ops.pointwise import always
 
 __all__ = [

@@ -11,8 +11,8 @@ from mpibow.errors import ShapeError
 from mpibow.formulas import functions as f
 from mpibow.formulas.formula import Apply, Formula, Name, Number
 from mpibow.graph.graph import EVERY, Array, Moving, Op, Shape, Tensor
+from mpibow.graph.infix import named
 from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
-from mpibow.graph.signs import named
 from mpibow.ops.arithmetic import broadcast
 from mpibow.ops.cast import cast, floats
 from mpibow.ops.full import full

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from mpibow.graph.graph import FLOAT, Array, Shape
-from mpibow.graph.kernel import Buffers, Call, Run
-from mpibow.graph.peers import ALONE
+from mpibow.graph.kernel import ALONE, Buffers, Call, Run
 
 
 def buffers(shape: Shape) -> Buffers:

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
-from mpibow.graph.graph import Initialiser, Op, Shape, Tensor, Weight, current
-from mpibow.graph.scope import scope
+from mpibow.graph.graph import Initialiser, Op, Shape, Tensor, Weight, current, scope
 from mpibow.ops.initialisers import ZERO
 from mpibow.ops.moves import MoveTable
 

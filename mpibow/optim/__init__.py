@@ -1,1 +1,33 @@
-"""Optimisers: the local steps that `update` names, one file each, their settings, and schedules of the rate."""
+"""All optimisers by name: the local steps that `update` names, one file each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, TypeAlias
+
+from mpibow.optim import groups
+from mpibow.optim.adagrad import Adagrad
+from mpibow.optim.adam import Adam, AdamW
+from mpibow.optim.lion import Lion
+from mpibow.optim.muon import Muon
+from mpibow.optim.rmsprop import RmsProp
+from mpibow.optim.sgd import Sgd
+from mpibow.optim.update import Update
+
+UPDATES: Mapping[str, type[Update]] = {
+    "sgd": Sgd,
+    "adam": Adam,
+    "adamw": AdamW,
+    "rmsprop": RmsProp,
+    "adagrad": Adagrad,
+    "lion": Lion,
+    "muon": Muon,
+}
+
+if TYPE_CHECKING:
+    AnyUpdate: TypeAlias = Update
+else:
+    AnyUpdate = reduce(or_, UPDATES.values())  # the types of a config's hint
+    groups.OwnUpdate = reduce(or_, (kind for kind in UPDATES.values() if kind is not Muon))

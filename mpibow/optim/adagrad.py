@@ -9,8 +9,7 @@ from mpibow.bounds import NotNegative
 from mpibow.formulas.formula import Array, Formula
 from mpibow.formulas.functions import sqrt
 from mpibow.formulas.language import formula
-from mpibow.optim.parts import decayed
-from mpibow.optim.update import Update
+from mpibow.optim.update import Update, decayed
 
 
 def adagrad(

@@ -11,15 +11,25 @@ from mpibow.bounds import NotNegative, Positive
 from mpibow.formulas.formula import Array, Formula
 from mpibow.formulas.functions import maximum, sqrt
 from mpibow.formulas.language import formula
-from mpibow.optim.parts import averaged, averaged_square, decayed, shrunk
-from mpibow.optim.update import DECOUPLED, Beta, HalfLife, Update, kept
+from mpibow.optim.update import DECOUPLED, Beta, HalfLife, Update, averaged, averaged_square, decayed, kept, shrunk
 
 
 def adam(
-    w: Array, g: Array, exp_avg: Array, exp_avg_sq: Array, *,
-    rate: float, decay: float, shrink: float, beta1: float, rest1: float, beta2: float, rest2: float, root: float,
+    w: Array,
+    g: Array,
+    exp_avg: Array,
+    exp_avg_sq: Array,
+    *,
+    rate: float,
+    decay: float,
+    shrink: float,
+    beta1: float,
+    rest1: float,
+    beta2: float,
+    rest2: float,
+    root: float,
     eps: float,
-) -> tuple[Array, ...]:  # fmt: skip
+) -> tuple[Array, ...]:
     """Adam's weight decay is `decay`, AdamW's `shrink`; the other one is 0, and leaves no trace."""
     g = decayed(g, w, decay)
     exp_avg = averaged(exp_avg, g, beta1, rest1)
@@ -29,10 +39,22 @@ def adam(
 
 
 def amsgrad(
-    w: Array, g: Array, exp_avg: Array, exp_avg_sq: Array, max_exp_avg_sq: Array, *,
-    rate: float, decay: float, shrink: float, beta1: float, rest1: float, beta2: float, rest2: float, root: float,
+    w: Array,
+    g: Array,
+    exp_avg: Array,
+    exp_avg_sq: Array,
+    max_exp_avg_sq: Array,
+    *,
+    rate: float,
+    decay: float,
+    shrink: float,
+    beta1: float,
+    rest1: float,
+    beta2: float,
+    rest2: float,
+    root: float,
     eps: float,
-) -> tuple[Array, ...]:  # fmt: skip
+) -> tuple[Array, ...]:
     g = decayed(g, w, decay)
     exp_avg = averaged(exp_avg, g, beta1, rest1)
     exp_avg_sq = averaged_square(exp_avg_sq, g, beta2, rest2)
@@ -51,11 +73,13 @@ class Adam(Update):
     name: Literal["adam"] = field(default="adam", kw_only=True)
     lr: Annotated[Positive, "learning rate; not scaled with the number of learners"] = 1e-3
     betas: Annotated[tuple[Beta, Beta], "decay rates of the averages of gradients and of their squares"] = (
-        0.9, 0.999,
-    )  # fmt: skip
+        0.9,
+        0.999,
+    )
     half_life: Annotated[tuple[HalfLife, HalfLife], "samples after which half is left, in place of a beta"] = (
-        None, None,
-    )  # fmt: skip
+        None,
+        None,
+    )
     eps: Annotated[NotNegative, "added to the root of the average of squared gradients"] = 1e-8
     amsgrad: Annotated[bool, "divide by the largest average of squared gradients so far"] = False
 

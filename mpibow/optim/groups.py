@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     OwnUpdate: TypeAlias = Update
 else:
-    OwnUpdate = None  # table.py puts the optimisers here; their modules import this one
+    OwnUpdate = None  # mpibow.optim puts the optimisers here; their modules import this one
 
 NAMED = 6  # weights that an error lists
 

@@ -9,14 +9,21 @@ from mpibow.bounds import NotNegative, Positive
 from mpibow.formulas.formula import Array, Formula
 from mpibow.formulas.functions import sign
 from mpibow.formulas.language import formula
-from mpibow.optim.parts import averaged, shrunk
-from mpibow.optim.update import DECOUPLED, Beta, HalfLife, Update, kept
+from mpibow.optim.update import DECOUPLED, Beta, HalfLife, Update, averaged, kept, shrunk
 
 
 def lion(
-    w: Array, g: Array, exp_avg: Array, *,
-    rate: float, shrink: float, beta1: float, rest1: float, beta2: float, rest2: float,
-) -> tuple[Array, Array]:  # fmt: skip
+    w: Array,
+    g: Array,
+    exp_avg: Array,
+    *,
+    rate: float,
+    shrink: float,
+    beta1: float,
+    rest1: float,
+    beta2: float,
+    rest2: float,
+) -> tuple[Array, Array]:
     u = -rate * sign(beta1 * exp_avg + rest1 * g)
     return shrunk(u, w, shrink), averaged(exp_avg, g, beta2, rest2)
 
@@ -29,11 +36,13 @@ class Lion(Update):
     lr: Annotated[Positive, "learning rate; not scaled with the number of learners"] = 1e-4
     weight_decay: Annotated[NotNegative, DECOUPLED] = 0.0
     betas: Annotated[tuple[Beta, Beta], "decay rates of the average of gradients: in the step, and in the average"] = (
-        0.9, 0.99,
-    )  # fmt: skip
+        0.9,
+        0.99,
+    )
     half_life: Annotated[tuple[HalfLife, HalfLife], "samples after which half is left, in place of a beta"] = (
-        None, None,
-    )  # fmt: skip
+        None,
+        None,
+    )
 
     def at(self, samples: int) -> Lion:
         if self.half_life == (None, None):

@@ -16,7 +16,7 @@ from mpibow.optim.adagrad import Adagrad
 from mpibow.optim.adam import Adam, AdamW
 from mpibow.optim.lion import Lion
 from mpibow.optim.rmsprop import RmsProp
-from mpibow.optim.schedules import Constant, Warmup
+from mpibow.optim.schedules import ConstantRate, Warmup
 from mpibow.optim.sgd import Sgd
 from mpibow.optim.update import DECOUPLED, Beta, HalfLife, Update, kept
 
@@ -55,7 +55,7 @@ class Muon(Update):
 
     def __post_init__(self) -> None:
         own = self.fallback
-        if (own.schedule, own.warmup, own.clip_value, own.clip_norm) != (Constant(), Warmup(), None, None):
+        if (own.schedule, own.warmup, own.clip_value, own.clip_norm) != (ConstantRate(), Warmup(), None, None):
             raise ConfigError("fallback: has no schedule, warmup or clipping of its own; set them beside it")
 
     def at(self, samples: int) -> Muon:

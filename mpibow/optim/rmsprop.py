@@ -9,8 +9,7 @@ from mpibow.bounds import NotNegative
 from mpibow.formulas.formula import Array, Formula
 from mpibow.formulas.functions import maximum, sqrt
 from mpibow.formulas.language import formula
-from mpibow.optim.parts import averaged, averaged_square, decayed, flushed
-from mpibow.optim.update import Beta, HalfLife, Update, kept
+from mpibow.optim.update import Beta, HalfLife, Update, averaged, averaged_square, decayed, flushed, kept
 
 
 def plain(
@@ -22,9 +21,17 @@ def plain(
 
 
 def centred(
-    w: Array, g: Array, square_avg: Array, grad_avg: Array, *,
-    rate: float, decay: float, alpha: float, rest: float, eps: float,
-) -> tuple[Array, ...]:  # fmt: skip
+    w: Array,
+    g: Array,
+    square_avg: Array,
+    grad_avg: Array,
+    *,
+    rate: float,
+    decay: float,
+    alpha: float,
+    rest: float,
+    eps: float,
+) -> tuple[Array, ...]:
     g = decayed(g, w, decay)
     square_avg = averaged_square(square_avg, g, alpha, rest)
     grad_avg = averaged(grad_avg, g, alpha, rest)
@@ -32,9 +39,18 @@ def centred(
 
 
 def with_momentum(
-    w: Array, g: Array, square_avg: Array, momentum_buffer: Array, *,
-    rate: float, decay: float, alpha: float, rest: float, eps: float, momentum: float,
-) -> tuple[Array, ...]:  # fmt: skip
+    w: Array,
+    g: Array,
+    square_avg: Array,
+    momentum_buffer: Array,
+    *,
+    rate: float,
+    decay: float,
+    alpha: float,
+    rest: float,
+    eps: float,
+    momentum: float,
+) -> tuple[Array, ...]:
     g = decayed(g, w, decay)
     square_avg = averaged_square(square_avg, g, alpha, rest)
     momentum_buffer = momentum * momentum_buffer + g / (sqrt(square_avg) + eps)
@@ -43,9 +59,19 @@ def with_momentum(
 
 
 def centred_with_momentum(
-    w: Array, g: Array, square_avg: Array, grad_avg: Array, momentum_buffer: Array, *,
-    rate: float, decay: float, alpha: float, rest: float, eps: float, momentum: float,
-) -> tuple[Array, ...]:  # fmt: skip
+    w: Array,
+    g: Array,
+    square_avg: Array,
+    grad_avg: Array,
+    momentum_buffer: Array,
+    *,
+    rate: float,
+    decay: float,
+    alpha: float,
+    rest: float,
+    eps: float,
+    momentum: float,
+) -> tuple[Array, ...]:
     g = decayed(g, w, decay)
     square_avg = averaged_square(square_avg, g, alpha, rest)
     grad_avg = averaged(grad_avg, g, alpha, rest)

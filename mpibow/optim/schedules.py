@@ -26,7 +26,7 @@ class Smooth:
 
 
 @dataclass(frozen=True)
-class Constant(Smooth):
+class ConstantRate(Smooth):
     """1 throughout."""
 
     name: Literal["constant"] = field(default="constant", kw_only=True)
@@ -221,9 +221,19 @@ class Wsd(Ending):
 
 
 Schedule = (
-    Constant | StepDecay | MultiStep | Exponential | Inverse | Cosine | Linear | Polynomial | OneCycle | CosineRestarts
-    | Wsd | Plateau
-)  # fmt: skip
+    ConstantRate
+    | StepDecay
+    | MultiStep
+    | Exponential
+    | Inverse
+    | Cosine
+    | Linear
+    | Polynomial
+    | OneCycle
+    | CosineRestarts
+    | Wsd
+    | Plateau
+)
 
 
 def over(schedule: Schedule, epochs: float | None) -> Schedule:

@@ -8,8 +8,7 @@ from typing import Annotated, Literal
 from mpibow.errors import ConfigError
 from mpibow.formulas.formula import Array, Formula
 from mpibow.formulas.language import formula
-from mpibow.optim.parts import decayed, flushed
-from mpibow.optim.update import Beta, HalfLife, Update, kept
+from mpibow.optim.update import Beta, HalfLife, Update, decayed, flushed, kept
 
 
 def plain(w: Array, g: Array, *, rate: float, decay: float) -> Array:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -13,7 +12,7 @@ from mpibow.data.split import Divisible
 from mpibow.errors import ConfigError, DivergedError
 from mpibow.job import Job
 from mpibow.job.job import Callback
-from mpibow.models.supervised import OWN
+from mpibow.models.objective import OWN
 from mpibow.optim.adam import Adam
 from mpibow.probe.trial import Run, Tried, tried
 from mpibow.run.callbacks import STOP, Event, Iteration
@@ -100,9 +99,13 @@ def check(job: Job, run: Run) -> Checked:
     classes = None if isinstance(data, NamedSamples) else data.classes
     accuracy = None if classes is None else found.hits[-1]
     report = Checked(
-        shapes, graph.weight_count, float(first.losses[0] or 0.0), None if classes is None else math.log(classes),
-        losses, accuracy,
-    )  # fmt: skip
+        shapes,
+        graph.weight_count,
+        float(first.losses[0] or 0.0),
+        None if classes is None else math.log(classes),
+        losses,
+        accuracy,
+    )
     if not report.learned and min(losses) > losses[0] - (1 - FELL) * abs(losses[0]):
         raise ConfigError(
             f"check: the net does not learn {len(rows)} samples: the loss went from {losses[0]:.4g} to "
@@ -128,7 +131,7 @@ def _until_learned() -> Callback:
     """A callback that ends the check as soon as the samples are memorised."""
     losses = list[float]()
 
-    def check(event: Event) -> Any:
+    def check(event: Event) -> object:
         if not isinstance(event, Iteration) or event.loss is None:
             return None
         losses.append(event.loss)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from mpibow.errors import ConfigError
+from mpibow.comm.communicator import Communicator
+from mpibow.comm.launch import say
+from mpibow.errors import ConfigError, install
 from mpibow.job import Job
 from mpibow.job.job import Callback
 from mpibow.optim.schedules import Smooth, Warmup
@@ -127,10 +129,14 @@ def judged(optimiser: str, rates: Sequence[float], losses: Sequence[float]) -> R
     least = least_at(around)
     steepest = None if least is None else steepest_at(rates, around[: least + 1])
     return RateTest(
-        optimiser, tuple(rates), tuple(losses), (*around, *late[len(around) :]),
-        None if steepest is None else rates[steepest], None if steepest is None or least is None else rates[least],
+        optimiser,
+        tuple(rates),
+        tuple(losses),
+        (*around, *late[len(around) :]),
+        None if steepest is None else rates[steepest],
+        None if steepest is None or least is None else rates[least],
         None if end is None else rates[end],
-    )  # fmt: skip
+    )
 
 
 def smoothed(losses: Sequence[float]) -> list[float]:
@@ -181,9 +187,39 @@ def _until_diverged() -> Callback:
     """A callback that ends a range test some iterations after the loss has diverged."""
     losses = list[float]()
 
-    def find_lr(event: Event) -> Any:
+    def find_lr(event: Event) -> object:
         if isinstance(event, Iteration) and event.loss is not None:
             losses.append(event.loss)
         return STOP if diverged_at(smoothed(losses)) is not None else None
 
     return find_lr
+
+
+PLOT = "lr.svg"
+
+
+def find_rate(job: Job, run: Run, comm: Communicator, ends: str, iterations: int) -> int:
+    """Prints the table, writes PLOT where matplotlib is installed, and returns the exit code. Raises ConfigError."""
+    if comm.size > 1:
+        raise ConfigError(f"--find-lr: runs on one rank, got {comm.size}; start it without mpirun")
+    lowest, highest = rates_of(ends)
+    found = range_test(job, run, lowest=lowest, highest=highest, iterations=iterations)
+    print(found)
+    if find_spec("matplotlib") is None:
+        say(f"no {PLOT}: matplotlib is not installed: {install('plot')}")
+        return 0
+    found.plot(PLOT)
+    print(Path(PLOT))
+    return 0
+
+
+def rates_of(ends: str) -> tuple[float, float]:
+    """FROM and TO of `--find-lr-rates`. Raises ConfigError."""
+    first, colon, last = ends.partition(":")
+    try:
+        lowest, highest = float(first), float(last)
+    except ValueError:
+        lowest = highest = 0.0
+    if not colon or not 0 < lowest < highest < float("inf"):
+        raise ConfigError(f"--find-lr-rates: must be two numbers above 0 that rise, as 1e-6:10, got '{ends}'")
+    return lowest, highest

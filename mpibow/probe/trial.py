@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 
 from mpibow.comm.communicator import Communicator, Single
 from mpibow.config.course import Checkpoint, Stop
-from mpibow.config.schema import Log
+from mpibow.config.schema import LogSettings
 from mpibow.data.dataset import Samples
 from mpibow.errors import DivergedError
 from mpibow.job import Job
@@ -37,20 +37,44 @@ class Tried:
 
 
 def tried(
-    job: Job, run: Run, *, iterations: int, update: Update, train: Samples | None = None, batch_size: int | None = None,
+    job: Job,
+    run: Run,
+    *,
+    iterations: int,
+    update: Update,
+    train: Samples | None = None,
+    batch_size: int | None = None,
     callbacks: Sequence[Callback] = (),
-) -> Tried:  # fmt: skip
+) -> Tried:
     """Trains `job` for so many iterations, from its initial weights. Raises `interruption` at a signal."""
     with TemporaryDirectory(prefix="mpibow-") as folder:
         config = replace(
-            job.config, name="trial", out=folder, learners=1, rule=Family(), update=update, ema=None, overlap=False,
-            batch_size=batch_size or job.config.batch_size, stop=Stop(epochs=None, iterations=iterations),
-            checkpoint=Checkpoint(every=None, best=False), log=Log(every=1), on_nan="stop",
-        )  # fmt: skip
+            job.config,
+            name="trial",
+            out=folder,
+            learners=1,
+            rule=Family(),
+            update=update,
+            ema=None,
+            overlap=False,
+            batch_size=batch_size or job.config.batch_size,
+            stop=Stop(epochs=None, iterations=iterations),
+            checkpoint=Checkpoint(every=None, best=False),
+            log=LogSettings(every=1),
+            on_nan="stop",
+        )
         alone = replace(
-            job, title="trial", config=config, train=train or job.train, test=None, validation=None, held_out=None,
-            callbacks=tuple(callbacks), files={}, quiet=True,
-        )  # fmt: skip
+            job,
+            title="trial",
+            config=config,
+            train=train or job.train,
+            test=None,
+            validation=None,
+            held_out=None,
+            callbacks=tuple(callbacks),
+            files={},
+            quiet=True,
+        )
         last = None
         with suppress(DivergedError):
             last = run(alone, Single())

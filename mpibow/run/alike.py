@@ -16,10 +16,9 @@ from mpibow.config.strict import join, plain
 from mpibow.errors import CommunicationError, ConfigError
 from mpibow.graph.graph import Array
 from mpibow.job import Job, on_device
-from mpibow.job.contents import contents_of, crc_of
-from mpibow.job.given import some
-from mpibow.job.numbers import Numbers, Pinned, differing, numbers_of, structure_of
-from mpibow.system.shipped import PACKAGE
+from mpibow.job.fingerprint import Numbers, Pinned, contents_of, crc_of, differing, numbers_of, structure_of
+from mpibow.job.starting_weights import some
+from mpibow.system.command import PACKAGE
 
 LONGEST = 40  # characters of a value that a message shows
 SOURCES = (".py", ".cu", ".cuh")

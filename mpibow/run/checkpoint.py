@@ -39,8 +39,7 @@ from mpibow.comm.pulse import Pulse
 from mpibow.errors import CheckpointError
 from mpibow.graph.graph import Array
 from mpibow.run.directory import ELSEWHERE
-from mpibow.system.aside import sync_folder, whole_file
-from mpibow.system.files import is_full, open_file, read_file, reason
+from mpibow.system.files import is_full, open_file, read_file, reason, sync_folder, whole_file
 
 FORMAT = 2
 FIRST = "first_statistics"  # the array of input.safetensors that replicas' statistics started from

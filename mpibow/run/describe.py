@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from mpibow.comm.communicator import Communicator
 from mpibow.comm.launch import say
 from mpibow.config import dump
-from mpibow.data.loading import Held
-from mpibow.data.readers import Choice, choose
+from mpibow.data.loading import ReadAheadMemory
+from mpibow.data.pipeline_choice import PipelineChoice, choose
 from mpibow.graph.plan import Plan
 from mpibow.job import Job, on_device
 from mpibow.job.checks import described, few_values, long_iteration, long_period
@@ -42,7 +42,12 @@ def check_job(job: Job, comm: Communicator, counts: Counts) -> None:
         print(describe_job(job, counts, free, choose(job.config.data.pipeline, job.train, facts)))
 
 
-def describe_job(job: Job, counts: Counts, free: Sequence[int], choice: Choice = Choice("host", "")) -> str:  # noqa: B008
+def describe_job(
+    job: Job,
+    counts: Counts,
+    free: Sequence[int],
+    choice: PipelineChoice = PipelineChoice("host", ""),  # noqa: B008
+) -> str:
     """Settings, data, the plan step by step, and the memory that a rank will take.
 
     `counts` are the learners to begin with, `free` the bytes that are each rank's share of its node's or GPU's memory,
@@ -64,7 +69,7 @@ def describe_job(job: Job, counts: Counts, free: Sequence[int], choice: Choice =
     ])  # fmt: skip
 
 
-def _memory(job: Job, plan: Plan, ahead: Held, rank: int, counts: Counts, free: int) -> str:
+def _memory(job: Job, plan: Plan, ahead: ReadAheadMemory, rank: int, counts: Counts, free: int) -> str:
     """The memory that `rank` takes of its `free` bytes."""
     config, k, weight = job.config, counts[rank], 8 if job.config.precision == "float64" else 4
     parts = kept_of(config.update, plan.layout, job.trained(math.inf))

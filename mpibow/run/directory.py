@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mpibow.errors import EXIT_STALLED, CommunicationError, MpibowError, OutputError
-from mpibow.system.aside import whole_file
-from mpibow.system.files import reason
+from mpibow.system.files import reason, whole_file
 
 ELSEWHERE = "choose another place with out=DIR"
 KILLED = 137  # as a shell gives for SIGKILL: for its memory, or a launcher that hung

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 from mpibow.bounds import Above, AtLeast, AtMost, NotEmpty
-from mpibow.config import document
+from mpibow.config import yaml_text
 from mpibow.config.strict import Rest, build
 from mpibow.config.words import show
-from mpibow.data.settings import Image
+from mpibow.data.sample_settings import Image
 from mpibow.data.timeline import Change, Timeline
 from mpibow.errors import CheckpointError, ConfigError
 from mpibow.run.results import Ledger
@@ -102,7 +102,7 @@ class Header:
         begun = self.timeline[0].iteration  # a run may be resumed with other learners, and saved before these come
         if self.counts != (now := timeline.counts(max(self.iteration - 1, begun))) and begun < self.iteration:
             raise ConfigError(f"counts: must be {list(now)}, as timeline has it, got {list(self.counts)}")
-        if not isinstance(document.parse(self.config, "config"), Mapping):
+        if not isinstance(yaml_text.parse(self.config, "config"), Mapping):
             raise ConfigError(f"config: must be a mapping of settings as YAML, got {show(self.config)}")
         if not isinstance(self.compared, bool):
             raise ConfigError(f"tuning.compared: must be true or false, got {show(self.compared)}")

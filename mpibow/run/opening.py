@@ -16,7 +16,7 @@ from mpibow.config import Config
 from mpibow.config.schema import Data
 from mpibow.data.loading import Loading
 from mpibow.data.pipeline import Pipeline
-from mpibow.data.readers import Choice, choose, prefetch, threads_of
+from mpibow.data.pipeline_choice import PipelineChoice, choose, prefetch, threads_of
 from mpibow.errors import ConfigError
 from mpibow.graph.layout import initial_weights
 from mpibow.graph.plan import Plan
@@ -29,7 +29,7 @@ from mpibow.learn.learners import Learners
 from mpibow.learn.local import Stepping, arrays_of, kept_of
 from mpibow.learn.replica import Replicas
 from mpibow.learn.scheduler import Scheduler
-from mpibow.models.settings import ignored
+from mpibow.models.losses import ignored
 from mpibow.optim.schedules import ended_early
 from mpibow.run.alike import agreed, compare_state, send_first
 from mpibow.run.changing import frozen_told
@@ -286,7 +286,7 @@ def choose_loading(job: Job, comm: Communicator) -> Loading:
     return loading_of(job, choose(wanted, job.train, facts), comm.local_size)
 
 
-def loading_of(job: Job, choice: Choice, ranks: int) -> Loading:
+def loading_of(job: Job, choice: PipelineChoice, ranks: int) -> Loading:
     """The loading of one of a node's `ranks` for the data of `job`, by `choice`."""
     config, data = job.config, job.config.data or Data("given")
     return Loading(

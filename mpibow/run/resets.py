@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mpibow.errors import DivergedError
-from mpibow.learn.learner import Result
+from mpibow.learn.learners import Result
 
 if TYPE_CHECKING:
     from mpibow.run.session import Session

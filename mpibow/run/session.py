@@ -5,13 +5,13 @@ from __future__ import annotations
 from contextlib import ExitStack
 
 from mpibow.comm.communicator import Communicator
+from mpibow.data.loading import Watch
 from mpibow.data.slots import Slot
-from mpibow.data.wait import Watch
 from mpibow.graph.graph import Array
 from mpibow.job import Job
 from mpibow.job.measures import directions
 from mpibow.kernels.passes import Local
-from mpibow.learn.learner import Result, Task
+from mpibow.learn.learners import Result, Task
 from mpibow.run.average import Average, average_of
 from mpibow.run.changing import change, tune
 from mpibow.run.coordinator import Request

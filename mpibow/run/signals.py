@@ -10,7 +10,7 @@ from types import FrameType
 from typing import Self
 
 from mpibow.errors import Interrupted
-from mpibow.system.signals import ASKING
+from mpibow.system.process import ASKING
 
 URGENT = (signal.SIGTERM, signal.SIGINT)
 IGNORABLE = (signal.SIGHUP, signal.SIGINT)  # by nohup, and of a script's background processes

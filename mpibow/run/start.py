@@ -14,11 +14,10 @@ import numpy as np
 
 from mpibow.comm.communicator import Communicator
 from mpibow.comm.launch import say
-from mpibow.config import Config, document, dump
-from mpibow.config.renamed import renamed
+from mpibow.config import Config, dump, yaml_text
 from mpibow.config.strict import build, plain
+from mpibow.data.sample_weights import checksum
 from mpibow.data.timeline import Timeline
-from mpibow.data.weighed import checksum
 from mpibow.errors import ConfigError, OutputError
 from mpibow.graph.graph import Array
 from mpibow.graph.layout import Layout, initial_weights
@@ -148,7 +147,7 @@ def _find(job: Job, plan: Plan, resume: str | None, weights: dict[str, Array], s
         path, header = open_checkpoint(start, notes.append)
         saving.clear(path.parent)
         notes.append(f"continuing {path} at iteration {header.iteration}")
-        folder, then = path.parent.parent, renamed(document.parse(header.config, str(path)))
+        folder, then = path.parent.parent, yaml_text.parse(header.config, str(path))
         other = tuple(name for name in differing(then, plain(config)) if name != "rule")  # which has a note of its own
         if other:
             notes.append(f"settings that differ from before: {', '.join(other)}")
@@ -251,7 +250,7 @@ def kept_states(text: str, config: Config) -> tuple[str, ...]:
 
     Another optimiser's are not taken over, whatever their names are.
     """
-    stored = dict(document.parse(text, "config").get("update") or {})
+    stored = dict(yaml_text.parse(text, "config").get("update") or {})
     try:
         before = build(type(config.update), stored)
     except ConfigError:  # another optimiser's settings, or a newer version's

@@ -21,14 +21,13 @@ from mpibow.graph.graph import Array, Buffer
 from mpibow.graph.plan import Plan
 from mpibow.job import Job
 from mpibow.job.document import buffers_of
-from mpibow.job.given import Taken, take
+from mpibow.job.starting_weights import LoadedWeights, take
 from mpibow.models.torchvision import COUNTED
 from mpibow.run import checkpoint
 from mpibow.run.checkpoint import FIRST, read_arrays
 from mpibow.run.header import Header, header_of
 from mpibow.run.saving import find_whole
-from mpibow.system.aside import whole_file
-from mpibow.system.files import read_file, reason
+from mpibow.system.files import read_file, reason, whole_file
 
 SEAL = "mpibow.net"  # the key of a saved file's metadata
 FORMAT = 1
@@ -175,7 +174,7 @@ def _header(path: Path, text: str) -> Saved:
         raise CheckpointError(f"{path}: {error}") from None
 
 
-def taken_by(job: Job, plan: Plan) -> Taken | None:
+def taken_by(job: Job, plan: Plan) -> LoadedWeights | None:
     """The arrays that the job's net takes from the weights given to it; None where none are given.
 
     Raises CheckpointError where they cannot be read, ConfigError where they do not fit.

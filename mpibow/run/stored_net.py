@@ -12,22 +12,21 @@ from zipfile import BadZipFile
 import numpy as np
 
 from mpibow.config import Config, load_mapping
-from mpibow.config.document import parse
-from mpibow.config.renamed import renamed
 from mpibow.config.words import show
+from mpibow.config.yaml_text import parse
 from mpibow.data.dataset import Array, Dataset, NamedArrays, NamedSamples, Samples
 from mpibow.data.decoded import Decoded
 from mpibow.data.recordset import RecordSet, open_records
-from mpibow.data.settings import Image, Stream
+from mpibow.data.sample_settings import Image, TokenStream
 from mpibow.data.split import split
 from mpibow.errors import CheckpointError, ConfigError, RecordError
 from mpibow.graph.graph import Graph
 from mpibow.job import named_net, named_objective
 from mpibow.job.checks import check_rows
 from mpibow.job.document import loaded
-from mpibow.job.kinds import called
 from mpibow.job.normalise import Scaling, input_entries
 from mpibow.job.opening import named_samples
+from mpibow.job.record_kinds import called
 from mpibow.models.classifier import Build, classifier
 from mpibow.models.objective import objective
 from mpibow.ops import accuracy
@@ -72,7 +71,7 @@ def _named(stored: Stored, config: Config, data: str) -> tuple[NamedSamples, Bui
     pictures = stored.input.get("image")
     image = None if pictures is None else checked(Image, pictures, stored.path, "input.image")
     context = next(iter(expected.values()))[0] if names else []
-    text = Stream(context[0]) if len(context) == 1 else None  # text has one axis
+    text = TokenStream(context[0]) if len(context) == 1 else None  # text has one axis
     records = _own(stored, config, data, lambda path: _arrays(path, image, text, names))
     found = input_entries(records, None)["inputs"]
     if found != expected:
@@ -82,7 +81,7 @@ def _named(stored: Stored, config: Config, data: str) -> tuple[NamedSamples, Bui
     return records, build
 
 
-def _arrays(path: str, image: Image | None, text: Stream | None, names: Sequence[str]) -> NamedSamples:
+def _arrays(path: str, image: Image | None, text: TokenStream | None, names: Sequence[str]) -> NamedSamples:
     """Records as arrays by name, called as in training, or those of an .npz file."""
     if not path.endswith(".npz"):
         return called(named_samples(path, image=image, text=text), names)
@@ -163,7 +162,7 @@ def config_of(stored: Stored) -> Config:
     """The settings that an evaluation needs. Raises CheckpointError."""
     if not stored.input:
         raise CheckpointError(f"{stored.path}: has weights alone, and no net; give the run directory or its checkpoint")
-    given = renamed(parse(stored.config, str(stored.path)))
+    given = parse(stored.config, str(stored.path))
     settings = {key: value for key, value in given.items() if key in NEEDED and value is not None}
     if stored.graph is None and "model" not in settings:
         raise CheckpointError(f"{stored.path}: has a net that only its program can build; use fit(...).predict there")

@@ -16,20 +16,19 @@ from typing import Any
 
 from mpibow.comm.launch import say
 from mpibow.config import Config, load_mapping
-from mpibow.config.document import read
-from mpibow.config.handed_on import rate_handed_on
+from mpibow.config.overrides import rate_warning
+from mpibow.config.yaml_text import read
 from mpibow.errors import ConfigError, MpibowError
 from mpibow.figure import NO_DATE, save
 from mpibow.job import BUILT_IN, named_net, named_objective, of_arrays
 from mpibow.job.net_file import with_checksum
 from mpibow.run.timelines import first_timeline
 from mpibow.sweep.chart import draw
+from mpibow.sweep.folder import SweepFolder
 from mpibow.sweep.grid import Cell, cells
-from mpibow.sweep.kept import Kept
 from mpibow.sweep.running import command_of, launch_of, run_cells
-from mpibow.sweep.table import table
-from mpibow.system.command import prog
-from mpibow.system.options import natural, positive
+from mpibow.sweep.summary_table import table
+from mpibow.system.command import natural, positive, prog
 from mpibow.system.streams import as_command
 
 EPILOG = """\
@@ -58,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def sweep(arguments: argparse.Namespace) -> int:
     """Raises ConfigError before the first run where any cell's settings are wrong."""
-    kept, code = Kept(arguments.output), 0
+    kept, code = SweepFolder(arguments.output), 0
     shown = arguments.table is not None or arguments.plot is not None
     if arguments.plot is not None and arguments.plot.suffix not in NO_DATE:
         raise ConfigError(f"--plot: must end in {', '.join(NO_DATE)}, got '{arguments.plot}'")
@@ -81,7 +80,7 @@ def sweep(arguments: argparse.Namespace) -> int:
     return code
 
 
-def configured(arguments: argparse.Namespace, kept: Kept) -> dict[str, tuple[Cell, Config]]:
+def configured(arguments: argparse.Namespace, kept: SweepFolder) -> dict[str, tuple[Cell, Config]]:
     """The cells by name with their settings, each checked. Raises ConfigError."""
     base: Mapping[str, Any] = BUILT_IN if arguments.base is None else read(Path(arguments.base))
     named, told = {}, dict[str, None]()
@@ -90,7 +89,7 @@ def configured(arguments: argparse.Namespace, kept: Kept) -> dict[str, tuple[Cel
         try:
             config = with_checksum(load_mapping(base, [*cell.overrides, f"name={cell.name}", f"out='{folder}'"]))
             _check(config, arguments.ranks)
-            told[rate_handed_on(base, cell.overrides, config, arguments.base or "the built-in run")] = None
+            told[rate_warning(base, cell.overrides, config.update, arguments.base or "the built-in run")] = None
             kept.check(cell.name, config)
         except ConfigError as error:
             raise ConfigError(f"{error}\nin the cell {cell}; nothing was run") from None
@@ -111,7 +110,7 @@ def _check(config: Config, ranks: int) -> None:
 
 
 def _run(
-    arguments: argparse.Namespace, named: Mapping[str, tuple[Cell, Config]], kept: Kept, launch: Sequence[str]
+    arguments: argparse.Namespace, named: Mapping[str, tuple[Cell, Config]], kept: SweepFolder, launch: Sequence[str]
 ) -> int:
     os.nice(arguments.nice)
     kept.begin(arguments.ranks)
@@ -128,7 +127,7 @@ def _run(
     return code
 
 
-def _listed(name: str, cell: Cell, kept: Kept, launch: Sequence[str]) -> str:
+def _listed(name: str, cell: Cell, kept: SweepFolder, launch: Sequence[str]) -> str:
     settings = kept.run(name) / "config.yaml"
     state = "ended" if kept.cell(name).exists() else "begun" if settings.exists() else "missing"
     return f"{state}  {cell}\n         {shlex.join(command_of(settings, launch))}"
@@ -160,9 +159,12 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--nice", type=natural, default=0, metavar="N", help="niceness of all runs (default: 0)")
     made.add_argument("--list", action="store_true", help="print the cells and their commands; run nothing")
     made.add_argument(
-        "--table", nargs="?", const="", metavar="KEYS",
+        "--table",
+        nargs="?",
+        const="",
+        metavar="KEYS",
         help="print the table; KEYS, with commas between them, are its rows (default: all that differ, but seed)",
-    )  # fmt: skip
+    )
     made.add_argument("--plot", type=Path, metavar="FILE", help="draw the table: .png, .svg or .pdf")
     return made
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mpibow.errors import ConfigError
 from mpibow.figure import COLOURS, LOOK, matplotlib
-from mpibow.sweep.kept import Result
-from mpibow.sweep.table import LEVEL, Measure, Row, chosen_keys, measures, rows, word
+from mpibow.sweep.folder import CellResult
+from mpibow.sweep.summary_table import LEVEL, SummaryColumn, SummaryRow, chosen_keys, measures, rows, word
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 DECADE = 10  # from this ratio of the largest to the smallest value on the axis is logarithmic
 
 
-def draw(results: Mapping[str, Result], asked: Sequence[str] = ()) -> Figure:
+def draw(results: Mapping[str, CellResult], asked: Sequence[str] = ()) -> Figure:
     """A panel for every column of the table, its mean with the interval. Raises ConfigError where there is no key."""
     style, figure_of, _ = matplotlib()
     every = list(results.values())
@@ -26,7 +26,7 @@ def draw(results: Mapping[str, Result], asked: Sequence[str] = ()) -> Figure:
         raise ConfigError("--plot: the finished cells differ in nothing but the seed: there is nothing to draw")
     found = rows(every, keys)
     panels = measures(found)
-    lines: dict[str, list[Row]] = {}
+    lines: dict[str, list[SummaryRow]] = {}
     for row in found:
         name = ", ".join(f"{key} {word(v)}" for key, v in zip(keys[1:], row.values[1:], strict=True))
         lines.setdefault(name, []).append(row)
@@ -43,7 +43,7 @@ def draw(results: Mapping[str, Result], asked: Sequence[str] = ()) -> Figure:
     return figure
 
 
-def _panel(axes: Axes, key: str, lines: Mapping[str, Sequence[Row]], measure: Measure) -> None:
+def _panel(axes: Axes, key: str, lines: Mapping[str, Sequence[SummaryRow]], measure: SummaryColumn) -> None:
     values = list(dict.fromkeys(row.values[0] for part in lines.values() for row in part if _is_number(row.values[0])))
     words = list(dict.fromkeys(word(row.values[0]) for part in lines.values() for row in part))
     numeric = len(values) == len(words)
@@ -53,9 +53,13 @@ def _panel(axes: Axes, key: str, lines: Mapping[str, Sequence[Row]], measure: Me
             [row.values[0] if numeric else words.index(word(row.values[0])) for row, _ in means],
             [average.mean for _, average in means],
             yerr=[average.half or 0.0 for _, average in means],
-            color=COLOURS[i % len(COLOURS)], marker="o", markersize=3.5, capsize=2.5, label=name,
+            color=COLOURS[i % len(COLOURS)],
+            marker="o",
+            markersize=3.5,
+            capsize=2.5,
+            label=name,
             linestyle="-" if numeric else "none",
-        )  # fmt: skip
+        )
     if numeric and min(values) > 0 and max(values) >= DECADE * min(values):
         axes.set_xscale("log")
         axes.minorticks_off()
@@ -67,5 +71,5 @@ def _panel(axes: Axes, key: str, lines: Mapping[str, Sequence[Row]], measure: Me
     axes.set_ylabel(f"mean, {LEVEL:.0%} interval")
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)

@@ -7,10 +7,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
 
-from mpibow.config.document import parse
 from mpibow.config.words import show
+from mpibow.config.yaml_text import parse
 from mpibow.errors import ConfigError
 
 OWN = ("name", "out")  # settings that a sweep gives each run
@@ -19,11 +18,11 @@ OPENING, CLOSING = "[{", "]}"
 
 
 @dataclass(frozen=True)
-class Choice:
+class AxisValue:
     """One value of a key, as it was typed and as YAML reads it."""
 
     text: str
-    value: Any
+    value: object
 
     def __str__(self) -> str:
         return self.value if isinstance(self.value, str) else show(self.value, limit=1000)
@@ -33,7 +32,7 @@ class Choice:
 class Cell:
     """One run: a value for every key."""
 
-    chosen: tuple[tuple[str, Choice], ...]
+    chosen: tuple[tuple[str, AxisValue], ...]
 
     @property
     def overrides(self) -> list[str]:
@@ -41,7 +40,7 @@ class Cell:
         return [f"{key}={choice.text}" for key, choice in self.chosen]
 
     @property
-    def settings(self) -> Mapping[str, Any]:
+    def settings(self) -> Mapping[str, object]:
         return {key: choice.value for key, choice in self.chosen}
 
     @property
@@ -58,7 +57,7 @@ class Cell:
         return " ".join(f"{key}={choice}" for key, choice in self.chosen) or "the settings as they are"
 
 
-def axis(word: str) -> tuple[str, list[Choice]]:
+def axis(word: str) -> tuple[str, list[AxisValue]]:
     """A key and the values that it takes in turn, from `key=value,value`, each as YAML, or `a:b`, the integers a to b.
 
     Raises ConfigError naming the word.
@@ -83,7 +82,7 @@ def cells(words: Sequence[str]) -> list[Cell]:
 
     Raises ConfigError.
     """
-    axes = dict[str, list[Choice]]()
+    axes = dict[str, list[AxisValue]]()
     for key, choices in map(axis, words):
         if key in axes:
             raise ConfigError(f"{key}: is given twice; write all its values behind one {key}=")
@@ -115,11 +114,11 @@ def _parts(word: str, text: str) -> Iterable[str]:
         raise ConfigError(f"'{word}': has a bracket or a quote that is not closed")
 
 
-def _choices(word: str, part: str) -> list[Choice]:
+def _choices(word: str, part: str) -> list[AxisValue]:
     found = re.fullmatch(r"([-+]?\d+):([-+]?\d+)", part)
     if found is None:
-        return [Choice(part, parse(part, f"'{word}'"))]
+        return [AxisValue(part, parse(part, f"'{word}'"))]
     first, last = int(found[1]), int(found[2])
     if first > last:
         raise ConfigError(f"'{word}': must be a:b with a <= b, got {part}; both are included")
-    return [Choice(str(value), value) for value in range(first, last + 1)]
+    return [AxisValue(str(value), value) for value in range(first, last + 1)]

@@ -18,8 +18,8 @@ from mpibow.config.strict import plain
 from mpibow.errors import EXIT_INTERRUPTED, EXIT_REQUEUE, ConfigError, DivergedError
 from mpibow.run.directory import may_start_again
 from mpibow.run.signals import Signals
+from mpibow.sweep.folder import CellResult, SweepFolder
 from mpibow.sweep.grid import Cell
-from mpibow.sweep.kept import Kept, Result
 
 SAVE = signal.SIGUSR1  # makes a run save and end; mpirun forwards it, but kills its ranks at SIGINT
 
@@ -58,7 +58,7 @@ class Child(Signals):
 
 
 def run_cells(
-    cells: Mapping[str, tuple[Cell, Config]], kept: Kept, launch: Sequence[str]
+    cells: Mapping[str, tuple[Cell, Config]], kept: SweepFolder, launch: Sequence[str]
 ) -> tuple[list[str], int, int]:
     """Runs the cells, by name, that `kept` lacks; `launch` is the launcher's command in front of Python.
 
@@ -88,7 +88,7 @@ def run_cells(
     return failed, elsewhere, child.code if child.received else passing or int(bool(failed))
 
 
-def _run(cell: Cell, config: Config, kept: Kept, launch: Sequence[str], child: Child, lock: int) -> int:
+def _run(cell: Cell, config: Config, kept: SweepFolder, launch: Sequence[str], child: Child, lock: int) -> int:
     """Runs a cell and returns its exit code; its result is kept where it has one."""
     name, code, summary = config.name, 0, kept.finished(config.name)
     if summary is None:
@@ -99,7 +99,7 @@ def _run(cell: Cell, config: Config, kept: Kept, launch: Sequence[str], child: C
         if code == 0 and summary is None:  # saved at a signal that did not come from the sweep
             return EXIT_REQUEUE
     if code in (0, DivergedError.code):
-        kept.save(name, Result(cell.settings, plain(config), summary))
+        kept.save(name, CellResult(cell.settings, plain(config), summary))
         say(f"cell ended: {told(summary)}")
     return code
 

@@ -1,8 +1,13 @@
-"""The commands by name, and how one was started: `mpibow train`, `python -m mpibow train`, `python -m mpibow.train`."""
+"""What mpibow has by name: commands, converters, launch files; how a command was started, and its integer options."""
 
 from __future__ import annotations
 
+import argparse
+import ast
+import difflib
+import re
 import sys
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,3 +46,62 @@ def prog(name: str, alone: str | None = None) -> str:
     if (started.parent.name, started.name) == ("mpibow", "__main__.py"):
         return f"python -m mpibow {name}"
     return alone or f"python -m mpibow.{name}"
+
+
+PLAIN = re.compile(r"-?[0-9]+")  # int() also takes ' +3 ', '1_0' and digits of other scripts
+
+
+def integer(least: int, most: int) -> Callable[[str], int]:
+    """The type of an integer from `least` to `most`."""
+
+    def integer(text: str) -> int:
+        if not PLAIN.fullmatch(text):
+            raise argparse.ArgumentTypeError(f"must be an integer, got {text!r}")
+        value = int(text)
+        if value < least:
+            raise argparse.ArgumentTypeError(f"must be at least {least}, got {value}")
+        if value > most:
+            raise argparse.ArgumentTypeError(f"must be at most {most:,}, got {value}")
+        return value
+
+    return integer
+
+
+positive, natural = integer(1, 2**63 - 1), integer(0, 2**64 - 1)  # the latter for seeds too
+
+
+PACKAGE = Path(__file__).parents[1]
+CONVERTERS = PACKAGE / "datasets"  # in a clone a link to the folder beside the package, in a wheel the folder itself
+LAUNCH = PACKAGE / "launch"
+
+
+def converters() -> dict[str, str]:
+    """Every converter's name, and the first sentence of its docstring."""
+    return {path.stem: _summary(path) for path in sorted(CONVERTERS.glob("*.py")) if not path.stem.startswith("_")}
+
+
+def launch_files() -> list[str]:
+    """Paths of all launch files below launch/, in the order of their names."""
+    paths = sorted(path for folder in (LAUNCH, *LAUNCH.iterdir()) for path in folder.glob("*") if path.is_file())
+    return [path.relative_to(LAUNCH).as_posix() for path in paths if path.suffix not in (".py", ".pyc")]
+
+
+def launch_file(name: str) -> str | None:
+    """The launch file of that name: a path below launch/, with or without its ending; None if there is none."""
+    asked = name.removeprefix("launch/")
+    return next((path for path in launch_files() if asked in (path, stem(path))), None)
+
+
+def stem(path: str) -> str:
+    """A launch file's path without its ending."""
+    return path.rpartition(".")[0] or path
+
+
+def close(word: str, names: Iterable[str]) -> str:
+    """The name that is nearest to a mistyped one, or nothing."""
+    return next(iter(difflib.get_close_matches(word, list(names), n=1)), "")
+
+
+def _summary(path: Path) -> str:
+    text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    return text.partition("\n")[0].partition(". ")[0].partition(": mpibow ")[0].rstrip(".")

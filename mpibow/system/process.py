@@ -1,9 +1,10 @@
-"""Processes and the kernel that runs them, so that one is recognised by another, later or on another machine."""
+"""Processes, the signals that end them, and the kernel that runs them: one is recognised by another, also later."""
 
 from __future__ import annotations
 
 import os
 import platform
+import signal
 from contextlib import suppress
 from pathlib import Path
 
@@ -45,3 +46,6 @@ def _stat(pid: int) -> list[bytes]:
     with suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
     return []
+
+
+ASKING = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP, signal.SIGINT)

@@ -7,15 +7,18 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NoReturn, TextIO
+from typing import TYPE_CHECKING, NoReturn, TextIO
 
 from mpibow.errors import EXIT_INTERRUPTED
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 
 class _Unread(io.FileIO):
     """Drops output that nobody reads any more, as if it were written."""
 
-    def write(self, data: Any, /) -> int:
+    def write(self, data: ReadableBuffer, /) -> int:
         try:
             return super().write(data)
         except BrokenPipeError:
@@ -69,6 +72,8 @@ def _unbroken(stream: TextIO, own: TextIO | None) -> TextIO:
     raw = _Unread(stream.fileno(), "w", closefd=False)
     return io.TextIOWrapper(
         raw if stream.write_through else io.BufferedWriter(raw),
-        stream.encoding, "backslashreplace" if stream.errors == "strict" else stream.errors,
-        line_buffering=stream.line_buffering, write_through=stream.write_through,
-    )  # fmt: skip
+        stream.encoding,
+        "backslashreplace" if stream.errors == "strict" else stream.errors,
+        line_buffering=stream.line_buffering,
+        write_through=stream.write_through,
+    )

@@ -8,7 +8,6 @@ from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import numpy as np
 
@@ -52,7 +51,7 @@ def check_update(update: Update, steps: int = 50) -> list[str]:
     return ["numpy", *machines]
 
 
-def _hold(update: Update, rule: Any, fault: str) -> None:
+def _hold(update: Update, rule: object, fault: str) -> None:
     if not rule:
         raise AssertionError(f"update {update.name!r}: {fault}")
 

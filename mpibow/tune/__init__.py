@@ -28,9 +28,20 @@ from __future__ import annotations
 from mpibow.tune.decide import decide
 from mpibow.tune.history import Cap, Counts, Decision, History, Window
 from mpibow.tune.meter import Meter, Reading, enough
-from mpibow.tune.settings import Span, Tuner
+from mpibow.tune.tuner import Tuner, WindowSpan
 from mpibow.tune.words import as_sum
 
 __all__ = [
-    "Cap", "Counts", "Decision", "History", "Meter", "Reading", "Span", "Tuner", "Window", "as_sum", "decide", "enough",
-]  # fmt: skip
+    "Cap",
+    "Counts",
+    "Decision",
+    "History",
+    "Meter",
+    "Reading",
+    "Tuner",
+    "Window",
+    "WindowSpan",
+    "as_sum",
+    "decide",
+    "enough",
+]

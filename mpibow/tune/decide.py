@@ -7,7 +7,7 @@ from math import hypot
 
 from mpibow.tune.history import Cap, Counts, Decision, History
 from mpibow.tune.look import Look, Speed, fits, slowest
-from mpibow.tune.settings import Tuner
+from mpibow.tune.tuner import Tuner
 from mpibow.tune.words import as_sum, told
 
 REPEATS = 3  # windows of the same counts in a look

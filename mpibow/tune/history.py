@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 from mpibow.bounds import Count, Natural
 from mpibow.tune.meter import Estimate, Reading, mean
-from mpibow.tune.settings import Span, Tuner
+from mpibow.tune.tuner import Tuner, WindowSpan
 
 Counts = tuple[int, ...]  # learners by rank
 
@@ -28,7 +27,7 @@ class Decision:
     counts: Counts
     settled: bool
     reason: str
-    span: Span
+    span: WindowSpan
     execution: str = ""
 
 
@@ -117,7 +116,7 @@ class History:
         room = [fits if r == rank and (have is None or have > fits) else have for r, have in enumerate(self.room)]
         return replace(self, room=tuple(room))
 
-    def plain(self) -> dict[str, Any]:
+    def plain(self) -> dict[str, object]:
         """Numbers, texts, lists and dicts only, for JSON."""
         return asdict(self)
 

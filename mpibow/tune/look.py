@@ -9,7 +9,7 @@ from math import hypot
 
 from mpibow.tune.history import Counts, Window
 from mpibow.tune.meter import Estimate, mean
-from mpibow.tune.settings import Tuner
+from mpibow.tune.tuner import Tuner
 
 RECHECKS = 6  # windows of a look that try no new number of learners on any rank
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mpibow.bounds import NotNegative, Positive
-from mpibow.tune.settings import Span
+from mpibow.tune.tuner import WindowSpan
 
 WARM_UP = 3  # iterations after a change: caches, memory that is touched for the first time
 BLOCKS = 6
@@ -43,12 +43,12 @@ class Reading:
     whole: Estimate
     elapsed: float
 
-    def sure(self, span: Span) -> bool:
+    def sure(self, span: WindowSpan) -> bool:
         known = max(self.own.relative, self.whole.relative) <= span.precision
         return known and self.elapsed >= span.least
 
 
-def enough(readings: Sequence[Reading | None], span: Span) -> bool:
+def enough(readings: Sequence[Reading | None], span: WindowSpan) -> bool:
     """Whether a window may close: every rank's times are precise enough, or the time is up. The same on every rank."""
     known = [reading for reading in readings if reading is not None]
     if len(known) < len(readings):
@@ -59,7 +59,7 @@ def enough(readings: Sequence[Reading | None], span: Span) -> bool:
 class Meter:
     """Receives each iteration's times from the window's first one on, and evaluates them ever more rarely."""
 
-    def __init__(self, span: Span) -> None:
+    def __init__(self, span: WindowSpan) -> None:
         self._span, self._skipped, self._check, self._elapsed = span, 0, LEAST, 0.0
         self._own: list[float] = []
         self._whole: list[float] = []

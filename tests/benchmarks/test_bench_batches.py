@@ -13,7 +13,7 @@ from benchmarks.averaging import batch_cells
 from benchmarks.averaging import batch_page as page
 from benchmarks.averaging import bench_batches as bench
 from mpibow.config.strict import plain
-from mpibow.sweep.kept import Kept, Result
+from mpibow.sweep.folder import CellResult, SweepFolder
 
 
 def cell(epochs: list[float], accuracies: list[float]) -> dict[str, Any]:
@@ -42,12 +42,12 @@ def test_a_cells_run_is_a_sweeps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     """Of its words and the data's places."""
     started = list[dict[str, Any]]()
 
-    def ends(cells: dict[str, Any], kept: Kept, launch: list[str]) -> tuple[list[str], int, int]:
+    def ends(cells: dict[str, Any], kept: SweepFolder, launch: list[str]) -> tuple[list[str], int, int]:
         ((name, (cell, config)),) = cells.items()
         started.append(dict(cell.settings))
         kept.run(name).mkdir(parents=True)
         (kept.run(name) / "metrics.jsonl").write_text('{"event": "evaluate", "accuracy": 0.5, "epoch": 1.0}\n')
-        kept.save(name, Result(cell.settings, plain(config), {"accuracy": 0.5}))
+        kept.save(name, CellResult(cell.settings, plain(config), {"accuracy": 0.5}))
         return [], 0, 0
 
     monkeypatch.setattr(bench, "run_cells", ends)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from mpibow.job.made_up import made_up_job
+from mpibow.job.synthetic import made_up_job
 from tests.cuda.kernels.host import needs_compiler
 from tests.cuda.simulated.gpu import simulated
 

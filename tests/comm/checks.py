@@ -15,7 +15,7 @@ import pytest
 
 from mpibow.comm import Communicator, checksum
 from mpibow.comm.communicator import Array
-from mpibow.comm.meeting import ByMessages
+from mpibow.comm.shared import ByMessages
 from mpibow.errors import CommunicationError
 
 LENGTHS = (0, 1, 6, 7, 8, 14, 20)  # around multiples of 7, where `main` cuts the arrays

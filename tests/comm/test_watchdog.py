@@ -10,9 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mpibow.comm.pulse import Pulse
-from mpibow.comm.settings import LEAST, TIMES, Limits
-from mpibow.comm.signs import LONGEST, PREFIX, Sign, Signs, job_of
+from mpibow.comm.pulse import LEAST, LONGEST, PREFIX, TIMES, Limits, Pulse, Sign, Signs, job_of
 from mpibow.comm.watchdog import GRACE, Quiet, Watchdog, debugged
 from mpibow.config import load_mapping
 from mpibow.errors import EXIT_STALLED, ConfigError

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mpibow.config import load_mapping
-from mpibow.config.handed_on import rate_handed_on
+from mpibow.config.overrides import rate_warning
 
 FILE: dict[str, Any] = {"model": {"name": "lenet"}, "data": {"train": "data/mnist/train"}}
 SGD = {**FILE, "update": {"lr": 0.05, "momentum": 0.9}}
@@ -15,7 +15,7 @@ ADAMW = {**FILE, "update": {"name": "adamw", "lr": 0.001}}
 
 
 def told(mapping: dict[str, Any], *overrides: str) -> str:
-    return rate_handed_on(mapping, overrides, load_mapping(mapping, overrides), "mnist.yaml")
+    return rate_warning(mapping, overrides, load_mapping(mapping, overrides).update, "mnist.yaml")
 
 
 @pytest.mark.parametrize(

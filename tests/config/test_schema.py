@@ -8,13 +8,14 @@ from hypothesis import strategies as st
 
 from mpibow.config import Config, describe, dump, load, load_mapping
 from mpibow.config.course import Checkpoint, Every
-from mpibow.config.document import parse
-from mpibow.config.schema import Data, Evaluate, Model, Stop
-from mpibow.data.settings import Image
+from mpibow.config.schema import Data, Evaluate, Model, Stop, Weights
+from mpibow.config.yaml_text import parse
+from mpibow.data.sample_settings import Image
 from mpibow.errors import ConfigError
-from mpibow.models.settings import Augmentation, CrossEntropyLoss, HuberLoss, Jitter, PlainLoss, Weights
+from mpibow.models.augmentation import Augmentation, ColourJitter
+from mpibow.models.losses import CrossEntropyLoss, HuberLoss, PlainLoss
 from mpibow.optim.plateau import Plateau
-from mpibow.optim.schedules import Constant, Cosine, Exponential, Inverse, MultiStep, OneCycle, StepDecay, Warmup
+from mpibow.optim.schedules import ConstantRate, Cosine, Exponential, Inverse, MultiStep, OneCycle, StepDecay, Warmup
 from mpibow.optim.sgd import Sgd
 from mpibow.sync.family import Family, Independent, Outer, Then
 from mpibow.tune import Tuner
@@ -346,7 +347,7 @@ rising = st.lists(positive, min_size=1, unique=True).map(lambda epochs: tuple(so
 scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | texts
 keys = st.from_regex(r"[a-z][a-z_]{0,20}", fullmatch=True).filter(lambda key: key not in ("name", "classes"))
 schedules = st.one_of(
-    st.just(Constant()),
+    st.just(ConstantRate()),
     st.builds(StepDecay, positive, positive),
     st.builds(MultiStep, rising, positive),
     st.builds(Exponential, positive),
@@ -357,7 +358,7 @@ schedules = st.one_of(
 )
 rules = st.one_of(
     st.builds(Family, name=st.just("ssgd"), resync=counts),
-    st.builds(Independent, counts, resync=counts),
+    st.builds(Independent, resync=counts),
     st.builds(
         Family,
         outer=st.builds(Outer, st.sampled_from(["auto", "mean"]), st.just("auto") | st.floats(1, 1e30)),
@@ -377,7 +378,7 @@ augmentations = st.builds(
     crop=st.none() | counts,
     flip=st.booleans(),
     cutout=st.none() | counts,
-    jitter=st.none() | st.builds(Jitter, positive, positive, positive),
+    jitter=st.none() | st.builds(ColourJitter, positive, positive, positive),
     mixup=st.none() | st.floats(1e-9, 100),
 )
 normalisations = st.sampled_from(["channel", "pixel", "half", "none"])
@@ -455,7 +456,7 @@ def test_describe_has_every_setting():
 def test_a_config_is_written_as_yaml_once(monkeypatch):
     """A run asks thrice: to compare the ranks, for its folder, and for every checkpoint's header."""
     written = []
-    monkeypatch.setattr("mpibow.config.document.write", lambda mapping: written.append(mapping) or "text")
+    monkeypatch.setattr("mpibow.config.yaml_text.write", lambda mapping: written.append(mapping) or "text")
     config = load_mapping(RUN)
     assert [dump(config), dump(config), dump(replace(config, seed=2))] == ["text"] * 3
     assert [mapping["seed"] for mapping in written] == [1, 2]

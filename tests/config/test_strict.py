@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from mpibow.bounds import Above, AtLeast, AtMost, Below, Matches, NotEmpty, Rising
-from mpibow.config.document import parse, read, write
 from mpibow.config.overrides import override
 from mpibow.config.strict import Rest, build, check_options, plain
+from mpibow.config.yaml_text import parse, read, write
 from mpibow.errors import ConfigError
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mpibow.convert.delimited import check_widths, rows_of
+from mpibow.convert.table_files import check_widths, rows_of
 from mpibow.errors import RecordError
 from tests.refusals import refuses
 

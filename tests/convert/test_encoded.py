@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from mpibow.convert.conversion import spreader
-from mpibow.convert.encoded import evenly, histogram, moments_of
+from mpibow.convert.recode import evenly, histogram, moments_of
 from mpibow.errors import RecordError
 from tests.data.photos import encode
 from tests.refusals import refuses

@@ -15,8 +15,8 @@ from mpibow.convert.entries import (
     LOT_SIZE,
     Entries,
     Entry,
-    Group,
-    Reader,
+    EntryReader,
+    ImageGroup,
     file_bytes,
     limited,
     lots,
@@ -30,11 +30,11 @@ from tests.refusals import refuses
 
 def group(
     labels: list[int], title: str = "g/", sizes: list[int] | None = None, names: list[str] | None = None
-) -> Group:
+) -> ImageGroup:
     """One of a container's, image i at byte 10 i."""
     count = len(labels)
     starts, sizes_ = 10 * np.arange(count), np.array(sizes or [5] * count)
-    return Group(
+    return ImageGroup(
         "/source", title, "/source/file", names or [f"{i}.x" for i in range(count)], starts, sizes_, np.array(labels)
     )
 
@@ -58,7 +58,7 @@ def folder(path: Path, files: dict[str, bytes]) -> Entries:
     for name, data in files.items():
         (path / name).write_bytes(data)
     sizes = np.array([len(data) for data in files.values()])
-    return Entries([Group(str(path.parent), "c/", str(path), list(files), None, sizes, np.arange(len(files)))])
+    return Entries([ImageGroup(str(path.parent), "c/", str(path), list(files), None, sizes, np.arange(len(files)))])
 
 
 def test_places() -> None:
@@ -89,7 +89,7 @@ def test_a_part(tmp_path: Path, workers: int, capsys: pytest.CaptureFixture[str]
     files = {"a": b"one", "b": b"xtwo", "c": b"three"}
     entries = folder(tmp_path / "c", files)
     with spreader(workers) as each:
-        part = part_of(entries, Reader(file_bytes, upper), each, "train", encoding="raw", statistics=1)
+        part = part_of(entries, EntryReader(file_bytes, upper), each, "train", encoding="raw", statistics=1)
         assert (part.count, part.moments, part.sources) == (3, None, {})
         assert list(part.samples) == [(b"ONE", 0), (b"XTWO", 1), (b"THREE", 2)]
     lines = "".join(f"c/{name}\t{len(data)}\t{crc32c(data):08x}\n" for name, data in files.items())
@@ -106,7 +106,9 @@ def test_a_part(tmp_path: Path, workers: int, capsys: pytest.CaptureFixture[str]
 def test_given_checksums_are_enough(tmp_path: Path) -> None:
     entries = folder(tmp_path / "c", {"a": b"one"})
     given_ = {"a.bin": "md5 00"}
-    part = part_of(entries, Reader(file_bytes, upper), map, "train", encoding="raw", statistics=1, checksums=given_)
+    part = part_of(
+        entries, EntryReader(file_bytes, upper), map, "train", encoding="raw", statistics=1, checksums=given_
+    )
     assert list(part.samples) == [(b"ONE", 0)]
     assert part.sources == given_
 
@@ -115,7 +117,7 @@ def test_given_checksums_are_enough(tmp_path: Path) -> None:
 def test_damage_is_named(tmp_path: Path, workers: int) -> None:
     entries = folder(tmp_path / "c", {"a": b"one", "b": b"bad"})
     with pytest.raises(RecordError) as caught, spreader(workers) as each:
-        list(part_of(entries, Reader(file_bytes, upper), each, "t", encoding="raw", statistics=1).samples)
+        list(part_of(entries, EntryReader(file_bytes, upper), each, "t", encoding="raw", statistics=1).samples)
     assert str(caught.value) == f"{tmp_path}/c/b: is bad"
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mpibow.convert.example import Feature, encode, parse
+from mpibow.convert.tf_example import Feature, encode, parse
 from mpibow.errors import RecordError
 from tests.convert import examples
 from tests.convert.examples import field, varint

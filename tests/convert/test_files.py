@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 from PIL import Image, ImageOps
 
-from mpibow.convert.files import Wanted, files_of, read
-from mpibow.data.settings import Image as Size
+from mpibow.convert.net_inputs import NetInputs, files_of, read
+from mpibow.data.sample_settings import Image as Size
 from tests.data.photos import encode, exif, picture
 
 INPUTS = {"image": ((3, 24, 24), "uint8")}
 
 
-@pytest.mark.parametrize("wanted", [Wanted(INPUTS, Size(24)), Wanted(INPUTS), Wanted(INPUTS, crop=True)])
+@pytest.mark.parametrize("wanted", [NetInputs(INPUTS, Size(24)), NetInputs(INPUTS), NetInputs(INPUTS, crop=True)])
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF", "AVIF"])
 @pytest.mark.parametrize("orientation", range(1, 9))
-def test_images_are_upright(tmp_path: Path, wanted: Wanted, kind: str, orientation: int) -> None:
+def test_images_are_upright(tmp_path: Path, wanted: NetInputs, kind: str, orientation: int) -> None:
     lying = encode(picture(40, 60), kind, exif=exif(orientation))
     upright = encode(ImageOps.exif_transpose(Image.open(BytesIO(lying))), "PNG")
     found = []

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mpibow.convert.pickled import read_pickle
+from mpibow.convert.pickles import read_pickle
 from mpibow.errors import RecordError
 from tests.convert import python2
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mpibow.convert.places import files, parts
+from mpibow.convert.source_files import files, parts
 from mpibow.errors import RecordError
 from tests.refusals import refuses
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from mpibow.convert.recode import Decode, Header, Keep, header, kind_of, png
+from mpibow.convert.recode import ImageHeader, ToArray, ToEncoded, header, kind_of, png
 from mpibow.errors import RecordError
 from tests.data.photos import encode as file
 from tests.refusals import refuses
@@ -31,7 +31,7 @@ def kinds(data: bytes) -> tuple[str, str]:
     return image.format, image.mode
 
 
-def refusal(data: bytes, make: Keep | Decode = Keep("jpeg")) -> str:  # noqa: B008
+def refusal(data: bytes, make: ToEncoded | ToArray = ToEncoded("jpeg")) -> str:  # noqa: B008
     with pytest.raises(RecordError) as caught:
         make(data)
     return str(caught.value)
@@ -44,20 +44,20 @@ def refusal(data: bytes, make: Keep | Decode = Keep("jpeg")) -> str:  # noqa: B0
 def test_keeps_the_bytes(kind: str, mode: str) -> None:
     data = file(PICTURE.convert(mode), kind)
     assert kinds(data) == (kind.upper(), mode)
-    for make in (Keep(kind), Keep(kind, decode=True)):
+    for make in (ToEncoded(kind), ToEncoded(kind, decode=True)):
         assert make(data) == (data, "", False)
 
 
 def test_keeps_a_jpeg_with_another_behind_it() -> None:
     data = file(PICTURE, "MPO", save_all=True, append_images=[PICTURE])
     assert kinds(data)[0] == "MPO"
-    assert Keep("jpeg")(data) == (data, "", False)
+    assert ToEncoded("jpeg")(data) == (data, "", False)
     assert kind_of(data) == "jpeg"
 
 
 def test_cmyk_becomes_an_rgb_jpeg_of_high_quality() -> None:
     data = file(PICTURE.convert("CMYK"), "JPEG", quality=100, subsampling=0)
-    made, remark, _ = Keep("jpeg")(data)
+    made, remark, _ = ToEncoded("jpeg")(data)
     assert (kinds(made), remark) == (("JPEG", "RGB"), "CMYK JPEG")
     assert np.abs(pixels(made).astype(int) - SMOOTH).max() < 8
     assert Image.open(BytesIO(made)).layer[0][1:3] == (1, 1)  # 4:4:4: no component is sampled more than another
@@ -68,41 +68,41 @@ def test_cmyk_becomes_an_rgb_jpeg_of_high_quality() -> None:
     ("form", "mode", "becomes"), [("PNG", "RGB", "RGB"), ("PNG", "L", "L"), ("GIF", "P", "RGB"), ("BMP", "RGB", "RGB")]
 )
 def test_others_become_jpeg(form: str, mode: str, becomes: str) -> None:
-    made, remark, _ = Keep("jpeg")(file(PICTURE.convert(mode), form))
+    made, remark, _ = ToEncoded("jpeg")(file(PICTURE.convert(mode), form))
     assert (kinds(made), remark) == (("JPEG", becomes), f"{mode} {form}")
 
 
 def test_others_become_png_without_loss() -> None:
     for form in ("BMP", "TIFF", "WEBP"):
-        made, *_ = Keep("png")(file(PICTURE, form, lossless=True))
+        made, *_ = ToEncoded("png")(file(PICTURE, form, lossless=True))
         assert np.array_equal(pixels(made), SMOOTH)
-    made, remark, _ = Keep("png")(file(PICTURE, "JPEG"))
+    made, remark, _ = ToEncoded("png")(file(PICTURE, "JPEG"))
     assert remark == "RGB JPEG"
     assert np.array_equal(pixels(made), pixels(file(PICTURE, "JPEG")))
 
 
 def test_arrays_have_channels_first() -> None:
-    made, remark, _ = Decode(3)(png(NOISE))
+    made, remark, _ = ToArray(3)(png(NOISE))
     assert remark == ""
     assert made.flags.c_contiguous
     assert np.array_equal(made, NOISE)
-    grey, *_ = Decode(1)(png(NOISE[:1]))
+    grey, *_ = ToArray(1)(png(NOISE[:1]))
     assert np.array_equal(grey, NOISE[:1])
-    grey, *_ = Decode(3)(png(NOISE[:1]))
+    grey, *_ = ToArray(3)(png(NOISE[:1]))
     assert np.array_equal(grey, np.repeat(NOISE[:1], 3, axis=0))
 
 
 def test_sizes() -> None:
     data = png(SMOOTH.astype(np.uint8).transpose(2, 0, 1))
-    stretched, *_ = Decode(3, (10, 10))(data)
+    stretched, *_ = ToArray(3, (10, 10))(data)
     assert stretched.shape == (3, 10, 10)
     # pixel (i, 4) has its centre at row 2 i + 0.5 and column 13: red is 6 a row and 4 a column
     assert stretched[0, 1:9, 4] == pytest.approx(6 * (2 * np.arange(1, 9) + 0.5) + 4 * 13, abs=1)
-    cropped, *_ = Decode(3, (20, 20), crop=True)(data)
+    cropped, *_ = ToArray(3, (20, 20), crop=True)(data)
     assert np.array_equal(cropped, SMOOTH.transpose(2, 0, 1)[:, :, 5:25])  # the middle, not resized
-    same, *_ = Decode(3, (20, 30))(data)
+    same, *_ = ToArray(3, (20, 30))(data)
     assert np.array_equal(same, SMOOTH.transpose(2, 0, 1))
-    smaller, remark, _ = Keep("png", size=(4, 6))(data)
+    smaller, remark, _ = ToEncoded("png", size=(4, 6))(data)
     assert pixels(smaller).shape == (4, 6, 3)
     assert remark == "RGB PNG"
 
@@ -111,15 +111,15 @@ def test_what_is_decoded_stands_upright() -> None:
     exif = Image.Exif()
     exif[0x0112] = 6  # to be turned by a quarter, clockwise
     data = file(PICTURE, "PNG", exif=exif)
-    upright, *_ = Decode(3)(data)
+    upright, *_ = ToArray(3)(data)
     assert np.array_equal(upright, np.rot90(SMOOTH, -1).transpose(2, 0, 1))
-    assert Keep("png")(data) == (data, "", True)  # decoders turn it themselves
+    assert ToEncoded("png")(data) == (data, "", True)  # decoders turn it themselves
 
 
 def test_headers(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_bytes(file(PICTURE.convert("L"), "PNG"))
-    assert header(path) == Header("PNG", "L", (20, 30))
+    assert header(path) == ImageHeader("PNG", "L", (20, 30))
     path.write_bytes(b"rubbish")
     with refuses(f"{path}: cannot be decoded: it is no image that Pillow reads", RecordError):
         header(path)
@@ -130,7 +130,7 @@ def test_headers(tmp_path: Path) -> None:
 def test_what_cannot_be_used_is_named() -> None:
     assert refusal(b"rubbish") == "cannot be decoded: it is no image that Pillow reads"
     deep = file(Image.fromarray(np.full((2, 2), 40_000, np.uint16)), "PNG")
-    for make in (Keep("png"), Keep("jpeg"), Decode(1)):
+    for make in (ToEncoded("png"), ToEncoded("jpeg"), ToArray(1)):
         assert refusal(deep, make) == "has more than 8 bits a channel (Pillow's mode I;16); convert it to 8 bits"
 
 
@@ -138,7 +138,7 @@ def test_what_cannot_be_used_is_named() -> None:
 def test_truncated_images_are_found_by_decoding(form: str) -> None:
     data = file(PICTURE, form)
     for size in range(0, len(data) - 20, 5):
-        for make in (Keep(form.lower(), decode=True), Decode(3)):
+        for make in (ToEncoded(form.lower(), decode=True), ToArray(3)):
             assert refusal(data[:size], make).startswith("cannot be decoded: ")
 
 
@@ -147,7 +147,7 @@ def test_truncated_images_are_found_by_decoding(form: str) -> None:
 def test_any_bytes(rubbish: bytes, at: int, form: str) -> None:
     data = file(PICTURE, form)
     data = data[:at] + rubbish + data[at + len(rubbish) :]
-    for make in (Keep("jpeg", decode=True), Keep("png", size=(2, 2)), Decode(3)):
+    for make in (ToEncoded("jpeg", decode=True), ToEncoded("png", size=(2, 2)), ToArray(3)):
         try:
             assert len(make(data)[0]) > 0
         except RecordError as error:

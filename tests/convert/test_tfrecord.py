@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mpibow.convert import tfrecord
-from mpibow.convert.tfrecord import Piece, masked, pieces, records, write_tfrecord
+from mpibow.convert.tfrecord import FilePiece, masked, pieces, records, write_tfrecord
 from mpibow.errors import RecordError
 from tests.convert.examples import crc, frame, write, write_index
 from tests.refusals import refuses
@@ -138,9 +138,9 @@ def test_other_files_are_named(tmp_path: Path, file: Path) -> None:
 
 def test_an_index_cuts_a_file_into_pieces(file: Path) -> None:
     index = write_index(file.with_suffix(".idx"), *DATA)
-    assert pieces(file, index, 1) == [Piece(file, 0, 0, 21), Piece(file, 1, 21, 37), Piece(file, 2, 37, 66)]
-    assert pieces(file, index, 30) == [Piece(file, 0, 0, 37), Piece(file, 2, 37, 66)]
-    assert pieces(file, index) == pieces(file) == [Piece(file, 0, 0, 66)]
+    assert pieces(file, index, 1) == [FilePiece(file, 0, 0, 21), FilePiece(file, 1, 21, 37), FilePiece(file, 2, 37, 66)]
+    assert pieces(file, index, 30) == [FilePiece(file, 0, 0, 37), FilePiece(file, 2, 37, 66)]
+    assert pieces(file, index) == pieces(file) == [FilePiece(file, 0, 0, 66)]
     assert read_all(file, index, 1) == read_all(file, index, 30) == DATA
 
 

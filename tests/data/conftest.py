@@ -8,7 +8,7 @@ import pytest
 from mpibow.data.dataset import ArrayData, NamedArrays, Samples
 from mpibow.data.decoded import Decoded
 from mpibow.data.recordset import open_records, write_records
-from mpibow.data.settings import Image
+from mpibow.data.sample_settings import Image
 from tests.data.photos import bars, records
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from mpibow.data.dataset import COUNTER, Samples
-from mpibow.data.feeds import Feed
-from mpibow.data.pipeline import Pipeline, Reader
-from mpibow.data.slots import Slot
+from mpibow.data.pipeline import Pipeline
+from mpibow.data.readers import Reader
+from mpibow.data.slots import Feed, Slot
 from mpibow.data.timeline import Timeline
 
 

@@ -13,10 +13,10 @@ from mpibow.data.damage import Damages
 from mpibow.data.dataset import Samples
 from mpibow.data.decoded import Decoded
 from mpibow.data.pipeline import Pipeline
-from mpibow.data.readers import Choice, open_reader
+from mpibow.data.pipeline_choice import PipelineChoice, open_reader
 from mpibow.data.recordset import open_records, write_records
-from mpibow.data.settings import Image as Size
-from mpibow.data.settings import Kind
+from mpibow.data.sample_settings import Image as Size
+from mpibow.data.sample_settings import Kind
 from mpibow.data.timeline import fixed
 from tests.data.photos import SAMPLE, bars, encode, exif, picture, records, sample
 from tests.data.test_photo import png
@@ -30,7 +30,7 @@ def slots_of(kind: Kind, data: Samples, *, batch: int, iterations: int, start: i
     timelines = [fixed(batch, (1, 2), 7, start)]
     ranks = []
     for rank in (0, 1):
-        reader = open_reader(Choice(kind, ""), data, Damages(data.name, data.count, limit), 1 + rank)
+        reader = open_reader(PipelineChoice(kind, ""), data, Damages(data.name, data.count, limit), 1 + rank)
         ranks.append(Pipeline(data, reader, lambda: timelines[-1], rank=rank, iteration=7, seed=SEED, prefetch=2))
     found = []
     try:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mpibow.data.cells import PLAIN, Notation
+from mpibow.data.columns import PLAIN, Notation
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 LETTERS = st.text(st.sampled_from("0123456789+-.eE_,' %$x\u0663\u00a0infatyN"), max_size=12)

@@ -12,10 +12,10 @@ import pytest
 from mpibow.data import dali
 from mpibow.data.dali import Dali, available
 from mpibow.data.damage import Damages
-from mpibow.data.decoded import Decode, Decoded
+from mpibow.data.decoded import Decoded, DecodingReader
 from mpibow.data.pipeline import Pipeline
 from mpibow.data.recordset import RecordSet
-from mpibow.data.settings import Image
+from mpibow.data.sample_settings import Image
 from mpibow.data.slots import Slot, fill_counter
 from mpibow.data.timeline import fixed
 from mpibow.errors import DamagedRecord, DeviceError, RecordError
@@ -88,7 +88,10 @@ def test_what_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
 def test_runs_threads_and_changes_do_not_matter(jpegs: RecordSet, samples: int, depth: int, threads: int) -> None:
     """Learners come and go, epochs end in the middle of a slot, and every sample is the host's."""
     timelines, data = [fixed(3, (2,), 4, 31)], decoded(jpegs)
-    readers = (reader_of(jpegs, threads=threads, samples=samples, depth=depth), Decode(data, Damages("", COUNT, 0), 1))
+    readers = (
+        reader_of(jpegs, threads=threads, samples=samples, depth=depth),
+        DecodingReader(data, Damages("", COUNT, 0), 1),
+    )
     ours, host = (
         Pipeline(data, reader, lambda: timelines[-1], rank=0, iteration=4, seed=SEED, prefetch=6) for reader in readers
     )

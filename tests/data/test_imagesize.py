@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mpibow.data.imagesize import size_of
+from mpibow.data.image_header import size_of
 
 FRAME = bytes.fromhex("ffc0 0011 08 0102 0304 03 012200 021101 031101")  # 258 high, 772 wide
 TABLE = bytes.fromhex("ffc4 0004 c000")  # a Huffman table's marker lies among the frames'

@@ -8,11 +8,10 @@ import pytest
 from mpibow.cuda.feed.source import held_by
 from mpibow.data.damage import Intact
 from mpibow.data.dataset import NamedArrays, Samples
-from mpibow.data.feeds import Feed
-from mpibow.data.loading import Held, Loading
-from mpibow.data.pipeline import Direct
-from mpibow.data.readers import Choice
-from mpibow.data.slots import Slot, arrays_for
+from mpibow.data.loading import Loading, ReadAheadMemory
+from mpibow.data.pipeline_choice import PipelineChoice
+from mpibow.data.readers import DirectReader
+from mpibow.data.slots import Feed, Slot, arrays_for
 from mpibow.errors import DamagedRecord
 from tests.data.test_readers import MISSING
 from tests.data.test_skip import COUNT, Broken, read
@@ -21,17 +20,17 @@ from tests.data.test_skip import COUNT, Broken, read
 def reading(
     train: Samples, kind: str = "host", *, why: str = "", threads: int = 4, on_device: bool = False, ahead: int = 2,
 ) -> Loading:  # fmt: skip
-    choice = Choice(kind, why, on_device)  # type: ignore[arg-type]
+    choice = PipelineChoice(kind, why, on_device)  # type: ignore[arg-type]
     return Loading(train, {}, choice, 3, ahead, threads)
 
 
 def test_what_reading_ahead_takes(data: dict[str, Samples]) -> None:
     """Batches of 3 images of 100 bytes, their labels and counters, 300, 12 and 48 bytes; two iterations ahead."""
-    assert reading(data["raw"]).held == Held(4 * 360)
-    assert held_by(reading(data["raw"], "resident")) == Held(4 * (512 + 256 + 256), 3 * 1024)
+    assert reading(data["raw"]).held == ReadAheadMemory(4 * 360)
+    assert held_by(reading(data["raw"], "resident")) == ReadAheadMemory(4 * (512 + 256 + 256), 3 * 1024)
     on_device = reading(data["raw"], "resident", on_device=True)
-    assert held_by(on_device) == Held(4 * 1024, 3 * 256, 10 * (100 + 4))
-    assert held_by(reading(data["raw"], "dali", on_device=True, ahead=1)) == Held(3 * 1024, 2 * 512)
+    assert held_by(on_device) == ReadAheadMemory(4 * 1024, 3 * 256, 10 * (100 + 4))
+    assert held_by(reading(data["raw"], "dali", on_device=True, ahead=1)) == ReadAheadMemory(3 * 1024, 2 * 512)
 
 
 def test_what_the_log_says(data: dict[str, Samples]) -> None:
@@ -77,12 +76,12 @@ def test_remedies_on_a_gpu(data: dict[str, Samples]) -> None:
 def test_damages_of_both_data_sets_are_told() -> None:
     train, test = Broken(3), Broken(5, 6)
     train.name, test.name = "train", "test"
-    both = Loading(train, {"test": test}, Choice("host", ""), 2, 2, most_damaged=2)
+    both = Loading(train, {"test": test}, PipelineChoice("host", ""), 2, 2, most_damaged=2)
     assert both.damaged() == {}
     assert isinstance(both.intact("test"), Intact)
     assert read(both.intact("test"), 5) == [7]
     reader, feed = both.open()
-    assert (type(reader), type(feed)) == (Direct, Feed)
+    assert (type(reader), type(feed)) == (DirectReader, Feed)
     slot = Slot(arrays_for(train, 2), lambda: None, np.array([2, 3]))
     reader.begin([slot])
     reader.end()
@@ -92,7 +91,7 @@ def test_damages_of_both_data_sets_are_told() -> None:
 
 
 def test_without_damage_allowed_the_first_is_raised() -> None:
-    alone = Loading(Broken(), {"test": Broken(COUNT - 1)}, Choice("host", ""), 2, 2)
+    alone = Loading(Broken(), {"test": Broken(COUNT - 1)}, PipelineChoice("host", ""), 2, 2)
     assert isinstance(alone.intact("test"), Intact)
     with pytest.raises(DamagedRecord):
         read(alone.intact("test"), COUNT - 1)
@@ -100,4 +99,4 @@ def test_without_damage_allowed_the_first_is_raised() -> None:
 
 def test_what_is_in_memory_is_tested_as_it_is() -> None:
     named = NamedArrays({"user": np.zeros(4, int)})
-    assert Loading(named, {"test": named}, Choice("host", ""), 2, 2).intact("test") is named
+    assert Loading(named, {"test": named}, PipelineChoice("host", ""), 2, 2).intact("test") is named

@@ -14,9 +14,9 @@ from PIL import Image, ImageOps
 
 from mpibow.data import photo
 from mpibow.data.dataset import Array
-from mpibow.data.imagesize import sides_of, size_of
+from mpibow.data.decoded import centre_windows, random_windows
+from mpibow.data.image_header import sides_of, size_of
 from mpibow.data.photo import alike, open_photo, take
-from mpibow.data.window import centre_windows, random_windows
 from tests.data.photos import SAMPLE, encode, exif, picture, resized, sample, scaled
 
 SIZE = 24
@@ -129,8 +129,8 @@ def test_pillows_warnings_do_not_reach_the_terminal() -> None:
     with pytest.warns(UserWarning, match="Corrupt EXIF data"):
         open_photo(np.frombuffer(bad, np.uint8))
     program = (
-        "import sys; from mpibow.convert.encoded import histogram; from mpibow.convert.recode import Keep;"
-        "image = sys.stdin.buffer.read(); print(histogram(image).sum(), len(Keep('jpeg')(image)[0]) == len(image))"
+        "import sys; from mpibow.convert.recode import ToEncoded, histogram;"
+        "image = sys.stdin.buffer.read(); print(histogram(image).sum(), len(ToEncoded('jpeg')(image)[0]) == len(image))"
     )
     done = subprocess.run([sys.executable, "-c", program], input=bad, capture_output=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"6000 True\n", b"")

@@ -12,7 +12,8 @@ import pytest
 
 from mpibow.data.dataset import Array, ArrayData, read_into
 from mpibow.data.order import samples_at
-from mpibow.data.pipeline import Direct, Pipeline
+from mpibow.data.pipeline import Pipeline
+from mpibow.data.readers import DirectReader
 from mpibow.data.slots import Slot, fill_counter
 from mpibow.data.timeline import Timeline, fixed
 from mpibow.errors import RecordError
@@ -35,7 +36,7 @@ def pipeline(
 ) -> Iterator[Pipeline]:  # fmt: skip
     data = data or digits()
     source = timeline if callable(timeline) else lambda: timeline
-    made = Pipeline(data, Direct(data), source, rank=rank, iteration=iteration, seed=SEED, prefetch=prefetch)
+    made = Pipeline(data, DirectReader(data), source, rank=rank, iteration=iteration, seed=SEED, prefetch=prefetch)
     try:
         yield made
     finally:
@@ -172,7 +173,7 @@ def test_an_error_of_the_reader_surfaces_after_what_was_read_before() -> None:
 
 def test_close_ends_a_reader_that_waits_for_room() -> None:
     data, before = Counting(), set(threading.enumerate())
-    made = piped(data, Direct(data), fixed(BATCH, (1,)), 2)
+    made = piped(data, DirectReader(data), fixed(BATCH, (1,)), 2)
     settled(lambda: data.batches)
     assert set(threading.enumerate()) > before
     made.close()
@@ -191,7 +192,7 @@ def test_close_ends_a_caller_that_waits_for_a_slot() -> None:
             raise OSError("too late")
 
     data, seen = Stuck(), []
-    made = piped(data, Direct(data), fixed(BATCH, (1,)), 2)
+    made = piped(data, DirectReader(data), fixed(BATCH, (1,)), 2)
 
     def wait() -> None:
         try:

@@ -10,12 +10,10 @@ import pytest
 from mpibow.data import dali
 from mpibow.data.damage import Damages
 from mpibow.data.dataset import NamedArrays, Samples
-from mpibow.data.decoded import Decode
-from mpibow.data.pipeline import Direct
-from mpibow.data.readers import (
-    READERS,
-    Choice,
-    Facts,
+from mpibow.data.decoded import DecodingReader
+from mpibow.data.pipeline_choice import (
+    PipelineChoice,
+    Resources,
     choose,
     find_facts,
     open_reader,
@@ -23,15 +21,16 @@ from mpibow.data.readers import (
     size_of,
     threads_of,
 )
+from mpibow.data.readers import DirectReader
 from mpibow.data.recordset import open_records, write_records
-from mpibow.data.settings import Wanted
+from mpibow.data.sample_settings import Wanted
 from mpibow.errors import ConfigError
 from tests.refusals import refuses
 
 MISSING = "NVIDIA DALI is not installed: pip install -e '.[dali]'"
 NUMBA = "numba is not installed: pip install -e '.[dali]'"
-BARE = Facts(MISSING, 8000, 1)
-FULL = Facts("", 8000, 1)
+BARE = Resources(MISSING, 8000, 1)
+FULL = Resources("", 8000, 1)
 FASTER = "dali gives the same images faster, but "
 
 
@@ -43,49 +42,49 @@ FASTER = "dali gives the same images faster, but "
         ("encoded", [BARE], "host", FASTER + MISSING),
         ("encoded", [BARE, BARE], "host", FASTER + MISSING),
         ("encoded", [FULL, BARE], "host", f"{FASTER}rank 1: {MISSING}"),
-        ("encoded", [FULL, FULL, Facts(NUMBA, 1, 1), BARE], "host", f"{FASTER}rank 2: {NUMBA}"),
-        ("raw", [Facts("", 4000, 1)], "resident", "0.0 MiB, a quarter of a rank's free memory is 0.0 MiB"),
-        ("raw", [Facts("", 3999, 1)], "host", "0.0 MiB, a quarter of a rank's free memory is 0.0 MiB"),
-        ("raw", [Facts("", 4 << 40, 2)], "resident", "0.0 MiB, a quarter of a rank's free memory is 524,288.0 MiB"),
-        ("raw", [Facts("", 8000, 2)] * 2, "resident", "0.0 MiB, a quarter of a rank's free memory is 0.0 MiB"),
-        ("raw", [FULL, Facts("", 8000, 3)], "host", "0.0 MiB, a quarter of a rank's free memory is 0.0 MiB"),
+        ("encoded", [FULL, FULL, Resources(NUMBA, 1, 1), BARE], "host", f"{FASTER}rank 2: {NUMBA}"),
+        ("raw", [Resources("", 4000, 1)], "resident", "0.0 MiB, a quarter of a rank's free memory is 0.0 MiB"),
+        ("raw", [Resources("", 3999, 1)], "host", "0.0 MiB, a quarter of a rank's free memory is 0.0 MiB"),
+        ("raw", [Resources("", 4 << 40, 2)], "resident", "0.0 MiB, a quarter of a rank's free memory is 524,288.0 MiB"),
+        ("raw", [Resources("", 8000, 2)] * 2, "resident", "0.0 MiB, a quarter of a rank's free memory is 0.0 MiB"),
+        ("raw", [FULL, Resources("", 8000, 3)], "host", "0.0 MiB, a quarter of a rank's free memory is 0.0 MiB"),
         ("arrays", [FULL], "host", ""),
         ("named", [BARE], "host", ""),
     ],
 )
-def test_auto(data: dict[str, Samples], name: str, facts: list[Facts], kind: str, why: str) -> None:
+def test_auto(data: dict[str, Samples], name: str, facts: list[Resources], kind: str, why: str) -> None:
     """All ranks take the same: what the least of them can."""
-    assert choose("auto", data[name], facts) == Choice(kind, why)  # type: ignore[arg-type]
+    assert choose("auto", data[name], facts) == PipelineChoice(kind, why)  # type: ignore[arg-type]
     assert choose("auto", data[name], facts[::-1]).kind == kind
 
 
 NEED, FREE = "0.0 MiB, a quarter of a rank's free GPU memory is ", "a quarter of a rank's free memory is "
 
 
-def on_gpu(device: int, memory: int = 8000, missing: str = "") -> Facts:
-    return Facts(missing, memory, 1, device)
+def on_gpu(device: int, memory: int = 8000, missing: str = "") -> Resources:
+    return Resources(missing, memory, 1, device)
 
 
 @pytest.mark.parametrize(
     ("name", "facts", "choice"),
     [
-        ("raw", [on_gpu(4000)], Choice("resident", f"{NEED}0.0 MiB", on_device=True)),
-        ("raw", [on_gpu(4000, 0)], Choice("resident", f"{NEED}0.0 MiB", on_device=True)),
-        ("raw", [on_gpu(80 << 30)] * 2, Choice("resident", f"{NEED}20,480.0 MiB", on_device=True)),
-        ("raw", [on_gpu(3999)], Choice("resident", f"{NEED}0.0 MiB, {FREE}0.0 MiB")),
-        ("raw", [on_gpu(80 << 30), on_gpu(3999, 8 << 30)], Choice("resident", f"{NEED}0.0 MiB, {FREE}0.0 MiB")),
-        ("raw", [on_gpu(3999, 3999)], Choice("host", f"{NEED}0.0 MiB, {FREE}0.0 MiB")),
-        ("raw", [on_gpu(80 << 30), FULL], Choice("resident", f"0.0 MiB, {FREE}0.0 MiB")),
-        ("arrays", [on_gpu(64)], Choice("resident", f"{NEED}0.0 MiB", on_device=True)),
-        ("arrays", [on_gpu(63)], Choice("host", f"{NEED}0.0 MiB")),
-        ("named", [on_gpu(64)], Choice("resident", f"{NEED}0.0 MiB", on_device=True)),
-        ("named", [on_gpu(63)], Choice("host", f"{NEED}0.0 MiB")),
-        ("named", [on_gpu(64), FULL], Choice("host", "")),
-        ("encoded", [on_gpu(1)], Choice("dali", "NVIDIA DALI is installed on every rank", on_device=True)),
-        ("encoded", [on_gpu(1, missing=MISSING)], Choice("host", FASTER + MISSING)),
+        ("raw", [on_gpu(4000)], PipelineChoice("resident", f"{NEED}0.0 MiB", on_device=True)),
+        ("raw", [on_gpu(4000, 0)], PipelineChoice("resident", f"{NEED}0.0 MiB", on_device=True)),
+        ("raw", [on_gpu(80 << 30)] * 2, PipelineChoice("resident", f"{NEED}20,480.0 MiB", on_device=True)),
+        ("raw", [on_gpu(3999)], PipelineChoice("resident", f"{NEED}0.0 MiB, {FREE}0.0 MiB")),
+        ("raw", [on_gpu(80 << 30), on_gpu(3999, 8 << 30)], PipelineChoice("resident", f"{NEED}0.0 MiB, {FREE}0.0 MiB")),
+        ("raw", [on_gpu(3999, 3999)], PipelineChoice("host", f"{NEED}0.0 MiB, {FREE}0.0 MiB")),
+        ("raw", [on_gpu(80 << 30), FULL], PipelineChoice("resident", f"0.0 MiB, {FREE}0.0 MiB")),
+        ("arrays", [on_gpu(64)], PipelineChoice("resident", f"{NEED}0.0 MiB", on_device=True)),
+        ("arrays", [on_gpu(63)], PipelineChoice("host", f"{NEED}0.0 MiB")),
+        ("named", [on_gpu(64)], PipelineChoice("resident", f"{NEED}0.0 MiB", on_device=True)),
+        ("named", [on_gpu(63)], PipelineChoice("host", f"{NEED}0.0 MiB")),
+        ("named", [on_gpu(64), FULL], PipelineChoice("host", "")),
+        ("encoded", [on_gpu(1)], PipelineChoice("dali", "NVIDIA DALI is installed on every rank", on_device=True)),
+        ("encoded", [on_gpu(1, missing=MISSING)], PipelineChoice("host", FASTER + MISSING)),
     ],
 )
-def test_auto_on_gpus(data: dict[str, Samples], name: str, facts: list[Facts], choice: Choice) -> None:
+def test_auto_on_gpus(data: dict[str, Samples], name: str, facts: list[Resources], choice: PipelineChoice) -> None:
     """Raw images of 1,000 bytes, arrays of 16: they lie on the GPU where they are at most a quarter of what is free."""
     assert choose("auto", data[name], facts) == choose("auto", data[name], facts[::-1]) == choice
 
@@ -93,19 +92,19 @@ def test_auto_on_gpus(data: dict[str, Samples], name: str, facts: list[Facts], c
 @pytest.mark.parametrize(
     ("name", "wanted", "device", "choice"),
     [
-        ("raw", "resident", 4000, Choice("resident", f"{NEED}0.0 MiB", on_device=True)),
-        ("raw", "resident", 3999, Choice("resident", f"{NEED}0.0 MiB")),
-        ("raw", "host", 4000, Choice("host", "as set by data.pipeline")),
-        ("raw", "dali", 4000, Choice("dali", "as set by data.pipeline")),
-        ("encoded", "dali", 4000, Choice("dali", "as set by data.pipeline", on_device=True)),
-        ("encoded", "host", 4000, Choice("host", "as set by data.pipeline")),
-        ("named", "resident", 4000, Choice("resident", f"{NEED}0.0 MiB", on_device=True)),
-        ("named", "resident", 63, Choice("resident", f"{NEED}0.0 MiB")),
-        ("named", "host", 4000, Choice("host", "as set by data.pipeline")),
+        ("raw", "resident", 4000, PipelineChoice("resident", f"{NEED}0.0 MiB", on_device=True)),
+        ("raw", "resident", 3999, PipelineChoice("resident", f"{NEED}0.0 MiB")),
+        ("raw", "host", 4000, PipelineChoice("host", "as set by data.pipeline")),
+        ("raw", "dali", 4000, PipelineChoice("dali", "as set by data.pipeline")),
+        ("encoded", "dali", 4000, PipelineChoice("dali", "as set by data.pipeline", on_device=True)),
+        ("encoded", "host", 4000, PipelineChoice("host", "as set by data.pipeline")),
+        ("named", "resident", 4000, PipelineChoice("resident", f"{NEED}0.0 MiB", on_device=True)),
+        ("named", "resident", 63, PipelineChoice("resident", f"{NEED}0.0 MiB")),
+        ("named", "host", 4000, PipelineChoice("host", "as set by data.pipeline")),
     ],
 )
 def test_what_is_said_on_a_gpu(
-    data: dict[str, Samples], name: str, wanted: Wanted, device: int, choice: Choice
+    data: dict[str, Samples], name: str, wanted: Wanted, device: int, choice: PipelineChoice
 ) -> None:
     """What is said is done, on the GPU where that can be."""
     assert choose(wanted, data[name], [on_gpu(device)]) == choice
@@ -118,16 +117,13 @@ def test_size(data: dict[str, Samples]) -> None:
     assert size_of(NamedArrays({"user": np.zeros(4, int), "word": np.zeros((4, 3), np.uint8)})) == 4 * (4 + 3)
 
 
-def test_every_reader_can_be_asked_for(data: dict[str, Samples]) -> None:
-    for form in ("raw", "encoded"):
-        for wanted in ("host", "dali", "resident"):
-            try:
-                choice = choose(wanted, data[form], [FULL])  # type: ignore[arg-type]
-            except ConfigError:
-                assert (form, wanted) not in READERS
-            else:
-                assert choice == Choice(wanted, "as set by data.pipeline")  # type: ignore[arg-type]
-                assert (form, wanted) in READERS
+@pytest.mark.parametrize(("form", "wanted"), [(f, w) for f in ("raw", "encoded") for w in ("host", "dali", "resident")])
+def test_every_reader_can_be_asked_for(data: dict[str, Samples], form: str, wanted: Wanted) -> None:
+    if (form, wanted) == ("encoded", "resident"):
+        with pytest.raises(ConfigError):
+            choose(wanted, data[form], [FULL])
+    else:
+        assert choose(wanted, data[form], [FULL]) == PipelineChoice(wanted, "as set by data.pipeline")
 
 
 @pytest.mark.parametrize(
@@ -192,15 +188,15 @@ def test_threads(wanted: int | str, allowed: int, machine: int, ranks: int, thre
 @pytest.mark.parametrize(
     ("kind", "name", "reader"),
     [
-        ("host", "encoded", Decode),
-        ("host", "raw", Direct),
-        ("resident", "raw", Direct),
-        ("host", "arrays", Direct),
-        ("host", "named", Direct),
+        ("host", "encoded", DecodingReader),
+        ("host", "raw", DirectReader),
+        ("resident", "raw", DirectReader),
+        ("host", "arrays", DirectReader),
+        ("host", "named", DirectReader),
     ],
 )
 def test_readers(data: dict[str, Samples], kind: str, name: str, reader: type) -> None:
-    found = open_reader(Choice(kind, ""), data[name], Damages(name, data[name].count, 0), 2)  # type: ignore[arg-type]
+    found = open_reader(PipelineChoice(kind, ""), data[name], Damages(name, data[name].count, 0), 2)  # type: ignore[arg-type]
     assert type(found) is reader
     found.close()
 
@@ -209,7 +205,7 @@ def test_resident_reads_the_files_once(tmp_path: Path) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (3000, 3, 2, 5), dtype=np.uint8)
     write_records(tmp_path / "a", zip(pixels, np.arange(3000) % 7, strict=True), classes=7)
     data = open_records(tmp_path / "a")
-    resident = READERS["raw", "resident"](data, Damages("a", 3000, 0), 2).data  # type: ignore[attr-defined]
+    resident = open_reader(PipelineChoice("resident", ""), data, Damages("a", 3000, 0), 2).data  # type: ignore[attr-defined]
     assert (resident.name, resident.count, resident.shape, resident.classes) == ("a", 3000, (3, 2, 5), 7)
     assert (resident.mean, resident.std, resident.dtype) == (data.mean, data.std, np.uint8)
     file = tmp_path / "a/a-00000.mpr"

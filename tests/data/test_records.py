@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from mpibow.data.records import Form, RecordFile, write_file
+from mpibow.data.records import RecordFile, RecordForm, write_file
 from mpibow.errors import RecordError
 from tests.refusals import refuses
 
-RAW = Form("raw", "uint8", (1, 2, 2))
-JPEG = Form("jpeg")
+RAW = RecordForm("raw", "uint8", (1, 2, 2))
+JPEG = RecordForm("jpeg")
 IMAGES = np.array([[[[1, 2], [3, 4]]], [[[5, 6], [7, 255]]]], np.uint8)
 AGAIN = "copy the file or convert the data again"
 GAP = "where the index leaves a gap or overlap"
@@ -33,7 +33,7 @@ GOLDEN = bytes.fromhex(
 )
 
 
-def write(path: Path, form: Form, *records: tuple[np.ndarray | bytes, int]) -> Path:
+def write(path: Path, form: RecordForm, *records: tuple[np.ndarray | bytes, int]) -> Path:
     with write_file(path, form) as writer:
         for image, label in records:
             writer.add(image, label)
@@ -175,11 +175,16 @@ def test_a_missing_file(tmp_path: Path) -> None:
         (JPEG, b"", 0, "is empty, an image has at least one byte"),
         (JPEG, b"a", -1, "a label lies in [0, 2147483648), got -1"),
         (JPEG, b"a", 2**31, "a label lies in [0, 2147483648), got 2147483648"),
-        (Form("raw", "float32", (1, 1, 1)), np.full((1, 1, 1), np.nan, "f4"), 0, "has values that are not finite"),
+        (
+            RecordForm("raw", "float32", (1, 1, 1)),
+            np.full((1, 1, 1), np.nan, "f4"),
+            0,
+            "has values that are not finite",
+        ),
     ],
 )
 def test_refuses_records_that_do_not_fit(
-    tmp_path: Path, form: Form, image: np.ndarray | bytes, label: int, message: str
+    tmp_path: Path, form: RecordForm, image: np.ndarray | bytes, label: int, message: str
 ) -> None:
     path = tmp_path / "a.mpr"
     with refuses(f"{path}: record 0: {message}", RecordError):
@@ -191,7 +196,7 @@ def test_refuses_an_empty_file_and_a_wrong_form(tmp_path: Path) -> None:
     with pytest.raises(RecordError, match=r"a\.mpr: has no records, a file holds at least one"):
         write(tmp_path / "a.mpr", JPEG)
     with pytest.raises(RecordError, match=r"a\.mpr: dtype must be one of uint8, float32, got 'int64'"):
-        write(tmp_path / "a.mpr", Form("raw", "int64", (1, 1, 1)))
+        write(tmp_path / "a.mpr", RecordForm("raw", "int64", (1, 1, 1)))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -247,10 +252,10 @@ def test_what_is_written_is_read(tmp_path_factory: pytest.TempPathFactory, data:
         dtype = data.draw(st.sampled_from(["u1", "<f4", ">f4"]))
         elements = st.integers(0, 255) if dtype == "u1" else st.floats(width=32, allow_nan=False, allow_infinity=False)
         images = [data.draw(hnp.arrays(dtype, shape, elements=elements)) for _ in labels]
-        form = Form.of(images[0], encoding)
+        form = RecordForm.of(images[0], encoding)
     else:
         images = [data.draw(st.binary(min_size=1, max_size=20)) for _ in labels]
-        form = Form(encoding)
+        form = RecordForm(encoding)
     write(path, form, *zip(images, labels, strict=True))
     file = RecordFile(path)
     assert (file.form, file.labels.tolist()) == (form, labels)

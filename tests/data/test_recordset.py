@@ -18,7 +18,7 @@ from google_crc32c import value as crc32c
 from mpibow import records
 from mpibow.data import aside, manifest, verify
 from mpibow.data.moments import RunningMoments
-from mpibow.data.records import Form, RecordFile, write_file
+from mpibow.data.records import RecordFile, RecordForm, write_file
 from mpibow.data.recordset import RecordSet, open_records, write_records
 from mpibow.errors import RecordError
 from tests.data.sets import flip, read
@@ -364,12 +364,12 @@ def test_checksums_of_sources_are_text(folder: Path) -> None:
 def test_shards_that_are_not_the_manifest_s(folder: Path) -> None:
     again = "convert the data again"
     path = folder / "set-00001.mpr"
-    with write_file(path, Form("raw", "uint8", (3, 2, 2))) as writer:
+    with write_file(path, RecordForm("raw", "uint8", (3, 2, 2))) as writer:
         for number in range(4):
             writer.add(IMAGES[number], 0)
     said = manifest.load(folder).shards[1].checksum
     assert refusal(folder) == (f"{path}: checksum is 0x{writer.checksum:08x}, the manifest has 0x{said:08x}; {again}")
-    with write_file(path, Form("raw", "uint8", (3, 2, 2))) as writer:
+    with write_file(path, RecordForm("raw", "uint8", (3, 2, 2))) as writer:
         writer.add(IMAGES[0], 0)
     assert refusal(folder) == f"{path}: size is 92, the manifest has 176; {again}"
     path.unlink()

@@ -10,10 +10,10 @@ import pytest
 
 from mpibow.data.damage import Damages, Intact
 from mpibow.data.dataset import Array, ArrayData
-from mpibow.data.decoded import Decode, Decoded
+from mpibow.data.decoded import Decoded, DecodingReader
+from mpibow.data.readers import Resident
 from mpibow.data.recordset import open_records
-from mpibow.data.resident import Resident
-from mpibow.data.settings import Image
+from mpibow.data.sample_settings import Image
 from mpibow.data.timeline import fixed
 from mpibow.errors import DamagedRecord, RecordError
 from tests.data.photos import bars, records
@@ -108,7 +108,7 @@ def test_encoded_records(tmp_path: Path) -> None:
     slots = []
     for name, images in (("whole", whole), ("broken", broken)):
         data, damages = Decoded(records(tmp_path / name, images), Image(8), (0.5, 1.0)), Damages(name, COUNT, 2)
-        made = piped(data, Decode(data, damages, 2), fixed(COUNT, (1,)), 1, seed=1)
+        made = piped(data, DecodingReader(data, damages, 2), fixed(COUNT, (1,)), 1, seed=1)
         slots.append(made.next()[0])
         made.close()
     at = slots[0].samples.tolist()

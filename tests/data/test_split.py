@@ -14,9 +14,9 @@ from mpibow.data.damage import Damages, Intact
 from mpibow.data.dataset import Array, ArrayData, NamedArrays, NamedSamples
 from mpibow.data.decoded import Decoded
 from mpibow.data.loading import Loading
-from mpibow.data.readers import Choice
+from mpibow.data.pipeline_choice import PipelineChoice
 from mpibow.data.recordset import RecordSet, open_records, write_records
-from mpibow.data.settings import Image
+from mpibow.data.sample_settings import Image
 from mpibow.data.split import held_out, split
 from mpibow.errors import ConfigError, DamagedRecord
 from tests.data.photos import MOMENTS, bars, records
@@ -140,7 +140,7 @@ def test_damage_is_named_by_the_record(tmp_path: Path) -> None:
         read(train)
     whole = ~held & (np.arange(COUNT) != record)
     np.testing.assert_allclose(train.mean, PIXELS[whole].mean((0, 2, 3)), rtol=1e-12)
-    reading = Loading(train, {"validation": validation}, Choice("host", ""), 2, 2, most_damaged=1)
+    reading = Loading(train, {"validation": validation}, PipelineChoice("host", ""), 2, 2, most_damaged=1)
     reader, _ = reading.open()
     assert np.array_equal(read(reading.intact("validation"))[0], PIXELS[held])
     assert reading.damaged() == {}

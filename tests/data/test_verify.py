@@ -61,7 +61,7 @@ def test_pieces_are_all_records_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     for piece in (1, 60, 100, 254, 10**6):
         monkeypatch.setattr(verify, "PIECE", piece)
         tasks = list(verify.set_tasks(folder, False))
-        runs = [range(task.first, task.stop) for task in tasks if isinstance(task, verify.Piece)]
+        runs = [range(task.first, task.stop) for task in tasks if isinstance(task, verify.RecordRange)]
         assert [record for run in runs for record in run] == list(range(10))
         assert all(len(run) == max(1, 10 * piece // file.stat().st_size) for run in runs[:-1])
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mpibow.data.wait import Watch
+from mpibow.data.loading import Watch
 
 
 def test_once_and_again_when_it_doubles() -> None:

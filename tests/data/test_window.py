@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mpibow.data.decoded import centre_windows, random_windows
 from mpibow.data.slots import fill_counter
-from mpibow.data.window import centre_windows, random_windows
 
 AREA, ASPECT = (0.08, 1.0), (3 / 4, 4 / 3)
 

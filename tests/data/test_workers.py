@@ -13,7 +13,7 @@ import pytest
 
 from mpibow.data.indexed import Hands, NamedItems, open_named
 from mpibow.data.items import Items
-from mpibow.data.readers import Choice, open_reader
+from mpibow.data.pipeline_choice import PipelineChoice, open_reader
 from mpibow.data.timeline import fixed
 from mpibow.data.workers import Workers
 from mpibow.errors import ConfigError, RecordError
@@ -119,7 +119,7 @@ def test_a_worker_that_ends_is_named(workers: Workers, fault: owned.Fault, messa
 def test_a_pipeline_ends_with_its_worker(workers: Workers) -> None:
     """Killed from outside, while nothing is asked of it and while something is."""
     data = opened(Hands(workers), Pairs())
-    reader = open_reader(Choice("host", ""), data, None, 1)  # type: ignore[arg-type]
+    reader = open_reader(PipelineChoice("host", ""), data, None, 1)  # type: ignore[arg-type]
     pipeline = piped(data, reader, fixed(4, (1,)), 4, seed=1)
     try:
         pipeline.next()[0].release()
@@ -145,7 +145,7 @@ def test_signals_that_ask_this_program_to_end_leave_workers_alone(workers: Worke
 def test_every_sample_comes_once_an_epoch(workers: Workers, number: int) -> None:
     hands = Hands(workers if number == 2 else None)
     data = opened(hands, Pairs())
-    reader = open_reader(Choice("host", ""), data, None, 1)  # type: ignore[arg-type]
+    reader = open_reader(PipelineChoice("host", ""), data, None, 1)  # type: ignore[arg-type]
     pipeline = piped(data, reader, fixed(5, (2,)), 3, seed=1)
     seen = list[bytes]()
     try:

@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mpibow.convert import cifar as reader
-from mpibow.convert.cifar_files import CIFAR10, COARSE, FINE, LABELS, VERSIONS, Version
+from mpibow.convert.cifar_files import CIFAR10, COARSE, FINE, LABELS, VERSIONS, CifarVersion
 from mpibow.data.recordset import open_records
 from mpibow.errors import RecordError
 from tests.convert import python2
@@ -39,7 +39,7 @@ BINARY, PYTHON, BINARY100, PYTHON100 = VERSIONS
 EACH_VERSION = pytest.mark.parametrize("version", VERSIONS, ids=str)
 
 
-def files(version: Version) -> dict[str, bytes]:
+def files(version: CifarVersion) -> dict[str, bytes]:
     """Every file of the version, with two images each and the names of the classes."""
     made = {}
     for number, name in enumerate(version.files):
@@ -67,7 +67,7 @@ def files(version: Version) -> dict[str, bytes]:
     )
 
 
-def folder(path: Path, version: Version, pack: Callable[[bytes], bytes] = bytes, end: str = "") -> Path:
+def folder(path: Path, version: CifarVersion, pack: Callable[[bytes], bytes] = bytes, end: str = "") -> Path:
     path.mkdir(parents=True, exist_ok=True)
     for name, data in files(version).items():
         known = name in version.files
@@ -75,7 +75,7 @@ def folder(path: Path, version: Version, pack: Callable[[bytes], bytes] = bytes,
     return path
 
 
-def archive(path: Path, *versions: Version) -> Path:
+def archive(path: Path, *versions: CifarVersion) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     mode = {".tar": "w:", ".xz": "w:xz"}.get(path.suffix, "w:gz")
     with tarfile.open(path, mode) as tar:
@@ -88,7 +88,7 @@ def archive(path: Path, *versions: Version) -> Path:
     return path
 
 
-def check(output: Path, version: Version, coarse: bool = False) -> None:
+def check(output: Path, version: CifarVersion, coarse: bool = False) -> None:
     rows = {"train": slice(0, PER_FILE * len(version.train)), "test": slice(PER_FILE * len(version.train), None)}
     labels = COARSE_LABELS if coarse else FINE_LABELS
     names = CIFAR10 if version.set == "cifar10" else COARSE if coarse else FINE
@@ -132,7 +132,7 @@ def test_cifar10(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 @EACH_VERSION
 @pytest.mark.parametrize("place", ["folder", "its own folder", "archive", "folder with the archive"])
-def test_every_place(tmp_path: Path, version: Version, place: str) -> None:
+def test_every_place(tmp_path: Path, version: CifarVersion, place: str) -> None:
     source = tmp_path / "source"
     if "archive" in place:
         path = archive(source / version.archive, version)
@@ -164,7 +164,7 @@ def test_packed_files(tmp_path: Path, pack: Callable[[bytes], bytes], end: str, 
 
 
 @pytest.mark.parametrize("version", [BINARY100, PYTHON100], ids=str)
-def test_coarse_labels(tmp_path: Path, version: Version) -> None:
+def test_coarse_labels(tmp_path: Path, version: CifarVersion) -> None:
     cifar.convert(folder(tmp_path / "source", version), tmp_path / "output", coarse=True, any_count=True)
     check(tmp_path / "output", version, coarse=True)
     about = "CIFAR-100 (Krizhevsky, 2009), not the published files; coarse labels"
@@ -180,7 +180,7 @@ def test_coarse_labels_of_cifar10(tmp_path: Path) -> None:
 
 
 @EACH_VERSION
-def test_names_are_known_without_their_file(tmp_path: Path, version: Version) -> None:
+def test_names_are_known_without_their_file(tmp_path: Path, version: CifarVersion) -> None:
     source = folder(tmp_path / "source", version)
     for file in source.iterdir():
         if file.name not in version.files:
@@ -199,7 +199,7 @@ def test_names_are_known_without_their_file(tmp_path: Path, version: Version) ->
         (PYTHON, "batches.meta", python2.pickled({"label_names": "abcdefghij"})),
     ],
 )
-def test_names_that_are_not_ten(tmp_path: Path, version: Version, name: str, data: bytes) -> None:
+def test_names_that_are_not_ten(tmp_path: Path, version: CifarVersion, name: str, data: bytes) -> None:
     source = folder(tmp_path / "source", version)
     (source / name).write_bytes(data)
     assert refusal(source) == f"{source}/{name}: must have 10 different names of classes; {AGAIN} or remove it"
@@ -369,7 +369,7 @@ def test_the_bytes_of_a_file_go_once_it_is_read(tmp_path: Path, monkeypatch: pyt
     earlier: list[weakref.ref[reader.Content]] = []
     batch_of = reader.batch_of
 
-    def watched(content: reader.Content, *rest: Any) -> reader.Batch:
+    def watched(content: reader.Content, *rest: Any) -> reader.CifarBatch:
         assert not any(ref() for ref in earlier)
         earlier.append(weakref.ref(content))
         before = sys.getrefcount(content.data)
@@ -422,7 +422,7 @@ def test_download(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytes
     )
     assert os.listdir(tmp_path / "got") == []
     known = {**vars(BINARY100), "md5": found}
-    monkeypatch.setattr(cifar, "VERSIONS", [Version(**known)])
+    monkeypatch.setattr(cifar, "VERSIONS", [CifarVersion(**known)])
     assert cifar.main([*words, "--download"]) == 0
     check(tmp_path / "output", BINARY100)
     path.unlink()

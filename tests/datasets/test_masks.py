@@ -11,9 +11,9 @@ from PIL import Image
 
 import mpibow as mb
 from mpibow.data.dataset import inputs_of
-from mpibow.data.orientation import turned
+from mpibow.data.image_header import turned
 from mpibow.data.recordset import open_records
-from mpibow.job.kinds import named
+from mpibow.job.record_kinds import named
 from tests.data.photos import exif
 from tests.datasets.scripts import script
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import mpibow as mb
+from mpibow.data.columns import Columns, open_table
 from mpibow.data.recordset import open_records
-from mpibow.data.table import Columns, open_table
 from mpibow.errors import RecordError
 from tests.datasets.scripts import script
 from tests.refusals import refuses

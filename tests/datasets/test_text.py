@@ -13,10 +13,9 @@ import pytest
 import mpibow as mb
 from mpibow import evaluate
 from mpibow.data.recordset import open_records
-from mpibow.data.settings import Stream
+from mpibow.data.sample_settings import TokenStream
 from mpibow.data.split import split
-from mpibow.data.text import CHUNK, Windows, open_text
-from mpibow.data.tokens import FILE, Tokens, bytes_of, chars_of, read_tokens
+from mpibow.data.text import CHUNK, FILE, Tokens, Windows, bytes_of, chars_of, open_text, read_tokens
 from mpibow.errors import ConfigError, RecordError
 from tests.datasets.scripts import script
 from tests.refusals import refuses
@@ -32,7 +31,7 @@ def convert(folder: Path, text: str | bytes, *words: str) -> int:
 
 
 def opened(folder: Path, part: str = "train", *, training: bool = False, **settings: Any) -> Windows:
-    return open_text(open_records(folder / "out" / part), Stream(**settings), training=training)
+    return open_text(open_records(folder / "out" / part), TokenStream(**settings), training=training)
 
 
 @pytest.mark.parametrize("text", [TEXT, "añb\U0001f600c" * 30, "x" * (CHUNK + 3)])

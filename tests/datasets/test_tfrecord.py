@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from mpibow.convert.entries import Reader
-from mpibow.convert.examples import Image as ImageOf
-from mpibow.convert.examples import Pixels, Wanted, pieces, survey
-from mpibow.convert.recode import Keep
+from mpibow.convert.entries import EntryReader
+from mpibow.convert.recode import ToEncoded
+from mpibow.convert.tfrecord_images import FeatureNames, Pixels, pieces, survey
+from mpibow.convert.tfrecord_images import ImageFeature as ImageOf
 from mpibow.data.recordset import open_records
 from mpibow.errors import RecordError
 from tests.convert.examples import example, frame, write, write_index
@@ -316,11 +316,11 @@ def test_any_example(tmp_path_factory: pytest.TempPathFactory, rubbish: bytes, a
     data = images([1])[0]
     path = tmp_path_factory.getbasetemp() / "rubbish"
     path.write_bytes(frame(data[:at] + rubbish + data[at + less :]))
-    wanted = Wanted(name="image/class/label", raw=raw)
+    wanted = FeatureNames(name="image/class/label", raw=raw)
     try:
         found = survey(wanted, pieces([path], None)[0])
-        make = Pixels((1, 2, 2)) if raw else Keep("png", decode=True)
-        Reader(ImageOf(wanted), make)(found.group.entry(0))
+        make = Pixels((1, 2, 2)) if raw else ToEncoded("png", decode=True)
+        EntryReader(ImageOf(wanted), make)(found.group.entry(0))
     except RecordError as error:
         assert str(error).startswith(f"{path}: ")  # noqa: PT017
 
@@ -363,7 +363,7 @@ def test_options_that_do_not_fit(capsys: pytest.CaptureFixture[str], words: list
 
 def test_convert_as_a_function(tmp_path: Path) -> None:
     path = write(tmp_path / "a", example(x=[bytes(4)], y=[0]))
-    wanted = Wanted("x", "y", raw=True)
+    wanted = FeatureNames("x", "y", raw=True)
     tfrecord.convert({"train": [path]}, tmp_path / "b", wanted, pixels=Pixels((1, 2, 2)))
     assert records(tmp_path / "b" / "train") == [(bytes(4), 0)]
     with refuses(

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from mpibow.config import load, load_mapping
-from mpibow.config.document import parse
 from mpibow.config.listing import rows
 from mpibow.config.schema import Config
+from mpibow.config.yaml_text import parse
 from mpibow.system.command import COMMANDS
 from tests.docs.blocks import PAGES, ROOT, Block, blocks, commands
 

@@ -15,8 +15,7 @@ from examples import char_gpt, lstm_classifier, squeeze_excite, table_mlp, tiny_
 from mpibow.data.dataset import Array
 from mpibow.graph.graph import Graph, Tensor
 from mpibow.models.classifier import classifier
-from mpibow.models.objective import objective
-from mpibow.models.supervised import TARGET, supervised
+from mpibow.models.objective import TARGET, objective, supervised
 
 SEED = 3
 

@@ -19,7 +19,7 @@ from mpibow.graph.kernel import Kernels
 from mpibow.graph.layout import Layout, initial_weights, plan_layout, plan_statistics
 from mpibow.graph.plan import compile_plan
 from mpibow.kernels.numpy import OPERATORS
-from mpibow.models.supervised import PREDICTION
+from mpibow.models.objective import PREDICTION
 from tests.oracle import pytorch
 
 pytestmark = pytest.mark.torch

@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 
 import mpibow as mb
+from mpibow.data.columns import open_table
 from mpibow.data.dataset import Array
 from mpibow.data.digits import write_digits
 from mpibow.data.order import permutation
 from mpibow.data.recordset import open_records
-from mpibow.data.settings import Stream
-from mpibow.data.table import open_table
+from mpibow.data.sample_settings import TokenStream
 from mpibow.data.text import open_text
 from tests.oracle import pytorch
 
@@ -183,7 +183,7 @@ def language_model(folder: Path) -> Case:
     """Of a text that has more windows than the steps take: those of one epoch, all shifted alike."""
     example = import_module("examples.language_model")
     train, context = example.peter(folder) / "train", 32
-    windows = open_text(open_records(train), Stream(context), training=True)
+    windows = open_text(open_records(train), TokenStream(context), training=True)
     assert windows.count >= STEPS * BATCH
     starts = np.arange(windows.count)[:, None] * context + windows.shift(SEED, 0)
     tokens = torch.from_numpy(windows.stream[starts + np.arange(context + 1)].astype(np.int64))

@@ -10,11 +10,11 @@ import pytest
 
 from mpibow import ops
 from mpibow.errors import ShapeError
-from mpibow.graph.frozen import frozen
 from mpibow.graph.graph import Array, Graph
 from mpibow.graph.kernel import Kernels
 from mpibow.graph.layout import initial_weights
 from mpibow.graph.plan import choose_layout, compile_plan
+from mpibow.graph.rewrite import frozen
 from mpibow.graph.steps import compile_steps
 from mpibow.kernels.numpy import OPERATORS
 from tests.graph.test_steps import losses

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from mpibow import ops
-from mpibow.graph.fuse import fuse
 from mpibow.graph.graph import Graph, Op
+from mpibow.graph.rewrite import fuse
 from mpibow.ops.fused import AddRelu, NormAddRelu
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from mpibow import ops
 from mpibow.graph.graph import FLOAT, Graph, Tensor
-from mpibow.graph.mixed import WIDE, Convert, Widths, mixed
+from mpibow.graph.rewrite import WIDE, Convert, Widths, mixed
 from mpibow.graph.steps import Program, compile_steps, widened
 from mpibow.ops import Dense, Mix, Normalise, SoftCrossEntropy
 

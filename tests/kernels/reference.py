@@ -12,7 +12,7 @@ from mpibow import ops
 from mpibow.graph.formats import Reorder
 from mpibow.graph.graph import FLOAT, Array
 from mpibow.graph.kernel import Call, Kernel, Run, Shapes
-from mpibow.graph.mixed import Convert
+from mpibow.graph.rewrite import Convert
 from mpibow.kernels.numpy import OPERATORS as NUMPY
 from mpibow.ops.fused import (
     AddRelu,

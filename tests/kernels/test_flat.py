@@ -19,7 +19,7 @@ from mpibow.graph.graph import Array
 from mpibow.graph.layout import whole
 from mpibow.kernels.numpy import flat as reference
 from mpibow.kernels.passes import FlatKernels, Half, Local, chunks_of, share_of
-from mpibow.optim.table import UPDATES
+from mpibow.optim import UPDATES
 from mpibow.sync import rules
 from mpibow.testing import hard
 from tests.formulas.samples import same_bits

@@ -62,7 +62,7 @@ def test_gradients_of_inputs_alone(case: Case) -> None:
 
 
 # NumPy's kernels know one layout, and fuse neither nodes nor learners.
-ELSEWHERE = ("mpibow.graph.formats", "mpibow.graph.mixed", "mpibow.ops.fused", "mpibow.ops.wide")
+ELSEWHERE = ("mpibow.graph.formats", "mpibow.graph.rewrite", "mpibow.ops.fused", "mpibow.ops.wide")
 
 
 def _operators(parent: type = Op) -> set[type]:

@@ -18,7 +18,7 @@ from mpibow.graph.graph import Graph
 from mpibow.graph.layout import initial_weights
 from mpibow.graph.plan import Plan, choose_layout, compile_plan
 from mpibow.job.device import Device
-from mpibow.job.made_up import SHAPES
+from mpibow.job.synthetic import SHAPES
 from mpibow.kernels import NUMPY, KernelSet, find_kernels, onednn_set
 from mpibow.models import MODELS
 from mpibow.models.classifier import classifier

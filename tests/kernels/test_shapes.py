@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from mpibow.graph.formats import Reorder
 from mpibow.graph.graph import Op
-from mpibow.graph.mixed import Convert
+from mpibow.graph.rewrite import Convert
 from mpibow.ops import Flatten, Parameter
 from mpibow.ops.reshape import View
 from mpibow.ops.wide import WideDense

@@ -14,12 +14,12 @@ import pytest
 from mpibow.config import Config, load
 from mpibow.data.ratings import record_of
 from mpibow.data.recordset import write_records
-from mpibow.data.settings import Image
+from mpibow.data.sample_settings import Image
 from mpibow.job import named_net
-from mpibow.job.made_up import SHAPES
+from mpibow.job.synthetic import SHAPES
 from mpibow.models import MODELS, OBJECTIVES
+from mpibow.models.augmentation import Augmentation
 from mpibow.models.classifier import classifier
-from mpibow.models.settings import Augmentation
 from mpibow.optim.schedules import Cosine, MultiStep, StepDecay
 from mpibow.sync.family import Family
 from mpibow.train import main

@@ -14,7 +14,7 @@ from mpibow.graph.kernel import Kernels
 from mpibow.graph.layout import initial_weights, plan_layout, whole
 from mpibow.graph.plan import compile_plan
 from mpibow.kernels.numpy import OPERATORS
-from mpibow.learn.learner import Learner, clip
+from mpibow.learn.learners import Learner, clip
 from mpibow.models import MODELS
 from mpibow.models.classifier import classifier
 from mpibow.ops import dense, softmax_cross_entropy

@@ -19,8 +19,7 @@ from mpibow.graph.kernel import Kernels
 from mpibow.graph.layout import plan_layout
 from mpibow.graph.plan import Plan, compile_plan
 from mpibow.kernels.numpy import OPERATORS
-from mpibow.learn.learner import Binder
-from mpibow.learn.learners import Learners
+from mpibow.learn.learners import Binder, Learners
 from mpibow.learn.replica import Replicas
 from mpibow.optim.sgd import Sgd
 from mpibow.system.sizes import in_words

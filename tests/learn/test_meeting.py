@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mpibow.graph.peers import ALONE
-from mpibow.learn.meeting import Meeting, Seat
-from mpibow.learn.scheduler import Scheduler
+from mpibow.graph.kernel import ALONE
+from mpibow.learn.scheduler import Meeting, Scheduler, Seat
 
 PASSES = 50
 

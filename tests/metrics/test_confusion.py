@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mpibow import evaluate, train
-from mpibow.metrics.shown import confusion_table
+from mpibow.metrics.classes import confusion_table
 
 TABLE = """\
 label \\ predicted  cat  dog  owl

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from mpibow.errors import ConfigError
-from mpibow.metrics.classes import F1, Accuracy, Confusion, MeanIou, Perplexity, TopK
+from mpibow.metrics import METRICS
+from mpibow.metrics.classes import F1, AccuracyMetric, Confusion, MeanIou, Perplexity, TopK
 from mpibow.metrics.metric import total
 from mpibow.metrics.numbers import R2, Mae, Mse, Rmse
-from mpibow.metrics.table import METRICS
 
 scores = pytest.importorskip("sklearn.metrics", reason="scikit-learn is not installed: pip install 'mpibow[digits]'")
 RANDOM = np.random.default_rng(5)
@@ -31,9 +31,9 @@ def losses() -> Any:
 
 
 CASES: dict[str, tuple[Any, Any, Any, Callable[[], Any]]] = {
-    "accuracy": (Accuracy(), LOGITS, LABELS, lambda: scores.accuracy_score(LABELS, GUESSES)),
-    "accuracy of several labels": (Accuracy(), MANY, TAGS, lambda: ((MANY > 0) == (TAGS > 0)).mean()),
-    "accuracy of one label": (Accuracy(), X - 40, (Y > 40) * 1.0, lambda: scores.accuracy_score(Y > 40, X > 40)),
+    "accuracy": (AccuracyMetric(), LOGITS, LABELS, lambda: scores.accuracy_score(LABELS, GUESSES)),
+    "accuracy of several labels": (AccuracyMetric(), MANY, TAGS, lambda: ((MANY > 0) == (TAGS > 0)).mean()),
+    "accuracy of one label": (AccuracyMetric(), X - 40, (Y > 40) * 1.0, lambda: scores.accuracy_score(Y > 40, X > 40)),
     "top_k": (TopK(k=3), LOGITS, LABELS,
               lambda: scores.top_k_accuracy_score(LABELS, LOGITS, k=3, labels=range(CLASSES))),
     "perplexity": (Perplexity(), LOGITS, LABELS, lambda: np.exp(losses().mean())),
@@ -67,7 +67,7 @@ def test_it_is_scikit_learn_s_whatever_the_batches(name: str, size: int) -> None
     np.testing.assert_allclose(metric.close(total(parts)), expected(), rtol=1e-12)
 
 
-@pytest.mark.parametrize("metric", [Accuracy(), TopK(k=2), Perplexity(), F1(), MeanIou(), Confusion()])
+@pytest.mark.parametrize("metric", [AccuracyMetric(), TopK(k=2), Perplexity(), F1(), MeanIou(), Confusion()])
 def test_classes_along_other_axes_and_labels_left_out(metric: Any) -> None:
     logits, label = RANDOM.standard_normal((6, 3, 4, 2)), RANDOM.integers(0, 3, (6, 4, 2))
     rows, flat = np.moveaxis(logits, 1, -1).reshape(-1, 3), label.reshape(-1)
@@ -92,9 +92,9 @@ def test_the_first_of_equal_classes_is_the_likelier() -> None:
     ("metric", "output", "target", "said"),
     [
         (Mae(), (4, 1), (4,), "output (4, 1), target (4,): must have one shape; mb.reshape the output"),
-        (Accuracy(), (4, 3), (4, 2),
+        (AccuracyMetric(), (4, 3), (4, 2),
          "output (4, 3), target (4, 2): the target must have the output's shape without the axis of the classes"),
-        (Accuracy(), (4, 3, 3), (4, 3),
+        (AccuracyMetric(), (4, 3, 3), (4, 3),
          "output (4, 3, 3), target (4, 3): the classes may be axis 1 or 2; give the option axis"),
         (TopK(k=4), (4, 3), (4,), "k must be at most the 3 classes, got 4"),
     ],
@@ -107,5 +107,5 @@ def test_shapes_that_do_not_fit(metric: Any, output: Any, target: Any, said: str
 
 def test_labels_that_are_no_class() -> None:
     with pytest.raises(ConfigError, match=r"labels must lie in \[0, 3\), got 0 to 3; the option ignore_index"):
-        Accuracy().sums(np.zeros((2, 3)), np.array([0, 3]))
-    assert Accuracy(axis=2).rows(np.zeros((2, 3, 3)), np.zeros((2, 3)))[0].shape == (6, 3)
+        AccuracyMetric().sums(np.zeros((2, 3)), np.array([0, 3]))
+    assert AccuracyMetric(axis=2).rows(np.zeros((2, 3, 3)), np.zeros((2, 3)))[0].shape == (6, 3)

@@ -14,8 +14,9 @@ from mpibow.graph.kernel import Kernels
 from mpibow.graph.layout import initial_weights, plan_layout
 from mpibow.graph.plan import compile_plan
 from mpibow.kernels.numpy import OPERATORS
+from mpibow.models.augmentation import Augmentation, ColourJitter
 from mpibow.models.classifier import classifier
-from mpibow.models.settings import Augmentation, CrossEntropyLoss, Jitter
+from mpibow.models.losses import CrossEntropyLoss
 from mpibow.ops import dense, flatten
 from mpibow.ops.beta import larger_shares
 from mpibow.ops.philox import stream
@@ -95,7 +96,7 @@ def test_mixup_mixes_images_and_targets_alike() -> None:
 
 
 WHOLE = tuple(GENERATOR.integers(80, 160, 18).astype(np.float64).tolist())  # a mean image
-ALL = Augmentation(pad=1, crop=2, flip=True, cutout=2, jitter=Jitter(0.5, 0.5))
+ALL = Augmentation(pad=1, crop=2, flip=True, cutout=2, jitter=ColourJitter(0.5, 0.5))
 
 
 def words(node: str) -> Array:

@@ -18,10 +18,9 @@ from mpibow.errors import CheckpointError, ShapeError
 from mpibow.graph.graph import Graph, Initialiser, Node
 from mpibow.job.document import LONG, RECORDS, form_of, loaded, saved
 from mpibow.models import MODELS, OBJECTIVES
+from mpibow.models.augmentation import Augmentation
 from mpibow.models.classifier import classifier
-from mpibow.models.objective import objective
-from mpibow.models.settings import Augmentation
-from mpibow.models.supervised import supervised
+from mpibow.models.objective import objective, supervised
 from mpibow.ops.initialisers import ZERO
 from tests.models.test_models import COUNTS
 

@@ -13,7 +13,7 @@ from mpibow.graph.graph import Graph
 from mpibow.graph.kernel import Kernels
 from mpibow.graph.layout import initial_weights, plan_layout
 from mpibow.graph.plan import compile_plan
-from mpibow.job.made_up import SHAPES, TABLES
+from mpibow.job.synthetic import SHAPES, TABLES
 from mpibow.kernels.numpy import OPERATORS
 from mpibow.models import MODELS, OBJECTIVES
 from mpibow.models.classifier import classifier

@@ -12,9 +12,9 @@ import pytest
 import mpibow as mb
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import Graph, Tensor
+from mpibow.graph.infix import Infix
 from mpibow.graph.layout import plan_layout
 from mpibow.graph.plan import compile_plan
-from mpibow.graph.signs import Signs
 from mpibow.kernels import NUMPY, KernelSet, find_kernels
 from mpibow.testing import check_operator
 
@@ -227,7 +227,7 @@ def test_functions_and_methods_are_named_as_they_are_called() -> None:
     assert {key: (each.__name__, each.__qualname__) for key, each in made.items()} == {key: (key, key) for key in made}
     assert {"eq", "ge", "gt", "le", "lt", "ne", "relu"} <= {*made}
     turned = {"__radd__": "__add__", "__rmul__": "__mul__"}
-    methods = {key: each for key, each in vars(Signs).items() if isinstance(each, FunctionType)}
+    methods = {key: each for key, each in vars(Infix).items() if isinstance(each, FunctionType)}
     for key, each in methods.items():
         own = turned.get(key, key)
-        assert (each.__name__, each.__qualname__) == (own, f"Signs.{own}")
+        assert (each.__name__, each.__qualname__) == (own, f"Infix.{own}")

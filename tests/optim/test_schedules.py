@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from mpibow.errors import ConfigError
 from mpibow.optim.schedules import (
-    Constant,
+    ConstantRate,
     Cosine,
     CosineRestarts,
     Exponential,
@@ -29,7 +29,7 @@ from mpibow.optim.schedules import (
 @pytest.mark.parametrize(
     ("schedule", "epoch", "rate"),
     [
-        (Constant(), 0.0, 1.0),
+        (ConstantRate(), 0.0, 1.0),
         (StepDecay(30, 0.1), 29.999, 1.0),
         (StepDecay(30, 0.1), 30.0, 0.1),
         (StepDecay(0.5, 0.5), 1.75, 0.125),
@@ -82,7 +82,9 @@ def test_drops(schedule, before, after, drops):
     assert schedule.drops(before, after) is drops
 
 
-@pytest.mark.parametrize("schedule", [Constant(), Exponential(0.5), Inverse(1.0, 1.0), Cosine(5), CosineRestarts(2)])
+@pytest.mark.parametrize(
+    "schedule", [ConstantRate(), Exponential(0.5), Inverse(1.0, 1.0), Cosine(5), CosineRestarts(2)]
+)
 def test_smooth_schedules_never_drop(schedule):
     assert not any(schedule.drops(step / 10, (step + 1) / 10) for step in range(100))
     assert not schedule.drops(0.0, 100.0)
@@ -125,7 +127,7 @@ def test_auto_is_the_runs_epochs() -> None:
     assert over(Cosine(floor=0.1), 30) == Cosine(30, floor=0.1)
     for kind in (Cosine, Linear, Polynomial, OneCycle, Wsd):
         assert over(kind(), 30) == kind(30)
-    for schedule in (Cosine(20), StepDecay(2, factor=0.5), Constant()):
+    for schedule in (Cosine(20), StepDecay(2, factor=0.5), ConstantRate()):
         assert over(schedule, 30) is over(schedule, None) is schedule
     with pytest.raises(ConfigError):
         over(Cosine(), None)
@@ -136,5 +138,5 @@ def test_what_ends_before_the_run_is_said() -> None:
     assert ended_early(Cosine(20), 0.02, 100) == f"{said}; set update.schedule.epochs=auto"
     assert "the rate is 0.002; " in ended_early(Cosine(20, floor=0.1), 0.02, 100)
     assert "the rate is 0.03; " in ended_early(Linear(20, end_factor=1.5), 0.02, 100)
-    for schedule, epochs in ((Cosine(20), 20), (Cosine(20), None), (over(Cosine(), 7), 7), (Constant(), 100)):
+    for schedule, epochs in ((Cosine(20), 20), (Cosine(20), None), (over(Cosine(), 7), 7), (ConstantRate(), 100)):
         assert ended_early(schedule, 0.02, epochs) == ""

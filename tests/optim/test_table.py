@@ -12,8 +12,8 @@ import pytest
 
 from mpibow.errors import ConfigError
 from mpibow.formulas.formula import Formula
+from mpibow.optim import UPDATES
 from mpibow.optim.adam import AdamW
-from mpibow.optim.table import UPDATES
 from mpibow.optim.update import Update
 from tests.formulas import machines
 from tests.optim.stepping import gradient, scalars_of, start, trained

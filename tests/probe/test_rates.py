@@ -13,8 +13,7 @@ import mpibow as mb
 from mpibow import train
 from mpibow.comm import Single
 from mpibow.errors import ConfigError
-from mpibow.probe.command import find_rate
-from mpibow.probe.rates import Rising, diverged_at, judged, least_at, range_test, smoothed, steepest_at
+from mpibow.probe.rates import Rising, diverged_at, find_rate, judged, least_at, range_test, smoothed, steepest_at
 from tests.run import tiny
 from tests.run.processes import write_run
 

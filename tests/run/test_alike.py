@@ -16,11 +16,11 @@ from mpibow.comm import Communicator, Single
 from mpibow.data.dataset import ArrayData, NamedArrays
 from mpibow.data.digits import write_digits
 from mpibow.data.recordset import open_records
-from mpibow.data.weighed import Weighed
+from mpibow.data.sample_weights import Weighed
 from mpibow.errors import CommunicationError, OutputError
 from mpibow.evaluate import evaluate
 from mpibow.graph.graph import Array, Tensor
-from mpibow.job.contents import contents_of
+from mpibow.job.fingerprint import contents_of
 from mpibow.run import alike
 from mpibow.run.session import Session
 from mpibow.train import train

@@ -17,11 +17,11 @@ from mpibow.config import load
 from mpibow.data.dataset import Array
 from mpibow.data.decoded import Decoded
 from mpibow.data.recordset import open_records, write_records
-from mpibow.data.settings import Image
+from mpibow.data.sample_settings import Image
 from mpibow.evaluate import evaluate
 from mpibow.job import open_job
 from mpibow.job.normalise import Scaling, scaling_of
-from mpibow.models.settings import Augmentation, Jitter
+from mpibow.models.augmentation import Augmentation, ColourJitter
 from mpibow.run.checkpoint import read_arrays, read_header
 from mpibow.train import train
 from tests.launching import in_turn, run
@@ -30,7 +30,7 @@ from tests.run import tiny
 from tests.run.processes import write_run
 
 SHIFT = Augmentation(pad=1, flip=True)
-ALL = Augmentation(pad=1, crop=5, flip=True, cutout=2, jitter=Jitter(0.4, 0.4))
+ALL = Augmentation(pad=1, crop=5, flip=True, cutout=2, jitter=ColourJitter(0.4, 0.4))
 
 
 def kinds(work: tiny.Job, training: bool) -> list[str]:
@@ -54,7 +54,7 @@ def test_the_order_of_all_of_it(tmp_path: Path) -> None:
     pixel = tiny.job(tmp_path, augmentation=ALL, normalise="pixel")
     assert kinds(pixel, True)[:4] == ["jitter", "normalise", "augment", "cutout"]
     assert kinds(pixel, False)[:3] == ["normalise", "centre_crop", "flatten"]
-    for off in (Augmentation(jitter=None), Augmentation(jitter=Jitter())):
+    for off in (Augmentation(jitter=None), Augmentation(jitter=ColourJitter())):
         assert kinds(tiny.job(tmp_path, augmentation=off), True)[0] == "normalise"
 
 
@@ -168,7 +168,7 @@ def test_from_a_file_and_evaluated_from_its_checkpoint(tmp_path: Path) -> None:
             "data.augment.cutout: must be at most 4, the smaller extent of the images that are trained on, got 5",
         ),
         (
-            Augmentation(jitter=Jitter(saturation=0.4)),
+            Augmentation(jitter=ColourJitter(saturation=0.4)),
             "data.augment.jitter.saturation: needs images of 3 channels, bars has (1, 6, 6); leave it out",
         ),
         (

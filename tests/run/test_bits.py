@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mpibow.models.settings import Augmentation, Jitter
+from mpibow.models.augmentation import Augmentation, ColourJitter
 from tests.run import tiny
 from tests.run.test_resume import AUGMENTED
 
@@ -25,7 +25,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "dropout": {"net": tiny.dropping},
     "places": {"augmentation": Augmentation(pad=1, flip=True)},
     "cutout": {"augmentation": Augmentation(cutout=3)},
-    "jitter": {"augmentation": Augmentation(jitter=Jitter(contrast=0.5))},
+    "jitter": {"augmentation": Augmentation(jitter=ColourJitter(contrast=0.5))},
     "all": {"augmentation": replace(AUGMENTED, crop=None)},
     "a mean image": {"normalise": "pixel"},
     "all, on a mean image": {"augmentation": replace(AUGMENTED, crop=None), "normalise": "pixel"},

@@ -311,7 +311,7 @@ def test_waiting_for_data_is_told(
         take(*arguments)
 
     monkeypatch.setattr("mpibow.data.decoded.take", slow)
-    monkeypatch.setattr("mpibow.data.wait.SECONDS", 0.1)
+    monkeypatch.setattr("mpibow.data.loading.SECONDS", 0.1)
     tiny.run(
         job(
             data,

@@ -10,7 +10,7 @@ import pytest
 
 from mpibow.data.dataset import Array, ArrayData
 from mpibow.errors import RecordError
-from mpibow.models.settings import Augmentation
+from mpibow.models.augmentation import Augmentation
 from tests.refusals import refuses
 from tests.run import tiny
 

@@ -14,7 +14,7 @@ import pytest
 from mpibow import dense, flatten, relu
 from mpibow.comm import Single
 from mpibow.comm.communicator import Communicator
-from mpibow.data.readers import Choice
+from mpibow.data.pipeline_choice import PipelineChoice
 from mpibow.errors import ConfigError
 from mpibow.graph.bound import BoundPlan
 from mpibow.graph.graph import Tensor
@@ -139,7 +139,7 @@ def test_a_control_groups_limit_is_compared_before_anything_is_taken(
     others = (
         work.training_plan().arena_bytes
         + work.evaluation_plan().arena_bytes
-        + loading_of(work, Choice("host", ""), 1).held.learner
+        + loading_of(work, PipelineChoice("host", ""), 1).held.learner
     )
     need = arrays * ARRAY + ranks * work.config.learners * others  # type: ignore[operator]
     left = need
@@ -150,5 +150,7 @@ def test_a_control_groups_limit_is_compared_before_anything_is_taken(
 
 
 def test_resident_images_count(tmp_path: Path) -> None:
-    resident, host = (loading_of(tiny.job(tmp_path), Choice(kind, ""), 1).resident for kind in ("resident", "host"))  # type: ignore[arg-type]
+    resident, host = (
+        loading_of(tiny.job(tmp_path), PipelineChoice(kind, ""), 1).resident for kind in ("resident", "host")
+    )  # type: ignore[arg-type]
     assert (resident, host) == (57 * 36, 0)

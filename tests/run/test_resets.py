@@ -13,7 +13,7 @@ import pytest
 from mpibow.comm.communicator import Single
 from mpibow.errors import DivergedError
 from mpibow.kernels.numpy import flat
-from mpibow.learn.learner import Result
+from mpibow.learn.learners import Result
 from mpibow.learn.replica import Replicas
 from mpibow.run.resets import HOPELESS, Resets
 from mpibow.sync.engine import Engine

@@ -16,7 +16,7 @@ from mpibow import dense, flatten
 from mpibow.comm import Communicator
 from mpibow.data.dataset import Array
 from mpibow.errors import CheckpointError
-from mpibow.models.settings import Augmentation, Jitter
+from mpibow.models.augmentation import Augmentation, ColourJitter
 from mpibow.run.results import Trained
 from mpibow.run.session import Session
 from mpibow.train import iterate
@@ -28,7 +28,7 @@ TIMES = (
     "time", "seconds", "elapsed", "images_per_second", "data_wait", "sync_wait", "sync_busy", "sync_hidden", "path",
     "versions",
 )  # fmt: skip
-AUGMENTED = Augmentation(pad=1, crop=5, flip=True, cutout=2, jitter=Jitter(0.4, 0.4))
+AUGMENTED = Augmentation(pad=1, crop=5, flip=True, cutout=2, jitter=ColourJitter(0.4, 0.4))
 AT_END, EVERY = tiny.keeping(1000), tiny.keeping(1)
 
 

@@ -14,11 +14,11 @@ import pytest
 from safetensors.numpy import save_file
 
 from mpibow.config import load_mapping
+from mpibow.config.schema import Weights
 from mpibow.errors import CheckpointError, ConfigError
 from mpibow.graph.graph import Array
 from mpibow.job import Job
-from mpibow.job.given import Given, of_config, of_program, take
-from mpibow.models.settings import Weights
+from mpibow.job.starting_weights import StartingWeights, of_config, of_program, take
 from mpibow.run.checkpoint import read_header
 from mpibow.run.session import Session
 from mpibow.run.stored import read_first
@@ -37,11 +37,11 @@ def trained(seed: int = 5, net: Any = tiny.normed) -> dict[str, Array]:
     return {span.name: generator.uniform(0.5, 1.5, span.shape) for span in spans}
 
 
-def given(arrays: Any, **settings: Any) -> Given:
+def given(arrays: Any, **settings: Any) -> StartingWeights:
     return of_program({"file": arrays, **settings} if settings else arrays)
 
 
-def starting(out: Path, weights: Given | None, **settings: Any) -> Job:
+def starting(out: Path, weights: StartingWeights | None, **settings: Any) -> Job:
     return replace(tiny.job(out, **{"net": tiny.normed, **settings}), given=weights)
 
 
@@ -232,7 +232,7 @@ def test_pytorchs_names_of_statistics_are_known() -> None:
 
 def test_what_may_be_given() -> None:
     net = SimpleNamespace(weights={"a": np.ones(2)})
-    assert of_program("runs/a") == Given(Weights("runs/a"), "weights")
+    assert of_program("runs/a") == StartingWeights(Weights("runs/a"), "weights")
     assert of_program(Path("runs/a")).weights.file == "runs/a"
     assert of_program({"file": net, "exclude": ["b"]}).weights == Weights("arrays", exclude=("b",))
     assert list(of_program(net).arrays or ()) == ["a"]
@@ -245,13 +245,13 @@ def test_what_may_be_given() -> None:
 def test_a_config_names_a_file_or_says_more() -> None:
     model = {"name": "lenet", "weights": "runs/a"}
     config = load_mapping({"model": model, "data": {"train": "x"}})
-    assert of_config(config) == Given(Weights("runs/a"))
+    assert of_config(config) == StartingWeights(Weights("runs/a"))
     config = load_mapping(
         {"model": {"name": "lenet"}, "data": {"train": "x"}},
         ["model.weights={file: a, exclude: [dense1.*], strict: false}"],
     )
     found = of_config(config)
-    assert found == Given(Weights("a", exclude=("dense1.*",), strict=False))
-    assert found.remedy(exclude=["*.bias", "b.*"]) == 'model.weights={file: a, exclude: ["*.bias", b.*]}'
+    assert found == StartingWeights(Weights("a", exclude=("dense1.*",), strict=False))
+    assert found.remedy("exclude", ["*.bias", "b.*"]) == 'model.weights={file: a, exclude: ["*.bias", "b.*"]}'
     with pytest.raises(ConfigError, match=r"model\.weights\.file: is required"):
         load_mapping({"model": {"name": "lenet", "weights": {"exclude": "a"}}, "data": {"train": "x"}})

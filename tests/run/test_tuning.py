@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from mpibow.comm import Communicator
-from mpibow.config import document
+from mpibow.config import yaml_text
 from mpibow.config.strict import build
 from mpibow.data.timeline import fixed
 from mpibow.errors import ConfigError
@@ -684,7 +684,7 @@ def test_a_replay_of_a_run_that_was_resumed_with_other_settings_is_told(tmp_path
     tiny.run(job(0.05, 40), resume="auto")
     assert "settings that differ from before: update" in tiny.log(tmp_path / "first")
     assert [event.get("other") for event in tiny.events(run, "start")] == [None, None, ["update"]]
-    assert document.read(run / "config.yaml")["update"]["lr"] == 0.05
+    assert yaml_text.read(run / "config.yaml")["update"]["lr"] == 0.05
     late = tiny.job(tmp_path, learners=f"replay({run})", stop=short, update={"lr": 0.05})
     tiny.run(late)
     said = f"replaying the learners of {run}, but the results will not be bit-identical: resumed with different update"
@@ -730,7 +730,7 @@ def test_who_begins_first_takes_the_first_batch_or_its_own(tmp_path: Path, assig
 def test_first_come_takes_every_slot_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ranks: int) -> None:
     """With learners that differ, too, no slot is left or taken twice, and the net is learnt."""
     taken: list[bytes] = []
-    from mpibow.learn.learner import Learner
+    from mpibow.learn.learners import Learner
 
     compute = Learner.compute
 

@@ -14,9 +14,9 @@ from mpibow.comm import Single
 from mpibow.cuda.room import find
 from mpibow.errors import ConfigError
 from mpibow.graph.graph import Tensor
+from mpibow.optim import UPDATES
 from mpibow.optim.adam import AdamW
 from mpibow.optim.sgd import Sgd
-from mpibow.optim.table import UPDATES
 from mpibow.run import checkpoint
 from mpibow.run.checkpoint import read_arrays
 from mpibow.run.session import Session

@@ -14,10 +14,10 @@ import mpibow as mb
 from mpibow.config import load_mapping
 from mpibow.data.dataset import Array, ArrayData
 from mpibow.data.recordset import write_records
-from mpibow.data.weighed import Weighed
+from mpibow.data.sample_weights import Weighed
 from mpibow.errors import CheckpointError, MpibowError
-from mpibow.job.weighing import balanced_weights
-from mpibow.models.settings import Augmentation
+from mpibow.job.losses import balanced_weights
+from mpibow.models.augmentation import Augmentation
 from tests.data.owned import Pairs
 from tests.refusals import refuses
 from tests.run import tiny

@@ -25,8 +25,8 @@ from mpibow.graph.graph import Tensor
 from mpibow.job import Job, make_job
 from mpibow.job.device import Device
 from mpibow.job.memory import Memory
+from mpibow.models.augmentation import Augmentation
 from mpibow.models.classifier import Net
-from mpibow.models.settings import Augmentation
 from mpibow.run.opening import OpenParts, open_parts
 from mpibow.run.results import Trained
 from mpibow.run.session import Session

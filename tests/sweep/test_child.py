@@ -8,7 +8,7 @@ import pytest
 
 from mpibow.errors import EXIT_INTERRUPTED, EXIT_REQUEUE
 from mpibow.sweep.running import Child
-from mpibow.system.signals import ASKING
+from mpibow.system.process import ASKING
 
 SENDS = "kill -{0} $PPID; sleep 0.3; "
 WAITS = "for i in $(seq 9999); do sleep 0.05; done"

@@ -9,7 +9,7 @@ import pytest
 from mpibow.config.schema import RunName
 from mpibow.config.words import unwrap
 from mpibow.errors import ConfigError
-from mpibow.sweep.grid import Cell, Choice, axis, cells
+from mpibow.sweep.grid import AxisValue, Cell, axis, cells
 
 
 def values(word: str) -> list[object]:
@@ -80,4 +80,4 @@ def test_names_are_of_their_own_and_allowed_whatever_the_values() -> None:
 def test_a_name_does_not_depend_on_how_a_cell_is_typed() -> None:
     assert {cell.name for cell in cells(["update.lr=1e-2", "seed=1"])} == {"seed_1__update.lr_0.01"}
     assert {cell.name for cell in cells(["seed=1:1", "update.lr=0.01"])} == {"seed_1__update.lr_0.01"}
-    assert str(Choice("{a: 1,b: x}", {"a": 1, "b": "x"})) == "{a: 1, b: 'x'}"
+    assert str(AxisValue("{a: 1,b: x}", {"a": 1, "b": "x"})) == "{a: 1, b: 'x'}"

@@ -11,7 +11,7 @@ import pytest
 from mpibow.config import Config, load_mapping
 from mpibow.config.strict import plain
 from mpibow.errors import ConfigError, RecordError
-from mpibow.sweep.kept import Kept, Result
+from mpibow.sweep.folder import CellResult, SweepFolder
 
 
 def config(**settings: Any) -> Config:
@@ -19,14 +19,14 @@ def config(**settings: Any) -> Config:
 
 
 @pytest.fixture
-def kept(tmp_path: Path) -> Kept:
-    kept = Kept(tmp_path / "new/sweep")
+def kept(tmp_path: Path) -> SweepFolder:
+    kept = SweepFolder(tmp_path / "new/sweep")
     kept.begin(1)
     return kept
 
 
-def test_a_result_comes_back(kept: Kept) -> None:
-    result = Result({"update": {"lr": 0.1}}, plain(config()), {"accuracy": 0.5})
+def test_a_result_comes_back(kept: SweepFolder) -> None:
+    result = CellResult({"update": {"lr": 0.1}}, plain(config()), {"accuracy": 0.5})
     kept.save("a", result)
     assert kept.results() == {"a": result}
     assert [path.name for path in (kept.folder / "cells").iterdir()] == ["a.json"]
@@ -35,9 +35,9 @@ def test_a_result_comes_back(kept: Kept) -> None:
 
 
 @pytest.mark.parametrize("stage", ["ended", "begun"])
-def test_other_settings_are_refused(kept: Kept, stage: str) -> None:
+def test_other_settings_are_refused(kept: SweepFolder, stage: str) -> None:
     if stage == "ended":
-        kept.save("a", Result({}, plain(config()), None))
+        kept.save("a", CellResult({}, plain(config()), None))
     kept.prepare("a", config())
     kept.check("a", config(checkpoint={"every": None}, log={"every": 7}, name="b"))  # which change no number
     kept.check("b", config(seed=2))
@@ -48,16 +48,16 @@ def test_other_settings_are_refused(kept: Kept, stage: str) -> None:
     assert str(caught.value) == f"{path}: has another stop, seed than now; use another --output, or {remedy}"
 
 
-def test_a_setting_that_is_new_had_its_default(kept: Kept) -> None:
+def test_a_setting_that_is_new_had_its_default(kept: SweepFolder) -> None:
     older = plain(config())
     del older["prefetch"]
-    kept.save("a", Result({}, older, None))
+    kept.save("a", CellResult({}, older, None))
     kept.check("a", config())
     with pytest.raises(ConfigError, match="has another prefetch than now"):
         kept.check("a", config(prefetch=3))
 
 
-def test_ranks_stay_the_same(kept: Kept) -> None:
+def test_ranks_stay_the_same(kept: SweepFolder) -> None:
     kept.begin(1)
     with pytest.raises(ConfigError) as caught:
         kept.begin(2)
@@ -72,7 +72,7 @@ def test_ranks_stay_the_same(kept: Kept) -> None:
         ('{"x": 1}', "is not a file of a cell; "),
     ],
 )
-def test_damaged_files(kept: Kept, content: str, message: str) -> None:
+def test_damaged_files(kept: SweepFolder, content: str, message: str) -> None:
     path = kept.cell("a")
     path.write_text(content)
     with pytest.raises(RecordError) as caught:
@@ -80,13 +80,13 @@ def test_damaged_files(kept: Kept, content: str, message: str) -> None:
     assert str(caught.value) == f"{path}: {message}delete it to run the cell again"
 
 
-def test_a_newer_file(kept: Kept) -> None:
-    kept.save("a", Result({}, {}, None, format=2))
+def test_a_newer_file(kept: SweepFolder) -> None:
+    kept.save("a", CellResult({}, {}, None, format=2))
     with pytest.raises(RecordError, match="must have format 1, got 2; use the mpibow that wrote it"):
         kept.results()
 
 
-def test_a_summary_counts_where_the_run_reached_its_end(kept: Kept) -> None:
+def test_a_summary_counts_where_the_run_reached_its_end(kept: SweepFolder) -> None:
     kept.prepare("a", config())
     path = kept.run("a") / "summary.json"
     assert kept.finished("a") is None
@@ -96,10 +96,10 @@ def test_a_summary_counts_where_the_run_reached_its_end(kept: Kept) -> None:
     assert kept.finished("a") == {"stopped": "stop.epochs 2"}
 
 
-def test_a_lock_is_one_holder_s(kept: Kept) -> None:
+def test_a_lock_is_one_holder_s(kept: SweepFolder) -> None:
     with kept.locked("a") as mine:
         assert mine is not None
-        with Kept(kept.folder).locked("a") as other, Kept(kept.folder).locked("b") as free:
+        with SweepFolder(kept.folder).locked("a") as other, SweepFolder(kept.folder).locked("b") as free:
             assert other is None
             assert free is not None
     with kept.locked("a") as again:

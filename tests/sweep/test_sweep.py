@@ -15,7 +15,7 @@ import pytest
 from mpibow import plot
 from mpibow.sweep.__main__ import main
 from mpibow.sweep.chart import draw
-from mpibow.sweep.kept import Kept, Result
+from mpibow.sweep.folder import CellResult, SweepFolder
 from tests.launching import needs_mpi, run
 from tests.run import tiny
 from tests.run.processes import centre, ended, last_iteration, reached, started, wait_for, write_run
@@ -33,8 +33,8 @@ def sweep(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return run([sys.executable, "-m", "mpibow.sweep", *arguments], cwd=folder)
 
 
-def cells(folder: Path) -> dict[str, Result]:
-    return Kept(folder / "out").results()
+def cells(folder: Path) -> dict[str, CellResult]:
+    return SweepFolder(folder / "out").results()
 
 
 def test_cells_are_kept_and_skipped_and_added(folder: Path) -> None:
@@ -198,9 +198,9 @@ def test_the_table_of_nothing(
     assert os.listdir(tmp_path) == []
 
 
-def result(lr: float, rule: str, seed: int, accuracy: float) -> Result:
+def result(lr: float, rule: str, seed: int, accuracy: float) -> CellResult:
     settings = {"update.lr": lr, "rule.name": rule, "seed": seed}
-    return Result(settings, {}, {"accuracy": accuracy, "seconds": 1.0})
+    return CellResult(settings, {}, {"accuracy": accuracy, "seconds": 1.0})
 
 
 def test_the_plot_shows_the_table() -> None:

@@ -8,21 +8,21 @@ from typing import Any
 import pytest
 
 from mpibow.errors import ConfigError
-from mpibow.sweep.kept import Result
-from mpibow.sweep.table import inside, mean_of, students, table
+from mpibow.sweep.folder import CellResult
+from mpibow.sweep.summary_table import inside, mean_of, students, table
 
 
-def result(lr: float, seed: int, **summary: Any) -> Result:
+def result(lr: float, seed: int, **summary: Any) -> CellResult:
     config = {"update": {"lr": lr, "momentum": 0.9}, "seed": seed, "rule": {"name": "sma"}}
     entries = {"validation_accuracy": None, "accuracy": None, "epochs_to_target": None, "seconds": 10.0, **summary}
-    return Result({"update.lr": lr, "seed": seed}, config, entries or None)
+    return CellResult({"update.lr": lr, "seed": seed}, config, entries or None)
 
 
-def diverged(lr: float, seed: int) -> Result:
-    return Result({"update.lr": lr, "seed": seed}, {"update": {"lr": lr}, "seed": seed}, None)
+def diverged(lr: float, seed: int) -> CellResult:
+    return CellResult({"update.lr": lr, "seed": seed}, {"update": {"lr": lr}, "seed": seed}, None)
 
 
-def made(*results: Result, keys: tuple[str, ...] = ()) -> list[str]:
+def made(*results: CellResult, keys: tuple[str, ...] = ()) -> list[str]:
     return table({str(n): each for n, each in enumerate(results)}, keys).splitlines()
 
 

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from mpibow.system.options import integer, natural, positive
+from mpibow.system.command import integer, natural, positive
 from tests.launching import LIMIT, ROOT
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from mpibow.aten.table import OPERATORS, PYTHON
+from mpibow.aten import OPERATORS, PYTHON
 from tests.launching import ROOT
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import mpibow as mb
-from mpibow.aten.table import OPERATORS
+from mpibow.aten import OPERATORS
 from mpibow.errors import ConfigError
 from tests.oracle import pytorch
 
@@ -61,7 +61,7 @@ def in_place() -> list[Any]:
 
 @pytest.mark.parametrize("target", in_place(), ids=str)
 def test_operators_in_place_have_the_arguments_of_the_others(target: Any) -> None:
-    reader = import_module("mpibow.aten.reader").Reader(torch, nn.Identity(), None)
+    reader = import_module("mpibow.aten.reader").ExportReader(torch, nn.Identity(), None)
     name = target._schema.name.removeprefix("aten::").rstrip("_")
     parameters = inspect.signature(OPERATORS[name]).parameters
     names = [each.name for each in reader._anew(target)._schema.arguments]

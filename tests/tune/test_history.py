@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from mpibow.config.strict import build
-from mpibow.tune import Cap, Counts, Decision, History, Reading, Span, Tuner, Window
+from mpibow.tune import Cap, Counts, Decision, History, Reading, Tuner, Window, WindowSpan
 from mpibow.tune.history import ANCHORS, LONGEST
 from mpibow.tune.meter import Estimate
 from tests.tune.windows import history, tuner_of, window
@@ -28,7 +28,7 @@ def grown(start: History, *windows: Window) -> History:
 
 def test_a_window_of_all_ranks_readings() -> None:
     """The whole is the slowest rank's."""
-    decision = Decision((2, 1), True, "", Span(1, 2, 0.01))
+    decision = Decision((2, 1), True, "", WindowSpan(1, 2, 0.01))
     first = Reading(Estimate(0.2, 0.01), Estimate(0.4, 0.02), 40.0)
     second = Reading(Estimate(0.3, 0.03), Estimate(0.5, 0.01), 40.0)
     found = Window.of(decision, [first, second])

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from mpibow.tune.meter import LEAST, WARM_UP, Estimate, Meter, Reading, enough, estimate
-from mpibow.tune.settings import Span, Tuner
+from mpibow.tune.tuner import Tuner, WindowSpan
 from tests.tune.windows import tuner_of
 
-SPAN = Span(least=0.2, most=2.0, precision=0.01)
+SPAN = WindowSpan(least=0.2, most=2.0, precision=0.01)
 
 
 def reading(own: float = 0.0, whole: float = 0.0, elapsed: float = 1.0) -> Reading:
@@ -19,7 +19,7 @@ def reading(own: float = 0.0, whole: float = 0.0, elapsed: float = 1.0) -> Readi
     return Reading(Estimate(1.0, own), Estimate(1.0, whole), elapsed)
 
 
-def fed(times: list[float], span: Span = SPAN) -> list[bool]:
+def fed(times: list[float], span: WindowSpan = SPAN) -> list[bool]:
     meter = Meter(span)
     return [meter.add(time, time) for time in [9.0] * WARM_UP + times][WARM_UP:]
 
@@ -140,6 +140,6 @@ def test_but_not_for_ever() -> None:
 
 
 def test_spans_follow_the_settings() -> None:
-    assert tuner_of(threshold=0.04, window=3.0, watch=7.0).looking == Span(0.375, 3.0, 0.02)
+    assert tuner_of(threshold=0.04, window=3.0, watch=7.0).looking == WindowSpan(0.375, 3.0, 0.02)
     assert (Tuner().pause, tuner_of(watch=7.0, again=80.0).pause) == (12, 11)
-    assert tuner_of(threshold=0.04, watch=7.0).watching == Span(7.0, 14.0, 0.02)
+    assert tuner_of(threshold=0.04, watch=7.0).watching == WindowSpan(7.0, 14.0, 0.02)

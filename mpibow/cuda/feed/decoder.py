@@ -12,8 +12,8 @@ import numpy as np
 from mpibow.cuda.device.cupy_driver import Event
 from mpibow.cuda.device.driver import Memory
 from mpibow.cuda.feed.feeder import Feeder
-from mpibow.data.decoders import DaliBatch, Decoder, Windows, decoded_part, lying, plan_parts
-from mpibow.data.orientation import stored_points
+from mpibow.data.dali_decoders import DaliBatch, Decoder, Windows, decoded_part, lying, plan_parts
+from mpibow.data.image_header import stored_points
 
 
 class OnDevice(Decoder):

@@ -10,11 +10,10 @@ from mpibow.data.dali import Dali
 from mpibow.data.damage import Intact
 from mpibow.data.dataset import COUNTER, NamedSamples, inputs_of, row_bytes
 from mpibow.data.decoded import Decoded
-from mpibow.data.feeds import Feed
-from mpibow.data.loading import Held, Loading
-from mpibow.data.pipeline import Reader
-from mpibow.data.slots import specs_of
-from mpibow.data.weighed import Weighed
+from mpibow.data.loading import Loading, ReadAheadMemory
+from mpibow.data.readers import Reader
+from mpibow.data.sample_weights import Weighed
+from mpibow.data.slots import Feed, specs_of
 
 
 def sent_of(loading: Loading) -> tuple[str, ...]:
@@ -29,11 +28,13 @@ def packing_of(loading: Loading) -> Packing:
     return pack(specs_of(loading.train, loading.batch), sent_of(loading))
 
 
-def held_by(loading: Loading) -> Held:
+def held_by(loading: Loading) -> ReadAheadMemory:
     """As Loading.held, on the GPU; with the page-locked memory beside it."""
     packing, choice = packing_of(loading), loading.choice
     row = sum(row_bytes(inputs_of(loading.train)).values()) * (choice.on_device and choice.kind == "resident")
-    return Held((loading.ahead + 2) * packing.size, (loading.ahead + 1) * packing.sent, loading.train.count * row)
+    return ReadAheadMemory(
+        (loading.ahead + 2) * packing.size, (loading.ahead + 1) * packing.sent, loading.train.count * row
+    )
 
 
 def open_source(loading: Loading, feeder: Feeder, bind: Bind) -> tuple[Reader, Feed]:

@@ -9,8 +9,7 @@ from typing import Any
 from mpibow.cuda.device.cupy_driver import Stream
 from mpibow.cuda.feed.feeder import DeviceSlot, Feeder, pack
 from mpibow.data.dataset import Samples
-from mpibow.data.feeds import Feed
-from mpibow.data.slots import Slot, specs_of
+from mpibow.data.slots import Feed, Slot, specs_of
 
 Fill = Callable[[Stream], None]  # enqueues the launches that fill the rest of a slot
 

@@ -10,11 +10,11 @@ import numpy as np
 
 from mpibow.cuda.kernels.flat import BLOCK
 from mpibow.errors import ShapeError
-from mpibow.graph.frozen import frozen
 from mpibow.graph.graph import Array, Graph
 from mpibow.graph.kernel import Kernels
 from mpibow.graph.layout import ALIGNMENT, Layout
 from mpibow.graph.plan import Plan, choose_layout, compile_plan
+from mpibow.graph.rewrite import frozen
 from mpibow.graph.steps import gradient
 from mpibow.graph.wide import widen
 from mpibow.ops import (

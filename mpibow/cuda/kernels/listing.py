@@ -18,9 +18,9 @@ from mpibow.cuda.kernels.specs import (
     Spec,
 )
 from mpibow.errors import ShapeError
-from mpibow.graph.fuse import fuse
 from mpibow.graph.graph import Graph, Op, Shape
 from mpibow.graph.kernel import Shapes
+from mpibow.graph.rewrite import fuse
 from mpibow.ops import Add, BatchNorm, Conv2d, Dense, Relu
 from mpibow.ops.fused import AddRelu, ConvNormAddRelu, ConvRelu, NormAddRelu
 

@@ -14,7 +14,7 @@ from mpibow.cuda.kernels.kernels import Launch
 from mpibow.graph.formats import Reorder
 from mpibow.graph.graph import Op
 from mpibow.graph.kernel import Buffers, Call, Formats, Kernel, Run, Shapes, canonical_formats
-from mpibow.graph.mixed import Convert
+from mpibow.graph.rewrite import Convert
 from mpibow.graph.steps import Sum
 from mpibow.ops.fused import AddRelu
 from mpibow.ops.wide import (

@@ -10,7 +10,7 @@ from mpibow.cuda.kernels.layers import layers
 from mpibow.cuda.kernels.operands import Precision
 from mpibow.cuda.kernels.own import OWN
 from mpibow.graph.kernel import KernelTable
-from mpibow.graph.mixed import Widths
+from mpibow.graph.rewrite import Widths
 from mpibow.ops import (
     Accuracy,
     BatchNorm,

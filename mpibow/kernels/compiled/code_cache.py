@@ -28,7 +28,7 @@ from numba.core.compiler import CompileResult
 from numba.core.serialize import dumps
 
 from mpibow.kernels.cache import cache_folder
-from mpibow.system.aside import whole_file
+from mpibow.system.files import whole_file
 
 PACKAGES = "mpibow.kernels", "mpibow.formulas"  # whose functions are compiled into others
 PATIENCE = 60  # seconds that a process waits for another's code of one function; then it compiles its own

@@ -12,9 +12,9 @@ from dataclasses import replace
 from typing import Any
 
 from mpibow.graph.formats import Reorder
-from mpibow.graph.fuse import fuse
 from mpibow.graph.graph import Graph, Op
 from mpibow.graph.kernel import Kernel, KernelTable
+from mpibow.graph.rewrite import fuse
 from mpibow.kernels.compiled import means
 from mpibow.kernels.compiled.table import OPERATORS as COMPILED
 from mpibow.kernels.numpy import OPERATORS as REFERENCE

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from mpibow.graph.fuse import rebuilt
 from mpibow.graph.graph import Graph, Node
+from mpibow.graph.rewrite import rebuilt
 from mpibow.ops import Attention, Permute, Split
 from mpibow.ops.fused import HeadsAttention
 from mpibow.ops.reshape import View

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from mpibow.graph.fuse import rebuilt
 from mpibow.graph.graph import Graph, Node
+from mpibow.graph.rewrite import rebuilt
 from mpibow.ops import Matmul, Permute
 from mpibow.ops.fused import TurnedMatmul
 

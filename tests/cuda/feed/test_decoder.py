@@ -18,12 +18,12 @@ from mpibow.cuda.feed.source import open_source
 from mpibow.cuda.feed.togpu import ToGpu
 from mpibow.data import dali
 from mpibow.data.dali import Dali
+from mpibow.data.dali_decoders import DaliBatch, OnHost
 from mpibow.data.dataset import Array
 from mpibow.data.decoded import Decoded
-from mpibow.data.decoders import DaliBatch, OnHost
 from mpibow.data.loading import Loading
-from mpibow.data.readers import Choice
-from mpibow.data.settings import Image
+from mpibow.data.pipeline_choice import PipelineChoice
+from mpibow.data.sample_settings import Image
 from mpibow.kernels.numpy.resize import resize
 from tests.cuda.device.simulated import SimDriver
 from tests.cuda.feed.test_feeder import feeder_on
@@ -106,7 +106,7 @@ def set_of(folder: Path, damaged: int | None = None) -> Decoded:
 
 
 def seen(
-    choice: Choice, data: Decoded, seed: int | None, limit: int = 0, samples: int = 7, prefetch: int = 4
+    choice: PipelineChoice, data: Decoded, seed: int | None, limit: int = 0, samples: int = 7, prefetch: int = 4
 ) -> Batches:
     """What learners find; on a GPU that is simulated, by `seed`, or else on the host."""
     driver, loading = SimDriver(seed or 0), Loading(data, {}, choice, BATCH, prefetch, most_damaged=limit)
@@ -140,7 +140,7 @@ def seen(
     return found
 
 
-GPU = Choice("dali", "", on_device=True)
+GPU = PipelineChoice("dali", "", on_device=True)
 
 
 @pytest.mark.usefixtures("made_up")
@@ -180,7 +180,7 @@ def test_memory_that_is_given_back_too_early_shows(
 @pytest.mark.usefixtures("made_up")
 def test_on_cpus_the_decoder_is_another_and_slots_are_copied(tmp_path: Path) -> None:
     pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
-    loading = Loading(set_of(tmp_path), {}, Choice("dali", ""), BATCH, 1)
+    loading = Loading(set_of(tmp_path), {}, PipelineChoice("dali", ""), BATCH, 1)
     reader, feed = open_source(loading, feeder_on(SimDriver()), lambda launches: lambda stream: None)
     assert isinstance(reader, Dali)
     assert isinstance(reader.decoder, OnHost)

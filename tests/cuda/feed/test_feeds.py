@@ -17,8 +17,9 @@ from mpibow.cuda.feed.togpu import ToGpu
 from mpibow.cuda.kernels.kernels import Launch
 from mpibow.data.dataset import Array, ArrayData, Dataset, NamedArrays, Samples
 from mpibow.data.loading import Loading
-from mpibow.data.pipeline import Direct, Pipeline, Reader
-from mpibow.data.readers import Choice
+from mpibow.data.pipeline import Pipeline
+from mpibow.data.pipeline_choice import PipelineChoice
+from mpibow.data.readers import DirectReader, Reader
 from mpibow.data.recordset import open_records, write_records
 from mpibow.data.timeline import fixed
 from mpibow.errors import DamagedRecord, DeviceError, RecordError
@@ -30,7 +31,7 @@ from tests.refusals import refuses
 
 SEED, BATCH, COUNT = 5, 3, 40
 Batches = dict[tuple[int, int], dict[str, list[Any]]]  # by iteration and learner
-HOST, GPU = Choice("host", ""), Choice("resident", "", on_device=True)
+HOST, GPU = PipelineChoice("host", ""), PipelineChoice("resident", "", on_device=True)
 
 
 def bind(launches: Sequence[Launch]) -> Any:
@@ -57,7 +58,7 @@ def pipeline(data: Samples, reader: Reader, feed: Any, prefetch: int = 2, timeli
 
 
 def on_gpu(
-    choice: Choice, data: Samples, seed: int, *, iterations: int = 9, prefetch: int = 2, most_damaged: int = 0,
+    choice: PipelineChoice, data: Samples, seed: int, *, iterations: int = 9, prefetch: int = 2, most_damaged: int = 0,
     threads: int = 2, device: int = 0,
 ) -> Batches:  # fmt: skip
     """What learners' streams find, which copy a slot as late as they can; there is one more learner half-way."""
@@ -117,7 +118,7 @@ def test_copied_slots_are_those_of_the_host(seed: int, prefetch: int) -> None:
 @pytest.mark.parametrize("prefetch", [1, 2])
 def test_each_learner_has_a_slot_more_than_are_prefetched(prefetch: int) -> None:
     data, driver = images(), SimDriver()
-    made, stream = pipeline(data, Direct(data), ToGpu(data, feeder_on(driver)), prefetch), driver.stream()
+    made, stream = pipeline(data, DirectReader(data), ToGpu(data, feeder_on(driver)), prefetch), driver.stream()
     used = []
     for _ in range(12):
         for slot in made.next():
@@ -231,7 +232,7 @@ def test_an_error_of_the_reader_reaches_the_learners() -> None:
             raise RecordError("broken")
 
     data, feeder = Broken(np.zeros((9, 1, 2, 2)), np.zeros(9, int)), feeder_on(SimDriver())
-    made = pipeline(data, Direct(data), ToGpu(data, feeder))
+    made = pipeline(data, DirectReader(data), ToGpu(data, feeder))
     with pytest.raises(RecordError, match=r"^broken$"):
         made.next()
     made.close()
@@ -239,13 +240,13 @@ def test_an_error_of_the_reader_reaches_the_learners() -> None:
 
 def test_no_memory_for_slots_is_said_by_next() -> None:
     data, feeder = images(), feeder_on(SimDriver(free=100))
-    made = pipeline(data, Direct(data), ToGpu(data, feeder))
+    made = pipeline(data, DirectReader(data), ToGpu(data, feeder))
     with pytest.raises(DeviceError, match=r"KiB for slots 0 to 3 do not fit: .*: set prefetch lower, or a smaller"):
         made.next()
     made.close()
 
 
-class Held(Direct):
+class Held(DirectReader):
     """Reads on only when told to."""
 
     def __init__(self, data: Dataset) -> None:

@@ -47,7 +47,7 @@ from mpibow.graph.graph import Graph
 from mpibow.graph.kernel import Shapes
 from mpibow.graph.steps import inputs_wanted, trained_values
 from mpibow.graph.wide import widen
-from mpibow.job.made_up import SHAPES
+from mpibow.job.synthetic import SHAPES
 from mpibow.models import MODELS
 from mpibow.models.classifier import classifier
 from mpibow.ops import BatchNorm, Conv2d, Dense

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from mpibow.cuda.kernels.operands import PRECISIONS
-from mpibow.graph.frozen import frozen
 from mpibow.graph.graph import Array, Graph, Tensor
 from mpibow.graph.kernel import Kernels
 from mpibow.graph.layout import initial_weights, plan_layout, plan_statistics
 from mpibow.graph.plan import choose_layout, compile_plan
+from mpibow.graph.rewrite import frozen
 from mpibow.kernels.numpy import OPERATORS
 from mpibow.ops import (
     Conv2d,

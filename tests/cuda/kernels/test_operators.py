@@ -22,7 +22,7 @@ from mpibow.errors import ShapeError
 from mpibow.graph.formats import Reorder
 from mpibow.graph.graph import FLOAT
 from mpibow.graph.kernel import Kernel, Run
-from mpibow.graph.mixed import Convert
+from mpibow.graph.rewrite import Convert
 from mpibow.graph.steps import Sum
 from mpibow.kernels.numpy import OPERATORS as NUMPY
 from mpibow.ops.fused import AddRelu

@@ -30,7 +30,7 @@ from mpibow.cuda.kernels.specs import (
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import Array
 from mpibow.graph.kernel import Shapes
-from mpibow.job.made_up import SHAPES
+from mpibow.job.synthetic import SHAPES
 from mpibow.models import MODELS
 from mpibow.models.classifier import classifier
 from mpibow.ops import BatchNorm, Conv2d, Dense

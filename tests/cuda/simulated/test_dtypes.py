@@ -13,9 +13,9 @@ import pytest
 from mpibow.config import load_mapping
 from mpibow.data.dataset import Array, ArrayData, NamedArrays
 from mpibow.graph.graph import Tensor
-from mpibow.graph.mixed import Convert
+from mpibow.graph.rewrite import Convert
 from mpibow.job import Job, make_job
-from mpibow.models.settings import Augmentation, Jitter
+from mpibow.models.augmentation import Augmentation, ColourJitter
 from mpibow.ops import (
     add,
     concat,
@@ -66,7 +66,7 @@ def check(tmp_path: Path, data: str, job: Callable[..., Job], precision: str, ex
 
 # Images with labels
 
-AUGMENTED = Augmentation(pad=1, flip=True, mixup=0.4, cutout=2, jitter=Jitter(brightness=0.2, contrast=0.2))
+AUGMENTED = Augmentation(pad=1, flip=True, mixup=0.4, cutout=2, jitter=ColourJitter(brightness=0.2, contrast=0.2))
 
 
 # Each data type in each precision and execution, one of them augmented; the other way round where 16 bits may overflow.

@@ -18,7 +18,7 @@ from mpibow.cuda.gpu import GpuMemory
 from mpibow.data.dataset import ArrayData
 from mpibow.data.loading import Loading
 from mpibow.data.order import samples_at
-from mpibow.data.readers import Choice
+from mpibow.data.pipeline_choice import PipelineChoice
 from mpibow.errors import DeviceError, DivergedError, ShapeError
 from mpibow.graph.graph import Tensor
 from mpibow.job import Job
@@ -433,7 +433,7 @@ def test_a_tuner_tries_learners_on_a_gpu(tmp_path: Path) -> None:
 
 def test_check_says_what_a_gpu_will_hold(tmp_path: Path) -> None:
     job = replace(work(tmp_path, learners=2), device=simulated(0))
-    sent, resident = Choice("host", ""), Choice("resident", "", on_device=True)
+    sent, resident = PipelineChoice("host", ""), PipelineChoice("resident", "", on_device=True)
     for choice, data, locked in ((sent, "", "4.5 KiB"), (resident, " + data 0.0 MiB", "1.5 KiB")):
         last = describe_job(job, (2,), [1 << 30], choice).splitlines()[-1]
         assert last.startswith("rank 0: 2 learner(s) x (arena ")
@@ -458,7 +458,7 @@ def test_learners_are_as_many_as_all_that_they_take_leaves_room_for(tmp_path: Pa
             return session.replicas.capacity
 
     job = replace(work(tmp_path, learners=1), device=simulated(0))
-    ahead = held_by(Loading(job.train, {}, Choice("resident", "", on_device=True), 3, 3))
+    ahead = held_by(Loading(job.train, {}, PipelineChoice("resident", "", on_device=True), 3, 3))
     assert (ahead.learner, ahead.locked, ahead.data) == (5 * 768, 4 * 256, tiny.COUNT * (36 + 4))
     learner = learner_bytes(job.training_plan(), job.evaluation_plan(), ahead.learner, states=1)
     free = int((7.5 * learner) / 0.8) + ahead.data

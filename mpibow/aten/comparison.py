@@ -1,0 +1,274 @@
+"""Compares a net with the module that it was read from: outputs, running statistics and gradients of two samples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mpibow import ops
+from mpibow.aten.net import TorchNet
+from mpibow.errors import ConfigError
+from mpibow.graph.graph import FLOAT, Array, Graph, Shape
+from mpibow.graph.layout import initial_weights
+from mpibow.graph.plan import Plan, choose_layout, compile_plan
+from mpibow.graph.steps import trained_values
+from mpibow.kernels import NUMPY
+
+if TYPE_CHECKING:
+    from torch import Tensor, dtype
+    from torch._ops import OpOverload
+    from torch.nn import Module
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+# Two tolerances for each precision. The first is a share of the largest number of an array. The second is for gradients
+# that are only rounding errors: an array below this share of the largest gradient of all is compared with that share.
+# CLOSE is for float64, where PyTorch has some constants in float32, such as 1 / 6; LOOSE where it computes in float32.
+CLOSE, LOOSE = (1e-5, 1e-4), (1e-3, 1e-1)
+BRANCHES = "mpibow reads forward as in training; export a module without branches on self.training"
+REPLACE = "mpibow computes one of its operators in another way: please report this, and replace the operator"
+
+
+@dataclass(frozen=True)
+class PassResult:
+    """One forward and backward: arrays by name; `exact` if all of it was computed in float64."""
+
+    outputs: Mapping[str, Array]
+    statistics: Mapping[str, Array]
+    gradients: Mapping[str, Array]
+    exact: bool = True
+
+    @property
+    def whole(self) -> bool:
+        """Whether there is no NaN."""
+        return not any(np.isnan(array).any() for array in (*self.outputs.values(), *self.gradients.values()))
+
+
+def compare(torch: ModuleType, net: TorchNet, examples: Sequence[Tensor], free: int) -> int:
+    """Raises ConfigError where the net's numbers differ from the module's, in training and in evaluation.
+
+    Gradients are those of one random sum of all outputs. Where the plan needs more than half of `free` bytes, nothing
+    is compared, and the bytes are returned; else 0.
+    """
+    kind, plan = net.program.kind, _plan(net, training=True)
+    needed = 2 * plan.arena_bytes + 40 * plan.layout.size  # PyTorch's activations as well, its weights and gradients
+    if needed > free // 2:
+        return needed
+    two = [each[:2] for each in examples]
+    for samples in (_drawn(torch, two), two):
+        theirs = _by_torch(torch, net, samples, training=True)
+        if theirs.whole:
+            break
+    else:
+        raise ConfigError(f"from_torch: PyTorch's own outputs or gradients of {kind} are NaN for example_inputs")
+    ours = _by_numpy(net, plan, samples)
+    close, small = CLOSE if theirs.exact else LOOSE
+    _alike(f"{kind} gives another {{}} than in PyTorch", ours.outputs, theirs.outputs, close)
+    wanted = {name: theirs.statistics[name] for name in ours.statistics}
+    _alike(f"{kind} keeps another {{}} than in PyTorch", ours.statistics, wanted, close)
+    found = {  # convolutions of one dimension have weights of two
+        name: ours.gradients.get(name, np.zeros_like(array)).reshape(array.shape)
+        for name, array in theirs.gradients.items()
+    }
+    largest = max(map(_largest, theirs.gradients.values()), default=0.0)
+    least = small * max(largest, max(map(_largest, theirs.outputs.values())) / 100)
+    _alike(f"{kind} has another gradient of {{}} than in PyTorch", found, theirs.gradients, close, least)
+    evaluated = _by_torch(torch, net, samples, training=False)
+    if any(isinstance(node.op, ops.BatchNorm) and not node.op.frozen for node in plan.graph.nodes):
+        ours = _by_numpy(net, _plan(net, training=False), samples)
+    _alike(
+        f"{kind} gives another {{}} in evaluation than the net that was read from it",
+        ours.outputs,
+        evaluated.outputs,
+        (CLOSE if evaluated.exact else LOOSE)[0],
+        remedy=BRANCHES,
+    )
+    return 0
+
+
+def _alike(
+    text: str,
+    ours: Mapping[str, Array],
+    theirs: Mapping[str, Array],
+    close: float,
+    least: float = 0.0,
+    remedy: str = REPLACE,
+) -> None:
+    """Raises ConfigError where numbers differ by more than `close` of an array's largest; NaN differs from any."""
+    for name, y in theirs.items():
+        x, rule = ours[name], f"from_torch: {text.format(name)}: "
+        if x.shape != y.shape:
+            raise ConfigError(f"{rule}{x.shape}, not {y.shape}; {remedy}")
+        x, y = np.asarray(x, float), np.asarray(y, float)
+        with np.errstate(invalid="ignore"):
+            gap, largest = np.abs(np.where(x == y, 0.0, x - y)).max(initial=0.0), _largest(y)
+        if not gap <= close * max(largest, least):
+            raise ConfigError(f"{rule}they differ by {gap:.3g}, the largest number is {largest:.3g}; {remedy}")
+
+
+def _largest(array: Array) -> float:
+    return float(np.abs(array[np.isfinite(array)]).max(initial=0.0))
+
+
+def _drawn(torch: ModuleType, samples: Sequence[Tensor]) -> list[Tensor]:
+    """Two different samples, with floats in the range of the examples, or normal where these are all one number."""
+    generator = np.random.default_rng(0)
+
+    def drawn(tensor: Tensor) -> Tensor:
+        if not tensor.is_floating_point() or not tensor.numel():
+            return tensor
+        if bool((tensor == tensor.reshape(-1)[0]).all()):
+            return torch.from_numpy(generator.standard_normal(tuple(tensor.shape)))
+        if torch.equal(tensor[0], tensor[1]):
+            order = torch.from_numpy(generator.permutation(tensor[1].numel()))
+            return torch.stack([tensor[0], tensor[1].reshape(-1)[order].reshape(tensor[1].shape)])
+        return tensor
+
+    return [drawn(each.detach()) for each in samples]
+
+
+def _direction(n: int, shape: Shape) -> Array:
+    """The factors of output number n in the sum that is differentiated."""
+    return np.asarray(np.random.default_rng(n).standard_normal(shape))
+
+
+def _by_torch(torch: ModuleType, net: TorchNet, samples: Sequence[Tensor], *, training: bool) -> PassResult:
+    """The module's numbers in float64, or in float32 where its tensors of fixed types need that."""
+    for precision in (torch.float64, torch.float32):
+        try:
+            return _in_torch(torch, net, samples, precision, training)
+        except RuntimeError as error:
+            failed = error
+    raise ConfigError(f"from_torch: {net.program.kind} fails in PyTorch for example_inputs: {failed}") from failed
+
+
+def _in_torch(
+    torch: ModuleType, net: TorchNet, samples: Sequence[Tensor], precision: dtype, training: bool
+) -> PassResult:
+    def cast(tensor: Tensor) -> Tensor:
+        return tensor.detach().to(precision, copy=True) if tensor.is_floating_point() else tensor.detach().clone()
+
+    module, means = net.module, _means(torch)
+    names: dict[Tensor, str] = {}
+    for name, each in module.named_parameters(remove_duplicate=False):  # of tied ones, the name that the net has
+        if each not in names or name in net.program.parameters:
+            names[each] = name
+    weights = {name: cast(each).requires_grad_(each.requires_grad) for each, name in names.items()}
+    buffers, given = {name: cast(each) for name, each in module.named_buffers()}, tuple(map(cast, samples))
+    with untouched(module), torch.set_grad_enabled(training), means():
+        if module.training != training or not training:
+            module.train(training)
+        made = torch.func.functional_call(module, weights | buffers, given)
+        outputs = [each for each in torch.utils._pytree.tree_leaves(made) if each is not None]
+        if len(outputs) != len(net.outputs):
+            raise ConfigError(
+                f"from_torch: {net.program.kind} gives {len(outputs)} outputs in evaluation and {len(net.outputs)} in "
+                f"training; {BRANCHES}"
+            )
+        if means.bits < 32:
+            raise ConfigError(
+                f"from_torch: {net.program.kind} casts to 16 bits; leave that out, precision is a setting of the run"
+            )
+        wanted = {name: each for name, each in weights.items() if each.requires_grad and training}
+        parts = [
+            (each * torch.from_numpy(_direction(n, tuple(each.shape))).to(each.dtype)).sum()
+            for n, each in enumerate(outputs)
+            if each.requires_grad
+        ]
+        found = torch.autograd.grad(sum(parts), [*wanted.values()], allow_unused=True) if wanted and parts else ()
+    gradients = {name: torch.zeros_like(each) for name, each in wanted.items()}
+    gradients |= {name: each for name, each in zip(wanted, found, strict=False) if each is not None}
+    return PassResult(
+        {name: numbers(each) for name, each in zip(net.outputs, outputs, strict=True)},
+        {name: each.numpy() for name, each in buffers.items()},
+        {name: each.numpy() for name, each in gradients.items()},
+        means.bits == 64,
+    )
+
+
+def _means(torch: Any) -> type[TorchDispatchMode]:
+    """A mode in which random masks are their means, so that dropout does nothing; `bits` are the fewest of a float."""
+    aten = torch.ops.aten
+
+    class Means(torch.utils._python_dispatch.TorchDispatchMode):  # type: ignore[misc]
+        bits = 64
+
+        def __torch_dispatch__(
+            self,
+            function: OpOverload,
+            types: object,
+            args: Sequence[Tensor] = (),
+            kwargs: Mapping[str, object] | None = None,
+        ) -> object:
+            kind = function.overloadpacket
+            if kind is aten.bernoulli_:
+                return args[0].fill_(args[1] if len(args) > 1 else 0.5)  # PyTorch leaves out what is the default
+            made = function(*args, **(kwargs or {}))
+            if isinstance(made, torch.Tensor) and made.is_floating_point():
+                Means.bits = min(Means.bits, 8 * made.itemsize)
+            return made
+
+    return Means
+
+
+def numbers(tensor: Tensor) -> Array:
+    """A tensor's; NumPy lacks bfloat16."""
+    made: Array = (tensor.double() if tensor.is_floating_point() else tensor).detach().numpy()
+    return made
+
+
+@contextmanager
+def untouched(module: Module) -> Iterator[None]:
+    """The modes and attributes of the module and its parts are restored: hooks keep computed weights there."""
+    before = [(part, dict(vars(part)), dict(part._buffers)) for part in module.modules()]
+    try:
+        yield
+    finally:
+        for part, attributes, buffers in before:
+            vars(part).update(attributes)
+            part._buffers.update(buffers)
+
+
+def _plan(net: TorchNet, *, training: bool) -> Plan:
+    """The plan by NumPy for two samples, in training without dropout, and with the sum of all outputs as its loss."""
+    graph = Graph()
+    found = net(*(graph.input(each.name, (2, *each.shape), each.dtype) for each in net.program.inputs))
+    outputs = list(found.values()) if isinstance(found, Mapping) else [found]
+    for n, output in enumerate(outputs):
+        graph.output(f"output {n}", output)
+    for n, node in enumerate(graph.nodes):
+        if isinstance(node.op, ops.Dropout):
+            graph.nodes[n] = replace(node, op=ops.Dropout(0.0))
+    trained = trained_values(graph)
+    parts = [
+        ops.reshape(output * graph.input(f"direction {n}", output.shape), (1, -1))
+        for n, output in enumerate(outputs)
+        if output.name in trained and output.dtype == FLOAT
+    ]
+    if training and parts:
+        graph.output("loss", ops.sum(ops.concat(*parts, axis=1) if len(parts) > 1 else parts[0]))
+    training = training and bool(parts)
+    layout = choose_layout(graph, NUMPY, training=training)
+    return compile_plan(graph, layout, NUMPY, "float64", training=training)
+
+
+def _by_numpy(net: TorchNet, plan: Plan, samples: Sequence[Tensor]) -> PassResult:
+    weights, statistics = (initial_weights(layout, 0, "float64") for layout in (plan.layout, plan.statistics))
+    gradients = np.zeros(plan.layout.size)
+    bound = plan.bind(weights, gradients, statistics)
+    for each, tensor in zip(net.program.inputs, samples, strict=True):
+        np.copyto(bound.inputs[each.name], numbers(tensor), casting="unsafe")
+    for n in range(len(net.outputs)):
+        if (name := f"direction {n}") in bound.inputs:
+            bound.inputs[name][...] = _direction(n, bound.inputs[name].shape)
+    with np.errstate(all="ignore"):
+        bound.run()
+    return PassResult(
+        {name: bound.outputs[f"output {n}"] for n, name in enumerate(net.outputs)},
+        plan.statistics.unpacked(statistics),
+        plan.layout.unpacked(gradients),
+    )

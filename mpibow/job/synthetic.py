@@ -1,0 +1,78 @@
+"""Jobs on made-up data, for measurements: any model by its name, on the images that it is known for."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from mpibow.config import Config, load_mapping
+from mpibow.data.dataset import ArrayData, NamedArrays
+from mpibow.errors import ConfigError
+from mpibow.job.job import Job
+from mpibow.job.opening import make_job, named_net, named_objective
+from mpibow.models import OBJECTIVES
+
+SHAPES: Mapping[str, tuple[int, tuple[int, ...]]] = {  # classes and images that a model is known for
+    "alexnet": (1000, (3, 224, 224)),
+    "convnet": (10, (1, 8, 8)),
+    "googlenet": (1000, (3, 224, 224)),
+    "inception_v3": (1000, (3, 299, 299)),
+    "lenet": (10, (1, 28, 28)),
+    "logistic": (10, (1, 28, 28)),
+    "mlp": (10, (1, 28, 28)),
+    "overfeat": (1000, (3, 231, 231)),
+    **dict.fromkeys(("resnet20", "resnet32", "resnet44", "resnet56", "resnet110"), (10, (3, 32, 32))),
+    **dict.fromkeys(("resnet18", "resnet34", "resnet50", "resnet101", "resnet152"), (1000, (3, 224, 224))),
+    "vgg16": (1000, (3, 224, 224)),
+    "vgg16_cifar": (100, (3, 32, 32)),
+    "vgg_a": (1000, (3, 224, 224)),
+}
+TABLES: Mapping[str, int] = {"users": 5000, "items": 5000, "factors": 10}  # as large as Crossbow's example
+SAMPLES = 2048
+
+
+def made_up_job(arguments: argparse.Namespace, out: str) -> Job:
+    """The model on made-up data, writing nothing but a run directory in `out`."""
+    if arguments.model in OBJECTIVES:
+        if arguments.shape or arguments.classes:
+            raise ConfigError(f"--shape, --classes: {arguments.model} has neither; leave them out")
+        config = _config(arguments, out, {"name": arguments.model, **TABLES})
+        return make_job(arguments.model, config, named_objective(config), _ratings(), None, normalise="none")
+    classes, shape = SHAPES[arguments.model]
+    classes = arguments.classes or classes
+    if arguments.shape:
+        try:
+            shape = tuple(int(extent) for extent in arguments.shape.split(","))
+        except ValueError:
+            raise ConfigError(f"--shape: must be channels,height,width, got '{arguments.shape}'") from None
+    generator = np.random.default_rng(0)
+    count = max(SAMPLES * 3072 // max(math.prod(shape), 3072), 16)
+    images = generator.integers(256, size=(count, *shape), dtype=np.uint8)
+    data = ArrayData(images, generator.integers(classes, size=len(images)), classes=classes, name="made up")
+    config = _config(arguments, out, {"name": arguments.model})
+    return make_job(arguments.model, config, named_net(config, classes), data, None, normalise="channel")
+
+
+def _ratings() -> NamedArrays:
+    """One to five stars, of users and items at random."""
+    generator = np.random.default_rng(0)
+    user, item = (generator.integers(TABLES[key], size=100_000) for key in ("users", "items"))
+    return NamedArrays({"user": user, "item": item, "rating": generator.uniform(1, 5, len(user))}, name="made up")
+
+
+def _config(arguments: argparse.Namespace, out: str, model: Mapping[str, object]) -> Config:
+    settings = {
+        "model": model,
+        "batch_size": arguments.batch_size,
+        "device": arguments.device or "auto",
+        "learners": getattr(arguments, "learners", 1),
+        "update": {"lr": 1e-4, "momentum": 0.9},
+        "stop": {"iterations": 10**9},
+        "checkpoint": {"every": None},
+        "log": {"every": 10**9},
+        "out": out,
+    }
+    return load_mapping(settings, arguments.overrides, data_given=True)
