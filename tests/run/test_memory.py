@@ -52,7 +52,7 @@ def test_rows_of_replicas_take_memory_when_they_are_written() -> None:
     replicas.resize(2)  # momenta of new replicas are set to 0
     for row in replicas.row(0):
         row[...] = 1
-    assert 48 * MIB < resident() - before < 72 * MIB
+    assert 32 * MIB < resident() - before < 96 * MIB  # 64; others may be freed meanwhile
 
 
 def test_one_copy_of_the_weights_takes_a_row_of_them() -> None:
@@ -64,7 +64,9 @@ def test_one_copy_of_the_weights_takes_a_row_of_them() -> None:
         for row in replicas.row(i):
             row[...] = i
     assert (replicas.weights[:, 0] == 2).all()
-    assert 72 * MIB < resident() - before < 96 * MIB
+    assert (
+        48 * MIB < resident() - before < 112 * MIB
+    )  # 80, and 144 with three rows of each; others may be freed meanwhile
 
 
 @pytest.mark.parametrize(("rule", "rows"), [("sma", 3), ("ssgd", 1)])  # weights, momenta, gradients; gradients alone
