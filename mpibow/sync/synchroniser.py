@@ -79,7 +79,7 @@ class Synchroniser:
         self._pending: Future[Tally | None] | None = None
         self._beside = False  # the exchange under way ends only when it is received
         self._applied: Sequence[OnChunks] = ()  # by the exchange under way
-        self._owed: Sequence[OnChunks] = ()  # passes that the centre waits for
+        self._due: Sequence[OnChunks] = ()  # passes that the centre waits for
         # Seconds that exchanges took, other ranks' lateness included, and those of them that learners stood still for.
         # Both are entered where an exchange's end is waited for: 1 - waited / busy is what was hidden behind compute.
         # On a GPU `seconds` has them, and `waited` stays 0: the host that waits is not the learners.
@@ -115,15 +115,15 @@ class Synchroniser:
 
         The last exchange's passes for the centre run on the way, a piece at a time, while it is in the cache.
         """
-        owed, self._owed = self._owed, ()
+        due, self._due = self._due, ()
         self.book.gather()
         if local.directs is not None and not self._rule.alike:  # replicas that are alike take one step, of the sum
             _, states, gradients = self._rows.trained
             self._on_learners(workers, local.directs(states, gradients))
 
         def work(chunks: range) -> None:
-            for part in pieces(chunks, self._flat.chunk) if owed else [chunks]:
-                for each in owed:
+            for part in pieces(chunks, self._flat.chunk) if due else [chunks]:
+                for each in due:
                     each(part)
                 self._rule.update(local, part)
 
@@ -171,7 +171,7 @@ class Synchroniser:
         tally = pending.result()
         self.book.join(beside)
         if self._beside and not self.book.enqueues:
-            self._owed = self._applied
+            self._due = self._applied
             self._rule.advance()
         return tally
 
@@ -192,9 +192,9 @@ class Synchroniser:
     def settle(self) -> Tally | None:
         """As `receive`; the centre then includes the last update, and may be read or changed."""
         tally = self.receive()
-        for each in self._owed:
+        for each in self._due:
             each(self._chunks)
-        self._owed = ()
+        self._due = ()
         self._rule.settle()
         return tally
 
