@@ -78,7 +78,9 @@ class Engine:
         self._initial = centre if rule.alike else None  # until the first replica has it
         self._alone = Alone(flat, self._rows, flat.zeros(0, dtype) if rule.alike else centre)
         self._arrays = {"centre": self._alone.mean, **{name: flat.zeros(size, dtype) for name in rule.kept}}
-        self._gain, self._squares = Gain(self.point, flat), flat.zeros(chunks, "float64")  # of sums, by chunk
+        self._gain = Gain(self.point, flat)
+        measured = self.meter is not None or self._asks_norm
+        self._squares = flat.zeros(chunks * measured, "float64")  # of sums, by chunk
         self._together = False  # all learners are this rank's, and one pass moves them
         self._apart = False  # one of them was reset since W was set to their mean
         self._turn, self._rows_before = 0, 0

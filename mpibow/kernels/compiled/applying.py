@@ -43,16 +43,17 @@ def apply(
         square, stop = 0.0, min((c + 1) * chunk, size)
         for a in range(c * chunk, stop, BLOCK):
             b = min(a + BLOCK, stop)
-            total, parts = made[: b - a], kept(arrays, a, b)
-            if len(sums):
+            total, parts = sums[0, a:b] if len(sums) == 1 else made[: b - a], kept(arrays, a, b)
+            if len(sums) > 1:
                 copied(sums[0, a:b], total)
             for row in range(1, len(sums)):
                 other = sums[row, a:b]
                 for j in range(b - a):
                     total[j] += other[j]
-            for j in range(b - a):
+            for j in range(b - a if len(squares) else 0):
                 square = plus_square(square, total[j])
             for i in range(len(weights)):
                 _move(weights[i, a:b], total, parts, own)
             _keep(total, parts, own)
-        squares[c] = square
+        if len(squares):
+            squares[c] = square

@@ -76,12 +76,13 @@ def update(
 
 def apply(half: Half, weights: Array, arrays: tuple[Array, ...], sums: Array, squares: Array, chunks: range) -> None:
     """w_i, arrays <- apply(w_i, arrays, U), for every row i where the formula has w; U is the sum of the rows of
-    `sums` (n, size or more), in order, 0 if there are none. squares[c] <- |U|^2 of chunk c, float64.
+    `sums` (n, size or more), in order, 0 if there are none. squares[c] <- |U|^2 of chunk c, float64; it may be empty.
     """
     for c, part in _slices(chunks, weights.shape[1]):
         own, rows = [array[part] for array in arrays], list(weights[:, part]) if half.moves else []
         total = _sum(sums, part) if len(sums) else np.zeros(part.stop - part.start, weights.dtype)
-        squares[c] = float(np.dot(total, total))
+        if squares.size:
+            squares[c] = float(np.dot(total, total))
         for w in rows[1:]:
             w[:] = _results(half, w, *own, total)[0]
         targets = [*rows[:1], *own]
