@@ -15,7 +15,7 @@ def allocated(run: Callable[[], Any]) -> tuple[int, int]:
     """Bytes at most while `run` runs, and those that stay: the least of a few times, as other threads allocate too."""
     size = np.getbufsize()
     np.setbufsize(16)  # NumPy converts between dtypes through buffers of fixed size, 32 KB each: make them small
-    peaks, kept = list[int](), list[int]()
+    peaks, kept = [], []
     try:
         run()
         tracemalloc.start()

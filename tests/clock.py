@@ -23,7 +23,7 @@ class Clock:
     def slowed(self, function: Callable[..., Any], seconds: float) -> Callable[..., Any]:
         """The function, which takes so long."""
 
-        def slow(*args: Any, **kwargs: Any) -> Any:
+        def slow(*args, **kwargs):
             self.now += seconds
             return function(*args, **kwargs)
 

@@ -21,7 +21,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 # A slow or busy machine must not fail a test: nothing here asserts a time.
-settings.register_profile("mpibow", deadline=None, print_blob=True)
+settings.register_profile("mpibow", deadline=None, max_examples=50, print_blob=True)
 settings.load_profile("mpibow")
 # What a shell runs in the background ignores Ctrl-C, and so would all that tests start and interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -51,7 +51,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     # Every worker is sent an equal part of the list, in order: each begins with tests that take seconds, so that no
     # worker has a long one left when the others have nothing more to do.
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-    long, short = list[pytest.Item](), list[pytest.Item]()
+    long, short = [], []
     for item in items:
         (long if item.get_closest_marker("slow") or item.get_closest_marker("mpi") else short).append(item)
     ends = [(len(long) * n // workers, len(items) * n // workers) for n in range(workers + 1)]

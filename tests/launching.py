@@ -49,7 +49,7 @@ def missing() -> str:
     return "" if importlib.util.find_spec("mpi4py") else "no mpi4py: pip install mpi4py"
 
 
-def needs_mpi(test):  # type: ignore[no-untyped-def]
+def needs_mpi(test):
     """Marks a test or a class that starts ranks; skipped, with the reason, where MPI is missing."""
     return pytest.mark.mpi(pytest.mark.skipif(bool(missing()), reason=missing())(test))
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +13,6 @@ from safetensors.numpy import load_file, save_file
 
 import mpibow as mb
 from mpibow.convert.pickles import write_state_dict
-from mpibow.data.dataset import Array
 from mpibow.errors import ConfigError
 from mpibow.export import export, main
 from mpibow.graph.graph import Graph
@@ -25,7 +23,7 @@ from mpibow.models.torchvision import names_of
 from mpibow.run.stored import Stored, read_stored
 from tests.run import tiny
 
-SETTINGS: dict[str, Any] = {"batch_size": 3, "learners": 2, "update": {"lr": 0.05}, "stop": {"epochs": 1}}
+SETTINGS = {"batch_size": 3, "learners": 2, "update": {"lr": 0.05}, "stop": {"epochs": 1}}
 
 
 def net(image: mb.Tensor) -> mb.Tensor:
@@ -36,7 +34,7 @@ def untrained(name: str, classes: int = 7, size: int = 224) -> Stored:
     """The net's first weights, and statistics that are none's."""
     graph = Graph()
     MODELS[name](graph.input("image", (1, 3, size, size)), classes)
-    weights = dict[str, Array]()
+    weights = {}
     for layout in (plan_layout(graph), plan_statistics(graph)):
         weights |= layout.unpacked(initial_weights(layout, 1, "float32"))
     return Stored(Path("net"), weights)

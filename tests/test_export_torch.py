@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,19 +12,16 @@ from safetensors.numpy import save_file
 
 from mpibow.data.dataset import Array
 from mpibow.export import export, write
-from mpibow.graph.kernel import Kernels
-from mpibow.graph.layout import plan_layout, plan_statistics
-from mpibow.graph.plan import compile_plan
 from mpibow.job.starting_weights import of_program, take
-from mpibow.kernels.numpy import OPERATORS
 from mpibow.models import MODELS
 from mpibow.models.classifier import classifier
 from mpibow.models.torchvision import shapes_of
 from mpibow.run.stored import Stored, read_stored
 from tests.oracle import pytorch
+from tests.outcome import outcome
 
 pytestmark = pytest.mark.torch
-torch: Any = pytorch()
+torch = pytorch()
 nets = import_module("tests.models.torchvision_nets")  # imports torch itself
 
 CLASSES = 7
@@ -38,19 +34,14 @@ THEIRS = {
 TOLERANCE = {"float64": 1e-10, "float32": 1e-4}  # of the largest logit
 
 
-def ours(name: str, weights: Any, images: Array, dtype: str) -> Array:
+def ours(name: str, weights, images: Array, dtype: str) -> Array:
     """Our net's logits."""
     graph = classifier(partial(MODELS[name], classes=CLASSES), images.shape[1:], dtype)(len(images))
-    layout, running = plan_layout(graph), plan_statistics(graph)
-    plan = compile_plan(graph, layout, Kernels(OPERATORS), dtype, training=False)
-    bound = plan.bind(layout.packed(weights, dtype), None, running.packed(weights, dtype))
-    bound.inputs["image"][...] = images
-    bound.run()
-    found: Array = bound.outputs["logits"].copy()
-    return found
+    arrays = {"weights": weights, "statistics": weights}
+    return outcome(graph, {"image": images}, dtype=dtype, training=False, **arrays)[1]["logits"]
 
 
-def spoilt(net: Any) -> Any:
+def spoilt(net):
     """With statistics, biases and scales that are none's, else a wrong name would not be seen."""
     generator = torch.Generator().manual_seed(0)
     for key, tensor in net.state_dict().items():
@@ -72,7 +63,7 @@ def spoilt(net: Any) -> Any:
         pytest.param("vgg_a", 224, "float32", marks=pytest.mark.slow),
     ],
 )
-def test_logits_are_equal_both_ways(name: str, size: int, dtype: str, theirs: Any, tmp_path: Path) -> None:
+def test_logits_are_equal_both_ways(name: str, size: int, dtype: str, theirs, tmp_path: Path) -> None:
     net = spoilt(theirs(name, CLASSES).to(getattr(torch, dtype)))
     images = np.random.default_rng(0).standard_normal((2 if size < 224 else 1, 3, size, size)).astype(dtype)
     expected = net(torch.from_numpy(images)).detach().numpy()

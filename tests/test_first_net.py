@@ -21,7 +21,7 @@ def program(tmp_path: Path) -> Path:
 
 
 def check(printed: str) -> None:
-    accuracy, shape, bias = re.fullmatch(r"(\S+) \((10, 64)\) (\S+)\n", printed).groups()  # type: ignore[union-attr]
+    accuracy, shape, bias = re.fullmatch(r"(\S+) \((10, 64)\) (\S+)\n", printed).groups()
     assert float(accuracy) > 0.9  # chance is 0.1
     assert shape == "10, 64"
     assert float(bias) == pytest.approx(1.0, abs=1e-3)

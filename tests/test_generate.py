@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -29,7 +28,7 @@ def net(text: mb.Tensor) -> mb.Tensor:
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("text")
     windows = np.lib.stride_tricks.sliding_window_view(TOKENS.encode(TEXT), CONTEXT + 1)
-    settings: dict[str, Any] = {"batch_size": 8, "learners": 1, "device": "numpy", "out": str(folder)}
+    settings = {"batch_size": 8, "learners": 1, "device": "numpy", "out": str(folder)}
     found = mb.fit(
         net, (windows[:, :-1], windows[:, 1:]), loss=partial(mb.cross_entropy, axis=2),
         update={"name": "adam", "lr": 0.1}, stop={"iterations": 60}, **settings,
@@ -39,7 +38,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run
 
 
-def generated(capsys: pytest.CaptureFixture[str], *arguments: Any) -> str:
+def generated(capsys: pytest.CaptureFixture[str], *arguments) -> str:
     assert main([str(each) for each in arguments]) == 0
     return capsys.readouterr().out
 

@@ -26,7 +26,7 @@ from mpibow.run.saving import newest_first
 from mpibow.run.stored import Stored, read_stored
 from tests.run import tiny
 
-SETTINGS: dict[str, Any] = {"batch_size": 3, "learners": 1, "stop": {"epochs": None, "iterations": 2}}
+SETTINGS = {"batch_size": 3, "learners": 1, "stop": {"epochs": None, "iterations": 2}}
 Change = Callable[[dict[str, Any]], object]
 
 
@@ -60,11 +60,11 @@ def tampered(run: Path, tmp_path: Path) -> Callable[[Change], Path]:
     return made
 
 
-def node(n: int, **entries: Any) -> Change:
+def node(n: int, **entries) -> Change:
     return lambda header: header["graph"]["nodes"][n].update(entries)
 
 
-def setting(n: int, **entries: Any) -> Change:
+def setting(n: int, **entries) -> Change:
     return lambda header: header["graph"]["nodes"][n]["settings"].update(entries)
 
 
@@ -74,7 +74,7 @@ def head(header: dict[str, Any]) -> None:
     dense["settings"]["units"] = 4
 
 
-CHANGES: dict[str, tuple[Change, str]] = {
+CHANGES = {
     "an unknown operator": (node(1, operator="Eval"), "graph.nodes[1].operator: 'Eval' is none of this version's"),
     "Python's own": (node(1, operator="os.system"), "graph.nodes[1].operator: 'os.system' is none of this version's"),
     "a program's operator": (
@@ -135,7 +135,7 @@ def test_a_summary_that_is_none(text: str, run: Path, tmp_path: Path) -> None:
 class Trap:
     """What an unpickler runs."""
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self):
         return os.mkdir, ("sprung",)
 
 
@@ -155,7 +155,7 @@ def test_a_pickle_is_never_run(name: str, here: Path) -> None:
     assert Path("sprung").exists()
 
 
-def places(entry: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+def places(entry, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """Every place of a JSON document below the top."""
     items = entry.items() if isinstance(entry, dict) else enumerate(entry) if isinstance(entry, list) else ()
     return [each for key, value in items for each in [(*path, key), *places(value, (*path, key))]]
@@ -172,14 +172,13 @@ def stored(run: Path) -> Stored:
     return read_stored(run)
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_any_entry_of_the_graph_may_be_anything(stored: Stored, data: st.DataObject) -> None:
     """It is refused by a CheckpointError, or is still a net of these weights."""
-    assert stored.graph is not None
     graph = copy.deepcopy(json.loads(json.dumps(stored.graph)))
     *before, last = data.draw(st.sampled_from(places(graph)))
-    entry: Any = graph
+    entry = graph
     for key in before:
         entry = entry[key]
     entry[last] = data.draw(VALUES)

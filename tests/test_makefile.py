@@ -66,7 +66,7 @@ def test_an_unknown_mpi_is_refused() -> None:
 def test_every_exported_setting_is_printed() -> None:
     exported = re.findall(r"^export (\w+) := (.+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
     settings = [(name, value) for name, value in exported if name != "PATH"]
-    assert len(settings) == 9
+    assert settings
     printed = make("settings").stdout.splitlines()
     assert printed[0] == f'export PATH="{ROOT}/.venv/bin:$PATH"'
     assert printed[1:] == [f"export {name}={value}" for name, value in settings]

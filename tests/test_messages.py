@@ -7,7 +7,6 @@ import resource
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -180,7 +179,7 @@ def nothing(folder: Path) -> None:
 
 
 # What is done to a run's data, what is typed, the exit code, and how the only line that is said begins.
-UNFIT: dict[str, tuple[Callable[[Path], None], list[str], int, str]] = {
+UNFIT = {
     "images of another shape": (
         other_shape, ["data.test=data/wide"], 2,
         "data.test: wide has images (1, 6, 12) uint8, data.train has (1, 6, 6) uint8\n",

@@ -6,7 +6,6 @@ import csv
 import gzip
 import io
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -38,7 +37,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
             write_records(
                 Path("data") / name, zip(data[0], data[1].tolist(), strict=True), classes=3, class_names=NAMES
             )
-        settings: dict[str, Any] = {
+        settings = {
             "name": "run",
             "model": {"name": "mlp"},
             "data": {"train": "data/train", "test": "data/test"},
@@ -163,7 +162,7 @@ def test_numbers_of_a_table_by_name_or_in_a_row(
     monkeypatch.chdir(tmp_path)
     generator = np.random.default_rng(0)
     features = generator.standard_normal((40, 3)).astype(np.float32)
-    settings: dict[str, Any] = {"batch_size": 4, "learners": 1, "stop": {"epochs": 1}, "loss": mb.mse_loss}
+    settings = {"batch_size": 4, "learners": 1, "stop": {"epochs": 1}, "loss": mb.mse_loss}
 
     def net(features: mb.Tensor) -> mb.Tensor:
         return mb.reshape(mb.dense(features, 1), (-1,))

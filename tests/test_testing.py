@@ -21,25 +21,25 @@ from mpibow.testing import check_update
 from mpibow.testing import update as testing
 
 
-def squashed(w: Any, g: Any, velocity: Any, *, rate: Any, keep: Any) -> tuple[Any, ...]:
+def squashed(w, g, velocity, *, rate, keep) -> tuple[Any, ...]:
     velocity = keep * velocity + tanh(g)
     return -rate * velocity, velocity
 
 
-def lost(w: Any, g: Any, velocity: Any, *, rate: Any, keep: Any) -> Any:
+def lost(w, g, velocity, *, rate, keep):
     return -rate * g
 
 
-def divided(w: Any, g: Any, velocity: Any, *, rate: Any, keep: Any) -> tuple[Any, ...]:
+def divided(w, g, velocity, *, rate, keep) -> tuple[Any, ...]:
     velocity = keep * velocity + g * g
     return -rate * g / sqrt(velocity), velocity
 
 
-def exploding(w: Any, g: Any, velocity: Any, *, rate: Any, keep: Any) -> tuple[Any, ...]:
+def exploding(w, g, velocity, *, rate, keep) -> tuple[Any, ...]:
     return rate * g, exp(velocity + keep)
 
 
-def weight_alone(w: Any, *, rate: Any, keep: Any) -> Any:
+def weight_alone(w, *, rate, keep):
     return -rate * w
 
 
@@ -80,7 +80,7 @@ def test_what_is_right_passes_on_every_machine() -> None:
     assert check_update(Own()) == check_update(Sgd()) == machines
 
 
-WRONG: dict[str, tuple[Any, str]] = {
+WRONG = {
     "no update": ({"name": "sgd"}, "update: must be an mpibow.optim.update.Update, got dict"),
     "one array": (
         Own(function=weight_alone),
@@ -104,7 +104,7 @@ WRONG: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize(("update", "message"), WRONG.values(), ids=WRONG.keys())
-def test_what_is_wrong_is_found(update: Any, message: str) -> None:
+def test_what_is_wrong_is_found(update, message: str) -> None:
     with pytest.raises(AssertionError, match=f"^{re.escape(message)}"):
         check_update(update)
 

@@ -36,7 +36,7 @@ def check_files(folder: Path, ranks: int, learners: int) -> dict[str, Any]:
     assert sorted(path.name for path in folder.iterdir()) == [
         "checkpoints", "config.yaml", "log.txt", "metrics.jsonl", "summary.json",
     ]  # fmt: skip
-    summary: dict[str, Any] = json.loads((folder / "summary.json").read_text())
+    summary = json.loads((folder / "summary.json").read_text())
     assert (summary["ranks"], summary["learners"]) == (ranks, [learners] * ranks)
     assert (summary["changes"], summary["settled"]) == (0, None)  # they are given
     assert {"python", "numpy", "mpibow"} <= set(summary["versions"])
@@ -159,7 +159,7 @@ def test_check_with_one_copy_of_the_weights(tmp_path: Path, update: dict[str, An
     def wide(image: Tensor) -> Tensor:
         return dense(relu(dense(flatten(image), 10_000)), tiny.CLASSES)
 
-    settings: Any = {"update": {"lr": 0.01, **update}, "rule": {"name": "ssgd"}, "tuner": {"most": 7}}
+    settings = {"update": {"lr": 0.01, **update}, "rule": {"name": "ssgd"}, "tuner": {"most": 7}}
     work = tiny.job(
         tmp_path,
         net=wide,
@@ -289,11 +289,11 @@ def test_a_prompt_offers_all_names() -> None:
     }
 
 
-def small(image: Any) -> Any:
+def small(image):
     return dense(relu(dense(flatten(image), 12)), 3)
 
 
-SETTINGS: dict[str, Any] = {
+SETTINGS = {
     "batch_size": 3, "learners": 2, "update": {"lr": 0.05, "momentum": 0.9}, "stop": {"epochs": 6},
     "checkpoint": {"every": None},
 }  # fmt: skip

@@ -40,7 +40,7 @@ def found() -> dict[str, Any]:
 
 def test_a_cells_run_is_a_sweeps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of its words and the data's places."""
-    started = list[dict[str, Any]]()
+    started = []
 
     def ends(cells: dict[str, Any], kept: SweepFolder, launch: list[str]) -> tuple[list[str], int, int]:
         ((name, (cell, config)),) = cells.items()

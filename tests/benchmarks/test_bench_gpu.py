@@ -4,36 +4,22 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from benchmarks import asked, sides
+from benchmarks.gpu import bench_gpu, gpu_items, gpu_profile, gpu_tables
 from mpibow.job.synthetic import made_up_job
 from tests.cuda.kernels.host import needs_compiler
 from tests.cuda.simulated.gpu import simulated
 
-ROOT = Path(__file__).parents[2]
 
-
-@pytest.fixture
-def gpu() -> Any:
-    """The benchmark's modules by name."""
-    from benchmarks import asked, sides
-    from benchmarks.gpu import bench_gpu, gpu_accuracy, gpu_items, gpu_tables
-
-    return SimpleNamespace(
-        asked=asked, bench=bench_gpu, items=gpu_items, tables=gpu_tables, accuracy=gpu_accuracy,
-        sides=sides,
-    )  # fmt: skip
-
-
-def ours(rate: float, **more: Any) -> dict[str, Any]:
+def ours(rate: float, **more) -> dict[str, Any]:
     return {"images_per_second": rate, "learners": [4], "execution": "fused", **more}
 
 
@@ -51,44 +37,27 @@ def found() -> dict[str, Any]:
     }
 
 
-def lenet(gpu: Any) -> Any:
-    return next(net for net in gpu.items.NETS if net.model == "lenet")
+def lenet():
+    return next(net for net in gpu_items.NETS if net.model == "lenet")
 
 
 # Figures
 
 
-def test_ratios_are_of_pairs(gpu: Any) -> None:
-    assert gpu.tables.beside(found(), lenet(gpu), "eager") == (10.0, 25.0)  # of 30 and 20
-    assert gpu.tables.beside(found(), lenet(gpu), "graphs") == (100.0, 3.0)  # of the round that has both
-    assert gpu.tables.beside(found(), lenet(gpu), "compile") == (None, None)
-    assert gpu.tables.best(found(), lenet(gpu)) == (500.0, 512, "eager")
-    assert gpu.tables.best({}, lenet(gpu)) is None
-
-
-def test_speed_in_words(gpu: Any) -> None:
-    text = gpu.tables.speed(found(), [lenet(gpu)])
-    assert text.splitlines()[2:] == [
-        "| model | batch | precision | learners | mpibow, images/s | PyTorch | images/s | ratio | target |  |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
-        "| lenet | 8 | tf32 | 4 fused | 250 | eager | 10.0 | 25.00 | 20.00 | met |",
-        "|  |  |  |  |  | graphs | 100 | 3.00 |  |  |",
-        "|  |  |  |  |  | its best: eager at 512 | 500 | 0.50 |  |  |",
-        "",
-        "What PyTorch could not do:",
-        "",
-        f"- pair {LENET} plain 1, graphs: out of memory",
-        "- search lenet tf32 512, graphs: no",
-    ]
-    assert "| lenet | 8 | tf32 |  | not measured |" in gpu.tables.speed({}, [lenet(gpu)])
+def test_ratios_are_of_pairs() -> None:
+    assert gpu_tables.beside(found(), lenet(), "eager") == (10.0, 25.0)  # of 30 and 20
+    assert gpu_tables.beside(found(), lenet(), "graphs") == (100.0, 3.0)  # of the round that has both
+    assert gpu_tables.beside(found(), lenet(), "compile") == (None, None)
+    assert gpu_tables.best(found(), lenet()) == (500.0, 512, "eager")
+    assert gpu_tables.best({}, lenet()) is None
 
 
 def curve(**rates: float) -> dict[str, Any]:
     return {f"learners {LENET} {name.replace('_', ' ')}": ours(rate) for name, rate in rates.items()}
 
 
-def test_the_tuners_choice_is_marked(gpu: Any) -> None:
-    text = gpu.tables.learners({**found(), **curve(streams_1=50, streams_4=90, fused_4=188, fused_8=200)}, lenet(gpu))
+def test_the_tuners_choice_is_marked() -> None:
+    text = gpu_tables.learners({**found(), **curve(streams_1=50, streams_4=90, fused_4=188, fused_8=200)}, lenet())
     assert text.splitlines() == [
         "lenet, batch 8, images/s; the tuner ended at 4 learners, execution fused (*): 188, 0.94 of the best "
         "(at least 0.95: missed).",
@@ -101,82 +70,60 @@ def test_the_tuners_choice_is_marked(gpu: Any) -> None:
     ]
 
 
-def test_what_averaging_costs(gpu: Any) -> None:
+def test_what_averaging_costs() -> None:
     rounds = {
         f"sync {LENET} {i}": {"sma": ours(sma, python_share=share), "independent": ours(apart)}
         for i, (sma, apart, share) in enumerate([(95, 100, 0.1), (50, 50, 0.3), (90, 100, 0.2)])
     }
-    lines = gpu.tables.sync(rounds, lenet(gpu)).splitlines()
+    lines = gpu_tables.sync(rounds, lenet()).splitlines()
     assert lines[2] == "| lenet | 8 | 90.0 | 100 | 0.950 | met |"
     assert lines[4] == "Python's share of an iteration: 20.0% (below 20%: met)."
     silent = {f"sync {LENET} 0": {"sma": ours(95), "independent": ours(100)}}
-    assert gpu.tables.sync(silent, lenet(gpu)).splitlines()[-1] == "Python's share of an iteration is not reported."
-    assert gpu.tables.sync({}, lenet(gpu)) == "lenet, batch 8: not measured.\n"
-
-
-def test_steps_are_counted_by_kind() -> None:
-    from benchmarks.gpu import gpu_profile
-
-    def step(kind: str, op: str) -> Any:
-        return SimpleNamespace(kind=kind, node=SimpleNamespace(op=SimpleNamespace(kind=op)))
-
-    steps = [step("forward", "relu"), step("backward", "relu"), step("forward", "relu"), step("sum", "sum")]
-    assert gpu_profile.kinds(steps, [1.0, 2.0, 3.0, 4.0]) == {
-        "forward relu": {"count": 2, "seconds": 4.0},
-        "backward relu": {"count": 1, "seconds": 2.0},
-        "sum": {"count": 1, "seconds": 4.0},
-    }
+    assert gpu_tables.sync(silent, lenet()).splitlines()[-1] == "Python's share of an iteration is not reported."
+    assert gpu_tables.sync({}, lenet()) == "lenet, batch 8: not measured.\n"
 
 
 # What is measured, and when
 
 
-def keys(gpu: Any, *parts: str, rounds: int = 2) -> list[str]:
-    return [item.key for item in gpu.items.items(gpu.items.NETS, parts, rounds)]
+def keys(*parts: str, rounds: int = 2) -> list[str]:
+    return [item.key for item in gpu_items.items(gpu_items.NETS, parts, rounds)]
 
 
-def test_the_headline_comes_first_and_every_key_once(gpu: Any) -> None:
-    everything = keys(gpu, "speed", "learners", "sync", "floor")
+def test_the_headline_comes_first_and_every_key_once() -> None:
+    everything = keys("speed", "learners", "sync", "floor")
     assert len(everything) == len(set(everything))
     assert everything[:4] == [
         "choice resnet32 16 tf32", "pair resnet32 16 tf32 plain 0", "choice lenet 8 tf32", "pair lenet 8 tf32 plain 0"
     ]  # fmt: skip
     assert [key for key in everything if key.endswith("compiled")][-1] == everything[-1]
-    assert [key for key in keys(gpu, "learners") if key.startswith("learners")] == [
+    assert [key for key in keys("learners") if key.startswith("learners")] == [
         f"learners resnet32 16 tf32 {execution} {k}" for k in (1, 2, 4, 8, 16) for execution in ("streams", "fused")
     ]
-    assert keys(gpu, "floor")[-5:] == [
+    assert keys("floor")[-5:] == [
         "rates tf32", "rates bf16", "profile resnet32 16 tf32", "profile lenet 8 tf32", "profile resnet50 32 bf16"
     ]  # fmt: skip
-    assert keys(gpu, "accuracy") == []
+    assert keys("accuracy") == []
 
 
-def test_the_learners_are_the_tuners(gpu: Any) -> None:
-    net = lenet(gpu)
-    assert gpu.items.chosen(found(), net) == (4, "fused")
-    assert gpu.items.chosen({}, net) == (8, "auto")
-    assert gpu.items.chosen({f"choice {LENET}": {"error": "x"}}, net) == (8, "auto")
-    assert gpu.items.chosen({f"choice {LENET}": {"learners": [3], "execution": None}}, net) == (3, "auto")
-
-
-def item(gpu: Any, key: str, done: list[str]) -> Any:
+def item(key: str, done: list[str]):
     """Of ten seconds; that of `c` fails."""
 
-    def measure(bench: Any, found: Any) -> Any:
+    def measure(bench, found):
         done.append(key)
         if key == "c":
-            raise gpu.sides.Failed(["python", "x.py"], 7, "Traceback\nDeviceError: no GPU")
+            raise sides.Failed(["python", "x.py"], 7, "Traceback\nDeviceError: no GPU")
         return {"rate": 1}
 
-    return gpu.items.Item(key, 10.0, measure)
+    return gpu_items.Item(key, 10.0, measure)
 
 
-def test_what_is_there_is_kept_what_does_not_fit_left_out_and_a_failure_ends_its_own_item(gpu: Any) -> None:
-    entries: dict[str, Any] = {"a": {"rate": 5}, "b": {"error": "out of memory"}}
-    done, kept, left = list[str](), list[tuple[str, bool]](), iter([30.0, 20.0, 9.9, 10.0])
-    items = [item(gpu, key, done) for key in "abcde"]
-    bench = gpu.items.Bench(None, lambda: next(left))
-    ends = gpu.items.measure_all(items, bench, entries, lambda i, bad: kept.append((i.key, bad)))
+def test_what_is_there_is_kept_what_does_not_fit_left_out_and_a_failure_ends_its_own_item() -> None:
+    entries = {"a": {"rate": 5}, "b": {"error": "out of memory"}}
+    done, kept, left = [], [], iter([30.0, 20.0, 9.9, 10.0])
+    items = [item(key, done) for key in "abcde"]
+    bench = gpu_items.Bench(None, lambda: next(left))
+    ends = gpu_items.measure_all(items, bench, entries, lambda i, bad: kept.append((i.key, bad)))
     assert done == ["b", "c", "e"]
     assert kept == [("b", False), ("c", True), ("e", False)]
     assert ends == (["d"], ["c"])
@@ -184,39 +131,39 @@ def test_what_is_there_is_kept_what_does_not_fit_left_out_and_a_failure_ends_its
     assert entries == {"a": {"rate": 5}, "b": rate, "c": {"error": "DeviceError: no GPU"}, "e": rate}
 
 
-def test_our_figures_are_those_of_bench_train(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[Any] = []
+def test_our_figures_are_those_of_bench_train(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = []
 
     def run(*arguments: str, limit: float) -> str:
         said.append((arguments, limit))
         return 'a warning\n{"images_per_second": 3.0}'
 
-    monkeypatch.setattr(gpu.items, "ours", run)
-    bench = gpu.items.Bench(None, lambda: 99.0, more=["seed=2"])
-    assert bench.train(lenet(gpu), 4, "fused") == {"images_per_second": 3.0}
+    monkeypatch.setattr(gpu_items, "ours", run)
+    bench = gpu_items.Bench(None, lambda: 99.0, more=["seed=2"])
+    assert bench.train(lenet(), 4, "fused") == {"images_per_second": 3.0}
     arguments = "train lenet --batch-size 8 --learners 4 --json --seconds 2.0 update.weight_decay=1e-4 device=cuda"
     assert said == [(("bench", *arguments.split(), "precision=tf32", "execution=fused", "seed=2"), 99.0)]
-    other = gpu.items.Bench(None, lambda: 99.0, device="numpy")
+    other = gpu_items.Bench(None, lambda: 99.0, device="numpy")
     assert other.on("tf32") == ["device=numpy"]  # which has neither precision nor execution of that name
 
 
-def test_one_setting_that_pytorch_cannot_do(gpu: Any) -> None:
-    def peer(limit: float, **question: Any) -> Any:
+def test_one_setting_that_pytorch_cannot_do() -> None:
+    def peer(limit: float, **question):
         if question["setting"] == "graphs":
-            raise gpu.asked.Refused("RuntimeError: no graph")
+            raise asked.Refused("RuntimeError: no graph")
         return {"images_per_second": question["batch"] * 2.0}
 
-    bench = gpu.items.Bench(peer, lambda: 9.0, settings=("eager", "graphs"))
+    bench = gpu_items.Bench(peer, lambda: 9.0, settings=("eager", "graphs"))
     answers = bench.theirs("lenet", 8, "tf32", ("eager", "graphs", "compile"), keep=True)
     assert answers == {"eager": 16.0, "graphs": {"error": "RuntimeError: no graph"}}
-    assert gpu.items.numbers(answers) == {"eager": 16.0}
+    assert gpu_items.numbers(answers) == {"eager": 16.0}
 
 
 # Files, and processes that stay
 
 
 @pytest.fixture
-def side(gpu: Any) -> Iterator[Callable[..., Any]]:
+def side() -> Iterator[Callable[..., Any]]:
     """A process that answers with its number, or as it is told."""
     program = (
         "import json, os, sys, time\n"
@@ -226,54 +173,45 @@ def side(gpu: Any) -> Iterator[Callable[..., Any]]:
         "    if asked.get('sleep'): time.sleep(60)\n"
         "    print(json.dumps(asked.get('say') or os.getpid()), flush=True)\n"
     )
-    made = gpu.asked.Asked([sys.executable, "-c", program])
+    made = asked.Asked([sys.executable, "-c", program])
     yield made
     made.close()
 
 
-def test_one_process_answers_all(gpu: Any, side: Any) -> None:
+def test_one_process_answers_all(side) -> None:
     first = side(20)
     assert side(20) == first
-    with pytest.raises(gpu.asked.Refused, match=r"^ValueError: no$"):
+    with pytest.raises(asked.Refused, match=r"^ValueError: no$"):
         side(20, say={"error": "ValueError: no"})
-    with pytest.raises(gpu.asked.Refused, match=r" -c ended with code 1: the words of its end$"):
+    with pytest.raises(asked.Refused, match=r" -c ended with code 1: the words of its end$"):
         side(20, end=True)
     second = side(20)
     assert second != first
-    with pytest.raises(gpu.asked.Refused, match=r" -c ended with code -9: "):
+    with pytest.raises(asked.Refused, match=r" -c ended with code -9: "):
         side(0.2, sleep=True)
 
 
-def test_the_help_needs_no_gpu() -> None:
-    command = [sys.executable, "-m", "benchmarks.gpu.bench_gpu", "--help"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "--budget SECONDS" in done.stdout
-
-
 @needs_compiler
-def test_a_pass_for_a_profiler(gpu: Any, tmp_path: Path) -> None:
+def test_a_pass_for_a_profiler(tmp_path: Path) -> None:
     """On a simulated GPU: all steps by themselves, then as one graph."""
-    from benchmarks.gpu import gpu_profile
-
-    asked = {"model": "logistic", "batch_size": 2, "shape": None, "classes": None, "device": "cuda", "overrides": []}
-    job = replace(made_up_job(argparse.Namespace(**asked), str(tmp_path)), device=simulated(precision="tf32"))
+    given = {"model": "logistic", "batch_size": 2, "shape": None, "classes": None, "device": "cuda", "overrides": []}
+    job = replace(made_up_job(argparse.Namespace(**given), str(tmp_path)), device=simulated(precision="tf32"))
     found = gpu_profile.profile(job, alone=True)
     assert found == {"steps": len(job.training_plan().program.steps), "kernels": "a simulation"}
-    machine = job.device.gpu.machine  # type: ignore[union-attr]
+    machine = job.device.gpu.machine
     assert machine.stream.launches == 1
     assert machine.stream.done
 
 
-def test_ours_alone_starts_no_pytorch(gpu: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_ours_alone_starts_no_pytorch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """What was said of PyTorch before stays."""
     said = {"about": {"torch": {"torch": "2.13"}}, "found": {}}
     (tmp_path / "gpu.json").write_text(json.dumps(said))
-    monkeypatch.setattr(gpu.items, "ours", lambda *_, **__: json.dumps({"images_per_second": 3.0}))
-    monkeypatch.setattr(gpu.bench, "first_words", lambda *_: pytest.fail("PyTorch is started"))
+    monkeypatch.setattr(gpu_items, "ours", lambda *_, **__: json.dumps({"images_per_second": 3.0}))
+    monkeypatch.setattr(bench_gpu, "first_words", lambda *_: pytest.fail("PyTorch is started"))
     key = f"learners {LENET} streams 16"
     monkeypatch.setattr(sys, "argv", ["bench_gpu.py", "--resume", "--output", str(tmp_path), "--item", key])
-    assert gpu.bench.main() == 0
+    assert bench_gpu.main() == 0
     kept = json.loads((tmp_path / "gpu.json").read_text())
     assert kept["found"] == {key: {"images_per_second": 3.0}}
     assert kept["about"]["torch"] == {"torch": "2.13"}

@@ -14,12 +14,10 @@ import mpibow as mb
 from benchmarks.nets import net_cells as cells
 from benchmarks.nets import nets_page as page
 from mpibow.graph.graph import Graph
-from mpibow.graph.kernel import Kernels
 from mpibow.graph.layout import initial_weights, plan_layout
-from mpibow.graph.plan import compile_plan
-from mpibow.kernels.numpy import OPERATORS
 from mpibow.models.objective import objective
 from tests.oracle import pytorch
+from tests.outcome import outcome
 
 
 def graph_of(cells: ModuleType, name: str, batch: int, path: Path) -> tuple[Graph, Any]:
@@ -69,22 +67,18 @@ def test_pytorchs_net_has_as_many_weights(name: str, tmp_path: Path) -> None:
 @pytest.mark.torch
 def test_the_language_net_is_pytorchs(tmp_path: Path) -> None:
     """Weights follow each other alike; its losses in float64."""
-    torch: Any = pytorch()
+    torch = pytorch()
     graph, data = graph_of(cells, "lstm", 2, tmp_path / "none")
     peer = importlib.import_module("benchmarks.nets.torch_nets_peer")
     net, layout = peer.NETS["lstm"]().double(), plan_layout(graph)
-    weights = initial_weights(layout, 1, "float64")
-    ours = layout.views(weights)
+    ours = layout.views(initial_weights(layout, 1, "float64"))
     with torch.no_grad():
         for (key, parameter), name in zip(
             net.named_parameters(), (n.full(k) for n in graph.nodes for k in n.weights), strict=True
         ):
             assert key.split(".")[1].startswith(name.split(".")[1])
             parameter.copy_(torch.from_numpy(ours[name]))
-    bound = compile_plan(graph, layout, Kernels(OPERATORS), "float64", training=False).bind(weights)
-    for key, array in data.items():
-        bound.inputs[key][...] = array[:2]
-    bound.run()
+    _, found = outcome(graph, {key: array[:2] for key, array in data.items()}, training=False, weights=ours)
     text, following = (torch.from_numpy(array[:2]).long() for array in data.values())
     expected = float(peer.losses("lstm", net, text, following).detach())
-    assert np.mean(bound.outputs["loss"]) == pytest.approx(expected, rel=1e-10)
+    assert np.mean(found["loss"]) == pytest.approx(expected, rel=1e-10)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.averaging import bench_sma
 from benchmarks.averaging import sma_arms as plan
 from benchmarks.averaging import sma_cells as planned
 from benchmarks.averaging import sma_numbers as numbers
@@ -99,14 +101,11 @@ RESULTS = Path(__file__).parents[2] / "benchmarks/results"
 @pytest.fixture(scope="module")
 def found() -> dict[str, Any]:
     """All that has run."""
-    kept: dict[str, Any] = json.loads((RESULTS / "sma.json").read_text())
-    return kept
+    return json.loads((RESULTS / "sma.json").read_text())
 
 
 def test_the_page_is_made_of_what_is_kept(found: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """But for its intervals, which take a minute."""
-    from benchmarks.averaging import bench_sma
-
     monkeypatch.setattr(numbers, "REPEATS", 2)
     text = pages.page(found) + pages.left_out(bench_sma.missing(found))
     ours, kept = (re.sub(r"\[\S+, \S+\]", "", page) for page in (text, (RESULTS / "sma.md").read_text()))
@@ -141,8 +140,6 @@ def test_the_figure_has_the_numbers_of_learners(found: dict[str, Any], tmp_path:
 
 def test_each_cell_is_one_processs(tmp_path: Path) -> None:
     """Branches of one trunk are claimed together, as the trunk is trained once; a claim ends with its process."""
-    from benchmarks.averaging import bench_sma
-
     found = grid(planned, plan.BN, plan.SSGD, 0.003125)
     cells = list(planned.branches(found, plan.BN, (1, 2)))
     one, other = bench_sma.Claim(tmp_path), bench_sma.Claim(tmp_path)
@@ -154,8 +151,6 @@ def test_each_cell_is_one_processs(tmp_path: Path) -> None:
 
 
 def test_results_of_several_processes_are_all_kept(tmp_path: Path) -> None:
-    from benchmarks.averaging import bench_sma
-
     path = tmp_path / "sma.json"
     assert bench_sma.kept(path) == {}
     with ThreadPoolExecutor(8) as pool:
@@ -166,10 +161,8 @@ def test_results_of_several_processes_are_all_kept(tmp_path: Path) -> None:
 def test_a_table_is_refused_before_its_rates(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from benchmarks.averaging import bench_sma
-
     words = ["bench_sma.py", "--only", "schedules", "--results", str(tmp_path / "sma.json")]
-    monkeypatch.setattr("sys.argv", words)
+    monkeypatch.setattr(sys, "argv", words)
     with pytest.raises(SystemExit):
         bench_sma.main()
     assert "--only schedules: needs rates that have not run; run --only rates first" in capsys.readouterr().err
@@ -179,11 +172,9 @@ def test_a_table_is_refused_before_its_rates(
 def test_a_folder_that_is_not_there_is_refused_with_the_command_that_makes_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from benchmarks.averaging import bench_sma
-
     folder, results = tmp_path / "cifar10", tmp_path / "sma.json"
     words = ["--only", "rates", "--cifar", folder, "--results", results, "--runs", tmp_path / "runs"]
-    monkeypatch.setattr("sys.argv", ["bench_sma.py", *map(str, words)])
+    monkeypatch.setattr(sys, "argv", ["bench_sma.py", *map(str, words)])
     with pytest.raises(SystemExit):
         bench_sma.main()
     assert f"python -m mpibow convert cifar --source FOLDER --output {folder}" in capsys.readouterr().err
@@ -194,8 +185,6 @@ def test_arms_go_on_from_one_trunk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Two learners on made-up images: replicas that are reset stay together, those that nothing pulls do not."""
-    from benchmarks.averaging import bench_sma
-
     monkeypatch.setattr(bench_sma, "BATCHES", 3)
 
     generator = np.random.default_rng(0)

@@ -8,7 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import pytest
 
@@ -18,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 RATES = {(1,): [100.0, 110.0, 90.0], (2,): [200.0, 190.0, 210.0], (3,): [194.0, 194.0, 199.5], (4,): [150.0] * 3}
 
 
-def start(bench: ModuleType, *learners: int, waited: float = 10.0, settled: bool = True) -> Any:
+def start(bench: ModuleType, *learners: int, waited: float = 10.0, settled: bool = True):
     return bench.Start(learners, waited, settled)
 
 
@@ -64,12 +63,3 @@ def test_numbers_of_learners_take_turns_within_a_run(ranks: int) -> None:
     assert [len(rates) for rates in found["turns"]] == [2, 2, 2]
     assert min(rate for rates in found["turns"] for rate in rates) > 0
     assert found["changes"] == 4  # there and back
-
-
-def test_what_changes_took(tmp_path: Path) -> None:
-    from benchmarks.speed.tuner_side import seconds_of_changes
-
-    events = [("start", None), ("learners", 0.5), ("train", None), ("execution", 7.0), ("learners", 0.25)]
-    lines = [json.dumps({"event": event, "seconds": seconds}) for event, seconds in events]
-    (tmp_path / "metrics.jsonl").write_text("\n".join(lines) + "\n")
-    assert seconds_of_changes(tmp_path / "metrics.jsonl") == [0.5, 0.25]

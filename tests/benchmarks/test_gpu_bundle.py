@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,10 +14,8 @@ from mpibow.cuda.kernels.plans import Search
 from tests.cuda.kernels import devices
 from tests.refusals import refuses
 
-ROOT = Path(__file__).parents[2]
 
-
-def run(bundle: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *arguments: str) -> Path:
+def run(bundle, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *arguments: str) -> Path:
     """With a compiler that writes the name of its source."""
 
     def compiled(source: str, architecture: str, folder: Path) -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,7 +12,7 @@ from benchmarks.nets import bench_finetune, bench_from_torch, nets_page
 from benchmarks.speed import bench_tuner, cpu_page
 
 RESULTS = Path(__file__).parents[2] / "benchmarks/results"
-PAGES: dict[str, Callable[[Any], str]] = {
+PAGES = {
     "accuracy": bench_accuracy.page,
     "batches": batch_page.page,
     "copies": bench_copies.page,

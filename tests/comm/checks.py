@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
+import platform
 import resource
 import tempfile
 import threading
 import time
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
 
 from mpibow.comm import Communicator, checksum
+from mpibow.comm import shared as shared_memory
 from mpibow.comm.communicator import Array
 from mpibow.comm.shared import ByMessages
 from mpibow.errors import CommunicationError
@@ -182,7 +182,7 @@ def names_calls_that_differ(comm: Communicator) -> None:
     assert str(caught.value) == "the ranks make different calls: " + "; ".join(said)
 
 
-CHECKS: tuple[Callable[[Communicator], None], ...] = (
+CHECKS = (
     sums_every_dtype_and_length,
     sums_into_the_callers_memory,
     gives_the_same_bits_everywhere_and_always,
@@ -209,7 +209,7 @@ def main(communicator: Communicator, note: str) -> None:
     for check in CHECKS:
         check(communicator)
         check(cut)
-    calls: list[str] = []
+    calls = []
     whole = cut._comm
     cut._comm = _Counted(whole, calls)
     cut.allreduce(np.ones(20))
@@ -227,7 +227,7 @@ def main(communicator: Communicator, note: str) -> None:
         print("all checks passed on", sizes)
 
 
-def shared(comm: Any, turns: int) -> None:
+def shared(comm, turns: int) -> None:
     """What is more where all ranks see each other's memory."""
     assert comm.shared_memory
     order = np.float32([1e8, 1.0, -1e8, 1.0])[: comm.size]
@@ -253,7 +253,7 @@ def shared(comm: Any, turns: int) -> None:
     assert len(comm._shared) == 0  # nothing is held for ever
 
 
-def stress(comm: Any, arrays: list[Array], turns: int) -> None:
+def stress(comm, arrays: list[Array], turns: int) -> None:
     """Exchanges of ranks that come when they like, between other calls; each sees what all others wrote for it."""
     delays = np.random.default_rng(comm.rank)
     whole = comm.size * (comm.size - 1) / 2
@@ -282,17 +282,17 @@ def unordered(communicator: Communicator) -> None:
     """Where processors do not keep stores in order, and where a rank has no room for what all would see."""
     from mpibow.comm import Mpi
 
-    made: list[str] = []
+    made = []
     make = tempfile.mkstemp
 
-    def noted(**where: Any) -> tuple[int, str]:
+    def noted(**where) -> tuple[int, str]:
         handle, name = make(**where)
         made.append(name)
         return handle, name
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tempfile.mkstemp", noted)
-        patch.setattr("platform.machine", lambda: "aarch64")
+        patch.setattr(tempfile, "mkstemp", noted)
+        patch.setattr(platform, "machine", lambda: "aarch64")
         strict = Mpi()
         assert isinstance(strict._meeting, ByMessages)
         assert strict.shared_memory
@@ -305,7 +305,7 @@ def unordered(communicator: Communicator) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
         assert not apart.shared_memory
         assert strict._shared_rows(array) is None
-        patch.setattr("mpibow.comm.shared.FOLDER", "/nowhere")
+        patch.setattr(shared_memory, "FOLDER", "/nowhere")
         nowhere = Mpi()
         assert not nowhere.shared_memory
     for comm in (strict, apart, nowhere):

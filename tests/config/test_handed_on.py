@@ -9,7 +9,7 @@ import pytest
 from mpibow.config import load_mapping
 from mpibow.config.overrides import rate_warning
 
-FILE: dict[str, Any] = {"model": {"name": "lenet"}, "data": {"train": "data/mnist/train"}}
+FILE = {"model": {"name": "lenet"}, "data": {"train": "data/mnist/train"}}
 SGD = {**FILE, "update": {"lr": 0.05, "momentum": 0.9}}
 ADAMW = {**FILE, "update": {"name": "adamw", "lr": 0.001}}
 

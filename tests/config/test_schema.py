@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mpibow.config import Config, describe, dump, load, load_mapping
@@ -19,6 +19,7 @@ from mpibow.optim.schedules import ConstantRate, Cosine, Exponential, Inverse, M
 from mpibow.optim.sgd import Sgd
 from mpibow.sync.family import Family, Independent, Outer, Then
 from mpibow.tune import Tuner
+from tests.refusals import refuses
 
 RUN = {"model": {"name": "lenet"}, "data": {"train": "data/mnist/train"}}
 
@@ -179,9 +180,8 @@ EVERY = "checkpoint.every: must be a string such as '1 epoch', '500 iterations' 
     ],
 )
 def test_what_is_refused(overrides, message):
-    with pytest.raises(ConfigError) as caught:
+    with refuses(message):
         load_mapping(RUN, overrides)
-    assert str(caught.value) == message
 
 
 def test_a_program_may_give_model_and_data():
@@ -414,7 +414,6 @@ configs = st.builds(
 
 
 @given(configs)
-@settings(deadline=None)
 def test_dump_and_load_are_inverses(config):
     assert load_mapping(parse(dump(config), "dump")) == config
 
@@ -453,10 +452,8 @@ def test_describe_has_every_setting():
     assert set(paths(parse(dump(load_mapping(RUN)), "dump"))) <= {line.split()[0] for line in lines}
 
 
-def test_a_config_is_written_as_yaml_once(monkeypatch):
+def test_a_config_is_written_as_yaml_once():
     """A run asks thrice: to compare the ranks, for its folder, and for every checkpoint's header."""
-    written = []
-    monkeypatch.setattr("mpibow.config.yaml_text.write", lambda mapping: written.append(mapping) or "text")
     config = load_mapping(RUN)
-    assert [dump(config), dump(config), dump(replace(config, seed=2))] == ["text"] * 3
-    assert [mapping["seed"] for mapping in written] == [1, 2]
+    assert dump(config) is dump(config)
+    assert "seed: 2" in dump(replace(config, seed=2))

@@ -9,7 +9,6 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import psutil
@@ -80,7 +79,6 @@ def test_workers_end_with_a_killed_program(tmp_path: Path) -> None:
         "            print('at work', flush=True)\n"
     )
     with subprocess.Popen([sys.executable, tmp_path / "program.py"], stdout=subprocess.PIPE) as program:
-        assert program.stdout is not None
         program.stdout.readline()
         workers = psutil.Process(program.pid).children()
         assert len(workers) >= 2
@@ -113,7 +111,6 @@ def test_an_interrupted_conversion_leaves_nothing_behind(tmp_path: Path, after: 
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, cwd=ROOT
     ) as process:
-        assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         time.sleep(after)
         os.killpg(process.pid, signal.SIGINT)
@@ -123,7 +120,7 @@ def test_an_interrupted_conversion_leaves_nothing_behind(tmp_path: Path, after: 
 
 
 @pytest.mark.parametrize("own", [signal.SIG_IGN, lambda number, frame: None])
-def test_a_program_that_has_its_own_way_with_interrupts_keeps_it(own: Any) -> None:
+def test_a_program_that_has_its_own_way_with_interrupts_keeps_it(own) -> None:
     before = signal.signal(signal.SIGINT, own)
     try:
         with spreader(2) as each:

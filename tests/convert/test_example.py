@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mpibow.convert.tf_example import Feature, encode, parse
@@ -95,7 +95,6 @@ INTEGERS = st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=4)
 LISTS = st.lists(st.binary(max_size=5), min_size=1, max_size=4)
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.dictionaries(TEXTS, FLOATS | INTEGERS | LISTS, max_size=4))
 def test_what_is_encoded_is_parsed(features: dict[str, list]) -> None:
     dtypes = {float: np.float32, int: np.int64}

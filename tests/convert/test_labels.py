@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from random import Random
-from typing import Any
 
 import numpy as np
 import pytest
@@ -59,10 +58,10 @@ def test_any_integers_are_numbered_in_their_order() -> None:
 
 def test_every_array_is_sorted_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sorting is what renumbering millions of labels costs."""
-    sizes: list[int] = []
+    sizes = []
     unique = np.unique
 
-    def counted(values: np.ndarray, **options: Any) -> Any:
+    def counted(values: np.ndarray, **options):
         sizes.append(len(values))
         return unique(values, **options)
 

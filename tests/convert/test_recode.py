@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -142,7 +142,6 @@ def test_truncated_images_are_found_by_decoding(form: str) -> None:
             assert refusal(data[:size], make).startswith("cannot be decoded: ")
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.binary(max_size=40), st.integers(0, 400), st.sampled_from(["JPEG", "PNG", "GIF", "BMP", "TIFF"]))
 def test_any_bytes(rubbish: bytes, at: int, form: str) -> None:
     data = file(PICTURE, form)

@@ -14,7 +14,7 @@ import numpy as np
 Fault = Callable[[], Any]
 
 
-def divide() -> Any:
+def divide():
     return 1 // 0
 
 
@@ -29,45 +29,45 @@ class Pairs:
     def __len__(self) -> int:
         return self.count
 
-    def __getitem__(self, number: int) -> Any:
+    def __getitem__(self, number: int):
         if number == self.bad:
             return self.fault()
         x = np.random.default_rng(number).standard_normal(8).astype(np.float32)
         return x, int(x[0] > 0)
 
 
-def longer() -> Any:
+def longer():
     return np.zeros(9, np.float32), 0
 
 
-def of_class_7() -> Any:
+def of_class_7():
     return np.zeros(8, np.float32), 7
 
 
-def nothing() -> Any:
+def nothing():
     return None
 
 
-def killed() -> Any:
+def killed():
     os.kill(os.getpid(), signal.SIGKILL)
     time.sleep(60)
 
 
-def left() -> Any:
+def left():
     os._exit(3)
 
 
-def noisy(sample: Any, rng: np.random.Generator) -> Any:
+def noisy(sample, rng: np.random.Generator):
     x, y = sample
     return x + 0.1 * rng.standard_normal(8).astype(np.float32), y
 
 
-def global_noise(sample: Any, rng: np.random.Generator) -> Any:
+def global_noise(sample, rng: np.random.Generator):
     """As transforms of other libraries draw."""
     x, y = sample
     return x + np.random.standard_normal(8).astype(np.float32), y  # noqa: NPY002
 
 
-def numbered(sample: Any, rng: np.random.Generator) -> Any:
+def numbered(sample, rng: np.random.Generator):
     """The sample's first random number, in place of its target."""
     return sample[0], rng.random()

@@ -75,4 +75,4 @@ def sample(limit: int) -> list[tuple[str, bytes]]:
     """The first JPEGs of the ImageNet sample by name."""
     with tarfile.open(SAMPLE) as tar:
         members = sorted((m for m in tar if m.name.endswith(".JPEG")), key=lambda m: m.name)[:limit]
-        return [(m.name, tar.extractfile(m).read()) for m in members]  # type: ignore[union-attr]
+        return [(m.name, tar.extractfile(m).read()) for m in members]

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from mpibow.data.dataset import Array
 
 
-def read(data: Any, samples: Sequence[int] | None = None) -> tuple[Array, Array]:
+def read(data, samples: Sequence[int] | None = None) -> tuple[Array, Array]:
     """Images and labels of all samples, or of those given."""
     numbers = np.arange(data.count) if samples is None else np.array(samples, np.int64)
     images, labels = np.empty((len(numbers), *data.shape), data.dtype), np.empty(len(numbers), np.int32)

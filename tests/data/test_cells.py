@@ -69,7 +69,6 @@ def test_cells_that_are_numbers_already() -> None:
 @given(FINITE)
 def test_a_number_has_one_name(value: float) -> None:
     name = PLAIN.canonical(repr(value))
-    assert name is not None
     assert PLAIN.canonical(name) == PLAIN.canonical(f"+{value!r}".replace("+-", "-")) == PLAIN.canonical(value) == name
     assert float(name) == value
 

@@ -35,7 +35,7 @@ def decoded(data: RecordSet) -> Decoded:
     return Decoded(data, Image(SIZE), (0.08, 1.0))
 
 
-def reader_of(data: RecordSet, **options: Any) -> Dali:
+def reader_of(data: RecordSet, **options) -> Dali:
     return Dali(data, decoded(data).windows, SIZE, **{"threads": 1} | options)
 
 
@@ -63,7 +63,7 @@ def check_slot(data: RecordSet, slot: Slot) -> None:
 
 def test_what_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def only(*present: str) -> Callable[[str], Any]:
-        def find(name: str) -> Any:
+        def find(name: str):
             if name.partition(".")[0] not in present:
                 raise ModuleNotFoundError(name)
             return name in present or None
@@ -188,7 +188,7 @@ def test_what_is_no_samples_fault(jpegs: RecordSet) -> None:
     reader.begin([slot_of([1, 2])])
 
     class Failing:
-        def share_outputs(self) -> Any:
+        def share_outputs(self):
             raise RuntimeError("out of memory")
 
     reader._pipe = Failing()
@@ -205,7 +205,7 @@ def test_what_is_no_samples_fault(jpegs: RecordSet) -> None:
 def test_where_it_cannot_begin(
     jpegs: RecordSet, monkeypatch: pytest.MonkeyPatch, device: int | None, where: str, error: Exception
 ) -> None:
-    def fail(*_: Any) -> None:
+    def fail(*_) -> None:
         raise error
 
     monkeypatch.setattr(Dali, "_built", fail)

@@ -21,30 +21,30 @@ LABELS = np.arange(6) % 3
 WIDE = np.repeat(ONES, 2, axis=1)
 
 
-def of_labels(values: Any) -> Any:
+def of_labels(values):
     return ArrayData(values, LABELS).images
 
 
-def by_name(values: Any) -> Any:
+def by_name(values):
     return NamedArrays({"x": values}).arrays["x"]
 
 
-def of_items(values: Any) -> Any:
+def of_items(values):
     return np.stack([array_of("x", row) for row in values])
 
 
-def predicted(values: Any) -> Any:
+def predicted(values):
     graph = classifier(lambda image: mb.dense(image, 3), (4,), "float32", (0.0,) * 4, (1.0,) * 4)(1)
     return checked(graph, ["image"], values)["image"]
 
 
-def torch(values: Any, **options: Any) -> Any:
+def torch(values, **options):
     return pytest.importorskip("torch").tensor(values, **options)
 
 
 DOORS = pytest.mark.parametrize("door", [of_labels, by_name, of_items, predicted])
-RIGHT: dict[str, Callable[[], Any]] = {
-    **{kind: lambda kind=kind: ONES.astype(kind) for kind in (  # type: ignore[misc]
+RIGHT = {
+    **{kind: lambda kind=kind: ONES.astype(kind) for kind in (
         "?", "u1", "i1", "u2", "i2", ">i2", "u4", "i4", "u8", "i8", "f2", "f4", ">f4", "f8", "longdouble"
     )},
     "Fortran's order": lambda: np.asfortranarray(ONES.astype("f4")),
@@ -56,7 +56,7 @@ RIGHT: dict[str, Callable[[], Any]] = {
     "tensors of bool": lambda: torch(ONES.astype("?")),
     "tensors of bfloat16": lambda: torch(ONES.astype("f4")).bfloat16(),
 }  # fmt: skip
-WRONG: dict[str, tuple[Callable[[], Any], str]] = {
+WRONG = {
     "complex": (lambda: ONES.astype("c8"), "must be integers, floats or bool, got complex64"),
     "objects": (lambda: ONES.astype(object), "must be integers, floats or bool, got object"),
     "texts": (lambda: ONES.astype("U1"), "must be integers, floats or bool, got <U1"),
@@ -102,7 +102,7 @@ def test_the_rest_is_refused_by_name(door: Callable[[Any], Any], values: Callabl
         (np.ma.masked_array(LABELS, mask=LABELS > 1), "arrays: labels: has masked values"),
     ],
 )
-def test_labels(labels: Any, expected: Any) -> None:
+def test_labels(labels, expected) -> None:
     if isinstance(expected, list):
         assert ArrayData(ONES, labels).labels.tolist() == expected
     else:

@@ -21,18 +21,18 @@ COLOURS = {"red": (255, 0, 0), "green": (0, 255, 0), "blue": (0, 0, 255)}
 
 def png(size: tuple[int, int], colour: object = (1, 2, 3), mode: str = "RGB") -> bytes:
     file = BytesIO()
-    Image.new(mode, size, colour).save(file, "png")  # type: ignore[arg-type]
+    Image.new(mode, size, colour).save(file, "png")
     return file.getvalue()
 
 
 def encoded(folder: Path, images: list[bytes], labels: list[int], **options: object) -> Path:
     options = {"classes": max(labels) + 1, "encoding": "png", "moments": ([1.0] * 3, [2.0] * 3)} | options
-    write_records(folder, zip(images, labels, strict=True), **options)  # type: ignore[arg-type]
+    write_records(folder, zip(images, labels, strict=True), **options)
     return folder
 
 
 def raw(folder: Path, images: np.ndarray, labels: list[int], **options: object) -> Path:
-    write_records(folder, zip(images, labels, strict=True), **{"classes": 3} | options)  # type: ignore[arg-type]
+    write_records(folder, zip(images, labels, strict=True), **{"classes": 3} | options)
     return folder
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from PIL import Image
@@ -26,12 +24,12 @@ from tests.refusals import refuses
         ({"a": 1, "b": 2}, {"a": 1, "b": 2}),
     ],
 )
-def test_names(sample: Any, expected: dict[str, int]) -> None:
+def test_names(sample, expected: dict[str, int]) -> None:
     assert named(sample, ("x", "y"), "target") == expected
 
 
 @pytest.mark.parametrize("sample", [{"img": 1, "label": 2}, {"labels": 2, "pixel_values": 1}, (1, 2)])
-def test_names_of_a_classifier(sample: Any) -> None:
+def test_names_of_a_classifier(sample) -> None:
     assert named(sample, ("image",), "label") == {"image": 1, "label": 2}
 
 
@@ -44,7 +42,7 @@ def test_names_of_a_classifier(sample: Any) -> None:
         ((1, 2, 3, 4), "has 3 inputs and a target, the net takes x, y"),
     ],
 )
-def test_what_is_no_sample(sample: Any, fault: str) -> None:
+def test_what_is_no_sample(sample, fault: str) -> None:
     with refuses(fault, RecordError):
         named(sample, ("x", "y"), "target")
 
@@ -63,7 +61,7 @@ def test_what_is_no_sample(sample: Any, fault: str) -> None:
         (Image.new("RGBA", (4, 2)), (3, 2, 4), "uint8"),
     ],
 )
-def test_arrays(value: Any, shape: tuple[int, ...], dtype: str) -> None:
+def test_arrays(value, shape: tuple[int, ...], dtype: str) -> None:
     found = array_of("x", value)
     assert (found.shape, found.dtype) == (shape, dtype)
 
@@ -82,7 +80,7 @@ def test_a_label_of_a_classifier_is_int32() -> None:
         ("counter", 1, "counter: is the name of the random numbers' input; give it another"),
     ],
 )
-def test_what_is_no_array(name: str, value: Any, fault: str) -> None:
+def test_what_is_no_array(name: str, value, fault: str) -> None:
     with refuses(fault, RecordError):
         array_of(name, value)
 

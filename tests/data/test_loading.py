@@ -20,7 +20,7 @@ from tests.data.test_skip import COUNT, Broken, read
 def reading(
     train: Samples, kind: str = "host", *, why: str = "", threads: int = 4, on_device: bool = False, ahead: int = 2,
 ) -> Loading:  # fmt: skip
-    choice = PipelineChoice(kind, why, on_device)  # type: ignore[arg-type]
+    choice = PipelineChoice(kind, why, on_device)
     return Loading(train, {}, choice, 3, ahead, threads)
 
 

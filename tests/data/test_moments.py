@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mpibow.data import moments
-from mpibow.data.dataset import Array, ArrayData
+from mpibow.data.dataset import ArrayData
 from mpibow.data.moments import mean_image
 from mpibow.data.recordset import open_records, write_records
 
@@ -27,9 +27,9 @@ def test_by_hand() -> None:
 def test_it_is_the_mean_however_many_are_read_at_once(
     monkeypatch: pytest.MonkeyPatch, at_once: int, dtype: str
 ) -> None:
-    images: Array = IMAGES.astype(dtype)
+    images = IMAGES.astype(dtype)
     monkeypatch.setattr(moments, "PART", at_once * images[0].nbytes)
-    notes: list[str] = []
+    notes = []
     found = mean_image(ArrayData(images, LABELS), notes.append)
     np.testing.assert_allclose(found, IMAGES.mean(axis=0, dtype=np.float64), rtol=1e-15)
     assert notes == []
@@ -51,7 +51,7 @@ def test_what_takes_long_is_told_now_and_then(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(moments, "PART", 2 * 24)
     seconds = iter(range(100))
     monkeypatch.setattr(moments.time, "monotonic", lambda: float(next(seconds)))
-    notes: list[str] = []
+    notes = []
     mean_image(ArrayData(IMAGES, LABELS, name="bars"), notes.append, patience=2.5)
     assert notes == [
         f"data.normalise: {done} of 23 images of bars are in the mean image"

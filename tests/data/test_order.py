@@ -6,7 +6,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mpibow.data.order import permutation, samples_at
@@ -25,7 +25,6 @@ def test_golden_order() -> None:
     assert permutation(100, 1, 0)[:10].tolist() == [92, 45, 60, 3, 20, 25, 44, 27, 0, 14]
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.integers(1, 200), st.integers(0, 2**32 - 1), st.integers(0, 1000))
 def test_an_epoch_holds_every_sample_once(count: int, seed: int, epoch: int) -> None:
     assert sorted(permutation(count, seed, epoch).tolist()) == list(range(count))
@@ -45,7 +44,6 @@ def test_an_order_is_read_only() -> None:
         order[0] = 1
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.integers(1, 20), st.integers(0, 100), st.integers(1, 60))
 def test_the_stream_is_the_epochs_in_a_row(count: int, position: int, length: int) -> None:
     whole = [(epoch, n) for epoch in range(161) for n in permutation(count, 1, epoch).tolist()]
@@ -91,14 +89,12 @@ def exactly_once(samples: list[Sample], count: int) -> None:
     assert by_epoch == expected
 
 
-@settings(max_examples=100, deadline=None)
 @given(runs())
 def test_every_sample_exactly_once_an_epoch(run: tuple[int, Timeline, int]) -> None:
     count, timeline, iterations = run
     exactly_once([s for t in range(iterations) for s in taken(timeline, t, count)], count)
 
 
-@settings(max_examples=100, deadline=None)
 @given(runs(), st.data())
 def test_also_across_a_resume_with_other_learners(run: tuple[int, Timeline, int], data: st.DataObject) -> None:
     """At any iteration the run stops, and goes on with any counts from the position that it had."""

@@ -131,7 +131,7 @@ def test_no_more_is_read_than_prefetch_iterations_ahead(prefetch: int) -> None:
 
 def test_slots_are_reused() -> None:
     with pipeline(fixed(BATCH, (3,)), prefetch=2) as made:
-        slots: dict[int, Slot] = {}
+        slots = {}
         for _ in range(50):
             for slot in made.next():
                 slots[id(slot)] = slot
@@ -232,8 +232,8 @@ class InRuns:
 
     def __init__(self, data: ArrayData, samples: int, depth: int) -> None:
         self.data, self.samples, self.depth = data, samples, depth
-        self.under_way: list[list[Slot]] = []
-        self.sizes: list[int] = []
+        self.under_way = []
+        self.sizes = []
         self.closed = False
 
     def begin(self, slots: list[Slot]) -> None:

@@ -54,7 +54,7 @@ FASTER = "dali gives the same images faster, but "
 )
 def test_auto(data: dict[str, Samples], name: str, facts: list[Resources], kind: str, why: str) -> None:
     """All ranks take the same: what the least of them can."""
-    assert choose("auto", data[name], facts) == PipelineChoice(kind, why)  # type: ignore[arg-type]
+    assert choose("auto", data[name], facts) == PipelineChoice(kind, why)
     assert choose("auto", data[name], facts[::-1]).kind == kind
 
 
@@ -167,7 +167,7 @@ def test_what_is_found_here() -> None:
     ],
 )
 def test_prefetch(data: dict[str, Samples], wanted: int | str, name: str, batch: int, iterations: int) -> None:
-    assert prefetch(wanted, data[name], batch) == iterations  # type: ignore[arg-type]
+    assert prefetch(wanted, data[name], batch) == iterations
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_prefetch(data: dict[str, Samples], wanted: int | str, name: str, batch:
     ],
 )
 def test_threads(wanted: int | str, allowed: int, machine: int, ranks: int, threads: int) -> None:
-    assert threads_of(wanted, allowed, machine, ranks) == threads  # type: ignore[arg-type]
+    assert threads_of(wanted, allowed, machine, ranks) == threads
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ def test_threads(wanted: int | str, allowed: int, machine: int, ranks: int, thre
     ],
 )
 def test_readers(data: dict[str, Samples], kind: str, name: str, reader: type) -> None:
-    found = open_reader(PipelineChoice(kind, ""), data[name], Damages(name, data[name].count, 0), 2)  # type: ignore[arg-type]
+    found = open_reader(PipelineChoice(kind, ""), data[name], Damages(name, data[name].count, 0), 2)
     assert type(found) is reader
     found.close()
 
@@ -205,7 +205,7 @@ def test_resident_reads_the_files_once(tmp_path: Path) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (3000, 3, 2, 5), dtype=np.uint8)
     write_records(tmp_path / "a", zip(pixels, np.arange(3000) % 7, strict=True), classes=7)
     data = open_records(tmp_path / "a")
-    resident = open_reader(PipelineChoice("resident", ""), data, Damages("a", 3000, 0), 2).data  # type: ignore[attr-defined]
+    resident = open_reader(PipelineChoice("resident", ""), data, Damages("a", 3000, 0), 2).data
     assert (resident.name, resident.count, resident.shape, resident.classes) == ("a", 3000, (3, 2, 5), 7)
     assert (resident.mean, resident.std, resident.dtype) == (data.mean, data.std, np.uint8)
     file = tmp_path / "a/a-00000.mpr"

@@ -240,7 +240,7 @@ def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
         write(path, JPEG, (b"a", 0))
 
 
-@settings(deadline=None, max_examples=40)  # the disk takes its time
+@settings(max_examples=40)  # the disk takes its time
 @given(st.data())
 def test_what_is_written_is_read(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     path = tmp_path_factory.mktemp("records") / "a.mpr"

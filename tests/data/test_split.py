@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mpibow.data.damage import Damages, Intact
-from mpibow.data.dataset import Array, ArrayData, NamedArrays, NamedSamples
+from mpibow.data.dataset import Array, ArrayData, NamedArrays
 from mpibow.data.decoded import Decoded
 from mpibow.data.loading import Loading
 from mpibow.data.pipeline_choice import PipelineChoice
@@ -59,7 +58,7 @@ PINNED = [7, 16, 18, 19]
 
 @pytest.mark.parametrize("kind", ["raw", "arrays"])
 def test_parts_are_the_samples_of_the_whole(kind: str, tmp_path: Path) -> None:
-    data: Any = raw(tmp_path / "set") if kind == "raw" else ArrayData(PIXELS, LABELS, classes=4, name="set")
+    data = raw(tmp_path / "set") if kind == "raw" else ArrayData(PIXELS, LABELS, classes=4, name="set")
     parts, held = split(data, 0.25, 7), held_out(LABELS, 0.25, 7)
     for part, rows in zip(parts, (np.flatnonzero(~held), np.flatnonzero(held)), strict=True):
         assert (part.name, part.count, part.classes, part.shape) == ("set", len(rows), 4, (3, 4, 4))
@@ -113,7 +112,7 @@ class Own:
 
 
 def test_what_cannot_be_split() -> None:
-    own: NamedSamples = Own()
+    own = Own()
     with refuses(
         "data.validation: a fraction is split off records or arrays, own is neither; give validation data of their own"
     ):
@@ -153,7 +152,7 @@ def test_damage_is_named_by_the_record(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["resident", pytest.param("dali", marks=pytest.mark.dali)])
-def test_every_pipeline_reads_the_same_part(kind: Any, tmp_path: Path) -> None:
+def test_every_pipeline_reads_the_same_part(kind, tmp_path: Path) -> None:
     train, _ = split(raw(tmp_path / "set"), 0.25, 7)
     check(("host", kind), train, batch=3, iterations=9)
 

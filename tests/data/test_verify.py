@@ -27,7 +27,7 @@ PIXELS = np.random.default_rng(1).integers(0, 256, (16, 16, 3), dtype=np.uint8)
 def written(folder: Path, images: list[bytes], **options: object) -> Path:
     samples = zip(images, [0] * len(images), strict=True)
     options = {"encoding": "jpeg", "moments": ([1.0], [1.0]), "classes": 1} | options
-    write_records(folder, samples, **options)  # type: ignore[arg-type]
+    write_records(folder, samples, **options)
     return folder
 
 
@@ -137,7 +137,6 @@ def test_an_interrupt_ends_all_processes_quietly(tmp_path: Path, after: float) -
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as process:
-        assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         time.sleep(after)
         os.killpg(process.pid, signal.SIGINT)  # as a terminal sends Ctrl-C: to workers as well

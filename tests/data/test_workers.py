@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -32,7 +32,7 @@ def workers() -> Iterator[Workers]:
     assert not any(worker.process.is_alive() for worker in found._workers)
 
 
-def opened(hands: Hands, source: Pairs, **given: Any) -> NamedItems:
+def opened(hands: Hands, source: Pairs, **given) -> NamedItems:
     return open_named(Items("train", source, ("x",), "target", 5, **given), hands, training=True)
 
 
@@ -119,7 +119,7 @@ def test_a_worker_that_ends_is_named(workers: Workers, fault: owned.Fault, messa
 def test_a_pipeline_ends_with_its_worker(workers: Workers) -> None:
     """Killed from outside, while nothing is asked of it and while something is."""
     data = opened(Hands(workers), Pairs())
-    reader = open_reader(PipelineChoice("host", ""), data, None, 1)  # type: ignore[arg-type]
+    reader = open_reader(PipelineChoice("host", ""), data, None, 1)
     pipeline = piped(data, reader, fixed(4, (1,)), 4, seed=1)
     try:
         pipeline.next()[0].release()
@@ -145,9 +145,9 @@ def test_signals_that_ask_this_program_to_end_leave_workers_alone(workers: Worke
 def test_every_sample_comes_once_an_epoch(workers: Workers, number: int) -> None:
     hands = Hands(workers if number == 2 else None)
     data = opened(hands, Pairs())
-    reader = open_reader(PipelineChoice("host", ""), data, None, 1)  # type: ignore[arg-type]
+    reader = open_reader(PipelineChoice("host", ""), data, None, 1)
     pipeline = piped(data, reader, fixed(5, (2,)), 3, seed=1)
-    seen = list[bytes]()
+    seen = []
     try:
         for _ in range(COUNT // 10):
             for slot in pipeline.next():
@@ -159,6 +159,6 @@ def test_every_sample_comes_once_an_epoch(workers: Workers, number: int) -> None
 
 
 def test_what_cannot_be_sent(workers: Workers) -> None:
-    transform: Callable[[Any, Any], Any] = lambda sample, rng: sample  # noqa: E731
+    transform = lambda sample, rng: sample  # noqa: E731
     with pytest.raises(ConfigError, match=r"train: can't be sent to worker processes: .*; define its class, and"):
         opened(Hands(workers), Pairs(), transform=transform)

@@ -12,7 +12,6 @@ import tarfile
 import weakref
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -366,10 +365,10 @@ def test_any_bytes(name: str, rubbish: bytes, at: int) -> None:
 @pytest.mark.parametrize("packed", [False, True])
 def test_the_bytes_of_a_file_go_once_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, packed: bool) -> None:
     """A pickle's arrays are copies; all of CIFAR-10 would otherwise be in memory twice."""
-    earlier: list[weakref.ref[reader.Content]] = []
+    earlier = []
     batch_of = reader.batch_of
 
-    def watched(content: reader.Content, *rest: Any) -> reader.CifarBatch:
+    def watched(content: reader.Content, *rest) -> reader.CifarBatch:
         assert not any(ref() for ref in earlier)
         earlier.append(weakref.ref(content))
         before = sys.getrefcount(content.data)

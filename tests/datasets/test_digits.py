@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -51,11 +52,12 @@ def test_processes_at_once_leave_one_data_set(tmp_path: Path) -> None:
 
 
 def test_the_loser_uses_the_winner_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def late(directory: Path) -> None:
-        write_digits(directory)  # another process is faster
-        write_digits(directory)
+    def load_slowly():
+        monkeypatch.undo()
+        write_digits(tmp_path / "digits")  # another process is faster
+        return sklearn.load_digits()
 
-    monkeypatch.setattr("mpibow.data.digits.write_digits", late)
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", SimpleNamespace(load_digits=load_slowly))
     train, _ = ensure_digits(tmp_path / "digits")
     assert open_records(train).count == 1437
 

@@ -20,7 +20,7 @@ from tests.datasets.scripts import script
 converter = script("folder")
 
 
-def mask(number: int, sides: tuple[int, int] = (8, 12)) -> Any:
+def mask(number: int, sides: tuple[int, int] = (8, 12)):
     found = np.zeros(sides, np.uint8)
     found[: 2 + number % 4, 3:] = 1 + number % 2
     return found

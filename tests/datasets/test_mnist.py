@@ -5,17 +5,12 @@ from __future__ import annotations
 import gzip
 import hashlib
 import os
-import signal
 import struct
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from mpibow import records
 from mpibow.data import verify
 from mpibow.data.recordset import open_records
 from mpibow.errors import RecordError
@@ -184,41 +179,12 @@ def test_truncated_gzip_at_every_byte(tmp_path: Path, name: str) -> None:
     assert refusal(folder).startswith(f"{path}: is not a complete gzip file: not a gzipped file")
 
 
-def test_an_existing_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["--source", str(source(tmp_path / "source")), "--output", str(tmp_path / "output")]
-    assert mnist.main(words) == 0
-    assert mnist.main(words) == 3
-    message = f"error: {tmp_path}/output: exists already; overwrite it (--overwrite) or choose another name\n"
-    assert capsys.readouterr().err == message
-    assert mnist.main([*words, "--overwrite"]) == 0
-    assert records.main(["verify", f"{tmp_path}/output/train", f"{tmp_path}/output/test"]) == 0
-
-
 def test_what_is_written_is_verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = source(tmp_path / "source")
     monkeypatch.setattr(verify, "damages", lambda path, checked: iter(["record 1: checksum"]))
     assert refusal(folder) == (
         f"{tmp_path}/output: the records differ when read back; is the disk sound? record 1: checksum"
     )
-
-
-def test_a_killed_converter_leaves_nothing_that_opens(tmp_path: Path) -> None:
-    folder = source(tmp_path / "source", end="")
-    many = 400_000
-    for kind, array in (("images-idx3", np.zeros((many, 3, 2), np.uint8)), ("labels-idx1", np.zeros(many, np.uint8))):
-        (folder / f"train-{kind}-ubyte").write_bytes(idx(array))
-    command = [sys.executable, ROOT / "datasets" / "mnist.py", "--source", folder, "--output", tmp_path / "output"]
-    with subprocess.Popen(command) as converter:
-        while not list(tmp_path.glob(".output.tmp-*/.train.tmp-*/*")) and converter.poll() is None:
-            time.sleep(0.01)
-        converter.send_signal(signal.SIGKILL)
-    assert not (tmp_path / "output").exists()
-    for left in tmp_path.glob(".output.tmp-*/*"):
-        with pytest.raises(RecordError):
-            open_records(left)
-    source(folder, end="")
-    mnist.convert(folder, tmp_path / "output")
-    assert open_records(tmp_path / "output" / "train").count == 6
 
 
 @pytest.fixture

@@ -59,7 +59,7 @@ def test_the_seed_says_which_are_for_the_test(tmp_path: Path) -> None:
 
     def aside(*words: str) -> list[float]:
         assert convert(tmp_path, tmp_path, *words, "--overwrite") == 0
-        return ratings(open_records(tmp_path / "output/test")).arrays["rating"].tolist()  # type: ignore[no-any-return]
+        return ratings(open_records(tmp_path / "output/test")).arrays["rating"].tolist()
 
     first = aside()
     assert len(first) == 12  # a tenth

@@ -30,7 +30,7 @@ def convert(folder: Path, text: str | bytes, *words: str) -> int:
     return int(converter.main(["--source", str(source), "--output", f"{folder}/out", *words]))
 
 
-def opened(folder: Path, part: str = "train", *, training: bool = False, **settings: Any) -> Windows:
+def opened(folder: Path, part: str = "train", *, training: bool = False, **settings) -> Windows:
     return open_text(open_records(folder / "out" / part), TokenStream(**settings), training=training)
 
 
@@ -91,7 +91,7 @@ def test_training_windows_are_shifted_by_epoch_and_cover_the_stream(tmp_path: Pa
     data = opened(tmp_path, training=True, context=8)
     numbers = [*range(data.count)]
     assert data.count == (len(TEXT) - 8) // 8
-    shifts = set[int]()
+    shifts = set()
     for epoch in range(40):
         seen, _ = read(data, numbers, epoch)
         shift = data.shift(7, epoch)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -72,8 +72,7 @@ def test_a_genuine_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
 
 @pytest.mark.parametrize("form", ["PNG", "JPEG"])
 @pytest.mark.parametrize("index", [False, True])
-def test_encoded_images_are_kept(tmp_path: Path, form: str, index: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mpibow.convert.tfrecord.PIECE", 1)  # a piece a record where there is an index
+def test_encoded_images_are_kept(tmp_path: Path, form: str, index: bool) -> None:
     parts = {"train": images([1, 3, 2, 1], form), "test": images([3, 1], form)}
     for name, examples in parts.items():
         for number in range(2):
@@ -225,12 +224,6 @@ def test_pixels_that_do_not_fit(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert refusal(tmp_path, capsys, f"--train={tmp_path}/a", "--shape=1,2,2") == f"{tmp_path}/a: record 0: {message}"
 
 
-def test_pixels_that_are_not_finite(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write(tmp_path / "a", example(image_encoded=[float("nan")], image_class_label=[0]))
-    message = refusal(tmp_path, capsys, f"--train={tmp_path}/a", "--shape=1,1,1")
-    assert message.endswith("train-00000.mpr: record 0: has values that are not finite")
-
-
 def test_labels_that_do_not_fit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path / "a", *images([1, 5]))
     assert refusal(tmp_path, capsys, f"--train={tmp_path}/a") == (
@@ -272,13 +265,6 @@ def test_files_that_are_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[
         assert capsys.readouterr().err == f"error: {tmp_path}/empty: has no records\n"
 
 
-def test_a_fraction_that_leaves_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write(tmp_path / "a", *images([0, 1]))
-    assert refusal(tmp_path, capsys, f"--train={tmp_path}/a", "--test-fraction=0.5") == (
-        f"{tmp_path}/a: --test-fraction 0.5 of 2 images is none; take more"
-    )
-
-
 def test_a_folder_with_both_parts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path / "in/train-00000-of-00001", *images([0, 1, 0]))
     write(tmp_path / "in/validation-00000-of-00001", *images([1]))
@@ -287,16 +273,6 @@ def test_a_folder_with_both_parts(tmp_path: Path, capsys: pytest.CaptureFixture[
     )
     assert run(tmp_path, f"--source={tmp_path}/in") == 0
     assert [len(records(tmp_path / "output" / part)) for part in ("train", "test")] == [3, 1]
-
-
-def test_a_flipped_bit_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Also one that makes the example nonsense: the checksum is what is wrong first of all."""
-    data = images([0])[0]
-    whole = frame(data)
-    for at in (0, 12, 12 + len(data) // 2, 12 + len(data) - 1, len(whole) - 1):
-        (tmp_path / "a").write_bytes(whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1 :])
-        message = refusal(tmp_path, capsys, f"--train={tmp_path}/a")
-        assert message.startswith(f"{tmp_path}/a: record 0: checksum of its ")
 
 
 def test_a_damaged_image_is_found_by_decoding(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -309,7 +285,6 @@ def test_a_damaged_image_is_found_by_decoding(tmp_path: Path, capsys: pytest.Cap
     assert run(tmp_path, *words) == 0  # not asked for
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.binary(max_size=30), st.integers(0, 140), st.integers(0, 30), st.booleans())
 def test_any_example(tmp_path_factory: pytest.TempPathFactory, rubbish: bytes, at: int, less: int, raw: bool) -> None:
     """Whose checksums are right: only a rule can refuse it."""

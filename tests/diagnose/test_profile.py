@@ -19,7 +19,7 @@ class Machine:
     """Runs that take a second each, and longer where others ran before: then their data are not in the caches."""
 
     def __init__(self) -> None:
-        self.now, self.ran = 0.0, list[str]()
+        self.now, self.ran = 0.0, []
 
     def clock(self) -> float:
         return self.now

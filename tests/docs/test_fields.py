@@ -14,7 +14,7 @@ PAGE = (Path(__file__).parents[2] / "docs/runs.md").read_text()
 SECTION = PAGE.partition("## The fields of the metrics file")[2].partition("\n## ")[0]
 
 
-def net(image):  # type: ignore[no-untyped-def]
+def net(image):
     return mb.dense(mb.flatten(image), 3)
 
 

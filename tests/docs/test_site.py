@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("furo", reason="pip install -e '.[docs]'")
-    built: Path = tmp_path_factory.mktemp("site")
+    built = tmp_path_factory.mktemp("site")
     command = ["-m", "sphinx", "-W", "--keep-going", "-q", "-d", str(built / "doctrees"), "docs", str(built / "html")]
     done = subprocess.run(
         [sys.executable, *command], cwd=ROOT, capture_output=True, text=True, timeout=720, check=False

@@ -23,9 +23,9 @@ from mpibow.models.objective import PREDICTION
 from tests.oracle import pytorch
 
 pytestmark = pytest.mark.torch
-torch: Any = pytorch()
+torch = pytorch()
 nets = import_module("tests.examples.torch_nets")  # imports torch itself
-cases: Any = import_module("tests.examples.cases")  # runs the examples, some of which import SciPy
+cases = import_module("tests.examples.cases")  # runs the examples, some of which import SciPy
 F = torch.nn.functional
 
 TOLERANCE = 1e-10  # of the largest number of an array; float64
@@ -52,7 +52,7 @@ class Theirs:
         return name
 
 
-def by_position(logits: Any, target: Any) -> Any:
+def by_position(logits, target):
     return F.cross_entropy(logits.reshape(-1, logits.shape[-1]), target.reshape(-1))
 
 
@@ -66,7 +66,7 @@ THEIRS = {
 }
 
 
-def close(got: Any, expected: Any, name: str) -> None:
+def close(got, expected, name: str) -> None:
     expected = expected.detach().numpy()
     scale = max(float(np.abs(expected).max()), 1e-12)
     off = np.abs(got.reshape(expected.shape) - expected).max() / scale
@@ -86,7 +86,7 @@ def theirs_with(theirs: Theirs, layout: Layout, weights: Array) -> tuple[Any, di
     return net, named
 
 
-def loss_of(name: str, net: Any) -> tuple[Any, Any]:
+def loss_of(name: str, net) -> tuple[Any, Any]:
     case = cases.CASES[name]
     first, target = (torch.from_numpy(np.ascontiguousarray(array)) for array in (case.first, case.target))
     target = target.double() if target.is_floating_point() else target.long()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,17 +13,17 @@ import mpibow as mb
 from tests.oracle import pytorch
 
 pytestmark = pytest.mark.torch
-torch: Any = pytorch()
+torch = pytorch()
 
 STEPS, FROZEN, COUNT, CLASSES, LR = 20, 8, 12, 2, 0.02
 TOLERANCE = 1e-10  # of the largest number of an array
 
 
-def theirs() -> Any:
+def theirs():
     """The example's net, as PyTorch's users write it."""
     nn = torch.nn
 
-    class Net(nn.Module):  # type: ignore[misc, name-defined]
+    class Net(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.body = nn.Sequential()
@@ -34,7 +33,7 @@ def theirs() -> Any:
                 self.body.add_module(f"relu{i}", nn.ReLU())
             self.head = nn.Linear(32 * 3 * 3, CLASSES)
 
-        def forward(self, x: Any) -> Any:
+        def forward(self, x):
             return self.head(self.body(x).flatten(1))
 
     return Net().double()

@@ -24,7 +24,7 @@ from mpibow.data.text import open_text
 from tests.oracle import pytorch
 
 pytestmark = pytest.mark.torch
-torch: Any = pytorch()
+torch = pytorch()
 nets = import_module("tests.examples.torch_nets")  # imports torch itself
 nn, F = torch.nn, torch.nn.functional
 
@@ -60,7 +60,7 @@ class Case:
         return f"{self.names.get(layer, layer)}{dot}{rest}"
 
 
-def chain(**layers: Any) -> Any:
+def chain(**layers):
     return nn.Sequential(OrderedDict(layers))
 
 
@@ -72,7 +72,7 @@ def whole(count: int, *shape: int) -> Array:
     return np.random.default_rng(SEED).integers(count, size=shape)
 
 
-def floats(array: Array) -> Any:
+def floats(array: Array):
     return torch.from_numpy(array.astype(np.float64))
 
 
@@ -87,16 +87,16 @@ def multi_label(folder: Path) -> Case:
 def two_outputs(folder: Path) -> Case:
     example = import_module("examples.two_outputs")
 
-    class Net(nn.Module):  # type: ignore[misc, name-defined]
+    class Net(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.dense1, self.dense2, self.dense3 = nn.Linear(10, 64), nn.Linear(64, 1), nn.Linear(64, 2)
 
-        def forward(self, features: Any) -> Any:
+        def forward(self, features):
             x = F.relu(self.dense1(features))
             return self.dense2(x)[:, 0], self.dense3(x)
 
-    def loss(output: Any, target: Any) -> Any:
+    def loss(output, target):
         value, sign = target.T
         return F.mse_loss(output[0], value) + 0.5 * F.cross_entropy(output[1], sign.long())
 
@@ -140,7 +140,7 @@ def own_cnn_folder(folder: Path) -> Case:
     data = open_records(folder / "digits/train")
     images, labels = np.empty((data.count, *data.shape), data.dtype), np.empty(data.count, np.int32)
     data.read(np.arange(data.count), images, labels)
-    layers: dict[str, Any] = {}
+    layers = {}
     for i, (before, after) in enumerate([(1, 16), (16, 32)]):
         layers[f"conv{i}"] = nn.Conv2d(before, after, 3, padding=1, bias=False)
         layers |= {f"norm{i}": nn.BatchNorm2d(after), f"relu{i}": nn.ReLU(), f"pool{i}": nn.MaxPool2d(2)}
@@ -160,13 +160,13 @@ def regression_table(folder: Path) -> Case:
 def segmentation(folder: Path) -> Case:
     example = import_module("examples.segmentation")
 
-    class Net(nn.Module):  # type: ignore[misc, name-defined]
+    class Net(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.down, self.bottom = nn.Conv2d(1, 8, 3, padding=1), nn.Conv2d(8, 8, 3, padding=1)
             self.head = nn.Conv2d(16, 2, 1)
 
-        def forward(self, image: Any) -> Any:
+        def forward(self, image):
             fine = F.relu(self.down(image))
             coarse = F.relu(self.bottom(F.max_pool2d(fine, 2)))
             return self.head(torch.cat([fine, F.interpolate(coarse, scale_factor=2)], 1))
@@ -211,7 +211,7 @@ def resume(folder: Path) -> Case:
     """Ended in the middle of an epoch, with momentum."""
     net, data, rest = of_digits("examples.resume")
 
-    def in_parts(**settings: Any) -> mb.Fitted:
+    def in_parts(**settings) -> mb.Fitted:
         first = mb.fit(net, data, **{**settings, "stop": {**settings["stop"], "iterations": STEPS // 2}})
         assert first.summary.iterations == STEPS // 2
         del settings["weights"]
@@ -223,14 +223,14 @@ def resume(folder: Path) -> Case:
 def load_and_predict(folder: Path) -> Case:
     net, data, rest = of_digits("examples.load_and_predict")
 
-    def loaded(**settings: Any) -> mb.Fitted:
+    def loaded(**settings) -> mb.Fitted:
         mb.fit(net, data, **settings).save(str(folder / "digits.safetensors"))
         return mb.load(str(folder / "digits.safetensors"))
 
     return Case(loaded, **rest)
 
 
-CASES: list[Callable[[Path], Case]] = [
+CASES = [
     multi_label, two_outputs, early_stopping, torch_dataset, own_torch_module, own_cnn_folder, regression_table,
     segmentation, language_model, resume, load_and_predict,
 ]  # fmt: skip
@@ -257,7 +257,7 @@ def test_20_steps_are_pytorch_s(make: Callable[[Path], Case], tmp_path: Path) ->
         assert np.abs(fitted.weights[name] - expected).max() <= TOLERANCE * scale, name
 
 
-def train(module: Any, case: Case) -> None:
+def train(module, case: Case) -> None:
     """Training as PyTorch's users write it, on samples in our order."""
     settings = dict(case.update)
     kinds = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW}

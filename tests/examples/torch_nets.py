@@ -21,7 +21,7 @@ class Attention(nn.Module):
         n, t, f = x.shape
         q, k, v = (part.view(n, t, self.heads, -1).transpose(1, 2) for part in self.qkv(x).split(f, dim=2))
         y = F.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
-        return self.out(y.transpose(1, 2).contiguous().view(n, t, f))  # type: ignore[no-any-return]
+        return self.out(y.transpose(1, 2).contiguous().view(n, t, f))
 
 
 class Block(nn.Module):
@@ -35,7 +35,7 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = x + self.attention(self.norm1(x))
-        return x + self.narrow(F.gelu(self.wide(self.norm2(x))))  # type: ignore[no-any-return]
+        return x + self.narrow(F.gelu(self.wide(self.norm2(x))))
 
 
 class Gpt(nn.Module):
@@ -49,7 +49,7 @@ class Gpt(nn.Module):
         self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, characters)
 
     def forward(self, text: Tensor) -> Tensor:
-        return self.head(self.norm(self.blocks(self.characters(text) + self.positions)))  # type: ignore[no-any-return]
+        return self.head(self.norm(self.blocks(self.characters(text) + self.positions)))
 
 
 class Vit(nn.Module):
@@ -64,7 +64,7 @@ class Vit(nn.Module):
 
     def forward(self, image: Tensor) -> Tensor:
         x = self.patches(image).flatten(2).transpose(1, 2) + self.positions
-        return self.head(self.norm(self.blocks(x)).mean(1))  # type: ignore[no-any-return]
+        return self.head(self.norm(self.blocks(x)).mean(1))
 
 
 class LstmClassifier(nn.Module):
@@ -77,7 +77,7 @@ class LstmClassifier(nn.Module):
         self.head = nn.Linear(units, classes)
 
     def forward(self, text: Tensor) -> Tensor:
-        return self.head(self.lstm(self.characters(text))[0][:, -1])  # type: ignore[no-any-return]
+        return self.head(self.lstm(self.characters(text))[0][:, -1])
 
 
 class LstmLanguage(LstmClassifier):
@@ -87,7 +87,7 @@ class LstmLanguage(LstmClassifier):
         super().__init__(characters, units, layers, characters)
 
     def forward(self, text: Tensor) -> Tensor:
-        return self.head(self.lstm(self.characters(text))[0])  # type: ignore[no-any-return]
+        return self.head(self.lstm(self.characters(text))[0])
 
 
 class Twice(nn.Sequential):
@@ -119,7 +119,7 @@ class Unet(nn.Module):
         x = self.bottom(x)
         for i in reversed(range(len(kept))):
             x = self.up[i](torch.cat([kept[i], self.larger[i](x)], 1))
-        return self.head(x)  # type: ignore[no-any-return]
+        return self.head(x)
 
 
 class Convolved(nn.Module):
@@ -131,7 +131,7 @@ class Convolved(nn.Module):
         self.norm = nn.BatchNorm2d(channels)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.norm(self.conv(x))  # type: ignore[no-any-return]
+        return self.norm(self.conv(x))
 
 
 class SqueezeExciteBlock(nn.Module):
@@ -160,7 +160,7 @@ class SqueezeExcite(nn.Module):
         self.head = nn.Linear(widths[-1], classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.head(self.blocks(F.relu(self.conv(x))).mean((2, 3)))  # type: ignore[no-any-return]
+        return self.head(self.blocks(F.relu(self.conv(x))).mean((2, 3)))
 
 
 class Mlp(nn.Sequential):

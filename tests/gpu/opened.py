@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 
 from mpibow import add, batch_norm, conv2d, dense, dropout, flatten, max_pool2d, relu
-from mpibow.cuda.device.driver import DeviceProperties
 from mpibow.cuda.device.find import Found
 from mpibow.cuda.device.machine import Machine
 from mpibow.cuda.kernels.cudnn import Cudnn, Enqueue, Handles
@@ -35,10 +34,10 @@ from mpibow.kernels.cache import cache_folder
 PAGE = 4096  # bytes: a device copy lies as its host array does within one of these, so it is as well aligned
 HALVES = ("float16", "bfloat16")
 # The settings of a run on the GPU. How learners run is said, as what is measured is not the same bits every time.
-CUDA: Mapping[str, Any] = {"device": "cuda", "execution": "streams"}
+CUDA = {"device": "cuda", "execution": "streams"}
 
 
-def on_gpu(**settings: Any) -> dict[str, Any]:
+def on_gpu(**settings) -> dict[str, Any]:
     """These settings, on the GPU."""
     return {**CUDA, **settings}
 
@@ -90,7 +89,7 @@ class Device:
 
         self.driver = Driver()
         self.driver.use(0)
-        self.gpu: DeviceProperties = self.driver.describe(0)
+        self.gpu = self.driver.describe(0)
         machine = Machine(self.driver, Found(self.gpu, (0,), shared=False))
         self.stream, self.handles, self.bind = machine.stream, Handles(), Launcher(machine, cache_folder() / "kernels")
         self._runtime = runtime
@@ -138,10 +137,10 @@ class _Copy:
 class Mirror:
     """Device copies of whole host arrays, found by any view of them. `up` before a run, `down` after it."""
 
-    def __init__(self, on: Any = None) -> None:
-        self._device, self._copies = on or device(), dict[int, _Copy]()
-        self._owners: list[Array] = []  # kept alive: an address must not be another array's later
-        self._narrow: dict[tuple[int, str], tuple[Array, Array]] = {}  # weights, and what they are in 16 bits
+    def __init__(self, on=None) -> None:
+        self._device, self._copies = on or device(), {}
+        self._owners = []  # kept alive: an address must not be another array's later
+        self._narrow = {}  # weights, and what they are in 16 bits
 
     def address(self, view: Array, dtype: str = "") -> int:
         """Where `view` lies on the device, as a Enqueue's operand of that dtype: of float32 in 16 bits its copy."""
@@ -194,7 +193,7 @@ class Mirror:
         run = self._device.bind([replace(each, arguments=tuple(map(self._there, each.arguments))) for each in all_])
         return lambda: run(self._device.stream)
 
-    def _there(self, argument: Any) -> Any:
+    def _there(self, argument):
         """An array as the launcher takes it: where its copy lies. Numbers and tables are the launcher's own affair."""
         if not isinstance(argument, np.ndarray):
             return argument

@@ -21,7 +21,7 @@ pytestmark = opened.needs_gpu(pytest.mark.timeout(250))
 RAW = ("host", "resident")
 
 
-def trained(folder: Path, name: str, data: dict[str, Any], resume: Path | None = None, **settings: Any) -> Trained:
+def trained(folder: Path, name: str, data: dict[str, Any], resume: Path | None = None, **settings) -> Trained:
     defaults = {
         "name": "run",
         "out": str(folder / name),
@@ -60,7 +60,6 @@ def test_raw_images_by_any_way(raw: Path, augment: dict[str, Any]) -> None:
     again = trained(raw, "again", {"pipeline": "resident", "augment": augment})
     for way in ways:
         assert tiny.same_bits(found[way].weights, again.weights), way
-    assert again.summary.accuracy is not None
     assert again.summary.accuracy > 0.5  # chance is 0.33
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -81,7 +80,7 @@ class Pair:
         n, c, *rest = case.shapes[0]
         return cls(fast, case, max(c * area, fast.shape[1] * area, n * np.prod(rest)))
 
-    def slow(self, op: Any, *shapes: tuple[int, ...]) -> Bench:
+    def slow(self, op, *shapes: tuple[int, ...]) -> Bench:
         bench = Bench(Case(op, shapes), NUMPY[type(op)], "float64", training=self.fast.shapes.training)
         return bench
 
@@ -117,11 +116,8 @@ def check(case: Case, precision: str, planner: Planner | None = None) -> None:
     fast.backward()
     slow.dy = wide(fast.dy) * (wide(got) > 0) if relu else wide(fast.dy)
     slow.backward()
-    assert fast.dx[0] is not None
-    assert slow.dx[0] is not None
     pair.close(fast.dx[0], slow.dx[0], precision)
     if len(fast.x) > 1:
-        assert fast.dx[1] is not None
         pair.close(fast.dx[1], slow.dy, precision)
     for key, array in slow.dw.items():
         pair.close(fast.dw[key], array, precision)
@@ -158,7 +154,7 @@ def test_a_norm_by_running_statistics_goes_with_its_convolution(case: Case, prec
     pair.close(fast.forward(), np.maximum(expected, 0) if op.relu else expected, precision)
 
 
-FEW = settings(deadline=None, max_examples=8, derandomize=True)  # cuDNN compiles kernels for new shapes
+FEW = settings(max_examples=8, derandomize=True)  # cuDNN compiles kernels for new shapes
 
 
 def check_or_reject(case: Case, precision: str) -> None:
@@ -251,6 +247,5 @@ def test_the_fastest_of_several_is_taken() -> None:
     target = Target("timed", handle=device.handles.of(device.stream))
     planner = Planner(target, Search(tries=3), timer=timer)
     seconds = planner.plan(SPEC).made.seconds
-    assert seconds is not None
     assert 1e-7 < seconds < 1e-2
     check(CASE, "tf32", planner)

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 
-from mpibow.kernels import NUMPY
 from tests.gpu import opened
-from tests.models.test_onednn import CASES, build, results
+from tests.models.beside_numpy import compare
+from tests.models.test_onednn import BATCH, CASES, begin, build, inputs
 
 pytestmark = opened.needs_gpu(pytest.mark.timeout(120))
 
@@ -30,12 +29,7 @@ FEW = [case for case in CASES if case[0] in ("lenet", "resnet20", "alexnet") and
 def test_as_numpy(name: str, shape: tuple[int, ...], options: dict[str, Any], training: bool, precision: str) -> None:
     if max(shape) > 64 and (training or precision == "tf32"):
         pytest.skip("NumPy takes long")
-    net = build(name, shape, options)
-    fast = results(net, opened.kernels(precision), "float32", training)  # type: ignore[arg-type]
-    slow = results(net, NUMPY, "float64", training)
-    assert fast.keys() == slow.keys()
     evaluated, trained, gradient = BOUNDS[precision]
-    for key, expected in slow.items():
-        bound = gradient if key.startswith("gradient") else trained if training else evaluated
-        size, off = np.linalg.norm(expected), np.linalg.norm(fast[key] - expected)
-        assert off <= bound * size + 1e-6, (key, off / size)
+    bounds = trained if training else evaluated, gradient
+    net = build(name, shape, options)
+    compare(net, BATCH, inputs(shape), begin(net), training, bounds, opened.kernels(precision))

@@ -31,22 +31,22 @@ class OnHost:
     handles = None
 
     def __init__(self) -> None:
-        self.launched: list[str] = []
+        self.launched = []
 
     def allocate(self, size: int) -> tuple[Any, int]:
         block = np.full(size, 0xFF, np.uint8)
         return block, block.ctypes.data
 
-    def upload(self, address: int, source: Any) -> None:
+    def upload(self, address: int, source) -> None:
         ctypes.memmove(address, source.ctypes.data, source.nbytes)
 
-    def download(self, target: Any, address: int) -> None:
+    def download(self, target, address: int) -> None:
         ctypes.memmove(target.ctypes.data, address, target.nbytes)
 
     def wait(self) -> None:
         pass
 
-    def bind(self, launches: Sequence[Launch]) -> Any:
+    def bind(self, launches: Sequence[Launch]):
         """As the launcher does, by the host's compilation."""
         values = [[value(argument) for argument in launch.arguments] for launch in launches]
 
@@ -61,7 +61,7 @@ class OnHost:
         return run
 
 
-def value(argument: Any) -> Any:
+def value(argument):
     """What a kernel is given of it."""
     if isinstance(argument, Constant):
         return ctypes.c_uint64(argument.array.ctypes.data)

@@ -23,7 +23,7 @@ ITERATIONS = 60
 needs_two = pytest.mark.skipif(GPUS < 2, reason=f"needs two GPUs, {GPUS} here: not run between GPUs")
 
 
-def trained(folder: Path, ranks: int, **settings: Any) -> dict[str, Any]:
+def trained(folder: Path, ranks: int, **settings) -> dict[str, Any]:
     """The centre after so many iterations of ranks in processes of their own."""
     folder.mkdir()
     told = {"stop": {"epochs": None, "iterations": ITERATIONS}, "checkpoint": {"every": f"{ITERATIONS} iterations"}}

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any
 
 import numpy as np
 
@@ -19,7 +18,7 @@ from mpibow.cuda.exchange.transport import open_transport
 COUNT = 100_003  # no multiple of anything
 
 
-def check(way: Any, cupy: Any) -> None:
+def check(way, cupy) -> None:
     """Sums, broadcasts and the exchange, on device arrays and beside other work."""
     everyone = [np.random.default_rng(rank).standard_normal(COUNT).astype(np.float32) for rank in range(way.size)]
     for dtype in (np.float32, np.float64, np.int32):
@@ -43,7 +42,7 @@ def check(way: Any, cupy: Any) -> None:
     overlapped(way, cupy)
 
 
-def overlapped(way: Any, cupy: Any) -> None:
+def overlapped(way, cupy) -> None:
     """Behind an event of another stream, and before that stream reads it."""
     driver = Driver()
     compute, total = driver.stream(), cupy.zeros(COUNT, cupy.float32)
@@ -66,7 +65,7 @@ def main(host: Communicator, note: str) -> int:
     cores = os.sched_getaffinity(0)
     found = find_device(driver, host, share_gpu=share == "1", host=os.uname().nodename, allowed=sorted(cores))
     for name in ways:
-        way, said = open_transport(host, driver, driver.stream(), transport=name, shared=found.shared)  # type: ignore[arg-type]
+        way, said = open_transport(host, driver, driver.stream(), transport=name, shared=found.shared)
         check(way, cupy)
         host.barrier()
         if host.rank == 0:

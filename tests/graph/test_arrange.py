@@ -14,7 +14,7 @@ from mpibow.errors import ShapeError
 from mpibow.graph.arrange import arrange
 from mpibow.graph.formats import Reorder, canonical, pack, physical, unpack
 from mpibow.graph.graph import Graph
-from mpibow.graph.kernel import Call, Formats, Kernel, Kernels, KernelTable, Run, Shapes
+from mpibow.graph.kernel import Call, Formats, Kernel, Kernels, Run, Shapes
 from mpibow.graph.layout import Layout, initial_weights, plan_layout, repack
 from mpibow.graph.plan import choose_layout, compile_plan
 from mpibow.kernels.numpy import OPERATORS
@@ -65,12 +65,12 @@ def in_layouts(kernel: Kernel, formats: Callable[[Any, Shapes, tuple[str, ...]],
     return Kernel(bind("forward"), bind("backward") if kernel.backward else None, kernel.buffers, formats)
 
 
-def conv_formats(op: Any, shapes: Shapes, given: tuple[str, ...]) -> Formats:
+def conv_formats(op, shapes: Shapes, given: tuple[str, ...]) -> Formats:
     few = shapes.x[0][1] < 4
     return Formats(("abcd" if few else BLOCKED,), BLOCKED, {"weight": WEIGHT}, {"weight": BACK})
 
 
-def as_given(op: Any, shapes: Shapes, given: tuple[str, ...]) -> Formats:
+def as_given(op, shapes: Shapes, given: tuple[str, ...]) -> Formats:
     return Formats((given[0],) * len(shapes.x), given[0])
 
 
@@ -81,11 +81,10 @@ def reorder(call: Call) -> Run:
 
 def reorder_back(call: Call) -> Run:
     asked, shape, dx = call.shapes.formats, call.shapes.y, call.dx[0]
-    assert dx is not None
     return lambda: np.copyto(dx, pack(unpack(call.dy, asked.y, shape), asked.x[0]))
 
 
-TABLE: KernelTable = {
+TABLE = {
     **OPERATORS,
     ops.Conv2d: in_layouts(OPERATORS[ops.Conv2d], conv_formats),
     ops.Relu: in_layouts(OPERATORS[ops.Relu], as_given),
@@ -157,7 +156,7 @@ def test_evaluation_takes_weights_as_training_chose_them() -> None:
 
 
 def test_a_kernel_that_refuses_is_named() -> None:
-    def refuse(op: Any, shapes: Shapes, given: tuple[str, ...]) -> Formats:
+    def refuse(op, shapes: Shapes, given: tuple[str, ...]) -> Formats:
         raise ShapeError("too small for this library")
 
     table = {**TABLE, ops.Conv2d: replace(OPERATORS[ops.Conv2d], formats=refuse)}

@@ -41,7 +41,7 @@ def backward(names: Collection[str]) -> list[str]:
 
 
 def gradients(names: Collection[str], table: object = OPERATORS, dtype: str = "float64") -> dict[str, Array]:
-    kernels = Kernels(table)  # type: ignore[arg-type]
+    kernels = Kernels(table)
     graph = net()
     layout = choose_layout(graph, kernels)
     weights = initial_weights(layout, 0, dtype)
@@ -107,7 +107,7 @@ def normed(names: Collection[str]) -> Graph:
 
 def test_a_batch_norm_is_frozen_with_its_weights() -> None:
     (_, some, *_), (_, both, *_) = (normed(names).nodes for names in (["norm.weight"], ["norm.weight", "norm.bias"]))
-    assert (some.op.frozen, both.op.frozen) == (False, True)  # type: ignore[attr-defined]
+    assert (some.op.frozen, both.op.frozen) == (False, True)
     assert {statistic.trained for statistic in both.statistics.values()} == {False}
     graph, kernels = normed(["norm.weight", "norm.bias"]), Kernels(OPERATORS)
     layout, statistics = choose_layout(graph, kernels), np.full(32, 2.0)

@@ -26,7 +26,7 @@ def share_bytes(a: Block, b: Block, offsets: dict[str, int]) -> bool:
     return start < min(offsets[a.name] + a.size, offsets[b.name] + b.size)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(EXTENTS, max_size=25))
 def test_blocks_alive_together_never_share_bytes(extents: list[tuple[int, int, int]]) -> None:
     blocks = blocks_of(extents)
@@ -43,7 +43,7 @@ def test_blocks_alive_together_never_share_bytes(extents: list[tuple[int, int, i
 
 def slow_place(blocks: list[Block]) -> dict[str, int]:
     """By definition, line by line: the smallest run of free lines that fits, the lowest of equals, else on top."""
-    lines: dict[str, range] = {}
+    lines = {}
     for block in blocks:
         taken = {
             i for other in blocks if other.name in lines and alive_together(block, other) for i in lines[other.name]
@@ -61,7 +61,7 @@ def slow_place(blocks: list[Block]) -> dict[str, int]:
     return {name: taken.start * ALIGNMENT for name, taken in lines.items()}
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(st.tuples(st.integers(1, 400), st.integers(0, 8), st.integers(0, 8)), max_size=25))
 def test_offsets_are_those_of_the_slow_definition(extents: list[tuple[int, int, int]]) -> None:
     blocks = blocks_of(extents)
@@ -73,16 +73,14 @@ def test_offsets_are_those_of_the_slow_definition(extents: list[tuple[int, int, 
     assert place(blocks) == (by_order[tried.index(min(tried))], min(tried))
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.lists(EXTENTS, max_size=15), st.randoms(use_true_random=False))
 def test_the_order_of_the_blocks_does_not_matter(extents: list[tuple[int, int, int]], random: object) -> None:
     blocks = blocks_of(extents)
     shuffled = list(blocks)
-    random.shuffle(shuffled)  # type: ignore[attr-defined]
+    random.shuffle(shuffled)
     assert place(shuffled) == place(blocks)
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.lists(EXTENTS, max_size=25))
 def test_peak_is_the_largest_sum_alive_at_a_step(extents: list[tuple[int, int, int]]) -> None:
     blocks = blocks_of(extents)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from mpibow import ops
 from mpibow.graph.graph import FLOAT, Graph, Tensor
 from mpibow.graph.rewrite import WIDE, Convert, Widths, mixed
@@ -13,7 +11,7 @@ from mpibow.ops import Dense, Mix, Normalise, SoftCrossEntropy
 WIDTHS = Widths(wide=(SoftCrossEntropy,), narrow=(Dense, Normalise), leading=(Mix,))
 
 
-def rewritten(build: Any, training: bool = True) -> tuple[Graph, Program]:
+def rewritten(build, training: bool = True) -> tuple[Graph, Program]:
     """The graph that `build(graph)` gives the loss of, for 16 bits; and its program."""
     graph = Graph()
     graph.output("loss", build(graph))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from mpibow import ops
@@ -117,7 +115,7 @@ def _forward_only(x: Array) -> Array:
 
 
 LABELS, OWN = (0, 1), ops.operator("own", _forward_only)
-WITHOUT: dict[str, Callable[[Tensor], Tensor]] = {
+WITHOUT = {
     "soft_cross_entropy": lambda x: ops.soft_cross_entropy(x, ops.softmax(x)),
     "counted_mean": lambda x: ops.counted_mean(ops.sum(x, axis=1), ops.mean(x, axis=1)),
     "matrix_factorisation": lambda x: ops.matrix_factorisation(

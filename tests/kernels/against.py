@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod, sqrt
-from typing import Any
 
 import numpy as np
 
@@ -23,7 +22,7 @@ from mpibow.ops.fused import (
 )
 from mpibow.ops.wide import WideLayerNorm
 from tests.kernels.cases import Bench, Case, kind_of
-from tests.kernels.checked import SUM, Looser
+from tests.kernels.checked import SUM
 from tests.kernels.operators import CHECKED
 from tests.kernels.operators import LOOSER as OWN
 from tests.kernels.reference import REFERENCE
@@ -32,7 +31,7 @@ from tests.kernels.shapes import given_in
 UNIT = 1e-6  # of max |reference|, times the root of the reduction's length
 
 
-LOOSER: dict[str, Looser] = {
+LOOSER = {
     **OWN,
     **dict.fromkeys(("add+relu", "conv+norm+add+relu", "conv+relu", "norm+add+relu"), SUM),
     **dict.fromkeys(("expand+add", "expand+multiply", "heads+attention", "turned+matmul"), SUM),
@@ -63,7 +62,7 @@ class Result:
         assert self.off() <= bound, f"{self.name} is off by {self.off():g}, bound {bound:g}"
 
 
-def lengths(op: Any, shapes: tuple[tuple[int, ...], ...]) -> tuple[float, float, float]:
+def lengths(op, shapes: tuple[tuple[int, ...], ...]) -> tuple[float, float, float]:
     """Of the longest sums in y, in gradients of inputs and in those of weights; 1 where nothing is summed."""
     match op:
         case ConvRelu() | ConvNormAddRelu():
@@ -119,7 +118,6 @@ def results(fast: Bench, dtype: str = "float64") -> list[Result]:
         alike_alone(fast)
     for i, (mine, its) in enumerate(zip(fast.dx, slow.dx, strict=True)):
         if its is not None:
-            assert mine is not None
             found.append(Result(f"dx[{i}]", mine, its, n_dx))
     return [*found, *(Result(f"d {key}", fast.dw[key], array, n_dw) for key, array in slow.dw.items())]
 

@@ -62,7 +62,7 @@ def _behind(weights: Mapping[str, Weight]) -> dict[str, Weight]:
     return {f"batch_norm.{key}": weight for key, weight in weights.items()}
 
 
-def kind_of(op: Any) -> type:
+def kind_of(op) -> type:
     """The operator's key in a kernel table."""
     return ConvNormAddRelu if isinstance(op, Alone) else type(op)
 
@@ -158,7 +158,6 @@ class Bench:
 
     def backward(self, alone: bool = False) -> None:
         """Runs backward twice, as it overwrites and never adds. `alone` are gradients of inputs: weights are frozen."""
-        assert self.kernel.backward is not None
         call = self.call(backward=True)
         call = replace(call, dw={}) if alone else call
         run = self.kernel.backward(call)

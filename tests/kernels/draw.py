@@ -26,7 +26,7 @@ labels = st.sampled_from(["int32", "int64"])
 pixels = st.sampled_from(["uint8", FLOAT])
 
 
-def one(op: Any, shapes: st.SearchStrategy[Any] = tensors, positive: bool = False) -> Cases:
+def one(op, shapes: st.SearchStrategy[Any] = tensors, positive: bool = False) -> Cases:
     return shapes.map(lambda shape: Case(op, (shape,), positive=positive))
 
 

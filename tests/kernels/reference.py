@@ -72,12 +72,12 @@ def broadcast(multiply: bool) -> Kernel:
     return Kernel(forward, backward)
 
 
-def cut(op: HeadsAttention, arrays: Any) -> list[Any]:
+def cut(op: HeadsAttention, arrays) -> list[Any]:
     """Views (n, heads, t, d) of q, k and v, or of their gradients; None where one is not wanted."""
     if op.packed:
         arrays = [None] * 3 if arrays[0] is None else np.split(arrays[0], 3, -1)
 
-    def view(array: Any) -> Any:
+    def view(array):
         return None if array is None else np.swapaxes(array.reshape(*array.shape[:2], op.heads, -1), 1, 2)
 
     return list(map(view, arrays[:3]))
@@ -106,7 +106,7 @@ def heads_apart_back(call: Call) -> Run:
     return run
 
 
-def straight(op: TurnedMatmul, arrays: Any) -> list[Any]:
+def straight(op: TurnedMatmul, arrays) -> list[Any]:
     """Views of the factors, or of their gradients, as they are multiplied."""
     pairs = zip(arrays, op.turned, strict=True)
     return [np.swapaxes(array, -1, -2) if array is not None and turned else array for array, turned in pairs]
@@ -130,7 +130,7 @@ def turned_product_back(call: Call) -> Run:
     return run
 
 
-def masks_of(op: HeadsAttention, arrays: Any) -> Any:
+def masks_of(op: HeadsAttention, arrays):
     return arrays[1 if op.packed else 3 :]
 
 
@@ -171,7 +171,7 @@ def normed(call: Call) -> Run:
     """Convolution, batch norm by running statistics, sum, relu, one after the other."""
     op, z = call.op, np.empty_like(call.y)
 
-    def part(own: Any, x: Array, y: Array, prefix: str) -> Run:
+    def part(own, x: Array, y: Array, prefix: str) -> Run:
         shapes, kernel = Shapes((x.shape,), y.shape, training=False), NUMPY[type(own)]
         buffers = kernel.buffers(own, shapes)
         saved, scratch = (
@@ -249,12 +249,12 @@ def apart(own: type, settings: Callable[[Any], Any]) -> Kernel:
     def samples(shape: tuple[int, ...], k: int) -> tuple[int, ...]:
         return (k * shape[0], shape[1] // k, *shape[2:])
 
-    def shapes_of(op: Any, shapes: Shapes) -> Shapes:
+    def shapes_of(op, shapes: Shapes) -> Shapes:
         x = tuple(samples(shape, op.replicas) for shape in shapes.x)
         return replace(shapes, x=x, y=samples(shapes.y, op.replicas))
 
     def one(call: Call) -> Call:
-        def seen(array: Any) -> Any:
+        def seen(array):
             return None if array is None else array.reshape(samples(array.shape, call.op.replicas))
 
         return replace(
@@ -264,7 +264,6 @@ def apart(own: type, settings: Callable[[Any], Any]) -> Kernel:
 
     kernel = NUMPY[own]
     back = kernel.backward
-    assert back is not None
     return Kernel(
         lambda call: kernel.forward(one(call)),
         lambda call: back(one(call)),
@@ -281,7 +280,7 @@ def normalised(call: Call) -> tuple[Array, Array, Array, tuple[int, ...]]:
     return (x - x.mean(axis=axes, keepdims=True)) * inverse, inverse, weights, axes
 
 
-def of_replicas(weight: Array, x: Array, op: Any) -> Array:
+def of_replicas(weight: Array, x: Array, op) -> Array:
     return weight.reshape(op.replicas, *(1,) * (x.ndim - 2 - op.axes), *x.shape[x.ndim - op.axes :])
 
 
@@ -307,7 +306,7 @@ def wide_layer_norm_back(call: Call) -> Run:
     return run
 
 
-REFERENCE: dict[type, Kernel] = {
+REFERENCE = {
     **NUMPY,
     AddRelu: Kernel(added, added_back),
     Convert: Kernel(reordered, reordered_back),

@@ -62,7 +62,7 @@ def turned_products(draw: st.DrawFn) -> Case:
     return Case(op, (a, b))
 
 
-FUSED: dict[type, Cases] = {
+FUSED = {
     AddRelu: tensors.map(lambda shape: Case(AddRelu(), (shape,) * 2)),
     ConvNormAddRelu: evaluated(),
     ConvRelu: CONVOLUTIONS.map(lambda found: Case(ConvRelu(found[0]), found[1:])),
@@ -74,14 +74,14 @@ FUSED: dict[type, Cases] = {
     ),
     TurnedMatmul: turned_products(),
 }
-RANDOM: dict[type, Cases] = {**PLAIN_RANDOM, **FUSED}
+RANDOM = {**PLAIN_RANDOM, **FUSED}
 
 
 def reorders(*tags: str) -> Cases:
     return st.tuples(st.sampled_from(tags), st.sampled_from(tags)).flatmap(lambda two: one(Reorder(*two), images))
 
 
-def beside(make: Callable[[st.DrawFn, int, tuple[int, ...]], Any], shapes: Any = tensors) -> Cases:
+def beside(make: Callable[[st.DrawFn, int, tuple[int, ...]], Any], shapes=tensors) -> Cases:
     """Of one input that holds the channels of k replicas; make(draw, k, the shape of one)."""
 
     @st.composite
@@ -111,7 +111,7 @@ def _wide_norm(draw: st.DrawFn, k: int, x: tuple[int, ...]) -> wide.WideLayerNor
 
 
 # Of several replicas at once: what only a GPU's kernel set computes.
-WIDE: dict[type, Cases] = {
+WIDE = {
     wide.Beside: concats(wide.Beside),
     wide.WideConcat: wide_concats(),
     wide.WideDropout: wide_dropouts(),

@@ -12,16 +12,14 @@ from mpibow.errors import ShapeError
 from mpibow.graph.kernel import Shapes
 from tests.kernels.against import compare
 from tests.kernels.cases import INITIAL, Bench, Case
+from tests.kernels.with_onednn import LIBRARY, TABLE, needs_onednn
 
 pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
-from mpibow.kernels.onednn import library as dnn
-from mpibow.kernels.onednn import operators
 from mpibow.kernels.onednn.conv import Convolution
 from mpibow.kernels.onednn.depthwise import TAPS
 from mpibow.ops.fused import ConvRelu
 
-FOUND = dnn.find_library()
-pytestmark = pytest.mark.skipif(FOUND is None, reason="no libdnnl found: pip install -e '.[cpu]'")
+pytestmark = needs_onednn
 
 Pair = tuple[int, int]
 
@@ -38,9 +36,8 @@ def depthwise(
 
 
 def bench(op: ops.Conv2d, n: int = 3, side: int = 9) -> Bench:
-    assert FOUND is not None
     case = Case(op, ((n, op.channels, side, side + 2),))
-    return Bench(case, operators(dnn.load(FOUND))[ops.Conv2d], "float32", given=("aBcd16b",))
+    return Bench(case, TABLE[ops.Conv2d], "float32", given=("aBcd16b",))
 
 
 def ours(made: Bench) -> bool:
@@ -58,13 +55,12 @@ def ours(made: Bench) -> bool:
     st.integers(0, 1000),
     st.data(),
 )
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=60)
 def test_it_is_numpys(
     n: int, channels: int, kernel: Pair, stride: Pair, dilation: Pair, side: Pair, bias: bool, relu: bool,
     wanted: tuple[int, ...], seed: int, data: st.DataObject,
 ) -> None:  # fmt: skip
     """Padding up to the window's reach: whole rows and columns of taps see nothing but padding."""
-    assert FOUND is not None
     reach = [d * (k - 1) for k, d in zip(kernel, dilation, strict=True)]
     padding = data.draw(st.tuples(*[st.integers(0, each) for each in reach]))
     op, shape = depthwise(channels, kernel, stride, padding, dilation, bias), (n, channels, *side)
@@ -73,7 +69,7 @@ def test_it_is_numpys(
     except ShapeError:
         return  # windows larger than the image
     case = Case(ConvRelu(op) if relu else op, (shape,))
-    compare(operators(dnn.load(FOUND))[type(case.op)], case, seed, wanted, "aBcd16b")
+    compare(TABLE[type(case.op)], case, seed, wanted, "aBcd16b")
 
 
 @pytest.mark.parametrize(
@@ -83,9 +79,8 @@ def test_it_is_numpys(
 def test_windows_that_onednn_leaves_to_its_reference_code(kernel: Pair, dilation: Pair, channels: int) -> None:
     padding = tuple(d * (k - 1) // 2 for k, d in zip(kernel, dilation, strict=True))
     made = bench(depthwise(channels, kernel, padding=(padding[0], padding[1]), dilation=dilation))
-    assert FOUND is not None
     assert ours(made)
-    assert made.shapes.formats.x == (f"aBcd{16 if dnn.load(FOUND).wide else 8}b",)  # a register of channels
+    assert made.shapes.formats.x == (f"aBcd{16 if LIBRARY.wide else 8}b",)  # a register of channels
     assert "dweight" not in made.buffers.backward
 
 
@@ -126,9 +121,8 @@ def test_the_same_bits_every_time() -> None:
     ],
 )
 def test_other_convolutions_are_matrix_products_instead(op: ops.Conv2d) -> None:
-    assert FOUND is not None
     channels = 16 if op.groups in (1, 16) else 32
     case = Case(op, ((2, channels, 12, 11),))
-    compare(operators(dnn.load(FOUND))[ops.Conv2d], case, tag="aBcd16b")
-    trio = Convolution(dnn.load(FOUND))._trio(op, Shapes(case.shapes, op.infer(*case.shapes), True, (0,)))
+    compare(TABLE[ops.Conv2d], case, tag="aBcd16b")
+    trio = Convolution(LIBRARY)._trio(op, Shapes(case.shapes, op.infer(*case.shapes), True, (0,)))
     assert not any(part.slow for part in (trio.forward, trio.data, trio.weights) if part)

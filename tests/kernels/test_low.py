@@ -11,16 +11,14 @@ from mpibow import ops
 from mpibow.graph.kernel import Shapes
 from tests.kernels.against import compare
 from tests.kernels.cases import INITIAL, Bench, Case
+from tests.kernels.with_onednn import LIBRARY, TABLE, needs_onednn
 
 pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
-from mpibow.kernels.onednn import library as dnn
-from mpibow.kernels.onednn import low, operators
+from mpibow.kernels.onednn import low
 from mpibow.ops.fused import ConvRelu
 
-FOUND = dnn.find_library()
-needs_onednn = pytest.mark.skipif(FOUND is None, reason="no libdnnl found: pip install -e '.[cpu]'")
 needs_wide = pytest.mark.skipif(
-    FOUND is None or not dnn.load(FOUND).wide, reason="these kernels need AVX-512, which this processor lacks"
+    LIBRARY is None or not LIBRARY.wide, reason="these kernels need AVX-512, which this processor lacks"
 )
 
 
@@ -33,20 +31,18 @@ def conv(k: int, stride: int, bias: bool = False) -> ops.Conv2d:
     st.integers(1, 3), st.sampled_from(low.WIDTHS), st.integers(1, 5), st.sampled_from(low.STRIDES),
     *[st.sampled_from([32, 64])] * 2, *[st.booleans()] * 2,
 )  # fmt: skip
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_against_numpy(
     strips: int, wide: int, high: int, stride: int, c: int, k: int, bias: bool, relu: bool
 ) -> None:  # fmt: skip
-    assert FOUND is not None
     op, n = conv(k, stride, bias), strips * low.STRIP // wide
     case = Case(ConvRelu(op) if relu else op, ((n, c, stride * high, stride * wide),))
-    compare(operators(dnn.load(FOUND))[type(case.op)], case, tag="aBcd16b")
+    compare(TABLE[type(case.op)], case, tag="aBcd16b")
 
 
 def bench(n: int, high: int, wide: int, stride: int) -> Bench:
-    assert FOUND is not None
     case = Case(conv(32, stride), ((n, 64, stride * high, stride * wide),))
-    return Bench(case, operators(dnn.load(FOUND))[ops.Conv2d], "float32", given=("aBcd16b",))
+    return Bench(case, TABLE[ops.Conv2d], "float32", given=("aBcd16b",))
 
 
 @needs_wide
@@ -60,7 +56,6 @@ def test_an_image_has_the_same_bits_in_every_batch(wide: int, stride: int) -> No
     for each in (whole, part):
         each.forward()
         each.backward()
-    assert whole.dx[0] is not None
     np.testing.assert_array_equal(part.y, whole.y[n : 2 * n])
     np.testing.assert_array_equal(part.dx[0], whole.dx[0][n : 2 * n])
 

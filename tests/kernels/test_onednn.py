@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from mpibow import ops
 from mpibow.graph.formats import Reorder
-from mpibow.graph.kernel import KernelTable, Shapes
+from mpibow.graph.kernel import Shapes
 from mpibow.kernels.numpy import OPERATORS as NUMPY
 from mpibow.ops.fused import (
     AddRelu,
@@ -26,14 +26,13 @@ from tests.kernels.cases import INITIAL, Alone, Bench, Case, name
 from tests.kernels.draw import LAYOUTS, images
 from tests.kernels.operators import CASES
 from tests.kernels.shapes import RANDOM, asked, given_in
+from tests.kernels.with_onednn import LIBRARY, TABLE, needs_onednn, operators
 
 pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
 from mpibow.kernels.compiled.table import OPERATORS as COMPILED
-from mpibow.kernels.onednn import library as dnn
-from mpibow.kernels.onednn import operators, winograd
+from mpibow.kernels.onednn import winograd
 
-FOUND = dnn.find_library()
-pytestmark = pytest.mark.skipif(FOUND is None, reason="no libdnnl found: pip install -e '.[cpu]'")
+pytestmark = needs_onednn
 
 # What is its own, nearly all by the library; the rest of the table is of the compiled set, and tested with that.
 OWN = (
@@ -43,46 +42,38 @@ OWN = (
 TAGS = st.sampled_from(LAYOUTS)
 
 
-@pytest.fixture(scope="module")
-def table() -> KernelTable:
-    assert FOUND is not None
-    return operators(dnn.load(FOUND))
-
-
 @pytest.mark.parametrize("op", [op for op in OWN if op is not Reorder], ids=lambda op: op.kind)
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(data=st.data(), seed=st.integers(0, 1000), tag=TAGS)
-def test_it_is_numpys(table: KernelTable, op: type, data: st.DataObject, seed: int, tag: str) -> None:
+def test_it_is_numpys(op: type, data: st.DataObject, seed: int, tag: str) -> None:
     case, wanted = data.draw(asked(RANDOM[op]))
-    compare(table[op], case, seed, wanted, tag)
+    compare(TABLE[op], case, seed, wanted, tag)
 
 
 @pytest.mark.parametrize("wanted", [(), (0,)])
 @pytest.mark.parametrize("kernel", [(1, 1), (3, 3), (5, 3)])
 @pytest.mark.parametrize("each", [1, 2])
 @pytest.mark.parametrize("groups", [4, 16, 32, 64])
-def test_a_channel_a_group(
-    table: KernelTable, groups: int, each: int, kernel: tuple[int, int], wanted: tuple[int, ...]
-) -> None:
+def test_a_channel_a_group(groups: int, each: int, kernel: tuple[int, int], wanted: tuple[int, ...]) -> None:
     """The library's layouts of such weights have axes of one element, which it names in places of their own."""
     op = ops.Conv2d(groups * each, kernel, (1, 1), (kernel[0] // 2, kernel[1] // 2), True, INITIAL, groups)
-    compare(table[ops.Conv2d], Case(op, ((2, groups, 6, 6),)), 0, wanted)
+    compare(TABLE[ops.Conv2d], Case(op, ((2, groups, 6, 6),)), 0, wanted)
 
 
 @pytest.mark.parametrize("relu", [False, True])
 @pytest.mark.parametrize("bias", [False, True])
-def test_what_is_added_comes_in_the_layout_of_the_sum(table: KernelTable, bias: bool, relu: bool) -> None:
+def test_what_is_added_comes_in_the_layout_of_the_sum(bias: bool, relu: bool) -> None:
     """Of windows that are mostly padding: for these the library likes another layout once there is a sum."""
     conv = ops.Conv2d(4, (2, 4), (1, 3), (1, 3), bias, INITIAL)
     op = Alone(conv, ops.BatchNorm(1e-3, 0.1), added=True, relu=relu)
-    compare(table[ConvNormAddRelu], Case(op, ((1, 4, 3, 3), (1, 4, 4, 2))))
+    compare(TABLE[ConvNormAddRelu], Case(op, ((1, 4, 3, 3), (1, 4, 4, 2))))
 
 
-def test_every_kernel_is_tried(table: KernelTable) -> None:
+def test_every_kernel_is_tried() -> None:
     fused = {ConvRelu, ConvNormAddRelu, NormAddRelu, AddRelu, ExpandAdd, ExpandMultiply, HeadsAttention, TurnedMatmul}
-    assert set(table) == set(NUMPY) | {Reorder} | fused
+    assert set(TABLE) == set(NUMPY) | {Reorder} | fused
     others = {**NUMPY, **COMPILED}
-    assert {op for op, kernel in table.items() if kernel is not others.get(op) and not kernel.reference} == set(OWN)
+    assert {op for op, kernel in TABLE.items() if kernel is not others.get(op) and not kernel.reference} == set(OWN)
 
 
 def winograd_fits(n: int, c: int, k: int, h: int, w: int, taps: int = 3, padding: int = 1) -> bool:
@@ -100,9 +91,8 @@ def winograd_fits(n: int, c: int, k: int, h: int, w: int, taps: int = 3, padding
     st.sampled_from([(), (0,)]),
     st.integers(0, 1000),
 )
-@settings(max_examples=40)
+@settings(max_examples=20)
 def test_winograd(
-    table: KernelTable,
     n: int,
     c: int,
     k: int,
@@ -122,14 +112,14 @@ def test_winograd(
     assert winograd_fits(n, c, k, h, w, taps, padding)
     op = ops.Conv2d(k, (taps, taps), (1, 1), (padding, padding), bias, INITIAL)
     case = Case(ConvRelu(op) if relu else op, ((n, c, h, w),))
-    compare(table[type(case.op)], case, seed, wanted, "aBcd16b")
+    compare(TABLE[type(case.op)], case, seed, wanted, "aBcd16b")
 
 
 @pytest.mark.parametrize(("c", "k"), [(512, 256), (256, 512)])
-def test_winograd_of_many_channels(table: KernelTable, c: int, k: int) -> None:
+def test_winograd_of_many_channels(c: int, k: int) -> None:
     assert winograd_fits(4, c, k, 8, 8)
     op = ops.Conv2d(k, (3, 3), (1, 1), (1, 1), True, INITIAL)
-    compare(table[ops.Conv2d], Case(op, ((4, c, 8, 8),)), 0, (0,), "aBcd16b")
+    compare(TABLE[ops.Conv2d], Case(op, ((4, c, 8, 8),)), 0, (0,), "aBcd16b")
 
 
 def test_winograd_is_for_shapes_that_it_covers_and_is_faster_on() -> None:
@@ -191,23 +181,21 @@ def test_winograd_of_5x5_needs_more_outputs(
 
 @pytest.mark.parametrize("added", [False, True])
 def test_it_is_onednn_that_normalises_where_vectors_are_shorter(monkeypatch: pytest.MonkeyPatch, added: bool) -> None:
-    assert FOUND is not None
-    library = dnn.load(FOUND)
-    monkeypatch.setattr(library, "wide", False)
+    monkeypatch.setattr(LIBRARY, "wide", False)
     op = NormAddRelu(ops.BatchNorm(1e-3, 0.1), added=added)
     case = Case(op, ((2, 32, 3, 5),) * (1 + added))
-    kernel = operators(library)[NormAddRelu]
+    kernel = operators(LIBRARY)[NormAddRelu]
     made = Bench(case, kernel, "float32", given=given_in(case, "aBcd16b"))
     assert set(made.buffers.saved) == {"mean", "variance"} | (set() if added else {"workspace"})
     compare(kernel, case, tag="aBcd16b")
 
 
 @pytest.mark.parametrize("tag", LAYOUTS)
-def test_the_gradient_of_equals_goes_to_the_first(table: KernelTable, tag: str) -> None:
+def test_the_gradient_of_equals_goes_to_the_first(tag: str) -> None:
     op = ops.MaxPool2d((3, 2), (2, 1), (1, 1), True)
     case = Case(op, ((2, 17, 7, 6),))
     fast, slow = (
-        Bench(case, table[type(op)], "float32", given=(tag,)),
+        Bench(case, TABLE[type(op)], "float32", given=(tag,)),
         Bench(case, NUMPY[type(op)], "float64"),
     )
     levels = np.random.default_rng(4).integers(0, 3, case.shapes[0])
@@ -220,14 +208,14 @@ def test_the_gradient_of_equals_goes_to_the_first(table: KernelTable, tag: str) 
 
 
 @given(images, TAGS, TAGS)
-@settings(max_examples=40)
-def test_reorder(table: KernelTable, shape: tuple[int, ...], source: str, target: str) -> None:
-    bench = Bench(Case(Reorder(source, target), (shape,)), table[Reorder], "float32", given=(source,))
+@settings(max_examples=20)
+def test_reorder(shape: tuple[int, ...], source: str, target: str) -> None:
+    bench = Bench(Case(Reorder(source, target), (shape,)), TABLE[Reorder], "float32", given=(source,))
     np.testing.assert_array_equal(bench.forward(), bench.x[0])
     bench.backward()
     np.testing.assert_array_equal(bench.dx[0], bench.dy)
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if not case.op.is_view(training=True)], ids=name)
-def test_every_case_of_the_reference(table: KernelTable, case: Case) -> None:
-    compare(table[type(case.op)], case)
+def test_every_case_of_the_reference(case: Case) -> None:
+    compare(TABLE[type(case.op)], case)

@@ -15,15 +15,14 @@ from mpibow import ops
 from mpibow.errors import DeviceError, ShapeError
 from tests.kernels.against import compare
 from tests.kernels.cases import INITIAL, Case
+from tests.kernels.with_onednn import LIBRARY, PATH, needs_onednn, operators
 from tests.refusals import refuses
 
 pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
 from mpibow.kernels.compiled.command import Command
 from mpibow.kernels.onednn import library as dnn
-from mpibow.kernels.onednn import operators
 
-FOUND = dnn.find_library()
-pytestmark = pytest.mark.skipif(FOUND is None, reason="no libdnnl found: pip install -e '.[cpu]'")
+pytestmark = needs_onednn
 
 BUILD = (
     "(oneDNN {}) computes by RUNTIME, mpibow's learner threads need a library built for OpenMP or sequential: "
@@ -32,8 +31,7 @@ BUILD = (
 
 
 def test_what_the_library_lacks_is_an_error_of_the_shapes() -> None:
-    assert FOUND is not None
-    library = dnn.load(FOUND)
+    library = LIBRARY
     with refuses(f"oneDNN {library.version} has no convolution_forward of these shapes: use device=numpy", ShapeError):
         library.check(dnn.UNIMPLEMENTED, "convolution_forward")
     with refuses(f"oneDNN {library.version}: engine: invalid arguments", DeviceError):
@@ -42,15 +40,14 @@ def test_what_the_library_lacks_is_an_error_of_the_shapes() -> None:
 
 def test_a_library_without_openmp_runs_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
     """It has no number of threads to set."""
-    assert FOUND is not None
-    library = dnn.Library(FOUND)
+    library = dnn.Library(PATH)
     monkeypatch.setattr(library, "one_thread", Command([]))
     monkeypatch.setattr(library, "_limit", None)
-    with dnn.load(FOUND).single():
+    with LIBRARY.single():
         compare(operators(library)[ops.Dense], Case(ops.Dense(3, True, INITIAL), ((4, 5),)))
 
 
-def test_a_library_that_cannot_be_loaded(tmp_path: Any) -> None:
+def test_a_library_that_cannot_be_loaded(tmp_path) -> None:
     path = tmp_path / "libdnnl.so"
     path.write_bytes(b"no library")
     with pytest.raises(OSError, match=str(path)) as reason:
@@ -92,10 +89,10 @@ def test_a_library_that_is_another() -> None:
 class Altered:
     """A library some of whose functions are others; None: not there."""
 
-    def __init__(self, real: ctypes.CDLL, **others: Any) -> None:
+    def __init__(self, real: ctypes.CDLL, **others) -> None:
         self._real, self._others = real, others
 
-    def __getattr__(self, symbol: str) -> Any:
+    def __getattr__(self, symbol: str):
         found = self._others[symbol] if symbol in self._others else getattr(self._real, symbol)
         if found is None:
             raise AttributeError(symbol)
@@ -104,13 +101,12 @@ class Altered:
 
 @pytest.mark.parametrize("symbol", dnn.NEEDED)
 def test_a_library_that_lacks_a_function(monkeypatch: pytest.MonkeyPatch, symbol: str) -> None:
-    assert FOUND is not None
-    real = ctypes.CDLL(FOUND)
+    real = ctypes.CDLL(PATH)
     monkeypatch.setattr(dnn.ctypes, "CDLL", lambda path: Altered(real, **{symbol: None}))
     with refuses(
-        f"onednn.library: {FOUND} lacks {symbol}; it must be oneDNN 3.x: pip install onednn-cpu-gomp", DeviceError
+        f"onednn.library: {PATH} lacks {symbol}; it must be oneDNN 3.x: pip install onednn-cpu-gomp", DeviceError
     ):
-        dnn.Library(FOUND)
+        dnn.Library(PATH)
 
 
 def test_what_is_needed_is_what_is_called() -> None:
@@ -136,13 +132,12 @@ def test_what_is_needed_is_what_is_called() -> None:
 def test_a_library_of_another_version_or_build(
     monkeypatch: pytest.MonkeyPatch, change: Callable[[Any], None], message: str
 ) -> None:
-    assert FOUND is not None
-    real = ctypes.CDLL(FOUND)
+    real = ctypes.CDLL(PATH)
     real.dnnl_version.restype = ctypes.POINTER(dnn._Version)
     version = dnn._Version.from_buffer_copy(real.dnnl_version().contents)
     change(version)
     monkeypatch.setattr(dnn.ctypes, "CDLL", lambda path: Altered(real, dnnl_version=lambda: ctypes.pointer(version)))
     with pytest.raises(DeviceError) as caught:
-        dnn.Library(FOUND)
+        dnn.Library(PATH)
     number = f"{version.major}.{version.minor}.{version.patch}"
-    assert str(caught.value) == f"onednn.library: {FOUND} " + message.format(number)
+    assert str(caught.value) == f"onednn.library: {PATH} " + message.format(number)

@@ -37,7 +37,7 @@ def place(shape: Shape, start: int = 0, packed: bool = False, turned: bool = Fal
 
 
 def places(matrix: Matrix) -> Array:
-    found: Array = matrix.rows[:, np.newaxis] + matrix.columns
+    found = matrix.rows[:, np.newaxis] + matrix.columns
     return found
 
 
@@ -67,7 +67,7 @@ def norm(array: Array) -> float:
 def with_values(rows: int, columns: int, values: Array, seed: int) -> Array:
     generator = np.random.default_rng(seed)
     left, right = (np.linalg.qr(generator.standard_normal((m, rows)))[0] for m in (rows, columns))
-    found: Array = (left * values) @ right.T
+    found = (left * values) @ right.T
     return found
 
 
@@ -78,7 +78,7 @@ def expected(matrix: Array, scale: float) -> Array:
     x = s / np.linalg.norm(s)
     for _ in range(ITERATIONS):
         x = first * x + third * x**3 + fifth * x**5
-    found: Array = (left * (x / np.linalg.norm(x))) @ right * np.linalg.norm(s) * scale
+    found = (left * (x / np.linalg.norm(x))) @ right * np.linalg.norm(s) * scale
     return found
 
 
@@ -169,7 +169,7 @@ def test_of_fixed_length_it_is_what_the_iterations_make(flat: FlatKernels, itera
 def test_matrices_know_nothing_of_each_other(flat: FlatKernels, dtype: str) -> None:
     """Made in any order in the same room, or alone: the same bits."""
     shapes, start = ((20, 50), (1, 3), (16, 144), (33, 33), (2, 300)), 0
-    found = list[Matrix]()
+    found = []
     for number, shape in enumerate(shapes):
         found.append(place(shape, start, packed=number % 2 == 0))
         start = int(places(found[-1]).max()) + 1

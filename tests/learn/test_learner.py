@@ -82,11 +82,11 @@ def test_the_slot_is_copied_before_it_is_released() -> None:
 
 def test_the_slot_is_released_before_the_plan_runs() -> None:
     learner, _ = learner_of(BUILD(4))
-    events: list[str] = []
+    events = []
     slot = slot_of(4)
     slot.release = lambda: events.append("release")
     run = learner.plan.run
-    learner.plan.run = lambda: (events.append("run"), run())[1]  # type: ignore[method-assign]
+    learner.plan.run = lambda: (events.append("run"), run())[1]
     learner.compute(slot)
     assert events == ["release", "run"]
 
@@ -110,7 +110,7 @@ def test_a_finite_loss_with_a_gradient_that_is_not() -> None:
         run()
         learner.gradient[3] = np.nan
 
-    learner.plan.run = broken  # type: ignore[method-assign]
+    learner.plan.run = broken
     result = learner.compute(slot_of(4))
     assert np.isfinite(result.loss)
     assert not result.finite

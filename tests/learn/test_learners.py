@@ -36,7 +36,7 @@ class Watched:
     most: int = 64
     bound: list[Any] = field(default_factory=list)
 
-    def bind(self, *arrays: Any, **more: Any) -> BoundPlan:
+    def bind(self, *arrays, **more) -> BoundPlan:
         if len(self.bound) == self.most:
             raise MemoryError("no room")
         self.bound.append(arrays)
@@ -49,14 +49,14 @@ def plan_of(batch: int = 4) -> Plan:
 
 
 def learners_of(
-    most: int = 64, *, assignment: str = "fixed", statistics: int = 0, gpu: Any = None, fused_plan: Any = None,
+    most: int = 64, *, assignment: str = "fixed", statistics: int = 0, gpu = None, fused_plan = None,
     kind: type[Learners] = Learners,
 ) -> Learners:  # fmt: skip
     plan = plan_of()
     replicas = Replicas(4, plan.layout.size, "float32", np.zeros(statistics, np.float32))
-    watched: Any = Watched(plan, most)
+    watched = Watched(plan, most)
     update, host = Sgd(clip_norm=0.01), gpu is None
-    binder: Any = (
+    binder = (
         Binder(replicas, update)
         if host
         else GpuBinder(replicas, update, gpu, pack({}, ()), fused_plan, None, dated=False)
@@ -65,7 +65,7 @@ def learners_of(
 
 
 def bound(learners: Learners) -> list[Any]:
-    plan: Any = learners.plan
+    plan = learners.plan
     return list(plan.bound)
 
 
@@ -110,19 +110,16 @@ def test_tasks(assignment: str, second: int) -> None:
     slots = [slot_of(4, seed) for seed in range(2)]
     tasks = learners.tasks(slots)
     last, first = tasks[1](), tasks[0]()
-    assert first is not None
-    assert last is not None
     for result, i, seed in ((last, 1, second), (first, 0, 1 - second)):
         (task,) = alone.tasks([slot_of(4, seed)])
         expected = task()
-        assert expected is not None
         assert (result.loss, result.hits) == (expected.loss, expected.hits)
         np.testing.assert_array_equal(learners.replicas.gradients[i], alone.replicas.gradients[0])
         assert np.linalg.norm(learners.replicas.gradients[i]) == pytest.approx(0.01, rel=1e-5)
 
 
 def test_a_host_is_asked_for_what_is_new() -> None:
-    learners, asked = learners_of(), list[int]()
+    learners, asked = learners_of(), []
 
     def room() -> int:
         asked.append(len(bound(learners)))
@@ -156,13 +153,13 @@ class Refused(Learners):
         raise self.error
 
 
-def on_gpu(**settings: Any) -> Learners:
+def on_gpu(**settings) -> Learners:
     return learners_of(gpu=SimpleNamespace(machine=SimpleNamespace(found=SimpleNamespace(gpu="GPU 0"))), **settings)
 
 
 def test_a_gpu_is_asked_before_fused_learners_are_tried() -> None:
     """By every rank, whatever this one needs; it says itself when learners on streams do not fit."""
-    wide, counts, asked = plan_of(8), list[int](), list[int]()
+    wide, counts, asked = plan_of(8), [], []
 
     def fused_plan(count: int) -> Plan:
         counts.append(count)
@@ -172,7 +169,7 @@ def test_a_gpu_is_asked_before_fused_learners_are_tried() -> None:
         asked.append(size)
         return size
 
-    learners: Any = on_gpu(kind=Refused, fused_plan=fused_plan)
+    learners = on_gpu(kind=Refused, fused_plan=fused_plan)
     learners.error, need = DeviceFull("full"), fused_bytes(wide)
     assert learners.bind_within(lambda: room(need - 1), 2, "fused") == (
         f"fused learners need {in_words(need)}; only {in_words(need - 1)} may be used on GPU 0"
@@ -188,7 +185,7 @@ def test_a_gpu_is_asked_before_fused_learners_are_tried() -> None:
 
 
 def test_what_a_gpu_can_not_compute_is_an_error_only_where_it_runs_so_already() -> None:
-    learners: Any = on_gpu(kind=Refused)
+    learners = on_gpu(kind=Refused)
     learners.error, learners.execution = DeviceError("no kernel"), "fused"
     assert learners.bind_within(lambda: 0, 2, "streams") == "no kernel"
     learners.execution = "streams"

@@ -13,9 +13,10 @@ import mpibow as mb
 from mpibow.data.dataset import Array, ArrayData
 from mpibow.errors import CallbackError, ConfigError
 from mpibow.metrics.classes import IGNORED
+from tests.refusals import refuses
 from tests.run import tiny
 
-LISTED: list[Any] = [
+LISTED = [
     "perplexity", {"name": "top_k", "k": 2}, "f1", "confusion", "mean_iou", {"name": "accuracy", "label": "right"},
 ]  # fmt: skip
 
@@ -23,7 +24,7 @@ LISTED: list[Any] = [
 def logits_of(weights: dict[str, Array]) -> Array:
     x = (tiny.images(20, seed=1)[0].reshape(20, -1) - tiny.TRAIN.mean[0]) / tiny.TRAIN.std[0]
     hidden = np.maximum(x @ weights["dense1.weight"].T + weights["dense1.bias"], 0)
-    found: Array = hidden @ weights["dense2.weight"].T + weights["dense2.bias"]
+    found = hidden @ weights["dense2.weight"].T + weights["dense2.bias"]
     return found
 
 
@@ -44,9 +45,11 @@ def expected(weights: dict[str, Array], labels: Array) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize(("ranks", "batch"), [(1, 1), (1, 20), (2, 7), (4, 3), (4, 100)])
-@pytest.mark.parametrize("kernels", ["numpy", "onednn"])
-def test_they_are_exact_over_the_whole_set(tmp_path: Path, ranks: int, batch: int, kernels: str) -> None:
+@pytest.mark.parametrize(
+    ("kernels", "ranks", "batch"),
+    [("numpy", 1, 20), ("numpy", 2, 7), ("numpy", 4, 100), ("onednn", 1, 1), ("onednn", 4, 3)],
+)
+def test_they_are_exact_over_the_whole_set(tmp_path: Path, kernels: str, ranks: int, batch: int) -> None:
     precision, tolerance = "float64", 1e-12
     if kernels == "onednn":
         pytest.importorskip("numba", reason="numba is not installed: pip install 'mpibow[cpu]'")
@@ -78,7 +81,7 @@ def two(features: mb.Tensor) -> dict[str, mb.Tensor]:
 
 
 BIAS = mb.Metric("bias", lambda output, target: (output - target).sum(), lambda sums: abs(sums) / 30, False)
-SETTINGS: dict[str, Any] = {"batch_size": 4, "learners": 2, "update": {"lr": 0.01}, "stop": {"epochs": 3}}
+SETTINGS = {"batch_size": 4, "learners": 2, "update": {"lr": 0.01}, "stop": {"epochs": 3}}
 
 
 @pytest.fixture
@@ -89,7 +92,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_they_are_reported_everywhere(here: Path) -> None:
     x, y = table()
-    heard = list[Any]()
+    heard = []
     found = mb.fit(
         line, (x[:60], y[:60]), (x[60:], y[60:]), loss="mse_loss", metrics=["mae", "r2", BIAS],
         callbacks=[heard.append], evaluate={"batch_size": 7}, precision="float64", **SETTINGS,
@@ -107,7 +110,7 @@ def test_they_are_reported_everywhere(here: Path) -> None:
     told = [event for event in heard if isinstance(event, mb.Evaluated)]
     assert told[-1].metrics == found.summary.test_metrics
     with pytest.raises(TypeError):
-        told[-1].metrics["mae"] = 0  # type: ignore[index]
+        told[-1].metrics["mae"] = 0
     run = Path(found.summary.run)
     assert json.loads((run / "summary.json").read_text())["test_metrics"] == found.summary.test_metrics
     assert f"test loss {found.summary.test_loss:.4f}, mae {wanted['mae']:.4f}, r2 " in (run / "log.txt").read_text()
@@ -126,11 +129,8 @@ def test_each_of_several_outputs_has_its_own(here: Path) -> None:
     outputs = found.predict({"features": x})
     right = (outputs["kind"].argmax(axis=1) == targets["kind"]).mean()
     assert found.summary.test_metrics["kind.accuracy"] == pytest.approx(right)
-    with pytest.raises(ConfigError) as caught:
+    with refuses("metrics[0]: the net gives price, kind; name one of them, as {name: mae, output: price}"):
         mb.fit(two, ({"features": x}, targets), loss={"price": mb.mse_loss}, metrics=["mae"], **SETTINGS)
-    assert str(caught.value) == (
-        "metrics[0]: the net gives price, kind; name one of them, as {name: mae, output: price}"
-    )
     whole = mb.fit(
         two, ({"features": x}, targets), ({"features": x}, targets), loss={"price": mb.mse_loss}, metrics=[both],
         evaluate={"batch_size": 90}, **SETTINGS,
@@ -155,7 +155,7 @@ def test_each_of_several_outputs_has_its_own(here: Path) -> None:
          "the axis of the classes"),
     ],
 )  # fmt: skip
-def test_what_is_refused(here: Path, metrics: Any, said: str) -> None:
+def test_what_is_refused(here: Path, metrics, said: str) -> None:
     x, y = table()
     with tiny.unchanged(here), pytest.raises(ConfigError) as caught:
         mb.fit(line, (x, y), (x, y), loss="mse_loss", metrics=metrics, **SETTINGS)
@@ -174,10 +174,9 @@ def test_a_net_of_losses_has_none(here: Path) -> None:
 
 def test_one_that_raises_ends_the_run_under_its_name(here: Path) -> None:
     x, y = table()
-    bad = mb.Metric("bad", lambda output, target: {}["nothing"], lambda sums: sums)  # type: ignore[index]
-    with pytest.raises(CallbackError) as caught:
+    bad = mb.Metric("bad", lambda output, target: {}["nothing"], lambda sums: sums)
+    with refuses("metric bad: KeyError: 'nothing'", CallbackError):
         mb.fit(line, (x, y), (x, y), loss="mse_loss", metrics=[bad], **SETTINGS)
-    assert str(caught.value) == "metric bad: KeyError: 'nothing'"
 
 
 def test_they_decide_when_to_stop_which_is_best_and_the_rate(here: Path) -> None:
@@ -205,7 +204,7 @@ def test_they_decide_when_to_stop_which_is_best_and_the_rate(here: Path) -> None
     assert "up has been no better than" in (Path(dropped.summary.run) / "log.txt").read_text()
 
 
-def _errors(output: Array, target: Array) -> Any:
+def _errors(output: Array, target: Array):
     return np.abs(output - target).sum()
 
 
@@ -218,18 +217,16 @@ def _errors(output: Array, target: Array) -> Any:
          "checkpoint.metric: must be one of loss, mae, got 'training_loss'"),
     ],
 )  # fmt: skip
-def test_a_name_that_decides_must_be_there(here: Path, settings: Any, said: str) -> None:
+def test_a_name_that_decides_must_be_there(here: Path, settings, said: str) -> None:
     x, y = table()
-    with pytest.raises(ConfigError) as caught:
+    with refuses(said):
         mb.fit(line, (x, y), (x, y), loss="mse_loss", metrics=["mae"], **{**SETTINGS, **settings})
-    assert str(caught.value) == said
-    with pytest.raises(ConfigError) as caught:
+    with refuses("metric: of EarlyStopping must be one of loss, got 'f1'"):
         mb.fit(line, (x, y), (x, y), loss="mse_loss", callbacks=[mb.EarlyStopping("f1")], **SETTINGS)
-    assert str(caught.value) == "metric: of EarlyStopping must be one of loss, got 'f1'"
 
 
 def test_resumed_runs_go_on_with_them(tmp_path: Path) -> None:
-    settings: dict[str, Any] = {
+    settings = {
         "metrics": ["perplexity", "confusion"], "checkpoint": {"every": "1 epoch", "metric": "perplexity"},
         "stop": {"epochs": None, "iterations": 60}, "validation": 0.3,
     }  # fmt: skip

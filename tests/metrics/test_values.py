@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -13,6 +10,7 @@ from mpibow.metrics import METRICS
 from mpibow.metrics.classes import F1, AccuracyMetric, Confusion, MeanIou, Perplexity, TopK
 from mpibow.metrics.metric import total
 from mpibow.metrics.numbers import R2, Mae, Mse, Rmse
+from tests.refusals import refuses
 
 scores = pytest.importorskip("sklearn.metrics", reason="scikit-learn is not installed: pip install 'mpibow[digits]'")
 RANDOM = np.random.default_rng(5)
@@ -25,12 +23,12 @@ TABLE_X, TABLE_Y = RANDOM.standard_normal((N, 3)), RANDOM.standard_normal((N, 3)
 MANY, TAGS = RANDOM.standard_normal((N, 4)), (RANDOM.random((N, 4)) > 0.6).astype(np.float64)
 
 
-def losses() -> Any:
+def losses():
     likely = np.exp(LOGITS) / np.exp(LOGITS).sum(axis=1, keepdims=True)
     return -np.log(likely[np.arange(N), LABELS])
 
 
-CASES: dict[str, tuple[Any, Any, Any, Callable[[], Any]]] = {
+CASES = {
     "accuracy": (AccuracyMetric(), LOGITS, LABELS, lambda: scores.accuracy_score(LABELS, GUESSES)),
     "accuracy of several labels": (AccuracyMetric(), MANY, TAGS, lambda: ((MANY > 0) == (TAGS > 0)).mean()),
     "accuracy of one label": (AccuracyMetric(), X - 40, (Y > 40) * 1.0, lambda: scores.accuracy_score(Y > 40, X > 40)),
@@ -68,7 +66,7 @@ def test_it_is_scikit_learn_s_whatever_the_batches(name: str, size: int) -> None
 
 
 @pytest.mark.parametrize("metric", [AccuracyMetric(), TopK(k=2), Perplexity(), F1(), MeanIou(), Confusion()])
-def test_classes_along_other_axes_and_labels_left_out(metric: Any) -> None:
+def test_classes_along_other_axes_and_labels_left_out(metric) -> None:
     logits, label = RANDOM.standard_normal((6, 3, 4, 2)), RANDOM.integers(0, 3, (6, 4, 2))
     rows, flat = np.moveaxis(logits, 1, -1).reshape(-1, 3), label.reshape(-1)
     expected = metric.close(metric.sums(rows, flat))
@@ -99,10 +97,9 @@ def test_the_first_of_equal_classes_is_the_likelier() -> None:
         (TopK(k=4), (4, 3), (4,), "k must be at most the 3 classes, got 4"),
     ],
 )  # fmt: skip
-def test_shapes_that_do_not_fit(metric: Any, output: Any, target: Any, said: str) -> None:
-    with pytest.raises(ConfigError) as caught:
+def test_shapes_that_do_not_fit(metric, output, target, said: str) -> None:
+    with refuses(said):
         metric.sums(np.zeros(output), np.zeros(target, np.int64))
-    assert str(caught.value) == said
 
 
 def test_labels_that_are_no_class() -> None:

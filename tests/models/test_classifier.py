@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -21,6 +19,7 @@ from mpibow.ops import dense, flatten
 from mpibow.ops.beta import larger_shares
 from mpibow.ops.philox import stream
 from tests.ops.test_philox import plain as philox
+from tests.outcome import outcome
 
 BATCH, CLASSES, SHAPE = 5, 4, (2, 3, 3)
 GENERATOR = np.random.default_rng(0)
@@ -32,17 +31,10 @@ def net(image: Tensor) -> Tensor:
     return dense(flatten(image), CLASSES)
 
 
-def ran(training: bool, **options: Any) -> BoundPlan:
+def ran(training: bool, **options) -> BoundPlan:
     graph = classifier(net, SHAPE, "float64", (100.0, 120.0), (50.0, 60.0), **options)(BATCH, training)
-    layout = plan_layout(graph)
-    weights = initial_weights(layout, 1, "float64")
-    plan = compile_plan(graph, layout, Kernels(OPERATORS), "float64", training=training)
-    bound = plan.bind(weights, np.zeros(layout.size) if training else None)
-    for name, array in (("image", IMAGES), ("label", LABELS), ("counter", COUNTER)):
-        if name in bound.inputs:
-            bound.inputs[name][...] = array
-    bound.run()
-    return bound
+    inputs = {"image": IMAGES, "label": LABELS, "counter": COUNTER}
+    return outcome(graph, {name: inputs[name] for name in graph.inputs}, training=training)[0]
 
 
 def log_likelihood(images: Array) -> Array:
@@ -51,12 +43,12 @@ def log_likelihood(images: Array) -> Array:
     w = layout.views(initial_weights(layout, 1, "float64"))
     scaled = (images - np.reshape([100.0, 120.0], (2, 1, 1))) / np.reshape([50.0, 60.0], (2, 1, 1))
     logits = scaled.reshape(BATCH, -1) @ w["dense1.weight"].T + w["dense1.bias"]
-    found: Array = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+    found = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
     return found
 
 
 def cross_entropy(target: Array, images: Array = IMAGES) -> Array:
-    found: Array = -(target * log_likelihood(images)).sum(axis=1)
+    found = -(target * log_likelihood(images)).sum(axis=1)
     return found
 
 
@@ -84,7 +76,7 @@ def test_mixup_mixes_images_and_targets_alike() -> None:
 
     def mixed(x: Array) -> Array:
         own = share.reshape(-1, *[1] * (x.ndim - 1))
-        result: Array = own * x + (1 - own) * np.roll(x, -1, axis=0)
+        result = own * x + (1 - own) * np.roll(x, -1, axis=0)
         return result
 
     target = 0.9 * mixed(HARD) + 0.1 / CLASSES

@@ -69,7 +69,7 @@ def test_ratings_and_tokens_come_back() -> None:
         ("table_mlp", "mlp", mb.mse_loss, {"features": ((10,), "float32"), "target": ((), "float32")}),
     ],
 )
-def test_the_nets_of_the_examples_come_back(example: str, name: str, loss: Any, inputs: Any) -> None:
+def test_the_nets_of_the_examples_come_back(example: str, name: str, loss, inputs) -> None:
     net = runpy.run_path(str(EXAMPLES / f"{example}.py"))[name]
     build = objective(supervised(net, loss, tuple(inputs)), inputs)
     assert_same(build(3), loaded(saved(build)[0], {})(3))
@@ -117,7 +117,7 @@ def test_long_tuples_are_arrays() -> None:
 def test_infinite_numbers_come_back(count: int) -> None:
     mask = np.where(np.arange(count) % 2, -np.inf, 0.5)
 
-    def net(image: Any) -> Any:
+    def net(image):
         x = mb.flatten(image) + mb.constant(mask)
         return mb.where(mb.lt(x, 0.0), float("-inf"), x)
 
@@ -145,8 +145,8 @@ def test_another_use_of_the_batch_size_is_refused() -> None:
 DOCUMENT = saved(classifier(partial(MODELS["convnet"], classes=10), (1, 8, 8), "uint8"))[0]
 
 
-def changed(path: tuple[Any, ...], value: Any) -> Any:
-    document: Any = deepcopy(DOCUMENT)
+def changed(path: tuple[Any, ...], value):
+    document = deepcopy(DOCUMENT)
     place = document
     for key in path[:-1]:
         place = place[key]
@@ -171,7 +171,7 @@ def changed(path: tuple[Any, ...], value: Any) -> Any:
         (("nodes",), 3, "graph.nodes"),
     ],
 )
-def test_what_is_tampered_with_is_refused_by_name(path: tuple[Any, ...], value: Any, said: str) -> None:
+def test_what_is_tampered_with_is_refused_by_name(path: tuple[Any, ...], value, said: str) -> None:
     with pytest.raises(CheckpointError, match=said):
         loaded(changed(path, value), {})
 

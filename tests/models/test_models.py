@@ -20,7 +20,7 @@ from mpibow.models.classifier import classifier
 from mpibow.models.objective import objective
 
 CIFAR, IMAGENET = (3, 32, 32), (3, 224, 224)
-COUNTS: dict[str, tuple[tuple[int, ...], int, int]] = {  # model: image, classes, weights
+COUNTS = {  # model: image, classes, weights
     "lenet": ((1, 28, 28), 10, 1_111_946),  # Crossbow's count
     "logistic": ((1, 28, 28), 10, 784 * 10 + 10),
     "mlp": ((1, 28, 28), 10, 784 * 256 + 256 + 256 * 10 + 10),
@@ -45,7 +45,7 @@ COUNTS: dict[str, tuple[tuple[int, ...], int, int]] = {  # model: image, classes
     "inception_v3": ((3, 299, 299), 1000, 23_834_568),  # torchvision's without its auxiliary head
     "overfeat": ((3, 231, 231), 1000, 145_920_872),  # 145 millions in table 4 of the paper
 }
-SMALL: dict[str, tuple[int, ...]] = {  # models that a step of takes a moment: image
+SMALL = {  # models that a step of takes a moment: image
     **dict.fromkeys(("convnet", "lenet", "logistic", "mlp"), (1, 28, 28)),
     "resnet20": (3, 12, 12),
 }
@@ -122,4 +122,4 @@ def test_a_few_steps_on_one_batch_bring_its_loss_down(name: str) -> None:
 
 def test_the_mlp_has_the_layers_that_it_is_given() -> None:
     graph = classifier(partial(MODELS["mlp"], classes=3, hidden=[7, 5]), (4,), "float32")(2)
-    assert [node.op.units for node in graph.nodes if node.op.kind == "dense"] == [7, 5, 3]  # type: ignore[attr-defined]
+    assert [node.op.units for node in graph.nodes if node.op.kind == "dense"] == [7, 5, 3]

@@ -50,7 +50,6 @@ def test_a_net_is_known_by_its_names(name: str) -> None:
     MODELS[name](graph.input("image", (2, 3, 224, 224)), CLASSES)
     shapes = shapes_of(graph)
     found = names_of(shapes)
-    assert found is not None
     assert found.net == name
     assert found.shapes(CLASSES) == shapes
     assert len(set(found.theirs.values())) == len(found.theirs) == COUNTS[name]
@@ -60,7 +59,6 @@ def test_resnet50_has_torchvisions_names_and_shapes_in_its_order() -> None:
     graph = Graph()
     MODELS["resnet50"](graph.input("image", (2, 3, 64, 64)), CLASSES)
     found, shapes = names_of(shapes_of(graph)), shapes_of(graph)
-    assert found is not None
     assert [(theirs, shapes[ours]) for ours, theirs in found.theirs.items()] == list(resnet50())
 
 
@@ -69,7 +67,6 @@ def test_a_vggs_places(name: str) -> None:
     graph = Graph()
     MODELS[name](graph.input("image", (2, 3, 32, 32)), CLASSES)
     found = names_of(shapes_of(graph))
-    assert found is not None
     places = [theirs for theirs in found.theirs.values() if theirs.endswith("weight")]
     expected = [f"features.{place}.weight" for place in FEATURES[name].split()]
     assert places == [*expected, *(f"classifier.{place}.weight" for place in (0, 3, 6))]

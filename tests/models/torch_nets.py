@@ -42,7 +42,7 @@ def projection(inputs: int, outputs: int, stride: int) -> nn.Module:
 
 
 def resnet(classes: int, depths: Sequence[int], expansion: int) -> nn.Module:
-    layers: list[nn.Module] = [nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(inplace=True)]
+    layers = [nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(inplace=True)]
     layers.append(nn.MaxPool2d(3, 2, 1))
     inputs = 64
     for stage, depth in enumerate(depths):
@@ -68,12 +68,12 @@ class Subsample(nn.Module):
 
 
 def resnet_cifar(classes: int, layers: int, shortcut: str, size: int) -> nn.Module:
-    net: list[nn.Module] = [nn.Conv2d(3, 16, 3, 1, 1, bias=False), nn.BatchNorm2d(16), nn.ReLU(inplace=True)]
+    net = [nn.Conv2d(3, 16, 3, 1, 1, bias=False), nn.BatchNorm2d(16), nn.ReLU(inplace=True)]
     inputs = 16
     for width in (16, 32, 64):
         for i in range((layers - 2) // 6):
             stride = width // inputs
-            down: nn.Module | None = None
+            down = None
             if stride == 2:
                 down = Subsample(width) if shortcut == "identity" else projection(inputs, width, 2)
             elif shortcut == "crossbow" and width == 16 and i == 0:
@@ -91,14 +91,14 @@ def conv_relu(inputs: int, outputs: int, kernel: int, stride: int = 1, padding: 
 
 def head(*widths: int) -> list[nn.Module]:
     """Dense layers, with a relu behind all but the last."""
-    layers: list[nn.Module] = [nn.Flatten()]
+    layers = [nn.Flatten()]
     for inputs, outputs in pairwise(widths):
         layers += [nn.Linear(inputs, outputs), nn.ReLU(inplace=True)]
     return layers[:-1]
 
 
 def vgg(classes: int, configuration: Sequence[int | str], hidden: int, pixels: int) -> nn.Module:
-    layers: list[nn.Module] = []
+    layers = []
     inputs = 3
     for entry in configuration:
         if isinstance(entry, str):
@@ -111,7 +111,7 @@ def vgg(classes: int, configuration: Sequence[int | str], hidden: int, pixels: i
 
 def vgg16_cifar(classes: int, drops: tuple[float, float, float] = (0.0, 0.0, 0.0)) -> nn.Module:
     """`drops`: in the first stage, in the others, and before each dense layer; 0 leaves the layer out."""
-    layers: list[nn.Module] = []
+    layers = []
     inputs, (early, late, end) = 3, drops
     for i, entry in enumerate(VGG16):
         if isinstance(entry, str):
@@ -129,8 +129,8 @@ def dropout(rate: float) -> list[nn.Module]:
     return [nn.Dropout(rate)] if rate else []
 
 
-VGG11: list[int | str] = [64, "M", 128, "M", 256, 256, "M", 512, 512, "M", 512, 512, "M"]
-VGG16: list[int | str] = [64, 64, "M", 128, 128, "M", 256, 256, 256, "M", 512, 512, 512, "M", 512, 512, 512, "M"]
+VGG11 = [64, "M", 128, "M", 256, 256, "M", 512, 512, "M", 512, 512, "M"]
+VGG16 = [64, 64, "M", 128, 128, "M", 256, 256, 256, "M", 512, 512, 512, "M", 512, 512, 512, "M"]
 
 
 def alexnet(classes: int, hidden: int, pixels: int) -> nn.Module:

@@ -10,7 +10,6 @@ import sys
 from collections import OrderedDict
 from collections.abc import Sequence
 from types import ModuleType
-from typing import Any
 
 from torch import Tensor, nn
 
@@ -21,7 +20,7 @@ VGGS = {"vgg_a": ("vgg11", A), "vgg16": ("vgg16", D)}
 RESNETS = {"resnet18": (2, 2, 2, 2), "resnet34": (3, 4, 6, 3), "resnet50": (3, 4, 6, 3)}
 
 
-def of_torchvision(name: str, classes: int) -> Any:
+def of_torchvision(name: str, classes: int):
     sys.modules.setdefault("torchvision._meta_registrations", ModuleType("torchvision._meta_registrations"))
     from torchvision import models
 
@@ -57,14 +56,14 @@ class Block(nn.Module):
 
 def resnet(depths: Sequence[int], expansion: int, classes: int) -> nn.Module:
     inputs = 64
-    parts: OrderedDict[str, nn.Module] = OrderedDict(
+    parts = OrderedDict(
         conv1=nn.Conv2d(3, 64, 7, 2, 3, bias=False),
         bn1=nn.BatchNorm2d(64),
         relu=nn.ReLU(),
         maxpool=nn.MaxPool2d(3, 2, 1),
     )
     for stage, depth in enumerate(depths):
-        blocks = list[nn.Module]()
+        blocks = []
         for i in range(depth):
             blocks.append(Block(inputs, 64 << stage, 2 if stage and i == 0 else 1, expansion))
             inputs = (64 << stage) * expansion
@@ -74,7 +73,7 @@ def resnet(depths: Sequence[int], expansion: int, classes: int) -> nn.Module:
 
 
 def vgg(stages: Sequence[Sequence[int]], classes: int) -> nn.Module:
-    layers, inputs = list[nn.Module](), 3
+    layers, inputs = [], 3
     for stage in stages:
         for channels in stage:
             layers += [nn.Conv2d(inputs, channels, 3, padding=1), nn.ReLU()]
@@ -86,7 +85,7 @@ def vgg(stages: Sequence[Sequence[int]], classes: int) -> nn.Module:
     return nn.Sequential(OrderedDict(**parts, classifier=classifier))
 
 
-def as_torchvision(name: str, classes: int) -> Any:
+def as_torchvision(name: str, classes: int):
     if name in VGGS:
         return vgg(VGGS[name][1], classes)
     return resnet(RESNETS[name], 4 if name == "resnet50" else 1, classes)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mpibow.graph.graph import Array
 from mpibow.ops.philox import philox, stream
 
 MASK = 0xFFFFFFFF
@@ -23,7 +22,7 @@ def plain(counter: Words, key: tuple[int, int]) -> Words:
 
 
 def encrypt(counters: list[Words], key0: list[int], key1: int) -> list[Words]:
-    words: Array = np.array(counters, np.uint64).T.copy()
+    words = np.array(counters, np.uint64).T.copy()
     scratch = np.full((2, len(counters)), MASK, np.uint64)
     philox(words, np.array(key0, np.uint64), key1, scratch)
     return [tuple(column) for column in words.T.tolist()]

@@ -11,10 +11,10 @@ import mpibow as mb
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import Graph, Tensor
 from mpibow.graph.layout import initial_weights, plan_layout
-from mpibow.graph.plan import compile_plan
-from mpibow.kernels import NUMPY
 from mpibow.testing import check_operator
 from tests.oracle import pytorch
+from tests.outcome import outcome
+from tests.refusals import refuses
 
 N, T, FEATURES, UNITS = 2, 4, 3, 5
 RANDOM = np.random.default_rng(3)
@@ -27,7 +27,7 @@ def states_of(kind: str, layers: int, both: bool) -> list[Any]:
     return [RANDOM.standard_normal(shape) for _ in range(2 if kind == "lstm" else 1)]
 
 
-def flat(made: Any) -> list[Tensor]:
+def flat(made) -> list[Tensor]:
     y, last = made
     return [y, *last] if isinstance(last, tuple) else [y, last]
 
@@ -39,36 +39,32 @@ def flat(made: Any) -> list[Tensor]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_it_is_pytorchs(kind: str, layers: int, both: bool, stated: bool) -> None:
     """Outputs and last states, of weights by PyTorch's names."""
-    torch: Any = pytorch()
+    torch = pytorch()
     arrays = [X, *(states_of(kind, layers, both) if stated else [])]
     graph = Graph()
     x, *begin = (graph.input(f"x{i}", array.shape) for i, array in enumerate(arrays))
-    state: Any = None if not begin else tuple(begin) if kind == "lstm" else begin[0]
+    state = None if not begin else tuple(begin) if kind == "lstm" else begin[0]
     for i, tensor in enumerate(
         flat(KINDS[kind](x, UNITS, layers=layers, bidirectional=both, state=state, name="layer"))
     ):
         graph.output(f"y{i}", tensor)
-    layout = plan_layout(graph)
-    weights = initial_weights(layout, 0, "float64")
-    bound = compile_plan(graph, layout, NUMPY, "float64", training=False).bind(weights)
-    for i, array in enumerate(arrays):
-        bound.inputs[f"x{i}"][...] = array
-    bound.run()
+    bound, outputs = outcome(graph, {f"x{i}": array for i, array in enumerate(arrays)}, training=False)
+    weights = bound.plan.layout.unpacked(initial_weights(bound.plan.layout, 1, "float64"))
     net = (torch.nn.LSTM if kind == "lstm" else torch.nn.GRU)(
         FEATURES, UNITS, layers, batch_first=True, bidirectional=both, dtype=torch.float64
     )
-    named = {key.removeprefix("layer."): torch.from_numpy(array) for key, array in layout.unpacked(weights).items()}
+    named = {key.removeprefix("layer."): torch.from_numpy(array) for key, array in weights.items()}
     net.load_state_dict(named)  # strict: all names
     first, *states = map(torch.from_numpy, arrays)
-    start: Any = () if not states else (tuple(states),) if kind == "lstm" else states
-    for ours, theirs in zip(bound.outputs.values(), flat(net(first, *start)), strict=True):
+    start = () if not states else (tuple(states),) if kind == "lstm" else states
+    for ours, theirs in zip(outputs.values(), flat(net(first, *start)), strict=True):
         np.testing.assert_allclose(ours, theirs.detach().numpy(), rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_gradients(kind: str) -> None:
     def net(x: Tensor, *begin: Tensor) -> list[Tensor]:
-        state: Any = begin if kind == "lstm" else begin[0]
+        state = begin if kind == "lstm" else begin[0]
         return flat(KINDS[kind](x, UNITS, layers=2, bidirectional=True, state=state))
 
     check_operator(net, X, *states_of(kind, 2, True))
@@ -113,6 +109,5 @@ def test_what_does_not_fit(given: dict[str, Any], fault: str) -> None:
     settings = {"units": UNITS, **given}
     if "state" in given:
         settings["state"] = graph.input("h", (1, N, UNITS)), graph.input("c", (1, N, UNITS))
-    with pytest.raises(ShapeError) as caught:
+    with refuses(fault, ShapeError):
         mb.lstm(graph.input("x", X.shape), **settings)
-    assert str(caught.value) == fault

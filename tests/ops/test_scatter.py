@@ -15,7 +15,7 @@ class Watched(np.ndarray[Any, Any]):
 
     assigned = 0
 
-    def __setitem__(self, key: Any, value: Any) -> None:
+    def __setitem__(self, key, value) -> None:
         type(self).assigned += 1
         super().__setitem__(key, value)
 

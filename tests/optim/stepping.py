@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +13,6 @@ from tests.formulas import machines
 from tests.formulas.machines import Machine
 
 STEPS, SIZE = 50, 40
-Gradient = Callable[[Array], Array]
 
 
 def start() -> Array:
@@ -24,7 +22,7 @@ def start() -> Array:
 def gradient(w: Array) -> Array:
     """Of a valley whose walls are a thousand times steeper than its floor, and noise that depends on w alone."""
     steep = np.logspace(-1.5, 1.5, SIZE)
-    slope: Array = steep * w + 0.3 * np.sin(5 * w)
+    slope = steep * w + 0.3 * np.sin(5 * w)
     return slope
 
 

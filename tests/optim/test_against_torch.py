@@ -23,7 +23,7 @@ from tests.oracle import pytorch
 pytestmark = pytest.mark.torch
 torch = pytorch()
 BETAS = (0.8, 0.99)
-CASES: dict[str, tuple[Update, str, dict[str, Any]]] = {
+CASES = {
     "sgd": (Sgd(lr=0.02, weight_decay=0.1), "SGD", {}),
     "sgd, momentum": (Sgd(lr=0.01, momentum=0.9, weight_decay=0.1), "SGD", {"momentum": 0.9}),
     "sgd, nesterov": (

@@ -27,7 +27,7 @@ torch = pytorch()
 STEPS, THAW = 50, 20
 LAYERS = ("low", "middle", "tail", "head")
 # The default optimiser, the head's, and PyTorch's names and settings of both
-CASES: dict[str, tuple[Update, Update, Any, Any]] = {
+CASES = {
     "sgd, adamw": (
         Sgd(lr=0.02, momentum=0.9, weight_decay=0.1), AdamW(lr=0.05, weight_decay=0.3),
         ("SGD", {"momentum": 0.9}), ("AdamW", {}),
@@ -57,7 +57,7 @@ def start(layout: Layout) -> dict[str, Array]:
 
 
 def slope(w: Array) -> Array:
-    found: Array = np.logspace(-1, 1, w.size).reshape(w.shape) * w + 0.3 * np.sin(5 * w)
+    found = np.logspace(-1, 1, w.size).reshape(w.shape) * w + 0.3 * np.sin(5 * w)
     return found
 
 
@@ -75,7 +75,7 @@ def ours(update: Update, layout: Layout) -> dict[str, Array]:
     replicas.resize(1)
     row, gradient, _ = replicas.row(0)
     row[:] = layout.packed(start(layout), "float64")
-    stepping = Stepping(update, layout, replicas, flat)  # type: ignore[arg-type]
+    stepping = Stepping(update, layout, replicas, flat)
     for step in range(STEPS):
         if step == THAW:
             replicas.train(then)
@@ -118,7 +118,7 @@ def theirs(update: Update, own: Update, kinds: tuple[Any, Any], layout: Layout) 
 
 
 @pytest.mark.parametrize(("update", "own", "kind", "own_kind"), CASES.values(), ids=CASES.keys())
-def test_fifty_steps(update: Update, own: Update, kind: Any, own_kind: Any) -> None:
+def test_fifty_steps(update: Update, own: Update, kind, own_kind) -> None:
     groups = (
         WeightGroup("low.*", freeze=Freeze(float(THAW))),
         WeightGroup("tail.weight", freeze=True),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -28,7 +26,7 @@ def betas_of(update: Update) -> tuple[float, ...]:
     raise AssertionError(update)
 
 
-HALVED: list[tuple[Update, tuple[float | None, ...]]] = [
+HALVED = [
     (Sgd(half_life=64), (64,)),
     (Sgd(nesterov=True, half_life=64), (64,)),
     (RmsProp(half_life=300), (300,)),
@@ -54,14 +52,14 @@ def test_half_is_left_after_so_many_samples(update: Update, half_lives: tuple[fl
 
 @pytest.mark.parametrize("name", UPDATES)
 def test_without_one_the_betas_stay(name: str) -> None:
-    settings: dict[str, Any] = {"momentum": 0.9} if name == "sgd" else {}
+    settings = {"momentum": 0.9} if name == "sgd" else {}
     update = UPDATES[name](name=name, **settings)
     assert update.at(8) == update
 
 
 @pytest.mark.parametrize("half_life", [(16, 4096), (None, 512), (16, None), (None, None)])
 @pytest.mark.parametrize("kind", [Adam, AdamW])
-def test_updates_of_other_sizes_leave_no_bias(kind: Any, half_life: tuple[float | None, float | None]) -> None:
+def test_updates_of_other_sizes_leave_no_bias(kind, half_life: tuple[float | None, float | None]) -> None:
     """The average of gradients that are all alike is that gradient, whatever the updates before took."""
     for update in (kind(half_life=half_life, weight_decay=0.0), Muon(fallback=kind(half_life=half_life))):
         w, g = np.zeros(3), np.array([0.5, -2.0, 1e-3])

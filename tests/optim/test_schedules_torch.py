@@ -20,7 +20,7 @@ from mpibow.optim.schedules import (
 STEPS = 40
 
 
-def theirs(name: str, **settings: Any) -> list[float]:
+def theirs(name: str, **settings) -> list[float]:
     torch = pytest.importorskip("torch")
     optimiser = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
     schedule = getattr(torch.optim.lr_scheduler, name)(optimiser, **settings)
@@ -47,7 +47,7 @@ def theirs(name: str, **settings: Any) -> list[float]:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_step_by_step(schedule: Any, name: str, settings: dict[str, Any]) -> None:
+def test_step_by_step(schedule, name: str, settings: dict[str, Any]) -> None:
     expected = theirs(name, **settings)
     assert [schedule.rate(float(step)) for step in range(STEPS)] == pytest.approx(expected, rel=1e-9, abs=1e-12)
 
@@ -57,7 +57,7 @@ def test_step_by_step(schedule: Any, name: str, settings: dict[str, Any]) -> Non
 @pytest.mark.parametrize("three_phase", [False, True])
 def test_one_cycle(curve: str, three_phase: bool) -> None:
     """PyTorch's phases end a step early, at pct_start * steps - 1 and so on: so ours is taken at those parts."""
-    ours = OneCycle(1.0, 0.25, curve, 10.0, 100.0, three_phase)  # type: ignore[arg-type]
+    ours = OneCycle(1.0, 0.25, curve, 10.0, 100.0, three_phase)
     expected = theirs(
         "OneCycleLR", max_lr=1.0, total_steps=STEPS + 1, pct_start=0.25, anneal_strategy=curve, cycle_momentum=False,
         div_factor=10.0, final_div_factor=100.0, three_phase=three_phase,

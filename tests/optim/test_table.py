@@ -5,13 +5,11 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import fields, replace
 from itertools import compress, product
-from typing import Any
 
 import numpy as np
 import pytest
 
 from mpibow.errors import ConfigError
-from mpibow.formulas.formula import Formula
 from mpibow.optim import UPDATES
 from mpibow.optim.adam import AdamW
 from mpibow.optim.update import Update
@@ -19,7 +17,7 @@ from tests.formulas import machines
 from tests.optim.stepping import gradient, scalars_of, start, trained
 
 # Settings that choose another formula, where there are any; weight decay everywhere; l1 once for each.
-MORE: dict[str, dict[str, dict[str, Any]]] = {
+MORE = {
     "sgd": {"momentum": {"momentum": 0.9}, "nesterov": {"momentum": 0.9, "nesterov": True}},
     "adam": {"amsgrad": {"amsgrad": True}},
     "adamw": {"amsgrad": {"amsgrad": True}},
@@ -30,7 +28,7 @@ MORE: dict[str, dict[str, dict[str, Any]]] = {
     },
     "adagrad": {"falling": {"lr_decay": 0.1, "initial_accumulator_value": 0.1}},
 }
-ALL: dict[str, Update] = {
+ALL = {
     f"{name} {variant}".strip(): kind(name=name, weight_decay=0.02, **settings)
     for name, kind in UPDATES.items()
     for variant, settings in (("", {}), *MORE.get(name, {}).items(), ("l1", {"l1": 0.05}))
@@ -49,7 +47,7 @@ def test_every_formula_that_settings_choose_is_among_them(name: str) -> None:
     own = [each for each in fields(UPDATES[name]) if each.name not in {one.name for one in fields(Update)}]
     settings = {each.name: True for each in own if each.default is False}
     settings |= {each.name: 0.5 for each in own if each.default == 0.0 and each.default is not False}
-    known, found = {update.formula for update in ALL.values() if update.name == name}, set[Formula]()
+    known, found = {update.formula for update in ALL.values() if update.name == name}, set()
     for chosen in product((False, True), repeat=len(settings)):
         with suppress(ConfigError):  # what does not go together
             found.add(UPDATES[name](name=name, **dict(compress(settings.items(), chosen))).formula)
@@ -84,7 +82,7 @@ def test_l1_is_added_to_the_gradient(update: Update) -> None:
 
 @every
 def test_it_descends(update: Update) -> None:
-    own: dict[str, Any] = {"adagrad": {"lr": 0.3}, "muon": {"fallback": AdamW(lr=0.004)}}.get(update.name, {})
+    own = {"adagrad": {"lr": 0.3}, "muon": {"fallback": AdamW(lr=0.004)}}.get(update.name, {})
     w = trained(replace(update, **{"lr": 0.004, **own}), steps=600)
     assert np.abs(gradient(w)).mean() < 0.5 * np.abs(gradient(start())).mean()
 

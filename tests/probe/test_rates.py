@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +13,7 @@ from mpibow import train
 from mpibow.comm import Single
 from mpibow.errors import ConfigError
 from mpibow.probe.rates import Rising, diverged_at, find_rate, judged, least_at, range_test, smoothed, steepest_at
+from tests.refusals import refuses
 from tests.run import tiny
 from tests.run.processes import write_run
 
@@ -39,9 +39,7 @@ def test_a_curve_is_judged_where_it_falls_and_turns() -> None:
     found = judged("sgd", RATES, [curve(n) for n in range(100)])
     assert found.steepest == pytest.approx(RATES[40], rel=0.5)
     assert found.least == pytest.approx(RATES[57], rel=0.6)
-    assert found.least is not None
     assert found.suggestion == pytest.approx(found.least / 10)
-    assert found.diverged is not None
     assert RATES[66] < found.diverged < RATES[85]
     text = str(found)
     assert "<- steepest" in text
@@ -77,23 +75,21 @@ def quadratic(x: mb.Tensor) -> mb.Tensor:
 def test_the_limit_of_gradient_descent_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     data = {"x": np.ones(64, np.float32)}
-    settings: dict[str, Any] = {"batch_size": 2, "update": {"name": "sgd", "momentum": 0.0}, "device": "numpy"}
+    settings = {"batch_size": 2, "update": {"name": "sgd", "momentum": 0.0}, "device": "numpy"}
     found = mb.find_lr(quadratic, data, lowest=1e-3, highest=100.0, **settings)
     assert found.rates[0] == pytest.approx(1e-3)
     assert found.losses[0] == pytest.approx(2.0)
-    assert found.diverged is not None
     assert 0.5 < found.diverged < 5.0  # the limit is 0.5; the loss, near 0 by then, takes some steps to show it
     assert not list(tmp_path.iterdir())  # nothing is kept
     again = mb.find_lr(quadratic, data, lowest=1e-3, highest=100.0, **settings)
     assert again.losses == found.losses
 
 
-@pytest.mark.parametrize("name", ["sgd", "adamw", "lion", "muon", "rmsprop"])
+@pytest.mark.parametrize("name", ["sgd", "lion", "muon"])
 def test_every_optimiser_takes_it(name: str, tmp_path: Path) -> None:
     work = tiny.job(tmp_path, update={"name": name}, precision="float32", learners=2)
-    found = range_test(work, train.train, iterations=120)
+    found = range_test(work, train.train, iterations=60)
     assert found.optimiser == name
-    assert found.suggestion is not None
     assert 1e-7 < found.suggestion < 1
     assert not list(tmp_path.iterdir())
 
@@ -105,9 +101,8 @@ def test_bad_ranges_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"^iterations: must be at least 20, got 3$"):
         range_test(work, train.train, iterations=3)
     for ends in ("1", "a:b", "0:1", "2:1"):
-        with pytest.raises(ConfigError) as caught:
+        with refuses(f"--find-lr-rates: must be two numbers above 0 that rise, as 1e-6:10, got '{ends}'"):
             find_rate(work, train.train, Single(), ends, 100)
-        assert str(caught.value) == f"--find-lr-rates: must be two numbers above 0 that rise, as 1e-6:10, got '{ends}'"
 
 
 def test_the_command_prints_a_table_and_draws(

@@ -45,7 +45,6 @@ def test_cells_are_kept_and_skipped_and_added(folder: Path) -> None:
     kept = cells(folder)
     good, bad = (kept[name] for name in sorted(kept))
     assert bad.diverged
-    assert good.summary is not None
     assert good.summary["validation_accuracy"] > 0.6  # chance is 0.33
     assert good.summary["run"] == "out/runs/data.validation_0.3__update.lr_0.02"
     assert (good.value("update.lr"), good.value("update.momentum"), good.value("data.test")) == (0.02, 0.9, "data/test")
@@ -132,7 +131,6 @@ def test_ranks(folder: Path) -> None:
     done = sweep(folder, "run.yaml", "seed=3", "--ranks", "2", "--output", "out")
     assert done.returncode == 0, done.stderr
     (found,) = cells(folder).values()
-    assert found.summary is not None
     assert found.summary["ranks"] == 2
     refused = sweep(folder, "run.yaml", "seed=3", "--output", "out")
     assert (refused.returncode, refused.stderr) == (

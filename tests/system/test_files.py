@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import socket
-from collections.abc import Callable
 from pathlib import Path
 from threading import Thread
-from typing import Any
 
 import pytest
 
@@ -61,7 +59,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 POINT = "runs/run/checkpoints/iteration-0000000004"
-READERS: dict[str, Callable[[Path], Any]] = {
+READERS = {
     "data/train/manifest.json": lambda folder: load_manifest(folder / "data/train"),
     "data/train/train-00000.mpr": lambda folder: open_records(folder / "data/train"),
     "runs/run/metrics.jsonl": lambda folder: recorded(folder / "runs/run", 2, 3),

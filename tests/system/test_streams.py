@@ -32,7 +32,6 @@ def left(*arguments: str, cwd: Path, lines: int, ranks: int = 1) -> tuple[int, s
         cwd=cwd, env={**os.environ, **OPEN_MPI, "PYTHONPATH": str(ROOT)}, text=True,
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
-    assert child.stdout is not None
     read = "".join(child.stdout.readline() for _ in range(lines))
     child.stdout.close()
     return child.wait(LIMIT), read

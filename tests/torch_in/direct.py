@@ -15,7 +15,7 @@ from mpibow.graph.graph import Graph
 from mpibow.ops.initialisers import Given
 from tests.torch_in.same import Found, computed, off, tensors_of
 
-DIRECT: dict[str, Callable[..., Any]] = {
+DIRECT = {
     "abs": mb.abs, "add": mb.add, "amax": lambda x, dim=(), keepdim=False: mb.amax(x, _axes(x, dim), keepdim=keepdim),
     "bmm": mb.matmul, "cat": lambda xs, dim=0: mb.concat(*xs, axis=dim), "div.no_rounding_mode": mb.divide, "eq": mb.eq,
     "exp": mb.exp, "expand": mb.expand, "flip": lambda x, dims: mb.flip(x, *dims), "gather": mb.gather, "ge": mb.ge,
@@ -41,12 +41,12 @@ DIRECT: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 
-def _axes(x: Any, dim: Any) -> Any:
+def _axes(x, dim):
     """All where none are given, as in PyTorch; mpibow leaves out the batch."""
     return dim if dim or isinstance(dim, int) else range(len(x.shape))
 
 
-def _without(one: Any, rest: Mapping[str, Any]) -> Mapping[str, Any]:
+def _without(one, rest: Mapping[str, Any]) -> Mapping[str, Any]:
     """`rest`, where a setting that mpibow's function lacks is not used."""
     if set(pytree.tree_leaves(one)) != {1}:
         raise TypeError("a setting that the function lacks")
@@ -56,7 +56,7 @@ def _without(one: Any, rest: Mapping[str, Any]) -> Mapping[str, Any]:
 class Direct:
     """An operator's sample for a function of mpibow's; float tensors are weights."""
 
-    def __init__(self, opinfo: Any, function: Callable[..., Any], arguments: Any) -> None:
+    def __init__(self, opinfo, function: Callable[..., Any], arguments) -> None:
         self.op, self.function = opinfo.op, function
         self.leaves, self.spec = pytree.tree_flatten(arguments)
         self.weights = {
@@ -65,8 +65,8 @@ class Direct:
             if isinstance(each, torch.Tensor) and each.is_floating_point()
         }
 
-    def build(self, graph: Graph) -> Any:
-        leaves = list[Any]()
+    def build(self, graph: Graph):
+        leaves = []
         for n, each in enumerate(self.leaves):
             weight = self.weights.get(f"p{n}.weight")
             if weight is not None:
@@ -82,7 +82,7 @@ class Direct:
         return tensors_of(self.op(input, *args, **kwargs))
 
 
-def direct(sample: Direct, dtype: Any) -> tuple[str, str]:
+def direct(sample: Direct, dtype) -> tuple[str, str]:
     """The kind of result of a function of mpibow's, and its message."""
     try:
         ours, gradients, _ = computed(sample.build, {}, dtype)
@@ -94,7 +94,7 @@ def direct(sample: Direct, dtype: Any) -> tuple[str, str]:
     return ("wrong in silence", difference) if difference else ("equal", "")
 
 
-def run_direct(opinfo: Any, function: Callable[..., Any], dtype: Any, samples: int | None) -> Found:
+def run_direct(opinfo, function: Callable[..., Any], dtype, samples: int | None) -> Found:
     """All samples of an operator, by a function of mpibow's."""
     found = Found()
     for number, sample in enumerate(islice(opinfo.sample_inputs("cpu", dtype, requires_grad=False), samples)):

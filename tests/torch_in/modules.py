@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -32,7 +31,7 @@ class BasicBlock(nn.Module):
         if self.downsample is not None:
             identity = self.downsample(x)
         out += identity
-        return self.relu(out)  # type: ignore[no-any-return]
+        return self.relu(out)
 
 
 class ResNet18(nn.Module):
@@ -64,7 +63,7 @@ class ResNet18(nn.Module):
         x = self.relu(self.bn1(self.conv1(x)))
         x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
         x = torch.flatten(self.avgpool(x), 1)
-        return self.fc(x)  # type: ignore[no-any-return]
+        return self.fc(x)
 
 
 class ConvBNReLU(nn.Sequential):
@@ -80,20 +79,20 @@ class InvertedResidual(nn.Module):
         super().__init__()
         hidden = inputs * expand
         self.use_res_connect = stride == 1 and inputs == outputs
-        layers: list[nn.Module] = [] if expand == 1 else [ConvBNReLU(inputs, hidden, kernel=1)]
+        layers = [] if expand == 1 else [ConvBNReLU(inputs, hidden, kernel=1)]
         layers += [ConvBNReLU(hidden, hidden, stride=stride, groups=hidden)]
         layers += [nn.Conv2d(hidden, outputs, 1, bias=False), nn.BatchNorm2d(outputs)]
         self.conv = nn.Sequential(*layers)
 
     def forward(self, x: Tensor) -> Tensor:
-        return x + self.conv(x) if self.use_res_connect else self.conv(x)  # type: ignore[no-any-return]
+        return x + self.conv(x) if self.use_res_connect else self.conv(x)
 
 
 class MobileNetV2(nn.Module):
     def __init__(self, classes: int = 10, dropout: float = 0.2) -> None:
         super().__init__()
         settings = [(1, 8, 1, 1), (6, 12, 2, 2), (6, 16, 2, 1)]  # expand, channels, blocks, stride
-        features: list[nn.Module] = [ConvBNReLU(3, 16, stride=2)]
+        features = [ConvBNReLU(3, 16, stride=2)]
         inputs = 16
         for expand, channels, count, stride in settings:
             for i in range(count):
@@ -106,7 +105,7 @@ class MobileNetV2(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         x = self.features(x)
         x = nn.functional.adaptive_avg_pool2d(x, (1, 1))
-        return self.classifier(torch.flatten(x, 1))  # type: ignore[no-any-return]
+        return self.classifier(torch.flatten(x, 1))
 
 
 class Attention(nn.Module):
@@ -124,7 +123,7 @@ class Attention(nn.Module):
         q, k, v = qkv.unbind(0)
         attn = (q * self.scale) @ k.transpose(-2, -1)
         x = attn.softmax(dim=-1) @ v
-        return self.proj(x.transpose(1, 2).reshape(b, n, c))  # type: ignore[no-any-return]
+        return self.proj(x.transpose(1, 2).reshape(b, n, c))
 
 
 class LayerScaled(nn.Module):
@@ -140,7 +139,7 @@ class LayerScaled(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = x + self.ls1 * self.attn(self.norm1(x))
-        return x + self.mlp(self.norm2(x))  # type: ignore[no-any-return]
+        return x + self.mlp(self.norm2(x))
 
 
 class VisionTransformer(nn.Module):
@@ -156,7 +155,7 @@ class VisionTransformer(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         x = self.patch_embed(x).flatten(2).transpose(1, 2)
         x = torch.cat((self.cls_token.expand(x.shape[0], -1, -1), x), dim=1) + self.pos_embed
-        return self.head(self.norm(self.blocks(x))[:, 0])  # type: ignore[no-any-return]
+        return self.head(self.norm(self.blocks(x))[:, 0])
 
 
 class DoubleConv(nn.Module):
@@ -168,7 +167,7 @@ class DoubleConv(nn.Module):
         )  # fmt: skip
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.double_conv(x)  # type: ignore[no-any-return]
+        return self.double_conv(x)
 
 
 class Up(nn.Module):
@@ -178,7 +177,7 @@ class Up(nn.Module):
         super().__init__()
         if bilinear:
             larger = nn.Upsample(scale_factor=2, mode="bilinear")
-            self.up: nn.Module = nn.Sequential(larger, nn.Conv2d(inputs, inputs // 2, 1))
+            self.up = nn.Sequential(larger, nn.Conv2d(inputs, inputs // 2, 1))
         else:
             self.up = nn.ConvTranspose2d(inputs, inputs // 2, kernel_size=2, stride=2)
         self.conv = DoubleConv(inputs, outputs)
@@ -187,7 +186,7 @@ class Up(nn.Module):
         x1 = self.up(x1)
         dy, dx = x2.size()[2] - x1.size()[2], x2.size()[3] - x1.size()[3]
         x1 = F.pad(x1, [dx // 2, dx - dx // 2, dy // 2, dy - dy // 2])
-        return self.conv(torch.cat([x2, x1], dim=1))  # type: ignore[no-any-return]
+        return self.conv(torch.cat([x2, x1], dim=1))
 
 
 class UNet(nn.Module):
@@ -204,7 +203,7 @@ class UNet(nn.Module):
         x1 = self.inc(x)
         x2 = self.down1(x1)
         x3 = self.down2(x2)
-        return self.outc(self.up2(self.up1(x3, x2), x1))  # type: ignore[no-any-return]
+        return self.outc(self.up2(self.up1(x3, x2), x1))
 
 
 class CausalSelfAttention(nn.Module):
@@ -233,7 +232,7 @@ class CausalSelfAttention(nn.Module):
             att = att.masked_fill(self.bias[:, :, :t, :t] == 0, float("-inf"))
             y = F.softmax(att, dim=-1) @ v
         y = y.transpose(1, 2).contiguous().view(b, t, c)
-        return self.resid_dropout(self.c_proj(y))  # type: ignore[no-any-return]
+        return self.resid_dropout(self.c_proj(y))
 
 
 class GptBlock(nn.Module):
@@ -245,7 +244,7 @@ class GptBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = x + self.attn(self.ln_1(x))
-        return x + self.mlp(self.ln_2(x))  # type: ignore[no-any-return]
+        return x + self.mlp(self.ln_2(x))
 
 
 class GPT(nn.Module):
@@ -270,9 +269,9 @@ class GPT(nn.Module):
         _, t = idx.size()
         pos = torch.arange(0, t, dtype=torch.long, device=idx.device)
         x = self.transformer["drop"](self.transformer["wte"](idx) + self.transformer["wpe"](pos))
-        for block in self.transformer["h"]:  # type: ignore[union-attr]
+        for block in self.transformer["h"]:
             x = block(x)
-        return self.lm_head(self.transformer["ln_f"](x))  # type: ignore[no-any-return]
+        return self.lm_head(self.transformer["ln_f"](x))
 
 
 class TextLSTM(nn.Module):
@@ -286,7 +285,7 @@ class TextLSTM(nn.Module):
 
     def forward(self, text: Tensor) -> Tensor:
         _, (hidden, _) = self.lstm(self.embedding(text))
-        return self.fc(torch.cat((hidden[-2], hidden[-1]), dim=1))  # type: ignore[no-any-return]
+        return self.fc(torch.cat((hidden[-2], hidden[-1]), dim=1))
 
 
 class Spectral(nn.Module):
@@ -303,7 +302,7 @@ class Mixer(nn.Module):
         self.head = nn.Linear(6, 3)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.head(self.layers(x))  # type: ignore[no-any-return]
+        return self.head(self.layers(x))
 
 
 @dataclass(frozen=True)
@@ -323,7 +322,7 @@ def numbers(below: int, length: int) -> Callable[[int], Sequence[Tensor]]:
     return lambda n: (torch.randint(below, (n, length)),)
 
 
-CASES: dict[str, Case] = {
+CASES = {
     "resnet18": Case(partial(ResNet18, width=8), images(3, 16), 10),
     "mobilenet_v2": Case(MobileNetV2, images(3, 32), 10),
     "vit": Case(VisionTransformer, images(3, 16), 10),
@@ -333,7 +332,7 @@ CASES: dict[str, Case] = {
 }
 
 
-def made(name: str, seed: int = 0) -> Any:
+def made(name: str, seed: int = 0):
     """The module with all its weights at random, running statistics too, in float64."""
     torch.manual_seed(seed)
     module = CASES[name].make().double()
@@ -342,8 +341,6 @@ def made(name: str, seed: int = 0) -> Any:
             if isinstance(part, nn.BatchNorm2d):
                 part.weight.uniform_(0.5, 1.5)
                 part.bias.normal_(0, 0.1)
-                assert part.running_mean is not None
-                assert part.running_var is not None
                 part.running_mean.normal_(0, 0.1)
                 part.running_var.uniform_(0.5, 1.5)
     return module

@@ -43,7 +43,7 @@ setattr(torch.backends.m, "__allow_nonbracketed_mutation_flag", True)
 class Weights(nn.Module):
     """Applies an operator to parameters: the float tensors of its arguments; other tensors are buffers."""
 
-    def __init__(self, op: Callable[..., Any], arguments: Any, in_place: bool = False) -> None:
+    def __init__(self, op: Callable[..., Any], arguments, in_place: bool = False) -> None:
         super().__init__()
         self.op, self.in_place = op, in_place
         self.leaves, self.spec = pytree.tree_flatten(arguments)
@@ -55,7 +55,7 @@ class Weights(nn.Module):
                     self.register_buffer(f"p{n}", each.detach().clone())
                 self.leaves[n] = None
 
-    def forward(self, x: Any) -> tuple[Any, ...]:
+    def forward(self, x) -> tuple[Any, ...]:
         leaves = [getattr(self, f"p{n}") if hasattr(self, f"p{n}") else each for n, each in enumerate(self.leaves)]
         input, args, kwargs = pytree.tree_unflatten(leaves, self.spec)
         if self.in_place:
@@ -66,7 +66,7 @@ class Weights(nn.Module):
 class Inputs(nn.Module):
     """Applies an operator to inputs, the tensors of its arguments, the float ones times a weight."""
 
-    def __init__(self, op: Callable[..., Any], arguments: Any) -> None:
+    def __init__(self, op: Callable[..., Any], arguments) -> None:
         super().__init__()
         self.op, self.scale = op, nn.Parameter(torch.ones(()))
         self.leaves, self.spec = pytree.tree_flatten(arguments)
@@ -79,7 +79,7 @@ class Inputs(nn.Module):
         self.examples = tuple(self.leaves[n].detach() for n in self.places)
         self.leaves = [None if n in self.places else each for n, each in enumerate(self.leaves)]
 
-    def forward(self, *tensors: Any) -> tuple[Any, ...]:
+    def forward(self, *tensors) -> tuple[Any, ...]:
         scaled = [each * self.scale if each.is_floating_point() else each for each in tensors]
         given = dict(zip(self.places, scaled, strict=True))
         input, args, kwargs = pytree.tree_unflatten(
@@ -88,7 +88,7 @@ class Inputs(nn.Module):
         return tuple(each * 1 for each in tensors_of(self.op(input, *args, **kwargs)))
 
 
-def forms(opinfo: Any, sample: Any) -> Iterator[tuple[str, nn.Module, tuple[Any, ...]]]:
+def forms(opinfo, sample) -> Iterator[tuple[str, nn.Module, tuple[Any, ...]]]:
     """Modules of a sample, each with the inputs of its forward."""
     arguments = (sample.input, tuple(sample.args), dict(sample.kwargs))
     tensors = [each for each in pytree.tree_leaves(arguments) if isinstance(each, torch.Tensor)]
@@ -107,7 +107,7 @@ def forms(opinfo: Any, sample: Any) -> Iterator[tuple[str, nn.Module, tuple[Any,
         yield "inputs", module, module.examples
 
 
-def tried(module: nn.Module, inputs: tuple[Any, ...], dtype: Any) -> tuple[str, str]:
+def tried(module: nn.Module, inputs: tuple[Any, ...], dtype) -> tuple[str, str]:
     """The kind of result of one module, and its message."""
     inputs = tuple(torch.cat([x, x]) if len(x) == 1 else x for x in inputs)  # as from_torch does
     try:
@@ -122,7 +122,7 @@ def tried(module: nn.Module, inputs: tuple[Any, ...], dtype: Any) -> tuple[str, 
     try:
         names = [each.name for each in net.program.inputs]
 
-        def build(graph: Graph) -> Any:
+        def build(graph: Graph):
             return net(*(graph.input(each.name, (len(x), *each.shape), each.dtype)
                          for each, x in zip(net.program.inputs, inputs, strict=True)))  # fmt: skip
 
@@ -137,11 +137,11 @@ def tried(module: nn.Module, inputs: tuple[Any, ...], dtype: Any) -> tuple[str, 
     return ("wrong in silence", difference) if difference else ("equal", "")
 
 
-def _late(*_: Any) -> None:
+def _late(*_) -> None:
     raise TimeoutError(f"more than {SECONDS} s")
 
 
-def timed(module: nn.Module, inputs: tuple[Any, ...], dtype: Any, seconds: int) -> tuple[str, str]:
+def timed(module: nn.Module, inputs: tuple[Any, ...], dtype, seconds: int) -> tuple[str, str]:
     """As `tried`, or that it took too long, if there are seconds."""
     signal.alarm(seconds)
     try:
@@ -159,20 +159,20 @@ class Several(nn.Module):
         super().__init__()
         self.parts, self.counts = nn.ModuleList(modules), counts
 
-    def forward(self, *tensors: Any) -> tuple[Any, ...]:
-        rest, made = iter(tensors), list[Any]()
+    def forward(self, *tensors) -> tuple[Any, ...]:
+        rest, made = iter(tensors), []
         for part, count in zip(self.parts, self.counts, strict=True):
             made += part(*islice(rest, count))
         return tuple(made)
 
 
-def name_of(opinfo: Any) -> str:
+def name_of(opinfo) -> str:
     return ".".join(filter(None, (opinfo.name, opinfo.variant_test_name)))
 
 
-def run(opinfo: Any, dtype: Any, samples: int | None, enough: int, seconds: int = 0) -> Found:
+def run(opinfo, dtype, samples: int | None, enough: int, seconds: int = 0) -> Found:
     """All samples of an operator: first one by one, until one is not refused as lacking, then those alike together."""
-    found, groups, lacking = Found(), dict[Any, list[tuple[str, str, nn.Module, tuple[Any, ...]]]](), 0
+    found, groups, lacking = Found(), {}, 0
     torch.manual_seed(0)
     for number, sample in enumerate(islice(opinfo.sample_inputs("cpu", dtype, requires_grad=False), samples)):
         for form, module, inputs in forms(opinfo, sample):
@@ -189,9 +189,7 @@ def run(opinfo: Any, dtype: Any, samples: int | None, enough: int, seconds: int 
     return found
 
 
-def of_group(
-    group: Sequence[tuple[str, str, nn.Module, tuple[Any, ...]]], dtype: Any, found: Found, seconds: int
-) -> None:
+def of_group(group: Sequence[tuple[str, str, nn.Module, tuple[Any, ...]]], dtype, found: Found, seconds: int) -> None:
     """Enters the results of the modules: of all at once where they are equal, else of each half."""
     form, name, module, inputs = group[0]
     if len(group) > 1:

@@ -19,7 +19,7 @@ def hardsigmoid(x: Tensor) -> Tensor:
     return F.relu6(x + 3) / 6
 
 
-ACTIVATIONS: list[Callable[[], nn.Module]] = [
+ACTIVATIONS = [
     lambda: nn.ReLU(inplace=True), nn.ReLU6, nn.GELU, lambda: nn.GELU("tanh"), nn.SiLU, nn.Sigmoid, nn.Tanh,
     nn.Hardswish, nn.LeakyReLU, lambda: Apart(hardsigmoid), nn.Softplus, nn.Mish, nn.ELU, nn.PReLU,
     nn.LogSigmoid, nn.Softsign,
@@ -43,7 +43,7 @@ class Residual(nn.Module):
         self.inner = inner
 
     def forward(self, x: Tensor) -> Tensor:
-        return x + self.inner(x)  # type: ignore[no-any-return]
+        return x + self.inner(x)
 
 
 class Recurrent(nn.Module):
@@ -52,7 +52,7 @@ class Recurrent(nn.Module):
         self.layer = layer
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.layer(x)[0]  # type: ignore[no-any-return]
+        return self.layer(x)[0]
 
 
 class Attended(nn.Module):
@@ -63,7 +63,7 @@ class Attended(nn.Module):
         self.attention, self.need_weights = nn.MultiheadAttention(width, heads, batch_first=True), need_weights
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.attention(x, x, x, need_weights=self.need_weights)[0]  # type: ignore[no-any-return]
+        return self.attention(x, x, x, need_weights=self.need_weights)[0]
 
 
 class Drawn(nn.Module):
@@ -80,11 +80,11 @@ class Drawn(nn.Module):
         self.head = nn.Linear(features, CLASSES)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.head(self.layers(x).flatten(1))  # type: ignore[no-any-return]
+        return self.head(self.layers(x).flatten(1))
 
 
 def of_images(draw: Draw) -> Drawn:
-    channels, layers = 4, list[nn.Module]()
+    channels, layers = 4, []
     c = channels
     for _ in range(draw(st.integers(1, 3))):
         match draw(st.sampled_from(["conv", "depthwise", "dilated", "padded", "transposed", "residual"])):
@@ -110,7 +110,7 @@ def of_images(draw: Draw) -> Drawn:
         ]  # fmt: skip
         layers.append(norms[draw(st.integers(0, len(norms) - 1))])
         layers.append(draw(st.sampled_from(ACTIVATIONS))())
-    pools: list[nn.Module] = [
+    pools = [
         nn.MaxPool2d(3, 2, padding=1), nn.AvgPool2d(2, ceil_mode=True), nn.AdaptiveAvgPool2d(1), nn.Identity(),
         nn.AdaptiveAvgPool2d((3, 2)), nn.Upsample(scale_factor=2), Apart(lambda x: x.mean((2, 3))),
         Apart(lambda x: x.amax((2, 3))), nn.Upsample(scale_factor=2, mode="bilinear"), nn.PixelShuffle(1),
@@ -120,7 +120,7 @@ def of_images(draw: Draw) -> Drawn:
 
 
 def of_sequences(draw: Draw) -> Drawn:
-    width, layers = 6, list[nn.Module]()
+    width, layers = 6, []
     for _ in range(draw(st.integers(1, 3))):
         match draw(st.sampled_from(["linear", "lstm", "gru", "attention", "conv1d", "encoder", "parts", "rnn"])):
             case "linear":
@@ -142,7 +142,7 @@ def of_sequences(draw: Draw) -> Drawn:
                 layers.append(nn.TransformerEncoderLayer(width, 2, 8, 0.0, batch_first=True, norm_first=first))
             case "parts":
                 layers.append(Apart(lambda x: torch.cat([part.relu() for part in x.chunk(3, -1)], -1)))
-    ends: list[Callable[[Tensor], Tensor]] = [
+    ends = [
         lambda x: x.mean(1), lambda x: x[:, -1], lambda x: x.flatten(1), lambda x: x[:, 1:3].sum(1),
         lambda x: F.softmax(x, -1).pow(2).sum(1), lambda x: torch.einsum("btf,btg->bfg", x, x),
         lambda x: x.roll(1, 1).std(1), lambda x: torch.where(x > 0, x, 0.1 * x).max(1).values.exp(),
@@ -152,11 +152,11 @@ def of_sequences(draw: Draw) -> Drawn:
 
 
 def of_rows(draw: Draw) -> Drawn:
-    layers: list[nn.Module] = []
+    layers = []
     for _ in range(draw(st.integers(1, 3))):
         layers += [nn.Linear(6, 6), draw(st.sampled_from([nn.BatchNorm1d, nn.LayerNorm]))(6)]
         layers.append(draw(st.sampled_from(ACTIVATIONS))())
-    functions: list[Callable[[Tensor], Tensor]] = [
+    functions = [
         lambda x: x.clamp(-0.5, 0.5), lambda x: x / (1 + x.abs()), lambda x: 2 - x.square().add(1).rsqrt(),
         lambda x: F.glu(x), lambda x: F.normalize(x), lambda x: x.unsqueeze(1).expand(-1, 2, -1).reshape(-1, 12),
         lambda x: torch.stack([x, x.flip(1)], 1), lambda x: x.repeat(1, 2), lambda x: x[:, torch.tensor([0, 2, 2])],
@@ -167,4 +167,4 @@ def of_rows(draw: Draw) -> Drawn:
     return Drawn((6,), layers)
 
 
-KINDS: dict[str, Callable[[Draw], Drawn]] = {"images": of_images, "sequences": of_sequences, "rows": of_rows}
+KINDS = {"images": of_images, "sequences": of_sequences, "rows": of_rows}

@@ -24,7 +24,7 @@ class Scaled(nn.Module):
         self.logit_scale = nn.Parameter(torch.ones([]) * 2.659)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.h(x) * self.logit_scale.exp()  # type: ignore[no-any-return]
+        return self.h(x) * self.logit_scale.exp()
 
 
 class Features(nn.Module):
@@ -38,7 +38,7 @@ class Features(nn.Module):
         self.register_buffer("shift", torch.randn(16), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        made: Tensor = ((x @ self.B + self.shift).tanh() * self.mask)[:, self.places]
+        made = ((x @ self.B + self.shift).tanh() * self.mask)[:, self.places]
         return made
 
 
@@ -48,7 +48,7 @@ class Fourier(nn.Module):
         self.net = nn.Sequential(Features(), nn.Linear(16, 8), nn.BatchNorm1d(8), nn.Linear(8, 3))
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.net(x)  # type: ignore[no-any-return]
+        return self.net(x)
 
 
 class Of(nn.Module):
@@ -58,7 +58,7 @@ class Of(nn.Module):
         super().__init__()
         self.h, self.function = nn.Linear(8, 8), function
 
-    def forward(self, x: Tensor) -> Any:
+    def forward(self, x: Tensor):
         return self.function(self.h(x))
 
 
@@ -67,8 +67,8 @@ class Arguments(nn.Module):
         super().__init__()
         self.h = nn.Linear(8, 8)
 
-    def forward(self, *tensors: Tensor, **settings: Any) -> Tensor:
-        return self.h(tensors[0]) * tensors[1]  # type: ignore[no-any-return]
+    def forward(self, *tensors: Tensor, **settings) -> Tensor:
+        return self.h(tensors[0]) * tensors[1]
 
 
 @dataclass
@@ -89,11 +89,11 @@ class Straight(torch.autograd.Function):
     """x, with a gradient of its own."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
+    def forward(ctx, x: Tensor) -> Tensor:
         return x * 1.0
 
     @staticmethod
-    def backward(ctx: Any, dy: Tensor) -> Tensor:  # type: ignore[override]
+    def backward(ctx, dy: Tensor) -> Tensor:
         return dy * 0.5
 
 
@@ -121,16 +121,16 @@ class Buffered(nn.Module):
         self.register_buffer("c", torch.ones(8))
 
     def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.h(x) * self.c
+        y = self.h(x) * self.c
         self.write(self, y.detach())
         return y
 
 
-def _assigned(module: Any, y: Tensor) -> None:
+def _assigned(module, y: Tensor) -> None:
     module.c = module.c * 0.9 + y.mean(0)
 
 
-def _part(module: Any, y: Tensor) -> None:
+def _part(module, y: Tensor) -> None:
     module.c[0] = 2.0
 
 
@@ -148,7 +148,7 @@ def _first(module: nn.Module) -> Callable[[], nn.Module]:
             super().__init__()
             self.part = module
 
-        def forward(self, x: Tensor) -> Any:
+        def forward(self, x: Tensor):
             made = self.part(x)
             return made[0] if isinstance(made, tuple) else made
 
@@ -168,7 +168,7 @@ IN_PLACE = {
     "ReLU6": nn.ReLU6(inplace=True), "ReLU": nn.ReLU(inplace=True),
 }  # fmt: skip
 
-RIGHT: dict[str, tuple[Any, ...]] = {
+RIGHT = {
     **{f"{name} in place": (_alone(module), (2, 8)) for name, module in IN_PLACE.items()},
     "Dropout2d in place": (_images(nn.Dropout2d(0.2, inplace=True)), (2, 3, 8, 8)),
     "no axes": (Scaled, (2, 6)),
@@ -197,7 +197,7 @@ RIGHT: dict[str, tuple[Any, ...]] = {
     ),
     "a number of all samples": (lambda: Of(lambda x: x[:, 0] / x.norm()), (2, 8)),
 }
-REFUSED: dict[str, tuple[Any, tuple[int, ...], str]] = {
+REFUSED = {
     "AlphaDropout": (_alone(nn.AlphaDropout(0.2)), (2, 8), "alpha_dropout in 1"),
     "RReLU": (_alone(nn.RReLU()), (2, 8), "rrelu in 1"),
     "momentum=None": (lambda: nn.BatchNorm1d(8, momentum=None), (2, 8), "batch norm of momentum=None"),
@@ -227,7 +227,7 @@ REFUSED: dict[str, tuple[Any, tuple[int, ...], str]] = {
     "lazy": (lambda: nn.LazyLinear(3), (2, 8), "cannot read LazyLinear"),
     "random": (lambda: Of(lambda x: x + torch.rand_like(x)), (2, 8), "rand_like in Of"),
 }  # fmt: skip
-SEVERAL: dict[str, Callable[[Tensor], Any]] = {
+SEVERAL = {
     "topk": lambda x: x.topk(2, 1)[0], "sort": lambda x: x.sort(1)[0], "argsort": lambda x: x * x.argsort(1),
     "median": lambda x: x.median(1)[0], "kthvalue": lambda x: x.kthvalue(2, 1)[0], "cummax": lambda x: x.cummax(1)[0],
     "mode": lambda x: x.mode(1)[0], "qr": lambda x: torch.linalg.qr(x)[0], "unique": lambda x: x.unique(),

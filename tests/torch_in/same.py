@@ -32,13 +32,13 @@ class Found:
     slowest: float = 0.0
 
 
-def tensors_of(made: Any) -> list[Any]:
+def tensors_of(made) -> list[Any]:
     """The floats; indices beside them are left out."""
     tensors = [each for each in pytree.tree_leaves(made) if isinstance(each, torch.Tensor)]
     return [each for each in tensors if each.is_floating_point()] or tensors
 
 
-def computed(build: Callable[[Graph], Any], inputs: Mapping[str, Any], dtype: Any) -> tuple[list[Array], Any, Graph]:
+def computed(build: Callable[[Graph], Any], inputs: Mapping[str, Any], dtype) -> tuple[list[Array], Any, Graph]:
     """The outputs of a net, and the gradients of the sum of their squares by weights' names."""
     name = str(dtype).removeprefix("torch.")
     kernels, _ = find_kernels("numpy" if dtype is torch.float64 else "onednn", name, None)
@@ -76,7 +76,7 @@ def _largest(array: Array) -> float:
 
 
 def off(ours: Sequence[Array], gradients: Mapping[str, Array], theirs: Sequence[Any], weights: Mapping[str, Any],
-        dtype: Any) -> str:  # fmt: skip
+        dtype) -> str:  # fmt: skip
     """The first difference of outputs and of the gradients of the sum of their squares, '' for none."""
     for n, (x, y) in enumerate(zip(ours, theirs, strict=True)):
         if differ(x, y.detach().double().numpy(), TOLERANCE[dtype]):

@@ -16,11 +16,11 @@ from mpibow.kernels import NUMPY, find_kernels
 from tests.oracle import pytorch
 
 pytestmark = pytest.mark.torch
-torch: Any = pytorch()
+torch = pytorch()
 F = torch.nn.functional
 
 
-class Attends(torch.nn.Module):  # type: ignore[misc, name-defined]
+class Attends(torch.nn.Module):
     """Heads with a bias for each pair of places, as Swin, BEiT and T5 have it, and padding that `keep` marks."""
 
     def __init__(self, bias: tuple[int, ...] | None, causal: bool, dropout: float, padding: bool) -> None:
@@ -29,7 +29,7 @@ class Attends(torch.nn.Module):  # type: ignore[misc, name-defined]
         self.qkv, self.head = torch.nn.Linear(8, 24), torch.nn.Linear(8, 3)
         self.bias = None if bias is None else torch.nn.Parameter(torch.randn(bias))
 
-    def forward(self, x: Any, keep: Any) -> Any:
+    def forward(self, x, keep):
         q, k, v = (each.unflatten(-1, (2, 4)).transpose(1, 2) for each in self.qkv(x).chunk(3, -1))
         mask = self.bias
         if self.padding:
@@ -40,7 +40,7 @@ class Attends(torch.nn.Module):  # type: ignore[misc, name-defined]
         return self.head(y.transpose(1, 2).flatten(2))
 
 
-CASES: dict[str, tuple[Any, ...]] = {
+CASES = {
     "all pairs": ((5, 5), False, 0.0, False),
     "by head": ((2, 5, 5), False, 0.0, False),
     "by column": ((1, 1, 1, 5), False, 0.0, False),
@@ -63,7 +63,7 @@ def module_of(name: str) -> tuple[Any, tuple[Any, Any]]:
     return module, (torch.randn(3, 5, 8).double(), torch.tensor([[1.0] * 5, [0.0] * 5, [1.0, 0, 1, 1, 0]]).double())
 
 
-def bound_of(name: str, kernels: Any, dtype: str, training: bool = True) -> tuple[Any, BoundPlan, Array, Array]:
+def bound_of(name: str, kernels, dtype: str, training: bool = True) -> tuple[Any, BoundPlan, Array, Array]:
     """The module with its inputs, and a plan of it that is bound to these, to its weights and their gradients."""
     module, given = module_of(name)
     net, graph = mb.from_torch(module, given), Graph()
@@ -109,7 +109,7 @@ def test_dropout(name: str) -> None:
     assert np.isfinite(gradients).all()
     if "padding" in name:
         np.testing.assert_allclose(bound.outputs["y"][1], np.broadcast_to(module.head.bias.detach(), (5, 3)))
-    slopes, values = gradients.copy(), list[float]()
+    slopes, values = gradients.copy(), []
     direction = np.random.default_rng(1).standard_normal(flat.size)
     for step in (1e-6, -2e-6):
         flat += step * direction

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,20 +16,20 @@ from mpibow.export import main as export
 from tests.oracle import pytorch
 
 pytestmark = pytest.mark.torch
-torch: Any = pytorch()
-read: Any = import_module("tests.torch_in.read")
+torch = pytorch()
+read = import_module("tests.torch_in.read")
 
 X = np.random.default_rng(0).standard_normal((24, 6)).astype("f4")
 Y = np.arange(24, dtype=np.int32) % 3
 LASTING = {"net.0.B", "net.0.places", "net.0.mask", "net.2.num_batches_tracked"}
 
 
-def net() -> Any:
+def net():
     return mb.from_torch(read.Fourier(), (torch.zeros(2, 6),))
 
 
-def trained(net: Any, out: Path, **settings: Any) -> mb.Fitted:
-    given: Any = {"loss": mb.cross_entropy, "batch_size": 4, "learners": 1, "stop": {"epochs": 1}, **settings}
+def trained(net, out: Path, **settings) -> mb.Fitted:
+    given = {"loss": mb.cross_entropy, "batch_size": 4, "learners": 1, "stop": {"epochs": 1}, **settings}
     return mb.fit(net, (X, Y), out=str(out), **given)
 
 
@@ -39,7 +38,7 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> mb.Fitted:
     return trained(net(), tmp_path_factory.mktemp("runs"))
 
 
-def same(module: Any, fitted: mb.Fitted) -> None:
+def same(module, fitted: mb.Fitted) -> None:
     with torch.no_grad():
         wanted = module.eval()(torch.from_numpy(X)).numpy()
     np.testing.assert_allclose(fitted.predict(X), wanted, rtol=1e-4, atol=1e-5)
@@ -70,7 +69,7 @@ def test_an_exported_state_dict_is_whole(fitted: mb.Fitted, tmp_path: Path, kind
 def test_a_part_of_another_net(tmp_path: Path) -> None:
     body = net()
 
-    def tuned(x: Any) -> Any:
+    def tuned(x):
         with mb.scope("body"):
             made = body(x)
         return mb.dense(made, 3, name="head")

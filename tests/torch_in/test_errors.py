@@ -18,13 +18,13 @@ from mpibow.pytorch import into_torch
 from tests.oracle import pytorch
 
 pytestmark = pytest.mark.torch
-torch: Any = pytorch()
-modules: Any = import_module("tests.torch_in.modules")
-refused: Any = import_module("tests.torch_in.refused")
+torch = pytorch()
+modules = import_module("tests.torch_in.modules")
+refused = import_module("tests.torch_in.refused")
 nn = torch.nn
 
 
-def of(function: Any) -> Callable[[], Any]:
+def of(function) -> Callable[[], Any]:
     return lambda: refused.Function(function)
 
 
@@ -79,7 +79,7 @@ def test_refused(make: Callable[[], Any], shape: tuple[int, ...], told: str) -> 
         (nn.Bilinear(2, 2, 2), (torch.zeros(3, 2), torch.zeros(4, 2)), r"got \(3, 2\), \(4, 2\)"),
     ],
 )
-def test_arguments(module: Any, inputs: Any, told: str) -> None:
+def test_arguments(module, inputs, told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         mb.from_torch(module, inputs)
 
@@ -117,14 +117,14 @@ def test_parts_in_evaluation_mode_stay_so() -> None:
 
 
 @pytest.mark.parametrize("inside", [False, True])
-def test_parameters_without_gradient_are_frozen(inside: bool, tmp_path: Any) -> None:
+def test_parameters_without_gradient_are_frozen(inside: bool, tmp_path) -> None:
     torch.manual_seed(0)
     module = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
     module[0].requires_grad_(False)
     data = (np.random.default_rng(0).standard_normal((8, 3)).astype("f4"), np.arange(8, dtype=np.int32) % 2)
     net = mb.from_torch(module, (torch.zeros(1, 3),))
 
-    def scoped(x: Any) -> Any:
+    def scoped(x):
         with mb.scope("body"):
             return net(x)
 

@@ -14,16 +14,14 @@ import pytest
 import mpibow as mb
 from mpibow.graph.graph import FLOAT, Graph
 from mpibow.graph.kernel import Kernels
-from mpibow.graph.layout import initial_weights, plan_layout, plan_statistics
-from mpibow.graph.plan import compile_plan
-from mpibow.kernels import find_kernels
-from mpibow.kernels.numpy import OPERATORS
+from mpibow.kernels import NUMPY, find_kernels
 from tests.oracle import pytorch
+from tests.outcome import outcome
 from tests.torch_in.by_hand import resnet18
 
 pytestmark = pytest.mark.torch
-torch: Any = pytorch()
-modules: Any = import_module("tests.torch_in.modules")  # imports torch itself
+torch = pytorch()
+modules = import_module("tests.torch_in.modules")  # imports torch itself
 F = torch.nn.functional
 
 TOLERANCE, LOOSE = 1e-10, 1e-4  # of the largest number, in float64, and by oneDNN in float32
@@ -36,13 +34,13 @@ def inputs(name: str, count: int, seed: int = 1) -> list[Any]:
 
 
 @cache
-def net_of(name: str) -> Any:
+def net_of(name: str):
     """The module with its net, made of a batch of one."""
     module = modules.made(name)
     return module, mb.from_torch(module, tuple(inputs(name, 1)))
 
 
-def graph_of(net: Any, given: Sequence[Any]) -> Graph:
+def graph_of(net, given: Sequence[Any]) -> Graph:
     graph = Graph()
     tensors = [
         graph.input(each.name, tuple(array.shape), FLOAT if array.is_floating_point() else "int32")
@@ -52,21 +50,12 @@ def graph_of(net: Any, given: Sequence[Any]) -> Graph:
     return graph
 
 
-def predicted(net: Any, given: Sequence[Any], kernels: Kernels, dtype: str) -> Any:
-    graph = graph_of(net, given)
-    layout, running = plan_layout(graph), plan_statistics(graph)
-    plan = compile_plan(graph, layout, kernels, dtype, training=False)
-    bound = plan.bind(
-        plan.layout.packed(layout.unpacked(initial_weights(layout, 1, dtype)), dtype),
-        statistics=initial_weights(running, 1, dtype),
-    )
-    for each, array in zip(net.program.inputs, given, strict=True):
-        bound.inputs[each.name][...] = array.numpy()
-    bound.run()
-    return bound.outputs["y"].copy()
+def predicted(net, given: Sequence[Any], kernels: Kernels, dtype: str):
+    inputs = {each.name: array.numpy() for each, array in zip(net.program.inputs, given, strict=True)}
+    return outcome(graph_of(net, given), inputs, kernels, dtype, training=False)[1]["y"]
 
 
-def off(got: Any, module: Any, given: Sequence[Any]) -> float:
+def off(got, module, given: Sequence[Any]) -> float:
     with torch.no_grad():
         wanted = module.eval()(*given).numpy()
     module.train()
@@ -78,7 +67,7 @@ def off(got: Any, module: Any, given: Sequence[Any]) -> float:
 def test_logits_in_float64(name: str) -> None:
     module, net = net_of(name)
     given = inputs(name, 5)
-    assert off(predicted(net, given, Kernels(OPERATORS), "float64"), module, given) <= TOLERANCE
+    assert off(predicted(net, given, NUMPY, "float64"), module, given) <= TOLERANCE
 
 
 @pytest.mark.parametrize("name", modules.CASES)
@@ -98,7 +87,7 @@ def test_weights_have_the_names_of_the_state_dict() -> None:
     assert {*graph.weight_names, *statistics} == state
 
 
-def kernels_run(net: Any, kernels: Kernels) -> list[tuple[str, Any, Any]]:
+def kernels_run(net, kernels: Kernels) -> list[tuple[str, Any, Any]]:
     """What a training plan of logits computes in order: operators, fused as the library has them, and their shapes."""
     graph = Graph()
     graph.output("y", net(graph.input("image", (4, 3, 16, 16))))
@@ -117,7 +106,7 @@ def test_the_plan_is_that_of_the_net_by_hand() -> None:
     assert [name for name, *_ in found].count("NormAddRelu") == 17
 
 
-def trained_by(name: str, steps: int, module: Any, given: Sequence[Any], target: Any) -> None:
+def trained_by(name: str, steps: int, module, given: Sequence[Any], target) -> None:
     """PyTorch's own loop, on one batch."""
     decayed = [{"params": list(module.parameters()), "weight_decay": ADAMW["weight_decay"]}]
     optimiser = torch.optim.AdamW(decayed, lr=ADAMW["lr"], eps=ADAMW["eps"])

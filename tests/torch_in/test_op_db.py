@@ -10,9 +10,9 @@ import pytest
 from tests.oracle import pytorch
 
 pytestmark = pytest.mark.torch
-torch: Any = pytorch()
+torch = pytorch()
 pytest.importorskip("expecttest", reason="PyTorch's samples need it: pip install expecttest")
-op_db: Any = import_module("tests.torch_in.op_db")
+op_db = import_module("tests.torch_in.op_db")
 
 EQUAL = (
     "add", "amax", "cat", "clamp", "div", "expand", "flip", "gather", "index_select", "matmul", "max",
@@ -30,14 +30,14 @@ def infos(*names: str) -> list[Any]:
 
 @pytest.mark.parametrize("opinfo", infos(*EQUAL))
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
-def test_equal_or_refused(opinfo: Any, dtype: str) -> None:
+def test_equal_or_refused(opinfo, dtype: str) -> None:
     found = op_db.run(opinfo, getattr(torch, dtype), 3, enough=3)
     assert found.counts["equal"] or opinfo.variant_test_name, found
     assert not {*found.counts} & {*WRONG}, found
 
 
 @pytest.mark.parametrize("opinfo", infos(*REFUSED))
-def test_refused(opinfo: Any) -> None:
+def test_refused(opinfo) -> None:
     assert {*op_db.run(opinfo, torch.float64, 1, enough=1).counts} <= {"refused: lacks", "refused: by rule"}
 
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,12 +14,12 @@ import mpibow as mb
 from tests.oracle import pytorch
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
-torch: Any = pytorch()
-random_modules: Any = import_module("tests.torch_in.random_modules")  # imports torch itself
+torch = pytorch()
+random_modules = import_module("tests.torch_in.random_modules")  # imports torch itself
 
 COUNT, LR = 4, 0.01
 TOLERANCE = 1e-10  # of the largest number
-UPDATES: Mapping[str, tuple[Mapping[str, Any], Callable[[Any], Any]]] = {
+UPDATES = {
     "sgd": (
         {"name": "sgd", "momentum": 0.9, "weight_decay": 0.01},
         lambda weights: torch.optim.SGD(weights, LR, momentum=0.9, weight_decay=0.01),
@@ -35,9 +33,9 @@ UPDATES: Mapping[str, tuple[Mapping[str, Any], Callable[[Any], Any]]] = {
 
 
 @pytest.mark.parametrize("kind", random_modules.KINDS)
-@settings(max_examples=17, deadline=None, derandomize=True, suppress_health_check=[*HealthCheck])
+@settings(max_examples=17, derandomize=True, suppress_health_check=[*HealthCheck])
 @given(data=st.data(), seed=st.integers(0, 1000))
-def test_one_step_is_pytorchs(kind: str, data: Any, seed: int) -> None:
+def test_one_step_is_pytorchs(kind: str, data, seed: int) -> None:
     torch.manual_seed(seed)
     module = random_modules.KINDS[kind](data.draw).double()
     x, target = torch.randn(COUNT, *module.shape).double(), torch.randint(3, (COUNT,))

@@ -17,13 +17,13 @@ from mpibow.errors import ConfigError
 from tests.oracle import pytorch
 
 pytestmark = pytest.mark.torch
-torch: Any = pytorch()
-read: Any = import_module("tests.torch_in.read")
+torch = pytorch()
+read = import_module("tests.torch_in.read")
 nn = torch.nn
 functional = torch.nn.functional
 
 
-def batch(*shape: int, dtype: Any = torch.float32) -> Any:
+def batch(*shape: int, dtype=torch.float32):
     return torch.from_numpy(np.random.default_rng(0).standard_normal(shape)).to(dtype)
 
 
@@ -60,7 +60,7 @@ def in_place() -> list[Any]:
 
 
 @pytest.mark.parametrize("target", in_place(), ids=str)
-def test_operators_in_place_have_the_arguments_of_the_others(target: Any) -> None:
+def test_operators_in_place_have_the_arguments_of_the_others(target) -> None:
     reader = import_module("mpibow.aten.reader").ExportReader(torch, nn.Identity(), None)
     name = target._schema.name.removeprefix("aten::").rstrip("_")
     parameters = inspect.signature(OPERATORS[name]).parameters
@@ -69,10 +69,10 @@ def test_operators_in_place_have_the_arguments_of_the_others(target: Any) -> Non
     assert not left or any(each.kind is each.VAR_KEYWORD for each in parameters.values())
 
 
-def test_weights_without_axes_train_and_come_back(tmp_path: Any) -> None:
+def test_weights_without_axes_train_and_come_back(tmp_path) -> None:
     torch.manual_seed(0)
     x, y = np.random.default_rng(0).standard_normal((32, 6)).astype("f4"), np.arange(32, dtype=np.int32) % 3
-    settings: Any = {"loss": mb.cross_entropy, "batch_size": 4, "learners": 2, "out": str(tmp_path)}
+    settings = {"loss": mb.cross_entropy, "batch_size": 4, "learners": 2, "out": str(tmp_path)}
     net = mb.from_torch(read.Scaled(), (torch.zeros(2, 6),))
     fitted = mb.fit(net, (x, y), validation=0.25, stop={"epochs": 1}, name="a", **settings)
     assert fitted.weights["logit_scale"].shape == ()
@@ -88,7 +88,7 @@ def test_weights_without_axes_train_and_come_back(tmp_path: Any) -> None:
     assert tuned.weights["logit_scale"] == more.weights["logit_scale"]
 
 
-def test_the_trained_module_of_computed_weights_is_a_copy(tmp_path: Any) -> None:
+def test_the_trained_module_of_computed_weights_is_a_copy(tmp_path) -> None:
     with pytest.warns(FutureWarning):
         module = nn.Sequential(nn.utils.weight_norm(nn.Linear(6, 3)))
     data = batch(8, 6).numpy(), np.arange(8, dtype=np.int32) % 3
@@ -107,7 +107,7 @@ def test_another_gradient_than_pytorchs_is_refused() -> None:
 
 
 @pytest.mark.parametrize("make", [read.NoNumber, read.NoGradient])
-def test_nan_does_not_pass(make: Any) -> None:
+def test_nan_does_not_pass(make) -> None:
     with pytest.raises(ConfigError, match=r"PyTorch's own outputs or gradients of .* are NaN"):
         mb.from_torch(make(), (batch(4, 8),))
 

@@ -97,7 +97,6 @@ class Simulation:
     @property
     def history(self) -> History:
         history = self.tunings[0].history
-        assert history is not None
         return history
 
     def _enter(self, decision: Decision) -> None:

@@ -10,7 +10,6 @@ from mpibow.tune import Counts, Tuner
 from tests.tune.device import (
     Curve,
     Load,
-    Noise,
     Rank,
     Simulation,
     exact,
@@ -26,7 +25,7 @@ from tests.tune.windows import tuner_of
 SEEDS = range(50)
 FEW = range(15)
 NEVER = tuner_of(again=1e9)  # unless speeds change
-NOISES: dict[str, Noise] = {"gaussian": gaussian(0.05), "heavy": heavy(0.2), "spikes": spikes(0.03)}
+NOISES = {"gaussian": gaussian(0.05), "heavy": heavy(0.2), "spikes": spikes(0.03)}
 
 
 def settled(ranks: Callable[[], Sequence[Rank]], seeds: Sequence[int] = SEEDS) -> list[Simulation]:
@@ -75,9 +74,9 @@ def test_the_fewest_on_a_plateau(at: int, noise: str) -> None:
 
 def test_two_cores_within_thirty_seconds() -> None:
     """ResNet-32 at batch 4: 12 ms an iteration, as noisy as a machine that others use."""
-    two_cores: Curve = lambda k: 0.012 * (1.0, 1.05, 1.9, 2.1, 2.9, 3.2)[k - 1]  # noqa: E731
+    two_cores = lambda k: 0.012 * (1.0, 1.05, 1.9, 2.1, 2.9, 3.2)[k - 1]  # noqa: E731
     for noise in NOISES.values():
-        for run in settled(lambda noise=noise: [Rank(two_cores, noise)], FEW):  # type: ignore[misc]
+        for run in settled(lambda noise=noise: [Rank(two_cores, noise)], FEW):
             assert run.counts == (2,)
             assert run.now < 30
 

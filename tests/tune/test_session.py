@@ -29,7 +29,7 @@ class Noisy:
         times = [curve(k) * usual(self.generator) for curve, k in zip(self.curves, counts, strict=True)]
         self.real.measured(times[self.rank], max(times), counts)
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str):
         return getattr(self.real, name)
 
 

@@ -10,7 +10,7 @@ from mpibow.tune.meter import Estimate
 
 def tuner_of(threshold: float = 0.03, most: int = 64, **constants: float) -> Tuner:
     """A tuner with other constants."""
-    tuner: Tuner = type("TunerOfTest", (Tuner,), constants)(threshold, most)
+    tuner = type("TunerOfTest", (Tuner,), constants)(threshold, most)
     return tuner
 
 

@@ -16,7 +16,7 @@ from mpibow.cuda.kernels.gather import WORD, gather
 from mpibow.cuda.kernels.kernels import Launch
 from mpibow.data.dataset import COUNTER, NamedSamples, Samples, inputs_of, row_bytes
 
-STAGE = 8 << 20  # bytes that are read, then copied while the next are read
+STAGE = 8 << 20
 REMEDY = "set data.pipeline=host"
 
 Bind = Callable[[Sequence[Launch]], Fill]  # makes a function that enqueues launches on a stream
@@ -26,17 +26,17 @@ Tables = Mapping[str, Any]  # by name: (count, bytes of a sample) uint8 on the d
 class DeviceSet:
     """The arrays of `data`, read on `threads` threads, every checksum checked, in the feeder's memory.
 
-    Raises DeviceError where they do not fit there.
+    `stage` bytes are read, then copied while the next are read. Raises DeviceError where they do not fit there.
     """
 
-    def __init__(self, data: Samples, threads: int, feeder: Feeder, bind: Bind) -> None:
+    def __init__(self, data: Samples, threads: int, feeder: Feeder, bind: Bind, stage: int = STAGE) -> None:
         self._bind, count = bind, data.count
         sizes, names = row_bytes(inputs_of(data)), {} if isinstance(data, NamedSamples) else PLURAL
         self.tables = {
             name: feeder.block(f"the {names.get(name, name)} of {data.name}", count * size, REMEDY).reshape(count, size)
             for name, size in sizes.items()
         }
-        rows = max(1, min(STAGE // max(sizes.values()), count))
+        rows = max(1, min(stage // max(sizes.values()), count))
         stages = [_Stage(data, rows, feeder) for _ in range(2)]
         with ThreadPoolExecutor(threads, "load") as pool:
             for i, first in enumerate(range(0, count, rows)):

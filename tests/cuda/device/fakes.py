@@ -13,8 +13,8 @@ from mpibow.cuda.device.driver import DeviceProperties, OutOfMemory, Refused
 Log = list[tuple[Any, ...]]
 
 
-def gpu(index: int, **changes: Any) -> DeviceProperties:
-    fields: dict[str, Any] = {
+def gpu(index: int, **changes) -> DeviceProperties:
+    fields = {
         "name": "NVIDIA H100", "uuid": f"GPU-{index:04x}", "bus": f"0000:{0x10 + index:02x}:00.0",
         "capability": (9, 0), "memory": 80 << 30,
     }  # fmt: skip
@@ -24,14 +24,14 @@ def gpu(index: int, **changes: Any) -> DeviceProperties:
 class HostArray:
     """Bytes of host memory that pass for a device array, as CuPy's do."""
 
-    def __init__(self, array: Any) -> None:
+    def __init__(self, array) -> None:
         self.array = array
         self.data = self
         self.ptr = array.ctypes.data
         self.size, self.nbytes, self.dtype, self.flags = array.size, array.nbytes, array.dtype, array.flags
         self.strides = array.strides
 
-    def __getitem__(self, key: Any) -> HostArray:
+    def __getitem__(self, key) -> HostArray:
         return HostArray(self.array[key])
 
 
@@ -72,7 +72,7 @@ class FakeStream:
     done: bool = True
     milliseconds_of_rounds: list[float] = field(default_factory=list)
 
-    def enqueue(self, *what: Any) -> None:
+    def enqueue(self, *what) -> None:
         (self.log if self.capturing is None else self.capturing).append((*what, self.name))
 
     def record(self, *, timed: bool = False) -> FakeEvent:
@@ -142,7 +142,7 @@ class FakeDriver:
         self.log.append(("allocate", size))
         return HostArray(np.zeros(size if size < 1 << 30 else 0, np.uint8)) if size < 1 << 30 else _Large(size)
 
-    def pinned(self, size: int) -> Any:
+    def pinned(self, size: int):
         if size > self.lockable:
             raise OutOfMemory("out of memory")
         self.log.append(("pin", size))
@@ -151,7 +151,7 @@ class FakeDriver:
     def stream(self, priority: int = 0) -> FakeStream:
         return FakeStream("stream", self.log)
 
-    def copy(self, target: Any, source: Any, stream: FakeStream) -> None:
+    def copy(self, target, source, stream: FakeStream) -> None:
         target, source = (getattr(array, "array", array) for array in (target, source))
         target.reshape(-1).view(np.uint8)[...] = source.reshape(-1).view(np.uint8)
         self.log.append(("copy", target.nbytes, stream.name))

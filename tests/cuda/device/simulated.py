@@ -80,11 +80,11 @@ class Machine:
     """All streams of a device. Every piece of work takes a millisecond, and `clock` is the time by now."""
 
     def __init__(self, seed: int, device: int = 0) -> None:
-        self.device, self.streams = device, list[SimStream]()
+        self.device, self.streams = device, []
         self.lock = threading.RLock()
         self.clock = 0.0
-        self.waits: list[str] = []  # the threads that waited on the host
-        self.used: set[tuple[int, int]] = set()  # threads, and the device that they use
+        self.waits = []  # the threads that waited on the host
+        self.used = set()  # threads, and the device that they use
         self.draw = random.Random(seed)
 
     def check_device(self) -> None:
@@ -148,13 +148,13 @@ class SimDriver:
     def memory(self) -> tuple[int, int]:
         return self.free, 1 << 30
 
-    def allocate(self, size: int) -> Any:
+    def allocate(self, size: int):
         if size > self.free:
             raise OutOfMemory
         self.free -= size
         return np.zeros(size, np.uint8)
 
-    def pinned(self, size: int) -> Any:
+    def pinned(self, size: int):
         if size > self.lockable:
             raise OutOfMemory
         return np.zeros(size, np.uint8)
@@ -165,14 +165,14 @@ class SimDriver:
         self.machine.streams.append(stream)
         return stream
 
-    def copy(self, target: Any, source: Any, stream: SimStream) -> None:
+    def copy(self, target, source, stream: SimStream) -> None:
         """What the source holds is read when the copy runs."""
         assert target.nbytes == source.nbytes, (target.nbytes, source.nbytes)
         self.copied += source.nbytes
         stream.enqueue(lambda: _bytes(target).__setitem__(slice(None), _bytes(source)))
 
 
-def _bytes(array: Any) -> Any:
+def _bytes(array):
     if isinstance(array, np.ndarray):
         assert array.flags.c_contiguous
         return array.reshape(-1).view(np.uint8)

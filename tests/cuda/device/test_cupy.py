@@ -89,7 +89,7 @@ class FakeLibrary:
     def __init__(self, status: int) -> None:
         self.status = status
 
-    def cuDeviceGetUuid_v2(self, number: Any, index: Any) -> int:
+    def cuDeviceGetUuid_v2(self, number, index) -> int:
         assert index.value == 3
         ctypes.memmove(number, bytes(range(16)), 16)
         return self.status
@@ -144,7 +144,7 @@ class CupyStreamOfFakes:
     def begin_capture(self, mode: int) -> None:
         self.log.append(("begin", mode))
 
-    def end_capture(self) -> Any:
+    def end_capture(self):
         self.log.append("end")
         if self._lost:
             raise self._lost
@@ -153,7 +153,7 @@ class CupyStreamOfFakes:
         )
 
 
-def cupy_with(**more: Any) -> Any:
+def cupy_with(**more):
     """CuPy, of which `more` is used."""
     cuda = {
         "runtime": Runtime(), "memory": SimpleNamespace(OutOfMemoryError=MemoryError),
@@ -169,7 +169,7 @@ def stream_on(log: list[Any], lost: Exception | None = None) -> cupy_driver.Stre
 @pytest.mark.parametrize("what", ["event", "stream"])
 def test_work_is_over_under_way_or_has_failed(what: str) -> None:
     """After an illegal access CUDA answers 700 for ever: that is no work under way."""
-    stream: Any = stream_on([])
+    stream = stream_on([])
     runtime = stream._cupy.cuda.runtime
     asked = stream if what == "stream" else cupy_driver.Event(stream._cupy, SimpleNamespace(ptr=6))
     for runtime.status, done in ((0, True), (600, False)):
@@ -190,7 +190,7 @@ def test_a_failed_gpu_ends_in_words_whatever_is_called(call: str) -> None:
     def fail(*_: object) -> None:
         raise Runtime.CUDARuntimeError("cudaErrorIllegalAddress: an illegal memory access was encountered")
 
-    stream: Any = stream_on([])
+    stream = stream_on([])
     cupy = stream._cupy
     cupy.cuda.Event = lambda **flags: SimpleNamespace(record=fail)
     stream.stream = SimpleNamespace(wait_event=fail, synchronize=fail)
@@ -207,7 +207,7 @@ def test_a_failed_gpu_ends_in_words_whatever_is_called(call: str) -> None:
 @pytest.mark.parametrize("fails", [False, True])
 def test_no_garbage_is_collected_in_a_capture(fails: bool) -> None:
     """It may hold device memory, and giving that back ends the capture."""
-    collected = list[int]()
+    collected = []
 
     class Garbage:
         def __init__(self) -> None:
@@ -245,7 +245,7 @@ def test_garbage_is_left_alone_where_the_user_collects_none() -> None:
 
 
 def test_a_capture() -> None:
-    log: list[Any] = []
+    log = []
     stream = stream_on(log)
     graph = stream.capture(lambda: log.append("kernels"))
     assert log == ["enter", ("begin", 1), "kernels", "end", "upload", "exit"]
@@ -254,7 +254,7 @@ def test_a_capture() -> None:
 
 
 def test_a_capture_that_fails_is_ended() -> None:
-    log: list[Any] = []
+    log = []
     with pytest.raises(ZeroDivisionError):
         stream_on(log, Runtime.CUDARuntimeError("cudaErrorStreamCaptureInvalidated")).capture(lambda: 1 // 0)
     assert log == ["enter", ("begin", 1), "end", "exit"]
@@ -277,7 +277,7 @@ def test_memory_is_cleared_on_a_stream_of_its_own_and_events_let_who_waits_sleep
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Nothing here waits for the whole device: learners compute on it, or are being captured."""
-    log: list[Any] = []
+    log = []
 
     class Stream:
         ptr = 5
@@ -325,7 +325,7 @@ def test_memory_is_cleared_on_a_stream_of_its_own_and_events_let_who_waits_sleep
 
 def test_kernels_are_loaded_and_launched(monkeypatch: pytest.MonkeyPatch) -> None:
     """Grid, block, no dynamic shared memory, the stream, where the parameters' addresses are; errors are Refused."""
-    log: list[Any] = []
+    log = []
 
     def refuse(code: bytes) -> int:
         raise DriverError("CUDA_ERROR_NO_BINARY_FOR_GPU: no kernel image is available")

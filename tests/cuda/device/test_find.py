@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,12 +17,12 @@ from tests.refusals import refuses
 NOWHERE = Path("/nonexistent")
 
 
-def find(comm: Communicator, driver: FakeDriver, **options: Any) -> Found:
-    settings: dict[str, Any] = {"host": "node1", "allowed": range(8), "environment": {}, "system": NOWHERE, **options}
+def find(comm: Communicator, driver: FakeDriver, **options) -> Found:
+    settings = {"host": "node1", "allowed": range(8), "environment": {}, "system": NOWHERE, **options}
     return find_device(driver, comm, **settings)
 
 
-def found_on(ranks: int, driver: Callable[[int], FakeDriver], **options: Any) -> list[Found]:
+def found_on(ranks: int, driver: Callable[[int], FakeDriver], **options) -> list[Found]:
     return on_threads(ranks, lambda comm: find(comm, driver(comm.rank), **options))
 
 

@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -39,7 +38,7 @@ def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 @pytest.fixture
 def loaded(monkeypatch: pytest.MonkeyPatch, packages: Path) -> list[str]:
     """The files that were loaded, in order."""
-    log = list[str]()
+    log = []
     monkeypatch.setattr(libraries.ctypes, "CDLL", lambda path: log.append(str(Path(path).relative_to(packages))))
     return log
 
@@ -58,7 +57,7 @@ def test_the_compilers_builtins_come_first(loaded: list[str], packages: Path, ma
 
 
 def test_what_cudnn_opens_by_name(loaded: list[str], packages: Path) -> None:
-    environment = dict[str, str]()
+    environment = {}
     open_libraries(12, environment)
     assert environment == {CUDART: str(packages / "cuda_runtime/lib/libcudart.so.12")}
     assert loaded[-2:] == ["cuda_nvrtc/lib/libnvrtc.so.12", "cuda_runtime/lib/libcudart.so.12"]
@@ -67,7 +66,7 @@ def test_what_cudnn_opens_by_name(loaded: list[str], packages: Path) -> None:
 
 
 def test_streams_have_queues_of_their_own_unless_the_user_says_otherwise() -> None:
-    environment = dict[str, str]()
+    environment = {}
     before_cuda(environment)
     assert environment == {"CUDA_DEVICE_MAX_CONNECTIONS": "32"}
     environment["CUDA_DEVICE_MAX_CONNECTIONS"] = "1"
@@ -80,7 +79,7 @@ def test_what_the_packages_lack_is_the_systems(packages: Path, monkeypatch: pyte
     monkeypatch.setattr(libraries.ctypes.util, "find_library", lambda name: f"the system's {name}")
     assert load("nvrtc", 14) == "the system's nvrtc"
     monkeypatch.setattr(libraries.ctypes.util, "find_library", lambda name: None)
-    environment = dict[str, str]()
+    environment = {}
     open_libraries(15, environment)
     assert environment == {}
 
@@ -89,7 +88,7 @@ def test_cupys_own_finder_is_asked_for_what_the_packages_lack(packages: Path, mo
     class Missing(RuntimeError):
         pass
 
-    def found(name: str) -> Any:
+    def found(name: str):
         if name != "nvrtc":
             raise Missing
         return type("Loaded", (), {"abs_path": "/conda/libnvrtc.so.14"})()

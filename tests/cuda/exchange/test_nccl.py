@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from mpibow.comm import Communicator, Single
 from mpibow.cuda.device.driver import Refused
 from mpibow.cuda.exchange.nccl import CupyRing, Nccl, open_nccl
-from mpibow.errors import CommunicationError
+from mpibow.errors import CommunicationError, install
 from tests.comm.threads import on_threads, refused_on
 from tests.cuda.device.fakes import FakeEvent, FakeStream, HostArray, Log
 from tests.refusals import refuses
@@ -56,7 +57,7 @@ def test_the_order_of_an_iteration_on_every_rank(ranks: int) -> None:
     """Steps are ready -> the sum on the one synchronisation stream -> the next update waits. Nobody else waits."""
 
     def body(comm: Communicator) -> tuple[Log, int]:
-        log: Log = []
+        log = []
         nccl, total = opened(log, comm), array(1000)
         compute = FakeStream("compute", log, pointer=1)
         for iteration in range(2):
@@ -83,7 +84,7 @@ def test_the_order_of_an_iteration_on_every_rank(ranks: int) -> None:
 
 
 def test_on_a_stream_of_the_callers_nothing_waits() -> None:
-    log: Log = []
+    log = []
     nccl, mine, own = opened(log), array(), FakeStream("own", log, pointer=7)
     nccl.allreduce(mine, own)
     nccl.broadcast(mine, 1, own)
@@ -91,7 +92,7 @@ def test_on_a_stream_of_the_callers_nothing_waits() -> None:
 
 
 def test_without_a_stream_it_is_over_on_return() -> None:
-    log: Log = []
+    log = []
     nccl, mine = opened(log, late=3), array(6, np.float64)
     nccl.allreduce(mine)
     assert log == [("all-reduce", mine.ptr, 6, "float64", 99), ("record", "sync 1")]
@@ -99,7 +100,7 @@ def test_without_a_stream_it_is_over_on_return() -> None:
 
 def test_host_arrays_and_objects_go_by_the_host() -> None:
     def body(comm: Communicator) -> tuple[float, float, list[int], Log]:
-        log: Log = []
+        log = []
         nccl = opened(log, comm)
         total, sent = np.ones(2), np.full(2, float(comm.rank))
         nccl.allreduce(total)
@@ -113,7 +114,7 @@ def test_host_arrays_and_objects_go_by_the_host() -> None:
 
 
 def test_ranks_that_call_different_things_are_told_before_nccl_is() -> None:
-    log: Log = []
+    log = []
     said = refused_on(2, lambda comm: opened(log, comm).allreduce(array(3 + comm.rank)))
     assert (
         said == ["the ranks make different calls: rank 0 all-reduce of 3 float32; rank 1 all-reduce of 4 float32"] * 2
@@ -122,10 +123,10 @@ def test_ranks_that_call_different_things_are_told_before_nccl_is() -> None:
 
 
 def test_calls_are_compared_the_first_time_only() -> None:
-    shared: list[Any] = []
+    shared = []
 
     class Counting(Single):
-        def share(self, obj: Any) -> list[Any]:
+        def share(self, obj) -> list[Any]:
             shared.append(obj)
             return [obj]
 
@@ -138,7 +139,7 @@ def test_calls_are_compared_the_first_time_only() -> None:
 
 
 def test_an_error_of_nccl_while_it_is_waited_for() -> None:
-    log: Log = []
+    log = []
     nccl = opened(log, late=10**9, wrong="NCCL_ERROR_REMOTE_ERROR: remote process exited")
     with pytest.raises(CommunicationError) as caught:
         nccl.allreduce(array())
@@ -159,18 +160,18 @@ def test_a_gpu_that_has_failed_is_no_hang() -> None:
         def done(self) -> bool:
             raise Refused("the GPU has failed: cudaErrorIllegalAddress: an illegal memory access was encountered")
 
-    log: Log = []
+    log = []
     nccl = Nccl(Single(), FakeRing(log), FakeStream("sync", log))
     with refuses(
         "the sum of iteration 7: the GPU has failed: cudaErrorIllegalAddress: an illegal memory access was encountered",
         CommunicationError,
     ):
-        nccl.wait(Failed(), "the sum of iteration 7")  # type: ignore[arg-type]
+        nccl.wait(Failed(), "the sum of iteration 7")
     assert log == [("abort",)]
 
 
 def test_a_rank_that_never_comes_is_no_hang() -> None:
-    log: Log = []
+    log = []
     nccl = opened(log, late=10**9)
     with refuses("the sum of iteration 7: not every rank came within 0.05 seconds", CommunicationError):
         nccl.wait(FakeEvent("sum", log, pending=10**9), "the sum of iteration 7")
@@ -178,7 +179,7 @@ def test_a_rank_that_never_comes_is_no_hang() -> None:
 
 
 def test_a_call_that_nccl_refuses() -> None:
-    log: Log = []
+    log = []
     nccl = opened(log, raises="NCCL error: NCCL_ERROR_INVALID_USAGE: invalid usage")
     with refuses("all-reduce of 5 float32: NCCL error: NCCL_ERROR_INVALID_USAGE: invalid usage", CommunicationError):
         nccl.allreduce(array(), nccl.stream)
@@ -192,7 +193,7 @@ def test_an_array_with_gaps() -> None:
 
 
 def test_ends() -> None:
-    log: Log = []
+    log = []
     opened(log).close()
     opened(log).close(3)
     assert log == [("close",), ("abort",)]
@@ -209,7 +210,7 @@ class FakeNccl:
 
     def __init__(self, version: int = 23203, refuse: str = "", late: str = "") -> None:
         self.version, self.refuse, self.late = version, refuse, late
-        self.log: Log = []
+        self.log = []
 
     def get_version(self) -> int:
         return self.version
@@ -218,7 +219,7 @@ class FakeNccl:
         self.log.append(("identity",))
         return b"identity"
 
-    def NcclCommunicator(self, size: int, identity: bytes, rank: int) -> Any:
+    def NcclCommunicator(self, size: int, identity: bytes, rank: int):
         if self.refuse:
             raise self.NcclError(self.refuse)
         self.log.append(("open", size, identity, rank))
@@ -253,12 +254,10 @@ def test_ranks_with_different_versions() -> None:
 
 
 def test_a_rank_without_nccl(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing() -> None:
-        raise CommunicationError("NCCL is not installed")
-
-    monkeypatch.setattr("mpibow.cuda.exchange.nccl.load_nccl", missing)
+    monkeypatch.setitem(sys.modules, "cupy.cuda", None)
     said = refused_on(2, lambda comm: open_nccl(comm, FakeStream("sync", []), FakeNccl() if comm.rank == 0 else None))
-    assert said == ["rank 1: NCCL is not installed"] * 2
+    reason = "import of cupy.cuda halted; None in sys.modules"
+    assert said == [f"rank 1: NCCL: CuPy cannot be loaded ({reason}): {install('cuda')}"] * 2
 
 
 def test_the_ring_of_cupy() -> None:

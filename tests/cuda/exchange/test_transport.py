@@ -79,10 +79,10 @@ def test_an_exchange_waits_for_the_steps_first() -> None:
 
 
 def test_device_arrays_are_handed_over_when_the_stream_is_done() -> None:
-    log: Log = []
+    log = []
 
     class Aware(Single):
-        def allreduce(self, array: Any, stream: Any = None) -> None:
+        def allreduce(self, array, stream=None) -> None:
             log.append(("all-reduce", array.size))
 
     class Device(HostArray):
@@ -100,10 +100,10 @@ def way(
 ) -> tuple[str, str]:
     """The kind of communicator and the note that one rank gets."""
 
-    def nccl(host: Communicator, stream: Any) -> Any:
+    def nccl(host: Communicator, stream):
         if refused:
             raise CommunicationError(refused)
-        return Nccl(host, None, stream)  # type: ignore[arg-type]
+        return Nccl(host, None, stream)
 
     driver = FakeDriver()
     comm, note = open_transport(

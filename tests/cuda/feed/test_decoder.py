@@ -8,12 +8,12 @@ from __future__ import annotations
 import io
 from collections import deque
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from mpibow.cuda.feed.decoder import OnDevice, in_a_row
+from mpibow.cuda.feed.feeder import DeviceSlot
 from mpibow.cuda.feed.source import open_source
 from mpibow.cuda.feed.togpu import ToGpu
 from mpibow.data import dali
@@ -41,7 +41,7 @@ class Outputs:
     def __init__(self, memory: Array, rows: list[int]) -> None:
         self._memory, self._rows = memory, rows
 
-    def __getitem__(self, i: int) -> Any:
+    def __getitem__(self, i: int):
         memory, row = self._memory, self._rows[i]
 
         class Tensor:
@@ -60,10 +60,10 @@ class Pipe:
     memories: list[Array] = []  # noqa: RUF012  what __del__ writes to must be there still
 
     def __init__(self, apart: bool) -> None:
-        self._apart, self._inputs = apart, dict[str, Any]()
-        self._runs: deque[dict[str, Any]] = deque()
+        self._apart, self._inputs = apart, {}
+        self._runs = deque()
 
-    def feed_input(self, name: str, batch: Any) -> None:
+    def feed_input(self, name: str, batch) -> None:
         self._inputs[name] = batch
 
     def schedule_run(self) -> None:
@@ -118,8 +118,8 @@ def seen(
         assert isinstance(reader.decoder, OnDevice)
         reader.samples = samples
     made = pipeline(data, reader, feed, prefetch)
-    streams: list[Any] = [driver.stream() for _ in range(2)]
-    found: Batches = {}
+    streams = [driver.stream() for _ in range(2)]
+    found = {}
 
     def keep(arrays: dict[str, Array], t: int, j: int) -> None:
         found[t, j] = {name: array.tolist() for name, array in sorted(arrays.items())}
@@ -167,13 +167,13 @@ def test_memory_that_is_given_back_too_early_shows(
     right = seen(HOST, data, None, prefetch=1)
     if missing == "hold":
 
-        def deliver(self: OnDevice, run: DaliBatch, outputs: Any, whole: Any = OnDevice.deliver) -> None:
+        def deliver(self: OnDevice, run: DaliBatch, outputs, whole=OnDevice.deliver) -> None:
             whole(self, run, outputs)
             self._held.clear()
 
         monkeypatch.setattr(OnDevice, "deliver", deliver)
     else:
-        monkeypatch.setattr("mpibow.cuda.feed.feeder.DeviceSlot.open", lambda self: None)
+        monkeypatch.setattr(DeviceSlot, "open", lambda self: None)
     assert any(seen(GPU, data, seed, prefetch=1) != right for seed in range(16))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
 
 import numpy as np
 import pytest
@@ -24,7 +23,7 @@ SPECS = {
 
 
 def feeder_on(driver: SimDriver, *, timed: bool = False) -> Feeder:
-    return Feeder(driver, driver.machine.device, DeviceMemory(driver, gpu(0)), timed=timed)  # type: ignore[arg-type]
+    return Feeder(driver, driver.machine.device, DeviceMemory(driver, gpu(0)), timed=timed)
 
 
 def test_packing() -> None:
@@ -55,18 +54,18 @@ def test_packed_arrays_share_no_bytes(lengths: list[int], data: st.DataObject) -
     assert list(packing.views(block, sent)) == list(sent)
 
 
-def run(driver: SimDriver, learners: int = 2, slots: int = 2, batches: int = 8, sent: Any = SPECS) -> list[list[int]]:
+def run(driver: SimDriver, learners: int = 2, slots: int = 2, batches: int = 8, sent=SPECS) -> list[list[int]]:
     """What learners saw of batches t = 0, 1, ..., whose bytes are 1 + t; each has `slots` slots, in turns."""
     feeder = feeder_on(driver)
     packing = pack(SPECS, sent)
     rings = [[feeder.slot(packing) for _ in range(slots)] for _ in range(learners)]
     streams = [driver.stream() for _ in range(learners)]
     inputs = [np.zeros(packing.size, np.uint8) for _ in range(learners)]
-    seen: list[list[int]] = [[] for _ in range(learners)]
+    seen = [[] for _ in range(learners)]
 
     def compute(j: int) -> None:
         block, batch = inputs[j], packing.views(inputs[j])
-        driver.copy(block, slot.block, streams[j])  # type: ignore[arg-type]
+        driver.copy(block, slot.block, streams[j])
         streams[j].enqueue(
             lambda: seen[j].append(int(np.unique(np.concatenate([*map(np.ravel, batch.values())])).sum()))
         )
@@ -81,11 +80,11 @@ def run(driver: SimDriver, learners: int = 2, slots: int = 2, batches: int = 8, 
             slot.send()
             for name in set(SPECS) - set(sent):  # what is filled on the device
                 array = slot.arrays[name]
-                feeder.stream.enqueue(lambda array=array, t=t: array.fill(1 + t))  # type: ignore[attr-defined]
+                feeder.stream.enqueue(lambda array=array, t=t: array.fill(1 + t))
             slot.seal()
-            slot.await_on(streams[j])  # type: ignore[arg-type]
+            slot.await_on(streams[j])
             compute(j)
-            slot.release(streams[j])  # type: ignore[arg-type]
+            slot.release(streams[j])
     driver.machine.finish()
     return seen
 
@@ -94,7 +93,7 @@ def run(driver: SimDriver, learners: int = 2, slots: int = 2, batches: int = 8, 
     st.integers(0, 1 << 30), st.integers(1, 4), st.integers(1, 3),
     st.sampled_from([[*SPECS], ["counter"], ["label", "counter"]]),
 )  # fmt: skip
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_every_batch_comes_whole_and_in_order(seed: int, learners: int, slots: int, sent: list[str]) -> None:
     assert run(SimDriver(seed), learners, slots, 8, sent) == [list(range(1, 9))] * learners
 
@@ -113,7 +112,7 @@ def test_learners_do_not_wait_on_the_host() -> None:
     slot.renew()  # the first time there is nothing to wait for
     slot.send()
     slot.seal()
-    stream: Any = driver.stream()
+    stream = driver.stream()
     slot.await_on(stream)
     slot.release(stream)
     assert driver.machine.waits == []
@@ -130,9 +129,9 @@ def test_an_open_slot_waits_once() -> None:
         slot.open()
         slot.send()
         slot.seal()
-        slot.await_on(stream)  # type: ignore[arg-type]
-        slot.release(stream)  # type: ignore[arg-type]
-    kinds = [kind for kind, _ in feeder.stream.queue]  # type: ignore[attr-defined]
+        slot.await_on(stream)
+        slot.release(stream)
+    kinds = [kind for kind, _ in feeder.stream.queue]
     assert kinds == ["work", "record", "wait", "work", "record"]
     assert [kind for kind, _ in stream.queue] == ["wait", "record", "wait", "record"]
 
@@ -170,8 +169,8 @@ def test_what_is_waited_for_on_the_device() -> None:
     driver = SimDriver()
     machine, feeder = driver.machine, feeder_on(driver, timed=True)
     slots = [feeder.slot(pack(SPECS, SPECS)) for _ in range(2)]
-    streams: list[Any] = [driver.stream() for _ in range(2)]
-    feeding: Any = feeder.stream
+    streams = [driver.stream() for _ in range(2)]
+    feeding = feeder.stream
     for _ in range(5):
         feeding.enqueue(lambda: None)
     for slot in slots:
@@ -199,7 +198,7 @@ def test_starved() -> None:
     for slot, stream in zip(slots, streams, strict=True):
         slot.send()
         slot.seal()
-        slot.await_on(stream)  # type: ignore[arg-type]
+        slot.await_on(stream)
     driver.machine.finish()
     for _ in range(9):  # more than are run while it is asked
         streams[1].enqueue(lambda: None)

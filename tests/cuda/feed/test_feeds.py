@@ -34,7 +34,7 @@ Batches = dict[tuple[int, int], dict[str, list[Any]]]  # by iteration and learne
 HOST, GPU = PipelineChoice("host", ""), PipelineChoice("resident", "", on_device=True)
 
 
-def bind(launches: Sequence[Launch]) -> Any:
+def bind(launches: Sequence[Launch]):
     """Kernels run on the host, when their turn in the stream comes."""
 
     def fill(stream: SimStream) -> None:
@@ -48,7 +48,7 @@ def images(dtype: str = "uint8", shape: tuple[int, ...] = (3, 2, 4)) -> ArrayDat
     return ArrayData(pixels, np.arange(COUNT) * 3 % 11)
 
 
-def pipeline(data: Samples, reader: Reader, feed: Any, prefetch: int = 2, timelines: Any = ()) -> Pipeline:
+def pipeline(data: Samples, reader: Reader, feed, prefetch: int = 2, timelines=()) -> Pipeline:
     """That of two learners, unless the last of `timelines` says otherwise."""
     timelines = timelines or [fixed(BATCH, (2,))]
     first = timelines[0].changes[0].iteration
@@ -69,8 +69,8 @@ def on_gpu(
     at_first = len(driver.machine.waits)
     timelines = [fixed(BATCH, (2,), 7, 31)]
     made = pipeline(data, reader, feed, prefetch, timelines)
-    streams: list[Any] = [driver.stream() for _ in range(3)]
-    found: Batches = {}
+    streams = [driver.stream() for _ in range(3)]
+    found = {}
 
     def keep(arrays: dict[str, Array], t: int, j: int) -> None:
         found[t, j] = {name: array.tolist() for name, array in arrays.items()}
@@ -97,7 +97,7 @@ def on_host(data: Samples, *, iterations: int = 9, prefetch: int = 2, most_damag
     reader, feed = Loading(data, {}, HOST, BATCH, prefetch, most_damaged=most_damaged).open()
     timelines = [fixed(BATCH, (2,), 7, 31)]
     made = pipeline(data, reader, feed, prefetch, timelines)
-    found: Batches = {}
+    found = {}
     for t in range(iterations):
         for j, slot in enumerate(made.next()):
             found[t, j] = {name: array.tolist() for name, array in slot.arrays.items()}
@@ -122,8 +122,8 @@ def test_each_learner_has_a_slot_more_than_are_prefetched(prefetch: int) -> None
     used = []
     for _ in range(12):
         for slot in made.next():
-            slot.await_on(stream)  # type: ignore[arg-type]
-            slot.release_after(stream)  # type: ignore[arg-type]
+            slot.await_on(stream)
+            slot.release_after(stream)
             used.append(id(slot.device))
     made.close()
     ring = 2 * (prefetch + 1)
@@ -154,7 +154,7 @@ def test_gathered_slots_are_those_of_the_host(dtype: str, shape: tuple[int, ...]
 def test_arrays_by_name_are_gathered_as_well(names: str, launches: int, seed: int) -> None:
     """Numbers of 4 bytes, pixels, wide rows and bytes; in each launch a row and one of 4 bytes."""
     generator = np.random.default_rng(0)
-    every: dict[str, Array] = {
+    every = {
         "u": np.arange(COUNT), "i": -np.arange(COUNT) % 7, "r": np.arange(COUNT) / 4,
         "p": generator.integers(0, 256, (COUNT, 3, 4, 4), dtype=np.uint8), "q": generator.normal(size=(COUNT, 5)),
         "d": np.arange(COUNT).astype(np.uint8),
@@ -191,13 +191,12 @@ def test_only_counters_go_over() -> None:
 
 @needs_compiler
 @pytest.mark.parametrize("stage", [1, 100, 7 * 24, 1 << 20])
-def test_a_set_is_read_through_page_locked_memory(stage: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_set_is_read_through_page_locked_memory(stage: int) -> None:
     """In pieces of 1, 4, 7 and all samples, none overwritten before it was copied."""
-    monkeypatch.setattr("mpibow.cuda.feed.deviceset.STAGE", stage)
     data = images()
     for seed in range(5):
         driver = SimDriver(seed)
-        made = DeviceSet(data, 3, feeder_on(driver), bind)
+        made = DeviceSet(data, 3, feeder_on(driver), bind, stage)
         np.testing.assert_array_equal(made.tables["image"].reshape(data.images.shape), data.images)
         np.testing.assert_array_equal(made.tables["label"].view(np.int32).ravel(), data.labels)
 
@@ -263,10 +262,10 @@ def test_a_host_that_waits_while_learners_compute_has_not_waited_for_data(timed:
     """And of what a stream waited for, by events' times, a host's wait is no part."""
     driver, data = SimDriver(), images()
     feeder, reader = feeder_on(driver, timed=timed), Held(data)
-    busy: Any = driver.stream()
+    busy = driver.stream()
     feeder.waits(busy, driver.stream().record(timed=timed), 0.0)
     waiting = threading.Event()
-    done: list[Any] = []
+    done = []
 
     def work() -> None:
         waiting.set()

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import sysconfig
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -56,14 +56,14 @@ from mpibow.ops.reshape import View
 from mpibow.ops.wide import Beside, WideDense
 
 # From the vendor's documents, not read from a device: what cuDNN asks of one. Sizes in bytes, rates in kHz.
-COMMON: dict[str, Any] = {
+COMMON = {
     "maxGridSize": [2147483647, 65535, 65535], "maxBlockSize": [1024, 1024, 64], "driverVer": 13000,
     "regsPerBlock": 65536, "warpSize": 32, "maxSharedMemoryPerBlock": 49152, "reservedSharedMemoryPerBlock": 1024,
     "maxRegistersPerSM": 65536, "pciDeviceId": 0, "maxCtasPerSM": 32, "maxThreadsPerBlock": 1024,
     "maxThreadsPerSM": 2048, "isTccDriver": 0, "supportCoopLaunch": 1, "oversizedSharedMemoryPerBlock": 0,
     "cudaDeviceId": 0,
 }  # fmt: skip
-DEVICES: dict[str, dict[str, Any]] = {
+DEVICES = {
     "sm_80": {
         "deviceName": "NVIDIA A100-SXM4-80GB", "deviceVer": 800, "multiProcessorCount": 108,
         "smClockRateKHz": 1410000, "memClockRateKHz": 1593000, "memoryBusWidth": 5120, "l2CacheSize": 40 << 20,
@@ -102,7 +102,7 @@ REFUSE = (
 
 TF32, FP32, BF16 = PRECISIONS["tf32"], PRECISIONS["fp32"], PRECISIONS["bf16"]
 WINDOW = ConvGeometry((2, 8, 6, 6), (8, 8, 3, 3), (2, 8, 6, 6), (1, 1), (1, 1), (1, 1))
-FEW: list[Spec] = [  # one of each kind, the cheapest to compile
+FEW = [  # one of each kind, the cheapest to compile
     ConvForward(WINDOW, FP32, bias=True, relu=True),
     ConvForward(WINDOW, BF16, norm=1e-5, added=True, relu=True),
     ConvData(WINDOW, FP32),
@@ -115,7 +115,7 @@ FEW: list[Spec] = [  # one of each kind, the cheapest to compile
     Cast(24, "bfloat16", "float32", BF16),
     NormForward((2, 4, 6, 6), FP32, 1e-5, 0.1),  # the fewest channels
 ]
-UNFIT: list[Spec] = [  # exact float32 as a product, channels that are no vector, a shape that is wrong
+UNFIT = [  # exact float32 as a product, channels that are no vector, a shape that is wrong
     Product(1, 16, 32, 10, (32, 32, 1), (320, 1, 32), (10, 10, 1), "float32", FP32),
     NormForward((2, 6, 6, 6), TF32, 1e-5, 0.1),
     NormBackward((2, 12, 6, 6), BF16, relu=True),
@@ -141,7 +141,7 @@ def ahead(folder: Path, models: Sequence[str]) -> None:
     for model in models:
         name, precision, batch = model.split(":")
         wanted |= dict.fromkeys(specs_of_model(name, precision, int(batch)))
-    kinds: list[tuple[str, Search, Sequence[Spec]]] = [
+    kinds = [
         ("first", Search(tries=TRIES), list(wanted)), ("first", Search(), FEW), ("caches", Search(), FEW)
     ]  # fmt: skip
     for cache, search, specs in kinds:
@@ -219,7 +219,7 @@ def target(device: str) -> Target:
     return Target(device, properties=load_cudnn().create_device_properties(described))
 
 
-LISTS: Mapping[type, Callable[..., Mapping[str, Spec]]] = {
+LISTS = {
     **dict.fromkeys((Conv2d, ConvRelu, ConvNormAddRelu), convolution),
     **dict.fromkeys((BatchNorm, NormAddRelu), norm),
     **dict.fromkeys((Dense, WideDense), dense),
@@ -229,8 +229,8 @@ LISTS: Mapping[type, Callable[..., Mapping[str, Spec]]] = {
 def specs_of(graph: Graph, precision: Precision, training: bool) -> list[Spec]:
     """Every different spec of a plan of `graph`, in the order of its nodes."""
     graph = rewrite(graph, training)
-    trained = trained_values(graph) if training else set[str]()
-    found: dict[Spec, None] = {}
+    trained = trained_values(graph) if training else set()
+    found = {}
     for node in graph.nodes:
         x = tuple(graph.tensors[name].shape for name in node.inputs)
         shapes = Shapes(x, graph.tensors[node.name].shape, training, inputs_wanted(node, trained))
@@ -253,7 +253,7 @@ def specs_of_model(name: str, precision: str, batch: int, replicas: int = 1) -> 
 def report(specs: Sequence[Spec], device: str, folder: Path | None = None) -> dict[str, Any]:
     """How many specs have a plan, the largest workspace, and who has none, in words."""
     planner = Planner(target(device), folder=Folder(folder, (device,)) if folder else None)
-    workspaces, refused, engines = [], [], list[str]()
+    workspaces, refused, engines = [], [], []
     for spec in specs:
         try:
             plan = planner.plan(spec)

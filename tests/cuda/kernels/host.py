@@ -11,7 +11,6 @@ import threading
 from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -37,7 +36,7 @@ NO_COMPILER = "no C++ compiler found (c++, g++ or clang++)"
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)
 
 
-def prepared(*sources: str) -> Any:
+def prepared(*sources: str):
     """A fixture that compiles, once and before the tests of its module, so that none of them does."""
 
     @pytest.fixture(scope="module", autouse=True)
@@ -54,7 +53,7 @@ class Library:
     def __init__(self, source: Path, kernels: Sequence[str], formula: str = "") -> None:
         self._library = _compiled(source, kernels, formula)
         self._numbers = {kernel: i for i, kernel in enumerate(kernels)}
-        self._signatures: dict[str, list[str]] = {}
+        self._signatures = {}
 
     def signature(self, kernel: str) -> list[str]:
         """What each parameter is, in the words of host.h's `parameter`."""
@@ -62,14 +61,14 @@ class Library:
             self._signatures[kernel] = self._text("signature", kernel).split(", ")
         return self._signatures[kernel]
 
-    def run(self, kernel: str, *arguments: Any) -> str:
+    def run(self, kernel: str, *arguments) -> str:
         """What went wrong, or nothing."""
         return self._text("run", kernel, *arguments)
 
-    def _text(self, what: str, kernel: str, *arguments: Any) -> str:
+    def _text(self, what: str, kernel: str, *arguments) -> str:
         function = getattr(self._library, f"{what}_{self._numbers[kernel]}")
         function.restype = ctypes.c_char_p
-        said: bytes | None = function(*arguments)
+        said = function(*arguments)
         return (said or b"").decode()
 
 
@@ -92,7 +91,6 @@ def _compiled(source: Path, kernels: Sequence[str], formula: str) -> ctypes.CDLL
     key = repr((text, HEADER.read_text(), source.read_text(), sorted(texts().items()), FLAGS, formula))
     path = BUILT / f"{source.name}-{hashlib.sha256(key.encode()).hexdigest()[:16]}.so"
     if not path.is_file():
-        assert COMPILER is not None
         BUILT.mkdir(parents=True, exist_ok=True)
         aside = path.with_suffix(f".{os.getpid()}-{threading.get_ident()}")
         own = path.with_suffix("")  # where the formula is found before the package's own
@@ -106,7 +104,7 @@ def _compiled(source: Path, kernels: Sequence[str], formula: str) -> ctypes.CDLL
     return ctypes.CDLL(str(path))
 
 
-def _described(argument: Any) -> str:
+def _described(argument) -> str:
     """An argument in the words of host.h's `parameter`."""
     dtype = argument.dtype
     letter = (
@@ -115,7 +113,7 @@ def _described(argument: Any) -> str:
     return f"{letter}{dtype.itemsize}{'*' if isinstance(argument, np.ndarray) else ''}"
 
 
-def _fits(kernel: str, argument: Any, parameter: str) -> bool:
+def _fits(kernel: str, argument, parameter: str) -> bool:
     if kernel.split("<")[0] in MOVERS and isinstance(argument, np.ndarray):
         size = int(parameter[1:-1])
         return size in (argument.dtype.itemsize, PACK)
@@ -156,12 +154,12 @@ class Bound:
         self._kernel, self._kernels = launch.kernel, within or library(KERNELS[launch.kernel], launch.formula)
         parameters = self._kernels.signature(self._kernel)
         assert len(parameters) == len(launch.arguments), (self._kernel, parameters)
-        self._guarded: dict[int, tuple[_Guarded, bool]] = {}
+        self._guarded = {}
         self._values = [self._value(*both) for both in zip(parameters, launch.arguments, strict=True)]
         self._shape = (ctypes.c_uint * 6)(*launch.grid, *launch.block)
         self._addresses = (ctypes.c_void_p * len(self._values))(*map(ctypes.addressof, self._values))
 
-    def _value(self, parameter: str, argument: Any) -> Any:
+    def _value(self, parameter: str, argument):
         plain = parameter.removeprefix("const ")
         argument = argument.array if isinstance(argument, Constant) else argument
         if argument is None:

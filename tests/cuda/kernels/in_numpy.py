@@ -31,7 +31,6 @@ from mpibow.graph.graph import Array
 from mpibow.graph.kernel import Call, Kernel, Kernels, Run
 from tests.kernels.reference import REFERENCE
 
-WIDER = {"float32": np.float64}
 WORKSPACE = 64  # bytes that every spec asks for, so that scratch is declared and handed on
 
 
@@ -55,7 +54,7 @@ class HostCudnn:
     def workspace(self, *specs: Spec | None) -> int:
         return WORKSPACE
 
-    def bind(self, spec: Spec, arrays: Mapping[str, Any], workspace: Any = None) -> Enqueue:
+    def bind(self, spec: Spec, arrays: Mapping[str, Any], workspace=None) -> Enqueue:
         assert {o.name for o in spec.operands} == set(arrays), (spec.kind, sorted(arrays))
         assert workspace.nbytes == WORKSPACE
         views = {o.name: seen(arrays[o.name], o) for o in spec.operands}
@@ -169,12 +168,12 @@ def ended(y: Array, a: Mapping[str, Array], added: bool, relu: bool) -> Array:
 def host_kernels(precision: Precision) -> tuple[Kernels, list[Spec]]:
     """NumPy's kernels with cuDNN's layers in their place, as this file computes them; and the specs that get bound."""
     cudnn = HostCudnn([])
-    table = {op: _kernel(kernel) for op, kernel in layers(cudnn, precision).items()}  # type: ignore[arg-type]
+    table = {op: _kernel(kernel) for op, kernel in layers(cudnn, precision).items()}
     return Kernels({**REFERENCE, Reorder: Kernel(_reorder, _reorder_back), **table}, fuse=rewrite), cudnn.bound
 
 
 def _kernel(kernel: Kernel) -> Kernel:
-    def of(half: Any) -> Callable[[Call], Run]:
+    def of(half) -> Callable[[Call], Run]:
         def bind(call: Call) -> Run:
             run = half(call)
             return lambda: run(None)
@@ -191,5 +190,4 @@ def _reorder(call: Call) -> Run:
 
 def _reorder_back(call: Call) -> Run:
     op, shape, (dx,) = call.op, call.shapes.y, call.dx
-    assert dx is not None
     return lambda: np.copyto(dx, pack(unpack(call.dy, op.target, shape), op.source))

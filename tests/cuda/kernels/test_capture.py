@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -30,7 +29,7 @@ SPEC = Cast(48, "float32", "float16", TF32)
 
 
 def kernel(name: str) -> Enqueue:
-    return lambda stream: stream.enqueue(name)  # type: ignore[attr-defined]
+    return lambda stream: stream.enqueue(name)
 
 
 def executor(log: Log, *, graphs: bool) -> Executor:
@@ -38,7 +37,7 @@ def executor(log: Log, *, graphs: bool) -> Executor:
 
 
 def test_it_is_captured_once_and_launched_ever_after() -> None:
-    log: Log = []
+    log = []
     learner = executor(log, graphs=True)
     learner.prepare()
     assert log == [("forward", "s0"), ("backward", "s0"), ("synchronise", "s0"), ("captured", "s0", 2)]
@@ -54,13 +53,13 @@ def test_it_is_captured_once_and_launched_ever_after() -> None:
 
 
 def test_without_graphs_the_same_runs_are_enqueued() -> None:
-    log: Log = []
+    log = []
     learner = executor(log, graphs=False)
     learner.prepare()
     log.clear()
     event = learner.run()
     assert log == [("forward", "s0"), ("backward", "s0"), ("record", "s0 1")]
-    assert event.name == "s0 1"  # type: ignore[attr-defined]
+    assert event.name == "s0 1"
 
 
 def test_it_is_prepared_first() -> None:
@@ -69,7 +68,7 @@ def test_it_is_prepared_first() -> None:
 
 
 def test_a_profiler_sees_every_launch() -> None:
-    log: Log = []
+    log = []
 
     @contextmanager
     def range_(name: str) -> Iterator[None]:
@@ -88,11 +87,11 @@ class FakePlanner:
     """Plans that note what they are run on."""
 
     def __init__(self, workspace: int) -> None:
-        self.calls: list[Any] = []
+        self.calls = []
         self.workspace = workspace
 
-    def plan(self, spec: Any) -> Executable:
-        def execute(pack: Any, workspace: int, handle: Any) -> None:
+    def plan(self, spec) -> Executable:
+        def execute(pack, workspace: int, handle) -> None:
             self.calls.append((spec.kind, pack, workspace, handle))
 
         return Executable(spec, Made(b"", "eng0", self.workspace), SimpleNamespace(execute=execute))
@@ -100,7 +99,7 @@ class FakePlanner:
 
 @pytest.fixture
 def cudnn(monkeypatch: pytest.MonkeyPatch) -> Log:
-    log: Log = []
+    log = []
     numbers = iter(range(100))
 
     def create() -> str:
@@ -142,7 +141,7 @@ def test_a_handle_that_is_refused(cudnn: Log, monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.usefixtures("cudnn")
 def test_bound_runs_hand_on_addresses() -> None:
     planner = FakePlanner(workspace=64)
-    cudnn = Cudnn(planner, Handles())  # type: ignore[arg-type]
+    cudnn = Cudnn(planner, Handles())
     x, y, scratch = (HostArray(np.zeros(48, dtype)) for dtype in (np.float32, np.float16, np.uint8))
     assert cudnn.workspace(SPEC, None, SPEC) == 64
     assert cudnn.workspace() == 0
@@ -159,13 +158,13 @@ def test_weights_in_16_bits_lie_elsewhere() -> None:
     planner = FakePlanner(workspace=0)
     x, y = HostArray(np.zeros(48, np.float32)), HostArray(np.zeros(48, np.float32))
     shadows = {(x.ptr, "float32"): 111, (y.ptr, "float16"): 222}
-    cudnn = Cudnn(planner, Handles(), lambda array, dtype: shadows[array.ptr, dtype])  # type: ignore[arg-type]
+    cudnn = Cudnn(planner, Handles(), lambda array, dtype: shadows[array.ptr, dtype])
     cudnn.bind(SPEC, {"x": x, "y": y})(FakeStream("s", []))
     assert planner.calls == [("cast", {1: 111, 2: 222}, 0, "handle 0")]
 
 
 def test_what_is_bound_wrongly() -> None:
-    cudnn = Cudnn(FakePlanner(workspace=64), Handles())  # type: ignore[arg-type]
+    cudnn = Cudnn(FakePlanner(workspace=64), Handles())
     x, y = HostArray(np.zeros(48, np.float32)), HostArray(np.zeros(48, np.float16))
     with pytest.raises(AssertionError, match=r"cast is bound without, or with more than, its operands: \['y'\]"):
         cudnn.bind(SPEC, {"x": x})
@@ -177,7 +176,7 @@ def test_what_is_bound_wrongly() -> None:
 
 def test_what_cuda_does_not_capture_ends_in_words() -> None:
     class Stream(FakeStream):
-        def capture(self, enqueue: Any) -> Any:
+        def capture(self, enqueue):
             raise Refused("cudaErrorStreamCaptureUnsupported: operation not permitted")
 
     learner = Executor("learner 0", [kernel("forward")], Stream("s0", []))
@@ -191,7 +190,7 @@ def test_what_cuda_does_not_capture_ends_in_words() -> None:
 
 def test_replays_are_timed() -> None:
     """Python enqueues a run once to warm up and twenty times into a graph; only launches lie between the events."""
-    log: Log = []
+    log = []
     stream = FakeStream("s", log, milliseconds_of_rounds=[900.0, 50.0, 20.0, 10.0, 30.0, 40.0])
     assert seconds_of(lambda: stream.enqueue("kernel"), stream) == pytest.approx(30.0 / 20 / 1e3)
     assert log[:3] == [("kernel", "s"), ("synchronise", "s"), ("captured", "s", 20)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pytest
@@ -27,7 +26,7 @@ from tests.stepping import local_of, sgd_step
 
 pytestmark = needs_compiler
 prepare = prepared("flat.cu", "steps.cu", "update.cu", "apply.cu")
-CHECKS = settings(deadline=None, max_examples=25)
+CHECKS = settings(max_examples=25)
 
 SIZES = st.one_of(st.integers(1, 40), st.sampled_from([2048, 2049, 5000]))
 ROWS = st.integers(1, 4)
@@ -36,7 +35,7 @@ NUMBERS = st.sampled_from([0.0, 0.1, 0.25, 1.5])
 
 
 @st.composite
-def locals_(draw: Any) -> Local:
+def locals_(draw) -> Local:
     momentum, nesterov, decay = draw(st.tuples(st.sampled_from([0.0, 0.1, 0.25]), st.booleans(), NUMBERS))
     return sgd_step(draw(NUMBERS), momentum, nesterov, decay, 4 * draw(st.integers(0, 525)))
 
@@ -77,7 +76,7 @@ def chunk_sums(u: Array) -> Array:
     )
 
 
-def same(own: Any, numpys: Any, *arrays: Array | None, backwards: bool = False) -> None:
+def same(own, numpys, *arrays: Array | None, backwards: bool = False) -> None:
     """In `arrays` the kernels leave the bits that NumPy's pass leaves in copies of them."""
     copies = [array if array is None else array.copy() for array in arrays]
     run_all(own(*arrays), backwards)
@@ -100,8 +99,8 @@ def check_steps(
     gain, own, parts = float(np.float32(gain)), device(local), -(-size // flat.CHUNK)
     squares, sums, pairs, both = np.arange(1.0, 1.0 + parts), np.ones(1), np.full((parts, 2), np.nan), np.zeros((1, 2))
     before, numbers = 0 if begin else squares.sum() - 1, step(alpha=alpha, gain=gain, begin=begin, scale=0.25)
-    how: Any = {"local": local, "chunks": chunks}
-    averaged: Any = {**how, "alpha": alpha, "extra": gain}
+    how = {"local": local, "chunks": chunks}
+    averaged = {**how, "alpha": alpha, "extra": gain}
     send = Half(formula(rules.pull), (alpha,))
     sent = replace(own, formula=cuda_source.sending(local.formula, send.formula))
     corrects = step(number0=alpha, begin=begin)
@@ -192,7 +191,7 @@ def test_a_rule_that_sends_nothing_leaves_the_total() -> None:
 
 @given(st.sampled_from(list(rules.APPLY.values())), SIZES, ROWS, NUMBERS, st.booleans())
 @CHECKS
-def test_every_rules_apply(rule: Any, size: int, k: int, number: float, received: bool) -> None:
+def test_every_rules_apply(rule, size: int, k: int, number: float, received: bool) -> None:
     apply, generator = formula(rule), np.random.default_rng(4)
     half = Half(apply, tuple(number + i / 8 for i in range(len(apply.scalars))))
     numbers = step(**{f"number{i}": value for i, value in enumerate(half.numbers)})

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from mpibow import ops
@@ -11,7 +9,7 @@ from mpibow.cuda.kernels.fused import without_form
 from mpibow.graph.graph import Graph
 
 
-def net(between: Any) -> Graph:
+def net(between) -> Graph:
     graph = Graph()
     x = ops.dense(graph.input("x", (4, 6)), 8)
     graph.output("loss", ops.softmax_cross_entropy(ops.dense(between(x), 3), graph.input("label", (4,), "int32")))
@@ -19,7 +17,7 @@ def net(between: Any) -> Graph:
 
 
 @pytest.mark.parametrize("between", [ops.silu, ops.exp, lambda x: x**2, lambda x: 2 * x + 1, lambda x: x / (x + 3)])
-def test_operators_of_one_element_are_of_all_replicas(between: Any) -> None:
+def test_operators_of_one_element_are_of_all_replicas(between) -> None:
     assert without_form(net(between)) == ""
 
 

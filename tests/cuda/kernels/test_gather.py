@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -16,7 +14,7 @@ pytestmark = needs_compiler
 prepare = prepared("gather.cu")
 
 
-def gathered(table: Array, labels: Array, samples: Any, backwards: bool = False) -> tuple[Array, Array]:
+def gathered(table: Array, labels: Array, samples, backwards: bool = False) -> tuple[Array, Array]:
     counters = np.zeros((len(samples), 4), np.uint32)
     fill_counter(counters, 7, 3, np.asarray(samples))
     images = np.full((len(samples), table.shape[1]), 99, np.uint8)

@@ -63,7 +63,7 @@ def test_a_graph_that_the_frontend_refuses(monkeypatch: pytest.MonkeyPatch) -> N
     def refused(tensors: object, spec: Spec) -> None:
         raise RuntimeError("strides must be positive\nand more words")
 
-    monkeypatch.setitem(graphs.BUILDERS, Cast, refused)  # type: ignore[arg-type]
+    monkeypatch.setitem(graphs.BUILDERS, Cast, refused)
     with refuses(
         "cuDNN refuses Cast(count=16, source='float32', target='float16', precision=Precision(name='tf32', "
         "io='float32', tensor_cores=True)): strides must be positive",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -29,13 +28,13 @@ def faulty() -> Library:
     return Library(Path(__file__).with_name("faulty.cu"), list(SIGNATURES))
 
 
-def numbers() -> Any:
+def numbers():
     return np.arange(256, dtype=np.float32)
 
 
-def launched(faulty: Library, kernel: str, *arguments: Any, backwards: bool = False) -> None:
+def launched(faulty: Library, kernel: str, *arguments, backwards: bool = False) -> None:
     launch = SimpleNamespace(kernel=kernel, grid=(1, 1, 1), block=(256, 1, 1), arguments=arguments)
-    run(launch, backwards, faulty)  # type: ignore[arg-type]
+    run(launch, backwards, faulty)
 
 
 def test_what_kernels_take(faulty: Library) -> None:
@@ -71,6 +70,6 @@ def test_a_write_to_what_is_const(faulty: Library) -> None:
 
 
 @pytest.mark.parametrize("argument", [np.zeros(1), np.zeros(1, np.int32), np.float32(1)])
-def test_an_argument_of_another_type(faulty: Library, argument: Any) -> None:
+def test_an_argument_of_another_type(faulty: Library, argument) -> None:
     with pytest.raises(AssertionError, match=re.escape("('has_it', 'f4*', ")):
         launched(faulty, "has_it", argument)

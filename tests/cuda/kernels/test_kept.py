@@ -7,7 +7,6 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -56,7 +55,7 @@ def test_a_plan_is_for_its_spec_and_device_only(folder: Folder, tmp_path: Path) 
 
 
 def test_plans_are_kept_by_gpu_versions_and_choice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def folder(version: str = "1.28.0", backend: str = "9.28.0", index: int = 0, **search: Any) -> Folder:
+    def folder(version: str = "1.28.0", backend: str = "9.28.0", index: int = 0, **search) -> Folder:
         cudnn = SimpleNamespace(__version__=version, backend_version_string=lambda: backend)
         monkeypatch.setattr(opened, "load_cudnn", lambda: cudnn)
         return opened.plan_folder(tmp_path, gpu(index), Search(**search))
@@ -105,10 +104,10 @@ REFUSED = {b"refused": RuntimeError("CUDNN_STATUS_BAD_PARAM\nmore"), b"not suppo
 
 
 class FakeGraph:
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, **options) -> None:
         self.options, self.loaded = options, b""
 
-    def deserialize(self, *arguments: Any) -> None:
+    def deserialize(self, *arguments) -> None:
         self.loaded = bytes(arguments[-1])
         if self.loaded in REFUSED:
             raise REFUSED[self.loaded]
@@ -117,9 +116,9 @@ class FakeGraph:
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Three candidates a spec, which take 3, 1 and 2 ms; the engines that were built, in order."""
-    built: list[str] = []
+    built = []
 
-    def candidates(spec: Spec, target: Target, search: Search) -> Any:
+    def candidates(spec: Spec, target: Target, search: Search):
         for i in range(min(3, search.tries)):
             built.append(f"eng{i}")
             yield Executable(spec, Made(bytes([i]), f"eng{i}", 10 * i), FakeGraph())
@@ -188,7 +187,7 @@ def test_a_new_plan_that_cudnn_does_not_read(
 
 
 def test_an_engine_that_cannot_be_timed_is_passed_over(made: list[str]) -> None:
-    def without(*engines: str) -> Any:
+    def without(*engines: str):
         def timed(executable: Executable) -> float:
             if executable.made.engine in engines:
                 raise DeviceError(f"{executable.made.engine} is not captured")
@@ -219,7 +218,7 @@ def test_an_engine_that_cannot_be_timed_is_passed_over(made: list[str]) -> None:
 )  # fmt: skip
 @pytest.mark.usefixtures("made")
 def test_a_plan_that_cudnn_does_not_run(error: Exception, words: str) -> None:
-    def execute(*_: Any, **__: Any) -> None:
+    def execute(*_, **__) -> None:
         raise error
 
     with refuses(f"cuDNN does not run eng7_k2=5 for {SPEC}: {words}", DeviceError):
@@ -268,7 +267,7 @@ class OneGraph:
     are compiled when they are built."""
 
     def __init__(self, count: int = 4, compiled: Sequence[int] = ()) -> None:
-        self.said: list[Any] = []
+        self.said = []
         self.at, self._count, self._compiled = -1, count, compiled
 
     def build_operation_graph(self) -> None: ...
@@ -343,7 +342,7 @@ def test_more_engines_are_tried_of_those_that_need_no_compiling(
 ) -> None:
     """Nothing is built beyond what is tried: that is what takes the time."""
     graph = planned(monkeypatch, OneGraph(20, compiled))
-    built = list[int]()
+    built = []
     build = graph.build_plan_at_index
     monkeypatch.setattr(graph, "build_plan_at_index", lambda index: (built.append(index), build(index)))
     found = plans.candidates(SPEC, TARGET, search)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -74,7 +73,7 @@ def test_numbers_are_of_32_bits_unless_numpys() -> None:
 def test_a_rate_of_numpys_is_a_float_for_dropout(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dropout, "_extents", lambda call: (2, 3, 1, 1))
     x = np.zeros((2, 3), np.float32)
-    call: Any = SimpleNamespace(
+    call = SimpleNamespace(
         x=(x, x), y=x, dy=x, dx=(x,), saved={"kept": x}, op=mb.ops.Dropout(np.float64(0.5)), name="dropout1"
     )
     (forward,), (backward,) = dropout.forward(call), dropout.backward(call)

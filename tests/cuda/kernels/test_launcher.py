@@ -24,8 +24,8 @@ class Loading(Simulation):
 
     def __init__(self) -> None:
         super().__init__()
-        self.log: list[Any] = []
-        self.sizes: list[int] = []
+        self.log = []
+        self.sizes = []
 
     def load(self, code: bytes) -> str:
         self.log.append(("load", code))
@@ -35,23 +35,23 @@ class Loading(Simulation):
         self.log.append(("function", module, name))
         return name
 
-    def launch(self, function: str, grid: Any, block: Any, parameters: int, stream: Any) -> None:
+    def launch(self, function: str, grid, block, parameters: int, stream) -> None:
         addresses = (ctypes.c_void_p * len(self.sizes)).from_address(parameters)
         found = [ctypes.string_at(at, size) for at, size in zip(addresses, self.sizes, strict=True)]
         self.log.append(("launch", function, grid, block, found, stream.name))
 
 
 def launcher(driver: Loading, seen: list[Any]) -> Launcher:
-    def compile_(source: str, architecture: str, folder: Path | None, cuda: int, formula: str) -> Any:
+    def compile_(source: str, architecture: str, folder: Path | None, cuda: int, formula: str):
         seen.append((source, architecture, folder, cuda))
         return SimpleNamespace(code=source.encode(), names={kernel: f"_{kernel}" for kernel in KERNELS})
 
-    machine = Machine(driver, Found(gpu(0), (0,), False))  # type: ignore[arg-type]
+    machine = Machine(driver, Found(gpu(0), (0,), False))
     return Launcher(machine, Path("kept"), compile_)
 
 
 def test_parameters_are_laid_out_once_and_modules_loaded_once() -> None:
-    driver, seen = Loading(), list[Any]()
+    driver, seen = Loading(), []
     bind = launcher(driver, seen)
     machine = bind.machine
     row, norm = machine.zeros(6, "float32"), machine.zeros(1, "float64")

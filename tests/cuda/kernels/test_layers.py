@@ -59,7 +59,7 @@ def dead_end(x: Tensor) -> Tensor:
     return relu(add(batch_norm(x), x))
 
 
-NETS: dict[str, Callable[[Tensor], Tensor]] = {
+NETS = {
     "residual": basic,
     "plain": plain,
     "in groups": in_groups,
@@ -138,7 +138,7 @@ def test_gradients_of_16_bits_become_float32() -> None:
     for key in expected:
         np.testing.assert_allclose(found[key], expected[key], rtol=2e-3, atol=1e-3, err_msg=key)
     casts = [spec for spec in bound if spec.kind == "cast"]
-    assert [spec.count for spec in casts] == [8 * 1 * 9, 8 * 3 * 9, 6 * 3 * 9]  # type: ignore[union-attr]
+    assert [spec.count for spec in casts] == [8 * 1 * 9, 8 * 3 * 9, 6 * 3 * 9]
 
 
 def test_relu_and_bias_go_with_their_convolution() -> None:

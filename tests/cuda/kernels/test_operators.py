@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import ml_dtypes  # noqa: F401  NumPy knows bfloat16 by it
 import numpy as np
@@ -65,7 +64,7 @@ def on_host(op: type, backwards: bool) -> Kernel:
 
 
 def bench(
-    case: Case, dtype: str, given: tuple[str, ...] | None, backwards: bool, training: bool = True, **more: Any
+    case: Case, dtype: str, given: tuple[str, ...] | None, backwards: bool, training: bool = True, **more
 ) -> Bench:
     """Of the kernel on the host; weights, and what the module's tables say, are float32."""
     made = Bench(case, on_host(type(case.op), backwards), dtype, training=training, given=given, **more)
@@ -79,7 +78,7 @@ def bench(
     return made
 
 
-def compare(case: Case, dtype: str, given: tuple[str, ...] | None, exact: bool = False, **more: Any) -> None:
+def compare(case: Case, dtype: str, given: tuple[str, ...] | None, exact: bool = False, **more) -> None:
     """Evaluation and training, in both orders of threads, whose bits are the same; NumPy's too where `exact`."""
     for training in (False, True):
         if case.op.is_view(training):
@@ -208,7 +207,7 @@ def test_it_is_numpys(op: type, data: st.DataObject, seed: int, tag: str) -> Non
 # What NaN and infinity do, and what is no class.
 
 
-def forward_of(case: Case, **x: Any) -> Any:
+def forward_of(case: Case, **x):
     fast = bench(case, "float32", None, False)
     for i, array in x.items():
         fast.x[int(i[1:])][...] = array
@@ -218,7 +217,7 @@ def forward_of(case: Case, **x: Any) -> Any:
 @pytest.mark.parametrize(
     "op", [ops.Relu(), ops.LeakyRelu(0.1), ops.ClippedRelu(1.0), ops.Gelu(False), ops.Gelu(True), ops.Sigmoid()]
 )
-def test_nan_is_passed_on(op: Any) -> None:
+def test_nan_is_passed_on(op) -> None:
     y = forward_of(Case(op, ((1, 6),)), x0=[[np.nan, 1, -1, 2, 0, np.nan]])
     assert np.isnan(y).tolist() == [[True, False, False, False, False, True]]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pytest
@@ -104,7 +103,7 @@ def test_a_norm_that_cudnn_does_not_have(precision: str, vector: int, channels: 
         ({"sync": "rank"}, (), "kernel for training with sync='rank'"),
     ],
 )
-def test_a_norm_that_is_evaluated_only(more: Any, wanted: tuple[int, ...], said: str) -> None:
+def test_a_norm_that_is_evaluated_only(more, wanted: tuple[int, ...], said: str) -> None:
     op, shapes = BatchNorm(1e-5, 0.1, **more), Shapes(((4, 8),), (4, 8), training=True)
     assert list(norm(op, replace(shapes, training=False), TF32)) == ["forward"]
     if op.frozen:  # below all that is trained
@@ -143,7 +142,7 @@ def test_an_array_too_large() -> None:
 
 
 def test_a_digest_depends_on_every_field() -> None:
-    specs: list[Spec] = [
+    specs = [
         ConvForward(WINDOW, TF32),
         ConvForward(WINDOW, TF32, relu=True),
         ConvForward(WINDOW, FP32),

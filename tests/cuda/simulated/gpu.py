@@ -35,7 +35,7 @@ from tests.cuda.kernels import host
 from tests.cuda.kernels.in_numpy import WORKSPACE, compute, seen
 
 
-def numpy_of(array: Any) -> Any:
+def numpy_of(array):
     """The memory that a device array stands for; anything else is itself."""
     if not isinstance(array, DeviceArray):
         return array
@@ -64,10 +64,10 @@ class Block:
     def __getitem__(self, key: slice) -> DeviceArray:
         return DeviceArray.over(self, np.uint8, self.memory.shape)[key]
 
-    def view(self, dtype: Any) -> DeviceArray:
+    def view(self, dtype) -> DeviceArray:
         return self[:].view(dtype)
 
-    def reshape(self, *shape: Any) -> DeviceArray:
+    def reshape(self, *shape) -> DeviceArray:
         return self[:].reshape(*shape)
 
 
@@ -83,7 +83,7 @@ class Stream(SimStream):
             self.capturing.append(work)
 
     def capture(self, enqueue: Callable[[], None]) -> CudaGraph:
-        self.capturing, captured = (works := list[Callable[[], None]]()), works
+        self.capturing, captured = (works := []), works
         try:
             enqueue()
         finally:
@@ -111,13 +111,13 @@ class Simulation(SimDriver):
     def memory(self) -> tuple[int, int]:
         return self.told, 1 << 30
 
-    def allocate(self, size: int) -> Any:
+    def allocate(self, size: int):
         if size > self.room:
             raise OutOfMemory("out of memory")
         self.room -= size
         return Block(zeros(size, "uint8"))
 
-    def pinned(self, size: int) -> Any:
+    def pinned(self, size: int):
         return zeros(size, "uint8")
 
     def stream(self, priority: int = 0) -> Stream:
@@ -127,7 +127,7 @@ class Simulation(SimDriver):
         self.machine.streams.append(stream)
         return stream
 
-    def copy(self, target: Any, source: Any, stream: Any) -> None:
+    def copy(self, target, source, stream) -> None:
         to, of = numpy_of(target), numpy_of(source)
         assert to.nbytes == of.nbytes, (to.nbytes, of.nbytes)
         assert to.flags.c_contiguous
@@ -154,7 +154,7 @@ class Bind:
         on_host = [host.Bound(replace(one, arguments=tuple(map(numpy_of, one.arguments)))) for one in launches]
         self.names += [one.kernel for one in launches]
 
-        def run(stream: Any) -> None:
+        def run(stream) -> None:
             for one in on_host:
                 stream.enqueue(lambda one=one: _run(one))
 
@@ -170,13 +170,13 @@ class Layers:
     def workspace(self, *specs: Spec | None) -> int:
         return WORKSPACE
 
-    def bind(self, spec: Spec, arrays: Mapping[str, Any], workspace: Any = None) -> Enqueue:
+    def bind(self, spec: Spec, arrays: Mapping[str, Any], workspace=None) -> Enqueue:
         assert {o.name for o in spec.operands} == set(arrays), (spec.kind, sorted(arrays))
         assert workspace.nbytes == WORKSPACE
         for operand in spec.operands:  # which checks what the array holds
             self.shadows.address(arrays[operand.name], operand.dtype)
         views = {o.name: seen(numpy_of(self.shadows.of(arrays[o.name], o.dtype)), o) for o in spec.operands}
-        return lambda stream: stream.enqueue(lambda: _compute(spec, views))  # type: ignore[attr-defined]
+        return lambda stream: stream.enqueue(lambda: _compute(spec, views))
 
 
 def _compute(spec: Spec, views: Mapping[str, Array]) -> None:
@@ -196,9 +196,9 @@ def simulated(
 ) -> OnGpu:  # fmt: skip
     """A GPU of its own, opened, with `told` bytes free; `scale` is the loss's first in fp16."""
     driver, shadows = Simulation(seed, told), Shadows()
-    machine = Machine(driver, Found(gpu(0), (0,), shared))  # type: ignore[arg-type]
+    machine = Machine(driver, Found(gpu(0), (0,), shared))
     chosen = PRECISIONS[NAMES.get(precision, precision)]
-    opened = Gpu(machine, Bind(), Layers(shadows), shadows, chosen, graphs, "a simulation")  # type: ignore[arg-type]
+    opened = Gpu(machine, Bind(), Layers(shadows), shadows, chosen, graphs, "a simulation")
     if scale is not None:
         opened.scale.load(np.array([scale, 0]))
     return OnGpu(opened)

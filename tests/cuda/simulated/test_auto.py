@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -44,12 +43,12 @@ def refused(config: Config, comm: Communicator) -> tuple[Device | None, str]:
     return None, "CUDA cannot start: a fault"
 
 
-def rooms(find: Any, present: Any = lambda: True) -> Rooms:
-    made: Any = SimpleNamespace(find=find, present=present)
+def rooms(find, present=lambda: True) -> Rooms:
+    made = SimpleNamespace(find=find, present=present)
     return {"cuda": lambda: made}
 
 
-def job(folder: Path, net: Any = tiny.plain, **settings: Any) -> tiny.Job:
+def job(folder: Path, net=tiny.plain, **settings) -> tiny.Job:
     return tiny.job(folder, net=net, **{"device": "auto", "precision": "float32", **settings})
 
 
@@ -67,7 +66,7 @@ def test_a_gpu_with_all_kernels_is_taken(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("test", [None, tiny.TEST])
-def test_operators_without_a_kernel_are_named_and_cpus_compute(tmp_path: Path, test: Any) -> None:
+def test_operators_without_a_kernel_are_named_and_cpus_compute(tmp_path: Path, test) -> None:
     cores = os.sched_getaffinity(0)
     kept, note = on_device(job(tmp_path, upturned, test=test, device="auto"), Single(), rooms(found))
     assert (kept.device, note.split("\n")[0]) == (HOST, f"{CPUS}device cuda has no kernel for flip, log_softmax")

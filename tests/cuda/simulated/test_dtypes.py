@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -29,7 +28,6 @@ from mpibow.ops import (
     soft_cross_entropy,
     softmax_cross_entropy,
 )
-from mpibow.run.results import Trained
 from tests.cuda.kernels.host import needs_compiler
 from tests.cuda.simulated.gpu import simulated
 from tests.cuda.simulated.test_whole_runs import inception, run, work
@@ -38,11 +36,11 @@ from tests.run import tiny
 pytestmark = needs_compiler
 APART = {"float32": 1e-3, "fp16": 0.02, "bf16": 0.15}  # of the largest weight
 EXECUTIONS = ("streams", "fused")
-FEW: dict[str, Any] = {
+FEW = {
     "learners": 2, "stop": {"epochs": None, "iterations": 3}, "rule": tiny.RULES["crossbow"], "update": {"lr": 0.02},
     "log": {"every": 1},
 }  # fmt: skip
-HOST: dict[str, tuple[Trained, list[float]]] = {}  # what it learnt, of every kind of data once
+HOST = {}  # what it learnt, of every kind of data once
 
 each_precision = pytest.mark.parametrize("precision", APART)
 
@@ -83,7 +81,7 @@ IMAGES = [
     IMAGES,
     ids=["-".join((dtype, "augmented" if more else "plain", *how)) for dtype, more, *how in IMAGES],
 )
-def test_images(tmp_path: Path, dtype: str, precision: str, execution: str, augmentation: Any) -> None:
+def test_images(tmp_path: Path, dtype: str, precision: str, execution: str, augmentation) -> None:
     """Numbers of float32 may be more than fp16 can hold, until they are scaled."""
     sets = {"train": tiny.TRAIN, "test": tiny.TEST}
     if dtype == "float32":
@@ -152,7 +150,7 @@ def rated(label: Tensor, rating: Tensor, **_: Tensor) -> Tensor:
     return matrix_factorisation(label, label, rating, users=tiny.CLASSES, items=tiny.CLASSES, factors=2)
 
 
-def named(out: Path, net: Any, arrays: Any, **how: Any) -> Job:
+def named(out: Path, net, arrays, **how) -> Job:
     settings = {
         "name": "run", "out": str(out), "batch_size": 4, "device": "numpy", "checkpoint": {"every": None}, **FEW, **how,
     }  # fmt: skip
@@ -169,7 +167,7 @@ NETS = [(hard, NamedArrays), (soft, NamedArrays), (scaled, NamedArrays), (weight
     [(*one, way) for one in NETS for way in EXECUTIONS if one[0] is not rated or way == "streams"],
 )
 @each_precision
-def test_arrays_by_name(tmp_path: Path, net: Any, arrays: Any, execution: str, precision: str) -> None:
+def test_arrays_by_name(tmp_path: Path, net, arrays, execution: str, precision: str) -> None:
     """Ratings have no fused form."""
     job = lambda out, **how: named(out, net, arrays, **how)  # noqa: E731
     check(tmp_path, f"{net.__name__} {arrays}", job, precision, execution)
@@ -185,7 +183,7 @@ def test_arrays_by_name(tmp_path: Path, net: Any, arrays: Any, execution: str, p
         (scaled, []),
     ],
 )
-def test_only_what_must_be_is_converted_and_that_once(tmp_path: Path, net: Any, wanted: list[str]) -> None:
+def test_only_what_must_be_is_converted_and_that_once(tmp_path: Path, net, wanted: list[str]) -> None:
     job = replace(named(tmp_path, net, NamedArrays, precision="bf16"), device=simulated(precision="bf16"))
     job = replace(job, config=replace(job.config, device="cuda"))
     assert [node.name for node in job.training_plan().graph.nodes if isinstance(node.op, Convert)] == wanted

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,20 +20,20 @@ from tests.run import tiny
 pytestmark = needs_compiler
 
 
-def net(image: Any) -> Any:
+def net(image):
     return mpibow.dense(mpibow.relu(mpibow.dense(mpibow.flatten(image), 16)), tiny.CLASSES)
 
 
 @pytest.mark.parametrize(("device", "precision"), [("cuda", "auto"), ("cuda", "float32"), ("auto", "bf16")])
 def test_predict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: str, precision: str) -> None:
-    opened: list[str] = []
+    opened = []
 
     def found(config: Config, comm: Communicator) -> tuple[Device, str]:
         opened.append(config.precision)
         return simulated(0, "float32" if precision == "auto" else precision), ""
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(ROOMS, "cuda", rooms(found)["cuda"])  # type: ignore[misc]
+    monkeypatch.setitem(ROOMS, "cuda", rooms(found)["cuda"])
     images, labels = tiny.images()
     labels[::5] = -100
     found = mpibow.fit(
@@ -43,7 +42,6 @@ def test_predict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: str, p
     )  # fmt: skip
     assert opened == [precision]
     images, labels = tiny.images(20, seed=1)
-    assert found.summary.accuracy is not None
     assert found.summary.accuracy > 0.6
     assert (found.predict(images).argmax(axis=1) == labels).mean() == pytest.approx(found.summary.accuracy, abs=0.11)
     w = found.weights

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,7 +13,7 @@ from tests.run import tiny
 pytestmark = needs_compiler
 
 SCHEDULE = {"name": "plateau", "metric": "training_loss", "factor": 0.5, "patience": 0, "threshold": 0.9}
-SETTINGS: dict[str, Any] = {
+SETTINGS = {
     "update": {"lr": 0.02, "momentum": 0.9, "schedule": SCHEDULE}, "learners": 2, "log": {"every": 1},
     "stop": {"epochs": None, "iterations": 40},
 }  # fmt: skip

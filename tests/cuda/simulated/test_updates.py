@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -25,11 +24,11 @@ ADAMW = {
 FEW = {"epochs": None, "iterations": 12}
 
 
-def adamw(folder: Path, **settings: Any) -> Any:
+def adamw(folder: Path, **settings):
     return work(folder, **{"net": lenet, "update": ADAMW, "learners": 2, "stop": FEW, **settings})
 
 
-def check(tmp_path: Path, ranks: int = 1, execution: str = "streams", **settings: Any) -> None:
+def check(tmp_path: Path, ranks: int = 1, execution: str = "streams", **settings) -> None:
     """On a GPU the host's numbers; resumed half-way the same bits."""
     settings = {"checkpoint": {"every": "6 iterations", "keep": 100, "best": False}, **settings}
     host = tiny.run(adamw(tmp_path / "host", **settings), ranks)
@@ -53,10 +52,10 @@ def test_the_numbers_are_the_hosts(tmp_path: Path, rule: str, ranks: int, execut
 
 def test_a_step_that_the_losss_scale_has_cost_is_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a scale that overflows first, learners make a few steps less than there are iterations, both alike."""
-    seen = list[Any]()
+    seen = []
     save = Session.finish
 
-    def finish(self: Session, stop: str) -> Any:
+    def finish(self: Session, stop: str):
         found = save(self, stop)
         seen.append(np.array(self.replicas.updates))
         return found

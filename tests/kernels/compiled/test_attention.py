@@ -38,7 +38,7 @@ def test_heads_side_by_side(lengths: str, causal: bool, packed: bool) -> None:
 @pytest.mark.parametrize("lengths", LENGTHS)
 def test_attention(lengths: str, causal: bool, mask: str) -> None:
     t, s = LENGTHS[lengths]
-    shapes: tuple[tuple[int, ...], ...] = ((2, 2, t, 8), (2, 2, s, 8), (2, 2, s, 5))
+    shapes = ((2, 2, t, 8), (2, 2, s, 8), (2, 2, s, 5))
     if mask:
         shapes, dtypes = (*shapes, (2, 1, 1, s) if mask == "int32" else (t, s)), (FLOAT,) * 3 + (mask,)
     else:

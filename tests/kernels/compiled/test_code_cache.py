@@ -9,7 +9,6 @@ import sys
 import tempfile
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -29,15 +28,15 @@ print(job.prepare(Single(), (1,)))
 """
 
 
-def compiled(file: Path, text: str = "def f(x): return x + 1") -> Any:
+def compiled(file: Path, text: str = "def f(x): return x + 1"):
     """The function `f` of a module, new in this process."""
-    space: dict[str, Any] = {}
+    space = {}
     exec(compile(text, file, "exec"), space)
     code_cache._content.cache_clear()
     return jit(space["f"])
 
 
-def functions(f: Any, argument: float, result: float) -> int:
+def functions(f, argument: float, result: float) -> int:
     """How many functions f(argument) has numba compile."""
     with compiling(open(os.devnull, "w")) as watch:
         assert f(argument) == result
@@ -120,7 +119,6 @@ time.sleep(60)
 def test_a_process_whose_compiling_failed_holds_nobody_up(tmp_path: Path) -> None:
     file = str(tmp_path / "m.py")
     with subprocess.Popen([sys.executable, "-c", FAILING, file], cwd=ROOT, stdout=subprocess.PIPE) as other:
-        assert other.stdout is not None
         try:
             assert other.stdout.readline() == b"failed\n"
             assert not is_locked(other.pid)

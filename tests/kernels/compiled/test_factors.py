@@ -9,18 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
-
 from mpibow import ops
 from mpibow.graph.formats import unpack
 from mpibow.graph.graph import Array
 from mpibow.graph.layout import LANES, whole
-from mpibow.kernels.compiled.factors import write_factors
-from mpibow.kernels.onednn import library as dnn
-from mpibow.kernels.onednn import operators
 from tests.kernels.cases import INITIAL, Bench, Case
+from tests.kernels.with_onednn import TABLE, needs_onednn
 
-FOUND = dnn.find_library()
+pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
+from mpibow.kernels.compiled.factors import write_factors
+
 TILES = f"AB16b{LANES}a"
 
 
@@ -52,14 +50,13 @@ def test_the_product_is_the_gradient(batch: int, blocks: int, tiles: int, more: 
     np.testing.assert_allclose(bias, expected, rtol=0, atol=1e-6 * batch**0.5 * np.abs(expected).max())
 
 
-@pytest.mark.skipif(FOUND is None, reason="no libdnnl found: pip install -e '.[cpu]'")
+@needs_onednn
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("batch", [3, 4])
 def test_a_dense_layer_writes_them_where_its_plan_wants_them(batch: int, bias: bool) -> None:
     """Whole gradients and factors of one layer are the same; dx knows nothing of it."""
-    assert FOUND is not None
     units, inputs = 128, 64
-    kernel = operators(dnn.load(FOUND))[ops.Dense]
+    kernel = TABLE[ops.Dense]
     made = Bench(Case(ops.Dense(units, bias, INITIAL), ((batch, inputs),)), kernel, "float32")
     offered = kernel.formats(made.case.op, made.shapes, ("ab",))
     if not offered.factors:
@@ -70,7 +67,6 @@ def test_a_dense_layer_writes_them_where_its_plan_wants_them(batch: int, bias: b
     expected = {key: array.copy() for key, array in made.dw.items()}
     made.shapes = replace(made.shapes, formats=offered)
     call = made.call(backward=True)
-    assert kernel.backward is not None
     kernel.backward(call)()
     got = product(call.dw["weight"].reshape(-1), 4, units, inputs)
     np.testing.assert_allclose(got, expected["weight"], rtol=0, atol=1e-6 * np.abs(expected["weight"]).max())

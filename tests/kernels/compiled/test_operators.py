@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -28,7 +26,7 @@ from tests.kernels.shapes import RANDOM, asked
 
 
 @pytest.mark.parametrize("op", OPERATORS, ids=lambda op: op.kind)
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(data=st.data(), seed=st.integers(0, 1000), tag=st.sampled_from(LAYOUTS))
 def test_it_is_numpys(op: type, data: st.DataObject, seed: int, tag: str) -> None:
     case, wanted = data.draw(asked(RANDOM[op]))
@@ -45,7 +43,7 @@ def test_it_is_a_command(case: Case) -> None:
         assert isinstance(bench.kernel.backward(bench.call(backward=True)), Command)
 
 
-def formats(op: Any, given: tuple[str, ...], *shapes: tuple[int, ...]) -> tuple[tuple[str, ...], str]:
+def formats(op, given: tuple[str, ...], *shapes: tuple[int, ...]) -> tuple[tuple[str, ...], str]:
     asked = OPERATORS[type(op)].formats(op, Shapes(shapes, op.infer(*shapes), True, (0,)), given)
     return asked.x, asked.y
 
@@ -81,7 +79,7 @@ ELEMENTWISE = [
 
 
 @pytest.mark.parametrize("op", ELEMENTWISE, ids=repr)
-def test_numbers_that_are_none_and_large_ones(op: Any) -> None:
+def test_numbers_that_are_none_and_large_ones(op) -> None:
     mine = bench(Case(op, ((3, 11),)))
     mine.x[0][...] = SPECIAL
     theirs = twin(mine)
@@ -97,7 +95,7 @@ FORMULAS = [
 
 
 @pytest.mark.parametrize("op", FORMULAS, ids=repr)
-def test_formulas_of_numbers_that_are_none_and_large_ones(op: Any) -> None:
+def test_formulas_of_numbers_that_are_none_and_large_ones(op) -> None:
     """exp of -90 is 0, where NumPy's is a denormal number."""
     mine = bench(Case(op, ((3, 11),)))
     mine.x[0][...] = SPECIAL
@@ -168,7 +166,7 @@ def test_the_gradient_of_a_weight_by_itself_is_copied() -> None:
 @pytest.mark.parametrize(
     "op", [ops.Permute((2, 0, 1)), ops.Slice(((1, 3, 1), (0, 5, 2), (2, 4, 1))), ops.Split((1, 2), 0)], ids=repr
 )
-def test_integers_are_moved_as_they_are(op: Any, dtype: str) -> None:
+def test_integers_are_moved_as_they_are(op, dtype: str) -> None:
     mine = bench(Case(op, ((3, 5, 4),), (dtype,), 1 << 31))
     theirs = Bench(mine.case, NUMPY[type(op)], "float32")
     np.testing.assert_array_equal(mine.forward(), theirs.forward())
@@ -197,28 +195,27 @@ def test_an_image_stays_in_its_layout_where_a_channels_number_is_broadcast() -> 
 
 @pytest.mark.parametrize("op", [ops.ReduceSum, ops.ReduceMean, ops.ReduceMax])
 @pytest.mark.parametrize("axes", [(0, 2, 4, 6), (1, 3, 5), (1, 2, 6), (6,), (0,), (0, 1, 2, 3, 4, 5, 6)])
-def test_sums_over_any_axes(op: Any, axes: tuple[int, ...]) -> None:
+def test_sums_over_any_axes(op, axes: tuple[int, ...]) -> None:
     compare(OPERATORS[op], Case(op(axes), ((3, 2, 4, 1, 5, 2, 3),)))
 
 
 @pytest.mark.parametrize(
     "op", [Sum(), ops.Multiply(3), ops.Maximum(3), ops.Add((1.0, 2.0, 1.0))], ids=lambda op: op.kind
 )
-def test_nan_of_any_input_is_passed_on(op: Any) -> None:
+def test_nan_of_any_input_is_passed_on(op) -> None:
     for place in range(3):
         mine = bench(Case(op, ((2, 5),) * 3))
         mine.x[place][1, 2] = np.nan
         assert np.argwhere(np.isnan(mine.forward())).tolist() == [[1, 2]]
 
 
-def loss(op: Any, logits: Any, label: Any) -> tuple[Array, Array]:
+def loss(op, logits, label) -> tuple[Array, Array]:
     """Losses and gradients for dy = 1."""
     logits, label = np.array(logits), np.array(label)
     bench = Bench(Case(op, (logits.shape, label.shape), (FLOAT, "int32")), OPERATORS[type(op)], "float32")
     bench.x[0][...], bench.x[1][...], bench.dy[...] = logits, label, 1
     bench.forward()
     bench.backward()
-    assert bench.dx[0] is not None
     return bench.y, bench.dx[0]
 
 

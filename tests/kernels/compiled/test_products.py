@@ -31,7 +31,7 @@ def drawn(generator: np.random.Generator, rows: int, columns: int, turned: bool)
 
 
 @given(sides, sides, sides, st.booleans(), st.booleans(), st.sampled_from(["none", "row", "sum"]), st.integers(0, 99))
-@settings(max_examples=150)
+@settings(max_examples=60)
 def test_it_is_numpys(m: int, n: int, k: int, left: bool, right: bool, more: str, seed: int) -> None:
     generator = np.random.default_rng(seed)
     a, b, y = (

@@ -13,17 +13,15 @@ import pytest
 from mpibow import ops
 from mpibow.graph.graph import Array
 from tests.kernels.cases import INITIAL, Bench, Case
+from tests.kernels.with_onednn import LIBRARY, PATH, TABLE, needs_onednn
 
 pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
 from mpibow.kernels.compiled.arguments import Words
 from mpibow.kernels.compiled.command import _call, native, together
 from mpibow.kernels.compiled.numeric import inlined
 from mpibow.kernels.compiled.steps import compiled
-from mpibow.kernels.onednn import library as dnn
-from mpibow.kernels.onednn import operators
 
 USLEEP = ctypes.cast(ctypes.CDLL(None).usleep, ctypes.c_void_p).value or 0
-FOUND = dnn.find_library()
 PATIENT = 50_000  # tries: some seconds, which only a failure takes
 
 
@@ -73,20 +71,18 @@ def test_passes_over_flat_arrays_run_without_the_gil() -> None:
     assert side_by_side(*runs) == [True, True]
 
 
-@pytest.mark.skipif(FOUND is None, reason="no libdnnl found: pip install -e '.[cpu]'")
+@needs_onednn
 def test_a_learner_takes_one_thread_of_openmp() -> None:
     """Its number of threads is the calling thread's: a new one has as many as there are processors."""
-    assert FOUND is not None
-    library = dnn.load(FOUND)
-    if library.runtime != "OpenMP":
-        pytest.skip(f"{FOUND} computes {library.runtime}")
-    bench = Bench(Case(ops.Dense(3, True, INITIAL), ((4, 5),)), operators(library)[ops.Dense], "float32")
+    if LIBRARY.runtime != "OpenMP":
+        pytest.skip(f"{PATH} computes {LIBRARY.runtime}")
+    bench = Bench(Case(ops.Dense(3, True, INITIAL), ((4, 5),)), TABLE[ops.Dense], "float32")
     run = bench.kernel.forward(bench.call(backward=False))
 
     def learner() -> tuple[int, int]:
-        library.c.omp_set_num_threads(3)  # whatever this machine has
-        before = library.c.omp_get_max_threads()
+        LIBRARY.c.omp_set_num_threads(3)  # whatever this machine has
+        before = LIBRARY.c.omp_get_max_threads()
         run()
-        return before, library.c.omp_get_max_threads()
+        return before, LIBRARY.c.omp_get_max_threads()
 
     assert side_by_side(learner) == [(3, 1)]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from hypothesis import strategies as st
 
@@ -24,7 +22,7 @@ def accuracies(draw: st.DrawFn) -> Case:
     return Case(op, ((n, classes), (n,)), (FLOAT, draw(labels)), classes + 1)  # one more is no class
 
 
-def accuracy(op: ops.Accuracy, logits: Array, label: Array, w: Any) -> Array:
+def accuracy(op: ops.Accuracy, logits: Array, label: Array, w) -> Array:
     best = [sorted(range(len(row)), key=lambda c: -row[c])[: op.k] for row in logits]  # stable: the first of equals
     return np.array([float(n in classes) for n, classes in zip(label.tolist(), best, strict=True)])
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from math import ceil, prod
-from typing import Any
 
 import numpy as np
 
@@ -19,7 +18,7 @@ from tests.kernels.draw import (
 )
 
 
-def around(op: Any, shape: tuple[int, ...], at: tuple[int, ...]) -> Any:
+def around(op, shape: tuple[int, ...], at: tuple[int, ...]):
     """The index of y[at]'s window in adaptive or global pooling."""
     if len(at) == 2:
         return at
@@ -29,7 +28,7 @@ def around(op: Any, shape: tuple[int, ...], at: tuple[int, ...]) -> Any:
     return (*at[:2], *bounds)
 
 
-def mean(op: Any, x: Array, w: Any) -> Array:
+def mean(op, x: Array, w) -> Array:
     y = np.zeros(op.infer(x.shape))
     for at, _ in np.ndenumerate(y):
         y[at] = x[around(op, x.shape, at)].mean()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
@@ -43,7 +42,7 @@ def parts(op: ops.Attention, q: Array, k: Array, v: Array, mask: Array | None) -
     return np.where(seen, p / p.sum(-1, keepdims=True), 0)
 
 
-def plain(op: ops.Attention, *args: Any) -> Array:
+def plain(op: ops.Attention, *args) -> Array:
     q, k, v, *mask = args[:-1]
     return parts(op, q, k, v, *mask or [None]) @ v
 
@@ -69,7 +68,7 @@ def unbroadcast(ds: Array, shape: tuple[int, ...]) -> Array:
     return found
 
 
-def by_torch(op: ops.Attention, torch: Any, q: Any, k: Any, v: Any, mask: Any = None) -> Any:
+def by_torch(op: ops.Attention, torch, q, k, v, mask=None):
     if mask is not None:
         mask = torch.atleast_2d(mask)  # PyTorch takes no mask of fewer axes
         if not mask.is_floating_point():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from hypothesis import strategies as st
 
@@ -18,7 +16,7 @@ from tests.kernels.draw import (
 )
 
 
-def window(draw: Any, shape: Any) -> ops.Augment:
+def window(draw, shape) -> ops.Augment:
     crop = draw(st.integers(1, shape[2])), draw(st.integers(1, shape[3]))
     return ops.Augment(draw(st.integers(0, min(crop) - 1)), crop, draw(st.booleans()))
 
@@ -30,7 +28,7 @@ def crops(draw: st.DrawFn) -> Case:
     return Case(op, (shape,), (draw(pixels),), 256)
 
 
-def augment(op: ops.Augment, x: Array, counter: Array, w: Any) -> Array:
+def augment(op: ops.Augment, x: Array, counter: Array, w) -> Array:
     padded = np.pad(x, ((0, 0), (0, 0), (op.pad, op.pad), (op.pad, op.pad)))
     rows, columns = op.crop
     y = np.zeros(op.infer(x.shape, counter.shape), x.dtype)
@@ -42,7 +40,7 @@ def augment(op: ops.Augment, x: Array, counter: Array, w: Any) -> Array:
     return y
 
 
-def centre_crop(op: ops.CentreCrop, x: Array, w: Any) -> Array:
+def centre_crop(op: ops.CentreCrop, x: Array, w) -> Array:
     y = np.zeros(op.infer(x.shape), x.dtype)
     top, left = ((extent - size) // 2 for extent, size in zip(x.shape[2:], op.crop, strict=True))
     for (n, c, i, j), _ in np.ndenumerate(y):
@@ -50,7 +48,7 @@ def centre_crop(op: ops.CentreCrop, x: Array, w: Any) -> Array:
     return y
 
 
-def cutout(op: ops.Cutout, x: Array, counter: Array, w: Any) -> Array:
+def cutout(op: ops.Cutout, x: Array, counter: Array, w) -> Array:
     y = x.copy()
     for n, words in enumerate(map(block, counter.tolist())):
         row, column = words[0] * x.shape[2] // 2**32, words[1] * x.shape[3] // 2**32  # the centre

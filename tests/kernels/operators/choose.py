@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
@@ -14,7 +13,7 @@ from tests.kernels.cases import Case
 from tests.kernels.checked import SUM, Checked, N
 from tests.kernels.draw import tensors
 
-BY_SIGN: dict[str, Any] = {
+BY_SIGN = {
     "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq, "!=": operator.ne
 }  # fmt: skip
 
@@ -35,12 +34,12 @@ def gathers(draw: st.DrawFn) -> Case:
     return Case(ops.Gather(axis), (shape, index), (FLOAT, draw(st.sampled_from(["int32", "int64"]))), shape[axis])
 
 
-def compared(op: ops.Compare, *args: Any) -> Array:
+def compared(op: ops.Compare, *args) -> Array:
     x, *others = args[:-1]
     return np.asarray(BY_SIGN[op.sign](x, *others or [op.number]))
 
 
-def gathered(op: ops.Gather, x: Array, index: Array, w: Any) -> Array:
+def gathered(op: ops.Gather, x: Array, index: Array, w) -> Array:
     return np.take_along_axis(x[tuple(slice(i) for i in _cut(op, x, index))], index, op.axis)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import product
-from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
@@ -17,12 +16,12 @@ from tests.kernels.draw import (
 )
 
 
-def shade(draw: Any, shape: Any) -> ops.Jitter:
+def shade(draw, shape) -> ops.Jitter:
     spreads = st.sampled_from([0.0, 0.1, 0.4, 1.0, 2.5])
     return ops.Jitter(draw(spreads), draw(spreads), draw(spreads) if shape[1] == 3 else 0.0, 255.0)
 
 
-def jitter(op: ops.Jitter, x: Array, counter: Array, w: Any) -> Array:
+def jitter(op: ops.Jitter, x: Array, counter: Array, w) -> Array:
     y = np.zeros(x.shape)
 
     def clipped(value: float) -> float:

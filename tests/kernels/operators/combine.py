@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from hypothesis import strategies as st
 
@@ -24,18 +22,18 @@ def adds(draw: st.DrawFn) -> Case:
     return Case(ops.Add(tuple(coefficients)), (draw(tensors),) * len(coefficients))
 
 
-def add(op: ops.Add, *args: Any) -> Array:
+def add(op: ops.Add, *args) -> Array:
     y = np.zeros(args[0].shape)
     for coefficient, x in zip(op.coefficients, args[:-1], strict=True):
         y += coefficient * x
     return y
 
 
-def multiply(op: ops.Multiply, *args: Any) -> Array:
+def multiply(op: ops.Multiply, *args) -> Array:
     return np.prod(args[:-1], axis=0)
 
 
-def maximum(op: ops.Maximum, *args: Any) -> Array:
+def maximum(op: ops.Maximum, *args) -> Array:
     y = np.zeros(args[0].shape)
     for at, _ in np.ndenumerate(y):
         y[at] = max(x[at] for x in args[:-1])

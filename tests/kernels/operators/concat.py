@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from hypothesis import strategies as st
 
@@ -17,7 +15,7 @@ from tests.kernels.draw import (
 
 
 @st.composite
-def concats(draw: st.DrawFn, kind: Any = ops.Concat) -> Case:
+def concats(draw: st.DrawFn, kind=ops.Concat) -> Case:
     first = draw(tensors)
     axis, count = draw(st.integers(0, len(first) - 1)), draw(st.integers(1, 4))
     extent = st.sampled_from([16, 32, 8]) if draw(st.booleans()) else st.integers(1, 20)
@@ -27,7 +25,7 @@ def concats(draw: st.DrawFn, kind: Any = ops.Concat) -> Case:
     )
 
 
-def concat(op: ops.Concat, *args: Any) -> Array:
+def concat(op: ops.Concat, *args) -> Array:
     return np.concatenate(args[:-1], axis=op.axis)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
@@ -35,7 +34,7 @@ def possible(case: Case) -> bool:
         return False
 
 
-def terms(op: ops.ConvTranspose2d, x: Array) -> Any:
+def terms(op: ops.ConvTranspose2d, x: Array):
     """Of every product: the places in x, weight and y."""
     rows, columns = op.infer(x.shape)[2:]
     own, (down, across) = op.channels // op.groups, op.dilation
@@ -47,7 +46,7 @@ def terms(op: ops.ConvTranspose2d, x: Array) -> Any:
                 yield (n, c, i, j), (c, o, a, b), (n, first + o, row, column)
 
 
-def plain(op: ops.ConvTranspose2d, x: Array, w: Any) -> Array:
+def plain(op: ops.ConvTranspose2d, x: Array, w) -> Array:
     y = np.zeros(op.infer(x.shape))
     if op.bias:
         y += w["bias"][:, None, None]
@@ -56,7 +55,7 @@ def plain(op: ops.ConvTranspose2d, x: Array, w: Any) -> Array:
     return y
 
 
-def by_torch(op: ops.ConvTranspose2d, torch: Any, x: Any, weight: Any, bias: Any = None) -> Any:
+def by_torch(op: ops.ConvTranspose2d, torch, x, weight, bias=None):
     window = (op.stride, op.padding, op.output_padding, op.groups, op.dilation)
     return torch.nn.functional.conv_transpose2d(x, weight, bias, *window)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from hypothesis import strategies as st
 
@@ -16,7 +14,7 @@ from tests.kernels.draw import labels
 GPU = ("cuda",)
 
 
-def label_count(op: ops.LabelCount, label: Array, w: Any) -> Array:
+def label_count(op: ops.LabelCount, label: Array, w) -> Array:
     def counts(each: int) -> float:
         return 0.0 if each == op.ignore else 1.0 if op.weight is None else op.weight[each]
 

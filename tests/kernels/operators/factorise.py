@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from hypothesis import strategies as st
 
@@ -23,7 +21,7 @@ def factorisations(draw: st.DrawFn) -> Case:
     return Case(op, ((n,),) * 3, (draw(labels), draw(labels), FLOAT), min(users, items))
 
 
-def matrix_factorisation(op: Any, user: Array, item: Array, rating: Array, w: Any) -> Array:
+def matrix_factorisation(op, user: Array, item: Array, rating: Array, w) -> Array:
     rows = zip(user.tolist(), item.tolist(), rating.tolist(), strict=True)
     return np.array([(w["user"][i] @ w["item"][j] - r) ** 2 for i, j, r in rows])
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from mpibow import ops
@@ -13,7 +11,7 @@ from tests.kernels.checked import SUM, Checked, N
 from tests.kernels.operators.lstm import by_torch, lengths, sequences, sigmoid
 
 
-def plain(op: ops.Gru, x: Array, *given: Any) -> Array:
+def plain(op: ops.Gru, x: Array, *given) -> Array:
     *states, w = given
     y = np.zeros((*x.shape[:2], op.units))
     for n in range(len(x)):

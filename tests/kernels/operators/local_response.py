@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from hypothesis import strategies as st
 
@@ -31,14 +29,14 @@ def base(op: ops.LocalResponseNorm, x: Array, at: tuple[int, ...]) -> float:
     return op.k + op.alpha / op.size * sum(squares)
 
 
-def local_response_norm(op: ops.LocalResponseNorm, x: Array, w: Any) -> Array:
+def local_response_norm(op: ops.LocalResponseNorm, x: Array, w) -> Array:
     y = np.zeros(x.shape)
     for at, value in np.ndenumerate(x):
         y[at] = value / base(op, x, at) ** op.beta
     return y
 
 
-def by_torch(op: ops.LocalResponseNorm, torch: Any, x: Any) -> Any:
+def by_torch(op: ops.LocalResponseNorm, torch, x):
     """PyTorch's takes three axes and more."""
     return torch.nn.functional.local_response_norm(x[..., None], op.size, op.alpha, op.beta, op.k)[..., 0]
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from hypothesis import strategies as st
 
@@ -26,7 +24,7 @@ def losses(draw: st.DrawFn) -> Case:
     return Case(op, ((n, classes), (n,)), (FLOAT, draw(labels)), classes + (ignore == classes))
 
 
-def target(op: Any, classes: int, given: Any) -> Array | None:
+def target(op, classes: int, given) -> Array | None:
     """The probabilities that a loss compares with, None for an ignored label."""
     if isinstance(op, ops.SoftmaxCrossEntropy):
         if given == op.ignore:
@@ -35,7 +33,7 @@ def target(op: Any, classes: int, given: Any) -> Array | None:
     return (1 - op.smoothing) * np.asarray(given) + op.smoothing / classes
 
 
-def cross_entropy(op: Any, logits: Array, given: Array, w: Any) -> Array:
+def cross_entropy(op, logits: Array, given: Array, w) -> Array:
     y = np.zeros(len(logits))
     for n, row in enumerate(logits):
         t = target(op, len(row), given[n])
@@ -44,14 +42,14 @@ def cross_entropy(op: Any, logits: Array, given: Array, w: Any) -> Array:
     return y
 
 
-def by_torch(op: ops.SoftmaxCrossEntropy, torch: Any, logits: Any, label: Any) -> Any:
+def by_torch(op: ops.SoftmaxCrossEntropy, torch, logits, label):
     return torch.nn.functional.cross_entropy(
         logits, label.long(), reduction="none", label_smoothing=op.smoothing,
         ignore_index=-100 if op.ignore is None else op.ignore,
     )  # fmt: skip
 
 
-def soft_by_torch(op: ops.SoftCrossEntropy, torch: Any, logits: Any, target: Any) -> Any:
+def soft_by_torch(op: ops.SoftCrossEntropy, torch, logits, target):
     return torch.nn.functional.cross_entropy(logits, target, reduction="none", label_smoothing=op.smoothing)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from hypothesis import strategies as st
 
@@ -18,11 +16,11 @@ def huber(op: ops.Huber, x: float) -> float:
     return x * x / 2 if abs(x) <= op.delta else op.delta * (abs(x) - op.delta / 2)
 
 
-def binary(op: Any, x: Array, target: Array, w: Any) -> Array:
+def binary(op, x: Array, target: Array, w) -> Array:
     return -target * np.log(1 / (1 + np.exp(-x))) - (1 - target) * np.log(1 / (1 + np.exp(x)))
 
 
-def class_target(op: ops.ClassTarget, label: Array, w: Any) -> Array:
+def class_target(op: ops.ClassTarget, label: Array, w) -> Array:
     y = np.zeros((len(label), len(op.weight)))
     for n, given in enumerate(label.tolist()):
         if given != op.ignore:

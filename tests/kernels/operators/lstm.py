@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from hypothesis import strategies as st
 
@@ -14,7 +12,7 @@ from tests.kernels.checked import SUM, Checked, Lengths, N, Shapes
 from tests.kernels.draw import Cases
 
 
-def sequences(make: Any, states: int) -> Cases:
+def sequences(make, states: int) -> Cases:
     """Of up to five steps: `make` gives the operator of so many units, with so many initial states or none."""
     return st.builds(
         lambda units, shape, given: Case(make(units, INITIAL, given), (shape, *[(shape[0], units)] * (states * given))),
@@ -24,11 +22,11 @@ def sequences(make: Any, states: int) -> Cases:
     )
 
 
-def sigmoid(x: Array) -> Any:
+def sigmoid(x: Array):
     return 1 / (1 + np.exp(-x))
 
 
-def plain(op: ops.Lstm, x: Array, *given: Any) -> Array:
+def plain(op: ops.Lstm, x: Array, *given) -> Array:
     *states, w = given
     y = np.zeros((*x.shape[:2], op.units))
     for n in range(len(x)):
@@ -41,7 +39,7 @@ def plain(op: ops.Lstm, x: Array, *given: Any) -> Array:
     return y
 
 
-def by_torch(op: Any, torch: Any, x: Any, *states: Any, **w: Any) -> Any:
+def by_torch(op, torch, x, *states, **w):
     """PyTorch's layer, whose weights come by name."""
     kind = torch.nn.LSTM if op.kind == "lstm" else torch.nn.GRU
     layer = kind(x.shape[2], op.units, batch_first=True, dtype=x.dtype)
@@ -50,7 +48,7 @@ def by_torch(op: Any, torch: Any, x: Any, *states: Any, **w: Any) -> Any:
     return torch.func.functional_call(layer, {f"{key}_l0": array for key, array in w.items()}, given)[0]
 
 
-def lengths(op: Any, shapes: Shapes) -> Lengths:
+def lengths(op, shapes: Shapes) -> Lengths:
     n, t, features = shapes[0]
     return (features + op.units) * t, 4 * (features + op.units) * t, 4 * n * t * op.units
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
@@ -21,7 +20,7 @@ def products(draw: st.DrawFn) -> Case:
     return Case(ops.Matmul(), ((*front, m, k), (*(front if draw(st.booleans()) else ()), k, n)))
 
 
-def plain(op: ops.Matmul, a: Array, b: Array, w: Any) -> Array:
+def plain(op: ops.Matmul, a: Array, b: Array, w) -> Array:
     y = np.zeros((*a.shape[:-1], b.shape[-1]))
     for (*front, i, j), _ in np.ndenumerate(y):
         matrix = b[tuple(front)] if b.ndim > 2 else b

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from hypothesis import strategies as st
 
@@ -19,15 +17,15 @@ from tests.kernels.draw import (
 )
 
 
-def mix_shares(op: ops.MixShares, counter: Array, w: Any) -> Array:
+def mix_shares(op: ops.MixShares, counter: Array, w) -> Array:
     return np.array([larger_shares(op.alpha)[block(one)[0] // 2**20] for one in counter.tolist()])
 
 
-def mix(op: ops.Mix, x: Array, share: Array, w: Any) -> Array:
+def mix(op: ops.Mix, x: Array, share: Array, w) -> Array:
     return np.array([share[n] * x[n] + (1 - share[n]) * x[(n + 1) % len(x)] for n in range(len(x))])
 
 
-def one_hot(op: ops.OneHot, label: Array, w: Any) -> Array:
+def one_hot(op: ops.OneHot, label: Array, w) -> Array:
     return np.array([[float(n == c) for c in range(op.classes)] for n in label.tolist()])
 
 

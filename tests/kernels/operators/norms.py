@@ -19,7 +19,7 @@ EPSILON = st.sampled_from([1e-2, 1.0])
 LOOSER = Looser(10, "as sum, divided by a deviation of sqrt(epsilon) = 0.1 or more")
 
 
-def some(axes: int, draw: st.DrawFn, kind: Callable[[int, float], Any] = ops.LayerNorm) -> Any:
+def some(axes: int, draw: st.DrawFn, kind: Callable[[int, float], Any] = ops.LayerNorm):
     return kind(draw(st.integers(1, axes)), draw(EPSILON))
 
 
@@ -36,38 +36,38 @@ def group_norms(draw: st.DrawFn) -> Case:
     return Case(ops.GroupNorm(groups, draw(EPSILON)), ((draw(st.integers(1, 5)), groups * each, *rest),))
 
 
-def rows_of(op: Any, x: Array) -> Array:
+def rows_of(op, x: Array) -> Array:
     """What is normalised together, as rows."""
     size = prod(x.shape[1:]) // op.groups if isinstance(op, ops.GroupNorm) else prod(x.shape[-op.axes :])
     return x.reshape(-1, size)
 
 
-def spread(op: Any, x: Array, weight: Array) -> Array:
+def spread(op, x: Array, weight: Array) -> Array:
     """A weight beside x's elements."""
     return weight.reshape(-1, *[1] * (x.ndim - 2)) if isinstance(op, ops.GroupNorm) else weight
 
 
-def deviations(op: Any, row: Array) -> Array:
+def deviations(op, row: Array) -> Array:
     return row if isinstance(op, ops.RmsNorm) else row - row.mean(-1, keepdims=True)
 
 
-def normalised(op: Any, x: Array) -> Array:
+def normalised(op, x: Array) -> Array:
     away = deviations(op, rows_of(op, x))
     return (away / np.sqrt((away**2).mean(1, keepdims=True) + op.epsilon)).reshape(x.shape)
 
 
-def plain(op: Any, x: Array, w: Any) -> Array:
+def plain(op, x: Array, w) -> Array:
     y = normalised(op, x) * spread(op, x, w["weight"])
     return y + spread(op, x, w["bias"]) if "bias" in w else y
 
 
-def lengths(op: Any, shapes: Shapes) -> Lengths:
+def lengths(op, shapes: Shapes) -> Lengths:
     (x,) = shapes
     rows = rows_of(op, np.zeros(x))
     return rows.shape[1], rows.shape[1], prod(x) // x[1] if isinstance(op, ops.GroupNorm) else len(rows)
 
 
-def group_norm(op: ops.GroupNorm, torch: Any, x: Any, weight: Any, bias: Any) -> Any:
+def group_norm(op: ops.GroupNorm, torch, x, weight, bias):
     """PyTorch's refuses to train on one value a group; ours gives its bias."""
     y = torch.nn.functional.group_norm(torch.cat([x, x], 0), op.groups, weight, bias, op.epsilon)
     return y[: len(x)]

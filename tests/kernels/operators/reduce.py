@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
 from hypothesis import strategies as st
 
@@ -13,7 +12,7 @@ from tests.kernels.checked import IMAGE, SUM, Checked, Lengths, Shapes
 from tests.kernels.draw import Cases, tensors
 
 
-def reductions(kind: Any) -> Cases:
+def reductions(kind) -> Cases:
     @st.composite
     def cases(draw: st.DrawFn) -> Case:
         shape = draw(tensors)
@@ -23,11 +22,11 @@ def reductions(kind: Any) -> Cases:
     return cases()
 
 
-def lengths(op: Any, shapes: Shapes) -> Lengths:
+def lengths(op, shapes: Shapes) -> Lengths:
     return prod(shapes[0][axis] for axis in op.axes), 1, 1
 
 
-def checked(kind: Any, plain: Any, torch: Any) -> Checked:
+def checked(kind, plain, torch) -> Checked:
     return Checked(
         op=kind,
         cases=[Case(kind((1,)), ((3, 4),)), Case(kind((0, 2)), ((2, 3, 4),), id="two axes")],

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from hypothesis import strategies as st
 
@@ -24,7 +22,7 @@ def turned(op: ops.Rotary, x: Array, sign: int) -> Array:
     return np.concatenate([z.real, z.imag], -1)
 
 
-def by_torch(op: ops.Rotary, torch: Any, x: Any) -> Any:
+def by_torch(op: ops.Rotary, torch, x):
     half = x.shape[-1] // 2
     angles = torch.outer(torch.arange(x.shape[-2]).double(), op.base ** (-torch.arange(half).double() / half))
     a, b = x[..., :half], x[..., half:]

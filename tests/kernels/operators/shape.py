@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from hypothesis import strategies as st
 
@@ -16,7 +14,7 @@ from tests.kernels.draw import (
 )
 
 
-def pad_channels(op: ops.PadChannels, x: Array, w: Any) -> Array:
+def pad_channels(op: ops.PadChannels, x: Array, w) -> Array:
     y = np.zeros(op.infer(x.shape))
     for at, value in np.ndenumerate(x):
         y[at] = value

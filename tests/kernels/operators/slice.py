@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from hypothesis import strategies as st
 
@@ -33,20 +31,20 @@ def splits(draw: st.DrawFn) -> Case:
     return Case(ops.Split(tuple(sizes), axis), ((*shape[:axis], sum(sizes), *shape[axis + 1 :]),))
 
 
-def sources(op: ops.Slice) -> Any:
+def sources(op: ops.Slice):
     """Of every element of y, its place in x."""
     for at in np.ndindex(*(len(range(*each)) for each in op.ranges)):
         yield at, tuple(range(*each)[i] for i, each in zip(at, op.ranges, strict=True))
 
 
-def plain(op: ops.Slice, x: Array, w: Any) -> Array:
+def plain(op: ops.Slice, x: Array, w) -> Array:
     y = np.zeros(op.infer(x.shape))
     for at, source in sources(op):
         y[at] = x[source]
     return y
 
 
-def first(op: ops.Split, x: Array, w: Any) -> Array:
+def first(op: ops.Split, x: Array, w) -> Array:
     return x.take(range(op.sizes[0]), op.axis)
 
 

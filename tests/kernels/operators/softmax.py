@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from hypothesis import strategies as st
 
@@ -19,17 +17,17 @@ from tests.kernels.draw import (
 
 
 @st.composite
-def softmaxes(draw: st.DrawFn, kind: Any) -> Case:
+def softmaxes(draw: st.DrawFn, kind) -> Case:
     shape = draw(st.one_of(rows, images, st.tuples(counts, st.integers(1, 40), st.integers(1, 4))))
     return Case(kind(draw(st.integers(0, len(shape) - 1))), (shape,))
 
 
-def softmax(op: Any, x: Array, w: Any) -> Array:
+def softmax(op, x: Array, w) -> Array:
     y = np.exp(x - x.max(axis=op.axis, keepdims=True))
     return y / y.sum(axis=op.axis, keepdims=True)
 
 
-def softmax_record(kind: Any, plain: Any, lacking: tuple[str, ...]) -> Checked:
+def softmax_record(kind, plain, lacking: tuple[str, ...]) -> Checked:
     return Checked(
         op=kind,
         cases=[Case(kind(1), ((5, 4),)), Case(kind(2), ((2, 3, 4, 2),), id="inner axis")],

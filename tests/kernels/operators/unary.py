@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from mpibow import ops
@@ -12,11 +10,11 @@ from tests.kernels.checked import Checked, Looser, N, elementwise
 from tests.kernels.draw import one
 
 
-def silu(op: Any, x: float) -> float:
+def silu(op, x: float) -> float:
     return float(x / (1 + np.exp(-x)))
 
 
-def checked(op: Any, plain: Any, torch: str, looser: Looser | None = None, positive: bool = False) -> Checked:
+def checked(op, plain, torch: str, looser: Looser | None = None, positive: bool = False) -> Checked:
     return Checked(
         op=type(op),
         cases=[Case(op, ((4, 5),), positive=positive), Case(op, ((2, 3, 2),), id="image", positive=positive)],

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from hypothesis import strategies as st
 
@@ -16,7 +14,7 @@ scales = st.tuples(st.integers(1, 4), st.integers(1, 4))
 images = st.tuples(*[st.integers(1, 3)] * 2, *[st.integers(1, 7)] * 2)
 
 
-def terms(op: ops.Upsample, x: Array) -> Any:
+def terms(op: ops.Upsample, x: Array):
     """Of every output pixel, the pixels that it is made of, and how much of each."""
     h, w = x.shape[2:]
     for i, j in np.ndindex(h * op.scale[0], w * op.scale[1]):
@@ -29,14 +27,14 @@ def terms(op: ops.Upsample, x: Array) -> Any:
             yield (i, j), (min(int(p) + a, h - 1), min(int(q) + b, w - 1)), share
 
 
-def plain(op: ops.Upsample, x: Array, w: Any) -> Array:
+def plain(op: ops.Upsample, x: Array, w) -> Array:
     y = np.zeros(op.infer(x.shape))
     for (i, j), (a, b), share in terms(op, x):
         y[:, :, i, j] += share * x[:, :, a, b]
     return y
 
 
-def by_torch(op: ops.Upsample, torch: Any, x: Any) -> Any:
+def by_torch(op: ops.Upsample, torch, x):
     return torch.nn.functional.interpolate(x, scale_factor=tuple(map(float, op.scale)), mode=op.mode)
 
 

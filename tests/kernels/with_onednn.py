@@ -1,0 +1,14 @@
+"""oneDNN's table of kernels, and the mark of tests that need it."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
+from mpibow.kernels.onednn import operators
+from mpibow.kernels.onednn.library import find_library, load
+
+PATH = find_library()
+LIBRARY = None if PATH is None else load(PATH)
+TABLE = {} if LIBRARY is None else operators(LIBRARY)
+needs_onednn = pytest.mark.skipif(LIBRARY is None, reason="no libdnnl found: pip install -e '.[cpu]'")
