@@ -43,14 +43,14 @@ def train(
     resume: str | None = None,
     note: str = "",
     trace: Trace = SILENT,
-    made: OpenParts = open_parts,
+    opened: OpenParts = open_parts,
 ) -> Trained:
     """Runs `job` to its end on all ranks of `comm`; every rank calls it. `resume` is a path or 'auto'.
 
-    `made` makes the session's parts.
+    `opened` makes the session's parts.
     """
     threadpool_limits(1)  # a learner is a thread: BLAS must not start more
-    with Signals() as signals, Session(job, comm, resume, note, trace, made) as session:
+    with Signals() as signals, Session(job, comm, resume, note, trace, opened) as session:
         stop = ""
         while not (stop := stop or session.limit_reached()):
             stop = iterate(session, signals)
@@ -73,7 +73,7 @@ def iterate(session: Session, signals: Signals) -> str:
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
+    command = argparse.ArgumentParser(
         prog=prog("train"),
         description="Trains a model with small batches on all ranks. Without CONFIG: a small net on real digits.",
         epilog=f"models: {', '.join(sorted([*MODELS, *OBJECTIVES]))}\n\n"
@@ -81,34 +81,34 @@ def parser() -> argparse.ArgumentParser:
         "exit codes:\n\n" + "\n".join(f"{code:>5}  {meaning}" for code, meaning in EXIT_CODES.items()),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    made.add_argument("config", nargs="?", help="YAML file of settings")
-    made.add_argument("overrides", nargs="*", metavar="key.path=value", help="settings that override the file's")
-    made.add_argument("--check", action="store_true", help="print settings, plan and memory; train nothing")
-    made.add_argument(
+    command.add_argument("config", nargs="?", help="YAML file of settings")
+    command.add_argument("overrides", nargs="*", metavar="key.path=value", help="settings that override the file's")
+    command.add_argument("--check", action="store_true", help="print settings, plan and memory; train nothing")
+    command.add_argument(
         "--find-lr",
         action="store_true",
         help=f"try learning rates that rise, print losses and a suggestion, draw {PLOT}; keep nothing of it",
     )
-    made.add_argument(
+    command.add_argument(
         "--find-lr-rates", metavar="FROM:TO", default=f"{LOWEST:g}:{HIGHEST:g}", help="them (default: %(default)s)"
     )
-    made.add_argument(
+    command.add_argument(
         "--find-lr-iterations", metavar="N", type=int, default=ITERATIONS, help="between them (default: %(default)s)"
     )
-    made.add_argument(
+    command.add_argument(
         "--resume",
         metavar="PATH",
         help="continue a checkpoint or a run directory; 'auto': the newest run in `out`, else a new run",
     )
-    made.add_argument("--timeline", type=Path, metavar="FILE.json", help="write a Chrome trace of all ranks' threads")
-    made.add_argument(
+    command.add_argument("--timeline", type=Path, metavar="FILE.json", help="write a Chrome trace of all ranks' threads")
+    command.add_argument(
         "--timeline-iterations",
         metavar="FROM:TO",
         help="iterations of the trace, counted from this start (default "
         f"{WINDOW[0]}:{WINDOW[1]}, without the last); the file is written when TO begins, or the run ends",
     )
-    made.set_defaults(base=None)
-    return made
+    command.set_defaults(base=None)
+    return command
 
 
 def main(argv: list[str] | None = None) -> None:

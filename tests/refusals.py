@@ -16,3 +16,11 @@ def refuses(message: str, error: type[Exception] = ConfigError) -> Iterator[None
     with pytest.raises(error) as caught:
         yield
     assert str(caught.value) == message
+
+
+@contextmanager
+def exits(code: int) -> Iterator[None]:
+    """Fails unless the block, a command's `main`, ends with this code."""
+    with pytest.raises(SystemExit) as end:
+        yield
+    assert end.value.code == code

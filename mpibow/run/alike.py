@@ -78,8 +78,8 @@ def compare(comm: Communicator, difference: str, texts: Mapping[str, str], remed
     everyone = comm.share(texts if comm.rank in (0, odd) else None)
     theirs, first = everyone[odd], everyone[0]
     names = [name for name in {**first, **theirs} if theirs.get(name) != first.get(name)]
-    told = [_told(name, theirs.get(name, "missing"), first.get(name, "missing")) for name in names]
-    raise CommunicationError(f"rank {odd}: has {difference} than rank 0: {some(told)}; {remedy}")
+    differences = [_difference(name, theirs.get(name, "missing"), first.get(name, "missing")) for name in names]
+    raise CommunicationError(f"rank {odd}: has {difference} than rank 0: {some(differences)}; {remedy}")
 
 
 def from_rank_0(arrays: Mapping[str, Array], comm: Communicator) -> dict[str, Array]:
@@ -126,7 +126,7 @@ def _only(numbers: Numbers, names: Sequence[str]) -> dict[str, dict[str, Any]]:
     }
 
 
-def _told(name: str, theirs: str, first: str) -> str:
+def _difference(name: str, theirs: str, first: str) -> str:
     return f"{name} is {theirs}, on rank 0 {first}" if max(len(theirs), len(first)) <= LONGEST else name
 
 

@@ -151,7 +151,7 @@ def _train_more(session: Session) -> str:
     return f"epoch {epoch:.2f}: {_listed(spans)} are trained from here on"
 
 
-def frozen_told(job: Job, epoch: float) -> list[str]:
+def frozen_lines(job: Job, epoch: float) -> list[str]:
     """Lines of the weights that are frozen at `epoch`, one for each length of time."""
     found = dict[float, list[Span]]()
     for span in job.layout.spans:

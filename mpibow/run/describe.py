@@ -16,8 +16,8 @@ from mpibow.job.checks import described, few_values, long_iteration, long_period
 from mpibow.job.memory import copy_bytes, learner_bytes, replica_bytes, room_for
 from mpibow.learn import directions
 from mpibow.learn.local import arrays_of, kept_of
-from mpibow.run.changing import frozen_told
-from mpibow.run.judge import sets_told
+from mpibow.run.changing import frozen_lines
+from mpibow.run.judge import data_lines
 from mpibow.run.loggers import check_loggers
 from mpibow.run.opening import loading_of
 from mpibow.run.stored import taken_by
@@ -59,7 +59,7 @@ def describe_job(
     return "\n".join([
         dump(job.config).rstrip(), "",
         *(f"{name}: {found.count:,} samples {described(found)}" for name, found in sets.items()),
-        *sets_told(job)[1:], *frozen_told(job, 0.0), *([taken.told] if taken else []), "",
+        *data_lines(job)[1:], *frozen_lines(job, 0.0), *([taken.told] if taken else []), "",
         str(plan), *filter(None, [
             job.slow(), few_values(job.build(job.config.batch_size, True), min(counts)),
             directions.described(job.matrices, job.config.update),

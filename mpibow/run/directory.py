@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -59,10 +59,6 @@ def write(path: Path, content: str | bytes, remedy: str = "") -> None:
             file.write(content.encode() if isinstance(content, str) else content)
     except OSError as error:
         raise OutputError("; ".join(filter(None, (f"{path}: cannot be written: {reason(error)}", remedy)))) from error
-
-
-def write_summary(path: Path, summary: Mapping[str, Any]) -> None:
-    write(path / "summary.json", json.dumps(summary, indent=2) + "\n")
 
 
 def on_rank_0(call: Callable[[Callable[[Any], Any]], Any], rank: int, work: Callable[[], Any]) -> Any:

@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from mpibow.comm.communicator import Communicator
 from mpibow.comm.pulse import Pulse
 from mpibow.data.dataset import Array, Samples, read_into
 from mpibow.data.slots import arrays_for
 from mpibow.graph.plan import Plan
 from mpibow.job.device import Compute
 from mpibow.metrics.metric import Measure, total
+from mpibow.run.checkpoint import Call
 from mpibow.sync.synchroniser import RunTasks
 
 Each = Callable[[Array, Array, Array], None]  # samples (n,), labels (n,), logits (n, classes)
@@ -65,7 +65,7 @@ class Evaluator:
 
     def __call__(
         self, data: Samples, centre: Array, statistics: Array, run: RunTasks,
-        comm: Callable[[Callable[[Communicator], Any]], Any], each: Each | None = None, *, workers: int = 1,
+        comm: Call, each: Each | None = None, *, workers: int = 1,
     ) -> Evaluation:  # fmt: skip
         """Means over `data`, whose samples are as the plan's inputs.
 
@@ -93,7 +93,7 @@ class Evaluator:
         seconds = time.perf_counter() - begin
         return Evaluation(means["loss"], means.get("accuracy"), int(count), seconds, means.get("top_k"), metrics)
 
-    def _metrics(self, found: Sequence[Sequence[Any]], comm: Callable[[Callable[[Communicator], Any]], Any]) -> Any:
+    def _metrics(self, found: Sequence[Sequence[Any]], comm: Call) -> Any:
         """The metrics by name, from the sums of this rank's threads and the other ranks, added up in their order."""
         if not self._measures:
             return {}

@@ -171,20 +171,14 @@ def open_checkpoint(path: Path, note: Any) -> tuple[Path, Header]:
 def check_fits(path: Path, header: Header, expected: Mapping[str, Any]) -> None:
     """Raises CheckpointError naming the first thing in which the checkpoint and this run differ."""
     for key, value in expected.items():
-        found = getattr(header, key)
-        if key == "layout" and found != value:
-            raise CheckpointError(
-                f"{path}: was made with another model, its weights have other names or shapes; "
-                "resume with the same config, or start anew without --resume"
-            )
-        if key == "sample_weight" and found != value:
-            made, given = ("without" if each is None else "with" for each in (found, value))
-            raise CheckpointError(
-                f"{path}: was made {made} sample_weight, this run is {given}{' others' * (made == given)}; "
-                "pass the same sample_weight, or start anew without --resume"
-            )
-        if found != value:
-            raise CheckpointError(
-                f"{path}: was made with {key} {found}, this run has {value}; "
-                "resume with the same config, or start anew without --resume"
-            )
+        found, remedy = getattr(header, key), "resume with the same config"
+        if found == value:
+            continue
+        difference = f"with {key} {found}, this run has {value}"
+        if key == "layout":
+            difference = "with another model, its weights have other names or shapes"
+        elif key == "sample_weight":
+            then, now = ("without" if each is None else "with" for each in (found, value))
+            difference = f"{then} sample_weight, this run is {now}{' others' * (then == now)}"
+            remedy = "pass the same sample_weight"
+        raise CheckpointError(f"{path}: was made {difference}; {remedy}, or start anew without --resume")

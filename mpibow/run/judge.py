@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 GUESSES = 3  # evaluations, after which a line says so
 
 
-def sets_told(job: Job) -> list[str]:
+def data_lines(job: Job) -> list[str]:
     """The log's line on the data sets, as "train: 54,000 samples, validation: 6,000 split off, test: 10,000"."""
     sets = [f"train: {job.train.count:,} samples"]
     for name, data in job.evaluated.items():

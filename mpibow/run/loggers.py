@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -38,29 +39,6 @@ def numbers_of(event: str, entries: Mapping[str, Any]) -> dict[str, float]:
     place = f"average/{data}" if event == "average" else f"best/{data}" if "checkpoint" in entries else data
     named = {key: entries.get(key) for key in ("loss", "accuracy", "top_k_accuracy")} | dict(entries.get("metrics", {}))
     return _finite(place, named)
-
-
-class Loggers:
-    """Loggers of a run. One that fails is left out from there on, with a note, and the run goes on."""
-
-    def __init__(self, loggers: Mapping[str, Logger], note: Callable[[str], None]) -> None:
-        self._loggers, self._note = dict(loggers), note
-
-    def add(self, event: str, **entries: Any) -> None:
-        if self._loggers and (numbers := numbers_of(event, entries)):
-            self._each(lambda logger: logger.add(numbers, int(entries["position"])))
-
-    def close(self) -> None:
-        self._each(lambda logger: logger.close())
-
-    def _each(self, function: Callable[[Logger], None]) -> None:
-        for name, logger in list(self._loggers.items()):
-            try:
-                function(logger)
-            except Exception as error:
-                del self._loggers[name]
-                text = f"{type(error).__name__}: {error}"
-                self._note(f"warning: log.to: {name} failed and gets nothing more, metrics.jsonl has all: {text}")
 
 
 def _finite(place: str, named: Mapping[str, Any]) -> dict[str, float]:
@@ -143,17 +121,38 @@ def check_loggers(names: Sequence[str]) -> None:
             raise ConfigError(f"log.to: {name} needs the package {kind.package}: {install(kind.extra)}")
 
 
-def open_loggers(
-    names: Sequence[str], folder: Path, settings: Mapping[str, Any], begin: int, note: Callable[[str], None]
-) -> dict[str, Logger]:
-    """The loggers of `names`, except, with a note, one that can't be opened; a resumed run continues at `begin`."""
-    found = dict[str, Logger]()
-    for name in dict.fromkeys(names):
-        if name not in LOGGERS:
-            continue
+class Loggers:
+    """Loggers of a run by `names`; one that is resumed continues at sample `begin`.
+
+    One that fails is left out from there on, with a note, and the run goes on.
+    """
+
+    def __init__(
+        self, names: Sequence[str], folder: Path, settings: Mapping[str, Any], begin: int, note: Callable[[str], None],
+        kinds: Mapping[str, Kind] = LOGGERS,
+    ) -> None:  # fmt: skip
+        self._loggers, self._note = dict[str, Logger](), note
+        for name in dict.fromkeys(names):
+            if name in kinds:
+                with self._noted(name, "could not be opened,"):
+                    self._loggers[name] = kinds[name].open(folder, settings, begin)
+
+    def add(self, event: str, **entries: Any) -> None:
+        if self._loggers and (numbers := numbers_of(event, entries)):
+            self._each(lambda logger: logger.add(numbers, int(entries["position"])))
+
+    def close(self) -> None:
+        self._each(lambda logger: logger.close())
+
+    def _each(self, function: Callable[[Logger], None]) -> None:
+        for name, logger in list(self._loggers.items()):
+            with self._noted(name, "failed and gets nothing more,"):
+                function(logger)
+
+    @contextmanager
+    def _noted(self, name: str, what: str) -> Iterator[None]:
         try:
-            found[name] = LOGGERS[name].open(folder, settings, begin)
+            yield
         except Exception as error:
-            text = f"{type(error).__name__}: {error}"
-            note(f"warning: log.to: {name} could not be opened, metrics.jsonl has all: {text}")
-    return found
+            self._loggers.pop(name, None)
+            self._note(f"warning: log.to: {name} {what} metrics.jsonl has all: {type(error).__name__}: {error}")

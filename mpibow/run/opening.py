@@ -32,10 +32,10 @@ from mpibow.learn.scheduler import Scheduler
 from mpibow.models.losses import ignored
 from mpibow.optim.schedules import ended_early
 from mpibow.run.alike import agreed, compare_state, send_first
-from mpibow.run.changing import frozen_told
+from mpibow.run.changing import frozen_lines
 from mpibow.run.coordinator import Coordinator
 from mpibow.run.evaluate import Evaluator
-from mpibow.run.judge import sets_told
+from mpibow.run.judge import data_lines
 from mpibow.run.loggers import check_loggers
 from mpibow.run.results import Ledger
 from mpibow.run.start import Start, find_source, fresh_states, keep_settings, kept_states, lasting, start_of
@@ -173,11 +173,11 @@ def open_parts(job: Job, comm: Communicator, resume: str | None, note: str, trac
         warnings += memory_warnings(comm, counts, room)
     if comm.rank == 0 and start.source.checkpoint is not None:
         keep_settings(start.source.folder, job)
-    notes = [note, *notes, way, *warnings, *_told(start, job, ledger), loading.described]
+    notes = [note, *notes, way, *warnings, *_start_lines(start, job, ledger), loading.described]
     notes += [
         *_executed(ways, execution, tuning.compares, config),
         described(job.matrices, config.update),
-        *frozen_told(job, epoch),
+        *frozen_lines(job, epoch),
     ]
     return Parts(
         job, comm, trace, plan, loading, start, lasting(job, plan, first), coordinator, tuning, replicas, state,
@@ -252,7 +252,7 @@ def chooser_of(job: Job) -> str:
     return job.chooser or "test"
 
 
-def _told(start: Start, job: Job, ledger: Ledger) -> list[str]:
+def _start_lines(start: Start, job: Job, ledger: Ledger) -> list[str]:
     """The log's first lines: the run, its learners, its folder; and changes since the checkpoint."""
     config, source, (counts, _) = job.config, start.source, start.learners
     how = {"auto": "auto, now "}.get(config.learners, "replayed, now ") if isinstance(config.learners, str) else ""
@@ -274,7 +274,7 @@ def _told(start: Start, job: Job, ledger: Ledger) -> list[str]:
     )
     return [
         *source.notes, start.restarts, states, rate, other, about, gain * (config.averaging != config.rule),
-        *sets_told(job), early, few_values(job.build(config.batch_size, True), min(counts)), long_iteration(*meant),
+        *data_lines(job), early, few_values(job.build(config.batch_size, True), min(counts)), long_iteration(*meant),
         long_period(*meant),
     ]  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -14,7 +15,7 @@ from mpibow.job.measures import directions
 from mpibow.run import directory
 from mpibow.run.callbacks import Callbacks
 from mpibow.run.evaluate import Evaluation
-from mpibow.run.loggers import Loggers, open_loggers
+from mpibow.run.loggers import Loggers
 from mpibow.run.output import EventFile, Line
 from mpibow.run.results import Results, Summary, shown_metrics, versions
 from mpibow.sync.distance import summed_up
@@ -41,9 +42,9 @@ class Reporter:
         self._file = EventFile(self.folder / "metrics.jsonl", mark, self._progress.note) if first else None
         settings = {**plain(job.config), "text": job.config.text}
         names = job.config.log.to if first else ()
-        self._loggers = Loggers(open_loggers(names, self.folder, settings, position, self.note), self.note)
+        self._loggers = Loggers(names, self.folder, settings, position, self.note)
         heard = [each for each in job.callbacks if first or getattr(each, "every_rank", False)]
-        self._callbacks = Callbacks(heard, self._write, directions(job.measures))
+        self.callbacks = Callbacks(heard, self._write, directions(job.measures))
         self._mark = self._shown = time.perf_counter()
         self._began = self.ledger.seconds  # of training, before this process
         self._loss = "loss -"
@@ -75,11 +76,6 @@ class Reporter:
         """Leaves out the time since the last `clock`, which was not training."""
         self._mark = time.perf_counter()
 
-    @property
-    def stop(self) -> str:
-        """The callback of this rank that ends the run, '' for none."""
-        return self._callbacks.stop
-
     def mark(self) -> int:
         """Bytes of metrics.jsonl so far."""
         return 0 if self._file is None else self._file.mark()
@@ -93,7 +89,7 @@ class Reporter:
         """Enters an event in metrics.jsonl, and tells loggers and callbacks of it."""
         entries = {**self._session.where.fields(), **entries}
         self._write(event, **entries)
-        self._callbacks.hear(event, entries)
+        self.callbacks.hear(event, entries)
 
     def trained(self, rate: float, distances: Sequence[float]) -> None:
         """A metrics entry: means since the last one.
@@ -242,7 +238,7 @@ class Reporter:
 
     def end(self, summary: Summary) -> None:
         if self._session.rank == 0:
-            directory.write_summary(self.folder, summary.json())
+            directory.write(self.folder / "summary.json", json.dumps(summary.json(), indent=2) + "\n")
         self._add("end", **self._session.where.running(), stopped=summary.stopped)
         self.note(str(summary))
 

@@ -32,7 +32,7 @@ from mpibow.tune import Counts
 
 
 class Session(Parts):
-    """Every rank makes one in a `with`, and calls the same methods in the same order; `made` makes its parts."""
+    """Every rank makes one in a `with`, and calls the same methods in the same order; `opened` makes its parts."""
 
     iteration: int
     talk_due: bool  # as all ranks read in the same all-reduce
@@ -41,10 +41,10 @@ class Session(Parts):
 
     def __init__(
         self, job: Job, comm: Communicator, resume: str | None = None, note: str = "", trace: Trace = SILENT,
-        made: OpenParts = open_parts,
+        opened: OpenParts = open_parts,
     ) -> None:  # fmt: skip
         with ExitStack() as stack:
-            super().__init__(**vars(made(job, comm, resume, note, trace, stack)))
+            super().__init__(**vars(opened(job, comm, resume, note, trace, stack)))
             start, config, self.reporter = self.start, self.config, Reporter(self)
             stack.callback(self.reporter.close)
             self.iteration, self.counts = start.iteration, start.learners[0]
@@ -147,7 +147,7 @@ class Session(Parts):
 
     def request(self, signal: str) -> Request:
         """This rank's requests now, on rank 0 with those of its clock."""
-        stop = signal or self.reporter.stop
+        stop = signal or self.reporter.callbacks.stop
         if self.rank == 0:
             stop = stop or self.config.stop.overdue(self.reporter.clock())
         return Request(stop, self.saver.overdue(), self.resets.due, self.tuning.asks)

@@ -186,11 +186,11 @@ def compare(trial: Trial, tuner: Tuner) -> Decision:
         saved, doubt = by_streams.seconds - by_fused.seconds, 2 * hypot(by_streams.error, by_fused.error)
         if abs(saved) > doubt or len(fused) == MOST:
             chosen = FUSED if saved > doubt else STREAMS
-            return Decision(trial.counts, True, f"{_told(trial)}; settled on {chosen}", tuner.watching, chosen)
-    return Decision(trial.counts, False, f"{_told(trial)}; trying {turn}", tuner.looking, turn)
+            return Decision(trial.counts, True, f"{_rates(trial)}; settled on {chosen}", tuner.watching, chosen)
+    return Decision(trial.counts, False, f"{_rates(trial)}; trying {turn}", tuner.looking, turn)
 
 
-def _told(trial: Trial) -> str:
+def _rates(trial: Trial) -> str:
     """The last window in words, beside those of the other execution."""
     (name, window), images = trial.windows[-1], trial.batch * sum(trial.counts)
     others = trial.of(other(name))

@@ -45,7 +45,7 @@ def drawn(seed: int) -> Callable[[Tensor], Tensor]:
 @pytest.mark.parametrize("rule", tiny.RULES)
 def test_ranks_that_draw_numbers_train_rank_0s(tmp_path: Path, rule: str) -> None:
     """The bits are those of ranks that all drew what rank 0 drew."""
-    settings = {"rule": tiny.RULES[rule], "stop": {"epochs": None, "iterations": 12}, "evaluate": {"every": 0.2}}
+    settings = {"rule": rule, "stop": {"epochs": None, "iterations": 12}, "evaluate": {"every": 0.2}}
 
     def body(comm: Communicator, seeds: tuple[int, ...], out: str) -> Mapping[str, Array]:
         job = tiny.job(tmp_path / out, net=drawn(seeds[comm.rank]), **settings)

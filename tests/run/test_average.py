@@ -10,7 +10,6 @@ import pytest
 
 from mpibow import dense, flatten, relu
 from mpibow.config.schema import Ema
-from mpibow.errors import ConfigError
 from mpibow.graph.graph import Tensor
 from mpibow.kernels.passes import PIECE
 from mpibow.run.average import Average
@@ -18,6 +17,7 @@ from mpibow.run.checkpoint import read_arrays
 from mpibow.run.describe import describe_job
 from mpibow.run.header import Averaged
 from mpibow.run.session import Session
+from tests.refusals import refuses
 from tests.run import tiny
 
 EMA = {"half_life": 50, "every": 3}
@@ -40,9 +40,9 @@ def test_by_hand() -> None:
     assert average.entry() == {"position": 1200, "share": 0.75}
 
 
-@pytest.mark.parametrize("rule", ["auto", "crossbow", "ssgd", "independent"])
+@tiny.rules("auto", "crossbow", "ssgd", "independent")
 def test_it_is_of_the_centres_and_changes_none(tmp_path: Path, rule: str) -> None:
-    settings: dict[str, Any] = {"rule": tiny.RULES[rule], "learners": 2, "net": tiny.normed, "checkpoint": {}}
+    settings: dict[str, Any] = {"rule": rule, "learners": 2, "net": tiny.normed, "checkpoint": {}}
     plain = tiny.train(tmp_path / "plain", **settings)
     centres = list[tuple[int, dict[str, Any]]]()
 
@@ -51,7 +51,7 @@ def test_it_is_of_the_centres_and_changes_none(tmp_path: Path, rule: str) -> Non
             session.read_centre()
             centres.append((session.position, session.plan.layout.unpacked(session.rule.centre.copy())))
 
-    (found,) = tiny.replay(tiny.job(tmp_path / "with", ema=EMA, **settings), before=look)
+    (found,) = tiny.watch(tmp_path / "with", ema=EMA, before=look, **settings)
     assert tiny.same_bits(found.weights, plain.weights)
     shares = [0.5 ** ((40 * 6 - position) / 50) for position, _ in centres]
     average = stored(tmp_path / "with")
@@ -118,5 +118,5 @@ def test_many_weights_are_averaged_like_few() -> None:
 
 
 def test_it_needs_a_half_life(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"^ema\.half_life: is required, a number above 0$"):
+    with refuses("ema.half_life: is required, a number above 0"):
         tiny.job(tmp_path, ema={})

@@ -41,11 +41,11 @@ def test_an_option_changes_what_is_learnt_and_not_with_ranks(tmp_path: Path, opt
     assert tiny.distance(without, tiny.spread(tmp_path, **OPTIONS[option])) > 1e-3
 
 
-@pytest.mark.parametrize("rule", ["auto", "crossbow", "ssgd"])
+@tiny.rules("auto", "crossbow", "ssgd")
 def test_batch_norm_does_not_depend_on_ranks(tmp_path: Path, rule: str) -> None:
     """Its running statistics belong to the learners, the centre's are their mean."""
     one, two, uneven = (
-        tiny.train(tmp_path / str(learners), ranks, net=tiny.normed, rule=tiny.RULES[rule], learners=learners)
+        tiny.train(tmp_path / str(learners), ranks, net=tiny.normed, rule=rule, learners=learners)
         for learners, ranks in ((4, 1), (2, 2), ([1, 3], 2))
     )
     assert "batch_norm1.variance" in one.weights
@@ -63,7 +63,7 @@ def test_rules_do_differ(tmp_path: Path) -> None:
 
 @RULES
 def test_every_rank_holds_the_same_centre_after_every_iteration(tmp_path: Path, rule: dict[str, Any]) -> None:
-    first, second = tiny.replay(tiny.job(tmp_path, rule=rule, learners=2, precision="float32"), 2)
+    first, second = tiny.watch(tmp_path, 2, rule=rule, learners=2, precision="float32")
     assert first.centres == second.centres
     assert len(set(first.centres)) > 8  # and it moves, if only once a period, or where it is evaluated
 
@@ -85,12 +85,12 @@ def test_another_seed_is_another_run(tmp_path: Path) -> None:
     assert not tiny.same_bits(one.weights, two.weights)
 
 
-@pytest.mark.parametrize("rule", ["auto", "crossbow-3", "ssgd"])
+@tiny.rules("auto", "crossbow-3", "ssgd")
 def test_looking_changes_no_bit(tmp_path: Path, rule: str) -> None:
     """Evaluation, checkpoints and metrics only read."""
 
     def seen(name: str, **settings: Any) -> dict[str, Any]:
-        work = tiny.job(tmp_path / name, rule=tiny.RULES[rule], learners=2, net=tiny.normed, **settings)
+        work = tiny.job(tmp_path / name, rule=rule, learners=2, net=tiny.normed, **settings)
         return tiny.run(work, 2).weights
 
     quiet = seen("quiet", evaluate={"every": 1000}, log={"every": 1000})
@@ -134,11 +134,11 @@ def test_a_smooth_schedule_never_restarts(tmp_path: Path) -> None:
 CHANGES = {5: (3, 1), 12: (1, 1), 13: (2, 4), 30: (2, 2)}
 
 
-@pytest.mark.parametrize("rule", ["auto", "crossbow-3", "nesterov-3", "ssgd"])
+@tiny.rules("auto", "crossbow-3", "nesterov-3", "ssgd")
 @pytest.mark.parametrize("prefetch", [1, 4])
 def test_learners_come_and_go(tmp_path: Path, rule: str, prefetch: int) -> None:
     def seen(name: str) -> list[tiny.Replay]:
-        work = tiny.job(tmp_path / name, rule=tiny.RULES[rule], learners=2, prefetch=prefetch, net=tiny.normed)
+        work = tiny.job(tmp_path / name, rule=rule, learners=2, prefetch=prefetch, net=tiny.normed)
         return tiny.replay(work, 2, before=tiny.announcing(CHANGES))
 
     ranks, again = seen("a"), seen("b")
@@ -153,18 +153,15 @@ def test_learners_come_and_go(tmp_path: Path, rule: str, prefetch: int) -> None:
 def test_a_change_of_learners_does_not_depend_on_ranks(tmp_path: Path) -> None:
     # Without momenta: a new learner has none, and which ones are new depends on the ranks.
     rule = {"name": "sma", "reset_momentum": True}
-    one = tiny.replay(tiny.job(tmp_path / "1", rule=rule, learners=4), before=tiny.announcing({10: (6,)}))
-    two = tiny.replay(tiny.job(tmp_path / "2", rule=rule, learners=2), 2, before=tiny.announcing({10: (1, 5)}))
+    one = tiny.watch(tmp_path / "1", rule=rule, learners=4, before=tiny.announcing({10: (6,)}))
+    two = tiny.watch(tmp_path / "2", 2, rule=rule, learners=2, before=tiny.announcing({10: (1, 5)}))
     assert tiny.distance(two[0].weights, one[0].weights) < 1e-10
 
 
-@pytest.mark.parametrize("rule", ["auto", "independent"])
+@tiny.rules("auto", "independent")
 def test_looking_changes_no_bit_of_learners_that_come_later(tmp_path: Path, rule: str) -> None:
     seen, unseen = (
-        tiny.replay(
-            tiny.job(tmp_path / str(every), rule=tiny.RULES[rule], evaluate={"every": every}),
-            before=tiny.announcing({10: (3,)}),
-        )
+        tiny.watch(tmp_path / str(every), rule=rule, evaluate={"every": every}, before=tiny.announcing({10: (3,)}))
         for every in (0.1, 1000)
     )
     assert tiny.same_bits(seen[0].weights, unseen[0].weights)

@@ -59,7 +59,7 @@ def test_a_disk_that_others_fill_for_a_while(disk: Path, capsys: pytest.CaptureF
     for file in ("metrics.jsonl", "log.txt"):
         assert said.count(f"{file}: cannot be written: no space left on device; the run goes on") == 1
         assert said.count(f"{file}: can be written again; no line was lost") == 1
-    whole = tiny.replay(tiny.job(disk.parent / "whole", learners=2))
+    whole = tiny.watch(disk.parent / "whole", learners=2)
     assert tiny.same_bits(found[0].weights, whole[0].weights)
 
 
@@ -70,12 +70,12 @@ def test_a_disk_that_stays_full(disk: Path) -> None:
 
     summary = disk / "runs/run/summary.json"
     with refuses(f"{summary}: cannot be written: no space left on device", OutputError):
-        tiny.replay(tiny.job(disk / "runs", log={"every": 1}), before=others)
+        tiny.watch(disk / "runs", log={"every": 1}, before=others)
     point = {"checkpoint": {"every": "20 iterations"}}
     (disk / "others").unlink()
     shutil.rmtree(disk / "runs")
     with pytest.raises(CheckpointError, match=r"a checkpoint cannot be written: .*; free some space$"):
-        tiny.replay(tiny.job(disk / "runs", **point), before=others)
+        tiny.watch(disk / "runs", before=others, **point)
 
 
 def test_a_read_only_disk(disk: Path) -> None:
@@ -110,7 +110,7 @@ def test_a_run_directory_that_goes(tmp_path: Path, ranks: int, how: str, setting
         "start the run again, or move the directory back and use --resume",
         OutputError,
     ):
-        tiny.replay(tiny.job(tmp_path, **{**quiet, **settings}), ranks, before=others)
+        tiny.watch(tmp_path, ranks, before=others, **{**quiet, **settings})
     assert not folder.exists()
     if how == "moved":
         begun = json.loads((tmp_path / "other/metrics.jsonl").read_text().splitlines()[0])

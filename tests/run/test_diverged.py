@@ -52,7 +52,7 @@ def bad(out: Path, ranks: int, **settings: Any) -> Job:
 @pytest.mark.parametrize("rule", RULES)
 def test_reset(tmp_path: Path, rule: str, capsys: pytest.CaptureFixture[str]) -> None:
     """The same numbers on any number of ranks, every reset counted once and told on rank 0."""
-    one, two, four = (tiny.run(bad(tmp_path / str(ranks), ranks, rule=tiny.RULES[rule]), ranks) for ranks in (1, 2, 4))
+    one, two, four = (tiny.run(bad(tmp_path / str(ranks), ranks, rule=rule), ranks) for ranks in (1, 2, 4))
     assert tiny.distance(two.weights, one.weights) < 1e-10
     assert tiny.distance(four.weights, one.weights) < 1e-10
     assert one.summary.resets == two.summary.resets == four.summary.resets == len(meetings()) > 5
@@ -79,7 +79,7 @@ def test_after_a_reset_the_mean_is_the_true_one(tmp_path: Path, rule: str) -> No
             mean = state.shared.get("mean", session.rule.centre)
             seen[session.iteration] = float(np.abs(rows.mean(axis=0) - mean).max())
 
-    tiny.replay(bad(tmp_path, 1, rule=tiny.RULES[rule]), before=measure)
+    tiny.replay(bad(tmp_path, 1, rule=rule), before=measure)
     unclear = {iteration + after for iteration, _ in meetings() for after in range(1, 6 if rule == "crossbow-3" else 3)}
     clear = [far for iteration, far in seen.items() if iteration not in unclear]
     assert len(clear) > 2
@@ -93,7 +93,7 @@ def test_resume_around_a_reset(tmp_path: Path, rule: str, rank: int) -> None:
     """Also between the reset and the moment when all ranks agree on the mean again."""
     first = next(iteration for iteration, learner in meetings()[1:] if learner // 2 == rank)
     cuts = (first, first + 1, first + 2, first + 3)
-    settings = {"rule": tiny.RULES[rule], "checkpoint": AT_END, "precision": "float32"}
+    settings = {"rule": rule, "checkpoint": AT_END, "precision": "float32"}
     tiny.replay(bad(tmp_path / "whole", 2, **settings), 2, before=saving(*cuts))
     for cut in cuts:
         folder = copy(tmp_path / "whole", tmp_path / str(cut))
@@ -132,7 +132,7 @@ def test_stop_before_the_first_checkpoint(tmp_path: Path) -> None:
 def test_a_rate_that_is_far_too_high(tmp_path: Path, rule: str, on_nan: str) -> None:
     """Where the centre itself overflows no reset can help; the last checkpoint holds numbers."""
     every = {"every": "1 iteration", "keep": 2, "best": False}
-    settings = {"rule": tiny.RULES[rule], "update": {"lr": 1e30}, "precision": "float32", "checkpoint": every}
+    settings = {"rule": rule, "update": {"lr": 1e30}, "precision": "float32", "checkpoint": every}
     with pytest.raises(DivergedError) as caught:
         tiny.run(job(tmp_path, 2, on_nan=on_nan, **settings), 2)
     assert "; lower update.lr (now 1e+30)" in str(caught.value)
@@ -145,7 +145,7 @@ def test_a_rate_that_is_far_too_high(tmp_path: Path, rule: str, on_nan: str) -> 
 @pytest.mark.filterwarnings("error")
 def test_learners_that_all_fail_for_long(tmp_path: Path) -> None:
     """The centre is finite, but so large that no loss is: resetting to it for ever would be no training."""
-    settings = {"rule": tiny.RULES["ssgd"], "update": {"lr": 1e30}, "precision": "float32"}
+    settings = {"rule": "ssgd", "update": {"lr": 1e30}, "precision": "float32"}
     with pytest.raises(DivergedError) as caught:
         tiny.run(job(tmp_path, 2, **settings), 2)
     assert str(caught.value) in [

@@ -35,7 +35,7 @@ def performed(folder: Path, **settings: Any) -> list[str]:
         "log": {"every": 1}, "rule": {"name": "sma", "resync": 1}, "ema": {"half_life": 1.0, "every": 1},
         "evaluate": {"every": 0.01}, "checkpoint": tiny.keeping(1), "batch_size": tiny.COUNT,
     }  # fmt: skip
-    tiny.replay(tiny.job(folder, iterations=1, **{**always, **settings}), before=before, settle=False)
+    tiny.watch(folder, iterations=1, before=before, settle=False, **{**always, **settings})
     return calls[: calls.index("show") + 1]
 
 

@@ -14,7 +14,7 @@ from mpibow.errors import ConfigError
 from mpibow.graph.layout import initial_weights
 from mpibow.learn.local import arrays_of, kept_of
 from mpibow.optim.adam import AdamW
-from mpibow.run.changing import frozen_told
+from mpibow.run.changing import frozen_lines
 from mpibow.run.checkpoint import read_arrays
 from mpibow.run.describe import describe_job
 from mpibow.run.session import Session
@@ -89,7 +89,7 @@ def test_frozen_weights_do_not_count_in_clip_norm(tmp_path: Path) -> None:
 
 
 def test_not_all_weights_are_frozen(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"^update\.groups: freeze all weights; leave some to be trained$"):
+    with refuses("update.groups: freeze all weights; leave some to be trained"):
         tiny.job(tmp_path, **groups({"match": "*", "freeze": True}))
 
 
@@ -104,7 +104,7 @@ def test_not_all_weights_are_frozen(tmp_path: Path) -> None:
 def test_frozen_weights_keep_their_bits(tmp_path: Path, rule: str, ranks: int, update: dict[str, Any]) -> None:
     """With three learners, whose mean rounds; two ranks have two and one. They are not sent: see the next test."""
     first, *others = names(tmp_path)
-    settings = {**groups({"match": first, "freeze": True}, weight_decay=0.1, **update), "rule": tiny.RULES[rule]}
+    settings = {**groups({"match": first, "freeze": True}, weight_decay=0.1, **update), "rule": rule}
     trained = check_resumed(tmp_path, 8, ranks=ranks, end=16, learners=3 if ranks == 1 else [2, 1], **settings)
     before = begun(tiny.job(tmp_path, **settings))
     np.testing.assert_array_equal(trained[first], before[first])
@@ -130,7 +130,7 @@ THAWED = {"match": "dense1.*", "freeze": {"epochs": 1}}
 @pytest.mark.parametrize("update", [{}, {"name": "adamw"}], ids=["sgd", "adamw"])
 def test_weights_are_trained_from_an_epoch_on(tmp_path: Path, rule: str, update: dict[str, Any]) -> None:
     """And a run that is resumed on either side of that epoch, or at it, has the same bits."""
-    settings = {**groups(THAWED, **update), "rule": tiny.RULES[rule], "learners": 2}
+    settings = {**groups(THAWED, **update), "rule": rule, "learners": 2}
     check_resumed(tmp_path, 8, 10, 12, end=16, **settings)
     before = begun(tiny.job(tmp_path, **settings))
     for iteration in (8, 10, 12):
@@ -141,9 +141,9 @@ def test_weights_are_trained_from_an_epoch_on(tmp_path: Path, rule: str, update:
     assert told in (tmp_path / "whole/run/log.txt").read_text()
 
 
-@pytest.mark.parametrize("rule", ["auto", "crossbow-3", "ssgd"])
+@tiny.rules("auto", "crossbow-3", "ssgd")
 def test_ranks_begin_to_train_them_at_the_same_iteration(tmp_path: Path, rule: str) -> None:
-    tiny.spread(tmp_path, within=1e-12, rule=tiny.RULES[rule], **groups(THAWED))
+    tiny.spread(tmp_path, within=1e-12, rule=rule, **groups(THAWED))
 
 
 def test_states_begin_at_0_where_weights_begin_to_be_trained(tmp_path: Path) -> None:
@@ -164,8 +164,8 @@ def test_a_batch_norm_begins_to_follow_the_data(tmp_path: Path) -> None:
 def test_what_is_frozen_is_said(tmp_path: Path) -> None:
     work = tiny.job(tmp_path, **groups({"match": "dense1.weight", "freeze": True}, THAWED))
     lines = ["frozen until epoch 1: 12 weights (dense1.bias)", "frozen: 432 weights (dense1.weight)"]
-    assert frozen_told(work, 0.0) == lines
-    assert frozen_told(work, 1.0) == lines[1:]
+    assert frozen_lines(work, 0.0) == lines
+    assert frozen_lines(work, 1.0) == lines[1:]
     tiny.run(work)
     log = (tmp_path / "run/log.txt").read_text()
     assert all(line in log for line in lines)
@@ -183,24 +183,24 @@ def test_compiled_passes_train_them_from_an_epoch_on(tmp_path: Path) -> None:
 def test_no_rule_takes_over_where_weights_are_frozen_until_an_epoch(tmp_path: Path) -> None:
     said = r"^rule.then: must be null where weights are frozen until an epoch, got a rule$"
     with pytest.raises(ConfigError, match=said):
-        tiny.train(tmp_path, rule=tiny.RULES["then"], **groups(THAWED))
+        tiny.train(tmp_path, rule="then", **groups(THAWED))
 
 
 HEAD = {"match": "dense2.*", "update": {"name": "adamw", "lr": 0.01}}
 
 
-@pytest.mark.parametrize("rule", ["auto", "crossbow-3", "ssgd", "independent"])
+@tiny.rules("auto", "crossbow-3", "ssgd", "independent")
 def test_a_group_has_an_optimiser_of_its_own(tmp_path: Path, rule: str) -> None:
     """Resumed the run has the same bits; a checkpoint has the states of both."""
-    check_resumed(tmp_path, 8, end=16, learners=2, rule=tiny.RULES[rule], **groups(HEAD))
+    check_resumed(tmp_path, 8, end=16, learners=2, rule=rule, **groups(HEAD))
     assert {"momenta", "exp_avg", "exp_avg_sq"} <= read_arrays(point(tmp_path / "whole", 16), "rank-0").keys()
 
 
-@pytest.mark.parametrize("rule", ["auto", "crossbow", "ssgd"])
+@tiny.rules("auto", "crossbow", "ssgd")
 def test_optimisers_of_groups_on_two_ranks(tmp_path: Path, rule: str) -> None:
     """Some weights of either optimiser are frozen at first."""
     head = {"match": "dense2.weight", "update": {"name": "adamw", "lr": 0.01}, "freeze": {"epochs": 1}}
-    tiny.spread(tmp_path, within=1e-9, rule=tiny.RULES[rule], **groups(THAWED, head, HEAD))
+    tiny.spread(tmp_path, within=1e-9, rule=rule, **groups(THAWED, head, HEAD))
 
 
 def test_all_weights_in_a_group_of_another_optimiser(tmp_path: Path) -> None:

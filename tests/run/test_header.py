@@ -43,6 +43,13 @@ def job(folder: Path, learners: Any, **settings: Any) -> tiny.Job:
     return tiny.job(folder, net=net, **{**fixed, **point, **settings})
 
 
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """The last checkpoint of a run."""
+    tiny.run(job(tmp_path, 2))
+    return tmp_path / "run/checkpoints/iteration-0000000008"
+
+
 # Mutations
 
 
@@ -70,7 +77,7 @@ def changed(header: dict[str, Any], at: tuple[Any, ...], change: Callable[[Any, 
 )
 def test_every_mutation_is_refused_or_resumed(tmp_path: Path, ranks: int, learners: Any, rule: str) -> None:
     """One that is let through is resumed; the rest end with code 4, and name the file."""
-    settings: Any = {"rule": tiny.RULES[rule], "tuner": {"window": 1e-3, "watch": 1e-3}}
+    settings: Any = {"rule": rule, "tuner": {"window": 1e-3, "watch": 1e-3}}
     work = job(tmp_path, learners, **settings)
     tiny.run(work, ranks)
     path = tmp_path / "run/checkpoints/iteration-0000000008"
@@ -103,10 +110,10 @@ def replaced(path: Path, name: str, data: bytes) -> None:
 
 def test_arrays_of_other_forms(tmp_path: Path) -> None:
     """Every array of every file dropped, cut, grown, of another type."""
-    work = job(tmp_path, 2, rule=tiny.RULES["crossbow-3"])
+    work = job(tmp_path, 2, rule="crossbow-3")
     tiny.run(work, 2)
     path = tmp_path / "run/checkpoints/iteration-0000000008"
-    longer = job(tmp_path, 2, rule=tiny.RULES["crossbow-3"], stop={"epochs": None, "iterations": 9})
+    longer = job(tmp_path, 2, rule="crossbow-3", stop={"epochs": None, "iterations": 9})
     tried = 0
     for file in sorted(path.glob("*.safetensors")):
         whole, arrays = file.read_bytes(), load_file(file)
@@ -126,9 +133,7 @@ def test_arrays_of_other_forms(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["BF16", "F8_E4M3", "BOOL"])
-def test_arrays_of_types_that_numpy_lacks(tmp_path: Path, dtype: str) -> None:
-    tiny.run(job(tmp_path, 2))
-    path = tmp_path / "run/checkpoints/iteration-0000000008"
+def test_arrays_of_types_that_numpy_lacks(tmp_path: Path, path: Path, dtype: str) -> None:
     size = 2 if dtype == "BF16" else 1
     entry = {"dense1.bias": {"dtype": dtype, "shape": [3], "data_offsets": [0, 3 * size]}}
     text = json.dumps(entry).encode()
@@ -137,9 +142,7 @@ def test_arrays_of_types_that_numpy_lacks(tmp_path: Path, dtype: str) -> None:
         tiny.run(job(tmp_path, 2), resume=path)
 
 
-def test_what_a_file_lacks_is_asked_for(tmp_path: Path) -> None:
-    tiny.run(job(tmp_path, 2))
-    path = tmp_path / "run/checkpoints/iteration-0000000008"
+def test_what_a_file_lacks_is_asked_for(tmp_path: Path, path: Path) -> None:
     tiny.seal(path, lambda header: {**header, "files": {}})
     with refuses(f"{path / 'checkpoint.json'}: files: must have centre.safetensors, got []", CheckpointError):
         tiny.run(job(tmp_path, 2), resume=path)
@@ -148,9 +151,7 @@ def test_what_a_file_lacks_is_asked_for(tmp_path: Path) -> None:
 # Entries of other versions
 
 
-def test_an_entry_that_is_not_known_is_left_alone(tmp_path: Path) -> None:
-    tiny.run(job(tmp_path, 2))
-    path = tmp_path / "run/checkpoints/iteration-0000000008"
+def test_an_entry_that_is_not_known_is_left_alone(tmp_path: Path, path: Path) -> None:
     tiny.seal(path, lambda header: {**header, "optimiser": {"name": "adam"}})
     tiny.run(job(tmp_path, 2), resume=path)
     tiny.seal(path, lambda header: {**header, "optimiser": {"name": "adam"}, "needs": ["rule"]})
@@ -163,9 +164,7 @@ def test_an_entry_that_is_not_known_is_left_alone(tmp_path: Path) -> None:
         tiny.run(job(tmp_path, 2), resume=path)
 
 
-def test_entries_are_named_with_rule_and_value(tmp_path: Path) -> None:
-    tiny.run(job(tmp_path, 2))
-    path = tmp_path / "run/checkpoints/iteration-0000000008"
+def test_entries_are_named_with_rule_and_value(tmp_path: Path, path: Path) -> None:
     tiny.seal(path, lambda header: {**header, "untold": "x", "ledger": {**header["ledger"], "images": 0.5, "y": 1}})
     with pytest.raises(CheckpointError) as caught:
         tiny.run(job(tmp_path, 2), resume=path)

@@ -39,13 +39,13 @@ def test_a_rank_that_waits_for_another_knows_what_is_its_own(tmp_path: Path) -> 
             readings[session.rank] = reading
 
     stop = {"epochs": None, "iterations": 20}
-    tiny.replay(tiny.job(tmp_path, learners="auto", tuner=LONG, stop=stop), 2, before=before, settle=False)
+    tiny.watch(tmp_path, 2, learners="auto", tuner=LONG, stop=stop, before=before, settle=False)
     assert readings[0].own.seconds < readings[0].whole.seconds
     assert readings[0].own.seconds < readings[1].own.seconds
 
 
 @needs_compiler
-@pytest.mark.parametrize("rule", ["auto", "ssgd"])  # where nothing is hidden behind compute
+@tiny.rules("auto", "ssgd")  # where nothing is hidden behind compute
 def test_a_gpus_rank_takes_from_the_devices_clock_what_it_waited(tmp_path: Path, rule: str) -> None:
     """Its host has waited for nothing."""
     job = work(tmp_path, learners=1, rule=tiny.RULES[rule])
@@ -116,7 +116,7 @@ def test_an_iteration_is_all_of_the_loop_but_what_is_only_now_and_then(
         clock.now += 1.0
 
     settings = {"evaluate": {"every": 0.5}, "checkpoint": {"every": "5 iterations"}, "log": {"every": 1}}
-    tiny.replay(tiny.job(tmp_path, learners=1, **settings), before=before, settle=False)  # type: ignore[arg-type]
+    tiny.watch(tmp_path, learners=1, before=before, settle=False, **settings)  # type: ignore[arg-type]
     assert found == [1.5] * 39
     assert done["change_learners"] == 1
     assert min(done.values()) >= 1

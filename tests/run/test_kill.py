@@ -34,7 +34,7 @@ def kill_at(iteration: int) -> Callable[[Session], None]:
     return kill
 
 
-@pytest.mark.parametrize("rule", ["auto", "crossbow-3", "diloco", "ssgd"])
+@tiny.rules("auto", "crossbow-3", "diloco", "ssgd")
 def test_at_twenty_iterations(tmp_path: Path, rule: str) -> None:
     settings = {"rule": {**tiny.RULES[rule], "resync": 7}, "learners": 2, "net": tiny.normed}
     every = {"every": "6 iterations", "keep": 2}

@@ -168,7 +168,7 @@ def test_a_run_that_stood_still_for_too_long_ends_at_its_next_checkpoint(folder:
     with refuses(
         f"{folder / 'run'}: was taken over by {other}: this run stood still for too long, and ends", OutputError
     ):
-        tiny.replay(tiny.job(folder, checkpoint={"every": "5 iterations"}), 2, before=resumed_elsewhere)
+        tiny.watch(folder, 2, checkpoint={"every": "5 iterations"}, before=resumed_elsewhere)
     assert holder_of(folder / "run") == other
     assert [path.name for path in (folder / "run/checkpoints").iterdir()] == ["iteration-0000000005"]
 
@@ -189,7 +189,7 @@ def test_two_runs_in_one_directory(folder: Path) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        tiny.replay(tiny.job(folder, **point), before=second)
+        tiny.watch(folder, before=second, **point)
     assert not (folder / "run/lock").exists()
     assert tiny.train(folder, resume="auto", **point).summary.iterations == 40
     assert not (folder / "run/lock").exists()

@@ -111,7 +111,7 @@ def test_there_is_no_room_asked_for_that_no_memory_could_fill(tmp_path: Path) ->
     work = tiny.job(tmp_path, net=wide, precision="float32", batch_size=1, device="numpy", learners="auto", test=None)
     slots = 4 * (36 + 4 + 16)  # pixels, label and counter: two ahead, one in use, and the plan's inputs
     learner = learner_bytes(work.training_plan(), slots=slots, states=1)
-    with Session(work, Single(), made=tiny.with_memory(Billion())) as session:
+    with Session(work, Single(), opened=tiny.with_memory(Billion())) as session:
         assert session.replicas.capacity == int(0.8 * 10**9 / learner) < 20
         assert session.tuning.state()["room"] == (session.replicas.capacity,)  # type: ignore[index]
 

@@ -33,17 +33,17 @@ def trained(folder: Path, **settings: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("rule", RULES)
 def test_learners_of_one_rank_or_of_two_are_the_same(tmp_path: Path, rule: str) -> None:
-    tiny.spread(tmp_path, within=1e-9, net=deep, update=MUON, rule=tiny.RULES[rule])
+    tiny.spread(tmp_path, within=1e-9, net=deep, update=MUON, rule=rule)
 
 
 def test_one_learner_takes_the_same_step_by_every_rule(tmp_path: Path) -> None:
-    sma, ssgd = (trained(tmp_path / rule, rule=tiny.RULES[rule]) for rule in ("auto", "ssgd"))
+    sma, ssgd = (trained(tmp_path / rule, rule=rule) for rule in ("auto", "ssgd"))
     assert tiny.distance(ssgd, sma) < 1e-12
 
 
 @pytest.mark.parametrize("rule", RULES)
 def test_a_run_that_is_cut_goes_on_with_the_same_bits(tmp_path: Path, rule: str) -> None:
-    check_resumed(tmp_path, 17, net=deep, update=MUON, rule=tiny.RULES[rule], learners=2)
+    check_resumed(tmp_path, 17, net=deep, update=MUON, rule=rule, learners=2)
 
 
 def test_the_log_and_the_check_name_the_matrices(tmp_path: Path) -> None:

@@ -56,9 +56,9 @@ def test_it_runs_in_layouts_of_its_own(tmp_path: Path) -> None:
     assert len(plan.bind(np.zeros(plan.layout.size, np.float32), np.zeros(plan.layout.size, np.float32)).runs) == 1
 
 
-@pytest.mark.parametrize("rule", ["auto", "crossbow-3", "ssgd"])
+@tiny.rules("auto", "crossbow-3", "ssgd")
 def test_two_runs_and_no_overlap_are_the_same_bits(tmp_path: Path, rule: str) -> None:
-    settings = {"rule": tiny.RULES[rule], "learners": 2}
+    settings = {"rule": rule, "learners": 2}
     first, again, sequential = (
         tiny.run(job(tmp_path / name, **settings, overlap=name != "sequential"), 2).weights
         for name in ("first", "again", "sequential")
@@ -72,16 +72,16 @@ def test_learners_may_be_spread_over_ranks(tmp_path: Path) -> None:
     assert tiny.distance(two, one) < 1e-3
 
 
-@pytest.mark.parametrize("rule", ["auto", "crossbow-3", "auto-3"])
+@tiny.rules("auto", "crossbow-3", "auto-3")
 def test_a_run_goes_on_bit_for_bit(tmp_path: Path, rule: str) -> None:
     update = {"lr": 0.005, "momentum": 0.9}
-    check_resumed(tmp_path, 7, 14, 22, 35, rule=tiny.RULES[rule], learners=2, update=update, **ONEDNN, net=residual)
+    check_resumed(tmp_path, 7, 14, 22, 35, rule=rule, learners=2, update=update, **ONEDNN, net=residual)
 
 
 @pytest.mark.parametrize(("first", "then"), [("onednn", "numpy"), ("numpy", "onednn")])
 def test_the_other_device_goes_on_from_a_checkpoint(tmp_path: Path, first: str, then: str) -> None:
     """With the same numbers to rounding: what is stored does not depend on layouts."""
-    settings = {"learners": 2, "checkpoint": {"every": "10 iterations", "keep": 9}, "rule": tiny.RULES["auto"]}
+    settings = {"learners": 2, "checkpoint": {"every": "10 iterations", "keep": 9}, "rule": "auto"}
     whole = tiny.run(job(tmp_path / "whole", device=first, **settings))
     checkpoint = tmp_path / "whole/run/checkpoints/iteration-0000000030"
     resumed = tiny.run(job(tmp_path / "then", device=then, **settings), resume=checkpoint)
@@ -127,14 +127,14 @@ def small_batch(out: Path, **settings: Any) -> tiny.Job:
     return job(out, **{"net": wide, "learners": 2, **settings})
 
 
-@pytest.mark.parametrize("rule", ["auto", "crossbow-3", "ssgd"])
+@tiny.rules("auto", "crossbow-3", "ssgd")
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_gradients_that_are_kept_as_factors(tmp_path: Path, rule: str, ranks: int) -> None:
     """As those that are not, as who clips them element by element wants them; and as NumPy's. With AVX-512
     oneDNN chooses the layout of weights that factors need."""
     update = {"lr": 0.05, "momentum": 0.9, "weight_decay": 0.01}
     works = [
-        small_batch(tmp_path / str(i), rule=tiny.RULES[rule], update={**update, **more}, **settings)
+        small_batch(tmp_path / str(i), rule=rule, update={**update, **more}, **settings)
         for i, (more, settings) in enumerate(
             [
                 ({"clip_norm": 2.0}, {}),
@@ -150,7 +150,7 @@ def test_gradients_that_are_kept_as_factors(tmp_path: Path, rule: str, ranks: in
     assert tiny.distance(kept.weights, plain.weights) < 1e-4
     assert tiny.distance(kept.weights, numpy.weights) < 1e-4
     assert tiny.same_bits(kept.weights, plain.weights) == (count == 0)  # factors are summed in another order
-    again = tiny.run(small_batch(tmp_path / "again", rule=tiny.RULES[rule], update={**update, "clip_norm": 2.0}), ranks)
+    again = tiny.run(small_batch(tmp_path / "again", rule=rule, update={**update, "clip_norm": 2.0}), ranks)
     assert tiny.same_bits(again.weights, kept.weights)
 
 

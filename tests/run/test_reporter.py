@@ -95,9 +95,9 @@ def test_what_is_hidden_since_the_last_entry() -> None:
     assert hidden(waits(3.0, 4.0), waits(2.0, 4.0)) is None
 
 
-@pytest.mark.parametrize("rule", ["crossbow", "auto", "ssgd"])
+@tiny.rules("crossbow", "auto", "ssgd")
 def test_two_ranks_say_how_much_was_hidden(tmp_path: Path, rule: str) -> None:
-    tiny.train(tmp_path, 2, rule=tiny.RULES[rule])
+    tiny.train(tmp_path, 2, rule=rule)
     found = [event["sync_hidden"] for event in tiny.events(tmp_path / "run", "train")]
     assert len(found) == 8
     assert all(0 <= part <= 1 for part in found)
@@ -116,7 +116,7 @@ def test_one_rank_has_nothing_to_hide(tmp_path: Path) -> None:
 
 def test_entries_between_two_exchanges_have_nothing_to_hide(tmp_path: Path) -> None:
     """With a period of 3 the steps of iterations 0, 1, then 2, 3, 4, ... are sent together, heard of one later."""
-    tiny.train(tmp_path, 2, rule=tiny.RULES["crossbow-3"], log={"every": 1}, stop={"epochs": None, "iterations": 9})
+    tiny.train(tmp_path, 2, rule="crossbow-3", log={"every": 1}, stop={"epochs": None, "iterations": 9})
     found = [event["sync_hidden"] is not None for event in tiny.events(tmp_path / "run", "train")]
     assert found == [False, False, True, False, False, True, False, False, True]
 

@@ -77,10 +77,10 @@ def check_resumed(
         saving(*cuts)(session)
         before(session)
 
-    whole, *_ = tiny.replay(tiny.job(folder / "whole", **settings), ranks, before=both)
+    whole, *_ = tiny.watch(folder / "whole", ranks, before=both, **settings)
     for cut in cuts:
         again = copy(folder / "whole", folder / f"from {cut}")
-        tiny.replay(tiny.job(again, **settings), ranks, before=before, resume=point(again, cut))
+        tiny.watch(again, ranks, before=before, resume=point(again, cut), **settings)
         assert arrays(again, end) == arrays(folder / "whole", end), cut
     return whole.weights
 
@@ -119,10 +119,10 @@ def test_resume_from_any_checkpoint(tmp_path: Path, rule: dict[str, Any]) -> Non
         "checkpoint": AT_END,
     }
     cuts = (1, 16, 17, 21, 39)
-    tiny.replay(tiny.job(tmp_path / "whole", **settings), 2, before=saving(*cuts))
+    tiny.watch(tmp_path / "whole", 2, before=saving(*cuts), **settings)
     for cut in cuts:
         folder = copy(tmp_path / "whole", tmp_path / str(cut))
-        tiny.replay(tiny.job(folder, **settings), 2, before=saving(*cuts), resume=point(folder, cut))
+        tiny.watch(folder, 2, before=saving(*cuts), resume=point(folder, cut), **settings)
         for later in [*(later for later in cuts if later > cut), 40]:
             assert arrays(folder, later) == arrays(tmp_path / "whole", later), (cut, later)
         assert entries(folder) == entries(tmp_path / "whole"), cut
@@ -202,11 +202,11 @@ def test_a_signal_at_the_end_finds_the_run_at_its_end(tmp_path: Path) -> None:
 # Learners that come and go
 
 
-@pytest.mark.parametrize("rule", ["auto", "crossbow-3", "slowmo", "ssgd"])
+@tiny.rules("auto", "crossbow-3", "slowmo", "ssgd")
 def test_resume_around_a_change_of_learners(tmp_path: Path, rule: str) -> None:
     """Before it begins, at 13 and 23, where it begins, and after: a checkpoint holds what was announced."""
     cuts, announce = (10, 11, 12, 13, 14, 22, 23, 24), tiny.announcing({10: (3, 1), 20: (1, 2)})
-    check_resumed(tmp_path, *cuts, ranks=2, before=announce, rule=tiny.RULES[rule], learners=2, net=tiny.normed)
+    check_resumed(tmp_path, *cuts, ranks=2, before=announce, rule=rule, learners=2, net=tiny.normed)
 
 
 def test_learners_on_one_copy_of_the_weights(tmp_path: Path) -> None:
@@ -216,21 +216,21 @@ def test_learners_on_one_copy_of_the_weights(tmp_path: Path) -> None:
         assert session.replicas.one
         tiny.announcing({10: (4,)})(session)
 
-    settings = {"rule": tiny.RULES["ssgd"], "learners": 2, "precision": "float32", "net": tiny.normed}
+    settings = {"rule": "ssgd", "learners": 2, "precision": "float32", "net": tiny.normed}
     check_resumed(tmp_path, 1, 12, 13, 14, 39, before=before, **settings)
 
 
 # Another topology
 
 
-@pytest.mark.parametrize("rule", ["auto", "crossbow", "ssgd"])
+@tiny.rules("auto", "crossbow", "ssgd")
 def test_other_learners_restart_from_the_centre(tmp_path: Path, rule: str, capsys: pytest.CaptureFixture[str]) -> None:
-    settings = {"rule": tiny.RULES[rule], "checkpoint": EVERY, "iterations": 20}
+    settings = {"rule": rule, "checkpoint": EVERY, "iterations": 20}
     before = tiny.train(tmp_path, 2, learners=2, **settings)
     capsys.readouterr()
     position = before.summary.samples
     more = {**settings, "iterations": 35}
-    seen = tiny.replay(tiny.job(tmp_path, learners=3, **more), 1, resume=tmp_path / "run")
+    seen = tiny.watch(tmp_path, 1, learners=3, resume=tmp_path / "run", **more)
     said = capsys.readouterr().err.splitlines()
     assert f"continuing {point(tmp_path, 20)} at iteration 20" in said
     assert "learners were 2 + 2: averaging restarts from the centre" in said
@@ -248,7 +248,7 @@ def test_other_learners_restart_from_the_centre(tmp_path: Path, rule: str, capsy
 
 def test_another_batch_size_goes_on_from_the_same_sample(tmp_path: Path) -> None:
     tiny.train(tmp_path, learners=2, checkpoint=EVERY, iterations=20)
-    seen = tiny.replay(tiny.job(tmp_path, learners=2, batch_size=5), resume="auto")
+    seen = tiny.watch(tmp_path, learners=2, batch_size=5, resume="auto")
     assert len(seen[0].samples) == 20
     stream = np.concatenate([np.concatenate(slots) for slots in seen[0].samples])
     rest = -20 * 2 * 3 % tiny.COUNT

@@ -25,7 +25,7 @@ def seen(folder: Path, rule: dict[str, Any]) -> dict[int, np.ndarray[Any, Any]]:
             session.settle()
             found[session.iteration] = session.replicas.weights.copy()
 
-    tiny.replay(tiny.job(folder, rule=rule, **SETTINGS), 2, before=look)
+    tiny.watch(folder, 2, rule=rule, before=look, **SETTINGS)
     return found
 
 
@@ -48,11 +48,9 @@ def test_a_resumed_run_switches_where_the_whole_one_does(tmp_path: Path) -> None
 def test_learners_share_a_copy_of_the_weights_once_resumed_behind_the_switch(tmp_path: Path, cut: int) -> None:
     """To S-SGD, on one rank; before it, replicas are apart."""
     settings, one = {"rule": {"name": "crossbow", "then": {"epoch": 1}}, **SETTINGS}, set[bool]()
-    whole = tiny.replay(tiny.job(tmp_path / "whole", **settings), before=saving(9, 11))
+    whole = tiny.watch(tmp_path / "whole", before=saving(9, 11), **settings)
     folder = copy(tmp_path / "whole", tmp_path / "cut")
-    resumed = tiny.replay(
-        tiny.job(folder, **settings), before=lambda s: one.add(s.replicas.one), resume=point(folder, cut)
-    )
+    resumed = tiny.watch(folder, before=lambda s: one.add(s.replicas.one), resume=point(folder, cut), **settings)
     assert one == {cut == 11}
     assert tiny.same_bits(resumed[0].weights, whole[0].weights)
 
@@ -60,7 +58,7 @@ def test_learners_share_a_copy_of_the_weights_once_resumed_behind_the_switch(tmp
 def test_learners_that_come_with_the_switch(tmp_path: Path) -> None:
     """Announced so that both begin with iteration 10."""
     one, again = (
-        tiny.replay(tiny.job(tmp_path / name, rule=RULE, **SETTINGS), 2, before=tiny.announcing({7: (3, 1)}))
+        tiny.watch(tmp_path / name, 2, rule=RULE, before=tiny.announcing({7: (3, 1)}), **SETTINGS)
         for name in ("a", "b")
     )
     assert [len(slots) for slots in one[0].samples[9:11]] == [2, 3]

@@ -132,10 +132,10 @@ def test_clocks_of_other_nodes() -> None:
     assert ahead(clocks) == [0, 0, 501, -9]
 
 
-@pytest.mark.parametrize("rule", ["auto", "crossbow-3", "ssgd"])
+@tiny.rules("auto", "crossbow-3", "ssgd")
 def test_a_trace_changes_no_bit(tmp_path: Path, rule: str) -> None:
     def work(name: str) -> tiny.Job:
-        return tiny.job(tmp_path / name, net=tiny.normed, rule=tiny.RULES[rule], learners=2, precision="float32")
+        return tiny.job(tmp_path / name, net=tiny.normed, rule=rule, learners=2, precision="float32")
 
     path = tmp_path / "run.json"
     assert tiny.same_bits(traced(work("traced"), path, "0:100").weights, tiny.run(work("plain"), 2).weights)

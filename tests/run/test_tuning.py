@@ -492,7 +492,7 @@ def with_room(k: int) -> OpenParts:
 
 
 def test_given_learners_that_there_is_no_memory_for_are_warned_of(tmp_path: Path) -> None:
-    tiny.replay(tiny.job(tmp_path, learners=[2, 3], iterations=2), 2, parts=with_room(2))
+    tiny.watch(tmp_path, 2, learners=[2, 3], iterations=2, parts=with_room(2))
     warned = [line for line in tiny.log(tmp_path) if " memory " in line]
     assert warned == ["warning: rank 1 has memory for about 2 of its 3 learners: use fewer, or learners=auto"]
 

@@ -12,7 +12,6 @@ import pytest
 from mpibow import batch_norm, dense, flatten, relu
 from mpibow.comm import Single
 from mpibow.cuda.room import find
-from mpibow.errors import ConfigError
 from mpibow.graph.graph import Tensor
 from mpibow.optim import UPDATES
 from mpibow.optim.adam import AdamW
@@ -21,6 +20,7 @@ from mpibow.run import checkpoint
 from mpibow.run.checkpoint import read_arrays
 from mpibow.run.session import Session
 from mpibow.sync.family import Family, Outer
+from tests.refusals import refuses
 from tests.run import tiny
 from tests.run.test_resume import AT_END, check_resumed, point
 
@@ -61,9 +61,9 @@ def test_a_run_that_is_resumed_is_the_same_run(tmp_path: Path, update: dict[str,
 
 
 @every
-@pytest.mark.parametrize("rule", ["auto", "ssgd"])
+@tiny.rules("auto", "ssgd")
 def test_four_learners_are_the_same_on_two_ranks(tmp_path: Path, rule: str, update: dict[str, Any]) -> None:
-    tiny.spread(tmp_path, within=1e-9, rule=tiny.RULES[rule], update=update, iterations=16)
+    tiny.spread(tmp_path, within=1e-9, rule=rule, update=update, iterations=16)
 
 
 def test_a_learner_counts_its_own_updates(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_a_learner_counts_its_own_updates(tmp_path: Path) -> None:
         if session.iteration == 12:
             session.save()
 
-    tiny.replay(tiny.job(tmp_path, update=update, iterations=16, learners=1, checkpoint=AT_END), before=change)
+    tiny.watch(tmp_path, update=update, iterations=16, learners=1, checkpoint=AT_END, before=change)
     found = read_arrays(point(tmp_path, 12), "rank-0")["updates"]
     assert found.dtype == np.int64
     assert (found[0], found[2]) == (12, 3)
@@ -170,8 +170,6 @@ class ManyStates(Sgd):
 
 def test_a_step_of_many_states_is_no_gpus(tmp_path: Path) -> None:
     config = replace(tiny.job(tmp_path).config, update=ManyStates(), device="cuda")
-    with pytest.raises(
-        ConfigError, match=r"^device cuda: update: a GPU takes steps of at most 4 states, got 5; set device to auto$"
-    ):
+    with refuses("device cuda: update: a GPU takes steps of at most 4 states, got 5; set device to auto"):
         find(config, Single())
     assert find(replace(config, device="auto"), Single())[0] is None

@@ -24,9 +24,9 @@ from mpibow.job import Job, open_job
 from mpibow.plot import draw, read_run
 from mpibow.run.checkpoint import read_arrays
 from mpibow.run.describe import describe_job
-from mpibow.run.judge import sets_told
+from mpibow.run.judge import data_lines
 from mpibow.train import train
-from tests.refusals import refuses
+from tests.refusals import exits, refuses
 from tests.run import tiny
 
 FRACTION = 0.2
@@ -196,9 +196,8 @@ RECORDS: dict[str, Any] = {
 
 def said(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     capsys.readouterr()
-    with pytest.raises(SystemExit) as end:
+    with exits(0):
         main([*arguments, "--json"])
-    assert end.value.code == 0
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
     return found
 
@@ -232,9 +231,8 @@ def test_the_average_of_the_centre_is_evaluated(here: Path, capsys: pytest.Captu
 
 def test_a_run_without_an_average_has_none_to_evaluate(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     train(open_job(load_mapping(RECORDS)), Single())
-    with pytest.raises(SystemExit) as end:
+    with exits(2):
         main(["runs/run", "test", "--average"])
-    assert end.value.code == 2
     said = capsys.readouterr().err.splitlines()[-1]
     assert said.startswith("error: --average: runs/run/checkpoints/iteration-")
     assert said.endswith(" has no average of the centre; train with ema.half_life=SAMPLES")
@@ -242,9 +240,8 @@ def test_a_run_without_an_average_has_none_to_evaluate(here: Path, capsys: pytes
 
 def test_a_run_without_validation_data_has_none_to_evaluate(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     train(open_job(load_mapping({**RECORDS, "data": {"train": "data/train"}})), Single())
-    with pytest.raises(SystemExit) as end:
+    with exits(2):
         main(["runs/run", "validation"])
-    assert end.value.code == 2
     assert (
         capsys.readouterr()
         .err.splitlines()[-1]
@@ -273,7 +270,7 @@ def test_check_prints_the_sets(here: Path) -> None:
 def test_a_folder_of_validation_data(here: Path) -> None:
     work = open_job(load_mapping({**RECORDS, "data": {**RECORDS["data"], "validation": "data/test"}}))
     assert (work.train.count, work.validation and work.validation.count, work.held_out) == (60, 20, None)
-    assert sets_told(work) == ["train: 60 samples, validation: 20, test: 20"]
+    assert data_lines(work) == ["train: 60 samples, validation: 20, test: 20"]
 
 
 def test_fit_splits_or_takes_validation_data(here: Path) -> None:

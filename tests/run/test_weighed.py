@@ -105,7 +105,7 @@ def of_tiny(out: Path, rule: str = "sma", **settings: Any) -> Any:
     return tiny.job(out, train=train, rule={"name": rule}, loss={"weight": "balanced"}, **settings)
 
 
-@pytest.mark.parametrize("rule", ["sma", "ssgd"])
+@tiny.rules("sma", "ssgd")
 def test_ranks_and_learners_are_alike(here: Path, rule: str) -> None:
     one, two = (
         tiny.run(of_tiny(here / str(ranks), rule, learners=4 // ranks, validation=0.2), ranks) for ranks in (1, 2)

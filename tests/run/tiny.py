@@ -59,6 +59,10 @@ RULES: Mapping[str, Mapping[str, Any]] = {
 }
 
 
+def rules(*names: str) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("rule", names)
+
+
 def images(count: int = COUNT, seed: int = 0) -> tuple[Array, Array]:
     """Noise with a bright bar whose row is the class: (count, 1, 6, 6) uint8, (count,)."""
     generator = np.random.default_rng(seed)
@@ -97,7 +101,7 @@ def job(
     iterations: int = 40,  # enough for a measured gain, which needs 20
     **settings: Any,
 ) -> Job:
-    """A run in `out`/run."""
+    """A run in `out`/run; `rule` may be a name of RULES."""
     defaults = {
         "name": "run",
         "out": str(out),
@@ -111,6 +115,8 @@ def job(
         "log": {"every": 5},
     }
     tuner = settings.pop("tuner", {})
+    if isinstance(rule := settings.get("rule"), str):
+        settings["rule"] = RULES[rule]
     config = load_mapping({**defaults, **settings}, model_given=True, data_given=True)
     config = replace(config, tuner=tuner_of(**tuner)) if tuner else config
     return make_job(
@@ -214,7 +220,7 @@ def replay(
 
     def body(comm: Communicator) -> Replay:
         seen, signals = Replay(), Signals()
-        with Session(work, comm, None if resume is None else str(resume), made=parts) as session:
+        with Session(work, comm, None if resume is None else str(resume), opened=parts) as session:
             session.pipeline, stop = Watched(session.pipeline, seen), ""  # type: ignore[assignment]
             while not (stop := stop or session.limit_reached()):
                 before(session)
@@ -260,6 +266,14 @@ def check_stream(seen: Sequence[Replay], begin: int = 0, count: int = COUNT) -> 
     epochs = whole[: len(whole) // count * count].reshape(-1, count)
     assert (np.sort(epochs) == np.arange(count)).all()
     assert all(other.centres == seen[0].centres for other in seen)
+
+
+def watch(
+    out: Path, ranks: int = 1, *, before: Callable[[Session], None] = lambda session: None,
+    resume: str | Path | None = None, settle: bool = True, parts: OpenParts = open_parts, **settings: Any,
+) -> list[Replay]:  # fmt: skip
+    """`replay` of the `job` of these settings."""
+    return replay(job(out, **settings), ranks, before=before, resume=resume, settle=settle, parts=parts)
 
 
 def with_memory(memory: Memory) -> OpenParts:
