@@ -32,15 +32,19 @@ STOP = _Stop()
 
 
 @dataclass(frozen=True)
-class Iteration:
+class _Moment:
+    iteration: int
+    samples: int
+    epoch: float
+
+
+@dataclass(frozen=True)
+class Iteration(_Moment):
     """Every `log.every` iterations: `loss` and `accuracy` of training are means since the last event.
 
     `samples` is their number so far, in `seconds` of training; `learners` has one number per rank.
     """
 
-    iteration: int
-    samples: int
-    epoch: float
     learners: tuple[int, ...]
     loss: float | None
     accuracy: float | None
@@ -51,16 +55,13 @@ class Iteration:
 
 
 @dataclass(frozen=True)
-class Evaluated:
+class Evaluated(_Moment):
     """The centre was evaluated on `data`, validation or test; without classes there is no accuracy.
 
     `metrics` maps the names of the run's metrics to values, None for one that is not finite. `rises` maps all names
     that may decide on stopping to True if a higher value is better.
     """
 
-    iteration: int
-    samples: int
-    epoch: float
     data: str
     loss: float
     accuracy: float | None
@@ -70,28 +71,20 @@ class Evaluated:
 
 
 @dataclass(frozen=True)
-class Saved:
+class Saved(_Moment):
     """A checkpoint was written to `path`."""
 
-    iteration: int
-    samples: int
-    epoch: float
     path: str
 
 
 @dataclass(frozen=True)
-class Ended:
+class Ended(_Moment):
     """The run has ended, by the limit or signal `stopped`."""
 
-    iteration: int
-    samples: int
-    epoch: float
     stopped: str
 
 
 Event = Iteration | Evaluated | Saved | Ended
-
-
 EVENTS: Mapping[str, type[Event]] = {  # by the event of metrics.jsonl
     "train": Iteration,
     "evaluate": Evaluated,

@@ -54,11 +54,9 @@ def chrome_trace(parts: Sequence[Part], about: Mapping[str, Any]) -> dict[str, A
     meta, events = list[dict[str, Any]](), list[dict[str, Any]]()
     for part in parts:
         tids = rows_of(part.threads)
-        meta += [_meta("process_name", part.rank, 0, name=f"rank {part.rank} ({part.host})")]
-        meta += [_meta("process_sort_index", part.rank, 0, sort_index=part.rank)]
+        meta += _meta("process", part.rank, 0, f"rank {part.rank} ({part.host})", part.rank)
         for (row, number), tid in tids.items():
-            meta += [_meta("thread_name", part.rank, tid, name=row if number == 0 else f"{row} ({number + 1})")]
-            meta += [_meta("thread_sort_index", part.rank, tid, sort_index=tid)]
+            meta += _meta("thread", part.rank, tid, row if number == 0 else f"{row} ({number + 1})", tid)
         for spans, numbers in zip(part.threads, _numbers(part.threads), strict=True):
             for row, name, begin, end in spans:
                 events.append(
@@ -98,8 +96,10 @@ def _place(row: tuple[str, int]) -> tuple[int, str, int, int]:
     return ROWS.index(word) if word in ROWS else len(ROWS), word, int(number or 0), row[1]
 
 
-def _meta(what: str, pid: int, tid: int, **arguments: Any) -> dict[str, Any]:
-    return {"name": what, "ph": "M", "pid": pid, "tid": tid, "args": arguments}
+def _meta(what: str, pid: int, tid: int, name: str, place: int) -> list[dict[str, Any]]:
+    """The events that name a process or thread, and sort it."""
+    found = {f"{what}_name": {"name": name}, f"{what}_sort_index": {"sort_index": place}}
+    return [{"name": key, "ph": "M", "pid": pid, "tid": tid, "args": value} for key, value in found.items()]
 
 
 def ahead(clocks: Sequence[tuple[str, Sequence[int]]]) -> list[int]:

@@ -35,25 +35,11 @@ class Request:
         return float(bool(self.stop) or self.save or self.resync or self.tune)
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """The outcome of all requests. `stop` is the reason of the first rank that has one, and `rank` that rank."""
-
-    stop: str = ""
-    rank: int = 0
-    save: bool = False
-    resync: bool = False
-
-    def __str__(self) -> str:
-        """The reason to stop, with the rank that received a signal."""
-        return f"{self.stop} on rank {self.rank}" if self.stop.startswith("SIG") else self.stop
-
-
-def settle_requests(requests: Sequence[Request]) -> Outcome:
-    """The outcome of every rank's request, by rank; the same on all ranks."""
+def settle_requests(requests: Sequence[Request]) -> tuple[Request, int]:
+    """The request of all ranks together, the same on all, and the first rank that has a reason to stop, else 0."""
     rank = next((rank for rank, request in enumerate(requests) if request.stop), 0)
     save, resync = any(r.save for r in requests), any(r.resync for r in requests)
-    return Outcome(requests[rank].stop, rank, save, resync)
+    return Request(requests[rank].stop, save, resync), rank
 
 
 class Coordinator:

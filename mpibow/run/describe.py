@@ -56,17 +56,30 @@ def describe_job(
     plan, ahead = job.training_plan(), job.device.memory.held(loading_of(job, choice, 1))
     meant = job.config, job.train.count, sum(counts)
     sets, taken = {"train": job.train, **job.evaluated}, taken_by(job, plan)
-    return "\n".join([
-        dump(job.config).rstrip(), "",
-        *(f"{name}: {found.count:,} samples {described(found)}" for name, found in sets.items()),
-        *data_lines(job)[1:], *frozen_lines(job, 0.0), *([taken.told] if taken else []), "",
-        str(plan), *filter(None, [
-            job.slow(), few_values(job.build(job.config.batch_size, True), min(counts)),
-            directions.described(job.matrices, job.config.update),
-            long_iteration(*meant), long_period(*meant),
-        ]), "",
-        *(_memory(job, plan, ahead, rank, counts, free[rank]) for rank in range(len(counts))),
-    ])  # fmt: skip
+    return "\n".join(
+        [
+            dump(job.config).rstrip(),
+            "",
+            *(f"{name}: {found.count:,} samples {described(found)}" for name, found in sets.items()),
+            *data_lines(job)[1:],
+            *frozen_lines(job, 0.0),
+            *([taken.told] if taken else []),
+            "",
+            str(plan),
+            *filter(
+                None,
+                [
+                    job.slow(),
+                    few_values(job.build(job.config.batch_size, True), min(counts)),
+                    directions.described(job.matrices, job.config.update),
+                    long_iteration(*meant),
+                    long_period(*meant),
+                ],
+            ),
+            "",
+            *(_memory(job, plan, ahead, rank, counts, free[rank]) for rank in range(len(counts))),
+        ]
+    )
 
 
 def _memory(job: Job, plan: Plan, ahead: ReadAheadMemory, rank: int, counts: Counts, free: int) -> str:

@@ -71,17 +71,18 @@ def _talk(end: IterationEnd) -> None:
     """Settles the requests of all ranks: to stop, to save, to agree after a reset, to decide on learners."""
     session, tuning = end.session, end.session.tuning
     requests = session.synchroniser.talk(replace(session.request(end.signal), reading=tuning.reading()))
-    outcome, session.talk_due = settle_requests(requests), False
-    end.stop, end.save = outcome.stop, outcome.save
-    if outcome.save:
+    together, rank = settle_requests(requests)
+    session.talk_due, end.stop, end.save = False, together.stop, together.save
+    if end.save:
         session.saver.agreed()
     decision = tuning.conclude([request.reading for request in requests])
-    if outcome.resync:
+    if together.resync:
         session.reporter.tell(session.resets.tell())
         session.agree()
         session.resets.due = False
-    if outcome.stop:
-        session.reporter.note(f"iteration {session.iteration}: {outcome}")
+    if end.stop:
+        where = f" on rank {rank}" * end.stop.startswith("SIG")  # that received the signal
+        session.reporter.note(f"iteration {session.iteration}: {end.stop}{where}")
     if decision is not None:
         tune(session, decision)
 

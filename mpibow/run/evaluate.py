@@ -64,9 +64,16 @@ class Evaluator:
         self._bound = list[tuple[Compute, dict[str, Array]]]()  # plans and their slots, by thread
 
     def __call__(
-        self, data: Samples, centre: Array, statistics: Array, run: RunTasks,
-        comm: Call, each: Each | None = None, *, workers: int = 1,
-    ) -> Evaluation:  # fmt: skip
+        self,
+        data: Samples,
+        centre: Array,
+        statistics: Array,
+        run: RunTasks,
+        comm: Call,
+        each: Each | None = None,
+        *,
+        workers: int = 1,
+    ) -> Evaluation:
         """Means over `data`, whose samples are as the plan's inputs.
 
         Batches go round robin to the `workers` of all ranks; `run` is the scheduler's, `comm` the synchroniser's.

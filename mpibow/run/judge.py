@@ -84,9 +84,13 @@ class Judge:
         with session.trace.span("evaluation", "evaluate"):
             run, workers = session.scheduler.run, session.scheduler.workers(session.counts[session.rank])
             found = self._evaluator(
-                session.loading.intact(name), centre, statistics, partial(run, name="evaluate"),
-                session.synchroniser.call, workers=workers,
-            )  # fmt: skip
+                session.loading.intact(name),
+                centre,
+                statistics,
+                partial(run, name="evaluate"),
+                session.synchroniser.call,
+                workers=workers,
+            )
         self._reporter.pause()
         return found
 

@@ -82,9 +82,13 @@ class Wandb:
         name = folder.resolve().name
         config = {key: value for key, value in settings.items() if key != "text"}
         self._run: Any = wandb.init(
-            dir=str(folder), name=name, id=re.sub(r"[^A-Za-z0-9_-]", "-", name)[-LONGEST:], config=config,
-            resume="allow", settings=wandb.Settings(silent=True, console="off"),
-        )  # fmt: skip
+            dir=str(folder),
+            name=name,
+            id=re.sub(r"[^A-Za-z0-9_-]", "-", name)[-LONGEST:],
+            config=config,
+            resume="allow",
+            settings=wandb.Settings(silent=True, console="off"),
+        )
         self._run.define_metric("samples")
         self._run.define_metric("*", step_metric="samples")
 
@@ -128,9 +132,14 @@ class Loggers:
     """
 
     def __init__(
-        self, names: Sequence[str], folder: Path, settings: Mapping[str, Any], begin: int, note: Callable[[str], None],
+        self,
+        names: Sequence[str],
+        folder: Path,
+        settings: Mapping[str, Any],
+        begin: int,
+        note: Callable[[str], None],
         kinds: Mapping[str, Kind] = LOGGERS,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._loggers, self._note = dict[str, Logger](), note
         for name in dict.fromkeys(names):
             if name in kinds:

@@ -175,7 +175,7 @@ def open_parts(job: Job, comm: Communicator, resume: str | None, note: str, trac
         keep_settings(start.source.folder, job)
     notes = [note, *notes, way, *warnings, *_start_lines(start, job, ledger), loading.described]
     notes += [
-        *_executed(ways, execution, tuning.compares, config),
+        *_execution_lines(ways, execution, tuning.compares, config),
         described(job.matrices, config.update),
         *frozen_lines(job, epoch),
     ]
@@ -214,7 +214,7 @@ def _open_tuning(job: Job, start: Start, comm: Communicator, room: int, *, compa
     return Tuning(config.tuner, history, trial, compared=kept is not None and kept.compared)
 
 
-def _executed(ways: Mapping[str, str], execution: str, compared: bool, config: Config) -> list[str]:
+def _execution_lines(ways: Mapping[str, str], execution: str, compared: bool, config: Config) -> list[str]:
     """The log's lines on how learners run, where there are several ways."""
     if not ways:
         return []

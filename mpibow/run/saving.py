@@ -75,9 +75,13 @@ class Saver:
             directory.on_rank_0(synchroniser.call, session.rank, held)
             folder = session.reporter.folder / "checkpoints"
             found = session.state.snapshot(
-                header, session.coordinator.kept(session.iteration), session.iteration, statistics, self._inputs,
+                header,
+                session.coordinator.kept(session.iteration),
+                session.iteration,
+                statistics,
+                self._inputs,
                 session.average.weights,
-            )  # fmt: skip
+            )
             self.last = path = checkpoint.save(folder, found, synchroniser.call)
             if session.rank == 0:
                 if best and self._settings.best:

@@ -19,9 +19,16 @@ from mpibow.tune.words import in_ranks
 Event = Mapping[str, Any]
 # Entries that are numbers or null; `position` is never null, `learners` is a list of numbers.
 NUMBERS = (
-    "epoch", "elapsed", "images_per_second", "accuracy", "top_k_accuracy", "loss", "data_wait", "sync_wait",
+    "epoch",
+    "elapsed",
+    "images_per_second",
+    "accuracy",
+    "top_k_accuracy",
+    "loss",
+    "data_wait",
+    "sync_wait",
     "sync_hidden",
-)  # fmt: skip
+)
 Points = list[tuple[float, float]]  # x, y
 
 

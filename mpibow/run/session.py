@@ -40,9 +40,14 @@ class Session(Parts):
     reporter: Reporter
 
     def __init__(
-        self, job: Job, comm: Communicator, resume: str | None = None, note: str = "", trace: Trace = SILENT,
+        self,
+        job: Job,
+        comm: Communicator,
+        resume: str | None = None,
+        note: str = "",
+        trace: Trace = SILENT,
         opened: OpenParts = open_parts,
-    ) -> None:  # fmt: skip
+    ) -> None:
         with ExitStack() as stack:
             super().__init__(**vars(opened(job, comm, resume, note, trace, stack)))
             start, config, self.reporter = self.start, self.config, Reporter(self)

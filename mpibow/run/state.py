@@ -40,9 +40,14 @@ class State:
         return self.replicas.whole(self.rule.centre)
 
     def snapshot(
-        self, header: Mapping[str, Any], timeline: Timeline, iteration: int, statistics: Array,
-        inputs: Mapping[str, Array], average: Array | None,
-    ) -> Snapshot:  # fmt: skip
+        self,
+        header: Mapping[str, Any],
+        timeline: Timeline,
+        iteration: int,
+        statistics: Array,
+        inputs: Mapping[str, Array],
+        average: Array | None,
+    ) -> Snapshot:
         """The run before `iteration`, with the entries of `header` besides its own; nothing may be under way.
 
         `statistics` (statistics.size,) are the centre's, `inputs` the training data's arrays for an evaluation,

@@ -110,10 +110,16 @@ def of_checkpoint(folder: Path, header: Header) -> Stored:
     )
     run = folder.resolve().parent.parent
     return Stored(
-        folder, checkpoint.read_arrays(folder, "centre"), average, header.graph, inputs or {}, header.config,
-        _summary(run / "summary.json"), run if (run / "metrics.jsonl").is_file() else None,
+        folder,
+        checkpoint.read_arrays(folder, "centre"),
+        average,
+        header.graph,
+        inputs or {},
+        header.config,
+        _summary(run / "summary.json"),
+        run if (run / "metrics.jsonl").is_file() else None,
         header.input,
-    )  # fmt: skip
+    )
 
 
 def _summary(file: Path) -> Mapping[str, Any] | None:
@@ -147,7 +153,7 @@ def _of_file(path: Path) -> Stored:
     )
     return Stored(
         path, weights, average or None, header.graph, graph, header.config, header.summary, input=header.input
-    )  # fmt: skip
+    )
 
 
 def _remedy(path: Path) -> str:

@@ -115,9 +115,15 @@ def _classified(stored: Stored, config: Config, data: str, top_k: int | None) ->
     augmentation = None if config.data is None else config.data.augment
     scaling = Scaling.of(stored.input, partial(_mean_image, stored, expected))
     build = classifier(
-        net, records.shape, str(records.dtype), scaling.mean, scaling.std, augmentation=augmentation,
-        loss=config.loss, top_k=top_k,
-    )  # fmt: skip
+        net,
+        records.shape,
+        str(records.dtype),
+        scaling.mean,
+        scaling.std,
+        augmentation=augmentation,
+        loss=config.loss,
+        top_k=top_k,
+    )
     return records, build
 
 

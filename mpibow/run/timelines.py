@@ -19,9 +19,21 @@ from mpibow.tune import Counts, as_sum
 
 # Settings that a run's numbers depend on.
 OF_NUMBERS = (
-    "model", "data", "batch_size", "assignment", "rule", "loss", "update", "device", "onednn", "precision", "execution",
-    "on_nan", "seed", "transport",
-)  # fmt: skip
+    "model",
+    "data",
+    "batch_size",
+    "assignment",
+    "rule",
+    "loss",
+    "update",
+    "device",
+    "onednn",
+    "precision",
+    "execution",
+    "on_nan",
+    "seed",
+    "transport",
+)
 
 
 def first_timeline(config: Config, ranks: int) -> Timeline:

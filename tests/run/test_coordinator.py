@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mpibow.data.timeline import Change, fixed
-from mpibow.run.coordinator import Coordinator, Outcome, Request, settle_requests
+from mpibow.run.coordinator import Coordinator, Request, settle_requests
 
 NOTHING = Request()
 REQUESTS = st.lists(
@@ -21,17 +21,17 @@ def test_attention() -> None:
 
 def test_the_first_rank_that_wants_to_stop_is_named() -> None:
     wishes = [NOTHING, Request("SIGUSR1"), Request("SIGTERM")]
-    assert settle_requests(wishes) == Outcome("SIGUSR1", 1)
-    assert settle_requests(wishes[::-1]) == Outcome("SIGTERM", 0)
+    assert settle_requests(wishes) == (Request("SIGUSR1"), 1)
+    assert settle_requests(wishes[::-1]) == (Request("SIGTERM"), 0)
 
 
 @given(REQUESTS)
 def test_no_wish_is_lost(requests: list[Request]) -> None:
-    outcome = settle_requests(requests)
-    assert bool(outcome.stop) == any(request.stop for request in requests)
-    assert outcome.stop == requests[outcome.rank].stop
-    assert outcome.save == any(request.save for request in requests)
-    assert outcome.resync == any(request.resync for request in requests)
+    together, rank = settle_requests(requests)
+    assert bool(together.stop) == any(request.stop for request in requests)
+    assert together.stop == requests[rank].stop
+    assert together.save == any(request.save for request in requests)
+    assert together.resync == any(request.resync for request in requests)
 
 
 def test_a_change_begins_behind_what_is_prefetched() -> None:
