@@ -97,10 +97,8 @@ class Ledger(Results):
         self.unheard = 0
 
     def evaluated(self, data: str, found: Evaluation, iteration: int, position: int, epoch: float) -> bool:
-        """Enters an evaluation on the `data` that choose, "validation" or "test". True if it is the best so far.
-
-        The best is by checkpoint.metric, else by accuracy, or by the loss where there is none.
-        """
+        """Enters an evaluation on the `data` that choose, "validation" or "test". True if it is the best so far, by
+        checkpoint.metric, else by accuracy, or by the loss where there is none."""
         self.enter(data, found)
         self.evaluated_at = position
         best = self._best(found, epoch)
@@ -109,8 +107,7 @@ class Ledger(Results):
         return best
 
     def enter(self, place: str, found: Evaluation) -> None:
-        """Enters an evaluation of the last centre, "validation" or "test"; of its average, "average_validation" or
-        "average_test"; or of the best checkpoint, "best_test"."""
+        """Enters an evaluation: validation, test, average_validation, average_test (of the average) or best_test."""
         self.evaluation_seconds += found.seconds
         values = {
             f"{place}_loss": found.loss,
