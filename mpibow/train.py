@@ -100,7 +100,9 @@ def parser() -> argparse.ArgumentParser:
         metavar="PATH",
         help="continue a checkpoint or a run directory; 'auto': the newest run in `out`, else a new run",
     )
-    command.add_argument("--timeline", type=Path, metavar="FILE.json", help="write a Chrome trace of all ranks' threads")
+    command.add_argument(
+        "--timeline", type=Path, metavar="FILE.json", help="write a Chrome trace of all ranks' threads"
+    )
     command.add_argument(
         "--timeline-iterations",
         metavar="FROM:TO",
