@@ -4,7 +4,7 @@ An iteration, with u the local steps of all learners:
 
     update(local, chunks)   by all learner threads, each its chunks: `send` of every learner, and the sums of summands
     outgoing()              the message to be summed over the ranks, or None where this iteration sends nothing
-    apply(local, sums)      gives the passes of `apply`
+    passes(local, sums)     of the rule's `apply`: they make the centre, and move the replicas
     advance()               the iteration is counted: the passes are made; where the rule `overlaps` they are still due
 
 Between iterations:
@@ -39,9 +39,9 @@ import numpy as np
 from mpibow.formulas.formula import Formula
 from mpibow.graph.graph import Array
 from mpibow.kernels.passes import FlatKernels, Half, Local, chunks_of
-from mpibow.sync.alone import Alone, Rows
 from mpibow.sync.gain import Gain, GainMeter
 from mpibow.sync.outbox import Message, Outbox, Zeros
+from mpibow.sync.rows import Rows
 from mpibow.sync.rule import UNSENT, RuleNumbers, RuleSettings, RuleState, Stored
 from mpibow.sync.summed import SummedGradients
 
@@ -66,18 +66,19 @@ class Engine:
     def _make(self, initial: Array) -> None:
         """All arrays, for a centre of this size."""
         flat, rule, size, dtype = self._flat, self._settings, initial.size, initial.dtype
-        centre = initial
+        self._centre, self._stale = initial, False  # stale: replicas have moved on since it was made their mean
         if flat.meter is not None:  # the host's array is not where the passes are
-            centre = flat.zeros(size, dtype)
-            flat.put(centre, initial)
-        self.point, chunks = rule.of(1), len(chunks_of(size, flat.chunk))
+            self._centre = flat.zeros(size, dtype)
+            flat.put(self._centre, initial)
+        self.point, self._chunks = rule.of(1), chunks_of(size, flat.chunk)
+        chunks = len(self._chunks)
         sends = self.point.sends != "nothing"
         self._out = Outbox(flat, size * sends, dtype, chunks, self._zeros if sends else None)
-        self._numbers_alone = Message(flat.zeros(self._out.next.beside.whole.size, dtype))
+        self._numbers_only = Message(flat.zeros(self._out.next.beside.whole.size, dtype))
         self._summed = SummedGradients(flat, self._rows, self._out)
-        self._initial = centre if rule.alike else None  # until the first replica has it
-        self._alone = Alone(flat, self._rows, flat.zeros(0, dtype) if rule.alike else centre)
-        self._arrays = {"centre": self._alone.mean, **{name: flat.zeros(size, dtype) for name in rule.kept}}
+        self._begun = False  # else, where replicas are alike, the first one is the centre
+        self._arrays = {name: flat.zeros(size, dtype) for name in rule.kept}
+        self._sums = flat.zeros((chunks, 2), "float64")  # of one pass, by chunk: sum |u|^2, |sum u|^2
         self._gain = Gain(self.point, flat)
         measured = self.meter is not None or self._asks_norm
         self._squares = flat.zeros(chunks * measured, "float64")  # of sums, by chunk
@@ -105,7 +106,7 @@ class Engine:
         Replicas wait for a sum that moves them, unless one pass makes it.
         """
         apply = self._settings.formulas.apply
-        return not self.alike and (self._alone_now or not self._sends or apply is None or apply.arrays[0] != "w")
+        return not self.alike and (self._one_pass or not self._sends or apply is None or apply.arrays[0] != "w")
 
     @property
     def meter(self) -> GainMeter | None:
@@ -122,17 +123,16 @@ class Engine:
     @property
     def centre(self) -> Array:
         """(size,), to be read and changed after `settle`, until the next update."""
-        if not self.alike:
-            return self._alone.mean
-        return cast(Array, self._rows.weights[0]) if self._initial is None else self._initial
+        assert not self._stale, "settle() comes first"
+        return cast(Array, self._rows.weights[0]) if self.alike and self._begun else self._centre
 
     @property
-    def _alone_now(self) -> bool:
+    def _one_pass(self) -> bool:
         return self._together and not self._apart
 
     @property
     def _sends(self) -> bool:
-        """Whether this iteration's exchange is one of sums, where it is not `_alone_now`."""
+        """Whether this iteration's exchange is one of sums, where it is not `_one_pass`."""
         return self.point.sends_at(self._turn)
 
     # The learners
@@ -142,17 +142,19 @@ class Engine:
 
         The rows are those of `replicas.resize` already, so this rank's number has changed; new ones hold no weights.
         """
-        centre, initial = self.centre, self._initial
+        centre, begun = self.centre, self._begun
         before, count = self._rows_before, len(self._rows.weights)
-        self.point, self._initial, self._rows_before = self._settings.of(k), None, count
+        self.point, self._begun, self._rows_before = self._settings.of(k), True, count
         self._gain.count(k)
         self._together = count == k and self.point.in_one_pass
+        if self.alike:
+            self._centre = self._flat.zeros(0, centre.dtype)  # whose memory is free
         if keep:
             return
         if not self.follows:  # the others go on
             self._flat.put(self._rows.weights[before:], centre)
             return
-        if initial is not None:
+        if self.alike and not begun:
             self._flat.put(self._rows.weights[0], centre)
         self._restart(centre)
 
@@ -219,13 +221,17 @@ class Engine:
 
         Every learner thread calls it at the same time, with chunks of its own, in one or several goes: it writes
         nothing outside them but what all threads write alike. Each chunk comes once. Where the rule overlaps, the
-        passes of the last `apply` were made on these chunks just before; on others perhaps not yet.
+        last `passes` were made on these chunks just before; on others perhaps not yet.
         """
         if self.alike:
             self._summed.update(self.point, local, chunks)
-        elif self._alone_now:
+        elif self._one_pass:
             alpha = self.point.correction if self.point.on(self._turn) else 0.0
-            self._alone.update(local, alpha, self._gain.meter.common, chunks)
+            self._stale = True
+            self._flat.sma_alone(
+                *self._rows.trained, self._sums, local=local, alpha=alpha, extra=self._gain.meter.common,
+                chunks=chunks, factors=self._rows.factors,
+            )  # fmt: skip
         else:
             half = self._half(self._settings.formulas.send, local.rate, False)
             arrays, out = self._named(half.formula.arrays[2:]), self._out
@@ -242,16 +248,16 @@ class Engine:
         """
         if self.alike:
             return self._summed.outgoing()
-        if self._alone_now:
+        if self._one_pass:
             return self._out.next.beside
         self._fresh = self._sends
         if self._sends:
             return self._out.close()
         every = self.point.period if self.point.sends == "nothing" else TALK
-        return self._numbers_alone if (self._turn + 1) % every == 0 else None
+        return self._numbers_only if (self._turn + 1) % every == 0 else None
 
-    def apply(self, local: Local, sums: Any) -> Sequence[OnChunks]:
-        """The passes of this iteration; `sums` (n, size + numbers) add up to the ranks' message, in row order.
+    def passes(self, local: Local, sums: Any) -> Sequence[OnChunks]:
+        """The rule's `apply` in this iteration; `sums` (n, size + numbers) add up to the ranks' message, in row order.
 
         Every rank calls it, every iteration; `sums` are None where nothing was sent. The centre becomes the same bits
         on all ranks. Passes hold all that they need, as `advance` may come first.
@@ -265,7 +271,7 @@ class Engine:
         if self.alike:
             return self._summed.passes(self.point, local, sums)
         received, corrects = self._sends and sums is not None, self.point.lags and self.point.on(self._turn)
-        if self._alone_now or not (received or corrects):
+        if self._one_pass or not (received or corrects):
             return ()
         apply = self._settings.formulas.apply
         assert apply is not None
@@ -280,9 +286,9 @@ class Engine:
         turns where the next update would write what other ranks still read.
         """
         (rate, sums), meter, k = self._applied, self.meter, self.point.k
-        if self._alone_now:
+        if self._one_pass:
             if meter is not None:
-                meter.follow_alone(k, rate, self._alone.sums)
+                meter.follow_alone(k, rate, self._sums)
         elif self.alike:
             self._out.turn()
         elif self._sends:
@@ -302,7 +308,7 @@ class Engine:
         0 if no sums wait for an exchange. Called after `settle`, by all ranks alike, before a restart and at the end.
         """
         point = self.point
-        if self.alike or not self.follows or self._alone_now or not point.unfinished(self._turn):
+        if self.alike or not self.follows or self._one_pass or not point.unfinished(self._turn):
             return 0
         if point.lags:  # the exchange of sums that wait, and the correction that follows it
             self.point, self._turn = replace(point, period=2), int(self._fresh)
@@ -312,12 +318,14 @@ class Engine:
         return 1
 
     def settle(self) -> None:
-        """Makes the centre that of after the last update, where the passes of `apply` have not.
+        """Makes the centre that of after the last update, where `passes` have not.
 
         Nothing is under way, and those passes are made. Ranks call it at different times, and as often as they like: it
         sends nothing, and the iterations to come give the same bits without it.
         """
-        self._alone.settle()
+        if self._stale:
+            self._flat.rows_mean(self._rows.weights, self._centre, chunks=self._chunks)
+            self._stale = False
 
     def set_mean(self, mean: Array, add: Add) -> float:
         """The centre's mean W <- mean (size,), on the host, the replicas' true one; |W - mean| / |mean|, the drift.
@@ -325,14 +333,14 @@ class Engine:
         `add` sums an array over the ranks, in place: all of them call it alike. Replicas that are reset follow W, not W
         them.
         """
-        if self.alike or (self.point.replicas == "reset" and self.follows and not self._alone_now):
+        if self.alike or (self.point.replicas == "reset" and self.follows and not self._one_pass):
             return 0.0
         w = self._arrays["mean"] if self.point.lags and not self.point.plain else self.centre
         own, steps = self._flat.host(w), None
         if not self.follows:
             self._flat.put(w, mean)
             return 0.0
-        if not self._fresh and not self._alone_now:
+        if not self._fresh and not self._one_pass:
             self._flat.put(self._out.spare, self._out.sums)
             add(self._out.spare)
             steps = self._flat.host(self._out.spare) * mean.dtype.type(1.0 / self.point.k)
@@ -356,7 +364,7 @@ class Engine:
 
     def state(self) -> RuleState:
         """All that the next iteration reads beside the replicas and the centre."""
-        waits = self.point.sends == "steps" and not self._alone_now and not self._fresh
+        waits = self.point.sends == "steps" and not self._one_pass and not self._fresh
         numbers: dict[str, Any] = {"turn": self._turn}
         if self.meter is not None:
             numbers |= {"apart": self._apart, "rate": self._rate, **self._gain.numbers()}
@@ -366,10 +374,8 @@ class Engine:
     def load(self, centre: Array, state: RuleState) -> None:
         """Restores the centre and the return value of `state`; `begin(..., keep=True)` comes first."""
         numbers = asdict(RuleNumbers()) | dict(state.numbers)
-        if self.alike:
-            self._flat.put(self.centre, centre)
-        else:
-            self._alone.load(centre)
+        self._stale = False
+        self._flat.put(self.centre, centre)
         for name, array in self._shared().items():
             self._flat.put(array, state.shared[name])
         self._turn, self._apart = numbers["turn"], numbers["apart"]
@@ -392,7 +398,7 @@ class Engine:
         return Half(formula, tuple(known[name] for name in formula.scalars))
 
     def _named(self, names: Sequence[str]) -> tuple[Array, ...]:
-        return tuple(self._arrays[name] for name in names)
+        return tuple(self._centre if name == "centre" else self._arrays[name] for name in names)
 
     @property
     def _asks_norm(self) -> bool:

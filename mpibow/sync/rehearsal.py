@@ -33,7 +33,7 @@ def rehearse(
     def exchange() -> None:
         message = rule.outgoing()
         sums = None if message is None else message.rows
-        for work in rule.apply(local, sums):
+        for work in rule.passes(local, sums):
             work(chunks)
         rule.advance()
         rule.settle()

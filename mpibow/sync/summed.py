@@ -10,9 +10,9 @@ import numpy as np
 
 from mpibow.graph.graph import Array
 from mpibow.kernels.passes import WHOLE, FlatKernels, Local
-from mpibow.sync.alone import Rows
 from mpibow.sync.averaging import Averaging
 from mpibow.sync.outbox import Message, Outbox
+from mpibow.sync.rows import Rows
 
 
 class SummedGradients:

@@ -14,10 +14,10 @@ import numpy as np
 from mpibow.comm.communicator import Communicator, checksum
 from mpibow.graph.graph import Array
 from mpibow.kernels.passes import FlatKernels, Local, chunks_of, pieces, share_of
-from mpibow.sync.alone import Rows
 from mpibow.sync.distance import distances
 from mpibow.sync.engine import Engine, OnChunks
 from mpibow.sync.outbox import Message
+from mpibow.sync.rows import Rows
 from mpibow.sync.tally import Book
 from mpibow.sync.tally import Tally as Tally
 from mpibow.trace import SILENT, Trace
@@ -206,7 +206,7 @@ class Synchroniser:
             message = self._rule.outgoing()
             if message is not None:
                 self.call(partial(_sum, array=message.whole, stream=self.book.stream))
-            for each in self._rule.apply(local, None if message is None else message.rows):
+            for each in self._rule.passes(local, None if message is None else message.rows):
                 each(self._chunks)
             self._rule.advance()
             if self._rule.meter is not None:
@@ -218,7 +218,7 @@ class Synchroniser:
     @QUIET
     def _exchange(self, message: Message | None, local: Local) -> Tally | None:
         if message is None:
-            self._applied = self._rule.apply(local, None)
+            self._applied = self._rule.passes(local, None)
             return None
         begin = time.perf_counter()
         with self._trace.span("communication", "all-reduce"):
@@ -227,7 +227,7 @@ class Synchroniser:
                 sums = message.rows
             else:
                 sums = self._comm.sum(message.whole)  # learners add the ranks' rows up as they apply them
-        self._applied = self._rule.apply(local, sums)
+        self._applied = self._rule.passes(local, sums)
         self._took = time.perf_counter() - begin
         return self.book.close(message.summed(sums))
 
@@ -239,7 +239,7 @@ class Synchroniser:
                 if self._comm.size > 1:  # a communicator of the host alone takes no device's arrays
                     self.book.begin()
                     self._comm.allreduce(message.whole, self.book.stream)
-        for each in self._rule.apply(local, None if message is None else message.rows):
+        for each in self._rule.passes(local, None if message is None else message.rows):
             each(self._chunks)
         self._rule.advance()
         self.book.sent(message)

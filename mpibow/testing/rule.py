@@ -98,7 +98,7 @@ class _Ranks:
             if message is not None and every is not None and rule.overlaps:
                 message.whole[:] = every.sum(axis=0)
                 sums = message.rows
-            self._apply(rule.apply(local, sums), chunks)
+            self._apply(rule.passes(local, sums), chunks)
             rule.advance()
 
     def _apply(self, passes: Any, chunks: range) -> None:

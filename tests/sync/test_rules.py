@@ -138,7 +138,7 @@ class Cluster:
                 assert message.whole.shape == (self.size * (not self.alone) + TAIL,)
                 message.whole[:] = total
                 sums = message.rows if rule.overlaps else every
-            for each in rule.apply(local, sums):
+            for each in rule.passes(local, sums):
                 for worker in range(workers):
                     each(share_of(chunks, worker, workers))
             rule.advance()
@@ -548,7 +548,7 @@ def test_within_a_period_ranks_talk_but_send_no_sums() -> None:
             sent.append((t, messages[0].whole.size))
         for rule, message in zip(cluster.rules, messages, strict=True):
             assert rule.overlaps == (message is None or not message.sums.size)
-            for each in rule.apply(LOCALS["plain"], None if message is None else message.rows.copy()):
+            for each in rule.passes(LOCALS["plain"], None if message is None else message.rows.copy()):
                 each(chunks_of(SIZE, flat.chunk))
             rule.advance()
     assert sent == [(49, TAIL), (99, TAIL), (119, SIZE + TAIL), (149, TAIL), (199, TAIL), (239, SIZE + TAIL)]
