@@ -1,4 +1,4 @@
-"""The synchroniser: sends a rule's data over the communicator, beside the learners' next gradients."""
+"""The synchroniser: a rule's updates and exchanges, one after the other, or beside the learners' next gradients."""
 
 from __future__ import annotations
 
