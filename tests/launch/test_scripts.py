@@ -1,6 +1,7 @@
 """The batch scripts, run with a scheduler's variables and commands that only write down how they were called."""
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -40,6 +41,11 @@ WAITS = """trap 'sleep 0.2; echo "{name} got USR1" >> "{log}"; exit 75' USR1
 trap 'echo "{name} got TERM" >> "{log}"; exit 143' TERM
 echo "{name} runs" >> "{log}"
 for i in $(seq 4800); do sleep 0.05; done"""
+
+
+def catches(pid: int, number: signal.Signals) -> bool:
+    (caught,) = re.findall(r"SigCgt:\s*(\w+)", Path(f"/proc/{pid}/status").read_text())
+    return bool(int(caught, 16) >> (number - 1) & 1)
 
 
 class Site:
@@ -93,12 +99,12 @@ class Site:
         return process.returncode, output
 
     def signal(self, script: str, number: signal.Signals, **variables: str) -> tuple[int, str]:
-        """Runs `script` with a launcher that waits, and sends it the signal once the launcher runs."""
+        """Runs `script` with a launcher that waits, and sends it the signal once both have their traps."""
         launcher = variables.get("LAUNCHER", LAUNCHER[script])
         self.fake(launcher, WAITS)
         process = self.start(script, **variables)
         for _ in range(4800):  # a busy machine may take long to start a job
-            if f"{launcher} runs" in self.calls():
+            if f"{launcher} runs" in self.calls() and catches(process.pid, number):
                 break
             time.sleep(0.05)
         process.send_signal(number)
