@@ -73,7 +73,7 @@ def test_every_module_that_takes_pytorch_is_marked() -> None:
         "examples/torch_nets.py",
         "models/torch_nets.py",
         "models/torchvision_nets.py",
-        "session/test_alike.py",
+        "run/test_alike.py",
         "torch_in/direct.py",
         "torch_in/modules.py",
         "torch_in/op_db.py",
