@@ -157,12 +157,18 @@ class Rule(RuleSettings):
 
     def _checked(self) -> None:
         """Raises ConfigError where the formulas are not those of a rule."""
+        self._require(bool(self.name), "name: must not be empty; give the class one, as name: str = 'average'")
+        for half in ("send", "apply"):
+            self._require(hasattr(self, half), f"{half}: is missing; write it as a static method")
         send, apply = self.formulas
         assert apply is not None
         names = sorted({*KNOWN, *(each.name for each in fields(self))} - {"name", "resync"})
         moves = apply.arrays[0] == "w"
         self._require(send.arrays[:2] == ("w", "u"), f"send: must begin with w, u, got {', '.join(send.arrays)}")
-        self._require(apply.arrays[-1] == "total", f"apply: must end with total, got {', '.join(apply.arrays)}")
+        self._require(
+            apply.arrays[-1] == "total",
+            f"apply: must end with total, got {', '.join(apply.arrays)}; numbers follow a *",
+        )
         for which, each, wanted, arrays in (
             ("send", send, ("w and the summand",) * 2, send.arrays[2:]),
             ("apply", apply, apply.arrays[:-1], apply.arrays[moves:-1]),
@@ -178,7 +184,7 @@ class Rule(RuleSettings):
 
     def _require(self, holds: bool, text: str) -> None:
         if not holds:
-            raise ConfigError(f"rule {self.name}: {text}")
+            raise ConfigError(f"rule {self.name or type(self).__name__}: {text}")
 
 
 def caps(settings: RuleSettings, ranks: int, batches: int) -> tuple[Cap, ...]:

@@ -126,7 +126,7 @@ NUMBERS = "gain, k, norm, period, rate, share, strength, turn"
         ("send", other_names, "send: must begin with w, u, got x, u"),
         ("send", unknown_array, "send: no array is called mean; there is centre"),
         ("send", unknown_number, f"send: no number is called beta; there are {NUMBERS}"),
-        ("apply", no_total, "apply: must end with total, got w, centre"),
+        ("apply", no_total, "apply: must end with total, got w, centre; numbers follow a *"),
         ("apply", too_few, "apply: gives 1 result(s) for w, centre"),
     ],
 )
@@ -134,6 +134,21 @@ def test_formulas_that_are_not_a_rules_are_refused(half: str, function: Any, mes
     other = dataclass(frozen=True)(type("Other", (Average,), {half: staticmethod(function), "__annotations__": {}}))
     with refuses(f"rule average: {message}"):
         other()
+
+
+def test_a_rule_without_a_half_or_a_name_is_refused() -> None:
+    class Nameless(mb.Rule):
+        pass
+
+    @dataclass(frozen=True)
+    class Deaf(mb.Rule):
+        name: str = "deaf"
+        send = staticmethod(Average.send)
+
+    with refuses("rule Nameless: name: must not be empty; give the class one, as name: str = 'average'"):
+        Nameless()
+    with refuses("rule deaf: apply: is missing; write it as a static method"):
+        Deaf()
 
 
 def test_a_resumed_run_has_the_same_bits(tmp_path: Path) -> None:
