@@ -15,9 +15,8 @@ import numpy as np
 
 from benchmarks.sides import parser_of
 from mpibow.comm.communicator import Single
-from mpibow.cuda.kernels.cudnn import Enqueue
+from mpibow.cuda.kernels.cudnn import Enqueue, seconds_of
 from mpibow.cuda.kernels.opened import Gpu
-from mpibow.cuda.kernels.timing import seconds_of
 from mpibow.data.dataset import read_into
 from mpibow.graph.layout import initial_weights
 from mpibow.graph.steps import kind_of

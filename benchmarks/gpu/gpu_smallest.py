@@ -17,14 +17,13 @@ from mpibow.cuda.device.cupy_driver import Driver
 from mpibow.cuda.device.find import Found
 from mpibow.cuda.device.machine import Machine
 from mpibow.cuda.exchange.nccl import open_nccl
-from mpibow.cuda.kernels.cudnn import Cudnn, Handles
+from mpibow.cuda.kernels.cudnn import Cudnn, DeviceTimer, Handles
 from mpibow.cuda.kernels.elementwise import fill
 from mpibow.cuda.kernels.launcher import Launcher
 from mpibow.cuda.kernels.opened import cache_folder, plan_folder
 from mpibow.cuda.kernels.operands import PRECISIONS
 from mpibow.cuda.kernels.plans import Planner, Search, Target
 from mpibow.cuda.kernels.specs import Cast
-from mpibow.cuda.kernels.timing import DeviceTimer
 from mpibow.errors import DeviceError
 
 COUNT = 1024

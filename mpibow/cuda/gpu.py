@@ -1,27 +1,37 @@
-"""The device whose learners compute on the rank's GPU, where threads only enqueue."""
+"""The device whose learners compute on the rank's GPU, where threads only enqueue; opened, or described."""
 
 from __future__ import annotations
 
+import os
+import socket
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from typing import Any, cast
 
 from mpibow.comm.communicator import Communicator
+from mpibow.config import Config
+from mpibow.cuda.device.cupy_driver import Driver, load_cupy, nvtx_range
+from mpibow.cuda.device.driver import OutOfMemory, cuda_version, dotted
+from mpibow.cuda.device.find import find_device, refuse_together
+from mpibow.cuda.device.machine import Machine
 from mpibow.cuda.exchange.book import DeviceBook
+from mpibow.cuda.exchange.nccl import load_nccl
 from mpibow.cuda.exchange.transport import open_transport
 from mpibow.cuda.feed.feeder import Feeder
-from mpibow.cuda.feed.source import held_by, open_source, packing_of
+from mpibow.cuda.feed.togpu import held_by, open_source, packing_of
 from mpibow.cuda.kernels import table
 from mpibow.cuda.kernels.fused import fused_plan, without_form
+from mpibow.cuda.kernels.graphs import load_cudnn
 from mpibow.cuda.kernels.listing import rewrite
-from mpibow.cuda.kernels.opened import Gpu
+from mpibow.cuda.kernels.opened import Gpu, open_gpu
 from mpibow.cuda.learner import GpuBinder
 from mpibow.cuda.times import DeviceTimes
 from mpibow.data.loading import Loading, ReadAheadMemory
 from mpibow.data.pipeline_choice import Resources, find_facts
 from mpibow.data.readers import Reader
 from mpibow.data.slots import Feed
+from mpibow.errors import CommunicationError, DeviceError
 from mpibow.graph.graph import Array
 from mpibow.graph.plan import Plan
 from mpibow.job.device import Compute, Device
@@ -59,7 +69,7 @@ class GpuMemory(Memory):
     def held(self, loading: Loading) -> ReadAheadMemory:
         return held_by(loading)
 
-    def check(self, *_: Any) -> None:
+    def check(self, *_: object) -> None:
         """The driver refuses what does not fit."""
 
 
@@ -143,3 +153,38 @@ def kernel_set(gpu: Gpu) -> KernelSet:
         activations=gpu.precision.io,
         aligned=gpu.flat.chunk,
     )
+
+
+def open_device(config: Config, comm: Communicator) -> OnGpu:
+    """This rank's GPU. Collective: where one rank fails all raise DeviceError."""
+    problem = ""
+    try:
+        driver = Driver()
+    except DeviceError as error:
+        problem = str(error)
+    refuse_together(comm, problem)
+    allowed = sorted(os.sched_getaffinity(0))
+    found = find_device(driver, comm, host=socket.gethostname(), allowed=allowed, share_gpu=config.share_gpu)
+    os.sched_setaffinity(0, found.cores)  # those near the GPU; threads that start from here on inherit them
+    try:
+        gpu = open_gpu(Machine(driver, found), config.precision, graphs=config.graphs, ranges=nvtx_range)
+    except (DeviceError, OutOfMemory) as error:
+        problem = str(error)
+    refuse_together(comm, problem)
+    return OnGpu(gpu)
+
+
+def described() -> dict[str, str]:
+    """A rank's GPUs and their libraries, in words; `problem` is why none can be used."""
+    words = dict[str, str]()
+    try:
+        driver = Driver()
+        words["cupy"] = f"{load_cupy().__version__}, the driver supports CUDA {cuda_version(driver.version())}"
+        words["gpu"] = "; ".join(str(driver.describe(i)) for i in range(driver.count())) or "none is visible"
+        words["cudnn"] = str(load_cudnn().backend_version_string())
+        words["nccl"] = dotted(load_nccl().get_version())
+    except CommunicationError as error:
+        words["nccl"] = str(error)
+    except DeviceError as error:
+        words["problem"] = str(error)
+    return words

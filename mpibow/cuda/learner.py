@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
+from mpibow.cuda.device.array import PlanArray
 from mpibow.cuda.device.cupy_driver import Event, Stream
+from mpibow.cuda.device.machine import Machine
 from mpibow.cuda.feed.feeder import Packing
 from mpibow.cuda.feed.togpu import GpuSlot
+from mpibow.cuda.kernels.cudnn import Enqueue
 from mpibow.cuda.kernels.fused import fused_bytes
+from mpibow.cuda.kernels.opened import Gpu, runs_of
 from mpibow.cuda.times import DeviceTimes
 from mpibow.graph.plan import Plan
 from mpibow.graph.wide import MARK
@@ -21,16 +24,16 @@ from mpibow.system.sizes import in_words
 class Inputs:
     """A plan's inputs in a block that is packed as slots are: so one copy takes all of a slot."""
 
-    def __init__(self, packing: Packing, block: Any) -> None:
+    def __init__(self, packing: Packing, block: PlanArray) -> None:
         self.block, self.arrays = block, packing.views(block)
         self._begins, self._whole = dict(packing.begins), False
 
-    def bound(self, plan: Mapping[str, Any], mark: str = "") -> None:
+    def bound(self, plan: Mapping[str, PlanArray], mark: str = "") -> None:
         """Binds to the inputs `plan`, whose names end with `mark`: they may be others, of another type."""
         self._targets = {name: plan[name + mark] for name in self.arrays if name + mark in plan}
         self._whole = all(target.ptr == self.arrays[name].ptr for name, target in self._targets.items())
 
-    def fill(self, machine: Any, slot: GpuSlot, stream: Stream) -> None:
+    def fill(self, machine: Machine, slot: GpuSlot, stream: Stream) -> None:
         """Enqueues the copy of the slot."""
         if self._whole and slot.device.packing.begins == self._begins:
             machine.driver.copy(self.block, slot.device.block, stream)
@@ -47,9 +50,16 @@ class DeviceLearner:
     """
 
     def __init__(
-        self, name: str, runs: Sequence[Any], inputs: Sequence[Inputs], statistics: Sequence[Any], gpu: Any,
-        times: DeviceTimes, *, dated: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        name: str,
+        runs: Sequence[Enqueue],
+        inputs: Sequence[Inputs],
+        statistics: Sequence[PlanArray],
+        gpu: Gpu,
+        times: DeviceTimes,
+        *,
+        dated: bool = False,
+    ) -> None:
         self._inputs, self._machine = inputs, gpu.machine
         self.stream = self._machine.driver.stream()
         self.done: Event | None = None
@@ -62,7 +72,7 @@ class DeviceLearner:
         for row, was in zip(statistics, kept, strict=True):
             self._machine.put(row, was)
 
-    def compute(self, *slots: Any) -> None:
+    def compute(self, *slots: GpuSlot) -> None:
         """Enqueues: every slot copied in and given back, then the gradients of the mean losses of their batches."""
         stream, machine = self.stream, self._machine
         if machine.ready is not None:
@@ -89,9 +99,16 @@ class GpuBinder(Binder):
     """
 
     def __init__(
-        self, replicas: Replicas, update: Update, gpu: Any, packing: Packing, fused_plan: Callable[[int], Plan],
-        times: DeviceTimes, *, dated: bool,
-    ) -> None:  # fmt: skip
+        self,
+        replicas: Replicas,
+        update: Update,
+        gpu: Gpu,
+        packing: Packing,
+        fused_plan: Callable[[int], Plan],
+        times: DeviceTimes,
+        *,
+        dated: bool,
+    ) -> None:
         super().__init__(replicas, update)
         self._times, self._dated = times, dated
         self._gpu, self._packing, self._fused_plan = gpu, packing, fused_plan
@@ -101,7 +118,7 @@ class GpuBinder(Binder):
         inputs, gpu = self._inputs(), self._gpu
         bound, before = gpu.bound(plan, *row, inputs.arrays)
         inputs.bound(bound.inputs)
-        runs = [*before, *bound.runs, *gpu.behind(i, bound, gradient, *self._limits)]
+        runs = [*before, *runs_of(bound), *gpu.behind(i, bound, gradient, *self._limits)]
         return DeviceLearner(f"learner {i}", runs, [inputs], [statistics], gpu, self._times, dated=self._dated)
 
     def fused(self, plan: Plan, count: int) -> DeviceLearner:
@@ -114,7 +131,7 @@ class GpuBinder(Binder):
         bound, (before, behind) = self._gpu.fuse(wide, plan, self._replicas, count, self._limits, arrays)
         for r, own in enumerate(inputs):
             own.bound(bound.inputs, f"{MARK}{r}")
-        statistics, runs = [self._replicas.row(r)[2] for r in range(count)], [*before, *bound.runs, *behind]
+        statistics, runs = [self._replicas.row(r)[2] for r in range(count)], [*before, *runs_of(bound), *behind]
         return DeviceLearner("learners", runs, inputs, statistics, self._gpu, self._times, dated=self._dated)
 
     def expect(self, count: int) -> None:

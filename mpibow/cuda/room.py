@@ -9,8 +9,7 @@ from pathlib import Path
 
 from mpibow.comm.communicator import Communicator
 from mpibow.config import Config
-from mpibow.cuda.device.find import refuse_together
-from mpibow.cuda.device.near import has_gpu
+from mpibow.cuda.device.find import has_gpu, refuse_together
 from mpibow.cuda.kernels.flat import MOST
 from mpibow.errors import ConfigError, DeviceError, install
 from mpibow.formulas.formula import Formula, Machine
@@ -51,7 +50,7 @@ def find(config: Config, comm: Communicator, missing: Callable[[], str] = missin
     try:
         if not asked:
             refuse_together(comm, missing())
-        from mpibow.cuda.opening import open_device
+        from mpibow.cuda.gpu import open_device
 
         return open_device(config, comm), ""
     except DeviceError as error:  # on all ranks alike
@@ -64,7 +63,7 @@ def seen() -> dict[str, str]:
     """A rank's GPU and libraries, in words; `problem` is why none can be used, '' where one can."""
     if problem := missing():
         return {"gpu": f"none: {problem}", **({"problem": f"a GPU is here, but {problem}"} if has_gpu() else {})}
-    from mpibow.cuda.opening import described
+    from mpibow.cuda.gpu import described
 
     return {"gpu": "none", **described()}
 

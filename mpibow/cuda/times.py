@@ -1,19 +1,25 @@
-"""The times of learners' passes on a GPU, on the host's clock: by events, one iteration late, without waiting."""
+"""Times on a GPU, by events and without waiting: of learners' passes, of exchanges, of standing still for them."""
 
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from mpibow.cuda.device.cupy_driver import Event
+from mpibow.cuda.device.cupy_driver import Event, Stream
+from mpibow.cuda.device.machine import Machine
 from mpibow.trace import Recorder, Trace
+
+if TYPE_CHECKING:
+    from mpibow.cuda.learner import DeviceLearner
 
 
 class DeviceTimes:
     """`machine` is the rank's GPU. Events carry times only while the trace records."""
 
-    def __init__(self, machine: Any, trace: Trace) -> None:
+    def __init__(self, machine: Machine, trace: Trace) -> None:
         self._machine, self._trace = machine, trace
         self._zero: tuple[Event, int] | None = None  # an event, and when it came in nanoseconds of the host's clock
 
@@ -26,7 +32,7 @@ class DeviceTimes:
             self._zero = event, time.perf_counter_ns()
         return on
 
-    def note(self, learners: Sequence[Any]) -> None:
+    def note(self, learners: Sequence[DeviceLearner]) -> None:
         """Enters the passes of the iteration before, which are over."""
         if self._zero is None or not isinstance(self._trace, Recorder):
             return
@@ -36,3 +42,52 @@ class DeviceTimes:
             if pair is not None and pair[1].done:
                 begin, end = (zero + round(1e6 * learner.stream.milliseconds(event, mark)) for mark in pair)
                 self._trace.add(f"device {i}", "batch", begin, end)
+
+
+@dataclass(frozen=True)
+class _Ended:
+    begin: Event
+    end: Event
+    gradients: Sequence[Event]  # the next, where they are computed meanwhile
+
+
+class Exchanges:
+    """The exchanges of a rank on `stream`, which averages. All events passed in must carry times.
+
+    An exchange lasts from its call until all that follows from it is done, other ranks' lateness included. If learners
+    compute meanwhile, they stand still from their last gradient on; if not, for all of it.
+    """
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+        self._begin: Event | None = None
+        self._last: tuple[Event, Event] | None = None
+        self._known: deque[_Ended] = deque()  # their gradients may still be under way
+        self._waited = self._busy = 0.0
+
+    def begin(self) -> None:
+        """Enqueues the event of the exchange's begin."""
+        self._begin = self._stream.record(timed=True)
+
+    def end(self) -> Event:
+        """Enqueues the event of its end."""
+        event = self._stream.record(timed=self._begin is not None)
+        if self._begin is not None:
+            self._last, self._begin = (self._begin, event), None
+        return event
+
+    def joined(self, gradients: Sequence[Event]) -> None:
+        """The exchange that was begun last is over; `gradients` were computed beside it, if any were."""
+        if self._last is not None:
+            self._known.append(_Ended(*self._last, gradients))
+            self._last = None
+
+    def seconds(self) -> tuple[float, float]:
+        """The seconds that learners stood still, and that exchanges took, of exchanges whose gradients are done."""
+        while self._known and all(event.done for event in (self._known[0].end, *self._known[0].gradients)):
+            ended, between = self._known.popleft(), self._stream.milliseconds
+            took = between(ended.begin, ended.end)
+            still = min((between(event, ended.end) for event in ended.gradients), default=took)
+            self._busy += took / 1000
+            self._waited += min(max(still, 0.0), took) / 1000
+        return self._waited, self._busy

@@ -115,6 +115,10 @@ class Call:
         assert dx is not None
         return dx
 
+    def buffers(self, *names: str) -> list[Array]:
+        """Saved arrays and scratch by name."""
+        return [self.saved[name] if name in self.saved else self.scratch[name] for name in names]
+
     @property
     def arrays(self) -> dict[str, Array | None]:
         """All arrays by name: x, x1, ..., y, dy, dx, dx1, ..., weights and d before their names, statistics, buffers.

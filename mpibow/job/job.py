@@ -133,7 +133,7 @@ class Job:
         if kernels.compiling is None:
             comm.share(0)  # beside ranks whose kernels are compiled
             return ""
-        from mpibow.kernels.compiled.told import compiling
+        from mpibow.kernels.compiled.code_cache import compiling
 
         learners, matrices = counts[comm.rank], bool(self.matrices.spans)
         for update in config.update.optimisers:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
+from pathlib import Path
 from typing import cast
 
 from mpibow.errors import DeviceError, install
@@ -61,6 +63,7 @@ def onednn_set(path: str | None = None, winograd: bool = True) -> KernelSet:
     from mpibow.kernels import onednn as fast
     from mpibow.kernels.compiled import flat as compiled
     from mpibow.kernels.compiled.command import compiling, join
+    from mpibow.kernels.onednn.fusion import rewrite
     from mpibow.kernels.onednn.library import find_library, load
 
     found = path or find_library()
@@ -71,7 +74,7 @@ def onednn_set(path: str | None = None, winograd: bool = True) -> KernelSet:
     return KernelSet(
         name="onednn",
         operators=fast.operators(library, winograd),
-        fuse=fast.rewrite,
+        fuse=rewrite,
         join=join,
         flat=cast(FlatKernels, compiled),
         precisions=("float32",),
@@ -98,3 +101,8 @@ def find_kernels(device: str, precision: str, library: str | None, winograd: boo
     if chosen.computes_in(precision) not in chosen.precisions:
         raise DeviceError(f"device: {chosen.name} computes in {', '.join(chosen.precisions)}, precision is {precision}")
     return chosen, note
+
+
+def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
+    """The user's cache: kernels that are compiled for this machine lie there."""
+    return Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mpibow"

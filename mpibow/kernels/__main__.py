@@ -40,8 +40,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except DeviceError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    from mpibow.kernels.compiled.command import Native
-    from mpibow.kernels.compiled.told import compiling
+    from mpibow.kernels.compiled.code_cache import compiling
+    from mpibow.kernels.compiled.native import Native
 
     rules = [Family(name=name) for name, preset in PRESETS.items() if "then" not in preset]
     with compiling() as watch:

@@ -13,7 +13,7 @@ import numpy as np
 
 from mpibow.graph.graph import Array
 from mpibow.graph.layout import Layout, Span
-from mpibow.kernels.matrices import cost_of, matrix_of, place_of
+from mpibow.kernels.numpy.orthogonal import cost_of, matrix_of, place_of
 from mpibow.kernels.passes import FlatKernels
 from mpibow.ops.products import Products
 from mpibow.optim.muon import Muon

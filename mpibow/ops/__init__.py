@@ -9,47 +9,39 @@ from importlib import import_module
 
 from mpibow.graph.kernel import KernelTable
 from mpibow.ops import moves, pointwise
-from mpibow.ops.accuracy import *
 from mpibow.ops.activation import *
-from mpibow.ops.adaptive_pool import *
 from mpibow.ops.arithmetic import *
 from mpibow.ops.attention import *
-from mpibow.ops.augment import *
+from mpibow.ops.avg_pool import *
 from mpibow.ops.batch_norm import *
 from mpibow.ops.cast import *
 from mpibow.ops.choose import *
 from mpibow.ops.colour import *
 from mpibow.ops.combine import *
 from mpibow.ops.concat import *
-from mpibow.ops.constant import *
 from mpibow.ops.conv import *
 from mpibow.ops.conv_transpose import *
 from mpibow.ops.counted import *
-from mpibow.ops.dense import *
+from mpibow.ops.cross_entropy import *
 from mpibow.ops.dropout import *
 from mpibow.ops.embedding import *
-from mpibow.ops.factorise import *
-from mpibow.ops.flip import *
-from mpibow.ops.full import *
 from mpibow.ops.gelu import *
 from mpibow.ops.gru import *
+from mpibow.ops.image import *
 from mpibow.ops.initialisers import *
+from mpibow.ops.leaves import *
 from mpibow.ops.local_response import *
-from mpibow.ops.loss import *
 from mpibow.ops.losses import *
 from mpibow.ops.lstm import *
 from mpibow.ops.matmul import *
 from mpibow.ops.mixup import *
-from mpibow.ops.normalise import *
 from mpibow.ops.norms import *
 from mpibow.ops.own import *
-from mpibow.ops.parameter import *
 from mpibow.ops.permute import *
 from mpibow.ops.pool import *
 from mpibow.ops.reduce import *
 from mpibow.ops.reshape import *
 from mpibow.ops.rotary import *
-from mpibow.ops.shape import *
 from mpibow.ops.slice import *
 from mpibow.ops.softmax import *
 from mpibow.ops.softplus import *
@@ -57,47 +49,39 @@ from mpibow.ops.unary import *
 from mpibow.ops.upsample import *
 
 MODULES = (
-    "accuracy",
     "activation",
-    "adaptive_pool",
     "arithmetic",
     "attention",
-    "augment",
+    "avg_pool",
     "batch_norm",
     "cast",
     "choose",
     "colour",
     "combine",
     "concat",
-    "constant",
     "conv",
     "conv_transpose",
     "counted",
-    "dense",
+    "cross_entropy",
     "dropout",
     "embedding",
-    "factorise",
-    "flip",
-    "full",
     "gelu",
     "gru",
+    "image",
     "initialisers",
+    "leaves",
     "local_response",
-    "loss",
     "losses",
     "lstm",
     "matmul",
     "mixup",
-    "normalise",
     "norms",
     "own",
-    "parameter",
     "permute",
     "pool",
     "reduce",
     "reshape",
     "rotary",
-    "shape",
     "slice",
     "softmax",
     "softplus",

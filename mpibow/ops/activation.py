@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
-from typing import Any, Protocol
+from typing import Protocol
 
 from mpibow.errors import ShapeError
 from mpibow.formulas import functions as f
 from mpibow.graph.graph import Op, Shape, Tensor
 from mpibow.graph.infix import named
-from mpibow.ops.pointwise import always
+from mpibow.ops.pointwise import Element, always
 
 __all__ = [
     "ClippedRelu",
@@ -116,43 +116,43 @@ def clipped_relu(x: Tensor, ceiling: float = 6.0, *, name: str | None = None) ->
 # Their formulas.
 
 
-def relu_value(x: Any) -> Any:
+def relu_value(x: Element) -> Element:
     return f.maximum(x, 0)
 
 
-def relu_gradient(y: Any, dy: Any) -> Any:
+def relu_gradient(y: Element, dy: Element) -> Element:
     return f.where(y > 0, dy, 0)
 
 
-def leaky_value(x: Any, *, slope: float) -> Any:
+def leaky_value(x: Element, *, slope: float) -> Element:
     return f.where(x > 0, x, slope * x)
 
 
-def leaky_gradient(y: Any, dy: Any, *, slope: float) -> Any:
+def leaky_gradient(y: Element, dy: Element, *, slope: float) -> Element:
     return f.where(y > 0, dy, slope * dy)
 
 
-def clipped_value(x: Any, *, ceiling: float) -> Any:
+def clipped_value(x: Element, *, ceiling: float) -> Element:
     return f.minimum(f.maximum(x, 0), ceiling)
 
 
-def clipped_gradient(y: Any, dy: Any, *, ceiling: float) -> Any:
+def clipped_gradient(y: Element, dy: Element, *, ceiling: float) -> Element:
     return f.where(y > 0, f.where(y < ceiling, dy, 0), 0)
 
 
-def sigmoid_value(x: Any) -> Any:
+def sigmoid_value(x: Element) -> Element:
     return 1 / (1 + f.exp(-x))
 
 
-def sigmoid_gradient(y: Any, dy: Any) -> Any:
+def sigmoid_gradient(y: Element, dy: Element) -> Element:
     return dy * (y * (1 - y))
 
 
-def tanh_value(x: Any) -> Any:
+def tanh_value(x: Element) -> Element:
     return f.tanh(x)
 
 
-def tanh_gradient(y: Any, dy: Any) -> Any:
+def tanh_gradient(y: Element, dy: Element) -> Element:
     return dy * (1 - y * y)
 
 

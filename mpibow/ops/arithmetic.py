@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import isfinite
-from typing import Any
 
 import numpy as np
 
@@ -19,7 +18,7 @@ from mpibow.graph.kernel import Call, Kernel, Run
 from mpibow.ops.activation import Elementwise
 from mpibow.ops.cast import cast, floats
 from mpibow.ops.combine import Add, Multiply, one_shape
-from mpibow.ops.pointwise import Pointwise, always
+from mpibow.ops.pointwise import Element, Pointwise, always
 
 __all__ = ["Affine", "Divide", "Expand", "Power", "affine", "divide", "expand", "power"]
 
@@ -152,60 +151,60 @@ def number_over(x: Tensor, y: float) -> Tensor:
 # The formulas of operators of one element, and Expand's reference kernels.
 
 
-def affine_value(x: Any, *, scale: float, shift: float) -> Any:
+def affine_value(x: Element, *, scale: float, shift: float) -> Element:
     return scale * x + shift
 
 
-def affine_gradient(dy: Any, *, scale: float) -> Any:
+def affine_gradient(dy: Element, *, scale: float) -> Element:
     return scale * dy
 
 
-def divide_value(x0: Any, x1: Any) -> Any:
+def divide_value(x0: Element, x1: Element) -> Element:
     return x0 / x1
 
 
-def divide_gradient(x1: Any, y: Any, dy: Any) -> Any:
+def divide_gradient(x1: Element, y: Element, dy: Element) -> Element:
     part = dy / x1
     return part, -part * y
 
 
-def power_value(x: Any, *, exponent: float) -> Any:
+def power_value(x: Element, *, exponent: float) -> Element:
     return f.power(x, exponent)
 
 
-def power_gradient(x: Any, dy: Any, *, exponent: float) -> Any:
+def power_gradient(x: Element, dy: Element, *, exponent: float) -> Element:
     return exponent * f.power(x, exponent - 1) * dy
 
 
-def square_value(x: Any) -> Any:
+def square_value(x: Element) -> Element:
     return x * x
 
 
-def square_gradient(x: Any, dy: Any) -> Any:
+def square_gradient(x: Element, dy: Element) -> Element:
     return 2 * x * dy
 
 
-def cube_value(x: Any) -> Any:
+def cube_value(x: Element) -> Element:
     return x * x * x
 
 
-def cube_gradient(x: Any, dy: Any) -> Any:
+def cube_gradient(x: Element, dy: Element) -> Element:
     return 3 * x * x * dy
 
 
-def reciprocal_value(x: Any) -> Any:
+def reciprocal_value(x: Element) -> Element:
     return 1 / x
 
 
-def reciprocal_gradient(x: Any, dy: Any) -> Any:
+def reciprocal_gradient(x: Element, dy: Element) -> Element:
     return -dy / (x * x)
 
 
-def root_value(x: Any) -> Any:
+def root_value(x: Element) -> Element:
     return f.sqrt(x)
 
 
-def root_gradient(x: Any, dy: Any) -> Any:
+def root_gradient(x: Element, dy: Element) -> Element:
     return 0.5 * dy / f.sqrt(x)
 
 

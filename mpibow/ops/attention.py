@@ -107,7 +107,7 @@ def forward(call: Call) -> Run:
 
 def backward(call: Call) -> Run:
     (q, k, v, *_), dy, (dq, dk, dv, *dmasks) = call.x, call.dy, call.dx
-    p, dp, part, column = call.saved["p"], call.scratch["dp"], call.scratch["part"], call.scratch["column"]
+    p, dp, part, column = call.buffers("p", "dp", "part", "column")
     p_t, dp_t, v_t = np.swapaxes(p, -1, -2), np.swapaxes(dp, -1, -2), np.swapaxes(v, -1, -2)
     scale = call.op.scale
     sums = [repeated(dmask, dp.shape) for dmask in dmasks if dmask is not None]

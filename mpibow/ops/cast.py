@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from mpibow.graph.graph import EVERY, FLOAT, Op, Shape, Tensor
-from mpibow.ops.pointwise import always
+from mpibow.ops.pointwise import Element, always
 
 __all__ = ["Cast", "cast", "detach"]
 
@@ -46,7 +45,7 @@ def floats(*tensors: Tensor) -> tuple[Tensor, ...]:
     return tuple(cast(tensor) for tensor in tensors)
 
 
-def cast_value(x: Any) -> Any:
+def cast_value(x: Element) -> Element:
     return x
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -15,8 +15,8 @@ from mpibow.graph.infix import named
 from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
 from mpibow.ops.arithmetic import broadcast
 from mpibow.ops.cast import cast, floats
-from mpibow.ops.full import full
-from mpibow.ops.pointwise import Pointwise, always
+from mpibow.ops.leaves import full
+from mpibow.ops.pointwise import Element, Pointwise, always
 
 __all__ = ["Compare", "Gather", "Where", "eq", "gather", "ge", "gt", "le", "lt", "ne", "where"]
 
@@ -119,11 +119,11 @@ def compare_formulas(op: Compare) -> Pointwise:
     return Pointwise(Formula(NAMES[op.sign] + name, arrays, scalars, (), (value,)))
 
 
-def where_value(x0: Any, x1: Any, x2: Any) -> Any:
+def where_value(x0: Element, x1: Element, x2: Element) -> Element:
     return f.where(x0 != 0, x1, x2)
 
 
-def where_gradient(x0: Any, dy: Any) -> Any:
+def where_gradient(x0: Element, dy: Element) -> Element:
     return f.where(x0 != 0, dy, 0), f.where(x0 != 0, 0, dy)
 
 

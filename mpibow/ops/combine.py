@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import isfinite
 
@@ -98,16 +98,24 @@ def maximum(x: Tensor, y: Tensor, *others: Tensor, name: str | None = None) -> T
 # The reference kernels.
 
 
-def sum_forward(call: Call) -> Run:
-    y, (first, second, *rest) = call.y, call.x
+def _folded(function: np.ufunc) -> Callable[[Call], Run]:
+    """y <- the function of all inputs, one after the other."""
 
-    def run() -> None:
-        nonlocal y
-        np.add(first, second, out=y)
-        for x in rest:
-            y += x
+    def bind(call: Call) -> Run:
+        y, (first, second, *rest) = call.y, call.x
 
-    return run
+        def run() -> None:
+            function(first, second, out=y)
+            for x in rest:
+                function(y, x, out=y)
+
+        return run
+
+    return bind
+
+
+sum_forward, multiply_forward = _folded(np.add), _folded(np.multiply)
+largest_forward = _folded(np.maximum)  # unlike a masked copy, it lets NaN through
 
 
 def add_buffers(op: Add, shapes: Shapes) -> Buffers:
@@ -139,18 +147,6 @@ def add_backward(call: Call) -> Run:
     return run
 
 
-def multiply_forward(call: Call) -> Run:
-    y, (first, second, *rest) = call.y, call.x
-
-    def run() -> None:
-        nonlocal y
-        np.multiply(first, second, out=y)
-        for x in rest:
-            y *= x
-
-    return run
-
-
 def multiply_backward(call: Call) -> Run:
     dy = call.dy
     others = [(dx, [*call.x[:i], *call.x[i + 1 :]]) for i, dx in enumerate(call.dx) if dx is not None]
@@ -167,24 +163,16 @@ def multiply_backward(call: Call) -> Run:
 def maximum_buffers(op: Maximum, shapes: Shapes) -> Buffers:
     if not shapes.training:
         return Buffers()
-    mask = {"mask": (shapes.y, "bool")}
-    small = "uint8" if op.inputs <= 256 else "uint16"
+    mask, small = {"mask": (shapes.y, "bool")}, "uint8" if op.inputs <= 256 else "uint16"
     return Buffers(saved={"winner": (shapes.y, small)}, forward=mask, backward=mask)
 
 
 def maximum_forward(call: Call) -> Run:
-    y, (first, *rest) = call.y, call.x
-    winner, mask = call.saved.get("winner"), call.scratch.get("mask")
+    if "winner" not in call.saved:
+        return largest_forward(call)
+    y, (first, *rest), (winner, mask) = call.y, call.x, call.buffers("winner", "mask")
 
     def run() -> None:
-        np.maximum(first, rest[0], out=y)  # maximum, unlike a masked copy, lets NaN through
-        for x in rest[1:]:
-            np.maximum(y, x, out=y)
-
-    if winner is None:
-        return run
-
-    def run_and_keep_the_winner() -> None:
         np.copyto(y, first)
         winner.fill(0)
         for i, x in enumerate(rest, 1):
@@ -192,7 +180,7 @@ def maximum_forward(call: Call) -> Run:
             np.copyto(winner, i, where=mask)
             np.maximum(y, x, out=y)
 
-    return run_and_keep_the_winner
+    return run
 
 
 def maximum_backward(call: Call) -> Run:

@@ -1,4 +1,4 @@
-"""Concatenation."""
+"""Tensors one after the other: concatenation, stacks, and zeros behind the channels."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import Array, Moving, Shape, Tensor
+from mpibow.graph.graph import Array, Moving, Op, Shape, Tensor
 from mpibow.graph.kernel import Call
 from mpibow.ops.cast import floats
-from mpibow.ops.moves import MoveTable, Pairs, axis_in_memory
+from mpibow.ops.moves import MoveTable, Pairs, axis_in_memory, filled
+from mpibow.ops.reshape import View
 
-__all__ = ["Concat", "concat"]
+__all__ = ["Concat", "PadChannels", "concat", "pad_channels", "stack"]
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,22 @@ class Concat(Moving):
         return (*first[:axis], sum(shape[axis] for shape in shapes), *first[axis + 1 :])
 
 
+@dataclass(frozen=True)
+class PadChannels(Op):
+    """x (n, c, ...) -> (n, channels, ...): x first, zeros after it."""
+
+    channels: int
+    kind = "pad_channels"
+
+    def infer(self, *shapes: Shape) -> Shape:
+        (x,) = shapes
+        if len(x) < 2:
+            raise ShapeError("input must be (batch, channels, ...)")
+        if self.channels < x[1]:
+            raise ShapeError(f"channels must be at least the {x[1]} of the input, got {self.channels}")
+        return (x[0], self.channels, *x[2:])
+
+
 def concat(x: Tensor, *others: Tensor, axis: int = 1, name: str | None = None) -> Tensor:
     """Joins tensors along `axis`, by default 1, the channels; a negative axis counts from the last.
 
@@ -49,23 +66,49 @@ def concat(x: Tensor, *others: Tensor, axis: int = 1, name: str | None = None) -
     return x.graph.add(Concat(len(parts), axis + len(x.shape) * (axis < 0)), *parts, name=name)
 
 
+def stack(x: Tensor, *others: Tensor, axis: int = 0, name: str | None = None) -> Tensor:
+    """Joins tensors of one shape along a new axis, number `axis` of the result; negative: from the last."""
+    at = axis + (len(x.shape) + 1) * (axis < 0)
+    if not 0 <= at <= len(x.shape) or any(other.shape != x.shape for other in others):
+        shapes = ", ".join(str(tensor.shape) for tensor in (x, *others))
+        raise ShapeError(f"stack of {shapes}: shapes must be alike, and axis {axis} one of the result's")
+    shape = (*x.shape[:at], 1, *x.shape[at:])
+    return concat(*(each.graph.add(View(shape), each) for each in (x, *others)), axis=at, name=name)
+
+
+def pad_channels(x: Tensor, channels: int, *, name: str | None = None) -> Tensor:
+    """x (n, c, ...) -> (n, channels, ...), with zeros after the c channels."""
+    return x.graph.add(PadChannels(channels), x, name=name)
+
+
 # The reference kernels.
 
 
-def forward(call: Call) -> Pairs:
-    return list(zip(_parts(call, call.y), call.x, strict=True))
+def concat_forward(call: Call) -> Pairs:
+    return list(zip(_parts(call, call.y, call.op.axis)[:-1], call.x, strict=True))
 
 
-def backward(call: Call) -> Pairs:
-    return [(dx, part) for dx, part in zip(call.dx, _parts(call, call.dy), strict=True) if dx is not None]
+def concat_backward(call: Call) -> Pairs:
+    parts = _parts(call, call.dy, call.op.axis)[:-1]
+    return [(dx, part) for dx, part in zip(call.dx, parts, strict=True) if dx is not None]
 
 
-def _parts(call: Call, whole: Array) -> list[Array]:
-    """The views of `whole` that hold the inputs."""
-    axis = axis_in_memory(call, call.op.axis)
-    return np.split(whole, np.cumsum([x.shape[axis] for x in call.x])[:-1].tolist(), axis)
+def pad_forward(call: Call) -> Pairs:
+    here, behind = _parts(call, call.y, 1)
+    return [(here, call.x0), filled(behind, 0)]  # every time: others use y's memory between runs
+
+
+def pad_backward(call: Call) -> Pairs:
+    return [(call.dx0, _parts(call, call.dy, 1)[0])]
+
+
+def _parts(call: Call, whole: Array, along: int) -> list[Array]:
+    """The views of `whole` that hold the inputs, and the rest behind them."""
+    axis = axis_in_memory(call, along)
+    return np.split(whole, np.cumsum([x.shape[axis] for x in call.x]).tolist(), axis)
 
 
 MOVES: MoveTable = {
-    Concat: (forward, backward),
+    Concat: (concat_forward, concat_backward),
+    PadChannels: (pad_forward, pad_backward),
 }

@@ -135,9 +135,17 @@ def conv1d(
         raise ShapeError(f"conv1d of {x.name} {x.shape}: input must be (batch, channels, length)")
     n, c, length = x.shape
     y = conv2d(
-        reshape(x, (n, c, 1, length)), channels, (1, kernel), stride=(1, stride), padding=(0, padding),
-        dilation=(1, dilation), groups=groups, bias=bias, initial=initial, name=name,
-    )  # fmt: skip
+        reshape(x, (n, c, 1, length)),
+        channels,
+        (1, kernel),
+        stride=(1, stride),
+        padding=(0, padding),
+        dilation=(1, dilation),
+        groups=groups,
+        bias=bias,
+        initial=initial,
+        name=name,
+    )
     return reshape(y, (*y.shape[:2], y.shape[3]))
 
 
@@ -170,7 +178,7 @@ def _inside(op: Conv2d, image: Array) -> Array:
 
 def forward(call: Call) -> Run:
     op, x, y, bias = call.op, call.x0, call.y, call.w.get("bias")
-    xt, cols, yt = call.scratch["xt"], call.saved["cols"], call.scratch["yt"]
+    xt, cols, yt = call.buffers("xt", "cols", "yt")
     weight = call.w["weight"].reshape(op.groups, y.shape[1] // op.groups, -1)
     n, o, rows, columns = y.shape
     windows = op.windows(xt, rows, columns)
@@ -195,7 +203,7 @@ def forward(call: Call) -> Run:
 
 def backward(call: Call) -> Run:
     op, dy, dx = call.op, call.dy, call.dx[0]
-    dxt, dcols, dyt, cols = call.scratch["dxt"], call.scratch["dcols"], call.scratch["dyt"], call.saved["cols"]
+    dxt, dcols, dyt, cols = call.buffers("dxt", "dcols", "dyt", "cols")
     n, o, rows, columns = dy.shape
     grouped = (op.groups, o // op.groups, -1)
     weight = call.w["weight"].reshape(grouped)

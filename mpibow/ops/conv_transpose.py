@@ -125,7 +125,7 @@ def _by_group(op: ConvTranspose2d, weight: Array) -> Array:
 
 def forward(call: Call) -> Run:
     op, x, y, bias = call.op, call.x0, call.y, call.w.get("bias")
-    xt, columns, whole = call.scratch["xt"], call.scratch["columns"], call.scratch["whole"]
+    xt, columns, whole = call.buffers("xt", "columns", "whole")
     n, c, h, w = x.shape
     weight, inside = np.swapaxes(_by_group(op, call.w["weight"]), 1, 2), _inside(op, whole, y)
     x4, windows = xt.reshape(c, h, w, n).transpose(3, 0, 1, 2), op.windows(whole, h, w)
@@ -149,7 +149,7 @@ def forward(call: Call) -> Run:
 
 def backward(call: Call) -> Run:
     op, x, dy, dx, dbias = call.op, call.x0, call.dy, call.dx[0], call.dw.get("bias")
-    xt, columns, whole, dxt = (call.scratch[key] for key in ("xt", "columns", "whole", "dxt"))
+    xt, columns, whole, dxt = call.buffers("xt", "columns", "whole", "dxt")
     n, c, h, w = x.shape
     weight, dweight = _by_group(op, call.w["weight"]), _by_group(op, call.dw["weight"])
     inside, windows = _inside(op, whole, dy), op.windows(whole, h, w)

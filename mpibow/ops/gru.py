@@ -62,7 +62,7 @@ def buffers(op: Gru, shapes: Shapes) -> Buffers:
 def forward(call: Call) -> Run:
     (x, *begin), (y, last), units = call.x, call.ys, call.op.units
     first = begin[0] if begin else None
-    gates, inner, part = call.saved["gates"], call.saved["inner"], call.scratch["part"]
+    gates, inner, part = call.buffers("gates", "inner", "part")
     w_x, w_h, b_x, b_h = call.w["weight_ih"].T, call.w["weight_hh"].T, call.w["bias_ih"], call.w["bias_hh"]
     flat_x, flat_gates, steps = x.reshape(-1, x.shape[2]), gates.reshape(-1, gates.shape[2]), by_gate(gates, units)
     both, own = part[:, : 2 * units], part[:, 2 * units :]
@@ -100,7 +100,7 @@ def forward(call: Call) -> Run:
 def backward(call: Call) -> Run:
     units, (dy, dlast), dbegin = call.op.units, call.dys, call.dx[1:]
     gates, inner, w_h = call.saved["gates"], call.saved["inner"], call.w["weight_hh"]
-    da, db, past, dh, one = (call.scratch[key] for key in ("da", "db", "past", "dh", "one"))
+    da, db, past, dh, one = call.buffers("da", "db", "past", "dh", "one")
     steps, a_steps = by_gate(gates, units), by_gate(da, units)
     shift, finish = outputs_before(call, past), through_products(call, past, da, db)
 

@@ -92,7 +92,7 @@ def forward(call: Call) -> Run:
 
 def backward(call: Call) -> Run:
     op, x, dy, dx, base = call.op, call.x0, call.dy, call.dx0, call.saved["base"]
-    part, power = call.scratch["part"], call.scratch["power"]
+    part, power = call.buffers("part", "power")
     shifts = _shifts(part, dx, (op.size - 1) // 2, op.size // 2)  # reversed: the channels with neighbour c
 
     def run() -> None:  # dy base^-beta - 2 alpha beta / size x sum(dy x base^(-beta - 1))

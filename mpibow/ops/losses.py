@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import Any
 
 import numpy as np
 
@@ -20,17 +19,23 @@ from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
 from mpibow.ops.activation import Elementwise
 from mpibow.ops.cast import cast, floats
 from mpibow.ops.counted import counted_mean, label_count
-from mpibow.ops.loss import check_smoothing, soft_cross_entropy, softmax_cross_entropy
+from mpibow.ops.cross_entropy import check_smoothing, soft_cross_entropy, softmax_cross_entropy
 from mpibow.ops.permute import permute
-from mpibow.ops.pointwise import always
+from mpibow.ops.pointwise import Element, always
 from mpibow.ops.reduce import mean, sum
 from mpibow.ops.reshape import reshape
 from mpibow.ops.unary import abs as absolute
 
 __all__ = [
-    "BinaryCrossEntropy", "ClassTarget", "Huber", "binary_cross_entropy_with_logits", "cross_entropy", "huber_loss",
-    "l1_loss", "mse_loss",
-]  # fmt: skip
+    "BinaryCrossEntropy",
+    "ClassTarget",
+    "Huber",
+    "binary_cross_entropy_with_logits",
+    "cross_entropy",
+    "huber_loss",
+    "l1_loss",
+    "mse_loss",
+]
 
 
 @dataclass(frozen=True)
@@ -172,21 +177,21 @@ def _rows(x: Tensor, axis: int) -> Tensor:
 # The formulas, and the reference kernel of ClassTarget.
 
 
-def huber_value(x: Any, *, delta: float) -> Any:
+def huber_value(x: Element, *, delta: float) -> Element:
     size = f.abs(x)
     inside = f.minimum(size, delta)
     return inside * (size - 0.5 * inside)
 
 
-def huber_gradient(x: Any, dy: Any, *, delta: float) -> Any:
+def huber_gradient(x: Element, dy: Element, *, delta: float) -> Element:
     return dy * f.maximum(f.minimum(x, delta), -delta)
 
 
-def binary_value(x0: Any, x1: Any) -> Any:
+def binary_value(x0: Element, x1: Element) -> Element:
     return f.maximum(x0, 0) - x0 * x1 + f.log1p(f.exp(-f.abs(x0)))
 
 
-def binary_gradient(x0: Any, x1: Any, dy: Any) -> Any:
+def binary_gradient(x0: Element, x1: Element, dy: Element) -> Element:
     return dy * (1 / (1 + f.exp(-x0)) - x1), -x0 * dy
 
 
@@ -196,7 +201,7 @@ def target_buffers(op: ClassTarget, shapes: Shapes) -> Buffers:
 
 def target_forward(call: Call) -> Run:
     op, y, label = call.op, call.y, call.x0.reshape(-1, 1)
-    is_class, counted = call.scratch["is_class"], call.scratch["counted"]
+    is_class, counted = call.buffers("is_class", "counted")
     classes, weight = np.arange(len(op.weight)), np.array(op.weight, y.dtype)
     at_label, spread = weight * (1 - op.smoothing), weight * (op.smoothing / len(op.weight))
 

@@ -63,8 +63,8 @@ def buffers(op: Lstm, shapes: Shapes) -> Buffers:
 def forward(call: Call) -> Run:
     (x, *begin), (y, last, cell), units = call.x, call.ys, call.op.units
     h, before = begin or (None, None)
-    gates, cells, tanhs = call.saved["gates"], call.saved["cells"], call.saved["tanh"]
-    part, one = call.scratch["part"], call.scratch["one"]
+    gates, cells, tanhs = call.buffers("gates", "cells", "tanh")
+    part, one = call.buffers("part", "one")
     w_x, w_h = call.w["weight_ih"].T, call.w["weight_hh"].T
     b_x, b_h, steps = call.w["bias_ih"], call.w["bias_hh"], by_gate(gates, units)
     flat_x, flat_gates = x.reshape(-1, x.shape[2]), gates.reshape(-1, gates.shape[2])
@@ -98,8 +98,8 @@ def forward(call: Call) -> Run:
 def backward(call: Call) -> Run:
     units, (dy, dlast, dcell), dbegin = call.op.units, call.dys, call.dx[1:]
     before = call.x[2] if call.op.state else None
-    gates, cells, tanhs = call.saved["gates"], call.saved["cells"], call.saved["tanh"]
-    dgates, past, dh, dc, one = (call.scratch[key] for key in ("dgates", "past", "dh", "dc", "one"))
+    gates, cells, tanhs = call.buffers("gates", "cells", "tanh")
+    dgates, past, dh, dc, one = call.buffers("dgates", "past", "dh", "dc", "one")
     w_h, steps, dsteps = call.w["weight_hh"], by_gate(gates, units), by_gate(dgates, units)
     shift, finish = outputs_before(call, past), through_products(call, past, dgates, dgates)
 

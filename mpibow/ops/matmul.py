@@ -1,19 +1,20 @@
-"""Products of matrices, of one or of many side by side."""
+"""Products of matrices: of one or of many side by side, and the fully connected layer."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from math import prod
 
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import Array, Op, Shape, Tensor
+from mpibow.graph.graph import Array, Initialiser, Op, Shape, Tensor, Weight
 from mpibow.graph.kernel import Call, Kernel, Run
 from mpibow.ops.arithmetic import expand
+from mpibow.ops.initialisers import ZERO, He
 from mpibow.ops.reshape import reshape
 
-__all__ = ["Matmul", "matmul"]
+__all__ = ["Dense", "Matmul", "dense", "matmul"]
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ def matmul(a: Tensor, b: Tensor, *, name: str | None = None) -> Tensor:
     if len(b.shape) == 1:
         y = matmul(a, reshape(b, (-1, 1)))
         return reshape(y, y.shape[:-1], name=name)
-    if len(a.shape) < 2 or len(b.shape) < 2 or (len(b.shape) == 2):
+    if len(a.shape) < 2 or len(b.shape) < 3:
         return a.graph.add(Matmul(), a, b, name=name)
     try:
         front = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
@@ -54,22 +55,60 @@ def matmul(a: Tensor, b: Tensor, *, name: str | None = None) -> Tensor:
     return a.graph.add(Matmul(), a, b, name=name)
 
 
+@dataclass(frozen=True)
+class Dense(Op):
+    """y (n, ..., units) = x (n, ..., features) @ weight.T + bias, weight (units, features)."""
+
+    units: int
+    bias: bool
+    initial: Initialiser
+    initial_bias: Initialiser = ZERO
+    kind = "dense"
+    reads = frozenset("xw")
+
+    def infer(self, *shapes: Shape) -> Shape:
+        (x,) = shapes
+        if len(x) < 2:
+            raise ShapeError("input must be (batch, ..., features)")
+        return (*x[:-1], self.units)
+
+    def weights(self, *shapes: Shape) -> Mapping[str, Weight]:
+        features = shapes[0][-1]
+        weights = {"weight": Weight((self.units, features), self.initial, features, self.units)}
+        if self.bias:
+            weights["bias"] = Weight((self.units,), self.initial_bias, features, self.units, decay=False)
+        return weights
+
+
+def dense(
+    x: Tensor,
+    units: int,
+    *,
+    bias: bool = True,
+    initial: Initialiser | None = None,
+    initial_bias: Initialiser = ZERO,
+    name: str | None = None,
+) -> Tensor:
+    """x (n, ..., features) -> (n, ..., units). Weights start as `initial` (He), the bias as `initial_bias` (0)."""
+    return x.graph.add(Dense(units, bias, initial or He(), initial_bias), x, name=name)
+
+
 # The reference kernels.
 
 
 def _rows(array: Array) -> Array:
     """(..., m, k) as one matrix."""
-    return array.reshape(prod(array.shape[:-1]), array.shape[-1])
+    return array.reshape(-1, array.shape[-1])
 
 
-def forward(call: Call) -> Run:
+def matmul_forward(call: Call) -> Run:
     (a, b), y = call.x, call.y
     if b.ndim == 2:
         a, y = _rows(a), _rows(y)
     return lambda: np.matmul(a, b, out=y)
 
 
-def backward(call: Call) -> Run:
+def matmul_backward(call: Call) -> Run:
     (a, b), dy, (da, db) = call.x, call.dy, call.dx
     if b.ndim == 2:
         a, dy = _rows(a), _rows(dy)
@@ -85,6 +124,34 @@ def backward(call: Call) -> Run:
     return run
 
 
+def dense_forward(call: Call) -> Run:
+    x, y, weight, bias = _rows(call.x0), _rows(call.y), call.w["weight"].T, call.w.get("bias")
+
+    def run() -> None:
+        nonlocal y
+        np.matmul(x, weight, out=y)
+        if bias is not None:
+            y += bias
+
+    return run
+
+
+def dense_backward(call: Call) -> Run:
+    x, dy, dx = _rows(call.x0), _rows(call.dy), None if call.dx[0] is None else _rows(call.dx[0])
+    weight, dweight, dbias = call.w["weight"], call.dw.get("weight"), call.dw.get("bias")
+
+    def run() -> None:
+        if dweight is not None:
+            np.matmul(dy.T, x, out=dweight)
+        if dbias is not None:
+            np.sum(dy, axis=0, out=dbias)
+        if dx is not None:
+            np.matmul(dy, weight, out=dx)
+
+    return run
+
+
 KERNELS = {
-    Matmul: Kernel(forward, backward),
+    Dense: Kernel(dense_forward, dense_backward, inputs_alone=True),
+    Matmul: Kernel(matmul_forward, matmul_backward),
 }

@@ -2,7 +2,8 @@
 
 A batch is a random draw already, so the next sample is as good a partner as one drawn again. A sample keeps the larger
 share of the two, b or 1 - b: over all samples the mixtures are the paper's, each sample dominates one mixture an epoch,
-and a training accuracy against its own label means something.
+and a training accuracy against its own label means something. The shares come from a table, so that every kernel set
+draws the same numbers.
 """
 
 from __future__ import annotations
@@ -12,9 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import Op, Shape, Tensor
+from mpibow.graph.graph import Array, Op, Shape, Tensor
 from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
-from mpibow.ops.beta import SHARES, larger_shares
 from mpibow.ops.philox import draw, draw_specs
 
 __all__ = ["Mix", "MixShares", "OneHot", "mix", "mix_shares", "one_hot"]
@@ -24,7 +24,7 @@ __all__ = ["Mix", "MixShares", "OneHot", "mix", "mix_shares", "one_hot"]
 class MixShares(Op):
     """y[n] = the share of sample n in its mixture: max(b, 1 - b), b drawn from Beta(alpha, alpha).
 
-    The input is the counter (batch, 4). y[n] is entry w[0] >> 20 of the 4,096 of `ops.beta.larger_shares(alpha)`,
+    The input is the counter (batch, 4). y[n] is entry w[0] >> 20 of the 4,096 of `larger_shares(alpha)`,
     w the sample's Philox block, counter (0, sample low, sample high, epoch), key (seed, the node's stream).
     """
 
@@ -88,6 +88,22 @@ def one_hot(label: Tensor, classes: int, *, name: str | None = None) -> Tensor:
 
 
 # The reference kernels.
+
+SHARES = 4096  # entries: 12 bits of a random word choose one
+FINE = 1 << 16  # points of the integral
+
+
+def larger_shares(alpha: float) -> Array:
+    """Quantiles (i + 1/2) / SHARES of max(b, 1 - b) for b of Beta(alpha, alpha): rising, in [1/2, 1], float64."""
+    # P(b < x) for x <= 1/2 is proportional to the integral of z^(alpha - 1) (1 - z)^(alpha - 1) from 0 to x, which over
+    # t = z^p has no pole at 0.
+    p = min(alpha, 1.0)
+    t = np.linspace(0.0, 0.5**p, FINE)
+    density = (2.0 * t) ** (alpha / p - 1.0) * (2.0 - 2.0 * t ** (1.0 / p)) ** (alpha - 1.0)
+    below = np.concatenate([[0.0], np.cumsum(density[1:] + density[:-1])])
+    wanted = (np.arange(SHARES) + 0.5) / SHARES
+    quantiles: Array = np.interp(1.0 - wanted, below / below[-1], t) ** (1.0 / p)
+    return 1.0 - quantiles
 
 
 def shares_buffers(op: MixShares, shapes: Shapes) -> Buffers:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from mpibow.graph.formats import parse
 from mpibow.graph.graph import Array
@@ -39,6 +39,6 @@ def axis_in_memory(call: Call, axis: int) -> int:
     return parse(call.shapes.formats.y)[0].index(axis)
 
 
-def filled(target: Array, value: Any) -> tuple[Array, Array]:
+def filled(target: Array, value: npt.ArrayLike) -> tuple[Array, Array]:
     """The move that repeats numbers all over `target`."""
     return target, np.broadcast_to(np.asarray(value, target.dtype), target.shape)

@@ -8,7 +8,7 @@ arXiv:1910.07467.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,8 +16,8 @@ import numpy as np
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, Array, Initialiser, Op, Shape, Tensor, Weight
 from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes, Spec
-from mpibow.ops.axes import Axes, over
 from mpibow.ops.initialisers import ONE, ZERO
+from mpibow.ops.permute import permute
 
 __all__ = ["GroupNorm", "LayerNorm", "RmsNorm", "group_norm", "layer_norm", "rms_norm"]
 
@@ -122,6 +122,30 @@ class GroupNorm(Norm):
         return Extents(x[0] * self.groups, self.groups, x[1] // self.groups, math.prod(x[2:]))
 
 
+Axes = int | Sequence[int]
+
+
+def over_axes(x: Tensor, axes: Axes, operator: Callable[[Tensor, int], Tensor]) -> Tensor:
+    """operator(x, n) over the last n axes of x, of which there are `axes`; axes that are named are put last, and back.
+
+    A weight of the operator has their shape, in x's order. Raises ShapeError where they are not axes behind the first.
+    """
+    if isinstance(axes, int):
+        return operator(x, axes)
+    rank = len(x.shape)
+    chosen = sorted(axis + rank * (axis < 0) for axis in axes)
+    others = [axis for axis in range(rank) if axis not in chosen]
+    if not chosen or len(set(chosen)) < len(chosen) or not 0 < chosen[0] <= chosen[-1] < rank:
+        raise ShapeError(
+            f"{x.name} {x.shape}: axes {tuple(axes)} must be different ones of its {rank}, without the batch"
+        )
+    order = [*others, *chosen]
+    if order == list(range(rank)):
+        return operator(x, len(chosen))
+    y = operator(permute(x, *order), len(chosen))
+    return permute(y, *(order.index(axis) for axis in range(rank)))
+
+
 def layer_norm(
     x: Tensor,
     axes: Axes = 1,
@@ -135,14 +159,14 @@ def layer_norm(
 
     The weight starts as `initial`, the bias as `initial_bias`; both have the shape of these axes.
     """
-    return over(x, axes, lambda x, n: x.graph.add(LayerNorm(n, epsilon, initial, initial_bias), x, name=name))
+    return over_axes(x, axes, lambda x, n: x.graph.add(LayerNorm(n, epsilon, initial, initial_bias), x, name=name))
 
 
 def rms_norm(
     x: Tensor, axes: Axes = 1, *, epsilon: float = 1e-6, initial: Initialiser = ONE, name: str | None = None
 ) -> Tensor:
     """x (n, ...) -> the same shape, divided by its root mean square over its last `axes` axes or a tuple of axes."""
-    return over(x, axes, lambda x, n: x.graph.add(RmsNorm(n, epsilon, initial), x, name=name))
+    return over_axes(x, axes, lambda x, n: x.graph.add(RmsNorm(n, epsilon, initial), x, name=name))
 
 
 def group_norm(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -14,15 +14,17 @@ from mpibow.graph.kernel import Call, Kernel, Run
 
 __all__ = ["Own", "operator"]
 
+OfArrays: TypeAlias = Callable[..., Any]  # a script's function: of arrays to one or several, or of shapes
+
 
 @dataclass(frozen=True)
 class Own(Op):
     """y = forward(*x); `trained` are the inputs that backward gives a gradient for, None without backward."""
 
     name: str
-    forward: Callable[..., Any]
-    backward: Callable[..., Any] | None
-    shape: Callable[..., Any]
+    forward: OfArrays
+    backward: OfArrays | None
+    shape: OfArrays
     trained: tuple[int, ...] | None
     reads = frozenset("xy")
     integers = EVERY
@@ -48,9 +50,9 @@ class OwnOperator:
     """The return value of `operator`: a function from tensors to a tensor, or to a tuple of them."""
 
     name: str
-    forward: Callable[..., Any]
-    backward: Callable[..., Any] | None
-    shape: Callable[..., Any]
+    forward: OfArrays
+    backward: OfArrays | None
+    shape: OfArrays
 
     def __call__(self, *inputs: Tensor, name: str | None = None) -> Any:
         op = self.record(*(tensor.dtype for tensor in inputs))
@@ -66,10 +68,10 @@ class OwnOperator:
 
 def operator(
     name: str,
-    forward: Callable[..., Any],
-    backward: Callable[..., Any] | None = None,
+    forward: OfArrays,
+    backward: OfArrays | None = None,
     *,
-    shape: Callable[..., Any] = lambda *shapes: shapes[0],
+    shape: OfArrays = lambda *shapes: shapes[0],
 ) -> OwnOperator:
     """Makes a function from tensors to a tensor, which NumPy computes by `forward`, for nets on CPUs.
 
@@ -83,15 +85,11 @@ def operator(
     return OwnOperator(name, forward, backward, shape)
 
 
-def _all(found: Any) -> Sequence[Any]:
-    return found if isinstance(found, tuple | list) else (found,)
-
-
-def _put(name: str, half: str, targets: Sequence[Array | None], found: Any) -> None:
-    found = _all(found)
-    if len(found) != len(targets):
-        raise ShapeError(f"{name}: {half} gives {len(found)} arrays, it should give {len(targets)}")
-    for target, array in zip(targets, found, strict=True):
+def _put(name: str, half: str, targets: Sequence[Array | None], results: object) -> None:
+    arrays = results if isinstance(results, tuple | list) else (results,)
+    if len(arrays) != len(targets):
+        raise ShapeError(f"{name}: {half} gives {len(arrays)} arrays, it should give {len(targets)}")
+    for target, array in zip(targets, arrays, strict=True):
         if target is not None:
             if np.shape(array) != target.shape:
                 raise ShapeError(f"{name}: {half} gives an array of {np.shape(array)}, it should be {target.shape}")

@@ -56,7 +56,7 @@ def draw_specs(*shape: int) -> dict[str, Spec]:
 
 def draw(call: Call, counter: Array) -> Run:
     """Fills scratch["words"] (4, *shape) with the first Philox blocks of every sample of counter (n, 4)."""
-    words, key, work = (call.scratch[name] for name in ("words", "key", "work"))
+    words, key, work = call.buffers("words", "key", "work")
     blocks = np.arange(key[0].size, dtype=np.uint64).reshape(key.shape[1:])
     seed, epoch, low, high = (column.reshape(-1, *[1] * (key.ndim - 1)) for column in counter.T)
     flat, node = (words.reshape(4, -1), key.reshape(-1), work.reshape(2, -1)), stream(call.name)

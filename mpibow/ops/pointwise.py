@@ -11,16 +11,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from math import prod
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from mpibow.formulas.formula import Formula
 from mpibow.formulas.language import formula
 from mpibow.formulas.passes import Program, bind, plain, program
-from mpibow.graph.graph import FLOAT, Array
+from mpibow.graph.graph import FLOAT, Array, Op
 from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes, Spec
 
+Element: TypeAlias = Any  # an element of an array, on any machine; NumPy computes all elements at once
 CHUNK = 4096  # elements: parts stay in a cache
 
 
@@ -28,8 +29,8 @@ CHUNK = 4096  # elements: parts stay in a cache
 class Pointwise:
     """The functions, or formulas, of an operator's output and of its gradients; None without gradients."""
 
-    value: Callable[..., Any]
-    gradient: Callable[..., Any] | None = None
+    value: Callable[..., Element]
+    gradient: Callable[..., Element] | None = None
 
     def half(self, backward: bool) -> Formula:
         function = self.gradient if backward else self.value
@@ -37,7 +38,7 @@ class Pointwise:
         return function if isinstance(function, Formula) else formula(function)
 
 
-Formulas = Callable[[Any], Pointwise]  # by operator: they may depend on its settings
+Formulas = Callable[[Any], Pointwise]  # by an operator's record: they may depend on its settings
 FormulaTable = Mapping[type, Formulas]
 
 
@@ -52,21 +53,22 @@ class Bound:
     results: tuple[Array, ...]
 
 
-def always(value: Callable[..., Any], gradient: Callable[..., Any] | None = None) -> Formulas:
+def always(value: Callable[..., Element], gradient: Callable[..., Element] | None = None) -> Formulas:
     """The same formulas whatever the settings."""
-    found = Pointwise(value, gradient)
-    return lambda op: found
+    formulas = Pointwise(value, gradient)
+    return lambda op: formulas
 
 
 def bound(formulas: Formulas, call: Call, backward: bool) -> Bound:
     op, used = call.op, formulas(call.op).half(backward)
-    named: Mapping[str, Any] = {**call.arrays, "x0": call.x0}
+    named = {**call.arrays, "x0": call.x0}
     scalars = tuple(float(getattr(op, name)) for name in used.scalars)
+    arrays = tuple(array for name in used.arrays if (array := named[name]) is not None)
     if not backward:
-        return Bound(used, tuple(named[name] for name in used.arrays), scalars, (0,), (call.y,))
+        return Bound(used, arrays, scalars, (0,), (call.y,))
     wanted = tuple(n for n, i in enumerate(op.differentiable) if call.dx[i] is not None)
     results = tuple(dx for i in op.differentiable if (dx := call.dx[i]) is not None)
-    return Bound(used, tuple(named[name] for name in used.arrays), scalars, wanted, results)
+    return Bound(used, arrays, scalars, wanted, results)
 
 
 # The reference kernels: a chunk at a time.
@@ -89,14 +91,14 @@ def _scratch(used: Formula, wanted: tuple[int, ...], size: int) -> dict[str, Spe
     return {key: ((len(names), chunk), dtype) for key, (names, dtype) in found.items() if names}
 
 
-def reference(op: Any, formulas: Formulas) -> Kernel:
+def reference(op: type[Op], formulas: Formulas) -> Kernel:
     """NumPy's kernel of the operator, a class."""
 
-    def buffers(op: Any, shapes: Shapes) -> Buffers:
+    def buffers(op: Op, shapes: Shapes) -> Buffers:
         made, size = formulas(op), prod(shapes.y)
         backward: dict[str, Spec] = {}
         if made.gradient is not None and shapes.wanted:
-            wanted = tuple(n for n, i in enumerate(op.differentiable) if i in shapes.wanted)
+            wanted = tuple(n for n, i in enumerate(op.differentiable or ()) if i in shapes.wanted)
             backward = _scratch(made.half(True), wanted, size)
         return Buffers(forward=_scratch(made.half(False), (0,), size), backward=backward)
 
@@ -108,7 +110,7 @@ def reference(op: Any, formulas: Formulas) -> Kernel:
 
 def _run(one: Bound, scratch: Mapping[str, Array]) -> Run:
     planned, size = _program(one.formula, one.wanted), one.results[0].size
-    chunk, calls = _chunk(planned, size), list[Callable[[], Any]]()
+    chunk, calls = _chunk(planned, size), list[Callable[[], object]]()
     arrays = dict(zip(one.formula.arrays, one.arrays, strict=True))
     arrays |= {f"_y{i}": result for i, result in enumerate(one.results)}
     scalars = dict(zip(one.formula.scalars, map(plain, one.scalars), strict=True))

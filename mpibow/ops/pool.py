@@ -1,10 +1,8 @@
-"""Max and average pooling over windows."""
+"""Max pooling, and windows over images."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -13,7 +11,7 @@ from mpibow.graph.graph import FLOAT, Array, Op, Shape, Tensor
 from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
 from mpibow.ops.window import Pair, pair, window_shape
 
-__all__ = ["AvgPool2d", "MaxPool2d", "avg_pool2d", "max_pool2d"]
+__all__ = ["MaxPool2d", "max_pool2d"]
 
 
 @dataclass(frozen=True)
@@ -44,17 +42,6 @@ class MaxPool2d(Pool):
     kind = "max_pool"
 
 
-@dataclass(frozen=True)
-class AvgPool2d(Pool):
-    """y[n, c, i, j] = the mean of a window of x.
-
-    The padding (zeros) is counted unless `count_padding` is False; elements beyond it with `ceil` never are.
-    """
-
-    count_padding: bool = True
-    kind = "avg_pool"
-
-
 def max_pool2d(
     x: Tensor,
     kernel: int | Pair,
@@ -66,21 +53,6 @@ def max_pool2d(
 ) -> Tensor:
     """x (n, c, h, w) -> (n, c, h', w'); stride defaults to the kernel. As in PyTorch; `ceil` is its ceil_mode."""
     op = MaxPool2d(pair(kernel), pair(kernel if stride is None else stride), pair(padding), ceil)
-    return x.graph.add(op, x, name=name)
-
-
-def avg_pool2d(
-    x: Tensor,
-    kernel: int | Pair,
-    *,
-    stride: int | Pair | None = None,
-    padding: int | Pair = 0,
-    ceil: bool = False,
-    count_padding: bool = True,
-    name: str | None = None,
-) -> Tensor:
-    """x (n, c, h, w) -> (n, c, h', w'); stride defaults to the kernel; `count_padding`: count_include_pad."""
-    op = AvgPool2d(pair(kernel), pair(kernel if stride is None else stride), pair(padding), ceil, count_padding)
     return x.graph.add(op, x, name=name)
 
 
@@ -98,7 +70,7 @@ def _reach(offset: int, stride: int, extent: int, count: int) -> tuple[slice, sl
     return slice(first, last + 1), slice(offset + stride * first, offset + stride * last + 1, stride)
 
 
-def _elements(op: Pool, image: Array, y: Shape) -> list[tuple[int, Part, Array]]:
+def elements_of(op: Pool, image: Array, y: Shape) -> list[tuple[int, Part, Array]]:
     """For every element of the window, row by row: its number, the part of y (n, c, rows, columns) whose windows
     have it inside the image, and its values, a view of image (n, c, h, w). Elements always outside are left out.
     """
@@ -117,12 +89,7 @@ def narrow(table: Array) -> Array:
     return table[:1, :1] if (table == table[0, 0]).all() else table
 
 
-def shares(counts: Sequence[Array], y: Array) -> Array:
-    """1 / the elements of each window, by the counts of rows and of columns."""
-    return narrow((1.0 / np.outer(counts[0], counts[1])).astype(y.dtype))
-
-
-def _cut(array: Array, part: Part) -> Array:
+def part_of(array: Array, part: Part) -> Array:
     view: Array = array[..., part[0], part[1]]
     return view
 
@@ -137,11 +104,12 @@ def max_buffers(op: MaxPool2d, shapes: Shapes) -> Buffers:
 def max_forward(call: Call) -> Run:
     y, winner, mask = call.y, call.saved["winner"], call.scratch["mask"]
     first = np.zeros(y.shape[2:], winner.dtype)  # the first element of each window that is inside the image
-    elements = _elements(call.op, call.x0, y.shape)
+    elements = elements_of(call.op, call.x0, y.shape)
     for number, part, _ in reversed(elements):
-        _cut(first, part)[...] = number
+        part_of(first, part)[...] = number
     numbered = [
-        (number, element, _cut(y, part), _cut(winner, part), _cut(mask, part)) for number, part, element in elements
+        (number, element, part_of(y, part), part_of(winner, part), part_of(mask, part))
+        for number, part, element in elements
     ]
     whole = numbered[0][1].shape == y.shape
     first = narrow(first)
@@ -162,10 +130,10 @@ def max_forward(call: Call) -> Run:
 
 def max_backward(call: Call) -> Run:
     dy, dx, winner = call.dy, call.dx0, call.saved["winner"]
-    mask, part = call.scratch["mask"], call.scratch["part"]
+    mask, part = call.buffers("mask", "part")
     numbered = [
-        (number, element, _cut(dy, cut), _cut(winner, cut), _cut(mask, cut), _cut(part, cut))
-        for number, cut, element in _elements(call.op, dx, dy.shape)
+        (number, element, part_of(dy, cut), part_of(winner, cut), part_of(mask, cut), part_of(part, cut))
+        for number, cut, element in elements_of(call.op, dx, dy.shape)
     ]
 
     def run() -> None:
@@ -178,62 +146,6 @@ def max_backward(call: Call) -> Run:
     return run
 
 
-def _scale(op: AvgPool2d, image: Array, y: Array) -> Array:
-    """1 / how many elements each window counts, (rows, columns)."""
-    counts = []
-    for axis in (0, 1):
-        extent, pad = image.shape[2 + axis], op.padding[axis]
-        starts = np.arange(y.shape[2 + axis]) * op.stride[axis] - pad
-        stops = np.minimum(starts + op.kernel[axis], extent + pad)
-        if not op.count_padding:
-            starts, stops = np.maximum(starts, 0), np.minimum(stops, extent)
-        counts.append(stops - starts)
-    return shares(counts, y)
-
-
-def avg_forward(call: Call) -> Run:
-    x, y = call.x0, call.y
-    pairs = [(_cut(y, part), element) for _, part, element in _elements(call.op, x, y.shape)]
-    scale = _scale(call.op, x, y)
-    whole = pairs[0][0].shape == y.shape
-
-    def run() -> None:
-        nonlocal y
-        if whole:
-            np.copyto(y, pairs[0][1])
-        else:
-            y.fill(0)
-        for target, element in pairs[whole:]:
-            target += element
-        y *= scale
-
-    return run
-
-
-def avg_buffers(op: Any, shapes: Shapes) -> Buffers:
-    return Buffers(backward={"part": (shapes.y, FLOAT)})
-
-
-def avg_backward(call: Call) -> Run:
-    part = call.scratch["part"]
-    pairs = [(_cut(part, cut), element) for _, cut, element in _elements(call.op, call.dx0, call.dy.shape)]
-    return spread(call, pairs, _scale(call.op, call.dx0, call.dy))
-
-
-def spread(call: Call, pairs: Sequence[tuple[Array, Array]], scale: Array) -> Run:
-    """dx <- the gradients of means: of each pair (a part of the scaled dy, elements of dx) the first is added."""
-    dy, dx, part = call.dy, call.dx0, call.scratch["part"]
-
-    def run() -> None:
-        np.multiply(dy, scale, out=part)
-        dx.fill(0)
-        for source, element in pairs:
-            element += source
-
-    return run
-
-
 KERNELS = {
-    AvgPool2d: Kernel(avg_forward, avg_backward, avg_buffers),
     MaxPool2d: Kernel(max_forward, max_backward, max_buffers),
 }

@@ -8,12 +8,11 @@ from math import prod
 from mpibow.graph.graph import Graph, Node, Shape
 from mpibow.ops.attention import Attention
 from mpibow.ops.conv_transpose import ConvTranspose2d
-from mpibow.ops.embedding import Embedding
-from mpibow.ops.factorise import MatrixFactorisation
+from mpibow.ops.embedding import Embedding, MatrixFactorisation
 from mpibow.ops.gru import Gru
+from mpibow.ops.leaves import Parameter
 from mpibow.ops.lstm import Lstm
 from mpibow.ops.matmul import Matmul
-from mpibow.ops.parameter import Parameter
 from mpibow.ops.permute import Permute
 from mpibow.ops.reshape import View
 

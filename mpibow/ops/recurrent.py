@@ -12,11 +12,10 @@ import numpy as np
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import Array, Initialiser, Op, Shape, Tensor, Weight
 from mpibow.graph.kernel import Call, Run
-from mpibow.ops.concat import concat
+from mpibow.ops.concat import concat, stack
 from mpibow.ops.dropout import dropout
-from mpibow.ops.flip import flip
 from mpibow.ops.initialisers import Uniform
-from mpibow.ops.reshape import stack
+from mpibow.ops.permute import flip
 
 
 @dataclass(frozen=True)

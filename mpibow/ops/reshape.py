@@ -1,4 +1,4 @@
-"""Other shapes of the same numbers: reshape and stack."""
+"""Other shapes of the same numbers: reshape and flatten, views without a kernel."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from math import prod
 
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import Moving, Shape, Tensor
-from mpibow.ops.concat import concat
 
-__all__ = ["View", "reshape", "stack"]
+__all__ = ["Flatten", "View", "flatten", "reshape"]
 
 
 @dataclass(frozen=True)
@@ -29,6 +28,22 @@ class View(Moving):
         return True
 
 
+@dataclass(frozen=True)
+class Flatten(Moving):
+    """x (n, ...) -> (n, everything else). A view: no kernel runs."""
+
+    kind = "flatten"
+
+    def infer(self, *shapes: Shape) -> Shape:
+        (x,) = shapes
+        if len(x) < 2:
+            raise ShapeError("input must have a batch axis and at least one more")
+        return (x[0], prod(x[1:]))
+
+    def is_view(self, training: bool) -> bool:
+        return True
+
+
 def reshape(x: Tensor, shape: Sequence[int], *, name: str | None = None) -> Tensor:
     """x with another `shape` of as many elements; one -1 stands for the extent that fits, as in (-1, 3, 8)."""
     wanted, known = tuple(shape), prod(extent for extent in shape if extent != -1)
@@ -41,11 +56,6 @@ def reshape(x: Tensor, shape: Sequence[int], *, name: str | None = None) -> Tens
     return x.graph.add(View(wanted), x, name=name)
 
 
-def stack(x: Tensor, *others: Tensor, axis: int = 0, name: str | None = None) -> Tensor:
-    """Joins tensors of one shape along a new axis, number `axis` of the result; negative: from the last."""
-    at = axis + (len(x.shape) + 1) * (axis < 0)
-    if not 0 <= at <= len(x.shape) or any(other.shape != x.shape for other in others):
-        shapes = ", ".join(str(tensor.shape) for tensor in (x, *others))
-        raise ShapeError(f"stack of {shapes}: shapes must be alike, and axis {axis} one of the result's")
-    shape = (*x.shape[:at], 1, *x.shape[at:])
-    return concat(*(each.graph.add(View(shape), each) for each in (x, *others)), axis=at, name=name)
+def flatten(x: Tensor, *, name: str | None = None) -> Tensor:
+    """x (n, ...) -> (n, features)."""
+    return x.graph.add(Flatten(), x, name=name)

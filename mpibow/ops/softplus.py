@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from mpibow.formulas import functions as f
 from mpibow.ops.activation import Elementwise, of_one
-from mpibow.ops.pointwise import always
+from mpibow.ops.pointwise import Element, always
 
 __all__ = ["Softplus", "softplus"]
 
@@ -23,11 +22,11 @@ class Softplus(Elementwise):
 softplus = of_one(Softplus(), "log(1 + exp(x)), of any shape.")
 
 
-def value(x: Any) -> Any:
+def value(x: Element) -> Element:
     return f.maximum(x, 0) + f.log1p(f.exp(-f.abs(x)))
 
 
-def gradient(x: Any, dy: Any) -> Any:
+def gradient(x: Element, dy: Element) -> Element:
     return dy / (1 + f.exp(-x))
 
 

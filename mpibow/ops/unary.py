@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from mpibow.formulas import functions as f
 from mpibow.ops.activation import Elementwise, of_one
-from mpibow.ops.pointwise import always
+from mpibow.ops.pointwise import Element, always
 
 __all__ = ["Abs", "Exp", "Log", "Negative", "Silu", "Sqrt", "abs", "exp", "log", "neg", "silu", "sqrt"]
 
@@ -69,51 +68,51 @@ silu = of_one(Silu(), "x / (1 + exp(-x)), of any shape.")
 # Their formulas.
 
 
-def neg_value(x: Any) -> Any:
+def neg_value(x: Element) -> Element:
     return -x
 
 
-def neg_gradient(dy: Any) -> Any:
+def neg_gradient(dy: Element) -> Element:
     return -dy
 
 
-def abs_value(x: Any) -> Any:
+def abs_value(x: Element) -> Element:
     return f.abs(x)
 
 
-def abs_gradient(x: Any, dy: Any) -> Any:
+def abs_gradient(x: Element, dy: Element) -> Element:
     return f.sign(x) * dy
 
 
-def exp_value(x: Any) -> Any:
+def exp_value(x: Element) -> Element:
     return f.exp(x)
 
 
-def exp_gradient(y: Any, dy: Any) -> Any:
+def exp_gradient(y: Element, dy: Element) -> Element:
     return y * dy
 
 
-def log_value(x: Any) -> Any:
+def log_value(x: Element) -> Element:
     return f.log(x)
 
 
-def log_gradient(x: Any, dy: Any) -> Any:
+def log_gradient(x: Element, dy: Element) -> Element:
     return dy / x
 
 
-def sqrt_value(x: Any) -> Any:
+def sqrt_value(x: Element) -> Element:
     return f.sqrt(x)
 
 
-def sqrt_gradient(y: Any, dy: Any) -> Any:
+def sqrt_gradient(y: Element, dy: Element) -> Element:
     return 0.5 * dy / y
 
 
-def silu_value(x: Any) -> Any:
+def silu_value(x: Element) -> Element:
     return x / (1 + f.exp(-x))
 
 
-def silu_gradient(x: Any, dy: Any) -> Any:
+def silu_gradient(x: Element, dy: Element) -> Element:
     s = 1 / (1 + f.exp(-x))
     return dy * s * (1 + x * (1 - s))
 

@@ -8,12 +8,11 @@ from math import prod
 
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import Shape, Weight
-from mpibow.ops.concat import Concat
-from mpibow.ops.dense import Dense
+from mpibow.ops.concat import Concat, PadChannels
 from mpibow.ops.dropout import Dropout
 from mpibow.ops.local_response import LocalResponseNorm
+from mpibow.ops.matmul import Dense
 from mpibow.ops.norms import LayerNorm
-from mpibow.ops.shape import PadChannels
 from mpibow.ops.softmax import Softmax
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mpibow.cuda.feed.source import held_by
+from mpibow.cuda.feed.togpu import held_by
 from mpibow.data.damage import Intact
 from mpibow.data.dataset import NamedArrays, Samples
 from mpibow.data.loading import Loading, ReadAheadMemory

@@ -24,12 +24,12 @@ from mpibow.cuda.kernels.layers import layers
 from mpibow.cuda.kernels.listing import rewrite
 from mpibow.cuda.kernels.opened import plan_folder
 from mpibow.cuda.kernels.operands import PRECISIONS, Precision
-from mpibow.cuda.kernels.own import OWN
 from mpibow.cuda.kernels.plans import Planner, Search, Target
+from mpibow.cuda.kernels.table import OWN
 from mpibow.errors import DeviceError
 from mpibow.graph.graph import Array, Tensor
 from mpibow.graph.kernel import Call, Kernel, Kernels, Run
-from mpibow.kernels.cache import cache_folder
+from mpibow.kernels import cache_folder
 
 PAGE = 4096  # bytes: a device copy lies as its host array does within one of these, so it is as well aligned
 HALVES = ("float16", "bfloat16")

@@ -10,7 +10,7 @@ import pytest
 from mpibow.comm import Single
 from mpibow.cuda.device.driver import OutOfMemory
 from mpibow.cuda.device.find import find_device
-from mpibow.cuda.device.memory import DeviceMemory
+from mpibow.cuda.device.machine import DeviceMemory
 from mpibow.errors import DeviceError
 from tests.gpu import opened
 

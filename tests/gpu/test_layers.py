@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from mpibow import ops
 from mpibow.cuda.kernels import plans
+from mpibow.cuda.kernels.cudnn import DeviceTimer
 from mpibow.cuda.kernels.layers import layers
 from mpibow.cuda.kernels.operands import PRECISIONS
 from mpibow.cuda.kernels.plans import Planner, Search, Target
 from mpibow.cuda.kernels.specs import ConvForward, ConvGeometry
-from mpibow.cuda.kernels.timing import DeviceTimer
 from mpibow.errors import DeviceError, ShapeError
 from mpibow.graph.graph import Array
 from mpibow.kernels.numpy import OPERATORS as NUMPY

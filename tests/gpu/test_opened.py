@@ -13,7 +13,7 @@ from mpibow import ops
 from mpibow.cuda.kernels import flat
 from mpibow.cuda.kernels.kernels import KERNELS, Constant, Launch
 from mpibow.cuda.kernels.launcher import parameter
-from mpibow.cuda.kernels.own import OWN
+from mpibow.cuda.kernels.table import OWN
 from mpibow.graph.kernel import Kernels
 from mpibow.kernels import numpy as reference
 from tests.cuda.kernels.host import library, needs_compiler, prepared

@@ -13,7 +13,7 @@ import pytest
 
 from mpibow.cuda.kernels import flat
 from mpibow.cuda.kernels import formulas as cuda_source
-from mpibow.cuda.kernels.own import OWN
+from mpibow.cuda.kernels.table import OWN
 from mpibow.formulas.language import formula
 from mpibow.sync import rules
 from tests.cuda.kernels.test_flat import device, row, rows, step

@@ -34,7 +34,7 @@ blocks = panels.TALL, panels.WIDE, orthogonal.SIDE
 print(isa(), onednn_set().about.split(", ")[1], *blocks, wide, code.cache_hits, sep="; ")
 """
 DOUBLED = """
-from mpibow.kernels.compiled.command import floats, native, words
+from mpibow.kernels.compiled.native import floats, native, words
 
 @native
 def double(arguments: int, _: int, count: int, __: int) -> int:

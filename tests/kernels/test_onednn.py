@@ -36,7 +36,7 @@ pytestmark = needs_onednn
 
 # What is its own, nearly all by the library; the rest of the table is of the compiled set, and tested with that.
 OWN = (
-    ConvNormAddRelu, ConvRelu, NormAddRelu, Reorder, ops.AdaptiveAvgPool2d, ops.AvgPool2d, ops.BatchNorm, ops.Conv2d,
+    ConvNormAddRelu, ConvRelu, NormAddRelu, Reorder, ops.AvgPool2d, ops.BatchNorm, ops.Conv2d,
     ops.ConvTranspose2d, ops.Dense, ops.LocalResponseNorm, ops.MaxPool2d,
 )  # fmt: skip
 TAGS = st.sampled_from(LAYOUTS)

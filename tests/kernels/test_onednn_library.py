@@ -110,12 +110,16 @@ def test_a_library_that_lacks_a_function(monkeypatch: pytest.MonkeyPatch, symbol
 
 
 def test_what_is_needed_is_what_is_called() -> None:
-    """By the sources: functions of `c`, and the kinds of primitives that are asked for by name."""
+    """By the sources: functions of `c`, the objects that are made, and the kinds of primitives that are asked for."""
     folder = Path(dnn.__file__).parent
     text = "".join(file.read_text() for file in folder.glob("*.py"))
     called = set(re.findall(r"\bc\.(dnnl_\w+)", text))
     made = set(re.findall(r'"(\w+_(?:forward|backward|backward_data|backward_weights)|reorder)"', text))
+    objects, ways = set(re.findall(r'\bmake\(\w+, "(\w+)"', text)), set(re.findall(r'\bby="(\w+)"', text))
+    called |= {f"dnnl_{name}" for name in ways} | {f"dnnl_{what}_destroy" for what in objects}
+    called |= {f"dnnl_{what}_create" for what in objects - {"memory_desc", "primitive_desc"}}
     assert len(made) > 10
+    assert len(objects) > 5
     assert set(dnn.NEEDED) == called | {f"dnnl_{kind}_primitive_desc_create" for kind in made}
     assert len(dnn.NEEDED) == len(set(dnn.NEEDED))
 

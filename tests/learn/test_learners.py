@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mpibow.cuda.device.memory import DeviceFull
+from mpibow.cuda.device.machine import DeviceFull
 from mpibow.cuda.feed.feeder import pack
 from mpibow.cuda.kernels.fused import fused_bytes
 from mpibow.cuda.learner import GpuBinder

@@ -16,7 +16,7 @@ from mpibow.models.augmentation import Augmentation, ColourJitter
 from mpibow.models.classifier import classifier
 from mpibow.models.losses import CrossEntropyLoss
 from mpibow.ops import dense, flatten
-from mpibow.ops.beta import larger_shares
+from mpibow.ops.mixup import larger_shares
 from mpibow.ops.philox import stream
 from tests.ops.test_philox import plain as philox
 from tests.outcome import outcome

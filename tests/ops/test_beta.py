@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mpibow.ops.beta import SHARES, larger_shares
+from mpibow.ops.mixup import SHARES, larger_shares
 
 
 @pytest.mark.parametrize("alpha", [0.1, 0.2, 0.4, 1.0, 1.5, 2.5, 20.0])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mpibow.cuda.exchange.exchanges import Exchanges
+from mpibow.cuda.times import Exchanges
 
 
 @dataclass

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 Shape = tuple[int, ...]
+PlanArray: TypeAlias = Any  # in a plan: declared as NumPy's, on a GPU a DeviceArray
 
 
 class DeviceArray:
@@ -19,13 +21,15 @@ class DeviceArray:
     __slots__ = ("dtype", "owner", "ptr", "shape", "strides")
     __array_ufunc__ = None
 
-    def __init__(self, owner: Any, ptr: int, shape: Shape, dtype: Any, strides: Shape | None = None) -> None:
+    def __init__(
+        self, owner: object, ptr: int, shape: Shape, dtype: npt.DTypeLike, strides: Shape | None = None
+    ) -> None:
         """`owner` holds the memory; `strides` are in bytes, row by row unless given."""
         self.owner, self.ptr, self.shape, self.dtype = owner, ptr, shape, np.dtype(dtype)
         self.strides = _packed(shape, self.dtype.itemsize) if strides is None else strides
 
     @classmethod
-    def over(cls, block: Any, dtype: Any, shape: Shape) -> DeviceArray:
+    def over(cls, block: PlanArray, dtype: npt.DTypeLike, shape: Shape) -> DeviceArray:
         """The first bytes of a driver's block as an array (shape)."""
         return cls(block, int(block.data.ptr), shape, dtype)
 
@@ -59,16 +63,19 @@ class DeviceArray:
         return self.size * self.itemsize
 
     @property
-    def __cuda_array_interface__(self) -> dict[str, Any]:
+    def __cuda_array_interface__(self) -> dict[str, object]:
         return {
-            "shape": self.shape, "typestr": self.dtype.str, "data": (self.ptr, False), "strides": self.strides,
+            "shape": self.shape,
+            "typestr": self.dtype.str,
+            "data": (self.ptr, False),
+            "strides": self.strides,
             "version": 3,
-        }  # fmt: skip
+        }
 
     def __len__(self) -> int:
         return self.shape[0]
 
-    def __getitem__(self, key: Any) -> DeviceArray:
+    def __getitem__(self, key: int | slice | tuple[int | slice, ...]) -> DeviceArray:
         """Integers and runs along the first axes."""
         keys = key if isinstance(key, tuple) else (key,)
         ptr, shape, strides = self.ptr, list[int](), list[int]()
@@ -82,19 +89,17 @@ class DeviceArray:
                 start = range(extent)[one]
             ptr += start * stride
         rest = len(keys)
-        return DeviceArray(
-            self.owner, ptr, (*shape, *self.shape[rest:]), self.dtype, (*strides, *self.strides[rest:])
-        )  # fmt: skip
+        return DeviceArray(self.owner, ptr, (*shape, *self.shape[rest:]), self.dtype, (*strides, *self.strides[rest:]))
 
-    def view(self, dtype: Any) -> DeviceArray:
+    def view(self, dtype: npt.DTypeLike) -> DeviceArray:
         assert self.c_contiguous, (self.shape, self.strides)
         dtype = np.dtype(dtype)
         last, rest = divmod(self.shape[-1] * self.itemsize, dtype.itemsize)
         assert rest == 0, (self.shape, self.dtype, dtype)
         return DeviceArray(self.owner, self.ptr, (*self.shape[:-1], last), dtype)
 
-    def reshape(self, *shape: Any) -> DeviceArray:
-        wanted: Shape = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple) else shape
+    def reshape(self, *shape: int | Shape) -> DeviceArray:
+        wanted: Shape = sum(((each,) if isinstance(each, int) else each for each in shape), ())
         assert self.c_contiguous, (self.shape, self.strides)
         if -1 in wanted:
             rest = -math.prod(wanted)
@@ -102,7 +107,7 @@ class DeviceArray:
         assert math.prod(wanted) == self.size, (self.shape, wanted)
         return DeviceArray(self.owner, self.ptr, wanted, self.dtype)
 
-    def __array__(self, *_: Any, **__: Any) -> NoReturn:
+    def __array__(self, *_: object, **__: object) -> NoReturn:
         raise TypeError("an array in a GPU's memory: copy it to the host by Machine.host")
 
     def __repr__(self) -> str:

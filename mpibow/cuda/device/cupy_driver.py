@@ -7,20 +7,24 @@ import gc
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from types import ModuleType
+from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from mpibow.cuda.device import libraries
+from mpibow.cuda.device.array import PlanArray
 from mpibow.cuda.device.driver import DeviceProperties, OutOfMemory, Refused
 from mpibow.errors import DeviceError, install
 
+CupyObject: TypeAlias = Any  # CuPy has no types
 MODES = {0: "default", 2: "prohibited", 3: "exclusive"}  # cudaComputeMode
 COMPUTE_MODE = 20  # cudaDevAttrComputeMode
 SUCCESS, NOT_READY = 0, 600  # cudaError_t
 
 
-def load_cupy() -> Any:
+def load_cupy() -> ModuleType:
     """The module cupy, with the libraries of its CUDA loaded. Raises DeviceError with what to install."""
     libraries.before_cuda()
     try:
@@ -33,11 +37,12 @@ def load_cupy() -> Any:
     except (ImportError, OSError) as error:
         why = str(error).splitlines()[0]
         raise DeviceError(f"device cuda: CuPy cannot be loaded ({why}): {install('cuda')}") from None
-    return cupy
+    loaded: ModuleType = cupy
+    return loaded
 
 
 @contextmanager
-def _refusals(cupy: Any) -> Iterator[None]:
+def _refusals(cupy: ModuleType) -> Iterator[None]:
     try:
         yield
     except cupy.cuda.memory.OutOfMemoryError as error:
@@ -62,7 +67,7 @@ def _no_collection() -> Iterator[None]:
             gc.enable()
 
 
-def come(cupy: Any, status: int) -> bool:
+def come(cupy: ModuleType, status: int) -> bool:
     """Whether work is over, by what CUDA answers: CuPy hands on any status, and raises nothing."""
     if status not in (SUCCESS, NOT_READY):
         raise _failed(cupy.cuda.runtime.CUDARuntimeError(status))
@@ -77,7 +82,7 @@ def _failed(error: Exception) -> Refused:
 class _Failing:
     """A block in which CUDA's errors are those of work that has failed on the device."""
 
-    def __init__(self, cupy: Any) -> None:
+    def __init__(self, cupy: ModuleType) -> None:
         self._error = cupy.cuda.runtime.CUDARuntimeError
 
     def __enter__(self) -> None:
@@ -91,7 +96,7 @@ class _Failing:
 class Event:
     """A point in a stream's work. Methods raise Refused where the work before it has failed."""
 
-    def __init__(self, cupy: Any, event: Any) -> None:
+    def __init__(self, cupy: ModuleType, event: CupyObject) -> None:
         self._cupy, self.event = cupy, event
 
     @property
@@ -106,10 +111,10 @@ class Event:
 class CudaGraph:
     """Captured work, ready to be launched on a stream."""
 
-    def __init__(self, cupy: Any, graph: Any) -> None:
+    def __init__(self, cupy: ModuleType, graph: CupyObject) -> None:
         self._failing, self._graph = _Failing(cupy), graph
 
-    def launch(self, stream: Any) -> None:
+    def launch(self, stream: Stream) -> None:
         with self._failing:
             self._graph.launch(stream.stream)
 
@@ -120,7 +125,7 @@ class Stream:
     Events carry no times unless asked for: recording them is cheaper then.
     """
 
-    def __init__(self, cupy: Any, priority: int) -> None:
+    def __init__(self, cupy: ModuleType, priority: int) -> None:
         self._cupy, self._failing = cupy, _Failing(cupy)
         self.stream = cupy.cuda.Stream(non_blocking=True, priority=priority)
 
@@ -139,7 +144,7 @@ class Stream:
             event.record(self.stream)
         return Event(self._cupy, event)
 
-    def wait(self, event: Any) -> None:
+    def wait(self, event: Event) -> None:
         with self._failing:
             self.stream.wait_event(event.event)
 
@@ -166,7 +171,7 @@ class Stream:
             graph.upload(self.stream)
         return CudaGraph(self._cupy, graph)
 
-    def milliseconds(self, begin: Any, end: Any) -> float:
+    def milliseconds(self, begin: Event, end: Event) -> float:
         """Between two timed events that are over."""
         return float(self._cupy.cuda.get_elapsed_time(begin.event, end.event))
 
@@ -204,7 +209,7 @@ class Driver:
         capability = (found["major"], found["minor"])
         return DeviceProperties(
             index, found["name"].decode(), uuid_of(index), bus.lower(), capability, found["totalGlobalMem"], mode
-        )  # fmt: skip
+        )
 
     def use(self, index: int) -> None:
         """Makes it this process's device; opens a context on it."""
@@ -218,7 +223,7 @@ class Driver:
             free, total = self._cupy.cuda.runtime.memGetInfo()
         return int(free), int(total)
 
-    def allocate(self, size: int) -> Any:
+    def allocate(self, size: int) -> PlanArray:
         """A device array (size,) of bytes, all 0, for as long as it is referenced."""
         cupy = self._cupy
         with _refusals(cupy):
@@ -229,7 +234,7 @@ class Driver:
             stream.synchronize()
         return array
 
-    def pinned(self, size: int) -> Any:
+    def pinned(self, size: int) -> npt.NDArray[np.uint8]:
         """A NumPy array (size,) of page-locked bytes."""
         with _refusals(self._cupy):
             memory = self._cupy.cuda.PinnedMemory(max(size, 1))
@@ -240,7 +245,7 @@ class Driver:
         with _refusals(self._cupy):
             return Stream(self._cupy, priority)
 
-    def copy(self, target: Any, source: Any, stream: Stream) -> None:
+    def copy(self, target: PlanArray, source: PlanArray, stream: Stream) -> None:
         """Enqueues a copy of as many bytes, to or from the device."""
         assert target.nbytes == source.nbytes, (target.nbytes, source.nbytes)
         runtime = self._cupy.cuda.runtime
@@ -265,7 +270,7 @@ class Driver:
             self._cupy.cuda.driver.launchKernel(function, *grid, *block, 0, stream.pointer, parameters, 0)
 
 
-def _where(array: Any) -> int:
+def _where(array: PlanArray) -> int:
     return int(array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr)
 
 

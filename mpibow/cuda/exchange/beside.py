@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mpibow.comm.communicator import Communicator, InPlace
+from mpibow.cuda.device.array import PlanArray
 from mpibow.cuda.device.cupy_driver import Event, Stream
 
 
@@ -16,7 +17,7 @@ class Beside(InPlace):
         self.rank, self.size, self.any_thread = host.rank, host.size, host.any_thread
         self.local_rank, self.local_size = host.local_rank, host.local_size
 
-    def exchange(self, array: Any, ready: Event) -> Event:
+    def exchange(self, array: PlanArray, ready: Event) -> Event:
         """Sums `array` on the communicator's own stream once `ready` has come; returns the event of its end.
 
         By NCCL it overlaps with computing: neither side waits for the other but by these two events. By MPI the calling

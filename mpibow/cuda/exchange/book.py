@@ -8,9 +8,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from mpibow.cuda.device.cupy_driver import Event
-from mpibow.cuda.exchange.exchanges import Exchanges
 from mpibow.cuda.kernels.opened import Gpu
-from mpibow.cuda.times import DeviceTimes
+from mpibow.cuda.times import DeviceTimes, Exchanges
 from mpibow.graph.graph import Array
 from mpibow.learn.learners import Learners
 from mpibow.sync.engine import Engine
@@ -27,9 +26,13 @@ class DeviceBook(Book):
     enqueues = True
 
     def __init__(
-        self, gpu: Gpu, rule: Engine, learners: Learners, times: DeviceTimes,
+        self,
+        gpu: Gpu,
+        rule: Engine,
+        learners: Learners,
+        times: DeviceTimes,
         wait: Callable[[Event], None] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._gpu, self._flat, self._machine = gpu, gpu.flat, gpu.machine
         self._rule, self._learners, self._times = rule, learners, times
         self._wait = wait or (lambda event: event.synchronise())

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, NoReturn
+from types import ModuleType
+from typing import NoReturn
 
 import numpy as np
 
 from mpibow.comm.communicator import Communicator, describe, differ
+from mpibow.cuda.device.array import PlanArray
 from mpibow.cuda.device.cupy_driver import Event, Stream
 from mpibow.cuda.device.driver import dotted
 from mpibow.cuda.exchange.beside import Beside
@@ -31,12 +33,12 @@ class Nccl(Beside):
         self._agreed: set[str] = set()
         self._failed = ""
 
-    def allreduce(self, array: Any, stream: Stream | None = None) -> None:
+    def allreduce(self, array: PlanArray, stream: Stream | None = None) -> None:
         if isinstance(array, np.ndarray):
             return self._host.allreduce(array)
         self._issue("all-reduce", self._ring.allreduce, stream, array)
 
-    def broadcast(self, array: Any, root: int = 0, stream: Stream | None = None) -> None:
+    def broadcast(self, array: PlanArray, root: int = 0, stream: Stream | None = None) -> None:
         if isinstance(array, np.ndarray):
             return self._host.broadcast(array, root)
         self._issue(f"broadcast from rank {root}", self._ring.broadcast, stream, array, root)
@@ -69,7 +71,7 @@ class Nccl(Beside):
         elif not self._failed:
             self._ring.close()
 
-    def _issue(self, name: str, call: Callable[..., None], stream: Stream | None, array: Any, *root: int) -> None:
+    def _issue(self, name: str, call: Callable[..., None], stream: Stream | None, array: PlanArray, *root: int) -> None:
         what, on = describe(name, array), stream or self.stream
         if self._failed:
             raise CommunicationError(f"{what}: an earlier call has failed: {self._failed}")
@@ -96,7 +98,7 @@ class Nccl(Beside):
         raise CommunicationError(why)
 
 
-def _address(array: Any) -> int:
+def _address(array: PlanArray) -> int:
     assert array.flags.c_contiguous, f"communication needs a contiguous array, got strides {array.strides}"
     return int(array.data.ptr)
 
@@ -104,12 +106,16 @@ def _address(array: Any) -> int:
 class CupyRing:
     """NCCL's calls on one communicator, through CuPy. They enqueue on the CUDA stream at the address `stream`."""
 
-    def __init__(self, nccl: Any, size: int, identity: Any, rank: int) -> None:
+    def __init__(self, nccl: ModuleType, size: int, identity: object, rank: int) -> None:
         self._nccl = nccl
         self._types = {
-            "float32": nccl.NCCL_FLOAT32, "float64": nccl.NCCL_FLOAT64, "int32": nccl.NCCL_INT32,
-            "int64": nccl.NCCL_INT64, "uint8": nccl.NCCL_UINT8, "float16": nccl.NCCL_FLOAT16,
-        }  # fmt: skip
+            "float32": nccl.NCCL_FLOAT32,
+            "float64": nccl.NCCL_FLOAT64,
+            "int32": nccl.NCCL_INT32,
+            "int64": nccl.NCCL_INT64,
+            "uint8": nccl.NCCL_UINT8,
+            "float16": nccl.NCCL_FLOAT16,
+        }
         try:
             self._comm = nccl.NcclCommunicator(size, identity, rank)
         except nccl.NcclError as error:
@@ -139,14 +145,14 @@ class CupyRing:
     def close(self) -> None:
         self._comm.destroy()
 
-    def _call(self, call: Callable[..., None], *arguments: Any) -> None:
+    def _call(self, call: Callable[..., None], *arguments: object) -> None:
         try:
             call(*arguments)
         except self._nccl.NcclError as error:
             raise CommunicationError(f"NCCL error: {error}") from None
 
 
-def load_nccl() -> Any:
+def load_nccl() -> ModuleType:
     """CuPy's module nccl. Raises CommunicationError naming the package to install."""
     try:
         from cupy.cuda import nccl
@@ -154,10 +160,11 @@ def load_nccl() -> Any:
         raise CommunicationError(f"NCCL: CuPy cannot be loaded ({error}): {install('cuda')}") from None
     if not nccl.available:
         raise CommunicationError(f"NCCL is not installed: {install('cuda')}, or load the site's module")
-    return nccl
+    loaded: ModuleType = nccl
+    return loaded
 
 
-def open_nccl(host: Communicator, stream: Stream, nccl: Any = None) -> Nccl:
+def open_nccl(host: Communicator, stream: Stream, nccl: ModuleType | None = None) -> Nccl:
     """Collective. Rank 0's identity of the communicator goes to all by `host`.
 
     Every rank must use a GPU of its own. Raises CommunicationError on all ranks if one has no NCCL, or another version
@@ -179,4 +186,5 @@ def open_nccl(host: Communicator, stream: Stream, nccl: Any = None) -> Nccl:
         raise CommunicationError(
             f"the ranks have NCCL {', '.join(map(dotted, versions))}: install one version on all nodes"
         )
+    assert nccl is not None
     return Nccl(host, CupyRing(nccl, host.size, everyone[0][2], host.rank), stream)

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
-from mpibow.comm.communicator import Communicator
-from mpibow.cuda.device.cupy_driver import Driver, Stream
+import numpy as np
+
+from mpibow.comm.communicator import Array, Communicator, flat
+from mpibow.cuda.device.array import PlanArray
+from mpibow.cuda.device.cupy_driver import Driver, Event, Stream
+from mpibow.cuda.exchange.beside import Beside
 from mpibow.cuda.exchange.nccl import Nccl, open_nccl
 from mpibow.cuda.exchange.probe import takes_device_arrays
-from mpibow.cuda.exchange.staged import Direct, Staged
 from mpibow.errors import CommunicationError
 
 Transport = Literal["auto", "nccl", "mpi", "staged"]
@@ -52,3 +55,49 @@ def open_transport(
             return Direct(host, stream), why
         why = f"{why}; through host memory, as {refusals[0]}" if why else f"through host memory: {refusals[0]}"
     return Staged(host, stream, driver.pinned, driver.copy), why
+
+
+class Direct(Beside):
+    """Device arrays handed to an MPI library that takes them: only after the probe has shown that it does."""
+
+    def allreduce(self, array: PlanArray, stream: Stream | None = None) -> None:
+        self._through(array, stream, self._host.allreduce)
+
+    def broadcast(self, array: PlanArray, root: int = 0, stream: Stream | None = None) -> None:
+        self._through(array, stream, lambda buffer: self._host.broadcast(buffer, root))
+
+    def wait(self, event: Event, what: str = "all-reduce") -> None:
+        event.synchronise()
+
+    def _through(self, array: PlanArray, stream: Stream | None, call: Callable[[Array], None]) -> None:
+        if not isinstance(array, np.ndarray):
+            (stream or self.stream).synchronise()  # MPI does not follow streams
+        call(flat(array))
+
+
+class Staged(Direct):
+    """Device arrays by way of page-locked host memory, for any MPI library and for ranks that share a GPU."""
+
+    def __init__(
+        self,
+        host: Communicator,
+        stream: Stream,
+        pinned: Callable[[int], Array],
+        copy: Callable[[PlanArray, PlanArray, Stream], None],
+    ) -> None:
+        """`pinned` gives page-locked bytes (size,), `copy` enqueues a copy between device and host."""
+        super().__init__(host, stream)
+        self._pinned, self._copy, self._buffer = pinned, copy, np.zeros(0, np.uint8)
+
+    def _through(self, array: PlanArray, stream: Stream | None, call: Callable[[Array], None]) -> None:
+        if isinstance(array, np.ndarray):
+            return call(array)
+        on = stream or self.stream
+        if self._buffer.nbytes < array.nbytes:
+            self._buffer = self._pinned(array.nbytes)
+        buffer = self._buffer[: array.nbytes].view(array.dtype)
+        self._copy(buffer, array, on)
+        on.synchronise()  # MPI reads it now
+        call(buffer)
+        self._copy(array, buffer, on)
+        on.synchronise()  # the buffer may be written again

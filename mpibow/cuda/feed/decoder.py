@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
+from types import ModuleType
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -14,6 +15,8 @@ from mpibow.cuda.device.driver import Memory
 from mpibow.cuda.feed.feeder import Feeder
 from mpibow.data.dali_decoders import DaliBatch, Decoder, Windows, decoded_part, lying, plan_parts
 from mpibow.data.image_header import stored_points
+
+DaliObject: TypeAlias = Any  # of DALI, which has no types
 
 
 class OnDevice(Decoder):
@@ -25,9 +28,9 @@ class OnDevice(Decoder):
 
     def __init__(self, windows: Windows, size: int, feeder: Feeder) -> None:
         self._windows, self._size, self._feeder = windows, size, feeder
-        self._held: deque[tuple[Event, Any]] = deque()  # sources of copies under way
+        self._held: deque[tuple[Event, DaliObject]] = deque()  # sources of copies under way
 
-    def graph(self, fn: Any, types: Any) -> Any:
+    def graph(self, fn: ModuleType, types: ModuleType) -> DaliObject:
         corners = fn.external_source(name="corners", dtype=types.FLOAT, ndim=1, no_copy=True)
         transposed = fn.external_source(name="transposed", dtype=types.UINT8, ndim=0, no_copy=True)
         return scaled(fn, types, decoded_part(fn, types, "mixed"), corners, transposed.gpu(), self._size)
@@ -41,7 +44,7 @@ class OnDevice(Decoder):
         run.inputs["corners"] = corners.reshape(-1, 4).astype(np.float32)
         run.inputs["transposed"] = (run.orientations > 4).astype(np.uint8)
 
-    def deliver(self, run: DaliBatch, outputs: Any) -> None:
+    def deliver(self, run: DaliBatch, outputs: DaliObject) -> None:
         """Enqueues the copies. The host has seen that the outputs are done; they stay DALI's until the copies are."""
         feeder, size = self._feeder, 3 * self._size**2
         addresses = [outputs[i].data_ptr() for i in range(len(run.samples))]
@@ -73,11 +76,17 @@ def in_a_row(addresses: Sequence[int], size: int) -> list[tuple[int, int]]:
     return list(pairwise([0, *breaks, len(addresses)]))
 
 
-def scaled(fn: Any, types: Any, image: Any, corners: Any, transposed: Any, size: int) -> Any:
+def scaled(
+    fn: ModuleType, types: ModuleType, image: DaliObject, corners: DaliObject, transposed: DaliObject, size: int
+) -> DaliObject:
     """The window between two corners, which flips the image where the first lies behind, (3, size, size) upright."""
     image = fn.resize(
-        image, size=(size, size), roi_start=corners[0:2], roi_end=corners[2:4], interp_type=types.INTERP_LINEAR,
+        image,
+        size=(size, size),
+        roi_start=corners[0:2],
+        roi_end=corners[2:4],
+        interp_type=types.INTERP_LINEAR,
         antialias=True,
-    )  # fmt: skip
+    )
     first, other = (fn.transpose(image, perm=perm, transpose_layout=False) for perm in ([2, 0, 1], [2, 1, 0]))
     return first * fn.cast(1 - transposed, dtype=types.UINT8) + other * transposed

@@ -5,22 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import zip_longest
-from typing import Any
 
 import numpy as np
 
+from mpibow.cuda.device.array import PlanArray
 from mpibow.cuda.device.cupy_driver import Event
-from mpibow.cuda.feed.feeder import DeviceSlot, Feeder, pack
-from mpibow.cuda.feed.togpu import Fill
-from mpibow.cuda.kernels.gather import WORD, gather
+from mpibow.cuda.feed.feeder import DeviceSlot, Feeder, Fill, pack
 from mpibow.cuda.kernels.kernels import Launch
+from mpibow.cuda.kernels.layout import WORD, gather
 from mpibow.data.dataset import COUNTER, NamedSamples, Samples, inputs_of, row_bytes
 
 STAGE = 8 << 20
 REMEDY = "set data.pipeline=host"
 
 Bind = Callable[[Sequence[Launch]], Fill]  # makes a function that enqueues launches on a stream
-Tables = Mapping[str, Any]  # by name: (count, bytes of a sample) uint8 on the device
+Tables = Mapping[str, PlanArray]  # by name: (count, bytes of a sample) uint8 on the device
 
 
 class DeviceSet:
@@ -60,7 +59,7 @@ class DeviceSet:
 PLURAL = {"image": "images", "label": "labels"}
 
 
-def gathers(tables: Tables, arrays: Mapping[str, Any]) -> list[Launch]:
+def gathers(tables: Tables, arrays: Mapping[str, PlanArray]) -> list[Launch]:
     """Launches that fill `arrays` (n, ...) from the tables, by the counters among them: a row and a word in each."""
     words = [name for name, table in tables.items() if table.shape[1] == WORD]
     rows = [name for name in tables if name not in words]
@@ -73,7 +72,7 @@ def gathers(tables: Tables, arrays: Mapping[str, Any]) -> list[Launch]:
     return launches
 
 
-def _words(array: Any) -> Any:
+def _words(array: PlanArray) -> PlanArray:
     """(n, ...) of 4 bytes a row as (n,) int32, whatever they are."""
     return array.reshape(-1).view(np.int32)
 

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from mpibow.cuda.device.array import PlanArray
 from mpibow.cuda.device.cupy_driver import Driver, Event, Stream
-from mpibow.cuda.device.memory import DeviceMemory
+from mpibow.cuda.device.machine import DeviceMemory
+from mpibow.graph.graph import Array
 from mpibow.system.sizes import aligned
 
+Fill = Callable[[Stream], None]  # enqueues the launches that fill the rest of a slot
 Specs = Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]  # name: shape and dtype
 URGENT = -1  # priority of the feeding stream: its work is short, and learners may wait for it
 AT_ONCE = 4  # slots of one block of memory
@@ -30,7 +33,7 @@ class Packing:
     sent: int
     size: int
 
-    def views(self, block: Any, names: Collection[str] | None = None) -> dict[str, Any]:
+    def views(self, block: PlanArray, names: Collection[str] | None = None) -> dict[str, PlanArray]:
         """The arrays by name, those of `names` if given, in a block (size,) of bytes."""
         found = {}
         for name in self.begins if names is None else names:
@@ -58,11 +61,11 @@ class DeviceSlot:
     Feeder lists its steps in order, each with its thread.
     """
 
-    def __init__(self, feeder: Feeder, packing: Packing, block: Any, locked: Any) -> None:
+    def __init__(self, feeder: Feeder, packing: Packing, block: PlanArray, locked: npt.NDArray[np.uint8]) -> None:
         self._feeder, self._locked = feeder, locked
         self.packing, self.block, self.arrays = packing, block, packing.views(block)
         names = [name for name, begin in packing.begins.items() if begin < packing.sent]
-        self.host: dict[str, npt.NDArray[Any]] = packing.views(locked, names)
+        self.host: dict[str, Array] = packing.views(locked, names)
         self.ready: Event | None = None
         self._released: Event | None = None
 
@@ -140,7 +143,7 @@ class Feeder:
         """To be called on a thread before it does anything here: the device in use is each thread's own."""
         self.driver.use(self.index)
 
-    def block(self, name: str, size: int, remedy: str) -> Any:
+    def block(self, name: str, size: int, remedy: str) -> PlanArray:
         """As DeviceMemory's, until the feeder is closed."""
         found = self.memory.block(name, size, remedy)
         self._blocks.append(name)

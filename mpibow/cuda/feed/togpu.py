@@ -1,4 +1,4 @@
-"""The path of a slot to a learner on a GPU: by a copy of what the host has read, and a fill of the rest there."""
+"""The path of slots to learners on a GPU: what the host has read is copied, and the rest is filled there."""
 
 from __future__ import annotations
 
@@ -7,11 +7,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mpibow.cuda.device.cupy_driver import Stream
-from mpibow.cuda.feed.feeder import DeviceSlot, Feeder, pack
-from mpibow.data.dataset import Samples
+from mpibow.cuda.feed.decoder import OnDevice
+from mpibow.cuda.feed.deviceset import Bind, DeviceSet
+from mpibow.cuda.feed.feeder import DeviceSlot, Feeder, Fill, Packing, pack
+from mpibow.data.dali import Dali
+from mpibow.data.damage import Intact
+from mpibow.data.dataset import COUNTER, NamedSamples, Samples, inputs_of, row_bytes
+from mpibow.data.decoded import Decoded
+from mpibow.data.loading import Loading, ReadAheadMemory
+from mpibow.data.readers import Reader
+from mpibow.data.sample_weights import Weighed
 from mpibow.data.slots import Feed, Slot, specs_of
-
-Fill = Callable[[Stream], None]  # enqueues the launches that fill the rest of a slot
 
 
 @dataclass
@@ -42,9 +48,12 @@ class ToGpu(Feed):
     """
 
     def __init__(
-        self, data: Samples, feeder: Feeder, sent: Collection[str] | None = None,
+        self,
+        data: Samples,
+        feeder: Feeder,
+        sent: Collection[str] | None = None,
         filling: Callable[[DeviceSlot], Fill] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(data)
         self._feeder, self._filling = feeder, filling
         self.sent = (*specs_of(data, 1),) if sent is None else sent
@@ -77,3 +86,39 @@ class ToGpu(Feed):
 
     def close(self) -> None:
         self._feeder.close()
+
+
+def sent_of(loading: Loading) -> tuple[str, ...]:
+    """The arrays of a slot that the host sends."""
+    if not loading.choice.on_device:
+        return (*specs_of(loading.train, 1),)
+    return (COUNTER,) if loading.choice.kind == "resident" else ("label", COUNTER)
+
+
+def packing_of(loading: Loading) -> Packing:
+    """The layout of a slot, and the part of it that the host sends."""
+    return pack(specs_of(loading.train, loading.batch), sent_of(loading))
+
+
+def held_by(loading: Loading) -> ReadAheadMemory:
+    """As Loading.held, on the GPU; with the page-locked memory beside it."""
+    packing, choice = packing_of(loading), loading.choice
+    row = sum(row_bytes(inputs_of(loading.train)).values()) * (choice.on_device and choice.kind == "resident")
+    sizes = (loading.ahead + 2) * packing.size, (loading.ahead + 1) * packing.sent, loading.train.count * row
+    return ReadAheadMemory(*sizes)
+
+
+def open_source(loading: Loading, feeder: Feeder, bind: Bind) -> tuple[Reader, Feed]:
+    """As Loading.open; `bind` turns launches into a function that enqueues them.
+
+    Raises DeviceError where the GPU has no memory for resident data.
+    """
+    data, damages, threads, sent = loading.train, loading.damages["train"], loading.threads, sent_of(loading)
+    if not loading.choice.on_device:
+        return loading.open()[0], ToGpu(data, feeder, sent)
+    if isinstance(data, Decoded):
+        decoder = OnDevice(data.windows, data.image.size, feeder)
+        reader = Dali(data.records, threads=threads, decoder=decoder, device=feeder.index, damaged=damages.replaced)
+        return reader, ToGpu(data, feeder, sent)
+    intact = data if isinstance(data, NamedSamples | Weighed) else Intact(data, damages)
+    return Reader(), ToGpu(data, feeder, sent, DeviceSet(intact, threads, feeder, bind).filling)

@@ -12,7 +12,6 @@ from ctypes import byref, c_char_p, c_int, c_size_t, c_void_p
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from mpibow.cuda.device import libraries
 from mpibow.cuda.kernels.kernels import KERNELS
@@ -97,7 +96,7 @@ class Nvrtc:
         self._call(f"nvrtcGet{what}", program, buffer)
         return buffer.raw
 
-    def _call(self, name: str, *arguments: Any) -> None:
+    def _call(self, name: str, *arguments: object) -> None:
         if code := getattr(self._library, name)(*arguments):
             raise DeviceError(f"{name}: {self._library.nvrtcGetErrorString(code).decode()}")
 
@@ -121,7 +120,7 @@ def nvrtc(path: str) -> Nvrtc:
 
 def compiled(
     source: str, architecture: str, folder: Path | None = None, major: int | None = None, formula: str = ""
-) -> Module:  # fmt: skip
+) -> Module:
     """All kernels of the file `source` for `architecture`, out of `folder` if they are there, else put there.
 
     By the NVRTC of CUDA `major`, or by the newest. `formula` is the header of HEADERS, else FORMULA, where it is

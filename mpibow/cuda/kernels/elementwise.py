@@ -1,30 +1,38 @@
-"""Launches of functions of one or more arrays element by element, in the layout that is given."""
+"""Launches of functions of one or more arrays element by element, in the layout that is given, and of dropout.
+
+Of every four elements dropout keeps 4 bits for backward. With several replicas side by side, a sample of each is a
+sample here, with counters (4,) and kept bits of its own.
+"""
 
 from __future__ import annotations
 
-from math import inf
+from collections.abc import Sequence
+from math import inf, prod
 from typing import Any
 
 import numpy as np
 
+from mpibow.cuda.device.array import PlanArray
 from mpibow.cuda.kernels.kernels import Launch, instance, kind, lanes, turns
-from mpibow.graph.graph import Array
+from mpibow.graph.formats import canonical
+from mpibow.graph.graph import Array, Op
 from mpibow.graph.kernel import Buffers, Call, Formats, Shapes
 from mpibow.ops import ClippedRelu, Gelu, LeakyRelu
+from mpibow.ops.philox import stream
 
 
-def as_given(op: Any, shapes: Shapes, given: tuple[str, ...]) -> Formats:
+def as_given(op: Op, shapes: Shapes, given: tuple[str, ...]) -> Formats:
     """Everything in the layout of the first input."""
     return Formats(given[:1] * len(given), given[0])
 
 
-def _launch(kernel: str, *arguments: Any, of: tuple[str, ...] = ()) -> Launch:
+def _launch(kernel: str, *arguments: PlanArray, of: tuple[str, ...] = ()) -> Launch:
     """The launch of a kernel made for the first argument's type; it takes all arguments and their length."""
     x = arguments[0]
     return Launch(instance(kernel, *of, kind(x)), turns(x.size, lanes(x.dtype)), (*arguments, np.int64(x.size)))
 
 
-def _functor(op: Any, dtype: Any) -> tuple[str, float]:
+def _functor(op: Op, dtype: np.dtype[Any]) -> tuple[str, float]:
     """An operator's name there, and its setting. A ceiling is rounded to `dtype`, so that y can equal it."""
     match op:
         case LeakyRelu(slope):
@@ -59,8 +67,8 @@ def linear(terms: list[tuple[float, Array]], y: Array, least: float = -inf) -> l
     return launches
 
 
-def sum_forward(call: Call) -> list[Launch]:
-    return linear([(1.0, x) for x in call.x], call.y)
+def sum_forward(call: Call, least: float = -inf) -> list[Launch]:
+    return linear([(1.0, x) for x in call.x], call.y, least)
 
 
 def add_forward(call: Call) -> list[Launch]:
@@ -73,7 +81,7 @@ def add_backward(call: Call) -> list[Launch]:
 
 
 def add_relu_forward(call: Call) -> list[Launch]:
-    return linear([(1.0, x) for x in call.x], call.y, least=0.0)
+    return sum_forward(call, least=0.0)
 
 
 def add_relu_backward(call: Call) -> list[Launch]:
@@ -81,14 +89,18 @@ def add_relu_backward(call: Call) -> list[Launch]:
     return [_launch("unary_back", call.dy, call.y, dx, 0.0, of=("Relu",)) for dx in different]
 
 
-def _products(factors: list[Array], y: Array) -> list[Launch]:
+def _pairs(arrays: Sequence[Array], y: Array) -> list[tuple[Array, Array]]:
+    """What is combined in y, step by step: the first two arrays, then y and each of the others."""
+    return [(y if i else arrays[0], array) for i, array in enumerate(arrays[1:])]
+
+
+def _products(factors: Sequence[Array], y: Array) -> list[Launch]:
     """y <- the product of all factors."""
-    lefts = [factors[0], *[y] * (len(factors) - 2)]
-    return [_launch("product", left, right, y) for left, right in zip(lefts, factors[1:], strict=True)]
+    return [_launch("product", left, right, y) for left, right in _pairs(factors, y)]
 
 
 def multiply_forward(call: Call) -> list[Launch]:
-    return _products(list(call.x), call.y)
+    return _products(call.x, call.y)
 
 
 def multiply_backward(call: Call) -> list[Launch]:
@@ -99,17 +111,13 @@ def multiply_backward(call: Call) -> list[Launch]:
     return launches
 
 
-def maximum_buffers(op: Any, shapes: Shapes) -> Buffers:
+def maximum_buffers(op: Op, shapes: Shapes) -> Buffers:
     return Buffers(saved={"winner": (shapes.y, "uint16")}) if shapes.training else Buffers()
 
 
 def maximum_forward(call: Call) -> list[Launch]:
     y, winner = call.y, call.saved.get("winner")
-    lefts = [call.x[0], *[y] * (len(call.x) - 2)]
-    return [
-        _launch("larger", left, right, y, winner, i, i == 1)
-        for i, (left, right) in enumerate(zip(lefts, call.x[1:], strict=True), 1)
-    ]
+    return [_launch("larger", *pair, y, winner, i, i == 1) for i, pair in enumerate(_pairs(call.x, y), 1)]
 
 
 def maximum_backward(call: Call) -> list[Launch]:
@@ -117,7 +125,7 @@ def maximum_backward(call: Call) -> list[Launch]:
     return [_launch("larger_back", call.dy, winner, dx, i) for i, dx in enumerate(call.dx) if dx is not None]
 
 
-def cast(x: Array, y: Any, factor: Any = None) -> Launch:
+def cast(x: Array, y: PlanArray, factor: PlanArray = None) -> Launch:
     """y <- x in y's type, times factor (1,) float32 where there is one: a loss scale's inverse, say."""
     kernel = instance("cast", kind(x), kind(y))
     return Launch(kernel, turns(x.size, lanes(x.dtype, y.dtype)), (x, y, factor, np.int64(x.size)))
@@ -131,6 +139,45 @@ def convert_backward(call: Call) -> list[Launch]:
     return [cast(call.dy, call.dx[0])]
 
 
-def fill(y: Array, value: float, factor: Any = None) -> Launch:
+def fill(y: Array, value: float, factor: PlanArray = None) -> Launch:
     """y <- value, times factor (1,) float32 where there is one."""
     return _launch("fill", y, float(value), factor)
+
+
+def dropout_formats(op: Op, shapes: Shapes, given: tuple[str, ...]) -> Formats:
+    """As given, where that is canonical or has channels last."""
+    tag = given[0] if given[0] == "acdb" else canonical(shapes.y)
+    return Formats((tag, "ab"), tag)
+
+
+def dropout_buffers(op: Op, shapes: Shapes) -> Buffers:
+    samples, features = _samples(op, shapes)
+    return Buffers(saved={"kept": ((samples, -(-features // 4)), "uint8")})
+
+
+def _samples(op: Op, shapes: Shapes) -> tuple[int, int]:
+    """Samples of all replicas, and features of one."""
+    k = getattr(op, "replicas", 1)
+    return k * shapes.y[0], prod(shapes.y[1:]) // k
+
+
+def _dropout_extents(call: Call) -> tuple[int, int, int, int]:
+    """Samples, features, and where channels come last, how many of a replica and how many replicas; else 1 and 1."""
+    (samples, features), (n, channels, *_) = _samples(call.op, call.shapes), call.shapes.y
+    k = samples // n
+    last = (channels // k, k) if call.shapes.formats.y == "acdb" else (1, 1)
+    return samples, features, *last
+
+
+def _dropped(call: Call, kernel: str, x: Array, *arguments: PlanArray) -> list[Launch]:
+    kept, scale = call.saved["kept"], float(1.0 / (1.0 - call.op.rate))
+    return [Launch(instance(kernel, kind(x)), turns(kept.size), (x, *arguments, scale, *_dropout_extents(call)))]
+
+
+def dropout_forward(call: Call) -> list[Launch]:
+    node, threshold = np.uint32(stream(call.name)), np.uint32(round(call.op.rate * 2**32))
+    return _dropped(call, "dropout", *call.x, call.y, call.saved["kept"], node, threshold)
+
+
+def dropout_backward(call: Call) -> list[Launch]:
+    return _dropped(call, "dropout_back", call.dy, call.saved["kept"], call.dx[0])

@@ -10,7 +10,7 @@ import numpy as np
 
 from mpibow.cuda.kernels.flat import BLOCK
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import Array, Graph
+from mpibow.graph.graph import Array, Graph, Op
 from mpibow.graph.kernel import Kernels
 from mpibow.graph.layout import ALIGNMENT, Layout
 from mpibow.graph.plan import Plan, choose_layout, compile_plan
@@ -64,17 +64,17 @@ from mpibow.ops.wide import (
 ROWS = (SoftmaxCrossEntropy, SoftCrossEntropy, Accuracy)  # a row of logits a sample
 
 
-def _same(op: Any, k: int) -> Any:
+def _same(op: Op, k: int) -> Op:
     return op
 
 
-def _wide(kind: Callable[..., Any]) -> Callable[[Any, int], Any]:
+def _wide(kind: Callable[..., Op]) -> Callable[[Op, int], Op]:
     """An operator with the same settings, of k replicas."""
     return lambda op, k: kind(**vars(op), replicas=k)
 
 
 # The operators that compute k replicas side by side. Not in it: operators that prepare images, or without channels.
-WIDENED: Mapping[type, Callable[[Any, int], Any]] = {
+WIDENED: Mapping[type, Callable[[Any, int], Op]] = {
     **dict.fromkeys((*ROWS, Add, BatchNorm, Flatten, Maximum, Multiply), _same),
     **dict.fromkeys((ClippedRelu, Gelu, LeakyRelu, Relu, Sigmoid, Tanh), _same),
     **{op: _same for op in FORMULAS if op not in (Cast, Compare, Where)},

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from types import ModuleType
+from typing import Any, TypeAlias
 
 from mpibow.cuda.device.driver import dotted
 from mpibow.cuda.kernels.operands import check_sizes, numbered
@@ -23,11 +24,12 @@ from mpibow.cuda.kernels.specs import (
 )
 from mpibow.errors import DeviceError, install
 
+CudnnObject: TypeAlias = Any  # cuDNN's frontend has no types
 OLDEST = 91500  # cuDNN 9.15
 TYPES = {"float32": "FLOAT", "bfloat16": "BFLOAT16", "float16": "HALF", "bool": "BOOLEAN"}
 
 
-def load_cudnn() -> Any:
+def load_cudnn() -> ModuleType:
     """The module cudnn. Raises DeviceError where it, or the library behind it, is missing or too old."""
     try:
         import cudnn
@@ -45,7 +47,8 @@ def load_cudnn() -> Any:
             f"device cuda: cuDNN is {dotted(version)}, mpibow needs {dotted(OLDEST)} or newer: {install('cuda')}, "
             "or load a newer module of the site's"
         )
-    return cudnn
+    loaded: ModuleType = cudnn
+    return loaded
 
 
 def refusals() -> tuple[type[Exception], ...]:
@@ -56,7 +59,7 @@ def refusals() -> tuple[type[Exception], ...]:
 class _Tensors:
     """A graph under construction: `t[name]` is an input by its spec's name, `write` makes a result an output."""
 
-    def __init__(self, cudnn: Any, graph: Any, spec: Spec) -> None:
+    def __init__(self, cudnn: ModuleType, graph: CudnnObject, spec: Spec) -> None:
         self.graph, self._types, self.add = graph, cudnn.data_type, cudnn.reduction_mode.ADD
         self._operands = {operand.name: operand for operand in spec.operands}
         self._numbers = numbered(spec.operands)
@@ -76,13 +79,13 @@ class _Tensors:
                 scalar.value, cudnn.scalar_type.RUNTIME_PARAM, name=scalar.name
             )
 
-    def type(self, dtype: str) -> Any:
+    def type(self, dtype: str) -> CudnnObject:
         return getattr(self._types, TYPES[dtype])
 
-    def __getitem__(self, name: str) -> Any:
+    def __getitem__(self, name: str) -> CudnnObject:
         return self._made[name]
 
-    def write(self, name: str, value: Any) -> None:
+    def write(self, name: str, value: CudnnObject) -> None:
         o = self._operands[name]
         value.set_output(True).set_uid(self._numbers[name]).set_name(name).set_data_type(self.type(o.dtype))
         value.set_dim(list(o.shape)).set_stride(list(o.strides))
@@ -92,7 +95,7 @@ def _window(spec: ConvForward | ConvData | ConvWeights) -> dict[str, list[int]]:
     return {name: list(getattr(spec.window, name)) for name in ("padding", "stride", "dilation")}
 
 
-def _normed(t: _Tensors, y: Any) -> Any:
+def _normed(t: _Tensors, y: CudnnObject) -> CudnnObject:
     """y scaled and shifted by the running statistics, one a channel."""
     mean, variance, scale, shift = (t[name] for name in NORM)
     inverse = t.graph.rsqrt(t.graph.add(a=variance, b=t["epsilon"]))
@@ -100,7 +103,7 @@ def _normed(t: _Tensors, y: Any) -> Any:
     return t.graph.add(a=t.graph.mul(a=y, b=scale), b=shift)
 
 
-def _epilogue(t: _Tensors, y: Any, added: bool, relu: bool) -> Any:
+def _epilogue(t: _Tensors, y: CudnnObject, added: bool, relu: bool) -> CudnnObject:
     if added:
         y = t.graph.add(a=y, b=t["z"])
     return t.graph.relu(y) if relu else y
@@ -136,9 +139,14 @@ def _relu_backward(t: _Tensors, spec: ReluBackward) -> None:
 # on the device at once, and a learner's kernel waits until those of others leave enough room. Not measured yet.
 def _norm_forward(t: _Tensors, spec: NormForward) -> None:
     y, *moments = t.graph.batchnorm(
-        input=t["x"], scale=t["weight"], bias=t["bias"], in_running_mean=t["running_mean"],
-        in_running_var=t["running_variance"], epsilon=t["epsilon"], momentum=t["momentum"],
-    )  # fmt: skip
+        input=t["x"],
+        scale=t["weight"],
+        bias=t["bias"],
+        in_running_mean=t["running_mean"],
+        in_running_var=t["running_variance"],
+        epsilon=t["epsilon"],
+        momentum=t["momentum"],
+    )
     y = _epilogue(t, y, spec.added, spec.relu)
     t.write("y", y)
     if spec.relu:
@@ -189,7 +197,7 @@ BUILDERS: Mapping[type, Callable[[_Tensors, Any], None]] = {
 }
 
 
-def build_graph(spec: Spec, *, handle: Any = None, properties: Any = None) -> Any:
+def build_graph(spec: Spec, *, handle: int | None = None, properties: CudnnObject = None) -> CudnnObject:
     """The validated graph of `spec`, for the device of `handle`, or for one described by `properties`.
 
     Neither is needed to build and validate it; plans need one of the two. Raises DeviceError where cuDNN refuses it.
@@ -198,9 +206,13 @@ def build_graph(spec: Spec, *, handle: Any = None, properties: Any = None) -> An
     check_sizes(spec.operands)
     float32 = cudnn.data_type.FLOAT
     graph = cudnn.pygraph(
-        name=spec.kind, io_data_type=getattr(cudnn.data_type, TYPES[spec.precision.io]),
-        intermediate_data_type=float32, compute_data_type=float32, handle=handle, device_property=properties,
-    )  # fmt: skip
+        name=spec.kind,
+        io_data_type=getattr(cudnn.data_type, TYPES[spec.precision.io]),
+        intermediate_data_type=float32,
+        compute_data_type=float32,
+        handle=handle,
+        device_property=properties,
+    )
     try:
         BUILDERS[type(spec)](_Tensors(cudnn, graph, spec), spec)
         graph.validate()

@@ -6,14 +6,14 @@ Stored images are canonical. Shares of mixup and the targets that it mixes are f
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
 import numpy as np
 
 from mpibow.cuda.kernels.kernels import UNITS, Constant, Launch, instance, integer, kind, turns
 from mpibow.graph.formats import canonical
+from mpibow.graph.graph import Array, Op
 from mpibow.graph.kernel import Call, Formats, Shapes
-from mpibow.ops.beta import larger_shares
+from mpibow.ops.mixup import larger_shares
 from mpibow.ops.philox import stream
 
 JITTER = np.dtype(
@@ -26,12 +26,12 @@ def _node(call: Call) -> np.uint32:
     return np.uint32(stream(call.name))
 
 
-def _pixel(x: Any) -> str:
+def _pixel(x: Array) -> str:
     """The C++ type of images, stored or not."""
     return "unsigned char" if x.dtype == np.uint8 else kind(x)
 
 
-def _window(call: Call, counters: Any, pad: int, flip: bool) -> list[Launch]:
+def _window(call: Call, counters: Array | None, pad: int, flip: bool) -> list[Launch]:
     x, y = call.x[0], call.y
     (_, channels, height, width), (n, _, rows, columns) = x.shape, y.shape
     arguments = (x, counters, y, _node(call), channels, height, width, rows, columns, pad, flip)
@@ -47,7 +47,7 @@ def crop_forward(call: Call) -> list[Launch]:
     return _window(call, None, 0, False)
 
 
-def cutout_formats(op: Any, shapes: Shapes, given: tuple[str, ...]) -> Formats:
+def cutout_formats(op: Op, shapes: Shapes, given: tuple[str, ...]) -> Formats:
     tag = "acdb" if given[0] == "acdb" else canonical(shapes.y)
     return Formats((tag, "ab"), tag)
 
@@ -68,7 +68,7 @@ def jitter_forward(call: Call) -> list[Launch]:
     return [Launch(instance("jitter", _pixel(x), kind(y)), (1, len(x), 1), arguments)]
 
 
-def normalise_formats(op: Any, shapes: Shapes, given: tuple[str, ...]) -> Formats:
+def normalise_formats(op: Op, shapes: Shapes, given: tuple[str, ...]) -> Formats:
     """From canonical to channels last, on the way."""
     return Formats((canonical(shapes.y),), "acdb" if len(shapes.y) == 4 else canonical(shapes.y))
 
@@ -88,7 +88,7 @@ def shares_forward(call: Call) -> list[Launch]:
     return [Launch("mix_shares", turns(call.y.size), arguments)]
 
 
-def mix_formats(op: Any, shapes: Shapes, given: tuple[str, ...]) -> Formats:
+def mix_formats(op: Op, shapes: Shapes, given: tuple[str, ...]) -> Formats:
     return Formats((given[0], "a"), given[0])
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
+from mpibow.cuda.device.array import PlanArray
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import Array
 
@@ -44,8 +45,17 @@ _FAMILIES: Mapping[str, Mapping[tuple[str, ...], Values]] = {  # source -> kerne
     "apply.cu": {("apply",): _of()},
     "flat.cu": {
         (
-            "rows_mean", "gradient_sum", "chunk_squares", "clamp", "shorten",
-            "report_batch", "enter_reports", "follow_gain", "follow_scale", "join_rows", "part_rows",
+            "rows_mean",
+            "gradient_sum",
+            "chunk_squares",
+            "clamp",
+            "shorten",
+            "report_batch",
+            "enter_reports",
+            "follow_gain",
+            "follow_scale",
+            "join_rows",
+            "part_rows",
         ): _of(),
         ("sum_parts",): _of(("double", "float")),
     },
@@ -64,7 +74,11 @@ _FAMILIES: Mapping[str, Mapping[tuple[str, ...], Values]] = {  # source -> kerne
     },
     "norm.cu": {
         (
-            "layer_norm", "layer_norm_back", "layer_norm_weights", "column_sums", "local_response",
+            "layer_norm",
+            "layer_norm_back",
+            "layer_norm_weights",
+            "column_sums",
+            "local_response",
             "local_response_back",
         ): _of(_FLOAT),
     },
@@ -83,7 +97,7 @@ _FAMILIES: Mapping[str, Mapping[tuple[str, ...], Values]] = {  # source -> kerne
     "layout.cu": {("transpose",): _of(_UNIT[1:]), ("copy_runs",): _of((*_UNIT[1:], UNITS[8], "Pack<float, 4>"))},
     "gather.cu": {("gather",): _of((UNITS[1], "Pack<float, 4>"))},
     "factorise.cu": {("squared_errors", "gathered"): _of(_INTEGER, _INTEGER)},
-}  # fmt: skip
+}
 
 
 def instance(kernel: str, *values: str) -> str:
@@ -119,7 +133,7 @@ class Launch:
 
     kernel: str
     grid: Grid
-    arguments: tuple[Any, ...]
+    arguments: tuple[PlanArray, ...]
     block: Grid = (THREADS, 1, 1)
     formula: str = ""
 
@@ -129,7 +143,7 @@ class Launch:
         object.__setattr__(self, "arguments", tuple(map(_typed, self.arguments)))
 
 
-def _typed(argument: Any) -> Any:
+def _typed(argument: PlanArray) -> PlanArray:
     """Python's numbers as C++ takes them: int and float."""
     if isinstance(argument, np.generic):  # np.float64 is a float too
         return argument
@@ -148,7 +162,7 @@ def warps(rows: int) -> Grid:
     return (-(-rows * WARP // THREADS), 1, 1)
 
 
-def lanes(*dtypes: Any) -> int:
+def lanes(*dtypes: npt.DTypeLike) -> int:
     """Elements that a thread takes at once of arrays of these types: 16 bytes of the widest."""
     widest: int = max(np.dtype(dtype).itemsize for dtype in dtypes)
     return 16 // widest

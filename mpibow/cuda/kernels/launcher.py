@@ -1,23 +1,26 @@
-"""Launches of mpibow's own kernels as runs: arguments are laid out once, a run only enqueues."""
+"""Launches of mpibow's own kernels as runs, and a learner's forward and backward as one CUDA graph."""
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from mpibow.cuda.device.cupy_driver import Driver, Stream
+from mpibow.cuda.device.array import DeviceArray, PlanArray
+from mpibow.cuda.device.cupy_driver import CudaGraph, Driver, Event, Stream
+from mpibow.cuda.device.driver import Refused
 from mpibow.cuda.device.machine import Machine
-from mpibow.cuda.kernels.compile import compiled
+from mpibow.cuda.kernels.compile import Module, compiled
 from mpibow.cuda.kernels.cudnn import Enqueue
 from mpibow.cuda.kernels.kernels import KERNELS, Constant, Launch
+from mpibow.errors import DeviceError
 from mpibow.graph.graph import Array
 
 Bind = Callable[[Sequence[Launch]], Enqueue]  # makes a run of launches
-Compile = Callable[[str, str, Path | None, int, str], Any]  # source, architecture, kept in, CUDA, formula -> Module
+Compile = Callable[[str, str, Path | None, int, str], Module]  # source, architecture, kept in, CUDA, formula -> Module
 
 
 class Launcher:
@@ -27,20 +30,20 @@ class Launcher:
         major, minor = machine.found.gpu.capability
         self.machine, self._driver, self._folder, self._compile = machine, machine.driver, folder, compile_
         self.architecture, self._cuda = f"sm_{major}{minor}", machine.driver.runtime() // 1000
-        self._modules: dict[tuple[str, str], tuple[Any, Any]] = {}  # by source and formula
-        self._functions: dict[tuple[str, str], Any] = {}  # by kernel and formula
-        self.constants: dict[tuple[str, bytes], Any] = {}
+        self._modules: dict[tuple[str, str], tuple[int, Mapping[str, str]]] = {}  # by source and formula
+        self._functions: dict[tuple[str, str], int] = {}  # by kernel and formula
+        self.constants: dict[tuple[str, bytes], DeviceArray] = {}
 
     def __call__(self, launches: Sequence[Launch]) -> Enqueue:
         calls = [_Call(self._driver, self._function(one.kernel, one.formula), one, self._constant) for one in launches]
 
-        def run(stream: Any) -> None:
+        def run(stream: Stream) -> None:
             for call in calls:
                 call(stream)
 
         return run
 
-    def _function(self, kernel: str, formula: str) -> Any:
+    def _function(self, kernel: str, formula: str) -> int:
         if (kernel, formula) not in self._functions:
             source = KERNELS[kernel]
             if (source, formula) not in self._modules:
@@ -50,7 +53,7 @@ class Launcher:
             self._functions[kernel, formula] = self._driver.function(loaded, names[kernel])
         return self._functions[kernel, formula]
 
-    def _constant(self, array: Array) -> Any:
+    def _constant(self, array: Array) -> DeviceArray:
         key = (array.dtype.str, array.tobytes())
         if key not in self.constants:
             self.constants[key] = self.machine.zeros(array.shape, array.dtype, "tables of kernels")
@@ -61,9 +64,9 @@ class Launcher:
 class _Call:
     """A kernel with its parameters in memory as the driver reads them."""
 
-    def __init__(self, driver: Driver, function: Any, launch: Launch, constant: Callable[[Array], Any]) -> None:
+    def __init__(self, driver: Driver, function: int, launch: Launch, constant: Callable[[Array], DeviceArray]) -> None:
         self._driver, self._function, self._grid, self._block = driver, function, launch.grid, launch.block
-        self._held: list[Any] = [launch]  # keeps the parameters' targets alive
+        self._held: list[PlanArray] = [launch]  # keeps the parameters' targets alive
         for argument in launch.arguments:
             self._held.append(constant(argument.array) if isinstance(argument, Constant) else argument)
         self._values = values = [parameter(argument) for argument in self._held[1:]]
@@ -74,7 +77,7 @@ class _Call:
         self._driver.launch(self._function, self._grid, self._block, self._address, stream)
 
 
-def parameter(argument: Any) -> Any:
+def parameter(argument: PlanArray) -> ctypes.c_uint64 | ctypes.Array[ctypes.c_char]:
     """An array's address, or a number's or a record's own bytes."""
     if argument is None:
         return ctypes.c_uint64(0)
@@ -82,3 +85,51 @@ def parameter(argument: Any) -> Any:
         content = argument.tobytes()
         return (ctypes.c_char * len(content)).from_buffer_copy(content)
     return ctypes.c_uint64(int(argument.data.ptr))
+
+
+Range = Callable[[str], AbstractContextManager[object]]  # a named range in a profiler's timeline: NVTX
+
+
+class Executor:
+    """Bound runs on one stream. Values that change between iterations lie in device memory that they read: inputs,
+    counters, weights, rates. So nothing is ever captured again, and a launch waits for nothing.
+
+    With `timed` the events that it gives carry times. Without `graphs` the same runs are enqueued one by one: the same
+    kernels on the same memory, so the same bits.
+    """
+
+    def __init__(
+        self, name: str, runs: Sequence[Enqueue], stream: Stream, *, graphs: bool = True, ranges: Range = nullcontext
+    ) -> None:
+        self.name, self.stream, self.timed = name, stream, False
+        self._runs, self._graphs, self._range = tuple(runs), graphs, ranges
+        self._graph: CudaGraph | None = None
+
+    def prepare(self) -> None:
+        """Runs everything once and captures it. Before the first iteration, on inputs of any kind: libraries load
+        kernels and take memory on their first call, which no capture allows. Its results are overwritten, except
+        statistics: put those back. Raises DeviceError where it cannot be captured."""
+        self._enqueue()
+        self.stream.synchronise()
+        if not self._graphs:
+            return
+        try:
+            self._graph = self.stream.capture(self._enqueue)
+        except Refused as error:
+            raise DeviceError(
+                f"{self.name}: CUDA cannot capture its work in a graph ({error}): graphs=false works without"
+            ) from None
+
+    def run(self) -> Event:
+        """Enqueues one forward and backward; the event that it is over. Never waits."""
+        assert self._graph is not None or not self._graphs, f"{self.name} is run before it is prepared"
+        with self._range(self.name):
+            if self._graph is not None:
+                self._graph.launch(self.stream)
+            else:
+                self._enqueue()
+            return self.stream.record(timed=self.timed)
+
+    def _enqueue(self) -> None:
+        for run in self._runs:
+            run(self.stream)

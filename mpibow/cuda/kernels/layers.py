@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from mpibow.cuda.device.array import PlanArray
 from mpibow.cuda.kernels import listing
 from mpibow.cuda.kernels.cudnn import Cudnn, Enqueue, together
 from mpibow.cuda.kernels.layout import LAST, last_formats
@@ -17,7 +18,7 @@ from mpibow.cuda.kernels.operands import Precision
 from mpibow.cuda.kernels.specs import Cast, NormInference, Product
 from mpibow.cuda.kernels.specs import Spec as CudnnSpec
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import FLOAT
+from mpibow.graph.graph import FLOAT, Op
 from mpibow.graph.kernel import Buffers, Call, Formats, Kernel, Shapes, Spec, canonical_formats
 from mpibow.ops import BatchNorm, Conv2d, Dense
 from mpibow.ops.batch_norm import check_values
@@ -36,14 +37,14 @@ class _Layer:
     precision: Precision
     list: List
 
-    def specs(self, op: Any, shapes: Shapes) -> Named:
+    def specs(self, op: Op, shapes: Shapes) -> Named:
         return self.list(op, shapes, self.precision)
 
     def scratch(self, *specs: CudnnSpec | None) -> dict[str, Spec]:
         size = self.cudnn.workspace(*specs)
         return {"workspace": ((size,), "uint8")} if size else {}
 
-    def bind(self, call: Call, spec: CudnnSpec, arrays: Mapping[str, Any]) -> Enqueue:
+    def bind(self, call: Call, spec: CudnnSpec, arrays: Mapping[str, PlanArray]) -> Enqueue:
         return self.cudnn.bind(spec, arrays, call.scratch.get("workspace"))
 
     def kernel(self, back: bool = True) -> Kernel:
@@ -56,12 +57,12 @@ class _Layer:
 class Weighted(_Layer):
     """Convolutions and dense layers: forward, then dy through relu and over the bias, weights, data."""
 
-    def formats(self, op: Any, shapes: Shapes, given: tuple[str, ...]) -> Formats:
+    def formats(self, op: Op, shapes: Shapes, given: tuple[str, ...]) -> Formats:
         if isinstance(op, Dense):
             return canonical_formats(op, shapes, given)
         return replace(last_formats(op, shapes, given), w={"weight": LAST[4]})
 
-    def buffers(self, op: Any, shapes: Shapes) -> Buffers:
+    def buffers(self, op: Op, shapes: Shapes) -> Buffers:
         specs = self.specs(op, shapes)
         forward = self.scratch(specs["forward"])
         if "weights" not in specs:
@@ -121,10 +122,10 @@ class Weighted(_Layer):
 class Norm(_Layer):
     """BatchNorm and NormAddRelu; forward saves the elements that relu passes as a mask."""
 
-    def formats(self, op: Any, shapes: Shapes, given: tuple[str, ...]) -> Formats:
+    def formats(self, op: Op, shapes: Shapes, given: tuple[str, ...]) -> Formats:
         return last_formats(op, shapes, given)
 
-    def buffers(self, op: Any, shapes: Shapes) -> Buffers:
+    def buffers(self, op: Op, shapes: Shapes) -> Buffers:
         specs = self.specs(op, shapes)
         forward = self.scratch(specs["forward"])
         if "backward" not in specs:
@@ -166,12 +167,14 @@ class Norm(_Layer):
         return self.bind(call, spec, arrays)
 
 
-def _running(call: Call, before: str) -> dict[str, Any]:
+def _running(call: Call, before: str) -> dict[str, PlanArray]:
     """The operands of a norm by running statistics."""
     return {
-        "mean": call.statistics[f"{before}mean"], "variance": call.statistics[f"{before}variance"],
-        "scale": call.w[f"{before}weight"], "shift": call.w[f"{before}bias"],
-    }  # fmt: skip
+        "mean": call.statistics[f"{before}mean"],
+        "variance": call.statistics[f"{before}variance"],
+        "scale": call.w[f"{before}weight"],
+        "shift": call.w[f"{before}bias"],
+    }
 
 
 def layers(cudnn: Cudnn, precision: Precision) -> dict[type, Kernel]:

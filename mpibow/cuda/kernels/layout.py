@@ -1,21 +1,22 @@
-"""Launches that only move elements: reorders, concatenation, channels padded with zeros."""
+"""Launches that only move elements: reorders, concatenation, channels padded with zeros, batches of a data set."""
 
 from __future__ import annotations
 
 from itertools import accumulate
 from math import gcd, prod
-from typing import Any
 
 import numpy as np
 
+from mpibow.cuda.device.array import PlanArray
 from mpibow.cuda.kernels.kernels import UNITS, Launch, instance, turns
 from mpibow.errors import ShapeError
 from mpibow.graph.formats import Reorder, parse, physical
-from mpibow.graph.graph import Array, Shape
+from mpibow.graph.graph import Array, Op, Shape
 from mpibow.graph.kernel import Call, Formats, Shapes
 
 TILE, ROWS = 32, 8  # as in layout.cu
-PACK = 16  # bytes
+PACK = 16  # bytes that a thread copies at once where rows are whole packs
+WORD = 4  # bytes that go along with a row, such as a label
 LAST = {2: "ab", 3: "acb", 4: "acdb", 5: "acdeb"}  # channels innermost, by the number of axes
 
 
@@ -38,7 +39,7 @@ def transposed(source: str, target: str, shape: Shape) -> tuple[int, int, int]:
     return prod(shape[axis] for axis in old[:same]), prod(extents[:cut]), prod(extents[cut:])
 
 
-def _transpose(x: Array, y: Any, batch: int, rows: int, columns: int) -> list[Launch]:
+def _transpose(x: Array, y: Array, batch: int, rows: int, columns: int) -> list[Launch]:
     grid = (-(-columns // TILE), -(-rows // TILE), batch)
     return [Launch(instance("transpose", UNITS[x.dtype.itemsize]), grid, (x, y, rows, columns), (TILE, ROWS, 1))]
 
@@ -48,7 +49,7 @@ def reorder_forward(call: Call) -> list[Launch]:
 
 
 def reorder_backward(call: Call) -> list[Launch]:
-    return _transpose(call.dy, call.dx[0], *transposed(call.op.target, call.op.source, call.shapes.y))
+    return _transpose(call.dy, call.dx0, *transposed(call.op.target, call.op.source, call.shapes.y))
 
 
 def _runs(axis: int, tag: str, shape: Shape) -> tuple[int, int]:
@@ -60,15 +61,15 @@ def _runs(axis: int, tag: str, shape: Shape) -> tuple[int, int]:
 def _copy(source: Array, target: Array, runs: int, length: int, zeros: int, step: int, stride: int) -> Launch:
     """See copy_runs in layout.cu; 16 bytes at a time where all of it is a multiple of that."""
     size = source.dtype.itemsize
-    addresses = [_address(array) // size for array in (source, target)]
-    unit = PACK if gcd(*addresses, length, zeros, step, stride) * size % PACK == 0 else size
+    addresses = [_address(array) for array in (source, target)]
+    unit = PACK if gcd(*addresses, *(number * size for number in (length, zeros, step, stride))) % PACK == 0 else size
     numbers = (np.int64(number * size // unit) for number in (length, zeros, step, stride))
     kernel = instance("copy_runs", "Pack<float, 4>" if unit == PACK else UNITS[size])
     count = runs * (length + zeros) * size // unit
     return Launch(kernel, turns(count), (source, target, np.int64(runs), *numbers))
 
 
-def _address(array: Any) -> int:
+def _address(array: PlanArray) -> int:
     interface = getattr(array, "__cuda_array_interface__", None) or array.__array_interface__
     address: int = interface["data"][0]
     return address
@@ -92,7 +93,7 @@ def _apart(call: Call, runs: int, length: int) -> tuple[int, int]:
     return k * runs, length // k
 
 
-def last_formats(op: Any, shapes: Shapes, given: tuple[str, ...]) -> Formats:
+def last_formats(op: Op, shapes: Shapes, given: tuple[str, ...]) -> Formats:
     """Channels innermost: a replica's are one run."""
     return Formats(tuple(LAST[len(shape)] for shape in shapes.x), LAST[len(shapes.y)])
 
@@ -118,3 +119,15 @@ def concat_backward(call: Call) -> list[Launch]:
 def pad_forward(call: Call) -> list[Launch]:
     (_, runs, length), (_, _, stride) = _places(call)
     return [_copy(call.x[0], call.y, runs, length, stride - length, length, stride)]
+
+
+def gather(table: PlanArray, words: PlanArray, counters: PlanArray, rows: PlanArray, word: PlanArray) -> Launch:
+    """rows (n, bytes) uint8 and word (n,) <- rows of table (count, bytes) uint8 and of words (count,), of 4 bytes each.
+
+    The rows are those of the samples in counters (n, 4) uint32, as in a slot. Arrays begin at a multiple of
+    PACK bytes. `words` and `word` may be None.
+    """
+    (count, size), n = table.shape, len(rows)
+    unit, width = ("unsigned char", size) if size % PACK else ("Pack<float, 4>", size // PACK)
+    arguments = (table, words, counters, rows, word, np.int64(width), np.int64(count))
+    return Launch(instance("gather", unit), (turns(width)[0], n, 1), arguments)

@@ -1,21 +1,24 @@
-"""Launches of softmax, cross-entropies and accuracy.
+"""Launches of softmax, cross-entropies, accuracy and matrix factorisation.
 
-Losses, their gradients, slopes, soft targets and accuracies are float32 in every precision of activations.
+Losses, their gradients, slopes, soft targets and accuracies are float32 in every precision of activations, as are the
+tables, ratings and errors of a factorisation.
 """
 
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
 import numpy as np
 
+from mpibow.cuda.device.array import PlanArray
+from mpibow.cuda.kernels.elementwise import fill
 from mpibow.cuda.kernels.kernels import Launch, instance, integer, kind, turns, warps
 from mpibow.graph.formats import parse, physical
+from mpibow.graph.graph import Array, Op
 from mpibow.graph.kernel import Buffers, Call, Shapes
 
 
-def _softmax(kernel: str, call: Call, *arrays: Any) -> list[Launch]:
+def _softmax(kernel: str, call: Call, *arrays: PlanArray) -> list[Launch]:
     tag, axis = call.shapes.formats.y, call.op.axis
     extents, place = physical(tag, call.shapes.y), parse(tag)[0].index(axis)
     inner, length = prod(extents[place + 1 :]), extents[place] // getattr(call.op, "replicas", 1)
@@ -32,7 +35,7 @@ def softmax_backward(call: Call) -> list[Launch]:
     return _softmax("softmax_back", call, call.dy, call.y, call.dx[0])
 
 
-def cross_entropy_buffers(op: Any, shapes: Shapes) -> Buffers:
+def cross_entropy_buffers(op: Op, shapes: Shapes) -> Buffers:
     return Buffers(saved={"slope": (shapes.x[0], "float32")})
 
 
@@ -49,8 +52,8 @@ def soft_forward(call: Call) -> list[Launch]:
     return [Launch(instance("soft_cross_entropy", kind(logits)), warps(len(logits)), arguments)]
 
 
-def backward(call: Call) -> list[Launch]:
-    dx: Any = call.dx[0]
+def scale_rows(call: Call) -> list[Launch]:
+    dx = call.dx0
     arguments = (call.saved["slope"], call.dy, dx, dx.shape[1], np.int64(dx.size))
     return [Launch(instance("scale_rows", kind(dx)), turns(dx.size), arguments)]
 
@@ -59,3 +62,40 @@ def accuracy_forward(call: Call) -> list[Launch]:
     logits, label = call.x
     arguments = (logits, label, call.y, call.op.k, *logits.shape)
     return [Launch(instance("among_the_best", kind(logits), integer(label)), warps(len(logits)), arguments)]
+
+
+def factorisation_buffers(op: Op, shapes: Shapes) -> Buffers:
+    return Buffers(saved={"error": (shapes.y, "float32")})
+
+
+def _stride(table: Array) -> tuple[int, np.int64]:
+    """Replicas of a table ([replicas,] rows, factors), and elements from one to the next."""
+    return (1, np.int64(0)) if table.ndim == 2 else (len(table), np.int64(table.strides[0] // table.itemsize))
+
+
+def factorisation_forward(call: Call) -> list[Launch]:
+    (user, item, rating), (users, items) = call.x, (call.w["user"], call.w["item"])
+    replicas, stride = _stride(users)
+    n = call.y.size
+    extents = n // replicas, call.op.factors, call.op.users, call.op.items
+    arguments = (user, item, rating, users, items, call.y, call.saved["error"], *extents, stride, n)
+    return [Launch(instance("squared_errors", integer(user), integer(item)), warps(n), arguments)]
+
+
+def factorisation_backward(call: Call) -> list[Launch]:
+    (user, item, _), op = call.x, call.op
+    one = _gathered(call, (user, op.users), (item, op.items), call.w["item"], call.dw["user"])
+    return [*one, *_gathered(call, (item, op.items), (user, op.users), call.w["user"], call.dw["item"])]
+
+
+def _gathered(
+    call: Call, mine: tuple[Array, int], theirs: tuple[Array, int], table: Array, gradient: Array
+) -> list[Launch]:
+    (index, rows), (other, other_rows) = mine, theirs
+    replicas, stride = _stride(table)
+    n = call.dy.size
+    extents = n // replicas, call.op.factors, rows, other_rows
+    arguments = (call.dy, call.saved["error"], index, other, table, gradient, *extents, stride, n)
+    launch = Launch(instance("gathered", integer(index), integer(other)), warps(n), arguments)
+    zeroed = [fill(one, 0.0) for one in (gradient if gradient.ndim == 3 else [gradient])]
+    return [*zeroed, launch]

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
 import numpy as np
 
 from mpibow.cuda.kernels.kernels import THREADS, WARP, Grid, Launch, instance, kind, turns, warps
 from mpibow.graph.formats import parse, physical
-from mpibow.graph.graph import Array
+from mpibow.graph.graph import Array, Op
 from mpibow.graph.kernel import Buffers, Call, Shapes, Spec
+from mpibow.ops import LayerNorm
 from mpibow.ops.wide import WideLayerNorm
 
 COLUMNS: Grid = (WARP, THREADS // WARP, 1)  # the threads of a block that adds up WARP columns
 PARTS = 64  # of so many rows and fewer one block adds up all; more are cut into so many parts at most
 
 
-def _rows(op: Any, shapes: Shapes) -> tuple[int, int]:
+def _rows(op: LayerNorm, shapes: Shapes) -> tuple[int, int]:
     y = shapes.y
     if isinstance(op, WideLayerNorm):
         y = (y[0] * op.replicas, y[1] // op.replicas, *y[2:])
@@ -25,7 +25,7 @@ def _rows(op: Any, shapes: Shapes) -> tuple[int, int]:
     return prod(y) // features, features
 
 
-def layer_buffers(op: Any, shapes: Shapes) -> Buffers:
+def layer_buffers(op: LayerNorm, shapes: Shapes) -> Buffers:
     column: Spec = ((_rows(op, shapes)[0],), "float32")
     return Buffers(saved={"mean": column, "inverse": column})
 
@@ -95,7 +95,7 @@ def column_sums(x: Array, out: Array, parts: Array | None) -> list[Launch]:
     ]
 
 
-def response_buffers(op: Any, shapes: Shapes) -> Buffers:
+def response_buffers(op: Op, shapes: Shapes) -> Buffers:
     return Buffers(saved={"base": (shapes.y, "float32")})
 
 

@@ -11,30 +11,30 @@ from typing import Any
 
 import numpy as np
 
+from mpibow.comm.communicator import Communicator
+from mpibow.cuda.device.array import PlanArray
 from mpibow.cuda.device.cupy_driver import Stream
 from mpibow.cuda.device.driver import DeviceProperties
 from mpibow.cuda.device.machine import Machine
-from mpibow.cuda.kernels.capture import Executor, Range
-from mpibow.cuda.kernels.cudnn import Cudnn, Enqueue, Handles
+from mpibow.cuda.kernels.cudnn import Cudnn, DeviceTimer, Enqueue, Handles
 from mpibow.cuda.kernels.elementwise import cast, fill
 from mpibow.cuda.kernels.flat import CHUNK, join_rows, part_rows, report_batch
 from mpibow.cuda.kernels.fused import blocks_of
 from mpibow.cuda.kernels.graphs import load_cudnn
 from mpibow.cuda.kernels.kept import Folder
 from mpibow.cuda.kernels.kernels import Constant, Launch
-from mpibow.cuda.kernels.launcher import Bind, Launcher
+from mpibow.cuda.kernels.launcher import Bind, Executor, Launcher, Range
 from mpibow.cuda.kernels.operands import PRECISIONS, Precision
 from mpibow.cuda.kernels.passes import DeviceFlat, bound_norms
 from mpibow.cuda.kernels.plans import Planner, Search, Target
-from mpibow.cuda.kernels.scale import LossScale
-from mpibow.cuda.kernels.shadows import Shadows
-from mpibow.cuda.kernels.timing import DeviceTimer
+from mpibow.cuda.kernels.precision import LossScale, Shadows
 from mpibow.errors import DeviceError, install
 from mpibow.graph.bound import BoundPlan
 from mpibow.graph.graph import Array
 from mpibow.graph.plan import Plan
-from mpibow.kernels.cache import cache_folder
+from mpibow.kernels import cache_folder
 from mpibow.kernels.passes import chunks_of
+from mpibow.learn.replica import Replicas
 
 # By a config's precision, where cuDNN has another name for it.
 NAMES: Mapping[str, str] = {"auto": "tf32", "float32": "fp32"}
@@ -63,13 +63,17 @@ class Gpu:
         self.scale = LossScale(self.machine, self.precision.name)
 
     def bound(
-        self, plan: Plan, weights: Any, gradients: Any = None, statistics: Any = None,
-        inputs: Mapping[str, Any] | None = None,
-    ) -> tuple[BoundPlan, list[Enqueue]]:  # fmt: skip
+        self,
+        plan: Plan,
+        weights: PlanArray,
+        gradients: PlanArray = None,
+        statistics: PlanArray = None,
+        inputs: Mapping[str, PlanArray] | None = None,
+    ) -> tuple[BoundPlan, list[Enqueue]]:
         """As `plan.bind`, with the start of a pass: weights in 16 bits, and the loss's gradient times the scale."""
         launches = list[Launch]()
         if self.precision.io != "float32":  # weights are copied for every pass, before layers ask where it is
-            copy: Any = self.shadows.whole(weights)
+            copy: PlanArray = self.shadows.whole(weights)
             if copy is None:
                 copy = self.machine.zeros(weights.size, self.precision.io, "weights in 16 bits")
                 self.shadows.add(weights, copy)
@@ -82,9 +86,14 @@ class Gpu:
         return bound, [self.bind(launches)] if launches else []
 
     def behind(
-        self, number: int, bound: BoundPlan, gradient: Any, clip_value: float | None, clip_norm: float | None,
+        self,
+        number: int,
+        bound: BoundPlan,
+        gradient: PlanArray,
+        clip_value: float | None,
+        clip_norm: float | None,
         learners: int = 1,
-    ) -> list[Enqueue]:  # fmt: skip
+    ) -> list[Enqueue]:
         """The end of a learner's pass: the scale is removed, the gradient limited and the pass reported.
 
         With several `learners` in the plan, its losses and hits are every `learners`-th of the plan's.
@@ -102,14 +111,19 @@ class Gpu:
         return [self.bind(launches)]
 
     def fuse(
-        self, plan: Plan, own: Plan, replicas: Any, k: int, limits: tuple[float | None, float | None],
-        inputs: Mapping[str, Any],
-    ) -> Any:  # fmt: skip
+        self,
+        plan: Plan,
+        own: Plan,
+        replicas: Replicas,
+        k: int,
+        limits: tuple[float | None, float | None],
+        inputs: Mapping[str, PlanArray],
+    ) -> tuple[BoundPlan, tuple[list[Enqueue], list[Enqueue]]]:
         """The plan of k learners bound to arrays of its own, and the runs in front of it and behind it."""
         zeros = self.machine.zeros
-        weights: Any = zeros(plan.layout.size, "float32", "weights of fused learners")
-        gradients: Any = zeros(plan.layout.size, "float32", "gradients of fused learners")
-        statistics: Any = zeros(plan.statistics.size, "float32", "statistics of fused learners")
+        weights: PlanArray = zeros(plan.layout.size, "float32", "weights of fused learners")
+        gradients: PlanArray = zeros(plan.layout.size, "float32", "gradients of fused learners")
+        statistics: PlanArray = zeros(plan.statistics.size, "float32", "statistics of fused learners")
         bound, narrowed = self.bound(plan, weights, gradients, statistics, inputs)
         blocks = Constant(blocks_of(own.layout, plan.layout, k))
         rows = replicas.all_rows(k)
@@ -127,26 +141,26 @@ class Gpu:
         return Executor(name, runs, stream, graphs=self.graphs, ranges=self.ranges)
 
     def evaluation(
-        self, plan: Plan, weights: Any, statistics: Any
+        self, plan: Plan, weights: PlanArray, statistics: PlanArray
     ) -> Callable[[Mapping[str, Array]], Mapping[str, Array]]:
         """One batch through an evaluation plan, from the host to the host. Waits."""
         machine = self.machine
         bound, before = self.bound(plan, weights, statistics=statistics)
-        runs: list[Any] = [*before, *bound.runs]
-        executor = self.executor("evaluate", runs, machine.stream)
+        executor = self.executor("evaluate", [*before, *runs_of(bound)], machine.stream)
         executor.prepare()
 
+        inputs: Mapping[str, PlanArray] = bound.inputs
+
         def compute(slot: Mapping[str, Array]) -> Mapping[str, Array]:
-            for name, array in bound.inputs.items():
-                target: Any = array
-                machine.put(target, slot[name])
+            for name, array in inputs.items():
+                machine.put(array, slot[name])
             executor.run()
-            outputs: Mapping[str, Any] = bound.outputs
+            outputs: Mapping[str, PlanArray] = bound.outputs
             return {name: widened(machine.host(array)) for name, array in outputs.items()}
 
         return compute
 
-    def free(self, comm: Any) -> int:
+    def free(self, comm: Communicator) -> int:
         """A rank's share of the GPU's free bytes. Collective."""
         everyone = comm.share((self.machine.found.gpu.uuid, self.machine.driver.memory()[0]))
         own = [free for uuid, free in everyone if uuid == self.machine.found.gpu.uuid]
@@ -154,9 +168,14 @@ class Gpu:
 
 
 def open_gpu(
-    machine: Machine, precision: str, *, graphs: bool, deterministic: bool = True, cache: Path | None = None,
+    machine: Machine,
+    precision: str,
+    *,
+    graphs: bool,
+    deterministic: bool = True,
+    cache: Path | None = None,
     ranges: Range = nullcontext,
-) -> Gpu:  # fmt: skip
+) -> Gpu:
     """CUDA's own parts, of a GPU that is opened. Raises DeviceError where cuDNN is missing or does not start."""
     chosen, shadows, handles = PRECISIONS[NAMES.get(precision, precision)], Shadows(), Handles()
     library, found = load_cudnn(), machine.found.gpu
@@ -174,6 +193,12 @@ def plan_folder(folder: Path, gpu: DeviceProperties, search: Search) -> Folder:
     cudnn = load_cudnn()
     versions = cudnn.backend_version_string(), f"frontend {cudnn.__version__}"
     return Folder(folder / "plans", (f"{gpu.name} {gpu.computes}", *versions, *search.words()))
+
+
+def runs_of(bound: BoundPlan) -> list[Enqueue]:
+    """A plan's runs, which on a GPU take a stream."""
+    runs: Any = bound.runs
+    return [*runs]
 
 
 def widened(array: Array) -> Array:

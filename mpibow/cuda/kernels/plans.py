@@ -5,10 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
-from mpibow.cuda.device.memory import DeviceFull
-from mpibow.cuda.kernels.graphs import build_graph, first_line, load_cudnn, refusals
+from mpibow.cuda.device.machine import DeviceFull
+from mpibow.cuda.kernels.graphs import CudnnObject, build_graph, first_line, load_cudnn, refusals
 from mpibow.cuda.kernels.kept import Folder, Made
 from mpibow.cuda.kernels.operands import numbered
 from mpibow.cuda.kernels.specs import Spec, has_products
@@ -44,8 +43,8 @@ class Target:
     """
 
     name: str
-    handle: Any = None
-    properties: Any = None
+    handle: int | None = None
+    properties: CudnnObject = None
 
 
 @dataclass
@@ -54,7 +53,7 @@ class Executable:
 
     spec: Spec
     made: Made
-    graph: Any
+    graph: CudnnObject
     _turn: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -62,7 +61,7 @@ class Executable:
         """Bytes that it needs during a call: a kernel's `scratch`."""
         return self.made.workspace
 
-    def run(self, addresses: Mapping[str, int], workspace: int, handle: Any) -> None:
+    def run(self, addresses: Mapping[str, int], workspace: int, handle: int) -> None:
         """Enqueues it on the handle's stream; addresses by operand. Waits for nothing, allocates nothing on the device.
 
         Raises DeviceError where cuDNN refuses. Never run on a device yet.
@@ -183,7 +182,7 @@ def candidates(spec: Spec, target: Target, search: Search) -> Iterator[Executabl
         )
 
 
-def forbidden(notes: Any, spec: Spec, deterministic: bool) -> list[Any]:
+def forbidden(notes: CudnnObject, spec: Spec, deterministic: bool) -> list[CudnnObject]:
     """The numerical notes that an engine must not have.
 
     Sums are in float32 and inputs are never rounded below their own precision; exact float32 stays off tensor cores.

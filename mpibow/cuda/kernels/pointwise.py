@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
 
 import numpy as np
 
@@ -11,6 +10,7 @@ from mpibow.cuda.kernels import formulas as cuda_source
 from mpibow.cuda.kernels.kernels import CONDITIONS, KERNELS, TYPES, Launch, instance, lanes, turns
 from mpibow.errors import ShapeError
 from mpibow.formulas.formula import Formula
+from mpibow.graph.graph import Array, Op
 from mpibow.graph.kernel import Call
 from mpibow.ops import FORMULAS, pointwise
 
@@ -25,7 +25,7 @@ def backward(call: Call) -> list[Launch]:
     return [_launch(call, backward=True)]
 
 
-def header(op: Any) -> str:
+def header(op: Op) -> str:
     """The text of element.cuh for an operator."""
     made = FORMULAS[type(op)](op)
     return _text(made.half(False), None if made.gradient is None else made.half(True))
@@ -39,7 +39,7 @@ def _text(value: Formula, gradient: Formula | None) -> str:
 def _launch(call: Call, backward: bool) -> Launch:
     one = pointwise.bound(FORMULAS[type(call.op)], call, backward)
     y = one.results[0]
-    results: list[Any] = [None] * RESULTS
+    results: list[Array | None] = [None] * RESULTS
     for n, result in zip(one.wanted, one.results, strict=True):
         results[n] = result
     arrays = [*one.arrays, *[None] * (INPUTS - len(one.arrays))]

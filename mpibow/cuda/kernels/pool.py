@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from mpibow.cuda.device.array import PlanArray
 from mpibow.cuda.kernels.kernels import Launch, instance, kind, lanes, turns
 from mpibow.graph.formats import canonical, physical
-from mpibow.graph.graph import Shape
+from mpibow.graph.graph import Array, Op, Shape
 from mpibow.graph.kernel import Buffers, Call, Formats, Shapes
 from mpibow.ops import AdaptiveAvgPool2d, GlobalAvgPool2d
 
@@ -16,11 +15,11 @@ SIDE = np.dtype([(name, "i4") for name in ("extent", "count", "kernel", "stride"
 WINDOWS = np.dtype([("rows", SIDE), ("columns", SIDE), ("channels", "i4"), ("counts_padding", "i4")])
 
 
-def formats(op: Any, shapes: Shapes, given: tuple[str, ...]) -> Formats:
+def formats(op: Op, shapes: Shapes, given: tuple[str, ...]) -> Formats:
     return Formats(("acdb",), "acdb" if len(shapes.y) == 4 else canonical(shapes.y))
 
 
-def windows(op: Any, x: Shape, y: Shape) -> Any:
+def windows(op: Op, x: Shape, y: Shape) -> Array:
     """The struct of that name; global pooling is one adaptive window."""
     extents, counts = x[2:], y[2:] or (1, 1)
     none = (0, 0)
@@ -29,7 +28,7 @@ def windows(op: Any, x: Shape, y: Shape) -> Any:
     return np.array((*sides, x[1], getattr(op, "count_padding", True)), WINDOWS)[()]
 
 
-def _launch(kernel: str, call: Call, shape: Shape, *arrays: Any, of: tuple[str, ...] = ()) -> list[Launch]:
+def _launch(kernel: str, call: Call, shape: Shape, *arrays: PlanArray, of: tuple[str, ...] = ()) -> list[Launch]:
     """A thread takes several channels of an array (shape) at once if their number is a multiple, else one."""
     x, channels = call.shapes.x[0], call.shapes.x[0][1]
     v = lanes(arrays[0].dtype)
@@ -40,7 +39,7 @@ def _launch(kernel: str, call: Call, shape: Shape, *arrays: Any, of: tuple[str, 
     return [Launch(instance(kernel, *of, kind(arrays[0]), str(v)), turns(count, v), arguments)]
 
 
-def max_buffers(op: Any, shapes: Shapes) -> Buffers:
+def max_buffers(op: Op, shapes: Shapes) -> Buffers:
     return Buffers(saved={"winner": (physical("acdb", shapes.y), "uint16")})
 
 
@@ -52,7 +51,7 @@ def max_backward(call: Call) -> list[Launch]:
     return _launch("max_pool_back", call, call.shapes.x[0], call.dy, call.saved["winner"], call.dx[0])
 
 
-def _windows_of(op: Any) -> tuple[str]:
+def _windows_of(op: Op) -> tuple[str]:
     return ("Adaptive" if isinstance(op, AdaptiveAvgPool2d | GlobalAvgPool2d) else "Sliding",)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from mpibow.cuda.kernels.operands import Operand, Precision, Scalar, channels, image, matrix
+from mpibow.cuda.kernels.operands import Operand, Precision, Role, Scalar, channels, image, matrix
 from mpibow.graph.graph import Shape
 from mpibow.ops.window import Pair
 
@@ -29,11 +29,19 @@ class ConvGeometry:
 
 
 @dataclass(frozen=True)
-class ConvForward:
-    """y = conv(x, w), + bias where `bias`, normed by running statistics where `norm`, + z where `added`, relu."""
-
+class _Conv:
     window: ConvGeometry
     precision: Precision
+
+    def images(self, role: Role, **fields: str) -> list[Operand]:
+        """Images and filters by name, each of the shape that a field of the geometry has."""
+        return [image(name, role, getattr(self.window, field), self.precision.io) for name, field in fields.items()]
+
+
+@dataclass(frozen=True)
+class ConvForward(_Conv):
+    """y = conv(x, w), + bias where `bias`, normed by running statistics where `norm`, + z where `added`, relu."""
+
     bias: bool = False
     norm: float | None = None  # epsilon
     added: bool = False
@@ -42,82 +50,76 @@ class ConvForward:
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        io, o = self.precision.io, self.window.y[1]
-        found = [image("x", "in", self.window.x, io), image("w", "in", self.window.w, io)]
-        found += [channels("bias", "in", o, io)] if self.bias else []
+        o, found = self.window.y[1], self.images("in", x="x", w="w")
+        found += [channels("bias", "in", o, self.precision.io)] if self.bias else []
         found += [channels(name, "in", o) for name in NORM] if self.norm is not None else []
-        found += [image("z", "in", self.window.y, io)] if self.added else []
-        return (*found, image("y", "out", self.window.y, io))
+        found += self.images("in", z="y") if self.added else []
+        return (*found, *self.images("out", y="y"))
 
 
 @dataclass(frozen=True)
-class ConvData:
+class ConvData(_Conv):
     """dx of dy and w."""
 
-    window: ConvGeometry
-    precision: Precision
     kind = "conv_data"
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        io = self.precision.io
-        return (
-            image("dy", "in", self.window.y, io),
-            image("w", "in", self.window.w, io),
-            image("dx", "out", self.window.x, io),
-        )
+        return (*self.images("in", dy="y", w="w"), *self.images("out", dx="x"))
 
 
 @dataclass(frozen=True)
-class ConvWeights:
+class ConvWeights(_Conv):
     """dw of x and dy, in the arrays' own precision: of float32 out of 16 bits cuDNN has the slow fallback only."""
 
-    window: ConvGeometry
-    precision: Precision
     kind = "conv_weights"
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        io = self.precision.io
-        return (
-            image("x", "in", self.window.x, io),
-            image("dy", "in", self.window.y, io),
-            image("dw", "out", self.window.w, io),
-        )
+        return (*self.images("in", x="x", dy="y"), *self.images("out", dw="w"))
 
 
 @dataclass(frozen=True)
-class ReluBackward:
+class _OfImage:
+    shape: Shape
+    precision: Precision
+
+    def images(self, role: Role, *names: str) -> list[Operand]:
+        return [image(name, role, self.shape, self.precision.io) for name in names]
+
+    def mask(self, role: Role) -> Operand:
+        return image("mask", role, self.shape, "bool")
+
+    def channels(self, role: Role, *names: str) -> list[Operand]:
+        """A value a channel under each name."""
+        return [channels(name, role, self.shape[1]) for name in names]
+
+
+@dataclass(frozen=True)
+class ReluBackward(_OfImage):
     """dz = dy where y > 0, else 0 (`relu`; without it dz is dy itself), and the sum of dz a channel where `sums`.
 
     A convolution with relu or bias runs it before its own backward half; one pass over dy.
     """
 
-    shape: Shape
-    precision: Precision
     relu: bool
     sums: bool
     kind = "relu_backward"
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        io = self.precision.io
-        found = [image("dy", "in", self.shape, io)]
-        if self.relu:
-            found += [image("y", "in", self.shape, io), image("dz", "out", self.shape, io)]
-        return (*found, *([channels("sums", "out", self.shape[1])] if self.sums else []))
+        masked = [*self.images("in", "y"), *self.images("out", "dz")] if self.relu else []
+        return (*self.images("in", "dy"), *masked, *(self.channels("out", "sums") if self.sums else []))
 
 
 @dataclass(frozen=True)
-class NormForward:
+class NormForward(_OfImage):
     """y = batch_norm(x), + z where `added`, relu where `relu`; training: saves mean and inverse deviation.
 
     With `relu` it saves which elements of y are above 0, so that backward need read neither y nor z.
     The running statistics are read and written; `momentum` is the new batch's share.
     """
 
-    shape: Shape
-    precision: Precision
     epsilon: float
     momentum: float
     relu: bool = False
@@ -126,42 +128,32 @@ class NormForward:
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        io, c = self.precision.io, self.shape[1]
-        names = ("weight", "bias", "running_mean", "running_variance")
-        found = [image("x", "in", self.shape, io), *(channels(name, "in", c) for name in names)]
-        found += [image("z", "in", self.shape, io)] if self.added else []
-        found += [image("y", "out", self.shape, io)]
-        found += [image("mask", "out", self.shape, "bool")] if self.relu else []
-        return (*found, *(channels(name, "out", c) for name in ("mean", "inverse", "next_mean", "next_variance")))
+        read = self.channels("in", "weight", "bias", "running_mean", "running_variance")
+        found = [*self.images("in", "x"), *read, *(self.images("in", "z") if self.added else [])]
+        found += [*self.images("out", "y"), *([self.mask("out")] if self.relu else [])]
+        return (*found, *self.channels("out", "mean", "inverse", "next_mean", "next_variance"))
 
 
 @dataclass(frozen=True)
-class NormBackward:
+class NormBackward(_OfImage):
     """dx, dweight and dbias of dy: of dy where the mask is set, with `relu`; that is dz, written with `added`."""
 
-    shape: Shape
-    precision: Precision
     relu: bool = False
     added: bool = False
     kind = "norm_backward"
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        io, c = self.precision.io, self.shape[1]
-        found = [image("dy", "in", self.shape, io), image("x", "in", self.shape, io)]
-        found += [image("mask", "in", self.shape, "bool")] if self.relu else []
-        found += [channels(name, "in", c) for name in ("weight", "mean", "inverse")]
-        found += [image("dz", "out", self.shape, io)] if self.added else []
-        found += [image("dx", "out", self.shape, io)]
-        return (*found, *(channels(name, "out", c) for name in ("dweight", "dbias")))
+        found = [*self.images("in", "dy", "x"), *([self.mask("in")] if self.relu else [])]
+        found += self.channels("in", "weight", "mean", "inverse")
+        written = ("dz", "dx") if self.added else ("dx",)
+        return (*found, *self.images("out", *written), *self.channels("out", "dweight", "dbias"))
 
 
 @dataclass(frozen=True)
-class NormInference:
+class NormInference(_OfImage):
     """y = scale (x - mean) / sqrt(variance + epsilon) + shift by the running statistics, + z, relu; evaluation."""
 
-    shape: Shape
-    precision: Precision
     epsilon: float
     relu: bool = False
     added: bool = False
@@ -169,10 +161,8 @@ class NormInference:
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        io = self.precision.io
-        found = [image("x", "in", self.shape, io), *(channels(name, "in", self.shape[1]) for name in NORM)]
-        found += [image("z", "in", self.shape, io)] if self.added else []
-        return (*found, image("y", "out", self.shape, io))
+        added = self.images("in", "z") if self.added else []
+        return (*self.images("in", "x"), *self.channels("in", *NORM), *added, *self.images("out", "y"))
 
 
 @dataclass(frozen=True)

@@ -7,22 +7,34 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import reduce
-from typing import Any
 
 import numpy as np
 from llvmlite import ir
+from llvmlite.ir import IRBuilder, Value
 from numba.core import cgutils
 
 from mpibow.graph.graph import FLOAT
 from mpibow.graph.kernel import Buffers, Call, Run, Shapes, Spec
-from mpibow.kernels.compiled.arguments import Address, Floats
-from mpibow.kernels.compiled.command import doubles, floats, native_stepwise
-from mpibow.kernels.compiled.vectors import F64, I64, LINE, VECTOR, ZERO, emitted, load, multiply_add, splat, store
+from mpibow.kernels.compiled.native import Address, Floats, doubles, floats, native_stepwise
+from mpibow.kernels.compiled.vectors import (
+    F64,
+    I64,
+    LINE,
+    VECTOR,
+    ZERO,
+    emitted,
+    for_each,
+    load,
+    multiply_add,
+    registers,
+    splat,
+    store,
+)
 from mpibow.ops import BatchNorm
 from mpibow.ops.batch_norm import check_values
 from mpibow.ops.fused import NormAddRelu
 
-PLAIN, RELU, ADDED = 0, 1, 2  # ADDED: a sum, and a relu of that
+KINDS = PLAIN, RELU, ADDED = 0, 1, 2  # ADDED: a sum, and a relu of that
 CHUNK = 128  # lines whose sums are float32: they stay in L1, and their error is that of 32 terms
 FIRST = 16  # lines that give a first estimate of the first chunk's mean
 WAYS = 4  # registers a sum: an addition need not wait for the one before
@@ -34,7 +46,7 @@ TOTAL, SQUARES = 0, 2 * LINE  # float64, scratch of a block
 _f = np.float32
 
 
-def _each_line(b: Any, count: Any, body: Callable[[Any, int], None]) -> None:
+def _each_line(b: IRBuilder, count: Value, body: Callable[[Value, int], None]) -> None:
     """The code of body(offset in bytes, which of WAYS registers) for each line."""
     with cgutils.for_range(b, b.udiv(count, I64(WAYS))) as loop:
         for way in range(WAYS):
@@ -44,26 +56,12 @@ def _each_line(b: Any, count: Any, body: Callable[[Any, int], None]) -> None:
         body(b.mul(b.add(b.sub(count, rest), loop.index), I64(LINE)), 0)
 
 
-def _registers(b: Any) -> list[Any]:
-    """Zeros."""
-    made = [cgutils.alloca_once(b, VECTOR) for _ in range(WAYS)]
-    for each in made:
-        b.store(ZERO, each)
-    return made
-
-
-def _total(b: Any, registers: list[Any]) -> Any:
-    return b.fpext(reduce(b.fadd, [b.load(each) for each in registers]), WIDE)
-
-
-def _for_kind(b: Any, kind: Any, generate: Callable[[int], None]) -> None:
-    for each in (PLAIN, RELU, ADDED):
-        with b.if_then(b.icmp_signed("==", kind, I64(each))):
-            generate(each)
+def _total(b: IRBuilder, sums: list[Value]) -> Value:
+    return b.fpext(reduce(b.fadd, [b.load(each) for each in sums]), WIDE)
 
 
 @emitted
-def _moments(b: Any, x: Any, count: Any, seen: Any, state: Any) -> None:
+def _moments(b: IRBuilder, x: Value, count: Value, seen: Value, state: Value) -> None:
     """Adds `count` lines at x to `state`: the mean of `seen` lines, and the sum of squared deviations from it.
 
     Chan, Golub & LeVeque's pairwise update, but with deviations from the old mean, so that x is read once. It makes
@@ -71,9 +69,9 @@ def _moments(b: Any, x: Any, count: Any, seen: Any, state: Any) -> None:
     least: from the second chunk on, rounding is at most doubled.
     """
     mean, squares = load(b, state, TOTAL, WIDE), load(b, state, SQUARES, WIDE)
-    centre, sums, sums_of_squares = b.fptrunc(mean, VECTOR), _registers(b), _registers(b)
+    centre, sums, sums_of_squares = b.fptrunc(mean, VECTOR), registers(b, WAYS), registers(b, WAYS)
 
-    def line(offset: Any, way: int) -> None:
+    def line(offset: Value, way: int) -> None:
         d = b.fsub(load(b, b.add(x, offset)), centre)
         b.store(b.fadd(b.load(sums[way]), d), sums[way])
         b.store(multiply_add(b, d, d, b.load(sums_of_squares[way])), sums_of_squares[way])
@@ -88,18 +86,18 @@ def _moments(b: Any, x: Any, count: Any, seen: Any, state: Any) -> None:
     store(b, b.fadd(squares, b.fsub(second, b.fmul(exact, share))), state, SQUARES)
 
 
-def _normalised(b: Any, x: Any, lines: tuple[Any, Any]) -> Any:
+def _normalised(b: IRBuilder, x: Value, lines: tuple[Value, Value]) -> Value:
     """The normalised x, with the same bits wherever it is computed: backward finds the relu's sign again."""
     return multiply_add(b, x, *lines)
 
 
 @emitted
-def _normalise(b: Any, kind: Any, x: Any, x1: Any, y: Any, count: Any, saved: Any) -> None:
+def _normalise(b: IRBuilder, kind: Value, x: Value, x1: Value, y: Value, count: Value, saved: Value) -> None:
     """`count` lines of y = scale x + shift; with ADDED plus x1; but for PLAIN, 0 where that is below."""
     scale_shift = load(b, saved, SCALE), load(b, saved, SHIFT)
 
     def of(each: int) -> None:
-        def line(offset: Any, way: int) -> None:
+        def line(offset: Value, way: int) -> None:
             value = _normalised(b, load(b, b.add(x, offset)), scale_shift)
             value = b.fadd(value, load(b, b.add(x1, offset))) if each == ADDED else value
             if each != PLAIN:
@@ -108,10 +106,12 @@ def _normalise(b: Any, kind: Any, x: Any, x1: Any, y: Any, count: Any, saved: An
 
         _each_line(b, count, line)
 
-    _for_kind(b, kind, of)
+    for_each(b, kind, KINDS, of)
 
 
-def _let_through(b: Any, kind: int, dy: Any, x: Any, y: Any, scale_shift: tuple[Any, Any], offset: Any) -> Any:
+def _let_through(
+    b: IRBuilder, kind: int, dy: Value, x: Value, y: Value, scale_shift: tuple[Value, Value], offset: Value
+) -> Value:
     """dz: dy where the relu's argument was above 0."""
     line = load(b, b.add(dy, offset))
     if kind == PLAIN:
@@ -121,14 +121,16 @@ def _let_through(b: Any, kind: int, dy: Any, x: Any, y: Any, scale_shift: tuple[
 
 
 @emitted
-def _products(b: Any, kind: Any, x: Any, dy: Any, y: Any, dz: Any, count: Any, saved: Any, state: Any) -> None:
+def _products(
+    b: IRBuilder, kind: Value, x: Value, dy: Value, y: Value, dz: Value, count: Value, saved: Value, state: Value
+) -> None:
     """Adds to `state` the sums of dz and of dz (x - mean); writes dz where it does not follow from x."""
     mean, scale_shift = load(b, saved, MEAN), (load(b, saved, SCALE), load(b, saved, SHIFT))
 
     def of(each: int) -> None:
-        sums, products = _registers(b), _registers(b)
+        sums, products = registers(b, WAYS), registers(b, WAYS)
 
-        def line(offset: Any, way: int) -> None:
+        def line(offset: Value, way: int) -> None:
             here = load(b, b.add(x, offset))
             through = _let_through(b, each, dy, here, y, scale_shift, offset)
             if each == ADDED:
@@ -138,20 +140,22 @@ def _products(b: Any, kind: Any, x: Any, dy: Any, y: Any, dz: Any, count: Any, s
             b.store(product, products[way])
 
         _each_line(b, count, line)
-        for place, registers in ((TOTAL, sums), (SQUARES, products)):
-            store(b, b.fadd(load(b, state, place, WIDE), _total(b, registers)), state, place)
+        for place, parts in ((TOTAL, sums), (SQUARES, products)):
+            store(b, b.fadd(load(b, state, place, WIDE), _total(b, parts)), state, place)
 
-    _for_kind(b, kind, of)
+    for_each(b, kind, KINDS, of)
 
 
 @emitted
-def _differentiate(b: Any, kind: Any, x: Any, dy: Any, dx: Any, count: Any, saved: Any, lines: Any) -> None:
+def _differentiate(
+    b: IRBuilder, kind: Value, x: Value, dy: Value, dx: Value, count: Value, saved: Value, lines: Value
+) -> None:
     """dx = slope (x - mean) + scale dz + constant; with ADDED, dy is dz already."""
     mean, scale, shift = (load(b, saved, place) for place in (MEAN, SCALE, SHIFT))
     slope, constant = load(b, lines, SLOPE), load(b, lines, CONSTANT)
 
     def of(each: int) -> None:
-        def line(offset: Any, way: int) -> None:
+        def line(offset: Value, way: int) -> None:
             here = load(b, b.add(x, offset))
             through = _let_through(b, RELU if each == RELU else PLAIN, dy, here, None, (scale, shift), offset)
             linear = multiply_add(b, slope, b.fsub(here, mean), constant)
@@ -159,15 +163,27 @@ def _differentiate(b: Any, kind: Any, x: Any, dy: Any, dx: Any, count: Any, save
 
         _each_line(b, count, line)
 
-    _for_kind(b, kind, of)
+    for_each(b, kind, KINDS, of)
 
 
 @native_stepwise
 def train(
-    kind: int, x: Address, y: Address, weight: Floats, bias: Floats, running_mean: Floats, running_variance: Floats,
-    lines: Address, state: Address, images: int, blocks: int, area: int, epsilon: float, take: float,
+    kind: int,
+    x: Address,
+    y: Address,
+    weight: Floats,
+    bias: Floats,
+    running_mean: Floats,
+    running_variance: Floats,
+    lines: Address,
+    state: Address,
+    images: int,
+    blocks: int,
+    area: int,
+    epsilon: float,
+    take: float,
     x1: Address = None,
-) -> None:  # fmt: skip
+) -> None:
     """y = the normalised x, with x1 and a relu as `kind` says; `take` is the momentum, the kept variance unbiased."""
     values = images * area
     mean, squares = doubles(state + TOTAL, 16), doubles(state + SQUARES, 16)
@@ -200,9 +216,20 @@ def train(
 
 @native_stepwise
 def train_back(
-    kind: int, x: Address, dy: Address, y: Address, dweight: Floats, dbias: Floats, lines: Address, state: Address,
-    images: int, blocks: int, area: int, dz: Address = None, dx: Address = None,
-) -> None:  # fmt: skip
+    kind: int,
+    x: Address,
+    dy: Address,
+    y: Address,
+    dweight: Floats,
+    dbias: Floats,
+    lines: Address,
+    state: Address,
+    images: int,
+    blocks: int,
+    area: int,
+    dz: Address = None,
+    dx: Address = None,
+) -> None:
     """The gradients of `train`: dz, also the gradient of the summand, is written where there is a sum, y read there."""
     total, products = doubles(state + TOTAL, 16), doubles(state + SQUARES, 16)
     lines_row = state + 4 * LINE
@@ -252,9 +279,13 @@ def buffers(op: BatchNorm | NormAddRelu, shapes: Shapes) -> Buffers:
 def forward(call: Call) -> Run:
     (norm, _, _), kept = parts(call.op), call.statistics
     return train.on(
-        call, running_mean=kept["mean"], running_variance=kept["variance"], epsilon=norm.epsilon, take=norm.momentum,
+        call,
+        running_mean=kept["mean"],
+        running_variance=kept["variance"],
+        epsilon=norm.epsilon,
+        take=norm.momentum,
         **_extents(call.op, call.shapes),
-    )  # fmt: skip
+    )
 
 
 def backward(call: Call) -> Run:

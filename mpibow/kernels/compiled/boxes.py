@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any
 
 import numpy as np
+from llvmlite.ir import IRBuilder, Value
 
 from mpibow.graph.formats import canonical, parse
 from mpibow.graph.graph import Array
 from mpibow.graph.kernel import Call, Formats, Kernel, Run, Shapes, canonical_formats
-from mpibow.kernels.compiled.arguments import Address, Words
-from mpibow.kernels.compiled.command import Command, integers, native, together
+from mpibow.kernels.compiled.command import Command, together
+from mpibow.kernels.compiled.native import Address, Words, integers, native
 from mpibow.kernels.compiled.vectors import (
     I64,
     columns_of,
@@ -26,7 +26,8 @@ from mpibow.kernels.compiled.vectors import (
     splat,
     store_some,
 )
-from mpibow.ops import KERNELS, MOVES, Concat, Expand, PadChannels
+from mpibow.ops import KERNELS as REFERENCE
+from mpibow.ops import MOVES, Concat, PadChannels
 from mpibow.ops.moves import Moves
 
 TILE = 16  # elements: rows and columns of a tile are a vector each
@@ -34,9 +35,9 @@ PARTS = (Concat, PadChannels)  # operators on any layout that does not cut their
 
 
 @emitted
-def turn(b: Any, source: Any, target: Any, row: Any, step: Any, rows: Any, columns: Any) -> None:
+def turn_part(b: IRBuilder, source: Value, target: Value, row: Value, step: Value, rows: Value, columns: Value) -> None:
     """target's lines, `step` bytes from each other, <- the columns of source's rows, `row` bytes from each other."""
-    read, written, lines = first_lanes(b, columns), first_lanes(b, rows), list[Any]()
+    read, written, lines = first_lanes(b, columns), first_lanes(b, rows), list[Value]()
     for i in range(TILE):
         there = b.icmp_signed("<", I64(i), rows)
         lines.append(load_some(b, read, b.add(source, b.select(there, b.mul(row, I64(i)), I64(0))), 0))
@@ -47,9 +48,16 @@ def turn(b: Any, source: Any, target: Any, row: Any, step: Any, rows: Any, colum
 
 @native
 def copy_box(
-    source: Address, target: Address, rows: int, columns: int, source_row: int, target_row: int, source_column: int,
-    target_column: int, axes: Words,
-) -> None:  # fmt: skip
+    source: Address,
+    target: Address,
+    rows: int,
+    columns: int,
+    source_row: int,
+    target_row: int,
+    source_column: int,
+    target_column: int,
+    axes: Words,
+) -> None:
     """target <- source, 4 bytes an element. axes are the extent and both distances of each outer axis."""
     sr, tr, sc, tc = source_row, target_row, source_column, target_column
     blocks = 1
@@ -79,7 +87,7 @@ def copy_box(
                 for left in range(0, columns, TILE):
                     if sr == 1 and tc == 1:
                         there, here = source + 4 * (s + first + left * sc), target + 4 * (t + first * tr + left)
-                        turn(there, here, 4 * sc, 4 * tr, min(TILE, columns - left), min(TILE, rows - first))
+                        turn_part(there, here, 4 * sc, 4 * tr, min(TILE, columns - left), min(TILE, rows - first))
                         continue
                     for i in range(first, min(first + TILE, rows)):
                         x = integers(source + 4 * (s + i * sr), 1 << 40)
@@ -111,15 +119,22 @@ def copied(target: Array, source: Array) -> Command:
     box = sorted(zip(target.shape, strides(source), strides(target), strict=True), key=lambda axis: -axis[2])
     if target.itemsize == 8:
         box.append((2, 1, 1))
-    axes: list[Any] = joined(*zip(*box, strict=True)) if box else []
+    axes: list[tuple[int, ...]] = joined(*zip(*box, strict=True)) if box else []
     axes = [(1, 0, 0)] * (2 - len(axes)) + axes if len(axes) < 2 else axes
     columns = axes.pop() if axes[-1][0] != 1 else (1, 1, 1)
     near = [i for i, axis in enumerate(axes) if axis[1] == 1] if columns[1] > 1 else []
     rows = axes.pop(near[-1] if near else -1) if axes else (1, 0, 0)
     return copy_box.command(
-        source=source, target=target, rows=rows[0], columns=columns[0], source_row=rows[1], target_row=rows[2],
-        source_column=columns[1], target_column=columns[2], axes=np.array(axes, np.int64),
-    )  # fmt: skip
+        source=source,
+        target=target,
+        rows=rows[0],
+        columns=columns[0],
+        source_row=rows[1],
+        target_row=rows[2],
+        source_column=columns[1],
+        target_column=columns[2],
+        axes=np.array(axes, np.int64),
+    )
 
 
 def repeated(x: Array, y: Array) -> Command:
@@ -141,7 +156,7 @@ def half(moves: Moves, reference: Callable[[Call], Run] | None) -> Callable[[Cal
 
 def kernel(op: type) -> Kernel:
     """The kernel of an operator of MOVES."""
-    (forward, backward), reference = MOVES[op], KERNELS[op]
+    (forward, backward), reference = MOVES[op], REFERENCE[op]
     back = None if backward is None else half(backward, reference.backward)
     return Kernel(half(forward, reference.forward), back, formats=formats if op in PARTS else canonical_formats)
 
@@ -154,5 +169,4 @@ def formats(op: Concat | PadChannels, shapes: Shapes, given: tuple[str, ...]) ->
     return Formats((tag,) * len(given), tag)
 
 
-def expand_forward(call: Call) -> Run:
-    return half(lambda call: [(call.y, np.broadcast_to(call.x[0], call.y.shape))], KERNELS[Expand].forward)(call)
+KERNELS = {op: kernel(op) for op in MOVES}

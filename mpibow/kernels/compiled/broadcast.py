@@ -7,18 +7,17 @@ last two are an inner block.
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
 import numpy as np
 
 from mpibow.graph.formats import canonical, parse, physical
-from mpibow.graph.graph import Shape
-from mpibow.graph.kernel import Call, Formats, Run, Shapes
-from mpibow.kernels.compiled.arguments import Address, Words
+from mpibow.graph.graph import Op, Shape
+from mpibow.graph.kernel import Call, Formats, Kernel, Run, Shapes
 from mpibow.kernels.compiled.boxes import copied, joined, strides
-from mpibow.kernels.compiled.command import Command, floats, native, together
+from mpibow.kernels.compiled.command import Command, together
+from mpibow.kernels.compiled.native import Address, Argument, Words, floats, native
 from mpibow.kernels.compiled.reduce import loops, start_of
-from mpibow.ops.fused import ExpandMultiply
+from mpibow.ops.fused import ExpandAdd, ExpandMultiply
 
 _f = np.float32
 
@@ -103,7 +102,7 @@ def summed(
                         ds_row[j] += dy_row[j]
 
 
-def walked(tag: str, x: Shape, small: Shape) -> dict[str, Any] | None:
+def walked(tag: str, x: Shape, small: Shape) -> dict[str, Argument] | None:
     """The arguments of `spread` from the blocks on, for x in the layout `tag`; None for a layout that does not fit."""
     outer, blocks = parse(tag)
     sizes = dict(blocks)
@@ -116,13 +115,13 @@ def walked(tag: str, x: Shape, small: Shape) -> dict[str, Any] | None:
     return found if found["column_step"] in (0, 1) else None
 
 
-def formats(op: Any, shapes: Shapes, given: tuple[str, ...]) -> Formats:
+def formats(op: Op, shapes: Shapes, given: tuple[str, ...]) -> Formats:
     small, x = shapes.x
     tag = canonical(x) if walked(given[1], x, small) is None else given[1]
     return Formats((canonical(small), tag), tag)
 
 
-def _walk(call: Call) -> dict[str, Any]:
+def _walk(call: Call) -> dict[str, Argument]:
     found = walked(call.shapes.formats.y, call.shapes.y, call.shapes.x[0])
     assert found is not None
     return found
@@ -142,3 +141,6 @@ def backward(call: Call) -> Run:
     if dx is not None:
         runs.append(spread.command(s=s, x=dy, y=dx, times=True, **_walk(call)) if times else copied(dx, dy))
     return together(runs)
+
+
+KERNELS = dict.fromkeys((ExpandAdd, ExpandMultiply), Kernel(forward, backward, formats=formats))

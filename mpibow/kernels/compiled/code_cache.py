@@ -14,22 +14,28 @@ import sys
 import tempfile
 import time
 import zlib
-from collections.abc import Callable, Collection
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TextIO, TypeVar
 
 import numba
 import numpy as np
+from numba.core import event as events
+from numba.core.base import BaseContext
 from numba.core.ccallback import CFunc
+from numba.core.codegen import Codegen
 from numba.core.compiler import CompileResult
 from numba.core.serialize import dumps
+from numba.core.typing.templates import Signature
 
-from mpibow.kernels.cache import cache_folder
+from mpibow.kernels import cache_folder
 from mpibow.system.files import whole_file
 
+F = TypeVar("F", bound=Callable[..., object])
+Namespace = dict[str, Any]  # of a module
 PACKAGES = "mpibow.kernels", "mpibow.formulas"  # whose functions are compiled into others
 PATIENCE = 60  # seconds that a process waits for another's code of one function; then it compiles its own
 # Options of functions that compiled code calls, and nothing else: without what Python and C would call, which takes as
@@ -44,7 +50,7 @@ class CodeCache:
     lost = 0
     locked: ClassVar[set[str]] = set()  # names whose code this process is making
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., object]) -> None:
         file, self._function = Path(function.__code__.co_filename), function
         self._name = f"{file.stem}.{function.__qualname__}"
         self._source = _content(
@@ -52,7 +58,7 @@ class CodeCache:
         )  # as it was when the function was made: the file may change before it compiles
         self._folders = (file.parent / "__pycache__", Path(numba.config.CACHE_DIR or cache_folder() / "compiled"))
 
-    def load_overload(self, signature: Any, target: Any) -> Any:
+    def load_overload(self, signature: Signature, target: BaseContext) -> CompileResult | None:
         """The code for these types, compiled here or elsewhere for such a processor; None if there is none."""
         target.refresh()
         name = self.file_name(signature, target.codegen())
@@ -64,13 +70,13 @@ class CodeCache:
             release(CodeCache.locked & {name})
         return code
 
-    def _read(self, name: str, target: Any) -> Any:
+    def _read(self, name: str, target: BaseContext) -> CompileResult | None:
         for folder in self._folders:
             with suppress(OSError, EOFError, pickle.UnpicklingError):  # not there, or cut off
                 return CompileResult._rebuild(target, *pickle.loads((folder / name).read_bytes()))
         return None
 
-    def save_overload(self, signature: Any, code: Any) -> None:
+    def save_overload(self, signature: Signature, code: CompileResult) -> None:
         name = self.file_name(signature, code.codegen)
         try:
             assert not code.library.has_dynamic_globals, f"{self._name}: contains an address of this process"
@@ -87,7 +93,7 @@ class CodeCache:
                 return
         CodeCache.lost += 1
 
-    def file_name(self, signature: Any, codegen: Any) -> str:
+    def file_name(self, signature: Signature, codegen: Codegen) -> str:
         function, versions = self._function, (numba.__version__, sys.implementation.cache_tag)
         code, beside = function.__code__, _beside(function.__module__) if function.__module__ else ""
         source = self._source, beside, code.co_firstlineno, code.co_code
@@ -96,25 +102,25 @@ class CodeCache:
         return f"{self._name}-{hashlib.sha256(depends).hexdigest()[:32]}.code"
 
 
-def jit(function: Callable[..., Any]) -> Any:
+def jit(function: Callable[..., object]) -> Any:
     """numba.njit without the GIL, its code kept."""
-    compiled: Any = numba.njit(nogil=True, no_cfunc_wrapper=True)(function)
-    compiled._cache = CodeCache(function)
-    return compiled
+    return _kept(numba.njit(nogil=True, no_cfunc_wrapper=True)(function), function)
 
 
-def shared(function: Callable[..., Any]) -> Any:
+def shared(function: F) -> F:
     """`jit` for functions that only compiled code calls."""
-    compiled: Any = numba.njit(**PART)(function)
-    compiled._cache = CodeCache(function)
+    return _kept(numba.njit(**PART)(function), function)
+
+
+def c_function(function: Callable[..., object], signature: Signature, **options: object) -> CFunc:
+    """numba.cfunc, its code kept."""
+    compiled = _kept(CFunc(function, (signature.args, signature.return_type), {}, options), function)
+    compiled.compile()
     return compiled
 
 
-def c_function(function: Callable[..., Any], signature: Any, **options: Any) -> Any:
-    """numba.cfunc, its code kept."""
-    compiled: Any = CFunc(function, (signature.args, signature.return_type), {}, options)
+def _kept(compiled: Any, function: Callable[..., object]) -> Any:
     compiled._cache = CodeCache(function)
-    compiled.compile()
     return compiled
 
 
@@ -128,7 +134,7 @@ def _beside(name: str) -> str:
     return repr((sorted(_content(file) for file in files), [_numbers(modules[each]) for each in sorted(modules)]))
 
 
-def _follow(namespace: dict[str, Any], modules: dict[str, dict[str, Any]]) -> None:
+def _follow(namespace: Namespace, modules: dict[str, Namespace]) -> None:
     """Enters the modules of PACKAGES that these values are from; a package has its own modules, imported or not."""
     for value in list(namespace.values()):
         if isinstance(value, ModuleType):
@@ -140,7 +146,7 @@ def _follow(namespace: dict[str, Any], modules: dict[str, dict[str, Any]]) -> No
             _follow(modules[name], modules)
 
 
-def _numbers(namespace: dict[str, Any]) -> dict[str, Any]:
+def _numbers(namespace: Namespace) -> Namespace:
     numbers = (int, float, np.generic)
     return {
         name: value
@@ -189,3 +195,56 @@ def release(names: Collection[str]) -> None:
         CodeCache.locked.discard(name)
         with suppress(OSError):
             fcntl.lockf(_locks(), fcntl.LOCK_UN, 1, zlib.crc32(name.encode()))
+
+
+PASS = "numba:run_pass"  # an event of numba's compiler; functions loaded from disk go through no pass
+LAST = "native_lowering"  # the pass that makes a function's code
+TITLE = "compiling kernels for this machine"
+
+
+class Compiling(events.Listener):  # type: ignore[misc]
+    """A line that counts on a terminal, else one line when the first function is compiled; `note` is for the log."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out, self._began, self._shown, self.functions = out, time.perf_counter(), False, 0
+
+    def on_start(self, event: events.Event) -> None:
+        if not self._shown:
+            self._shown = True
+            self._write("" if self._out.isatty() else f"{TITLE}: 5 to 30 seconds\n")
+
+    def on_end(self, event: events.Event) -> None:
+        if event.data["name"].startswith(LAST):
+            self.functions += 1
+            self._write(f"\r{TITLE}: {self.functions} functions" if self._out.isatty() else "")
+
+    def end(self) -> None:
+        """Clears the live line."""
+        self._write("\r\x1b[K" if self._shown and self._out.isatty() else "")
+
+    def note(self, functions: int) -> str:
+        """A line on so many compiled functions, those of other ranks included; '' if all were on disk."""
+        if not functions:
+            return ""
+        end = "the next run reuses them"
+        if CodeCache.lost:
+            end = f"{cache_folder()} cannot be written, so every run does; XDG_CACHE_HOME=DIR names another place"
+        seconds = time.perf_counter() - self._began
+        return f"compiled {functions} functions for this machine in {seconds:.0f} s; {end}"
+
+    def _write(self, text: str) -> None:
+        if text:
+            self._out.write(text)
+            self._out.flush()
+
+
+@contextmanager
+def compiling(out: TextIO | None = None) -> Iterator[Compiling]:
+    """Reports the functions that are compiled in this context."""
+    watch = Compiling(out or sys.stderr)
+    with events.install_listener(PASS, watch):
+        try:
+            yield watch
+        finally:
+            watch.end()
+            release({*CodeCache.locked})  # of what failed

@@ -3,49 +3,50 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 
-from mpibow.graph.kernel import Call, Run
-from mpibow.kernels.compiled.arguments import Address, Doubles, Single
-from mpibow.kernels.compiled.command import floats, native, octets
+from mpibow.graph.graph import Array
+from mpibow.graph.kernel import Call, Kernel, Run
+from mpibow.kernels.compiled.native import Address, Doubles, Single, native, octets, row_at
 from mpibow.kernels.compiled.numeric import first_block, inlined, stepwise
-from mpibow.ops import colour
+from mpibow.ops import Jitter, colour
 from mpibow.ops.colour import LUMA
 from mpibow.ops.philox import stream
 
 _f = np.float32
 RED, GREEN, BLUE = (_f(weight) for weight in LUMA)
-_factor = stepwise(colour.factor)
+_factor: Callable[..., float] = stepwise(colour.factor)
+Real = float | np.float32  # in the kernel float32
 
 
 @inlined
-def _clipped(value: Any, least: Any, most: Any) -> Any:
+def _clipped(value: Real, least: Real, most: Real) -> Real:
     """`value` between the bounds; NaN stays."""
     value = least if value < least else value
     return most if value > most else value
 
 
 @stepwise
-def _scaled(value: Any, f: Any, shift: Any) -> Any:
+def _scaled(value: Real, f: Real, shift: Real) -> Real:
     return value * f + shift
 
 
 @stepwise
-def _grey(red: Any, green: Any, blue: Any) -> Any:
+def _grey(red: Real, green: Real, blue: Real) -> Real:
     return red * RED + green * GREEN + blue * BLUE
 
 
 @stepwise
-def _shift(grey: Any, size: Any, f: Any) -> Any:
+def _shift(grey: Real, size: int, f: float) -> np.float32:
     return _f((1.0 - f) * (grey / size))
 
 
 @inlined
-def _total_grey(x: Any, weights: Any, size: Any, f: Any, least: Any, most: Any) -> Any:
+def _total_grey(x: Array, weights: Array, size: int, f: Real, least: Real, most: Real) -> Real:
     """The total grey of the image after its brightness. The sums of uint8 are exact, in any order."""
-    grey = 0.0
+    grey: Real = 0.0
     for c in range(len(weights)):
         plane, total = x[c * size : (c + 1) * size], 0.0
         for j in range(size):
@@ -55,7 +56,17 @@ def _total_grey(x: Any, weights: Any, size: Any, f: Any, least: Any, most: Any) 
 
 
 @inlined
-def _toned(x: Any, y: Any, weights: Any, size: Any, f: Any, spread: Any, word: Any, least: Any, most: Any) -> None:
+def _toned(
+    x: Array,
+    y: Array,
+    weights: Array,
+    size: int,
+    f: Real,
+    spread: float,
+    word: np.uint64,
+    least: Real,
+    most: Real,
+) -> None:
     """Brightness by f and, where it has a spread, contrast."""
     if spread == 0.0:
         for j in range(len(y)):
@@ -68,7 +79,7 @@ def _toned(x: Any, y: Any, weights: Any, size: Any, f: Any, spread: Any, word: A
 
 
 @inlined
-def _saturated(y: Any, size: Any, f: Any, least: Any, most: Any) -> None:
+def _saturated(y: Array, size: int, f: float, least: Real, most: Real) -> None:
     red, green, blue = y[:size], y[size : 2 * size], y[2 * size :]
     slope, rest = _f(f), _f(1.0 - f)
     for j in range(size):
@@ -80,23 +91,32 @@ def _saturated(y: Any, size: Any, f: Any, least: Any, most: Any) -> None:
 
 @native
 def jittered(
-    x: Address, counters: Address, y: Address, n: int, node: int, channels: int, size: int, octet: bool,
-    weights: Doubles, brightness: float, contrast: float, saturation: float, least: Single, most: Single,
-) -> None:  # fmt: skip
+    x: Address,
+    counters: Address,
+    y: Address,
+    n: int,
+    node: int,
+    channels: int,
+    size: int,
+    octet: bool,
+    weights: Doubles,
+    brightness: float,
+    contrast: float,
+    saturation: float,
+    least: Single,
+    most: Single,
+) -> None:
     """y = x with random brightness, contrast and saturation; x is uint8 where `octet`."""
     values = channels * size
     for i in range(n):
         w = first_block(counters, i, node)
-        f, y_row = _f(_factor(brightness, w[0])), floats(y + 4 * i * values, values)
+        f, y_row = _f(_factor(brightness, w[0])), row_at(y, i, values)
         if octet:
             _toned(octets(x + i * values, values), y_row, weights, size, f, contrast, w[1], least, most)
         else:
-            _toned(floats(x + 4 * i * values, values), y_row, weights, size, f, contrast, w[1], least, most)
+            _toned(row_at(x, i, values), y_row, weights, size, f, contrast, w[1], least, most)
         if saturation != 0.0:
             _saturated(y_row, size, _factor(saturation, w[2]), least, most)
-
-
-buffers = colour.buffers  # for NumPy's kernel, with pixels that are neither uint8 nor float32
 
 
 def forward(call: Call) -> Run:
@@ -106,7 +126,20 @@ def forward(call: Call) -> Run:
     n, channels, *rest = x.shape
     least, most = (-math.inf, math.inf) if op.limit is None else (0.0, op.limit)
     return jittered.on(
-        call, counters=call.x[1], n=n, node=stream(call.name), channels=channels, size=math.prod(rest),
-        octet=x.dtype == np.uint8, weights=np.array(colour.grey_weights(channels)), brightness=op.brightness,
-        contrast=op.contrast, saturation=op.saturation, least=least, most=most,
-    )  # fmt: skip
+        call,
+        counters=call.x[1],
+        n=n,
+        node=stream(call.name),
+        channels=channels,
+        size=math.prod(rest),
+        octet=x.dtype == np.uint8,
+        weights=np.array(colour.grey_weights(channels)),
+        least=least,
+        most=most,
+    )
+
+
+KERNELS = {
+    # NumPy's scratch for its kernel: with pixels that are neither uint8 nor float32
+    Jitter: Kernel(forward, buffers=colour.buffers),
+}

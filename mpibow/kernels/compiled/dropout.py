@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
-from mpibow.graph.graph import Array
-from mpibow.graph.kernel import Buffers, Call, Run, Shapes
-from mpibow.kernels.compiled.arguments import Address, Integers, Single
-from mpibow.kernels.compiled.command import floats, native, octets
-from mpibow.kernels.compiled.numeric import philox
+from mpibow.graph.graph import Array, Op
+from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
+from mpibow.kernels.compiled.native import Address, Single, native, octets, row_at
+from mpibow.kernels.compiled.numeric import counter_of, philox
+from mpibow.ops import Dropout
 from mpibow.ops.philox import stream
 
 _u = np.uint64
@@ -20,7 +19,7 @@ _u = np.uint64
 @native
 def dropped(
     x: Address,
-    counters: Integers,
+    counters: Address,
     y: Address,
     mask: Address,
     n: int,
@@ -33,8 +32,7 @@ def dropped(
     key, least = _u(node), _u(threshold)
     blocks = (features + 3) // 4
     for i in range(n):
-        seed, epoch = _u(np.uint32(counters[4 * i])), _u(np.uint32(counters[4 * i + 1]))
-        low, high = _u(np.uint32(counters[4 * i + 2])), _u(np.uint32(counters[4 * i + 3]))
+        seed, epoch, low, high = counter_of(counters, i)
         mask_row = octets(mask + 4 * blocks * i, 4 * blocks)
         for b in range(blocks):
             w0, w1, w2, w3 = philox(_u(b), low, high, epoch, seed, key)
@@ -42,7 +40,7 @@ def dropped(
             mask_row[4 * b + 1] = w1 >= least
             mask_row[4 * b + 2] = w2 >= least
             mask_row[4 * b + 3] = w3 >= least
-        x_row, y_row = floats(x + 4 * i * features, features), floats(y + 4 * i * features, features)
+        x_row, y_row = row_at(x, i, features), row_at(y, i, features)
         for j in range(features):
             y_row[j] = x_row[j] * (np.float32(mask_row[j]) * scale)
 
@@ -52,13 +50,13 @@ def dropped_back(dy: Address, dx: Address, mask: Address, n: int, features: int,
     """dx = dy where the mask is 1, times scale."""
     stride = (features + 3) // 4 * 4
     for i in range(n):
-        dy_row, dx_row = floats(dy + 4 * i * features, features), floats(dx + 4 * i * features, features)
+        dy_row, dx_row = row_at(dy, i, features), row_at(dx, i, features)
         mask_row = octets(mask + stride * i, features)
         for j in range(features):
             dx_row[j] = dy_row[j] * (np.float32(mask_row[j]) * scale)
 
 
-def buffers(op: Any, shapes: Shapes) -> Buffers:
+def buffers(op: Op, shapes: Shapes) -> Buffers:
     n, *rest = shapes.y
     return Buffers(saved={"mask": ((n, -(-math.prod(rest) // 4) * 4), "uint8")})  # whole blocks
 
@@ -74,3 +72,6 @@ def backward(call: Call) -> Run:
 
 def _common(call: Call, y: Array) -> dict[str, float]:
     return {"n": len(y), "features": y.size // len(y), "scale": 1.0 / (1.0 - call.op.rate)}
+
+
+KERNELS = {Dropout: Kernel(forward, backward, buffers)}

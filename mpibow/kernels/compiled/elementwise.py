@@ -1,19 +1,31 @@
-"""A relu's gradient, and a sum with a relu, on flat float32 arrays in any layout; NaN stays."""
+"""Functions of flat float32 arrays, in any layout that all of them have: sums, products, maxima, relu, gelu.
+
+Any number of inputs is one pass through memory: a block of all inputs at a time, so that the block of y stays in L1.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from collections.abc import Iterable
 
 import numpy as np
 
-from mpibow.graph.kernel import Call, Formats, Run, Shapes
-from mpibow.kernels.compiled.arguments import Floats
-from mpibow.kernels.compiled.command import native, together
+from mpibow.graph.formats import physical
+from mpibow.graph.graph import Array, Op
+from mpibow.graph.kernel import Buffers, Call, Formats, Kernel, Run, Shapes
+from mpibow.graph.steps import Sum
+from mpibow.kernels.compiled.command import together
+from mpibow.kernels.compiled.native import Address, Argument, Floats, Integers, Words, floats, integers, native
+from mpibow.kernels.compiled.numeric import exp, logistic, normal, sigmoid
+from mpibow.ops import Add, Gelu, Maximum, Multiply
+from mpibow.ops.fused import AddRelu
+from mpibow.ops.gelu import CUBE, SCALE
 
 _f = np.float32
+BLOCK = 1024  # elements
 
 
-def as_given(op: Any, shapes: Shapes, given: tuple[str, ...]) -> Formats:
+def as_given(op: Op, shapes: Shapes, given: tuple[str, ...]) -> Formats:
     """Everything in the first input's layout: for functions that leave padding 0."""
     return Formats((given[0],) * len(given), given[0])
 
@@ -27,23 +39,179 @@ def masked(dy: Floats, y: Floats, dx: Floats) -> None:
 
 
 @native
-def add_relu(x0: Floats, x1: Floats, y: Floats) -> None:
-    """y = max(x0 + x1, 0); y may be x0."""
+def add_relu(x: Floats, x1: Floats, y: Floats) -> None:
+    """y = max(x + x1, 0); y may be x."""
     zero = _f(0)
-    if x0.ctypes.data == y.ctypes.data:  # overlapping arrays would make the loop scalar
+    if x.ctypes.data == y.ctypes.data:  # overlapping arrays would make the loop scalar
         for i in range(len(y)):
             total = y[i] + x1[i]
             y[i] = zero if total <= zero else total
     else:
         for i in range(len(y)):
-            total = x0[i] + x1[i]
+            total = x[i] + x1[i]
             y[i] = zero if total <= zero else total
-
-
-def add_relu_forward(call: Call) -> Run:
-    return add_relu.on(call, x0=call.x[0])
 
 
 def add_relu_backward(call: Call) -> Run:
     """The gradients of both inputs are the same: in a plan they share one array."""
     return together([masked.command(dy=call.dy, y=call.y, dx=dx) for dx in call.dx if dx is not None])
+
+
+@native
+def weighted_sum(y: Address, n: int, inputs: Words, factors: Floats) -> None:
+    """y = the sum of factor x of each of two or more inputs x."""
+    c0, c1 = factors[0], factors[1]
+    for start in range(0, n, BLOCK):
+        m = min(BLOCK, n - start)
+        to, x0, x1 = floats(y + 4 * start, m), floats(inputs[0] + 4 * start, m), floats(inputs[1] + 4 * start, m)
+        for i in range(m):
+            to[i] = c0 * x0[i] + c1 * x1[i]
+        for k in range(2, len(inputs)):
+            x, c = floats(inputs[k] + 4 * start, m), factors[k]
+            for i in range(m):
+                to[i] += c * x[i]
+
+
+@native
+def scaled_copies(dy: Address, n: int, outputs: Words, factors: Floats) -> None:
+    """dx = factor dy of each output dx."""
+    for start in range(0, n, BLOCK):
+        m = min(BLOCK, n - start)
+        slope = floats(dy + 4 * start, m)
+        for k in range(len(outputs)):
+            dx, c = floats(outputs[k] + 4 * start, m), factors[k]
+            for i in range(m):
+                dx[i] = c * slope[i]
+
+
+@native
+def product(y: Address, n: int, inputs: Words) -> None:
+    """y = x0 x1 ..."""
+    for start in range(0, n, BLOCK):
+        m = min(BLOCK, n - start)
+        to, x0, x1 = floats(y + 4 * start, m), floats(inputs[0] + 4 * start, m), floats(inputs[1] + 4 * start, m)
+        for i in range(m):
+            to[i] = x0[i] * x1[i]
+        for k in range(2, len(inputs)):
+            x = floats(inputs[k] + 4 * start, m)
+            for i in range(m):
+                to[i] *= x[i]
+
+
+@native
+def product_back(dy: Address, n: int, inputs: Words, outputs: Words) -> None:
+    """dx0 = dy x1 x2 ..., and so on; an output of 0 is not needed."""
+    for start in range(0, n, BLOCK):
+        m = min(BLOCK, n - start)
+        slope = floats(dy + 4 * start, m)
+        for k in range(len(inputs)):
+            if outputs[k] == 0:
+                continue
+            first = 1 if k == 0 else 0
+            dx, x0 = floats(outputs[k] + 4 * start, m), floats(inputs[first] + 4 * start, m)
+            for i in range(m):
+                dx[i] = slope[i] * x0[i]
+            for j in range(first + 1, len(inputs)):
+                if j != k:
+                    x = floats(inputs[j] + 4 * start, m)
+                    for i in range(m):
+                        dx[i] *= x[i]
+
+
+@native
+def largest(y: Address, winner: Address, n: int, inputs: Words) -> None:
+    """y = the largest, NaN above all; winner = the first input that has it."""
+    for start in range(0, n, BLOCK):
+        m = min(BLOCK, n - start)
+        best, which, x0 = floats(y + 4 * start, m), integers(winner + 4 * start, m), floats(inputs[0] + 4 * start, m)
+        for i in range(m):
+            best[i] = x0[i]
+            which[i] = 0
+        for k in range(1, len(inputs)):
+            x = floats(inputs[k] + 4 * start, m)
+            for i in range(m):
+                larger = x[i] > best[i]
+                which[i] = np.int32(k) if larger else which[i]
+                best[i] = x[i] if larger | (x[i] != x[i]) else best[i]
+
+
+@native
+def won(dy: Floats, winner: Integers, outputs: Words) -> None:
+    """dx = dy where the winner is its input, else 0, for each output dx; an output of 0 is not needed."""
+    for k in range(len(outputs)):
+        if outputs[k]:
+            dx, mine = floats(outputs[k], len(dy)), np.int32(k)
+            for i in range(len(dy)):
+                dx[i] = dy[i] if winner[i] == mine else _f(0)
+
+
+def _factors(coefficients: Iterable[float]) -> Array:
+    return np.array([*coefficients], np.float32)
+
+
+def _inputs(call: Call) -> dict[str, Argument]:
+    return {"n": call.y.size, "inputs": call.x}
+
+
+def _outputs(call: Call) -> dict[str, Argument]:
+    return {"outputs": call.dx}
+
+
+def sum_forward(call: Call) -> Run:
+    return weighted_sum.on(call, factors=_factors(1.0 for _ in call.x), **_inputs(call))
+
+
+def add_forward(call: Call) -> Run:
+    return weighted_sum.on(call, factors=_factors(call.op.coefficients), **_inputs(call))
+
+
+def add_backward(call: Call) -> Run:
+    wanted = [(dx, c) for dx, c in zip(call.dx, call.op.coefficients, strict=True) if dx is not None]
+    outputs, factors = [dx for dx, _ in wanted], _factors(c for _, c in wanted)
+    return scaled_copies.on(call, n=call.dy.size, outputs=outputs, factors=factors)
+
+
+def maximum_buffers(op: Maximum, shapes: Shapes) -> Buffers:
+    winner = {"winner": (physical(shapes.formats.y, shapes.y), "int32")}
+    return Buffers(saved=winner)
+
+
+GELU_SLOPE, CUBIC, CUBIC3 = _f(2 * SCALE), _f(2 * SCALE * CUBE), _f(6 * SCALE * CUBE)
+DENSITY = _f((2 * math.pi) ** -0.5)
+
+
+@native
+def gelu_value(x: Floats, y: Floats, tanh: bool) -> None:
+    """y = x P(x), or x sigmoid(2 s (x + c x^3)), the form by tanh."""
+    if tanh:
+        for i in range(len(x)):
+            y[i] = x[i] * sigmoid(x[i] * (GELU_SLOPE + CUBIC * (x[i] * x[i])))
+    else:
+        for i in range(len(x)):
+            y[i] = x[i] * normal(x[i], exp(_f(-0.5) * (x[i] * x[i])))
+
+
+@native
+def gelu_slope(dy: Floats, x: Floats, dx: Floats, tanh: bool) -> None:
+    """dx = dy (P + x P')."""
+    if tanh:
+        for i in range(len(x)):
+            square = x[i] * x[i]
+            p, rise = logistic(x[i] * (GELU_SLOPE + CUBIC * square))
+            dx[i] = dy[i] * (p + rise * (x[i] * (GELU_SLOPE + CUBIC3 * square)))
+    else:
+        for i in range(len(x)):
+            bell = exp(_f(-0.5) * (x[i] * x[i]))
+            dx[i] = dy[i] * (normal(x[i], bell) + DENSITY * x[i] * bell)
+
+
+KERNELS = {
+    Add: Kernel(add_forward, add_backward, formats=as_given),
+    AddRelu: Kernel(add_relu.half(), add_relu_backward, formats=as_given),
+    Gelu: Kernel(gelu_value.half(), gelu_slope.half(), formats=as_given),
+    Maximum: Kernel(largest.half(_inputs), won.half(_outputs), maximum_buffers, as_given),
+    Multiply: Kernel(
+        product.half(_inputs), product_back.half(lambda call: {**_inputs(call), **_outputs(call)}), formats=as_given
+    ),
+    Sum: Kernel(sum_forward, formats=as_given),
+}

@@ -6,16 +6,15 @@ gradient itself would go to memory and come back three times. mpibow.graph.layou
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 import numba
 import numpy as np
 
 from mpibow.graph.graph import Array
 from mpibow.graph.layout import LANES, TILE
-from mpibow.kernels.compiled.arguments import Floats
 from mpibow.kernels.compiled.code_cache import PART
-from mpibow.kernels.compiled.command import floats, native
+from mpibow.kernels.compiled.native import Floats, floats, native
 
 
 @native
@@ -40,7 +39,7 @@ def write_factors(
                 bias[j] += dy[b * units + j]
 
 
-def _four(first: bool) -> Any:
+def _four(first: bool) -> Callable[[Array, Array, Array, int], None]:
     """p (TILE,), 4 inputs by LANES outputs, is or adds up the product of v (4, LANES) and s (4, rank)[:, :4]."""
 
     @numba.njit(**PART, forceinline=True, fastmath={"contract", "reassoc"})

@@ -1,4 +1,4 @@
-"""Cross-entropies and accuracy, a sample (a row of logits) at a time.
+"""Cross-entropies and accuracy, a sample (a row of logits) at a time, and means over elements that count.
 
 Forward saves the slope, softmax(x) - target, in both forms of the loss; backward only scales its rows. A label that is
 no class gives NaN, as do logits that are NaN or whose largest is infinite: errors stay visible.
@@ -7,35 +7,41 @@ no class gives NaN, as do logits that are NaN or whose largest is infinite: erro
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
-from mpibow.graph.graph import FLOAT
-from mpibow.graph.kernel import Buffers, Call, Run, Shapes
-from mpibow.kernels.compiled.arguments import Address, Floats
-from mpibow.kernels.compiled.command import floats, integers, native
+from mpibow.graph.graph import FLOAT, Op
+from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
+from mpibow.kernels.compiled.native import Address, Floats, floats, integers, native, row_at
 from mpibow.kernels.compiled.numeric import exp, index_at, inlined, largest, wide
+from mpibow.ops import Accuracy, CountedMean, LabelCount, SoftCrossEntropy, SoftmaxCrossEntropy
 
 _f = np.float32
 
 
 @inlined
-def _log(x: Any) -> Any:
+def _log(x: np.float32) -> np.float32:
     return _f(math.log(x))
 
 
 @native
 def cross_entropy(
-    logits: Address, labels: Address, y: Floats, slope: Address, classes: int, wide_labels: bool, ignores: bool,
-    ignore: int, smoothing: float,
-) -> None:  # fmt: skip
+    logits: Address,
+    labels: Address,
+    y: Floats,
+    slope: Address,
+    classes: int,
+    wide_labels: bool,
+    ignores: bool,
+    ignore: int,
+    smoothing: float,
+) -> None:
     """y = the loss of each row, slope = its gradient; labels that are `ignore` give 0 if `ignores`."""
     n = len(y)
     rest, spread = _f(1.0 - smoothing), _f(smoothing / classes)
     for i in range(n):
         label = index_at(labels, wide_labels, i)
-        x, slope_row = floats(logits + 4 * i * classes, classes), floats(slope + 4 * i * classes, classes)
+        x, slope_row = row_at(logits, i, classes), row_at(slope, i, classes)
         ignored = ignores and label == ignore
         if ignored or label < 0 or label >= classes:
             y[i] = _f(0) if ignored else _f(np.nan)
@@ -87,7 +93,7 @@ def scale_rows(slope: Address, dy: Floats, dx: Address, classes: int) -> None:
     """dx[i, c] = slope[i, c] dy[i]."""
     n = len(dy)
     for i in range(n):
-        slope_row, dx_row, d = floats(slope + 4 * i * classes, classes), floats(dx + 4 * i * classes, classes), dy[i]
+        slope_row, dx_row, d = row_at(slope, i, classes), row_at(dx, i, classes), dy[i]
         for j in range(classes):
             dx_row[j] = slope_row[j] * d
 
@@ -101,7 +107,7 @@ def among_the_best(logits: Address, labels: Address, y: Floats, classes: int, wi
         y[i] = _f(0)
         if label < 0 or label >= classes:
             continue
-        x = floats(logits + 4 * i * classes, classes)
+        x = row_at(logits, i, classes)
         mine, ahead = x[label], np.int32(0)
         for j in range(label):  # an earlier logit of the same value is ahead too; so is NaN
             ahead += np.int32(0) if x[j] < mine else np.int32(1)
@@ -111,30 +117,94 @@ def among_the_best(logits: Address, labels: Address, y: Floats, classes: int, wi
             y[i] = _f(1)
 
 
-def cross_entropy_buffers(op: Any, shapes: Shapes) -> Buffers:
-    slope = {"slope": (shapes.x[0], FLOAT)}
-    return Buffers(saved=slope)
+def cross_entropy_buffers(op: Op, shapes: Shapes) -> Buffers:
+    return Buffers(saved={"slope": (shapes.x[0], FLOAT)})
 
 
 def cross_entropy_forward(call: Call) -> Run:
     (logits, label), op = call.x, call.op
     return cross_entropy.on(
-        call, logits=logits, labels=label, classes=logits.shape[1], wide_labels=wide(label),
-        ignores=op.ignore is not None, ignore=op.ignore or 0, smoothing=op.smoothing,
-    )  # fmt: skip
-
-
-def cross_entropy_backward(call: Call) -> Run:
-    return scale_rows.on(call, classes=call.x[0].shape[1])
+        call,
+        logits=logits,
+        labels=label,
+        classes=logits.shape[1],
+        wide_labels=wide(label),
+        ignores=op.ignore is not None,
+        ignore=op.ignore or 0,
+    )
 
 
 def soft_forward(call: Call) -> Run:
     logits, target = call.x
-    sizes = {"classes": logits.shape[1], "smoothing": call.op.smoothing}
-    return soft_cross_entropy.on(call, logits=logits, targets=target, **sizes)
+    return soft_cross_entropy.on(call, logits=logits, targets=target, classes=logits.shape[1])
 
 
 def accuracy_forward(call: Call) -> Run:
     logits, label = call.x
-    sizes = {"classes": logits.shape[1], "k": call.op.k}
-    return among_the_best.on(call, logits=logits, labels=label, wide_labels=wide(label), **sizes)
+    return among_the_best.on(call, logits=logits, labels=label, wide_labels=wide(label), classes=logits.shape[1])
+
+
+@native
+def batch_mean(sums: Floats, counts: Floats, y: Floats, factor: Floats) -> None:
+    """y = sums n / sum(counts), 0 if sum(counts) is 0."""
+    n = len(y)
+    total = 0.0
+    for i in range(n):
+        total += counts[i]
+    factor[0] = _f(n / total) if total != 0 else _f(0)
+    for i in range(n):
+        y[i] = sums[i] * factor[0]
+
+
+@native
+def batch_mean_back(dy: Floats, factor: Floats, dx: Floats) -> None:
+    """dx = factor dy."""
+    for i in range(len(dx)):
+        dx[i] = dy[i] * factor[0]
+
+
+@native
+def each_mean(sums: Floats, counts: Floats, y: Floats) -> None:
+    """y = sums / counts, sums where counts is 0."""
+    for i in range(len(y)):
+        y[i] = sums[i] / counts[i] if counts[i] != 0 else sums[i]
+
+
+@native
+def label_count(labels: Address, y: Floats, each: int, wide_labels: bool, ignored: int, weight: Floats = None) -> None:
+    """y = the labels of each sample that are not `ignored`, or the sum of their classes' weights."""
+    weighs = len(weight) > 0
+    for i in range(len(y)):
+        total = _f(0)
+        for j in range(each):
+            label = index_at(labels, wide_labels, i * each + j)
+            if label != ignored:
+                total += weight[min(max(label, 0), len(weight) - 1)] if weighs else _f(1)
+        y[i] = total
+
+
+def mean_buffers(op: CountedMean, shapes: Shapes) -> Buffers:
+    return Buffers(saved={"factor": ((1,), FLOAT)}) if shapes.training else Buffers()
+
+
+def mean_forward(call: Call) -> Run:
+    sums, counts = call.x
+    return (batch_mean if "factor" in call.saved else each_mean).on(call, sums=sums, counts=counts)
+
+
+def count_forward(call: Call) -> Run:
+    op: LabelCount = call.op
+    label, n = call.x[0], len(call.y)
+    weight = None if op.weight is None else np.array(op.weight, np.float32)
+    each = label.size // n
+    return label_count.on(call, labels=label, each=each, wide_labels=wide(label), ignored=op.ignore, weight=weight)
+
+
+SCALE_ROWS = scale_rows.half(lambda call: {"classes": call.x[0].shape[1]})
+KERNELS = {
+    Accuracy: Kernel(accuracy_forward),
+    CountedMean: Kernel(mean_forward, batch_mean_back.half(), mean_buffers),
+    LabelCount: Kernel(count_forward),
+    SoftCrossEntropy: Kernel(soft_forward, SCALE_ROWS, cross_entropy_buffers),
+    SoftmaxCrossEntropy: Kernel(cross_entropy_forward, SCALE_ROWS, cross_entropy_buffers),
+}

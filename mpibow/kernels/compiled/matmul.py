@@ -1,4 +1,4 @@
-"""Products of tensors' matrices: the arguments of `multiply`."""
+"""Products of tensors' matrices, and dense layers of many rows, such as all positions of a sequence."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from math import prod
 import numpy as np
 
 from mpibow.graph.graph import Array, Shape
-from mpibow.graph.kernel import Buffers, Call, Run, Shapes
+from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
 from mpibow.kernels.compiled.command import Command, together
-from mpibow.kernels.compiled.products import multiply, room, room_spec
-from mpibow.ops import Matmul
+from mpibow.kernels.compiled.products import column_sums, multiply, room, room_spec
+from mpibow.ops import Dense, Matmul
 from mpibow.ops.fused import TurnedMatmul
 
 
@@ -27,11 +27,25 @@ def multiplied(left: Array, right: Array, out: Array, place: Array, more: Array 
     assert 4 in (right_row, right_between), right.strides
     assert out.strides[-1] == 4, out.strides
     return multiply.command(
-        left=left, right=right, out=out, more=more, place=place, count=matrices, left_step=left_step,
-        right_step=right_step, out_step=out_step, m=m, n=n, k=k, row=row, step=step, right_row=right_row,
-        right_between=right_between, out_row=out.strides[-2],
+        left=left,
+        right=right,
+        out=out,
+        more=more,
+        place=place,
+        count=matrices,
+        left_step=left_step,
+        right_step=right_step,
+        out_step=out_step,
+        m=m,
+        n=n,
+        k=k,
+        row=row,
+        step=step,
+        right_row=right_row,
+        right_between=right_between,
+        out_row=out.strides[-2],
         more_row=0 if more is None or more.ndim == 1 else more.strides[-2],
-    )  # fmt: skip
+    )
 
 
 def matrices(array: Array) -> Array:
@@ -52,7 +66,7 @@ def _turns(op: Matmul | TurnedMatmul) -> tuple[bool, bool]:
     return op.turned if isinstance(op, TurnedMatmul) else (False, False)
 
 
-def buffers(op: Matmul | TurnedMatmul, shapes: Shapes) -> Buffers:
+def matmul_buffers(op: Matmul | TurnedMatmul, shapes: Shapes) -> Buffers:
     (first, second), (a, b) = _turns(op), op.straight(*shapes.x) if isinstance(op, TurnedMatmul) else shapes.x
     m, n, k = (prod(a[:-1]) if len(b) == 2 else a[-2]), b[-1], a[-1]
     of_a = room(k, m, n, transposed=second) if first else room(m, k, n)
@@ -75,12 +89,12 @@ def _factors(call: Call) -> tuple[Array, Array]:
     return turned(left) if first else left, turned(right) if second else right
 
 
-def forward(call: Call) -> Run:
+def matmul_forward(call: Call) -> Run:
     (y,) = _shaped(call.shapes.x[1], call.y)
     return multiplied(*_factors(call), y, call.scratch["room"])
 
 
-def backward(call: Call) -> Run:
+def matmul_backward(call: Call) -> Run:
     b, place, runs, (first, second) = call.shapes.x[1], call.scratch["room"], list[Command](), _turns(call.op)
     (left, right), (dy,), (da, db) = _factors(call), _shaped(b, call.dy), call.dx
     if da is not None:
@@ -90,3 +104,29 @@ def backward(call: Call) -> Run:
         factors = (turned(dy), left) if second else (turned(left), dy)
         runs.append(multiplied(*factors, _shaped(b, db)[0], place))
     return together(runs)
+
+
+def dense_buffers(op: Dense, shapes: Shapes) -> Buffers:
+    (*front, features), n = shapes.x[0], op.units
+    m = prod(front)
+    return Buffers(
+        forward={"room": room_spec(room(m, n, features))},
+        backward={"room": room_spec(room(m, features, n), room(n, features, m, transposed=True))},
+    )
+
+
+def dense_forward(call: Call) -> Run:
+    return multiplied(rows(call.x[0]), call.w["weight"].T, rows(call.y), call.scratch["room"], call.w.get("bias"))
+
+
+def dense_backward(call: Call) -> Run:
+    x, dy, dx, place = rows(call.x[0]), rows(call.dy), call.dx[0], call.scratch["room"]
+    runs = [multiplied(dy.T, x, call.dw["weight"], place)] if call.dw else []
+    if "bias" in call.dw:
+        runs.append(column_sums.command(x=dy, sums=call.dw["bias"], rows=len(dy), columns=dy.shape[1]))
+    if dx is not None:
+        runs.append(multiplied(dy, call.w["weight"], rows(dx), place))
+    return together(runs)
+
+
+KERNELS = dict.fromkeys((Matmul, TurnedMatmul), Kernel(matmul_forward, matmul_backward, matmul_buffers))

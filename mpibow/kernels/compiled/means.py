@@ -1,30 +1,35 @@
-"""Means over rectangles of an image: adaptive pooling, and windows that count only in part."""
+"""Means over rectangles of an image (adaptive pooling, windows that count only in part), and over all of it."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from mpibow.graph.graph import Array
-from mpibow.graph.kernel import Call, Run
-from mpibow.kernels.compiled.arguments import Address, Floats, Words
-from mpibow.kernels.compiled.command import floats, native
-from mpibow.ops import AdaptiveAvgPool2d, AvgPool2d
+from mpibow.graph.formats import canonical, parse
+from mpibow.graph.graph import FLOAT
+from mpibow.graph.kernel import Buffers, Call, Formats, Kernel, Shapes
+from mpibow.kernels.compiled.native import Address, Argument, Floats, Words, native, row_at
+from mpibow.ops import AdaptiveAvgPool2d, GlobalAvgPool2d
 
-Pool = AdaptiveAvgPool2d | AvgPool2d
 _f = np.float32
 
 
 @native
 def means(
-    x: Address, y: Address, rows: Words, columns: Words, shares: Floats, images: int, h: int, w: int, high: int,
+    x: Address,
+    y: Address,
+    rows: Words,
+    columns: Words,
+    shares: Floats,
+    images: int,
+    h: int,
+    w: int,
+    high: int,
     wide: int,
-) -> None:  # fmt: skip
+) -> None:
     """y (images, high, wide) = the sum of x (images, h, w)
     from rows[0, i] to rows[1, i] and columns[0, j] to columns[1, j], times shares (high, wide)."""
     for image in range(images):
-        x_row, y_row = floats(x + 4 * image * h * w, h * w), floats(y + 4 * image * high * wide, high * wide)
+        x_row, y_row = row_at(x, image, h * w), row_at(y, image, high * wide)
         for i in range(high):
             for j in range(wide):
                 total = _f(0)
@@ -36,12 +41,20 @@ def means(
 
 @native
 def means_back(
-    dy: Address, dx: Address, rows: Words, columns: Words, shares: Floats, images: int, h: int, w: int, high: int,
+    dy: Address,
+    dx: Address,
+    rows: Words,
+    columns: Words,
+    shares: Floats,
+    images: int,
+    h: int,
+    w: int,
+    high: int,
     wide: int,
-) -> None:  # fmt: skip
+) -> None:
     """The gradient of `means`."""
     for image in range(images):
-        dy_row, dx_row = floats(dy + 4 * image * high * wide, high * wide), floats(dx + 4 * image * h * w, h * w)
+        dy_row, dx_row = row_at(dy, image, high * wide), row_at(dx, image, h * w)
         for c in range(h * w):
             dx_row[c] = _f(0)
         for i in range(high):
@@ -52,30 +65,107 @@ def means_back(
                         dx_row[c] += share
 
 
-def _along(op: Pool, axis: int, extent: int, count: int) -> tuple[Array, Array]:
-    """The bounds of `count` windows inside the image, int64 (2, count), and the number of elements that each counts."""
-    i = np.arange(count)
-    if isinstance(op, AdaptiveAvgPool2d):
-        cut = np.array([i * extent // count, -(-(i + 1) * extent // count)])
-        return cut, cut[1] - cut[0]
-    begin = i * op.stride[axis] - op.padding[axis]
-    end = np.minimum(begin + op.kernel[axis], extent + op.padding[axis])
-    inside = np.array([np.maximum(begin, 0), np.minimum(end, extent)])
-    return inside, end - begin if op.count_padding else inside[1] - inside[0]
-
-
-def _windows(call: Call) -> dict[str, Any]:
+def _windows(call: Call) -> dict[str, Argument]:
     """The arguments of both kernels but for images and means."""
     (n, c, h, w), (high, wide) = call.shapes.x[0], call.shapes.y[2:]
-    (rows, tall), (columns, broad) = _along(call.op, 0, h, high), _along(call.op, 1, w, wide)
+    (rows, tall), (columns, broad) = call.op.along(0, h, high), call.op.along(1, w, wide)
     shares = (1.0 / np.outer(tall, broad)).astype(_f)
     sizes = {"images": n * c, "h": h, "w": w, "high": high, "wide": wide}
     return {"rows": rows, "columns": columns, "shares": shares, **sizes}
 
 
-def forward(call: Call) -> Run:
-    return means.on(call, **_windows(call))
+WIDTH = 128  # elements at least: shorter inner loops leave the vector registers, longer ones pay in their remainders
 
 
-def backward(call: Call) -> Run:
-    return means_back.on(call, **_windows(call))
+def _lanes(tag: str, channels: int) -> int:
+    """1 for abcd, the block for aBcd16b, all channels for acdb; 0 for a layout of another kind."""
+    match parse(tag):
+        case ((0, 1, 2, 3), ()):
+            return 1
+        case ((0, 1, 2, 3), ((1, block),)) if channels % block == 0:
+            return block
+        case ((0, 2, 3, 1), ()):
+            return channels
+    return 0
+
+
+@native
+def image_mean(x: Address, y: Address, sums: Floats, groups: int, positions: int, lanes: int, width: int) -> None:
+    """y (groups, lanes) = the mean of x (groups, positions, lanes)."""
+    size, scale = positions * lanes, _f(1.0 / positions)
+    whole = size - size % width
+    for group in range(groups):
+        x_row, y_row = row_at(x, group, size), row_at(y, group, lanes)
+        if lanes == 1:
+            total = _f(0)
+            for i in range(size):
+                total += x_row[i]
+            y_row[0] = scale * total
+            continue
+        for i in range(width):
+            sums[i] = _f(0)
+        for start in range(0, whole, width):
+            part = x_row[start : start + width]
+            for i in range(width):
+                sums[i] += part[i]
+        for i in range(whole, size):
+            sums[i - whole] += x_row[i]
+        for j in range(lanes):
+            y_row[j] = scale * sums[j]
+        for start in range(lanes, width, lanes):
+            for j in range(lanes):
+                y_row[j] += scale * sums[start + j]
+
+
+@native
+def image_mean_back(
+    dy: Address, dx: Address, shares: Floats, groups: int, positions: int, lanes: int, width: int
+) -> None:
+    """dx (groups, positions, lanes) = dy / positions."""
+    size, scale = positions * lanes, _f(1.0 / positions)
+    whole = size - size % width
+    for group in range(groups):
+        dy_row, dx_row = row_at(dy, group, lanes), row_at(dx, group, size)
+        if lanes == 1:
+            share = scale * dy_row[0]
+            for i in range(size):
+                dx_row[i] = share
+            continue
+        for start in range(0, width, lanes):
+            for j in range(lanes):
+                shares[start + j] = scale * dy_row[j]
+        for start in range(0, whole, width):
+            part = dx_row[start : start + width]
+            for i in range(width):
+                part[i] = shares[i]
+        for i in range(whole, size):
+            dx_row[i] = shares[i - whole]
+
+
+def _side_by_side(shapes: Shapes) -> tuple[int, int]:
+    """Lanes, and the number of elements that are summed side by side."""
+    lanes = _lanes(shapes.formats.x[0], shapes.x[0][1])
+    return lanes, -(-WIDTH // lanes) * lanes
+
+
+def _extents(call: Call) -> dict[str, int]:
+    """The kernels' integers."""
+    (n, channels, rows, columns), (lanes, width) = call.shapes.x[0], _side_by_side(call.shapes)
+    return {"groups": n * channels // lanes, "positions": rows * columns, "lanes": lanes, "width": width}
+
+
+def image_formats(op: GlobalAvgPool2d, shapes: Shapes, given: tuple[str, ...]) -> Formats:
+    (x,), (tag,) = shapes.x, given
+    return Formats((tag if _lanes(tag, x[1]) else canonical(x),), canonical(shapes.y))
+
+
+def image_buffers(op: GlobalAvgPool2d, shapes: Shapes) -> Buffers:
+    row = (_side_by_side(shapes)[1:], FLOAT)
+    return Buffers(forward={"sums": row}, backward={"shares": row})
+
+
+WINDOWS = Kernel(means.half(_windows), means_back.half(_windows))  # of AvgPool2d, too
+KERNELS = {
+    AdaptiveAvgPool2d: WINDOWS,
+    GlobalAvgPool2d: Kernel(image_mean.half(_extents), image_mean_back.half(_extents), image_buffers, image_formats),
+}

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
-from mpibow.graph.kernel import Call, Run
-from mpibow.kernels.compiled.arguments import Address, Floats
-from mpibow.kernels.compiled.command import floats, native
+from mpibow.graph.kernel import Call, Kernel, Run
+from mpibow.kernels.compiled.native import Address, Floats, floats, native, row_at
 from mpibow.kernels.compiled.numeric import first_block, index_at, stepwise, wide
-from mpibow.ops.beta import SHARES, larger_shares
+from mpibow.ops import Mix, MixShares, OneHot
+from mpibow.ops.mixup import SHARES, larger_shares
 from mpibow.ops.philox import stream
 
 _f, _u = np.float32, np.uint64
@@ -25,7 +24,7 @@ def drawn_shares(counters: Address, table: Floats, y: Floats, node: int, shift: 
 
 
 @stepwise
-def _mix(own: Any, other: Any, share: Any) -> Any:
+def _mix(own: np.float32, other: np.float32, share: np.float32) -> np.float32:
     return (own - other) * share + other
 
 
@@ -34,8 +33,8 @@ def mixed(x: Address, shares: Floats, y: Address, size: int) -> None:
     """y = every row mixed with the next, the last with the first."""
     n = len(shares)
     for i in range(n):
-        own, other = floats(x + 4 * i * size, size), floats(x + 4 * ((i + 1) % n) * size, size)
-        y_row, share = floats(y + 4 * i * size, size), shares[i]
+        own, other = row_at(x, i, size), floats(x + 4 * ((i + 1) % n) * size, size)
+        y_row, share = row_at(y, i, size), shares[i]
         for j in range(size):
             y_row[j] = _mix(own[j], other[j], share)
 
@@ -44,7 +43,7 @@ def mixed(x: Address, shares: Floats, y: Address, size: int) -> None:
 def one_hots(labels: Address, y: Address, n: int, classes: int, wide_labels: bool) -> None:
     """y = 1 at the label, 0 elsewhere."""
     for i in range(n):
-        label, y_row = index_at(labels, wide_labels, i), floats(y + 4 * i * classes, classes)
+        label, y_row = index_at(labels, wide_labels, i), row_at(y, i, classes)
         for j in range(classes):
             y_row[j] = _f(0)
         if 0 <= label < classes:
@@ -65,3 +64,10 @@ def one_hot_forward(call: Call) -> Run:
     label = call.x[0]
     n, classes = call.y.shape
     return one_hots.on(call, labels=label, n=n, classes=classes, wide_labels=wide(label))
+
+
+KERNELS = {
+    Mix: Kernel(mix_forward),
+    MixShares: Kernel(shares_forward),
+    OneHot: Kernel(one_hot_forward),
+}

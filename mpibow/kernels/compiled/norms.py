@@ -1,16 +1,16 @@
-"""Layer, group and RMS normalisation, a row at a time; rows are contiguous."""
+"""Layer, group and RMS normalisation, a row at a time, and local response normalisation, channel by channel."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import asdict
-from typing import Any
 
 import numpy as np
 
-from mpibow.graph.kernel import Buffers, Call, Run, Shapes
-from mpibow.kernels.compiled.arguments import Address, Floats
-from mpibow.kernels.compiled.command import floats, native
+from mpibow.graph.graph import FLOAT
+from mpibow.graph.kernel import Buffers, Call, Kernel, Shapes
+from mpibow.kernels.compiled.native import Address, Argument, Floats, Single, floats, native, row_at
+from mpibow.ops import GroupNorm, LayerNorm, LocalResponseNorm, RmsNorm
 from mpibow.ops.norms import Norm, moments
 
 _f = np.float32
@@ -18,9 +18,18 @@ _f = np.float32
 
 @native
 def normalise(
-    x: Address, y: Address, weight: Address, inverses: Floats, rows: int, groups: int, channels: int, positions: int,
-    epsilon: float, bias: Address = None, means: Floats = None,
-) -> None:  # fmt: skip
+    x: Address,
+    y: Address,
+    weight: Address,
+    inverses: Floats,
+    rows: int,
+    groups: int,
+    channels: int,
+    positions: int,
+    epsilon: float,
+    bias: Address = None,
+    means: Floats = None,
+) -> None:
     """y = the normalised x; without means, by root mean squares. See `mpibow.ops.norms.Extents`."""
     size = channels * positions
     for row in range(rows):
@@ -47,7 +56,7 @@ def normalise(
         else:
             shifts = floats(bias + first, channels)
             for c in range(channels):
-                part = floats(x + at + 4 * c * positions, positions)
+                part = row_at(x + at, c, positions)
                 made = there[c * positions : (c + 1) * positions]
                 scale, shift = inverse * scales[c], shifts[c]
                 for j in range(positions):
@@ -56,9 +65,19 @@ def normalise(
 
 @native
 def normalise_back(
-    dy: Address, x: Address, weight: Address, inverses: Floats, dweight: Address, rows: int, groups: int,
-    channels: int, positions: int, means: Floats = None, dbias: Address = None, dx: Address = None,
-) -> None:  # fmt: skip
+    dy: Address,
+    x: Address,
+    weight: Address,
+    inverses: Floats,
+    dweight: Address,
+    rows: int,
+    groups: int,
+    channels: int,
+    positions: int,
+    means: Floats = None,
+    dbias: Address = None,
+    dx: Address = None,
+) -> None:
     """With h the normalised x and g = dy weight: dx = (g - mean(g) - h mean(g h)) inverse; without dbias mean(g) is
     none."""
     size = channels * positions
@@ -114,19 +133,100 @@ def normalise_back(
                     made[j] = (slope[j] * scale - total - (here[j] - mean) * along) * inverse
 
 
-def buffers(op: Norm, shapes: Shapes) -> Buffers:
-    kept = moments(op, shapes)
-    return Buffers(saved=kept)
+def norm_buffers(op: Norm, shapes: Shapes) -> Buffers:
+    return Buffers(saved=moments(op, shapes))
 
 
-def _common(call: Call) -> dict[str, Any]:
+def _common(call: Call) -> dict[str, Argument]:
     means = call.saved["mean"] if call.op.centred else None
     return {"inverses": call.saved["inverse"], "means": means, **asdict(call.op.extents(call.shapes.y))}
 
 
-def forward(call: Call) -> Run:
-    return normalise.on(call, epsilon=call.op.epsilon, **_common(call))
+@native
+def respond(
+    x: Address,
+    y: Address,
+    base: Address,
+    images: int,
+    channels: int,
+    places: int,
+    before: int,
+    after: int,
+    share: Single,
+    k: Single,
+    beta: float,
+) -> None:
+    """y = x base^-beta, base = k + share times the sum of squares of x (images, channels, places) from `before`
+    channels ahead to `after` behind."""
+    power = _f(-beta)
+    size = channels * places
+    for image in range(images):
+        x_row, y_row = row_at(x, image, size), row_at(y, image, size)
+        base_row = row_at(base, image, size)
+        for c in range(channels):
+            mine = base_row[c * places : (c + 1) * places]
+            for p in range(places):
+                mine[p] = _f(0)
+            for other in range(max(0, c - before), min(channels, c + after + 1)):
+                seen = x_row[other * places : (other + 1) * places]
+                for p in range(places):
+                    mine[p] += seen[p] * seen[p]
+            for p in range(places):
+                mine[p] = k + share * mine[p]
+        for p in range(size):
+            y_row[p] = x_row[p] * base_row[p] ** power
 
 
-def backward(call: Call) -> Run:
-    return normalise_back.on(call, **_common(call))
+@native
+def respond_back(
+    x: Address,
+    dy: Address,
+    dx: Address,
+    base: Address,
+    part: Floats,
+    images: int,
+    channels: int,
+    places: int,
+    before: int,
+    after: int,
+    share: float,
+    beta: float,
+) -> None:
+    """dx = dy base^-beta
+    - 2 share beta x times the sum of part = x dy base^(-beta - 1) over the channels whose window has this one."""
+    power, slope = _f(-beta), _f(-2.0 * share * beta)
+    size = channels * places
+    for image in range(images):
+        x_row, dy_row = row_at(x, image, size), row_at(dy, image, size)
+        dx_row, base_row = row_at(dx, image, size), row_at(base, image, size)
+        for p in range(size):
+            straight = dy_row[p] * base_row[p] ** power
+            dx_row[p], part[p] = straight, straight * x_row[p] / base_row[p]
+        for c in range(channels):
+            mine, own = dx_row[c * places : (c + 1) * places], x_row[c * places : (c + 1) * places]
+            for other in range(max(0, c - after), min(channels, c + before + 1)):
+                seen = part[other * places : (other + 1) * places]
+                for p in range(places):
+                    mine[p] += slope * own[p] * seen[p]
+
+
+def response_buffers(op: LocalResponseNorm, shapes: Shapes) -> Buffers:
+    return Buffers(saved={"base": (shapes.y, FLOAT)}, backward={"part": (shapes.y[1:], FLOAT)})
+
+
+def _extents(call: Call) -> dict[str, Argument]:
+    op, (images, channels, *rest) = call.op, call.shapes.y
+    return {
+        "images": images,
+        "channels": channels,
+        "places": math.prod(rest),
+        "before": op.size // 2,
+        "after": (op.size - 1) // 2,
+        "share": op.alpha / op.size,
+    }
+
+
+KERNELS = dict.fromkeys(
+    (GroupNorm, LayerNorm, RmsNorm), Kernel(normalise.half(_common), normalise_back.half(_common), norm_buffers)
+)
+RESPONSES = Kernel(respond.half(_extents), respond_back.half(_extents), response_buffers)  # of LocalResponseNorm

@@ -4,18 +4,19 @@ registers (libm's do not), indices of either width, and Philox."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import TypeVar
 
 import numpy as np
 from llvmlite import ir
+from llvmlite.ir import IRBuilder, Value
 from numba import njit, types
-from numba.extending import intrinsic
 
 from mpibow.graph.graph import Array
 from mpibow.kernels.compiled.code_cache import PART
-from mpibow.kernels.compiled.command import FAST, integers, words
+from mpibow.kernels.compiled.native import FAST, instruction, integers, words
 
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=Callable[..., object])
+Block = tuple[np.uint64, np.uint64, np.uint64, np.uint64]  # of Philox: 32 bits each
 _f, _u = np.float32, np.uint64
 LOW, SHIFT = _u(0xFFFFFFFF), _u(32)
 M0, M1, W0, W1 = _u(0xD2511F53), _u(0xCD9E8D57), _u(0x9E3779B9), _u(0xBB67AE85)
@@ -25,52 +26,52 @@ M0, M1, W0, W1 = _u(0xD2511F53), _u(0xCD9E8D57), _u(0x9E3779B9), _u(0xBB67AE85)
 _E = tuple(
     _f(term)
     for term in (
-        0.35800230503082275, 0.29446473717689514, 0.19674265384674072, 0.10349056869745255, 0.039844099432229996,
-        0.008933907374739647, -0.0004107903514523059, -0.0009911236120387912, -0.00016928352124523371,
-        7.030989218037575e-05, 2.2609878215007484e-05,
+        0.35800230503082275,
+        0.29446473717689514,
+        0.19674265384674072,
+        0.10349056869745255,
+        0.039844099432229996,
+        0.008933907374739647,
+        -0.0004107903514523059,
+        -0.0009911236120387912,
+        -0.00016928352124523371,
+        7.030989218037575e-05,
+        2.2609878215007484e-05,
     )
-)  # fmt: skip
+)
 E0, E1, E2, E3, E4, E5, E6, E7, E8, E9, E10 = _E
 
 
 def inlined(function: F) -> F:
     """Divisions by zero are as NumPy has them: Python's check is a branch, so a loop with a division stays scalar."""
-    return cast(F, njit(**PART, forceinline=True, fastmath=FAST, error_model="numpy")(function))
+    return njit(**PART, forceinline=True, fastmath=FAST, error_model="numpy")(function)
 
 
 def stepwise(function: F) -> F:
     """For results that must be NumPy's to the bit: every product and sum is rounded; none is fused or reordered."""
-    return cast(F, njit(**PART, forceinline=True, fastmath=False, error_model="numpy")(function))
+    return njit(**PART, forceinline=True, fastmath=False, error_model="numpy")(function)
 
 
-@intrinsic
-def as_float(typing: Any, bits: Any) -> Any:
+@instruction(types.float32, types.int32)
+def as_float(context: object, builder: IRBuilder, bits: Value) -> Value:
     """The float32 with the bits of an int32."""
-
-    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        return builder.bitcast(values[0], ir.FloatType())
-
-    return types.float32(types.int32), generate
+    return builder.bitcast(bits, ir.FloatType())
 
 
-@intrinsic
-def as_bits(typing: Any, x: Any) -> Any:
+@instruction(types.int32, types.float32)
+def as_bits(context: object, builder: IRBuilder, x: Value) -> Value:
     """The int32 with the bits of a float32."""
-
-    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        return builder.bitcast(values[0], ir.IntType(32))
-
-    return types.int32(types.float32), generate
+    return builder.bitcast(x, ir.IntType(32))
 
 
 @inlined
-def order(bits: Any) -> Any:
+def order(bits: np.int32) -> np.int32:
     """Bits of a float32 to an integer of the same order, and back: maxima of integers run in vector registers."""
     return np.int32(bits ^ ((bits >> np.int32(31)) & np.int32(0x7FFFFFFF)))
 
 
 @inlined
-def largest(bits: Any) -> Any:
+def largest(bits: Array) -> np.float32:
     """The largest float32 of a row given as integers; NaN may be above or below all others."""
     best = order(bits[0])
     for j in range(1, len(bits)):
@@ -79,7 +80,7 @@ def largest(bits: Any) -> Any:
 
 
 @inlined
-def exp(x: Any) -> Any:
+def exp(x: np.float32) -> np.float32:
     """e^x to 1e-7 and |x| 6e-8, relative: 2^n e^r, |r| <= log(2) / 2, polynomial by Moshier (Cephes, expf).
 
     Denormal results become 0, results above 2.3e38 infinite; NaN stays.
@@ -100,7 +101,7 @@ def exp(x: Any) -> Any:
 
 
 @stepwise
-def log(x: Any) -> Any:
+def log(x: np.float32) -> np.float32:
     """The natural logarithm to 1e-7 relative: 2^n (1 + r), a polynomial in r by Moshier (Cephes, logf)."""
     low = x < _f(1.17549435e-38)
     bits = as_bits(x * _f(8388608) if low else x)
@@ -125,7 +126,7 @@ def log(x: Any) -> Any:
 
 
 @stepwise
-def log1p(x: Any) -> Any:
+def log1p(x: np.float32) -> np.float32:
     """log(1 + x), corrected by the rounding error of 1 + x."""
     whole = _f(1) + x
     lost = ((whole - _f(1)) - x) / whole
@@ -133,12 +134,12 @@ def log1p(x: Any) -> Any:
 
 
 @inlined
-def sigmoid(x: Any) -> Any:
+def sigmoid(x: np.float32) -> np.float32:
     return _f(1) / (_f(1) + exp(-x))
 
 
 @inlined
-def logistic(x: Any) -> Any:
+def logistic(x: np.float32) -> tuple[np.float32, np.float32]:
     """s = sigmoid(x) and its derivative s (1 - s), without the error of 1 - s."""
     e = exp(-abs(x))
     r = _f(1) / (_f(1) + e)
@@ -146,7 +147,7 @@ def logistic(x: Any) -> Any:
 
 
 @inlined
-def tanh(x: Any) -> Any:
+def tanh(x: np.float32) -> np.float32:
     """Eigen's quotient of polynomials (generic_fast_tanh_float), a few units in the last place; NaN stays."""
     z = x if x > _f(-7.9053111) else _f(-7.9053111)
     z = z if z < _f(7.9053111) else _f(7.9053111)
@@ -165,7 +166,7 @@ def tanh(x: Any) -> Any:
 
 
 @inlined
-def normal(x: Any, bell: Any) -> Any:
+def normal(x: np.float32, bell: np.float32) -> np.float32:
     """The normal distribution function P(x), given bell = exp(-x^2 / 2)."""
     t = _f(2) / (abs(x) * _f(0.5**0.5 / 3) + _f(1))  # 6 / (3 + z), z = |x| / sqrt(2)
     u = t - _f(1)
@@ -184,7 +185,7 @@ def normal(x: Any, bell: Any) -> Any:
 
 
 @inlined
-def philox(c0: Any, c1: Any, c2: Any, c3: Any, k0: Any, k1: Any) -> Any:
+def philox(c0: np.uint64, c1: np.uint64, c2: np.uint64, c3: np.uint64, k0: np.uint64, k1: np.uint64) -> Block:
     """Philox4x32-10 of one counter, in 64-bit integers that hold 32 bits each; see mpibow.ops.philox."""
     for _ in range(10):
         p0, p1 = c0 * M0, c2 * M1
@@ -194,18 +195,24 @@ def philox(c0: Any, c1: Any, c2: Any, c3: Any, k0: Any, k1: Any) -> Any:
 
 
 @inlined
-def first_block(address: Any, i: Any, node: Any) -> Any:
-    """The first Philox block of sample i of the counters (n, 4) at `address`."""
+def counter_of(address: int, i: int) -> Block:
+    """Seed, epoch and the two words of its number of sample i of the counters (n, 4) at `address`."""
     counter = integers(address + 16 * i, 4)
     seed, epoch = _u(np.uint32(counter[0])), _u(np.uint32(counter[1]))
-    low, high = _u(np.uint32(counter[2])), _u(np.uint32(counter[3]))
+    return seed, epoch, _u(np.uint32(counter[2])), _u(np.uint32(counter[3]))
+
+
+@inlined
+def first_block(address: int, i: int, node: int) -> Block:
+    """The first Philox block of the sample."""
+    seed, epoch, low, high = counter_of(address, i)
     return philox(_u(0), low, high, epoch, seed, _u(node))
 
 
 @inlined
-def index_at(address: Any, wide: Any, i: Any) -> Any:
+def index_at(address: int, wide: bool, i: int) -> int:
     """Integer i of an array at `address`: int64 where `wide`, else int32."""
-    return words(address, i + 1)[i] if wide else np.int64(integers(address, i + 1)[i])
+    return words(address, i + 1)[i] if wide else int(np.int64(integers(address, i + 1)[i]))
 
 
 def wide(array: Array) -> bool:

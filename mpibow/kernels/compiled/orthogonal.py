@@ -10,30 +10,30 @@ Every element of a product is one sum, in order and rounded once a term, whateve
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from llvmlite import ir
+from llvmlite.ir import IRBuilder, Value
 from numba.core import cgutils
 
 from mpibow.graph.graph import Array
 from mpibow.graph.memory import zeros
-from mpibow.kernels.compiled.command import floats, integers
+from mpibow.kernels.compiled.native import floats, integers
 from mpibow.kernels.compiled.numeric import as_float
 from mpibow.kernels.compiled.steps import compiled, inlined, plus_square
 from mpibow.kernels.compiled.vectors import (
-    F32,
+    BLOCK,
     I64,
     LINE,
-    VECTOR,
-    ZERO,
-    at,
     columns_of,
     emitted,
     load,
     multiply_add,
-    splat,
+    registers,
+    scalar_at,
     store,
+    turn,
 )
 from mpibow.kernels.isa import isa
 from mpibow.kernels.numpy import orthogonal as reference
@@ -44,48 +44,42 @@ ROWS = 16  # of a panel: floats of a line
 # Sums of 16 rows in registers, enough of them to hide the latency of an addition: AVX-512 has 32 registers of 16
 # floats, other processors have 16 of 8.
 SIDE = 8 if isa() == "AVX-512" else 4
+Coefficients = tuple[np.float32, ...]
 NUMBERS = tuple(np.float32(each) for each in COEFFICIENTS)  # an argument: numba's cache ignores other files' constants
 
 
-def _product(b: Any, lines: Any, others: Any, out: Any, blocks: Any, step: Any, along: int, across: int) -> None:
+def _product(
+    b: IRBuilder, lines: Value, others: Value, out: Value, blocks: Value, step: Value, along: int, across: int
+) -> None:
     """Line j of `out`, j < SIDE, <- the sum over k of lines[k] others[k, j]: 16 k a block, elements of `others` that
     many bytes from each other along k and j, and `step` from block to block."""
-    sums = [cgutils.alloca_once(b, VECTOR) for _ in range(SIDE)]  # they become registers
-    for each in sums:
-        b.store(ZERO, each)
+    sums = registers(b, SIDE)
     with cgutils.for_range(b, blocks) as loop:
-        here = b.add(lines, b.mul(loop.index, I64(ROWS * LINE)))
+        here = b.add(lines, b.mul(loop.index, I64(BLOCK)))
         there = b.add(others, b.mul(loop.index, step))
         for k in range(ROWS):
             line = load(b, here, k * LINE)
             for j, each in enumerate(sums):
-                scalar = b.load(at(b, there, k * along + j * across, F32))
-                b.store(multiply_add(b, splat(b, scalar), line, b.load(each)), each)
+                scalar = scalar_at(b, there, k * along + j * across)
+                b.store(multiply_add(b, scalar, line, b.load(each)), each)
     for j, each in enumerate(sums):
         store(b, b.load(each), out, j * LINE)
 
 
 @emitted
-def rows_by_rows(b: Any, left: Any, right: Any, out: Any, blocks: Any) -> None:
+def rows_by_rows(b: IRBuilder, left: Value, right: Value, out: Value, blocks: Value) -> None:
     """SIDE lines of L R^T: of the panel at `left`, and of SIDE rows of one that begin at `right`."""
-    _product(b, left, right, out, blocks, I64(ROWS * LINE), LINE, 4)
+    _product(b, left, right, out, blocks, I64(BLOCK), LINE, 4)
 
 
 @emitted
-def rows_by_columns(b: Any, left: Any, right: Any, out: Any, blocks: Any, panel: Any) -> None:
+def rows_by_columns(b: IRBuilder, left: Value, right: Value, out: Value, blocks: Value, panel: Value) -> None:
     """SIDE lines of L X: of the panel at `left`, and of SIDE columns at `right`; from panel to panel of X: bytes."""
     _product(b, left, right, out, blocks, panel, 4, LINE)
 
 
 @emitted
-def turn(b: Any, source: Any, target: Any) -> None:
-    """target (16, 16) <- source^T."""
-    for i, line in enumerate(columns_of(b, [load(b, source, i * LINE) for i in range(ROWS)])):
-        store(b, line, target, i * LINE)
-
-
-@emitted
-def mirror(b: Any, block: Any) -> None:
+def mirror(b: IRBuilder, block: Value) -> None:
     """Copies the elements below the diagonal of (16, 16) to above it."""
     lines, kind = [load(b, block, i * LINE) for i in range(ROWS)], ir.VectorType(ir.IntType(1), ROWS)
     for i, (line, column) in enumerate(zip(lines, columns_of(b, lines), strict=True)):
@@ -94,7 +88,7 @@ def mirror(b: Any, block: Any) -> None:
 
 
 @emitted
-def copy(b: Any, source: Any, target: Any) -> None:
+def copy(b: IRBuilder, source: Value, target: Value) -> None:
     """target <- source, a line."""
     store(b, load(b, source), target)
 
@@ -105,7 +99,7 @@ def _symmetric(left: int, right: int, out: int, panels: int, blocks: int) -> Non
 
     Symmetric to the bit: otherwise products that rely on it diverge, and weak directions lose a digit.
     """
-    panel, side = blocks * ROWS * LINE, panels * ROWS * LINE
+    panel, side = blocks * BLOCK, panels * BLOCK
     for p in range(panels):
         for q in range(p + 1):
             for j in range(0, ROWS, SIDE):
@@ -118,7 +112,7 @@ def _symmetric(left: int, right: int, out: int, panels: int, blocks: int) -> Non
 
 
 @compiled
-def _polynomial(square: int, power: int, factor: int, panels: int, numbers: tuple[Any, ...]) -> None:
+def _polynomial(square: int, power: int, factor: int, panels: int, numbers: Coefficients) -> None:
     """power <- S^2 and factor <- numbers[0] + numbers[1] S + numbers[2] S^2 of S = square."""
     first, third, fifth = numbers
     _symmetric(square, square, power, panels, panels)
@@ -206,9 +200,16 @@ def _or_1(divisor: float) -> float:
 
 @compiled
 def _orthogonal(
-    step: Array, total: Array, rows: Array, columns: Array, room: Array, scale: float, fixed: bool,
-    numbers: tuple[Any, ...], iterations: int,
-) -> None:  # fmt: skip
+    step: Array,
+    total: Array,
+    rows: Array,
+    columns: Array,
+    room: Array,
+    scale: float,
+    fixed: bool,
+    numbers: Coefficients,
+    iterations: int,
+) -> None:
     """step <- the step of the matrix in the same place of `total`; `room` is 2 matrices and 4 squares, in panels."""
     a, panels, blocks = len(rows), -(-len(rows) // ROWS), -(-len(columns) // ROWS)
     side, width = ROWS * panels, ROWS * blocks
@@ -248,7 +249,7 @@ def _orthogonal(
     _write(y, width, rows, columns, step)
 
 
-def orthogonal(matrices: Sequence[Matrix], dtype: Any, iterations: int = ITERATIONS) -> Callable[..., None]:
+def orthogonal(matrices: Sequence[Matrix], dtype: npt.DTypeLike, iterations: int = ITERATIONS) -> Callable[..., None]:
     """Like NumPy's; for float64, which no training with these kernels uses, it is NumPy's."""
     if dtype != np.float32:
         return reference.orthogonal(matrices, dtype, iterations)

@@ -8,26 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from itertools import product
-from typing import Any
 
+from llvmlite.ir import IRBuilder, Value
 from numba.core import cgutils
 
 from mpibow.kernels.compiled.vectors import (
-    F32,
     I64,
     LINE,
-    VECTOR,
-    ZERO,
     ask,
-    at,
     columns_of,
     emitted,
     first_lanes,
+    for_each,
+    is_set,
     load,
     load_some,
     multiply_add,
-    splat,
+    registers,
+    scalar_at,
     store,
     store_some,
 )
@@ -40,16 +38,16 @@ AHEAD = 8  # rows, or lines of a row, that are prefetched before they are packed
 HEIGHTS = tuple(rows for rows in (8, 4, 2, 1) if rows <= TALL)
 
 
-def by_shape(*heights: int) -> Callable[[Callable[..., None]], Any]:
+def by_shape(*heights: int) -> Callable[[Callable[..., None]], Callable[..., int]]:
     """`emitted`, of rows and vectors and further values, with instructions for each height and width of a tile."""
 
-    def decorate(generate: Callable[..., None]) -> Any:
+    def decorate(generate: Callable[..., None]) -> Callable[..., int]:
         @wraps(generate)
-        def code(b: Any, rows: Any, vectors: Any, *values: Any) -> None:
-            for tall, wide in product(heights, range(1, WIDE + 1)):
-                here = b.and_(b.icmp_signed("==", rows, I64(tall)), b.icmp_signed("==", vectors, I64(wide)))
-                with b.if_then(here):
-                    generate(b, tall, wide, *values)
+        def code(b: IRBuilder, rows: Value, vectors: Value, *values: Value) -> None:
+            def of(tall: int) -> None:
+                for_each(b, vectors, range(1, WIDE + 1), lambda wide: generate(b, tall, wide, *values))
+
+            for_each(b, rows, heights, of)
 
         return emitted(code)
 
@@ -58,18 +56,26 @@ def by_shape(*heights: int) -> Callable[[Callable[..., None]], Any]:
 
 @by_shape(*HEIGHTS)
 def multiply_tile(
-    b: Any, tall: int, wide: int, left: Any, panel: Any, out: Any, k: Any, row: Any, step: Any, out_row: Any,
-    more: Any, more_row: Any, rest: Any,
-) -> None:  # fmt: skip
+    b: IRBuilder,
+    tall: int,
+    wide: int,
+    left: Value,
+    panel: Value,
+    out: Value,
+    k: Value,
+    row: Value,
+    step: Value,
+    out_row: Value,
+    more: Value,
+    more_row: Value,
+    rest: Value,
+) -> None:
     """out (rows, vectors) = left (rows, k) panel + more. In the last vector `rest` columns count; `more` may be 0, for
     none. `row` is the distance of left's rows, `step` the distance of its elements."""
     lefts = [left]
     for _ in range(1, tall):
         lefts.append(b.add(lefts[-1], row))
-    sums = [[cgutils.alloca_once(b, VECTOR) for _ in range(wide)] for _ in range(tall)]  # they become registers
-    for line_of_sums in sums:
-        for each in line_of_sums:
-            b.store(ZERO, each)
+    sums = [registers(b, wide) for _ in range(tall)]
     for r in range(tall):
         for v in range(wide):
             ask(b, b.add(out, b.mul(out_row, I64(r))), v * LINE, write=True)
@@ -77,11 +83,11 @@ def multiply_tile(
         here, along = b.add(panel, b.mul(loop.index, I64(wide * LINE))), b.mul(loop.index, step)
         lines = [load(b, here, v * LINE) for v in range(wide)]
         for start, line_of_sums in zip(lefts, sums, strict=True):
-            scalar = splat(b, b.load(at(b, b.add(start, along), 0, F32)))
+            scalar = scalar_at(b, b.add(start, along), 0)
             for line, each in zip(lines, line_of_sums, strict=True):
                 b.store(multiply_add(b, scalar, line, b.load(each)), each)
     some = first_lanes(b, rest)
-    with b.if_then(b.icmp_signed("!=", more, I64(0))):
+    with b.if_then(is_set(b, more)):
         for r, line_of_sums in enumerate(sums):
             start = b.add(more, b.mul(more_row, I64(r)))
             for v, each in enumerate(line_of_sums):
@@ -96,7 +102,7 @@ def multiply_tile(
 
 
 @by_shape(1)
-def pack(b: Any, _: int, wide: int, source: Any, panel: Any, k: Any, row: Any, rest: Any) -> None:
+def pack(b: IRBuilder, _: int, wide: int, source: Value, panel: Value, k: Value, row: Value, rest: Value) -> None:
     """panel (k, vectors) <- k rows of the source, whose last vector has `rest` columns. `rows` is 1."""
     some = first_lanes(b, rest)
     with cgutils.for_range(b, k) as loop:
@@ -110,10 +116,12 @@ def pack(b: Any, _: int, wide: int, source: Any, panel: Any, k: Any, row: Any, r
 
 
 @emitted
-def pack_turned(b: Any, source: Any, panel: Any, row: Any, step: Any, rows: Any, columns: Any) -> None:
+def pack_turned(
+    b: IRBuilder, source: Value, panel: Value, row: Value, step: Value, rows: Value, columns: Value
+) -> None:
     """16 lines of a panel, `step` from each other, <- columns of up to 16 rows of the source: 0 beyond the last column,
     anything beyond the last row."""
-    some, lines = first_lanes(b, columns), list[Any]()
+    some, lines = first_lanes(b, columns), list[Value]()
     for i in range(16):
         there = b.icmp_signed("<", I64(i), rows)
         place = b.add(source, b.select(there, b.mul(row, I64(i)), I64(0)))

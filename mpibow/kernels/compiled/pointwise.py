@@ -5,20 +5,21 @@ Every element is computed as NumPy does, step by step. Only exp, log, log1p and 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from math import prod
-from typing import Any
 
 import numpy as np
 
 from mpibow.formulas.formula import Dialect, Formula
 from mpibow.formulas.numba_source import NUMBA, head
 from mpibow.graph.formats import physical
+from mpibow.graph.graph import Op
 from mpibow.graph.kernel import Call, Formats, Kernel, Run, Shapes, canonical_formats
-from mpibow.kernels.compiled.command import Native
 from mpibow.kernels.compiled.generated import FUTURE, imported
-from mpibow.ops import FORMULAS, KERNELS, Cast, Compare, Where, pointwise
+from mpibow.kernels.compiled.native import Native
+from mpibow.ops import FORMULAS, Cast, Compare, Where, pointwise
+from mpibow.ops import KERNELS as REFERENCE
 
 OWN = ("exp", "log", "log1p", "tanh")  # of numeric.py
 FAST = Dialect(
@@ -27,18 +28,23 @@ FAST = Dialect(
     templates={**NUMBA.templates, **{name: f"_{name}({{}})" for name in OWN}},
 )
 TYPES = {  # of kernels' arrays, by dtype
-    "float32": "_Floats", "float64": "_Doubles", "int32": "_Integers", "int64": "_Words", "uint8": "_Octets",
+    "float32": "_Floats",
+    "float64": "_Doubles",
+    "int32": "_Integers",
+    "int64": "_Words",
+    "uint8": "_Octets",
     "bool": "_Octets",
-}  # fmt: skip
+}
 IMPORTS = """
 from numpy import float32 as _float, float64 as _double, int32 as _int32, int64 as _int64, uint8 as _uint8
-from mpibow.kernels.compiled.arguments import Doubles as _Doubles, Floats as _Floats, Integers as _Integers
-from mpibow.kernels.compiled.arguments import Octets as _Octets, Single as _Single, Words as _Words
-from mpibow.kernels.compiled.command import Native as _Native
+from mpibow.kernels.compiled.native import Doubles as _Doubles, Floats as _Floats, Integers as _Integers
+from mpibow.kernels.compiled.native import Octets as _Octets, Single as _Single, Words as _Words
+from mpibow.kernels.compiled.native import Native as _Native
 from mpibow.kernels.compiled.numeric import exp as _exp, log as _log, log1p as _log1p, tanh as _tanh
 """
 NOT_FLOATS = (Cast, Compare, Where)  # operators with integer arrays, which are not reordered
-_MADE: dict[tuple[int, Any], tuple[Formula, Native[...]]] = {}  # by a formula's identity, and the types
+Types = tuple[tuple[str, ...], tuple[int, ...], tuple[str, ...]]  # of the arrays read, the results, the arrays written
+_MADE: dict[tuple[int, Types], tuple[Formula, Native[...]]] = {}  # by a formula's identity, and the types
 
 
 def text(formula: Formula, reads: Sequence[str], wanted: Sequence[int], writes: Sequence[str]) -> str:
@@ -56,9 +62,14 @@ def text(formula: Formula, reads: Sequence[str], wanted: Sequence[int], writes: 
     ]
     return "\n".join(
         [
-            f'"""Written by mpibow: {formula.name}, element by element."""\n', FUTURE, head(formula),
-            IMPORTS.strip(), "",
-            f"def loop({', '.join(parameters)}) -> None:", "    for _i in range(len(_y0)):", *loads,
+            f'"""Written by mpibow: {formula.name}, element by element."""\n',
+            FUTURE,
+            head(formula),
+            IMPORTS.strip(),
+            "",
+            f"def loop({', '.join(parameters)}) -> None:",
+            "    for _i in range(len(_y0)):",
+            *loads,
             *(f"        {name} = {FAST.text(tree)}" for name, tree in formula.assignments),
             *(
                 f"        _y{i}[_i] = {_stored(FAST.text(formula.results[result]), dtype)}"
@@ -66,10 +77,10 @@ def text(formula: Formula, reads: Sequence[str], wanted: Sequence[int], writes: 
             ),
             "\n\nloop = _Native(loop, fast=False)\n",
         ]
-    )  # fmt: skip
+    )
 
 
-def names_of(reads: Sequence[Any], writes: Sequence[Any]) -> list[str]:
+def names_of(reads: Sequence[str], writes: Sequence[str]) -> list[str]:
     return [*(f"_x{i}" for i in range(len(reads))), *(f"_y{i}" for i in range(len(writes)))]
 
 
@@ -92,9 +103,9 @@ def loop(formula: Formula, reads: tuple[str, ...], wanted: tuple[int, ...], writ
 
 def kernel(op: type) -> Kernel:
     """The kernel of an operator of FORMULAS."""
-    formulas, reference = FORMULAS[op], KERNELS[op]
+    formulas, reference = FORMULAS[op], REFERENCE[op]
 
-    def half(backward: bool) -> Any:
+    def half(backward: bool) -> Callable[[Call], Run]:
         def bind(call: Call) -> Run:
             one = pointwise.bound(formulas, call, backward)
             reads = tuple(array.dtype.name for array in one.arrays)
@@ -113,7 +124,7 @@ def kernel(op: type) -> Kernel:
     return Kernel(half(False), back, reference.buffers, canonical_formats if op in NOT_FLOATS else _formats)
 
 
-def _formats(op: Any, shapes: Shapes, given: tuple[str, ...]) -> Formats:
+def _formats(op: Op, shapes: Shapes, given: tuple[str, ...]) -> Formats:
     """The first input's layout, if there is no padding or the padding stays 0."""
     if prod(physical(given[0], shapes.y)) == prod(shapes.y) or keeps_zero(op):
         return Formats((given[0],) * len(given), given[0])
@@ -121,7 +132,7 @@ def _formats(op: Any, shapes: Shapes, given: tuple[str, ...]) -> Formats:
 
 
 @cache
-def keeps_zero(op: Any) -> bool:
+def keeps_zero(op: Op) -> bool:
     """Whether the output and the gradients of zeros are 0."""
     found = FORMULAS[type(op)](op)
     for used in (found.half(False), *([] if found.gradient is None else [found.half(True)])):
@@ -129,3 +140,6 @@ def keeps_zero(op: Any) -> bool:
         if any(result.any() for result in used(*zeros, **{name: float(getattr(op, name)) for name in used.scalars})):
             return False
     return True
+
+
+KERNELS = {op: kernel(op) for op in FORMULAS}

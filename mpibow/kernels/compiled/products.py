@@ -10,9 +10,8 @@ import numba
 
 from mpibow.graph.graph import FLOAT
 from mpibow.graph.kernel import Spec
-from mpibow.kernels.compiled.arguments import Address, Floats
 from mpibow.kernels.compiled.code_cache import shared
-from mpibow.kernels.compiled.command import floats, native
+from mpibow.kernels.compiled.native import Address, Floats, floats, native, row_at
 from mpibow.kernels.compiled.panels import TALL, WIDE, multiply_tile, pack, pack_turned
 from mpibow.kernels.compiled.vectors import LINE
 
@@ -53,9 +52,20 @@ def _pack(right: int, place: int, n: int, k: int, row: int, step: int, at: int, 
 
 @shared
 def _pass(
-    left: int, panel: int, out: int, m: int, k: int, vectors: int, rest: int, row: int, step: int, group: int,
-    out_row: int, more: int, more_row: int,
-) -> None:  # fmt: skip
+    left: int,
+    panel: int,
+    out: int,
+    m: int,
+    k: int,
+    vectors: int,
+    rest: int,
+    row: int,
+    step: int,
+    group: int,
+    out_row: int,
+    more: int,
+    more_row: int,
+) -> None:
     """out (m, vectors) = left (m, k) panel + more; `group` is the distance from 16 rows of left to the next 16."""
     i = 0
     while i < m:
@@ -64,17 +74,39 @@ def _pass(
             tall //= 2
         beside = 0 if more == 0 else more + i * more_row
         multiply_tile(
-            tall, vectors, left + i // 16 * group + i % 16 * row, panel, out + i * out_row, k, row, step, out_row,
-            beside, more_row, rest,
-        )  # fmt: skip
+            tall,
+            vectors,
+            left + i // 16 * group + i % 16 * row,
+            panel,
+            out + i * out_row,
+            k,
+            row,
+            step,
+            out_row,
+            beside,
+            more_row,
+            rest,
+        )
         i += tall
 
 
 @shared
 def product(
-    left: int, right: int, out: int, m: int, n: int, k: int, left_row: int, left_step: int, right_row: int,
-    right_step: int, out_row: int, more: int, more_row: int, place: int,
-) -> None:  # fmt: skip
+    left: int,
+    right: int,
+    out: int,
+    m: int,
+    n: int,
+    k: int,
+    left_row: int,
+    left_step: int,
+    right_row: int,
+    right_step: int,
+    out_row: int,
+    more: int,
+    more_row: int,
+    place: int,
+) -> None:
     """out (m, n) = left (m, k) right (k, n) + more, which may be out, a row (more_row = 0), or 0 for none.
 
     Either the rows or the columns of a factor are contiguous: `row` or `step`, the distance of elements along the row,
@@ -98,9 +130,20 @@ def product(
                 _pack(right + begin * right_row, place, n, deep, right_row, right_step, at, vectors)
                 beside = 0 if added == 0 else added + top * added_row + at * LINE
                 _pass(
-                    source, place, out + top * out_row + at * LINE, rows, deep, vectors,
-                    min(16, n - 16 * (at + vectors - 1)), row, step, group, out_row, beside, added_row,
-                )  # fmt: skip
+                    source,
+                    place,
+                    out + top * out_row + at * LINE,
+                    rows,
+                    deep,
+                    vectors,
+                    min(16, n - 16 * (at + vectors - 1)),
+                    row,
+                    step,
+                    group,
+                    out_row,
+                    beside,
+                    added_row,
+                )
                 at += vectors
 
 
@@ -131,9 +174,20 @@ def by_laid_out(
         vectors = lines // parts + (1 if part < lines % parts else 0)
         rest, beside = min(16, n - 16 * (at + vectors - 1)), 0 if more == 0 else more + at * LINE
         _pass(
-            left, laid + at * k * LINE, out + at * LINE, m, k, vectors, rest, left_row, 4, 16 * left_row, out_row,
-            beside, more_row,
-        )  # fmt: skip
+            left,
+            laid + at * k * LINE,
+            out + at * LINE,
+            m,
+            k,
+            vectors,
+            rest,
+            left_row,
+            4,
+            16 * left_row,
+            out_row,
+            beside,
+            more_row,
+        )
         at += vectors
 
 
@@ -169,9 +223,21 @@ def multiply(
     """`product` of each of `count` matrices; steps are the bytes from one to the next."""
     for i in range(count):
         product(
-            left + i * left_step, right + i * right_step, out + i * out_step, m, n, k, row, step, right_row,
-            right_between, out_row, more, more_row, place,
-        )  # fmt: skip
+            left + i * left_step,
+            right + i * right_step,
+            out + i * out_step,
+            m,
+            n,
+            k,
+            row,
+            step,
+            right_row,
+            right_between,
+            out_row,
+            more,
+            more_row,
+            place,
+        )
 
 
 @native
@@ -179,6 +245,6 @@ def column_sums(x: Address, sums: Floats, rows: int, columns: int) -> None:
     """sums (columns,) = the column sums of x (rows, columns)."""
     sums[:] = 0
     for row in range(rows):
-        x_row = floats(x + 4 * row * columns, columns)
+        x_row = row_at(x, row, columns)
         for j in range(columns):
             sums[j] += x_row[j]

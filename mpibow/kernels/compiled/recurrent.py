@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from mpibow.graph.graph import FLOAT
 from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes, Spec
 from mpibow.kernels.compiled.command import together
 from mpibow.kernels.compiled.matmul import multiplied, rows
+from mpibow.kernels.compiled.native import Argument
 from mpibow.kernels.compiled.products import column_sums, laid_out, room, room_spec
 from mpibow.kernels.compiled.time_steps import Gates, copy_all, return_steps, run_steps
 from mpibow.ops import Gru, Lstm
@@ -42,18 +41,24 @@ def buffers(op: Lstm | Gru, shapes: Shapes) -> Buffers:
     return Buffers(saved=kept, forward=forward, backward=backward)
 
 
-def _of_both(call: Call) -> dict[str, Any]:
+def _of_both(call: Call) -> dict[str, Argument]:
     """The arguments that both directions have in common."""
     (n, t, units), number = call.y.shape, _number(call.op)
     return {
-        "number": number, "gates": call.saved["gates"], "weight": call.w["weight_hh"], "laid": call.scratch["laid"],
-        "n": n, "t": t, "units": units, **{name: call.saved[name] for name in KEPT[number]},
+        "number": number,
+        "gates": call.saved["gates"],
+        "weight": call.w["weight_hh"],
+        "laid": call.scratch["laid"],
+        "n": n,
+        "t": t,
+        "units": units,
+        **{name: call.saved[name] for name in KEPT[number]},
         **dict(zip(("first", "first_cell"), call.x[1:], strict=False)),
-    }  # fmt: skip
+    }
 
 
 def forward(call: Call) -> Run:
-    outputs: dict[str, Any] = dict(zip(("y", "last", "cell"), call.ys, strict=False))
+    outputs: dict[str, Argument] = dict(zip(("y", "last", "cell"), call.ys, strict=False))
     gates, w, scratch = rows(call.saved["gates"]), call.w, call.scratch
     inputs = multiplied(rows(call.x[0]), w["weight_ih"].T, gates, scratch["room"], w["bias_ih"])
     return together(
@@ -65,7 +70,7 @@ def backward(call: Call) -> Run:
     scratch, dw, (dx, *dfirst), place = call.scratch, call.dw, call.dx, call.scratch["room"]
     dgates, dh, dc = scratch["dgates"], scratch["dh"], scratch.get("dc")
     dinner = scratch.get("dinner", dgates)
-    gradients: dict[str, Any] = dict(zip(("dy", "dlast", "dcell"), call.dys, strict=False))
+    gradients: dict[str, Argument] = dict(zip(("dy", "dlast", "dcell"), call.dys, strict=False))
     through = return_steps.command(
         y=call.y, dgates=dgates, dinner=dinner, past=scratch["past"], dh=dh, dc=dc, **gradients, **_of_both(call)
     )
@@ -86,4 +91,4 @@ def backward(call: Call) -> Run:
     return together([through, *states, *weights])
 
 
-KERNEL = Kernel(forward, backward, buffers)
+KERNELS = dict.fromkeys((Gru, Lstm), Kernel(forward, backward, buffers))

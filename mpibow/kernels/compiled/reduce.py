@@ -6,22 +6,23 @@ The input is read in memory order. Axes are joined where both or neither are red
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
 import numpy as np
 
-from mpibow.graph.graph import FLOAT, Array
-from mpibow.graph.kernel import Buffers, Call, Run, Shapes
-from mpibow.kernels.compiled.arguments import Address, Floats, Single, Words
-from mpibow.kernels.compiled.boxes import joined, repeated, strides
-from mpibow.kernels.compiled.command import Command, floats, integers, native, together
+from mpibow.graph.graph import FLOAT, Array, Op
+from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
+from mpibow.kernels.compiled.boxes import half, joined, repeated, strides
+from mpibow.kernels.compiled.command import Command, together
+from mpibow.kernels.compiled.native import Address, Argument, Floats, Single, Words, floats, integers, native, row_at
 from mpibow.kernels.compiled.numeric import inlined, largest
+from mpibow.ops import KERNELS as REFERENCE
+from mpibow.ops import Expand, ReduceMax, ReduceMean, ReduceSum
 
 _f = np.float32
 
 
 @inlined
-def start_of(axes: Any, block: Any) -> Any:
+def start_of(axes: Array, block: int) -> int:
     """The first output of a block; axes are (extent, distance) one behind the other."""
     at = 0
     for axis in range(len(axes) // 2 - 1, -1, -1):
@@ -33,9 +34,17 @@ def start_of(axes: Any, block: Any) -> Any:
 
 @native
 def total(
-    x: Address, y: Address, n: int, scale: Single, blocks: int, rows: int, columns: int, row_step: int,
-    column_step: int, axes: Words,
-) -> None:  # fmt: skip
+    x: Address,
+    y: Address,
+    n: int,
+    scale: Single,
+    blocks: int,
+    rows: int,
+    columns: int,
+    row_step: int,
+    column_step: int,
+    axes: Words,
+) -> None:
     """y (n,) = scale times the sum of x's blocks (rows, columns); an axis with a distance of 0 is summed.
 
     axes are the extent and the distance of each outer axis.
@@ -47,7 +56,7 @@ def total(
         start, at = x + 4 * block * rows * columns, start_of(axes, block)
         if column_step == 0:
             for i in range(rows):
-                line, y_row = floats(start + 4 * i * columns, columns), floats(y + 4 * (at + i * row_step), 1)
+                line, y_row = row_at(start, i, columns), floats(y + 4 * (at + i * row_step), 1)
                 part = _f(0)
                 for j in range(columns):
                     part += line[j]
@@ -55,12 +64,12 @@ def total(
         else:  # the column distance is 1, the rows are summed: four at once, so that y is read and written less
             y_row = floats(y + 4 * at, columns)
             for i in range(0, rows - 3, 4):
-                x0, x1 = floats(start + 4 * i * columns, columns), floats(start + 4 * (i + 1) * columns, columns)
-                x2, x3 = floats(start + 4 * (i + 2) * columns, columns), floats(start + 4 * (i + 3) * columns, columns)
+                x0, x1 = row_at(start, i, columns), row_at(start, i + 1, columns)
+                x2, x3 = row_at(start, i + 2, columns), row_at(start, i + 3, columns)
                 for j in range(columns):
                     y_row[j] += (x0[j] + x1[j]) + (x2[j] + x3[j])
             for i in range(rows // 4 * 4, rows):
-                line = floats(start + 4 * i * columns, columns)
+                line = row_at(start, i, columns)
                 for j in range(columns):
                     y_row[j] += line[j]
     if scale != _f(1):
@@ -79,7 +88,7 @@ def peaks(
     for block in range(blocks):
         start, at = x + 4 * block * rows * columns, start_of(axes, block)
         for i in range(rows):
-            line = floats(start + 4 * i * columns, columns)
+            line = row_at(start, i, columns)
             if column_step == 0:
                 y_row = floats(y + 4 * (at + i * row_step), 1)
                 best, none = largest(integers(start + 4 * i * columns, columns)), np.int32(0)
@@ -95,9 +104,19 @@ def peaks(
 
 @native
 def peaks_back(
-    x: Address, y: Address, n: int, dy: Address, dx: Address, shares: Address, blocks: int, rows: int, columns: int,
-    row_step: int, column_step: int, axes: Words,
-) -> None:  # fmt: skip
+    x: Address,
+    y: Address,
+    n: int,
+    dy: Address,
+    dx: Address,
+    shares: Address,
+    blocks: int,
+    rows: int,
+    columns: int,
+    row_step: int,
+    column_step: int,
+    axes: Words,
+) -> None:
     """Like `total`: dx = dy where x = y, shared by equals, else 0."""
     slope, share_of = floats(dy, n), floats(shares, n)
     for i in range(n):
@@ -105,7 +124,7 @@ def peaks_back(
     for block in range(blocks):
         start, at = 4 * block * rows * columns, start_of(axes, block)
         for i in range(rows):
-            x_row = floats(x + start + 4 * i * columns, columns)
+            x_row = row_at(x + start, i, columns)
             if column_step == 0:
                 y_row, own = floats(y + 4 * (at + i * row_step), 1), floats(shares + 4 * (at + i * row_step), 1)
                 equal, best = _f(0), y_row[0]
@@ -121,7 +140,7 @@ def peaks_back(
     for block in range(blocks):
         start, at = 4 * block * rows * columns, start_of(axes, block)
         for i in range(rows):
-            x_row, dx_row = floats(x + start + 4 * i * columns, columns), floats(dx + start + 4 * i * columns, columns)
+            x_row, dx_row = row_at(x + start, i, columns), row_at(dx + start, i, columns)
             if column_step == 0:
                 y_row, own = floats(y + 4 * (at + i * row_step), 1), floats(shares + 4 * (at + i * row_step), 1)
                 best, share = y_row[0], own[0]
@@ -140,23 +159,31 @@ def scaled(x: Floats, y: Floats, scale: Single) -> None:
         y[i] = scale * x[i]
 
 
-def walked(x: Array, y: Array) -> dict[str, Any]:
+def walked(x: Array, y: Array) -> dict[str, Argument]:
     """The arguments of `total` from the blocks on; an axis has x's extent in y, or 1, or is left out in front."""
     axes = joined(x.shape, strides(x), strides(np.broadcast_to(y, x.shape)))
     return loops([axis[::2] for axis in axes])  # extent, distance in y
 
 
-def loops(axes: list[tuple[int, ...]]) -> dict[str, Any]:
+def loops(axes: list[tuple[int, ...]]) -> dict[str, Argument]:
     """A kernel's loops over axes (extent, distance): an inner block of two, and the outer ones."""
     *outer, (rows, row_step), (columns, column_step) = [(1, 0)] * (2 - len(axes)) + axes
     return {
-        "blocks": prod(extent for extent, _ in outer), "rows": rows, "columns": columns, "row_step": row_step,
-        "column_step": column_step, "axes": np.array(outer, np.int64),
-    }  # fmt: skip
+        "blocks": prod(extent for extent, _ in outer),
+        "rows": rows,
+        "columns": columns,
+        "row_step": row_step,
+        "column_step": column_step,
+        "axes": np.array(outer, np.int64),
+    }
 
 
 def _summed(x: Array, y: Array, scale: float) -> Command:
     return total.command(x=x, y=y, n=y.size, scale=scale, **walked(x, y))
+
+
+def expand_forward(call: Call) -> Run:
+    return half(lambda call: [(call.y, np.broadcast_to(call.x[0], call.y.shape))], REFERENCE[Expand].forward)(call)
 
 
 def expand_backward(call: Call) -> Run:
@@ -171,7 +198,7 @@ def sum_backward(call: Call) -> Run:
     return repeated(call.dy, call.dx0)
 
 
-def mean_buffers(op: Any, shapes: Shapes) -> Buffers:
+def mean_buffers(op: Op, shapes: Shapes) -> Buffers:
     return Buffers(backward={"share": (shapes.y, FLOAT)})
 
 
@@ -184,13 +211,17 @@ def mean_backward(call: Call) -> Run:
     return together([scaled.command(x=dy, y=share, scale=dy.size / dx.size), repeated(share, dx)])
 
 
-def max_buffers(op: Any, shapes: Shapes) -> Buffers:
+def max_buffers(op: Op, shapes: Shapes) -> Buffers:
     return Buffers(backward={"shares": (shapes.y, FLOAT)})
 
 
-def max_forward(call: Call) -> Run:
-    return peaks.on(call, n=call.y.size, **walked(call.x[0], call.y))
+def _peaks(call: Call) -> dict[str, Argument]:
+    return {"n": call.y.size, **walked(call.x[0], call.y)}
 
 
-def max_backward(call: Call) -> Run:
-    return peaks_back.on(call, n=call.y.size, **walked(call.x[0], call.y))
+KERNELS = {
+    Expand: Kernel(expand_forward, expand_backward),
+    ReduceMax: Kernel(peaks.half(_peaks), peaks_back.half(_peaks), max_buffers),
+    ReduceMean: Kernel(mean_forward, mean_backward, mean_buffers),
+    ReduceSum: Kernel(sum_forward, sum_backward),
+}

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numba
 import numpy as np
 
 from mpibow.graph.graph import Array
-from mpibow.kernels.compiled.arguments import Doubles, Words
-from mpibow.kernels.compiled.command import Command, native, octets
+from mpibow.kernels.compiled.command import Command
+from mpibow.kernels.compiled.native import Doubles, Words, native, octets
 from mpibow.kernels.compiled.numeric import inlined
 from mpibow.kernels.numpy.resize import BITS
 
@@ -20,7 +19,7 @@ _HALF = np.int32(1 << (BITS - 1))
 
 # Without fast mathematics: a weight's bits must not depend on which instructions a processor has.
 @numba.njit(nogil=True, error_model="numpy")
-def taps(first: float, length: float, count: int, size: int) -> Any:
+def taps(first: float, length: float, count: int, size: int) -> tuple[Array, Array]:
     """The reference's taps; near the end of the line they begin earlier, with weights 0, so that none reads past it."""
     scale = length / count
     spread = max(scale, 1.0)
@@ -44,7 +43,7 @@ def taps(first: float, length: float, count: int, size: int) -> Any:
 
 
 @inlined
-def _columns(row: Any, lows: Any, weights: Any, line: Any) -> None:
+def _columns(row: Array, lows: Array, weights: Array, line: Array) -> None:
     """A row of pixels to line (3 s,), plane by plane. `lows` are in bytes."""
     size, most = len(lows), _u(weights.shape[1])
     for x in range(size):
@@ -59,7 +58,7 @@ def _columns(row: Any, lows: Any, weights: Any, line: Any) -> None:
 
 
 @inlined
-def _rows(ring: Any, low: Any, weights: Any, sums: Any, out: Any, stride: Any) -> None:
+def _rows(ring: Array, low: int, weights: Array, sums: Array, out: Array, stride: int) -> None:
     """One row of each plane of out, as sums of the lines from `low` on."""
     size = len(sums) // 3
     for x in range(len(sums)):

@@ -7,9 +7,9 @@ from math import prod
 import numpy as np
 
 from mpibow.graph.graph import Array
-from mpibow.graph.kernel import Call, Run
-from mpibow.kernels.compiled.arguments import Address
-from mpibow.kernels.compiled.command import floats, native
+from mpibow.graph.kernel import Call, Kernel, Run
+from mpibow.kernels.compiled.native import Address, floats, native
+from mpibow.ops import Rotary
 from mpibow.ops.rotary import angles
 
 
@@ -39,3 +39,6 @@ def forward(call: Call) -> Run:
 
 def backward(call: Call) -> Run:
     return _turned(call, call.dy, call.dx0, -1.0)
+
+
+KERNELS = {Rotary: Kernel(forward, backward)}

@@ -1,15 +1,15 @@
-"""Rows of a table and elements along an axis, taken by number, and their gradients scattered back."""
+"""Rows of tables and elements along an axis, taken by number or multiplied, and their gradients scattered back."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from mpibow.graph.graph import Array
-from mpibow.graph.kernel import Buffers, Call, Run, Shapes, Spec
-from mpibow.kernels.compiled.arguments import Address, Floats, Words
-from mpibow.kernels.compiled.command import floats, native
+from mpibow.graph.graph import FLOAT, Array
+from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
+from mpibow.kernels.compiled.native import Address, Argument, Floats, Words, floats, native, row_at
 from mpibow.kernels.compiled.numeric import index_at, wide
-from mpibow.ops import KERNELS, Embedding, Gather
+from mpibow.ops import KERNELS as REFERENCE
+from mpibow.ops import Embedding, Gather, MatrixFactorisation
 from mpibow.ops.choose import starts_of
 
 _f = np.float32
@@ -23,7 +23,7 @@ def take_rows(
     for i in range(len(kept)):
         row = min(max(index_at(numbers, wide_numbers, i), 0), rows - 1)
         kept[i] = row
-        source, y_row = floats(table + 4 * row * width, width), floats(y + 4 * i * width, width)
+        source, y_row = row_at(table, row, width), row_at(y, i, width)
         for j in range(width):
             y_row[j] = source[j]
 
@@ -35,7 +35,7 @@ def add_rows(table: Address, kept: Words, dy: Address, rows: int, width: int) ->
     for j in range(rows * width):
         whole[j] = _f(0)
     for i in range(len(kept)):
-        row, dy_row = floats(table + 4 * kept[i] * width, width), floats(dy + 4 * i * width, width)
+        row, dy_row = floats(table + 4 * kept[i] * width, width), row_at(dy, i, width)
         for j in range(width):
             row[j] += dy_row[j]
 
@@ -66,7 +66,7 @@ def _indices(array: Array) -> bool:
 def embedding_forward(call: Call) -> Run:
     (x,), table, index = call.x, call.w["weight"], call.saved["index"]
     if not _indices(x):
-        return KERNELS[Embedding].forward(call)
+        return REFERENCE[Embedding].forward(call)
     sizes = {"rows": len(table), "width": table.shape[1]}
     return take_rows.on(call, table=table, numbers=x, kept=index, wide_numbers=wide(x), **sizes)
 
@@ -77,18 +77,95 @@ def embedding_backward(call: Call) -> Run:
 
 
 def gather_buffers(op: Gather, shapes: Shapes) -> Buffers:
-    place: dict[str, Spec] = {"place": (shapes.y, "int64")}
-    return Buffers(saved=place)
+    return Buffers(saved={"place": (shapes.y, "int64")})
 
 
 def gather_forward(call: Call) -> Run:
     x, index = call.x
     if not _indices(index) or x.dtype != np.float32:
-        return KERNELS[Gather].forward(call)
+        return REFERENCE[Gather].forward(call)
     starts, step = starts_of(call.op.axis, x.shape, index.shape)
     starts, last = np.ascontiguousarray(starts), x.shape[call.op.axis] - 1
     return take.on(call, numbers=index, starts=starts, step=step, last=last, wide_numbers=wide(index))
 
 
-def gather_backward(call: Call) -> Run:
-    return add_at.on(call)
+@native
+def squared_errors(
+    users: Address,
+    items: Address,
+    x2: Floats,
+    user: Address,
+    item: Address,
+    y: Floats,
+    error: Floats,
+    factors: int,
+    rows: int,
+    columns: int,
+    wide_users: bool,
+    wide_items: bool,
+) -> None:
+    """error = the products of rows of both tables, less the ratings x2; y = their squares."""
+    n = len(y)
+    for i in range(n):
+        row = min(max(index_at(users, wide_users, i), 0), rows - 1)  # a wrong index must not read elsewhere
+        column = min(max(index_at(items, wide_items, i), 0), columns - 1)
+        p, q = row_at(user, row, factors), row_at(item, column, factors)
+        total = _f(0)
+        for j in range(factors):
+            total += p[j] * q[j]
+        error[i] = total - x2[i]
+        y[i] = error[i] * error[i]
+
+
+@native
+def scatter(
+    users: Address,
+    items: Address,
+    dy: Floats,
+    user: Address,
+    item: Address,
+    duser: Address,
+    ditem: Address,
+    error: Floats,
+    factors: int,
+    rows: int,
+    columns: int,
+    wide_users: bool,
+    wide_items: bool,
+) -> None:
+    """The gradients of the tables' rows: 2 dy error, times the other's row."""
+    n = len(dy)
+    floats(duser, rows * factors)[:] = 0
+    floats(ditem, columns * factors)[:] = 0
+    for i in range(n):
+        row = min(max(index_at(users, wide_users, i), 0), rows - 1)
+        column = min(max(index_at(items, wide_items, i), 0), columns - 1)
+        p, q = row_at(user, row, factors), row_at(item, column, factors)
+        dp, dq = row_at(duser, row, factors), row_at(ditem, column, factors)
+        slope = _f(2) * dy[i] * error[i]
+        for j in range(factors):
+            dp[j] += slope * q[j]
+            dq[j] += slope * p[j]
+
+
+def factorisation_buffers(op: MatrixFactorisation, shapes: Shapes) -> Buffers:
+    return Buffers(saved={"error": (shapes.y, FLOAT)})
+
+
+def _extents(call: Call) -> dict[str, Argument]:
+    op, (users, items, *_) = call.op, call.x
+    return {
+        "users": users,
+        "items": items,
+        "rows": op.users,
+        "columns": op.items,
+        "wide_users": wide(users),
+        "wide_items": wide(items),
+    }
+
+
+KERNELS = {
+    Embedding: Kernel(embedding_forward, embedding_backward, REFERENCE[Embedding].buffers),
+    Gather: Kernel(gather_forward, add_at.half(), gather_buffers),
+    MatrixFactorisation: Kernel(squared_errors.half(_extents), scatter.half(_extents), factorisation_buffers),
+}

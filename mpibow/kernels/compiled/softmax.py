@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
 import numpy as np
 
 from mpibow.graph.graph import FLOAT
-from mpibow.graph.kernel import Buffers, Call, Run, Shapes
-from mpibow.kernels.compiled.arguments import Address, Floats
-from mpibow.kernels.compiled.command import floats, integers, native
+from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
+from mpibow.kernels.compiled.native import Address, Floats, floats, integers, native
 from mpibow.kernels.compiled.numeric import exp, largest, log, stepwise
-from mpibow.ops import LogSoftmax
+from mpibow.ops import LogSoftmax, Softmax
 
 _f = np.float32
 STRIP = 256  # columns: their largest and their sums stay in L1
 
 
 @stepwise
-def _left(x: Any, best: Any, drop: Any) -> Any:
+def _left(x: np.float32, best: np.float32, drop: np.float32) -> np.float32:
     """x - best - drop, in this order: for large x, best + drop would be rounded to best."""
     return (x - best) - drop
 
@@ -126,7 +124,7 @@ def _extents(call: Call) -> dict[str, int]:
     return {"blocks": blocks, "classes": shape[axis], "logarithm": log_too, **({} if wide == 1 else {"wide": wide})}
 
 
-def buffers(op: Any, shapes: Shapes) -> Buffers:
+def buffers(op: Softmax, shapes: Shapes) -> Buffers:
     strip = ((STRIP,), FLOAT)
     if prod(shapes.y[op.axis + 1 :]) == 1:
         return Buffers()
@@ -141,3 +139,6 @@ def forward(call: Call) -> Run:
 def backward(call: Call) -> Run:
     extents = _extents(call)
     return (columns_back if "wide" in extents else rows_back).on(call, **extents)
+
+
+KERNELS = dict.fromkeys((LogSoftmax, Softmax), Kernel(forward, backward, buffers))

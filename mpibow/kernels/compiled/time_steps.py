@@ -10,8 +10,7 @@ from typing import Literal
 
 import numpy as np
 
-from mpibow.kernels.compiled.arguments import Address
-from mpibow.kernels.compiled.command import floats, native
+from mpibow.kernels.compiled.native import Address, floats, native
 from mpibow.kernels.compiled.numeric import inlined, sigmoid, tanh
 from mpibow.kernels.compiled.products import by_laid_out, copied, lay_out
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
 import numpy as np
 
 from mpibow.graph.graph import FLOAT
-from mpibow.graph.kernel import Buffers, Call, Run, Shapes, Spec
-from mpibow.kernels.compiled.arguments import Address, Floats, Words
-from mpibow.kernels.compiled.command import floats, native
+from mpibow.graph.kernel import Buffers, Call, Kernel, Shapes
+from mpibow.kernels.compiled.native import Address, Argument, Floats, Words, floats, native
 from mpibow.ops import Upsample
 from mpibow.ops.upsample import neighbours
 
@@ -19,9 +17,21 @@ _f = np.float32
 
 @native
 def enlarge(
-    x: Address, y: Address, line: Floats, images: int, h: int, w: int, high: int, wide: int, above: Words,
-    below: Words, down: Floats, left: Words, right: Words, across: Floats,
-) -> None:  # fmt: skip
+    x: Address,
+    y: Address,
+    line: Floats,
+    images: int,
+    h: int,
+    w: int,
+    high: int,
+    wide: int,
+    above: Words,
+    below: Words,
+    down: Floats,
+    left: Words,
+    right: Words,
+    across: Floats,
+) -> None:
     """y (images, high, wide) = x (images, h, w) enlarged: row i lies between rows above[i] and below[i] by the share
     down[i], column j likewise between left[j] and right[j]."""
     for image in range(images):
@@ -36,9 +46,21 @@ def enlarge(
 
 @native
 def enlarge_back(
-    dy: Address, dx: Address, line: Floats, images: int, h: int, w: int, high: int, wide: int, above: Words,
-    below: Words, down: Floats, left: Words, right: Words, across: Floats,
-) -> None:  # fmt: skip
+    dy: Address,
+    dx: Address,
+    line: Floats,
+    images: int,
+    h: int,
+    w: int,
+    high: int,
+    wide: int,
+    above: Words,
+    below: Words,
+    down: Floats,
+    left: Words,
+    right: Words,
+    across: Floats,
+) -> None:
     """The gradient of `enlarge`."""
     floats(dx, images * h * w)[:] = 0
     for image in range(images):
@@ -58,13 +80,13 @@ def enlarge_back(
 
 
 def buffers(op: Upsample, shapes: Shapes) -> Buffers:
-    line: dict[str, Spec] = {"line": ((shapes.x[0][3],), FLOAT)}
+    line = {"line": ((shapes.x[0][3],), FLOAT)}
     return Buffers(forward=line, backward=line)
 
 
-def _lines(call: Call) -> dict[str, Any]:
+def _lines(call: Call) -> dict[str, Argument]:
     (*images, h, w), (high, wide) = call.shapes.x[0], call.shapes.y[2:]
-    found: dict[str, Any] = {"images": prod(images), "h": h, "w": w, "high": high, "wide": wide}
+    found: dict[str, Argument] = {"images": prod(images), "h": h, "w": w, "high": high, "wide": wide}
     names = ("above", "below", "down"), ("left", "right", "across")
     for extent, scale, each in zip((h, w), call.op.scale, names, strict=True):
         near, far, share = neighbours(extent, scale, call.op.mode)
@@ -72,9 +94,4 @@ def _lines(call: Call) -> dict[str, Any]:
     return found
 
 
-def forward(call: Call) -> Run:
-    return enlarge.on(call, **_lines(call))
-
-
-def backward(call: Call) -> Run:
-    return enlarge_back.on(call, **_lines(call))
+KERNELS = {Upsample: Kernel(enlarge.half(_lines), enlarge_back.half(_lines), buffers)}

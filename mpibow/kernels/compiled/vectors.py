@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable
 from functools import wraps
-from typing import Any
 
 from llvmlite import ir
+from llvmlite.ir import IRBuilder, Value
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
@@ -14,67 +15,103 @@ from numba.extending import intrinsic
 F32, F64 = ir.FloatType(), ir.DoubleType()
 BYTE, I32, I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 VECTOR, MASK = ir.VectorType(F32, 16), ir.VectorType(ir.IntType(1), 16)
-ZERO = ir.Constant(VECTOR, None)
-LINE = 64  # bytes of a vector
+ZERO, LOWEST = ir.Constant(VECTOR, None), ir.Constant(VECTOR, [-math.inf] * 16)
+LINE, BLOCK = 64, 16 * 64  # bytes of a vector, and of a block of 16 x 16 floats, line after line
 
 
-def at(builder: Any, address: Any, offset: int, kind: Any = VECTOR) -> Any:
+def at(builder: IRBuilder, address: Value, offset: int, kind: ir.Type = VECTOR) -> Value:
     return builder.inttoptr(builder.add(address, I64(offset)), kind.as_pointer())
 
 
-def load(builder: Any, address: Any, offset: int = 0, kind: Any = VECTOR) -> Any:
+def load(builder: IRBuilder, address: Value, offset: int = 0, kind: ir.Type = VECTOR) -> Value:
     return builder.load(at(builder, address, offset, kind), align=4)
 
 
-def load_where(builder: Any, condition: Any, address: Any, offset: int) -> Any:
+def load_where(builder: IRBuilder, condition: Value, address: Value, offset: int) -> Value:
     """The vector at an address if the condition holds, else 0, without a read."""
     return load_some(builder, splat(builder, condition), address, offset)
 
 
-def first_lanes(builder: Any, count: Any) -> Any:
+def first_lanes(builder: IRBuilder, count: Value) -> Value:
     """The mask of a vector's first `count` lanes."""
     lanes = ir.Constant(ir.VectorType(I32, 16), list(range(16)))
     return builder.icmp_signed("<", lanes, splat(builder, builder.trunc(count, I32)))
 
 
-def load_some(builder: Any, mask: Any, address: Any, offset: int) -> Any:
+def _call(builder: IRBuilder, name: str, result: ir.Type, *arguments: Value) -> Value:
+    """LLVM's function of this name."""
+    kind = ir.FunctionType(result, [argument.type for argument in arguments])
+    return builder.call(cgutils.get_or_insert_function(builder.module, kind, f"llvm.{name}"), arguments)
+
+
+def load_some(builder: IRBuilder, mask: Value, address: Value, offset: int) -> Value:
     """The vector at an address, with 0 in lanes that the mask leaves out, which are not read."""
-    kind = ir.FunctionType(VECTOR, [VECTOR.as_pointer(), I32, MASK, VECTOR])
-    masked = cgutils.get_or_insert_function(builder.module, kind, "llvm.masked.load.v16f32.p0v16f32")
-    return builder.call(masked, [at(builder, address, offset), I32(4), mask, ZERO])
+    return _call(builder, "masked.load.v16f32.p0v16f32", VECTOR, at(builder, address, offset), I32(4), mask, ZERO)
 
 
-def store_some(builder: Any, mask: Any, value: Any, address: Any, offset: int) -> None:
+def store_some(builder: IRBuilder, mask: Value, value: Value, address: Value, offset: int) -> None:
     """Writes the lanes of the mask; the others stay as they are."""
-    kind = ir.FunctionType(ir.VoidType(), [VECTOR, VECTOR.as_pointer(), I32, MASK])
-    masked = cgutils.get_or_insert_function(builder.module, kind, "llvm.masked.store.v16f32.p0v16f32")
-    builder.call(masked, [value, at(builder, address, offset), I32(4), mask])
+    place = at(builder, address, offset)
+    _call(builder, "masked.store.v16f32.p0v16f32", ir.VoidType(), value, place, I32(4), mask)
 
 
-def ask(builder: Any, address: Any, offset: int = 0, *, write: bool = False) -> None:
+def ask(builder: IRBuilder, address: Value, offset: int = 0, *, write: bool = False) -> None:
     """Prefetches a line, to read it or to write it; it may lie past the end."""
-    kind = ir.FunctionType(ir.VoidType(), [BYTE.as_pointer(), I32, I32, I32])
-    prefetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
-    builder.call(prefetch, [at(builder, address, offset, BYTE), I32(int(write)), I32(3), I32(1)])  # all caches; data
+    place = at(builder, address, offset, BYTE)
+    _call(builder, "prefetch.p0i8", ir.VoidType(), place, I32(int(write)), I32(3), I32(1))  # all caches; data
 
 
-def store(builder: Any, value: Any, address: Any, offset: int = 0) -> None:
+def store(builder: IRBuilder, value: Value, address: Value, offset: int = 0) -> None:
     builder.store(value, at(builder, address, offset, value.type), align=4)
 
 
-def splat(builder: Any, scalar: Any) -> Any:
+def splat(builder: IRBuilder, scalar: Value) -> Value:
     kind = ir.VectorType(scalar.type, 16)
     one = builder.insert_element(ir.Constant(kind, ir.Undefined), scalar, I32(0))
     return builder.shuffle_vector(one, ir.Constant(kind, ir.Undefined), ir.Constant(ir.VectorType(I32, 16), None))
 
 
-def multiply_add(builder: Any, x: Any, y: Any, z: Any) -> Any:
+def scalar_at(builder: IRBuilder, address: Value, offset: int) -> Value:
+    """The float at an address, in all lanes."""
+    return splat(builder, builder.load(at(builder, address, offset, F32)))
+
+
+def multiply_add(builder: IRBuilder, x: Value, y: Value, z: Value) -> Value:
     """x y + z, rounded once, wherever it stands."""
-    kind = ir.FunctionType(VECTOR, [VECTOR] * 3)
-    return builder.call(cgutils.get_or_insert_function(builder.module, kind, "llvm.fma.v16f32"), [x, y, z])
+    return _call(builder, "fma.v16f32", VECTOR, x, y, z)
 
 
-def columns_of(builder: Any, lines: list[Any]) -> list[Any]:
+def plus_product(builder: IRBuilder, z: Value, x: Value, y: Value) -> Value:
+    """z + x y, as one instruction where the processor has it."""
+    return builder.fadd(z, builder.fmul(x, y, flags=("contract",)), flags=("contract",))
+
+
+def registers(builder: IRBuilder, count: int, kind: ir.Type = VECTOR) -> list[Value]:
+    """Variables that begin as 0; they become registers."""
+    places = [cgutils.alloca_once(builder, kind) for _ in range(count)]
+    for place in places:
+        builder.store(ir.Constant(kind, None), place)
+    return places
+
+
+def for_each(builder: IRBuilder, value: Value, choices: Iterable[int], generate: Callable[[int], None]) -> None:
+    """The code of generate(choice) for the one of the choices that the value is."""
+    for choice in choices:
+        with builder.if_then(builder.icmp_signed("==", value, I64(choice))):
+            generate(choice)
+
+
+def is_set(builder: IRBuilder, value: Value) -> Value:
+    """Whether an integer is not 0."""
+    return builder.icmp_signed("!=", value, I64(0))
+
+
+def not_below(builder: IRBuilder, value: Value, least: Value) -> Value:
+    """The larger of both; NaN stays."""
+    return builder.select(builder.fcmp_ordered("<", value, least), least, value)
+
+
+def columns_of(builder: IRBuilder, lines: list[Value]) -> list[Value]:
     """The columns of 16 vectors: lines i and i + 8 are interleaved four times, which rotates the bits of an index."""
     first, second = (
         ir.Constant(ir.VectorType(I32, 16), [half * 8 + i // 2 + i % 2 * 16 for i in range(16)]) for half in (0, 1)
@@ -85,22 +122,31 @@ def columns_of(builder: Any, lines: list[Any]) -> list[Any]:
     return lines
 
 
-def emitted(generate: Callable[..., None]) -> Any:
+def transpose_block(builder: IRBuilder, source: Value, target: Value) -> None:
+    """target (16, 16) <- source^T."""
+    for i, line in enumerate(columns_of(builder, [load(builder, source, i * LINE) for i in range(16)])):
+        store(builder, line, target, i * LINE)
+
+
+def emitted(generate: Callable[..., None]) -> Callable[..., int]:
     """Decorates generate(builder, *values), which makes instructions and has a parameter for each value; a kernel calls
     it with the values, of int64."""
 
     @wraps(generate)
-    def typed(typing: Any, *kinds: Any) -> Any:
-        return emit(len(kinds), generate)
+    def typed(typing: object, *kinds: types.Type) -> tuple[object, Callable[..., Value]]:
+        return types.int64(*[types.int64] * len(kinds)), code_of(generate)
 
     return intrinsic(typed)
 
 
-def emit(count: int, generate: Any) -> Any:
-    """An intrinsic of `count` int64 whose code generate(builder, *values) makes; it returns 0."""
+def code_of(generate: Callable[..., None]) -> Callable[..., Value]:
+    """The code of an intrinsic, generate(builder, *values); it returns 0."""
 
-    def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+    def code(context: object, builder: IRBuilder, signature: object, values: list[Value]) -> Value:
         generate(builder, *values)
         return I64(0)
 
-    return types.int64(*[types.int64] * count), code
+    return code
+
+
+turn = emitted(transpose_block)

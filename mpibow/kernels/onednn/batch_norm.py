@@ -11,15 +11,14 @@ import numpy as np
 from mpibow.graph.graph import FLOAT
 from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes, Spec
 from mpibow.kernels.compiled import batch_norm as blocks
-from mpibow.kernels.compiled.arguments import Floats, Single
 from mpibow.kernels.compiled.batch_norm import parts
-from mpibow.kernels.compiled.command import native, together
+from mpibow.kernels.compiled.command import together
 from mpibow.kernels.compiled.elementwise import add_relu, as_given, masked
+from mpibow.kernels.compiled.native import Floats, Single, native
 from mpibow.kernels.onednn import capi as dnn
-from mpibow.kernels.onednn.choice import either
 from mpibow.kernels.onednn.library import Library
-from mpibow.kernels.onednn.primitives import Halves, once
-from mpibow.ops import BatchNorm, norm_of_rank
+from mpibow.kernels.onednn.primitives import Halves, either, once
+from mpibow.ops import KERNELS, BatchNorm
 from mpibow.ops.batch_norm import check_values
 from mpibow.ops.fused import NormAddRelu
 
@@ -40,11 +39,10 @@ def batch_norm(library: Library) -> Kernel:
     def in_blocks(op: Norm, shapes: Shapes) -> bool:
         return library.wide and blocks.fits(shapes) and not parts(op)[0].frozen
 
-    by_rank = Kernel(norm_of_rank.forward, norm_of_rank.backward, lambda op, shapes: norm_of_rank.buffers(shapes.y))
     ours = Kernel(blocks.forward, blocks.backward, blocks.buffers, as_given)
     theirs = _Primitives(library)
     kernel = Kernel(theirs.forward, theirs.backward, theirs.buffers, as_given, theirs.slow)
-    return either(of_rank, by_rank, either(in_blocks, ours, kernel))
+    return either(of_rank, KERNELS[BatchNorm], either(in_blocks, ours, kernel))
 
 
 @native
@@ -101,12 +99,16 @@ class _Primitives:
             bias = values / (values - 1)
             runs.append(
                 _follow.command(
-                    mean=mean, variance=variance, running_mean=call.statistics["mean"],
-                    running_variance=call.statistics["variance"], take=norm.momentum, unbiased=norm.momentum * bias,
+                    mean=mean,
+                    variance=variance,
+                    running_mean=call.statistics["mean"],
+                    running_variance=call.statistics["variance"],
+                    take=norm.momentum,
+                    unbiased=norm.momentum * bias,
                 )
-            )  # fmt: skip
+            )
         if added:
-            runs.append(add_relu.command(x0=call.y, x1=call.x[1], y=call.y))
+            runs.append(add_relu.command(x=call.y, x1=call.x[1], y=call.y))
         return together(runs)
 
     def backward(self, call: Call) -> Run:

@@ -11,9 +11,18 @@ STATUS = {1: "out of memory", 2: "invalid arguments", UNIMPLEMENTED: "unimplemen
 TYPES = {"float32": 3, "int32": 4, "uint8": 6}  # dnnl_data_type_t
 RUNTIMES = {1: "sequential", 2: "OpenMP", 4: "TBB", 8: "threadpool", 512: "SYCL"}
 ISAS = {
-    0x1: "SSE4.1", 0x3: "AVX", 0x7: "AVX2", 0xF: "AVX2 VNNI", 0x1F: "AVX2 VNNI 2", 0x27: "AVX-512",
-    0x67: "AVX-512 VNNI", 0xE7: "AVX-512 BF16", 0x1EF: "AVX-512 FP16", 0xFEF: "AMX", 0x1FEF: "AMX FP16",
-}  # fmt: skip
+    0x1: "SSE4.1",
+    0x3: "AVX",
+    0x7: "AVX2",
+    0xF: "AVX2 VNNI",
+    0x1F: "AVX2 VNNI 2",
+    0x27: "AVX-512",
+    0x67: "AVX-512 VNNI",
+    0xE7: "AVX-512 BF16",
+    0x1EF: "AVX-512 FP16",
+    0xFEF: "AMX",
+    0x1FEF: "AMX FP16",
+}
 LIMITS = {"SSE4.1": 0x1, "AVX": 0x3, "AVX2": 0x1F}  # numbers of the largest in ISAS
 
 # dnnl_prop_kind_t
@@ -29,10 +38,22 @@ SRC, SRC_1, DST, WEIGHTS, BIAS, MEAN, VARIANCE, SCALE, SHIFT = 1, 2, 17, 33, 41,
 WORKSPACE, SCRATCHPAD, DIFF_SRC, DIFF_DST, DIFF_WEIGHTS, DIFF_BIAS = 64, 80, 129, 145, 161, 169
 DIFF_SCALE, DIFF_SHIFT, THEN = 255, 256, 32768
 ARGUMENTS = {  # by the names of a call's arrays; SHIFT is described, but not accepted, by backward halves
-    SRC: "x", DST: "y", WEIGHTS: "weight", BIAS: "bias", MEAN: "mean", VARIANCE: "variance", SCALE: "weight",
-    WORKSPACE: "workspace", SCRATCHPAD: "scratch", DIFF_SRC: "dx", DIFF_DST: "dy", DIFF_WEIGHTS: "dweight",
-    DIFF_BIAS: "dbias", DIFF_SCALE: "dweight", DIFF_SHIFT: "dbias",
-}  # fmt: skip
+    SRC: "x",
+    DST: "y",
+    WEIGHTS: "weight",
+    BIAS: "bias",
+    MEAN: "mean",
+    VARIANCE: "variance",
+    SCALE: "weight",
+    WORKSPACE: "workspace",
+    SCRATCHPAD: "scratch",
+    DIFF_SRC: "dx",
+    DIFF_DST: "dy",
+    DIFF_WEIGHTS: "dweight",
+    DIFF_BIAS: "dbias",
+    DIFF_SCALE: "dweight",
+    DIFF_SHIFT: "dbias",
+}
 # dnnl_query_t
 IMPLEMENTATION, STRIDES, EXEC_ARG_MD, NDIMS, PADDED_DIMS = 8, 14, 255, 256, 260
 FORMAT_KIND, INNER_COUNT, INNER_SIZES, INNER_AXES = 262, 263, 264, 265
@@ -44,20 +65,45 @@ INSTALL = {
 }
 
 NEEDED = (
-    "dnnl_version", "dnnl_get_effective_cpu_isa", "dnnl_engine_create", "dnnl_engine_destroy", "dnnl_set_max_cpu_isa",
-    "dnnl_stream_create", "dnnl_stream_destroy", "dnnl_memory_desc_create_with_tag", "dnnl_memory_desc_query",
-    "dnnl_memory_desc_get_size", "dnnl_memory_desc_clone", "dnnl_memory_desc_destroy", "dnnl_memory_create",
+    "dnnl_version",
+    "dnnl_get_effective_cpu_isa",
+    "dnnl_engine_create",
+    "dnnl_engine_destroy",
+    "dnnl_set_max_cpu_isa",
+    "dnnl_stream_create",
+    "dnnl_stream_destroy",
+    "dnnl_memory_desc_create_with_tag",
+    "dnnl_memory_desc_query",
+    "dnnl_memory_desc_get_size",
+    "dnnl_memory_desc_clone",
+    "dnnl_memory_desc_destroy",
+    "dnnl_memory_create",
     "dnnl_memory_destroy",
-    "dnnl_primitive_desc_query", "dnnl_primitive_desc_query_md", "dnnl_primitive_desc_destroy",
-    "dnnl_primitive_create", "dnnl_primitive_execute", "dnnl_primitive_destroy", "dnnl_primitive_attr_create",
-    "dnnl_primitive_attr_destroy", "dnnl_primitive_attr_set_scratchpad_mode", "dnnl_primitive_attr_set_post_ops",
-    "dnnl_post_ops_create", "dnnl_post_ops_destroy", "dnnl_post_ops_append_eltwise", "dnnl_post_ops_append_binary",
-    "dnnl_convolution_forward_primitive_desc_create", "dnnl_convolution_backward_data_primitive_desc_create",
-    "dnnl_convolution_backward_weights_primitive_desc_create", "dnnl_inner_product_forward_primitive_desc_create",
+    "dnnl_primitive_desc_query",
+    "dnnl_primitive_desc_query_md",
+    "dnnl_primitive_desc_destroy",
+    "dnnl_primitive_create",
+    "dnnl_primitive_execute",
+    "dnnl_primitive_destroy",
+    "dnnl_primitive_attr_create",
+    "dnnl_primitive_attr_destroy",
+    "dnnl_primitive_attr_set_scratchpad_mode",
+    "dnnl_primitive_attr_set_post_ops",
+    "dnnl_post_ops_create",
+    "dnnl_post_ops_destroy",
+    "dnnl_post_ops_append_eltwise",
+    "dnnl_post_ops_append_binary",
+    "dnnl_convolution_forward_primitive_desc_create",
+    "dnnl_convolution_backward_data_primitive_desc_create",
+    "dnnl_convolution_backward_weights_primitive_desc_create",
+    "dnnl_inner_product_forward_primitive_desc_create",
     "dnnl_inner_product_backward_data_primitive_desc_create",
     "dnnl_inner_product_backward_weights_primitive_desc_create",
     "dnnl_batch_normalization_forward_primitive_desc_create",
-    "dnnl_batch_normalization_backward_primitive_desc_create", "dnnl_pooling_forward_primitive_desc_create",
-    "dnnl_pooling_backward_primitive_desc_create", "dnnl_lrn_forward_primitive_desc_create",
-    "dnnl_lrn_backward_primitive_desc_create", "dnnl_reorder_primitive_desc_create",
-)  # fmt: skip
+    "dnnl_batch_normalization_backward_primitive_desc_create",
+    "dnnl_pooling_forward_primitive_desc_create",
+    "dnnl_pooling_backward_primitive_desc_create",
+    "dnnl_lrn_forward_primitive_desc_create",
+    "dnnl_lrn_backward_primitive_desc_create",
+    "dnnl_reorder_primitive_desc_create",
+)

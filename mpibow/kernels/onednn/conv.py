@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from mpibow.graph.formats import canonical
-from mpibow.graph.graph import FLOAT, Array, Shape
+from mpibow.graph.graph import FLOAT, Array, Op, Shape
 from mpibow.graph.kernel import Buffers, Call, Formats, Kernel, Run, Shapes, Spec
-from mpibow.kernels.compiled.arguments import Floats, Single
-from mpibow.kernels.compiled.command import Command, native, together
+from mpibow.kernels.compiled.command import Command, together
 from mpibow.kernels.compiled.elementwise import masked
+from mpibow.kernels.compiled.native import Floats, Single, native
 from mpibow.kernels.onednn import capi as dnn
 from mpibow.kernels.onednn import depthwise
 from mpibow.kernels.onednn.library import Library, Unimplemented, behind
@@ -98,10 +98,7 @@ class Convolution:
         return together([*self._regrouped(call, trio.weight), trio.forward.on(call)])
 
     def backward(self, call: Call) -> Run:
-        dy, runs = call.dy, list[Command]()
-        if "dz" in call.scratch:
-            dy = call.scratch["dz"]
-            runs.append(masked.command(dy=call.dy, y=call.y, dx=dy))
+        dy, runs = before_relu(call)
         if call.dw:
             runs += self.of_weights(call, dy)
         return together([*runs, *self.of_inputs(call, dy)])
@@ -154,9 +151,16 @@ class ConvolutionNormalised:
 
         def made(y: str, **behind: Any) -> Primitive:
             return self.library.primitive(
-                "convolution_forward", c_int(dnn.INFERENCE), c_int(dnn.DIRECT), any_layout(shapes.x[0]),
-                any_layout(_grouped(conv, shapes)), bias, any_layout(shapes.y, y), *_window(conv, shapes), **behind,
-            )  # fmt: skip
+                "convolution_forward",
+                c_int(dnn.INFERENCE),
+                c_int(dnn.DIRECT),
+                any_layout(shapes.x[0]),
+                any_layout(_grouped(conv, shapes)),
+                bias,
+                any_layout(shapes.y, y),
+                *_window(conv, shapes),
+                **behind,
+            )
 
         def fused(y: str, added: str) -> Primitive:
             then = [(dnn.MULTIPLY, channel), (dnn.ADD, channel)]
@@ -216,6 +220,19 @@ def _floats(primitive: Primitive, argument: int) -> Spec:
 
 def plain(op: ConvRelu | Conv2d) -> Conv2d:
     return op.conv if isinstance(op, ConvRelu) else op
+
+
+def before_relu(call: Call) -> tuple[Array, list[Command]]:
+    """The gradient of the convolution, and what computes it where a relu follows."""
+    if not isinstance(call.op, ConvRelu):
+        return call.dy, []
+    dz = call.scratch["dz"]
+    return dz, [masked.command(dy=call.dy, y=call.y, dx=dz)]
+
+
+def in_blocks(op: Op, shapes: Shapes, given: tuple[str, ...]) -> Formats:
+    """The layouts of our own convolutions: blocks of 16 channels."""
+    return Formats(("aBcd16b",), "aBcd16b", {"weight": "ABcd16b16a"})
 
 
 def _grouped(op: Conv2d, shapes: Shapes) -> Shape:

@@ -13,8 +13,8 @@ import numpy as np
 from mpibow.graph.formats import canonical, physical
 from mpibow.graph.graph import Array
 from mpibow.graph.kernel import Buffers, Call, Formats, Kernel, Run, Shapes
-from mpibow.kernels.compiled.arguments import Address
-from mpibow.kernels.compiled.command import Command, Native, floats, native, together
+from mpibow.kernels.compiled.command import Command, together
+from mpibow.kernels.compiled.native import Address, Native, floats, native, row_at
 from mpibow.kernels.onednn.conv import Convolution
 from mpibow.kernels.onednn.library import Library
 from mpibow.ops import Conv2d, ConvTranspose2d
@@ -64,9 +64,15 @@ class ConvolutionTransposed:
 def _other_way(op: ConvTranspose2d, shapes: Shapes) -> tuple[Conv2d, Shapes]:
     """The convolution from y to x."""
     conv = Conv2d(
-        shapes.x[0][1], op.kernel, op.stride, op.padding, bias=False, initial=op.initial, groups=op.groups,
+        shapes.x[0][1],
+        op.kernel,
+        op.stride,
+        op.padding,
+        bias=False,
+        initial=op.initial,
+        groups=op.groups,
         dilation=op.dilation,
-    )  # fmt: skip
+    )
     return conv, Shapes((shapes.y,), shapes.x[0], training=True, wanted=(0,))
 
 
@@ -90,7 +96,7 @@ def add_bias(images: Address, channels: Address, n: int, c: int, pixels: int, la
     for each in range(n * blocks):
         first = each % blocks * lanes
         own = min(lanes, c - first)
-        y, bias = floats(images + 4 * each * pixels * lanes, pixels * lanes), floats(channels + 4 * first, own)
+        y, bias = row_at(images, each, pixels * lanes), floats(channels + 4 * first, own)
         if lanes == 1:
             for i in range(pixels):
                 y[i] += bias[0]
@@ -112,7 +118,7 @@ def sum_channels(images: Address, channels: Address, n: int, c: int, pixels: int
     for each in range(n * blocks):
         first = each % blocks * lanes
         own = min(lanes, c - first)
-        dy, sums = floats(images + 4 * each * pixels * lanes, pixels * lanes), floats(channels + 4 * first, own)
+        dy, sums = row_at(images, each, pixels * lanes), floats(channels + 4 * first, own)
         if lanes == 1:
             total = np.float32(0)
             for i in range(pixels):

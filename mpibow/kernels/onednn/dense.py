@@ -7,12 +7,11 @@ from dataclasses import replace
 
 from mpibow.graph.kernel import Buffers, Call, Formats, Kernel, Run, Shapes
 from mpibow.graph.layout import LANES
-from mpibow.kernels.compiled import dense
+from mpibow.kernels.compiled import matmul
 from mpibow.kernels.compiled.command import Command, together
 from mpibow.kernels.compiled.factors import write_factors
-from mpibow.kernels.onednn.choice import either
 from mpibow.kernels.onednn.library import Library
-from mpibow.kernels.onednn.primitives import Trio, once, slow
+from mpibow.kernels.onednn.primitives import Trio, either, once, slow
 from mpibow.ops import Dense
 
 TILES = f"AB16b{LANES}a"  # the layout of weights whose gradients may be kept as factors
@@ -36,7 +35,7 @@ def _many(op: Dense, shapes: Shapes) -> bool:
 def inner_product(library: Library) -> Kernel:
     theirs = _Primitives(library)
     few = Kernel(theirs.forward, theirs.backward, theirs.buffers, theirs.formats, theirs.slow, inputs_alone=True)
-    return either(_many, Kernel(dense.forward, dense.backward, dense.buffers), few)
+    return either(_many, Kernel(matmul.dense_forward, matmul.dense_backward, matmul.dense_buffers), few)
 
 
 class _Primitives:

@@ -11,17 +11,17 @@ import re
 from collections.abc import Callable
 from functools import partial, wraps
 from math import prod
-from typing import Any
 
 import numba
 from llvmlite import ir
+from llvmlite.ir import IRBuilder, Value
 from numba.core import cgutils
 
 from mpibow.graph.graph import FLOAT, Array
 from mpibow.graph.kernel import Call, Shapes, Spec
-from mpibow.kernels.compiled.arguments import Address, Floats
-from mpibow.kernels.compiled.command import Command, floats, native
-from mpibow.kernels.compiled.vectors import F32, I64, emitted, load, store
+from mpibow.kernels.compiled.command import Command
+from mpibow.kernels.compiled.native import Address, Floats, floats, native
+from mpibow.kernels.compiled.vectors import F32, I64, emitted, for_each, load, plus_product, registers, store
 from mpibow.ops import Conv2d
 
 LANES = (8, 16)  # channels of a block, by the width of the machine's vectors
@@ -29,51 +29,62 @@ TAPS = 8  # of one column, in registers at once
 _layout = re.compile(r"aBcd(\d+)b")
 
 
-def _each(generate: Callable[..., None], most: int = TAPS) -> Any:
+def _each(generate: Callable[..., None], most: int = TAPS) -> Callable[..., int]:
     """Decorates generate(builder, vector, taps, *values), as `emitted`: a function of the number of lanes, that of taps
     and the values, with code for each of these numbers."""
 
     @emitted
     @wraps(generate)
-    def code(b: Any, lanes: Any, taps: Any, *values: Any) -> None:
-        for wide in LANES:
-            with b.if_then(b.icmp_signed("==", lanes, I64(wide))):
-                for some in range(1, most + 1):
-                    with b.if_then(b.icmp_signed("==", taps, I64(some))):
-                        generate(b, ir.VectorType(F32, wide), some, *values)
+    def code(b: IRBuilder, lanes: Value, taps: Value, *values: Value) -> None:
+        def of(wide: int) -> None:
+            for_each(b, taps, range(1, most + 1), lambda some: generate(b, ir.VectorType(F32, wide), some, *values))
+
+        for_each(b, lanes, LANES, of)
 
     return code
 
 
-def _multiply_add(b: Any, x: Any, y: Any, z: Any) -> Any:
-    return b.fadd(z, b.fmul(x, y, flags=("contract",)), flags=("contract",))
-
-
-def _places(b: Any, address: Any, pitch: Any, taps: int) -> list[Any]:
+def _places(b: IRBuilder, address: Value, pitch: Value, taps: int) -> list[Value]:
     return [b.add(address, b.mul(pitch, I64(t))) for t in range(taps)]
 
 
 @_each
 def _add_products(
-    b: Any, kind: Any, taps: int, x: Any, dy: Any, sums: Any, step: Any, pitch: Any, row: Any, count: Any
+    b: IRBuilder,
+    kind: ir.VectorType,
+    taps: int,
+    x: Value,
+    dy: Value,
+    sums: Value,
+    step: Value,
+    pitch: Value,
+    row: Value,
+    count: Value,
 ) -> None:
     """sums[t] += the sum of x[t] dy over `count` outputs. Bytes in x: `step` from output to output, `pitch` from tap to
     tap; in sums `row` from tap to tap."""
-    registers = [cgutils.alloca_once(b, kind) for _ in range(taps)]
-    for register in registers:
-        b.store(ir.Constant(kind, None), register)
+    sums_of = registers(b, taps, kind)
     with cgutils.for_range(b, count) as loop:
         gradient = load(b, b.add(dy, b.mul(loop.index, I64(4 * kind.count))), 0, kind)
         seen = _places(b, b.add(x, b.mul(loop.index, step)), pitch, taps)
-        for register, place in zip(registers, seen, strict=True):
-            b.store(_multiply_add(b, load(b, place, 0, kind), gradient, b.load(register)), register)
-    for register, place in zip(registers, _places(b, sums, row, taps), strict=True):
+        for register, place in zip(sums_of, seen, strict=True):
+            b.store(plus_product(b, b.load(register), load(b, place, 0, kind), gradient), register)
+    for register, place in zip(sums_of, _places(b, sums, row, taps), strict=True):
         store(b, b.fadd(load(b, place, 0, kind), b.load(register)), place)
 
 
 @_each
 def _scatter(
-    b: Any, kind: Any, taps: int, dx: Any, dy: Any, weights: Any, step: Any, pitch: Any, row: Any, count: Any
+    b: IRBuilder,
+    kind: ir.VectorType,
+    taps: int,
+    dx: Value,
+    dy: Value,
+    weights: Value,
+    step: Value,
+    pitch: Value,
+    row: Value,
+    count: Value,
 ) -> None:
     """dx[t] += weights[t] dy for each of `count` outputs; steps as in `_add_products`."""
     factors = [load(b, place, 0, kind) for place in _places(b, weights, row, taps)]
@@ -81,14 +92,13 @@ def _scatter(
         gradient = load(b, b.add(dy, b.mul(loop.index, I64(4 * kind.count))), 0, kind)
         seen = _places(b, b.add(dx, b.mul(loop.index, step)), pitch, taps)
         for factor, place in zip(factors, seen, strict=True):
-            store(b, _multiply_add(b, factor, gradient, load(b, place, 0, kind)), place)
+            store(b, plus_product(b, load(b, place, 0, kind), factor, gradient), place)
 
 
 @partial(_each, most=1)
-def _add_lines(b: Any, kind: Any, taps: int, dy: Any, total: Any, count: Any) -> None:
+def _add_lines(b: IRBuilder, kind: ir.VectorType, taps: int, dy: Value, total: Value, count: Value) -> None:
     """total += the sum of `count` lines at dy."""
-    register = cgutils.alloca_once(b, kind)
-    b.store(ir.Constant(kind, None), register)
+    (register,) = registers(b, 1, kind)
     with cgutils.for_range(b, count) as loop:
         line = load(b, b.add(dy, b.mul(loop.index, I64(4 * kind.count))), 0, kind)
         b.store(b.fadd(b.load(register), line), register)
@@ -103,10 +113,28 @@ def _inside(start: int, step: int, extent: int, count: int) -> tuple[int, int]:
 
 @native
 def differentiate(
-    back: bool, x: Address, dy: Address, weight: Floats, lines: Address, lanes: int, images: int, channels: int,
-    h: int, w: int, high: int, wide: int, rows: int, columns: int, down: int, across: int, above: int, before: int,
-    tall: int, broad: int, bias: Address = None,
-) -> None:  # fmt: skip
+    back: bool,
+    x: Address,
+    dy: Address,
+    weight: Floats,
+    lines: Address,
+    lanes: int,
+    images: int,
+    channels: int,
+    h: int,
+    w: int,
+    high: int,
+    wide: int,
+    rows: int,
+    columns: int,
+    down: int,
+    across: int,
+    above: int,
+    before: int,
+    tall: int,
+    broad: int,
+    bias: Address = None,
+) -> None:
     """The gradients of weight (c, taps) and bias (c,); or, if `back`, x = the gradient of the inputs, computed from dy
     and the weight. Last rows and columns of kernel, stride, padding, dilation; lines (taps + 1, lanes) is scratch."""
     line, area, blocks = 4 * lanes, rows * columns, -(-channels // lanes)
@@ -165,7 +193,25 @@ def command_of(call: Call, op: Conv2d, lanes: int, dy: Array, *, back: bool) -> 
     weight, bias = (call.w["weight"], None) if back else (call.dw["weight"], call.dw.get("bias"))
     (rows, columns), (down, across), (above, before), (tall, broad) = op.kernel, op.stride, op.padding, op.dilation
     return differentiate.command(
-        back=back, x=x, dy=dy, weight=weight, bias=bias, lines=call.scratch["taps"], lanes=lanes, images=n, channels=c,
-        h=h, w=w, high=high, wide=wide, rows=rows, columns=columns, down=down, across=across, above=above,
-        before=before, tall=tall, broad=broad,
-    )  # fmt: skip
+        back=back,
+        x=x,
+        dy=dy,
+        weight=weight,
+        bias=bias,
+        lines=call.scratch["taps"],
+        lanes=lanes,
+        images=n,
+        channels=c,
+        h=h,
+        w=w,
+        high=high,
+        wide=wide,
+        rows=rows,
+        columns=columns,
+        down=down,
+        across=across,
+        above=above,
+        before=before,
+        tall=tall,
+        broad=broad,
+    )

@@ -6,17 +6,18 @@ import ctypes
 import ctypes.util
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from ctypes import POINTER, byref, c_char_p, c_float, c_int, c_int64, c_size_t, c_uint, c_void_p
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from mpibow.errors import DeviceError, ShapeError
 from mpibow.graph.graph import Shape
 from mpibow.graph.kernel import Shapes
-from mpibow.kernels.compiled.command import Command, ignore
+from mpibow.kernels.compiled.command import Command, call
+from mpibow.kernels.compiled.native import native
 from mpibow.kernels.isa import OPTIONS, isa
 from mpibow.kernels.onednn.capi import (
     DST,
@@ -44,6 +45,9 @@ from mpibow.kernels.onednn.capi import (
 from mpibow.kernels.onednn.primitives import Descriptor, Halves, Handle, Primitive, Trio
 from mpibow.ops.window import Pair
 
+H = TypeVar("H", bound=Handle)
+Arguments = tuple[Any, ...]  # a primitive's name, and what its constructor takes
+
 
 class Unimplemented(ShapeError):
     """The library has no implementation of the requested primitive."""
@@ -51,8 +55,13 @@ class Unimplemented(ShapeError):
 
 class _Version(ctypes.Structure):
     _fields_ = (
-        ("major", c_int), ("minor", c_int), ("patch", c_int), ("hash", c_char_p), ("cpu", c_uint), ("gpu", c_uint),
-    )  # fmt: skip
+        ("major", c_int),
+        ("minor", c_int),
+        ("patch", c_int),
+        ("hash", c_char_p),
+        ("cpu", c_uint),
+        ("gpu", c_uint),
+    )
 
 
 class Library:
@@ -90,14 +99,14 @@ class Library:
             c.dnnl_set_max_cpu_isa(LIMITS[isa()])
         number = int(c.dnnl_get_effective_cpu_isa())
         self.isa = ISAS.get(number, f"ISA {number:#x}")
-        self.engine = self.make("engine", c.dnnl_engine_create, c.dnnl_engine_destroy, c_int(1), c_size_t(0))
-        self.stream = self.make("stream", c.dnnl_stream_create, c.dnnl_stream_destroy, self.engine, c_uint(1))
+        self.engine = self.make(Handle, "engine", c_int(1), c_size_t(0))
+        self.stream = self.make(Handle, "stream", self.engine, c_uint(1))
         self.execute = ctypes.cast(c.dnnl_primitive_execute, c_void_p).value or 0
         # OpenMP's number of threads belongs to the calling thread, and learners' threads come and go.
         limit = getattr(c, "omp_set_num_threads", None)
         self._limit = limit
         place = ctypes.cast(limit, c_void_p).value if limit else None
-        self.one_thread = ignore.command(function=place, argument=1) if place else Command([])
+        self.one_thread = _ignore.command(function=place, argument=1) if place else Command([])
 
     def check(self, status: int, what: str) -> None:
         if status == UNIMPLEMENTED:
@@ -105,34 +114,32 @@ class Library:
         if status:
             raise DeviceError(f"oneDNN {self.version}: {what}: {STATUS.get(status, f'status {status}')}")
 
-    def make(self, what: str, create: Any, destroy: Any, *arguments: Any, kind: type[Handle] = Handle) -> Any:
+    def make(self, kind: type[H], what: str, *arguments: object, by: str = "", about: str = "") -> H:
+        """An object of dnnl_WHAT_create, or of another function `by` name; `about` names it in an error."""
         value = c_void_p()
-        self.check(create(byref(value), *arguments), what)
-        return kind(value, destroy)
+        self.check(getattr(self.c, f"dnnl_{by or f'{what}_create'}")(byref(value), *arguments), about or what)
+        return kind(value, getattr(self.c, f"dnnl_{what}_destroy"))
 
     # Memory descriptors
 
     def descriptor(self, shape: Shape, tag: str = "any", dtype: str = "float32") -> Descriptor:
         """The descriptor of an array of a tensor (shape); `any` leaves its layout to a primitive."""
         number = 1 if tag == "any" else _tags(self, len(shape))[tag]
-        made: Descriptor = self.make(
-            f"memory {shape} {tag}", self.c.dnnl_memory_desc_create_with_tag, self.c.dnnl_memory_desc_destroy,
-            len(shape), Dims(*shape), TYPES[dtype], number, kind=Descriptor,
-        )  # fmt: skip
-        made.tag, made.bytes = tag, 0 if tag == "any" else int(self.c.dnnl_memory_desc_get_size(made))
-        return made
+        arguments = len(shape), Dims(*shape), TYPES[dtype], number
+        by, about = "memory_desc_create_with_tag", f"memory {shape} {tag}"
+        descriptor = self.make(Descriptor, "memory_desc", *arguments, by=by, about=about)
+        descriptor.tag, size = tag, self.c.dnnl_memory_desc_get_size
+        descriptor.bytes = 0 if tag == "any" else int(size(descriptor))
+        return descriptor
 
     def wrap(self, borrowed: int | None) -> Descriptor:
         """A copy of a descriptor that belongs to a primitive; one of size 0 where there is none."""
-        copy: Descriptor = self.make(
-            "memory", self.c.dnnl_memory_desc_clone, self.c.dnnl_memory_desc_destroy, c_void_p(borrowed),
-            kind=Descriptor,
-        )  # fmt: skip
+        copy = self.make(Descriptor, "memory_desc", c_void_p(borrowed), by="memory_desc_clone")
         copy.bytes = int(self.c.dnnl_memory_desc_get_size(copy))
         copy.tag = self._tag(copy) if copy.bytes else ""
         return copy
 
-    def _query(self, descriptor: Descriptor, what: int, kind: Any) -> Any:
+    def _query(self, descriptor: Descriptor, what: int, kind: Callable[[], Any]) -> Any:
         result = kind()
         self.check(self.c.dnnl_memory_desc_query(descriptor, what, byref(result)), f"query {what}")
         return result
@@ -167,32 +174,29 @@ class Library:
     # Primitives
 
     def primitive(
-        self, name: str, *arguments: Any, then: Sequence[tuple[int, Descriptor]] = (), relu: bool = False
+        self, name: str, *arguments: object, then: Sequence[tuple[int, Descriptor]] = (), relu: bool = False
     ) -> Primitive:
         """A primitive descriptor whose scratch is the caller's. Raises Unimplemented.
 
         Its result goes through the binary operations `then`, with operands as described, and through a relu.
         """
-        attributes = self.make("attributes", self.c.dnnl_primitive_attr_create, self.c.dnnl_primitive_attr_destroy)
+        attributes = self.make(Handle, "primitive_attr")
         self.check(self.c.dnnl_primitive_attr_set_scratchpad_mode(attributes, c_int(1)), "scratchpad mode")
         if then or relu:
-            after = self.make("post-ops", self.c.dnnl_post_ops_create, self.c.dnnl_post_ops_destroy)
+            after = self.make(Handle, "post_ops")
             for kind, operand in then:
                 self.check(self.c.dnnl_post_ops_append_binary(after, c_int(kind), operand), "post-ops")
             if relu:
                 zero = c_float(0.0)
                 self.check(self.c.dnnl_post_ops_append_eltwise(after, c_int(RELU), zero, zero), "post-ops")
             self.check(self.c.dnnl_primitive_attr_set_post_ops(attributes, after), "post-ops")
-        create = getattr(self.c, f"dnnl_{name}_primitive_desc_create")
-        head = () if name == "reorder" else (self.engine,)
+        head, by = () if name == "reorder" else (self.engine,), f"{name}_primitive_desc_create"
         with self.single():
-            made: Primitive = self.make(
-                name, create, self.c.dnnl_primitive_desc_destroy, *head, *arguments, attributes, kind=Primitive
-            )
+            made = self.make(Primitive, "primitive_desc", *head, *arguments, attributes, by=by, about=name)
         made.library = self
         return made
 
-    def halves(self, shapes: Shapes, forward: tuple[Any, ...], backward: tuple[Any, ...]) -> Halves:
+    def halves(self, shapes: Shapes, forward: Arguments, backward: Arguments) -> Halves:
         """Both halves' primitives, each from its name and its own arguments: forward's kind, and backward's hint, which
         is the forward one, are added here."""
         name, *arguments = forward
@@ -200,9 +204,15 @@ class Library:
         return Halves(there, self.primitive(*backward, there) if shapes.training else None)
 
     def trio(
-        self, shapes: Shapes, names: tuple[str, str, str], image: tuple[Any, ...], window: Sequence[Any] = (), *,
-        algorithm: Sequence[Any] = (), relu: bool = False,
-    ) -> Trio:  # fmt: skip
+        self,
+        shapes: Shapes,
+        names: tuple[str, str, str],
+        image: tuple[Descriptor | None, ...],
+        window: Sequence[object] = (),
+        *,
+        algorithm: Sequence[object] = (),
+        relu: bool = False,
+    ) -> Trio:
         """The primitives, by name, of a layer whose `image` is the descriptors of x, weight, bias and y."""
         forward, data, weights = names
         x, weight, bias, y = image
@@ -279,3 +289,9 @@ def find_library() -> str | None:
 @cache
 def load(path: str) -> Library:
     return Library(path)
+
+
+@native
+def _ignore(function: int, argument: int) -> None:
+    """Calls the C function at an address with one integer; the return value is ignored."""
+    call(function, argument, 0, 0, 0)

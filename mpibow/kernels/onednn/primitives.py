@@ -5,11 +5,11 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Mapping
 from ctypes import byref, c_char_p, c_int, c_void_p
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeVar
 
-from mpibow.graph.graph import Array
-from mpibow.graph.kernel import Buffers, Call, Formats, Shapes, Spec
+from mpibow.graph.graph import Array, Op
+from mpibow.graph.kernel import Buffers, Call, Formats, Kernel, Run, Shapes, Spec
 from mpibow.kernels.compiled.command import Command
 from mpibow.kernels.onednn.capi import (
     ARGUMENTS,
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 
 M = TypeVar("M")
+R = TypeVar("R", bound=Op)
 
 
 class _Argument(ctypes.Structure):
@@ -37,7 +38,7 @@ class _Argument(ctypes.Structure):
 class Handle:
     """An object of the library, destroyed with this one."""
 
-    def __init__(self, value: c_void_p, destroy: Any) -> None:
+    def __init__(self, value: c_void_p, destroy: Callable[[c_void_p], int]) -> None:
         self._as_parameter_, self._destroy = value, destroy
 
     def __del__(self) -> None:
@@ -92,23 +93,23 @@ class Primitive(Handle):
     def command(self, arrays: Mapping[int, Array | None]) -> Command:
         """Its run on the arrays by execution argument; each must have the layout that `layout` returns."""
         library = self.library
-        primitive = library.make("primitive", library.c.dnnl_primitive_create, library.c.dnnl_primitive_destroy, self)
-        kept: list[Any] = [primitive, arrays]
+        primitive = library.make(Handle, "primitive", self)
+        kept: list[object] = [primitive, arrays]
         block = (_Argument * len(arrays))()
         for slot, (number, array) in zip(block, arrays.items(), strict=True):
             layout = self.layout(number)
             assert array is not None, number
             assert array.nbytes >= layout.bytes, (number, array.shape, array.nbytes, layout.bytes)
-            memory = library.make(
-                "memory", library.c.dnnl_memory_create, library.c.dnnl_memory_destroy, layout, library.engine,
-                c_void_p(array.ctypes.data),
-            )  # fmt: skip
+            memory = library.make(Handle, "memory", layout, library.engine, c_void_p(array.ctypes.data))
             kept.append(memory)
             slot.number, slot.memory = number, memory._as_parameter_.value
         row = (
-            library.execute, primitive._as_parameter_.value, library.stream._as_parameter_.value, len(block),
+            library.execute,
+            primitive._as_parameter_.value or 0,
+            library.stream._as_parameter_.value or 0,
+            len(block),
             ctypes.addressof(block),
-        )  # fmt: skip
+        )
         return Command([*library.one_thread.rows, row], library.one_thread, kept, block)
 
 
@@ -118,11 +119,11 @@ def slow(forward: Primitive, data: Primitive | None = None, weights: Primitive |
     return tuple(name for name, part in parts.items() if part is not None and part.slow)
 
 
-def once(make: Callable[[Any, Shapes], M]) -> Callable[[Any, Shapes], M]:
+def once(make: Callable[[R, Shapes], M]) -> Callable[[R, Shapes], M]:
     """`make`, which is called once for an operator and its shapes in one layout."""
-    made: dict[Any, M] = {}
+    made: dict[object, M] = {}
 
-    def find(op: Any, shapes: Shapes) -> M:
+    def find(op: R, shapes: Shapes) -> M:
         key = op, shapes.x, shapes.y, shapes.formats.y, shapes.training, bool(shapes.wanted)
         if key not in made:
             made[key] = make(op, shapes)
@@ -185,3 +186,30 @@ class Trio:
 
     def formats(self, x: str, y: str) -> Formats:
         return Formats((x,), y, {"weight": self.weight}, {"weight": self.back}, {"weight": self.gradient})
+
+
+def either(fits: Callable[[R, Shapes], bool], one: Kernel, other: Kernel) -> Kernel:
+    """The kernel that is `one` where it fits, else the `other`.
+
+    Layouts are requested as if the output had that of the first input: `fits` finds it in `shapes.formats.y`.
+    """
+
+    def chosen(op: R, shapes: Shapes) -> Kernel:
+        return one if fits(op, shapes) else other
+
+    def backward(call: Call) -> Run:
+        half = chosen(call.op, call.shapes).backward
+        assert half is not None
+        return half(call)
+
+    def formats(op: R, shapes: Shapes, given: tuple[str, ...]) -> Formats:
+        return chosen(op, replace(shapes, formats=Formats(given, given[0]))).formats(op, shapes, given)
+
+    return Kernel(
+        lambda call: chosen(call.op, call.shapes).forward(call),
+        backward,
+        lambda op, shapes: chosen(op, shapes).buffers(op, shapes),
+        formats,
+        lambda op, shapes: chosen(op, shapes).slow(op, shapes),
+        inputs_alone=other.inputs_alone,
+    )

@@ -8,12 +8,11 @@ from typing import Any
 
 from mpibow.graph.formats import Reorder
 from mpibow.graph.kernel import Buffers, Call, Formats, Kernel, Run, Shapes
-from mpibow.kernels.compiled import local_response, means
+from mpibow.kernels.compiled import means, norms
 from mpibow.kernels.compiled.elementwise import as_given
 from mpibow.kernels.onednn import capi as dnn
-from mpibow.kernels.onednn.choice import either
 from mpibow.kernels.onednn.library import Library, behind
-from mpibow.kernels.onednn.primitives import Halves, Primitive, once
+from mpibow.kernels.onednn.primitives import Halves, Primitive, either, once
 from mpibow.ops import AvgPool2d, LocalResponseNorm, MaxPool2d
 
 Pool = MaxPool2d | AvgPool2d
@@ -67,7 +66,7 @@ def pooling(library: Library) -> Kernel:
         arguments = kind, x, y, *window
         return library.halves(shapes, ("pooling_forward", *arguments), ("pooling_backward", *arguments))
 
-    return either(_hangs, Kernel(means.forward, means.backward), alone(halves))
+    return either(_hangs, means.WINDOWS, alone(halves))
 
 
 def _hangs(op: Pool, shapes: Shapes) -> bool:
@@ -92,5 +91,4 @@ def local_responses(library: Library) -> Kernel:
         """Even windows lie elsewhere in oneDNN; its backward half of one channel reads out of bounds (3.2 crashes)."""
         return op.size % 2 == 0 or op.size == 1 or bool(halves(op, shapes).slow)
 
-    ours = Kernel(local_response.forward, local_response.backward, local_response.buffers)
-    return either(lacks, ours, alone(halves))
+    return either(lacks, norms.RESPONSES, alone(halves))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mpibow.cuda.device.memory import DeviceMemory
+from mpibow.cuda.device.machine import DeviceMemory
 from mpibow.errors import DeviceError
 from tests.cuda.device.fakes import FakeDriver, gpu
 from tests.refusals import refuses

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mpibow.cuda.device.near import has_gpu, near_cores, parse_cores, share_of_cores
+from mpibow.cuda.device.find import has_gpu, near_cores, parse_cores, share_of_cores
 
 
 @pytest.mark.parametrize(

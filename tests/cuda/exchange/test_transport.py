@@ -13,8 +13,7 @@ from mpibow.comm import Communicator, Single
 from mpibow.cuda.exchange import probe as probes
 from mpibow.cuda.exchange.nccl import Nccl
 from mpibow.cuda.exchange.probe import takes_device_arrays, without_launcher
-from mpibow.cuda.exchange.staged import Direct, Staged
-from mpibow.cuda.exchange.transport import Transport, open_transport
+from mpibow.cuda.exchange.transport import Direct, Staged, Transport, open_transport
 from mpibow.errors import CommunicationError
 from tests.comm.threads import on_threads
 from tests.cuda.device.fakes import FakeDriver, FakeEvent, FakeStream, HostArray, Log

@@ -14,8 +14,7 @@ import pytest
 
 from mpibow.cuda.feed.decoder import OnDevice, in_a_row
 from mpibow.cuda.feed.feeder import DeviceSlot
-from mpibow.cuda.feed.source import open_source
-from mpibow.cuda.feed.togpu import ToGpu
+from mpibow.cuda.feed.togpu import ToGpu, open_source
 from mpibow.data import dali
 from mpibow.data.dali import Dali
 from mpibow.data.dali_decoders import DaliBatch, OnHost

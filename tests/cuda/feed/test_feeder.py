@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mpibow.cuda.device.memory import DeviceMemory
+from mpibow.cuda.device.machine import DeviceMemory
 from mpibow.cuda.feed.feeder import AT_ONCE, DeviceSlot, Feeder, pack
 from mpibow.errors import DeviceError
 from tests.cuda.device.fakes import gpu

@@ -12,8 +12,7 @@ import pytest
 
 from mpibow.cuda.feed.deviceset import DeviceSet, gathers
 from mpibow.cuda.feed.feeder import Feeder
-from mpibow.cuda.feed.source import open_source
-from mpibow.cuda.feed.togpu import ToGpu
+from mpibow.cuda.feed.togpu import ToGpu, open_source
 from mpibow.cuda.kernels.kernels import Launch
 from mpibow.data.dataset import Array, ArrayData, Dataset, NamedArrays, Samples
 from mpibow.data.loading import Loading

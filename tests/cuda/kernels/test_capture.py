@@ -10,16 +10,15 @@ import numpy as np
 import pytest
 
 from mpibow.cuda.device.driver import Refused
-from mpibow.cuda.device.memory import DeviceFull
+from mpibow.cuda.device.machine import DeviceFull
 from mpibow.cuda.kernels import cudnn as binding
 from mpibow.cuda.kernels import graphs
-from mpibow.cuda.kernels.capture import Executor
-from mpibow.cuda.kernels.cudnn import Cudnn, Enqueue, Handles, together
+from mpibow.cuda.kernels.cudnn import Cudnn, DeviceTimer, Enqueue, Handles, random_bytes, seconds_of, together
 from mpibow.cuda.kernels.kept import Made
+from mpibow.cuda.kernels.launcher import Executor
 from mpibow.cuda.kernels.operands import PRECISIONS
 from mpibow.cuda.kernels.plans import Executable
 from mpibow.cuda.kernels.specs import Cast, NormBackward
-from mpibow.cuda.kernels.timing import DeviceTimer, random_bytes, seconds_of
 from mpibow.errors import DeviceError
 from tests.cuda.device.fakes import FakeDriver, FakeStream, HostArray, Log
 from tests.refusals import refuses

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from mpibow import ops
 from mpibow.cuda.kernels import elementwise, norm
-from mpibow.cuda.kernels.own import OWN
+from mpibow.cuda.kernels.table import OWN
 from mpibow.graph.graph import FLOAT, Array
 from mpibow.graph.kernel import Call
 from tests.cuda.kernels.host import needs_compiler, prepared, run_all

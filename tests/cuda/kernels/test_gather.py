@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mpibow.cuda.kernels.gather import gather
+from mpibow.cuda.kernels.layout import gather
 from mpibow.data.slots import fill_counter
 from mpibow.graph.graph import Array
 from tests.cuda.kernels.host import needs_compiler, prepared, run_all

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from mpibow.cuda.device.memory import DeviceFull
+from mpibow.cuda.device.machine import DeviceFull
 from mpibow.cuda.kernels import graphs, opened, plans
 from mpibow.cuda.kernels.kept import Folder, Made
 from mpibow.cuda.kernels.operands import PRECISIONS

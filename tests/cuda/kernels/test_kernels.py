@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import mpibow as mb
-from mpibow.cuda.kernels import dropout, flat, layout
+from mpibow.cuda.kernels import elementwise, flat, layout
 from mpibow.cuda.kernels.compile import texts
 from mpibow.cuda.kernels.kernels import (
     BLOCKS,
@@ -71,12 +71,12 @@ def test_numbers_are_of_32_bits_unless_numpys() -> None:
 
 
 def test_a_rate_of_numpys_is_a_float_for_dropout(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dropout, "_extents", lambda call: (2, 3, 1, 1))
+    monkeypatch.setattr(elementwise, "_dropout_extents", lambda call: (2, 3, 1, 1))
     x = np.zeros((2, 3), np.float32)
     call = SimpleNamespace(
         x=(x, x), y=x, dy=x, dx=(x,), saved={"kept": x}, op=mb.ops.Dropout(np.float64(0.5)), name="dropout1"
     )
-    (forward,), (backward,) = dropout.forward(call), dropout.backward(call)
+    (forward,), (backward,) = elementwise.dropout_forward(call), elementwise.dropout_backward(call)
     assert (type(forward.arguments[6]), type(backward.arguments[3])) == (np.float32, np.float32)
 
 

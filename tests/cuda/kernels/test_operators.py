@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from mpibow import ops
 from mpibow.cuda.kernels.kernels import KERNELS, Launch
-from mpibow.cuda.kernels.own import OWN
+from mpibow.cuda.kernels.table import OWN
 from mpibow.errors import ShapeError
 from mpibow.graph.formats import Reorder
 from mpibow.graph.graph import FLOAT

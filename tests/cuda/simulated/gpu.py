@@ -25,7 +25,7 @@ from mpibow.cuda.kernels.cudnn import Enqueue
 from mpibow.cuda.kernels.kernels import Launch
 from mpibow.cuda.kernels.opened import NAMES, Gpu
 from mpibow.cuda.kernels.operands import PRECISIONS
-from mpibow.cuda.kernels.shadows import Shadows
+from mpibow.cuda.kernels.precision import Shadows
 from mpibow.cuda.kernels.specs import Spec
 from mpibow.graph.graph import Array
 from mpibow.graph.memory import zeros

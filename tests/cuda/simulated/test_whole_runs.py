@@ -12,7 +12,7 @@ import pytest
 
 from mpibow.comm.communicator import Communicator, Single
 from mpibow.cuda.exchange.nccl import Nccl
-from mpibow.cuda.feed.source import held_by
+from mpibow.cuda.feed.togpu import held_by
 from mpibow.cuda.gpu import GpuMemory
 from mpibow.data.dataset import ArrayData
 from mpibow.data.loading import Loading

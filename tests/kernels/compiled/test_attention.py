@@ -10,7 +10,7 @@ pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[c
 from mpibow import ops
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT
-from mpibow.kernels.compiled.attention import FEW, KEPT, ROWS
+from mpibow.kernels.compiled.heads import FEW, KEPT, ROWS
 from mpibow.kernels.compiled.table import OPERATORS
 from mpibow.ops.fused import HeadsAttention
 from tests.kernels.against import check

@@ -14,8 +14,7 @@ import pytest
 
 pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
 from mpibow.kernels.compiled import code_cache
-from mpibow.kernels.compiled.code_cache import CodeCache, jit
-from mpibow.kernels.compiled.told import compiling
+from mpibow.kernels.compiled.code_cache import CodeCache, compiling, jit
 from tests.launching import ROOT
 
 NOWHERE = Path("/proc/nowhere")  # where not even root can make a folder
@@ -83,7 +82,7 @@ def test_a_file_that_changes_before_its_function_is_compiled(tmp_path: Path) -> 
     assert functions(compiled(tmp_path / "m.py", after), 1, 3) == 1
 
 
-@pytest.mark.parametrize("name", ["normalise", "resize"])
+@pytest.mark.parametrize("name", ["image", "resize"])
 def test_the_decorator_of_a_part_is_in_the_key(name: str) -> None:
     modules = {name: vars(import_module(f"mpibow.kernels.compiled.{name}"))}
     code_cache._follow(modules[name], modules)
@@ -104,7 +103,7 @@ FAILING = """
 import sys, time
 from pathlib import Path
 from mpibow.kernels.compiled.code_cache import jit
-from mpibow.kernels.compiled.told import compiling
+from mpibow.kernels.compiled.code_cache import compiling
 space = {}
 exec(compile("def f(x): return x + undefined", sys.argv[1], "exec"), space)
 try:

@@ -12,8 +12,18 @@ import numpy as np
 import pytest
 
 pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
-from mpibow.kernels.compiled.arguments import Address, Doubles, Floats, Integers, Octets, Single, Words
-from mpibow.kernels.compiled.command import floats, native, native_stepwise
+from mpibow.kernels.compiled.native import (
+    Address,
+    Doubles,
+    Floats,
+    Integers,
+    Octets,
+    Single,
+    Words,
+    floats,
+    native,
+    native_stepwise,
+)
 
 ROOT = Path(__file__).parents[3]
 ARRAYS = {
@@ -97,8 +107,8 @@ def test_a_stepwise_sum_has_the_order_of_the_source() -> None:
 
 MODULE = """
 from typing import Literal
-from mpibow.kernels.compiled.arguments import Floats
-from mpibow.kernels.compiled.command import native
+from mpibow.kernels.compiled.native import Floats
+from mpibow.kernels.compiled.native import native
 from near import scaled
 
 @native

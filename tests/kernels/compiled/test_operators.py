@@ -263,5 +263,5 @@ def test_an_index_outside_a_table_is_that_of_its_nearest_row() -> None:
 
 def test_add_relu_in_place() -> None:
     x0, x1 = np.array([1, -2, np.nan, 3], np.float32), np.array([-3, 3, 0, 1], np.float32)
-    add_relu.command(x0=x0, x1=x1, y=x0)()
+    add_relu.command(x=x0, x1=x1, y=x0)()
     np.testing.assert_array_equal(x0, [0, 1, np.nan, 4])

@@ -16,8 +16,8 @@ from tests.kernels.cases import INITIAL, Bench, Case
 from tests.kernels.with_onednn import LIBRARY, PATH, TABLE, needs_onednn
 
 pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
-from mpibow.kernels.compiled.arguments import Words
-from mpibow.kernels.compiled.command import _call, native, together
+from mpibow.kernels.compiled.command import call, together
+from mpibow.kernels.compiled.native import Words, native
 from mpibow.kernels.compiled.numeric import inlined
 from mpibow.kernels.compiled.steps import compiled
 
@@ -32,7 +32,7 @@ def _met(mine: Array, other: Array, usleep: int, tries: int) -> bool:
     for _ in range(tries):
         if other[0] == 1:
             return True
-        _call(usleep, 100, 0, 0, 0)  # it might write anywhere, as far as the compiler knows: `other` is read again
+        call(usleep, 100, 0, 0, 0)  # it might write anywhere, as far as the compiler knows: `other` is read again
     return False
 
 

@@ -22,8 +22,8 @@ from mpibow.comm.communicator import Communicator, Single
 from mpibow.config import load_mapping
 from mpibow.job import BUILT_IN, open_job
 from mpibow.job.device import Device
+from mpibow.kernels.compiled.code_cache import TITLE, compiling
 from mpibow.kernels.compiled.generated import applying, sending
-from mpibow.kernels.compiled.told import TITLE, compiling
 from tests.comm.threads import on_threads
 
 ROOT = Path(__file__).parents[3]

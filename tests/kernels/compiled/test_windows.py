@@ -7,17 +7,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mpibow import ops
-from mpibow.graph.kernel import Kernel
 from tests.kernels.against import compare
 from tests.kernels.shapes import RANDOM, asked
 
 pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
-from mpibow.kernels.compiled import local_response, means
+from mpibow.kernels.compiled import means, norms
 
 KERNELS = {
-    ops.AdaptiveAvgPool2d: Kernel(means.forward, means.backward),
-    ops.AvgPool2d: Kernel(means.forward, means.backward),
-    ops.LocalResponseNorm: Kernel(local_response.forward, local_response.backward, local_response.buffers),
+    ops.AdaptiveAvgPool2d: means.WINDOWS,
+    ops.AvgPool2d: means.WINDOWS,
+    ops.LocalResponseNorm: norms.RESPONSES,
 }
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from mpibow import ops
 from mpibow.graph.graph import Array
-from mpibow.ops.beta import larger_shares
+from mpibow.ops.mixup import larger_shares
 from tests.kernels.cases import Case
 from tests.kernels.checked import IMAGE, Checked, N, block
 from tests.kernels.draw import (

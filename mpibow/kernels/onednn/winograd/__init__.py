@@ -17,34 +17,32 @@ some groups at a time, so that the sums are seldom read and written.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from mpibow.graph.graph import FLOAT
-from mpibow.graph.kernel import Buffers, Call, Formats, Run, Shapes, Spec
+from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes, Spec
 from mpibow.kernels.compiled.command import Command, together
-from mpibow.kernels.compiled.elementwise import masked
+from mpibow.kernels.compiled.native import Argument
+from mpibow.kernels.onednn.conv import before_relu, in_blocks, plain
 from mpibow.kernels.onednn.winograd.loops import STRIP, convolve, differentiate, scatter
 from mpibow.ops import Conv2d
 from mpibow.ops.fused import ConvRelu
 
-FORMATS = Formats(("aBcd16b",), "aBcd16b", {"weight": "ABcd16b16a"})
 
-
-def fits(op: Conv2d, shapes: Shapes) -> bool:
+def fits(op: Conv2d | ConvRelu, shapes: Shapes) -> bool:
     """Whether this is faster than oneDNN's convolution, as measured: enough tiles must share the weights' transform.
     5x5 needs more tiles the more channels there are. 3x3 needs more beyond 256 channels, at least 256 on both sides.
     oneDNN leaves padding out, which is most of the input of 5x5 on low images.
     """
-    (n, c), (k, high, wide) = shapes.x[0][:2], shapes.y[1:]
-    plain = (op.stride, op.dilation, op.groups) == ((1, 1), (1, 1), 1)
+    (n, c), (k, high, wide), op = shapes.x[0][:2], shapes.y[1:], plain(op)
+    simple = (op.stride, op.dilation, op.groups) == ((1, 1), (1, 1), 1)
     whole = c % 16 == k % 16 == high % 2 == wide % 8 == 0 and max(c, k) <= 512
     outputs, window = n * high * wide, (op.kernel, op.padding)
     if max(c, k) > 256:
-        return plain and whole and window == ((3, 3), (1, 1)) and min(c, k) >= 256 and outputs >= 256
+        return simple and whole and window == ((3, 3), (1, 1)) and min(c, k) >= 256 and outputs >= 256
     if window == ((3, 3), (1, 1)):
-        return plain and whole and outputs >= 64
+        return simple and whole and outputs >= 64
     roomy = window == ((5, 5), (0, 0)) or (window == ((5, 5), (2, 2)) and high >= 6)
-    return plain and whole and roomy and outputs >= max(64, c // 2, k // 2)
+    return simple and whole and roomy and outputs >= max(64, c // 2, k // 2)
 
 
 def form(op: Conv2d, shapes: Shapes) -> int:
@@ -55,13 +53,18 @@ def form(op: Conv2d, shapes: Shapes) -> int:
     return 43 if high % 8 == wide % 8 == 0 and n * high * wide >= 2 * max(c, k) else 23
 
 
-def _extents(op: Conv2d | ConvRelu, shapes: Shapes) -> dict[str, Any]:
-    conv = op.conv if isinstance(op, ConvRelu) else op
+def _extents(op: Conv2d | ConvRelu, shapes: Shapes) -> dict[str, Argument]:
+    conv = plain(op)
     n, c, h, w = shapes.x[0]
     return {
-        "images": n, "c": c // 16, "k": conv.channels // 16, "h": h, "wide": w, "form": form(conv, shapes),
+        "images": n,
+        "c": c // 16,
+        "k": conv.channels // 16,
+        "h": h,
+        "wide": w,
+        "form": form(conv, shapes),
         "padding": conv.padding[0],
-    }  # fmt: skip
+    }
 
 
 def buffers(op: Conv2d | ConvRelu, shapes: Shapes) -> Buffers:
@@ -85,19 +88,24 @@ def buffers(op: Conv2d | ConvRelu, shapes: Shapes) -> Buffers:
 
 
 def forward(call: Call) -> Command:
-    u, v, m = (call.scratch[key] for key in "uvm")
+    u, v, m = call.buffers("u", "v", "m")
     return convolve.command(
-        x=call.x[0], w=call.w["weight"], bias=call.w.get("bias"), y=call.y, relu=isinstance(call.op, ConvRelu), u=u,
-        v=v, m=m, back=False, **_extents(call.op, call.shapes),
-    )  # fmt: skip
+        x=call.x[0],
+        w=call.w["weight"],
+        bias=call.w.get("bias"),
+        y=call.y,
+        relu=isinstance(call.op, ConvRelu),
+        u=u,
+        v=v,
+        m=m,
+        back=False,
+        **_extents(call.op, call.shapes),
+    )
 
 
 def backward(call: Call) -> Run:
-    u, v, d, m = (call.scratch[key] for key in "uvdm")
-    extents, runs, dy = _extents(call.op, call.shapes), list[Command](), call.dy
-    if isinstance(call.op, ConvRelu):
-        dy = call.scratch["dz"]
-        runs.append(masked.command(dy=call.dy, y=call.y, dx=dy))
+    u, v, d, m = call.buffers("u", "v", "d", "m")
+    extents, (dy, runs) = _extents(call.op, call.shapes), before_relu(call)
     if call.dw:
         dw, db = call.dw["weight"], call.dw.get("bias")
         runs.append(differentiate.command(x=call.x[0], dy=dy, dw=dw, db=db, v=v, d=d, m=u, **extents))
@@ -108,3 +116,6 @@ def backward(call: Call) -> Run:
         del extents["padding"]
         runs.append(scatter.command(dy=dy, w=w, dx=dx, u=u, d=d, m=m, **extents))
     return together(runs)
+
+
+KERNEL = Kernel(forward, backward, buffers, in_blocks)

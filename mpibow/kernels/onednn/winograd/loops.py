@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from mpibow.kernels.compiled.arguments import Address
-from mpibow.kernels.compiled.command import floats, native
+from mpibow.kernels.compiled.native import Address, floats, native
 from mpibow.kernels.compiled.numeric import inlined
-from mpibow.kernels.compiled.vectors import LINE
+from mpibow.kernels.compiled.vectors import BLOCK, LINE
 from mpibow.kernels.onednn.winograd.tiles import (
-    BLOCK,
     add_gradients,
     add_tiles,
     back_products,

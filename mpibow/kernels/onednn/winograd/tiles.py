@@ -6,54 +6,46 @@ Every function takes the form (see TRANSFORMS) first, a constant of the kernel. 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import reduce, wraps
-from typing import Any
 
-from llvmlite import ir
+from llvmlite.ir import IRBuilder, Value
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
 from mpibow.kernels.compiled.vectors import (
-    F32,
+    BLOCK,
     I64,
     LINE,
-    VECTOR,
+    LOWEST,
     ZERO,
     ask,
-    at,
-    columns_of,
-    emit,
+    code_of,
     emitted,
+    is_set,
     load,
     load_where,
-    splat,
+    not_below,
+    plus_product,
+    registers,
+    scalar_at,
     store,
+    transpose_block,
 )
 from mpibow.kernels.onednn.winograd.transforms import TRANSFORMS, WIDE, Transforms, multiply, transposed
 
-BLOCK = 16 * LINE  # bytes of 16 x 16 channels
 
-
-def _add_product(b: Any, total: Any, scalar: Any, line: Any) -> None:
-    """total += scalar line, as one instruction."""
-    product = b.fmul(splat(b, scalar), line, flags=("contract",))
-    b.store(b.fadd(b.load(total), product, flags=("contract",)), total)
-
-
-def _rows(b: Any, address: Any, step: Any, count: int) -> list[Any]:
+def _rows(b: IRBuilder, address: Value, step: Value, count: int) -> list[Value]:
     return [b.add(address, b.mul(step, I64(r))) for r in range(count)]
 
 
-def by_form(generate: Callable[..., None]) -> Any:
+def by_form(generate: Callable[..., None]) -> Callable[..., int]:
     """`emitted`, of a form, which is a constant and whose transforms `generate` takes, and further values."""
 
     @wraps(generate)
-    def typed(typing: Any, form: Any, *kinds: Any) -> Any:
-        transforms = TRANSFORMS[form.literal_value]
-        _, code = emit(1 + len(kinds), lambda b, _, *values: generate(b, transforms, *values))
+    def typed(typing: object, form: types.Literal, *kinds: types.Type) -> tuple[object, Callable[..., Value]]:
+        code = code_of(lambda b, _, *values: generate(b, TRANSFORMS[form.literal_value], *values))
         return types.int64(form, *[types.int64] * len(kinds)), code
 
     return intrinsic(prefer_literal=True)(typed)
@@ -61,15 +53,24 @@ def by_form(generate: Callable[..., None]) -> Any:
 
 @by_form
 def input_tiles(
-    b: Any, f: Transforms, x: Any, v: Any, pitch: Any, step: Any, top: Any, bottom: Any, left: Any, right: Any
+    b: IRBuilder,
+    f: Transforms,
+    x: Value,
+    v: Value,
+    pitch: Value,
+    step: Value,
+    top: Value,
+    bottom: Value,
+    left: Value,
+    right: Value,
 ) -> None:
     """v[row][tile][column] = B^T d B of the group whose upper left input is at x; bytes from row to row: pitch in x,
     step in v. Where top ... right is 0 there is padding on that side."""
-    top, bottom, left, right = (b.icmp_signed("!=", edge, I64(0)) for edge in (top, bottom, left, right))
+    top, bottom, left, right = (is_set(b, edge) for edge in (top, bottom, left, right))
     high, wide = f.tall + f.taps - 1, WIDE + f.taps - 1
     rows, steps, padding = _rows(b, x, pitch, high), _rows(b, v, step, f.size), f.taps // 2
 
-    def input_at(r: int, s: int) -> Any:
+    def input_at(r: int, s: int) -> Value:
         sides = (
             (top, r < padding),
             (bottom, r >= high - padding),
@@ -83,7 +84,7 @@ def input_tiles(
 
     for t, (above, before) in enumerate(f.corners):
         if not before:
-            columns: list[Any] = []
+            columns: list[Value] = []
         for s in range(len(columns), before + f.size):
             columns.append(multiply(b, f.into, [input_at(above + r, s) for r in range(f.size)]))
         for r in range(f.size):
@@ -92,24 +93,23 @@ def input_tiles(
                 store(b, value, steps[r], (f.size * t + j) * LINE)
 
 
-def _sums(b: Any, f: Transforms, v: Any, u: Any, step: Any, blocks: Any) -> list[list[Any]]:
+def _sums(b: IRBuilder, f: Transforms, v: Value, u: Value, step: Value, blocks: Value) -> list[list[Value]]:
     """By tile and column: the sum of v[block][tile][column][c] u[block][c][column] over blocks and c, of one row; bytes
     from block to block in v: step."""
-    sums = [cgutils.alloca_once(b, VECTOR) for _ in range(4 * f.size)]  # they become registers
-    for each in sums:
-        b.store(ZERO, each)
+    sums = registers(b, 4 * f.size)
     with cgutils.for_range(b, blocks) as loop:
         here = b.add(v, b.mul(loop.index, step))
         there = b.add(u, b.mul(loop.index, I64(f.size * BLOCK)))
         for c in range(16):
             weights = [load(b, there, (f.size * c + j) * LINE) for j in range(f.size)]
             for i, each in enumerate(sums):
-                _add_product(b, each, b.load(at(b, here, i * LINE + 4 * c, F32)), weights[i % f.size])
+                scalar = scalar_at(b, here, i * LINE + 4 * c)
+                b.store(plus_product(b, b.load(each), scalar, weights[i % f.size]), each)
     return [[b.load(each) for each in sums[f.size * t : f.size * (t + 1)]] for t in range(4)]
 
 
 @by_form
-def products(b: Any, f: Transforms, v: Any, u: Any, m: Any, step: Any, blocks: Any) -> None:
+def products(b: IRBuilder, f: Transforms, v: Value, u: Value, m: Value, step: Value, blocks: Value) -> None:
     """m[tile][output] of one row: the sum over C of v[tile][column] u[column], A^T applied to the columns; bytes from
     block to block of C in v: step."""
     for t, columns in enumerate(_sums(b, f, v, u, step, blocks)):
@@ -118,25 +118,23 @@ def products(b: Any, f: Transforms, v: Any, u: Any, m: Any, step: Any, blocks: A
 
 
 @by_form
-def output_tiles(b: Any, f: Transforms, m: Any, y: Any, pitch: Any, bias: Any, relu: Any) -> None:
+def output_tiles(b: IRBuilder, f: Transforms, m: Value, y: Value, pitch: Value, bias: Value, relu: Value) -> None:
     """The group's outputs at y of m[row][tile][output], plus the line `bias`, not below 0 if relu; bytes from row to
     row in y: pitch."""
     rows, shift = _rows(b, y, pitch, f.tall), load(b, bias, 0)
-    lowest = b.select(b.icmp_signed("!=", relu, I64(0)), ZERO, ir.Constant(VECTOR, [-math.inf] * 16))
+    lowest = b.select(is_set(b, relu), ZERO, LOWEST)
     for t, (above, before) in enumerate(f.corners):
         for s in range(f.outputs):
             lines = [load(b, m, (f.outputs * (4 * r + t) + s) * LINE) for r in range(f.size)]
             for r, value in enumerate(multiply(b, f.out, lines)):
-                total = b.fadd(value, shift)
-                total = b.select(b.fcmp_ordered("<", total, lowest), lowest, total)
-                store(b, total, rows[above + r], (before + s) * LINE)
+                store(b, not_below(b, b.fadd(value, shift), lowest), rows[above + r], (before + s) * LINE)
 
 
 @by_form
-def back_products(b: Any, f: Transforms, d: Any, u: Any, m: Any, step: Any, blocks: Any) -> None:
+def back_products(b: IRBuilder, f: Transforms, d: Value, u: Value, m: Value, step: Value, blocks: Value) -> None:
     """m[column] of one row of a group's inputs: the sum over K of d[tile][column] u[column], B applied to the columns,
     and tiles added where they overlap; bytes from block to block of K in d: step."""
-    line: list[Any] = []
+    line: list[Value] = []
     for t, columns in enumerate(_sums(b, f, d, u, step, blocks)):
         values = multiply(b, transposed(f.into), columns)
         begin = f.outputs * t
@@ -147,7 +145,7 @@ def back_products(b: Any, f: Transforms, d: Any, u: Any, m: Any, step: Any, bloc
 
 
 @by_form
-def add_tiles(b: Any, f: Transforms, m: Any, dx: Any, pitch: Any, i: Any, j: Any) -> None:
+def add_tiles(b: IRBuilder, f: Transforms, m: Value, dx: Value, pitch: Value, i: Value, j: Value) -> None:
     """B m, m[row][column] of the group in row i and column j, to the gradients of its inputs, the upper left one at dx:
     added to the sums of groups above and to the left. Bytes from row to row in dx: pitch."""
     rows, wide, shared = _rows(b, dx, pitch, f.size), f.size + WIDE - f.outputs, f.size - f.outputs
@@ -162,7 +160,7 @@ def add_tiles(b: Any, f: Transforms, m: Any, dx: Any, pitch: Any, i: Any, j: Any
 
 
 @by_form
-def weight_tiles(b: Any, f: Transforms, g: Any, u: Any, step: Any) -> None:
+def weight_tiles(b: IRBuilder, f: Transforms, g: Value, u: Value, step: Value) -> None:
     """u[row][column] = G g G^T of the taps at g, g + BLOCK, ...; step: bytes from row to row in u."""
     lines = [[load(b, g, (f.taps * r + s) * BLOCK) for r in range(f.taps)] for s in range(f.taps)]
     columns = [multiply(b, f.spread, line) for line in lines]
@@ -172,19 +170,17 @@ def weight_tiles(b: Any, f: Transforms, g: Any, u: Any, step: Any) -> None:
 
 
 @by_form
-def transpose(b: Any, f: Transforms, source: Any, target: Any, turned: Any) -> None:
+def transpose(b: IRBuilder, f: Transforms, source: Value, target: Value, turned: Value) -> None:
     """target (taps, taps, 16, 16): the blocks of source, each transposed; from the last to the first if turned."""
-    turn = b.icmp_signed("!=", turned, I64(0))
+    turn = is_set(b, turned)
     with cgutils.for_range(b, I64(f.taps * f.taps)) as loop:
         place = b.select(turn, b.sub(I64(f.taps * f.taps - 1), loop.index), loop.index)
         here, there = b.add(source, b.mul(loop.index, I64(BLOCK))), b.add(target, b.mul(place, I64(BLOCK)))
-        lines = [load(b, here, i * LINE) for i in range(16)]
-        for i, line in enumerate(columns_of(b, lines)):
-            store(b, line, there, i * LINE)
+        transpose_block(b, here, there)
 
 
 @by_form
-def gradient_tiles(b: Any, f: Transforms, dy: Any, d: Any, pitch: Any, step: Any) -> None:
+def gradient_tiles(b: IRBuilder, f: Transforms, dy: Value, d: Value, pitch: Value, step: Value) -> None:
     """d[row][tile][column] = A dy A^T of the group's gradients; bytes from row to row: pitch in dy, step in d."""
     rows, steps, spread = _rows(b, dy, pitch, f.tall), _rows(b, d, step, f.size), transposed(f.out)
     for t, (above, before) in enumerate(f.corners):
@@ -196,14 +192,14 @@ def gradient_tiles(b: Any, f: Transforms, dy: Any, d: Any, pitch: Any, step: Any
 
 
 @emitted
-def fetch(b: Any, row: Any) -> None:
+def fetch(b: IRBuilder, row: Value) -> None:
     """Prefetches a row of a group's outputs, possibly past the end."""
     for s in range(WIDE):
         ask(b, row, s * LINE)
 
 
 @by_form
-def add_gradients(b: Any, f: Transforms, dy: Any, total: Any, pitch: Any) -> None:
+def add_gradients(b: IRBuilder, f: Transforms, dy: Value, total: Value, pitch: Value) -> None:
     """Adds the group's gradients at dy to the line `total`; bytes from row to row: pitch."""
     rows, columns = _rows(b, dy, pitch, f.tall), range(WIDE)
     sums = [reduce(b.fadd, [load(b, row, s * LINE) for row in rows]) for s in columns]
@@ -211,23 +207,22 @@ def add_gradients(b: Any, f: Transforms, dy: Any, total: Any, pitch: Any) -> Non
 
 
 @by_form
-def outer_products(b: Any, f: Transforms, v: Any, d: Any, m: Any, tiles: Any, first: Any) -> None:
+def outer_products(b: IRBuilder, f: Transforms, v: Value, d: Value, m: Value, tiles: Value, first: Value) -> None:
     """m (16, 16) = or, unless first, += the sum over tiles of v x d, one row and column of them."""
-    fresh = b.icmp_signed("!=", first, I64(0))
-    sums = [cgutils.alloca_once(b, VECTOR) for _ in range(16)]
+    fresh, sums = is_set(b, first), registers(b, 16)
     for c, each in enumerate(sums):
         b.store(b.select(fresh, ZERO, load(b, m, c * LINE)), each)
     with cgutils.for_range(b, tiles) as loop:
         offset = b.mul(loop.index, I64(f.size * LINE))
         here, line = b.add(v, offset), load(b, b.add(d, offset), 0)
         for c, each in enumerate(sums):
-            _add_product(b, each, b.load(at(b, here, 4 * c, F32)), line)
+            b.store(plus_product(b, b.load(each), scalar_at(b, here, 4 * c), line), each)
     for c, each in enumerate(sums):
         store(b, b.load(each), m, c * LINE)
 
 
 @by_form
-def weight_taps(b: Any, f: Transforms, m: Any, dw: Any) -> None:
+def weight_taps(b: IRBuilder, f: Transforms, m: Value, dw: Value) -> None:
     """The taps of dw = G^T m G, from tap to tap and from one of m's tile to the next BLOCK bytes."""
     gather = transposed(f.spread)
     lines = [[load(b, m, (f.size * r + j) * BLOCK) for r in range(f.size)] for j in range(f.size)]

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import reduce
-from typing import Any
 
 from llvmlite import ir
+from llvmlite.ir import IRBuilder, Value
 
-from mpibow.kernels.compiled.vectors import VECTOR
+from mpibow.kernels.compiled.vectors import VECTOR, plus_product
 
 WIDE = 8  # outputs of a group of four tiles, from left to right
 
 Matrix = tuple[tuple[Fraction, ...], ...]
-Term = tuple[Fraction, Any]  # a factor and a vector
+Term = tuple[Fraction, Value]  # a factor and a vector
 
 
 @dataclass(frozen=True)
@@ -73,12 +74,12 @@ def at_points(taps: int, *points: Fraction) -> Transforms:
     return Transforms(tuple(into), tuple(spread), tuple(out))
 
 
-def _product(roots: Any) -> tuple[Fraction, ...]:
+def _product(roots: Sequence[Fraction]) -> tuple[Fraction, ...]:
     """The coefficients of the polynomial that has these roots, the lowest power's first."""
-    factors = [Fraction(1)]
+    factors, zero = [Fraction(1)], Fraction(0)
     for root in roots:
-        factors = [below - root * here for below, here in zip([0, *factors], [*factors, 0], strict=True)]
-    return tuple(Fraction(factor) for factor in factors)
+        factors = [below - root * here for below, here in zip([zero, *factors], [*factors, zero], strict=True)]
+    return tuple(factors)
 
 
 # By form: its outputs and taps, on a side, as two digits. Points in pairs +-a share their work. These five points have
@@ -91,11 +92,11 @@ TRANSFORMS = {
 }
 
 
-def multiply(b: Any, matrix: Matrix, lines: list[Any]) -> list[Any]:
+def multiply(b: IRBuilder, matrix: Matrix, lines: list[Value]) -> list[Value]:
     """The code of matrix @ lines. Rows that differ by signs only, and columns, belong to points +-a: their common
     terms are computed once."""
     matrix, lines = _folded(b, matrix, lines)
-    products: list[Any] = []
+    products: list[Value] = []
     while len(products) < len(matrix):
         row = matrix[len(products)]
         terms = [(factor, line) for factor, line in zip(row, lines, strict=True) if factor]
@@ -110,7 +111,7 @@ def multiply(b: Any, matrix: Matrix, lines: list[Any]) -> list[Any]:
     return products
 
 
-def _folded(b: Any, matrix: Matrix, lines: list[Any]) -> tuple[Matrix, list[Any]]:
+def _folded(b: IRBuilder, matrix: Matrix, lines: list[Value]) -> tuple[Matrix, list[Value]]:
     """Neighbours that are always added to or always subtracted from each other become their sum and difference, where
     there are rows enough for that to save anything."""
     columns, lines = list(transposed(matrix)), list(lines)
@@ -125,7 +126,7 @@ def _folded(b: Any, matrix: Matrix, lines: list[Any]) -> tuple[Matrix, list[Any]
     return transposed(tuple(columns)), lines
 
 
-def _sum(b: Any, terms: list[Term]) -> Term:
+def _sum(b: IRBuilder, terms: list[Term]) -> Term:
     """One term's factor is kept apart, so that it costs no product: 1, or else the smallest."""
     first = max(range(len(terms)), key=lambda i: (terms[i][0] == 1, -abs(terms[i][0]), terms[i][0], -i))
     scale, total = terms[first]
@@ -135,17 +136,16 @@ def _sum(b: Any, terms: list[Term]) -> Term:
     return scale, total
 
 
-def _add(b: Any, total: Any, factor: Fraction, line: Any) -> Any:
+def _add(b: IRBuilder, total: Value, factor: Fraction, line: Value) -> Value:
     if abs(factor) == 1:
         return (b.fadd if factor == 1 else b.fsub)(total, line)
-    product = b.fmul(_constant(factor), line, flags=("contract",))
-    return b.fadd(total, product, flags=("contract",))
+    return plus_product(b, total, _constant(factor), line)
 
 
-def _value(b: Any, term: Term) -> Any:
+def _value(b: IRBuilder, term: Term) -> Value:
     factor, line = term
     return line if factor == 1 else b.fmul(_constant(factor), line)
 
 
-def _constant(factor: Fraction) -> Any:
+def _constant(factor: Fraction) -> Value:
     return ir.Constant(VECTOR, [float(factor)] * 16)

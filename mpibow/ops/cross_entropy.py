@@ -11,11 +11,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import FLOAT, Op, Shape, Tensor
+from mpibow.graph.graph import EVERY, FLOAT, Op, Shape, Tensor
 from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes, Spec
 from mpibow.ops.cast import cast
 
-__all__ = ["SoftCrossEntropy", "SoftmaxCrossEntropy", "soft_cross_entropy", "softmax_cross_entropy"]
+__all__ = [
+    "Accuracy",
+    "SoftCrossEntropy",
+    "SoftmaxCrossEntropy",
+    "accuracy",
+    "soft_cross_entropy",
+    "softmax_cross_entropy",
+]
 
 
 def per_sample(logits: Shape, label: Shape) -> Shape:
@@ -78,6 +85,28 @@ def soft_cross_entropy(logits: Tensor, target: Tensor, *, smoothing: float = 0.0
     return logits.graph.add(SoftCrossEntropy(smoothing), logits, target, name=name)
 
 
+@dataclass(frozen=True)
+class Accuracy(Op):
+    """y[n] = 1 where the label's logit is among the k largest (the first of equals first), else 0. No gradient."""
+
+    k: int = 1
+    kind = "accuracy"
+    integers = (1,)
+    differentiable = None
+    flat = EVERY
+
+    def infer(self, *shapes: Shape) -> Shape:
+        label = per_sample(*shapes)
+        if not 1 <= self.k <= shapes[0][1]:
+            raise ShapeError(f"k must be between 1 and the number of classes, got {self.k}")
+        return label
+
+
+def accuracy(logits: Tensor, label: Tensor, k: int = 1, *, name: str | None = None) -> Tensor:
+    """logits (n, classes), label (n,) int32 -> 1.0 or 0.0 (n,): whether the label is among the k likeliest classes."""
+    return logits.graph.add(Accuracy(k), logits, label, name=name)
+
+
 # The reference kernels.
 
 
@@ -95,8 +124,8 @@ def cross_entropy_buffers(op: SoftmaxCrossEntropy, shapes: Shapes) -> Buffers:
 
 def cross_entropy_forward(call: Call) -> Run:
     (logits, label), y = call.x, call.y
-    probability, index = call.saved["probability"], call.saved["index"]
-    column, picked = call.scratch["column"], call.scratch["picked"]
+    probability, index = call.buffers("probability", "index")
+    column, picked = call.buffers("column", "picked")
     flat, starts = probability.reshape(-1), np.arange(len(label)) * logits.shape[1]
     ignore, smoothing = call.op.ignore, call.op.smoothing
     ignored = None if ignore is None else call.saved["ignored"]
@@ -194,7 +223,56 @@ def soft_backward(call: Call) -> Run:
     return lambda: np.multiply(slope, dy2, out=dx)
 
 
+def accuracy_buffers(op: Accuracy, shapes: Shapes) -> Buffers:
+    n, classes = shapes.x[0]
+    rank = {"rank": ((n,), "int64")}
+    if op.k == 1:
+        return Buffers(forward=rank)
+    masks = {"ahead": ((n, classes), "bool"), "level": ((n, classes), "bool"), "valid": ((n,), "bool")}
+    return Buffers(forward={**rank, **masks, "picked": ((n, 1), FLOAT)})
+
+
+def accuracy_forward(call: Call) -> Run:
+    (logits, label), y, best = call.x, call.y, call.scratch["rank"]
+    if call.op.k > 1:
+        return _among_the_best(call)
+
+    def run() -> None:
+        np.argmax(logits, axis=1, out=best)
+        np.equal(best, label, out=y, casting="unsafe")
+
+    return run
+
+
+def _among_the_best(call: Call) -> Run:
+    (logits, label), y, k = call.x, call.y, call.op.k
+    rank, picked, valid = call.buffers("rank", "picked", "valid")
+    ahead, level = call.buffers("ahead", "level")
+    classes = np.arange(logits.shape[1])
+    starts, label2 = np.arange(len(label)) * len(classes), label.reshape(-1, 1)
+    flat, picked1, first, last = logits.reshape(-1), picked[:, 0], level[:, 0], len(classes) - 1
+
+    def run() -> None:  # a label's rank is the number of logits ahead of its own: larger, or as large and earlier
+        np.add(starts, label, out=rank)
+        flat.take(rank, out=picked1, mode="clip")
+        np.equal(logits, picked, out=level)
+        np.less(classes, label2, out=ahead)
+        np.logical_and(level, ahead, out=ahead)
+        np.less_equal(logits, picked, out=level)
+        np.logical_not(level, out=level)  # not <= rather than >: a label whose logit is NaN is a miss
+        np.logical_or(level, ahead, out=ahead)
+        np.sum(ahead, axis=1, out=rank)
+        np.greater_equal(label, 0, out=valid)
+        np.less_equal(label, last, out=first)  # a label that is no class, as an ignored one, is a miss
+        np.logical_and(valid, first, out=valid)
+        np.less(rank, k, out=first)
+        np.logical_and(valid, first, out=y, casting="unsafe")
+
+    return run
+
+
 KERNELS = {
+    Accuracy: Kernel(accuracy_forward, None, accuracy_buffers),
     SoftCrossEntropy: Kernel(soft_forward, soft_backward, soft_buffers),
     SoftmaxCrossEntropy: Kernel(cross_entropy_forward, cross_entropy_backward, cross_entropy_buffers),
 }

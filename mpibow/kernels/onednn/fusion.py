@@ -1,14 +1,60 @@
-"""Finds attention whose heads are cut out of (n, t, heads d) and joined again: one operator, without copies."""
+"""Nodes of a user's graph that one kernel computes: found, and replaced by an operator that stands for them."""
 
 from __future__ import annotations
 
-from mpibow.graph.graph import Graph, Node
-from mpibow.graph.rewrite import rebuilt
-from mpibow.ops import Attention, Permute, Split
-from mpibow.ops.fused import HeadsAttention
+from collections import Counter
+
+from mpibow.graph.graph import Graph, Node, Op
+from mpibow.graph.rewrite import fuse, rebuilt
+from mpibow.ops import Add, Attention, BatchNorm, Conv2d, Expand, Matmul, Multiply, Permute, Relu, Split
+from mpibow.ops.fused import (
+    AddRelu,
+    ConvNormAddRelu,
+    ConvRelu,
+    ExpandAdd,
+    ExpandMultiply,
+    HeadsAttention,
+    NormAddRelu,
+    TurnedMatmul,
+)
 from mpibow.ops.reshape import View
 
 HEADS = (0, 2, 1, 3)  # the axes of (n, t, heads, d) exchanged, and back
+
+
+def evaluation_fusion(chain: tuple[Op, ...]) -> Op | None:
+    """Convolutions in groups are not fused: their weights are reordered on the way."""
+    match chain:
+        case (Conv2d(groups=1) as conv, BatchNorm() as norm):
+            return ConvNormAddRelu(conv, norm, added=False, relu=False)
+        case (Conv2d(groups=1) as conv, BatchNorm() as norm, Relu()):
+            return ConvNormAddRelu(conv, norm, added=False, relu=True)
+        case (Conv2d(groups=1) as conv, BatchNorm() as norm, Add((1.0, 1.0)), Relu()):
+            return ConvNormAddRelu(conv, norm, added=True, relu=True)
+    return training_fusion(chain)
+
+
+def training_fusion(chain: tuple[Op, ...]) -> Op | None:
+    """Training needs the values between convolution and batch norm."""
+    match chain:
+        case (Conv2d() as conv, Relu()):
+            return ConvRelu(conv)
+        case (BatchNorm(sync="learner") as norm, Relu()):
+            return NormAddRelu(norm, added=False)
+        case (BatchNorm(sync="learner") as norm, Add((1.0, 1.0)), Relu()):
+            return NormAddRelu(norm, added=True)
+        case (Add((1.0, 1.0)), Relu()):
+            return AddRelu()
+        case (Expand(), Add((1.0, 1.0))):
+            return ExpandAdd()
+        case (Expand(), Multiply(2)):
+            return ExpandMultiply()
+    return None
+
+
+def rewrite(graph: Graph, training: bool) -> Graph:
+    graph = turned_together(heads_together(graph))
+    return fuse(graph, [training_fusion if training else evaluation_fusion], longest=4)
 
 
 class _Finder:
@@ -76,9 +122,37 @@ class _Finder:
 
 
 def heads_together(graph: Graph) -> Graph:
+    """Attention whose heads are cut out of (n, t, heads d) and joined again: one operator, without copies."""
     finder, taken, inside = _Finder(graph), dict[str, Node](), set[str]()
     for node in graph.nodes:
         if (found := finder.found(node)) is not None:
             taken[found[0].name] = found[0]
             inside |= {each.name for each in found[1]}
     return rebuilt(graph, taken, inside)
+
+
+def turned_together(graph: Graph) -> Graph:
+    """Products of transposed matrices: strides express the transpose, without a copy."""
+    reads = Counter(name for node in graph.nodes for name in node.inputs)
+    reads.update(graph.outputs.values())
+    turns = {node.name: node.inputs[0] for node in graph.nodes if _turns(node) and reads[node.name] == 1}
+    taken, inside = dict[str, Node](), set[str]()
+    for node in graph.nodes:
+        if not isinstance(node.op, Matmul):
+            continue
+        a, b = node.inputs
+        many = len(graph.tensors[a].shape) > len(graph.tensors[b].shape)  # its rows are one matrix in memory
+        turned = (a in turns and not many, b in turns)
+        if any(turned):
+            inputs = tuple(turns[name] if each else name for name, each in zip(node.inputs, turned, strict=True))
+            taken[node.name] = Node(node.name, TurnedMatmul(turned), inputs, {}, {})
+            inside |= {name for name, each in zip(node.inputs, turned, strict=True) if each}
+    return rebuilt(graph, taken, inside)
+
+
+def _turns(node: Node) -> bool:
+    """Whether it exchanges the last two axes."""
+    if not isinstance(node.op, Permute) or len(node.op.axes) < 2:
+        return False
+    *front, last, other = node.op.axes
+    return front == list(range(len(front))) and (last, other) == (len(front) + 1, len(front))

@@ -1,8 +1,9 @@
-"""Augmentation: random crop and flip, centre crop, cutout."""
+"""Stored images made a net's input: normalised, cropped and flipped at random, cropped in the middle, cut out."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from mpibow.ops.dropout import check_counter, counter_of
 from mpibow.ops.philox import draw, draw_specs
 from mpibow.ops.window import Pair, check_images
 
-__all__ = ["Augment", "CentreCrop", "Cutout", "augment", "centre_crop", "cutout"]
+__all__ = ["Augment", "CentreCrop", "Cutout", "Normalise", "augment", "centre_crop", "cutout", "normalise"]
 
 
 @dataclass(frozen=True)
@@ -103,14 +104,44 @@ def cutout(x: Tensor, length: int, *, name: str | None = None) -> Tensor:
     return x.graph.add(Cutout(length), x, counter_of(x), name=name)
 
 
+@dataclass(frozen=True)
+class Normalise(Op):
+    """y = (x - mean) / std; x may be uint8, y is of the plan's precision. It has no gradient.
+
+    `std` is one number a channel (axis 1), `mean` as well, or one for every value of a sample, in C order.
+    """
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    kind = "normalise"
+    integers = (0,)
+    differentiable = None
+
+    def infer(self, *shapes: Shape) -> Shape:
+        (x,) = shapes
+        if len(x) < 2 or len(self.mean) not in (x[1], prod(x[1:])) or len(self.std) != x[1]:
+            raise ShapeError(
+                f"{len(self.mean)} means and {len(self.std)} standard deviations must be one a channel, "
+                "or means one a value"
+            )
+        if min(self.std) <= 0:
+            raise ShapeError(f"standard deviations must be above 0, got {min(self.std)}")
+        return x
+
+
+def normalise(x: Tensor, mean: tuple[float, ...], std: tuple[float, ...], *, name: str | None = None) -> Tensor:
+    """x (n, c, ...) of any dtype -> (x - mean) / std; `mean` has a number per channel or per value of a sample."""
+    return x.graph.add(Normalise(tuple(mean), tuple(std)), x, name=name)
+
+
 # The reference kernels.
 
 
-def buffers(op: Augment | Cutout, shapes: Shapes) -> Buffers:
+def augment_buffers(op: Augment | Cutout, shapes: Shapes) -> Buffers:
     return Buffers(forward=draw_specs(shapes.y[0]))
 
 
-def forward(call: Call) -> Run:
+def augment_forward(call: Call) -> Run:
     (x, counter), y, pad, flip = call.x, call.y, call.op.pad, call.op.flip
     words, fill = call.scratch["words"], draw(call, counter)
     height, width = x.shape[2:]
@@ -156,8 +187,23 @@ def cutout_forward(call: Call) -> Run:
     return run
 
 
+def normalise_forward(call: Call) -> Run:
+    x, y = call.x0, call.y
+    shape = (-1, *([1] * (x.ndim - 2)))
+    mean = np.array(call.op.mean, y.dtype).reshape(shape if len(call.op.mean) == x.shape[1] else x.shape[1:])
+    scale = (1.0 / np.array(call.op.std, np.float64)).astype(y.dtype).reshape(shape)
+
+    def run() -> None:
+        nonlocal y
+        np.subtract(x, mean, out=y)
+        y *= scale
+
+    return run
+
+
 KERNELS = {
-    Augment: Kernel(forward, None, buffers),
+    Augment: Kernel(augment_forward, None, augment_buffers),
     CentreCrop: Kernel(centre_forward),
-    Cutout: Kernel(cutout_forward, None, buffers),
+    Cutout: Kernel(cutout_forward, None, augment_buffers),
+    Normalise: Kernel(normalise_forward),
 }

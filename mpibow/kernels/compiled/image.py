@@ -1,0 +1,198 @@
+"""Stored images made a net's input: windows cropped a row at a time, squares cut out, pixels normalised."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from mpibow.graph.graph import Array
+from mpibow.graph.kernel import Call, Kernel, Run
+from mpibow.kernels.compiled.native import Address, Argument, Floats, Words, floats, native, octets, row_at
+from mpibow.kernels.compiled.numeric import first_block, inlined
+from mpibow.ops import Augment, CentreCrop, Cutout, Normalise
+from mpibow.ops import image as reference
+from mpibow.ops.philox import stream
+
+_f, _u = np.float32, np.uint64
+
+
+@inlined
+def _put(row: Array, target: Array, flip: bool) -> None:
+    """target = row, or the row from right to left."""
+    n = _u(len(row))  # unsigned: the test for an index below 0 would keep the second loop scalar
+    if flip:
+        for j in range(n):
+            target[n - _u(1) - j] = row[j]
+    else:
+        for j in range(n):
+            target[j] = row[j]
+
+
+@inlined
+def _clear(target: Array) -> None:
+    for j in range(len(target)):
+        target[j] = 0
+
+
+@inlined
+def _between(row: Array, target: Array, start: int, flip: bool) -> None:
+    """target = zeros, from `start` on the row, zeros."""
+    end = start + len(row)
+    _clear(target[:start])
+    _put(row, target[start:end], flip)
+    _clear(target[end:])
+
+
+@inlined
+def _window(x: int, y: int, sizes: Array, top: int, left: int, flip: bool) -> None:
+    """y = the window at (top, left) of the image at x, with zeros around the image: every number is written once."""
+    channels, height, width, rows, columns, octet = sizes[0], sizes[1], sizes[2], sizes[3], sizes[4], sizes[5]
+    first, last = max(-left, 0), min(columns, width - left)  # the columns of the window that lie in the image
+    start, length = columns - last if flip else first, last - first
+    for c in range(channels):
+        for r in range(rows):
+            row, to = top + r, (c * rows + r) * columns
+            at, count = (c * height + row) * width + left + first, length if 0 <= row < height else 0
+            if octet:
+                _between(octets(x + at, count), octets(y + to, columns), start, flip)
+            else:
+                _between(floats(x + 4 * at, count), floats(y + 4 * to, columns), start, flip)
+
+
+@inlined
+def _place(word: np.uint64, places: int) -> int:
+    """One of so many places, drawn by a word of 32 bits."""
+    return int(np.int64(word * _u(places) >> _u(32)))
+
+
+@native
+def windows(
+    x: Address, y: Address, n: int, pad: int, flips: bool, node: int, sizes: Words, counters: Address = None
+) -> None:
+    """y = a random window of every image, or without counters its middle.
+
+    sizes are channels, height and width of an image, rows and columns of a window, whether x is uint8.
+    """
+    width = 1 if sizes[5] else 4  # bytes of a number
+    image, window = width * sizes[0] * sizes[1] * sizes[2], width * sizes[0] * sizes[3] * sizes[4]
+    for i in range(n):
+        top, left, flip = (sizes[1] - sizes[3]) // 2, (sizes[2] - sizes[4]) // 2, False
+        if counters:
+            w = first_block(counters, i, node)
+            top = _place(w[0], sizes[1] + 2 * pad - sizes[3] + 1) - pad
+            left = _place(w[1], sizes[2] + 2 * pad - sizes[4] + 1) - pad
+            flip = flips and w[2] >> _u(31) != 0
+        _window(x + i * image, y + i * window, sizes, top, left, flip)
+
+
+@native
+def cut(
+    x: Address, counters: Address, y: Address, n: int, length: int, node: int, channels: int, height: int, width: int
+) -> None:
+    """y = x with a square of zeros."""
+    size = channels * height * width
+    for i in range(n):
+        w = first_block(counters, i, node)
+        top, left = _place(w[0], height) - length // 2, _place(w[1], width) - length // 2
+        x_row, y_row = row_at(x, i, size), row_at(y, i, size)
+        first, last = max(left, 0), min(left + length, width)
+        for j in range(size):
+            y_row[j] = x_row[j]
+        for c in range(channels):
+            for row in range(max(top, 0), min(top + length, height)):
+                start = (c * height + row) * width
+                _clear(y_row[start + first : start + last])
+
+
+def _sizes(call: Call) -> Array | None:
+    """The sizes, or None for pixels that are neither uint8 nor float32."""
+    x, y = call.x[0], call.y
+    if x.dtype not in (np.uint8, np.float32):
+        return None
+    return np.array([*x.shape[1:], *y.shape[2:], x.dtype == np.uint8], np.int64)
+
+
+def augment_forward(call: Call) -> Run:
+    sizes = _sizes(call)
+    if sizes is None:
+        return reference.augment_forward(call)
+    return windows.on(call, n=len(call.y), flips=call.op.flip, sizes=sizes, **_draws(call))
+
+
+def centre_forward(call: Call) -> Run:
+    sizes = _sizes(call)
+    if sizes is None:
+        return reference.centre_forward(call)
+    return windows.on(call, n=len(call.y), pad=0, flips=False, node=0, sizes=sizes)
+
+
+def cutout_forward(call: Call) -> Run:
+    n, channels, height, width = call.x[0].shape
+    extents = {"n": n, "channels": channels, "height": height, "width": width}
+    return cut.on(call, **extents, **_draws(call))
+
+
+def _draws(call: Call) -> dict[str, Argument]:
+    return {"counters": call.x[1], "node": stream(call.name)}
+
+
+@inlined
+def _centred(pixels: Array, row: Array, mean: Array, scale: np.float32) -> None:
+    """row = (pixels - mean) scale; there is one mean, or one for each pixel."""
+    if len(mean) == 1:
+        one = mean[0]
+        for i in range(len(row)):
+            row[i] = (_f(pixels[i]) - one) * scale
+    else:
+        for i in range(len(row)):
+            row[i] = (_f(pixels[i]) - mean[i]) * scale
+
+
+@native
+def normalised(
+    x: Address,
+    y: Address,
+    means: Address,
+    scales: Floats,
+    planes: int,
+    channels: int,
+    size: int,
+    each: int,
+    octet: bool,
+) -> None:
+    """y (n, channels, size) = (x - mean) scale, with `each` means a channel: 1 or `size`; x is uint8 where `octet`."""
+    for plane in range(planes):
+        channel = plane % channels
+        scale, mean, row = scales[channel], row_at(means, channel, each), row_at(y, plane, size)
+        if octet:
+            _centred(octets(x + plane * size, size), row, mean, scale)
+        else:
+            _centred(row_at(x, plane, size), row, mean, scale)
+
+
+def normalise_forward(call: Call) -> Run:
+    x, y = call.x[0], call.y
+    if x.dtype not in (np.uint8, np.float32):
+        return reference.normalise_forward(call)
+    means, scales = np.array(call.op.mean, _f), (1.0 / np.array(call.op.std, np.float64)).astype(_f)
+    n, channels, *rest = y.shape
+    return normalised.on(
+        call,
+        means=means,
+        scales=scales,
+        planes=n * channels,
+        channels=channels,
+        size=math.prod(rest),
+        each=len(means) // channels,
+        octet=x.dtype == np.uint8,
+    )
+
+
+KERNELS = {
+    # NumPy's scratch, 56 bytes a sample, for its kernel: with pixels that are neither uint8 nor float32
+    Augment: Kernel(augment_forward, buffers=reference.augment_buffers),
+    CentreCrop: Kernel(centre_forward),
+    Cutout: Kernel(cutout_forward),
+    Normalise: Kernel(normalise_forward),
+}

@@ -1,0 +1,175 @@
+"""The parts of low.py's loops, in LLVM's instructions: what a row of taps adds to strips of 8 outputs.
+
+A strip is a row of so many images that it has 8 outputs; its sums, for two blocks of channels, stay in registers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from llvmlite.ir import IRBuilder, Value
+from numba.core import cgutils
+
+from mpibow.kernels.compiled.vectors import (
+    BLOCK,
+    I64,
+    LINE,
+    LOWEST,
+    VECTOR,
+    ZERO,
+    emitted,
+    is_set,
+    load,
+    not_below,
+    plus_product,
+    registers,
+    scalar_at,
+    store,
+)
+
+STRIP = 8  # outputs
+WIDTHS = (2, 4)  # of a row of y
+STRIDES = (1, 2)
+
+
+@dataclass(frozen=True)
+class Row:
+    """`wide` outputs. `back`: they are gradients of x, and the inputs are those of y."""
+
+    wide: int
+    stride: int
+    back: bool
+
+    @property
+    def images(self) -> int:
+        return STRIP // self.wide
+
+    def inputs(self, tap: int) -> Iterator[tuple[int, int]]:
+        """The outputs that this column of taps adds to, and the inputs' columns."""
+        for j in range(self.wide):
+            if not self.back:
+                column, rest, width = self.stride * j + tap - 1, 0, self.stride * self.wide
+            else:
+                column, rest = divmod(j + 1 - tap, self.stride)
+                width = self.wide // self.stride
+            if not rest and 0 <= column < width:
+                yield j, column
+
+
+FORWARD = [Row(wide, stride, back=False) for wide in WIDTHS for stride in STRIDES]
+BACK = [Row(stride * wide, stride, back=True) for wide in WIDTHS for stride in STRIDES]
+
+
+def _for_row(b: IRBuilder, rows: Sequence[Row], wide: Value, stride: Value, generate: Callable[[Row], None]) -> None:
+    """The code of the row that has these numbers."""
+    for row in rows:
+        same = b.and_(b.icmp_signed("==", wide, I64(row.wide)), b.icmp_signed("==", stride, I64(row.stride)))
+        with b.if_then(same):
+            generate(row)
+
+
+@emitted
+def add_taps(
+    b: IRBuilder,
+    wide: Value,
+    stride: Value,
+    back: Value,
+    x: Value,
+    w: Value,
+    y: Value,
+    rows: Value,
+    up: Value,
+    on: Value,
+    other: Value,
+    apart: Value,
+    behind: Value,
+    beside: Value,
+    first: Value,
+    bias: Value,
+    relu: Value,
+) -> None:
+    """Adds to a strip at y of two blocks of channels what `rows` rows of taps at w make of one block of x.
+
+    Bytes: `up` from a row of taps to the next in x, `on` in w; `other` from block to block in w, `beside` in y; `apart`
+    from image to image in x, `behind` in y. If `first`, sums start with the lines at `bias`; they are not below 0 if
+    `relu`."""
+
+    def generate(strip: Row) -> None:
+        images = [I64(i) for i in range(strip.images)]
+        sources = [b.add(x, b.mul(i, apart)) for i in images]
+        targets = [b.add(b.add(y, b.mul(i, behind)), b.mul(I64(block), beside)) for block in (0, 1) for i in images]
+        places = [(t, j) for t in range(len(targets)) for j in range(strip.wide)]
+        sums = {place: cgutils.alloca_once(b, VECTOR) for place in places}  # they become registers
+        with b.if_else(is_set(b, first)) as (begin, go_on):
+            with begin:
+                lines = [load(b, bias, block * LINE) for block in (0, 1)]
+                for (t, _), each in sums.items():
+                    b.store(lines[t // strip.images], each)
+            with go_on:
+                for (t, j), each in sums.items():
+                    b.store(load(b, targets[t], j * LINE), each)
+        with cgutils.for_range(b, rows) as row, cgutils.for_range(b, I64(16)) as channel:
+            offset = b.add(b.mul(row.index, up), b.mul(channel.index, I64(4)))
+            here = [b.add(source, offset) for source in sources]
+            line = b.add(b.add(w, b.mul(row.index, on)), b.mul(channel.index, I64(LINE)))
+            for tap in range(3):
+                factors = [load(b, block, tap * BLOCK) for block in (line, b.add(line, other))]
+                for i, image in enumerate(here):
+                    for j, column in strip.inputs(tap):
+                        value = scalar_at(b, image, column * LINE)
+                        for block, factor in enumerate(factors):
+                            total = sums[block * strip.images + i, j]
+                            b.store(plus_product(b, b.load(total), value, factor), total)
+        lowest = b.select(is_set(b, relu), ZERO, LOWEST)
+        for (t, j), each in sums.items():
+            store(b, not_below(b, b.load(each), lowest), targets[t], j * LINE)
+
+    with b.if_else(is_set(b, back)) as (backward, forward):
+        for branch, strips in ((backward, BACK), (forward, FORWARD)):
+            with branch:
+                _for_row(b, strips, wide, stride, generate)
+
+
+@emitted
+def outer_products(
+    b: IRBuilder,
+    wide: Value,
+    stride: Value,
+    x: Value,
+    dy: Value,
+    dw: Value,
+    images: Value,
+    apart: Value,
+    behind: Value,
+    rows: Value,
+    pitch: Value,
+    row: Value,
+    beside: Value,
+    other: Value,
+) -> None:
+    """dw of a row of taps, one block of C and two of K: sums over images and `rows` rows of outputs of x times dy.
+
+    Bytes: from image to image `apart` in x, `behind` in dy; from row to row of outputs `pitch` in x, `row` in dy;
+    from block to block of K `beside` in dy, `other` in dw."""
+
+    def generate(strip: Row) -> None:
+        for tap in range(3):
+            with cgutils.for_range(b, I64(2)) as half:
+                sums = [registers(b, 8) for _ in (0, 1)]
+                with cgutils.for_range(b, images) as image, cgutils.for_range(b, rows) as at_row:
+                    here = b.add(b.add(x, b.mul(half.index, I64(32))), b.mul(image.index, apart))
+                    here = b.add(here, b.mul(at_row.index, pitch))
+                    there = b.add(b.add(dy, b.mul(image.index, behind)), b.mul(at_row.index, row))
+                    for j, column in strip.inputs(tap):
+                        lines = [load(b, there, j * LINE), load(b, b.add(there, beside), j * LINE)]
+                        for c in range(8):
+                            value = scalar_at(b, here, column * LINE + 4 * c)
+                            for line, own in zip(lines, sums, strict=True):
+                                b.store(plus_product(b, b.load(own[c]), value, line), own[c])
+                to = b.add(dw, b.mul(half.index, I64(BLOCK // 2)))
+                for own, place in zip(sums, (to, b.add(to, other)), strict=True):
+                    for c, each in enumerate(own):
+                        store(b, b.load(each), place, tap * BLOCK + c * LINE)
+
+    _for_row(b, FORWARD, wide, stride, generate)

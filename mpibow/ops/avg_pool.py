@@ -1,0 +1,203 @@
+"""Means over windows, over as many as a size has, and over the whole image."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from mpibow.errors import ShapeError
+from mpibow.graph.graph import FLOAT, Array, Op, Shape, Tensor
+from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
+from mpibow.ops.pool import Pool, elements_of, narrow, part_of
+from mpibow.ops.window import Pair, check_images, pair
+
+__all__ = [
+    "AdaptiveAvgPool2d",
+    "AvgPool2d",
+    "GlobalAvgPool2d",
+    "adaptive_avg_pool2d",
+    "avg_pool2d",
+    "global_avg_pool2d",
+]
+
+
+@dataclass(frozen=True)
+class AvgPool2d(Pool):
+    """y[n, c, i, j] = the mean of a window of x.
+
+    The padding (zeros) is counted unless `count_padding` is False; elements beyond it with `ceil` never are.
+    """
+
+    count_padding: bool = True
+    kind = "avg_pool"
+
+    def along(self, axis: int, extent: int, count: int) -> tuple[Array, Array]:
+        """The bounds of `count` windows inside the image, int64 (2, count), and the elements that each counts."""
+        begin = np.arange(count) * self.stride[axis] - self.padding[axis]
+        end = np.minimum(begin + self.kernel[axis], extent + self.padding[axis])
+        inside = np.array([np.maximum(begin, 0), np.minimum(end, extent)])
+        return inside, end - begin if self.count_padding else inside[1] - inside[0]
+
+
+@dataclass(frozen=True)
+class AdaptiveAvgPool2d(Op):
+    """y[n, c, i, j] = the mean of x over rows [i h // rows, ceil((i + 1) h / rows)), and columns likewise."""
+
+    size: Pair
+    kind = "adaptive_avg_pool"
+
+    def infer(self, *shapes: Shape) -> Shape:
+        (x,) = shapes
+        check_images(x)
+        if min(self.size) < 1:
+            raise ShapeError(f"size {self.size} must be at least 1")
+        return (x[0], x[1], *self.size)
+
+    def along(self, axis: int, extent: int, count: int) -> tuple[Array, Array]:
+        """As AvgPool2d's."""
+        i = np.arange(count)
+        inside = np.array([i * extent // count, -(-(i + 1) * extent // count)])
+        return inside, inside[1] - inside[0]
+
+
+@dataclass(frozen=True)
+class GlobalAvgPool2d(Op):
+    """y[n, c] = the mean of x[n, c]."""
+
+    kind = "global_avg_pool"
+
+    def infer(self, *shapes: Shape) -> Shape:
+        (x,) = shapes
+        check_images(x)
+        return (x[0], x[1])
+
+
+def avg_pool2d(
+    x: Tensor,
+    kernel: int | Pair,
+    *,
+    stride: int | Pair | None = None,
+    padding: int | Pair = 0,
+    ceil: bool = False,
+    count_padding: bool = True,
+    name: str | None = None,
+) -> Tensor:
+    """x (n, c, h, w) -> (n, c, h', w'); stride defaults to the kernel; `count_padding`: count_include_pad."""
+    op = AvgPool2d(pair(kernel), pair(kernel if stride is None else stride), pair(padding), ceil, count_padding)
+    return x.graph.add(op, x, name=name)
+
+
+def adaptive_avg_pool2d(x: Tensor, size: int | Pair, *, name: str | None = None) -> Tensor:
+    """x (n, c, h, w) -> (n, c, *size) with PyTorch's windows: they overlap if size does not divide h, w."""
+    return x.graph.add(AdaptiveAvgPool2d(pair(size)), x, name=name)
+
+
+def global_avg_pool2d(x: Tensor, *, name: str | None = None) -> Tensor:
+    """x (n, c, h, w) -> (n, c), ready for a dense layer."""
+    return x.graph.add(GlobalAvgPool2d(), x, name=name)
+
+
+# The reference kernels.
+
+
+def shares(op: AvgPool2d | AdaptiveAvgPool2d, image: Array, y: Array) -> Array:
+    """1 / how many elements of the image each window counts, (rows, columns)."""
+    rows, columns = (op.along(axis, image.shape[2 + axis], y.shape[2 + axis])[1] for axis in (0, 1))
+    return narrow((1.0 / np.outer(rows, columns)).astype(y.dtype))
+
+
+def avg_forward(call: Call) -> Run:
+    x, y = call.x0, call.y
+    pairs = [(part_of(y, part), element) for _, part, element in elements_of(call.op, x, y.shape)]
+    scale = shares(call.op, x, y)
+    whole = pairs[0][0].shape == y.shape
+
+    def run() -> None:
+        nonlocal y
+        if whole:
+            np.copyto(y, pairs[0][1])
+        else:
+            y.fill(0)
+        for target, element in pairs[whole:]:
+            target += element
+        y *= scale
+
+    return run
+
+
+def avg_buffers(op: Op, shapes: Shapes) -> Buffers:
+    return Buffers(backward={"part": (shapes.y, FLOAT)})
+
+
+def avg_backward(call: Call) -> Run:
+    part = call.scratch["part"]
+    pairs = [(part_of(part, where), element) for _, where, element in elements_of(call.op, call.dx0, call.dy.shape)]
+    return spread(call, pairs, shares(call.op, call.dx0, call.dy))
+
+
+def spread(call: Call, pairs: Sequence[tuple[Array, Array]], scale: Array) -> Run:
+    """dx <- the gradients of means: of each pair (a part of the scaled dy, elements of dx) the first is added."""
+    dy, dx, part = call.dy, call.dx0, call.scratch["part"]
+
+    def run() -> None:
+        np.multiply(dy, scale, out=part)
+        dx.fill(0)
+        for source, element in pairs:
+            element += source
+
+    return run
+
+
+def _adaptive(op: AdaptiveAvgPool2d, image: Array, y: Array) -> tuple[list[tuple[Array, Array]], Array]:
+    """For every element of y (n, c, rows, columns): it (n, c, 1, 1) and its window; and 1 / the windows' sizes."""
+    rows, columns = (op.along(axis, image.shape[2 + axis], y.shape[2 + axis])[0].T.tolist() for axis in (0, 1))
+    pairs = [
+        (y[:, :, i : i + 1, j : j + 1], image[:, :, top:bottom, left:right])
+        for i, (top, bottom) in enumerate(rows)
+        for j, (left, right) in enumerate(columns)
+    ]
+    return pairs, shares(op, image, y)
+
+
+def adaptive_forward(call: Call) -> Run:
+    y = call.y
+    pairs, scale = _adaptive(call.op, call.x0, y)
+
+    def run() -> None:
+        nonlocal y
+        for target, window in pairs:
+            np.sum(window, axis=(2, 3), keepdims=True, out=target)
+        y *= scale
+
+    return run
+
+
+def adaptive_backward(call: Call) -> Run:
+    return spread(call, *_adaptive(call.op, call.dx0, call.scratch["part"]))
+
+
+def global_forward(call: Call) -> Run:
+    x, y = call.x0, call.y
+    scale = 1.0 / (x.shape[2] * x.shape[3])
+
+    def run() -> None:
+        nonlocal y
+        np.sum(x, axis=(2, 3), out=y)
+        y *= scale
+
+    return run
+
+
+def global_backward(call: Call) -> Run:
+    dx = call.dx0
+    dy, scale = call.dy[:, :, None, None], 1.0 / (dx.shape[2] * dx.shape[3])
+    return lambda: np.multiply(dy, scale, out=dx)
+
+
+KERNELS = {
+    AdaptiveAvgPool2d: Kernel(adaptive_forward, adaptive_backward, avg_buffers),
+    AvgPool2d: Kernel(avg_forward, avg_backward, avg_buffers),
+    GlobalAvgPool2d: Kernel(global_forward, global_backward),
+}

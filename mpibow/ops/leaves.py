@@ -1,0 +1,113 @@
+"""Tensors that a net makes of nothing: a number, a table of numbers, and a weight for use at several places."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+import numpy.typing as npt
+
+from mpibow.bounds import AnyFloat
+from mpibow.errors import ShapeError
+from mpibow.graph.graph import FLOAT, Initialiser, Op, Shape, Tensor, Weight, current, scope
+from mpibow.ops.initialisers import ZERO
+from mpibow.ops.moves import MoveTable, filled
+
+__all__ = ["Full", "Parameter", "Table", "constant", "full", "parameter", "scope"]
+
+
+@dataclass(frozen=True)
+class Full(Op):
+    """y = `value` everywhere."""
+
+    shape: Shape
+    value: AnyFloat
+    kind = "full"
+    differentiable = None
+
+    def infer(self, *shapes: Shape) -> Shape:
+        if min(self.shape, default=1) < 1:
+            raise ShapeError(f"shape {self.shape}: every extent must be at least 1")
+        return self.shape
+
+
+@dataclass(frozen=True)
+class Table(Op):
+    """y = `values`, row by row, as `type`: FLOAT, of the plan's precision, or a NumPy name."""
+
+    shape: Shape
+    values: tuple[AnyFloat, ...]
+    type: str = FLOAT
+    kind = "constant"
+    differentiable = None
+
+    def infer(self, *shapes: Shape) -> Shape:
+        if min(self.shape, default=1) < 1 or prod(self.shape) != len(self.values):
+            raise ShapeError(f"shape {self.shape}: must have as many elements as there are values, {len(self.values)}")
+        return self.shape
+
+    def dtype(self, *dtypes: str) -> str:
+        return self.type
+
+
+@dataclass(frozen=True)
+class Parameter(Op):
+    """y = the weight, a view of where it lies in the replica."""
+
+    shape: Shape
+    initial: Initialiser
+    decay: bool
+    kind = "parameter"
+    differentiable = ()
+
+    def infer(self, *shapes: Shape) -> Shape:
+        return self.shape
+
+    def weights(self, *shapes: Shape) -> Mapping[str, Weight]:
+        units, size = self.shape[0] if self.shape else 1, prod(self.shape)
+        return {"weight": Weight(self.shape, self.initial, size // units, units, decay=self.decay)}
+
+    def is_view(self, training: bool) -> bool:
+        return True
+
+
+def _shape(shape: int | Shape) -> Shape:
+    return (shape,) if isinstance(shape, int) else tuple(shape)
+
+
+def full(shape: int | Shape, value: float, *, name: str | None = None) -> Tensor:
+    """A tensor (shape) of the net that is being built, `value` everywhere. It is not trained."""
+    return current().add(Full(_shape(shape), AnyFloat(value)), name=name)
+
+
+def constant(values: npt.ArrayLike, *, name: str | None = None) -> Tensor:
+    """An array's numbers as a tensor of the net that is being built; they are not trained.
+
+    Floats are of the plan's precision, integers int32, and bools stay bools.
+    """
+    array = np.asarray(values)
+    types = {"f": FLOAT, "i": "int32", "u": "int32", "b": "bool"}
+    if array.dtype.kind not in types:
+        raise ShapeError(f"constant: must be of floats, integers or bools, got {array.dtype}")
+    numbers = tuple(AnyFloat(number) for number in array.reshape(-1).astype(float).tolist())
+    return current().add(Table(array.shape, numbers, types[array.dtype.kind]), name=name)
+
+
+def parameter(
+    shape: int | Shape, *, initial: Initialiser = ZERO, decay: bool = True, name: str | None = None
+) -> Tensor:
+    """A weight (shape) of the net that is being built; wherever it is used, its gradient is the sum of all uses.
+
+    It starts as `initial`, by default 0; its fan out is the first extent, its fan in the size of the rest. With
+    `decay=False` weight decay does not apply to it.
+    """
+    return current().add(Parameter(_shape(shape), initial, decay), name=name)
+
+
+MOVES: MoveTable = {
+    Full: (lambda call: [filled(call.y, call.op.value)], None),
+    Parameter: (lambda call: [], lambda call: [(call.dw["weight"], call.dy)]),  # a view: forward is never run
+    Table: (lambda call: [filled(call.y, np.reshape(call.op.values, call.op.shape))], None),
+}
