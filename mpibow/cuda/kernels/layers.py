@@ -6,7 +6,7 @@ Weights, their gradients and all statistics are float32, images are of the preci
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -86,8 +86,7 @@ class Weighted(_Layer):
 
     def forward(self, call: Call) -> Enqueue:
         spec = self.specs(call.op, call.shapes)["forward"]
-        names = ("a", "b", "c") if isinstance(spec, Product) else ("x", "w", "y")
-        arrays = dict(zip(names, (call.x[0], call.w["weight"], call.y), strict=True))
+        arrays = _named(spec, "abc", ("x", "w", "y"), call.x[0], call.w["weight"], call.y)
         if "bias" in call.w:
             arrays["bias"] = call.w["bias"]
         if isinstance(call.op, ConvNormAddRelu):
@@ -104,17 +103,15 @@ class Weighted(_Layer):
                 arrays |= {"y": call.y, "dz": dy}
             arrays |= {"sums": call.dw["bias"] if call.dw else call.scratch["sums"]} if "bias" in call.w else {}
             runs.append(self.bind(call, specs["relu"], arrays))
-        product, narrow = isinstance(specs["weights"], Product), self._narrow(specs["weights"])
+        weights, narrow = specs["weights"], self._narrow(specs["weights"])
         if call.dw:
             dw = call.dw["weight"] if narrow is None else call.scratch["dw"]
-            names = ("b", "a", "c") if product else ("x", "dy", "dw")
-            arrays = dict(zip(names, (call.x[0], dy, dw), strict=True))
-            runs.append(self.bind(call, specs["weights"], arrays))
-        if call.dw and narrow is not None:
-            runs.append(self.bind(call, narrow, {"x": dw, "y": call.dw["weight"]}))
+            arrays = _named(weights, "bac", ("x", "dy", "dw"), call.x[0], dy, dw)
+            runs.append(self.bind(call, weights, arrays))
+            if narrow is not None:
+                runs.append(self.bind(call, narrow, {"x": dw, "y": call.dw["weight"]}))
         if call.dx[0] is not None and "data" in specs:
-            names = ("a", "b", "c") if product else ("dy", "w", "dx")
-            arrays = dict(zip(names, (dy, call.w["weight"], call.dx[0]), strict=True))
+            arrays = _named(specs["data"], "abc", ("dy", "w", "dx"), dy, call.w["weight"], call.dx[0])
             runs.append(self.bind(call, specs["data"], arrays))
         return together(runs)
 
@@ -165,6 +162,11 @@ class Norm(_Layer):
         if len(call.x) > 1:
             arrays["dz"] = call.scratch["dz"] if call.dx[1] is None else call.dx[1]
         return self.bind(call, spec, arrays)
+
+
+def _named(spec: CudnnSpec, product: str, convolution: Sequence[str], *arrays: PlanArray) -> dict[str, PlanArray]:
+    """The arrays by their names: one letter each in a product."""
+    return dict(zip(product if isinstance(spec, Product) else convolution, arrays, strict=True))
 
 
 def _running(call: Call, before: str) -> dict[str, PlanArray]:
