@@ -134,8 +134,6 @@ class FlatKernels(Protocol):
         scale: float, chunks: range, factors: Array = WHOLE,
     ) -> None: ...  # fmt: skip
 
-    def squared_norm(self, array: Array) -> float: ...
-
 
 def chunks_of(size: int, chunk: int) -> range:
     """All chunks of a flat array of `size` elements, `chunk` of them each."""

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, astuple, dataclass, replace
-from typing import Annotated, Any
+from typing import Any
 
-from mpibow.bounds import AtLeast, Natural
 from mpibow.kernels.passes import FlatKernels
 from mpibow.sync.averaging import Averaging
 
@@ -89,8 +88,7 @@ class GainMeter:
     `gain` is the last one that is on the host.
     """
 
-    def __init__(self, flat: FlatKernels) -> None:
-        self._flat = flat
+    def __init__(self) -> None:
         self.averages, self.gain = Averages(), 1.0
         self._k: int = 1
         self._fixed: float | None = 1.0
@@ -106,14 +104,13 @@ class GainMeter:
         """The factor of that sum in the mean's move: 1 / k + (gain - 1) / k."""
         return 1.0 / self._k + self.common
 
-    def follow(self, k: int, rate: float, sums: Any, size: int, squares: Any = None) -> None:
+    def follow(self, k: int, rate: float, sums: Any, size: int, squares: Any) -> None:
         """After an iteration: `sums` (n, size or more) of the ranks' steps, sum |u|^2 at `size`.
 
-        `squares` (chunks,) are |sum u|^2 of every chunk, if a pass has computed them already.
+        `squares` (chunks,) are |sum u|^2 of every chunk.
         """
         if self._fixed is None:
-            square = self._flat.squared_norm(sums[0, :size]) if squares is None else sum(squares.tolist())
-            self._follow(k, rate, float(sums[:, size].sum()), square)
+            self._follow(k, rate, float(sums[:, size].sum()), sum(squares.tolist()))
 
     def follow_alone(self, k: int, rate: float, own: Any) -> None:
         """After an iteration of learners that are all this rank's: sum |u|^2, |sum u|^2 of every chunk (chunks, 2)."""
@@ -140,20 +137,6 @@ class GainMeter:
         """Called when that is over."""
 
 
-@dataclass(frozen=True)
-class GainNumbers:
-    """The numbers of a rule with a gain in a checkpoint, beside arrays.
-
-    `apart`: a learner was reset; `rate`: the learning rate at the last exchange.
-    """
-
-    turn: Natural
-    gain: Annotated[float, AtLeast(1)]
-    averages: Averages
-    apart: bool = False  # older checkpoints lack it, and
-    rate: float = 0.0
-
-
 class Gain:
     """The gain that a rule is set to, measured or a number that is held within [1, k], of k learners.
 
@@ -161,7 +144,7 @@ class Gain:
     """
 
     def __init__(self, averaging: Averaging, flat: FlatKernels) -> None:
-        self._averaging, self.meter = averaging, GainMeter(flat) if flat.meter is None else flat.meter()
+        self._averaging, self.meter = averaging, GainMeter() if flat.meter is None else flat.meter()
         self._load(1, 1.0, Averages())
 
     def _load(self, k: int, gain: float, averages: Averages) -> None:

@@ -227,23 +227,6 @@ def test_apply_adds_rows_in_order(flat: FlatKernels) -> None:
     assert (weights[0, 0], mean[0]) == (1.0, 1.0)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_squared_norm(flat: FlatKernels, dtype: str) -> None:
-    """Float32: its chunks may be added up in float32, in lanes."""
-    for size in (0, 1, 7, 100, SIZE):
-        (a,) = arrays((size,), dtype=dtype)
-        exact = math.fsum(a.astype(np.float64) ** 2)
-        assert flat.squared_norm(a) == pytest.approx(exact, rel=1e-12 if dtype == "float64" else SUMS)
-
-
-@pytest.mark.parametrize("place", [0, 1, CHUNK - 1, CHUNK, SIZE - 1])
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_squared_norm_sees_what_is_not_finite(flat: FlatKernels, value: float, place: int) -> None:
-    (a,) = arrays((SIZE,), dtype="float32")
-    a[place] = value
-    assert not math.isfinite(flat.squared_norm(a))
-
-
 def half_of(rule: Callable[..., object], **numbers: float) -> Half:
     made = formula(rule)
     return Half(made, tuple(numbers[name] for name in made.scalars))
@@ -410,11 +393,18 @@ def test_every_optimisers_bits_are_numpys(name: str) -> None:
             same_bits(got, expected)
 
 
-def test_compiled_squares_do_not_overflow() -> None:
-    pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
-    from mpibow.kernels.compiled import flat
-
-    assert flat.squared_norm(np.full(3, 1e30, np.float32)) == pytest.approx(3e60)
+def test_sums_of_squares_do_not_overflow(flat: FlatKernels) -> None:
+    """1e30 squared is no float32."""
+    sums, squares = np.full((1, 3), 1e30, np.float32), np.zeros(1)
+    flat.apply(
+        half_of(rules.mean, extra=0, whole=0),
+        np.zeros((1, 3), np.float32),
+        (np.zeros(3, np.float32),),
+        sums,
+        squares,
+        range(1),
+    )
+    assert squares[0] == (pytest.approx(3e60) if flat is not reference else np.inf)
 
 
 def test_momenta_of_dead_units_become_0(flat: FlatKernels) -> None:
@@ -446,10 +436,9 @@ def test_compiled_once_for_each_precision() -> None:
         flat.sma_alone(a[0], kept(local, a[1]), a[2], sums, local=local, alpha=number, extra=number, chunks=chunks)
         flat.apply(half_of(rule, share=number, keep=0, lr=1), a[0], (a[3], a[5]), a[2], a[4], chunks)
         flat.gradient_sum(a[2], a[3], chunks=chunks)
-        flat.squared_norm(a[0][0])
     made = loops(local.formula)
     passes = [made.sma_alone, made.sgd_update, sending(local.formula, PULL).update, applying(formula(rule)).apply]
-    for each in (*passes, flat._gradient_sum, flat._squared_norm):
+    for each in (*passes, flat._gradient_sum):
         assert len(each.signatures) == 2, each
 
 

@@ -235,9 +235,6 @@ class DeviceFlat:
             gradient, norm = total, None
         self._step_by_parts(flat.sgd_update, weights, states, (gradient,), norm, local, scale=scale)
 
-    def squared_norm(self, array: Any) -> float:
-        raise AssertionError("the gain follows on the device")
-
     def follow_scale(self, norms: Any, state: Any) -> None:
         self._pass(flat.follow_scale, norms, state)
 

@@ -13,7 +13,7 @@ from mpibow.graph.graph import Array
 from mpibow.graph.layout import TILE
 from mpibow.kernels.compiled.generated import applying, loops, sending
 from mpibow.kernels.compiled.orthogonal import orthogonal  # noqa: F401
-from mpibow.kernels.compiled.steps import BLOCK, PAGES, compiled, cut, ends, gradient_of, mean_of, plus_square
+from mpibow.kernels.compiled.steps import BLOCK, PAGES, compiled, cut, ends, gradient_of, mean_of
 from mpibow.kernels.compiled.steps import chunk as chunk
 from mpibow.kernels.numpy.arrays import host, meter, put, rows_sum, sum_squares, zeros  # noqa: F401
 from mpibow.kernels.passes import WHOLE, Half, Local, States
@@ -92,15 +92,3 @@ def _gradient_sum(gradients: Array, total: Array, factors: Array, start: int, st
 
 def gradient_sum(gradients: Array, total: Array, *, chunks: range, factors: Array = WHOLE) -> None:
     _gradient_sum(_rows(gradients), total, factors, *ends(chunks, total))
-
-
-@compiled
-def _squared_norm(array: Array) -> float:
-    square = 0.0
-    for j in range(len(array)):
-        square = plus_square(square, array[j])
-    return square
-
-
-def squared_norm(array: Array) -> float:
-    return float(_squared_norm(array))

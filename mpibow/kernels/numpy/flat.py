@@ -16,7 +16,7 @@ from mpibow.graph.graph import Array
 from mpibow.graph.layout import whole
 from mpibow.kernels.numpy.arrays import host, meter, put, rows_sum, sum_squares, zeros  # noqa: F401
 from mpibow.kernels.numpy.orthogonal import orthogonal  # noqa: F401
-from mpibow.kernels.passes import WHOLE, Half, Local, States, chunks_of
+from mpibow.kernels.passes import WHOLE, Half, Local, States
 
 chunk = 131072  # elements. Smaller ones fit caches better, but threads then spend their time waiting for the GIL
 
@@ -164,9 +164,3 @@ def sgd_update(
             for state in kept:
                 rows = state[:, part.start - each.start : part.stop - each.start]
                 rows[1:] = rows[0]
-
-
-def squared_norm(array: Array) -> float:
-    """|array|^2 of array (size,): chunks in its precision, their sum in float64. Not finite where an element is not."""
-    parts = [array[part] for _, part in _slices(chunks_of(array.size, chunk), array.size)]
-    return sum((float(np.dot(part, part)) for part in parts), 0.0)
