@@ -312,8 +312,8 @@ def test_all_ranks_at_once_and_again(tmp_path: Path) -> None:
         check_end(tmp_path, *ended(child), "SIGUSR1", " on rank 0")
 
 
-# With the published rule and a long period the ranks do not talk for long, so that a second signal finds them training.
-SILENT = {"rule": {"name": "crossbow", "period": 10**6}, "checkpoint": {"every": None}}
+# Learners that are not averaged do not talk for a long period, so that a second signal finds them training.
+SILENT = {"rule": {"name": "independent", "period": 10**6}, "checkpoint": {"every": None}}
 
 
 @pytest.mark.parametrize(("number", "expected"), [(signal.SIGTERM, -signal.SIGTERM), (signal.SIGINT, EXIT_INTERRUPTED)])
