@@ -80,7 +80,7 @@ class Averaging:
         return {
             "alpha": alpha, "pull": self.k * alpha, "mu": self.mu, "share": 1.0 / self.k if received else 0.0,
             "keep": keep, "lr": self.lr, "ahead": self.lr * self.outer_momentum, "rest": self.lr - 1.0,
-            "k": self.k, **self.settings,
+            "k": self.k,
         }  # fmt: skip
 
 

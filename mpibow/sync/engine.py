@@ -292,8 +292,13 @@ class Engine:
         elif self.alike:
             self._out.turn()
         elif self._sends:
+            size = self._out.sums.size
+            if self.overlaps and self._squares.size:  # the passes come later
+                total = sums[0, :size].astype(np.float64)
+                self._squares.fill(0.0)
+                self._squares[0] = np.dot(total, total)
             if meter is not None:
-                meter.follow(k, rate, sums, self._out.sums.size, self._squares)
+                meter.follow(k, rate, sums, size, self._squares)
             if self.point.outer != "mean":
                 self._rate = rate
             if self._asks_norm:
@@ -391,9 +396,10 @@ class Engine:
     def _half(self, formula: Formula, rate: float, received: bool) -> Half:
         """The numbers change from one iteration to the next, and not in between."""
         meter, turned = self._gain.meter, rate / self._rate if self._rate else 1.0
-        known = self.point.numbers(self._turn, turned, received) | {
-            "extra": meter.common, "whole": meter.whole, "gain": meter.gain, "norm": self._norm, "rate": rate,
-            "turn": self._turn % self.point.period,
+        every = {"gain": meter.gain, "norm": self._norm, "rate": rate, "turn": self._turn % self.point.period}
+        known = {
+            **self.point.numbers(self._turn, turned, received), "extra": meter.common, "whole": meter.whole, **every,
+            **self.point.settings,
         }  # fmt: skip
         return Half(formula, tuple(known[name] for name in formula.scalars))
 

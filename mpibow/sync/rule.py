@@ -162,7 +162,12 @@ class Rule(RuleSettings):
             self._require(hasattr(self, half), f"{half}: is missing; write it as a static method")
         send, apply = self.formulas
         assert apply is not None
-        names = sorted({*KNOWN, *(each.name for each in fields(self))} - {"name", "resync"})
+        own = {each.name for each in fields(self)} - {"name", "resync"}
+        for name in sorted(own & {*KNOWN}):
+            self._require(False, f"{name}: is a number that every rule has; give the field another name")
+        measures = any("gain" in each.scalars for each in (send, apply))
+        self._require(not measures or self.period == 1, f"gain: is measured at period 1, got period {self.period}")
+        names = sorted({*KNOWN, *own})
         moves = apply.arrays[0] == "w"
         self._require(send.arrays[:2] == ("w", "u"), f"send: must begin with w, u, got {', '.join(send.arrays)}")
         self._require(

@@ -136,6 +136,38 @@ def test_formulas_that_are_not_a_rules_are_refused(half: str, function: Any, mes
         other()
 
 
+@dataclass(frozen=True)
+class Damped(Lagging):
+    """Its exchange is hidden, and every step depends on the norm and the gain at the exchange before."""
+
+    name: str = "damped"
+
+    @staticmethod
+    def apply(centre: Any, velocity: Any, total: Any, *, share: float, norm: float, gain: float) -> tuple[Any, Any]:
+        velocity = 0.5 * velocity + share * total / (1 + norm) * gain
+        return centre + velocity, velocity
+
+
+def test_numbers_of_a_hidden_exchange_are_those_of_the_one_before(tmp_path: Path) -> None:
+    """Also behind a resume, which has made the passes that another run makes later."""
+    check_rule(Damped())
+    settings = {"rule": Damped(), "learners": 2, "checkpoint": {"every": "5 iterations", "keep": 9}}
+    whole = tiny.run(tiny.job(tmp_path, **settings), 2)
+    resumed = tiny.run(tiny.job(tmp_path, **settings), 2, resume=tmp_path / "run/checkpoints/iteration-0000000015")
+    assert tiny.same_bits(resumed.weights, whole.weights)
+
+
+def test_a_field_that_hides_a_number_of_all_rules_is_refused() -> None:
+    @dataclass(frozen=True)
+    class Hides(Average):
+        rate: float = 0.5
+
+    with refuses("rule average: rate: is a number that every rule has; give the field another name"):
+        Hides()
+    with refuses("rule damped: gain: is measured at period 1, got period 2"):
+        Damped(period=2)
+
+
 def test_a_rule_without_a_half_or_a_name_is_refused() -> None:
     class Nameless(mb.Rule):
         pass
