@@ -137,7 +137,7 @@ def test_own_kernels_take_what_they_get(model: str, training: bool) -> None:
         moving = [nodes[name] for name in node.inputs if isinstance(nodes.get(name), Reorder)]
         assert not moving or isinstance(node.op, THEIRS) or node.op.is_view(training), node.name
     images, weights = moved(plan)
-    assert len(set(images)) == len(images) <= len(nodes) / 3
+    assert len(set(images)) == len(images) <= max(len(nodes) / 4, 4)
     assert len(set(weights)) == len(weights)
     assert "backward conv1.weight" not in weights
 

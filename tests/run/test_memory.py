@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import mmap
 import re
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from mpibow.run.signals import Signals
 from mpibow.train import iterate
 from tests.run import tiny
 
-MIB = 1 << 20
+MIB, PAGE = 1 << 20, mmap.PAGESIZE
 UNITS = 100_000  # of 40 weights each: 15 MiB a row
 
 
@@ -44,29 +45,39 @@ def resident() -> int:
     return 1024 * sum(map(int, sizes))
 
 
+def taken(replicas: Replicas) -> int:
+    """Bytes of all its rows that are in memory, or swapped out: of their own pages, whatever else comes and goes."""
+    weights, gradients, _ = replicas.all_rows(replicas.capacity)
+    momenta = replicas.states["momenta"]
+    pages = set[int]()
+    for array in (weights, gradients, momenta if replicas.one else momenta.base):
+        low, high = np.lib.array_utils.byte_bounds(array)
+        with open("/proc/self/pagemap", "rb") as file:
+            file.seek(low // PAGE * 8)
+            entries = np.frombuffer(file.read((high // PAGE - low // PAGE + 1) * 8), np.uint64)
+        pages |= set((np.flatnonzero(entries >> np.uint64(62)) + low // PAGE).tolist())
+    return PAGE * len(pages)
+
+
 def test_rows_of_replicas_take_memory_when_they_are_written() -> None:
     size = 4 * MIB  # 16 MiB a row, 3 GiB in all
-    before = resident()
     replicas = Replicas(64, size, "float32", states=("momenta",))
-    assert resident() - before < 4 * MIB
+    assert taken(replicas) < 4 * MIB
     replicas.resize(2)  # momenta of new replicas are set to 0
     for row in replicas.row(0):
         row[...] = 1
-    assert 32 * MIB < resident() - before < 96 * MIB  # 64; others may be freed meanwhile
+    assert 48 * MIB < taken(replicas) < 72 * MIB
 
 
 def test_one_copy_of_the_weights_takes_a_row_of_them() -> None:
     """Weights and momenta of 16 MiB each, and gradients of three learners."""
-    before = resident()
     replicas = Replicas(64, 4 * MIB, "float32", states=("momenta",), one=True)
     replicas.resize(3)
     for i in range(3):
         for row in replicas.row(i):
             row[...] = i
     assert (replicas.weights[:, 0] == 2).all()
-    assert (
-        48 * MIB < resident() - before < 112 * MIB
-    )  # 80, and 144 with three rows of each; others may be freed meanwhile
+    assert 72 * MIB < taken(replicas) < 96 * MIB
 
 
 @pytest.mark.parametrize(("rule", "rows"), [("sma", 3), ("ssgd", 1)])  # weights, momenta, gradients; gradients alone
