@@ -15,6 +15,7 @@ from mpibow.config import yaml_text
 from mpibow.config.course import Checkpoint, Stop
 from mpibow.config.listing import listing
 from mpibow.config.overrides import override
+from mpibow.config.renamed import refused
 from mpibow.config.strict import Rest, build, plain
 from mpibow.config.words import show
 from mpibow.data.sample_settings import Auto, Image, TokenStream, Wanted
@@ -233,7 +234,7 @@ class Config:
         Raises ConfigError with one line for each problem.
         """
         settings = plain(mapping)
-        problems = list[str]()
+        problems = refused(settings)
         if isinstance(settings.get("loss"), str):
             settings["loss"] = {"name": settings["loss"]}
         for key, given, example in (

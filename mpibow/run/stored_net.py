@@ -12,6 +12,7 @@ from zipfile import BadZipFile
 import numpy as np
 
 from mpibow.config import Config, load_mapping
+from mpibow.config.renamed import renamed
 from mpibow.config.words import show
 from mpibow.config.yaml_text import parse
 from mpibow.data.dataset import Array, Dataset, NamedArrays, NamedSamples, Samples
@@ -168,7 +169,7 @@ def config_of(stored: Stored) -> Config:
     """The settings that an evaluation needs. Raises CheckpointError."""
     if not stored.input:
         raise CheckpointError(f"{stored.path}: has weights alone, and no net; give the run directory or its checkpoint")
-    given = parse(stored.config, str(stored.path))
+    given = renamed(parse(stored.config, str(stored.path)))
     settings = {key: value for key, value in given.items() if key in NEEDED and value is not None}
     if stored.graph is None and "model" not in settings:
         raise CheckpointError(f"{stored.path}: has a net that only its program can build; use fit(...).predict there")

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from mpibow.config import Config, dump
+from mpibow.config.renamed import renamed
 from mpibow.config.strict import build, plain
 from mpibow.config.yaml_text import read
 from mpibow.errors import ConfigError, OutputError, RecordError
@@ -134,6 +135,7 @@ def _lock(descriptor: int) -> bool:
 
 def different(then: Mapping[str, object], config: Config) -> list[str]:
     """The settings outside FREE that differ; a setting that `then` lacks had its default."""
+    then = renamed(then)
     try:
         was = plain(build(Config, then))
     except ConfigError:  # of another version
