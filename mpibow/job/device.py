@@ -19,7 +19,7 @@ from mpibow.kernels import KernelSet
 from mpibow.learn.learners import Binder, Learners
 from mpibow.learn.replica import Replicas
 from mpibow.sync.engine import Engine
-from mpibow.sync.tally import Book
+from mpibow.sync.outbox import Book
 from mpibow.trace import Trace
 
 if TYPE_CHECKING:

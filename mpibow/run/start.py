@@ -35,7 +35,7 @@ from mpibow.run.state import read_centre
 from mpibow.run.stored import check_buffers, read_first, taken_by
 from mpibow.run.timelines import differing, replay_note, timeline_of
 from mpibow.sync.family import PRESETS
-from mpibow.sync.rule import RuleNumbers
+from mpibow.sync.state import RuleNumbers
 from mpibow.tune import Counts, as_sum
 
 

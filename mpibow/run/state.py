@@ -18,9 +18,8 @@ from mpibow.kernels.passes import FlatKernels
 from mpibow.learn.replica import Replicas
 from mpibow.run.checkpoint import Call, Snapshot, read_arrays
 from mpibow.sync.engine import Engine
-from mpibow.sync.outbox import TAIL
-from mpibow.sync.rule import RuleState
-from mpibow.sync.tally import Book
+from mpibow.sync.outbox import TAIL, Book
+from mpibow.sync.state import RuleState
 
 
 @dataclass(frozen=True)

@@ -28,21 +28,21 @@ A pass takes any chunks, each of them once. Each exchange: the data sent, the ra
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 
 from mpibow.formulas.formula import Formula
 from mpibow.graph.graph import Array
 from mpibow.kernels.passes import FlatKernels, Half, Local, chunks_of
-from mpibow.sync.gain import Gain, GainMeter
+from mpibow.sync.gain import GainMeter, Reductions
 from mpibow.sync.outbox import Message, Outbox, Zeros
 from mpibow.sync.rows import Rows
-from mpibow.sync.rule import UNSENT, RuleNumbers, RuleSettings, RuleState, Stored
+from mpibow.sync.rule import RuleSettings
+from mpibow.sync.state import UNSENT, RuleNumbers, RuleState, Stored
 from mpibow.sync.summed import SummedGradients
 
 TALK = 50  # iterations after which ranks talk, if a period is longer
@@ -79,15 +79,15 @@ class Engine:
         self._begun = False  # else, where replicas are alike, the first one is the centre
         self._arrays = {name: flat.zeros(size, dtype) for name in rule.kept}
         self._sums = flat.zeros((chunks, 2), "float64")  # of one pass, by chunk: sum |u|^2, |sum u|^2
-        self._gain = Gain(self.point, flat)
-        measured = self.meter is not None or self._asks_norm
-        self._squares = flat.zeros(chunks * measured, "float64")  # of sums, by chunk
+        self._reductions = Reductions(rule, flat, chunks)
         self._together = False  # all learners are this rank's, and one pass moves them
         self._apart = False  # one of them was reset since W was set to their mean
         self._turn, self._rows_before = 0, 0
         self._fresh = True  # no sums wait: the next update overwrites them
-        self._rate = self._norm = 0.0  # at the exchange before
-        self._applied: tuple[float, Any] = 0.0, None  # rate and sums of the iteration whose sums are being applied
+        self._applied: tuple[float, Array | None] = (
+            0.0,
+            None,
+        )  # rate and sums of the iteration whose sums are being applied
 
     # What the rule is
 
@@ -111,7 +111,7 @@ class Engine:
     @property
     def meter(self) -> GainMeter | None:
         """The meter of the gain, if the rule has one."""
-        return self._gain.meter if self.point.sends == "steps" and not self.point.lags else None
+        return self._reductions.meter if self._reductions.gains else None
 
     @property
     def arrays(self) -> Mapping[str, Stored]:
@@ -145,7 +145,7 @@ class Engine:
         centre, begun = self.centre, self._begun
         before, count = self._rows_before, len(self._rows.weights)
         self.point, self._begun, self._rows_before = self._settings.of(k), True, count
-        self._gain.count(k)
+        self._reductions.count(k)
         self._together = count == k and self.point.in_one_pass
         if self.alike:
             self._centre = self._flat.zeros(0, centre.dtype)  # whose memory is free
@@ -229,7 +229,7 @@ class Engine:
             alpha = self.point.correction if self.point.on(self._turn) else 0.0
             self._stale = True
             self._flat.sma_alone(
-                *self._rows.trained, self._sums, local=local, alpha=alpha, extra=self._gain.meter.common,
+                *self._rows.trained, self._sums, local=local, alpha=alpha, extra=self._reductions.meter.common,
                 chunks=chunks, factors=self._rows.factors,
             )  # fmt: skip
         else:
@@ -256,7 +256,7 @@ class Engine:
         every = self.point.period if self.point.sends == "nothing" else TALK
         return self._numbers_only if (self._turn + 1) % every == 0 else None
 
-    def passes(self, local: Local, sums: Any) -> Sequence[OnChunks]:
+    def passes(self, local: Local, sums: Array | None) -> Sequence[OnChunks]:
         """The rule's `apply` in this iteration; `sums` (n, size + numbers) add up to the ranks' message, in row order.
 
         Every rank calls it, every iteration; `sums` are None where nothing was sent. The centre becomes the same bits
@@ -269,15 +269,20 @@ class Engine:
         """
         self._applied = local.rate, sums
         if self.alike:
+            assert sums is not None
             return self._summed.passes(self.point, local, sums)
-        received, corrects = self._sends and sums is not None, self.point.lags and self.point.on(self._turn)
-        if self._one_pass or not (received or corrects):
+        received = sums if self._sends else None
+        corrects = self.point.lags and self.point.on(self._turn)
+        if self._one_pass or (received is None and not corrects):
             return ()
         apply = self._settings.formulas.apply
         assert apply is not None
-        half, none = self._half(apply, local.rate, received), self._out.next.rows[:0]
-        arrays, rows = self._named(apply.arrays[half.moves : -1]), sums if received else none
-        return (partial(self._flat.apply, half, self._rows.weights, arrays, rows, self._squares),)
+        half = self._half(apply, local.rate, received is not None)
+        arrays, rows = (
+            self._named(apply.arrays[half.moves : -1]),
+            self._out.next.rows[:0] if received is None else received,
+        )
+        return (partial(self._flat.apply, half, self._rows.weights, arrays, rows, self._reductions.squares),)
 
     def advance(self) -> None:
         """The exchange is over: the iteration counts, and what follows from its sums is for the next one.
@@ -285,24 +290,15 @@ class Engine:
         Called once an iteration, by all ranks; after the passes, or before them where the rule overlaps. The outbox
         turns where the next update would write what other ranks still read.
         """
-        (rate, sums), meter, k = self._applied, self.meter, self.point.k
+        rate, sums = self._applied
         if self._one_pass:
-            if meter is not None:
-                meter.follow_alone(k, rate, self._sums)
+            if self.meter is not None:
+                self.meter.follow_alone(self.point.k, rate, self._sums)
         elif self.alike:
             self._out.turn()
         elif self._sends:
-            size = self._out.sums.size
-            if self.overlaps and self._squares.size:  # the passes come later
-                total = sums[0, :size].astype(np.float64)
-                self._squares.fill(0.0)
-                self._squares[0] = np.dot(total, total)
-            if meter is not None:
-                meter.follow(k, rate, sums, size, self._squares)
-            if self.point.outer != "mean":
-                self._rate = rate
-            if self._asks_norm:
-                self._norm = math.sqrt(sum(self._squares.tolist())) / k
+            assert sums is not None
+            self._reductions.follow(rate, sums, self._out.sums.size, passed=not self.overlaps)
             if not self.overlaps:
                 self._out.turn()
         self._turn += 1
@@ -370,10 +366,9 @@ class Engine:
     def state(self) -> RuleState:
         """All that the next iteration reads beside the replicas and the centre."""
         waits = self.point.sends == "steps" and not self._one_pass and not self._fresh
-        numbers: dict[str, Any] = {"turn": self._turn}
+        numbers = {"turn": self._turn, **self._reductions.numbers()}
         if self.meter is not None:
-            numbers |= {"apart": self._apart, "rate": self._rate, **self._gain.numbers()}
-        numbers |= {"norm": self._norm} if self._asks_norm else {}
+            numbers["apart"] = self._apart
         return RuleState(self._shared(), self._out.unsent() if waits else {}, numbers)
 
     def load(self, centre: Array, state: RuleState) -> None:
@@ -384,9 +379,7 @@ class Engine:
         for name, array in self._shared().items():
             self._flat.put(array, state.shared[name])
         self._turn, self._apart = numbers["turn"], numbers["apart"]
-        self._rate, self._norm = numbers["rate"], numbers["norm"]
-        if self.meter is not None:
-            self._gain.load(numbers)
+        self._reductions.load(numbers)
         self._fresh = "pending" not in state.own
         if not self._fresh:
             self._out.load(state.own)
@@ -395,21 +388,17 @@ class Engine:
 
     def _half(self, formula: Formula, rate: float, received: bool) -> Half:
         """The numbers change from one iteration to the next, and not in between."""
-        meter, turned = self._gain.meter, rate / self._rate if self._rate else 1.0
-        every = {"gain": meter.gain, "norm": self._norm, "rate": rate, "turn": self._turn % self.point.period}
+        point, before = self.point, self._reductions.rate
         known = {
-            **self.point.numbers(self._turn, turned, received), "extra": meter.common, "whole": meter.whole, **every,
-            **self.point.settings,
-        }  # fmt: skip
+            **point.numbers(self._turn, rate / before if before else 1.0, received),
+            **self._reductions.of_formulas(rate),
+            "turn": self._turn % point.period,
+            **point.settings,
+        }
         return Half(formula, tuple(known[name] for name in formula.scalars))
 
     def _named(self, names: Sequence[str]) -> tuple[Array, ...]:
         return tuple(self._centre if name == "centre" else self._arrays[name] for name in names)
-
-    @property
-    def _asks_norm(self) -> bool:
-        send, apply = self._settings.formulas
-        return "norm" in send.scalars or (apply is not None and "norm" in apply.scalars)
 
 
 def gain_of(engine: Engine) -> float:

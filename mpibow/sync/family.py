@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias
 from mpibow.bounds import AtLeast, Below, Count, NotEmpty, NotNegative, Positive, Rising
 from mpibow.errors import ConfigError
 from mpibow.formulas.language import formula
-from mpibow.sync.averaging import Averaging, alpha_limit
-from mpibow.sync.rule import Formulas, RuleSettings
+from mpibow.sync.rule import Averaging, Formulas, RuleSettings, alpha_limit
 from mpibow.sync.rules import APPLY, KEPT, Form, local, pull
 
 MEASURED = "sgd"  # the optimiser that the gain was derived for, and measured with

@@ -1,4 +1,7 @@
-"""The gain of the mean step, measured from the noise between learners (arXiv:2007.05105, section 3.2)."""
+"""What rules use of whole models: above all the gain of the mean step, measured from the noise between learners.
+
+The gain follows arXiv:2007.05105, section 3.2.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, astuple, dataclass, replace
 from typing import Any
 
+import numpy as np
+
+from mpibow.graph.graph import Array
 from mpibow.kernels.passes import FlatKernels
-from mpibow.sync.averaging import Averaging
+from mpibow.sync.rule import RuleSettings
 
 CERTAIN = 80  # iterations after which the measured gain is taken whole
 
@@ -104,7 +110,7 @@ class GainMeter:
         """The factor of that sum in the mean's move: 1 / k + (gain - 1) / k."""
         return 1.0 / self._k + self.common
 
-    def follow(self, k: int, rate: float, sums: Any, size: int, squares: Any) -> None:
+    def follow(self, k: int, rate: float, sums: Array, size: int, squares: Array) -> None:
         """After an iteration: `sums` (n, size or more) of the ranks' steps, sum |u|^2 at `size`.
 
         `squares` (chunks,) are |sum u|^2 of every chunk.
@@ -112,7 +118,7 @@ class GainMeter:
         if self._fixed is None:
             self._follow(k, rate, float(sums[:, size].sum()), sum(squares.tolist()))
 
-    def follow_alone(self, k: int, rate: float, own: Any) -> None:
+    def follow_alone(self, k: int, rate: float, own: Array) -> None:
         """After an iteration of learners that are all this rank's: sum |u|^2, |sum u|^2 of every chunk (chunks, 2)."""
         if self._fixed is None:
             self._follow(k, rate, *own.sum(axis=0).tolist())
@@ -137,14 +143,19 @@ class GainMeter:
         """Called when that is over."""
 
 
-class Gain:
-    """The gain that a rule is set to, measured or a number that is held within [1, k], of k learners.
+class Reductions:
+    """What the next iteration uses of whole models: the gain, measured or set, of k learners; `norm` = |total| / k and
+    the learning `rate` of the exchange before, where the rule asks for them.
 
-    The measured averages are converted to another k.
+    Passes enter |sum u|^2 of every chunk in `squares` (chunks,), which is empty where nothing is made of it.
     """
 
-    def __init__(self, averaging: Averaging, flat: FlatKernels) -> None:
-        self._averaging, self.meter = averaging, GainMeter() if flat.meter is None else flat.meter()
+    def __init__(self, settings: RuleSettings, flat: FlatKernels, chunks: int) -> None:
+        self._averaging, self.meter = settings.of(1), GainMeter() if flat.meter is None else flat.meter()
+        self.gains = self._averaging.sends == "steps" and not self._averaging.lags
+        self._norms = any("norm" in each.scalars for each in settings.formulas if each is not None)
+        self.squares = flat.zeros(chunks * (self.gains or self._norms), "float64")
+        self.norm = self.rate = 0.0
         self._load(1, 1.0, Averages())
 
     def _load(self, k: int, gain: float, averages: Averages) -> None:
@@ -157,15 +168,36 @@ class Gain:
         return Averages(*self.meter.state()[1])
 
     def count(self, k: int) -> None:
-        """k learners from here on."""
+        """k learners from here on; the measured averages are converted."""
         if k != self.k:
             known = carried(self.averages, self.k, k)
             self._load(k, noise_gain(known, k), known)
 
+    def follow(self, rate: float, sums: Array, size: int, passed: bool) -> None:
+        """After an exchange of `sums` (n, size or more); without `passed` no pass has filled `squares` yet."""
+        if not passed and self.squares.size:
+            total = sums[0, :size].astype(np.float64)
+            self.squares.fill(0.0)
+            self.squares[0] = np.dot(total, total)
+        if self.gains:
+            self.meter.follow(self.k, rate, sums, size, self.squares)
+        if self._averaging.outer != "mean":
+            self.rate = rate
+        if self._norms:
+            self.norm = math.sqrt(sum(self.squares.tolist())) / self.k
+
+    def of_formulas(self, rate: float) -> dict[str, Any]:
+        """The numbers of the rules' formulas that are made of these."""
+        meter = self.meter
+        return {"extra": meter.common, "whole": meter.whole, "gain": meter.gain, "norm": self.norm, "rate": rate}
+
     def numbers(self) -> dict[str, Any]:
         """To be loaded again."""
         gain, averages = self.meter.state()
-        return {"gain": gain, "averages": asdict(Averages(*averages))}
+        gains = {"rate": self.rate, "gain": gain, "averages": asdict(Averages(*averages))} if self.gains else {}
+        return gains | ({"norm": self.norm} if self._norms else {})
 
     def load(self, numbers: Mapping[str, Any]) -> None:
-        self._load(self.k, numbers["gain"], Averages(**numbers["averages"]))
+        self.rate, self.norm = numbers["rate"], numbers["norm"]
+        if self.gains:
+            self._load(self.k, numbers["gain"], Averages(**numbers["averages"]))

@@ -1,4 +1,4 @@
-"""A rule's settings and its two formulas; and the arrays and numbers that a checkpoint has of it."""
+"""A rule's settings: its two formulas, and how they keep k learners together: when they exchange, by which numbers."""
 
 from __future__ import annotations
 
@@ -7,21 +7,101 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
-import numpy as np
-
-from mpibow.bounds import AtLeast, Count, Natural
+from mpibow.bounds import Count
 from mpibow.errors import ConfigError
 from mpibow.formulas.formula import Formula
 from mpibow.formulas.language import formula
-from mpibow.graph.graph import Array
-from mpibow.sync.averaging import Averaging
-from mpibow.sync.gain import Averages
-from mpibow.sync.outbox import TAIL
 from mpibow.sync.rules import Form
 from mpibow.tune import Cap
 
 MOST = 1 << 10  # learners of a rank that are worth asking for
 KNOWN = ("share", "k", "gain", "norm", "rate", "turn")  # numbers that the engine gives to any rule's formulas
+
+Replicas = Literal["pulled", "lagging", "reset"]
+Gain = Literal["measured", "learners"] | float
+
+
+@dataclass(frozen=True)
+class Averaging:
+    """The way k replicas are kept together: alpha, centre momentum mu, period, the data sent, and the outer step.
+
+    `gain` belongs to the outer step mean, `lr` and `outer_momentum` to momentum and nesterov. `own` is that of a
+    rule whose formulas are its own, with its `settings`.
+    """
+
+    k: int
+    alpha: float = 0.0
+    mu: float = 0.0
+    period: int = 1
+    replicas: Replicas = "pulled"
+    sends: Literal["steps", "gradients", "nothing"] = "steps"
+    outer: Literal["mean", "momentum", "nesterov", "own"] = "mean"
+    gain: Gain = 1.0
+    lr: float = 1.0
+    outer_momentum: float = 0.0
+    settings: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    @property
+    def lags(self) -> bool:
+        return self.replicas == "lagging"
+
+    @property
+    def in_one_pass(self) -> bool:
+        """Whether one pass can move learners that are all one rank's, the centre being their mean."""
+        return self.plain or (self.replicas == "pulled" and self.outer == "mean" and self.period == 1)
+
+    @property
+    def plain(self) -> bool:
+        """Whether the optimiser alone moves the centre: one learner, without an outer step of its own."""
+        return self.k == 1 and self.outer == "mean"
+
+    @property
+    def correction(self) -> float:
+        """alpha, or 0 if nothing pulls."""
+        return self.alpha if self.k > 1 and self.replicas != "reset" else 0.0
+
+    def used(self, measured: float) -> float:
+        """G: the measured or the set gain, clipped to [1, k]."""
+        if self.gain == "measured":
+            return measured
+        return float(self.k) if self.gain == "learners" else min(max(float(self.gain), 1.0), float(self.k))
+
+    def on(self, turn: int) -> bool:
+        """Whether iteration number `turn` since the restart, counted from 0, corrects the replicas.
+
+        Lagging ones as published, in the last iteration of a period; pulled ones right behind the exchange.
+        """
+        return (turn + self.lags) % self.period == 0
+
+    def sends_at(self, turn: int) -> bool:
+        """Whether iteration `turn` ends with an all-reduce: in front of the next correction."""
+        return self.sends != "nothing" and (self.plain or self.on(turn + 1))
+
+    def unfinished(self, turn: int) -> bool:
+        """Whether iteration `turn` comes in the midst of a period: steps before it wait for the period's end."""
+        return not self.plain and turn % self.period != 0
+
+    def numbers(self, turn: int, turned: float, received: bool) -> dict[str, float]:
+        """The numbers of the formulas in mpibow.sync.rules but for the gain's, in iteration `turn`.
+
+        `turned`: the learning rate over that of the exchange before.
+        """
+        alpha = self.correction if self.on(turn) else 0.0
+        keep = self.outer_momentum * (turned if self.outer == "momentum" else 1.0)
+        return {
+            "alpha": alpha, "pull": self.k * alpha, "mu": self.mu, "share": 1.0 / self.k if received else 0.0,
+            "keep": keep, "lr": self.lr, "ahead": self.lr * self.outer_momentum, "rest": self.lr - 1.0,
+            "k": self.k,
+        }  # fmt: skip
+
+
+def alpha_limit(k: int, mu: float, lagging: bool) -> float:
+    """The alpha below which the replicas and (W, z) settle.
+
+    A replica's distance from what pulls it shrinks by 1 - alpha: alpha < 2. For (W - z, z - z_prev) the step is the
+    matrix [[1 - (k + 1) alpha, -mu], [k alpha, mu]], stable (Jury) for alpha < 2 (1 + mu) / (k + 1 + mu).
+    """
+    return min(2.0, 2.0 * (1.0 + mu) / (k + 1.0 + mu)) if lagging else 2.0
 
 
 class Formulas(NamedTuple):
@@ -211,65 +291,3 @@ def _keeps(settings: RuleSettings, k: int) -> bool:
     except ConfigError:
         return False
     return True
-
-
-@dataclass(frozen=True)
-class Stored:
-    """An array of a rule's state, as a checkpoint has it: once for all ranks, which have the same, or each rank's own.
-
-    `form` is "weights" (size,), "steps" (size,), which are 0 of frozen weights, or "sent" (size + TAIL,), of the
-    weights' dtype, stored in the canonical layout so that kernels with another layout may go on from them; or
-    "numbers", any number of float64. `beside` names an array that is there whenever this one is.
-    """
-
-    ranks: Literal["all", "each"]
-    form: Form | Literal["sent", "numbers"]
-    beside: str = ""
-
-    def wider(self, array: Array, centre: Array) -> Array:
-        """Such an array of trained weights with those of the whole `centre` behind them; 0 of what is sent."""
-        more = centre.size + TAIL * (self.form == "sent") - array.size
-        if self.form == "numbers" or more <= 0:
-            return array
-        if self.form == "weights":
-            return np.concatenate([array, centre[array.size :]])
-        end = TAIL if self.form == "sent" else 0
-        zeros = np.zeros(more, array.dtype)
-        return np.concatenate([array[: array.size - end], zeros, array[array.size - end :]])
-
-    def narrower(self, array: Array, size: int) -> Array:
-        """The inverse of `wider`: the array of the first `size` weights."""
-        if self.form == "numbers":
-            return array
-        return np.concatenate([array[:size], array[-TAIL:]]) if self.form == "sent" else array[:size]
-
-
-UNSENT: Mapping[str, Stored] = {  # of Outbox.unsent
-    "pending": Stored("each", "sent", beside="squares"),
-    "squares": Stored("each", "numbers", beside="pending"),
-}
-
-
-@dataclass(frozen=True)
-class RuleNumbers:
-    """The numbers of a rule in a checkpoint. Older ones lack some of them.
-
-    `turn`: iterations since averaging restarted; `apart`: a learner was reset since the centre was the replicas' mean;
-    `rate`: the learning rate at the last exchange; `norm`: |total| / k then.
-    """
-
-    turn: Natural = 0
-    gain: Annotated[float, AtLeast(1)] = 1.0
-    averages: Averages = field(default_factory=Averages)
-    apart: bool = False
-    rate: float = 0.0
-    norm: float = 0.0
-
-
-@dataclass(frozen=True)
-class RuleState:
-    """Arrays that all ranks share, this rank's own, by name; numbers that JSON carries exactly."""
-
-    shared: Mapping[str, Array]
-    own: Mapping[str, Array]
-    numbers: Mapping[str, Any]

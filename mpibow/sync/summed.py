@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 
 from mpibow.graph.graph import Array
 from mpibow.kernels.passes import WHOLE, FlatKernels, Local
-from mpibow.sync.averaging import Averaging
 from mpibow.sync.outbox import Message, Outbox
 from mpibow.sync.rows import Rows
+from mpibow.sync.rule import Averaging
 
 
 class SummedGradients:
@@ -43,7 +42,7 @@ class SummedGradients:
             self._out.next.square[0] = self._shares()
         return self._out.next
 
-    def passes(self, point: Averaging, local: Local, sums: Any) -> Sequence[Any]:
+    def passes(self, point: Averaging, local: Local, sums: Array) -> Sequence[Callable[[range], None]]:
         if self._stepped:
             return ()
         size, local, mean = self._out.sums.size, _with_gain(point, local), self._out.spare
@@ -65,7 +64,7 @@ class SummedGradients:
             return 1.0 / point.k
         return 1.0 / shares if shares else 0.0  # nothing counts
 
-    def _average(self, sums: Any, scale: float, chunks: range) -> None:
+    def _average(self, sums: Array, scale: float, chunks: range) -> None:
         """The mean gradient, which becomes a direction where it lies."""
         mean = self._out.spare
         self._flat.gradient_sum(sums, mean, chunks=chunks)
@@ -73,7 +72,13 @@ class SummedGradients:
         np.multiply(mean[part], mean.dtype.type(scale), out=mean[part])
 
     def _take(
-        self, local: Local, gradients: Any, scale: float, chunks: range, total: Any = None, factors: Array = WHOLE
+        self,
+        local: Local,
+        gradients: Array,
+        scale: float,
+        chunks: range,
+        total: Array | None = None,
+        factors: Array = WHOLE,
     ) -> None:
         """The step of `scale` times the sum of gradients (n, size); `total` (size,) is scratch."""
         weights, states, _ = self._rows.trained

@@ -16,10 +16,9 @@ from mpibow.graph.graph import Array
 from mpibow.kernels.passes import FlatKernels, Local, chunks_of, pieces, share_of
 from mpibow.sync.distance import distances
 from mpibow.sync.engine import Engine, OnChunks
-from mpibow.sync.outbox import Message
+from mpibow.sync.outbox import Book, Message
+from mpibow.sync.outbox import Tally as Tally
 from mpibow.sync.rows import Rows
-from mpibow.sync.tally import Book
-from mpibow.sync.tally import Tally as Tally
 from mpibow.trace import SILENT, Trace
 
 T = TypeVar("T")

@@ -18,7 +18,8 @@ from mpibow.learn.replica import Replicas
 from mpibow.ops.initialisers import Constant
 from mpibow.optim.sgd import Sgd
 from mpibow.sync.engine import Engine
-from mpibow.sync.rule import RuleSettings, RuleState
+from mpibow.sync.rule import RuleSettings
+from mpibow.sync.state import RuleState
 
 LEARNERS = 4
 PLACES = ((4,), (2, 2), (1, 3), (1, 1, 1, 1))  # learners of each rank

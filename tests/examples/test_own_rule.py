@@ -14,7 +14,7 @@ from examples.own_rule import Average
 from mpibow.formulas.functions import where
 from mpibow.sync.engine import Engine
 from mpibow.sync.family import PRESETS, Family, Independent
-from mpibow.sync.rule import RuleState
+from mpibow.sync.state import RuleState
 from mpibow.testing import check_rule
 from tests.refusals import refuses
 from tests.run import tiny

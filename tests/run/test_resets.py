@@ -18,8 +18,8 @@ from mpibow.learn.replica import Replicas
 from mpibow.run.resets import HOPELESS, Resets
 from mpibow.sync.engine import Engine
 from mpibow.sync.family import Family
+from mpibow.sync.outbox import Book, Late
 from mpibow.sync.synchroniser import Synchroniser, Tally
-from mpibow.sync.tally import Book, Late
 from tests.refusals import refuses
 from tests.stepping import ball_step
 

@@ -26,8 +26,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from mpibow.graph.graph import Array
-from mpibow.sync.averaging import Averaging
 from mpibow.sync.gain import Averages, follow, noise_gain
+from mpibow.sync.rule import Averaging
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,8 @@ from mpibow.errors import ConfigError
 from mpibow.optim.adam import AdamW
 from mpibow.optim.muon import Muon
 from mpibow.optim.sgd import Sgd
-from mpibow.sync.averaging import Averaging
 from mpibow.sync.family import PRESETS, Family, Outer, Then
-from mpibow.sync.rule import caps
+from mpibow.sync.rule import Averaging, caps
 from mpibow.tune import Cap
 from tests.refusals import refuses
 from tests.run import tiny

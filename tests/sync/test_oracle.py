@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from mpibow.graph.graph import Array
-from mpibow.sync.averaging import Averaging, alpha_limit
 from mpibow.sync.family import Family
 from mpibow.sync.gain import CERTAIN
+from mpibow.sync.rule import Averaging, alpha_limit
 from tests.sync.oracle import State, apply, end_period, restart, send, start
 
 LAGGING = Averaging(k=2, alpha=0.5, mu=0.5, replicas="lagging")

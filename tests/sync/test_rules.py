@@ -30,7 +30,7 @@ from mpibow.sync.engine import Engine, gain_of
 from mpibow.sync.family import Family, Outer
 from mpibow.sync.gain import Averages, carried, noise_gain
 from mpibow.sync.outbox import TAIL
-from mpibow.sync.rule import RuleState
+from mpibow.sync.state import RuleState
 from tests.refusals import refuses
 from tests.stepping import ball_step, sgd
 from tests.sync import oracle

@@ -13,8 +13,7 @@ from mpibow.cuda.times import DeviceTimes, Exchanges
 from mpibow.graph.graph import Array
 from mpibow.learn.learners import Learners
 from mpibow.sync.engine import Engine
-from mpibow.sync.outbox import Message
-from mpibow.sync.tally import Book, Late, Tally
+from mpibow.sync.outbox import Book, Late, Message, Tally
 
 
 class DeviceBook(Book):
