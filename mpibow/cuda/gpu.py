@@ -114,8 +114,8 @@ class OnGpu(Device):
     def bind_evaluation(self, plan: Plan, centre: Array, statistics: Array) -> Compute:
         return self.gpu.evaluation(plan, centre, statistics)
 
-    def book(self, rule: Engine, learners: Learners, comm: Communicator) -> DeviceBook:
-        return DeviceBook(self.gpu, rule, learners, self._times, getattr(comm, "wait", None))
+    def book(self, engine: Engine, learners: Learners, comm: Communicator) -> DeviceBook:
+        return DeviceBook(self.gpu, engine, learners, self._times, getattr(comm, "wait", None))
 
     def feed(self, loading: Loading) -> tuple[Reader, Feed]:
         machine = self.gpu.machine

@@ -66,7 +66,7 @@ class Device:
 
         return compute
 
-    def book(self, rule: Engine, learners: Learners, comm: Communicator) -> Book:
+    def book(self, engine: Engine, learners: Learners, comm: Communicator) -> Book:
         return Book()
 
     def feed(self, loading: Loading) -> tuple[Reader, Feed]:

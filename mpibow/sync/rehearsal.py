@@ -28,20 +28,20 @@ def rehearse(
         weights=rows, trained=(rows, (rows,) * (len(step.arrays) - 2), rows), factors=WHOLE, shares=None,
         forget=_nothing, level=_nothing,
     )  # fmt: skip
-    rule = Engine(settings, flat, replicas, np.zeros(1, np.float32))
+    engine = Engine(settings, flat, replicas, np.zeros(1, np.float32))
 
     def exchange() -> None:
-        message = rule.outgoing()
+        message = engine.outgoing()
         sums = None if message is None else message.rows
-        for work in rule.passes(local, sums):
+        for work in engine.passes(local, sums):
             work(chunks)
-        rule.advance()
-        rule.settle()
+        engine.advance()
+        engine.settle()
 
-    rule.begin(k)
-    rule.update(local, chunks)
+    engine.begin(k)
+    engine.update(local, chunks)
     exchange()
-    for _ in range(rule.end_period()):
+    for _ in range(engine.end_period()):
         exchange()
     if matrices:
         flat.orthogonal([Matrix(one - 1, one - 1)], np.float32)(rows[0], rows[0], 0, scale=0.0)

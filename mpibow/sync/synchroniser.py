@@ -64,14 +64,14 @@ class Synchroniser:
     """
 
     def __init__(
-        self, comm: Communicator, rule: Engine, rows: Rows, flat: FlatKernels, run: RunTasks, *, overlap: bool,
+        self, comm: Communicator, engine: Engine, rows: Rows, flat: FlatKernels, run: RunTasks, *, overlap: bool,
         trace: Trace = SILENT, book: Book | None = None,
     ) -> None:  # fmt: skip
-        self._comm, self._rule, self._rows, self._run, self._overlap = comm, rule, rows, run, overlap
+        self._comm, self._engine, self._rows, self._run, self._overlap = comm, engine, rows, run, overlap
         self._flat, self._trace = flat, trace
         self._waiting = trace if comm.size > 1 else SILENT  # there is nobody to wait for
         self.book = book or Book()
-        self._threaded = comm.any_thread and (self.book.enqueues or (comm.size > 1 and overlap and rule.overlaps))
+        self._threaded = comm.any_thread and (self.book.enqueues or (comm.size > 1 and overlap and engine.overlaps))
         self._thread: Executor = (
             ThreadPoolExecutor(1, "communication", initializer=self.book.attach) if self._threaded else Inline()
         )
@@ -116,7 +116,7 @@ class Synchroniser:
         """
         due, self._due = self._due, ()
         self.book.gather()
-        if local.directs is not None and not self._rule.alike:  # replicas that are alike take one step, of the sum
+        if local.directs is not None and not self._engine.alike:  # replicas that are alike take one step, of the sum
             _, states, gradients = self._rows.trained
             self._on_learners(workers, local.directs(states, gradients))
 
@@ -124,7 +124,7 @@ class Synchroniser:
             for part in pieces(chunks, self._flat.chunk) if due else [chunks]:
                 for each in due:
                     each(part)
-                self._rule.update(local, part)
+                self._engine.update(local, part)
 
         self._on_learners(workers, work)
 
@@ -132,8 +132,8 @@ class Synchroniser:
     def start(self, tally: Tally, local: Local, workers: int) -> None:
         """Begins this iteration's exchange, and ends it where it can't be overlapped."""
         assert self._pending is None
-        message = self._rule.outgoing()
-        self._beside = self._rule.overlaps
+        message = self._engine.outgoing()
+        self._beside = self._engine.overlaps
         self.book.enter(tally, message)
         if self.book.enqueues:
             issued = self._thread.submit(self._issue, message, local)
@@ -149,7 +149,7 @@ class Synchroniser:
             self._pending.result()  # sums that did not arrive must not be applied
             for each in self._applied:
                 self._on_learners(workers, each)
-            self._rule.advance()
+            self._engine.advance()
 
     def seconds(self) -> tuple[float, float]:
         """Seconds that learners stood still for exchanges and talk, and that these took; one rank waits for nobody."""
@@ -160,7 +160,7 @@ class Synchroniser:
 
     def receive(self) -> Tally | None:
         """Ends the exchange under way, if any: the tally of all ranks, if it was sent. The next update may come."""
-        beside = self._overlap and self._threaded and self._rule.overlaps
+        beside = self._overlap and self._threaded and self._engine.overlaps
         if self._pending is None:
             self.book.join(beside)
             return None
@@ -171,7 +171,7 @@ class Synchroniser:
         self.book.join(beside)
         if self._beside and not self.book.enqueues:
             self._due = self._applied
-            self._rule.advance()
+            self._engine.advance()
         return tally
 
     def _stand_still(self, exchange: Callable[[], Future[Tally | None]]) -> Future[Tally | None]:
@@ -194,30 +194,30 @@ class Synchroniser:
         for each in self._due:
             each(self._chunks)
         self._due = ()
-        self._rule.settle()
+        self._engine.settle()
         return tally
 
     @QUIET
     def end_period(self, local: Local) -> bool:
         """Exchanges the steps that wait for the end of a period and restarts averaging, if any do; after `settle`."""
-        exchanges = self._rule.end_period()
+        exchanges = self._engine.end_period()
         for _ in range(exchanges):
-            message = self._rule.outgoing()
+            message = self._engine.outgoing()
             if message is not None:
                 self.call(partial(_sum, array=message.whole, stream=self.book.stream))
-            for each in self._rule.passes(local, None if message is None else message.rows):
+            for each in self._engine.passes(local, None if message is None else message.rows):
                 each(self._chunks)
-            self._rule.advance()
-            if self._rule.meter is not None:
-                self._rule.meter.see()  # before a restart or another number of learners
+            self._engine.advance()
+            if self._engine.meter is not None:
+                self._engine.meter.see()  # before a restart or another number of learners
         if exchanges:
-            self._rule.restart()
+            self._engine.restart()
         return exchanges > 0
 
     @QUIET
     def _exchange(self, message: Message | None, local: Local) -> Tally | None:
         if message is None:
-            self._applied = self._rule.passes(local, None)
+            self._applied = self._engine.passes(local, None)
             return None
         begin = time.perf_counter()
         with self._trace.span("communication", "all-reduce"):
@@ -226,7 +226,7 @@ class Synchroniser:
                 sums = message.rows
             else:
                 sums = self._comm.sum(message.whole)  # learners add the ranks' rows up as they apply them
-        self._applied = self._rule.passes(local, sums)
+        self._applied = self._engine.passes(local, sums)
         self._took = time.perf_counter() - begin
         return self.book.close(message.summed(sums))
 
@@ -238,9 +238,9 @@ class Synchroniser:
                 if self._comm.size > 1:  # a communicator of the host alone takes no device's arrays
                     self.book.begin()
                     self._comm.allreduce(message.whole, self.book.stream)
-        for each in self._rule.passes(local, None if message is None else message.rows):
+        for each in self._engine.passes(local, None if message is None else message.rows):
             each(self._chunks)
-        self._rule.advance()
+        self._engine.advance()
         self.book.sent(message)
         self._took += time.perf_counter() - begin
 
@@ -267,15 +267,15 @@ class Synchroniser:
         rows = self._rows.weights
         own = [distances(self._flat.host(rows[i : i + 1]), true)[0] for i in range(len(rows))]
         every = [found for part in self.call(lambda comm: comm.share(own)) for found in part]
-        drift = self._rule.set_mean(true, self._add)
+        drift = self._engine.set_mean(true, self._add)
         mismatches += self._mend()
-        if mismatches and self._rule.alike:
-            self._rule.restart()
+        if mismatches and self._engine.alike:
+            self._engine.restart()
         return Agreement(drift, mismatches, every)
 
     def _mend(self) -> int:
         """Sends rank 0's to all of the arrays whose bits differ between ranks; their number."""
-        arrays = self._rule.shared()
+        arrays = self._engine.shared()
         sums = [checksum(self._flat.host(array)) for array in arrays]
         different = [len(set(each)) > 1 for each in zip(*self.call(lambda comm: comm.share(sums)), strict=True)]
         for array in (array for array, differs in zip(arrays, different, strict=True) if differs):
@@ -296,9 +296,9 @@ class Synchroniser:
 
         [] if that would need a wait: on a GPU, and while an exchange with other ranks is under way.
         """
-        if self.book.enqueues or (self._comm.size > 1 and self._rule.overlaps):
+        if self.book.enqueues or (self._comm.size > 1 and self._engine.overlaps):
             return []
-        return distances(self._rows.weights, None if self._comm.size == 1 else self._rule.centre)
+        return distances(self._rows.weights, None if self._comm.size == 1 else self._engine.centre)
 
     def _add(self, array: Array) -> None:
         self.call(partial(_sum, array=array))

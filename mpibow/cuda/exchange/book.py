@@ -27,13 +27,13 @@ class DeviceBook(Book):
     def __init__(
         self,
         gpu: Gpu,
-        rule: Engine,
+        engine: Engine,
         learners: Learners,
         times: DeviceTimes,
         wait: Callable[[Event], None] | None = None,
     ) -> None:
         self._gpu, self._flat, self._machine = gpu, gpu.flat, gpu.machine
-        self._rule, self._learners, self._times = rule, learners, times
+        self._engine, self._learners, self._times = engine, learners, times
         self._wait = wait or (lambda event: event.synchronise())
         self.stream = self._machine.stream
         capacity = len(self._flat.reports)
@@ -79,15 +79,15 @@ class DeviceBook(Book):
         if message is not None:
             copy(self._tail, message.tally, self.stream)
         copy(self._seen[: self._entered], self._reports[: self._entered], self.stream)
-        if self._rule.meter is not None:
-            self._rule.meter.see()
+        if self._engine.meter is not None:
+            self._engine.meter.see()
         self._event = self._exchanges.end()
 
     def close(self, message: Message | None) -> Tally | None:
         assert self._event is not None
         self._wait(self._event)
-        if self._rule.meter is not None:
-            self._rule.meter.seen()
+        if self._engine.meter is not None:
+            self._engine.meter.seen()
         self._late = [_result(row) for row in self._seen[: self._entered].tolist()]
         return None if message is None else Tally(*self._tail.tolist())
 
