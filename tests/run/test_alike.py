@@ -217,7 +217,8 @@ def test_modules_that_every_rank_makes_unseeded(tmp_path: Path) -> None:
 def test_a_run_directory_that_ranks_do_not_share(tmp_path: Path) -> None:
     """As on nodes with a disk of their own each."""
     (tmp_path / "run.py").write_text(
-        "import os\nfrom mpi4py import MPI\nfrom mpibow.train import main\n"
+        "import os\nfrom mpi4py import MPI\nfrom mpibow.run import lock\nfrom mpibow.train import main\n"
+        "lock.sees.__defaults__ = (1.0,)\n"  # seconds that a file may be late
         "os.makedirs(f'node{MPI.COMM_WORLD.rank}')\nos.chdir(f'node{MPI.COMM_WORLD.rank}')\n"
         f"main(['model.name=mlp', 'data.train={tmp_path}/digits/train', 'name=a', 'stop.epochs=1'])\n"
     )

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from mpibow.run import checkpoint
+from mpibow.run import checkpoint, lock
 from mpibow.run.session import Session
 from tests.launching import RANKS, needs_mpi
 from tests.run import tiny
@@ -55,6 +55,7 @@ def test_at_every_step_of_writing_a_checkpoint(tmp_path: Path, monkeypatch: pyte
     with pytest.raises(Killed):
         tiny.replay(work, before=kill_at(29))
     left = {"steps": 10**6}
+    monkeypatch.setattr(lock, "WATCHED", 0.1)  # a lock that is cut off in the making is another's for so long
 
     def stepping(function: Callable[..., Any]) -> Callable[..., Any]:
         def step(*arguments: Any, **named: Any) -> Any:
