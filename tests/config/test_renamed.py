@@ -30,7 +30,7 @@ def test_an_older_version_s_settings_are_read(old: dict[str, Any], new: dict[str
 
 
 def test_what_is_refused_is_taken_out() -> None:
-    settings: dict[str, Any] = {"loss": {"smoothing": 0.1}, "metrics": {"every": 5, "other": 1}}
+    settings = {"loss": {"smoothing": 0.1}, "metrics": {"every": 5, "other": 1}}
     assert refused(settings, NAMES) == [
         "loss.smoothing: is loss.label_smoothing now; write loss: {label_smoothing: 0.1}",
         "metrics.every: is log.every now; write log: {every: 5}",

@@ -6,7 +6,6 @@ import os
 from collections.abc import Sequence
 from functools import cache
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 
@@ -61,7 +60,7 @@ def cuda(formula: Formula, w: Array, g: Array, states: Sequence[Array], scalars:
     numbers, size = np.array([*scalars, 0], "float32"), np.int64(len(w))
     kernel = f"formula_{FORMULAS.index(formula)}"
     arguments = (w, g, kept, numbers, u, size)
-    launch: Any = SimpleNamespace(kernel=kernel, grid=(1, 1, 1), block=(256, 1, 1), arguments=arguments)
+    launch = SimpleNamespace(kernel=kernel, grid=(1, 1, 1), block=(256, 1, 1), arguments=arguments)
     run(launch, within=on_host())
     for state, row in zip(states, kept, strict=False):
         state[...] = row

@@ -204,13 +204,13 @@ def _slot(w: Any, g: Any) -> Any:
     return w
 
 
-samples_mixed: Any = samples.mixed
+samples_mixed = samples.mixed
 ALLOWED = (
     "call one of sqrt, exp, log, log1p, tanh, erf, sign, abs, minimum, maximum, power, where, imported from "
     "mpibow.formulas.functions, or a function that is written as a formula"
 )
 WRITE = "has other arguments than its function; write samples_mixed(a, b, share=...)"
-REFUSED: dict[Callable[..., Any], str] = {
+REFUSED = {
     _loop: "`for _ in range(3):` is not an assignment; a formula is of one element, with no loop",
     _branch: "`if g > 0:` is not an assignment; write where(condition, a, b) in an assignment",
     _choice: "`w if g > 0 else g` is not a number; write where(condition, a, b)",
@@ -238,7 +238,7 @@ REFUSED: dict[Callable[..., Any], str] = {
     _nothing: "`w = w + g` does not end with its results; end with `return u, state, ...`",
     _own: "`_w` cannot be a name here; choose one of letters and digits that no function has",
 }
-OF_PARAMETERS: dict[Callable[..., Any], str] = {
+OF_PARAMETERS = {
     _hidden: "`exp: Any` cannot be a name here; choose one of letters and digits that no function has",
     _default: "`def _default(w: Any, g: Any, *, rate: Any=1.0) -> Any:` has a parameter with a default or a *; "
     "name every array and every scalar",
@@ -266,7 +266,7 @@ def test_a_formula_that_comes_back_to_itself_is_refused() -> None:
 
 
 def test_a_function_without_source_is_refused() -> None:
-    names: dict[str, Any] = {}
+    names = {}
     exec("def made(w, g):\n    return w", names)
     for function, name in ((names["made"], "made"), (lambda w, g: w, "<lambda>")):
         with pytest.raises(FormulaError) as caught:

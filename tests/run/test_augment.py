@@ -72,7 +72,7 @@ def net(image: Any) -> Any:
 
 def test_fit_and_predict_with_a_crop(here: Path) -> None:
     test, answers = tiny.images(31, seed=1)
-    settings: dict[str, Any] = {"batch_size": 3, "stop": {"epochs": 4}, "update": {"lr": 0.02}}
+    settings = {"batch_size": 3, "stop": {"epochs": 4}, "update": {"lr": 0.02}}
     found = mpibow.fit(net, tiny.images(), (test, answers), augment={"crop": 5, "flip": True}, **settings)
     assert found.weights["dense1.weight"].shape == (3, 25)
     assert found.summary.accuracy == (found.predict(test).argmax(axis=1) == answers).mean()

@@ -42,7 +42,7 @@ def test_by_hand() -> None:
 
 @tiny.rules("auto", "crossbow", "ssgd", "independent")
 def test_it_is_of_the_centres_and_changes_none(tmp_path: Path, rule: str) -> None:
-    settings: dict[str, Any] = {"rule": rule, "learners": 2, "net": tiny.normed, "checkpoint": {}}
+    settings = {"rule": rule, "learners": 2, "net": tiny.normed, "checkpoint": {}}
     plain = tiny.train(tmp_path / "plain", **settings)
     centres = list[tuple[int, dict[str, Any]]]()
 

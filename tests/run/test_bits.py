@@ -21,7 +21,7 @@ def test_four_learners_give_the_same_centre_on_any_number_of_ranks(tmp_path: Pat
     tiny.spread(tmp_path, (1, 2, 4), rule=rule)
 
 
-OPTIONS: dict[str, dict[str, Any]] = {
+OPTIONS = {
     "dropout": {"net": tiny.dropping},
     "places": {"augmentation": Augmentation(pad=1, flip=True)},
     "cutout": {"augmentation": Augmentation(cutout=3)},

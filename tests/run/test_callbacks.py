@@ -15,7 +15,7 @@ from tests.launching import mpirun, needs_mpi
 from tests.refusals import refuses
 from tests.run import tiny
 
-SETTINGS: dict[str, Any] = {
+SETTINGS = {
     "batch_size": 3, "learners": 2, "update": {"lr": 0.05}, "stop": {"epochs": 4}, "log": {"every": 5},
 }  # fmt: skip
 TWO_RANKS = """

@@ -89,7 +89,7 @@ def test_only_a_rule_in_force_multiplies_gradients(here: Path, name: str) -> Non
 def test_learners_of_factors_are_one_large_batch(here: Path) -> None:
     """At batch 1 the compiled kernels keep gradients of dense layers as factors; float32."""
     pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
-    settings: dict[str, Any] = {"device": "auto", "precision": "float32"}
+    settings = {"device": "auto", "precision": "float32"}
     config = load_mapping({"batch_size": 1, **settings}, model_given=True, data_given=True)
     if not len(make_job("counts", config, wide, NamedArrays(data(8)), None, normalise="none").layout.factors):
         pytest.skip("no libdnnl found: pip install -e '.[cpu]'")

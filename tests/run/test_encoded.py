@@ -26,7 +26,7 @@ from tests.run import tiny
 from tests.run.test_resume import AT_END, arrays, copy, entries, point, saving
 
 COUNT, MORE = 41, 13
-RUN: dict[str, Any] = {
+RUN = {
     "name": "run",
     "model": {"name": "mlp", "hidden": [12]},
     "batch_size": 3,

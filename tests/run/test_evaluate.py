@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -122,7 +120,7 @@ def test_the_running_statistics_are_taken() -> None:
 def test_it_can_be_repeated() -> None:
     plan, scheduler = built(6)[0], Scheduler()
     evaluator, data = Evaluator(plan, None, HOST.bind_evaluation), ArrayData(*tiny.images(20), classes=3)
-    call: Any = lambda function: function(Single())  # noqa: E731
+    call = lambda function: function(Single())  # noqa: E731
     centres = [initial_weights(plan.layout, seed, "float64") for seed in (1, 2, 1)]
     first, second, third = (
         evaluator(data, centre, statistics_of(plan), scheduler.run, call, workers=2).loss for centre in centres

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from mpibow.evaluate import evaluate
 from tests.run import tiny
 
 FOLDERS = {name: f"data/{name}" for name in ("train", "validation", "test")}
-SETTINGS: Mapping[str, Any] = {"batch_size": 3, "learners": 1, "stop": {"epochs": 2}, "name": "run", "device": "numpy"}
+SETTINGS = {"batch_size": 3, "learners": 1, "stop": {"epochs": 2}, "name": "run", "device": "numpy"}
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +35,7 @@ def outputs(image: Any) -> Any:
     return mb.dense(mb.flatten(image), tiny.CLASSES)
 
 
-KINDS: Mapping[str, tuple[Any, Any]] = {
+KINDS = {
     "a classifier": (tiny.plain, None), "losses": (losses, None), "outputs": (outputs, mb.cross_entropy),
 }  # fmt: skip
 

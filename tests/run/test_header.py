@@ -31,7 +31,7 @@ from tests.run.processes import write_run
 
 STOP = {"epochs": None, "iterations": 8}
 VARY = {"counts", "due", "files", "rule", "rule_settings", "started", "timeline", "tuning"}  # with ranks and the rule
-WRONG: tuple[Any, ...] = (None, True, -1, 10**30, 1.5, "x", [], {}, [0], {"x": 1})
+WRONG = (None, True, -1, 10**30, 1.5, "x", [], {}, [0], {"x": 1})
 
 
 def net(image: Any) -> Any:
@@ -79,7 +79,7 @@ def changed(header: dict[str, Any], at: tuple[Any, ...], change: Callable[[Any, 
 def test_every_mutation_is_refused_or_resumed(tmp_path: Path, ranks: int, learners: Any, rule: str, least: int) -> None:
     """One that is let through is resumed; the rest end with code 4, and name the file. The first run tries all entries,
     the others those that ranks, learners and the rule make other ones."""
-    settings: Any = {"rule": rule, "tuner": {"window": 1e-3, "watch": 1e-3}}
+    settings = {"rule": rule, "tuner": {"window": 1e-3, "watch": 1e-3}}
     work = job(tmp_path, learners, **settings)
     tiny.run(work, ranks)
     path = tmp_path / "run/checkpoints/iteration-0000000008"

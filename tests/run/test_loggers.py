@@ -16,7 +16,7 @@ from mpibow.run import loggers
 from mpibow.run.loggers import Kind, Loggers, check_loggers, numbers_of
 from tests.run import tiny
 
-SETTINGS: dict[str, Any] = {
+SETTINGS = {
     "log": {"to": ["tensorboard"], "every": 5}, "metrics": ["perplexity"], "checkpoint": {"every": "10 iterations"},
 }  # fmt: skip
 BLOCK, HEADER, RECORD = 32768, 7, 7  # bytes: of LevelDB's log format, which wandb's files have

@@ -50,7 +50,7 @@ def test_ignored_samples_are_left_out_of_an_evaluation(tmp_path: Path) -> None:
 def test_a_label_below_0_is_as_a_class_that_is_ignored(tmp_path: Path, device: str, precision: str) -> None:
     if device == "onednn":
         pytest.importorskip("numba", reason="numba is not installed: pip install 'mpibow[cpu]'")
-    how: dict[str, Any] = {"device": device, "precision": precision, "evaluate": {"batch_size": 7, "top_k": 2}}
+    how = {"device": device, "precision": precision, "evaluate": {"batch_size": 7, "top_k": 2}}
     named = tiny.train(tmp_path / "named", loss={"ignore_index": 1}, **how)
     for key, data in (("train", tiny.TRAIN), ("test", tiny.TEST)):
         labels = np.where(data.labels == 1, -100, data.labels)

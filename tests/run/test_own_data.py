@@ -18,7 +18,7 @@ from tests.data.owned import Pairs
 from tests.launching import mpirun, needs_mpi, run
 from tests.refusals import refuses
 
-SETTINGS: dict[str, Any] = {"batch_size": 4, "learners": 2, "device": "numpy", "stop": {"epochs": 2}, "seed": 3}
+SETTINGS = {"batch_size": 4, "learners": 2, "device": "numpy", "stop": {"epochs": 2}, "seed": 3}
 
 LONGER = {"stop": {"epochs": 20}, "update": {"lr": 0.02}}
 

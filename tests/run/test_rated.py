@@ -15,7 +15,7 @@ from mpibow.config import load_mapping
 from mpibow.data.dataset import NamedArrays
 from mpibow.data.ratings import FORM, ratings, record_of
 from mpibow.data.recordset import open_records, write_records
-from mpibow.errors import ConfigError, MpibowError, RecordError
+from mpibow.errors import ConfigError, RecordError
 from mpibow.evaluate import evaluate, main
 from mpibow.fitting import fit
 from mpibow.job import open_job
@@ -26,7 +26,7 @@ from tests.run import tiny
 from tests.run.test_ratings import FACTORS, ITEMS, USERS, error_of, net
 from tests.run.test_ratings import ratings as arrays
 
-SETTINGS: dict[str, Any] = {
+SETTINGS = {
     "name": "run", "model": {"name": "matrix_factorisation", "users": USERS, "items": ITEMS, "factors": FACTORS},
     "data": {"train": "data/train", "test": "data/test"}, "batch_size": 4, "learners": 2, "update": {"lr": 0.05},
     "stop": {"epochs": 40}, "checkpoint": {"every": "40 epochs"},
@@ -82,7 +82,7 @@ def test_a_net_of_ones_own_takes_their_folders(data: dict[str, NamedArrays]) -> 
     assert found.summary.test_loss < 0.1 * data["test"].arrays["rating"].var()
 
 
-REFUSED: dict[str, tuple[dict[str, Any], type[MpibowError], str]] = {
+REFUSED = {
     "classes": (
         {"model": {**SETTINGS["model"], "classes": 5}}, ConfigError,
         "model.classes: matrix_factorisation has no classes, got 5; leave it out",

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 import mpibow
 from mpibow.data.dataset import Array
-from mpibow.errors import ConfigError, MpibowError, RecordError, ShapeError
+from mpibow.errors import ConfigError, RecordError, ShapeError
 from mpibow.graph.graph import Tensor
 from tests.refusals import refuses
 from tests.run import tiny
 
 USERS, ITEMS, FACTORS = 30, 20, 2
-SETTINGS: dict[str, Any] = {
+SETTINGS = {
     "batch_size": 4, "learners": 2, "update": {"lr": 0.05}, "stop": {"epochs": 40},
     "checkpoint": {"every": None},
 }  # fmt: skip
@@ -78,7 +77,7 @@ def test_any_arrays_by_name(here: Path) -> None:
 
 
 ONE = np.zeros(1)
-REFUSED: dict[str, tuple[dict[str, Any], type[MpibowError], str]] = {
+REFUSED = {
     "of other lengths": (
         {"train": {"a": np.zeros((2, 3)), "b": np.zeros(3)}}, RecordError,
         "train: arrays must be (n, ...) of one n >= 1, got a (2, 3), b (3,)",

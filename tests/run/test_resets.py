@@ -61,7 +61,7 @@ class Rank:
         self.replicas.weights[...] = [[1.0], [2.0], [3.0]]
         self.replicas.states["momenta"][...], self.replicas.gradients[...], self.replicas.statistics[...] = 9, np.nan, 8
         settings = SimpleNamespace(on_nan=on_nan, update=SimpleNamespace(lr=0.1))
-        self.session: Any = SimpleNamespace(
+        self.session = SimpleNamespace(
             rank=1, counts=(4, 3), iteration=iteration, config=settings, rule=self.rule, replicas=self.replicas,
             state=SimpleNamespace(flat=flat), synchroniser=self.synchroniser,
             start=SimpleNamespace(due=(False, False, False)), saver=SimpleNamespace(last=None),

@@ -133,7 +133,7 @@ def test_resume_from_any_checkpoint(tmp_path: Path, rule: dict[str, Any]) -> Non
 
 DROPS = {"lr": 0.05, "momentum": 0.9, "schedule": {"name": "step", "every": 1.0, "factor": 0.7}}
 GROUPS = [{"match": "*.bias", "weight_decay": 0.2}, {"match": "dense1.weight", "lr_scale": 0.5}]
-OPTIONS: dict[str, dict[str, Any]] = {
+OPTIONS = {
     "unequal": {"learners": [1, 3]},
     "sequential": {"overlap": False},
     "prefetch": {"precision": "float32", "prefetch": 5},

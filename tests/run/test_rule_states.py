@@ -25,7 +25,7 @@ from tests.run.test_resume import copy, point
 CUTS = (25, 26, 27)  # of a period of 3: once with unsent steps at least; a gain is measured after 20
 # Rules that show all that their states may have, and on how many ranks.
 SLOWMO = {"name": "slowmo", "period": 3, "resync": 9}
-SHOWN: Mapping[str, tuple[tuple[Mapping[str, Any], int], ...]] = {
+SHOWN = {
     "pulled": (({"name": "sma"}, 1), ({**SLOWMO, "replicas": "pulled"}, 2)),
     "lagging": (({"name": "crossbow", "period": 3}, 2),),
     "reset": (({"name": "sma", "replicas": "reset"}, 2), (SLOWMO, 2)),
@@ -40,7 +40,7 @@ States = dict[tuple[int, int], RuleState]
 
 def work(folder: Path, rule: Mapping[str, Any], learners: int = 2) -> tiny.Job:
     """In float32, which no rule's own float64 numbers are."""
-    settings: dict[str, Any] = {"rule": rule, "learners": learners, "precision": "float32"}
+    settings = {"rule": rule, "learners": learners, "precision": "float32"}
     keep = {"every": None, "keep": 100, "best": False}
     return tiny.job(folder, net=tiny.normed, stop={"epochs": None, "iterations": 28}, checkpoint=keep, **settings)
 

@@ -13,7 +13,6 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -108,7 +107,7 @@ class Signalling:
 def test_at_a_prompt_fit_returns_what_is_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)  # as in a notebook's cell
-    settings: dict[str, Any] = {"batch_size": 3, "learners": 2, "stop": {"epochs": 2}}
+    settings = {"batch_size": 3, "learners": 2, "stop": {"epochs": 2}}
     found = mpibow.fit(tiny.plain, Signalling(signal.SIGINT, 5), **settings)  # type: ignore[arg-type]
     assert (found.summary.stopped, found.summary.interrupted) == ("SIGINT", True)
     assert 0 < found.summary.iterations < 19
@@ -121,7 +120,7 @@ def test_at_a_prompt_fit_returns_what_is_trained(tmp_path: Path, monkeypatch: py
 
 @SIGNALS
 def test_fit_saves_and_raises(here: Path, number: signal.Signals) -> None:
-    settings: dict[str, Any] = {"batch_size": 3, "learners": 2, "stop": {"epochs": 2}}
+    settings = {"batch_size": 3, "learners": 2, "stop": {"epochs": 2}}
     before = [signal.getsignal(each) for each in ASKING]
     with pytest.raises(ENDS[number]) as caught:
         mpibow.fit(tiny.plain, Signalling(number, 5), **settings)  # type: ignore[arg-type]

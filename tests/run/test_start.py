@@ -21,7 +21,7 @@ from mpibow.run.timelines import first_timeline
 from tests.run import tiny
 
 STOP, EVERY = {"epochs": None, "iterations": 12}, {"every": "12 iterations"}
-SETTINGS: Any = {"learners": 2, "net": tiny.normed, "stop": STOP, "checkpoint": EVERY}
+SETTINGS = {"learners": 2, "net": tiny.normed, "stop": STOP, "checkpoint": EVERY}
 
 
 def start_with(source: Source, **settings: Any) -> Start:
@@ -92,7 +92,7 @@ def test_another_seed_is_refused(trained: tuple[Source, dict[str, Any]]) -> None
 def test_a_change_that_was_due_has_not_come_yet(iteration: int, learners: Any) -> None:
     """A checkpoint made right before a change has the learners of before; who begins anew has those of after."""
     timeline = Timeline(3, (Change(0, 0, (1,), "streams"), Change(4, 12, (2,), "fused")))
-    header: Any = SimpleNamespace(counts=learners[0])
+    header = SimpleNamespace(counts=learners[0])
     state = iteration, timeline, np.zeros(0), np.zeros(0)
     assert Start(Source(Path(), Path(), header), *state).learners == learners
     now = timeline.change(iteration)

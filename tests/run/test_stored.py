@@ -27,7 +27,7 @@ from tests.comm.threads import on_threads
 from tests.refusals import refuses
 from tests.run import tiny
 
-STILL: dict[str, Any] = {"stop": {"epochs": None, "iterations": 1}, "update": {"lr": 1e-300}}
+STILL = {"stop": {"epochs": None, "iterations": 1}, "update": {"lr": 1e-300}}
 SHAPES = {"a.weight": (2, 3), "a.bias": (2,), "b.mean": (4,), "head.weight": (5, 2)}
 
 
@@ -73,7 +73,7 @@ def test_from_wherever_they_are(kind: str, ranks: int, tmp_path: Path) -> None:
     first = tiny.job(tmp_path / "first", net=tiny.normed, checkpoint={"every": "40 iterations"}, precision="float32")
     arrays = tiny.run(first).weights
     run = tmp_path / "first/run"
-    places: dict[str, Any] = {
+    places = {
         "run": run,
         "checkpoint": run / "checkpoints/iteration-0000000040",
         "saved": tmp_path / "net.safetensors",
@@ -140,7 +140,7 @@ def test_a_resumed_run_takes_the_checkpoints_and_has_the_same_bits(tmp_path: Pat
     file = tmp_path / "body.safetensors"
     arrays = trained()
     save_file(arrays, file)
-    settings: dict[str, Any] = {"learners": 2, "checkpoint": {"every": "20 iterations"}}
+    settings = {"learners": 2, "checkpoint": {"every": "20 iterations"}}
     whole = tiny.run(starting(tmp_path / "whole", given(file), **settings))
     half = {**settings, "stop": {"epochs": None, "iterations": 20}}
     tiny.run(starting(tmp_path / "cut", given(file), **half))
@@ -176,7 +176,7 @@ def fails(message: str, arrays: Any, **settings: Any) -> None:
 
 
 def test_what_does_not_fit_is_refused_with_what_to_type() -> None:
-    whole: dict[str, Any] = {name: np.ones(shape, np.float32) for name, shape in SHAPES.items()}
+    whole = {name: np.ones(shape, np.float32) for name, shape in SHAPES.items()}
     taken = take(given(whole), whole, SHAPES)
     assert (dict(taken.arrays), taken.missing, taken.unexpected) == (whole, (), ())
     fails(

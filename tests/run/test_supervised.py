@@ -13,7 +13,7 @@ import mpibow as mb
 from mpibow.errors import ConfigError, ShapeError
 from tests.refusals import refuses
 
-SETTINGS: dict[str, Any] = {
+SETTINGS = {
     "batch_size": 4, "learners": 2, "update": {"name": "adamw", "lr": 1e-2}, "stop": {"epochs": 12},
 }  # fmt: skip
 

@@ -13,7 +13,7 @@ from tests.run import tiny
 from tests.run.test_resume import AT_END, check_resumed, copy, point, saving
 
 RULE = {"name": "crossbow", "then": {"epoch": 2}}  # 57 samples, 12 an iteration: from iteration 10 on
-SETTINGS: dict[str, Any] = {"learners": 2, "checkpoint": AT_END, "net": tiny.normed}
+SETTINGS = {"learners": 2, "checkpoint": AT_END, "net": tiny.normed}
 
 
 def seen(folder: Path, rule: dict[str, Any]) -> dict[int, np.ndarray[Any, Any]]:

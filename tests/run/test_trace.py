@@ -33,7 +33,7 @@ def spans(path: Path) -> dict[tuple[int, str], list[dict[str, Any]]]:
     """The spans of every (rank, row) of a file, in order."""
     events = json.loads(path.read_text())["traceEvents"]
     names = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"}
-    found: dict[tuple[int, str], list[dict[str, Any]]] = {(pid, name): [] for (pid, _), name in names.items()}
+    found = {(pid, name): [] for (pid, _), name in names.items()}
     for event in events:
         if event["ph"] == "X":
             found[event["pid"], names[event["pid"], event["tid"]]].append(event)

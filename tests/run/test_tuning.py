@@ -187,7 +187,7 @@ def test_what_decides_on_learners(
 
 def test_executions_that_were_compared_are_not_compared_again() -> None:
     """Also where a run is resumed twice."""
-    state: Any = {"compared": True}
+    state = {"compared": True}
     for _ in range(2):
         tuning = opened(state, (1, 2), None, compares=True)
         assert not tuning.compares

@@ -24,9 +24,9 @@ from tests.refusals import refuses
 from tests.run import tiny
 from tests.run.test_resume import AT_END, check_resumed, point
 
-RATE: dict[str, Any] = {"lr": 0.01, "weight_decay": 0.02, "schedule": {"name": "exponential", "factor": 0.5}}
+RATE = {"lr": 0.01, "weight_decay": 0.02, "schedule": {"name": "exponential", "factor": 0.5}}
 # With scalars that depend on how many updates an optimiser's states have had, or samples seen, where it has some.
-EVERY: dict[str, dict[str, Any]] = {
+EVERY = {
     **{name: {"name": name, **RATE} for name in UPDATES},
     "sgd, half-life": {"name": "sgd", "momentum": 0.9, "half_life": 30},
     "amsgrad": {"name": "adam", "amsgrad": True, "half_life": [None, 200]},
@@ -133,7 +133,7 @@ def test_states_are_called_as_no_other_array(tmp_path: Path, update: dict[str, A
 
 
 def test_another_optimisers_states_begin_at_0(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    settings: dict[str, Any] = {"iterations": 16, "checkpoint": AT_END, "rule": {"name": "sma", "outer": {"gain": 1}}}
+    settings = {"iterations": 16, "checkpoint": AT_END, "rule": {"name": "sma", "outer": {"gain": 1}}}
     tiny.train(tmp_path, **settings)
     adam = tiny.job(tmp_path, **{**settings, "stop": {"epochs": None, "iterations": 20}, "update": {"name": "adam"}})
     tiny.run(adam, resume=point(tmp_path, 16))

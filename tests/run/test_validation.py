@@ -30,7 +30,7 @@ from tests.refusals import exits, refuses
 from tests.run import tiny
 
 FRACTION = 0.2
-LEARNT: dict[str, Any] = {"stop": {"epochs": 12}, "checkpoint": {"every": "4 epochs"}, "learners": 2}
+LEARNT = {"stop": {"epochs": 12}, "checkpoint": {"every": "4 epochs"}, "learners": 2}
 # Labels that say nothing of the images: nobody comes far on them
 NONSENSE = ArrayData(
     tiny.images(40, seed=5)[0], np.random.default_rng(6).integers(0, 3, 40), classes=3, name="nonsense"
@@ -104,7 +104,7 @@ def test_a_best_checkpoint_that_is_gone_is_said(tmp_path: Path, monkeypatch: pyt
 
 @pytest.mark.parametrize("hopeless", ["validation", "test"])
 def test_stop_accuracy_goes_by_validation_data(hopeless: str, tmp_path: Path) -> None:
-    sets: dict[str, Any] = {"validation": ArrayData(*tiny.images(30, seed=4), classes=3), "test": tiny.TEST}
+    sets = {"validation": ArrayData(*tiny.images(30, seed=4), classes=3), "test": tiny.TEST}
     work = tiny.job(tmp_path, **{**sets, hopeless: NONSENSE}, **{**LEARNT, "stop": {"epochs": 20, "accuracy": 0.9}})
     found = tiny.run(work).summary
     if hopeless == "validation":
@@ -187,7 +187,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-RECORDS: dict[str, Any] = {
+RECORDS = {
     "name": "run", "model": {"name": "mlp"}, "batch_size": 3, "learners": 1, "update": {"lr": 0.05},
     "data": {"train": "data/train", "test": "data/test", "validation": 0.25}, "stop": {"epochs": 6},
     "checkpoint": {"every": "2 epochs"},
@@ -198,7 +198,7 @@ def said(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str, 
     capsys.readouterr()
     with exits(0):
         main([*arguments, "--json"])
-    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    found = json.loads(capsys.readouterr().out)
     return found
 
 
@@ -274,7 +274,7 @@ def test_a_folder_of_validation_data(here: Path) -> None:
 
 
 def test_fit_splits_or_takes_validation_data(here: Path) -> None:
-    settings: dict[str, Any] = {"stop": {"epochs": 3}, "batch_size": 3, "learners": 1, "checkpoint": {"every": None}}
+    settings = {"stop": {"epochs": 3}, "batch_size": 3, "learners": 1, "checkpoint": {"every": None}}
     fitted = mpibow.fit(tiny.plain, tiny.images(60), tiny.images(20), validation=0.25, name="split", **settings)
     assert (fitted.summary.samples, fitted.summary.chosen_by) == (135, "validation")
     given = mpibow.fit(tiny.plain, tiny.images(60), validation=tiny.images(20, seed=1), name="given", **settings)

@@ -23,11 +23,11 @@ from tests.refusals import refuses
 from tests.run import tiny
 
 COUNT, CLASSES, RATE = 24, 3, 0.5
-STEP: dict[str, Any] = {
+STEP = {
     "batch_size": COUNT, "learners": 1, "device": "numpy", "precision": "float64", "rule": {"name": "ssgd"},
     "update": {"lr": RATE, "momentum": 0.0}, "stop": {"iterations": 1, "epochs": None}, "log": {"every": 1},
 }  # fmt: skip
-FEW: dict[str, Any] = {"batch_size": 4, "learners": 2, "device": "numpy", "stop": {"epochs": 2}, "seed": 3}
+FEW = {"batch_size": 4, "learners": 2, "device": "numpy", "stop": {"epochs": 2}, "seed": 3}
 GENERATOR = np.random.default_rng(5)
 X = GENERATOR.standard_normal((COUNT, 4)).astype(np.float32)
 LABELS = np.arange(COUNT) % CLASSES
@@ -117,7 +117,7 @@ def test_ranks_and_learners_are_alike(here: Path, rule: str) -> None:
 
 
 def test_fit_resumes_with_the_same_weights(here: Path) -> None:
-    given: dict[str, Any] = {"sample_weight": WEIGHT, "class_weight": {2: 4.0}, "checkpoint": {"every": "1 epoch"}}
+    given = {"sample_weight": WEIGHT, "class_weight": {2: 4.0}, "checkpoint": {"every": "1 epoch"}}
     whole = mb.fit(net, (X, LABELS), **given, **FEW)
     cut = mb.fit(net, (X, LABELS), **given, **{**FEW, "stop": {"epochs": 1}})
     resumed = mb.fit(net, (X, LABELS), **given, **FEW, resume=cut.summary.run)
@@ -142,7 +142,7 @@ def test_a_resume_with_other_weights_is_refused(before: Array | None, now: Array
 def test_items_are_weighed_as_arrays_are(workers: int) -> None:
     pairs, weight = Pairs(), np.arange(40) % 5
     x, y = (np.array(column) for column in zip(*[pairs[n] for n in range(40)], strict=True))
-    given: dict[str, Any] = {"normalise": "none", "sample_weight": weight, **FEW}
+    given = {"normalise": "none", "sample_weight": weight, **FEW}
     items = mb.fit(lambda image: mb.dense(image, 2), pairs, workers=workers, **given)
     arrays = mb.fit(lambda image: mb.dense(image, 2), (x, y), **given)
     assert tiny.same_bits(items.weights, arrays.weights)
@@ -251,7 +251,7 @@ def test_the_check_takes_weights_too() -> None:
     assert report.losses[-1] < report.losses[0]
 
 
-REFUSED: list[tuple[dict[str, Any], str]] = [
+REFUSED = [
     (
         {"sample_weight": WEIGHT[1:]},
         "sample_weight: must be one number for each of train's 24 samples, (24,), got (23,)",

@@ -38,7 +38,7 @@ from tests.tune.windows import tuner_of
 COUNT, CLASSES = 57, 3  # 57: no multiple of what an iteration consumes, so iterations run across epochs
 
 # What a run may be told about averaging; each must be the same bits however the run goes on its way.
-RULES: Mapping[str, Mapping[str, Any]] = {
+RULES = {
     "auto": {"name": "sma"},
     "quarter": {"name": "sma", "alpha": 0.25},
     "auto-3": {"name": "sma", "period": 3},
@@ -169,7 +169,7 @@ def events(folder: Path, kind: str | None = None) -> list[dict[str, Any]]:
 
 def summary(folder: Path) -> dict[str, Any]:
     """The summary of the run in `folder`/run."""
-    found: dict[str, Any] = json.loads((folder / "run/summary.json").read_text())
+    found = json.loads((folder / "run/summary.json").read_text())
     return found
 
 
