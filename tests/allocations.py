@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
 TRIES = 3
 
 
-def allocated(run: Callable[[], Any]) -> tuple[int, int]:
+def allocated(run: Callable) -> tuple[int, int]:
     """Bytes at most while `run` runs, and those that stay: the least of a few times, as other threads allocate too."""
     size = np.getbufsize()
     np.setbufsize(16)  # NumPy converts between dtypes through buffers of fixed size, 32 KB each: make them small

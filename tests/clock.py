@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import ModuleType, SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -20,7 +19,7 @@ class Clock:
     def read(self) -> float:
         return self.now
 
-    def slowed(self, function: Callable[..., Any], seconds: float) -> Callable[..., Any]:
+    def slowed(self, function: Callable, seconds: float) -> Callable:
         """The function, which takes so long."""
 
         def slow(*args, **kwargs):

@@ -50,7 +50,7 @@ def tampered(run: Path, tmp_path: Path) -> Callable[[Change], Path]:
         path = tmp_path / "run"
         shutil.copytree(run, path)
 
-        def changed(header: dict[str, Any]) -> dict[str, Any]:
+        def changed(header: dict) -> dict:
             change(header)
             return header
 
@@ -68,7 +68,7 @@ def setting(n: int, **entries) -> Change:
     return lambda header: header["graph"]["nodes"][n]["settings"].update(entries)
 
 
-def head(header: dict[str, Any]) -> None:
+def head(header: dict) -> None:
     """For four classes."""
     (dense,) = (each for each in header["graph"]["nodes"] if each["operator"] == "Dense")
     dense["settings"]["units"] = 4
@@ -155,7 +155,7 @@ def test_a_pickle_is_never_run(name: str, here: Path) -> None:
     assert Path("sprung").exists()
 
 
-def places(entry, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+def places(entry, path: tuple = ()) -> list[tuple]:
     """Every place of a JSON document below the top."""
     items = entry.items() if isinstance(entry, dict) else enumerate(entry) if isinstance(entry, list) else ()
     return [each for key, value in items for each in [(*path, key), *places(value, (*path, key))]]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +17,7 @@ from tests.refusals import refuses
 BLUE, RED = plot.COLOURS[:2]
 
 
-def lines(entries: int = 4, ranks: int = 2, speed: float = 10.0) -> list[dict[str, Any]]:
+def lines(entries: int = 4, ranks: int = 2, speed: float = 10.0) -> list[dict]:
     """Events of a made-up run: 10 samples an entry, 20 an epoch."""
     events = [{"event": "start", "time": 0.0, "position": 0, "epoch": 0.0, "learners": [1] * ranks}]
     for i in range(1, entries + 1):
@@ -34,7 +33,7 @@ def made(label: str, **options) -> RunLog:
     return RunLog(label, tuple(events), tuple(clock(events, {})))
 
 
-def write(folder: Path, events: list[dict[str, Any]]) -> Path:
+def write(folder: Path, events: list[dict]) -> Path:
     folder.mkdir(parents=True)
     (folder / "metrics.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
     return folder

@@ -21,7 +21,7 @@ from mpibow.testing import check_update
 from mpibow.testing import update as testing
 
 
-def squashed(w, g, velocity, *, rate, keep) -> tuple[Any, ...]:
+def squashed(w, g, velocity, *, rate, keep) -> tuple:
     velocity = keep * velocity + tanh(g)
     return -rate * velocity, velocity
 
@@ -30,12 +30,12 @@ def lost(w, g, velocity, *, rate, keep):
     return -rate * g
 
 
-def divided(w, g, velocity, *, rate, keep) -> tuple[Any, ...]:
+def divided(w, g, velocity, *, rate, keep) -> tuple:
     velocity = keep * velocity + g * g
     return -rate * g / sqrt(velocity), velocity
 
 
-def exploding(w, g, velocity, *, rate, keep) -> tuple[Any, ...]:
+def exploding(w, g, velocity, *, rate, keep) -> tuple:
     return rate * g, exp(velocity + keep)
 
 

@@ -9,7 +9,6 @@ import sys
 from itertools import pairwise
 from pathlib import Path
 from rlcompleter import Completer
-from typing import Any
 
 import numpy as np
 import pytest
@@ -31,7 +30,7 @@ from tests.run import tiny
 from tests.run.processes import write_run
 
 
-def check_files(folder: Path, ranks: int, learners: int) -> dict[str, Any]:
+def check_files(folder: Path, ranks: int, learners: int) -> dict:
     """A finished run's directory holds what it should, and it all fits together; its summary."""
     assert sorted(path.name for path in folder.iterdir()) == [
         "checkpoints", "config.yaml", "log.txt", "metrics.jsonl", "summary.json",
@@ -153,7 +152,7 @@ def test_check_with_learners_that_are_looked_for(tmp_path: Path) -> None:
     ({"name": "sgd"}, "weights", 1), ({"momentum": 0.9}, "weights and momenta", 2),
     ({"name": "adamw"}, "weights, exp_avg and exp_avg_sq", 3),
 ])  # fmt: skip
-def test_check_with_one_copy_of_the_weights(tmp_path: Path, update: dict[str, Any], names: str, arrays: int) -> None:
+def test_check_with_one_copy_of_the_weights(tmp_path: Path, update: dict, names: str, arrays: int) -> None:
     """A learner under S-SGD has its gradients; weights and states are there once."""
 
     def wide(image: Tensor) -> Tensor:
@@ -411,7 +410,7 @@ def test_which_images_have_their_channels_last(shape: tuple[int, ...], last: boo
         ),
     ],
 )
-def test_fit_refuses(here: Path, change: dict[str, Any], error: type[Exception], message: str) -> None:
+def test_fit_refuses(here: Path, change: dict, error: type[Exception], message: str) -> None:
     arguments = {"net": small, "train": tiny.images(), "test": None, **SETTINGS, **change}
     net, train, test = (arguments.pop(name) for name in ("net", "train", "test"))
     with tiny.unchanged(here), pytest.raises(error) as caught:

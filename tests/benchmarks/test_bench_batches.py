@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,15 +15,15 @@ from mpibow.config.strict import plain
 from mpibow.sweep.folder import CellResult, SweepFolder
 
 
-def cell(epochs: list[float], accuracies: list[float]) -> dict[str, Any]:
+def cell(epochs: list[float], accuracies: list[float]) -> dict:
     return {"epochs": epochs, "accuracies": accuracies}
 
 
-def speeds(learners: int, one: float, auto: float, torch: float) -> dict[str, Any]:
+def speeds(learners: int, one: float, auto: float, torch: float) -> dict:
     return {"learners": learners, "images_per_second": {"one": one, "auto": auto, "torch": torch}}
 
 
-def found() -> dict[str, Any]:
+def found() -> dict:
     """Batch 8: all sides; batch 32: one learner with both rates; batch 64: speed alone."""
     return {
         "speed | LeNet | 8 | seed 0": speeds(2, 1000.0, 2000.0, 1500.0),
@@ -42,7 +41,7 @@ def test_a_cells_run_is_a_sweeps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     """Of its words and the data's places."""
     started = []
 
-    def ends(cells: dict[str, Any], kept: SweepFolder, launch: list[str]) -> tuple[list[str], int, int]:
+    def ends(cells: dict, kept: SweepFolder, launch: list[str]) -> tuple[list[str], int, int]:
         ((name, (cell, config)),) = cells.items()
         started.append(dict(cell.settings))
         kept.run(name).mkdir(parents=True)

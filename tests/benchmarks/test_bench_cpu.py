@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 from types import ModuleType
-from typing import Any
 
 import pytest
 
@@ -14,7 +13,7 @@ from benchmarks.speed import bench_cpu as cpu
 from benchmarks.speed import cpu_page as page
 
 
-def rounds(page: ModuleType) -> list[Any]:
+def rounds(page: ModuleType) -> list:
     """Three rounds of our batch 4 and of PyTorch's 4 and 64, the second one on a machine at half its speed."""
     return [
         page.Round({4: ours}, {4: page.Figure(four, setting, gain), 64: page.Figure(large, "2 threads, channels last")})
@@ -54,7 +53,7 @@ class Asked:
     def __init__(self) -> None:
         self.questions = []
 
-    def __call__(self, script: str, *words: object) -> dict[str, Any]:
+    def __call__(self, script: str, *words: object) -> dict:
         self.questions.append(words)
         gain = 1.25 if "compile" in words else None
         return {"images_per_second": words[2], "setting": "a", "compiled": gain}
@@ -154,7 +153,7 @@ def test_the_search_scales_the_rate_and_keeps_the_fastest() -> None:
 
 
 def test_a_run_that_does_not_get_there_is_no_number() -> None:
-    def runs(*seconds: float | None) -> list[Any]:
+    def runs(*seconds: float | None) -> list:
         return [accuracy.Reached(s, s and 2.5, {}) for s in seconds]
 
     assert accuracy.paired(runs(5, 6, 7), runs(10, 10, 10)) == 0.6

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,14 +18,14 @@ from tests.cuda.kernels.host import needs_compiler
 from tests.cuda.simulated.gpu import simulated
 
 
-def ours(rate: float, **more) -> dict[str, Any]:
+def ours(rate: float, **more) -> dict:
     return {"images_per_second": rate, "learners": [4], "execution": "fused", **more}
 
 
 LENET = "lenet 8 tf32"
 
 
-def found() -> dict[str, Any]:
+def found() -> dict:
     """Two rounds of LeNet; PyTorch's best is at 512."""
     return {
         f"choice {LENET}": {"learners": [4], "execution": "fused", "images_per_second": 190.0, "settled": True},
@@ -52,7 +51,7 @@ def test_ratios_are_of_pairs() -> None:
     assert gpu_tables.best({}, lenet()) is None
 
 
-def curve(**rates: float) -> dict[str, Any]:
+def curve(**rates: float) -> dict:
     return {f"learners {LENET} {name.replace('_', ' ')}": ours(rate) for name, rate in rates.items()}
 
 
@@ -163,7 +162,7 @@ def test_one_setting_that_pytorch_cannot_do() -> None:
 
 
 @pytest.fixture
-def side() -> Iterator[Callable[..., Any]]:
+def side() -> Iterator[Callable]:
     """A process that answers with its number, or as it is told."""
     program = (
         "import json, os, sys, time\n"

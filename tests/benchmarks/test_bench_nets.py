@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +19,7 @@ from tests.oracle import pytorch
 from tests.outcome import outcome
 
 
-def graph_of(cells: ModuleType, name: str, batch: int, path: Path) -> tuple[Graph, Any]:
+def graph_of(cells: ModuleType, name: str, batch: int, path: Path) -> tuple:
     data = cells.CELLS[name].data(path)
     kinds = {key: (array.shape[1:], array.dtype) for key, array in data.items()}
     return objective(cells.CELLS[name].losses(tuple(data)), kinds)(batch, True), data

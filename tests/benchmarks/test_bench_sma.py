@@ -9,7 +9,6 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import numpy as np
 import pytest
@@ -52,7 +51,7 @@ def test_a_difference_is_of_shared_seeds() -> None:
     assert numbers.difference({1: 0.5}, {2: 0.5}) is None
 
 
-def grid(planned: ModuleType, net: str, arm: str, best: float) -> dict[str, Any]:
+def grid(planned: ModuleType, net: str, arm: str, best: float) -> dict:
     """As if all rates of an arm had run."""
     rated = {cell.key: cell.settings["update"]["lr"] for cell in planned.grid(net, arm)}
     return {name: {"validation": 0.6 if rate == best else 0.5} for name, rate in rated.items()}
@@ -99,12 +98,12 @@ RESULTS = Path(__file__).parents[2] / "benchmarks/results"
 
 
 @pytest.fixture(scope="module")
-def found() -> dict[str, Any]:
+def found() -> dict:
     """All that has run."""
     return json.loads((RESULTS / "sma.json").read_text())
 
 
-def test_the_page_is_made_of_what_is_kept(found: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_is_made_of_what_is_kept(found: dict, monkeypatch: pytest.MonkeyPatch) -> None:
     """But for its intervals, which take a minute."""
     monkeypatch.setattr(numbers, "REPEATS", 2)
     text = pages.page(found) + pages.left_out(bench_sma.missing(found))
@@ -112,7 +111,7 @@ def test_the_page_is_made_of_what_is_kept(found: dict[str, Any], monkeypatch: py
     assert ours == kept
 
 
-def test_every_cell_is_a_run_of_its_own_that_is_what_its_arm_says(found: dict[str, Any]) -> None:
+def test_every_cell_is_a_run_of_its_own_that_is_what_its_arm_says(found: dict) -> None:
     cells = list(dict.fromkeys(planned.cells(found)))
     assert len({cell.key for cell in cells}) == len(cells)
     for cell in cells:
@@ -128,7 +127,7 @@ def test_every_cell_is_a_run_of_its_own_that_is_what_its_arm_says(found: dict[st
             assert config.update.warmup.epochs == ("warm-up" in cell.arm)
 
 
-def test_the_figure_has_the_numbers_of_learners(found: dict[str, Any], tmp_path: Path) -> None:
+def test_the_figure_has_the_numbers_of_learners(found: dict, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     from benchmarks.averaging import sma_plot, sma_scaling
 

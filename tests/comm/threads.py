@@ -6,7 +6,7 @@ import pickle
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import pytest
@@ -65,7 +65,7 @@ class Threads(InPlace):
     def barrier(self) -> None:
         self._exchange("barrier", None)
 
-    def share(self, obj) -> list[Any]:
+    def share(self, obj) -> list:
         return [pickle.loads(item) for item in self._exchange("share", pickle.dumps(obj))]  # copies, as MPI gives
 
     def close(self, code: int = 0) -> None:
@@ -74,7 +74,7 @@ class Threads(InPlace):
         if code:
             self._table.barrier.abort()
 
-    def _exchange(self, call: str, item) -> list[Any]:
+    def _exchange(self, call: str, item) -> list:
         table = self._table
         table.items[self.rank], table.calls[self.rank] = item, call
         self._wait(call)
@@ -117,7 +117,7 @@ def on_threads(size: int, body: Callable[[Communicator], T], seconds: float = LI
     return [future.result() for future in futures]
 
 
-def refused_on(size: int, body: Callable[[Communicator], Any]) -> list[str]:
+def refused_on(size: int, body: Callable) -> list[str]:
     """What every rank is told of body(communicator), which none gets through."""
 
     def run(communicator: Communicator) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from mpibow.config import load_mapping
@@ -14,7 +12,7 @@ SGD = {**FILE, "update": {"lr": 0.05, "momentum": 0.9}}
 ADAMW = {**FILE, "update": {"name": "adamw", "lr": 0.001}}
 
 
-def told(mapping: dict[str, Any], *overrides: str) -> str:
+def told(mapping: dict, *overrides: str) -> str:
     return rate_warning(mapping, overrides, load_mapping(mapping, overrides).update, "mnist.yaml")
 
 
@@ -46,5 +44,5 @@ def test_adamws_rate_is_not_sgds() -> None:
         (ADAMW, ("update.name=adamw",)),
     ],
 )
-def test_a_rate_of_its_own(mapping: dict[str, Any], overrides: tuple[str, ...]) -> None:
+def test_a_rate_of_its_own(mapping: dict, overrides: tuple[str, ...]) -> None:
     assert told(mapping, *overrides) == ""

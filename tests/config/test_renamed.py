@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from mpibow.config.renamed import refused, renamed
@@ -23,7 +21,7 @@ NAMES = {
         ({}, {}),
     ],
 )
-def test_an_older_version_s_settings_are_read(old: dict[str, Any], new: dict[str, Any]) -> None:
+def test_an_older_version_s_settings_are_read(old: dict, new: dict) -> None:
     before = dict(old)
     assert renamed(old, NAMES) == new
     assert old == before

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -62,7 +61,7 @@ def check_slot(data: RecordSet, slot: Slot) -> None:
 
 
 def test_what_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def only(*present: str) -> Callable[[str], Any]:
+    def only(*present: str) -> Callable:
         def find(name: str):
             if name.partition(".")[0] not in present:
                 raise ModuleNotFoundError(name)

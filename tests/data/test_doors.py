@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -73,7 +72,7 @@ WRONG = {
 
 @DOORS
 @pytest.mark.parametrize("values", RIGHT.values(), ids=RIGHT.keys())
-def test_numbers_of_any_kind_arrive(door: Callable[[Any], Any], values: Callable[[], Any]) -> None:
+def test_numbers_of_any_kind_arrive(door: Callable, values: Callable) -> None:
     found = door(values())
     assert found.dtype in (np.uint8, np.int32, np.float32)
     assert found.flags.c_contiguous
@@ -82,7 +81,7 @@ def test_numbers_of_any_kind_arrive(door: Callable[[Any], Any], values: Callable
 
 @DOORS
 @pytest.mark.parametrize(("values", "fault"), WRONG.values(), ids=WRONG.keys())
-def test_the_rest_is_refused_by_name(door: Callable[[Any], Any], values: Callable[[], Any], fault: str) -> None:
+def test_the_rest_is_refused_by_name(door: Callable, values: Callable, fault: str) -> None:
     if door is of_items and fault.startswith("cannot"):
         pytest.skip("an item is a row")
     with pytest.raises(MpibowError) as error:

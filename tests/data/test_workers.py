@@ -6,7 +6,6 @@ import os
 import signal
 import time
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pytest
@@ -36,7 +35,7 @@ def opened(hands: Hands, source: Pairs, **given) -> NamedItems:
     return open_named(Items("train", source, ("x",), "target", 5, **given), hands, training=True)
 
 
-def read(data: NamedItems, samples: list[int], epoch: int | None = 1) -> tuple[Any, Any]:
+def read(data: NamedItems, samples: list[int], epoch: int | None = 1) -> tuple:
     x, target = np.zeros((len(samples), 8), np.float32), np.zeros(len(samples), np.int32)
     counters = np.zeros((len(samples), 4), np.uint32)
     numbers = np.array(samples)

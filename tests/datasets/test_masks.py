@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -44,7 +43,7 @@ def convert(folder: Path, *words: str) -> int:
     return int(converter.main([*given, "--workers=1", *words]))
 
 
-def read(folder: Path, part: str = "train") -> tuple[Any, Any]:
+def read(folder: Path, part: str = "train") -> tuple:
     data = named(open_records(folder / "out" / part))
     arrays = [np.zeros((data.count, *shape), dtype) for shape, dtype in inputs_of(data).values()]
     data.read(np.arange(data.count), *arrays)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -66,7 +65,7 @@ def test_files_of_a_folder_in_the_order_of_their_names(tmp_path: Path) -> None:
     assert found.tokens.decode(found.stream) == "abcd"
 
 
-def read(data: Windows, samples: list[int], epoch: int | None = None) -> tuple[Any, Any]:
+def read(data: Windows, samples: list[int], epoch: int | None = None) -> tuple:
     found = tuple(np.zeros((len(samples), data.text.context), np.int32) for _ in range(2))
     if epoch is None:
         data.read(np.array(samples), *found)

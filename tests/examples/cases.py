@@ -6,7 +6,6 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -24,7 +23,7 @@ SEED = 3
 class Case:
     """A net of outputs with its loss, or a classifier of images, or rows, without one."""
 
-    net: Callable[..., Any]
+    net: Callable
     first: Array
     target: Array
     loss: Callable[..., Tensor] | None = None

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -42,8 +41,8 @@ UP_DOWN = [(r"^up(\d+)\.larger", r"larger.\1"), (r"^(up|down)(\d+)", r"\1.\2")]
 class Theirs:
     """PyTorch's net, its losses, logits and target -> their mean over the batch, and its names by patterns of ours."""
 
-    make: Callable[[], Any]
-    losses: Callable[..., Any] = F.cross_entropy
+    make: Callable
+    losses: Callable = F.cross_entropy
     names: Sequence[tuple[str, str]] = ()
 
     def renamed(self, name: str) -> str:
@@ -73,7 +72,7 @@ def close(got, expected, name: str) -> None:
     assert off <= TOLERANCE, f"{name} is off by {off:g}"
 
 
-def theirs_with(theirs: Theirs, layout: Layout, weights: Array) -> tuple[Any, dict[str, Any]]:
+def theirs_with(theirs: Theirs, layout: Layout, weights: Array) -> tuple:
     """PyTorch's net with our weights, and its parameters by our names: all of them."""
     net = theirs.make().double().train()
     parameters = dict(net.named_parameters())
@@ -86,7 +85,7 @@ def theirs_with(theirs: Theirs, layout: Layout, weights: Array) -> tuple[Any, di
     return net, named
 
 
-def loss_of(name: str, net) -> tuple[Any, Any]:
+def loss_of(name: str, net) -> tuple:
     case = cases.CASES[name]
     first, target = (torch.from_numpy(np.ascontiguousarray(array)) for array in (case.first, case.target))
     target = target.double() if target.is_floating_point() else target.long()

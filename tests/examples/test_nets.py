@@ -8,7 +8,6 @@ import runpy
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -62,10 +61,10 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., No
 
 
 @pytest.fixture
-def asked(program: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Any, Any]]:
+def asked(program: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple]:
     """What an example asks of `fit`: by position, and by name."""
 
-    def run(name: str, *arguments: str) -> tuple[Any, Any]:
+    def run(name: str, *arguments: str) -> tuple:
         calls = []
         with monkeypatch.context() as patched:
             patched.setattr(mb, "fit", lambda *given, **settings: calls.append((given, settings)) or Other())
@@ -124,7 +123,7 @@ class Killed(BaseException):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_killed_and_resumed(name: str, asked: Callable[..., tuple[Any, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killed_and_resumed(name: str, asked: Callable[..., tuple], monkeypatch: pytest.MonkeyPatch) -> None:
     """The same bits as of a run that was never killed, of two learners."""
     (given, settings), train = asked(name), mb.fit
     settings |= {"stop": {"iterations": END}, "checkpoint": {"every": "5 iterations"}, "evaluate": {"every": 100.0}}
@@ -148,7 +147,7 @@ def test_killed_and_resumed(name: str, asked: Callable[..., tuple[Any, Any]], mo
     }
 
 
-def test_a_text_of_ones_own(asked: Callable[..., tuple[Any, Any]]) -> None:
+def test_a_text_of_ones_own(asked: Callable[..., tuple]) -> None:
     text = "".join(map(chr, range(32, 127)))
     Path("own.txt").write_text(text)
     (_, (seen, following)), _ = asked("char_gpt", "own.txt")
@@ -156,7 +155,7 @@ def test_a_text_of_ones_own(asked: Callable[..., tuple[Any, Any]]) -> None:
     assert bytes(following[1].tolist()).decode() == text[9:41]
 
 
-def test_languages_of_ones_own(asked: Callable[..., tuple[Any, Any]]) -> None:
+def test_languages_of_ones_own(asked: Callable[..., tuple]) -> None:
     Path("own.txt").write_text("two  a text that is longer than what is read\none short\ntwo b c\n")
     (net, (texts, labels)), _ = asked("lstm_classifier", "own.txt")
     assert net.keywords == {"classes": 2}
@@ -168,19 +167,19 @@ def test_languages_of_ones_own(asked: Callable[..., tuple[Any, Any]]) -> None:
     ]
 
 
-def test_masks_of_ones_own(asked: Callable[..., tuple[Any, Any]]) -> None:
+def test_masks_of_ones_own(asked: Callable[..., tuple]) -> None:
     images, masks = np.ones((2, 3, 8, 8)), np.zeros((2, 8, 8), np.uint8)
     np.savez("own.npz", images=images, masks=masks)
     (_, data), _ = asked("unet", "own.npz")
     assert [array.shape for array in data] == [images.shape, masks.shape]
 
 
-def test_images_of_ones_own(asked: Callable[..., tuple[Any, Any]]) -> None:
+def test_images_of_ones_own(asked: Callable[..., tuple]) -> None:
     (_, *data), _ = asked("squeeze_excite", "data/own")
     assert data == ["data/own/train", "data/own/test"]
 
 
-def test_a_table_of_ones_own(asked: Callable[..., tuple[Any, Any]]) -> None:
+def test_a_table_of_ones_own(asked: Callable[..., tuple]) -> None:
     """Standardised: 1 and 3 are 1 off their mean of 2, in units of their spread of 1."""
     Path("own.csv").write_text("a,b,target\n1,5,2\n3,1,6\n")
     (_, (features, target)), _ = asked("table_mlp", "own.csv")

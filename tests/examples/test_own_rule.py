@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -30,12 +30,12 @@ class Lagging(mb.Rule):
     longest: float = 1.0
 
     @staticmethod
-    def send(w: Any, u: Any, centre: Any, *, alpha: float, turn: int) -> tuple[Any, Any]:
+    def send(w, u, centre, *, alpha: float, turn: int) -> tuple:
         pulled = where(turn == 0, w - alpha * (w - centre), w)
         return pulled + u, u
 
     @staticmethod
-    def apply(centre: Any, velocity: Any, total: Any, *, share: float, norm: float, longest: float) -> tuple[Any, Any]:
+    def apply(centre, velocity, total, *, share: float, norm: float, longest: float) -> tuple:
         velocity = 0.5 * velocity + where(norm > longest, 0.5, 1) * share * total
         return centre + velocity, velocity
 
@@ -79,11 +79,11 @@ class Explodes(mb.Rule):
     name: str = "explodes"
 
     @staticmethod
-    def send(w: Any, u: Any) -> tuple[Any, Any]:
+    def send(w, u) -> tuple:
         return w + u, u
 
     @staticmethod
-    def apply(w: Any, centre: Any, total: Any) -> tuple[Any, Any]:
+    def apply(w, centre, total) -> tuple:
         return w, centre / (total - total)
 
 
@@ -92,27 +92,27 @@ def test_and_one_whose_centre_is_not_finite() -> None:
         check_rule(Explodes())
 
 
-def one_result(w: Any, u: Any) -> Any:
+def one_result(w, u):
     return w + u
 
 
-def other_names(x: Any, u: Any) -> tuple[Any, Any]:
+def other_names(x, u) -> tuple:
     return x + u, u
 
 
-def unknown_array(w: Any, u: Any, mean: Any) -> tuple[Any, Any]:
+def unknown_array(w, u, mean) -> tuple:
     return w + u - mean, u
 
 
-def unknown_number(w: Any, u: Any, *, beta: float) -> tuple[Any, Any]:
+def unknown_number(w, u, *, beta: float) -> tuple:
     return w + beta * u, u
 
 
-def no_total(w: Any, centre: Any) -> tuple[Any, Any]:
+def no_total(w, centre) -> tuple:
     return w, centre
 
 
-def too_few(w: Any, centre: Any, total: Any) -> Any:
+def too_few(w, centre, total):
     return centre + total
 
 
@@ -130,7 +130,7 @@ NUMBERS = "gain, k, norm, period, rate, share, strength, turn"
         ("apply", too_few, "apply: gives 1 result(s) for w, centre"),
     ],
 )
-def test_formulas_that_are_not_a_rules_are_refused(half: str, function: Any, message: str) -> None:
+def test_formulas_that_are_not_a_rules_are_refused(half: str, function, message: str) -> None:
     other = dataclass(frozen=True)(type("Other", (Average,), {half: staticmethod(function), "__annotations__": {}}))
     with refuses(f"rule average: {message}"):
         other()
@@ -143,7 +143,7 @@ class Damped(Lagging):
     name: str = "damped"
 
     @staticmethod
-    def apply(centre: Any, velocity: Any, total: Any, *, share: float, norm: float, gain: float) -> tuple[Any, Any]:
+    def apply(centre, velocity, total, *, share: float, norm: float, gain: float) -> tuple:
         velocity = 0.5 * velocity + share * total / (1 + norm) * gain
         return centre + velocity, velocity
 

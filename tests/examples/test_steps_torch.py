@@ -47,8 +47,8 @@ class Case:
     module: Any
     x: Any
     y: Any
-    loss: Callable[[Any, Any], Any] = F.cross_entropy
-    update: Mapping[str, Any] = field(default_factory=lambda: {"lr": 0.01, "momentum": 0.9})
+    loss: Callable = F.cross_entropy
+    update: Mapping = field(default_factory=lambda: {"lr": 0.01, "momentum": 0.9})
     names: Mapping[str, str] = field(default_factory=dict)
     statistics: Mapping[str, str] = field(default_factory=lambda: STATISTICS)
 
@@ -199,7 +199,7 @@ def language_model(folder: Path) -> Case:
     )  # fmt: skip
 
 
-def of_digits(name: str) -> tuple[Any, tuple[Array, Array], dict[str, Any]]:
+def of_digits(name: str) -> tuple:
     """An example's net of two layers, data to fit, and the rest of its case."""
     images, labels = whole(17, COUNT, 1, 8, 8).astype(np.uint8), whole(10, COUNT)
     module = chain(flat=nn.Flatten(), dense1=nn.Linear(64, 32), relu=nn.ReLU(), dense2=nn.Linear(32, 10))

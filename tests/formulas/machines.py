@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Callable, Sequence
 from functools import cache
 from types import ModuleType
-from typing import Any
 
 import pytest
 
@@ -38,7 +37,7 @@ def numba(formula: Formula, w: Array, g: Array, states: Sequence[Array], scalars
 
 
 @cache
-def _module(formula: Formula) -> Any:
+def _module(formula: Formula):
     pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
     text = numba_source.source(formula) + LOOP
     module = ModuleType(f"made_{hashlib.sha256(text.encode()).hexdigest()[:8]}")

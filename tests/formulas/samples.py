@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from mpibow.formulas import functions as f
@@ -14,11 +12,11 @@ from mpibow.formulas.language import formula
 TINY = 1e-30
 
 
-def plain(w: Any, g: Any, *, rate: Any) -> Any:
+def plain(w, g, *, rate):
     return -rate * g
 
 
-def heavy_ball(w: Any, g: Any, momenta: Any, *, rate: Any, momentum: Any, decay: Any) -> tuple[Any, ...]:
+def heavy_ball(w, g, momenta, *, rate, momentum, decay) -> tuple:
     """Has a docstring."""
     g = where(decay != 0, g + decay * w, g)
     momenta = momentum * momenta + g
@@ -26,37 +24,37 @@ def heavy_ball(w: Any, g: Any, momenta: Any, *, rate: Any, momentum: Any, decay:
     return -rate * momenta, momenta
 
 
-def adaptive(w: Any, g: Any, m: Any, v: Any, *, rate: Any, eps: Any) -> tuple[Any, ...]:
+def adaptive(w, g, m, v, *, rate, eps) -> tuple:
     m = 0.9 * m + 0.1 * g
     v = 0.99 * v + 0.01 * g * g
     return -rate * m / (sqrt(v) + eps), m, v
 
 
-def choices(w: Any, g: Any, states: Any, j: Any, *, scalars: Any, double: Any) -> tuple[Any, ...]:
+def choices(w, g, states, j, *, scalars, double) -> tuple:
     """Names that generated texts have for things of their own, or as keywords."""
     big = where((g > 1 and not w <= 0) or g != g, 1, -1)
     small = where(abs(g) >= scalars or states == j, minimum(g, w), maximum(w, -g))
     return where(double < 0.5, big * small, +sign(g)), sign(small) - big / 3, where(double > 0, sqrt(states), j)
 
 
-def extremes(w: Any, g: Any, low: Any, high: Any) -> tuple[Any, ...]:
+def extremes(w, g, low, high) -> tuple:
     return sign(w), minimum(w, g), maximum(w, g)
 
 
-def curves(w: Any, g: Any, a: Any, b: Any) -> tuple[Any, ...]:
+def curves(w, g, a, b) -> tuple:
     return exp(w), tanh(w), erf(w)
 
 
-def mixed(a: Any, b: Any, *, share: Any) -> tuple[Any, ...]:
+def mixed(a, b, *, share) -> tuple:
     b = square(b) * share
     return a + b, a - b
 
 
-def square(x: Any) -> Any:
+def square(x):
     return x * x
 
 
-def calls(w: Any, g: Any, m: Any, v: Any, *, share: Any) -> tuple[Any, ...]:
+def calls(w, g, m, v, *, share) -> tuple:
     """Other formulas, whose names are its own as well: each result is of what stood there before the line."""
     b = m + 1
     v, m = mixed(v, m, share=share)
@@ -64,7 +62,7 @@ def calls(w: Any, g: Any, m: Any, v: Any, *, share: Any) -> tuple[Any, ...]:
     return where(a > 0, square(square(w)), g), m, v + b
 
 
-def logarithms(w: Any, g: Any, a: Any, b: Any) -> tuple[Any, ...]:
+def logarithms(w, g, a, b) -> tuple:
     return f.log(w), f.log1p(w), f.power(abs(w), g)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -44,7 +43,7 @@ def test_numpy_runs_it_in_the_arrays_type_literals_and_scalars_too() -> None:
     assert sign.dtype == np.float32
 
 
-def _signs(w: Any, g: Any) -> tuple[Any, ...]:
+def _signs(w, g) -> tuple:
     return where(w > 0, 1, -1), w
 
 
@@ -71,135 +70,135 @@ def test_curves() -> None:
 
 
 # What is refused. The line that a message names is the first that stands behind `def`.
-def _loop(w: Any, g: Any) -> Any:
+def _loop(w, g):
     for _ in range(3):
         w = w + g
     return w
 
 
-def _branch(w: Any, g: Any) -> Any:
+def _branch(w, g):
     if g > 0:
         return w
     return g
 
 
-def _choice(w: Any, g: Any) -> Any:
+def _choice(w, g):
     return w if g > 0 else g
 
 
-def _power(w: Any, g: Any) -> Any:
+def _power(w, g):
     return w**2
 
 
-def _remainder(w: Any, g: Any) -> Any:
+def _remainder(w, g):
     return w % g
 
 
-def _library(w: Any, g: Any) -> Any:
+def _library(w, g):
     return np.sqrt(w)
 
 
-def _another(w: Any, g: Any) -> Any:
+def _another(w, g):
     return sqrt(w)
 
 
-def _count(w: Any, g: Any) -> Any:
-    return minimum(w)  # type: ignore[call-arg]
+def _count(w, g):
+    return minimum(w)
 
 
-def _comparison(w: Any, g: Any) -> Any:
+def _comparison(w, g):
     return g * (w > 0)
 
 
-def _number(w: Any, g: Any) -> Any:
+def _number(w, g):
     return where(w, w, g)
 
 
-def _chain(w: Any, g: Any) -> Any:
+def _chain(w, g):
     return where(0 < w < 1, w, g)
 
 
-def _negation(w: Any, g: Any) -> Any:
+def _negation(w, g):
     return not w
 
 
-def _unknown(w: Any, g: Any) -> Any:
-    return w * beta  # type: ignore[name-defined]  # noqa: F821
+def _unknown(w, g):
+    return w * beta  # noqa: F821
 
 
-def _text(w: Any, g: Any) -> Any:
+def _text(w, g):
     return w + "1"
 
 
-def _truth(w: Any, g: Any) -> Any:
+def _truth(w, g):
     return w + True
 
 
-def _module(w: Any, g: Any) -> Any:
+def _module(w, g):
     return w * np
 
 
-def _several(w: Any, g: Any) -> Any:
+def _several(w, g):
     w, g = g, w
     return w
 
 
-def _in_place(w: Any, g: Any) -> Any:
+def _in_place(w, g):
     w += g
     return w
 
 
-def _element(w: Any, g: Any) -> Any:
+def _element(w, g):
     return w[0]
 
 
-def _nothing(w: Any, g: Any) -> None:
+def _nothing(w, g) -> None:
     w = w + g
 
 
-def _own(w: Any, g: Any) -> Any:
+def _own(w, g):
     _w = w + g
     return _w
 
 
-def _hidden(w: Any, g: Any, exp: Any) -> Any:
+def _hidden(w, g, exp):
     return exp
 
 
-def _default(w: Any, g: Any, *, rate: Any = 1.0) -> Any:
+def _default(w, g, *, rate=1.0):
     return rate * g
 
 
-def _without(*, rate: Any) -> Any:
+def _without(*, rate):
     return rate
 
 
-def _loops(w: Any, g: Any) -> Any:
+def _loops(w, g):
     return _again(w, g)
 
 
-def _again(w: Any, g: Any) -> Any:
+def _again(w, g):
     return _loops(w, g)
 
 
-def _results(w: Any, g: Any) -> Any:
+def _results(w, g):
     return w + samples_mixed(w, g, share=1)
 
 
-def _fewer(w: Any, g: Any) -> Any:
+def _fewer(w, g):
     w, g, w = samples_mixed(w, g, share=1)
     return w
 
 
-def _arguments(w: Any, g: Any) -> Any:
+def _arguments(w, g):
     return samples_mixed(w, 1)
 
 
-def _place(w: Any, g: Any) -> Any:
+def _place(w, g):
     return samples_mixed(w, g, 1)
 
 
-def _slot(w: Any, g: Any) -> Any:
+def _slot(w, g):
     w, g[0] = samples_mixed(w, g, share=1)
     return w
 
@@ -239,15 +238,15 @@ REFUSED = {
     _own: "`_w` cannot be a name here; choose one of letters and digits that no function has",
 }
 OF_PARAMETERS = {
-    _hidden: "`exp: Any` cannot be a name here; choose one of letters and digits that no function has",
-    _default: "`def _default(w: Any, g: Any, *, rate: Any=1.0) -> Any:` has a parameter with a default or a *; "
+    _hidden: "`exp` cannot be a name here; choose one of letters and digits that no function has",
+    _default: "`def _default(w, g, *, rate=1.0):` has a parameter with a default or a *; "
     "name every array and every scalar",
-    _without: "`def _without(*, rate: Any) -> Any:` has no array; write arrays in front of the `*`, scalars behind it",
+    _without: "`def _without(*, rate):` has no array; write arrays in front of the `*`, scalars behind it",
 }
 
 
 @pytest.mark.parametrize("function", [*REFUSED, *OF_PARAMETERS], ids=lambda function: function.__name__)
-def test_what_is_no_formula_is_refused_with_its_line(function: Callable[..., Any]) -> None:
+def test_what_is_no_formula_is_refused_with_its_line(function: Callable) -> None:
     line = function.__code__.co_firstlineno + (function in REFUSED)
     message = REFUSED.get(function) or OF_PARAMETERS[function]
     whole = f"formula {function.__name__!r}, {__file__}:{line}: {message}"

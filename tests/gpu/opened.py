@@ -37,7 +37,7 @@ HALVES = ("float16", "bfloat16")
 CUDA = {"device": "cuda", "execution": "streams"}
 
 
-def on_gpu(**settings) -> dict[str, Any]:
+def on_gpu(**settings) -> dict:
     """These settings, on the GPU."""
     return {**CUDA, **settings}
 
@@ -94,7 +94,7 @@ class Device:
         self.stream, self.handles, self.bind = machine.stream, Handles(), Launcher(machine, cache_folder() / "kernels")
         self._runtime = runtime
 
-    def allocate(self, size: int) -> tuple[Any, int]:
+    def allocate(self, size: int) -> tuple:
         """What holds the memory, and its address."""
         block = self.driver.allocate(size)
         return block, int(block.data.ptr)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +20,7 @@ pytestmark = opened.needs_gpu(pytest.mark.timeout(250))
 RAW = ("host", "resident")
 
 
-def trained(folder: Path, name: str, data: dict[str, Any], resume: Path | None = None, **settings) -> Trained:
+def trained(folder: Path, name: str, data: dict, resume: Path | None = None, **settings) -> Trained:
     defaults = {
         "name": "run",
         "out": str(folder / name),
@@ -54,7 +53,7 @@ def photographs(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("augment", [{}, {"pad": 1, "flip": True}, {"cutout": 3, "flip": True}], ids=str)
-def test_raw_images_by_any_way(raw: Path, augment: dict[str, Any]) -> None:
+def test_raw_images_by_any_way(raw: Path, augment: dict) -> None:
     ways = (*RAW, "dali") if not available() else RAW
     found = {way: trained(raw, way, {"pipeline": way, "augment": augment}) for way in ways}
     again = trained(raw, "again", {"pipeline": "resident", "augment": augment})

@@ -6,8 +6,6 @@ for every layer of every model is planned without a GPU, in tests/cuda/kernels/t
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from tests.gpu import opened
@@ -26,7 +24,7 @@ FEW = [case for case in CASES if case[0] in ("lenet", "resnet20", "alexnet") and
 @pytest.mark.parametrize("precision", list(BOUNDS))
 @pytest.mark.parametrize("training", [False, True], ids=["evaluation", "training"])
 @pytest.mark.parametrize(("name", "shape", "options"), FEW, ids=lambda value: str(value) if value else "")
-def test_as_numpy(name: str, shape: tuple[int, ...], options: dict[str, Any], training: bool, precision: str) -> None:
+def test_as_numpy(name: str, shape: tuple[int, ...], options: dict, training: bool, precision: str) -> None:
     if max(shape) > 64 and (training or precision == "tf32"):
         pytest.skip("NumPy takes long")
     evaluated, trained, gradient = BOUNDS[precision]

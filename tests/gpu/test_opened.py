@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pytest
@@ -33,7 +32,7 @@ class OnHost:
     def __init__(self) -> None:
         self.launched = []
 
-    def allocate(self, size: int) -> tuple[Any, int]:
+    def allocate(self, size: int) -> tuple:
         block = np.full(size, 0xFF, np.uint8)
         return block, block.ctypes.data
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -23,7 +22,7 @@ ITERATIONS = 60
 needs_two = pytest.mark.skipif(GPUS < 2, reason=f"needs two GPUs, {GPUS} here: not run between GPUs")
 
 
-def trained(folder: Path, ranks: int, **settings) -> dict[str, Any]:
+def trained(folder: Path, ranks: int, **settings) -> dict:
     """The centre after so many iterations of ranks in processes of their own."""
     folder.mkdir()
     told = {"stop": {"epochs": None, "iterations": ITERATIONS}, "checkpoint": {"every": f"{ITERATIONS} iterations"}}

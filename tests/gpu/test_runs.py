@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import psutil
@@ -49,7 +48,7 @@ def on_host(out: Path, **settings) -> tiny.Job:
 
 @pytest.mark.parametrize("rule", tiny.RULES.values(), ids=tiny.RULES.keys())
 @pytest.mark.parametrize("net", [tiny.normed, residual], ids=["normed", "residual"])
-def test_as_numpy(tmp_path: Path, net, rule: dict[str, Any]) -> None:
+def test_as_numpy(tmp_path: Path, net, rule: dict) -> None:
     """Loss, weights and statistics, with dropout; for few iterations, as rounding grows in them."""
     settings = {"net": net, "rule": rule, "learners": 2, "stop": FEW, "log": {"every": 1}}
     fast, slow = tiny.run(job(tmp_path / "gpu", **settings)), tiny.run(on_host(tmp_path / "host", **settings))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +21,7 @@ from mpibow.kernels.numpy import OPERATORS
 BLOCKED, WEIGHT, BACK = "aBcd4b", "ABcd4b4a", "ABcd4a4b"
 
 
-def in_layouts(kernel: Kernel, formats: Callable[[Any, Shapes, tuple[str, ...]], Formats]) -> Kernel:
+def in_layouts(kernel: Kernel, formats: Callable[..., Formats]) -> Kernel:
     """A kernel that computes as `kernel` does on arrays in other layouts: slowly, by unpacking and packing."""
 
     def bind(side: str) -> Callable[[Call], Run]:
@@ -107,7 +106,7 @@ def net(batch: int = 3) -> Graph:
     return graph
 
 
-def results(kernels: Kernels, layout: Layout) -> dict[str, np.ndarray[Any, Any]]:
+def results(kernels: Kernels, layout: Layout) -> dict[str, np.ndarray]:
     graph = net()
     plan = compile_plan(graph, layout, kernels, "float64", training=True)
     weights = initial_weights(layout, 5, "float64")

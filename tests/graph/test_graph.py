@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from mpibow import ops
@@ -192,7 +190,7 @@ def test_outputs() -> None:
     assert graph.outputs == {"y": "relu1"}
 
 
-def described(graph: Graph) -> dict[str, tuple[Any, ...]]:
+def described(graph: Graph) -> dict[str, tuple]:
     return {name: (tensor.name, tensor.shape, tensor.dtype) for name, tensor in graph.tensors.items()}
 
 

@@ -119,7 +119,7 @@ class Bench:
         self.buffers = kernel.buffers(case.op, self.shapes)
         self.saved = self._arrays(self.buffers.saved)
 
-    def _arrays(self, specs: Mapping[str, Any]) -> dict[str, Any]:
+    def _arrays(self, specs: Mapping) -> dict:
         return {key: poisoned(shape, self.dtype if kind == FLOAT else kind) for key, (shape, kind) in specs.items()}
 
     def _weight_tags(self, backward: bool) -> tuple[dict[str, str], dict[str, str]]:
@@ -150,7 +150,7 @@ class Bench:
             (self.dy, *self.dmore) if self.more else (),
         )
 
-    def forward(self) -> np.ndarray[Any, Any]:
+    def forward(self) -> np.ndarray:
         call = self.call(backward=False)
         self.kernel.forward(call)()
         _take(self.y, call.y, self.shapes.formats.y)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -52,13 +52,13 @@ class Checked:
     random: Cases | None = None
     large: Sequence[Case] = ()
     plain: Callable[..., Array] | None = None
-    torch: Callable[..., Any] | None = None
-    lengths: Callable[[Any, Shapes], Lengths] = lambda op, shapes: (1, 1, 1)
+    torch: Callable | None = None
+    lengths: Callable[..., Lengths] = lambda op, shapes: (1, 1, 1)
     looser: Looser | None = None
     lacking: Sequence[str] = ()
 
 
-def elementwise(f: Callable[[Any, float], float]) -> Callable[..., Array]:
+def elementwise(f: Callable[..., float]) -> Callable[..., Array]:
     """f, number by number."""
     return lambda op, x, w: np.array([f(op, value) for value in x.ravel().tolist()]).reshape(x.shape)
 

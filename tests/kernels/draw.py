@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from hypothesis import strategies as st
 
@@ -26,16 +25,16 @@ labels = st.sampled_from(["int32", "int64"])
 pixels = st.sampled_from(["uint8", FLOAT])
 
 
-def one(op, shapes: st.SearchStrategy[Any] = tensors, positive: bool = False) -> Cases:
+def one(op, shapes: st.SearchStrategy = tensors, positive: bool = False) -> Cases:
     return shapes.map(lambda shape: Case(op, (shape,), positive=positive))
 
 
-def several(make: Callable[[int], Any], least: int = 2) -> Cases:
+def several(make: Callable, least: int = 2) -> Cases:
     """Of inputs of one shape."""
     return st.builds(lambda n, shape: Case(make(n), (shape,) * n), st.integers(least, 6), tensors)
 
 
-def counted(make: Callable[[Any, Any], Any], *dtypes: str) -> Cases:
+def counted(make: Callable, *dtypes: str) -> Cases:
     """Of images and a counter a sample; make(draw, shape)."""
 
     @st.composite

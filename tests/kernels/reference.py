@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -72,7 +71,7 @@ def broadcast(multiply: bool) -> Kernel:
     return Kernel(forward, backward)
 
 
-def cut(op: HeadsAttention, arrays) -> list[Any]:
+def cut(op: HeadsAttention, arrays) -> list:
     """Views (n, heads, t, d) of q, k and v, or of their gradients; None where one is not wanted."""
     if op.packed:
         arrays = [None] * 3 if arrays[0] is None else np.split(arrays[0], 3, -1)
@@ -106,7 +105,7 @@ def heads_apart_back(call: Call) -> Run:
     return run
 
 
-def straight(op: TurnedMatmul, arrays) -> list[Any]:
+def straight(op: TurnedMatmul, arrays) -> list:
     """Views of the factors, or of their gradients, as they are multiplied."""
     pairs = zip(arrays, op.turned, strict=True)
     return [np.swapaxes(array, -1, -2) if array is not None and turned else array for array, turned in pairs]
@@ -134,7 +133,7 @@ def masks_of(op: HeadsAttention, arrays):
     return arrays[1 if op.packed else 3 :]
 
 
-def before_relu(own: type, inner: Callable[[Any], Any]) -> Kernel:
+def before_relu(own: type, inner: Callable) -> Kernel:
     """The operator inner(op), + x1 where there is one, then relu."""
     kernel = NUMPY[own]
     back = kernel.backward
@@ -243,7 +242,7 @@ def wide_padded_back(call: Call) -> Run:
     return lambda: np.copyto(by_replica(dx, k), by_replica(call.dy, k)[:, :, : dx.shape[1] // k])
 
 
-def apart(own: type, settings: Callable[[Any], Any]) -> Kernel:
+def apart(own: type, settings: Callable) -> Kernel:
     """What an operator without weights does of k replicas: NumPy's kernel of one, on k times as many samples."""
 
     def samples(shape: tuple[int, ...], k: int) -> tuple[int, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from hypothesis import strategies as st
 
@@ -81,7 +80,7 @@ def reorders(*tags: str) -> Cases:
     return st.tuples(st.sampled_from(tags), st.sampled_from(tags)).flatmap(lambda two: one(Reorder(*two), images))
 
 
-def beside(make: Callable[[st.DrawFn, int, tuple[int, ...]], Any], shapes=tensors) -> Cases:
+def beside(make: Callable, shapes=tensors) -> Cases:
     """Of one input that holds the channels of k replicas; make(draw, k, the shape of one)."""
 
     @st.composite

@@ -184,7 +184,7 @@ def test_few_values_a_channel_are_warned_of(here: Path, capsys: pytest.CaptureFi
 
 
 @pytest.mark.parametrize("given", [{"sync": "node"}, {"sync": "rank", "frozen": True}])
-def test_what_cannot_be_synced(given: dict[str, Any]) -> None:
+def test_what_cannot_be_synced(given: dict) -> None:
     x = Graph().input("x", (2, 3))
     with pytest.raises(ShapeError) as caught:
         mb.batch_norm(x, **given)

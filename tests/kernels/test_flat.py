@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from importlib import import_module
 from itertools import pairwise
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import pytest
@@ -473,7 +473,7 @@ def test_gradients_that_are_kept_as_factors(flat: FlatKernels, k: int, local: Lo
     w, v, g, total, mean = arrays(*[(k, SIZE)] * 3, (SIZE,), (SIZE,), dtype="float32")
     products, chunks = whole(g, FACTORS), all_chunks(flat)
 
-    def results(gradients: Array, **more: Any) -> list[Array]:
+    def results(gradients: Array, **more) -> list[Array]:
         found, more = [], {"chunks": chunks, **more}
         for run in (
             lambda w, v, g, t, z, a: flat.update(

@@ -7,7 +7,6 @@ import ctypes.util
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -134,7 +133,7 @@ def test_what_is_needed_is_what_is_called() -> None:
     ],
 )
 def test_a_library_of_another_version_or_build(
-    monkeypatch: pytest.MonkeyPatch, change: Callable[[Any], None], message: str
+    monkeypatch: pytest.MonkeyPatch, change: Callable[..., None], message: str
 ) -> None:
     real = ctypes.CDLL(PATH)
     real.dnnl_version.restype = ctypes.POINTER(dnn._Version)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pytest
@@ -92,7 +91,7 @@ def bench(taps: int, padding: int, high: int, n: int = 3, winograd: bool = True)
     return Bench(case, operators(LIBRARY, winograd)[ops.Conv2d], "float32", given=("aBcd16b",))
 
 
-def computed(made: Bench) -> list[Any]:
+def computed(made: Bench) -> list:
     made.forward()
     made.backward()
     return [made.y, made.dx[0], made.dw["weight"]]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -51,7 +50,7 @@ def faults(value, allowed, path: str = "spec") -> list[str]:
     ]
 
 
-def pod(name: str, job: Mapping[str, Any] = JOB) -> dict[str, Any]:
+def pod(name: str, job: Mapping = JOB) -> dict:
     spec = job["spec"]["mpiReplicaSpecs"][name]["template"]["spec"]
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name.lower()}, "spec": spec}
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -34,7 +33,7 @@ class Watched:
 
     real: Plan
     most: int = 64
-    bound: list[Any] = field(default_factory=list)
+    bound: list = field(default_factory=list)
 
     def bind(self, *arrays, **more) -> BoundPlan:
         if len(self.bound) == self.most:
@@ -64,7 +63,7 @@ def learners_of(
     return kind(watched, replicas, binder, assignment, SIZE)
 
 
-def bound(learners: Learners) -> list[Any]:
+def bound(learners: Learners) -> list:
     plan = learners.plan
     return list(plan.bound)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +14,7 @@ from mpibow.learn.scheduler import Meeting, Scheduler, Seat
 PASSES = 50
 
 
-def learners(meeting: Meeting, count: int) -> list[Callable[[], list[Any]]]:
+def learners(meeting: Meeting, count: int) -> list[Callable[[], list]]:
     """Each shows its number, and then how often it has; what it finds in each pass."""
     arrays = [(np.zeros(2), np.zeros(1)) for _ in range(count)]
     seats = [Seat(meeting, i) for i in range(count)]
@@ -24,7 +23,7 @@ def learners(meeting: Meeting, count: int) -> list[Callable[[], list[Any]]]:
         for seat, (first, second) in zip(seats, arrays, strict=True)
     ]
 
-    def one(i: int) -> list[Any]:
+    def one(i: int) -> list:
         found = []
         for n in range(PASSES):
             arrays[i][0][:] = i, n

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -28,7 +27,7 @@ def logits_of(weights: dict[str, Array]) -> Array:
     return found
 
 
-def expected(weights: dict[str, Array], labels: Array) -> dict[str, Any]:
+def expected(weights: dict[str, Array], labels: Array) -> dict:
     """By scikit-learn, in float64, of all samples at once."""
     from sklearn import metrics
 

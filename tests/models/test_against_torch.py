@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import partial
 from importlib import import_module
-from typing import Any
 
 import numpy as np
 import pytest
@@ -70,7 +69,7 @@ def close(got, expected, tolerance: float = TOLERANCE) -> None:
     np.testing.assert_allclose(got / scale, expected / scale, rtol=0, atol=tolerance)
 
 
-def modules_in_order(net, image) -> list[Any]:
+def modules_in_order(net, image) -> list:
     """The modules that have parameters, in the order in which they run, which is the order of our nodes."""
     found = []
     own = [module for module in net.modules() if list(module.parameters(recurse=False))]

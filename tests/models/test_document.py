@@ -8,7 +8,6 @@ from copy import deepcopy
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -29,7 +28,7 @@ RATINGS = {"user": ((), "int32"), "item": ((), "int32"), "rating": ((), "float32
 double = mb.operator("double", lambda x: x + x, lambda x, y, dy: dy + dy)
 
 
-def bare(node: Node) -> tuple[Any, ...]:
+def bare(node: Node) -> tuple:
     """The node without how its weights start."""
     initial = {f.name: ZERO for f in fields(node.op) if f.name not in form_of(type(node.op)).__annotations__}
     op = node.op if node.op.kind == "double" else replace(node.op, **initial)
@@ -145,7 +144,7 @@ def test_another_use_of_the_batch_size_is_refused() -> None:
 DOCUMENT = saved(classifier(partial(MODELS["convnet"], classes=10), (1, 8, 8), "uint8"))[0]
 
 
-def changed(path: tuple[Any, ...], value):
+def changed(path: tuple, value):
     document = deepcopy(DOCUMENT)
     place = document
     for key in path[:-1]:
@@ -171,7 +170,7 @@ def changed(path: tuple[Any, ...], value):
         (("nodes",), 3, "graph.nodes"),
     ],
 )
-def test_what_is_tampered_with_is_refused_by_name(path: tuple[Any, ...], value, said: str) -> None:
+def test_what_is_tampered_with_is_refused_by_name(path: tuple, value, said: str) -> None:
     with pytest.raises(CheckpointError, match=said):
         loaded(changed(path, value), {})
 

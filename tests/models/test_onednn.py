@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pytest
@@ -64,7 +63,7 @@ NORMS = {
 LOOSER = {name: (TRAINING[0], bound) for name, bound in TIES.items()} | NORMS
 
 
-def build(name: str, shape: tuple[int, ...], options: dict[str, Any]) -> Build:
+def build(name: str, shape: tuple[int, ...], options: dict) -> Build:
     return classifier(
         partial(MODELS[name], classes=7, **options), shape, "uint8", (120.0,) * shape[0], (60.0,) * shape[0]
     )
@@ -94,6 +93,6 @@ def inputs(shape: tuple[int, ...]) -> dict[str, Array]:
     ],
     ids=str,
 )
-def test_as_numpy(name: str, shape: tuple[int, ...], options: dict[str, Any], training: bool) -> None:
+def test_as_numpy(name: str, shape: tuple[int, ...], options: dict, training: bool) -> None:
     bounds = LOOSER.get(name, TRAINING) if training else (FORWARD, 0.0)
     compare(net := build(name, shape, options), BATCH, inputs(shape), begin(net), training, bounds)

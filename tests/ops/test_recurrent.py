@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -22,7 +20,7 @@ X = RANDOM.standard_normal((N, T, FEATURES))
 KINDS = {"lstm": mb.lstm, "gru": mb.gru}
 
 
-def states_of(kind: str, layers: int, both: bool) -> list[Any]:
+def states_of(kind: str, layers: int, both: bool) -> list:
     shape = (layers * (1 + both), N, UNITS)
     return [RANDOM.standard_normal(shape) for _ in range(2 if kind == "lstm" else 1)]
 
@@ -104,7 +102,7 @@ def test_dropout_is_between_layers() -> None:
          "least 1 layer, and initial states must be (layers * directions, batch, units), (2, 2, 5)"),
     ],
 )  # fmt: skip
-def test_what_does_not_fit(given: dict[str, Any], fault: str) -> None:
+def test_what_does_not_fit(given: dict, fault: str) -> None:
     graph = Graph()
     settings = {"units": UNITS, **given}
     if "state" in given:

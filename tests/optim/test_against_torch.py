@@ -6,7 +6,6 @@ PyTorch's have no l1: its gradient is given it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -62,7 +61,7 @@ CASES = {
 }  # fmt: skip
 
 
-def by_torch(make: Callable[..., Any], update: Update, options: dict[str, Any]) -> Array:
+def by_torch(make: Callable, update: Update, options: dict) -> Array:
     w = start()
     halves = [torch.tensor(w[: SIZE // 2]), torch.tensor(w[SIZE // 2 :])]
     groups = [{"params": [halves[0]], "weight_decay": update.weight_decay}, {"params": [halves[1]], "weight_decay": 0}]
@@ -79,7 +78,7 @@ def by_torch(make: Callable[..., Any], update: Update, options: dict[str, Any]) 
 
 
 @pytest.mark.parametrize(("update", "name", "options"), CASES.values(), ids=CASES.keys())
-def test_fifty_steps(update: Update, name: str, options: dict[str, Any]) -> None:
+def test_fifty_steps(update: Update, name: str, options: dict) -> None:
     expected = by_torch(getattr(torch.optim, name), update, options)
     assert np.abs(expected - start()).max() > 0.05
     np.testing.assert_allclose(trained(update), expected, rtol=1e-10, atol=1e-10)

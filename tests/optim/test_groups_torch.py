@@ -3,8 +3,6 @@ good, rates and decays of their own."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -89,10 +87,10 @@ def ours(update: Update, layout: Layout) -> dict[str, Array]:
     return {name: array.copy() for name, array in layout.unpacked(row).items()}
 
 
-def theirs(update: Update, own: Update, kinds: tuple[Any, Any], layout: Layout) -> dict[str, Array]:
+def theirs(update: Update, own: Update, kinds: tuple, layout: Layout) -> dict[str, Array]:
     weights = {name: torch.nn.Parameter(torch.tensor(w)) for name, w in start(layout).items()}
 
-    def grouped(name: str) -> dict[str, Any]:
+    def grouped(name: str) -> dict:
         settings, scale = (own, 2.0) if name.startswith("head") else (update, 0.5 if name == "middle.bias" else 1.0)
         decay = settings.weight_decay if name.endswith("weight") else 0.0
         if name == "middle.weight":

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from mpibow.optim.schedules import (
@@ -47,7 +45,7 @@ def theirs(name: str, **settings) -> list[float]:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_step_by_step(schedule, name: str, settings: dict[str, Any]) -> None:
+def test_step_by_step(schedule, name: str, settings: dict) -> None:
     expected = theirs(name, **settings)
     assert [schedule.rate(float(step)) for step in range(STEPS)] == pytest.approx(expected, rel=1e-9, abs=1e-12)
 

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import psutil
 import yaml
@@ -21,7 +20,7 @@ from tests.launching import LIMIT, OPEN_MPI, ROOT, launcher
 from tests.run import tiny
 
 
-def write_run(folder: Path, **settings: Any) -> Path:
+def write_run(folder: Path, **settings) -> Path:
     """Records and a config of a run that trains on them until it is told to stop, in `folder`."""
     for name, data in (("train", tiny.images()), ("test", tiny.images(20, seed=1))):
         write_records(folder / "data" / name, zip(data[0], data[1].tolist(), strict=True), classes=tiny.CLASSES)
@@ -72,7 +71,7 @@ def started(
 
 
 @contextmanager
-def training(folder: Path, ranks: int, **settings: Any) -> Iterator[subprocess.Popen[str]]:
+def training(folder: Path, ranks: int, **settings) -> Iterator[subprocess.Popen[str]]:
     """A run of `write_run`'s as `ranks` ranks, past its iteration 20."""
     config = write_run(folder, **settings)
     with started(ranks, "-m", "mpibow.train", str(config), cwd=folder) as child:

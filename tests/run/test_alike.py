@@ -6,7 +6,6 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -93,7 +92,7 @@ def wider(image: Tensor) -> Tensor:
     ],
     ids=["seed", "rate", "learners", "net", "images", "labels", "test"],
 )
-def test_what_differs_is_named(tmp_path: Path, other: dict[str, Any], message: str) -> None:
+def test_what_differs_is_named(tmp_path: Path, other: dict, message: str) -> None:
     def body(comm: Communicator) -> None:
         with Session(tiny.job(tmp_path, **({"seed": 0} | (other if comm.rank == 1 else {}))), comm):
             pass
@@ -153,10 +152,10 @@ def test_a_state_that_differs_is_named(tmp_path: Path) -> None:
         def __init__(self, comm: Communicator) -> None:
             self._comm = comm
 
-        def __getattr__(self, name: str) -> Any:
+        def __getattr__(self, name: str):
             return getattr(self._comm, name)
 
-        def broadcast(self, array: Array, root: int = 0, stream: Any = None) -> None:
+        def broadcast(self, array: Array, root: int = 0, stream=None) -> None:
             received = array.copy()
             self._comm.broadcast(received, root)
             array.view(np.uint8)[:1] ^= 1

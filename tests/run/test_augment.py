@@ -6,7 +6,6 @@ import json
 import shutil
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -66,7 +65,7 @@ def test_a_crop_is_the_centre_in_evaluation(tmp_path: Path) -> None:
         assert work.build(3, training).tensors["normalise1"].shape == (3, 1, 4, 4)
 
 
-def net(image: Any) -> Any:
+def net(image):
     return mpibow.dense(mpibow.flatten(image), 3)
 
 

@@ -23,7 +23,7 @@ from tests.run import tiny
 EMA = {"half_life": 50, "every": 3}
 
 
-def stored(folder: Path, iteration: int = 40) -> dict[str, Any]:
+def stored(folder: Path, iteration: int = 40) -> dict:
     return read_arrays(folder / f"run/checkpoints/iteration-{iteration:010d}", "average")
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +16,7 @@ RULES = pytest.mark.parametrize("rule", tiny.RULES.values(), ids=tiny.RULES.keys
 
 
 @RULES
-def test_four_learners_give_the_same_centre_on_any_number_of_ranks(tmp_path: Path, rule: dict[str, Any]) -> None:
+def test_four_learners_give_the_same_centre_on_any_number_of_ranks(tmp_path: Path, rule: dict) -> None:
     tiny.spread(tmp_path, (1, 2, 4), rule=rule)
 
 
@@ -62,14 +61,14 @@ def test_rules_do_differ(tmp_path: Path) -> None:
 
 
 @RULES
-def test_every_rank_holds_the_same_centre_after_every_iteration(tmp_path: Path, rule: dict[str, Any]) -> None:
+def test_every_rank_holds_the_same_centre_after_every_iteration(tmp_path: Path, rule: dict) -> None:
     first, second = tiny.watch(tmp_path, 2, rule=rule, learners=2, precision="float32")
     assert first.centres == second.centres
     assert len(set(first.centres)) > 8  # and it moves, if only once a period, or where it is evaluated
 
 
 @RULES
-def test_another_run_has_the_same_bits_overlapped_or_not(tmp_path: Path, rule: dict[str, Any]) -> None:
+def test_another_run_has_the_same_bits_overlapped_or_not(tmp_path: Path, rule: dict) -> None:
     one, again, apart = (
         tiny.train(
             tmp_path / name, 2, net=tiny.normed, rule=rule, learners=2, precision="float32", overlap=name != "apart"
@@ -89,7 +88,7 @@ def test_another_seed_is_another_run(tmp_path: Path) -> None:
 def test_looking_changes_no_bit(tmp_path: Path, rule: str) -> None:
     """Evaluation, checkpoints and metrics only read."""
 
-    def seen(name: str, **settings: Any) -> dict[str, Any]:
+    def seen(name: str, **settings) -> dict:
         work = tiny.job(tmp_path / name, rule=rule, learners=2, net=tiny.normed, **settings)
         return tiny.run(work, 2).weights
 
@@ -111,7 +110,7 @@ def test_prefetch_changes_no_bit(tmp_path: Path) -> None:
 def test_a_drop_of_the_rate_restarts_the_averaging(tmp_path: Path) -> None:
     drop = {"lr": 0.05, "momentum": 0.9, "schedule": {"name": "multistep", "epochs": [2], "factor": 0.5}}
 
-    def seen(name: str, restart: Any) -> dict[str, Any]:
+    def seen(name: str, restart) -> dict:
         rule = {"name": "crossbow", "restart": restart}
         return tiny.train(tmp_path / name, 2, rule=rule, learners=2, update=drop).weights
 

@@ -44,7 +44,7 @@ def net(image: mb.Tensor) -> mb.Tensor:
     return mb.dense(mb.flatten(image), 3)
 
 
-def fit(*callbacks: Any, **more: Any) -> mb.Fitted:
+def fit(*callbacks, **more) -> mb.Fitted:
     images = tiny.images(60)
     return mb.fit(net, images, images, callbacks=callbacks, **{**SETTINGS, **more})
 
@@ -66,7 +66,7 @@ def test_they_hear_what_happens_in_order_and_change_no_bits(here: Path) -> None:
 
 
 def test_stop_ends_the_run_and_says_who_said_so(here: Path) -> None:
-    def enough(event: Any) -> Any:
+    def enough(event):
         return mb.STOP if isinstance(event, mb.Iteration) and event.iteration == 15 else None
 
     found = fit(enough)
@@ -79,7 +79,7 @@ def test_stop_ends_the_run_and_says_who_said_so(here: Path) -> None:
 
 
 def test_numbers_go_to_the_events(here: Path) -> None:
-    def twice(event: Any) -> Any:
+    def twice(event):
         return {"twice": 2 * event.loss, "bad": float("nan")} if isinstance(event, mb.Evaluated) else None
 
     found = fit(twice)
@@ -91,7 +91,7 @@ def test_numbers_go_to_the_events(here: Path) -> None:
         json.loads(line, parse_constant=pytest.fail)
 
 
-def broken(event: Any) -> Any:
+def broken(event):
     raise KeyError("nothing")
 
 
@@ -104,7 +104,7 @@ def broken(event: Any) -> Any:
         (lambda event: {"epoch": 1}, "callback <lambda>: epoch: is an entry of every event; give it another name"),
     ],
 )
-def test_one_that_is_wrong_ends_the_run_under_its_name(here: Path, callback: Any, said: str) -> None:
+def test_one_that_is_wrong_ends_the_run_under_its_name(here: Path, callback, said: str) -> None:
     with refuses(said, CallbackError):
         fit(callback)
 

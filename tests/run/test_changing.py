@@ -6,7 +6,6 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -35,9 +34,9 @@ class Ranks:
 
     clock: Clock
     bound: int = 1
-    told: list[Any] = field(default_factory=list)
+    told: list = field(default_factory=list)
 
-    def session(self, coordinator: Coordinator, tuning: Tuning) -> Any:
+    def session(self, coordinator: Coordinator, tuning: Tuning):
         """A session of which nothing but this is there."""
         reporter = SimpleNamespace(no_memory=lambda *what: self.told.append(what), tuned=lambda *_: None)
         return SimpleNamespace(
@@ -47,7 +46,7 @@ class Ranks:
             job=SimpleNamespace(device=SimpleNamespace(enqueues=True)), cores_checked=(),
         )  # fmt: skip
 
-    def talk(self, own: Any) -> list[Any]:
+    def talk(self, own) -> list:
         self.clock.now += 1.0
         return [own]
 
@@ -138,7 +137,7 @@ def test_a_run_tells_all_that_a_change_cost(tmp_path: Path, monkeypatch: pytest.
                 ranks.bind(count, execution)
                 bind(count, execution)
 
-            def changed(*arguments: Any) -> None:
+            def changed(*arguments) -> None:
                 clock.now += 70.0
                 change(*arguments)
 

@@ -7,7 +7,6 @@ import json
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -33,7 +32,7 @@ def snapshot(iteration: int = 7, rank: int = 0) -> Snapshot:
     )
 
 
-def single(function: Any) -> Any:
+def single(function):
     return function(Single())
 
 
@@ -148,7 +147,7 @@ def test_where_one_rank_cannot_write_all_raise(
     kept = save_on(tmp_path, 2, 3)[:1] if before else []
     real = checkpoint.save_file
 
-    def full(arrays: Any, path: Path) -> None:
+    def full(arrays, path: Path) -> None:
         if path.name == f"rank-{failing}.safetensors":
             if number == errno.EDQUOT:  # as safetensors has it
                 raise SafetensorError(f"I/O error: {os.strerror(number)} (os error {number})")
@@ -198,7 +197,7 @@ def four(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def iterations(paths: Any) -> list[int]:
+def iterations(paths) -> list[int]:
     return [int(path.name.split("-")[1]) for path in paths]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -48,7 +47,7 @@ def weighted(x: Tensor, label: Tensor) -> Tensor:
     return mb.cross_entropy(logits(x), label, weight=WEIGHT, label_smoothing=0.1)
 
 
-def trained(ranks: int, learners: int, batch: int, build: Any = net, **settings: Any) -> Trained:
+def trained(ranks: int, learners: int, batch: int, build=net, **settings) -> Trained:
     config = load_mapping(
         {
             "learners": learners, "batch_size": batch, "precision": "float64", "device": "numpy",
@@ -67,7 +66,7 @@ def trained(ranks: int, learners: int, batch: int, build: Any = net, **settings:
 
 @pytest.mark.parametrize("build", [net, weighted])
 @pytest.mark.parametrize(("ranks", "learners", "batch"), [(1, 4, 2), (2, 2, 2), (2, 1, 4), (1, 8, 1)])
-def test_learners_are_one_large_batch(here: Path, ranks: int, learners: int, batch: int, build: Any) -> None:
+def test_learners_are_one_large_batch(here: Path, ranks: int, learners: int, batch: int, build) -> None:
     whole, several = trained(1, 1, 8, build), trained(ranks, learners, batch, build)
     for key, array in whole.weights.items():
         np.testing.assert_allclose(several.weights[key], array, rtol=1e-10, atol=1e-13, err_msg=key)
@@ -100,7 +99,7 @@ def test_learners_of_factors_are_one_large_batch(here: Path) -> None:
 
 @pytest.mark.parametrize(("ranks", "batch"), [(1, 5), (2, 4), (1, 64)])
 @pytest.mark.parametrize("build", [net, weighted])
-def test_evaluation_is_exact(here: Path, build: Any, ranks: int, batch: int) -> None:
+def test_evaluation_is_exact(here: Path, build, ranks: int, batch: int) -> None:
     """Over all labels that count, whatever batch and rank they fall to."""
     found = trained(ranks, 1, 2, build, evaluate={"batch_size": batch}, rule={"name": "sma"})
     x, label = (data(37, 1)[key] for key in ("x", "label"))

@@ -6,7 +6,6 @@ import errno
 import os
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -119,10 +118,10 @@ def test_rank_0_works_for_all() -> None:
 
 
 def test_what_fails_on_rank_0_fails_on_all() -> None:
-    def work() -> Any:
+    def work():
         raise ConfigError("seed: is odd")
 
-    def body(comm: Any) -> str:
+    def body(comm) -> str:
         try:
             directory.on_rank_0(lambda function: function(comm), comm.rank, work)
         except ConfigError as error:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -30,14 +29,14 @@ def meetings() -> list[tuple[int, int]]:
     return [(place // PER_ITERATION, place % PER_ITERATION // 3) for place in np.flatnonzero(stream == BAD).tolist()]
 
 
-def job(out: Path, ranks: int, **settings: Any) -> Job:
+def job(out: Path, ranks: int, **settings) -> Job:
     update = {"lr": 0.05, "momentum": 0.9}
     return tiny.job(
         out, **{"net": tiny.normed, "learners": 4 // ranks, "on_nan": "reset", "update": update, **settings}
     )
 
 
-def bad(out: Path, ranks: int, **settings: Any) -> Job:
+def bad(out: Path, ranks: int, **settings) -> Job:
     """A run that meets the bad sample."""
     images, labels = tiny.images()
     images = images.astype(np.float32) / 100

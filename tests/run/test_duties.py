@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,12 +12,12 @@ from tests.run import tiny
 ALL = ["talk", "trained", "agree", "end_period", "follow", "epoch_ended", "evaluate", "save", "show"]
 
 
-def performed(folder: Path, **settings: Any) -> list[str]:
+def performed(folder: Path, **settings) -> list[str]:
     """The duties of a run's first iteration, at whose end all are due."""
     calls = list[str]()
 
     def before(session: Session) -> None:
-        def recorded(owner: Any, name: str) -> None:
+        def recorded(owner, name: str) -> None:
             function = getattr(owner, name)
             setattr(owner, name, lambda *args, **named: [calls.append(name), function(*args, **named)][1])
 
@@ -56,5 +55,5 @@ def test_a_run_that_is_to_stop_is_not_evaluated_first(tmp_path: Path) -> None:
     ({"evaluate": {"every": 100}}, "evaluate"),
     ({"checkpoint": {"every": None}}, "save"),
 ])  # fmt: skip
-def test_one_that_is_not_due_is_left_out(tmp_path: Path, setting: dict[str, Any], missing: str) -> None:
+def test_one_that_is_not_due_is_left_out(tmp_path: Path, setting: dict, missing: str) -> None:
     assert performed(tmp_path, **setting) == [name for name in ALL if name != missing]

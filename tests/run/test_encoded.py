@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -52,9 +51,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def job(
-    data: Path, out: Path, *, train: str = "train", test: str | None = "test", of_data: Any = None, **more: Any
-) -> Job:
+def job(data: Path, out: Path, *, train: str = "train", test: str | None = "test", of_data=None, **more) -> Job:
     found = {"train": str(data / train), "test": None if test is None else str(data / test), "image": IMAGE}
     return open_job(load_mapping({**RUN, "data": {**found, **(of_data or {})}, "out": str(out), **more}))
 
@@ -76,7 +73,7 @@ PIPELINES = [
 through_each = pytest.mark.parametrize(("form", "kind"), PIPELINES)
 
 
-def through(data: Path, out: Path, form: str, kind: str, **more: Any) -> Job:
+def through(data: Path, out: Path, form: str, kind: str, **more) -> Job:
     """A run through one pipeline, with random windows, or places, and flips."""
     if form == "encoded":
         return job(data, out, of_data={**AUGMENT, "pipeline": kind}, **more)
@@ -111,7 +108,7 @@ def test_learners_come_and_go_at_random(data: Path, tmp_path: Path, form: str, k
         save(session)
         announce(session)
 
-    def run(folder: Path, **more: Any) -> list[tiny.Replay]:
+    def run(folder: Path, **more) -> list[tiny.Replay]:
         return tiny.replay(through(data, folder, form, kind, learners=2, prefetch=4), 2, before=both, **more)
 
     ranks = run(tmp_path / "whole")
@@ -178,9 +175,7 @@ def test_prefetch_and_threads_change_no_bit(data: Path, tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_is_refused(
-    data: Path, tmp_path: Path, of_data: dict[str, Any], train: str, test: str | None, message: str
-) -> None:
+def test_what_is_refused(data: Path, tmp_path: Path, of_data: dict, train: str, test: str | None, message: str) -> None:
     with refuses(message):
         job(data, tmp_path, train=train, test=test, of_data=of_data)
 
@@ -289,9 +284,9 @@ def test_the_command_refuses_other_data(data: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("given", [open_records, str, Path])
-def test_fit(data: Path, here: Path, given: Any) -> None:
+def test_fit(data: Path, here: Path, given) -> None:
 
-    def net(image: Any) -> Any:
+    def net(image):
         assert image.shape[1:] == (3, 8, 8)
         return mpibow.dense(mpibow.flatten(image), 3)
 
@@ -306,7 +301,7 @@ def test_fit(data: Path, here: Path, given: Any) -> None:
 def test_waiting_for_data_is_told(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def slow(*arguments: Any) -> None:
+    def slow(*arguments) -> None:
         time.sleep(0.004)
         take(*arguments)
 

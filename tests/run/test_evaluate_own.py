@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -27,11 +26,11 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         write_records(Path(folder), zip(images, labels.tolist(), strict=True), classes=tiny.CLASSES)
 
 
-def losses(image: Any, label: Any) -> Any:
+def losses(image, label):
     return mb.cross_entropy(mb.dense(mb.flatten(mb.cast(image)), tiny.CLASSES), label)
 
 
-def outputs(image: Any) -> Any:
+def outputs(image):
     return mb.dense(mb.flatten(image), tiny.CLASSES)
 
 
@@ -42,7 +41,7 @@ KINDS = {
 
 @pytest.mark.parametrize("give", [str, Path, open_records])
 @pytest.mark.parametrize(("net", "loss"), KINDS.values(), ids=KINDS.keys())
-def test_folders_are_found_again(give: Callable[[str], Any], net: Any, loss: Any) -> None:
+def test_folders_are_found_again(give: Callable, net, loss) -> None:
     parts = {name: give(folder) for name, folder in FOLDERS.items()}
     summary = mb.fit(net, **parts, loss=loss, **SETTINGS).summary
     for name, expected in (("test", summary.test_loss), ("validation", summary.validation_loss)):
@@ -52,7 +51,7 @@ def test_folders_are_found_again(give: Callable[[str], Any], net: Any, loss: Any
 
 
 @pytest.mark.parametrize(("net", "loss"), KINDS.values(), ids=KINDS.keys())
-def test_a_fraction_is_split_off_again(net: Any, loss: Any) -> None:
+def test_a_fraction_is_split_off_again(net, loss) -> None:
     summary = mb.fit(net, "data/train", validation=0.25, loss=loss, seed=3, **SETTINGS).summary
     found = evaluate(Path(summary.run), "validation", Single())
     assert (found.loss, found.count) == (summary.validation_loss, 15)
@@ -63,7 +62,7 @@ def test_a_fraction_is_split_off_again(net: Any, loss: Any) -> None:
 
 @pytest.mark.parametrize("name", ["train", "validation", "test"])
 @pytest.mark.parametrize("validation", [0.25, tiny.images(20, seed=2)])
-def test_a_programs_own_arrays_are_asked_for(name: str, validation: Any) -> None:
+def test_a_programs_own_arrays_are_asked_for(name: str, validation) -> None:
     fitted = mb.fit(tiny.plain, tiny.images(), tiny.images(20, seed=1), validation=validation, **SETTINGS)
     with pytest.raises(ConfigError, match=f"^{name}: its program gave no folder of {name} data; give a folder of reco"):
         evaluate(Path(fitted.summary.run), name, Single())

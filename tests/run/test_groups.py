@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -24,7 +23,7 @@ from tests.run import tiny
 from tests.run.test_resume import check_resumed, point
 
 
-def groups(*found: dict[str, Any], **update: Any) -> dict[str, Any]:
+def groups(*found: dict, **update) -> dict:
     """Settings of a short run, by SGD with momentum unless told otherwise."""
     default = {} if "name" in update else {"momentum": 0.9}
     return {"update": {"lr": 0.05, **default, **update, "groups": list(found)}, "iterations": 16}
@@ -101,7 +100,7 @@ def test_not_all_weights_are_frozen(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_frozen_weights_keep_their_bits(tmp_path: Path, rule: str, ranks: int, update: dict[str, Any]) -> None:
+def test_frozen_weights_keep_their_bits(tmp_path: Path, rule: str, ranks: int, update: dict) -> None:
     """With three learners, whose mean rounds; two ranks have two and one. They are not sent: see the next test."""
     first, *others = names(tmp_path)
     settings = {**groups({"match": first, "freeze": True}, weight_decay=0.1, **update), "rule": rule}
@@ -128,7 +127,7 @@ THAWED = {"match": "dense1.*", "freeze": {"epochs": 1}}
 
 @pytest.mark.parametrize("rule", [name for name in tiny.RULES if name not in ("ssgd-scaled", "then", "post-local")])
 @pytest.mark.parametrize("update", [{}, {"name": "adamw"}], ids=["sgd", "adamw"])
-def test_weights_are_trained_from_an_epoch_on(tmp_path: Path, rule: str, update: dict[str, Any]) -> None:
+def test_weights_are_trained_from_an_epoch_on(tmp_path: Path, rule: str, update: dict) -> None:
     """And a run that is resumed on either side of that epoch, or at it, has the same bits."""
     settings = {**groups(THAWED, **update), "rule": rule, "learners": 2}
     check_resumed(tmp_path, 8, 10, 12, end=16, **settings)
@@ -243,7 +242,7 @@ def test_the_rule_goes_with_the_optimisers_of_groups(tmp_path: Path) -> None:
                            "got 'muon'"),
     ],
 )  # fmt: skip
-def test_what_an_optimiser_of_a_group_may_not_be(tmp_path: Path, own: dict[str, Any], text: str) -> None:
+def test_what_an_optimiser_of_a_group_may_not_be(tmp_path: Path, own: dict, text: str) -> None:
     with refuses(text):
         tiny.job(tmp_path, **groups({"match": "*.bias", "update": own}))
 

@@ -34,11 +34,11 @@ VARY = {"counts", "due", "files", "rule", "rule_settings", "started", "timeline"
 WRONG = (None, True, -1, 10**30, 1.5, "x", [], {}, [0], {"x": 1})
 
 
-def net(image: Any) -> Any:
+def net(image):
     return dense(flatten(image), 3)
 
 
-def job(folder: Path, learners: Any, **settings: Any) -> tiny.Job:
+def job(folder: Path, learners, **settings) -> tiny.Job:
     fixed = {"precision": "float32", "device": "numpy", "stop": STOP, "evaluate": {"every": 0.2}}
     point = {"checkpoint": {"every": "4 iterations", "best": False}, "learners": learners}
     return tiny.job(folder, net=net, **{**fixed, **point, **settings})
@@ -54,7 +54,7 @@ def path(tmp_path: Path) -> Path:
 # Mutations
 
 
-def mutations(entry: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Callable[[Any, Any], None]]]:
+def mutations(entry, at: tuple = ()) -> Iterator[tuple[tuple, Callable[..., None]]]:
     """Every place in `entry`, and what may be done there to the mapping or list that holds it."""
     keys = list(entry) if isinstance(entry, dict) else range(len(entry)) if isinstance(entry, list) else []
     for key in keys:
@@ -64,7 +64,7 @@ def mutations(entry: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any,
         yield from mutations(entry[key], (*at, key))
 
 
-def changed(header: dict[str, Any], at: tuple[Any, ...], change: Callable[[Any, Any], None]) -> dict[str, Any]:
+def changed(header: dict, at: tuple, change: Callable[..., None]) -> dict:
     copy = holder = json.loads(json.dumps(header))
     for key in at[:-1]:
         holder = holder[key]
@@ -76,7 +76,7 @@ def changed(header: dict[str, Any], at: tuple[Any, ...], change: Callable[[Any, 
     ("ranks", "learners", "rule", "least"),
     [(1, "auto", "auto", 900), (2, [1, 2], "crossbow", 300), (1, 2, "independent", 200)],
 )
-def test_every_mutation_is_refused_or_resumed(tmp_path: Path, ranks: int, learners: Any, rule: str, least: int) -> None:
+def test_every_mutation_is_refused_or_resumed(tmp_path: Path, ranks: int, learners, rule: str, least: int) -> None:
     """One that is let through is resumed; the rest end with code 4, and name the file. The first run tries all entries,
     the others those that ranks, learners and the rule make other ones."""
     settings = {"rule": rule, "tuner": {"window": 1e-3, "watch": 1e-3}}

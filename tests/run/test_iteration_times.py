@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -56,7 +55,7 @@ def test_a_gpus_rank_takes_from_the_devices_clock_what_it_waited(tmp_path: Path,
         apart = list[float]()
         with Signals() as signals, Session(own, comm) as session:
 
-            def measured(own: float, whole: float, counts: Any) -> None:
+            def measured(own: float, whole: float, counts) -> None:
                 apart.append(whole - own)
 
             session.tuning.measured = measured  # type: ignore[method-assign]
@@ -96,8 +95,8 @@ def test_an_iteration_is_all_of_the_loop_but_what_is_only_now_and_then(
     clock, found = Clock(monkeypatch, tuning), list[float]()
     done = dict.fromkeys(("change_learners", "talk", "evaluate", "save"), 0)
 
-    def counted(name: str, function: Any) -> Any:
-        def call(*args: Any, **kwargs: Any) -> Any:
+    def counted(name: str, function):
+        def call(*args, **kwargs):
             done[name] += 1
             return function(*args, **kwargs)
 

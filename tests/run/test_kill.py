@@ -8,7 +8,6 @@ import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -57,8 +56,8 @@ def test_at_every_step_of_writing_a_checkpoint(tmp_path: Path, monkeypatch: pyte
     left = {"steps": 10**6}
     monkeypatch.setattr(lock, "WATCHED", 0.1)  # a lock that is cut off in the making is another's for so long
 
-    def stepping(function: Callable[..., Any]) -> Callable[..., Any]:
-        def step(*arguments: Any, **named: Any) -> Any:
+    def stepping(function: Callable) -> Callable:
+        def step(*arguments, **named):
             if left["steps"] == 0:
                 raise Killed
             left["steps"] -= 1

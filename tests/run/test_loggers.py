@@ -7,7 +7,6 @@ import struct
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -37,7 +36,7 @@ WHERE = {"iteration": 5, "position": 60, "epoch": 1.0}
         ("learners", {"learners": (2,)}, {}),
     ],
 )  # fmt: skip
-def test_numbers_of_events(event: str, entries: Mapping[str, Any], numbers: Mapping[str, float]) -> None:
+def test_numbers_of_events(event: str, entries: Mapping, numbers: Mapping[str, float]) -> None:
     assert numbers_of(event, {**WHERE, **entries}) == numbers
 
 
@@ -64,7 +63,7 @@ def test_one_that_fails_is_left_out_and_the_run_goes_on(tmp_path: Path) -> None:
 
 
 def test_one_that_cannot_be_opened(tmp_path: Path) -> None:
-    def broken(folder: Path, settings: Mapping[str, Any], begin: int) -> Any:
+    def broken(folder: Path, settings: Mapping, begin: int):
         raise ValueError("no key")
 
     notes = list[str]()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -108,6 +107,6 @@ def test_nothing_but_ignored_samples(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_does_not_fit_the_data(tmp_path: Path, settings: dict[str, Any], message: str) -> None:
+def test_what_does_not_fit_the_data(tmp_path: Path, settings: dict, message: str) -> None:
     with refuses(message):
         tiny.job(tmp_path, **settings)

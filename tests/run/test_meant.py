@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -61,7 +60,7 @@ def test_a_batch_is_at_most_all_samples(tmp_path: Path) -> None:
     ],
 )
 def test_more_than_an_epoch(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], settings: dict[str, Any], expected: list[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], settings: dict, expected: list[str]
 ) -> None:
     tiny.train(tmp_path, **{"iterations": 1, **settings})
     assert lines(capsys) == expected
@@ -125,7 +124,7 @@ COSINE = {"lr": 0.05, "schedule": {"name": "cosine"}}
     ],
 )
 def test_a_rate_that_jumps_at_a_resume(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], epochs: int, update: dict[str, Any], expected: list[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], epochs: int, update: dict, expected: list[str]
 ) -> None:
     tiny.train(tmp_path, stop={"epochs": 5}, update=COSINE, checkpoint=EVERY)
     assert not any("rate" in line for line in lines(capsys))

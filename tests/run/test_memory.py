@@ -7,7 +7,6 @@ import gc
 import mmap
 import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -87,7 +86,7 @@ def test_a_learner_is_paid_for_when_it_comes(
     bound: list[Plan] = []
     bind = Plan.bind
 
-    def watched(plan: Plan, *arrays: np.ndarray, **more: Any) -> BoundPlan:  # type: ignore[type-arg]
+    def watched(plan: Plan, *arrays: np.ndarray, **more) -> BoundPlan:  # type: ignore[type-arg]
         bound.append(plan)
         return bind(plan, *arrays, **more)
 
@@ -140,7 +139,7 @@ ARRAY = 8 * 512  # weights, gradient, momenta, or the centre of tiny.plain in fl
     ],
 )
 def test_a_control_groups_limit_is_compared_before_anything_is_taken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], ranks: int, arrays: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict, ranks: int, arrays: int
 ) -> None:
     left = 0
     monkeypatch.setattr("mpibow.job.memory.memory_left", lambda: left)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -27,7 +26,7 @@ def deep(image: Tensor) -> Tensor:
     return dense(relu(dense(relu(dense(relu(dense(flatten(image), 12)), 10)), 9)), tiny.CLASSES)
 
 
-def trained(folder: Path, **settings: Any) -> dict[str, Any]:
+def trained(folder: Path, **settings) -> dict:
     return tiny.train(folder, net=deep, update=MUON, **settings).weights
 
 

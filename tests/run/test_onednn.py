@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -44,7 +43,7 @@ def residual(image: Tensor) -> Tensor:
 ONEDNN = {"precision": "float32", "device": "onednn"}
 
 
-def job(out: Path, **settings: Any) -> tiny.Job:
+def job(out: Path, **settings) -> tiny.Job:
     return tiny.job(out, **{"net": residual, **ONEDNN, **settings})
 
 
@@ -93,7 +92,7 @@ def test_ranks_that_want_different_layouts_take_the_canonical_one(tmp_path: Path
     work = job(tmp_path / "mixed", learners=1)
     digests: list[str] = []
 
-    def rank(comm: Any) -> Any:
+    def rank(comm):
         mine = replace(work, canonical=True) if comm.rank else work  # as a rank on another processor may
         with Session(mine, comm, None, "") as session:
             digests.append(session.plan.layout.digest())
@@ -123,7 +122,7 @@ def wide(image: Tensor) -> Tensor:
     return dense(relu(dense(relu(dense(flatten(image), 64)), 128)), tiny.CLASSES)
 
 
-def small_batch(out: Path, **settings: Any) -> tiny.Job:
+def small_batch(out: Path, **settings) -> tiny.Job:
     return job(out, **{"net": wide, "learners": 2, **settings})
 
 

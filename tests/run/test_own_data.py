@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -47,7 +46,7 @@ class Named:
     def __len__(self) -> int:
         return 40
 
-    def __getitem__(self, number: int) -> dict[str, Any]:
+    def __getitem__(self, number: int) -> dict:
         return dict(zip(self._names, Pairs()[number], strict=True))
 
 
@@ -70,7 +69,7 @@ def test_mean_and_spread_are_those_of_the_samples() -> None:
 
 
 @pytest.mark.parametrize("source", [Pairs(), Named("x", "target"), [Pairs()[n] for n in range(40)]])
-def test_outputs_and_losses(source: Any) -> None:
+def test_outputs_and_losses(source) -> None:
     fitted = mb.fit(line, source, Pairs(8), validation=0.2, loss=mb.mse_loss, **SETTINGS | LONGER)
     assert fitted.summary.validation_loss < 0.2  # 0.25 is that of the mean
     assert fitted.predict(np.zeros((3, 8), np.float32)).shape == (3,)
@@ -97,7 +96,7 @@ def test_a_transform_is_new_in_every_epoch_and_for_training_alone() -> None:
     assert bits(plain) != bits(noisy)
     seen = list[float]()
 
-    def note(sample: Any, rng: np.random.Generator) -> Any:
+    def note(sample, rng: np.random.Generator):
         seen.append(rng.random())
         return sample
 
@@ -113,7 +112,7 @@ def test_a_transform_of_arrays() -> None:
 
 
 def test_another_shape_to_evaluate_is_refused_with_the_remedy() -> None:
-    def cropped(sample: Any, rng: np.random.Generator) -> Any:
+    def cropped(sample, rng: np.random.Generator):
         return sample[0][:4], sample[1]
 
     message = (
@@ -128,12 +127,12 @@ def test_another_shape_to_evaluate_is_refused_with_the_remedy() -> None:
 
 
 class Endless:
-    def __iter__(self) -> Any:
+    def __iter__(self):
         return iter(())
 
 
 class Lengthless:
-    def __getitem__(self, number: int) -> Any:
+    def __getitem__(self, number: int):
         return None
 
 
@@ -169,7 +168,7 @@ class Loader:
         ({"train": [(np.ones(8), 0.5)]}, "train: a label must be an integer, got () float32; or give a loss"),
     ],
 )
-def test_what_is_refused(given: dict[str, Any], message: str) -> None:
+def test_what_is_refused(given: dict, message: str) -> None:
     with refuses(message, MpibowError):
         mb.fit(classes, **{"train": Pairs(), "normalise": "none", **given}, **SETTINGS)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,13 +19,13 @@ WAITING = {name: rule for name, rule in tiny.RULES.items() if rule.get("period",
 KEPT = {"every": "1000 iterations", "keep": 100, "best": False}
 
 
-def work(folder: Path, rule: Any, iterations: int = 40, **settings: Any) -> tiny.Job:
+def work(folder: Path, rule, iterations: int = 40, **settings) -> tiny.Job:
     stop = {"epochs": None, "iterations": iterations}
     return tiny.job(folder, **{"rule": rule, "learners": 2, "stop": stop, "checkpoint": KEPT, **settings})
 
 
 @pytest.mark.parametrize("rule", WAITING.values(), ids=WAITING.keys())
-def test_the_end_of_a_run_ends_its_period_on_any_number_of_ranks(tmp_path: Path, rule: dict[str, Any]) -> None:
+def test_the_end_of_a_run_ends_its_period_on_any_number_of_ranks(tmp_path: Path, rule: dict) -> None:
     for iterations in (38, 39, 41):
         one, two, four = (
             tiny.run(work(tmp_path / f"{iterations}-{ranks}", rule, iterations, learners=4 // ranks), ranks).weights
@@ -57,7 +56,7 @@ def test_a_stop_by_an_evaluation_ends_the_period_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("rule", [LONG, WAITING["crossbow-3"], WAITING["diloco"]], ids=["long", "lagging", "outer"])
-def test_learners_change_where_a_run_would_have_ended(tmp_path: Path, rule: dict[str, Any]) -> None:
+def test_learners_change_where_a_run_would_have_ended(tmp_path: Path, rule: dict) -> None:
     centres = list[dict[str, Array]]()
 
     def before(session: Session) -> None:
@@ -65,7 +64,7 @@ def test_learners_change_where_a_run_would_have_ended(tmp_path: Path, rule: dict
             session.coordinator.announce(5, (3, 2))
         session.change_learners = partial(noted, session, session.change_learners)  # type: ignore[method-assign]
 
-    def noted(session: Session, change: Callable[..., None], *now: Any) -> None:
+    def noted(session: Session, change: Callable[..., None], *now) -> None:
         assert session.iteration == 8
         centres.append(session.plan.unpacked(session.rule.centre.copy(), session.statistics()))
         change(*now)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -46,7 +45,7 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, NamedArra
     return {name: ratings(open_records(Path("data", name))) for name in ("train", "test")}
 
 
-def run(settings: dict[str, Any]) -> Trained:
+def run(settings: dict) -> Trained:
     return train(open_job(load_mapping(settings)), Single())
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -33,7 +32,7 @@ class Shown:
         pass
 
 
-def session(folder: Path, ledger: Ledger, where: Where | None = None, **settings: Any) -> Any:
+def session(folder: Path, ledger: Ledger, where: Where | None = None, **settings):
     """A session of which nothing but this is there."""
     job, source = tiny.job(folder, **settings), SimpleNamespace(folder=folder, header=None)
     return SimpleNamespace(

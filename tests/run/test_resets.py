@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -47,7 +46,7 @@ class Rank:
     """Three learners on rank 1, whose rows are 1, 2 and 3; momenta 9, statistics 8; the centre is 2."""
 
     def __init__(
-        self, on_nan: str = "reset", settings: Family = Family(), book: Any = None,  # noqa: B008
+        self, on_nan: str = "reset", settings: Family = Family(), book = None,  # noqa: B008
         scale_is_large: Callable[[], bool] = lambda: False, iteration: int = 7,
     ) -> None:  # fmt: skip
         self.replicas = Replicas(3, SIZE, "float64", np.array([0.5]), states=("momenta",))

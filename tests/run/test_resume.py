@@ -7,7 +7,6 @@ import shutil
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -46,7 +45,7 @@ def saving(*iterations: int) -> Callable[[Session], None]:
     return save
 
 
-def entries(folder: Path) -> list[dict[str, Any]]:
+def entries(folder: Path) -> list[dict]:
     """What happened, without when, where and how fast; without starts and ends, of which a resumed run has more."""
     lines = [line for line in tiny.events(folder / "run") if line["event"] in ("train", "evaluate", "agree")]
     return [{key: value for key, value in line.items() if key not in TIMES} for line in lines]
@@ -68,7 +67,7 @@ def check_resumed(
     ranks: int = 1,
     end: int = 40,
     before: Callable[[Session], None] = lambda session: None,
-    **settings: Any,
+    **settings,
 ) -> dict[str, Array]:
     """The weights of a run; one that is resumed at any of `cuts` ends with all that it saves, byte for byte."""
     settings = {"checkpoint": AT_END, "iterations": end, **settings}
@@ -109,7 +108,7 @@ def until_signal(work: tiny.Job, ranks: int, iteration: int, resume: Path | None
 
 
 @pytest.mark.parametrize("rule", tiny.RULES.values(), ids=tiny.RULES.keys())
-def test_resume_from_any_checkpoint(tmp_path: Path, rule: dict[str, Any]) -> None:
+def test_resume_from_any_checkpoint(tmp_path: Path, rule: dict) -> None:
     """The arrays of all later checkpoints are the same bytes, and metrics.jsonl tells the same, once."""
     settings = {
         "rule": {**rule, "resync": 8},
@@ -159,7 +158,7 @@ def test_resume_with_any_option(tmp_path: Path, option: str) -> None:
 def test_a_checkpoint_that_does_not_know_a_setting_had_its_default(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def older(rule: Any) -> dict[str, Any]:
+    def older(rule) -> dict:
         return {key: value for key, value in asdict(rule).items() if key != "then"}
 
     settings = {"learners": 2, "checkpoint": EVERY}
@@ -321,7 +320,7 @@ def two_points(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def resumed(folder: Path, **settings: Any) -> Trained:
+def resumed(folder: Path, **settings) -> Trained:
     return tiny.train(folder, 2, resume=folder / "run", **{**TWO_POINTS, **settings})
 
 
@@ -401,7 +400,7 @@ def test_another_version_of_the_format(tmp_path: Path, two_points: Path) -> None
     ],
     ids=["seed", "precision", "model", "data"],
 )
-def test_the_checkpoint_of_another_run(tmp_path: Path, two_points: Path, change: dict[str, Any], why: str) -> None:
+def test_the_checkpoint_of_another_run(tmp_path: Path, two_points: Path, change: dict, why: str) -> None:
     folder = copy(two_points, tmp_path / "other")
     remedy = "resume with the same config, or start anew without --resume"
     with tiny.unchanged(folder), refuses(f"{point(folder, 40)}: was made with {why}; {remedy}", CheckpointError):
@@ -409,7 +408,7 @@ def test_the_checkpoint_of_another_run(tmp_path: Path, two_points: Path, change:
 
 
 def test_a_higher_target_is_still_to_be_reached(tmp_path: Path) -> None:
-    def stop(accuracy: float) -> dict[str, Any]:
+    def stop(accuracy: float) -> dict:
         return {"epochs": None, "iterations": 40, "accuracy": accuracy}
 
     first = tiny.train(tmp_path, stop=stop(0.5), learners=2, checkpoint={"every": "1 epoch"})

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from copy import deepcopy
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -38,7 +37,7 @@ OWN = "rank-0.safetensors"
 States = dict[tuple[int, int], RuleState]
 
 
-def work(folder: Path, rule: Mapping[str, Any], learners: int = 2) -> tiny.Job:
+def work(folder: Path, rule: Mapping, learners: int = 2) -> tiny.Job:
     """In float32, which no rule's own float64 numbers are."""
     settings = {"rule": rule, "learners": learners, "precision": "float32"}
     keep = {"every": None, "keep": 100, "best": False}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,11 +14,11 @@ from tests.refusals import refuses
 from tests.run import tiny
 
 
-def event(kind: str, position: float, **fields: Any) -> dict[str, Any]:
+def event(kind: str, position: float, **fields) -> dict:
     return {"event": kind, "time": 1000.0, "position": position, "epoch": position / 100, **fields}
 
 
-def run_of(*events: dict[str, Any], **summary: float) -> RunLog:
+def run_of(*events: dict, **summary: float) -> RunLog:
     return RunLog("run", tuple(events), tuple(clock(events, summary)))
 
 

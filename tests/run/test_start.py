@@ -6,7 +6,6 @@ import json
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -24,13 +23,13 @@ STOP, EVERY = {"epochs": None, "iterations": 12}, {"every": "12 iterations"}
 SETTINGS = {"learners": 2, "net": tiny.normed, "stop": STOP, "checkpoint": EVERY}
 
 
-def start_with(source: Source, **settings: Any) -> Start:
+def start_with(source: Source, **settings) -> Start:
     work = tiny.job(source.folder, **{**SETTINGS, **settings})
     return start_of(source, work, work.training_plan(), first_timeline(work.config, 1))
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Source, dict[str, Any]]:
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Source, dict]:
     """Where a run goes on whose two learners have made twelve iterations, and its weights."""
     folder = tmp_path_factory.mktemp("source")
     weights = tiny.train(folder, **SETTINGS).weights
@@ -46,7 +45,7 @@ def test_a_new_run(tmp_path: Path) -> None:
     assert (new.exact, new.changed, new.kept, new.due) == (False, (), None, (False, False, False))
 
 
-def test_a_checkpoint_is_continued(trained: tuple[Source, dict[str, Any]]) -> None:
+def test_a_checkpoint_is_continued(trained: tuple[Source, dict]) -> None:
     source, weights = trained
     assert source.header is not None
     found, plan = start_with(source), tiny.job(source.folder, **SETTINGS).training_plan()
@@ -61,9 +60,7 @@ def test_a_checkpoint_is_continued(trained: tuple[Source, dict[str, Any]]) -> No
     ({"rule": {"name": "ssgd"}}, ["the rule was different"]),
     ({"learners": 1, "rule": {"name": "sma", "outer": {"gain": 2.0}}}, ["learners were 2", "the rule was different"]),
 ])  # fmt: skip
-def test_of_another_run_the_centre_is_taken(
-    trained: tuple[Source, dict[str, Any]], settings: dict[str, Any], changed: list[str]
-) -> None:
+def test_of_another_run_the_centre_is_taken(trained: tuple[Source, dict], settings: dict, changed: list[str]) -> None:
     """And what the ranks owe each other: the evaluation of that centre."""
     source, _ = trained
     assert source.header is not None
@@ -76,12 +73,12 @@ def test_of_another_run_the_centre_is_taken(
     assert np.array_equal(found.centre, same.centre)
 
 
-def test_another_batch_size_goes_on_alike(trained: tuple[Source, dict[str, Any]]) -> None:
+def test_another_batch_size_goes_on_alike(trained: tuple[Source, dict]) -> None:
     found = start_with(trained[0], batch_size=5)
     assert (found.exact, found.timeline) == (True, fixed(5, (2,), 12, 72))
 
 
-def test_another_seed_is_refused(trained: tuple[Source, dict[str, Any]]) -> None:
+def test_another_seed_is_refused(trained: tuple[Source, dict]) -> None:
     with pytest.raises(CheckpointError, match="was made with seed 1, this run has 2; resume with the same config"):
         start_with(trained[0], seed=2)
 
@@ -89,7 +86,7 @@ def test_another_seed_is_refused(trained: tuple[Source, dict[str, Any]]) -> None
 @pytest.mark.parametrize(
     ("iteration", "learners"), [(0, ((1,), "streams")), (4, ((1,), "streams")), (5, ((2,), "fused"))]
 )
-def test_a_change_that_was_due_has_not_come_yet(iteration: int, learners: Any) -> None:
+def test_a_change_that_was_due_has_not_come_yet(iteration: int, learners) -> None:
     """A checkpoint made right before a change has the learners of before; who begins anew has those of after."""
     timeline = Timeline(3, (Change(0, 0, (1,), "streams"), Change(4, 12, (2,), "fused")))
     header = SimpleNamespace(counts=learners[0])
@@ -100,7 +97,7 @@ def test_a_change_that_was_due_has_not_come_yet(iteration: int, learners: Any) -
     assert Start(Source(Path()), *state).learners == (now.counts, now.execution)
 
 
-def test_every_checkpoint_says_what_lasts(trained: tuple[Source, dict[str, Any]]) -> None:
+def test_every_checkpoint_says_what_lasts(trained: tuple[Source, dict]) -> None:
     source, _ = trained
     assert source.header is not None
     work = tiny.job(source.folder.parent, **SETTINGS)
@@ -113,9 +110,7 @@ def test_every_checkpoint_says_what_lasts(trained: tuple[Source, dict[str, Any]]
 @pytest.mark.parametrize(
     ("learners", "ranks", "counts"), [("auto", 3, (1, 1, 1)), (2, 3, (2, 2, 2)), ([1, 4], 2, (1, 4))]
 )
-def test_learners_that_a_new_run_begins_with(
-    tmp_path: Path, learners: Any, ranks: int, counts: tuple[int, ...]
-) -> None:
+def test_learners_that_a_new_run_begins_with(tmp_path: Path, learners, ranks: int, counts: tuple[int, ...]) -> None:
     assert first_timeline(tiny.job(tmp_path, learners=learners).config, ranks) == fixed(3, counts)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,7 +15,7 @@ EPOCHS = {"epochs": 8}
 PLATEAU = {"name": "plateau", "factor": 0.5, "patience": 0, "threshold": 0.3}
 
 
-def update(**schedule: Any) -> dict[str, Any]:
+def update(**schedule) -> dict:
     return {"lr": 0.02, "momentum": 0.9, "schedule": {**PLATEAU, **schedule}}
 
 
@@ -119,7 +118,7 @@ def test_patience_of_the_training_loss_ends_the_run(tmp_path: Path) -> None:
          "stop.metric=training_loss"),
     ],
 )  # fmt: skip
-def test_data_that_are_not_there(tmp_path: Path, settings: dict[str, Any], message: str) -> None:
+def test_data_that_are_not_there(tmp_path: Path, settings: dict, message: str) -> None:
     with refuses(message):
         tiny.job(tmp_path, **settings)
 

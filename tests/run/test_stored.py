@@ -7,7 +7,6 @@ import re
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -31,18 +30,18 @@ STILL = {"stop": {"epochs": None, "iterations": 1}, "update": {"lr": 1e-300}}
 SHAPES = {"a.weight": (2, 3), "a.bias": (2,), "b.mean": (4,), "head.weight": (5, 2)}
 
 
-def trained(seed: int = 5, net: Any = tiny.normed) -> dict[str, Array]:
+def trained(seed: int = 5, net=tiny.normed) -> dict[str, Array]:
     """Weights and statistics of the net that no initialiser gives."""
     generator, plan = np.random.default_rng(seed), tiny.job(Path(), net=net).training_plan()
     spans = [*plan.layout.spans, *plan.statistics.spans]
     return {span.name: generator.uniform(0.5, 1.5, span.shape) for span in spans}
 
 
-def given(arrays: Any, **settings: Any) -> StartingWeights:
+def given(arrays, **settings) -> StartingWeights:
     return of_program({"file": arrays, **settings} if settings else arrays)
 
 
-def starting(out: Path, weights: StartingWeights | None, **settings: Any) -> Job:
+def starting(out: Path, weights: StartingWeights | None, **settings) -> Job:
     return replace(tiny.job(out, **{"net": tiny.normed, **settings}), given=weights)
 
 
@@ -160,7 +159,7 @@ def test_a_resumed_run_takes_the_checkpoints_and_has_the_same_bits(tmp_path: Pat
 def test_a_replica_that_is_reset_gets_the_statistics_that_it_started_from(tmp_path: Path) -> None:
     arrays = trained()
 
-    def body(comm: Any) -> Array:
+    def body(comm) -> Array:
         with Session(starting(tmp_path, given(arrays), learners=2), comm) as session:
             session.replicas.reseed(1, session.rule.centre)
             found: Array = session.replicas.statistics[1].copy()
@@ -170,7 +169,7 @@ def test_a_replica_that_is_reset_gets_the_statistics_that_it_started_from(tmp_pa
     assert found[:12].tolist() == arrays["batch_norm1.mean"].tolist()
 
 
-def fails(message: str, arrays: Any, **settings: Any) -> None:
+def fails(message: str, arrays, **settings) -> None:
     with pytest.raises(ConfigError, match=f"^{re.escape(message)}$"):
         take(given(arrays, **settings), {name: np.asarray(a) for name, a in arrays.items()}, SHAPES)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +17,7 @@ SETTINGS = {
 }  # fmt: skip
 
 
-def table(count: int = 200) -> tuple[Any, Any]:
+def table(count: int = 200) -> tuple:
     x = np.random.default_rng(0).standard_normal((count, 5)).astype(np.float32)
     return x, x @ np.arange(5, dtype=np.float32) + 1
 
@@ -81,7 +80,7 @@ def test_a_loss_of_ones_own_of_all_outputs(here: Path) -> None:
     def spread(features: mb.Tensor) -> dict[str, mb.Tensor]:
         return {"mean": regression(features), "log_scale": mb.reshape(mb.dense(features, 1), (-1,))}
 
-    def gaussian(output: Any, target: Any) -> mb.Tensor:
+    def gaussian(output, target) -> mb.Tensor:
         return (output["mean"] - target["target"]) ** 2 * mb.exp(output["log_scale"] * -2.0) + output["log_scale"]
 
     found = mb.fit(spread, (x, y), loss=gaussian, **{**SETTINGS, "stop": {"epochs": 1}})
@@ -101,7 +100,7 @@ def test_a_loss_of_ones_own_of_all_outputs(here: Path) -> None:
         (regression, lambda output, target: mb.reshape(output, (-1, 1)), ShapeError, "one loss a sample"),
     ],
 )
-def test_what_does_not_fit_is_refused_by_name(here: Path, net: Any, loss: Any, error: Any, said: str) -> None:
+def test_what_does_not_fit_is_refused_by_name(here: Path, net, loss, error, said: str) -> None:
     x, y = table(20)
     with pytest.raises(error, match=said):
         mb.fit(net, {"features": x, "target": y}, loss=loss, **SETTINGS)
@@ -124,7 +123,7 @@ def test_the_settings_of_the_classifier_s_loss_still_go(here: Path) -> None:
         ({"prediction": "l1_loss"}, {"prediction": mb.l1_loss}),
     ],
 )
-def test_a_loss_by_its_name_is_the_function(here: Path, named: Any, function: Any) -> None:
+def test_a_loss_by_its_name_is_the_function(here: Path, named, function) -> None:
     x, y = table(40)
     data = ({"features": x}, {"prediction": y}) if isinstance(named, dict) and "prediction" in named else (x, y)
     settings = {**SETTINGS, "stop": {"epochs": 2}}
@@ -158,7 +157,7 @@ def test_class_weights_are_those_of_pytorch_s_mean(here: Path) -> None:
         ({"prediction": {"name": "mse_loss", "delta": 1}}, "loss.prediction.delta: is not a setting of mse_loss"),
     ],
 )  # fmt: skip
-def test_a_loss_that_is_none_is_refused(here: Path, loss: Any, said: str) -> None:
+def test_a_loss_that_is_none_is_refused(here: Path, loss, said: str) -> None:
     x, y = table(40)
     with refuses(said):
         mb.fit(regression, ({"features": x}, {"prediction": y}), loss=loss, **SETTINGS)

@@ -16,7 +16,7 @@ RULE = {"name": "crossbow", "then": {"epoch": 2}}  # 57 samples, 12 an iteration
 SETTINGS = {"learners": 2, "checkpoint": AT_END, "net": tiny.normed}
 
 
-def seen(folder: Path, rule: dict[str, Any]) -> dict[int, np.ndarray[Any, Any]]:
+def seen(folder: Path, rule: dict) -> dict[int, np.ndarray]:
     """Rank 0's replicas before every iteration."""
     found = dict[int, np.ndarray[Any, Any]]()
 

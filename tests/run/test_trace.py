@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -29,7 +28,7 @@ def traced(work: tiny.Job, path: Path, window: str, ranks: int = 2, resume: str 
     return found[0]
 
 
-def spans(path: Path) -> dict[tuple[int, str], list[dict[str, Any]]]:
+def spans(path: Path) -> dict[tuple[int, str], list[dict]]:
     """The spans of every (rank, row) of a file, in order."""
     events = json.loads(path.read_text())["traceEvents"]
     names = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"}
@@ -142,7 +141,7 @@ def test_a_trace_changes_no_bit(tmp_path: Path, rule: str) -> None:
     assert path.exists()
 
 
-def names(found: list[dict[str, Any]]) -> Mapping[str, int]:
+def names(found: list[dict]) -> Mapping[str, int]:
     return Counter(event["name"] for event in found)
 
 

@@ -65,7 +65,7 @@ class Timed:
         times = [curve(k) for curve, k in zip(self.curves, counts, strict=True)]
         self.real.measured(times[self.rank], max(times), counts)
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str):
         return getattr(self.real, name)
 
 
@@ -77,24 +77,24 @@ class Counted:
     most: int = 64
     bound: int = 1  # the first learner's, before this takes the plan's place
 
-    def bind(self, *arrays: Any, **more: Any) -> BoundPlan:
+    def bind(self, *arrays, **more) -> BoundPlan:
         if self.bound == self.most:
             raise MemoryError
         self.bound += 1
         bound: BoundPlan = self.real.bind(*arrays, **more)
         return bound
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str):
         return getattr(self.real, name)
 
 
 def on(
-    *curves: Curve, most: dict[int, int] | None = None, timed: Callable[..., Any] = Timed,
+    *curves: Curve, most: dict[int, int] | None = None, timed: Callable = Timed,
     opened: OpenParts = open_parts,
 ) -> OpenParts:  # fmt: skip
     """A session's parts with every rank's curve, and its memory where it is too small."""
 
-    def made(job: tiny.Job, comm: Communicator, *rest: Any) -> Parts:
+    def made(job: tiny.Job, comm: Communicator, *rest) -> Parts:
         parts = opened(job, comm, *rest)
         parts.learners.plan = Counted(parts.learners.plan, (most or {}).get(comm.rank, 64))  # type: ignore[assignment]
         return replace(parts, tuning=timed(parts.tuning, comm.rank, curves))
@@ -102,7 +102,7 @@ def on(
     return made
 
 
-def auto(out: Path, iterations: int = 300, **settings: Any) -> tiny.Job:
+def auto(out: Path, iterations: int = 300, **settings) -> tiny.Job:
     return tiny.job(out, **{"learners": "auto", "iterations": iterations, "evaluate": {"every": 10**6}, **settings})
 
 
@@ -159,7 +159,7 @@ def test_room_of_a_gpu_is_page_locked_memory_too(lockable: int, locked: int, roo
     assert room_for(1000, 100, 64, lockable, locked) == room
 
 
-def opened(known: Any, given: Counts, rooms: Counts | None, compares: bool = False) -> Tuning:
+def opened(known, given: Counts, rooms: Counts | None, compares: bool = False) -> Tuning:
     state = dict(known)
     compared = state.pop("compared", False)
     history = build(History, state) if state else History.begin(len(given), 4)
@@ -176,9 +176,7 @@ def opened(known: Any, given: Counts, rooms: Counts | None, compares: bool = Fal
     ({"compared": True}, None, True, (1, 2), False),
     ({}, (8, 8), True, (1, 1), True),
 ])  # fmt: skip
-def test_what_decides_on_learners(
-    known: Any, rooms: Counts | None, compares: bool, given: Counts, compared: bool
-) -> None:
+def test_what_decides_on_learners(known, rooms: Counts | None, compares: bool, given: Counts, compared: bool) -> None:
     tuning = opened(known, given, rooms, compares)
     assert (tuning.decision is None) == (rooms is None)
     assert tuning.compares == compared
@@ -218,7 +216,7 @@ class Tuned:
     plan: Any
 
 
-def run_tuned(folder: Path, iterations: int, *curves: Curve, **settings: Any) -> Tuned:
+def run_tuned(folder: Path, iterations: int, *curves: Curve, **settings) -> Tuned:
     plans = []
 
     def remember(session: Session) -> None:
@@ -485,7 +483,7 @@ def with_room(k: int) -> OpenParts:
     """A session's parts, where there is memory for so many learners."""
 
     class Room(Memory):
-        def fits(self, *_: Any) -> int:
+        def fits(self, *_) -> int:
             return k
 
     return tiny.with_memory(Room())
@@ -623,7 +621,7 @@ def test_what_cannot_be_replayed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("other", [{"learners": 1}, {"learners": 3}, {"rule": {"name": "ssgd"}}])
-def test_a_run_that_began_to_average_anew_cannot_be_replayed(tmp_path: Path, other: dict[str, Any]) -> None:
+def test_a_run_that_began_to_average_anew_cannot_be_replayed(tmp_path: Path, other: dict) -> None:
     """Though it may have had as many learners before and after."""
     tiny.killed(auto(tmp_path, checkpoint=tiny.keeping(10)), 69, on(TWO))
     tiny.train(tmp_path, 1, resume="auto", **{"learners": "auto", "iterations": 70, **other})
@@ -654,7 +652,7 @@ def test_learners_that_change_where_a_run_is_resumed_are_replayed(tmp_path: Path
         ({"assignment": "first_come"}, "different assignment, assignment: first_come"),
     ],
 )
-def test_a_replay_with_other_settings_is_told(tmp_path: Path, settings: dict[str, Any], said: str | None) -> None:
+def test_a_replay_with_other_settings_is_told(tmp_path: Path, settings: dict, said: str | None) -> None:
     tiny.train(tmp_path / "first", learners=2)
     run = tmp_path / "first/run"
     tiny.train(tmp_path, learners=f"replay({run})", **settings)
@@ -708,10 +706,10 @@ def test_who_begins_first_takes_the_first_batch_or_its_own(tmp_path: Path, assig
     """Learner 1 begins before learner 0; `taken` are the batches' numbers of learners 0 and 1."""
     found: dict[int, bytes] = {}
 
-    def backwards(tasks: list[Any], name: str = "batch") -> list[Any]:
+    def backwards(tasks: list, name: str = "batch") -> list:
         return [task() for task in reversed(tasks)][::-1]
 
-    def compute(slot: Any, i: int, own: Any) -> Any:
+    def compute(slot, i: int, own):
         found[i] = slot.samples.tobytes()
         return type(own).compute(own, slot)
 
@@ -734,7 +732,7 @@ def test_first_come_takes_every_slot_once(tmp_path: Path, monkeypatch: pytest.Mo
 
     compute = Learner.compute
 
-    def watched(self: Learner, slot: Any) -> Any:
+    def watched(self: Learner, slot):
         taken.append(slot.samples.tobytes())
         return compute(self, slot)
 

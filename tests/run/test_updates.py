@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -49,7 +48,7 @@ def hidden(image: Tensor) -> Tensor:
 
 
 @every
-def test_a_run_that_is_resumed_is_the_same_run(tmp_path: Path, update: dict[str, Any]) -> None:
+def test_a_run_that_is_resumed_is_the_same_run(tmp_path: Path, update: dict) -> None:
     """All states, and what its scalars count: two ranks' learners, of which some have come later."""
 
     def change(session: Session) -> None:
@@ -62,7 +61,7 @@ def test_a_run_that_is_resumed_is_the_same_run(tmp_path: Path, update: dict[str,
 
 @every
 @tiny.rules("auto", "ssgd")
-def test_four_learners_are_the_same_on_two_ranks(tmp_path: Path, rule: str, update: dict[str, Any]) -> None:
+def test_four_learners_are_the_same_on_two_ranks(tmp_path: Path, rule: str, update: dict) -> None:
     tiny.spread(tmp_path, within=1e-9, rule=rule, update=update, iterations=16)
 
 
@@ -126,7 +125,7 @@ def test_sgd_counts_nothing(tmp_path: Path) -> None:
 
 
 @every
-def test_states_are_called_as_no_other_array(tmp_path: Path, update: dict[str, Any]) -> None:
+def test_states_are_called_as_no_other_array(tmp_path: Path, update: dict) -> None:
     states = tiny.job(tmp_path, update=update).config.update.states
     assert len(set(states)) == len(states)
     assert not TAKEN & set(states)

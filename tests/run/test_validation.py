@@ -7,7 +7,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -194,7 +193,7 @@ RECORDS = {
 }  # fmt: skip
 
 
-def said(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+def said(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> dict:
     capsys.readouterr()
     with exits(0):
         main([*arguments, "--json"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -72,7 +71,7 @@ DOUBLE = lambda output, target: 2.0 * mb.cross_entropy(output, target)  # noqa: 
     ids=["classifier", "class_weight", "loss.weight", "ignored", "counted", "twice", "numbers"],
 )
 def test_a_step_goes_down_the_weighted_mean(
-    target: Array, given: dict[str, Any], each: Callable[..., tuple[Array, Array]], sums: Array, counts: Array
+    target: Array, given: dict, each: Callable[..., tuple[Array, Array]], sums: Array, counts: Array
 ) -> None:
     """sum(sums * loss) / sum(counts), as PyTorch's losses have it by hand, and its gradient."""
     found = mb.fit(
@@ -99,7 +98,7 @@ def test_evaluation_is_unweighted(here: Path) -> None:
     assert set(named.input["inputs"]) == {"image", "target"}  # no weights are wanted of what is evaluated later
 
 
-def of_tiny(out: Path, rule: str = "sma", **settings: Any) -> Any:
+def of_tiny(out: Path, rule: str = "sma", **settings):
     generator = np.random.default_rng(9)
     train = Weighed(tiny.TRAIN, generator.exponential(size=tiny.COUNT).astype(np.float32))
     return tiny.job(out, train=train, rule={"name": rule}, loss={"weight": "balanced"}, **settings)
@@ -175,9 +174,7 @@ TWO = {"loss": {"number": mb.mse_loss, "kind": mb.cross_entropy}, "loss_weights"
     ],
     ids=["classifier", "own losses", "two outputs"],
 )
-def test_a_sample_of_weight_2_is_there_twice(
-    form: Any, data: Any, given: dict[str, Any], device: str, precision: str
-) -> None:
+def test_a_sample_of_weight_2_is_there_twice(form, data, given: dict, device: str, precision: str) -> None:
     """With the whole set in a batch; and one of weight 0 is not there."""
     if device == "onednn":
         pytest.importorskip("numba", reason="numba is not installed: pip install 'mpibow[cpu]'")
@@ -305,7 +302,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("given", "said"), REFUSED)
-def test_what_does_not_fit_is_refused(here: Path, given: dict[str, Any], said: str) -> None:
+def test_what_does_not_fit_is_refused(here: Path, given: dict, said: str) -> None:
     with refuses(said, MpibowError):
         mb.fit(net, (X, LABELS), **given, **FEW)
     assert not (here / "runs").exists()

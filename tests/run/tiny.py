@@ -99,7 +99,7 @@ def job(
     test: Samples | None = TEST,
     validation: Samples | float | None = None,
     iterations: int = 40,  # enough for a measured gain, which needs 20
-    **settings: Any,
+    **settings,
 ) -> Job:
     """A run in `out`/run; `rule` may be a name of RULES."""
     defaults = {
@@ -124,7 +124,7 @@ def job(
     )
 
 
-def keeping(iterations: int) -> dict[str, Any]:
+def keeping(iterations: int) -> dict:
     """Settings of checkpoints: one every so many iterations, and none is removed."""
     return {"every": f"{iterations} iterations", "keep": 100, "best": False}
 
@@ -138,12 +138,12 @@ def run(work: Job, ranks: int = 1, resume: str | Path | None = None) -> Trained:
     return found[0]
 
 
-def train(out: Path, ranks: int = 1, *, resume: str | Path | None = None, **settings: Any) -> Trained:
+def train(out: Path, ranks: int = 1, *, resume: str | Path | None = None, **settings) -> Trained:
     """Trains the `job` of these settings on `ranks` ranks."""
     return run(job(out, **settings), ranks, resume)
 
 
-def spread(folder: Path, ranks: Sequence[int] = (1, 2), within: float = 1e-10, **settings: Any) -> dict[str, Array]:
+def spread(folder: Path, ranks: Sequence[int] = (1, 2), within: float = 1e-10, **settings) -> dict[str, Array]:
     """The weights of four learners of one rank, which those of learners on more ranks come close to."""
     one, *others = (run(job(folder / str(n), learners=4 // n, **settings), n).weights for n in ranks)
     for other in others:
@@ -161,13 +161,13 @@ def distance(a: Mapping[str, Array], b: Mapping[str, Array]) -> float:
     return float(np.max([np.abs(a[name] - b[name]).max() / (np.abs(b[name]).max() or 1.0) for name in a]))
 
 
-def events(folder: Path, kind: str | None = None) -> list[dict[str, Any]]:
+def events(folder: Path, kind: str | None = None) -> list[dict]:
     """The lines of metrics.jsonl, all or those of one kind."""
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     return [line for line in lines if kind in (None, line["event"])]
 
 
-def summary(folder: Path) -> dict[str, Any]:
+def summary(folder: Path) -> dict:
     """The summary of the run in `folder`/run."""
     found = json.loads((folder / "run/summary.json").read_text())
     return found
@@ -270,7 +270,7 @@ def check_stream(seen: Sequence[Replay], begin: int = 0, count: int = COUNT) -> 
 
 def watch(
     out: Path, ranks: int = 1, *, before: Callable[[Session], None] = lambda session: None,
-    resume: str | Path | None = None, settle: bool = True, parts: OpenParts = open_parts, **settings: Any,
+    resume: str | Path | None = None, settle: bool = True, parts: OpenParts = open_parts, **settings,
 ) -> list[Replay]:  # fmt: skip
     """`replay` of the `job` of these settings."""
     return replay(job(out, **settings), ranks, before=before, resume=resume, settle=settle, parts=parts)
@@ -281,7 +281,7 @@ def with_memory(memory: Memory) -> OpenParts:
     return lambda job, *more: open_parts(replace(job, device=Device(memory=memory)), *more)
 
 
-def seal(path: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+def seal(path: Path, change: Callable[..., dict]) -> None:
     """Changes the header of checkpoint `path`, and makes its checksum that of what it says now."""
     header = {**change(json.loads((path / "checkpoint.json").read_bytes())), "crc32c": "00000000"}
     data = json.dumps({"format": header.pop("format"), "crc32c": header.pop("crc32c"), **header}).encode()

@@ -12,7 +12,6 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -41,7 +40,7 @@ class SimStream:
     name: str
     haste: float
     pointer: int = 0
-    queue: deque[tuple[str, Any]] = field(default_factory=deque)
+    queue: deque[tuple] = field(default_factory=deque)
 
     def enqueue(self, work: Work) -> None:
         with self.machine.lock:
@@ -127,7 +126,7 @@ class Machine:
             assert not any(stream.queue for stream in self.streams), "streams wait for what never comes"
 
 
-def _may_run(head: tuple[str, Any]) -> bool:
+def _may_run(head: tuple) -> bool:
     return head[0] != "wait" or head[1].come
 
 

@@ -8,7 +8,6 @@ import importlib.util
 import sys
 from contextlib import nullcontext
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -132,7 +131,7 @@ class Runtime:
 class CupyStreamOfFakes:
     """cupy.cuda.Stream: notes what it is told; `lost` is what end_capture raises."""
 
-    def __init__(self, log: list[Any], lost: Exception | None = None) -> None:
+    def __init__(self, log: list, lost: Exception | None = None) -> None:
         self.log, self._lost, self.ptr = log, lost, 5
 
     def __enter__(self) -> None:
@@ -162,7 +161,7 @@ def cupy_with(**more):
     return SimpleNamespace(cuda=SimpleNamespace(**cuda))
 
 
-def stream_on(log: list[Any], lost: Exception | None = None) -> cupy_driver.Stream:
+def stream_on(log: list, lost: Exception | None = None) -> cupy_driver.Stream:
     return cupy_driver.Stream(cupy_with(Stream=lambda non_blocking, priority: CupyStreamOfFakes(log, lost)), 0)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -126,7 +125,7 @@ def test_calls_are_compared_the_first_time_only() -> None:
     shared = []
 
     class Counting(Single):
-        def share(self, obj) -> list[Any]:
+        def share(self, obj) -> list:
             shared.append(obj)
             return [obj]
 

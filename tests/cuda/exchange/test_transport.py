@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -133,7 +132,7 @@ CRASHED = "MPI crashes on a device array (signal 11)"
         ),
     ],
 )
-def test_which_way(options: dict[str, Any], expected: tuple[str, str]) -> None:
+def test_which_way(options: dict, expected: tuple[str, str]) -> None:
     assert way(**options) == expected
 
 

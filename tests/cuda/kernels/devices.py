@@ -18,7 +18,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from mpibow.cuda.device.driver import DeviceProperties
 from mpibow.cuda.device.libraries import open_libraries
@@ -250,7 +249,7 @@ def specs_of_model(name: str, precision: str, batch: int, replicas: int = 1) -> 
     return list(found)
 
 
-def report(specs: Sequence[Spec], device: str, folder: Path | None = None) -> dict[str, Any]:
+def report(specs: Sequence[Spec], device: str, folder: Path | None = None) -> dict:
     """How many specs have a plan, the largest workspace, and who has none, in words."""
     planner = Planner(target(device), folder=Folder(folder, (device,)) if folder else None)
     workspaces, refused, engines = [], [], []

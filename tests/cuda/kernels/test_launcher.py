@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 
@@ -41,7 +40,7 @@ class Loading(Simulation):
         self.log.append(("launch", function, grid, block, found, stream.name))
 
 
-def launcher(driver: Loading, seen: list[Any]) -> Launcher:
+def launcher(driver: Loading, seen: list) -> Launcher:
     def compile_(source: str, architecture: str, folder: Path | None, cuda: int, formula: str):
         seen.append((source, architecture, folder, cuda))
         return SimpleNamespace(code=source.encode(), names={kernel: f"_{kernel}" for kernel in KERNELS})

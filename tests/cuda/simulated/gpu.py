@@ -10,7 +10,6 @@ import ctypes
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import ml_dtypes  # noqa: F401  NumPy knows bfloat16 by it
 import numpy as np
@@ -170,7 +169,7 @@ class Layers:
     def workspace(self, *specs: Spec | None) -> int:
         return WORKSPACE
 
-    def bind(self, spec: Spec, arrays: Mapping[str, Any], workspace=None) -> Enqueue:
+    def bind(self, spec: Spec, arrays: Mapping, workspace=None) -> Enqueue:
         assert {o.name for o in spec.operands} == set(arrays), (spec.kind, sorted(arrays))
         assert workspace.nbytes == WORKSPACE
         for operand in spec.operands:  # which checks what the array holds

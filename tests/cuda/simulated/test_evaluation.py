@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -33,13 +32,13 @@ def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return Path("runs/run")
 
 
-def found(config: Config, comm: Communicator) -> tuple[Any, str]:
+def found(config: Config, comm: Communicator) -> tuple:
     """A GPU that is simulated, in the precision that is asked for."""
     assert config.device == "cuda"
     return simulated(comm.rank, config.precision, shared=comm.size > 1), ""
 
 
-def never(config: Config, comm: Communicator) -> tuple[Any, str]:
+def never(config: Config, comm: Communicator) -> tuple:
     raise AssertionError("nobody asked for a GPU")
 
 

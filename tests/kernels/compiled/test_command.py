@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -44,7 +43,7 @@ def report(
     out[14], out[15], out[16], out[17] = yes, nowhere, len(none), two
 
 
-def arguments(**changed) -> dict[str, Any]:
+def arguments(**changed) -> dict:
     others = {"at": ARRAYS["f"], "number": -(2**62), "double": 0.1, "single": 0.1, "yes": True}
     return {"out": np.full(18, np.nan), **ARRAYS, **others, **changed}
 
@@ -81,7 +80,7 @@ def test_integers_with_and_without_a_sign_pass_for_each_other() -> None:
         ({"more": 1}, "got an unexpected keyword argument 'more'"),
     ],
 )
-def test_an_argument_of_another_type_is_refused(changed: dict[str, Any], message: str) -> None:
+def test_an_argument_of_another_type_is_refused(changed: dict, message: str) -> None:
     with pytest.raises(TypeError, match=f"^report: {message}$"):
         report.command(**arguments(**changed))
 

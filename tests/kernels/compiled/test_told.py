@@ -10,7 +10,6 @@ from importlib import import_module
 from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -127,7 +126,7 @@ def test_a_job_says_it_where_something_is_new_and_only_there() -> None:
     ],
     ids=str,
 )
-def test_the_orthogonal_step_is_prepared_where_matrices_take_it(settings: dict[str, Any], matrices: bool) -> None:
+def test_the_orthogonal_step_is_prepared_where_matrices_take_it(settings: dict, matrices: bool) -> None:
     job = open_job(load_mapping({**BUILT_IN, "device": "onednn", "precision": "float32", **settings}, []))
     rehearsed = []
 

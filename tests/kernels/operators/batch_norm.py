@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import prod
-from typing import Any
 
 from hypothesis import strategies as st
 
@@ -18,7 +17,7 @@ from tests.kernels.draw import (
 
 
 @st.composite
-def batch_norms(draw: st.DrawFn, make: Callable[[ops.BatchNorm], Any] = lambda norm: norm, inputs: int = 1) -> Case:
+def batch_norms(draw: st.DrawFn, make: Callable = lambda norm: norm, inputs: int = 1) -> Case:
     """Of more than three values a channel: the variance of two may be next to nothing."""
     features = st.tuples(st.integers(4, 12), channels)
     shapes = st.one_of(images, features).filter(lambda x: prod(x) > 3 * x[1])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from itertools import product
 from math import prod
-from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
@@ -32,7 +31,7 @@ def convolutions(draw: st.DrawFn) -> tuple[ops.Conv2d, tuple[int, ...]]:
     return op, (draw(st.integers(1, 5)), c, draw(sides) + 2, draw(sides) + 2)
 
 
-def possible(found: tuple[Any, tuple[int, ...]]) -> bool:
+def possible(found: tuple) -> bool:
     """Whether the operator takes such images: some windows are larger."""
     try:
         return bool(found[0].infer(found[1]))
@@ -52,7 +51,7 @@ def conv(op: ops.Conv2d, x: Array, w: Weights) -> Array:
     return y
 
 
-def conv_terms(op: ops.Conv2d, shape: tuple[int, ...], at: tuple[int, ...]) -> list[tuple[Any, Any]]:
+def conv_terms(op: ops.Conv2d, shape: tuple[int, ...], at: tuple[int, ...]) -> list[tuple]:
     """Indices into x and weight of the products that make up y[at]."""
     n, o, i, j = at
     terms = []

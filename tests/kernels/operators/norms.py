@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import prod
-from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
@@ -19,12 +18,12 @@ EPSILON = st.sampled_from([1e-2, 1.0])
 LOOSER = Looser(10, "as sum, divided by a deviation of sqrt(epsilon) = 0.1 or more")
 
 
-def some(axes: int, draw: st.DrawFn, kind: Callable[[int, float], Any] = ops.LayerNorm):
+def some(axes: int, draw: st.DrawFn, kind: Callable = ops.LayerNorm):
     return kind(draw(st.integers(1, axes)), draw(EPSILON))
 
 
 @st.composite
-def over_axes(draw: st.DrawFn, kind: Callable[[int, float], Any]) -> Case:
+def over_axes(draw: st.DrawFn, kind: Callable) -> Case:
     shape = draw(tensors)
     return Case(some(len(shape) - 1, draw, kind), (shape,))
 

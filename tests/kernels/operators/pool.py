@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import product
 from math import prod
-from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
@@ -26,7 +25,7 @@ def pools(draw: st.DrawFn, largest: bool) -> Case:
     return Case(op, ((draw(st.integers(1, 3)), draw(channels), draw(sides) + 3, draw(sides) + 3),))
 
 
-def windows(op: ops.MaxPool2d | ops.AvgPool2d, shape: tuple[int, ...], at: tuple[int, ...]) -> list[Any]:
+def windows(op: ops.MaxPool2d | ops.AvgPool2d, shape: tuple[int, ...], at: tuple[int, ...]) -> list:
     """Indices of the elements of y[at]'s window that are inside the image, row by row."""
     n, c, i, j = at
     top, left = i * op.stride[0] - op.padding[0], j * op.stride[1] - op.padding[1]
