@@ -4,42 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
-from types import ModuleType
 
 import pytest
 
 from benchmarks.averaging import bench_accuracy as accuracy
 from benchmarks.speed import bench_cpu as cpu
 from benchmarks.speed import cpu_page as page
-
-
-def rounds(page: ModuleType) -> list:
-    """Three rounds of our batch 4 and of PyTorch's 4 and 64, the second one on a machine at half its speed."""
-    return [
-        page.Round({4: ours}, {4: page.Figure(four, setting, gain), 64: page.Figure(large, "2 threads, channels last")})
-        for ours, four, large, setting, gain in (
-            (400.0, 100.0, 320.0, "1 thread, channels first", 0.5),
-            (200.0, 50.0, 160.0, "2 threads, channels last, compiled", 1.1),
-            (420.0, 140.0, 280.0, "2 threads, channels last, compiled", 1.2),
-        )
-    ]
-
-
-def test_figures_are_medians_and_ratios_are_of_pairs() -> None:
-    four, large = page.rows(page.Net({4: 3.2}, {4: 1.25}), rounds(page))
-    assert (four.ours, four.peer, four.setting) == (400.0, 100.0, "2 threads, channels last, compiled")
-    assert four.compiled == 1.1
-    assert four.ratio == 4.0  # of 4, 4 and 3
-    assert (four.best, four.best_batch) == (280.0, 64)
-    assert four.best_ratio == 1.25  # of 1.25, 1.25 and 1.5
-    assert (large.batch, large.ours, large.ratio, large.best_ratio, large.compiled) == (64, None, None, None, None)
-
-
-def test_the_best_at_any_batch_may_be_another_in_each_round() -> None:
-    pairs = ((5, 4), (5, 8), (2, 8))
-    made = [page.Round({1: 10.0}, {1: page.Figure(a, "x"), 2: page.Figure(b, "x")}) for a, b in pairs]
-    row = page.rows(page.Net({1: None}), made)[0]
-    assert (row.best, row.best_batch, row.best_ratio) == (8, 2, 1.25)
 
 
 def options(**more) -> argparse.Namespace:

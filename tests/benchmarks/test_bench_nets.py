@@ -11,7 +11,6 @@ import pytest
 
 import mpibow as mb
 from benchmarks.nets import net_cells as cells
-from benchmarks.nets import nets_page as page
 from mpibow.graph.graph import Graph
 from mpibow.graph.layout import initial_weights, plan_layout
 from mpibow.models.objective import objective
@@ -46,12 +45,6 @@ def test_products_of_attention_and_of_an_lstm() -> None:
     values = [(2, 3, 3, 4), (2, 3, 4, 3), (2, 3, 3, 4)]  # by v, then the gradients of the scores and of v
     inputs, steps = [(1, 6, 4, 20), (1, 20, 6, 4)], [(1, 2, 5, 20), (1, 2, 20, 5)] * 2
     assert sorted(found) == sorted([*scores, *values, *inputs, *steps, (1, 20, 6, 5)])
-
-
-@pytest.mark.parametrize(("count", "chance"), [(5, 0.9375), (6, 0.96875), (9, 1 - 20 / 512)])
-def test_how_likely_an_interval_holds(count: int, chance: float) -> None:
-    """Five of one side: 2 / 32 are left out; nine without the outermost: 2 (1 + 9) / 512."""
-    assert page.holds(count) == chance
 
 
 @pytest.mark.torch

@@ -23,14 +23,6 @@ from mpibow.errors import MpibowError
 from mpibow.sync.family import Family
 
 
-def test_a_slope_is_within_groups() -> None:
-    """Each group has a level of its own, and weighs as much as its x differ."""
-    assert numbers.slope([[(0, 0), (1, 2), (2, 4)]]) == pytest.approx(2)
-    assert numbers.slope([[(0, 0), (2, 4)], [(10, 100), (14, 116)]]) == pytest.approx((2 * 4 + 4 * 16) / (2**2 + 4**2))
-    assert math.isnan(numbers.slope([[(1, 0), (1, 5)]]))
-    assert math.isnan(numbers.slope([]))
-
-
 def test_a_bootstrap_interval_is_that_of_the_mean() -> None:
     """Of 400 normal values its half width is 1.96 / 20; it is the same at every call."""
     values = np.random.default_rng(0).standard_normal(400).tolist()
@@ -42,13 +34,6 @@ def test_a_bootstrap_interval_is_that_of_the_mean() -> None:
     single = numbers.bootstrap([3.0], lambda each: each[0])
     assert (single.value, single.seeds, single.text()) == (3.0, 1, "+3.00")
     assert math.isnan(single.low)
-
-
-def test_a_difference_is_of_shared_seeds() -> None:
-    found = numbers.difference({1: 0.5, 2: 0.25, 7: 9.0}, {2: 0.125, 1: 0.375, 8: 1.0})
-    assert (found.value, found.low, found.high, found.seeds) == (0.125, 0.125, 0.125, 2)
-    assert found.text(2, 100) == "+12.50 [+12.50, +12.50]"
-    assert numbers.difference({1: 0.5}, {2: 0.5}) is None
 
 
 def grid(planned: ModuleType, net: str, arm: str, best: float) -> dict:
@@ -87,11 +72,6 @@ def test_branches_differ_by_their_rule_alone(table: str, epochs: int, arms: int)
         assert (own["stop"], own["update"]["schedule"]) == ({"epochs": epochs}, ends)
         del own["rule"], trunk["rule"], own["stop"], trunk["stop"]
         assert short or own == trunk
-
-
-def test_a_gain_shows_the_noise_scale() -> None:
-    """Noise 30 times the signal in a batch of 8, of 16 learners: gain 31 / (30 / 16 + 1)."""
-    assert numbers.noise_scale(31 / (30 / 16 + 1), 16, 8) == pytest.approx(8 * 30)
 
 
 RESULTS = Path(__file__).parents[2] / "benchmarks/results"

@@ -1,4 +1,4 @@
-"""What bench_tuner.py makes of its measurements, on figures that a hand can check; and that a side runs at all."""
+"""bench_tuner.py's sides run, and say what their learners did; test_pages.py has what it makes of them."""
 
 from __future__ import annotations
 
@@ -7,40 +7,12 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 from benchmarks.speed import bench_tuner as bench
 
 ROOT = Path(__file__).parents[2]
-RATES = {(1,): [100.0, 110.0, 90.0], (2,): [200.0, 190.0, 210.0], (3,): [194.0, 194.0, 199.5], (4,): [150.0] * 3}
-
-
-def start(bench: ModuleType, *learners: int, waited: float = 10.0, settled: bool = True):
-    return bench.Start(learners, waited, settled)
-
-
-def test_a_choice_counts_as_its_learners_beside_the_best() -> None:
-    starts = [start(bench, 2)] * 2 + [start(bench, 3, waited=12.0)]
-    found = bench.choice(RATES, starts)
-    assert (found.best, found.rate, found.ratio) == ((2,), 200.0, 1.0)
-    assert found.close == 3  # by round 3 learners have 0.97, 1.02 and 0.95 of the images/s of two
-    assert found.slowest == 12.0
-
-
-def test_what_is_not_close() -> None:
-    starts = [start(bench, 2, waited=31.0), start(bench, 2, settled=False), start(bench, 4), start(bench, 1)]
-    found = bench.choice(RATES, starts)
-    assert found.close == 0
-    assert found.rate == (150.0 + 200.0) / 2
-    assert found.ratio == 0.875
-
-
-def test_unequal_ranks_count_with_what_they_reach() -> None:
-    rates = {(1, 1): [100.0], (2, 2): [200.0], (2, 3): [210.0]}
-    found = bench.choice(rates, [start(bench, 2, 3)])
-    assert (found.best, found.rate, found.ratio, found.close) == ((2, 2), 210.0, 1.05, 1)
 
 
 def test_a_side_tells_what_its_learners_did() -> None:
