@@ -41,8 +41,7 @@ def untrained(name: str, classes: int = 7, size: int = 224) -> Stored:
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> mb.Fitted:
-    monkeypatch.chdir(tmp_path)
+def run(here: Path) -> mb.Fitted:
     return mb.fit(net, tiny.images(30), **SETTINGS)
 
 

@@ -254,15 +254,13 @@ def test_options_of_a_function():
         ("# nothing", "x.yaml: must be a mapping of settings, got null"),
     ],
 )
-def test_files_that_are_refused(text, message, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_files_that_are_refused(text, message, here):
     Path("x.yaml").write_text(text)
     with refuses(message):
         read(Path("x.yaml"))
 
 
-def test_files_that_cannot_be_read(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_files_that_cannot_be_read(here):
     Path("latin.yaml").write_bytes(b"a: caf\xe9\n")
     for name, message in [
         ("none.yaml", "none.yaml: cannot be read: no such file or directory"),

@@ -204,17 +204,15 @@ def test_chosen_samples_are_all_where_there_are_fewer() -> None:
     ],
 )
 def test_what_cannot_be_drawn(
-    tmp_path: Path,
+    here: Path,
     capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
     words: list[str],
     code: int,
     message: str,
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    folder = raw(tmp_path / "a", np.zeros((2, 1, 1, 1), np.uint8), [0, 1], class_names=list(COLOURS))
+    folder = raw(here / "a", np.zeros((2, 1, 1, 1), np.uint8), [0, 1], class_names=list(COLOURS))
     assert inspected(capsys, folder, *words, code=code) == f"error: {message.format(folder)}\n"
-    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+    assert [path.name for path in here.iterdir()] == ["a"]
 
 
 def test_images_that_cannot_be_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -398,10 +398,9 @@ def test_the_published_files_are_recognised(tmp_path: Path, monkeypatch: pytest.
     assert open_records(tmp_path / "output" / "train").manifest.source.endswith(", not the published files")
 
 
-def test_the_output_is_named_after_the_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert cifar.main(["--source", str(folder(tmp_path / "source", BINARY100)), "--any-count"]) == 0
-    check(tmp_path / "data" / "cifar100", BINARY100)
+def test_the_output_is_named_after_the_set(here: Path) -> None:
+    assert cifar.main(["--source", str(folder(here / "source", BINARY100)), "--any-count"]) == 0
+    check(here / "data" / "cifar100", BINARY100)
 
 
 def test_a_download_is_of_one_set(capsys: pytest.CaptureFixture[str]) -> None:

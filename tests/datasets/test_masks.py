@@ -168,26 +168,24 @@ def test_options_that_do_not_go_together(capsys: pytest.CaptureFixture[str], tmp
     assert "--masks: images have no class folders, and are raw" in capsys.readouterr().err
 
 
-def test_it_trains_on_scaled_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    write(tmp_path, 24)
-    convert(tmp_path, "--test-fraction", "0.25")
+def test_it_trains_on_scaled_images(here: Path) -> None:
+    write(here, 24)
+    convert(here, "--test-fraction", "0.25")
     fitted = mb.fit(
         lambda x: mb.conv2d(x, 3, 1), "out/train", "out/test", loss=mb.cross_entropy, batch_size=2, learners=2,
         stop={"epochs": 20}, update={"lr": 0.1},
     )  # fmt: skip
     assert fitted.summary.test_loss < 0.4  # 1 is that of the classes' frequencies
-    images, masks = read(tmp_path, "test")
+    images, masks = read(here, "test")
     assert (fitted.predict(images).argmax(axis=1) == masks).mean() > 0.75  # 0.67 is that of the first class alone
 
 
-def test_images_with_classes_and_a_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_images_with_classes_and_a_loss(here: Path) -> None:
     """A folder of records beside `loss`: raw and encoded, scaled, the label as the target."""
-    monkeypatch.chdir(tmp_path)
     for label, colour in enumerate([(250, 0, 0), (0, 250, 0)]):
-        (tmp_path / f"own/{label}").mkdir(parents=True)
+        (here / f"own/{label}").mkdir(parents=True)
         for number in range(12):
-            Image.new("RGB", (10, 10), (*colour[:2], 5 * number)).save(tmp_path / f"own/{label}/{number}.png")
+            Image.new("RGB", (10, 10), (*colour[:2], 5 * number)).save(here / f"own/{label}/{number}.png")
     for encode in ("raw", "png"):
         words = ["--source", "own", "--output", encode, "--encode", encode, "--test-fraction", "0.25", "--workers=1"]
         assert converter.main(words) == 0

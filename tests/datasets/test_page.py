@@ -76,10 +76,7 @@ def sources(tmp_path: Path) -> dict[str, Path]:
     return made
 
 
-def test_they_run(
-    tmp_path: Path, sources: dict[str, Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_they_run(here: Path, sources: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
     run = []
     for name, *words in commands():
         if name == "records":

@@ -378,15 +378,14 @@ def test_what_is_refused(
     assert not (tmp_path / "out").exists()
 
 
-def test_it_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_trains(here: Path) -> None:
     """A regression with a category that matters, and a classifier of rows."""
-    monkeypatch.chdir(tmp_path)
     generator = np.random.default_rng(0)
     rows = [
         (x, kind, x + 5 * (kind == "b"))
         for x, kind in zip(generator.random(200), generator.choice(["a", "b"], 200), strict=True)
     ]
-    convert(tmp_path, "x,kind,y\n" + "".join(f"{x},{kind},{y}\n" for x, kind, y in rows), "--test-fraction", "0.2")
+    convert(here, "x,kind,y\n" + "".join(f"{x},{kind},{y}\n" for x, kind, y in rows), "--test-fraction", "0.2")
 
     def net(features: mb.Tensor, categories: mb.Tensor) -> mb.Tensor:
         kind = mb.embedding(mb.reshape(categories, (-1,)), 2, 2)
@@ -395,6 +394,6 @@ def test_it_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = {"batch_size": 4, "learners": 2, "stop": {"epochs": 15}, "update": {"name": "adamw", "lr": 0.03}}
     fitted = mb.fit(net, "out/train", "out/test", loss=mb.mse_loss, **settings)
     assert fitted.summary.test_loss < 0.5  # 6 is that of the mean
-    convert(tmp_path, "x,kind\n" + "".join(f"{y},{kind}\n" for _, kind, y in rows), "--overwrite")
+    convert(here, "x,kind\n" + "".join(f"{y},{kind}\n" for _, kind, y in rows), "--overwrite")
     found = mb.fit(lambda x: mb.dense(mb.flatten(x), 2), "out/train", validation=0.2, **settings)
     assert found.summary.validation_accuracy > 0.9

@@ -112,9 +112,8 @@ def net(text: mb.Tensor, vocabulary: int) -> mb.Tensor:
     return mb.dense(mb.embedding(text, vocabulary, 16), vocabulary)
 
 
-def test_it_trains_and_the_run_keeps_the_tokenizer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    convert(tmp_path, TEXT, "--test-fraction", "0.2")
+def test_it_trains_and_the_run_keeps_the_tokenizer(here: Path) -> None:
+    convert(here, TEXT, "--test-fraction", "0.2")
     fitted = mb.fit(
         partial(net, vocabulary=16), "out/train", "out/test", validation=0.2, loss=partial(mb.cross_entropy, axis=2),
         text={"context": 8}, batch_size=4, learners=2, stop={"epochs": 6}, update={"name": "adamw", "lr": 0.01},

@@ -49,9 +49,8 @@ class Other:
 
 
 @pytest.fixture
-def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+def program(here: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Runs an example, as a program in a folder of its own."""
-    monkeypatch.chdir(tmp_path)
 
     def run(name: str, *arguments: str) -> None:
         monkeypatch.setattr(sys, "argv", [str(FOLDER / f"{name}.py"), *arguments])

@@ -40,9 +40,8 @@ def test_many_classes_show_the_most_frequent_confusions() -> None:
     assert len(text) == 4 + 61
 
 
-def test_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_of_a_run(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("sklearn", reason="scikit-learn is not installed: pip install 'mpibow[digits]'")
-    monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit):
         train.main(["stop.epochs=2", "name=run", "metrics=[f1]"])
     capsys.readouterr()

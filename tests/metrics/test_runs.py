@@ -83,12 +83,6 @@ BIAS = mb.Metric("bias", lambda output, target: (output - target).sum(), lambda 
 SETTINGS = {"batch_size": 4, "learners": 2, "update": {"lr": 0.01}, "stop": {"epochs": 3}}
 
 
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def test_they_are_reported_everywhere(here: Path) -> None:
     x, y = table()
     heard = []

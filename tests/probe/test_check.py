@@ -29,12 +29,6 @@ def wild(image: mb.Tensor) -> mb.Tensor:
     return mb.dense(mb.flatten(image) * 1e30, 3) * 1e30
 
 
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def test_a_sound_net_learns_eight_samples(here: Path) -> None:
     found = mb.check(sound, IMAGES, augment={"pad": 1}, update={"lr": 1e-9}, **SETTINGS)  # of its own steps
     assert found.shapes == {"logits": (3, 3)}

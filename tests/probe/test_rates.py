@@ -72,15 +72,14 @@ def quadratic(x: mb.Tensor) -> mb.Tensor:
     return each * each * 2.0  # h = 4
 
 
-def test_the_limit_of_gradient_descent_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_the_limit_of_gradient_descent_is_found(here: Path) -> None:
     data = {"x": np.ones(64, np.float32)}
     settings = {"batch_size": 2, "update": {"name": "sgd", "momentum": 0.0}, "device": "numpy"}
     found = mb.find_lr(quadratic, data, lowest=1e-3, highest=100.0, **settings)
     assert found.rates[0] == pytest.approx(1e-3)
     assert found.losses[0] == pytest.approx(2.0)
     assert 0.5 < found.diverged < 5.0  # the limit is 0.5; the loss, near 0 by then, takes some steps to show it
-    assert not list(tmp_path.iterdir())  # nothing is kept
+    assert not list(here.iterdir())  # nothing is kept
     again = mb.find_lr(quadratic, data, lowest=1e-3, highest=100.0, **settings)
     assert again.losses == found.losses
 
@@ -105,13 +104,10 @@ def test_bad_ranges_are_refused(tmp_path: Path) -> None:
             find_rate(work, train.train, Single(), ends, 100)
 
 
-def test_the_command_prints_a_table_and_draws(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_prints_a_table_and_draws(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("matplotlib")
-    monkeypatch.chdir(tmp_path)
-    write_run(tmp_path)
-    before = {path.name for path in tmp_path.iterdir()}
+    write_run(here)
+    before = {path.name for path in here.iterdir()}
     with pytest.raises(SystemExit) as end:
         train.main(["run.yaml", "device=numpy", "--find-lr", "--find-lr-rates", "1e-5:100"])
     assert end.value.code == 0
@@ -120,4 +116,4 @@ def test_the_command_prints_a_table_and_draws(
     assert lines[-2].startswith("suggestion for sgd: update.lr=")
     assert lines[-1] == "lr.svg"
     assert Path("lr.svg").read_text().startswith("<?xml")
-    assert {path.name for path in tmp_path.iterdir()} == {*before, "lr.svg"}
+    assert {path.name for path in here.iterdir()} == {*before, "lr.svg"}

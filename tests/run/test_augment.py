@@ -114,10 +114,9 @@ def test_a_checkpoint_says_what_a_net_sees(here: Path, normalise: str) -> None:
     assert found.loss == pytest.approx(losses.mean(), rel=1e-4)
 
 
-def test_one_rank_reads_the_mean_image_for_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_rank_reads_the_mean_image_for_all(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = {"train": "data/train", "test": "data/test", "normalise": "pixel"}
-    monkeypatch.chdir(tmp_path)
-    write_run(tmp_path, data=data)
+    write_run(here, data=data)
     config = load("run.yaml")
     first = open_job(config)
     monkeypatch.setattr("mpibow.job.normalise.mean_image", None)  # a second reading would fail

@@ -189,9 +189,8 @@ def test_a_tuner_of_other_ranks(tmp_path: Path) -> None:
         tiny.run(job(tmp_path, "auto"), resume=path)
 
 
-def test_an_evaluation_reads_a_checked_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    write_run(tmp_path, data={"train": "data/train", "test": "data/test", "normalise": "pixel"}, stop={"epochs": 1})
+def test_an_evaluation_reads_a_checked_input(here: Path) -> None:
+    write_run(here, data={"train": "data/train", "test": "data/test", "normalise": "pixel"}, stop={"epochs": 1})
     train(open_job(load("run.yaml")), Single())
     (path,) = Path("runs/run/checkpoints").glob("iteration-*")
     header = read_header(path)

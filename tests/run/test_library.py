@@ -31,10 +31,9 @@ def without_library(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    write_run(tmp_path, stop={"iterations": 3}, checkpoint={"every": "1 iterations"})
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+def folder(here: Path) -> Path:
+    write_run(here, stop={"iterations": 3}, checkpoint={"every": "1 iterations"})
+    return here
 
 
 def well(main: Callable[[list[str]], None], *arguments: str) -> None:

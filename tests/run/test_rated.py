@@ -37,9 +37,8 @@ def write(folder: Path, rows: Iterable[tuple[int, int, float]]) -> None:
 
 
 @pytest.fixture
-def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, NamedArrays]:
+def data(here: Path) -> dict[str, NamedArrays]:
     """The ratings that `fit` is tested with, as records in the current folder's data/, and as they are read."""
-    monkeypatch.chdir(tmp_path)
     for name, part in zip(("train", "test"), arrays(), strict=True):
         write(Path("data", name), zip(*part.values(), strict=True))
     return {name: ratings(open_records(Path("data", name))) for name in ("train", "test")}

@@ -104,8 +104,7 @@ class Signalling:
         tiny.TRAIN.read(samples, images, labels)
 
 
-def test_at_a_prompt_fit_returns_what_is_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_at_a_prompt_fit_returns_what_is_trained(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)  # as in a notebook's cell
     settings = {"batch_size": 3, "learners": 2, "stop": {"epochs": 2}}
     found = mpibow.fit(tiny.plain, Signalling(signal.SIGINT, 5), **settings)  # type: ignore[arg-type]

@@ -187,13 +187,10 @@ def test_a_list_runs_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch, caps
     ]
 
 
-def test_the_table_of_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_the_table_of_nothing(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--output", "out", "--table"]) == 2
     assert capsys.readouterr().err == "error: --output: out has no cell that has finished\n"
-    assert os.listdir(tmp_path) == []
+    assert os.listdir(here) == []
 
 
 def result(lr: float, rule: str, seed: int, accuracy: float) -> CellResult:

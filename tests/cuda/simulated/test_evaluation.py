@@ -25,9 +25,8 @@ pytestmark = needs_compiler
 
 
 @pytest.fixture
-def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    write_run(tmp_path, stop={"epochs": 1}, evaluate={"every": 1}, device="numpy")
+def trained(here: Path) -> Path:
+    write_run(here, stop={"epochs": 1}, evaluate={"every": 1}, device="numpy")
     train(open_job(load("run.yaml")), Single())
     return Path("runs/run")
 
@@ -60,18 +59,16 @@ def test_on_a_gpu_where_asked(trained: Path, ranks: int) -> None:
     assert [row.split(",")[:3] for row in rows] == [row.split(",")[:3] for row in expected]
 
 
-def test_float64_is_no_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    write_run(tmp_path, stop={"epochs": 0.5}, evaluate={"every": 1}, device="numpy", precision="float64")
+def test_float64_is_no_gpus(here: Path) -> None:
+    write_run(here, stop={"epochs": 0.5}, evaluate={"every": 1}, device="numpy", precision="float64")
     train(open_job(load("run.yaml")), Single())
     problem = "precision: a GPU computes in float32, tf32, bf16, fp16, got float64"
     with refuses(f"device cuda: {problem}; set device to auto", ConfigError):
         evaluate(Path("runs/run"), "data/test", Single(), device="cuda")
 
 
-def test_a_run_in_16_bits_is_evaluated_on_the_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    write_run(tmp_path, stop={"epochs": 2}, evaluate={"every": 1}, device="cuda", precision="bf16")
+def test_a_run_in_16_bits_is_evaluated_on_the_host(here: Path) -> None:
+    write_run(here, stop={"epochs": 2}, evaluate={"every": 1}, device="cuda", precision="bf16")
     summary = train(replace(open_job(load("run.yaml")), device=simulated(0, "bf16")), Single()).summary
     host = evaluate(Path("runs/run"), "data/test", Single(), rooms=rooms(never))
     assert host.loss == pytest.approx(summary.test_loss, rel=0.02)

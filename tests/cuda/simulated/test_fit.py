@@ -25,14 +25,13 @@ def net(image):
 
 
 @pytest.mark.parametrize(("device", "precision"), [("cuda", "auto"), ("cuda", "float32"), ("auto", "bf16")])
-def test_predict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: str, precision: str) -> None:
+def test_predict(here: Path, monkeypatch: pytest.MonkeyPatch, device: str, precision: str) -> None:
     opened = []
 
     def found(config: Config, comm: Communicator) -> tuple[Device, str]:
         opened.append(config.precision)
         return simulated(0, "float32" if precision == "auto" else precision), ""
 
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(ROOMS, "cuda", rooms(found)["cuda"])
     images, labels = tiny.images()
     labels[::5] = -100
