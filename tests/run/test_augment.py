@@ -23,6 +23,7 @@ from mpibow.job.normalise import Scaling, scaling_of
 from mpibow.models.augmentation import Augmentation, ColourJitter
 from mpibow.run.checkpoint import read_arrays, read_header
 from mpibow.train import train
+from tests.data.sets import flip
 from tests.launching import in_turn, run
 from tests.refusals import refuses
 from tests.run import tiny
@@ -114,12 +115,12 @@ def test_a_checkpoint_says_what_a_net_sees(here: Path, normalise: str) -> None:
     assert found.loss == pytest.approx(losses.mean(), rel=1e-4)
 
 
-def test_one_rank_reads_the_mean_image_for_all(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_rank_reads_the_mean_image_for_all(here: Path) -> None:
     data = {"train": "data/train", "test": "data/test", "normalise": "pixel"}
     write_run(here, data=data)
     config = load("run.yaml")
     first = open_job(config)
-    monkeypatch.setattr("mpibow.job.normalise.mean_image", None)  # a second reading would fail
+    flip(next(Path("data/train").glob("*.mpr")), 70)  # a second reading would fail
     assert open_job(config, first.scaling).scaling == first.scaling
 
 

@@ -12,7 +12,7 @@ import pytest
 import mpibow
 from mpibow.comm import Single
 from mpibow.config import load_mapping
-from mpibow.data import dali
+from mpibow.data import dali, decoded, loading
 from mpibow.data.photo import take
 from mpibow.data.recordset import open_records, write_records
 from mpibow.errors import RecordError
@@ -305,8 +305,8 @@ def test_waiting_for_data_is_told(
         time.sleep(0.004)
         take(*arguments)
 
-    monkeypatch.setattr("mpibow.data.decoded.take", slow)
-    monkeypatch.setattr("mpibow.data.loading.SECONDS", 0.1)
+    monkeypatch.setattr(decoded, "take", slow)
+    monkeypatch.setattr(loading, "SECONDS", 0.1)
     tiny.run(
         job(
             data,

@@ -19,6 +19,7 @@ from mpibow.errors import ConfigError
 from mpibow.graph.bound import BoundPlan
 from mpibow.graph.graph import Tensor
 from mpibow.graph.plan import Plan
+from mpibow.job import memory
 from mpibow.job.memory import Memory, learner_bytes
 from mpibow.learn.replica import Replicas
 from mpibow.run.opening import loading_of
@@ -142,7 +143,7 @@ def test_a_control_groups_limit_is_compared_before_anything_is_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict, ranks: int, arrays: int
 ) -> None:
     left = 0
-    monkeypatch.setattr("mpibow.job.memory.memory_left", lambda: left)
+    monkeypatch.setattr(memory, "memory_left", lambda: left)
     work = tiny.job(tmp_path, **settings, iterations=1)
     with pytest.raises(ConfigError, match=r"its limit leaves 0 B: use fewer learners or a smaller batch_size, or") as e:
         tiny.run(work, ranks)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,15 +19,10 @@ class Shown:
     """Progress that is written down."""
 
     def __init__(self) -> None:
-        self.lines: list[str] = []
-        self.ends: list[float | None] = []
-
-    def note(self, text: str) -> None:
-        pass
+        self.shown: list[tuple[str, float | None]] = []
 
     def show(self, samples: int, text: str, speed: float, end: float | None) -> None:
-        self.lines.append(text)
-        self.ends.append(end)
+        self.shown.append((text, end))
 
     def close(self) -> None:
         pass
@@ -44,18 +40,14 @@ def session(folder: Path, ledger: Ledger, where: Where | None = None, **settings
     ("where", "words"),
     [(Where(40, 600, 1.5, (2, 1)), "learners 2+1"), (Where(40, 600, 1.5, (3,), "fused"), "learners 3 fused")],
 )
-def test_the_progress_line_has_every_ranks_learners(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: Where, words: str
-) -> None:
-    shown = Shown()
-    monkeypatch.setattr("mpibow.run.reporter.SHOW_EVERY", 0.0)
-    monkeypatch.setattr("mpibow.run.reporter.Line", lambda *_, **__: shown)
+def test_the_progress_line_has_every_ranks_learners(tmp_path: Path, where: Where, words: str) -> None:
     reporter = Reporter(session(tmp_path, Ledger(), where, stop={"epochs": 99, "iterations": 100}))
+    reporter._progress = shown = Shown()
+    reporter._shown = -math.inf  # long ago
     reporter.show()
     reporter.close()
-    (line,) = shown.lines
-    assert shown.ends == [600 + 60 * 3 * 3]
-    assert line == f"epoch 1.50, 600 samples, loss -, 0 images/s, {words}, gain 2.00"
+    line = f"epoch 1.50, 600 samples, loss -, 0 images/s, {words}, gain 2.00"
+    assert shown.shown == [(line, 600 + 60 * 3 * 3)]
 
 
 class Listed(list[str]):
@@ -65,15 +57,14 @@ class Listed(list[str]):
         raise AssertionError("searched")
 
 
-def test_damages_are_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_damages_are_told_once(tmp_path: Path) -> None:
     """Also by a run that was resumed."""
-    told = list[str]()
-    monkeypatch.setattr("mpibow.run.reporter.Line", lambda *_, **__: SimpleNamespace(note=told.append))
+    (tmp_path / "run").mkdir()
     ledger = Ledger(damaged=Listed(["train 3"]))
-    reporter = Reporter(session(tmp_path, ledger))
+    reporter = Reporter(session(tmp_path / "run", ledger))
     for found in ({"train 3": "a"}, {"train 3": "a", "test 5": "b"}, {"test 5": "b", "train 4": "c"}):
         reporter.damaged(found)
-    assert told == [f"warning: {what}: the next intact sample takes its place" for what in "bc"]
+    assert tiny.log(tmp_path) == [f"warning: {what}: the next intact sample takes its place" for what in "bc"]
     assert ledger.damaged == ["train 3", "test 5", "train 4"]
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mpibow.comm import Communicator
+from mpibow.comm import Communicator, binding
 from mpibow.config import yaml_text
 from mpibow.config.strict import build
 from mpibow.data.timeline import fixed
@@ -408,9 +408,9 @@ def test_what_tuner_most_allows(tmp_path: Path) -> None:
 def test_the_log_says_where_binding_sets_the_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, allowed: int, said: list[str]
 ) -> None:
-    monkeypatch.setattr("mpibow.comm.binding.allowed_cores", lambda: allowed)
-    monkeypatch.setattr("mpibow.comm.binding.machine_cores", lambda: 2 if allowed == 1 else 16)
-    monkeypatch.setattr("mpibow.comm.binding.find_launcher", lambda _: None)
+    monkeypatch.setattr(binding, "allowed_cores", lambda: allowed)
+    monkeypatch.setattr(binding, "machine_cores", lambda: 2 if allowed == 1 else 16)
+    monkeypatch.setattr(binding, "find_launcher", lambda _: None)
     curve = plateau(1, SECONDS) if allowed == 1 else plateau(2, SECONDS)
     tiny.replay(auto(tmp_path, 500, tuner={"watch": 0.5}), 2, parts=on(curve, curve))
     assert tiny.summary(tmp_path)["settled"]

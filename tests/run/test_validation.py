@@ -21,6 +21,7 @@ from mpibow.errors import CheckpointError
 from mpibow.evaluate import main
 from mpibow.job import Job, open_job
 from mpibow.plot import draw, read_run
+from mpibow.run import judge
 from mpibow.run.checkpoint import read_arrays
 from mpibow.run.describe import describe_job
 from mpibow.run.judge import data_lines
@@ -94,7 +95,7 @@ def test_a_best_checkpoint_that_is_gone_is_said(tmp_path: Path, monkeypatch: pyt
         raise CheckpointError(f"{path}: cannot be read: no such file or directory")
 
     work = tiny.job(tmp_path, validation=FRACTION, **LEARNT)
-    monkeypatch.setattr("mpibow.run.judge.read_centre", lost)
+    monkeypatch.setattr(judge, "read_centre", lost)
     found = tiny.run(work, 2).summary
     assert (found.accuracy is None, found.best_test_accuracy) == (False, None)
     (line,) = (line for line in tiny.log(tmp_path) if "cannot be read" in line)
