@@ -44,15 +44,7 @@ def train(folder: Path, *arguments: str, ranks: int = 1) -> subprocess.Completed
 
 
 REFUSED = {
-    "unknown key": ("update.rate=1", 2, "update.rate: is not a setting of sgd"),
-    "unknown key, close": ("learner=2", 2, "learner: is not a setting; did you mean 'learners'?"),
-    "key of another level": ("lr=0.1", 2, "lr: is not a setting; did you mean 'update.lr'?"),
     "wrong type": ("batch_size=many", 2, "batch_size: must be an integer of at least 1, got 'many'"),
-    "no learner": (
-        "learners=0", 2,
-        "learners: must be auto, an integer of at least 1, a list of integers of at least 1 that is not empty or "
-        "a string such as replay(runs/NAME), got 0",
-    ),
     "learners of other ranks": (
         "learners=[1, 2, 1]", 2,
         "learners: must have one number for each of 1 rank(s), got [1, 2, 1]; start 3 ranks or give 1 number(s)",
@@ -70,17 +62,12 @@ REFUSED = {
         "model.name=nowhere.py:net", 2, "model.name: nowhere.py: cannot be read: no such file or directory",
     ),
     "wrong model option": ("model.hidden=12", 2, "model.hidden: must be a list of integers or null, got 12"),
-    "unknown model option": ("model.hiden=[3]", 2, "model.hiden: is not a setting of mlp; did you mean 'hidden'?"),
     "other classes": (
         "model.classes=100", 2,
         "data.train: data/train has 3 classes, model.classes is 100: type model.classes=3, or leave it out",
     ),
     "no data": ("data.train=nowhere", 3, "nowhere: there is no such folder; convert the data to it first"),
     "no test data": ("data.test=nowhere", 3, "nowhere: there is no such folder; convert the data to it first"),
-    "no limit": (
-        "stop.epochs=null", 2,
-        "stop: one of epochs, accuracy, minutes, iterations, metric must be set, got null for all",
-    ),
     "restless replicas": (
         "rule={name: crossbow, alpha: 1.5}", 2,
         "rule.alpha: must be below 0.9744 for 2 learners, got 1.5; auto is 1 / learners",

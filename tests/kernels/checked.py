@@ -42,9 +42,10 @@ class Checked:
 
     `cases` are small, for the gradient check and all comparisons; `large` ones are of a size where an array that a
     kernel allocates stands out; `random` draws cases of any shape and setting. `plain` is the operator in plain loops,
-    (op, *inputs, weights) -> output, `torch` the same in PyTorch, (op, torch, *inputs, **weights) -> output. `lengths`
-    are those of the longest sums in y, in gradients of inputs and in those of weights. Kernel sets that are no
-    reference lack the operator where they are in `lacking`.
+    (op, *inputs, weights) -> output; of windows of images `torch` is the same in PyTorch, (op, torch, *inputs,
+    **weights) -> output: tests/torch_in compares all others with it. `lengths` are those of the longest sums in y, in
+    gradients of inputs and in those of weights. Kernel sets that are no reference lack the operator where they are in
+    `lacking`.
     """
 
     op: type

@@ -1,4 +1,4 @@
-"""The reference kernels against PyTorch in float64, forward and backward, over random shapes and settings."""
+"""The reference kernels of windows of images against PyTorch in float64, forward and backward, at random."""
 
 from __future__ import annotations
 

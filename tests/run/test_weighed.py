@@ -253,7 +253,6 @@ REFUSED = [
         {"sample_weight": WEIGHT[1:]},
         "sample_weight: must be one number for each of train's 24 samples, (24,), got (23,)",
     ),
-    ({"sample_weight": 2.0}, "sample_weight: must be one number for each of train's 24 samples, (24,), got ()"),
     (
         {"sample_weight": np.where(np.arange(COUNT) == 5, -1.5, 1)},
         "sample_weight: must be finite and at least 0, got -1.5 for sample 5",
@@ -261,10 +260,6 @@ REFUSED = [
     (
         {"sample_weight": np.where(np.arange(COUNT) == 7, np.nan, 1)},
         "sample_weight: must be finite and at least 0, got nan for sample 7",
-    ),
-    (
-        {"sample_weight": np.full(COUNT, 1e300)},
-        "sample_weight: must be finite and at least 0, got 1e+300 for sample 0",
     ),
     ({"sample_weight": np.zeros(COUNT)}, "sample_weight: must be above 0 for some sample, got 0 for all 24"),
     ({"sample_weight": ["a"] * COUNT}, "sample_weight: must be integers, floats or bool, got <U1"),
@@ -277,13 +272,7 @@ REFUSED = [
         "class_weight: must be 'balanced' or weights by class such as {0: 1.0, 1: 5.0}, got [1, 2, 3]; "
         "a list is loss={'weight': [...]}",
     ),
-    (
-        {"class_weight": "balance"},
-        "class_weight: must be 'balanced' or weights by class such as {0: 1.0, 1: 5.0}, got 'balance'; "
-        "a list is loss={'weight': [...]}",
-    ),
     ({"class_weight": {3: 1.0}}, "class_weight: 3 is not a class of train, which has classes 0 to 2"),
-    ({"class_weight": {"cat": 1.0}}, "class_weight: 'cat' is not a class of train, which has classes 0 to 2"),
     ({"class_weight": {1: -1}}, "class_weight: 1: must be a finite number of at least 0, got -1"),
     (
         {"class_weight": {1: 2.0}, "loss": {"weight": [1, 2, 3]}},
@@ -293,10 +282,6 @@ REFUSED = [
         {"class_weight": {1: 2.0}, "loss": "mse_loss"},
         "class_weight: is for a classifier that is trained on cross_entropy; give sample_weight, or a loss of your own "
         "with mpibow.cross_entropy(..., weight=...)",
-    ),
-    (
-        {"loss": {"weight": "equal"}},
-        "loss.weight: must be balanced, a list of numbers of at least 0 that is not empty or null, got 'equal'",
     ),
 ]  # fmt: skip
 

@@ -25,7 +25,6 @@ CHECKED = (
         large=[Case(ops.Relu(), ((N, 5),))],
         random=one(ops.Relu()),
         plain=lambda op, x, w: np.where(x > 0, x, 0),
-        torch=lambda op, torch, x: torch.relu(x),
     ),
     Checked(
         op=ops.LeakyRelu,
@@ -33,7 +32,6 @@ CHECKED = (
         large=[Case(ops.LeakyRelu(0.1), ((N, 5),))],
         random=st.sampled_from([0.0, 0.1, 1.5]).flatmap(lambda slope: one(ops.LeakyRelu(slope))),
         plain=elementwise(lambda op, x: x if x > 0 else op.slope * x),
-        torch=lambda op, torch, x: torch.nn.functional.leaky_relu(x, op.slope),
     ),
     Checked(
         op=ops.ClippedRelu,
@@ -41,7 +39,6 @@ CHECKED = (
         large=[Case(ops.ClippedRelu(6.0), ((N, 5),))],
         random=one(ops.ClippedRelu(0.7)),
         plain=elementwise(lambda op, x: min(max(x, 0), op.ceiling)),
-        torch=lambda op, torch, x: torch.nn.functional.hardtanh(x, 0.0, op.ceiling),
     ),
     Checked(
         op=ops.Sigmoid,
@@ -50,7 +47,6 @@ CHECKED = (
         random=one(ops.Sigmoid()),
         plain=lambda op, x, w: sigmoid(x),
         looser=Looser(1, "backward has 1 - y, of a y that is rounded"),
-        torch=lambda op, torch, x: torch.sigmoid(x),
     ),
     Checked(
         op=ops.Tanh,
@@ -59,6 +55,5 @@ CHECKED = (
         random=one(ops.Tanh()),
         plain=lambda op, x, w: np.tanh(x),
         looser=Looser(1, "backward has 1 - y^2, of a y that is rounded"),
-        torch=lambda op, torch, x: torch.tanh(x),
     ),
 )

@@ -25,7 +25,6 @@ CHECKED = (
         large=[Case(ops.Affine(2.0, 1.0), ((N, 5),))],
         random=one(ops.Affine(-0.5, 3.0)),
         plain=elementwise(lambda op, x: op.scale * x + op.shift),
-        torch=lambda op, torch, x: op.scale * x + op.shift,
         looser=Looser(4, "terms may all but cancel: they are rounded, not their sum"),
     ),
     Checked(
@@ -38,7 +37,6 @@ CHECKED = (
         large=[Case(ops.Power(2.0), ((N, 5),)), Case(ops.Power(-0.5), ((N, 5),), id="broken", positive=True)],
         random=st.sampled_from([2.0, 3.0, -1.0, 0.5]).flatmap(lambda e: one(ops.Power(e), positive=True)),
         plain=elementwise(lambda op, x: x**op.exponent),
-        torch=lambda op, torch, x: x**op.exponent,
     ),
     Checked(
         op=ops.Divide,
@@ -46,7 +44,6 @@ CHECKED = (
         large=[Case(ops.Divide(), ((N, 5), (N, 5)), positive=True)],
         random=tensors.map(lambda shape: Case(ops.Divide(), (shape, shape), positive=True)),
         plain=lambda op, a, b, w: a / b,
-        torch=lambda op, torch, a, b: a / b,
     ),
     Checked(
         op=ops.Expand,
@@ -58,7 +55,6 @@ CHECKED = (
         large=[Case(ops.Expand(IMAGE), ((N, 6, 1, 1),)), Case(ops.Expand((N, 5)), ((5,),), id="in front")],
         random=expansions(),
         plain=lambda op, x, w: np.broadcast_to(x, op.shape),
-        torch=lambda op, torch, x: x.expand(op.shape),
         lengths=lambda op, shapes: (1, max(1, int(np.prod(op.shape)) // int(np.prod(shapes[0]))), 1),
         looser=SUM,
         lacking=("cuda",),

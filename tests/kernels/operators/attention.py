@@ -68,18 +68,6 @@ def unbroadcast(ds: Array, shape: tuple[int, ...]) -> Array:
     return found
 
 
-def by_torch(op: ops.Attention, torch, q, k, v, mask=None):
-    if mask is not None:
-        mask = torch.atleast_2d(mask)  # PyTorch takes no mask of fewer axes
-        if not mask.is_floating_point():
-            mask = mask != 0
-    if op.causal:
-        seen = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool).tril()
-        floats = torch.zeros(seen.shape, dtype=q.dtype).masked_fill(~seen, -torch.inf)
-        mask = floats if mask is None else floats + mask if mask.is_floating_point() else seen & mask
-    return torch.nn.functional.scaled_dot_product_attention(q, k, v, mask, scale=op.scale)
-
-
 def lengths(op: ops.Attention, shapes: Shapes) -> Lengths:
     (*_, t, d), (*_, s, _), *_ = shapes
     return d + s, max(d, t, prod(shapes[0][:-2]) * t if len(shapes) > 3 else 1) + s, 1
@@ -105,7 +93,6 @@ CHECKED = (
         ],
         random=heads(),
         plain=plain,
-        torch=by_torch,
         lengths=lengths,
         looser=SUM,
         lacking=("cuda",),

@@ -17,6 +17,5 @@ CHECKED = (
         large=[Case(ops.Cast(FLOAT), ((N, 5),), ("uint8",))],
         random=tensors.map(lambda shape: Case(ops.Cast(FLOAT), (shape,), ("uint8",), 256)),
         plain=lambda op, x, w: x.astype(np.int32).astype(np.float64),
-        torch=lambda op, torch, x: x.to(torch.float64 if op.to == FLOAT else torch.int32),
     ),
 )

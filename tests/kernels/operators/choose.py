@@ -54,7 +54,6 @@ CHECKED = (
         large=[Case(ops.Compare("!="), ((N, 5),) * 2)],
         random=comparisons(),
         plain=compared,
-        torch=lambda op, torch, x, *y: BY_SIGN[op.sign](x, *y or [op.number]),
     ),
     Checked(
         op=ops.Where,
@@ -62,7 +61,6 @@ CHECKED = (
         large=[Case(ops.Where(), ((N, 5),) * 3, ("int32", FLOAT, FLOAT), 2)],
         random=tensors.map(lambda shape: Case(ops.Where(), (shape,) * 3, ("int32", FLOAT, FLOAT), 2)),
         plain=lambda op, condition, a, b, w: np.where(condition, a, b),
-        torch=lambda op, torch, condition, a, b: torch.where(condition != 0, a, b),
     ),
     Checked(
         op=ops.Gather,
@@ -73,7 +71,6 @@ CHECKED = (
         large=[Case(ops.Gather(1), ((N, 5), (N, 1)), (FLOAT, "int32"), 5)],
         random=gathers(),
         plain=gathered,
-        torch=lambda op, torch, x, index: x.gather(op.axis, index.long()),
         lengths=lambda op, shapes: (1, shapes[1][op.axis], 1),
         looser=SUM,
         lacking=("cuda",),

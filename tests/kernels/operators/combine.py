@@ -52,7 +52,6 @@ CHECKED = (
         plain=add,
         lengths=lambda op, shapes: (len(shapes), 1, 1),
         looser=Looser(3, "as sum, with coefficients up to 3"),
-        torch=lambda op, torch, *x: sum(c * each for c, each in zip(op.coefficients, x, strict=True)),
     ),
     Checked(
         op=ops.Multiply,
@@ -60,7 +59,6 @@ CHECKED = (
         large=[Case(ops.Multiply(3), ((N, 5),) * 3)],
         random=several(ops.Multiply),
         plain=multiply,
-        torch=lambda op, torch, *x: torch.stack(x).prod(0),
     ),
     Checked(
         op=ops.Maximum,
@@ -71,7 +69,6 @@ CHECKED = (
         large=[Case(ops.Maximum(3), ((N, 5),) * 3)],
         random=several(ops.Maximum),
         plain=maximum,
-        torch=lambda op, torch, *x: torch.stack(x).max(0).values,
     ),
     Checked(
         op=Sum,

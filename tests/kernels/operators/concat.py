@@ -40,6 +40,5 @@ CHECKED = (
         large=[Case(ops.Concat(2, 1), ((N, 5), (N, 2)))],
         random=concats(),
         plain=concat,
-        torch=lambda op, torch, *x: torch.cat(x, op.axis),
     ),
 )

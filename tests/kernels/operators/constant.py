@@ -21,7 +21,6 @@ CHECKED = (
         large=[Case(table(N, 5), ())],
         random=tensors.map(lambda shape: Case(table(*shape), ())),
         plain=lambda op, w: np.array(op.values).reshape(op.shape),
-        torch=lambda op, torch: torch.tensor(op.values, dtype=torch.float64).reshape(op.shape),
         lacking=("cuda",),
     ),
 )

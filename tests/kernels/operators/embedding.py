@@ -29,7 +29,6 @@ CHECKED = (
         large=[Case(ops.Embedding(N, 3, INITIAL), ((N,),), ("int32",), N)],
         random=tables(),
         plain=lambda op, x, w: w["weight"][x],
-        torch=lambda op, torch, x, weight: torch.nn.functional.embedding(x.long(), weight),
         lengths=lambda op, shapes: (1, 1, prod(shapes[0])),
         looser=SUM,
         lacking=("cuda",),

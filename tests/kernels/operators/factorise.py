@@ -35,6 +35,5 @@ CHECKED = (
         plain=matrix_factorisation,
         lengths=lambda op, shapes: (op.factors + 1, 1, shapes[0][0] * (op.factors + 1)),
         looser=Looser(4, "as sum; backward's terms are twice products of three or four normal numbers"),
-        torch=lambda op, torch, i, j, rating, user, item: ((user[i] * item[j]).sum(1) - rating) ** 2,
     ),
 )

@@ -37,7 +37,6 @@ CHECKED = (
         large=[Case(ops.Flip((1,)), (IMAGE,))],
         random=flips(),
         plain=plain,
-        torch=lambda op, torch, x: torch.flip(x, op.axes),
         lacking=("onednn", "cuda"),
     ),
 )

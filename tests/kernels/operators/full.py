@@ -16,7 +16,6 @@ CHECKED = (
         large=[Case(ops.Full((N, 5), 2.0), ())],
         random=tensors.map(lambda shape: Case(ops.Full(shape, 0.25), ())),
         plain=lambda op, w: np.full(op.shape, op.value),
-        torch=lambda op, torch: torch.full(op.shape, op.value, dtype=torch.float64),
         lacking=("cuda",),
     ),
 )

@@ -8,7 +8,7 @@ from mpibow import ops
 from mpibow.graph.graph import Array
 from tests.kernels.cases import INITIAL, Case
 from tests.kernels.checked import SUM, Checked, N
-from tests.kernels.operators.lstm import by_torch, lengths, sequences, sigmoid
+from tests.kernels.operators.lstm import lengths, sequences, sigmoid
 
 
 def plain(op: ops.Gru, x: Array, *given) -> Array:
@@ -35,7 +35,6 @@ CHECKED = (
         large=[Case(ops.Gru(3, INITIAL), ((N, 2, 5),))],
         random=sequences(ops.Gru, 1),
         plain=plain,
-        torch=by_torch,
         lengths=lengths,
         looser=SUM,
         lacking=("cuda",),

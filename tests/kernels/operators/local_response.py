@@ -36,11 +36,6 @@ def local_response_norm(op: ops.LocalResponseNorm, x: Array, w) -> Array:
     return y
 
 
-def by_torch(op: ops.LocalResponseNorm, torch, x):
-    """PyTorch's takes three axes and more."""
-    return torch.nn.functional.local_response_norm(x[..., None], op.size, op.alpha, op.beta, op.k)[..., 0]
-
-
 CHECKED = (
     Checked(
         op=ops.LocalResponseNorm,
@@ -53,6 +48,5 @@ CHECKED = (
         plain=local_response_norm,
         lengths=lambda op, shapes: (op.size, op.size, 1),
         looser=SUM,
-        torch=by_torch,
     ),
 )

@@ -42,17 +42,6 @@ def cross_entropy(op, logits: Array, given: Array, w) -> Array:
     return y
 
 
-def by_torch(op: ops.SoftmaxCrossEntropy, torch, logits, label):
-    return torch.nn.functional.cross_entropy(
-        logits, label.long(), reduction="none", label_smoothing=op.smoothing,
-        ignore_index=-100 if op.ignore is None else op.ignore,
-    )  # fmt: skip
-
-
-def soft_by_torch(op: ops.SoftCrossEntropy, torch, logits, target):
-    return torch.nn.functional.cross_entropy(logits, target, reduction="none", label_smoothing=op.smoothing)
-
-
 CHECKED = (
     Checked(
         op=ops.SoftmaxCrossEntropy,
@@ -70,7 +59,6 @@ CHECKED = (
         plain=cross_entropy,
         lengths=lambda op, shapes: (shapes[0][1], shapes[0][1], 1),
         looser=Looser(1, "the label's logit and probability are subtracted from what may be close"),
-        torch=by_torch,
     ),
     Checked(
         op=ops.SoftCrossEntropy,
@@ -85,6 +73,5 @@ CHECKED = (
         plain=cross_entropy,
         lengths=lambda op, shapes: (shapes[0][1], shapes[0][1], 1),
         looser=Looser(6, "as sum, of targets times how far logits are below the largest, up to 6"),
-        torch=soft_by_torch,
     ),
 )

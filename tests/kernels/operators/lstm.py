@@ -39,15 +39,6 @@ def plain(op: ops.Lstm, x: Array, *given) -> Array:
     return y
 
 
-def by_torch(op, torch, x, *states, **w):
-    """PyTorch's layer, whose weights come by name."""
-    kind = torch.nn.LSTM if op.kind == "lstm" else torch.nn.GRU
-    layer = kind(x.shape[2], op.units, batch_first=True, dtype=x.dtype)
-    begin = [state[None] for state in states]
-    given = (x, begin[0] if op.kind == "gru" else tuple(begin)) if begin else (x,)
-    return torch.func.functional_call(layer, {f"{key}_l0": array for key, array in w.items()}, given)[0]
-
-
 def lengths(op, shapes: Shapes) -> Lengths:
     n, t, features = shapes[0]
     return (features + op.units) * t, 4 * (features + op.units) * t, 4 * n * t * op.units
@@ -64,7 +55,6 @@ CHECKED = (
         large=[Case(ops.Lstm(3, INITIAL), ((N, 2, 5),))],
         random=sequences(ops.Lstm, 2),
         plain=plain,
-        torch=by_torch,
         lengths=lengths,
         looser=SUM,
         lacking=("cuda",),

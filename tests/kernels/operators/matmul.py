@@ -44,7 +44,6 @@ CHECKED = (
         large=[Case(ops.Matmul(), ((N, 7), (7, 3))), Case(ops.Matmul(), ((N // 4, 4, 3), (N // 4, 3, 5)), id="many")],
         random=products(),
         plain=plain,
-        torch=lambda op, torch, a, b: a @ b,
         lengths=lengths,
         looser=SUM,
         lacking=("cuda",),

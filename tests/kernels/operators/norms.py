@@ -66,12 +66,6 @@ def lengths(op, shapes: Shapes) -> Lengths:
     return rows.shape[1], rows.shape[1], prod(x) // x[1] if isinstance(op, ops.GroupNorm) else len(rows)
 
 
-def group_norm(op: ops.GroupNorm, torch, x, weight, bias):
-    """PyTorch's refuses to train on one value a group; ours gives its bias."""
-    y = torch.nn.functional.group_norm(torch.cat([x, x], 0), op.groups, weight, bias, op.epsilon)
-    return y[: len(x)]
-
-
 CHECKED = (
     Checked(
         op=ops.LayerNorm,
@@ -81,9 +75,6 @@ CHECKED = (
         plain=plain,
         lengths=lengths,
         looser=LOOSER,
-        torch=lambda op, torch, x, weight, bias: torch.nn.functional.layer_norm(
-            x, x.shape[-op.axes :], weight, bias, op.epsilon
-        ),
     ),
     Checked(
         op=ops.RmsNorm,
@@ -91,7 +82,6 @@ CHECKED = (
         large=[Case(ops.RmsNorm(2, 1e-5), ((N, 3, 4),))],
         random=over_axes(ops.RmsNorm),
         plain=plain,
-        torch=lambda op, torch, x, weight: torch.nn.functional.rms_norm(x, x.shape[-op.axes :], weight, op.epsilon),
         lengths=lengths,
         looser=LOOSER,
         lacking=("cuda",),
@@ -102,7 +92,6 @@ CHECKED = (
         large=[Case(ops.GroupNorm(3, 1e-5), (IMAGE,))],
         random=group_norms(),
         plain=plain,
-        torch=group_norm,
         lengths=lengths,
         looser=LOOSER,
         lacking=("cuda",),

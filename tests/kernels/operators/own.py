@@ -27,7 +27,6 @@ CHECKED = (
         cases=[Case(SIGNED_SQUARE, ((3, 4),))],
         random=tensors.map(lambda shape: Case(SIGNED_SQUARE, (shape,))),
         plain=lambda op, x, w: x**2 * np.sign(x),
-        torch=lambda op, torch, x: x * x.abs(),
         lacking=("onednn", "cuda"),
     ),
 )

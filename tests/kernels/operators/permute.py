@@ -32,7 +32,6 @@ CHECKED = (
         large=[Case(ops.Permute((0, 2, 3, 1)), (IMAGE,))],
         random=orders(),
         plain=plain,
-        torch=lambda op, torch, x: x.permute(op.axes),
         lacking=("cuda",),
     ),
 )

@@ -26,14 +26,13 @@ def lengths(op, shapes: Shapes) -> Lengths:
     return prod(shapes[0][axis] for axis in op.axes), 1, 1
 
 
-def checked(kind, plain, torch) -> Checked:
+def checked(kind, plain) -> Checked:
     return Checked(
         op=kind,
         cases=[Case(kind((1,)), ((3, 4),)), Case(kind((0, 2)), ((2, 3, 4),), id="two axes")],
         large=[Case(kind((1, 3)), (IMAGE,))],
         random=reductions(kind),
         plain=plain,
-        torch=torch,
         lengths=lengths,
         looser=SUM,
         lacking=("cuda",),
@@ -41,19 +40,7 @@ def checked(kind, plain, torch) -> Checked:
 
 
 CHECKED = (
-    checked(
-        ops.ReduceSum,
-        lambda op, x, w: x.sum(op.axes, keepdims=True),
-        lambda op, torch, x: x.sum(op.axes, keepdim=True),
-    ),
-    checked(
-        ops.ReduceMean,
-        lambda op, x, w: x.mean(op.axes, keepdims=True),
-        lambda op, torch, x: x.mean(op.axes, keepdim=True),
-    ),
-    checked(
-        ops.ReduceMax,
-        lambda op, x, w: x.max(op.axes, keepdims=True),
-        lambda op, torch, x: x.amax(op.axes, keepdim=True),
-    ),
+    checked(ops.ReduceSum, lambda op, x, w: x.sum(op.axes, keepdims=True)),
+    checked(ops.ReduceMean, lambda op, x, w: x.mean(op.axes, keepdims=True)),
+    checked(ops.ReduceMax, lambda op, x, w: x.max(op.axes, keepdims=True)),
 )

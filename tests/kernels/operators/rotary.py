@@ -22,13 +22,6 @@ def turned(op: ops.Rotary, x: Array, sign: int) -> Array:
     return np.concatenate([z.real, z.imag], -1)
 
 
-def by_torch(op: ops.Rotary, torch, x):
-    half = x.shape[-1] // 2
-    angles = torch.outer(torch.arange(x.shape[-2]).double(), op.base ** (-torch.arange(half).double() / half))
-    a, b = x[..., :half], x[..., half:]
-    return torch.cat([a * angles.cos() - b * angles.sin(), b * angles.cos() + a * angles.sin()], -1)
-
-
 CHECKED = (
     Checked(
         op=ops.Rotary,
@@ -36,7 +29,6 @@ CHECKED = (
         large=[Case(ops.Rotary(10000.0), ((N, 3, 4),))],
         random=shapes.map(lambda shape: Case(ops.Rotary(100.0), (shape,))),
         plain=lambda op, x, w: turned(op, x, 1),
-        torch=by_torch,
         looser=SUM,
         lacking=("cuda",),
     ),

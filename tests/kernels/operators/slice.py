@@ -58,7 +58,6 @@ CHECKED = (
         large=[Case(ops.Slice(((0, N, 1), (1, 6, 2), (0, 5, 1), (1, 5, 1))), (IMAGE,))],
         random=slices(),
         plain=plain,
-        torch=lambda op, torch, x: x[tuple(slice(*each) for each in op.ranges)],
         lacking=HOST,
     ),
     Checked(
@@ -67,7 +66,6 @@ CHECKED = (
         large=[Case(ops.Split((2, 4), 1), (IMAGE,))],
         random=splits(),
         plain=first,
-        torch=lambda op, torch, x: torch.split(x, op.sizes, op.axis)[0],
         lacking=HOST,
     ),
 )

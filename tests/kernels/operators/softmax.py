@@ -36,7 +36,6 @@ def softmax_record(kind, plain, lacking: tuple[str, ...]) -> Checked:
         plain=plain,
         lengths=lambda op, shapes: (shapes[0][op.axis], shapes[0][op.axis], 1),
         looser=SUM,
-        torch=lambda op, torch, x: getattr(torch, op.kind)(x, op.axis),
         lacking=lacking,
     )
 
