@@ -218,13 +218,6 @@ def test_stop_after_minutes(tmp_path: Path, ranks: int) -> None:
     assert summary.accuracy is not None
 
 
-def test_stop_after_iterations_and_epochs(tmp_path: Path) -> None:
-    first = tiny.run(tiny.job(tmp_path / "a", stop={"epochs": 100, "iterations": 7})).summary
-    assert (first.stopped, first.iterations, first.samples) == ("stop.iterations 7", 7, 21)
-    second = tiny.run(tiny.job(tmp_path / "b", stop={"epochs": 1.5, "iterations": 100})).summary
-    assert (second.stopped, second.iterations) == ("stop.epochs 1.5", 29)  # 29 x 3 is the first above 85.5
-
-
 def test_checkpoints_by_the_minute(tmp_path: Path) -> None:
     every = {"every": "0.005 minutes", "keep": 100}
     tiny.run(tiny.job(tmp_path, stop={"epochs": None, "minutes": 0.02}, checkpoint=every, evaluate={"every": 10**6}), 2)

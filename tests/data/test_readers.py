@@ -24,7 +24,6 @@ from mpibow.data.pipeline_choice import (
 from mpibow.data.readers import DirectReader
 from mpibow.data.recordset import open_records, write_records
 from mpibow.data.sample_settings import Wanted
-from mpibow.errors import ConfigError
 from tests.refusals import refuses
 
 MISSING = "NVIDIA DALI is not installed: pip install -e '.[dali]'"
@@ -115,15 +114,6 @@ def test_what_is_said_on_a_gpu(
 def test_size(data: dict[str, Samples]) -> None:
     assert size_of(data["raw"]) == 1000
     assert size_of(NamedArrays({"user": np.zeros(4, int), "word": np.zeros((4, 3), np.uint8)})) == 4 * (4 + 3)
-
-
-@pytest.mark.parametrize(("form", "wanted"), [(f, w) for f in ("raw", "encoded") for w in ("host", "dali", "resident")])
-def test_every_reader_can_be_asked_for(data: dict[str, Samples], form: str, wanted: Wanted) -> None:
-    if (form, wanted) == ("encoded", "resident"):
-        with pytest.raises(ConfigError):
-            choose(wanted, data[form], [FULL])
-    else:
-        assert choose(wanted, data[form], [FULL]) == PipelineChoice(wanted, "as set by data.pipeline")
 
 
 @pytest.mark.parametrize(

@@ -201,8 +201,6 @@ REMEDY = "; save it .astype(np.uint8) if they lie in 0 to 255, else .astype(np.f
             (),
             f"{{x}}: has values of int64, records have uint8 or floats{REMEDY}",
         ),
-        (IMAGES > 9, LABELS, (), f"{{x}}: has values of bool, records have uint8 or floats{REMEDY}"),
-        (IMAGES.astype(complex), LABELS, (), f"{{x}}: has values of complex128, records have uint8 or floats{REMEDY}"),
         (
             np.zeros((20, 3, 5, 3), np.uint8),
             LABELS,
@@ -246,12 +244,6 @@ REMEDY = "; save it .astype(np.uint8) if they lie in 0 to 255, else .astype(np.f
             (),
             "{y}: is int64 of shape (20, 4), labels are integers (n,) or (n, 1); take .argmax(axis=1) of one-hot rows",
         ),
-        (
-            IMAGES,
-            np.array([{}] * 20, object),
-            (),
-            "{y}: holds Python objects, which are never read; save an array of numbers",
-        ),
     ],
 )
 def test_what_does_not_fit(
@@ -292,9 +284,7 @@ def test_train_and_test_are_alike(tmp_path: Path, capsys: pytest.CaptureFixture[
         ),
         (("--train", "a", "--images-key", "x"), "--images-key and --labels-key go together"),
         (("--train", "a", "--test-fraction", "1"), "argument --test-fraction: must lie above 0 and below 1, got 1"),
-        (("--train", "a", "--seed", "-1"), "argument --seed: must be at least 0, got -1"),
         (("--train", "a", "--remap", "--classes", "3"), "--remap finds the classes itself, so leave out --classes"),
-        (("--train", "a", "--classes", "0"), "argument --classes: must be at least 1, got 0"),
     ],
 )
 def test_arguments(tmp_path: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], message: str) -> None:

@@ -1,4 +1,4 @@
-"""The nets of examples/ beside PyTorch's in float64: logits, losses, gradients, and a step of AdamW by `fit`."""
+"""The nets of examples/ beside PyTorch's in float64: logits, losses and gradients."""
 
 from __future__ import annotations
 
@@ -7,12 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-import mpibow as mb
 from mpibow.data.dataset import Array
 from mpibow.graph.kernel import Kernels
 from mpibow.graph.layout import Layout, initial_weights, plan_layout, plan_statistics
@@ -28,8 +26,6 @@ cases = import_module("tests.examples.cases")  # runs the examples, some of whic
 F = torch.nn.functional
 
 TOLERANCE = 1e-10  # of the largest number of an array; float64
-# A key's bias has a gradient of rounding errors alone: Adam's first step, g / (|g| + eps), would enlarge them by 1e8.
-ADAMW = {"name": "adamw", "lr": 0.01, "weight_decay": 0.1, "eps": 1e-5}
 BLOCKS = (r"^block(\d+)", r"blocks.\1")
 ATTENTION = [(r"^block(\d+)\.(qkv|out)", r"blocks.\1.attention.\2"), BLOCKS, ("positions.weight", "positions")]
 CONV = r"(conv\d?|shortcut)"
@@ -112,24 +108,3 @@ def test_logits_loss_and_gradients(name: str) -> None:
     close(bound.outputs["loss"].mean(), loss, "loss")
     for key, array in layout.views(gradients).items():
         close(array, named[key].grad, f"gradient of {key}")
-
-
-@pytest.mark.parametrize("name", cases.CASES)
-def test_a_step_of_adamw(name: str, tmp_path: Path) -> None:
-    case = cases.CASES[name]
-    settings = {"normalise": "none"} if case.loss is None else {"loss": case.loss}
-    fitted = mb.fit(
-        case.net, (case.first, case.target), batch_size=case.batch, learners=1, update=ADAMW, stop={"iterations": 1},
-        seed=cases.SEED, device="numpy", precision="float64", out=str(tmp_path), **settings,
-    )  # fmt: skip
-    layout = plan_layout(case.build(case.batch, True))
-    net, named = theirs_with(THEIRS[name], layout, initial_weights(layout, cases.SEED, "float64"))
-    kept = {key: parameter.detach().clone() for key, parameter in named.items()}
-    decay = {span.name: ADAMW["weight_decay"] if span.weight.decay else 0.0 for span in layout.spans}
-    groups = [{"params": [parameter], "weight_decay": decay[key]} for key, parameter in named.items()]
-    optimiser = torch.optim.AdamW(groups, lr=ADAMW["lr"], eps=ADAMW["eps"])
-    loss_of(name, net)[1].backward()
-    optimiser.step()
-    for key, parameter in named.items():
-        assert not torch.equal(parameter, kept[key])
-        close(fitted.weights[key], parameter, key)

@@ -199,40 +199,9 @@ def language_model(folder: Path) -> Case:
     )  # fmt: skip
 
 
-def of_digits(name: str) -> tuple:
-    """An example's net of two layers, data to fit, and the rest of its case."""
-    images, labels = whole(17, COUNT, 1, 8, 8).astype(np.uint8), whole(10, COUNT)
-    module = chain(flat=nn.Flatten(), dense1=nn.Linear(64, 32), relu=nn.ReLU(), dense2=nn.Linear(32, 10))
-    x = floats((images - images.mean()) / images.std())
-    return import_module(name).net, (images, labels), {"module": module, "x": x, "y": torch.from_numpy(labels)}
-
-
-def resume(folder: Path) -> Case:
-    """Ended in the middle of an epoch, with momentum."""
-    net, data, rest = of_digits("examples.resume")
-
-    def in_parts(**settings) -> mb.Fitted:
-        first = mb.fit(net, data, **{**settings, "stop": {**settings["stop"], "iterations": STEPS // 2}})
-        assert first.summary.iterations == STEPS // 2
-        del settings["weights"]
-        return mb.fit(net, data, resume=first.summary.run, **settings)
-
-    return Case(in_parts, **rest)
-
-
-def load_and_predict(folder: Path) -> Case:
-    net, data, rest = of_digits("examples.load_and_predict")
-
-    def loaded(**settings) -> mb.Fitted:
-        mb.fit(net, data, **settings).save(str(folder / "digits.safetensors"))
-        return mb.load(str(folder / "digits.safetensors"))
-
-    return Case(loaded, **rest)
-
-
 CASES = [
     multi_label, two_outputs, early_stopping, torch_dataset, own_torch_module, own_cnn_folder, regression_table,
-    segmentation, language_model, resume, load_and_predict,
+    segmentation, language_model,
 ]  # fmt: skip
 
 
