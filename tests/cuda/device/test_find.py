@@ -6,9 +6,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mpibow.comm import Communicator, Single
-from mpibow.cuda.device.find import Found, find_device
+from mpibow.cuda.device.find import Found, find_device, has_gpu, near_cores, parse_cores, share_of_cores
 from mpibow.errors import DeviceError
 from tests.comm.threads import on_threads, refused_on
 from tests.cuda.device.fakes import FakeDriver, gpu
@@ -137,3 +139,65 @@ def test_cores_near_the_gpus_are_divided(tmp_path: Path) -> None:
     assert [one.cores for one in found] == [(0, 1), (2, 3), (4, 5), (6, 7)]
     bound = found_on(4, lambda _: FakeDriver([gpu(i) for i in range(4)]), system=tmp_path, allowed=[1, 4, 5, 6])
     assert [one.cores for one in bound] == [(1, 4, 5, 6), (1, 4, 5, 6), (4,), (5, 6)]
+
+
+@pytest.mark.parametrize(
+    ("text", "cores"),
+    [
+        ("0-3,8,10-11\n", [0, 1, 2, 3, 8, 10, 11]),
+        ("5", [5]),
+        ("2,1,1-2", [1, 2]),
+        ("", []),
+        ("all", []),
+        ("1-", [1]),
+        ("1-x", []),
+    ],
+)
+def test_lists_of_cores(text: str, cores: list[int]) -> None:
+    assert parse_cores(text) == cores
+
+
+def test_an_address_as_cuda_or_nvml_writes_it(tmp_path: Path) -> None:
+    folder = tmp_path / "bus/pci/devices/0000:3b:00.0"
+    folder.mkdir(parents=True)
+    (folder / "local_cpulist").write_text("0-1,4-5\n")
+    for bus in ("0000:3b:00.0", "00000000:3B:00.0"):
+        assert near_cores(bus, tmp_path) == [0, 1, 4, 5]
+    assert near_cores("0000:5e:00.0", tmp_path) == []
+
+
+@given(
+    allowed=st.sets(st.integers(0, 40), min_size=1),
+    near=st.sets(st.integers(0, 40)),
+    ranks=st.integers(1, 8),
+)
+def test_ranks_beside_one_another_never_share_a_core_where_there_are_enough(
+    allowed: set[int], near: set[int], ranks: int
+) -> None:
+    shares = [share_of_cores(sorted(allowed), [sorted(near)] * ranks, rank) for rank in range(ranks)]
+    both = allowed & near
+    if both and len(both) >= ranks:
+        assert sorted(core for share in shares for core in share) == sorted(both)
+        assert all(shares)
+    else:
+        assert shares == [sorted(allowed)] * ranks
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ([], False),
+        (["dev/nvidiactl"], False),
+        (["dev/nvidia0"], True),
+        (["0x10de", "0x030200"], True),
+        (["0x10de", "0x040300"], False),  # its sound
+        (["0x8086", "0x030000"], False),
+    ],
+)
+def test_a_gpu_is_there_with_or_without_its_driver(tmp_path: Path, files: list[str], expected: bool) -> None:
+    device = tmp_path / "sys/bus/pci/devices/0000:3b:00.0"
+    device.mkdir(parents=True)
+    (tmp_path / "dev").mkdir()
+    for name, text in zip(("vendor", "class"), files, strict=False):
+        (tmp_path / text if text.startswith("dev") else device / name).write_text(f"{text}\n")
+    assert has_gpu(tmp_path) == expected
