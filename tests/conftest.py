@@ -3,9 +3,11 @@
 import gc
 import os
 import signal
+from importlib import import_module
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from hypothesis import settings
@@ -18,6 +20,14 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The current folder, which is a new one."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+@pytest.fixture(scope="module", params=["numpy", "compiled"])
+def flat(request: pytest.FixtureRequest) -> ModuleType:
+    """The flat passes of both kernel sets, one after the other."""
+    if request.param == "compiled":
+        pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
+    return import_module(f"mpibow.kernels.{request.param}.flat")
 
 
 # A slow or busy machine must not fail a test: nothing here asserts a time.

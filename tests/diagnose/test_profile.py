@@ -70,11 +70,16 @@ def net(image: Tensor) -> Tensor:
     return dense(flatten(conv2d(conv2d(image, 4, 3, padding=1), 5, 3, padding=1)), tiny.CLASSES)
 
 
-def test_convolutions_are_those_measured_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A step takes two seconds in turn, and one alone. Products and sums of a batch of 3 images of 6 x 6 by hand."""
+def profiled(folder: Path, monkeypatch: pytest.MonkeyPatch, net: Callable[[Tensor], Tensor]) -> dict:
+    """A step takes two seconds in turn, and one alone."""
     monkeypatch.setattr(profile, "timed_in_turn", lambda runs, seconds: [2.0] * len(runs))
     monkeypatch.setattr(profile, "timed_alone", lambda runs, which, join, seconds: dict.fromkeys(which, 1.0))
-    found = profile.profile(tiny.job(tmp_path, net=net, device="numpy", precision="float32"), 0.0)
+    return profile.profile(tiny.job(folder, net=net, device="numpy", precision="float32"), 0.0)
+
+
+def test_convolutions_are_those_measured_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Products and sums of a batch of 3 images of 6 x 6 by hand."""
+    found = profiled(tmp_path, monkeypatch, net)
     assert (found["convolutions_in_turn"], found["convolutions_alone"]) == (8.0, 4.0)
     first, second, last = 2 * 3 * 36 * 4 * 9, 2 * 3 * 36 * 5 * 4 * 9, 2 * 3 * 3 * 180
     assert found["operations"] == 2 * first + 3 * second + 3 * last  # the first layer's input needs no gradient
@@ -90,9 +95,7 @@ def test_operations_of_a_transposed_convolution_and_of_a_table(tmp_path: Path, m
         whole = conv_transpose2d(image, 4, 2, stride=2, bias=False)
         return dense(flatten(whole), tiny.CLASSES) + dense(flatten(rows), tiny.CLASSES)
 
-    monkeypatch.setattr(profile, "timed_in_turn", lambda runs, seconds: [2.0] * len(runs))
-    monkeypatch.setattr(profile, "timed_alone", lambda runs, which, join, seconds: dict.fromkeys(which, 1.0))
-    found = profile.profile(tiny.job(tmp_path, net=net, device="numpy", precision="float32"), 0.0)
+    found = profiled(tmp_path, monkeypatch, net)
     larger, first, second = 2 * 3 * 36 * 4 * 4, 2 * 3 * 3 * 4 * 144, 2 * 3 * 3 * 36 * 2
     assert found["operations"] == 2 * larger + 3 * (first + second)
     assert found["fastest"] == larger

@@ -50,13 +50,6 @@ def short_chunks() -> Iterator[int]:
         yield outside
 
 
-@pytest.fixture(scope="module", params=["numpy", "compiled"])
-def flat(request: pytest.FixtureRequest) -> FlatKernels:
-    if request.param == "compiled":
-        pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
-    return cast(FlatKernels, import_module(f"mpibow.kernels.{request.param}.flat"))
-
-
 def all_chunks(flat: FlatKernels, size: int = SIZE) -> range:
     return chunks_of(size, flat.chunk)
 
@@ -168,15 +161,6 @@ def test_sgd_update(flat: FlatKernels, local: Local, count: int) -> None:
     close(momenta[0], v)
     for rows in (weights, momenta):
         np.testing.assert_array_equal(rows, np.tile(rows[0], (3, 1)))
-
-
-def test_the_local_step_by_hand() -> None:
-    """w 2, g 1, v 3, rate 0.1, momentum 0.5, decay 0.25: g' = 1.5, v' = 3, u = -0.3, with Nesterov -0.1 (1.5 + 1.5)."""
-    w, v, g = np.array([2.0, 2.0]), np.array([3.0, 3.0]), np.array([1.0, 1.0])
-    np.testing.assert_allclose(sgd(w, v, g, sgd_step(0.1, 0.5, False, 0.25, 1)), ([3.0, 2.5], [-0.3, -0.25]))
-    np.testing.assert_allclose(sgd(w, v, g, sgd_step(0.1, 0.5, True, 0.25, 1)), ([3.0, 2.5], [-0.3, -0.225]))
-    np.testing.assert_allclose(sgd(w, v, g, sgd_step(0.1, 0.0, False, 0.25, 1)), ([3.0, 3.0], [-0.15, -0.1]))
-    assert g.tolist() == [1.0, 1.0]
 
 
 def test_gradient_sum(flat: FlatKernels) -> None:

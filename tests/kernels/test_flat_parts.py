@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from importlib import import_module
-from typing import cast
 
 import numpy as np
 import pytest
@@ -21,13 +19,6 @@ from tests.stepping import END, local_of
 
 SIZE, BEHIND = 300_000, 48  # elements of a row, and those behind them that no pass may touch: two of NumPy's chunks
 CUTS = [(), (96,), (16384,), (16384, 131088), (48, 96, 200_000)]  # where parts begin
-
-
-@pytest.fixture(params=["numpy", "compiled"])
-def flat(request: pytest.FixtureRequest) -> FlatKernels:
-    if request.param == "compiled":
-        pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
-    return cast(FlatKernels, import_module(f"mpibow.kernels.{request.param}.flat"))
 
 
 def in_parts(local: Local, cuts: Sequence[int]) -> Local:

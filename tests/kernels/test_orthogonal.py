@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import cast
-
 import numpy as np
 import pytest
 
@@ -15,13 +12,6 @@ from mpibow.kernels.passes import FlatKernels, Matrix
 # What five times s <- 3.4445 s - 4.7750 s^3 + 2.0315 s^5 makes of a singular value.
 FIVE = {0.6: 0.7228762, 0.8: 1.1192039}
 BLOCK = 16  # outputs that lie side by side where weights are packed
-
-
-@pytest.fixture(scope="module", params=["numpy", "compiled"])
-def flat(request: pytest.FixtureRequest) -> FlatKernels:
-    if request.param == "compiled":
-        pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
-    return cast(FlatKernels, import_module(f"mpibow.kernels.{request.param}.flat"))
 
 
 def place(shape: Shape, start: int = 0, packed: bool = False, turned: bool = False) -> Matrix:

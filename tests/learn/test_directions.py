@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from importlib import import_module
-from typing import cast
 
 import numpy as np
 import pytest
@@ -54,13 +52,6 @@ PRODUCTS = Products(
     operations=50_000.0,
 )
 MATRICES = matrices_of(MUON, LAYOUT, PRODUCTS)
-
-
-@pytest.fixture(params=["numpy", "compiled"])
-def flat(request: pytest.FixtureRequest) -> FlatKernels:
-    if request.param == "compiled":
-        pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
-    return cast(FlatKernels, import_module(f"mpibow.kernels.{request.param}.flat"))
 
 
 def newton_schulz(d: Array, steps: int) -> Array:
