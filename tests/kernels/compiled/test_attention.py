@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
-
 from mpibow import ops
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT

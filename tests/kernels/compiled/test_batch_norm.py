@@ -10,13 +10,11 @@ from hypothesis import strategies as st
 from mpibow import ops
 from mpibow.errors import ShapeError
 from mpibow.graph.kernel import Kernel, Shapes
+from mpibow.kernels.compiled import batch_norm
+from mpibow.kernels.compiled.elementwise import as_given
 from mpibow.ops.fused import NormAddRelu
 from tests.kernels.against import check, twin
 from tests.kernels.cases import Bench, Case
-
-pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
-from mpibow.kernels.compiled import batch_norm
-from mpibow.kernels.compiled.elementwise import as_given
 
 TAG = "aBcd16b"
 KERNEL = Kernel(batch_norm.forward, batch_norm.backward, batch_norm.buffers, as_given)

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
 from mpibow.kernels.compiled import code_cache
 from mpibow.kernels.compiled.code_cache import CodeCache, compiling, jit
 from tests.launching import ROOT

@@ -11,10 +11,8 @@ from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
 
-import pytest
-
-pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
 import numba
+import pytest
 
 from examples.own_rule import Average
 from mpibow.comm.communicator import Communicator, Single

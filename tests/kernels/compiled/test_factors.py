@@ -13,11 +13,9 @@ from mpibow import ops
 from mpibow.graph.formats import unpack
 from mpibow.graph.graph import Array
 from mpibow.graph.layout import LANES, whole
-from tests.kernels.cases import INITIAL, Bench, Case
-from tests.kernels.with_onednn import TABLE, needs_onednn
-
-pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
 from mpibow.kernels.compiled.factors import write_factors
+from tests.kernels.cases import INITIAL, Bench, Case
+from tests.kernels.onednn import TABLE, needs_onednn
 
 TILES = f"AB16b{LANES}a"
 

@@ -7,8 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
-
 from mpibow import ops
 from mpibow.graph.graph import FLOAT, Array
 from mpibow.graph.kernel import Shapes

@@ -12,14 +12,12 @@ import pytest
 
 from mpibow import ops
 from mpibow.graph.graph import Array
-from tests.kernels.cases import INITIAL, Bench, Case
-from tests.kernels.with_onednn import LIBRARY, PATH, TABLE, needs_onednn
-
-pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
 from mpibow.kernels.compiled.command import call, together
 from mpibow.kernels.compiled.native import Words, native
 from mpibow.kernels.compiled.numeric import inlined
 from mpibow.kernels.compiled.steps import compiled
+from tests.kernels.cases import INITIAL, Bench, Case
+from tests.kernels.onednn import LIBRARY, PATH, TABLE, needs_onednn
 
 USLEEP = ctypes.cast(ctypes.CDLL(None).usleep, ctypes.c_void_p).value or 0
 PATIENT = 50_000  # tries: some seconds, which only a failure takes

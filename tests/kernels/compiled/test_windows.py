@@ -7,11 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mpibow import ops
+from mpibow.kernels.compiled import means, norms
 from tests.kernels.against import compare
 from tests.kernels.shapes import RANDOM, asked
-
-pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
-from mpibow.kernels.compiled import means, norms
 
 KERNELS = {
     ops.AdaptiveAvgPool2d: means.WINDOWS,

@@ -10,14 +10,12 @@ from hypothesis import strategies as st
 from mpibow import ops
 from mpibow.errors import ShapeError
 from mpibow.graph.kernel import Shapes
-from tests.kernels.against import compare
-from tests.kernels.cases import INITIAL, Bench, Case
-from tests.kernels.with_onednn import LIBRARY, TABLE, needs_onednn
-
-pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
 from mpibow.kernels.onednn.conv import Convolution
 from mpibow.kernels.onednn.depthwise import TAPS
 from mpibow.ops.fused import ConvRelu
+from tests.kernels.against import compare
+from tests.kernels.cases import INITIAL, Bench, Case
+from tests.kernels.onednn import LIBRARY, TABLE, needs_onednn
 
 pytestmark = needs_onednn
 

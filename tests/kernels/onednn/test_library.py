@@ -12,14 +12,12 @@ import pytest
 
 from mpibow import ops
 from mpibow.errors import DeviceError, ShapeError
-from tests.kernels.against import compare
-from tests.kernels.cases import INITIAL, Case
-from tests.kernels.with_onednn import LIBRARY, PATH, needs_onednn, operators
-from tests.refusals import refuses
-
-pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
 from mpibow.kernels.compiled.command import Command
 from mpibow.kernels.onednn import library as dnn
+from tests.kernels.against import compare
+from tests.kernels.cases import INITIAL, Case
+from tests.kernels.onednn import LIBRARY, PATH, needs_onednn, operators
+from tests.refusals import refuses
 
 pytestmark = needs_onednn
 

@@ -8,11 +8,9 @@ import numpy as np
 import pytest
 
 from mpibow import ops
-from tests.kernels.cases import INITIAL, Bench, Case
-from tests.kernels.with_onednn import LIBRARY, needs_onednn, operators
-
-pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
 from mpibow.kernels.onednn.winograd.transforms import TRANSFORMS, Matrix, multiply, transposed
+from tests.kernels.cases import INITIAL, Bench, Case
+from tests.kernels.onednn import LIBRARY, needs_onednn, operators
 
 WINDOWS = [(3, 1, 8), (3, 1, 6), (5, 0, 8), (5, 2, 8)]  # taps, padding, and rows of outputs
 

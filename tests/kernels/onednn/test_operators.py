@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from mpibow import ops
 from mpibow.graph.formats import Reorder
 from mpibow.graph.kernel import Shapes
+from mpibow.kernels.compiled.table import OPERATORS as COMPILED
 from mpibow.kernels.numpy import OPERATORS as NUMPY
+from mpibow.kernels.onednn import winograd
 from mpibow.ops.fused import (
     AddRelu,
     ConvNormAddRelu,
@@ -24,13 +26,9 @@ from mpibow.ops.fused import (
 from tests.kernels.against import compare
 from tests.kernels.cases import INITIAL, Alone, Bench, Case, name
 from tests.kernels.draw import LAYOUTS, images
+from tests.kernels.onednn import LIBRARY, TABLE, needs_onednn, operators
 from tests.kernels.operators import CASES
 from tests.kernels.shapes import RANDOM, asked, given_in
-from tests.kernels.with_onednn import LIBRARY, TABLE, needs_onednn, operators
-
-pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
-from mpibow.kernels.compiled.table import OPERATORS as COMPILED
-from mpibow.kernels.onednn import winograd
 
 pytestmark = needs_onednn
 

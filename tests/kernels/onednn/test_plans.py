@@ -13,29 +13,27 @@ import numpy as np
 import pytest
 
 from mpibow import ops
+from mpibow.comm.communicator import Single
+from mpibow.config import load_mapping
 from mpibow.graph.bound import BoundPlan
 from mpibow.graph.formats import Reorder
 from mpibow.graph.graph import Array, Graph
 from mpibow.graph.plan import Plan, choose_layout, compile_plan
+from mpibow.job import BUILT_IN, Job, open_job
 from mpibow.job.device import Device
 from mpibow.job.synthetic import SHAPES
 from mpibow.kernels import NUMPY, KernelSet, find_kernels, onednn_set
+from mpibow.kernels.compiled.command import Command
+from mpibow.kernels.onednn.primitives import Primitive
 from mpibow.models import MODELS
 from mpibow.models.classifier import classifier
 from mpibow.ops.fused import ConvNormAddRelu, ConvRelu, NormAddRelu
+from mpibow.run.alike import agreed
+from mpibow.run.describe import describe_job
 from tests.kernels.cases import Bench, Case, name
 from tests.kernels.operators import CASES, CHECKED
 from tests.outcome import outcome
 from tests.run import tiny
-
-pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
-from mpibow.comm.communicator import Single
-from mpibow.config import load_mapping
-from mpibow.job import BUILT_IN, Job, open_job
-from mpibow.kernels.compiled.command import Command
-from mpibow.kernels.onednn.primitives import Primitive
-from mpibow.run.alike import agreed
-from mpibow.run.describe import describe_job
 
 FAST = find_kernels("auto", "float32", None)[0]
 pytestmark = pytest.mark.skipif(FAST is NUMPY, reason="oneDNN or numba is not there: pip install -e '.[cpu]'")

@@ -9,13 +9,11 @@ from hypothesis import strategies as st
 
 from mpibow import ops
 from mpibow.graph.kernel import Shapes
-from tests.kernels.against import compare
-from tests.kernels.cases import INITIAL, Bench, Case
-from tests.kernels.with_onednn import LIBRARY, TABLE, needs_onednn
-
-pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
 from mpibow.kernels.onednn import low
 from mpibow.ops.fused import ConvRelu
+from tests.kernels.against import compare
+from tests.kernels.cases import INITIAL, Bench, Case
+from tests.kernels.onednn import LIBRARY, TABLE, needs_onednn
 
 needs_wide = pytest.mark.skipif(
     LIBRARY is None or not LIBRARY.wide, reason="these kernels need AVX-512, which this processor lacks"
