@@ -26,7 +26,7 @@ class Asked:
         self._command, self._child = list(command), None
         self._said = tempfile.TemporaryFile("w+")  # noqa: SIM115  its last line says why it ended
 
-    def __call__(self, limit: float, **question: Any) -> Any:
+    def __call__(self, limit: float, **question: object) -> Any:
         """Its answer. Raises Refused where it has none, has ended, or says nothing for `limit` seconds."""
         child = self._child = self._child if self._child and self._child.poll() is None else self._start()
         assert child.stdin is not None

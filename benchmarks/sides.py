@@ -27,6 +27,7 @@ MPI = {  # root and more ranks than cores are refused by default; a rank must no
     "OMPI_MCA_osc": "^ucx",
     "OPENBLAS_NUM_THREADS": "1",
 }
+Found = dict[str, Any]  # what was measured, as files of results hold it
 LATE = 124  # the exit code of what ran for too long, as timeout(1) has it
 BUSY = 0.5  # load average from which threads of one side wait for something else
 
@@ -84,7 +85,7 @@ def _run(command: Sequence[str], environment: Mapping[str, str], limit: float | 
     return done.stdout
 
 
-def machine(**paths: object) -> dict[str, Any]:
+def machine(**paths: object) -> Found:
     """Date, command, processor, cores that this process may use, and how busy they were before; `paths` by names."""
     load = os.getloadavg()[0]
     if load > BUSY:
@@ -103,7 +104,7 @@ def machine(**paths: object) -> dict[str, Any]:
     }
 
 
-def after(about: dict[str, Any]) -> dict[str, Any]:
+def after(about: Found) -> Found:
     """`machine` with the load by now."""
     return about | {"load": [about["load"][0], round(os.getloadavg()[0], 2)]}
 
@@ -116,7 +117,7 @@ def processor() -> str:
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
 
 
-def heading(title: str, about: Mapping[str, Any], level: int = 1) -> str:
+def heading(title: str, about: Found, level: int = 1) -> str:
     """The top of a results file, or of a part: `about` is that of `machine` with the versions of both sides."""
     ours, theirs = (
         ", ".join(f"{name} {version}" for name, version in about.get(side, {}).items()) or "not there"
@@ -131,7 +132,7 @@ def heading(title: str, about: Mapping[str, Any], level: int = 1) -> str:
     )
 
 
-def write(folder: Path, name: str, text: str, found: Mapping[str, Any]) -> None:
+def write(folder: Path, name: str, text: str, found: Found) -> None:
     """folder/NAME.md and folder/NAME.json, written aside and renamed: stopping a benchmark harms neither."""
     folder.mkdir(parents=True, exist_ok=True)
     for kind, content in (("json", json.dumps(found, indent=1) + "\n"), ("md", text)):
@@ -159,7 +160,7 @@ def middle(values: Sequence[float]) -> float | None:
     return median(values) if values else None
 
 
-def operators(found: Mapping[str, Any], unit: str, scale: float) -> list[list[str]]:
+def operators(found: Found, unit: str, scale: float) -> list[list[str]]:
     """The slowest kinds of a profile with their steps and times, and a row of the others."""
     parts = sorted(found["parts"].items(), key=lambda part: -part[1]["seconds"])[:8]
     rest = found["plan"] - sum(part["seconds"] for _, part in parts)

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import comb
-from typing import Any
 
 from benchmarks.asked import Refused
 from benchmarks.sides import note
@@ -42,7 +41,14 @@ class Ours:
 
 
 def job(
-    name: str, losses: LossNet, data: Mapping[str, Array], batch: int, learners: int, device: str, out: str, **more: Any
+    name: str,
+    losses: LossNet,
+    data: Mapping[str, Array],
+    batch: int,
+    learners: int,
+    device: str,
+    out: str,
+    **more: object,
 ) -> Job:
     """Training that writes nothing but a run directory in `out`; `more` are other settings."""
     settings = {

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
-Found = Mapping[str, Any]  # what came of the cells that have run, by their keys
+from benchmarks.sides import Found
+
 Part = Literal["batches", "speed"]
 
 SEED = 1  # of the runs to the target

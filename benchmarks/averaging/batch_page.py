@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from benchmarks.averaging.batch_cells import BATCHES, EPOCHS, TARGET, Found, Rate, rates, run_key, speed_key
-from benchmarks.sides import table
+from benchmarks.averaging.batch_cells import BATCHES, EPOCHS, TARGET, Rate, rates, run_key, speed_key
+from benchmarks.sides import Found, table
 
 IMAGES = 60_000  # of an epoch of MNIST
 SIDES = {"one learner": "one", "auto": "auto", "PyTorch": "torch"}  # what is said, and in a speed cell
@@ -56,7 +54,7 @@ def _point(found: Found, side: str, batch: int, rate: Rate) -> Point | None:
     return Point(side, batch, learners, rate.lr, run is not None, epochs, images)
 
 
-def epochs_to_target(run: Mapping[str, Any]) -> float | None:
+def epochs_to_target(run: Found) -> float | None:
     """On the line from the last evaluation below it to the first that is not; None if none is."""
     before: tuple[float, float] | None = None
     for epoch, accuracy in zip(run["epochs"], run["accuracies"], strict=True):

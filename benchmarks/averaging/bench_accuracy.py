@@ -16,17 +16,17 @@ import math
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 import numpy as np
 
 from benchmarks.sides import (
     ROOT,
     Failed,
+    Found,
     Peer,
     after,
     heading,
@@ -160,7 +160,7 @@ def unpack(data: Path, path: Path) -> Path:
     return path
 
 
-def compare(mine: Side, peer: Side, pick: Sequence[Choice], seeds: Sequence[int]) -> dict[str, Any]:
+def compare(mine: Side, peer: Side, pick: Sequence[Choice], seeds: Sequence[int]) -> Found:
     """Both sides with every seed, in turn."""
     runs: tuple[list[Reached], list[Reached]] = ([], [])
     for seed in seeds:
@@ -173,7 +173,7 @@ def compare(mine: Side, peer: Side, pick: Sequence[Choice], seeds: Sequence[int]
 TITLES = {"same": f"Both at batch {BATCH}", "best": "Each at its best batch"}
 
 
-def page(found: Mapping[str, Any]) -> str:
+def page(found: Found) -> str:
     """accuracy.md from accuracy.json."""
     title = f"LeNet on MNIST to {100 * found['accuracy']:g} %, beside PyTorch"
     about = "±: the mean over seeds and its standard error. The ratio is the median of the pairs' of one seed.\n"
@@ -181,7 +181,7 @@ def page(found: Mapping[str, Any]) -> str:
     return "\n".join([heading(title, found["about"]), about, *parts])
 
 
-def _table(found: Mapping[str, Any]) -> str:
+def _table(found: Found) -> str:
     sides = {side: [_run(each) for each in found[side]] for side in ("mpibow", "torch")}
     picked = [sides[side][0][0] for side in sides]
     target = TARGET if picked[0] == picked[1] else None
@@ -194,7 +194,7 @@ def _table(found: Mapping[str, Any]) -> str:
     return table([*heads, "target, at most", ""], rows)
 
 
-def _run(found: Mapping[str, Any]) -> tuple[Choice, Reached]:
+def _run(found: Found) -> tuple[Choice, Reached]:
     given = dict(found)
     return Choice(given.pop("batch_size"), given.pop("lr")), Reached(**given)
 
@@ -225,7 +225,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         data = options.data.resolve() if options.data else records(Path(folder, "mnist"))
         mine, peer = mpibow(data, options), pytorch(unpack(data, Path(folder, "mnist.npz")), options)
-        found: dict[str, Any] = {"about": about, "accuracy": options.accuracy}
+        found: Found = {"about": about, "accuracy": options.accuracy}
         if options.only != "best":
             note(TITLES["same"])
             same = Choice(BATCH, LR)

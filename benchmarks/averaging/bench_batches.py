@@ -21,14 +21,13 @@ import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from benchmarks.averaging.batch_cells import Cell, Part, cells
 from benchmarks.averaging.batch_page import page, points
 from benchmarks.averaging.bench_accuracy import unpack
-from benchmarks.sides import ROOT, Peer, launched, machine, note, ours, parser_of
+from benchmarks.sides import ROOT, Found, Peer, launched, machine, note, ours, parser_of
 from mpibow.config import load_mapping
 from mpibow.config.yaml_text import parse, read
 from mpibow.errors import DivergedError, MpibowError
@@ -51,7 +50,7 @@ def command(cell: Cell) -> str:
     return f"python -m mpibow.train {' '.join(cell.words)}"
 
 
-def run(cell: Cell, options: argparse.Namespace) -> dict[str, Any]:
+def run(cell: Cell, options: argparse.Namespace) -> Found:
     """What came of it."""
     base = {"command": command(cell), "date": time.strftime("%Y-%m-%d")}
     if cell.part == "speed":
@@ -62,7 +61,7 @@ def run(cell: Cell, options: argparse.Namespace) -> dict[str, Any]:
     return base | {"code": DivergedError.code if diverged else 0} | trained(events)
 
 
-def swept(cell: Cell, options: argparse.Namespace) -> tuple[bool, list[dict[str, Any]]]:
+def swept(cell: Cell, options: argparse.Namespace) -> tuple[bool, list[Found]]:
     """Whether the cell's run diverged, which is a result too, and its events. `mpibow.sweep` runs it: one that is cut
     off goes on when it is asked for again."""
     data = options.mnist.resolve()
@@ -81,7 +80,7 @@ def swept(cell: Cell, options: argparse.Namespace) -> tuple[bool, list[dict[str,
     return kept.results()[one.name].diverged, [json.loads(line) for line in lines]
 
 
-def trained(events: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def trained(events: Sequence[Found]) -> Found:
     """What is kept of a run's metrics."""
     evaluations = [event for event in events if event["event"] == "evaluate"]
     speeds = [event["images_per_second"] for event in events if event["event"] == "train"]
@@ -92,7 +91,7 @@ def trained(events: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def pytorch(task: str, data: Path, peer: Peer) -> dict[str, Any]:
+def pytorch(task: str, data: Path, peer: Peer) -> Found:
     with tempfile.TemporaryDirectory() as folder:
         print(f"$ {peer.python} -m benchmarks.averaging.torch_accuracy MNIST.npz {shlex.quote(task)}", flush=True)
         found = peer("averaging.torch_accuracy", unpack(data, Path(folder, "mnist.npz")), task)
@@ -100,7 +99,7 @@ def pytorch(task: str, data: Path, peer: Peer) -> dict[str, Any]:
     return {**kept, "epochs": found["evaluated"]}
 
 
-def speed(batch: int, peer: Peer) -> dict[str, Any]:
+def speed(batch: int, peer: Peer) -> Found:
     """Images/s of one learner, of what the tuner settles on, and of PyTorch's best setting, in turn."""
     about, rounds = machine(), []
     for _ in range(ROUNDS):
@@ -115,7 +114,7 @@ def speed(batch: int, peer: Peer) -> dict[str, Any]:
     return {"load": about["load"], "processor": about["processor"], "cores": about["cores"]} | settled(rounds)
 
 
-def settled(rounds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def settled(rounds: Sequence[Found]) -> Found:
     """The number of learners that the tuner chose most often, and medians; its own of those rounds alone."""
     learners = statistics.mode(each["learners"] for each in rounds)
     chosen = {
@@ -127,11 +126,11 @@ def settled(rounds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {"learners": learners, "images_per_second": medians, "rounds": list(rounds)}
 
 
-def kept(path: Path) -> dict[str, Any]:
+def kept(path: Path) -> Found:
     return json.loads(path.read_text()) if path.exists() else {}
 
 
-def missing(part: Part, found: Mapping[str, Any], *, torch: bool) -> list[Cell]:
+def missing(part: Part, found: Found, *, torch: bool) -> list[Cell]:
     """The cells that have not run; without `torch` those of ours alone."""
     return [cell for cell in cells(part, found) if cell.key not in found and (torch or not cell.torch)]
 

@@ -17,15 +17,15 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import median
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from threadpoolctl import threadpool_limits
 
-from benchmarks.sides import ROOT, after, machine, note, parser_of, table, write
+from benchmarks.sides import ROOT, Found, after, machine, note, parser_of, table, write
 from benchmarks.turns import Ours, in_turn, interval, ratios
 from mpibow.comm.communicator import Single
 from mpibow.job.memory import copy_bytes, learner_bytes
@@ -108,7 +108,7 @@ def named(net: str) -> str:
     return net
 
 
-def measure(net: str, options: argparse.Namespace) -> dict[str, Any]:
+def measure(net: str, options: argparse.Namespace) -> Found:
     """Images/s of all sides in every round, and the bytes of their learners."""
     model, batch, learners = parts_of(net)
     with ExitStack() as stack:
@@ -122,7 +122,7 @@ def measure(net: str, options: argparse.Namespace) -> dict[str, Any]:
     return {"seconds": options.seconds, "bytes": held, "rounds": rounds}
 
 
-def rows(net: str, made: Mapping[str, Any]) -> Iterator[list[str]]:
+def rows(net: str, made: Found) -> Iterator[list[str]]:
     model, batch, learners = parts_of(net)
     for name, side in sides_of(learners, batch).items():
         each = made["rounds"][name]
@@ -135,7 +135,7 @@ def rows(net: str, made: Mapping[str, Any]) -> Iterator[list[str]]:
         ]  # fmt: skip
 
 
-def page(found: Mapping[str, Any]) -> str:
+def page(found: Found) -> str:
     about, nets = found["about"], found["nets"]
     ours = ", ".join(f"{name} {version}" for name, version in about["mpibow"].items())
     text = f"# What replicas cost\n\n    {about['command']}\n\n{about['processor']}, {about['cores']} cores; {ours}.\n"
@@ -166,7 +166,7 @@ def main() -> None:
     threadpool_limits(1)
     about = {**machine(FOLDER=options.output), "mpibow": versions()}
     sitting = {key: about.pop(key) for key in ("date", "commit", "load")}
-    found: dict[str, Any] = {"about": about, "nets": {}}
+    found: Found = {"about": about, "nets": {}}
     if options.resume and (path := options.output / "copies.json").exists():
         found["nets"] = json.loads(path.read_text())["nets"]
     for net in options.nets:

@@ -28,7 +28,6 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 from zlib import crc32
 
 import numpy as np
@@ -48,15 +47,16 @@ from benchmarks.averaging.sma_arms import (
     TRAIN,
     VALIDATION,
 )
-from benchmarks.averaging.sma_cells import Cell, Found, cells
+from benchmarks.averaging.sma_cells import Cell, cells
 from benchmarks.averaging.sma_page import left_out, page
 from benchmarks.averaging.sma_scaling import counts
-from benchmarks.sides import ROOT, note, parser_of
+from benchmarks.sides import ROOT, Found, note, parser_of
 from mpibow.errors import DivergedError
 from mpibow.fitted import Fitted
 from mpibow.graph.graph import Array, Tensor
 from mpibow.graph.plan import Plan, choose_layout, compile_plan
 from mpibow.job import kernels_of, open_data
+from mpibow.models.classifier import Net
 from mpibow.models.convnet import convnet, lenet
 from mpibow.models.resnet import resnet20
 from mpibow.run.directory import write
@@ -88,12 +88,12 @@ def missing(found: Found, only: str | None = None) -> list[Cell]:
     return [cell for cell in asked(found, only) if cell.key not in found]
 
 
-def kept(path: Path) -> dict[str, Any]:
+def kept(path: Path) -> Found:
     """What came of the cells that have run, by their keys."""
     return json.loads(path.read_text()) if path.exists() else {}
 
 
-def keep(path: Path, key: str, found: Any) -> None:
+def keep(path: Path, key: str, found: object) -> None:
     """Adds a cell to the results, which other processes may be adding to."""
     with _locked(path.parent):
         write(path, json.dumps(kept(path) | {key: found}, indent=1) + "\n")
@@ -166,7 +166,7 @@ def _images(folder: Path, first: int, count: int) -> Images:
     return images, labels
 
 
-def run(cell: Cell, data: Data, runs: Path) -> dict[str, Any]:
+def run(cell: Cell, data: Data, runs: Path) -> Found:
     """What came of it: accuracies are shares of the images, `distance` |w_i - W| / |W| over the branch, and last."""
     net, out, resume = MODELS[cell.net], runs / "cell", None
     gain.CERTAIN = CERTAIN if cell.growth is None else cell.growth
@@ -180,7 +180,7 @@ def run(cell: Cell, data: Data, runs: Path) -> dict[str, Any]:
         return {"diverged": True, "validation": 0.0}
     chooses = cell.table in ("rates", GROWTH)
     test = data.validation if chooses else data.test
-    found: dict[str, Any] = {"seconds": round(fitted.summary.seconds, 1), "gain": round(fitted.summary.gain, 2)}
+    found: Found = {"seconds": round(fitted.summary.seconds, 1), "gain": round(fitted.summary.gain, 2)}
     events = [event for event in fitted.history if event["event"] == "train"]
     if distances := [event["distance"] for event in events[_branched(events, cell) :] if "distance" in event]:
         found |= {"distance": fmean(distances), "distance_last": distances[-1]}
@@ -201,12 +201,12 @@ def run(cell: Cell, data: Data, runs: Path) -> dict[str, Any]:
     return found
 
 
-def _branched(events: list[dict[str, Any]], cell: Cell) -> int:
+def _branched(events: list[Found], cell: Cell) -> int:
     """Where the events of the branch begin, behind the trunk's."""
     return 0 if cell.trunk is None else sum(event["epoch"] <= cell.trunk["stop"]["epochs"] for event in events)
 
 
-def _trunk(cell: Cell, net: Any, data: Data, runs: Path) -> Path:
+def _trunk(cell: Cell, net: Net, data: Data, runs: Path) -> Path:
     """The folder of the half-trained net's run directory, made unless the cell before had the same."""
     out, mark, label = runs / "trunk", f"{cell.net}, {cell.trunk}", runs / "trunk.txt"
     if not (label.exists() and label.read_text() == mark):
@@ -219,7 +219,7 @@ def _trunk(cell: Cell, net: Any, data: Data, runs: Path) -> Path:
     return out
 
 
-def _fit(net: Any, data: Data, out: Path, settings: Mapping[str, Any], resume: str | None, **more: Any) -> Fitted:
+def _fit(net: Net, data: Data, out: Path, settings: Mapping[str, object], resume: str | None, **more: object) -> Fitted:
     return mb.fit(net, data.train, resume=resume, out=str(out), **{**settings, **more})
 
 

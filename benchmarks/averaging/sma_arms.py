@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 K, BATCH = 16, 8
 TRAIN, VALIDATION = 10_240, 5_000  # images; an epoch of 16 learners is 80 iterations
@@ -24,11 +23,11 @@ TRUNK = RESET | {"resync": 999}  # another rule by name, so that every arm resta
 REFERENCE = "reset"
 
 
-def pulled(alpha: float) -> dict[str, Any]:
+def pulled(alpha: float) -> dict[str, object]:
     return {"name": "sma", "alpha": alpha, "outer": {"gain": 1.0}}
 
 
-OWN: Mapping[str, Mapping[str, Any]] = {  # arms whose own steps are as long as the common one would be
+OWN: Mapping[str, Mapping[str, object]] = {  # arms whose own steps are as long as the common one would be
     REFERENCE: RESET,
     "pulled, alpha 1": pulled(1.0),
     "pulled, alpha 1/4": pulled(1 / 4),
@@ -38,7 +37,7 @@ OWN: Mapping[str, Mapping[str, Any]] = {  # arms whose own steps are as long as 
     "reset, period 16": {"name": "local_sgd", "period": 16},
     "reset, period 64": {"name": "local_sgd", "period": 64},
 }
-SHORT: Mapping[str, Mapping[str, Any]] = {  # own steps 1/16 as long; the common step makes up for it
+SHORT: Mapping[str, Mapping[str, object]] = {  # own steps 1/16 as long; the common step makes up for it
     "pulled, alpha 1/16, gain 16": {"name": "sma", "alpha": 1 / 16, "outer": {"gain": float(K)}},
     "pulled, alpha 0, gain 16": {"name": "sma", "alpha": 0.0, "outer": {"gain": float(K)}},
 }
@@ -51,7 +50,7 @@ FEW = {
     **FEWER,
     "pulled, alpha 1/16, gain 16": SHORT["pulled, alpha 1/16, gain 16"],
 }
-BRANCHES: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
+BRANCHES: Mapping[str, Mapping[str, Mapping[str, object]]] = {
     SHORT_RUN: {**OWN, **SHORT},
     LONG_RUN: FEWER,
     SMALL_RUN: FEWER,
@@ -81,7 +80,7 @@ UNTUNED_COUNTS = (1, K, 64)
 FIXED_COUNT, FIXED_GAINS, FIXED_WARM_UP = 64, (6, 12), EPOCHS // 2
 FIXED_RULES = {"SMA": {"name": "sma"}, "S-SGD": {"name": "sma", "replicas": "reset"}}
 GROWTHS, GROWN = (20, 40, 80, 160, 320), (K, 64)  # iterations until the measured gain is taken whole; learners
-ARMS: Mapping[str, Mapping[str, Any]] = {
+ARMS: Mapping[str, Mapping[str, object]] = {
     ONE: {"learners": 1},
     WARM_ONE: {"learners": 1, **WARM_UP},
     SMA: {"rule": {"name": "sma"}},
@@ -96,7 +95,7 @@ ARMS: Mapping[str, Mapping[str, Any]] = {
     NESTEROV: {"learners": 1, "rule": {"name": "diloco", "period": 30}},
 }
 BASELINES = (WARM_ONE, WARM, GAINED, SSGD, SCALED, NESTEROV)  # of the small nets
-MUON_ONLY: Mapping[str, Mapping[str, Any]] = {
+MUON_ONLY: Mapping[str, Mapping[str, object]] = {
     OWN_STEPS: {"rule": OWN[OWN_STEPS]},
     OUTER: {"rule": {"name": "muloco", "period": 32}},
     ONE_OUTER: {"learners": 1, "rule": {"name": "muloco", "period": 32, "outer": {"momentum": 0.6}}},
@@ -122,10 +121,10 @@ class Net:
     one: str = ONE
     rival: str = WARM_ONE
     grids: Mapping[str, Sequence[float]] = field(default_factory=lambda: dict.fromkeys(ARMS, RATES))
-    arms: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: BRANCHES[SHORT_RUN])
+    arms: Mapping[str, Mapping[str, object]] = field(default_factory=lambda: BRANCHES[SHORT_RUN])
     batch_norm: bool = True
-    more: Mapping[str, Any] = field(default_factory=dict)  # arguments of mb.fit
-    update: Mapping[str, Any] = field(default_factory=lambda: SGD)
+    more: Mapping[str, object] = field(default_factory=dict)  # arguments of mb.fit
+    update: Mapping[str, object] = field(default_factory=lambda: SGD)
 
 
 BN, GN, RESNET, LENET = "three-conv, batch norm", "three-conv, group norm", "ResNet-20", "LeNet on MNIST"
@@ -186,12 +185,12 @@ def length(table: str, net: str) -> int:
     return NETS[net].epochs * (LONG // EPOCHS if table in (LONG_RUN, SMALL_RUN, LONG_WHOLE) else 1)
 
 
-def rules(table: str, net: str) -> Mapping[str, Mapping[str, Any]]:
+def rules(table: str, net: str) -> Mapping[str, Mapping[str, object]]:
     """The arms of branches."""
     return NETS[net].arms if table == SHORT_RUN else BRANCHES[table]
 
 
-def schedule(table: str, net: str) -> dict[str, Any]:
+def schedule(table: str, net: str) -> dict[str, object]:
     """Where it is not a cosine, as of the runs of ResNets of He et al. and of Lin et al."""
     epochs = length(table, net)
     multistep = {"name": "multistep", "epochs": [epochs // 2, 3 * epochs // 4], "factor": 0.1}

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from benchmarks.averaging import sma_arms as plan
-
-Found = Mapping[str, Any]  # what came of the cells that have run, by their keys
+from benchmarks.sides import Found
 
 
 @dataclass(frozen=True)
@@ -23,8 +21,8 @@ class Cell:
     net: str
     arm: str
     seed: int
-    settings: Mapping[str, Any] = field(compare=False)
-    trunk: Mapping[str, Any] | None = field(default=None, compare=False)
+    settings: Mapping[str, object] = field(compare=False)
+    trunk: Mapping[str, dict[str, object]] | None = field(default=None, compare=False)
     also: str | None = field(default=None, compare=False)
     growth: int | None = field(default=None, compare=False)
 
@@ -37,7 +35,7 @@ def key(table: str, net: str, arm: str, seed: int) -> str:
     return f"{table} | {net} | {arm} | seed {seed}"
 
 
-def settings(net: str, rate: float, seed: int, epochs: int = plan.EPOCHS, **more: Any) -> dict[str, Any]:
+def settings(net: str, rate: float, seed: int, epochs: int = plan.EPOCHS, **more: object) -> dict[str, object]:
     """What all runs of a net have in common, and `more`."""
     update = {**plan.NETS[net].update, "lr": rate, "schedule": {"name": "cosine", "epochs": epochs}}
     own = {"seed": seed, "batch_size": plan.BATCH, "learners": plan.K, "stop": {"epochs": epochs}, "log": {"every": 5}}
@@ -77,7 +75,7 @@ def branch_rate(found: Found, net: str, table: str) -> float | None:
 
 
 def branches(
-    found: Found, net: str, seeds: Sequence[int], table: str = plan.SHORT_RUN, arms: Mapping[str, Any] | None = None
+    found: Found, net: str, seeds: Sequence[int], table: str = plan.SHORT_RUN, arms: Mapping[str, object] | None = None
 ) -> Iterator[Cell]:
     """Those of a seed one after the other: they share a trunk. `arms`: those alone."""
     rate, epochs = branch_rate(found, net, table), plan.length(table, net)

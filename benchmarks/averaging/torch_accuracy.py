@@ -15,12 +15,12 @@ import sys
 import time
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
+from benchmarks.sides import Found
 from benchmarks.speed.torch_peer import nets, rate, settings, versions
 
 Tensor = torch.Tensor
@@ -96,7 +96,7 @@ class Run:
         return not all(bool(weight.isfinite().all()) for weight in self.net.parameters())
 
 
-def train(task: Task, sets: Sets) -> dict[str, Any]:
+def train(task: Task, sets: Sets) -> Found:
     """Seconds and epochs to the target, None where it was not reached."""
     speeds = {name: rate(Run(task, sets, *setting).step, 1.0) for name, setting in settings().items()}
     setting = max(speeds, key=lambda name: speeds[name])

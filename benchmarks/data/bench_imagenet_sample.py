@@ -19,12 +19,11 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
 
-from benchmarks.sides import ROOT, launched, machine, note, parser_of, table, write
+from benchmarks.sides import ROOT, Found, launched, machine, note, parser_of, table, write
 
 SAMPLE = ROOT.parent / "shared/data/imagenet-sample/imagenet-1000class-400smallest.tar"
 CONFIG = "launch/resnet50-imagenet.yaml"
@@ -75,7 +74,7 @@ def train(out: Path, name: str, words: Sequence[str]) -> None:
     launched(RANKS, *line)
 
 
-def evaluations(run: Path) -> list[dict[str, Any]]:
+def evaluations(run: Path) -> list[Found]:
     events = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     return [event for event in events if event["event"] == "evaluate"]
 
@@ -102,7 +101,7 @@ def resumed(out: Path, words: Sequence[str]) -> list[str]:
     return differing(out / "whole" / last, out / "parts" / last)
 
 
-def report(about: Mapping[str, Any], words: Sequence[str], found: Sequence[Mapping[str, Any]], other: list[str]) -> str:
+def report(about: Found, words: Sequence[str], found: Sequence[Found], other: list[str]) -> str:
     last = found[-1]
     reached = (
         f"{last['accuracy']:.1%} after {last['epoch']:g} epochs: {'met' if last['accuracy'] >= TARGET else 'missed'}"
@@ -120,7 +119,7 @@ def report(about: Mapping[str, Any], words: Sequence[str], found: Sequence[Mappi
     )
 
 
-def versions(summary: Mapping[str, Any]) -> dict[str, str]:
+def versions(summary: Found) -> dict[str, str]:
     found = dict(summary["versions"])
     for name in PACKAGES:
         try:

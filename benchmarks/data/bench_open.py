@@ -19,11 +19,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 import numpy as np
 
-from benchmarks.sides import parser_of
+from benchmarks.sides import Found, parser_of
 from mpibow.data import manifest
 from mpibow.data.recordset import RecordSet, open_records, write_records
 
@@ -50,7 +49,7 @@ def memory() -> dict[str, float]:
     return {name: int(lines[key].split()[0]) / 1024 for name, key in (("private", "RssAnon"), ("mapped", "RssFile"))}
 
 
-def grown(act: Callable[[], Any]) -> dict[str, float]:
+def grown(act: Callable[[], object]) -> dict[str, float]:
     before, begin = memory(), time.perf_counter()
     kept = act()
     seconds, after = time.perf_counter() - begin, memory()
@@ -58,7 +57,7 @@ def grown(act: Callable[[], Any]) -> dict[str, float]:
     return {"seconds": seconds, **{name: after[name] - before[name] for name in after}}
 
 
-def side(folder: Path) -> dict[str, Any]:
+def side(folder: Path) -> Found:
     """What one process sees: opening, then all labels, then the manifest alone."""
     opened: list[RecordSet] = []
     result = {"open": grown(lambda: opened.append(open_records(folder)))}

@@ -31,7 +31,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.sides import ROOT, machine, note, parser_of, table, verdict
+from benchmarks.sides import ROOT, Found, machine, note, parser_of, table, verdict
 from mpibow.data import dali
 from mpibow.data.recordset import write_records
 
@@ -132,9 +132,9 @@ def best(rounds: Sequence[Mapping[str, float]], names: Sequence[str]) -> list[fl
     return [max(each[name] for name in present) for each in rounds] if present else []
 
 
-def rows(rounds: Sequence[Mapping[str, float]]) -> list[dict[str, Any]]:
+def rows(rounds: Sequence[Mapping[str, float]]) -> list[Found]:
     """One for each side, and for each target: a ratio to the best of the others, or images/s."""
-    made: list[dict[str, Any]] = [
+    made: list[Found] = [
         {"side": name, "images_per_second": median(each[name] for each in rounds),
          "least": min(each[name] for each in rounds), "most": max(each[name] for each in rounds)}
         for name in rounds[0]
@@ -154,7 +154,7 @@ def rows(rounds: Sequence[Mapping[str, float]]) -> list[dict[str, Any]]:
     return made
 
 
-def shown(row: Mapping[str, Any]) -> list[str]:
+def shown(row: Found) -> list[str]:
     ratios = [
         f"{each['ratio']:.2f} of {peer}"
         + (f", target {each['target']:.2f}: {each['verdict']}" if each["target"] else "")

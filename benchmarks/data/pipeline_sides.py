@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -20,7 +19,8 @@ from mpibow.data.dataset import ArrayData, Samples
 from mpibow.data.decoded import random_windows
 from mpibow.data.pipeline import Pipeline
 from mpibow.data.readers import DirectReader, Reader
-from mpibow.data.recordset import open_records
+from mpibow.data.recordset import RecordSet, open_records
+from mpibow.data.slots import Slot
 from mpibow.data.timeline import fixed
 from mpibow.graph.graph import Graph
 from mpibow.graph.layout import initial_weights
@@ -36,22 +36,22 @@ RUN = 64  # images that DALI is given at once
 class Encoded:
     """Encoded records as a pipeline sees them."""
 
-    def __init__(self, data: Any) -> None:
+    def __init__(self, data: RecordSet) -> None:
         self.name, self.count, self.classes, self.mean, self.std = data.name, data.count, data.classes, MEAN, STD
         self.shape, self.dtype = (3, SIZE, SIZE), np.dtype(np.uint8)
 
-    def read(self, samples: Any, images: Any, labels: Any) -> None:
+    def read(self, samples: object, images: object, labels: object) -> None:
         raise AssertionError("the reader does it")
 
 
-def slots(data: Samples, reader: Reader, batch: int, ahead: int) -> Callable[[], Any]:
+def slots(data: Samples, reader: Reader, batch: int, ahead: int) -> Callable[[], Slot]:
     """The next slot of a pipeline of one learner, `ahead` images of which are read ahead."""
     timeline, prefetch = fixed(batch, (1,)), max(2, ahead // batch)
     made = Pipeline(data, reader, lambda: timeline, rank=0, iteration=0, seed=1, prefetch=prefetch)
     return lambda: made.next()[0]
 
 
-def flipped(batch: int) -> Callable[[Any], None]:
+def flipped(batch: int) -> Callable[[Slot], None]:
     """What a training graph begins with: a copy of the slot, flips and normalisation, into float32."""
     graph = Graph()
     image = graph.input("image", (batch, 3, SIZE, SIZE), "uint8")
@@ -60,7 +60,7 @@ def flipped(batch: int) -> Callable[[Any], None]:
     layout = choose_layout(graph, kernels, training=False)
     plan = compile_plan(graph, layout, kernels, "float32", training=False).bind(initial_weights(layout, 0, "float32"))
 
-    def run(slot: Any) -> None:
+    def run(slot: Slot) -> None:
         for name, array in plan.inputs.items():
             np.copyto(array, slot.arrays[name])
         slot.release()
@@ -127,7 +127,7 @@ def plain_dali(batch: int, folder: Path, fused: bool) -> Callable[[], int]:
 
 def raw(batch: int, folder: Path, resident: bool) -> Callable[[], int]:
     """CIFAR's shape, from records or from memory; taken and given back."""
-    data: Any = open_records(folder / "raw")
+    data = open_records(folder / "raw")
     if resident:
         images, labels = np.empty((data.count, *data.shape), data.dtype), np.empty(data.count, np.int32)
         data.read(np.arange(data.count), images, labels)

@@ -16,15 +16,13 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from benchmarks.asked import Asked, Refused
 from benchmarks.gpu import gpu_accuracy
 from benchmarks.gpu.gpu_items import COMPILED, NETS, PLAIN, Bench, Item, items, measure_all, named
 from benchmarks.gpu.gpu_tables import page
-from benchmarks.sides import Peer, machine, note, parser_of, write
+from benchmarks.sides import Found, Peer, machine, note, parser_of, write
 from benchmarks.speed.bench_cpu import check_weights
 from mpibow.run.results import versions
 
@@ -42,7 +40,7 @@ def gpu() -> str:
     return "; ".join(line.strip() for line in done.stdout.splitlines() if line.strip())
 
 
-def title(about: Mapping[str, Any]) -> str:
+def title(about: Found) -> str:
     """The top of gpu.md."""
     sides = [
         ", ".join(f"{name} {version}" for name, version in about[side].items() if version) or "not there"
@@ -55,7 +53,7 @@ def title(about: Mapping[str, Any]) -> str:
     )
 
 
-def first_words(peer: Asked, models: list[str], limit: float) -> dict[str, Any]:
+def first_words(peer: Asked, models: list[str], limit: float) -> Found:
     """PyTorch's versions, of the same nets as ours; {} where there is none."""
     try:
         about = peer(limit, ask="about", models=models)

@@ -9,11 +9,10 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from benchmarks.averaging.bench_accuracy import unpack
 from benchmarks.gpu.gpu_items import Bench, Item
-from benchmarks.sides import ROOT, Failed, Peer, ours
+from benchmarks.sides import ROOT, Failed, Found, Peer, ours
 
 
 @dataclass(frozen=True)
@@ -91,7 +90,7 @@ def records(task: Task, folder: Path, data: Path | None) -> Path:
     return made
 
 
-def mpibow(bench: Bench, task: Task, data: Path, seed: int) -> dict[str, Any]:
+def mpibow(bench: Bench, task: Task, data: Path, seed: int) -> Found:
     with tempfile.TemporaryDirectory() as out:
         settings = [f"data.train={data / 'train'}", f"data.test={data / 'test'}", "learners=auto", f"seed={seed}"]
         settings += ["checkpoint.every=null", "checkpoint.best=false", f"stop.accuracy={task.accuracy}"]
@@ -104,7 +103,7 @@ def mpibow(bench: Bench, task: Task, data: Path, seed: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def pytorch(bench: Bench, peer: Peer | None, task: Task, side: str, data: Path, folder: Path, seed: int) -> Any:
+def pytorch(bench: Bench, peer: Peer | None, task: Task, side: str, data: Path, folder: Path, seed: int) -> Found:
     assert peer is not None
     how, arrays = task.theirs[side], folder / f"{task.model}.npz"
     if not arrays.exists():

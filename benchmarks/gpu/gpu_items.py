@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from benchmarks.asked import Asked, Refused
-from benchmarks.sides import Failed, launched, ours
+from benchmarks.sides import Failed, Found, launched, ours
 
-Found = MutableMapping[str, Any]
 PLAIN, COMPILED = ("eager", "graphs"), ("compile", "compile and graphs")
 RULES = ("sma", "independent")
 EXECUTIONS = ("streams", "fused")
@@ -63,12 +61,12 @@ class Bench:
         chosen = [f"precision={precision}", f"execution={execution}"] if self.device == "cuda" else []
         return [f"device={self.device}", *chosen, *self.more]
 
-    def train(self, net: Net, learners: int, execution: str = "auto", *settings: str) -> dict[str, Any]:
+    def train(self, net: Net, learners: int, execution: str = "auto", *settings: str) -> Found:
         arguments = ["train", net.model, "--batch-size", str(net.batch), "--learners", str(learners), "--json"]
         arguments += ["--seconds", str(self.seconds), "update.weight_decay=1e-4", *settings]
         return _last(ours("bench", *arguments, *self.on(net.precision, execution), limit=self.left()))
 
-    def profile(self, net: Net) -> dict[str, Any]:
+    def profile(self, net: Net) -> Found:
         """One learner's iteration, and the steps of its plan by the device's clock."""
         arguments = [net.model, "--batch-size", str(net.batch)]
         if self.device != "cuda":
@@ -78,17 +76,17 @@ class Bench:
         command = ["-m", "benchmarks.gpu.gpu_profile", *arguments, *self.on(net.precision)]
         return {**_last(launched(1, *command, limit=self.left())), "iteration": iteration}
 
-    def tuned(self, net: Net) -> dict[str, Any]:
+    def tuned(self, net: Net) -> Found:
         """Where the tuner ends: learners, execution, and how fast it is then."""
         command = ["-m", "benchmarks.speed.tuner_side", net.model, "--batch-size", str(net.batch), "learners=auto"]
         command += ["--seconds", str(self.seconds), "--wait", str(self.wait)]
         found = _last(launched(1, *command, *self.on(net.precision), limit=self.left()))
-        phase: dict[str, Any] = found["phases"][0]
+        phase: Found = found["phases"][0]
         return phase
 
-    def theirs(self, model: str, batch: int, precision: str, settings: Sequence[str], keep: bool) -> dict[str, Any]:
+    def theirs(self, model: str, batch: int, precision: str, settings: Sequence[str], keep: bool) -> Found:
         """PyTorch's images/s by setting; a setting that cannot be is an error in its place."""
-        found: dict[str, Any] = {}
+        found: Found = {}
         for setting in settings:
             if self.peer is None or setting not in self.settings:
                 continue
@@ -101,8 +99,8 @@ class Bench:
         return found
 
 
-def _last(said: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(said.splitlines()[-1])
+def _last(said: str) -> Found:
+    found: Found = json.loads(said.splitlines()[-1])
     return found
 
 
@@ -112,10 +110,10 @@ class Item:
 
     key: str
     seconds: float
-    measure: Callable[[Bench, Found], Any]
+    measure: Callable[[Bench, Found], Found]
 
 
-def chosen(found: Mapping[str, Any], net: Net) -> tuple[int, str]:
+def chosen(found: Found, net: Net) -> tuple[int, str]:
     """The tuner's learners and execution for a net."""
     choice = found.get(f"choice {net.name}", {})
     choice = UNKNOWN if "error" in choice or not choice else choice
@@ -129,7 +127,7 @@ def choice(net: Net) -> Item:
 def pair(net: Net, settings: Sequence[str], number: int) -> Item:
     """Ours, and at once PyTorch's at the same batch."""
 
-    def measure(bench: Bench, found: Found) -> Any:
+    def measure(bench: Bench, found: Found) -> Found:
         learners, execution = chosen(found, net)
         mine = bench.train(net, learners, execution)
         return {"ours": mine, **bench.theirs(net.model, net.batch, net.precision, settings, keep=True)}
@@ -149,14 +147,14 @@ def search(net: Net, batch: int) -> Item:
 def search_compiled(net: Net) -> Item:
     """At the batch that is PyTorch's best without the compiler."""
 
-    def measure(bench: Bench, found: Found) -> Any:
+    def measure(bench: Bench, found: Found) -> Found:
         batch = best_batch(found, net)
         return {"batch": batch, **bench.theirs(net.model, batch, net.precision, COMPILED, keep=False)}
 
     return Item(f"search {net.model} {net.precision} compiled", net.heavy * 40, measure)
 
 
-def best_batch(found: Mapping[str, Any], net: Net) -> int:
+def best_batch(found: Found, net: Net) -> int:
     searched = {
         batch: max(numbers(found.get(f"search {net.model} {net.precision} {batch}", {})).values(), default=0.0)
         for batch in SEARCH[net.model]
@@ -164,7 +162,7 @@ def best_batch(found: Mapping[str, Any], net: Net) -> int:
     return max(searched, key=lambda batch: searched[batch])
 
 
-def numbers(entry: Mapping[str, Any]) -> dict[str, float]:
+def numbers(entry: Found) -> dict[str, float]:
     """PyTorch's images/s by setting, without what failed."""
     settings = (*PLAIN, *COMPILED)
     return {key: value for key, value in entry.items() if key in settings and isinstance(value, int | float)}
@@ -175,7 +173,7 @@ def curve(net: Net, execution: str, k: int) -> Item:
 
 
 def sync(net: Net, number: int) -> Item:
-    def measure(bench: Bench, found: Found) -> Any:
+    def measure(bench: Bench, found: Found) -> Found:
         learners, execution = chosen(found, net)
         return {rule: bench.train(net, learners, execution, f"rule={{name: {rule}}}") for rule in RULES}
 
@@ -183,7 +181,7 @@ def sync(net: Net, number: int) -> Item:
 
 
 def rates(precision: str) -> Item:
-    def measure(bench: Bench, _: Found) -> Any:
+    def measure(bench: Bench, _: Found) -> Found:
         if bench.peer is None:
             return {"error": "PyTorch is not there to measure them with"}
         sizes = {} if bench.device == "cuda" else {"size": 512, "bytes": 1 << 22}

@@ -7,24 +7,23 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 
-from benchmarks.sides import parser_of
+from benchmarks.sides import Found, parser_of
 from mpibow.comm.communicator import Single
 from mpibow.cuda.kernels.cudnn import Enqueue, seconds_of
 from mpibow.cuda.kernels.opened import Gpu
 from mpibow.data.dataset import read_into
 from mpibow.graph.layout import initial_weights
-from mpibow.graph.steps import kind_of
+from mpibow.graph.steps import Step, kind_of
 from mpibow.job import Job, on_device
 from mpibow.job.synthetic import made_up_job
 
 
-def kinds(steps: Sequence[Any], seconds: Sequence[float]) -> dict[str, dict[str, float]]:
+def kinds(steps: Sequence[Step], seconds: Sequence[float]) -> dict[str, dict[str, float]]:
     """How many steps of each kind there are, and their seconds, as `mpibow.bench profile` has it."""
     found: dict[str, dict[str, float]] = {}
     for step, took in zip(steps, seconds, strict=True):
@@ -42,7 +41,7 @@ def once(gpu: Gpu, runs: Sequence[Enqueue]) -> None:
     gpu.machine.close()
 
 
-def profile(job: Job, alone: bool = False) -> dict[str, Any]:
+def profile(job: Job, alone: bool = False) -> Found:
     """`job` has its GPU opened. `alone`: nothing is timed, a pass is run for a profiler."""
     gpu, plan = job.device.gpu, job.training_plan()
     assert gpu is not None, "device=cuda is what is profiled here"
@@ -50,11 +49,11 @@ def profile(job: Job, alone: bool = False) -> dict[str, Any]:
     weights, gradients = (machine.zeros(plan.layout.size, "float32", "a profile") for _ in range(2))
     machine.put(weights, initial_weights(plan.layout, job.config.seed, "float32"))
     bound, before = gpu.bound(plan, weights, gradients)
-    host: Mapping[str, Any] = {name: np.zeros(array.shape, array.dtype) for name, array in bound.inputs.items()}
+    host = {name: np.zeros(array.shape, array.dtype) for name, array in bound.inputs.items()}
     read_into(job.train, np.arange(job.config.batch_size) % job.train.count, host)
     for name, array in bound.inputs.items():
         machine.put(array, host[name])
-    runs: list[Any] = [*before, *bound.runs]
+    runs = [*before, *bound.runs]
     if alone:
         once(gpu, runs)
         return {"steps": len(runs), "kernels": job.kernels.about}

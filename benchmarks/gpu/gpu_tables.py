@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from statistics import median
-from typing import Any
 
 from benchmarks.gpu.gpu_items import COMPILED, EXECUTIONS, KS, PLAIN, RULES, SEARCH, Net, chosen, numbers
-from benchmarks.sides import middle, operators, table, times, verdict
+from benchmarks.sides import Found, middle, operators, table, times, verdict
 from benchmarks.sides import rate as rate_text
 
 HIDDEN, PYTHON, NEAR = 0.95, 0.2, 0.95  # targets: with averaging over without, Python's share, the tuner over the best
-Found = Mapping[str, Any]
 RATE = "images_per_second"
 
 
-def whole(found: Found, start: str) -> list[Any]:
+def whole(found: Found, start: str) -> list[Found]:
     """The entries of these keys, by key, that have not failed."""
     return [entry for key, entry in found.items() if key.startswith(start) and "error" not in entry]
 

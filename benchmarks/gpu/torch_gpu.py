@@ -19,15 +19,14 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import redirect_stdout
-from typing import Any
 
 import torch
 from torch import nn
 
-from benchmarks.sides import parser_of
+from benchmarks.sides import Found, parser_of
 from benchmarks.speed.torch_peer import NETS, versions
 
-Run = Callable[[], Any]
+Run = Callable[[], object]
 SETTINGS: Mapping[str, tuple[bool, bool]] = {  # torch.compile, a CUDA graph of the whole step
     "eager": (False, False),
     "graphs": (False, True),
@@ -42,18 +41,18 @@ MOST_AT_ONCE = 10  # times as many steps as in the turn before
 
 class Side:
     def __init__(self, device: str) -> None:
-        self.device, self.kept = torch.device(device), dict[tuple[Any, ...], Run]()
+        self.device, self.kept = torch.device(device), dict[tuple[object, ...], Run]()
         torch.backends.cudnn.benchmark = True
 
     def wait(self) -> None:
         if self.device.type == "cuda":
             torch.cuda.synchronize()
 
-    def answer(self, ask: str, **about: Any) -> Any:
+    def answer(self, ask: str, **about: object) -> object:
         questions = {"about": self.about, "speed": self.speed, "rates": self.rates}
         return questions[ask](**about)
 
-    def about(self, models: list[str]) -> dict[str, Any]:
+    def about(self, models: list[str]) -> Found:
         found = {**versions(), "cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version()}
         weights = {model: sum(weight.numel() for weight in NETS[model][0]().parameters()) for model in models}
         name = torch.cuda.get_device_name() if self.device.type == "cuda" else "CPU"

@@ -13,14 +13,15 @@ import json
 import math
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
 from benchmarks.gpu.torch_gpu import Side, exact
+from benchmarks.sides import Found
 from benchmarks.speed.torch_peer import NETS
 
 Tensor = torch.Tensor
@@ -64,7 +65,7 @@ def cropped(images: Tensor, pad: int, rows: Tensor, columns: Tensor, flips: Tens
 
 
 class Run:
-    def __init__(self, task: Task, arrays: Any) -> None:
+    def __init__(self, task: Task, arrays: Mapping[str, np.ndarray]) -> None:
         self.task, self.side = task, Side(task.device)
         exact("tf32")
         torch.manual_seed(task.seed)
@@ -122,7 +123,7 @@ class Run:
         return hits / len(self.answers)
 
 
-def train(task: Task, arrays: Any) -> dict[str, Any]:
+def train(task: Task, arrays: Mapping[str, np.ndarray]) -> Found:
     """Seconds and epochs to the target, None where it was not reached."""
     run, seconds, accuracies = Run(task, arrays), 0.0, list[float]()
     for epoch in range(task.epochs):

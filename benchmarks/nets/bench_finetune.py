@@ -17,7 +17,6 @@ from functools import partial
 from pathlib import Path
 from statistics import mean, stdev
 from textwrap import wrap
-from typing import Any
 
 import numpy as np
 
@@ -37,12 +36,12 @@ TUNED, SEEDS = 0, (1, 2, 3, 4, 5)  # the seed that chooses the rates, on validat
 RATES = (0.003, 0.01, 0.03, 0.1, 0.3)
 T = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}  # Student's, two-sided 95 %, by the number of seeds
 BODY = ("conv*", "batch_norm*")
-MODES: Mapping[str, Mapping[str, Any]] = {
+MODES: Mapping[str, Mapping[str, object]] = {
     "from scratch": {},
     f"fine-tuned, body frozen for {FROZEN} epochs": {"freeze": {"epochs": FROZEN}},
     "fine-tuned, body at a tenth of the rate": {"lr_scale": 0.1},
 }
-SETTINGS: dict[str, Any] = {
+SETTINGS: dict[str, object] = {
     "normalise": "half",  # the same scaling for old and new classes
     "augment": {"pad": 4, "flip": True},
     "batch_size": 8,
@@ -60,7 +59,9 @@ def images_of(folder: Path, labels: Array, picked: Mapping[int, slice]) -> tuple
     return images, np.repeat(np.arange(len(picked)), [len(each) for each in rows])
 
 
-def train(runs: Path, name: str, data: tuple[Array, Array], seed: int, epochs: int, rate: float, **more: Any) -> Any:
+def train(
+    runs: Path, name: str, data: tuple[Array, Array], seed: int, epochs: int, rate: float, **more: object
+) -> mb.Fitted:
     """The trained net, by a run that continues where it was cut off."""
     net = partial(MODELS[NET], classes=int(data[1].max()) + 1)
     groups = more.pop("groups", [])
@@ -81,7 +82,7 @@ def cell(folder: Path, runs: Path, mode: str, seed: int, rate: float) -> float:
     chosen = np.full_like(labels, -1)
     chosen[picked] = labels[picked]
     data = images_of(folder / "train", chosen, dict.fromkeys(NEW, slice(None)))
-    settings: dict[str, Any] = {}
+    settings: dict[str, object] = {}
     if more:
         body = train(
             runs, "body", images_of(folder / "train", labels, dict.fromkeys(OLD, slice(EACH_OLD))), TUNED, EPOCHS_OLD,

@@ -25,7 +25,6 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -35,7 +34,7 @@ from benchmarks import turns
 from benchmarks.asked import Asked
 from benchmarks.nets.bench_nets import LIMIT, torch_sides
 from benchmarks.nets.nets_page import best
-from benchmarks.sides import ROOT, after, heading, machine, note, parser_of, table, verdict, write
+from benchmarks.sides import ROOT, Found, after, heading, machine, note, parser_of, table, verdict, write
 from mpibow.aten.net import TorchNet
 from mpibow.data.dataset import Array
 from mpibow.graph.graph import Tensor
@@ -66,7 +65,7 @@ def read_module(file: Path) -> TorchNet:
     return TorchNet(pickle.loads(file.read_bytes()), None)
 
 
-def measure(batch: int, options: argparse.Namespace) -> dict[str, Any]:
+def measure(batch: int, options: argparse.Namespace) -> Found:
     """Images/s of all sides in every round."""
     generator = np.random.default_rng(0)
     data = {
@@ -98,7 +97,7 @@ def ratio(rounds: turns.Rounds, one: str, other: str, target: float) -> list[str
     return [one, other, f"{middle:.3f}", f"{low:.3f} to {high:.3f}", f"{target:.2f}", verdict(middle, target)]
 
 
-def page(found: Mapping[str, Any]) -> str:
+def page(found: Found) -> str:
     text = heading("A PyTorch module trained by mpibow", found["about"])
     text += "\nResNet-18 with a stem of 3 x 3, images of 32 x 32, SGD with momentum; images/s, medians of rounds.\n"
     for batch, made in found["batches"].items():
@@ -124,7 +123,7 @@ def main() -> None:
         parser.error(f"--pairs: must be at least 1, got {options.pairs}")
     threadpool_limits(1)
     about = {**machine(FOLDER=options.output), "mpibow": versions()}
-    found: dict[str, Any] = {"about": about, "seconds": options.seconds, "batches": {}}
+    found: Found = {"about": about, "seconds": options.seconds, "batches": {}}
     for batch in options.batches:
         note(f"batch {batch}")
         made = measure(batch, options)

@@ -26,7 +26,6 @@ from contextlib import ExitStack
 from functools import partial
 from math import prod
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -35,7 +34,7 @@ import mpibow as mb
 from benchmarks.asked import Asked
 from benchmarks.nets.net_cells import CELLS, TEXT, Product, job, products
 from benchmarks.nets.nets_page import page
-from benchmarks.sides import after, machine, note, parser_of, write
+from benchmarks.sides import Found, after, machine, note, parser_of, write
 from benchmarks.turns import Side, in_turn, opened
 from mpibow.diagnose.profile import profile
 from mpibow.graph.graph import Graph
@@ -100,7 +99,7 @@ def floor(made: Job, convolved: float, peer: Asked | None) -> dict[str, float]:
     return {"seconds": convolved + sum(times[product] for product in found), "operations": operations}
 
 
-def measure(name: str, batch: int, options: argparse.Namespace) -> dict[str, Any]:
+def measure(name: str, batch: int, options: argparse.Namespace) -> Found:
     """Samples/s of all sides in every round, and the floor."""
     data = CELLS[name].data(options.text)
     with ExitStack() as stack:
@@ -109,7 +108,7 @@ def measure(name: str, batch: int, options: argparse.Namespace) -> dict[str, Any
         for learners in options.learners:
             make = partial(job, name, data, batch, learners, options.device)
             sides[f"mpibow, {learners}"] = stack.enter_context(opened(make))
-        about, peer = dict[str, Any](), None
+        about, peer = Found(), None
         if options.python:
             np.savez(folder / "data.npz", **data)  # type: ignore[arg-type]  # it takes arrays by name
             script = ["-m", "benchmarks.nets.torch_nets_peer"]
@@ -146,7 +145,7 @@ def main() -> None:
         parser.error(f"--pairs: must be at least 1, got {options.pairs}")
     threadpool_limits(1)
     about = {**machine(PYTHON=options.python, FOLDER=options.output), "mpibow": versions()}
-    found: dict[str, Any] = {"about": about, "seconds": options.seconds, "nets": {}}
+    found: Found = {"about": about, "seconds": options.seconds, "nets": {}}
     for name in options.only:
         for batch in options.batches:
             note(f"{name}, batch {batch}")

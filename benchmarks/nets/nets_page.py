@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from math import comb
 from statistics import median
 from textwrap import fill
-from typing import Any
 
 from benchmarks.nets.net_cells import CELLS
-from benchmarks.sides import heading, rate, table, verdict
+from benchmarks.sides import Found, heading, rate, table, verdict
 from benchmarks.turns import Rounds, interval, ratios
 
-Found = Mapping[str, Any]  # what was measured, as nets.json holds it
 TARGETS = {"gpt": 1.35, "vit": 1.0, "lstm": 1.0, "unet": 1.0}
 HEADS = ("net", "batch", "mpibow", "PyTorch", "times", "interval", "target", "", "of one thread")
 SLOWEST = 6  # kinds of operators that are named

@@ -8,13 +8,13 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from functools import cache, partial
-from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional as F
 
+from benchmarks.sides import Found
 from benchmarks.speed.torch_peer import versions
 from tests.examples import torch_nets as nets
 
@@ -48,9 +48,13 @@ class Trained:
     """One net, trained eagerly or compiled, in turns: its loss and its optimiser."""
 
     def __init__(
-        self, loss: Callable[..., torch.Tensor], update: Any, batches: list[tuple[torch.Tensor, torch.Tensor]],
-        size: int, compiled: bool,
-    ) -> None:  # fmt: skip
+        self,
+        loss: Callable[..., torch.Tensor],
+        update: torch.optim.Optimizer,
+        batches: list[tuple[torch.Tensor, torch.Tensor]],
+        size: int,
+        compiled: bool,
+    ) -> None:
         self.batches, self.place, self.size = batches, 0, size
         self.loss: Callable[..., torch.Tensor] = torch.compile(loss, dynamic=False) if compiled else loss
         self.update = update
@@ -95,14 +99,14 @@ def alone(many: int, m: int, k: int, n: int) -> float:
             return best
 
 
-def serve(about: Mapping[str, Any], side: Callable[[bool], Trained], alone: Callable[..., float] | None = None) -> None:
+def serve(about: Found, side: Callable[[bool], Trained], alone: Callable[..., float] | None = None) -> None:
     """Answers every question; a net is made when it is asked for first."""
     torch.set_flush_denormal(True)
     sides = cache(lambda threads, compiled: side(compiled))
     for line in sys.stdin:
         match json.loads(line):
             case {"about": _}:
-                found: Any = {**about, "versions": versions()}
+                found = {**about, "versions": versions()}
             case {"products": products} if alone:
                 torch.set_num_threads(1)
                 found = [alone(*product) for product in products]

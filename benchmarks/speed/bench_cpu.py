@@ -26,11 +26,10 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 import numpy as np
 
-from benchmarks.sides import Peer, after, machine, note, ours, parser_of, rate, write
+from benchmarks.sides import Found, Peer, after, machine, note, ours, parser_of, rate, write
 from benchmarks.speed.cpu_page import NETS, Figure, Round, page
 from mpibow.graph.plan import choose_layout
 from mpibow.job.synthetic import SHAPES
@@ -42,9 +41,6 @@ DEFAULT = ("resnet32", "resnet20", "lenet", "vgg16_cifar", "resnet50")
 FLOORS = (("resnet32", 4, 1.4), ("lenet", 8, None), ("lenet", 1, None))  # model, batch, most of its convolutions alone
 STREAMS = (("lenet", 1), ("lenet", 8))  # bound by memory
 SCALING = ("resnet32", 4, (1, 2), 1.8)  # model, batch, learners, how many times the images/s
-
-
-Measured = dict[str, Any]  # what cpu.json holds of a part
 
 
 def images_per_second(model: str, batch: int, learners: int, options: argparse.Namespace) -> float:
@@ -81,7 +77,7 @@ def measure(made: Round, model: str, options: argparse.Namespace, peer: Peer | N
             yield
 
 
-def speed(options: argparse.Namespace, peer: Peer | None, before: Measured) -> Iterator[Measured]:
+def speed(options: argparse.Namespace, peer: Peer | None, before: Found) -> Iterator[Found]:
     """Every model and batch beside PyTorch: a round of all of them after the other."""
     models = {model: list(map(Round.of, before.get("models", {}).get(model, ()))) for model in options.models}
     found = {"learners": options.learners, "seconds": options.seconds}
@@ -95,7 +91,7 @@ def speed(options: argparse.Namespace, peer: Peer | None, before: Measured) -> I
                 yield {**found, "models": kept}
 
 
-def scaling(options: argparse.Namespace, peer: Peer | None, before: Measured) -> Iterator[Measured]:
+def scaling(options: argparse.Namespace, peer: Peer | None, before: Found) -> Iterator[Found]:
     """How much a second learner brings, and what the machine has for it: a process of one on each core brings that."""
     model, batch, (one, two), target = SCALING
     note(f"{model}, batch {batch}: {one} and {two} learners, {two} processes of {one}; {options.repeats} rounds")
@@ -139,17 +135,17 @@ def bandwidth(size: int = 2**28, seconds: float = 1.0) -> float:
     return 3 * size * sum(passes) / (time.perf_counter() - begin)
 
 
-def profiles(model: str, batch: int, options: argparse.Namespace, *, direct: bool) -> list[dict[str, Any]]:
+def profiles(model: str, batch: int, options: argparse.Namespace, *, direct: bool) -> list[Found]:
     """Of an iteration, and if `direct` of one whose convolutions are all oneDNN's own."""
     line = ("bench", "profile", model, "--batch-size", str(batch), "--seconds", str(2 * options.seconds), *options.set)
     runs: list[tuple[str, ...]] = [(), ("onednn.winograd=false",)]
     return [json.loads(ours(*line, *settings, "--json")) for settings in runs[: 1 + direct]]
 
 
-def floor(options: argparse.Namespace, peer: Peer | None, before: Measured) -> Iterator[Measured]:
+def floor(options: argparse.Namespace, peer: Peer | None, before: Found) -> Iterator[Found]:
     """One learner's iteration beside its convolutions, each measured alone, and where the rest goes: the round whose
     ratio is the median."""
-    made: list[dict[str, Any]] = []
+    made: list[Found] = []
     for model, batch, target in FLOORS:
         note(f"{model}, batch {batch}: where an iteration's time goes")
         rounds = [profiles(model, batch, options, direct=target is not None) for _ in range(options.repeats)]
@@ -159,7 +155,7 @@ def floor(options: argparse.Namespace, peer: Peer | None, before: Measured) -> I
     yield {"profiles": made, "memory": [streamed(model, batch, options.learners) for model, batch in STREAMS]}
 
 
-def streamed(model: str, batch: int, k: int) -> dict[str, Any]:
+def streamed(model: str, batch: int, k: int) -> Found:
     """The bytes that an iteration of k learners moves at least, and how fast this machine moves them."""
     size, gradients = sizes_of(model, batch)
     weight_moves, gradient_moves = PER_LEARNER * k, PER_GRADIENT * k
@@ -171,7 +167,7 @@ def streamed(model: str, batch: int, k: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-Part = Callable[[argparse.Namespace, Peer | None, Measured], Iterator[Measured]]
+Part = Callable[[argparse.Namespace, Peer | None, Found], Iterator[Found]]
 PARTS: Mapping[str, Part] = {
     "speed": speed,
     "scaling": scaling,
@@ -236,7 +232,7 @@ def main() -> None:
         check_weights(theirs["weights"])
         about["torch"] = theirs["versions"]
     path = options.output and options.output / "cpu.json"
-    found: dict[str, Measured] = json.loads(path.read_text()) if path and path.exists() else {}
+    found: dict[str, Found] = json.loads(path.read_text()) if path and path.exists() else {}
     for part in options.only:
         for made in PARTS[part](options, peer, found.get(part, {}) if options.resume else {}):
             found[part] = {"about": after(about), **made}

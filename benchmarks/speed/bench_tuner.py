@@ -21,9 +21,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any
 
-from benchmarks.sides import launched, machine, note, parser_of, table, verdict, write
+from benchmarks.sides import Found, launched, machine, note, parser_of, table, verdict, write
 from mpibow.tune import as_sum
 
 THRESHOLD, SOON = 0.03, 30.0  # a choice is as good as two learners within this; seconds of training to make it
@@ -51,7 +50,7 @@ PLACES = {model: Place("one rank", model) for model in ("lenet", "resnet20", "re
 
 def side(
     options: argparse.Namespace, place: Place, *arguments: str, learners: object = "auto", seconds: float | None = None
-) -> Any:
+) -> Found:
     """The JSON of one fresh run, measured for `seconds`, else for those of the options."""
     bind = ["--bind", place.bind] if place.bind else []
     measured = options.seconds if seconds is None else seconds
@@ -115,7 +114,7 @@ def counted(found: Sequence[Sequence[int]]) -> str:
 # The parts: each measures, and then says what it found
 
 
-def measure_choice(options: argparse.Namespace, kept: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def measure_choice(options: argparse.Namespace, kept: Sequence[Found]) -> list[Found]:
     found = {entry["place"]: entry for entry in kept}
     for name in options.places:
         place = PLACES[name]
@@ -135,7 +134,7 @@ def measure_choice(options: argparse.Namespace, kept: Sequence[dict[str, Any]]) 
     return [found[name] for name in PLACES if name in found]
 
 
-def tell_choice(found: Sequence[Mapping[str, Any]]) -> str:
+def tell_choice(found: Sequence[Found]) -> str:
     heads = ["", "model", "1", "2", "3", "4 learners a rank, images/s", "the tuner ends at", "its images/s"]
     heads += ["of the best", f"target {NEAR}", f"as fast as two, in {SOON:g} s", "9 of 10", "slowest, s", "measured"]
     rows = []
@@ -158,7 +157,7 @@ def tell_choice(found: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
-def measure_slowed(options: argparse.Namespace, _: object) -> list[dict[str, Any]]:
+def measure_slowed(options: argparse.Namespace, _: object) -> list[Found]:
     """Tuned, then with the learners that it had before the loop, then with two each."""
     place = Place("two ranks, a core each", options.slowed_model, ranks=2, bind="0,1")
     fit = ("--slowed", "--load", "1", "--least", str(options.adapt))
@@ -177,8 +176,8 @@ def measure_slowed(options: argparse.Namespace, _: object) -> list[dict[str, Any
     return found
 
 
-def tell_slowed(found: Sequence[Mapping[str, Any]]) -> str:
-    def rates(phase: int, arm: Callable[[Mapping[str, Any]], str]) -> list[float]:
+def tell_slowed(found: Sequence[Found]) -> str:
+    def rates(phase: int, arm: Callable[[Found], str]) -> list[float]:
         return [entry["arms"][arm(entry)][phase]["images_per_second"] for entry in found]
 
     rows = []
@@ -206,7 +205,7 @@ SYNC = (  # ranks and learners of each
 )
 
 
-def in_turn(options: argparse.Namespace, place: Place, sides: Mapping[str, Sequence[str]], k: int) -> dict[str, Any]:
+def in_turn(options: argparse.Namespace, place: Place, sides: Mapping[str, Sequence[str]], k: int) -> Found:
     """Images/s of each side, by the settings that make it, in every round; with k learners a rank."""
     rates: dict[str, list[float]] = {name: [] for name in sides}
     for _ in range(options.rounds):
@@ -216,19 +215,19 @@ def in_turn(options: argparse.Namespace, place: Place, sides: Mapping[str, Seque
     return {"about": place.about, "model": place.model, "learners": k, "rates": rates}
 
 
-def beside(entry: Mapping[str, Any], mine: str, other: str) -> tuple[list[str], float]:
+def beside(entry: Found, mine: str, other: str) -> tuple[list[str], float]:
     """The medians of both sides, the first one's first, and the ratio of `mine` to the `other`, as text and number."""
     rates = entry["rates"]
     ratio = paired(rates[mine], rates[other])
     return [*(f"{median(each):,.0f}" for each in rates.values()), f"{ratio:.3f}"], ratio
 
 
-def measure_sync(options: argparse.Namespace, _: object) -> list[dict[str, Any]]:
+def measure_sync(options: argparse.Namespace, _: object) -> list[Found]:
     rules = {rule: [f"rule={{name: {rule}}}"] for rule in ("sma", "independent")}
     return [in_turn(options, Place(about, options.sync_model, ranks), rules, k) for about, ranks, k in SYNC]
 
 
-def tell_sync(found: Sequence[Mapping[str, Any]]) -> str:
+def tell_sync(found: Sequence[Found]) -> str:
     heads = ["", "model", "SMA, period 1, images/s", "never averaged", "ratio", f"target {AVERAGED}"]
     rows = []
     for entry in found:
@@ -238,7 +237,7 @@ def tell_sync(found: Sequence[Mapping[str, Any]]) -> str:
     return table(heads, rows)
 
 
-def measure_assignment(options: argparse.Namespace, _: object) -> list[dict[str, Any]]:
+def measure_assignment(options: argparse.Namespace, _: object) -> list[Found]:
     found = []
     for about, load in (("all cores its own", ()), ("a busy loop on one core", ("--load", "1"))):
         ways = {name: [*load, f"assignment={name}"] for name in ("fixed", "first_come")}
@@ -246,7 +245,7 @@ def measure_assignment(options: argparse.Namespace, _: object) -> list[dict[str,
     return found
 
 
-def tell_assignment(found: Sequence[Mapping[str, Any]]) -> str:
+def tell_assignment(found: Sequence[Found]) -> str:
     heads = ["", "model", "learners", "fixed, images/s", "first_come", "ratio"]
     rows = [
         [entry["about"], entry["model"], str(entry["learners"]), *beside(entry, "first_come", "fixed")[0]]
@@ -255,7 +254,7 @@ def tell_assignment(found: Sequence[Mapping[str, Any]]) -> str:
     return table(heads, rows)
 
 
-PARTS: Mapping[str, tuple[str, Callable[[argparse.Namespace, Any], Any], Callable[[Any], str]]] = {
+PARTS = {
     "choice": ("Where the tuner ends", measure_choice, tell_choice),
     "slowed": ("A rank that is slowed by half", measure_slowed, tell_slowed),
     "sync": ("What averaging costs", measure_sync, tell_sync),
@@ -263,7 +262,7 @@ PARTS: Mapping[str, tuple[str, Callable[[argparse.Namespace, Any], Any], Callabl
 }
 
 
-def page(parts: Mapping[str, Mapping[str, Any]]) -> str:
+def page(parts: Mapping[str, Found]) -> str:
     """All parts that were ever measured, each with its machine and its command."""
     texts = ["# The auto-tuner, measured\n"]
     for name, (title, _, tell) in PARTS.items():

@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import mode
-from typing import Any
 
-from benchmarks.sides import heading, middle, operators, rate, table, times, verdict
-
-Found = Mapping[str, Any]  # what a part measured, as cpu.json holds it
+from benchmarks.sides import Found, heading, middle, operators, rate, table, times, verdict
 
 
 @dataclass(frozen=True)

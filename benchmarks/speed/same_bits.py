@@ -14,13 +14,12 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from safetensors.numpy import load_file
 
 from benchmarks.checkouts import ROOT, environment_of, two_trees
-from benchmarks.sides import parser_of
+from benchmarks.sides import Found, parser_of
 
 CLOCKS = re.compile(r"time|elapsed|images_per_second|seconds|.*_wait|sync_.*|versions|path|.*memory")
 MODEL = ["model.name=convnet", "data.train=data/digits/train", "data.test=data/digits/test", "log.every=5",
@@ -139,11 +138,11 @@ def differences(old: Path, new: Path) -> list[str]:
     return found
 
 
-def _near(key: str, one: dict[str, Any], other: dict[str, Any]) -> bool:
+def _near(key: str, one: Found, other: Found) -> bool:
     return key == "gain" and abs(one[key] - other[key]) <= GAIN * abs(other[key])
 
 
-def _events(path: Path) -> list[dict[str, Any]]:
+def _events(path: Path) -> list[Found]:
     events = [json.loads(line) for line in path.read_text().splitlines()]
     return [{key: value for key, value in event.items() if not CLOCKS.fullmatch(key)} for event in events]
 

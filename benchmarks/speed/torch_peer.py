@@ -13,11 +13,11 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import torch
 from torch import nn
 
+from benchmarks.sides import Found
 from tests.models import torch_nets as nets
 
 NETS: dict[str, tuple[Callable[[], nn.Module], int, tuple[int, ...]]] = {  # classes and images as in mpibow.bench
@@ -72,7 +72,7 @@ def rate(step: Callable[[], None], seconds: float) -> float:
             return count / elapsed
 
 
-def speed(model: str, batch: int, seconds: float, compiled: bool) -> dict[str, Any]:
+def speed(model: str, batch: int, seconds: float, compiled: bool) -> Found:
     """Every setting for a quarter of the time, then the best for all of it, each after a warm-up.
 
     `compiled`: torch.compile is tried with the best setting as well; the answer has its rate over eager's.
@@ -102,7 +102,7 @@ def attempt(step: Callable[[], None], seconds: float) -> float:
     return first if first * seconds < 1 else rate(step, seconds)
 
 
-def about(models: list[str]) -> dict[str, Any]:
+def about(models: list[str]) -> Found:
     weights = {model: sum(weight.numel() for weight in NETS[model][0]().parameters()) for model in models}
     return {"weights": weights, "versions": versions()}
 
