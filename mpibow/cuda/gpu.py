@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from mpibow.comm.communicator import Communicator
 from mpibow.config import Config
+from mpibow.cuda.device.array import PlanArray
 from mpibow.cuda.device.cupy_driver import Driver, load_cupy, nvtx_range
 from mpibow.cuda.device.driver import OutOfMemory, cuda_version, dotted
 from mpibow.cuda.device.find import find_device, refuse_together
@@ -102,7 +103,8 @@ class OnGpu(Device):
         return carrier, note
 
     def bind(self, job: Job, replicas: Replicas, loading: Loading, ranks: int, trace: Trace) -> GpuBinder:
-        self.gpu.flat.learners(replicas.all_gradients)
+        gradients: PlanArray = replicas.all_gradients
+        self.gpu.flat.learners(gradients)
         self._times = DeviceTimes(self.gpu.machine, trace)
 
         def fused(k: int) -> Plan:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,14 +61,14 @@ class Formula:
         return tuple(np.broadcast_to(each, arrays[0].shape) for each in found)
 
     @cached_property
-    def _numpy(self) -> Callable[..., tuple[Any, ...]]:
+    def _numpy(self) -> Callable[..., tuple[Array, ...]]:
         """The formula as a function (the element's type, arrays, scalars), which NumPy runs."""
         lines = [f"def _formula({', '.join(('_number', *self.arrays, *self.scalars))}):"]
         lines += [f"    {name} = {NUMPY.text(tree)}" for name, tree in self.assignments]
         lines += [f"    return {', '.join(map(NUMPY.text, self.results))},"]
-        names: dict[str, Any] = dict(_NAMES)
+        names = dict(_NAMES)
         exec(compile("\n".join(lines), f"<{self.name}>", "exec"), names)
-        return cast(Callable[..., tuple[Any, ...]], names["_formula"])
+        return names["_formula"]
 
     @property
     def called(self) -> frozenset[str]:
@@ -81,10 +81,8 @@ def _called(tree: Expression) -> frozenset[str]:
 
 
 # The parts that every machine's language writes alike.
-OPERATORS = {
-    "+": "({} + {})", "-": "({} - {})", "*": "({} * {})", "/": "({} / {})", "negative": "(-{})",
-    "<": "({} < {})", "<=": "({} <= {})", ">": "({} > {})", ">=": "({} >= {})", "==": "({} == {})", "!=": "({} != {})",
-}  # fmt: skip
+OPERATORS = {sign: f"({{}} {sign} {{}})" for sign in ("+", "-", "*", "/", "<", "<=", ">", ">=", "==", "!=")}
+OPERATORS |= {"negative": "(-{})"}
 
 
 @dataclass(frozen=True)
@@ -112,7 +110,9 @@ NUMPY = Dialect(
     | {"and": "_and({}, {})", "or": "_or({}, {})", "not": "_not({})"}
     | {name: f"_{name}({', '.join(['{}'] * count)})" for name, count in functions.COUNTS.items()},
 )
-_NAMES = {
-    "_and": np.logical_and, "_or": np.logical_or, "_not": np.logical_not,
+_NAMES: dict[str, Callable[..., tuple[Array, ...]]] = {
+    "_and": np.logical_and,
+    "_or": np.logical_or,
+    "_not": np.logical_not,
     **{f"_{name}": getattr(functions, name) for name in functions.COUNTS},
-}  # fmt: skip
+}

@@ -23,7 +23,7 @@ import textwrap
 from collections.abc import Callable
 from functools import cache
 from types import FunctionType
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from mpibow.errors import FormulaError
 from mpibow.formulas import functions
@@ -31,10 +31,20 @@ from mpibow.formulas.formula import Apply, Expression, Formula, Name, Number
 from mpibow.formulas.inlining import inlined, names_in
 
 OPERATORS: dict[type[ast.AST], str] = {
-    ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/",
-    ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!=",
-    ast.And: "and", ast.Or: "or", ast.Not: "not",
-}  # fmt: skip
+    ast.Add: "+",
+    ast.Sub: "-",
+    ast.Mult: "*",
+    ast.Div: "/",
+    ast.Lt: "<",
+    ast.LtE: "<=",
+    ast.Gt: ">",
+    ast.GtE: ">=",
+    ast.Eq: "==",
+    ast.NotEq: "!=",
+    ast.And: "and",
+    ast.Or: "or",
+    ast.Not: "not",
+}
 # Replacements for constructs that a formula may not have.
 REMEDIES: dict[type[ast.AST], str] = {
     ast.IfExp: "write where(condition, a, b)",
@@ -54,13 +64,13 @@ ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.Div)
 
 
 @cache
-def formula(function: Callable[..., Any]) -> Formula:
+def formula(function: Callable[..., object]) -> Formula:
     """The formula that a function writes. Raises FormulaError with the file, the line and what to write instead."""
     return _Reader(function).read()
 
 
 class _Reader:
-    def __init__(self, function: Callable[..., Any], callers: tuple[Callable[..., Any], ...] = ()) -> None:
+    def __init__(self, function: Callable[..., object], callers: tuple[Callable[..., object], ...] = ()) -> None:
         self._function, self._globals = function, getattr(function, "__globals__", {})
         self._chain = (*callers, function)
         self._file, self._first = "<unknown>", 1

@@ -20,9 +20,9 @@ NUMBA = Dialect(
     name="{}",
     templates=OPERATORS
     | {"and": "({} and {})", "or": "({} or {})", "not": "(not {})", "where": "({1} if {0} else {2})"}
-    | {"sqrt": "_math.sqrt({})", "exp": "_math.exp({})", "tanh": "_math.tanh({})", "erf": "_math.erf({})"}
-    | {"log": "_math.log({})", "log1p": "_math.log1p({})", "power": "({} ** {})"}
-    | {"abs": "abs({})", "sign": "_sign({})", "minimum": "_minimum({}, {})", "maximum": "_maximum({}, {})"},
+    | {name: f"_math.{name}({{}})" for name in ("sqrt", "exp", "log", "log1p", "tanh", "erf")}
+    | {"power": "({} ** {})", "abs": "abs({})"}
+    | {"sign": "_sign({})", "minimum": "_minimum({}, {})", "maximum": "_maximum({}, {})"},
 )
 HEAD = """
 import math as _math

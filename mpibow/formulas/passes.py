@@ -9,17 +9,28 @@ from typing import Any
 
 import numpy as np
 
+from mpibow.formulas import functions
 from mpibow.formulas.formula import Array, Expression, Formula, Name, Number
 
 COMPARISONS: dict[str, np.ufunc] = {
-    "<": np.less, "<=": np.less_equal, ">": np.greater, ">=": np.greater_equal, "==": np.equal, "!=": np.not_equal,
-    "and": np.logical_and, "or": np.logical_or, "not": np.logical_not,
-}  # fmt: skip
+    "<": np.less,
+    "<=": np.less_equal,
+    ">": np.greater,
+    ">=": np.greater_equal,
+    "==": np.equal,
+    "!=": np.not_equal,
+    "and": np.logical_and,
+    "or": np.logical_or,
+    "not": np.logical_not,
+}
 UFUNCS: Mapping[str, np.ufunc] = COMPARISONS | {
-    "+": np.add, "-": np.subtract, "*": np.multiply, "/": np.divide, "negative": np.negative,
-    "sqrt": np.sqrt, "exp": np.exp, "log": np.log, "log1p": np.log1p, "power": np.power, "tanh": np.tanh,
-    "sign": np.sign, "abs": np.absolute, "minimum": np.minimum, "maximum": np.maximum,
-}  # fmt: skip
+    "+": np.add,
+    "-": np.subtract,
+    "*": np.multiply,
+    "/": np.divide,
+    "negative": np.negative,
+    **{name: call for name in functions.COUNTS if isinstance(call := getattr(np, name, None), np.ufunc)},
+}
 
 Operand = str | float | int  # the name of an array or a scalar; a number of Python's own takes the other one's dtype
 
@@ -73,7 +84,7 @@ def program(formula: Formula, results: Sequence[int]) -> Program:
     return Program(tuple(passes), tuple(parts), tuple(masks))
 
 
-def bind(planned: Program, arrays: Mapping[str, Any]) -> list[Callable[[], Any]]:
+def bind(planned: Program, arrays: Mapping[str, Any]) -> list[Callable[[], object]]:
     """The passes on these arrays, all of one shape, and scalars, by name, as calls.
 
     NumPy warns of divisions by 0 unless it is set not to.
@@ -86,7 +97,7 @@ def bind(planned: Program, arrays: Mapping[str, Any]) -> list[Callable[[], Any]]
     ]
 
 
-def _call(function: np.ufunc | None, operands: list[Any], target: Array) -> Callable[[], Any]:
+def _call(function: np.ufunc | None, operands: list[Any], target: Array) -> Callable[[], object]:
     if function is not None:
         return lambda: function(*operands, out=target)
     source, *mask = operands

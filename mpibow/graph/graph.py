@@ -73,15 +73,15 @@ class Buffer:
 class Op:
     """A frozen description of one tensor function; here the defaults of such records.
 
-    `infer` returns the output's shape or raises ShapeError with the broken rule; `outputs` returns those of several
-    outputs, infer's first. `weights` names the arrays that a node owns, `statistics` those that its forward updates in
-    training. `reads` lists which of x (inputs), y (outputs) and w (weights) its backward reads; it is empty if backward
-    reads only buffers that its kernel saved. `differentiable` lists the inputs with a gradient, None for an operator
-    without backward, and `flat` those whose gradient is 0 by definition, as of a condition. `shares` is the gradient
-    that input i reuses: OUTPUT the output's, j input j's, None its own. `is_view`: the output is the input (without
-    inputs, the weight) under another shape, and forward runs no kernel. `dtype` is the outputs' for given input dtypes;
-    `untrained` is the operator to use if all its weights are frozen. `integers` are the inputs that may be of other
-    types than FLOAT.
+    `infer` returns the output's shape, here the first input's, or raises ShapeError with the broken rule; `outputs`
+    returns those of several outputs, infer's first. `weights` names the arrays that a node owns, `statistics` those
+    that its forward updates in training. `reads` lists which of x (inputs), y (outputs) and w (weights) its backward
+    reads; it is empty if backward reads only buffers that its kernel saved. `differentiable` lists the inputs with a
+    gradient, None for an operator without backward, and `flat` those whose gradient is 0 by definition, as of a
+    condition. `shares` is the gradient that input i reuses: OUTPUT the output's, j input j's, None its own.
+    `is_view`: the output is the input (without inputs, the weight) under another shape, and forward runs no kernel.
+    `dtype` is the outputs' for given input dtypes; `untrained` is the operator to use if all its weights are frozen.
+    `integers` are the inputs that may be of other types than FLOAT.
     """
 
     kind: ClassVar[str]
@@ -94,7 +94,7 @@ class Op:
         return (0,)
 
     def infer(self, *shapes: Shape) -> Shape:
-        raise NotImplementedError
+        return shapes[0]
 
     def outputs(self, *shapes: Shape) -> tuple[Shape, ...]:
         return (self.infer(*shapes),)

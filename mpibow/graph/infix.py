@@ -8,17 +8,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from numbers import Real
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 if TYPE_CHECKING:
     from mpibow.graph.graph import Tensor
 
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+Function = TypeVar("Function", bound=Callable[..., object])
 
 
-def _made(module: str, function: str, *arguments: object) -> Any:
-    return getattr(import_module(f"mpibow.ops.{module}"), function)(*arguments)
+def _apply(module: str, function: str, *arguments: object) -> Tensor:
+    operator: Callable[..., Tensor] = getattr(import_module(f"mpibow.ops.{module}"), function)
+    return operator(*arguments)
 
 
 def named(function: Function, name: str) -> Function:
@@ -34,8 +35,7 @@ def _sign(name: str, module: str, operation: str, sign: str) -> Callable[[Infix,
     def method(self: Infix, other: object) -> Tensor:
         if not isinstance(other, Infix | Real) or isinstance(other, bool):
             raise TypeError(f"{self.name} {sign} {type(other).__name__}: the other must be a tensor or a number")
-        made: Tensor = _made(module, operation, self, other if isinstance(other, Infix) else float(other))
-        return made
+        return _apply(module, operation, self, other if isinstance(other, Infix) else float(other))
 
     return named(method, f"Infix.{name}")
 
@@ -72,18 +72,15 @@ class Infix:
         return self * -1.0
 
     def __abs__(self) -> Tensor:
-        found: Tensor = _made("unary", "abs", self)
-        return found
+        return _apply("unary", "abs", self)
 
     def __matmul__(self, other: Tensor) -> Tensor:
         if not isinstance(other, Infix):
             raise TypeError(f"{self.name} @ {type(other).__name__}: the other must be a tensor")
-        product: Tensor = _made("matmul", "matmul", self, other)
-        return product
+        return _apply("matmul", "matmul", self, other)
 
     def __getitem__(self, index: object) -> Tensor:
-        part: Tensor = _made("slice", "sliced", self, index)
-        return part
+        return _apply("slice", "sliced", self, index)
 
     def __len__(self) -> int:
         if not self.shape:

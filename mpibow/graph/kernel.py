@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from mpibow.graph.formats import canonical
-from mpibow.graph.graph import Array, Graph, Shape
+from mpibow.graph.graph import Array, Graph, Op, Shape
 from mpibow.graph.memory import zeros
 from mpibow.graph.rewrite import NO_WIDTHS, Widths
 
@@ -131,7 +131,7 @@ class Call:
         return {"y": self.y, "dy": self.dy, **inputs, **gradients, **weights, **self.saved, **self.scratch}
 
 
-def canonical_formats(op: Any, shapes: Shapes, given: tuple[str, ...]) -> Formats:
+def canonical_formats(op: Op, shapes: Shapes, given: tuple[str, ...]) -> Formats:
     """The layouts of a kernel that supports one layout only."""
     return Formats(tuple(canonical(shape) for shape in shapes.x), canonical(shapes.y))
 

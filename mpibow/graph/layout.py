@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any
+from typing import Never
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from mpibow.graph.graph import Array, Graph, Shape, Weight
 
 ALIGNMENT = 16  # elements: 64 bytes of float32, a cache line and an AVX-512 register
 LANES = 64  # units that lie side by side in a gradient's factors
-NONE: Mapping[str, Any] = MappingProxyType({})
+NONE: Mapping[str, Never] = MappingProxyType({})
 TILE = 4 * LANES  # elements that kernels compute at once of a gradient kept as factors; its span begins at a multiple
 
 

@@ -158,9 +158,6 @@ class Convert(Op):
     to: str
     kind = "convert"
 
-    def infer(self, *shapes: Shape) -> Shape:
-        return shapes[0]
-
     def dtype(self, *dtypes: str) -> str:
         return self.to
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import cast
 
 from mpibow.errors import DeviceError, install
 from mpibow.graph.kernel import Kernels, Run
@@ -49,7 +48,7 @@ class KernelSet(Kernels):
 NUMPY = KernelSet(
     name="numpy",
     operators=reference.OPERATORS,
-    flat=cast(FlatKernels, flat),
+    flat=flat,
     precisions=("float32", "float64"),
     about="NumPy",
 )
@@ -76,7 +75,7 @@ def onednn_set(path: str | None = None, winograd: bool = True) -> KernelSet:
         operators=fast.operators(library, winograd),
         fuse=rewrite,
         join=join,
-        flat=cast(FlatKernels, compiled),
+        flat=compiled,
         precisions=("float32",),
         about=f"oneDNN {library.version}, {library.isa}",
         compiling=compiling,

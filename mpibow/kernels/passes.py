@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from mpibow.formulas.formula import Formula
 from mpibow.graph.graph import Array
 
 WHOLE = np.zeros((0, 4), np.int64)  # no gradient is kept as factors: see mpibow.graph.layout.Layout.factors
 States = tuple[Array, ...]  # a local step's state for every row, each (k, size)
+S = TypeVar("S")
 PIECE = 65536  # elements: a piece of all of a rule's arrays fits a core's cache
 
 
@@ -40,7 +42,7 @@ class Local:
     start: int = 0
     beside: tuple[Local, ...] = ()
 
-    def parts(self, states: States, size: int) -> Iterator[tuple[Local, States, int]]:
+    def parts(self, states: tuple[S, ...], size: int) -> Iterator[tuple[Local, tuple[S, ...], int]]:
         """This step and the ones beside it, with their states, and their ends in rows of `size` elements."""
         for part in (self, *self.beside):
             own = len(part.formula.arrays) - 2
@@ -88,51 +90,97 @@ class Matrix:
     columns: Array
 
 
-class FlatKernels(Protocol):
+class FlatArrays(Protocol):
+    """Flat arrays where they are computed with; `mpibow.kernels.numpy.arrays` has those of the host."""
+
+    def zeros(self, shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> Array: ...
+
+    def put(self, target: Array, source: npt.ArrayLike) -> None:
+        """target <- an array, one row for all rows, or 0."""
+
+    def host(self, array: Array) -> Array:
+        """The array's content on the host."""
+        ...
+
+    def rows_sum(self, rows: Array) -> Array:
+        """The sum of rows (k, size), on the host."""
+        ...
+
+    def sum_squares(self, squares: Array, out: Array) -> None:
+        """out (1,) <- the sum of squares (chunks,) of passes."""
+
+    @property
+    def meter(self) -> Callable[[], Any] | None:
+        """Makes the meter of the gain; None for the host's own."""
+        ...
+
+
+class FlatKernels(FlatArrays, Protocol):
     """One pass each over flat arrays; `mpibow.kernels.numpy.flat` documents and defines them.
 
     `factors` (Layout.factors) are the gradients that are kept as factors.
-
-    And the arrays themselves: `zeros` makes one, `put` writes an array, or 0, into one. `host` returns its content on
-    the host, `rows_sum` the sum of rows there. `sum_squares` adds up the squares of passes. `meter` makes the meter of
-    the gain, None for the host's own. `orthogonal` makes the function that computes a thread's orthogonal matrices.
     """
-
-    zeros: Callable[..., Any]
-    put: Callable[[Any, Any], None]
-    host: Callable[[Any], Array]
-    rows_sum: Callable[[Any], Array]
-    sum_squares: Callable[[Any, Any], None]
-    meter: Callable[[], Any] | None
-    orthogonal: Callable[..., Callable[..., None]]
 
     @property
     def chunk(self) -> int:
         """Elements of a chunk. Every pass works on whole chunks, so any split over threads gives the same bits."""
         ...
 
+    @property
+    def orthogonal(self) -> Callable[..., Callable[..., None]]:
+        """Makes the function that computes a thread's orthogonal matrices."""
+        ...
+
     def update(
-        self, weights: Array, states: States, gradients: Array, total: Array, squares: Array,
-        arrays: tuple[Array, ...], *, local: Local, send: Half, begin: bool, chunks: range, factors: Array = WHOLE,
-    ) -> None: ...  # fmt: skip
+        self,
+        weights: Array,
+        states: States,
+        gradients: Array,
+        total: Array,
+        squares: Array,
+        arrays: tuple[Array, ...],
+        *,
+        local: Local,
+        send: Half,
+        begin: bool,
+        chunks: range,
+        factors: Array = WHOLE,
+    ) -> None: ...
 
     def apply(
         self, half: Half, weights: Array, arrays: tuple[Array, ...], sums: Array, squares: Array, chunks: range
     ) -> None: ...
 
     def sma_alone(
-        self, weights: Array, states: States, gradients: Array, sums: Array, *, local: Local, alpha: float,
-        extra: float, chunks: range, factors: Array = WHOLE,
-    ) -> None: ...  # fmt: skip
+        self,
+        weights: Array,
+        states: States,
+        gradients: Array,
+        sums: Array,
+        *,
+        local: Local,
+        alpha: float,
+        extra: float,
+        chunks: range,
+        factors: Array = WHOLE,
+    ) -> None: ...
 
     def rows_mean(self, rows: Array, mean: Array, *, chunks: range) -> None: ...
 
     def gradient_sum(self, gradients: Array, total: Array, *, chunks: range, factors: Array = WHOLE) -> None: ...
 
     def sgd_update(
-        self, weights: Array, states: States, gradients: Array, total: Array | None = None, *, local: Local,
-        scale: float, chunks: range, factors: Array = WHOLE,
-    ) -> None: ...  # fmt: skip
+        self,
+        weights: Array,
+        states: States,
+        gradients: Array,
+        total: Array | None = None,
+        *,
+        local: Local,
+        scale: float,
+        chunks: range,
+        factors: Array = WHOLE,
+    ) -> None: ...
 
 
 def chunks_of(size: int, chunk: int) -> range:

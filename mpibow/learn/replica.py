@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from mpibow.graph.graph import Array
 from mpibow.kernels.numpy import arrays
-from mpibow.kernels.passes import WHOLE, States
+from mpibow.kernels.passes import WHOLE, FlatArrays, States
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,7 @@ class Replicas:
         dtype: str,
         statistics: Array | None = None,
         factors: Array = WHOLE,
-        flat: Any = arrays,
+        flat: FlatArrays = arrays,
         states: Sequence[str] = (),
         counts: bool = False,
         counted: bool = False,
@@ -64,13 +63,13 @@ class Replicas:
         """
         self.capacity, self.count, self.one, self._flat = capacity, 0, one, flat
         self._first = np.zeros(0, dtype) if statistics is None else statistics
-        self._statistics: Array = flat.zeros((capacity, self._first.size), dtype)
+        self._statistics = flat.zeros((capacity, self._first.size), dtype)
         self._weights = self._block(size, dtype)
         self.parts = tuple(parts) or (PartStates(0, size, tuple(states), counts),)
         self._states: list[dict[str, Array]] = [
             {name: self._block(part.stop - part.start, dtype) for name in part.states} for part in self.parts
         ]
-        self._gradients: Array = flat.zeros((capacity, size), dtype)
+        self._gradients = flat.zeros((capacity, size), dtype)
         self._updates = np.zeros((capacity, len(self.parts)), np.int64)
         self._seen = np.zeros((capacity, len(self.parts)), np.int64)
         self._last = 0  # samples of the last update
@@ -83,7 +82,7 @@ class Replicas:
     def _block(self, size: int, dtype: str) -> Array:
         """(capacity, size)"""
         shape = (self.capacity, size)
-        rows: Array = self._flat.zeros(size if self.one else shape, dtype)
+        rows = self._flat.zeros(size if self.one else shape, dtype)
         return as_strided(rows, shape, (0, rows.itemsize)) if self.one else rows
 
     def train(self, size: int) -> None:
@@ -154,8 +153,7 @@ class Replicas:
     def state(self, name: str) -> Array:
         """(count, whole size), on the host: 0 where it is not kept."""
         if len(self.parts) == 1 and self.parts[0].stop == self._weights.shape[1]:
-            only_part: Array = self._flat.host(self._states[0][name][: self.count])
-            return only_part
+            return self._flat.host(self._states[0][name][: self.count])
         found = np.zeros((self.count, self._weights.shape[1]), self._first.dtype)
         for p in self.active:
             part = self.parts[p]

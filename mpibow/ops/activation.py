@@ -31,9 +31,6 @@ class Elementwise(Op):
 
     reads = frozenset("y")
 
-    def infer(self, *shapes: Shape) -> Shape:
-        return shapes[0]
-
 
 class OfOne(Protocol):
     """A function of one tensor."""

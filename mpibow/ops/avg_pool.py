@@ -174,10 +174,6 @@ def adaptive_forward(call: Call) -> Run:
     return run
 
 
-def adaptive_backward(call: Call) -> Run:
-    return spread(call, *_adaptive(call.op, call.dx0, call.scratch["part"]))
-
-
 def global_forward(call: Call) -> Run:
     x, y = call.x0, call.y
     scale = 1.0 / (x.shape[2] * x.shape[3])
@@ -197,7 +193,9 @@ def global_backward(call: Call) -> Run:
 
 
 KERNELS = {
-    AdaptiveAvgPool2d: Kernel(adaptive_forward, adaptive_backward, avg_buffers),
+    AdaptiveAvgPool2d: Kernel(
+        adaptive_forward, lambda call: spread(call, *_adaptive(call.op, call.dx0, call.scratch["part"])), avg_buffers
+    ),
     AvgPool2d: Kernel(avg_forward, avg_backward, avg_buffers),
     GlobalAvgPool2d: Kernel(global_forward, global_backward),
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mpibow.graph.graph import EVERY, FLOAT, Op, Shape, Tensor
+from mpibow.graph.graph import EVERY, FLOAT, Op, Tensor
 from mpibow.ops.pointwise import Element, always
 
 __all__ = ["Cast", "cast", "detach"]
@@ -19,9 +19,6 @@ class Cast(Op):
     differentiable = None
     integers = EVERY
     flat = EVERY
-
-    def infer(self, *shapes: Shape) -> Shape:
-        return shapes[0]
 
     def dtype(self, *dtypes: str) -> str:
         return self.to

@@ -17,6 +17,7 @@ from mpibow.ops.arithmetic import broadcast
 from mpibow.ops.cast import cast, floats
 from mpibow.ops.leaves import full
 from mpibow.ops.pointwise import Element, Pointwise, always
+from mpibow.ops.reshape import axis_of
 
 __all__ = ["Compare", "Gather", "Where", "eq", "gather", "ge", "gt", "le", "lt", "ne", "where"]
 
@@ -105,7 +106,7 @@ def where(condition: Tensor, x: Tensor | float, y: Tensor | float, *, name: str 
 
 def gather(x: Tensor, axis: int, index: Tensor, *, name: str | None = None) -> Tensor:
     """The elements of x at positions `index` along `axis`; the result has index's shape, as in PyTorch's gather."""
-    return x.graph.add(Gather(axis + len(x.shape) * (axis < 0)), x, index, name=name)
+    return x.graph.add(Gather(axis_of(x, axis)), x, index, name=name)
 
 
 # The formulas, and the reference kernels of operators that are not of one element.

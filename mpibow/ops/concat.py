@@ -11,7 +11,7 @@ from mpibow.graph.graph import Array, Moving, Op, Shape, Tensor
 from mpibow.graph.kernel import Call
 from mpibow.ops.cast import floats
 from mpibow.ops.moves import MoveTable, Pairs, axis_in_memory, filled
-from mpibow.ops.reshape import View
+from mpibow.ops.reshape import View, axis_of
 
 __all__ = ["Concat", "PadChannels", "concat", "pad_channels", "stack"]
 
@@ -63,7 +63,7 @@ def concat(x: Tensor, *others: Tensor, axis: int = 1, name: str | None = None) -
     If one of them has floats, integers become floats.
     """
     parts = (x, *others) if len({each.dtype for each in (x, *others)}) == 1 else floats(x, *others)
-    return x.graph.add(Concat(len(parts), axis + len(x.shape) * (axis < 0)), *parts, name=name)
+    return x.graph.add(Concat(len(parts), axis_of(x, axis)), *parts, name=name)
 
 
 def stack(x: Tensor, *others: Tensor, axis: int = 0, name: str | None = None) -> Tensor:
@@ -84,10 +84,6 @@ def pad_channels(x: Tensor, channels: int, *, name: str | None = None) -> Tensor
 # The reference kernels.
 
 
-def concat_forward(call: Call) -> Pairs:
-    return list(zip(_parts(call, call.y, call.op.axis)[:-1], call.x, strict=True))
-
-
 def concat_backward(call: Call) -> Pairs:
     parts = _parts(call, call.dy, call.op.axis)[:-1]
     return [(dx, part) for dx, part in zip(call.dx, parts, strict=True) if dx is not None]
@@ -98,10 +94,6 @@ def pad_forward(call: Call) -> Pairs:
     return [(here, call.x0), filled(behind, 0)]  # every time: others use y's memory between runs
 
 
-def pad_backward(call: Call) -> Pairs:
-    return [(call.dx0, _parts(call, call.dy, 1)[0])]
-
-
 def _parts(call: Call, whole: Array, along: int) -> list[Array]:
     """The views of `whole` that hold the inputs, and the rest behind them."""
     axis = axis_in_memory(call, along)
@@ -109,6 +101,6 @@ def _parts(call: Call, whole: Array, along: int) -> list[Array]:
 
 
 MOVES: MoveTable = {
-    Concat: (concat_forward, concat_backward),
-    PadChannels: (pad_forward, pad_backward),
+    Concat: (lambda call: list(zip(_parts(call, call.y, call.op.axis)[:-1], call.x, strict=True)), concat_backward),
+    PadChannels: (pad_forward, lambda call: [(call.dx0, _parts(call, call.dy, 1)[0])]),
 }

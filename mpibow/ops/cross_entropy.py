@@ -219,7 +219,7 @@ def soft_forward(call: Call) -> Run:
 
 
 def soft_backward(call: Call) -> Run:
-    dx, dy2, slope = call.dx[0], call.dy.reshape(-1, 1), call.saved["slope"]
+    dx, dy2, slope = call.dx0, call.dy.reshape(-1, 1), call.saved["slope"]
     return lambda: np.multiply(slope, dy2, out=dx)
 
 

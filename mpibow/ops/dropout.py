@@ -77,7 +77,7 @@ def forward(call: Call) -> Run:
 
 
 def backward(call: Call) -> Run:
-    dy, dx, mask = call.dy, call.dx[0], call.saved["mask"]
+    dy, dx, mask = call.dy, call.dx0, call.saved["mask"]
     return lambda: np.multiply(dy, mask, out=dx)
 
 

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mpibow.graph.graph import OUTPUT, Op, Shape, Weight
+from mpibow.ops.activation import Relu
 from mpibow.ops.attention import Attention
 from mpibow.ops.batch_norm import BatchNorm
+from mpibow.ops.combine import Add
 from mpibow.ops.conv import Conv2d
 from mpibow.ops.matmul import Matmul
 
@@ -78,9 +80,6 @@ class AddRelu(Op):
 
     def shares(self, i: int) -> int | None:
         return 0 if i == 1 else None
-
-    def infer(self, *shapes: Shape) -> Shape:
-        return shapes[0]
 
 
 @dataclass(frozen=True)
@@ -155,3 +154,30 @@ class HeadsAttention(Op):
     def infer(self, *shapes: Shape) -> Shape:
         n, heads, t, e = self.attention.infer(*self.apart(*shapes))
         return (n, t, heads * e)
+
+
+# The chains of nodes that these stand for (mpibow.graph.rewrite.Fusion).
+
+
+def with_relu(chain: tuple[Op, ...]) -> Op | None:
+    """In training, too: that needs the values between convolution and batch norm."""
+    match chain:
+        case (Conv2d() as conv, Relu()):
+            return ConvRelu(conv)
+        case (BatchNorm(sync="learner") as norm, Relu()):
+            return NormAddRelu(norm, added=False)
+        case (BatchNorm(sync="learner") as norm, Add((1.0, 1.0)), Relu()):
+            return NormAddRelu(norm, added=True)
+        case (Add((1.0, 1.0)), Relu()):
+            return AddRelu()
+    return None
+
+
+def with_norm(chain: tuple[Op, ...]) -> Op | None:
+    """In evaluation, where a norm goes by running statistics."""
+    match chain:
+        case (Conv2d() as conv, BatchNorm() as norm, *rest):
+            added, relu = rest[:1] == [Add((1.0, 1.0))], rest[-1:] == [Relu()]
+            if len(rest) == added + relu and (relu or not added):
+                return ConvNormAddRelu(conv, norm, added=added, relu=relu)
+    return None

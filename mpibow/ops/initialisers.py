@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, get_args, get_type_hints
+from typing import ClassVar, Literal, get_args
 
 import numpy as np
 
@@ -58,18 +58,21 @@ class Gaussian:
         return generator.normal(self.mean, self.std, shape)
 
 
+Mode = Literal["fan_in", "fan_out", "average"]
+Distribution = Literal["uniform", "normal"]
+
+
 @dataclass(frozen=True)
 class Scaled:
     """Mean 0 and variance `gain` / fan, where the fan is fan_in, fan_out or their average, by `mode`."""
 
-    mode: Literal["fan_in", "fan_out", "average"]
-    distribution: Literal["uniform", "normal"]
+    mode: Mode
+    distribution: Distribution
     gain: ClassVar[float]
 
     def __post_init__(self) -> None:
-        for name in ("mode", "distribution"):
-            value, allowed = getattr(self, name), get_args(get_type_hints(Scaled)[name])
-            if value not in allowed:
+        for name, value, kind in (("mode", self.mode, Mode), ("distribution", self.distribution, Distribution)):
+            if value not in (allowed := get_args(kind)):
                 raise ConfigError(
                     f"{name}: of {type(self).__name__} must be one of {', '.join(allowed)}, got {value!r}"
                 )
@@ -89,8 +92,8 @@ class Xavier(Scaled):
     With mode "average" it is PyTorch's xavier_uniform_ or xavier_normal_.
     """
 
-    mode: Literal["fan_in", "fan_out", "average"] = "average"
-    distribution: Literal["uniform", "normal"] = "uniform"
+    mode: Mode = "average"
+    distribution: Distribution = "uniform"
     gain = 1.0
 
 
@@ -101,8 +104,8 @@ class He(Scaled):
     It is also called MSRA, and by PyTorch kaiming_normal_ and kaiming_uniform_.
     """
 
-    mode: Literal["fan_in", "fan_out", "average"] = "fan_in"
-    distribution: Literal["uniform", "normal"] = "normal"
+    mode: Mode = "fan_in"
+    distribution: Distribution = "normal"
     gain = 2.0
 
 

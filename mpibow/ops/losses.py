@@ -23,7 +23,7 @@ from mpibow.ops.cross_entropy import check_smoothing, soft_cross_entropy, softma
 from mpibow.ops.permute import permute
 from mpibow.ops.pointwise import Element, always
 from mpibow.ops.reduce import mean, sum
-from mpibow.ops.reshape import reshape
+from mpibow.ops.reshape import axis_of, reshape
 from mpibow.ops.unary import abs as absolute
 
 __all__ = [
@@ -142,7 +142,7 @@ def cross_entropy(
     The mean is over labels that are not `ignore_index`, or over their classes' weights where `weight` has one for each
     class: see counted_mean. Labels are integers, or probabilities of x's shape: then all count, and `weight` is None.
     """
-    rank, at = len(x.shape), axis + len(x.shape) * (axis < 0)
+    rank, at = len(x.shape), axis_of(x, axis)
     rest = tuple(extent for i, extent in enumerate(x.shape) if i != at)
     label = label if label.dtype in (FLOAT, "int32", "int64") else cast(label, "int32")
     about = f"cross_entropy of {x.name} {x.shape}, {label.name} {label.shape}"

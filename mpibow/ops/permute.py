@@ -9,8 +9,9 @@ import numpy as np
 
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import Moving, Shape, Tensor
-from mpibow.graph.kernel import Call, KernelTable
-from mpibow.ops.moves import MoveTable, Pairs, reference
+from mpibow.graph.kernel import KernelTable
+from mpibow.ops.moves import MoveTable, reference
+from mpibow.ops.reshape import axis_of
 
 __all__ = ["Flip", "Permute", "flip", "permute", "transpose"]
 
@@ -32,7 +33,7 @@ class Permute(Moving):
 def permute(x: Tensor, *axes: int | Sequence[int], name: str | None = None) -> Tensor:
     """x with its axes in the order `axes`, numbers or one tuple; negative numbers count from the last."""
     order = [each for given in axes for each in ((given,) if isinstance(given, int) else given)]
-    return x.graph.add(Permute(tuple(axis + len(x.shape) * (axis < 0) for axis in order)), x, name=name)
+    return x.graph.add(Permute(tuple(axis_of(x, axis) for axis in order)), x, name=name)
 
 
 def transpose(x: Tensor, first: int = -2, second: int = -1, *, name: str | None = None) -> Tensor:
@@ -60,33 +61,23 @@ class Flip(Moving):
 
 def flip(x: Tensor, *axes: int, name: str | None = None) -> Tensor:
     """x with its elements in reverse order along `axes`; negative axes count from the last."""
-    return x.graph.add(Flip(tuple(axis + len(x.shape) * (axis < 0) for axis in axes)), x, name=name)
+    return x.graph.add(Flip(tuple(axis_of(x, axis) for axis in axes)), x, name=name)
 
 
 # The reference kernels.
 
 
-def permute_forward(call: Call) -> Pairs:
-    return [(call.y, call.x0.transpose(call.op.axes))]
-
-
-def permute_backward(call: Call) -> Pairs:
-    return [(call.dx0.transpose(call.op.axes), call.dy)]
-
-
-def flip_forward(call: Call) -> Pairs:
-    return [(call.y, np.flip(call.x0, call.op.axes))]
-
-
-def flip_backward(call: Call) -> Pairs:
-    return [(call.dx0, np.flip(call.dy, call.op.axes))]
-
-
 MOVES: MoveTable = {
-    Permute: (permute_forward, permute_backward),
+    Permute: (
+        lambda call: [(call.y, call.x0.transpose(call.op.axes))],
+        lambda call: [(call.dx0.transpose(call.op.axes), call.dy)],
+    ),
 }
 
 
 KERNELS: KernelTable = {  # not MOVES, which go forwards through memory
-    Flip: reference(flip_forward, flip_backward),
+    Flip: reference(
+        lambda call: [(call.y, np.flip(call.x0, call.op.axes))],
+        lambda call: [(call.dx0, np.flip(call.dy, call.op.axes))],
+    ),
 }

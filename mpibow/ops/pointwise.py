@@ -11,17 +11,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from math import prod
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
+from mpibow.errors import FormulaError
 from mpibow.formulas.formula import Formula
+from mpibow.formulas.functions import Element as Element
 from mpibow.formulas.language import formula
 from mpibow.formulas.passes import Program, bind, plain, program
 from mpibow.graph.graph import FLOAT, Array, Op
 from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes, Spec
 
-Element: TypeAlias = Any  # an element of an array, on any machine; NumPy computes all elements at once
 CHUNK = 4096  # elements: parts stay in a cache
 
 
@@ -61,6 +62,11 @@ def always(value: Callable[..., Element], gradient: Callable[..., Element] | Non
 
 def bound(formulas: Formulas, call: Call, backward: bool) -> Bound:
     op, used = call.op, formulas(call.op).half(backward)
+    unread = [name for name in used.arrays if name != "dy" and name[0] not in op.reads]
+    if backward and unread:  # a plan may have given their memory away
+        raise FormulaError(
+            f"operator {op.kind}: its gradient {used.name} takes {', '.join(unread)}, its `reads` does not"
+        )
     named = {**call.arrays, "x0": call.x0}
     scalars = tuple(float(getattr(op, name)) for name in used.scalars)
     arrays = tuple(array for name in used.arrays if (array := named[name]) is not None)

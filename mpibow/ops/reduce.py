@@ -10,7 +10,7 @@ import numpy as np
 
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, Array, Op, Shape, Tensor
-from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
+from mpibow.graph.kernel import Buffers, Call, Kernel, Run
 from mpibow.ops.cast import cast
 from mpibow.ops.reshape import reshape
 
@@ -120,10 +120,6 @@ def max_forward(call: Call) -> Run:
     return lambda: np.max(x, axis=axes, keepdims=True, out=y)
 
 
-def max_buffers(op: ReduceMax, shapes: Shapes) -> Buffers:
-    return Buffers(backward={"count": (shapes.y, FLOAT)})
-
-
 def max_backward(call: Call) -> Run:
     x, y, dy, dx, count, axes = call.x0, call.y, call.dy, call.dx0, call.scratch["count"], call.op.axes
 
@@ -138,7 +134,7 @@ def max_backward(call: Call) -> Run:
 
 
 KERNELS = {
-    ReduceMax: Kernel(max_forward, max_backward, max_buffers),
+    ReduceMax: Kernel(max_forward, max_backward, lambda op, shapes: Buffers(backward={"count": (shapes.y, FLOAT)})),
     ReduceMean: Kernel(mean_forward, mean_backward),
     ReduceSum: Kernel(sum_forward, sum_backward),
 }

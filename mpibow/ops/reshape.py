@@ -12,6 +12,11 @@ from mpibow.graph.graph import Moving, Shape, Tensor
 __all__ = ["Flatten", "View", "flatten", "reshape"]
 
 
+def axis_of(x: Tensor, axis: int) -> int:
+    """The number of an axis of x from the first; a negative one counts from the last."""
+    return axis + len(x.shape) * (axis < 0)
+
+
 @dataclass(frozen=True)
 class View(Moving):
     """x under another shape of as many elements. No kernel runs."""

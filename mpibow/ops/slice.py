@@ -9,9 +9,8 @@ import numpy as np
 
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import Array, Moving, Shape, Tensor
-from mpibow.graph.kernel import Call
-from mpibow.ops.moves import MoveTable, Pairs, filled
-from mpibow.ops.reshape import reshape
+from mpibow.ops.moves import MoveTable, filled
+from mpibow.ops.reshape import axis_of, reshape
 
 __all__ = ["Slice", "Split", "split"]
 
@@ -54,7 +53,7 @@ class Split(Moving):
 
 def split(x: Tensor, sizes: int | Sequence[int], axis: int = 0, *, name: str | None = None) -> tuple[Tensor, ...]:
     """x cut along `axis` into parts of `sizes`; a number is the size of each part, the last may be smaller."""
-    at = axis + len(x.shape) * (axis < 0)
+    at = axis_of(x, axis)
     if isinstance(sizes, int):
         if sizes < 1 or not 0 <= at < len(x.shape):
             raise ShapeError(
@@ -105,25 +104,9 @@ def sliced(x: Tensor, index: object) -> Tensor:
 # The reference kernels.
 
 
-def forward(call: Call) -> Pairs:
-    return [(call.y, _part(call.op, call.x0))]
-
-
-def backward(call: Call) -> Pairs:
-    return [filled(call.dx0, 0), (_part(call.op, call.dx0), call.dy)]
-
-
 def _part(op: Slice, array: Array) -> Array:
     part: Array = array[tuple(slice(*each) for each in op.ranges)]
     return part
-
-
-def split_forward(call: Call) -> Pairs:
-    return list(zip(call.ys or (call.y,), _parts(call.op, call.x0), strict=True))
-
-
-def split_backward(call: Call) -> Pairs:
-    return list(zip(_parts(call.op, call.dx0), call.dys or (call.dy,), strict=True))
 
 
 def _parts(op: Split, array: Array) -> list[Array]:
@@ -131,6 +114,12 @@ def _parts(op: Split, array: Array) -> list[Array]:
 
 
 MOVES: MoveTable = {
-    Slice: (forward, backward),
-    Split: (split_forward, split_backward),
+    Slice: (
+        lambda call: [(call.y, _part(call.op, call.x0))],
+        lambda call: [filled(call.dx0, 0), (_part(call.op, call.dx0), call.dy)],
+    ),
+    Split: (
+        lambda call: list(zip(call.ys or (call.y,), _parts(call.op, call.x0), strict=True)),
+        lambda call: list(zip(_parts(call.op, call.dx0), call.dys or (call.dy,), strict=True)),
+    ),
 }

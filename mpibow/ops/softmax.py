@@ -9,6 +9,7 @@ import numpy as np
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, Op, Shape, Tensor
 from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
+from mpibow.ops.reshape import axis_of
 
 __all__ = ["LogSoftmax", "Softmax", "log_softmax", "softmax"]
 
@@ -37,12 +38,12 @@ class LogSoftmax(Softmax):
 
 def softmax(x: Tensor, axis: int = 1, *, name: str | None = None) -> Tensor:
     """exp(x) / sum(exp(x)) along `axis`, by default 1, classes or channels; a negative axis counts from the last."""
-    return x.graph.add(Softmax(axis + len(x.shape) * (axis < 0)), x, name=name)
+    return x.graph.add(Softmax(axis_of(x, axis)), x, name=name)
 
 
 def log_softmax(x: Tensor, axis: int = 1, *, name: str | None = None) -> Tensor:
     """x - log(sum(exp(x))) along `axis`, by default 1, classes or channels; a negative axis counts from the last."""
-    return x.graph.add(LogSoftmax(axis + len(x.shape) * (axis < 0)), x, name=name)
+    return x.graph.add(LogSoftmax(axis_of(x, axis)), x, name=name)
 
 
 # The reference kernels.

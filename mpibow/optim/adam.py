@@ -11,7 +11,17 @@ from mpibow.bounds import NotNegative, Positive
 from mpibow.formulas.formula import Array, Formula
 from mpibow.formulas.functions import maximum, sqrt
 from mpibow.formulas.language import formula
-from mpibow.optim.update import DECOUPLED, Beta, HalfLife, Update, averaged, averaged_square, decayed, kept, shrunk
+from mpibow.optim.update import (
+    DECOUPLED,
+    Betas,
+    HalfLives,
+    Update,
+    averaged,
+    averaged_square,
+    both_kept,
+    decayed,
+    shrunk,
+)
 
 
 def adam(
@@ -72,14 +82,8 @@ class Adam(Update):
 
     name: Literal["adam"] = field(default="adam", kw_only=True)
     lr: Annotated[Positive, "learning rate; not scaled with the number of learners"] = 1e-3
-    betas: Annotated[tuple[Beta, Beta], "decay rates of the averages of gradients and of their squares"] = (
-        0.9,
-        0.999,
-    )
-    half_life: Annotated[tuple[HalfLife, HalfLife], "samples after which half is left, in place of a beta"] = (
-        None,
-        None,
-    )
+    betas: Annotated[Betas, "decay rates of the averages of gradients and of their squares"] = (0.9, 0.999)
+    half_life: Annotated[HalfLives, "samples after which half is left, in place of a beta"] = (None, None)
     eps: Annotated[NotNegative, "added to the root of the average of squared gradients"] = 1e-8
     amsgrad: Annotated[bool, "divide by the largest average of squared gradients so far"] = False
 
@@ -90,7 +94,7 @@ class Adam(Update):
     def at(self, samples: int) -> Self:
         if self.half_life == (None, None):
             return self
-        return replace(self, betas=kept(self.betas, self.half_life, samples), half_life=(None, None))
+        return replace(self, betas=both_kept(self.betas, self.half_life, samples), half_life=(None, None))
 
     @property
     def counts(self) -> bool:
@@ -102,8 +106,8 @@ class Adam(Update):
 
     def scalars_at(self, rate: float, count: int, samples: int, seen: int) -> tuple[float, ...]:
         """With a half-life, an average's bias depends on samples seen: the samples of an update may have changed."""
-        beta1, beta2 = betas = kept(self.betas, self.half_life, samples)
-        return self._scalars(rate, betas, kept((beta1**count, beta2**count), self.half_life, seen))
+        beta1, beta2 = betas = both_kept(self.betas, self.half_life, samples)
+        return self._scalars(rate, betas, both_kept((beta1**count, beta2**count), self.half_life, seen))
 
     def _scalars(self, rate: float, betas: tuple[float, float], left: tuple[float, float]) -> tuple[float, ...]:
         """The rate without the bias of the first average; weight decay; each beta and 1 - beta; the factor that removes

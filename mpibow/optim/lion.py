@@ -9,7 +9,7 @@ from mpibow.bounds import NotNegative, Positive
 from mpibow.formulas.formula import Array, Formula
 from mpibow.formulas.functions import sign
 from mpibow.formulas.language import formula
-from mpibow.optim.update import DECOUPLED, Beta, HalfLife, Update, averaged, kept, shrunk
+from mpibow.optim.update import DECOUPLED, Betas, HalfLives, Update, averaged, both_kept, shrunk
 
 
 def lion(
@@ -35,19 +35,13 @@ class Lion(Update):
     name: Literal["lion"] = field(default="lion", kw_only=True)
     lr: Annotated[Positive, "learning rate; not scaled with the number of learners"] = 1e-4
     weight_decay: Annotated[NotNegative, DECOUPLED] = 0.0
-    betas: Annotated[tuple[Beta, Beta], "decay rates of the average of gradients: in the step, and in the average"] = (
-        0.9,
-        0.99,
-    )
-    half_life: Annotated[tuple[HalfLife, HalfLife], "samples after which half is left, in place of a beta"] = (
-        None,
-        None,
-    )
+    betas: Annotated[Betas, "decay rates of the average of gradients: in the step, and in the average"] = (0.9, 0.99)
+    half_life: Annotated[HalfLives, "samples after which half is left, in place of a beta"] = (None, None)
 
     def at(self, samples: int) -> Lion:
         if self.half_life == (None, None):
             return self
-        return replace(self, betas=kept(self.betas, self.half_life, samples), half_life=(None, None))
+        return replace(self, betas=both_kept(self.betas, self.half_life, samples), half_life=(None, None))
 
     @property
     def formula(self) -> Formula:

@@ -11,7 +11,9 @@ from typing import Annotated, Literal
 
 from mpibow.bounds import Count, NotNegative, Positive
 from mpibow.errors import ConfigError
-from mpibow.formulas.formula import Apply, Expression, Formula, Name, Number
+from mpibow.formulas.formula import Apply, Array, Formula, Name, Number
+from mpibow.formulas.functions import Element, where
+from mpibow.formulas.language import formula
 from mpibow.optim.adagrad import Adagrad
 from mpibow.optim.adam import Adam, AdamW
 from mpibow.optim.lion import Lion
@@ -113,24 +115,27 @@ class OnMatrices(Muon):
         return 1.0, rate, rate * self.weight_decay
 
 
+def of_matrix(w: Array, g: Array, *, matrix_rate: float, matrix_shrink: float) -> Element:
+    matrix_step = -matrix_rate * g
+    matrix_step = where(matrix_shrink != 0, matrix_step - matrix_shrink * w, matrix_step)
+    return matrix_step
+
+
 @cache
 def _beside(other: Formula) -> Formula:
     """A matrix's step from its direction, or else the other formula's; a matrix's states stay as they are here."""
-    w, g, *states = other.arrays
-    own, zero = Apply("*", (Apply("negative", (Name("matrix_rate"),)), Name(g))), Number(0.0)
-    shrunk = Apply("-", (Name("matrix_step"), Apply("*", (Name("matrix_shrink"), Name(w)))))
-    decays, matrix = (Apply("!=", (Name(name), zero)) for name in ("matrix_shrink", "is_matrix"))
-    before: tuple[tuple[str, Expression], ...] = (
-        ("matrix_step", own),
-        ("matrix_step", Apply("where", (decays, shrunk, Name("matrix_step")))),
-        *((f"matrix_{state}", Name(state)) for state in states),
+    matrix, (w, g, *states) = formula(of_matrix), other.arrays
+    assert (w, g) == matrix.arrays
+    before = (*matrix.assignments, *((f"matrix_{state}", Name(state)) for state in states))
+    is_matrix, results = Apply("!=", (Name("is_matrix"), Number(0.0))), ("step", *states)
+    step, *after = (
+        Apply("where", (is_matrix, Name(f"matrix_{name}"), tree))
+        for name, tree in zip(results, other.results, strict=True)
     )
-    own_results = ("matrix_step", *(f"matrix_{state}" for state in states))
-    step, *after = (Apply("where", (matrix, Name(n), tree)) for n, tree in zip(own_results, other.results, strict=True))
     return Formula(
         f"muon_or_{other.name}",
         (w, g, MOMENTA, *states),
-        ("is_matrix", "matrix_rate", "matrix_shrink", *other.scalars),
+        ("is_matrix", *matrix.scalars, *other.scalars),
         (*before, *other.assignments),
         (step, Name(MOMENTA), *after),
     )

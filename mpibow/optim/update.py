@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Annotated, Any, Self
+from typing import Annotated, Self
 
 from mpibow.bounds import Below, NotNegative, Positive
-from mpibow.formulas.formula import Apply, Formula, Name, Number
-from mpibow.formulas.functions import abs, where
+from mpibow.formulas.formula import Array, Formula, Name
+from mpibow.formulas.functions import Element, abs, sign, where
+from mpibow.formulas.inlining import renamed
+from mpibow.formulas.language import formula
 from mpibow.optim.groups import WeightGroup, group_of
 from mpibow.optim.schedules import ConstantRate, Schedule, Warmup
 
@@ -107,26 +109,37 @@ class Update:
         return self.at(samples).scalars(rate, count)
 
 
-def kept(beta: Any, half_life: Any, samples: int) -> Any:
-    """The share of an average that an update of so many samples keeps: half after `half_life` samples, else `beta`.
+Betas = tuple[Beta, Beta]
+HalfLives = tuple[HalfLife, HalfLife]
 
-    Both may be pairs.
+
+def kept(beta: float, half_life: HalfLife, samples: int) -> float:
+    """The share of an average that an update of so many samples keeps: half after `half_life` samples, else `beta`.
 
     0.5 ** (samples / half_life) holds when batches grow (Marek et al., 2025, arXiv:2507.07101, section 3).
     """
-    if isinstance(beta, tuple):
-        return tuple(kept(*each, samples) for each in zip(beta, half_life, strict=True))
     return beta if half_life is None else 0.5 ** (samples / half_life)
 
 
+def both_kept(betas: Betas, half_lives: HalfLives, samples: int) -> Betas:
+    (first, second), (first_half, second_half) = betas, half_lives
+    return kept(first, first_half, samples), kept(second, second_half, samples)
+
+
+def penalised(w: Array, g: Array, *, l1: float) -> Element:
+    """The gradient, with a factor times the signs of the weights."""
+    return where(l1 != 0, g + l1 * sign(w), g)
+
+
 @cache
-def with_l1(formula: Formula) -> Formula:
-    """The formula behind one that adds a factor times the signs of the weights to the gradient."""
-    w, g = (Name(name) for name in formula.arrays[:2])
-    larger = Apply("+", (g, Apply("*", (Name(FACTOR), Apply("sign", (w,))))))
-    tree = Apply("where", (Apply("!=", (Name(FACTOR), Number(0.0))), larger, g))
-    scalars, assignments = (*formula.scalars, FACTOR), ((g.name, tree), *formula.assignments)
-    return Formula(f"{formula.name}_l1", formula.arrays, scalars, assignments, formula.results)
+def with_l1(step: Formula) -> Formula:
+    """The formula behind `penalised`."""
+    w, g = step.arrays[:2]
+    (tree,) = formula(penalised).results
+    tree = renamed(tree, {"w": Name(w), "g": Name(g), "l1": Name(FACTOR)})
+    return replace(
+        step, name=f"{step.name}_l1", scalars=(*step.scalars, FACTOR), assignments=((g, tree), *step.assignments)
+    )
 
 
 # A dead unit's averages decay into denormals and stay there: 2 to 3 times the time, seen on Zen 4. So formulas make an
@@ -134,27 +147,27 @@ def with_l1(formula: Formula) -> Formula:
 TINY, SMALL = 1e-30, 1e-36
 
 
-def decayed(g: Any, w: Any, decay: Any) -> Any:
+def decayed(g: Element, w: Element, decay: Element) -> Element:
     """The gradient, weight decay being a part of it."""
     return where(decay != 0, g + decay * w, g)
 
 
-def shrunk(u: Any, w: Any, shrink: Any) -> Any:
+def shrunk(u: Element, w: Element, shrink: Element) -> Element:
     """The step, weight decay standing beside the gradient."""
     return where(shrink != 0, u - shrink * w, u)
 
 
-def flushed(average: Any) -> Any:
+def flushed(average: Element) -> Element:
     return where(abs(average) < TINY, 0, average)
 
 
-def averaged(average: Any, g: Any, kept: Any, rest: Any) -> Any:
+def averaged(average: Element, g: Element, kept: Element, rest: Element) -> Element:
     """An average of gradients with one more."""
     average = kept * average + rest * g
     return flushed(average)
 
 
-def averaged_square(average: Any, g: Any, kept: Any, rest: Any) -> Any:
+def averaged_square(average: Element, g: Element, kept: Element, rest: Element) -> Element:
     """An average of squared gradients with one more."""
     average = kept * average + rest * (g * g)
     return where(average < SMALL, 0, average)

@@ -25,8 +25,8 @@ class Machine:
     `ready` is the last event before learners may read weights: their streams wait for it.
     """
 
-    def __init__(self, driver: Driver, found: Found, *, timed: bool = False) -> None:
-        self.driver, self.found, self.timed = driver, found, timed
+    def __init__(self, driver: Driver, found: Found) -> None:
+        self.driver, self.found = driver, found
         self.memory = DeviceMemory(driver, found.gpu)
         self.stream = driver.stream(URGENT)
         self.ready: Event | None = None

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from mpibow.cuda.device.array import PlanArray
 from mpibow.cuda.device.cupy_driver import Event
 from mpibow.cuda.kernels.opened import Gpu
 from mpibow.cuda.times import DeviceTimes, Exchanges
@@ -71,7 +72,7 @@ class DeviceBook(Book):
             self._flat.follow_scale(self._flat.norms[rows], self._gpu.scale.record)
 
     def enter(self, tally: Tally, message: Message | None) -> None:
-        there = None if message is None else message.tally
+        there: PlanArray = None if message is None else message.tally
         self._flat.enter_reports(tally.attention, self._reports[: self._entered], self._unsent, there)
 
     def sent(self, message: Message | None) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import json
-import os
 import re
 from collections.abc import Mapping, Sequence
 from ctypes import byref, c_char_p, c_int, c_size_t, c_void_p
@@ -16,6 +15,7 @@ from pathlib import Path
 from mpibow.cuda.device import libraries
 from mpibow.cuda.kernels.kernels import KERNELS
 from mpibow.errors import DeviceError, install
+from mpibow.system.files import whole_file
 
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100")  # the GPUs that CI compiles for: A100, H100 and H200, B200
 # Without fused multiply-adds every operation rounds as NumPy's does: the same bits, and memory bounds them all.
@@ -150,9 +150,8 @@ def _write(path: Path, module: Module) -> None:
     head = {"names": dict(module.names), "usage": {name: vars(usage) for name, usage in module.usage.items()}}
     content = json.dumps(head).encode() + b"\n" + module.code
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f"{path.name}.{os.getpid()}")  # ranks may compile the same at once
-    aside.write_bytes(hashlib.sha256(content).digest() + content)
-    os.replace(aside, path)
+    with whole_file(path, lasting=False) as file:  # ranks may compile the same at once
+        file.write(hashlib.sha256(content).digest() + content)
 
 
 def read_kept(path: Path) -> Module | None:

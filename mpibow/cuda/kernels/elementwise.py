@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from mpibow.cuda.device.array import PlanArray
-from mpibow.cuda.kernels.kernels import Launch, instance, kind, lanes, turns
+from mpibow.cuda.kernels.kernels import Launch, instance, kind, lanes, launch, turns
 from mpibow.graph.formats import canonical
 from mpibow.graph.graph import Array, Op
 from mpibow.graph.kernel import Buffers, Call, Formats, Shapes
@@ -46,13 +46,13 @@ def _functor(op: Op, dtype: np.dtype[Any]) -> tuple[str, float]:
 
 def unary_forward(call: Call) -> list[Launch]:
     name, setting = _functor(call.op, call.y.dtype)
-    return [_launch("unary", call.x[0], call.y, setting, of=(name,))]
+    return [_launch("unary", call.x0, call.y, setting, of=(name,))]
 
 
 def unary_backward(call: Call) -> list[Launch]:
     name, setting = _functor(call.op, call.y.dtype)
-    read = call.x[0] if "x" in call.op.reads else call.y
-    return [_launch("unary_back", call.dy, read, call.dx[0], setting, of=(name,))]
+    read = call.x0 if "x" in call.op.reads else call.y
+    return [_launch("unary_back", call.dy, read, call.dx0, setting, of=(name,))]
 
 
 def linear(terms: list[tuple[float, Array]], y: Array, least: float = -inf) -> list[Launch]:
@@ -132,14 +132,14 @@ def cast(x: Array, y: PlanArray, factor: PlanArray = None) -> Launch:
 
 
 def convert_forward(call: Call) -> list[Launch]:
-    return [cast(call.x[0], call.y)]
+    return [cast(call.x0, call.y)]
 
 
 def convert_backward(call: Call) -> list[Launch]:
-    return [cast(call.dy, call.dx[0])]
+    return [cast(call.dy, call.dx0)]
 
 
-def fill(y: Array, value: float, factor: PlanArray = None) -> Launch:
+def fill(y: PlanArray, value: float, factor: PlanArray = None) -> Launch:
     """y <- value, times factor (1,) float32 where there is one."""
     return _launch("fill", y, float(value), factor)
 
@@ -171,7 +171,7 @@ def _dropout_extents(call: Call) -> tuple[int, int, int, int]:
 
 def _dropped(call: Call, kernel: str, x: Array, *arguments: PlanArray) -> list[Launch]:
     kept, scale = call.saved["kept"], float(1.0 / (1.0 - call.op.rate))
-    return [Launch(instance(kernel, kind(x)), turns(kept.size), (x, *arguments, scale, *_dropout_extents(call)))]
+    return launch(kernel, turns(kept.size), x, *arguments, scale, *_dropout_extents(call), of=(kind(x),))
 
 
 def dropout_forward(call: Call) -> list[Launch]:
@@ -180,4 +180,4 @@ def dropout_forward(call: Call) -> list[Launch]:
 
 
 def dropout_backward(call: Call) -> list[Launch]:
-    return _dropped(call, "dropout_back", call.dy, call.saved["kept"], call.dx[0])
+    return _dropped(call, "dropout_back", call.dy, call.saved["kept"], call.dx0)

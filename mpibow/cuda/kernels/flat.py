@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from mpibow.cuda.device.array import DeviceArray
 from mpibow.cuda.kernels.kernels import Constant, Grid, Launch, instance, lanes, turns
 from mpibow.kernels.passes import Local, chunks_of
 
@@ -43,7 +43,7 @@ BLOCK = np.dtype([(name, "i8") for name in ("place", "pitch", "count")])  # of A
 LOSS_SCALE = np.dtype([("scale", "f4"), ("inverse", "f4"), ("good", "i4"), ("interval", "i4")], align=True)
 
 
-def _extents(rows: Any) -> tuple[np.int64, np.int64, int]:
+def _extents(rows: DeviceArray) -> tuple[np.int64, np.int64, int]:
     """Elements of a row, from one row to the next, and rows."""
     k, size = rows.shape
     stride = rows.strides[0] // rows.itemsize
@@ -56,7 +56,7 @@ class DeviceStep:
     """A local step as launches take it: the text of its formula, its scalars in device memory, its spans."""
 
     formula: str
-    scalars: Any  # (rows, groups, n)
+    scalars: DeviceArray  # (rows, groups, n)
     spans: Constant  # of SPAN
 
 
@@ -77,9 +77,15 @@ def _turns(size: int) -> tuple[int, int, int]:
 
 
 def update(
-    weights: Any, states: Sequence[Any], gradients: Any, total: Any, squares: Any, *rest: Any, local: DeviceStep,
-    norms: Any = None,
-) -> Launch:  # fmt: skip
+    weights: DeviceArray,
+    states: Sequence[DeviceArray],
+    gradients: DeviceArray,
+    total: DeviceArray | None,
+    squares: DeviceArray,
+    *rest: DeviceArray,
+    local: DeviceStep,
+    norms: DeviceArray | None = None,
+) -> Launch:
     """`rest` are the rule's arrays and the record. The text of `local` is that of the step and of `send`.
 
     `norms` (k,), where given: a row whose |g|^2 is not finite makes no step, but is corrected.
@@ -89,34 +95,53 @@ def update(
     return _sma_launch("update", weights, states, others, local, norms)
 
 
-def apply(text: str, weights: Any, arrays: Sequence[Any], total: Any, step: Any) -> Launch:
+def apply(
+    text: str, weights: DeviceArray, arrays: Sequence[DeviceArray], total: DeviceArray | None, step: DeviceArray
+) -> Launch:
     """`text` is that of the formula; total None where nothing was received."""
     arguments = (weights, *_filled(arrays), total, step, *_extents(weights))
     return Launch("apply", _turns(weights.shape[1]), arguments, formula=text)
 
 
-def _filled(arrays: Sequence[Any]) -> list[Any]:
+def _filled(arrays: Sequence[DeviceArray]) -> list[DeviceArray | None]:
     assert len(arrays) <= ARRAYS, len(arrays)
     return [*arrays, *[None] * (ARRAYS - len(arrays))]
 
 
 def sma_alone(
-    weights: Any, states: Sequence[Any], gradients: Any, sums: Any, step: Any, local: DeviceStep, norms: Any = None
-) -> Launch:  # fmt: skip
+    weights: DeviceArray,
+    states: Sequence[DeviceArray],
+    gradients: DeviceArray,
+    sums: DeviceArray,
+    step: DeviceArray,
+    local: DeviceStep,
+    norms: DeviceArray | None = None,
+) -> Launch:
     return _sma_launch("sma_alone", weights, states, (gradients, sums, step), local, norms)
 
 
 def _sma_launch(
-    kernel: str, weights: Any, states: Sequence[Any], others: tuple[Any, ...], local: DeviceStep, norms: Any
+    kernel: str,
+    weights: DeviceArray,
+    states: Sequence[DeviceArray],
+    others: Sequence[DeviceArray | None],
+    local: DeviceStep,
+    norms: DeviceArray | None,
 ) -> Launch:
     grid = (_chunks(weights.shape[1]), 1, 1)
     return _step_launch(kernel, grid, weights, states, others, local, norms, local.scalars.shape[1])
 
 
 def _step_launch(
-    kernel: str, grid: Grid, weights: Any, states: Sequence[Any], others: tuple[Any, ...], local: DeviceStep,
-    norms: Any, *groups: int,
-) -> Launch:  # fmt: skip
+    kernel: str,
+    grid: Grid,
+    weights: DeviceArray,
+    states: Sequence[DeviceArray],
+    others: Sequence[DeviceArray | None],
+    local: DeviceStep,
+    norms: DeviceArray | None,
+    *groups: int,
+) -> Launch:
     """Extents are as `_extents`, and elements from one row of a state to the next behind those of the weights."""
     assert len(states) <= MOST, len(states)
     size, stride, k = _extents(weights)
@@ -125,24 +150,29 @@ def _step_launch(
     return Launch(kernel, grid, (*arrays, size, stride, kept, k, *groups), formula=local.formula)
 
 
-def rows_mean(rows: Any, mean: Any) -> Launch:
+def rows_mean(rows: DeviceArray, mean: DeviceArray) -> Launch:
     return Launch("rows_mean", _turns(mean.size), (rows, mean, *_extents(rows)))
 
 
-def gradient_sum(gradients: Any, total: Any, norms: Any = None) -> Launch:
+def gradient_sum(gradients: DeviceArray, total: DeviceArray, norms: DeviceArray | None = None) -> Launch:
     """`norms` (k,), where given: a row whose |g|^2 is not finite is left out."""
     return Launch("gradient_sum", _turns(total.size), (gradients, total, norms, *_extents(gradients)))
 
 
 def sgd_update(
-    weights: Any, states: Sequence[Any], gradient: Any, step: Any, local: DeviceStep, mean: Any = None,
-    norms: Any = None,
-) -> Launch:  # fmt: skip
+    weights: DeviceArray,
+    states: Sequence[DeviceArray],
+    gradient: DeviceArray,
+    step: DeviceArray,
+    local: DeviceStep,
+    mean: DeviceArray | None = None,
+    norms: DeviceArray | None = None,
+) -> Launch:
     """`mean` (size,), where given, becomes a copy of the weights; `norms` (1,) as in sma_update."""
     return _step_launch("sgd_update", _turns(gradient.size), weights, states, (gradient, mean, step), local, norms)
 
 
-def squared_norms(rows: Any, squares: Any, norms: Any) -> list[Launch]:
+def squared_norms(rows: DeviceArray, squares: DeviceArray, norms: DeviceArray) -> list[Launch]:
     """norms (k,) float64 <- |row|^2 of rows (k, size); squares (k, chunks) is scratch. See `finite` in the kernels."""
     size, stride, k = _extents(rows)
     chunks = _chunks(int(size))
@@ -150,14 +180,21 @@ def squared_norms(rows: Any, squares: Any, norms: Any) -> list[Launch]:
     return [first, sum_parts(squares.reshape(k, chunks, 1), norms.reshape(k, 1))]
 
 
-def sum_parts(parts: Any, out: Any) -> Launch:
+def sum_parts(parts: DeviceArray, out: DeviceArray) -> Launch:
     """out (rows, width), float64 or float32 <- the sums of parts (rows, count, width), float64, over count."""
     rows, count, width = parts.shape
     kernel = instance("sum_parts", {"float64": "double", "float32": "float"}[out.dtype.name])
     return Launch(kernel, (width, rows, 1), (parts, out, count, width))
 
 
-def follow_gain(sums: Any, step: Any, state: Any, common: Any, k: int, sent: Any = None) -> Launch:
+def follow_gain(
+    sums: DeviceArray,
+    step: DeviceArray,
+    state: DeviceArray,
+    common: DeviceArray,
+    k: int,
+    sent: DeviceArray | None = None,
+) -> Launch:
     """sums (2,): sum |u_i|^2 and |sum u_i|^2 of k learners; state a GAIN, common (2,) <- (gain - 1) / k and gain / k.
 
     `sent` (1,) float32, where given, is the sum |u_i|^2 of all ranks.
@@ -165,34 +202,36 @@ def follow_gain(sums: Any, step: Any, state: Any, common: Any, k: int, sent: Any
     return Launch("follow_gain", ONE, (sums, sent, step, state, common, k), ONE)
 
 
-def clamp(row: Any, limit: float) -> Launch:
+def clamp(row: DeviceArray, limit: float) -> Launch:
     return Launch("clamp", _turns(row.size), (row, float(limit), np.int64(row.size)))
 
 
-def shorten(row: Any, norm: Any, limit: float) -> Launch:
+def shorten(row: DeviceArray, norm: DeviceArray, limit: float) -> Launch:
     return Launch("shorten", _turns(row.size), (row, norm, float(limit), np.int64(row.size)))
 
 
-def report_batch(loss: Any, hits: Any, norm: Any, report: Any, count: int, stride: int = 1) -> Launch:
+def report_batch(
+    loss: DeviceArray, hits: DeviceArray | None, norm: DeviceArray, report: DeviceArray, count: int, stride: int = 1
+) -> Launch:
     """report (3,) float64 <- summed loss and hits (may be None), and norm (1,), which the loss may spoil."""
     arguments = (loss, hits, norm, report, count, stride)
     return Launch("report_batch", ONE, arguments)
 
 
-def enter_reports(reports: Any, unsent: Any, tail: Any, step: Any) -> Launch:
+def enter_reports(reports: DeviceArray, unsent: DeviceArray, tail: DeviceArray | None, step: DeviceArray) -> Launch:
     """unsent (3,) float64 += step's attention and the sums of finite reports (k, 3); to tail (3,) float32, if given."""
     return Launch("enter_reports", ONE, (reports, step, unsent, tail, len(reports)), ONE)
 
 
-def follow_scale(norms: Any, state: Any) -> Launch:
+def follow_scale(norms: DeviceArray, state: DeviceArray) -> Launch:
     """state, a LOSS_SCALE, after an iteration whose gradients had these squared norms (k,)."""
     return Launch("follow_scale", ONE, (norms, state, norms.size), ONE)
 
 
-def join_rows(rows: Any, wide: Any, blocks: Constant) -> Launch:
+def join_rows(rows: DeviceArray, wide: DeviceArray, blocks: Constant) -> Launch:
     """wide <- the elements of rows (k, size) where `blocks` (size / 16,), of BLOCK, says."""
     return Launch("join_rows", turns(rows.shape[1]), (rows, wide, blocks, *_extents(rows)))
 
 
-def part_rows(wide: Any, rows: Any, blocks: Constant) -> Launch:
+def part_rows(wide: DeviceArray, rows: DeviceArray, blocks: Constant) -> Launch:
     return Launch("part_rows", turns(rows.shape[1]), (wide, rows, blocks, *_extents(rows)))

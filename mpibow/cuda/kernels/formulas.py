@@ -19,8 +19,8 @@ CUDA = Dialect(
     name="{}_",  # no keyword or function of C++
     templates=OPERATORS
     | {"and": "({} && {})", "or": "({} || {})", "not": "(!{})", "where": "({} ? {} : {})"}
-    | {"sqrt": "sqrtf({})", "exp": "expf({})", "tanh": "tanhf({})", "erf": "erff({})", "abs": "fabsf({})"}
-    | {"log": "logf({})", "log1p": "log1pf({})", "power": "powf({}, {})"}
+    | {name: f"{name}f({{}})" for name in ("sqrt", "exp", "log", "log1p", "tanh", "erf")}
+    | {"abs": "fabsf({})", "power": "powf({}, {})"}
     | {"sign": "formula_sign({})", "minimum": "formula_minimum({}, {})", "maximum": "formula_maximum({}, {})"},
 )
 PARTS = {

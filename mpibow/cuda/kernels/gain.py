@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from mpibow.cuda.device.array import DeviceArray, PlanArray
 from mpibow.cuda.kernels import flat
 from mpibow.cuda.kernels.kernels import Launch
 from mpibow.kernels.passes import chunks_of
@@ -20,13 +21,13 @@ class DeviceGain:
 
     def __init__(self, passes: DeviceFlat) -> None:
         self._passes, machine = passes, passes.machine
-        self._state, common = machine.zeros(1, flat.GAIN), machine.zeros(2, "float32")
+        self._state = machine.zeros(1, flat.GAIN)
         # The stand-ins for (gain - 1) / k and 1 / k + (gain - 1) / k in a pass: their values are only on the device.
-        self.common: Any = common
-        self.whole: Any = common[1:]
+        self.common = machine.zeros(2, "float32")
+        self.whole = self.common[1:]
         self._sums = machine.zeros(2, "float64")
-        self._parts: Any = None
-        self._owed: tuple[int, float, Any, Any] | None = None
+        self._parts: DeviceArray | None = None
+        self._owed: tuple[int, float, DeviceArray | None, DeviceArray | None] | None = None
         self._seen = machine.pinned(flat.GAIN.itemsize, "the gain").view(flat.GAIN)
         self.gain = 1.0
 
@@ -45,18 +46,18 @@ class DeviceGain:
         n1, n2, weight, count, *_, gain = self._passes.machine.host(self._state)[0].item()
         return gain, (n1, n2, weight, count)
 
-    def follow(self, k: int, rate: float, sums: Any, size: int, squares: Any = None) -> None:
+    def follow(self, k: int, rate: float, sums: DeviceArray, size: int, squares: DeviceArray | None = None) -> None:
         """As in mpibow.sync.gain.GainMeter; the ranks' sum is squared here."""
         self._owed = k, rate, None, sums[0]  # later passes still read the old gain
 
-    def follow_alone(self, k: int, rate: float, own: Any) -> None:
+    def follow_alone(self, k: int, rate: float, own: DeviceArray) -> None:
         self._owed = k, rate, own, None
 
-    def _launches(self, k: int, step: Any, own: Any, total: Any) -> list[Launch]:
+    def _launches(self, k: int, step: DeviceArray, own: DeviceArray | None, total: PlanArray) -> list[Launch]:
         if own is not None:
             sums = [flat.sum_parts(own.reshape(1, -1, 2), self._sums.reshape(1, 2))]
             return [*sums, flat.follow_gain(self._sums, step, self._state, self.common, k)]
-        message = Message(total)
+        message: PlanArray = Message(total)
         size = message.sums.size
         if self._parts is None:
             self._parts = self._passes.machine.zeros(len(chunks_of(size, flat.CHUNK)), "float64")

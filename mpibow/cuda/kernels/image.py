@@ -9,7 +9,7 @@ from math import prod
 
 import numpy as np
 
-from mpibow.cuda.kernels.kernels import UNITS, Constant, Launch, instance, integer, kind, turns
+from mpibow.cuda.kernels.kernels import UNITS, Constant, Launch, integer, kind, launch, turns
 from mpibow.graph.formats import canonical
 from mpibow.graph.graph import Array, Op
 from mpibow.graph.kernel import Call, Formats, Shapes
@@ -32,11 +32,10 @@ def _pixel(x: Array) -> str:
 
 
 def _window(call: Call, counters: Array | None, pad: int, flip: bool) -> list[Launch]:
-    x, y = call.x[0], call.y
+    x, y = call.x0, call.y
     (_, channels, height, width), (n, _, rows, columns) = x.shape, y.shape
-    arguments = (x, counters, y, _node(call), channels, height, width, rows, columns, pad, flip)
-    unit = instance("window", UNITS[x.dtype.itemsize])
-    return [Launch(unit, (turns(channels * rows * columns)[0], n, 1), arguments)]
+    grid, sizes = (turns(channels * rows * columns)[0], n, 1), (channels, height, width, rows, columns)
+    return launch("window", grid, x, counters, y, _node(call), *sizes, pad, flip, of=(UNITS[x.dtype.itemsize],))
 
 
 def augment_forward(call: Call) -> list[Launch]:
@@ -54,18 +53,16 @@ def cutout_formats(op: Op, shapes: Shapes, given: tuple[str, ...]) -> Formats:
 
 def cutout_forward(call: Call) -> list[Launch]:
     (x, counters), (n, channels, height, width) = call.x, call.shapes.y
-    last = call.shapes.formats.y == "acdb"
-    arguments = (x, counters, call.y, _node(call), call.op.length, channels, height, width, last)
-    grid = (turns(channels * height * width)[0], n, 1)
-    return [Launch(instance("cutout", UNITS[x.dtype.itemsize]), grid, arguments)]
+    grid, last = (turns(channels * height * width)[0], n, 1), call.shapes.formats.y == "acdb"
+    sizes = call.op.length, channels, height, width, last
+    return launch("cutout", grid, x, counters, call.y, _node(call), *sizes, of=(UNITS[x.dtype.itemsize],))
 
 
 def jitter_forward(call: Call) -> list[Launch]:
     (x, counters), y, op = call.x, call.y, call.op
     settings = (op.brightness, op.contrast, op.saturation, op.limit or 0.0, op.limit is not None)
-    struct = np.array(settings, JITTER)[()]
-    arguments = (x, counters, y, _node(call), struct, x.shape[1], prod(x.shape[2:]))
-    return [Launch(instance("jitter", _pixel(x), kind(y)), (1, len(x), 1), arguments)]
+    rest = _node(call), np.array(settings, JITTER)[()], x.shape[1], prod(x.shape[2:])
+    return launch("jitter", (1, len(x), 1), x, counters, y, *rest, of=(_pixel(x), kind(y)))
 
 
 def normalise_formats(op: Op, shapes: Shapes, given: tuple[str, ...]) -> Formats:
@@ -74,18 +71,16 @@ def normalise_formats(op: Op, shapes: Shapes, given: tuple[str, ...]) -> Formats
 
 
 def normalise_forward(call: Call) -> list[Launch]:
-    x, y, op, shape = call.x[0], call.y, call.op, call.shapes.y
+    x, y, op, shape = call.x0, call.y, call.op, call.shapes.y
     means = Constant(np.array(op.mean, np.float32))
     scales = Constant((1.0 / np.array(op.std, np.float64)).astype(np.float32))
     flags = shape[1], prod(shape[2:]), len(op.mean) != shape[1], call.shapes.formats.y == "acdb"
-    arguments = (x, y, means, scales, *flags, np.int64(y.size))
-    return [Launch(instance("normalise", _pixel(x), kind(y)), turns(y.size), arguments)]
+    return launch("normalise", turns(y.size), x, y, means, scales, *flags, np.int64(y.size), of=(_pixel(x), kind(y)))
 
 
 def shares_forward(call: Call) -> list[Launch]:
     table = Constant(larger_shares(call.op.alpha).astype(np.float32))
-    arguments = (call.x[0], table, call.y, _node(call), call.y.size)
-    return [Launch("mix_shares", turns(call.y.size), arguments)]
+    return launch("mix_shares", turns(call.y.size), call.x0, table, call.y, _node(call), call.y.size)
 
 
 def mix_formats(op: Op, shapes: Shapes, given: tuple[str, ...]) -> Formats:
@@ -94,10 +89,9 @@ def mix_formats(op: Op, shapes: Shapes, given: tuple[str, ...]) -> Formats:
 
 def mix_forward(call: Call) -> list[Launch]:
     (x, share), y, (samples, *sample) = call.x, call.y, call.shapes.y
-    arguments = (x, share, y, prod(sample), samples, np.int64(y.size))
-    return [Launch(instance("mix", kind(x)), turns(y.size), arguments)]
+    return launch("mix", turns(y.size), x, share, y, prod(sample), samples, np.int64(y.size), of=(kind(x),))
 
 
 def one_hot_forward(call: Call) -> list[Launch]:
-    label, y = call.x[0], call.y
-    return [Launch(instance("one_hot", integer(label)), turns(y.size), (label, y, call.op.classes, np.int64(y.size)))]
+    label, y = call.x0, call.y
+    return launch("one_hot", turns(y.size), label, y, call.op.classes, np.int64(y.size), of=(integer(label),))

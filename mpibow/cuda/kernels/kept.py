@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import uuid
 import zlib
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -12,6 +10,7 @@ from pathlib import Path
 
 from mpibow.cuda.kernels.operands import digest
 from mpibow.cuda.kernels.specs import Spec
+from mpibow.system.files import whole_file
 
 MAGIC, VERSION = "mpibow cuDNN plan", 1
 
@@ -49,20 +48,11 @@ class Folder:
 
     def write(self, spec: Spec, made: Made) -> None:
         """Keeps the plan; where the folder takes no files it is not kept, and made again next time."""
-        aside, body = (
-            self.path / f".{uuid.uuid4().hex}",
-            json.dumps(self._head(spec, made)).encode() + b"\n" + made.blob,
-        )
-        try:
+        body = json.dumps(self._head(spec, made)).encode() + b"\n" + made.blob
+        with suppress(OSError):
             self.path.mkdir(parents=True, exist_ok=True)
-            with aside.open("xb") as file:
+            with whole_file(self.file_of(spec)) as file:
                 file.write(_check(body) + b"\n" + body)
-                file.flush()
-                os.fsync(file.fileno())
-            aside.replace(self.file_of(spec))
-        except OSError:
-            with suppress(OSError):
-                aside.unlink()
 
     def file_of(self, spec: Spec) -> Path:
         return self.path / f"{spec.kind}-{digest(spec, self.about)}.plan"

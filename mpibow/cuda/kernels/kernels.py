@@ -143,6 +143,11 @@ class Launch:
         object.__setattr__(self, "arguments", tuple(map(_typed, self.arguments)))
 
 
+def launch(kernel: str, grid: Grid, *arguments: PlanArray, of: Sequence[str] = ()) -> list[Launch]:
+    """One launch of a kernel, of the one made for the types `of` where it is a template."""
+    return [Launch(instance(kernel, *of), grid, arguments)]
+
+
 def _typed(argument: PlanArray) -> PlanArray:
     """Python's numbers as C++ takes them: int and float."""
     if isinstance(argument, np.generic):  # np.float64 is a float too

@@ -86,7 +86,7 @@ class Weighted(_Layer):
 
     def forward(self, call: Call) -> Enqueue:
         spec = self.specs(call.op, call.shapes)["forward"]
-        arrays = _named(spec, "abc", ("x", "w", "y"), call.x[0], call.w["weight"], call.y)
+        arrays = _named(spec, "abc", ("x", "w", "y"), call.x0, call.w["weight"], call.y)
         if "bias" in call.w:
             arrays["bias"] = call.w["bias"]
         if isinstance(call.op, ConvNormAddRelu):
@@ -106,7 +106,7 @@ class Weighted(_Layer):
         weights, narrow = specs["weights"], self._narrow(specs["weights"])
         if call.dw:
             dw = call.dw["weight"] if narrow is None else call.scratch["dw"]
-            arrays = _named(weights, "bac", ("x", "dy", "dw"), call.x[0], dy, dw)
+            arrays = _named(weights, "bac", ("x", "dy", "dw"), call.x0, dy, dw)
             runs.append(self.bind(call, weights, arrays))
             if narrow is not None:
                 runs.append(self.bind(call, narrow, {"x": dw, "y": call.dw["weight"]}))
@@ -141,7 +141,7 @@ class Norm(_Layer):
 
     def forward(self, call: Call) -> Enqueue:
         spec = self.specs(call.op, call.shapes)["forward"]
-        arrays = {"x": call.x[0], "y": call.y}
+        arrays = {"x": call.x0, "y": call.y}
         if isinstance(spec, NormInference):
             arrays |= _running(call, "")
         else:
@@ -156,7 +156,7 @@ class Norm(_Layer):
         if "backward" not in specs:
             raise ShapeError(f"{call.name}: {listing.FROZEN}")
         spec = specs["backward"]
-        arrays = {"dy": call.dy, "x": call.x[0], "weight": call.w["weight"], **call.saved}
+        arrays = {"dy": call.dy, "x": call.x0, "weight": call.w["weight"], **call.saved}
         arrays |= {"dweight": call.dw["weight"], "dbias": call.dw["bias"]}
         arrays["dx"] = call.scratch["dx"] if call.dx[0] is None else call.dx[0]
         if len(call.x) > 1:

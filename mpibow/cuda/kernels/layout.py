@@ -45,7 +45,7 @@ def _transpose(x: Array, y: Array, batch: int, rows: int, columns: int) -> list[
 
 
 def reorder_forward(call: Call) -> list[Launch]:
-    return _transpose(call.x[0], call.y, *transposed(call.op.source, call.op.target, call.shapes.y))
+    return _transpose(call.x0, call.y, *transposed(call.op.source, call.op.target, call.shapes.y))
 
 
 def reorder_backward(call: Call) -> list[Launch]:
@@ -118,7 +118,7 @@ def concat_backward(call: Call) -> list[Launch]:
 
 def pad_forward(call: Call) -> list[Launch]:
     (_, runs, length), (_, _, stride) = _places(call)
-    return [_copy(call.x[0], call.y, runs, length, stride - length, length, stride)]
+    return [_copy(call.x0, call.y, runs, length, stride - length, length, stride)]
 
 
 def gather(table: PlanArray, words: PlanArray, counters: PlanArray, rows: PlanArray, word: PlanArray) -> Launch:

@@ -18,43 +18,19 @@ from mpibow.cuda.kernels.specs import (
     Spec,
 )
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import Graph, Op, Shape
+from mpibow.graph.graph import Graph, Shape
 from mpibow.graph.kernel import Shapes
 from mpibow.graph.rewrite import fuse
-from mpibow.ops import Add, BatchNorm, Conv2d, Dense, Relu
-from mpibow.ops.fused import AddRelu, ConvNormAddRelu, ConvRelu, NormAddRelu
+from mpibow.ops import BatchNorm, Conv2d, Dense
+from mpibow.ops.fused import ConvNormAddRelu, ConvRelu, NormAddRelu, with_norm, with_relu
 
 FROZEN = "device cuda has no gradients of a frozen batch norm: set device=onednn, or device=numpy"
 VECTOR = 16  # bytes: cuDNN norms channels in vectors of that, and has no engine for channels that do not fill them
 
 
-def training_fusion(chain: tuple[Op, ...]) -> Op | None:
-    """The operator of a chain in one training graph of cuDNN; backward needs values between convolution and norm."""
-    match chain:
-        case (Conv2d() as conv, Relu()):
-            return ConvRelu(conv)
-        case (BatchNorm() as norm, Relu()):
-            return NormAddRelu(norm, added=False)
-        case (BatchNorm() as norm, Add((1.0, 1.0)), Relu()):
-            return NormAddRelu(norm, added=True)
-        case (Add((1.0, 1.0)), Relu()):
-            return AddRelu()
-    return None
-
-
-def evaluation_fusion(chain: tuple[Op, ...]) -> Op | None:
-    """While evaluating the norm by running statistics is part of a convolution's epilogue, in groups or not."""
-    match chain:
-        case (Conv2d() as conv, BatchNorm() as norm, *rest):
-            added, relu = rest[:1] == [Add((1.0, 1.0))], rest[-1:] == [Relu()]
-            if len(rest) == added + relu and (relu or not added):
-                return ConvNormAddRelu(conv, norm, added=added, relu=relu)
-    return None
-
-
 def rewrite(graph: Graph, training: bool) -> Graph:
     """`graph` with each chain of nodes that one graph of cuDNN computes replaced by one node."""
-    return fuse(graph, (training_fusion,) if training else (evaluation_fusion, training_fusion), longest=4)
+    return fuse(graph, (with_relu,) if training else (with_norm, with_relu), longest=4)
 
 
 def convolution(op: Conv2d | ConvRelu | ConvNormAddRelu, shapes: Shapes, precision: Precision) -> dict[str, Spec]:

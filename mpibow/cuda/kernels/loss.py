@@ -12,7 +12,7 @@ import numpy as np
 
 from mpibow.cuda.device.array import PlanArray
 from mpibow.cuda.kernels.elementwise import fill
-from mpibow.cuda.kernels.kernels import Launch, instance, integer, kind, turns, warps
+from mpibow.cuda.kernels.kernels import Launch, integer, kind, launch, turns, warps
 from mpibow.graph.formats import parse, physical
 from mpibow.graph.graph import Array, Op
 from mpibow.graph.kernel import Buffers, Call, Shapes
@@ -23,16 +23,15 @@ def _softmax(kernel: str, call: Call, *arrays: PlanArray) -> list[Launch]:
     extents, place = physical(tag, call.shapes.y), parse(tag)[0].index(axis)
     inner, length = prod(extents[place + 1 :]), extents[place] // getattr(call.op, "replicas", 1)
     rows = prod(extents) // length
-    arguments = (*arrays, rows, length, inner)
-    return [Launch(instance(kernel, kind(arrays[0])), warps(rows), arguments)]
+    return launch(kernel, warps(rows), *arrays, rows, length, inner, of=(kind(arrays[0]),))
 
 
 def softmax_forward(call: Call) -> list[Launch]:
-    return _softmax("softmax", call, call.x[0], call.y)
+    return _softmax("softmax", call, call.x0, call.y)
 
 
 def softmax_backward(call: Call) -> list[Launch]:
-    return _softmax("softmax_back", call, call.dy, call.y, call.dx[0])
+    return _softmax("softmax_back", call, call.dy, call.y, call.dx0)
 
 
 def cross_entropy_buffers(op: Op, shapes: Shapes) -> Buffers:
@@ -42,26 +41,26 @@ def cross_entropy_buffers(op: Op, shapes: Shapes) -> Buffers:
 def cross_entropy_forward(call: Call) -> list[Launch]:
     (logits, label), ignore = call.x, call.op.ignore
     settings = float(call.op.smoothing), ignore is not None, np.int64(ignore or 0)
-    arguments = (logits, label, call.y, call.saved["slope"], *settings, *logits.shape)
-    return [Launch(instance("cross_entropy", kind(logits), integer(label)), warps(len(logits)), arguments)]
+    rest, types = (call.saved["slope"], *settings, *logits.shape), (kind(logits), integer(label))
+    return launch("cross_entropy", warps(len(logits)), logits, label, call.y, *rest, of=types)
 
 
 def soft_forward(call: Call) -> list[Launch]:
     logits, target = call.x
-    arguments = (logits, target, call.y, call.saved["slope"], float(call.op.smoothing), *logits.shape)
-    return [Launch(instance("soft_cross_entropy", kind(logits)), warps(len(logits)), arguments)]
+    rest = call.saved["slope"], float(call.op.smoothing), *logits.shape
+    return launch("soft_cross_entropy", warps(len(logits)), logits, target, call.y, *rest, of=(kind(logits),))
 
 
 def scale_rows(call: Call) -> list[Launch]:
     dx = call.dx0
-    arguments = (call.saved["slope"], call.dy, dx, dx.shape[1], np.int64(dx.size))
-    return [Launch(instance("scale_rows", kind(dx)), turns(dx.size), arguments)]
+    sizes = dx.shape[1], np.int64(dx.size)
+    return launch("scale_rows", turns(dx.size), call.saved["slope"], call.dy, dx, *sizes, of=(kind(dx),))
 
 
 def accuracy_forward(call: Call) -> list[Launch]:
     logits, label = call.x
-    arguments = (logits, label, call.y, call.op.k, *logits.shape)
-    return [Launch(instance("among_the_best", kind(logits), integer(label)), warps(len(logits)), arguments)]
+    types, arguments = (kind(logits), integer(label)), (logits, label, call.y, call.op.k, *logits.shape)
+    return launch("among_the_best", warps(len(logits)), *arguments, of=types)
 
 
 def factorisation_buffers(op: Op, shapes: Shapes) -> Buffers:
@@ -79,7 +78,7 @@ def factorisation_forward(call: Call) -> list[Launch]:
     n = call.y.size
     extents = n // replicas, call.op.factors, call.op.users, call.op.items
     arguments = (user, item, rating, users, items, call.y, call.saved["error"], *extents, stride, n)
-    return [Launch(instance("squared_errors", integer(user), integer(item)), warps(n), arguments)]
+    return launch("squared_errors", warps(n), *arguments, of=(integer(user), integer(item)))
 
 
 def factorisation_backward(call: Call) -> list[Launch]:
@@ -96,6 +95,5 @@ def _gathered(
     n = call.dy.size
     extents = n // replicas, call.op.factors, rows, other_rows
     arguments = (call.dy, call.saved["error"], index, other, table, gradient, *extents, stride, n)
-    launch = Launch(instance("gathered", integer(index), integer(other)), warps(n), arguments)
     zeroed = [fill(one, 0.0) for one in (gradient if gradient.ndim == 3 else [gradient])]
-    return [*zeroed, launch]
+    return [*zeroed, *launch("gathered", warps(n), *arguments, of=(integer(index), integer(other)))]

@@ -6,7 +6,7 @@ from math import prod
 
 import numpy as np
 
-from mpibow.cuda.kernels.kernels import THREADS, WARP, Grid, Launch, instance, kind, turns, warps
+from mpibow.cuda.kernels.kernels import THREADS, WARP, Grid, Launch, instance, kind, launch, turns, warps
 from mpibow.graph.formats import parse, physical
 from mpibow.graph.graph import Array, Op
 from mpibow.graph.kernel import Buffers, Call, Shapes, Spec
@@ -47,9 +47,8 @@ def layer_forward(call: Call) -> list[Launch]:
     (x, *_), w = call.x, call.w
     rows, features = _rows(call.op, call.shapes)
     moments = call.saved["mean"], call.saved["inverse"], float(call.op.epsilon)
-    extents = (rows, features, *_own(call, w["weight"]))
-    arguments = (x, w["weight"], w["bias"], call.y, *moments, *extents)
-    return [Launch(instance("layer_norm", kind(x)), warps(rows), arguments)]
+    rest = (call.y, *moments, rows, features, *_own(call, w["weight"]))
+    return launch("layer_norm", warps(rows), x, w["weight"], w["bias"], *rest, of=(kind(x),))
 
 
 def layer_backward(call: Call) -> list[Launch]:
@@ -66,9 +65,8 @@ def layer_backward(call: Call) -> list[Launch]:
         )
     ]
     if dx is not None:
-        extents = (rows, features, *_own(call, w["weight"]))
-        arguments = (call.dy, x, w["weight"], mean, inverse, dx, *extents)
-        launches.append(Launch(instance("layer_norm_back", kind(x)), warps(rows), arguments))
+        rest = (mean, inverse, dx, rows, features, *_own(call, w["weight"]))
+        launches += launch("layer_norm_back", warps(rows), call.dy, x, w["weight"], *rest, of=(kind(x),))
     return launches
 
 
@@ -108,14 +106,12 @@ def _places(call: Call) -> tuple[int, int, np.int64]:
 
 
 def response_forward(call: Call) -> list[Launch]:
-    op, x = call.op, call.x[0]
-    settings = op.size, float(op.alpha), float(op.beta), float(op.k)
-    arguments = (x, call.y, call.saved["base"], *settings, *_places(call))
-    return [Launch(instance("local_response", kind(x)), turns(x.size), arguments)]
+    op, x = call.op, call.x0
+    rest = op.size, float(op.alpha), float(op.beta), float(op.k), *_places(call)
+    return launch("local_response", turns(x.size), x, call.y, call.saved["base"], *rest, of=(kind(x),))
 
 
 def response_backward(call: Call) -> list[Launch]:
-    op, x = call.op, call.x[0]
-    settings = op.size, float(op.alpha), float(op.beta)
-    arguments = (call.dy, x, call.saved["base"], call.dx[0], *settings, *_places(call))
-    return [Launch(instance("local_response_back", kind(x)), turns(x.size), arguments)]
+    op, x = call.op, call.x0
+    rest = call.saved["base"], call.dx0, op.size, float(op.alpha), float(op.beta), *_places(call)
+    return launch("local_response_back", turns(x.size), call.dy, x, *rest, of=(kind(x),))

@@ -101,7 +101,8 @@ class Gpu:
         launches = list[Launch]()
         if self.scale.record is not None:
             launches.append(cast(gradient, gradient, self.scale.record.view("float32")[1:2]))
-        norm, outputs = self.flat.norms[number : number + 1], bound.outputs
+        norm = self.flat.norms[number : number + 1]
+        outputs: Mapping[str, PlanArray] = bound.outputs
         parts = self.machine.zeros(len(chunks_of(gradient.size, CHUNK)), "float64", "learners' norms")
         launches += bound_norms(gradient, norm, clip_value, clip_norm, parts)
         loss, report = outputs["loss"], self.flat.reports[number]
@@ -126,7 +127,7 @@ class Gpu:
         statistics: PlanArray = zeros(plan.statistics.size, "float32", "statistics of fused learners")
         bound, narrowed = self.bound(plan, weights, gradients, statistics, inputs)
         blocks = Constant(blocks_of(own.layout, plan.layout, k))
-        rows = replicas.all_rows(k)
+        rows: Sequence[PlanArray] = replicas.all_rows(k)
         before, behind = [join_rows(rows[0], weights, blocks)], [part_rows(gradients, rows[1], blocks)]
         if plan.statistics.size:
             kept = Constant(blocks_of(own.statistics, plan.statistics, k))

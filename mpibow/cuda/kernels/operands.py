@@ -58,16 +58,10 @@ class Scalar:
     value: float
 
 
-def image_strides(shape: Shape, pitch: int | None = None) -> Shape:
-    """Strides of (n, c, h, w) with channels innermost, NHWC; `pitch` is from pixel to pixel, where not c."""
-    _, c, h, w = shape
-    pixel = c if pitch is None else pitch
-    return (h * w * pixel, 1, w * pixel, pixel)
-
-
 def image(name: str, role: Role, shape: Shape, dtype: str) -> Operand:
-    """An image or filter with channels innermost: filters (o, c, kh, kw) lie as o, kh, kw, c."""
-    return Operand(name, role, shape, image_strides(shape), dtype)
+    """An image or filter (n, c, h, w) with channels innermost, NHWC: filters (o, c, kh, kw) lie as o, kh, kw, c."""
+    _, c, h, w = shape
+    return Operand(name, role, shape, (h * w * c, 1, w * c, c), dtype)
 
 
 def channels(name: str, role: Role, count: int, dtype: str = "float32") -> Operand:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, cast
 
 import numpy as np
+import numpy.typing as npt
 
-from mpibow.cuda.device.array import DeviceArray
+from mpibow.cuda.device.array import DeviceArray, PlanArray
 from mpibow.cuda.device.cupy_driver import Event
 from mpibow.cuda.device.machine import Machine
 from mpibow.cuda.kernels import flat
@@ -28,8 +28,10 @@ from mpibow.kernels.passes import WHOLE, Half, Local
 
 STEPS = 256  # records that are on their way at once, and passes that are bound
 SLOT = 64  # bytes of a record's place, so that records are aligned; behind it are a local step's scalars
-FIELDS = cast(Mapping[str, tuple[Any, int]], flat.STEP.fields)
+FIELDS = {name: 4 * i for i, name in enumerate(flat.STEP.names or ())}  # the offset of each, all of 4 bytes
 SCALARS = 64  # of a learner's local step, for which there is room from the start
+Number = float | DeviceArray  # one that only the device has is the array that holds it
+Arrays = Sequence[DeviceArray | None]
 REPORT = 3  # numbers that a learner reports of its batch: loss, hits, |gradient|^2
 
 
@@ -42,12 +44,12 @@ class DeviceFlat:
         self.machine, self.bind = machine, bind
         self._make_room(SLOT)
         self._next, self._passed = 0, list[Event | None]([None, None])
-        self.norms: Any = None
-        self.reports: Any = None
-        self._gradients: Any = None
-        self._row: Any = None
-        self._bound: dict[tuple[Any, ...], tuple[Enqueue, Any]] = {}
-        self._formulas: dict[tuple[Any, ...], tuple[tuple[Formula, ...], str]] = {}  # by identity, with their texts
+        self.norms: DeviceArray
+        self.reports: DeviceArray
+        self._gradients: DeviceArray
+        self._row: DeviceArray | None = None
+        self._bound: dict[tuple[object, ...], tuple[Enqueue, DeviceArray]] = {}
+        self._formulas: dict[tuple[object, ...], tuple[tuple[Formula, ...], str]] = {}  # by identity, with their texts
 
     def _make_room(self, slot: int) -> None:
         self._sent = self.machine.pinned(STEPS * slot, "rates").reshape(STEPS, slot)
@@ -55,10 +57,10 @@ class DeviceFlat:
 
     # Arrays
 
-    def zeros(self, shape: int | tuple[int, ...], dtype: Any) -> Any:
+    def zeros(self, shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> DeviceArray:
         return self.machine.zeros(shape, dtype)
 
-    def put(self, target: Any, source: Any) -> None:
+    def put(self, target: DeviceArray, source: PlanArray) -> None:
         if isinstance(source, int):
             assert source == 0
             if target.size:
@@ -68,10 +70,10 @@ class DeviceFlat:
         else:
             self.machine.put(target, source)
 
-    def host(self, array: Any) -> Array:
+    def host(self, array: DeviceArray) -> Array:
         return self.machine.host(array)
 
-    def rows_sum(self, rows: Any) -> Array:
+    def rows_sum(self, rows: DeviceArray) -> Array:
         """The sum of rows (k, size), on the host."""
         if not rows.shape[1]:
             return np.zeros(0, np.float32)
@@ -80,14 +82,14 @@ class DeviceFlat:
         self._pass(flat.gradient_sum, rows, self._row)
         return self.host(self._row)
 
-    def sum_squares(self, squares: Any, out: Any) -> None:
+    def sum_squares(self, squares: DeviceArray, out: DeviceArray) -> None:
         """out (1,) <- the sum of the chunks' squares."""
         self.run("send", (squares, out), lambda step: [flat.sum_parts(squares.reshape(1, -1, 1), out.reshape(1, 1))])
 
     def meter(self) -> DeviceGain:
         return DeviceGain(self)
 
-    def learners(self, gradients: Any) -> None:
+    def learners(self, gradients: DeviceArray) -> None:
         """The block (capacity, size) that learners' gradients lie in: it identifies the learner of a row."""
         self._gradients = gradients
         self._bound.clear()
@@ -98,9 +100,14 @@ class DeviceFlat:
     # How a pass is run
 
     def run(
-        self, name: str, arrays: Sequence[Any], make: Callable[[Any], Sequence[Launch]], *, writes: bool = False,
-        **numbers: Any,
-    ) -> None:  # fmt: skip
+        self,
+        name: str,
+        arrays: Arrays,
+        make: Callable[[DeviceArray], Sequence[Launch]],
+        *,
+        writes: bool = False,
+        **numbers: Number,
+    ) -> None:
         """Enqueues the launches that `make` makes of a record STEP; for the same name and arrays they are made once.
 
         The record is written in front of them: a number that only the device has is given as the array that holds it.
@@ -108,22 +115,32 @@ class DeviceFlat:
         """
         self._run(name, arrays, lambda place: make(_step_of(place)), None, writes, numbers)
 
-    def _pass(self, launch: Callable[..., Launch], *arrays: Any, writes: bool = False, **numbers: Any) -> None:
+    def _pass(
+        self, launch: Callable[..., Launch], *arrays: DeviceArray | None, writes: bool = False, **numbers: Number
+    ) -> None:
         """As `run`, of one launch that takes the arrays, and behind them the record where there are numbers."""
 
-        def make(step: Any) -> Sequence[Launch]:
+        def make(step: DeviceArray) -> Sequence[Launch]:
             return [launch(*arrays, step) if numbers else launch(*arrays)]
 
         self.run(launch.__name__, arrays, make, writes=writes, **numbers)
 
     def _step_by_parts(
-        self, launch: Callable[..., Launch], weights: Any, states: Sequence[Any], others: Sequence[Any], norms: Any,
-        local: Local, send: Half | None = None, **numbers: Any,
-    ) -> None:  # fmt: skip
+        self,
+        launch: Callable[..., Launch],
+        weights: DeviceArray,
+        states: Sequence[DeviceArray],
+        others: Arrays,
+        norms: DeviceArray | None,
+        local: Local,
+        send: Half | None = None,
+        **numbers: Number,
+    ) -> None:
         """As `run`, of a launch for every part of a local step; it takes the parts of all arrays, and `norms` whole."""
         name = launch.__name__ if send is None else f"{launch.__name__} {id(send.formula)}"
         for part, own, stop in local.parts(tuple(states), weights.shape[1]):
-            rows, *rest = (_part_of(array, part.start, stop) for array in (weights, *others))
+            rows = _part_of(weights, part.start, stop)
+            rest = [None if array is None else _part_of(array, part.start, stop) for array in others]
             if send is None:
                 text = self._text(cuda_source.source, part.formula)
             else:
@@ -133,7 +150,7 @@ class DeviceFlat:
             self._run(f"{name} {len(part.scalars)}", (rows, *own, *rest), make, part.scalars, True, numbers)
 
     def _step_launches(
-        self, launch: Callable[..., Launch], local: Local, text: str, norms: Any, place: Any
+        self, launch: Callable[..., Launch], local: Local, text: str, norms: DeviceArray | None, place: DeviceArray
     ) -> Sequence[Launch]:
         scalars = place[SLOT : SLOT + 4 * local.scalars.size].view(np.float32).reshape(local.scalars.shape)
         own = flat.DeviceStep(text, scalars, flat.spans_of(local))
@@ -146,9 +163,14 @@ class DeviceFlat:
         return self._formulas[key][1]
 
     def _run(
-        self, name: str, arrays: Sequence[Any], make: Callable[[Any], Sequence[Launch]], scalars: Array | None,
-        writes: bool, numbers: Mapping[str, Any],
-    ) -> None:  # fmt: skip
+        self,
+        name: str,
+        arrays: Arrays,
+        make: Callable[[DeviceArray], Sequence[Launch]],
+        scalars: Array | None,
+        writes: bool,
+        numbers: Mapping[str, Number],
+    ) -> None:
         key = (name, *(None if array is None else (array.ptr, array.shape) for array in arrays))
         need = 0 if scalars is None else SLOT + 4 * scalars.size
         if need > self._steps.shape[1]:
@@ -167,9 +189,9 @@ class DeviceFlat:
         if writes:
             self.machine.mark()
 
-    def _write(self, there: Any, scalars: Array | None, numbers: Mapping[str, Any]) -> None:
+    def _write(self, there: DeviceArray, scalars: Array | None, numbers: Mapping[str, Number]) -> None:
         sent = self._sent[self._place()]
-        record = _step_of(sent)
+        record = sent[: flat.STEP.itemsize].view(flat.STEP)
         of_device = {name: value for name, value in numbers.items() if isinstance(value, DeviceArray)}
         for name in FIELDS:
             record[name] = 0 if name in of_device else numbers.get(name, 0)
@@ -179,7 +201,7 @@ class DeviceFlat:
         copy, stream = self.machine.driver.copy, self.machine.stream
         copy(there[: SLOT + 4 * count], sent[: SLOT + 4 * count], stream)
         for name, value in of_device.items():
-            begin = FIELDS[name][1]
+            begin = FIELDS[name]
             copy(there[begin : begin + 4], value[:1], stream)
 
     def _place(self) -> int:
@@ -195,82 +217,120 @@ class DeviceFlat:
     # The passes
 
     def update(
-        self, weights: Any, states: Any, gradients: Any, total: Any, squares: Any, arrays: tuple[Any, ...], *,
-        local: Local, send: Half, begin: bool, chunks: range, factors: Array = WHOLE,
-    ) -> None:  # fmt: skip
+        self,
+        weights: DeviceArray,
+        states: Sequence[DeviceArray],
+        gradients: DeviceArray,
+        total: DeviceArray,
+        squares: DeviceArray,
+        arrays: tuple[DeviceArray, ...],
+        *,
+        local: Local,
+        send: Half,
+        begin: bool,
+        chunks: range,
+        factors: Array = WHOLE,
+    ) -> None:
         others, norms = (gradients, total if total.size else None, squares, *arrays), self._own(gradients)
         self._step_by_parts(flat.update, weights, states, others, norms, local, send, begin=begin, **_numbers(send))
 
-    def apply(self, half: Half, weights: Any, arrays: tuple[Any, ...], sums: Any, squares: Any, chunks: range) -> None:
+    def apply(
+        self,
+        half: Half,
+        weights: DeviceArray,
+        arrays: tuple[DeviceArray, ...],
+        sums: DeviceArray,
+        squares: DeviceArray,
+        chunks: range,
+    ) -> None:
         """`sums` are one row, or none; `squares` stay as they are, since the gain makes its own."""
         total = sums[0][: weights.shape[1]] if len(sums) else None
         text = self._text(cuda_source.applying, half.formula)
 
-        def make(step: Any) -> Sequence[Launch]:
+        def make(step: DeviceArray) -> Sequence[Launch]:
             return [flat.apply(text, weights, arrays, total, step)]
 
         name = f"apply {id(half.formula)}"
         self.run(name, (weights, *arrays, total), make, writes=half.moves, **_numbers(half))
 
     def sma_alone(
-        self, weights: Any, states: Sequence[Any], gradients: Any, sums: Any, *, local: Local, alpha: float, extra: Any,
-        chunks: range, factors: Array = WHOLE,
-    ) -> None:  # fmt: skip
+        self,
+        weights: DeviceArray,
+        states: Sequence[DeviceArray],
+        gradients: DeviceArray,
+        sums: DeviceArray,
+        *,
+        local: Local,
+        alpha: float,
+        extra: Number,
+        chunks: range,
+        factors: Array = WHOLE,
+    ) -> None:
         others, norms = (gradients, sums), self._own(gradients)
         self._step_by_parts(flat.sma_alone, weights, states, others, norms, local, alpha=alpha, gain=extra)
 
-    def rows_mean(self, rows: Any, mean: Any, *, chunks: range) -> None:
+    def rows_mean(self, rows: DeviceArray, mean: DeviceArray, *, chunks: range) -> None:
         self._pass(flat.rows_mean, rows, mean)
 
-    def gradient_sum(self, gradients: Any, total: Any, *, chunks: range, factors: Array = WHOLE) -> None:
+    def gradient_sum(
+        self, gradients: DeviceArray, total: DeviceArray, *, chunks: range, factors: Array = WHOLE
+    ) -> None:
         self._pass(flat.gradient_sum, gradients, total, self._own(gradients))
 
     def sgd_update(
-        self, weights: Any, states: Sequence[Any], gradients: Any, total: Any = None, *, local: Local, scale: float,
-        chunks: range, factors: Array = WHOLE,
-    ) -> None:  # fmt: skip
+        self,
+        weights: DeviceArray,
+        states: Sequence[DeviceArray],
+        gradients: DeviceArray,
+        total: DeviceArray | None = None,
+        *,
+        local: Local,
+        scale: float,
+        chunks: range,
+        factors: Array = WHOLE,
+    ) -> None:
         gradient, norm = gradients[0], self._own(gradients[:1])
         if total is not None:
             self.gradient_sum(gradients, total, chunks=chunks)
             gradient, norm = total, None
         self._step_by_parts(flat.sgd_update, weights, states, (gradient,), norm, local, scale=scale)
 
-    def follow_scale(self, norms: Any, state: Any) -> None:
+    def follow_scale(self, norms: DeviceArray, state: DeviceArray) -> None:
         self._pass(flat.follow_scale, norms, state)
 
-    def enter_reports(self, attention: float, reports: Any, unsent: Any, tail: Any) -> None:
+    def enter_reports(
+        self, attention: float, reports: DeviceArray, unsent: DeviceArray, tail: DeviceArray | None
+    ) -> None:
         """unsent (3,) += this rank's wish to talk, and what its learners report; into tail (3,) where given."""
         self._pass(flat.enter_reports, reports, unsent, tail, attention=attention)
 
-    def _own(self, gradients: Any) -> Any:
+    def _own(self, gradients: DeviceArray) -> DeviceArray | None:
         """The norms of learners' gradients (k, size); None for other arrays."""
         first, rest = divmod(gradients.ptr - self._gradients.ptr, self._gradients.strides[0])
         inside = 0 <= first < len(self._gradients) and rest == 0
         return self.norms[first : first + len(gradients)] if inside else None
 
 
-def _numbers(half: Half) -> dict[str, Any]:
+def _numbers(half: Half) -> dict[str, Number]:
     """The fields of STEP that have a formula's numbers."""
     return {f"number{i}": number for i, number in enumerate(half.numbers)}
 
 
-def _part_of(array: Any, start: int, stop: int) -> Any:
+def _part_of(array: DeviceArray, start: int, stop: int) -> DeviceArray:
     """An array's elements [start, stop), of all rows; of sums, which are float64, those of the chunks in there."""
-    if array is None:
-        return None
     if array.dtype == np.float64:
         assert start % flat.CHUNK == 0, start
         return array[start // flat.CHUNK : -(-stop // flat.CHUNK)]
     return array[:, start:stop] if array.ndim == 2 else array[start:stop]
 
 
-def _step_of(place: Any) -> Any:
+def _step_of(place: DeviceArray) -> DeviceArray:
     """The record STEP at a place of the ring."""
     return place[: flat.STEP.itemsize].view(flat.STEP)
 
 
 def bound_norms(
-    gradient: Any, norm: Any, clip_value: float | None, clip_norm: float | None, parts: Any
+    gradient: DeviceArray, norm: DeviceArray, clip_value: float | None, clip_norm: float | None, parts: DeviceArray
 ) -> Sequence[Launch]:
     """The end of a learner's backward: limits its gradient (size,), norm (1,) <- |gradient|^2 before `clip_norm`."""
     launches = [] if clip_value is None else [flat.clamp(gradient, clip_value)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mpibow.cuda.device.array import PlanArray
-from mpibow.cuda.kernels.kernels import Launch, instance, kind, lanes, turns
+from mpibow.cuda.kernels.kernels import Launch, kind, lanes, launch, turns
 from mpibow.graph.formats import canonical, physical
 from mpibow.graph.graph import Array, Op, Shape
 from mpibow.graph.kernel import Buffers, Call, Formats, Shapes
@@ -35,8 +35,8 @@ def _launch(kernel: str, call: Call, shape: Shape, *arrays: PlanArray, of: tuple
     v = v if channels % v == 0 else 1
     count = int(np.prod(shape))
     assert count < 1 << 31, shape  # places are counted in 32 bits
-    arguments = (*arrays, windows(call.op, x, call.shapes.y), x[0])
-    return [Launch(instance(kernel, *of, kind(arrays[0]), str(v)), turns(count, v), arguments)]
+    types = (*of, kind(arrays[0]), str(v))
+    return launch(kernel, turns(count, v), *arrays, windows(call.op, x, call.shapes.y), x[0], of=types)
 
 
 def max_buffers(op: Op, shapes: Shapes) -> Buffers:
@@ -44,11 +44,11 @@ def max_buffers(op: Op, shapes: Shapes) -> Buffers:
 
 
 def max_forward(call: Call) -> list[Launch]:
-    return _launch("max_pool", call, call.shapes.y, call.x[0], call.y, call.saved["winner"])
+    return _launch("max_pool", call, call.shapes.y, call.x0, call.y, call.saved["winner"])
 
 
 def max_backward(call: Call) -> list[Launch]:
-    return _launch("max_pool_back", call, call.shapes.x[0], call.dy, call.saved["winner"], call.dx[0])
+    return _launch("max_pool_back", call, call.shapes.x[0], call.dy, call.saved["winner"], call.dx0)
 
 
 def _windows_of(op: Op) -> tuple[str]:
@@ -56,8 +56,8 @@ def _windows_of(op: Op) -> tuple[str]:
 
 
 def average_forward(call: Call) -> list[Launch]:
-    return _launch("average", call, call.shapes.y, call.x[0], call.y, of=_windows_of(call.op))
+    return _launch("average", call, call.shapes.y, call.x0, call.y, of=_windows_of(call.op))
 
 
 def average_backward(call: Call) -> list[Launch]:
-    return _launch("average_back", call, call.shapes.x[0], call.dy, call.dx[0], of=_windows_of(call.op))
+    return _launch("average_back", call, call.shapes.x[0], call.dy, call.dx0, of=_windows_of(call.op))

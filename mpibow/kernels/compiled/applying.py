@@ -5,31 +5,31 @@ That text defines the functions below; `kept` and `rounded` are those of sending
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from mpibow.graph.graph import Array
-from mpibow.kernels.compiled.steps import BLOCK, chunk, compiled, copied, inlined, plus_square
+from mpibow.kernels.compiled.steps import BLOCK, Numbers, chunk, compiled, copied, inlined, plus_square
 
 if TYPE_CHECKING:
     from mpibow.kernels.compiled.sending import Arrays, kept, rounded
 
-    def moved(w: Any, total: Any, arrays: Arrays, j: int, numbers: Any) -> Any:
+    def moved(w: float, total: float, arrays: Arrays, j: int, numbers: Numbers) -> float:
         """A replica's new weight, from the rule's arrays as they were."""
 
-    def keep(total: Any, w: Any, arrays: Arrays, j: int, numbers: Any) -> None:
+    def keep(total: float, w: float, arrays: Arrays, j: int, numbers: Numbers) -> None:
         """Element j of the rule's arrays becomes what the formula gives; `w` is not read."""
 
 
 @inlined
-def _move(w: Array, total: Array, arrays: Arrays, values: Any) -> None:
+def _move(w: Array, total: Array, arrays: Arrays, values: Numbers) -> None:
     for j in range(len(w)):
         w[j] = moved(w[j], total[j], arrays, j, values)
 
 
 @inlined
-def _keep(total: Array, arrays: Arrays, values: Any) -> None:
+def _keep(total: Array, arrays: Arrays, values: Numbers) -> None:
     for j in range(len(total)):
         keep(total[j], total[j], arrays, j, values)
 

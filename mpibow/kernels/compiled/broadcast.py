@@ -43,20 +43,12 @@ def spread(
             x_row, y_row = floats(x + here, columns), floats(y + here, columns)
             if column_step == 0:
                 value = floats(small, 1)[0]
-                if times:
-                    for j in range(columns):
-                        y_row[j] = x_row[j] * value
-                else:
-                    for j in range(columns):
-                        y_row[j] = x_row[j] + value
+                for j in range(columns):
+                    y_row[j] = x_row[j] * value if times else x_row[j] + value
             else:
                 s_row = floats(small, columns)
-                if times:
-                    for j in range(columns):
-                        y_row[j] = x_row[j] * s_row[j]
-                else:
-                    for j in range(columns):
-                        y_row[j] = x_row[j] + s_row[j]
+                for j in range(columns):
+                    y_row[j] = x_row[j] * s_row[j] if times else x_row[j] + s_row[j]
 
 
 @native

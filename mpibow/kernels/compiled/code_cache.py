@@ -35,7 +35,7 @@ from mpibow.kernels import cache_folder
 from mpibow.system.files import whole_file
 
 F = TypeVar("F", bound=Callable[..., object])
-Namespace = dict[str, Any]  # of a module
+Namespace = dict[str, object]  # of a module
 PACKAGES = "mpibow.kernels", "mpibow.formulas"  # whose functions are compiled into others
 PATIENCE = 60  # seconds that a process waits for another's code of one function; then it compiles its own
 # Options of functions that compiled code calls, and nothing else: without what Python and C would call, which takes as
@@ -53,9 +53,7 @@ class CodeCache:
     def __init__(self, function: Callable[..., object]) -> None:
         file, self._function = Path(function.__code__.co_filename), function
         self._name = f"{file.stem}.{function.__qualname__}"
-        self._source = _content(
-            str(file)
-        )  # as it was when the function was made: the file may change before it compiles
+        self._source = _content(file)  # as it was when the function was made: the file may change before it compiles
         self._folders = (file.parent / "__pycache__", Path(numba.config.CACHE_DIR or cache_folder() / "compiled"))
 
     def load_overload(self, signature: Signature, target: BaseContext) -> CompileResult | None:
@@ -102,7 +100,7 @@ class CodeCache:
         return f"{self._name}-{hashlib.sha256(depends).hexdigest()[:32]}.code"
 
 
-def jit(function: Callable[..., object]) -> Any:
+def jit(function: F) -> F:
     """numba.njit without the GIL, its code kept."""
     return _kept(numba.njit(nogil=True, no_cfunc_wrapper=True)(function), function)
 
@@ -130,8 +128,8 @@ def _beside(name: str) -> str:
     of all of them, some of which are from elsewhere."""
     modules = {name: vars(sys.modules[name])}
     _follow(modules[name], modules)
-    files = {namespace["__file__"] for namespace in modules.values() if "__file__" in namespace}
-    return repr((sorted(_content(file) for file in files), [_numbers(modules[each]) for each in sorted(modules)]))
+    files = {Path(str(namespace["__file__"])) for namespace in modules.values() if "__file__" in namespace}
+    return repr((sorted(map(_content, files)), [_numbers(modules[each]) for each in sorted(modules)]))
 
 
 def _follow(namespace: Namespace, modules: dict[str, Namespace]) -> None:
@@ -156,14 +154,14 @@ def _numbers(namespace: Namespace) -> Namespace:
 
 
 @cache
-def _content(file: str) -> str:
+def _content(file: Path) -> str:
     """The file's checksum; '' of a generated module, whose name has one, and which has no file."""
-    return hashlib.sha256(Path(file).read_bytes()).hexdigest() if Path(file).exists() else ""
+    return hashlib.sha256(file.read_bytes()).hexdigest() if file.exists() else ""
 
 
 for _package in (Path(__file__).parents[1], Path(__file__).parents[2] / "formulas"):
     for _path in _package.rglob("*.py"):  # as they are imported: a file that is edited later is not what was compiled
-        _content(str(_path))
+        _content(_path)
 
 
 @cache

@@ -120,7 +120,7 @@ def jittered(
 
 
 def forward(call: Call) -> Run:
-    x, op = call.x[0], call.op
+    x, op = call.x0, call.op
     if x.dtype not in (np.uint8, np.float32):
         return colour.forward(call)
     n, channels, *rest = x.shape

@@ -12,10 +12,10 @@ from numpy.lib.stride_tricks import as_strided
 from mpibow.graph.graph import Array
 from mpibow.graph.layout import TILE
 from mpibow.kernels.compiled.generated import applying, loops, sending
-from mpibow.kernels.compiled.orthogonal import orthogonal  # noqa: F401
+from mpibow.kernels.compiled.orthogonal import orthogonal as orthogonal
 from mpibow.kernels.compiled.steps import BLOCK, PAGES, compiled, cut, ends, gradient_of, mean_of
 from mpibow.kernels.compiled.steps import chunk as chunk
-from mpibow.kernels.numpy.arrays import host, meter, put, rows_sum, sum_squares, zeros  # noqa: F401
+from mpibow.kernels.numpy.arrays import *  # noqa: F403
 from mpibow.kernels.passes import WHOLE, Half, Local, States
 
 
@@ -27,15 +27,39 @@ def _rows(rows: Array) -> Array:
 
 
 def update(
-    weights: Array, states: States, gradients: Array, total: Array, squares: Array, arrays: tuple[Array, ...], *,
-    local: Local, send: Half, begin: bool, chunks: range, factors: Array = WHOLE,
-) -> None:  # fmt: skip
+    weights: Array,
+    states: States,
+    gradients: Array,
+    total: Array,
+    squares: Array,
+    arrays: tuple[Array, ...],
+    *,
+    local: Local,
+    send: Half,
+    begin: bool,
+    chunks: range,
+    factors: Array = WHOLE,
+) -> None:
     values = np.array(send.numbers, np.float64)
     for part, own, limit in local.parts(states, weights.shape[1]):
         sending(part.formula, send.formula).update(
-            _rows(weights), own, _rows(gradients), total, squares, arrays, factors, part.start, limit, part.ends,
-            part.groups, part.scalars, values, begin, chunks.start, chunks.stop,
-        )  # fmt: skip
+            _rows(weights),
+            own,
+            _rows(gradients),
+            total,
+            squares,
+            arrays,
+            factors,
+            part.start,
+            limit,
+            part.ends,
+            part.groups,
+            part.scalars,
+            values,
+            begin,
+            chunks.start,
+            chunks.stop,
+        )
 
 
 def apply(half: Half, weights: Array, arrays: tuple[Array, ...], sums: Array, squares: Array, chunks: range) -> None:
@@ -45,25 +69,61 @@ def apply(half: Half, weights: Array, arrays: tuple[Array, ...], sums: Array, sq
 
 
 def sma_alone(
-    weights: Array, states: States, gradients: Array, sums: Array, *, local: Local, alpha: float, extra: float,
-    chunks: range, factors: Array = WHOLE,
-) -> None:  # fmt: skip
+    weights: Array,
+    states: States,
+    gradients: Array,
+    sums: Array,
+    *,
+    local: Local,
+    alpha: float,
+    extra: float,
+    chunks: range,
+    factors: Array = WHOLE,
+) -> None:
     for part, own, limit in local.parts(states, weights.shape[1]):
         loops(part.formula).sma_alone(
-            _rows(weights), own, _rows(gradients), sums, factors, part.start, limit, part.ends, part.groups,
-            part.scalars, float(alpha), float(extra), chunks.start, chunks.stop,
-        )  # fmt: skip
+            _rows(weights),
+            own,
+            _rows(gradients),
+            sums,
+            factors,
+            part.start,
+            limit,
+            part.ends,
+            part.groups,
+            part.scalars,
+            float(alpha),
+            float(extra),
+            chunks.start,
+            chunks.stop,
+        )
 
 
 def sgd_update(
-    weights: Array, states: States, gradients: Array, total: Array | None = None, *, local: Local, scale: float,
-    chunks: range, factors: Array = WHOLE,
-) -> None:  # fmt: skip
+    weights: Array,
+    states: States,
+    gradients: Array,
+    total: Array | None = None,
+    *,
+    local: Local,
+    scale: float,
+    chunks: range,
+    factors: Array = WHOLE,
+) -> None:
     for part, own, limit in local.parts(states, weights.shape[1]):
         loops(part.formula).sgd_update(
-            _rows(weights), own, _rows(gradients), factors, part.start, limit, part.ends, part.groups, part.scalars,
-            float(scale), *ends(chunks, weights[0]),
-        )  # fmt: skip
+            _rows(weights),
+            own,
+            _rows(gradients),
+            factors,
+            part.start,
+            limit,
+            part.ends,
+            part.groups,
+            part.scalars,
+            float(scale),
+            *ends(chunks, weights[0]),
+        )
 
 
 @compiled

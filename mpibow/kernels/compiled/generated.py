@@ -7,22 +7,21 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 from mpibow.formulas import numba_source
 from mpibow.formulas.formula import Formula
 
 HERE = Path(__file__).parent
 FUTURE = "from __future__ import annotations\n"
-_MADE: dict[tuple[int, ...], tuple[tuple[Formula, ...], Any]] = {}  # by identity: to hash a formula takes long
+_MADE: dict[tuple[int, ...], tuple[tuple[Formula, ...], ModuleType]] = {}  # by identity: to hash a formula takes long
 
 
-def loops(step: Formula) -> Any:
+def loops(step: Formula) -> ModuleType:
     """The module of loops.py's passes for a local step."""
     return _made((step,), lambda: (step.name, [*_of_step(step), _loops("loops.py")]))
 
 
-def sending(step: Formula, send: Formula) -> Any:
+def sending(step: Formula, send: Formula) -> ModuleType:
     """The module of sending.py's pass for a local step and a rule's `send`."""
 
     def parts() -> tuple[str, list[str]]:
@@ -32,33 +31,36 @@ def sending(step: Formula, send: Formula) -> Any:
             numba_source.function("send", send, send.arrays[:2], [0, 1] if summand else [0, 0]),
             _tuples("kept", [f"arrays[{n}][a:b]" for n in range(len(send.arrays) - 2)], "arrays, a, b"),
             _tuples("rounded", [f"number(numbers[{n}])" for n in range(len(send.scalars))], "numbers, number"),
-            "@_inlined", "def gather(total, j, begin, x):",
-            "    total[j] = x if begin else total[j] + x" if summand else "    return", _loops("sending.py"),
-        ]  # fmt: skip
+            "@_inlined",
+            "def gather(total, j, begin, x):",
+            "    total[j] = x if begin else total[j] + x" if summand else "    return",
+            _loops("sending.py"),
+        ]
         return f"{step.name}_{send.name}", lines
 
     return _made((step, send), parts)
 
 
-def applying(apply: Formula) -> Any:
+def applying(apply: Formula) -> ModuleType:
     """The module of applying.py's pass for a rule's `apply`."""
 
     def parts() -> tuple[str, list[str]]:
         moves = apply.arrays[0] == "w"
         arrays = apply.arrays[moves:-1]
         lines = [
-            numba_source.head(apply), numba_source.function("moved", apply, ["w", "total"], [0]),
+            numba_source.head(apply),
+            numba_source.function("moved", apply, ["w", "total"], [0]),
             numba_source.function("keep", apply, ["total", "w"], [], dict(enumerate(arrays, moves))),
             _tuples("kept", [f"arrays[{n}][a:b]" for n in range(len(arrays))], "arrays, a, b"),
             _tuples("rounded", [f"number(numbers[{n}])" for n in range(len(apply.scalars))], "numbers, number"),
             _loops("applying.py"),
-        ]  # fmt: skip
+        ]
         return apply.name, lines
 
     return _made((apply,), parts)
 
 
-def imported(kind: str, name: str, content: str) -> Any:
+def imported(kind: str, name: str, content: str) -> ModuleType:
     """The module with the text `content`, named after its `kind` and `name`; it is never a file."""
     title = f"{kind}_{name}_{hashlib.sha256(content.encode()).hexdigest()[:16]}"
     sys.modules[f"mpibow_{title}"] = module = ModuleType(f"mpibow_{title}")
@@ -66,7 +68,7 @@ def imported(kind: str, name: str, content: str) -> Any:
     return module
 
 
-def _made(formulas: tuple[Formula, ...], parts: Callable[[], tuple[str, list[str]]]) -> Any:
+def _made(formulas: tuple[Formula, ...], parts: Callable[[], tuple[str, list[str]]]) -> ModuleType:
     key = tuple(map(id, formulas))
     if key not in _MADE:
         name, lines = parts()
@@ -79,12 +81,15 @@ def _of_step(step: Formula, *others: Formula) -> list[str]:
     """The step, and the functions for its numbers of states and scalars."""
     states, scalars = range(len(step.arrays) - 2), range(len(step.scalars))
     return [
-        numba_source.head(step, *others), numba_source.step(step),
+        numba_source.head(step, *others),
+        numba_source.step(step),
         _tuples("parts", [f"states[{n}][i, a:b]" for n in states], "states, i, a, b"),
         _tuples("numbers", [f"number(scalars[i, group, {n}])" for n in scalars], "scalars, i, group, number"),
-        "@_inlined", "def level(states, i, a, b):",
-        *(f"    copied(states[{n}][0, a:b], states[{n}][i, a:b])" for n in states), "    return\n",
-    ]  # fmt: skip
+        "@_inlined",
+        "def level(states, i, a, b):",
+        *(f"    copied(states[{n}][0, a:b], states[{n}][i, a:b])" for n in states),
+        "    return\n",
+    ]
 
 
 def _tuples(name: str, elements: list[str], parameters: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from math import prod
 
 import numpy as np
@@ -22,18 +21,18 @@ KEPT = 512  # columns up to which scores are kept: backward takes a sixth less t
 KINDS = {4: 2, 8: 3, 1: 4}  # kinds of integer masks, by their bytes; 1 is a mask of floats, 0 none
 
 
-def _heads(shapes: Shapes) -> tuple[int, int, int, int, int]:
-    """The number of heads, t, s, d and e."""
-    (*front, t, d), (*_, s, _), (*_, e), *_ = shapes.x
-    return prod(front), t, s, d, e
-
-
 def _rows(op: Attention, t: int) -> int:
     return min(FEW if op.causal and t <= 2 * ROWS else ROWS, t)
 
 
-def buffers(op: Attention, shapes: Shapes) -> Buffers:
-    heads, t, s, d, e = _heads(shapes)
+def _attention(op: Attention | HeadsAttention) -> Attention:
+    return op.attention if isinstance(op, HeadsAttention) else op
+
+
+def buffers(op: Attention | HeadsAttention, shapes: Shapes) -> Buffers:
+    x, op = op.apart(*shapes.x) if isinstance(op, HeadsAttention) else shapes.x, _attention(op)
+    (*front, t, d), (*_, s, _), (*_, e), *_ = x
+    heads = prod(front)
     wide, rows = -(-s // 16) * 16, _rows(op, t)
     level, scores = ((heads, t, 2), FLOAT), ((rows, wide), FLOAT)
     kept: dict[str, Spec] = {"kept": ((heads, t, wide), FLOAT)} if shapes.training and s <= KEPT else {}
@@ -59,22 +58,21 @@ def _places(view: Array) -> Array:
     return places.reshape(-1)
 
 
-def arguments_of(call: Call, op: Attention, views: Sequence[Array], masks: Sequence[Array]) -> dict[str, Argument]:
-    """The arguments that both kernels take, but for those named as the call's arrays are.
-
-    The views (..., t, d) are q, k, v, and y or its gradient.
-    """
+def arguments_of(call: Call, y: Array) -> dict[str, Argument]:
+    """The arguments that both kernels take, but for those named as the call's arrays are; y may be its gradient."""
+    whole, mask = _views(call.op, call.x, y)
+    views, op = [each for each in whole if each is not None], _attention(call.op)
     q, k, v, _ = views
     (*front, t, d), s, e = q.shape, k.shape[-2], v.shape[-1]
-    shown = np.broadcast_to(masks[0] if masks else np.float32(0), (*front, t, s))
+    shown = np.broadcast_to(np.zeros((), np.float32) if mask is None else mask, (*front, t, s))
     places = np.stack([_places(view) for view in (*views, shown)], 1)
     rows = {f"{name}_row": view.strides[-2] for name, view in zip("qkvy", views, strict=True)}
     return {
         "q": q,
         "k": k,
         "v": v,
-        "mask": masks[0] if masks else None,
-        "kind": _kind(masks[0]) if masks else 0,
+        "mask": mask,
+        "kind": 0 if mask is None else _kind(mask),
         "mask_row": shown.strides[-2],
         "mask_step": shown.strides[-1] // shown.itemsize,
         "place": call.scratch["room"],
@@ -91,53 +89,32 @@ def arguments_of(call: Call, op: Attention, views: Sequence[Array], masks: Seque
     }
 
 
+Views = list[Array | None]  # (..., t, d); None for a gradient that is not needed
+
+
+def _views(op: Attention | HeadsAttention, arrays: Sequence[Array | None], y: Array) -> tuple[Views, Array | None]:
+    """q, k and v, or their gradients, and y, all of them head by head; and the mask, if there is one."""
+    masks = arrays[1 if isinstance(op, HeadsAttention) and op.packed else 3 :]
+    mask = masks[0] if masks else None
+    if isinstance(op, Attention):
+        return [*arrays[:3], y], mask
+    three: Views = [*arrays[:3]]
+    if op.packed:
+        three = [None] * 3 if arrays[0] is None else [*np.split(arrays[0], 3, -1)]
+    # Side by side in every position: the distance of rows separates heads.
+    apart = [
+        None if each is None else each.reshape(*each.shape[:2], op.heads, -1).swapaxes(1, 2) for each in (*three, y)
+    ]
+    return apart, mask
+
+
 def forward(call: Call) -> Run:
-    return attend.on(call, **arguments_of(call, call.op, [*call.x[:3], call.y], call.x[3:]))
+    return attend.on(call, **arguments_of(call, call.y))
 
 
 def backward(call: Call) -> Run:
-    dq, dk, dv, *dmasks = call.dx
-    arguments = arguments_of(call, call.op, [*call.x[:3], call.dy], call.x[3:])
-    return attend_back.on(call, dq=dq, dk=dk, dv=dv, dmask=dmasks[0] if dmasks else None, **arguments)
+    (dq, dk, dv, _), dmask = _views(call.op, call.dx, call.dy)
+    return attend_back.on(call, dq=dq, dk=dk, dv=dv, dmask=dmask, **arguments_of(call, call.dy))
 
 
-# Heads that lie side by side in every position: the distance of rows separates them.
-
-
-def beside_buffers(op: HeadsAttention, shapes: Shapes) -> Buffers:
-    return buffers(op.attention, replace(shapes, x=op.apart(*shapes.x)))
-
-
-def _three(op: HeadsAttention, arrays: Sequence[Array | None]) -> list[Array | None]:
-    """q, k and v, or their gradients; None for a gradient that is not needed."""
-    if not op.packed:
-        return [*arrays[:3]]
-    return [None] * 3 if arrays[0] is None else [*np.split(arrays[0], 3, -1)]
-
-
-def _apart(op: HeadsAttention, array: Array) -> Array:
-    """(n, t, heads d) as a view (n, heads, t, d)."""
-    return array.reshape(*array.shape[:2], op.heads, -1).swapaxes(1, 2)
-
-
-def _beside_arguments(call: Call, y: Array) -> dict[str, Argument]:
-    op, masks = call.op, call.x[1 if call.op.packed else 3 :]
-    views = [_apart(op, each) for each in (*_three(op, call.x), y) if each is not None]
-    return arguments_of(call, op.attention, views, masks)
-
-
-def beside_forward(call: Call) -> Run:
-    return attend.on(call, **_beside_arguments(call, call.y))
-
-
-def beside_backward(call: Call) -> Run:
-    op, dmasks = call.op, call.dx[1 if call.op.packed else 3 :]
-    dq, dk, dv = (None if each is None else _apart(op, each) for each in _three(op, call.dx))
-    arguments, dmask = _beside_arguments(call, call.dy), dmasks[0] if dmasks else None
-    return attend_back.on(call, dq=dq, dk=dk, dv=dv, dmask=dmask, **arguments)
-
-
-KERNELS = {
-    Attention: Kernel(forward, backward, buffers),
-    HeadsAttention: Kernel(beside_forward, beside_backward, beside_buffers),
-}
+KERNELS = dict.fromkeys((Attention, HeadsAttention), Kernel(forward, backward, buffers))

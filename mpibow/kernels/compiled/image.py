@@ -107,7 +107,7 @@ def cut(
 
 def _sizes(call: Call) -> Array | None:
     """The sizes, or None for pixels that are neither uint8 nor float32."""
-    x, y = call.x[0], call.y
+    x, y = call.x0, call.y
     if x.dtype not in (np.uint8, np.float32):
         return None
     return np.array([*x.shape[1:], *y.shape[2:], x.dtype == np.uint8], np.int64)
@@ -128,7 +128,7 @@ def centre_forward(call: Call) -> Run:
 
 
 def cutout_forward(call: Call) -> Run:
-    n, channels, height, width = call.x[0].shape
+    n, channels, height, width = call.x0.shape
     extents = {"n": n, "channels": channels, "height": height, "width": width}
     return cut.on(call, **extents, **_draws(call))
 
@@ -172,7 +172,7 @@ def normalised(
 
 
 def normalise_forward(call: Call) -> Run:
-    x, y = call.x[0], call.y
+    x, y = call.x0, call.y
     if x.dtype not in (np.uint8, np.float32):
         return reference.normalise_forward(call)
     means, scales = np.array(call.op.mean, _f), (1.0 / np.array(call.op.std, np.float64)).astype(_f)

@@ -7,7 +7,7 @@ elements [origin, limit).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,6 +16,8 @@ from mpibow.graph.layout import TILE
 from mpibow.kernels.compiled.steps import (
     BLOCK,
     PAGES,
+    Number,
+    Numbers,
     chunk,
     compiled,
     copied,
@@ -31,13 +33,13 @@ from mpibow.kernels.passes import States
 
 if TYPE_CHECKING:
 
-    def step(w: Any, g: Any, states: States, j: int, scalars: Any) -> Any:
+    def step(w: float, g: float, states: States, j: int, scalars: Numbers) -> float:
         """An element's u; its states, element j of each, are updated."""
 
     def parts(states: States, i: int, a: int, b: int) -> States:
         """Elements a to b of row i of every state."""
 
-    def numbers(scalars: Array, i: int, group: int, number: Any) -> Any:
+    def numbers(scalars: Array, i: int, group: int, number: Number) -> Numbers:
         """Row i's scalars as a tuple of the type `number`."""
 
     def level(states: States, i: int, a: int, b: int) -> None:
@@ -46,7 +48,16 @@ if TYPE_CHECKING:
 
 @inlined
 def _two(
-    w0: Array, w1: Array, s0: States, s1: States, g0: Array, g1: Array, c0: Any, c1: Any, alpha: Any, gain: Any
+    w0: Array,
+    w1: Array,
+    s0: States,
+    s1: States,
+    g0: Array,
+    g1: Array,
+    c0: Numbers,
+    c1: Numbers,
+    alpha: float,
+    gain: float,
 ) -> tuple[float, float]:
     """A whole update of a part of two rows, where there are only two, in registers; their sum |u|^2 and |U|^2."""
     squares, square, half = 0.0, 0.0, w0.dtype.type(0.5)
@@ -68,9 +79,18 @@ def _two(
 
 @inlined
 def _pair(
-    w0: Array, w1: Array, s0: States, s1: States, g0: Array, g1: Array, total: Array, mean: Array, c0: Any, c1: Any,
-    alpha: Any,
-) -> float:  # fmt: skip
+    w0: Array,
+    w1: Array,
+    s0: States,
+    s1: States,
+    g0: Array,
+    g1: Array,
+    total: Array,
+    mean: Array,
+    c0: Numbers,
+    c1: Numbers,
+    alpha: float,
+) -> float:
     """A part of two rows of several, without the common step; their sum |u|^2. `total` and `mean` move once."""
     squares = 0.0
     for j in range(len(w0)):
@@ -85,7 +105,7 @@ def _pair(
 
 
 @inlined
-def _last(w: Array, s: States, g: Array, total: Array, mean: Array, c: Any, alpha: Any) -> float:
+def _last(w: Array, s: States, g: Array, total: Array, mean: Array, c: Numbers, alpha: float) -> float:
     """Like `_pair`, for one row."""
     square = 0.0
     for j in range(len(w)):
@@ -100,9 +120,21 @@ def _last(w: Array, s: States, g: Array, total: Array, mean: Array, c: Any, alph
 
 @compiled
 def sma_alone(
-    weights: Array, states: States, gradients: Array, sums: Array, factors: Array, origin: int, limit: int, ends: Array,
-    groups: Array, scalars: Array, alpha: float, gain: float, first: int, last: int,
-) -> None:  # fmt: skip
+    weights: Array,
+    states: States,
+    gradients: Array,
+    sums: Array,
+    factors: Array,
+    origin: int,
+    limit: int,
+    ends: Array,
+    groups: Array,
+    scalars: Array,
+    alpha: float,
+    gain: float,
+    first: int,
+    last: int,
+) -> None:
     number, k = weights.dtype.type, len(weights)
     pull, further = number(alpha), number(gain)
     block = chunk if k == 2 else BLOCK if k < 4 else PAGES
@@ -121,11 +153,17 @@ def sma_alone(
             here, there = a - origin, b - origin
             if k == 2:
                 x, y = _two(
-                    weights[0, a:b], weights[1, a:b], parts(states, 0, here, there), parts(states, 1, here, there),
+                    weights[0, a:b],
+                    weights[1, a:b],
+                    parts(states, 0, here, there),
+                    parts(states, 1, here, there),
                     gradient_of(gradients[0], a, b, factors, f, made0),
                     gradient_of(gradients[1], a, b, factors, f, made1),
-                    numbers(scalars, 0, group, number), numbers(scalars, 1, group, number), pull, further,
-                )  # fmt: skip
+                    numbers(scalars, 0, group, number),
+                    numbers(scalars, 1, group, number),
+                    pull,
+                    further,
+                )
                 squares, square, a = squares + x, square + y, b
                 continue
             part, centre = total[: b - a], mean[: b - a]
@@ -134,12 +172,18 @@ def sma_alone(
                 mean_of(weights, a, b, centre)
             for i in range(0, k - 1, 2):
                 squares += _pair(
-                    weights[i, a:b], weights[i + 1, a:b], parts(states, i, here, there),
+                    weights[i, a:b],
+                    weights[i + 1, a:b],
+                    parts(states, i, here, there),
                     parts(states, i + 1, here, there),
                     gradient_of(gradients[i], a, b, factors, f, made0),
-                    gradient_of(gradients[i + 1], a, b, factors, f, made1), part, centre,
-                    numbers(scalars, i, group, number), numbers(scalars, i + 1, group, number), pull,
-                )  # fmt: skip
+                    gradient_of(gradients[i + 1], a, b, factors, f, made1),
+                    part,
+                    centre,
+                    numbers(scalars, i, group, number),
+                    numbers(scalars, i + 1, group, number),
+                    pull,
+                )
             if k % 2:
                 g = gradient_of(gradients[k - 1], a, b, factors, f, made0)
                 c0 = numbers(scalars, k - 1, group, number)
@@ -157,16 +201,26 @@ def sma_alone(
 
 
 @inlined
-def _one(w: Array, s: States, gradient: Array, scale: Any, c: Any) -> None:
+def _one(w: Array, s: States, gradient: Array, scale: float, c: Numbers) -> None:
     for j in range(len(w)):
         w[j] += step(w[j], scale * gradient[j], s, j, c)
 
 
 @compiled
 def sgd_update(
-    weights: Array, states: States, gradients: Array, factors: Array, origin: int, limit: int, ends: Array,
-    groups: Array, scalars: Array, scale: float, start: int, stop: int,
-) -> None:  # fmt: skip
+    weights: Array,
+    states: States,
+    gradients: Array,
+    factors: Array,
+    origin: int,
+    limit: int,
+    ends: Array,
+    groups: Array,
+    scalars: Array,
+    scale: float,
+    start: int,
+    stop: int,
+) -> None:
     number = weights.dtype.type
     made, total = np.empty(TILE, weights.dtype), np.empty(BLOCK, weights.dtype)
     a, p = max(start, origin), 0
@@ -182,9 +236,12 @@ def sgd_update(
                 total[j] = g[j] + other[j]
             g = total[: b - a]
         _one(
-            weights[0, a:b], parts(states, 0, here, there), g, number(scale),
+            weights[0, a:b],
+            parts(states, 0, here, there),
+            g,
+            number(scale),
             numbers(scalars, 0, groups[p], number),
-        )  # fmt: skip
+        )
         for i in range(1, len(weights)):
             copied(weights[0, a:b], weights[i, a:b])
             level(states, i, here, there)

@@ -12,8 +12,8 @@ import numpy as np
 
 from mpibow.graph.graph import FLOAT, Op
 from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
-from mpibow.kernels.compiled.native import Address, Floats, floats, integers, native, row_at
-from mpibow.kernels.compiled.numeric import exp, index_at, inlined, largest, wide
+from mpibow.kernels.compiled.native import Address, Floats, Indices, floats, integers, native, row_at
+from mpibow.kernels.compiled.numeric import exp, index_at, inlined, largest
 from mpibow.ops import Accuracy, CountedMean, LabelCount, SoftCrossEntropy, SoftmaxCrossEntropy
 
 _f = np.float32
@@ -27,11 +27,10 @@ def _log(x: np.float32) -> np.float32:
 @native
 def cross_entropy(
     logits: Address,
-    labels: Address,
+    labels: Indices,
     y: Floats,
     slope: Address,
     classes: int,
-    wide_labels: bool,
     ignores: bool,
     ignore: int,
     smoothing: float,
@@ -40,7 +39,7 @@ def cross_entropy(
     n = len(y)
     rest, spread = _f(1.0 - smoothing), _f(smoothing / classes)
     for i in range(n):
-        label = index_at(labels, wide_labels, i)
+        label = index_at(labels, i)
         x, slope_row = row_at(logits, i, classes), row_at(slope, i, classes)
         ignored = ignores and label == ignore
         if ignored or label < 0 or label >= classes:
@@ -99,11 +98,11 @@ def scale_rows(slope: Address, dy: Floats, dx: Address, classes: int) -> None:
 
 
 @native
-def among_the_best(logits: Address, labels: Address, y: Floats, classes: int, wide_labels: bool, k: int) -> None:
+def among_the_best(logits: Address, labels: Indices, y: Floats, classes: int, k: int) -> None:
     """y = 1 where fewer than k logits are ahead of the label's."""
     n = len(y)
     for i in range(n):
-        label = index_at(labels, wide_labels, i)
+        label = index_at(labels, i)
         y[i] = _f(0)
         if label < 0 or label >= classes:
             continue
@@ -123,15 +122,8 @@ def cross_entropy_buffers(op: Op, shapes: Shapes) -> Buffers:
 
 def cross_entropy_forward(call: Call) -> Run:
     (logits, label), op = call.x, call.op
-    return cross_entropy.on(
-        call,
-        logits=logits,
-        labels=label,
-        classes=logits.shape[1],
-        wide_labels=wide(label),
-        ignores=op.ignore is not None,
-        ignore=op.ignore or 0,
-    )
+    sizes = {"classes": logits.shape[1], "ignores": op.ignore is not None, "ignore": op.ignore or 0}
+    return cross_entropy.on(call, logits=logits, labels=label, **sizes)
 
 
 def soft_forward(call: Call) -> Run:
@@ -141,7 +133,7 @@ def soft_forward(call: Call) -> Run:
 
 def accuracy_forward(call: Call) -> Run:
     logits, label = call.x
-    return among_the_best.on(call, logits=logits, labels=label, wide_labels=wide(label), classes=logits.shape[1])
+    return among_the_best.on(call, logits=logits, labels=label, classes=logits.shape[1])
 
 
 @native
@@ -171,20 +163,16 @@ def each_mean(sums: Floats, counts: Floats, y: Floats) -> None:
 
 
 @native
-def label_count(labels: Address, y: Floats, each: int, wide_labels: bool, ignored: int, weight: Floats = None) -> None:
-    """y = the labels of each sample that are not `ignored`, or the sum of their classes' weights."""
+def label_count(labels: Indices, y: Floats, each: int, ignore: int, weight: Floats = None) -> None:
+    """y = the labels of each sample that are not `ignore`, or the sum of their classes' weights."""
     weighs = len(weight) > 0
     for i in range(len(y)):
         total = _f(0)
         for j in range(each):
-            label = index_at(labels, wide_labels, i * each + j)
-            if label != ignored:
+            label = index_at(labels, i * each + j)
+            if label != ignore:
                 total += weight[min(max(label, 0), len(weight) - 1)] if weighs else _f(1)
         y[i] = total
-
-
-def mean_buffers(op: CountedMean, shapes: Shapes) -> Buffers:
-    return Buffers(saved={"factor": ((1,), FLOAT)}) if shapes.training else Buffers()
 
 
 def mean_forward(call: Call) -> Run:
@@ -193,17 +181,18 @@ def mean_forward(call: Call) -> Run:
 
 
 def count_forward(call: Call) -> Run:
-    op: LabelCount = call.op
-    label, n = call.x[0], len(call.y)
-    weight = None if op.weight is None else np.array(op.weight, np.float32)
-    each = label.size // n
-    return label_count.on(call, labels=label, each=each, wide_labels=wide(label), ignored=op.ignore, weight=weight)
+    weight = None if call.op.weight is None else np.array(call.op.weight, np.float32)
+    return label_count.on(call, labels=call.x0, each=call.x0.size // len(call.y), weight=weight)
 
 
-SCALE_ROWS = scale_rows.half(lambda call: {"classes": call.x[0].shape[1]})
+SCALE_ROWS = scale_rows.half(lambda call: {"classes": call.x0.shape[1]})
 KERNELS = {
     Accuracy: Kernel(accuracy_forward),
-    CountedMean: Kernel(mean_forward, batch_mean_back.half(), mean_buffers),
+    CountedMean: Kernel(
+        mean_forward,
+        batch_mean_back.half(),
+        lambda op, shapes: Buffers(saved={"factor": ((1,), FLOAT)}) if shapes.training else Buffers(),
+    ),
     LabelCount: Kernel(count_forward),
     SoftCrossEntropy: Kernel(soft_forward, SCALE_ROWS, cross_entropy_buffers),
     SoftmaxCrossEntropy: Kernel(cross_entropy_forward, SCALE_ROWS, cross_entropy_buffers),

@@ -116,11 +116,11 @@ def dense_buffers(op: Dense, shapes: Shapes) -> Buffers:
 
 
 def dense_forward(call: Call) -> Run:
-    return multiplied(rows(call.x[0]), call.w["weight"].T, rows(call.y), call.scratch["room"], call.w.get("bias"))
+    return multiplied(rows(call.x0), call.w["weight"].T, rows(call.y), call.scratch["room"], call.w.get("bias"))
 
 
 def dense_backward(call: Call) -> Run:
-    x, dy, dx, place = rows(call.x[0]), rows(call.dy), call.dx[0], call.scratch["room"]
+    x, dy, dx, place = rows(call.x0), rows(call.dy), call.dx[0], call.scratch["room"]
     runs = [multiplied(dy.T, x, call.dw["weight"], place)] if call.dw else []
     if "bias" in call.dw:
         runs.append(column_sums.command(x=dy, sums=call.dw["bias"], rows=len(dy), columns=dy.shape[1]))

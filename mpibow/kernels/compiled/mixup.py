@@ -7,8 +7,8 @@ import math
 import numpy as np
 
 from mpibow.graph.kernel import Call, Kernel, Run
-from mpibow.kernels.compiled.native import Address, Floats, floats, native, row_at
-from mpibow.kernels.compiled.numeric import first_block, index_at, stepwise, wide
+from mpibow.kernels.compiled.native import Address, Floats, Indices, floats, native, row_at
+from mpibow.kernels.compiled.numeric import first_block, index_at, stepwise
 from mpibow.ops import Mix, MixShares, OneHot
 from mpibow.ops.mixup import SHARES, larger_shares
 from mpibow.ops.philox import stream
@@ -40,10 +40,10 @@ def mixed(x: Address, shares: Floats, y: Address, size: int) -> None:
 
 
 @native
-def one_hots(labels: Address, y: Address, n: int, classes: int, wide_labels: bool) -> None:
+def one_hots(labels: Indices, y: Address, n: int, classes: int) -> None:
     """y = 1 at the label, 0 elsewhere."""
     for i in range(n):
-        label, y_row = index_at(labels, wide_labels, i), row_at(y, i, classes)
+        label, y_row = index_at(labels, i), row_at(y, i, classes)
         for j in range(classes):
             y_row[j] = _f(0)
         if 0 <= label < classes:
@@ -52,7 +52,7 @@ def one_hots(labels: Address, y: Address, n: int, classes: int, wide_labels: boo
 
 def shares_forward(call: Call) -> Run:
     table, shift = larger_shares(call.op.alpha).astype(_f), 32 - (SHARES - 1).bit_length()
-    return drawn_shares.on(call, counters=call.x[0], table=table, node=stream(call.name), shift=shift)
+    return drawn_shares.on(call, counters=call.x0, table=table, node=stream(call.name), shift=shift)
 
 
 def mix_forward(call: Call) -> Run:
@@ -60,14 +60,8 @@ def mix_forward(call: Call) -> Run:
     return mixed.on(call, shares=share, size=math.prod(x.shape[1:]))
 
 
-def one_hot_forward(call: Call) -> Run:
-    label = call.x[0]
-    n, classes = call.y.shape
-    return one_hots.on(call, labels=label, n=n, classes=classes, wide_labels=wide(label))
-
-
 KERNELS = {
     Mix: Kernel(mix_forward),
     MixShares: Kernel(shares_forward),
-    OneHot: Kernel(one_hot_forward),
+    OneHot: Kernel(lambda call: one_hots.on(call, labels=call.x0, n=len(call.y))),
 }

@@ -41,6 +41,7 @@ Doubles = Annotated[Argument, types.float64[::1]]
 Words = Annotated[Argument, types.int64[::1]]
 Integers = Annotated[Argument, types.int32[::1]]
 Octets = Annotated[Argument, types.uint8[::1]]
+Indices = Annotated[Argument, types.UniTuple(types.int64, 2)]  # an array of int32 or int64, for numeric.index_at
 _PLAIN = {int: types.int64, float: types.float64, bool: types.boolean}
 
 
@@ -182,12 +183,20 @@ def _packed(kind: Type, value: Argument) -> list[int]:
         if not value.flags.c_contiguous:
             raise TypeError(f"must be contiguous, got strides {value.strides} of shape {value.shape}")
         return [value.ctypes.data, value.size]
+    if isinstance(kind, types.UniTuple):
+        if not are_indices(value):
+            raise TypeError(f"must be an array of int32 or int64, got {getattr(value, 'dtype', value)}")
+        return [value.ctypes.data, value.dtype == np.int64]
     if kind is types.voidptr:
         return [value.ctypes.data if isinstance(value, np.ndarray) else index(value or 0)]
     return [_bits(value) if isinstance(kind, types.Float) else index(value)]
 
 
-def _like(dtype: np.dtype[Any]) -> tuple[int, bool]:
+def are_indices(value: Argument) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype in (np.int32, np.int64)
+
+
+def _like(dtype: np.dtype[np.generic]) -> tuple[int, bool]:
     """Its bytes, and whether it has floats: integers with and without a sign pass for each other."""
     return dtype.itemsize, dtype.kind == "f"
 
@@ -211,6 +220,8 @@ def _unpacked(kinds: Sequence[Type]) -> Callable[[int], tuple[Argument, ...]]:
         def argument(kind: Type) -> Value:
             if isinstance(kind, types.Array):
                 return _array_at(context, builder, kind, word(), word())
+            if isinstance(kind, types.UniTuple):
+                return context.make_tuple(builder, kind, [word(), word()])
             if isinstance(kind, types.Float):
                 double = builder.bitcast(word(), ir.DoubleType())
                 return double if kind is types.float64 else builder.fptrunc(double, ir.FloatType())
@@ -232,7 +243,8 @@ def native(kernel: Callable[P, object]) -> Native[P]:
         scale.command(x=x, y=y, factor=0.5)()
 
     An argument is an int, a bool, a float, a Single (float32 in the kernel), an array of any shape, whose numbers the
-    kernel has in one row (Floats, Doubles, Words, Integers, Octets), or an Address, of any array, an int in the kernel.
+    kernel has in one row (Floats, Doubles, Words, Integers, Octets), an Address, of any array, an int in the kernel, or
+    Indices.
     Words are also given as a list of arrays, whose addresses the kernel has. With `= None` an Address (0 then) or an
     array (empty) may be left out. A Literal[2, 4] is a constant of the kernel, which is compiled for each value that is
     used. `command` checks the arguments, a call of it checks nothing. A kernel that is declared to return an int fails

@@ -8,10 +8,10 @@ from dataclasses import asdict
 import numpy as np
 
 from mpibow.graph.graph import FLOAT
-from mpibow.graph.kernel import Buffers, Call, Kernel, Shapes
+from mpibow.graph.kernel import Buffers, Call, Kernel
 from mpibow.kernels.compiled.native import Address, Argument, Floats, Single, floats, native, row_at
-from mpibow.ops import GroupNorm, LayerNorm, LocalResponseNorm, RmsNorm
-from mpibow.ops.norms import Norm, moments
+from mpibow.ops import GroupNorm, LayerNorm, RmsNorm
+from mpibow.ops.norms import moments
 
 _f = np.float32
 
@@ -133,10 +133,6 @@ def normalise_back(
                     made[j] = (slope[j] * scale - total - (here[j] - mean) * along) * inverse
 
 
-def norm_buffers(op: Norm, shapes: Shapes) -> Buffers:
-    return Buffers(saved=moments(op, shapes))
-
-
 def _common(call: Call) -> dict[str, Argument]:
     means = call.saved["mean"] if call.op.centred else None
     return {"inverses": call.saved["inverse"], "means": means, **asdict(call.op.extents(call.shapes.y))}
@@ -210,10 +206,6 @@ def respond_back(
                     mine[p] += slope * own[p] * seen[p]
 
 
-def response_buffers(op: LocalResponseNorm, shapes: Shapes) -> Buffers:
-    return Buffers(saved={"base": (shapes.y, FLOAT)}, backward={"part": (shapes.y[1:], FLOAT)})
-
-
 def _extents(call: Call) -> dict[str, Argument]:
     op, (images, channels, *rest) = call.op, call.shapes.y
     return {
@@ -227,6 +219,13 @@ def _extents(call: Call) -> dict[str, Argument]:
 
 
 KERNELS = dict.fromkeys(
-    (GroupNorm, LayerNorm, RmsNorm), Kernel(normalise.half(_common), normalise_back.half(_common), norm_buffers)
+    (GroupNorm, LayerNorm, RmsNorm),
+    Kernel(
+        normalise.half(_common), normalise_back.half(_common), lambda op, shapes: Buffers(saved=moments(op, shapes))
+    ),
 )
-RESPONSES = Kernel(respond.half(_extents), respond_back.half(_extents), response_buffers)  # of LocalResponseNorm
+RESPONSES = Kernel(
+    respond.half(_extents),
+    respond_back.half(_extents),
+    lambda op, shapes: Buffers(saved={"base": (shapes.y, FLOAT)}, backward={"part": (shapes.y[1:], FLOAT)}),
+)  # of LocalResponseNorm

@@ -210,12 +210,7 @@ def first_block(address: int, i: int, node: int) -> Block:
 
 
 @inlined
-def index_at(address: int, wide: bool, i: int) -> int:
-    """Integer i of an array at `address`: int64 where `wide`, else int32."""
+def index_at(indices: tuple[int, int], i: int) -> int:
+    """Integer i of an argument that is Indices: its address, and whether it is int64."""
+    address, wide = indices
     return words(address, i + 1)[i] if wide else int(np.int64(integers(address, i + 1)[i]))
-
-
-def wide(array: Array) -> bool:
-    """Whether an array of integers is int64 rather than int32; index_at reads both."""
-    assert array.dtype in (np.int32, np.int64), array.dtype
-    return bool(array.dtype == np.int64)

@@ -43,43 +43,30 @@ def buffers(op: Lstm | Gru, shapes: Shapes) -> Buffers:
 
 def _of_both(call: Call) -> dict[str, Argument]:
     """The arguments that both directions have in common."""
-    (n, t, units), number = call.y.shape, _number(call.op)
-    return {
-        "number": number,
-        "gates": call.saved["gates"],
-        "weight": call.w["weight_hh"],
-        "laid": call.scratch["laid"],
-        "n": n,
-        "t": t,
-        "units": units,
-        **{name: call.saved[name] for name in KEPT[number]},
-        **dict(zip(("first", "first_cell"), call.x[1:], strict=False)),
-    }
+    n, t, _ = call.y.shape
+    initial = zip(("first", "first_cell"), call.x[1:], strict=False)
+    return {"number": _number(call.op), "weight": call.w["weight_hh"], "n": n, "t": t, **dict(initial)}
 
 
 def forward(call: Call) -> Run:
     outputs: dict[str, Argument] = dict(zip(("y", "last", "cell"), call.ys, strict=False))
-    gates, w, scratch = rows(call.saved["gates"]), call.w, call.scratch
-    inputs = multiplied(rows(call.x[0]), w["weight_ih"].T, gates, scratch["room"], w["bias_ih"])
-    return together(
-        [inputs, run_steps.command(bias=w["bias_hh"], part=scratch.get("part"), **outputs, **_of_both(call))]
-    )
+    gates, w = rows(call.saved["gates"]), call.w
+    inputs = multiplied(rows(call.x0), w["weight_ih"].T, gates, call.scratch["room"], w["bias_ih"])
+    return together([inputs, run_steps.on(call, bias=w["bias_hh"], **outputs, **_of_both(call))])
 
 
 def backward(call: Call) -> Run:
     scratch, dw, (dx, *dfirst), place = call.scratch, call.dw, call.dx, call.scratch["room"]
-    dgates, dh, dc = scratch["dgates"], scratch["dh"], scratch.get("dc")
+    dgates, states = scratch["dgates"], (scratch["dh"], scratch.get("dc"))
     dinner = scratch.get("dinner", dgates)
     gradients: dict[str, Argument] = dict(zip(("dy", "dlast", "dcell"), call.dys, strict=False))
-    through = return_steps.command(
-        y=call.y, dgates=dgates, dinner=dinner, past=scratch["past"], dh=dh, dc=dc, **gradients, **_of_both(call)
-    )
-    states = [
+    through = return_steps.on(call, dinner=dinner, **gradients, **_of_both(call))
+    firsts = [
         copy_all.command(source=source, target=target, size=target.size)
-        for source, target in zip((dh, dc), dfirst, strict=False)
+        for source, target in zip(states, dfirst, strict=False)
         if target is not None
     ]
-    outer, inner, x, past = rows(dgates), rows(dinner), rows(call.x[0]), rows(scratch["past"])
+    outer, inner, x, past = rows(dgates), rows(dinner), rows(call.x0), rows(scratch["past"])
     weights = [
         multiplied(outer.T, x, dw["weight_ih"], place),
         multiplied(inner.T, past, dw["weight_hh"], place),
@@ -88,7 +75,7 @@ def backward(call: Call) -> Run:
     ]
     if dx is not None:
         weights.append(multiplied(outer, call.w["weight_ih"], rows(dx), place))
-    return together([through, *states, *weights])
+    return together([through, *firsts, *weights])
 
 
 KERNELS = dict.fromkeys((Gru, Lstm), Kernel(forward, backward, buffers))

@@ -9,8 +9,8 @@ from math import prod
 
 import numpy as np
 
-from mpibow.graph.graph import FLOAT, Array, Op
-from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
+from mpibow.graph.graph import FLOAT, Array
+from mpibow.graph.kernel import Buffers, Call, Kernel, Run
 from mpibow.kernels.compiled.boxes import half, joined, repeated, strides
 from mpibow.kernels.compiled.command import Command, together
 from mpibow.kernels.compiled.native import Address, Argument, Floats, Single, Words, floats, integers, native, row_at
@@ -182,46 +182,27 @@ def _summed(x: Array, y: Array, scale: float) -> Command:
     return total.command(x=x, y=y, n=y.size, scale=scale, **walked(x, y))
 
 
-def expand_forward(call: Call) -> Run:
-    return half(lambda call: [(call.y, np.broadcast_to(call.x[0], call.y.shape))], REFERENCE[Expand].forward)(call)
-
-
-def expand_backward(call: Call) -> Run:
-    return _summed(call.dy, call.dx0, 1.0)
-
-
-def sum_forward(call: Call) -> Run:
-    return _summed(call.x[0], call.y, 1.0)
-
-
-def sum_backward(call: Call) -> Run:
-    return repeated(call.dy, call.dx0)
-
-
-def mean_buffers(op: Op, shapes: Shapes) -> Buffers:
-    return Buffers(backward={"share": (shapes.y, FLOAT)})
-
-
-def mean_forward(call: Call) -> Run:
-    return _summed(call.x[0], call.y, call.y.size / call.x[0].size)
-
-
 def mean_backward(call: Call) -> Run:
     dx, dy, share = call.dx0, call.dy, call.scratch["share"]
     return together([scaled.command(x=dy, y=share, scale=dy.size / dx.size), repeated(share, dx)])
 
 
-def max_buffers(op: Op, shapes: Shapes) -> Buffers:
-    return Buffers(backward={"shares": (shapes.y, FLOAT)})
-
-
 def _peaks(call: Call) -> dict[str, Argument]:
-    return {"n": call.y.size, **walked(call.x[0], call.y)}
+    return {"n": call.y.size, **walked(call.x0, call.y)}
 
 
 KERNELS = {
-    Expand: Kernel(expand_forward, expand_backward),
-    ReduceMax: Kernel(peaks.half(_peaks), peaks_back.half(_peaks), max_buffers),
-    ReduceMean: Kernel(mean_forward, mean_backward, mean_buffers),
-    ReduceSum: Kernel(sum_forward, sum_backward),
+    Expand: Kernel(
+        half(lambda call: [(call.y, np.broadcast_to(call.x0, call.y.shape))], REFERENCE[Expand].forward),
+        lambda call: _summed(call.dy, call.dx0, 1.0),
+    ),
+    ReduceMax: Kernel(
+        peaks.half(_peaks), peaks_back.half(_peaks), lambda op, shapes: Buffers(backward={"shares": (shapes.y, FLOAT)})
+    ),
+    ReduceMean: Kernel(
+        lambda call: _summed(call.x0, call.y, call.y.size / call.x0.size),
+        mean_backward,
+        lambda op, shapes: Buffers(backward={"share": (shapes.y, FLOAT)}),
+    ),
+    ReduceSum: Kernel(lambda call: _summed(call.x0, call.y, 1.0), lambda call: repeated(call.dy, call.dx0)),
 }

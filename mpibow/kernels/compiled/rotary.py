@@ -33,12 +33,8 @@ def _turned(call: Call, x: Array, y: Array, sign: float) -> Run:
     return turn.command(x=x, y=y, cos=cos, sin=sin, rows=rows, positions=positions, half=half)
 
 
-def forward(call: Call) -> Run:
-    return _turned(call, call.x[0], call.y, 1.0)
-
-
-def backward(call: Call) -> Run:
-    return _turned(call, call.dy, call.dx0, -1.0)
-
-
-KERNELS = {Rotary: Kernel(forward, backward)}
+KERNELS = {
+    Rotary: Kernel(
+        lambda call: _turned(call, call.x0, call.y, 1.0), lambda call: _turned(call, call.dy, call.dx0, -1.0)
+    )
+}

@@ -4,10 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 
-from mpibow.graph.graph import FLOAT, Array
-from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
-from mpibow.kernels.compiled.native import Address, Argument, Floats, Words, floats, native, row_at
-from mpibow.kernels.compiled.numeric import index_at, wide
+from mpibow.graph.graph import FLOAT
+from mpibow.graph.kernel import Buffers, Call, Kernel, Run
+from mpibow.kernels.compiled.native import (
+    Address,
+    Argument,
+    Floats,
+    Indices,
+    Words,
+    are_indices,
+    floats,
+    native,
+    row_at,
+)
+from mpibow.kernels.compiled.numeric import index_at
 from mpibow.ops import KERNELS as REFERENCE
 from mpibow.ops import Embedding, Gather, MatrixFactorisation
 from mpibow.ops.choose import starts_of
@@ -16,83 +26,55 @@ _f = np.float32
 
 
 @native
-def take_rows(
-    table: Address, numbers: Address, y: Address, kept: Words, rows: int, width: int, wide_numbers: bool
+def take(
+    x: Address, numbers: Indices, place: Words, y: Address, width: int, step: int, last: int, starts: Words = None
 ) -> None:
-    """y[i] = table[numbers[i]], or the nearest row."""
-    for i in range(len(kept)):
-        row = min(max(index_at(numbers, wide_numbers, i), 0), rows - 1)
-        kept[i] = row
-        source, y_row = row_at(table, row, width), row_at(y, i, width)
+    """y[i] = x[place[i]], rows of `width` elements; place[i] = numbers[i] step, or the nearest, + starts[i] if any."""
+    for i in range(len(place)):
+        place[i] = min(max(index_at(numbers, i), 0), last) * step
+        if len(starts):
+            place[i] += starts[i]
+        source, y_row = row_at(x, place[i], width), row_at(y, i, width)
         for j in range(width):
             y_row[j] = source[j]
 
 
 @native
-def add_rows(table: Address, kept: Words, dy: Address, rows: int, width: int) -> None:
-    """table = 0, then table[kept[i]] += dy[i], in order."""
-    whole = floats(table, rows * width)
-    for j in range(rows * width):
-        whole[j] = _f(0)
-    for i in range(len(kept)):
-        row, dy_row = floats(table + 4 * kept[i] * width, width), row_at(dy, i, width)
+def add_at(dx: Floats, place: Words, dy: Address, width: int) -> None:
+    """dx = 0, then dx[place[i]] += dy[i], rows of `width` elements, in order."""
+    for j in range(len(dx)):
+        dx[j] = _f(0)
+    for i in range(len(place)):
+        row, dy_row = row_at(dx.ctypes.data, place[i], width), row_at(dy, i, width)
         for j in range(width):
             row[j] += dy_row[j]
 
 
-@native
-def take(
-    x: Address, numbers: Address, starts: Words, place: Words, y: Floats, step: int, last: int, wide_numbers: bool
-) -> None:
-    """y[i] = x[place[i]], place[i] = starts[i] + numbers[i] step."""
-    for i in range(len(y)):
-        place[i] = starts[i] + min(max(index_at(numbers, wide_numbers, i), 0), last) * step
-        y[i] = floats(x + 4 * place[i], 1)[0]
-
-
-@native
-def add_at(dx: Floats, place: Words, dy: Floats) -> None:
-    """dx = 0, then dx[place[i]] += dy[i], in order."""
-    for j in range(len(dx)):
-        dx[j] = _f(0)
-    for i in range(len(dy)):
-        dx[place[i]] += dy[i]
-
-
-def _indices(array: Array) -> bool:
-    return array.dtype in (np.int32, np.int64)
-
-
 def embedding_forward(call: Call) -> Run:
-    (x,), table, index = call.x, call.w["weight"], call.saved["index"]
-    if not _indices(x):
+    x, table, index = call.x0, call.w["weight"], call.saved["index"]
+    if not are_indices(x):
         return REFERENCE[Embedding].forward(call)
-    sizes = {"rows": len(table), "width": table.shape[1]}
-    return take_rows.on(call, table=table, numbers=x, kept=index, wide_numbers=wide(x), **sizes)
+    return take.on(call, x=table, numbers=x, place=index, width=table.shape[1], step=1, last=len(table) - 1)
 
 
 def embedding_backward(call: Call) -> Run:
-    table, index = call.dw["weight"], call.saved["index"]
-    return add_rows.on(call, table=table, kept=index, rows=len(table), width=table.shape[1])
-
-
-def gather_buffers(op: Gather, shapes: Shapes) -> Buffers:
-    return Buffers(saved={"place": (shapes.y, "int64")})
+    table = call.dw["weight"]
+    return add_at.on(call, dx=table, place=call.saved["index"], width=table.shape[1])
 
 
 def gather_forward(call: Call) -> Run:
     x, index = call.x
-    if not _indices(index) or x.dtype != np.float32:
+    if not are_indices(index) or x.dtype != np.float32:
         return REFERENCE[Gather].forward(call)
     starts, step = starts_of(call.op.axis, x.shape, index.shape)
     starts, last = np.ascontiguousarray(starts), x.shape[call.op.axis] - 1
-    return take.on(call, numbers=index, starts=starts, step=step, last=last, wide_numbers=wide(index))
+    return take.on(call, numbers=index, starts=starts, width=1, step=step, last=last)
 
 
 @native
 def squared_errors(
-    users: Address,
-    items: Address,
+    users: Indices,
+    items: Indices,
     x2: Floats,
     user: Address,
     item: Address,
@@ -101,14 +83,12 @@ def squared_errors(
     factors: int,
     rows: int,
     columns: int,
-    wide_users: bool,
-    wide_items: bool,
 ) -> None:
     """error = the products of rows of both tables, less the ratings x2; y = their squares."""
     n = len(y)
     for i in range(n):
-        row = min(max(index_at(users, wide_users, i), 0), rows - 1)  # a wrong index must not read elsewhere
-        column = min(max(index_at(items, wide_items, i), 0), columns - 1)
+        row = min(max(index_at(users, i), 0), rows - 1)  # a wrong index must not read elsewhere
+        column = min(max(index_at(items, i), 0), columns - 1)
         p, q = row_at(user, row, factors), row_at(item, column, factors)
         total = _f(0)
         for j in range(factors):
@@ -119,8 +99,8 @@ def squared_errors(
 
 @native
 def scatter(
-    users: Address,
-    items: Address,
+    users: Indices,
+    items: Indices,
     dy: Floats,
     user: Address,
     item: Address,
@@ -130,16 +110,14 @@ def scatter(
     factors: int,
     rows: int,
     columns: int,
-    wide_users: bool,
-    wide_items: bool,
 ) -> None:
     """The gradients of the tables' rows: 2 dy error, times the other's row."""
     n = len(dy)
     floats(duser, rows * factors)[:] = 0
     floats(ditem, columns * factors)[:] = 0
     for i in range(n):
-        row = min(max(index_at(users, wide_users, i), 0), rows - 1)
-        column = min(max(index_at(items, wide_items, i), 0), columns - 1)
+        row = min(max(index_at(users, i), 0), rows - 1)
+        column = min(max(index_at(items, i), 0), columns - 1)
         p, q = row_at(user, row, factors), row_at(item, column, factors)
         dp, dq = row_at(duser, row, factors), row_at(ditem, column, factors)
         slope = _f(2) * dy[i] * error[i]
@@ -148,24 +126,17 @@ def scatter(
             dq[j] += slope * p[j]
 
 
-def factorisation_buffers(op: MatrixFactorisation, shapes: Shapes) -> Buffers:
-    return Buffers(saved={"error": (shapes.y, FLOAT)})
-
-
-def _extents(call: Call) -> dict[str, Argument]:
+def _tables(call: Call) -> dict[str, Argument]:
     op, (users, items, *_) = call.op, call.x
-    return {
-        "users": users,
-        "items": items,
-        "rows": op.users,
-        "columns": op.items,
-        "wide_users": wide(users),
-        "wide_items": wide(items),
-    }
+    return {"users": users, "items": items, "rows": op.users, "columns": op.items}
 
 
 KERNELS = {
     Embedding: Kernel(embedding_forward, embedding_backward, REFERENCE[Embedding].buffers),
-    Gather: Kernel(gather_forward, add_at.half(), gather_buffers),
-    MatrixFactorisation: Kernel(squared_errors.half(_extents), scatter.half(_extents), factorisation_buffers),
+    Gather: Kernel(gather_forward, add_at.half(lambda call: {"width": 1}), REFERENCE[Gather].buffers),
+    MatrixFactorisation: Kernel(
+        squared_errors.half(_tables),
+        scatter.half(_tables),
+        lambda op, shapes: Buffers(saved={"error": (shapes.y, FLOAT)}),
+    ),
 }

@@ -7,7 +7,7 @@ states are for elements [origin, limit).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,6 +15,8 @@ from mpibow.graph.graph import Array
 from mpibow.graph.layout import TILE
 from mpibow.kernels.compiled.steps import (
     BLOCK,
+    Number,
+    Numbers,
     chunk,
     compiled,
     copied,  # noqa: F401
@@ -31,21 +33,23 @@ if TYPE_CHECKING:
 
     Arrays = tuple[Array, ...]
 
-    def send(w: Any, u: Any, arrays: Arrays, j: int, numbers: Any) -> tuple[Any, Any]:
+    def send(w: float, u: float, arrays: Arrays, j: int, numbers: Numbers) -> tuple[float, float]:
         """An element's new weight, and its summand."""
 
     def kept(arrays: Arrays, a: int, b: int) -> Arrays:
         """Elements a to b of every array of the rule."""
 
-    def rounded(numbers: Array, number: Any) -> Any:
+    def rounded(numbers: Array, number: Number) -> Numbers:
         """The rule's numbers as a tuple of the type `number`."""
 
-    def gather(total: Array, j: int, begin: bool, x: Any) -> None:
+    def gather(total: Array, j: int, begin: bool, x: float) -> None:
         """total[j] <- x where `begin`, else total[j] + x; nothing where the rule sends nothing."""
 
 
 @inlined
-def _row(w: Array, s: States, g: Array, total: Array, arrays: Arrays, c: Any, values: Any, begin: bool) -> float:
+def _row(
+    w: Array, s: States, g: Array, total: Array, arrays: Arrays, c: Numbers, values: Numbers, begin: bool
+) -> float:
     """Updates a part of one row; returns its |u|^2."""
     square = 0.0
     for j in range(len(w)):
@@ -58,10 +62,23 @@ def _row(w: Array, s: States, g: Array, total: Array, arrays: Arrays, c: Any, va
 
 @compiled
 def update(
-    weights: Array, states: States, gradients: Array, total: Array, squares: Array, arrays: Arrays, factors: Array,
-    origin: int, limit: int, ends: Array, groups: Array, scalars: Array, values: Array, begin: bool, first: int,
+    weights: Array,
+    states: States,
+    gradients: Array,
+    total: Array,
+    squares: Array,
+    arrays: Arrays,
+    factors: Array,
+    origin: int,
+    limit: int,
+    ends: Array,
+    groups: Array,
+    scalars: Array,
+    values: Array,
+    begin: bool,
+    first: int,
     last: int,
-) -> None:  # fmt: skip
+) -> None:
     number, k = weights.dtype.type, len(weights)
     block, own = BLOCK if k > 1 else chunk, rounded(values, number)
     made = np.empty(TILE, weights.dtype)
@@ -78,8 +95,14 @@ def update(
                 for i in range(row, min(row + 2, k)):
                     g = gradient_of(gradients[i], a, b, factors, f, made)
                     square += _row(
-                        weights[i, a:b], parts(states, i, a - origin, b - origin), g, total[a:b], kept(arrays, a, b),
-                        numbers(scalars, i, groups[p], number), own, begin and i == 0,
-                    )  # fmt: skip
+                        weights[i, a:b],
+                        parts(states, i, a - origin, b - origin),
+                        g,
+                        total[a:b],
+                        kept(arrays, a, b),
+                        numbers(scalars, i, groups[p], number),
+                        own,
+                        begin and i == 0,
+                    )
                 a = b
         squares[c] = square

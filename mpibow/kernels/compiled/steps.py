@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import TypeVar
 
 import numba
 import numpy as np
@@ -13,21 +13,19 @@ from mpibow.graph.layout import TILE
 from mpibow.kernels.compiled.code_cache import PART, jit
 from mpibow.kernels.compiled.factors import tile
 
-F = TypeVar("F", bound=Callable[..., Any])
-_njit = cast(Any, numba.njit)  # some versions of numba have types, which differ
-
-
-def compiled(function: F) -> F:
-    return cast(F, jit(function))
+F = TypeVar("F", bound=Callable[..., object])
+Number = Callable[[float], float]  # the type of an array's elements
+Numbers = tuple[float, ...]  # of that type
+compiled = jit
 
 
 def inlined(function: F) -> F:
-    return cast(F, _njit(**PART, forceinline=True)(function))
+    return numba.njit(**PART, forceinline=True)(function)
 
 
 def summed(function: F) -> F:
     """A sum in vector lanes that the compiled code fixes, so its bits are always the same. NaN and inf stay."""
-    return cast(F, _njit(**PART, forceinline=True, fastmath={"reassoc", "contract"})(function))
+    return numba.njit(**PART, forceinline=True, fastmath={"reassoc", "contract"})(function)
 
 
 chunk = 16384  # elements: threads get even shares, and the arrays shared by a chunk's rows stay in L2
@@ -36,7 +34,7 @@ PAGES = 4096  # elements: with four rows or more, so many of one row before the 
 
 
 @summed
-def plus_square(total: float, x: Any) -> float:
+def plus_square(total: float, x: float) -> float:
     wide = np.float64(x)  # no square of a float32 overflows or is denormal in float64
     return total + wide * wide
 
@@ -75,7 +73,7 @@ def ends(chunks: range, array: Array) -> tuple[int, int]:
 
 
 @inlined
-def scaled_into(target: Array, source: Array, scale: Any) -> None:
+def scaled_into(target: Array, source: Array, scale: float) -> None:
     for j in range(len(target)):
         target[j] += scale * source[j]
 

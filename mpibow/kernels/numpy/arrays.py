@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+import numpy.typing as npt
 
 from mpibow.graph.graph import Array
 from mpibow.graph.memory import zeros
@@ -12,7 +12,7 @@ __all__ = ["host", "meter", "put", "rows_sum", "sum_squares", "zeros"]
 meter = None  # the rule's own
 
 
-def put(target: Array, source: Any) -> None:
+def put(target: Array, source: npt.ArrayLike) -> None:
     """target <- an array, one row for all rows, or 0."""
     target[...] = source
 

@@ -14,8 +14,8 @@ import numpy as np
 
 from mpibow.graph.graph import Array
 from mpibow.graph.layout import whole
-from mpibow.kernels.numpy.arrays import host, meter, put, rows_sum, sum_squares, zeros  # noqa: F401
-from mpibow.kernels.numpy.orthogonal import orthogonal  # noqa: F401
+from mpibow.kernels.numpy.arrays import *  # noqa: F403
+from mpibow.kernels.numpy.orthogonal import orthogonal as orthogonal
 from mpibow.kernels.passes import WHOLE, Half, Local, States
 
 chunk = 131072  # elements. Smaller ones fit caches better, but threads then spend their time waiting for the GIL
@@ -53,9 +53,19 @@ def _sum(rows: Array, part: slice) -> Array:
 
 
 def update(
-    weights: Array, states: States, gradients: Array, total: Array, squares: Array, arrays: tuple[Array, ...], *,
-    local: Local, send: Half, begin: bool, chunks: range, factors: Array = WHOLE,
-) -> None:  # fmt: skip
+    weights: Array,
+    states: States,
+    gradients: Array,
+    total: Array,
+    squares: Array,
+    arrays: tuple[Array, ...],
+    *,
+    local: Local,
+    send: Half,
+    begin: bool,
+    chunks: range,
+    factors: Array = WHOLE,
+) -> None:
     """w_i, summand_i <- send(w_i, u_i, arrays), for every row i in order.
 
     total <- sum of summands where `begin`, else total + that sum; squares[c] likewise of chunk c's |u_i|^2 (float64). A
@@ -98,9 +108,17 @@ def _results(half: Half, *arrays: Array) -> list[Array]:
 
 
 def sma_alone(
-    weights: Array, states: States, gradients: Array, sums: Array, *, local: Local, alpha: float, extra: float,
-    chunks: range, factors: Array = WHOLE,
-) -> None:  # fmt: skip
+    weights: Array,
+    states: States,
+    gradients: Array,
+    sums: Array,
+    *,
+    local: Local,
+    alpha: float,
+    extra: float,
+    chunks: range,
+    factors: Array = WHOLE,
+) -> None:
     """Pulled averaging of learners that are all this rank's, whole: U = sum of u_i goes into the weights at once.
 
     w_i <- w_i + u_i - alpha (w_i - W) + extra U, for every row; W is the mean of the rows as they were (`rows_mean`).
@@ -144,9 +162,16 @@ def gradient_sum(gradients: Array, total: Array, *, chunks: range, factors: Arra
 
 
 def sgd_update(
-    weights: Array, states: States, gradients: Array, total: Array | None = None, *, local: Local, scale: float,
-    chunks: range, factors: Array = WHOLE,
-) -> None:  # fmt: skip
+    weights: Array,
+    states: States,
+    gradients: Array,
+    total: Array | None = None,
+    *,
+    local: Local,
+    scale: float,
+    chunks: range,
+    factors: Array = WHOLE,
+) -> None:
     """One step with `scale` times the sum of the gradients' rows (n, size), in row order: it is the same for every row
     of weights and states, and all rows stay equal. There may be fewer of these rows, or more, than gradients.
 

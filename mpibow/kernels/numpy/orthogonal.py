@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from mpibow.graph.formats import unpack
 from mpibow.graph.graph import Array, Shape
@@ -30,10 +30,10 @@ def nearest(v: Array, iterations: int = ITERATIONS, fixed: bool = False) -> Arra
     """
     if v.shape[0] > v.shape[1]:
         return nearest(v.T, iterations, fixed).T
-    largest = _or_1(abs(v).max())
+    largest = abs(v).max() or 1
     x = v / largest  # no square overflows now, or is 0
     length = np.linalg.norm(x)
-    x = x / _or_1(length)
+    x = x / (length or 1)
     square = x @ x.T
     factor = whole = _polynomial(square)
     for _ in range(iterations - 1):
@@ -42,7 +42,7 @@ def nearest(v: Array, iterations: int = ITERATIONS, fixed: bool = False) -> Arra
         whole = factor @ whole
     y: Array = whole @ x
     if not fixed:
-        y *= length / _or_1(np.linalg.norm(y))
+        y *= length / (np.linalg.norm(y) or 1)
         y *= largest
     return y
 
@@ -54,11 +54,7 @@ def _polynomial(square: Array) -> Array:
     return made
 
 
-def _or_1(divisor: Any) -> Any:
-    return divisor if divisor != 0 else type(divisor)(1)
-
-
-def orthogonal(matrices: Sequence[Matrix], dtype: Any, iterations: int = ITERATIONS) -> Callable[..., None]:
+def orthogonal(matrices: Sequence[Matrix], dtype: npt.DTypeLike, iterations: int = ITERATIONS) -> Callable[..., None]:
     """A function that computes orthogonal steps of matrices on one thread, with scratch memory of its own.
 
     (step, total, number, scale=, fixed=False): step (size,) <- `scale` times `nearest` of the matrix of that number in

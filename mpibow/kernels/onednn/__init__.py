@@ -16,7 +16,7 @@ from mpibow.kernels.compiled.table import OPERATORS as COMPILED
 from mpibow.kernels.numpy import OPERATORS as REFERENCE
 from mpibow.kernels.onednn import low, winograd
 from mpibow.kernels.onednn.batch_norm import batch_norm
-from mpibow.kernels.onednn.conv import Convolution, ConvolutionNormalised
+from mpibow.kernels.onednn.conv import Convolution, normalised
 from mpibow.kernels.onednn.conv_transpose import ConvolutionTransposed
 from mpibow.kernels.onednn.dense import inner_product
 from mpibow.kernels.onednn.library import Library
@@ -41,7 +41,7 @@ def operators(library: Library, fewer_products: bool = True) -> KernelTable:
         AvgPool2d: pool,
         BatchNorm: norm,
         Conv2d: convolution,
-        ConvNormAddRelu: ConvolutionNormalised(library).kernel,
+        ConvNormAddRelu: normalised(library),
         ConvRelu: convolution,
         ConvTranspose2d: ConvolutionTransposed(library).kernel,
         Dense: inner_product(library),

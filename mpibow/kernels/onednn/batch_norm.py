@@ -40,9 +40,7 @@ def batch_norm(library: Library) -> Kernel:
         return library.wide and blocks.fits(shapes) and not parts(op)[0].frozen
 
     ours = Kernel(blocks.forward, blocks.backward, blocks.buffers, as_given)
-    theirs = _Primitives(library)
-    kernel = Kernel(theirs.forward, theirs.backward, theirs.buffers, as_given, theirs.slow)
-    return either(of_rank, KERNELS[BatchNorm], either(in_blocks, ours, kernel))
+    return either(of_rank, KERNELS[BatchNorm], either(in_blocks, ours, _by_primitives(library)))
 
 
 @native
@@ -56,30 +54,26 @@ def _follow(
         running_variance[i] = keep * running_variance[i] + unbiased * variance[i]
 
 
-class _Primitives:
+def _by_primitives(library: Library) -> Kernel:
     """A relu without a sum is the primitive's own; the sum is one more pass."""
 
-    def __init__(self, library: Library) -> None:
-        self.library = library
-        self._halves = once(self._make)
-
-    def _make(self, op: Norm, shapes: Shapes) -> Halves:
+    @once
+    def halves_of(op: Norm, shapes: Shapes) -> Halves:
         norm, added, relu = parts(op)
         flags = SCALE | SHIFT | (RELU if relu and not added else 0)
         flags |= GLOBAL if norm.frozen or not shapes.training else 0
-        x, settings = self.library.descriptor(shapes.y, shapes.formats.y), (c_float(norm.epsilon), c_uint(flags))
-        backward = "batch_normalization_backward", c_int(dnn.BACKWARD), x, x, x, *settings
-        return self.library.halves(shapes, ("batch_normalization_forward", x, x, *settings), backward)
+        x, settings = library.descriptor(shapes.y, shapes.formats.y), (c_float(norm.epsilon), c_uint(flags))
+        backward = c_int(dnn.BACKWARD), x, x, x, *settings
+        return library.halves(shapes, "batch_normalization", (x, x, *settings), backward)
 
-    def slow(self, op: Norm, shapes: Shapes) -> tuple[str, ...]:
-        return self._halves(op, shapes).slow
+    def slow(op: Norm, shapes: Shapes) -> tuple[str, ...]:
+        return halves_of(op, shapes).slow
 
-    def buffers(self, op: Norm, shapes: Shapes) -> Buffers:
-        halves, (norm, added, _) = self._halves(op, shapes), parts(op)
-        found = halves.buffers
+    def buffers(op: Norm, shapes: Shapes) -> Buffers:
+        halves, (norm, added, _) = halves_of(op, shapes), parts(op)
         if not shapes.training:
-            return found
-        saved, backward = dict(found.saved), dict(found.backward)
+            return halves.buffers
+        saved, backward = dict(halves.buffers.saved), dict(halves.buffers.backward)
         if not norm.frozen:
             check_values(shapes.y)
             saved |= dict.fromkeys(("mean", "variance"), ((shapes.y[1],), FLOAT))
@@ -88,11 +82,11 @@ class _Primitives:
             backward["dx1"] = image
         if 0 not in shapes.wanted:
             backward["dx"] = image
-        return replace(found, saved=saved, backward=backward)
+        return replace(halves.buffers, saved=saved, backward=backward)
 
-    def forward(self, call: Call) -> Run:
+    def forward(call: Call) -> Run:
         norm, added, _ = parts(call.op)
-        runs = [self._halves(call.op, call.shapes).forward.on(call, {dnn.SHIFT: call.w["bias"]})]
+        runs = [halves_of(call.op, call.shapes).forward.on(call, {dnn.SHIFT: call.w["bias"]})]
         if "mean" in call.saved:
             mean, variance = call.saved["mean"], call.saved["variance"]
             values = math.prod(call.shapes.y) // mean.size
@@ -111,10 +105,12 @@ class _Primitives:
             runs.append(add_relu.command(x=call.y, x1=call.x[1], y=call.y))
         return together(runs)
 
-    def backward(self, call: Call) -> Run:
-        backward = self._halves(call.op, call.shapes).backward
-        assert backward is not None
+    def backward(call: Call) -> Run:
+        primitive = halves_of(call.op, call.shapes).backward
+        assert primitive is not None
         if not parts(call.op)[1]:
-            return backward.on(call)
+            return primitive.on(call)
         dz = call.arrays["dx1"]  # the summand's gradient
-        return together([masked.command(dy=call.dy, y=call.y, dx=dz), backward.on(call, dy=dz)])
+        return together([masked.command(dy=call.dy, y=call.y, dx=dz), primitive.on(call, dy=dz)])
+
+    return Kernel(forward, backward, buffers, as_given, slow)

@@ -8,7 +8,7 @@ MAX_DIMS = 12
 Dims = c_int64 * MAX_DIMS
 UNIMPLEMENTED = 3
 STATUS = {1: "out of memory", 2: "invalid arguments", UNIMPLEMENTED: "unimplemented", 5: "runtime error"}
-TYPES = {"float32": 3, "int32": 4, "uint8": 6}  # dnnl_data_type_t
+FLOAT32 = 3  # dnnl_data_type_t
 RUNTIMES = {1: "sequential", 2: "OpenMP", 4: "TBB", 8: "threadpool", 512: "SYCL"}
 ISAS = {
     0x1: "SSE4.1",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import suppress
 from ctypes import c_int
-from typing import Any
 
 import numpy as np
 
@@ -64,7 +63,7 @@ class Convolution:
         bias = layout((conv.channels,), "a") if conv.bias else None
         return self.library.trio(
             shapes,
-            ("convolution_forward", "convolution_backward_data", "convolution_backward_weights"),
+            "convolution",
             (layout(shapes.x[0], tag), layout(_grouped(conv, shapes)), bias, layout(shapes.y, tag)),
             _window(conv, shapes),
             algorithm=[c_int(dnn.DIRECT)],
@@ -78,8 +77,7 @@ class Convolution:
 
     def buffers(self, op: ConvRelu | Conv2d, shapes: Shapes) -> Buffers:
         trio = self._trio(op, shapes)
-        found = trio.buffers
-        forward, backward = dict(found.forward), dict(found.backward)
+        forward, backward = dict(trio.buffers.forward), dict(trio.buffers.backward)
         if isinstance(op, ConvRelu):
             backward["dz"] = _floats(trio.forward, dnn.DST)
         if plain(op).groups > 1:
@@ -133,65 +131,51 @@ class Convolution:
         return [copy.on(call, x=call.w["weight"], y=call.scratch["weight"], scratch=_spare(copy))]
 
 
-class ConvolutionNormalised:
+def normalised(library: Library) -> Kernel:
     """Convolution, batch norm by the running statistics, sum and relu in one pass: a net being evaluated."""
 
-    def __init__(self, library: Library) -> None:
-        self.library = library
-        self._primitive = once(self._make)
-
-    @property
-    def kernel(self) -> Kernel:
-        return Kernel(self.forward, None, self.buffers, self.formats, self.slow)
-
-    def _make(self, op: ConvNormAddRelu, shapes: Shapes) -> Primitive:
-        conv, any_layout = op.conv, self.library.descriptor
+    @once
+    def primitive_of(op: ConvNormAddRelu, shapes: Shapes) -> Primitive:
+        conv, any_layout = op.conv, library.descriptor
         channel = any_layout((1, conv.channels, 1, 1), "abcd")
         bias = any_layout((conv.channels,), "a") if conv.bias else None
 
-        def made(y: str, **behind: Any) -> Primitive:
-            return self.library.primitive(
-                "convolution_forward",
-                c_int(dnn.INFERENCE),
-                c_int(dnn.DIRECT),
-                any_layout(shapes.x[0]),
-                any_layout(_grouped(conv, shapes)),
-                bias,
-                any_layout(shapes.y, y),
-                *_window(conv, shapes),
-                **behind,
-            )
+        def described(y: str) -> tuple[object, ...]:
+            image = any_layout(shapes.x[0]), any_layout(_grouped(conv, shapes)), bias, any_layout(shapes.y, y)
+            return c_int(dnn.INFERENCE), c_int(dnn.DIRECT), *image, *_window(conv, shapes)
 
         def fused(y: str, added: str) -> Primitive:
             then = [(dnn.MULTIPLY, channel), (dnn.ADD, channel)]
             then += [(dnn.ADD, any_layout(shapes.y, added))] if op.added else []
-            return made(y, then=then, relu=op.relu)
+            return library.primitive("convolution_forward", *described(y), then=then, relu=op.relu)
 
-        tag = made("any").layout(dnn.DST).tag
-        found = fused("any", tag)
+        tag = library.primitive("convolution_forward", *described("any")).layout(dnn.DST).tag
+        primitive = fused("any", tag)
         # With these operations fused the library may choose another layout of y. The summand needs it too.
-        chosen = found.layout(dnn.DST).tag
-        return found if chosen == tag or not op.added else fused(chosen, chosen)
+        chosen = primitive.layout(dnn.DST).tag
+        return primitive if chosen == tag or not op.added else fused(chosen, chosen)
 
-    def slow(self, op: ConvNormAddRelu, shapes: Shapes) -> tuple[str, ...]:
-        return slow(self._primitive(op, shapes))
+    def slow_parts(op: ConvNormAddRelu, shapes: Shapes) -> tuple[str, ...]:
+        return slow(primitive_of(op, shapes))
 
-    def formats(self, op: ConvNormAddRelu, shapes: Shapes, given: tuple[str, ...]) -> Formats:
-        x, weight, y = (self._primitive(op, shapes).layout(part).tag for part in (dnn.SRC, dnn.WEIGHTS, dnn.DST))
+    def formats(op: ConvNormAddRelu, shapes: Shapes, given: tuple[str, ...]) -> Formats:
+        x, weight, y = (primitive_of(op, shapes).layout(part).tag for part in (dnn.SRC, dnn.WEIGHTS, dnn.DST))
         return Formats((x, y) if op.added else (x,), y, {"weight": weight})
 
-    def buffers(self, op: ConvNormAddRelu, shapes: Shapes) -> Buffers:
+    def buffers(op: ConvNormAddRelu, shapes: Shapes) -> Buffers:
         channel: Spec = ((op.conv.channels,), FLOAT)
-        return Buffers(forward={**self._primitive(op, shapes).needs, "scale": channel, "shift": channel})
+        return Buffers(forward={**primitive_of(op, shapes).needs, "scale": channel, "shift": channel})
 
-    def forward(self, call: Call) -> Run:
+    def forward(call: Call) -> Run:
         norm = {key: call.w[f"batch_norm.{key}"] for key in ("weight", "bias")}
         norm |= {key: call.statistics[f"batch_norm.{key}"] for key in ("mean", "variance")}
         scale, shift = call.scratch["scale"], call.scratch["shift"]
         fold = _fold.command(**norm, scale=scale, shift=shift, epsilon=call.op.norm.epsilon)
         behind = [scale, shift, *call.x[1:]]
         then = {(i + 1) * dnn.THEN | dnn.SRC_1: array for i, array in enumerate(behind)}
-        return together([fold, self._primitive(call.op, call.shapes).on(call, then)])
+        return together([fold, primitive_of(call.op, call.shapes).on(call, then)])
+
+    return Kernel(forward, None, buffers, formats, slow_parts)
 
 
 @native
@@ -204,7 +188,7 @@ def _fold(
         shift[i] = bias[i] - mean[i] * scale[i]
 
 
-def _window(op: Conv2d, shapes: Shapes) -> tuple[Any, ...]:
+def _window(op: Conv2d, shapes: Shapes) -> tuple[object, ...]:
     """Stride, gaps, padding in front and behind, as the library takes them."""
     after = behind(shapes, op.kernel, op.stride, op.padding, op.dilation)
     return dnn.Dims(*op.stride), dnn.Dims(*(d - 1 for d in op.dilation)), dnn.Dims(*op.padding), dnn.Dims(*after)

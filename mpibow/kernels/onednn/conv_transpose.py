@@ -45,14 +45,14 @@ class ConvolutionTransposed:
         return Buffers(forward=back, backward={**back, **there, **gradient, "scratch": scratch})
 
     def forward(self, call: Call) -> Run:
-        x, y = call.x[0], call.y
+        x, y = call.x0, call.y
         runs = self._convolution.of_inputs(_call(call, x=(y,), y=x, dx=(y,)), x)
         if "bias" in call.w:
             runs.append(each_channel(add_bias, call, y, call.w["bias"]))
         return together(runs)
 
     def backward(self, call: Call) -> Run:
-        x, dy, dx = call.x[0], call.dy, call.dx[0]
+        x, dy, dx = call.x0, call.dy, call.dx[0]
         runs = self._convolution.of_weights(_call(call, x=(dy,), y=x, dx=(None,)), x) if call.dw else []
         if "bias" in call.dw:
             runs.append(each_channel(sum_channels, call, dy, call.dw["bias"]))

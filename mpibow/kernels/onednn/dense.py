@@ -33,51 +33,44 @@ def _many(op: Dense, shapes: Shapes) -> bool:
 
 
 def inner_product(library: Library) -> Kernel:
-    theirs = _Primitives(library)
-    few = Kernel(theirs.forward, theirs.backward, theirs.buffers, theirs.formats, theirs.slow, inputs_alone=True)
-    return either(_many, Kernel(matmul.dense_forward, matmul.dense_backward, matmul.dense_buffers), few)
-
-
-class _Primitives:
-    def __init__(self, library: Library) -> None:
-        self.library = library
-        self._trio = once(self._make)
-
-    def _make(self, op: Dense, shapes: Shapes) -> Trio:
-        trio = self._of(op, shapes)
-        return self._of(op, shapes, TILES) if _rank(op, shapes) and re.fullmatch(r"AB16b\d+a", trio.weight) else trio
-
-    def _of(self, op: Dense, shapes: Shapes, tag: str = "any") -> Trio:
-        layout = self.library.descriptor
+    def described(op: Dense, shapes: Shapes, tag: str = "any") -> Trio:
+        layout = library.descriptor
         x, y, weight = layout(shapes.x[0], "ab"), layout(shapes.y, "ab"), layout((op.units, shapes.x[0][1]), tag)
         bias = layout((op.units,), "a") if op.bias else None
-        names = "inner_product_forward", "inner_product_backward_data", "inner_product_backward_weights"
-        return self.library.trio(shapes, names, (x, weight, bias, y))
+        return library.trio(shapes, "inner_product", (x, weight, bias, y))
 
-    def slow(self, op: Dense, shapes: Shapes) -> tuple[str, ...]:
-        trio = self._trio(op, shapes)
+    @once
+    def trio_of(op: Dense, shapes: Shapes) -> Trio:
+        trio = described(op, shapes)
+        return described(op, shapes, TILES) if _rank(op, shapes) and re.fullmatch(r"AB16b\d+a", trio.weight) else trio
+
+    def slow_parts(op: Dense, shapes: Shapes) -> tuple[str, ...]:
+        trio = trio_of(op, shapes)
         return slow(trio.forward, trio.data, None if shapes.formats.factors else trio.weights)
 
-    def formats(self, op: Dense, shapes: Shapes, given: tuple[str, ...]) -> Formats:
-        found, rank = self._trio(op, shapes).formats("ab", "ab"), _rank(op, shapes)
-        return replace(found, factors={"weight": rank}) if rank and found.w["weight"] == TILES else found
+    def formats(op: Dense, shapes: Shapes, given: tuple[str, ...]) -> Formats:
+        chosen, rank = trio_of(op, shapes).formats("ab", "ab"), _rank(op, shapes)
+        return replace(chosen, factors={"weight": rank}) if rank and chosen.w["weight"] == TILES else chosen
 
-    def buffers(self, op: Dense, shapes: Shapes) -> Buffers:
-        return self._trio(op, shapes).buffers
+    def buffers(op: Dense, shapes: Shapes) -> Buffers:
+        return trio_of(op, shapes).buffers
 
-    def forward(self, call: Call) -> Run:
-        return self._trio(call.op, call.shapes).forward.on(call)
+    def forward(call: Call) -> Run:
+        return trio_of(call.op, call.shapes).forward.on(call)
 
-    def backward(self, call: Call) -> Run:
-        trio, runs = self._trio(call.op, call.shapes), list[Command]()
+    def backward(call: Call) -> Run:
+        trio, runs = trio_of(call.op, call.shapes), list[Command]()
         rank = call.shapes.formats.factors.get("weight")
         if call.dw and rank:
             batch, inputs = call.shapes.x[0]
             sizes = {"batch": batch, "inputs": inputs, "units": call.op.units, "rank": rank}
             factors, bias = call.dw["weight"].reshape(-1), call.dw.get("bias")
-            runs.append(write_factors.command(x=call.x[0], dy=call.dy, out=factors, bias=bias, **sizes))
+            runs.append(write_factors.command(x=call.x0, dy=call.dy, out=factors, bias=bias, **sizes))
         elif call.dw and trio.weights is not None:
             runs.append(trio.weights.on(call))
         if call.dx[0] is not None and trio.data is not None:
             runs.append(trio.data.on(call))
         return together(runs)
+
+    few = Kernel(forward, backward, buffers, formats, slow_parts, inputs_alone=True)
+    return either(_many, Kernel(matmul.dense_forward, matmul.dense_backward, matmul.dense_buffers), few)

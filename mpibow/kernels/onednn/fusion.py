@@ -6,17 +6,8 @@ from collections import Counter
 
 from mpibow.graph.graph import Graph, Node, Op
 from mpibow.graph.rewrite import fuse, rebuilt
-from mpibow.ops import Add, Attention, BatchNorm, Conv2d, Expand, Matmul, Multiply, Permute, Relu, Split
-from mpibow.ops.fused import (
-    AddRelu,
-    ConvNormAddRelu,
-    ConvRelu,
-    ExpandAdd,
-    ExpandMultiply,
-    HeadsAttention,
-    NormAddRelu,
-    TurnedMatmul,
-)
+from mpibow.ops import Add, Attention, Conv2d, Expand, Matmul, Multiply, Permute, Split
+from mpibow.ops.fused import ExpandAdd, ExpandMultiply, HeadsAttention, TurnedMatmul, with_norm, with_relu
 from mpibow.ops.reshape import View
 
 HEADS = (0, 2, 1, 3)  # the axes of (n, t, heads, d) exchanged, and back
@@ -25,26 +16,13 @@ HEADS = (0, 2, 1, 3)  # the axes of (n, t, heads, d) exchanged, and back
 def evaluation_fusion(chain: tuple[Op, ...]) -> Op | None:
     """Convolutions in groups are not fused: their weights are reordered on the way."""
     match chain:
-        case (Conv2d(groups=1) as conv, BatchNorm() as norm):
-            return ConvNormAddRelu(conv, norm, added=False, relu=False)
-        case (Conv2d(groups=1) as conv, BatchNorm() as norm, Relu()):
-            return ConvNormAddRelu(conv, norm, added=False, relu=True)
-        case (Conv2d(groups=1) as conv, BatchNorm() as norm, Add((1.0, 1.0)), Relu()):
-            return ConvNormAddRelu(conv, norm, added=True, relu=True)
-    return training_fusion(chain)
+        case (Conv2d(groups=1), *_):
+            return with_norm(chain)
+    return None
 
 
-def training_fusion(chain: tuple[Op, ...]) -> Op | None:
-    """Training needs the values between convolution and batch norm."""
+def expansion(chain: tuple[Op, ...]) -> Op | None:
     match chain:
-        case (Conv2d() as conv, Relu()):
-            return ConvRelu(conv)
-        case (BatchNorm(sync="learner") as norm, Relu()):
-            return NormAddRelu(norm, added=False)
-        case (BatchNorm(sync="learner") as norm, Add((1.0, 1.0)), Relu()):
-            return NormAddRelu(norm, added=True)
-        case (Add((1.0, 1.0)), Relu()):
-            return AddRelu()
         case (Expand(), Add((1.0, 1.0))):
             return ExpandAdd()
         case (Expand(), Multiply(2)):
@@ -54,7 +32,8 @@ def training_fusion(chain: tuple[Op, ...]) -> Op | None:
 
 def rewrite(graph: Graph, training: bool) -> Graph:
     graph = turned_together(heads_together(graph))
-    return fuse(graph, [training_fusion if training else evaluation_fusion], longest=4)
+    fusions = (with_relu, expansion)
+    return fuse(graph, fusions if training else (evaluation_fusion, *fusions), longest=4)
 
 
 class _Finder:

@@ -6,12 +6,12 @@ import ctypes
 import ctypes.util
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from ctypes import POINTER, byref, c_char_p, c_float, c_int, c_int64, c_size_t, c_uint, c_void_p
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from mpibow.errors import DeviceError, ShapeError
 from mpibow.graph.graph import Shape
@@ -21,6 +21,7 @@ from mpibow.kernels.compiled.native import native
 from mpibow.kernels.isa import OPTIONS, isa
 from mpibow.kernels.onednn.capi import (
     DST,
+    FLOAT32,
     FORMAT_KIND,
     INFERENCE,
     INNER_AXES,
@@ -38,7 +39,6 @@ from mpibow.kernels.onednn.capi import (
     STATUS,
     STRIDES,
     TRAINING,
-    TYPES,
     UNIMPLEMENTED,
     Dims,
 )
@@ -46,7 +46,6 @@ from mpibow.kernels.onednn.primitives import Descriptor, Halves, Handle, Primiti
 from mpibow.ops.window import Pair
 
 H = TypeVar("H", bound=Handle)
-Arguments = tuple[Any, ...]  # a primitive's name, and what its constructor takes
 
 
 class Unimplemented(ShapeError):
@@ -122,10 +121,10 @@ class Library:
 
     # Memory descriptors
 
-    def descriptor(self, shape: Shape, tag: str = "any", dtype: str = "float32") -> Descriptor:
-        """The descriptor of an array of a tensor (shape); `any` leaves its layout to a primitive."""
+    def descriptor(self, shape: Shape, tag: str = "any") -> Descriptor:
+        """The descriptor of a float32 array of a tensor (shape); `any` leaves its layout to a primitive."""
         number = 1 if tag == "any" else _tags(self, len(shape))[tag]
-        arguments = len(shape), Dims(*shape), TYPES[dtype], number
+        arguments = len(shape), Dims(*shape), FLOAT32, number
         by, about = "memory_desc_create_with_tag", f"memory {shape} {tag}"
         descriptor = self.make(Descriptor, "memory_desc", *arguments, by=by, about=about)
         descriptor.tag, size = tag, self.c.dnnl_memory_desc_get_size
@@ -139,29 +138,34 @@ class Library:
         copy.tag = self._tag(copy) if copy.bytes else ""
         return copy
 
-    def _query(self, descriptor: Descriptor, what: int, kind: Callable[[], Any]) -> Any:
-        result = kind()
+    def _number(self, descriptor: Descriptor, what: int) -> int:
+        result = c_int()
         self.check(self.c.dnnl_memory_desc_query(descriptor, what, byref(result)), f"query {what}")
-        return result
+        return result.value
+
+    def _numbers(self, descriptor: Descriptor, what: int, count: int) -> list[int]:
+        result = POINTER(c_int64)()
+        self.check(self.c.dnnl_memory_desc_query(descriptor, what, byref(result)), f"query {what}")
+        return result[:count]
 
     def _tag(self, descriptor: Descriptor) -> str:
         """A descriptor's layout as a tag of the library; '' where no tag describes it."""
         tag, ones = self._spelt(descriptor)
-        if not ones or tag in (known := _tags(self, self._query(descriptor, NDIMS, c_int).value)):
+        if not ones or tag in (known := _tags(self, self._number(descriptor, NDIMS))):
             return tag
         fixed = _without(tag, ones)  # as the library's tag with these axes elsewhere: (1, 1, 1, h, w) as hwigo
         return next((other for other in known if _without(other, ones) == fixed), tag)
 
     def _spelt(self, descriptor: Descriptor) -> tuple[str, str]:
         """Its layout as a tag, '' where no tag describes it, and the letters of axes of one element (or one block)."""
-        if self._query(descriptor, FORMAT_KIND, c_int).value != 2:
+        if self._number(descriptor, FORMAT_KIND) != 2:
             return "", ""
-        rank = self._query(descriptor, NDIMS, c_int).value
-        strides = self._query(descriptor, STRIDES, POINTER(c_int64))[:rank]
-        count = self._query(descriptor, INNER_COUNT, c_int).value
-        sizes = self._query(descriptor, INNER_SIZES, POINTER(c_int64))[:count]
-        axes = self._query(descriptor, INNER_AXES, POINTER(c_int64))[:count]
-        extents = self._query(descriptor, PADDED_DIMS, POINTER(c_int64))[:rank]
+        rank = self._number(descriptor, NDIMS)
+        strides = self._numbers(descriptor, STRIDES, rank)
+        count = self._number(descriptor, INNER_COUNT)
+        sizes = self._numbers(descriptor, INNER_SIZES, count)
+        axes = self._numbers(descriptor, INNER_AXES, count)
+        extents = self._numbers(descriptor, PADDED_DIMS, rank)
         for size, axis in zip(sizes, axes, strict=True):
             extents[axis] //= size
         # An axis of one element may stand anywhere: behind its equals, as most tags that exist have it.
@@ -196,27 +200,25 @@ class Library:
         made.library = self
         return made
 
-    def halves(self, shapes: Shapes, forward: Arguments, backward: Arguments) -> Halves:
-        """Both halves' primitives, each from its name and its own arguments: forward's kind, and backward's hint, which
-        is the forward one, are added here."""
-        name, *arguments = forward
-        there = self.primitive(name, c_int(TRAINING if shapes.training else INFERENCE), *arguments)
-        return Halves(there, self.primitive(*backward, there) if shapes.training else None)
+    def halves(self, shapes: Shapes, layer: str, forward: Sequence[object], backward: Sequence[object]) -> Halves:
+        """Both halves' primitives, each from its own arguments: forward's kind, and backward's hint, which is the
+        forward one, are added here."""
+        there = self.primitive(f"{layer}_forward", _kind(shapes), *forward)
+        return Halves(there, self.primitive(f"{layer}_backward", *backward, there) if shapes.training else None)
 
     def trio(
         self,
         shapes: Shapes,
-        names: tuple[str, str, str],
+        layer: str,
         image: tuple[Descriptor | None, ...],
         window: Sequence[object] = (),
         *,
         algorithm: Sequence[object] = (),
         relu: bool = False,
     ) -> Trio:
-        """The primitives, by name, of a layer whose `image` is the descriptors of x, weight, bias and y."""
-        forward, data, weights = names
+        """The primitives of a layer whose `image` is the descriptors of x, weight, bias and y."""
         x, weight, bias, y = image
-        kind = c_int(TRAINING if shapes.training else INFERENCE)
+        forward, kind = f"{layer}_forward", _kind(shapes)
         there = self.primitive(forward, kind, *algorithm, *image, *window, relu=relu)
         if not shapes.training:
             return Trio(there, None, None)
@@ -224,8 +226,8 @@ class Library:
         behind = *window, self.primitive(forward, kind, *algorithm, x, weight, bias, y, *window) if relu else there
         return Trio(
             there,
-            self.primitive(data, *algorithm, x, weight, y, *behind) if shapes.wanted else None,
-            self.primitive(weights, *algorithm, x, weight, bias, y, *behind),
+            self.primitive(f"{layer}_backward_data", *algorithm, x, weight, y, *behind) if shapes.wanted else None,
+            self.primitive(f"{layer}_backward_weights", *algorithm, x, weight, bias, y, *behind),
         )
 
     @contextmanager
@@ -248,16 +250,20 @@ class Library:
         )
 
 
+def _kind(shapes: Shapes) -> c_int:
+    return c_int(TRAINING if shapes.training else INFERENCE)
+
+
 @cache
 def _tags(library: Library, rank: int) -> dict[str, int]:
     """The numbers of the library's tags for tensors of `rank` axes, found by a query of each number."""
     c, found = library.c, dict[str, int]()
     for number in range(2, 1000):
         value = c_void_p()
-        if c.dnnl_memory_desc_create_with_tag(byref(value), rank, Dims(*[64] * rank), 3, number) != 0:
+        if c.dnnl_memory_desc_create_with_tag(byref(value), rank, Dims(*[64] * rank), FLOAT32, number) != 0:
             continue
         descriptor = Descriptor(value, c.dnnl_memory_desc_destroy)
-        if library._query(descriptor, NDIMS, c_int).value == rank:
+        if library._number(descriptor, NDIMS) == rank:
             found.setdefault(library._spelt(descriptor)[0], number)
     return found
 

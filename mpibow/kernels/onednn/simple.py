@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from ctypes import c_float, c_int, c_int64
-from typing import Any
 
 from mpibow.graph.formats import Reorder
 from mpibow.graph.kernel import Buffers, Call, Formats, Kernel, Run, Shapes
@@ -12,13 +11,13 @@ from mpibow.kernels.compiled import means, norms
 from mpibow.kernels.compiled.elementwise import as_given
 from mpibow.kernels.onednn import capi as dnn
 from mpibow.kernels.onednn.library import Library, behind
-from mpibow.kernels.onednn.primitives import Halves, Primitive, either, once
+from mpibow.kernels.onednn.primitives import Halves, Primitive, R, either, once
 from mpibow.ops import AvgPool2d, LocalResponseNorm, MaxPool2d
 
 Pool = MaxPool2d | AvgPool2d
 
 
-def alone(halves: Callable[[Any, Shapes], Halves]) -> Kernel:
+def alone(halves: Callable[[R, Shapes], Halves]) -> Kernel:
     """The kernel whose halves are these primitives, in the layout of the input."""
 
     def backward(call: Call) -> Run:
@@ -64,7 +63,7 @@ def pooling(library: Library) -> Kernel:
         after = behind(shapes, op.kernel, op.stride, op.padding)
         window = dnn.Dims(*op.stride), dnn.Dims(*op.kernel), dnn.Dims(0, 0), dnn.Dims(*op.padding), dnn.Dims(*after)
         arguments = kind, x, y, *window
-        return library.halves(shapes, ("pooling_forward", *arguments), ("pooling_backward", *arguments))
+        return library.halves(shapes, "pooling", arguments, arguments)
 
     return either(_hangs, means.WINDOWS, alone(halves))
 
@@ -84,8 +83,7 @@ def local_responses(library: Library) -> Kernel:
     def halves(op: LocalResponseNorm, shapes: Shapes) -> Halves:
         x, across = library.descriptor(shapes.y, shapes.formats.y), c_int(dnn.LRN_ACROSS)
         settings = c_int64(op.size), c_float(op.alpha), c_float(op.beta), c_float(op.k)
-        backward = "lrn_backward", across, x, x, x, *settings
-        return library.halves(shapes, ("lrn_forward", across, x, x, *settings), backward)
+        return library.halves(shapes, "lrn", (across, x, x, *settings), (across, x, x, x, *settings))
 
     def lacks(op: LocalResponseNorm, shapes: Shapes) -> bool:
         """Even windows lie elsewhere in oneDNN; its backward half of one channel reads out of bounds (3.2 crashes)."""

@@ -88,33 +88,20 @@ def buffers(op: Conv2d | ConvRelu, shapes: Shapes) -> Buffers:
 
 
 def forward(call: Call) -> Command:
-    u, v, m = call.buffers("u", "v", "m")
-    return convolve.command(
-        x=call.x[0],
-        w=call.w["weight"],
-        bias=call.w.get("bias"),
-        y=call.y,
-        relu=isinstance(call.op, ConvRelu),
-        u=u,
-        v=v,
-        m=m,
-        back=False,
-        **_extents(call.op, call.shapes),
-    )
+    return convolve.on(call, relu=isinstance(call.op, ConvRelu), back=False, **_extents(call.op, call.shapes))
 
 
 def backward(call: Call) -> Run:
-    u, v, d, m = call.buffers("u", "v", "d", "m")
     extents, (dy, runs) = _extents(call.op, call.shapes), before_relu(call)
     if call.dw:
-        dw, db = call.dw["weight"], call.dw.get("bias")
-        runs.append(differentiate.command(x=call.x[0], dy=dy, dw=dw, db=db, v=v, d=d, m=u, **extents))
-    dx, w, turned = call.dx[0], call.w["weight"], {**extents, "c": extents["k"], "k": extents["c"]}
+        runs.append(differentiate.on(call, dy=dy, m=call.scratch["u"], **extents))
+    dx, turned = call.dx[0], {**extents, "c": extents["k"], "k": extents["c"]}
     if dx is not None and extents["padding"]:
-        runs.append(convolve.command(x=dy, w=w, y=dx, relu=False, u=u, v=d, m=m, back=True, **turned))
+        back = convolve.on(call, x=dy, y=dx, bias=None, relu=False, v=call.scratch["d"], back=True, **turned)
+        runs.append(back)
     elif dx is not None:
         del extents["padding"]
-        runs.append(scatter.command(dy=dy, w=w, dx=dx, u=u, d=d, m=m, **extents))
+        runs.append(scatter.on(call, dy=dy, **extents))
     return together(runs)
 
 

@@ -1,6 +1,6 @@
 """Winograd's loops over groups of tiles.
 
-C and K count blocks of 16 channels here: x (n, C, h, w, 16), w (K, C, taps, taps, 16 of C, 16 of K), and
+C and K count blocks of 16 channels here: x (n, C, h, w, 16), weight (K, C, taps, taps, 16 of C, 16 of K), and
 y (n, K, h', w', 16) with h' = h + 2 padding - taps + 1. A group has `tall`
 rows and WIDE columns of outputs.
 """
@@ -60,7 +60,7 @@ def _fetch_after(tall: int, group: int, down: int, across: int, blocks: int, at:
 @native
 def convolve(
     x: Address,
-    w: Address,
+    weight: Address,
     y: Address,
     relu: int,
     u: Address,
@@ -78,17 +78,17 @@ def convolve(
 ) -> None:
     """y = the convolution of x.
 
-    If `back`, C and K are exchanged in w, and its taps reversed: with padding that keeps h and w, that computes the
-    gradient of the inputs from the gradient of the outputs.
+    If `back`, C and K are exchanged in the weight, and its taps reversed: with padding that keeps h and w, that is
+    the gradient of the inputs from that of the outputs.
     """
     tall, outputs, taps, size = _form(form)
     high, broad, inner = h + 2 * padding - taps + 1, wide + 2 * padding - taps + 1, padding == 0
     group, row = 4 * size * LINE, c * size * BLOCK  # bytes of one row: of V and a block, and of U
     for block in range(k):
         for part in range(c):
-            source = w + (block * c + part) * taps * taps * BLOCK
+            source = weight + (block * c + part) * taps * taps * BLOCK
             if back:
-                transpose(form, w + (part * k + block) * taps * taps * BLOCK, m, 1)
+                transpose(form, weight + (part * k + block) * taps * taps * BLOCK, m, 1)
                 source = m
             for lane in range(16):
                 to = u + block * size * row + (part * 16 + lane) * size * LINE
@@ -115,7 +115,7 @@ def convolve(
 def differentiate(
     x: Address,
     dy: Address,
-    dw: Address,
+    dweight: Address,
     v: Address,
     d: Address,
     m: Address,
@@ -126,16 +126,16 @@ def differentiate(
     wide: int,
     form: Form,
     padding: int,
-    db: Address = None,
+    dbias: Address = None,
 ) -> None:
-    """The gradients dw, laid out as w is, and db."""
+    """The gradients dweight, laid out as the weight is, and dbias."""
     tall, _, taps, size = _form(form)
     high, broad, inner = h + 2 * padding - taps + 1, wide + 2 * padding - taps + 1, padding == 0
     group, strip, area = 4 * size * LINE, STRIP * 4 * size * LINE, size * size
     across, down = broad // WIDE, high // tall
     groups = images * down * across
-    if db:
-        floats(db, k * 16)[:] = 0
+    if dbias:
+        floats(dbias, k * 16)[:] = 0
     for start in range(0, groups, STRIP):
         some = min(STRIP, groups - start)
         for s in range(some):
@@ -151,8 +151,8 @@ def differentiate(
                 at = dy + (((n * k + block) * high + tall * i) * broad + WIDE * j) * LINE
                 to = d + block * strip + s * group
                 gradient_tiles(form, at, to, broad * LINE, k * strip)
-                if db:
-                    add_gradients(form, at, db + block * LINE, broad * LINE)
+                if dbias:
+                    add_gradients(form, at, dbias + block * LINE, broad * LINE)
         for r in range(size):
             for j in range(size):
                 for block in range(k):
@@ -163,13 +163,13 @@ def differentiate(
                         outer_products(form, left, right, to, 4 * some, start == 0)
     for pair in range(c * k):
         for lane in range(16):
-            weight_taps(form, m + pair * area * BLOCK + lane * LINE, dw + pair * taps * taps * BLOCK + lane * LINE)
+            weight_taps(form, m + pair * area * BLOCK + lane * LINE, dweight + pair * taps * taps * BLOCK + lane * LINE)
 
 
 @native
 def scatter(
     dy: Address,
-    w: Address,
+    weight: Address,
     dx: Address,
     u: Address,
     d: Address,
@@ -187,7 +187,7 @@ def scatter(
     group, row = 4 * size * LINE, k * size * BLOCK  # bytes of one row: of D and a block, and of U
     for block in range(k):
         for part in range(c):
-            transpose(form, w + (block * c + part) * taps * taps * BLOCK, m, 0)
+            transpose(form, weight + (block * c + part) * taps * taps * BLOCK, m, 0)
             for lane in range(16):
                 weight_tiles(form, m + lane * LINE, u + part * size * row + (block * 16 + lane) * size * LINE, row)
     across, down = broad // WIDE, high // tall
