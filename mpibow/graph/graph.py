@@ -46,6 +46,7 @@ Initialiser = Callable[[np.random.Generator, Shape, int, int], Array]  # (genera
 
 OUTPUT = -1
 Places = Container[int]  # numbers of inputs
+InputNumbers = tuple[int, ...]
 EVERY = range(1 << 16)
 FLOAT = "float"  # a tensor of the plan's own precision; any other dtype is given by its NumPy name
 
@@ -60,6 +61,9 @@ class Weight:
     fan_out: int
     decay: bool = True
     trained: bool = True
+
+
+Weights = Mapping[str, Weight]  # a node's, by key
 
 
 @dataclass(frozen=True)
@@ -90,7 +94,7 @@ class Op:
     flat: ClassVar[Places] = ()
 
     @property
-    def differentiable(self) -> tuple[int, ...] | None:
+    def differentiable(self) -> InputNumbers | None:
         return (0,)
 
     def infer(self, *shapes: Shape) -> Shape:
@@ -102,10 +106,10 @@ class Op:
     def dtype(self, *dtypes: str) -> str:
         return FLOAT
 
-    def weights(self, *shapes: Shape) -> Mapping[str, Weight]:
+    def weights(self, *shapes: Shape) -> Weights:
         return {}
 
-    def statistics(self, *shapes: Shape) -> Mapping[str, Weight]:
+    def statistics(self, *shapes: Shape) -> Weights:
         return {}
 
     def shares(self, i: int) -> int | None:
@@ -148,8 +152,8 @@ class Node:
     name: str
     op: Op
     inputs: tuple[str, ...]
-    weights: Mapping[str, Weight]
-    statistics: Mapping[str, Weight]
+    weights: Weights
+    statistics: Weights
     names: Mapping[str, str] = field(default_factory=dict)
     outputs: int = 1
 

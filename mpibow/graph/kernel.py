@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from mpibow.graph.formats import canonical
-from mpibow.graph.graph import Array, Graph, Op, Shape
+from mpibow.graph.graph import Array, Graph, InputNumbers, Op, Shape
 from mpibow.graph.memory import zeros
 from mpibow.graph.rewrite import NO_WIDTHS, Widths
 
@@ -37,6 +37,8 @@ ALONE: Peers = NoPeers()
 
 Run = Callable[[], object]  # computes; allocates nothing, asks nothing, decides nothing, and nothing reads its result
 Spec = tuple[Shape, str]  # shape and dtype; FLOAT is the plan's precision
+Specs = dict[str, Spec]  # by name
+Tags = tuple[str, ...]  # layouts (see mpibow.graph.formats)
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ class Formats:
     write as factors (mpibow.graph.layout.Span); a plan keeps only those that its layout requests.
     """
 
-    x: tuple[str, ...]
+    x: Tags
     y: str
     w: Mapping[str, str] = field(default_factory=dict)
     back: Mapping[str, str] = field(default_factory=dict)
@@ -74,7 +76,7 @@ class Shapes:
     x: tuple[Shape, ...]
     y: Shape
     training: bool
-    wanted: tuple[int, ...] = ()
+    wanted: InputNumbers = ()
     formats: Formats = Formats((), "")
     ys: tuple[Shape, ...] = ()
 
@@ -131,7 +133,10 @@ class Call:
         return {"y": self.y, "dy": self.dy, **inputs, **gradients, **weights, **self.saved, **self.scratch}
 
 
-def canonical_formats(op: Op, shapes: Shapes, given: tuple[str, ...]) -> Formats:
+Binding = Callable[[Call], Run]
+
+
+def canonical_formats(op: Op, shapes: Shapes, given: Tags) -> Formats:
     """The layouts of a kernel that supports one layout only."""
     return Formats(tuple(canonical(shape) for shape in shapes.x), canonical(shapes.y))
 
@@ -146,10 +151,10 @@ class Kernel:
     the gradients of inputs alone, as those of frozen weights are not needed.
     """
 
-    forward: Callable[[Call], Run]
-    backward: Callable[[Call], Run] | None = None
+    forward: Binding
+    backward: Binding | None = None
     buffers: Callable[[Any, Shapes], Buffers] = lambda op, shapes: Buffers()
-    formats: Callable[[Any, Shapes, tuple[str, ...]], Formats] = canonical_formats
+    formats: Callable[[Any, Shapes, Tags], Formats] = canonical_formats
     slow: Callable[[Any, Shapes], Sequence[str]] = lambda op, shapes: ()
     reference: bool = False
     inputs_alone: bool = False

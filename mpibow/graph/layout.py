@@ -12,7 +12,7 @@ from typing import Never
 import numpy as np
 
 from mpibow.graph.formats import canonical, pack, physical, unpack
-from mpibow.graph.graph import Array, Graph, Shape, Weight
+from mpibow.graph.graph import Array, Graph, Shape, Weight, Weights
 
 ALIGNMENT = 16  # elements: 64 bytes of float32, a cache line and an AVX-512 register
 LANES = 64  # units that lie side by side in a gradient's factors
@@ -148,7 +148,7 @@ def plan_statistics(graph: Graph) -> Layout:
 
 
 def _place(
-    weights: Mapping[str, Weight],
+    weights: Weights,
     decayed: Collection[str],
     formats: Mapping[str, str] = NONE,
     ranks: Mapping[str, int] = NONE,

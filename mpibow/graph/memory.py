@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from mpibow.graph.graph import Array
+from mpibow.graph.graph import Array, Shape
 
 ALIGNMENT = 64  # bytes: a cache line
 
@@ -23,7 +23,7 @@ class Block:
     last: int
 
 
-def zeros(shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> Array:
+def zeros(shape: int | Shape, dtype: npt.DTypeLike) -> Array:
     """Zeros whose first element lies at a multiple of ALIGNMENT; pages that nobody touches take no memory."""
     size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
     raw = np.zeros(size + ALIGNMENT, np.uint8)

@@ -8,7 +8,7 @@ from math import prod
 from typing import Literal
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import FLOAT, OUTPUT, Graph, Node, Op, Shape
+from mpibow.graph.graph import FLOAT, OUTPUT, Graph, InputNumbers, Node, Op, Shape
 from mpibow.graph.rewrite import WIDE, Widths
 
 
@@ -52,7 +52,7 @@ class Step:
     node: Node
     reads: tuple[str, ...]
     writes: tuple[str, ...]
-    wanted: tuple[int, ...] = ()
+    wanted: InputNumbers = ()
     weights: Mapping[str, str] = field(default_factory=dict)
     gradients: Mapping[str, str] = field(default_factory=dict)
 
@@ -197,7 +197,7 @@ def trained_values(graph: Graph) -> set[str]:
     return trained
 
 
-def inputs_wanted(node: Node, trained: Container[str]) -> tuple[int, ...]:
+def inputs_wanted(node: Node, trained: Container[str]) -> InputNumbers:
     """The inputs that backward computes a gradient for, given the tensors that depend on a trained weight."""
     able = node.op.differentiable or ()
     return tuple(i for i, name in enumerate(node.inputs) if i in able and name in trained)

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mpibow.formulas.formula import Formula
-from mpibow.graph.graph import Array
+from mpibow.graph.graph import Array, Shape
 
 WHOLE = np.zeros((0, 4), np.int64)  # no gradient is kept as factors: see mpibow.graph.layout.Layout.factors
 States = tuple[Array, ...]  # a local step's state for every row, each (k, size)
@@ -93,7 +93,7 @@ class Matrix:
 class FlatArrays(Protocol):
     """Flat arrays where they are computed with; `mpibow.kernels.numpy.arrays` has those of the host."""
 
-    def zeros(self, shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> Array: ...
+    def zeros(self, shape: int | Shape, dtype: npt.DTypeLike) -> Array: ...
 
     def put(self, target: Array, source: npt.ArrayLike) -> None:
         """target <- an array, one row for all rows, or 0."""

@@ -73,10 +73,10 @@ def _group_of(update: Update, span: Span) -> UpdateGroup:
 
 def kept_of(update: Update, layout: Layout, lasting: int) -> list[PartStates]:
     """The local step's states of each part of the layout: none from element `lasting` on, as these stay frozen."""
-    found = list[PartStates]()
-    for (start, stop), own in zip(layout.parts, _optimisers(update, layout), strict=True):
-        found.append(PartStates(start, stop, own.states, own.counts) if start < lasting else PartStates(start, stop))
-    return found
+    return [
+        PartStates(start, stop, own.states, own.counts) if start < lasting else PartStates(start, stop)
+        for (start, stop), own in zip(layout.parts, _optimisers(update, layout), strict=True)
+    ]
 
 
 def arrays_of(parts: Sequence[PartStates], layout: Layout) -> float:

@@ -6,14 +6,14 @@ of all their losses. A norm whose `sync` is "learner" has the same forward in tr
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import FLOAT, Array, Initialiser, Op, Shape, Tensor, Weight
+from mpibow.graph.graph import FLOAT, Array, Initialiser, Op, Shape, Tensor, Weight, Weights
 from mpibow.graph.kernel import ALONE, Buffers, Call, Kernel, Run, Shapes
 from mpibow.ops.initialisers import ONE, ZERO
 
@@ -46,10 +46,10 @@ class BatchNorm(Op):
             raise ShapeError("input must be (batch, channels, ...)")
         return x
 
-    def weights(self, *shapes: Shape) -> Mapping[str, Weight]:
+    def weights(self, *shapes: Shape) -> Weights:
         return _of_channels(shapes[0], weight=self.initial, bias=self.initial_bias)
 
-    def statistics(self, *shapes: Shape) -> Mapping[str, Weight]:
+    def statistics(self, *shapes: Shape) -> Weights:
         return _of_channels(shapes[0], not self.frozen, mean=ZERO, variance=ONE)
 
     def untrained(self) -> BatchNorm:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite
 
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import FLOAT, OUTPUT, Op, Shape, Tensor
-from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
+from mpibow.graph.graph import FLOAT, OUTPUT, InputNumbers, Op, Shape, Tensor
+from mpibow.graph.kernel import Binding, Buffers, Call, Kernel, Run, Shapes
 from mpibow.graph.steps import Sum
 
 __all__ = ["Add", "Maximum", "Multiply", "add", "maximum", "multiply"]
@@ -35,7 +35,7 @@ class Add(Op):
     kind = "add"
 
     @property
-    def differentiable(self) -> tuple[int, ...]:
+    def differentiable(self) -> InputNumbers:
         return tuple(range(len(self.coefficients)))
 
     def shares(self, i: int) -> int | None:
@@ -54,7 +54,7 @@ class OfSeveral(Op):
     inputs: int
 
     @property
-    def differentiable(self) -> tuple[int, ...]:
+    def differentiable(self) -> InputNumbers:
         return tuple(range(self.inputs))
 
     def infer(self, *shapes: Shape) -> Shape:
@@ -98,7 +98,7 @@ def maximum(x: Tensor, y: Tensor, *others: Tensor, name: str | None = None) -> T
 # The reference kernels.
 
 
-def _folded(function: np.ufunc) -> Callable[[Call], Run]:
+def _folded(function: np.ufunc) -> Binding:
     """y <- the function of all inputs, one after the other."""
 
     def bind(call: Call) -> Run:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import Array, Moving, Op, Shape, Tensor
+from mpibow.graph.graph import Array, InputNumbers, Moving, Op, Shape, Tensor
 from mpibow.graph.kernel import Call
 from mpibow.ops.cast import floats
 from mpibow.ops.moves import MoveTable, Pairs, axis_in_memory, filled
@@ -25,7 +25,7 @@ class Concat(Moving):
     kind = "concat"
 
     @property
-    def differentiable(self) -> tuple[int, ...]:
+    def differentiable(self) -> InputNumbers:
         return tuple(range(self.inputs))
 
     def infer(self, *shapes: Shape) -> Shape:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
@@ -10,7 +9,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import FLOAT, Array, Initialiser, Op, Shape, Tensor, Weight
+from mpibow.graph.graph import FLOAT, Array, Initialiser, Op, Shape, Tensor, Weight, Weights
 from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
 from mpibow.ops.initialisers import ZERO, He
 from mpibow.ops.reshape import reshape
@@ -86,7 +85,7 @@ class Conv2d(Convolution):
         self.check_groups(x[1])
         return (x[0], self.channels, rows, columns)
 
-    def weights(self, *shapes: Shape) -> Mapping[str, Weight]:
+    def weights(self, *shapes: Shape) -> Weights:
         channels = shapes[0][1] // self.groups
         return self.weights_of(self.channels, channels, channels, self.channels // self.groups)
 

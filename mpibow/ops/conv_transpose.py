@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import FLOAT, Array, Initialiser, Shape, Tensor, Weight
+from mpibow.graph.graph import FLOAT, Array, Initialiser, Shape, Tensor, Weights
 from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
 from mpibow.ops.conv import Convolution
 from mpibow.ops.initialisers import He
@@ -59,7 +58,7 @@ class ConvTranspose2d(Convolution):
         (rows, columns), (down, across) = self.kernel, self.dilation
         return down * (rows - 1) + 1, across * (columns - 1) + 1
 
-    def weights(self, *shapes: Shape) -> Mapping[str, Weight]:
+    def weights(self, *shapes: Shape) -> Weights:
         channels, own = shapes[0][1], self.channels // self.groups
         return self.weights_of(channels, own, channels // self.groups, own)
 

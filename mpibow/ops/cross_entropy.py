@@ -12,7 +12,7 @@ import numpy as np
 
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import EVERY, FLOAT, Op, Shape, Tensor
-from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes, Spec
+from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes, Specs
 from mpibow.ops.cast import cast
 
 __all__ = [
@@ -184,7 +184,7 @@ def cross_entropy_backward(call: Call) -> Run:
 def soft_buffers(op: SoftCrossEntropy, shapes: Shapes) -> Buffers:
     slope = {"slope": (shapes.x[0], FLOAT)}
     column = ((shapes.y[0], 1), FLOAT)
-    scratch: dict[str, Spec] = {"column": column, "mass": column}
+    scratch: Specs = {"column": column, "mass": column}
     if op.smoothing:
         scratch["smooth"] = (shapes.x[0], FLOAT)
     return Buffers(saved=slope, forward=scratch)

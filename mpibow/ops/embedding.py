@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import FLOAT, Initialiser, Op, Shape, Tensor, Weight
+from mpibow.graph.graph import FLOAT, Initialiser, Op, Shape, Tensor, Weight, Weights
 from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
 from mpibow.ops.choose import scatter
 from mpibow.ops.initialisers import Gaussian, TruncatedNormal
@@ -33,7 +32,7 @@ class Embedding(Op):
             raise ShapeError(f"a table of {self.count} rows of {self.width}: both must be at least 1")
         return (*shapes[0], self.width)
 
-    def weights(self, *shapes: Shape) -> Mapping[str, Weight]:
+    def weights(self, *shapes: Shape) -> Weights:
         return {"weight": Weight((self.count, self.width), self.initial, self.count, self.width)}
 
 
@@ -73,7 +72,7 @@ class MatrixFactorisation(Op):
             raise ShapeError("users, items and ratings must be (batch,)")
         return user
 
-    def weights(self, *shapes: Shape) -> Mapping[str, Weight]:
+    def weights(self, *shapes: Shape) -> Weights:
         return {
             "user": Weight((self.users, self.factors), self.initial, self.factors, 1),
             "item": Weight((self.items, self.factors), self.initial, self.factors, 1),

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
-from mpibow.graph.graph import OUTPUT, Op, Shape, Weight
+from mpibow.graph.graph import OUTPUT, InputNumbers, Op, Shape, Weights
 from mpibow.ops.activation import Relu
 from mpibow.ops.attention import Attention
 from mpibow.ops.batch_norm import BatchNorm
@@ -25,7 +24,7 @@ class ConvRelu(Op):
     def infer(self, *shapes: Shape) -> Shape:
         return self.conv.infer(*shapes)
 
-    def weights(self, *shapes: Shape) -> Mapping[str, Weight]:
+    def weights(self, *shapes: Shape) -> Weights:
         return self.conv.weights(*shapes)
 
 
@@ -57,16 +56,16 @@ class NormAddRelu(Op):
     reads = frozenset("xwy")
 
     @property
-    def differentiable(self) -> tuple[int, ...]:
+    def differentiable(self) -> InputNumbers:
         return (0, 1) if self.added else (0,)
 
     def infer(self, *shapes: Shape) -> Shape:
         return self.norm.infer(shapes[0])
 
-    def weights(self, *shapes: Shape) -> Mapping[str, Weight]:
+    def weights(self, *shapes: Shape) -> Weights:
         return self.norm.weights(shapes[0])
 
-    def statistics(self, *shapes: Shape) -> Mapping[str, Weight]:
+    def statistics(self, *shapes: Shape) -> Weights:
         return self.norm.statistics(shapes[0])
 
 
@@ -141,7 +140,7 @@ class HeadsAttention(Op):
     reads = frozenset("x")
 
     @property
-    def differentiable(self) -> tuple[int, ...]:
+    def differentiable(self) -> InputNumbers:
         return (0, 1) if self.packed else (0, 1, 2, 3)
 
     def apart(self, *shapes: Shape) -> tuple[Shape, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
@@ -11,7 +10,7 @@ import numpy.typing as npt
 
 from mpibow.bounds import AnyFloat
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import FLOAT, Initialiser, Op, Shape, Tensor, Weight, current, scope
+from mpibow.graph.graph import FLOAT, Initialiser, Op, Shape, Tensor, Weight, Weights, current, scope
 from mpibow.ops.initialisers import ZERO
 from mpibow.ops.moves import MoveTable, filled
 
@@ -65,7 +64,7 @@ class Parameter(Op):
     def infer(self, *shapes: Shape) -> Shape:
         return self.shape
 
-    def weights(self, *shapes: Shape) -> Mapping[str, Weight]:
+    def weights(self, *shapes: Shape) -> Weights:
         units, size = self.shape[0] if self.shape else 1, prod(self.shape)
         return {"weight": Weight(self.shape, self.initial, size // units, units, decay=self.decay)}
 

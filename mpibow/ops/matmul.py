@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import Array, Initialiser, Op, Shape, Tensor, Weight
+from mpibow.graph.graph import Array, Initialiser, Op, Shape, Tensor, Weight, Weights
 from mpibow.graph.kernel import Call, Kernel, Run
 from mpibow.ops.arithmetic import expand
 from mpibow.ops.initialisers import ZERO, He
@@ -72,7 +71,7 @@ class Dense(Op):
             raise ShapeError("input must be (batch, ..., features)")
         return (*x[:-1], self.units)
 
-    def weights(self, *shapes: Shape) -> Mapping[str, Weight]:
+    def weights(self, *shapes: Shape) -> Weights:
         features = shapes[0][-1]
         weights = {"weight": Weight((self.units, features), self.initial, features, self.units)}
         if self.bias:

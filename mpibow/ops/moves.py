@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from mpibow.graph.formats import parse
 from mpibow.graph.graph import Array
-from mpibow.graph.kernel import Call, Kernel, Run
+from mpibow.graph.kernel import Binding, Call, Kernel, Run
 
 Pairs = list[tuple[Array, Array]]
 Moves = Callable[[Call], Pairs]
@@ -21,7 +21,7 @@ def reference(forward: Moves, backward: Moves | None) -> Kernel:
     return Kernel(_half(forward), None if backward is None else _half(backward))
 
 
-def _half(moves: Moves) -> Callable[[Call], Run]:
+def _half(moves: Moves) -> Binding:
     def bind(call: Call) -> Run:
         pairs = moves(call)
 

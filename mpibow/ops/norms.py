@@ -8,14 +8,14 @@ arXiv:1910.07467.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import FLOAT, Array, Initialiser, Op, Shape, Tensor, Weight
-from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes, Spec
+from mpibow.graph.graph import FLOAT, Array, Initialiser, Op, Shape, Tensor, Weight, Weights
+from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes, Specs
 from mpibow.ops.initialisers import ONE, ZERO
 from mpibow.ops.permute import permute
 
@@ -55,7 +55,7 @@ class Norm(Op):
     def extents(self, x: Shape) -> Extents:
         raise AssertionError
 
-    def weights(self, *shapes: Shape) -> Mapping[str, Weight]:
+    def weights(self, *shapes: Shape) -> Weights:
         shape, initial = self.weight_shape(shapes[0]), {"weight": self.initial}
         features = math.prod(shape)
         initial |= {"bias": self.initial_bias} if self.centred else {}
@@ -185,7 +185,7 @@ def group_norm(
 # The reference kernels: rows of a matrix, and channels (rows / groups, groups channels, positions).
 
 
-def moments(op: Norm, shapes: Shapes) -> dict[str, Spec]:
+def moments(op: Norm, shapes: Shapes) -> Specs:
     """What forward leaves to backward: a mean, where centred, and 1 / the standard deviation of every row."""
     column = ((op.extents(shapes.y).rows, 1), FLOAT)
     return {"mean": column, "inverse": column} if op.centred else {"inverse": column}

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import EVERY, FLOAT, Array, Op, Shape, Tensor
+from mpibow.graph.graph import EVERY, FLOAT, Array, InputNumbers, Op, Shape, Tensor
 from mpibow.graph.kernel import Call, Kernel, Run
 
 __all__ = ["Own", "operator"]
@@ -25,7 +25,7 @@ class Own(Op):
     forward: OfArrays
     backward: OfArrays | None
     shape: OfArrays
-    trained: tuple[int, ...] | None
+    trained: InputNumbers | None
     reads = frozenset("xy")
     integers = EVERY
 
@@ -34,7 +34,7 @@ class Own(Op):
         return self.name
 
     @property
-    def differentiable(self) -> tuple[int, ...] | None:
+    def differentiable(self) -> InputNumbers | None:
         return self.trained
 
     def infer(self, *shapes: Shape) -> Shape:

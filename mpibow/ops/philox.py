@@ -7,7 +7,7 @@ import zlib
 import numpy as np
 
 from mpibow.graph.graph import Array
-from mpibow.graph.kernel import Call, Run, Spec
+from mpibow.graph.kernel import Call, Run, Specs
 
 _MULTIPLIERS = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
 _WEYL = (0x9E3779B9, 0xBB67AE85)
@@ -49,7 +49,7 @@ def philox(words: Array, key0: Array, key1: int, scratch: Array) -> None:
 # The numbers of a batch's samples, by a kernel: `shape` is (n,), a block a sample, or (n, blocks).
 
 
-def draw_specs(*shape: int) -> dict[str, Spec]:
+def draw_specs(*shape: int) -> Specs:
     """The scratch of `draw`."""
     return {"words": ((4, *shape), "uint64"), "key": (shape, "uint64"), "work": ((2, *shape), "uint64")}
 

@@ -21,7 +21,7 @@ from mpibow.formulas.functions import Element as Element
 from mpibow.formulas.language import formula
 from mpibow.formulas.passes import Program, bind, plain, program
 from mpibow.graph.graph import FLOAT, Array, Op
-from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes, Spec
+from mpibow.graph.kernel import Binding, Buffers, Call, Kernel, Run, Shapes, Specs
 
 CHUNK = 4096  # elements: parts stay in a cache
 
@@ -90,7 +90,7 @@ def _chunk(planned: Program, size: int) -> int:
     return min(CHUNK, size) if planned.parts or planned.masks else size
 
 
-def _scratch(used: Formula, wanted: tuple[int, ...], size: int) -> dict[str, Spec]:
+def _scratch(used: Formula, wanted: tuple[int, ...], size: int) -> Specs:
     planned = _program(used, wanted)
     chunk = _chunk(planned, size)
     found = {"parts": (planned.parts, FLOAT), "masks": (planned.masks, "bool")}
@@ -102,13 +102,13 @@ def reference(op: type[Op], formulas: Formulas) -> Kernel:
 
     def buffers(op: Op, shapes: Shapes) -> Buffers:
         made, size = formulas(op), prod(shapes.y)
-        backward: dict[str, Spec] = {}
+        backward: Specs = {}
         if made.gradient is not None and shapes.wanted:
             wanted = tuple(n for n, i in enumerate(op.differentiable or ()) if i in shapes.wanted)
             backward = _scratch(made.half(True), wanted, size)
         return Buffers(forward=_scratch(made.half(False), (0,), size), backward=backward)
 
-    def half(backward: bool) -> Callable[[Call], Run]:
+    def half(backward: bool) -> Binding:
         return lambda call: _run(bound(formulas, call, backward), call.scratch)
 
     return Kernel(half(False), None if op.differentiable is None else half(True), buffers)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import sqrt
 from typing import ClassVar
@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import Array, Initialiser, Op, Shape, Tensor, Weight
+from mpibow.graph.graph import Array, Initialiser, InputNumbers, Op, Shape, Tensor, Weight, Weights
 from mpibow.graph.kernel import Call, Run
 from mpibow.ops.concat import concat, stack
 from mpibow.ops.dropout import dropout
@@ -32,7 +32,7 @@ class Recurrent(Op):
     reads = frozenset("xwy")
 
     @property
-    def differentiable(self) -> tuple[int, ...]:
+    def differentiable(self) -> InputNumbers:
         return tuple(range(1 + self.states * self.state))
 
     def infer(self, *shapes: Shape) -> Shape:
@@ -47,7 +47,7 @@ class Recurrent(Op):
         y = self.infer(*shapes)
         return (y, *[(y[0], y[2])] * self.states)
 
-    def weights(self, *shapes: Shape) -> Mapping[str, Weight]:
+    def weights(self, *shapes: Shape) -> Weights:
         rows, columns = self.gates * self.units, {"ih": shapes[0][2], "hh": self.units}
         weights = {f"weight_{key}": Weight((rows, n), self.initial, n, rows) for key, n in columns.items()}
         biases = {f"bias_{key}": Weight((rows,), self.initial, n, rows, decay=False) for key, n in columns.items()}

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import Shape, Weight
+from mpibow.graph.graph import Shape, Weight, Weights
 from mpibow.ops.concat import Concat, PadChannels
 from mpibow.ops.dropout import Dropout
 from mpibow.ops.local_response import LocalResponseNorm
@@ -16,7 +15,7 @@ from mpibow.ops.norms import LayerNorm
 from mpibow.ops.softmax import Softmax
 
 
-def _beside(weights: Mapping[str, Weight], replicas: int) -> dict[str, Weight]:
+def _beside(weights: Weights, replicas: int) -> dict[str, Weight]:
     """The weights of all replicas, one behind the other."""
     return {key: replace(w, shape=(replicas * w.shape[0], *w.shape[1:])) for key, w in weights.items()}
 
@@ -34,7 +33,7 @@ class WideDense(Dense):
         n, features = shapes[0]
         return (n, self.replicas * super().infer((n, features // self.replicas))[1])
 
-    def weights(self, *shapes: Shape) -> Mapping[str, Weight]:
+    def weights(self, *shapes: Shape) -> Weights:
         n, features = shapes[0]
         return _beside(super().weights((n, features // self.replicas)), self.replicas)
 
@@ -80,7 +79,7 @@ class WideLayerNorm(LayerNorm):
         """How many rows, one after the other, share weights: those of a sample of a replica."""
         return 1 if self.axes == len(x) - 1 else prod(x[1 : len(x) - self.axes]) // self.replicas
 
-    def weights(self, *shapes: Shape) -> Mapping[str, Weight]:
+    def weights(self, *shapes: Shape) -> Weights:
         (x,), k = shapes, self.replicas
         return _beside(super().weights((x[0], x[1] // k, *x[2:])), k)
 

@@ -9,7 +9,7 @@ from mpibow.bounds import NotNegative
 from mpibow.formulas.formula import Array, Formula
 from mpibow.formulas.functions import sqrt
 from mpibow.formulas.language import formula
-from mpibow.optim.update import Update, decayed
+from mpibow.optim.update import Scalars, Update, decayed
 
 
 def adagrad(
@@ -37,6 +37,6 @@ class Adagrad(Update):
     def counts(self) -> bool:
         return self.lr_decay > 0
 
-    def scalars(self, rate: float, count: int) -> tuple[float, ...]:
+    def scalars(self, rate: float, count: int) -> Scalars:
         falling = rate / (1 + (count - 1) * self.lr_decay)
         return falling, self.weight_decay, self.initial_accumulator_value, self.eps

@@ -15,6 +15,7 @@ from mpibow.optim.update import (
     DECOUPLED,
     Betas,
     HalfLives,
+    Scalars,
     Update,
     averaged,
     averaged_square,
@@ -100,16 +101,16 @@ class Adam(Update):
     def counts(self) -> bool:
         return True
 
-    def scalars(self, rate: float, count: int) -> tuple[float, ...]:
+    def scalars(self, rate: float, count: int) -> Scalars:
         beta1, beta2 = self.betas
         return self._scalars(rate, self.betas, (beta1**count, beta2**count))
 
-    def scalars_at(self, rate: float, count: int, samples: int, seen: int) -> tuple[float, ...]:
+    def scalars_at(self, rate: float, count: int, samples: int, seen: int) -> Scalars:
         """With a half-life, an average's bias depends on samples seen: the samples of an update may have changed."""
         beta1, beta2 = betas = both_kept(self.betas, self.half_life, samples)
         return self._scalars(rate, betas, both_kept((beta1**count, beta2**count), self.half_life, seen))
 
-    def _scalars(self, rate: float, betas: tuple[float, float], left: tuple[float, float]) -> tuple[float, ...]:
+    def _scalars(self, rate: float, betas: tuple[float, float], left: tuple[float, float]) -> Scalars:
         """The rate without the bias of the first average; weight decay; each beta and 1 - beta; the factor that removes
         the bias from the root of the second average; eps. `left` is each average's remaining share of its initial 0."""
         (beta1, beta2), (first, second) = betas, left

@@ -9,7 +9,7 @@ from mpibow.bounds import NotNegative, Positive
 from mpibow.formulas.formula import Array, Formula
 from mpibow.formulas.functions import sign
 from mpibow.formulas.language import formula
-from mpibow.optim.update import DECOUPLED, Betas, HalfLives, Update, averaged, both_kept, shrunk
+from mpibow.optim.update import DECOUPLED, Betas, HalfLives, Scalars, Update, averaged, both_kept, shrunk
 
 
 def lion(
@@ -47,6 +47,6 @@ class Lion(Update):
     def formula(self) -> Formula:
         return formula(lion)
 
-    def scalars(self, rate: float, count: int) -> tuple[float, ...]:
+    def scalars(self, rate: float, count: int) -> Scalars:
         beta1, beta2 = self.betas
         return rate, rate * self.weight_decay, beta1, 1 - beta1, beta2, 1 - beta2

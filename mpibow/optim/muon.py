@@ -20,7 +20,7 @@ from mpibow.optim.lion import Lion
 from mpibow.optim.rmsprop import RmsProp
 from mpibow.optim.schedules import ConstantRate, Warmup
 from mpibow.optim.sgd import Sgd
-from mpibow.optim.update import DECOUPLED, Beta, HalfLife, Update, kept
+from mpibow.optim.update import DECOUPLED, Beta, HalfLife, Scalars, Update, kept
 
 MOMENTA = "matrix_momenta"
 
@@ -72,11 +72,11 @@ class Muon(Update):
     def counts(self) -> bool:
         return self.fallback.counts
 
-    def scalars(self, rate: float, count: int) -> tuple[float, ...]:
+    def scalars(self, rate: float, count: int) -> Scalars:
         """The scalars of a weight that takes the fallback."""
         return *self._own(rate), *self.fallback.scalars(self.fallback.lr * rate / self.lr, count)
 
-    def scalars_at(self, rate: float, count: int, samples: int, seen: int) -> tuple[float, ...]:
+    def scalars_at(self, rate: float, count: int, samples: int, seen: int) -> Scalars:
         other = self.fallback.scalars_at(self.fallback.lr * rate / self.lr, count, samples, seen)
         return *self._own(rate), *other
 

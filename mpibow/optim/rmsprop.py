@@ -9,7 +9,7 @@ from mpibow.bounds import NotNegative
 from mpibow.formulas.formula import Array, Formula
 from mpibow.formulas.functions import maximum, sqrt
 from mpibow.formulas.language import formula
-from mpibow.optim.update import Beta, HalfLife, Update, averaged, averaged_square, decayed, flushed, kept
+from mpibow.optim.update import Beta, HalfLife, Scalars, Update, averaged, averaged_square, decayed, flushed, kept
 
 
 def plain(
@@ -114,6 +114,6 @@ class RmsProp(Update):
     def formula(self) -> Formula:
         return formula(FORMULAS[self.centered, self.momentum > 0])
 
-    def scalars(self, rate: float, count: int) -> tuple[float, ...]:
+    def scalars(self, rate: float, count: int) -> Scalars:
         scalars = rate, self.weight_decay, self.alpha, 1 - self.alpha, self.eps
         return (*scalars, self.momentum) if self.momentum else scalars

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from mpibow.errors import ConfigError
 from mpibow.formulas.formula import Array, Formula
 from mpibow.formulas.language import formula
-from mpibow.optim.update import Beta, HalfLife, Update, decayed, flushed, kept
+from mpibow.optim.update import Beta, HalfLife, Scalars, Update, decayed, flushed, kept
 
 
 def plain(w: Array, g: Array, *, rate: float, decay: float) -> Array:
@@ -56,5 +56,5 @@ class Sgd(Update):
         moves = self.momentum or self.half_life
         return formula(nesterov if self.nesterov else heavy_ball if moves else plain)
 
-    def scalars(self, rate: float, count: int) -> tuple[float, ...]:
+    def scalars(self, rate: float, count: int) -> Scalars:
         return (rate, self.weight_decay, self.momentum) if self.momentum else (rate, self.weight_decay)

@@ -18,6 +18,7 @@ Beta = Annotated[NotNegative, Below(1)]
 DECOUPLED = "decoupled weight decay: lr times this factor times the weights is subtracted from them"
 FACTOR = "_l1"  # the last scalar of a formula with l1; no other one has such a name
 HalfLife = Positive | None
+Scalars = tuple[float, ...]  # of a formula, in its order
 
 
 @dataclass(frozen=True)
@@ -100,11 +101,11 @@ class Update:
         """Whether scalars depend on how many updates a replica's states have had."""
         return False
 
-    def scalars(self, rate: float, count: int) -> tuple[float, ...]:
+    def scalars(self, rate: float, count: int) -> Scalars:
         """The formula's scalars at learning rate `rate`; the states' updates are `count`, this one among them."""
         raise NotImplementedError
 
-    def scalars_at(self, rate: float, count: int, samples: int, seen: int) -> tuple[float, ...]:
+    def scalars_at(self, rate: float, count: int, samples: int, seen: int) -> Scalars:
         """The same of an update that takes so many samples; the states' updates took `seen`, this one's among them."""
         return self.at(samples).scalars(rate, count)
 

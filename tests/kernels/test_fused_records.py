@@ -9,7 +9,8 @@ import mpibow
 from mpibow import ops
 from mpibow.graph.graph import Op
 
-SOURCES = (Path(mpibow.__file__).parent / "kernels/onednn").rglob("*.py")
+PACKAGE = Path(mpibow.__file__).parent
+SOURCES = [*(PACKAGE / "kernels/onednn").rglob("*.py"), PACKAGE / "ops/fused.py"]
 MATCHED = {
     node.cls.id
     for path in SOURCES

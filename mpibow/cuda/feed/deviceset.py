@@ -11,7 +11,7 @@ import numpy as np
 from mpibow.cuda.device.array import PlanArray
 from mpibow.cuda.device.cupy_driver import Event
 from mpibow.cuda.feed.feeder import DeviceSlot, Feeder, Fill, pack
-from mpibow.cuda.kernels.kernels import Launch
+from mpibow.cuda.kernels.kernels import Launch, Launches
 from mpibow.cuda.kernels.layout import WORD, gather
 from mpibow.data.dataset import COUNTER, NamedSamples, Samples, inputs_of, row_bytes
 
@@ -59,7 +59,7 @@ class DeviceSet:
 PLURAL = {"image": "images", "label": "labels"}
 
 
-def gathers(tables: Tables, arrays: Mapping[str, PlanArray]) -> list[Launch]:
+def gathers(tables: Tables, arrays: Mapping[str, PlanArray]) -> Launches:
     """Launches that fill `arrays` (n, ...) from the tables, by the counters among them: a row and a word in each."""
     words = [name for name, table in tables.items() if table.shape[1] == WORD]
     rows = [name for name in tables if name not in words]

@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 
 from mpibow.cuda.device.array import PlanArray
-from mpibow.cuda.kernels.kernels import Launch, instance, kind, lanes, launch, turns
+from mpibow.cuda.kernels.kernels import Launch, Launches, instance, kind, lanes, launch, turns
 from mpibow.graph.formats import canonical
 from mpibow.graph.graph import Array, Op
-from mpibow.graph.kernel import Buffers, Call, Formats, Shapes
+from mpibow.graph.kernel import Buffers, Call, Formats, Shapes, Tags
 from mpibow.ops import ClippedRelu, Gelu, LeakyRelu
 from mpibow.ops.philox import stream
 
 
-def as_given(op: Op, shapes: Shapes, given: tuple[str, ...]) -> Formats:
+def as_given(op: Op, shapes: Shapes, given: Tags) -> Formats:
     """Everything in the layout of the first input."""
     return Formats(given[:1] * len(given), given[0])
 
@@ -44,18 +44,18 @@ def _functor(op: Op, dtype: np.dtype[Any]) -> tuple[str, float]:
     return type(op).__name__, 0.0
 
 
-def unary_forward(call: Call) -> list[Launch]:
+def unary_forward(call: Call) -> Launches:
     name, setting = _functor(call.op, call.y.dtype)
     return [_launch("unary", call.x0, call.y, setting, of=(name,))]
 
 
-def unary_backward(call: Call) -> list[Launch]:
+def unary_backward(call: Call) -> Launches:
     name, setting = _functor(call.op, call.y.dtype)
     read = call.x0 if "x" in call.op.reads else call.y
     return [_launch("unary_back", call.dy, read, call.dx0, setting, of=(name,))]
 
 
-def linear(terms: list[tuple[float, Array]], y: Array, least: float = -inf) -> list[Launch]:
+def linear(terms: list[tuple[float, Array]], y: Array, least: float = -inf) -> Launches:
     """y <- the sum of coefficient times array, two of them or more, no less than `least`: four at a time, in order."""
     launches = []
     while terms:
@@ -67,24 +67,24 @@ def linear(terms: list[tuple[float, Array]], y: Array, least: float = -inf) -> l
     return launches
 
 
-def sum_forward(call: Call, least: float = -inf) -> list[Launch]:
+def sum_forward(call: Call, least: float = -inf) -> Launches:
     return linear([(1.0, x) for x in call.x], call.y, least)
 
 
-def add_forward(call: Call) -> list[Launch]:
+def add_forward(call: Call) -> Launches:
     return linear(list(zip(call.op.coefficients, call.x, strict=True)), call.y)
 
 
-def add_backward(call: Call) -> list[Launch]:
+def add_backward(call: Call) -> Launches:
     pairs = zip(call.op.coefficients, call.dx, strict=True)
     return [_launch("unary", call.dy, dx, float(c), of=("Scale",)) for c, dx in pairs if dx is not None]
 
 
-def add_relu_forward(call: Call) -> list[Launch]:
+def add_relu_forward(call: Call) -> Launches:
     return sum_forward(call, least=0.0)
 
 
-def add_relu_backward(call: Call) -> list[Launch]:
+def add_relu_backward(call: Call) -> Launches:
     different = {id(dx): dx for dx in call.dx if dx is not None}.values()  # both may be one array
     return [_launch("unary_back", call.dy, call.y, dx, 0.0, of=("Relu",)) for dx in different]
 
@@ -94,16 +94,16 @@ def _pairs(arrays: Sequence[Array], y: Array) -> list[tuple[Array, Array]]:
     return [(y if i else arrays[0], array) for i, array in enumerate(arrays[1:])]
 
 
-def _products(factors: Sequence[Array], y: Array) -> list[Launch]:
+def _products(factors: Sequence[Array], y: Array) -> Launches:
     """y <- the product of all factors."""
     return [_launch("product", left, right, y) for left, right in _pairs(factors, y)]
 
 
-def multiply_forward(call: Call) -> list[Launch]:
+def multiply_forward(call: Call) -> Launches:
     return _products(call.x, call.y)
 
 
-def multiply_backward(call: Call) -> list[Launch]:
+def multiply_backward(call: Call) -> Launches:
     launches = []
     for i, dx in enumerate(call.dx):
         if dx is not None:  # without dividing y by x: x may be 0
@@ -115,12 +115,12 @@ def maximum_buffers(op: Op, shapes: Shapes) -> Buffers:
     return Buffers(saved={"winner": (shapes.y, "uint16")}) if shapes.training else Buffers()
 
 
-def maximum_forward(call: Call) -> list[Launch]:
+def maximum_forward(call: Call) -> Launches:
     y, winner = call.y, call.saved.get("winner")
     return [_launch("larger", *pair, y, winner, i, i == 1) for i, pair in enumerate(_pairs(call.x, y), 1)]
 
 
-def maximum_backward(call: Call) -> list[Launch]:
+def maximum_backward(call: Call) -> Launches:
     winner = call.saved["winner"]
     return [_launch("larger_back", call.dy, winner, dx, i) for i, dx in enumerate(call.dx) if dx is not None]
 
@@ -131,11 +131,11 @@ def cast(x: Array, y: PlanArray, factor: PlanArray = None) -> Launch:
     return Launch(kernel, turns(x.size, lanes(x.dtype, y.dtype)), (x, y, factor, np.int64(x.size)))
 
 
-def convert_forward(call: Call) -> list[Launch]:
+def convert_forward(call: Call) -> Launches:
     return [cast(call.x0, call.y)]
 
 
-def convert_backward(call: Call) -> list[Launch]:
+def convert_backward(call: Call) -> Launches:
     return [cast(call.dy, call.dx0)]
 
 
@@ -144,7 +144,7 @@ def fill(y: PlanArray, value: float, factor: PlanArray = None) -> Launch:
     return _launch("fill", y, float(value), factor)
 
 
-def dropout_formats(op: Op, shapes: Shapes, given: tuple[str, ...]) -> Formats:
+def dropout_formats(op: Op, shapes: Shapes, given: Tags) -> Formats:
     """As given, where that is canonical or has channels last."""
     tag = given[0] if given[0] == "acdb" else canonical(shapes.y)
     return Formats((tag, "ab"), tag)
@@ -169,15 +169,15 @@ def _dropout_extents(call: Call) -> tuple[int, int, int, int]:
     return samples, features, *last
 
 
-def _dropped(call: Call, kernel: str, x: Array, *arguments: PlanArray) -> list[Launch]:
+def _dropped(call: Call, kernel: str, x: Array, *arguments: PlanArray) -> Launches:
     kept, scale = call.saved["kept"], float(1.0 / (1.0 - call.op.rate))
     return launch(kernel, turns(kept.size), x, *arguments, scale, *_dropout_extents(call), of=(kind(x),))
 
 
-def dropout_forward(call: Call) -> list[Launch]:
+def dropout_forward(call: Call) -> Launches:
     node, threshold = np.uint32(stream(call.name)), np.uint32(round(call.op.rate * 2**32))
     return _dropped(call, "dropout", *call.x, call.y, call.saved["kept"], node, threshold)
 
 
-def dropout_backward(call: Call) -> list[Launch]:
+def dropout_backward(call: Call) -> Launches:
     return _dropped(call, "dropout_back", call.dy, call.saved["kept"], call.dx0)

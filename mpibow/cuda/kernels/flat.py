@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mpibow.cuda.device.array import DeviceArray
-from mpibow.cuda.kernels.kernels import Constant, Grid, Launch, instance, lanes, turns
+from mpibow.cuda.kernels.kernels import Constant, Grid, Launch, Launches, instance, lanes, turns
 from mpibow.kernels.passes import Local, chunks_of
 
 ONE: Grid = (1, 1, 1)  # a block, or a thread
@@ -172,7 +172,7 @@ def sgd_update(
     return _step_launch("sgd_update", _turns(gradient.size), weights, states, (gradient, mean, step), local, norms)
 
 
-def squared_norms(rows: DeviceArray, squares: DeviceArray, norms: DeviceArray) -> list[Launch]:
+def squared_norms(rows: DeviceArray, squares: DeviceArray, norms: DeviceArray) -> Launches:
     """norms (k,) float64 <- |row|^2 of rows (k, size); squares (k, chunks) is scratch. See `finite` in the kernels."""
     size, stride, k = _extents(rows)
     chunks = _chunks(int(size))

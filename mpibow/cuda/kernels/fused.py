@@ -25,7 +25,6 @@ from mpibow.ops import (
     AvgPool2d,
     BatchNorm,
     Cast,
-    ClippedRelu,
     Compare,
     Concat,
     Conv2d,
@@ -35,18 +34,14 @@ from mpibow.ops import (
     Gelu,
     GlobalAvgPool2d,
     LayerNorm,
-    LeakyRelu,
     LocalResponseNorm,
     Maximum,
     MaxPool2d,
     Multiply,
     PadChannels,
-    Relu,
-    Sigmoid,
     SoftCrossEntropy,
     Softmax,
     SoftmaxCrossEntropy,
-    Tanh,
     Where,
 )
 from mpibow.ops.reshape import View
@@ -75,8 +70,7 @@ def _wide(kind: Callable[..., Op]) -> Callable[[Op, int], Op]:
 
 # The operators that compute k replicas side by side. Not in it: operators that prepare images, or without channels.
 WIDENED: Mapping[type, Callable[[Any, int], Op]] = {
-    **dict.fromkeys((*ROWS, Add, BatchNorm, Flatten, Maximum, Multiply), _same),
-    **dict.fromkeys((ClippedRelu, Gelu, LeakyRelu, Relu, Sigmoid, Tanh), _same),
+    **dict.fromkeys((*ROWS, Add, BatchNorm, Flatten, Gelu, Maximum, Multiply), _same),
     **{op: _same for op in FORMULAS if op not in (Cast, Compare, Where)},
     **dict.fromkeys((AdaptiveAvgPool2d, AvgPool2d, GlobalAvgPool2d, MaxPool2d), _same),
     Concat: lambda op, k: WideConcat(op.inputs, op.axis, replicas=k) if op.axis == 1 else op,

@@ -8,7 +8,7 @@ import numpy as np
 
 from mpibow.cuda.device.array import DeviceArray, PlanArray
 from mpibow.cuda.kernels import flat
-from mpibow.cuda.kernels.kernels import Launch
+from mpibow.cuda.kernels.kernels import Launches
 from mpibow.kernels.passes import chunks_of
 from mpibow.sync.outbox import Message
 
@@ -53,7 +53,7 @@ class DeviceGain:
     def follow_alone(self, k: int, rate: float, own: DeviceArray) -> None:
         self._owed = k, rate, own, None
 
-    def _launches(self, k: int, step: DeviceArray, own: DeviceArray | None, total: PlanArray) -> list[Launch]:
+    def _launches(self, k: int, step: DeviceArray, own: DeviceArray | None, total: PlanArray) -> Launches:
         if own is not None:
             sums = [flat.sum_parts(own.reshape(1, -1, 2), self._sums.reshape(1, 2))]
             return [*sums, flat.follow_gain(self._sums, step, self._state, self.common, k)]

@@ -9,10 +9,10 @@ from math import prod
 
 import numpy as np
 
-from mpibow.cuda.kernels.kernels import UNITS, Constant, Launch, integer, kind, launch, turns
+from mpibow.cuda.kernels.kernels import UNITS, Constant, Launches, integer, kind, launch, turns
 from mpibow.graph.formats import canonical
 from mpibow.graph.graph import Array, Op
-from mpibow.graph.kernel import Call, Formats, Shapes
+from mpibow.graph.kernel import Call, Formats, Shapes, Tags
 from mpibow.ops.mixup import larger_shares
 from mpibow.ops.philox import stream
 
@@ -31,46 +31,46 @@ def _pixel(x: Array) -> str:
     return "unsigned char" if x.dtype == np.uint8 else kind(x)
 
 
-def _window(call: Call, counters: Array | None, pad: int, flip: bool) -> list[Launch]:
+def _window(call: Call, counters: Array | None, pad: int, flip: bool) -> Launches:
     x, y = call.x0, call.y
     (_, channels, height, width), (n, _, rows, columns) = x.shape, y.shape
     grid, sizes = (turns(channels * rows * columns)[0], n, 1), (channels, height, width, rows, columns)
     return launch("window", grid, x, counters, y, _node(call), *sizes, pad, flip, of=(UNITS[x.dtype.itemsize],))
 
 
-def augment_forward(call: Call) -> list[Launch]:
+def augment_forward(call: Call) -> Launches:
     return _window(call, call.x[1], call.op.pad, call.op.flip)
 
 
-def crop_forward(call: Call) -> list[Launch]:
+def crop_forward(call: Call) -> Launches:
     return _window(call, None, 0, False)
 
 
-def cutout_formats(op: Op, shapes: Shapes, given: tuple[str, ...]) -> Formats:
+def cutout_formats(op: Op, shapes: Shapes, given: Tags) -> Formats:
     tag = "acdb" if given[0] == "acdb" else canonical(shapes.y)
     return Formats((tag, "ab"), tag)
 
 
-def cutout_forward(call: Call) -> list[Launch]:
+def cutout_forward(call: Call) -> Launches:
     (x, counters), (n, channels, height, width) = call.x, call.shapes.y
     grid, last = (turns(channels * height * width)[0], n, 1), call.shapes.formats.y == "acdb"
     sizes = call.op.length, channels, height, width, last
     return launch("cutout", grid, x, counters, call.y, _node(call), *sizes, of=(UNITS[x.dtype.itemsize],))
 
 
-def jitter_forward(call: Call) -> list[Launch]:
+def jitter_forward(call: Call) -> Launches:
     (x, counters), y, op = call.x, call.y, call.op
     settings = (op.brightness, op.contrast, op.saturation, op.limit or 0.0, op.limit is not None)
     rest = _node(call), np.array(settings, JITTER)[()], x.shape[1], prod(x.shape[2:])
     return launch("jitter", (1, len(x), 1), x, counters, y, *rest, of=(_pixel(x), kind(y)))
 
 
-def normalise_formats(op: Op, shapes: Shapes, given: tuple[str, ...]) -> Formats:
+def normalise_formats(op: Op, shapes: Shapes, given: Tags) -> Formats:
     """From canonical to channels last, on the way."""
     return Formats((canonical(shapes.y),), "acdb" if len(shapes.y) == 4 else canonical(shapes.y))
 
 
-def normalise_forward(call: Call) -> list[Launch]:
+def normalise_forward(call: Call) -> Launches:
     x, y, op, shape = call.x0, call.y, call.op, call.shapes.y
     means = Constant(np.array(op.mean, np.float32))
     scales = Constant((1.0 / np.array(op.std, np.float64)).astype(np.float32))
@@ -78,20 +78,20 @@ def normalise_forward(call: Call) -> list[Launch]:
     return launch("normalise", turns(y.size), x, y, means, scales, *flags, np.int64(y.size), of=(_pixel(x), kind(y)))
 
 
-def shares_forward(call: Call) -> list[Launch]:
+def shares_forward(call: Call) -> Launches:
     table = Constant(larger_shares(call.op.alpha).astype(np.float32))
     return launch("mix_shares", turns(call.y.size), call.x0, table, call.y, _node(call), call.y.size)
 
 
-def mix_formats(op: Op, shapes: Shapes, given: tuple[str, ...]) -> Formats:
+def mix_formats(op: Op, shapes: Shapes, given: Tags) -> Formats:
     return Formats((given[0], "a"), given[0])
 
 
-def mix_forward(call: Call) -> list[Launch]:
+def mix_forward(call: Call) -> Launches:
     (x, share), y, (samples, *sample) = call.x, call.y, call.shapes.y
     return launch("mix", turns(y.size), x, share, y, prod(sample), samples, np.int64(y.size), of=(kind(x),))
 
 
-def one_hot_forward(call: Call) -> list[Launch]:
+def one_hot_forward(call: Call) -> Launches:
     label, y = call.x0, call.y
     return launch("one_hot", turns(y.size), label, y, call.op.classes, np.int64(y.size), of=(integer(label),))

@@ -143,7 +143,10 @@ class Launch:
         object.__setattr__(self, "arguments", tuple(map(_typed, self.arguments)))
 
 
-def launch(kernel: str, grid: Grid, *arguments: PlanArray, of: Sequence[str] = ()) -> list[Launch]:
+Launches = list[Launch]
+
+
+def launch(kernel: str, grid: Grid, *arguments: PlanArray, of: Sequence[str] = ()) -> Launches:
     """One launch of a kernel, of the one made for the types `of` where it is a template."""
     return [Launch(instance(kernel, *of), grid, arguments)]
 

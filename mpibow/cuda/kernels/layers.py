@@ -19,7 +19,7 @@ from mpibow.cuda.kernels.specs import Cast, NormInference, Product
 from mpibow.cuda.kernels.specs import Spec as CudnnSpec
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, Op
-from mpibow.graph.kernel import Buffers, Call, Formats, Kernel, Shapes, Spec, canonical_formats
+from mpibow.graph.kernel import Buffers, Call, Formats, Kernel, Shapes, Spec, Specs, Tags, canonical_formats
 from mpibow.ops import BatchNorm, Conv2d, Dense
 from mpibow.ops.batch_norm import check_values
 from mpibow.ops.fused import ConvNormAddRelu, ConvRelu, NormAddRelu
@@ -40,7 +40,7 @@ class _Layer:
     def specs(self, op: Op, shapes: Shapes) -> Named:
         return self.list(op, shapes, self.precision)
 
-    def scratch(self, *specs: CudnnSpec | None) -> dict[str, Spec]:
+    def scratch(self, *specs: CudnnSpec | None) -> Specs:
         size = self.cudnn.workspace(*specs)
         return {"workspace": ((size,), "uint8")} if size else {}
 
@@ -57,7 +57,7 @@ class _Layer:
 class Weighted(_Layer):
     """Convolutions and dense layers: forward, then dy through relu and over the bias, weights, data."""
 
-    def formats(self, op: Op, shapes: Shapes, given: tuple[str, ...]) -> Formats:
+    def formats(self, op: Op, shapes: Shapes, given: Tags) -> Formats:
         if isinstance(op, Dense):
             return canonical_formats(op, shapes, given)
         return replace(last_formats(op, shapes, given), w={"weight": LAST[4]})
@@ -119,7 +119,7 @@ class Weighted(_Layer):
 class Norm(_Layer):
     """BatchNorm and NormAddRelu; forward saves the elements that relu passes as a mask."""
 
-    def formats(self, op: Op, shapes: Shapes, given: tuple[str, ...]) -> Formats:
+    def formats(self, op: Op, shapes: Shapes, given: Tags) -> Formats:
         return last_formats(op, shapes, given)
 
     def buffers(self, op: Op, shapes: Shapes) -> Buffers:
@@ -129,7 +129,7 @@ class Norm(_Layer):
             return Buffers(forward=forward)
         check_values(shapes.y)
         channel: Spec = ((shapes.y[1],), "float32")
-        saved: dict[str, Spec] = {"mean": channel, "inverse": channel}
+        saved: Specs = {"mean": channel, "inverse": channel}
         backward = self.scratch(specs["backward"])
         if isinstance(op, NormAddRelu):
             saved["mask"] = ((math.prod(shapes.y),), "uint8")

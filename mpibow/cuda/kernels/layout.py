@@ -8,11 +8,11 @@ from math import gcd, prod
 import numpy as np
 
 from mpibow.cuda.device.array import PlanArray
-from mpibow.cuda.kernels.kernels import UNITS, Launch, instance, turns
+from mpibow.cuda.kernels.kernels import UNITS, Launch, Launches, instance, turns
 from mpibow.errors import ShapeError
 from mpibow.graph.formats import Reorder, parse, physical
 from mpibow.graph.graph import Array, Op, Shape
-from mpibow.graph.kernel import Call, Formats, Shapes
+from mpibow.graph.kernel import Call, Formats, Shapes, Tags
 
 TILE, ROWS = 32, 8  # as in layout.cu
 PACK = 16  # bytes that a thread copies at once where rows are whole packs
@@ -20,7 +20,7 @@ WORD = 4  # bytes that go along with a row, such as a label
 LAST = {2: "ab", 3: "acb", 4: "acdb", 5: "acdeb"}  # channels innermost, by the number of axes
 
 
-def reorder_formats(op: Reorder, shapes: Shapes, given: tuple[str, ...]) -> Formats:
+def reorder_formats(op: Reorder, shapes: Shapes, given: Tags) -> Formats:
     return Formats((op.source,), op.target)
 
 
@@ -39,16 +39,16 @@ def transposed(source: str, target: str, shape: Shape) -> tuple[int, int, int]:
     return prod(shape[axis] for axis in old[:same]), prod(extents[:cut]), prod(extents[cut:])
 
 
-def _transpose(x: Array, y: Array, batch: int, rows: int, columns: int) -> list[Launch]:
+def _transpose(x: Array, y: Array, batch: int, rows: int, columns: int) -> Launches:
     grid = (-(-columns // TILE), -(-rows // TILE), batch)
     return [Launch(instance("transpose", UNITS[x.dtype.itemsize]), grid, (x, y, rows, columns), (TILE, ROWS, 1))]
 
 
-def reorder_forward(call: Call) -> list[Launch]:
+def reorder_forward(call: Call) -> Launches:
     return _transpose(call.x0, call.y, *transposed(call.op.source, call.op.target, call.shapes.y))
 
 
-def reorder_backward(call: Call) -> list[Launch]:
+def reorder_backward(call: Call) -> Launches:
     return _transpose(call.dy, call.dx0, *transposed(call.op.target, call.op.source, call.shapes.y))
 
 
@@ -93,12 +93,12 @@ def _apart(call: Call, runs: int, length: int) -> tuple[int, int]:
     return k * runs, length // k
 
 
-def last_formats(op: Op, shapes: Shapes, given: tuple[str, ...]) -> Formats:
+def last_formats(op: Op, shapes: Shapes, given: Tags) -> Formats:
     """Channels innermost: a replica's are one run."""
     return Formats(tuple(LAST[len(shape)] for shape in shapes.x), LAST[len(shapes.y)])
 
 
-def concat_forward(call: Call) -> list[Launch]:
+def concat_forward(call: Call) -> Launches:
     *places, (_, _, stride) = _places(call)
     return [
         _copy(x, _from(call.y, start), runs, length, 0, length, stride)
@@ -106,7 +106,7 @@ def concat_forward(call: Call) -> list[Launch]:
     ]
 
 
-def concat_backward(call: Call) -> list[Launch]:
+def concat_backward(call: Call) -> Launches:
     """Of padded channels, too."""
     *places, (_, _, stride) = _places(call)
     return [
@@ -116,7 +116,7 @@ def concat_backward(call: Call) -> list[Launch]:
     ]
 
 
-def pad_forward(call: Call) -> list[Launch]:
+def pad_forward(call: Call) -> Launches:
     (_, runs, length), (_, _, stride) = _places(call)
     return [_copy(call.x0, call.y, runs, length, stride - length, length, stride)]
 

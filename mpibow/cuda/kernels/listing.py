@@ -10,6 +10,7 @@ from mpibow.cuda.kernels.specs import (
     ConvForward,
     ConvGeometry,
     ConvWeights,
+    CudnnSpecs,
     NormBackward,
     NormForward,
     NormInference,
@@ -33,7 +34,7 @@ def rewrite(graph: Graph, training: bool) -> Graph:
     return fuse(graph, (with_relu,) if training else (with_norm, with_relu), longest=4)
 
 
-def convolution(op: Conv2d | ConvRelu | ConvNormAddRelu, shapes: Shapes, precision: Precision) -> dict[str, Spec]:
+def convolution(op: Conv2d | ConvRelu | ConvNormAddRelu, shapes: Shapes, precision: Precision) -> CudnnSpecs:
     """forward, and in training: relu (dy through relu, and the bias's gradient) where it needs that, weights, data."""
     conv = op if isinstance(op, Conv2d) else op.conv
     w = (conv.channels, shapes.x[0][1] // conv.groups, *conv.kernel)
@@ -41,7 +42,7 @@ def convolution(op: Conv2d | ConvRelu | ConvNormAddRelu, shapes: Shapes, precisi
     if isinstance(op, ConvNormAddRelu):
         return {"forward": ConvForward(window, precision, conv.bias, op.norm.epsilon, op.added, op.relu)}
     relu = isinstance(op, ConvRelu)
-    found: dict[str, Spec] = {"forward": ConvForward(window, precision, conv.bias, relu=relu)}
+    found: CudnnSpecs = {"forward": ConvForward(window, precision, conv.bias, relu=relu)}
     if shapes.training:
         if relu or conv.bias:
             found["relu"] = ReluBackward(shapes.y, precision, relu, conv.bias)
@@ -51,7 +52,7 @@ def convolution(op: Conv2d | ConvRelu | ConvNormAddRelu, shapes: Shapes, precisi
     return found
 
 
-def norm(op: BatchNorm | NormAddRelu, shapes: Shapes, precision: Precision) -> dict[str, Spec]:
+def norm(op: BatchNorm | NormAddRelu, shapes: Shapes, precision: Precision) -> CudnnSpecs:
     """forward, and backward in training.
 
     Raises ShapeError where cuDNN has no engine for that number of channels, for gradients of a norm that is frozen, and
@@ -77,7 +78,7 @@ def norm(op: BatchNorm | NormAddRelu, shapes: Shapes, precision: Precision) -> d
     }
 
 
-def dense(op: Dense, shapes: Shapes, precision: Precision) -> dict[str, Spec]:
+def dense(op: Dense, shapes: Shapes, precision: Precision) -> CudnnSpecs:
     """forward, and in training weights, data, and relu where there is a bias: the sum of dy over all rows.
 
     Products have no engine without tensor cores, so that exact float32 goes by a convolution of one pixel. dw of a
@@ -86,7 +87,7 @@ def dense(op: Dense, shapes: Shapes, precision: Precision) -> dict[str, Spec]:
     k, io, units, *front = getattr(op, "replicas", 1), precision.io, op.units, *shapes.x[0][:-1]
     n, features = math.prod(front), shapes.x[0][-1] // k
     x, y, w = (n, k * features, 1, 1), (n, k * units, 1, 1), (k * units, features, 1, 1)
-    found: dict[str, Spec]
+    found: CudnnSpecs
     if precision.tensor_cores:
         of_x, of_y = (features, k * features, 1), (units, k * units, 1)
         of_w, bias = (features * units, features, 1), (units, units, 1) if op.bias else None

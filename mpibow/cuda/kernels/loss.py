@@ -12,13 +12,13 @@ import numpy as np
 
 from mpibow.cuda.device.array import PlanArray
 from mpibow.cuda.kernels.elementwise import fill
-from mpibow.cuda.kernels.kernels import Launch, integer, kind, launch, turns, warps
+from mpibow.cuda.kernels.kernels import Launches, integer, kind, launch, turns, warps
 from mpibow.graph.formats import parse, physical
 from mpibow.graph.graph import Array, Op
 from mpibow.graph.kernel import Buffers, Call, Shapes
 
 
-def _softmax(kernel: str, call: Call, *arrays: PlanArray) -> list[Launch]:
+def _softmax(kernel: str, call: Call, *arrays: PlanArray) -> Launches:
     tag, axis = call.shapes.formats.y, call.op.axis
     extents, place = physical(tag, call.shapes.y), parse(tag)[0].index(axis)
     inner, length = prod(extents[place + 1 :]), extents[place] // getattr(call.op, "replicas", 1)
@@ -26,11 +26,11 @@ def _softmax(kernel: str, call: Call, *arrays: PlanArray) -> list[Launch]:
     return launch(kernel, warps(rows), *arrays, rows, length, inner, of=(kind(arrays[0]),))
 
 
-def softmax_forward(call: Call) -> list[Launch]:
+def softmax_forward(call: Call) -> Launches:
     return _softmax("softmax", call, call.x0, call.y)
 
 
-def softmax_backward(call: Call) -> list[Launch]:
+def softmax_backward(call: Call) -> Launches:
     return _softmax("softmax_back", call, call.dy, call.y, call.dx0)
 
 
@@ -38,26 +38,26 @@ def cross_entropy_buffers(op: Op, shapes: Shapes) -> Buffers:
     return Buffers(saved={"slope": (shapes.x[0], "float32")})
 
 
-def cross_entropy_forward(call: Call) -> list[Launch]:
+def cross_entropy_forward(call: Call) -> Launches:
     (logits, label), ignore = call.x, call.op.ignore
     settings = float(call.op.smoothing), ignore is not None, np.int64(ignore or 0)
     rest, types = (call.saved["slope"], *settings, *logits.shape), (kind(logits), integer(label))
     return launch("cross_entropy", warps(len(logits)), logits, label, call.y, *rest, of=types)
 
 
-def soft_forward(call: Call) -> list[Launch]:
+def soft_forward(call: Call) -> Launches:
     logits, target = call.x
     rest = call.saved["slope"], float(call.op.smoothing), *logits.shape
     return launch("soft_cross_entropy", warps(len(logits)), logits, target, call.y, *rest, of=(kind(logits),))
 
 
-def scale_rows(call: Call) -> list[Launch]:
+def scale_rows(call: Call) -> Launches:
     dx = call.dx0
     sizes = dx.shape[1], np.int64(dx.size)
     return launch("scale_rows", turns(dx.size), call.saved["slope"], call.dy, dx, *sizes, of=(kind(dx),))
 
 
-def accuracy_forward(call: Call) -> list[Launch]:
+def accuracy_forward(call: Call) -> Launches:
     logits, label = call.x
     types, arguments = (kind(logits), integer(label)), (logits, label, call.y, call.op.k, *logits.shape)
     return launch("among_the_best", warps(len(logits)), *arguments, of=types)
@@ -72,7 +72,7 @@ def _stride(table: Array) -> tuple[int, np.int64]:
     return (1, np.int64(0)) if table.ndim == 2 else (len(table), np.int64(table.strides[0] // table.itemsize))
 
 
-def factorisation_forward(call: Call) -> list[Launch]:
+def factorisation_forward(call: Call) -> Launches:
     (user, item, rating), (users, items) = call.x, (call.w["user"], call.w["item"])
     replicas, stride = _stride(users)
     n = call.y.size
@@ -81,7 +81,7 @@ def factorisation_forward(call: Call) -> list[Launch]:
     return launch("squared_errors", warps(n), *arguments, of=(integer(user), integer(item)))
 
 
-def factorisation_backward(call: Call) -> list[Launch]:
+def factorisation_backward(call: Call) -> Launches:
     (user, item, _), op = call.x, call.op
     one = _gathered(call, (user, op.users), (item, op.items), call.w["item"], call.dw["user"])
     return [*one, *_gathered(call, (item, op.items), (user, op.users), call.w["user"], call.dw["item"])]
@@ -89,7 +89,7 @@ def factorisation_backward(call: Call) -> list[Launch]:
 
 def _gathered(
     call: Call, mine: tuple[Array, int], theirs: tuple[Array, int], table: Array, gradient: Array
-) -> list[Launch]:
+) -> Launches:
     (index, rows), (other, other_rows) = mine, theirs
     replicas, stride = _stride(table)
     n = call.dy.size

@@ -6,7 +6,7 @@ from math import prod
 
 import numpy as np
 
-from mpibow.cuda.kernels.kernels import THREADS, WARP, Grid, Launch, instance, kind, launch, turns, warps
+from mpibow.cuda.kernels.kernels import THREADS, WARP, Grid, Launch, Launches, instance, kind, launch, turns, warps
 from mpibow.graph.formats import parse, physical
 from mpibow.graph.graph import Array, Op
 from mpibow.graph.kernel import Buffers, Call, Shapes, Spec
@@ -43,7 +43,7 @@ def _own(call: Call, array: Array) -> tuple[int, int, np.int64]:
     return rows // replicas, replicas, np.int64(stride)
 
 
-def layer_forward(call: Call) -> list[Launch]:
+def layer_forward(call: Call) -> Launches:
     (x, *_), w = call.x, call.w
     rows, features = _rows(call.op, call.shapes)
     moments = call.saved["mean"], call.saved["inverse"], float(call.op.epsilon)
@@ -51,7 +51,7 @@ def layer_forward(call: Call) -> list[Launch]:
     return launch("layer_norm", warps(rows), x, w["weight"], w["bias"], *rest, of=(kind(x),))
 
 
-def layer_backward(call: Call) -> list[Launch]:
+def layer_backward(call: Call) -> Launches:
     (x, *_), w, dw, dx = call.x, call.w, call.dw, call.dx[0]
     rows, features = _rows(call.op, call.shapes)
     mean, inverse = call.saved["mean"], call.saved["inverse"]
@@ -75,7 +75,7 @@ def parts_of(rows: int) -> int:
     return min(-(-rows // PARTS), PARTS)
 
 
-def column_sums(x: Array, out: Array, parts: Array | None) -> list[Launch]:
+def column_sums(x: Array, out: Array, parts: Array | None) -> Launches:
     """out (replicas, columns) float32 <- the sums of x (replicas, rows, columns), a bias's gradient.
 
     Where parts_of(rows) is more than 1, `parts` (replicas, that, columns) float32 is scratch.
@@ -105,13 +105,13 @@ def _places(call: Call) -> tuple[int, int, np.int64]:
     return channels, inner, np.int64(prod(shape))
 
 
-def response_forward(call: Call) -> list[Launch]:
+def response_forward(call: Call) -> Launches:
     op, x = call.op, call.x0
     rest = op.size, float(op.alpha), float(op.beta), float(op.k), *_places(call)
     return launch("local_response", turns(x.size), x, call.y, call.saved["base"], *rest, of=(kind(x),))
 
 
-def response_backward(call: Call) -> list[Launch]:
+def response_backward(call: Call) -> Launches:
     op, x = call.op, call.x0
     rest = call.saved["base"], call.dx0, op.size, float(op.alpha), float(op.beta), *_places(call)
     return launch("local_response_back", turns(x.size), call.dy, x, *rest, of=(kind(x),))

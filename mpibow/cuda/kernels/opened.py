@@ -22,7 +22,7 @@ from mpibow.cuda.kernels.flat import CHUNK, join_rows, part_rows, report_batch
 from mpibow.cuda.kernels.fused import blocks_of
 from mpibow.cuda.kernels.graphs import load_cudnn
 from mpibow.cuda.kernels.kept import Folder
-from mpibow.cuda.kernels.kernels import Constant, Launch
+from mpibow.cuda.kernels.kernels import Constant, Launches
 from mpibow.cuda.kernels.launcher import Bind, Executor, Launcher, Range
 from mpibow.cuda.kernels.operands import PRECISIONS, Precision
 from mpibow.cuda.kernels.passes import DeviceFlat, bound_norms
@@ -71,7 +71,7 @@ class Gpu:
         inputs: Mapping[str, PlanArray] | None = None,
     ) -> tuple[BoundPlan, list[Enqueue]]:
         """As `plan.bind`, with the start of a pass: weights in 16 bits, and the loss's gradient times the scale."""
-        launches = list[Launch]()
+        launches = Launches()
         if self.precision.io != "float32":  # weights are copied for every pass, before layers ask where it is
             copy: PlanArray = self.shadows.whole(weights)
             if copy is None:
@@ -98,7 +98,7 @@ class Gpu:
 
         With several `learners` in the plan, its losses and hits are every `learners`-th of the plan's.
         """
-        launches = list[Launch]()
+        launches = Launches()
         if self.scale.record is not None:
             launches.append(cast(gradient, gradient, self.scale.record.view("float32")[1:2]))
         norm = self.flat.norms[number : number + 1]

@@ -7,7 +7,7 @@ from functools import cache
 import numpy as np
 
 from mpibow.cuda.kernels import formulas as cuda_source
-from mpibow.cuda.kernels.kernels import CONDITIONS, KERNELS, TYPES, Launch, instance, lanes, turns
+from mpibow.cuda.kernels.kernels import CONDITIONS, KERNELS, TYPES, Launch, Launches, instance, lanes, turns
 from mpibow.errors import ShapeError
 from mpibow.formulas.formula import Formula
 from mpibow.graph.graph import Array, Op
@@ -17,11 +17,11 @@ from mpibow.ops import FORMULAS, pointwise
 INPUTS, RESULTS, SCALARS = 4, 2, 2  # at most
 
 
-def forward(call: Call) -> list[Launch]:
+def forward(call: Call) -> Launches:
     return [_launch(call, backward=False)]
 
 
-def backward(call: Call) -> list[Launch]:
+def backward(call: Call) -> Launches:
     return [_launch(call, backward=True)]
 
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import numpy as np
 
 from mpibow.cuda.device.array import PlanArray
-from mpibow.cuda.kernels.kernels import Launch, kind, lanes, launch, turns
+from mpibow.cuda.kernels.kernels import Launches, kind, lanes, launch, turns
 from mpibow.graph.formats import canonical, physical
 from mpibow.graph.graph import Array, Op, Shape
-from mpibow.graph.kernel import Buffers, Call, Formats, Shapes
+from mpibow.graph.kernel import Buffers, Call, Formats, Shapes, Tags
 from mpibow.ops import AdaptiveAvgPool2d, GlobalAvgPool2d
 
 SIDE = np.dtype([(name, "i4") for name in ("extent", "count", "kernel", "stride", "pad")])
 WINDOWS = np.dtype([("rows", SIDE), ("columns", SIDE), ("channels", "i4"), ("counts_padding", "i4")])
 
 
-def formats(op: Op, shapes: Shapes, given: tuple[str, ...]) -> Formats:
+def formats(op: Op, shapes: Shapes, given: Tags) -> Formats:
     return Formats(("acdb",), "acdb" if len(shapes.y) == 4 else canonical(shapes.y))
 
 
@@ -28,7 +28,7 @@ def windows(op: Op, x: Shape, y: Shape) -> Array:
     return np.array((*sides, x[1], getattr(op, "count_padding", True)), WINDOWS)[()]
 
 
-def _launch(kernel: str, call: Call, shape: Shape, *arrays: PlanArray, of: tuple[str, ...] = ()) -> list[Launch]:
+def _launch(kernel: str, call: Call, shape: Shape, *arrays: PlanArray, of: tuple[str, ...] = ()) -> Launches:
     """A thread takes several channels of an array (shape) at once if their number is a multiple, else one."""
     x, channels = call.shapes.x[0], call.shapes.x[0][1]
     v = lanes(arrays[0].dtype)
@@ -43,11 +43,11 @@ def max_buffers(op: Op, shapes: Shapes) -> Buffers:
     return Buffers(saved={"winner": (physical("acdb", shapes.y), "uint16")})
 
 
-def max_forward(call: Call) -> list[Launch]:
+def max_forward(call: Call) -> Launches:
     return _launch("max_pool", call, call.shapes.y, call.x0, call.y, call.saved["winner"])
 
 
-def max_backward(call: Call) -> list[Launch]:
+def max_backward(call: Call) -> Launches:
     return _launch("max_pool_back", call, call.shapes.x[0], call.dy, call.saved["winner"], call.dx0)
 
 
@@ -55,9 +55,9 @@ def _windows_of(op: Op) -> tuple[str]:
     return ("Adaptive" if isinstance(op, AdaptiveAvgPool2d | GlobalAvgPool2d) else "Sliding",)
 
 
-def average_forward(call: Call) -> list[Launch]:
+def average_forward(call: Call) -> Launches:
     return _launch("average", call, call.shapes.y, call.x0, call.y, of=_windows_of(call.op))
 
 
-def average_backward(call: Call) -> list[Launch]:
+def average_backward(call: Call) -> Launches:
     return _launch("average_back", call, call.shapes.x[0], call.dy, call.dx0, of=_windows_of(call.op))

@@ -216,6 +216,7 @@ class Cast:
 
 
 Spec = Cast | ConvForward | ConvData | ConvWeights | ReluBackward | NormForward | NormBackward | NormInference | Product
+CudnnSpecs = dict[str, Spec]  # by name: those of a layer
 
 
 def scalars(spec: Spec) -> tuple[Scalar, ...]:

@@ -17,7 +17,7 @@ from mpibow.cuda.kernels.layers import layers
 from mpibow.cuda.kernels.operands import Precision
 from mpibow.graph.formats import Reorder
 from mpibow.graph.graph import Op
-from mpibow.graph.kernel import Buffers, Call, Formats, Kernel, KernelTable, Run, Shapes, canonical_formats
+from mpibow.graph.kernel import Buffers, Call, Formats, Kernel, KernelTable, Run, Shapes, Tags, canonical_formats
 from mpibow.graph.rewrite import Convert, Widths
 from mpibow.graph.steps import Sum
 from mpibow.ops import (
@@ -59,20 +59,20 @@ def operators(bind: Bind, cudnn: Cudnn, precision: Precision) -> KernelTable:
     """Its kernels bind runs that take the stream they enqueue on."""
 
     runs: Any = bind
-    return {**{op: kernel.bound(runs) for op, kernel in OWN.items()}, **layers(cudnn, precision)}
+    return {**{op: kernel.bound(runs) for op, kernel in LAUNCHED.items()}, **layers(cudnn, precision)}
 
 
-Launches = Callable[[Call], Sequence[Launch]]
+Launching = Callable[[Call], Sequence[Launch]]
 
 
 @dataclass(frozen=True)
-class Own:
+class LaunchKernel:
     """As mpibow.graph.kernel.Kernel, but its halves return launches instead of computing."""
 
-    forward: Launches
-    backward: Launches | None = None
+    forward: Launching
+    backward: Launching | None = None
     buffers: Callable[[Any, Shapes], Buffers] = lambda op, shapes: Buffers()
-    formats: Callable[[Any, Shapes, tuple[str, ...]], Formats] = canonical_formats
+    formats: Callable[[Any, Shapes, Tags], Formats] = canonical_formats
 
     def bound(self, bind: Callable[[Sequence[Launch]], Run]) -> Kernel:
         """The kernel whose launches `bind` turns into a run."""
@@ -85,66 +85,68 @@ class Own:
         )
 
 
-_same = partial(Own, formats=as_given)  # the kernel of an operator that takes any layout
+_same = partial(LaunchKernel, formats=as_given)  # the kernel of an operator that takes any layout
 _UNARY = _same(elementwise.unary_forward, elementwise.unary_backward)
-_AVERAGE = Own(pool.average_forward, pool.average_backward, formats=pool.formats)
-_DROPOUT = Own(
+_AVERAGE = LaunchKernel(pool.average_forward, pool.average_backward, formats=pool.formats)
+_DROPOUT = LaunchKernel(
     elementwise.dropout_forward, elementwise.dropout_backward, elementwise.dropout_buffers, elementwise.dropout_formats
 )
-_LAYER_NORM = Own(norm.layer_forward, norm.layer_backward, norm.layer_buffers)
+_LAYER_NORM = LaunchKernel(norm.layer_forward, norm.layer_backward, norm.layer_buffers)
 _RESPONSE = _same(norm.response_forward, norm.response_backward, norm.response_buffers)
 _SOFTMAX = _same(loss.softmax_forward, loss.softmax_backward)
 
 
-def _pointwise(op: type[Op]) -> Own:
+def _pointwise(op: type[Op]) -> LaunchKernel:
     """An operator of one element. Integers are not reordered, so arrays that may hold them are canonical."""
     back = None if op.differentiable is None else pointwise.backward
     formats = canonical_formats if op in (ops.Cast, ops.Compare, ops.Where) else as_given
-    return Own(pointwise.forward, back, formats=formats)
+    return LaunchKernel(pointwise.forward, back, formats=formats)
 
 
-OWN: Mapping[type[Op], Own] = {
+LAUNCHED: Mapping[type[Op], LaunchKernel] = {
     **{op: _pointwise(op) for op in ops.FORMULAS},
     AddRelu: _same(elementwise.add_relu_forward, elementwise.add_relu_backward),
     Convert: _same(elementwise.convert_forward, elementwise.convert_backward),
-    Reorder: Own(layout.reorder_forward, layout.reorder_backward, formats=layout.reorder_formats),
+    Reorder: LaunchKernel(layout.reorder_forward, layout.reorder_backward, formats=layout.reorder_formats),
     Sum: _same(elementwise.sum_forward),
-    ops.Accuracy: Own(loss.accuracy_forward),
+    ops.Accuracy: LaunchKernel(loss.accuracy_forward),
     ops.AdaptiveAvgPool2d: _AVERAGE,
     ops.Add: _same(elementwise.add_forward, elementwise.add_backward),
-    ops.Augment: Own(image.augment_forward),
+    ops.Augment: LaunchKernel(image.augment_forward),
     ops.AvgPool2d: _AVERAGE,
-    ops.CentreCrop: Own(image.crop_forward),
+    ops.CentreCrop: LaunchKernel(image.crop_forward),
     ops.ClippedRelu: _UNARY,
     ops.Concat: _same(layout.concat_forward, layout.concat_backward),
-    ops.Cutout: Own(image.cutout_forward, formats=image.cutout_formats),
+    ops.Cutout: LaunchKernel(image.cutout_forward, formats=image.cutout_formats),
     ops.Dropout: _DROPOUT,
     ops.Gelu: _UNARY,
     ops.GlobalAvgPool2d: _AVERAGE,
-    ops.Jitter: Own(image.jitter_forward),
+    ops.Jitter: LaunchKernel(image.jitter_forward),
     ops.LayerNorm: _LAYER_NORM,
     ops.LeakyRelu: _UNARY,
     ops.LocalResponseNorm: _RESPONSE,
-    ops.MatrixFactorisation: Own(loss.factorisation_forward, loss.factorisation_backward, loss.factorisation_buffers),
-    ops.MaxPool2d: Own(pool.max_forward, pool.max_backward, pool.max_buffers, pool.formats),
+    ops.MatrixFactorisation: LaunchKernel(
+        loss.factorisation_forward, loss.factorisation_backward, loss.factorisation_buffers
+    ),
+    ops.MaxPool2d: LaunchKernel(pool.max_forward, pool.max_backward, pool.max_buffers, pool.formats),
     ops.Maximum: _same(elementwise.maximum_forward, elementwise.maximum_backward, elementwise.maximum_buffers),
-    ops.Mix: Own(image.mix_forward, formats=image.mix_formats),
-    ops.MixShares: Own(image.shares_forward),
+    ops.Mix: LaunchKernel(image.mix_forward, formats=image.mix_formats),
+    ops.MixShares: LaunchKernel(image.shares_forward),
     ops.Multiply: _same(elementwise.multiply_forward, elementwise.multiply_backward),
-    ops.Normalise: Own(image.normalise_forward, formats=image.normalise_formats),
-    ops.OneHot: Own(image.one_hot_forward),
+    ops.Normalise: LaunchKernel(image.normalise_forward, formats=image.normalise_formats),
+    ops.OneHot: LaunchKernel(image.one_hot_forward),
     ops.PadChannels: _same(layout.pad_forward, layout.concat_backward),
     ops.Relu: _UNARY,
     ops.Sigmoid: _UNARY,
-    ops.SoftCrossEntropy: Own(loss.soft_forward, loss.scale_rows, loss.cross_entropy_buffers),
+    ops.SoftCrossEntropy: LaunchKernel(loss.soft_forward, loss.scale_rows, loss.cross_entropy_buffers),
     ops.Softmax: _SOFTMAX,
-    ops.SoftmaxCrossEntropy: Own(loss.cross_entropy_forward, loss.scale_rows, loss.cross_entropy_buffers),
+    ops.SoftmaxCrossEntropy: LaunchKernel(loss.cross_entropy_forward, loss.scale_rows, loss.cross_entropy_buffers),
     ops.Tanh: _UNARY,
     Beside: _same(layout.concat_forward),
-    WideConcat: Own(layout.concat_forward, layout.concat_backward, formats=layout.last_formats),
+    WideConcat: LaunchKernel(layout.concat_forward, layout.concat_backward, formats=layout.last_formats),
     WideDropout: _DROPOUT,
     WideLayerNorm: _LAYER_NORM,
     WideLocalResponseNorm: _RESPONSE,
-    WidePadChannels: Own(layout.pad_forward, layout.concat_backward, formats=layout.last_formats),
+    WidePadChannels: LaunchKernel(layout.pad_forward, layout.concat_backward, formats=layout.last_formats),
     WideSoftmax: _SOFTMAX,
 }

@@ -14,7 +14,7 @@ from llvmlite.ir import IRBuilder, Value
 from numba.core import cgutils
 
 from mpibow.graph.graph import FLOAT
-from mpibow.graph.kernel import Buffers, Call, Run, Shapes, Spec
+from mpibow.graph.kernel import Buffers, Call, Run, Shapes, Specs
 from mpibow.kernels.compiled.native import Address, Floats, doubles, floats, native_stepwise
 from mpibow.kernels.compiled.vectors import (
     F64,
@@ -270,9 +270,9 @@ def fits(shapes: Shapes) -> bool:
 
 def buffers(op: BatchNorm | NormAddRelu, shapes: Shapes) -> Buffers:
     check_values(shapes.y)
-    state: dict[str, Spec] = {"state": ((6 * LINE,), "uint8")}
-    saved: dict[str, Spec] = {"lines": ((4 * shapes.y[1],), FLOAT)}
-    dz: dict[str, Spec] = {"dx1": (shapes.y, FLOAT)} if parts(op)[1] and 1 not in shapes.wanted else {}
+    state: Specs = {"state": ((6 * LINE,), "uint8")}
+    saved: Specs = {"lines": ((4 * shapes.y[1],), FLOAT)}
+    dz: Specs = {"dx1": (shapes.y, FLOAT)} if parts(op)[1] and 1 not in shapes.wanted else {}
     return Buffers(saved=saved, forward=state, backward={**state, **dz})
 
 

@@ -6,7 +6,7 @@ element. Two of its axes are an inner block, the others are outer loops, any num
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import prod
 
 import numpy as np
@@ -14,7 +14,7 @@ from llvmlite.ir import IRBuilder, Value
 
 from mpibow.graph.formats import canonical, parse
 from mpibow.graph.graph import Array
-from mpibow.graph.kernel import Call, Formats, Kernel, Run, Shapes, canonical_formats
+from mpibow.graph.kernel import Binding, Call, Formats, Kernel, Run, Shapes, Tags, canonical_formats
 from mpibow.kernels.compiled.command import Command, together
 from mpibow.kernels.compiled.native import Address, Words, integers, native
 from mpibow.kernels.compiled.vectors import (
@@ -142,7 +142,7 @@ def repeated(x: Array, y: Array) -> Command:
     return copied(y, np.broadcast_to(x, y.shape))
 
 
-def half(moves: Moves, reference: Callable[[Call], Run] | None) -> Callable[[Call], Run]:
+def half(moves: Moves, reference: Binding | None) -> Binding:
     """The moves as boxes; where elements are of other sizes, the reference."""
 
     def bind(call: Call) -> Run:
@@ -161,7 +161,7 @@ def kernel(op: type) -> Kernel:
     return Kernel(half(forward, reference.forward), back, formats=formats if op in PARTS else canonical_formats)
 
 
-def formats(op: Concat | PadChannels, shapes: Shapes, given: tuple[str, ...]) -> Formats:
+def formats(op: Concat | PadChannels, shapes: Shapes, given: Tags) -> Formats:
     """The first input's layout, unless an input with others or zeros behind it would end inside a block."""
     axis, inputs = (op.axis, shapes.x[:-1]) if isinstance(op, Concat) else (1, shapes.x)
     block = prod(size for at, size in parse(given[0])[1] if at == axis)

@@ -12,10 +12,10 @@ import numpy as np
 
 from mpibow.graph.formats import canonical, parse, physical
 from mpibow.graph.graph import Op, Shape
-from mpibow.graph.kernel import Call, Formats, Kernel, Run, Shapes
+from mpibow.graph.kernel import Call, Formats, Kernel, Run, Shapes, Tags
 from mpibow.kernels.compiled.boxes import copied, joined, strides
 from mpibow.kernels.compiled.command import Command, together
-from mpibow.kernels.compiled.native import Address, Argument, Words, floats, native
+from mpibow.kernels.compiled.native import Address, Arguments, Words, floats, native
 from mpibow.kernels.compiled.reduce import loops, start_of
 from mpibow.ops.fused import ExpandAdd, ExpandMultiply
 
@@ -94,7 +94,7 @@ def summed(
                         ds_row[j] += dy_row[j]
 
 
-def walked(tag: str, x: Shape, small: Shape) -> dict[str, Argument] | None:
+def walked(tag: str, x: Shape, small: Shape) -> Arguments | None:
     """The arguments of `spread` from the blocks on, for x in the layout `tag`; None for a layout that does not fit."""
     outer, blocks = parse(tag)
     sizes = dict(blocks)
@@ -107,13 +107,13 @@ def walked(tag: str, x: Shape, small: Shape) -> dict[str, Argument] | None:
     return found if found["column_step"] in (0, 1) else None
 
 
-def formats(op: Op, shapes: Shapes, given: tuple[str, ...]) -> Formats:
+def formats(op: Op, shapes: Shapes, given: Tags) -> Formats:
     small, x = shapes.x
     tag = canonical(x) if walked(given[1], x, small) is None else given[1]
     return Formats((canonical(small), tag), tag)
 
 
-def _walk(call: Call) -> dict[str, Argument]:
+def _walk(call: Call) -> Arguments:
     found = walked(call.shapes.formats.y, call.shapes.y, call.shapes.x[0])
     assert found is not None
     return found

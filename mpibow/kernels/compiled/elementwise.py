@@ -6,16 +6,25 @@ Any number of inputs is one pass through memory: a block of all inputs at a time
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from mpibow.graph.formats import physical
 from mpibow.graph.graph import Array, Op
-from mpibow.graph.kernel import Buffers, Call, Formats, Kernel, Run, Shapes
+from mpibow.graph.kernel import Buffers, Call, Formats, Kernel, Run, Shapes, Tags
 from mpibow.graph.steps import Sum
 from mpibow.kernels.compiled.command import together
-from mpibow.kernels.compiled.native import Address, Argument, Floats, Integers, Words, floats, integers, native
+from mpibow.kernels.compiled.native import (
+    Address,
+    Arguments,
+    Floats,
+    Integers,
+    Words,
+    floats,
+    integers,
+    native,
+)
 from mpibow.kernels.compiled.numeric import exp, logistic, normal, sigmoid
 from mpibow.ops import Add, Gelu, Maximum, Multiply
 from mpibow.ops.fused import AddRelu
@@ -25,7 +34,7 @@ _f = np.float32
 BLOCK = 1024  # elements
 
 
-def as_given(op: Op, shapes: Shapes, given: tuple[str, ...]) -> Formats:
+def as_given(op: Op, shapes: Shapes, given: Tags) -> Formats:
     """Everything in the first input's layout: for functions that leave padding 0."""
     return Formats((given[0],) * len(given), given[0])
 
@@ -149,20 +158,16 @@ def _factors(coefficients: Iterable[float]) -> Array:
     return np.array([*coefficients], np.float32)
 
 
-def _inputs(call: Call) -> dict[str, Argument]:
+def _inputs(call: Call) -> Arguments:
     return {"n": call.y.size, "inputs": call.x}
 
 
-def _outputs(call: Call) -> dict[str, Argument]:
+def _outputs(call: Call) -> Arguments:
     return {"outputs": call.dx}
 
 
-def sum_forward(call: Call) -> Run:
-    return weighted_sum.on(call, factors=_factors(1.0 for _ in call.x), **_inputs(call))
-
-
-def add_forward(call: Call) -> Run:
-    return weighted_sum.on(call, factors=_factors(call.op.coefficients), **_inputs(call))
+def _weighted(call: Call, factors: Sequence[float]) -> Run:
+    return weighted_sum.on(call, factors=_factors(factors), **_inputs(call))
 
 
 def add_backward(call: Call) -> Run:
@@ -206,12 +211,12 @@ def gelu_slope(dy: Floats, x: Floats, dx: Floats, tanh: bool) -> None:
 
 
 KERNELS = {
-    Add: Kernel(add_forward, add_backward, formats=as_given),
+    Add: Kernel(lambda call: _weighted(call, call.op.coefficients), add_backward, formats=as_given),
     AddRelu: Kernel(add_relu.half(), add_relu_backward, formats=as_given),
     Gelu: Kernel(gelu_value.half(), gelu_slope.half(), formats=as_given),
     Maximum: Kernel(largest.half(_inputs), won.half(_outputs), maximum_buffers, as_given),
     Multiply: Kernel(
         product.half(_inputs), product_back.half(lambda call: {**_inputs(call), **_outputs(call)}), formats=as_given
     ),
-    Sum: Kernel(sum_forward, formats=as_given),
+    Sum: Kernel(lambda call: _weighted(call, [1.0] * len(call.x)), formats=as_given),
 }

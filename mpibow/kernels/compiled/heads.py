@@ -9,9 +9,9 @@ import numpy as np
 
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, Array
-from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes, Spec
+from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes, Specs
 from mpibow.kernels.compiled.attention import attend, attend_back
-from mpibow.kernels.compiled.native import Argument
+from mpibow.kernels.compiled.native import Arguments
 from mpibow.kernels.compiled.products import room, room_spec
 from mpibow.ops import Attention
 from mpibow.ops.fused import HeadsAttention
@@ -35,8 +35,8 @@ def buffers(op: Attention | HeadsAttention, shapes: Shapes) -> Buffers:
     heads = prod(front)
     wide, rows = -(-s // 16) * 16, _rows(op, t)
     level, scores = ((heads, t, 2), FLOAT), ((rows, wide), FLOAT)
-    kept: dict[str, Spec] = {"kept": ((heads, t, wide), FLOAT)} if shapes.training and s <= KEPT else {}
-    computed: dict[str, Spec] = {} if kept else {"scores": scores}
+    kept: Specs = {"kept": ((heads, t, wide), FLOAT)} if shapes.training and s <= KEPT else {}
+    computed: Specs = {} if kept else {"scores": scores}
     forward = {**computed, "room": room_spec(room(rows, s, d), room(rows, e, s))}
     sizes = [room(rows, s, max(d, e)), room(rows, d, s), room(s, max(d, e), rows, transposed=True)]
     backward = {**computed, "slopes": scores, "room": room_spec(*sizes)}
@@ -58,7 +58,7 @@ def _places(view: Array) -> Array:
     return places.reshape(-1)
 
 
-def arguments_of(call: Call, y: Array) -> dict[str, Argument]:
+def arguments_of(call: Call, y: Array) -> Arguments:
     """The arguments that both kernels take, but for those named as the call's arrays are; y may be its gradient."""
     whole, mask = _views(call.op, call.x, y)
     views, op = [each for each in whole if each is not None], _attention(call.op)

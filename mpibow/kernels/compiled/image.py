@@ -8,7 +8,7 @@ import numpy as np
 
 from mpibow.graph.graph import Array
 from mpibow.graph.kernel import Call, Kernel, Run
-from mpibow.kernels.compiled.native import Address, Argument, Floats, Words, floats, native, octets, row_at
+from mpibow.kernels.compiled.native import Address, Arguments, Floats, Words, floats, native, octets, row_at
 from mpibow.kernels.compiled.numeric import first_block, inlined
 from mpibow.ops import Augment, CentreCrop, Cutout, Normalise
 from mpibow.ops import image as reference
@@ -133,7 +133,7 @@ def cutout_forward(call: Call) -> Run:
     return cut.on(call, **extents, **_draws(call))
 
 
-def _draws(call: Call) -> dict[str, Argument]:
+def _draws(call: Call) -> Arguments:
     return {"counters": call.x[1], "node": stream(call.name)}
 
 

@@ -6,8 +6,8 @@ import numpy as np
 
 from mpibow.graph.formats import canonical, parse
 from mpibow.graph.graph import FLOAT
-from mpibow.graph.kernel import Buffers, Call, Formats, Kernel, Shapes
-from mpibow.kernels.compiled.native import Address, Argument, Floats, Words, native, row_at
+from mpibow.graph.kernel import Buffers, Call, Formats, Kernel, Shapes, Tags
+from mpibow.kernels.compiled.native import Address, Arguments, Floats, Words, native, row_at
 from mpibow.ops import AdaptiveAvgPool2d, GlobalAvgPool2d
 
 _f = np.float32
@@ -65,7 +65,7 @@ def means_back(
                         dx_row[c] += share
 
 
-def _windows(call: Call) -> dict[str, Argument]:
+def _windows(call: Call) -> Arguments:
     """The arguments of both kernels but for images and means."""
     (n, c, h, w), (high, wide) = call.shapes.x[0], call.shapes.y[2:]
     (rows, tall), (columns, broad) = call.op.along(0, h, high), call.op.along(1, w, wide)
@@ -154,7 +154,7 @@ def _extents(call: Call) -> dict[str, int]:
     return {"groups": n * channels // lanes, "positions": rows * columns, "lanes": lanes, "width": width}
 
 
-def image_formats(op: GlobalAvgPool2d, shapes: Shapes, given: tuple[str, ...]) -> Formats:
+def image_formats(op: GlobalAvgPool2d, shapes: Shapes, given: Tags) -> Formats:
     (x,), (tag,) = shapes.x, given
     return Formats((tag if _lanes(tag, x[1]) else canonical(x),), canonical(shapes.y))
 

@@ -34,6 +34,7 @@ FAST = {"reassoc", "contract", "arcp", "nsz"}
 
 # The types beside int, float and bool; each holds numba's.
 Argument: TypeAlias = Any  # an array, several, None or a number where a kernel is called; in the kernel, as below
+Arguments: TypeAlias = dict[str, Any]  # by name
 Address = Annotated[Argument, types.voidptr]  # of an array, to calculate with: an int in the kernel
 Single = Annotated[float, types.float32]
 Floats = Annotated[Argument, types.float32[::1]]

@@ -9,7 +9,7 @@ import numpy as np
 
 from mpibow.graph.graph import FLOAT
 from mpibow.graph.kernel import Buffers, Call, Kernel
-from mpibow.kernels.compiled.native import Address, Argument, Floats, Single, floats, native, row_at
+from mpibow.kernels.compiled.native import Address, Arguments, Floats, Single, floats, native, row_at
 from mpibow.ops import GroupNorm, LayerNorm, RmsNorm
 from mpibow.ops.norms import moments
 
@@ -133,7 +133,7 @@ def normalise_back(
                     made[j] = (slope[j] * scale - total - (here[j] - mean) * along) * inverse
 
 
-def _common(call: Call) -> dict[str, Argument]:
+def _common(call: Call) -> Arguments:
     means = call.saved["mean"] if call.op.centred else None
     return {"inverses": call.saved["inverse"], "means": means, **asdict(call.op.extents(call.shapes.y))}
 
@@ -206,7 +206,7 @@ def respond_back(
                     mine[p] += slope * own[p] * seen[p]
 
 
-def _extents(call: Call) -> dict[str, Argument]:
+def _extents(call: Call) -> Arguments:
     op, (images, channels, *rest) = call.op, call.shapes.y
     return {
         "images": images,

@@ -5,7 +5,7 @@ Every element is computed as NumPy does, step by step. Only exp, log, log1p and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from math import prod
 
@@ -15,7 +15,7 @@ from mpibow.formulas.formula import Dialect, Formula
 from mpibow.formulas.numba_source import NUMBA, head
 from mpibow.graph.formats import physical
 from mpibow.graph.graph import Op
-from mpibow.graph.kernel import Call, Formats, Kernel, Run, Shapes, canonical_formats
+from mpibow.graph.kernel import Binding, Call, Formats, Kernel, Run, Shapes, Tags, canonical_formats
 from mpibow.kernels.compiled.generated import FUTURE, imported
 from mpibow.kernels.compiled.native import Native
 from mpibow.ops import FORMULAS, Cast, Compare, Where, pointwise
@@ -105,7 +105,7 @@ def kernel(op: type) -> Kernel:
     """The kernel of an operator of FORMULAS."""
     formulas, reference = FORMULAS[op], REFERENCE[op]
 
-    def half(backward: bool) -> Callable[[Call], Run]:
+    def half(backward: bool) -> Binding:
         def bind(call: Call) -> Run:
             one = pointwise.bound(formulas, call, backward)
             reads = tuple(array.dtype.name for array in one.arrays)
@@ -124,7 +124,7 @@ def kernel(op: type) -> Kernel:
     return Kernel(half(False), back, reference.buffers, canonical_formats if op in NOT_FLOATS else _formats)
 
 
-def _formats(op: Op, shapes: Shapes, given: tuple[str, ...]) -> Formats:
+def _formats(op: Op, shapes: Shapes, given: Tags) -> Formats:
     """The first input's layout, if there is no padding or the padding stays 0."""
     if prod(physical(given[0], shapes.y)) == prod(shapes.y) or keeps_zero(op):
         return Formats((given[0],) * len(given), given[0])

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from mpibow.graph.graph import FLOAT
-from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes, Spec
+from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes, Spec, Specs
 from mpibow.kernels.compiled.command import together
 from mpibow.kernels.compiled.matmul import multiplied, rows
-from mpibow.kernels.compiled.native import Argument
+from mpibow.kernels.compiled.native import Arguments
 from mpibow.kernels.compiled.products import column_sums, laid_out, room, room_spec
 from mpibow.kernels.compiled.time_steps import Gates, copy_all, return_steps, run_steps
 from mpibow.ops import Gru, Lstm
@@ -22,15 +22,15 @@ def buffers(op: Lstm | Gru, shapes: Shapes) -> Buffers:
     (n, t, units), number, features = shapes.y, _number(op), shapes.x[0][2]
     m, wide, one = n * t, number * units, ((n, units), FLOAT)
     gates: Spec = ((n, t, wide), FLOAT)
-    kept: dict[str, Spec] = {"gates": gates, **dict.fromkeys(KEPT[number], (shapes.y, FLOAT))}
-    forward: dict[str, Spec] = {
+    kept: Specs = {"gates": gates, **dict.fromkeys(KEPT[number], (shapes.y, FLOAT))}
+    forward: Specs = {
         "room": room_spec(room(m, wide, features)),
         "laid": ((laid_out(wide, units),), FLOAT),
         **({} if number == 4 else {"part": ((n, wide), FLOAT)}),
     }
     rooms = [room(wide, each, m, transposed=True) for each in (features, units)]
     rooms += [room(m, features, wide)] if shapes.wanted else []
-    backward: dict[str, Spec] = {
+    backward: Specs = {
         "room": room_spec(*rooms),
         "laid": ((laid_out(units, wide),), FLOAT),
         "dgates": gates,
@@ -41,7 +41,7 @@ def buffers(op: Lstm | Gru, shapes: Shapes) -> Buffers:
     return Buffers(saved=kept, forward=forward, backward=backward)
 
 
-def _of_both(call: Call) -> dict[str, Argument]:
+def _of_both(call: Call) -> Arguments:
     """The arguments that both directions have in common."""
     n, t, _ = call.y.shape
     initial = zip(("first", "first_cell"), call.x[1:], strict=False)
@@ -49,7 +49,7 @@ def _of_both(call: Call) -> dict[str, Argument]:
 
 
 def forward(call: Call) -> Run:
-    outputs: dict[str, Argument] = dict(zip(("y", "last", "cell"), call.ys, strict=False))
+    outputs: Arguments = dict(zip(("y", "last", "cell"), call.ys, strict=False))
     gates, w = rows(call.saved["gates"]), call.w
     inputs = multiplied(rows(call.x0), w["weight_ih"].T, gates, call.scratch["room"], w["bias_ih"])
     return together([inputs, run_steps.on(call, bias=w["bias_hh"], **outputs, **_of_both(call))])
@@ -59,7 +59,7 @@ def backward(call: Call) -> Run:
     scratch, dw, (dx, *dfirst), place = call.scratch, call.dw, call.dx, call.scratch["room"]
     dgates, states = scratch["dgates"], (scratch["dh"], scratch.get("dc"))
     dinner = scratch.get("dinner", dgates)
-    gradients: dict[str, Argument] = dict(zip(("dy", "dlast", "dcell"), call.dys, strict=False))
+    gradients: Arguments = dict(zip(("dy", "dlast", "dcell"), call.dys, strict=False))
     through = return_steps.on(call, dinner=dinner, **gradients, **_of_both(call))
     firsts = [
         copy_all.command(source=source, target=target, size=target.size)

@@ -13,7 +13,17 @@ from mpibow.graph.graph import FLOAT, Array
 from mpibow.graph.kernel import Buffers, Call, Kernel, Run
 from mpibow.kernels.compiled.boxes import half, joined, repeated, strides
 from mpibow.kernels.compiled.command import Command, together
-from mpibow.kernels.compiled.native import Address, Argument, Floats, Single, Words, floats, integers, native, row_at
+from mpibow.kernels.compiled.native import (
+    Address,
+    Arguments,
+    Floats,
+    Single,
+    Words,
+    floats,
+    integers,
+    native,
+    row_at,
+)
 from mpibow.kernels.compiled.numeric import inlined, largest
 from mpibow.ops import KERNELS as REFERENCE
 from mpibow.ops import Expand, ReduceMax, ReduceMean, ReduceSum
@@ -159,13 +169,13 @@ def scaled(x: Floats, y: Floats, scale: Single) -> None:
         y[i] = scale * x[i]
 
 
-def walked(x: Array, y: Array) -> dict[str, Argument]:
+def walked(x: Array, y: Array) -> Arguments:
     """The arguments of `total` from the blocks on; an axis has x's extent in y, or 1, or is left out in front."""
     axes = joined(x.shape, strides(x), strides(np.broadcast_to(y, x.shape)))
     return loops([axis[::2] for axis in axes])  # extent, distance in y
 
 
-def loops(axes: list[tuple[int, ...]]) -> dict[str, Argument]:
+def loops(axes: list[tuple[int, ...]]) -> Arguments:
     """A kernel's loops over axes (extent, distance): an inner block of two, and the outer ones."""
     *outer, (rows, row_step), (columns, column_step) = [(1, 0)] * (2 - len(axes)) + axes
     return {
@@ -187,7 +197,7 @@ def mean_backward(call: Call) -> Run:
     return together([scaled.command(x=dy, y=share, scale=dy.size / dx.size), repeated(share, dx)])
 
 
-def _peaks(call: Call) -> dict[str, Argument]:
+def _peaks(call: Call) -> Arguments:
     return {"n": call.y.size, **walked(call.x0, call.y)}
 
 

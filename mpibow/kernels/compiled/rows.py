@@ -8,7 +8,7 @@ from mpibow.graph.graph import FLOAT
 from mpibow.graph.kernel import Buffers, Call, Kernel, Run
 from mpibow.kernels.compiled.native import (
     Address,
-    Argument,
+    Arguments,
     Floats,
     Indices,
     Words,
@@ -126,7 +126,7 @@ def scatter(
             dq[j] += slope * p[j]
 
 
-def _tables(call: Call) -> dict[str, Argument]:
+def _tables(call: Call) -> Arguments:
     op, (users, items, *_) = call.op, call.x
     return {"users": users, "items": items, "rows": op.users, "columns": op.items}
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from mpibow.graph.graph import FLOAT
 from mpibow.graph.kernel import Buffers, Call, Kernel, Shapes
-from mpibow.kernels.compiled.native import Address, Argument, Floats, Words, floats, native
+from mpibow.kernels.compiled.native import Address, Arguments, Floats, Words, floats, native
 from mpibow.ops import Upsample
 from mpibow.ops.upsample import neighbours
 
@@ -84,9 +84,9 @@ def buffers(op: Upsample, shapes: Shapes) -> Buffers:
     return Buffers(forward=line, backward=line)
 
 
-def _lines(call: Call) -> dict[str, Argument]:
+def _lines(call: Call) -> Arguments:
     (*images, h, w), (high, wide) = call.shapes.x[0], call.shapes.y[2:]
-    found: dict[str, Argument] = {"images": prod(images), "h": h, "w": w, "high": high, "wide": wide}
+    found: Arguments = {"images": prod(images), "h": h, "w": w, "high": high, "wide": wide}
     names = ("above", "below", "down"), ("left", "right", "across")
     for extent, scale, each in zip((h, w), call.op.scale, names, strict=True):
         near, far, share = neighbours(extent, scale, call.op.mode)

@@ -9,7 +9,7 @@ import numpy as np
 
 from mpibow.graph.formats import canonical
 from mpibow.graph.graph import FLOAT, Array, Op, Shape
-from mpibow.graph.kernel import Buffers, Call, Formats, Kernel, Run, Shapes, Spec
+from mpibow.graph.kernel import Buffers, Call, Formats, Kernel, Run, Shapes, Spec, Tags
 from mpibow.kernels.compiled.command import Command, together
 from mpibow.kernels.compiled.elementwise import masked
 from mpibow.kernels.compiled.native import Floats, Single, native
@@ -70,7 +70,7 @@ class Convolution:
             relu=isinstance(op, ConvRelu),
         )
 
-    def formats(self, op: ConvRelu | Conv2d, shapes: Shapes, given: tuple[str, ...]) -> Formats:
+    def formats(self, op: ConvRelu | Conv2d, shapes: Shapes, given: Tags) -> Formats:
         trio = self._trio(op, shapes)
         x, y = trio.image
         return Formats((x,), y) if plain(op).groups > 1 else trio.formats(x, y)
@@ -158,7 +158,7 @@ def normalised(library: Library) -> Kernel:
     def slow_parts(op: ConvNormAddRelu, shapes: Shapes) -> tuple[str, ...]:
         return slow(primitive_of(op, shapes))
 
-    def formats(op: ConvNormAddRelu, shapes: Shapes, given: tuple[str, ...]) -> Formats:
+    def formats(op: ConvNormAddRelu, shapes: Shapes, given: Tags) -> Formats:
         x, weight, y = (primitive_of(op, shapes).layout(part).tag for part in (dnn.SRC, dnn.WEIGHTS, dnn.DST))
         return Formats((x, y) if op.added else (x,), y, {"weight": weight})
 
@@ -214,7 +214,7 @@ def before_relu(call: Call) -> tuple[Array, list[Command]]:
     return dz, [masked.command(dy=call.dy, y=call.y, dx=dz)]
 
 
-def in_blocks(op: Op, shapes: Shapes, given: tuple[str, ...]) -> Formats:
+def in_blocks(op: Op, shapes: Shapes, given: Tags) -> Formats:
     """The layouts of our own convolutions: blocks of 16 channels."""
     return Formats(("aBcd16b",), "aBcd16b", {"weight": "ABcd16b16a"})
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from mpibow.graph.formats import canonical, physical
 from mpibow.graph.graph import Array
-from mpibow.graph.kernel import Buffers, Call, Formats, Kernel, Run, Shapes
+from mpibow.graph.kernel import Buffers, Call, Formats, Kernel, Run, Shapes, Tags
 from mpibow.kernels.compiled.command import Command, together
 from mpibow.kernels.compiled.native import Address, Native, floats, native, row_at
 from mpibow.kernels.onednn.conv import Convolution
@@ -31,7 +31,7 @@ class ConvolutionTransposed:
     def slow(self, op: ConvTranspose2d, shapes: Shapes) -> tuple[str, ...]:
         return self._convolution.slow(*_other_way(op, shapes))
 
-    def formats(self, op: ConvTranspose2d, shapes: Shapes, given: tuple[str, ...]) -> Formats:
+    def formats(self, op: ConvTranspose2d, shapes: Shapes, given: Tags) -> Formats:
         found = self._convolution.formats(*_other_way(op, shapes), given)
         return Formats((found.y,), found.x[0], found.back, found.w, found.dw)
 

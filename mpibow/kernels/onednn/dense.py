@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from mpibow.graph.kernel import Buffers, Call, Formats, Kernel, Run, Shapes
+from mpibow.graph.kernel import Buffers, Call, Formats, Kernel, Run, Shapes, Tags
 from mpibow.graph.layout import LANES
 from mpibow.kernels.compiled import matmul
 from mpibow.kernels.compiled.command import Command, together
@@ -48,7 +48,7 @@ def inner_product(library: Library) -> Kernel:
         trio = trio_of(op, shapes)
         return slow(trio.forward, trio.data, None if shapes.formats.factors else trio.weights)
 
-    def formats(op: Dense, shapes: Shapes, given: tuple[str, ...]) -> Formats:
+    def formats(op: Dense, shapes: Shapes, given: Tags) -> Formats:
         chosen, rank = trio_of(op, shapes).formats("ab", "ab"), _rank(op, shapes)
         return replace(chosen, factors={"weight": rank}) if rank and chosen.w["weight"] == TILES else chosen
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 
 from mpibow.graph.graph import FLOAT
-from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes, Spec
+from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes, Specs
 from mpibow.kernels.compiled.command import Command, together
 from mpibow.kernels.compiled.native import Address, floats, native
 from mpibow.kernels.compiled.vectors import (
@@ -159,10 +159,10 @@ def _extents(op: Conv2d | ConvRelu, shapes: Shapes) -> dict[str, int]:
 
 
 def buffers(op: Conv2d | ConvRelu, shapes: Shapes) -> Buffers:
-    forward: dict[str, Spec] = {"zeros": ((32,), FLOAT)}
+    forward: Specs = {"zeros": ((32,), FLOAT)}
     if not shapes.training:
         return Buffers(forward=forward)
-    backward: dict[str, Spec] = {"taps": ((2 * TAPS // 4 + 32,), FLOAT)}
+    backward: Specs = {"taps": ((2 * TAPS // 4 + 32,), FLOAT)}
     if isinstance(op, ConvRelu):
         backward["dz"] = ((math.prod(shapes.y),), FLOAT)
     return Buffers(forward=forward, backward=backward)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from mpibow.graph.graph import Array, Op
-from mpibow.graph.kernel import Buffers, Call, Formats, Kernel, Run, Shapes, Spec
+from mpibow.graph.kernel import Buffers, Call, Formats, Kernel, Run, Shapes, Specs, Tags
 from mpibow.kernels.compiled.command import Command
 from mpibow.kernels.onednn.capi import (
     ARGUMENTS,
@@ -80,7 +80,7 @@ class Primitive(Handle):
         return self.layout(SCRATCHPAD).bytes
 
     @property
-    def needs(self) -> dict[str, Spec]:
+    def needs(self) -> Specs:
         """The buffer of these bytes."""
         return {"scratch": ((self.scratch,), "uint8")}
 
@@ -145,7 +145,7 @@ class Halves:
         if self.backward is None:
             return Buffers(forward=self.forward.needs)
         workspace = self.forward.layout(WORKSPACE).bytes
-        saved: dict[str, Spec] = {"workspace": ((workspace,), "uint8")} if workspace else {}
+        saved: Specs = {"workspace": ((workspace,), "uint8")} if workspace else {}
         return Buffers(saved=saved, forward=self.forward.needs, backward=self.backward.needs)
 
     @property
@@ -202,7 +202,7 @@ def either(fits: Callable[[R, Shapes], bool], one: Kernel, other: Kernel) -> Ker
         assert half is not None
         return half(call)
 
-    def formats(op: R, shapes: Shapes, given: tuple[str, ...]) -> Formats:
+    def formats(op: R, shapes: Shapes, given: Tags) -> Formats:
         return chosen(op, replace(shapes, formats=Formats(given, given[0]))).formats(op, shapes, given)
 
     return Kernel(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from mpibow import ops
 from mpibow.cuda.kernels import elementwise, norm
-from mpibow.cuda.kernels.table import OWN
+from mpibow.cuda.kernels.table import LAUNCHED
 from mpibow.graph.graph import FLOAT, Array
 from mpibow.graph.kernel import Call
 from tests.cuda.kernels.host import needs_compiler, prepared, run_all
@@ -134,7 +134,7 @@ def test_replicas_have_weights_of_their_own(case: Case) -> None:
     for single in singles:
         single.forward()
         single.backward()
-    own = OWN[type(case.op)]
+    own = LAUNCHED[type(case.op)]
     call = together(singles, [single.call(backward=False) for single in singles])
     y = np.full_like(call.y, np.nan)
     run_all(own.forward(replace(call, y=y)))

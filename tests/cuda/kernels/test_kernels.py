@@ -74,7 +74,7 @@ def test_a_rate_of_numpys_is_a_float_for_dropout(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(elementwise, "_dropout_extents", lambda call: (2, 3, 1, 1))
     x = np.zeros((2, 3), np.float32)
     call = SimpleNamespace(
-        x=(x, x), y=x, dy=x, dx=(x,), saved={"kept": x}, op=mb.ops.Dropout(np.float64(0.5)), name="dropout1"
+        x=(x, x), y=x, dy=x, dx0=x, saved={"kept": x}, op=mb.ops.Dropout(np.float64(0.5)), name="dropout1"
     )
     (forward,), (backward,) = elementwise.dropout_forward(call), elementwise.dropout_backward(call)
     assert (type(forward.arguments[6]), type(backward.arguments[3])) == (np.float32, np.float32)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from mpibow import ops
 from mpibow.cuda.kernels.kernels import KERNELS, Launch
-from mpibow.cuda.kernels.table import OWN
+from mpibow.cuda.kernels.table import LAUNCHED
 from mpibow.errors import ShapeError
 from mpibow.graph.formats import Reorder
 from mpibow.graph.graph import FLOAT
@@ -60,7 +60,7 @@ def on_host(op: type, backwards: bool) -> Kernel:
     def bind(launches: Sequence[Launch]) -> Run:
         return lambda: run_all(launches, backwards)
 
-    return OWN[op].bound(bind)
+    return LAUNCHED[op].bound(bind)
 
 
 def bench(
@@ -157,8 +157,8 @@ def layouts(case: Case) -> tuple[tuple[str, ...] | None, ...]:
 
 def test_every_operator_is_there() -> None:
     """Of NumPy's table, cuDNN computes some; of this table, all are checked."""
-    assert set(NUMPY) - set(OWN) == {*CUDNN, *LACKING}
-    assert {type(case.op) for case in MINE} == set(OWN)
+    assert set(NUMPY) - set(LAUNCHED) == {*CUDNN, *LACKING}
+    assert {type(case.op) for case in MINE} == set(LAUNCHED)
 
 
 def test_every_kernel_is_launched_by_some_case() -> None:
@@ -172,7 +172,7 @@ def test_every_kernel_is_launched_by_some_case() -> None:
         for dtype in PRECISIONS:
             for tags in layouts(case):
                 made = bench(case, dtype, tags, False)
-                own = OWN[type(case.op)].bound(noted)
+                own = LAUNCHED[type(case.op)].bound(noted)
                 own.forward(made.call(backward=False))
                 if own.backward is not None and case.op.differentiable is not None:
                     own.backward(made.call(backward=True))
@@ -196,7 +196,7 @@ EXACT = {  # NumPy's bits in float32
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("op", OWN, ids=lambda op: op.kind)
+@pytest.mark.parametrize("op", LAUNCHED, ids=lambda op: op.kind)
 @settings(max_examples=10)
 @given(data=st.data(), seed=st.integers(0, 1000), tag=st.sampled_from(["abcd", "acdb"]))
 def test_it_is_numpys(op: type, data: st.DataObject, seed: int, tag: str) -> None:
@@ -257,6 +257,6 @@ def test_a_ceiling_that_half_precision_rounds() -> None:
 
 def test_reorders_that_are_no_transpose() -> None:
     with pytest.raises(ShapeError, match=r"^CUDA kernels reorder by swapping two runs of axes, got abcd to dcba$"):
-        OWN[Reorder].bound(lambda launches: lambda: None).forward(
+        LAUNCHED[Reorder].bound(lambda launches: lambda: None).forward(
             Bench(Case(Reorder("abcd", "dcba"), ((1, 2, 3, 4),)), REFERENCE[Reorder], "float32").call(backward=False)
         )

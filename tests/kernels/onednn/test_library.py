@@ -111,7 +111,9 @@ def test_what_is_needed_is_what_is_called() -> None:
     folder = Path(dnn.__file__).parent
     text = "".join(file.read_text() for file in folder.glob("*.py"))
     called = set(re.findall(r"\bc\.(dnnl_\w+)", text))
-    made = set(re.findall(r'"(\w+_(?:forward|backward|backward_data|backward_weights)|reorder)"', text))
+    halves = {"halves": ("forward", "backward"), "trio": ("forward", "backward_data", "backward_weights")}
+    layers = re.findall(r'\b(halves|trio)\(\s*shapes,\s*"(\w+)"', text)
+    made = {"reorder", *(f"{layer}_{half}" for way, layer in layers for half in halves[way])}
     objects, ways = set(re.findall(r'\bmake\(\w+, "(\w+)"', text)), set(re.findall(r'\bby="(\w+)"', text))
     called |= {f"dnnl_{name}" for name in ways} | {f"dnnl_{what}_destroy" for what in objects}
     called |= {f"dnnl_{what}_create" for what in objects - {"memory_desc", "primitive_desc"}}

@@ -19,9 +19,9 @@ from __future__ import annotations
 import math
 
 from mpibow.graph.graph import FLOAT
-from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes, Spec
+from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes, Specs
 from mpibow.kernels.compiled.command import Command, together
-from mpibow.kernels.compiled.native import Argument
+from mpibow.kernels.compiled.native import Arguments
 from mpibow.kernels.onednn.conv import before_relu, in_blocks, plain
 from mpibow.kernels.onednn.winograd.loops import STRIP, convolve, differentiate, scatter
 from mpibow.ops import Conv2d
@@ -53,7 +53,7 @@ def form(op: Conv2d, shapes: Shapes) -> int:
     return 43 if high % 8 == wide % 8 == 0 and n * high * wide >= 2 * max(c, k) else 23
 
 
-def _extents(op: Conv2d | ConvRelu, shapes: Shapes) -> dict[str, Argument]:
+def _extents(op: Conv2d | ConvRelu, shapes: Shapes) -> Arguments:
     conv = plain(op)
     n, c, h, w = shapes.x[0]
     return {
@@ -73,7 +73,7 @@ def buffers(op: Conv2d | ConvRelu, shapes: Shapes) -> Buffers:
     size, line = outputs + taps - 1, 16
     group = 4 * size * size * line
     u = (c * k * size * size * 16 * line,)
-    forward: dict[str, Spec] = {
+    forward: Specs = {
         "u": (u, FLOAT),
         "v": ((c * group,), FLOAT),
         "m": (((4 * outputs * size + 1) * line,), FLOAT),
@@ -81,7 +81,7 @@ def buffers(op: Conv2d | ConvRelu, shapes: Shapes) -> Buffers:
     if not shapes.training:
         return Buffers(forward=forward)
     v, d, m = (STRIP * c * group,), (STRIP * k * group,), (taps * taps * 16 * line,)
-    backward: dict[str, Spec] = {"u": (u, FLOAT), "v": (v, FLOAT), "d": (d, FLOAT), "m": (m, FLOAT)}
+    backward: Specs = {"u": (u, FLOAT), "v": (v, FLOAT), "d": (d, FLOAT), "m": (m, FLOAT)}
     if isinstance(op, ConvRelu):
         backward["dz"] = ((math.prod(shapes.y),), FLOAT)
     return Buffers(forward=forward, backward=backward)
