@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
-from mpibow.cuda.device.array import PlanArray
+from mpibow.cuda.device.array import PlanArray, PlanArrays
 from mpibow.cuda.device.cupy_driver import Event, Stream
 from mpibow.cuda.device.machine import Machine
 from mpibow.cuda.feed.feeder import Packing
@@ -28,7 +28,7 @@ class Inputs:
         self.block, self.arrays = block, packing.views(block)
         self._begins, self._whole = dict(packing.begins), False
 
-    def bound(self, plan: Mapping[str, PlanArray], mark: str = "") -> None:
+    def bound(self, plan: PlanArrays, mark: str = "") -> None:
         """Binds to the inputs `plan`, whose names end with `mark`: they may be others, of another type."""
         self._targets = {name: plan[name + mark] for name in self.arrays if name + mark in plan}
         self._whole = all(target.ptr == self.arrays[name].ptr for name, target in self._targets.items())

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from mpibow.formulas import functions
 
 Array = NDArray[Any]
+Arrays = tuple[Array, ...]
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class Formula:
     assignments: tuple[tuple[str, Expression], ...]
     results: tuple[Expression, ...]
 
-    def __call__(self, *arrays: Array, **scalars: float) -> tuple[Array, ...]:
+    def __call__(self, *arrays: Array, **scalars: float) -> Arrays:
         """The results for whole arrays of one shape and dtype, by NumPy. Scalars and literals take their dtype."""
         number = arrays[0].dtype.type
         with np.errstate(all="ignore"):  # both values of a `where` are computed
@@ -61,7 +62,7 @@ class Formula:
         return tuple(np.broadcast_to(each, arrays[0].shape) for each in found)
 
     @cached_property
-    def _numpy(self) -> Callable[..., tuple[Array, ...]]:
+    def _numpy(self) -> Callable[..., Arrays]:
         """The formula as a function (the element's type, arrays, scalars), which NumPy runs."""
         lines = [f"def _formula({', '.join(('_number', *self.arrays, *self.scalars))}):"]
         lines += [f"    {name} = {NUMPY.text(tree)}" for name, tree in self.assignments]
@@ -110,7 +111,7 @@ NUMPY = Dialect(
     | {"and": "_and({}, {})", "or": "_or({}, {})", "not": "_not({})"}
     | {name: f"_{name}({', '.join(['{}'] * count)})" for name, count in functions.COUNTS.items()},
 )
-_NAMES: dict[str, Callable[..., tuple[Array, ...]]] = {
+_NAMES: dict[str, Callable[..., Arrays]] = {
     "_and": np.logical_and,
     "_or": np.logical_or,
     "_not": np.logical_not,

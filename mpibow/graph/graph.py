@@ -7,12 +7,13 @@ from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
-import numpy.typing as npt
 
 from mpibow.errors import ShapeError
+from mpibow.formulas.formula import Array as Array
+from mpibow.formulas.formula import Arrays as Arrays
 from mpibow.graph.infix import Infix
 
 _PREFIX: ContextVar[str] = ContextVar("prefix", default="")
@@ -40,7 +41,6 @@ def prefix() -> str:
     return _PREFIX.get()
 
 
-Array = npt.NDArray[Any]
 Shape = tuple[int, ...]
 Initialiser = Callable[[np.random.Generator, Shape, int, int], Array]  # (generator, shape, fan in, fan out)
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from mpibow.graph.formats import canonical
-from mpibow.graph.graph import Array, Graph, InputNumbers, Op, Shape
+from mpibow.graph.graph import Array, Arrays, Graph, InputNumbers, Op, Shape
 from mpibow.graph.memory import zeros
 from mpibow.graph.rewrite import NO_WIDTHS, Widths
 
@@ -92,7 +92,7 @@ class Call:
 
     name: str
     op: Any
-    x: tuple[Array, ...]
+    x: Arrays
     y: Array
     w: Mapping[str, Array]
     saved: Mapping[str, Array]
@@ -102,8 +102,8 @@ class Call:
     dw: Mapping[str, Array] = field(default_factory=dict)
     statistics: Mapping[str, Array] = field(default_factory=dict)
     shapes: Shapes = Shapes((), (), False)
-    ys: tuple[Array, ...] = ()
-    dys: tuple[Array, ...] = ()
+    ys: Arrays = ()
+    dys: Arrays = ()
     peers: Peers = ALONE
 
     @property

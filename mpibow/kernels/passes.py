@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from mpibow.formulas.formula import Formula
-from mpibow.graph.graph import Array, Shape
+from mpibow.graph.graph import Array, Arrays, Shape
 
 WHOLE = np.zeros((0, 4), np.int64)  # no gradient is kept as factors: see mpibow.graph.layout.Layout.factors
-States = tuple[Array, ...]  # a local step's state for every row, each (k, size)
+States = Arrays  # a local step's state for every row, each (k, size)
 S = TypeVar("S")
 PIECE = 65536  # elements: a piece of all of a rule's arrays fits a core's cache
 
@@ -138,7 +138,7 @@ class FlatKernels(FlatArrays, Protocol):
         gradients: Array,
         total: Array,
         squares: Array,
-        arrays: tuple[Array, ...],
+        arrays: Arrays,
         *,
         local: Local,
         send: Half,
@@ -147,9 +147,7 @@ class FlatKernels(FlatArrays, Protocol):
         factors: Array = WHOLE,
     ) -> None: ...
 
-    def apply(
-        self, half: Half, weights: Array, arrays: tuple[Array, ...], sums: Array, squares: Array, chunks: range
-    ) -> None: ...
+    def apply(self, half: Half, weights: Array, arrays: Arrays, sums: Array, squares: Array, chunks: range) -> None: ...
 
     def sma_alone(
         self,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy as np
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, Array, Op, Shape, Tensor
 from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
+from mpibow.ops.moves import Pairs
 from mpibow.ops.pool import Pool, elements_of, narrow, part_of
 from mpibow.ops.window import Pair, check_images, pair
 
@@ -137,7 +137,7 @@ def avg_backward(call: Call) -> Run:
     return spread(call, pairs, shares(call.op, call.dx0, call.dy))
 
 
-def spread(call: Call, pairs: Sequence[tuple[Array, Array]], scale: Array) -> Run:
+def spread(call: Call, pairs: Pairs, scale: Array) -> Run:
     """dx <- the gradients of means: of each pair (a part of the scaled dy, elements of dx) the first is added."""
     dy, dx, part = call.dy, call.dx0, call.scratch["part"]
 
@@ -150,7 +150,7 @@ def spread(call: Call, pairs: Sequence[tuple[Array, Array]], scale: Array) -> Ru
     return run
 
 
-def _adaptive(op: AdaptiveAvgPool2d, image: Array, y: Array) -> tuple[list[tuple[Array, Array]], Array]:
+def _adaptive(op: AdaptiveAvgPool2d, image: Array, y: Array) -> tuple[Pairs, Array]:
     """For every element of y (n, c, rows, columns): it (n, c, 1, 1) and its window; and 1 / the windows' sizes."""
     rows, columns = (op.along(axis, image.shape[2 + axis], y.shape[2 + axis])[0].T.tolist() for axis in (0, 1))
     pairs = [

@@ -12,6 +12,7 @@ from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, Array, Initialiser, Op, Shape, Tensor, Weight, Weights
 from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
 from mpibow.ops.initialisers import ZERO, He
+from mpibow.ops.moves import Pairs
 from mpibow.ops.reshape import reshape
 from mpibow.ops.window import Pair, pair, window_shape
 
@@ -55,7 +56,7 @@ class Convolution(Op):
         shape = (c, *self.kernel, rows, columns, n)
         return as_strided(image, shape, (sc, sh * down, sw * across, sh * step_h, sw * step_w, sn))
 
-    def pairs(self, windows: Array, parts: Array) -> list[tuple[Array, Array]]:
+    def pairs(self, windows: Array, parts: Array) -> Pairs:
         """One pair of views per kernel element: windows of one element never overlap, so += is safe."""
         return [(windows[:, a, b], parts[:, a, b]) for a, b in np.ndindex(*self.kernel)]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mpibow.graph.graph import FLOAT, Array, Tensor
+from mpibow.graph.graph import FLOAT, Array, Arrays, Tensor
 from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
 from mpibow.ops.activation import Elementwise
 
@@ -93,7 +93,7 @@ def buffers(op: Gelu, shapes: Shapes) -> Buffers:
     return Buffers(forward=scratch, backward=scratch)
 
 
-def _chunks(call: Call, *arrays: Array) -> list[tuple[Array, ...]]:
+def _chunks(call: Call, *arrays: Array) -> list[Arrays]:
     """Every chunk of `arrays`, all of one size, with bell, work and mask of its length."""
     scratch, size = [call.scratch[key] for key in ("bell", "work", "mask")], arrays[0].size
     return [

@@ -10,6 +10,7 @@ import numpy as np
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, Array, Op, Shape, Tensor
 from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
+from mpibow.ops.moves import Pairs
 
 __all__ = ["LocalResponseNorm", "local_response_norm"]
 
@@ -60,7 +61,7 @@ def buffers(op: LocalResponseNorm, shapes: Shapes) -> Buffers:
     return Buffers(saved={"base": like}, forward={"part": like}, backward={"part": like, "power": like})
 
 
-def _shifts(source: Array, target: Array, before: int, after: int) -> list[tuple[Array, Array]]:
+def _shifts(source: Array, target: Array, before: int, after: int) -> Pairs:
     """Pairs that make target[:, c] += source[:, c - before : c + after + 1], but for that at c itself."""
     channels = source.shape[1]
     pairs = []

@@ -20,7 +20,7 @@ from mpibow.formulas.formula import Formula
 from mpibow.formulas.functions import Element as Element
 from mpibow.formulas.language import formula
 from mpibow.formulas.passes import Program, bind, plain, program
-from mpibow.graph.graph import FLOAT, Array, Op
+from mpibow.graph.graph import FLOAT, Array, Arrays, Op
 from mpibow.graph.kernel import Binding, Buffers, Call, Kernel, Run, Shapes, Specs
 
 CHUNK = 4096  # elements: parts stay in a cache
@@ -48,10 +48,10 @@ class Bound:
     """A formula with a call's arrays, in its own order: its inputs, its scalars, and the targets of its results."""
 
     formula: Formula
-    arrays: tuple[Array, ...]
+    arrays: Arrays
     scalars: tuple[float, ...]
     wanted: tuple[int, ...]
-    results: tuple[Array, ...]
+    results: Arrays
 
 
 def always(value: Callable[..., Element], gradient: Callable[..., Element] | None = None) -> Formulas:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal, Self
 
 from mpibow.bounds import NotNegative, Positive
-from mpibow.formulas.formula import Array, Formula
+from mpibow.formulas.formula import Array, Arrays, Formula
 from mpibow.formulas.functions import maximum, sqrt
 from mpibow.formulas.language import formula
 from mpibow.optim.update import (
@@ -40,7 +40,7 @@ def adam(
     rest2: float,
     root: float,
     eps: float,
-) -> tuple[Array, ...]:
+) -> Arrays:
     """Adam's weight decay is `decay`, AdamW's `shrink`; the other one is 0, and leaves no trace."""
     g = decayed(g, w, decay)
     exp_avg = averaged(exp_avg, g, beta1, rest1)
@@ -65,7 +65,7 @@ def amsgrad(
     rest2: float,
     root: float,
     eps: float,
-) -> tuple[Array, ...]:
+) -> Arrays:
     g = decayed(g, w, decay)
     exp_avg = averaged(exp_avg, g, beta1, rest1)
     exp_avg_sq = averaged_square(exp_avg_sq, g, beta2, rest2)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal
 
 from mpibow.bounds import NotNegative
-from mpibow.formulas.formula import Array, Formula
+from mpibow.formulas.formula import Array, Arrays, Formula
 from mpibow.formulas.functions import maximum, sqrt
 from mpibow.formulas.language import formula
 from mpibow.optim.update import Beta, HalfLife, Scalars, Update, averaged, averaged_square, decayed, flushed, kept
@@ -14,7 +14,7 @@ from mpibow.optim.update import Beta, HalfLife, Scalars, Update, averaged, avera
 
 def plain(
     w: Array, g: Array, square_avg: Array, *, rate: float, decay: float, alpha: float, rest: float, eps: float
-) -> tuple[Array, ...]:
+) -> Arrays:
     g = decayed(g, w, decay)
     square_avg = averaged_square(square_avg, g, alpha, rest)
     return -rate * g / (sqrt(square_avg) + eps), square_avg
@@ -31,7 +31,7 @@ def centred(
     alpha: float,
     rest: float,
     eps: float,
-) -> tuple[Array, ...]:
+) -> Arrays:
     g = decayed(g, w, decay)
     square_avg = averaged_square(square_avg, g, alpha, rest)
     grad_avg = averaged(grad_avg, g, alpha, rest)
@@ -50,7 +50,7 @@ def with_momentum(
     rest: float,
     eps: float,
     momentum: float,
-) -> tuple[Array, ...]:
+) -> Arrays:
     g = decayed(g, w, decay)
     square_avg = averaged_square(square_avg, g, alpha, rest)
     momentum_buffer = momentum * momentum_buffer + g / (sqrt(square_avg) + eps)
@@ -71,7 +71,7 @@ def centred_with_momentum(
     rest: float,
     eps: float,
     momentum: float,
-) -> tuple[Array, ...]:
+) -> Arrays:
     g = decayed(g, w, decay)
     square_avg = averaged_square(square_avg, g, alpha, rest)
     grad_avg = averaged(grad_avg, g, alpha, rest)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy.typing as npt
 
 Shape = tuple[int, ...]
 PlanArray: TypeAlias = Any  # in a plan: declared as NumPy's, on a GPU a DeviceArray
+PlanArrays: TypeAlias = Mapping[str, PlanArray]  # by name
 
 
 class DeviceArray:

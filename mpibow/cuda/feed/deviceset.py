@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import zip_longest
 
 import numpy as np
 
-from mpibow.cuda.device.array import PlanArray
+from mpibow.cuda.device.array import PlanArray, PlanArrays
 from mpibow.cuda.device.cupy_driver import Event
 from mpibow.cuda.feed.feeder import DeviceSlot, Feeder, Fill, pack
 from mpibow.cuda.kernels.kernels import Launch, Launches
@@ -19,7 +19,7 @@ STAGE = 8 << 20
 REMEDY = "set data.pipeline=host"
 
 Bind = Callable[[Sequence[Launch]], Fill]  # makes a function that enqueues launches on a stream
-Tables = Mapping[str, PlanArray]  # by name: (count, bytes of a sample) uint8 on the device
+Tables = PlanArrays  # by name: (count, bytes of a sample) uint8 on the device
 
 
 class DeviceSet:
@@ -59,7 +59,7 @@ class DeviceSet:
 PLURAL = {"image": "images", "label": "labels"}
 
 
-def gathers(tables: Tables, arrays: Mapping[str, PlanArray]) -> Launches:
+def gathers(tables: Tables, arrays: PlanArrays) -> Launches:
     """Launches that fill `arrays` (n, ...) from the tables, by the counters among them: a row and a word in each."""
     words = [name for name, table in tables.items() if table.shape[1] == WORD]
     rows = [name for name in tables if name not in words]

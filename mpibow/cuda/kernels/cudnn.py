@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import statistics
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import numpy as np
 
-from mpibow.cuda.device.array import PlanArray
+from mpibow.cuda.device.array import PlanArray, PlanArrays
 from mpibow.cuda.device.cupy_driver import Driver, Stream
 from mpibow.cuda.device.driver import OutOfMemory
 from mpibow.cuda.device.machine import REMEDY, DeviceFull
@@ -80,7 +80,7 @@ class Cudnn:
         """Bytes of scratch that these need one after the other."""
         return max((self.planner.plan(spec).workspace for spec in specs if spec is not None), default=0)
 
-    def bind(self, spec: Spec, arrays: Mapping[str, PlanArray], workspace: PlanArray = None) -> Enqueue:
+    def bind(self, spec: Spec, arrays: PlanArrays, workspace: PlanArray = None) -> Enqueue:
         """The run of `spec` on arrays by operand; `workspace` (bytes,) has the size that `workspace` returned."""
         executable, handles = self.planner.plan(spec), self.handles
         missing = {operand.name for operand in spec.operands} ^ set(arrays)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mpibow.cuda.device.array import PlanArray
+from mpibow.cuda.device.array import PlanArray, PlanArrays
 from mpibow.cuda.kernels import listing
 from mpibow.cuda.kernels.cudnn import Cudnn, Enqueue, together
 from mpibow.cuda.kernels.layout import LAST, last_formats
@@ -44,7 +44,7 @@ class _Layer:
         size = self.cudnn.workspace(*specs)
         return {"workspace": ((size,), "uint8")} if size else {}
 
-    def bind(self, call: Call, spec: CudnnSpec, arrays: Mapping[str, PlanArray]) -> Enqueue:
+    def bind(self, call: Call, spec: CudnnSpec, arrays: PlanArrays) -> Enqueue:
         return self.cudnn.bind(spec, arrays, call.scratch.get("workspace"))
 
     def kernel(self, back: bool = True) -> Kernel:

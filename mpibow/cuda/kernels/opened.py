@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from mpibow.comm.communicator import Communicator
-from mpibow.cuda.device.array import PlanArray
+from mpibow.cuda.device.array import PlanArray, PlanArrays
 from mpibow.cuda.device.cupy_driver import Stream
 from mpibow.cuda.device.driver import DeviceProperties
 from mpibow.cuda.device.machine import Machine
@@ -68,7 +68,7 @@ class Gpu:
         weights: PlanArray,
         gradients: PlanArray = None,
         statistics: PlanArray = None,
-        inputs: Mapping[str, PlanArray] | None = None,
+        inputs: PlanArrays | None = None,
     ) -> tuple[BoundPlan, list[Enqueue]]:
         """As `plan.bind`, with the start of a pass: weights in 16 bits, and the loss's gradient times the scale."""
         launches = Launches()
@@ -102,7 +102,7 @@ class Gpu:
         if self.scale.record is not None:
             launches.append(cast(gradient, gradient, self.scale.record.view("float32")[1:2]))
         norm = self.flat.norms[number : number + 1]
-        outputs: Mapping[str, PlanArray] = bound.outputs
+        outputs: PlanArrays = bound.outputs
         parts = self.machine.zeros(len(chunks_of(gradient.size, CHUNK)), "float64", "learners' norms")
         launches += bound_norms(gradient, norm, clip_value, clip_norm, parts)
         loss, report = outputs["loss"], self.flat.reports[number]
@@ -118,7 +118,7 @@ class Gpu:
         replicas: Replicas,
         k: int,
         limits: tuple[float | None, float | None],
-        inputs: Mapping[str, PlanArray],
+        inputs: PlanArrays,
     ) -> tuple[BoundPlan, tuple[list[Enqueue], list[Enqueue]]]:
         """The plan of k learners bound to arrays of its own, and the runs in front of it and behind it."""
         zeros = self.machine.zeros
@@ -150,13 +150,13 @@ class Gpu:
         executor = self.executor("evaluate", [*before, *runs_of(bound)], machine.stream)
         executor.prepare()
 
-        inputs: Mapping[str, PlanArray] = bound.inputs
+        inputs: PlanArrays = bound.inputs
 
         def compute(slot: Mapping[str, Array]) -> Mapping[str, Array]:
             for name, array in inputs.items():
                 machine.put(array, slot[name])
             executor.run()
-            outputs: Mapping[str, PlanArray] = bound.outputs
+            outputs: PlanArrays = bound.outputs
             return {name: widened(machine.host(array)) for name, array in outputs.items()}
 
         return compute

@@ -50,6 +50,9 @@ class Operand:
         return (reach + 1) * SIZES[self.dtype]
 
 
+Operands = tuple[Operand, ...]
+
+
 @dataclass(frozen=True)
 class Scalar:
     """A float32 that the graph holds by value: it never changes, so that plans can be kept on disk with it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from mpibow.cuda.kernels.operands import Operand, Precision, Role, Scalar, channels, image, matrix
+from mpibow.cuda.kernels.operands import Operand, Operands, Precision, Role, Scalar, channels, image, matrix
 from mpibow.graph.graph import Shape
 from mpibow.ops.window import Pair
 
@@ -49,7 +49,7 @@ class ConvForward(_Conv):
     kind = "conv_forward"
 
     @property
-    def operands(self) -> tuple[Operand, ...]:
+    def operands(self) -> Operands:
         o, found = self.window.y[1], self.images("in", x="x", w="w")
         found += [channels("bias", "in", o, self.precision.io)] if self.bias else []
         found += [channels(name, "in", o) for name in NORM] if self.norm is not None else []
@@ -64,7 +64,7 @@ class ConvData(_Conv):
     kind = "conv_data"
 
     @property
-    def operands(self) -> tuple[Operand, ...]:
+    def operands(self) -> Operands:
         return (*self.images("in", dy="y", w="w"), *self.images("out", dx="x"))
 
 
@@ -75,7 +75,7 @@ class ConvWeights(_Conv):
     kind = "conv_weights"
 
     @property
-    def operands(self) -> tuple[Operand, ...]:
+    def operands(self) -> Operands:
         return (*self.images("in", x="x", dy="y"), *self.images("out", dw="w"))
 
 
@@ -107,7 +107,7 @@ class ReluBackward(_OfImage):
     kind = "relu_backward"
 
     @property
-    def operands(self) -> tuple[Operand, ...]:
+    def operands(self) -> Operands:
         masked = [*self.images("in", "y"), *self.images("out", "dz")] if self.relu else []
         return (*self.images("in", "dy"), *masked, *(self.channels("out", "sums") if self.sums else []))
 
@@ -127,7 +127,7 @@ class NormForward(_OfImage):
     kind = "norm_forward"
 
     @property
-    def operands(self) -> tuple[Operand, ...]:
+    def operands(self) -> Operands:
         read = self.channels("in", "weight", "bias", "running_mean", "running_variance")
         found = [*self.images("in", "x"), *read, *(self.images("in", "z") if self.added else [])]
         found += [*self.images("out", "y"), *([self.mask("out")] if self.relu else [])]
@@ -143,7 +143,7 @@ class NormBackward(_OfImage):
     kind = "norm_backward"
 
     @property
-    def operands(self) -> tuple[Operand, ...]:
+    def operands(self) -> Operands:
         found = [*self.images("in", "dy", "x"), *([self.mask("in")] if self.relu else [])]
         found += self.channels("in", "weight", "mean", "inverse")
         written = ("dz", "dx") if self.added else ("dx",)
@@ -160,7 +160,7 @@ class NormInference(_OfImage):
     kind = "norm_inference"
 
     @property
-    def operands(self) -> tuple[Operand, ...]:
+    def operands(self) -> Operands:
         added = self.images("in", "z") if self.added else []
         return (*self.images("in", "x"), *self.channels("in", *NORM), *added, *self.images("out", "y"))
 
@@ -187,7 +187,7 @@ class Product:
     kind = "product"
 
     @property
-    def operands(self) -> tuple[Operand, ...]:
+    def operands(self) -> Operands:
         io = self.precision.io
         found = [
             matrix("a", "in", (self.batch, self.m, self.k), io, strides=self.a),
@@ -209,7 +209,7 @@ class Cast:
     kind = "cast"
 
     @property
-    def operands(self) -> tuple[Operand, ...]:
+    def operands(self) -> Operands:
         inner = math.gcd(self.count, 16)  # cuDNN goes along channels
         shape = (self.count // inner, inner, 1, 1)
         return (image("x", "in", shape, self.source), image("y", "out", shape, self.target))

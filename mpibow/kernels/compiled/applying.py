@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mpibow.graph.graph import Array
+from mpibow.graph.graph import Array, Arrays
 from mpibow.kernels.compiled.steps import BLOCK, Numbers, chunk, compiled, copied, inlined, plus_square
 
 if TYPE_CHECKING:
-    from mpibow.kernels.compiled.sending import Arrays, kept, rounded
+    from mpibow.kernels.compiled.sending import kept, rounded
 
     def moved(w: float, total: float, arrays: Arrays, j: int, numbers: Numbers) -> float:
         """A replica's new weight, from the rule's arrays as they were."""

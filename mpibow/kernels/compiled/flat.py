@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from mpibow.graph.graph import Array
+from mpibow.graph.graph import Array, Arrays
 from mpibow.graph.layout import TILE
 from mpibow.kernels.compiled.generated import applying, loops, sending
 from mpibow.kernels.compiled.orthogonal import orthogonal as orthogonal
@@ -32,7 +32,7 @@ def update(
     gradients: Array,
     total: Array,
     squares: Array,
-    arrays: tuple[Array, ...],
+    arrays: Arrays,
     *,
     local: Local,
     send: Half,
@@ -62,7 +62,7 @@ def update(
         )
 
 
-def apply(half: Half, weights: Array, arrays: tuple[Array, ...], sums: Array, squares: Array, chunks: range) -> None:
+def apply(half: Half, weights: Array, arrays: Arrays, sums: Array, squares: Array, chunks: range) -> None:
     rows, size = _rows(weights) if half.moves else weights[:0], weights.shape[1]
     values = np.array(half.numbers, np.float64)
     applying(half.formula).apply(rows, arrays, _rows(sums), squares, values, size, chunks.start, chunks.stop)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mpibow.graph.graph import Array
+from mpibow.graph.graph import Array, Arrays
 from mpibow.graph.layout import TILE
 from mpibow.kernels.compiled.steps import (
     BLOCK,
@@ -30,8 +30,6 @@ from mpibow.kernels.passes import States
 
 if TYPE_CHECKING:
     from mpibow.kernels.compiled.loops import numbers, parts, step
-
-    Arrays = tuple[Array, ...]
 
     def send(w: float, u: float, arrays: Arrays, j: int, numbers: Numbers) -> tuple[float, float]:
         """An element's new weight, and its summand."""

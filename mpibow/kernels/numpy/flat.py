@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from mpibow.graph.graph import Array
+from mpibow.graph.graph import Array, Arrays
 from mpibow.graph.layout import whole
 from mpibow.kernels.numpy.arrays import *  # noqa: F403
 from mpibow.kernels.numpy.orthogonal import orthogonal as orthogonal
@@ -58,7 +58,7 @@ def update(
     gradients: Array,
     total: Array,
     squares: Array,
-    arrays: tuple[Array, ...],
+    arrays: Arrays,
     *,
     local: Local,
     send: Half,
@@ -84,7 +84,7 @@ def update(
             squares[c] = square
 
 
-def apply(half: Half, weights: Array, arrays: tuple[Array, ...], sums: Array, squares: Array, chunks: range) -> None:
+def apply(half: Half, weights: Array, arrays: Arrays, sums: Array, squares: Array, chunks: range) -> None:
     """w_i, arrays <- apply(w_i, arrays, U), for every row i where the formula has w; U is the sum of the rows of
     `sums` (n, size or more), in order, 0 if there are none. squares[c] <- |U|^2 of chunk c, float64; it may be empty.
     """

@@ -11,7 +11,7 @@ from math import prod
 import numpy as np
 
 from mpibow.graph.formats import canonical, physical
-from mpibow.graph.graph import Array
+from mpibow.graph.graph import Array, Arrays
 from mpibow.graph.kernel import Buffers, Call, Formats, Kernel, Run, Shapes, Tags
 from mpibow.kernels.compiled.command import Command, together
 from mpibow.kernels.compiled.native import Address, Native, floats, native, row_at
@@ -76,7 +76,7 @@ def _other_way(op: ConvTranspose2d, shapes: Shapes) -> tuple[Conv2d, Shapes]:
     return conv, Shapes((shapes.y,), shapes.x[0], training=True, wanted=(0,))
 
 
-def _call(call: Call, x: tuple[Array, ...], y: Array, dx: tuple[Array | None, ...]) -> Call:
+def _call(call: Call, x: Arrays, y: Array, dx: tuple[Array | None, ...]) -> Call:
     """A call of that convolution, with its weight alone."""
     conv, shapes = _other_way(call.op, call.shapes)
     w, dw = ({key: each[key] for key in each if key == "weight"} for each in (call.w, call.dw))
