@@ -90,9 +90,7 @@ def _fault(options: argparse.Namespace) -> str | None:
     return "--download needs --set cifar10 or --set cifar100" if options.download and not options.set_ else None
 
 
-def main(argv: list[str] | None = None) -> int:
-    return arguments.run(parser(), argv, convert, _fault)
-
+main = arguments.command(parser, convert, _fault)
 
 if __name__ == "__main__":
     as_command(main)

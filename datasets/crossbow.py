@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from mpibow.convert import arguments, crossbow
-from mpibow.convert.conversion import Part, spreader, watched, write_parts
-from mpibow.convert.recode import evenly, moments_of
+from mpibow.convert.conversion import Each, Part, spreader, watched, write_parts
+from mpibow.convert.entries import Entries, EntryReader, file_bytes, part_of
 from mpibow.errors import RecordError
 from mpibow.system.streams import as_command
 
@@ -37,27 +37,20 @@ def convert(
     twice = {path.resolve() for path in paths["train"]} & {path.resolve() for path in paths.get("test", ())}
     for path in sorted(twice):
         raise RecordError(f"{path}: is both to train and to test; give other files to --train or --test")
-    parts = {name: _part(name, files, statistics, workers) for name, files in paths.items()}
-    about = "ImageNet (Russakovsky et al., 2015), from the record files of Crossbow's release of 2019"
-    counts = " and ".join(f"{min(statistics, part.count):,}" for part in parts.values())
-    about += f"; mean and std are those of {counts} of the images"
-    write_parts(output, parts, classes=crossbow.CLASSES, source=about, overwrite=overwrite)
-
-
-def _part(name: str, paths: Sequence[Path], statistics: int, workers: int) -> Part:
     with spreader(workers) as each:
-        files = list(watched(each(crossbow.index, paths), len(paths), f"{name}: check", " files"))
-        count = sum(len(indexed.labels) for indexed in files)
-        numbers = evenly(count, statistics)
-        moments = moments_of(
-            crossbow.chosen(files, numbers),
-            each,
-            total=len(numbers),
-            name=lambda number: crossbow.name(files, numbers[number]),
-        )
+        parts = {name: _part(name, files, each, statistics) for name, files in paths.items()}
+        about = "ImageNet (Russakovsky et al., 2015), from the record files of Crossbow's release of 2019"
+        counts = " and ".join(f"{min(statistics, part.count):,}" for part in parts.values())
+        about += f"; mean and std are those of {counts} of the images"
+        write_parts(output, parts, classes=crossbow.CLASSES, source=about, overwrite=overwrite)
+
+
+def _part(name: str, paths: Sequence[Path], each: Each, statistics: int) -> Part:
+    groups, checksums = zip(*watched(each(crossbow.index, paths), len(paths), f"{name}: check", " files"), strict=True)
     alike = len({path.name for path in paths}) < len(paths)
-    sources = {str(indexed.path) if alike else indexed.path.name: indexed.checksum for indexed in files}
-    return Part(count, crossbow.images(files, name), encoding="jpeg", moments=moments, sources=sources)
+    sources = {str(path) if alike else path.name: sum_ for path, sum_ in zip(paths, checksums, strict=True)}
+    reader = EntryReader(file_bytes, crossbow.as_it_is)
+    return part_of(Entries(groups), reader, each, name, encoding="jpeg", statistics=statistics, checksums=sources)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -72,9 +65,7 @@ def run(source: Path | None, train: str | None, test: str | None, **options: Any
     convert(arguments.given_parts(source, train, test), **options)
 
 
-def main(argv: list[str] | None = None) -> int:
-    return arguments.run(parser(), argv, run, arguments.parts_fault)
-
+main = arguments.command(parser, run, arguments.parts_fault)
 
 if __name__ == "__main__":
     as_command(main)

@@ -23,9 +23,7 @@ def run(output: Path, overwrite: bool) -> None:
     print(f"{output}/train and {output}/test are written")
 
 
-def main(argv: list[str] | None = None) -> int:
-    return arguments.run(parser(), argv, run)
-
+main = arguments.command(parser, run)
 
 if __name__ == "__main__":
     as_command(main)

@@ -80,10 +80,18 @@ def convert(
 
 
 def convert_masks(
-    source: Path, masks: Path, output: Path, *, folders: Mapping[str, str] = {},
-    test_fraction: float | None = None, seed: int = 1, size: tuple[int, int] | None = None, crop: bool = False,
-    workers: int = 1, overwrite: bool = False,
-) -> int:  # fmt: skip
+    source: Path,
+    masks: Path,
+    output: Path,
+    *,
+    folders: Mapping[str, str] = {},
+    test_fraction: float | None = None,
+    seed: int = 1,
+    size: tuple[int, int] | None = None,
+    crop: bool = False,
+    workers: int = 1,
+    overwrite: bool = False,
+) -> int:
     """The same from images and masks; returns the number of classes."""
     arguments.prepare(output, overwrite)
     found = pairs(source, masks, folders)
@@ -153,9 +161,7 @@ def run(masks: Path | None, classes: Path | None, encode: str | None, statistics
         convert(classes=classes, encode=encode, statistics=statistics, **options)
 
 
-def main(argv: list[str] | None = None) -> int:
-    return arguments.run(parser(), argv, run, _fault)
-
+main = arguments.command(parser, run, _fault)
 
 if __name__ == "__main__":
     as_command(main)

@@ -13,16 +13,13 @@ are encoded again, as RGB JPEGs of quality 95; the manifest lists them.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 
 from mpibow.convert import arguments, imagenet, synsets
-from mpibow.convert.conversion import Each, spreader, watched, write_parts
+from mpibow.convert.conversion import spreader, write_parts
 from mpibow.convert.entries import Entries, EntryReader, file_bytes, limited, part_of
-from mpibow.convert.imagenet import PartFiles
 from mpibow.convert.recode import ToEncoded
-from mpibow.convert.tfrecord_images import FeatureNames, ImageFeature, merged, missing, pieces, survey
+from mpibow.convert.tfrecord_images import FeatureNames, ImageFeature, look_through, refuse_missing
 from mpibow.errors import RecordError
 from mpibow.system.command import positive
 from mpibow.system.streams import as_command
@@ -57,7 +54,9 @@ def convert(
         parts, called = dict[str, Entries](), dict[int, str]()
         for part, place in found.items():
             if place.form == "tfrecords":
-                parts[part], _, called = _examples(each, place, index, partial_sets, called)
+                if not partial_sets:
+                    refuse_missing(place.paths)
+                parts[part], _, called = look_through(place.paths, EXAMPLES, each, index, "look through", called)
         count = max((1 + int(entries.labels().max()) for entries in parts.values()), default=0)
         names = imagenet.class_names(called, names, count, source)
         for part, place in found.items():
@@ -87,23 +86,6 @@ def convert(
         about = "ImageNet (ILSVRC 2012)" + (f", at most {limit} images of a class" if limit else "")
         about = f"{about}; classes: {max(count, len(names)):,} synsets, sorted"
         write_parts(output, made, classes=max(count, len(names)), class_names=names, source=about, overwrite=overwrite)
-
-
-def _examples(
-    each: Each, found: PartFiles, index: Path | None, partial_sets: bool, called: Mapping[int, str]
-) -> tuple[Entries, dict[str, str], dict[int, str]]:
-    """The images of TFRecords, their kinds, and names of classes, those `called` so far among them."""
-    if not partial_sets and (gone := missing(found.paths)):
-        raise RecordError(
-            f"{found.paths[0].parent}: {len(gone):,} files of the set are missing: {', '.join(gone[:5])}; "
-            "get them, or convert without them: --partial"
-        )
-    there = pieces(found.paths, index)
-    surveys = watched(each(partial(survey, EXAMPLES), there), len(there), "look through", " files")
-    entries, kinds, names = merged(surveys, called)
-    if not len(entries):
-        raise RecordError(f"{found.paths[0]}: has no records")
-    return entries, kinds, names
 
 
 def parser() -> argparse.ArgumentParser:
@@ -136,9 +118,7 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def main(argv: list[str] | None = None) -> int:
-    return arguments.run(parser(), argv, convert)
-
+main = arguments.command(parser, convert)
 
 if __name__ == "__main__":
     as_command(main)

@@ -133,9 +133,7 @@ def _fault(options: argparse.Namespace) -> str | None:
     return "--download gets MNIST only; get the files of --prefix yourself" if gets else None
 
 
-def main(argv: list[str] | None = None) -> int:
-    return arguments.run(parser(), argv, convert, _fault)
-
+main = arguments.command(parser, convert, _fault)
 
 if __name__ == "__main__":
     as_command(main)

@@ -229,9 +229,7 @@ def _fault(options: argparse.Namespace) -> str | None:
     return None
 
 
-def main(argv: list[str] | None = None) -> int:
-    return arguments.run(parser(), argv, run, _fault)
-
+main = arguments.command(parser, run, _fault)
 
 if __name__ == "__main__":
     as_command(main)

@@ -12,7 +12,6 @@ import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -29,10 +28,8 @@ NAMES = ("u.data", "ratings.dat", "ratings.csv")  # MovieLens' 100K, 1M and 10M,
 INTEGER = re.compile(r"\s*[+-]?\d{1,18}\s*", re.ASCII)
 
 
-def convert(
-    source: Path, output: Path, *, test_fraction: float = 0.1, seed: int = 1, overwrite: bool = False
-) -> tuple[int, int]:
-    """Writes output/train and output/test and verifies them, both or nothing; returns the numbers of users and items.
+def convert(source: Path, output: Path, *, test_fraction: float = 0.1, seed: int = 1, overwrite: bool = False) -> None:
+    """Writes output/train and output/test and verifies them, both or nothing; prints the numbers of users and items.
 
     Raises RecordError, naming the line that is no rating.
     """
@@ -53,7 +50,7 @@ def convert(
         samples = (record_of(numbers[0][1][n], numbers[1][1][n], rows[n][2]) for n in which)
         parts[name] = Part(len(which), samples, sources=sources)
     write_parts(output, parts, classes=1, source=about, overwrite=overwrite)
-    return users, items
+    print(f"model: {{name: matrix_factorisation, users: {users}, items: {items}}}")
 
 
 def _file(source: Path) -> Path:
@@ -86,21 +83,17 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_source(made, f"the file, or a folder that holds one of {', '.join(NAMES)}")
     arguments.add_output(made, "data/ratings")
     made.add_argument(
-        "--test-fraction", type=arguments.fraction, default=0.1, metavar="X",
+        "--test-fraction",
+        type=arguments.fraction,
+        default=0.1,
+        metavar="X",
         help="share of the ratings to split off as test data, above 0 and below 1 (default: %(default)s)",
-    )  # fmt: skip
+    )
     arguments.add_shared(made, "seed", "overwrite")
     return made
 
 
-def run(**options: Any) -> None:
-    users, items = convert(**options)
-    print(f"model: {{name: matrix_factorisation, users: {users}, items: {items}}}")
-
-
-def main(argv: list[str] | None = None) -> int:
-    return arguments.run(parser(), argv, run)
-
+main = arguments.command(parser, convert)
 
 if __name__ == "__main__":
     as_command(main)

@@ -29,9 +29,15 @@ from mpibow.system.streams import as_command
 
 
 def convert(
-    source: Path, output: Path, *, test: Path | None = None, test_fraction: float | None = None, seed: int = 1,
-    asked: Asked | None = None, overwrite: bool = False,
-) -> Columns:  # fmt: skip
+    source: Path,
+    output: Path,
+    *,
+    test: Path | None = None,
+    test_fraction: float | None = None,
+    seed: int = 1,
+    asked: Asked | None = None,
+    overwrite: bool = False,
+) -> Columns:
     """Writes output/train, and output/test if there is one, and verifies them. Errors name line and column."""
     asked = asked or Asked()
     arguments.prepare(output, overwrite)
@@ -119,15 +125,19 @@ def parser() -> argparse.ArgumentParser:
         help="columns that are not converted",
     )
     made.add_argument(
-        "--missing", choices=["error", "fill", "drop"], default="error",
+        "--missing",
+        choices=["error", "fill", "drop"],
+        default="error",
         help="cells without a value: an error; filled by the column's mean, or a category of their own; or their rows "
         "are left out (default: %(default)s)",
-    )  # fmt: skip
+    )
     made.add_argument(
-        "--missing-values", type=_names, metavar="WORDS",
+        "--missing-values",
+        type=_names,
+        metavar="WORDS",
         help="cells that have no value, beside empty ones, in any case; '' for none (default: "
         f"{','.join(MISSING)}; a column of classes may have none of these)",
-    )  # fmt: skip
+    )
     made.add_argument(
         "--decimal",
         choices=[".", ","],
@@ -135,9 +145,12 @@ def parser() -> argparse.ArgumentParser:
         help="decimal point of numbers, . or , (default: .)",
     )
     made.add_argument(
-        "--thousands", choices=["", ",", ".", " ", "'", "_"], default="", metavar="MARK",
+        "--thousands",
+        choices=["", ",", ".", " ", "'", "_"],
+        default="",
+        metavar="MARK",
         help="separator of thousands: , . ' _ or a space, which is any kind of space (default: none)",
-    )  # fmt: skip
+    )
     made.add_argument("--percent", action="store_true", help="read columns of percentages as numbers: 5%% is 0.05")
     made.add_argument("--no-scale", dest="scale", action="store_false", help="leave numbers as they are")
     made.add_argument("--scale-target", action="store_true", help="scale the numbers to predict as well")
@@ -153,9 +166,17 @@ def _fault(options: argparse.Namespace) -> str | None:
 
 
 def run(
-    decimal: str | None, thousands: str, missing_values: tuple[str, ...] | None, source: Path, output: Path,
-    test: Path | None, test_fraction: float | None, seed: int, overwrite: bool, **asked: Any,
-) -> None:  # fmt: skip
+    decimal: str | None,
+    thousands: str,
+    missing_values: tuple[str, ...] | None,
+    source: Path,
+    output: Path,
+    test: Path | None,
+    test_fraction: float | None,
+    seed: int,
+    overwrite: bool,
+    **asked: Any,
+) -> None:
     wanted = Asked(**asked, notation=Notation(decimal, thousands, missing_values))
     columns = convert(
         source, output, test=test, test_fraction=test_fraction, seed=seed, asked=wanted, overwrite=overwrite
@@ -168,9 +189,7 @@ def run(
     print(f"target: {names}")
 
 
-def main(argv: list[str] | None = None) -> int:
-    return arguments.run(parser(), argv, run, _fault)
-
+main = arguments.command(parser, run, _fault)
 
 if __name__ == "__main__":
     as_command(main)

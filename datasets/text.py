@@ -10,16 +10,15 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from mpibow.convert import arguments
 from mpibow.convert.conversion import Part, file_checksum, progress, write_parts
+from mpibow.data.aside import content_of
 from mpibow.data.dataset import Array
 from mpibow.data.text import BYTES, CHARS, FILE, Tokens, bytes_of, chars_of, contents_of, read_tokens, records_of
 from mpibow.errors import RecordError
-from mpibow.system.files import reason
 from mpibow.system.streams import as_command
 
 PIECE = 1 << 20  # characters that are encoded at once, up to the end of a line
@@ -27,8 +26,8 @@ PIECE = 1 << 20  # characters that are encoded at once, up to the end of a line
 
 def convert(
     source: Path, output: Path, *, tokens: str = CHARS, test_fraction: float | None = None, overwrite: bool = False
-) -> int:
-    """Writes output/train, and output/test if asked for, and verifies them; returns the size of the vocabulary."""
+) -> None:
+    """Writes output/train, and output/test if asked for, and verifies them; prints the size of the vocabulary."""
     arguments.prepare(output, overwrite)
     files = _files(source)
     texts = [_read(path, errors="surrogateescape" if tokens == BYTES else "strict") for path in files]
@@ -51,7 +50,7 @@ def convert(
             len(records), records, sources=sources, contents=contents_of(part, known), files={FILE: known.content}
         )
     write_parts(output, parts, classes=known.size, source=about, overwrite=overwrite)
-    return known.size
+    print(f"vocabulary: {known.size:,} tokens")
 
 
 def _files(source: Path) -> list[Path]:
@@ -64,9 +63,7 @@ def _files(source: Path) -> list[Path]:
 
 def _read(path: Path, errors: str) -> str:
     try:
-        return path.read_bytes().decode("utf-8", errors)
-    except OSError as error:
-        raise RecordError(f"{path}: cannot be read: {reason(error)}") from error
+        return content_of(path).decode("utf-8", errors)
     except UnicodeDecodeError as error:
         raise RecordError(
             f"{path}: byte {error.start} is no UTF-8; convert the file, or pass --tokens bytes"
@@ -112,13 +109,7 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def run(**options: Any) -> None:
-    print(f"vocabulary: {convert(**options):,} tokens")
-
-
-def main(argv: list[str] | None = None) -> int:
-    return arguments.run(parser(), argv, run)
-
+main = arguments.command(parser, convert)
 
 if __name__ == "__main__":
     as_command(main)

@@ -11,15 +11,14 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from mpibow.convert import arguments
-from mpibow.convert.conversion import file_checksum, spreader, watched, write_parts
+from mpibow.convert.conversion import file_checksum, spreader, write_parts
 from mpibow.convert.entries import Entries, EntryReader, part_of, split
 from mpibow.convert.recode import ToEncoded
-from mpibow.convert.tfrecord_images import FeatureNames, ImageFeature, Pixels, first, merged, missing, pieces, survey
+from mpibow.convert.tfrecord_images import FeatureNames, ImageFeature, Pixels, first, look_through, refuse_missing
 from mpibow.errors import RecordError
 from mpibow.system.command import positive
 from mpibow.system.streams import as_command
@@ -50,20 +49,13 @@ def convert(
     `pixels` describes raw images; encoded ones become `encode` (jpeg or png) where they are of both kinds.
     """
     arguments.prepare(output, overwrite)
-    if not partial_sets and (gone := missing([path for paths in files.values() for path in paths])):
-        raise RecordError(
-            f"{', '.join(gone[:5])}: {len(gone):,} files of a set are missing; --partial converts without them"
-        )
+    if not partial_sets:
+        refuse_missing([path for paths in files.values() for path in paths])
     with spreader(workers) as each:
-        found = {}
-        for name, paths in files.items():
-            there = pieces(paths, index)
-            surveys = watched(each(partial(survey, wanted), there), len(there), f"{name}: look through", " files")
-            found[name] = merged(surveys)
+        found = {
+            name: look_through(paths, wanted, each, index, f"{name}: look through", {}) for name, paths in files.items()
+        }
         parts = {name: entries for name, (entries, _, _) in found.items()}
-        for name, entries in parts.items():
-            if not len(entries):
-                raise RecordError(f"{files[name][0]}: has no records")
         kinds = {kind: where for _, kinds, _ in reversed(found.values()) for kind, where in kinds.items()}
         make, encoding = _maker(kinds, pixels, encode, decode)
         names = {label: name for _, _, called in found.values() for label, name in called.items()}
@@ -212,10 +204,19 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(
-    source: Path | None, train: str | None, test: str | None, list: bool, image_feature: str, label_feature: str,
-    name_feature: str | None, first_label: int, shape: tuple[int, int, int] | None, layout: str, dtype: str,
+    source: Path | None,
+    train: str | None,
+    test: str | None,
+    list: bool,
+    image_feature: str,
+    label_feature: str,
+    name_feature: str | None,
+    first_label: int,
+    shape: tuple[int, int, int] | None,
+    layout: str,
+    dtype: str,
     **options: Any,
-) -> None:  # fmt: skip
+) -> None:
     files = arguments.given_parts(source, train, test)
     if list:
         print(listing(files["train"][0]))
@@ -226,9 +227,7 @@ def run(
     convert(files, wanted=wanted, pixels=pixels, **options)
 
 
-def main(argv: list[str] | None = None) -> int:
-    return arguments.run(parser(), argv, run, arguments.parts_fault)
-
+main = arguments.command(parser, run, arguments.parts_fault)
 
 if __name__ == "__main__":
     as_command(main)

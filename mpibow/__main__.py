@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import NoReturn, TextIO
 
 from mpibow import __version__
-from mpibow.system.command import COMMANDS, close
+from mpibow.system.command import COMMANDS, suggested
 from mpibow.system.streams import as_command
 
 
@@ -25,8 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int | None:
     if name not in COMMANDS:
         if not name:
             return _usage(sys.stderr, 2)
-        nearest = close(name, COMMANDS)
-        remedy = f"did you mean '{nearest}'?" if nearest else "mpibow --help lists the commands"
+        remedy = suggested(name, COMMANDS, "mpibow --help lists the commands")
         print(f"error: '{name}': is not a command of mpibow; {remedy}", file=sys.stderr)
         return 2
     code: int | None = import_module(COMMANDS[name].module).main(arguments)

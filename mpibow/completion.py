@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from importlib import import_module
 
 from mpibow.errors import MpibowError, install
 from mpibow.system.command import COMMANDS, converters, prog
-from mpibow.system.streams import as_command
+from mpibow.system.streams import as_command, exit_code
 
 SHELLS = ("bash", "zsh", "fish")
 EPILOG = """\
@@ -33,12 +32,7 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Prints the script and returns the exit code."""
     shell = parser().parse_args(argv).shell
-    try:
-        print(script(shell))
-    except MpibowError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.code
-    return 0
+    return exit_code(lambda: print(script(shell)))
 
 
 def script(shell: str) -> str:

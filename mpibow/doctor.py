@@ -23,6 +23,7 @@ from mpibow.comm.mpi import Mpi, load, short
 from mpibow.diagnose.machine import MachineFacts, check_all, exit_code, in_bytes
 from mpibow.errors import CommunicationError, MpibowError
 from mpibow.system.command import prog
+from mpibow.system.packages import installed
 from mpibow.system.streams import as_command
 from mpibow.tune.words import in_ranks
 
@@ -59,7 +60,7 @@ def collect(comm: Single | Mpi, options: argparse.Namespace, remedy: str = "") -
         shared=shared,
         remedy=remedy,
         python=tuple(map(int, platform.python_version_tuple()[:2])),
-        packages=_installed(["mpibow", *required, *OPTIONAL]),
+        packages=installed(["mpibow", *required, *OPTIONAL]),
         required=required,
         blas=_blas(),
         allowed=allowed_cores(),
@@ -219,16 +220,6 @@ def required_packages() -> dict[str, str]:
         return {}
     found = [re.match(r"([\w.-]+)(?:[^;]*>=\s*([\w.]+))?", line) for line in lines if "extra ==" not in line]
     return {match[1]: match[2] or "" for match in found if match}
-
-
-def _installed(names: Sequence[str]) -> dict[str, str]:
-    versions = {}
-    for name in names:
-        try:
-            versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return versions
 
 
 def _blas() -> str:

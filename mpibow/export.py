@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from safetensors.numpy import save
 
 from mpibow.convert.pickles import write_state_dict
 from mpibow.data.aside import file_aside
-from mpibow.errors import ConfigError, MpibowError
+from mpibow.errors import ConfigError
 from mpibow.graph.graph import Array
 from mpibow.job.document import buffers_of
 from mpibow.models.torchvision import COUNTED, NETS, names_of
 from mpibow.run.stored import Stored, read_stored
 from mpibow.system.command import prog
-from mpibow.system.streams import as_command
+from mpibow.system.json_text import JsonObject
+from mpibow.system.streams import as_command, exit_code
 
 SCALED = "input"  # the key of the scaling of inputs in a safetensors file's metadata
 BYTES = 255.0  # ToTensor divides by it
@@ -35,7 +34,7 @@ class Exported:
     """
 
     arrays: Mapping[str, Array]
-    about: Mapping[str, Any]
+    about: JsonObject
     mean: Array | None = None
 
 
@@ -76,7 +75,7 @@ def torchvisions(path: Path, weights: Mapping[str, Array]) -> tuple[str, dict[st
     return found.net, arrays
 
 
-def scaling_of(stored: Stored) -> tuple[dict[str, Any], Array | None]:
+def scaling_of(stored: Stored) -> tuple[JsonObject, Array | None]:
     """How the net scales its inputs, by its graph; and the mean image where there is one. Empty without a graph."""
     graph = stored.graph or {}
     nodes = [node for node in graph.get("nodes", ()) if node.get("operator") == "Normalise"]
@@ -151,18 +150,17 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: list[str] | None = None) -> int:
     options = parser().parse_args(argv)
-    try:
-        stored = read_stored(options.path)
-        found = export(stored, options.names, average=options.average)
-        files = write(found, options.output, options.to)
-    except MpibowError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.code
+    return exit_code(lambda: _run(options))
+
+
+def _run(options: argparse.Namespace) -> None:
+    stored = read_stored(options.path)
+    found = export(stored, options.names, average=options.average)
+    files = write(found, options.output, options.to)
     numbers = sum(array.size for array in found.arrays.values())
     print(f"{options.output}: {len(found.arrays)} arrays, {numbers:,} numbers, of {stored.path}; {files[1].name}")
     if not found.about.keys() & {"input", "inputs"}:
         print(f"{files[1].name}: has no scaling of inputs, as {stored.path} has no graph")
-    return 0
 
 
 if __name__ == "__main__":

@@ -16,13 +16,15 @@ from mpibow.errors import CheckpointError, ConfigError
 from mpibow.evaluate import on_host
 from mpibow.graph.graph import Array
 from mpibow.graph.plan import Plan
-from mpibow.job.document import Build, loaded, misfit, saved
+from mpibow.job.document import misfit, saved
 from mpibow.job.predictor import Predictor, plan_of
+from mpibow.models.classifier import Build
 from mpibow.ops.own import OwnOperator
 from mpibow.pytorch import copied, into_torch
 from mpibow.run.results import Summary
 from mpibow.run.series import read_run
-from mpibow.run.stored import Stored, read_stored, write_stored
+from mpibow.run.stored import Stored, misfit_of, read_stored, write_stored
+from mpibow.system.json_text import JsonObject
 
 COMPUTES = ("device", "precision", "onednn")  # settings of the computation
 
@@ -41,7 +43,7 @@ class Fitted:
     config: Config  # of the host, whatever device the run used
     folder: Path | None = None  # the run directory, where it is known
     average: dict[str, Array] | None = None  # as `weights`, of the average of the centre; None without `ema`
-    input: Mapping[str, Any] = field(default_factory=dict)  # the form of the training data (job/normalise.py)
+    input: JsonObject = field(default_factory=dict)  # the form of the training data (job/normalise.py)
     source: TorchNet | None = None  # of `from_torch`, where `fit` received one
 
     def __repr__(self) -> str:
@@ -55,7 +57,7 @@ class Fitted:
         return self.ended
 
     @property
-    def history(self) -> list[dict[str, Any]]:
+    def history(self) -> list[JsonObject]:
         """The events of the run's metrics.jsonl in order. Raises ConfigError where the run directory is gone."""
         if self.folder is None:
             raise ConfigError("history: is in the run directory, and this net was loaded from a file alone")
@@ -132,24 +134,13 @@ def load(path: str | os.PathLike[str], *, operators: Sequence[OwnOperator] = ())
 
 def of_stored(stored: Stored, operators: Sequence[OwnOperator] = ()) -> Fitted:
     """The trained net in a stored file. Raises CheckpointError where there is none, or its parts do not fit."""
-    if stored.graph is None and stored.path.is_file():
-        raise CheckpointError(
-            f"{stored.path}: was not written by Fitted.save; give its weights to fit(weights=...) instead"
-        )
-    if stored.graph is None:
-        raise CheckpointError(
-            f"{stored.path}: has no graph: an older mpibow made it, or the net cannot be saved (see the run's log)"
-        )
-    return _fitted(stored, _loaded(stored.path, stored.graph, stored.arrays, operators))
-
-
-def _loaded(
-    path: Path, document: Mapping[str, Any], arrays: Mapping[str, Array], operators: Sequence[OwnOperator]
-) -> Build:
-    try:
-        return loaded(document, arrays, operators)
-    except CheckpointError as error:
-        raise CheckpointError(f"{path}: {error}") from None
+    make = stored.graphs(operators)
+    if make is None:
+        why = "has no graph: an older mpibow made it, or the net cannot be saved (see the run's log)"
+        if stored.path.is_file():
+            why = "was not written by Fitted.save; give its weights to fit(weights=...) instead"
+        raise CheckpointError(f"{stored.path}: {why}")
+    return _fitted(stored, make)
 
 
 def _fitted(stored: Stored, make: Build) -> Fitted:
@@ -165,17 +156,14 @@ def _fitted(stored: Stored, make: Build) -> Fitted:
         raise CheckpointError(f"{path}: config: {error}") from None
     ended = None if stored.summary is None else _summary(stored.summary)
     found = Fitted(ended, stored.weights, 0, make, on_host(config), stored.run, stored.average, stored.input)
-    try:
-        with misfit("graph"):
-            plan = found.plan(1)
-    except CheckpointError as error:
-        raise CheckpointError(f"{path}: {error}") from None
+    with misfit_of(path), misfit("graph"):
+        plan = found.plan(1)
     for named in filter(None, (stored.weights, stored.average)):
         plan.packed(named, str(path))
     return found
 
 
-def _summary(entries: Mapping[str, Any]) -> Summary:
+def _summary(entries: JsonObject) -> Summary:
     """The summary of a run of any version: unknown entries are left out, missing ones are None."""
     known: dict[str, Any] = {each.name: entries.get(each.name) for each in fields(Summary)}
     known["learners"] = tuple(known["learners"] or ())

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import argparse
 import shutil
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import yaml
 
-from mpibow.errors import ConfigError, MpibowError, OutputError
-from mpibow.system.command import LAUNCH, close, launch_file, launch_files, prog, stem
+from mpibow.errors import ConfigError, OutputError
+from mpibow.system.command import LAUNCH, launch_file, launch_files, prog, stem, suggested
 from mpibow.system.files import reason
-from mpibow.system.streams import as_command
+from mpibow.system.streams import as_command, exit_code
 
 FOLDER = "launch"
 
@@ -38,26 +37,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = command.parse_args(argv)
     if options.copy and len(options.copy) > 2:
         command.error("--copy: takes NAME and at most one DIR")
-    try:
-        if options.list:
-            print(*(f"{name:<38} {about(name)}" for name in launch_files()), sep="\n")
-        elif options.show:
-            print((LAUNCH / find(options.show)).read_text(encoding="utf-8"), end="")
-        else:
-            name, folder = (*options.copy, FOLDER)[:2]
-            print(copy(find(name), Path(folder), overwrite=options.overwrite))
-    except MpibowError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.code
-    return 0
+    return exit_code(lambda: _run(options))
+
+
+def _run(options: argparse.Namespace) -> None:
+    if options.list:
+        print(*(f"{name:<38} {about(name)}" for name in launch_files()), sep="\n")
+    elif options.show:
+        print((LAUNCH / find(options.show)).read_text(encoding="utf-8"), end="")
+    else:
+        name, folder = (*options.copy, FOLDER)[:2]
+        print(copy(find(name), Path(folder), overwrite=options.overwrite))
 
 
 def find(name: str) -> str:
     """The launch file of that name, as a path below launch/. Raises ConfigError."""
     if found := launch_file(name):
         return found
-    nearest = close(name, [*launch_files(), *map(stem, launch_files())])
-    remedy = f"did you mean '{nearest}'?" if nearest else f"{prog('launch', 'mpibow launch')} --list prints all names"
+    all_names = f"{prog('launch', 'mpibow launch')} --list prints all names"
+    remedy = suggested(name, [*launch_files(), *map(stem, launch_files())], all_names)
     raise ConfigError(f"'{name}': is not a launch file; {remedy}")
 
 

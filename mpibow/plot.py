@@ -7,17 +7,16 @@ python -m mpibow.plot runs/A runs/B --output both.svg      two runs in one figur
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from mpibow.errors import ConfigError, MpibowError
+from mpibow.errors import ConfigError
 from mpibow.figure import COLOURS, LOOK, NO_DATE, matplotlib, save
 from mpibow.run.series import PANELS, Curve, RunLog, curves, read_run
 from mpibow.system.command import positive, prog
-from mpibow.system.streams import as_command
+from mpibow.system.streams import as_command, exit_code
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -154,12 +153,7 @@ def _colour(run: int) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command; the exit code: 0 only where the figure is written."""
     arguments = parser().parse_args(argv)
-    try:
-        print(plot(arguments))
-    except MpibowError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.code
-    return 0
+    return exit_code(lambda: print(plot(arguments)))
 
 
 def plot(arguments: argparse.Namespace) -> Path:

@@ -12,14 +12,14 @@ import numpy as np
 from tqdm import tqdm
 
 from mpibow.convert import export
-from mpibow.convert.conversion import cores, exit_code, spreader
+from mpibow.convert.conversion import cores, interruptible, spreader
 from mpibow.data import verify
 from mpibow.data.aside import file_aside
 from mpibow.data.contents import contents, pick, summary
 from mpibow.data.recordset import RecordSet, open_records
 from mpibow.data.sheet import sheet
 from mpibow.errors import ConfigError, MpibowError, RecordError
-from mpibow.system.command import close, integer, natural, prog
+from mpibow.system.command import integer, natural, prog, suggested
 from mpibow.system.streams import as_command
 
 SHOWN = 20  # damages listed for one data set; a broken disk can have millions
@@ -122,8 +122,7 @@ def _class(data: RecordSet, wanted: str) -> int:
         return names.index(wanted)
     if wanted.isdecimal() and int(wanted) < data.classes:
         return int(wanted)
-    nearest = close(wanted, names)
-    remedy = f"did you mean {nearest!r}?" if nearest else f"give a name or a number below {data.classes}"
+    remedy = suggested(wanted, names, f"give a name or a number below {data.classes}")
     raise ConfigError(f"--class: {data.folder} has no class {wanted!r}; {remedy}")
 
 
@@ -179,7 +178,7 @@ def parser() -> argparse.ArgumentParser:
         description="Writes a data set in a form that other programs read; `mpibow convert tfrecord` or `folder` "
         "converts it back. Writes all of it or nothing.",
     )
-    exporting.set_defaults(run=lambda options: exit_code(lambda: export.run(options)))
+    exporting.set_defaults(run=lambda options: interruptible(lambda: export.run(options)))
     export.add_options(exporting)
     return made
 

@@ -89,12 +89,12 @@ def with_dali(batch: int, folder: Path) -> Callable[[], int]:
 
 def with_host(batch: int, folder: Path) -> Callable[[], int]:
     from mpibow.data.damage import Damages
-    from mpibow.data.decoded import Decoded, DecodingReader
+    from mpibow.data.decoded import Decoded, decoding_reader
     from mpibow.data.sample_settings import Image
 
     data = open_records(folder / "records")
     decoded = Decoded(data, Image(size=SIZE), AREA, ASPECT)
-    return trained(decoded, DecodingReader(decoded, Damages(data.name, data.count, 0), 1), batch)
+    return trained(decoded, decoding_reader(decoded, Damages(data.name, data.count, 0), 1), batch)
 
 
 def plain_dali(batch: int, folder: Path, fused: bool) -> Callable[[], int]:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import zlib
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
 from mpibow.comm.pulse import Pulse
 from mpibow.graph.graph import Array as Array
 from mpibow.graph.memory import zeros
+
+T = TypeVar("T")
 
 
 class Communicator(Protocol):
@@ -66,13 +69,19 @@ class Communicator(Protocol):
         """Returns when every rank has called it."""
         ...
 
-    def share(self, obj: Any) -> list[Any]:
+    def share(self, obj: T) -> list[T]:
         """The small objects of all ranks, by rank."""
         ...
 
     def close(self, code: int = 0) -> None:
         """Ends the communicator, and its watchdog; a non-zero code ends every rank of the job with it, at once."""
         ...
+
+
+class Call(Protocol):
+    """Runs a function of the communicator, on the thread that may use it."""
+
+    def __call__(self, function: Callable[[Communicator], T], /) -> T: ...
 
 
 class InPlace:
@@ -101,16 +110,16 @@ class Single(InPlace):
     def __init__(self, pulse: Pulse | None = None) -> None:
         self.pulse = pulse or Pulse()
 
-    def allreduce(self, array: Array, stream: Any = None) -> None:
+    def allreduce(self, array: Array, stream: object = None) -> None:
         pass
 
-    def broadcast(self, array: Array, root: int = 0, stream: Any = None) -> None:
+    def broadcast(self, array: Array, root: int = 0, stream: object = None) -> None:
         pass
 
     def barrier(self) -> None:
         pass
 
-    def share(self, obj: Any) -> list[Any]:
+    def share(self, obj: T) -> list[T]:
         return [obj]
 
     def leave(self, code: int = 0, text: str = "") -> list[str]:

@@ -12,13 +12,14 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
-from typing import Any
+from typing import TypeVar
 
 from mpibow.comm.communicator import Array, InPlace, describe, differ, flat
 from mpibow.comm.pulse import Pulse
 from mpibow.comm.shared import ByBoard, ByMessages, SharedRows, open_shared, ordered
 from mpibow.errors import CommunicationError
 
+T = TypeVar("T")
 DIRECT = 2  # up to so many ranks, each reads all arrays whole; more are added up by shares, and read once
 LARGEST = 2**30  # elements in one MPI call: Open MPI fails above 2^31
 SPIN = 20e-6  # seconds: less than a sleep costs
@@ -60,7 +61,9 @@ class Mpi(InPlace):
         self._shared = weakref.WeakValueDictionary[int, SharedRows]()  # by their arrays' ids
         self._free = threading.Lock()  # held during a call, and for ever after a call that was cut short
         self._launcher = os.getppid()
-        self._meeting: ByMessages | ByBoard = ByMessages(self._comm, mpi.MAX)
+        self._meeting: ByMessages | ByBoard = ByMessages(
+            lambda mine, highest: self._comm.Iallreduce(mine, highest, mpi.MAX).Test
+        )
         board = self._open_shared(2, "int64")
         self.shared_memory = board is not None  # whether `zeros` returns memory that all ranks share
         if board is not None and ordered():
@@ -97,7 +100,7 @@ class Mpi(InPlace):
             pass
         return shared.rows
 
-    def allreduce(self, array: Array, stream: Any = None) -> None:
+    def allreduce(self, array: Array, stream: object = None) -> None:
         if (shared := self._shared_rows(array)) is not None:
             with self._call(shared.called):
                 shared.add_up()
@@ -108,7 +111,7 @@ class Mpi(InPlace):
             for start in range(0, whole.size, self._largest):
                 self._comm.Allreduce(self._mpi.IN_PLACE, whole[start : start + self._largest])
 
-    def broadcast(self, array: Array, root: int = 0, stream: Any = None) -> None:
+    def broadcast(self, array: Array, root: int = 0, stream: object = None) -> None:
         whole = flat(array)
         with self._call(describe(f"broadcast from rank {root}", array)):
             for start in range(0, whole.size, self._largest):
@@ -118,9 +121,9 @@ class Mpi(InPlace):
         with self._call("barrier"):
             pass
 
-    def share(self, obj: Any) -> list[Any]:
+    def share(self, obj: T) -> list[T]:
         with self._call("share"):
-            objects: list[Any] = self._comm.allgather(obj)
+            objects: list[T] = self._comm.allgather(obj)
         return objects
 
     def leave(self, code: int = 0, text: str = "") -> list[str] | None:

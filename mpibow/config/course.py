@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from statistics import median
-from typing import Annotated, Literal, NamedTuple, cast
+from typing import Annotated, NamedTuple
 
 from mpibow.bounds import AtMost, Count, Matches, NotNegative, Positive, Text
 from mpibow.errors import ConfigError
@@ -19,7 +19,6 @@ Interval = Annotated[
         "such as '1 epoch', '500 iterations' or '30 minutes'",
     ),
 ]
-Unit = Literal["epoch", "iteration", "minute"]
 
 
 @dataclass(frozen=True)
@@ -158,7 +157,7 @@ class Every(NamedTuple):
     """A distance between events, as `2 epochs`, `500 iterations` or `0.5 minutes`."""
 
     amount: float
-    unit: Unit
+    unit: str
 
 
 @dataclass(frozen=True)
@@ -176,7 +175,7 @@ class Checkpoint:
         if self.every is None:
             return None
         amount, unit = self.every.split()
-        return Every(float(amount), cast(Unit, unit.removesuffix("s")))
+        return Every(float(amount), unit.removesuffix("s"))
 
     def due(self, iteration: int, best: bool, passed: Callable[[float], bool]) -> bool:
         """Whether a checkpoint is due. `best`: the centre is the best so far; `passed`: so many epochs have passed."""

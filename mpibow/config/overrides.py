@@ -12,11 +12,12 @@ from mpibow.errors import ConfigError
 from mpibow.optim import UPDATES
 from mpibow.optim.sgd import Sgd
 from mpibow.optim.update import Update
+from mpibow.system.json_text import JsonObject
 
 Path = tuple[str, ...]
 
 
-def override(kind: type, mapping: Mapping[str, object], overrides: Sequence[str]) -> dict[str, Any]:
+def override(kind: type, mapping: Mapping[str, object], overrides: Sequence[str]) -> JsonObject:
     """`mapping` with the overrides set in it, later ones last; `kind` is the dataclass of the result.
 
     An override replaces the value at its path. One that switches a `name` (`rule.name=ssgd`) drops the keys that only
@@ -68,14 +69,15 @@ def _set(mapping: dict[str, Any], path: Path, value: object) -> None:
     node[path[-1]] = value
 
 
-def _drop(kind: type, old: Any, new: Any, path: Path, given: set[Path]) -> None:
+def _drop(kind: type, old: JsonObject, new: dict[str, Any], path: Path, given: set[Path]) -> None:
     """Deletes from `new`, wherever a name was switched, the keys that only the dataclass named in `old` has."""
     for setting in settings_of(kind):
         records, where = records_of(setting.hint), (*path, setting.name)
         after = new.get(setting.name)
         if not records or not isinstance(after, dict):
             continue
-        before = old.get(setting.name) if isinstance(old.get(setting.name), dict) else {}
+        before = old.get(setting.name)
+        before = before if isinstance(before, dict) else {}
         was, now = record_of(records, before, setting.default), record_of(records, after, setting.default)
         if was and now:
             for name in {s.name for s in settings_of(was)} - {s.name for s in settings_of(now)}:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from mpibow.config.words import show
+from mpibow.system.json_text import JsonObject
 
 Names = Mapping[tuple[str, str], tuple[str, str]]
 NAMES: Names = {}  # (part, key) of the older version -> of this one, as ("metrics", "every"): ("log", "every")
 
 
-def renamed(settings: Mapping[str, Any], names: Names = NAMES) -> dict[str, Any]:
+def renamed(settings: JsonObject, names: Names = NAMES) -> JsonObject:
     """The settings of an older version under the names of this one."""
     found = dict(settings)
     for (part, key), (new, name) in names.items():
@@ -26,7 +26,7 @@ def renamed(settings: Mapping[str, Any], names: Names = NAMES) -> dict[str, Any]
     return found
 
 
-def refused(settings: dict[str, Any], names: Names = NAMES) -> list[str]:
+def refused(settings: dict[str, object], names: Names = NAMES) -> list[str]:
     """Removes settings of older versions, and returns a line for each: its replacement."""
     problems = []
     for (part, key), (new, name) in names.items():

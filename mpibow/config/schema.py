@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from mpibow.bounds import AtLeast, Below, Count, Matches, Natural, NotEmpty, Positive, Text
 from mpibow.comm.pulse import Limits
@@ -28,10 +28,12 @@ from mpibow.optim.sgd import Sgd
 from mpibow.optim.update import Update
 from mpibow.sync.family import AnyRule, Family, Independent
 from mpibow.sync.rule import RuleSettings
+from mpibow.system.json_text import JsonObject
 from mpibow.tune.tuner import Tuner
 
 Device = Literal["auto", "cuda", "onednn", "numpy"]
 Transport = Literal["auto", "nccl", "mpi", "staged"]
+LoggerName = Literal["jsonl", "tensorboard", "wandb"]  # each has an entry in mpibow.run.loggers
 RunName = Annotated[
     str, Matches(r"[A-Za-z0-9_][A-Za-z0-9._-]*", "of letters, digits, . _ - that starts with a letter, a digit or _")
 ]
@@ -63,7 +65,7 @@ class Model:
         "trained weights that a new run starts from: a run directory, a checkpoint or a safetensors file, or "
         "{file, match, exclude, strict, names}; null: random ones, by seed",
     ] = None
-    options: Annotated[Mapping[str, Any], Rest()] = field(default_factory=dict)
+    options: Annotated[JsonObject, Rest()] = field(default_factory=dict)
     sha256: Annotated[Text | None, "checksum of the file in name; the run fills it in"] = None
 
 
@@ -74,7 +76,7 @@ class MetricSettings:
     name: Annotated[Text, "the metric's name"]
     output: Annotated[Text | None, "output that it is of, where the net gives several by name"] = None
     label: Annotated[Text | None, "what it is called in reports; null is its name"] = None
-    options: Annotated[Mapping[str, Any], Rest()] = field(default_factory=dict)
+    options: Annotated[JsonObject, Rest()] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -125,7 +127,7 @@ class Ema:
 @dataclass(frozen=True)
 class LogSettings:
     to: Annotated[
-        tuple[Literal["jsonl", "tensorboard", "wandb"], ...],
+        tuple[LoggerName, ...],
         "where numbers go: jsonl is metrics.jsonl, which is always written; tensorboard writes event files beside it",
     ] = ("jsonl",)
     every: Annotated[Count, "iterations between entries of training"] = 50
@@ -271,7 +273,7 @@ def load_mapping(
     `update` and `rule` may be a program's own objects, which the config keeps unchanged.
     """
     known = (*UPDATES.values(), Family, Independent)
-    own: dict[str, Any] = {
+    own: JsonObject = {
         key: value
         for key, value in mapping.items()
         if key in ("update", "rule") and isinstance(value, Update | RuleSettings) and type(value) not in known

@@ -20,26 +20,27 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args, get_o
 from mpibow.bounds import AnyFloat
 from mpibow.config.words import is_record, is_sequence, members, show, unwrap, words
 from mpibow.errors import ConfigError
+from mpibow.system.json_text import JsonObject
 
 T = TypeVar("T")
 MISFIT = object()
 Function = Callable[..., object]
 
 
-def once(function: Callable[[Any], T]) -> Callable[[object], T]:
+def once(function: Callable[[object], T]) -> Callable[[object], T]:
     """Caches a result that depends on a dataclass or function alone: most of the time that a config takes."""
     return cache(function)
 
 
 @once
-def hints_of(kind: Any) -> Mapping[str, object]:
+def hints_of(kind: object) -> Mapping[str, object]:
     """The hints of a dataclass's fields, or of a function's parameters."""
     return get_type_hints(kind, include_extras=True)
 
 
 @dataclass(frozen=True)
 class Rest:
-    """Marks the field that takes all keys that are not fields: `options: Annotated[Mapping[str, Any], Rest()]`."""
+    """Marks the field that takes all keys that are not fields: `options: Annotated[JsonObject, Rest()]`."""
 
 
 class Setting(NamedTuple):
@@ -53,13 +54,13 @@ class Setting(NamedTuple):
 def build(kind: type[T], mapping: Mapping[str, object], *, path: str = "", problems: Sequence[str] = ()) -> T:
     """`mapping` as a dataclass of `kind`. Raises ConfigError with one line for each problem, those given first."""
     found = list(problems)
-    record: T = _record(kind, plain(mapping), path, found)
-    if found:
+    record = _record(kind, plain(mapping), path, found)
+    if found or record is None:
         raise ConfigError("\n".join(found))
     return record
 
 
-def check_options(path: str, function: Function, options: Mapping[str, object]) -> dict[str, Any]:
+def check_options(path: str, function: Function, options: Mapping[str, object]) -> JsonObject:
     """`options` as keyword arguments of `function`, by its annotations; lists become tuples where it takes tuples.
 
     Options are its keyword-only parameters and those with a default. Raises ConfigError with one line for each problem.
@@ -71,7 +72,7 @@ def check_options(path: str, function: Function, options: Mapping[str, object]) 
 
 def check_named(
     path: str, function: Function, names: Sequence[str], options: Mapping[str, object], hints: Mapping[str, object]
-) -> dict[str, Any]:
+) -> JsonObject:
     """The same of its parameters `names`, by these hints."""
     parameters = [p for p in inspect.signature(function).parameters.values() if p.name in names]
     settings = [
@@ -105,14 +106,14 @@ def settings_of(kind: Any) -> tuple[Setting, ...]:
 
 
 @once
-def rest_of(kind: Any) -> str | None:
+def rest_of(kind: object) -> str | None:
     """The name of the field that takes the rest, if there is one."""
     hints = hints_of(kind).items()
     return next((name for name, hint in hints if get_origin(hint) is Annotated and Rest() in get_args(hint)), None)
 
 
 @once
-def tags_of(kind: Any) -> tuple[str, ...]:
+def tags_of(kind: object) -> tuple[str, ...]:
     """The allowed texts of a dataclass's `name`; () where any is allowed."""
     hint = unwrap(hints_of(kind).get("name"))[0]
     return tuple(map(str, get_args(hint))) if get_origin(hint) is Literal else ()
@@ -140,7 +141,7 @@ def join(path: str, key: object) -> str:
     return f"{path}.{key}" if path else str(key)
 
 
-def _value(setting: Setting, value: object, path: str, found: list[str]) -> Any:
+def _value(setting: Setting, value: object, path: str, found: list[str]) -> object:
     """The value as a type of the setting's hint; None where it does not fit, with its problems added to `found`."""
     core = unwrap(setting.hint)[0]
     records = records_of(core)
@@ -162,7 +163,7 @@ def _value(setting: Setting, value: object, path: str, found: list[str]) -> Any:
     return None
 
 
-def _record(kind: type, mapping: Mapping[str, object], path: str, found: list[str]) -> Any:
+def _record(kind: type[T], mapping: Mapping[str, object], path: str, found: list[str]) -> T | None:
     before = len(found)
     rest, tags = rest_of(kind), tags_of(kind)
     tag = mapping.get("name", tags[0] if len(tags) == 1 else "") if tags else ""
@@ -184,8 +185,8 @@ def _record(kind: type, mapping: Mapping[str, object], path: str, found: list[st
 
 def _values(
     settings: Sequence[Setting], mapping: Mapping[str, object], path: str, owner: str, found: list[str]
-) -> dict[str, Any]:
-    values = {}
+) -> dict[str, object]:
+    values = dict[str, object]()
     for setting in settings:
         where = join(path, setting.name)
         if setting.name in mapping:
@@ -206,9 +207,9 @@ def _unknown(settings: Sequence[Setting], key: object, path: str, owner: str) ->
     return f"{join(path, key)}: is not a setting{owner}{remedy}"
 
 
-def _list(hint: object, value: list[object], path: str, found: list[str]) -> Any:
+def _list(hint: object, value: list[object], path: str, found: list[str]) -> object:
     core, bounds, _ = unwrap(hint)
-    kind: Any = get_origin(core) or core
+    kind = list if (get_origin(core) or core) is list else tuple
     before, kinds = len(found), get_args(core)
     if kind is list or ... in kinds or not kinds:
         kinds = (kinds[0] if kinds else Any,) * len(value)
@@ -221,7 +222,7 @@ def _list(hint: object, value: list[object], path: str, found: list[str]) -> Any
     return None
 
 
-def _fit(hint: object, value: object) -> Any:
+def _fit(hint: object, value: object) -> object:
     """The value as the first member of the hint that takes it as a scalar, or MISFIT."""
     core, bounds, _ = unwrap(hint)
     for member in members(core):

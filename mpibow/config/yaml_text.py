@@ -13,6 +13,7 @@ from mpibow.config.words import show
 from mpibow.errors import ConfigError
 from mpibow.system.command import launch_file, stem
 from mpibow.system.files import reason
+from mpibow.system.json_text import JsonObject
 
 # In this order: the first that matches decides. The characters are those a scalar of that kind may start with.
 SCALARS = (
@@ -27,7 +28,7 @@ SCALARS = (
 class Loader(yaml.SafeLoader):
     """PyYAML's safe loader with the scalars above; a repeated key is an error."""
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, object]:
         seen = set()
         for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
             if key.value in seen:
@@ -50,7 +51,7 @@ for tag, pattern, starts in SCALARS:
 Loader.add_constructor("tag:yaml.org,2002:int", lambda loader, node: int(node.value))
 
 
-def read(path: Path) -> dict[str, Any]:
+def read(path: Path) -> JsonObject:
     """The mapping in a YAML file. Raises ConfigError naming the file."""
     try:
         text = path.read_text(encoding="utf-8")  # a pipe too: `train <(envsubst < template.yaml)`
@@ -63,7 +64,7 @@ def read(path: Path) -> dict[str, Any]:
     value = parse(text, str(path))
     if not isinstance(value, Mapping):
         raise ConfigError(f"{path}: must be a mapping of settings, got {show(value)}")
-    return dict(value)
+    return value
 
 
 def _shipped(path: Path) -> str:

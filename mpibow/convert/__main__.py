@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from mpibow.system.command import close, converters, prog
+from mpibow.system.command import converters, prog, suggested
 from mpibow.system.streams import as_command
 
 
@@ -33,8 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if name is None:
         parser().parse_args(given)  # prints help or usage, and ends
     if name not in known:
-        nearest = close(str(name), known)
-        remedy = f"did you mean '{nearest}'?" if nearest else f"must be one of {', '.join(known)}"
+        remedy = suggested(str(name), known, f"must be one of {', '.join(known)}")
         print(f"error: convert: '{given[0]}' is not a converter; {remedy}", file=sys.stderr)
         return 2
     code: int = import_module(f"mpibow.datasets.{name}").main(given[1:])

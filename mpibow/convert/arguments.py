@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mpibow.convert import source_files
-from mpibow.convert.conversion import cores, exit_code
+from mpibow.convert.conversion import cores, interruptible
 from mpibow.data.aside import check_free, refused
 from mpibow.errors import RecordError
 from mpibow.system.command import natural, positive, prog
@@ -25,17 +25,23 @@ def parser(name: str, description: str) -> argparse.ArgumentParser:
     )
 
 
-def run(
-    command: argparse.ArgumentParser,
-    argv: list[str] | None,
-    convert: Callable[..., object],
+def command(
+    parser: Callable[[], argparse.ArgumentParser],
+    convert: Callable[..., None],
     fault: Callable[[argparse.Namespace], str | None] = lambda options: None,
-) -> int:
-    """Calls `convert` with the options by their names, unless there is a `fault` in them; returns the exit code."""
-    options = command.parse_args(argv)
-    if message := fault(options):
-        command.error(message)
-    return exit_code(lambda: convert(**vars(options)))
+) -> Callable[..., int]:
+    """A converter's main(argv), which returns the exit code.
+
+    It calls `convert` with the options by their names, unless there is a `fault` in them.
+    """
+
+    def main(argv: list[str] | None = None) -> int:
+        options = (made := parser()).parse_args(argv)
+        if message := fault(options):
+            made.error(message)
+        return interruptible(lambda: convert(**vars(options)))
+
+    return main
 
 
 def add_source(parser: argparse.ArgumentParser, what: str, *, default: str | None = None, needed: bool = True) -> None:

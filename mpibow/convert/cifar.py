@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 
@@ -223,20 +223,19 @@ def _pickled(version: CifarVersion, labels: Labels, data: bytes) -> tuple[Array,
 
 
 def _class_names(contents: Mapping[str, Content], labels: Labels) -> tuple[str, ...]:
-    names: Any = labels.names
+    names = labels.names
     for name in (labels.names_text, labels.names_pickle):
         if (content := contents.get(name)) is None:
             continue
         with _naming(content):
-            if name == labels.names_text:
-                names = content.data.decode("utf-8", "replace").split()
-            else:
-                names = _fields(content.data).get(labels.names_key)
+            stored: object = content.data.decode("utf-8", "replace").split()
+            if name == labels.names_pickle:
+                stored = _fields(content.data).get(labels.names_key)
         with _naming(content, f"{AGAIN} or remove it"):
-            right = isinstance(names, list) and all(isinstance(each, str) and each for each in names)
-            if not right or not len(names) == len(set(names)) == len(labels.names):
+            names = tuple(each for each in stored if isinstance(each, str) and each) if isinstance(stored, list) else ()
+            if not isinstance(stored, list) or not len(stored) == len(set(names)) == len(labels.names):
                 raise RecordError(f"must have {len(labels.names)} different names of classes")
-    return tuple(names)
+    return names
 
 
 def _fields(data: bytes) -> dict[object, object]:

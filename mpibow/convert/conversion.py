@@ -20,7 +20,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from tqdm import tqdm
 
@@ -28,7 +28,8 @@ from mpibow.data import verify
 from mpibow.data.aside import file_aside, folder_aside, opened
 from mpibow.data.dataset import Array
 from mpibow.data.recordset import write_records
-from mpibow.errors import EXIT_INTERRUPTED, MpibowError, RecordError
+from mpibow.errors import EXIT_INTERRUPTED, RecordError
+from mpibow.system.streams import exit_code
 
 Item = TypeVar("Item")
 Made = TypeVar("Made")
@@ -96,7 +97,7 @@ def say_turned(count: int, title: str) -> None:
         print(f"{title}: images turned upright by their Exif orientation: {count:,}")
 
 
-def progress(total: int | None, title: str, unit: str) -> tqdm[Any]:
+def progress(total: int | None, title: str, unit: str) -> tqdm[NoReturn]:
     """A progress bar, on a terminal only."""
     return tqdm(total=total, desc=title, unit=unit, disable=None, leave=False)
 
@@ -247,14 +248,10 @@ def fetch(url: str, path: Path, size: int, md5: str, *, remedy: str) -> None:
         raise RecordError(f"{url}: cannot be downloaded: {error}; {remedy}") from error
 
 
-def exit_code(convert: Callable[[], object]) -> int:
-    """Runs it and returns the exit code; prints an error of ours and returns its code."""
+def interruptible(convert: Callable[[], None]) -> int:
+    """Runs it and returns the exit code; Ctrl-C ends it with a message."""
     try:
-        convert()
-    except MpibowError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.code
+        return exit_code(convert)
     except KeyboardInterrupt:
         print("interrupted: nothing was left behind", file=sys.stderr)
         return EXIT_INTERRUPTED
-    return 0

@@ -14,17 +14,16 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
 
-from mpibow.convert.conversion import file_checksum, say_turned
+from mpibow.convert.conversion import file_checksum
+from mpibow.convert.entries import ImageGroup
+from mpibow.convert.recode import Recoded
 from mpibow.data.aside import opened
-from mpibow.data.dataset import Array
 from mpibow.data.image_header import sides_of
 from mpibow.errors import RecordError
 
@@ -38,28 +37,8 @@ STARTS = (b"\xff\xd8\xff", b"\x89PNG")  # of an image: one of ImageNet's is a PN
 AGAIN = "get the file again"
 
 
-@dataclass(frozen=True)
-class CrossbowFile:
-    """A file all of whose lengths fit: the places of its images, and their labels, each (n,) int64."""
-
-    path: Path
-    starts: Array
-    sizes: Array
-    labels: Array
-    checksum: str
-
-    def image(self, file: BinaryIO, record: int) -> bytes:
-        """The bytes of one image, from the open file."""
-        file.seek(int(self.starts[record]))
-        size = int(self.sizes[record])
-        data = file.read(size)
-        if len(data) != size:
-            raise RecordError(f"{self.path}: record {record}: the file has become shorter; {AGAIN}")
-        return data
-
-
-def index(path: Path) -> CrossbowFile:
-    """Walks over all records, checks every length against the file, and takes its checksum.
+def index(path: Path) -> tuple[ImageGroup, str]:
+    """The places of the file's images, after a check of every length, and the file's checksum.
 
     Raises RecordError where the file is damaged, naming the record's number.
     """
@@ -77,39 +56,17 @@ def index(path: Path) -> CrossbowFile:
         if place != size:
             raise RecordError(f"{path}: goes on for {size - place:,} bytes after its last record, {count - 1}; {AGAIN}")
     starts, sizes, labels = np.array(rows, np.int64).T
-    return CrossbowFile(path, starts, sizes, labels, file_checksum(path))
+    title = f"{path.name}: record "
+    group = ImageGroup(str(path.parent), title, str(path), range(count), starts, sizes, labels.astype(np.int32))
+    return group, file_checksum(path)
 
 
-def images(files: Sequence[CrossbowFile], title: str) -> Iterator[tuple[bytes, int]]:
-    """All images, as they are encoded, and their labels, in order; says how many lie by their Exif orientation."""
-    turned = 0
-    for indexed in files:
-        with opened(indexed.path) as file:
-            for record, label in enumerate(indexed.labels.tolist()):
-                image = indexed.image(file, record)
-                with suppress(ValueError):  # images are not looked into here
-                    turned += sides_of(image)[1] > 1
-                yield image, label
-    say_turned(turned, title)
-
-
-def chosen(files: Sequence[CrossbowFile], numbers: Sequence[int]) -> Iterator[bytes]:
-    """The images of these numbers, counted over all files, in rising order."""
-    firsts = np.cumsum([0, *(len(indexed.labels) for indexed in files)])
-    for indexed, first, stop in zip(files, firsts.tolist(), firsts[1:].tolist(), strict=False):
-        own = [number - first for number in numbers if first <= number < stop]
-        with opened(indexed.path) as file:
-            for record in own:
-                yield indexed.image(file, record)
-
-
-def name(files: Sequence[CrossbowFile], number: int) -> str:
-    """The name of the image of this number in messages."""
-    for indexed in files:
-        if number < len(indexed.labels):
-            break
-        number -= len(indexed.labels)
-    return f"{indexed.path}: record {number}"
+def as_it_is(data: bytes) -> Recoded[bytes]:
+    """The image in a record, which is not looked into here."""
+    lying = False
+    with suppress(ValueError):
+        lying = sides_of(data)[1] > 1
+    return Recoded(data, lying=lying)
 
 
 def _record(path: Path, file: BinaryIO, record: int, place: int, size: int) -> tuple[int, int, int]:

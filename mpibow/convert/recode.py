@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 from PIL import Image, ImageOps
@@ -70,7 +70,7 @@ GREY = frozenset(("1", "L", "LA"))  # Pillow's modes
 FORMATS = {"jpeg": ("JPEG", "MPO"), "png": ("PNG",)}  # Pillow's names; MPO: a camera's JPEG with another one behind it
 # All decoders agree on these; Pillow, libjpeg-turbo and nvJPEG each decode four channels differently.
 FINE = {"jpeg": ("L", "RGB"), "png": ("1", "L", "LA", "P", "RGB", "RGBA")}
-OPTIONS: dict[str, dict[str, Any]] = {"jpeg": {"quality": 95, "subsampling": 0}, "png": {}}  # subsampling 0: 4:4:4
+OPTIONS: dict[str, dict[str, int]] = {"jpeg": {"quality": 95, "subsampling": 0}, "png": {}}  # subsampling 0: 4:4:4
 
 
 class ImageHeader(NamedTuple):

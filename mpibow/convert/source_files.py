@@ -13,8 +13,9 @@ from io import BufferedReader
 from pathlib import Path
 
 from mpibow.convert.folders import hidden, part_of
+from mpibow.data.aside import refused
 from mpibow.errors import RecordError
-from mpibow.system.files import open_file, reason
+from mpibow.system.files import open_file
 
 Source = gzip.GzipFile | lzma.LZMAFile | BufferedReader
 ENDS = {".gz": gzip, ".tgz": gzip, ".xz": lzma, ".txz": lzma}
@@ -24,14 +25,13 @@ ENDS = {".gz": gzip, ".tgz": gzip, ".xz": lzma, ".txz": lzma}
 def opened(path: Path) -> Iterator[Source]:
     """The file's bytes, unpacked. Raises RecordError where the file is damaged, also for errors inside the block."""
     form = ENDS.get(path.suffix.lower())
-    try:
-        with open_file(path) as raw, form.open(raw) if form else raw as file:
-            yield file
-    except (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError) as error:
-        kind = "gzip" if form is gzip else "xz"
-        raise RecordError(f"{path}: is not a complete {kind} file: {str(error).lower()}; get the file again") from error
-    except OSError as error:
-        raise RecordError(f"{path}: cannot be read: {reason(error)}") from error
+    with refused(path, "read"):
+        try:
+            with open_file(path) as raw, form.open(raw) if form else raw as file:
+                yield file
+        except (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError) as error:
+            what = f"is not a complete {'gzip' if form is gzip else 'xz'} file: {str(error).lower()}"
+            raise RecordError(f"{path}: {what}; get the file again") from error
 
 
 PARTS = ("train", "test")

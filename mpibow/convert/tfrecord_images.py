@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,6 +14,7 @@ import numpy as np
 from google_crc32c import value as crc32c
 
 from mpibow.convert import tf_example, tfrecord
+from mpibow.convert.conversion import Each, watched
 from mpibow.convert.entries import Entries, Entry, ImageGroup
 from mpibow.convert.recode import Recoded, kind_of
 from mpibow.convert.tf_example import Feature
@@ -109,17 +111,23 @@ def survey(wanted: FeatureNames, piece: FilePiece) -> Survey:
     return Survey(group, kinds, names)
 
 
-def merged(
-    surveys: Iterable[Survey], before: Mapping[int, str] | None = None
+def look_through(
+    files: Sequence[Path], wanted: FeatureNames, each: Each, index: Path | None, title: str, before: Mapping[int, str]
 ) -> tuple[Entries, dict[str, str], dict[int, str]]:
-    """All pieces' images, kinds and names, those from `before` among them. Raises RecordError where a class has two."""
-    groups, kinds, names = [], dict[str, str](), dict(before or {})
-    for group, found, called in surveys:
+    """The images of all files, their kinds, and the names of classes, those of `before` among them.
+
+    The files' indices are in the folder `index`. Raises RecordError for no images, and for a class of two names.
+    """
+    there = pieces(files, index)
+    groups, kinds, names = list[ImageGroup](), dict[str, str](), dict(before)
+    for group, found, called in watched(each(partial(survey, wanted), there), len(there), title, " files"):
         groups.append(group)
         kinds = found | kinds
         for label, name in called.items():
             if names.setdefault(label, name) != name:
                 raise RecordError(f"{group.file}: class {label} is {name!r}, in files before it {names[label]!r}")
+    if not sum(len(group.names) for group in groups):
+        raise RecordError(f"{files[0]}: has no records")
     return Entries(groups), kinds, names
 
 
@@ -135,17 +143,22 @@ def pieces(files: Iterable[Path], index: Path | None) -> list[FilePiece]:
     return found
 
 
-def missing(files: Iterable[Path]) -> list[str]:
-    """The missing files of a set named NAME-00000-of-00010."""
+def refuse_missing(files: Sequence[Path]) -> None:
+    """Raises RecordError where files of a set named NAME-00000-of-00010 are missing."""
     names = [match for file in files if (match := SHARD.fullmatch(file.name))]
     there = {(match[1], int(match[2]), int(match[3])) for match in names}
     sets = {(name, count) for name, _, count in there}
-    return [
+    gone = [
         f"{name}-{number:05d}-of-{count:05d}"
         for name, count in sorted(sets)
         for number in range(count)
         if (name, number, count) not in there
     ]
+    if gone:
+        raise RecordError(
+            f"{files[0].parent}: {len(gone):,} files of the set are missing: {', '.join(gone[:5])}; "
+            "get them, or convert without them: --partial"
+        )
 
 
 def first(path: Path) -> dict[str, Feature]:

@@ -9,13 +9,14 @@ from dataclasses import asdict, dataclass, field
 from decimal import Decimal
 from functools import cached_property
 from numbers import Real
-from typing import Any, SupportsFloat, TypeGuard
+from typing import SupportsFloat, TypeGuard
 
 import numpy as np
 
 from mpibow.data.dataset import Array, NamedArrays, lots
 from mpibow.data.recordset import RecordSet
 from mpibow.errors import RecordError
+from mpibow.system.json_text import JsonObject
 
 MISSING = ("NA", "N/A", "NaN", "null", "None", "?")  # beside the empty cell, in any case
 SPACE = " "  # as a separator of thousands it stands for any kind of space, as ' for both apostrophes
@@ -185,7 +186,7 @@ class Columns:
         }
 
     @classmethod
-    def of(cls, known: Mapping[str, Any]) -> Columns:
+    def of(cls, known: JsonObject) -> Columns:
         """The inverse of `contents`. Raises RecordError where it is none."""
         try:
             label = known["label"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from itertools import chain, islice
-from typing import Any
 
 import numpy as np
 
@@ -13,13 +12,14 @@ from mpibow.data.dataset import Array
 from mpibow.data.image_header import size_of
 from mpibow.data.recordset import RecordSet
 from mpibow.errors import RecordError
+from mpibow.system.json_text import JsonObject
 
 LISTED = 20  # classes that are listed one by one
 ENDS = 5  # of more classes, that many of the smallest and of the largest
 SAMPLED = 100  # encoded images whose sizes are read
 
 
-def contents(data: RecordSet) -> dict[str, Any]:
+def contents(data: RecordSet) -> JsonObject:
     """The contents as fields for JSON. `class_counts`: records by the number of their class, where there are any.
 
     `sizes`: smallest, median and largest of `sampled` encoded images, None where images are raw.
@@ -83,7 +83,7 @@ def _balance(data: RecordSet, counts: dict[int, int]) -> list[str]:
     return [f"fewest  {line(fewest)}", f"most    {line(most)}"]
 
 
-def _sizes(data: RecordSet) -> dict[str, Any]:
+def _sizes(data: RecordSet) -> JsonObject:
     chosen = pick(np.arange(data.count), SAMPLED, seed=0)
     rows = []
     for sample in chosen:
@@ -93,13 +93,13 @@ def _sizes(data: RecordSet) -> dict[str, Any]:
             rows.append((width, height, len(image)))
         except (RecordError, ValueError):
             continue
-    found: dict[str, Any] = {"sampled": len(chosen), "unreadable": len(chosen) - len(rows)}
+    found: dict[str, object] = {"sampled": len(chosen), "unreadable": len(chosen) - len(rows)}
     for name, values in zip(("width", "height", "bytes"), zip(*rows, strict=True), strict=False):
         found[name] = [min(values), int(np.median(values)), max(values)]
     return found
 
 
-def _sizes_line(sizes: dict[str, Any], count: int) -> str:
+def _sizes_line(sizes: JsonObject, count: int) -> str:
     parts = list[str]()
     for name in ("width", "height", "bytes") if "width" in sizes else ():
         low, middle, high = sizes[name]

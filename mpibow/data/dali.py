@@ -32,6 +32,10 @@ def available() -> str:
     return ""
 
 
+def _refused(error: DamagedRecord) -> int:
+    raise error
+
+
 class Dali(Reader):
     """Fills slots with images of `data`, (3, size, size) uint8: their windows, decoded and scaled.
 
@@ -54,7 +58,7 @@ class Dali(Reader):
         device: int | None = None,
         samples: int = 64,
         depth: int = 2,
-        damaged: Callable[[DamagedRecord], int] | None = None,
+        damaged: Callable[[DamagedRecord], int] = _refused,
     ) -> None:
         if missing := available():
             raise DeviceError(f"data.pipeline: dali cannot be used: {missing}")
@@ -122,13 +126,8 @@ class Dali(Reader):
                         run.images[row] = alike(run.images[row])
                 break
             except DamagedRecord as error:
-                sample = self._replaced(error)
+                sample = self._damaged(error)
         run.samples[row] = sample
-
-    def _replaced(self, error: DamagedRecord) -> int:
-        if self._damaged is None:
-            raise error
-        return self._damaged(error)
 
     def _mend(self, run: DaliBatch, error: RuntimeError) -> None:
         """Replaces the samples that DALI can't decode, found one by one; sets run.error where that fails."""
@@ -144,7 +143,7 @@ class Dali(Reader):
                         break
                     except RuntimeError:
                         pipe, found, sample = None, True, int(run.samples[row])
-                        self._take(run, row, self._replaced(undecodable(self._data, sample, "DALI refuses it")))
+                        self._take(run, row, self._damaged(undecodable(self._data, sample, "DALI refuses it")))
                         self.decoder.plan(run)
             if not found:
                 raise DeviceError(f"data.pipeline: dali failed: {error}") from error

@@ -249,15 +249,15 @@ class NamedArrays:
         return NamedArrays(arrays, name=self.name, contents=self.contents)
 
 
-def numeric_array(name: str, value: Any, wanted: str = NUMBERS) -> Array:
+def numeric_array(name: str, value: object, wanted: str = NUMBERS) -> Array:
     """Nested lists, or an array of any library, as one of integers or floats; bool is uint8.
 
     Raises RecordError for other values, with what is `wanted`, and for masked ones.
     """
     try:
         if hasattr(value, "detach"):  # a tensor of PyTorch's
-            value = value.detach().cpu()
-            value = value.float() if str(value.dtype) == "torch.bfloat16" else value
+            tensor = value.detach().cpu()
+            value = tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor
         array = np.asarray(value)
     except (TypeError, ValueError, RuntimeError) as error:
         raise RecordError(f"{name}: cannot become an array: {error}") from None

@@ -19,6 +19,7 @@ from mpibow.data.recordset import RecordSet
 from mpibow.data.sample_settings import Image
 from mpibow.ops.philox import philox, stream
 
+LABELLED = ("image", "label")  # arrays of a slot
 ATTEMPTS = 10  # as many as torchvision makes
 _NODE = stream("data.window")
 
@@ -142,13 +143,7 @@ class Decoded:
         return self.centre(sizes) if self.area is None else random_windows(sizes, counter, self.area, self.aspect)
 
 
-class DecodingReader(DrawingReader):
+def decoding_reader(data: Decoded, damages: Damages, threads: int) -> DrawingReader:
     """Decodes samples into slots on `threads` threads, which hold no lock while they do."""
-
-    def __init__(self, data: Decoded, damages: Damages, threads: int) -> None:
-        intact = Intact(data, damages)
-
-        def fill(samples: Array, counters: Array, images: Array, labels: Array) -> None:
-            intact.read(samples, images, labels, counters)
-
-        super().__init__(fill, ("image", "label"), threads)
+    intact = Intact(data, damages)
+    return DrawingReader(lambda samples, counters, *arrays: intact.read(samples, *arrays, counters), LABELLED, threads)

@@ -18,7 +18,7 @@ from mpibow.data.image_header import turned
 from mpibow.data.photo import orientation, rgb
 from mpibow.errors import MpibowError, RecordError
 
-Transform = Callable[[Any, np.random.Generator], Any]
+Transform = Callable[[Any, np.random.Generator], object]
 IMAGE, LABEL = "image", "label"  # of a classifier
 LABELS = (LABEL, "labels")
 PAIR = "(input, target) or values by name"
@@ -30,7 +30,7 @@ class Indexed(Protocol):
 
     def __len__(self) -> int: ...
 
-    def __getitem__(self, number: int, /) -> Any: ...
+    def __getitem__(self, number: int, /) -> object: ...
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Items:
         """The sample's number in the whole data set."""
         return sample if self.rows is None else int(self.rows[sample])
 
-    def item(self, sample: int, epoch: int | None) -> Any:
+    def item(self, sample: int, epoch: int | None) -> object:
         """The source's item for a sample, transformed to train in `epoch`, or to evaluate. Raises RecordError."""
         number, change = self.number(sample), self.evaluated if epoch is None else self.transform
         with self._naming(sample):
@@ -114,7 +114,7 @@ def fault(found: Mapping[str, Array], inputs: Inputs) -> str:
     return ""
 
 
-def named(sample: object, parameters: Sequence[str], target: str) -> dict[str, Any]:
+def named(sample: object, parameters: Sequence[str], target: str) -> dict[str, object]:
     """A sample's values by name: (input, target), (input, input, target), or a mapping; each part may be a mapping too.
 
     Inputs without names take those of `parameters`, in order. Raises RecordError for anything else.
@@ -135,7 +135,7 @@ def named(sample: object, parameters: Sequence[str], target: str) -> dict[str, A
     return given | (dict(last) if isinstance(last, Mapping) else {target: last})
 
 
-def _renamed(sample: dict[str, Any], parameters: Sequence[str], target: str) -> dict[str, Any]:
+def _renamed(sample: dict[str, object], parameters: Sequence[str], target: str) -> dict[str, object]:
     """Renames a classifier's two values: the one that is no label is the image, whatever its name."""
     labels = [name for name in LABELS if name in sample]
     if target != LABEL or len(sample) != 2 or not labels:

@@ -7,7 +7,6 @@ import math
 import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 from google_crc32c import value as crc32c
 
@@ -15,6 +14,7 @@ from mpibow.data.aside import file_aside
 from mpibow.data.records import RecordForm
 from mpibow.errors import RecordError
 from mpibow.system.files import read_file, reason
+from mpibow.system.json_text import JsonObject
 
 FILE = "manifest.json"
 FORMAT = 1
@@ -45,7 +45,7 @@ class Manifest:
     shards: tuple[Shard, ...]
     source: str = ""
     sources: dict[str, str] = field(default_factory=dict)
-    contents: dict[str, Any] = field(default_factory=dict)  # of records that are no images: `kind`, and more
+    contents: JsonObject = field(default_factory=dict)  # of records that are no images: `kind`, and more
 
     @property
     def kind(self) -> str:
@@ -118,11 +118,13 @@ def load(folder: Path) -> Manifest:
     return manifest
 
 
-def _manifest(fields: dict[str, Any]) -> Manifest:
+def _manifest(fields: JsonObject) -> Manifest:
     single = {"name": str, "count": int, "classes": int, "source": str}
     several = {"class_names": str, "mean": float, "std": float}
-    values: dict[str, Any] = {name: kind(fields[name]) for name, kind in single.items()}
-    values |= {name: tuple(map(kind, fields[name])) for name, kind in several.items()}
+    values: JsonObject = {
+        **{name: kind(fields[name]) for name, kind in single.items()},
+        **{name: tuple(map(kind, fields[name])) for name, kind in several.items()},
+    }
     shards = [
         Shard(str(shard["file"]), *(int(shard[name]) for name in ("size", "count", "checksum")))
         for shard in fields["shards"]

@@ -11,7 +11,7 @@ import psutil
 from mpibow.data import dali
 from mpibow.data.damage import Damages, Intact
 from mpibow.data.dataset import Drawn, NamedArrays, NamedSamples, Samples, inputs_of, row_bytes
-from mpibow.data.decoded import Decoded, DecodingReader
+from mpibow.data.decoded import Decoded, decoding_reader
 from mpibow.data.readers import DirectReader, DrawingReader, Reader, Resident
 from mpibow.data.recordset import RecordSet
 from mpibow.data.sample_settings import Auto, Kind, Wanted
@@ -143,7 +143,7 @@ def open_reader(choice: PipelineChoice, data: Samples, damages: Damages, threads
     if isinstance(data, NamedSamples | Weighed):
         return DirectReader(data)
     if isinstance(data, Decoded) and choice.kind == "host":
-        return DecodingReader(data, damages, threads)
+        return decoding_reader(data, damages, threads)
     if isinstance(data, Decoded):
         records, windows, size = data.records, data.windows, data.image.size
         return dali.Dali(records, windows, size, threads=threads, damaged=damages.replaced)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Protocol, Self, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -16,7 +16,7 @@ T = TypeVar("T", bound=Samples)
 class Divisible(Protocol):
     """Samples that can be divided by number, the same share of each class where `strata()` returns theirs (count,)."""
 
-    def part(self, rows: Array) -> Any:
+    def part(self, rows: Array) -> Self:
         """Samples `rows` (n,) int64 as a data set of their own, numbered from 0."""
         ...
 
@@ -25,7 +25,7 @@ class Divisible(Protocol):
 class Continuous(Protocol):
     """Samples that lie in a stream, and overlap."""
 
-    def divided(self, fraction: float) -> Any:
+    def divided(self, fraction: float) -> tuple[Self, Self]:
         """The samples of the stream's beginning, and of its end, which is that share."""
         ...
 
@@ -50,7 +50,7 @@ def split(data: T, fraction: float, seed: int) -> tuple[T, T]:
     return data.part(np.flatnonzero(~held)), data.part(np.flatnonzero(held))
 
 
-def strata_of(data: Any) -> Array:
+def strata_of(data: Samples) -> Array:
     """Each sample's class (count,), all the same where there are none."""
     found: Array = data.strata() if hasattr(data, "strata") else np.zeros(data.count, np.int32)
     return found

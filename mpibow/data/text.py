@@ -19,6 +19,7 @@ from mpibow.data.recordset import RecordSet
 from mpibow.data.sample_settings import TokenStream
 from mpibow.errors import ConfigError, RecordError, install
 from mpibow.system.files import read_file, reason
+from mpibow.system.json_text import JsonObject, parse_object
 
 FILE = "tokenizer.json"
 FORMAT = 1
@@ -32,13 +33,11 @@ class Tokens:
     content: bytes
 
     @cached_property
-    def _known(self) -> dict[str, Any]:
+    def _known(self) -> JsonObject:
         try:
-            found = json.loads(self.content)
+            found = parse_object(self.content)
         except ValueError as error:
             raise RecordError(f"{FILE}: is not JSON: {error}") from error
-        if not isinstance(found, dict):
-            raise RecordError(f"{FILE}: must be a mapping, got {type(found).__name__}")
         if "mpibow" in found and (found["mpibow"] != FORMAT or found.get("tokens") not in (CHARS, BYTES)):
             raise RecordError(f"{FILE}: has format {found['mpibow']}, this version reads {FORMAT}")
         return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from mpibow.tune import Counts
@@ -37,10 +37,6 @@ class Timeline:
         """Learners by rank at `iteration`."""
         return self.change(iteration).counts
 
-    def learners(self, iteration: int) -> int:
-        """Learners over all ranks at `iteration`."""
-        return sum(self.counts(iteration))
-
     def position(self, iteration: int) -> int:
         """Samples consumed before `iteration`."""
         change = self.change(iteration)
@@ -55,9 +51,11 @@ class Timeline:
         change = following(self.batch, self.changes[-1], iteration, counts, execution)
         return replace(self, changes=(*self.changes, change))
 
-    def executed(self, by: Callable[[str], str]) -> Timeline:
-        """The timeline with `by` of every change's execution."""
-        return replace(self, changes=tuple(replace(change, execution=by(change.execution)) for change in self.changes))
+    def executed(self, ways: Collection[str]) -> Timeline:
+        """The timeline with executions of `ways`, a device's: the first of them, '' without any, in place of others."""
+        first = next(iter(ways), "")
+        changes = (each if each.execution in ways else replace(each, execution=first) for each in self.changes)
+        return replace(self, changes=tuple(changes))
 
     def change(self, iteration: int) -> Change:
         """The change that holds at `iteration`."""

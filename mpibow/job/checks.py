@@ -11,6 +11,7 @@ from mpibow.data.dataset import Dataset, NamedArrays, NamedSamples, Samples, inp
 from mpibow.data.sample_weights import unweighed
 from mpibow.errors import ConfigError
 from mpibow.graph.graph import Graph
+from mpibow.job.job import Job
 from mpibow.job.measures import directions, suggested
 from mpibow.metrics.metric import Measure
 from mpibow.models.augmentation import Augmentation
@@ -18,6 +19,7 @@ from mpibow.models.losses import CrossEntropyLoss, Loss, ignored
 from mpibow.ops import BatchNorm, MatrixFactorisation
 from mpibow.optim.plateau import Plateau
 from mpibow.sync.family import Family
+from mpibow.tune import Counts
 
 FEW, SHOWN = 4, 3
 
@@ -76,6 +78,12 @@ def long_period(config: Config, samples: int, learners: int) -> str:
                 f"moves when a period ends, and not before; set {key}.period={max(int(epoch / 10), 1)}"
             )
     return ""
+
+
+def poor_fits(job: Job, counts: Counts) -> list[str]:
+    """Warnings of batches and of a period that do not fit `counts` learners by rank, '' for each that fits."""
+    fit, graph = (job.config, job.train.count, sum(counts)), job.build(job.config.batch_size, True)
+    return [few_values(graph, min(counts)), long_iteration(*fit), long_period(*fit)]
 
 
 def described(data: Samples) -> str:

@@ -13,7 +13,7 @@ PyTorch are arrays named "buffer NAME", true for those in its state_dict.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, is_dataclass, make_dataclass
 from typing import Any
@@ -25,11 +25,12 @@ from mpibow.config.strict import build, hints_of, once, plain
 from mpibow.config.words import show
 from mpibow.errors import CheckpointError, ConfigError, ShapeError
 from mpibow.graph.graph import Array, Buffer, Graph, Initialiser, Op, Tensor
+from mpibow.models.classifier import Build
 from mpibow.ops.initialisers import ZERO
 from mpibow.ops.own import Own, OwnOperator
+from mpibow.system.json_text import JsonObject
 
-Document = Mapping[str, Any]
-Build = Callable[[int], Graph]
+Document = JsonObject
 LONG = 64  # numbers of a tuple that lie in the document
 RECORDS: Mapping[str, type] = {
     name: record
@@ -56,7 +57,7 @@ class DocumentNode:
 class DocumentInput:
     """A tensor that the caller fills; extents of `shape` are numbers or {"batch": n}."""
 
-    shape: tuple[Any, ...]
+    shape: tuple[int | Mapping[str, int], ...]
     dtype: str
 
 
@@ -64,7 +65,7 @@ class DocumentInput:
 class Net:
     """The whole document."""
 
-    inputs: Mapping[str, Any]
+    inputs: JsonObject
     nodes: tuple[DocumentNode, ...]
     outputs: Mapping[str, str]
     buffers: Mapping[str, bool] = field(default_factory=dict)

@@ -30,7 +30,7 @@ from mpibow.optim.groups import frozen_for, frozen_of, parts_of, trained_parts
 from mpibow.optim.muon import Muon
 from mpibow.sync.rehearsal import rehearse
 
-Callback = Callable[[Any], Any]  # of an event of the run (run/callbacks.py)
+Callback = Callable[[Any], object]  # of an event of the run (run/callbacks.py)
 T = TypeVar("T")
 
 

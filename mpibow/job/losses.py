@@ -7,7 +7,6 @@ from dataclasses import replace
 from math import isfinite
 from numbers import Integral, Real
 from os import PathLike, fspath
-from typing import Any
 
 import numpy as np
 
@@ -29,7 +28,7 @@ KINDS = records_of(Loss)
 KEYS = {setting.name for kind in KINDS for setting in settings_of(kind)} | {"smoothing", "ignore"}
 
 
-def losses_of(loss: Losses | Mapping[str, Any] | str | None) -> tuple[Losses | None, object]:
+def losses_of(loss: Losses | Mapping[str, object] | str | None) -> tuple[Losses | None, object]:
     """The functions, or else the setting `loss` of a config. Raises ConfigError.
 
     Losses by the names of outputs may be functions, names and settings.

@@ -125,14 +125,24 @@ class Memory:
         return room_for(self.free(comm) - held.data, learner, MOST, self.lockable(comm), held.locked)
 
     def check(
-        self, comm: Communicator, k: int, training: Plan, evaluation: Plan | None, states: float, loading: Loading,
+        self,
+        comm: Communicator,
+        k: int,
+        training: Plan,
+        evaluation: Plan | None,
+        states: float,
+        loading: Loading,
         averaging: RuleSettings,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Raises ConfigError where k learners, each with so many states, cannot fit. Collective."""
         one, array = averaging.one_copy, copy_bytes(training)
         learners = k * learner_bytes(training, evaluation, loading.held.learner, states, one)
         centre = array * (3 if comm.size > 1 else 1)  # and the two arrays that ranks send in turn
-        check_group(comm, {
-            f"for {k} learner(s)": learners + (copy_bytes(training, states) if one else 0),
-            "for averaging": centre, "for resident data": loading.resident,
-        })  # fmt: skip
+        check_group(
+            comm,
+            {
+                f"for {k} learner(s)": learners + (copy_bytes(training, states) if one else 0),
+                "for averaging": centre,
+                "for resident data": loading.resident,
+            },
+        )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import inspect
 import re
@@ -13,7 +12,6 @@ from dataclasses import MISSING, replace
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 from mpibow.config import Config
 from mpibow.config.schema import Model
@@ -22,7 +20,9 @@ from mpibow.errors import ConfigError, FormulaError, MpibowError, ShapeError
 from mpibow.graph.graph import Tensor
 from mpibow.models.classifier import Net
 from mpibow.models.objective import LossNet
+from mpibow.system.command import suggested
 from mpibow.system.files import read_file, reason
+from mpibow.system.json_text import JsonObject
 
 FORM = re.compile(r"(?P<path>.+\.py)(:(?P<function>.*))?", re.DOTALL)
 CLASSES = "classes"  # the parameter that gets the data's number of classes
@@ -112,8 +112,7 @@ def _function(model: Model) -> Function:
         return function
     names = [key for key, value in vars(module).items() if inspect.isfunction(value) and key[0] != "_"]
     own = [key for key in names if getattr(module, key).__module__ == module.__name__]
-    close = difflib.get_close_matches(name, own, n=1)
-    remedy = f"did you mean '{close[0]}'?" if close else f"it has {', '.join(own) or 'none'}"
+    remedy = suggested(name, own, f"it has {', '.join(own) or 'none'}")
     raise ConfigError(f"model.name: {path} has no function '{name}'; {remedy}")
 
 
@@ -151,7 +150,7 @@ def _parameters(function: Function) -> dict[str, object]:
     }
 
 
-def _options(model: Model, function: Function, taken: set[str]) -> dict[str, Any]:
+def _options(model: Model, function: Function, taken: set[str]) -> JsonObject:
     """`model`'s further keys as keyword arguments, by the function's annotations where it has any."""
     parameters = inspect.signature(function).parameters.values()
     if any(p.kind is p.VAR_KEYWORD for p in parameters):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, get_args
+from typing import get_args
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from mpibow.data.recordset import RecordSet
 from mpibow.data.sample_weights import unweighed
 from mpibow.errors import ConfigError
 from mpibow.models.augmentation import Normalisation
+from mpibow.system.json_text import JsonObject
 
 HALF = 127.5  # of 255
 
@@ -36,20 +37,18 @@ class Scaling:
         return {"mean": np.array(self.mean)} if len(self.mean) > len(self.std) else {}
 
     @classmethod
-    def of(cls, entries: Mapping[str, Any], arrays: Callable[[], Mapping[str, Array]]) -> Scaling:
+    def of(cls, entries: JsonObject, arrays: Callable[[], Mapping[str, Array]]) -> Scaling:
         """The inverse of `entries` and `arrays`; these are read only where they are needed."""
         mean = entries["mean"]
         return cls(tuple(arrays()[mean].tolist() if isinstance(mean, str) else mean), tuple(entries["std"]))
 
 
-def input_entries(
-    data: Samples, scaling: Scaling | None, sources: Mapping[str, object] | None = None
-) -> dict[str, Any]:
+def input_entries(data: Samples, scaling: Scaling | None, sources: Mapping[str, object] | None = None) -> JsonObject:
     """The facts about the training data that an evaluation needs, for a checkpoint's header; `sources` are Job's."""
     data, given = unweighed(data), {"sources": dict(sources)} if sources else {}
     if isinstance(data, NamedSamples):
         inputs = {name: [list(shape), str(dtype)] for name, (shape, dtype) in data.inputs.items()}
-        contents = data.contents if isinstance(data, NamedArrays) else {}
+        contents: JsonObject = data.contents if isinstance(data, NamedArrays) else {}
         pictures = getattr(data, "pictures", None)
         image = {"image": asdict(pictures.image)} if isinstance(pictures, Decoded) else {}
         return {"inputs": inputs, **({"contents": contents} if contents else {}), **image, **given}

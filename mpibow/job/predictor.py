@@ -13,8 +13,8 @@ from mpibow.errors import ConfigError
 from mpibow.graph.bound import BoundPlan
 from mpibow.graph.graph import FLOAT, Array, Graph
 from mpibow.graph.plan import Plan, choose_layout, compile_plan
-from mpibow.job.document import Build
 from mpibow.job.job import kernels_of
+from mpibow.models.classifier import Build
 from mpibow.models.objective import predictions, read_by
 
 

@@ -72,7 +72,7 @@ def for_net(data: NamedSamples, parameters: Sequence[str]) -> NamedSamples:
 
 def records_files(data: Samples) -> dict[str, bytes]:
     """The files of the data set that a run keeps beside its settings: the tokenizer of text."""
-    tokens: Any = getattr(data, "tokens", None)
+    tokens = getattr(data, "tokens", None)
     return {} if tokens is None else {FILE: tokens.content}
 
 

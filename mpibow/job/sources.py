@@ -115,11 +115,11 @@ class ArrayItems:
             first = first[0] if isinstance(first, tuple) else next(iter(first.values()))
         return len(first)
 
-    def __getitem__(self, number: int) -> Any:
+    def __getitem__(self, number: int) -> object:
         return _row(self.arrays, number)
 
 
-def _row(arrays: Any, number: int) -> Any:
+def _row(arrays: Any, number: int) -> object:
     if isinstance(arrays, tuple):
         return tuple(_row(each, number) for each in arrays)
     if isinstance(arrays, Mapping):

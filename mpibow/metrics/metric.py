@@ -27,8 +27,8 @@ class Metric:
     """
 
     name: str
-    sums: Callable[[Any, Any], Any]
-    close: Callable[[Any], Any]
+    sums: Callable[..., object]
+    close: Callable[..., object]
     higher_is_better: bool = True
 
 
@@ -49,7 +49,7 @@ class Measure:
         found: bool | None = getattr(self.metric, "higher_is_better", True)
         return found
 
-    def sums(self, outputs: Mapping[str, Array], slot: Mapping[str, Array], rows: Array) -> Any:
+    def sums(self, outputs: Mapping[str, Array], slot: Mapping[str, Array], rows: Array) -> object:
         """The sums of the batch's samples `rows` (n,), from copies, as the next batch overwrites the arrays."""
         given = _of(outputs, self.output, rows), _of(slot, self.target, rows)
         return self._called(lambda: _arrays(self.metric.sums(*given)))
@@ -58,10 +58,9 @@ class Measure:
         """The reported value of the total, as JSON has it: null where it is not finite, or no sample counted."""
         if total is None:
             return None
-        found = np.asarray(self._called(lambda: self.metric.close(total)), np.float64)
-        return _finite(found.tolist())
+        return _finite(np.asarray(self._called(lambda: self.metric.close(total)), np.float64).tolist())
 
-    def _called(self, function: Callable[[], Any]) -> Any:
+    def _called(self, function: Callable[[], object]) -> object:
         try:
             return function()
         except MpibowError:
@@ -83,14 +82,14 @@ def total(parts: Iterable[Any]) -> Any:
     return found
 
 
-def _of(arrays: Mapping[str, Array], names: str | Mapping[str, str], rows: Array) -> Any:
+def _of(arrays: Mapping[str, Array], names: str | Mapping[str, str], rows: Array) -> object:
     if isinstance(names, Mapping):
         return {key: _of(arrays, name, rows) for key, name in names.items()}
     found = arrays[names][rows]
     return found.astype(np.float64) if found.dtype.kind == "f" else found
 
 
-def _arrays(sums: Any) -> Any:
+def _arrays(sums: object) -> object:
     """The sums in their dtype for adding up: integers and wide floats as they are, narrow ones as float64."""
     if isinstance(sums, Mapping):
         return {key: _arrays(value) for key, value in sums.items()}
@@ -98,7 +97,7 @@ def _arrays(sums: Any) -> Any:
     return found if found.dtype.itemsize >= 8 and found.dtype.kind in "iuf" else found.astype(np.float64)
 
 
-def _finite(value: Any) -> Any:
+def _finite(value: list[float] | float) -> object:
     if isinstance(value, list):
         return [_finite(each) for each in value]
     return value if math.isfinite(value) else None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from google_crc32c import value as crc32c
@@ -19,6 +18,7 @@ from mpibow.job import Job, on_device
 from mpibow.job.fingerprint import Numbers, Pinned, contents_of, crc_of, differing, numbers_of, structure_of
 from mpibow.job.starting_weights import some
 from mpibow.system.command import PACKAGE
+from mpibow.system.json_text import JsonObject
 
 LONGEST = 40  # characters of a value that a message shows
 SOURCES = (".py", ".cu", ".cuh")
@@ -61,7 +61,7 @@ def alike(job: Job, comm: Communicator) -> tuple[Job, str]:
     compare(comm, "other data", data, "give the same to all ranks")
     if len(set(comm.share(_crc_of_numbers(*numbers)))) == 1:
         return job, ""
-    first = comm.share(numbers if comm.rank == 0 else None)[0]
+    first = comm.share(numbers if comm.rank == 0 else ({}, {}))[0]
     names = [differing(own, theirs) for own, theirs in zip(numbers, first, strict=True)]
     pinned = [_only(theirs, each) for theirs, each in zip(first, names, strict=True)]
     odd = dict.fromkeys(name for rank in comm.share(names) for part in rank for name in part)
@@ -75,7 +75,7 @@ def compare(comm: Communicator, difference: str, texts: Mapping[str, str], remed
     if len(set(crcs)) == 1:
         return
     odd = next(rank for rank, crc in enumerate(crcs) if crc != crcs[0])
-    everyone = comm.share(texts if comm.rank in (0, odd) else None)
+    everyone = comm.share(texts if comm.rank in (0, odd) else {})
     theirs, first = everyone[odd], everyone[0]
     names = [name for name in {**first, **theirs} if theirs.get(name) != first.get(name)]
     differences = [_difference(name, theirs.get(name, "missing"), first.get(name, "missing")) for name in names]
@@ -102,7 +102,7 @@ def send_first(arrays: Sequence[Array], comm: Communicator) -> str:
     return "the ranks made different weights: all start from rank 0's" if differed else ""
 
 
-def compare_state(comm: Communicator, job: Job, arrays: Mapping[str, Array], numbers: Mapping[str, Any]) -> None:
+def compare_state(comm: Communicator, job: Job, arrays: Mapping[str, Array], numbers: JsonObject) -> None:
     """Raises CommunicationError where the net's numbers, or the first state of all ranks, differ. Collective."""
     if comm.size > 1:
         state = {name: crc_of(array) for name, array in arrays.items()} | dict(numbers)
@@ -118,7 +118,7 @@ def _crc_of_numbers(*numbers: Numbers) -> int:
     return crc
 
 
-def _only(numbers: Numbers, names: Sequence[str]) -> dict[str, dict[str, Any]]:
+def _only(numbers: Numbers, names: Sequence[str]) -> Numbers:
     """The numbers of these names."""
     return {
         node: {key: value for key, value in settings.items() if f"{node}.{key}" in names}
@@ -130,7 +130,7 @@ def _difference(name: str, theirs: str, first: str) -> str:
     return f"{name} is {theirs}, on rank 0 {first}" if max(len(theirs), len(first)) <= LONGEST else name
 
 
-def _settings(path: str, value: Any) -> Iterator[tuple[str, str]]:
+def _settings(path: str, value: object) -> Iterator[tuple[str, str]]:
     """The settings by their paths."""
     if isinstance(value, Mapping) and value:
         for key, each in value.items():

@@ -11,12 +11,13 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from types import MappingProxyType
-from typing import Any
 
 from mpibow.config.course import Stop, Watched
 from mpibow.errors import CallbackError, ConfigError, MpibowError
 from mpibow.job.job import Callback
 from mpibow.metrics.metric import OWN
+from mpibow.run.results import measures
+from mpibow.system.json_text import JsonObject
 
 RENAMED = {"position": "samples", "elapsed": "seconds"}
 
@@ -66,7 +67,7 @@ class Evaluated(_Moment):
     loss: float
     accuracy: float | None
     top_k_accuracy: float | None = None
-    metrics: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    metrics: JsonObject = field(default_factory=lambda: MappingProxyType({}))
     rises: Mapping[str, bool] = field(default_factory=lambda: MappingProxyType(OWN))
 
 
@@ -110,13 +111,11 @@ class EarlyStopping:
         self._stop = Stop(metric=self.metric, patience=self.patience, min_delta=self.min_delta)
         self._watched, self._data = Watched(), ""
 
-    def __call__(self, event: Event) -> Any:
+    def __call__(self, event: Event) -> _Stop | None:
         if not isinstance(event, Evaluated) or event.data != (self._data or event.data):
             return None
         self._data = event.data  # the first that is evaluated are those that choose
-        values: dict[str, Any] = {"loss": event.loss, **event.metrics}
-        if event.accuracy is not None:
-            values["accuracy"] = event.accuracy
+        values = measures(event.metrics, event.loss, event.accuracy)
         known = [name for name in values if name in event.rises]
         if self.metric not in known:
             raise ConfigError(f"metric: of EarlyStopping must be one of {', '.join(known)}, got '{self.metric}'")
@@ -134,16 +133,18 @@ class Callbacks:
         self._callbacks, self._write, self._rises = tuple(callbacks), write, MappingProxyType(dict(rises))
         self.stop = ""
 
-    def hear(self, event: str, entries: Mapping[str, Any]) -> None:
+    def hear(self, event: str, entries: JsonObject) -> None:
         kind = EVENTS.get(event)
         if kind is None or not self._callbacks:
             return
-        given = {RENAMED.get(key, key): read_only(value) for key, value in entries.items()} | {"rises": self._rises}
-        heard = kind(**{each.name: given[each.name] for each in fields(kind) if each.name in given})
+        values: JsonObject = {RENAMED.get(key, key): read_only(value) for key, value in entries.items()} | {
+            "rises": self._rises
+        }
+        heard = kind(**{each.name: values[each.name] for each in fields(kind) if each.name in values})
         for callback in self._callbacks:
             self._call(callback, heard, {key: entries[key] for key in ("iteration", "position", "epoch")})
 
-    def _call(self, callback: Callback, event: Event, where: Mapping[str, Any]) -> None:
+    def _call(self, callback: Callback, event: Event, where: JsonObject) -> None:
         name = getattr(callback, "__name__", type(callback).__name__)
         try:
             found = callback(event)
@@ -161,14 +162,14 @@ class Callbacks:
             )
 
 
-def read_only(value: Any) -> Any:
+def read_only(value: object) -> object:
     """Lists as tuples, mappings that can't be changed."""
     if isinstance(value, Mapping):
         return MappingProxyType({key: read_only(each) for key, each in value.items()})
     return tuple(map(read_only, value)) if isinstance(value, list | tuple) else value
 
 
-def _numbers(name: str, found: Mapping[str, Any]) -> dict[str, float | None]:
+def _numbers(name: str, found: JsonObject) -> dict[str, float | None]:
     """The numbers as JSON has them: null for one that is not finite."""
     numbers = dict[str, float | None]()
     for key, value in found.items():

@@ -19,14 +19,13 @@ also named in the list "needs": a version without it refuses the checkpoint.
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 from google_crc32c import extend
@@ -34,25 +33,26 @@ from google_crc32c import value as crc32c
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
-from mpibow.comm.communicator import Communicator
+from mpibow.comm.communicator import Call
 from mpibow.comm.pulse import Pulse
 from mpibow.errors import CheckpointError
 from mpibow.graph.graph import Array
 from mpibow.run.directory import ELSEWHERE
 from mpibow.system.files import is_full, open_file, read_file, reason, sync_folder, whole_file
+from mpibow.system.json_text import JsonObject, finite
 
 FORMAT = 2
 FIRST = "first_statistics"  # the array of input.safetensors that replicas' statistics started from
 SEAL = re.compile(rb'\{\s*"format": \d+,\s*"crc32c": "([0-9a-f]{8})"')
 FILE = re.compile(r"(centre|common|input|average|rank-\d+)\.safetensors")
-Call = Callable[[Callable[[Communicator], Any]], Any]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Snapshot:
     """A run between two iterations: `header` is JSON, `own` are this rank's arrays, `files` by name the same on all."""
 
-    header: Mapping[str, Any]
+    header: JsonObject
     files: Mapping[str, Mapping[str, Array]]
     own: Mapping[str, Array]
 
@@ -85,19 +85,19 @@ def _save(folder: Path, snapshot: Snapshot, call: Call, rank: int, pulse: Pulse)
     return final
 
 
-def _together(call: Call, work: Callable[[], Any], aside: Path) -> list[Any]:
+def _together(call: Call, work: Callable[[], T], aside: Path) -> list[T]:
     """The results of `work` on every rank; where it failed on one, all raise and rank 0 clears up."""
-    error = result = None
+    error, results = "", list[T]()
     try:
-        result = work()
+        results.append(work())
     except (OSError, SafetensorError) as caught:
         error = f"{aside.parent}: a checkpoint cannot be written: {reason(caught)}; {_remedy(aside.parent, caught)}"
-    outcomes = call(lambda comm: comm.share((error, result)))
+    outcomes = call(lambda comm: comm.share((error, results)))
     failures = [f"rank {rank}: {failed}" for rank, (failed, _) in enumerate(outcomes) if failed]
     if failures:
         shutil.rmtree(aside, ignore_errors=True)
         raise CheckpointError(failures[0])
-    return [done for _, done in outcomes]
+    return [result for _, each in outcomes for result in each]
 
 
 def _remedy(folder: Path, error: Exception) -> str:
@@ -132,7 +132,7 @@ def _measure(path: Path) -> tuple[int, int]:
     return size, checksum
 
 
-def _finish(aside: Path, final: Path, header: Mapping[str, Any]) -> None:
+def _finish(aside: Path, final: Path, header: JsonObject) -> None:
     data = (json.dumps(header, indent=1, allow_nan=False) + "\n").encode()
     data = data.replace(b"00000000", f"{crc32c(data):08x}".encode(), 1)
     with whole_file(aside / "checkpoint.json") as file:
@@ -146,16 +146,7 @@ def _finish(aside: Path, final: Path, header: Mapping[str, Any]) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
-def finite(entry: Any) -> Any:
-    """`entry` without the mappings' numbers that are not finite, which JSON lacks; readers use their defaults."""
-    if isinstance(entry, Mapping):
-        return {
-            key: finite(value) for key, value in entry.items() if not isinstance(value, float) or math.isfinite(value)
-        }
-    return [finite(value) for value in entry] if isinstance(entry, list | tuple) else entry
-
-
-def read_header(path: Path) -> dict[str, Any]:
+def read_header(path: Path) -> JsonObject:
     """The JSON of the checkpoint `path`, every file of it verified. Raises CheckpointError naming what is damaged."""
     file = path / "checkpoint.json"
     try:
@@ -182,17 +173,16 @@ def read_header(path: Path) -> dict[str, Any]:
     return header
 
 
-def _unsealed(data: bytes) -> dict[str, Any]:
+def _unsealed(data: bytes) -> JsonObject:
     """The content of checkpoint.json. Raises ValueError and such where its checksum is not that of its bytes."""
     seal = SEAL.match(data)
     if not seal or int(seal[1], 16) != crc32c(data[: seal.start(1)] + b"00000000" + data[seal.end(1) :]):
         raise ValueError
     # An integer of more than 64 bits is none of ours: as a float it fits no entry that counts.
-    header = finite(json.loads(data, parse_int=lambda digits: int(digits) if len(digits) < 20 else float(digits)))
-    return header if isinstance(header, dict) else {}
+    return finite(json.loads(data, parse_int=lambda digits: int(digits) if len(digits) < 20 else float(digits)))
 
 
-def _is_measure(value: Any) -> bool:
+def _is_measure(value: object) -> bool:
     return isinstance(value, list) and len(value) == 2 and all(type(number) is int for number in value)
 
 

@@ -9,14 +9,14 @@ import re
 import statistics
 import time
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from mpibow.comm.communicator import Communicator
 from mpibow.errors import ConfigError
 from mpibow.run import directory
+from mpibow.system.json_text import JsonObject
 from mpibow.system.process import kernel
 from mpibow.trace import SILENT, Call, Recorder, Span, Trace
 
@@ -47,11 +47,11 @@ class Part:
     threads: Sequence[Sequence[Span]]
 
 
-def chrome_trace(parts: Sequence[Part], about: Mapping[str, Any]) -> dict[str, Any]:
+def chrome_trace(parts: Sequence[Part], about: JsonObject) -> JsonObject:
     """The object form of the Trace Event Format: ranks as processes, rows as threads, us since the first span."""
     begins = [begin - part.ahead for part in parts for spans in part.threads for _, _, begin, _ in spans]
     zero = min(begins, default=0)
-    meta, events = list[dict[str, Any]](), list[dict[str, Any]]()
+    meta, events = list[JsonObject](), list[JsonObject]()
     for part in parts:
         tids = rows_of(part.threads)
         meta += _meta("process", part.rank, 0, f"rank {part.rank} ({part.host})", part.rank)
@@ -96,7 +96,7 @@ def _place(row: tuple[str, int]) -> tuple[int, str, int, int]:
     return ROWS.index(word) if word in ROWS else len(ROWS), word, int(number or 0), row[1]
 
 
-def _meta(what: str, pid: int, tid: int, name: str, place: int) -> list[dict[str, Any]]:
+def _meta(what: str, pid: int, tid: int, name: str, place: int) -> list[JsonObject]:
     """The events that name a process or thread, and sort it."""
     found = {f"{what}_name": {"name": name}, f"{what}_sort_index": {"sort_index": place}}
     return [{"name": key, "ph": "M", "pid": pid, "tid": tid, "args": value} for key, value in found.items()]
@@ -167,14 +167,14 @@ class ChromeTrace(Recorder):
         own = zlib.compress(json.dumps([platform.node(), self.threads()]).encode())
         parts = []
         for rank in range(comm.size):
-            packed = comm.share(own if rank == comm.rank else None)[rank]
+            packed = comm.share(own if rank == comm.rank else b"")[rank]
             if comm.rank == 0:
                 host, threads = json.loads(zlib.decompress(packed))
                 parts.append(Part(rank, host, offsets[rank], threads))
         return comm.rank, parts
 
 
-def as_text(trace: Mapping[str, Any]) -> str:
+def as_text(trace: JsonObject) -> str:
     """The trace as JSON, an event a line."""
     head = {key: value for key, value in trace.items() if key != "traceEvents"}
     events = ",\n".join(json.dumps(event, separators=(",", ":")) for event in trace["traceEvents"])

@@ -12,12 +12,12 @@ from mpibow.data.loading import ReadAheadMemory
 from mpibow.data.pipeline_choice import PipelineChoice, choose
 from mpibow.graph.plan import Plan
 from mpibow.job import Job, on_device
-from mpibow.job.checks import described, few_values, long_iteration, long_period
+from mpibow.job.checks import described, poor_fits
 from mpibow.job.memory import copy_bytes, learner_bytes, replica_bytes, room_for
 from mpibow.learn import directions
 from mpibow.learn.local import arrays_of, kept_of
 from mpibow.run.changing import frozen_lines
-from mpibow.run.judge import data_lines
+from mpibow.run.first_lines import data_lines
 from mpibow.run.loggers import check_loggers
 from mpibow.run.opening import loading_of
 from mpibow.run.stored import taken_by
@@ -54,7 +54,6 @@ def describe_job(
     `choice` is the way of reading data.
     """
     plan, ahead = job.training_plan(), job.device.memory.held(loading_of(job, choice, 1))
-    meant = job.config, job.train.count, sum(counts)
     sets, taken = {"train": job.train, **job.evaluated}, taken_by(job, plan)
     return "\n".join(
         [
@@ -70,10 +69,8 @@ def describe_job(
                 None,
                 [
                     job.slow(),
-                    few_values(job.build(job.config.batch_size, True), min(counts)),
                     directions.described(job.matrices, job.config.update),
-                    long_iteration(*meant),
-                    long_period(*meant),
+                    *poor_fits(job, counts),
                 ],
             ),
             "",

@@ -7,11 +7,13 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
+from mpibow.comm.communicator import Call
 from mpibow.errors import EXIT_STALLED, CommunicationError, MpibowError, OutputError
 from mpibow.system.files import reason, whole_file
 
+T = TypeVar("T")
 ELSEWHERE = "choose another place with out=DIR"
 KILLED = 137  # as a shell gives for SIGKILL: for its memory, or a launcher that hung
 PASSING = (CommunicationError.code, EXIT_STALLED, KILLED)
@@ -61,18 +63,18 @@ def write(path: Path, content: str | bytes, remedy: str = "") -> None:
         raise OutputError("; ".join(filter(None, (f"{path}: cannot be written: {reason(error)}", remedy)))) from error
 
 
-def on_rank_0(call: Callable[[Callable[[Any], Any]], Any], rank: int, work: Callable[[], Any]) -> Any:
+def on_rank_0(call: Call, rank: int, work: Callable[[], T]) -> T:
     """The result of `work` on rank 0, returned on every rank; where it raised there, all raise the same error."""
-    outcome: Any = None
+    outcome: list[T] | MpibowError = []
     if rank == 0:
         try:
-            outcome = (work(), None)
-        except MpibowError as caught:
-            outcome = (None, caught)
-    result, failure = call(lambda comm: comm.share(outcome))[0]
-    if failure is not None:
-        raise failure
-    return result
+            outcome = [work()]
+        except MpibowError as error:
+            outcome = error
+    result = call(lambda comm: comm.share(outcome))[0]
+    if isinstance(result, MpibowError):
+        raise result
+    return result[0]
 
 
 def may_start_again(code: int, folder: Path) -> bool:
@@ -83,10 +85,10 @@ def may_start_again(code: int, folder: Path) -> bool:
     if code not in PASSING:
         return False
     last = max((path.parent.name for path in folder.glob("checkpoints/iteration-*/checkpoint.json")), default=None)
-    file, before = folder.with_name(f"{folder.name}.failures.json"), dict[str, Any]()
+    file, failures = folder.with_name(f"{folder.name}.failures.json"), 1
     with suppress(OSError, ValueError):
         before = json.loads(file.read_text())
-    failures = before["failures"] + 1 if before.get("checkpoint", "") == last else 1
+        failures += before["failures"] if before.get("checkpoint", "") == last else 0
     file.parent.mkdir(parents=True, exist_ok=True)
     write(file, json.dumps({"checkpoint": last, "failures": failures}) + "\n")
     return failures <= MOST

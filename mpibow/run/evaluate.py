@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from mpibow.comm.communicator import Call
 from mpibow.comm.pulse import Pulse
 from mpibow.data.dataset import Array, Samples, read_into
 from mpibow.data.slots import arrays_for
 from mpibow.graph.plan import Plan
 from mpibow.job.device import Compute
 from mpibow.metrics.metric import Measure, total
-from mpibow.run.checkpoint import Call
 from mpibow.sync.synchroniser import RunTasks
+from mpibow.system.json_text import JsonObject
 
 Each = Callable[[Array, Array, Array], None]  # samples (n,), labels (n,), logits (n, classes)
 Bind = Callable[[Plan, Array, Array], Compute]  # a plan, to a centre's weights and statistics
@@ -36,7 +37,7 @@ class Evaluation:
     count: int
     seconds: float
     top_k_accuracy: float | None = None
-    metrics: Mapping[str, Any] = field(default_factory=dict)
+    metrics: JsonObject = field(default_factory=dict)
 
 
 def is_chance(found: Evaluation, classes: int) -> bool:

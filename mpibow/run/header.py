@@ -6,11 +6,11 @@ Another entry is another field, with a default for the checkpoints that lack it 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 from mpibow.bounds import Above, AtLeast, AtMost, NotEmpty
 from mpibow.config import yaml_text
@@ -21,6 +21,7 @@ from mpibow.data.timeline import Change, Timeline
 from mpibow.errors import CheckpointError, ConfigError
 from mpibow.run.results import Ledger
 from mpibow.run.saving import find_whole
+from mpibow.system.json_text import JsonObject
 from mpibow.tune import History
 
 T = TypeVar("T")
@@ -47,7 +48,7 @@ class Header:
     `others` are entries of newer versions.
     """
 
-    files: Mapping[str, Any]  # verified already
+    files: JsonObject  # verified already
     iteration: Natural
     position: Natural
     batch_size: Count
@@ -57,22 +58,22 @@ class Header:
     precision: str
     layout: str
     train_samples: Count
-    started: Annotated[tuple[Any, ...], NotEmpty()]
+    started: Annotated[tuple[int | str, ...], NotEmpty()]
     config: str
-    rule_settings: Mapping[str, Any]
-    rule: Mapping[str, Any]
-    input: Mapping[str, Any]
+    rule_settings: JsonObject
+    rule: JsonObject
+    input: JsonObject
     ledger: Ledger
     due: tuple[bool, bool, bool]
     metrics_bytes: Natural
-    tuning: Mapping[str, Any] | None = None
+    tuning: JsonObject | None = None
     untold: Natural = 0
     average: Averaged | None = None
     validation_fraction: float | None = None
     sample_weight: str | None = None
-    graph: Mapping[str, Any] | None = None
+    graph: JsonObject | None = None
     needs: tuple[str, ...] = ()
-    others: Annotated[Mapping[str, Any], Rest()] = field(default_factory=dict)
+    others: Annotated[JsonObject, Rest()] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Raises ConfigError where entries contradict each other."""
@@ -137,7 +138,7 @@ class Seen:
     std: Annotated[tuple[Annotated[float, Above(0)], ...], NotEmpty()]
     image: Image | None = None
     class_names: tuple[str, ...] = ()
-    others: Annotated[Mapping[str, Any], Rest()] = field(default_factory=dict)
+    others: Annotated[JsonObject, Rest()] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.class_names and len(self.class_names) != self.classes:
@@ -148,7 +149,7 @@ class Seen:
                 raise ConfigError(f"{name}: must have one number for each of {self.shape[0]} channel(s), got {got}")
 
 
-def checked(kind: type[T], entries: Mapping[str, Any], path: Path, name: str = "") -> T:
+def checked(kind: type[T], entries: JsonObject, path: Path, name: str = "") -> T:
     """`entries`, called `name` in the header of checkpoint `path`, as a dataclass. Raises CheckpointError."""
     try:
         return build(kind, entries, path=name)
@@ -157,18 +158,18 @@ def checked(kind: type[T], entries: Mapping[str, Any], path: Path, name: str = "
         raise CheckpointError("\n".join(f"{path / 'checkpoint.json'}: {line}" for line in lines)) from None
 
 
-def header_of(path: Path, entries: Mapping[str, Any]) -> Header:
+def header_of(path: Path, entries: JsonObject) -> Header:
     """The entries of `read_header` for checkpoint `path`, checked. Raises CheckpointError naming entry, rule, value."""
     return checked(Header, {key: value for key, value in entries.items() if key not in ("format", "crc32c")}, path)
 
 
-def open_checkpoint(path: Path, note: Any) -> tuple[Path, Header]:
+def open_checkpoint(path: Path, note: Callable[[str], None]) -> tuple[Path, Header]:
     """As find_whole."""
     found, entries = find_whole(path, note)
     return found, header_of(found, entries)
 
 
-def check_fits(path: Path, header: Header, expected: Mapping[str, Any]) -> None:
+def check_fits(path: Path, header: Header, expected: JsonObject) -> None:
     """Raises CheckpointError naming the first thing in which the checkpoint and this run differ."""
     for key, value in expected.items():
         found, remedy = getattr(header, key), "resume with the same config"

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from mpibow.data.dataset import NamedSamples
 from mpibow.errors import CheckpointError
 from mpibow.graph.graph import Array
-from mpibow.job import Job
 from mpibow.run import checkpoint
 from mpibow.run.evaluate import Evaluation, Evaluator, is_chance
 from mpibow.run.state import read_centre
@@ -18,17 +17,6 @@ if TYPE_CHECKING:
     from mpibow.run.session import Session
 
 GUESSES = 3  # evaluations, after which a line says so
-
-
-def data_lines(job: Job) -> list[str]:
-    """The log's line on the data sets, as "train: 54,000 samples, validation: 6,000 split off, test: 10,000"."""
-    sets = [f"train: {job.train.count:,} samples"]
-    for name, data in job.evaluated.items():
-        sets.append(f"{name}: {data.count:,}" + " split off" * (name == "validation" and job.held_out is not None))
-    warned = (
-        "no validation data: test data decide when to stop, and which checkpoint is the best; set data.validation=0.1"
-    )
-    return [", ".join(sets)] + [warned] * (job.chooser == "test")
 
 
 class Judge:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from mpibow.errors import ConfigError, install
+from mpibow.system.json_text import JsonObject
 
 TRAINING = ("loss", "accuracy", "rate", "gain", "distance", "images_per_second", "data_wait", "sync_wait")
 ENTRIES = {"event", "time", "name", "iteration", "position", "epoch"}  # of every event of a callback
@@ -26,7 +27,7 @@ class Logger(Protocol):
     def close(self) -> None: ...
 
 
-def numbers_of(event: str, entries: Mapping[str, Any]) -> dict[str, float]:
+def numbers_of(event: str, entries: JsonObject) -> dict[str, float]:
     """The numbers of an event of metrics.jsonl by names such as training/loss, validation/accuracy; {} for others."""
     if event == "train":
         learners = {"learners": sum(entries["learners"])} if "learners" in entries else {}
@@ -41,7 +42,7 @@ def numbers_of(event: str, entries: Mapping[str, Any]) -> dict[str, float]:
     return _finite(place, named)
 
 
-def _finite(place: str, named: Mapping[str, Any]) -> dict[str, float]:
+def _finite(place: str, named: JsonObject) -> dict[str, float]:
     return {
         f"{place}/{name}": float(value)
         for name, value in named.items()
@@ -55,11 +56,11 @@ class TensorBoard:
     A run that is continued at sample `begin` takes back what was written behind it.
     """
 
-    def __init__(self, folder: Path, settings: Mapping[str, Any], begin: int) -> None:
+    def __init__(self, folder: Path, settings: JsonObject, begin: int) -> None:
         from tensorboardX import SummaryWriter
 
         purge = {"purge_step": begin + 1} if begin else {}
-        self._writer: Any = SummaryWriter(
+        self._writer = SummaryWriter(
             str(folder), flush_secs=FLUSH, write_to_disk=True, filename_suffix=f".{begin:012d}", **purge
         )  # without a suffix, a run that is continued within a second would write over its file
         if not begin:
@@ -76,12 +77,12 @@ class TensorBoard:
 class Wandb:
     """A run of the name of the run directory; one that is continued goes on there. Its x axis is samples."""
 
-    def __init__(self, folder: Path, settings: Mapping[str, Any], begin: int) -> None:
+    def __init__(self, folder: Path, settings: JsonObject, begin: int) -> None:
         import wandb
 
         name = folder.resolve().name
         config = {key: value for key, value in settings.items() if key != "text"}
-        self._run: Any = wandb.init(
+        self._run = wandb.init(
             dir=str(folder),
             name=name,
             id=re.sub(r"[^A-Za-z0-9_-]", "-", name)[-LONGEST:],
@@ -99,7 +100,7 @@ class Wandb:
         self._run.finish()
 
 
-Open = Callable[[Path, Mapping[str, Any], int], Logger]  # run directory, settings and their text, samples so far
+Open = Callable[[Path, JsonObject, int], Logger]  # run directory, settings and their text, samples so far
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,8 @@ class Kind:
     extra: str
 
 
-LOGGERS: Mapping[str, Kind] = {
+LOGGERS: Mapping[str, Kind | None] = {
+    "jsonl": None,  # the run itself writes metrics.jsonl, always
     "tensorboard": Kind(TensorBoard, "tensorboardX", "log"),
     "wandb": Kind(Wandb, "wandb", "wandb"),
 }
@@ -120,7 +122,7 @@ LOGGERS: Mapping[str, Kind] = {
 def check_loggers(names: Sequence[str]) -> None:
     """Raises ConfigError where a package is missing."""
     for name in names:
-        kind = LOGGERS.get(name)
+        kind = LOGGERS[name]
         if kind is not None and find_spec(kind.package) is None:
             raise ConfigError(f"log.to: {name} needs the package {kind.package}: {install(kind.extra)}")
 
@@ -135,16 +137,16 @@ class Loggers:
         self,
         names: Sequence[str],
         folder: Path,
-        settings: Mapping[str, Any],
+        settings: JsonObject,
         begin: int,
         note: Callable[[str], None],
-        kinds: Mapping[str, Kind] = LOGGERS,
+        kinds: Mapping[str, Kind | None] = LOGGERS,
     ) -> None:
         self._loggers, self._note = dict[str, Logger](), note
         for name in dict.fromkeys(names):
-            if name in kinds:
+            if (kind := kinds[name]) is not None:
                 with self._noted(name, "could not be opened,"):
-                    self._loggers[name] = kinds[name].open(folder, settings, begin)
+                    self._loggers[name] = kind.open(folder, settings, begin)
 
     def add(self, event: str, **entries: Any) -> None:
         if self._loggers and (numbers := numbers_of(event, entries)):

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 from mpibow.comm.binding import allowed_cores, core_warnings, machine_cores
 from mpibow.comm.communicator import Communicator
@@ -21,7 +20,6 @@ from mpibow.errors import ConfigError
 from mpibow.graph.layout import initial_weights
 from mpibow.graph.plan import Plan
 from mpibow.job import Job
-from mpibow.job.checks import few_values, long_iteration, long_period
 from mpibow.job.measures import directions
 from mpibow.job.memory import learner_bytes, memory_warnings
 from mpibow.learn.directions import described
@@ -30,25 +28,24 @@ from mpibow.learn.local import Stepping, arrays_of, kept_of
 from mpibow.learn.replica import Replicas
 from mpibow.learn.scheduler import Scheduler
 from mpibow.models.losses import ignored
-from mpibow.optim.schedules import ended_early
 from mpibow.run.alike import agreed, compare_state, send_first
 from mpibow.run.changing import frozen_lines
 from mpibow.run.coordinator import Coordinator
 from mpibow.run.evaluate import Evaluator
-from mpibow.run.judge import data_lines
+from mpibow.run.first_lines import execution_lines, start_lines
 from mpibow.run.loggers import check_loggers
 from mpibow.run.results import Ledger
-from mpibow.run.start import Start, find_source, fresh_states, keep_settings, kept_states, lasting, start_of
+from mpibow.run.start import Start, find_source, keep_settings, kept_states, lasting, start_of
 from mpibow.run.state import State
-from mpibow.run.steering import Where, in_force, jump
+from mpibow.run.steering import in_force
 from mpibow.run.timelines import first_timeline
 from mpibow.run.tuning import Trial, Tuning
 from mpibow.sync.engine import Engine
-from mpibow.sync.family import MEASURED
 from mpibow.sync.rule import caps
 from mpibow.sync.synchroniser import Synchroniser
+from mpibow.system.json_text import JsonObject
 from mpibow.trace import Trace
-from mpibow.tune import History, as_sum
+from mpibow.tune import History
 
 
 @dataclass
@@ -61,7 +58,7 @@ class Parts:
     plan: Plan
     loading: Loading
     start: Start
-    lasting: Mapping[str, Any]  # the entries that all checkpoints share
+    lasting: JsonObject  # the entries that all checkpoints share
     coordinator: Coordinator
     tuning: Tuning
     replicas: Replicas
@@ -109,9 +106,7 @@ def open_parts(job: Job, comm: Communicator, resume: str | None, note: str, trac
     # The state at the start
     start = start_of(find_source(job, plan, comm, resume, stack), job, plan, first)
     ways = device.executions(job)
-    start = replace(
-        start, timeline=start.timeline.executed(lambda known: known if known in ways else next(iter(ways), ""))
-    )
+    start = replace(start, timeline=start.timeline.executed(ways))
     counts, execution = start.learners
     coordinator = Coordinator(start.timeline, loading.ahead, recorded=config.replayed is not None)
     # Learners: the tuner of their number, and the present ones
@@ -133,9 +128,17 @@ def open_parts(job: Job, comm: Communicator, resume: str | None, note: str, trac
     rows_are_free = not device.enqueues  # the host's take no memory until they are touched
     capacity = max(min(room, config.tuner.most), most) if auto or rows_are_free else most
     replicas = Replicas(
-        capacity, plan.layout.size, plan.weight_dtype, statistics, plan.layout.factors, flat,
-        counted="count" in plan.graph.outputs, parts=kept, trained=trained, one=one,
-    )  # fmt: skip
+        capacity,
+        plan.layout.size,
+        plan.weight_dtype,
+        statistics,
+        plan.layout.factors,
+        flat,
+        counted="count" in plan.graph.outputs,
+        parts=kept,
+        trained=trained,
+        one=one,
+    )
     binder = device.bind(job, replicas, loading, carrier.size, trace)
     learners = Learners(plan, replicas, binder, config.assignment, learner)
     scheduler = Scheduler(trace, apart=not device.enqueues)
@@ -143,12 +146,17 @@ def open_parts(job: Job, comm: Communicator, resume: str | None, note: str, trac
     # Their averaging
     if job.stages and settings.behind is not None:
         raise ConfigError("rule.then: must be null where weights are frozen until an epoch, got a rule")
-
     rule = Engine(settings, flat, replicas, start.centre[:trained].copy(), carrier.zeros)
     synchroniser = Synchroniser(
-        carrier, rule, replicas, flat, partial(scheduler.run, name="update"), overlap=config.overlap, trace=trace,
+        carrier,
+        rule,
+        replicas,
+        flat,
+        partial(scheduler.run, name="update"),
+        overlap=config.overlap,
+        trace=trace,
         book=device.book(rule, learners, carrier),
-    )  # fmt: skip
+    )
     stack.callback(synchroniser.close)
     learners.change(counts[comm.rank], execution)
     rule.begin(sum(counts), start.exact)
@@ -157,11 +165,16 @@ def open_parts(job: Job, comm: Communicator, resume: str | None, note: str, trac
     rule_state = rule.state()
     shared = {"centre": rule.centre, **rule_state.shared}
     compare_state(
-        comm, job,
-        {**{name: flat.host(array) for name, array in shared.items()}, "frozen weights": start.centre[trained:],
-         "statistics": start.statistics, "first statistics": statistics},
+        comm,
+        job,
+        {
+            **{name: flat.host(array) for name, array in shared.items()},
+            "frozen weights": start.centre[trained:],
+            "statistics": start.statistics,
+            "first statistics": statistics,
+        },
         rule_state.numbers,
-    )  # fmt: skip
+    )
     # Evaluation and reports
     comm.pulse.folder = start.source.folder
     ledger = _ledger_of(start, job)
@@ -173,17 +186,33 @@ def open_parts(job: Job, comm: Communicator, resume: str | None, note: str, trac
         warnings += memory_warnings(comm, counts, room)
     if comm.rank == 0 and start.source.checkpoint is not None:
         keep_settings(start.source.folder, job)
-    notes = [note, *notes, way, *warnings, *_start_lines(start, job, ledger), loading.described]
+    notes = [note, *notes, way, *warnings, *start_lines(start, job, ledger), loading.described]
     notes += [
-        *_execution_lines(ways, execution, tuning.compares, config),
+        *execution_lines(ways, execution, tuning.compares, config),
         described(job.matrices, config.update),
         *frozen_lines(job, epoch),
     ]
     return Parts(
-        job, comm, trace, plan, loading, start, lasting(job, plan, first), coordinator, tuning, replicas, state,
-        learners, Stepping(config.update, plan.layout, replicas, flat, job.matrices.spans), scheduler, rule,
-        synchroniser, ledger, evaluator, notes,
-    )  # fmt: skip
+        job,
+        comm,
+        trace,
+        plan,
+        loading,
+        start,
+        lasting(job, plan, first),
+        coordinator,
+        tuning,
+        replicas,
+        state,
+        learners,
+        Stepping(config.update, plan.layout, replicas, flat, job.matrices.spans),
+        scheduler,
+        rule,
+        synchroniser,
+        ledger,
+        evaluator,
+        notes,
+    )
 
 
 def open_pipeline(parts: Parts, stack: ExitStack, note: Callable[[str], None]) -> Pipeline:
@@ -194,9 +223,16 @@ def open_pipeline(parts: Parts, stack: ExitStack, note: Callable[[str], None]) -
         where = "the GPU's memory" if loading.choice.on_device else "memory"
         note(f"{job.train.name}: read into {where} in {time.perf_counter() - begin:.1f} s")
     pipeline = Pipeline(
-        job.train, reader, parts.coordinator.timeline, rank=parts.rank, iteration=parts.start.iteration,
-        seed=job.config.seed, prefetch=loading.ahead, trace=parts.trace, feed=feed,
-    )  # fmt: skip
+        job.train,
+        reader,
+        parts.coordinator.timeline,
+        rank=parts.rank,
+        iteration=parts.start.iteration,
+        seed=job.config.seed,
+        prefetch=loading.ahead,
+        trace=parts.trace,
+        feed=feed,
+    )
     stack.callback(pipeline.close)
     stack.callback(job.device.close)  # before the pipeline ends
     stack.callback(parts.learners.wait)
@@ -212,15 +248,6 @@ def _open_tuning(job: Job, start: Start, comm: Communicator, room: int, *, compa
         history = replace(history, room=tuple(comm.share(room)), caps=tuple(limits))
     trial = Trial(start.timeline.counts(start.iteration), config.batch_size, start.learners[1]) if compares else None
     return Tuning(config.tuner, history, trial, compared=kept is not None and kept.compared)
-
-
-def _execution_lines(ways: Mapping[str, str], execution: str, compared: bool, config: Config) -> list[str]:
-    """The log's lines on how learners run, where there are several ways."""
-    if not ways:
-        return []
-    turns = "assignment: first_come has no effect on a GPU, where the host enqueues batches in turn"
-    measured = "; the faster of both will be measured" * compared
-    return [f"execution: {execution}, {ways[execution]}{measured}", turns * (config.assignment == "first_come")]
 
 
 def _take_up(start: Start, state: State, config: Config) -> None:
@@ -252,33 +279,6 @@ def chooser_of(job: Job) -> str:
     return job.chooser or "test"
 
 
-def _start_lines(start: Start, job: Job, ledger: Ledger) -> list[str]:
-    """The log's first lines: the run, its learners, its folder; and changes since the checkpoint."""
-    config, source, (counts, _) = job.config, start.source, start.learners
-    how = {"auto": "auto, now "}.get(config.learners, "replayed, now ") if isinstance(config.learners, str) else ""
-    about = (
-        f"{job.title}: {job.weights:,} weights, {len(counts)} rank(s), "
-        f"learners {how}{as_sum(counts)}, batch {config.batch_size}, {job.kernels.about}; {source.folder}"
-    )
-    early = ended_early(config.schedule, config.update.lr, config.stop.epochs)
-    meant = config, job.train.count, sum(counts)
-    unlike = next((each.name for each in config.update.optimisers if each.name != MEASURED), "")
-    gain = f"rule: a gain was measured with sgd only; with {unlike} the gain is 1"
-    states, chose, rate = "", ledger.chooser, ""
-    if (header := source.header) is not None:
-        states = "" if start.changed else fresh_states(header.config, config)
-        chose, epoch = header.ledger.chooser, header.position / job.train.count
-        rate = jump(header.config, config, Where(header.iteration, header.position, epoch, counts), ledger)
-    other = (
-        f"{chose} data decided which checkpoint was the best; the choice begins anew" if chose != ledger.chooser else ""
-    )
-    return [
-        *source.notes, start.restarts, states, rate, other, about, gain * (config.averaging != config.rule),
-        *data_lines(job), early, few_values(job.build(config.batch_size, True), min(counts)), long_iteration(*meant),
-        long_period(*meant),
-    ]  # fmt: skip
-
-
 def choose_loading(job: Job, comm: Communicator) -> Loading:
     """The loading of this rank, by a choice that all ranks share. Collective."""
     wanted = "auto" if job.config.data is None else job.config.data.pipeline
@@ -290,6 +290,11 @@ def loading_of(job: Job, choice: PipelineChoice, ranks: int) -> Loading:
     """The loading of one of a node's `ranks` for the data of `job`, by `choice`."""
     config, data = job.config, job.config.data or Data("given")
     return Loading(
-        job.train, job.evaluated, choice, config.batch_size, prefetch(config.prefetch, job.train, config.batch_size),
-        threads_of(data.workers, allowed_cores(), machine_cores(), ranks), data.most_damaged,
-    )  # fmt: skip
+        job.train,
+        job.evaluated,
+        choice,
+        config.batch_size,
+        prefetch(config.prefetch, job.train, config.batch_size),
+        threads_of(data.workers, allowed_cores(), machine_cores(), ranks),
+        data.most_damaged,
+    )

@@ -9,8 +9,9 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import timedelta
+from io import FileIO
 from pathlib import Path
-from typing import Any
+from typing import NoReturn
 
 from tqdm import tqdm
 
@@ -45,7 +46,7 @@ class EventFile:
             raise cannot_write(path, error) from error
         self._lines = Lines(path, lambda: nullcontext(self._file), warn)
 
-    def add(self, event: str, **fields: Any) -> None:
+    def add(self, event: str, **fields: object) -> None:
         self._check()
         self._lines.add(json.dumps({"event": event, "time": round(time.time(), 3), **fields}))
 
@@ -81,7 +82,7 @@ class Lines:
     """
 
     def __init__(
-        self, path: Path, opened: Callable[[], AbstractContextManager[Any]], warn: Callable[[str], None]
+        self, path: Path, opened: Callable[[], AbstractContextManager[FileIO]], warn: Callable[[str], None]
     ) -> None:
         self._path, self._opened, self._warn = path, opened, warn
         self._bytes, self._refused, self._full = bytearray(), "", False
@@ -142,7 +143,7 @@ class Line:
             self._log = Lines(log, lambda: log.open("ab", buffering=0), self._say)
         self._quiet = quiet
         self._live = is_live(sys.stderr) and not quiet
-        self._bar: Any = None
+        self._bar: tqdm[NoReturn] | None = None
         self._position = position
         self._shown = 0.0
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mpibow.config.strict import plain
 from mpibow.job.measures import directions
@@ -18,15 +18,15 @@ from mpibow.run.evaluate import Evaluation
 from mpibow.run.loggers import Loggers
 from mpibow.run.output import EventFile, Line
 from mpibow.run.results import Results, Summary, shown_metrics, versions
+from mpibow.run.waits import Waits
 from mpibow.sync.distance import summed_up
 from mpibow.sync.engine import gain_of
 from mpibow.sync.synchroniser import Agreement
+from mpibow.system.json_text import JsonObject
 from mpibow.tune import Decision, as_sum
 
 if TYPE_CHECKING:
     from mpibow.run.session import Session
-
-Waits = dict[str, float]  # by name: data_wait, sync_wait, sync_busy
 
 SHOW_EVERY = 0.2  # seconds between updates of the progress line
 
@@ -49,7 +49,7 @@ class Reporter:
         self._began = self.ledger.seconds  # of training, before this process
         self._loss = "loss -"
         self._reason = ""  # of the tuner's last decision
-        self._last: Waits = {}  # at the last metrics entry
+        self._last = Waits()  # at the last metrics entry
         self._damaged = set(self.ledger.damaged)  # asked for after every iteration
 
     def start(self) -> None:
@@ -80,12 +80,12 @@ class Reporter:
         """Bytes of metrics.jsonl so far."""
         return 0 if self._file is None else self._file.mark()
 
-    def _write(self, event: str, **entries: Any) -> None:
+    def _write(self, event: str, **entries: object) -> None:
         if self._file is not None:
             self._file.add(event, **entries)
         self._loggers.add(event, **entries)
 
-    def _add(self, event: str, **entries: Any) -> None:
+    def _add(self, event: str, **entries: object) -> None:
         """Enters an event in metrics.jsonl, and tells loggers and callbacks of it."""
         entries = {**self._session.where.fields(), **entries}
         self._write(event, **entries)
@@ -118,8 +118,8 @@ class Reporter:
             elapsed=seconds,
             images_per_second=ledger.images / seconds,
             **session.where.running(),
-            **self._shares(waits),
-            sync_hidden=hidden(waits, self._last),
+            **waits.shares(seconds - self._began),
+            sync_hidden=waits.hidden(self._last),
             corrupt=len(ledger.damaged),
             **({} if peak is None else {"device_memory": peak}),
         )
@@ -140,7 +140,7 @@ class Reporter:
         self._add("no_memory", rank=rank, wanted=count, reason=why)
         self.note(f"tuner: rank {rank} has no memory for {count} learners{f': {why}' if why else ''}")
 
-    def tuned(self, decision: Decision, basis: Mapping[str, Any]) -> None:
+    def tuned(self, decision: Decision, basis: JsonObject) -> None:
         """Enters the tuner's decision and its reason; the log has it where it is new. `basis`: Tuning's."""
         execution, ledger = {"execution": decision.execution} if decision.execution else {}, self.ledger
         wanted, settled, reason = decision.counts, decision.settled, decision.reason
@@ -170,7 +170,7 @@ class Reporter:
         else:
             self._evaluated("test", found, f", the best checkpoint, {checkpoint.name}", checkpoint=str(checkpoint))
 
-    def _evaluated(self, data: str, found: Evaluation, of: str = "", **more: Any) -> None:
+    def _evaluated(self, data: str, found: Evaluation, of: str = "", **more: object) -> None:
         """An evaluation's entry: `seconds` is how long it took, `elapsed` the seconds of training before it.
 
         `data` is validation or test; `checkpoint` is given if it was evaluated instead of the centre.
@@ -179,7 +179,7 @@ class Reporter:
         more |= top_k | {"elapsed": self.ledger.seconds, **self._session.where.running()}
         self._enter("evaluate", data, found, of, **more)
 
-    def _enter(self, event: str, data: str, found: Evaluation, of: str, **more: Any) -> None:
+    def _enter(self, event: str, data: str, found: Evaluation, of: str, **more: object) -> None:
         entry = {"data": data, "accuracy": found.accuracy, "loss": found.loss, "seconds": found.seconds, **more}
         entry |= {"metrics": found.metrics} if found.metrics else {}
         self._add(event, **entry)
@@ -236,11 +236,14 @@ class Reporter:
         )
         self._progress.show(where.position, ", ".join(parts), speed, end)
 
-    def end(self, summary: Summary) -> None:
+    def end(self, stopped: str) -> Summary:
+        """Enters the end of the run, and returns its summary, which rank 0 writes to disk."""
+        summary = self._summary(stopped)
         if self._session.rank == 0:
             directory.write(self.folder / "summary.json", json.dumps(summary.json(), indent=2) + "\n")
-        self._add("end", **self._session.where.running(), stopped=summary.stopped)
+        self._add("end", **self._session.where.running(), stopped=stopped)
         self.note(str(summary))
+        return summary
 
     def close(self) -> None:
         self._loggers.close()
@@ -248,42 +251,46 @@ class Reporter:
             self._file.close()
         self._progress.close()
 
-    def summary(self, stopped: str) -> Summary:
+    def _summary(self, stopped: str) -> Summary:
         """The summary of the run, from its settings, the ledger and the clocks."""
         session, ledger, waits = self._session, self.ledger, self._session.waits()
         job, config, where, decision = session.job, session.config, session.where, session.tuning.decision
         checkpoint = str(session.saver.last) if session.saver.last else None
         settled = None if decision is None else decision.settled
-        shares, results = self._shares(waits), {each.name: getattr(ledger, each.name) for each in fields(Results)}
+        shares, results = (
+            waits.shares(ledger.seconds - self._began),
+            {each.name: getattr(ledger, each.name) for each in fields(Results)},
+        )
         return Summary(
-            **results, run=str(self.folder), stopped=stopped, checkpoint=checkpoint, chosen_by=job.chooser,
-            epochs=where.epoch, iterations=where.iteration, samples=where.position, ranks=len(where.learners),
-            learners=where.learners, execution=where.execution or None, settled=settled,
-            gain=gain_of(session.rule), corrupt=len(ledger.damaged),
-            top_k=config.evaluate.top_k, batch_size=config.batch_size, rule=plain(config.rule), seed=config.seed,
-            device=job.kernels.name, precision=job.precision, versions=versions(),
-            data_wait=shares["data_wait"], sync_wait=shares["sync_wait"], sync_hidden=hidden(waits),
+            **results,
+            run=str(self.folder),
+            stopped=stopped,
+            checkpoint=checkpoint,
+            chosen_by=job.chooser,
+            epochs=where.epoch,
+            iterations=where.iteration,
+            samples=where.position,
+            ranks=len(where.learners),
+            learners=where.learners,
+            execution=where.execution or None,
+            settled=settled,
+            gain=gain_of(session.rule),
+            corrupt=len(ledger.damaged),
+            top_k=config.evaluate.top_k,
+            batch_size=config.batch_size,
+            rule=plain(config.rule),
+            seed=config.seed,
+            device=job.kernels.name,
+            precision=job.precision,
+            versions=versions(),
+            data_wait=shares["data_wait"],
+            sync_wait=shares["sync_wait"],
+            sync_hidden=waits.hidden(),
             images_per_second=ledger.images / max(ledger.seconds, 1e-9),
-        )  # fmt: skip
-
-    def _shares(self, waits: Waits) -> dict[str, float]:
-        """The waits as fractions of the training since this process started."""
-        elapsed = max(self.ledger.seconds - self._began, 1e-9)
-        return {name: seconds / elapsed for name, seconds in waits.items()}
+        )
 
 
 def _distance(distances: Sequence[float]) -> dict[str, float | None]:
     """The distances as entries have them: the mean and the largest."""
     mean, largest = summed_up(distances) or (None, None)
     return {"distance": mean, "distance_max": largest}
-
-
-def hidden(waits: Waits, before: Waits | None = None) -> float | None:
-    """The fraction of the all-reduces since `before` that was hidden behind compute, 0 to 1; None where none ended.
-
-    An all-reduce takes from this rank's call to its end, so waiting for ranks that come later is part of it, and is
-    hidden as long as this rank's learners compute meanwhile. 1 means that they never stood still for it, not that the
-    network was fast. If ranks differ in speed, the slowest has the shortest all-reduces.
-    """
-    wait, busy = (waits[name] - (before[name] if before else 0.0) for name in ("sync_wait", "sync_busy"))
-    return min(max(1.0 - wait / busy, 0.0), 1.0) if busy > 0 else None

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import math
 import platform
-from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
-from typing import Any
 
 from mpibow import __version__
 from mpibow.config.course import Watched
@@ -17,6 +14,8 @@ from mpibow.graph.graph import Array
 from mpibow.models.classifier import Build
 from mpibow.optim.plateau import Reduced, better
 from mpibow.run.evaluate import Evaluation
+from mpibow.system.json_text import JsonObject
+from mpibow.system.packages import installed
 from mpibow.tune import as_sum
 
 PACKAGES = ("numpy", "mpi4py", "safetensors")
@@ -40,12 +39,12 @@ class Results:
     average_validation_loss: float | None = None
     average_accuracy: float | None = None  # on test data
     average_test_loss: float | None = None
-    validation_metrics: Mapping[str, Any] = field(default_factory=dict)  # by name, as `metrics` has them
-    test_metrics: Mapping[str, Any] = field(default_factory=dict)
+    validation_metrics: JsonObject = field(default_factory=dict)  # by name, as `metrics` has them
+    test_metrics: JsonObject = field(default_factory=dict)
     best_metric: float | None = None  # the best value of checkpoint.metric on the data that chose
-    best_test_metrics: Mapping[str, Any] = field(default_factory=dict)
-    average_validation_metrics: Mapping[str, Any] = field(default_factory=dict)
-    average_test_metrics: Mapping[str, Any] = field(default_factory=dict)
+    best_test_metrics: JsonObject = field(default_factory=dict)
+    average_validation_metrics: JsonObject = field(default_factory=dict)
+    average_test_metrics: JsonObject = field(default_factory=dict)
     seconds: float = 0.0
     evaluation_seconds: float = 0.0
     target: float | None = None
@@ -120,7 +119,7 @@ class Ledger(Results):
             setattr(self, name, value)
 
     @property
-    def chosen(self) -> dict[str, Any]:
+    def chosen(self) -> JsonObject:
         """The last values on the data that choose, by metric."""
         if self.chooser == "test":
             return measures(self.test_metrics, self.test_loss, self.accuracy)
@@ -151,13 +150,18 @@ class Ledger(Results):
             self.best_metric = value
         return best
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> JsonObject:
         return {name: value for name, value in asdict(self).items() if name != "unheard"}
 
     def continued(
-        self, target: float | None, chooser: str = "test", goal: str = "accuracy", *, by: str | None = None,
+        self,
+        target: float | None,
+        chooser: str = "test",
+        goal: str = "accuracy",
+        *,
+        by: str | None = None,
         rises: bool = True,
-    ) -> Ledger:  # fmt: skip
+    ) -> Ledger:
         """The ledger of a run that goes on from this one; a changed target is still to be reached.
 
         If other data choose now, or another metric `by`, there is no best yet.
@@ -184,7 +188,7 @@ def _accuracy(place: str, name: str = "accuracy") -> str:
     return {"test": name, "average_test": f"average_{name}"}.get(place, f"{place}_{name}")
 
 
-def measures(metrics: Mapping[str, Any], loss: float | None, accuracy: float | None) -> dict[str, Any]:
+def measures(metrics: JsonObject, loss: float | None, accuracy: float | None) -> JsonObject:
     """All by name. Without classes there is no accuracy, and a run's own metric may have that name."""
     return {**metrics, "loss": loss, **({} if accuracy is None else {"accuracy": accuracy})}
 
@@ -206,7 +210,7 @@ class Summary(Results):
     execution: str | None  # how a GPU's learners ran at the end: streams or fused; null on a host
     settled: bool | None  # whether the tuner had settled on these learners; null where they are given
     batch_size: int
-    rule: dict[str, Any]
+    rule: JsonObject
     device: str
     precision: str
     seed: int
@@ -223,7 +227,7 @@ class Summary(Results):
         """Whether a signal ended it, which saves the state."""
         return self.stopped.startswith("SIG")
 
-    def json(self) -> dict[str, Any]:
+    def json(self) -> JsonObject:
         return {"run": self.run, "stopped": self.stopped, **asdict(self)}
 
     def __str__(self) -> str:
@@ -281,7 +285,7 @@ class Trained:
     signal: str = ""  # the first that a rank received, even while the run ended by itself; '' if none
 
 
-def shown_metrics(metrics: Mapping[str, Any] | None) -> str:
+def shown_metrics(metrics: JsonObject | None) -> str:
     """The end of a line of the log: ", mae 0.1234, r2 0.9876"; matrices are left out, a null is not finite."""
     numbers = {name: value for name, value in (metrics or {}).items() if not isinstance(value, list)}
     return "".join(f", {name} {'-' if value is None else f'{value:.4f}'}" for name, value in numbers.items())
@@ -290,10 +294,4 @@ def shown_metrics(metrics: Mapping[str, Any] | None) -> str:
 @cache
 def versions() -> dict[str, str]:
     """The versions of Python and of the packages that the numbers depend on."""
-    found = {"python": platform.python_version(), "mpibow": __version__}
-    for package in PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found
+    return {"python": platform.python_version(), "mpibow": __version__, **installed(PACKAGES)}

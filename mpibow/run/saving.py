@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mpibow.errors import CheckpointError, ShapeError
 from mpibow.graph.graph import Array
@@ -16,6 +16,7 @@ from mpibow.job.document import Document, saved
 from mpibow.run import checkpoint, directory, lock
 from mpibow.run.checkpoint import FIRST, read_header
 from mpibow.system.files import reason
+from mpibow.system.json_text import JsonObject
 
 if TYPE_CHECKING:
     from mpibow.run.session import Session
@@ -117,7 +118,7 @@ def _recover(folder: Path) -> None:
                 old.rename(name)
 
 
-def find_whole(path: Path, note: Callable[[str], None]) -> tuple[Path, dict[str, Any]]:
+def find_whole(path: Path, note: Callable[[str], None]) -> tuple[Path, JsonObject]:
     """The first checkpoint of `find` that is whole; each damaged one is named. Raises CheckpointError if none is."""
     damages = list[str]()
     for candidate in find(path):

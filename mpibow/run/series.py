@@ -8,15 +8,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from mpibow.errors import ConfigError, RecordError
 from mpibow.system.files import read_file
+from mpibow.system.json_text import JsonObject, parse_object
 from mpibow.tune.words import in_ranks
 
-Event = Mapping[str, Any]
+Event = JsonObject
 # Entries that are numbers or null; `position` is never null, `learners` is a list of numbers.
 NUMBERS = (
     "epoch",
@@ -86,13 +86,12 @@ def parse(content: bytes, name: Path) -> list[Event]:
     return events
 
 
-def _summary(summary: Path) -> Mapping[str, Any]:
+def _summary(summary: Path) -> JsonObject:
     """The summary of a finished run; {} for a run under way, or a summary that an older run left."""
     try:
-        found = json.loads(read_file(summary))
+        return parse_object(read_file(summary))
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
 
 
 def kept(events: Iterable[Event]) -> list[Event]:
@@ -105,7 +104,7 @@ def kept(events: Iterable[Event]) -> list[Event]:
     return found
 
 
-def clock(events: Iterable[Event], summary: Mapping[str, Any]) -> list[tuple[float, float]]:
+def clock(events: Iterable[Event], summary: JsonObject) -> list[tuple[float, float]]:
     """(samples, seconds of training) wherever they are known, from (0, 0) on; [] where they never are.
 
     Older runs have no `elapsed`, but images_per_second, which is samples / seconds.

@@ -25,6 +25,7 @@ from mpibow.run.results import Trained
 from mpibow.run.saving import Saver
 from mpibow.run.steering import Steering, Where, rate_of
 from mpibow.run.tuning import IterationTimes
+from mpibow.run.waits import Waits
 from mpibow.sync.engine import gain_of
 from mpibow.sync.synchroniser import Tally
 from mpibow.trace import SILENT, Trace
@@ -212,8 +213,7 @@ class Session(Parts):
                 self.judge.test()
                 self.reporter.tell()
         self.reporter.note(self.trace.end(self.synchroniser.call))
-        summary = self.reporter.summary(stop)
-        self.reporter.end(summary)
+        summary = self.reporter.end(stop)
         centre, statistics = self.job.kernels.flat.host(self.state.centre).copy(), self.statistics()
         average = self.average.weights
         named = None if average is None else self.plan.unpacked(average, statistics)
@@ -230,7 +230,5 @@ class Session(Parts):
         """The centre's statistics: the mean over all learners."""
         return self.state.statistics(self.synchroniser.call, sum(self.counts))
 
-    def waits(self) -> dict[str, float]:
-        """Seconds by name, as entries have them."""
-        waited, busy = self.synchroniser.seconds()
-        return {"data_wait": self.pipeline.waited, "sync_wait": waited, "sync_busy": busy}
+    def waits(self) -> Waits:
+        return Waits(self.pipeline.waited, *self.synchroniser.seconds())

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -36,6 +35,7 @@ from mpibow.run.stored import check_buffers, read_first, taken_by
 from mpibow.run.timelines import differing, replay_note, timeline_of
 from mpibow.sync.family import PRESETS
 from mpibow.sync.state import RuleNumbers
+from mpibow.system.json_text import JsonObject
 from mpibow.tune import Counts, as_sum
 
 
@@ -81,7 +81,7 @@ class Start:
         return self.source.header if self.exact else None
 
     @property
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> JsonObject:
         """The part of a start's entry for a continued run: `anew` if averaging begins anew, `other` settings."""
         return ({"anew": True} if self.changed else {}) | ({"other": self.source.other} if self.source.other else {})
 
@@ -119,7 +119,7 @@ def find_source(job: Job, plan: Plan, comm: Communicator, resume: str | None, st
     `stack` gives the run directory free for others. Raises OutputError where a rank does not see it.
     """
     weights = dict[str, Array]()  # which rank 0 reads
-    source: Source = directory.on_rank_0(lambda f: f(comm), comm.rank, lambda: _find(job, plan, resume, weights, stack))
+    source = directory.on_rank_0(lambda f: f(comm), comm.rank, lambda: _find(job, plan, resume, weights, stack))
     hosts = comm.share((platform.node(), comm.rank == 0 or lock.sees(source.folder, source.token)))
     for rank, (host, seen) in enumerate(hosts):
         if not seen:
@@ -203,7 +203,7 @@ def begun(layout: Layout, weights: Mapping[str, Array], plan: Plan, config: Conf
     return layout.packed({**layout.unpacked(new), **weights}, plan.weight_dtype) if weights else new
 
 
-def lasting(job: Job, plan: Plan, first: Timeline) -> dict[str, Any]:
+def lasting(job: Job, plan: Plan, first: Timeline) -> JsonObject:
     """The entries that all checkpoints of a run share, to continue or evaluate it."""
     return {
         **identity(job, plan),
@@ -214,10 +214,10 @@ def lasting(job: Job, plan: Plan, first: Timeline) -> dict[str, Any]:
     }
 
 
-def started(config: Config, first: Timeline) -> list[Any]:
+def started(config: Config, first: Timeline) -> list[int | str]:
     """The learners that a run with timeline `first` begins with: a resumed run goes on where they are the same."""
-    counts = list(first.changes[0].counts)
-    return [config.learners, len(counts)] if isinstance(config.learners, str) else counts
+    counts = first.changes[0].counts
+    return [config.learners, len(counts)] if isinstance(config.learners, str) else [*counts]
 
 
 def anew(header: Header, config: Config, first: Timeline) -> list[str]:
@@ -234,7 +234,7 @@ def anew(header: Header, config: Config, first: Timeline) -> list[str]:
     return reasons
 
 
-def identity(job: Job, plan: Plan) -> dict[str, Any]:
+def identity(job: Job, plan: Plan) -> JsonObject:
     """The entries that a checkpoint must have in common with the run that continues it."""
     return {
         "seed": job.config.seed,

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from mpibow.comm.communicator import Call
 from mpibow.data.timeline import Timeline
 from mpibow.errors import CheckpointError
 from mpibow.graph.graph import Array
@@ -16,10 +17,11 @@ from mpibow.graph.layout import Layout, repack
 from mpibow.graph.plan import Plan
 from mpibow.kernels.passes import FlatKernels
 from mpibow.learn.replica import Replicas
-from mpibow.run.checkpoint import Call, Snapshot, read_arrays
+from mpibow.run.checkpoint import Snapshot, read_arrays
 from mpibow.sync.engine import Engine
 from mpibow.sync.outbox import TAIL, Book
 from mpibow.sync.state import RuleState
+from mpibow.system.json_text import JsonObject
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ class State:
 
     def snapshot(
         self,
-        header: Mapping[str, Any],
+        header: JsonObject,
         timeline: Timeline,
         iteration: int,
         statistics: Array,
@@ -84,9 +86,7 @@ class State:
         files |= {} if average is None else {"average": plan.unpacked(average, statistics)}
         return Snapshot(entries, files, own)
 
-    def restore(
-        self, path: Path, numbers: Mapping[str, Any], centre: Array, states: Sequence[str], samples: int
-    ) -> None:
+    def restore(self, path: Path, numbers: JsonObject, centre: Array, states: Sequence[str], samples: int) -> None:
         """Continues where the checkpoint was made, bit for bit: replicas, rule and centre as they were.
 
         `numbers` are the rule's, which has begun with these replicas; `states` are the replicas' that the checkpoint
@@ -117,7 +117,7 @@ class State:
         self.rule.grow(centre, size, k)
 
     def _stored(
-        self, path: Path, states: Sequence[str], dtype: np.dtype[Any]
+        self, path: Path, states: Sequence[str], dtype: np.dtype[np.generic]
     ) -> tuple[dict[str, Array], dict[str, Array]]:
         """The arrays of the rank's file and of all ranks', as they are to be. Raises CheckpointError."""
         replicas, rule, mine = self.replicas, self.rule, f"rank-{self.rank}"
@@ -163,7 +163,7 @@ class State:
         flat = {"weights", *self.replicas.names, *rules}
         return {name: repack(array, source, target) if name in flat else array for name, array in arrays.items()}
 
-    def _forms(self, ranks: str, size: int, dtype: np.dtype[Any]) -> dict[str, Form]:
+    def _forms(self, ranks: str, size: int, dtype: np.dtype[np.generic]) -> dict[str, Form]:
         """The arrays that the rule, which has just begun, declares for a file: needed are those that it has now."""
         whole, state = Form((size,), dtype), self.rule.state()
         sent, double = Form((size + TAIL,), dtype), Form((None,), np.dtype(np.float64))
@@ -190,7 +190,7 @@ class Form(NamedTuple):
     """The shape and dtype that an array must have; None is any length but 0."""
 
     shape: tuple[int | None, ...]
-    dtype: np.dtype[Any]
+    dtype: np.dtype[np.generic]
     needed: bool = True
 
     def fits(self, array: Array) -> bool:

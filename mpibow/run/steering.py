@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from mpibow.config import Config, load_mapping, yaml_text
 from mpibow.config.course import Stop
@@ -17,6 +16,7 @@ from mpibow.optim.plateau import Plateau, follow
 from mpibow.optim.schedules import Ending, Schedule, multiplier
 from mpibow.run.results import Ledger
 from mpibow.sync.rule import RuleSettings
+from mpibow.system.json_text import JsonObject
 from mpibow.tune import Counts
 
 OF_RATE = "lr", "schedule", "warmup"  # settings of update
@@ -33,10 +33,10 @@ class Where:
     learners: Counts
     execution: str = ""
 
-    def fields(self) -> dict[str, Any]:
+    def fields(self) -> JsonObject:
         return {"iteration": self.iteration, "position": self.position, "epoch": round(self.epoch, 6)}
 
-    def running(self) -> dict[str, Any]:
+    def running(self) -> JsonObject:
         """Learners, and their execution if there is a choice."""
         return {"learners": self.learners, **({"execution": self.execution} if self.execution else {})}
 

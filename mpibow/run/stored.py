@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import os
 import warnings
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
@@ -20,14 +20,16 @@ from mpibow.errors import CheckpointError, ConfigError
 from mpibow.graph.graph import Array, Buffer
 from mpibow.graph.plan import Plan
 from mpibow.job import Job
-from mpibow.job.document import buffers_of
+from mpibow.job.document import buffers_of, loaded
 from mpibow.job.starting_weights import LoadedWeights, take
+from mpibow.models.classifier import Build
 from mpibow.models.torchvision import COUNTED
-from mpibow.run import checkpoint
+from mpibow.ops.own import OwnOperator
 from mpibow.run.checkpoint import FIRST, read_arrays
 from mpibow.run.header import Header, header_of
 from mpibow.run.saving import find_whole
 from mpibow.system.files import read_file, reason, whole_file
+from mpibow.system.json_text import JsonObject, parse_object
 
 SEAL = "mpibow.net"  # the key of a saved file's metadata
 FORMAT = 1
@@ -39,10 +41,10 @@ class Saved:
     """The metadata of a saved file, beside its arrays: the net as JSON, settings as YAML, the run's summary."""
 
     format: int
-    graph: Mapping[str, Any]
+    graph: JsonObject
     config: str
-    summary: Mapping[str, Any] | None
-    input: Mapping[str, Any] = field(default_factory=dict)
+    summary: JsonObject | None
+    input: JsonObject = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -56,12 +58,28 @@ class Stored:
     path: Path  # the checkpoint or the file
     weights: dict[str, Array]
     average: dict[str, Array] | None = None
-    graph: Mapping[str, Any] | None = None
+    graph: JsonObject | None = None
     arrays: Mapping[str, Array] = field(default_factory=dict)
     config: str = ""
-    summary: Mapping[str, Any] | None = None
+    summary: JsonObject | None = None
     run: Path | None = None  # the run directory, where there is one
-    input: Mapping[str, Any] = field(default_factory=dict)
+    input: JsonObject = field(default_factory=dict)
+
+    def graphs(self, operators: Sequence[OwnOperator] = ()) -> Build | None:
+        """The net's graphs, None where none are stored; `operators` are a script's own. Raises CheckpointError."""
+        if self.graph is None:
+            return None
+        with misfit_of(self.path):
+            return loaded(self.graph, self.arrays, operators)
+
+
+@contextmanager
+def misfit_of(path: Path) -> Iterator[None]:
+    """Errors inside begin with the path of the checkpoint or file that they are of."""
+    try:
+        yield
+    except CheckpointError as error:
+        raise CheckpointError(f"{path}: {error}") from None
 
 
 def read_stored(path: str | os.PathLike[str]) -> Stored:
@@ -105,13 +123,12 @@ def _of_run(path: Path) -> Stored:
 def of_checkpoint(folder: Path, header: Header) -> Stored:
     """The content of a checkpoint whose `header` was verified. Raises CheckpointError."""
     inputs, average = (
-        checkpoint.read_arrays(folder, name) if f"{name}.safetensors" in header.files else None
-        for name in ("input", "average")
+        read_arrays(folder, name) if f"{name}.safetensors" in header.files else None for name in ("input", "average")
     )
     run = folder.resolve().parent.parent
     return Stored(
         folder,
-        checkpoint.read_arrays(folder, "centre"),
+        read_arrays(folder, "centre"),
         average,
         header.graph,
         inputs or {},
@@ -122,16 +139,13 @@ def of_checkpoint(folder: Path, header: Header) -> Stored:
     )
 
 
-def _summary(file: Path) -> Mapping[str, Any] | None:
+def _summary(file: Path) -> JsonObject | None:
     if not file.is_file():
         return None
     try:
-        found = json.loads(read_file(file))
+        return parse_object(read_file(file))
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{file}: is not JSON: {error}; remove it, the run's weights are whole") from None
-    if not isinstance(found, dict):
-        raise CheckpointError(f"{file}: must be a mapping, got {show(found)}; remove it, the run's weights are whole")
-    return found
 
 
 def _warned(text: str) -> None:

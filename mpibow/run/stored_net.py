@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import TypeVar
 from zipfile import BadZipFile
 
 import numpy as np
@@ -24,7 +24,6 @@ from mpibow.errors import CheckpointError, ConfigError, RecordError
 from mpibow.graph.graph import Graph
 from mpibow.job import named_net, named_objective
 from mpibow.job.checks import check_rows
-from mpibow.job.document import loaded
 from mpibow.job.normalise import Scaling, input_entries
 from mpibow.job.opening import named_samples
 from mpibow.job.record_kinds import called
@@ -33,6 +32,7 @@ from mpibow.models.objective import objective
 from mpibow.ops import accuracy
 from mpibow.run.header import Seen, checked
 from mpibow.run.stored import Stored
+from mpibow.system.json_text import JsonObject
 
 T = TypeVar("T", bound=Samples)
 OWN = ("train", "validation", "test")
@@ -43,7 +43,7 @@ def _own(stored: Stored, config: Config, name: str, read: Callable[[str], T]) ->
     """The run's own data of that name, as `read` from their folder; any other name is a folder. Raises ConfigError."""
     if name not in OWN:
         return read(name)
-    sources: Mapping[str, Any] = stored.input.get("sources", {}) if config.data is None else vars(config.data)
+    sources: JsonObject = stored.input.get("sources", {}) if config.data is None else vars(config.data)
     fraction = sources.get("validation") if name != "test" else None
     folder = sources.get("train" if isinstance(fraction, float) else name)
     if not isinstance(folder, str):
@@ -77,7 +77,7 @@ def _named(stored: Stored, config: Config, data: str) -> tuple[NamedSamples, Bui
     found = input_entries(records, None)["inputs"]
     if found != expected:
         raise ConfigError(f"{data}: has {show(found)}, {stored.path} was trained on {show(expected)}")
-    build = graphs_of(stored) or objective(named_objective(config), records.inputs)
+    build = stored.graphs() or objective(named_objective(config), records.inputs)
     check_rows(build(1), records)
     return records, build
 
@@ -110,7 +110,7 @@ def _classified(stored: Stored, config: Config, data: str, top_k: int | None) ->
     top_k = top_k or config.evaluate.top_k
     if top_k is not None and top_k > expected.classes:
         raise ConfigError(f"--top-k: must be at most the {expected.classes} classes of {path}, got {top_k}")
-    if found := graphs_of(stored):
+    if found := stored.graphs():
         return records, partial(_with_top_k, found, top_k)
     net = named_net(config, expected.classes)
     augmentation = None if config.data is None else config.data.augment
@@ -126,16 +126,6 @@ def _classified(stored: Stored, config: Config, data: str, top_k: int | None) ->
         top_k=top_k,
     )
     return records, build
-
-
-def graphs_of(stored: Stored) -> Build | None:
-    """The graphs that are stored, None for a checkpoint of a version that kept none. Raises CheckpointError."""
-    if stored.graph is None:
-        return None
-    try:
-        return cast(Build, loaded(stored.graph, stored.arrays))
-    except CheckpointError as error:
-        raise CheckpointError(f"{stored.path}: {error}") from None
 
 
 def _with_top_k(build: Build, top_k: int | None, batch: int, training: bool = False) -> Graph:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from mpibow.config import Config, yaml_text
 from mpibow.config.renamed import renamed
@@ -16,6 +15,7 @@ from mpibow.errors import ConfigError
 from mpibow.job import Job
 from mpibow.run.header import Header
 from mpibow.system.files import read_file, reason
+from mpibow.system.json_text import JsonObject
 from mpibow.tune import Counts, as_sum
 
 # Settings that a run's numbers depend on.
@@ -74,7 +74,7 @@ def replay_note(run: Path, job: Job) -> str:
     return text if why else ""
 
 
-def timeline_of(header: Header, started: list[Any], first: Timeline) -> Timeline:
+def timeline_of(header: Header, started: Sequence[int | str], first: Timeline) -> Timeline:
     """The timeline to go on with: the checkpoint's own where the run was `started` alike, else `first` from here on.
 
     A replay's checkpoint has no future changes; `first` has them.
@@ -111,7 +111,7 @@ def recorded(run: Path, ranks: int, batch: int) -> Timeline:
     return Timeline(batch, tuple(changes))
 
 
-def differing(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+def differing(then: JsonObject, now: JsonObject) -> list[str]:
     """The settings that make a run's numbers differ from those of the run that it replays."""
     return [name for name in OF_NUMBERS if then.get(name) != now.get(name)]
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import hypot
-from typing import Any
 
 from mpibow.learn.learners import FUSED, STREAMS
+from mpibow.system.json_text import JsonObject
 from mpibow.tune import Counts, Decision, History, Meter, Reading, Tuner, Window, as_sum, decide, enough
 from mpibow.tune.meter import mean
 from mpibow.tune.words import told
@@ -84,7 +84,7 @@ class Tuning:
         self._end()
         return Decision(counts, True, f"staying with {first}: {why}", self._tuner.watching, first)
 
-    def basis(self) -> dict[str, Any]:
+    def basis(self) -> JsonObject:
         """The basis of the last decision, for metrics.jsonl.
 
         `measured` are the last window's learners by rank, with the seconds of each rank's `own` work and of the `whole`
@@ -93,7 +93,7 @@ class Tuning:
         """
         history = self.history
         windows = self._tried or (history.windows[-1:] if history else ())
-        basis: dict[str, Any] = {}
+        basis: JsonObject = {}
         for window in windows:
             basis = {
                 "measured": window.counts,
@@ -104,7 +104,7 @@ class Tuning:
             }
         return {**basis, "looks": history.looks, "room": history.room} if history else basis
 
-    def state(self) -> dict[str, Any] | None:
+    def state(self) -> JsonObject | None:
         """For a checkpoint's header; None where nothing is measured."""
         compared = {"compared": self.compared} if self.compares or self.compared else {}
         return {**(self.history.plain() if self.history else {}), **compared} or None

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from mpibow.comm.launch import say
 from mpibow.config import Config, load_mapping
 from mpibow.config.overrides import rate_warning
 from mpibow.config.yaml_text import read
-from mpibow.errors import ConfigError, MpibowError
+from mpibow.errors import ConfigError
 from mpibow.figure import NO_DATE, save
 from mpibow.job import BUILT_IN, named_net, named_objective, of_arrays
 from mpibow.job.net_file import with_checksum
@@ -29,7 +28,7 @@ from mpibow.sweep.grid import Cell, cells
 from mpibow.sweep.running import command_of, launch_of, run_cells
 from mpibow.sweep.summary_table import table
 from mpibow.system.command import natural, positive, prog
-from mpibow.system.streams import as_command
+from mpibow.system.streams import as_command, exit_code
 
 EPILOG = """\
 key.path=values: values as in YAML with commas between them, as in update.lr=0.01,0.02. A comma within brackets or
@@ -48,11 +47,7 @@ state; others as those of mpibow train"""
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command; the exit code: 0 only where every requested cell has ended."""
     arguments = _arguments(argv)
-    try:
-        return sweep(arguments)
-    except MpibowError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.code
+    return exit_code(lambda: sweep(arguments))
 
 
 def sweep(arguments: argparse.Namespace) -> int:

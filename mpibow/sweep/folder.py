@@ -15,7 +15,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from mpibow.config import Config, dump
 from mpibow.config.renamed import renamed
@@ -24,9 +23,9 @@ from mpibow.config.yaml_text import read
 from mpibow.errors import ConfigError, OutputError, RecordError
 from mpibow.run import directory
 from mpibow.system.files import read_file, reason
+from mpibow.system.json_text import JsonObject, parse_object
 
 FORMAT = 1
-Json = Mapping[str, Any]  # read from a file
 # Settings that change no number in a run's result.
 FREE = ("name", "out", "checkpoint", "metrics", "log", "limits")
 
@@ -35,9 +34,9 @@ FREE = ("name", "out", "checkpoint", "metrics", "log", "limits")
 class CellResult:
     """The result of a cell: the typed settings, all settings, and the run's summary; None if the run diverged."""
 
-    settings: Json
-    config: Json
-    summary: Json | None
+    settings: JsonObject
+    config: JsonObject
+    summary: JsonObject | None
     date: str = field(default_factory=lambda: time.strftime("%Y-%m-%d %H:%M"))
     format: int = FORMAT
 
@@ -105,7 +104,7 @@ class SweepFolder:
         directory.write(path, dump(config))
         return path
 
-    def finished(self, name: str) -> Json | None:
+    def finished(self, name: str) -> JsonObject | None:
         """The summary of a run that reached its end; None where there is no summary, or a signal ended the run."""
         path = self.run(name) / "summary.json"
         found = _json(path) if path.exists() else None
@@ -155,13 +154,10 @@ def _result(path: Path) -> CellResult:
     return result
 
 
-def _json(path: Path) -> Json:
+def _json(path: Path) -> JsonObject:
     try:
-        found = json.loads(read_file(path))
+        return parse_object(read_file(path))
     except OSError as error:
         raise RecordError(f"{path}: cannot be read: {reason(error)}") from error
     except ValueError as error:
         raise RecordError(f"{path}: is damaged: {error}; delete it to run the cell again") from error
-    if not isinstance(found, dict):
-        raise RecordError(f"{path}: is damaged: it holds no mapping; delete it to run the cell again")
-    return found

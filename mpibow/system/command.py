@@ -97,9 +97,10 @@ def stem(path: str) -> str:
     return path.rpartition(".")[0] or path
 
 
-def close(word: str, names: Iterable[str]) -> str:
-    """The name that is nearest to a mistyped one, or nothing."""
-    return next(iter(difflib.get_close_matches(word, list(names), n=1)), "")
+def suggested(word: str, names: Iterable[str], otherwise: str) -> str:
+    """The remedy for a mistyped name: the nearest one, or `otherwise`."""
+    nearest = difflib.get_close_matches(word, list(names), n=1)
+    return f"did you mean '{nearest[0]}'?" if nearest else otherwise
 
 
 def _summary(path: Path) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NoReturn, TextIO
 
-from mpibow.errors import EXIT_INTERRUPTED
+from mpibow.errors import EXIT_INTERRUPTED, MpibowError
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -49,6 +49,15 @@ def interactive() -> bool:
 def is_live(stream: TextIO) -> bool:
     """Whether a line on it can be overwritten: on a terminal, and below a notebook's cell."""
     return stream.isatty() or type(stream).__module__ == "ipykernel.iostream"
+
+
+def exit_code(work: Callable[[], int | None]) -> int:
+    """The exit code of a command's work: its own, or that of an error of ours, which is printed."""
+    try:
+        return work() or 0
+    except MpibowError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.code
 
 
 def as_command(main: Callable[[], int | None]) -> NoReturn:

@@ -15,7 +15,7 @@ import psutil
 import pytest
 from PIL import Image
 
-from mpibow.convert.conversion import AHEAD, Part, exit_code, spreader, write_parts
+from mpibow.convert.conversion import AHEAD, Part, interruptible, spreader, write_parts
 from mpibow.data.recordset import open_records
 from mpibow.errors import RecordError
 from tests.datasets.scripts import ROOT
@@ -150,5 +150,5 @@ def test_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
     def interrupted() -> None:
         raise KeyboardInterrupt
 
-    assert [exit_code(lambda: None), exit_code(fails), exit_code(interrupted)] == [0, 3, 130]
+    assert [interruptible(lambda: None), interruptible(fails), interruptible(interrupted)] == [0, 3, 130]
     assert capsys.readouterr().err == "error: x.bin: is short\ninterrupted: nothing was left behind\n"

@@ -11,7 +11,7 @@ import pytest
 from mpibow.data import dali
 from mpibow.data.dali import Dali, available
 from mpibow.data.damage import Damages
-from mpibow.data.decoded import Decoded, DecodingReader
+from mpibow.data.decoded import Decoded, decoding_reader
 from mpibow.data.pipeline import Pipeline
 from mpibow.data.recordset import RecordSet
 from mpibow.data.sample_settings import Image
@@ -89,7 +89,7 @@ def test_runs_threads_and_changes_do_not_matter(jpegs: RecordSet, samples: int, 
     timelines, data = [fixed(3, (2,), 4, 31)], decoded(jpegs)
     readers = (
         reader_of(jpegs, threads=threads, samples=samples, depth=depth),
-        DecodingReader(data, Damages("", COUNT, 0), 1),
+        decoding_reader(data, Damages("", COUNT, 0), 1),
     )
     ours, host = (
         Pipeline(data, reader, lambda: timelines[-1], rank=0, iteration=4, seed=SEED, prefetch=6) for reader in readers

@@ -15,9 +15,10 @@ from PIL import Image
 
 from mpibow.data.damage import Damages, decoding
 from mpibow.data.dataset import Array
-from mpibow.data.decoded import Decoded, DecodingReader, centre_windows, random_windows
+from mpibow.data.decoded import Decoded, centre_windows, decoding_reader, random_windows
 from mpibow.data.order import samples_at
 from mpibow.data.pipeline import Pipeline
+from mpibow.data.readers import DrawingReader
 from mpibow.data.recordset import RecordSet
 from mpibow.data.sample_settings import Image as Size
 from mpibow.data.slots import Slot, fill_counter
@@ -94,7 +95,7 @@ def test_exactly_once_whenever_learners_change(
     timelines = [fixed(batch, (1, 2), 7, start)]
     data = Decoded(stored, Size(SIZE), AREA, ASPECT)
     ranks = [
-        Pipeline(data, DecodingReader(data, damages(), threads), lambda: timelines[-1], rank=rank, iteration=7,
+        Pipeline(data, decoding_reader(data, damages(), threads), lambda: timelines[-1], rank=rank, iteration=7,
                  seed=SEED, prefetch=prefetch)
         for rank in (0, 1)
     ]  # fmt: skip
@@ -120,9 +121,9 @@ def test_exactly_once_whenever_learners_change(
 def test_runs_are_read_ahead_for_one_learner(stored: RecordSet) -> None:
     """Two whole runs are under way while a learner has what came before."""
     data = Decoded(stored, Size(SIZE), AREA)
-    assert (DecodingReader.samples, DecodingReader.depth, DecodingReader.piece) == (64, 2, 4)
+    assert (DrawingReader.samples, DrawingReader.depth, DrawingReader.piece) == (64, 2, 4)
     before = set(threading.enumerate())
-    made = piped(data, DecodingReader(data, damages(), 2), fixed(16, (1,)), 12)
+    made = piped(data, decoding_reader(data, damages(), 2), fixed(16, (1,)), 12)
     for _ in range(30):
         slot = made.next()[0]
         check(stored, Slot(slot.arrays, lambda: None, slot.samples, slot.epochs))
@@ -152,7 +153,7 @@ def test_an_image_that_cannot_be_decoded(tmp_path: Path, bad: bytes) -> None:
     with pytest.raises(DamagedRecord) as caught:
         data.read(np.array([16, 17, 18]), *arrays)
     assert (str(caught.value), caught.value.sample) == (message, 17)
-    made = piped(data, DecodingReader(data, damages(), 2), fixed(4, (1,)), 30)
+    made = piped(data, decoding_reader(data, damages(), 2), fixed(4, (1,)), 30)
     with pytest.raises(DamagedRecord) as caught:
         [made.next()[0].release() for _ in range(12)]
     made.close()

@@ -10,7 +10,6 @@ import pytest
 from mpibow.data import dali
 from mpibow.data.damage import Damages
 from mpibow.data.dataset import NamedArrays, Samples
-from mpibow.data.decoded import DecodingReader
 from mpibow.data.pipeline_choice import (
     PipelineChoice,
     Resources,
@@ -21,7 +20,7 @@ from mpibow.data.pipeline_choice import (
     size_of,
     threads_of,
 )
-from mpibow.data.readers import DirectReader
+from mpibow.data.readers import DirectReader, DrawingReader
 from mpibow.data.recordset import open_records, write_records
 from mpibow.data.sample_settings import Wanted
 from tests.refusals import refuses
@@ -178,7 +177,7 @@ def test_threads(wanted: int | str, allowed: int, machine: int, ranks: int, thre
 @pytest.mark.parametrize(
     ("kind", "name", "reader"),
     [
-        ("host", "encoded", DecodingReader),
+        ("host", "encoded", DrawingReader),
         ("host", "raw", DirectReader),
         ("resident", "raw", DirectReader),
         ("host", "arrays", DirectReader),

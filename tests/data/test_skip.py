@@ -10,7 +10,7 @@ import pytest
 
 from mpibow.data.damage import Damages, Intact
 from mpibow.data.dataset import Array, ArrayData
-from mpibow.data.decoded import Decoded, DecodingReader
+from mpibow.data.decoded import Decoded, decoding_reader
 from mpibow.data.readers import Resident
 from mpibow.data.recordset import open_records
 from mpibow.data.sample_settings import Image
@@ -108,7 +108,7 @@ def test_encoded_records(tmp_path: Path) -> None:
     slots = []
     for name, images in (("whole", whole), ("broken", broken)):
         data, damages = Decoded(records(tmp_path / name, images), Image(8), (0.5, 1.0)), Damages(name, COUNT, 2)
-        made = piped(data, DecodingReader(data, damages, 2), fixed(COUNT, (1,)), 1, seed=1)
+        made = piped(data, decoding_reader(data, damages, 2), fixed(COUNT, (1,)), 1, seed=1)
         slots.append(made.next()[0])
         made.close()
     at = slots[0].samples.tolist()

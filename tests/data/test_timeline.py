@@ -27,7 +27,6 @@ def example() -> Timeline:
 def test_by_hand(iteration: int, counts: tuple[int, ...], position: int) -> None:
     timeline = example()
     assert timeline.counts(iteration) == counts
-    assert timeline.learners(iteration) == sum(counts)
     assert timeline.position(iteration) == position
 
 
@@ -48,9 +47,9 @@ def test_how_learners_run_stays_until_something_else_is_said() -> None:
         "fused",
     ]
     assert timeline.position(12) == 4 * (5 * 2 + 7 * 3)
-    upper = timeline.executed(str.upper)
-    assert [change.execution for change in upper.changes] == ["STREAMS", "STREAMS", "FUSED", "FUSED"]
-    assert upper.executed(str.lower) == timeline
+    assert timeline.executed(("fused", "streams")) == timeline
+    assert [change.execution for change in timeline.executed(("fused",)).changes] == ["fused"] * 4
+    assert [change.execution for change in timeline.executed(()).changes] == [""] * 4
 
 
 def test_a_resumed_run() -> None:

@@ -251,7 +251,8 @@ def test_files_that_are_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[
     write(tmp_path / "train-00001-of-00003.tfrecord", *images([0]))
     words = [f"--train={tmp_path}/train-*"]
     assert refusal(tmp_path, capsys, *words) == (
-        "train-00000-of-00003, train-00002-of-00003: 2 files of a set are missing; --partial converts without them"
+        f"{tmp_path}: 2 files of the set are missing: train-00000-of-00003, train-00002-of-00003; "
+        "get them, or convert without them: --partial"
     )
     assert refusal(tmp_path, capsys, *words, "--partial", f"--index={tmp_path}") == (
         f"{tmp_path}: has no train-00001-of-00003.tfrecord.idx, nor train-00001-of-00003.tfrecord; "

@@ -7,9 +7,11 @@ import struct
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
+from mpibow.config.schema import LoggerName
 from mpibow.errors import ConfigError
 from mpibow.run import loggers
 from mpibow.run.loggers import Kind, Loggers, check_loggers, numbers_of
@@ -67,8 +69,13 @@ def test_one_that_cannot_be_opened(tmp_path: Path) -> None:
         raise ValueError("no key")
 
     notes = list[str]()
-    Loggers(["jsonl", "wandb"], tmp_path, {}, 0, notes.append, {"wandb": Kind(broken, "json", "wandb")}).close()
+    kinds = {"jsonl": None, "wandb": Kind(broken, "json", "wandb")}
+    Loggers(["jsonl", "wandb"], tmp_path, {}, 0, notes.append, kinds).close()
     assert notes == ["warning: log.to: wandb could not be opened, metrics.jsonl has all: ValueError: no key"]
+
+
+def test_every_name_of_the_setting_has_an_entry() -> None:
+    assert set(loggers.LOGGERS) == set(get_args(LoggerName))
 
 
 def test_a_package_that_is_missing_is_named_at_the_door(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,9 +9,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from mpibow.run.reporter import Reporter, hidden
+from mpibow.run.reporter import Reporter
 from mpibow.run.results import Ledger
 from mpibow.run.steering import Where
+from mpibow.run.waits import Waits
 from tests.run import tiny
 
 
@@ -68,21 +69,17 @@ def test_damages_are_told_once(tmp_path: Path) -> None:
     assert ledger.damaged == ["train 3", "test 5", "train 4"]
 
 
-def waits(wait: float, busy: float) -> dict[str, float]:
-    return {"data_wait": 100.0, "sync_wait": wait, "sync_busy": busy}
-
-
 @pytest.mark.parametrize(
     ("wait", "busy", "expected"),
     [(0.0, 8.0, 1.0), (2.0, 8.0, 0.75), (8.0, 8.0, 0.0), (9.0, 8.0, 0.0), (0.0, 0.0, None), (0.5, 0.0, None)],
 )
 def test_what_is_hidden_of_the_all_reduces(wait: float, busy: float, expected: float | None) -> None:
-    assert hidden(waits(wait, busy)) == expected
+    assert Waits(100.0, wait, busy).hidden() == expected
 
 
 def test_what_is_hidden_since_the_last_entry() -> None:
-    assert hidden(waits(3.0, 8.0), waits(2.0, 4.0)) == 0.75
-    assert hidden(waits(3.0, 4.0), waits(2.0, 4.0)) is None
+    assert Waits(100.0, 3.0, 8.0).hidden(Waits(100.0, 2.0, 4.0)) == 0.75
+    assert Waits(100.0, 3.0, 4.0).hidden(Waits(100.0, 2.0, 4.0)) is None
 
 
 @tiny.rules("crossbow", "auto", "ssgd")

@@ -67,7 +67,7 @@ def test_ranks_stay_the_same(kept: SweepFolder) -> None:
     ("content", "message"),
     [
         ("{", "is damaged: Expecting property name enclosed in double quotes: line 1 column 2 (char 1); "),
-        ("[]", "is damaged: it holds no mapping; "),
+        ("[]", "is damaged: must be a mapping, got list; "),
         ('{"x": 1}', "is not a file of a cell; "),
     ],
 )

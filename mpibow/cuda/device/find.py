@@ -48,7 +48,7 @@ def find_device(
     everyone = comm.share((problem, host, comm.local_rank, gpu, near))
     _raise_first([text for text, *_ in everyone])
     assert gpu is not None
-    users = [rank for rank, (_, _, _, other, _) in enumerate(everyone) if other.uuid == gpu.uuid]
+    users = [rank for rank, (_, _, _, other, _) in enumerate(everyone) if other and other.uuid == gpu.uuid]
     if len(users) > 1 and not share_gpu:
         raise DeviceError(
             f"ranks {_listed(users)} on {host} all compute on {gpu}: start one rank a GPU, let each see its own "

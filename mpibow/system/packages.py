@@ -1,0 +1,17 @@
+"""The packages that are installed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from importlib.metadata import PackageNotFoundError, version
+
+
+def installed(names: Iterable[str]) -> dict[str, str]:
+    """The versions of those packages that are there, by name."""
+    versions = dict[str, str]()
+    for name in names:
+        try:
+            versions[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return versions
