@@ -24,7 +24,7 @@ from mpibow.plot import draw, read_run
 from mpibow.run import judge
 from mpibow.run.checkpoint import read_arrays
 from mpibow.run.describe import describe_job
-from mpibow.run.judge import data_lines
+from mpibow.run.first_lines import data_lines
 from mpibow.train import train
 from tests.refusals import exits, refuses
 from tests.run import tiny
