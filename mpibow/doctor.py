@@ -22,7 +22,7 @@ from mpibow.comm.launch import find_launcher, guarded, open_communicator
 from mpibow.comm.mpi import Mpi, load, short
 from mpibow.diagnose.machine import MachineFacts, check_all, exit_code, in_bytes
 from mpibow.errors import CommunicationError, MpibowError
-from mpibow.system.command import prog
+from mpibow.system.command import prog, with_config
 from mpibow.system.packages import installed
 from mpibow.system.streams import as_command
 from mpibow.tune.words import in_ranks
@@ -133,9 +133,7 @@ def examine(comm: Single | Mpi, options: argparse.Namespace) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
-    options = parser().parse_intermixed_args(argv)
-    if options.config is not None and "=" in options.config:
-        options.config, options.overrides = None, [options.config, *options.overrides]
+    options = with_config(parser(), argv)
     try:
         comm, _ = open_communicator()
     except CommunicationError as error:

@@ -31,7 +31,7 @@ from mpibow.run.results import Trained
 from mpibow.run.session import Session
 from mpibow.run.signals import Signals
 from mpibow.run.timelines import first_timeline
-from mpibow.system.command import prog
+from mpibow.system.command import prog, with_config
 from mpibow.system.streams import as_command
 from mpibow.trace import SILENT, Trace
 
@@ -114,9 +114,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: list[str] | None = None) -> None:
-    arguments = parser().parse_intermixed_args(argv)
-    if arguments.config is not None and "=" in arguments.config:
-        arguments.config, arguments.overrides = None, [arguments.config, *arguments.overrides]
+    arguments = with_config(parser(), argv)
     run_ranks(partial(_run, arguments), limits_of(partial(_config, arguments)))
 
 

@@ -18,6 +18,7 @@ from mpibow.convert.recode import FORMATS, GREY, ImageHeader, ToArray, ToEncoded
 from mpibow.convert.table_files import rows_of
 from mpibow.data.aside import file_size
 from mpibow.errors import RecordError
+from mpibow.system.command import some
 
 SHOWN = 5
 PAIRED = re.compile("(jpeg|png)?(image|img|picture)s?|masks?|labels?|annotations?", re.IGNORECASE)
@@ -155,20 +156,16 @@ def classes_of(
     for name, part in found.items():
         if lacking := sorted(there[name] - there["train"]):
             raise RecordError(
-                f"{part.path}: has images of {_some(lacking)}, {found['train'].path} has none; a class has one name in "
+                f"{part.path}: has images of {some(lacking)}, {found['train'].path} has none; a class has one name in "
                 "all parts, and images to train on"
             )
         count = sum(len(images) for images in part.images.values())
         none = sorted(there["train"] - there[name])
         print(
-            f"{part.path}: {name}, {count:,} images of {len(there[name]):,} classes ({_some(sorted(there[name]))})"
-            + (f", none of {_some(none)}" if none else "")
+            f"{part.path}: {name}, {count:,} images of {len(there[name]):,} classes ({some(sorted(there[name]))})"
+            + (f", none of {some(none)}" if none else "")
         )
     return {folder: classes.index(name) for folder, name in chosen.items()}, classes
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN:,} more" if len(names) > SHOWN else "")
 
 
 def _refuse_links(found: Mapping[str, ClassFolders]) -> None:

@@ -19,6 +19,7 @@ from mpibow.models.losses import CrossEntropyLoss, Loss, ignored
 from mpibow.ops import BatchNorm, MatrixFactorisation
 from mpibow.optim.plateau import Plateau
 from mpibow.sync.family import Family
+from mpibow.system.command import some
 from mpibow.tune import Counts
 
 FEW, SHOWN = 4, 3
@@ -49,10 +50,9 @@ def few_values(graph: Graph, learners: int) -> str:
                 found[node.name] = values
     if not found:
         return ""
-    shown = ", ".join(f"{name} ({values})" for name, values in [*found.items()][:SHOWN])
-    more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+    shown = some([f"{name} ({values})" for name, values in found.items()], SHOWN)
     return (
-        f"warning: {shown}{more}: fewer than {FEW} values a channel in training, so their mean and variance are mostly "
+        f"warning: {shown}: fewer than {FEW} values a channel in training, so their mean and variance are mostly "
         "noise; use a larger batch_size, or group_norm, batch_norm(sync='rank') or batch_norm(frozen=True) in the net"
     )
 

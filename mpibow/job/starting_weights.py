@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Protocol
@@ -18,8 +18,8 @@ from mpibow.data.dataset import numeric_array
 from mpibow.errors import ConfigError
 from mpibow.graph.graph import Array, Shape
 from mpibow.models.torchvision import COUNTED, STATISTICS, Names, names_of
+from mpibow.system.command import some
 
-NAMED = 6  # weights that a line lists
 KEYS = {theirs: ours for ours, theirs in STATISTICS.items()}
 
 
@@ -185,11 +185,6 @@ def renamed(given: StartingWeights, stored: Mapping[str, Array], shapes: Mapping
         if key != COUNTED or name in shapes:
             found[ours.get(name) or (name if name in shapes else f"{node}{dot}{KEYS.get(key, key)}")] = array
     return found
-
-
-def some(names: Sequence[str]) -> str:
-    """The first few, and how many more."""
-    return ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
 
 
 def _asked(settings: Weights, name: str) -> bool:

@@ -17,14 +17,13 @@ from mpibow.job import Job
 from mpibow.job.memory import TAKEN
 from mpibow.optim.groups import frozen_for
 from mpibow.run.steering import in_force
+from mpibow.system.command import some
 from mpibow.tune import Decision, as_sum
 
 if TYPE_CHECKING:
     from mpibow.data.timeline import Timeline
     from mpibow.run.session import Session
     from mpibow.run.steering import Where
-
-NAMED = 6  # weights that a line lists
 
 
 def change(session: Session) -> None:
@@ -166,5 +165,4 @@ def frozen_lines(job: Job, epoch: float) -> list[str]:
 
 def _listed(spans: Sequence[Span]) -> str:
     count, names = sum(math.prod(span.shape) for span in spans), [span.name for span in spans]
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return f"{count:,} weights ({', '.join(names[:NAMED])}{more})"
+    return f"{count:,} weights ({some(names)})"

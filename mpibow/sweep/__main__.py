@@ -27,7 +27,7 @@ from mpibow.sweep.folder import SweepFolder
 from mpibow.sweep.grid import Cell, cells
 from mpibow.sweep.running import command_of, launch_of, run_cells
 from mpibow.sweep.summary_table import table
-from mpibow.system.command import natural, positive, prog
+from mpibow.system.command import natural, positive, prog, with_config
 from mpibow.system.streams import as_command, exit_code
 
 EPILOG = """\
@@ -46,7 +46,7 @@ state; others as those of mpibow train"""
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command; the exit code: 0 only where every requested cell has ended."""
-    arguments = _arguments(argv)
+    arguments = with_config(parser(), argv)
     return exit_code(lambda: sweep(arguments))
 
 
@@ -56,7 +56,7 @@ def sweep(arguments: argparse.Namespace) -> int:
     shown = arguments.table is not None or arguments.plot is not None
     if arguments.plot is not None and arguments.plot.suffix not in NO_DATE:
         raise ConfigError(f"--plot: must end in {', '.join(NO_DATE)}, got '{arguments.plot}'")
-    if arguments.base is not None or arguments.keys or not shown:
+    if arguments.config is not None or arguments.overrides or not shown:
         named = configured(arguments, kept)
         launch = launch_of(arguments.ranks, arguments.launcher)
         if arguments.list:
@@ -77,14 +77,14 @@ def sweep(arguments: argparse.Namespace) -> int:
 
 def configured(arguments: argparse.Namespace, kept: SweepFolder) -> dict[str, tuple[Cell, Config]]:
     """The cells by name with their settings, each checked. Raises ConfigError."""
-    base: Mapping[str, Any] = BUILT_IN if arguments.base is None else read(Path(arguments.base))
+    base: Mapping[str, Any] = BUILT_IN if arguments.config is None else read(Path(arguments.config))
     named, told = {}, dict[str, None]()
-    for cell in cells(arguments.keys):
+    for cell in cells(arguments.overrides):
         folder = str(kept.folder / "runs").replace("'", "''")
         try:
             config = with_checksum(load_mapping(base, [*cell.overrides, f"name={cell.name}", f"out='{folder}'"]))
             _check(config, arguments.ranks)
-            told[rate_warning(base, cell.overrides, config.update, arguments.base or "the built-in run")] = None
+            told[rate_warning(base, cell.overrides, config.update, arguments.config or "the built-in run")] = None
             kept.check(cell.name, config)
         except ConfigError as error:
             raise ConfigError(f"{error}\nin the cell {cell}; nothing was run") from None
@@ -136,8 +136,8 @@ def parser() -> argparse.ArgumentParser:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    made.add_argument("base", nargs="?", metavar="BASE.yaml", help="settings of all runs (default: the built-in run)")
-    made.add_argument("keys", nargs="*", metavar="key.path=values", help="settings that override the file's")
+    made.add_argument("config", nargs="?", metavar="BASE.yaml", help="settings of all runs (default: the built-in run)")
+    made.add_argument("overrides", nargs="*", metavar="key.path=values", help="settings that override the file's")
     made.add_argument(
         "--output", type=Path, required=True, metavar="DIR", help="folder of the sweep: results and run directories"
     )
@@ -162,13 +162,6 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--plot", type=Path, metavar="FILE", help="draw the table: .png, .svg or .pdf")
     return made
-
-
-def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    arguments = parser().parse_intermixed_args(argv)
-    if arguments.base is not None and "=" in arguments.base:
-        arguments.base, arguments.keys = None, [arguments.base, *arguments.keys]
-    return arguments
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import ast
 import difflib
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -78,6 +78,19 @@ LAUNCH = PACKAGE / "launch"
 def converters() -> dict[str, str]:
     """Every converter's name, and the first sentence of its docstring."""
     return {path.stem: _summary(path) for path in sorted(CONVERTERS.glob("*.py")) if not path.stem.startswith("_")}
+
+
+def with_config(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> argparse.Namespace:
+    """The options of a command of `config`, a file that may be left out, and `overrides`."""
+    options = parser.parse_intermixed_args(argv)
+    if options.config is not None and "=" in options.config:
+        options.config, options.overrides = None, [options.config, *options.overrides]
+    return options
+
+
+def some(names: Sequence[str], most: int = 6) -> str:
+    """The first of the names, and how many more there are."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most:,} more" if len(names) > most else "")
 
 
 def launch_files() -> list[str]:
