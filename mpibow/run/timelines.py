@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -74,7 +73,7 @@ def replay_note(run: Path, job: Job) -> str:
     return text if why else ""
 
 
-def timeline_of(header: Header, started: Sequence[int | str], first: Timeline) -> Timeline:
+def timeline_of(header: Header, started: list[int | str], first: Timeline) -> Timeline:
     """The timeline to go on with: the checkpoint's own where the run was `started` alike, else `first` from here on.
 
     A replay's checkpoint has no future changes; `first` has them.
