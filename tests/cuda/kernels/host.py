@@ -22,7 +22,7 @@ from mpibow.graph.graph import Array
 HEADER = Path(__file__).with_name("host.h")
 COMPILER = next((found for name in ("c++", "g++", "clang++") if (found := shutil.which(name))), None)
 FLAGS = (
-    "-std=c++17", "-O1", "-ffp-contract=off", "-fno-strict-aliasing", "-fPIC", "-shared", "-x", "c++",
+    "-std=c++17", "-O1", "-ffp-contract=off", "-fno-strict-aliasing", "-fPIC",
     "-U_FORTIFY_SOURCE",  # it forbids jumps from stack to stack
 )  # fmt: skip
 BUILT = Path(__file__).parents[3] / "build" / "cuda-on-host"
@@ -79,7 +79,7 @@ def library(source: str, formula: str = "") -> Library:
 
 
 def _compiled(source: Path, kernels: Sequence[str], formula: str) -> ctypes.CDLL:
-    lines = [f'#include "{HEADER}"', f'#include "{source}"']
+    lines = ['#include "host.h"', f'#include "{source}"']
     for i, kernel in enumerate(kernels):
         lines += [
             f'extern "C" const char* run_{i}(const unsigned* shape, int backwards, void** arguments) '
@@ -89,19 +89,38 @@ def _compiled(source: Path, kernels: Sequence[str], formula: str) -> ctypes.CDLL
         ]
     text = "\n".join(lines) + "\n"
     key = repr((text, HEADER.read_text(), source.read_text(), sorted(texts().items()), FLAGS, formula))
-    path = BUILT / f"{source.name}-{hashlib.sha256(key.encode()).hexdigest()[:16]}.so"
+    path = BUILT / f"{source.name}-{_digest(key)}.so"
     if not path.is_file():
-        BUILT.mkdir(parents=True, exist_ok=True)
-        aside = path.with_suffix(f".{os.getpid()}-{threading.get_ident()}")
         own = path.with_suffix("")  # where the formula is found before the package's own
+        own.mkdir(parents=True, exist_ok=True)
         if formula:
-            own.mkdir(exist_ok=True)
             (own / HEADERS.get(source.name, FORMULA)).write_text(formula)
-        command = [COMPILER, *FLAGS, f"-I{own}", f"-I{SOURCES}", "-", "-o", str(aside)]
-        done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=720)
-        assert done.returncode == 0, done.stderr
-        os.replace(aside, path)
+        folders = own, _precompiled(), HEADER.parent, SOURCES
+        _compile(path, "-shared", *(f"-I{folder}" for folder in folders), "-x", "c++", "-", text=text)
     return ctypes.CDLL(str(path))
+
+
+@cache
+def _precompiled() -> Path:
+    """The folder of host.h as GCC has parsed it, which takes as long as a kernel; another compiler reads the text."""
+    path = BUILT / _digest(repr((HEADER.read_text(), FLAGS))) / f"{HEADER.name}.gch"
+    if not path.is_file():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _compile(path, "-x", "c++-header", str(HEADER))
+    return path.parent
+
+
+def _compile(path: Path, *options: str, text: str = "") -> None:
+    """Whole or not at all, for processes that need the same file."""
+    aside = path.with_suffix(f".{os.getpid()}-{threading.get_ident()}")
+    command = [str(COMPILER), *FLAGS, "-o", str(aside), *options]
+    done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=720)
+    assert done.returncode == 0, done.stderr
+    os.replace(aside, path)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _described(argument) -> str:
