@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import cycle
 from pathlib import Path
 
 import pytest
@@ -25,39 +26,35 @@ from tests.kernels.operators import CASES
 
 FOUND = libraries.load("nvrtc")
 KEPT = Path(__file__).parents[3] / "build" / "cuda-cubins"
-# sm_90's tell most by hand; CI runs all.
-ALL = [pytest.param(each, marks=() if each == "sm_90" else pytest.mark.slow) for each in ARCHITECTURES]
 needs_nvrtc = pytest.mark.skipif(FOUND is None, reason=f"no libnvrtc found: {install('cuda-check')}")
 
 
 # Sources as they are, with another local step, and with another operator; the bytes that a thread may put aside, which
 # are for the rare path of a division, a root or a logarithm.
 STEPS = {"0 states": Sgd(), "2 states": AdamW(), "3 states": RmsProp(centered=True, momentum=0.5)}
-MODULES = [pytest.param(source, "", 0, id=source) for source in sorted(set(KERNELS.values()))]
-MODULES += [pytest.param("steps.cu", cuda_source.source(each.formula), 64, id=key) for key, each in STEPS.items()]
 PULL = formula(rules.pull)
-MODULES += [
-    pytest.param("update.cu", cuda_source.sending(each.formula, PULL), 64, id=f"pull, {key}")
-    for key, each in STEPS.items()
-]
-MODULES += [
-    pytest.param("apply.cu", cuda_source.applying(formula(each)), 0, id=each.__name__) for each in rules.APPLY.values()
-]
-MODULES += [
-    pytest.param(
-        "choices.cu" if isinstance(case.op, Cast | Compare | Where) else "pointwise.cu",
-        header(case.op),
-        64,
-        id=name(case),
-    )
+MODULES = [(source, source, "", 0) for source in sorted(set(KERNELS.values()))]
+MODULES += [(key, "steps.cu", cuda_source.source(each.formula), 64) for key, each in STEPS.items()]
+MODULES += [(f"pull, {key}", "update.cu", cuda_source.sending(each.formula, PULL), 64) for key, each in STEPS.items()]
+# Of these many, each for one architecture in turn: they differ in a line of arithmetic.
+LINES = [(each.__name__, "apply.cu", cuda_source.applying(formula(each)), 0) for each in rules.APPLY.values()]
+LINES += [
+    (name(case), "choices.cu" if isinstance(case.op, Cast | Compare | Where) else "pointwise.cu", header(case.op), 64)
     for case in CASES
     if type(case.op) in FORMULAS
 ]
+ALL = [(each, *module) for each in ARCHITECTURES for module in MODULES]
+ALL += [(each, *module) for each, module in zip(cycle(ARCHITECTURES), LINES, strict=False)]
 
 
 @needs_nvrtc
-@pytest.mark.parametrize(("source", "formula", "aside"), MODULES)
-@pytest.mark.parametrize("architecture", ALL)
+@pytest.mark.parametrize(
+    ("architecture", "source", "formula", "aside"),
+    [  # sm_90's tell most by hand; CI runs all
+        pytest.param(each, *module, marks=() if each == "sm_90" else pytest.mark.slow, id=f"{each}-{key}")
+        for each, key, *module in ALL
+    ],
+)
 def test_every_kernel_is_compiled_and_keeps_to_registers(
     architecture: str, source: str, formula: str, aside: int
 ) -> None:
