@@ -312,6 +312,9 @@ def test_any_cut_gives_the_same_bits(
             np.testing.assert_array_equal(one, other)
 
 
+compiled_alone = pytest.mark.parametrize("flat", ["compiled"], indirect=True)
+
+
 def same_as_numpys(flat: FlatKernels, a: list[Array], pass_: Pass) -> None:
     """The bits are those of the NumPy kernels. Sums of squares are not: those of float32 are rounded in float32."""
     size, used_up = a[3].size, 3 if pass_ is sgd_pass else 2
@@ -330,6 +333,7 @@ def same_as_numpys(flat: FlatKernels, a: list[Array], pass_: Pass) -> None:
         assert not math.isfinite(got)
 
 
+@compiled_alone
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @settings(max_examples=100, deadline=None)
 @given(data=st.data(), k=st.integers(1, 5), size=st.integers(1, 40000))
@@ -343,6 +347,7 @@ def test_the_bits_are_numpys(flat: FlatKernels, dtype: str, data: st.DataObject,
         same_as_numpys(flat, everything(flat, k, size, dtype), pass_)
 
 
+@compiled_alone
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("pass_", PASSES)
 def test_what_is_not_finite_stays_so(flat: FlatKernels, pass_: Pass, value: float) -> None:
