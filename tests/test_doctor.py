@@ -268,7 +268,7 @@ def test_a_library_that_is_tried(tmp_path):
 
 @needs_library
 def test_the_kernels_are_those_of_the_config(tmp_path):
-    write_run(tmp_path, learners=1)
+    write_run(tmp_path, learners=1, device="auto")
     (tmp_path / "wrong.yaml").write_text("batch_size: 0\n")
     expected = {
         ("run.yaml", "device=numpy"): ("NumPy", "ok NumPy", 0),

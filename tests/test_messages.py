@@ -20,7 +20,7 @@ from tests.launching import RANKS, in_turn, mpirun, needs_mpi, run
 from tests.run import tiny
 from tests.run.processes import write_run
 
-SHORT = {"stop": {"epochs": 2}, "evaluate": {"every": 1}, "checkpoint": {"every": "1 epoch"}}
+SHORT = {"device": "auto", "stop": {"epochs": 2}, "evaluate": {"every": 1}, "checkpoint": {"every": "1 epoch"}}
 
 
 @pytest.fixture(scope="module")

@@ -94,7 +94,7 @@ def test_ranks_and_learners(tmp_path: Path) -> None:
 
 
 def test_check_trains_nothing(tmp_path: Path) -> None:
-    write_run(tmp_path)
+    write_run(tmp_path, device="auto")
     with tiny.unchanged(tmp_path):
         done = run([sys.executable, "-m", "mpibow.train", "run.yaml", "--check", "learners=3"], cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
@@ -110,7 +110,7 @@ def test_check_trains_nothing(tmp_path: Path) -> None:
 
 def test_a_rate_of_another_optimiser_is_told_of(tmp_path: Path) -> None:
     """In the log, and by --check; the settings may come through a pipe."""
-    write_run(tmp_path, stop={"epochs": None, "iterations": 2})
+    write_run(tmp_path, device="auto", stop={"epochs": None, "iterations": 2})
     warning = "warning: update.lr: 0.01 in run.yaml was chosen for sgd, and adamw uses it now; set a rate for adamw, as"
     train = [sys.executable, "-m", "mpibow.train"]
     done = run([*train, "run.yaml", "--check", "update.name=adamw"], cwd=tmp_path)

@@ -32,7 +32,7 @@ def without_library(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def folder(here: Path) -> Path:
-    write_run(here, stop={"iterations": 3}, checkpoint={"every": "1 iterations"})
+    write_run(here, device="auto", stop={"iterations": 3}, checkpoint={"every": "1 iterations"})
     return here
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -21,7 +20,8 @@ from mpibow.evaluate import evaluate
 from mpibow.job import open_job
 from mpibow.run.results import Trained
 from mpibow.train import train
-from tests.launching import ROOT, mpirun, needs_mpi
+from tests.launching import mpirun, needs_mpi
+from tests.launching import run as launch
 from tests.refusals import exits, refuses
 from tests.run import tiny
 from tests.run.processes import write_run
@@ -61,7 +61,7 @@ def refused(*overrides: str, kind: type[MpibowError] = ConfigError) -> str:
 
 
 def test_it_trains_as_the_same_net_in_a_program(here: Path) -> None:
-    found = run("model.width=7", "device=numpy")
+    found = run("model.width=7")
     weights = {name: array.shape for name, array in found.weights.items()}
     assert weights["dense1.weight"] == (7, 36)
     assert weights["dense2.weight"] == (3, 7)
@@ -74,7 +74,7 @@ def test_it_trains_as_the_same_net_in_a_program(here: Path) -> None:
         for key, value in yaml.safe_load(Path("run.yaml").read_text()).items()
         if key not in ("model", "data", "name")
     }
-    again = mb.fit(same, "data/train", "data/test", device="numpy", **settings)
+    again = mb.fit(same, "data/train", "data/test", **settings)
     assert tiny.same_bits(again.weights, found.weights)
 
 
@@ -182,26 +182,19 @@ def test_a_fault_in_the_file_is_shown_with_its_line(here: Path, text: str, kind,
     assert found == message if message else found.startswith("mynet.py:3: conv1 (conv of flatten1")
 
 
-def command(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", *arguments], cwd=folder, env=_env(), capture_output=True, text=True)
-
-
-def _env() -> dict[str, str]:
-    import os
-
-    return {**os.environ, "PYTHONPATH": str(ROOT)}
-
-
 @pytest.mark.slow
 def test_every_command_takes_it(here: Path) -> None:
-    done = command("mpibow.train", "run.yaml", "--check", folder=here)
+    def command(*arguments: str):
+        return launch([sys.executable, "-m", *arguments], cwd=here)
+
+    done = command("mpibow.train", "run.yaml", "--check")
     assert (done.returncode, "dense2" in done.stdout) == (0, True)
-    done = command("mpibow.train", "run.yaml", "learners=auto", "--timeline", "run.json", folder=here)
+    done = command("mpibow.train", "run.yaml", "learners=auto", "--timeline", "run.json")
     assert done.returncode == 0, done.stderr
     assert json.loads(Path("run.json").read_text())["traceEvents"]
-    done = command("mpibow.evaluate", "runs/run", "test", "--json", folder=here)
+    done = command("mpibow.evaluate", "runs/run", "test", "--json")
     assert json.loads(done.stdout)["samples"] == 20
-    done = command("mpibow.sweep", "run.yaml", "model.width=4,5", "--output", "swept", "--table", folder=here)
+    done = command("mpibow.sweep", "run.yaml", "model.width=4,5", "--output", "swept", "--table")
     assert done.returncode == 0, done.stderr
     assert "model.width" in done.stdout
 
@@ -209,7 +202,7 @@ def test_every_command_takes_it(here: Path) -> None:
 @needs_mpi
 @pytest.mark.slow
 def test_two_ranks_train_it_and_must_have_the_same_file(here: Path) -> None:
-    done = mpirun(2, "-m", "mpibow.train", "run.yaml", cwd=here, env={"PYTHONPATH": str(ROOT)})
+    done = mpirun(2, "-m", "mpibow.train", "run.yaml", cwd=here)
     assert done.returncode == 0, done.stderr
     Path("run.py").write_text(
         "import sys\nfrom pathlib import Path\nfrom mpi4py import MPI\nfrom mpibow.train import main\n"
@@ -217,7 +210,7 @@ def test_two_ranks_train_it_and_must_have_the_same_file(here: Path) -> None:
         "Path(f'of{rank}/mynet.py').write_text(Path('mynet.py').read_text() + '#' * rank)\n"
         "main(['run.yaml', f'model.name=of{rank}/mynet.py:net', 'name=other'])\n"
     )
-    done = mpirun(2, "run.py", cwd=here, env={"PYTHONPATH": str(ROOT)})
+    done = mpirun(2, "run.py", cwd=here)
     assert done.returncode == CommunicationError.code
     assert "rank 1: has other settings than rank 0: model.name is of1/mynet.py:net, on rank 0 of0/mynet" in done.stderr
 
