@@ -88,39 +88,31 @@ def _compiled(source: Path, kernels: Sequence[str], formula: str) -> ctypes.CDLL
             f"{{ static const std::string all = host::signature({kernel}); return all.c_str(); }}",
         ]
     text = "\n".join(lines) + "\n"
-    key = repr((text, HEADER.read_text(), source.read_text(), sorted(texts().items()), FLAGS, formula))
-    path = BUILT / f"{source.name}-{_digest(key)}.so"
+    key = text, HEADER.read_text(), source.read_text(), sorted(texts().items()), FLAGS, formula
+    folder = _folder(source.name, key)
+    if formula and not any(folder.iterdir()):
+        (folder / HEADERS.get(source.name, FORMULA)).write_text(formula)  # is found before the package's own
+    parsed = _folder("host", (HEADER.read_text(), FLAGS))
+    _build(parsed / "host.h.gch", "-x", "c++-header", str(HEADER))  # GCC takes as long to parse it as for a kernel
+    places = [f"-I{each}" for each in (folder, parsed, HEADER.parent, SOURCES)]
+    return ctypes.CDLL(str(_build(folder / "kernels.so", "-shared", *places, "-x", "c++", "-", text=text)))
+
+
+def _folder(name: str, key: object) -> Path:
+    folder = BUILT / f"{name}-{hashlib.sha256(repr(key).encode()).hexdigest()[:16]}"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _build(path: Path, *options: str, text: str = "") -> Path:
+    """Compiles it where it is not there yet."""
     if not path.is_file():
-        own = path.with_suffix("")  # where the formula is found before the package's own
-        own.mkdir(parents=True, exist_ok=True)
-        if formula:
-            (own / HEADERS.get(source.name, FORMULA)).write_text(formula)
-        folders = own, _precompiled(), HEADER.parent, SOURCES
-        _compile(path, "-shared", *(f"-I{folder}" for folder in folders), "-x", "c++", "-", text=text)
-    return ctypes.CDLL(str(path))
-
-
-@cache
-def _precompiled() -> Path:
-    """The folder of host.h as GCC has parsed it, which takes as long as a kernel; another compiler reads the text."""
-    path = BUILT / _digest(repr((HEADER.read_text(), FLAGS))) / f"{HEADER.name}.gch"
-    if not path.is_file():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _compile(path, "-x", "c++-header", str(HEADER))
-    return path.parent
-
-
-def _compile(path: Path, *options: str, text: str = "") -> None:
-    """Whole or not at all, for processes that need the same file."""
-    aside = path.with_suffix(f".{os.getpid()}-{threading.get_ident()}")
-    command = [str(COMPILER), *FLAGS, "-o", str(aside), *options]
-    done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=720)
-    assert done.returncode == 0, done.stderr
-    os.replace(aside, path)
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+        aside = path.with_suffix(f".{os.getpid()}-{threading.get_ident()}")
+        command = [COMPILER, *FLAGS, *options, "-o", str(aside)]
+        done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=720)
+        assert done.returncode == 0, done.stderr
+        os.replace(aside, path)
+    return path
 
 
 def _described(argument) -> str:
