@@ -16,8 +16,7 @@ from mpibow.errors import CommunicationError, ConfigError
 from mpibow.graph.graph import Array
 from mpibow.job import Job, on_device
 from mpibow.job.fingerprint import Numbers, Pinned, contents_of, crc_of, differing, numbers_of, structure_of
-from mpibow.job.starting_weights import some
-from mpibow.system.command import PACKAGE
+from mpibow.system.command import PACKAGE, some
 from mpibow.system.json_text import JsonObject
 
 LONGEST = 40  # characters of a value that a message shows
