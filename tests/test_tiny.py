@@ -139,11 +139,11 @@ def test_sma_moves_the_centre_by_the_mean_step_and_pulls_replicas_to_it(tmp_path
         iterate(session, signals)
         session.settle()
         replicas = session.replicas.weights[:, 0]
-        assert (sorted(replicas), session.rule.centre[0]) == ([0.5, 1.5], 1.0)
+        assert (sorted(replicas), session.engine.centre[0]) == ([0.5, 1.5], 1.0)
         steps = [(target - w) / 2 for w in replicas for target in (1, 3)]
         iterate(session, signals)
         session.settle()
-        assert session.rule.centre[0] == 1.5
+        assert session.engine.centre[0] == 1.5
         assert replicas.mean() == 1.5
         assert {w - 1.0 for w in replicas} <= set(steps)
 

@@ -45,7 +45,7 @@ def change(session: Session) -> None:
         session.ledger.changes += 1
         _changed(session, "learners", begin)
     elif _restarts(session, timeline, where) and not session.end_period():
-        session.rule.restart()
+        session.engine.restart()
     if now.execution != session.learners.execution:
         session.learners.change(session.replicas.count, now.execution)  # averaging goes on
         _changed(session, "execution", begin)
@@ -128,7 +128,7 @@ def _switch_rule(session: Session) -> str:
         own = [replicas.updates.max(axis=0).tolist(), replicas.seen.max(axis=0).tolist()]
         most = np.max(session.synchroniser.call(lambda comm: comm.share(own)), axis=0)
         replicas.updates[:], replicas.seen[:] = most
-    session.rule.switch(settings)
+    session.engine.switch(settings)
     return f"iteration {where.iteration}: rule {settings.name}"
 
 

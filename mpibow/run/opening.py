@@ -66,7 +66,7 @@ class Parts:
     learners: Learners
     stepping: Stepping
     scheduler: Scheduler
-    rule: Engine
+    engine: Engine
     synchroniser: Synchroniser
     ledger: Ledger
     evaluator: Evaluator | None
@@ -146,24 +146,24 @@ def open_parts(job: Job, comm: Communicator, resume: str | None, note: str, trac
     # Their averaging
     if job.stages and settings.behind is not None:
         raise ConfigError("rule.then: must be null where weights are frozen until an epoch, got a rule")
-    rule = Engine(settings, flat, replicas, start.centre[:trained].copy(), carrier.zeros)
+    engine = Engine(settings, flat, replicas, start.centre[:trained].copy(), carrier.zeros)
     synchroniser = Synchroniser(
         carrier,
-        rule,
+        engine,
         replicas,
         flat,
         partial(scheduler.run, name="update"),
         overlap=config.overlap,
         trace=trace,
-        book=device.book(rule, learners, carrier),
+        book=device.book(engine, learners, carrier),
     )
     stack.callback(synchroniser.close)
     learners.change(counts[comm.rank], execution)
-    rule.begin(sum(counts), start.exact)
-    state = State(comm.rank, plan, replicas, rule, flat, synchroniser.book)
+    engine.begin(sum(counts), start.exact)
+    state = State(comm.rank, plan, replicas, engine, flat, synchroniser.book)
     _take_up(start, state, config)
-    rule_state = rule.state()
-    shared = {"centre": rule.centre, **rule_state.shared}
+    rule_state = engine.state()
+    shared = {"centre": engine.centre, **rule_state.shared}
     compare_state(
         comm,
         job,
@@ -207,7 +207,7 @@ def open_parts(job: Job, comm: Communicator, resume: str | None, note: str, trac
         learners,
         Stepping(config.update, plan.layout, replicas, flat, job.matrices.spans),
         scheduler,
-        rule,
+        engine,
         synchroniser,
         ledger,
         evaluator,
@@ -259,7 +259,7 @@ def _take_up(start: Start, state: State, config: Config) -> None:
         state.flat.put(state.replicas.statistics, start.statistics)
         return
     assert path is not None
-    samples = header.batch_size * (sum(header.counts) if state.rule.alike else 1)
+    samples = header.batch_size * (sum(header.counts) if state.engine.alike else 1)
     state.restore(path, header.rule, start.centre, kept_states(header.config, config), samples)
 
 

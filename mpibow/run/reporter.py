@@ -274,7 +274,7 @@ class Reporter:
             learners=where.learners,
             execution=where.execution or None,
             settled=settled,
-            gain=gain_of(session.rule),
+            gain=gain_of(session.engine),
             corrupt=len(ledger.damaged),
             top_k=config.evaluate.top_k,
             batch_size=config.batch_size,

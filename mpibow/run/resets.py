@@ -20,7 +20,7 @@ class Resets:
     """The resets of one rank. `due`: one has moved the mean of the replicas, so the ranks must agree on it again."""
 
     def __init__(self, session: Session) -> None:
-        self._session, self._rule, self.due = session, session.rule, session.start.due[1]
+        self._session, self._engine, self.due = session, session.engine, session.start.due[1]
         self._stops, self._rate = session.config.on_nan == "stop", session.config.update.lr
         self._barren, self._untold = 0, list[str]()
         self.losses = list[float]()  # of the rank's learners in the last known iteration, summed over a batch
@@ -39,7 +39,7 @@ class Resets:
         # A large scale of the loss may be the cause, and is halved: then a learner makes no step instead.
         rescaled = not all(result.finite for result in results) and session.synchroniser.book.scale_is_large()
         for i, result in enumerate(results):
-            if rescaled and not result.finite and not self._rule.alike:
+            if rescaled and not result.finite and not self._engine.alike:
                 session.replicas.stood_still(i)
             if result.finite or rescaled:
                 continue
@@ -48,7 +48,7 @@ class Resets:
                 raise DivergedError(f"{what}; lower update.lr (now {rate:g}), or set on_nan=reset; {self._kept()}")
             session.synchroniser.settle()
             self.check_centre()
-            self._untold.append(f"{what}; it {self._rule.reset(i)}")
+            self._untold.append(f"{what}; it {self._engine.reset(i)}")
             self.due = True
         finite = [result for result in results if result.finite]
         self._barren = 0 if finite or rescaled else self._barren + 1
@@ -73,7 +73,7 @@ class Resets:
 
     def check_centre(self) -> None:
         """Raises DivergedError if the centre is not finite: it is of no use to reset a learner, or for a checkpoint."""
-        if not np.isfinite(self._session.state.flat.host(self._rule.centre)).all():
+        if not np.isfinite(self._session.state.flat.host(self._engine.centre)).all():
             where = f"iteration {self._session.iteration}: the centre is not finite"
             raise DivergedError(f"{where}; lower update.lr (now {self._rate:g}); {self._kept()}")
 

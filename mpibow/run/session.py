@@ -55,7 +55,7 @@ class Session(Parts):
             stack.callback(self.reporter.close)
             self.iteration, self.counts = start.iteration, start.learners[0]
             self.talk_due, _, evaluation_due = start.due
-            self.gain = gain_of(self.rule)
+            self.gain = gain_of(self.engine)
             self.stages = [stage for stage in self.job.stages if stage[1] > self.replicas.size]  # still to come
             self.binding_seconds = 0.0  # of learners that are still to come
             self.cores_checked = Counts()  # for these learners
@@ -104,12 +104,12 @@ class Session(Parts):
         with self.iteration_times.aside():
             self.reporter.note(self.trace.begin(self.iteration, self.synchroniser.call))
             change(self)
-        samples = self.config.batch_size * (sum(self.counts) if self.rule.alike else 1)  # of an update of states
+        samples = self.config.batch_size * (sum(self.counts) if self.engine.alike else 1)  # of an update of states
         return self.stepping.at(rate_of(self.config, self.where, self.steering), samples)
 
     def tasks(self, slots: list[Slot]) -> list[Task]:
         """The tasks of the learners' threads: one slot each."""
-        self.replicas.weighed = self.rule.alike
+        self.replicas.weighed = self.engine.alike
         return self.learners.tasks(slots)
 
     def receive(self) -> None:
@@ -121,7 +121,7 @@ class Session(Parts):
         self._enter(self.synchroniser.settle())
 
     def _enter(self, tally: Tally | None) -> None:
-        self.gain = gain_of(self.rule)  # which changes while an exchange is under way
+        self.gain = gain_of(self.engine)  # which changes while an exchange is under way
         if tally is not None:
             self.talk_due = self.talk_due or tally.attention > 0
             self.ledger.heard(tally.loss, tally.hits)
@@ -129,7 +129,7 @@ class Session(Parts):
     def read_centre(self) -> None:
         """As `settle`, by all ranks: a centre that does not follow its replicas is up to date, too."""
         self.settle()
-        if not self.rule.follows and (agreement := self.synchroniser.agree(sum(self.counts))).mismatches:
+        if not self.engine.follows and (agreement := self.synchroniser.agree(sum(self.counts))).mismatches:
             self.reporter.agreed(agreement)
 
     def end_period(self) -> bool:
@@ -224,7 +224,7 @@ class Session(Parts):
         statistics = self.statistics()
         self.counts = counts
         self.learners.change(counts[self.rank], execution, statistics)
-        self.rule.begin(sum(counts))
+        self.engine.begin(sum(counts))
 
     def statistics(self) -> Array:
         """The centre's statistics: the mean over all learners."""

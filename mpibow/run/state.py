@@ -31,14 +31,14 @@ class State:
     rank: int
     plan: Plan
     replicas: Replicas
-    rule: Engine
+    engine: Engine
     flat: FlatKernels
     book: Book
 
     @property
     def centre(self) -> Array:
         """The centre (layout.size,), with frozen weights."""
-        return self.replicas.whole(self.rule.centre)
+        return self.replicas.whole(self.engine.centre)
 
     def snapshot(
         self,
@@ -54,8 +54,8 @@ class State:
         `statistics` (statistics.size,) are the centre's, `inputs` the training data's arrays for an evaluation,
         `average` (layout.size,) the centre's, which has the centre's statistics.
         """
-        plan, replicas, rule, host = self.plan, self.replicas, self.rule, self.flat.host
-        state = rule.state()
+        plan, replicas, engine, host = self.plan, self.replicas, self.engine, self.flat.host
+        state = engine.state()
         own = {
             "weights": host(replicas.all_rows(replicas.count)[0]),
             "statistics": host(replicas.statistics),
@@ -63,13 +63,13 @@ class State:
             **{name: replicas.state(name) for name in replicas.names},
             **(_counts(replicas) if replicas.counts else {}),
         }
-        declared = {name: stored.ranks for name, stored in rule.arrays.items()}
+        declared = {name: stored.ranks for name, stored in engine.arrays.items()}
         given = {**dict.fromkeys(state.shared, "all"), **dict.fromkeys(state.own, "each")}
         assert given.items() <= declared.items(), f"{given} of the state are not all in the rule's arrays, {declared}"
         assert not own.keys() & declared.keys(), "a rule's array is called like the learners'"
         whole = host(self.centre)
-        own |= {key: rule.arrays[key].wider(host(array), whole) for key, array in state.own.items()}
-        shared = {key: rule.arrays[key].wider(host(array), whole) for key, array in state.shared.items()}
+        own |= {key: engine.arrays[key].wider(host(array), whole) for key, array in state.own.items()}
+        shared = {key: engine.arrays[key].wider(host(array), whole) for key, array in state.shared.items()}
         stored, lies = plan.layout.canonical(), plan.layout
         entries = {
             **header,
@@ -104,23 +104,23 @@ class State:
         put(replicas.statistics, own.pop("statistics"))
         book = own.pop("tally"), own.pop("scale", None)
         common, own = (
-            {key: self.rule.arrays[key].narrower(array, replicas.size) for key, array in arrays.items()}
+            {key: self.engine.arrays[key].narrower(array, replicas.size) for key, array in arrays.items()}
             for arrays in (common, own)
         )
-        self.rule.load(centre[: replicas.size], RuleState(common, own, numbers))
+        self.engine.load(centre[: replicas.size], RuleState(common, own, numbers))
         self.book.load(*book)
 
     def grow(self, size: int, k: int) -> None:
         """Elements [0, size) of the replicas are trained from here on, by k learners. Nothing may be under way."""
         centre = self.flat.host(self.centre).copy()
         self.replicas.train(size)
-        self.rule.grow(centre, size, k)
+        self.engine.grow(centre, size, k)
 
     def _stored(
         self, path: Path, states: Sequence[str], dtype: np.dtype[np.generic]
     ) -> tuple[dict[str, Array], dict[str, Array]]:
         """The arrays of the rank's file and of all ranks', as they are to be. Raises CheckpointError."""
-        replicas, rule, mine = self.replicas, self.rule, f"rank-{self.rank}"
+        replicas, engine, mine = self.replicas, self.engine, f"rank-{self.rank}"
         k, size = replicas.count, self.plan.layout.canonical().size
         each, double, parts = Form((k, size), dtype), np.dtype(np.float64), len(replicas.parts)
         forms = {"weights": each, "statistics": Form(replicas.statistics.shape, dtype), "tally": Form((None,), double)}
@@ -131,8 +131,8 @@ class State:
         own = _read(path, mine, forms | self._forms("each", size, dtype))
         common = _read(path, "common", self._forms("all", size, dtype))
         for name, arrays in (("common", common), (mine, own)):
-            for key in arrays.keys() & rule.arrays.keys():
-                if (beside := rule.arrays[key].beside) and beside not in arrays:
+            for key in arrays.keys() & engine.arrays.keys():
+                if (beside := engine.arrays[key].beside) and beside not in arrays:
                     file = path / f"{name}.safetensors"
                     raise CheckpointError(f"{file}: {beside}: must be there beside {key}, got nothing")
         file = path / f"{mine}.safetensors"
@@ -159,18 +159,18 @@ class State:
 
     def _repacked(self, arrays: Mapping[str, Array], source: Layout, target: Layout) -> dict[str, Array]:
         """Moves arrays of weights' elements to the layout `target`; others stay as they are."""
-        rules = (name for name, each in self.rule.arrays.items() if each.form != "numbers")
+        rules = (name for name, each in self.engine.arrays.items() if each.form != "numbers")
         flat = {"weights", *self.replicas.names, *rules}
         return {name: repack(array, source, target) if name in flat else array for name, array in arrays.items()}
 
     def _forms(self, ranks: str, size: int, dtype: np.dtype[np.generic]) -> dict[str, Form]:
         """The arrays that the rule, which has just begun, declares for a file: needed are those that it has now."""
-        whole, state = Form((size,), dtype), self.rule.state()
+        whole, state = Form((size,), dtype), self.engine.state()
         sent, double = Form((size + TAIL,), dtype), Form((None,), np.dtype(np.float64))
         forms = {"weights": whole, "steps": whole, "sent": sent, "numbers": double}
         return {
             name: forms[stored.form]._replace(needed=name in state.shared or name in state.own)
-            for name, stored in self.rule.arrays.items()
+            for name, stored in self.engine.arrays.items()
             if stored.ranks == ranks
         }
 

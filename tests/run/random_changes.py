@@ -63,7 +63,7 @@ def body(folder: Path, rule: str, comm: Communicator, note: str) -> int:
                 session.coordinator.announce(session.iteration, wanted[session.iteration])
             if session.iteration % CHECK_EVERY == 0:
                 session.settle()
-                centre = checksum(session.rule.centre)
+                centre = checksum(session.engine.centre)
                 assert len(set(session.synchroniser.talk(centre))) == 1, session.iteration
             if session.iteration in (WARM, last):
                 used.append(psutil.Process().memory_info().rss)

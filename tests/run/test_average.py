@@ -49,7 +49,7 @@ def test_it_is_of_the_centres_and_changes_none(tmp_path: Path, rule: str) -> Non
     def look(session: Session) -> None:
         if session.iteration and session.iteration % 3 == 0:
             session.read_centre()
-            centres.append((session.position, session.plan.layout.unpacked(session.rule.centre.copy())))
+            centres.append((session.position, session.plan.layout.unpacked(session.engine.centre.copy())))
 
     (found,) = tiny.watch(tmp_path / "with", ema=EMA, before=look, **settings)
     assert tiny.same_bits(found.weights, plain.weights)

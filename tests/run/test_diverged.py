@@ -73,9 +73,9 @@ def test_after_a_reset_the_mean_is_the_true_one(tmp_path: Path, rule: str) -> No
     seen: dict[int, float] = {}
 
     def measure(session: Session) -> None:
-        rows, state = session.replicas.weights, session.rule.state()
+        rows, state = session.replicas.weights, session.engine.state()
         if "pending" not in state.own:  # else W lacks the steps that no all-reduce has carried
-            mean = state.shared.get("mean", session.rule.centre)
+            mean = state.shared.get("mean", session.engine.centre)
             seen[session.iteration] = float(np.abs(rows.mean(axis=0) - mean).max())
 
     tiny.replay(bad(tmp_path, 1, rule=rule), before=measure)

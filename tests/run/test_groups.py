@@ -115,7 +115,7 @@ def test_what_is_frozen_is_not_sent(tmp_path: Path) -> None:
 
     def body(comm: Communicator) -> list[int]:
         with Session(work, comm) as session:
-            return [session.rule.centre.size, session.rule.shared()[0].size, session.plan.layout.size]
+            return [session.engine.centre.size, session.engine.shared()[0].size, session.plan.layout.size]
 
     for trained, shared, whole in on_threads(2, body):
         assert trained == shared == work.trained() < whole

@@ -66,7 +66,7 @@ def test_learners_change_where_a_run_would_have_ended(tmp_path: Path, rule: dict
 
     def noted(session: Session, change: Callable[..., None], *now) -> None:
         assert session.iteration == 8
-        centres.append(session.plan.unpacked(session.rule.centre.copy(), session.statistics()))
+        centres.append(session.plan.unpacked(session.engine.centre.copy(), session.statistics()))
         change(*now)
 
     tiny.replay(work(tmp_path / "changed", rule, 9), 2, before=before)

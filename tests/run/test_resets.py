@@ -51,17 +51,23 @@ class Rank:
     ) -> None:  # fmt: skip
         self.replicas = Replicas(3, SIZE, "float64", np.array([0.5]), states=("momenta",))
         self.replicas.resize(3)
-        self.rule = Engine(settings, flat, self.replicas, np.full(SIZE, 2.0))
-        self.rule.begin(3)
+        self.engine = Engine(settings, flat, self.replicas, np.full(SIZE, 2.0))
+        self.engine.begin(3)
         self.synchroniser = Synchroniser(
-            Single(), self.rule, self.replicas, flat, lambda tasks: [task() for task in tasks], overlap=False, book=book
+            Single(),
+            self.engine,
+            self.replicas,
+            flat,
+            lambda tasks: [task() for task in tasks],
+            overlap=False,
+            book=book,
         )
         self.synchroniser.book.scale_is_large = scale_is_large  # type: ignore[method-assign]
         self.replicas.weights[...] = [[1.0], [2.0], [3.0]]
         self.replicas.states["momenta"][...], self.replicas.gradients[...], self.replicas.statistics[...] = 9, np.nan, 8
         settings = SimpleNamespace(on_nan=on_nan, update=SimpleNamespace(lr=0.1))
         self.session = SimpleNamespace(
-            rank=1, counts=(4, 3), iteration=iteration, config=settings, rule=self.rule, replicas=self.replicas,
+            rank=1, counts=(4, 3), iteration=iteration, config=settings, engine=self.engine, replicas=self.replicas,
             state=SimpleNamespace(flat=flat), synchroniser=self.synchroniser,
             start=SimpleNamespace(due=(False, False, False)), saver=SimpleNamespace(last=None),
         )  # fmt: skip
@@ -177,7 +183,7 @@ def test_a_scale_that_is_too_large_resets_nobody() -> None:
 def test_a_centre_that_is_not_finite_heals_no_learner() -> None:
     rank = Rank(settings=Family(name="ssgd"))
     rank.resets.check_centre()
-    rank.rule.centre[2] = np.inf
+    rank.engine.centre[2] = np.inf
     for wrong in (lambda: rank.resets.check([BAD], 0.05), lambda: rank.resets.end()):
         with refuses(
             "iteration 7: the centre is not finite; lower update.lr (now 0.1); there is no checkpoint yet",

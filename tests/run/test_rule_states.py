@@ -52,11 +52,11 @@ def states(job: tiny.Job, ranks: int, resume: Path | None = None, declared: set[
         if resume is None and session.iteration in CUTS:
             session.settle()
             if session.iteration == CUTS[1]:
-                session.rule.reset(0)
+                session.engine.reset(0)
             session.save()
-            (set() if declared is None else declared).update(session.rule.arrays)
+            (set() if declared is None else declared).update(session.engine.arrays)
         if session.iteration in CUTS or not any(rank == session.rank for rank, _ in found):
-            found[session.rank, session.iteration] = deepcopy(session.rule.state())
+            found[session.rank, session.iteration] = deepcopy(session.engine.state())
 
     tiny.replay(job, ranks, before=before, resume=resume, settle=False)
     return found

@@ -161,7 +161,7 @@ def test_a_replica_that_is_reset_gets_the_statistics_that_it_started_from(tmp_pa
 
     def body(comm) -> Array:
         with Session(starting(tmp_path, given(arrays), learners=2), comm) as session:
-            session.replicas.reseed(1, session.rule.centre)
+            session.replicas.reseed(1, session.engine.centre)
             found: Array = session.replicas.statistics[1].copy()
             return found
 

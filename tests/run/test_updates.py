@@ -75,7 +75,7 @@ def test_a_learner_counts_its_own_updates(tmp_path: Path) -> None:
             assert session.replicas.updates[0] == 9
             assert session.replicas.updates[1] == session.replicas.updates[2] < 6
             session.settle()
-            session.rule.reset(2)
+            session.engine.reset(2)
         if session.iteration == 12:
             session.save()
 

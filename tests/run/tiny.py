@@ -227,7 +227,7 @@ def replay(
                 stop = command.iterate(session, signals)
                 if settle:
                     session.settle()
-                    seen.centres.append(checksum(session.rule.centre))
+                    seen.centres.append(checksum(session.engine.centre))
             seen.weights = session.finish(stop).weights
         return seen
 

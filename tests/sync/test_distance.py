@@ -43,7 +43,7 @@ def test_entries_have_the_distance_of_rank_0s_replicas(rule: str, ranks: int, tm
         if session.rank == 0 and session.iteration:
             session.settle()
             rows = session.replicas.weights
-            mean = rows.mean(axis=0) if ranks == 1 else session.rule.centre
+            mean = rows.mean(axis=0) if ranks == 1 else session.engine.centre
             expected[session.iteration] = by_norms(rows, mean)
 
     work = tiny.job(tmp_path, rule=tiny.RULES[rule], learners=2, log={"every": 1})

@@ -61,9 +61,9 @@ class Rank:
         self.rows = Replicas(4, SIZE, "float32", states=("momenta",))
         self.rows.resize(count)
         z = np.random.default_rng(99).standard_normal(SIZE).astype(np.float32)
-        self.rule = Engine(settings, kernels, self.rows, z, zeros)
-        self.rule.begin(k)
-        self.sync = Synchroniser(comm, self.rule, self.rows, kernels, run, overlap=overlap)
+        self.engine = Engine(settings, kernels, self.rows, z, zeros)
+        self.engine.begin(k)
+        self.sync = Synchroniser(comm, self.engine, self.rows, kernels, run, overlap=overlap)
         self.comm, self.t = comm, 0
 
     def gradients(self) -> None:
@@ -96,7 +96,7 @@ class Gate(Single):
 def test_an_overlapped_exchange_is_under_way_when_start_returns() -> None:
     comm = Gate()
     rank = Rank(comm, Family(name="crossbow"), 2, 2, overlap=True)
-    _, mean, _ = rank.rule.shared()
+    _, mean, _ = rank.engine.shared()
     before = mean.copy()
     rank.step()  # returns, though nothing can have been received
     np.testing.assert_array_equal(mean, before)
@@ -190,10 +190,10 @@ def test_the_centre_of_one_rank_s_learners_is_their_mean_once_it_is_settled() ->
         rank.step()
     rank.sync.receive()
     with pytest.raises(AssertionError, match=r"^settle\(\) comes first$"):
-        _ = rank.rule.centre
+        _ = rank.engine.centre
     rank.sync.settle()
     a, b, c = rank.rows.weights
-    np.testing.assert_array_equal(rank.rule.centre, (a + b + c) * np.float32(1 / 3))
+    np.testing.assert_array_equal(rank.engine.centre, (a + b + c) * np.float32(1 / 3))
     assert rank.sync.agree(3).drift == 0.0
     rank.sync.close()
 
@@ -311,15 +311,15 @@ def test_a_rank_with_flipped_bits_is_given_rank_0s(settings: Family, number: int
             rank.step()
         rank.sync.settle()
         if comm.rank == wrong:
-            flip(rank.rule.shared()[number], 5)
-        before = [array.copy() for array in rank.rule.shared()]
+            flip(rank.engine.shared()[number], 5)
+        before = [array.copy() for array in rank.engine.shared()]
         mismatches = rank.sync.agree(3).mismatches
-        shared, weights = [array.copy() for array in rank.rule.shared()], rank.rows.weights.copy()
+        shared, weights = [array.copy() for array in rank.engine.shared()], rank.rows.weights.copy()
         for _ in range(2):
             rank.step()
         rank.sync.settle()
         rank.sync.close()
-        return shared, weights, mismatches, [before[number], rank.rule.centre.copy()]
+        return shared, weights, mismatches, [before[number], rank.engine.centre.copy()]
 
     results = on_threads(3, body)
     for shared, weights, mismatches, (_, later) in results:
@@ -340,12 +340,12 @@ def test_a_centre_that_is_another_on_one_rank_is_counted(settings: Family) -> No
         rank = Rank(comm, settings, 1 + comm.rank, 3, overlap=True)
         rank.step()
         rank.sync.settle()
-        rank.rule.shared()[0][:] += comm.rank
+        rank.engine.shared()[0][:] += comm.rank
         mismatches = rank.sync.agree(3).mismatches
         again = rank.sync.agree(3).mismatches
         rank.sync.close()
         assert again == 0
-        return mismatches, [array.copy() for array in rank.rule.shared()]
+        return mismatches, [array.copy() for array in rank.engine.shared()]
 
     (one, first), (other, second) = on_threads(2, body)
     assert one == other == 1
@@ -359,11 +359,11 @@ def test_a_mean_that_has_drifted_is_set_right() -> None:
         for _ in range(3):
             rank.step()
         rank.sync.settle()
-        mean = rank.rule.centre
+        mean = rank.engine.centre
         mean += 0.5
         drift = rank.sync.agree(3).drift
         rank.sync.close()
-        return drift, rank.rule.centre, rank.rows.weights
+        return drift, rank.engine.centre, rank.rows.weights
 
     results = on_threads(2, body)
     true = np.concatenate([weights for _, _, weights in results]).astype(np.float64).mean(axis=0)
@@ -389,7 +389,7 @@ def test_what_overflows_goes_on_without_a_warning(settings: Family, name: str) -
             rank.sync.update(LOCAL, 2)
             rank.sync.start(NOTHING, LOCAL, 2)
         rank.sync.settle()
-    assert not np.isfinite(rank.rule.centre).any()
+    assert not np.isfinite(rank.engine.centre).any()
     rank.sync.close()
 
 
@@ -426,7 +426,7 @@ def test_what_other_ranks_may_still_read_is_not_written() -> None:
     """What is added up row by row is sent in two arrays by turns."""
     comm = Noted()
     rank = Rank(comm, Family(), 1, 2, overlap=True, zeros=comm.zeros)
-    assert not rank.rule.overlaps
+    assert not rank.engine.overlaps
     tally = None
     for turn in range(4):
         tally = rank.step(Tally(1.0, 2.0, 3.0))
@@ -437,7 +437,7 @@ def test_what_other_ranks_may_still_read_is_not_written() -> None:
             assert tally == Tally(2.0, 4.0, 6.0)
         np.testing.assert_array_equal(comm.sent[turn], before)
     rank.sync.settle()
-    assert np.isfinite(rank.rule.centre).all()
+    assert np.isfinite(rank.engine.centre).all()
     rank.sync.close()
 
 

@@ -250,7 +250,7 @@ def test_a_change_of_execution_waits_for_nothing_and_restarts_nothing(tmp_path: 
                 session.tuning = Tuning(job.config.tuner)
                 began, launches = [], []
                 streams = job.device.gpu.machine.driver.machine.streams
-                session.rule.begin = lambda *found: began.append(found)
+                session.engine.begin = lambda *found: began.append(found)
                 while not session.limit_reached():
                     if session.iteration in CHANGES:
                         session.coordinator.announce(session.iteration, (2,), CHANGES[session.iteration])
