@@ -11,7 +11,6 @@ import os
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from mpibow.comm.launch import say
 from mpibow.config import Config, load_mapping
@@ -28,6 +27,7 @@ from mpibow.sweep.grid import Cell, cells
 from mpibow.sweep.running import command_of, launch_of, run_cells
 from mpibow.sweep.summary_table import table
 from mpibow.system.command import natural, positive, prog, with_config
+from mpibow.system.json_text import JsonObject
 from mpibow.system.streams import as_command, exit_code
 
 EPILOG = """\
@@ -77,7 +77,7 @@ def sweep(arguments: argparse.Namespace) -> int:
 
 def configured(arguments: argparse.Namespace, kept: SweepFolder) -> dict[str, tuple[Cell, Config]]:
     """The cells by name with their settings, each checked. Raises ConfigError."""
-    base: Mapping[str, Any] = BUILT_IN if arguments.config is None else read(Path(arguments.config))
+    base: JsonObject = BUILT_IN if arguments.config is None else read(Path(arguments.config))
     named, told = {}, dict[str, None]()
     for cell in cells(arguments.overrides):
         folder = str(kept.folder / "runs").replace("'", "''")
