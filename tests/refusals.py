@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
 
-from mpibow.errors import ConfigError
+from mpibow.errors import ConfigError, RecordError
 
 
 @contextmanager
@@ -16,6 +16,13 @@ def refuses(message: str, error: type[Exception] = ConfigError) -> Iterator[None
     with pytest.raises(error) as caught:
         yield
     assert str(caught.value) == message
+
+
+def refusal_of(call: Callable[..., object], *arguments: object, error: type[Exception] = RecordError) -> str:
+    """The message that `call` refuses these arguments with."""
+    with pytest.raises(error) as caught:
+        call(*arguments)
+    return str(caught.value)
 
 
 @contextmanager

@@ -30,10 +30,10 @@ def net(image: mb.Tensor) -> mb.Tensor:
     return mb.dense(mb.flatten(mb.relu(mb.batch_norm(mb.conv2d(image, 4, 3, padding=1)))), 3)
 
 
-def untrained(name: str, classes: int = 7, size: int = 224) -> Stored:
+def untrained(name: str) -> Stored:
     """The net's first weights, and statistics that are none's."""
     graph = Graph()
-    MODELS[name](graph.input("image", (1, 3, size, size)), classes)
+    MODELS[name](graph.input("image", (1, 3, 32, 32)), 7)
     weights = {}
     for layout in (plan_layout(graph), plan_statistics(graph)):
         weights |= layout.unpacked(initial_weights(layout, 1, "float32"))
@@ -108,7 +108,7 @@ def test_what_cannot_be_written_is_refused(run: mb.Fitted, capsys: pytest.Captur
 
 
 def test_shapes_of_a_net_that_torchvision_has_otherwise() -> None:
-    small = untrained("vgg_a", size=32)
+    small = untrained("vgg_a")
     with pytest.raises(ConfigError, match=r"vgg_a has classifier\.0\.weight of \(4096, 25088\), .* \(4096, 512\)"):
         export(small, "torchvision")
 
@@ -116,7 +116,7 @@ def test_shapes_of_a_net_that_torchvision_has_otherwise() -> None:
 @pytest.mark.parametrize("name", ["resnet18", "resnet50"])
 def test_torchvisions_names_come_back_as_ours(name: str, tmp_path: Path) -> None:
     """Export, and start from the file: every array has its bits, at its own place."""
-    stored = untrained(name, size=32)
+    stored = untrained(name)
     generator = np.random.default_rng(0)
     weights = {key: generator.random(array.shape, np.float32) for key, array in stored.weights.items()}
     found = export(Stored(Path("net"), weights), "torchvision")

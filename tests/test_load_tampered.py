@@ -12,7 +12,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -27,7 +26,7 @@ from mpibow.run.stored import Stored, read_stored
 from tests.run import tiny
 
 SETTINGS = {"batch_size": 3, "learners": 1, "stop": {"epochs": None, "iterations": 2}}
-Change = Callable[[dict[str, Any]], object]
+Change = Callable[[dict], object]
 
 
 def net(image: mb.Tensor) -> mb.Tensor:

@@ -30,13 +30,13 @@ from tests.run import tiny
 from tests.run.processes import write_run
 
 
-def check_files(folder: Path, ranks: int, learners: int) -> dict:
+def check_files(folder: Path, ranks: int) -> dict:
     """A finished run's directory holds what it should, and it all fits together; its summary."""
     assert sorted(path.name for path in folder.iterdir()) == [
         "checkpoints", "config.yaml", "log.txt", "metrics.jsonl", "summary.json",
     ]  # fmt: skip
     summary = json.loads((folder / "summary.json").read_text())
-    assert (summary["ranks"], summary["learners"]) == (ranks, [learners] * ranks)
+    assert (summary["ranks"], summary["learners"]) == (ranks, [2] * ranks)
     assert (summary["changes"], summary["settled"]) == (0, None)  # they are given
     assert {"python", "numpy", "mpibow"} <= set(summary["versions"])
     assert summary["images_per_second"] == pytest.approx(summary["samples"] / summary["seconds"])
@@ -51,7 +51,7 @@ def check_files(folder: Path, ranks: int, learners: int) -> dict:
     evaluated = [event for event in events if event["event"] == "evaluate"]
     assert evaluated[-1]["accuracy"] == summary["accuracy"]
     assert max(event["accuracy"] for event in evaluated) == summary["best_accuracy"]
-    per_iteration = ranks * learners * config.batch_size
+    per_iteration = ranks * 2 * config.batch_size
     assert all(event["position"] == event["iteration"] * per_iteration for event in events)
     best = (folder / "checkpoints/best/checkpoint.json").read_text()
     assert json.loads(best)["ledger"]["accuracy"] == summary["best_accuracy"]
@@ -65,7 +65,7 @@ def test_the_built_in_run(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     (folder,) = (tmp_path / "runs").iterdir()
     assert folder.name.startswith("convnet-digits-")
-    summary = check_files(folder, 1, 2)
+    summary = check_files(folder, 1)
     assert summary["stopped"] == "stop.epochs 3"
     assert summary["epochs"] == pytest.approx(3, abs=0.02)
     assert summary["accuracy"] > 0.8  # chance is 0.1
@@ -87,7 +87,7 @@ def test_ranks_and_learners(tmp_path: Path) -> None:
     arguments = ["stop.epochs=3", "name=pair", "learners=2"]
     done = mpirun(RANKS, "-m", "mpibow.train", *arguments, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    summary = check_files(tmp_path / "runs/pair", RANKS, 2)
+    summary = check_files(tmp_path / "runs/pair", RANKS)
     assert summary["accuracy"] > 0.8
     assert done.stderr.count("stopped by stop.epochs 3") == 1
     assert "Traceback" not in done.stderr

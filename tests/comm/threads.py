@@ -98,7 +98,7 @@ def threads(size: int, seconds: float = LIMIT) -> list[Communicator]:
     return [Threads(rank, table) for rank in range(size)]
 
 
-def on_threads(size: int, body: Callable[[Communicator], T], seconds: float = LIMIT) -> list[T]:
+def on_threads(size: int, body: Callable[[Communicator], T]) -> list[T]:
     """The return values of body(communicator) on `size` threads, by rank; raises the error of the first to fail."""
     failures = []
 
@@ -111,7 +111,7 @@ def on_threads(size: int, body: Callable[[Communicator], T], seconds: float = LI
             raise
 
     with ThreadPoolExecutor(size) as pool:
-        futures = [pool.submit(run, communicator) for communicator in threads(size, seconds)]
+        futures = [pool.submit(run, communicator) for communicator in threads(size)]
     if failures:
         raise failures[0]
     return [future.result() for future in futures]

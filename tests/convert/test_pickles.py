@@ -7,6 +7,7 @@ import pickle
 import subprocess
 from collections import OrderedDict
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 from mpibow.convert.pickles import read_pickle
 from mpibow.errors import RecordError
 from tests.convert import python2
+from tests.refusals import refusal_of
 
 PIXELS = np.random.default_rng(3).integers(0, 256, (100, 12), dtype=np.uint8)
 FIELDS = {"data": PIXELS, "labels": [0, 9, 300, 70_000, -1], "name": "batch 1 of 5", "more": ["a", {"b": []}]}
@@ -24,10 +26,7 @@ PYTHON2 = python2.pickled(FIELDS)
 DAMAGED = "is not a pickle, or is damaged"
 
 
-def refusal(data: bytes) -> str:
-    with pytest.raises(RecordError) as caught:
-        read_pickle(data)
-    return str(caught.value)
+refusal = partial(refusal_of, read_pickle)
 
 
 def test_the_tests_pickles_are_pickles() -> None:

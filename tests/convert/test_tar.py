@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import tarfile
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from mpibow.convert.tar import Member, members, opened
 from mpibow.errors import RecordError
-from tests.refusals import refuses
+from tests.refusals import refusal_of, refuses
 
 LONG = "a folder/" * 20 + "with a name.JPEG"
 FILES = {"a.JPEG": b"abc", LONG: b"x" * 513, "empty": b"", "a/b.JPEG": b"y" * 512}
@@ -38,10 +39,7 @@ def contents(data: bytes, start: int = 0, stop: int | None = None) -> dict[str, 
     return {name: data[at : at + size] for name, at, size in members(io.BytesIO(data), "x.tar", start, stop)}
 
 
-def refusal(data: bytes) -> str:
-    with pytest.raises(RecordError) as caught:
-        contents(data)
-    return str(caught.value)
+refusal = partial(refusal_of, contents)
 
 
 @pytest.mark.parametrize("form", [tarfile.GNU_FORMAT, tarfile.PAX_FORMAT, tarfile.USTAR_FORMAT])

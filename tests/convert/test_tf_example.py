@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,6 +13,7 @@ from mpibow.convert.tf_example import Feature, encode, parse
 from mpibow.errors import RecordError
 from tests.convert import examples
 from tests.convert.examples import field, varint
+from tests.refusals import refusal_of
 
 # features { feature { key: "a" value { int64_list { value: [1, 300] } } } }
 GOLDEN = bytes.fromhex("0a 0e  0a 0c  0a 01 61  12 07  1a 05  0a 03  01 ac 02".replace(" ", ""))
@@ -20,10 +23,7 @@ def values(feature: Feature) -> list[object]:
     return feature.values.tolist() if isinstance(feature.values, np.ndarray) else [bytes(v) for v in feature.values]
 
 
-def refusal(data: bytes) -> str:
-    with pytest.raises(RecordError) as caught:
-        parse(data)
-    return str(caught.value)
+refusal = partial(refusal_of, parse)
 
 
 def test_golden_bytes() -> None:

@@ -7,11 +7,10 @@ import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-Fault = Callable[[], Any]
+Fault = Callable[[], object]
 
 
 def divide():
@@ -34,6 +33,10 @@ class Pairs:
             return self.fault()
         x = np.random.default_rng(number).standard_normal(8).astype(np.float32)
         return x, int(x[0] > 0)
+
+    def columns(self) -> list[np.ndarray]:
+        """All rows, and all labels."""
+        return [np.array(column) for column in zip(*[self[n] for n in range(self.count)], strict=True)]
 
 
 def longer():

@@ -25,9 +25,9 @@ SEED, AREA = 5, (0.08, 1.0)
 Slots = list[dict[str, bytes]]
 
 
-def slots_of(kind: Kind, data: Samples, *, batch: int, iterations: int, start: int = 3, limit: int = 0) -> Slots:
+def slots_of(kind: Kind, data: Samples, *, batch: int, iterations: int, limit: int = 0) -> Slots:
     """What two ranks see from somewhere within an epoch on; each has a learner more, or less, half-way."""
-    timelines = [fixed(batch, (1, 2), 7, start)]
+    timelines = [fixed(batch, (1, 2), 7, 3)]
     ranks = []
     for rank in (0, 1):
         reader = open_reader(PipelineChoice(kind, ""), data, Damages(data.name, data.count, limit), 1 + rank)

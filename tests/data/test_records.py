@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from hypothesis.extra import numpy as hnp
 
 from mpibow.data.records import RecordFile, RecordForm, write_file
 from mpibow.errors import RecordError
-from tests.refusals import refuses
+from tests.refusals import refusal_of, refuses
 
 RAW = RecordForm("raw", "uint8", (1, 2, 2))
 JPEG = RecordForm("jpeg")
@@ -55,10 +56,7 @@ def read_all(path: Path) -> list[bytes]:
     return [file.image(record).tobytes() for record in range(file.count)]
 
 
-def refusal(path: Path) -> str:
-    with pytest.raises(RecordError) as caught:
-        read_all(path)
-    return str(caught.value)
+refusal = partial(refusal_of, read_all)
 
 
 def altered(path: Path, at: int, new: bytes) -> Path:

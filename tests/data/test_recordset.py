@@ -9,6 +9,7 @@ import resource
 import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,7 @@ from mpibow.data.records import RecordFile, RecordForm, write_file
 from mpibow.data.recordset import open_records, write_records
 from mpibow.errors import RecordError
 from tests.data.sets import flip, read
-from tests.refusals import refuses
+from tests.refusals import refusal_of, refuses
 
 RANDOM = np.random.default_rng(1)
 IMAGES = RANDOM.integers(0, 256, (10, 3, 2, 2), dtype=np.uint8)
@@ -41,10 +42,7 @@ def folder(tmp_path: Path) -> Path:
     return write(tmp_path / "set", source="a test", sources={"a.bin": "md5 00"}, class_names=["x", "y", "z"])
 
 
-def refusal(folder: Path) -> str:
-    with pytest.raises(RecordError) as caught:
-        open_records(folder)
-    return str(caught.value)
+refusal = partial(refusal_of, open_records)
 
 
 def rewrite(folder: Path, **changes: object) -> None:

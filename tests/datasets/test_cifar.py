@@ -33,7 +33,6 @@ IMAGES = RANDOM.integers(0, 256, (6 * PER_FILE, 3072), dtype=np.uint8)
 FINE_LABELS = np.array([3, 9, 0, 1, 2, 8, 4, 5, 6, 7, 0, 9])
 COARSE_LABELS = (FINE_LABELS + 5) % 20
 AGAIN = "get the file again"
-VERSION = {version.archive: version for version in VERSIONS}
 BINARY, PYTHON, BINARY100, PYTHON100 = VERSIONS
 EACH_VERSION = pytest.mark.parametrize("version", VERSIONS, ids=str)
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -44,9 +43,9 @@ class Case:
     """
 
     fit: Fit
-    module: Any
-    x: Any
-    y: Any
+    module: nn.Module
+    x: torch.Tensor
+    y: torch.Tensor
     loss: Callable = F.cross_entropy
     update: Mapping = field(default_factory=lambda: {"lr": 0.01, "momentum": 0.9})
     names: Mapping[str, str] = field(default_factory=dict)

@@ -11,12 +11,12 @@ from mpibow.ops import Dense, Mix, Normalise, SoftCrossEntropy
 WIDTHS = Widths(wide=(SoftCrossEntropy,), narrow=(Dense, Normalise), leading=(Mix,))
 
 
-def rewritten(build, training: bool = True) -> tuple[Graph, Program]:
+def rewritten(build) -> tuple[Graph, Program]:
     """The graph that `build(graph)` gives the loss of, for 16 bits; and its program."""
     graph = Graph()
     graph.output("loss", build(graph))
-    found = mixed(graph, WIDTHS, training)
-    return found, widened(compile_steps(found, training), WIDTHS)
+    found = mixed(graph, WIDTHS, training=True)
+    return found, widened(compile_steps(found, training=True), WIDTHS)
 
 
 def lines(graph: Graph) -> list[str]:

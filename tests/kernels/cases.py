@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
 from mpibow import ops
 from mpibow.graph.formats import canonical, pack, physical, unpack
-from mpibow.graph.graph import FLOAT, Array, Shape, Weight
+from mpibow.graph.graph import FLOAT, Array, Op, Shape, Weight
 from mpibow.graph.kernel import Call, Kernel, Shapes
 from mpibow.ops.fused import ConvNormAddRelu
 
@@ -19,7 +18,7 @@ INITIAL = ops.Constant(0.0)
 
 @dataclass(frozen=True)
 class Case:
-    op: Any
+    op: Op
     shapes: tuple[tuple[int, ...], ...]
     dtypes: tuple[str, ...] = (FLOAT,)
     integers_below: int = 4  # for integer inputs

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 
 import mpibow as mb
@@ -14,7 +12,7 @@ from mpibow import ops
 from mpibow.config import load_mapping
 from mpibow.data.dataset import ArrayData
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import Graph
+from mpibow.graph.graph import Array, Graph
 from mpibow.graph.kernel import Kernels, Shapes
 from mpibow.graph.layout import plan_layout
 from mpibow.graph.plan import compile_plan
@@ -27,7 +25,6 @@ from tests.kernels.cases import Bench, Case, name
 from tests.kernels.operators import CASES
 from tests.refusals import refuses
 
-Array = npt.NDArray[Any]
 ALL = [case for case in CASES if case.op.kind == "batch_norm"]
 CASES_HERE = [case for case in ALL if not case.op.frozen]
 FROZEN = ops.BatchNorm(1e-3, 0.5, frozen=True)

@@ -50,8 +50,8 @@ def faults(value, allowed, path: str = "spec") -> list[str]:
     ]
 
 
-def pod(name: str, job: Mapping = JOB) -> dict:
-    spec = job["spec"]["mpiReplicaSpecs"][name]["template"]["spec"]
+def pod(name: str) -> dict:
+    spec = JOB["spec"]["mpiReplicaSpecs"][name]["template"]["spec"]
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name.lower()}, "spec": spec}
 
 

@@ -24,11 +24,11 @@ BUILD = classifier(partial(MODELS["mlp"], classes=3, hidden=[5]), (2, 3), "float
 IMAGE = np.dtype(np.float32)
 
 
-def learner_of(graph: Graph, dtype: str = "float32") -> tuple[Learner, Array]:
+def learner_of(graph: Graph) -> tuple[Learner, Array]:
     layout = plan_layout(graph)
-    weights = initial_weights(layout, 1, dtype)
+    weights = initial_weights(layout, 1, "float32")
     gradient = np.zeros_like(weights)
-    plan = compile_plan(graph, layout, Kernels(OPERATORS), dtype, training=True).bind(weights, gradient)
+    plan = compile_plan(graph, layout, Kernels(OPERATORS), "float32", training=True).bind(weights, gradient)
     return Learner(plan, gradient), weights
 
 

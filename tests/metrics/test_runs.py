@@ -14,17 +14,12 @@ from mpibow.errors import CallbackError, ConfigError
 from mpibow.metrics.classes import IGNORED
 from tests.refusals import refuses
 from tests.run import tiny
+from tests.run.test_loss import logits_of
+from tests.run.test_supervised import table
 
 LISTED = [
     "perplexity", {"name": "top_k", "k": 2}, "f1", "confusion", "mean_iou", {"name": "accuracy", "label": "right"},
 ]  # fmt: skip
-
-
-def logits_of(weights: dict[str, Array]) -> Array:
-    x = (tiny.images(20, seed=1)[0].reshape(20, -1) - tiny.TRAIN.mean[0]) / tiny.TRAIN.std[0]
-    hidden = np.maximum(x @ weights["dense1.weight"].T + weights["dense1.bias"], 0)
-    found = hidden @ weights["dense2.weight"].T + weights["dense2.bias"]
-    return found
 
 
 def expected(weights: dict[str, Array], labels: Array) -> dict:
@@ -66,11 +61,6 @@ def test_they_are_exact_over_the_whole_set(tmp_path: Path, kernels: str, ranks: 
     assert found.summary.test_metrics["right"] == pytest.approx(found.summary.accuracy, rel=1e-12)
 
 
-def table(count: int = 90) -> tuple[Array, Array]:
-    x = np.random.default_rng(0).standard_normal((count, 5)).astype(np.float32)
-    return x, x @ np.arange(5, dtype=np.float32) + 1
-
-
 def line(features: mb.Tensor) -> mb.Tensor:
     return mb.reshape(mb.dense(features, 1), (-1,))
 
@@ -84,7 +74,7 @@ SETTINGS = {"batch_size": 4, "learners": 2, "update": {"lr": 0.01}, "stop": {"ep
 
 
 def test_they_are_reported_everywhere(here: Path) -> None:
-    x, y = table()
+    x, y = table(90)
     heard = []
     found = mb.fit(
         line, (x[:60], y[:60]), (x[60:], y[60:]), loss="mse_loss", metrics=["mae", "r2", BIAS],
@@ -110,7 +100,7 @@ def test_they_are_reported_everywhere(here: Path) -> None:
 
 
 def test_each_of_several_outputs_has_its_own(here: Path) -> None:
-    x, y = table()
+    x, y = table(90)
     targets = {"price": y, "kind": (y > 1).astype(int)}
     both = mb.Metric("both", lambda output, target: len(output) + len(target), lambda sums: sums)
     found = mb.fit(
@@ -149,14 +139,14 @@ def test_each_of_several_outputs_has_its_own(here: Path) -> None:
     ],
 )  # fmt: skip
 def test_what_is_refused(here: Path, metrics, said: str) -> None:
-    x, y = table()
+    x, y = table(90)
     with tiny.unchanged(here), pytest.raises(ConfigError) as caught:
         mb.fit(line, (x, y), (x, y), loss="mse_loss", metrics=metrics, **SETTINGS)
     assert str(caught.value) == said
 
 
 def test_a_net_of_losses_has_none(here: Path) -> None:
-    x, y = table()
+    x, y = table(90)
 
     def own(features: mb.Tensor, target: mb.Tensor) -> mb.Tensor:
         return mb.mse_loss(line(features), target)
@@ -166,14 +156,14 @@ def test_a_net_of_losses_has_none(here: Path) -> None:
 
 
 def test_one_that_raises_ends_the_run_under_its_name(here: Path) -> None:
-    x, y = table()
+    x, y = table(90)
     bad = mb.Metric("bad", lambda output, target: {}["nothing"], lambda sums: sums)
     with refuses("metric bad: KeyError: 'nothing'", CallbackError):
         mb.fit(line, (x, y), (x, y), loss="mse_loss", metrics=[bad], **SETTINGS)
 
 
 def test_they_decide_when_to_stop_which_is_best_and_the_rate(here: Path) -> None:
-    x, y = table()
+    x, y = table(90)
     ends = mb.Metric("sign", lambda output, target: np.zeros(1), lambda sums: 1.0)  # which never improves
     still = {**SETTINGS, "stop": {"epochs": 9, "metric": "sign", "patience": 2}}
     found = mb.fit(line, (x, y), (x, y), loss="mse_loss", metrics=[ends], **still)
@@ -211,7 +201,7 @@ def _errors(output: Array, target: Array):
     ],
 )  # fmt: skip
 def test_a_name_that_decides_must_be_there(here: Path, settings, said: str) -> None:
-    x, y = table()
+    x, y = table(90)
     with refuses(said):
         mb.fit(line, (x, y), (x, y), loss="mse_loss", metrics=["mae"], **{**SETTINGS, **settings})
     with refuses("metric: of EarlyStopping must be one of loss, got 'f1'"):

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
 from mpibow.ops.choose import scatter
 
 
-class Watched(np.ndarray[Any, Any]):
+class Watched(np.ndarray):
     """Counts what is assigned to its items."""
 
     assigned = 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -44,7 +43,7 @@ def test_by_hand() -> None:
 def test_it_is_of_the_centres_and_changes_none(tmp_path: Path, rule: str) -> None:
     settings = {"rule": rule, "learners": 2, "net": tiny.normed, "checkpoint": {}}
     plain = tiny.train(tmp_path / "plain", **settings)
-    centres = list[tuple[int, dict[str, Any]]]()
+    centres = []
 
     def look(session: Session) -> None:
         if session.iteration and session.iteration % 3 == 0:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import textwrap
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -50,7 +49,7 @@ def fit(*callbacks, **more) -> mb.Fitted:
 
 
 def test_they_hear_what_happens_in_order_and_change_no_bits(here: Path) -> None:
-    heard = list[Any]()
+    heard = []
     found = fit(heard.append)
     kinds = [type(event) for event in heard]
     assert kinds[-1] is mb.Ended

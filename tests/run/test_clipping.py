@@ -63,12 +63,3 @@ def test_a_run_clips_its_gradients(tmp_path: Path, limits: dict[str, float]) -> 
     np.testing.assert_allclose(seen.weights["dense1.bias"], b, rtol=1e-9, atol=1e-12)
     (free,) = tiny.replay(job(tmp_path / "free"))
     assert tiny.distance(seen.weights, free.weights) > 0.01
-
-
-def test_a_run_without_limits_does_not(tmp_path: Path) -> None:
-    work = job(tmp_path)
-    (seen,) = tiny.replay(work)
-    w, b, bound = expected(work, seen.samples)
-    assert bound == 0
-    np.testing.assert_allclose(seen.weights["dense1.weight"], w, rtol=1e-9, atol=1e-12)
-    np.testing.assert_allclose(seen.weights["dense1.bias"], b, rtol=1e-9, atol=1e-12)

@@ -6,7 +6,6 @@ import json
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -87,7 +86,7 @@ def test_every_mutation_is_refused_or_resumed(tmp_path: Path, ranks: int, learne
     quick = {"stop": {"epochs": None, "iterations": 9}, "checkpoint": {"every": None}, "evaluate": {"every": 1000}}
     longer = job(tmp_path, learners, **{**settings, **quick})
     header = {**read_header(path), "config": "{learners: 1}"}  # all of a config takes long to read
-    refused, resumed = 0, set[Any]()
+    refused, resumed = 0, set[tuple]()
     names = header.keys() - {"format", "crc32c"} if learners == "auto" else VARY
     for at, change in mutations({key: header[key] for key in header if key in names}):
         tiny.seal(path, lambda _, at=at, change=change: changed(header, at, change))  # type: ignore[misc]

@@ -16,6 +16,7 @@ from tests.data import owned
 from tests.data.owned import Pairs
 from tests.launching import mpirun, needs_mpi, run
 from tests.refusals import refuses
+from tests.run import tiny
 
 SETTINGS = {"batch_size": 4, "learners": 2, "device": "numpy", "stop": {"epochs": 2}, "seed": 3}
 
@@ -31,10 +32,6 @@ def classes(x: Tensor) -> Tensor:
 
 def line(x: Tensor) -> Tensor:
     return mb.reshape(mb.dense(x, 1), (-1,))
-
-
-def bits(fitted: mb.Fitted) -> dict[str, bytes]:
-    return {name: array.tobytes() for name, array in fitted.weights.items()}
 
 
 class Named:
@@ -53,16 +50,16 @@ class Named:
 def test_items_are_as_arrays_are() -> None:
     """The same weights from items and from the arrays of them all."""
     pairs = Pairs()
-    x, y = (np.array(column) for column in zip(*[pairs[n] for n in range(40)], strict=True))
+    x, y = pairs.columns()
     items, arrays = (mb.fit(classes, data, normalise="none", **SETTINGS) for data in (pairs, (x, y)))
     named = mb.fit(classes, Named("img", "labels"), normalise="none", **SETTINGS)
-    assert bits(items) == bits(arrays) == bits(named)
+    assert all(tiny.same_bits(items.weights, each.weights) for each in (arrays, named))
     assert items.predict(x).shape == (40, 2)
 
 
 def test_mean_and_spread_are_those_of_the_samples() -> None:
     pairs = Pairs()
-    x, y = (np.array(column) for column in zip(*[pairs[n] for n in range(40)], strict=True))
+    x, y = pairs.columns()
     items, arrays = (mb.fit(classes, data, **SETTINGS) for data in (pairs, (x, y)))
     for name, array in items.weights.items():
         np.testing.assert_allclose(array, arrays.weights[name], rtol=1e-5, atol=1e-6)
@@ -87,13 +84,13 @@ def test_workers_give_the_same_bits() -> None:
     here, there = (
         mb.fit(classes, Pairs(), Pairs(8), validation=0.2, transform=owned.noisy, workers=n, **SETTINGS) for n in (0, 2)
     )
-    assert bits(here) == bits(there)
+    assert tiny.same_bits(here.weights, there.weights)
     assert here.summary.test_loss == there.summary.test_loss
 
 
 def test_a_transform_is_new_in_every_epoch_and_for_training_alone() -> None:
     plain, noisy = (mb.fit(classes, Pairs(), Pairs(8), transform=t, **SETTINGS) for t in (None, owned.noisy))
-    assert bits(plain) != bits(noisy)
+    assert not tiny.same_bits(plain.weights, noisy.weights)
     seen = list[float]()
 
     def note(sample, rng: np.random.Generator):
@@ -178,7 +175,7 @@ def test_killed_and_resumed(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = mb.fit(classes, Pairs(), **settings, out="whole")
     mb.fit(classes, Pairs(), **{**settings, "stop": {"iterations": 7}}, out="cut")
     again = mb.fit(classes, Pairs(), **settings, out="cut", resume="auto", workers=2)
-    assert bits(again) == bits(whole)
+    assert tiny.same_bits(again.weights, whole.weights)
 
 
 PROGRAM = """

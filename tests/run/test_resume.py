@@ -91,20 +91,20 @@ class Asked:
     received: str = ""
 
 
-def until_signal(work: tiny.Job, ranks: int, iteration: int, resume: Path | None = None) -> list[Trained]:
-    """A run whose last rank is told to stop at `iteration`."""
+def until_signal(work: tiny.Job, iteration: int) -> list[Trained]:
+    """A run whose second rank is told to stop at `iteration`."""
 
     def body(comm: Communicator) -> Trained:
         asked = Asked()
-        with Session(work, comm, None if resume is None else str(resume), "") as session:
+        with Session(work, comm, None, "") as session:
             stop = ""
             while not (stop := stop or session.limit_reached()):
-                if comm.rank == ranks - 1 and session.iteration >= iteration:
+                if comm.rank == 1 and session.iteration >= iteration:
                     asked.received = "SIGUSR1"
                 stop = iterate(session, asked)  # type: ignore[arg-type]
             return session.finish(stop)
 
-    return on_threads(ranks, body)
+    return on_threads(2, body)
 
 
 @pytest.mark.parametrize("rule", tiny.RULES.values(), ids=tiny.RULES.keys())
@@ -183,7 +183,7 @@ def test_a_signal_and_resume_is_the_whole_run(tmp_path: Path, iteration: int) ->
     settings = {"learners": 2, "rule": {"name": "sma", "resync": 8}, "evaluate": {"every": 1}}
     whole = tiny.train(tmp_path / "whole", 2, **settings)
     work = tiny.job(tmp_path / "cut", **settings)
-    first, second = until_signal(work, 2, iteration)
+    first, second = until_signal(work, iteration)
     assert first.summary.stopped == second.summary.stopped == "SIGUSR1"
     assert first.summary.iterations == iteration + 2  # the wish crosses beside the next gradients
     assert point(tmp_path / "cut", iteration + 2).is_dir()
@@ -194,7 +194,7 @@ def test_a_signal_and_resume_is_the_whole_run(tmp_path: Path, iteration: int) ->
 
 
 def test_a_signal_at_the_end_finds_the_run_at_its_end(tmp_path: Path) -> None:
-    first, second = until_signal(tiny.job(tmp_path, learners=2), 2, 39)
+    first, second = until_signal(tiny.job(tmp_path, learners=2), 39)
     assert first.summary.stopped == second.summary.stopped == "stop.iterations 40"
 
 

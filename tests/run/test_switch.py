@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +17,7 @@ SETTINGS = {"learners": 2, "checkpoint": AT_END, "net": tiny.normed}
 
 def seen(folder: Path, rule: dict) -> dict[int, np.ndarray]:
     """Rank 0's replicas before every iteration."""
-    found = dict[int, np.ndarray[Any, Any]]()
+    found = dict[int, np.ndarray]()
 
     def look(session: Session) -> None:
         if session.rank == 0:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from operator import methodcaller
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -73,7 +72,7 @@ class Timed:
 class Counted:
     """A session's plan that counts how often it is bound, and has no memory for more than `most` learners."""
 
-    real: Any
+    real: BoundPlan
     most: int = 64
     bound: int = 1  # the first learner's, before this takes the plan's place
 
@@ -213,7 +212,7 @@ class Tuned:
 
     folder: Path
     seen: list[tiny.Replay]
-    plan: Any
+    plan: BoundPlan
 
 
 def run_tuned(folder: Path, iterations: int, *curves: Curve, **settings) -> Tuned:

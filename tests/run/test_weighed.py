@@ -140,7 +140,7 @@ def test_a_resume_with_other_weights_is_refused(before: Array | None, now: Array
 @pytest.mark.parametrize("workers", [0, 2])
 def test_items_are_weighed_as_arrays_are(workers: int) -> None:
     pairs, weight = Pairs(), np.arange(40) % 5
-    x, y = (np.array(column) for column in zip(*[pairs[n] for n in range(40)], strict=True))
+    x, y = pairs.columns()
     given = {"normalise": "none", "sample_weight": weight, **FEW}
     items = mb.fit(lambda image: mb.dense(image, 2), pairs, workers=workers, **given)
     arrays = mb.fit(lambda image: mb.dense(image, 2), (x, y), **given)

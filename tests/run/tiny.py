@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,6 +19,7 @@ from mpibow.comm import Communicator, checksum
 from mpibow.config import load_mapping
 from mpibow.data.dataset import Array, ArrayData, Samples
 from mpibow.data.order import samples_at
+from mpibow.data.pipeline import Pipeline
 from mpibow.data.slots import Slot
 from mpibow.graph.graph import Tensor
 from mpibow.job import Job, make_job
@@ -193,7 +193,7 @@ class Replay:
 class Watched:
     """A pipeline that writes down what it gives."""
 
-    pipeline: Any
+    pipeline: Pipeline
     replay: Replay
 
     @property

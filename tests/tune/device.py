@@ -46,8 +46,8 @@ def heavy(sigma: float) -> Noise:
     return lambda generator: float(np.exp(sigma * generator.standard_normal()))
 
 
-def spikes(share: float, size: float = 10.0) -> Noise:
-    return lambda generator: usual(generator) * (size if generator.random() < share else 1.0)
+def spikes(share: float) -> Noise:
+    return lambda generator: usual(generator) * (10.0 if generator.random() < share else 1.0)
 
 
 def steady(_: float) -> float:

@@ -19,8 +19,8 @@ def reading(own: float = 0.0, whole: float = 0.0, elapsed: float = 1.0) -> Readi
     return Reading(Estimate(1.0, own), Estimate(1.0, whole), elapsed)
 
 
-def fed(times: list[float], span: WindowSpan = SPAN) -> list[bool]:
-    meter = Meter(span)
+def fed(times: list[float]) -> list[bool]:
+    meter = Meter(SPAN)
     return [meter.add(time, time) for time in [9.0] * WARM_UP + times][WARM_UP:]
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from mpibow.run.tuning import Tuning
 from mpibow.tune import Counts
 from tests.run import tiny
 from tests.run.test_tuning import auto, on, tuner
@@ -20,7 +20,7 @@ SECONDS = 0.03  # of an iteration
 class Noisy:
     """A session's tuning that is told what `curves`, by rank, say, and noise that is the same on every rank."""
 
-    real: Any
+    real: Tuning
     rank: int
     curves: tuple[Curve, ...]
     generator: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))

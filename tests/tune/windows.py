@@ -29,9 +29,9 @@ def history(*windows: Window, room: Sequence[int | None] | None = None) -> Histo
     return History((None,) * ranks if room is None else tuple(room), 4, windows)
 
 
-def one_rank(*times: float, error: float = 0.0, room: int | None = None) -> History:
+def one_rank(*times: float, room: int | None = None) -> History:
     """One rank's times with 1, 2, 3, ... learners, each measured once."""
-    return history(*(window((k + 1,), [time], error=error) for k, time in enumerate(times)), room=[room])
+    return history(*(window((k + 1,), [time]) for k, time in enumerate(times)), room=[room])
 
 
 def decided(found: History, tuner: Tuner | None = None) -> tuple[Counts, bool]:

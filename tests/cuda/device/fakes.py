@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from mpibow.cuda.device.driver import DeviceProperties, OutOfMemory, Refused
 
-Log = list[tuple[Any, ...]]
+Log = list[tuple]
 
 
 def gpu(index: int, **changes) -> DeviceProperties:

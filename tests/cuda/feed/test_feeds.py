@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -29,7 +28,7 @@ from tests.launching import LIMIT
 from tests.refusals import refuses
 
 SEED, BATCH, COUNT = 5, 3, 40
-Batches = dict[tuple[int, int], dict[str, list[Any]]]  # by iteration and learner
+Batches = dict[tuple[int, int], dict[str, list]]  # by iteration and learner
 HOST, GPU = PipelineChoice("host", ""), PipelineChoice("resident", "", on_device=True)
 
 

@@ -30,7 +30,6 @@ CHECKS = settings(max_examples=25)
 
 SIZES = st.one_of(st.integers(1, 40), st.sampled_from([2048, 2049, 5000]))
 ROWS = st.integers(1, 4)
-PAIRS = st.tuples(*[st.floats(0, 10)] * 2)
 NUMBERS = st.sampled_from([0.0, 0.1, 0.25, 1.5])
 
 

@@ -6,7 +6,6 @@ import json
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -35,7 +34,7 @@ class Timed:
     """A session's tuning that is told `seconds` by execution, and, of more than `most` learners, more."""
 
     session: Session
-    real: Any
+    real: Tuning
     seconds: dict[str, float]
     most: int = 2
     spread: float = 0.0
