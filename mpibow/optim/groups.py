@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 from mpibow.bounds import NotNegative, Positive, Text
 from mpibow.errors import ConfigError
+from mpibow.system.command import some
 
 if TYPE_CHECKING:
     from mpibow.optim.update import Update
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
     OwnUpdate: TypeAlias = Update
 else:
     OwnUpdate = None  # mpibow.optim puts the optimisers here; their modules import this one
-
-NAMED = 6  # weights that an error lists
 
 
 @dataclass(frozen=True)
@@ -95,9 +94,9 @@ def check_groups(groups: Sequence[WeightGroup], names: Sequence[str]) -> None:
     """Raises ConfigError for a pattern that no weight's name matches, and where all weights are frozen."""
     for n, group in enumerate(groups):
         if not any(fnmatchcase(name, group.match) for name in names):
-            some = ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
+            there = some(names)
             raise ConfigError(
-                f"update.groups[{n}].match: must match a weight's name, got {group.match!r}; there are {some}"
+                f"update.groups[{n}].match: must match a weight's name, got {group.match!r}; there are {there}"
             )
     if len(frozen_of(groups, names)) == len(names):
         raise ConfigError("update.groups: freeze all weights; leave some to be trained")
