@@ -6,54 +6,35 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
-from typing import Annotated, ClassVar, NewType
+from operator import ge, gt, le, lt
+from typing import Annotated, NewType
 
 AnyFloat = NewType("AnyFloat", float)  # may be infinite or NaN; a setting of type float is finite
 
 
 @dataclass(frozen=True)
 class Limit:
-    """A number that a value must be above, below or at."""
+    """A number that a value must be above, below or at, compared by `compare`."""
 
+    compare: Callable[[float, float], bool]
+    words: str
     limit: float
-    words: ClassVar[str]
 
     def holds(self, value: float) -> bool:
-        raise NotImplementedError
+        return self.compare(value, self.limit)
 
     def __str__(self) -> str:
         return f"{self.words} {self.limit}"
 
 
-class Above(Limit):
-    words = "above"
-
-    def holds(self, value: float) -> bool:
-        return value > self.limit
-
-
-class AtLeast(Limit):
-    words = "of at least"
-
-    def holds(self, value: float) -> bool:
-        return value >= self.limit
-
-
-class Below(Limit):
-    words = "below"
-
-    def holds(self, value: float) -> bool:
-        return value < self.limit
-
-
-class AtMost(Limit):
-    words = "of at most"
-
-    def holds(self, value: float) -> bool:
-        return value <= self.limit
+Above = partial(Limit, gt, "above")
+AtLeast = partial(Limit, ge, "of at least")
+Below = partial(Limit, lt, "below")
+AtMost = partial(Limit, le, "of at most")
 
 
 @dataclass(frozen=True)
