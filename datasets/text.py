@@ -19,6 +19,7 @@ from mpibow.data.aside import content_of
 from mpibow.data.dataset import Array
 from mpibow.data.text import BYTES, CHARS, FILE, Tokens, bytes_of, chars_of, contents_of, read_tokens, records_of
 from mpibow.errors import RecordError
+from mpibow.system.command import some
 from mpibow.system.streams import as_command
 
 PIECE = 1 << 20  # characters that are encoded at once, up to the end of a line
@@ -40,7 +41,7 @@ def convert(
     for name, part in streams.items():
         if len(part) < 2:
             raise RecordError(f"{source}: has {len(stream):,} tokens, {name} must have at least 2, got {len(part)}")
-    about = ", ".join(path.name for path in files[:3]) + (f" and {len(files) - 3} more" if len(files) > 3 else "")
+    about = some([path.name for path in files], 3)
     about += f": {len(stream):,} tokens, {known.kind}" + (f"; test: the last {test_fraction}" if test_fraction else "")
     sources = {path.name: file_checksum(path) for path in files}
     parts = {}

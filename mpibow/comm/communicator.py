@@ -22,18 +22,15 @@ class Communicator(Protocol):
     A call raises CommunicationError if the ranks make different calls, or a peer is gone.
     """
 
-    @property
-    def rank(self) -> int: ...
-    @property
-    def size(self) -> int: ...
+    rank: int
+    size: int
 
     @property
     def local_rank(self) -> int:
         """This rank's number among the ranks of its node; it chooses the GPU."""
         ...
 
-    @property
-    def local_size(self) -> int: ...
+    local_size: int
 
     @property
     def pulse(self) -> Pulse:

@@ -20,7 +20,6 @@ from mpibow.data.aside import file_size
 from mpibow.errors import RecordError
 from mpibow.system.command import some
 
-SHOWN = 5
 PAIRED = re.compile("(jpeg|png)?(image|img|picture)s?|masks?|labels?|annotations?", re.IGNORECASE)
 
 
@@ -62,7 +61,7 @@ def parts(source: Path, chosen: Mapping[str, str], *, classes: bool = True) -> d
         found = {"train": inner}
     elif "train" not in found or (others and [*found] == ["train"] and not chosen):
         raise RecordError(
-            f"{inner}: has the folders {', '.join(names[:SHOWN])}{', ...' * (len(names) > SHOWN)}; say which are parts "
+            f"{inner}: has the folders {some(names)}; say which are parts "
             "by --train-folder, --validation-folder and --test-folder, or that none is by --train-folder ."
         )
     by_identity: dict[tuple[int, int], str] = {}
@@ -147,10 +146,7 @@ def classes_of(
         _refuse_alike(every, source)
         chosen = {folder: folder for folder in every}
     elif unknown := [folder for folder in every if folder not in chosen]:
-        names = ", ".join(unknown[:SHOWN])
-        raise RecordError(
-            f"{source}: --classes has no line for {len(unknown):,} of its folders: {names}; add or move them"
-        )
+        raise RecordError(f"{source}: --classes has no line for its folders {some(unknown)}; add or move them")
     classes = [*dict.fromkeys(chosen.values())]
     there = {name: {chosen[folder] for folder in part.images} for name, part in found.items()}
     for name, part in found.items():

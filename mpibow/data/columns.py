@@ -16,6 +16,7 @@ import numpy as np
 from mpibow.data.dataset import Array, NamedArrays, lots
 from mpibow.data.recordset import RecordSet
 from mpibow.errors import RecordError
+from mpibow.system.command import some
 from mpibow.system.json_text import JsonObject
 
 MISSING = ("NA", "N/A", "NaN", "null", "None", "?")  # beside the empty cell, in any case
@@ -142,8 +143,7 @@ class CategoryColumn:
         """The stored number of a cell with a value. Raises RecordError where the cell is none of `values`."""
         text = (notation.canonical(cell) if self._of_numbers else None) or text_of(cell)
         if text not in self._places:
-            shown = ", ".join(self.values[:10]) + ", ..." * (len(self.values) > 10)
-            raise RecordError(f"{self.name}: must be one of {shown}, got {cell!r}")
+            raise RecordError(f"{self.name}: must be one of {some(self.values, 10)}, got {cell!r}")
         return self._places[text]
 
     @cached_property

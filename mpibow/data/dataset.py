@@ -27,16 +27,14 @@ class Dataset(Protocol):
     `classes` is the number of classes; labels lie in [0, classes).
     """
 
-    @property
-    def name(self) -> str: ...
-    @property
-    def count(self) -> int: ...
+    name: str
+    count: int
+    classes: int
+
     @property
     def shape(self) -> tuple[int, ...]: ...
     @property
     def dtype(self) -> np.dtype[np.generic]: ...
-    @property
-    def classes(self) -> int: ...
     @property
     def mean(self) -> tuple[float, ...]: ...
     @property

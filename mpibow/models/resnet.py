@@ -75,7 +75,7 @@ Shortcut = Literal["identity", "projection", "crossbow"]
 def _of_layers(layers: int) -> Callable[..., Tensor]:
     def net(image: Tensor, classes: int, *, shortcut: Shortcut = "identity") -> Tensor:
         """image (n, c, 32, 32) -> logits (n, classes)."""
-        x = relu(batch_norm(conv2d(image, 16, 3, padding=1, bias=False)))
+        x = relu(_conv(image, 16, 3))
         for channels in (16, 32, 64):
             for number in range((layers - 2) // 6):
                 stride = 2 if number == 0 and channels > 16 else 1
@@ -88,10 +88,9 @@ def _of_layers(layers: int) -> Callable[..., Tensor]:
 
 
 def _block(x: Tensor, channels: int, stride: int, shortcut: Shortcut, first: bool) -> Tensor:
-    y = relu(batch_norm(conv2d(x, channels, 3, stride=stride, padding=1, bias=False)))
-    y = batch_norm(conv2d(y, channels, 3, padding=1, bias=False))
+    y = _conv(relu(_conv(x, channels, 3, stride)), channels, 3)
     if first and (shortcut == "crossbow" or (shortcut == "projection" and stride > 1)):
-        x = batch_norm(conv2d(x, channels, 1, stride=stride, bias=False))
+        x = _conv(x, channels, 1, stride)
     elif stride > 1:
         x = pad_channels(avg_pool2d(x, 1, stride=stride), channels)
     return relu(add(y, x))

@@ -38,6 +38,7 @@ import numpy as np
 from mpibow.formulas.formula import Formula
 from mpibow.graph.graph import Array
 from mpibow.kernels.passes import FlatKernels, Half, Local, chunks_of
+from mpibow.sync.distance import distances
 from mpibow.sync.gain import GainMeter, Reductions
 from mpibow.sync.outbox import Message, Outbox, Zeros
 from mpibow.sync.rows import Rows
@@ -349,7 +350,7 @@ class Engine:
             own, self._fresh = own + steps, True
         elif steps is not None:  # W is that of the last exchange
             mean = mean - steps
-        drift = drift_of(own, mean)
+        (drift,) = distances(own[np.newaxis], mean)
         self._flat.put(w, mean)
         self._apart = False
         return drift
@@ -404,9 +405,3 @@ class Engine:
 def gain_of(engine: Engine) -> float:
     """The ratio of the centre's step to the mean step, as last measured; 1 if a rule has no gain."""
     return 1.0 if engine.meter is None else engine.meter.gain
-
-
-def drift_of(own: Array, mean: Array) -> float:
-    """|own - mean| / |mean|, 0 where that has no length."""
-    size = float(np.linalg.norm(mean))
-    return float(np.linalg.norm(own - mean)) / size if size else 0.0

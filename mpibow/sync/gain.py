@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, astuple, dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -127,14 +127,14 @@ class GainMeter:
         self.averages = follow(self.averages, k, squares / k, square / k**2, rate)
         self.gain = noise_gain(self.averages, k)
 
-    def load(self, k: int, fixed: float | None, gain: float, averages: tuple[float, float, float, int]) -> None:
+    def load(self, k: int, fixed: float | None, gain: float, averages: Averages) -> None:
         """k learners, a gain that is fixed or, where None, measured; `gain` is the one that was used last."""
         self._k, self._fixed = k, fixed
-        self.gain, self.averages = gain, Averages(*averages)
+        self.gain, self.averages = gain, averages
 
-    def state(self) -> tuple[float, tuple[float, float, float, int]]:
+    def state(self) -> tuple[float, Averages]:
         """The gain and the averages, to be loaded again."""
-        return self.gain, astuple(self.averages)
+        return self.gain, self.averages
 
     def see(self) -> None:
         """Called after the passes that read the previous gain: begins its update and its copy to the host."""
@@ -161,11 +161,11 @@ class Reductions:
     def _load(self, k: int, gain: float, averages: Averages) -> None:
         self.k = k
         fixed = None if self._averaging.gain == "measured" else replace(self._averaging, k=k).used(1.0)
-        self.meter.load(k, fixed, gain if fixed is None else fixed, astuple(averages))
+        self.meter.load(k, fixed, gain if fixed is None else fixed, averages)
 
     @property
     def averages(self) -> Averages:
-        return Averages(*self.meter.state()[1])
+        return self.meter.state()[1]
 
     def count(self, k: int) -> None:
         """k learners from here on; the measured averages are converted."""
@@ -194,7 +194,7 @@ class Reductions:
     def numbers(self) -> dict[str, Any]:
         """To be loaded again."""
         gain, averages = self.meter.state()
-        gains = {"rate": self.rate, "gain": gain, "averages": asdict(Averages(*averages))} if self.gains else {}
+        gains = {"rate": self.rate, "gain": gain, "averages": asdict(averages)} if self.gains else {}
         return gains | ({"norm": self.norm} if self._norms else {})
 
     def load(self, numbers: Mapping[str, Any]) -> None:

@@ -245,10 +245,9 @@ class Rule(RuleSettings):
         own = {each.name for each in fields(self)} - {"name", "resync"}
         for name in sorted(own & {*KNOWN}):
             self._require(False, f"{name}: is a number that every rule has; give the field another name")
-        measures = any("gain" in each.scalars for each in (send, apply))
-        self._require(not measures or self.period == 1, f"gain: is measured at period 1, got period {self.period}")
-        names = sorted({*KNOWN, *own})
-        moves = apply.arrays[0] == "w"
+        measured = self.of(1).gain == "measured"
+        self._require(not measured or self.period == 1, f"gain: is measured at period 1, got period {self.period}")
+        numbers, moves = sorted({*KNOWN, *own}), apply.arrays[0] == "w"
         self._require(send.arrays[:2] == ("w", "u"), f"send: must begin with w, u, got {', '.join(send.arrays)}")
         self._require(
             apply.arrays[-1] == "total",
@@ -260,12 +259,10 @@ class Rule(RuleSettings):
         ):
             count, of = len(each.results), ", ".join(dict.fromkeys(wanted))
             self._require(count == len(wanted), f"{which}: gives {count} result(s) for {of}")
-            for name in arrays:
-                there = ", ".join(["centre", *self.kept])
-                self._require(name in ("centre", *self.kept), f"{which}: no array is called {name}; there is {there}")
-            for name in each.scalars:
-                there = ", ".join(names)
-                self._require(name in names, f"{which}: no number is called {name}; there are {there}")
+            for kind, there, names in (("array", ("centre", *self.kept), arrays), ("number", numbers, each.scalars)):
+                for name in names:
+                    text = f"{which}: no {kind} is called {name}; there are {', '.join(there)}"
+                    self._require(name in there, text)
 
     def _require(self, holds: bool, text: str) -> None:
         if not holds:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from operator import methodcaller
 from typing import Any, TypeVar
 
 import numpy as np
@@ -204,7 +205,7 @@ class Synchroniser:
         for _ in range(exchanges):
             message = self._engine.outgoing()
             if message is not None:
-                self.call(partial(_sum, array=message.whole, stream=self.book.stream))
+                self._add(message.whole, self.book.stream)
             for each in self._engine.passes(local, None if message is None else message.rows):
                 each(self._chunks)
             self._engine.advance()
@@ -278,8 +279,9 @@ class Synchroniser:
         arrays = self._engine.shared()
         sums = [checksum(self._flat.host(array)) for array in arrays]
         different = [len(set(each)) > 1 for each in zip(*self.call(lambda comm: comm.share(sums)), strict=True)]
-        for array in (array for array, differs in zip(arrays, different, strict=True) if differs):
-            self.call(partial(_from_rank_0, array=array))
+        for array, differs in zip(arrays, different, strict=True):
+            if differs:
+                self.call(methodcaller("broadcast", array))
         return sum(different)
 
     def level(self, k: int) -> None:
@@ -300,17 +302,10 @@ class Synchroniser:
             return []
         return distances(self._rows.weights, None if self._comm.size == 1 else self._engine.centre)
 
-    def _add(self, array: Array) -> None:
-        self.call(partial(_sum, array=array))
+    def _add(self, array: Array, stream: object = None) -> None:
+        """Sums an array over the ranks, in place; nothing may be under way."""
+        if self._comm.size > 1:
+            self.call(methodcaller("allreduce", array, stream))
 
     def close(self) -> None:
         self._thread.shutdown()
-
-
-def _sum(comm: Communicator, array: Array, stream: Any = None) -> None:
-    if comm.size > 1:
-        comm.allreduce(array, stream)
-
-
-def _from_rank_0(comm: Communicator, array: Array) -> None:
-    comm.broadcast(array)

@@ -330,7 +330,7 @@ def test_class_lists(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert sorted(label for _, label in records(source)) == [0] * 6 + [1]
     os.rename(tmp_path / "output", tmp_path / "kept")
     for text, message in (
-        ("dog\tpet\n", f"{source}: --classes has no line for 2 of its folders: ant, cat; add or move them"),
+        ("dog\tpet\n", f"{source}: --classes has no line for its folders ant, cat; add or move them"),
         ("dog pet\n", f"{table}: line 1: must be folder, tab, class, got 'dog pet'"),
         ("dog\t \n", f"{table}: line 1: must be folder, tab, class, got 'dog '"),
         ("dog\ta\ndog\tb\n", f"{table}: line 2: dog is there already, of class a"),

@@ -124,7 +124,7 @@ NUMBERS = "gain, k, norm, period, rate, share, strength, turn"
     [
         ("send", one_result, "send: gives 1 result(s) for w and the summand"),
         ("send", other_names, "send: must begin with w, u, got x, u"),
-        ("send", unknown_array, "send: no array is called mean; there is centre"),
+        ("send", unknown_array, "send: no array is called mean; there are centre"),
         ("send", unknown_number, f"send: no number is called beta; there are {NUMBERS}"),
         ("apply", no_total, "apply: must end with total, got w, centre; numbers follow a *"),
         ("apply", too_few, "apply: gives 1 result(s) for w, centre"),

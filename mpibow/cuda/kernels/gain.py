@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import astuple
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,6 +11,7 @@ from mpibow.cuda.device.array import DeviceArray, PlanArray
 from mpibow.cuda.kernels import flat
 from mpibow.cuda.kernels.kernels import Launches
 from mpibow.kernels.passes import chunks_of
+from mpibow.sync.gain import Averages
 from mpibow.sync.outbox import Message
 
 if TYPE_CHECKING:
@@ -31,20 +33,20 @@ class DeviceGain:
         self._seen = machine.pinned(flat.GAIN.itemsize, "the gain").view(flat.GAIN)
         self.gain = 1.0
 
-    def load(self, k: int, fixed: float | None, gain: float, averages: tuple[float, float, float, int]) -> None:
+    def load(self, k: int, fixed: float | None, gain: float, averages: Averages) -> None:
         """As in mpibow.sync.gain.GainMeter."""
         used, common = gain if fixed is None else fixed, np.zeros(2, np.float32)
-        record = np.array([(*averages, fixed is None, used, gain)], flat.GAIN)
+        record = np.array([(*astuple(averages), fixed is None, used, gain)], flat.GAIN)
         common[0] = (used - 1.0) / k
         common[1] = 1.0 / k + float(common[0])
         self.gain = gain
         self._passes.machine.put(self._state.view(np.uint8), record.view(np.uint8))
         self._passes.machine.put(self.common, common)
 
-    def state(self) -> tuple[float, tuple[float, float, float, int]]:
+    def state(self) -> tuple[float, Averages]:
         """The gain and the averages, when nothing is under way."""
         n1, n2, weight, count, *_, gain = self._passes.machine.host(self._state)[0].item()
-        return gain, (n1, n2, weight, count)
+        return gain, Averages(n1, n2, weight, count)
 
     def follow(self, k: int, rate: float, sums: DeviceArray, size: int, squares: DeviceArray | None = None) -> None:
         """As in mpibow.sync.gain.GainMeter; the ranks' sum is squared here."""
