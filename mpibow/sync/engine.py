@@ -227,7 +227,7 @@ class Engine:
         if self.alike:
             self._summed.update(self.point, local, chunks)
         elif self._one_pass:
-            alpha = self.point.correction if self.point.on(self._turn) else 0.0
+            alpha = self.point.correction if self.point.corrects(self._turn) else 0.0
             self._stale = True
             self._flat.sma_alone(
                 *self._rows.trained, self._sums, local=local, alpha=alpha, extra=self._reductions.meter.common,
@@ -273,7 +273,7 @@ class Engine:
             assert sums is not None
             return self._summed.passes(self.point, local, sums)
         received = sums if self._sends else None
-        corrects = self.point.lags and self.point.on(self._turn)
+        corrects = self.point.lags and self.point.corrects(self._turn)
         if self._one_pass or (received is None and not corrects):
             return ()
         apply = self._settings.formulas.apply
@@ -296,12 +296,12 @@ class Engine:
             if self.meter is not None:
                 self.meter.follow_alone(self.point.k, rate, self._sums)
         elif self.alike:
-            self._out.turn()
+            self._out.swap()
         elif self._sends:
             assert sums is not None
             self._reductions.follow(rate, sums, self._out.sums.size, passed=not self.overlaps)
             if not self.overlaps:
-                self._out.turn()
+                self._out.swap()
         self._turn += 1
 
     def end_period(self) -> int:

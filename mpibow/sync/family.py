@@ -11,7 +11,7 @@ from mpibow.bounds import AtLeast, Below, Count, NotEmpty, NotNegative, Positive
 from mpibow.errors import ConfigError
 from mpibow.formulas.language import formula
 from mpibow.sync.rule import Averaging, Formulas, RuleSettings, alpha_limit
-from mpibow.sync.rules import APPLY, KEPT, Form, local, pull
+from mpibow.sync.rule_formulas import APPLY, KEPT, Form, local, pull
 
 MEASURED = "sgd"  # the optimiser that the gain was derived for, and measured with
 
@@ -95,7 +95,7 @@ class Then(Choice):
 
 @dataclass(frozen=True, kw_only=True)
 class Family(Choice, RuleSettings):
-    """Synchronous averaging: docs/averaging.md helps to choose a rule; mpibow/sync/rules.py has the formulas."""
+    """Synchronous averaging: docs/averaging.md helps to choose a rule; its formulas are in rule_formulas.py."""
 
     name: Annotated[Name, "rule; every other setting of it may be changed"] = "sma"
     restart: Annotated[

@@ -79,7 +79,7 @@ class Outbox:
         self._flat.sum_squares(self.squares, self.next.square)
         return self.next
 
-    def turn(self) -> None:
+    def swap(self) -> None:
         """Swaps the arrays: the one that was sent is not written until the other has been."""
         self.next, self._last = self._last, self.next
 

@@ -11,7 +11,7 @@ from mpibow.bounds import Count
 from mpibow.errors import ConfigError
 from mpibow.formulas.formula import Formula
 from mpibow.formulas.language import formula
-from mpibow.sync.rules import Form
+from mpibow.sync.rule_formulas import Form
 from mpibow.tune import Cap
 
 MOST = 1 << 10  # learners of a rank that are worth asking for
@@ -66,7 +66,7 @@ class Averaging:
             return measured
         return float(self.k) if self.gain == "learners" else min(max(float(self.gain), 1.0), float(self.k))
 
-    def on(self, turn: int) -> bool:
+    def corrects(self, turn: int) -> bool:
         """Whether iteration number `turn` since the restart, counted from 0, corrects the replicas.
 
         Lagging ones as published, in the last iteration of a period; pulled ones right behind the exchange.
@@ -75,19 +75,19 @@ class Averaging:
 
     def sends_at(self, turn: int) -> bool:
         """Whether iteration `turn` ends with an all-reduce: in front of the next correction."""
-        return self.sends != "nothing" and (self.plain or self.on(turn + 1))
+        return self.sends != "nothing" and (self.plain or self.corrects(turn + 1))
 
     def unfinished(self, turn: int) -> bool:
         """Whether iteration `turn` comes in the midst of a period: steps before it wait for the period's end."""
         return not self.plain and turn % self.period != 0
 
-    def numbers(self, turn: int, turned: float, received: bool) -> dict[str, float]:
-        """The numbers of the formulas in mpibow.sync.rules but for the gain's, in iteration `turn`.
+    def numbers(self, turn: int, rate_ratio: float, received: bool) -> dict[str, float]:
+        """The numbers of the formulas in mpibow.sync.rule_formulas but for the gain's, in iteration `turn`.
 
-        `turned`: the learning rate over that of the exchange before.
+        `rate_ratio`: the learning rate over that of the exchange before.
         """
-        alpha = self.correction if self.on(turn) else 0.0
-        keep = self.outer_momentum * (turned if self.outer == "momentum" else 1.0)
+        alpha = self.correction if self.corrects(turn) else 0.0
+        keep = self.outer_momentum * (rate_ratio if self.outer == "momentum" else 1.0)
         return {
             "alpha": alpha, "pull": self.k * alpha, "mu": self.mu, "share": 1.0 / self.k if received else 0.0,
             "keep": keep, "lr": self.lr, "ahead": self.lr * self.outer_momentum, "rest": self.lr - 1.0,

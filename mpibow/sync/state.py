@@ -12,7 +12,7 @@ from mpibow.bounds import AtLeast, Natural
 from mpibow.graph.graph import Array
 from mpibow.sync.gain import Averages
 from mpibow.sync.outbox import TAIL
-from mpibow.sync.rules import Form
+from mpibow.sync.rule_formulas import Form
 
 
 @dataclass(frozen=True)

@@ -57,8 +57,8 @@ class Inline(Executor):
 
 
 class Synchroniser:
-    """Owns the one thread that talks to the other ranks. With `overlap`, and a rule that overlaps, exchanges run beside
-    compute; without, the caller's thread is that one.
+    """The one thread that talks to the other ranks: with `overlap`, and a rule that overlaps, its own, beside compute;
+    else, as under the default rule, the caller's.
 
     Overlapped or not, the same calls are made on the same data in the same order: the bits are the same. Where `book`
     enqueues, all that follows an exchange is enqueued behind it, and the host is notified when it ends.
@@ -78,7 +78,7 @@ class Synchroniser:
         )
         self._pending: Future[Tally | None] | None = None
         self._beside = False  # the exchange under way ends only when it is received
-        self._applied: Sequence[OnChunks] = ()  # by the exchange under way
+        self._passes: Sequence[OnChunks] = ()  # by the exchange under way
         self._due: Sequence[OnChunks] = ()  # passes that the centre waits for
         # Seconds that exchanges took, other ranks' lateness included, and those of them that learners stood still for.
         # Both are entered where an exchange's end is waited for: 1 - waited / busy is what was hidden behind compute.
@@ -130,7 +130,7 @@ class Synchroniser:
         self._on_learners(workers, work)
 
     @QUIET
-    def start(self, tally: Tally, local: Local, workers: int) -> None:
+    def exchange(self, tally: Tally, local: Local, workers: int) -> None:
         """Begins this iteration's exchange, and ends it where it can't be overlapped."""
         assert self._pending is None
         message = self._engine.outgoing()
@@ -144,11 +144,11 @@ class Synchroniser:
             if not self._overlap:
                 self._pending.result()
             return
-        submit = partial(self._thread.submit, self._exchange, message, local)
+        submit = partial(self._thread.submit, self._reduce, message, local)
         self._pending = submit() if self._beside and self._threaded else self._stand_still(submit)
         if not self._beside:
             self._pending.result()  # sums that did not arrive must not be applied
-            for each in self._applied:
+            for each in self._passes:
                 self._on_learners(workers, each)
             self._engine.advance()
 
@@ -171,7 +171,7 @@ class Synchroniser:
         tally = pending.result()
         self.book.join(beside)
         if self._beside and not self.book.enqueues:
-            self._due = self._applied
+            self._due = self._passes
             self._engine.advance()
         return tally
 
@@ -216,9 +216,9 @@ class Synchroniser:
         return exchanges > 0
 
     @QUIET
-    def _exchange(self, message: Message | None, local: Local) -> Tally | None:
+    def _reduce(self, message: Message | None, local: Local) -> Tally | None:
         if message is None:
-            self._applied = self._engine.passes(local, None)
+            self._passes = self._engine.passes(local, None)
             return None
         begin = time.perf_counter()
         with self._trace.span("communication", "all-reduce"):
@@ -227,7 +227,7 @@ class Synchroniser:
                 sums = message.rows
             else:
                 sums = self._comm.sum(message.whole)  # learners add the ranks' rows up as they apply them
-        self._applied = self._engine.passes(local, sums)
+        self._passes = self._engine.passes(local, sums)
         self._took = time.perf_counter() - begin
         return self.book.close(message.summed(sums))
 
@@ -294,7 +294,7 @@ class Synchroniser:
 
     @QUIET
     def distances(self) -> list[float]:
-        """The distances of this rank's replicas from the mean of all, between `start` and `receive`.
+        """The distances of this rank's replicas from the mean of all, between `exchange` and `receive`.
 
         [] if that would need a wait: on a GPU, and while an exchange with other ranks is under way.
         """

@@ -13,8 +13,8 @@ from mpibow.graph.graph import Array
 from mpibow.kernels.passes import FlatKernels, Half, Local, chunks_of, share_of
 from mpibow.optim.adam import Adam
 from mpibow.optim.sgd import Sgd
-from mpibow.sync.rules import mean as mean_step
-from mpibow.sync.rules import pull
+from mpibow.sync.rule_formulas import mean as mean_step
+from mpibow.sync.rule_formulas import pull
 from tests.stepping import END, local_of
 
 SIZE, BEHIND = 300_000, 48  # elements of a row, and those behind them that no pass may touch: two of NumPy's chunks

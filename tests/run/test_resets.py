@@ -105,7 +105,7 @@ def test_the_centre_is_that_of_after_the_last_update() -> None:
     rank, local = Rank(), ball_step(0.1, 0.0, False, 0.0, 0)
     rank.replicas.gradients[...] = [[10.0], [20.0], [30.0]]
     rank.synchroniser.update(local, 1)
-    rank.synchroniser.start(Tally(), local, 1)
+    rank.synchroniser.exchange(Tally(), local, 1)
     rank.synchroniser.receive()
     mean = rank.replicas.weights.mean(axis=0)
     rank.resets.check([BAD, GOOD, GOOD], 0.1)

@@ -14,7 +14,7 @@ k learners over all ranks, this rank's as rows. All names on a formula's right a
     reset    w_i <- w_i + u_i;  W <- W + outer(D), w_i <- W at the exchange; z = W
 
     outer    mean        G D, with G as known before
-             momentum, nesterov  as mpibow.sync.rules has them
+             momentum, nesterov  as mpibow.sync.rule_formulas has them
 
 One learner has nothing to be pulled to: with mean it is its optimiser alone, and z = w.
 """
@@ -55,7 +55,7 @@ def start(z: Array, rows: int) -> State:
 def send(rule: Averaging, state: State, u: Array) -> tuple[State, Array, float]:
     """The rank's replicas after local steps u (local k, size); what to all-reduce: summed steps and sum |u_i|^2."""
     w = state.w + u
-    if rule.on(state.turn):
+    if rule.corrects(state.turn):
         w = w - rule.correction * (state.w - (state.centre if _lags(rule) else state.mean))
     state = replace(state, w=w, pending=state.pending + u.sum(axis=0))
     return state, state.pending, float((u * u).sum())
@@ -64,7 +64,7 @@ def send(rule: Averaging, state: State, u: Array) -> tuple[State, Array, float]:
 def apply(rule: Averaging, state: State, received: Array | None, squares: float, rate: float) -> State:
     """All after this iteration, from the sums over all ranks (None where this iteration sends nothing)."""
     state = replace(state, turn=state.turn + 1)
-    if _lags(rule) and rule.on(state.turn - 1):
+    if _lags(rule) and rule.corrects(state.turn - 1):
         gap, momentum = state.mean - state.centre, rule.mu * (state.centre - state.previous)
         state = replace(
             state, mean=state.mean - rule.alpha * gap, previous=state.centre,

@@ -36,9 +36,9 @@ def numbers(state: State) -> Numbers:
 
 def test_turns_by_hand() -> None:
     lagging, pulled = Averaging(k=2, period=2, replicas="lagging"), Averaging(k=2, period=2)
-    assert [lagging.on(turn) for turn in range(4)] == [False, True, False, True]
+    assert [lagging.corrects(turn) for turn in range(4)] == [False, True, False, True]
     assert [lagging.sends_at(turn) for turn in range(4)] == [True, False, True, False]
-    assert [pulled.on(turn) for turn in range(4)] == [True, False, True, False]
+    assert [pulled.corrects(turn) for turn in range(4)] == [True, False, True, False]
     assert [pulled.sends_at(turn) for turn in range(4)] == [False, True, False, True]
     assert [pulled.unfinished(turn) for turn in range(4)] == [False, True, False, True]
 
@@ -225,7 +225,7 @@ def test_the_mean_of_the_replicas_is_followed(rule: Averaging) -> None:
         sent += not state.pending.any()
         if rule.replicas != "lagging" and sent:
             assert state.centre is state.mean
-        if rule.on(t + 1):
+        if rule.corrects(t + 1):
             assert not state.pending.any(), "W is read now"
     assert sent == (60 if rule.plain or rule.period == 1 else 60 // rule.period)
 

@@ -75,7 +75,7 @@ class Rank:
         self.gradients()
         received = self.sync.settle()
         self.sync.update(LOCAL, 2)
-        self.sync.start(tally, LOCAL, 2)
+        self.sync.exchange(tally, LOCAL, 2)
         self.t += 1
         return received
 
@@ -387,7 +387,7 @@ def test_what_overflows_goes_on_without_a_warning(settings: Family, name: str) -
             rank.rows.gradients.fill(value)
             rank.sync.settle()
             rank.sync.update(LOCAL, 2)
-            rank.sync.start(NOTHING, LOCAL, 2)
+            rank.sync.exchange(NOTHING, LOCAL, 2)
         rank.sync.settle()
     assert not np.isfinite(rank.engine.centre).any()
     rank.sync.close()
@@ -397,7 +397,7 @@ def test_nothing_may_be_under_way() -> None:
     rank = Rank(Single(), Family(name="crossbow"), 2, 2, overlap=True)
     rank.step()
     with pytest.raises(AssertionError):
-        rank.sync.start(Tally(), LOCAL, 1)
+        rank.sync.exchange(Tally(), LOCAL, 1)
     with pytest.raises(AssertionError):
         rank.sync.agree(2)
     rank.sync.settle()
@@ -458,6 +458,6 @@ def test_what_overflows_on_several_ranks_goes_on_without_a_warning() -> None:
             rank.rows.gradients.fill(value)
             rank.sync.receive()
             rank.sync.update(LOCAL, 2)
-            rank.sync.start(NOTHING, LOCAL, 2)
+            rank.sync.exchange(NOTHING, LOCAL, 2)
         rank.sync.receive()
     rank.sync.close()

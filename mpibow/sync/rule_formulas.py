@@ -37,7 +37,11 @@ def pull(w: Array, u: Array, centre: Array, *, alpha: float) -> tuple[Array, Arr
 
 
 def mean(w: Array, centre: Array, total: Array, *, extra: float, whole: float) -> tuple[Array, Array]:
-    """W <- W + G D; w <- w + (G - 1) D, as w has had D: extra = (G - 1) / k, whole = 1 / k + extra."""
+    """W <- W + G D; w <- w + (G - 1) D, as `pull` gave each w its u, whose mean is D.
+
+    extra = (G - 1) / k, whole = 1 / k + extra. With alpha = 1, the default, an iteration ends with W <- W + G D and
+    w_i = W before + u_i + (G - 1) D.
+    """
     return where(extra != 0, w + extra * total, w), centre + whole * total
 
 
