@@ -6,74 +6,42 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, starmap
 from operator import ge, gt, le, lt
-from typing import Annotated, NewType
+from typing import Annotated, Any, NewType
 
 AnyFloat = NewType("AnyFloat", float)  # may be infinite or NaN; a setting of type float is finite
 
 
 @dataclass(frozen=True)
-class Limit:
-    """A number that a value must be above, below or at, compared by `compare`."""
-
-    compare: Callable[[float, float], bool]
-    words: str
-    limit: float
-
-    def holds(self, value: float) -> bool:
-        return self.compare(value, self.limit)
-
-    def __str__(self) -> str:
-        return f"{self.words} {self.limit}"
-
-
-Above = partial(Limit, gt, "above")
-AtLeast = partial(Limit, ge, "of at least")
-Below = partial(Limit, lt, "below")
-AtMost = partial(Limit, le, "of at most")
-
-
-@dataclass(frozen=True)
-class Matches:
-    """The whole text matches the pattern; `rule` is the pattern in words."""
-
-    pattern: str
+class Bound:
+    holds: Callable[[Any], bool]
     rule: str
-
-    def holds(self, value: str) -> bool:
-        return re.fullmatch(self.pattern, value) is not None
 
     def __str__(self) -> str:
         return self.rule
 
 
-@dataclass(frozen=True)
-class NotEmpty:
-    """A text or a list that is not empty."""
-
-    def holds(self, value: Sequence[object]) -> bool:
-        return len(value) > 0
-
-    def __str__(self) -> str:
-        return "that is not empty"
+def _limit(compare: Callable[[float, float], bool], words: str, limit: float) -> Bound:
+    return Bound(lambda value: compare(value, limit), f"{words} {limit}")
 
 
-@dataclass(frozen=True)
-class Rising:
-    """A list of strictly increasing numbers."""
-
-    def holds(self, value: Sequence[float]) -> bool:
-        return all(before < after for before, after in pairwise(value))
-
-    def __str__(self) -> str:
-        return "that rises"
+Above = partial(_limit, gt, "above")
+AtLeast = partial(_limit, ge, "of at least")
+Below = partial(_limit, lt, "below")
+AtMost = partial(_limit, le, "of at most")
+NotEmpty = partial(Bound, bool, "that is not empty")  # a text or a list
+Rising = partial(Bound, lambda values: all(starmap(lt, pairwise(values))), "that rises")
 
 
-Bound = Limit | Matches | NotEmpty | Rising
+def Matches(pattern: str, rule: str) -> Bound:
+    """The whole text matches the pattern; `rule` is the pattern in words."""
+    return Bound(lambda text: re.fullmatch(pattern, text) is not None, rule)
+
+
 Positive = Annotated[float, Above(0)]
 NotNegative = Annotated[float, AtLeast(0)]
 Natural = Annotated[int, AtLeast(0)]

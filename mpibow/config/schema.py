@@ -278,6 +278,8 @@ def load_mapping(
         for key, value in mapping.items()
         if key in ("update", "rule") and isinstance(value, Update | RuleSettings) and type(value) not in known
     }
+    for key, value in own.items():
+        build(type(value), plain(value), path=key)  # its fields, by their annotations
     others = {key: value for key, value in mapping.items() if key not in own}
     config = Config.from_mapping(override(Config, others, overrides), model_given=model_given, data_given=data_given)
     return replace(config, **own) if own else config

@@ -13,6 +13,7 @@ from mpibow.formulas.language import formula
 from mpibow.sync.rule import Averaging, Formulas, RuleSettings, alpha_limit
 from mpibow.sync.rule_formulas import APPLY, KEPT, Form, local, pull
 
+MOVING = ("momentum", "nesterov")  # outer steps with a velocity
 MEASURED = "sgd"  # the optimiser that the gain was derived for, and measured with
 
 # Fields of Averaging by a rule's name; alpha of lagging replicas is `share` over the learners; `then` is the rule
@@ -159,7 +160,7 @@ class Family(Choice, RuleSettings):
         point = replace(Averaging(1), **{**own, **{key: value for key, value in given.items() if value != "auto"}})
         if outer.gain == "auto" and not _measurable(point):
             point = replace(point, gain=1.0)
-        if "outer_momentum" not in preset and outer.momentum == "auto" and point.outer != "mean":
+        if "outer_momentum" not in preset and outer.momentum == "auto" and point.outer in MOVING:
             point = replace(point, outer_momentum=0.9)
         return point
 
@@ -219,7 +220,7 @@ def _measurable(point: Averaging) -> bool:
 
 def _fault(settings: Family, point: Averaging) -> str:
     """A message about settings that do not go together, '' if all do."""
-    outer, replicas, moving = settings.outer, point.replicas, point.outer != "mean"
+    outer, replicas, moving = settings.outer, point.replicas, point.outer in MOVING
     gradients, lagging = point.sends == "gradients", replicas == "lagging"
     faults = {
         f"momentum: is that of a lagging centre, got {settings.momentum} with replicas {replicas}; leave it at auto": (

@@ -237,6 +237,7 @@ class Rule(RuleSettings):
 
     def _checked(self) -> None:
         """Raises ConfigError where the formulas are not those of a rule."""
+        self._require("__dataclass_fields__" in vars(type(self)), "must be a dataclass; write @dataclass(frozen=True)")
         self._require(bool(self.name), "name: must not be empty; give the class one, as name: str = 'average'")
         for half in ("send", "apply"):
             self._require(hasattr(self, half), f"{half}: is missing; write it as a static method")

@@ -17,7 +17,7 @@ from mpibow.models.losses import CrossEntropyLoss, HuberLoss, PlainLoss
 from mpibow.optim.plateau import Plateau
 from mpibow.optim.schedules import ConstantRate, Cosine, Exponential, Inverse, MultiStep, OneCycle, StepDecay, Warmup
 from mpibow.optim.sgd import Sgd
-from mpibow.sync.family import Family, Independent, Outer, Then
+from mpibow.sync.family import PRESETS, Family, Independent, Outer, Then
 from mpibow.tune import Tuner
 from tests.refusals import refuses
 
@@ -437,7 +437,7 @@ def test_describe_has_every_setting():
     assert f"update.lr 0.0001 lion: {rate}" in lines
     both = "apply weight_decay and l1 to biases and batch norm's weights too"
     assert f"update.decay_biases false {both} (true or false)" in lines
-    names = "crossbow, diloco, eamsgd, easgd, independent, local_sgd, muloco, post_local_sgd, slowmo, sma, ssgd"
+    names = ", ".join(sorted([*PRESETS, "independent"]))
     assert f"rule.name sma how the replicas are kept together (one of {names})" in lines
     centre = "all but independent: momentum of the centre of lagging replicas; auto is the rule's own"
     assert f"rule.momentum auto {centre} (auto or a number of at least 0 and below 1)" in lines

@@ -11,6 +11,7 @@ import pytest
 
 import mpibow as mb
 from examples.own_rule import Average
+from mpibow.config import load_mapping
 from mpibow.formulas.functions import where
 from mpibow.sync.engine import Engine
 from mpibow.sync.family import PRESETS, Family, Independent
@@ -169,6 +170,7 @@ def test_a_field_that_hides_a_number_of_all_rules_is_refused() -> None:
 
 
 def test_a_rule_without_a_half_or_a_name_is_refused() -> None:
+    @dataclass(frozen=True)
     class Nameless(mb.Rule):
         pass
 
@@ -190,3 +192,22 @@ def test_a_resumed_run_has_the_same_bits(tmp_path: Path) -> None:
         point = tmp_path / rule.name / "run/checkpoints/iteration-0000000015"
         resumed = tiny.run(tiny.job(tmp_path / rule.name, **settings), 2, resume=point)
         assert tiny.same_bits(resumed.weights, whole.weights)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"period": 0}, "rule.period: must be an integer of at least 1, got 0"),
+        ({"period": 2.5}, "rule.period: must be an integer of at least 1, got 2.5"),
+        ({"strength": "x"}, "rule.strength: must be a number, got 'x'"),
+    ],
+)
+def test_a_field_of_another_value_is_refused(settings: dict, message: str) -> None:
+    with refuses(message):
+        load_mapping({"rule": Average(**settings)}, model_given=True, data_given=True)
+
+
+def test_a_class_that_is_no_dataclass_is_named_so() -> None:
+    bare = type("Bare", (Average,), {})
+    with refuses("rule average: must be a dataclass; write @dataclass(frozen=True)"):
+        bare()

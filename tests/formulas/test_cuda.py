@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mpibow.cuda.device import libraries
-from mpibow.cuda.kernels.compile import nvrtc
-from tests.cuda.kernels.test_compile import ALL as ARCHITECTURES
+from mpibow.cuda.kernels.compile import ARCHITECTURES, nvrtc
 from tests.cuda.kernels.test_compile import needs_nvrtc
 from tests.formulas import cuda
 

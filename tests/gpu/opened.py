@@ -25,7 +25,7 @@ from mpibow.cuda.kernels.listing import rewrite
 from mpibow.cuda.kernels.opened import plan_folder
 from mpibow.cuda.kernels.operands import PRECISIONS, Precision
 from mpibow.cuda.kernels.plans import Planner, Search, Target
-from mpibow.cuda.kernels.table import OWN
+from mpibow.cuda.kernels.table import LAUNCHED
 from mpibow.errors import DeviceError
 from mpibow.graph.graph import Array, Tensor
 from mpibow.graph.kernel import Call, Kernel, Kernels, Run
@@ -201,7 +201,7 @@ class Mirror:
 
     def own(self, op: type) -> Kernel:
         """An operator of mpibow's own kernels, whose runs stay on the device: see `around`."""
-        return OWN[op].bound(self.launches)
+        return LAUNCHED[op].bound(self.launches)
 
     def layer(self, kernel: Kernel) -> Kernel:
         """A layer of cuDNN's, whose runs stay on the device."""
@@ -223,7 +223,7 @@ class Mirror:
     def table(self, precision: Precision, plans: Planner | None = None) -> dict[type, Kernel]:
         """The whole kernel set; runs stay on the device."""
         cudnn = {op: self.layer(kernel) for op, kernel in layers(self.cudnn(plans), precision).items()}
-        return {**{op: self.own(op) for op in OWN}, **cudnn}
+        return {**{op: self.own(op) for op in LAUNCHED}, **cudnn}
 
 
 def apart(kernel: Kernel, mirror: Mirror) -> Kernel:

@@ -12,7 +12,7 @@ from mpibow import ops
 from mpibow.cuda.kernels import flat
 from mpibow.cuda.kernels.kernels import KERNELS, Constant, Launch
 from mpibow.cuda.kernels.launcher import parameter
-from mpibow.cuda.kernels.table import OWN
+from mpibow.cuda.kernels.table import LAUNCHED
 from mpibow.graph.kernel import Kernels
 from mpibow.kernels import numpy as reference
 from tests.cuda.kernels.host import library, needs_compiler, prepared
@@ -114,7 +114,7 @@ def test_a_plan_there_and_back() -> None:
     """All that the kernel set has of its own is on the device, the layers are NumPy's: its arena goes both ways."""
     on = OnHost()
     mirror = Mirror(on)
-    own = {op: mirror.own(op) for op in (ops.Relu, ops.SoftmaxCrossEntropy) if op in OWN}
+    own = {op: mirror.own(op) for op in (ops.Relu, ops.SoftmaxCrossEntropy) if op in LAUNCHED}
     mixed = Kernels({**reference.OPERATORS, **{op: apart(kernel, mirror) for op, kernel in own.items()}})
     graph = graph_of(NETS["plain"])
     found = run(graph, mixed, training=True, dtype="float32")

@@ -13,9 +13,9 @@ import pytest
 
 from mpibow.cuda.kernels import flat
 from mpibow.cuda.kernels import formulas as cuda_source
-from mpibow.cuda.kernels.table import OWN
+from mpibow.cuda.kernels.table import LAUNCHED
 from mpibow.formulas.language import formula
-from mpibow.sync import rules
+from mpibow.sync import rule_formulas
 from tests.cuda.kernels.test_flat import device, row, rows, step
 from tests.cuda.kernels.test_operators import MINE, layouts
 from tests.gpu import opened
@@ -34,7 +34,7 @@ def test_every_operator() -> None:
             mirror = opened.Mirror()
             bench = Bench(case, opened.apart(mirror.own(op), mirror), "float32", given=tags)
             bench.forward()
-            if OWN[op].backward is not None and case.op.differentiable is not None:
+            if LAUNCHED[op].backward is not None and case.op.differentiable is not None:
                 bench.backward()
 
 
@@ -43,7 +43,7 @@ def test_the_flat_passes() -> None:
     w, v, g = (rows(generator, k, size) for _ in range(3))
     total, centre, mean = (row(generator, size) for _ in range(3))
     numbers, chunks = step(alpha=0.3, gain=1.0, begin=1, scale=0.5, number0=0.3, number1=0.5), -(-size // flat.CHUNK)
-    local, pull = sgd_step(0.1, 0.9), formula(rules.pull)
+    local, pull = sgd_step(0.1, 0.9), formula(rule_formulas.pull)
     own = device(local)
     sent = replace(own, formula=cuda_source.sending(local.formula, pull))
     squares, sums, norms = np.zeros((k, chunks)), np.zeros((chunks, 2)), np.zeros(k)
@@ -53,7 +53,7 @@ def test_the_flat_passes() -> None:
         flat.rows_mean(w, mean),
         flat.gradient_sum(g, total),
         flat.sgd_update(w, (v,), total, numbers, own, mean),
-        flat.apply(cuda_source.applying(formula(rules.mean)), w, (centre,), total, numbers),
+        flat.apply(cuda_source.applying(formula(rule_formulas.mean)), w, (centre,), total, numbers),
         flat.squared_norms(g, squares, norms),
     ):
         opened.run_all(launches)

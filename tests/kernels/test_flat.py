@@ -20,7 +20,7 @@ from mpibow.graph.layout import whole
 from mpibow.kernels.numpy import flat as reference
 from mpibow.kernels.passes import FlatKernels, Half, Local, chunks_of, share_of
 from mpibow.optim import UPDATES
-from mpibow.sync import rules
+from mpibow.sync import rule_formulas
 from mpibow.testing import hard
 from tests.formulas.samples import same_bits
 from tests.kernels.against import UNIT
@@ -141,7 +141,7 @@ def test_a_rule_that_sends_nothing_makes_local_steps_alone(flat: FlatKernels) ->
     w, v, g = arrays((3, SIZE), (3, SIZE), (3, SIZE))
     local, chunks = LOCALS["all"], all_chunks(flat)
     momenta, u = sgd(w, v, g, local)
-    expected, nothing = w + u, Half(formula(rules.local), ())
+    expected, nothing = w + u, Half(formula(rule_formulas.local), ())
     flat.update(
         w, kept(local, v), g, w[0, :0], np.zeros(len(chunks)), (), local=local, send=nothing, begin=True, chunks=chunks
     )
@@ -177,7 +177,7 @@ def test_a_centre_that_lags(flat: FlatKernels, pull: float, received: bool) -> N
     z = centre + pull * (mean - centre) + 0.9 * (centre - previous) if pull else centre.copy()
     z_prev = centre.copy() if pull else previous.copy()
     w = mean - alpha * (mean - centre) + (0.2 * total if received else 0)
-    half = half_of(rules.lag, pull=pull, alpha=alpha, mu=0.9, share=0.2 if received else 0.0)
+    half = half_of(rule_formulas.lag, pull=pull, alpha=alpha, mu=0.9, share=0.2 if received else 0.0)
     sums, rows = total[np.newaxis][:received], np.zeros((2, SIZE))
     flat.apply(half, rows, (centre, mean, previous), sums, np.zeros(len(chunks)), chunks)
     close(mean, w)
@@ -195,7 +195,7 @@ def test_the_mean_step(flat: FlatKernels, k: int, n: int, gain: float) -> None:
     total = sum(sums[:, :SIZE])
     expected_weights, expected_mean = weights + gain * total, mean + 0.25 * total
     squares, chunks, before = np.full(len(all_chunks(flat)), np.nan), all_chunks(flat), sums.copy()
-    flat.apply(half_of(rules.mean, extra=gain, whole=0.25), weights, (mean,), sums, squares, chunks)
+    flat.apply(half_of(rule_formulas.mean, extra=gain, whole=0.25), weights, (mean,), sums, squares, chunks)
     close(weights, expected_weights)
     close(mean, expected_mean)
     np.testing.assert_array_equal(sums, before)  # other ranks read them as well
@@ -207,7 +207,7 @@ def test_the_mean_step(flat: FlatKernels, k: int, n: int, gain: float) -> None:
 def test_apply_adds_rows_in_order(flat: FlatKernels) -> None:
     sums = np.array([[1e8], [1.0], [-1e8], [1.0]], np.float32)
     weights, mean = np.zeros((1, 1), np.float32), np.zeros(1, np.float32)
-    flat.apply(half_of(rules.mean, extra=1.0, whole=1.0), weights, (mean,), sums, np.zeros(1), range(1))
+    flat.apply(half_of(rule_formulas.mean, extra=1.0, whole=1.0), weights, (mean,), sums, np.zeros(1), range(1))
     assert (weights[0, 0], mean[0]) == (1.0, 1.0)
 
 
@@ -216,7 +216,7 @@ def half_of(rule: Callable[..., object], **numbers: float) -> Half:
     return Half(made, tuple(numbers[name] for name in made.scalars))
 
 
-PULL = formula(rules.pull)
+PULL = formula(rule_formulas.pull)
 Pass = Callable[[FlatKernels, list[Array], range], None]
 ALL = LOCALS["all"]
 
@@ -239,7 +239,7 @@ def sgd_pass(flat: FlatKernels, a: list[Array], chunks: range) -> None:
 
 
 def centre_pass(flat: FlatKernels, a: list[Array], chunks: range) -> None:
-    half = half_of(rules.lag, pull=0.9, alpha=0.3, mu=0.9, share=0.3)
+    half = half_of(rule_formulas.lag, pull=0.9, alpha=0.3, mu=0.9, share=0.3)
     flat.apply(half, a[0], (a[5], a[3], a[6]), a[0][:1], np.zeros_like(a[4]), chunks)
 
 
@@ -258,16 +258,16 @@ def mean_pass(flat: FlatKernels, a: list[Array], chunks: range) -> None:
 
 
 def mean_step_pass(flat: FlatKernels, a: list[Array], chunks: range) -> None:
-    flat.apply(half_of(rules.mean, extra=0.7, whole=0.3), a[0], (a[3],), a[2], a[4], chunks)
+    flat.apply(half_of(rule_formulas.mean, extra=0.7, whole=0.3), a[0], (a[3],), a[2], a[4], chunks)
 
 
 def nesterov_pass(flat: FlatKernels, a: list[Array], chunks: range) -> None:
-    half = half_of(rules.reset_nesterov, share=0.3, keep=0.9, ahead=0.63, rest=-0.3)
+    half = half_of(rule_formulas.reset_nesterov, share=0.3, keep=0.9, ahead=0.63, rest=-0.3)
     flat.apply(half, a[0], (a[3], a[5]), a[2], a[4], chunks)
 
 
 def momentum_pass(flat: FlatKernels, a: list[Array], chunks: range) -> None:
-    half = half_of(rules.momentum, share=0.3, keep=0.6, lr=0.7)
+    half = half_of(rule_formulas.momentum, share=0.3, keep=0.6, lr=0.7)
     flat.apply(half, a[0], (a[3], a[5]), a[2], a[4], chunks)
 
 
@@ -386,7 +386,7 @@ def test_sums_of_squares_do_not_overflow(flat: FlatKernels) -> None:
     """1e30 squared is no float32."""
     sums, squares = np.full((1, 3), 1e30, np.float32), np.zeros(1)
     flat.apply(
-        half_of(rules.mean, extra=0, whole=0),
+        half_of(rule_formulas.mean, extra=0, whole=0),
         np.zeros((1, 3), np.float32),
         (np.zeros(3, np.float32),),
         sums,
@@ -416,7 +416,7 @@ def test_compiled_once_for_each_precision() -> None:
     from mpibow.kernels.compiled import flat
     from mpibow.kernels.compiled.generated import applying, loops, sending
 
-    rule = rules.reset_momentum
+    rule = rule_formulas.reset_momentum
     for number, dtype in ((0, "float32"), (0.5, "float64"), (np.float64(0.5), "float32")):
         local, kernels, chunks = sgd_step(number, 0.9, False, number, 3), cast(FlatKernels, flat), range(1)
         a, sums = everything(kernels, 2, 9, dtype), np.zeros((1, 2))

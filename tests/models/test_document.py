@@ -166,7 +166,7 @@ def changed(path: tuple, value):
         (("nodes", 1, "inputs"), ["nobody"], r"nodes\[1\].inputs: names 'nobody', which no node before it makes"),
         (("nodes", 1, "name"), "normalise1", "already has a tensor of that name"),
         (("outputs", "logits"), "nobody", "graph.outputs.logits: names 'nobody'"),
-        (("inputs", "image", "shape"), ["x"], "extent"),
+        (("inputs", "image", "shape"), ["x"], r"graph.inputs.image.shape\[0\]: must be an integer or a mapping"),
         (("nodes",), 3, "graph.nodes"),
     ],
 )

@@ -20,7 +20,7 @@ from mpibow.ops import FORMULAS, Cast, Compare, Silu, Where
 from mpibow.optim.adam import AdamW
 from mpibow.optim.rmsprop import RmsProp
 from mpibow.optim.sgd import Sgd
-from mpibow.sync import rules
+from mpibow.sync import rule_formulas
 from tests.kernels.cases import name
 from tests.kernels.operators import CASES
 
@@ -32,12 +32,12 @@ needs_nvrtc = pytest.mark.skipif(FOUND is None, reason=f"no libnvrtc found: {ins
 # Sources as they are, with another local step, and with another operator; the bytes that a thread may put aside, which
 # are for the rare path of a division, a root or a logarithm.
 STEPS = {"0 states": Sgd(), "2 states": AdamW(), "3 states": RmsProp(centered=True, momentum=0.5)}
-PULL = formula(rules.pull)
+PULL = formula(rule_formulas.pull)
 MODULES = [(source, source, "", 0) for source in sorted(set(KERNELS.values()))]
 MODULES += [(key, "steps.cu", cuda_source.source(each.formula), 64) for key, each in STEPS.items()]
 MODULES += [(f"pull, {key}", "update.cu", cuda_source.sending(each.formula, PULL), 64) for key, each in STEPS.items()]
 # Of these many, each for one architecture in turn: they differ in a line of arithmetic.
-LINES = [(each.__name__, "apply.cu", cuda_source.applying(formula(each)), 0) for each in rules.APPLY.values()]
+LINES = [(each.__name__, "apply.cu", cuda_source.applying(formula(each)), 0) for each in rule_formulas.APPLY.values()]
 LINES += [
     (name(case), "choices.cu" if isinstance(case.op, Cast | Compare | Where) else "pointwise.cu", header(case.op), 64)
     for case in CASES

@@ -18,7 +18,7 @@ from mpibow.graph.graph import Array
 from mpibow.kernels.numpy import flat as reference
 from mpibow.kernels.passes import Half, Local, chunks_of
 from mpibow.optim.update import Update
-from mpibow.sync import rules
+from mpibow.sync import rule_formulas
 from mpibow.sync.gain import CERTAIN, Averages, follow, noise_gain
 from tests.cuda.kernels.host import needs_compiler, prepared, run_all
 from tests.optim.test_table import every
@@ -100,7 +100,7 @@ def check_steps(
     before, numbers = 0 if begin else squares.sum() - 1, step(alpha=alpha, gain=gain, begin=begin, scale=0.25)
     how = {"local": local, "chunks": chunks}
     averaged = {**how, "alpha": alpha, "extra": gain}
-    send = Half(formula(rules.pull), (alpha,))
+    send = Half(formula(rule_formulas.pull), (alpha,))
     sent = replace(own, formula=cuda_source.sending(local.formula, send.formula))
     corrects = step(number0=alpha, begin=begin)
     same(
@@ -156,7 +156,7 @@ def test_a_row_whose_gradient_overflowed_stands_still() -> None:
     assert norms.tolist() == [np.inf, 1.0]
     plain, ball = device(sgd_step(0.5)), device(sgd_step(0.5, 0.9))
     numbers, total = step(number0=0.25, begin=1), row(np.random.default_rng(0), 4)
-    centre, pulled = np.zeros(4, np.float32), cuda_source.sending(sgd_step(0.5).formula, formula(rules.pull))
+    centre, pulled = np.zeros(4, np.float32), cuda_source.sending(sgd_step(0.5).formula, formula(rule_formulas.pull))
     run_all(flat.update(w, (), g, total, parts, centre, numbers, local=replace(plain, formula=pulled), norms=norms))
     assert w[:, 0].tolist() == [0.75, 1.0]
     assert total[0] == -0.5
@@ -175,7 +175,7 @@ def test_a_row_whose_gradient_overflowed_stands_still() -> None:
 def test_a_rule_that_sends_nothing_leaves_the_total() -> None:
     """It may be none at all."""
     generator = np.random.default_rng(3)
-    local, send = sgd_step(0.1, 0.9), Half(formula(rules.local), ())
+    local, send = sgd_step(0.1, 0.9), Half(formula(rule_formulas.local), ())
     w, v, g = (rows(generator, 2, 50) for _ in range(3))
     own = replace(device(local), formula=cuda_source.sending(local.formula, send.formula))
     sums, chunks = np.zeros(1), everything(50)
@@ -188,7 +188,7 @@ def test_a_rule_that_sends_nothing_leaves_the_total() -> None:
     )  # fmt: skip
 
 
-@given(st.sampled_from(list(rules.APPLY.values())), SIZES, ROWS, NUMBERS, st.booleans())
+@given(st.sampled_from(list(rule_formulas.APPLY.values())), SIZES, ROWS, NUMBERS, st.booleans())
 @CHECKS
 def test_every_rules_apply(rule, size: int, k: int, number: float, received: bool) -> None:
     apply, generator = formula(rule), np.random.default_rng(4)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,6 +13,7 @@ from mpibow import ops
 from mpibow.graph.graph import FLOAT, Array
 from mpibow.graph.kernel import Shapes
 from mpibow.graph.steps import Sum
+from mpibow.kernels.compiled import table
 from mpibow.kernels.compiled.command import Command
 from mpibow.kernels.compiled.elementwise import add_relu
 from mpibow.kernels.compiled.table import OPERATORS
@@ -263,3 +266,8 @@ def test_add_relu_in_place() -> None:
     x0, x1 = np.array([1, -2, np.nan, 3], np.float32), np.array([-3, 3, 0, 1], np.float32)
     add_relu.command(x=x0, x1=x1, y=x0)()
     np.testing.assert_array_equal(x0, [0, 1, np.nan, 4])
+
+
+def test_every_module_with_kernels_is_in_the_table() -> None:
+    found = {path.stem for path in Path(table.__file__).parent.glob("*.py") if "\nKERNELS" in path.read_text("utf-8")}
+    assert found == set(table.MODULES)
