@@ -64,11 +64,11 @@ def iterate(session: Session, signals: Signals) -> str:
     with session.trace.span("waiting", "data"):
         slots = session.pipeline.next()  # one small batch for each learner of this rank
     results = session.scheduler.run(session.tasks(slots))  # one gradient each, on the learners' threads
-    session.receive()  # losses of all ranks; ends an exchange that was hidden behind the gradients
+    session.receive()  # losses of all ranks; a rule may hide its exchange behind the gradients: then it ends here
     finite = session.resets.check(results, local.rate)  # a learner that diverged is reset, or ends the run
     workers = session.scheduler.workers(len(slots))  # threads that share the update
     session.synchroniser.update(local, workers)  # local steps and corrections of the replicas; sums of the steps
-    # The ranks' sums, and what follows from them: the centre, and the replicas' next correction
+    # The ranks' sums, and what follows from them: the centre's step, and the replicas' common one
     session.synchroniser.exchange(session.tally(finite, signals.received), local, workers)
     return session.advance(local.rate, signals.received)  # metrics, evaluation, checkpoint where they are due
 

@@ -2,10 +2,10 @@
 
 iteration-00001234/
     centre.safetensors     the centre by weight names in canonical shapes, evaluated and exported
-    common.safetensors     the arrays that the rule keeps beside it, the same on all ranks: W, z_prev, a velocity
+    common.safetensors     the arrays that the rule keeps beside it, the same on all ranks: none under sma
     average.safetensors    where `ema` is set: the average of the centre, in the same form
     input.safetensors      where data.normalise is pixel: the mean image, for evaluations
-    rank-0.safetensors     that rank's replicas: weights and momenta (learners, size), its sums that wait
+    rank-0.safetensors     that rank's replicas: weights and momenta (learners, size), statistics, its sums that wait
     checkpoint.json        everything else, and the size and CRC32C of each file; written last
 
 checkpoint.json is a JSON object: {"format": 2, "crc32c": "89abcdef", "files": {name: [size, crc32c]}, ...}, in this
