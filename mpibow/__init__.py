@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from mpibow.fitted import Fitted as Fitted
     from mpibow.fitted import load as load
     from mpibow.fitting import fit as fit
+    from mpibow.job.predictor import Prediction as Prediction
     from mpibow.metrics.metric import Metric as Metric
     from mpibow.ops import *
     from mpibow.probing import check as check
@@ -32,6 +33,7 @@ _ELSEWHERE = {
     "Fitted": "mpibow.fitted",
     "load": "mpibow.fitted",
     "fit": "mpibow.fitting",
+    "Prediction": "mpibow.job.predictor",
     "check": "mpibow.probing",
     "find_lr": "mpibow.probing",
     "from_torch": "mpibow.pytorch",

@@ -30,6 +30,7 @@ from mpibow.graph.plan import choose_layout, compile_plan
 from mpibow.job import Job, kernels_of, on_device
 from mpibow.job.choice import ROOMS, Rooms
 from mpibow.job.measures import measures_of
+from mpibow.job.predictor import softmax
 from mpibow.learn.scheduler import Scheduler
 from mpibow.metrics.classes import confusion_table
 from mpibow.models.losses import ignored
@@ -153,9 +154,7 @@ def _names(path: Path, classes: int) -> list[str]:
 def _table(rows: list[tuple[Array, Array, Array]], number: Callable[[int], int]) -> str:
     """CSV of all predictions in the order of the samples. `number` gives a sample's number in the whole data set."""
     samples, labels = (np.concatenate([row[i] for row in rows]) for i in (0, 1))
-    logits = np.concatenate([row[2] for row in rows]).astype(np.float64)
-    likely = np.exp(logits - logits.max(axis=1, keepdims=True))
-    likely /= likely.sum(axis=1, keepdims=True)
+    likely = softmax(np.concatenate([row[2] for row in rows]))
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(["sample", "label", "predicted", "probability"])

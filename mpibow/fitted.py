@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
+
+import numpy as np
 
 from mpibow.aten.net import TorchNet
 from mpibow.config import Config, dump, load_mapping
 from mpibow.config.words import show
 from mpibow.config.yaml_text import parse
-from mpibow.errors import CheckpointError, ConfigError
+from mpibow.errors import CheckpointError, ConfigError, RecordError
 from mpibow.evaluate import on_host
 from mpibow.graph.graph import Array
 from mpibow.graph.plan import Plan
 from mpibow.job.document import misfit, saved
-from mpibow.job.predictor import Predictor, plan_of
+from mpibow.job.predictor import Prediction, Predictor, Sources, is_sources, plan_of, softmax
 from mpibow.models.classifier import Build
 from mpibow.ops.own import OwnOperator
 from mpibow.pytorch import copied, into_torch
@@ -45,6 +48,7 @@ class Fitted:
     average: dict[str, Array] | None = None  # as `weights`, of the average of the centre; None without `ema`
     input: JsonObject = field(default_factory=dict)  # the form of the training data (job/normalise.py)
     source: TorchNet | None = None  # of `from_torch`, where `fit` received one
+    _ready: dict[tuple[int, bool], Predictor] = field(default_factory=dict, init=False, compare=False)  # the last one
 
     def __repr__(self) -> str:
         return f"Fitted(summary={self.ended!r}, rank={self.rank})"
@@ -82,14 +86,69 @@ class Fitted:
             raise ConfigError(f"average: the run kept no average of the centre; {remedy}")
         return weights
 
-    def predict(self, images: Array | Mapping[str, Array], batch_size: int = 100, *, average: bool = False) -> Any:
-        """The net's outputs for samples (n, ...) in the form of its training data; the host computes them.
+    def predict(
+        self,
+        images: Array | Mapping[str, Array] | Sources,
+        batch_size: int = 100,
+        *,
+        average: bool = False,
+        top: int | None = None,
+        probabilities: bool = False,
+        crop: bool = False,
+        skip: bool = False,
+    ) -> Any:
+        """The net's outputs (n, ...) for samples; the host computes them.
 
-        A classifier returns logits (n, classes). A net of several inputs takes them by name; one of several outputs
-        returns them by name. `average` predicts with the average of the centre.
+        Samples are
+
+        - arrays (n, ...) in the form of the training data; a net of several inputs takes them by name;
+        - a path: an image, a folder of images or of records, a .npy, .npz, .csv or Parquet file, a text; or a glob,
+          "photos/*.jpg";
+        - a picture of Pillow, a data frame of pandas or polars with the columns of the training data, or a list of
+          paths, pictures and frames.
+
+        Files, pictures and frames are converted as in the evaluations of the training; `crop` crops images of another
+        shape than the net's, if it was trained on raw ones, instead of distorting them. Raises RecordError that names
+        the first file or row that cannot be read; with `skip` such ones are left out, each with a warning.
+
+        A classifier returns logits (n, classes); with `probabilities` their softmax; with `top` a list with a
+        Prediction for each sample: `sample`, its name; `classes` and `probabilities`, the `top` likeliest. A net of
+        several outputs returns them by name. `average` predicts with the average of the centre.
+
+        The net stays ready for another call of a few samples, so that changes of `weights` have no effect after the
+        first one.
         """
-        found = Predictor(self.make, self.config, self.weights_of(average), batch_size)(images)
+        predictor, names = self._predictor(batch_size, average), self.class_names
+        if (top is not None or probabilities) and not (names and list(predictor.outputs) == ["logits"]):
+            raise ConfigError(f"top, probabilities: need a classifier, the net gives {', '.join(predictor.outputs)}")
+        if top is not None and not 1 <= top <= len(names):
+            raise ConfigError(f"top: must be at least 1 and at most the net's {len(names)} classes, got {top}")
+        if is_sources(images):
+            from mpibow.convert.net_inputs import NetInputs  # late: Pillow's plugins take a tenth of a second
+            from mpibow.convert.sample_sources import samples
+
+            wanted = NetInputs.of(predictor, self.input, self.folder, crop)
+            rows = list(predictor.each(samples(images, wanted, _leave_out if skip else _refuse)))
+            found = {
+                output: np.stack([values[output] for _, values in rows]) if rows else np.zeros((0, *shape), np.float32)
+                for output, shape in predictor.outputs.items()
+            }
+        else:
+            found = predictor(images)
+            rows = [(str(n), {}) for n in range(len(next(iter(found.values()))))]
+        if top is not None:
+            return [Prediction.of(name, row, names, top) for (name, _), row in zip(rows, found["logits"], strict=True)]
+        if probabilities:
+            return softmax(found["logits"][:, : len(names)])
         return found if len(found) > 1 else next(iter(found.values()))
+
+    def _predictor(self, batch_size: int, average: bool) -> Predictor:
+        """The net with its weights, for batches of this size; it is kept until another one is asked for."""
+        if (ready := self._ready.get((batch_size, average))) is None:
+            ready = Predictor(self.make, self.config, self.weights_of(average), batch_size)
+            self._ready.clear()
+            self._ready[batch_size, average] = ready
+        return ready
 
     def to_torch(self, module: Any = None, *, scope: str = "", average: bool = False, strict: bool = True) -> Any:
         """The torch.nn.Module that `mpibow.from_torch` read, with the trained weights: a copy, or `module`, filled.
@@ -121,6 +180,14 @@ class Fitted:
             path,
             Stored(path, self.weights, self.average, document, arrays, dump(self.config), summary, input=self.input),
         )
+
+
+def _refuse(error: RecordError) -> NoReturn:
+    raise error
+
+
+def _leave_out(error: RecordError) -> None:
+    warnings.warn(f"left out: {error}", stacklevel=4)
 
 
 def load(path: str | os.PathLike[str], *, operators: Sequence[OwnOperator] = ()) -> Fitted:

@@ -31,7 +31,16 @@ from mpibow.job.losses import ClassWeight, losses_of, of_outputs, with_class_wei
 from mpibow.job.measures import metrics_of
 from mpibow.job.normalise import input_entries
 from mpibow.job.record_kinds import records_files, scaled
-from mpibow.job.sources import Source, Sources, Transforms, classes_of, hands_of, parameters_of, source_of
+from mpibow.job.sources import (
+    Source,
+    Sources,
+    Transforms,
+    classes_of,
+    columns_of,
+    hands_of,
+    parameters_of,
+    source_of,
+)
 from mpibow.job.starting_weights import Start, of_program
 from mpibow.models.augmentation import Augmentation
 from mpibow.models.classifier import Net
@@ -84,7 +93,7 @@ def fit(
 
     - a pair of arrays: (images, labels), or with `loss` (inputs, targets), each an array or arrays by name. Images are
       (n, channels, height, width) or (n, features), uint8 or float; labels are integers (n,). With `loss` arrays are
-      not scaled;
+      not scaled. Features may be a data frame of pandas or polars;
     - a folder of records, such as "data/mnist/train";
     - arrays by name, {"user": ..., "item": ...}, for a net that returns losses;
     - a data set with `__len__` and `__getitem__`, such as PyTorch's and Hugging Face's. Its items are (image, label),
@@ -235,7 +244,9 @@ class JobArguments:
         groups = (*(WeightGroup(name, freeze=True) for name in job.build(1).frozen), *config.update.groups)
         config = replace(job.config, update=replace(job.config.update, groups=groups))
         sources = {"train": train, "validation": self.validation, "test": self.test}
-        kept = {part: source_of(source) for part, source in sources.items() if source is not None}
+        kept: dict[str, object] = {part: source_of(each) for part, each in sources.items() if each is not None}
+        if columns := columns_of(train):
+            kept["columns"] = columns
         return replace(job, config=config, files=records_files(unweighed(training)), sources=kept)
 
 

@@ -1,7 +1,8 @@
-"""Prints the outputs of a trained net for files: images, arrays, tables, records.
+"""Prints the outputs of a trained net for files: images, arrays, tables, texts, records.
 
-python -m mpibow.predict runs/NAME photos/ other.jpg           a line for every image
-python -m mpibow.predict runs/NAME table.csv --csv > out.csv   as CSV
+python -m mpibow.predict runs/NAME photos/ other.jpg                      a line for every image
+python -m mpibow.predict runs/NAME 'photos/*.jpg' --top 5 --format jsonl  as JSON lines
+python -m mpibow.predict runs/NAME table.csv --output out.csv             as CSV, to a file
 """
 
 from __future__ import annotations
@@ -9,33 +10,32 @@ from __future__ import annotations
 import argparse
 import csv
 import io
+import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import islice
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from tqdm import tqdm
 
 from mpibow.comm.launch import outcome, say
-from mpibow.config.strict import build
-from mpibow.convert.net_inputs import NetInputs, Sample, files_of, read
-from mpibow.data.columns import Columns
-from mpibow.data.sample_settings import Image
-from mpibow.errors import CheckpointError, ConfigError, RecordError
-from mpibow.fitted import Fitted, load
-from mpibow.graph.graph import FLOAT, Array
-from mpibow.job.predictor import Predictor
+from mpibow.convert.net_inputs import NetInputs
+from mpibow.convert.sample_sources import samples
+from mpibow.errors import ConfigError, OutputError, RecordError
+from mpibow.fitted import load
+from mpibow.graph.graph import Array
+from mpibow.job.predictor import Prediction, Predictor
 from mpibow.run import directory
 from mpibow.system.command import positive, prog
+from mpibow.system.files import reason, whole_file
 from mpibow.system.streams import as_command
 
 WIDE = 16  # most numbers of a sample's output that fit on a line
-FEW = 20  # files without a progress bar
-ENDINGS = (".csv", ".npz")
+TEXT, CSV, JSONL, NPZ = "text", "csv", "jsonl", "npz"
+Row = tuple[str, dict[str, Array]]  # the name of a sample, and the net's outputs for it by name
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -50,21 +50,26 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog=prog("predict"),
         description="Prints a trained net's likeliest classes, or its outputs, for every sample of the files.",
-        epilog="A file that cannot be read is named, and the others are predicted; the exit code is then 3.",
+        epilog="A file or a row of a table that cannot be read is named, and the others are predicted; the exit code "
+        "is then 3.",
     )
     made.add_argument("net", type=Path, metavar="RUN", help="a run directory, a checkpoint, or a file of Fitted.save")
     made.add_argument(
         "files",
-        type=Path,
         nargs="+",
         metavar="FILE",
-        help="images (.png, .jpg), folders of images or of records, arrays (.npy, .npz) or rows of numbers (.csv)",
+        help="images (.png, .jpg), folders of images or of records, arrays (.npy, .npz), tables (.csv, .parquet), "
+        "texts, or globs of these ('photos/**/*.jpg')",
     )
     made.add_argument("--top", type=int, default=1, metavar="K", help="print the K likeliest classes (default: 1)")
-    made.add_argument("--csv", action="store_true", help="print CSV with a header line")
     made.add_argument(
-        "--output", type=Path, metavar="FILE", help="write a .csv, or an .npz with the net's whole outputs, instead"
+        "--format",
+        choices=[TEXT, CSV, JSONL, NPZ],
+        help="lines to read, CSV with a header line, JSON lines, or whole outputs as arrays (default: the ending of "
+        "--output, else text)",
     )
+    made.add_argument("--csv", action="store_const", dest="format", const=CSV, help="the same as --format csv")
+    made.add_argument("--output", "--out", type=Path, metavar="FILE", help="write a .csv, .jsonl or .npz instead")
     made.add_argument("--average", action="store_true", help="predict with the average of the centre (a run with ema)")
     made.add_argument(
         "--crop", action="store_true", help="crop images of another size to the net's shape before they are scaled"
@@ -82,128 +87,96 @@ def _run(arguments: argparse.Namespace) -> int:
     predictor = Predictor(fitted.make, fitted.config, weights, arguments.batch_size)
     names = fitted.class_names if list(predictor.outputs) == ["logits"] else ()
     output: Path | None = arguments.output
-    if output is not None and output.suffix not in ENDINGS:
-        raise ConfigError(f"--output: must end in {' or '.join(ENDINGS)}, got '{output}'")
+    form = arguments.format or (TEXT if output is None else output.suffix[1:])
+    if form not in (TEXT, CSV, JSONL, NPZ):
+        raise ConfigError(f"--output: must end in .csv, .jsonl or .npz, or have a --format, got '{output}'")
     if not 1 <= arguments.top <= max(len(names), 1):
         most = f"the net's {len(names)} classes" if names else "1, as the net gives no classes"
         raise ConfigError(f"--top: must be at least 1 and at most {most}, got {arguments.top}")
-    whole = output is not None and output.suffix == ".npz"
-    if not whole:
-        _check_width(predictor.outputs, names)
-    failures = list[str]()
-    found = _predicted(predictor, _samples(arguments.files, _wanted(fitted, predictor, arguments.crop), failures))
-    if whole:
-        assert output is not None
-        _write_arrays(output, found)
+    failures = list[RecordError]()
+
+    def failed(error: RecordError) -> None:
+        failures.append(error)
+        tqdm.write(f"error: {error}", file=sys.stderr)
+
+    wanted = NetInputs.of(predictor, fitted.input, fitted.folder, arguments.crop)
+    rows = predictor.each(samples(arguments.files, wanted, failed))
+    if form == NPZ:
+        if output is None:
+            raise ConfigError("--format: npz needs --output FILE.npz")
+        _write_arrays(output, rows)
+    elif names:
+        predictions = (Prediction.of(name, outputs["logits"], names, arguments.top) for name, outputs in rows)
+        _write(output, _of_classes(form, predictions, arguments.top))
     else:
-        heads = _heads(predictor.outputs, names, arguments.top)
-        rows = ([sample, *_cells(values, names, arguments.top)] for sample, values in found)
-        if output is not None:
-            text = io.StringIO()
-            _write_csv(text, heads, rows)
-            directory.write(output, text.getvalue())
-        elif arguments.csv:
-            _write_csv(sys.stdout, heads, rows)
-        else:
-            for row in rows:
-                print(_line(row, bool(names)))
+        _write(output, _of_outputs(form, rows, predictor.outputs))
     if failures:
         sys.stdout.flush()
-        say(f"error: {len(failures)} file(s) could not be predicted")
+        say(f"error: {len(failures)} file(s) or row(s) could not be predicted")
     return RecordError.code if failures else 0
 
 
-def _wanted(fitted: Fitted, predictor: Predictor, crop: bool) -> NetInputs:
-    """The net's inputs, and how images became samples in training. Raises CheckpointError."""
-    tensors = [predictor.graph.tensors[name] for name in predictor.inputs]
-    inputs = {each.name: (each.shape[1:], "float32" if each.dtype == FLOAT else each.dtype) for each in tensors}
-    settings = fitted.input.get("image")
-    try:
-        image = None if settings is None else build(Image, settings, path="input.image")
-        contents = fitted.input.get("contents") or {}
-        columns = Columns.of(contents) if contents.get("kind") == "table" else None
-    except (ConfigError, RecordError) as error:
-        raise CheckpointError(str(error)) from None
-    return NetInputs(inputs, image, crop, columns)
-
-
-def _samples(paths: Sequence[Path], wanted: NetInputs, failures: list[str]) -> Iterator[Sample]:
-    """All samples of the files in order; a file's error is printed and kept in `failures`."""
-
-    def failed(error: RecordError) -> None:
-        failures.append(str(error))
-        tqdm.write(f"error: {error}", file=sys.stderr)
-
-    files = list[Path]()
-    for path in paths:
-        try:
-            files += files_of(path)
-        except RecordError as error:
-            failed(error)
-    for path in tqdm(files, unit=" files", disable=True if len(files) < FEW else None, leave=False):
-        try:
-            yield from read(path, wanted)
-        except RecordError as error:
-            failed(error)
-
-
-def _predicted(predictor: Predictor, samples: Iterator[Sample]) -> Iterator[tuple[str, dict[str, Array]]]:
-    """Each sample's name and outputs."""
-    while batch := list(islice(samples, predictor.batch_size)):
-        given = {name: np.stack([arrays[name] for _, arrays in batch]) for name in predictor.inputs}
-        found = predictor(given)
-        for row, (name, _) in enumerate(batch):
-            yield name, {output: array[row] for output, array in found.items()}
-
-
-def _check_width(outputs: Mapping[str, tuple[int, ...]], names: Sequence[str]) -> None:
-    for name, shape in outputs.items():
-        if not names and int(np.prod(shape)) > WIDE:
-            raise ConfigError(f"{name}: is {shape} for a sample, too much for a line; write it with --output FILE.npz")
-
-
-def _heads(outputs: Mapping[str, tuple[int, ...]], names: Sequence[str], top: int) -> list[str]:
-    if names:
+def _of_classes(form: str, predictions: Iterable[Prediction], top: int) -> Iterator[str]:
+    """A line for each sample, with its likeliest classes."""
+    if form == CSV:
         more = [f"{head}_{n}" for n in range(2, top + 1) for head in ("class", "probability")]
-        return ["sample", "class", "probability", *more]
-    cells = [
-        [name] if not shape else [f"{name}[{n}]" for n in range(int(np.prod(shape)))] for name, shape in outputs.items()
-    ]
-    return ["sample", *(cell for part in cells for cell in part)]
+        yield _csv(["sample", "class", "probability", *more])
+    for each in predictions:
+        pairs = list(zip(each.classes, each.probabilities, strict=True))
+        if form == JSONL:
+            yield json.dumps(vars(each))
+        elif form == CSV:
+            yield _csv([each.sample, *(cell for name, likely in pairs for cell in (name, f"{likely:.6f}"))])
+        else:
+            yield f"{each.sample}  " + ", ".join(f"{name} {likely:.2%}" for name, likely in pairs)
 
 
-def _cells(values: Mapping[str, Array], names: Sequence[str], top: int) -> list[str]:
-    """The likeliest classes with their probabilities; for other nets the numbers of the outputs."""
-    if not names:
-        return [f"{number:.7g}" for array in values.values() for number in np.ravel(array).tolist()]
-    logits = values["logits"][: len(names)].astype(np.float64)
-    likely = np.exp(logits - logits.max())
-    likely /= likely.sum()
-    order = np.argsort(-likely, kind="stable")[:top]
-    return [cell for n in order.tolist() for cell in (names[n], f"{likely[n]:.6f}")]
+def _of_outputs(form: str, rows: Iterable[Row], outputs: Mapping[str, tuple[int, ...]]) -> Iterator[str]:
+    """A line for each sample, with the numbers of the net's outputs. Raises ConfigError where they are too many."""
+    counts = {name: int(np.prod(shape)) for name, shape in outputs.items()}
+    for name, count in counts.items():
+        if form != JSONL and count > WIDE:
+            raise ConfigError(
+                f"{name}: is {outputs[name]} for a sample, too much for a line; write it with --output FILE.npz"
+            )
+    if form == CSV:
+        heads = [
+            [name] if not shape else [f"{name}[{n}]" for n in range(counts[name])] for name, shape in outputs.items()
+        ]
+        yield _csv(["sample", *(head for part in heads for head in part)])
+    for sample, values in rows:
+        if form == JSONL:
+            yield json.dumps({"sample": sample, **{name: array.tolist() for name, array in values.items()}})
+            continue
+        cells = [f"{number:.7g}" for array in values.values() for number in np.ravel(array).tolist()]
+        yield _csv([sample, *cells]) if form == CSV else "  ".join([sample, *cells])
 
 
-def _line(row: Sequence[str], classes: bool) -> str:
-    """A row as a person reads it."""
-    sample, *cells = row
-    if not classes:
-        return f"{sample}  {'  '.join(cells)}"
-    pairs = zip(cells[::2], cells[1::2], strict=True)
-    return f"{sample}  " + ", ".join(f"{name} {float(probability):.2%}" for name, probability in pairs)
+def _csv(cells: Sequence[str]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="").writerow(cells)
+    return text.getvalue()
 
 
-def _write_csv(file: TextIO, heads: Sequence[str], rows: Iterator[list[str]]) -> None:
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(heads)
-    writer.writerows(rows)
+def _write(output: Path | None, lines: Iterator[str]) -> None:
+    """Prints the lines, or writes them to a file, whole or not at all."""
+    if output is None:
+        for line in lines:
+            tqdm.write(line)
+        return
+    try:
+        with whole_file(output) as file:
+            file.writelines(f"{line}\n".encode(errors="surrogateescape") for line in lines)
+    except OSError as error:
+        raise OutputError(f"{output}: cannot be written: {reason(error)}") from None
 
 
-def _write_arrays(path: Path, found: Iterator[tuple[str, dict[str, Array]]]) -> None:
+def _write_arrays(path: Path, rows: Iterable[Row]) -> None:
     """The samples' names as `sample`, and each output (n, ...) by name."""
-    rows = list(found)
-    names = rows[0][1] if rows else ()
-    arrays: dict[str, Any] = {name: np.stack([values[name] for _, values in rows]) for name in names}
-    arrays["sample"] = np.array([sample for sample, _ in rows], str)
+    found = list(rows)
+    names = found[0][1] if found else ()
+    arrays: dict[str, Any] = {name: np.stack([values[name] for _, values in found]) for name in names}
+    arrays["sample"] = np.array([sample for sample, _ in found], str)
     content = io.BytesIO()
     np.savez(content, **arrays)
     directory.write(path, content.getvalue())

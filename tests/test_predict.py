@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import json
 from pathlib import Path
 
 import numpy as np
@@ -14,14 +15,14 @@ from PIL import Image
 import mpibow as mb
 from mpibow.comm import Single
 from mpibow.config import load_mapping
-from mpibow.convert.export import to_folder
-from mpibow.data.recordset import open_records, write_records
+from mpibow.data.recordset import write_records
 from mpibow.evaluate import evaluate
 from mpibow.job import open_job
 from mpibow.predict import main
 from mpibow.run.saving import newest_first
 from mpibow.train import train
 from tests.datasets.scripts import script
+from tests.frames import OwnFrame
 from tests.run import tiny
 
 NAMES = ("top", "middle", "bottom")
@@ -29,7 +30,7 @@ NAMES = ("top", "middle", "bottom")
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with records, a run on them, and their test images as PNG files."""
+    """A folder with records, and a run on them."""
     folder = tmp_path_factory.mktemp("trained")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
@@ -45,7 +46,6 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
         settings |= {"batch_size": 3, "learners": 1, "stop": {"epochs": 3}, "ema": {"half_life": 30, "every": 2}}
         train(open_job(load_mapping(settings)), Single())
         evaluate(Path("runs/run"), "data/test", Single(), predictions=Path("evaluated.csv"))
-        to_folder(open_records(Path("data/test")), Path("images"))
     return folder
 
 
@@ -72,16 +72,6 @@ def test_records_are_predicted_as_an_evaluation_predicts_them(here: Path, capsys
     assert [row["probability"] for row in found] == [row["probability"] for row in expected]
 
 
-def test_so_are_the_same_images_as_files(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    records = predicted(capsys, str(newest_first(Path("runs/run/checkpoints"))[0]), "data/test")
-    files = predicted(capsys, "runs/run", "images", "--batch-size", "7")
-    number = {int(Path(row["sample"]).stem): row for row in files}
-    assert [(number[n]["class"], number[n]["probability"]) for n in range(20)] == [
-        (row["class"], row["probability"]) for row in records
-    ]
-    assert {Path(row["sample"]).parts[0] for row in files} == {"images"}
-
-
 def test_so_are_arrays(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     images, _ = tiny.images(20, seed=1)
     np.save("all.npy", images)
@@ -89,23 +79,25 @@ def test_so_are_arrays(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     np.savez("named.npz", whatever=images[:2])
     expected = [row["probability"] for row in predicted(capsys, "runs/run", "data/test")]
     mb.load("runs/run").save("net.safetensors")
-    found = predicted(capsys, "net.safetensors", "all.npy", "one.npy", "named.npz")
-    assert [row["probability"] for row in found] == [*expected, expected[4], *expected[:2]]
-    assert [row["sample"] for row in found][19:] == ["all.npy[19]", "one.npy", "named.npz[0]", "named.npz[1]"]
+    for net in ("net.safetensors", str(newest_first(Path("runs/run/checkpoints"))[0])):
+        found = predicted(capsys, net, "all.npy", "one.npy", "named.npz", "--batch-size", "7")
+        assert [row["probability"] for row in found] == [*expected, expected[4], *expected[:2]]
+        assert [row["sample"] for row in found][19:] == ["all.npy[19]", "one.npy", "named.npz[0]", "named.npz[1]"]
 
 
 def test_the_likeliest_classes_are_printed(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     image = tiny.images(20, seed=1)[0][0]
     Image.fromarray(image[0]).save("one.png")
+    (each,) = mb.load("runs/run").predict("one.png", top=3)
     assert main(["runs/run", "one.png", "--top", "3"]) == 0
-    line = capsys.readouterr().out
-    logits = np.float64(mb.load("runs/run").predict(image[None])[0])
-    likely = np.exp(logits) / np.exp(logits).sum()
-    order = np.argsort(-likely)
-    assert line == "one.png  " + ", ".join(f"{NAMES[n]} {likely[n]:.2%}" for n in order) + "\n"
+    pairs = zip(each.classes, each.probabilities, strict=True)
+    assert capsys.readouterr().out == "one.png  " + ", ".join(f"{name} {likely:.2%}" for name, likely in pairs) + "\n"
     (row,) = predicted(capsys, "runs/run", "one.png", "--top", "2")
     assert list(row) == ["sample", "class", "probability", "class_2", "probability_2"]
-    assert row["class_2"] == NAMES[order[1]]
+    assert row["class_2"] == each.classes[1]
+    assert main(["runs/run", "*.png", "--top", "3", "--out", "out.jsonl"]) == 0
+    found = json.loads(Path("out.jsonl").read_text())
+    assert found == {"sample": "one.png", "classes": [*each.classes], "probabilities": [*each.probabilities]}
     (other,) = predicted(capsys, "runs/run", "one.png", "--average")
     assert other["probability"] != row["probability"]
 
@@ -138,16 +130,15 @@ def test_what_cannot_be_read_is_named_and_the_rest_predicted(here: Path, capsys:
         "error: wrong.npy: must be (1, 6, 6) for a sample, as in training, got (1, 5, 5)",
         "error: floats.npy: must be uint8 as in training, got float64",
         "error: gone.png: does not exist",
-        "error: table.csv: line 1: has 3 numbers, the net takes 36",
-        "error: 6 file(s) could not be predicted",
+        "error: table.csv: has 3 numbers in a row, the net takes 36",
+        "error: 6 file(s) or row(s) could not be predicted",
     ])  # fmt: skip
 
 
 @pytest.mark.parametrize(("arguments", "code", "message"), [
-    (["nowhere", "a.png"], 4,
-     "nowhere: does not exist; give a run directory, a checkpoint or a safetensors file"),
     (["runs/run", "a.png", "--top", "4"], 2, "--top: must be at least 1 and at most the net's 3 classes, got 4"),
-    (["runs/run", "a.png", "--output", "a.txt"], 2, "--output: must end in .csv or .npz, got 'a.txt'"),
+    (["runs/run", "a.png", "--output", "a.txt"], 2,
+     "--output: must end in .csv, .jsonl or .npz, or have a --format, got 'a.txt'"),
 ])  # fmt: skip
 def test_bad_arguments(
     here: Path, arguments: list[str], code: int, message: str, capsys: pytest.CaptureFixture[str]
@@ -201,45 +192,24 @@ def test_numbers_of_a_table_by_name_or_in_a_row(
     refused = {
         "1,2,NA\n3,4,5\n": "line 1: must be numbers, got 'NA'",
         "a,b,c\n\n1,2_0,3\n": "line 3: must be numbers, got '2_0'",
-        "a,b,c\n1,2,1e39\n": "line 2: must be numbers, got '1e39'",
-        "a,b,c\n1,2\n": "line 2: has 2 cells, line 1 has 3",
+        "a,b,c\n1,2,1e39\n7,8,9\n": "line 2: must be numbers, got '1e39'",
         "a,b,c\n": "has no rows of numbers",
-        "": "has no rows of numbers",
     }
     for text, message in refused.items():
         Path("bad.csv").write_text(text)
         assert main([found.summary.run, "bad.csv"]) == 3
-        assert f"error: bad.csv: {message}\n" in capsys.readouterr().err
+        printed = capsys.readouterr()
+        assert f"error: bad.csv: {message}\n" in printed.err
+        assert ("bad.csv[3]  " in printed.out) == ("7,8,9" in text)
     Path("named.csv").write_text("code,other\n1,9\n")
     assert main([both.summary.run, "named.csv", "--output", "named.npz"]) == 3
-    assert (
-        "error: named.csv: line 2: has columns code, other, the net takes a () float32, code () int32: a is none"
-        in (capsys.readouterr().err)
+    assert "error: named.csv: has columns code, other, the net takes a, code: a is missing" in capsys.readouterr().err
+    frame = OwnFrame({"a": [0.5, -2.0], "other": ["x", None], "code": [1, 3]})
+    np.testing.assert_allclose(
+        both.predict(frame)["first"], np.array([0.5, -2]) * both.weights["factor.weight"], rtol=1e-6
     )
-
-
-def test_rows_of_a_table_are_scaled_as_its_records_were(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    generator = np.random.default_rng(0)
-    rows = [f"{100 * a:.3f},{'red' if a > 0 else 'blue'},{a:.3f}" for a in generator.standard_normal(60)]
-    Path("table.csv").write_text("\n".join(["size,colour,price", *rows]) + "\n")
-    words = ["--source", "table.csv", "--output", "records", "--target", "price", "--test-fraction", "0.2"]
-    assert script("table").main(words) == 0
-
-    def line(features: mb.Tensor, categories: mb.Tensor) -> mb.Tensor:
-        seen = mb.reshape(mb.embedding(categories, 2, 1), (-1, 1))
-        return mb.reshape(mb.dense(features, 1) + seen, (-1,))
-
-    found = mb.fit(line, "records/train", loss=mb.mse_loss, batch_size=4, learners=1, stop={"epochs": 1})
-    records = open_records(Path("records/test"))
-    capsys.readouterr()
-    expected = predicted(capsys, found.summary.run, "records/test")
-    whole = predicted(capsys, found.summary.run, "table.csv")
-    assert len(expected) == records.count
-    assert len(whole) == 60
-    assert {row["prediction"] for row in expected} <= {row["prediction"] for row in whole}
+    with pytest.raises(mb.MpibowError, match=r"^frame: row 1: must be integers of int32, as in training, got 2.5$"):
+        both.predict(OwnFrame({"a": [0.5, -2.0], "code": [1, 2.5]}))
 
 
 def test_rows_are_read_in_the_notation_of_the_table(
@@ -269,10 +239,7 @@ def test_rows_are_read_in_the_notation_of_the_table(
         "size;share;grade\n\n1003.5;3%;1\n": "line 3: size: must be a number, got '1003.5'",
         "size;share;grade\n1003;3;1\n": "line 2: share: must be a percentage, got '3'",
         "size;share;grade\n1003;3%;2\n": "line 2: grade: must be one of 0, 1, got '2'",
-        "size;share;grade\n1;2%\n": "line 2: has 2 cells, line 1 has 3",
         "size;share\n1;2%\n": "has columns size, share: grade is missing",
-        "size;share;grade\n": "has no rows",
-        "": "is empty; its first line must name the columns",
     }
     for text, message in refused.items():
         Path("bad.csv").write_text(text)

@@ -1,35 +1,37 @@
-"""A net's inputs out of files: images, arrays, CSV tables, folders of records, one sample after the other."""
+"""A net's inputs out of files: images, arrays, tables, texts, folders of records, one sample after the other."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
 
-from mpibow.convert.folders import Left, say_left, walk
+from mpibow.config.strict import build
 from mpibow.convert.recode import ToArray, ToEncoded, kind_of
-from mpibow.convert.table_files import PARQUET, check_widths, read_table, rows_of
+from mpibow.convert.table_files import PARQUET, SourceTable, check_widths, read_table, read_text, rows_of
 from mpibow.data.aside import content_of
 from mpibow.data.columns import LARGEST, PLAIN, Columns
 from mpibow.data.dataset import Array, NamedSamples, lots
 from mpibow.data.decoded import Decoded, centre_windows
 from mpibow.data.image_header import sides_of
 from mpibow.data.labelled import Labelled
-from mpibow.data.manifest import FILE
 from mpibow.data.photo import decodable, take
 from mpibow.data.recordset import open_records
 from mpibow.data.sample_settings import Image
-from mpibow.errors import RecordError
+from mpibow.data.text import FILE, Tokens, read_tokens
+from mpibow.errors import CheckpointError, ConfigError, RecordError
+from mpibow.graph.graph import FLOAT
 from mpibow.job.opening import named_samples
+from mpibow.job.predictor import Predictor, Sample
 from mpibow.job.record_kinds import for_net
 
 TABLES = (".csv", ".tsv", *PARQUET)
 LOT = 256  # records that are read at once
-Sample = tuple[str, Mapping[str, Array]]  # its name, and its arrays by the names of the net's inputs
+Failed = Callable[[RecordError], None]  # called for a file or a row that cannot be read; it may raise
 
 
 @dataclass(frozen=True)
@@ -44,37 +46,64 @@ class NetInputs:
     image: Image | None = None
     crop: bool = False
     columns: Columns | None = None  # of the table that the net was trained on
+    heads: Sequence[str] = ()  # the columns of the data frame that its one input was
+    tokens: Tokens | None = None  # of the text that it was trained on
+
+    @classmethod
+    def of(cls, predictor: Predictor, about: Mapping[str, Any], run: Path | None, crop: bool = False) -> NetInputs:
+        """The inputs of a trained net, by the facts about its training data (job/normalise.py). Raises CheckpointError.
+
+        `run` is its run directory, which keeps the tokenizer.
+        """
+        tensors = [predictor.graph.tensors[name] for name in predictor.inputs]
+        inputs = {each.name: (each.shape[1:], "float32" if each.dtype == FLOAT else each.dtype) for each in tensors}
+        settings, contents = about.get("image"), about.get("contents") or {}
+        of_tokens = [(len(shape), dtype) for shape, dtype in inputs.values()] == [(1, "int32")]
+        try:
+            image = None if settings is None else build(Image, settings, path="input.image")
+            columns = Columns.of(contents) if contents.get("kind") == "table" else None
+            tokens = read_tokens(run) if of_tokens and run is not None and (run / FILE).is_file() else None
+        except (ConfigError, RecordError) as error:
+            raise CheckpointError(str(error)) from None
+        return cls(inputs, image, crop, columns, (about.get("sources") or {}).get("columns", ()), tokens)
 
     def __str__(self) -> str:
         return ", ".join(f"{name} {shape} {dtype}" for name, (shape, dtype) in self.inputs.items())
 
+    def places(self, path: object, heads: Sequence[str] | None, width: int) -> list[int]:
+        """The places of the net's numbers in rows of a table, by name where the net has names. Raises RecordError."""
+        names = [*self.inputs] if len(self.inputs) > 1 else self.heads if heads is not None else ()
+        if not names:
+            size = sum(int(np.prod(shape)) for shape, _ in self.inputs.values())
+            if width != size:
+                raise RecordError(f"{path}: has {width} numbers in a row, the net takes {size}")
+            return list(range(size))
+        if heads is None:
+            raise RecordError(f"{path}: has no line of names, the net takes columns {', '.join(names)}")
+        if lacking := [name for name in names if name not in heads]:
+            raise RecordError(
+                f"{path}: has columns {', '.join(heads)}, the net takes {', '.join(names)}: {lacking[0]} is missing"
+            )
+        return [heads.index(name) for name in names]
 
-def files_of(path: Path) -> list[Path]:
-    """`path`, or all images below a folder, by name; says what is left out. Raises RecordError where there are none."""
-    if not path.is_dir() or (path / FILE).exists():
-        return [path]
-    left = Left()
-    found = [path / name for name in walk(path, left)]
-    say_left(path, left, sys.stderr)
-    if not found:
-        raise RecordError(f"{path}: has no {FILE} of records, and no images in it or below")
-    return found
 
+def read(path: Path, wanted: NetInputs, failed: Failed) -> Iterator[Sample]:
+    """The samples in a file or a folder of records; `failed` is called for each row of a table that does not fit.
 
-def read(path: Path, wanted: NetInputs) -> Iterator[Sample]:
-    """The samples in a file or a folder of records. Raises RecordError, beginning with the file's name."""
-    if not path.exists():
-        raise RecordError(f"{path}: does not exist")
+    Raises RecordError, beginning with the file's name.
+    """
     if path.is_dir():
         yield from _records(path, wanted)
     elif path.suffix.lower() in (".npy", ".npz"):
         yield from _arrays(path, wanted)
     elif wanted.columns is not None:
-        yield from _table(path, wanted.columns, wanted)
+        yield from of_table(read_table(path), wanted, failed)
     elif {suffix.lower() for suffix in path.suffixes[-2:]} & {*TABLES}:
-        yield from _numbers(path, wanted)
+        yield from _numbers(path, wanted, failed)
+    elif wanted.tokens is not None:
+        yield from _text(path, wanted.tokens, wanted)
     else:
-        yield str(path), _image(path, wanted)
+        yield str(path), of_image(str(path), content_of(path), wanted)
 
 
 def _records(path: Path, wanted: NetInputs) -> Iterator[Sample]:
@@ -93,9 +122,8 @@ def _records(path: Path, wanted: NetInputs) -> Iterator[Sample]:
 
 def _arrays(path: Path, wanted: NetInputs) -> Iterator[Sample]:
     try:
-        with path.open("rb") as file:
-            loaded = np.load(file)
-            given = dict(loaded) if isinstance(loaded, np.lib.npyio.NpzFile) else {"": loaded}
+        loaded = np.load(path, mmap_mode="r")  # a file may be larger than memory
+        given = dict(loaded) if isinstance(loaded, np.lib.npyio.NpzFile) else {"": loaded}
     except (OSError, ValueError, EOFError, BadZipFile) as error:
         raise RecordError(f"{path}: cannot be read as NumPy's: {str(error).splitlines()[0]}") from None
     if len(given) == len(wanted.inputs) == 1:  # whatever its name
@@ -116,71 +144,108 @@ def _arrays(path: Path, wanted: NetInputs) -> Iterator[Sample]:
         yield f"{path}[{row}]", {name: _fitting(path, array[row], name, wanted) for name, array in whole.items()}
 
 
-def _table(path: Path, columns: Columns, wanted: NetInputs) -> Iterator[Sample]:
-    """Rows of a table, scaled and numbered like the one that the net was trained on."""
-    table = read_table(path)
-    if lacking := [each.name for each in columns.inputs if each.name not in table.columns]:
-        raise RecordError(f"{path}: has columns {', '.join(table.columns)}: {lacking[0]} is missing")
+def of_table(table: SourceTable, wanted: NetInputs, failed: Failed) -> Iterator[Sample]:
+    """The rows of a table: scaled and numbered like the one that the net was trained on, or as numbers."""
+    if wanted.columns is None:
+        rows = zip(table.rows, zip(*table.columns.values(), strict=True), strict=True)
+        yield from _number_rows(table.path, table.unit, rows, [*table.columns], wanted, failed)
+        return
+    if lacking := [each.name for each in wanted.columns.inputs if each.name not in table.columns]:
+        raise RecordError(f"{table.path}: has columns {', '.join(table.columns)}: {lacking[0]} is missing")
     for n, line in enumerate(table.rows):
         try:
-            found = columns.encode({name: cells[n : n + 1] for name, cells in table.columns.items()})
+            found = wanted.columns.encode({name: cells[n : n + 1] for name, cells in table.columns.items()})
         except RecordError as error:
-            raise RecordError(f"{table.where(n)}: {str(error).removeprefix('row 1: ')}") from None
+            failed(RecordError(f"{table.where(n)}: {str(error).removeprefix('row 1: ')}"))
+            continue
         parts = [array[0] for array in found.values()]
         if len(wanted.inputs) < len(parts):  # a classifier has all columns in one array
             parts = [np.concatenate([part.ravel().astype(np.float32) for part in parts])]
         named = zip(wanted.inputs.items(), parts, strict=True)
-        yield f"{path}[{line}]", {name: part.reshape(shape).astype(dtype) for (name, (shape, dtype)), part in named}
+        yield (
+            f"{table.path}[{line}]",
+            {name: part.reshape(shape).astype(dtype) for (name, (shape, dtype)), part in named},
+        )
 
 
-def _numbers(path: Path, wanted: NetInputs) -> Iterator[Sample]:
+def _numbers(path: Path, wanted: NetInputs, failed: Failed) -> Iterator[Sample]:
     """Rows of numbers, below a line of names if there is one. A net of several inputs takes columns by name."""
     if path.suffix.lower() in PARQUET:
-        raise RecordError(f"{path}: this net was trained on no table; give arrays as .npy or .npz, or rows as .csv")
+        yield from of_table(read_table(path), wanted, failed)
+        return
     rows = rows_of(path)
-    heads = None if not rows or any(map(_is_number, rows[0][1])) else [name.strip() for name in rows[0][1]]
+    heads = None if not rows or any(_number(cell) is not None for cell in rows[0][1]) else rows[0][1]
     if len(rows) == (heads is not None):
         raise RecordError(f"{path}: has no rows of numbers")
     check_widths(path, rows)
-    for line, row in rows[heads is not None :]:
-        place = f"{path}: line {line}"
-        if wrong := [value for value in row if not _is_number(value)]:
-            raise RecordError(f"{place}: must be numbers, got '{wrong[0]}'")
-        yield f"{path}[{line}]", _of_row(place, [float(value) for value in row], heads, wanted)
+    names = None if heads is None else [name.strip() for name in heads]
+    yield from _number_rows(path, "line", rows[heads is not None :], names, wanted, failed)
 
 
-def _of_row(place: str, values: Sequence[float], heads: Sequence[str] | None, wanted: NetInputs) -> dict[str, Array]:
-    if len(wanted.inputs) == 1:
-        ((name, (shape, dtype)),) = wanted.inputs.items()
-        size = int(np.prod(shape))
-        if len(values) != size:
-            raise RecordError(f"{place}: has {len(values)} numbers, the net takes {size}")
-        return {name: _as(place, np.array(values).reshape(shape), dtype)}
-    if heads is None:
-        raise RecordError(f"{place}: has no line of names above it, the net takes columns {', '.join(wanted.inputs)}")
-    found = dict(zip(heads, values, strict=False))
-    if lacking := [name for name, (shape, _) in wanted.inputs.items() if name not in found or shape]:
-        raise RecordError(f"{place}: has columns {', '.join(heads)}, the net takes {wanted}: {lacking[0]} is none")
-    return {name: _as(place, np.array(found[name]), dtype) for name, (_, dtype) in wanted.inputs.items()}
+def _number_rows(
+    path: Path,
+    unit: str,
+    rows: Iterable[tuple[object, Sequence[object]]],
+    heads: Sequence[str] | None,
+    wanted: NetInputs,
+    failed: Failed,
+) -> Iterator[Sample]:
+    """Rows of cells that are numbers, each with its line; `heads` are the names of all columns."""
+    places: list[int] | None = None if heads is None else wanted.places(path, heads, len(heads))
+    for line, cells in rows:
+        if places is None:
+            places = wanted.places(path, None, len(cells))
+        try:
+            yield f"{path}[{line}]", _of_row([cells[place] for place in places], wanted)
+        except RecordError as error:
+            failed(RecordError(f"{path}: {unit} {line}: {error}"))
 
 
-def _as(place: str, values: Array, dtype: str) -> Array:
-    if np.issubdtype(np.dtype(dtype), np.integer) and not np.array_equal(values, np.floor(values)):
-        raise RecordError(f"{place}: must be integers, as in training, got {values.ravel()[0]:g}")
-    return values.astype(dtype)
+def _of_row(cells: Sequence[object], wanted: NetInputs) -> dict[str, Array]:
+    values = [_number(cell) for cell in cells]
+    if None in values:
+        raise RecordError(f"must be numbers, got {str(cells[values.index(None)])!r}")
+    if len(wanted.inputs) > 1:
+        return {
+            name: _as(np.array(value), each) for (name, each), value in zip(wanted.inputs.items(), values, strict=True)
+        }
+    return {name: _as(np.array(values), each) for name, each in wanted.inputs.items()}
 
 
-def _is_number(text: str) -> bool:
-    value = PLAIN.number(text)
-    return value is not None and abs(value) <= LARGEST
+def _as(values: Array, wanted: tuple[tuple[int, ...], str]) -> Array:
+    shape, dtype = wanted[0], np.dtype(wanted[1])
+    if dtype.kind in "iu":
+        limits = np.iinfo(dtype)
+        if wrong := [n for n in values.ravel().tolist() if not (n.is_integer() and limits.min <= n <= limits.max)]:
+            raise RecordError(f"must be integers of {dtype}, as in training, got {wrong[0]:g}")
+    return values.reshape(shape).astype(dtype)
 
 
-def _image(path: Path, wanted: NetInputs) -> dict[str, Array]:
-    """The image as in evaluation. Raises RecordError where the net takes no such images."""
+def _number(cell: object) -> float | None:
+    value = PLAIN.number(cell)
+    return value if value is not None and abs(value) <= LARGEST else None
+
+
+def _text(path: Path, tokens: Tokens, wanted: NetInputs) -> Iterator[Sample]:
+    """The windows of a text, one after the other; the last one is filled up with token 0, as in generation."""
+    ((name, ((context,), dtype)),) = wanted.inputs.items()
+    text = read_text(path)
+    try:
+        stream = tokens.encode(text)
+    except RecordError as error:
+        raise RecordError(f"{path}: {error}") from None
+    if not len(stream):
+        raise RecordError(f"{path}: has no text")
+    for window, start in enumerate(range(0, len(stream), context)):
+        part = stream[start : start + context]
+        yield f"{path}[{window}]", {name: np.pad(part, (0, context - len(part))).astype(dtype)}
+
+
+def of_image(called: str, data: bytes, wanted: NetInputs) -> dict[str, Array]:
+    """An encoded image as in evaluation. Raises RecordError where the net takes no such images."""
     ((name, (shape, dtype)), *others) = wanted.inputs.items()
     if others or dtype != "uint8" or len(shape) != 3 or shape[0] not in (1, 3):
-        raise RecordError(f"{path}: the net takes {wanted}; give arrays as .npy or .npz, or rows as .csv")
-    data = content_of(path)
+        raise RecordError(f"{called}: the net takes {wanted}; give arrays as .npy or .npz, or rows as .csv")
     try:
         if wanted.image is None:
             return {name: ToArray(shape[0], shape[1:], wanted.crop)(data).image}
@@ -194,7 +259,7 @@ def _image(path: Path, wanted: NetInputs) -> dict[str, Array]:
             take(stored, orientation, sides, window, out)
         return {name: out}
     except RecordError as error:
-        raise RecordError(f"{path}: {error}") from None
+        raise RecordError(f"{called}: {error}") from None
 
 
 def _fitting(path: Path, array: Array, name: str, wanted: NetInputs) -> Array:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -82,6 +82,18 @@ class Drawn(Protocol):
 
 
 Samples = Dataset | NamedSamples
+
+
+class Frame(Protocol):
+    """A data frame of pandas or polars."""
+
+    @property
+    def columns(self) -> Any: ...
+    def __getitem__(self, name: Any, /) -> Any: ...
+
+
+def is_frame(value: object) -> TypeGuard[Frame]:
+    return hasattr(value, "columns") and hasattr(value, "__getitem__")
 
 
 def inputs_of(data: Samples) -> Inputs:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import cached_property
+import os
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import TypeGuard
 
 import numpy as np
+from PIL.Image import Image as Photo
 
 from mpibow.config import Config
-from mpibow.data.dataset import float32, numeric_array
+from mpibow.data.dataset import Frame, float32, is_frame, numeric_array
 from mpibow.errors import ConfigError
 from mpibow.graph.bound import BoundPlan
 from mpibow.graph.graph import FLOAT, Array, Graph
@@ -17,11 +22,48 @@ from mpibow.job.job import kernels_of
 from mpibow.models.classifier import Build
 from mpibow.models.objective import predictions, read_by
 
+Source = str | os.PathLike[str] | Photo | Frame
+Sources = Source | Iterable[Source]
+Sample = tuple[str, Mapping[str, Array]]  # its name, and its arrays by the names of the net's inputs
+
+
+def is_sources(value: object) -> TypeGuard[Sources]:
+    """Whether it is files, pictures, a data frame or some of these, rather than arrays."""
+    first = value[0] if isinstance(value, list | tuple) and value else value
+    return isinstance(first, str | os.PathLike | Photo | Iterator) or is_frame(first)
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The likeliest classes of a sample, called by its file's name or its number, the likeliest first."""
+
+    sample: str
+    classes: tuple[str, ...]
+    probabilities: tuple[float, ...]
+
+    @classmethod
+    def of(cls, sample: str, logits: Array, names: Sequence[str], top: int) -> Prediction:
+        """The `top` classes of logits (classes,)."""
+        likely = softmax(logits[: len(names)])
+        order = np.argsort(-likely, kind="stable")[:top].tolist()
+        return cls(sample, tuple(names[n] for n in order), tuple(likely[order].tolist()))
+
+
+def softmax(logits: Array) -> Array:
+    """The probabilities, in float64, of logits (..., classes)."""
+    logits = logits.astype(np.float64)
+    likely = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return np.asarray(likely / likely.sum(axis=-1, keepdims=True))
+
+
+KEPT = 16  # most samples of a plan that stays bound between calls: a larger one takes memory, and is worth its start
+
 
 class Predictor:
-    """The net that `make` gives, with `weights` by name, bound once for batches of `batch_size`.
+    """The net that `make` gives, with `weights` by name, in batches of up to `batch_size`.
 
-    Raises ConfigError where the net has no outputs but its losses.
+    It stays bound for another call of as many samples, if they are few. Several threads may call it; they wait for each
+    other. Raises ConfigError where the net has no outputs but its losses.
     """
 
     def __init__(self, make: Build, config: Config, weights: Mapping[str, Array], batch_size: int = 100) -> None:
@@ -33,34 +75,55 @@ class Predictor:
                 "predict: this net gives losses alone; train with fit(net, ..., loss=...), or use its weights"
             )
         self.inputs = read_by(self.graph, tuple(self._outputs.values()))
+        self._kept, self._lock = dict[int, BoundPlan](), threading.Lock()
 
     @property
     def outputs(self) -> dict[str, tuple[int, ...]]:
         """The shape of each output of one sample."""
         return {name: self.graph.tensors[tensor].shape[1:] for name, tensor in self._outputs.items()}
 
-    def __call__(self, samples: Array | Mapping[str, Array]) -> dict[str, Array]:
+    def __call__(self, samples: object) -> dict[str, Array]:
         """Outputs (n, ...) by name for samples (n, ...), those of several inputs by name.
 
         Raises ConfigError where they are not as in training.
         """
-        given, bound = checked(self.graph, self.inputs, samples), self._bound
-        count = len(next(iter(given.values())))
+        given = checked(self.graph, self.inputs, samples)
+        return self._run(self._bound(len(next(iter(given.values())))), given)
+
+    def each(self, samples: Iterator[Sample]) -> Iterator[tuple[str, dict[str, Array]]]:
+        """The name of every sample, and its outputs by name; a batch at a time is read and computed."""
+        bound = None
+        while batch := list(islice(samples, self.batch_size)):
+            stacked = {name: np.stack([arrays[name] for _, arrays in batch]) for name in self.inputs}
+            bound = bound or self._bound(len(batch))
+            found = self._run(bound, checked(self.graph, self.inputs, stacked))
+            for row, (name, _) in enumerate(batch):
+                yield name, {output: array[row] for output, array in found.items()}
+
+    def _run(self, bound: BoundPlan, given: Mapping[str, Array]) -> dict[str, Array]:
+        count, batch_size = (len(arrays[self.inputs[0]]) for arrays in (given, bound.inputs))
         found = {name: np.zeros((count, *shape), bound.outputs[name].dtype) for name, shape in self.outputs.items()}
-        for start in range(0, count, self.batch_size):
-            rows = slice(start, min(start + self.batch_size, count))
-            for name, array in given.items():
-                bound.inputs[name][: rows.stop - start] = array[rows]
-            bound.run()
-            for name, array in found.items():
-                array[rows] = bound.outputs[name][: rows.stop - start]
+        with self._lock:
+            for start in range(0, count, batch_size):
+                rows = slice(start, min(start + batch_size, count))
+                for name, array in given.items():
+                    bound.inputs[name][: rows.stop - start] = array[rows]
+                bound.run()
+                for name, array in found.items():
+                    array[rows] = bound.outputs[name][: rows.stop - start]
         return found
 
-    @cached_property
-    def _bound(self) -> BoundPlan:
-        plan = plan_of(self._make, self._config, self.batch_size)
-        centre, statistics = plan.packed(self._weights, "weights")
-        return plan.bind(centre, statistics=statistics)
+    def _bound(self, count: int) -> BoundPlan:
+        """The plan for so many samples, of a batch that is a power of two, or `batch_size`."""
+        batch_size = min(self.batch_size, 1 << max(count - 1, 0).bit_length())
+        bound = self._kept.get(batch_size)
+        if bound is None:
+            plan = plan_of(self._make, self._config, batch_size)
+            centre, statistics = plan.packed(self._weights, "weights")
+            bound = plan.bind(centre, statistics=statistics)
+            if batch_size <= KEPT:
+                self._kept = {batch_size: bound}
+        return bound
 
 
 def plan_of(make: Build, config: Config, batch_size: int) -> Plan:
@@ -70,7 +133,7 @@ def plan_of(make: Build, config: Config, batch_size: int) -> Plan:
     return compile_plan(graph, choose_layout(graph, kernels, training=False), kernels, dtype, training=False)
 
 
-def checked(graph: Graph, names: Sequence[str], given: Array | Mapping[str, Array]) -> dict[str, Array]:
+def checked(graph: Graph, names: Sequence[str], given: object) -> dict[str, Array]:
     """The net's inputs by name. Raises ConfigError where they are not as in training, RecordError for no numbers."""
     if not isinstance(given, Mapping):
         if len(names) != 1:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from mpibow.config.words import show
-from mpibow.data.dataset import Array, ArrayData, NamedArrays, Samples
+from mpibow.data.dataset import Array, ArrayData, NamedArrays, Samples, is_frame
 from mpibow.data.indexed import Hands, open_labelled, open_named
 from mpibow.data.items import IMAGE, LABEL, LABELS, Indexed, Items, Transform
 from mpibow.data.recordset import RecordSet
@@ -154,6 +154,12 @@ def source_of(given: Source | float) -> str | float | None:
     if isinstance(given, RecordSet):
         return str(given.folder)
     return given if isinstance(given, float) else os.fspath(given) if isinstance(given, str | os.PathLike) else None
+
+
+def columns_of(source: object) -> list[str]:
+    """The columns of a data frame that is the first of a pair; [] for other data."""
+    first = source[0] if isinstance(source, tuple) else None
+    return [str(name) for name in first.columns] if is_frame(first) else []
 
 
 def transforms_of(given: Transforms | None) -> dict[str, Transform | None]:

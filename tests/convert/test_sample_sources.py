@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from PIL import Image, ImageOps
 
-from mpibow.convert.net_inputs import NetInputs, files_of, read
+from mpibow.convert.net_inputs import NetInputs
+from mpibow.convert.sample_sources import files_of, samples
 from mpibow.data.sample_settings import Image as Size
 from tests.data.photos import encode, exif, picture
 
@@ -24,9 +25,10 @@ def test_images_are_upright(tmp_path: Path, wanted: NetInputs, kind: str, orient
     found = []
     for name, data in (("lying", lying), ("upright", upright)):
         (tmp_path / name).write_bytes(data)
-        ((_, arrays),) = read(tmp_path / name, wanted)
-        found.append(arrays["image"].tolist())
-    assert found[0] == found[1]
+        for source in (tmp_path / name, Image.open(tmp_path / name)):
+            ((_, arrays),) = samples(source, wanted, pytest.fail)
+            found.append(arrays["image"].tolist())
+    assert found == found[:1] * 4
 
 
 def test_images_of_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
