@@ -1,4 +1,4 @@
-"""The blocks of code of README and docs/, with their language and the reason why one is not run."""
+"""The blocks of code of README and docs/, with their language, and the reason why one is not run, or is run alone."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-FENCE = re.compile(r"(?:^<!-- not run: (?P<reason>.+?) -->\n)?^```(?P<language>\S*)\n(?P<text>.*?)^```$", re.M | re.S)
+MARK = r"<!-- (?:not run: (?P<reason>.+?)|needs: (?P<needs>.+?)) -->"
+FENCE = re.compile(rf"(?:^{MARK}\n)?^```(?P<language>\S*)\n(?P<text>.*?)^```$", re.M | re.S)
 
 
 @dataclass(frozen=True)
@@ -18,6 +19,7 @@ class Block:
     language: str
     text: str
     reason: str | None
+    needs: tuple[str, ...] = ()  # packages; the block is a program by itself
 
     def __str__(self) -> str:
         return f"{self.page}:{self.line}"
@@ -32,6 +34,7 @@ def blocks(page: Path) -> list[Block]:
             found["language"],
             found["text"],
             found["reason"],
+            tuple(re.findall(r"\w+", found["needs"] or "")),
         )
         for found in FENCE.finditer(text)
     ]

@@ -8,10 +8,13 @@ import shlex
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator, Sequence
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from mpibow.config import load, load_mapping
 from mpibow.config.listing import rows
@@ -27,7 +30,6 @@ LANGUAGES = {"bash", "python", "yaml", "text", "{toctree}"}
 # Programs of others, whose arguments are not checked.
 SHELL = {".", "cd", "true", "eval", "export", "git", "kill", "mkdir", "module", "python3", "tensorboard"}
 COMMANDS_OF_SEVERAL = {"bench", "convert", "records"}  # whose first word has a help of its own
-WITH_PYTHON = [page for page in PAGES if any(b.language == "python" and b.reason is None for b in blocks(page))]
 
 
 def test_all_code_is_in_fences_with_a_language() -> None:
@@ -40,15 +42,25 @@ def test_all_code_is_in_fences_with_a_language() -> None:
     assert wrong + indented == []
 
 
-@pytest.mark.parametrize("page", WITH_PYTHON, ids=lambda page: page.stem)
-def test_python_runs(page: Path, tmp_path: Path) -> None:
-    """A page is one program, as a notebook is; before/PAGE.py makes the data that it speaks of."""
-    before = BEFORE / f"{page.stem}.py"
-    parts = [before.read_text()] if before.exists() else []
-    parts += [block.text for block in blocks(page) if block.language == "python" and block.reason is None]
-    program = tmp_path / "page.py"
-    program.write_text("\n".join(parts))
-    env = os.environ | {"PYTHONPATH": str(ROOT)}
+def programs() -> Iterator[ParameterSet]:
+    """A page is one program, as a notebook is; each block that needs other packages is one by itself."""
+    for page in PAGES:
+        found = [b for b in CHECKED if b.language == "python" and b.page == str(page.relative_to(ROOT))]
+        if together := [b.text for b in found if not b.needs]:
+            yield pytest.param(page.stem, "\n".join(together), (), id=page.stem)
+        for alone in (b for b in found if b.needs):
+            marks = [pytest.mark.torch] * ("torch" in alone.needs)
+            yield pytest.param(page.stem, alone.text, alone.needs, id=str(alone), marks=marks)
+
+
+@pytest.mark.parametrize(("page", "text", "needs"), [*programs()])
+def test_python_runs(page: str, text: str, needs: Sequence[str], tmp_path: Path) -> None:
+    """After before/PAGE.py, which makes the data that it speaks of."""
+    if missing := [package for package in needs if find_spec(package) is None]:
+        pytest.skip(f"needs {', '.join(missing)}")
+    before, program = BEFORE / f"{page}.py", tmp_path / "page.py"
+    program.write_text(f"{before.read_text() if before.exists() else ''}\n{text}")
+    env = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path[1:]])}
     done = subprocess.run(
         [sys.executable, program], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=840, check=False
     )
