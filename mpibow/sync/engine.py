@@ -38,7 +38,6 @@ import numpy as np
 from mpibow.formulas.formula import Formula
 from mpibow.graph.graph import Array
 from mpibow.kernels.passes import FlatKernels, Half, Local, chunks_of
-from mpibow.sync.distance import distances
 from mpibow.sync.gain import GainMeter, Reductions
 from mpibow.sync.outbox import Message, Outbox, Zeros
 from mpibow.sync.rows import Rows
@@ -350,7 +349,8 @@ class Engine:
             own, self._fresh = own + steps, True
         elif steps is not None:  # W is that of the last exchange
             mean = mean - steps
-        (drift,) = distances(own[np.newaxis], mean)
+        size = float(np.linalg.norm(mean))
+        drift = float(np.linalg.norm(own - mean)) / size if size else 0.0
         self._flat.put(w, mean)
         self._apart = False
         return drift
