@@ -1,7 +1,7 @@
 """The functions that a formula may call, on NumPy arrays. Other machines follow the rules here.
 
-`+ - * /` and sqrt have the same bits on every machine; exp, log, log1p, power, tanh and erf are each machine's own,
-within 4 ulp in the formulas of steps.
+`+ - * /`, sqrt and floor have the same bits on every machine; exp, log, log1p, power, tanh, erf, sin and cos are each
+machine's own, within 4 ulp in the formulas of steps.
 """
 
 from __future__ import annotations
@@ -41,6 +41,18 @@ def tanh(x: Element) -> Element:
     return np.tanh(x)
 
 
+def sin(x: Element) -> Element:
+    return np.sin(x)
+
+
+def cos(x: Element) -> Element:
+    return np.cos(x)
+
+
+def floor(x: Element) -> Element:
+    return np.floor(x)
+
+
 def erf(x: Element) -> Element:
     """Computed in float64, a number at a time."""
     return np.asarray(_erf(x), x.dtype) if isinstance(x, np.ndarray) else type(x)(math.erf(x))
@@ -72,7 +84,7 @@ def where(condition: Element, a: Element, b: Element) -> Element:
 
 # The number of arguments of each.
 COUNTS = {
-    **dict.fromkeys(("sqrt", "exp", "log", "log1p", "tanh", "erf", "sign", "abs"), 1),
+    **dict.fromkeys(("sqrt", "exp", "log", "log1p", "tanh", "erf", "sin", "cos", "floor", "sign", "abs"), 1),
     **dict.fromkeys(("minimum", "maximum", "power"), 2),
     "where": 3,
 }

@@ -20,8 +20,8 @@ NUMBA = Dialect(
     name="{}",
     templates=OPERATORS
     | {"and": "({} and {})", "or": "({} or {})", "not": "(not {})", "where": "({1} if {0} else {2})"}
-    | {name: f"_math.{name}({{}})" for name in ("sqrt", "exp", "log", "log1p", "tanh", "erf")}
-    | {"power": "({} ** {})", "abs": "abs({})"}
+    | {name: f"_math.{name}({{}})" for name in ("sqrt", "exp", "log", "log1p", "tanh", "erf", "sin", "cos")}
+    | {"power": "({} ** {})", "abs": "abs({})", "floor": "_floor({})"}
     | {"sign": "_sign({})", "minimum": "_minimum({}, {})", "maximum": "_maximum({}, {})"},
 )
 HEAD = """
@@ -40,6 +40,14 @@ PARTS = {
 def _sign(x):
     number = type(x)
     return number(1) if x > 0 else number(-1) if x < 0 else number(0) if x == 0 else x
+""",
+    "floor": """
+import numpy as _numpy
+
+
+@_inlined
+def _floor(x):
+    return _numpy.floor(x)
 """,
     "minimum": """
 @_inlined

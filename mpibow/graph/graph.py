@@ -85,13 +85,14 @@ class Op:
     condition. `shares` is the gradient that input i reuses: OUTPUT the output's, j input j's, None its own.
     `is_view`: the output is the input (without inputs, the weight) under another shape, and forward runs no kernel.
     `dtype` is the outputs' for given input dtypes; `untrained` is the operator to use if all its weights are frozen.
-    `integers` are the inputs that may be of other types than FLOAT.
+    `integers` are the inputs that may be of other types than FLOAT. Operators that are not `fusible` stay alone.
     """
 
     kind: ClassVar[str]
     reads: ClassVar[frozenset[str]] = frozenset()
     integers: ClassVar[Places] = ()
     flat: ClassVar[Places] = ()
+    fusible: ClassVar[bool] = True
 
     @property
     def differentiable(self) -> InputNumbers | None:

@@ -46,7 +46,7 @@ def fuse(graph: Graph, fusions: Sequence[Fusion], longest: int) -> Graph:
             chain.append(behind)
         for length in range(len(chain), 1, -1):
             part = tuple(chain[:length])
-            if (op := _fused(part, fusions)) is not None:
+            if all(member.op.fusible for member in part) and (op := _fused(part, fusions)) is not None:
                 taken[part[-1].name] = _joined(part, op)
                 inside |= {member.name for member in part}
                 break

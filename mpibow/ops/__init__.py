@@ -10,6 +10,7 @@ from importlib import import_module
 from mpibow.graph.kernel import KernelTable
 from mpibow.ops import moves, pointwise
 from mpibow.ops.activation import *
+from mpibow.ops.applied import *
 from mpibow.ops.arithmetic import *
 from mpibow.ops.attention import *
 from mpibow.ops.avg_pool import *
@@ -29,6 +30,7 @@ from mpibow.ops.gelu import *
 from mpibow.ops.gru import *
 from mpibow.ops.image import *
 from mpibow.ops.initialisers import *
+from mpibow.ops.integers import *
 from mpibow.ops.leaves import *
 from mpibow.ops.local_response import *
 from mpibow.ops.losses import *
@@ -45,11 +47,14 @@ from mpibow.ops.rotary import *
 from mpibow.ops.slice import *
 from mpibow.ops.softmax import *
 from mpibow.ops.softplus import *
+from mpibow.ops.sort import *
+from mpibow.ops.special import *
 from mpibow.ops.unary import *
 from mpibow.ops.upsample import *
 
 MODULES = (
     "activation",
+    "applied",
     "arithmetic",
     "attention",
     "avg_pool",
@@ -69,6 +74,7 @@ MODULES = (
     "gru",
     "image",
     "initialisers",
+    "integers",
     "leaves",
     "local_response",
     "losses",
@@ -85,6 +91,8 @@ MODULES = (
     "slice",
     "softmax",
     "softplus",
+    "sort",
+    "special",
     "unary",
     "upsample",
 )

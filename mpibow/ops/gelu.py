@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mpibow.graph.graph import FLOAT, Array, Arrays, Tensor
+from mpibow.graph.graph import FLOAT, Array, Arrays, Op, Tensor
 from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
 from mpibow.ops.activation import Elementwise
 
@@ -87,13 +87,13 @@ def normal(x: Array, p: Array, bell: Array, work: Array, mask: Array) -> None:
     np.copyto(p, work, where=mask)
 
 
-def buffers(op: Gelu, shapes: Shapes) -> Buffers:
+def buffers(op: Op, shapes: Shapes) -> Buffers:
     chunk = min(CHUNK, math.prod(shapes.y))
     scratch = {"bell": ((chunk,), FLOAT), "work": ((chunk,), FLOAT), "mask": ((chunk,), "bool")}
     return Buffers(forward=scratch, backward=scratch)
 
 
-def _chunks(call: Call, *arrays: Array) -> list[Arrays]:
+def chunks_of(call: Call, *arrays: Array) -> list[Arrays]:
     """Every chunk of `arrays`, all of one size, with bell, work and mask of its length."""
     scratch, size = [call.scratch[key] for key in ("bell", "work", "mask")], arrays[0].size
     return [
@@ -106,7 +106,7 @@ def _chunks(call: Call, *arrays: Array) -> list[Arrays]:
 
 
 def forward(call: Call) -> Run:
-    chunks = _chunks(call, call.x0, call.y)
+    chunks = chunks_of(call, call.x0, call.y)
 
     def by_erf() -> None:
         for x, y, bell, work, mask in chunks:
@@ -128,7 +128,7 @@ def forward(call: Call) -> Run:
 
 
 def backward(call: Call) -> Run:
-    chunks = _chunks(call, call.x0, call.dy, call.dx0)
+    chunks = chunks_of(call, call.x0, call.dy, call.dx0)
 
     def by_erf() -> None:  # P + x P'
         for x, dy, dx, bell, work, mask in chunks:

@@ -14,7 +14,7 @@ from mpibow.graph.graph import FLOAT, Initialiser, Op, Shape, Tensor, Weight, We
 from mpibow.ops.initialisers import ZERO
 from mpibow.ops.moves import MoveTable, filled
 
-__all__ = ["Full", "Parameter", "Table", "constant", "full", "parameter", "scope"]
+__all__ = ["Arange", "Full", "Parameter", "Table", "arange", "constant", "full", "parameter", "scope"]
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,21 @@ class Full(Op):
         if min(self.shape, default=1) < 1:
             raise ShapeError(f"shape {self.shape}: every extent must be at least 1")
         return self.shape
+
+
+@dataclass(frozen=True)
+class Arange(Op):
+    """y = 0, 1, ... below `count`: int32."""
+
+    count: int
+    kind = "arange"
+    differentiable = None
+
+    def infer(self, *shapes: Shape) -> Shape:
+        return (self.count,)
+
+    def dtype(self, *dtypes: str) -> str:
+        return "int32"
 
 
 @dataclass(frozen=True)
@@ -81,6 +96,11 @@ def full(shape: int | Shape, value: float, *, name: str | None = None) -> Tensor
     return current().add(Full(_shape(shape), AnyFloat(value)), name=name)
 
 
+def arange(count: int, *, name: str | None = None) -> Tensor:
+    """0, 1, ... below `count`, int32; unlike those of a constant the numbers may be as many as a batch has samples."""
+    return current().add(Arange(count), name=name)
+
+
 def constant(values: npt.ArrayLike, *, name: str | None = None) -> Tensor:
     """An array's numbers as a tensor of the net that is being built; they are not trained.
 
@@ -106,6 +126,7 @@ def parameter(
 
 
 MOVES: MoveTable = {
+    Arange: (lambda call: [(call.y, np.arange(call.op.count, dtype=call.y.dtype))], None),
     Full: (lambda call: [filled(call.y, call.op.value)], None),
     Parameter: (lambda call: [], lambda call: [(call.dw["weight"], call.dy)]),  # a view: forward is never run
     Table: (lambda call: [filled(call.y, np.reshape(call.op.values, call.op.shape))], None),

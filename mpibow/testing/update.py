@@ -24,6 +24,8 @@ CURVES = {
     "power",
     "tanh",
     "erf",
+    "sin",
+    "cos",
 }  # each machine's own, within 4 ulp; a formula of them may be less exact
 LOOSE = {"float32": 1e-4, "float64": 1e-12}
 

@@ -101,6 +101,7 @@ def test_every_operator_has_a_slow_definition() -> None:
     """But for those that differ in training, which have tests of their own, and for views, which compute nothing."""
     assert {op for op, checked in CHECKED.items() if checked.plain is None} == {
         ops.BatchNorm,
+        ops.BatchNormOf,
         ops.CountedMean,
         ops.Flatten,
         ops.Parameter,

@@ -19,7 +19,7 @@ CUDA = Dialect(
     name="{}_",  # no keyword or function of C++
     templates=OPERATORS
     | {"and": "({} && {})", "or": "({} || {})", "not": "(!{})", "where": "({} ? {} : {})"}
-    | {name: f"{name}f({{}})" for name in ("sqrt", "exp", "log", "log1p", "tanh", "erf")}
+    | {name: f"{name}f({{}})" for name in ("sqrt", "exp", "log", "log1p", "tanh", "erf", "sin", "cos", "floor")}
     | {"abs": "fabsf({})", "power": "powf({}, {})"}
     | {"sign": "formula_sign({})", "minimum": "formula_minimum({}, {})", "maximum": "formula_maximum({}, {})"},
 )

@@ -1,8 +1,9 @@
-"""Tensors of one number."""
+"""Tensors of one number, and of numbers that rise."""
 
 from __future__ import annotations
 
 import numpy as np
+from hypothesis import strategies as st
 
 from mpibow import ops
 from tests.kernels.cases import Case
@@ -16,6 +17,14 @@ CHECKED = (
         large=[Case(ops.Full((N, 5), 2.0), ())],
         random=tensors.map(lambda shape: Case(ops.Full(shape, 0.25), ())),
         plain=lambda op, w: np.full(op.shape, op.value),
+        lacking=("cuda",),
+    ),
+    Checked(
+        op=ops.Arange,
+        cases=[Case(ops.Arange(7), ())],
+        large=[Case(ops.Arange(N), ())],
+        random=st.integers(1, 99).map(lambda count: Case(ops.Arange(count), ())),
+        plain=lambda op, w: np.arange(op.count),
         lacking=("cuda",),
     ),
 )

@@ -1,0 +1,111 @@
+"""Arithmetic of integers (int32) and bools: numbers of tokens, positions, masks. It has no gradient."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from mpibow.errors import ShapeError
+from mpibow.graph.graph import EVERY, Op, Shape, Tensor
+from mpibow.graph.kernel import Call, Kernel, Run
+from mpibow.ops.arithmetic import broadcast
+from mpibow.ops.cast import cast
+from mpibow.ops.reshape import reshape
+
+__all__ = ["IntegerOperation", "IntegerReduction"]
+
+FUNCTIONS: dict[str, np.ufunc] = {
+    "+": np.add, "-": np.subtract, "*": np.multiply, "//": np.floor_divide, "%": np.remainder, "&": np.bitwise_and,
+    "|": np.bitwise_or, "^": np.bitwise_xor, "max": np.maximum, "min": np.minimum,
+}  # fmt: skip
+LOGICAL = ("&", "|", "^")
+
+
+@dataclass(frozen=True)
+class IntegerOperation(Op):
+    """y = x0 `sign` x1: int32, or bool of two bools."""
+
+    sign: str
+    kind = "integer"
+    differentiable = None
+    integers = EVERY
+    flat = EVERY
+
+    def infer(self, *shapes: Shape) -> Shape:
+        if self.sign not in FUNCTIONS or len(shapes) != 2 or shapes[0] != shapes[1]:
+            raise ShapeError(f"there must be two inputs of one shape, and a sign of {[*FUNCTIONS]}")
+        return shapes[0]
+
+    def dtype(self, *dtypes: str) -> str:
+        return "bool" if {*dtypes} == {"bool"} else "int32"
+
+
+@dataclass(frozen=True)
+class IntegerReduction(Op):
+    """y = the elements of x along `axis` combined by `sign`; `running`: each with all before it."""
+
+    sign: str
+    axis: int
+    running: bool = False
+    kind = "integer_reduction"
+    differentiable = None
+    integers = EVERY
+    flat = EVERY
+
+    def infer(self, *shapes: Shape) -> Shape:
+        (x,) = shapes
+        if self.sign not in FUNCTIONS or not 0 <= self.axis < len(x):
+            raise ShapeError(f"axis {self.axis} must be one of the input's {len(x)}, the sign one of {[*FUNCTIONS]}")
+        return x if self.running else (*x[: self.axis], 1, *x[self.axis + 1 :])
+
+    def dtype(self, *dtypes: str) -> str:
+        return dtypes[0]
+
+
+def integer(x: Tensor, sign: str, y: Tensor, *, name: str | None = None) -> Tensor:
+    """x `sign` y of integers, broadcast: + - * // % max min, and & | ^, which of two bools give bools.
+
+    // rounds down. A result beyond int32 wraps round, as NumPy's.
+    """
+    x, y = broadcast(x, y)
+    if x.dtype != y.dtype or sign not in LOGICAL:
+        x, y = cast(x, "int32"), cast(y, "int32")
+    return x.graph.add(IntegerOperation(sign), x, y, name=name)
+
+
+def integer_reduction(
+    x: Tensor, sign: str, axis: int, *, keepdim: bool = False, running: bool = False, name: str | None = None
+) -> Tensor:
+    """Integers combined along `axis` by + max min & or |; `running`: a cumulative sum or the like, of x's shape."""
+    at = axis % len(x.shape)
+    if sign not in LOGICAL:
+        x = cast(x, "int32")
+    y = x.graph.add(IntegerReduction(sign, at, running), x, name=name)
+    return y if keepdim or running else reshape(y, (*x.shape[:at], *x.shape[at + 1 :]))
+
+
+# The reference kernels.
+
+
+def forward(call: Call) -> Run:
+    (x0, x1), y, function = call.x, call.y, FUNCTIONS[call.op.sign]
+
+    def run() -> None:
+        with np.errstate(all="ignore"):
+            function(x0, x1, out=y)
+
+    return run
+
+
+def reduction_forward(call: Call) -> Run:
+    x, y, axis, function = call.x0, call.y, call.op.axis, FUNCTIONS[call.op.sign]
+    if call.op.running:
+        return lambda: function.accumulate(x, axis=axis, out=y)
+    return lambda: function.reduce(x, axis=axis, keepdims=True, out=y)
+
+
+KERNELS = {
+    IntegerOperation: Kernel(forward),
+    IntegerReduction: Kernel(reduction_forward),
+}
