@@ -6,11 +6,11 @@ import copy
 import inspect
 import logging
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from inspect import Parameter
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import psutil
@@ -28,13 +28,23 @@ if TYPE_CHECKING:
     from torch.nn import Module
 
 
-def from_torch(module: Module, example_inputs: Sequence[Tensor]) -> TorchNet:
+SAMPLES = 5  # of the module as it is exported
+Examples: TypeAlias = "Sequence[Tensor] | Mapping[str, Tensor]"
+
+
+def from_torch(
+    module: Module, example_inputs: Examples, *, operators: Mapping[str, Callable[..., Any]] | None = None
+) -> TorchNet:
     """A torch.nn.Module as a net for `mpibow.fit`: its operators, and its weights and running statistics to start from.
 
-    `example_inputs` are tensors (n, ...) as its forward takes them, n any batch size. torch.export reads the module in
+    `example_inputs` are tensors (n, ...) as its forward takes them, n any batch size, in its order or by the names of
+    its parameters. torch.export reads the module in
     training mode and leaves it as it was. A part in evaluation mode within a module in training mode, such as a frozen
     batch norm, stays in evaluation mode. `Fitted.to_torch` returns the module with the trained weights. Of a
     DataParallel or torch.compile'd module, the module inside is read.
+
+    `operators` are functions for ATen's operators by name, such as {"special_i0": bessel}, or for those of
+    torch.library, {"my.bessel": bessel}: of the tensors and numbers of a call, such as mpibow.operator makes them.
 
     Raises ConfigError naming operators that mpibow lacks, each with its place in the module's source. Also raises it
     where outputs, running statistics or gradients of two samples differ from the module's. These are computed in
@@ -42,11 +52,12 @@ def from_torch(module: Module, example_inputs: Sequence[Tensor]) -> TorchNet:
     """
     torch = _torch()
     module = _inner(torch, module, "from_torch")
-    examples = _examples(torch, example_inputs)
+    examples = _examples(torch, module, example_inputs)
     free = psutil.virtual_memory().available
-    with _silent(), untouched(module):
+    with _silent(), untouched(module), _without_cache(module):
         _check_parts(torch, module)
-        net = TorchNet(ExportReader(torch, module, _exported(torch, module, examples)).program(), module)
+        reader = ExportReader(torch, module, _exported(torch, module, examples), operators or {})
+        net = TorchNet(reader.program(), module, operators or {})
         check(net)
         left = memory_left()
         needed = compare(torch, net, examples, free if left is None else min(free, left))
@@ -110,17 +121,38 @@ def _torch() -> Any:
     return torch
 
 
-def _examples(torch: ModuleType, given: Sequence[Tensor]) -> tuple[Tensor, ...]:
+def _examples(torch: ModuleType, module: Module, given: Examples) -> dict[str, Tensor] | tuple[Tensor, ...]:
     """The tensors, each of at least two samples: torch.export makes a batch of one a fixed size."""
-    if isinstance(given, torch.Tensor) or not isinstance(given, tuple | list):
-        raise ConfigError(f"from_torch: example_inputs must be a tuple of tensors, got {type(given).__name__}")
-    if others := [type(each).__name__ for each in given if not isinstance(each, torch.Tensor)]:
+    if isinstance(given, Mapping):  # in forward's order
+        first = [name for name in inspect.signature(module.forward).parameters if name in given]
+        given = {name: given[name] for name in [*first, *(name for name in given if name not in first)]}
+    elif isinstance(given, torch.Tensor) or not isinstance(given, tuple | list):
+        raise ConfigError(
+            f"from_torch: example_inputs must be a tuple of tensors or tensors by name, got {type(given).__name__}"
+        )
+    tensors = [*given.values()] if isinstance(given, Mapping) else [*given]
+    if others := [type(each).__name__ for each in tensors if not isinstance(each, torch.Tensor)]:
         raise ConfigError(f"from_torch: example_inputs must be tensors, got {others[0]}; wrap the module to fix it")
-    counts = {each.shape[0] if each.ndim else 0 for each in given}
+    counts = {each.shape[0] if each.ndim else 0 for each in tensors}
     if len(counts) != 1 or 0 in counts:
-        shapes = ", ".join(str(tuple(each.shape)) for each in given)
+        shapes = ", ".join(str(tuple(each.shape)) for each in tensors)
         raise ConfigError(f"from_torch: example_inputs must be (n, ...) with one batch size n, got {shapes or 'none'}")
-    return tuple(torch.cat([each, each]) if each.shape[0] == 1 else each for each in given)
+    twice = tuple(torch.cat([each, each]) if each.shape[0] == 1 else each for each in tensors)
+    return dict(zip(given, twice, strict=True)) if isinstance(given, Mapping) else twice
+
+
+@contextmanager
+def _without_cache(module: Module) -> Iterator[None]:
+    """Language models of transformers return keys and values for generation, unless their config says otherwise."""
+    configs = {id(each): each for part in module.modules() if (each := getattr(part, "config", None)) is not None}
+    before = [(each, each.use_cache) for each in configs.values() if getattr(each, "use_cache", None)]
+    for each, _ in before:
+        each.use_cache = False
+    try:
+        yield
+    finally:
+        for each, value in before:
+            each.use_cache = value
 
 
 @contextmanager
@@ -162,18 +194,32 @@ def _check_parts(torch: ModuleType, module: Module) -> None:
             )
 
 
-def _exported(torch: ModuleType, module: Module, examples: tuple[Tensor, ...]) -> ExportedProgram:
+def _exported(torch: ModuleType, module: Module, examples: Examples) -> ExportedProgram:
     batch = {0: torch.export.Dim("batch")}
-    kinds = [each.kind for each in inspect.signature(module.forward).parameters.values()]
-    named = kinds.index(Parameter.VAR_POSITIONAL) if Parameter.VAR_POSITIONAL in kinds else len(examples)
-    shapes = (*(batch for _ in examples[:named]), *[tuple(batch for _ in examples[named:])] * (named < len(examples)))
+
+    def several(x: Tensor) -> Tensor:
+        """As many samples as no check has: what takes their number for a constant is found by that."""
+        return x[torch.arange(SAMPLES) % x.shape[0]]
+
+    parameters = inspect.signature(module.forward).parameters
+    shapes: Any
+    if isinstance(examples, Mapping):
+        rest = next((name for name, each in parameters.items() if each.kind is Parameter.VAR_KEYWORD), None)
+        inner = {name: batch for name in examples if name not in parameters}
+        shapes = {name: batch for name in examples if name in parameters} | ({rest: inner} if rest and inner else {})
+        args, settings = (), {name: several(each) for name, each in examples.items()}
+    else:
+        kinds = [each.kind for each in parameters.values()]
+        named = kinds.index(Parameter.VAR_POSITIONAL) if Parameter.VAR_POSITIONAL in kinds else len(examples)
+        more = [tuple(batch for _ in examples[named:])] * (named < len(examples))
+        shapes, args, settings = (*(batch for _ in examples[:named]), *more), tuple(map(several, examples)), {}
     try:
         if not module.training:
             module.train()
-        return torch.export.export(module, examples, dynamic_shapes=shapes)
+        return torch.export.export(module, args, settings, dynamic_shapes=shapes)
     except Exception as error:  # of many kinds, each with a page of advice
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         raise ConfigError(
             f"from_torch: torch.export cannot read {type(module).__name__}: {' '.join(lines[:2])[:400]}; forward "
-            "must take any batch size, and no branch may depend on the data"
+            "must take any batch size (x.shape[0], not len(x)), and no branch may depend on the data"
         ) from error

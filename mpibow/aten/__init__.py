@@ -7,12 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mpibow.aten import arithmetic, layers, shapes, windows
-from mpibow.aten.site import Function, Site, of_operands, of_tensors
+from mpibow.aten import arithmetic, indexing, integers, layers, order, recurrent, shapes, volumes, windows
+from mpibow.aten.site import BySample, Function, Site, of_operands, of_tensors
 
-OF_FLOATS = arithmetic.OF_FLOATS | windows.OF_FLOATS
-OF_ANY = arithmetic.OF_ANY | layers.OF_ANY | shapes.OF_ANY
-PYTHON: Mapping[str, Function] = {"getitem": shapes.item}  # for calls that return several values
+MODULES = (arithmetic, indexing, integers, layers, order, recurrent, shapes, volumes, windows)
+OF_FLOATS = arithmetic.OF_FLOATS | volumes.OF_FLOATS | windows.OF_FLOATS
+OF_ANY = {name: function for module in MODULES for name, function in module.OF_ANY.items()}
+# Calls that are none of ATen's: for those that return several values, and for numbers of samples.
+PYTHON: Mapping[str, Function] = {
+    "by_sample": lambda site, first, step, axis, size: BySample(first, step, axis, tuple(size)),
+    "getitem": shapes.item,
+}
 OPERATORS: Mapping[str, Function] = {
     **{name: of_operands(function) for name, function in arithmetic.OF_OPERANDS.items()},
     **{name: of_tensors(Site.floats, function) for name, function in OF_FLOATS.items()},

@@ -4,13 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from math import log
 
 import numpy as np
 
 from mpibow import ops
+from mpibow.aten import integers
+from mpibow.aten.integers import arithmetic, divided, of_integers, whole
+from mpibow.aten.order import first_place
 from mpibow.aten.program import BatchExtent
-from mpibow.aten.site import Argument, Filled, Function, Operand, Result, Site, Value, dtype_of, need, number, refuse
+from mpibow.aten.site import (
+    Argument,
+    Filled,
+    Function,
+    Operand,
+    Result,
+    Site,
+    Value,
+    axes_of,
+    dtype_of,
+    need,
+    number,
+    refuse,
+)
 from mpibow.graph.graph import FLOAT, Tensor
+from mpibow.ops.integers import integer
 
 Axes = int | Sequence[int] | None
 
@@ -23,11 +41,10 @@ def sub(x: Operand, other: Operand, alpha: float = 1) -> Operand:
     return x - (other if alpha == 1 else other * float(alpha))
 
 
-def div(site: Site, self: Argument, other: Argument, rounding_mode: str | None = None) -> Argument:
-    need(rounding_mode is None, f"rounding_mode={rounding_mode!r}: quotients are not rounded here")
-    if isinstance(self, Filled) and self.value is not None and (by := number(other)):
+def div(site: Site, self: Argument, other: Argument, rounding_mode: str | None = None) -> Result:
+    if isinstance(self, Filled) and self.value is not None and rounding_mode is None and (by := number(other)):
         return Filled(self.shape, self.value / by)
-    return site.operand(self) / site.operand(other)
+    return divided(site, self, other, rounding_mode)
 
 
 def power(site: Site, self: Argument, exponent: Argument) -> Tensor:
@@ -62,13 +79,17 @@ def glu(x: Tensor, dim: int = -1) -> Tensor:
 
 
 def clamp(site: Site, self: Value, min: Argument | None = None, max: Argument | None = None) -> Tensor:
+    if of_integers(site, self):
+        for limit, pick in ((min, "max"), (max, "min")):
+            self = self if limit is None else integer(whole(site, self), pick, whole(site, limit))
+        return site.tensor(self)
     x = site.floats(self)
     for bound, sign in ((min, 1.0), (max, -1.0)):
         if bound is None:
             continue
         found = number(bound)
-        limit = ops.full(x.shape, sign * found) if found is not None else site.floats(bound) * sign
-        x = maximum(x * sign, limit) * sign  # of equal elements the first, x itself, receives the gradient
+        bounds = ops.full(x.shape, sign * found) if found is not None else site.floats(bound) * sign
+        x = maximum(x * sign, bounds) * sign  # of equal elements the first, x itself, receives the gradient
     return x
 
 
@@ -87,23 +108,9 @@ def compare(sign: str, x: Operand, other: Operand) -> Tensor:
     return getattr(ops, sign)(left, other)  # type: ignore[no-any-return]
 
 
-def where(site: Site, condition: Value, self: Argument, other: Argument) -> Tensor:
-    return ops.where(site.tensor(condition), site.operand(self), site.operand(other))
-
-
-def masked_fill(site: Site, self: Value, mask: Value, value: Argument) -> Tensor:
-    return ops.where(site.tensor(mask), site.operand(value), site.tensor(self))
-
-
-def _every(x: Tensor, dim: Axes) -> list[int]:
-    """The axes of a sum: all where none are given, as in PyTorch, whose numbers without axes have one nonetheless."""
-    given = [dim] if isinstance(dim, int) else list(dim or range(len(x.shape)))
-    return [axis % len(x.shape) for axis in given] if x.shape else []
-
-
 def reduced(function: Callable[..., Tensor], x: Tensor, dim: Axes = None, keepdim: bool = False) -> Tensor:
     """A sum or the like over `dim`."""
-    axes = _every(x, dim)
+    axes = axes_of(x, dim)
     return function(x, axes, keepdim=keepdim) if axes else x
 
 
@@ -111,12 +118,20 @@ def amin(x: Tensor, dim: Axes = None, keepdim: bool = False) -> Tensor:
     return -reduced(ops.amax, -x, dim, keepdim)
 
 
-def largest(x: Tensor, other: Tensor | None = None, dim: Axes = None, keepdim: bool = False) -> Result:
-    """max in its three forms; with an axis it also returns indices, which nothing may read (shapes.item)."""
+def largest(x: Tensor, other: Tensor | None = None, dim: int | None = None, keepdim: bool = False) -> Result:
+    """max in its three forms; with an axis it also returns places."""
     if other is not None:
         return maximum(x, other)
     found = reduced(ops.amax, x, dim, keepdim)
-    return found if dim is None else [found, None]
+    return found if dim is None else [found, lambda: first_place(x, dim, keepdim, largest=True)]
+
+
+def smallest(x: Tensor, other: Tensor | None = None, dim: int | None = None, keepdim: bool = False) -> Result:
+    """min in its three forms."""
+    if other is not None:
+        return -maximum(-x, -other)
+    found = amin(x, dim, keepdim)
+    return found if dim is None else [found, lambda: first_place(x, dim, keepdim, largest=False)]
 
 
 def logsumexp(x: Tensor, dim: Axes, keepdim: bool = False) -> Tensor:
@@ -127,7 +142,7 @@ def logsumexp(x: Tensor, dim: Axes, keepdim: bool = False) -> Tensor:
 def var(
     x: Tensor, dim: Axes = None, unbiased: bool = True, correction: float | None = None, keepdim: bool = False
 ) -> Tensor:
-    count = int(np.prod([x.shape[axis] for axis in _every(x, dim)]))
+    count = int(np.prod([x.shape[axis] for axis in axes_of(x, dim)]))
     less = float(unbiased) if correction is None else float(correction)
     spread = reduced(ops.sum, ops.power(x - reduced(ops.mean, x, dim, True), 2.0), dim, keepdim)
     need(count > less, f"a variance of {count} numbers, less {less:g}")
@@ -163,6 +178,24 @@ def bernoulli(site: Site, self: Value, p: float) -> Tensor:
     return ops.dropout(ones, 1.0 - float(p)) * float(p)
 
 
+def prod(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+    """The product along an axis, or of all numbers."""
+    if dim is None:
+        x = ops.reshape(x, (-1,))
+    at = (dim or 0) % len(x.shape)
+    parts = ops.split(x, 1, axis=at)
+    made = ops.multiply(*parts) if len(parts) > 1 else parts[0]
+    return made if keepdim else ops.reshape(made, (*x.shape[:at], *x.shape[at + 1 :]))
+
+
+def mean(x: Tensor, dim: Axes = None, keepdim: bool = False, **_: object) -> Tensor:
+    return reduced(ops.mean, x, dim, keepdim)
+
+
+def detach(site: Site, self: Value) -> Value:
+    return ops.detach(site.tensor(self)) if dtype_of(self) == FLOAT else self
+
+
 def cast(site: Site, self: Value, **_: object) -> Value:
     wanted = site.call.dtype or FLOAT
     return self if dtype_of(self) == wanted else ops.cast(site.tensor(self), wanted)
@@ -170,24 +203,23 @@ def cast(site: Site, self: Value, **_: object) -> Value:
 
 # By the functions' arguments: two tensors or numbers; tensors as floats; anything, and the call's site.
 OF_OPERANDS: dict[str, Function] = {
-    "add": add,
-    "mul": lambda x, other: x * other,
-    "rsub": lambda x, other, alpha=1: sub(other, x, alpha),
-    "sub": sub,
     **{sign: partial(compare, sign) for sign in ("lt", "le", "gt", "ge", "eq", "ne")},
 }
 
 OF_FLOATS: dict[str, Function] = {
     "abs": ops.abs,
     "addmm": addmm,
-    "amax": partial(reduced, ops.amax),
-    "amin": amin,
     "baddbmm": addmm,
     "bmm": matmul,
     "celu": lambda x, alpha=1: elu(x, alpha, input_scale=1 / alpha),
-    "detach": ops.detach,
+    "cos": ops.cos,
+    "erf": ops.erf,
     "elu": elu,
     "exp": ops.exp,
+    "exp2": lambda x: ops.exp(x * log(2.0)),
+    "expm1": lambda x: ops.exp(x) - 1.0,
+    "floor": ops.floor,
+    "ceil": lambda x: -ops.floor(-x),
     "gelu": lambda x, approximate="none": ops.gelu(x, tanh=approximate == "tanh"),
     "glu": glu,
     "hardsigmoid": hardsigmoid,
@@ -196,49 +228,58 @@ OF_FLOATS: dict[str, Function] = {
     "leaky_relu": lambda x, negative_slope=0.01: ops.leaky_relu(x, float(negative_slope)),
     "linalg_vector_norm": norm,
     "log": ops.log,
+    "log10": lambda x: ops.log(x) / log(10.0),
+    "log1p": ops.log1p,
+    "log2": lambda x: ops.log(x) / log(2.0),
     "log_sigmoid": lambda x: -ops.softplus(-x),
     "log_softmax": lambda x, dim: ops.log_softmax(x, dim),
-    "logical_and": lambda x, other: ops.ne(x * other, 0.0),
-    "logical_or": lambda x, other: ops.gt(ops.abs(x) + ops.abs(other), 0.0),
     "logsumexp": logsumexp,
     "matmul": matmul,
-    "max": largest,
     "maximum": maximum,
     "mean": partial(reduced, ops.mean),
     "minimum": lambda x, other: -maximum(-x, -other),
     "mish": lambda x: x * ops.tanh(ops.softplus(x)),
     "mm": matmul,
-    "neg": ops.neg,
     "norm": norm,
+    "prod": prod,
     "reciprocal": lambda x: ops.power(x, -1.0),
     "relu": ops.relu,
     "relu6": ops.clipped_relu,
     "rsqrt": lambda x: ops.power(ops.sqrt(x), -1.0),
     "selu": lambda x: elu(x, 1.6732632423543772, 1.0507009873554805),
     "sigmoid": ops.sigmoid,
+    "sign": ops.sign,
     "silu": ops.silu,
+    "sin": ops.sin,
     "softmax": lambda x, dim: ops.softmax(x, dim),
     "softplus": softplus,
     "sqrt": ops.sqrt,
     "square": lambda x: ops.power(x, 2.0),
     "std": lambda x, **settings: root(var(x, **settings)),
-    "sum": partial(reduced, ops.sum),
+    "std_mean": lambda x, **settings: [root(var(x, **settings)), mean(x, **settings)],
     "tanh": ops.tanh,
     "threshold": lambda x, threshold, value: ops.where(ops.gt(x, float(threshold)), x, float(value)),
     "var": var,
+    "var_mean": lambda x, **settings: [var(x, **settings), mean(x, **settings)],
 }
 
 OF_ANY: dict[str, Function] = {
     "_to_copy": cast,
+    "add": arithmetic("+", add),
+    "amax": integers.reduced("max", partial(reduced, ops.amax)),
+    "amin": integers.reduced("min", amin),
     "bernoulli": bernoulli,
     "clamp": clamp,
     "clamp_max": clamp,
     "clamp_min": clamp,
+    "detach": detach,
     "div": div,
-    "logical_not": lambda site, self: ops.eq(site.tensor(self), 0.0),
-    "masked_fill": masked_fill,
+    "max": integers.reduced("max", largest),
+    "min": integers.reduced("min", smallest),
+    "mul": arithmetic("*", lambda x, other: x * other),
+    "sub": arithmetic("-", sub),
+    "sum": integers.reduced("+", partial(reduced, ops.sum)),
     "pow": power,
     "to": cast,
     "type_as": cast,
-    "where": where,
 }

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -48,7 +48,10 @@ class PassResult:
         return not any(np.isnan(array).any() for array in (*self.outputs.values(), *self.gradients.values()))
 
 
-def compare(torch: ModuleType, net: TorchNet, examples: Sequence[Tensor], free: int) -> int:
+Samples: TypeAlias = "Sequence[Tensor] | Mapping[str, Tensor]"
+
+
+def compare(torch: ModuleType, net: TorchNet, examples: Samples, free: int) -> int:
     """Raises ConfigError where the net's numbers differ from the module's, in training and in evaluation.
 
     Gradients are those of one random sum of all outputs. Where the plan needs more than half of `free` bytes, nothing
@@ -58,9 +61,10 @@ def compare(torch: ModuleType, net: TorchNet, examples: Sequence[Tensor], free: 
     needed = 2 * plan.arena_bytes + 40 * plan.layout.size  # PyTorch's activations as well, its weights and gradients
     if needed > free // 2:
         return needed
-    two = [each[:2] for each in examples]
+    two = [each[:2] for each in (examples.values() if isinstance(examples, Mapping) else examples)]
+    names = tuple(examples) if isinstance(examples, Mapping) else ()
     for samples in (_drawn(torch, two), two):
-        theirs = _by_torch(torch, net, samples, training=True)
+        theirs = _by_torch(torch, net, samples, names, training=True)
         if theirs.whole:
             break
     else:
@@ -69,7 +73,8 @@ def compare(torch: ModuleType, net: TorchNet, examples: Sequence[Tensor], free: 
     close, small = CLOSE if theirs.exact else LOOSE
     _alike(f"{kind} gives another {{}} than in PyTorch", ours.outputs, theirs.outputs, close)
     wanted = {name: theirs.statistics[name] for name in ours.statistics}
-    _alike(f"{kind} keeps another {{}} than in PyTorch", ours.statistics, wanted, close)
+    least = small * max(map(_largest, wanted.values()), default=0.0)  # a mean may be of rounding errors alone
+    _alike(f"{kind} keeps another {{}} than in PyTorch", ours.statistics, wanted, close, least)
     found = {  # convolutions of one dimension have weights of two
         name: ours.gradients.get(name, np.zeros_like(array)).reshape(array.shape)
         for name, array in theirs.gradients.items()
@@ -77,8 +82,8 @@ def compare(torch: ModuleType, net: TorchNet, examples: Sequence[Tensor], free: 
     largest = max(map(_largest, theirs.gradients.values()), default=0.0)
     least = small * max(largest, max(map(_largest, theirs.outputs.values())) / 100)
     _alike(f"{kind} has another gradient of {{}} than in PyTorch", found, theirs.gradients, close, least)
-    evaluated = _by_torch(torch, net, samples, training=False)
-    if any(isinstance(node.op, ops.BatchNorm) and not node.op.frozen for node in plan.graph.nodes):
+    evaluated = _by_torch(torch, net, samples, names, training=False)
+    if ours.statistics:
         ours = _by_numpy(net, _plan(net, training=False), samples)
     _alike(
         f"{kind} gives another {{}} in evaluation than the net that was read from it",
@@ -136,23 +141,32 @@ def _direction(n: int, shape: Shape) -> Array:
     return np.asarray(np.random.default_rng(n).standard_normal(shape))
 
 
-def _by_torch(torch: ModuleType, net: TorchNet, samples: Sequence[Tensor], *, training: bool) -> PassResult:
+def _by_torch(
+    torch: ModuleType, net: TorchNet, samples: Sequence[Tensor], names: Sequence[str], *, training: bool
+) -> PassResult:
     """The module's numbers in float64, or in float32 where its tensors of fixed types need that."""
     for precision in (torch.float64, torch.float32):
         try:
-            return _in_torch(torch, net, samples, precision, training)
+            return _in_torch(torch, net, samples, names, precision, training)
         except RuntimeError as error:
             failed = error
     raise ConfigError(f"from_torch: {net.program.kind} fails in PyTorch for example_inputs: {failed}") from failed
 
 
 def _in_torch(
-    torch: ModuleType, net: TorchNet, samples: Sequence[Tensor], precision: dtype, training: bool
+    torch: ModuleType,
+    net: TorchNet,
+    samples: Sequence[Tensor],
+    arguments: Sequence[str],
+    precision: dtype,
+    training: bool,
 ) -> PassResult:
+    """The module's numbers for samples, which are its `arguments` by these names, if any, else in its order."""
+
     def cast(tensor: Tensor) -> Tensor:
         return tensor.detach().to(precision, copy=True) if tensor.is_floating_point() else tensor.detach().clone()
 
-    module, means = net.module, _means(torch)
+    module, means = net.module, means_of(torch, precision)
     names: dict[Tensor, str] = {}
     for name, each in module.named_parameters(remove_duplicate=False):  # of tied ones, the name that the net has
         if each not in names or name in net.program.parameters:
@@ -162,7 +176,8 @@ def _in_torch(
     with untouched(module), torch.set_grad_enabled(training), means():
         if module.training != training or not training:
             module.train(training)
-        made = torch.func.functional_call(module, weights | buffers, given)
+        by_name = dict(zip(arguments, given, strict=True)) if arguments else {}
+        made = torch.func.functional_call(module, weights | buffers, () if arguments else given, by_name)
         outputs = [each for each in torch.utils._pytree.tree_leaves(made) if each is not None]
         if len(outputs) != len(net.outputs):
             raise ConfigError(
@@ -190,8 +205,11 @@ def _in_torch(
     )
 
 
-def _means(torch: Any) -> type[TorchDispatchMode]:
-    """A mode in which random masks are their means, so that dropout does nothing; `bits` are the fewest of a float."""
+def means_of(torch: Any, precision: dtype) -> type[TorchDispatchMode]:
+    """A mode in which random masks are their means, so that dropout does nothing, and float32 is `precision`.
+
+    `bits` are the fewest of a float.
+    """
     aten = torch.ops.aten
 
     class Means(torch.utils._python_dispatch.TorchDispatchMode):  # type: ignore[misc]
@@ -207,7 +225,10 @@ def _means(torch: Any) -> type[TorchDispatchMode]:
             kind = function.overloadpacket
             if kind is aten.bernoulli_:
                 return args[0].fill_(args[1] if len(args) > 1 else 0.5)  # PyTorch leaves out what is the default
-            made = function(*args, **(kwargs or {}))
+            settings = dict(kwargs or {})
+            if settings.get("dtype") is torch.float32:
+                settings["dtype"] = precision
+            made = function(*args, **settings)
             if isinstance(made, torch.Tensor) and made.is_floating_point():
                 Means.bits = min(Means.bits, 8 * made.itemsize)
             return made

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -10,22 +10,31 @@ import numpy as np
 from mpibow import ops
 from mpibow.aten.program import BatchExtent
 from mpibow.aten.shapes import reshape
-from mpibow.aten.site import Function, ModuleArray, Result, Site, Value, need, number, refuse
+from mpibow.aten.site import Function, Site, Value, need, refuse
 from mpibow.aten.windows import Sizes, both, images, padded
 from mpibow.graph.graph import FLOAT, Op, Shape, Tensor
+from mpibow.ops.applied import applied
 from mpibow.ops.initialisers import ZERO
 from mpibow.ops.norms import Norm
-from mpibow.ops.recurrent import KEYS, layered
-
-SHARED = "its weights are read at {} places; mpibow's layer owns its weights: give each use its own"
-COMPUTED = "its weights are computed, as by a weight norm; mpibow's layer owns its weights: remove the norm"
 
 
-def _owned(site: Site, *held: Value | None) -> None:
-    """Raises ConfigError where an operator can't own these parameters."""
-    if not site.owns(*held):
-        uses = max((each.uses for each in held if isinstance(each, ModuleArray)), default=0)
-        refuse(SHARED.format(uses) if uses > 1 else COMPUTED)
+def held(
+    site: Site,
+    op: Op,
+    x: Sequence[Tensor],
+    weights: Mapping[str, Value | None],
+    running: Mapping[str, Value] | None = None,
+) -> list[Tensor]:
+    """The outputs of a layer that owns its weights, or takes them as inputs: computed ones, and shared ones."""
+    given = {key: each for key, each in weights.items() if each is not None}
+    if site.owns(*given.values()):
+        return [*site.layer(op, *x, **given, **(running or {}))]
+    shapes = {key: each.shape for key, each in op.weights(*(each.shape for each in x)).items()}
+    tensors = {key: reshape(site.floats(each), shapes[key]) for key, each in given.items()}
+    made = applied(op)
+    if running:
+        return [*site.layer(made, *x, *tensors.values(), **running)]
+    return [*x[0].graph.add_all(made, *x, *tensors.values())]
 
 
 def convolution(
@@ -40,7 +49,6 @@ def convolution(
     output_padding: Sizes | None = None,
 ) -> Tensor:
     """A convolution in two dimensions, or in one: an image of one row; transposed with an `output_padding`."""
-    _owned(site, weight, bias)
     x, axes = site.floats(input), len(weight.shape) - 2
     kind = "a convolution" if output_padding is None else "a transposed convolution"
     need(axes in (1, 2), f"{kind} of {axes} dimensions; there are those of 1 and 2")
@@ -59,7 +67,7 @@ def convolution(
     else:
         more = both(output_padding, axes, 0)
         op = ops.ConvTranspose2d(weight.shape[1] * groups, kernel, step, around, more, *settings)
-    return images(x, axes, lambda x: site.layer(op, x, weight=weight, bias=bias)[0])
+    return images(x, axes, lambda x: held(site, op, [x], {"weight": weight, "bias": bias})[0])
 
 
 def linear(site: Site, input: Value, weight: Value, bias: Value | None = None) -> Tensor:
@@ -83,12 +91,19 @@ def batch_norm(
     momentum: float,
     eps: float,
 ) -> Tensor:
-    need(weight is not None and bias is not None, "a batch norm without weight and bias (affine=False)")
-    kept = running_mean is not None and running_var is not None
-    need(kept, "a batch norm without running statistics (track_running_stats=False)")
-    _owned(site, weight, bias)
+    x = site.floats(input)
+    channels = (x.shape[1], *(1 for _ in x.shape[2:]))
+    if running_mean is None or running_var is None:
+        axes = [axis for axis in range(len(x.shape)) if axis != 1]
+        away = x - ops.mean(x, axes, keepdim=True)
+        y = away / ops.sqrt(ops.mean(ops.power(away, 2.0), axes, keepdim=True) + eps)
+        y = y if weight is None else y * reshape(site.floats(weight), channels)
+        return y if bias is None else y + reshape(site.floats(bias), channels)
     op = ops.BatchNorm(eps, momentum, frozen=not training)
-    return site.layer(op, site.floats(input), weight=weight, bias=bias, mean=running_mean, variance=running_var)[0]
+    factors = np.ones(x.shape[1]) if weight is None else weight
+    shifts = np.zeros(x.shape[1]) if bias is None else bias
+    running = {"mean": running_mean, "variance": running_var}
+    return held(site, op, [x], {"weight": factors, "bias": shifts}, running)[0]
 
 
 def _normed(
@@ -214,6 +229,8 @@ def attention(
     q, k, v = (site.floats(each) for each in (query, key, value))
     if enable_gqa and k.shape[-3] != q.shape[-3]:
         k, v = (_repeated(each, q.shape[-3]) for each in (k, v))
+    front = np.broadcast_shapes(*(each.shape[:-2] for each in (q, k, v)))
+    q, k, v = (ops.expand(each, (*front, *each.shape[-2:])) for each in (q, k, v))
     mask = None if attn_mask is None else site.tensor(attn_mask)
     if not dropout_p:
         return ops.scaled_dot_product_attention(q, k, v, mask, is_causal=is_causal, scale=scale)
@@ -238,36 +255,29 @@ def _repeated(x: Tensor, heads: int) -> Tensor:
     return ops.reshape(each, (*front, heads, t, d))
 
 
-def recurrent(
+def cross_entropy(
     site: Site,
-    input: Value,
-    hx: Value | list[Value],
-    params: Sequence[Value],
-    has_biases: bool,
-    num_layers: int,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
-    batch_first: bool,
-) -> Result:
-    """All layers and directions, each an operator with its four weights; their last states are stacked."""
-    need(has_biases, "a recurrent layer without biases (bias=False)")
-    need(len(params) == 4 * num_layers * (1 + bidirectional), "a recurrent layer with projections (proj_size)")
-    _owned(site, *params)
-    kind = ops.Lstm if site.call.operator == "lstm" else ops.Gru
-    states = hx if isinstance(hx, list) else [hx]
-    given = [] if all(number(state) == 0 for state in states) else site.tensors(states)
-
-    def add(n: int, *inputs: Tensor) -> Sequence[Tensor]:
-        held = dict(zip(KEYS, params[4 * n : 4 * n + 4], strict=True))
-        return site.layer(kind(held["weight_hh"].shape[1], ZERO, bool(given)), *inputs, **held)
-
-    def turned(x: Tensor) -> Tensor:
-        return x if batch_first else ops.transpose(x, 0, 1)
-
-    rate = dropout if train else 0.0
-    y, last = layered(add, turned(site.floats(input)), given, num_layers, bidirectional, rate)
-    return [turned(y), *last]
+    self: Value,
+    target: Value,
+    weight: Value | None = None,
+    reduction: int = 1,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    """Of logits (n, classes, ...) and labels; its mean is over the labels that are not ignored."""
+    need(weight is None and len(target.shape) < len(self.shape), "cross-entropy of probabilities, or with weights")
+    x, labels = site.floats(self), site.tensor(target)
+    if len(x.shape) > 2:
+        x = ops.permute(x, 0, *range(2, len(x.shape)), 1)
+    rows, flat = ops.reshape(x, (-1, x.shape[-1])), ops.reshape(labels, (-1,))
+    losses = ops.softmax_cross_entropy(rows, flat, smoothing=float(label_smoothing), ignore=ignore_index)
+    if reduction == 0:
+        return ops.reshape(losses, labels.shape)
+    if reduction == 2:
+        return ops.sum(losses, 0)
+    batch = site.batch if losses.shape[0] % site.batch == 0 else losses.shape[0]
+    counts = ops.label_count(ops.reshape(flat, (batch, -1)), ignore_index)
+    return ops.mean(ops.counted_mean(ops.sum(ops.reshape(losses, (batch, -1)), 1), counts), 0)
 
 
 OF_ANY: dict[str, Function] = {
@@ -275,14 +285,13 @@ OF_ANY: dict[str, Function] = {
     "conv1d": convolution,
     "conv2d": convolution,
     **dict.fromkeys(("conv_transpose1d", "conv_transpose2d"), partial(convolution, output_padding=0)),
+    "cross_entropy_loss": cross_entropy,
     "dropout": dropout,
     "feature_dropout": feature_dropout,
     "group_norm": group_norm,
-    "gru": recurrent,
     "instance_norm": instance_norm,
     "layer_norm": layer_norm,
     "linear": linear,
-    "lstm": recurrent,
     "rms_norm": rms_norm,
     "scaled_dot_product_attention": attention,
 }

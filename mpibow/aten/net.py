@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from inspect import Parameter, Signature
 from typing import TYPE_CHECKING, Any
@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, Any
 from mpibow import ops
 from mpibow.aten import OPERATORS
 from mpibow.aten.program import Argument, BatchExtent, OperatorCall, Ref, SourcePlace, TorchProgram, refs
-from mpibow.aten.site import ModuleArray, Site, dtype_of
+from mpibow.aten.site import ModuleArray, Site, dtype_of, is_value
 from mpibow.errors import ConfigError, ShapeError
 from mpibow.graph.graph import FLOAT, Array, Graph, Tensor, prefix
 
 if TYPE_CHECKING:
     from torch.nn import Module
 
-LISTED = 8  # calls that an error names
+LossNet = Callable[..., Tensor]
+LISTED = 16  # calls that an error names
 PAGE = "docs/pytorch.md has the list"
 
 
@@ -32,14 +33,14 @@ class TorchNet:
 
     program: TorchProgram
     module: Module
+    operators: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"TorchNet({self.program.kind}: {len(self.program.calls)} operators, {self.weight_count:,} weights)"
 
     @property
     def __signature__(self) -> Signature:
-        names = [each.name for each in self.program.inputs]
-        return Signature([Parameter(name, Parameter.POSITIONAL_OR_KEYWORD) for name in names])
+        return Signature([Parameter(name, Parameter.POSITIONAL_OR_KEYWORD) for name in self.inputs])
 
     @property
     def weight_count(self) -> int:
@@ -71,26 +72,58 @@ class TorchNet:
 
     def __call__(self, *inputs: Tensor, **named: Tensor) -> Tensor | dict[str, Tensor]:
         """The outputs for tensors (n, ...) of the graph that is being built: one, or several by their names."""
-        given = self._given(inputs, named)
+        found = self._outputs(self._given(inputs, named))
+        return found["output"] if isinstance(self.program.outputs, Ref) else found
+
+    def losses(self) -> LossNet:
+        """A net of the output `loss`, as transformers' models have it where they take labels; it shows the others."""
+
+        def losses(**tensors: Tensor) -> Tensor:
+            given = self._given((), {name: each for name, each in tensors.items() if name in self.inputs})
+            outputs = self._outputs(given)
+            loss, batch = outputs.pop("loss"), next(iter(given.values())).shape[0]
+            for name, output in outputs.items():
+                if output.shape[:1] == (batch,):
+                    output.graph.output(name, output)
+            return by_samples(loss, batch)
+
+        losses.__signature__ = self.__signature__  # type: ignore[attr-defined]
+        return losses
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The names of its inputs."""
+        return tuple(each.name for each in self.program.inputs)
+
+    def _outputs(self, given: Mapping[str, Tensor], refusals: list[str] | None = None) -> dict[str, Tensor]:
+        """The outputs by name. With `refusals`, errors of calls are added to it, and inputs take the calls' places."""
         first = next(iter(given.values()))
-        batch, made = first.shape[0], dict[str, Tensor]()
+        graph, batch, made = first.graph, first.shape[0], dict[str, Tensor]()
         values: dict[str, Any] = dict(given)
         for name, array in self.program.parameters.items():
             values[name] = ModuleArray(name, array, self._uses[name], True)
         for name, buffer in self.program.buffers.items():
             values[name] = ModuleArray(name, buffer.array, self._uses[name], False)
             if name not in self._statistics:
-                first.graph.buffers[f"{prefix()}{name}"] = buffer
-        first.graph.frozen += [f"{prefix()}{name}" for name in self.program.frozen]
+                graph.buffers[f"{prefix()}{name}"] = buffer
+        graph.frozen += [f"{prefix()}{name}" for name in self.program.frozen]
         for call in self.program.calls:
-            values[call.name] = self._called(call, values, Site(first.graph, call, batch, made))
+            if refusals is not None and not all(name in values for name in refs(call.arguments)):
+                continue  # of values that were refused
+            try:
+                values[call.name] = self._called(call, values, Site(graph, call, batch, made))
+            except ConfigError as error:
+                if refusals is None:
+                    raise
+                refusals.append(str(error).removeprefix("from_torch: "))
+                if call.shape is not None and call.dtype is not None and 0 not in call.shape:
+                    shape = tuple(_resolved(extent, values, batch) for extent in call.shape)
+                    values[call.name] = graph.input(f"refused {call.name}", shape, call.dtype)
         outputs = self.program.outputs
-        last = Site(
-            first.graph, OperatorCall("output", "output", {}, SourcePlace("", self.program.kind, "", "")), batch, made
-        )
-        if isinstance(outputs, Ref):
-            return last.tensor(values[outputs.name])
-        return {name: last.tensor(values[each.name]) for name, each in outputs.items()}
+        named = {"output": outputs} if isinstance(outputs, Ref) else outputs
+        place = SourcePlace("", self.program.kind, "", "")
+        last = Site(graph, OperatorCall("output", "output", {}, place), batch, made)
+        return {name: last.tensor(values[each.name]) for name, each in named.items() if each.name in values}
 
     def _given(self, inputs: Sequence[Tensor], named: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The inputs by name, as the module was exported for them."""
@@ -113,9 +146,15 @@ class TorchNet:
         return given
 
     def _called(self, call: OperatorCall, values: Mapping[str, Any], site: Site) -> Any:
+        if call.operator not in OPERATORS and call.operator not in self.operators:
+            raise ConfigError(f"from_torch: {call.operator} in {call.place}")
         arguments = {name: _resolved(value, values, site.batch) for name, value in call.arguments.items()}
         try:
-            found: Any = OPERATORS[call.operator](site, **arguments)
+            if function := self.operators.get(call.operator):
+                tensors = [site.tensor(each) if is_value(each) else each for each in arguments.values()]
+                found: Any = function(*tensors)
+            else:
+                found = OPERATORS[call.operator](site, **arguments)
             whole = call.dtype is not None and call.dtype not in (FLOAT, dtype_of(found))
             return ops.cast(site.tensor(found), str(call.dtype)) if whole else found
         except (ShapeError, ConfigError) as error:
@@ -124,6 +163,17 @@ class TorchNet:
             raise ConfigError(
                 f"from_torch: {call.operator} in {call.place}: is not read with these arguments: {error}"
             ) from error
+
+
+def by_samples(loss: Tensor, batch: int) -> Tensor:
+    """Losses (n,) whose mean is `loss`, a number: those that it is the mean of, or itself for each sample."""
+    nodes, found = {node.name: node for node in loss.graph.nodes}, loss
+    while found.shape != (batch,):
+        node = nodes.get(found.name)
+        if node is None or not isinstance(node.op, ops.View | ops.ReduceMean | ops.Cast):
+            return ops.expand(ops.reshape(loss, (1,)), (batch,))
+        found = loss.graph.tensors[node.inputs[0]]
+    return found
 
 
 def _resolved(value: Argument, values: Mapping[str, Any], batch: int) -> Any:
@@ -137,19 +187,24 @@ def _resolved(value: Argument, values: Mapping[str, Any], batch: int) -> Any:
 
 
 def check(net: TorchNet) -> None:
-    """Raises ConfigError where an operator has no counterpart, naming its places in the module's source."""
-    lacking = [call for call in net.program.calls if call.operator not in OPERATORS]
-    if lacking:
-        lines = [f"  {call.operator} in {call.place}" for call in lacking[:LISTED]]
-        lines += [f"  and {len(lacking) - LISTED} more"] * (len(lacking) > LISTED)
-        raise ConfigError(
-            f"from_torch: {net.program.kind} uses operators that mpibow lacks:\n" + "\n".join(lines) + "\n"
-            f"replace them in the module by others ({PAGE}), or write that part with mpibow's operators"
-        )
+    """Raises ConfigError where an operator has no counterpart, naming all such places in the module's source."""
     for batch in (2, 3):
-        graph = Graph()
-        inputs = [
-            graph.input(each.name, (batch, *each.shape), FLOAT if each.dtype.startswith("float") else each.dtype)
+        graph, refusals = Graph(), list[str]()
+        inputs = {
+            each.name: graph.input(
+                each.name, (batch, *each.shape), FLOAT if each.dtype.startswith("float") else each.dtype
+            )
             for each in net.program.inputs
-        ]
-        net(*inputs)
+        }
+        net._outputs(inputs, refusals)
+        lacking = any(call.operator not in {*OPERATORS, *net.operators} for call in net.program.calls)
+        if len(refusals) == 1 and not lacking:
+            raise ConfigError(f"from_torch: {refusals[0]}")
+        if refusals:
+            what = "uses operators that mpibow lacks" if lacking else "has operators that cannot be read"
+            lines = [f"  {each}" for each in dict.fromkeys(refusals)]
+            lines[LISTED:] = [f"  and {len(lines) - LISTED} more"] * (len(lines) > LISTED)
+            raise ConfigError(
+                f"from_torch: {net.program.kind} {what}:\n" + "\n".join(lines) + "\n"
+                f"replace them in the module by others ({PAGE}), or write that part with mpibow's operators"
+            )

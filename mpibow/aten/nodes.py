@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from mpibow.aten.program import SourcePlace
+from mpibow.errors import ConfigError
 from mpibow.graph.graph import FLOAT, Array
 
 if TYPE_CHECKING:
     from torch import Tensor, dtype
-    from torch.fx import Node
+    from torch.export.graph_signature import InputSpec
+    from torch.fx import Graph, Node
+
+
+CHECKS = ("_assert", "sym_constrain", "_local_scalar", "sym_size")  # prefixes of calls that compute nothing
 
 
 def one_memory(one: Tensor, other: Tensor) -> bool:
@@ -61,3 +68,35 @@ def place_of(node: Node, kind: str) -> SourcePlace:
     pieces = where.split('"')
     number = where.partition("line ")[2].split(",")[0]
     return SourcePlace(part, str(made).rpartition(".")[2], f"{pieces[1]}:{number}", line)
+
+
+def elements_of(tensor: Tensor) -> tuple[object, ...]:
+    """The elements of its memory that a tensor has."""
+    return tuple(tensor.shape), tensor.stride(), tensor.storage_offset()
+
+
+def check_buffers(torch: ModuleType, kind: str, graph: Graph, specs: Mapping[str, InputSpec]) -> None:
+    """Raises ConfigError where the module reads a buffer that its forward writes: here buffers stay as they are."""
+    tensors = [node for node in graph.nodes if isinstance(node.meta.get("val"), torch.Tensor)]
+    for buffer in tensors:
+        if buffer.op != "placeholder" or specs[buffer.name].kind.name != "BUFFER":
+            continue
+        alike = [node for node in tensors if one_memory(node.meta["val"], buffer.meta["val"])]
+        writers = [user for node in alike for user in node.users if writes(name_of(user.target))]
+        readers = {user for node in alike for user in node.users} - {*alike, *writers}
+        if readers and any(user.args[0] in alike for user in writers):
+            raise ConfigError(
+                f"from_torch: {name_of(writers[0].target)} in {place_of(writers[0], kind)}: writes into the "
+                f"buffer {specs[buffer.name].target}, which forward reads; the buffers of a net are constants"
+            )
+
+
+def widened(torch: ModuleType, values: Any) -> Any:
+    """Constants in float64, as the net may be computed in it."""
+
+    def wide(value: object) -> object:
+        if isinstance(value, torch.dtype):
+            return torch.float64 if value.is_floating_point else value
+        return value.double() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+
+    return torch.utils._pytree.tree_map(wide, values)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import TypeAlias
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any, TypeAlias
 
+from mpibow.errors import ConfigError
 from mpibow.graph.graph import Array, Buffer
 
 
@@ -91,3 +92,17 @@ def refs(value: object) -> Iterator[str]:
     elif isinstance(value, list | tuple):
         for each in value:
             yield from refs(each)
+
+
+def named_outputs(found: Any, kind: str) -> Ref | Mapping[str, Ref]:
+    """A module's output as one value, or as several by name. Raises ConfigError for another."""
+    if isinstance(found, Ref):
+        return found
+    if is_dataclass(found):
+        found = {each.name: getattr(found, each.name) for each in fields(found)}
+    elif isinstance(found, tuple | list):
+        found = {f"output{i}": each for i, each in enumerate(found)}
+    several = {key: each for key, each in found.items() if each is not None} if isinstance(found, Mapping) else {}
+    if not several or not all(isinstance(each, Ref) for each in several.values()):
+        raise ConfigError(f"from_torch: {kind} must give a tensor, a tuple of tensors, or tensors by name")
+    return several

@@ -2,20 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from collections.abc import Container, Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from mpibow.aten import OPERATORS
-from mpibow.aten.nodes import array_of, dtype_name, name_of, one_memory, place_of, writes
-from mpibow.aten.program import Argument, BatchExtent, ModuleInput, OperatorCall, Ref, SourcePlace, TorchProgram, refs
+from mpibow.aten.decomposition import anew, matrices_of, parts_of
+from mpibow.aten.folding import SIZES, ByBatch, at, calls_of, extent_of, folded, joined
+from mpibow.aten.nodes import (
+    CHECKS,
+    array_of,
+    check_buffers,
+    dtype_name,
+    elements_of,
+    name_of,
+    one_memory,
+    place_of,
+    widened,
+    writes,
+)
+from mpibow.aten.program import (
+    Argument,
+    BatchExtent,
+    ModuleInput,
+    OperatorCall,
+    Ref,
+    SourcePlace,
+    TorchProgram,
+    named_outputs,
+    refs,
+)
 from mpibow.errors import ConfigError
 from mpibow.graph.graph import Buffer
 
 if TYPE_CHECKING:
-    from torch import SymInt, Tensor
-    from torch._ops import OpOverload
+    from torch import Tensor
     from torch.export import ExportedProgram
     from torch.export.graph_signature import InputSpec
     from torch.fx import Graph, Node
@@ -26,17 +47,20 @@ WHEREABOUTS = (
     *("layout", "device", "pin_memory", "memory_format", "non_blocking", "copy", "generator", "requires_grad"),
     *("dtype", "half_to_float", "cudnn_enable", "cudnn_enabled", "sparse", "sparse_grad", "implicit"),
 )
-CHECKS = ("_assert", "sym_constrain", "_local_scalar", "sym_size")  # prefixes of calls that compute nothing
+WRAPPERS = ("wrap_with_set_grad_enabled", "wrap_with_autocast")  # calls of a graph within the graph
 
 
 class ExportReader:
     """Reads an exported graph in order: a node that depends on no input is computed, any other becomes a call."""
 
-    def __init__(self, torch: ModuleType, module: Module, exported: ExportedProgram) -> None:
-        self.torch, self.exported, self.kind = torch, exported, type(module).__name__
+    def __init__(
+        self, torch: ModuleType, module: Module, exported: ExportedProgram, operators: Container[str] = ()
+    ) -> None:
+        self.torch, self.exported, self.kind, self.operators = torch, exported, type(module).__name__, operators
         self.parameters: dict[str, Tensor] = {}
         self.buffers = dict[str, Buffer]()
-        self.values: dict[Node, object] = {}  # a Ref, a constant tensor, a number or a list of these
+        self.values: dict[Node, Any] = {}  # a Ref, a constant (ByBatch) tensor, a number or a list of these
+        self.folded: dict[ByBatch, Argument] = {}  # the arguments that these became
         self.named: dict[Node, str] = {}  # buffers that calls read unchanged
         self.calls = list[OperatorCall]()
         self.inputs = list[ModuleInput]()
@@ -46,7 +70,7 @@ class ExportReader:
         specs = {spec.arg.name: spec for spec in signature.input_specs}
         state = {**self.exported.state_dict, **self.exported.constants}
         outputs: list[Node | None] = []
-        self._check_buffers(graph, specs)
+        check_buffers(self.torch, self.kind, graph, specs)
         for node in graph.nodes:
             if node.op == "placeholder":
                 self._place(node, specs[node.name], state)
@@ -68,21 +92,6 @@ class ExportReader:
                 calls.insert(0, call)
         return tuple(calls)
 
-    def _check_buffers(self, graph: Graph, specs: Mapping[str, InputSpec]) -> None:
-        """Raises ConfigError where the module reads a buffer that its forward writes: here buffers stay as they are."""
-        tensors = [node for node in graph.nodes if isinstance(node.meta.get("val"), self.torch.Tensor)]
-        for buffer in tensors:
-            if buffer.op != "placeholder" or specs[buffer.name].kind.name != "BUFFER":
-                continue
-            alike = [node for node in tensors if one_memory(node.meta["val"], buffer.meta["val"])]
-            writers = [user for node in alike for user in node.users if writes(name_of(user.target))]
-            readers = {user for node in alike for user in node.users} - {*alike, *writers}
-            if readers and any(user.args[0] in alike for user in writers):
-                raise ConfigError(
-                    f"from_torch: {name_of(writers[0].target)} in {place_of(writers[0], self.kind)}: writes into the "
-                    f"buffer {specs[buffer.name].target}, which forward reads; the buffers of a net are constants"
-                )
-
     def _place(self, node: Node, spec: InputSpec, state: Mapping[str, Tensor]) -> None:
         kind, target = spec.kind.name, spec.target
         if kind == "USER_INPUT":
@@ -96,51 +105,106 @@ class ExportReader:
             tensor = state[target].detach()
             if kind == "BUFFER":
                 self.buffers[target], self.named[node] = Buffer(array_of(tensor), bool(spec.persistent)), target
-            self.values[node] = self._widened(tensor.clone())
+            self.values[node] = widened(self.torch, tensor.clone())
 
     def _node(self, node: Node, name: str, place: SourcePlace) -> None:
         value = node.meta.get("val")
         target = name_of(node.target)
         if isinstance(value, self.torch.SymInt | int) and not isinstance(value, bool):
-            self.values[node] = self._extent(value)
+            self.values[node] = extent_of(value, self.kind)
             return
         if target.startswith(CHECKS):
+            return
+        if isinstance(value, self.torch.Tensor) and any(isinstance(n, int) and n == 0 for n in value.shape):
+            extents = [extent_of(n, self.kind) for n in value.shape]  # without elements: torch.cat leaves it out
+            self.values[node] = self.torch.zeros([n if isinstance(n, int) else SIZES[0] for n in extents])
             return
         if node.op == "get_attr":  # a constant, or a graph within the graph
             found = getattr(node.graph.owning_module, node.target)
             tensor = isinstance(found, self.torch.Tensor)
-            self.values[node] = self._widened(found.detach().clone()) if tensor else str(node.target)
+            self.values[node] = widened(self.torch, found.detach().clone()) if tensor else found
+            return
+        if target in WRAPPERS:
+            self._wrapped(node, name, place)
             return
         if target == "view" and node.target._overloadname == "dtype":  # constants too: here they are wider
             raise ConfigError(f"from_torch: {target} in {place}: a view as another type; x.to(dtype) converts numbers")
+        if target == "getitem" and isinstance(values := self.values[node.args[0]], list | tuple):
+            self.values[node] = values[node.args[1]]
+            return
         arguments = self._arguments(node)
         random = self.torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
         if self._constant(arguments) and not random:
-            args, settings = (self._widened(self._values(each)) for each in (node.args, node.kwargs))
-            self.values[node] = self._widened(node.target(*args, **settings))
+            self.values[node] = self._computed(node, place)
             return
         changes = writes(target)
         operator = target.rstrip("_") if changes else target
-        if operator not in OPERATORS and (parts := self._parts(node)) is not None:
-            self.values[node] = self._inlined(parts, node, name, place)
+        if not self._known(operator) and (parts := parts_of(self.torch, node, self._known)) is not None:
+            leaves = [each for each in self._leaves((node.args, node.kwargs)) if isinstance(each, self.torch.fx.Node)]
+            sources = [each for each in leaves if isinstance(each.meta.get("val"), self.torch.Tensor)]
+            self.values[node] = self._inlined(parts, sources, name, place)
         else:
-            if operator in OPERATORS and isinstance(value, self.torch.Tensor) and value.is_complex():
+            if self._known(operator) and isinstance(value, self.torch.Tensor) and value.is_complex():
                 raise ConfigError(f"from_torch: {target} in {place}: gives complex numbers")
-            given = {key: self._argument(each) for key, each in arguments.items()}
+            given = {key: self._argument(each, place) for key, each in arguments.items()}
+            if "upsample" in operator:
+                given = {"self" if key == "input" else key: each for key, each in given.items()}
+                given["matrices"] = list(matrices_of(self.torch, node))
             self.calls.append(OperatorCall(name, operator, given, place, *self._made(value)))
             self.values[node] = Ref(name)
         if changes:
-            self._changed(node, place)
+            self._changed(node, name, place)
+
+    def _computed(self, node: Node, place: SourcePlace) -> object:
+        """The value of a node that depends on no input."""
+        given = tuple(widened(self.torch, self._values(each)) for each in (node.args, node.kwargs))
+        if not any(isinstance(each, ByBatch | BatchExtent) for each in self._leaves(given)):
+            args, settings = given
+            return widened(self.torch, node.target(*args, **settings))
+        if writes(name_of(node.target)) and not isinstance(self.values[node.args[0]], ByBatch):
+            raise ConfigError(
+                f"from_torch: {name_of(node.target)} in {place}: writes what depends on the batch size into a constant"
+            )
+        results = list[object]()
+        for n in range(len(SIZES)):
+            args, settings = self.torch.utils._pytree.tree_map(lambda each, n=n: at(each, n), given)
+            results.append(widened(self.torch, node.target(*args, **settings)))
+        return joined(results)
+
+    def _wrapped(self, node: Node, name: str, place: SourcePlace) -> None:
+        """A part of forward under torch.no_grad or autocast."""
+        count = 1 if name_of(node.target) == WRAPPERS[0] else 4
+        settings, inner, sources = node.args[:count], self.values[node.args[count]], node.args[count + 1 :]
+        if count > 1 and settings[2]:
+            raise ConfigError(f"from_torch: autocast in {place}: leave it out, precision is a setting of the run")
+        made = self._inlined(inner.graph, sources, name, None)
+        if count > 1 or settings[0]:
+            self.values[node] = made
+            return
+
+        def constant(value: Ref, n: int) -> Ref:
+            call = OperatorCall(f"{name}.detached{n}", "detach", {"self": value}, place)
+            self.calls.append(call)
+            return Ref(call.name)
+
+        self.values[node] = [constant(each, n) if isinstance(each, Ref) else each for n, each in enumerate(made)]
 
     def _made(self, value: object) -> tuple[str | None, tuple[int | BatchExtent, ...] | None]:
         if not isinstance(value, self.torch.Tensor):
             return None, None
-        return dtype_name(value.dtype), tuple(self._extent(n) for n in value.shape)
+        extents = [extent_of(n, self.kind) for n in value.shape]
+        shape = tuple(each for each in extents if not isinstance(each, ByBatch))
+        if len(shape) < len(extents):
+            raise ConfigError(
+                f"from_torch: {self.kind} has a tensor of {tuple(value.shape)}: extents must be multiples of the "
+                "batch size, or fixed"
+            )
+        return dtype_name(value.dtype), shape
 
     def _arguments(self, node: Node) -> dict[str, object]:
         """A node's arguments by ATen's names, without WHEREABOUTS."""
         if hasattr(node.target, "_schema"):
-            names = [argument.name for argument in self._anew(node.target)._schema.arguments]
+            names = [argument.name for argument in anew(self.torch, node.target)._schema.arguments]
         else:
             names = (
                 ["values", "place"] if name_of(node.target) == "getitem" else [f"x{i}" for i in range(len(node.args))]
@@ -148,26 +212,9 @@ class ExportReader:
         found = dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
         return {key: each for key, each in found.items() if key not in WHEREABOUTS}
 
-    def _anew(self, target: OpOverload) -> OpOverload:
-        """`relu` for `relu_`, an operator that writes in place; its arguments may have other names."""
-        packet = getattr(self.torch.ops.aten, name_of(target).rstrip("_"), None) if writes(name_of(target)) else None
-        other = getattr(packet, target._overloadname, target)
-        return other if len(other._schema.arguments) == len(target._schema.arguments) else target
-
-    def _widened(self, values: Any) -> Any:
-        """Constants in float64, as the net may be computed in it."""
-        torch = self.torch
-
-        def wide(value: object) -> object:
-            if isinstance(value, torch.dtype):
-                return torch.float64 if value.is_floating_point else value
-            return value.double() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
-
-        return torch.utils._pytree.tree_map(wide, values)
-
     def _constant(self, arguments: Mapping[str, object]) -> bool:
-        """Whether these depend on no input, parameter or batch size."""
-        return all(not isinstance(each, Ref | BatchExtent) for each in self._leaves(self._values(arguments)))
+        """Whether these depend on no input and no parameter."""
+        return all(not isinstance(each, Ref) for each in self._leaves(self._values(arguments)))
 
     def _values(self, arguments: Any) -> Any:
         """The arguments of a node with the values of other nodes in place of these."""
@@ -177,117 +224,97 @@ class ExportReader:
         leaves: list[Node] = self.torch.utils._pytree.tree_leaves(arguments)
         return leaves
 
-    def _argument(self, value: Any) -> Argument:
+    def _argument(self, value: Any, place: SourcePlace) -> Argument:
         """A node, or a list of nodes and numbers, as an argument of a call."""
         torch = self.torch
         if isinstance(value, torch.fx.Node):
             if value in self.named:
                 return Ref(self.named[value])
-            return self._argument(self.values[value])
+            return self._argument(self.values[value], place)
         if isinstance(value, torch.Tensor):
             return array_of(value)
         if isinstance(value, list | tuple):
-            return [self._argument(each) for each in value]
+            return [self._argument(each, place) for each in value]
         if isinstance(value, torch.SymInt):
-            return self._extent(value)
+            return self._argument(extent_of(value, self.kind), place)
+        if isinstance(value, ByBatch):
+            if value not in self.folded:
+                self.folded[value] = self._folded(value, place)
+            return self.folded[value]
         return dtype_name(value) if isinstance(value, torch.dtype) else value
 
-    def _extent(self, value: int | SymInt) -> int | BatchExtent:
-        """A size as a number, or as a multiple of the batch size."""
-        if isinstance(value, int):
-            return value
-        expression = value.node.expr
-        symbols = list(expression.free_symbols)
-        if not symbols:
-            return int(expression)
-        two, three = (int(expression.subs(dict.fromkeys(symbols, n))) for n in (2, 3))
-        if len(symbols) > 1 or two != 2 * (three - two):
-            raise ConfigError(
-                f"from_torch: {self.kind} has a size of {expression}: sizes must be multiples of the batch size"
-            )
-        return BatchExtent(three - two)
+    def _folded(self, value: ByBatch, place: SourcePlace) -> Argument:
+        """A value that depends on the batch size, as the result of calls that make it for any."""
+        tensors = all(isinstance(each, self.torch.Tensor) for each in value.values)
+        array = folded([array_of(each) for each in value.values]) if tensors else None
+        if array is None:
+            raise ConfigError(f"from_torch: {place}: a value depends on the batch size in another way than by samples")
+        dtype = dtype_name(value.values[0].dtype)
 
-    def _parts(self, node: Node) -> Graph | None:
-        """An operator without a counterpart as a graph of operators that have one; None where there is none."""
-        torch = self.torch
-        if not hasattr(node.target, "_schema"):
-            return None
-        pytree = torch.utils._pytree
-        found = torch.fx.node.map_arg((node.args, node.kwargs), lambda each: each.meta["val"])
-        flat, spec = pytree.tree_flatten(found)
-        places = [i for i, each in enumerate(flat) if isinstance(each, torch.Tensor)]
+        def add(operator: str, arguments: Mapping[str, Argument], size: Sequence[int | BatchExtent]) -> Argument:
+            name = f"folded{len(self.calls)}"
+            self.calls.append(OperatorCall(name, operator, arguments, place, dtype, tuple(size)))
+            return Ref(name)
 
-        def apply(*tensors: Tensor) -> object:
-            values = dict(zip(places, tensors, strict=True))
-            args, settings = pytree.tree_unflatten([values.get(i, each) for i, each in enumerate(flat)], spec)
-            return self._anew(node.target)(*args, **settings)
+        return calls_of(array, add)
 
-        table = torch._decomp.core_aten_decompositions()
-        try:
-            with flat[places[0]].fake_mode:
-                graph = torch.fx.experimental.proxy_tensor.make_fx(apply, decomposition_table=table)(
-                    *[flat[i] for i in places]
-                ).graph
-        except Exception:  # no decomposition: the caller names the operator as lacking
-            return None
-        for each in graph.nodes:
-            name, value = name_of(each.target), each.meta.get("val")
-            known = name in OPERATORS or name.rstrip("_") in OPERATORS or name.startswith(CHECKS)
-            if each.op == "call_function" and not known and not isinstance(value, torch.SymInt | int | float):
-                return None
-        return graph
+    def _known(self, operator: str) -> bool:
+        return operator in OPERATORS or operator in self.operators
 
-    def _inlined(self, graph: Graph, node: Node, name: str, place: SourcePlace) -> object:
-        nodes = [each for each in self._leaves((node.args, node.kwargs)) if isinstance(each, self.torch.fx.Node)]
-        outer = [each for each in nodes if isinstance(each.meta.get("val"), self.torch.Tensor)]
+    def _inlined(self, graph: Graph, sources: Sequence[object], name: str, place: SourcePlace | None) -> Any:
+        """The results of a graph within the graph, whose inputs are these; `place` is that of all its calls."""
+        given = iter(sources)
         found: object = None
         for each in graph.nodes:
             if each.op == "placeholder":
-                source = outer.pop(0)
-                self.values[each] = self.values[source]
+                source = next(given)
+                self.values[each] = self._values(source)
                 if source in self.named:
                     self.named[each] = self.named[source]
             elif each.op == "output":
                 found = self._values(each.args[0])
             else:
-                self._node(each, f"{name}.{each.name}", place)
+                self._node(each, f"{name}.{each.name}", place or place_of(each, self.kind))
         return found
 
-    def _changed(self, node: Node, place: SourcePlace) -> None:
+    def _changed(self, node: Node, name: str, place: SourcePlace) -> None:
         """Makes later readers of an input that an operator writes into read the operator's result."""
-        target, torch = node.args[0], self.torch
+        torch, target = self.torch, node.args[0]
         first = target.meta["val"]
+        written = {target: self.values[node]} | self._around(node, name, place)
         for other in list(self.values):
             tensor = other.meta.get("val")
             if other is node or not isinstance(tensor, torch.Tensor) or not one_memory(first, tensor):
                 continue
             later = [user for user in other.users if user not in self.values and user is not node]
-            alike = (tensor.shape, tensor.stride(), tensor.storage_offset()) == (
-                first.shape,
-                first.stride(),
-                first.storage_offset(),
-            )
-            if alike and not isinstance(self.values[other], torch.Tensor):
-                self.values[other] = self.values[node]
+            alike = [each for each in written if elements_of(each.meta["val"]) == elements_of(tensor)]
+            if alike and not (isinstance(self.values[other], torch.Tensor) and other.op == "placeholder"):
+                self.values[other] = written[alike[0]]
             elif later:
                 raise ConfigError(
                     f"from_torch: {name_of(node.target)} in {place}: writes into a part of a tensor, or a buffer, "
                     "that is read later; build the tensor of its parts by torch.cat, or by torch.where"
                 )
 
+    def _around(self, node: Node, name: str, place: SourcePlace) -> dict[Node, object]:
+        """The tensors that the target of a write is a part of, with the result in its place."""
+        found, part, value = dict[Any, object](), node.args[0], self._argument(node, place)
+        while (operator := f"{name_of(part.target)}_scatter") in OPERATORS:
+            arguments = self._arguments(part)
+            whole: Any = arguments.pop("self")
+            given = {key: self._argument(each, place) for key, each in arguments.items()}
+            given |= {"self": self._argument(whole, place), "src": value}
+            call = OperatorCall(f"{name}.{len(found)}", operator, given, place, *self._made(whole.meta["val"]))
+            self.calls.append(call)
+            part, value = whole, Ref(call.name)
+            found[part] = value
+        return found
+
     def _outputs(self, given: Sequence[Node | None]) -> Ref | Mapping[str, Ref]:
         pytree = self.torch.utils._pytree
-        values = [None if node is None else self._argument(node) for node in given]
+        place = SourcePlace("", self.kind, "", "")
+        values = [None if node is None else self._argument(node, place) for node in given]
         if not all(value is None or isinstance(value, Ref) for value in values):
             raise ConfigError(f"from_torch: an output of {self.kind} depends on no input")
         found = pytree.tree_unflatten(values, self.exported.call_spec.out_spec)
-        if isinstance(found, Ref):
-            return found
-        if is_dataclass(found):
-            found = {each.name: getattr(found, each.name) for each in fields(found)}
-        elif isinstance(found, tuple | list):
-            found = {f"output{i}": each for i, each in enumerate(found)}
-        several = {key: each for key, each in found.items() if each is not None} if isinstance(found, Mapping) else {}
-        if not several or not all(isinstance(each, Ref) for each in several.values()):
-            raise ConfigError(f"from_torch: {self.kind} must give a tensor, a tuple of tensors, or tensors by name")
-        return several
+        return named_outputs(found, self.kind)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 
 import numpy as np
 
 from mpibow import ops
 from mpibow.aten.program import BatchExtent
-from mpibow.aten.site import Filled, Function, ModuleArray, Site, Value, need, refuse
+from mpibow.aten.site import Filled, Function, Site, Value, dtype_of, number, refuse
 from mpibow.graph.graph import FLOAT, Tensor
-from mpibow.ops.initialisers import ZERO
 
 
 def listed(value: int | Sequence[int]) -> list[int]:
@@ -66,6 +65,8 @@ def expand(site: Site, self: Value, size: Sequence[int] = (), other: Value | Non
     wanted, given = size if other is None else other.shape, self.shape
     front = len(wanted) - len(given)
     shape = tuple(given[i - front] if extent == -1 else extent for i, extent in enumerate(wanted))
+    if isinstance(self, np.ndarray) and self.dtype.kind == "i":  # may be an index
+        return np.broadcast_to(self, shape)
     return Filled(shape, self.value, self.dtype) if isinstance(self, Filled) else ops.expand(site.tensor(self), shape)
 
 
@@ -81,7 +82,7 @@ def repeat(x: Tensor, repeats: Sequence[int] = (), dims: Sequence[int] = ()) -> 
 
 
 def cat(site: Site, tensors: Sequence[Value], dim: int = 0) -> Tensor:
-    parts = site.tensors([each for each in tensors if prod(each.shape) or len(each.shape) > 1])
+    parts = site.tensors([each for each in tensors if prod(each.shape)])
     return ops.concat(*parts, axis=dim) if len(parts) > 1 else parts[0]
 
 
@@ -107,72 +108,22 @@ def sliced(x: Tensor, dim: int = 0, start: int | None = None, end: int | None = 
 
 def roll(x: Tensor, shifts: int | Sequence[int], dims: int | Sequence[int] = ()) -> Tensor:
     axes = listed(dims)
-    need(bool(axes), "roll needs dims")
+    if not axes:
+        return ops.reshape(roll(ops.reshape(x, (-1,)), shifts, 0), x.shape)
     for by, axis in zip(listed(shifts), axes, strict=True):
         if first := -by % x.shape[axis]:
             x = ops.concat(along(x, axis, slice(first, None)), along(x, axis, slice(0, first)), axis=axis)
     return x
 
 
-def rows(site: Site, table: Tensor, index: Value) -> Tensor:
-    """table (k, ...)[index (...)], whose rows may occur twice."""
-    width, wanted = prod(table.shape[1:]), index.shape
-    flat = ops.reshape(table, (table.shape[0], width))
-    if isinstance(index, np.ndarray):
-        numbers: Tensor = ops.constant(np.ascontiguousarray(index.reshape(-1, 1)))
-    else:
-        numbers = ops.reshape(site.tensor(index), (-1, 1))
-    found = ops.gather(flat, 0, ops.expand(numbers, (numbers.shape[0], width)))
-    return ops.reshape(found, (*wanted, *table.shape[1:]))
-
-
-def embedding(
-    site: Site, weight: Value, indices: Value, padding_idx: int = -1, scale_grad_by_freq: bool = False
-) -> Tensor:
-    need(not scale_grad_by_freq, "scale_grad_by_freq: gradients are not scaled by frequency here")
-    need(bool(indices.shape) or not isinstance(weight, ModuleArray), "the indices must have an axis")
-    if not site.owns(weight) or not isinstance(indices, Tensor):
-        found = rows(site, site.tensor(weight), indices)
-    else:
-        (found,) = site.layer(ops.Embedding(weight.shape[0], weight.shape[1], ZERO), indices, weight=weight)
-    if padding_idx < 0:
-        return found
-    need(isinstance(weight, ModuleArray) and not weight.array[padding_idx].any(), "the row of padding_idx must be 0")
-    padding = ops.eq(site.tensor(indices), float(padding_idx))
-    return ops.where(ops.reshape(padding, (*padding.shape, 1)), 0.0, found)
-
-
-def indexed(site: Site, self: Value, indices: Sequence[Value | None]) -> Tensor:
-    """self[i, j, ...], where neighbouring axes have arrays of numbers that do not depend on the data."""
-    x, axes = site.tensor(self), [axis for axis, each in enumerate(indices) if each is not None]
-    need(axes == list(range(axes[0], axes[-1] + 1)), "axes that are indexed by tensors must be neighbours")
-    arrays = []
-    for axis in axes:
-        index = indices[axis]
-        array = index.array if isinstance(index, ModuleArray) and not index.trained else index
-        if not isinstance(array, np.ndarray):
-            refuse("the index depends on the data; mpibow.gather and mpibow.embedding take such")
-        if array.dtype == bool:
-            refuse("an index of bools, or one that depends on the data, chooses a number of elements that varies")
-        arrays.append(np.where(array < 0, array + x.shape[axis], array))
-    places = np.broadcast_arrays(*arrays)
-    flat = np.ravel_multi_index(tuple(places), tuple(x.shape[axis] for axis in axes))
-    order = [*axes, *(axis for axis in range(len(x.shape)) if axis not in axes)]
-    front = ops.permute(x, *order) if axes[0] else x
-    extents = front.shape[len(axes) :]
-    found = rows(site, ops.reshape(front, (prod(front.shape[: len(axes)]), *extents)), flat)
-    if not axes[0]:
-        return found
-    rank, before = flat.ndim, axes[0]
-    back = [*range(rank, rank + before), *range(rank), *range(rank + before, len(found.shape))]
-    return ops.permute(found, *back)
-
-
-def index_select(site: Site, self: Value, dim: int, index: Value) -> Tensor:
-    axis = dim % len(self.shape)
-    if axis == 0 and not isinstance(index, np.ndarray):
-        return rows(site, site.tensor(self), index)
-    return indexed(site, self, [None] * axis + [index])
+def interleaved(x: Tensor, repeats: int, dim: int | None = None, **_: object) -> Tensor:
+    """Each element `repeats` times."""
+    if dim is None:
+        x, dim = ops.reshape(x, (-1,)), 0
+    at = dim % len(x.shape)
+    front, rest = x.shape[: at + 1], x.shape[at + 1 :]
+    wide = ops.expand(ops.reshape(x, (*front, 1, *rest)), (*front, repeats, *rest))
+    return ops.reshape(wide, (*front[:-1], front[-1] * repeats, *rest))
 
 
 def filled(value: float | None) -> Function:
@@ -191,14 +142,20 @@ def filled(value: float | None) -> Function:
     return make
 
 
+def fill(site: Site, self: Value, value: float = 0.0) -> Value:
+    if number(value) is None:
+        return ops.expand(site.tensor(value), self.shape)
+    return Filled(self.shape, number(value), dtype_of(self))
+
+
 def as_it_is(site: Site, self: Value, **_: object) -> Value:
     return self
 
 
-def item(site: Site, values: Sequence[Tensor | None], place: int) -> Tensor:
+def item(site: Site, values: Sequence[Tensor | Callable[[], Tensor] | None], place: int) -> Tensor:
     if (found := values[place]) is None:
-        refuse("indices of largest numbers; there are only the numbers")
-    return found
+        refuse("places of the largest numbers of windows; there are only the numbers")
+    return found() if callable(found) else found
 
 
 # By the functions' arguments: tensors of any type; anything, and the call's site.
@@ -207,13 +164,13 @@ OF_TENSORS: dict[str, Function] = {
     "chunk": lambda x, chunks, dim=0: ops.split(x, -(-x.shape[dim] // chunks), axis=dim),
     "flatten": flatten,
     "flip": lambda x, dims: ops.flip(x, *dims),
-    "gather": lambda x, dim, index: ops.gather(x, dim, index),
     "mT": turned,
     "movedim": movedim,
     "narrow": lambda x, dim, start, length: sliced(x, dim, start, start + length),
     "numpy_T": turned,
     "permute": lambda x, dims: ops.permute(x, *dims),
     "repeat": repeat,
+    "repeat_interleave": interleaved,
     "reshape": reshape,
     "reshape_as": lambda x, other: reshape(x, other.shape),
     "roll": roll,
@@ -238,12 +195,11 @@ OF_ANY: dict[str, Function] = {
     "cat": cat,
     "clone": as_it_is,
     "contiguous": as_it_is,
-    "embedding": embedding,
     "expand": expand,
     "expand_as": expand,
-    "index": indexed,
-    "index_select": index_select,
     "lift_fresh_copy": as_it_is,
+    "fill": fill,
+    "zero": fill,
     "squeeze": squeeze,
     **dict.fromkeys(("empty", "empty_like", "full", "full_like", "new_empty", "new_full"), filled(None)),
     **dict.fromkeys(("new_ones", "ones", "ones_like"), filled(1.0)),

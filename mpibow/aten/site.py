@@ -13,6 +13,7 @@ from mpibow.aten.program import OperatorCall
 from mpibow.errors import ConfigError
 from mpibow.graph.graph import FLOAT, Array, Graph, Op, Shape, Tensor, prefix
 from mpibow.ops.initialisers import Given
+from mpibow.ops.integers import integer
 
 WHOLE = "int32"  # the type of all integers of a net
 
@@ -40,10 +41,24 @@ class Filled:
     dtype: str = FLOAT
 
 
-Value: TypeAlias = Tensor | ModuleArray | Filled | Array
+@dataclass(frozen=True, eq=False)
+class BySample:
+    """Numbers of samples along `axis`: first + step n for sample n, made only where they are needed."""
+
+    first: Array
+    step: Array
+    axis: int
+    shape: Shape
+
+    @property
+    def dtype(self) -> str:
+        return dtype_of(self.first)
+
+
+Value: TypeAlias = Tensor | ModuleArray | Filled | BySample | Array
 Argument: TypeAlias = Value | float
 Operand: TypeAlias = Tensor | float
-Result: TypeAlias = Value | float | Sequence[Tensor | None]
+Result: TypeAlias = Value | float | Sequence[Tensor | Callable[[], Tensor] | None]  # a function: made if it is read
 
 
 @dataclass
@@ -62,12 +77,21 @@ class Site:
         if isinstance(value, Filled):
             made = ops.full(value.shape, 0.0 if value.value is None else value.value)
             return made if value.dtype == FLOAT else ops.cast(made, value.dtype)
+        if isinstance(value, BySample):
+            numbers = ops.arange(value.shape[value.axis])
+            numbers = ops.reshape(numbers, [-1 if each == value.axis else 1 for each in range(len(value.shape))])
+            first, step = ops.constant(value.first), ops.constant(value.step)
+            if value.dtype == FLOAT:
+                return ops.expand(first + step * numbers, value.shape)
+            return ops.expand(integer(first, "+", integer(step, "*", numbers)), value.shape)
         if isinstance(value, ModuleArray) and value.trained:
             if value.name not in self.made:
                 op = ops.Parameter(value.shape, Given(value.array), decay=True)
                 self.made[value.name] = self.layer(op, weight=value)[0]
             return self.made[value.name]
-        return ops.constant(value.array if isinstance(value, ModuleArray) else np.asarray(value))
+        array = value.array if isinstance(value, ModuleArray) else np.asarray(value)
+        need(array.dtype.kind != "i" or not (np.abs(array.astype(float)) >= 2.0**31).any(), "integers beyond int32")
+        return ops.constant(array)
 
     def tensors(self, values: Sequence[Argument]) -> list[Tensor]:
         return [self.tensor(value) for value in values]
@@ -111,7 +135,7 @@ def of_tensors(convert: Callable[[Site, Value], Tensor], function: Function) -> 
     def each(site: Site, value: object) -> object:
         if isinstance(value, list):
             return [each(site, one) for one in value]
-        return convert(site, value) if isinstance(value, Tensor | ModuleArray | Filled | np.ndarray) else value
+        return convert(site, value) if is_value(value) else value  # type: ignore[arg-type]
 
     def call(site: Site, **arguments: object) -> Result:
         first = next(name for name in ("self", "input", "tensors") if name in arguments)
@@ -126,6 +150,17 @@ def of_operands(function: Function) -> Function:
     return lambda site, self, other, **settings: function(site.operand(self), site.operand(other), **settings)
 
 
+def is_value(value: object) -> bool:
+    """Whether an argument is a tensor or an array."""
+    return isinstance(value, Tensor | ModuleArray | Filled | BySample | np.ndarray)
+
+
+def axes_of(x: Tensor, dim: int | Sequence[int] | None) -> list[int]:
+    """The axes of a sum: all where none are given, as in PyTorch, whose numbers without axes have one nonetheless."""
+    given = [dim] if isinstance(dim, int) else list(dim or range(len(x.shape)))
+    return [axis % len(x.shape) for axis in given] if x.shape else []
+
+
 def refuse(rule: str) -> NoReturn:
     raise ConfigError(rule)
 
@@ -137,7 +172,7 @@ def need(holds: bool, rule: str) -> None:
 
 def dtype_of(value: object) -> str:
     """FLOAT, or the NumPy name of other numbers."""
-    if isinstance(value, Tensor | Filled):
+    if isinstance(value, Tensor | Filled | BySample):
         return value.dtype
     array = value.array if isinstance(value, ModuleArray) else np.asarray(value)
     return FLOAT if array.dtype.kind == "f" else "bool" if array.dtype.kind == "b" else WHOLE

@@ -5,13 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
+import numpy as np
+
 from mpibow import ops
 from mpibow.aten.shapes import along
-from mpibow.aten.site import Function, Result, need, refuse
-from mpibow.graph.graph import Tensor
+from mpibow.aten.site import Function, Result, Site, Value, need, refuse
+from mpibow.graph.graph import Array, Tensor
 from mpibow.ops.upsample import Mode
 
 Pair = tuple[int, int]
+LOWEST = -1e30  # stands for -inf in padding: it must not become NaN
+RESAMPLED = (
+    *("_upsample_bicubic2d_aa", "_upsample_bilinear2d_aa", "_upsample_nearest_exact1d", "_upsample_nearest_exact2d"),
+    *("_upsample_nearest_exact3d", "upsample_bicubic2d", "upsample_linear1d", "upsample_nearest3d"),
+    *("upsample_trilinear3d",),
+)
 Sizes = int | Sequence[int]
 
 
@@ -41,9 +49,62 @@ def max_pool(
     dilation: Sizes = 1,
     ceil_mode: bool = False,
 ) -> Tensor:
-    need(set(both(dilation, axes)) == {1}, "windows with dilation")
+    if set(both(dilation, axes)) != {1}:
+        need(not ceil_mode, "windows with dilation that hang over the end (ceil_mode)")
+        return images(x, axes, partial(_apart, axes, kernel_size, stride or kernel_size, padding, dilation))
     window, step, around = _window(axes, kernel_size, stride, padding)
     return images(x, axes, partial(ops.max_pool2d, kernel=window, stride=step, padding=around, ceil=ceil_mode))
+
+
+def elements(x: Tensor, kernel: Pair, stride: Pair, dilation: Pair) -> list[Tensor]:
+    """For every element of the window, row by row, its values in all windows, (n, c, rows, columns)."""
+    counts = [
+        (extent - apart * (size - 1) - 1) // step + 1
+        for extent, apart, size, step in zip(x.shape[2:], dilation, kernel, stride, strict=True)
+    ]
+
+    def line(place: int, axis: int) -> slice:
+        first = place * dilation[axis]
+        return slice(first, first + (counts[axis] - 1) * stride[axis] + 1, stride[axis])
+
+    return [x[:, :, line(i, 0), line(j, 1)] for i in range(kernel[0]) for j in range(kernel[1])]
+
+
+def _apart(axes: int, kernel: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes, x: Tensor) -> Tensor:
+    """Maxima of windows whose elements are `dilation` apart."""
+    down, across = both(padding, axes, 0)
+    parts = elements(
+        padded(x, [across, across, down, down], LOWEST), both(kernel, axes), both(stride, axes), both(dilation, axes)
+    )
+    return ops.maximum(*parts) if len(parts) > 1 else parts[0]
+
+
+def columns(x: Tensor, kernel_size: Sizes, dilation: Sizes, padding: Sizes, stride: Sizes) -> Tensor:
+    """torch.nn.functional.unfold: the elements of each window as a column."""
+    down, across = both(padding, 2)
+    wide = padded(x, [across, across, down, down])
+    parts = elements(wide, both(kernel_size, 2), both(stride, 2), both(dilation, 2))
+    return ops.reshape(ops.stack(*parts, axis=2), (x.shape[0], x.shape[1] * len(parts), -1))
+
+
+def from_columns(
+    x: Tensor, output_size: Sizes, kernel_size: Sizes, dilation: Sizes, padding: Sizes, stride: Sizes
+) -> Tensor:
+    """torch.nn.functional.fold: the sum of the columns' elements at their places in the image."""
+    (rows, across), (down, right) = both(kernel_size, 2), both(padding, 2)
+    height, width = (extent + 2 * pad for extent, pad in zip(both(output_size, 2), (down, right), strict=True))
+    apart, step = both(dilation, 2), both(stride, 2)
+    lines = [
+        np.arange(size)[:, None] * gap + np.arange(0, extent - gap * (size - 1), by)
+        for size, gap, extent, by in zip((rows, across), apart, (height, width), step, strict=True)
+    ]
+    places = lines[0][:, None, :, None] * width + lines[1][None, :, None, :]
+    channels = x.shape[1] // (rows * across)
+    flat = ops.reshape(x, (x.shape[0] * channels, -1))
+    index = ops.expand(ops.constant(places.reshape(1, -1)), flat.shape)
+    image = ops.scatter_add(flat, 1, index, (flat.shape[0], height * width))
+    whole = ops.reshape(image, (x.shape[0], channels, height, width))
+    return whole[:, :, down : height - down, right : width - right]
 
 
 def avg_pool(
@@ -56,10 +117,13 @@ def avg_pool(
     count_include_pad: bool = True,
     divisor_override: int | None = None,
 ) -> Tensor:
-    need(divisor_override is None, "divisor_override: windows are divided by their own sizes")
     window, step, around = _window(axes, kernel_size, stride, padding)
+    if divisor_override is not None:
+        need(not ceil_mode, "divisor_override where windows hang over the end (ceil_mode)")
+        count_include_pad = True
     pool = partial(ops.avg_pool2d, kernel=window, stride=step, padding=around, ceil=ceil_mode)
-    return images(x, axes, partial(pool, count_padding=count_include_pad))
+    y = images(x, axes, partial(pool, count_padding=count_include_pad))
+    return y if divisor_override is None else y * (window[0] * window[1] / divisor_override)
 
 
 def _window(axes: int, kernel: Sizes, stride: Sizes, padding: Sizes) -> tuple[Pair, Pair, Pair]:
@@ -122,14 +186,15 @@ def pad(x: Tensor, pad: Sequence[int], mode: str = "constant", value: float | No
 def interpolate(
     mode: Mode,
     axes: int,
-    x: Tensor,
+    site: Site,
+    self: Value,
     output_size: Sequence[int] | None = None,
     align_corners: bool = False,
     scale_factors: Sequence[float] = (),
+    matrices: Sequence[Array] = (),
     **_: object,
 ) -> Tensor:
-    """Enlarges by whole numbers, separate for rows and columns."""
-    need(not align_corners, "interpolation with align_corners")
+    """Enlarges by whole numbers, separate for rows and columns; else by `matrices`, an axis each."""
 
     def whole(x: Tensor) -> Tensor:
         if output_size is None:
@@ -137,10 +202,27 @@ def interpolate(
         else:
             sizes = [1] * (2 - axes) + [int(each) for each in output_size]
             scales = [size / extent for size, extent in zip(sizes, x.shape[2:], strict=True)]
-        need(all(each >= 1 and each.is_integer() for each in scales), "interpolation by no whole number")
+        if align_corners or not all(each >= 1 and float(each).is_integer() for each in scales):
+            return resized(x, matrices)
         return ops.upsample(x, (int(scales[0]), int(scales[1])), mode=mode)
 
-    return images(x, axes, whole)
+    return images(site.floats(self), axes, whole)
+
+
+def resampled(site: Site, self: Value, matrices: Sequence[Array], **_: object) -> Tensor:
+    return resized(site.floats(self), matrices)
+
+
+def resized(x: Tensor, matrices: Sequence[Array]) -> Tensor:
+    """Each of the last axes times a matrix: resizing in all modes, as PyTorch has computed it for one axis."""
+    need(bool(matrices), "resizing")
+    for n, matrix in enumerate(matrices):
+        axis = len(x.shape) - len(matrices) + n
+        if matrix.shape[0] != matrix.shape[1] or not np.array_equal(matrix, np.eye(len(matrix))):
+            last = ops.transpose(x, axis, -1) if axis < len(x.shape) - 1 else x
+            y = ops.matmul(last, ops.constant(np.ascontiguousarray(matrix.T)))
+            x = ops.transpose(y, axis, -1) if axis < len(x.shape) - 1 else y
+    return x
 
 
 def pixel_shuffle(x: Tensor, upscale_factor: int) -> Tensor:
@@ -149,16 +231,29 @@ def pixel_shuffle(x: Tensor, upscale_factor: int) -> Tensor:
     return ops.reshape(parts, (n, c // (r * r), h * r, w * r))
 
 
+def pixel_unshuffle(x: Tensor, downscale_factor: int) -> Tensor:
+    (n, c, h, w), r = x.shape, downscale_factor
+    parts = ops.permute(ops.reshape(x, (n, c, h // r, r, w // r, r)), 0, 1, 3, 5, 2, 4)
+    return ops.reshape(parts, (n, c * r * r, h // r, w // r))
+
+
 OF_FLOATS: dict[str, Function] = {
+    "pixel_unshuffle": pixel_unshuffle,
     **{f"adaptive_avg_pool{axes}d": partial(adaptive_avg_pool, axes) for axes in (1, 2)},
     **{f"adaptive_max_pool{axes}d": partial(adaptive_max_pool, axes) for axes in (1, 2)},
     **{f"avg_pool{axes}d": partial(avg_pool, axes) for axes in (1, 2)},
+    "col2im": from_columns,
     "constant_pad_nd": pad,
+    "im2col": columns,
     **{f"max_pool{axes}d": partial(max_pool, axes) for axes in (1, 2)},
     # The form that also returns indices, which nothing may read.
     "max_pool2d_with_indices": lambda x, **settings: [max_pool(2, x, **settings), None],
     "pad": pad,
     "pixel_shuffle": pixel_shuffle,
+}
+
+OF_ANY: dict[str, Function] = {
+    **dict.fromkeys(RESAMPLED, resampled),
     "upsample_bilinear2d": partial(interpolate, "bilinear", 2),
     "upsample_nearest1d": partial(interpolate, "nearest", 1),
     "upsample_nearest2d": partial(interpolate, "nearest", 2),

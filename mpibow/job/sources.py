@@ -35,6 +35,7 @@ class Sources:
 
     `parameters` are the names of the net's arguments; `outputs` is whether it gives outputs to compare with targets,
     and not logits or losses. `classes_of` gives a classifier's number of classes for images of a shape and dtype.
+    `columns` are the names that the net reads where data have others, too.
     """
 
     parameters: tuple[str, ...]
@@ -46,9 +47,14 @@ class Sources:
     hands: Hands = field(default_factory=Hands)
     image: Image | None = None
     text: TokenStream | None = None
+    columns: tuple[str, ...] = ()
 
     def __call__(self, source: Source, name: str, classes: int | None = None) -> Samples:
         """The samples of `train`, `validation` or `test`; `classes` are those of training. Raises ConfigError."""
+        if self.columns and isinstance(source, Mapping):
+            source = chosen(source, self.columns)
+        elif self.columns and isinstance(source, Indexed) and not isinstance(source, tuple | str):
+            source = Columns(source, self.columns)
         if isinstance(source, tuple) and len(source) == 2:
             if self.transform is not None:
                 return self._indexed(ArrayItems(source), name)
@@ -101,6 +107,27 @@ class Sources:
         if not isinstance(first, Mapping):
             return True
         return len(first) == 2 and len(self.parameters) == 1 and bool(set(LABELS) & (set(first) - {*self.parameters}))
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The values of a data set's items by these names."""
+
+    source: Indexed
+    names: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def __getitem__(self, number: int) -> Any:
+        item = self.source[number]
+        return chosen(item, self.names) if isinstance(item, Mapping) else item
+
+
+def chosen(values: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    """The values of these names; `label` is the name of `labels` in many data sets."""
+    other = {"labels": "label"} if "labels" not in values else {}
+    return {name: values[other.get(name, name)] for name in names if other.get(name, name) in values}
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,16 @@ PRINTED = {  # the least and most that it may print
     "two_outputs": (0.75, 1.0),  # an accuracy; chance is 0.5
     "early_stopping": (0.5, 1.0),  # a share; always giving the mean comes to 0.2
 }
-TESTED_APART = {"fine_tune", "load_and_predict", "resume", "own_operator", "own_torch_module"}
+TESTED_APART = {
+    "fine_tune",
+    "load_and_predict",
+    "resume",
+    "own_operator",
+    "own_torch_module",
+    "own_torch_operator",
+    "small_gpt2",
+    "tiny_bert",
+}
 EXAMPLES = sorted(path.stem for path in FOLDER.glob("*.py"))
 CUT, END = 7, 12  # iterations
 

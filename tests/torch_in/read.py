@@ -155,6 +155,31 @@ def _first(module: nn.Module) -> Callable[[], nn.Module]:
     return First
 
 
+class Shared(nn.Module):
+    """One convolution at two places."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(2, 2, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.conv(self.conv(x))
+
+
+def _constant(x: Tensor) -> Tensor:
+    with torch.no_grad():
+        return x.tanh() + torch.arange(x.shape[1])
+
+
+def _written(x: Tensor) -> Tensor:
+    y, z = torch.zeros_like(x), x.clone()
+    y[:, 1:] = x[:, :-1]
+    y[:, 0] = 3.0
+    z[:, 2:4] *= 2
+    z[x > 1] = 0.5
+    return y * z
+
+
 def _frozen_norm() -> nn.Module:
     return nn.Sequential(nn.Linear(8, 8), parametrizations.spectral_norm(nn.Linear(8, 3)).eval())
 
@@ -196,6 +221,73 @@ RIGHT = {
         (2, 8),
     ),
     "a number of all samples": (lambda: Of(lambda x: x[:, 0] / x.norm()), (2, 8)),
+    "GRUCell": (_first(nn.GRUCell(8, 3)), (2, 8)),
+    "LSTMCell": (_first(nn.LSTMCell(8, 3)), (2, 8)),
+    "GRU without biases": (_first(nn.GRU(8, 3, bias=False, batch_first=True)), (2, 5, 8)),
+    "weight norm of a convolution": (lambda: parametrizations.weight_norm(nn.Conv2d(3, 4, 3)), (2, 3, 8, 8)),
+    "a convolution at two places": (Shared, (2, 2, 4, 4)),
+    "batch norm of no weights": (
+        lambda: nn.Sequential(nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3, affine=False)),
+        (4, 2, 5, 5),
+    ),
+    "batch norm of no statistics": (lambda: nn.BatchNorm1d(3, track_running_stats=False), (4, 3, 5)),
+    "convolution of volumes": (lambda: nn.Conv3d(2, 4, (2, 3, 1), (1, 2, 1), (1, 1, 0), groups=2), (2, 2, 4, 5, 3)),
+    "pools of volumes": (
+        lambda: nn.Sequential(nn.Conv3d(2, 2, 1), nn.MaxPool3d(2, 1, 1), nn.AvgPool3d(2)),
+        (2, 2, 4, 5, 3),
+    ),
+    "windows with dilation": (_images(nn.MaxPool2d(3, 1, 1, dilation=(1, 1))), (2, 3, 8, 8)),
+    "a pool with dilation": (
+        lambda: nn.Sequential(nn.Conv2d(3, 2, 1), nn.MaxPool2d(2, 2, 1, dilation=2)),
+        (2, 3, 8, 7),
+    ),
+    "resizing": (
+        lambda: nn.Sequential(
+            nn.Conv2d(2, 2, 1),
+            nn.Upsample((7, 3), mode="bicubic"),
+            nn.Upsample(scale_factor=1.5, mode="bilinear", align_corners=True),
+            nn.Upsample((4, 4), mode="nearest-exact"),
+        ),
+        (2, 2, 4, 5),
+    ),
+    "resizing of volumes": (
+        lambda: nn.Sequential(nn.Conv3d(1, 1, 1), nn.Upsample((3, 5, 4), mode="trilinear")),
+        (2, 1, 2, 3, 4),
+    ),
+    "in no_grad": (lambda: Of(lambda x: x * _constant(x)), (2, 8)),
+    "parts written": (lambda: Of(_written), (2, 8)),
+    "rows of the batch": (
+        lambda: Of(lambda x: x.view(-1, 4, 2)[torch.arange(x.shape[0]), x.abs().argmax(1) % 4]),
+        (3, 8),
+    ),
+    "masks of the batch": (
+        lambda: Of(
+            lambda x: x * torch.ones(x.shape[0], 8, 8).tril(1).cumsum(2).sum(1) + torch.arange(x.shape[0])[:, None]
+        ),
+        (3, 8),
+    ),
+    "order": (lambda: Of(lambda x: x.sort(1, descending=True)[0] * x.topk(2, 1)[0].prod(1, keepdim=True)), (3, 8)),
+    "places": (
+        lambda: Of(lambda x: x.gather(1, x.max(1, keepdim=True)[1]) + x.median(1)[0][:, None] * x.cumsum(1)),
+        (3, 8),
+    ),
+    "integers": (
+        lambda: Of(lambda x: x * ((x > 0).long().cumsum(1) * 3 % 5 // 2 + functional.one_hot(x.argmax(1), 8))),
+        (3, 8),
+    ),
+    "bools": (lambda: Of(lambda x: x * (((x > 0) & ~(x > 1)) | (x < -1)).any(1, keepdim=True)), (3, 8)),
+    "scatter": (
+        lambda: Of(
+            lambda x: torch.zeros_like(x).scatter_add(1, x.argsort(1) // 2, x) + x.scatter(1, x.argmin(1, True), 0.0)
+        ),
+        (3, 8),
+    ),
+    "waves": (
+        lambda: Of(lambda x: x.sin() * x.cos() + x.erf() * x.sign() - x.floor() * x.log1p().nan_to_num()),
+        (3, 8),
+    ),
+    "bags": (lambda: nn.Sequential(Of(lambda x: x.argsort(1)), nn.EmbeddingBag(8, 3)), (3, 8)),
+    "unfold and einsum": (lambda: Of(lambda x: torch.einsum("bij,bkj->bik", *[x.unfold(1, 4, 2)] * 2)), (3, 8)),
 }
 REFUSED = {
     "AlphaDropout": (_alone(nn.AlphaDropout(0.2)), (2, 8), "alpha_dropout in 1"),
@@ -203,9 +295,12 @@ REFUSED = {
     "momentum=None": (lambda: nn.BatchNorm1d(8, momentum=None), (2, 8), "batch norm of momentum=None"),
     "spectral norm": (lambda: parametrizations.spectral_norm(nn.Linear(8, 3)), (2, 8), "has a spectral norm"),
     "old spectral norm": (lambda: nn.utils.spectral_norm(nn.Conv2d(3, 4, 3)), (2, 3, 8, 8), "has a spectral norm"),
-    "weight norm of a convolution": (
-        lambda: parametrizations.weight_norm(nn.Conv2d(3, 4, 3)), (2, 3, 8, 8), "conv2d in .*are computed",
+    "a mask that chooses": (lambda: Of(lambda x: x[x > 0].sum() * x), (2, 8), "index in .*depends on the data"),
+    "places of a pool": (
+        lambda: Of(lambda x: functional.max_pool1d(x[:, None], 2, return_indices=True)[1] * 1.0), (2, 8),
+        "only the numbers",
     ),
+    "beyond int32": (lambda: Of(lambda x: x * torch.where(x.argsort(1) > 3, 2**40, 1)), (2, 8), "beyond int32"),
     "buffer in place": (lambda: Buffered(lambda module, y: module.c.copy_(y[0])), (2, 8), "writes into the buffer c"),
     "buffer assigned": (lambda: Buffered(_assigned), (2, 8), "writes into the buffer c"),
     "part of a buffer": (lambda: Buffered(_part), (2, 8), "writes into the buffer c"),
@@ -221,17 +316,12 @@ REFUSED = {
     "no output": (lambda: Of(lambda x: None), (2, 8), "must give a tensor"),
     "a number": (lambda: Of(lambda x: (x, 3)), (2, 8), "an output of Of depends on no input"),
     "a dataclass": (lambda: Of(lambda x: Out(x)), (2, 8), "cannot read Of: .*Out.* in output, which is not a known"),
-    "indices": (lambda: Of(lambda x: x.gather(1, x.max(1, keepdim=True)[1])), (2, 8), "getitem in .*indices"),
-    "GRUCell": (_first(nn.GRUCell(8, 3)), (2, 8), "gru_cell in part"),
-    "LSTMCell": (_first(nn.LSTMCell(8, 3)), (2, 8), "lstm_cell in part"),
     "lazy": (lambda: nn.LazyLinear(3), (2, 8), "cannot read LazyLinear"),
     "random": (lambda: Of(lambda x: x + torch.rand_like(x)), (2, 8), "rand_like in Of"),
 }  # fmt: skip
 SEVERAL = {
-    "topk": lambda x: x.topk(2, 1)[0], "sort": lambda x: x.sort(1)[0], "argsort": lambda x: x * x.argsort(1),
-    "median": lambda x: x.median(1)[0], "kthvalue": lambda x: x.kthvalue(2, 1)[0], "cummax": lambda x: x.cummax(1)[0],
-    "mode": lambda x: x.mode(1)[0], "qr": lambda x: torch.linalg.qr(x)[0], "unique": lambda x: x.unique(),
-    "histc": lambda x: x * x.histc(), "embedding_bag": lambda x: functional.embedding_bag(x.argmax(1, True), x),
+    "cummax": lambda x: x.cummax(1)[0], "mode": lambda x: x.mode(1)[0], "qr": lambda x: torch.linalg.qr(x)[0],
+    "unique": lambda x: x.unique(), "histc": lambda x: x * x.histc(),
 }  # fmt: skip
 
 

@@ -1,0 +1,169 @@
+"""Modules that take tensors by name and give their own loss, as transformers' do; a user's own operators."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mpibow as mb
+from mpibow.errors import ConfigError
+from tests.oracle import pytorch
+
+pytestmark = pytest.mark.torch
+torch = pytorch()
+nn = torch.nn
+F = torch.nn.functional
+
+WORDS, LENGTH, COUNT, STEPS = 11, 6, 4, 3
+
+
+class Language(nn.Module):
+    """Predicts the next token: a mask of the future, padding, and the loss of labels that count."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.places = nn.Embedding(WORDS, 8), nn.Embedding(LENGTH, 8)
+        self.qkv, self.head = nn.Linear(8, 24), nn.Linear(8, WORDS, bias=False)
+        self.head.weight = self.words.weight
+        self.places.requires_grad_(False)
+
+    def forward(self, tokens, mask=None, labels=None) -> dict[str, Any]:
+        batch, length = tokens.shape
+        x = self.words(tokens) + self.places(torch.arange(length).expand(batch, -1))
+        seen = torch.ones(batch, length) if mask is None else mask
+        future = torch.full((length, length), float("-inf")).triu(1)
+        hidden = future[None].expand(batch, -1, -1) + (1.0 - seen[:, None, :].to(torch.float32)) * -1e9
+        q, k, v = self.qkv(x).chunk(3, -1)
+        y = torch.softmax((q @ k.transpose(1, 2) + hidden).float(), -1).to(x.dtype) @ v
+        logits = self.head(x + y)
+        if labels is None:
+            return {"logits": logits}
+        moved = F.pad(labels, (0, 1), value=-100)[:, 1:]
+        return {"loss": F.cross_entropy(logits.float().view(-1, WORDS), moved.reshape(-1)), "logits": logits}
+
+
+def samples() -> dict[str, Any]:
+    torch.manual_seed(1)
+    tokens = torch.randint(WORDS, (COUNT, LENGTH))
+    mask = (torch.arange(LENGTH) < torch.tensor([[6], [4], [5], [6]])).long()
+    return {"tokens": tokens, "mask": mask, "labels": tokens.masked_fill(mask == 0, -100)}
+
+
+@pytest.fixture(scope="module")
+def net():
+    torch.manual_seed(0)
+    return mb.from_torch(Language(), samples())
+
+
+class Items:
+    """A data set in Hugging Face's form, with a column that is no number."""
+
+    def __init__(self, columns: dict[str, Any]) -> None:
+        self.columns = columns
+
+    def __len__(self) -> int:
+        return COUNT
+
+    def __getitem__(self, number: int) -> dict[str, Any]:
+        return {"text": "words"} | {name: column[number].tolist() for name, column in self.columns.items()}
+
+
+def arrays() -> dict[str, Any]:
+    return {name: tensor.int().numpy() for name, tensor in samples().items()}
+
+
+@pytest.mark.parametrize("form", ["columns", "items"])
+def test_its_own_loss_trains_as_in_pytorch(net, form: str, tmp_path: Path) -> None:
+    data: Any = arrays() | {"more": np.zeros(COUNT)}
+    if form == "items":
+        data = Items({**{name: data[name] for name in ("tokens", "mask")}, "label": data["labels"]})
+    update = {"name": "sgd", "lr": 0.1, "momentum": 0.9}
+    fitted = mb.fit(
+        net, data, batch_size=COUNT, learners=1, update=update, stop={"epochs": STEPS}, device="numpy",
+        precision="float64", out=str(tmp_path),
+    )  # fmt: skip
+    torch.manual_seed(0)
+    module = Language().double()
+    trained = [each for each in module.parameters() if each.requires_grad]
+    optimiser = torch.optim.SGD(trained, lr=0.1, momentum=0.9)
+    for _ in range(STEPS):
+        optimiser.zero_grad()
+        module(**samples())["loss"].backward()
+        optimiser.step()
+    state = module.state_dict()
+    for name, array in fitted.weights.items():
+        wanted = state[name].numpy()
+        assert np.abs(array - wanted).max() <= 1e-6 * np.abs(wanted).max(), name  # its loss is in float32
+    back = fitted.to_torch()
+    assert back.head.weight is back.words.weight
+    with torch.no_grad():
+        logits = back.double()(**{name: samples()[name] for name in ("tokens", "mask")})["logits"].numpy()
+    found = fitted.predict({name: arrays()[name] for name in ("tokens", "mask")})
+    np.testing.assert_allclose(found, logits, rtol=0, atol=1e-6)
+
+
+def test_outputs_by_name_without_labels() -> None:
+    given = samples()
+    net = mb.from_torch(Language(), {"mask": given["mask"], "tokens": given["tokens"]})
+    assert (net.inputs, net.outputs) == (("tokens", "mask"), ("logits",))
+
+
+class Rows(nn.Module):
+    """A convolution at two places, and of each sample the row that is largest."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm, self.head = (
+            nn.Conv1d(2, 2, 3, padding=1),
+            nn.BatchNorm1d(2, affine=False),
+            nn.Linear(4, 3),
+        )
+
+    def forward(self, x):
+        y = self.norm(self.conv(self.conv(x))).unflatten(2, (-1, 4)).flatten(1, 2)
+        return self.head(y[torch.arange(x.shape[0]), y.sum(2).argmax(1)])
+
+
+def test_rows_of_the_batch_are_saved(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(9, 2, 8)
+    data = (x.numpy(), np.arange(9, dtype=np.int32) % 3)
+    settings = {"batch_size": 4, "learners": 2, "stop": {"epochs": 1}, "out": str(tmp_path), "normalise": "none"}
+    fitted = mb.fit(mb.from_torch(Rows(), (x,)), data, loss=mb.cross_entropy, **settings)
+    fitted.save(tmp_path / "net.safetensors")
+    loaded = mb.load(tmp_path / "net.safetensors").predict(data[0], batch_size=5)
+    with torch.no_grad():
+        wanted = fitted.to_torch().eval()(x).numpy()
+    np.testing.assert_allclose(loaded, wanted, rtol=0, atol=1e-5)
+
+
+class Bent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return torch.atan(self.body(x)) * torch.digamma(x.abs() + 1)
+
+
+def test_all_that_lacks_is_named_at_once() -> None:
+    with pytest.raises(ConfigError) as raised:
+        mb.from_torch(Bent(), (torch.randn(2, 4),))
+    lines = str(raised.value).splitlines()
+    assert [line.split()[0] for line in lines[1:-1]] == ["atan", "digamma"]
+
+
+def test_operators_of_a_users_own() -> None:
+    atan = mb.operator("atan", np.arctan, lambda x, y, dy: dy / (1 + x * x))
+    digamma = mb.operator("digamma", lambda x: np.vectorize(_digamma)(x))
+    assert mb.from_torch(Bent(), (torch.randn(2, 4),), operators={"atan": atan, "digamma": digamma}).outputs
+    wrong = mb.operator("atan", np.arctan, lambda x, y, dy: dy / (2 + x * x))
+    with pytest.raises(ConfigError, match=r"another gradient of body\.weight"):
+        mb.from_torch(Bent(), (torch.randn(2, 4),), operators={"atan": wrong, "digamma": digamma})
+
+
+def _digamma(x: float) -> float:
+    return float(torch.digamma(torch.tensor(x, dtype=torch.float64)))
