@@ -1,0 +1,220 @@
+"""A net of the catalogue beside the same in PyTorch; prints one line of JSON. `benchmarks.nets.catalogue` calls it."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from inspect import Parameter, Signature
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+import mpibow as mb
+from benchmarks.nets.catalogue_nets import COUNT, GROUPS, Example, declare_suppression
+from mpibow.aten.comparison import means_of
+from mpibow.aten.net import TorchNet
+from mpibow.errors import ConfigError
+from mpibow.graph import graph as graphs
+from mpibow.pytorch import copied
+from tests.torch_in.same import computed
+
+LOGITS, GRADIENTS, ROUNDED, SINGLE, STEP = 1e-9, 1e-8, 5e-7, 1e-4, 1e-8
+SMALL = 1e-4  # of the largest gradient of all: an array below is compared with this
+LR = 0.01
+STEPS = {
+    "sgd": ({"name": "sgd", "momentum": 0.9, "weight_decay": 0.01},
+            lambda weights: torch.optim.SGD(weights, LR, momentum=0.9, weight_decay=0.01)),
+    # A weight whose gradient is of rounding errors would move by these: eps holds it.
+    "adamw": ({"name": "adamw", "weight_decay": 0.1, "eps": 1e-4},
+              lambda weights: torch.optim.AdamW(weights, LR, eps=1e-4, weight_decay=0.1)),
+}  # fmt: skip
+
+
+class Wrong(Exception):
+    """A difference from PyTorch."""
+
+
+def still(module: nn.Module) -> nn.Module:
+    """The module in training mode without its dropout, of elements or of whole branches."""
+    for part in module.modules():
+        if isinstance(part, nn.modules.dropout._DropoutNd):
+            part.p = 0.0
+        for rate in ("drop_prob", "layerdrop", "attention_dropout", "attn_drop_rate"):
+            if isinstance(getattr(part, rate, None), float):
+                setattr(part, rate, 0.0)
+        if type(part).__name__ == "StochasticDepth":
+            part.p = 0.0  # type: ignore[assignment]
+    return module.train()
+
+
+def called(module: nn.Module, example: Example) -> list[Tensor]:
+    """The outputs; parts of forward in float32 are in float64 where the rest is."""
+    with means_of(torch, next(module.parameters()).dtype)():
+        made = module(**example) if isinstance(example, dict) else module(*example)
+    leaves = torch.utils._pytree.tree_leaves(made)
+    return [each for each in leaves if isinstance(each, Tensor) and each.ndim]
+
+
+def wide(example: Example) -> Example:
+    def double(x: Tensor) -> Tensor:
+        return x.double() if x.is_floating_point() else x
+
+    if isinstance(example, dict):
+        return {name: double(x) for name, x in example.items()}
+    return tuple(map(double, example))
+
+
+def arrays_of(net: TorchNet, example: Example) -> dict[str, Tensor]:
+    given = example.values() if isinstance(example, dict) else example
+    return {each.name: x for each, x in zip(net.program.inputs, given, strict=True)}
+
+
+def differ(what: str, ours: Any, theirs: Any, tolerance: float, least: float = 0.0) -> None:
+    x, y = np.asarray(ours, float), np.asarray(theirs, float)
+    if x.shape != y.shape:
+        raise Wrong(f"{what}: {x.shape} not {y.shape}")
+    gap, largest = float(np.abs(x - y).max(initial=0.0)), max(float(np.abs(y).max(initial=0.0)), least)
+    if not gap <= tolerance * largest:
+        raise Wrong(f"{what}: differs by {gap:.3g} of {largest:.3g}")
+
+
+def rounded(net: TorchNet) -> bool:
+    """Whether PyTorch multiplies by 1 / 6 of float32 in it, even in float64."""
+    return any(call.operator in ("hardsigmoid", "hardswish") for call in net.program.calls)
+
+
+def check_numbers(net: TorchNet, module: nn.Module, example: Example) -> None:
+    """Logits and gradients in float64, logits in float32."""
+
+    def build(graph: graphs.Graph) -> Any:
+        return net(*(graph.input(each.name, (COUNT, *each.shape), each.dtype) for each in net.program.inputs))
+
+    state = {name: each.clone() for name, each in module.state_dict().items()}
+    inputs = arrays_of(net, example)
+    theirs = called(module, example)
+    ours, gradients, _ = computed(
+        build, {name: x.double() if x.is_floating_point() else x for name, x in inputs.items()}, torch.float64
+    )
+    for n, (x, y) in enumerate(zip(ours, theirs, strict=True)):
+        differ(f"output {n} in float64", x, y.detach().numpy(), LOGITS)
+    weights: dict[Tensor, str] = {}  # of tied ones the name that the net has
+    for name, each in module.named_parameters(remove_duplicate=False):
+        if each.requires_grad and (each not in weights or name in net.program.parameters):
+            weights[each] = name
+    sum((y * y).sum() for y in theirs if y.requires_grad).backward()  # type: ignore[union-attr]
+    wanted = {name: np.zeros(each.shape) if each.grad is None else each.grad.numpy() for each, name in weights.items()}
+    least = SMALL * max((float(np.abs(each).max(initial=0.0)) for each in wanted.values()), default=0.0)
+    for name, y in wanted.items():
+        x = gradients.get(name, np.zeros(y.shape)).reshape(y.shape)
+        differ(f"gradient of {name}", x, y, ROUNDED if rounded(net) else GRADIENTS, least)
+    module.load_state_dict(state)
+    ours, _, _ = computed(
+        build, {name: x.float() if x.is_floating_point() else x for name, x in inputs.items()}, torch.float32
+    )
+    for n, (x, y) in enumerate(zip(ours, theirs, strict=True)):
+        differ(f"output {n} in float32", x, y.detach().numpy(), SINGLE)
+
+
+def loss_net(net: TorchNet) -> Any:
+    """The net with the mean of the squares of its outputs as a sample's loss."""
+
+    def losses(**tensors: graphs.Tensor) -> graphs.Tensor:
+        made = net(**tensors)
+        outputs = [*made.values()] if isinstance(made, Mapping) else [made]
+        parts = [mb.mean(mb.reshape(y * y, (y.shape[0], -1)), axis=1) for y in outputs]
+        return mb.add(*parts) if len(parts) > 1 else parts[0]
+
+    names = [each.name for each in net.program.inputs]
+    losses.__signature__ = Signature([Parameter(name, Parameter.KEYWORD_ONLY) for name in names])  # type: ignore[attr-defined]
+    return losses
+
+
+def fitted_after(net: TorchNet, example: Example, update: Mapping[str, Any], folder: Path) -> mb.Fitted:
+    inputs = {
+        name: x.numpy() if x.is_floating_point() else x.int().numpy() for name, x in arrays_of(net, example).items()
+    }
+    return mb.fit(
+        loss_net(net), inputs, batch_size=COUNT, learners=1, update={**update, "lr": LR, "decay_biases": True},
+        stop={"epochs": 1}, device="numpy", precision="float64", out=str(folder),
+    )  # fmt: skip
+
+
+def check_steps(net: TorchNet, module: nn.Module, example: Example) -> None:
+    """The weights and running statistics after one step of each optimiser."""
+    state = {name: each.clone() for name, each in module.state_dict().items()}
+    for optimiser, (update, make) in STEPS.items():
+        module.load_state_dict(state)
+        with tempfile.TemporaryDirectory() as folder:
+            fitted = fitted_after(net, example, update, Path(folder))
+        stepped = make([each for each in module.parameters() if each.requires_grad])
+        stepped.zero_grad()
+        sum((y * y).reshape(COUNT, -1).mean(1).mean() for y in called(module, example)).backward()  # type: ignore[union-attr]
+        stepped.step()
+        found = module.state_dict()
+        for name, array in fitted.weights.items():
+            wanted = found[name].detach().numpy()
+            differ(
+                f"{name} after {optimiser}",
+                array.reshape(wanted.shape),
+                wanted,
+                ROUNDED if rounded(net) else STEP,
+                1e-3,
+            )
+    module.load_state_dict(state)
+
+
+def check_back(net: TorchNet, example: Example, fresh: nn.Module) -> None:
+    """A trained net's module has a state_dict that a fresh module loads strictly, and its logits."""
+    with tempfile.TemporaryDirectory() as folder:
+        fitted = fitted_after(net, example, STEPS["sgd"][0], Path(folder))
+        trained = still(fitted.to_torch(copied(net.module)))
+    fresh.load_state_dict(trained.state_dict(), strict=True)
+    for n, (x, y) in enumerate(zip(called(fresh, example), called(trained, example), strict=True)):
+        differ(f"output {n} given back", x.detach().numpy(), y.detach().numpy(), 0.0)
+
+
+def made(group: str, name: str, seed: int = 0) -> tuple[nn.Module, Example]:
+    torch.manual_seed(seed)
+    module, example = GROUPS[group][name]()
+    return still(module), example
+
+
+def result_of(group: str, name: str, checks: Sequence[str]) -> dict[str, Any]:
+    module, example = made(group, name)
+    count = sum(each.numel() for each in module.parameters())
+    begin = time.perf_counter()
+    try:
+        net = mb.from_torch(module, example)
+    except ConfigError as error:
+        kind = "wrong" if "than in PyTorch" in str(error) or "in evaluation" in str(error) else "refused"
+        return {"kind": kind, "text": str(error), "weights": count, "reading": time.perf_counter() - begin}
+    reading = round(time.perf_counter() - begin, 1)
+    module, example = module.double(), wide(example)
+    try:
+        if "numbers" in checks:
+            check_numbers(net, module, example)
+        if "steps" in checks:
+            check_steps(net, module, example)
+        if "back" in checks:
+            check_back(net, example, made(group, name, 1)[0].double())
+    except Wrong as error:
+        return {"kind": "wrong", "text": str(error), "weights": count, "reading": reading}
+    return {"kind": "right", "text": "", "weights": count, "reading": reading}
+
+
+def main(group: str, name: str, *checks: str) -> None:
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    declare_suppression()
+    print(json.dumps(result_of(group, name, checks)), flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
