@@ -15,8 +15,8 @@ pytest.importorskip("expecttest", reason="PyTorch's samples need it: pip install
 op_db = import_module("tests.torch_in.op_db")
 
 EQUAL = (
-    "add", "amax", "argsort", "cat", "clamp", "cumsum", "div", "expand", "flip", "gather", "index_select", "matmul", "max",
-    "nn.functional.conv1d", "nn.functional.conv2d", "nn.functional.elu", "nn.functional.gelu",
+    "add", "amax", "argsort", "cat", "clamp", "cumsum", "div", "expand", "flip", "gather", "index_select", "matmul",
+    "max", "nn.functional.conv1d", "nn.functional.conv2d", "nn.functional.elu", "nn.functional.gelu",
     "nn.functional.group_norm", "nn.functional.layer_norm", "nn.functional.max_pool2d", "nn.functional.softplus",
     "nn.functional.threshold", "linalg.norm", "prod", "scatter_add", "softmax", "sort", "std", "sub",
     "sum", "tril", "where",
