@@ -32,7 +32,7 @@ def of(layer: Checked) -> Checked:
         plain=None if layer.plain is None else plain,
         lengths=lambda op, shapes: (n := sum(layer.lengths(op, shapes[: op.count])), n, n),
         looser=SUM,
-        lacking=("cuda",),
+        lacking=("cuda", "onednn"),
     )
 
 

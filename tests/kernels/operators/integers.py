@@ -51,7 +51,7 @@ CHECKED = (
             torch.maximum(x, y) if op.sign == "max" else torch.minimum(x, y) if op.sign == "min"
             else BY_SIGN[op.sign](x, y)
         ),
-        lacking=("cuda",),
+        lacking=("cuda", "onednn"),
     ),
     Checked(
         op=ops.IntegerReduction,
@@ -64,6 +64,6 @@ CHECKED = (
         random=tensors.map(lambda shape: Case(ops.IntegerReduction("+", len(shape) - 1), (shape,), ("int32",), 1000)),
         plain=reduced,
         torch=by_torch,
-        lacking=("cuda",),
+        lacking=("cuda", "onednn"),
     ),
 )  # fmt: skip

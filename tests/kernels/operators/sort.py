@@ -35,7 +35,7 @@ CHECKED = (
         random=tensors.map(lambda shape: Case(ops.ArgSort(len(shape) - 1), (shape,))),
         plain=lambda op, x, w: np.argsort(x, op.axis, kind="stable"),
         torch=lambda op, torch, x: x.argsort(dim=op.axis, stable=True).int(),
-        lacking=("cuda",),
+        lacking=("cuda", "onednn"),
     ),
     Checked(
         op=ops.CumulativeSum,
@@ -46,7 +46,7 @@ CHECKED = (
         torch=lambda op, torch, x: x.cumsum(op.axis),
         lengths=lambda op, shapes: (shapes[0][op.axis], shapes[0][op.axis], 1),
         looser=SUM,
-        lacking=("cuda",),
+        lacking=("cuda", "onednn"),
     ),
     Checked(
         op=ops.ScatterAdd,
@@ -60,6 +60,6 @@ CHECKED = (
         torch=lambda op, torch, x, index: torch.zeros(op.shape, dtype=x.dtype).scatter_add(op.axis, index.long(), x),
         lengths=lambda op, shapes: (shapes[0][op.axis], 1, 1),
         looser=SUM,
-        lacking=("cuda",),
+        lacking=("cuda", "onednn"),
     ),
 )
