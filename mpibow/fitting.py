@@ -214,9 +214,9 @@ class JobArguments:
     def job(self, config: Config, hands: Hands) -> Job:
         """The job, whose data sets `hands` read. Raises ConfigError where the arguments do not go together."""
         net, train, (loss, named) = self.net, self.train, losses_of(self.loss)
-        columns: tuple[str, ...] = ()
-        if loss is None and isinstance(net, TorchNet) and "loss" in net.outputs:
-            columns, net = net.inputs, net.losses()
+        inputs: tuple[str, ...] = ()
+        if loss is None and named is None and isinstance(net, TorchNet) and "loss" in net.outputs:
+            inputs, net = net.inputs, net.losses()
         if named is not None and of_outputs(train, config.loss):
             loss = function_of(config.loss)
         augmentation = build(Augmentation, self.augment or {}, path="data.augment")
@@ -224,7 +224,7 @@ class JobArguments:
         text = None if self.text is None else build(TokenStream, self.text, path="data.text")
         read = Sources(
             parameters_of(net), loss is not None, partial(classes_of, net, augmentation), ignored(config.loss),
-            config.seed, self.transform, hands, image, text, columns,
+            config.seed, self.transform, hands, image, text, inputs,
         )  # fmt: skip
         training, validation = read(train, "train"), self.validation
         classes = None if isinstance(training, NamedSamples) else training.classes
