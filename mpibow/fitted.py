@@ -53,6 +53,10 @@ class Fitted:
     def __repr__(self) -> str:
         return f"Fitted(summary={self.ended!r}, rank={self.rank})"
 
+    def __getstate__(self) -> dict[str, object]:
+        """A copy or a pickle has no bound plan."""
+        return {**vars(self), "_ready": {}}
+
     @property
     def summary(self) -> Summary:
         """The summary of the run. Raises ConfigError where it has not ended."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from copy import deepcopy
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -84,6 +85,7 @@ def test_one_sample_by_several_threads(classifier: mb.Fitted, pictures: Any) -> 
     with ThreadPoolExecutor(4) as threads:
         found = list(threads.map(classifier.predict, [pictures[n % 6, None] for n in range(300)]))
     np.testing.assert_allclose(np.concatenate(found), np.tile(expected, (50, 1)), rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(deepcopy(classifier).predict(pictures), expected)
 
 
 @pytest.mark.parametrize("kind", KINDS)
