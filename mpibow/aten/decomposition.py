@@ -36,7 +36,9 @@ def parts_of(torch: ModuleType, node: Node, known: Callable[[str], bool]) -> Gra
         args, settings = pytree.tree_unflatten([values.get(i, each) for i, each in enumerate(flat)], spec)
         return anew(torch, node.target)(*args, **settings)
 
-    table = torch._decomp.core_aten_decompositions()
+    table = dict(torch._decomp.core_aten_decompositions())
+    sampled = torch.ops.aten.grid_sampler_2d.default  # which is core to PyTorch
+    table[sampled] = torch._decomp.decomposition_table[sampled]
     try:
         with flat[places[0]].fake_mode:
             graph = torch.fx.experimental.proxy_tensor.make_fx(apply, decomposition_table=table)(
@@ -48,10 +50,10 @@ def parts_of(torch: ModuleType, node: Node, known: Callable[[str], bool]) -> Gra
     for each in graph.nodes:
         name, value = name_of(each.target), each.meta.get("val")
         there = known(name.rstrip("_")) or known(name) or name.startswith(CHECKS)
-        if each.op == "placeholder" or given.intersection(each.all_input_nodes):
+        size = isinstance(value, torch.SymInt | int | float)
+        if not size and (each.op == "placeholder" or given.intersection(each.all_input_nodes)):
             given.add(each)
         random = torch.Tag.nondeterministic_seeded in getattr(each.target, "tags", ())
-        size = isinstance(value, torch.SymInt | int | float)
         if each.op == "call_function" and not there and not size and (each in given or random):
             return None
     return graph

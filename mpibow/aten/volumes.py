@@ -66,9 +66,10 @@ def pool_volumes(
 ) -> Tensor:
     """A pool in three dimensions: of each frame, then over neighbouring frames."""
     kernel, step, around = triple(kernel_size), triple(stride or kernel_size), triple(padding)
-    rest = {key: each for key, each in settings.items() if each not in (None, False, 1, True, [1, 1, 1], [1])}
-    need(not rest and settings.get("ceil_mode") is not True, f"a pool of volumes with {[*rest]}")
-    need(settings.get("count_include_pad", True) is not False, "a pool of volumes with count_include_pad=False")
+    need(not settings.get("ceil_mode"), "a pool of volumes with ceil_mode")
+    need(settings.get("divisor_override") is None, "a pool of volumes with divisor_override")
+    need(settings.get("count_include_pad", True) is True, "a pool of volumes with count_include_pad=False")
+    need(set(listed(settings.get("dilation", 1))) == {1}, "a pool of volumes with dilation")
     n, c, t, *_ = x.shape
     frames = ops.reshape(ops.permute(x, 0, 2, 1, 3, 4), (n * t, c, *x.shape[3:]))
     y = pool(2, frames, kernel[1:], step[1:], around[1:])

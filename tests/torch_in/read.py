@@ -282,6 +282,10 @@ RIGHT = {
         ),
         (3, 8),
     ),
+    "a sampled grid": (
+        lambda: Of(lambda x: functional.grid_sample(x.view(-1, 1, 2, 4), x.view(-1, 2, 2, 2).tanh())),
+        (3, 8),
+    ),
     "waves": (
         lambda: Of(lambda x: x.sin() * x.cos() + x.erf() * x.sign() - x.floor() * x.log1p().nan_to_num()),
         (3, 8),
