@@ -24,7 +24,8 @@ def anew(torch: ModuleType, target: OpOverload) -> OpOverload:
 
 def parts_of(torch: ModuleType, node: Node, known: Callable[[str], bool]) -> Graph | None:
     """An operator without a counterpart as a graph of operators that have one; None where there is none."""
-    if not hasattr(node.target, "_schema"):
+    seeded = torch.Tag.nondeterministic_seeded
+    if not hasattr(node.target, "_schema") or seeded in node.target.tags:  # evaluation is not what remains of it
         return None
     pytree = torch.utils._pytree
     found = torch.fx.node.map_arg((node.args, node.kwargs), lambda each: each.meta["val"])
@@ -53,7 +54,7 @@ def parts_of(torch: ModuleType, node: Node, known: Callable[[str], bool]) -> Gra
         size = isinstance(value, torch.SymInt | int | float)
         if not size and (each.op == "placeholder" or given.intersection(each.all_input_nodes)):
             given.add(each)
-        random = torch.Tag.nondeterministic_seeded in getattr(each.target, "tags", ())
+        random = seeded in getattr(each.target, "tags", ())
         if each.op == "call_function" and not there and not size and (each in given or random):
             return None
     return graph

@@ -160,7 +160,7 @@ class ExportReader:
         given = tuple(widened(self.torch, self._values(each)) for each in (node.args, node.kwargs))
         if not any(isinstance(each, ByBatch | BatchExtent) for each in self._leaves(given)):
             args, settings = given
-            return widened(self.torch, node.target(*args, **settings))
+            return self._called(node, args, settings)
         if writes(name_of(node.target)) and not isinstance(self.values[node.args[0]], ByBatch):
             raise ConfigError(
                 f"from_torch: {name_of(node.target)} in {place}: writes what depends on the batch size into a constant"
@@ -168,8 +168,13 @@ class ExportReader:
         results = list[object]()
         for n in range(len(SIZES)):
             args, settings = self.torch.utils._pytree.tree_map(lambda each, n=n: at(each, n), given)
-            results.append(widened(self.torch, node.target(*args, **settings)))
+            results.append(self._called(node, args, settings))
         return joined(results)
+
+    def _called(self, node: Node, args: Sequence[Any], settings: Mapping[str, Any]) -> Any:
+        """The result of a node's function for constants; room for numbers is filled with 0."""
+        made = widened(self.torch, node.target(*args, **settings))
+        return made.zero_() if "empty" in name_of(node.target) else made
 
     def _wrapped(self, node: Node, name: str, place: SourcePlace) -> None:
         """A part of forward under torch.no_grad or autocast."""
