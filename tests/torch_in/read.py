@@ -166,6 +166,19 @@ class Shared(nn.Module):
         return self.conv(self.conv(x))
 
 
+class Branch(Of):
+    """timm's drop path: in training a sample's branch may be left out."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda x: x)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.h(x)
+        if self.training:
+            y = y * y.new_empty((x.shape[0], 1)).fill_(7.0).bernoulli_(0.8).div_(0.8)
+        return x + y
+
+
 def _constant(x: Tensor) -> Tensor:
     with torch.no_grad():
         return x.tanh() + torch.arange(x.shape[1])
@@ -286,6 +299,7 @@ RIGHT = {
         lambda: Of(lambda x: functional.grid_sample(x.view(-1, 1, 2, 4), x.view(-1, 2, 2, 2).tanh())),
         (3, 8),
     ),
+    "a random branch": (Branch, (3, 8)),
     "waves": (
         lambda: Of(lambda x: x.sin() * x.cos() + x.erf() * x.sign() - x.floor() * x.log1p().nan_to_num()),
         (3, 8),
