@@ -25,7 +25,7 @@ def anew(torch: ModuleType, target: OpOverload) -> OpOverload:
 def parts_of(torch: ModuleType, node: Node, known: Callable[[str], bool]) -> Graph | None:
     """An operator without a counterpart as a graph of operators that have one; None where there is none."""
     seeded = torch.Tag.nondeterministic_seeded
-    if not hasattr(node.target, "_schema") or seeded in node.target.tags:  # evaluation is not what remains of it
+    if not hasattr(node.target, "_schema"):
         return None
     pytree = torch.utils._pytree
     found = torch.fx.node.map_arg((node.args, node.kwargs), lambda each: each.meta["val"])
@@ -55,6 +55,8 @@ def parts_of(torch: ModuleType, node: Node, known: Callable[[str], bool]) -> Gra
         if not size and (each.op == "placeholder" or given.intersection(each.all_input_nodes)):
             given.add(each)
         random = seeded in getattr(each.target, "tags", ())
+        if name.startswith("bernoulli"):  # such as alpha_dropout, of which evaluation is another formula
+            return None
         if each.op == "call_function" and not there and not size and (each in given or random):
             return None
     return graph
