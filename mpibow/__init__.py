@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from mpibow.job.predictor import Prediction as Prediction
     from mpibow.metrics.metric import Metric as Metric
     from mpibow.ops import *
+    from mpibow.onnx.reader import from_onnx as from_onnx
     from mpibow.probing import check as check
     from mpibow.probing import find_lr as find_lr
     from mpibow.pytorch import from_torch as from_torch
@@ -36,6 +37,7 @@ _ELSEWHERE = {
     "Prediction": "mpibow.job.predictor",
     "check": "mpibow.probing",
     "find_lr": "mpibow.probing",
+    "from_onnx": "mpibow.onnx.reader",
     "from_torch": "mpibow.pytorch",
     "Metric": "mpibow.metrics.metric",
     "Rule": "mpibow.sync.rule",

@@ -1,4 +1,4 @@
-"""Writes trained weights for other programs: python -m mpibow.export RUN --to torch --output net.pth."""
+"""Writes weights, or a whole net, for other programs: python -m mpibow.export RUN --to onnx --output net.onnx."""
 
 from __future__ import annotations
 
@@ -7,16 +7,18 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, get_args
 
 import numpy as np
 from safetensors.numpy import save
 
 from mpibow.convert.pickles import write_state_dict
 from mpibow.data.aside import file_aside
-from mpibow.errors import ConfigError
+from mpibow.errors import CheckpointError, ConfigError
 from mpibow.graph.graph import Array
-from mpibow.job.document import buffers_of
+from mpibow.job.document import Build, buffers_of, loaded
 from mpibow.models.torchvision import COUNTED, NETS, names_of
+from mpibow.onnx.model import model_of
 from mpibow.run.stored import Stored, read_stored
 from mpibow.system.command import prog
 from mpibow.system.json_text import JsonObject
@@ -30,12 +32,17 @@ BYTES = 255.0  # ToTensor divides by it
 class Exported:
     """Arrays under the names that their reader uses, and the scaling of the net's inputs.
 
-    `mean` is the mean image where one is subtracted; it is written to a file of its own.
+    `mean` is the mean image where one is subtracted; it is written to a file of its own. `model` is the whole net's
+    ONNX model, in which the arrays lie.
     """
 
     arrays: Mapping[str, Array]
     about: JsonObject
     mean: Array | None = None
+    model: bytes = b""
+
+
+Scaled = Literal["inside", "beside"]  # whether an ONNX model scales its inputs itself
 
 
 def export(stored: Stored, names: str = "mpibow", *, average: bool = False) -> Exported:
@@ -43,16 +50,35 @@ def export(stored: Stored, names: str = "mpibow", *, average: bool = False) -> E
 
     Raises ConfigError where torchvision has no net of these names and shapes, or there is no average.
     """
-    weights = stored.average if average else stored.weights
-    if weights is None:
-        raise ConfigError(f"--average: {stored.path} has no average of the centre; train with ema.half_life=SAMPLES")
-    scaling, mean = scaling_of(stored)
+    weights, (scaling, mean) = _weights_of(stored, average), scaling_of(stored)
     if names == "mpibow":
         kept = buffers_of(stored.graph, stored.arrays).items()
         buffers = {name: each.array for name, each in kept if each.persistent}
         return Exported({**weights, **buffers}, {"names": names, **scaling}, mean)
     net, arrays = torchvisions(stored.path, weights)
     return Exported(arrays, {"names": names, "net": net, **scaling}, mean)
+
+
+def export_onnx(stored: Stored, make: Build | None = None, *, average: bool = False, scaling: Scaled) -> Exported:
+    """The net of `stored` as an ONNX model; `make` gives its graphs, by default the stored ones.
+
+    The model takes samples as they were stored for training, or with `scaling` "beside" those that are scaled already.
+    Raises ConfigError naming operators that ONNX lacks.
+    """
+    if make is None and stored.graph is None:
+        raise CheckpointError(f"{stored.path}: has weights alone; a whole net is in a run, or in a file of Fitted.save")
+    weights, (entries, mean) = _weights_of(stored, average), scaling_of(stored)
+    about = {"scaling": scaling, **entries}
+    build = loaded(stored.graph or {}, stored.arrays) if make is None else make
+    model = model_of(build, weights, scaled=scaling == "inside", about={SCALED: json.dumps(about)})
+    return Exported(weights, about, mean, model.SerializeToString())
+
+
+def _weights_of(stored: Stored, average: bool) -> Mapping[str, Array]:
+    weights = stored.average if average else stored.weights
+    if weights is None:
+        raise ConfigError(f"--average: {stored.path} has no average of the centre; train with ema.half_life=SAMPLES")
+    return weights
 
 
 def torchvisions(path: Path, weights: Mapping[str, Array]) -> tuple[str, dict[str, Array]]:
@@ -98,7 +124,7 @@ def scaling_of(stored: Stored) -> tuple[JsonObject, Array | None]:
 
 
 def write(exported: Exported, output: Path, kind: str) -> list[Path]:
-    """Writes `output`, a safetensors file or torch's by `kind`, and beside it a JSON file about the net's inputs.
+    """Writes `output`, an ONNX, a safetensors or a torch file by `kind`, and beside it a JSON file about the inputs.
 
     Returns all files. Raises ConfigError where one exists already, RecordError where it cannot be written.
     """
@@ -115,6 +141,8 @@ def write(exported: Exported, output: Path, kind: str) -> list[Path]:
     with file_aside(output) as file:
         if kind == "torch":
             write_state_dict(file, exported.arrays)
+        elif kind == "onnx":
+            file.write(exported.model)
         else:  # Hugging Face's libraries require "pt"
             arrays = {name: np.asarray(array, order="C") for name, array in exported.arrays.items()}
             file.write(save(arrays, {"format": "pt", SCALED: json.dumps(entries)}))
@@ -126,22 +154,28 @@ def write(exported: Exported, output: Path, kind: str) -> list[Path]:
 def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=prog("export"),
-        description="Writes trained weights for other programs, and a JSON file with the scaling of the inputs.",
+        description="Writes trained weights, or a whole net, for other programs, and a JSON file about its inputs.",
         epilog=f"torchvision's names are of {', '.join(NETS)} (vgg_a is vgg11 there). JSON: input.mean and input.std "
         "are of the stored values; input.to_tensor has them as torchvision.transforms.Normalize takes them.",
     )
     parser.add_argument("path", type=Path, metavar="PATH", help="a run directory, a checkpoint or a saved file")
     parser.add_argument(
         "--to",
-        choices=["safetensors", "torch"],
+        choices=["onnx", "safetensors", "torch"],
         required=True,
-        help="a safetensors file, or one for torch.load (PyTorch is not needed to write it)",
+        help="the whole net as an ONNX model, or its weights: safetensors, or for torch.load (needs no PyTorch)",
     )
     parser.add_argument(
         "--names",
         choices=["mpibow", "torchvision"],
         default="mpibow",
         help="naming scheme of the weights (default: mpibow)",
+    )
+    parser.add_argument(
+        "--scaling",
+        choices=get_args(Scaled),
+        default="inside",
+        help="whether an ONNX model scales its inputs itself (inside), or takes scaled ones (beside)",
     )
     parser.add_argument("--average", action="store_true", help="export the average of the centre (a run with ema)")
     parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="new file to write")
@@ -155,7 +189,12 @@ def main(argv: list[str] | None = None) -> int:
 
 def _run(options: argparse.Namespace) -> None:
     stored = read_stored(options.path)
-    found = export(stored, options.names, average=options.average)
+    if options.to == "onnx" and options.names != "mpibow":
+        raise ConfigError("--names: is of weights alone; an ONNX model has mpibow's")
+    if options.to == "onnx":
+        found = export_onnx(stored, average=options.average, scaling=options.scaling)
+    else:
+        found = export(stored, options.names, average=options.average)
     files = write(found, options.output, options.to)
     numbers = sum(array.size for array in found.arrays.values())
     print(f"{options.output}: {len(found.arrays)} arrays, {numbers:,} numbers, of {stored.path}; {files[1].name}")

@@ -17,6 +17,7 @@ from mpibow.config.words import show
 from mpibow.config.yaml_text import parse
 from mpibow.errors import CheckpointError, ConfigError, RecordError
 from mpibow.evaluate import on_host
+from mpibow.export import Scaled, export_onnx, write
 from mpibow.graph.graph import Array
 from mpibow.graph.plan import Plan
 from mpibow.job.document import misfit, saved
@@ -167,6 +168,17 @@ class Fitted:
         if module is None and self.source is not None:
             module, strict = copied(self.source.module), False
         return into_torch(module, weights, scope=scope, strict=strict, buffers=self.buffers)
+
+    def to_onnx(self, file: str | os.PathLike[str], *, average: bool = False, scaling: Scaled = "inside") -> None:
+        """Writes the net as an ONNX model for any batch size, and FILE.json about its inputs.
+
+        The model takes samples as they were stored for training, as `predict` does, and scales them itself; with
+        `scaling` "beside" it takes scaled ones, and the JSON file has mean and std. Raises ConfigError naming the
+        operators that cannot be written, or where the package onnx is not installed.
+        """
+        path, (document, arrays) = Path(file), saved(self.make)
+        stored = Stored(path, self.weights_of(average), graph=document, arrays=arrays)
+        write(export_onnx(stored, self.make, scaling=scaling), path, "onnx")
 
     def plan(self, batch_size: int) -> Plan:
         """The plan that evaluates batches of this size on the host."""

@@ -1,0 +1,134 @@
+"""An ONNX model as a net: a function from tensors to tensors, for `mpibow.fit`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from inspect import Parameter, Signature
+from typing import Any
+
+import numpy as np
+
+from mpibow import ops
+from mpibow.aten.program import ModuleInput, OperatorCall, SourcePlace
+from mpibow.aten.site import ModuleArray, Value, dtype_of, refuse
+from mpibow.errors import ConfigError, ShapeError
+from mpibow.graph.graph import FLOAT, Array, Graph, Tensor
+from mpibow.onnx.nodes import NodeSite, OnnxNode
+from mpibow.onnx.translations import TRANSLATIONS
+
+Values = dict[str, Value | None]
+
+
+@dataclass(frozen=True, repr=False)
+class OnnxNet:
+    """A net that was read from an ONNX file, with the file's weights to start from. Made by `mpibow.from_onnx`.
+
+    It takes tensors (n, ...) by the names of the model's inputs. `fixed` is the batch size that the file was written
+    for, None for any. `outputs` are the names of values of the model by the outputs' names here.
+    """
+
+    source: str
+    inputs: Mapping[str, ModuleInput]  # by the values' names in the model
+    weights: Mapping[str, Array]
+    constants: Mapping[str, Array]
+    nodes: tuple[OnnxNode, ...]
+    outputs: Mapping[str, str]
+    fixed: int | None = None
+
+    def __repr__(self) -> str:
+        count = sum(array.size for array in self.weights.values())
+        return f"OnnxNet({self.source}: {len(self.nodes)} nodes, {count:,} weights)"
+
+    @property
+    def __signature__(self) -> Signature:
+        return Signature([Parameter(each.name, Parameter.POSITIONAL_OR_KEYWORD) for each in self.inputs.values()])
+
+    @cached_property
+    def _uses(self) -> Counter[str]:
+        """How many times each value is read."""
+        return Counter(name for node in self.nodes for name in node.inputs)
+
+    def __call__(self, *inputs: Tensor, **named: Tensor) -> Tensor | dict[str, Tensor]:
+        """The outputs for tensors (n, ...) of the graph that is being built: one, or several by their names."""
+        values: Values = {"": None, **self.constants, **self._given(inputs, named)}
+        first = next((each for each in values.values() if isinstance(each, Tensor)), None)
+        if first is None:
+            raise ConfigError(f"from_onnx: {self.source} takes no input")
+        for name, array in self.weights.items():
+            values[name] = ModuleArray(name, array, self._uses[name], True)
+        self._add(self.nodes, values, first.graph, {})
+        results = {name: values.get(value) for name, value in self.outputs.items()}
+        if missing := [name for name, value in results.items() if not isinstance(value, Tensor)]:
+            raise ConfigError(f"from_onnx: the output {missing[0]} of {self.source} depends on no input")
+        tensors = {name: value for name, value in results.items() if isinstance(value, Tensor)}
+        return tensors if len(tensors) > 1 else next(iter(tensors.values()))
+
+    def _given(self, inputs: Sequence[Tensor], named: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The inputs by their names in the model. Raises ShapeError where they are not the model's."""
+        names = [each.name for each in self.inputs.values()]
+        given = dict(zip(names, inputs, strict=False)) | dict(named)
+        if len(inputs) > len(names) or set(given) != set(names):
+            raise ShapeError(f"{self.source}: takes {', '.join(names)}, got {len(inputs) + len(named)} tensors")
+        tensors = dict[str, Tensor]()
+        for value, each in self.inputs.items():
+            tensor, floats = given[each.name], each.dtype == FLOAT
+            if tensor.shape[1:] != each.shape:
+                shape = ", ".join(map(str, ("n", *each.shape)))
+                raise ShapeError(f"{self.source}: takes {each.name} ({shape}), got {tensor.name} {tensor.shape}")
+            tensors[value] = ops.cast(tensor, each.dtype) if floats or tensor.dtype == FLOAT else tensor
+        return tensors
+
+    def _add(self, nodes: Sequence[OnnxNode], values: Values, graph: Graph, made: dict[str, Tensor]) -> None:
+        """Adds nodes to the graph: one of arrays alone is computed, any other becomes operators."""
+        for node in nodes:
+            try:
+                inputs = [_value(values, name) for name in node.inputs]
+                if all(each is None or isinstance(each, np.ndarray) for each in inputs):
+                    results: Sequence[Any] = node.fold(*inputs)
+                else:
+                    results = self._translated(node, inputs, graph, made)
+            except (ShapeError, ConfigError) as error:
+                raise ConfigError(f"from_onnx: {node.operator} in node {node.name}: {error}") from None
+            except Exception as error:  # settings that the operator's counterpart lacks
+                raise ConfigError(
+                    f"from_onnx: {node.operator} in node {node.name}: is not read with these arguments: {error}"
+                ) from error
+            values |= {name: each for name, each in zip(node.outputs, results, strict=False) if name}
+
+    def _translated(
+        self, node: OnnxNode, inputs: Sequence[Value | None], graph: Graph, made: dict[str, Tensor]
+    ) -> Sequence[Value]:
+        """A node's outputs in the types that the model gives them: operators of floats compute integers, too."""
+        call = OperatorCall(node.name, node.operator, {}, SourcePlace("", node.name, "", ""), node.types[0])
+        batch = (*graph.tensors[graph.inputs[0]].shape, 1)[0]
+        site = NodeSite(graph, call, batch, made, node=node, fixed=self.fixed)
+        if node.operator not in TRANSLATIONS:
+            refuse("mpibow lacks it")
+        if "" in node.types:
+            refuse("it gives no floats, integers or bools of 32 or 64 bits")
+        found = TRANSLATIONS[node.operator](site, *inputs)
+        several = found if isinstance(found, list | tuple) else [found]
+        return [
+            each if dtype_of(each) == dtype else ops.cast(site.tensor(each), dtype)
+            for each, dtype in zip(several, node.types, strict=False)
+        ]
+
+
+def _value(values: Values, name: str) -> Value | None:
+    """Raises ConfigError where the operator that gives the value does not give it here."""
+    return values[name] if name in values else refuse(f"its input {name} is not computed here")
+
+
+def check(net: OnnxNet) -> None:
+    """Raises ConfigError where a node cannot be added, and where the net takes one batch size only."""
+    for batch in (2, 3):
+        net(*inputs_of(net, batch))
+
+
+def inputs_of(net: OnnxNet, batch: int) -> list[Tensor]:
+    """Inputs of a new graph for this batch size."""
+    graph = Graph()
+    return [graph.input(each.name, (batch, *each.shape), each.dtype) for each in net.inputs.values()]

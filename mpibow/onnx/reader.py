@@ -1,0 +1,224 @@
+"""Reads ONNX files: the package onnx inlines functions and infers types, then nodes become records."""
+
+from __future__ import annotations
+
+import os
+import re
+import warnings
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from fnmatch import fnmatchcase
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mpibow.aten.program import ModuleInput
+from mpibow.aten.site import WHOLE
+from mpibow.errors import ConfigError
+from mpibow.graph.graph import FLOAT, Array
+from mpibow.onnx.comparison import compare
+from mpibow.onnx.net import OnnxNet, check
+from mpibow.onnx.nodes import OnnxNode
+from mpibow.onnx.package import onnx_package
+from mpibow.onnx.translations import EXTENTS, TRANSLATIONS
+
+if TYPE_CHECKING:
+    from onnx import AttributeProto, ModelProto, NodeProto, ValueInfoProto
+
+OLDEST = 13  # older models are converted by the package
+LISTED = 12  # nodes that an error names
+RANDOM = ("Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
+PAGE = "docs/onnx.md has the list"
+Shapes = Mapping[str, Sequence[int]]  # extents behind the batch, by the inputs' names
+
+
+def from_onnx(
+    file: str | os.PathLike[str],
+    *,
+    outputs: Sequence[str] = (),
+    constants: Collection[str] = (),
+    shapes: Shapes | None = None,
+) -> OnnxNet:
+    """An ONNX model as a net for `mpibow.fit`: its operators, and its initialisers as weights to start from.
+
+    Float initialisers with at least one axis are trained, under their names, but for those that match one of the
+    patterns `constants`. Batch norms and dropout are in their training forms. The first axis of each input is the
+    batch, of any size; `shapes` has the extents behind it by the inputs' names where the model leaves them open.
+    `outputs` are names of values in the model where the net shall end, by default the model's.
+
+    Raises ConfigError naming all operators that mpibow lacks, each with its node; also where the outputs of two samples
+    differ from those of the package onnx.
+    """
+    onnx, path = onnx_package(), Path(file)
+    try:
+        model = onnx.load(os.fspath(path))
+    except Exception as error:  # of protobuf and of the file system
+        raise ConfigError(f"from_onnx: {path}: cannot be read: {error}") from None
+    net = net_of(model, path.name, outputs, constants, shapes)
+    check(net)
+    if reason := compare(onnx, model, net):
+        warnings.warn(f"from_onnx: {path.name} was not compared with the package onnx: {reason}", stacklevel=2)
+    return net
+
+
+def net_of(
+    model: ModelProto,
+    source: str,
+    outputs: Sequence[str] = (),
+    constants: Collection[str] = (),
+    shapes: Shapes | None = None,
+) -> OnnxNet:
+    """The net of a model, unchecked. Raises ConfigError naming all operators that have no counterpart."""
+    net = ModelReader(model, source).net(outputs, constants, shapes or {})
+    if lacking := list(_lacking(net.nodes, {*net.constants, ""})):
+        lines = [f"  {node.operator} in node {node.name}" for node in lacking[:LISTED]]
+        lines += [f"  and {len(lacking) - LISTED} more"] * (len(lacking) > LISTED)
+        raise ConfigError(f"from_onnx: {source} uses operators that mpibow lacks ({PAGE}):\n" + "\n".join(lines))
+    return net
+
+
+def _lacking(nodes: Iterable[OnnxNode], known: set[str]) -> Iterable[OnnxNode]:
+    """The nodes without a counterpart whose inputs are not all `known`, which are those that no data change."""
+    for node in nodes:
+        if node.operator not in RANDOM and (known.issuperset(node.inputs) or node.operator in EXTENTS):
+            known.update(node.outputs)
+        elif node.operator not in TRANSLATIONS:
+            yield node
+
+
+class ModelReader:
+    """Makes records of a model's nodes. Raises ConfigError where the package onnx finds it damaged."""
+
+    def __init__(self, model: ModelProto, source: str) -> None:
+        self.onnx, self.source = onnx_package(), source
+        self.model = self._inferred(model, source)
+        self.floats = {getattr(self.onnx.TensorProto, name) for name in ("FLOAT", "FLOAT16", "DOUBLE", "BFLOAT16")}
+        graph = self.model.graph
+        values = (*graph.input, *graph.value_info, *graph.output)
+        self.types = {each.name: each.type.tensor_type.elem_type for each in values}
+
+    def _inferred(self, model: ModelProto, source: str) -> ModelProto:
+        """The model in an opset that is read, without functions that have no counterpart, and with all types."""
+        try:
+            if _opset(model) < OLDEST:
+                model = self.onnx.version_converter.convert_version(model, OLDEST)
+            self._fill(model)
+            known = [
+                ("", name) for name in (*TRANSLATIONS, "Range") if name != "GroupNormalization" or _opset(model) > 20
+            ]
+            with suppress(Exception):  # functions that cannot be inlined are named as lacking
+                model = self.onnx.inliner.inline_selected_functions(model, known, True, inline_schema_functions=True)
+            inferred: ModelProto = self.onnx.shape_inference.infer_shapes(model, data_prop=True)
+            return inferred
+        except Exception as error:  # of C++, of kinds without a name
+            raise ConfigError(f"from_onnx: {source}: is no whole model: {error}") from None
+
+    def _fill(self, model: ModelProto) -> None:
+        """Gives nodes that are functions the defaults of their attributes: the inliner leaves them out."""
+        for node in model.graph.node:
+            if self.onnx.defs.has(node.op_type, node.domain):
+                schema = self.onnx.defs.get_schema(node.op_type, _opset(model), node.domain)
+                known = {each.name for each in node.attribute}
+                usual = [each.default_value for each in schema.attributes.values() if schema.has_function]
+                node.attribute.extend(each for each in usual if each.name and each.name not in known)
+
+    def net(self, outputs: Sequence[str], constants: Collection[str], shapes: Shapes) -> OnnxNet:
+        graph, weights, fixed = self.model.graph, dict[str, Array](), dict[str, Array]()
+        for tensor in graph.initializer:
+            array, floats = self.onnx.numpy_helper.to_array(tensor), tensor.data_type in self.floats
+            self.types[tensor.name] = tensor.data_type
+            trained = floats and array.ndim and not any(fnmatchcase(tensor.name, pattern) for pattern in constants)
+            named, wide = (weights if trained else fixed), floats and array.itemsize < 4
+            named[tensor.name] = array.astype(np.float32) if wide else array
+        wanted = list(outputs) or [each.name for each in graph.output]
+        nodes = _needed(list(map(self._node, graph.node)), wanted)
+        if missing := [name for name in wanted if not any(name in node.outputs for node in nodes)]:
+            raise ConfigError(f"from_onnx: outputs: {self.source} computes no {missing[0]}")
+        read = {name for node in nodes for name in node.inputs}
+        weights = {name: array for name, array in weights.items() if name in read}
+        inputs = [each for each in graph.input if each.name in read - weights.keys() - fixed.keys()]
+        batches = {dims[0].dim_value for each in inputs if (dims := each.type.tensor_type.shape.dim)}
+        return OnnxNet(
+            self.source,
+            {each.name: self._input(each, shapes.get(each.name)) for each in inputs},
+            weights,
+            fixed,
+            nodes,
+            {name_of(value) if len(wanted) > 1 else "output": value for value in wanted},
+            max(batches, default=0) or None,
+        )
+
+    def _input(self, value: ValueInfoProto, shape: Sequence[int] | None) -> ModuleInput:
+        dims = value.type.tensor_type.shape.dim[1:]
+        extents = tuple(each.dim_value for each in dims) if shape is None else tuple(shape)
+        if len(extents) != len(dims) or not all(each > 0 for each in extents):
+            found = ", ".join(each.dim_param or str(each.dim_value) for each in dims)
+            raise ConfigError(
+                f"from_onnx: the input {value.name} of {self.source} is (n, {found}); give the extents behind the "
+                f"batch: shapes={{'{value.name}': (...)}}"
+            )
+        if not (dtype := self._dtype(value.name)):
+            raise ConfigError(f"from_onnx: the input {value.name} of {self.source} is no tensor of numbers")
+        kind = self.onnx.helper.tensor_dtype_to_np_dtype(self.types[value.name]).name
+        return ModuleInput(name_of(value.name), extents, kind if dtype == WHOLE else dtype)
+
+    def _node(self, node: NodeProto) -> OnnxNode:
+        return OnnxNode(
+            node.name or f"of {next(filter(None, node.output), '')}",
+            f"{node.domain}.{node.op_type}" if node.domain not in ("", "ai.onnx") else node.op_type,
+            tuple(node.input),
+            tuple(node.output),
+            {each.name: self._attribute(each) for each in node.attribute},
+            tuple(self._dtype(name) if name else FLOAT for name in node.output),
+            partial(self._fold, node),
+        )
+
+    def _attribute(self, attribute: AttributeProto) -> object:
+        value = self.onnx.helper.get_attribute_value(attribute)
+        if isinstance(value, list):
+            return [each.decode() if isinstance(each, bytes) else each for each in value]
+        return value.decode() if isinstance(value, bytes) else value
+
+    def _dtype(self, name: str) -> str:
+        """A value's type in a graph: all integers are int32 there. Sequences and texts have none: ''."""
+        kind = self.types.get(name, 0)
+        if kind in self.floats:
+            return FLOAT
+        numbers = self.onnx.helper.tensor_dtype_to_np_dtype(kind) if kind else np.dtype(object)
+        return {"b": "bool", "i": WHOLE, "u": WHOLE}.get(numbers.kind, "")
+
+    def _fold(self, node: NodeProto, *inputs: Array | None) -> Sequence[Array]:
+        """The outputs of a node for arrays, by the package's own definition."""
+        helper, alone = self.onnx.helper, self.onnx.NodeProto()
+        alone.CopyFrom(node)
+        for i in range(len(node.input)):
+            alone.input[i] = node.input[i] if i < len(inputs) and inputs[i] is not None else ""
+        feeds = {name: array for name, array in zip(node.input, inputs, strict=False) if array is not None}
+        given = [helper.make_empty_tensor_value_info(name) for name in feeds]
+        results = [helper.make_empty_tensor_value_info(name) for name in node.output if name]
+        graph = helper.make_graph([alone], "node", given, results)
+        model = helper.make_model(graph, opset_imports=self.model.opset_import)
+        found: Sequence[Array] = self.onnx.reference.ReferenceEvaluator(model).run(None, feeds)
+        return found
+
+
+def _opset(model: ModelProto) -> int:
+    return max((each.version for each in model.opset_import if each.domain in ("", "ai.onnx")), default=OLDEST)
+
+
+def name_of(value: str) -> str:
+    """The name of an input or an output in a program, where the model's may have signs that no name has."""
+    name = re.sub(r"\W", "_", value)
+    return name if name.isidentifier() else f"x{name}"
+
+
+def _needed(nodes: Sequence[OnnxNode], wanted: Collection[str]) -> tuple[OnnxNode, ...]:
+    """The nodes that the wanted values depend on."""
+    needed, kept = set(wanted), list[OnnxNode]()
+    for node in reversed(nodes):
+        if needed.intersection(node.outputs):
+            needed.update(node.inputs)
+            kept.append(node)
+    return tuple(reversed(kept))
