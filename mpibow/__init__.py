@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from mpibow.fitting import fit as fit
     from mpibow.job.predictor import Prediction as Prediction
     from mpibow.metrics.metric import Metric as Metric
-    from mpibow.ops import *
     from mpibow.onnx.reader import from_onnx as from_onnx
+    from mpibow.ops import *
     from mpibow.probing import check as check
     from mpibow.probing import find_lr as find_lr
     from mpibow.pytorch import from_torch as from_torch

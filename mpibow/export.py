@@ -16,7 +16,8 @@ from mpibow.convert.pickles import write_state_dict
 from mpibow.data.aside import file_aside
 from mpibow.errors import CheckpointError, ConfigError
 from mpibow.graph.graph import Array
-from mpibow.job.document import Build, buffers_of, loaded
+from mpibow.job.document import buffers_of, loaded
+from mpibow.models.classifier import Build
 from mpibow.models.torchvision import COUNTED, NETS, names_of
 from mpibow.onnx.model import model_of
 from mpibow.run.stored import Stored, read_stored

@@ -168,7 +168,8 @@ def by_matrices(matrix: Callable[[Any, int, int], Array]) -> Callable[[NodeWrite
 def means(op: ops.AdaptiveAvgPool2d, axis: int, extent: int) -> Array:
     (first, last), size = op.along(axis, extent, op.size[axis])
     place = np.arange(extent)
-    return ((place >= first[:, None]) & (place < last[:, None])) / size[:, None]
+    inside: Array = (place >= first[:, None]) & (place < last[:, None])
+    return np.divide(inside, size[:, None])
 
 
 def batch_norm(w: NodeWriter) -> str:

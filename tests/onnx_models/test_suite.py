@@ -10,7 +10,7 @@ import pytest
 from mpibow.kernels import find_kernels
 from mpibow.onnx.translations import TRANSLATIONS
 from tests.launching import ROOT
-from tests.onnx_models.runtime import onnx
+from tests.onnx_models.suite import cases, outcome
 
 pytest.importorskip("numba", reason="numba is not installed: pip install 'mpibow[cpu]'")
 LEAST = {"pytorch-converted": 60, "pytorch-operator": 25}  # of 82 and 35
@@ -19,9 +19,6 @@ LEAST = {"pytorch-converted": 60, "pytorch-operator": 25}  # of 82 and 35
 @pytest.mark.parametrize("kind", LEAST)
 @pytest.mark.parametrize("kernels", ["numpy", "onednn"])
 def test_cases_pass_or_are_refused(kind: str, kernels: str) -> None:
-    from benchmarks.nets.onnx_suite import cases, outcome
-
-    assert onnx
     found = {case.name: outcome(case, find_kernels(kernels, "auto", None)[0]) for case in cases([kind], [])}
     assert not [f"{name}: {each.text}" for name, each in found.items() if each.kind == "wrong"]
     assert Counter(each.kind for each in found.values())["passed"] >= LEAST[kind]

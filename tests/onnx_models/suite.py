@@ -1,6 +1,6 @@
 """ONNX's own test cases through mpibow.from_onnx, on NumPy's and oneDNN's kernels: passed, refused by name, or wrong.
 
-    python -m benchmarks.nets.onnx_suite [--kind node] [--kernels numpy] [--list refused] [PART_OF_A_NAME ...]
+    python -m tests.onnx_models.suite [--kind node] [--kernels numpy] [--list refused] [PART_OF_A_NAME ...]
 
 The cases are those of the package onnx: its node tests, and its models with data. A case whose inputs behind the first
 must be constant in a net, such as a convolution's weight, is read with these stored in the file.
@@ -14,19 +14,21 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import onnx
-from onnx import numpy_helper
-from onnx.backend.test.case.test_case import TestCase
-from onnx.backend.test.loader import load_model_tests
 
 from mpibow.errors import ConfigError, ShapeError
 from mpibow.graph.kernel import Kernels
 from mpibow.kernels import find_kernels
 from mpibow.onnx.comparison import evaluated
 from mpibow.onnx.reader import net_of
+from tests.onnx_models.runtime import onnx
+
+numpy_helper = onnx.numpy_helper
+load_model_tests = import_module("onnx.backend.test.loader").load_model_tests
 
 KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator")
 Arrays = dict[str, np.ndarray]
@@ -41,7 +43,7 @@ class Outcome:
     text: str = ""
 
 
-def cases(kinds: Sequence[str], parts: Sequence[str]) -> Iterator[TestCase]:
+def cases(kinds: Sequence[str], parts: Sequence[str]) -> Iterator[Any]:
     """The cases of these kinds whose names have one of `parts`."""
     for kind in kinds:
         with warnings.catch_warnings():
@@ -50,7 +52,7 @@ def cases(kinds: Sequence[str], parts: Sequence[str]) -> Iterator[TestCase]:
         yield from (each for each in found if not parts or any(part in each.name for part in parts))
 
 
-def data_of(case: TestCase, model: onnx.ModelProto) -> tuple[dict[str, np.ndarray], list[np.ndarray]]:
+def data_of(case: Any, model: Any) -> tuple[dict[str, np.ndarray], list[np.ndarray]]:
     """The inputs by name and the outputs of a case's first data set. Raises ConfigError where they are no arrays."""
     if case.model_dir is None:
         inputs, outputs = case.data_sets[0]
@@ -70,7 +72,7 @@ def data_of(case: TestCase, model: onnx.ModelProto) -> tuple[dict[str, np.ndarra
     return dict(zip(names, map(np.asarray, inputs), strict=False)), list(map(np.asarray, outputs))
 
 
-def outcome(case: TestCase, kernels: Kernels) -> Outcome:
+def outcome(case: Any, kernels: Kernels) -> Outcome:
     """The case with all its inputs given to the net; if that is refused, with all behind the first in the file."""
     model = case.model or onnx.load(Path(case.model_dir) / "model.onnx")
     try:
@@ -89,8 +91,8 @@ def outcome(case: TestCase, kernels: Kernels) -> Outcome:
 
 
 def _compared(
-    case: TestCase,
-    model: onnx.ModelProto,
+    case: Any,
+    model: Any,
     inputs: dict[str, np.ndarray],
     outputs: Sequence[np.ndarray],
     kernels: Kernels,
