@@ -172,19 +172,19 @@ $(RUN_READY): pyproject.toml | $(VENV)/bin/python
 
 $(DEV_READY): pyproject.toml | $(VENV)/bin/python
 	@echo 'Fetching mpibow[dev,$(RUN_EXTRAS)]: NumPy, SciPy, scikit-learn, mpi4py, oneDNN, numba, matplotlib, $(MPI:site=no MPI), and tools: pytest, ruff, mypy, Sphinx.'
-	@echo 'About 400 MB to fetch, 1.6 GB on disk, in $(VENV) only: a minute, and the time of the fetch.'
+	@echo 'About 450 MB to fetch, 1.7 GB on disk, in $(VENV) only: a minute, and the time of the fetch.'
 	$(call install,dev$(comma)$(RUN_EXTRAS))
 	@touch $(RUN_READY)
 
 $(TORCH_READY): pyproject.toml | $(VENV)/bin/python
 	@echo 'Fetching mpibow[dev,torch,$(RUN_EXTRAS)]: what make test fetches, and PyTorch, its CPU build where the index has one.'
-	@echo 'About 590 MB to fetch so, 2.4 GB on disk, in $(VENV) only; without a CPU build some GB: CUDA comes with it.'
+	@echo 'About 640 MB to fetch so, 2.5 GB on disk, in $(VENV) only; without a CPU build some GB: CUDA comes with it.'
 	$(call install,dev$(comma)torch$(comma)$(RUN_EXTRAS))
 	@touch $(RUN_READY) $(DEV_READY)
 
 $(DALI_READY): pyproject.toml | $(VENV)/bin/python
 	@echo 'Fetching mpibow[dev,dali$(CUDA),$(RUN_EXTRAS)]: what make test fetches, and NVIDIA DALI for CUDA $(CUDA), which decodes on CPUs too.'
-	@echo 'About 655 MB to fetch, 2.2 GB on disk, in $(VENV) only.'
+	@echo 'About 705 MB to fetch, 2.3 GB on disk, in $(VENV) only.'
 	$(call install,dev$(comma)dali$(CUDA)$(comma)$(RUN_EXTRAS))
 	@touch $(RUN_READY) $(DEV_READY)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -162,3 +163,9 @@ def test_a_damaged_file(tmp_path: Path) -> None:
     (tmp_path / "net.onnx").write_bytes(b"no model")
     with pytest.raises(ConfigError, match=r"net\.onnx: cannot be read"):
         mb.from_onnx(tmp_path / "net.onnx")
+
+
+def test_without_the_package_the_error_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "onnx", None)  # as where it is not installed
+    with pytest.raises(ConfigError, match=r"onnx is not installed.*pip install 'mpibow\[onnx\]'"):
+        mb.from_onnx("net.onnx")
