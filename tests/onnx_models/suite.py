@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ from tests.onnx_models.runtime import onnx
 numpy_helper = onnx.numpy_helper
 load_model_tests = import_module("onnx.backend.test.loader").load_model_tests
 
-KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator")
+KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator", "light")
 Arrays = dict[str, np.ndarray]
 PRECISIONS = {"numpy": "float64", "onednn": "float32"}
 
@@ -48,8 +49,35 @@ def cases(kinds: Sequence[str], parts: Sequence[str]) -> Iterator[Any]:
     for kind in kinds:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            found = load_model_tests(kind=kind)
+            found = light_models(parts) if kind == "light" else load_model_tests(kind=kind)
         yield from (each for each in found if not parts or any(part in each.name for part in parts))
+
+
+def light_models(parts: Sequence[str]) -> Iterator[Any]:
+    """Whole nets, whose files have nodes that make the weights; here these are stored."""
+    runner = import_module("onnx.backend.test.runner").Runner
+    for file in sorted((Path(onnx.__file__).parent / "backend/test/data/light").glob("*.onnx")):
+        if parts and not any(part in file.stem for part in parts):
+            continue
+        model, nodes = onnx.load(file), list[Any]()
+        shapes = {each.name: numpy_helper.to_array(each) for each in model.graph.initializer}
+        for node in model.graph.node:
+            if node.op_type != "ConstantOfShape":
+                nodes.append(node)
+                continue
+            array = np.full(shapes[node.input[0]], *numpy_helper.to_array(node.attribute[0].t))
+            shapes[node.output[0]] = array
+            model.graph.initializer.append(numpy_helper.from_array(array, node.output[0]))
+            model.graph.input.append(onnx.helper.make_tensor_value_info(node.output[0], 1, array.shape))
+        del model.graph.node[:]
+        model.graph.node.extend(nodes)
+        (image,) = (each for each in model.graph.input if each.name not in shapes)
+        sample = runner.generate_dummy_data(image, seed=0, name=file.stem, random=False)
+        output = numpy_helper.to_array(onnx.load_tensor(str(file).replace(".onnx", "_output_0.pb")))
+        names = [each.name for each in model.graph.input]
+        inputs = [sample if name == image.name else shapes[name] for name in names]
+        case = {"name": file.stem, "model": model, "data_sets": [(inputs, [output])], "model_dir": None}
+        yield SimpleNamespace(**case, rtol=1e-3, atol=1e-7)
 
 
 def data_of(case: Any, model: Any) -> tuple[dict[str, np.ndarray], list[np.ndarray]]:
@@ -86,8 +114,7 @@ def outcome(case: Any, kernels: Kernels) -> Outcome:
     stored.CopyFrom(model)
     for name in list(inputs)[1:]:
         stored.graph.initializer.append(numpy_helper.from_array(inputs.pop(name), name))
-    second = _compared(case, stored, inputs, outputs, kernels)
-    return second
+    return _compared(case, stored, inputs, outputs, kernels)
 
 
 def _compared(
