@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
 CLOSE = 1e-3  # of the largest number of an output: the package computes in the model's types, mostly float32
-MOST = 1 << 30  # bytes of activations of a net that is compared
 
 
 def compare(onnx: ModuleType, model: ModelProto, net: OnnxNet) -> str:
