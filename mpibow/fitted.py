@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -17,7 +17,6 @@ from mpibow.config.words import show
 from mpibow.config.yaml_text import parse
 from mpibow.errors import CheckpointError, ConfigError, RecordError
 from mpibow.evaluate import on_host
-from mpibow.export import Scaled, export_onnx, write
 from mpibow.graph.graph import Array
 from mpibow.graph.plan import Plan
 from mpibow.job.document import misfit, saved
@@ -29,6 +28,9 @@ from mpibow.run.results import Summary
 from mpibow.run.series import read_run
 from mpibow.run.stored import Stored, misfit_of, read_stored, write_stored
 from mpibow.system.json_text import JsonObject
+
+if TYPE_CHECKING:
+    from mpibow.export import Scaled
 
 COMPUTES = ("device", "precision", "onednn")  # settings of the computation
 
@@ -176,6 +178,8 @@ class Fitted:
         `scaling` "beside" it takes scaled ones, and the JSON file has mean and std. Raises ConfigError naming the
         operators that cannot be written, or where the package onnx is not installed.
         """
+        from mpibow.export import export_onnx, write  # late: few programs export
+
         path, (document, arrays) = Path(file), saved(self.make)
         stored = Stored(path, self.weights_of(average), graph=document, arrays=arrays)
         write(export_onnx(stored, self.make, scaling=scaling), path, "onnx")
