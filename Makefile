@@ -52,7 +52,7 @@ define run
 @$(strip $(1))
 endef
 
-AVX2 = export ONEDNN_MAX_CPU_ISA=AVX2; python -m mpibow.kernels; python -m pytest -n 2 --dist worksteal \
+AVX2 = export ONEDNN_MAX_CPU_ISA=AVX2; python -m mpibow.kernels; python -m pytest -n 3 --dist worksteal \
 	-m "not (slow or gpu or torch)" $(addprefix --ignore=tests/kernels/,test_numpy.py test_gradients.py) \
 	tests/kernels tests/models/test_onednn.py tests/run/test_onednn.py tests/run/test_counts.py $(ARGS)
 
@@ -71,7 +71,7 @@ SCRIPTS := .ci/run benchmarks/gpu_all.sh launch/slurm.sbatch launch/pbs.sh launc
 
 help:
 	@echo 'make demo      sets up .venv and trains on real digits: 2 ranks of 2 learners, under a minute'
-	@echo 'make test      all tests, two at a time; to skip the slow ones: ARGS="-m '"'not slow'"'"'
+	@echo 'make test      all tests, three at a time; to skip the slow ones: ARGS="-m '"'not slow'"'"'
 	@echo 'make test-4    the MPI tests on 4 ranks'
 	@echo 'make test-avx2  the tests of kernels and runs, without AVX-512, in minutes'
 	@echo 'make test-torch  the tests against PyTorch, with its CPU build if the index has one'
@@ -100,7 +100,7 @@ demo: $(RUN_READY)
 test: export PYTHONDONTWRITEBYTECODE :=
 test: $(DEV_READY)
 	@python -m mpibow.kernels || true
-	$(call run,python -m pytest -n 2 --dist worksteal $(ARGS))
+	$(call run,python -m pytest -n 3 --dist worksteal $(ARGS))
 
 # Where the processor has no more than AVX2, `make test` is this already.
 test-avx2: export PYTHONDONTWRITEBYTECODE :=
@@ -112,14 +112,14 @@ test-%: $(DEV_READY)
 	$(call run,MPIBOW_TEST_RANKS=$* python -m pytest -m mpi $(ARGS))
 
 test-torch: $(TORCH_READY)
-	$(call run,python -m pytest -n 2 --dist worksteal -m torch -rfEs $(ARGS))
+	$(call run,python -m pytest -n 3 --dist worksteal -m torch -rfEs $(ARGS))
 
 test-dali: $(DALI_READY)
-	$(call run,python -m pytest -n 2 --dist worksteal -m "dali and not gpu" -rfEs $(ARGS))
+	$(call run,python -m pytest -n 3 --dist worksteal -m "dali and not gpu" -rfEs $(ARGS))
 
 coverage: $(DEV_READY)
 	@python -m pip install -q --disable-pip-version-check $(PIP_FLAGS) 'pytest-cov>=6'
-	$(call run,python -m pytest -n 2 --dist worksteal --cov=mpibow --cov-report=term-missing:skip-covered $(ARGS))
+	$(call run,python -m pytest -n 3 --dist worksteal --cov=mpibow --cov-report=term-missing:skip-covered $(ARGS))
 
 check: $(DEV_READY)
 	ruff format --check .

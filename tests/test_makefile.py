@@ -100,7 +100,7 @@ def test_what_some_tests_need_is_fetched_for_them(nowhere: str, arguments: list[
     steps = make("-n", *arguments, nowhere).stdout
     assert f"-e '.[dev,{extra},demo]'" in steps
     assert steps.index("MB to fetch") < steps.index("pip install")
-    assert steps.endswith(f"\npython -m pytest -n 2 --dist worksteal {chosen} -rfEs\n")
+    assert steps.endswith(f"\npython -m pytest -n 3 --dist worksteal {chosen} -rfEs\n")
     for target in ("demo", "test", "check"):
         assert f",{extra}" not in make("-n", target, nowhere, *arguments[1:]).stdout
 
@@ -162,7 +162,7 @@ def test_what_a_gpu_needs_is_fetched_for_its_tests_and_benchmarks(nowhere: str, 
 
 def test_quotes_in_arguments_are_printed_as_given(nowhere: str) -> None:
     steps = make("-n", "test", nowhere, "ARGS=-k 'a or b'").stdout
-    assert "'python -m pytest -n 2 --dist worksteal -k '\\''a or b'\\'''" in steps
+    assert "'python -m pytest -n 3 --dist worksteal -k '\\''a or b'\\'''" in steps
 
 
 def test_a_machine_without_a_new_python_is_told_what_to_install(nowhere: str) -> None:
