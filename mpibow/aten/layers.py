@@ -11,7 +11,7 @@ from mpibow import ops
 from mpibow.aten.program import BatchExtent
 from mpibow.aten.shapes import reshape
 from mpibow.aten.site import Function, Site, Value, need, refuse
-from mpibow.aten.windows import Sizes, both, images, padded
+from mpibow.aten.windows import Sizes, both, images, padded, sides_of
 from mpibow.graph.graph import FLOAT, Op, Shape, Tensor
 from mpibow.ops.applied import applied
 from mpibow.ops.initialisers import ZERO
@@ -54,11 +54,10 @@ def convolution(
     need(axes in (1, 2), f"{kind} of {axes} dimensions; there are those of 1 and 2")
     kernel, step, apart = both(weight.shape[2:], axes), both(stride, axes), both(dilation, axes, 1)
     if isinstance(padding, str):
-        reach = [a * (k - 1) for a, k in zip(apart, kernel, strict=True)] if padding == "same" else [0, 0]
-        if any(each % 2 for each in reach):
-            sides = [(each // 2, each - each // 2) for each in reach][2 - axes :]
-            x, reach = padded(x, [n for side in reversed(sides) for n in side]), [0, 0]
-        around = (reach[0] // 2, reach[1] // 2)
+        sides = sides_of(padding, kernel, apart)
+        around = sides[0][0], sides[1][0]
+        if any(before != behind for before, behind in sides):
+            x, around = padded(x, [n for side in reversed(sides[2 - axes :]) for n in side]), (0, 0)
     else:
         around = both(padding, axes, 0)
     settings = bias is not None, ZERO, int(groups), apart

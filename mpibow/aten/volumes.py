@@ -9,7 +9,7 @@ from typing import Any
 from mpibow import ops
 from mpibow.aten.shapes import along, listed, unsqueeze
 from mpibow.aten.site import Function, Site, Value, need, refuse
-from mpibow.aten.windows import LOWEST, Sizes, avg_pool, max_pool, padded
+from mpibow.aten.windows import LOWEST, Sizes, avg_pool, max_pool, padded, sides_of
 from mpibow.graph.graph import Tensor
 from mpibow.ops.applied import applied
 from mpibow.ops.initialisers import ZERO
@@ -34,11 +34,7 @@ def volumes(
     """A convolution in three dimensions: of images whose channels are those of neighbouring frames."""
     step, apart = triple(stride), triple(dilation)
     kernel = weight.shape[2:]
-    if isinstance(padding, str):
-        reach = [a * (k - 1) if padding == "same" else 0 for a, k in zip(apart, kernel, strict=True)]
-        sides = [(each // 2, each - each // 2) for each in reach]
-    else:
-        sides = [(each, each) for each in triple(padding)]
+    sides = sides_of(padding, kernel, apart) if isinstance(padding, str) else [(each, each) for each in triple(padding)]
     x = padded(site.floats(input), [n for side in reversed(sides) for n in side])
     n, c, t, h, w = x.shape
     frames = (t - apart[0] * (kernel[0] - 1) - 1) // step[0] + 1

@@ -149,6 +149,12 @@ def adaptive_max_pool(axes: int, x: Tensor, output_size: Sizes) -> Result:
     return [images(x, axes, whole), None]
 
 
+def sides_of(padding: str, kernel: Sequence[int], dilation: Sequence[int]) -> list[Pair]:
+    """The zeros before and behind each axis of a convolution by the word "same" or "valid"."""
+    reach = [a * (k - 1) if padding == "same" else 0 for a, k in zip(dilation, kernel, strict=True)]
+    return [(each // 2, each - each // 2) for each in reach]
+
+
 def padded(x: Tensor, sides: Sequence[int], value: float = 0.0, mode: str = "constant") -> Tensor:
     """x padded by `sides` elements in front and behind, the last axis first, as in torch.nn.functional.pad."""
     for n in range(len(sides) // 2):

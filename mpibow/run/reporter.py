@@ -257,10 +257,8 @@ class Reporter:
         job, config, where, decision = session.job, session.config, session.where, session.tuning.decision
         checkpoint = str(session.saver.last) if session.saver.last else None
         settled = None if decision is None else decision.settled
-        shares, results = (
-            waits.shares(ledger.seconds - self._began),
-            {each.name: getattr(ledger, each.name) for each in fields(Results)},
-        )
+        shares = waits.shares(ledger.seconds - self._began)
+        results = {each.name: getattr(ledger, each.name) for each in fields(Results)}
         return Summary(
             **results,
             run=str(self.folder),
