@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Literal
@@ -16,7 +16,7 @@ from mpibow.config.course import Checkpoint, Stop
 from mpibow.config.listing import listing
 from mpibow.config.overrides import override
 from mpibow.config.renamed import refused
-from mpibow.config.strict import Rest, build, plain
+from mpibow.config.strict import Rest, build, check_named, hints_of, plain
 from mpibow.config.words import show
 from mpibow.data.sample_settings import Auto, Image, TokenStream, Wanted
 from mpibow.errors import ConfigError
@@ -279,7 +279,10 @@ def load_mapping(
         if key in ("update", "rule") and isinstance(value, Update | RuleSettings) and type(value) not in known
     }
     for key, value in own.items():
-        build(type(value), plain(value), path=key)  # its fields, by their annotations
+        scalars = {each.name: getattr(value, each.name) for each in fields(value)}
+        scalars = {name: each for name, each in scalars.items() if isinstance(each, int | float | str)}
+        with suppress(NameError):  # of an annotation with a local name
+            check_named(key, type(value), [*scalars], scalars, hints_of(type(value)))
     others = {key: value for key, value in mapping.items() if key not in own}
     config = Config.from_mapping(override(Config, others, overrides), model_given=model_given, data_given=data_given)
     return replace(config, **own) if own else config

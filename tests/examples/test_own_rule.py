@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -205,6 +206,16 @@ def test_a_resumed_run_has_the_same_bits(tmp_path: Path) -> None:
 def test_a_field_of_another_value_is_refused(settings: dict, message: str) -> None:
     with refuses(message):
         load_mapping({"rule": Average(**settings)}, model_given=True, data_given=True)
+
+
+def test_fields_of_kinds_that_no_config_has_are_the_programs_own() -> None:
+    @dataclass(frozen=True)
+    class Tabled(Average):
+        table: np.ndarray | None = None
+        function: Callable = np.sin
+
+    own = Tabled(table=np.ones(3))
+    assert load_mapping({"rule": own}, model_given=True, data_given=True).rule is own
 
 
 def test_a_class_that_is_no_dataclass_is_named_so() -> None:
