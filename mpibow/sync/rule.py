@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
+from inspect import get_annotations
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 from mpibow.bounds import Count
@@ -237,7 +238,8 @@ class Rule(RuleSettings):
 
     def _checked(self) -> None:
         """Raises ConfigError where the formulas are not those of a rule."""
-        self._require("__dataclass_fields__" in vars(type(self)), "must be a dataclass; write @dataclass(frozen=True)")
+        decorated = "__dataclass_fields__" in vars(type(self)) or not get_annotations(type(self))
+        self._require(decorated, "must be a dataclass; write @dataclass(frozen=True)")
         self._require(bool(self.name), "name: must not be empty; give the class one, as name: str = 'average'")
         for half in ("send", "apply"):
             self._require(hasattr(self, half), f"{half}: is missing; write it as a static method")
