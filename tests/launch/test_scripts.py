@@ -158,7 +158,8 @@ def test_a_launcher_that_outlives_its_ranks_is_killed_and_the_job_queued_again(s
     """As Open MPI's does where it has lost a node."""
     number = str(os.getpid())  # tests beside this one have ranks of other names
     (site.bin.parent / "mpibow").mkdir()
-    (site.bin.parent / "mpibow/train.py").write_text("import time\ntime.sleep(2)")
+    (site.bin.parent / "mpibow/__init__.py").write_text("")  # a package of this folder goes before the installed one
+    (site.bin.parent / "mpibow/train.py").write_text("import time\ntime.sleep(10)")  # the script looks every second
     train = f"python -m mpibow.train digits.yaml name=job-{number} --resume auto"
     site.fake(LAUNCHER[script], f"(cd {site.bin.parent} && {train})\necho hangs >> {{log}}\nexec sleep 9999")
     code, output = site.run(script, PATIENCE="0", **{NUMBER[script]: number})
