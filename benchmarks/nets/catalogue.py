@@ -4,6 +4,7 @@
 
 A net is read, and compared with PyTorch: logits and the gradients of all weights in float64 by NumPy, logits in float32
 by oneDNN, the weights after a step of SGD and after one of AdamW. It then comes back by a strict `load_state_dict`.
+`--checks ranks` trains it by `mpirun -np 2` instead, with other random weights on each rank: both must use rank 0's.
 Differences are parts of the largest number of an array. Dropout is off. Every net has a process of its own, which ends
 after `--seconds`; results are added to FILE, a line a net, and nets that it has are left out unless `--again`.
 `pip install timm torchvision transformers` installs the nets; groups without their package are left out by name.
@@ -13,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 import time
 from collections import Counter
@@ -21,6 +21,8 @@ from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+
+from benchmarks.sides import Failed, launched
 
 GROUPS = ("timm", "torchvision", "transformers", "others")
 NEEDS = {"others": "torchvision"}
@@ -30,17 +32,14 @@ MODULE = "benchmarks.nets.catalogue"
 
 def tried(group: str, name: str, seconds: float, checks: Sequence[str]) -> dict[str, Any]:
     """The result of a net, by a process of its own."""
-    command = [sys.executable, "-m", "benchmarks.nets.catalogue_checks", group, name, *checks]
+    ranks = 2 if "ranks" in checks else 1
     begin = time.perf_counter()
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
-        lines = done.stdout.splitlines()
-        result = json.loads(lines[-1]) if lines and lines[-1].startswith("{") else None
-        lost = {"kind": "failed", "text": " ".join(done.stderr.split()[-40:])}
-    except subprocess.TimeoutExpired:
-        result, lost = None, {"kind": "failed", "text": f"more than {seconds:.0f} s"}
-    took = round(time.perf_counter() - begin, 1)
-    return {"group": group, "name": name, "seconds": took, **(lost if result is None else result)}
+        lines = launched(ranks, "-m", "benchmarks.nets.catalogue_checks", group, name, *checks, limit=seconds)
+        result = json.loads(lines.splitlines()[-1])
+    except Failed as error:
+        result = {"kind": "failed", "text": " ".join(str(error).split()[-60:])}
+    return {"group": group, "name": name, "seconds": round(time.perf_counter() - begin, 1), **result}
 
 
 def table(results: Sequence[Mapping[str, Any]]) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import sys
 import tempfile
 import time
@@ -27,7 +29,7 @@ from tests.torch_in.same import computed
 
 LOGITS, GRADIENTS, ROUNDED, SINGLE, STEP = 1e-9, 1e-8, 5e-7, 1e-4, 1e-8
 SMALL = 1e-4  # of the largest gradient of all: an array below is compared with this
-LR = 0.01
+LR, NEXT_TO_NOTHING = 0.01, 1e-12
 STEPS = {
     "sgd": ({"name": "sgd", "momentum": 0.9, "weight_decay": 0.01},
             lambda weights: torch.optim.SGD(weights, LR, momentum=0.9, weight_decay=0.01)),
@@ -35,6 +37,14 @@ STEPS = {
     "adamw": ({"name": "adamw", "weight_decay": 0.1, "eps": 1e-4},
               lambda weights: torch.optim.AdamW(weights, LR, eps=1e-4, weight_decay=0.1)),
 }  # fmt: skip
+
+
+def rank() -> int:
+    return int(os.environ.get("OMPI_COMM_WORLD_RANK", 0))
+
+
+def size() -> int:
+    return int(os.environ.get("OMPI_COMM_WORLD_SIZE", 1))
 
 
 class Wrong(Exception):
@@ -138,10 +148,11 @@ def loss_net(net: TorchNet) -> Any:
 
 def fitted_after(net: TorchNet, example: Example, update: Mapping[str, Any], folder: Path) -> mb.Fitted:
     inputs = {
-        name: x.numpy() if x.is_floating_point() else x.int().numpy() for name, x in arrays_of(net, example).items()
+        name: np.concatenate([x.numpy() if x.is_floating_point() else x.int().numpy()] * size())
+        for name, x in arrays_of(net, example).items()
     }
     return mb.fit(
-        loss_net(net), inputs, batch_size=COUNT, learners=1, update={**update, "lr": LR, "decay_biases": True},
+        loss_net(net), inputs, batch_size=COUNT, learners=1, update={"lr": LR, "decay_biases": True, **update},
         stop={"epochs": 1}, device="numpy", precision="float64", out=str(folder),
     )  # fmt: skip
 
@@ -180,6 +191,23 @@ def check_back(net: TorchNet, example: Example, fresh: nn.Module) -> None:
         differ(f"output {n} given back", x.detach().numpy(), y.detach().numpy(), 0.0)
 
 
+def check_ranks(net: TorchNet, module: nn.Module, example: Example) -> None:
+    """Ranks whose modules have other random weights all train rank 0's. Collective."""
+    from mpi4py import MPI
+
+    world = MPI.COMM_WORLD
+    first = world.bcast({name: each.detach().numpy() for name, each in module.named_parameters()})
+    folder = world.bcast(tempfile.mkdtemp() if world.rank == 0 else "")
+    weights = fitted_after(net, world.bcast(example), {"name": "sgd", "lr": NEXT_TO_NOTHING}, Path(folder)).weights
+    states = world.allgather({name: array.tobytes() for name, array in weights.items()})
+    if world.rank == 0:
+        shutil.rmtree(folder)
+    if any(each != states[0] for each in states):
+        raise Wrong("ranks have other weights")
+    for name in first.keys() & weights.keys():
+        differ(f"{name} of ranks", weights[name].reshape(first[name].shape), first[name], STEP, 1e-3)
+
+
 def made(group: str, name: str, seed: int = 0) -> tuple[nn.Module, Example]:
     torch.manual_seed(seed)
     module, example = GROUPS[group][name]()
@@ -187,7 +215,7 @@ def made(group: str, name: str, seed: int = 0) -> tuple[nn.Module, Example]:
 
 
 def result_of(group: str, name: str, checks: Sequence[str]) -> dict[str, Any]:
-    module, example = made(group, name)
+    module, example = made(group, name, rank() if "ranks" in checks else 0)
     count = sum(each.numel() for each in module.parameters())
     begin = time.perf_counter()
     try:
@@ -204,6 +232,8 @@ def result_of(group: str, name: str, checks: Sequence[str]) -> dict[str, Any]:
             check_steps(net, module, example)
         if "back" in checks:
             check_back(net, example, made(group, name, 1)[0].double())
+        if "ranks" in checks:
+            check_ranks(net, module, example)
     except Wrong as error:
         return {"kind": "wrong", "text": str(error), "weights": count, "reading": reading}
     return {"kind": "right", "text": "", "weights": count, "reading": reading}
@@ -213,7 +243,9 @@ def main(group: str, name: str, *checks: str) -> None:
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     declare_suppression()
-    print(json.dumps(result_of(group, name, checks)), flush=True)
+    result = result_of(group, name, checks)
+    if rank() == 0:
+        print(json.dumps(result), flush=True)
 
 
 if __name__ == "__main__":
