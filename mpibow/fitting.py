@@ -20,6 +20,7 @@ from mpibow.config import Config, limits_of, load_mapping
 from mpibow.config.strict import build
 from mpibow.data.dataset import NamedSamples
 from mpibow.data.indexed import Hands
+from mpibow.data.lengths import check_padding
 from mpibow.data.sample_settings import Image, TokenStream
 from mpibow.data.sample_weights import unweighed
 from mpibow.errors import ConfigError, Interrupted
@@ -77,6 +78,8 @@ def fit(
     resume: str | None = None,
     callbacks: Sequence[Callback] = (),
     transform: Transforms | None = None,
+    padding: Mapping[str, float] | None = None,
+    lengths: Sequence[int] = (),
     workers: int = 0,
     check: bool = False,
     **settings: Any,
@@ -117,6 +120,9 @@ def fit(
       settings `data.normalise`, `data.augment`, `data.image` and `data.text` of a config file.
     - `transform`: a function of (sample, rng) that changes training samples, or {"train": f, "test": g}. rng depends on
       seed, epoch and sample only. `workers` processes read a data set with `__getitem__`; 0 is a thread of this one.
+    - `padding`, {"input_ids": 0, "attention_mask": 0, "labels": -100}: names of sequences of unequal lengths, and the
+      number that fills each up. `lengths`, such as (32, 64, 128): each batch is padded to the shortest of these that
+      fits its longest sample, and samples of like lengths come together. Left out, they are a `from_torch` net's.
     - `weights`: trained weights to start from: a run directory, a checkpoint, a safetensors file, a `Fitted`, arrays by
       name, or {"file": one of these, "exclude": "dense1.*"}.
     - `check`: first print whether the net can learn eight samples (mpibow.check), and end if it cannot.
@@ -198,12 +204,15 @@ class JobArguments:
     image: Mapping[str, Any] | None = None
     text: Mapping[str, Any] | None = None
     transform: Transforms | None = None
+    padding: Mapping[str, float] | None = None
+    lengths: Sequence[int] = ()
 
     def __post_init__(self) -> None:
         """Raises ConfigError where losses and metrics are none."""
         metrics_of(self.metrics)
         if losses_of(self.loss)[0] is None and self.loss_weights is not None:
             raise ConfigError("loss_weights: needs loss, losses by the names of outputs")
+        check_padding(self.padding, self.lengths)
 
     def config(self, settings: Mapping[str, Any]) -> Config:
         """The config of `settings`, and of the losses and metrics that have a name. Raises ConfigError."""
@@ -217,6 +226,11 @@ class JobArguments:
         inputs: tuple[str, ...] = ()
         if loss is None and named is None and isinstance(net, TorchNet) and "loss" in net.outputs:
             inputs, net = net.inputs, net.losses()
+        lengths = tuple(self.lengths)
+        if self.padding and not lengths:
+            lengths = self.net.lengths(tuple(self.padding)) if isinstance(self.net, TorchNet) else ()
+            if not lengths:
+                raise ConfigError("lengths: are needed with padding, as lengths=(32, 64, 128)")
         if named is not None and of_outputs(train, config.loss):
             loss = function_of(config.loss)
         augmentation = build(Augmentation, self.augment or {}, path="data.augment")
@@ -224,7 +238,7 @@ class JobArguments:
         text = None if self.text is None else build(TokenStream, self.text, path="data.text")
         read = Sources(
             parameters_of(net), loss is not None, partial(classes_of, net, augmentation), ignored(config.loss),
-            config.seed, self.transform, hands, image, text, inputs,
+            config.seed, self.transform, hands, image, text, inputs, self.padding, lengths,
         )  # fmt: skip
         training, validation = read(train, "train"), self.validation
         classes = None if isinstance(training, NamedSamples) else training.classes
@@ -264,7 +278,8 @@ def with_buffers_of_rank_0(net: TorchNet, comm: Single | Mpi) -> TorchNet:
     sent = from_rank_0({name: buffer.array for name, buffer in buffers.items()}, comm)
     fits = {name for name, array in sent.items() if name in buffers and buffers[name].array.shape == array.shape}
     first = {name: replace(buffers[name], array=sent[name]) for name in fits}
-    return replace(net, program=replace(net.program, buffers={**buffers, **first}))
+    shorter = tuple(with_buffers_of_rank_0(each, comm) for each in net.shorter)
+    return replace(net, program=replace(net.program, buffers={**buffers, **first}), shorter=shorter)
 
 
 def job_of_settings(net: Net | LossNet | OutputNet, train: Source, given: Mapping[str, Any]) -> Job:

@@ -33,7 +33,11 @@ Examples: TypeAlias = "Sequence[Tensor] | Mapping[str, Tensor]"
 
 
 def from_torch(
-    module: Module, example_inputs: Examples, *, operators: Mapping[str, Callable[..., Any]] | None = None
+    module: Module,
+    example_inputs: Examples,
+    *,
+    operators: Mapping[str, Callable[..., Any]] | None = None,
+    lengths: Sequence[int] = (),
 ) -> TorchNet:
     """A torch.nn.Module as a net for `mpibow.fit`: its operators, and its weights and running statistics to start from.
 
@@ -46,6 +50,8 @@ def from_torch(
     `operators` are functions for ATen's operators by name, such as {"special_i0": bessel}, or for those of
     torch.library, {"my.bessel": bessel}: of the tensors and numbers of a call, such as mpibow.operator makes them.
 
+    `lengths` are shorter sequences that the net takes too: it is read anew for each, the examples' second axis cut.
+
     Raises ConfigError naming operators that mpibow lacks, each with its place in the module's source. Also raises it
     where outputs, running statistics or gradients of two samples differ from the module's. These are computed in
     float64, without dropout; where memory is too short for that, a warning says so.
@@ -53,11 +59,12 @@ def from_torch(
     torch = _torch()
     module = _inner(torch, module, "from_torch")
     examples = _examples(torch, module, example_inputs)
+    shorter = tuple(from_torch(module, each, operators=operators) for each in _cut(examples, lengths))
     free = psutil.virtual_memory().available
     with _silent(), untouched(module), _without_cache(module):
         _check_parts(torch, module)
         reader = ExportReader(torch, module, _exported(torch, module, examples), operators or {})
-        net = TorchNet(reader.program(), module, operators or {})
+        net = TorchNet(reader.program(), module, operators or {}, shorter)
         check(net)
         left = memory_left()
         needed = compare(torch, net, examples, free if left is None else min(free, left))
@@ -139,6 +146,17 @@ def _examples(torch: ModuleType, module: Module, given: Examples) -> dict[str, T
         raise ConfigError(f"from_torch: example_inputs must be (n, ...) with one batch size n, got {shapes or 'none'}")
     twice = tuple(torch.cat([each, each]) if each.shape[0] == 1 else each for each in tensors)
     return dict(zip(given, twice, strict=True)) if isinstance(given, Mapping) else twice
+
+
+def _cut(examples: dict[str, Tensor] | tuple[Tensor, ...], lengths: Sequence[int]) -> Iterator[Examples]:
+    """The examples with shorter sequences: those are the tensors whose second extent is the first such tensor's."""
+    tensors = [*examples.values()] if isinstance(examples, Mapping) else [*examples]
+    whole = next((x.shape[1] for x in tensors if x.ndim > 1), 0)
+    for length in lengths:
+        if isinstance(length, bool) or not isinstance(length, int) or not 0 < length < whole:
+            raise ConfigError(f"from_torch: lengths must be from 1 to {whole - 1}, below the example's, got {length}")
+        cut = [x[:, :length] if x.ndim > 1 and x.shape[1] == whole else x for x in tensors]
+        yield dict(zip(examples, cut, strict=True)) if isinstance(examples, Mapping) else tuple(cut)
 
 
 @contextmanager

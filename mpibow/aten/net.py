@@ -34,6 +34,7 @@ class TorchNet:
     program: TorchProgram
     module: Module
     operators: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    shorter: tuple[TorchNet, ...] = ()  # the module as it takes shorter sequences
 
     def __repr__(self) -> str:
         return f"TorchNet({self.program.kind}: {len(self.program.calls)} operators, {self.weight_count:,} weights)"
@@ -72,6 +73,9 @@ class TorchNet:
 
     def __call__(self, *inputs: Tensor, **named: Tensor) -> Tensor | dict[str, Tensor]:
         """The outputs for tensors (n, ...) of the graph that is being built: one, or several by their names."""
+        given = dict(zip(self.inputs, inputs, strict=False)) | named
+        if fitting := next((each for each in self.shorter if each._fits(given)), None):
+            return fitting(**given)
         found = self._outputs(self._given(inputs, named))
         return found["output"] if isinstance(self.program.outputs, Ref) else found
 
@@ -79,6 +83,8 @@ class TorchNet:
         """A net of the output `loss`, as transformers' models have it where they take labels; it shows the others."""
 
         def losses(**tensors: Tensor) -> Tensor:
+            if fitting := next((each for each in self.shorter if each._fits(tensors)), None):
+                return fitting.losses()(**tensors)
             given = self._given((), {name: each for name, each in tensors.items() if name in self.inputs})
             outputs = self._outputs(given)
             loss, batch = outputs.pop("loss"), next(iter(given.values())).shape[0]
@@ -94,6 +100,16 @@ class TorchNet:
     def inputs(self) -> tuple[str, ...]:
         """The names of its inputs."""
         return tuple(each.name for each in self.program.inputs)
+
+    def lengths(self, names: Sequence[str]) -> tuple[int, ...]:
+        """The lengths that it takes the inputs of these names at, in rising order; () where it has none of them."""
+        nets = (*self.shorter, self)
+        found = {each.shape[0] for net in nets for each in net.program.inputs if each.name in names and each.shape}
+        return tuple(sorted(found))
+
+    def _fits(self, tensors: Mapping[str, Tensor]) -> bool:
+        wanted = self.program.inputs
+        return all(each.name in tensors and tensors[each.name].shape[1:] == each.shape for each in wanted)
 
     def _outputs(self, given: Mapping[str, Tensor], refusals: list[str] | None = None) -> dict[str, Tensor]:
         """The outputs by name. With `refusals`, errors of calls are added to it, and inputs take the calls' places."""

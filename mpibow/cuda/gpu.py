@@ -32,7 +32,7 @@ from mpibow.data.loading import Loading, ReadAheadMemory
 from mpibow.data.pipeline_choice import Resources, find_facts
 from mpibow.data.readers import Reader
 from mpibow.data.slots import Feed
-from mpibow.errors import CommunicationError, DeviceError
+from mpibow.errors import CommunicationError, ConfigError, DeviceError
 from mpibow.graph.graph import Array
 from mpibow.graph.plan import Plan
 from mpibow.job.device import Compute, Device
@@ -85,6 +85,10 @@ class OnGpu(Device):
         self.gpu, self.name = gpu, gpu.machine.found.gpu.name
 
     def executions(self, job: Job) -> Mapping[str, str]:
+        if job.shorter:
+            raise ConfigError(
+                f"lengths: {', '.join(map(str, job.shorter))}: a GPU's learners take one length, the last"
+            )
         wanted = job.config.execution
         if wanted != "auto":
             return {wanted: EXECUTIONS[wanted]}

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable
 
 from mpibow.data.dataset import Samples
+from mpibow.data.lengths import lengths_of
 from mpibow.data.order import samples_at
 from mpibow.data.readers import Reader
 from mpibow.data.slots import Feed, Slot, fill_counter
@@ -42,6 +43,7 @@ class Pipeline:
     ) -> None:
         self._data, self._reader, self._timeline = data, reader, timeline
         self._feed = feed or Feed(data)
+        self._lengths = lengths_of(data)
         self._rank, self._seed, self._prefetch, self._trace = rank, seed, prefetch, trace
         self._next, self._planned = iteration, iteration
         self._waiting: deque[Slot] = deque()  # planned, in no run yet
@@ -163,7 +165,9 @@ class Pipeline:
         slots = []
         for j in range(counts[self._rank]):
             slot = self._slot(batch, counts[self._rank])
-            slot.epochs, slot.samples = samples_at(start + j * batch, batch, self._data.count, self._seed)
+            place = start + j * batch
+            slot.epochs, slot.samples = samples_at(place, batch, self._data.count, self._seed, self._lengths)
+            slot.length = self._lengths.length_of(slot.samples) if self._lengths else None
             slot.beside = counts[self._rank]
             fill_counter(slot.arrays["counter"], self._seed, slot.epochs, slot.samples)
             slots.append(slot)

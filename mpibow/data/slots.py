@@ -26,6 +26,7 @@ class Slot:
     samples: Array = field(default_factory=_none)  # (b,) their numbers
     epochs: Array = field(default_factory=_none)  # (b,) and the epoch of each
     beside: int = 1  # slots of its iteration and rank
+    length: int | None = None  # at which the batch is computed, where its sequences are padded
 
 
 def specs_of(data: Samples, batch: int) -> Inputs:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -22,7 +22,10 @@ from mpibow.graph.steps import Program, Step, Value, compile_steps, widened
 
 @dataclass(frozen=True)
 class Plan:
-    """Steps, buffers and offsets of one graph under one kernel set; immutable. `bind` gives it arrays."""
+    """Steps, buffers and offsets of one graph under one kernel set; immutable. `bind` gives it arrays.
+
+    `shorter` are plans of the same weights for batches of shorter sequences, by their length.
+    """
 
     graph: Graph
     layout: Layout
@@ -36,6 +39,7 @@ class Plan:
     blocks: tuple[Block, ...]
     offsets: Mapping[str, int]
     arena_bytes: int
+    shorter: Mapping[int, Plan] = field(default_factory=dict)
 
     def bind(
         self,

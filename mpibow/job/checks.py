@@ -39,6 +39,13 @@ def check_rows(graph: Graph, data: Samples) -> None:
                     raise ConfigError(f"{data.name}.{name}: must lie in [0, {rows}), got {least} to {most}")
 
 
+def check_lengths(graph: Graph) -> None:
+    """Raises ConfigError where learners must be at the same layer, which batches of several lengths keep them from."""
+    for node in graph.nodes:
+        if isinstance(node.op, BatchNorm) and node.op.sync == "rank":
+            raise ConfigError(f"lengths: {node.name} averages over a rank's learners (sync: rank); give one length")
+
+
 def few_values(graph: Graph, learners: int) -> str:
     """A warning of batch norms with few values a channel in training, for so many learners a rank; '' for none."""
     found = dict[str, int]()

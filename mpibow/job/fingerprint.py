@@ -14,6 +14,7 @@ from mpibow.data.decoded import Decoded
 from mpibow.data.indexed import LabelledItems, NamedItems
 from mpibow.data.items import Items
 from mpibow.data.labelled import Labelled, Pictures
+from mpibow.data.lengths import Padded
 from mpibow.data.manifest import Manifest
 from mpibow.data.recordset import RecordSet
 from mpibow.data.sample_weights import Weighed
@@ -30,6 +31,7 @@ CONTENTS: Mapping[type, tuple[str, ...]] = {
     Labelled: ("pictures",),
     Pictures: ("records",),
     ArrayData: ("images", "labels"),
+    Padded: ("arrays", "counts"),
     NamedArrays: ("arrays",),
     Windows: ("stream", "tokens"),
     Tokens: ("content",),

@@ -60,6 +60,7 @@ class Job:
     quiet: bool = False  # whether the run prints nothing: log.txt has it
     measures: tuple[Measure, ...] = ()  # metrics that evaluations report beside loss and accuracy
     device: Device = HOST
+    shorter: Mapping[int, Build] = field(default_factory=dict)  # by length: graphs of batches of shorter sequences
 
     @property
     def kernels(self) -> KernelSet:
@@ -78,7 +79,8 @@ class Job:
         aligned = self.kernels.aligned
         if self.canonical:
             return plan_layout(graph, update.decay_biases, parts=parts, aligned=aligned)
-        whole = update.clip_value is not None or isinstance(update, Muon)  # these need a gradient's elements
+        # These need a gradient's elements, or have factors of several sizes.
+        whole = update.clip_value is not None or isinstance(update, Muon) or bool(self.shorter)
         return choose_layout(graph, self.kernels, update.decay_biases, factors=not whole, parts=parts, aligned=aligned)
 
     def trained(self, epoch: float = 0.0) -> int:
@@ -118,10 +120,14 @@ class Job:
 
     def training_plan(self, epoch: float = 0.0) -> Plan:
         """The plan that trains the weights of `epoch`."""
-        return self._plan(self.config.batch_size, training=True, epoch=epoch)
+        plans = {
+            length: self._plan(build, self.config.batch_size, training=True, epoch=epoch)
+            for length, build in {0: self.build, **self.shorter}.items()
+        }
+        return replace(plans.pop(0), shorter=plans)
 
     def evaluation_plan(self) -> Plan:
-        return self._plan(self.config.evaluate.batch_size, training=False)
+        return self._plan(self.build, self.config.evaluate.batch_size, training=False)
 
     def prepare(self, comm: Communicator, counts: Sequence[int]) -> str:
         """Compiles all that the first iterations of so many learners on each rank call.
@@ -139,7 +145,8 @@ class Job:
         for update in config.update.optimisers:
             step = update.step
             works.append(partial(rehearse, kernels.flat, config.averaging, step, learners, sum(counts), matrices))
-        for plan in [self.training_plan()] + [self.evaluation_plan()] * bool(self.evaluated):
+        training = self.training_plan()
+        for plan in (training, *training.shorter.values(), *[self.evaluation_plan()] * bool(self.evaluated)):
             weights = zeros(plan.layout.size, plan.weight_dtype)
             apart = replace(plan, kernels=replace(plan.kernels, join=one_by_one))  # which compiles nothing
             works += kernels.compiling(apart.bind(weights, weights).runs)
@@ -163,8 +170,8 @@ class Job:
             )
         return "; ".join(lines)
 
-    def _plan(self, batch: int, *, training: bool, epoch: float = 0.0) -> Plan:
-        graph = self.build(batch, training)
+    def _plan(self, build: Build, batch: int, *, training: bool, epoch: float = 0.0) -> Plan:
+        graph = build(batch, training)
         if training:
             graph = frozen(graph, frozen_of(self.config.update.groups, graph.weight_names, epoch))
         return compile_plan(

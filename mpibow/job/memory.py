@@ -29,7 +29,8 @@ def learner_bytes(
     `slots` are the bytes that reading ahead holds for it, `states` the number of arrays that the local step keeps.
     `one`: it shares the weights and states of the others.
     """
-    held = training.arena_bytes + (evaluation.arena_bytes if evaluation else 0) + slots
+    arenas = sum(plan.arena_bytes for plan in (training, *training.shorter.values()))
+    held = arenas + (evaluation.arena_bytes if evaluation else 0) + slots
     return held + replica_bytes(training, states) - (copy_bytes(training, states) if one else 0)
 
 

@@ -14,6 +14,7 @@ from mpibow.config.schema import Data, Model
 from mpibow.config.strict import check_options
 from mpibow.data.dataset import SAMPLE_WEIGHT, NamedSamples, Samples
 from mpibow.data.decoded import Decoded
+from mpibow.data.lengths import lengths_of
 from mpibow.data.pipeline_choice import refuse
 from mpibow.data.ratings import ratings
 from mpibow.data.recordset import RecordSet, open_records
@@ -24,6 +25,7 @@ from mpibow.errors import ConfigError, ShapeError
 from mpibow.job.checks import (
     check_augmentation,
     check_classes,
+    check_lengths,
     check_losses,
     check_metrics,
     check_rows,
@@ -47,7 +49,7 @@ from mpibow.job.record_kinds import named, open_data, records_files
 from mpibow.job.starting_weights import of_config
 from mpibow.models import MODELS, OBJECTIVES
 from mpibow.models.augmentation import Augmentation
-from mpibow.models.classifier import Net, classifier
+from mpibow.models.classifier import Build, Net, classifier
 from mpibow.models.objective import LossNet, objective, predictions
 from mpibow.optim.groups import check_groups
 
@@ -219,8 +221,13 @@ def make_job(
             top_k=top_k,
             weight=weight,
         )
-    job = Job(title, config, build, train, test, scaling, validation, held_out)
+    shorter = dict[int, Build]()
+    if (sequences := lengths_of(train)) is not None:
+        shorter = {each: objective(net, sequences.inputs_at(each), weight=weight) for each in sequences.lengths[:-1]}
+    job = Job(title, config, build, train, test, scaling, validation, held_out, shorter=shorter)
     graph = job.build(config.batch_size)
+    if shorter:
+        check_lengths(graph)
     if isinstance(samples, NamedSamples):
         check_losses(config, samples, augmentation, outputs=bool(predictions(graph)))
         for each in (samples, *job.evaluated.values()):

@@ -14,6 +14,7 @@ from mpibow.config.words import show
 from mpibow.data.dataset import Array, ArrayData, NamedArrays, Samples, is_frame
 from mpibow.data.indexed import Hands, open_labelled, open_named
 from mpibow.data.items import IMAGE, LABEL, LABELS, Indexed, Items, Transform
+from mpibow.data.lengths import padded
 from mpibow.data.recordset import RecordSet
 from mpibow.data.sample_settings import Image, TokenStream
 from mpibow.data.workers import GUARD, Workers, starting
@@ -35,7 +36,8 @@ class Sources:
 
     `parameters` are the names of the net's arguments; `outputs` is whether it gives outputs to compare with targets,
     and not logits or losses. `classes_of` gives a classifier's number of classes for images of a shape and dtype.
-    `columns` are the names that the net reads where data have others, too.
+    `columns` are the names that the net reads where data have others, too. `padding` has a number for each sequence by
+    name, which fills it up to the last of `lengths`.
     """
 
     parameters: tuple[str, ...]
@@ -48,6 +50,8 @@ class Sources:
     image: Image | None = None
     text: TokenStream | None = None
     columns: tuple[str, ...] = ()
+    padding: Mapping[str, float] | None = None
+    lengths: tuple[int, ...] = ()
 
     def __call__(self, source: Source, name: str, classes: int | None = None) -> Samples:
         """The samples of `train`, `validation` or `test`; `classes` are those of training. Raises ConfigError."""
@@ -55,6 +59,8 @@ class Sources:
             source = chosen(source, self.columns)
         elif self.columns and isinstance(source, Indexed) and not isinstance(source, tuple | str):
             source = Columns(source, self.columns)
+        if self.padding is not None:
+            return self._padded(source, name)
         if isinstance(source, tuple) and len(source) == 2:
             if self.transform is not None:
                 return self._indexed(ArrayItems(source), name)
@@ -74,6 +80,22 @@ class Sources:
         if not hasattr(source, "read"):
             raise ConfigError(_refusal(source, name))
         return source
+
+    def _padded(self, source: Source, name: str) -> Samples:
+        """Arrays by name, or the values of a data set's items by name, all in memory."""
+        if self.transform is not None:
+            raise ConfigError("padding: takes no transform; change the data before")
+        if isinstance(source, tuple) and self.outputs:
+            first, second = source
+            given = dict(first) if isinstance(first, Mapping) else {self.parameters[0]: first}
+            source = given | (dict(second) if isinstance(second, Mapping) else {TARGET: second})
+        if not isinstance(source, Mapping):
+            items = [source[n] for n in range(len(source))] if isinstance(source, Indexed) else []
+            named = [item for item in items if isinstance(item, Mapping)]
+            if not named or len(named) < len(items):
+                raise ConfigError(f"padding: needs arrays or values by name, {name} is {type(source).__name__}")
+            source = {key: [item[key] for item in named] for key in named[0]}
+        return padded(source, self.padding or {}, self.lengths, name)
 
     def _arrays(self, first: Arrays, second: Arrays, name: str, classes: int | None) -> Samples:
         if not self.outputs and len(self.parameters) > 1:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -85,18 +85,22 @@ class Learner:
         clip_norm: float | None = None,
         meeting: Meeting | None = None,
         note_share: Callable[[float], float] = lambda share: 1.0,
+        shorter: Mapping[int, BoundPlan] | None = None,
     ) -> None:
         """`meeting` has its plan's peers; `note_share` takes the share of its batch that counts, and returns the
-        factor of its gradient."""
+        factor of its gradient. `shorter` are plans for slots of these lengths, bound to the same arrays."""
         self.plan, self.gradient, self._meeting, self._note_share = plan, gradient, meeting, note_share
+        self._full, self._shorter = plan, dict(shorter or {})
         factors = [each for each in plan.plan.layout.factors.tolist() if each[0] < gradient.size]
         self._limits = clip_value, clip_norm, factors
 
     def compute(self, slot: Slot) -> Result:
         """Copies the slot in, releases it, and computes the gradient of the mean loss of its batch."""
         begin = time.perf_counter()
+        self.plan = self._full if slot.length is None else self._shorter.get(slot.length, self._full)
         for name, array in self.plan.inputs.items():
-            np.copyto(array, slot.arrays[name])
+            whole = slot.arrays[name]
+            np.copyto(array, whole if array.shape == whole.shape else whole[:, : array.shape[1]])
         slot.release()
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # asked once, below
             self._run()
@@ -145,9 +149,10 @@ class Binder:
     def one(self, plan: Plan, i: int) -> Computing:
         """Learner i of `plan`. Raises MemoryError."""
         _, gradient, _ = row = self._replicas.row(i)
-        bound = plan.bind(*row, peers=Seat(self._meeting, i))
-        own = gradient[: self._replicas.size]
-        return Learner(bound, own, *self._limits, self._meeting, partial(self._replicas.note_share, i))
+        seat = Seat(self._meeting, i)
+        bound, own = plan.bind(*row, peers=seat), gradient[: self._replicas.size]
+        shorter = {length: each.bind(*row, peers=seat) for length, each in plan.shorter.items()}
+        return Learner(bound, own, *self._limits, self._meeting, partial(self._replicas.note_share, i), shorter)
 
     def fused(self, plan: Plan, count: int) -> Computing:
         """All of `count` learners, each of `plan`, in one. Raises MemoryError."""

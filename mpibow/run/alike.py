@@ -60,6 +60,8 @@ def alike(job: Job, comm: Communicator) -> tuple[Job, str]:
     compare(comm, "other data", data, "give the same to all ranks")
     if len(set(comm.share(_crc_of_numbers(*numbers)))) == 1:
         return job, ""
+    if job.shorter:
+        raise ConfigError("net: has other numbers on other ranks, which lengths= does not take; seed them alike")
     first = comm.share(numbers if comm.rank == 0 else ({}, {}))[0]
     names = [differing(own, theirs) for own, theirs in zip(numbers, first, strict=True)]
     pinned = [_only(theirs, each) for theirs, each in zip(first, names, strict=True)]

@@ -52,6 +52,25 @@ def samples() -> dict[str, Any]:
     return {"tokens": tokens, "mask": mask, "labels": tokens.masked_fill(mask == 0, -100)}
 
 
+def test_batches_of_several_lengths(tmp_path: Path) -> None:
+    """Read once for each length; the weights are those of a net that computes nearly all batches at full length."""
+    draw = np.random.default_rng(0)
+    rows = [draw.integers(0, WORDS, draw.integers(1, LENGTH + 1)).tolist() for _ in range(32)]
+    data = {"tokens": rows, "mask": [[1] * len(row) for row in rows], "labels": rows}
+    settings = {"batch_size": COUNT, "learners": 1, "device": "numpy", "precision": "float64", "stop": {"epochs": 2}}
+    weights = []
+    for lengths in ((2, 4), (LENGTH - 1,)):
+        torch.manual_seed(0)
+        net = mb.from_torch(Language(), samples(), lengths=lengths)
+        padding = {"tokens": 0, "mask": 0, "labels": -100}
+        fitted = mb.fit(net, data, padding=padding, out=str(tmp_path / str(lengths)), **settings)
+        weights.append(fitted.weights)
+    for name, array in weights[0].items():
+        np.testing.assert_allclose(array, weights[1][name], rtol=1e-9, atol=1e-12)
+    with pytest.raises(ConfigError, match=f"lengths must be from 1 to {LENGTH - 1}"):
+        mb.from_torch(Language(), samples(), lengths=(LENGTH,))
+
+
 @pytest.fixture(scope="module")
 def net():
     torch.manual_seed(0)
