@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 
 import numpy as np
 import pytest
@@ -34,6 +34,7 @@ class Watched:
     real: Plan
     most: int = 64
     bound: list = field(default_factory=list)
+    shorter = MappingProxyType({})
 
     def bind(self, *arrays, **more) -> BoundPlan:
         if len(self.bound) == self.most:

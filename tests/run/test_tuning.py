@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from operator import methodcaller
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import pytest
@@ -75,6 +76,7 @@ class Counted:
     real: BoundPlan
     most: int = 64
     bound: int = 1  # the first learner's, before this takes the plan's place
+    shorter = MappingProxyType({})
 
     def bind(self, *arrays, **more) -> BoundPlan:
         if self.bound == self.most:
