@@ -24,6 +24,10 @@ refused = import_module("tests.torch_in.refused")
 nn = torch.nn
 
 
+def packed(x):
+    return nn.LSTM(3, 2, batch_first=True)(nn.utils.rnn.pack_padded_sequence(x, torch.tensor([4] * 5), True))[1][0][0]
+
+
 def of(function) -> Callable[[], Any]:
     return lambda: refused.Function(function)
 
@@ -46,7 +50,8 @@ def test_what_mpibow_lacks_is_named_with_its_place() -> None:
         (lambda: nn.MaxPool2d(2, dilation=2, ceil_mode=True), (3, 8, 8), "max_pool2d in .*windows with dilation"),
         (of(lambda x, _: x.mode(1)[0]), (4,), "lacks:\n  mode in Function"),
         (of(lambda x, _: x if x.sum() > 0 else -x), (4,), "torch.export cannot read Function: "),
-        (of(lambda x, _: x.view(2, 4) * 2), (4,), "torch.export cannot read Function: .*any batch size"),
+        (of(lambda x, _: x.view(2, 4) * 2), (4,), r"cannot read Function: .*test_errors.py:.*any batch size"),
+        (of(lambda x, _: packed(x)), (4, 3), "cannot read Function: .*packed sequences are not read"),
         (of(refused.written), (4,), "slice_scatter in .*a part with a step"),
         (of(lambda x, _: x + torch.randn(4)), (4,), "lacks:\n  randn in Function"),
         (of(lambda x, _: (x, torch.ones(3))), (4,), "an output of Function depends on no input"),
