@@ -239,7 +239,7 @@ def _exported(torch: ModuleType, module: Module, examples: Examples) -> Exported
         return torch.export.export(module, args, settings, dynamic_shapes=shapes)
     except Exception as error:  # of many kinds, each with a page of advice
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        ours = (Path(torch.__file__).parent, Path(__file__))
+        ours = (Path(str(torch.__file__)).parent, Path(__file__))
         places = [
             f" in {each.filename}:{each.lineno}: {each.line}"
             for each in traceback.extract_tb(error.__traceback__)
