@@ -15,7 +15,6 @@ from mpibow.aten.windows import Sizes, both, images, padded, sides_of
 from mpibow.graph.graph import FLOAT, Op, Shape, Tensor
 from mpibow.ops.applied import applied
 from mpibow.ops.initialisers import ZERO
-from mpibow.ops.norms import Norm
 
 
 def held(
@@ -107,7 +106,7 @@ def batch_norm(
 
 def _normed(
     site: Site,
-    op: Norm,
+    op: ops.GroupNorm | ops.LayerNorm | ops.RmsNorm,
     x: Tensor,
     normal: Callable[[], Tensor],
     shape: Shape,

@@ -8,7 +8,6 @@ blocks do not divide an extent, the rest is padding, always zero. Canonical is r
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import cache
 from math import prod
 
@@ -77,7 +76,6 @@ def unpack(array: Array, tag: str, shape: Shape) -> Array:
     return np.asarray(whole.reshape(padded)[tuple(slice(extent) for extent in shape)], order="C")
 
 
-@dataclass(frozen=True)
 class Reorder(Op):
     """y = x in another layout. Plans insert it where kernels request different ones."""
 

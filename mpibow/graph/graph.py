@@ -7,7 +7,7 @@ from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self, dataclass_transform
 
 import numpy as np
 
@@ -74,8 +74,9 @@ class Buffer:
     persistent: bool = True
 
 
+@dataclass_transform(frozen_default=True)
 class Op:
-    """A frozen description of one tensor function; here the defaults of such records.
+    """A frozen description of one tensor function: all its subclasses are frozen dataclasses. Here are their defaults.
 
     `infer` returns the output's shape, here the first input's, or raises ShapeError with the broken rule; `outputs`
     returns those of several outputs, infer's first. `weights` names the arrays that a node owns, `statistics` those
@@ -94,23 +95,27 @@ class Op:
     flat: ClassVar[Places] = ()
     fusible: ClassVar[bool] = True
 
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True)(cls)
+
     @property
     def differentiable(self) -> InputNumbers | None:
         return (0,)
 
-    def infer(self, *shapes: Shape) -> Shape:
-        return shapes[0]
+    def infer(self, *shapes: Any, **_: Any) -> Shape:
+        found: Shape = shapes[0]
+        return found
 
-    def outputs(self, *shapes: Shape) -> tuple[Shape, ...]:
+    def outputs(self, *shapes: Any, **_: Any) -> tuple[Shape, ...]:
         return (self.infer(*shapes),)
 
     def dtype(self, *dtypes: str) -> str:
         return FLOAT
 
-    def weights(self, *shapes: Shape) -> Weights:
+    def weights(self, *shapes: Any, **_: Any) -> Weights:
         return {}
 
-    def statistics(self, *shapes: Shape) -> Weights:
+    def statistics(self, *shapes: Any, **_: Any) -> Weights:
         return {}
 
     def shares(self, i: int) -> int | None:

@@ -151,7 +151,6 @@ class Widths:
 NO_WIDTHS = Widths()
 
 
-@dataclass(frozen=True)
 class Convert(Op):
     """y = x as `to`: float32, or FLOAT for the plan's 16 bits."""
 

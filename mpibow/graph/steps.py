@@ -12,7 +12,6 @@ from mpibow.graph.graph import FLOAT, OUTPUT, Graph, InputNumbers, Node, Op, Sha
 from mpibow.graph.rewrite import WIDE, Widths
 
 
-@dataclass(frozen=True)
 class Sum(Op):
     """y = x0 + x1 + ...: adds up the gradients of a value that is used more than once."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import inf
 from typing import Protocol
 
@@ -48,51 +47,46 @@ def of_one(op: Elementwise, text: str) -> OfOne:
     return named(function, op.kind)
 
 
-@dataclass(frozen=True)
 class Relu(Elementwise):
     """y = max(x, 0)."""
 
     kind = "relu"
 
 
-@dataclass(frozen=True)
 class Sigmoid(Elementwise):
     """y = 1 / (1 + exp(-x))."""
 
     kind = "sigmoid"
 
 
-@dataclass(frozen=True)
 class Tanh(Elementwise):
     """y = tanh(x)."""
 
     kind = "tanh"
 
 
-@dataclass(frozen=True)
 class LeakyRelu(Elementwise):
     """y = x where x > 0, else slope x (Maas et al., ICML 2013 workshop)."""
 
     slope: float
     kind = "leaky_relu"
 
-    def infer(self, *shapes: Shape) -> Shape:
+    def infer(self, x: Shape) -> Shape:
         if not 0.0 <= self.slope < inf:  # below 0 the output's sign would not be the input's
             raise ShapeError(f"slope must be at least 0, got {self.slope}")
-        return shapes[0]
+        return x
 
 
-@dataclass(frozen=True)
 class ClippedRelu(Elementwise):
     """y = min(max(x, 0), ceiling); its gradient is 0 at both ends."""
 
     ceiling: float
     kind = "clipped_relu"
 
-    def infer(self, *shapes: Shape) -> Shape:
+    def infer(self, x: Shape) -> Shape:
         if not 0.0 < self.ceiling < inf:
             raise ShapeError(f"ceiling must be above 0, got {self.ceiling}")
-        return shapes[0]
+        return x
 
 
 relu = of_one(Relu(), "max(x, 0), of any shape.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 
 from mpibow.graph.graph import FLOAT, Op, Shape, Weight
 from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes
@@ -44,35 +44,30 @@ class WeightsAsInputs(Op):
         return super().statistics(*shapes[: self.count])
 
 
-@dataclass(frozen=True)
 class Conv2dOf(WeightsAsInputs, conv.Conv2d):
     """Conv2d of x0, with its weight x1, and its bias x2 if it has one."""
 
     kind = "conv_of"
 
 
-@dataclass(frozen=True)
 class ConvTranspose2dOf(WeightsAsInputs, conv_transpose.ConvTranspose2d):
     """ConvTranspose2d of x0, with its weight x1, and its bias x2 if it has one."""
 
     kind = "conv_transpose_of"
 
 
-@dataclass(frozen=True)
 class BatchNormOf(WeightsAsInputs, batch_norm.BatchNorm):
     """BatchNorm of x0, with its weight x1 and bias x2."""
 
     kind = "batch_norm_of"
 
 
-@dataclass(frozen=True)
 class LstmOf(WeightsAsInputs, lstm.Lstm):
     """Lstm of x0 and its states, with its four weights behind them."""
 
     kind = "lstm_of"
 
 
-@dataclass(frozen=True)
 class GruOf(WeightsAsInputs, gru.Gru):
     """Gru of x0 and its state, with its four weights behind them."""
 

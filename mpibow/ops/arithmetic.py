@@ -6,7 +6,6 @@ shapes takes both. Integers become floats.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import isfinite
 
 import numpy as np
@@ -25,7 +24,6 @@ __all__ = ["Affine", "Divide", "Expand", "Power", "affine", "divide", "expand", 
 Operand = Tensor | float | int
 
 
-@dataclass(frozen=True)
 class Affine(Elementwise):
     """y = scale x + shift: a tensor times a number, plus a number."""
 
@@ -34,13 +32,12 @@ class Affine(Elementwise):
     kind = "affine"
     reads = frozenset()
 
-    def infer(self, *shapes: Shape) -> Shape:
+    def infer(self, x: Shape) -> Shape:
         if not (isfinite(self.scale) and isfinite(self.shift)):
             raise ShapeError(f"numbers must be finite, got {self.scale} x + {self.shift}")
-        return shapes[0]
+        return x
 
 
-@dataclass(frozen=True)
 class Power(Elementwise):
     """y = x^exponent."""
 
@@ -48,13 +45,12 @@ class Power(Elementwise):
     kind = "power"
     reads = frozenset("x")
 
-    def infer(self, *shapes: Shape) -> Shape:
+    def infer(self, x: Shape) -> Shape:
         if not isfinite(self.exponent) or self.exponent == 0:
             raise ShapeError(f"exponent must be finite and not 0, got {self.exponent}")
-        return shapes[0]
+        return x
 
 
-@dataclass(frozen=True)
 class Divide(Op):
     """y = x0 / x1, element by element."""
 
@@ -66,15 +62,13 @@ class Divide(Op):
         return one_shape(shapes, 2)
 
 
-@dataclass(frozen=True)
 class Expand(Moving):
     """y = x under more axes in front, and repeated along axes of extent 1."""
 
     shape: Shape
     kind = "expand"
 
-    def infer(self, *shapes: Shape) -> Shape:
-        (x,) = shapes
+    def infer(self, x: Shape) -> Shape:
         tail = self.shape[len(self.shape) - len(x) :]
         if len(x) > len(self.shape) or any(have not in (1, want) for have, want in zip(x, tail, strict=True)):
             raise ShapeError(f"{x} cannot be broadcast to {self.shape}: extents must be equal, or 1")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import sqrt
 
 import numpy as np
@@ -15,7 +14,6 @@ from mpibow.ops.arithmetic import repeated
 __all__ = ["Attention", "scaled_dot_product_attention"]
 
 
-@dataclass(frozen=True)
 class Attention(Op):
     """y = softmax(scale q k^T + mask) v: q (..., t, d), k (..., s, d), v (..., s, e) -> (..., t, e).
 
@@ -30,8 +28,7 @@ class Attention(Op):
     reads = frozenset("x")
     differentiable = (0, 1, 2, 3)
 
-    def infer(self, *shapes: Shape) -> Shape:
-        q, k, v, *mask = shapes
+    def infer(self, q: Shape, k: Shape, v: Shape, *mask: Shape) -> Shape:
         if min(map(len, (q, k, v))) < 2 or not q[:-2] == k[:-2] == v[:-2] or q[-1] != k[-1] or k[-2] != v[-2]:
             raise ShapeError("query, key and value must be (..., t, d), (..., s, d) and (..., s, e)")
         scores = (*q[:-1], k[-2])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from mpibow.errors import ShapeError
@@ -23,7 +21,6 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True)
 class AvgPool2d(Pool):
     """y[n, c, i, j] = the mean of a window of x.
 
@@ -41,15 +38,13 @@ class AvgPool2d(Pool):
         return inside, end - begin if self.count_padding else inside[1] - inside[0]
 
 
-@dataclass(frozen=True)
 class AdaptiveAvgPool2d(Op):
     """y[n, c, i, j] = the mean of x over rows [i h // rows, ceil((i + 1) h / rows)), and columns likewise."""
 
     size: Pair
     kind = "adaptive_avg_pool"
 
-    def infer(self, *shapes: Shape) -> Shape:
-        (x,) = shapes
+    def infer(self, x: Shape) -> Shape:
         check_images(x)
         if min(self.size) < 1:
             raise ShapeError(f"size {self.size} must be at least 1")
@@ -62,14 +57,12 @@ class AdaptiveAvgPool2d(Op):
         return inside, inside[1] - inside[0]
 
 
-@dataclass(frozen=True)
 class GlobalAvgPool2d(Op):
     """y[n, c] = the mean of x[n, c]."""
 
     kind = "global_avg_pool"
 
-    def infer(self, *shapes: Shape) -> Shape:
-        (x,) = shapes
+    def infer(self, x: Shape) -> Shape:
         check_images(x)
         return (x[0], x[1])
 

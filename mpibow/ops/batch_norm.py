@@ -7,7 +7,7 @@ of all their losses. A norm whose `sync` is "learner" has the same forward in tr
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal, get_args
 
 import numpy as np
@@ -22,7 +22,6 @@ __all__ = ["BatchNorm", "batch_norm"]
 Sync = Literal["learner", "rank"]
 
 
-@dataclass(frozen=True)
 class BatchNorm(Op):
     """y = weight (x - mean) / sqrt(variance + epsilon) + bias, per channel (axis 1), algorithm 1 of the paper.
 
@@ -40,17 +39,16 @@ class BatchNorm(Op):
     kind = "batch_norm"
     reads = frozenset("xw")
 
-    def infer(self, *shapes: Shape) -> Shape:
-        (x,) = shapes
+    def infer(self, x: Shape) -> Shape:
         if len(x) < 2:
             raise ShapeError("input must be (batch, channels, ...)")
         return x
 
-    def weights(self, *shapes: Shape) -> Weights:
-        return _of_channels(shapes[0], weight=self.initial, bias=self.initial_bias)
+    def weights(self, x: Shape) -> Weights:
+        return _of_channels(x, weight=self.initial, bias=self.initial_bias)
 
-    def statistics(self, *shapes: Shape) -> Weights:
-        return _of_channels(shapes[0], not self.frozen, mean=ZERO, variance=ONE)
+    def statistics(self, x: Shape) -> Weights:
+        return _of_channels(x, not self.frozen, mean=ZERO, variance=ONE)
 
     def untrained(self) -> BatchNorm:
         return replace(self, frozen=True, sync="learner")

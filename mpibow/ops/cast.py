@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from mpibow.graph.graph import EVERY, FLOAT, Op, Tensor
 from mpibow.ops.pointwise import Element, always
 
 __all__ = ["Cast", "cast", "detach"]
 
 
-@dataclass(frozen=True)
 class Cast(Op):
     """y = x as `to`: FLOAT, of the plan's precision, or a NumPy name. It has no gradient."""
 

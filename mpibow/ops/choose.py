@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -24,7 +23,6 @@ __all__ = ["Compare", "Gather", "Where", "eq", "gather", "ge", "gt", "le", "lt",
 NAMES = {"<": "less", "<=": "less_equal", ">": "greater", ">=": "greater_equal", "==": "equal", "!=": "not_equal"}
 
 
-@dataclass(frozen=True)
 class Compare(Op):
     """y = whether x0 `sign` x1, or x0 `sign` number where there is no x1: bool."""
 
@@ -44,7 +42,6 @@ class Compare(Op):
         return "bool"
 
 
-@dataclass(frozen=True)
 class Where(Op):
     """y = x1 where x0 is not 0, else x2."""
 
@@ -60,15 +57,13 @@ class Where(Op):
         return shapes[0]
 
 
-@dataclass(frozen=True)
 class Gather(Moving):
     """y[..., i, ...] = x[..., index[..., i, ...], ...] along `axis`; indices outside take the nearest element."""
 
     axis: int
     kind = "gather"
 
-    def infer(self, *shapes: Shape) -> Shape:
-        x, index = shapes
+    def infer(self, x: Shape, index: Shape) -> Shape:
         others = [(i, n) for axis, (i, n) in enumerate(zip(index, x, strict=False)) if axis != self.axis]
         if len(x) != len(index) or not 0 <= self.axis < len(x) or any(i > n for i, n in others):
             raise ShapeError(f"the index must have the input's axes, none longer but for axis {self.axis}")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from mpibow.errors import ShapeError
@@ -17,7 +15,6 @@ __all__ = ["Jitter", "jitter"]
 LUMA = (0.299, 0.587, 0.114)  # how bright red, green and blue are (ITU-R BT.601)
 
 
-@dataclass(frozen=True)
 class Jitter(Op):
     """y[n] = x[n] with a brightness, contrast and saturation of its own, in this order (torchvision's draws it anew).
 
@@ -38,8 +35,7 @@ class Jitter(Op):
     integers = (0, 1)
     differentiable = None
 
-    def infer(self, *shapes: Shape) -> Shape:
-        x, counter = shapes
+    def infer(self, x: Shape, counter: Shape) -> Shape:
         check_counter(x, counter)
         check_images(x)
         for name in ("brightness", "contrast", "saturation"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import isfinite
 
 import numpy as np
@@ -27,7 +26,6 @@ def one_shape(shapes: tuple[Shape, ...], inputs: int) -> Shape:
     return shapes[0]
 
 
-@dataclass(frozen=True)
 class Add(Op):
     """y = sum over i of coefficients[i] x_i."""
 
@@ -47,7 +45,6 @@ class Add(Op):
         return one_shape(shapes, len(shapes))
 
 
-@dataclass(frozen=True)
 class OfSeveral(Op):
     """An operator of `inputs` tensors of one shape, element by element."""
 
@@ -61,7 +58,6 @@ class OfSeveral(Op):
         return one_shape(shapes, self.inputs)
 
 
-@dataclass(frozen=True)
 class Multiply(OfSeveral):
     """y = the product of all x_i."""
 
@@ -69,7 +65,6 @@ class Multiply(OfSeveral):
     reads = frozenset("x")
 
 
-@dataclass(frozen=True)
 class Maximum(OfSeveral):
     """y = the largest of all x_i; its gradient goes to the first of equals."""
 

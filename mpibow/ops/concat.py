@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from mpibow.errors import ShapeError
@@ -16,7 +14,6 @@ from mpibow.ops.reshape import View, axis_of
 __all__ = ["Concat", "PadChannels", "concat", "pad_channels", "stack"]
 
 
-@dataclass(frozen=True)
 class Concat(Moving):
     """y = the x_i one after the other along `axis`."""
 
@@ -41,15 +38,13 @@ class Concat(Moving):
         return (*first[:axis], sum(shape[axis] for shape in shapes), *first[axis + 1 :])
 
 
-@dataclass(frozen=True)
 class PadChannels(Op):
     """x (n, c, ...) -> (n, channels, ...): x first, zeros after it."""
 
     channels: int
     kind = "pad_channels"
 
-    def infer(self, *shapes: Shape) -> Shape:
-        (x,) = shapes
+    def infer(self, x: Shape) -> Shape:
         if len(x) < 2:
             raise ShapeError("input must be (batch, channels, ...)")
         if self.channels < x[1]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
@@ -19,7 +18,7 @@ from mpibow.ops.window import Pair, pair, window_shape
 __all__ = ["Conv2d", "conv1d", "conv2d"]
 
 
-class Convolution(Op):
+class Convolution:
     """Both ways: a weight (rows, columns, *kernel) for each of `groups` groups of channels, and a bias."""
 
     channels: int
@@ -61,8 +60,7 @@ class Convolution(Op):
         return [(windows[:, a, b], parts[:, a, b]) for a, b in np.ndindex(*self.kernel)]
 
 
-@dataclass(frozen=True)
-class Conv2d(Convolution):
+class Conv2d(Convolution, Op):
     """y[n, o, i, j] = bias[o] + sum over c, a, b of
     weight[o, c, a, b] * padded x[n, c, i stride + a dilation, j stride + b dilation].
 
@@ -80,14 +78,13 @@ class Conv2d(Convolution):
     initial_bias: Initialiser = ZERO
     kind = "conv"
 
-    def infer(self, *shapes: Shape) -> Shape:
-        (x,) = shapes
+    def infer(self, x: Shape) -> Shape:
         rows, columns = window_shape(x, self.kernel, self.stride, self.padding, self.dilation)
         self.check_groups(x[1])
         return (x[0], self.channels, rows, columns)
 
-    def weights(self, *shapes: Shape) -> Weights:
-        channels = shapes[0][1] // self.groups
+    def weights(self, x: Shape) -> Weights:
+        channels = x[1] // self.groups
         return self.weights_of(self.channels, channels, channels, self.channels // self.groups)
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import FLOAT, Array, Initialiser, Shape, Tensor, Weights
+from mpibow.graph.graph import FLOAT, Array, Initialiser, Op, Shape, Tensor, Weights
 from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
 from mpibow.ops.conv import Convolution
 from mpibow.ops.initialisers import He
@@ -16,8 +14,7 @@ from mpibow.ops.window import Pair, check_images, pair
 __all__ = ["ConvTranspose2d", "conv_transpose2d"]
 
 
-@dataclass(frozen=True)
-class ConvTranspose2d(Convolution):
+class ConvTranspose2d(Convolution, Op):
     """y[n, o] = bias[o] + over c, i and j: x[n, c, i, j] weight[c, o], laid from (i, j) stride - padding on, elements
     of the weight `dilation` apart.
 
@@ -35,8 +32,7 @@ class ConvTranspose2d(Convolution):
     dilation: Pair = (1, 1)
     kind = "conv_transpose"
 
-    def infer(self, *shapes: Shape) -> Shape:
-        (x,) = shapes
+    def infer(self, x: Shape) -> Shape:
         check_images(x)
         if min(*self.kernel, *self.stride, *self.dilation) < 1 or min(*self.padding, *self.output_padding) < 0:
             raise ShapeError(
@@ -58,8 +54,8 @@ class ConvTranspose2d(Convolution):
         (rows, columns), (down, across) = self.kernel, self.dilation
         return down * (rows - 1) + 1, across * (columns - 1) + 1
 
-    def weights(self, *shapes: Shape) -> Weights:
-        channels, own = shapes[0][1], self.channels // self.groups
+    def weights(self, x: Shape) -> Weights:
+        channels, own = x[1], self.channels // self.groups
         return self.weights_of(channels, own, channels // self.groups, own)
 
 

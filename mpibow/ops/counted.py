@@ -6,8 +6,6 @@ mean, which evaluation weighs by its count. Beside the loss a graph has the coun
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from mpibow.errors import ShapeError
@@ -18,7 +16,6 @@ from mpibow.ops.arithmetic import Affine
 __all__ = ["CountedMean", "LabelCount", "counted_mean", "label_count"]
 
 
-@dataclass(frozen=True)
 class CountedMean(Op):
     """In training y = x0 n / sum(x1), for sums x0 (n,) and counts x1 (n,): its mean is the batch's sum over its count.
 
@@ -27,14 +24,12 @@ class CountedMean(Op):
 
     kind = "counted_mean"
 
-    def infer(self, *shapes: Shape) -> Shape:
-        sums, counts = shapes
+    def infer(self, sums: Shape, counts: Shape) -> Shape:
         if len(sums) != 1 or counts != sums:
             raise ShapeError("sums and counts must both be (batch,), one of each a sample")
         return sums
 
 
-@dataclass(frozen=True)
 class LabelCount(Op):
     """y[n] = how many of x[n, ...] are not `ignore`; with `weight`, the sum of their classes' weights."""
 
@@ -44,8 +39,8 @@ class LabelCount(Op):
     integers = (0,)
     differentiable = None
 
-    def infer(self, *shapes: Shape) -> Shape:
-        return shapes[0][:1]
+    def infer(self, x: Shape) -> Shape:
+        return x[:1]
 
 
 def counted_mean(sums: Tensor, counts: Tensor, *, name: str | None = None) -> Tensor:

@@ -6,8 +6,6 @@ learner it falls to, ignored samples too. PyTorch's mean is over samples that co
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from mpibow.errors import ShapeError
@@ -37,7 +35,6 @@ def check_smoothing(smoothing: float) -> None:
         raise ShapeError(f"smoothing must be in [0, 1), got {smoothing}")
 
 
-@dataclass(frozen=True)
 class SoftmaxCrossEntropy(Op):
     """y[n] = log(sum over c of exp(x[n, c])) - x[n, label[n]]; 0, without gradient, where label[n] is `ignore`.
 
@@ -50,21 +47,19 @@ class SoftmaxCrossEntropy(Op):
     kind = "softmax_cross_entropy"
     integers = (1,)
 
-    def infer(self, *shapes: Shape) -> Shape:
+    def infer(self, logits: Shape, label: Shape) -> Shape:
         check_smoothing(self.smoothing)
-        return per_sample(*shapes)
+        return per_sample(logits, label)
 
 
-@dataclass(frozen=True)
 class SoftCrossEntropy(Op):
     """y[n] = - sum over c of t[n, c] log softmax(x)[n, c], t = (1 - smoothing) target + smoothing / classes."""
 
     smoothing: float = 0.0
     kind = "soft_cross_entropy"
 
-    def infer(self, *shapes: Shape) -> Shape:
+    def infer(self, logits: Shape, target: Shape) -> Shape:
         check_smoothing(self.smoothing)
-        logits, target = shapes
         if len(logits) != 2 or target != logits:
             raise ShapeError("logits and targets must both be (batch, classes)")
         return (logits[0],)
@@ -85,7 +80,6 @@ def soft_cross_entropy(logits: Tensor, target: Tensor, *, smoothing: float = 0.0
     return logits.graph.add(SoftCrossEntropy(smoothing), logits, target, name=name)
 
 
-@dataclass(frozen=True)
 class Accuracy(Op):
     """y[n] = 1 where the label's logit is among the k largest (the first of equals first), else 0. No gradient."""
 
@@ -95,9 +89,9 @@ class Accuracy(Op):
     differentiable = None
     flat = EVERY
 
-    def infer(self, *shapes: Shape) -> Shape:
-        label = per_sample(*shapes)
-        if not 1 <= self.k <= shapes[0][1]:
+    def infer(self, logits: Shape, label: Shape) -> Shape:
+        per_sample(logits, label)
+        if not 1 <= self.k <= logits[1]:
             raise ShapeError(f"k must be between 1 and the number of classes, got {self.k}")
         return label
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from mpibow.errors import ShapeError
@@ -15,7 +13,6 @@ __all__ = ["COUNTER", "Dropout", "dropout"]
 COUNTER = "counter"  # the graph input (batch, 4) uint32: seed, epoch, sample low, sample high
 
 
-@dataclass(frozen=True)
 class Dropout(Op):
     """y = x / (1 - rate) where the sample's random bits keep it, else 0; in evaluation y = x (arXiv:1207.0580)."""
 
@@ -23,8 +20,7 @@ class Dropout(Op):
     kind = "dropout"
     integers = (1,)
 
-    def infer(self, *shapes: Shape) -> Shape:
-        x, counter = shapes
+    def infer(self, x: Shape, counter: Shape) -> Shape:
         check_counter(x, counter)
         return x
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
@@ -16,7 +15,6 @@ from mpibow.ops.initialisers import Gaussian, TruncatedNormal
 __all__ = ["Embedding", "MatrixFactorisation", "embedding", "matrix_factorisation"]
 
 
-@dataclass(frozen=True)
 class Embedding(Op):
     """y[..., :] = weight[x[...], :], x integers; a number outside [0, count) takes the nearest row."""
 
@@ -27,12 +25,12 @@ class Embedding(Op):
     integers = (0,)
     differentiable = ()
 
-    def infer(self, *shapes: Shape) -> Shape:
+    def infer(self, x: Shape) -> Shape:
         if min(self.count, self.width) < 1:
             raise ShapeError(f"a table of {self.count} rows of {self.width}: both must be at least 1")
-        return (*shapes[0], self.width)
+        return (*x, self.width)
 
-    def weights(self, *shapes: Shape) -> Weights:
+    def weights(self, *inputs: Shape) -> Weights:
         return {"weight": Weight((self.count, self.width), self.initial, self.count, self.width)}
 
 
@@ -48,7 +46,6 @@ def embedding(
     return x.graph.add(Embedding(count, width, initial or Gaussian(1.0)), x, name=name)
 
 
-@dataclass(frozen=True)
 class MatrixFactorisation(Op):
     """y[n] = (sum over f of user[i[n], f] item[j[n], f] - rating[n])^2: inputs i, j (integers) and rating.
 
@@ -64,15 +61,14 @@ class MatrixFactorisation(Op):
     reads = frozenset("xw")
     differentiable = ()
 
-    def infer(self, *shapes: Shape) -> Shape:
-        user, item, rating = shapes
+    def infer(self, user: Shape, item: Shape, rating: Shape) -> Shape:
         if min(self.users, self.items, self.factors) < 1:
             raise ShapeError(f"{self.users} users, {self.items} items, {self.factors} factors: each must be at least 1")
         if len(user) != 1 or not user == item == rating:
             raise ShapeError("users, items and ratings must be (batch,)")
         return user
 
-    def weights(self, *shapes: Shape) -> Weights:
+    def weights(self, *inputs: Shape) -> Weights:
         return {
             "user": Weight((self.users, self.factors), self.initial, self.factors, 1),
             "item": Weight((self.items, self.factors), self.initial, self.factors, 1),

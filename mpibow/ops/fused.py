@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from mpibow.graph.graph import OUTPUT, InputNumbers, Op, Shape, Weights
 from mpibow.ops.activation import Relu
 from mpibow.ops.attention import Attention
@@ -13,7 +11,6 @@ from mpibow.ops.conv import Conv2d
 from mpibow.ops.matmul import Matmul
 
 
-@dataclass(frozen=True)
 class ConvRelu(Op):
     """y = max(conv(x), 0)."""
 
@@ -21,14 +18,13 @@ class ConvRelu(Op):
     kind = "conv+relu"
     reads = frozenset("xwy")
 
-    def infer(self, *shapes: Shape) -> Shape:
-        return self.conv.infer(*shapes)
+    def infer(self, x: Shape) -> Shape:
+        return self.conv.infer(x)
 
-    def weights(self, *shapes: Shape) -> Weights:
-        return self.conv.weights(*shapes)
+    def weights(self, x: Shape) -> Weights:
+        return self.conv.weights(x)
 
 
-@dataclass(frozen=True)
 class ConvNormAddRelu(Op):
     """y = batch_norm(conv(x0)), + x1 where `added`, then max(., 0) where `relu`: evaluation only.
 
@@ -42,11 +38,10 @@ class ConvNormAddRelu(Op):
     kind = "conv+norm+add+relu"
     differentiable = None
 
-    def infer(self, *shapes: Shape) -> Shape:
-        return self.conv.infer(shapes[0])
+    def infer(self, x: Shape, *added: Shape) -> Shape:
+        return self.conv.infer(x)
 
 
-@dataclass(frozen=True)
 class NormAddRelu(Op):
     """y = max(batch_norm(x0), + x1 where `added`, 0)."""
 
@@ -59,17 +54,16 @@ class NormAddRelu(Op):
     def differentiable(self) -> InputNumbers:
         return (0, 1) if self.added else (0,)
 
-    def infer(self, *shapes: Shape) -> Shape:
-        return self.norm.infer(shapes[0])
+    def infer(self, x: Shape, *added: Shape) -> Shape:
+        return self.norm.infer(x)
 
-    def weights(self, *shapes: Shape) -> Weights:
-        return self.norm.weights(shapes[0])
+    def weights(self, x: Shape, *added: Shape) -> Weights:
+        return self.norm.weights(x)
 
-    def statistics(self, *shapes: Shape) -> Weights:
-        return self.norm.statistics(shapes[0])
+    def statistics(self, x: Shape, *added: Shape) -> Weights:
+        return self.norm.statistics(x)
 
 
-@dataclass(frozen=True)
 class AddRelu(Op):
     """y = max(x0 + x1, 0)."""
 
@@ -81,7 +75,6 @@ class AddRelu(Op):
         return 0 if i == 1 else None
 
 
-@dataclass(frozen=True)
 class ExpandAdd(Op):
     """y = x1 + x0 broadcast to it."""
 
@@ -91,11 +84,10 @@ class ExpandAdd(Op):
     def shares(self, i: int) -> int | None:
         return OUTPUT if i == 1 else None
 
-    def infer(self, *shapes: Shape) -> Shape:
-        return shapes[1]
+    def infer(self, small: Shape, x: Shape) -> Shape:
+        return x
 
 
-@dataclass(frozen=True)
 class ExpandMultiply(Op):
     """y = x1 times x0 broadcast to it."""
 
@@ -103,11 +95,10 @@ class ExpandMultiply(Op):
     reads = frozenset("x")
     differentiable = (0, 1)
 
-    def infer(self, *shapes: Shape) -> Shape:
-        return shapes[1]
+    def infer(self, small: Shape, x: Shape) -> Shape:
+        return x
 
 
-@dataclass(frozen=True)
 class TurnedMatmul(Op):
     """y = a b, with the last two axes of each `turned` factor exchanged."""
 
@@ -125,7 +116,6 @@ class TurnedMatmul(Op):
         return Matmul().infer(*self.straight(*shapes))
 
 
-@dataclass(frozen=True)
 class HeadsAttention(Op):
     """Attention of heads side by side: q (n, t, heads d), k (n, s, heads d), v (n, s, heads e) -> (n, t, heads e).
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,7 +13,6 @@ from mpibow.ops.activation import Elementwise
 __all__ = ["Gelu", "gelu"]
 
 
-@dataclass(frozen=True)
 class Gelu(Elementwise):
     """y = x P(x), P the normal distribution's function, or the paper's form of it by tanh (arXiv:1606.08415, 2)."""
 

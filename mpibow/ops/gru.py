@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from mpibow.graph.graph import FLOAT, Initialiser, Tensor
@@ -13,7 +11,6 @@ from mpibow.ops.recurrent import Recurrent, by_gate, initial_of, outputs_before,
 __all__ = ["Gru", "gru"]
 
 
-@dataclass(frozen=True)
 class Gru(Recurrent):
     """y (n, t, units), and the last h (n, units), of x0 (n, t, features); h starts as x1 where
     `state`, else at 0.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
@@ -17,7 +16,6 @@ from mpibow.ops.window import Pair, check_images
 __all__ = ["Augment", "CentreCrop", "Cutout", "Normalise", "augment", "centre_crop", "cutout", "normalise"]
 
 
-@dataclass(frozen=True)
 class Augment(Moving):
     """y[n] = a window of `crop` (height, width) in x[n] with `pad` zeros around it, flipped left to right or not.
 
@@ -33,15 +31,13 @@ class Augment(Moving):
     kind = "augment"
     differentiable = None
 
-    def infer(self, *shapes: Shape) -> Shape:
-        x, counter = shapes
+    def infer(self, x: Shape, counter: Shape) -> Shape:
         check_counter(x, counter)
         if not 0 <= self.pad < min(self.crop):
             raise ShapeError(f"pad must be at least 0 and below the crop {self.crop}, got {self.pad}")
         return _cropped(x, self.crop)
 
 
-@dataclass(frozen=True)
 class CentreCrop(Moving):
     """y = the middle of x (batch, channels, height, width), `crop` (height, width) large; as Augment otherwise.
 
@@ -52,11 +48,10 @@ class CentreCrop(Moving):
     kind = "centre_crop"
     differentiable = None
 
-    def infer(self, *shapes: Shape) -> Shape:
-        return _cropped(shapes[0], self.crop)
+    def infer(self, x: Shape) -> Shape:
+        return _cropped(x, self.crop)
 
 
-@dataclass(frozen=True)
 class Cutout(Op):
     """y = x, but 0 in a square of side `length` in all channels (DeVries and Taylor, arXiv:1708.04552).
 
@@ -70,8 +65,7 @@ class Cutout(Op):
     integers = (1,)
     differentiable = None
 
-    def infer(self, *shapes: Shape) -> Shape:
-        x, counter = shapes
+    def infer(self, x: Shape, counter: Shape) -> Shape:
         check_counter(x, counter)
         check_images(x)
         if self.length < 1:
@@ -104,7 +98,6 @@ def cutout(x: Tensor, length: int, *, name: str | None = None) -> Tensor:
     return x.graph.add(Cutout(length), x, counter_of(x), name=name)
 
 
-@dataclass(frozen=True)
 class Normalise(Op):
     """y = (x - mean) / std; x may be uint8, y is of the plan's precision. It has no gradient.
 
@@ -117,8 +110,7 @@ class Normalise(Op):
     integers = (0,)
     differentiable = None
 
-    def infer(self, *shapes: Shape) -> Shape:
-        (x,) = shapes
+    def infer(self, x: Shape) -> Shape:
         if len(x) < 2 or len(self.mean) not in (x[1], prod(x[1:])) or len(self.std) != x[1]:
             raise ShapeError(
                 f"{len(self.mean)} means and {len(self.std)} standard deviations must be one a channel, "

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from mpibow.errors import ShapeError
@@ -22,7 +20,6 @@ FUNCTIONS: dict[str, np.ufunc] = {
 LOGICAL = ("&", "|", "^")
 
 
-@dataclass(frozen=True)
 class IntegerOperation(Op):
     """y = x0 `sign` x1: int32, or bool of two bools."""
 
@@ -41,7 +38,6 @@ class IntegerOperation(Op):
         return "bool" if {*dtypes} == {"bool"} else "int32"
 
 
-@dataclass(frozen=True)
 class IntegerReduction(Op):
     """y = the elements of x along `axis` combined by `sign`; `running`: each with all before it."""
 
@@ -53,8 +49,7 @@ class IntegerReduction(Op):
     integers = EVERY
     flat = EVERY
 
-    def infer(self, *shapes: Shape) -> Shape:
-        (x,) = shapes
+    def infer(self, x: Shape) -> Shape:
         if self.sign not in FUNCTIONS or not 0 <= self.axis < len(x):
             raise ShapeError(f"axis {self.axis} must be one of the input's {len(x)}, the sign one of {[*FUNCTIONS]}")
         return x if self.running else (*x[: self.axis], 1, *x[self.axis + 1 :])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
@@ -17,7 +16,6 @@ from mpibow.ops.moves import MoveTable, filled
 __all__ = ["Arange", "Full", "Parameter", "Table", "arange", "constant", "full", "parameter", "scope"]
 
 
-@dataclass(frozen=True)
 class Full(Op):
     """y = `value` everywhere."""
 
@@ -26,13 +24,12 @@ class Full(Op):
     kind = "full"
     differentiable = None
 
-    def infer(self, *shapes: Shape) -> Shape:
+    def infer(self) -> Shape:
         if min(self.shape, default=1) < 1:
             raise ShapeError(f"shape {self.shape}: every extent must be at least 1")
         return self.shape
 
 
-@dataclass(frozen=True)
 class Arange(Op):
     """y = 0, 1, ... below `count`: int32."""
 
@@ -40,14 +37,13 @@ class Arange(Op):
     kind = "arange"
     differentiable = None
 
-    def infer(self, *shapes: Shape) -> Shape:
+    def infer(self) -> Shape:
         return (self.count,)
 
     def dtype(self, *dtypes: str) -> str:
         return "int32"
 
 
-@dataclass(frozen=True)
 class Table(Op):
     """y = `values`, row by row, as `type`: FLOAT, of the plan's precision, or a NumPy name."""
 
@@ -57,7 +53,7 @@ class Table(Op):
     kind = "constant"
     differentiable = None
 
-    def infer(self, *shapes: Shape) -> Shape:
+    def infer(self) -> Shape:
         if min(self.shape, default=1) < 1 or prod(self.shape) != len(self.values):
             raise ShapeError(f"shape {self.shape}: must have as many elements as there are values, {len(self.values)}")
         return self.shape
@@ -66,7 +62,6 @@ class Table(Op):
         return self.type
 
 
-@dataclass(frozen=True)
 class Parameter(Op):
     """y = the weight, a view of where it lies in the replica."""
 
@@ -76,10 +71,10 @@ class Parameter(Op):
     kind = "parameter"
     differentiable = ()
 
-    def infer(self, *shapes: Shape) -> Shape:
+    def infer(self) -> Shape:
         return self.shape
 
-    def weights(self, *shapes: Shape) -> Weights:
+    def weights(self) -> Weights:
         units, size = self.shape[0] if self.shape else 1, prod(self.shape)
         return {"weight": Weight(self.shape, self.initial, size // units, units, decay=self.decay)}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import inf
 
 import numpy as np
@@ -15,7 +14,6 @@ from mpibow.ops.moves import Pairs
 __all__ = ["LocalResponseNorm", "local_response_norm"]
 
 
-@dataclass(frozen=True)
 class LocalResponseNorm(Op):
     """y[n, c] = x[n, c] (k + alpha / size * sum of x[n, j]^2)^-beta, c - size // 2 <= j <= c + (size - 1) // 2.
 
@@ -30,8 +28,7 @@ class LocalResponseNorm(Op):
     kind = "local_response_norm"
     reads = frozenset("x")
 
-    def infer(self, *shapes: Shape) -> Shape:
-        (x,) = shapes
+    def infer(self, x: Shape) -> Shape:
         if len(x) < 2:
             raise ShapeError("input must be (batch, channels, ...)")
         if self.size < 1:

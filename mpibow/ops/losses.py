@@ -7,7 +7,6 @@ over labels that it does not ignore, and is exact by its counts (mpibow.ops.coun
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import inf
 
 import numpy as np
@@ -38,7 +37,6 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True)
 class Huber(Elementwise):
     """y = x^2 / 2 where |x| <= delta, else delta (|x| - delta / 2)."""
 
@@ -46,13 +44,12 @@ class Huber(Elementwise):
     kind = "huber"
     reads = frozenset("x")
 
-    def infer(self, *shapes: Shape) -> Shape:
+    def infer(self, x: Shape) -> Shape:
         if not 0.0 < self.delta < inf:
             raise ShapeError(f"delta must be above 0, got {self.delta}")
-        return shapes[0]
+        return x
 
 
-@dataclass(frozen=True)
 class BinaryCrossEntropy(Op):
     """y = -t log s(x) - (1 - t) log(1 - s(x)), s the sigmoid, of logits x and targets t."""
 
@@ -60,14 +57,12 @@ class BinaryCrossEntropy(Op):
     reads = frozenset("x")
     differentiable = (0, 1)
 
-    def infer(self, *shapes: Shape) -> Shape:
-        x, target = shapes
+    def infer(self, x: Shape, target: Shape) -> Shape:
         if x != target:
             raise ShapeError("logits and targets must have one shape")
         return x
 
 
-@dataclass(frozen=True)
 class ClassTarget(Op):
     """label (n,) -> y[n, c] = (1 - e) weight[label] where c is the label, + e / classes weight[c]; 0 where `ignore`.
 
@@ -81,9 +76,8 @@ class ClassTarget(Op):
     integers = (0,)
     differentiable = None
 
-    def infer(self, *shapes: Shape) -> Shape:
+    def infer(self, label: Shape) -> Shape:
         check_smoothing(self.smoothing)
-        (label,) = shapes
         if len(label) != 1:
             raise ShapeError("labels must be (batch,)")
         return (*label, len(self.weight))

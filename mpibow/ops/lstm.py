@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from mpibow.graph.graph import FLOAT, Array, Initialiser, Tensor
@@ -13,7 +11,6 @@ from mpibow.ops.recurrent import Recurrent, by_gate, initial_of, outputs_before,
 __all__ = ["Lstm", "lstm"]
 
 
-@dataclass(frozen=True)
 class Lstm(Recurrent):
     """y (n, t, units), and the last h and c (n, units), of x0 (n, t, features); h and c start as x1 and x2 where
     `state`, else at 0.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from mpibow.errors import ShapeError
@@ -16,7 +14,6 @@ from mpibow.ops.reshape import reshape
 __all__ = ["Dense", "Matmul", "dense", "matmul"]
 
 
-@dataclass(frozen=True)
 class Matmul(Op):
     """y[..., i, j] = sum over k of a[..., i, k] b[..., k, j]: all axes in front alike, or b of two axes only."""
 
@@ -24,8 +21,7 @@ class Matmul(Op):
     reads = frozenset("x")
     differentiable = (0, 1)
 
-    def infer(self, *shapes: Shape) -> Shape:
-        a, b = shapes
+    def infer(self, a: Shape, b: Shape) -> Shape:
         if len(a) < 2 or len(b) < 2 or a[-1] != b[-2]:
             raise ShapeError("inputs must be (..., rows, inner) and (..., inner, columns)")
         if len(b) > 2 and a[:-2] != b[:-2]:
@@ -54,7 +50,6 @@ def matmul(a: Tensor, b: Tensor, *, name: str | None = None) -> Tensor:
     return a.graph.add(Matmul(), a, b, name=name)
 
 
-@dataclass(frozen=True)
 class Dense(Op):
     """y (n, ..., units) = x (n, ..., features) @ weight.T + bias, weight (units, features)."""
 
@@ -65,14 +60,13 @@ class Dense(Op):
     kind = "dense"
     reads = frozenset("xw")
 
-    def infer(self, *shapes: Shape) -> Shape:
-        (x,) = shapes
+    def infer(self, x: Shape) -> Shape:
         if len(x) < 2:
             raise ShapeError("input must be (batch, ..., features)")
         return (*x[:-1], self.units)
 
-    def weights(self, *shapes: Shape) -> Weights:
-        features = shapes[0][-1]
+    def weights(self, x: Shape) -> Weights:
+        features = x[-1]
         weights = {"weight": Weight((self.units, features), self.initial, features, self.units)}
         if self.bias:
             weights["bias"] = Weight((self.units,), self.initial_bias, features, self.units, decay=False)

@@ -8,8 +8,6 @@ draws the same numbers.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from mpibow.errors import ShapeError
@@ -20,7 +18,6 @@ from mpibow.ops.philox import draw, draw_specs
 __all__ = ["Mix", "MixShares", "OneHot", "mix", "mix_shares", "one_hot"]
 
 
-@dataclass(frozen=True)
 class MixShares(Op):
     """y[n] = the share of sample n in its mixture: max(b, 1 - b), b drawn from Beta(alpha, alpha).
 
@@ -33,8 +30,7 @@ class MixShares(Op):
     integers = (0,)
     differentiable = None
 
-    def infer(self, *shapes: Shape) -> Shape:
-        (counter,) = shapes
+    def infer(self, counter: Shape) -> Shape:
         if len(counter) != 2 or counter[1] != 4:
             raise ShapeError("the counter must be (batch, 4)")
         if self.alpha <= 0:
@@ -42,21 +38,18 @@ class MixShares(Op):
         return counter[:1]
 
 
-@dataclass(frozen=True)
 class Mix(Op):
     """y[n] = x[m] + share[n] (x[n] - x[m]) with m = n + 1, 0 for the last: inputs x (batch, ...) and share (batch,)."""
 
     kind = "mix"
     differentiable = None
 
-    def infer(self, *shapes: Shape) -> Shape:
-        x, share = shapes
+    def infer(self, x: Shape, share: Shape) -> Shape:
         if share != x[:1]:
             raise ShapeError("shares must be (batch,)")
         return x
 
 
-@dataclass(frozen=True)
 class OneHot(Op):
     """y[n, c] = 1 where label[n] is c, else 0: a row of zeros for a label that is no class."""
 
@@ -65,8 +58,7 @@ class OneHot(Op):
     integers = (0,)
     differentiable = None
 
-    def infer(self, *shapes: Shape) -> Shape:
-        (label,) = shapes
+    def infer(self, label: Shape) -> Shape:
         if len(label) != 1:
             raise ShapeError("labels must be (batch,)")
         return (*label, self.classes)

@@ -32,7 +32,7 @@ class Extents:
     positions: int
 
 
-class Norm(Op):
+class Norm:
     """y = (x - mean) / sqrt(variance + epsilon) * weight + bias, the variance being the mean square of the deviations.
 
     Weight and bias do not decay. Without `centred` mean and bias are none.
@@ -44,10 +44,10 @@ class Norm(Op):
     centred = True
     reads = frozenset("xw")
 
-    def infer(self, *shapes: Shape) -> Shape:
+    def infer(self, x: Shape) -> Shape:
         if not 0.0 < self.epsilon < math.inf:
             raise ShapeError(f"epsilon must be above 0, got {self.epsilon}")
-        return shapes[0]
+        return x
 
     def weight_shape(self, x: Shape) -> Shape:
         raise AssertionError
@@ -55,8 +55,8 @@ class Norm(Op):
     def extents(self, x: Shape) -> Extents:
         raise AssertionError
 
-    def weights(self, *shapes: Shape) -> Weights:
-        shape, initial = self.weight_shape(shapes[0]), {"weight": self.initial}
+    def weights(self, x: Shape) -> Weights:
+        shape, initial = self.weight_shape(x), {"weight": self.initial}
         features = math.prod(shape)
         initial |= {"bias": self.initial_bias} if self.centred else {}
         return {key: Weight(shape, each, features, features, decay=False) for key, each in initial.items()}
@@ -77,8 +77,7 @@ class _OverAxes(Norm):
         return Extents(math.prod(x[: -self.axes]), 1, math.prod(x[-self.axes :]), 1)
 
 
-@dataclass(frozen=True)
-class LayerNorm(_OverAxes):
+class LayerNorm(_OverAxes, Op):
     """Norm over the last `axes` axes, whose shape weight and bias have."""
 
     axes: int
@@ -88,8 +87,7 @@ class LayerNorm(_OverAxes):
     kind = "layer_norm"
 
 
-@dataclass(frozen=True)
-class RmsNorm(_OverAxes):
+class RmsNorm(_OverAxes, Op):
     """y = x / sqrt(mean of x^2 + epsilon) * weight, the mean over the last `axes` axes, whose shape weight has."""
 
     axes: int
@@ -99,8 +97,7 @@ class RmsNorm(_OverAxes):
     centred = False
 
 
-@dataclass(frozen=True)
-class GroupNorm(Norm):
+class GroupNorm(Norm, Op):
     """Norm by sample over a group of neighbour channels (axis 1); weight and bias are one a channel."""
 
     groups: int
@@ -109,8 +106,7 @@ class GroupNorm(Norm):
     initial_bias: Initialiser = ZERO
     kind = "group_norm"
 
-    def infer(self, *shapes: Shape) -> Shape:
-        (x,) = shapes
+    def infer(self, x: Shape) -> Shape:
         if len(x) < 2 or self.groups < 1 or x[1] % self.groups:
             raise ShapeError(f"input must be (batch, channels, ...), and groups divide the channels, got {self.groups}")
         return super().infer(x)

@@ -17,7 +17,6 @@ __all__ = ["Own", "operator"]
 OfArrays: TypeAlias = Callable[..., Any]  # a script's function: of arrays to one or several, or of shapes
 
 
-@dataclass(frozen=True)
 class Own(Op):
     """y = forward(*x); `trained` are the inputs that backward gives a gradient for, None without backward."""
 

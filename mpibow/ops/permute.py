@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,15 +15,13 @@ from mpibow.ops.reshape import axis_of
 __all__ = ["Flip", "Permute", "flip", "permute", "transpose"]
 
 
-@dataclass(frozen=True)
 class Permute(Moving):
     """y's axis number i is x's axis number axes[i]."""
 
     axes: tuple[int, ...]
     kind = "permute"
 
-    def infer(self, *shapes: Shape) -> Shape:
-        (x,) = shapes
+    def infer(self, x: Shape) -> Shape:
         if sorted(self.axes) != list(range(len(x))):
             raise ShapeError(f"axes {self.axes} must be each of the input's {len(x)} once")
         return tuple(x[axis] for axis in self.axes)
@@ -45,15 +42,13 @@ def transpose(x: Tensor, first: int = -2, second: int = -1, *, name: str | None 
     return permute(x, *axes, name=name)
 
 
-@dataclass(frozen=True)
 class Flip(Moving):
     """y = x with the elements along each of `axes` from the last to the first."""
 
     axes: tuple[int, ...]
     kind = "flip"
 
-    def infer(self, *shapes: Shape) -> Shape:
-        (x,) = shapes
+    def infer(self, x: Shape) -> Shape:
         if not self.axes or len(set(self.axes)) < len(self.axes) or not set(self.axes) <= set(range(len(x))):
             raise ShapeError(f"axes {self.axes} must be different ones of the input's {len(x)}, and at least one")
         return x

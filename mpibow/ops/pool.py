@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from mpibow.errors import ShapeError
@@ -14,7 +12,6 @@ from mpibow.ops.window import Pair, pair, window_shape
 __all__ = ["MaxPool2d", "max_pool2d"]
 
 
-@dataclass(frozen=True)
 class Pool(Op):
     """`ceil` lets the last window hang over the end."""
 
@@ -23,8 +20,7 @@ class Pool(Op):
     padding: Pair = (0, 0)
     ceil: bool = False
 
-    def infer(self, *shapes: Shape) -> Shape:
-        (x,) = shapes
+    def infer(self, x: Shape) -> Shape:
         rows, columns = window_shape(x, self.kernel, self.stride, self.padding, ceil=self.ceil)
         if any(2 * pad > side for pad, side in zip(self.padding, self.kernel, strict=True)):
             # else a window could lie outside the image
@@ -32,7 +28,6 @@ class Pool(Op):
         return (x[0], x[1], rows, columns)
 
 
-@dataclass(frozen=True)
 class MaxPool2d(Pool):
     """y[n, c, i, j] = the largest of a window of x; its gradient goes to the first of equals, row by row.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import sqrt
 from typing import ClassVar
 
@@ -18,7 +17,6 @@ from mpibow.ops.initialisers import Uniform
 from mpibow.ops.permute import flip
 
 
-@dataclass(frozen=True)
 class Recurrent(Op):
     """y (n, t, units), and the last of each of its `states` (n, units), of x0 (n, t, features); they start as the
     inputs behind x0 where `state`, else at 0. Weights are PyTorch's: of the inputs and of the last output, `gates` of
@@ -35,8 +33,7 @@ class Recurrent(Op):
     def differentiable(self) -> InputNumbers:
         return tuple(range(1 + self.states * self.state))
 
-    def infer(self, *shapes: Shape) -> Shape:
-        x, *given = shapes
+    def infer(self, x: Shape, *given: Shape) -> Shape:
         if len(x) != 3 or self.units < 1:
             raise ShapeError(f"input must be (batch, steps, features) and units at least 1, got {self.units}")
         if len(given) != self.states * self.state or any(shape != (x[0], self.units) for shape in given):
@@ -47,8 +44,8 @@ class Recurrent(Op):
         y = self.infer(*shapes)
         return (y, *[(y[0], y[2])] * self.states)
 
-    def weights(self, *shapes: Shape) -> Weights:
-        rows, columns = self.gates * self.units, {"ih": shapes[0][2], "hh": self.units}
+    def weights(self, x: Shape, *states: Shape) -> Weights:
+        rows, columns = self.gates * self.units, {"ih": x[2], "hh": self.units}
         weights = {f"weight_{key}": Weight((rows, n), self.initial, n, rows) for key, n in columns.items()}
         biases = {f"bias_{key}": Weight((rows,), self.initial, n, rows, decay=False) for key, n in columns.items()}
         return weights | biases

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
@@ -19,34 +18,29 @@ __all__ = ["ReduceMax", "ReduceMean", "ReduceSum", "amax", "mean", "sum"]
 Axes = int | Sequence[int] | None
 
 
-@dataclass(frozen=True)
 class _Reduction(Op):
     """Over `axes`, which stay with extent 1."""
 
     axes: tuple[int, ...]
 
-    def infer(self, *shapes: Shape) -> Shape:
-        (x,) = shapes
+    def infer(self, x: Shape) -> Shape:
         if not self.axes or len(set(self.axes)) < len(self.axes) or not set(self.axes) <= set(range(len(x))):
             raise ShapeError(f"axes {self.axes} must be different ones of the input's {len(x)}, and at least one")
         return tuple(1 if axis in self.axes else extent for axis, extent in enumerate(x))
 
 
-@dataclass(frozen=True)
 class ReduceSum(_Reduction):
     """y = the sum of x over `axes`."""
 
     kind = "reduce_sum"
 
 
-@dataclass(frozen=True)
 class ReduceMean(_Reduction):
     """y = the mean of x over `axes`."""
 
     kind = "reduce_mean"
 
 
-@dataclass(frozen=True)
 class ReduceMax(_Reduction):
     """y = the largest of x over `axes`; its gradient is shared by equals, as that of PyTorch's amax."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 
 from mpibow.errors import ShapeError
@@ -17,15 +16,14 @@ def axis_of(x: Tensor, axis: int) -> int:
     return axis + len(x.shape) * (axis < 0)
 
 
-@dataclass(frozen=True)
 class View(Moving):
     """x under another shape of as many elements. No kernel runs."""
 
     shape: Shape
     kind = "view"
 
-    def infer(self, *shapes: Shape) -> Shape:
-        if prod(shapes[0]) != prod(self.shape):
+    def infer(self, x: Shape) -> Shape:
+        if prod(x) != prod(self.shape):
             raise ShapeError(f"{self.shape} must have as many elements as the input")
         return self.shape
 
@@ -33,14 +31,12 @@ class View(Moving):
         return True
 
 
-@dataclass(frozen=True)
 class Flatten(Moving):
     """x (n, ...) -> (n, everything else). A view: no kernel runs."""
 
     kind = "flatten"
 
-    def infer(self, *shapes: Shape) -> Shape:
-        (x,) = shapes
+    def infer(self, x: Shape) -> Shape:
         if len(x) < 2:
             raise ShapeError("input must have a batch axis and at least one more")
         return (x[0], prod(x[1:]))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from mpibow.errors import ShapeError
@@ -13,15 +11,13 @@ from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
 __all__ = ["Rotary", "rotary"]
 
 
-@dataclass(frozen=True)
 class Rotary(Op):
     """Rotates the pair (x[i], x[i + d/2]) of x (..., t, d) at position p by p base^(-2i/d), positions from 0."""
 
     base: float
     kind = "rotary"
 
-    def infer(self, *shapes: Shape) -> Shape:
-        (x,) = shapes
+    def infer(self, x: Shape) -> Shape:
         if len(x) < 2 or x[-1] % 2 or self.base <= 0:
             raise ShapeError(f"input must be (..., positions, features), features even, base above 0, not {self.base}")
         return x

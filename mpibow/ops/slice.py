@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,15 +14,13 @@ from mpibow.ops.reshape import axis_of, reshape
 __all__ = ["Slice", "Split", "split"]
 
 
-@dataclass(frozen=True)
 class Slice(Moving):
     """y = the elements start, start + step, ... below stop along each axis: (start, stop, step) an axis."""
 
     ranges: tuple[tuple[int, int, int], ...]
     kind = "slice"
 
-    def infer(self, *shapes: Shape) -> Shape:
-        (x,) = shapes
+    def infer(self, x: Shape) -> Shape:
         made = tuple(len(range(*each)) for each in self.ranges)
         if len(made) != len(x) or any(
             not extent or start < 0 or step < 1 or stop > whole
@@ -33,7 +30,6 @@ class Slice(Moving):
         return made
 
 
-@dataclass(frozen=True)
 class Split(Moving):
     """The parts of x of `sizes` along `axis`, one output each."""
 
@@ -41,11 +37,10 @@ class Split(Moving):
     axis: int
     kind = "split"
 
-    def infer(self, *shapes: Shape) -> Shape:
-        return self.outputs(*shapes)[0]
+    def infer(self, x: Shape) -> Shape:
+        return self.outputs(x)[0]
 
-    def outputs(self, *shapes: Shape) -> tuple[Shape, ...]:
-        (x,) = shapes
+    def outputs(self, x: Shape) -> tuple[Shape, ...]:
         if not 0 <= self.axis < len(x) or sum(self.sizes) != x[self.axis] or min(self.sizes, default=0) < 1:
             raise ShapeError(f"sizes {self.sizes} must be at least 1 and add up to axis {self.axis} of {x}")
         return tuple((*x[: self.axis], size, *x[self.axis + 1 :]) for size in self.sizes)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from mpibow.errors import ShapeError
@@ -14,7 +12,6 @@ from mpibow.ops.reshape import axis_of
 __all__ = ["LogSoftmax", "Softmax", "log_softmax", "softmax"]
 
 
-@dataclass(frozen=True)
 class Softmax(Op):
     """y = exp(x) / (the sum of exp(x) along `axis`)."""
 
@@ -22,14 +19,12 @@ class Softmax(Op):
     kind = "softmax"
     reads = frozenset("y")
 
-    def infer(self, *shapes: Shape) -> Shape:
-        (x,) = shapes
+    def infer(self, x: Shape) -> Shape:
         if not 0 <= self.axis < len(x):
             raise ShapeError(f"axis {self.axis} must be one of the input's {len(x)} axes")
         return x
 
 
-@dataclass(frozen=True)
 class LogSoftmax(Softmax):
     """y = x - log(the sum of exp(x) along `axis`)."""
 

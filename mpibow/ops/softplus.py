@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from mpibow.formulas import functions as f
 from mpibow.ops.activation import Elementwise, of_one
 from mpibow.ops.pointwise import Element, always
@@ -11,7 +9,6 @@ from mpibow.ops.pointwise import Element, always
 __all__ = ["Softplus", "softplus"]
 
 
-@dataclass(frozen=True)
 class Softplus(Elementwise):
     """y = log(1 + exp(x))."""
 

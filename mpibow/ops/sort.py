@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from mpibow.errors import ShapeError
@@ -15,7 +13,6 @@ from mpibow.ops.choose import scatter, starts_of
 __all__ = ["ArgSort", "CumulativeSum", "ScatterAdd", "argsort", "cumsum", "scatter_add"]
 
 
-@dataclass(frozen=True)
 class ArgSort(Op):
     """y = the places along `axis` of the elements in rising order, equal ones as they lie: int32."""
 
@@ -25,29 +22,27 @@ class ArgSort(Op):
     integers = (0,)
     flat = (0,)
 
-    def infer(self, *shapes: Shape) -> Shape:
-        if not 0 <= self.axis < len(shapes[0]):
-            raise ShapeError(f"axis {self.axis} must be one of the input's {len(shapes[0])}")
-        return shapes[0]
+    def infer(self, x: Shape) -> Shape:
+        if not 0 <= self.axis < len(x):
+            raise ShapeError(f"axis {self.axis} must be one of the input's {len(x)}")
+        return x
 
     def dtype(self, *dtypes: str) -> str:
         return "int32"
 
 
-@dataclass(frozen=True)
 class CumulativeSum(Op):
     """y = the sum of each element of x and all before it along `axis`."""
 
     axis: int
     kind = "cumsum"
 
-    def infer(self, *shapes: Shape) -> Shape:
-        if not 0 <= self.axis < len(shapes[0]):
-            raise ShapeError(f"axis {self.axis} must be one of the input's {len(shapes[0])}")
-        return shapes[0]
+    def infer(self, x: Shape) -> Shape:
+        if not 0 <= self.axis < len(x):
+            raise ShapeError(f"axis {self.axis} must be one of the input's {len(x)}")
+        return x
 
 
-@dataclass(frozen=True)
 class ScatterAdd(Moving):
     """y (`shape`) = 0, and at places x1 along `axis` the sum of the elements of x0 that are to lie there.
 
@@ -59,8 +54,7 @@ class ScatterAdd(Moving):
     kind = "scatter_add"
     differentiable = (0,)
 
-    def infer(self, *shapes: Shape) -> Shape:
-        x, index = shapes
+    def infer(self, x: Shape, index: Shape) -> Shape:
         others = [(i, n) for axis, (i, n) in enumerate(zip(index, self.shape, strict=False)) if axis != self.axis]
         if x != index or len(self.shape) != len(x) or not 0 <= self.axis < len(x) or any(i > n for i, n in others):
             raise ShapeError(f"input and index must have one shape, with no axis longer than in {self.shape}")

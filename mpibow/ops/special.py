@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from mpibow.formulas import functions as f
@@ -17,7 +15,6 @@ from mpibow.ops.pointwise import Element, always
 __all__ = ["Cos", "Erf", "Floor", "Log1p", "Sign", "Sin", "cos", "erf", "floor", "log1p", "sign", "sin"]
 
 
-@dataclass(frozen=True)
 class Sin(Elementwise):
     """y = sin(x)."""
 
@@ -25,7 +22,6 @@ class Sin(Elementwise):
     reads = frozenset("x")
 
 
-@dataclass(frozen=True)
 class Cos(Elementwise):
     """y = cos(x)."""
 
@@ -33,7 +29,6 @@ class Cos(Elementwise):
     reads = frozenset("x")
 
 
-@dataclass(frozen=True)
 class Floor(Elementwise):
     """y = the largest whole number that is at most x; its gradient is 0."""
 
@@ -41,7 +36,6 @@ class Floor(Elementwise):
     reads = frozenset()
 
 
-@dataclass(frozen=True)
 class Sign(Elementwise):
     """y = 1, 0 or -1, as x is above, at or below 0; its gradient is 0."""
 
@@ -49,7 +43,6 @@ class Sign(Elementwise):
     reads = frozenset()
 
 
-@dataclass(frozen=True)
 class Log1p(Elementwise):
     """y = log(1 + x), exact near 0."""
 
@@ -57,7 +50,6 @@ class Log1p(Elementwise):
     reads = frozenset("x")
 
 
-@dataclass(frozen=True)
 class Erf(Elementwise):
     """y = erf(x) = 2 / sqrt(pi) times the integral of exp(-t^2) from 0 to x."""
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from mpibow.formulas import functions as f
 from mpibow.ops.activation import Elementwise, of_one
 from mpibow.ops.pointwise import Element, always
@@ -11,7 +9,6 @@ from mpibow.ops.pointwise import Element, always
 __all__ = ["Abs", "Exp", "Log", "Negative", "Silu", "Sqrt", "abs", "exp", "log", "neg", "silu", "sqrt"]
 
 
-@dataclass(frozen=True)
 class Negative(Elementwise):
     """y = -x."""
 
@@ -19,7 +16,6 @@ class Negative(Elementwise):
     reads = frozenset()
 
 
-@dataclass(frozen=True)
 class Abs(Elementwise):
     """y = |x|; its gradient is 0 at 0."""
 
@@ -27,14 +23,12 @@ class Abs(Elementwise):
     reads = frozenset("x")
 
 
-@dataclass(frozen=True)
 class Exp(Elementwise):
     """y = exp(x)."""
 
     kind = "exp"
 
 
-@dataclass(frozen=True)
 class Log(Elementwise):
     """y = log(x), the natural one."""
 
@@ -42,14 +36,12 @@ class Log(Elementwise):
     reads = frozenset("x")
 
 
-@dataclass(frozen=True)
 class Sqrt(Elementwise):
     """y = sqrt(x)."""
 
     kind = "sqrt"
 
 
-@dataclass(frozen=True)
 class Silu(Elementwise):
     """y = x / (1 + exp(-x)), also called swish (arXiv:1606.08415, 1702.03118)."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -17,7 +16,6 @@ __all__ = ["Upsample", "upsample"]
 Mode = Literal["nearest", "bilinear"]
 
 
-@dataclass(frozen=True)
 class Upsample(Op):
     """y[n, c] = rows x[n, c] columns^T: by `mode`, with the weights of each output row and column as matrices."""
 
@@ -25,8 +23,7 @@ class Upsample(Op):
     mode: Mode
     kind = "upsample"
 
-    def infer(self, *shapes: Shape) -> Shape:
-        (x,) = shapes
+    def infer(self, x: Shape) -> Shape:
         if len(x) != 4 or min(self.scale) < 1 or self.mode not in ("nearest", "bilinear"):
             raise ShapeError(
                 f"input must be (batch, channels, height, width), scale {self.scale} at least 1, "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
 from mpibow.errors import ShapeError
@@ -20,25 +20,23 @@ def _beside(weights: Weights, replicas: int) -> dict[str, Weight]:
     return {key: replace(w, shape=(replicas * w.shape[0], *w.shape[1:])) for key, w in weights.items()}
 
 
-@dataclass(frozen=True)
 class WideDense(Dense):
     """x (n, k f) -> (n, k units): replica r's features by its own weights, rows r units to (r + 1) units."""
 
     replicas: int = 1
     kind = "wide_dense"
 
-    def infer(self, *shapes: Shape) -> Shape:
-        if len(shapes[0]) != 2:
-            raise ShapeError(f"dense of more axes than (batch, features), {shapes[0]}, has no form for fused learners")
-        n, features = shapes[0]
+    def infer(self, x: Shape) -> Shape:
+        if len(x) != 2:
+            raise ShapeError(f"dense of more axes than (batch, features), {x}, has no form for fused learners")
+        n, features = x
         return (n, self.replicas * super().infer((n, features // self.replicas))[1])
 
-    def weights(self, *shapes: Shape) -> Weights:
-        n, features = shapes[0]
+    def weights(self, x: Shape) -> Weights:
+        n, features = x
         return _beside(super().weights((n, features // self.replicas)), self.replicas)
 
 
-@dataclass(frozen=True)
 class WidePadChannels(PadChannels):
     """x (n, k c, ...) -> (n, channels, ...): zeros behind every replica's channels."""
 
@@ -46,7 +44,6 @@ class WidePadChannels(PadChannels):
     kind = "wide_pad_channels"
 
 
-@dataclass(frozen=True)
 class WideConcat(Concat):
     """Along channels, replica by replica."""
 
@@ -54,21 +51,18 @@ class WideConcat(Concat):
     kind = "wide_concat"
 
 
-@dataclass(frozen=True)
 class WideDropout(Dropout):
     """x (n, k c, ...) and counters (n, 4 k): replica r's channels by its own counters, as without other replicas."""
 
     replicas: int = 1
     kind = "wide_dropout"
 
-    def infer(self, *shapes: Shape) -> Shape:
-        x, counter = shapes
+    def infer(self, x: Shape, counter: Shape) -> Shape:
         if counter != (x[0], 4 * self.replicas):
             raise ShapeError(f"the counters must be (batch, {4 * self.replicas})")
         return x
 
 
-@dataclass(frozen=True)
 class WideLayerNorm(LayerNorm):
     """x (n, k c, ...): over the last `axes` axes of every replica's own, by its own weights."""
 
@@ -79,12 +73,11 @@ class WideLayerNorm(LayerNorm):
         """How many rows, one after the other, share weights: those of a sample of a replica."""
         return 1 if self.axes == len(x) - 1 else prod(x[1 : len(x) - self.axes]) // self.replicas
 
-    def weights(self, *shapes: Shape) -> Weights:
-        (x,), k = shapes, self.replicas
+    def weights(self, x: Shape) -> Weights:
+        k = self.replicas
         return _beside(super().weights((x[0], x[1] // k, *x[2:])), k)
 
 
-@dataclass(frozen=True)
 class WideLocalResponseNorm(LocalResponseNorm):
     """Across the channels of every replica by itself."""
 
@@ -92,7 +85,6 @@ class WideLocalResponseNorm(LocalResponseNorm):
     kind = "wide_local_response_norm"
 
 
-@dataclass(frozen=True)
 class WideSoftmax(Softmax):
     """Along channels, replica by replica."""
 
@@ -100,7 +92,6 @@ class WideSoftmax(Softmax):
     kind = "wide_softmax"
 
 
-@dataclass(frozen=True)
 class Beside(Concat):
     """As Concat, for numbers of any type."""
 

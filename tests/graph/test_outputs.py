@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -19,7 +18,6 @@ from mpibow.testing import check_operator
 from tests.outcome import outcome
 
 
-@dataclass(frozen=True)
 class Powers(Op):
     """x^2 and x^3."""
 
