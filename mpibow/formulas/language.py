@@ -71,8 +71,9 @@ def formula(function: Callable[..., object]) -> Formula:
 
 class _Reader:
     def __init__(self, function: Callable[..., object], callers: tuple[Callable[..., object], ...] = ()) -> None:
-        self._function, self._globals = function, getattr(function, "__globals__", {})
+        self._globals = getattr(function, "__globals__", {})
         self._chain = (*callers, function)
+        self._title = getattr(function, "__qualname__", "?").rpartition("<locals>.")[2].replace(".", "_")
         self._file, self._first = "<unknown>", 1
         try:
             lines, first = inspect.getsourcelines(function)
@@ -112,7 +113,7 @@ class _Reader:
             results = tuple(map(self._number, value.elts if isinstance(value, ast.Tuple) else [value]))
         if not results:
             self._refuse(body[-1], "gives nothing", "end with `return u, state, ...`")
-        return Formula(node.name, arrays, scalars, tuple(self._assignments), results)
+        return Formula(self._title, arrays, scalars, tuple(self._assignments), results)
 
     def _assign(self, statement: ast.stmt) -> None:
         if isinstance(statement, ast.Return):
@@ -249,8 +250,7 @@ class _Reader:
         remedy = remedy or REMEDIES.get(type(node), "")
         line = self._first + getattr(node, "lineno", 1) - 1
         text = " ".join(ast.unparse(node).split("\n")[0].split())
-        name = getattr(self._function, "__name__", "?")
-        raise FormulaError(f"formula {name!r}, {self._file}:{line}: `{text}` {fault}{'; ' if remedy else ''}{remedy}")
+        raise FormulaError(f"formula {self._title!r}, {self._file}:{line}: `{text}` {fault}{'; ' if remedy else ''}{remedy}")
 
 
 MODULE = "mpibow.formulas.functions"

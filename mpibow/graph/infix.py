@@ -72,7 +72,7 @@ class Infix:
         return self * -1.0
 
     def __abs__(self) -> Tensor:
-        return _apply("unary", "abs", self)
+        return _apply("elementary", "abs", self)
 
     def __matmul__(self, other: Tensor) -> Tensor:
         if not isinstance(other, Infix):

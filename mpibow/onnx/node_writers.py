@@ -32,7 +32,7 @@ FUNCTIONS = {
 
 def by_formula(w: NodeWriter) -> str:
     """The operator's formula, one node a function; integers alone are computed in float64, as they are exact there."""
-    used = ops.FORMULAS[type(w.op)](w.op).half(False)
+    used = w.op.half(False)
     wide = FLOAT not in w.dtypes
     number = np.float64 if wide else np.float32
     kind = "float64" if wide else FLOAT
@@ -308,7 +308,7 @@ def padded_channels(w: NodeWriter) -> str:
 
 
 WRITERS: Mapping[type, Callable[[NodeWriter], Written]] = {
-    **dict.fromkeys(ops.FORMULAS, by_formula),
+    **dict.fromkeys(ops.POINTWISE, by_formula),
     **dict.fromkeys(OF, applied),
     ops.AdaptiveAvgPool2d: by_matrices(means),
     ops.Add: added,

@@ -1,8 +1,9 @@
 """Operators: frozen records of tensor functions, the functions that add them to a graph, and their reference kernels.
 
 A new operator is one module of this package, imported below and named in MODULES. `mpibow.ops` and `mpibow` offer the
-names of its `__all__`; its `KERNELS` compute it in NumPy, for every kernel set that has nothing faster. Its `FORMULAS`
-are of operators of one element: the kernels of every set are made of them. Its `MOVES` are of operators that copy.
+names of its `__all__`; its `KERNELS` compute it in NumPy, for every kernel set that has nothing faster. Its `MOVES` are
+of operators that copy. Operators of one element (`pointwise.Pointwise`) have formulas: every set's kernels are made of
+these.
 """
 
 from importlib import import_module
@@ -25,6 +26,7 @@ from mpibow.ops.conv_transpose import *
 from mpibow.ops.counted import *
 from mpibow.ops.cross_entropy import *
 from mpibow.ops.dropout import *
+from mpibow.ops.elementary import *
 from mpibow.ops.embedding import *
 from mpibow.ops.gelu import *
 from mpibow.ops.gru import *
@@ -46,10 +48,7 @@ from mpibow.ops.reshape import *
 from mpibow.ops.rotary import *
 from mpibow.ops.slice import *
 from mpibow.ops.softmax import *
-from mpibow.ops.softplus import *
 from mpibow.ops.sort import *
-from mpibow.ops.special import *
-from mpibow.ops.unary import *
 from mpibow.ops.upsample import *
 
 MODULES = (
@@ -69,6 +68,7 @@ MODULES = (
     "counted",
     "cross_entropy",
     "dropout",
+    "elementary",
     "embedding",
     "gelu",
     "gru",
@@ -90,21 +90,20 @@ MODULES = (
     "rotary",
     "slice",
     "softmax",
-    "softplus",
     "sort",
-    "special",
-    "unary",
     "upsample",
 )
 FOUND = [import_module(f"{__name__}.{name}") for name in MODULES]
 
-NAMES: tuple[str, ...] = tuple(sorted(name for module in FOUND for name in module.__all__))
-FORMULAS: pointwise.FormulaTable = {
-    op: made for module in FOUND for op, made in getattr(module, "FORMULAS", {}).items()
-}
+PUBLIC = {name: getattr(module, name) for module in FOUND for name in module.__all__}
+
+NAMES: tuple[str, ...] = tuple(sorted(PUBLIC))
+POINTWISE: tuple[type[pointwise.Pointwise], ...] = tuple(
+    each for each in PUBLIC.values() if isinstance(each, type) and issubclass(each, pointwise.Pointwise)
+)
 MOVES: moves.MoveTable = {op: made for module in FOUND for op, made in getattr(module, "MOVES", {}).items()}
 KERNELS: KernelTable = {
     **{op: kernel for module in FOUND for op, kernel in getattr(module, "KERNELS", {}).items()},
-    **{op: pointwise.reference(op, made) for op, made in FORMULAS.items()},
+    **{op: pointwise.reference(op) for op in POINTWISE},
     **{op: moves.reference(*made) for op, made in MOVES.items()},
 }

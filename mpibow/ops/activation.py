@@ -1,71 +1,78 @@
-"""Elementwise activations whose backward reads the output only: the input's memory is free by then."""
+"""Activations, element by element.
+
+The gradients of the first five read the output only: the input's memory is free by then.
+"""
 
 from __future__ import annotations
 
 from math import inf
-from typing import Protocol
 
 from mpibow.errors import ShapeError
 from mpibow.formulas import functions as f
-from mpibow.graph.graph import Op, Shape, Tensor
-from mpibow.graph.infix import named
-from mpibow.ops.pointwise import Element, always
+from mpibow.graph.graph import Shape, Tensor
+from mpibow.ops.pointwise import Element, Pointwise, of_one
 
 __all__ = [
     "ClippedRelu",
     "LeakyRelu",
     "Relu",
     "Sigmoid",
+    "Silu",
+    "Softplus",
     "Tanh",
     "clipped_relu",
     "leaky_relu",
     "relu",
     "sigmoid",
+    "silu",
+    "softplus",
     "tanh",
 ]
 
 
-class Elementwise(Op):
-    """y has x's shape."""
-
-    reads = frozenset("y")
-
-
-class OfOne(Protocol):
-    """A function of one tensor."""
-
-    def __call__(self, x: Tensor, *, name: str | None = None) -> Tensor: ...
-
-
-def of_one(op: Elementwise, text: str) -> OfOne:
-    """The function that adds `op`, which has no settings, to a graph; it has the operator's name."""
-
-    def function(x: Tensor, *, name: str | None = None) -> Tensor:
-        return x.graph.add(op, x, name=name)
-
-    function.__doc__ = text
-    return named(function, op.kind)
-
-
-class Relu(Elementwise):
+class Relu(Pointwise):
     """y = max(x, 0)."""
 
     kind = "relu"
 
+    @staticmethod
+    def value(x: Element) -> Element:
+        return f.maximum(x, 0)
 
-class Sigmoid(Elementwise):
+    @staticmethod
+    def gradient(y: Element, dy: Element) -> Element:
+        return f.where(y > 0, dy, 0)
+
+
+class Sigmoid(Pointwise):
     """y = 1 / (1 + exp(-x))."""
 
     kind = "sigmoid"
 
+    @staticmethod
+    def value(x: Element) -> Element:
+        return 1 / (1 + f.exp(-x))
 
-class Tanh(Elementwise):
+    @staticmethod
+    def gradient(y: Element, dy: Element) -> Element:
+        return dy * (y * (1 - y))
+
+
+class Tanh(Pointwise):
     """y = tanh(x)."""
 
     kind = "tanh"
 
+    @staticmethod
+    def value(x: Element) -> Element:
+        return f.tanh(x)
 
-class LeakyRelu(Elementwise):
+    @staticmethod
+    def gradient(y: Element, dy: Element) -> Element:
+        return dy * (1 - y * y)
+
+
+class LeakyRelu(Pointwise):
     """y = x where x > 0, else slope x (Maas et al., ICML 2013 workshop)."""
 
     slope: float
@@ -76,8 +83,16 @@ class LeakyRelu(Elementwise):
             raise ShapeError(f"slope must be at least 0, got {self.slope}")
         return x
 
+    @staticmethod
+    def value(x: Element, *, slope: float) -> Element:
+        return f.where(x > 0, x, slope * x)
 
-class ClippedRelu(Elementwise):
+    @staticmethod
+    def gradient(y: Element, dy: Element, *, slope: float) -> Element:
+        return f.where(y > 0, dy, slope * dy)
+
+
+class ClippedRelu(Pointwise):
     """y = min(max(x, 0), ceiling); its gradient is 0 at both ends."""
 
     ceiling: float
@@ -88,10 +103,49 @@ class ClippedRelu(Elementwise):
             raise ShapeError(f"ceiling must be above 0, got {self.ceiling}")
         return x
 
+    @staticmethod
+    def value(x: Element, *, ceiling: float) -> Element:
+        return f.minimum(f.maximum(x, 0), ceiling)
+
+    @staticmethod
+    def gradient(y: Element, dy: Element, *, ceiling: float) -> Element:
+        return f.where(y > 0, f.where(y < ceiling, dy, 0), 0)
+
+
+class Silu(Pointwise):
+    """y = x / (1 + exp(-x)), also called swish (arXiv:1606.08415, 1702.03118)."""
+
+    kind = "silu"
+
+    @staticmethod
+    def value(x: Element) -> Element:
+        return x / (1 + f.exp(-x))
+
+    @staticmethod
+    def gradient(x: Element, dy: Element) -> Element:
+        s = 1 / (1 + f.exp(-x))
+        return dy * s * (1 + x * (1 - s))
+
+
+class Softplus(Pointwise):
+    """y = log(1 + exp(x)), a smooth relu."""
+
+    kind = "softplus"
+
+    @staticmethod
+    def value(x: Element) -> Element:
+        return f.maximum(x, 0) + f.log1p(f.exp(-f.abs(x)))
+
+    @staticmethod
+    def gradient(x: Element, dy: Element) -> Element:
+        return dy / (1 + f.exp(-x))
+
 
 relu = of_one(Relu(), "max(x, 0), of any shape.")
 sigmoid = of_one(Sigmoid(), "1 / (1 + exp(-x)), of any shape.")
 tanh = of_one(Tanh(), "tanh(x), of any shape.")
+silu = of_one(Silu(), "x / (1 + exp(-x)), of any shape.")
+softplus = of_one(Softplus(), "log(1 + exp(x)), of any shape.")
 
 
 def leaky_relu(x: Tensor, slope: float = 0.01, *, name: str | None = None) -> Tensor:
@@ -102,55 +156,3 @@ def leaky_relu(x: Tensor, slope: float = 0.01, *, name: str | None = None) -> Te
 def clipped_relu(x: Tensor, ceiling: float = 6.0, *, name: str | None = None) -> Tensor:
     """min(max(x, 0), ceiling), of any shape; the default ceiling is 6 (relu6)."""
     return x.graph.add(ClippedRelu(ceiling), x, name=name)
-
-
-# Their formulas.
-
-
-def relu_value(x: Element) -> Element:
-    return f.maximum(x, 0)
-
-
-def relu_gradient(y: Element, dy: Element) -> Element:
-    return f.where(y > 0, dy, 0)
-
-
-def leaky_value(x: Element, *, slope: float) -> Element:
-    return f.where(x > 0, x, slope * x)
-
-
-def leaky_gradient(y: Element, dy: Element, *, slope: float) -> Element:
-    return f.where(y > 0, dy, slope * dy)
-
-
-def clipped_value(x: Element, *, ceiling: float) -> Element:
-    return f.minimum(f.maximum(x, 0), ceiling)
-
-
-def clipped_gradient(y: Element, dy: Element, *, ceiling: float) -> Element:
-    return f.where(y > 0, f.where(y < ceiling, dy, 0), 0)
-
-
-def sigmoid_value(x: Element) -> Element:
-    return 1 / (1 + f.exp(-x))
-
-
-def sigmoid_gradient(y: Element, dy: Element) -> Element:
-    return dy * (y * (1 - y))
-
-
-def tanh_value(x: Element) -> Element:
-    return f.tanh(x)
-
-
-def tanh_gradient(y: Element, dy: Element) -> Element:
-    return dy * (1 - y * y)
-
-
-FORMULAS = {
-    ClippedRelu: always(clipped_value, clipped_gradient),
-    LeakyRelu: always(leaky_value, leaky_gradient),
-    Relu: always(relu_value, relu_gradient),
-    Sigmoid: always(sigmoid_value, sigmoid_gradient),
-    Tanh: always(tanh_value, tanh_gradient),
-}

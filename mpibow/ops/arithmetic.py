@@ -12,33 +12,41 @@ import numpy as np
 
 from mpibow.errors import ShapeError
 from mpibow.formulas import functions as f
-from mpibow.graph.graph import Array, Moving, Op, Shape, Tensor
+from mpibow.formulas.formula import Formula
+from mpibow.formulas.language import formula
+from mpibow.graph.graph import Array, Moving, Shape, Tensor
 from mpibow.graph.kernel import Call, Kernel, Run
-from mpibow.ops.activation import Elementwise
 from mpibow.ops.cast import cast, floats
 from mpibow.ops.combine import Add, Multiply, one_shape
-from mpibow.ops.pointwise import Element, Pointwise, always
+from mpibow.ops.pointwise import Element, Pointwise
 
 __all__ = ["Affine", "Divide", "Expand", "Power", "affine", "divide", "expand", "power"]
 
 Operand = Tensor | float | int
 
 
-class Affine(Elementwise):
+class Affine(Pointwise):
     """y = scale x + shift: a tensor times a number, plus a number."""
 
     scale: float
     shift: float
     kind = "affine"
-    reads = frozenset()
 
     def infer(self, x: Shape) -> Shape:
         if not (isfinite(self.scale) and isfinite(self.shift)):
             raise ShapeError(f"numbers must be finite, got {self.scale} x + {self.shift}")
         return x
 
+    @staticmethod
+    def value(x: Element, *, scale: float, shift: float) -> Element:
+        return scale * x + shift
 
-class Power(Elementwise):
+    @staticmethod
+    def gradient(dy: Element, *, scale: float) -> Element:
+        return scale * dy
+
+
+class Power(Pointwise):
     """y = x^exponent."""
 
     exponent: float
@@ -50,16 +58,27 @@ class Power(Elementwise):
             raise ShapeError(f"exponent must be finite and not 0, got {self.exponent}")
         return x
 
+    def half(self, backward: bool) -> Formula:
+        return formula(POWERS.get(self.exponent, (power_value, power_gradient))[backward])
 
-class Divide(Op):
+
+class Divide(Pointwise):
     """y = x0 / x1, element by element."""
 
     kind = "divide"
-    reads = frozenset("xy")
     differentiable = (0, 1)
 
     def infer(self, *shapes: Shape) -> Shape:
         return one_shape(shapes, 2)
+
+    @staticmethod
+    def value(x0: Element, x1: Element) -> Element:
+        return x0 / x1
+
+    @staticmethod
+    def gradient(x1: Element, y: Element, dy: Element) -> Element:
+        part = dy / x1
+        return part, -part * y
 
 
 class Expand(Moving):
@@ -142,24 +161,7 @@ def number_over(x: Tensor, y: float) -> Tensor:
     return times(power(x, -1.0), y)
 
 
-# The formulas of operators of one element, and Expand's reference kernels.
-
-
-def affine_value(x: Element, *, scale: float, shift: float) -> Element:
-    return scale * x + shift
-
-
-def affine_gradient(dy: Element, *, scale: float) -> Element:
-    return scale * dy
-
-
-def divide_value(x0: Element, x1: Element) -> Element:
-    return x0 / x1
-
-
-def divide_gradient(x1: Element, y: Element, dy: Element) -> Element:
-    part = dy / x1
-    return part, -part * y
+# The formulas of powers, and Expand's reference kernels.
 
 
 def power_value(x: Element, *, exponent: float) -> Element:
@@ -204,15 +206,11 @@ def root_gradient(x: Element, dy: Element) -> Element:
 
 # Exponents that take no logarithm.
 POWERS = {
-    2.0: Pointwise(square_value, square_gradient),
-    3.0: Pointwise(cube_value, cube_gradient),
-    -1.0: Pointwise(reciprocal_value, reciprocal_gradient),
-    0.5: Pointwise(root_value, root_gradient),
+    2.0: (square_value, square_gradient),
+    3.0: (cube_value, cube_gradient),
+    -1.0: (reciprocal_value, reciprocal_gradient),
+    0.5: (root_value, root_gradient),
 }
-
-
-def power_formulas(op: Power) -> Pointwise:
-    return POWERS.get(op.exponent, Pointwise(power_value, power_gradient))
 
 
 def expand_forward(call: Call) -> Run:
@@ -231,12 +229,6 @@ def expand_backward(call: Call) -> Run:
     whole, axes = repeated(dx, dy.shape)
     return lambda: np.sum(dy, axis=axes, keepdims=True, out=whole)
 
-
-FORMULAS = {
-    Affine: always(affine_value, affine_gradient),
-    Divide: always(divide_value, divide_gradient),
-    Power: power_formulas,
-}
 
 KERNELS = {
     Expand: Kernel(expand_forward, expand_backward),

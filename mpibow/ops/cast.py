@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from mpibow.graph.graph import EVERY, FLOAT, Op, Tensor
-from mpibow.ops.pointwise import Element, always
+from mpibow.graph.graph import EVERY, FLOAT, Tensor
+from mpibow.ops.pointwise import Element, Pointwise
 
 __all__ = ["Cast", "cast", "detach"]
 
 
-class Cast(Op):
+class Cast(Pointwise):
     """y = x as `to`: FLOAT, of the plan's precision, or a NumPy name. It has no gradient."""
 
     to: str
@@ -19,6 +19,10 @@ class Cast(Op):
 
     def dtype(self, *dtypes: str) -> str:
         return self.to
+
+    @staticmethod
+    def value(x: Element) -> Element:
+        return x
 
 
 def cast(x: Tensor, dtype: str = FLOAT, *, name: str | None = None) -> Tensor:
@@ -37,12 +41,3 @@ def detach(x: Tensor, *, name: str | None = None) -> Tensor:
 def floats(*tensors: Tensor) -> tuple[Tensor, ...]:
     """All of them of the plan's precision, as PyTorch's arithmetic has integers beside floats."""
     return tuple(cast(tensor) for tensor in tensors)
-
-
-def cast_value(x: Element) -> Element:
-    return x
-
-
-FORMULAS = {
-    Cast: always(cast_value),
-}

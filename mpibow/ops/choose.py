@@ -9,13 +9,13 @@ import numpy as np
 from mpibow.errors import ShapeError
 from mpibow.formulas import functions as f
 from mpibow.formulas.formula import Apply, Formula, Name, Number
-from mpibow.graph.graph import EVERY, Array, Moving, Op, Shape, Tensor
+from mpibow.graph.graph import EVERY, Array, Moving, Shape, Tensor
 from mpibow.graph.infix import named
 from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
 from mpibow.ops.arithmetic import broadcast
 from mpibow.ops.cast import cast, floats
 from mpibow.ops.leaves import full
-from mpibow.ops.pointwise import Element, Pointwise, always
+from mpibow.ops.pointwise import Element, Pointwise
 from mpibow.ops.reshape import axis_of
 
 __all__ = ["Compare", "Gather", "Where", "eq", "gather", "ge", "gt", "le", "lt", "ne", "where"]
@@ -23,7 +23,7 @@ __all__ = ["Compare", "Gather", "Where", "eq", "gather", "ge", "gt", "le", "lt",
 NAMES = {"<": "less", "<=": "less_equal", ">": "greater", ">=": "greater_equal", "==": "equal", "!=": "not_equal"}
 
 
-class Compare(Op):
+class Compare(Pointwise):
     """y = whether x0 `sign` x1, or x0 `sign` number where there is no x1: bool."""
 
     sign: str
@@ -41,12 +41,18 @@ class Compare(Op):
     def dtype(self, *dtypes: str) -> str:
         return "bool"
 
+    def half(self, backward: bool) -> Formula:
+        alone = self.number is not None
+        arrays, scalars, name = (("x",), ("number",), "_number") if alone else (("x0", "x1"), (), "")
+        comparison = Apply(self.sign, tuple(map(Name, arrays + scalars)))
+        value = Apply("where", (comparison, Number(1.0), Number(0.0)))
+        return Formula(NAMES[self.sign] + name, arrays, scalars, (), (value,))
 
-class Where(Op):
+
+class Where(Pointwise):
     """y = x1 where x0 is not 0, else x2."""
 
     kind = "where"
-    reads = frozenset("x")
     differentiable = (1, 2)
     integers = (0,)
     flat = (0,)
@@ -55,6 +61,14 @@ class Where(Op):
         if len(shapes) != 3 or len(set(shapes)) != 1:
             raise ShapeError("there must be three inputs of one shape")
         return shapes[0]
+
+    @staticmethod
+    def value(x0: Element, x1: Element, x2: Element) -> Element:
+        return f.where(x0 != 0, x1, x2)
+
+    @staticmethod
+    def gradient(x0: Element, dy: Element) -> Element:
+        return f.where(x0 != 0, dy, 0), f.where(x0 != 0, 0, dy)
 
 
 class Gather(Moving):
@@ -107,22 +121,6 @@ def gather(x: Tensor, axis: int, index: Tensor, *, name: str | None = None) -> T
 # The formulas, and the reference kernels of operators that are not of one element.
 
 
-def compare_formulas(op: Compare) -> Pointwise:
-    alone = op.number is not None
-    arrays, scalars, name = (("x",), ("number",), "_number") if alone else (("x0", "x1"), (), "")
-    comparison = Apply(op.sign, tuple(map(Name, arrays + scalars)))
-    value = Apply("where", (comparison, Number(1.0), Number(0.0)))
-    return Pointwise(Formula(NAMES[op.sign] + name, arrays, scalars, (), (value,)))
-
-
-def where_value(x0: Element, x1: Element, x2: Element) -> Element:
-    return f.where(x0 != 0, x1, x2)
-
-
-def where_gradient(x0: Element, dy: Element) -> Element:
-    return f.where(x0 != 0, dy, 0), f.where(x0 != 0, 0, dy)
-
-
 def gather_buffers(op: Gather, shapes: Shapes) -> Buffers:
     kept = {"place": (shapes.y, "int64")}
     return Buffers(saved=kept)
@@ -167,11 +165,6 @@ def gather_backward(call: Call) -> Run:
     dy, dx, place = call.dy.reshape(-1), call.dx0.reshape(-1), call.saved["place"].reshape(-1)
     return lambda: scatter(dy, place, dx)
 
-
-FORMULAS = {
-    Compare: compare_formulas,
-    Where: always(where_value, where_gradient),
-}
 
 KERNELS = {
     Gather: Kernel(gather_forward, gather_backward, gather_buffers),

@@ -1,4 +1,4 @@
-"""Gelu (Hendrycks and Gimpel, arXiv:1606.08415)."""
+"""Gelu (Hendrycks and Gimpel, arXiv:1606.08415), and the error function."""
 
 from __future__ import annotations
 
@@ -8,17 +8,27 @@ import numpy as np
 
 from mpibow.graph.graph import FLOAT, Array, Arrays, Op, Tensor
 from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
-from mpibow.ops.activation import Elementwise
+from mpibow.ops.pointwise import of_one
 
-__all__ = ["Gelu", "gelu"]
+__all__ = ["Erf", "Gelu", "erf", "gelu"]
 
 
-class Gelu(Elementwise):
+class Gelu(Op):
     """y = x P(x), P the normal distribution's function, or the paper's form of it by tanh (arXiv:1606.08415, 2)."""
 
     tanh: bool
     kind = "gelu"
     reads = frozenset("x")
+
+
+class Erf(Op):
+    """y = erf(x) = 2 / sqrt(pi) times the integral of exp(-t^2) from 0 to x."""
+
+    kind = "erf"
+    reads = frozenset("x")
+
+
+erf = of_one(Erf(), "The error function, of any shape.")
 
 
 def gelu(x: Tensor, *, tanh: bool = False, name: str | None = None) -> Tensor:
@@ -157,6 +167,38 @@ def backward(call: Call) -> Run:
     return by_tanh if call.op.tanh else by_erf
 
 
+def erf_buffers(op: Erf, shapes: Shapes) -> Buffers:
+    return Buffers(forward={**buffers(op, shapes).forward, "part": (shapes.y, FLOAT)})
+
+
+def erf_forward(call: Call) -> Run:
+    chunks = chunks_of(call, call.x0, call.y, call.scratch["part"])
+
+    def run() -> None:  # 2 P(sqrt(2) x) - 1
+        for x, y, part, bell, work, mask in chunks:
+            np.multiply(x, 2**0.5, out=part)
+            normal(part, y, bell, work, mask)
+            y *= 2
+            y -= 1
+
+    return run
+
+
+def erf_backward(call: Call) -> Run:
+    x, dy, dx = call.x0, call.dy, call.dx0
+
+    def run() -> None:
+        nonlocal dx
+        np.multiply(x, x, out=dx)
+        np.negative(dx, out=dx)
+        np.exp(dx, out=dx)
+        dx *= 2 / np.pi**0.5
+        dx *= dy
+
+    return run
+
+
 KERNELS = {
+    Erf: Kernel(erf_forward, erf_backward, erf_buffers),
     Gelu: Kernel(forward, backward, buffers),
 }

@@ -15,15 +15,14 @@ from mpibow.errors import ShapeError
 from mpibow.formulas import functions as f
 from mpibow.graph.graph import FLOAT, Op, Shape, Tensor
 from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
-from mpibow.ops.activation import Elementwise
 from mpibow.ops.cast import cast, floats
 from mpibow.ops.counted import counted_mean, label_count
 from mpibow.ops.cross_entropy import check_smoothing, soft_cross_entropy, softmax_cross_entropy
+from mpibow.ops.elementary import abs as absolute
 from mpibow.ops.permute import permute
-from mpibow.ops.pointwise import Element, always
+from mpibow.ops.pointwise import Element, Pointwise
 from mpibow.ops.reduce import mean, sum
 from mpibow.ops.reshape import axis_of, reshape
-from mpibow.ops.unary import abs as absolute
 
 __all__ = [
     "BinaryCrossEntropy",
@@ -37,30 +36,46 @@ __all__ = [
 ]
 
 
-class Huber(Elementwise):
+class Huber(Pointwise):
     """y = x^2 / 2 where |x| <= delta, else delta (|x| - delta / 2)."""
 
     delta: float
     kind = "huber"
-    reads = frozenset("x")
 
     def infer(self, x: Shape) -> Shape:
         if not 0.0 < self.delta < inf:
             raise ShapeError(f"delta must be above 0, got {self.delta}")
         return x
 
+    @staticmethod
+    def value(x: Element, *, delta: float) -> Element:
+        size = f.abs(x)
+        inside = f.minimum(size, delta)
+        return inside * (size - 0.5 * inside)
 
-class BinaryCrossEntropy(Op):
+    @staticmethod
+    def gradient(x: Element, dy: Element, *, delta: float) -> Element:
+        return dy * f.maximum(f.minimum(x, delta), -delta)
+
+
+class BinaryCrossEntropy(Pointwise):
     """y = -t log s(x) - (1 - t) log(1 - s(x)), s the sigmoid, of logits x and targets t."""
 
     kind = "binary_cross_entropy"
-    reads = frozenset("x")
     differentiable = (0, 1)
 
     def infer(self, x: Shape, target: Shape) -> Shape:
         if x != target:
             raise ShapeError("logits and targets must have one shape")
         return x
+
+    @staticmethod
+    def value(x0: Element, x1: Element) -> Element:
+        return f.maximum(x0, 0) - x0 * x1 + f.log1p(f.exp(-f.abs(x0)))
+
+    @staticmethod
+    def gradient(x0: Element, x1: Element, dy: Element) -> Element:
+        return dy * (1 / (1 + f.exp(-x0)) - x1), -x0 * dy
 
 
 class ClassTarget(Op):
@@ -168,25 +183,7 @@ def _rows(x: Tensor, axis: int) -> Tensor:
     return last if rank == 2 else reshape(last, (-1, x.shape[axis]))
 
 
-# The formulas, and the reference kernel of ClassTarget.
-
-
-def huber_value(x: Element, *, delta: float) -> Element:
-    size = f.abs(x)
-    inside = f.minimum(size, delta)
-    return inside * (size - 0.5 * inside)
-
-
-def huber_gradient(x: Element, dy: Element, *, delta: float) -> Element:
-    return dy * f.maximum(f.minimum(x, delta), -delta)
-
-
-def binary_value(x0: Element, x1: Element) -> Element:
-    return f.maximum(x0, 0) - x0 * x1 + f.log1p(f.exp(-f.abs(x0)))
-
-
-def binary_gradient(x0: Element, x1: Element, dy: Element) -> Element:
-    return dy * (1 / (1 + f.exp(-x0)) - x1), -x0 * dy
+# The reference kernel of ClassTarget.
 
 
 def target_buffers(op: ClassTarget, shapes: Shapes) -> Buffers:
@@ -209,11 +206,6 @@ def target_forward(call: Call) -> Run:
 
     return run
 
-
-FORMULAS = {
-    BinaryCrossEntropy: always(binary_value, binary_gradient),
-    Huber: always(huber_value, huber_gradient),
-}
 
 KERNELS = {
     ClassTarget: Kernel(target_forward, None, target_buffers),

@@ -1,46 +1,64 @@
-"""Operators of one element: formulas of the output and of the gradients, which every machine's kernels are made of.
-
-A module of such operators names their formulas in its FORMULAS. A formula's parameters are elements of arrays by name:
-`x`, or `x0`, `x1` ... of several inputs; in gradients also the output `y` and its gradient `dy`. Parameters behind the
-`*` are read off the operator: `slope` is op.slope. Gradients are of the inputs that have one, in their order.
-"""
+"""Operators of one element: formulas of the output and of the gradients, which every machine's kernels are made of."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from inspect import getfullargspec
 from math import prod
-from typing import Any
+from typing import ClassVar, Protocol
 
 import numpy as np
 
-from mpibow.errors import FormulaError
 from mpibow.formulas.formula import Formula
 from mpibow.formulas.functions import Element as Element
 from mpibow.formulas.language import formula
 from mpibow.formulas.passes import Program, bind, plain, program
-from mpibow.graph.graph import FLOAT, Array, Arrays, Op
+from mpibow.graph.graph import FLOAT, Array, Arrays, Op, Tensor
+from mpibow.graph.infix import named
 from mpibow.graph.kernel import Binding, Buffers, Call, Kernel, Run, Shapes, Specs
 
 CHUNK = 4096  # elements: parts stay in a cache
 
 
-@dataclass(frozen=True)
-class Pointwise:
-    """The functions, or formulas, of an operator's output and of its gradients; None without gradients."""
+class Pointwise(Op):
+    """An operator of one element of each input. `value` and `gradient` are formulas, written as static methods.
 
-    value: Callable[..., Element]
-    gradient: Callable[..., Element] | None = None
+    A formula's parameters are elements of arrays by name: `x`, or `x0`, `x1` ... of several inputs; in gradients also
+    the output `y` and its gradient `dy`. Parameters behind the `*` are read off the operator: `slope` is op.slope.
+    Gradients are of the inputs that have one, in their order; an operator that has none is not `differentiable`.
+    """
+
+    value: ClassVar[Callable[..., Element]]
+    gradient: ClassVar[Callable[..., Element] | None] = None
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if cls.gradient is not None:
+            cls.reads = frozenset(name[0] for name in getfullargspec(cls.gradient).args if name != "dy")
 
     def half(self, backward: bool) -> Formula:
+        """The formula of the output, or of the gradients."""
         function = self.gradient if backward else self.value
         assert function is not None
-        return function if isinstance(function, Formula) else formula(function)
+        return formula(function)
 
 
-Formulas = Callable[[Any], Pointwise]  # by an operator's record: they may depend on its settings
-FormulaTable = Mapping[type, Formulas]
+class OfOne(Protocol):
+    """A function of one tensor."""
+
+    def __call__(self, x: Tensor, *, name: str | None = None) -> Tensor: ...
+
+
+def of_one(op: Op, text: str) -> OfOne:
+    """The function that adds `op`, which has no settings, to a graph; it has the operator's name."""
+
+    def function(x: Tensor, *, name: str | None = None) -> Tensor:
+        return x.graph.add(op, x, name=name)
+
+    function.__doc__ = text
+    return named(function, op.kind)
 
 
 @dataclass(frozen=True)
@@ -54,19 +72,8 @@ class Bound:
     results: Arrays
 
 
-def always(value: Callable[..., Element], gradient: Callable[..., Element] | None = None) -> Formulas:
-    """The same formulas whatever the settings."""
-    formulas = Pointwise(value, gradient)
-    return lambda op: formulas
-
-
-def bound(formulas: Formulas, call: Call, backward: bool) -> Bound:
-    op, used = call.op, formulas(call.op).half(backward)
-    unread = [name for name in used.arrays if name != "dy" and name[0] not in op.reads]
-    if backward and unread:  # a plan may have given their memory away
-        raise FormulaError(
-            f"operator {op.kind}: its gradient {used.name} takes {', '.join(unread)}, its `reads` does not"
-        )
+def bound(call: Call, backward: bool) -> Bound:
+    op, used = call.op, call.op.half(backward)
     named = {**call.arrays, "x0": call.x0}
     scalars = tuple(float(getattr(op, name)) for name in used.scalars)
     arrays = tuple(array for name in used.arrays if (array := named[name]) is not None)
@@ -97,21 +104,21 @@ def _scratch(used: Formula, wanted: tuple[int, ...], size: int) -> Specs:
     return {key: ((len(names), chunk), dtype) for key, (names, dtype) in found.items() if names}
 
 
-def reference(op: type[Op], formulas: Formulas) -> Kernel:
+def _buffers(op: Pointwise, shapes: Shapes) -> Buffers:
+    size, backward = prod(shapes.y), Specs()
+    if op.differentiable is not None and shapes.wanted:
+        wanted = tuple(n for n, i in enumerate(op.differentiable) if i in shapes.wanted)
+        backward = _scratch(op.half(True), wanted, size)
+    return Buffers(forward=_scratch(op.half(False), (0,), size), backward=backward)
+
+
+def reference(op: type[Pointwise]) -> Kernel:
     """NumPy's kernel of the operator, a class."""
 
-    def buffers(op: Op, shapes: Shapes) -> Buffers:
-        made, size = formulas(op), prod(shapes.y)
-        backward: Specs = {}
-        if made.gradient is not None and shapes.wanted:
-            wanted = tuple(n for n, i in enumerate(op.differentiable or ()) if i in shapes.wanted)
-            backward = _scratch(made.half(True), wanted, size)
-        return Buffers(forward=_scratch(made.half(False), (0,), size), backward=backward)
-
     def half(backward: bool) -> Binding:
-        return lambda call: _run(bound(formulas, call, backward), call.scratch)
+        return lambda call: _run(bound(call, backward), call.scratch)
 
-    return Kernel(half(False), None if op.differentiable is None else half(True), buffers)
+    return Kernel(half(False), None if op.differentiable is None else half(True), _buffers)
 
 
 def _run(one: Bound, scratch: Mapping[str, Array]) -> Run:

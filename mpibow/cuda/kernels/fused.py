@@ -18,7 +18,7 @@ from mpibow.graph.rewrite import frozen
 from mpibow.graph.steps import gradient
 from mpibow.graph.wide import widen
 from mpibow.ops import (
-    FORMULAS,
+    POINTWISE,
     Accuracy,
     AdaptiveAvgPool2d,
     Add,
@@ -71,7 +71,7 @@ def _wide(kind: Callable[..., Op]) -> Callable[[Op, int], Op]:
 # The operators that compute k replicas side by side. Not in it: operators that prepare images, or without channels.
 WIDENED: Mapping[type, Callable[[Any, int], Op]] = {
     **dict.fromkeys((*ROWS, Add, BatchNorm, Flatten, Gelu, Maximum, Multiply), _same),
-    **{op: _same for op in FORMULAS if op not in (Cast, Compare, Where)},
+    **{op: _same for op in POINTWISE if op not in (Cast, Compare, Where)},
     **dict.fromkeys((AdaptiveAvgPool2d, AvgPool2d, GlobalAvgPool2d, MaxPool2d), _same),
     Concat: lambda op, k: WideConcat(op.inputs, op.axis, replicas=k) if op.axis == 1 else op,
     Conv2d: lambda op, k: replace(op, channels=k * op.channels, groups=k * op.groups),

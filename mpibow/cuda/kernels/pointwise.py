@@ -10,9 +10,9 @@ from mpibow.cuda.kernels import formulas as cuda_source
 from mpibow.cuda.kernels.kernels import CONDITIONS, KERNELS, TYPES, Launch, Launches, instance, lanes, turns
 from mpibow.errors import ShapeError
 from mpibow.formulas.formula import Formula
-from mpibow.graph.graph import Array, Op
+from mpibow.graph.graph import Array
 from mpibow.graph.kernel import Call
-from mpibow.ops import FORMULAS, pointwise
+from mpibow.ops.pointwise import Pointwise, bound
 
 INPUTS, RESULTS, SCALARS = 4, 2, 2  # at most
 
@@ -25,10 +25,9 @@ def backward(call: Call) -> Launches:
     return [_launch(call, backward=True)]
 
 
-def header(op: Op) -> str:
+def header(op: Pointwise) -> str:
     """The text of element.cuh for an operator."""
-    made = FORMULAS[type(op)](op)
-    return _text(made.half(False), None if made.gradient is None else made.half(True))
+    return _text(op.half(False), None if op.differentiable is None else op.half(True))
 
 
 @cache
@@ -37,7 +36,7 @@ def _text(value: Formula, gradient: Formula | None) -> str:
 
 
 def _launch(call: Call, backward: bool) -> Launch:
-    one = pointwise.bound(FORMULAS[type(call.op)], call, backward)
+    one = bound(call, backward)
     y = one.results[0]
     results: list[Array | None] = [None] * RESULTS
     for n, result in zip(one.wanted, one.results, strict=True):

@@ -104,7 +104,7 @@ def _pointwise(op: type[Op]) -> LaunchKernel:
 
 
 LAUNCHED: Mapping[type[Op], LaunchKernel] = {
-    **{op: _pointwise(op) for op in ops.FORMULAS},
+    **{op: _pointwise(op) for op in ops.POINTWISE},
     AddRelu: _same(elementwise.add_relu_forward, elementwise.add_relu_backward),
     Convert: _same(elementwise.convert_forward, elementwise.convert_backward),
     Reorder: LaunchKernel(layout.reorder_forward, layout.reorder_backward, formats=layout.reorder_formats),

@@ -14,12 +14,11 @@ import numpy as np
 from mpibow.formulas.formula import Dialect, Formula
 from mpibow.formulas.numba_source import NUMBA, head
 from mpibow.graph.formats import physical
-from mpibow.graph.graph import Op
 from mpibow.graph.kernel import Binding, Call, Formats, Kernel, Run, Shapes, Tags, canonical_formats
 from mpibow.kernels.compiled.generated import FUTURE, imported
 from mpibow.kernels.compiled.native import Native
-from mpibow.ops import FORMULAS, Cast, Compare, Where, pointwise
 from mpibow.ops import KERNELS as REFERENCE
+from mpibow.ops import POINTWISE, Cast, Compare, Where, pointwise
 
 OWN = ("exp", "log", "log1p", "tanh")  # of numeric.py
 FAST = Dialect(
@@ -102,12 +101,12 @@ def loop(formula: Formula, reads: tuple[str, ...], wanted: tuple[int, ...], writ
 
 
 def kernel(op: type) -> Kernel:
-    """The kernel of an operator of FORMULAS."""
-    formulas, reference = FORMULAS[op], REFERENCE[op]
+    """The kernel of an operator of POINTWISE."""
+    reference = REFERENCE[op]
 
     def half(backward: bool) -> Binding:
         def bind(call: Call) -> Run:
-            one = pointwise.bound(formulas, call, backward)
+            one = pointwise.bound(call, backward)
             reads = tuple(array.dtype.name for array in one.arrays)
             writes = tuple(array.dtype.name for array in one.results)
             if not {*reads, *writes} <= {*TYPES} or "uint8" in writes:
@@ -124,7 +123,7 @@ def kernel(op: type) -> Kernel:
     return Kernel(half(False), back, reference.buffers, canonical_formats if op in NOT_FLOATS else _formats)
 
 
-def _formats(op: Op, shapes: Shapes, given: Tags) -> Formats:
+def _formats(op: pointwise.Pointwise, shapes: Shapes, given: Tags) -> Formats:
     """The first input's layout, if there is no padding or the padding stays 0."""
     if prod(physical(given[0], shapes.y)) == prod(shapes.y) or keeps_zero(op):
         return Formats((given[0],) * len(given), given[0])
@@ -132,14 +131,13 @@ def _formats(op: Op, shapes: Shapes, given: Tags) -> Formats:
 
 
 @cache
-def keeps_zero(op: Op) -> bool:
+def keeps_zero(op: pointwise.Pointwise) -> bool:
     """Whether the output and the gradients of zeros are 0."""
-    found = FORMULAS[type(op)](op)
-    for used in (found.half(False), *([] if found.gradient is None else [found.half(True)])):
+    for used in map(op.half, (False,) if op.differentiable is None else (False, True)):
         zeros = [np.zeros(1, np.float32)] * len(used.arrays)
         if any(result.any() for result in used(*zeros, **{name: float(getattr(op, name)) for name in used.scalars})):
             return False
     return True
 
 
-KERNELS = {op: kernel(op) for op in FORMULAS}
+KERNELS = {op: kernel(op) for op in POINTWISE}

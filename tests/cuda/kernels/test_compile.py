@@ -16,7 +16,7 @@ from mpibow.cuda.kernels.kernels import KERNELS
 from mpibow.cuda.kernels.pointwise import header
 from mpibow.errors import DeviceError, install
 from mpibow.formulas.language import formula
-from mpibow.ops import FORMULAS, Cast, Compare, Silu, Where
+from mpibow.ops import POINTWISE, Cast, Compare, Silu, Where
 from mpibow.optim.adam import AdamW
 from mpibow.optim.rmsprop import RmsProp
 from mpibow.optim.sgd import Sgd
@@ -41,7 +41,7 @@ LINES = [(each.__name__, "apply.cu", cuda_source.applying(formula(each)), 0) for
 LINES += [
     (name(case), "choices.cu" if isinstance(case.op, Cast | Compare | Where) else "pointwise.cu", header(case.op), 64)
     for case in CASES
-    if type(case.op) in FORMULAS
+    if type(case.op) in POINTWISE
 ]
 ALL = [(each, *module) for each in ARCHITECTURES for module in MODULES]
 ALL += [(each, *module) for each, module in zip(cycle(ARCHITECTURES), LINES, strict=False)]

@@ -1,6 +1,6 @@
 #pragma once
 
-// silu_value
+// Silu_value
 struct Value {
     static constexpr int INPUTS = 1, RESULTS = 1;
     static __device__ void of(const float* x, const float* scalars, float* y) {
@@ -9,7 +9,7 @@ struct Value {
     }
 };
 
-// silu_gradient
+// Silu_gradient
 struct Gradient {
     static constexpr int INPUTS = 2, RESULTS = 1;
     static __device__ void of(const float* x, const float* scalars, float* y) {
