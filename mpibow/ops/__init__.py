@@ -28,6 +28,7 @@ from mpibow.ops.cross_entropy import *
 from mpibow.ops.dropout import *
 from mpibow.ops.elementary import *
 from mpibow.ops.embedding import *
+from mpibow.ops.gather import *
 from mpibow.ops.gelu import *
 from mpibow.ops.gru import *
 from mpibow.ops.image import *
@@ -70,6 +71,7 @@ MODULES = (
     "dropout",
     "elementary",
     "embedding",
+    "gather",
     "gelu",
     "gru",
     "image",

@@ -1,24 +1,20 @@
-"""Comparison, where and gather."""
+"""Comparison and where."""
 
 from __future__ import annotations
 
 from typing import Protocol
 
-import numpy as np
-
 from mpibow.errors import ShapeError
 from mpibow.formulas import functions as f
 from mpibow.formulas.formula import Apply, Formula, Name, Number
-from mpibow.graph.graph import EVERY, Array, Moving, Shape, Tensor
+from mpibow.graph.graph import EVERY, Shape, Tensor
 from mpibow.graph.infix import named
-from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
 from mpibow.ops.arithmetic import broadcast
 from mpibow.ops.cast import cast, floats
 from mpibow.ops.leaves import full
 from mpibow.ops.pointwise import Element, Pointwise
-from mpibow.ops.reshape import axis_of
 
-__all__ = ["Compare", "Gather", "Where", "eq", "gather", "ge", "gt", "le", "lt", "ne", "where"]
+__all__ = ["Compare", "Where", "eq", "ge", "gt", "le", "lt", "ne", "where"]
 
 NAMES = {"<": "less", "<=": "less_equal", ">": "greater", ">=": "greater_equal", "==": "equal", "!=": "not_equal"}
 
@@ -71,19 +67,6 @@ class Where(Pointwise):
         return f.where(x0 != 0, dy, 0), f.where(x0 != 0, 0, dy)
 
 
-class Gather(Moving):
-    """y[..., i, ...] = x[..., index[..., i, ...], ...] along `axis`; indices outside take the nearest element."""
-
-    axis: int
-    kind = "gather"
-
-    def infer(self, x: Shape, index: Shape) -> Shape:
-        others = [(i, n) for axis, (i, n) in enumerate(zip(index, x, strict=False)) if axis != self.axis]
-        if len(x) != len(index) or not 0 <= self.axis < len(x) or any(i > n for i, n in others):
-            raise ShapeError(f"the index must have the input's axes, none longer but for axis {self.axis}")
-        return index
-
-
 class Comparison(Protocol):
     """A function of two tensors, or of one and a number."""
 
@@ -111,61 +94,3 @@ def where(condition: Tensor, x: Tensor | float, y: Tensor | float, *, name: str 
     kinds = {each.dtype for each in given}
     made = condition.graph.add(Where(), *broadcast(condition, *floats(*given)), name=name)
     return cast(made, *kinds) if len(kinds) == 1 else made
-
-
-def gather(x: Tensor, axis: int, index: Tensor, *, name: str | None = None) -> Tensor:
-    """The elements of x at positions `index` along `axis`; the result has index's shape, as in PyTorch's gather."""
-    return x.graph.add(Gather(axis_of(x, axis)), x, index, name=name)
-
-
-# The formulas, and the reference kernels of operators that are not of one element.
-
-
-def gather_buffers(op: Gather, shapes: Shapes) -> Buffers:
-    kept = {"place": (shapes.y, "int64")}
-    return Buffers(saved=kept)
-
-
-def starts_of(axis: int, x: Shape, index: Shape) -> tuple[Array, int]:
-    """The place in flat x at which the line of each element begins, and the distance between its elements."""
-    strides = [int(np.prod(x[i + 1 :])) for i in range(len(x))]
-    places = np.indices(index)
-    starts = sum(stride * places[i] for i, stride in enumerate(strides) if i != axis)
-    return np.broadcast_to(starts, index).astype(np.int64), strides[axis]
-
-
-def gather_forward(call: Call) -> Run:
-    (x, index), y, place = call.x, call.y, call.saved["place"]
-    starts, step = starts_of(call.op.axis, x.shape, index.shape)
-    last, flat = x.shape[call.op.axis] - 1, x.reshape(-1)
-
-    def run() -> None:
-        nonlocal place
-        np.clip(index, 0, last, out=place, casting="unsafe")
-        place *= step
-        place += starts
-        flat.take(place, out=y, mode="clip")
-
-    return run
-
-
-def scatter(rows: Array, index: Array, table: Array) -> None:
-    """table <- 0, then table[index[n]] += rows[n]: one by one, as a row may be named twice (np.add.at allocates)."""
-    table.fill(0)
-    if table.ndim == 2:
-        for n in range(len(rows)):
-            row = table[index[n]]  # a view: an item's += also copies the row onto itself
-            row += rows[n]
-        return
-    for n in range(len(rows)):
-        table[index[n]] += rows[n]
-
-
-def gather_backward(call: Call) -> Run:
-    dy, dx, place = call.dy.reshape(-1), call.dx0.reshape(-1), call.saved["place"].reshape(-1)
-    return lambda: scatter(dy, place, dx)
-
-
-KERNELS = {
-    Gather: Kernel(gather_forward, gather_backward, gather_buffers),
-}

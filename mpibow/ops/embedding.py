@@ -9,7 +9,7 @@ import numpy as np
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, Initialiser, Op, Shape, Tensor, Weight, Weights
 from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
-from mpibow.ops.choose import scatter
+from mpibow.ops.gather import scatter
 from mpibow.ops.initialisers import Gaussian, TruncatedNormal
 
 __all__ = ["Embedding", "MatrixFactorisation", "embedding", "matrix_factorisation"]

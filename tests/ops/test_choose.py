@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mpibow.ops.choose import scatter
+from mpibow.ops.gather import scatter
 
 
 class Watched(np.ndarray):

@@ -20,7 +20,7 @@ from mpibow.kernels.compiled.native import (
 from mpibow.kernels.compiled.numeric import index_at
 from mpibow.ops import KERNELS as REFERENCE
 from mpibow.ops import Embedding, Gather, MatrixFactorisation
-from mpibow.ops.choose import starts_of
+from mpibow.ops.gather import starts_of
 
 _f = np.float32
 

@@ -1,0 +1,131 @@
+"""Elements along an axis taken by their places, and added up at places: each is the other's gradient."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mpibow.errors import ShapeError
+from mpibow.graph.graph import Array, Moving, Shape, Tensor
+from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
+from mpibow.ops.reshape import axis_of
+
+__all__ = ["Gather", "ScatterAdd", "gather", "scatter_add"]
+
+
+def _fits(index: Shape, table: Shape, axis: int) -> bool:
+    """Whether the index has the table's axes, none longer but for `axis`."""
+    sides = enumerate(zip(index, table, strict=False))
+    return len(index) == len(table) > axis >= 0 and all(i <= n or at == axis for at, (i, n) in sides)
+
+
+class Gather(Moving):
+    """y[..., i, ...] = x[..., index[..., i, ...], ...] along `axis`; indices outside take the nearest element."""
+
+    axis: int
+    kind = "gather"
+
+    def infer(self, x: Shape, index: Shape) -> Shape:
+        if not _fits(index, x, self.axis):
+            raise ShapeError(f"the index must have the input's axes, none longer but for axis {self.axis}")
+        return index
+
+
+class ScatterAdd(Moving):
+    """y (`shape`) = 0, and at places x1 along `axis` the sum of the elements of x0 that are to lie there.
+
+    Places outside take the nearest element.
+    """
+
+    axis: int
+    shape: Shape
+    kind = "scatter_add"
+    differentiable = (0,)
+
+    def infer(self, x: Shape, index: Shape) -> Shape:
+        if x != index or not _fits(index, self.shape, self.axis):
+            raise ShapeError(f"input and index must have one shape, with no axis longer than in {self.shape}")
+        return self.shape
+
+
+def gather(x: Tensor, axis: int, index: Tensor, *, name: str | None = None) -> Tensor:
+    """The elements of x at positions `index` along `axis`; the result has index's shape, as in PyTorch's gather."""
+    return x.graph.add(Gather(axis_of(x, axis)), x, index, name=name)
+
+
+def scatter_add(x: Tensor, axis: int, index: Tensor, shape: Shape, *, name: str | None = None) -> Tensor:
+    """Zeros of `shape` with the elements of x added at places `index` along `axis`, as in PyTorch's scatter_add."""
+    return x.graph.add(ScatterAdd(axis % len(x.shape), tuple(shape)), x, index, name=name)
+
+
+# The reference kernels: forward saves the places in the flat table, which backward takes again.
+
+
+def starts_of(axis: int, x: Shape, index: Shape) -> tuple[Array, int]:
+    """The place in flat x at which the line of each element begins, and the distance between its elements."""
+    strides = [int(np.prod(x[i + 1 :])) for i in range(len(x))]
+    places = np.indices(index)
+    starts = sum(stride * places[i] for i, stride in enumerate(strides) if i != axis)
+    return np.broadcast_to(starts, index).astype(np.int64), strides[axis]
+
+
+def buffers(op: Gather | ScatterAdd, shapes: Shapes) -> Buffers:
+    return Buffers(saved={"place": (shapes.x[1], "int64")})
+
+
+def _found(call: Call, table: Array) -> Run:
+    """Fills the places."""
+    index, axis, place = call.x[1], call.op.axis, call.saved["place"]
+    starts, step = starts_of(axis, table.shape, index.shape)
+    last = table.shape[axis] - 1
+
+    def run() -> None:
+        nonlocal place
+        np.clip(index, 0, last, out=place, casting="unsafe")
+        place *= step
+        place += starts
+
+    return run
+
+
+def scatter(rows: Array, index: Array, table: Array) -> None:
+    """table <- 0, then table[index[n]] += rows[n]: one by one, as a row may be named twice (np.add.at allocates)."""
+    table.fill(0)
+    if table.ndim == 2:
+        for n in range(len(rows)):
+            row = table[index[n]]  # a view: an item's += also copies the row onto itself
+            row += rows[n]
+        return
+    for n in range(len(rows)):
+        table[index[n]] += rows[n]
+
+
+def _taken(call: Call, table: Array, y: Array) -> Run:
+    flat, place = table.reshape(-1), call.saved["place"]
+    return lambda: flat.take(place, out=y, mode="clip")
+
+
+def _scattered(call: Call, x: Array, table: Array) -> Run:
+    flat, rows, place = table.reshape(-1), x.reshape(-1), call.saved["place"].reshape(-1)
+    return lambda: scatter(rows, place, flat)
+
+
+def _after(find: Run, move: Run) -> Run:
+    def run() -> None:
+        find()
+        move()
+
+    return run
+
+
+def gather_forward(call: Call) -> Run:
+    return _after(_found(call, call.x0), _taken(call, call.x0, call.y))
+
+
+def scatter_forward(call: Call) -> Run:
+    return _after(_found(call, call.y), _scattered(call, call.x0, call.y))
+
+
+KERNELS = {
+    Gather: Kernel(gather_forward, lambda call: _scattered(call, call.dy, call.dx0), buffers),
+    ScatterAdd: Kernel(scatter_forward, lambda call: _taken(call, call.dy, call.dx0), buffers),
+}
