@@ -250,7 +250,8 @@ class _Reader:
         remedy = remedy or REMEDIES.get(type(node), "")
         line = self._first + getattr(node, "lineno", 1) - 1
         text = " ".join(ast.unparse(node).split("\n")[0].split())
-        raise FormulaError(f"formula {self._title!r}, {self._file}:{line}: `{text}` {fault}{'; ' if remedy else ''}{remedy}")
+        end = f"; {remedy}" if remedy else ""
+        raise FormulaError(f"formula {self._title!r}, {self._file}:{line}: `{text}` {fault}{end}")
 
 
 MODULE = "mpibow.formulas.functions"

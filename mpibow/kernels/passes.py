@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -15,8 +15,20 @@ from mpibow.graph.graph import Array, Arrays, Shape
 
 WHOLE = np.zeros((0, 4), np.int64)  # no gradient is kept as factors: see mpibow.graph.layout.Layout.factors
 States = Arrays  # a local step's state for every row, each (k, size)
-S = TypeVar("S")
 PIECE = 65536  # elements: a piece of all of a rule's arrays fits a core's cache
+
+
+@dataclass(frozen=True, eq=False)
+class StepArrays:
+    """What a local step reads and writes: a rank's k replicas are rows of weights, of every state, and of gradients.
+
+    Each is (k, size). `factors` (Layout.factors) are the gradients that are kept as factors.
+    """
+
+    weights: Array
+    states: States
+    gradients: Array
+    factors: Array = WHOLE
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,11 +54,12 @@ class Local:
     start: int = 0
     beside: tuple[Local, ...] = ()
 
-    def parts(self, states: tuple[S, ...], size: int) -> Iterator[tuple[Local, tuple[S, ...], int]]:
-        """This step and the ones beside it, with their states, and their ends in rows of `size` elements."""
+    def parts(self, arrays: StepArrays) -> Iterator[tuple[Local, States, int]]:
+        """This step and the ones beside it, with their states, and their ends in the rows."""
+        states = arrays.states
         for part in (self, *self.beside):
             own = len(part.formula.arrays) - 2
-            yield part, states[:own], min(int(part.ends[-1]), size)
+            yield part, states[:own], min(int(part.ends[-1]), arrays.weights.shape[1])
             states = states[own:]
 
     @cached_property
@@ -116,10 +129,7 @@ class FlatArrays(Protocol):
 
 
 class FlatKernels(FlatArrays, Protocol):
-    """One pass each over flat arrays; `mpibow.kernels.numpy.flat` documents and defines them.
-
-    `factors` (Layout.factors) are the gradients that are kept as factors.
-    """
+    """One pass each over flat arrays; `mpibow.kernels.numpy.flat` documents and defines them."""
 
     @property
     def chunk(self) -> int:
@@ -133,9 +143,7 @@ class FlatKernels(FlatArrays, Protocol):
 
     def update(
         self,
-        weights: Array,
-        states: States,
-        gradients: Array,
+        step: StepArrays,
         total: Array,
         squares: Array,
         arrays: Arrays,
@@ -144,23 +152,12 @@ class FlatKernels(FlatArrays, Protocol):
         send: Half,
         begin: bool,
         chunks: range,
-        factors: Array = WHOLE,
     ) -> None: ...
 
     def apply(self, half: Half, weights: Array, arrays: Arrays, sums: Array, squares: Array, chunks: range) -> None: ...
 
     def sma_alone(
-        self,
-        weights: Array,
-        states: States,
-        gradients: Array,
-        sums: Array,
-        *,
-        local: Local,
-        alpha: float,
-        extra: float,
-        chunks: range,
-        factors: Array = WHOLE,
+        self, step: StepArrays, sums: Array, *, local: Local, alpha: float, extra: float, chunks: range
     ) -> None: ...
 
     def rows_mean(self, rows: Array, mean: Array, *, chunks: range) -> None: ...
@@ -168,16 +165,7 @@ class FlatKernels(FlatArrays, Protocol):
     def gradient_sum(self, gradients: Array, total: Array, *, chunks: range, factors: Array = WHOLE) -> None: ...
 
     def sgd_update(
-        self,
-        weights: Array,
-        states: States,
-        gradients: Array,
-        total: Array | None = None,
-        *,
-        local: Local,
-        scale: float,
-        chunks: range,
-        factors: Array = WHOLE,
+        self, step: StepArrays, total: Array | None = None, *, local: Local, scale: float, chunks: range
     ) -> None: ...
 
 

@@ -10,7 +10,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from mpibow.graph.graph import Array
 from mpibow.kernels.numpy import arrays
-from mpibow.kernels.passes import WHOLE, FlatArrays, States
+from mpibow.kernels.passes import WHOLE, FlatArrays, StepArrays
 
 
 @dataclass(frozen=True)
@@ -101,11 +101,13 @@ class Replicas:
         return self._weights[: self.count, : self.size]
 
     @property
-    def trained(self) -> tuple[Array, States, Array]:
-        """Weights, states and gradients, the arguments of a pass over flat arrays: where replicas are `one`, a row of
-        weights and of states, and every learner's gradients."""
+    def trained(self) -> StepArrays:
+        """The arrays of a local step: where replicas are `one`, a row of weights and of states, and every learner's
+        gradients."""
         rows = 1 if self.one else self.count
-        return self.weights[:rows], tuple(state[:rows] for state in self._kept()), self.gradients
+        return StepArrays(
+            self.weights[:rows], tuple(state[:rows] for state in self._kept()), self.gradients, self.factors
+        )
 
     def _kept(self) -> Iterator[Array]:
         """The states of all parts that are trained, in order."""

@@ -228,16 +228,14 @@ class Engine:
         elif self._one_pass:
             alpha = self.point.correction if self.point.corrects(self._turn) else 0.0
             self._stale = True
-            self._flat.sma_alone(
-                *self._rows.trained, self._sums, local=local, alpha=alpha, extra=self._reductions.meter.common,
-                chunks=chunks, factors=self._rows.factors,
-            )  # fmt: skip
+            extra = self._reductions.meter.common
+            self._flat.sma_alone(self._rows.trained, self._sums, local=local, alpha=alpha, extra=extra, chunks=chunks)
         else:
             half = self._half(self._settings.formulas.send, local.rate, False)
             arrays, out = self._named(half.formula.arrays[2:]), self._out
             self._flat.update(
-                *self._rows.trained, out.sums, out.squares, arrays, local=local, send=half, begin=self._fresh,
-                chunks=chunks, factors=self._rows.factors,
+                self._rows.trained, out.sums, out.squares, arrays,
+                local=local, send=half, begin=self._fresh, chunks=chunks,
             )  # fmt: skip
 
     def outgoing(self) -> Message | None:

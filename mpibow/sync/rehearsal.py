@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from mpibow.formulas.formula import Formula
-from mpibow.kernels.passes import WHOLE, FlatKernels, Local, Matrix, chunks_of
+from mpibow.kernels.passes import FlatKernels, Local, Matrix, StepArrays, chunks_of
 from mpibow.sync.engine import Engine
 from mpibow.sync.rule import RuleSettings
 
@@ -25,7 +25,7 @@ def rehearse(
     scalars = np.zeros((learners, 1, len(step.scalars)))
     local = Local(step, 0.0, one, one - 1, lambda rate: scalars, (lambda *_: _nothing) if matrices else None)
     replicas: Any = SimpleNamespace(
-        weights=rows, trained=(rows, (rows,) * (len(step.arrays) - 2), rows), factors=WHOLE, shares=None,
+        weights=rows, trained=StepArrays(rows, (rows,) * (len(step.arrays) - 2), rows), shares=None,
         forget=_nothing, level=_nothing,
     )  # fmt: skip
     engine = Engine(settings, flat, replicas, np.zeros(1, np.float32))

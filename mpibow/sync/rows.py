@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from mpibow.graph.graph import Array
-from mpibow.kernels.passes import States
+from mpibow.kernels.passes import StepArrays
 
 
 class Rows(Protocol):
@@ -17,16 +17,11 @@ class Rows(Protocol):
         ...
 
     @property
-    def trained(self) -> tuple[Array, States, Array]:
-        """Weights, the local step's states, and gradients, each (count, size), as passes take them.
+    def trained(self) -> StepArrays:
+        """The arrays of a local step, as passes take them.
 
         Under a rule whose replicas are `alike`, weights and states may be (1, size): all learners share that row.
         """
-        ...
-
-    @property
-    def factors(self) -> Array:
-        """The gradients that are kept as factors (Layout.factors)."""
         ...
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -27,13 +28,13 @@ class SummedGradients:
 
     def update(self, point: Averaging, local: Local, chunks: range) -> None:
         """The sum of this rank's gradients; where it is the only rank, the step of it, too."""
-        _, _, gradients = self._rows.trained
-        self._stepped = len(gradients) == point.k and local.directs is None
+        step = self._rows.trained
+        self._stepped = len(step.gradients) == point.k and local.directs is None
         if self._stepped:
-            scale = self._scale(point, self._shares())
-            self._take(_with_gain(point, local), gradients, scale, chunks, self._out.sums, self._rows.factors)
+            scale, total = self._scale(point, self._shares()), self._out.sums
+            self._flat.sgd_update(step, total, local=_with_gain(point, local), scale=scale, chunks=chunks)
         else:
-            self._flat.gradient_sum(gradients, self._out.sums, chunks=chunks, factors=self._rows.factors)
+            self._flat.gradient_sum(step.gradients, self._out.sums, chunks=chunks, factors=step.factors)
 
     def outgoing(self) -> Message:
         if self._stepped:
@@ -50,8 +51,7 @@ class SummedGradients:
         sums = sums[:, :size]
         if local.directs is None:
             return (partial(self._take, local, sums, scale, total=mean if len(sums) > 1 else None),)
-        _, states, _ = self._rows.trained
-        directed = local.directs(tuple(state[:1] for state in states), mean[np.newaxis])
+        directed = local.directs(tuple(state[:1] for state in self._rows.trained.states), mean[np.newaxis])
         return partial(self._average, sums, scale), directed, partial(self._take, local, mean[np.newaxis], 1.0)
 
     def _shares(self) -> float:
@@ -71,20 +71,10 @@ class SummedGradients:
         part = slice(chunks.start * self._flat.chunk, chunks.stop * self._flat.chunk)
         np.multiply(mean[part], mean.dtype.type(scale), out=mean[part])
 
-    def _take(
-        self,
-        local: Local,
-        gradients: Array,
-        scale: float,
-        chunks: range,
-        total: Array | None = None,
-        factors: Array = WHOLE,
-    ) -> None:
+    def _take(self, local: Local, gradients: Array, scale: float, chunks: range, total: Array | None = None) -> None:
         """The step of `scale` times the sum of gradients (n, size); `total` (size,) is scratch."""
-        weights, states, _ = self._rows.trained
-        self._flat.sgd_update(
-            weights, states, gradients, total, local=local, scale=scale, chunks=chunks, factors=factors
-        )
+        step = replace(self._rows.trained, gradients=gradients, factors=WHOLE)
+        self._flat.sgd_update(step, total, local=local, scale=scale, chunks=chunks)
 
 
 def _with_gain(point: Averaging, local: Local) -> Local:

@@ -118,8 +118,8 @@ class Synchroniser:
         due, self._due = self._due, ()
         self.book.gather()
         if local.directs is not None and not self._engine.alike:  # replicas that are alike take one step, of the sum
-            _, states, gradients = self._rows.trained
-            self._on_learners(workers, local.directs(states, gradients))
+            step = self._rows.trained
+            self._on_learners(workers, local.directs(step.states, step.gradients))
 
         def work(chunks: range) -> None:
             for part in pieces(chunks, self._flat.chunk) if due else [chunks]:
@@ -286,7 +286,7 @@ class Synchroniser:
 
     def level(self, k: int) -> None:
         """Sets the local step's states of every replica to their mean over all k; nothing may be under way."""
-        for state in self._rows.trained[1]:
+        for state in self._rows.trained.states:
             mean = self._flat.rows_sum(state)
             self._add(mean)
             mean *= mean.dtype.type(1.0 / k)

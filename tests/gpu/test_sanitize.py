@@ -48,11 +48,11 @@ def test_the_flat_passes() -> None:
     sent = replace(own, formula=cuda_source.sending(local.formula, pull))
     squares, sums, norms = np.zeros((k, chunks)), np.zeros((chunks, 2)), np.zeros(k)
     for launches in (
-        flat.update(w, (v,), g, total, np.zeros(chunks), centre, numbers, local=sent),
-        flat.sma_alone(w, (v,), g, sums, numbers, own),
+        flat.stepped("update", w, (v,), (g, total, np.zeros(chunks), *flat.filled([centre]), numbers), sent),
+        flat.stepped("sma_alone", w, (v,), (g, sums, numbers), own),
         flat.rows_mean(w, mean),
         flat.gradient_sum(g, total),
-        flat.sgd_update(w, (v,), total, numbers, own, mean),
+        flat.stepped("sgd_update", w, (v,), (total, mean, numbers), own),
         flat.apply(cuda_source.applying(formula(rule_formulas.mean)), w, (centre,), total, numbers),
         flat.squared_norms(g, squares, norms),
     ):

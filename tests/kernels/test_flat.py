@@ -18,7 +18,7 @@ from mpibow.formulas.language import formula
 from mpibow.graph.graph import Array
 from mpibow.graph.layout import whole
 from mpibow.kernels.numpy import flat as reference
-from mpibow.kernels.passes import FlatKernels, Half, Local, chunks_of, share_of
+from mpibow.kernels.passes import WHOLE, FlatKernels, Half, Local, StepArrays, chunks_of, share_of
 from mpibow.optim import UPDATES
 from mpibow.sync import rule_formulas
 from mpibow.testing import hard
@@ -79,7 +79,7 @@ def test_sma_alone(flat: FlatKernels, k: int, local: str, alpha: float, gain: fl
     total, mean = u.sum(axis=0), w.mean(axis=0)
     expected, centre = w + u - alpha * (w - mean) + gain * total, mean + (1 / k + gain) * total
     own = LOCALS[local]
-    flat.sma_alone(w, kept(own, v), g, sums, local=own, alpha=alpha, extra=gain, chunks=chunks)
+    flat.sma_alone(StepArrays(w, kept(own, v), g), sums, local=own, alpha=alpha, extra=gain, chunks=chunks)
     close(w, expected)
     close(v, momenta)
     close(w.mean(axis=0), centre)
@@ -114,7 +114,9 @@ def test_update(flat: FlatKernels, local: Local, alpha: float, begin: bool) -> N
         total.fill(np.nan)
         squares.fill(np.nan)
     read, send = centre.copy(), Half(PULL, (alpha,))
-    flat.update(w, kept(local, v), g, total, squares, (centre,), local=local, send=send, begin=begin, chunks=chunks)
+    flat.update(
+        StepArrays(w, kept(local, v), g), total, squares, (centre,), local=local, send=send, begin=begin, chunks=chunks
+    )
     close(w, expected)
     close(v, momenta)
     close(total, sums)
@@ -131,8 +133,8 @@ def test_what_is_summed_may_be_the_weights_as_they_were(flat: FlatKernels) -> No
     w, g, total = arrays((3, SIZE), (3, SIZE), (SIZE,))
     expected, local = 0.25 * w.sum(axis=0), sgd_step(0.1, 0.0, False, 0.0, 0)
     flat.update(
-        w, (), g, total, np.zeros(len(all_chunks(flat))), (), local=local, send=Half(formula(of_the_weights), (0.25,)),
-        begin=True, chunks=all_chunks(flat),
+        StepArrays(w, (), g), total, np.zeros(len(all_chunks(flat))), (), local=local,
+        send=Half(formula(of_the_weights), (0.25,)), begin=True, chunks=all_chunks(flat),
     )  # fmt: skip
     close(total, expected)
 
@@ -143,7 +145,14 @@ def test_a_rule_that_sends_nothing_makes_local_steps_alone(flat: FlatKernels) ->
     momenta, u = sgd(w, v, g, local)
     expected, nothing = w + u, Half(formula(rule_formulas.local), ())
     flat.update(
-        w, kept(local, v), g, w[0, :0], np.zeros(len(chunks)), (), local=local, send=nothing, begin=True, chunks=chunks
+        StepArrays(w, kept(local, v), g),
+        w[0, :0],
+        np.zeros(len(chunks)),
+        (),
+        local=local,
+        send=nothing,
+        begin=True,
+        chunks=chunks,
     )
     close(w, expected)
     close(v, momenta)
@@ -155,7 +164,9 @@ def test_sgd_update(flat: FlatKernels, local: Local, count: int) -> None:
     one, momentum, gradients = arrays((SIZE,), (SIZE,), (count, SIZE))
     v, u = sgd(one, momentum, 0.25 * gradients.sum(axis=0), local)
     weights, momenta, given = np.tile(one, (3, 1)), np.tile(momentum, (3, 1)), gradients.copy()
-    flat.sgd_update(weights, kept(local, momenta), gradients, local=local, scale=0.25, chunks=all_chunks(flat))
+    flat.sgd_update(
+        StepArrays(weights, kept(local, momenta), gradients), local=local, scale=0.25, chunks=all_chunks(flat)
+    )
     np.testing.assert_array_equal(gradients, given)
     close(weights[0], one + u)
     close(momenta[0], v)
@@ -231,11 +242,13 @@ def sma_pass(
 ) -> None:
     w, v, g, total, squares, centre, _ = a
     send = Half(PULL, (alpha,))
-    flat.update(w, kept(local, v), g, total, squares, (centre,), local=local, send=send, begin=begin, chunks=chunks)
+    flat.update(
+        StepArrays(w, kept(local, v), g), total, squares, (centre,), local=local, send=send, begin=begin, chunks=chunks
+    )
 
 
 def sgd_pass(flat: FlatKernels, a: list[Array], chunks: range) -> None:
-    flat.sgd_update(a[0], (a[1],), a[2], local=ALL, scale=0.3, chunks=chunks)
+    flat.sgd_update(StepArrays(a[0], (a[1],), a[2]), local=ALL, scale=0.3, chunks=chunks)
 
 
 def centre_pass(flat: FlatKernels, a: list[Array], chunks: range) -> None:
@@ -249,7 +262,7 @@ def sum_pass(flat: FlatKernels, a: list[Array], chunks: range) -> None:
 
 def alone_pass(flat: FlatKernels, a: list[Array], chunks: range) -> None:
     sums = np.zeros((len(a[4]), 2))
-    flat.sma_alone(a[0], (a[1],), a[2], sums, local=ALL, alpha=0.3, extra=0.7, chunks=chunks)
+    flat.sma_alone(StepArrays(a[0], (a[1],), a[2]), sums, local=ALL, alpha=0.3, extra=0.7, chunks=chunks)
     a[4][chunks.start : chunks.stop] = sums[chunks.start : chunks.stop, 0]
 
 
@@ -375,8 +388,8 @@ def test_every_optimisers_bits_are_numpys(name: str) -> None:
             chunks = all_chunks(cast(FlatKernels, kernels), size)
             with np.errstate(all="ignore"):
                 sums = np.zeros((len(chunks), 2))
-                kernels.sma_alone(w, own, g.copy(), sums, local=local, alpha=0.0, extra=0.0, chunks=chunks)
-                kernels.sgd_update(w, own, g, local=local, scale=0.5, chunks=chunks)
+                kernels.sma_alone(StepArrays(w, own, g.copy()), sums, local=local, alpha=0.0, extra=0.0, chunks=chunks)
+                kernels.sgd_update(StepArrays(w, own, g), local=local, scale=0.5, chunks=chunks)
             found.append((w, *own))
         for got, expected in zip(*found, strict=True):
             same_bits(got, expected)
@@ -421,8 +434,10 @@ def test_compiled_once_for_each_precision() -> None:
         local, kernels, chunks = sgd_step(number, 0.9, False, number, 3), cast(FlatKernels, flat), range(1)
         a, sums = everything(kernels, 2, 9, dtype), np.zeros((1, 2))
         sma_pass(kernels, a, chunks, local, number, begin=True)
-        flat.sgd_update(a[0], kept(local, a[1]), a[2], local=local, scale=number, chunks=chunks)
-        flat.sma_alone(a[0], kept(local, a[1]), a[2], sums, local=local, alpha=number, extra=number, chunks=chunks)
+        flat.sgd_update(StepArrays(a[0], kept(local, a[1]), a[2]), local=local, scale=number, chunks=chunks)
+        flat.sma_alone(
+            StepArrays(a[0], kept(local, a[1]), a[2]), sums, local=local, alpha=number, extra=number, chunks=chunks
+        )
         flat.apply(half_of(rule, share=number, keep=0, lr=1), a[0], (a[3], a[5]), a[2], a[4], chunks)
         flat.gradient_sum(a[2], a[3], chunks=chunks)
     made = loops(local.formula)
@@ -462,15 +477,15 @@ def test_gradients_that_are_kept_as_factors(flat: FlatKernels, k: int, local: Lo
     w, v, g, total, mean = arrays(*[(k, SIZE)] * 3, (SIZE,), (SIZE,), dtype="float32")
     products, chunks = whole(g, FACTORS), all_chunks(flat)
 
-    def results(gradients: Array, **more) -> list[Array]:
-        found, more = [], {"chunks": chunks, **more}
+    def results(gradients: Array, factors: Array = WHOLE) -> list[Array]:
+        found, more = [], {"local": local, "chunks": chunks}
         for run in (
             lambda w, v, g, t, z, a: flat.update(
-                w, v, g, t, a[:, 0].copy(), (z,), local=local, send=Half(PULL, (0.3,)), begin=True, **more
+                StepArrays(w, v, g, factors), t, a[:, 0].copy(), (z,), send=Half(PULL, (0.3,)), begin=True, **more
             ),
-            lambda w, v, g, t, z, a: flat.sma_alone(w, v, g, a, local=local, alpha=0.3, extra=0.7, **more),
-            lambda w, v, g, t, z, a: flat.gradient_sum(g, t, **more),
-            lambda w, v, g, t, z, a: flat.sgd_update(w, v, g, local=local, scale=0.5, **more),
+            lambda w, v, g, t, z, a: flat.sma_alone(StepArrays(w, v, g, factors), a, alpha=0.3, extra=0.7, **more),
+            lambda w, v, g, t, z, a: flat.gradient_sum(g, t, chunks=chunks, factors=factors),
+            lambda w, v, g, t, z, a: flat.sgd_update(StepArrays(w, v, g, factors), scale=0.5, **more),
         ):
             copies = [each.copy() for each in (w, v, gradients, total, mean, np.zeros((len(chunks), 2)))]
             run(copies[0], kept(local, copies[1]), *copies[2:])
@@ -478,7 +493,7 @@ def test_gradients_that_are_kept_as_factors(flat: FlatKernels, k: int, local: Lo
         return found
 
     rank = max(FACTORS[:, 2])  # an element of a gradient is the sum of so many products
-    for got, expected in zip(results(g, factors=FACTORS), results(products), strict=True):
+    for got, expected in zip(results(g, FACTORS), results(products), strict=True):
         np.testing.assert_allclose(got, expected, rtol=0, atol=UNIT * rank**0.5 * np.abs(expected).max())
 
 
@@ -490,8 +505,8 @@ def test_factors_give_the_same_bits_however_the_work_is_cut(flat: FlatKernels) -
         mine = [w.copy(), v.copy(), g.copy(), np.zeros((len(chunks), 2))]
         for i in range(workers):
             flat.sma_alone(
-                mine[0], (mine[1],), *mine[2:], local=LOCALS["momentum"], alpha=0.1, extra=0.5,
-                chunks=share_of(chunks, i, workers), factors=FACTORS,
+                StepArrays(mine[0], (mine[1],), mine[2], FACTORS), mine[3], local=LOCALS["momentum"], alpha=0.1,
+                extra=0.5, chunks=share_of(chunks, i, workers),
             )  # fmt: skip
         found.append(mine)
     for one, other in zip(*found, strict=True):

@@ -10,7 +10,7 @@ import pytest
 
 from mpibow.formulas.language import formula
 from mpibow.graph.graph import Array
-from mpibow.kernels.passes import FlatKernels, Half, Local, chunks_of, share_of
+from mpibow.kernels.passes import FlatKernels, Half, Local, StepArrays, chunks_of, share_of
 from mpibow.optim.adam import Adam
 from mpibow.optim.sgd import Sgd
 from mpibow.sync.rule_formulas import mean as mean_step
@@ -64,12 +64,14 @@ def test_parts_give_the_same_bits(flat: FlatKernels, name: str, k: int, update: 
         step = in_parts(local, cuts)
         for share in (share_of(chunks, 1, 2), share_of(chunks, 0, 2)):
             if name == "sma_alone":
-                flat.sma_alone(w, own, g, sums, local=step, alpha=0.25, extra=0.5, chunks=share)
+                flat.sma_alone(StepArrays(w, own, g), sums, local=step, alpha=0.25, extra=0.5, chunks=share)
             elif name == "update":
                 send = Half(formula(pull), (0.25,))
-                flat.update(w, own, g, total, squares, (centre,), local=step, send=send, begin=True, chunks=share)
+                flat.update(
+                    StepArrays(w, own, g), total, squares, (centre,), local=step, send=send, begin=True, chunks=share
+                )
             else:
-                flat.sgd_update(w, own, g, local=step, scale=0.5, chunks=share)
+                flat.sgd_update(StepArrays(w, own, g), local=step, scale=0.5, chunks=share)
         np.testing.assert_array_equal(weights[:, SIZE:], before)
         results.append((weights, *joined(own, count), total))
         summed.append((squares, sums))
@@ -88,12 +90,14 @@ def test_steps_of_two_optimisers_beside_each_other(flat: FlatKernels) -> None:
     for local in (sgd, adam):
         weights, states, gradients = numbers(2, "float64", len(local.formula.arrays) - 2)
         sums = np.zeros((len(chunks), 2))
-        flat.sma_alone(weights[:, :SIZE], tuple(states), gradients[:, :SIZE], sums, local=local, alpha=0.0, extra=0.0,
-                       chunks=chunks)  # fmt: skip
+        step = StepArrays(weights[:, :SIZE], tuple(states), gradients[:, :SIZE])
+        flat.sma_alone(step, sums, local=local, alpha=0.0, extra=0.0, chunks=chunks)
         alone.append((weights, states))
     weights, states, gradients = numbers(2, "float64", 2)
     own = tuple(state[:, cut:].copy() for state in states)
-    flat.sma_alone(weights[:, :SIZE], own, gradients[:, :SIZE], sums, local=both, alpha=0.0, extra=0.0, chunks=chunks)
+    flat.sma_alone(
+        StepArrays(weights[:, :SIZE], own, gradients[:, :SIZE]), sums, local=both, alpha=0.0, extra=0.0, chunks=chunks
+    )
     np.testing.assert_array_equal(weights[:, :cut], alone[0][0][:, :cut])
     np.testing.assert_array_equal(weights[:, cut:], alone[1][0][:, cut:])
     for mine, other in zip(own, alone[1][1], strict=True):

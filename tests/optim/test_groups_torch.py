@@ -81,7 +81,7 @@ def ours(update: Update, layout: Layout) -> dict[str, Array]:
         chunks = chunks_of(replicas.size, flat.chunk)
         local = stepping.at(update.lr * share(step), 8)
         flat.sma_alone(
-            *replicas.trained, np.zeros((len(chunks), 2)), local=local, alpha=0.0, extra=0.0, chunks=chunks
+            replicas.trained, np.zeros((len(chunks), 2)), local=local, alpha=0.0, extra=0.0, chunks=chunks
         )  # fmt: skip
         replicas.stepped(8)
     return {name: array.copy() for name, array in layout.unpacked(row).items()}

@@ -22,7 +22,7 @@ from mpibow.graph.kernel import Kernels
 from mpibow.graph.layout import initial_weights, plan_layout
 from mpibow.graph.plan import compile_plan
 from mpibow.kernels.numpy import OPERATORS, flat
-from mpibow.kernels.passes import FlatKernels, Local, chunks_of, share_of
+from mpibow.kernels.passes import FlatKernels, Local, StepArrays, chunks_of, share_of
 from mpibow.learn.replica import Replicas
 from mpibow.models import MODELS
 from mpibow.models.classifier import classifier
@@ -488,7 +488,9 @@ def test_one_learner_is_plain_sgd_bit_for_bit(kernels: FlatKernels, settings: Fa
         g = gradients_of(w, t).astype(np.float32)
         cluster.step(g, local)
         buffer[:] = g[0]
-        kernels.sgd_update(w, (v,), buffer[None], local=local, scale=1.0, chunks=chunks_of(SIZE, kernels.chunk))
+        kernels.sgd_update(
+            StepArrays(w, (v,), buffer[None]), local=local, scale=1.0, chunks=chunks_of(SIZE, kernels.chunk)
+        )
         np.testing.assert_array_equal(cluster.weights, w)
         np.testing.assert_array_equal(cluster.rules[0].centre, w[0])
 
@@ -637,7 +639,8 @@ def test_ssgd_on_one_copy_of_the_weights_has_the_same_bits(kernels: FlatKernels,
         np.testing.assert_array_equal(copy.momenta, several.momenta)
     for rows in copy.rows:
         assert all(np.shares_memory(rows.weights[0], row) for row in rows.weights)
-        assert [len(array) for array in (rows.trained[0], *rows.trained[1], rows.trained[2])] == [1, 1, 2]
+        step = rows.trained
+        assert [len(array) for array in (step.weights, *step.states, step.gradients)] == [1, 1, 2]
 
 
 @pytest.mark.parametrize("one", [False, True])

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
-from mpibow.cuda.device.array import DeviceArray
+from mpibow.cuda.device.array import DeviceArray, PlanArray
 from mpibow.cuda.kernels.kernels import Constant, Grid, Launch, Launches, instance, lanes, turns
 from mpibow.kernels.passes import Local, chunks_of
 
@@ -25,6 +26,7 @@ STEP = np.dtype(
     align=True,
 )
 SPAN = np.dtype([("end", "i8"), ("group", "i8")])
+Stepping = Literal["update", "sma_alone", "sgd_update"]  # passes with a local step
 MOST, ARRAYS = 4, 3  # states, and a rule's arrays, that passes take
 # `fixed` is taken where `measured` is 0; see mpibow.sync.gain for the others.
 GAIN = np.dtype(
@@ -76,78 +78,44 @@ def _turns(size: int) -> tuple[int, int, int]:
     return turns(size, lanes("float32"))
 
 
-def update(
-    weights: DeviceArray,
-    states: Sequence[DeviceArray],
-    gradients: DeviceArray,
-    total: DeviceArray | None,
-    squares: DeviceArray,
-    *rest: DeviceArray,
-    local: DeviceStep,
-    norms: DeviceArray | None = None,
-) -> Launch:
-    """`rest` are the rule's arrays and the record. The text of `local` is that of the step and of `send`.
-
-    `norms` (k,), where given: a row whose |g|^2 is not finite makes no step, but is corrected.
-    """
-    *arrays, step = rest
-    others = (gradients, total, squares, *_filled(arrays), step)
-    return _sma_launch("update", weights, states, others, local, norms)
-
-
 def apply(
     text: str, weights: DeviceArray, arrays: Sequence[DeviceArray], total: DeviceArray | None, step: DeviceArray
 ) -> Launch:
     """`text` is that of the formula; total None where nothing was received."""
-    arguments = (weights, *_filled(arrays), total, step, *_extents(weights))
+    arguments = (weights, *filled(arrays), total, step, *_extents(weights))
     return Launch("apply", _turns(weights.shape[1]), arguments, formula=text)
 
 
-def _filled(arrays: Sequence[DeviceArray]) -> list[DeviceArray | None]:
+def filled(arrays: Sequence[DeviceArray]) -> list[DeviceArray | None]:
+    """A rule's arrays, as many as its passes take."""
     assert len(arrays) <= ARRAYS, len(arrays)
     return [*arrays, *[None] * (ARRAYS - len(arrays))]
 
 
-def sma_alone(
+def stepped(
+    kernel: Stepping,
     weights: DeviceArray,
-    states: Sequence[DeviceArray],
-    gradients: DeviceArray,
-    sums: DeviceArray,
-    step: DeviceArray,
+    states: Sequence[PlanArray],
+    others: Sequence[PlanArray],
     local: DeviceStep,
     norms: DeviceArray | None = None,
 ) -> Launch:
-    return _sma_launch("sma_alone", weights, states, (gradients, sums, step), local, norms)
+    """A pass with a local step, whose text for "update" is also that of `send`. `others` are what it takes behind the
+    states: gradients, total, squares, a rule's arrays and the record; gradients, sums and the record; or a gradient
+    (size,), a copy of the weights that is made where given, and the record.
 
-
-def _sma_launch(
-    kernel: str,
-    weights: DeviceArray,
-    states: Sequence[DeviceArray],
-    others: Sequence[DeviceArray | None],
-    local: DeviceStep,
-    norms: DeviceArray | None,
-) -> Launch:
-    grid = (_chunks(weights.shape[1]), 1, 1)
-    return _step_launch(kernel, grid, weights, states, others, local, norms, local.scalars.shape[1])
-
-
-def _step_launch(
-    kernel: str,
-    grid: Grid,
-    weights: DeviceArray,
-    states: Sequence[DeviceArray],
-    others: Sequence[DeviceArray | None],
-    local: DeviceStep,
-    norms: DeviceArray | None,
-    *groups: int,
-) -> Launch:
-    """Extents are as `_extents`, and elements from one row of a state to the next behind those of the weights."""
+    `norms` (k,), where given: a row whose |g|^2 is not finite makes no step, but is corrected. Extents are as
+    `_extents`, and elements from one row of a state to the next behind those of the weights.
+    """
     assert len(states) <= MOST, len(states)
     size, stride, k = _extents(weights)
     (kept,) = {_extents(state)[1] for state in states} or {stride}
     arrays = (weights, *states, *[None] * (MOST - len(states)), *others, local.scalars, local.spans, norms)
-    return Launch(kernel, grid, (*arrays, size, stride, kept, k, *groups), formula=local.formula)
+    extents = (size, stride, kept, k)
+    if kernel == "sgd_update":
+        return Launch(kernel, _turns(int(size)), (*arrays, *extents), formula=local.formula)
+    groups = local.scalars.shape[1]
+    return Launch(kernel, (_chunks(int(size)), 1, 1), (*arrays, *extents, groups), formula=local.formula)
 
 
 def rows_mean(rows: DeviceArray, mean: DeviceArray) -> Launch:
@@ -157,19 +125,6 @@ def rows_mean(rows: DeviceArray, mean: DeviceArray) -> Launch:
 def gradient_sum(gradients: DeviceArray, total: DeviceArray, norms: DeviceArray | None = None) -> Launch:
     """`norms` (k,), where given: a row whose |g|^2 is not finite is left out."""
     return Launch("gradient_sum", _turns(total.size), (gradients, total, norms, *_extents(gradients)))
-
-
-def sgd_update(
-    weights: DeviceArray,
-    states: Sequence[DeviceArray],
-    gradient: DeviceArray,
-    step: DeviceArray,
-    local: DeviceStep,
-    mean: DeviceArray | None = None,
-    norms: DeviceArray | None = None,
-) -> Launch:
-    """`mean` (size,), where given, becomes a copy of the weights; `norms` (1,) as in sma_update."""
-    return _step_launch("sgd_update", _turns(gradient.size), weights, states, (gradient, mean, step), local, norms)
 
 
 def squared_norms(rows: DeviceArray, squares: DeviceArray, norms: DeviceArray) -> Launches:

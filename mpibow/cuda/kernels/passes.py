@@ -24,14 +24,14 @@ from mpibow.cuda.kernels.kernels import Launch
 from mpibow.cuda.kernels.launcher import Bind
 from mpibow.formulas.formula import Formula
 from mpibow.graph.graph import Array
-from mpibow.kernels.passes import WHOLE, Half, Local
+from mpibow.kernels.passes import WHOLE, Half, Local, StepArrays
 
 STEPS = 256  # records that are on their way at once, and passes that are bound
 SLOT = 64  # bytes of a record's place, so that records are aligned; behind it are a local step's scalars
 FIELDS = {name: 4 * i for i, name in enumerate(flat.STEP.names or ())}  # the offset of each, all of 4 bytes
 SCALARS = 64  # of a learner's local step, for which there is room from the start
 Number = float | DeviceArray  # one that only the device has is the array that holds it
-Arrays = Sequence[DeviceArray | None]
+Arrays = Sequence[PlanArray]  # None for one that is left out
 REPORT = 3  # numbers that a learner reports of its batch: loss, hits, |gradient|^2
 
 
@@ -127,9 +127,8 @@ class DeviceFlat:
 
     def _step_by_parts(
         self,
-        launch: Callable[..., Launch],
-        weights: DeviceArray,
-        states: Sequence[DeviceArray],
+        kernel: flat.Stepping,
+        step: StepArrays,
         others: Arrays,
         norms: DeviceArray | None,
         local: Local,
@@ -137,24 +136,16 @@ class DeviceFlat:
         **numbers: Number,
     ) -> None:
         """As `run`, of a launch for every part of a local step; it takes the parts of all arrays, and `norms` whole."""
-        name = launch.__name__ if send is None else f"{launch.__name__} {id(send.formula)}"
-        for part, own, stop in local.parts(tuple(states), weights.shape[1]):
-            rows = _part_of(weights, part.start, stop)
-            rest = [None if array is None else _part_of(array, part.start, stop) for array in others]
+        name = kernel if send is None else f"{kernel} {id(send.formula)}"
+        for part, states, stop in local.parts(step):
+            weights, *rest = (_part_of(array, part.start, stop) for array in (step.weights, *others))
             if send is None:
                 text = self._text(cuda_source.source, part.formula)
             else:
                 text = self._text(cuda_source.sending, part.formula, send.formula)
-            make = partial(self._step_launches, partial(launch, rows, own, *rest), part, text, norms)
+            make = partial(_stepped, kernel, weights, states, rest, part, text, norms)
             numbers["rate"] = part.rate
-            self._run(f"{name} {len(part.scalars)}", (rows, *own, *rest), make, part.scalars, True, numbers)
-
-    def _step_launches(
-        self, launch: Callable[..., Launch], local: Local, text: str, norms: DeviceArray | None, place: DeviceArray
-    ) -> Sequence[Launch]:
-        scalars = place[SLOT : SLOT + 4 * local.scalars.size].view(np.float32).reshape(local.scalars.shape)
-        own = flat.DeviceStep(text, scalars, flat.spans_of(local))
-        return [launch(_step_of(place), local=own, norms=norms)]
+            self._run(f"{name} {len(part.scalars)}", (weights, *states, *rest), make, part.scalars, True, numbers)
 
     def _text(self, source: Callable[..., str], *formulas: Formula) -> str:
         key = (source.__name__, *map(id, formulas))
@@ -218,9 +209,7 @@ class DeviceFlat:
 
     def update(
         self,
-        weights: DeviceArray,
-        states: Sequence[DeviceArray],
-        gradients: DeviceArray,
+        step: StepArrays,
         total: DeviceArray,
         squares: DeviceArray,
         arrays: tuple[DeviceArray, ...],
@@ -229,10 +218,10 @@ class DeviceFlat:
         send: Half,
         begin: bool,
         chunks: range,
-        factors: Array = WHOLE,
     ) -> None:
-        others, norms = (gradients, total if total.size else None, squares, *arrays), self._own(gradients)
-        self._step_by_parts(flat.update, weights, states, others, norms, local, send, begin=begin, **_numbers(send))
+        others = (step.gradients, total if total.size else None, squares, *flat.filled(arrays))
+        norms = self._own(step.gradients)
+        self._step_by_parts("update", step, others, norms, local, send, begin=begin, **_numbers(send))
 
     def apply(
         self,
@@ -254,46 +243,25 @@ class DeviceFlat:
         self.run(name, (weights, *arrays, total), make, writes=half.moves, **_numbers(half))
 
     def sma_alone(
-        self,
-        weights: DeviceArray,
-        states: Sequence[DeviceArray],
-        gradients: DeviceArray,
-        sums: DeviceArray,
-        *,
-        local: Local,
-        alpha: float,
-        extra: Number,
-        chunks: range,
-        factors: Array = WHOLE,
+        self, step: StepArrays, sums: DeviceArray, *, local: Local, alpha: float, extra: Number, chunks: range
     ) -> None:
-        others, norms = (gradients, sums), self._own(gradients)
-        self._step_by_parts(flat.sma_alone, weights, states, others, norms, local, alpha=alpha, gain=extra)
+        norms = self._own(step.gradients)
+        self._step_by_parts("sma_alone", step, (step.gradients, sums), norms, local, alpha=alpha, gain=extra)
 
     def rows_mean(self, rows: DeviceArray, mean: DeviceArray, *, chunks: range) -> None:
         self._pass(flat.rows_mean, rows, mean)
 
-    def gradient_sum(
-        self, gradients: DeviceArray, total: DeviceArray, *, chunks: range, factors: Array = WHOLE
-    ) -> None:
+    def gradient_sum(self, gradients: PlanArray, total: DeviceArray, *, chunks: range, factors: Array = WHOLE) -> None:
         self._pass(flat.gradient_sum, gradients, total, self._own(gradients))
 
     def sgd_update(
-        self,
-        weights: DeviceArray,
-        states: Sequence[DeviceArray],
-        gradients: DeviceArray,
-        total: DeviceArray | None = None,
-        *,
-        local: Local,
-        scale: float,
-        chunks: range,
-        factors: Array = WHOLE,
+        self, step: StepArrays, total: DeviceArray | None = None, *, local: Local, scale: float, chunks: range
     ) -> None:
-        gradient, norm = gradients[0], self._own(gradients[:1])
+        gradient, norm = step.gradients[0], self._own(step.gradients[:1])
         if total is not None:
-            self.gradient_sum(gradients, total, chunks=chunks)
+            self.gradient_sum(step.gradients, total, chunks=chunks)
             gradient, norm = total, None
-        self._step_by_parts(flat.sgd_update, weights, states, (gradient,), norm, local, scale=scale)
+        self._step_by_parts("sgd_update", step, (gradient, None), norm, local, scale=scale)
 
     def follow_scale(self, norms: DeviceArray, state: DeviceArray) -> None:
         self._pass(flat.follow_scale, norms, state)
@@ -304,7 +272,7 @@ class DeviceFlat:
         """unsent (3,) += this rank's wish to talk, and what its learners report; into tail (3,) where given."""
         self._pass(flat.enter_reports, reports, unsent, tail, attention=attention)
 
-    def _own(self, gradients: DeviceArray) -> DeviceArray | None:
+    def _own(self, gradients: PlanArray) -> DeviceArray | None:
         """The norms of learners' gradients (k, size); None for other arrays."""
         first, rest = divmod(gradients.ptr - self._gradients.ptr, self._gradients.strides[0])
         inside = 0 <= first < len(self._gradients) and rest == 0
@@ -316,8 +284,26 @@ def _numbers(half: Half) -> dict[str, Number]:
     return {f"number{i}": number for i, number in enumerate(half.numbers)}
 
 
-def _part_of(array: DeviceArray, start: int, stop: int) -> DeviceArray:
+def _stepped(
+    kernel: flat.Stepping,
+    weights: DeviceArray,
+    states: Arrays,
+    others: Arrays,
+    local: Local,
+    text: str,
+    norms: DeviceArray | None,
+    place: DeviceArray,
+) -> Sequence[Launch]:
+    """The launch of a local step whose record and scalars are at a place of the ring."""
+    scalars = place[SLOT : SLOT + 4 * local.scalars.size].view(np.float32).reshape(local.scalars.shape)
+    own = flat.DeviceStep(text, scalars, flat.spans_of(local))
+    return [flat.stepped(kernel, weights, states, (*others, _step_of(place)), own, norms)]
+
+
+def _part_of(array: PlanArray, start: int, stop: int) -> PlanArray:
     """An array's elements [start, stop), of all rows; of sums, which are float64, those of the chunks in there."""
+    if array is None:
+        return None
     if array.dtype == np.float64:
         assert start % flat.CHUNK == 0, start
         return array[start // flat.CHUNK : -(-stop // flat.CHUNK)]

@@ -6,6 +6,8 @@ or reordered. Only sums of squares differ: they are float64 throughout. Passes a
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
@@ -16,7 +18,7 @@ from mpibow.kernels.compiled.orthogonal import orthogonal as orthogonal
 from mpibow.kernels.compiled.steps import BLOCK, PAGES, compiled, cut, ends, gradient_of, mean_of
 from mpibow.kernels.compiled.steps import chunk as chunk
 from mpibow.kernels.numpy.arrays import *  # noqa: F403
-from mpibow.kernels.passes import WHOLE, Half, Local, States
+from mpibow.kernels.passes import WHOLE, Half, Local, StepArrays
 
 
 def _rows(rows: Array) -> Array:
@@ -26,10 +28,16 @@ def _rows(rows: Array) -> Array:
     return as_strided(rows, (len(rows), rows.strides[0] // rows.itemsize))
 
 
+def _parts(step: StepArrays, local: Local) -> Iterator[tuple[Local, tuple[object, ...]]]:
+    """Each part of the local step, and the arguments that its loops begin with."""
+    weights, gradients = _rows(step.weights), _rows(step.gradients)
+    for part, states, limit in local.parts(step):
+        spans = part.start, limit, part.ends, part.groups, part.scalars
+        yield part, (weights, states, gradients, step.factors, *spans)
+
+
 def update(
-    weights: Array,
-    states: States,
-    gradients: Array,
+    step: StepArrays,
     total: Array,
     squares: Array,
     arrays: Arrays,
@@ -38,28 +46,11 @@ def update(
     send: Half,
     begin: bool,
     chunks: range,
-    factors: Array = WHOLE,
 ) -> None:
     values = np.array(send.numbers, np.float64)
-    for part, own, limit in local.parts(states, weights.shape[1]):
-        sending(part.formula, send.formula).update(
-            _rows(weights),
-            own,
-            _rows(gradients),
-            total,
-            squares,
-            arrays,
-            factors,
-            part.start,
-            limit,
-            part.ends,
-            part.groups,
-            part.scalars,
-            values,
-            begin,
-            chunks.start,
-            chunks.stop,
-        )
+    for part, first in _parts(step, local):
+        module = sending(part.formula, send.formula)
+        module.update(*first, total, squares, arrays, values, begin, chunks.start, chunks.stop)
 
 
 def apply(half: Half, weights: Array, arrays: Arrays, sums: Array, squares: Array, chunks: range) -> None:
@@ -68,62 +59,14 @@ def apply(half: Half, weights: Array, arrays: Arrays, sums: Array, squares: Arra
     applying(half.formula).apply(rows, arrays, _rows(sums), squares, values, size, chunks.start, chunks.stop)
 
 
-def sma_alone(
-    weights: Array,
-    states: States,
-    gradients: Array,
-    sums: Array,
-    *,
-    local: Local,
-    alpha: float,
-    extra: float,
-    chunks: range,
-    factors: Array = WHOLE,
-) -> None:
-    for part, own, limit in local.parts(states, weights.shape[1]):
-        loops(part.formula).sma_alone(
-            _rows(weights),
-            own,
-            _rows(gradients),
-            sums,
-            factors,
-            part.start,
-            limit,
-            part.ends,
-            part.groups,
-            part.scalars,
-            float(alpha),
-            float(extra),
-            chunks.start,
-            chunks.stop,
-        )
+def sma_alone(step: StepArrays, sums: Array, *, local: Local, alpha: float, extra: float, chunks: range) -> None:
+    for part, first in _parts(step, local):
+        loops(part.formula).sma_alone(*first, sums, float(alpha), float(extra), chunks.start, chunks.stop)
 
 
-def sgd_update(
-    weights: Array,
-    states: States,
-    gradients: Array,
-    total: Array | None = None,
-    *,
-    local: Local,
-    scale: float,
-    chunks: range,
-    factors: Array = WHOLE,
-) -> None:
-    for part, own, limit in local.parts(states, weights.shape[1]):
-        loops(part.formula).sgd_update(
-            _rows(weights),
-            own,
-            _rows(gradients),
-            factors,
-            part.start,
-            limit,
-            part.ends,
-            part.groups,
-            part.scalars,
-            float(scale),
-            *ends(chunks, weights[0]),
-        )
+def sgd_update(step: StepArrays, total: Array | None = None, *, local: Local, scale: float, chunks: range) -> None:
+    for part, first in _parts(step, local):
+        loops(part.formula).sgd_update(*first, float(scale), *ends(chunks, step.weights[0]))
 
 
 @compiled

@@ -3,7 +3,6 @@
 Every pass works on whole chunks of `chunk` elements, so any split over threads gives the same bits.
 Shapes: a rank's k replicas are rows of weights, of every state, and of gradients (k, size); all other arrays are
 (size,).
-`factors` (Layout.factors) are the gradients that are kept as factors.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from mpibow.graph.graph import Array, Arrays
 from mpibow.graph.layout import whole
 from mpibow.kernels.numpy.arrays import *  # noqa: F403
 from mpibow.kernels.numpy.orthogonal import orthogonal as orthogonal
-from mpibow.kernels.passes import WHOLE, Half, Local, States
+from mpibow.kernels.passes import WHOLE, Half, Local, States, StepArrays
 
 chunk = 131072  # elements. Smaller ones fit caches better, but threads then spend their time waiting for the GIL
 
@@ -53,9 +52,7 @@ def _sum(rows: Array, part: slice) -> Array:
 
 
 def update(
-    weights: Array,
-    states: States,
-    gradients: Array,
+    step: StepArrays,
     total: Array,
     squares: Array,
     arrays: Arrays,
@@ -64,15 +61,14 @@ def update(
     send: Half,
     begin: bool,
     chunks: range,
-    factors: Array = WHOLE,
 ) -> None:
     """w_i, summand_i <- send(w_i, u_i, arrays), for every row i in order.
 
     total <- sum of summands where `begin`, else total + that sum; squares[c] likewise of chunk c's |u_i|^2 (float64). A
     rule that sends nothing leaves `total`, which may be empty. The content of the gradients is undefined afterwards.
     """
-    gradients = whole(gradients, factors)
-    for each, kept, limit in local.parts(states, weights.shape[1]):
+    weights, gradients = step.weights, whole(step.gradients, step.factors)
+    for each, kept, limit in local.parts(step):
         for c, part in _slices(chunks, limit, each.start):
             square, own = 0.0 if begin and part.start == c * chunk else float(squares[c]), [a[part] for a in arrays]
             for i, (w, u) in enumerate(zip(weights[:, part], gradients[:, part], strict=True)):
@@ -107,26 +103,16 @@ def _results(half: Half, *arrays: Array) -> list[Array]:
     ]
 
 
-def sma_alone(
-    weights: Array,
-    states: States,
-    gradients: Array,
-    sums: Array,
-    *,
-    local: Local,
-    alpha: float,
-    extra: float,
-    chunks: range,
-    factors: Array = WHOLE,
-) -> None:
+def sma_alone(step: StepArrays, sums: Array, *, local: Local, alpha: float, extra: float, chunks: range) -> None:
     """Pulled averaging of learners that are all this rank's, whole: U = sum of u_i goes into the weights at once.
 
     w_i <- w_i + u_i - alpha (w_i - W) + extra U, for every row; W is the mean of the rows as they were (`rows_mean`).
     The mean of the rows is then W + (1/k + extra) U, so it is not stored.
     sums[c] <- (sum |u_i|^2, |U|^2) of chunk c, float64. The content of the gradients is undefined afterwards.
     """
-    gradients, number = whole(gradients, factors), weights.dtype.type
-    for each, kept, limit in local.parts(states, weights.shape[1]):
+    weights, gradients = step.weights, whole(step.gradients, step.factors)
+    number = weights.dtype.type
+    for each, kept, limit in local.parts(step):
         for c, part in _slices(chunks, limit, each.start):
             mean, total, square = _mean(weights, part), np.zeros(part.stop - part.start, number), 0.0
             for i, (w, u) in enumerate(zip(weights[:, part], gradients[:, part], strict=True)):
@@ -161,25 +147,15 @@ def gradient_sum(gradients: Array, total: Array, *, chunks: range, factors: Arra
         total[part] = _sum(gradients, part)
 
 
-def sgd_update(
-    weights: Array,
-    states: States,
-    gradients: Array,
-    total: Array | None = None,
-    *,
-    local: Local,
-    scale: float,
-    chunks: range,
-    factors: Array = WHOLE,
-) -> None:
+def sgd_update(step: StepArrays, total: Array | None = None, *, local: Local, scale: float, chunks: range) -> None:
     """One step with `scale` times the sum of the gradients' rows (n, size), in row order: it is the same for every row
     of weights and states, and all rows stay equal. There may be fewer of these rows, or more, than gradients.
 
     `total` (size,), if given, is scratch. Without it there is one gradient, and where a GPU finds it not finite the
     step is left out.
     """
-    gradients = whole(gradients, factors)
-    for each, kept, limit in local.parts(states, weights.shape[1]):
+    weights, gradients = step.weights, whole(step.gradients, step.factors)
+    for each, kept, limit in local.parts(step):
         for _, part in _slices(chunks, limit, each.start):
             w, u = weights[0, part], _sum(gradients, part)
             u *= weights.dtype.type(scale)

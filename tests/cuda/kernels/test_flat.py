@@ -16,7 +16,7 @@ from mpibow.cuda.kernels.kernels import Constant
 from mpibow.formulas.language import formula
 from mpibow.graph.graph import Array
 from mpibow.kernels.numpy import flat as reference
-from mpibow.kernels.passes import Half, Local, chunks_of
+from mpibow.kernels.passes import Half, Local, StepArrays, chunks_of
 from mpibow.optim.update import Update
 from mpibow.sync import rule_formulas
 from mpibow.sync.gain import CERTAIN, Averages, follow, noise_gain
@@ -104,14 +104,16 @@ def check_steps(
     sent = replace(own, formula=cuda_source.sending(local.formula, send.formula))
     corrects = step(number0=alpha, begin=begin)
     same(
-        lambda w, t, *s: flat.update(w, s, g, t, squares, centre, corrects, local=sent),
-        lambda w, t, *s: reference.update(w, s, g.copy(), t, sums, (centre,), send=send, begin=begin, **how),
+        lambda w, t, *s: flat.stepped("update", w, s, (g, t, squares, *flat.filled([centre]), corrects), sent),
+        lambda w, t, *s: reference.update(
+            StepArrays(w, s, g.copy()), t, sums, (centre,), send=send, begin=begin, **how
+        ),
         w, total, *kept, backwards=backwards,
     )  # fmt: skip
     np.testing.assert_allclose(squares.sum() - before, sums[0], rtol=1e-5)
     same(
-        lambda w, *s: flat.sma_alone(w, s, g, pairs, numbers, own),
-        lambda w, *s: reference.sma_alone(w, s, g.copy(), both, **averaged),
+        lambda w, *s: flat.stepped("sma_alone", w, s, (g, pairs, numbers), own),
+        lambda w, *s: reference.sma_alone(StepArrays(w, s, g.copy()), both, **averaged),
         w, *kept, backwards=backwards,
     )  # fmt: skip
     np.testing.assert_allclose(pairs.sum(axis=0), both[0], rtol=1e-5)
@@ -120,10 +122,10 @@ def check_steps(
     mean = np.full(size, np.nan, np.float32)
 
     def numpys(w: Array, mean: Array, *s: Array) -> None:
-        reference.sgd_update(w, s, total[None], scale=0.25, **how)
+        reference.sgd_update(StepArrays(w, s, total[None]), scale=0.25, **how)
         mean[:] = w[0]
 
-    same(lambda w, mean, *s: flat.sgd_update(w, s, total, numbers, own, mean), numpys, w, mean, *kept)
+    same(lambda w, mean, *s: flat.stepped("sgd_update", w, s, (total, mean, numbers), own), numpys, w, mean, *kept)
 
 
 @given(locals_(), NUMBERS, NUMBERS, st.booleans(), SIZES, ROWS, st.booleans())
@@ -157,18 +159,19 @@ def test_a_row_whose_gradient_overflowed_stands_still() -> None:
     plain, ball = device(sgd_step(0.5)), device(sgd_step(0.5, 0.9))
     numbers, total = step(number0=0.25, begin=1), row(np.random.default_rng(0), 4)
     centre, pulled = np.zeros(4, np.float32), cuda_source.sending(sgd_step(0.5).formula, formula(rule_formulas.pull))
-    run_all(flat.update(w, (), g, total, parts, centre, numbers, local=replace(plain, formula=pulled), norms=norms))
+    others = (g, total, parts, *flat.filled([centre]), numbers)
+    run_all(flat.stepped("update", w, (), others, replace(plain, formula=pulled), norms))
     assert w[:, 0].tolist() == [0.75, 1.0]
     assert total[0] == -0.5
     assert parts.tolist() == [0.25]
     alone, sums = np.array([[1, 0, 0, 0], [2, 0, 0, 0]], np.float32), np.zeros((1, 2))
-    run_all(flat.sma_alone(alone, (), g, sums, step(), plain, norms))
+    run_all(flat.stepped("sma_alone", alone, (), (g, sums, step()), plain, norms))
     assert alone[:, 0].tolist() == [1.0, 1.5]
     assert sums.tolist() == [[0.25, 0.25]]
     one, momenta = np.ones((2, 4), np.float32), np.zeros((2, 4), np.float32)
-    run_all(flat.sgd_update(one, (momenta,), g[0], step(scale=1.0), ball, norms=norms[:1]))
+    run_all(flat.stepped("sgd_update", one, (momenta,), (g[0], None, step(scale=1.0)), ball, norms[:1]))
     assert one.tolist() == [[1.0] * 4] * 2
-    run_all(flat.sma_alone(one, (momenta,), g, sums, step(), ball, norms))
+    run_all(flat.stepped("sma_alone", one, (momenta,), (g, sums, step()), ball, norms))
     assert momenta[:, 0].tolist() == [0.0, 1.0]
 
 
@@ -180,9 +183,9 @@ def test_a_rule_that_sends_nothing_leaves_the_total() -> None:
     own = replace(device(local), formula=cuda_source.sending(local.formula, send.formula))
     sums, chunks = np.zeros(1), everything(50)
     same(
-        lambda w, v: flat.update(w, (v,), g, None, np.zeros(1), step(begin=1), local=own),
+        lambda w, v: flat.stepped("update", w, (v,), (g, None, np.zeros(1), *flat.filled([]), step(begin=1)), own),
         lambda w, v: reference.update(
-            w, (v,), g.copy(), w[0, :0], sums, (), local=local, send=send, begin=True, chunks=chunks
+            StepArrays(w, (v,), g.copy()), w[0, :0], sums, (), local=local, send=send, begin=True, chunks=chunks
         ),
         w, v,
     )  # fmt: skip
