@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from functools import partial
+from inspect import signature
+from typing import Any, Protocol, cast
 
 import numpy as np
 
@@ -132,8 +134,28 @@ class Call:
         weights = {**self.w, **{f"d{key}": dw for key, dw in self.dw.items()}, **self.statistics}
         return {"y": self.y, "dy": self.dy, **inputs, **gradients, **weights, **self.saved, **self.scratch}
 
+    @property
+    def named(self) -> dict[str, Any]:
+        """The operator's settings, and all arrays."""
+        return {**vars(self.op), **self.arrays}
+
 
 Binding = Callable[[Call], Run]
+
+
+def _on(call: Call, function: Callable[..., Any]) -> Callable[[], Any]:
+    known = call.named
+    return partial(function, **{name: known[name] for name in signature(function).parameters if name in known})
+
+
+def runs(function: Callable[..., None]) -> Binding:
+    """Decorates a kernel's half, a function of a call's arrays and its operator's settings by name (Call.named)."""
+    return lambda call: _on(call, function)
+
+
+def binds(function: Callable[..., Run]) -> Binding:
+    """`runs`, of a function that is called once, and returns the run."""
+    return lambda call: cast(Run, _on(call, function)())
 
 
 def canonical_formats(op: Op, shapes: Shapes, given: Tags) -> Formats:

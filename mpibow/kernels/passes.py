@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -18,8 +18,7 @@ States = Arrays  # a local step's state for every row, each (k, size)
 PIECE = 65536  # elements: a piece of all of a rule's arrays fits a core's cache
 
 
-@dataclass(frozen=True, eq=False)
-class StepArrays:
+class StepArrays(NamedTuple):
     """What a local step reads and writes: a rank's k replicas are rows of weights, of every state, and of gradients.
 
     Each is (k, size). `factors` (Layout.factors) are the gradients that are kept as factors.

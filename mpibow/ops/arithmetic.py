@@ -15,7 +15,7 @@ from mpibow.formulas import functions as f
 from mpibow.formulas.formula import Formula
 from mpibow.formulas.language import formula
 from mpibow.graph.graph import Array, Moving, Shape, Tensor
-from mpibow.graph.kernel import Call, Kernel, Run
+from mpibow.graph.kernel import Kernel, Run, binds, runs
 from mpibow.ops.cast import cast, floats
 from mpibow.ops.combine import Add, Multiply, one_shape
 from mpibow.ops.pointwise import Element, Pointwise
@@ -213,9 +213,9 @@ POWERS = {
 }
 
 
-def expand_forward(call: Call) -> Run:
-    x, y = call.x0, call.y
-    return lambda: np.copyto(y, x)
+@runs
+def expand_forward(x: Array, y: Array) -> None:
+    np.copyto(y, x)
 
 
 def repeated(x: Array, shape: Shape) -> tuple[Array, tuple[int, ...]]:
@@ -224,8 +224,8 @@ def repeated(x: Array, shape: Shape) -> tuple[Array, tuple[int, ...]]:
     return whole, tuple(i for i, extent in enumerate(whole.shape) if extent != shape[i])
 
 
-def expand_backward(call: Call) -> Run:
-    dy, dx = call.dy, call.dx0
+@binds
+def expand_backward(dy: Array, dx: Array) -> Run:
     whole, axes = repeated(dx, dy.shape)
     return lambda: np.sum(dy, axis=axes, keepdims=True, out=whole)
 

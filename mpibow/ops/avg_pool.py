@@ -6,7 +6,7 @@ import numpy as np
 
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, Array, Op, Shape, Tensor
-from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
+from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes, runs
 from mpibow.ops.moves import Pairs
 from mpibow.ops.pool import Pool, elements_of, narrow, part_of
 from mpibow.ops.window import Pair, check_images, pair
@@ -167,22 +167,15 @@ def adaptive_forward(call: Call) -> Run:
     return run
 
 
-def global_forward(call: Call) -> Run:
-    x, y = call.x0, call.y
-    scale = 1.0 / (x.shape[2] * x.shape[3])
-
-    def run() -> None:
-        nonlocal y
-        np.sum(x, axis=(2, 3), out=y)
-        y *= scale
-
-    return run
+@runs
+def global_forward(x: Array, y: Array) -> None:
+    np.sum(x, axis=(2, 3), out=y)
+    y *= 1.0 / (x.shape[2] * x.shape[3])
 
 
-def global_backward(call: Call) -> Run:
-    dx = call.dx0
-    dy, scale = call.dy[:, :, None, None], 1.0 / (dx.shape[2] * dx.shape[3])
-    return lambda: np.multiply(dy, scale, out=dx)
+@runs
+def global_backward(dy: Array, dx: Array) -> None:
+    np.multiply(dy[:, :, None, None], 1.0 / (dx.shape[2] * dx.shape[3]), out=dx)
 
 
 KERNELS = {

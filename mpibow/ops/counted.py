@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import FLOAT, Node, Op, Shape, Tensor
-from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
+from mpibow.graph.graph import FLOAT, Array, Node, Op, Shape, Tensor
+from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes, binds, runs
 from mpibow.ops.arithmetic import Affine
 
 __all__ = ["CountedMean", "LabelCount", "counted_mean", "label_count"]
@@ -96,30 +96,27 @@ def mean_buffers(op: CountedMean, shapes: Shapes) -> Buffers:
     )
 
 
+@runs
+def each_mean(x: Array, x1: Array, y: Array, none: Array) -> None:
+    np.equal(x1, 0, out=none)
+    np.copyto(y, x)
+    np.divide(x, x1, out=y, where=np.logical_not(none, out=none))
+
+
+@runs
+def batch_mean(x: Array, x1: Array, y: Array, factor: Array) -> None:
+    total = float(x1.sum(dtype=np.float64))
+    factor[0] = len(y) / total if total else 0.0
+    np.multiply(x, factor, out=y)
+
+
 def mean_forward(call: Call) -> Run:
-    (sums, counts), y = call.x, call.y
-    if "factor" not in call.saved:
-        none = call.scratch["none"]
-
-        def each() -> None:
-            np.equal(counts, 0, out=none)
-            np.copyto(y, sums)
-            np.divide(sums, counts, out=y, where=np.logical_not(none, out=none))
-
-        return each
-    factor, n = call.saved["factor"], len(y)
-
-    def run() -> None:
-        total = float(counts.sum(dtype=np.float64))
-        factor[0] = n / total if total else 0.0
-        np.multiply(sums, factor, out=y)
-
-    return run
+    return (batch_mean if "factor" in call.saved else each_mean)(call)
 
 
-def mean_backward(call: Call) -> Run:
-    dy, dx, factor = call.dy, call.dx0, call.saved["factor"]
-    return lambda: np.multiply(dy, factor, out=dx)
+@runs
+def mean_backward(dy: Array, dx: Array, factor: Array) -> None:
+    np.multiply(dy, factor, out=dx)
 
 
 def count_buffers(op: LabelCount, shapes: Shapes) -> Buffers:
@@ -128,27 +125,31 @@ def count_buffers(op: LabelCount, shapes: Shapes) -> Buffers:
     return Buffers(forward={"counted": (x, "bool"), **more})
 
 
-def count_forward(call: Call) -> Run:
-    label, y, counted, ignore = call.x0, call.y, call.scratch["counted"], call.op.ignore
-    axes = tuple(range(1, label.ndim))
-    if call.op.weight is None:
+@runs
+def count_all(x: Array, y: Array, counted: Array, ignore: int) -> None:
+    np.not_equal(x, ignore, out=counted)
+    np.sum(counted, axis=tuple(range(1, x.ndim)), out=y)
 
-        def run() -> None:
-            np.not_equal(label, ignore, out=counted)
-            np.sum(counted, axis=axes, out=y)
 
-        return run
-    weight, index, each = np.array(call.op.weight, y.dtype), call.scratch["index"], call.scratch["each"]
+@binds
+def weigh_all(
+    x: Array, y: Array, counted: Array, index: Array, each: Array, ignore: int, weight: tuple[float, ...]
+) -> Run:
+    weights, axes = np.array(weight, y.dtype), tuple(range(1, x.ndim))
 
-    def weighed() -> None:
+    def run() -> None:
         nonlocal each
-        np.not_equal(label, ignore, out=counted)
-        np.multiply(label, counted, out=index)  # `ignore` need not be a class
-        weight.take(index, out=each, mode="clip")
+        np.not_equal(x, ignore, out=counted)
+        np.multiply(x, counted, out=index)  # `ignore` need not be a class
+        weights.take(index, out=each, mode="clip")
         each *= counted
         np.sum(each, axis=axes, out=y)
 
-    return weighed
+    return run
+
+
+def count_forward(call: Call) -> Run:
+    return (count_all if call.op.weight is None else weigh_all)(call)
 
 
 KERNELS = {

@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import EVERY, FLOAT, Op, Shape, Tensor
-from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes, Specs
+from mpibow.graph.graph import EVERY, FLOAT, Array, Op, Shape, Tensor
+from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes, Specs, binds, runs
 from mpibow.ops.cast import cast
 
 __all__ = [
@@ -184,37 +184,40 @@ def soft_buffers(op: SoftCrossEntropy, shapes: Shapes) -> Buffers:
     return Buffers(saved=slope, forward=scratch)
 
 
-def soft_forward(call: Call) -> Run:
-    (logits, given), y, slope = call.x, call.y, call.saved["slope"]
-    column, mass, smoothing = call.scratch["column"], call.scratch["mass"], call.op.smoothing
-    target = call.scratch["smooth"] if smoothing else given
-    rest, spread = 1.0 - smoothing, smoothing / logits.shape[1]
-    column1 = column[:, 0]
+@runs
+def soft_forward(
+    x: Array,
+    x1: Array,
+    y: Array,
+    slope: Array,
+    column: Array,
+    mass: Array,
+    smoothing: float,
+    smooth: Array | None = None,
+) -> None:
+    """With t the target: y = sum(t) log(sum(exp(x))) - t x, slope = sum(t) softmax(x) - t."""
+    target = x1
+    if smooth is not None:
+        np.multiply(x1, 1.0 - smoothing, out=smooth)
+        smooth += smoothing / x.shape[1]
+        target = smooth
+    np.max(x, axis=1, keepdims=True, out=column)
+    np.subtract(x, column, out=slope)
+    np.vecdot(target, slope, out=y)
+    np.exp(slope, out=slope)
+    np.sum(slope, axis=1, keepdims=True, out=column)
+    slope /= column
+    np.sum(target, axis=1, keepdims=True, out=mass)
+    slope *= mass
+    slope -= target
+    np.log(column, out=column)
+    column *= mass
+    np.subtract(column[:, 0], y, out=y)
 
-    def run() -> None:  # with t the target: y = sum(t) log(sum(exp(x))) - t x, slope = sum(t) softmax(x) - t
-        nonlocal column, slope, target
-        if smoothing:
-            np.multiply(given, rest, out=target)
-            target += spread
-        np.max(logits, axis=1, keepdims=True, out=column)
-        np.subtract(logits, column, out=slope)
-        np.vecdot(target, slope, out=y)
-        np.exp(slope, out=slope)
-        np.sum(slope, axis=1, keepdims=True, out=column)
-        slope /= column
-        np.sum(target, axis=1, keepdims=True, out=mass)
-        slope *= mass
-        slope -= target
-        np.log(column, out=column)
-        column *= mass
-        np.subtract(column1, y, out=y)
 
-    return run
-
-
-def soft_backward(call: Call) -> Run:
-    dx, dy2, slope = call.dx0, call.dy.reshape(-1, 1), call.saved["slope"]
-    return lambda: np.multiply(slope, dy2, out=dx)
+@runs
+def soft_backward(dy: Array, dx: Array, slope: Array) -> None:
+    np.multiply(slope, dy.reshape(-1, 1), out=dx)
 
 
 def accuracy_buffers(op: Accuracy, shapes: Shapes) -> Buffers:
@@ -226,22 +229,21 @@ def accuracy_buffers(op: Accuracy, shapes: Shapes) -> Buffers:
     return Buffers(forward={**rank, **masks, "picked": ((n, 1), FLOAT)})
 
 
+@runs
+def _is_the_best(x: Array, x1: Array, y: Array, rank: Array) -> None:
+    np.argmax(x, axis=1, out=rank)
+    np.equal(rank, x1, out=y, casting="unsafe")
+
+
 def accuracy_forward(call: Call) -> Run:
-    (logits, label), y, best = call.x, call.y, call.scratch["rank"]
-    if call.op.k > 1:
-        return _among_the_best(call)
-
-    def run() -> None:
-        np.argmax(logits, axis=1, out=best)
-        np.equal(best, label, out=y, casting="unsafe")
-
-    return run
+    return (_is_the_best if call.op.k == 1 else _among_the_best)(call)
 
 
-def _among_the_best(call: Call) -> Run:
-    (logits, label), y, k = call.x, call.y, call.op.k
-    rank, picked, valid = call.buffers("rank", "picked", "valid")
-    ahead, level = call.buffers("ahead", "level")
+@binds
+def _among_the_best(
+    x: Array, x1: Array, y: Array, rank: Array, picked: Array, valid: Array, ahead: Array, level: Array, k: int
+) -> Run:
+    logits, label = x, x1
     classes = np.arange(logits.shape[1])
     starts, label2 = np.arange(len(label)) * len(classes), label.reshape(-1, 1)
     flat, picked1, first, last = logits.reshape(-1), picked[:, 0], level[:, 0], len(classes) - 1

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import FLOAT, Op, Shape, Tensor
-from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
+from mpibow.graph.graph import FLOAT, Array, Op, Shape, Tensor
+from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes, runs
 from mpibow.ops.philox import draw, draw_specs
 
 __all__ = ["COUNTER", "Dropout", "dropout"]
@@ -72,9 +72,9 @@ def forward(call: Call) -> Run:
     return run
 
 
-def backward(call: Call) -> Run:
-    dy, dx, mask = call.dy, call.dx0, call.saved["mask"]
-    return lambda: np.multiply(dy, mask, out=dx)
+@runs
+def backward(dy: Array, dx: Array, mask: Array) -> None:
+    np.multiply(dy, mask, out=dx)
 
 
 KERNELS = {

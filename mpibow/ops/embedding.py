@@ -7,8 +7,8 @@ from math import prod
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import FLOAT, Initialiser, Op, Shape, Tensor, Weight, Weights
-from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
+from mpibow.graph.graph import FLOAT, Array, Initialiser, Op, Shape, Tensor, Weight, Weights
+from mpibow.graph.kernel import Buffers, Kernel, Shapes, runs
 from mpibow.ops.gather import scatter
 from mpibow.ops.initialisers import Gaussian, TruncatedNormal
 
@@ -102,21 +102,15 @@ def embedding_buffers(op: Embedding, shapes: Shapes) -> Buffers:
     return Buffers(saved=kept)
 
 
-def embedding_forward(call: Call) -> Run:
-    x, index, table = call.x0.reshape(-1), call.saved["index"], call.w["weight"]
-    y = call.y.reshape(len(index), -1)
-
-    def run() -> None:
-        np.clip(x, 0, len(table) - 1, out=index, casting="unsafe")
-        table.take(index, axis=0, out=y, mode="clip")
-
-    return run
+@runs
+def embedding_forward(x: Array, y: Array, index: Array, weight: Array) -> None:
+    np.clip(x.reshape(-1), 0, len(weight) - 1, out=index, casting="unsafe")
+    weight.take(index, axis=0, out=y.reshape(len(index), -1), mode="clip")
 
 
-def embedding_backward(call: Call) -> Run:
-    index, table = call.saved["index"], call.dw["weight"]
-    dy = call.dy.reshape(len(index), -1)
-    return lambda: scatter(dy, index, table)
+@runs
+def embedding_backward(dy: Array, index: Array, dweight: Array) -> None:
+    scatter(dy.reshape(len(index), -1), index, dweight)
 
 
 def factorisation_buffers(op: MatrixFactorisation, shapes: Shapes) -> Buffers:
@@ -126,42 +120,53 @@ def factorisation_buffers(op: MatrixFactorisation, shapes: Shapes) -> Buffers:
     return Buffers(saved=kept, forward=rows, backward={**rows, "slope": ((n, 1), FLOAT)})
 
 
-def factorisation_forward(call: Call) -> Run:
-    (user, item, rating), y = call.x, call.y
-    error, i, j = call.buffers("error", "i", "j")
-    p, q, users, items = call.scratch["p"], call.scratch["q"], call.w["user"], call.w["item"]
-    error1 = error[:, 0]
+@runs
+def factorisation_forward(
+    x: Array,
+    x1: Array,
+    x2: Array,
+    y: Array,
+    user: Array,
+    item: Array,
+    error: Array,
+    i: Array,
+    j: Array,
+    p: Array,
+    q: Array,
+) -> None:
+    np.clip(x, 0, len(user) - 1, out=i)  # a wrong index must not write elsewhere
+    np.clip(x1, 0, len(item) - 1, out=j)
+    user.take(i, axis=0, out=p, mode="clip")  # the other modes buffer their output
+    item.take(j, axis=0, out=q, mode="clip")
+    row = error[:, 0]
+    np.vecdot(p, q, out=row)
+    row -= x2
+    np.multiply(row, row, out=y)
 
-    def run() -> None:
-        nonlocal error1
-        np.clip(user, 0, len(users) - 1, out=i)  # a wrong index must not write elsewhere
-        np.clip(item, 0, len(items) - 1, out=j)
-        users.take(i, axis=0, out=p, mode="clip")  # the other modes buffer their output
-        items.take(j, axis=0, out=q, mode="clip")
-        np.vecdot(p, q, out=error1)
-        error1 -= rating
-        np.multiply(error1, error1, out=y)
 
-    return run
-
-
-def factorisation_backward(call: Call) -> Run:
-    dy2, error, i, j = call.dy.reshape(-1, 1), call.saved["error"], call.saved["i"], call.saved["j"]
-    p, q, slope = call.buffers("p", "q", "slope")
-    users, items, dusers, ditems = call.w["user"], call.w["item"], call.dw["user"], call.dw["item"]
-
-    def run() -> None:  # 2 dy error, times the other's row
-        nonlocal p, q, slope
-        np.multiply(error, dy2, out=slope)
-        slope *= 2
-        users.take(i, axis=0, out=p, mode="clip")
-        items.take(j, axis=0, out=q, mode="clip")
-        p *= slope
-        q *= slope
-        scatter(q, i, dusers)
-        scatter(p, j, ditems)
-
-    return run
+@runs
+def factorisation_backward(
+    dy: Array,
+    user: Array,
+    item: Array,
+    duser: Array,
+    ditem: Array,
+    error: Array,
+    i: Array,
+    j: Array,
+    p: Array,
+    q: Array,
+    slope: Array,
+) -> None:
+    """2 dy error, times the other's row"""
+    np.multiply(error, dy.reshape(-1, 1), out=slope)
+    slope *= 2
+    user.take(i, axis=0, out=p, mode="clip")
+    item.take(j, axis=0, out=q, mode="clip")
+    p *= slope
+    q *= slope
+    scatter(q, i, duser)
+    scatter(p, j, ditem)
 
 
 KERNELS = {

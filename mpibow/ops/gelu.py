@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from mpibow.graph.graph import FLOAT, Array, Arrays, Op, Tensor
-from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
+from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes, runs
 from mpibow.ops.pointwise import of_one
 
 __all__ = ["Erf", "Gelu", "erf", "gelu"]
@@ -184,18 +184,13 @@ def erf_forward(call: Call) -> Run:
     return run
 
 
-def erf_backward(call: Call) -> Run:
-    x, dy, dx = call.x0, call.dy, call.dx0
-
-    def run() -> None:
-        nonlocal dx
-        np.multiply(x, x, out=dx)
-        np.negative(dx, out=dx)
-        np.exp(dx, out=dx)
-        dx *= 2 / np.pi**0.5
-        dx *= dy
-
-    return run
+@runs
+def erf_backward(x: Array, dy: Array, dx: Array) -> None:
+    np.multiply(x, x, out=dx)
+    np.negative(dx, out=dx)
+    np.exp(dx, out=dx)
+    dx *= 2 / np.pi**0.5
+    dx *= dy
 
 
 KERNELS = {

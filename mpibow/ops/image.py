@@ -7,8 +7,8 @@ from math import prod
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import Moving, Op, Shape, Tensor
-from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
+from mpibow.graph.graph import Array, Moving, Op, Shape, Tensor
+from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes, runs
 from mpibow.ops.dropout import check_counter, counter_of
 from mpibow.ops.philox import draw, draw_specs
 from mpibow.ops.window import Pair, check_images
@@ -155,12 +155,11 @@ def augment_forward(call: Call) -> Run:
     return run
 
 
-def centre_forward(call: Call) -> Run:
-    x, y = call.x0, call.y
+@runs
+def centre_forward(x: Array, y: Array) -> None:
     rows, columns = y.shape[2:]
     top, left = (x.shape[2] - rows) // 2, (x.shape[3] - columns) // 2
-    window = x[:, :, top : top + rows, left : left + columns]
-    return lambda: np.copyto(y, window)
+    np.copyto(y, x[:, :, top : top + rows, left : left + columns])
 
 
 def cutout_forward(call: Call) -> Run:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import EVERY, Op, Shape, Tensor
-from mpibow.graph.kernel import Call, Kernel, Run
+from mpibow.graph.graph import EVERY, Array, Op, Shape, Tensor
+from mpibow.graph.kernel import Kernel, runs
 from mpibow.ops.arithmetic import broadcast
 from mpibow.ops.cast import cast
 from mpibow.ops.reshape import reshape
@@ -83,21 +83,18 @@ def integer_reduction(
 # The reference kernels.
 
 
-def forward(call: Call) -> Run:
-    (x0, x1), y, function = call.x, call.y, FUNCTIONS[call.op.sign]
-
-    def run() -> None:
-        with np.errstate(all="ignore"):
-            function(x0, x1, out=y)
-
-    return run
+@runs
+def forward(x: Array, x1: Array, y: Array, sign: str) -> None:
+    with np.errstate(all="ignore"):
+        FUNCTIONS[sign](x, x1, out=y)
 
 
-def reduction_forward(call: Call) -> Run:
-    x, y, axis, function = call.x0, call.y, call.op.axis, FUNCTIONS[call.op.sign]
-    if call.op.running:
-        return lambda: function.accumulate(x, axis=axis, out=y)
-    return lambda: function.reduce(x, axis=axis, keepdims=True, out=y)
+@runs
+def reduction_forward(x: Array, y: Array, sign: str, axis: int, running: bool) -> None:
+    if running:
+        FUNCTIONS[sign].accumulate(x, axis=axis, out=y)
+    else:
+        FUNCTIONS[sign].reduce(x, axis=axis, keepdims=True, out=y)
 
 
 KERNELS = {

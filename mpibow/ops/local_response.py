@@ -8,7 +8,7 @@ import numpy as np
 
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, Array, Op, Shape, Tensor
-from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
+from mpibow.graph.kernel import Buffers, Kernel, Run, Shapes, binds
 from mpibow.ops.moves import Pairs
 
 __all__ = ["LocalResponseNorm", "local_response_norm"]
@@ -70,9 +70,9 @@ def _shifts(source: Array, target: Array, before: int, after: int) -> Pairs:
     return pairs
 
 
-def forward(call: Call) -> Run:
-    op, x, y, base, part = call.op, call.x0, call.y, call.saved["base"], call.scratch["part"]
-    shifts = _shifts(part, base, op.size // 2, (op.size - 1) // 2)
+@binds
+def forward(x: Array, y: Array, base: Array, part: Array, size: int, alpha: float, beta: float, k: float) -> Run:
+    shifts = _shifts(part, base, size // 2, (size - 1) // 2)
 
     def run() -> None:  # base = k + alpha / size sum(x^2)
         nonlocal base
@@ -80,22 +80,23 @@ def forward(call: Call) -> Run:
         np.copyto(base, part)
         for target, source in shifts:
             target += source
-        base *= op.alpha / op.size
-        base += op.k
-        np.power(base, -op.beta, out=part)
+        base *= alpha / size
+        base += k
+        np.power(base, -beta, out=part)
         np.multiply(x, part, out=y)
 
     return run
 
 
-def backward(call: Call) -> Run:
-    op, x, dy, dx, base = call.op, call.x0, call.dy, call.dx0, call.saved["base"]
-    part, power = call.buffers("part", "power")
-    shifts = _shifts(part, dx, (op.size - 1) // 2, op.size // 2)  # reversed: the channels with neighbour c
+@binds
+def backward(
+    x: Array, dy: Array, dx: Array, base: Array, part: Array, power: Array, size: int, alpha: float, beta: float
+) -> Run:
+    shifts = _shifts(part, dx, (size - 1) // 2, size // 2)  # reversed: the channels with neighbour c
 
     def run() -> None:  # dy base^-beta - 2 alpha beta / size x sum(dy x base^(-beta - 1))
         nonlocal dx, part, power
-        np.power(base, -op.beta, out=power)
+        np.power(base, -beta, out=power)
         power *= dy
         np.multiply(power, x, out=part)
         part /= base
@@ -103,7 +104,7 @@ def backward(call: Call) -> Run:
         for target, source in shifts:
             target += source
         dx *= x
-        dx *= -2 * op.alpha * op.beta / op.size
+        dx *= -2 * alpha * beta / size
         dx += power
 
     return run

@@ -13,8 +13,8 @@ import numpy as np
 
 from mpibow.errors import ShapeError
 from mpibow.formulas import functions as f
-from mpibow.graph.graph import FLOAT, Op, Shape, Tensor
-from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
+from mpibow.graph.graph import FLOAT, Array, Op, Shape, Tensor
+from mpibow.graph.kernel import Buffers, Kernel, Run, Shapes, binds
 from mpibow.ops.cast import cast, floats
 from mpibow.ops.counted import counted_mean, label_count
 from mpibow.ops.cross_entropy import check_smoothing, soft_cross_entropy, softmax_cross_entropy
@@ -190,18 +190,19 @@ def target_buffers(op: ClassTarget, shapes: Shapes) -> Buffers:
     return Buffers(forward={"is_class": (shapes.y, "bool"), "counted": ((shapes.y[0], 1), "bool")})
 
 
-def target_forward(call: Call) -> Run:
-    op, y, label = call.op, call.y, call.x0.reshape(-1, 1)
-    is_class, counted = call.buffers("is_class", "counted")
-    classes, weight = np.arange(len(op.weight)), np.array(op.weight, y.dtype)
-    at_label, spread = weight * (1 - op.smoothing), weight * (op.smoothing / len(op.weight))
+@binds
+def target_forward(
+    x: Array, y: Array, is_class: Array, counted: Array, weight: tuple[float, ...], ignore: int, smoothing: float
+) -> Run:
+    classes, weights, label = np.arange(len(weight)), np.array(weight, y.dtype), x.reshape(-1, 1)
+    at_label, spread = weights * (1 - smoothing), weights * (smoothing / len(weight))
 
     def run() -> None:
         nonlocal y
         np.equal(label, classes, out=is_class)
         np.multiply(is_class, at_label, out=y)
         y += spread
-        np.not_equal(label, op.ignore, out=counted)
+        np.not_equal(label, ignore, out=counted)
         y *= counted
 
     return run

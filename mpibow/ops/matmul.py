@@ -6,7 +6,7 @@ import numpy as np
 
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import Array, Initialiser, Op, Shape, Tensor, Weight, Weights
-from mpibow.graph.kernel import Call, Kernel, Run
+from mpibow.graph.kernel import Call, Kernel, Run, runs
 from mpibow.ops.arithmetic import expand
 from mpibow.ops.initialisers import ZERO, He
 from mpibow.ops.reshape import reshape
@@ -94,27 +94,21 @@ def _rows(array: Array) -> Array:
     return array.reshape(-1, array.shape[-1])
 
 
-def matmul_forward(call: Call) -> Run:
-    (a, b), y = call.x, call.y
-    if b.ndim == 2:
-        a, y = _rows(a), _rows(y)
-    return lambda: np.matmul(a, b, out=y)
+@runs
+def matmul_forward(x: Array, x1: Array, y: Array) -> None:
+    a, out = (_rows(x), _rows(y)) if x1.ndim == 2 else (x, y)
+    np.matmul(a, x1, out=out)
 
 
-def matmul_backward(call: Call) -> Run:
-    (a, b), dy, (da, db) = call.x, call.dy, call.dx
-    if b.ndim == 2:
-        a, dy = _rows(a), _rows(dy)
-        da = None if da is None else _rows(da)
-    a_t, b_t = np.swapaxes(a, -1, -2), np.swapaxes(b, -1, -2)
-
-    def run() -> None:
-        if da is not None:
-            np.matmul(dy, b_t, out=da)
-        if db is not None:
-            np.matmul(a_t, dy, out=db)
-
-    return run
+@runs
+def matmul_backward(x: Array, x1: Array, dy: Array, dx: Array | None, dx1: Array | None) -> None:
+    a, da = x, dx
+    if x1.ndim == 2:
+        a, dy, da = _rows(x), _rows(dy), None if dx is None else _rows(dx)
+    if da is not None:
+        np.matmul(dy, np.swapaxes(x1, -1, -2), out=da)
+    if dx1 is not None:
+        np.matmul(np.swapaxes(a, -1, -2), dy, out=dx1)
 
 
 def dense_forward(call: Call) -> Run:

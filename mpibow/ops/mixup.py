@@ -12,7 +12,7 @@ import numpy as np
 
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import Array, Op, Shape, Tensor
-from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
+from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes, binds
 from mpibow.ops.philox import draw, draw_specs
 
 __all__ = ["Mix", "MixShares", "OneHot", "mix", "mix_shares", "one_hot"]
@@ -133,9 +133,10 @@ def mix_forward(call: Call) -> Run:
     return run
 
 
-def one_hot_forward(call: Call) -> Run:
-    label, y, classes = call.x0.reshape(-1, 1), call.y, np.arange(call.op.classes)
-    return lambda: np.equal(label, classes, out=y, casting="unsafe")
+@binds
+def one_hot_forward(x: Array, y: Array, classes: int) -> Run:
+    label, numbers = x.reshape(-1, 1), np.arange(classes)
+    return lambda: np.equal(label, numbers, out=y, casting="unsafe")
 
 
 KERNELS = {

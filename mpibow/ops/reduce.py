@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 
 import numpy as np
 
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, Array, Op, Shape, Tensor
-from mpibow.graph.kernel import Buffers, Call, Kernel, Run
+from mpibow.graph.kernel import Buffers, Kernel, runs
 from mpibow.ops.cast import cast
 from mpibow.ops.reshape import reshape
 
@@ -78,53 +77,38 @@ def amax(x: Tensor, axis: Axes = None, *, keepdim: bool = False, name: str | Non
 # The reference kernels.
 
 
-def sum_forward(call: Call) -> Run:
-    x, y, axes = call.x0, call.y, call.op.axes
-    return lambda: np.sum(x, axis=axes, keepdims=True, out=y)
+@runs
+def sum_forward(x: Array, y: Array, axes: tuple[int, ...]) -> None:
+    np.sum(x, axis=axes, keepdims=True, out=y)
 
 
-def sum_backward(call: Call) -> Run:
-    dy, dx = call.dy, call.dx0
-    return lambda: np.copyto(dx, dy)
+@runs
+def sum_backward(dy: Array, dx: Array) -> None:
+    np.copyto(dx, dy)
 
 
-def _each(x: Array, y: Array) -> float:
-    return prod(y.shape) / prod(x.shape)
+@runs
+def mean_forward(x: Array, y: Array, axes: tuple[int, ...]) -> None:
+    np.sum(x, axis=axes, keepdims=True, out=y)
+    y *= y.size / x.size
 
 
-def mean_forward(call: Call) -> Run:
-    total, y, each = sum_forward(call), call.y, _each(call.x0, call.y)
-
-    def run() -> None:
-        nonlocal y
-        total()
-        y *= each
-
-    return run
+@runs
+def mean_backward(dy: Array, dx: Array) -> None:
+    np.multiply(dy, dy.size / dx.size, out=dx)
 
 
-def mean_backward(call: Call) -> Run:
-    dy, dx = call.dy, call.dx0
-    each = _each(dx, dy)
-    return lambda: np.multiply(dy, each, out=dx)
+@runs
+def max_forward(x: Array, y: Array, axes: tuple[int, ...]) -> None:
+    np.max(x, axis=axes, keepdims=True, out=y)
 
 
-def max_forward(call: Call) -> Run:
-    x, y, axes = call.x0, call.y, call.op.axes
-    return lambda: np.max(x, axis=axes, keepdims=True, out=y)
-
-
-def max_backward(call: Call) -> Run:
-    x, y, dy, dx, count, axes = call.x0, call.y, call.dy, call.dx0, call.scratch["count"], call.op.axes
-
-    def run() -> None:
-        nonlocal dx
-        np.equal(x, y, out=dx, casting="unsafe")
-        np.sum(dx, axis=axes, keepdims=True, out=count)
-        np.divide(dy, count, out=count)
-        dx *= count
-
-    return run
+@runs
+def max_backward(x: Array, y: Array, dy: Array, dx: Array, count: Array, axes: tuple[int, ...]) -> None:
+    np.equal(x, y, out=dx, casting="unsafe")
+    np.sum(dx, axis=axes, keepdims=True, out=count)
+    np.divide(dy, count, out=count)
+    dx *= count
 
 
 KERNELS = {

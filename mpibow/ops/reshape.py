@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import prod
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import Moving, Shape, Tensor
+from mpibow.graph.graph import Moving, Op, Shape, Tensor
 
 __all__ = ["Flatten", "View", "flatten", "reshape"]
 
@@ -14,6 +14,17 @@ __all__ = ["Flatten", "View", "flatten", "reshape"]
 def axis_of(x: Tensor, axis: int) -> int:
     """The number of an axis of x from the first; a negative one counts from the last."""
     return axis + len(x.shape) * (axis < 0)
+
+
+class AlongAxis(Op):
+    """y has x's shape."""
+
+    axis: int
+
+    def infer(self, x: Shape) -> Shape:
+        if not 0 <= self.axis < len(x):
+            raise ShapeError(f"axis {self.axis} must be one of the input's {len(x)} axes")
+        return x
 
 
 class View(Moving):

@@ -4,42 +4,30 @@ from __future__ import annotations
 
 import numpy as np
 
-from mpibow.errors import ShapeError
-from mpibow.graph.graph import Op, Shape, Tensor
-from mpibow.graph.kernel import Call, Kernel, Run
+from mpibow.graph.graph import Array, Tensor
+from mpibow.graph.kernel import Kernel, runs
 from mpibow.ops.cast import cast
+from mpibow.ops.reshape import AlongAxis
 
 __all__ = ["ArgSort", "CumulativeSum", "argsort", "cumsum"]
 
 
-class ArgSort(Op):
+class ArgSort(AlongAxis):
     """y = the places along `axis` of the elements in rising order, equal ones as they lie: int32."""
 
-    axis: int
     kind = "argsort"
     differentiable = None
     integers = (0,)
     flat = (0,)
 
-    def infer(self, x: Shape) -> Shape:
-        if not 0 <= self.axis < len(x):
-            raise ShapeError(f"axis {self.axis} must be one of the input's {len(x)}")
-        return x
-
     def dtype(self, *dtypes: str) -> str:
         return "int32"
 
 
-class CumulativeSum(Op):
+class CumulativeSum(AlongAxis):
     """y = the sum of each element of x and all before it along `axis`."""
 
-    axis: int
     kind = "cumsum"
-
-    def infer(self, x: Shape) -> Shape:
-        if not 0 <= self.axis < len(x):
-            raise ShapeError(f"axis {self.axis} must be one of the input's {len(x)}")
-        return x
 
 
 def argsort(x: Tensor, axis: int = -1, *, name: str | None = None) -> Tensor:
@@ -55,19 +43,19 @@ def cumsum(x: Tensor, axis: int, *, name: str | None = None) -> Tensor:
 # The reference kernels.
 
 
-def argsort_forward(call: Call) -> Run:
-    x, y, axis = call.x0, call.y, call.op.axis
-    return lambda: np.copyto(y, np.argsort(x, axis=axis, kind="stable"))
+@runs
+def argsort_forward(x: Array, y: Array, axis: int) -> None:
+    np.copyto(y, np.argsort(x, axis=axis, kind="stable"))
 
 
-def cumsum_forward(call: Call) -> Run:
-    x, y, axis = call.x0, call.y, call.op.axis
-    return lambda: np.cumsum(x, axis=axis, out=y)
+@runs
+def cumsum_forward(x: Array, y: Array, axis: int) -> None:
+    np.cumsum(x, axis=axis, out=y)
 
 
-def cumsum_backward(call: Call) -> Run:
-    dy, dx, axis = np.flip(call.dy, call.op.axis), np.flip(call.dx0, call.op.axis), call.op.axis
-    return lambda: np.cumsum(dy, axis=axis, out=dx)
+@runs
+def cumsum_backward(dy: Array, dx: Array, axis: int) -> None:
+    np.cumsum(np.flip(dy, axis), axis=axis, out=np.flip(dx, axis))
 
 
 KERNELS = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -73,7 +72,7 @@ class SummedGradients:
 
     def _take(self, local: Local, gradients: Array, scale: float, chunks: range, total: Array | None = None) -> None:
         """The step of `scale` times the sum of gradients (n, size); `total` (size,) is scratch."""
-        step = replace(self._rows.trained, gradients=gradients, factors=WHOLE)
+        step = self._rows.trained._replace(gradients=gradients, factors=WHOLE)
         self._flat.sgd_update(step, total, local=local, scale=scale, chunks=chunks)
 
 

@@ -135,7 +135,7 @@ class Native(Generic[P]):
     def on(self, call: Call, **others: Argument) -> Command:
         """The same with `others`, and what a plan's call has by arguments' names: the operator's settings, arrays
         (Call.arrays)."""
-        known = {**vars(call.op), **call.arrays}
+        known = call.named
         return self._command(**{name: known[name] for name in self._signature.parameters if name in known} | others)
 
     def half(self, others: Callable[[Call], Mapping[str, Argument]] = lambda call: {}) -> Callable[[Call], Command]:
