@@ -11,7 +11,7 @@ import numpy as np
 
 from mpibow.graph.graph import Array
 from mpibow.kernels.compiled.code_cache import shared
-from mpibow.kernels.compiled.native import Address, Floats, Single, Words, floats, integers, native, octets, words
+from mpibow.kernels.compiled.native import Address, Back, Floats, Single, Words, floats, integers, native, octets, words
 from mpibow.kernels.compiled.numeric import exp, inlined, largest
 from mpibow.kernels.compiled.products import product
 
@@ -121,8 +121,15 @@ def _scores(
         _times(x, levels[1], size)
 
 
+@numba.njit(inline="always")
+def _clear(address: int, rows: int, columns: int, row: int) -> None:
+    for i in range(rows):
+        floats(address + i * row, columns)[:] = 0
+
+
 @native
 def attend(
+    back: Back,
     q: Address,
     k: Address,
     v: Address,
@@ -148,101 +155,36 @@ def attend(
     mask: Address = None,
     kept: Address = None,
     scores: Address = None,
-) -> None:
-    """y = softmax(scale q k^T + mask) v of every head, `tall` rows at a time.
-
-    places (heads, 5) are the bytes from the arrays' beginnings to those of each head in q, k, v, y and the mask; rows
-    are the bytes from row to row. kept (heads, t, columns), whose rows are whole vectors, has the scores, if any.
-    """
-    p_row = (s + 15) // 16 * 64
-    for head in range(heads):
-        at = places[5 * head : 5 * head + 5]
-        for top in range(0, t, tall):
-            rows = min(tall, t - top)
-            columns = min(s, top + rows) if causal else s
-            line = head * t + top
-            p = kept + line * p_row if kept else scores
-            _scores(
-                q + at[0] + top * q_row,
-                k + at[1],
-                p,
-                rows,
-                columns,
-                d,
-                q_row,
-                k_row,
-                p_row,
-                place,
-                top,
-                causal,
-                scale,
-                kind,
-                mask + at[4] + top * mask_row,
-                mask_row,
-                mask_step,
-                level + 8 * line,
-                False,
-            )
-            product(p, v + at[2], y + at[3] + top * y_row, rows, e, columns, p_row, 4, v_row, 4, y_row, 0, 0, place)
-
-
-@numba.njit(inline="always")
-def _clear(address: int, rows: int, columns: int, row: int) -> None:
-    for i in range(rows):
-        floats(address + i * row, columns)[:] = 0
-
-
-@native
-def attend_back(
-    dy: Address,
-    q: Address,
-    k: Address,
-    v: Address,
-    level: Address,
-    slopes: Address,
-    place: Address,
-    places: Words,
-    heads: int,
-    t: int,
-    s: int,
-    d: int,
-    e: int,
-    q_row: int,
-    k_row: int,
-    v_row: int,
-    y_row: int,
-    kind: int,
-    mask_row: int,
-    mask_step: int,
-    causal: bool,
-    scale: Single,
-    tall: int,
-    mask: Address = None,
-    kept: Address = None,
-    scores: Address = None,
+    slopes: Address = None,
     dq: Address = None,
     dk: Address = None,
     dv: Address = None,
     dmask: Floats = None,
 ) -> None:
-    """Those of dq, dk, dv and dmask that are wanted, with the layouts of q, k, v and the mask; see `attend`."""
+    """y = softmax(scale q k^T + mask) v of every head, `tall` rows at a time. Or, if `back`, of the gradient y those of
+    dq, dk, dv and dmask that are wanted, with the layouts of q, k, v and the mask.
+
+    places (heads, 5) are the bytes from the arrays' beginnings to those of each head in q, k, v, y and the mask; rows
+    are the bytes from row to row. kept (heads, t, columns), whose rows are whole vectors, has the scores, if any.
+    """
     p_row = (s + 15) // 16 * 64
-    dmask[:] = 0
+    if back:
+        dmask[:] = 0
     for head in range(heads):
         at = places[5 * head : 5 * head + 5]
         whole = t <= tall and (not causal or s <= t)  # one product makes all of dk, and one of dv
         dk_here, dv_here = dk + at[1], dv + at[2]
-        if dk and not whole:
+        if back and dk and not whole:
             _clear(dk_here, s, d, k_row)
-        if dv and not whole:
+        if back and dv and not whole:
             _clear(dv_here, s, e, v_row)
         dk_more, dv_more = 0 if whole else dk_here, 0 if whole else dv_here
         for top in range(0, t, tall):
             rows = min(tall, t - top)
             columns = min(s, top + rows) if causal else s
-            line, dy_here, q_here = head * t + top, dy + at[3] + top * y_row, q + at[0] + top * q_row
+            line, y_here, q_here = head * t + top, y + at[3] + top * y_row, q + at[0] + top * q_row
             p = kept + line * p_row if kept else scores
-            if not kept:
+            if not back or kept == 0:
                 _scores(
                     q_here,
                     k + at[1],
@@ -262,13 +204,16 @@ def attend_back(
                     mask_row,
                     mask_step,
                     level + 8 * line,
-                    True,
+                    back,
                 )
+            if not back:
+                product(p, v + at[2], y_here, rows, e, columns, p_row, 4, v_row, 4, y_row, 0, 0, place)
+                continue
             if dv:
-                product(p, dy_here, dv_here, columns, e, rows, 4, p_row, y_row, 4, v_row, dv_more, v_row, place)
+                product(p, y_here, dv_here, columns, e, rows, 4, p_row, y_row, 4, v_row, dv_more, v_row, place)
             if dq == 0 and dk == 0 and len(dmask) == 0:
                 continue
-            product(dy_here, v + at[2], slopes, rows, columns, e, y_row, 4, 4, v_row, p_row, 0, 0, place)
+            product(y_here, v + at[2], slopes, rows, columns, e, y_row, 4, 4, v_row, p_row, 0, 0, place)
             size = (columns + 15) // 16 * 16
             for i in range(rows):
                 row, slope = floats(p + i * p_row, size), floats(slopes + i * p_row, size)

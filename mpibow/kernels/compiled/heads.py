@@ -10,7 +10,7 @@ import numpy as np
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, Array
 from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes, Specs
-from mpibow.kernels.compiled.attention import attend, attend_back
+from mpibow.kernels.compiled.attention import attend
 from mpibow.kernels.compiled.native import Arguments
 from mpibow.kernels.compiled.products import room, room_spec
 from mpibow.ops import Attention
@@ -59,7 +59,7 @@ def _places(view: Array) -> Array:
 
 
 def arguments_of(call: Call, y: Array) -> Arguments:
-    """The arguments that both kernels take, but for those named as the call's arrays are; y may be its gradient."""
+    """The arguments that both directions take, but for those named as the call's arrays are; y may be its gradient."""
     whole, mask = _views(call.op, call.x, y)
     views, op = [each for each in whole if each is not None], _attention(call.op)
     q, k, v, _ = views
@@ -71,6 +71,7 @@ def arguments_of(call: Call, y: Array) -> Arguments:
         "q": q,
         "k": k,
         "v": v,
+        "y": y,
         "mask": mask,
         "kind": 0 if mask is None else _kind(mask),
         "mask_row": shown.strides[-2],
@@ -109,12 +110,12 @@ def _views(op: Attention | HeadsAttention, arrays: Sequence[Array | None], y: Ar
 
 
 def forward(call: Call) -> Run:
-    return attend.on(call, **arguments_of(call, call.y))
+    return attend.on(call, back=False, **arguments_of(call, call.y))
 
 
 def backward(call: Call) -> Run:
     (dq, dk, dv, _), dmask = _views(call.op, call.dx, call.dy)
-    return attend_back.on(call, dq=dq, dk=dk, dv=dv, dmask=dmask, **arguments_of(call, call.dy))
+    return attend.on(call, back=True, dq=dq, dk=dk, dv=dv, dmask=dmask, **arguments_of(call, call.dy))
 
 
 KERNELS = dict.fromkeys((Attention, HeadsAttention), Kernel(forward, backward, buffers))

@@ -6,8 +6,8 @@ import numpy as np
 
 from mpibow.graph.formats import canonical, parse
 from mpibow.graph.graph import FLOAT
-from mpibow.graph.kernel import Buffers, Call, Formats, Kernel, Shapes, Tags
-from mpibow.kernels.compiled.native import Address, Arguments, Floats, Words, native, row_at
+from mpibow.graph.kernel import Buffers, Call, Formats, Kernel, Run, Shapes, Tags
+from mpibow.kernels.compiled.native import Address, Arguments, Back, Floats, Words, native, row_at
 from mpibow.ops import AdaptiveAvgPool2d, GlobalAvgPool2d
 
 _f = np.float32
@@ -15,6 +15,7 @@ _f = np.float32
 
 @native
 def means(
+    back: Back,
     x: Address,
     y: Address,
     rows: Words,
@@ -27,46 +28,30 @@ def means(
     wide: int,
 ) -> None:
     """y (images, high, wide) = the sum of x (images, h, w)
-    from rows[0, i] to rows[1, i] and columns[0, j] to columns[1, j], times shares (high, wide)."""
+    from rows[0, i] to rows[1, i] and columns[0, j] to columns[1, j], times shares (high, wide).
+    Or, if `back`, x = its gradient, of the gradient y."""
     for image in range(images):
         x_row, y_row = row_at(x, image, h * w), row_at(y, image, high * wide)
+        if back:
+            for c in range(h * w):
+                x_row[c] = _f(0)
         for i in range(high):
             for j in range(wide):
-                total = _f(0)
-                for r in range(rows[i], rows[high + i]):
-                    for c in range(r * w + columns[j], r * w + columns[wide + j]):
-                        total += x_row[c]
-                y_row[i * wide + j] = total * shares[i * wide + j]
-
-
-@native
-def means_back(
-    dy: Address,
-    dx: Address,
-    rows: Words,
-    columns: Words,
-    shares: Floats,
-    images: int,
-    h: int,
-    w: int,
-    high: int,
-    wide: int,
-) -> None:
-    """The gradient of `means`."""
-    for image in range(images):
-        dy_row, dx_row = row_at(dy, image, high * wide), row_at(dx, image, h * w)
-        for c in range(h * w):
-            dx_row[c] = _f(0)
-        for i in range(high):
-            for j in range(wide):
-                share = dy_row[i * wide + j] * shares[i * wide + j]
-                for r in range(rows[i], rows[high + i]):
-                    for c in range(r * w + columns[j], r * w + columns[wide + j]):
-                        dx_row[c] += share
+                if back:
+                    share = y_row[i * wide + j] * shares[i * wide + j]
+                    for r in range(rows[i], rows[high + i]):
+                        for c in range(r * w + columns[j], r * w + columns[wide + j]):
+                            x_row[c] += share
+                else:
+                    total = _f(0)
+                    for r in range(rows[i], rows[high + i]):
+                        for c in range(r * w + columns[j], r * w + columns[wide + j]):
+                            total += x_row[c]
+                    y_row[i * wide + j] = total * shares[i * wide + j]
 
 
 def _windows(call: Call) -> Arguments:
-    """The arguments of both kernels but for images and means."""
+    """The arguments of both directions but for images and means."""
     (n, c, h, w), (high, wide) = call.shapes.x[0], call.shapes.y[2:]
     (rows, tall), (columns, broad) = call.op.along(0, h, high), call.op.along(1, w, wide)
     shares = (1.0 / np.outer(tall, broad)).astype(_f)
@@ -164,7 +149,15 @@ def image_buffers(op: GlobalAvgPool2d, shapes: Shapes) -> Buffers:
     return Buffers(forward={"sums": row}, backward={"shares": row})
 
 
-WINDOWS = Kernel(means.half(_windows), means_back.half(_windows))  # of AvgPool2d, too
+def windows_forward(call: Call) -> Run:
+    return means.on(call, back=False, **_windows(call))
+
+
+def windows_backward(call: Call) -> Run:
+    return means.on(call, back=True, x=call.dx0, y=call.dy, **_windows(call))
+
+
+WINDOWS = Kernel(windows_forward, windows_backward)  # of AvgPool2d, too
 KERNELS = {
     AdaptiveAvgPool2d: WINDOWS,
     GlobalAvgPool2d: Kernel(image_mean.half(_extents), image_mean_back.half(_extents), image_buffers, image_formats),

@@ -43,6 +43,7 @@ Words = Annotated[Argument, types.int64[::1]]
 Integers = Annotated[Argument, types.int32[::1]]
 Octets = Annotated[Argument, types.uint8[::1]]
 Indices = Annotated[Argument, types.UniTuple(types.int64, 2)]  # an array of int32 or int64, for numeric.index_at
+Back = Literal[False, True]  # whether a kernel, compiled for either, goes backward
 _PLAIN = {int: types.int64, float: types.float64, bool: types.boolean}
 
 

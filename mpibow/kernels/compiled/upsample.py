@@ -7,8 +7,8 @@ from math import prod
 import numpy as np
 
 from mpibow.graph.graph import FLOAT
-from mpibow.graph.kernel import Buffers, Call, Kernel, Shapes
-from mpibow.kernels.compiled.native import Address, Arguments, Floats, Words, floats, native
+from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
+from mpibow.kernels.compiled.native import Address, Arguments, Back, Floats, Words, floats, native
 from mpibow.ops import Upsample
 from mpibow.ops.upsample import neighbours
 
@@ -17,6 +17,7 @@ _f = np.float32
 
 @native
 def enlarge(
+    back: Back,
     x: Address,
     y: Address,
     line: Floats,
@@ -33,50 +34,29 @@ def enlarge(
     across: Floats,
 ) -> None:
     """y (images, high, wide) = x (images, h, w) enlarged: row i lies between rows above[i] and below[i] by the share
-    down[i], column j likewise between left[j] and right[j]."""
+    down[i], column j likewise between left[j] and right[j]. Or, if `back`, x = its gradient, of the gradient y."""
+    if back:
+        floats(x, images * h * w)[:] = 0
     for image in range(images):
         for i in range(high):
             x0, x1 = floats(x + 4 * (image * h + above[i]) * w, w), floats(x + 4 * (image * h + below[i]) * w, w)
             y_row, share = floats(y + 4 * (image * high + i) * wide, wide), down[i]
-            for j in range(w):
-                line[j] = x0[j] + share * (x1[j] - x0[j])
-            for j in range(wide):
-                y_row[j] = line[left[j]] + across[j] * (line[right[j]] - line[left[j]])
-
-
-@native
-def enlarge_back(
-    dy: Address,
-    dx: Address,
-    line: Floats,
-    images: int,
-    h: int,
-    w: int,
-    high: int,
-    wide: int,
-    above: Words,
-    below: Words,
-    down: Floats,
-    left: Words,
-    right: Words,
-    across: Floats,
-) -> None:
-    """The gradient of `enlarge`."""
-    floats(dx, images * h * w)[:] = 0
-    for image in range(images):
-        for i in range(high):
-            x0, x1 = floats(dx + 4 * (image * h + above[i]) * w, w), floats(dx + 4 * (image * h + below[i]) * w, w)
-            dy_row, share = floats(dy + 4 * (image * high + i) * wide, wide), down[i]
-            for j in range(w):
-                line[j] = _f(0)
-            for j in range(wide):
-                part = across[j] * dy_row[j]
-                line[left[j]] += dy_row[j] - part
-                line[right[j]] += part
-            for j in range(w):
-                part = share * line[j]
-                x0[j] += line[j] - part
-                x1[j] += part
+            if back:
+                for j in range(w):
+                    line[j] = _f(0)
+                for j in range(wide):
+                    part = across[j] * y_row[j]
+                    line[left[j]] += y_row[j] - part
+                    line[right[j]] += part
+                for j in range(w):
+                    part = share * line[j]
+                    x0[j] += line[j] - part
+                    x1[j] += part
+            else:
+                for j in range(w):
+                    line[j] = x0[j] + share * (x1[j] - x0[j])
+                for j in range(wide):
+                    y_row[j] = line[left[j]] + across[j] * (line[right[j]] - line[left[j]])
 
 
 def buffers(op: Upsample, shapes: Shapes) -> Buffers:
@@ -94,4 +74,12 @@ def _lines(call: Call) -> Arguments:
     return found
 
 
-KERNELS = {Upsample: Kernel(enlarge.half(_lines), enlarge_back.half(_lines), buffers)}
+def forward(call: Call) -> Run:
+    return enlarge.on(call, back=False, **_lines(call))
+
+
+def backward(call: Call) -> Run:
+    return enlarge.on(call, back=True, x=call.dx0, y=call.dy, **_lines(call))
+
+
+KERNELS = {Upsample: Kernel(forward, backward, buffers)}
