@@ -165,6 +165,15 @@ def shorten(row: DeviceArray, norm: DeviceArray, limit: float) -> Launch:
     return Launch("shorten", _turns(row.size), (row, norm, float(limit), np.int64(row.size)))
 
 
+def bound_norms(
+    gradient: DeviceArray, norm: DeviceArray, clip_value: float | None, clip_norm: float | None, parts: DeviceArray
+) -> Launches:
+    """The end of a learner's backward: limits its gradient (size,), norm (1,) <- |gradient|^2 before `clip_norm`."""
+    launches = [] if clip_value is None else [clamp(gradient, clip_value)]
+    launches += squared_norms(gradient.reshape(1, -1), parts, norm)
+    return launches if clip_norm is None else [*launches, shorten(gradient, norm, clip_norm)]
+
+
 def report_batch(
     loss: DeviceArray, hits: DeviceArray | None, norm: DeviceArray, report: DeviceArray, count: int, stride: int = 1
 ) -> Launch:

@@ -72,7 +72,7 @@ class DeviceGain:
         if owed is not None:
             k, rate, own, total = owed
             arrays = (self._state, own, total)
-            self._passes.run(f"follow {k}", arrays, lambda step: self._launches(k, step, own, total), rate=rate)
+            self._passes.run(f"follow {k}", arrays, lambda step, _: self._launches(k, step, own, total), rate=rate)
         machine.driver.copy(self._seen, self._state, machine.stream)
 
     def seen(self) -> None:

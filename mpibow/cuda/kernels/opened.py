@@ -18,14 +18,14 @@ from mpibow.cuda.device.driver import DeviceProperties
 from mpibow.cuda.device.machine import Machine
 from mpibow.cuda.kernels.cudnn import Cudnn, DeviceTimer, Enqueue, Handles
 from mpibow.cuda.kernels.elementwise import cast, fill
-from mpibow.cuda.kernels.flat import CHUNK, join_rows, part_rows, report_batch
+from mpibow.cuda.kernels.flat import CHUNK, bound_norms, join_rows, part_rows, report_batch
 from mpibow.cuda.kernels.fused import blocks_of
 from mpibow.cuda.kernels.graphs import load_cudnn
 from mpibow.cuda.kernels.kept import Folder
 from mpibow.cuda.kernels.kernels import Constant, Launches
 from mpibow.cuda.kernels.launcher import Bind, Executor, Launcher, Range
 from mpibow.cuda.kernels.operands import PRECISIONS, Precision
-from mpibow.cuda.kernels.passes import DeviceFlat, bound_norms
+from mpibow.cuda.kernels.passes import DeviceFlat
 from mpibow.cuda.kernels.plans import Planner, Search, Target
 from mpibow.cuda.kernels.precision import LossScale, Shadows
 from mpibow.errors import DeviceError, install

@@ -32,6 +32,8 @@ FIELDS = {name: 4 * i for i, name in enumerate(flat.STEP.names or ())}  # the of
 SCALARS = 64  # of a learner's local step, for which there is room from the start
 Number = float | DeviceArray  # one that only the device has is the array that holds it
 Arrays = Sequence[PlanArray]  # None for one that is left out
+Make = Callable[[DeviceArray, DeviceArray], Sequence[Launch]]
+NO_SCALARS = np.zeros(0, np.float32)
 REPORT = 3  # numbers that a learner reports of its batch: loss, hits, |gradient|^2
 
 
@@ -66,7 +68,7 @@ class DeviceFlat:
             if target.size:
                 assert target.dtype == np.float32
                 rows = [target] if target.c_contiguous else [target[i] for i in range(len(target))]
-                self.run("put", (target,), lambda step: [fill(row.reshape(-1), 0.0) for row in rows], writes=True)
+                self.run("put", (target,), lambda *_: [fill(row.reshape(-1), 0.0) for row in rows], writes=True)
         else:
             self.machine.put(target, source)
 
@@ -84,7 +86,7 @@ class DeviceFlat:
 
     def sum_squares(self, squares: DeviceArray, out: DeviceArray) -> None:
         """out (1,) <- the sum of the chunks' squares."""
-        self.run("send", (squares, out), lambda step: [flat.sum_parts(squares.reshape(1, -1, 1), out.reshape(1, 1))])
+        self.run("send", (squares, out), lambda *_: [flat.sum_parts(squares.reshape(1, -1, 1), out.reshape(1, 1))])
 
     def meter(self) -> DeviceGain:
         return DeviceGain(self)
@@ -103,27 +105,47 @@ class DeviceFlat:
         self,
         name: str,
         arrays: Arrays,
-        make: Callable[[DeviceArray], Sequence[Launch]],
+        make: Make,
+        scalars: Array = NO_SCALARS,
+        /,
         *,
         writes: bool = False,
         **numbers: Number,
     ) -> None:
-        """Enqueues the launches that `make` makes of a record STEP; for the same name and arrays they are made once.
+        """Enqueues the launches that `make` makes of a record STEP and of a step's scalars, both on the device.
+
+        For the same name and arrays they are made once.
 
         The record is written in front of them: a number that only the device has is given as the array that holds it.
         `writes`: they write weights, which learners wait for.
         """
-        self._run(name, arrays, lambda place: make(_step_of(place)), None, writes, numbers)
+        key = (name, *(None if array is None else (array.ptr, array.shape) for array in arrays))
+        end = SLOT + 4 * scalars.size
+        if end > self._steps.shape[1]:
+            self.machine.stream.synchronise()
+            self._bound.clear()
+            self._make_room(-(-end // SLOT) * SLOT)
+        if key not in self._bound:
+            if len(self._bound) == STEPS:
+                self._bound.clear()
+            place = self._steps[len(self._bound)]
+            record = place[: flat.STEP.itemsize].view(flat.STEP)
+            launches = make(record, place[SLOT:end].view(np.float32).reshape(scalars.shape))
+            self._bound[key] = self.bind(launches), place
+        enqueue, place = self._bound[key]
+        if numbers:
+            self._write(place[:end], scalars, numbers)
+        enqueue(self.machine.stream)
+        if writes:
+            self.machine.mark()
 
-    def _pass(
-        self, launch: Callable[..., Launch], *arrays: DeviceArray | None, writes: bool = False, **numbers: Number
-    ) -> None:
+    def _pass(self, launch: Callable[..., Launch], *arrays: DeviceArray | None, **numbers: Number) -> None:
         """As `run`, of one launch that takes the arrays, and behind them the record where there are numbers."""
 
-        def make(step: DeviceArray) -> Sequence[Launch]:
+        def make(step: DeviceArray, _: DeviceArray) -> Sequence[Launch]:
             return [launch(*arrays, step) if numbers else launch(*arrays)]
 
-        self.run(launch.__name__, arrays, make, writes=writes, **numbers)
+        self.run(launch.__name__, arrays, make, writes=False, **numbers)
 
     def _step_by_parts(
         self,
@@ -139,13 +161,12 @@ class DeviceFlat:
         name = kernel if send is None else f"{kernel} {id(send.formula)}"
         for part, states, stop in local.parts(step):
             weights, *rest = (_part_of(array, part.start, stop) for array in (step.weights, *others))
-            if send is None:
-                text = self._text(cuda_source.source, part.formula)
-            else:
-                text = self._text(cuda_source.sending, part.formula, send.formula)
+            source, *also = (cuda_source.source,) if send is None else (cuda_source.sending, send.formula)
+            text = self._text(source, part.formula, *also)
             make = partial(_stepped, kernel, weights, states, rest, part, text, norms)
             numbers["rate"] = part.rate
-            self._run(f"{name} {len(part.scalars)}", (weights, *states, *rest), make, part.scalars, True, numbers)
+            arrays, name_of_part = (weights, *states, *rest), f"{name} {len(part.scalars)}"
+            self.run(name_of_part, arrays, make, part.scalars, writes=True, **numbers)
 
     def _text(self, source: Callable[..., str], *formulas: Formula) -> str:
         key = (source.__name__, *map(id, formulas))
@@ -153,44 +174,15 @@ class DeviceFlat:
             self._formulas[key] = formulas, source(*formulas)
         return self._formulas[key][1]
 
-    def _run(
-        self,
-        name: str,
-        arrays: Arrays,
-        make: Callable[[DeviceArray], Sequence[Launch]],
-        scalars: Array | None,
-        writes: bool,
-        numbers: Mapping[str, Number],
-    ) -> None:
-        key = (name, *(None if array is None else (array.ptr, array.shape) for array in arrays))
-        need = 0 if scalars is None else SLOT + 4 * scalars.size
-        if need > self._steps.shape[1]:
-            self.machine.stream.synchronise()
-            self._bound.clear()
-            self._make_room(-(-need // SLOT) * SLOT)
-        if key not in self._bound:
-            if len(self._bound) == STEPS:
-                self._bound.clear()
-            place = self._steps[len(self._bound)]
-            self._bound[key] = self.bind(make(place)), place
-        launches, place = self._bound[key]
-        if numbers:
-            self._write(place, scalars, numbers)
-        launches(self.machine.stream)
-        if writes:
-            self.machine.mark()
-
-    def _write(self, there: DeviceArray, scalars: Array | None, numbers: Mapping[str, Number]) -> None:
-        sent = self._sent[self._place()]
+    def _write(self, there: DeviceArray, scalars: Array, numbers: Mapping[str, Number]) -> None:
+        sent = self._sent[self._place(), : there.size]
         record = sent[: flat.STEP.itemsize].view(flat.STEP)
         of_device = {name: value for name, value in numbers.items() if isinstance(value, DeviceArray)}
         for name in FIELDS:
             record[name] = 0 if name in of_device else numbers.get(name, 0)
-        count = 0 if scalars is None else scalars.size
-        if scalars is not None:
-            sent[SLOT : SLOT + 4 * count].view(np.float32)[:] = scalars.reshape(-1)
+        sent[SLOT:].view(np.float32)[:] = scalars.reshape(-1)
         copy, stream = self.machine.driver.copy, self.machine.stream
-        copy(there[: SLOT + 4 * count], sent[: SLOT + 4 * count], stream)
+        copy(there, sent, stream)
         for name, value in of_device.items():
             begin = FIELDS[name]
             copy(there[begin : begin + 4], value[:1], stream)
@@ -236,7 +228,7 @@ class DeviceFlat:
         total = sums[0][: weights.shape[1]] if len(sums) else None
         text = self._text(cuda_source.applying, half.formula)
 
-        def make(step: DeviceArray) -> Sequence[Launch]:
+        def make(step: DeviceArray, _: DeviceArray) -> Sequence[Launch]:
             return [flat.apply(text, weights, arrays, total, step)]
 
         name = f"apply {id(half.formula)}"
@@ -292,12 +284,11 @@ def _stepped(
     local: Local,
     text: str,
     norms: DeviceArray | None,
-    place: DeviceArray,
+    step: DeviceArray,
+    scalars: DeviceArray,
 ) -> Sequence[Launch]:
-    """The launch of a local step whose record and scalars are at a place of the ring."""
-    scalars = place[SLOT : SLOT + 4 * local.scalars.size].view(np.float32).reshape(local.scalars.shape)
     own = flat.DeviceStep(text, scalars, flat.spans_of(local))
-    return [flat.stepped(kernel, weights, states, (*others, _step_of(place)), own, norms)]
+    return [flat.stepped(kernel, weights, states, (*others, step), own, norms)]
 
 
 def _part_of(array: PlanArray, start: int, stop: int) -> PlanArray:
@@ -308,17 +299,3 @@ def _part_of(array: PlanArray, start: int, stop: int) -> PlanArray:
         assert start % flat.CHUNK == 0, start
         return array[start // flat.CHUNK : -(-stop // flat.CHUNK)]
     return array[:, start:stop] if array.ndim == 2 else array[start:stop]
-
-
-def _step_of(place: DeviceArray) -> DeviceArray:
-    """The record STEP at a place of the ring."""
-    return place[: flat.STEP.itemsize].view(flat.STEP)
-
-
-def bound_norms(
-    gradient: DeviceArray, norm: DeviceArray, clip_value: float | None, clip_norm: float | None, parts: DeviceArray
-) -> Sequence[Launch]:
-    """The end of a learner's backward: limits its gradient (size,), norm (1,) <- |gradient|^2 before `clip_norm`."""
-    launches = [] if clip_value is None else [flat.clamp(gradient, clip_value)]
-    launches += flat.squared_norms(gradient.reshape(1, -1), parts, norm)
-    return launches if clip_norm is None else [*launches, flat.shorten(gradient, norm, clip_norm)]
