@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from inspect import signature
+from inspect import getfullargspec, signature
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -127,17 +127,19 @@ class Call:
     def arrays(self) -> dict[str, Array | None]:
         """All arrays by name: x, x1, ..., y, dy, dx, dx1, ..., weights and d before their names, statistics, buffers.
 
-        A buffer stands for a weight of its name, which it has in another layout, and for what it is to replace.
+        Inputs are there also by the names that the operator's `infer` has for them. A buffer stands for a weight of its
+        name, which it has in another layout, and for what it is to replace.
         """
-        inputs = {f"x{i or ''}": x for i, x in enumerate(self.x)}
+        names = getfullargspec(self.op.infer).args[1:]
+        inputs = {f"x{i or ''}": x for i, x in enumerate(self.x)} | dict(zip(names, self.x, strict=False))
         gradients = {f"dx{i or ''}": dx for i, dx in enumerate(self.dx)}
         weights = {**self.w, **{f"d{key}": dw for key, dw in self.dw.items()}, **self.statistics}
         return {"y": self.y, "dy": self.dy, **inputs, **gradients, **weights, **self.saved, **self.scratch}
 
     @property
     def named(self) -> dict[str, Any]:
-        """The operator's settings, and all arrays."""
-        return {**vars(self.op), **self.arrays}
+        """The operator, its settings, and all arrays."""
+        return {"op": self.op, **vars(self.op), **self.arrays}
 
 
 Binding = Callable[[Call], Run]

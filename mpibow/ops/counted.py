@@ -97,17 +97,17 @@ def mean_buffers(op: CountedMean, shapes: Shapes) -> Buffers:
 
 
 @runs
-def each_mean(x: Array, x1: Array, y: Array, none: Array) -> None:
-    np.equal(x1, 0, out=none)
-    np.copyto(y, x)
-    np.divide(x, x1, out=y, where=np.logical_not(none, out=none))
+def each_mean(sums: Array, counts: Array, y: Array, none: Array) -> None:
+    np.equal(counts, 0, out=none)
+    np.copyto(y, sums)
+    np.divide(sums, counts, out=y, where=np.logical_not(none, out=none))
 
 
 @runs
-def batch_mean(x: Array, x1: Array, y: Array, factor: Array) -> None:
-    total = float(x1.sum(dtype=np.float64))
+def batch_mean(sums: Array, counts: Array, y: Array, factor: Array) -> None:
+    total = float(counts.sum(dtype=np.float64))
     factor[0] = len(y) / total if total else 0.0
-    np.multiply(x, factor, out=y)
+    np.multiply(sums, factor, out=y)
 
 
 def mean_forward(call: Call) -> Run:

@@ -116,13 +116,20 @@ def cross_entropy_buffers(op: SoftmaxCrossEntropy, shapes: Shapes) -> Buffers:
     )
 
 
-def cross_entropy_forward(call: Call) -> Run:
-    (logits, label), y = call.x, call.y
-    probability, index = call.buffers("probability", "index")
-    column, picked = call.buffers("column", "picked")
+@binds
+def cross_entropy_forward(
+    logits: Array,
+    label: Array,
+    y: Array,
+    probability: Array,
+    index: Array,
+    column: Array,
+    picked: Array,
+    smoothing: float,
+    ignore: int,
+    ignored: Array | None = None,
+) -> Run:
     flat, starts = probability.reshape(-1), np.arange(len(label)) * logits.shape[1]
-    ignore, smoothing = call.op.ignore, call.op.smoothing
-    ignored = None if ignore is None else call.saved["ignored"]
     rest, spread = 1.0 - smoothing, smoothing / logits.shape[1]
 
     def run() -> None:
@@ -150,24 +157,31 @@ def cross_entropy_forward(call: Call) -> Run:
     return run
 
 
-def cross_entropy_backward(call: Call) -> Run:
-    dy, dx, probability, index = call.dy, call.dx0, call.saved["probability"], call.saved["index"]
-    picked, ignored = call.scratch["picked"], call.saved.get("ignored")
-    flat, dy2, smoothing = dx.reshape(-1), dy.reshape(-1, 1), call.op.smoothing
+@binds
+def cross_entropy_backward(
+    dy: Array,
+    dx: Array,
+    probability: Array,
+    index: Array,
+    picked: Array,
+    smoothing: float,
+    ignored: Array | None = None,
+    share: Array | None = None,
+) -> Run:
+    flat, dy2, shares = dx.reshape(-1), dy.reshape(-1, 1), dy if share is None else share
     rest, spread = 1.0 - smoothing, smoothing / dx.shape[1]
     ignored2 = None if ignored is None else ignored.reshape(-1, 1)
-    share = call.scratch["share"] if smoothing else dy
 
     def run() -> None:  # dy (probability - target)
         nonlocal dx, picked
         if smoothing:
             np.subtract(probability, spread, out=dx)
             dx *= dy2
-            np.multiply(dy, rest, out=share)
+            np.multiply(dy, rest, out=shares)
         else:
             np.multiply(probability, dy2, out=dx)
         flat.take(index, out=picked, mode="clip")
-        picked -= share
+        picked -= shares
         flat[index] = picked
         if ignored2 is not None:
             np.copyto(dx, 0, where=ignored2)
@@ -186,8 +200,8 @@ def soft_buffers(op: SoftCrossEntropy, shapes: Shapes) -> Buffers:
 
 @runs
 def soft_forward(
-    x: Array,
-    x1: Array,
+    logits: Array,
+    target: Array,
     y: Array,
     slope: Array,
     column: Array,
@@ -195,21 +209,21 @@ def soft_forward(
     smoothing: float,
     smooth: Array | None = None,
 ) -> None:
-    """With t the target: y = sum(t) log(sum(exp(x))) - t x, slope = sum(t) softmax(x) - t."""
-    target = x1
+    """With t the target, smoothed: y = sum(t) log(sum(exp(x))) - t x, slope = sum(t) softmax(x) - t."""
+    shares = target
     if smooth is not None:
-        np.multiply(x1, 1.0 - smoothing, out=smooth)
-        smooth += smoothing / x.shape[1]
-        target = smooth
-    np.max(x, axis=1, keepdims=True, out=column)
-    np.subtract(x, column, out=slope)
-    np.vecdot(target, slope, out=y)
+        np.multiply(target, 1.0 - smoothing, out=smooth)
+        smooth += smoothing / logits.shape[1]
+        shares = smooth
+    np.max(logits, axis=1, keepdims=True, out=column)
+    np.subtract(logits, column, out=slope)
+    np.vecdot(shares, slope, out=y)
     np.exp(slope, out=slope)
     np.sum(slope, axis=1, keepdims=True, out=column)
     slope /= column
-    np.sum(target, axis=1, keepdims=True, out=mass)
+    np.sum(shares, axis=1, keepdims=True, out=mass)
     slope *= mass
-    slope -= target
+    slope -= shares
     np.log(column, out=column)
     column *= mass
     np.subtract(column[:, 0], y, out=y)
@@ -230,9 +244,9 @@ def accuracy_buffers(op: Accuracy, shapes: Shapes) -> Buffers:
 
 
 @runs
-def _is_the_best(x: Array, x1: Array, y: Array, rank: Array) -> None:
-    np.argmax(x, axis=1, out=rank)
-    np.equal(rank, x1, out=y, casting="unsafe")
+def _is_the_best(logits: Array, label: Array, y: Array, rank: Array) -> None:
+    np.argmax(logits, axis=1, out=rank)
+    np.equal(rank, label, out=y, casting="unsafe")
 
 
 def accuracy_forward(call: Call) -> Run:
@@ -241,9 +255,8 @@ def accuracy_forward(call: Call) -> Run:
 
 @binds
 def _among_the_best(
-    x: Array, x1: Array, y: Array, rank: Array, picked: Array, valid: Array, ahead: Array, level: Array, k: int
+    logits: Array, label: Array, y: Array, rank: Array, picked: Array, valid: Array, ahead: Array, level: Array, k: int
 ) -> Run:
-    logits, label = x, x1
     classes = np.arange(logits.shape[1])
     starts, label2 = np.arange(len(label)) * len(classes), label.reshape(-1, 1)
     flat, picked1, first, last = logits.reshape(-1), picked[:, 0], level[:, 0], len(classes) - 1

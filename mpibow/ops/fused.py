@@ -84,8 +84,8 @@ class ExpandAdd(Op):
     def shares(self, i: int) -> int | None:
         return OUTPUT if i == 1 else None
 
-    def infer(self, small: Shape, x: Shape) -> Shape:
-        return x
+    def infer(self, small: Shape, large: Shape) -> Shape:
+        return large
 
 
 class ExpandMultiply(Op):
@@ -95,8 +95,8 @@ class ExpandMultiply(Op):
     reads = frozenset("x")
     differentiable = (0, 1)
 
-    def infer(self, small: Shape, x: Shape) -> Shape:
-        return x
+    def infer(self, small: Shape, large: Shape) -> Shape:
+        return large
 
 
 class TurnedMatmul(Op):

@@ -192,17 +192,17 @@ def target_buffers(op: ClassTarget, shapes: Shapes) -> Buffers:
 
 @binds
 def target_forward(
-    x: Array, y: Array, is_class: Array, counted: Array, weight: tuple[float, ...], ignore: int, smoothing: float
+    label: Array, y: Array, is_class: Array, counted: Array, weight: tuple[float, ...], ignore: int, smoothing: float
 ) -> Run:
-    classes, weights, label = np.arange(len(weight)), np.array(weight, y.dtype), x.reshape(-1, 1)
+    classes, weights, labels = np.arange(len(weight)), np.array(weight, y.dtype), label.reshape(-1, 1)
     at_label, spread = weights * (1 - smoothing), weights * (smoothing / len(weight))
 
     def run() -> None:
         nonlocal y
-        np.equal(label, classes, out=is_class)
+        np.equal(labels, classes, out=is_class)
         np.multiply(is_class, at_label, out=y)
         y += spread
-        np.not_equal(label, ignore, out=counted)
+        np.not_equal(labels, ignore, out=counted)
         y *= counted
 
     return run

@@ -95,18 +95,17 @@ def _rows(array: Array) -> Array:
 
 
 @runs
-def matmul_forward(x: Array, x1: Array, y: Array) -> None:
-    a, out = (_rows(x), _rows(y)) if x1.ndim == 2 else (x, y)
-    np.matmul(a, x1, out=out)
+def matmul_forward(a: Array, b: Array, y: Array) -> None:
+    left, out = (_rows(a), _rows(y)) if b.ndim == 2 else (a, y)
+    np.matmul(left, b, out=out)
 
 
 @runs
-def matmul_backward(x: Array, x1: Array, dy: Array, dx: Array | None, dx1: Array | None) -> None:
-    a, da = x, dx
-    if x1.ndim == 2:
-        a, dy, da = _rows(x), _rows(dy), None if dx is None else _rows(dx)
-    if da is not None:
-        np.matmul(dy, np.swapaxes(x1, -1, -2), out=da)
+def matmul_backward(a: Array, b: Array, dy: Array, dx: Array | None, dx1: Array | None) -> None:
+    if b.ndim == 2:
+        a, dy, dx = _rows(a), _rows(dy), None if dx is None else _rows(dx)
+    if dx is not None:
+        np.matmul(dy, np.swapaxes(b, -1, -2), out=dx)
     if dx1 is not None:
         np.matmul(np.swapaxes(a, -1, -2), dy, out=dx1)
 

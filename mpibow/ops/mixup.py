@@ -134,9 +134,9 @@ def mix_forward(call: Call) -> Run:
 
 
 @binds
-def one_hot_forward(x: Array, y: Array, classes: int) -> Run:
-    label, numbers = x.reshape(-1, 1), np.arange(classes)
-    return lambda: np.equal(label, numbers, out=y, casting="unsafe")
+def one_hot_forward(label: Array, y: Array, classes: int) -> Run:
+    labels, numbers = label.reshape(-1, 1), np.arange(classes)
+    return lambda: np.equal(labels, numbers, out=y, casting="unsafe")
 
 
 KERNELS = {

@@ -92,7 +92,7 @@ def _saturated(y: Array, size: int, f: float, least: Real, most: Real) -> None:
 @native
 def jittered(
     x: Address,
-    counters: Address,
+    counter: Address,
     y: Address,
     n: int,
     node: int,
@@ -109,7 +109,7 @@ def jittered(
     """y = x with random brightness, contrast and saturation; x is uint8 where `octet`."""
     values = channels * size
     for i in range(n):
-        w = first_block(counters, i, node)
+        w = first_block(counter, i, node)
         f, y_row = _f(_factor(brightness, w[0])), row_at(y, i, values)
         if octet:
             _toned(octets(x + i * values, values), y_row, weights, size, f, contrast, w[1], least, most)
@@ -127,7 +127,6 @@ def forward(call: Call) -> Run:
     least, most = (-math.inf, math.inf) if op.limit is None else (0.0, op.limit)
     return jittered.on(
         call,
-        counters=call.x[1],
         n=n,
         node=stream(call.name),
         channels=channels,

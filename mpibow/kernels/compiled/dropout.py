@@ -19,7 +19,7 @@ _u = np.uint64
 @native
 def dropped(
     x: Address,
-    counters: Address,
+    counter: Address,
     y: Address,
     mask: Address,
     n: int,
@@ -32,7 +32,7 @@ def dropped(
     key, least = _u(node), _u(threshold)
     blocks = (features + 3) // 4
     for i in range(n):
-        seed, epoch, low, high = counter_of(counters, i)
+        seed, epoch, low, high = counter_of(counter, i)
         mask_row = octets(mask + 4 * blocks * i, 4 * blocks)
         for b in range(blocks):
             w0, w1, w2, w3 = philox(_u(b), low, high, epoch, seed, key)
@@ -63,7 +63,7 @@ def buffers(op: Op, shapes: Shapes) -> Buffers:
 
 def forward(call: Call) -> Run:
     node, threshold = stream(call.name), round(call.op.rate * 2**32)
-    return dropped.on(call, counters=call.x[1], node=node, threshold=threshold, **_common(call, call.y))
+    return dropped.on(call, node=node, threshold=threshold, **_common(call, call.y))
 
 
 def backward(call: Call) -> Run:

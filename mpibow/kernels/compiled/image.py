@@ -8,7 +8,7 @@ import numpy as np
 
 from mpibow.graph.graph import Array
 from mpibow.graph.kernel import Call, Kernel, Run
-from mpibow.kernels.compiled.native import Address, Arguments, Floats, Words, floats, native, octets, row_at
+from mpibow.kernels.compiled.native import Address, Floats, Words, floats, native, octets, row_at
 from mpibow.kernels.compiled.numeric import first_block, inlined
 from mpibow.ops import Augment, CentreCrop, Cutout, Normalise
 from mpibow.ops import image as reference
@@ -68,7 +68,7 @@ def _place(word: np.uint64, places: int) -> int:
 
 @native
 def windows(
-    x: Address, y: Address, n: int, pad: int, flips: bool, node: int, sizes: Words, counters: Address = None
+    x: Address, y: Address, n: int, pad: int, flips: bool, node: int, sizes: Words, counter: Address = None
 ) -> None:
     """y = a random window of every image, or without counters its middle.
 
@@ -78,8 +78,8 @@ def windows(
     image, window = width * sizes[0] * sizes[1] * sizes[2], width * sizes[0] * sizes[3] * sizes[4]
     for i in range(n):
         top, left, flip = (sizes[1] - sizes[3]) // 2, (sizes[2] - sizes[4]) // 2, False
-        if counters:
-            w = first_block(counters, i, node)
+        if counter:
+            w = first_block(counter, i, node)
             top = _place(w[0], sizes[1] + 2 * pad - sizes[3] + 1) - pad
             left = _place(w[1], sizes[2] + 2 * pad - sizes[4] + 1) - pad
             flip = flips and w[2] >> _u(31) != 0
@@ -88,12 +88,12 @@ def windows(
 
 @native
 def cut(
-    x: Address, counters: Address, y: Address, n: int, length: int, node: int, channels: int, height: int, width: int
+    x: Address, counter: Address, y: Address, n: int, length: int, node: int, channels: int, height: int, width: int
 ) -> None:
     """y = x with a square of zeros."""
     size = channels * height * width
     for i in range(n):
-        w = first_block(counters, i, node)
+        w = first_block(counter, i, node)
         top, left = _place(w[0], height) - length // 2, _place(w[1], width) - length // 2
         x_row, y_row = row_at(x, i, size), row_at(y, i, size)
         first, last = max(left, 0), min(left + length, width)
@@ -117,7 +117,7 @@ def augment_forward(call: Call) -> Run:
     sizes = _sizes(call)
     if sizes is None:
         return reference.augment_forward(call)
-    return windows.on(call, n=len(call.y), flips=call.op.flip, sizes=sizes, **_draws(call))
+    return windows.on(call, n=len(call.y), flips=call.op.flip, sizes=sizes, node=stream(call.name))
 
 
 def centre_forward(call: Call) -> Run:
@@ -129,12 +129,7 @@ def centre_forward(call: Call) -> Run:
 
 def cutout_forward(call: Call) -> Run:
     n, channels, height, width = call.x0.shape
-    extents = {"n": n, "channels": channels, "height": height, "width": width}
-    return cut.on(call, **extents, **_draws(call))
-
-
-def _draws(call: Call) -> Arguments:
-    return {"counters": call.x[1], "node": stream(call.name)}
+    return cut.on(call, n=n, channels=channels, height=height, width=width, node=stream(call.name))
 
 
 @inlined

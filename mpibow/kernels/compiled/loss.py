@@ -12,7 +12,7 @@ import numpy as np
 
 from mpibow.graph.graph import FLOAT, Op
 from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
-from mpibow.kernels.compiled.native import Address, Floats, Indices, floats, integers, native, row_at
+from mpibow.kernels.compiled.native import Address, Arguments, Floats, Indices, floats, integers, native, row_at
 from mpibow.kernels.compiled.numeric import exp, index_at, inlined, largest
 from mpibow.ops import Accuracy, CountedMean, LabelCount, SoftCrossEntropy, SoftmaxCrossEntropy
 
@@ -27,7 +27,7 @@ def _log(x: np.float32) -> np.float32:
 @native
 def cross_entropy(
     logits: Address,
-    labels: Indices,
+    label: Indices,
     y: Floats,
     slope: Address,
     classes: int,
@@ -39,10 +39,10 @@ def cross_entropy(
     n = len(y)
     rest, spread = _f(1.0 - smoothing), _f(smoothing / classes)
     for i in range(n):
-        label = index_at(labels, i)
+        place = index_at(label, i)
         x, slope_row = row_at(logits, i, classes), row_at(slope, i, classes)
-        ignored = ignores and label == ignore
-        if ignored or label < 0 or label >= classes:
+        ignored = ignores and place == ignore
+        if ignored or place < 0 or place >= classes:
             y[i] = _f(0) if ignored else _f(np.nan)
             for j in range(classes):
                 slope_row[j] = y[i]
@@ -57,33 +57,33 @@ def cross_entropy(
         share = _f(1) / total
         for j in range(classes):
             slope_row[j] = slope_row[j] * share - spread
-        slope_row[label] -= rest
-        y[i] = _log(total) - rest * (x[label] - best)
+        slope_row[place] -= rest
+        y[i] = _log(total) - rest * (x[place] - best)
         if smoothing:  # else 0 times minus infinity, for a logit of minus infinity
             y[i] -= spread * drop
 
 
 @native
 def soft_cross_entropy(
-    logits: Address, targets: Address, y: Floats, slope: Address, classes: int, smoothing: float
+    logits: Address, target: Address, y: Floats, slope: Address, classes: int, smoothing: float
 ) -> None:
     """With t the target, y = sum(t) log(sum(exp(x))) - t x."""
     n = len(y)
     rest, spread = _f(1.0 - smoothing), _f(smoothing / classes)
     for i in range(n):
         at = 4 * i * classes
-        x, given, slope_row = floats(logits + at, classes), floats(targets + at, classes), floats(slope + at, classes)
+        x, given, slope_row = floats(logits + at, classes), floats(target + at, classes), floats(slope + at, classes)
         best = largest(integers(logits + at, classes))
         total, mass, dot = _f(0), _f(0), _f(0)
         for j in range(classes):
-            below, target = x[j] - best, rest * given[j] + spread
-            mass += target
-            dot += target * below
+            below, share = x[j] - best, rest * given[j] + spread
+            mass += share
+            dot += share * below
             slope_row[j] = exp(below)
             total += slope_row[j]
-        share = mass / total
+        scale = mass / total
         for j in range(classes):
-            slope_row[j] = slope_row[j] * share - (rest * given[j] + spread)
+            slope_row[j] = slope_row[j] * scale - (rest * given[j] + spread)
         y[i] = mass * _log(total) - dot
 
 
@@ -98,19 +98,19 @@ def scale_rows(slope: Address, dy: Floats, dx: Address, classes: int) -> None:
 
 
 @native
-def among_the_best(logits: Address, labels: Indices, y: Floats, classes: int, k: int) -> None:
+def among_the_best(logits: Address, label: Indices, y: Floats, classes: int, k: int) -> None:
     """y = 1 where fewer than k logits are ahead of the label's."""
     n = len(y)
     for i in range(n):
-        label = index_at(labels, i)
+        place = index_at(label, i)
         y[i] = _f(0)
-        if label < 0 or label >= classes:
+        if place < 0 or place >= classes:
             continue
         x = row_at(logits, i, classes)
-        mine, ahead = x[label], np.int32(0)
-        for j in range(label):  # an earlier logit of the same value is ahead too; so is NaN
+        mine, ahead = x[place], np.int32(0)
+        for j in range(place):  # an earlier logit of the same value is ahead too; so is NaN
             ahead += np.int32(0) if x[j] < mine else np.int32(1)
-        for j in range(label + 1, classes):
+        for j in range(place + 1, classes):
             ahead += np.int32(0) if x[j] <= mine else np.int32(1)
         if ahead < k and mine == mine:
             y[i] = _f(1)
@@ -120,20 +120,12 @@ def cross_entropy_buffers(op: Op, shapes: Shapes) -> Buffers:
     return Buffers(saved={"slope": (shapes.x[0], FLOAT)})
 
 
-def cross_entropy_forward(call: Call) -> Run:
-    (logits, label), op = call.x, call.op
-    sizes = {"classes": logits.shape[1], "ignores": op.ignore is not None, "ignore": op.ignore or 0}
-    return cross_entropy.on(call, logits=logits, labels=label, **sizes)
+def _classes(call: Call) -> Arguments:
+    return {"classes": call.x0.shape[1]}
 
 
-def soft_forward(call: Call) -> Run:
-    logits, target = call.x
-    return soft_cross_entropy.on(call, logits=logits, targets=target, classes=logits.shape[1])
-
-
-def accuracy_forward(call: Call) -> Run:
-    logits, label = call.x
-    return among_the_best.on(call, logits=logits, labels=label, classes=logits.shape[1])
+def _ignored(call: Call) -> Arguments:
+    return {"ignores": call.op.ignore is not None, "ignore": call.op.ignore or 0, **_classes(call)}
 
 
 @native
@@ -163,37 +155,36 @@ def each_mean(sums: Floats, counts: Floats, y: Floats) -> None:
 
 
 @native
-def label_count(labels: Indices, y: Floats, each: int, ignore: int, weight: Floats = None) -> None:
+def label_count(x: Indices, y: Floats, each: int, ignore: int, weight: Floats = None) -> None:
     """y = the labels of each sample that are not `ignore`, or the sum of their classes' weights."""
     weighs = len(weight) > 0
     for i in range(len(y)):
         total = _f(0)
         for j in range(each):
-            label = index_at(labels, i * each + j)
+            label = index_at(x, i * each + j)
             if label != ignore:
                 total += weight[min(max(label, 0), len(weight) - 1)] if weighs else _f(1)
         y[i] = total
 
 
 def mean_forward(call: Call) -> Run:
-    sums, counts = call.x
-    return (batch_mean if "factor" in call.saved else each_mean).on(call, sums=sums, counts=counts)
+    return (batch_mean if "factor" in call.saved else each_mean).on(call)
 
 
 def count_forward(call: Call) -> Run:
     weight = None if call.op.weight is None else np.array(call.op.weight, np.float32)
-    return label_count.on(call, labels=call.x0, each=call.x0.size // len(call.y), weight=weight)
+    return label_count.on(call, each=call.x0.size // len(call.y), weight=weight)
 
 
-SCALE_ROWS = scale_rows.half(lambda call: {"classes": call.x0.shape[1]})
+SCALE_ROWS = scale_rows.half(_classes)
 KERNELS = {
-    Accuracy: Kernel(accuracy_forward),
+    Accuracy: Kernel(among_the_best.half(_classes)),
     CountedMean: Kernel(
         mean_forward,
         batch_mean_back.half(),
         lambda op, shapes: Buffers(saved={"factor": ((1,), FLOAT)}) if shapes.training else Buffers(),
     ),
     LabelCount: Kernel(count_forward),
-    SoftCrossEntropy: Kernel(soft_forward, SCALE_ROWS, cross_entropy_buffers),
-    SoftmaxCrossEntropy: Kernel(cross_entropy_forward, SCALE_ROWS, cross_entropy_buffers),
+    SoftCrossEntropy: Kernel(soft_cross_entropy.half(_classes), SCALE_ROWS, cross_entropy_buffers),
+    SoftmaxCrossEntropy: Kernel(cross_entropy.half(_ignored), SCALE_ROWS, cross_entropy_buffers),
 }

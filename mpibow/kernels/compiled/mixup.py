@@ -17,10 +17,10 @@ _f, _u = np.float32, np.uint64
 
 
 @native
-def drawn_shares(counters: Address, table: Floats, y: Floats, node: int, shift: int) -> None:
+def drawn_shares(counter: Address, table: Floats, y: Floats, node: int, shift: int) -> None:
     """y = the table's entry at the index in a sample's first word."""
     for i in range(len(y)):
-        y[i] = table[first_block(counters, i, node)[0] >> _u(shift)]
+        y[i] = table[first_block(counter, i, node)[0] >> _u(shift)]
 
 
 @stepwise
@@ -29,39 +29,34 @@ def _mix(own: np.float32, other: np.float32, share: np.float32) -> np.float32:
 
 
 @native
-def mixed(x: Address, shares: Floats, y: Address, size: int) -> None:
+def mixed(x: Address, share: Floats, y: Address, size: int) -> None:
     """y = every row mixed with the next, the last with the first."""
-    n = len(shares)
+    n = len(share)
     for i in range(n):
         own, other = row_at(x, i, size), floats(x + 4 * ((i + 1) % n) * size, size)
-        y_row, share = row_at(y, i, size), shares[i]
+        y_row, part = row_at(y, i, size), share[i]
         for j in range(size):
-            y_row[j] = _mix(own[j], other[j], share)
+            y_row[j] = _mix(own[j], other[j], part)
 
 
 @native
-def one_hots(labels: Indices, y: Address, n: int, classes: int) -> None:
+def one_hots(label: Indices, y: Address, n: int, classes: int) -> None:
     """y = 1 at the label, 0 elsewhere."""
     for i in range(n):
-        label, y_row = index_at(labels, i), row_at(y, i, classes)
+        place, y_row = index_at(label, i), row_at(y, i, classes)
         for j in range(classes):
             y_row[j] = _f(0)
-        if 0 <= label < classes:
-            y_row[label] = _f(1)
+        if 0 <= place < classes:
+            y_row[place] = _f(1)
 
 
 def shares_forward(call: Call) -> Run:
     table, shift = larger_shares(call.op.alpha).astype(_f), 32 - (SHARES - 1).bit_length()
-    return drawn_shares.on(call, counters=call.x0, table=table, node=stream(call.name), shift=shift)
-
-
-def mix_forward(call: Call) -> Run:
-    x, share = call.x
-    return mixed.on(call, shares=share, size=math.prod(x.shape[1:]))
+    return drawn_shares.on(call, table=table, node=stream(call.name), shift=shift)
 
 
 KERNELS = {
-    Mix: Kernel(mix_forward),
+    Mix: Kernel(mixed.half(lambda call: {"size": math.prod(call.y.shape[1:])})),
     MixShares: Kernel(shares_forward),
-    OneHot: Kernel(lambda call: one_hots.on(call, labels=call.x0, n=len(call.y))),
+    OneHot: Kernel(one_hots.half(lambda call: {"n": len(call.y)})),
 }
