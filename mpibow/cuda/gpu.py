@@ -1,7 +1,5 @@
 """The device whose learners compute on the rank's GPU, where threads only enqueue; opened, or described."""
 
-from __future__ import annotations
-
 import os
 import socket
 from collections.abc import Callable, Mapping

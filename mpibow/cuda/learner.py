@@ -1,7 +1,5 @@
 """Learners on a GPU: a stream, and forward and backward that are launched at once. They never wait."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from mpibow.cuda.device.array import PlanArray, PlanArrays

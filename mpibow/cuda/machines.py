@@ -1,7 +1,5 @@
 """A step's formula as CUDA C++, compiled for GPUs and run by the host's compiler: what a check compares with NumPy."""
 
-from __future__ import annotations
-
 import ctypes
 import shutil
 import subprocess

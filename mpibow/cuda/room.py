@@ -1,7 +1,5 @@
 """The entry of this room, from the table of devices (mpibow.job.choice). Light, where there is no GPU."""
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec

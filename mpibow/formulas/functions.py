@@ -4,8 +4,6 @@
 machine's own, within 4 ulp in the formulas of steps.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any, TypeAlias
 

@@ -1,7 +1,5 @@
 """A formula that another one calls: its lines, with names of their own, in the place of the call."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from mpibow.formulas.formula import Apply, Expression, Formula, Name

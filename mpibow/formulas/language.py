@@ -13,8 +13,6 @@ module. A function that the module names and that is written like this one may b
 the call.
 """
 
-from __future__ import annotations
-
 import ast
 import builtins
 import inspect

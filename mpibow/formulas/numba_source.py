@@ -9,8 +9,6 @@ element's type, in the order of the formula's scalars. A condition on numbers al
 compiler makes a loop for each case.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from mpibow.formulas.formula import OPERATORS, Dialect, Formula

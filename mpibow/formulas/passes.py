@@ -1,7 +1,5 @@
 """A formula as NumPy's passes over arrays that are there already: it makes no array while it runs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count

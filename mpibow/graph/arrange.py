@@ -1,7 +1,5 @@
 """Layouts for a graph's tensors: kernels request layouts, and reorders are inserted where neighbours disagree."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 

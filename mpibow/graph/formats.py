@@ -5,8 +5,6 @@ follow, the innermost last. Images in blocks of 16 channels are aBcd16b: an arra
 blocks do not divide an extent, the rest is padding, always zero. Canonical is row by row: abcd, as in PyTorch.
 """
 
-from __future__ import annotations
-
 import re
 from functools import cache
 from math import prod

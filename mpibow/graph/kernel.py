@@ -1,7 +1,5 @@
 """The contract of plans and kernel sets: the buffers a kernel requests, the arrays it is bound to, its return value."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -163,6 +161,11 @@ def binds(function: Callable[..., Run]) -> Binding:
 def canonical_formats(op: Op, shapes: Shapes, given: Tags) -> Formats:
     """The layouts of a kernel that supports one layout only."""
     return Formats(tuple(canonical(shape) for shape in shapes.x), canonical(shapes.y))
+
+
+def as_given(op: Op, shapes: Shapes, given: Tags) -> Formats:
+    """Everything in the first input's layout: for kernels that take any, and leave padding 0."""
+    return Formats((given[0],) * len(given), given[0])
 
 
 @dataclass(frozen=True)

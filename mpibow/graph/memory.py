@@ -1,7 +1,5 @@
 """The memory plan: lifetimes of values, and offsets in one arena so that values alive together never share bytes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ alone, a plan computes no gradients; a batch norm whose weights are all frozen l
 are, and normalises by them. In mixed precision some tensors stay float32 in a plan that computes in 16 bits.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 

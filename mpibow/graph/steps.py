@@ -1,7 +1,5 @@
 """Graph -> steps: forward, the backward halves in reverse, and explicit sums where a value is used twice."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field, replace
 from math import prod

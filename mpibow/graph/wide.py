@@ -5,8 +5,6 @@ rows of losses are sample by sample, replica by replica: row i k + r. Tensors th
 the net, and targets) stay each learner's own, with inputs "image @0", "image @1" ...
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

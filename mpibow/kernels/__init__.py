@@ -1,7 +1,5 @@
 """The kernel sets by name: the kernels of operators and the passes over flat arrays for each device."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

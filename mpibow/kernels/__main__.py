@@ -1,7 +1,5 @@
 """python -m mpibow.kernels: compiles all kernels for this machine now, instead of when a run first needs them."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Iterator, Sequence

@@ -3,8 +3,6 @@
 ONEDNN_MAX_CPU_ISA limits numba, too; numba's NUMBA_CPU_NAME and NUMBA_CPU_FEATURES limit oneDNN, too.
 """
 
-from __future__ import annotations
-
 import os
 from functools import cache
 

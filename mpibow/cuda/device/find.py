@@ -1,7 +1,5 @@
 """Which GPU a rank takes, by its local rank, one each, with a message for every error; and the cores near it."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

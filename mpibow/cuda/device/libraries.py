@@ -1,7 +1,5 @@
 """CUDA's libraries from installed packages: loaded by path, so that later loads by name find them."""
 
-from __future__ import annotations
-
 import ctypes
 import ctypes.util
 import importlib.util

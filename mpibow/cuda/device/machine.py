@@ -1,7 +1,5 @@
 """A rank's GPU as the parts of a run use it: memory, arrays, copies, one stream for averaging, and its events."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

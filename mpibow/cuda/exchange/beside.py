@@ -1,7 +1,5 @@
 """The common part of communicators of device arrays: objects go by the host's communicator, which stays."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from mpibow.comm.communicator import Communicator, InPlace

@@ -1,7 +1,5 @@
 """The results of learners on a GPU, which come to the host an iteration late."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 

@@ -1,7 +1,5 @@
 """Whether MPI takes device arrays, by a process of its own: python -m mpibow.cuda.exchange.probe may crash."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

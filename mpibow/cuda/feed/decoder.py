@@ -1,7 +1,5 @@
 """DALI's work on encoded images on a GPU."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Sequence
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """A whole data set in a GPU's memory: only the counters of a batch are sent, and a kernel gathers the rest."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import zip_longest

@@ -1,7 +1,5 @@
 """The path of slots to learners on a GPU: what the host has read is copied, and the rest is filled there."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any

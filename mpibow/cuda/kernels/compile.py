@@ -1,7 +1,5 @@
 """mpibow's own CUDA kernels as machine code: by NVRTC, without a device, kept on disk."""
 
-from __future__ import annotations
-
 import ctypes
 import hashlib
 import json

@@ -4,8 +4,6 @@ Python needs longer to enqueue a plan than many a kernel runs, so for its time r
 are timed. Not run on a device yet.
 """
 
-from __future__ import annotations
-
 import statistics
 import threading
 from collections.abc import Callable

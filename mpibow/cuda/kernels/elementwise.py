@@ -4,8 +4,6 @@ Of every four elements dropout keeps 4 bits for backward. With several replicas 
 sample here, with counters (4,) and kept bits of its own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import inf, prod
 from typing import Any
@@ -19,11 +17,6 @@ from mpibow.graph.graph import Array, Op
 from mpibow.graph.kernel import Buffers, Call, Formats, Shapes, Tags
 from mpibow.ops import ClippedRelu, Gelu, LeakyRelu
 from mpibow.ops.philox import stream
-
-
-def as_given(op: Op, shapes: Shapes, given: Tags) -> Formats:
-    """Everything in the layout of the first input."""
-    return Formats(given[:1] * len(given), given[0])
 
 
 def _launch(kernel: str, *arguments: PlanArray, of: tuple[str, ...] = ()) -> Launch:

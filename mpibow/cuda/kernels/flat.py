@@ -6,8 +6,6 @@ next are written there, and captured graphs read them. The `scalars` (k, groups,
 too. All arrays are aligned to 16 bytes, and so are all rows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal

@@ -8,8 +8,6 @@ of one element: `states` are its states, read and written, `scalars` those of th
 arrays of its own, indexed by constants, it keeps them in registers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from mpibow.formulas.formula import OPERATORS, Dialect, Formula

@@ -1,7 +1,5 @@
 """Fused learners: all replicas of a rank in one plan, and the places of their rows' elements in its arrays."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """From a spec to cuDNN's graph: tensors with our strides, one operation, its epilogue. Built, not yet planned."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any, TypeAlias

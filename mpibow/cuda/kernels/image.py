@@ -3,8 +3,6 @@
 Stored images are canonical. Shares of mixup and the targets that it mixes are float32 in every precision.
 """
 
-from __future__ import annotations
-
 from math import prod
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Plans kept on disk: one file each, named by a digest, written aside and renamed, checked on reading."""
 
-from __future__ import annotations
-
 import json
 import zlib
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """All of mpibow's own CUDA kernels by name, and how one is launched."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product

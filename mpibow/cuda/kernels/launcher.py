@@ -1,7 +1,5 @@
 """Launches of mpibow's own kernels as runs, and a learner's forward and backward as one CUDA graph."""
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext

@@ -3,8 +3,6 @@
 Weights, their gradients and all statistics are float32, images are of the precision; their runs take a stream.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Launches that only move elements: reorders, concatenation, channels padded with zeros, batches of a data set."""
 
-from __future__ import annotations
-
 from itertools import accumulate
 from math import gcd, prod
 

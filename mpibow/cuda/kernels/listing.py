@@ -1,7 +1,5 @@
 """Which cuDNN graphs an operator needs, and all that a model's graph does: pure functions of shapes and precision."""
 
-from __future__ import annotations
-
 import math
 
 from mpibow.cuda.kernels.operands import SIZES, Precision

@@ -4,8 +4,6 @@ Losses, their gradients, slopes, soft targets and accuracies are float32 in ever
 tables, ratings and errors of a factorisation.
 """
 
-from __future__ import annotations
-
 from math import prod
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Launches of layer normalisation, local response normalisation and sums of columns."""
 
-from __future__ import annotations
-
 from math import prod
 
 import numpy as np

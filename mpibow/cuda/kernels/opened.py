@@ -1,7 +1,5 @@
 """A rank's GPU and its libraries and kernels: opened once, before the first plan."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext

@@ -1,7 +1,5 @@
 """The inputs and outputs of a cuDNN graph: operands by name, their layouts, and the arithmetic of a graph."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Iterable, Mapping

@@ -4,8 +4,6 @@ Values that change from one iteration to the next go to device memory in front o
 exists only there, and never comes to the host for it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 

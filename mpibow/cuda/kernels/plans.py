@@ -1,7 +1,5 @@
 """From a graph to a plan: cuDNN's heuristics rank engines, the deterministic ones are built, the fastest is kept."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace

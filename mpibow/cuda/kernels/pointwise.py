@@ -1,7 +1,5 @@
 """Launches of operators of one element: kernels that are made of their formulas."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Launches of pooling, images with channels last."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from mpibow.cuda.device.array import PlanArray

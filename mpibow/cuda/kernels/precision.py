@@ -1,7 +1,5 @@
 """Computing in 16 bits: the loss's scale in fp16, whose small gradients would else be 0, and copies of weights."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from mpibow.cuda.device.array import DeviceArray, PlanArray

@@ -1,7 +1,5 @@
 """The cuDNN graphs that mpibow uses, as frozen records: convolution, batch norm, products, and their epilogues."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The kernel set of a GPU: operator -> mpibow's own kernels or cuDNN's layer, in one table."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -10,14 +8,24 @@ from typing import Any
 from mpibow import ops
 from mpibow.cuda.kernels import elementwise, image, layout, loss, norm, pointwise, pool
 from mpibow.cuda.kernels.cudnn import Cudnn
-from mpibow.cuda.kernels.elementwise import as_given
 from mpibow.cuda.kernels.kernels import Launch
 from mpibow.cuda.kernels.launcher import Bind
 from mpibow.cuda.kernels.layers import layers
 from mpibow.cuda.kernels.operands import Precision
 from mpibow.graph.formats import Reorder
 from mpibow.graph.graph import Op
-from mpibow.graph.kernel import Buffers, Call, Formats, Kernel, KernelTable, Run, Shapes, Tags, canonical_formats
+from mpibow.graph.kernel import (
+    Buffers,
+    Call,
+    Formats,
+    Kernel,
+    KernelTable,
+    Run,
+    Shapes,
+    Tags,
+    as_given,
+    canonical_formats,
+)
 from mpibow.graph.rewrite import Convert, Widths
 from mpibow.graph.steps import Sum
 from mpibow.ops import (

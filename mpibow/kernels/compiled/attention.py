@@ -4,8 +4,6 @@ Scores of few columns are kept from forward to backward. Backward computes the o
 the factor of each row.
 """
 
-from __future__ import annotations
-
 import numba
 import numpy as np
 

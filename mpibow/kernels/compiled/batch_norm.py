@@ -3,8 +3,6 @@
 They are memory-bound: one pass over a block computes mean and variance, the next includes relu and sum.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import reduce
 

@@ -4,8 +4,6 @@ A box is its extents and, for either side, the distance of neighbours along each
 element. Two of its axes are an inner block, the others are outer loops, any number of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import prod
 

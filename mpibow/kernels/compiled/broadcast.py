@@ -4,8 +4,6 @@ The tensor is read in memory order. Two axes are joined where the smaller tensor
 last two are an inner block.
 """
 
-from __future__ import annotations
-
 from math import prod
 
 import numpy as np

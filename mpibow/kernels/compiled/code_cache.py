@@ -4,8 +4,6 @@ numba's own cache ignores a folder that cannot be written, so a container's kern
 name has a checksum of all that its code depends on: the source, the types, numba, Python and the processor.
 """
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import os

@@ -1,7 +1,5 @@
 """Colour jitter, rounded as NumPy does: one pass for the mean grey, one that writes, one in place for saturation."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

@@ -4,8 +4,6 @@ A command is a function's address and four integers. oneDNN's primitives fit as 
 arguments, arguments). A kernel compiled here (native.py) takes (address of its arguments, 0, their number, 0).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from itertools import groupby

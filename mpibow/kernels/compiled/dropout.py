@@ -1,7 +1,5 @@
 """Dropout: a mask of bytes from Philox, kept for backward; all kernel sets give the same bits."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

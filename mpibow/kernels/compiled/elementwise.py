@@ -3,16 +3,14 @@
 Any number of inputs is one pass through memory: a block of all inputs at a time, so that the block of y stays in L1.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from mpibow.graph.formats import physical
-from mpibow.graph.graph import Array, Op
-from mpibow.graph.kernel import Buffers, Call, Formats, Kernel, Run, Shapes, Tags
+from mpibow.graph.graph import Array
+from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes, as_given
 from mpibow.graph.steps import Sum
 from mpibow.kernels.compiled.command import together
 from mpibow.kernels.compiled.native import (
@@ -32,11 +30,6 @@ from mpibow.ops.gelu import CUBE, SCALE
 
 _f = np.float32
 BLOCK = 1024  # elements
-
-
-def as_given(op: Op, shapes: Shapes, given: Tags) -> Formats:
-    """Everything in the first input's layout: for functions that leave padding 0."""
-    return Formats((given[0],) * len(given), given[0])
 
 
 @native

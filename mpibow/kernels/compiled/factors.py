@@ -4,8 +4,6 @@ A batch of b gives dy^T x, of rank b. For b far below the layer's width the fact
 gradient itself would go to memory and come back three times. mpibow.graph.layout defines their places.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numba

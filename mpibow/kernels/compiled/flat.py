@@ -4,8 +4,6 @@ They are memory-bound: every element is read and written once. Results are NumPy
 or reordered. Only sums of squares differ: they are float64 throughout. Passes around formulas are generated.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Modules of generated text: the loops of a file beside this one, behind the formulas that they are made around."""
 
-from __future__ import annotations
-
 import hashlib
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Attention on a call's arrays: buffers and arguments of `attend`, for heads one behind the other or side by side."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import prod
 

@@ -1,7 +1,5 @@
 """Stored images made a net's input: windows cropped a row at a time, squares cut out, pixels normalised."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

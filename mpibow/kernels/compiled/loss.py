@@ -4,8 +4,6 @@ Forward saves the slope, softmax(x) - target, in both forms of the loss; backwar
 no class gives NaN, as do logits that are NaN or whose largest is infinite: errors stay visible.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Products of tensors' matrices, and dense layers of many rows, such as all positions of a sequence."""
 
-from __future__ import annotations
-
 from math import prod
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Means over rectangles of an image (adaptive pooling, windows that count only in part), and over all of it."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from mpibow.graph.formats import canonical, parse

@@ -1,7 +1,5 @@
 """Mixup: shares drawn by Philox, and the mixed samples; rounded as NumPy does."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Kernels that numba compiles (`native`): their arguments, packed into 64-bit words by name, and views of memory."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial, wraps

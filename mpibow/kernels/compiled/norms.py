@@ -1,7 +1,5 @@
 """Layer, group and RMS normalisation, a row at a time, and local response normalisation, channel by channel."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import asdict
 

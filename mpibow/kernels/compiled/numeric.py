@@ -1,8 +1,6 @@
 """Shared by compiled loops: float32 functions without branches or calls, so that loops over them run in vector
 registers (libm's do not), indices of either width, and Philox."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import TypeVar
 

@@ -7,8 +7,6 @@ where L is symmetric. All squares are symmetric, so half of their panels are com
 Every element of a product is one sum, in order and rounded once a term, whatever the registers' width.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import numpy as np

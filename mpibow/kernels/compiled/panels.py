@@ -4,8 +4,6 @@ A panel holds up to WIDE vectors of columns of the right factor, row after row: 
 factor is read by single elements, wherever they lie. Addresses and distances are in bytes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import wraps
 

@@ -3,8 +3,6 @@
 Every element is computed as NumPy does, step by step. Only exp, log, log1p and tanh differ: they are numeric.py's.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cache
 from math import prod
@@ -14,7 +12,7 @@ import numpy as np
 from mpibow.formulas.formula import Dialect, Formula
 from mpibow.formulas.numba_source import NUMBA, head
 from mpibow.graph.formats import physical
-from mpibow.graph.kernel import Binding, Call, Formats, Kernel, Run, Shapes, Tags, canonical_formats
+from mpibow.graph.kernel import Binding, Call, Formats, Kernel, Run, Shapes, Tags, as_given, canonical_formats
 from mpibow.kernels.compiled.generated import FUTURE, imported
 from mpibow.kernels.compiled.native import Native
 from mpibow.ops import KERNELS as REFERENCE
@@ -126,7 +124,7 @@ def kernel(op: type) -> Kernel:
 def _formats(op: pointwise.Pointwise, shapes: Shapes, given: Tags) -> Formats:
     """The first input's layout, if there is no padding or the padding stays 0."""
     if prod(physical(given[0], shapes.y)) == prod(shapes.y) or keeps_zero(op):
-        return Formats((given[0],) * len(given), given[0])
+        return as_given(op, shapes, given)
     return canonical_formats(op, shapes, given)
 
 

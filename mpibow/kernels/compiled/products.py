@@ -4,8 +4,6 @@ Matrices are given by addresses and by bytes from row to row. The right factor g
 that a panel stays in L1 while the rows of the left factor pass by it.
 """
 
-from __future__ import annotations
-
 import numba
 
 from mpibow.graph.graph import FLOAT

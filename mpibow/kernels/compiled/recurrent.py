@@ -1,7 +1,5 @@
 """LSTM and GRU: the inputs of all steps at once, then step by step the passes of `time_steps`."""
 
-from __future__ import annotations
-
 from mpibow.graph.graph import FLOAT
 from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes, Spec, Specs
 from mpibow.kernels.compiled.command import together

@@ -3,8 +3,6 @@
 The input is read in memory order. Axes are joined where both or neither are reduced; the last two are an inner block.
 """
 
-from __future__ import annotations
-
 from math import prod
 
 import numpy as np

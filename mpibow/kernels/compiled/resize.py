@@ -1,7 +1,5 @@
 """Windows of images scaled to one size: the reference's bits, a line of pixels at a time, by the images' addresses."""
 
-from __future__ import annotations
-
 import math
 
 import numba

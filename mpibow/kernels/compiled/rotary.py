@@ -1,7 +1,5 @@
 """Rotary position embedding: the halves of a row turned against each other, by tables of cosines and sines."""
 
-from __future__ import annotations
-
 from math import prod
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Rows of tables and elements along an axis, taken by number or multiplied, and their gradients scattered back."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from mpibow.graph.graph import FLOAT

@@ -1,7 +1,5 @@
 """Softmax and its logarithm along any axis: contiguous rows, else a strip of columns at a time."""
 
-from __future__ import annotations
-
 from math import prod
 
 import numpy as np

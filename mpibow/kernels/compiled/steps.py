@@ -1,7 +1,5 @@
 """Parts of the compiled passes over flat arrays: their compilation, and their division into blocks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import TypeVar
 

@@ -4,8 +4,6 @@ Arrays over steps are (n, t, units), those of gates (n, t, gates * units): i, f,
 that has the last output's part of m in `inner`.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Larger images, a line at a time: between two of the image's lines, then between neighbours in it."""
 
-from __future__ import annotations
-
 from math import prod
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Vectors of 16 floats in LLVM's instructions: compiled loops do not keep sums in registers. Addresses are of bytes."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable
 from functools import wraps

@@ -1,7 +1,5 @@
 """Flat arrays on the host: the functions that mpibow.kernels.passes requires of every kernel set."""
 
-from __future__ import annotations
-
 import numpy.typing as npt
 
 from mpibow.graph.graph import Array

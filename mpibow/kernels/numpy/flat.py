@@ -5,8 +5,6 @@ Shapes: a rank's k replicas are rows of weights, of every state, and of gradient
 (size,).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

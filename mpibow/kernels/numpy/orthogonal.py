@@ -1,7 +1,5 @@
 """Matrices of a flat array made orthogonal, for Muon's step: their shapes, their places, and what it costs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from math import prod
 

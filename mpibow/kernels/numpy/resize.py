@@ -1,7 +1,5 @@
 """Windows of images scaled to one size by a triangle as wide as the scale: the reference, in whole numbers."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from mpibow.graph.graph import Array

@@ -6,8 +6,6 @@ a dense layer of few rows is an inner product, and other products are our own. L
 GFLOP/s a core against 250); products of 64 x 64 x 32 run at 242 against 147.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from mpibow.graph.formats import Reorder

@@ -1,7 +1,5 @@
 """Batch normalisation by oneDNN, with the relu and the sum behind it where they were fused with it."""
 
-from __future__ import annotations
-
 import math
 from ctypes import c_float, c_int, c_uint
 from dataclasses import replace
@@ -9,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 
 from mpibow.graph.graph import FLOAT
-from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes, Spec
+from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes, Spec, as_given
 from mpibow.kernels.compiled import batch_norm as blocks
 from mpibow.kernels.compiled.batch_norm import parts
 from mpibow.kernels.compiled.command import together
-from mpibow.kernels.compiled.elementwise import add_relu, as_given, masked
+from mpibow.kernels.compiled.elementwise import add_relu, masked
 from mpibow.kernels.compiled.native import Floats, Single, native
 from mpibow.kernels.onednn import capi as dnn
 from mpibow.kernels.onednn.library import Library

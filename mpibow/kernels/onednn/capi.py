@@ -1,7 +1,5 @@
 """oneDNN's C interface by numbers and names, as dnnl_types.h has them."""
 
-from __future__ import annotations
-
 from ctypes import c_int64
 
 MAX_DIMS = 12

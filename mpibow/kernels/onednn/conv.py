@@ -1,7 +1,5 @@
 """Convolution by oneDNN, in the layouts that it chooses."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from ctypes import c_int
 

@@ -3,8 +3,6 @@
 The convolution takes y to x. Its gradient by its input makes y of x, and the convolution itself makes dx of dy.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from math import prod
 

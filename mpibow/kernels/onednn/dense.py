@@ -1,7 +1,5 @@
 """The dense layer: few rows by oneDNN's inner product, its weights' gradient as factors, many rows by own products."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

@@ -5,8 +5,6 @@ one column of taps, the taps inside the image are consecutive, and so are the ou
 over outputs, has neither edges nor padding to check. It keeps the sums of up to TAPS taps in registers.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from functools import partial, wraps

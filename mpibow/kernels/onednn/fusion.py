@@ -1,7 +1,5 @@
 """Nodes of a user's graph that one kernel computes: found, and replaced by an operator that stands for them."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 from mpibow.graph.graph import Graph, Node, Op

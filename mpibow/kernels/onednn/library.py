@@ -1,7 +1,5 @@
 """oneDNN 3 through its C interface: the library with its engine and stream, and constructors of its objects."""
 
-from __future__ import annotations
-
 import ctypes
 import ctypes.util
 import re

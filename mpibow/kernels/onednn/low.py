@@ -6,8 +6,6 @@ all images. A strip is a row of so many images that it has 8 outputs: its sums, 
 registers. Taps that read padding are left out.
 """
 
-from __future__ import annotations
-
 import math
 
 from mpibow.graph.graph import FLOAT

@@ -1,14 +1,11 @@
 """Operators that are one oneDNN primitive forward and one backward: pooling, local response normalisation, reorder."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from ctypes import c_float, c_int, c_int64
 
 from mpibow.graph.formats import Reorder
-from mpibow.graph.kernel import Buffers, Call, Formats, Kernel, Run, Shapes
+from mpibow.graph.kernel import Buffers, Call, Formats, Kernel, Run, Shapes, as_given
 from mpibow.kernels.compiled import means, norms
-from mpibow.kernels.compiled.elementwise import as_given
 from mpibow.kernels.onednn import capi as dnn
 from mpibow.kernels.onednn.library import Library, behind
 from mpibow.kernels.onednn.primitives import Halves, Primitive, R, either, once

@@ -3,8 +3,6 @@
 A strip is a row of so many images that it has 8 outputs; its sums, for two blocks of channels, stay in registers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from mpibow import ops
 from mpibow.errors import ShapeError
-from mpibow.graph.kernel import Kernel, Shapes
+from mpibow.graph.kernel import Kernel, Shapes, as_given
 from mpibow.kernels.compiled import batch_norm
-from mpibow.kernels.compiled.elementwise import as_given
 from mpibow.ops.fused import NormAddRelu
 from tests.kernels.against import check, twin
 from tests.kernels.cases import Bench, Case

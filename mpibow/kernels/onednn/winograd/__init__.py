@@ -14,8 +14,6 @@ the adjoint, B (U D) B^T summed over K, of tiles that overlap. The weights' grad
 some groups at a time, so that the sums are seldom read and written.
 """
 
-from __future__ import annotations
-
 import math
 
 from mpibow.graph.graph import FLOAT

@@ -5,8 +5,6 @@ y (n, K, h', w', 16) with h' = h + 2 padding - taps + 1. A group has `tall`
 rows and WIDE columns of outputs.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 from mpibow.kernels.compiled.native import Address, floats, native

@@ -4,8 +4,6 @@ Every function takes the form (see TRANSFORMS) first, a constant of the kernel. 
 8 outputs wide: side by side where a tile has 2x2, two above two where it has 4x4.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import reduce, wraps
 

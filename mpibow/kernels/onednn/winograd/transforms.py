@@ -1,7 +1,5 @@
 """Winograd's transforms of 2 or 4 outputs by 3 or 5 taps: matrices of constants, and code that multiplies by them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
