@@ -123,7 +123,7 @@ class Call:
 
     @property
     def arrays(self) -> dict[str, Array | None]:
-        """All arrays by name: x, x1, ..., y, dy, dx, dx1, ..., weights and d before their names, statistics, buffers.
+        """All arrays by name: x, x1, ..., y, y1, ..., weights, and d before their names; statistics; buffers.
 
         Inputs are there also by the names that the operator's `infer` has for them. A buffer stands for a weight of its
         name, which it has in another layout, and for what it is to replace.
@@ -132,12 +132,14 @@ class Call:
         inputs = {f"x{i or ''}": x for i, x in enumerate(self.x)} | dict(zip(names, self.x, strict=False))
         gradients = {f"dx{i or ''}": dx for i, dx in enumerate(self.dx)}
         weights = {**self.w, **{f"d{key}": dw for key, dw in self.dw.items()}, **self.statistics}
-        return {"y": self.y, "dy": self.dy, **inputs, **gradients, **weights, **self.saved, **self.scratch}
+        outputs = {f"y{i or ''}": y for i, y in enumerate(self.ys or (self.y,))}
+        outputs |= {f"dy{i or ''}": dy for i, dy in enumerate(self.dys or (self.dy,))}
+        return {**outputs, **inputs, **gradients, **weights, **self.saved, **self.scratch}
 
     @property
     def named(self) -> dict[str, Any]:
-        """The operator, its settings, and all arrays."""
-        return {"op": self.op, **vars(self.op), **self.arrays}
+        """The call itself, its operator, the operator's settings, and all arrays."""
+        return {"call": self, "op": self.op, **vars(self.op), **self.arrays}
 
 
 Binding = Callable[[Call], Run]

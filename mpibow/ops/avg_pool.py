@@ -4,7 +4,7 @@ import numpy as np
 
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, Array, Op, Shape, Tensor
-from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes, runs
+from mpibow.graph.kernel import Buffers, Kernel, Run, Shapes, binds, runs
 from mpibow.ops.moves import Pairs
 from mpibow.ops.pool import Pool, elements_of, narrow, part_of
 from mpibow.ops.window import Pair, check_images, pair
@@ -99,10 +99,10 @@ def shares(op: AvgPool2d | AdaptiveAvgPool2d, image: Array, y: Array) -> Array:
     return narrow((1.0 / np.outer(rows, columns)).astype(y.dtype))
 
 
-def avg_forward(call: Call) -> Run:
-    x, y = call.x0, call.y
-    pairs = [(part_of(y, part), element) for _, part, element in elements_of(call.op, x, y.shape)]
-    scale = shares(call.op, x, y)
+@binds
+def avg_forward(op: AvgPool2d, x: Array, y: Array) -> Run:
+    pairs = [(part_of(y, part), element) for _, part, element in elements_of(op, x, y.shape)]
+    scale = shares(op, x, y)
     whole = pairs[0][0].shape == y.shape
 
     def run() -> None:
@@ -122,15 +122,14 @@ def avg_buffers(op: Op, shapes: Shapes) -> Buffers:
     return Buffers(backward={"part": (shapes.y, FLOAT)})
 
 
-def avg_backward(call: Call) -> Run:
-    part = call.scratch["part"]
-    pairs = [(part_of(part, where), element) for _, where, element in elements_of(call.op, call.dx0, call.dy.shape)]
-    return spread(call, pairs, shares(call.op, call.dx0, call.dy))
+@binds
+def avg_backward(op: AvgPool2d, dy: Array, dx: Array, part: Array) -> Run:
+    pairs = [(part_of(part, where), element) for _, where, element in elements_of(op, dx, dy.shape)]
+    return spread(dy, dx, part, pairs, shares(op, dx, dy))
 
 
-def spread(call: Call, pairs: Pairs, scale: Array) -> Run:
+def spread(dy: Array, dx: Array, part: Array, pairs: Pairs, scale: Array) -> Run:
     """dx <- the gradients of means: of each pair (a part of the scaled dy, elements of dx) the first is added."""
-    dy, dx, part = call.dy, call.dx0, call.scratch["part"]
 
     def run() -> None:
         np.multiply(dy, scale, out=part)
@@ -152,9 +151,9 @@ def _adaptive(op: AdaptiveAvgPool2d, image: Array, y: Array) -> tuple[Pairs, Arr
     return pairs, shares(op, image, y)
 
 
-def adaptive_forward(call: Call) -> Run:
-    y = call.y
-    pairs, scale = _adaptive(call.op, call.x0, y)
+@binds
+def adaptive_forward(op: AdaptiveAvgPool2d, x: Array, y: Array) -> Run:
+    pairs, scale = _adaptive(op, x, y)
 
     def run() -> None:
         nonlocal y
@@ -163,6 +162,11 @@ def adaptive_forward(call: Call) -> Run:
         y *= scale
 
     return run
+
+
+@binds
+def adaptive_backward(op: AdaptiveAvgPool2d, dy: Array, dx: Array, part: Array) -> Run:
+    return spread(dy, dx, part, *_adaptive(op, dx, part))
 
 
 @runs
@@ -177,9 +181,7 @@ def global_backward(dy: Array, dx: Array) -> None:
 
 
 KERNELS = {
-    AdaptiveAvgPool2d: Kernel(
-        adaptive_forward, lambda call: spread(call, *_adaptive(call.op, call.dx0, call.scratch["part"])), avg_buffers
-    ),
+    AdaptiveAvgPool2d: Kernel(adaptive_forward, adaptive_backward, avg_buffers),
     AvgPool2d: Kernel(avg_forward, avg_backward, avg_buffers),
     GlobalAvgPool2d: Kernel(global_forward, global_backward),
 }

@@ -4,7 +4,7 @@ import numpy as np
 
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, Array, Op, Shape, Tensor
-from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
+from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes, binds
 from mpibow.ops.dropout import check_counter, counter_of
 from mpibow.ops.philox import draw, draw_specs
 from mpibow.ops.window import check_images
@@ -76,10 +76,18 @@ def grey_weights(channels: int) -> tuple[float, ...]:
     return LUMA if channels == len(LUMA) else (1.0 / channels,) * channels
 
 
-def forward(call: Call) -> Run:
-    (x, counter), y, op, scratch = call.x, call.y, call.op, call.scratch
-    words, fill = scratch["words"], draw(call, counter)
-    weights, size = grey_weights(x.shape[1]), x.shape[2] * x.shape[3]
+@binds
+def forward(
+    call: Call,
+    op: Jitter,
+    x: Array,
+    counter: Array,
+    y: Array,
+    words: Array,
+    grey: Array | None = None,
+    sums: Array | None = None,
+) -> Run:
+    fill, weights, size = draw(call, counter), grey_weights(x.shape[1]), x.shape[2] * x.shape[3]
 
     def clip(image: Array) -> None:
         if op.limit is not None:
@@ -88,7 +96,8 @@ def forward(call: Call) -> Run:
 
     def contrast(image: Array, f: float) -> None:
         """Sums of uint8 are exact up to a million pixels: float32 products of integers below 256."""
-        sums, mean = scratch["sums"], 0.0
+        mean = 0.0
+        assert sums is not None
         np.add.reduce(image.reshape(len(image), -1), axis=1, dtype=np.float64, out=sums)
         for weight, total in zip(weights, sums, strict=True):
             mean += weight * float(total)
@@ -96,14 +105,15 @@ def forward(call: Call) -> Run:
         image += (1.0 - f) * (mean / size)
 
     def saturation(image: Array, f: float) -> None:
-        grey, part = scratch["grey"]
-        np.multiply(image[0], weights[0], out=grey)
+        assert grey is not None
+        total, part = grey
+        np.multiply(image[0], weights[0], out=total)
         for channel in (1, 2):
             np.multiply(image[channel], weights[channel], out=part)
-            grey += part
-        grey *= 1.0 - f
+            total += part
+        total *= 1.0 - f
         image *= f
-        image += grey
+        image += total
 
     def run() -> None:
         fill()

@@ -4,7 +4,7 @@ import numpy as np
 
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, Array, Op, Shape, Tensor
-from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes, runs
+from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes, binds, runs
 from mpibow.ops.philox import draw, draw_specs
 
 __all__ = ["COUNTER", "Dropout", "dropout"]
@@ -52,9 +52,9 @@ def buffers(op: Dropout, shapes: Shapes) -> Buffers:
     return Buffers(saved={"mask": (shapes.y, FLOAT)}, forward=draw_specs(n, blocks))
 
 
-def forward(call: Call) -> Run:
-    (x, counter), y, mask, words = call.x, call.y, call.saved["mask"], call.scratch["words"]
-    fill, threshold, scale = draw(call, counter), np.uint64(round(call.op.rate * 2**32)), 1.0 / (1.0 - call.op.rate)
+@binds
+def forward(call: Call, x: Array, counter: Array, y: Array, mask: Array, words: Array, rate: float) -> Run:
+    fill, threshold, scale = draw(call, counter), np.uint64(round(rate * 2**32)), 1.0 / (1.0 - rate)
     mask2 = mask.reshape(len(x), -1)
     features = mask2.shape[1]
     kept = [(mask2[:, i::4], words[i, :, : len(range(i, features, 4))]) for i in range(min(4, features))]

@@ -6,7 +6,7 @@ import numpy as np
 
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import Array, Moving, Op, Shape, Tensor
-from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes, runs
+from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes, binds, runs
 from mpibow.ops.dropout import check_counter, counter_of
 from mpibow.ops.philox import draw, draw_specs
 from mpibow.ops.window import Pair, check_images
@@ -131,9 +131,9 @@ def augment_buffers(op: Augment | Cutout, shapes: Shapes) -> Buffers:
     return Buffers(forward=draw_specs(shapes.y[0]))
 
 
-def augment_forward(call: Call) -> Run:
-    (x, counter), y, pad, flip = call.x, call.y, call.op.pad, call.op.flip
-    words, fill = call.scratch["words"], draw(call, counter)
+@binds
+def augment_forward(call: Call, x: Array, counter: Array, y: Array, words: Array, pad: int, flip: bool) -> Run:
+    fill = draw(call, counter)
     height, width = x.shape[2:]
     rows, columns = y.shape[2:]
     tops, lefts = height + 2 * pad - rows + 1, width + 2 * pad - columns + 1
@@ -160,9 +160,9 @@ def centre_forward(x: Array, y: Array) -> None:
     np.copyto(y, x[:, :, top : top + rows, left : left + columns])
 
 
-def cutout_forward(call: Call) -> Run:
-    (x, counter), y, length = call.x, call.y, call.op.length
-    words, fill = call.scratch["words"], draw(call, counter)
+@binds
+def cutout_forward(call: Call, x: Array, counter: Array, y: Array, words: Array, length: int) -> Run:
+    fill = draw(call, counter)
     height, width = x.shape[2:]
 
     def run() -> None:
@@ -176,15 +176,15 @@ def cutout_forward(call: Call) -> Run:
     return run
 
 
-def normalise_forward(call: Call) -> Run:
-    x, y = call.x0, call.y
+@binds
+def normalise_forward(x: Array, y: Array, mean: tuple[float, ...], std: tuple[float, ...]) -> Run:
     shape = (-1, *([1] * (x.ndim - 2)))
-    mean = np.array(call.op.mean, y.dtype).reshape(shape if len(call.op.mean) == x.shape[1] else x.shape[1:])
-    scale = (1.0 / np.array(call.op.std, np.float64)).astype(y.dtype).reshape(shape)
+    means = np.array(mean, y.dtype).reshape(shape if len(mean) == x.shape[1] else x.shape[1:])
+    scale = (1.0 / np.array(std, np.float64)).astype(y.dtype).reshape(shape)
 
     def run() -> None:
         nonlocal y
-        np.subtract(x, mean, out=y)
+        np.subtract(x, means, out=y)
         y *= scale
 
     return run

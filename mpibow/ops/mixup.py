@@ -101,10 +101,9 @@ def shares_buffers(op: MixShares, shapes: Shapes) -> Buffers:
     return Buffers(forward={**draw_specs(n), "index": ((n,), "int64")})
 
 
-def shares_forward(call: Call) -> Run:
-    counter, y, index, word = call.x0, call.y, call.scratch["index"], call.scratch["words"][0]
-    fill = draw(call, counter)
-    table = larger_shares(call.op.alpha).astype(y.dtype)
+@binds
+def shares_forward(call: Call, counter: Array, y: Array, index: Array, words: Array, alpha: float) -> Run:
+    fill, table, word = draw(call, counter), larger_shares(alpha).astype(y.dtype), words[0]
     shift = np.uint64(32 - (SHARES - 1).bit_length())
 
     def run() -> None:
@@ -116,8 +115,8 @@ def shares_forward(call: Call) -> Run:
     return run
 
 
-def mix_forward(call: Call) -> Run:
-    (x, share), y = call.x, call.y
+@binds
+def mix_forward(x: Array, share: Array, y: Array) -> Run:
     share = share.reshape(-1, *[1] * (x.ndim - 1))
     rows = [(slice(None, -1), slice(1, None)), (slice(-1, None), slice(None, 1))]  # the last one's next is the first
     parts = [(x[own], x[other], share[own], y[own]) for own, other in rows]

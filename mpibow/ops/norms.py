@@ -13,7 +13,7 @@ import numpy as np
 
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, Array, Initialiser, Op, Shape, Tensor, Weight, Weights
-from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes, Specs
+from mpibow.graph.kernel import Buffers, Kernel, Run, Shapes, Specs, binds
 from mpibow.ops.initialisers import ONE, ZERO
 from mpibow.ops.permute import permute
 
@@ -197,11 +197,21 @@ def _views(extents: Extents, *arrays: Array) -> list[tuple[Array, Array]]:
     return [(array.reshape(extents.rows, -1), array.reshape(channels)) for array in arrays]
 
 
-def forward(call: Call) -> Run:
-    op, inverse, mean = call.op, call.saved["inverse"], call.saved["mean"] if call.op.centred else None
-    (x, _), (y, channels), (part, _) = _views(op.extents(call.shapes.y), call.x0, call.y, call.scratch["part"])
-    weight, bias = call.w["weight"].reshape(-1, 1), call.w["bias"].reshape(-1, 1) if op.centred else None
-    scale, epsilon = 1.0 / y.shape[1], op.epsilon
+@binds
+def forward(
+    op: Norm,
+    x: Array,
+    y: Array,
+    part: Array,
+    inverse: Array,
+    weight: Array,
+    epsilon: float,
+    mean: Array | None = None,
+    bias: Array | None = None,
+) -> Run:
+    (x, _), (y, channels), (part, _) = _views(op.extents(y.shape), x, y, part)
+    weight, bias = weight.reshape(-1, 1), None if bias is None else bias.reshape(-1, 1)
+    scale = 1.0 / y.shape[1]
 
     def run() -> None:
         nonlocal channels, inverse, mean, y
@@ -225,14 +235,24 @@ def forward(call: Call) -> Run:
     return run
 
 
-def backward(call: Call) -> Run:
-    op, inverse, mean, column = call.op, call.saved["inverse"], call.saved.get("mean"), call.scratch["column"]
-    (x, _), (hat, hats), (part, parts), (_, dy) = _views(
-        op.extents(call.shapes.y), call.x0, call.scratch["hat"], call.scratch["part"], call.dy
-    )
-    dx = None if call.dx[0] is None else call.dx[0].reshape(hat.shape)
-    weight, dweight = call.w["weight"].reshape(-1, 1), call.dw["weight"].reshape(-1)
-    dbias = call.dw["bias"].reshape(-1) if op.centred else None
+@binds
+def backward(
+    op: Norm,
+    x: Array,
+    dy: Array,
+    dx: Array | None,
+    hat: Array,
+    part: Array,
+    column: Array,
+    inverse: Array,
+    weight: Array,
+    dweight: Array,
+    mean: Array | None = None,
+    dbias: Array | None = None,
+) -> Run:
+    (x, _), (hat, hats), (part, parts), (_, dy) = _views(op.extents(x.shape), x, hat, part, dy)
+    dx = None if dx is None else dx.reshape(hat.shape)
+    weight, dweight, dbias = weight.reshape(-1, 1), dweight.reshape(-1), None if dbias is None else dbias.reshape(-1)
     scale = 1.0 / hat.shape[1]
 
     def run() -> None:  # with h the normalised x and g = dy weight: dx = (g - mean(g) - h mean(g h)) inverse

@@ -4,7 +4,7 @@ import numpy as np
 
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, Array, Op, Shape, Tensor
-from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
+from mpibow.graph.kernel import Buffers, Kernel, Run, Shapes, binds
 from mpibow.ops.window import Pair, pair, window_shape
 
 __all__ = ["MaxPool2d", "max_pool2d"]
@@ -94,10 +94,10 @@ def max_buffers(op: MaxPool2d, shapes: Shapes) -> Buffers:
     return Buffers(saved=winner, forward=mask, backward={**mask, "part": (shapes.y, FLOAT)})
 
 
-def max_forward(call: Call) -> Run:
-    y, winner, mask = call.y, call.saved["winner"], call.scratch["mask"]
+@binds
+def max_forward(op: MaxPool2d, x: Array, y: Array, winner: Array, mask: Array) -> Run:
     first = np.zeros(y.shape[2:], winner.dtype)  # the first element of each window that is inside the image
-    elements = elements_of(call.op, call.x0, y.shape)
+    elements = elements_of(op, x, y.shape)
     for number, part, _ in reversed(elements):
         part_of(first, part)[...] = number
     numbered = [
@@ -121,12 +121,11 @@ def max_forward(call: Call) -> Run:
     return run
 
 
-def max_backward(call: Call) -> Run:
-    dy, dx, winner = call.dy, call.dx0, call.saved["winner"]
-    mask, part = call.buffers("mask", "part")
+@binds
+def max_backward(op: MaxPool2d, dy: Array, dx: Array, winner: Array, mask: Array, part: Array) -> Run:
     numbered = [
         (number, element, part_of(dy, cut), part_of(winner, cut), part_of(mask, cut), part_of(part, cut))
-        for number, cut, element in elements_of(call.op, dx, dy.shape)
+        for number, cut, element in elements_of(op, dx, dy.shape)
     ]
 
     def run() -> None:

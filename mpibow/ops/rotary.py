@@ -4,7 +4,7 @@ import numpy as np
 
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, Array, Op, Shape, Tensor
-from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
+from mpibow.graph.kernel import Buffers, Kernel, Run, Shapes, binds
 
 __all__ = ["Rotary", "rotary"]
 
@@ -59,12 +59,14 @@ def _turn(op: Rotary, x: Array, y: Array, part: Array, sign: float) -> Run:
     return run
 
 
-def forward(call: Call) -> Run:
-    return _turn(call.op, call.x0, call.y, call.scratch["part"], 1.0)
+@binds
+def forward(op: Rotary, x: Array, y: Array, part: Array) -> Run:
+    return _turn(op, x, y, part, 1.0)
 
 
-def backward(call: Call) -> Run:
-    return _turn(call.op, call.dy, call.dx0, call.scratch["part"], -1.0)
+@binds
+def backward(op: Rotary, dy: Array, dx: Array, part: Array) -> Run:
+    return _turn(op, dy, dx, part, -1.0)
 
 
 KERNELS = {

@@ -6,7 +6,7 @@ import numpy as np
 
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, Array, Op, Shape, Tensor
-from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
+from mpibow.graph.kernel import Buffers, Kernel, Run, Shapes, binds
 from mpibow.ops.window import Pair, pair
 
 __all__ = ["Upsample", "upsample"]
@@ -60,15 +60,14 @@ def buffers(op: Upsample, shapes: Shapes) -> Buffers:
     return Buffers(forward=wide, backward=wide)
 
 
-def _matrices(call: Call, image: Array) -> tuple[Array, Array]:
-    op, dtype = call.op, image.dtype
-    rows, columns = (weights(extent, scale, op.mode) for extent, scale in zip(image.shape[2:], op.scale, strict=True))
-    return rows.astype(dtype), columns.astype(dtype)
+def _matrices(image: Array, scale: Pair, mode: Mode) -> tuple[Array, Array]:
+    rows, columns = (weights(extent, each, mode) for extent, each in zip(image.shape[2:], scale, strict=True))
+    return rows.astype(image.dtype), columns.astype(image.dtype)
 
 
-def forward(call: Call) -> Run:
-    x, y, wide = call.x0, call.y, call.scratch["wide"]
-    rows, columns = _matrices(call, x)
+@binds
+def forward(x: Array, y: Array, wide: Array, scale: Pair, mode: Mode) -> Run:
+    rows, columns = _matrices(x, scale, mode)
     columns_t = columns.T
 
     def run() -> None:
@@ -78,9 +77,9 @@ def forward(call: Call) -> Run:
     return run
 
 
-def backward(call: Call) -> Run:
-    dy, dx, wide = call.dy, call.dx0, call.scratch["wide"]
-    rows, columns = _matrices(call, dx)
+@binds
+def backward(dy: Array, dx: Array, wide: Array, scale: Pair, mode: Mode) -> Run:
+    rows, columns = _matrices(dx, scale, mode)
     rows_t = rows.T
 
     def run() -> None:

@@ -15,6 +15,7 @@ from mpibow.kernels.compiled.products import product
 
 _f = np.float32
 LOWEST = np.finfo(np.float32).min
+FEW, ROWS = 32, 128
 
 
 @inlined
@@ -119,6 +120,14 @@ def _scores(
         _times(x, levels[1], size)
 
 
+def rows_at_once(t: int, causal: bool) -> int:
+    """Of t rows of scores: few where causal and short, so that fewer are computed in vain."""
+    return min(FEW if causal and t <= 2 * ROWS else ROWS, t)
+
+
+_rows_at_once = numba.njit(inline="always")(rows_at_once)
+
+
 @numba.njit(inline="always")
 def _clear(address: int, rows: int, columns: int, row: int) -> None:
     for i in range(rows):
@@ -135,7 +144,6 @@ def attend(
     level: Address,
     place: Address,
     places: Words,
-    heads: int,
     t: int,
     s: int,
     d: int,
@@ -149,7 +157,6 @@ def attend(
     mask_step: int,
     causal: bool,
     scale: Single,
-    tall: int,
     mask: Address = None,
     kept: Address = None,
     scores: Address = None,
@@ -159,16 +166,16 @@ def attend(
     dv: Address = None,
     dmask: Floats = None,
 ) -> None:
-    """y = softmax(scale q k^T + mask) v of every head, `tall` rows at a time. Or, if `back`, of the gradient y those of
+    """y = softmax(scale q k^T + mask) v of every head, some rows at a time. Or, if `back`, of the gradient y those of
     dq, dk, dv and dmask that are wanted, with the layouts of q, k, v and the mask.
 
     places (heads, 5) are the bytes from the arrays' beginnings to those of each head in q, k, v, y and the mask; rows
     are the bytes from row to row. kept (heads, t, columns), whose rows are whole vectors, has the scores, if any.
     """
-    p_row = (s + 15) // 16 * 64
+    p_row, tall = (s + 15) // 16 * 64, _rows_at_once(t, causal)
     if back:
         dmask[:] = 0
-    for head in range(heads):
+    for head in range(len(places) // 5):
         at = places[5 * head : 5 * head + 5]
         whole = t <= tall and (not causal or s <= t)  # one product makes all of dk, and one of dv
         dk_here, dv_here = dk + at[1], dv + at[2]

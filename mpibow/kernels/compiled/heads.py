@@ -8,19 +8,14 @@ import numpy as np
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, Array
 from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes, Specs
-from mpibow.kernels.compiled.attention import attend
+from mpibow.kernels.compiled.attention import attend, rows_at_once
 from mpibow.kernels.compiled.native import Arguments
 from mpibow.kernels.compiled.products import room, room_spec
 from mpibow.ops import Attention
 from mpibow.ops.fused import HeadsAttention
 
-FEW, ROWS = 32, 128  # of scores at a time: few where causal and short, so that fewer are computed in vain
 KEPT = 512  # columns up to which scores are kept: backward takes a sixth less there, at 1,024 a fourteenth
 KINDS = {4: 2, 8: 3, 1: 4}  # kinds of integer masks, by their bytes; 1 is a mask of floats, 0 none
-
-
-def _rows(op: Attention, t: int) -> int:
-    return min(FEW if op.causal and t <= 2 * ROWS else ROWS, t)
 
 
 def _attention(op: Attention | HeadsAttention) -> Attention:
@@ -31,7 +26,7 @@ def buffers(op: Attention | HeadsAttention, shapes: Shapes) -> Buffers:
     x, op = op.apart(*shapes.x) if isinstance(op, HeadsAttention) else shapes.x, _attention(op)
     (*front, t, d), (*_, s, _), (*_, e), *_ = x
     heads = prod(front)
-    wide, rows = -(-s // 16) * 16, _rows(op, t)
+    wide, rows = -(-s // 16) * 16, rows_at_once(t, op.causal)
     level, scores = ((heads, t, 2), FLOAT), ((rows, wide), FLOAT)
     kept: Specs = {"kept": ((heads, t, wide), FLOAT)} if shapes.training and s <= KEPT else {}
     computed: Specs = {} if kept else {"scores": scores}
@@ -76,7 +71,6 @@ def arguments_of(call: Call, y: Array) -> Arguments:
         "mask_step": shown.strides[-1] // shown.itemsize,
         "place": call.scratch["room"],
         "places": places,
-        "heads": len(places),
         "t": t,
         "s": s,
         "d": d,
@@ -84,7 +78,6 @@ def arguments_of(call: Call, y: Array) -> Arguments:
         **rows,
         "causal": op.causal,
         "scale": op.scale,
-        "tall": _rows(op, t),
     }
 
 
