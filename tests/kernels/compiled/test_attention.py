@@ -8,7 +8,8 @@ import pytest
 from mpibow import ops
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT
-from mpibow.kernels.compiled.heads import FEW, KEPT, ROWS
+from mpibow.kernels.compiled.attention import FEW, ROWS
+from mpibow.kernels.compiled.heads import KEPT
 from mpibow.kernels.compiled.table import OPERATORS
 from mpibow.ops.fused import HeadsAttention
 from tests.kernels.against import check
