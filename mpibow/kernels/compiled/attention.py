@@ -8,7 +8,6 @@ import numba
 import numpy as np
 
 from mpibow.graph.graph import Array
-from mpibow.kernels.compiled.code_cache import shared
 from mpibow.kernels.compiled.native import Address, Back, Floats, Single, Words, floats, integers, native, octets, words
 from mpibow.kernels.compiled.numeric import exp, inlined, largest
 from mpibow.kernels.compiled.products import product
@@ -79,47 +78,6 @@ def _add_slopes(p: Array, d: Array, dmask: Array, at: int, step: int, columns: i
         dmask[at + j * step] += p[j] * (d[j] - along)
 
 
-@shared
-def _scores(
-    q: int,
-    k: int,
-    p: int,
-    rows: int,
-    columns: int,
-    depth: int,
-    q_row: int,
-    k_row: int,
-    p_row: int,
-    place: int,
-    top: int,
-    causal: int,
-    scale: float,
-    kind: int,
-    mask: int,
-    mask_row: int,
-    mask_step: int,
-    level: int,
-    again: int,
-) -> None:
-    """p (rows, columns) of the rows from `top` on, 0 up to the next multiple of 16. `level` has every row's largest
-    score and factor; they are read if the scores are computed `again`."""
-    product(q, k, p, rows, columns, depth, q_row, 4, 4, k_row, p_row, 0, 0, place)
-    size = (columns + 15) // 16 * 16
-    for i in range(rows):
-        x, own = floats(p + i * p_row, size), min(columns, top + i + 1) if causal else columns
-        levels = floats(level + 8 * i, 2)
-        _scaled(x, scale, own, size)
-        if kind:
-            _masked(x, kind, mask + i * mask_row, mask_step, own)
-        if again:
-            _softened(x, levels[0], size)
-        else:
-            levels[0] = max(largest(integers(p + i * p_row, size)), LOWEST)
-            total = _softened(x, levels[0], size)
-            levels[1] = _f(0) if total == _f(0) else _f(1) / total  # 0 where all columns are hidden
-        _times(x, levels[1], size)
-
-
 def rows_at_once(t: int, causal: bool) -> int:
     """Of t rows of scores: few where causal and short, so that fewer are computed in vain."""
     return min(FEW if causal and t <= 2 * ROWS else ROWS, t)
@@ -170,7 +128,8 @@ def attend(
     dq, dk, dv and dmask that are wanted, with the layouts of q, k, v and the mask.
 
     places (heads, 5) are the bytes from the arrays' beginnings to those of each head in q, k, v, y and the mask; rows
-    are the bytes from row to row. kept (heads, t, columns), whose rows are whole vectors, has the scores, if any.
+    are the bytes from row to row. kept (heads, t, columns), whose rows are whole vectors, has the scores, if any. Scores
+    are 0 up to the next multiple of 16. `level` has every row's largest score and factor: backward makes them again.
     """
     p_row, tall = (s + 15) // 16 * 64, _rows_at_once(t, causal)
     if back:
@@ -189,28 +148,22 @@ def attend(
             columns = min(s, top + rows) if causal else s
             line, y_here, q_here = head * t + top, y + at[3] + top * y_row, q + at[0] + top * q_row
             p = kept + line * p_row if kept else scores
+            size = (columns + 15) // 16 * 16
             if not back or kept == 0:
-                _scores(
-                    q_here,
-                    k + at[1],
-                    p,
-                    rows,
-                    columns,
-                    d,
-                    q_row,
-                    k_row,
-                    p_row,
-                    place,
-                    top,
-                    causal,
-                    scale,
-                    kind,
-                    mask + at[4] + top * mask_row,
-                    mask_row,
-                    mask_step,
-                    level + 8 * line,
-                    back,
-                )
+                product(q_here, k + at[1], p, rows, columns, d, q_row, 4, 4, k_row, p_row, 0, 0, place)
+                for i in range(rows):
+                    x, own = floats(p + i * p_row, size), min(columns, top + i + 1) if causal else columns
+                    levels = floats(level + 8 * (line + i), 2)
+                    _scaled(x, scale, own, size)
+                    if kind:
+                        _masked(x, kind, mask + at[4] + (top + i) * mask_row, mask_step, own)
+                    if back:
+                        _softened(x, levels[0], size)
+                    else:
+                        levels[0] = max(largest(integers(p + i * p_row, size)), LOWEST)
+                        total = _softened(x, levels[0], size)
+                        levels[1] = _f(0) if total == _f(0) else _f(1) / total  # 0 where all columns are hidden
+                    _times(x, levels[1], size)
             if not back:
                 product(p, v + at[2], y_here, rows, e, columns, p_row, 4, v_row, 4, y_row, 0, 0, place)
                 continue
@@ -219,7 +172,6 @@ def attend(
             if dq == 0 and dk == 0 and len(dmask) == 0:
                 continue
             product(y_here, v + at[2], slopes, rows, columns, e, y_row, 4, 4, v_row, p_row, 0, 0, place)
-            size = (columns + 15) // 16 * 16
             for i in range(rows):
                 row, slope = floats(p + i * p_row, size), floats(slopes + i * p_row, size)
                 if len(dmask):
