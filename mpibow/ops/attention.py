@@ -5,8 +5,8 @@ from math import sqrt
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import FLOAT, Op, Shape, Tensor
-from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
+from mpibow.graph.graph import FLOAT, Array, Op, Shape, Tensor
+from mpibow.graph.kernel import Buffers, Kernel, Run, Shapes, binds
 from mpibow.ops.arithmetic import repeated
 
 __all__ = ["Attention", "scaled_dot_product_attention"]
@@ -70,12 +70,21 @@ def buffers(op: Attention, shapes: Shapes) -> Buffers:
     return Buffers({"p": scores}, forward, backward)
 
 
-def forward(call: Call) -> Run:
-    (q, k, v, *masks), y, op = call.x, call.y, call.op
-    p, column, k_t = call.saved["p"], call.scratch["column"], np.swapaxes(k, -1, -2)
+@binds
+def forward(
+    op: Attention,
+    q: Array,
+    k: Array,
+    v: Array,
+    y: Array,
+    p: Array,
+    column: Array,
+    x3: Array | None = None,
+    hidden: Array | None = None,
+) -> Run:
+    k_t = np.swapaxes(k, -1, -2)
     later, lowest = np.triu(np.ones(p.shape[-2:], bool), 1) if op.causal else None, np.finfo(y.dtype).min
-    added = masks[0] if masks and masks[0].dtype == y.dtype else None
-    seen, hidden = (masks[0], call.scratch["hidden"]) if masks and added is None else (None, None)
+    added, seen = (x3, None) if x3 is not None and x3.dtype == y.dtype else (None, x3)
 
     def run() -> None:
         nonlocal p
@@ -100,31 +109,43 @@ def forward(call: Call) -> Run:
     return run
 
 
-def backward(call: Call) -> Run:
-    (q, k, v, *_), dy, (dq, dk, dv, *dmasks) = call.x, call.dy, call.dx
-    p, dp, part, column = call.buffers("p", "dp", "part", "column")
+@binds
+def backward(
+    q: Array,
+    k: Array,
+    v: Array,
+    dy: Array,
+    dx: Array | None,
+    dx1: Array | None,
+    dx2: Array | None,
+    p: Array,
+    dp: Array,
+    part: Array,
+    column: Array,
+    scale: float,
+    dx3: Array | None = None,
+) -> Run:
     p_t, dp_t, v_t = np.swapaxes(p, -1, -2), np.swapaxes(dp, -1, -2), np.swapaxes(v, -1, -2)
-    scale = call.op.scale
-    sums = [repeated(dmask, dp.shape) for dmask in dmasks if dmask is not None]
+    sums = None if dx3 is None else repeated(dx3, dp.shape)
 
     def run() -> None:
         nonlocal dp
-        if dv is not None:
-            np.matmul(p_t, dy, out=dv)
-        if dq is None and dk is None and not sums:
+        if dx2 is not None:
+            np.matmul(p_t, dy, out=dx2)
+        if dx is None and dx1 is None and sums is None:
             return
         np.matmul(dy, v_t, out=dp)
         np.multiply(dp, p, out=part)
         np.sum(part, axis=-1, keepdims=True, out=column)
         dp -= column
         dp *= p
-        for dmask, axes in sums:
-            np.sum(dp, axis=axes, keepdims=True, out=dmask)
+        if sums is not None:
+            np.sum(dp, axis=sums[1], keepdims=True, out=sums[0])
         dp *= scale
-        if dq is not None:
-            np.matmul(dp, k, out=dq)
-        if dk is not None:
-            np.matmul(dp_t, q, out=dk)
+        if dx is not None:
+            np.matmul(dp, k, out=dx)
+        if dx1 is not None:
+            np.matmul(dp_t, q, out=dx1)
 
     return run
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, Array, Initialiser, Op, Shape, Tensor, Weight, Weights
-from mpibow.graph.kernel import ALONE, Buffers, Call, Kernel, Run, Shapes
+from mpibow.graph.kernel import ALONE, Buffers, Call, Kernel, Run, Shapes, binds
 from mpibow.ops.initialisers import ONE, ZERO
 
 __all__ = ["BatchNorm", "batch_norm"]
@@ -160,12 +160,23 @@ def train_forward(call: Call) -> Run:
     return run
 
 
-def rank_backward(call: Call) -> Run:
-    x, dy, normal, part = _rows(call.x0), _rows(call.dy), _rows(call.scratch["normal"]), _rows(call.scratch["part"])
-    mean, inverse, sums = call.buffers("mean", "inverse", "sums")
+@binds
+def rank_backward(
+    call: Call,
+    x: Array,
+    dy: Array,
+    dx: Array | None,
+    normal: Array,
+    part: Array,
+    mean: Array,
+    inverse: Array,
+    sums: Array,
+    weight: Array,
+    dweight: Array,
+    dbias: Array,
+) -> Run:
+    x, dy, normal, part, dx = _rows(x), _rows(dy), _rows(normal), _rows(part), None if dx is None else _rows(dx)
     own = np.zeros_like(sums)
-    weight, dweight, dbias = call.w["weight"], call.dw["weight"], call.dw["bias"]
-    dx = None if call.dx[0] is None else _rows(call.dx[0])
     count = dy.shape[0] * dy.shape[2]
     meet = call.peers.show(f"{call.name} backward", own)
 
@@ -210,13 +221,19 @@ def check_values(shape: Shape) -> None:
         raise ShapeError("training needs more than one value a channel, the variance of one is 0: use a larger batch")
 
 
-def forward(call: Call) -> Run:
-    if "mean" in call.saved:
-        return train_forward(call)
-    x, y = _rows(call.x0), _rows(call.y)
-    inverse, shift, epsilon = call.scratch["inverse"], call.scratch["shift"], call.op.epsilon
-    weight, bias = call.w["weight"], call.w["bias"]
-    mean, variance = call.statistics["mean"], call.statistics["variance"]
+@binds
+def frozen_forward(
+    x: Array,
+    y: Array,
+    mean: Array,
+    variance: Array,
+    weight: Array,
+    bias: Array,
+    inverse: Array,
+    shift: Array,
+    epsilon: float,
+) -> Run:
+    x, y = _rows(x), _rows(y)
 
     def run() -> None:  # y = x (weight / deviation) + (bias - mean weight / deviation)
         nonlocal y
@@ -229,6 +246,10 @@ def forward(call: Call) -> Run:
         y += shift[:, None]
 
     return run
+
+
+def forward(call: Call) -> Run:
+    return (train_forward if "mean" in call.saved else frozen_forward)(call)
 
 
 def backward(call: Call) -> Run:

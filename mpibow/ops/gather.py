@@ -4,7 +4,7 @@ import numpy as np
 
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import Array, Moving, Shape, Tensor
-from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
+from mpibow.graph.kernel import Buffers, Kernel, Run, Shapes, binds, runs
 from mpibow.ops.reshape import axis_of
 
 __all__ = ["Gather", "ScatterAdd", "gather", "scatter_add"]
@@ -70,11 +70,10 @@ def buffers(op: Gather | ScatterAdd, shapes: Shapes) -> Buffers:
     return Buffers(saved={"place": (shapes.x[1], "int64")})
 
 
-def _found(call: Call, table: Array) -> Run:
-    """Fills the places."""
-    index, axis, place = call.x[1], call.op.axis, call.saved["place"]
-    starts, step = starts_of(axis, table.shape, index.shape)
-    last = table.shape[axis] - 1
+def _finding(axis: int, table: Shape, index: Array, place: Array) -> Run:
+    """Fills the places of the index in the flat table."""
+    starts, step = starts_of(axis, table, index.shape)
+    last = table[axis] - 1
 
     def run() -> None:
         nonlocal place
@@ -97,33 +96,39 @@ def scatter(rows: Array, index: Array, table: Array) -> None:
         table[index[n]] += rows[n]
 
 
-def _taken(call: Call, table: Array, y: Array) -> Run:
-    flat, place = table.reshape(-1), call.saved["place"]
-    return lambda: flat.take(place, out=y, mode="clip")
+@binds
+def gather_forward(x: Array, index: Array, y: Array, place: Array, axis: int) -> Run:
+    find, flat = _finding(axis, x.shape, index, place), x.reshape(-1)
 
-
-def _scattered(call: Call, x: Array, table: Array) -> Run:
-    flat, rows, place = table.reshape(-1), x.reshape(-1), call.saved["place"].reshape(-1)
-    return lambda: scatter(rows, place, flat)
-
-
-def _after(find: Run, move: Run) -> Run:
     def run() -> None:
         find()
-        move()
+        flat.take(place, out=y, mode="clip")
 
     return run
 
 
-def gather_forward(call: Call) -> Run:
-    return _after(_found(call, call.x0), _taken(call, call.x0, call.y))
+@runs
+def gather_backward(dy: Array, dx: Array, place: Array) -> None:
+    scatter(dy.reshape(-1), place.reshape(-1), dx.reshape(-1))
 
 
-def scatter_forward(call: Call) -> Run:
-    return _after(_found(call, call.y), _scattered(call, call.x0, call.y))
+@binds
+def scatter_forward(x: Array, index: Array, y: Array, place: Array, axis: int) -> Run:
+    find, rows, places, flat = _finding(axis, y.shape, index, place), x.reshape(-1), place.reshape(-1), y.reshape(-1)
+
+    def run() -> None:
+        find()
+        scatter(rows, places, flat)
+
+    return run
+
+
+@runs
+def scatter_backward(dy: Array, dx: Array, place: Array) -> None:
+    dy.reshape(-1).take(place, out=dx, mode="clip")
 
 
 KERNELS = {
-    Gather: Kernel(gather_forward, lambda call: _scattered(call, call.dy, call.dx0), buffers),
-    ScatterAdd: Kernel(scatter_forward, lambda call: _taken(call, call.dy, call.dx0), buffers),
+    Gather: Kernel(gather_forward, gather_backward, buffers),
+    ScatterAdd: Kernel(scatter_forward, scatter_backward, buffers),
 }

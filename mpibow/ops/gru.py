@@ -2,9 +2,18 @@
 
 import numpy as np
 
-from mpibow.graph.graph import FLOAT, Initialiser, Tensor
-from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
-from mpibow.ops.recurrent import Recurrent, by_gate, initial_of, outputs_before, recurrent, sigmoid, through_products
+from mpibow.graph.graph import FLOAT, Array, Initialiser, Tensor
+from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes, binds
+from mpibow.ops.recurrent import (
+    Recurrent,
+    by_gate,
+    initial_of,
+    outputs_before,
+    recurrent,
+    sigmoid,
+    through_inputs,
+    through_products,
+)
 
 __all__ = ["Gru", "gru"]
 
@@ -54,25 +63,34 @@ def buffers(op: Gru, shapes: Shapes) -> Buffers:
     return Buffers(saved=kept, forward=forward, backward=backward)
 
 
-def forward(call: Call) -> Run:
-    (x, *begin), (y, last), units = call.x, call.ys, call.op.units
-    first = begin[0] if begin else None
-    gates, inner, part = call.buffers("gates", "inner", "part")
-    w_x, w_h, b_x, b_h = call.w["weight_ih"].T, call.w["weight_hh"].T, call.w["bias_ih"], call.w["bias_hh"]
-    flat_x, flat_gates, steps = x.reshape(-1, x.shape[2]), gates.reshape(-1, gates.shape[2]), by_gate(gates, units)
+@binds
+def forward(
+    x: Array,
+    y: Array,
+    y1: Array,
+    gates: Array,
+    inner: Array,
+    part: Array,
+    weight_ih: Array,
+    weight_hh: Array,
+    bias_ih: Array,
+    bias_hh: Array,
+    units: int,
+    x1: Array | None = None,
+) -> Run:
+    enter, steps, w_h = through_inputs(x, gates, weight_ih, bias_ih), by_gate(gates, units), weight_hh.T
     both, own = part[:, : 2 * units], part[:, 2 * units :]
 
     def run() -> None:
-        nonlocal flat_gates, own, part
-        np.matmul(flat_x, w_x, out=flat_gates)
-        flat_gates += b_x
+        nonlocal own, part
+        enter()
         for t, (r, z, m) in enumerate(steps):
-            before = y[:, t - 1] if t else first
+            before = y[:, t - 1] if t else x1
             if before is not None:
                 np.matmul(before, w_h, out=part)
-                part += b_h
+                part += bias_hh
             else:
-                np.copyto(part, b_h)
+                np.copyto(part, bias_hh)
             gates[:, t, : 2 * units] += both
             np.copyto(inner[:, t], own)
             sigmoid(r)
@@ -87,22 +105,34 @@ def forward(call: Call) -> Run:
                 np.negative(m, out=h)
             h *= z
             h += m
-        np.copyto(last, y[:, -1])
+        np.copyto(y1, y[:, -1])
 
     return run
 
 
-def backward(call: Call) -> Run:
-    units, (dy, dlast), dbegin = call.op.units, call.dys, call.dx[1:]
-    gates, inner, w_h = call.saved["gates"], call.saved["inner"], call.w["weight_hh"]
-    da, db, past, dh, one = call.buffers("da", "db", "past", "dh", "one")
+@binds
+def backward(
+    call: Call,
+    dy: Array,
+    dy1: Array,
+    gates: Array,
+    inner: Array,
+    weight_hh: Array,
+    da: Array,
+    db: Array,
+    past: Array,
+    dh: Array,
+    one: Array,
+    units: int,
+    dx1: Array | None = None,
+) -> Run:
     steps, a_steps = by_gate(gates, units), by_gate(da, units)
     shift, finish = outputs_before(call, past), through_products(call, past, da, db)
 
     def run() -> None:
         nonlocal dh, one
         shift()
-        np.copyto(dh, dlast)
+        np.copyto(dh, dy1)
         for t in reversed(range(len(steps))):
             (r, z, m), (dr, dz, dm) = steps[t], a_steps[t]
             dh += dy[:, t]
@@ -122,10 +152,10 @@ def backward(call: Call) -> Run:
             np.copyto(db[:, t], da[:, t])
             np.multiply(dm, r, out=db[:, t, 2 * units :])
             np.multiply(dh, z, out=one)
-            np.matmul(db[:, t], w_h, out=dh)
+            np.matmul(db[:, t], weight_hh, out=dh)
             dh += one
-        if dbegin and dbegin[0] is not None:
-            np.copyto(dbegin[0], dh)
+        if dx1 is not None:
+            np.copyto(dx1, dh)
         finish()
 
     return run

@@ -3,8 +3,17 @@
 import numpy as np
 
 from mpibow.graph.graph import FLOAT, Array, Initialiser, Tensor
-from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
-from mpibow.ops.recurrent import Recurrent, by_gate, initial_of, outputs_before, recurrent, sigmoid, through_products
+from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes, binds
+from mpibow.ops.recurrent import (
+    Recurrent,
+    by_gate,
+    initial_of,
+    outputs_before,
+    recurrent,
+    sigmoid,
+    through_inputs,
+    through_products,
+)
 
 __all__ = ["Lstm", "lstm"]
 
@@ -55,22 +64,31 @@ def buffers(op: Lstm, shapes: Shapes) -> Buffers:
     return Buffers(saved=kept, forward=forward, backward=backward)
 
 
-def forward(call: Call) -> Run:
-    (x, *begin), (y, last, cell), units = call.x, call.ys, call.op.units
-    h, before = begin or (None, None)
-    gates, cells, tanhs = call.buffers("gates", "cells", "tanh")
-    part, one = call.buffers("part", "one")
-    w_x, w_h = call.w["weight_ih"].T, call.w["weight_hh"].T
-    b_x, b_h, steps = call.w["bias_ih"], call.w["bias_hh"], by_gate(gates, units)
-    flat_x, flat_gates = x.reshape(-1, x.shape[2]), gates.reshape(-1, gates.shape[2])
+@binds
+def forward(
+    x: Array,
+    y: Array,
+    y1: Array,
+    y2: Array,
+    gates: Array,
+    cells: Array,
+    tanh: Array,
+    part: Array,
+    one: Array,
+    weight_ih: Array,
+    weight_hh: Array,
+    bias_ih: Array,
+    bias_hh: Array,
+    units: int,
+    x1: Array | None = None,
+    x2: Array | None = None,
+) -> Run:
+    enter, steps, w_h = through_inputs(x, gates, weight_ih, bias_ih, bias_hh), by_gate(gates, units), weight_hh.T
 
     def run() -> None:
-        nonlocal flat_gates
-        np.matmul(flat_x, w_x, out=flat_gates)
-        flat_gates += b_x
-        flat_gates += b_h
+        enter()
         for t, (i, f, g, o) in enumerate(steps):
-            if (said := y[:, t - 1] if t else h) is not None:
+            if (said := y[:, t - 1] if t else x1) is not None:
                 np.matmul(said, w_h, out=part)
                 gates[:, t] += part
             sigmoid(i)
@@ -79,23 +97,36 @@ def forward(call: Call) -> Run:
             sigmoid(o)
             c = cells[:, t]
             np.multiply(i, g, out=c)
-            if (past := cells[:, t - 1] if t else before) is not None:
+            if (past := cells[:, t - 1] if t else x2) is not None:
                 np.multiply(f, past, out=one)
                 c += one
-            np.tanh(c, out=tanhs[:, t])
-            np.multiply(o, tanhs[:, t], out=y[:, t])
-        np.copyto(last, y[:, -1])
-        np.copyto(cell, cells[:, -1])
+            np.tanh(c, out=tanh[:, t])
+            np.multiply(o, tanh[:, t], out=y[:, t])
+        np.copyto(y1, y[:, -1])
+        np.copyto(y2, cells[:, -1])
 
     return run
 
 
-def backward(call: Call) -> Run:
-    units, (dy, dlast, dcell), dbegin = call.op.units, call.dys, call.dx[1:]
-    before = call.x[2] if call.op.state else None
-    gates, cells, tanhs = call.buffers("gates", "cells", "tanh")
-    dgates, past, dh, dc, one = call.buffers("dgates", "past", "dh", "dc", "one")
-    w_h, steps, dsteps = call.w["weight_hh"], by_gate(gates, units), by_gate(dgates, units)
+@binds
+def backward(
+    call: Call,
+    dy: Array,
+    dy1: Array,
+    dy2: Array,
+    gates: Array,
+    cells: Array,
+    tanh: Array,
+    weight_hh: Array,
+    dgates: Array,
+    past: Array,
+    dh: Array,
+    dc: Array,
+    one: Array,
+    units: int,
+    x2: Array | None = None,
+) -> Run:
+    steps, dsteps, dbegin = by_gate(gates, units), by_gate(dgates, units), call.dx[1:]
     shift, finish = outputs_before(call, past), through_products(call, past, dgates, dgates)
 
     def through(gate: Array, d: Array) -> None:
@@ -106,19 +137,19 @@ def backward(call: Call) -> Run:
 
     def run() -> None:
         nonlocal dc, dh, one
-        np.copyto(dh, dlast)
-        np.copyto(dc, dcell)
+        np.copyto(dh, dy1)
+        np.copyto(dc, dy2)
         for t in reversed(range(len(steps))):
             (i, f, g, o), (di, df, dg, do) = steps[t], dsteps[t]
             dh += dy[:, t]
-            np.multiply(dh, tanhs[:, t], out=do)
-            np.multiply(tanhs[:, t], tanhs[:, t], out=one)
+            np.multiply(dh, tanh[:, t], out=do)
+            np.multiply(tanh[:, t], tanh[:, t], out=one)
             np.subtract(1, one, out=one)
             one *= o
             one *= dh
             dc += one
             np.multiply(dc, g, out=di)
-            if (c := cells[:, t - 1] if t else before) is not None:
+            if (c := cells[:, t - 1] if t else x2) is not None:
                 np.multiply(dc, c, out=df)
             else:
                 df.fill(0)
@@ -129,7 +160,7 @@ def backward(call: Call) -> Run:
             for gate, d in ((i, di), (f, df), (o, do)):
                 through(gate, d)
             dc *= f
-            np.matmul(dgates[:, t], w_h, out=dh)
+            np.matmul(dgates[:, t], weight_hh, out=dh)
         for target, source in zip(dbegin, (dh, dc), strict=False):
             if target is not None:
                 np.copyto(target, source)

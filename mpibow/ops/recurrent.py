@@ -120,6 +120,19 @@ def by_gate(gates: Array, units: int) -> list[list[Array]]:
     ]
 
 
+def through_inputs(x: Array, gates: Array, weight: Array, *biases: Array) -> Run:
+    """gates <- the products with x, all steps at once, and biases."""
+    flat_x, flat_gates, turned = x.reshape(-1, x.shape[2]), gates.reshape(-1, gates.shape[2]), weight.T
+
+    def run() -> None:
+        nonlocal flat_gates
+        np.matmul(flat_x, turned, out=flat_gates)
+        for bias in biases:
+            flat_gates += bias
+
+    return run
+
+
 def outputs_before(call: Call, past: Array) -> Run:
     """past (n, t, units) <- y one step earlier, the initial state first."""
     y, first = call.y, call.x[1] if call.op.state else 0

@@ -124,11 +124,11 @@ def attend(
     dv: Address = None,
     dmask: Floats = None,
 ) -> None:
-    """y = softmax(scale q k^T + mask) v of every head, some rows at a time. Or, if `back`, of the gradient y those of
+    """y = softmax(scale q k^T + mask) v of every head, some rows at a time. Or, if `back`, of y's gradient y those of
     dq, dk, dv and dmask that are wanted, with the layouts of q, k, v and the mask.
 
     places (heads, 5) are the bytes from the arrays' beginnings to those of each head in q, k, v, y and the mask; rows
-    are the bytes from row to row. kept (heads, t, columns), whose rows are whole vectors, has the scores, if any. Scores
+    are the bytes from row to row. kept (heads, t, columns), whose rows are whole vectors, has the scores, if any; they
     are 0 up to the next multiple of 16. `level` has every row's largest score and factor: backward makes them again.
     """
     p_row, tall = (s + 15) // 16 * 64, _rows_at_once(t, causal)

@@ -7,6 +7,7 @@ from mpibow.graph.kernel import Buffers, Call, Kernel, Run
 from mpibow.kernels.compiled.native import (
     Address,
     Arguments,
+    Back,
     Floats,
     Indices,
     Words,
@@ -70,7 +71,8 @@ def gather_forward(call: Call) -> Run:
 
 
 @native
-def squared_errors(
+def factorised(
+    back: Back,
     users: Indices,
     items: Indices,
     x2: Floats,
@@ -81,47 +83,31 @@ def squared_errors(
     factors: int,
     rows: int,
     columns: int,
+    duser: Address = None,
+    ditem: Address = None,
 ) -> None:
-    """error = the products of rows of both tables, less the ratings x2; y = their squares."""
+    """error = the products of rows of both tables, less the ratings x2; y = their squares. Or, if `back`, of the
+    gradient y those of the tables' rows: 2 y error, times the other's row."""
     n = len(y)
+    if back:
+        floats(duser, rows * factors)[:] = 0
+        floats(ditem, columns * factors)[:] = 0
     for i in range(n):
         row = min(max(index_at(users, i), 0), rows - 1)  # a wrong index must not read elsewhere
         column = min(max(index_at(items, i), 0), columns - 1)
         p, q = row_at(user, row, factors), row_at(item, column, factors)
-        total = _f(0)
-        for j in range(factors):
-            total += p[j] * q[j]
-        error[i] = total - x2[i]
-        y[i] = error[i] * error[i]
-
-
-@native
-def scatter(
-    users: Indices,
-    items: Indices,
-    dy: Floats,
-    user: Address,
-    item: Address,
-    duser: Address,
-    ditem: Address,
-    error: Floats,
-    factors: int,
-    rows: int,
-    columns: int,
-) -> None:
-    """The gradients of the tables' rows: 2 dy error, times the other's row."""
-    n = len(dy)
-    floats(duser, rows * factors)[:] = 0
-    floats(ditem, columns * factors)[:] = 0
-    for i in range(n):
-        row = min(max(index_at(users, i), 0), rows - 1)
-        column = min(max(index_at(items, i), 0), columns - 1)
-        p, q = row_at(user, row, factors), row_at(item, column, factors)
-        dp, dq = row_at(duser, row, factors), row_at(ditem, column, factors)
-        slope = _f(2) * dy[i] * error[i]
-        for j in range(factors):
-            dp[j] += slope * q[j]
-            dq[j] += slope * p[j]
+        if back:
+            dp, dq = row_at(duser, row, factors), row_at(ditem, column, factors)
+            slope = _f(2) * y[i] * error[i]
+            for j in range(factors):
+                dp[j] += slope * q[j]
+                dq[j] += slope * p[j]
+        else:
+            total = _f(0)
+            for j in range(factors):
+                total += p[j] * q[j]
+            error[i] = total - x2[i]
+            y[i] = error[i] * error[i]
 
 
 def _tables(call: Call) -> Arguments:
@@ -133,8 +119,8 @@ KERNELS = {
     Embedding: Kernel(embedding_forward, embedding_backward, REFERENCE[Embedding].buffers),
     Gather: Kernel(gather_forward, add_at.half(lambda call: {"width": 1}), REFERENCE[Gather].buffers),
     MatrixFactorisation: Kernel(
-        squared_errors.half(_tables),
-        scatter.half(_tables),
+        factorised.half(lambda call: {"back": False, **_tables(call)}),
+        factorised.half(lambda call: {"back": True, "y": call.dy, **_tables(call)}),
         lambda op, shapes: Buffers(saved={"error": (shapes.y, FLOAT)}),
     ),
 }

@@ -12,7 +12,7 @@ from mpibow.graph.formats import canonical, physical
 from mpibow.graph.graph import Array, Arrays
 from mpibow.graph.kernel import Buffers, Call, Formats, Kernel, Run, Shapes, Tags
 from mpibow.kernels.compiled.command import Command, together
-from mpibow.kernels.compiled.native import Address, Native, floats, native, row_at
+from mpibow.kernels.compiled.native import Address, Back, floats, native, row_at
 from mpibow.kernels.onednn.conv import Convolution
 from mpibow.kernels.onednn.library import Library
 from mpibow.ops import Conv2d, ConvTranspose2d
@@ -46,14 +46,14 @@ class ConvolutionTransposed:
         x, y = call.x0, call.y
         runs = self._convolution.of_inputs(_call(call, x=(y,), y=x, dx=(y,)), x)
         if "bias" in call.w:
-            runs.append(each_channel(add_bias, call, y, call.w["bias"]))
+            runs.append(each_channel(call, y, call.w["bias"]))
         return together(runs)
 
     def backward(self, call: Call) -> Run:
         x, dy, dx = call.x0, call.dy, call.dx[0]
         runs = self._convolution.of_weights(_call(call, x=(dy,), y=x, dx=(None,)), x) if call.dw else []
         if "bias" in call.dw:
-            runs.append(each_channel(sum_channels, call, dy, call.dw["bias"]))
+            runs.append(each_channel(call, dy, call.dw["bias"], back=True))
         if dx is not None:
             runs.append(self._convolution.forward(_call(call, x=(dy,), y=dx, dx=(None,))))
         return together(runs)
@@ -81,52 +81,43 @@ def _call(call: Call, x: Arrays, y: Array, dx: tuple[Array | None, ...]) -> Call
     return replace(call, op=conv, shapes=shapes, x=x, y=y, dx=dx, w=w, dw=dw)
 
 
-def each_channel(function: Native[...], call: Call, images: Array, channels: Array) -> Command:
+def each_channel(call: Call, images: Array, channels: Array, *, back: bool = False) -> Command:
+    """images += channels, a bias; or, if `back`, channels = the sums of images."""
     (n, c, h, w), tag = call.shapes.y, call.shapes.formats.y
     lanes = 1 if tag == canonical(call.shapes.y) else physical(tag, call.shapes.y)[-1]
-    return function.command(images=images, channels=channels, n=n, c=c, pixels=h * w, lanes=lanes)
+    return biased.command(back=back, images=images, channels=channels, n=n, c=c, pixels=h * w, lanes=lanes)
 
 
 @native
-def add_bias(images: Address, channels: Address, n: int, c: int, pixels: int, lanes: int) -> None:
-    """images += channels, the bias. images lie in blocks of so many channels, 1 where canonical; padding stays 0."""
+def biased(back: Back, images: Address, channels: Address, n: int, c: int, pixels: int, lanes: int) -> None:
+    """As `each_channel`. images lie in blocks of so many channels, 1 where canonical; padding stays 0."""
     blocks = (c + lanes - 1) // lanes
+    if back:
+        floats(channels, c)[:] = 0
     for each in range(n * blocks):
         first = each % blocks * lanes
         own = min(lanes, c - first)
-        y, bias = row_at(images, each, pixels * lanes), floats(channels + 4 * first, own)
+        x, line = row_at(images, each, pixels * lanes), floats(channels + 4 * first, own)
         if lanes == 1:
-            for i in range(pixels):
-                y[i] += bias[0]
+            if back:
+                total = np.float32(0)
+                for i in range(pixels):
+                    total += x[i]
+                line[0] += total
+            else:
+                for i in range(pixels):
+                    x[i] += line[0]
         elif own == 16 and lanes == 16:
             for i in range(pixels):
                 for j in range(16):
-                    y[16 * i + j] += bias[j]
+                    if back:
+                        line[j] += x[16 * i + j]
+                    else:
+                        x[16 * i + j] += line[j]
         else:
             for i in range(pixels):
                 for j in range(own):
-                    y[lanes * i + j] += bias[j]
-
-
-@native
-def sum_channels(images: Address, channels: Address, n: int, c: int, pixels: int, lanes: int) -> None:
-    """channels = the sums of images and pixels; see `add_bias`."""
-    blocks = (c + lanes - 1) // lanes
-    floats(channels, c)[:] = 0
-    for each in range(n * blocks):
-        first = each % blocks * lanes
-        own = min(lanes, c - first)
-        dy, sums = row_at(images, each, pixels * lanes), floats(channels + 4 * first, own)
-        if lanes == 1:
-            total = np.float32(0)
-            for i in range(pixels):
-                total += dy[i]
-            sums[0] += total
-        elif own == 16 and lanes == 16:
-            for i in range(pixels):
-                for j in range(16):
-                    sums[j] += dy[16 * i + j]
-        else:
-            for i in range(pixels):
-                for j in range(own):
-                    sums[j] += dy[lanes * i + j]
+                    if back:
+                        line[j] += x[lanes * i + j]
+                    else:
+                        x[lanes * i + j] += line[j]

@@ -18,7 +18,7 @@ from mpibow.kernels.compiled.vectors import (
     turn,
 )
 from mpibow.kernels.onednn.conv import before_relu, in_blocks, plain
-from mpibow.kernels.onednn.conv_transpose import each_channel, sum_channels
+from mpibow.kernels.onednn.conv_transpose import each_channel
 from mpibow.kernels.onednn.strips import STRIDES, STRIP, WIDTHS, add_taps, outer_products
 from mpibow.ops import Conv2d
 from mpibow.ops.fused import ConvRelu
@@ -175,7 +175,7 @@ def backward(call: Call) -> Run:
     if call.dw:
         runs.append(differentiate.on(call, dy=dy, **extents))
     if "bias" in call.dw:
-        runs.append(each_channel(sum_channels, call, dy, call.dw["bias"]))
+        runs.append(each_channel(call, dy, call.dw["bias"], back=True))
     if call.dx[0] is not None:
         runs.append(spread.on(call, dy=dy, **extents))
     return together(runs)
