@@ -1,12 +1,11 @@
 """Operators: frozen records of tensor functions, the functions that add them to a graph, and their reference kernels.
 
-A new operator is one module of this package, imported below and named in MODULES. `mpibow.ops` and `mpibow` offer the
-names of its `__all__`; its `KERNELS` compute it in NumPy, for every kernel set that has nothing faster. Its `MOVES` are
-of operators that copy. Operators of one element (`pointwise.Pointwise`) have formulas: every set's kernels are made of
-these.
+A new operator is one module of this package, imported below. `mpibow.ops` and `mpibow` offer the names of its
+`__all__`; its `KERNELS` compute it in NumPy, for every kernel set that has nothing faster. Its `MOVES` are of operators
+that copy. Operators of one element (`pointwise.Pointwise`) have formulas: every set's kernels are made of these.
 """
 
-from importlib import import_module
+import sys
 
 from mpibow.graph.kernel import KernelTable
 from mpibow.ops import moves, pointwise
@@ -52,51 +51,11 @@ from mpibow.ops.softmax import *
 from mpibow.ops.sort import *
 from mpibow.ops.upsample import *
 
-MODULES = (
-    "activation",
-    "applied",
-    "arithmetic",
-    "attention",
-    "avg_pool",
-    "batch_norm",
-    "cast",
-    "choose",
-    "colour",
-    "combine",
-    "concat",
-    "conv",
-    "conv_transpose",
-    "counted",
-    "cross_entropy",
-    "dropout",
-    "elementary",
-    "embedding",
-    "gather",
-    "gelu",
-    "gru",
-    "image",
-    "initialisers",
-    "integers",
-    "leaves",
-    "local_response",
-    "losses",
-    "lstm",
-    "matmul",
-    "mixup",
-    "norms",
-    "own",
-    "permute",
-    "pool",
-    "reduce",
-    "reshape",
-    "rotary",
-    "slice",
-    "softmax",
-    "sort",
-    "upsample",
-)
-FOUND = [import_module(f"{__name__}.{name}") for name in MODULES]
-
+FOUND = [
+    module
+    for name, module in sorted(sys.modules.items())
+    if name.startswith(f"{__name__}.") and hasattr(module, "__all__")
+]
 PUBLIC = {name: getattr(module, name) for module in FOUND for name in module.__all__}
 
 NAMES: tuple[str, ...] = tuple(sorted(PUBLIC))
