@@ -146,8 +146,10 @@ Binding = Callable[[Call], Run]
 
 
 def _on(call: Call, function: Callable[..., Any]) -> Callable[[], Any]:
-    known = call.named
-    return partial(function, **{name: known[name] for name in signature(function).parameters if name in known})
+    known, parameters = call.named, signature(function)
+    arguments = parameters.bind(**{name: known[name] for name in parameters.parameters if name in known})
+    arguments.apply_defaults()
+    return partial(function, *arguments.args)
 
 
 def runs(function: Callable[..., None]) -> Binding:

@@ -105,12 +105,23 @@ def _rows(array: Array) -> Array:
     return array.reshape(*array.shape[:2], -1)
 
 
-def train_forward(call: Call) -> Run:
-    op, x, y, normal = call.op, _rows(call.x0), _rows(call.y), _rows(call.scratch["normal"])
-    mean, inverse, own = call.saved["mean"], call.saved["inverse"], np.zeros((2, x.shape[1]), y.dtype)
-    variance, part = call.buffers("variance", "part")
-    weight, bias = call.w["weight"][:, None], call.w["bias"][:, None]
+@binds
+def train_forward(
+    call: Call,
+    op: BatchNorm,
+    x: Array,
+    y: Array,
+    normal: Array,
+    mean: Array,
+    inverse: Array,
+    variance: Array,
+    part: Array,
+    weight: Array,
+    bias: Array,
+) -> Run:
+    x, y, normal, weight, bias = _rows(x), _rows(y), _rows(normal), weight[:, None], bias[:, None]
     running_mean, running_variance = call.statistics["mean"], call.statistics["variance"]
+    own = np.zeros((2, x.shape[1]), y.dtype)
     count, momentum = x.shape[0] * x.shape[2], op.momentum
     meet = (call.peers if op.sync == "rank" else ALONE).show(f"{call.name} forward", own)
 

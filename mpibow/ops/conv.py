@@ -7,7 +7,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, Array, Initialiser, Op, Shape, Tensor, Weight, Weights
-from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
+from mpibow.graph.kernel import Buffers, Kernel, Run, Shapes, binds
 from mpibow.ops.initialisers import ZERO, He
 from mpibow.ops.moves import Pairs
 from mpibow.ops.reshape import reshape
@@ -171,16 +171,18 @@ def _inside(op: Conv2d, image: Array) -> Array:
     return image[:, ph : h - ph, pw : w - pw].transpose(3, 0, 1, 2)
 
 
-def forward(call: Call) -> Run:
-    op, x, y, bias = call.op, call.x0, call.y, call.w.get("bias")
-    xt, cols, yt = call.buffers("xt", "cols", "yt")
-    weight = call.w["weight"].reshape(op.groups, y.shape[1] // op.groups, -1)
+@binds
+def forward(
+    op: Conv2d, x: Array, y: Array, xt: Array, cols: Array, yt: Array, weight: Array, bias: Array | bool
+) -> Run:
+    """`bias` is the array, or False."""
     n, o, rows, columns = y.shape
+    weight = weight.reshape(op.groups, o // op.groups, -1)
     windows = op.windows(xt, rows, columns)
     inside, cols6 = _inside(op, xt), cols.reshape(windows.shape)
     product = yt.reshape(o, rows, columns, n).transpose(3, 0, 1, 2)
     padded = max(op.padding) > 0
-    bias4 = None if bias is None else bias.reshape(1, -1, 1, 1)
+    bias4 = bias.reshape(1, -1, 1, 1) if isinstance(bias, np.ndarray) else None
 
     def run() -> None:
         if padded:
@@ -196,16 +198,24 @@ def forward(call: Call) -> Run:
     return run
 
 
-def backward(call: Call) -> Run:
-    op, dy, dx = call.op, call.dy, call.dx[0]
-    dxt, dcols, dyt, cols = call.buffers("dxt", "dcols", "dyt", "cols")
+@binds
+def backward(
+    op: Conv2d,
+    dy: Array,
+    dx: Array | None,
+    dxt: Array,
+    dcols: Array,
+    dyt: Array,
+    cols: Array,
+    weight: Array,
+    dweight: Array | None = None,
+    dbias: Array | None = None,
+) -> Run:
     n, o, rows, columns = dy.shape
     grouped = (op.groups, o // op.groups, -1)
-    weight = call.w["weight"].reshape(grouped)
-    dweight = call.dw["weight"].reshape(grouped) if "weight" in call.dw else None
+    weight, dweight = weight.reshape(grouped), None if dweight is None else dweight.reshape(grouped)
     weight_t, cols_t = weight.transpose(0, 2, 1), cols.transpose(0, 2, 1)
-    dbias, flat = call.dw.get("bias"), dyt.reshape(o, -1)
-    dproduct = dyt.reshape(o, rows, columns, n).transpose(3, 0, 1, 2)
+    flat, dproduct = dyt.reshape(o, -1), dyt.reshape(o, rows, columns, n).transpose(3, 0, 1, 2)
     windows = op.windows(dxt, rows, columns)
     dcols6, inside = dcols.reshape(windows.shape), _inside(op, dxt)
     pairs = op.pairs(windows, dcols6)

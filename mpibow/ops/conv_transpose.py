@@ -4,7 +4,7 @@ import numpy as np
 
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, Array, Initialiser, Op, Shape, Tensor, Weights
-from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
+from mpibow.graph.kernel import Buffers, Kernel, Run, Shapes, binds
 from mpibow.ops.conv import Convolution
 from mpibow.ops.initialisers import He
 from mpibow.ops.window import Pair, check_images, pair
@@ -116,15 +116,24 @@ def _by_group(op: ConvTranspose2d, weight: Array) -> Array:
     return weight.reshape(op.groups, weight.shape[0] // op.groups, -1)
 
 
-def forward(call: Call) -> Run:
-    op, x, y, bias = call.op, call.x0, call.y, call.w.get("bias")
-    xt, columns, whole = call.buffers("xt", "columns", "whole")
+@binds
+def forward(
+    op: ConvTranspose2d,
+    x: Array,
+    y: Array,
+    xt: Array,
+    columns: Array,
+    whole: Array,
+    weight: Array,
+    bias: Array | bool,
+) -> Run:
+    """`bias` is the array, or False."""
     n, c, h, w = x.shape
-    weight, inside = np.swapaxes(_by_group(op, call.w["weight"]), 1, 2), _inside(op, whole, y)
+    weight, inside = np.swapaxes(_by_group(op, weight), 1, 2), _inside(op, whole, y)
     x4, windows = xt.reshape(c, h, w, n).transpose(3, 0, 1, 2), op.windows(whole, h, w)
     parts = columns.reshape(windows.shape)
     pairs = op.pairs(windows, parts)
-    bias4 = None if bias is None else bias.reshape(1, -1, 1, 1)
+    bias4 = bias.reshape(1, -1, 1, 1) if isinstance(bias, np.ndarray) else None
 
     def run() -> None:
         np.copyto(x4, x)
@@ -140,11 +149,22 @@ def forward(call: Call) -> Run:
     return run
 
 
-def backward(call: Call) -> Run:
-    op, x, dy, dx, dbias = call.op, call.x0, call.dy, call.dx[0], call.dw.get("bias")
-    xt, columns, whole, dxt = call.buffers("xt", "columns", "whole", "dxt")
+@binds
+def backward(
+    op: ConvTranspose2d,
+    x: Array,
+    dy: Array,
+    dx: Array | None,
+    xt: Array,
+    columns: Array,
+    whole: Array,
+    dxt: Array,
+    weight: Array,
+    dweight: Array,
+    dbias: Array | None = None,
+) -> Run:
     n, c, h, w = x.shape
-    weight, dweight = _by_group(op, call.w["weight"]), _by_group(op, call.dw["weight"])
+    weight, dweight = _by_group(op, weight), _by_group(op, dweight)
     inside, windows = _inside(op, whole, dy), op.windows(whole, h, w)
     parts, columns_t = columns.reshape(windows.shape), np.swapaxes(columns, 1, 2)
     x4, dx4 = (array.reshape(c, h, w, n).transpose(3, 0, 1, 2) for array in (xt, dxt))

@@ -4,7 +4,7 @@ import numpy as np
 
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import Array, Initialiser, Op, Shape, Tensor, Weight, Weights
-from mpibow.graph.kernel import Call, Kernel, Run, runs
+from mpibow.graph.kernel import Kernel, runs
 from mpibow.ops.arithmetic import expand
 from mpibow.ops.initialisers import ZERO, He
 from mpibow.ops.reshape import reshape
@@ -108,31 +108,31 @@ def matmul_backward(a: Array, b: Array, dy: Array, dx: Array | None, dx1: Array 
         np.matmul(np.swapaxes(a, -1, -2), dy, out=dx1)
 
 
-def dense_forward(call: Call) -> Run:
-    x, y, weight, bias = _rows(call.x0), _rows(call.y), call.w["weight"].T, call.w.get("bias")
-
-    def run() -> None:
-        nonlocal y
-        np.matmul(x, weight, out=y)
-        if bias is not None:
-            y += bias
-
-    return run
+@runs
+def dense_forward(x: Array, y: Array, weight: Array, bias: Array | bool) -> None:
+    """`bias` is the array, or False."""
+    y = _rows(y)
+    np.matmul(_rows(x), weight.T, out=y)
+    if bias is not False:
+        y += bias
 
 
-def dense_backward(call: Call) -> Run:
-    x, dy, dx = _rows(call.x0), _rows(call.dy), None if call.dx[0] is None else _rows(call.dx[0])
-    weight, dweight, dbias = call.w["weight"], call.dw.get("weight"), call.dw.get("bias")
-
-    def run() -> None:
-        if dweight is not None:
-            np.matmul(dy.T, x, out=dweight)
-        if dbias is not None:
-            np.sum(dy, axis=0, out=dbias)
-        if dx is not None:
-            np.matmul(dy, weight, out=dx)
-
-    return run
+@runs
+def dense_backward(
+    x: Array,
+    dy: Array,
+    dx: Array | None,
+    weight: Array,
+    dweight: Array | None = None,
+    dbias: Array | None = None,
+) -> None:
+    dy = _rows(dy)
+    if dweight is not None:
+        np.matmul(dy.T, _rows(x), out=dweight)
+    if dbias is not None:
+        np.sum(dy, axis=0, out=dbias)
+    if dx is not None:
+        np.matmul(dy, weight, out=_rows(dx))
 
 
 KERNELS = {
