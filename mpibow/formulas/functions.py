@@ -13,56 +13,15 @@ Element: TypeAlias = Any  # an element of an array, on any machine; NumPy comput
 _erf = np.frompyfunc(math.erf, 1, 1)  # NumPy has none
 
 
-def sqrt(x: Element) -> Element:
-    return np.sqrt(x)
-
-
-def exp(x: Element) -> Element:
-    return np.exp(x)
-
-
-def log(x: Element) -> Element:
-    return np.log(x)
-
-
-def log1p(x: Element) -> Element:
-    """log(1 + x), also where 1 + x is rounded to 1."""
-    return np.log1p(x)
-
-
-def power(x: Element, exponent: Element) -> Element:
-    """NaN of x below 0 where the exponent is no whole number."""
-    return np.power(x, exponent)
-
-
-def tanh(x: Element) -> Element:
-    return np.tanh(x)
-
-
-def sin(x: Element) -> Element:
-    return np.sin(x)
-
-
-def cos(x: Element) -> Element:
-    return np.cos(x)
-
-
-def floor(x: Element) -> Element:
-    return np.floor(x)
+sqrt, exp, log, tanh, sin, cos, floor, abs = np.sqrt, np.exp, np.log, np.tanh, np.sin, np.cos, np.floor, np.abs
+log1p = np.log1p  # log(1 + x), also where 1 + x is rounded to 1
+power = np.power  # of an element and an exponent; NaN of elements below 0 where the exponent is no whole number
+sign = np.sign  # 1, -1 or 0, whose sign is +; NaN of NaN
 
 
 def erf(x: Element) -> Element:
     """Computed in float64, a number at a time."""
     return np.asarray(_erf(x), x.dtype) if isinstance(x, np.ndarray) else type(x)(math.erf(x))
-
-
-def sign(x: Element) -> Element:
-    """1, -1 or 0, whose sign is +; NaN of NaN."""
-    return np.sign(x)
-
-
-def abs(x: Element) -> Element:
-    return np.abs(x)
 
 
 def minimum(a: Element, b: Element) -> Element:

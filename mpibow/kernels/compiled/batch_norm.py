@@ -21,10 +21,10 @@ from mpibow.kernels.compiled.vectors import (
     VECTOR,
     ZERO,
     emitted,
-    for_each,
     load,
     multiply_add,
     registers,
+    specialised,
     splat,
     store,
 )
@@ -89,22 +89,19 @@ def _normalised(b: IRBuilder, x: Value, lines: tuple[Value, Value]) -> Value:
     return multiply_add(b, x, *lines)
 
 
-@emitted
-def _normalise(b: IRBuilder, kind: Value, x: Value, x1: Value, y: Value, count: Value, saved: Value) -> None:
+@specialised(KINDS)
+def _normalise(b: IRBuilder, kind: int, x: Value, x1: Value, y: Value, count: Value, saved: Value) -> None:
     """`count` lines of y = scale x + shift; with ADDED plus x1; but for PLAIN, 0 where that is below."""
     scale_shift = load(b, saved, SCALE), load(b, saved, SHIFT)
 
-    def of(each: int) -> None:
-        def line(offset: Value, way: int) -> None:
-            value = _normalised(b, load(b, b.add(x, offset)), scale_shift)
-            value = b.fadd(value, load(b, b.add(x1, offset))) if each == ADDED else value
-            if each != PLAIN:
-                value = b.select(b.fcmp_ordered(">", ZERO, value), ZERO, value)  # NaN stays
-            store(b, value, b.add(y, offset))
+    def line(offset: Value, way: int) -> None:
+        value = _normalised(b, load(b, b.add(x, offset)), scale_shift)
+        value = b.fadd(value, load(b, b.add(x1, offset))) if kind == ADDED else value
+        if kind != PLAIN:
+            value = b.select(b.fcmp_ordered(">", ZERO, value), ZERO, value)  # NaN stays
+        store(b, value, b.add(y, offset))
 
-        _each_line(b, count, line)
-
-    for_each(b, kind, KINDS, of)
+    _each_line(b, count, line)
 
 
 def _let_through(
@@ -118,50 +115,44 @@ def _let_through(
     return b.select(b.fcmp_ordered(">", value, ZERO), line, ZERO)
 
 
-@emitted
+@specialised(KINDS)
 def _products(
-    b: IRBuilder, kind: Value, x: Value, dy: Value, y: Value, dz: Value, count: Value, saved: Value, state: Value
+    b: IRBuilder, kind: int, x: Value, dy: Value, y: Value, dz: Value, count: Value, saved: Value, state: Value
 ) -> None:
     """Adds to `state` the sums of dz and of dz (x - mean); writes dz where it does not follow from x."""
     mean, scale_shift = load(b, saved, MEAN), (load(b, saved, SCALE), load(b, saved, SHIFT))
 
-    def of(each: int) -> None:
-        sums, products = registers(b, WAYS), registers(b, WAYS)
+    sums, products = registers(b, WAYS), registers(b, WAYS)
 
-        def line(offset: Value, way: int) -> None:
-            here = load(b, b.add(x, offset))
-            through = _let_through(b, each, dy, here, y, scale_shift, offset)
-            if each == ADDED:
-                store(b, through, b.add(dz, offset))
-            b.store(b.fadd(b.load(sums[way]), through), sums[way])
-            product = multiply_add(b, through, b.fsub(here, mean), b.load(products[way]))
-            b.store(product, products[way])
+    def line(offset: Value, way: int) -> None:
+        here = load(b, b.add(x, offset))
+        through = _let_through(b, kind, dy, here, y, scale_shift, offset)
+        if kind == ADDED:
+            store(b, through, b.add(dz, offset))
+        b.store(b.fadd(b.load(sums[way]), through), sums[way])
+        product = multiply_add(b, through, b.fsub(here, mean), b.load(products[way]))
+        b.store(product, products[way])
 
-        _each_line(b, count, line)
-        for place, parts in ((TOTAL, sums), (SQUARES, products)):
-            store(b, b.fadd(load(b, state, place, WIDE), _total(b, parts)), state, place)
-
-    for_each(b, kind, KINDS, of)
+    _each_line(b, count, line)
+    for place, parts in ((TOTAL, sums), (SQUARES, products)):
+        store(b, b.fadd(load(b, state, place, WIDE), _total(b, parts)), state, place)
 
 
-@emitted
+@specialised(KINDS)
 def _differentiate(
-    b: IRBuilder, kind: Value, x: Value, dy: Value, dx: Value, count: Value, saved: Value, lines: Value
+    b: IRBuilder, kind: int, x: Value, dy: Value, dx: Value, count: Value, saved: Value, lines: Value
 ) -> None:
     """dx = slope (x - mean) + scale dz + constant; with ADDED, dy is dz already."""
     mean, scale, shift = (load(b, saved, place) for place in (MEAN, SCALE, SHIFT))
     slope, constant = load(b, lines, SLOPE), load(b, lines, CONSTANT)
 
-    def of(each: int) -> None:
-        def line(offset: Value, way: int) -> None:
-            here = load(b, b.add(x, offset))
-            through = _let_through(b, RELU if each == RELU else PLAIN, dy, here, None, (scale, shift), offset)
-            linear = multiply_add(b, slope, b.fsub(here, mean), constant)
-            store(b, multiply_add(b, scale, through, linear), b.add(dx, offset))
+    def line(offset: Value, way: int) -> None:
+        here = load(b, b.add(x, offset))
+        through = _let_through(b, RELU if kind == RELU else PLAIN, dy, here, None, (scale, shift), offset)
+        linear = multiply_add(b, slope, b.fsub(here, mean), constant)
+        store(b, multiply_add(b, scale, through, linear), b.add(dx, offset))
 
-        _each_line(b, count, line)
-
-    for_each(b, kind, KINDS, of)
+    _each_line(b, count, line)
 
 
 @native_stepwise

@@ -4,9 +4,6 @@ A panel holds up to WIDE vectors of columns of the right factor, row after row: 
 factor is read by single elements, wherever they lie. Addresses and distances are in bytes.
 """
 
-from collections.abc import Callable
-from functools import wraps
-
 from llvmlite.ir import IRBuilder, Value
 from numba.core import cgutils
 
@@ -17,13 +14,13 @@ from mpibow.kernels.compiled.vectors import (
     columns_of,
     emitted,
     first_lanes,
-    for_each,
     is_set,
     load,
     load_some,
     multiply_add,
     registers,
     scalar_at,
+    specialised,
     store,
     store_some,
 )
@@ -36,23 +33,7 @@ AHEAD = 8  # rows, or lines of a row, that are prefetched before they are packed
 HEIGHTS = tuple(rows for rows in (8, 4, 2, 1) if rows <= TALL)
 
 
-def by_shape(*heights: int) -> Callable[[Callable[..., None]], Callable[..., int]]:
-    """`emitted`, of rows and vectors and further values, with instructions for each height and width of a tile."""
-
-    def decorate(generate: Callable[..., None]) -> Callable[..., int]:
-        @wraps(generate)
-        def code(b: IRBuilder, rows: Value, vectors: Value, *values: Value) -> None:
-            def of(tall: int) -> None:
-                for_each(b, vectors, range(1, WIDE + 1), lambda wide: generate(b, tall, wide, *values))
-
-            for_each(b, rows, heights, of)
-
-        return emitted(code)
-
-    return decorate
-
-
-@by_shape(*HEIGHTS)
+@specialised(HEIGHTS, range(1, WIDE + 1))
 def multiply_tile(
     b: IRBuilder,
     tall: int,
@@ -99,7 +80,7 @@ def multiply_tile(
         store_some(b, some, b.load(line_of_sums[-1]), start, (wide - 1) * LINE)
 
 
-@by_shape(1)
+@specialised((1,), range(1, WIDE + 1))
 def pack(b: IRBuilder, _: int, wide: int, source: Value, panel: Value, k: Value, row: Value, rest: Value) -> None:
     """panel (k, vectors) <- k rows of the source, whose last vector has `rest` columns. `rows` is 1."""
     some = first_lanes(b, rest)

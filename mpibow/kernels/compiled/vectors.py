@@ -1,7 +1,7 @@
 """Vectors of 16 floats in LLVM's instructions: compiled loops do not keep sums in registers. Addresses are of bytes."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 
 from llvmlite import ir
@@ -145,6 +145,26 @@ def code_of(generate: Callable[..., None]) -> Callable[..., Value]:
         return I64(0)
 
     return code
+
+
+def specialised(*choices: Sequence[int]) -> Callable[[Callable[..., None]], Callable[..., int]]:
+    """`emitted`, whose first values are constants for `generate`: there is code for each combination of the choices."""
+
+    def decorate(generate: Callable[..., None]) -> Callable[..., int]:
+        @wraps(generate)
+        def code(b: IRBuilder, *values: Value) -> None:
+            def make(*fixed: int) -> None:
+                at = len(fixed)
+                if at == len(choices):
+                    generate(b, *fixed, *values[at:])
+                else:
+                    for_each(b, values[at], choices[at], lambda each: make(*fixed, each))
+
+            make()
+
+        return emitted(code)
+
+    return decorate
 
 
 turn = emitted(transpose_block)

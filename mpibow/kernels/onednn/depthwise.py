@@ -6,8 +6,6 @@ over outputs, has neither edges nor padding to check. It keeps the sums of up to
 """
 
 import re
-from collections.abc import Callable
-from functools import partial, wraps
 from math import prod
 
 import numba
@@ -19,7 +17,7 @@ from mpibow.graph.graph import FLOAT, Array
 from mpibow.graph.kernel import Call, Shapes, Spec
 from mpibow.kernels.compiled.command import Command
 from mpibow.kernels.compiled.native import Address, Floats, floats, native
-from mpibow.kernels.compiled.vectors import F32, I64, emitted, for_each, load, plus_product, registers, store
+from mpibow.kernels.compiled.vectors import F32, I64, load, plus_product, registers, specialised, store
 from mpibow.ops import Conv2d
 
 LANES = (8, 16)  # channels of a block, by the width of the machine's vectors
@@ -27,29 +25,14 @@ TAPS = 8  # of one column, in registers at once
 _layout = re.compile(r"aBcd(\d+)b")
 
 
-def _each(generate: Callable[..., None], most: int = TAPS) -> Callable[..., int]:
-    """Decorates generate(builder, vector, taps, *values), as `emitted`: a function of the number of lanes, that of taps
-    and the values, with code for each of these numbers."""
-
-    @emitted
-    @wraps(generate)
-    def code(b: IRBuilder, lanes: Value, taps: Value, *values: Value) -> None:
-        def of(wide: int) -> None:
-            for_each(b, taps, range(1, most + 1), lambda some: generate(b, ir.VectorType(F32, wide), some, *values))
-
-        for_each(b, lanes, LANES, of)
-
-    return code
-
-
 def _places(b: IRBuilder, address: Value, pitch: Value, taps: int) -> list[Value]:
     return [b.add(address, b.mul(pitch, I64(t))) for t in range(taps)]
 
 
-@_each
+@specialised(LANES, range(1, TAPS + 1))
 def _add_products(
     b: IRBuilder,
-    kind: ir.VectorType,
+    lanes: int,
     taps: int,
     x: Value,
     dy: Value,
@@ -61,6 +44,7 @@ def _add_products(
 ) -> None:
     """sums[t] += the sum of x[t] dy over `count` outputs. Bytes in x: `step` from output to output, `pitch` from tap to
     tap; in sums `row` from tap to tap."""
+    kind = ir.VectorType(F32, lanes)
     sums_of = registers(b, taps, kind)
     with cgutils.for_range(b, count) as loop:
         gradient = load(b, b.add(dy, b.mul(loop.index, I64(4 * kind.count))), 0, kind)
@@ -71,10 +55,10 @@ def _add_products(
         store(b, b.fadd(load(b, place, 0, kind), b.load(register)), place)
 
 
-@_each
+@specialised(LANES, range(1, TAPS + 1))
 def _scatter(
     b: IRBuilder,
-    kind: ir.VectorType,
+    lanes: int,
     taps: int,
     dx: Value,
     dy: Value,
@@ -85,6 +69,7 @@ def _scatter(
     count: Value,
 ) -> None:
     """dx[t] += weights[t] dy for each of `count` outputs; steps as in `_add_products`."""
+    kind = ir.VectorType(F32, lanes)
     factors = [load(b, place, 0, kind) for place in _places(b, weights, row, taps)]
     with cgutils.for_range(b, count) as loop:
         gradient = load(b, b.add(dy, b.mul(loop.index, I64(4 * kind.count))), 0, kind)
@@ -93,9 +78,10 @@ def _scatter(
             store(b, plus_product(b, load(b, place, 0, kind), factor, gradient), place)
 
 
-@partial(_each, most=1)
-def _add_lines(b: IRBuilder, kind: ir.VectorType, taps: int, dy: Value, total: Value, count: Value) -> None:
+@specialised(LANES, (1,))
+def _add_lines(b: IRBuilder, lanes: int, taps: int, dy: Value, total: Value, count: Value) -> None:
     """total += the sum of `count` lines at dy."""
+    kind = ir.VectorType(F32, lanes)
     (register,) = registers(b, 1, kind)
     with cgutils.for_range(b, count) as loop:
         line = load(b, b.add(dy, b.mul(loop.index, I64(4 * kind.count))), 0, kind)
