@@ -1,5 +1,7 @@
 """Comparison and where."""
 
+from __future__ import annotations
+
 from typing import Protocol
 
 from mpibow.errors import ShapeError

@@ -1,5 +1,7 @@
 """Dropout whose masks are a pure function of (seed, epoch, sample, node)."""
 
+from __future__ import annotations
+
 import numpy as np
 
 from mpibow.errors import ShapeError

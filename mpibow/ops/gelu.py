@@ -1,5 +1,7 @@
 """Gelu (Hendrycks and Gimpel, arXiv:1606.08415), and the error function."""
 
+from __future__ import annotations
+
 import math
 
 import numpy as np

@@ -1,5 +1,7 @@
 """Products of matrices: of one or of many side by side, and the fully connected layer."""
 
+from __future__ import annotations
+
 import numpy as np
 
 from mpibow.errors import ShapeError

@@ -1,5 +1,7 @@
 """Axes in another order: permute, transpose, and flip, which reverses them."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,5 +1,7 @@
 """Max pooling, and windows over images."""
 
+from __future__ import annotations
+
 import numpy as np
 
 from mpibow.errors import ShapeError

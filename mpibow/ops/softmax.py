@@ -1,5 +1,7 @@
 """Softmax along one axis, and its logarithm."""
 
+from __future__ import annotations
+
 import numpy as np
 
 from mpibow.graph.graph import FLOAT, Array, Tensor

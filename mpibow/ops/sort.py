@@ -1,5 +1,7 @@
 """Orders of elements along an axis, and cumulative sums."""
 
+from __future__ import annotations
+
 import numpy as np
 
 from mpibow.graph.graph import Array, Tensor
