@@ -100,8 +100,7 @@ class Library:
         self.stream = self.make(Handle, "stream", self.engine, c_uint(1))
         self.execute = ctypes.cast(c.dnnl_primitive_execute, c_void_p).value or 0
         # OpenMP's number of threads belongs to the calling thread, and learners' threads come and go.
-        limit = getattr(c, "omp_set_num_threads", None)
-        self._limit = limit
+        self._limit = limit = getattr(c, "omp_set_num_threads", None)
         place = ctypes.cast(limit, c_void_p).value if limit else None
         self.one_thread = _ignore.command(function=place, argument=1) if place else Command([])
 
