@@ -1,5 +1,7 @@
 """The plan: a graph turned into a flat list of kernels, to be bound to preallocated arrays."""
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
