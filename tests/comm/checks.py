@@ -1,7 +1,5 @@
 """What every communicator must do: each check is called on every rank. As a module it runs them over MPI."""
 
-from __future__ import annotations
-
 import os
 import platform
 import resource

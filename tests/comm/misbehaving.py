@@ -1,7 +1,5 @@
 """Ranks that fail in every way we know of: python -m tests.comm.misbehaving CASE, started by test_launch."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

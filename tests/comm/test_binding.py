@@ -1,7 +1,5 @@
 """Cores that a process may use, and the advice where they are too few."""
 
-from __future__ import annotations
-
 import os
 import resource
 

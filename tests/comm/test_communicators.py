@@ -1,7 +1,5 @@
 """One suite over all communicators; and what the threads, which stand in for MPI in other tests, do when one fails."""
 
-from __future__ import annotations
-
 import time
 
 import numpy as np

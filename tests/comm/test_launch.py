@@ -1,7 +1,5 @@
 """Who started us and what is said about it; and that every run ends, on all ranks, with the right code and words."""
 
-from __future__ import annotations
-
 import importlib.util
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """What a killed mpirun leaves on its node goes at the next start; what a living job has stays."""
 
-from __future__ import annotations
-
 import mmap
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The watchdog of a rank: which progress counts, who speaks, the words; and whoever works is left alone."""
 
-from __future__ import annotations
-
 import math
 import os
 import subprocess

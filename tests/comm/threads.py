@@ -1,7 +1,5 @@
 """Several ranks in one process, one thread each: for tests."""
 
-from __future__ import annotations
-
 import pickle
 import threading
 from collections.abc import Callable

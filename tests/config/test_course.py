@@ -1,7 +1,5 @@
 """When a run ends: each limit, a metric's median, its threshold and its patience, and what is refused."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict
 

@@ -1,7 +1,5 @@
 """When a file's learning rate goes to an optimiser that it was not written for, and what is told of it."""
 
-from __future__ import annotations
-
 import pytest
 
 from mpibow.config import load_mapping

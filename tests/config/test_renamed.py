@@ -1,7 +1,5 @@
 """Settings of older versions under the names of this one."""
 
-from __future__ import annotations
-
 import pytest
 
 from mpibow.config.renamed import refused, renamed

@@ -1,7 +1,5 @@
 """The strict builder: what fits is converted, what does not is refused with the whole message as written here."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path

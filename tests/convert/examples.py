@@ -1,7 +1,5 @@
 """TFRecord files and tf.Examples, written by hand: independent of what they test."""
 
-from __future__ import annotations
-
 import struct
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Pickles as Python 2 and its NumPy wrote them: protocol 2, every string a string of bytes."""
 
-from __future__ import annotations
-
 import struct
 
 import numpy as np

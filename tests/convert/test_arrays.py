@@ -1,7 +1,5 @@
 """NumPy's files: the rows that NumPy itself reads, in every order and byte order, and no damage unseen."""
 
-from __future__ import annotations
-
 import io
 import struct
 import zipfile

@@ -1,7 +1,5 @@
 """What all converters share: counted parts, work over processes in order, and exit codes."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

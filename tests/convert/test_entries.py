@@ -1,7 +1,5 @@
 """Images listed in a few arrays: their places, choices among them, and what passes while they are read."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The way back: what is exported as TFRecords or folders and converted again is the same, byte for byte."""
 
-from __future__ import annotations
-
 import os
 import struct
 from pathlib import Path

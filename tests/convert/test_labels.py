@@ -1,7 +1,5 @@
 """Labels are numbered from 0, and a test set is set aside that has its share of every class, whatever the order."""
 
-from __future__ import annotations
-
 import hashlib
 from random import Random
 

@@ -1,7 +1,5 @@
 """Mean and std of encoded images: by hand, of every kind that ImageNet has, on one process and on several."""
 
-from __future__ import annotations
-
 from io import BytesIO
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """Pickles of every protocol, read as data; whatever asks for more is refused and nothing of it happens."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import subprocess

@@ -1,7 +1,5 @@
 """Image files kept, encoded again or decoded: pixels by hand and by Pillow itself."""
 
-from __future__ import annotations
-
 from io import BytesIO
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Files that a net predicts: images as they were in training, whatever their format, and how the camera was held."""
 
-from __future__ import annotations
-
 from io import BytesIO
 from pathlib import Path
 

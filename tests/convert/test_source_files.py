@@ -1,7 +1,5 @@
 """The files of a converter: by folder, pattern or name, in the order of their numbers; train and test of one folder."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

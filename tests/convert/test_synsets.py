@@ -1,7 +1,5 @@
 """ImageNet's lists of synsets and labels, in every form that is about."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Text files of rows: what the csv module writes is read back, and what it would not write is named by its line."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import io

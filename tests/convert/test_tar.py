@@ -1,7 +1,5 @@
 """Tar files: as Python's tarfile writes them in its three formats, and that no damage passes in silence."""
 
-from __future__ import annotations
-
 import io
 import tarfile
 from functools import partial

@@ -1,7 +1,5 @@
 """tf.Examples: protobuf's bytes by hand, every encoding that it allows, and that no damage passes."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

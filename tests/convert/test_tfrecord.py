@@ -1,7 +1,5 @@
 """TFRecord files: bytes by hand, and that no damage passes."""
 
-from __future__ import annotations
-
 import gzip
 import struct
 import zlib

@@ -1,7 +1,5 @@
 """The scripts in datasets/, which is no package, as modules; and a script run beside a folder for its output."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 from dataclasses import dataclass

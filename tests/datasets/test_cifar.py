@@ -1,7 +1,5 @@
 """CIFAR as records: CIFAR-10's own files where they are, small ones of every version and packing everywhere."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import io

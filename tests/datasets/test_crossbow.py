@@ -1,7 +1,5 @@
 """Crossbow's ImageNet files as records: of real JPEGs where they are, of made ones everywhere."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 from array import array

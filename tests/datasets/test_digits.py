@@ -1,7 +1,5 @@
 """scikit-learn's digits as records."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

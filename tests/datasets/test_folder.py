@@ -1,7 +1,5 @@
 """Folders of images as records: real JPEG files where they are, small ones made by Pillow everywhere."""
 
-from __future__ import annotations
-
 import os
 from io import BytesIO
 from pathlib import Path

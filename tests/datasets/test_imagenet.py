@@ -1,7 +1,5 @@
 """ImageNet in all its forms as records: made small on the spot, and from real images where they are."""
 
-from __future__ import annotations
-
 import csv
 import io
 import os

@@ -1,7 +1,5 @@
 """Images with masks as records: pairs by name, sides made alike, and what is no mask refused."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """IDX files as records: MNIST's own where they are, small made-up ones everywhere."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import os

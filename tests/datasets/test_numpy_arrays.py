@@ -1,7 +1,5 @@
 """NumPy arrays as records: every layout, one file or four, a test set that is given or set aside."""
 
-from __future__ import annotations
-
 import hashlib
 import tracemalloc
 from pathlib import Path

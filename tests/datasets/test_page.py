@@ -1,7 +1,5 @@
 """The commands of docs/data.md run as they are written, on small sources made here."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path

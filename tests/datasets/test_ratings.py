@@ -1,7 +1,5 @@
 """Ratings as records: MovieLens' three ways to write them, some set aside to test, and what is refused."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """TFRecord files as records: a genuine one where it is, and small ones made by hand of every form."""
 
-from __future__ import annotations
-
 import hashlib
 import struct
 from io import BytesIO

@@ -1,7 +1,5 @@
 """Where the time of a pass goes, by a clock that only the runs move: in turn, and each alone. Never how fast."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Formulas as CUDA C++: a kernel each in one source, compiled for devices or run on the host."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from functools import cache

@@ -1,7 +1,5 @@
 """The machines that run a step's formula: NumPy, numba, and CUDA C++ on the host."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Sequence
 from functools import cache

@@ -1,7 +1,5 @@
 """Formulas that use all of the language, and how two results are compared."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from mpibow.formulas import functions as f

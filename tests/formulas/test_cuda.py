@@ -1,7 +1,5 @@
 """Every formula as CUDA C++: compiled for every architecture."""
 
-from __future__ import annotations
-
 import pytest
 
 from mpibow.cuda.device import libraries

@@ -1,7 +1,5 @@
 """What formulas are read as, and what is refused, each with its message in full; NumPy's run of them."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Every machine's run of a formula beside NumPy's: the same bits of + - * / and sqrt, 4 ulp of the others."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

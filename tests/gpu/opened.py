@@ -1,7 +1,5 @@
 """The GPU of the tests: opened once, or why not; device copies of host arrays, and launches and plans on them."""
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace

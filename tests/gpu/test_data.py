@@ -1,7 +1,5 @@
 """Data on its way to a GPU: whatever fills the slots, the runs are the same; DALI decodes on the device."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

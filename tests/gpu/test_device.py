@@ -1,7 +1,5 @@
 """CUDA through CuPy: that the driver does what its seam says, and what is said where it refuses."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

@@ -4,8 +4,6 @@ A few that have layers of every kind between them: cuDNN compiles for seconds fo
 for every layer of every model is planned without a GPU, in tests/cuda/kernels/test_specs.py.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from tests.gpu import opened

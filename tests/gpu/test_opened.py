@@ -1,7 +1,5 @@
 """What carries the tests' arrays to a device and back, on a device that is the host: needs a C++ compiler, no GPU."""
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Sequence
 

@@ -3,8 +3,6 @@
 The tests are those of tests/cuda/kernels, which run what a device gets; here it is a device that gets it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

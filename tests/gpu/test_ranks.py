@@ -1,7 +1,5 @@
 """Several ranks: on one GPU over MPI and through the host, on a GPU each over NCCL, all with the same centre."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Whole runs with `device: cuda`: the oracle's numbers and NumPy's, the same bits however they go on their way."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -3,8 +3,6 @@
 Every own kernel in float32 once, the passes over flat arrays, and a run of each execution, with cuDNN in its net.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 A way is nccl, mpi or staged; `share` is 1 where ranks may have one GPU together. Run under mpirun.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 

@@ -1,7 +1,5 @@
 """An operator with two gradients, for graphs that fork and join. No Op: it is not one of the package's operators."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """Layouts are asked for, reorders stand where neighbours disagree, and numbers do not depend on either."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

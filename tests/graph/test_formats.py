@@ -1,7 +1,5 @@
 """Physical layouts: tags against arrays laid out by hand, and there and back for random ones."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Frozen weights: which steps a plan leaves out, and that all other gradients stay the same bits."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import replace
 

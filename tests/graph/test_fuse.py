@@ -1,7 +1,5 @@
 """Fusion replaces chains whose inner values nobody else sees, and leaves all others."""
 
-from __future__ import annotations
-
 from mpibow import ops
 from mpibow.graph.graph import Graph, Op
 from mpibow.graph.rewrite import fuse

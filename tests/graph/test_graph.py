@@ -1,7 +1,5 @@
 """Graphs: names, shapes, and every error in full."""
 
-from __future__ import annotations
-
 import pytest
 
 from mpibow import ops

@@ -1,7 +1,5 @@
 """Layouts: where weights lie in a replica's flat array, and what they start as."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

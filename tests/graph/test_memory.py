@@ -1,7 +1,5 @@
 """The memory plan: values that are alive together never share bytes."""
 
-from __future__ import annotations
-
 from itertools import combinations
 
 import pytest

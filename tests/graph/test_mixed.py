@@ -1,7 +1,5 @@
 """What of a graph is float32 where a plan computes in 16 bits, and where numbers are converted."""
 
-from __future__ import annotations
-
 from mpibow import ops
 from mpibow.graph.graph import FLOAT, Graph, Tensor
 from mpibow.graph.rewrite import WIDE, Convert, Widths, mixed

@@ -1,7 +1,5 @@
 """Nodes of several outputs, weights used at several places, and scopes: in graphs and through whole plans."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Plans: whole models against finite differences, and what a plan promises about memory."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

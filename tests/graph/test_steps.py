@@ -1,7 +1,5 @@
 """Steps: the order of forward and backward, what each reads and writes, and how gradients are joined."""
 
-from __future__ import annotations
-
 import pytest
 
 from mpibow import ops

@@ -1,7 +1,5 @@
 """A kernel's results beside NumPy's in float64 of the same numbers, and how far they may be apart."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from math import prod, sqrt
 

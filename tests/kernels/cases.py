@@ -1,7 +1,5 @@
 """One or more small cases for every operator: what the gradient check and every kernel set's comparison run on."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 

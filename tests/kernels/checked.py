@@ -1,7 +1,5 @@
 """What the tests of an operator take: one record an operator, which its module of tests.kernels.operators has."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple

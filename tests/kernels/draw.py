@@ -1,7 +1,5 @@
 """Shapes and settings at random: what the operators' strategies draw from."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """NumPy's kernels of every operator, those among them that only other kernel sets have: what all are compared with."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Every operator at random: the cases that each kernel set is compared on with NumPy."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """The reference kernels of windows of images against PyTorch in float64, forward and backward, at random."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

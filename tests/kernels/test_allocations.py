@@ -1,7 +1,5 @@
 """Kernels allocate nothing while they run: every case, at a size where any array of theirs would stand out."""
 
-from __future__ import annotations
-
 import pytest
 
 from mpibow import ops

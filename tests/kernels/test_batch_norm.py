@@ -1,7 +1,5 @@
 """Batch normalisation against its definition in float64, in training and in evaluation, and through a whole run."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Which kernels compute: by name, or the fastest that are there."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

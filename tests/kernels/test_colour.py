@@ -1,7 +1,5 @@
 """The factors of colours, and the range of bytes."""
 
-from __future__ import annotations
-
 import pytest
 
 from mpibow import ops

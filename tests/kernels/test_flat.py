@@ -1,7 +1,5 @@
 """The flat passes of every kernel set against pure formulas, and their independence of how the work is cut."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from functools import partial

@@ -1,7 +1,5 @@
 """Passes over rows that are the first elements of longer ones, by the local steps of several parts: the same bits."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """A fusion matches `case Relu()`, which a subclass would match too: no operator may be one of a record named there."""
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Every operator's gradient against a central difference along one random direction, in float64."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

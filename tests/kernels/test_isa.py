@@ -1,7 +1,5 @@
 """One instruction set for oneDNN and for compiled kernels, whatever limits it; compiled code of each is kept."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

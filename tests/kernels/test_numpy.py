@@ -1,7 +1,5 @@
 """The reference kernels against slow definitions of their own, in plain loops and float64; float32 against that."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Orthogonal steps of every kernel set: by hand, against singular values, what they keep, wherever matrices lie."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Windows scaled to one size: by hand, Pillow's pixels, and the compiled kernel's bits are the reference's."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """The random cases themselves: every operator is among them, as itself; and the list of looser bounds."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Muon: directions and step together, beside the papers' formulas, in float64 and wherever a matrix lies."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

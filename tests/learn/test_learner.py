@@ -1,7 +1,5 @@
 """A learner: the slot is copied and released, the result is the plan's, and what is not finite is seen."""
 
-from __future__ import annotations
-
 import warnings
 from functools import partial
 

@@ -1,7 +1,5 @@
 """The learners of a rank by themselves: who is bound and who works, whose slot is whose, and what memory is missing."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from types import MappingProxyType, SimpleNamespace
 

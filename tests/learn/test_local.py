@@ -1,7 +1,5 @@
 """Which weights are updated alike, and every replica's scalars."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

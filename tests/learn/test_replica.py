@@ -1,7 +1,5 @@
 """Replicas: rows of one block whose addresses never change."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from mpibow.learn.replica import Replicas

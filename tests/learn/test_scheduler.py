@@ -1,7 +1,5 @@
 """The scheduler: one thread a learner, results in order, errors raised; and learners that meet amid a pass."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """`evaluate --confusion`: the matrix as text, of a run on digits."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

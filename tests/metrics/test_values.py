@@ -1,7 +1,5 @@
 """Every metric beside scikit-learn's, however samples are cut into batches."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """A whole net on the fastest kernels, as it is trained and evaluated there, against NumPy in float64."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

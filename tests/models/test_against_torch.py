@@ -1,7 +1,5 @@
 """Whole nets against PyTorch: the same weights give the same logits, and one step of SGD the same weights after it."""
 
-from __future__ import annotations
-
 from functools import partial
 from importlib import import_module
 

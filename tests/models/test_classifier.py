@@ -1,7 +1,5 @@
 """The graphs around a net: what training has that evaluation has not, by the formulas."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """The models: their published numbers of weights, their shapes, and that each can be planned and learns."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from functools import partial

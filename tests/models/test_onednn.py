@@ -1,7 +1,5 @@
 """Whole models on oneDNN, as they are trained and evaluated there, against NumPy in float64."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

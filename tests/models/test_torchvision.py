@@ -1,7 +1,5 @@
 """torchvision's names of nets that mpibow has too: every name and shape that its state_dict has, and no other."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """The nets as torchvision and the papers' users write them, for PyTorch: what ours are compared with, also in speed."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
 

@@ -3,8 +3,6 @@
 torchvision's operators, which its nets do without, are left out: a build for CUDA has none beside PyTorch for CPUs.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 from collections import OrderedDict

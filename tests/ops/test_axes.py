@@ -1,7 +1,5 @@
 """Norms over axes that are not the last: NumPy's formula of these axes, and the same gradient as by differences."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Rows added to the rows of a table: in place, each as often as it is named."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

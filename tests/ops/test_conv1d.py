@@ -1,7 +1,5 @@
 """Convolution of sequences."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """The losses of PyTorch's names against PyTorch's in float64: the batch's mean, and its gradient."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The table of mixup's shares against what NumPy draws, and against distributions that are known."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

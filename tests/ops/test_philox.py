@@ -1,7 +1,5 @@
 """Philox against the known answers of Random123 (kat_vectors, philox 4x32 10) and against plain integers."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """The formulas of operators of one element: what they are told, and what they may read."""
 
-from __future__ import annotations
-
 import pytest
 
 from mpibow import ops

@@ -1,7 +1,5 @@
 """Recurrent layers against PyTorch's in float64: several of them, both directions, states; names of weights."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """The operators' shapes and names, and what they refuse, in full."""
 
-from __future__ import annotations
-
 import pytest
 
 from mpibow import ops

@@ -1,7 +1,5 @@
 """Signs, indices, shapes and sums of tensors: NumPy's numbers and right gradients; integers by all kernel sets."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from types import FunctionType
 

@@ -1,7 +1,5 @@
 """An optimiser's run on a small problem by its formula, as a learner makes it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -3,8 +3,6 @@
 PyTorch's have no l1: its gradient is given it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -1,8 +1,6 @@
 """Groups of weights beside PyTorch's, in float64: 50 steps of two optimisers, weights that are frozen at first or for
 good, rates and decays of their own."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Half-lives in samples: the same average of samples, however many of them an update takes."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

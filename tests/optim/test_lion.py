@@ -1,7 +1,5 @@
 """Lion beside the paper's algorithm 2, in float64."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from mpibow.optim.lion import Lion

@@ -1,7 +1,5 @@
 """Muon's settings: lengths of steps, rates of the fallback, and what the fallback may not have."""
 
-from __future__ import annotations
-
 import pytest
 
 from mpibow.errors import ConfigError

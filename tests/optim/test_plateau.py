@@ -1,7 +1,5 @@
 """Reduce on plateau by hand and beside PyTorch's."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict, replace
 

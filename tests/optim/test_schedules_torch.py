@@ -1,7 +1,5 @@
 """Schedules beside those of torch.optim.lr_scheduler, step by step: an epoch of ours is a step of theirs."""
 
-from __future__ import annotations
-
 import pytest
 
 from mpibow.optim.schedules import (

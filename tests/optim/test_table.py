@@ -1,7 +1,5 @@
 """Every optimiser of the table: what it declares, what it makes of a number, and its run on every machine."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from dataclasses import fields, replace
 from itertools import compress, product

@@ -19,8 +19,6 @@ k learners over all ranks, this rank's as rows. All names on a formula's right a
 One learner has nothing to be pulled to: with mean it is its optimiser alone, and z = w.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 
 import numpy as np

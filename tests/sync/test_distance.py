@@ -1,7 +1,5 @@
 """The replicas' distance from their mean, beside NumPy's own norms, and in a run's entries."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

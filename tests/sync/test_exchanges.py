@@ -1,7 +1,5 @@
 """What of an exchange learners on a GPU stood still for, from the times of events by hand."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

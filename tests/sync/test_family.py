@@ -1,7 +1,5 @@
 """The family of rules: what names stand for, what does not go together, and random points beside the oracle."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

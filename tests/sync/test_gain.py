@@ -1,7 +1,5 @@
 """The gain at points that can be worked out by hand, and for noise of a known size."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

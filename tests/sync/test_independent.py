@@ -1,7 +1,5 @@
 """Learners that are not kept together: each is plain SGD, and the centre is their mean when it is asked for."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import cast
 

@@ -1,7 +1,5 @@
 """SMA's pure functions: by hand, by what they conserve, and by their stability."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import product
 from typing import Any

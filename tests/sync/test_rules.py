@@ -1,7 +1,5 @@
 """The rules in place against the pure functions, over several ranks whose flat arrays are summed by hand."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The synchroniser: the same bits overlapped or not, ranks that agree again, errors that surface in wait()."""
 
-from __future__ import annotations
-
 import threading
 import warnings
 from importlib import import_module

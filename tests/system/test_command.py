@@ -1,7 +1,5 @@
 """Integer options: digits alone, within bounds; and their types load no converter."""
 
-from __future__ import annotations
-
 import argparse
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Only regular files are read: a FIFO that nobody writes to must end no reader's patience."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import socket

@@ -1,7 +1,5 @@
 """Commands whose reader leaves, as `| head` does: they go on to their end, and complain of nothing."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """A working directory that was removed, names that the locale's encoding lacks: right, or one line that says so."""
 
-from __future__ import annotations
-
 import os
 import sys
 from importlib.util import find_spec

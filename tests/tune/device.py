@@ -1,7 +1,5 @@
 """Ranks whose times are made up: a curve of seconds over learners, noise, and a clock; and the loop that tunes them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby, pairwise

@@ -1,7 +1,5 @@
 """What is decided from a history, by hand; and what no history, however strange, may bring about."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

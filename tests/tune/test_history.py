@@ -1,7 +1,5 @@
 """What a history keeps, when it forgets, and that it survives JSON."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

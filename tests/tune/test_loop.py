@@ -1,7 +1,5 @@
 """The whole loop on made-up ranks: where it ends, how soon, and what it does when speeds change."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import pytest

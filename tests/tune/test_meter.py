@@ -1,7 +1,5 @@
 """What a meter makes of times, by hand; and how sure it is, beside how right."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

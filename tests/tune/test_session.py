@@ -1,7 +1,5 @@
 """The tuner in whole sessions, their coordinator, pipeline and learners included, on made-up times with noise."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from pathlib import Path
 

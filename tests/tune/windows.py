@@ -1,7 +1,5 @@
 """Windows and histories in a few words."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from mpibow.tune import Counts, Decision, History, Tuner, Window, decide

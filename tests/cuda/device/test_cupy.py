@@ -1,7 +1,5 @@
 """CuPy as far as it goes without a GPU: what is said where it, or the driver, is missing."""
 
-from __future__ import annotations
-
 import ctypes
 import gc
 import importlib.util

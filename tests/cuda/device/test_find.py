@@ -1,7 +1,5 @@
 """Which GPU and which cores every rank takes, and the words for all that can be wrong, on a made-up CUDA."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Where CUDA's libraries are found and in which order they are loaded, with an empty LD_LIBRARY_PATH."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """A rank's memory on its GPU, and what is said where it does not suffice."""
 
-from __future__ import annotations
-
 import pytest
 
 from mpibow.cuda.device.machine import DeviceMemory

@@ -1,7 +1,5 @@
 """NCCL on a made-up ring: which calls and events come in which order on 2 and 8 ranks, and that nothing ever hangs."""
 
-from __future__ import annotations
-
 import sys
 from types import SimpleNamespace
 

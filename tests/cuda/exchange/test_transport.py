@@ -1,7 +1,5 @@
 """Device arrays by MPI: what is copied and waited for, when it is handed over, and who is asked first."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 

@@ -3,8 +3,6 @@
 A pipe that is made up decodes by the reference in the place of DALI's.
 """
 
-from __future__ import annotations
-
 import io
 from collections import deque
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Slots on a GPU: every learner reads its own bytes, in whatever order streams run, and waits for nothing itself."""
 
-from __future__ import annotations
-
 import threading
 
 import numpy as np

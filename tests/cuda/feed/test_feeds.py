@@ -1,7 +1,5 @@
 """What learners on a GPU find in their slots: the bytes that those of the host do, by copies or by a gather there."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Sequence
 from pathlib import Path

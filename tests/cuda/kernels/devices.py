@@ -5,8 +5,6 @@ beside it, though it never asks that for a GPU: `driver_stub` compiles one that 
 this shows: an engine for every spec on every architecture, and its workspace. What it does not: that a kernel runs.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The CUDA kernels on the host: their sources compiled by a C++ compiler, launches run as a device would."""
 
-from __future__ import annotations
-
 import ctypes
 import hashlib
 import os

@@ -1,7 +1,5 @@
 """What each of cuDNN's graphs means, in NumPy: on host arrays, to check all that we tell cuDNN."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """What an executor, cuDNN and a timer call, and in which order, on streams that are made up."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace

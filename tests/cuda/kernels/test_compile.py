@@ -1,7 +1,5 @@
 """Every CUDA kernel compiled for every architecture, without a device; what is kept on disk."""
 
-from __future__ import annotations
-
 import re
 from itertools import cycle
 from pathlib import Path

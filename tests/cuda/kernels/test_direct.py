@@ -1,7 +1,5 @@
 """Launches that no operator makes by itself: other types, sums of columns, and what several replicas do at once."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The passes over flat arrays on the host: NumPy's bits, whatever the size and the rows."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 

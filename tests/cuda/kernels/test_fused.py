@@ -1,7 +1,5 @@
 """What learners of one plan take: a graph of several replicas side by side."""
 
-from __future__ import annotations
-
 import pytest
 
 from mpibow import ops

@@ -1,7 +1,5 @@
 """A batch gathered out of a data set on the device: rows by the numbers that its counters hold."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

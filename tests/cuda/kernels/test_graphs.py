@@ -1,7 +1,5 @@
 """cuDNN's own opinion of our graphs: every model's are valid, and it makes plans for GPUs that are only described."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What runs CUDA kernels on the host finds out those that are wrong."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Plans on disk: what is read is what was written for just that, or nothing; and the choice among several plans."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 from collections.abc import Sequence

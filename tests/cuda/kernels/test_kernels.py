@@ -1,7 +1,5 @@
 """How kernels are launched, and that what the CUDA sources and Python both say is the same."""
 
-from __future__ import annotations
-
 import re
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """How launches become runs: parameters as the driver reads them, modules loaded once, tables uploaded once."""
 
-from __future__ import annotations
-
 import ctypes
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Layers as cuDNN is told to compute them, computed by NumPy from the same specs: against the reference kernels."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection
 
 import numpy as np

@@ -3,8 +3,6 @@
 What is run are the launches that a device gets. All of them run with threads and blocks in either order.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

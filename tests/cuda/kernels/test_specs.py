@@ -1,7 +1,5 @@
 """Specs by hand: operands, strides, what a layer needs; and that one graph for several replicas is several graphs."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 

@@ -1,7 +1,5 @@
 """`device: auto` on a simulated GPU: it is taken where it has all kernels of the net, else a line says why not."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from functools import partial

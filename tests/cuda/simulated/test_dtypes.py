@@ -1,7 +1,5 @@
 """Data of every type, in every precision and execution: a simulated GPU learns of them what the host does."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path

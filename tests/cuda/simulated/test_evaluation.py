@@ -1,7 +1,5 @@
 """A checkpoint evaluated on a simulated GPU: the host's numbers, in the run's precision, and only where asked."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

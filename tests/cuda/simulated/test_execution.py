@@ -1,7 +1,5 @@
 """Which execution a GPU's learners end up in, on made-up times; that a change of it is no change of numbers."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass, replace
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """A net that a simulated GPU has trained, on arrays of which some labels are ignored, predicts on the host."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Data that are no images on a simulated GPU: they lie there whole, and give the host's numbers."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

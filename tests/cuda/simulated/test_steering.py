@@ -1,7 +1,5 @@
 """A training loss that decides, on a simulated GPU, where losses arrive an iteration late: the same bits anyway."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Optimisers with states and counts of their own on simulated GPUs: the host's numbers, resumed the same bits."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Whole runs on a simulated GPU: the numbers of the host, the same bits whatever the order that events allow."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Attention of more rows than are taken at a time, and of more columns than are kept; masks of every kind."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Windows, masks, shares, mixtures and targets: the compiled kernels' bits are NumPy's, and nothing else is written."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from math import prod
 

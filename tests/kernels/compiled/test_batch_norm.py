@@ -1,7 +1,5 @@
 """Batch normalisation in blocks of 16 channels beside NumPy's in float64, and where rounding could tell it apart."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """Compiled code is used again for the same source, types and processor, also where nothing can be written."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

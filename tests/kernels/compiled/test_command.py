@@ -1,7 +1,5 @@
 """Kernels with named arguments: how these are packed, checked, and kept apart in numba's cache."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """That numba's first compilation is said, and only that."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

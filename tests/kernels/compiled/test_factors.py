@@ -1,7 +1,5 @@
 """A dense layer's gradient written as factors: their product is dy^T x, and the bias' gradient is there as well."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

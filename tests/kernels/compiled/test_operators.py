@@ -1,7 +1,5 @@
 """The compiled kernels against NumPy's in float64: any shape, setting and layout; what they do with NaN; which bits."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

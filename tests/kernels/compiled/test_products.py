@@ -1,7 +1,5 @@
 """Own products against NumPy's: every rest of a tile, factors turned, more depth and rows than are taken at a time."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

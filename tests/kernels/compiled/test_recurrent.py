@@ -1,7 +1,5 @@
 """Recurrent layers of more units than a panel has columns, whose last outputs are used as well."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Learners' threads compute side by side: what is compiled runs without the GIL, oneDNN on the thread that calls."""
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """What numba computes where oneDNN has nothing, on all shapes: means over rectangles, and responses to channels."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st

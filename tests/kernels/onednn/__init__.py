@@ -1,7 +1,5 @@
 """oneDNN's table of kernels, and the mark of tests that need it."""
 
-from __future__ import annotations
-
 import pytest
 
 pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")

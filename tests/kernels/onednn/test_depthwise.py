@@ -1,7 +1,5 @@
 """Gradients of depthwise convolutions that oneDNN would compute by its reference code."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """The library that is loaded: which ones are refused, and in what words."""
 
-from __future__ import annotations
-
 import ctypes
 import ctypes.util
 import re

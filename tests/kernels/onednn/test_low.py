@@ -1,7 +1,5 @@
 """Our own convolutions on low images, against NumPy, and when they are chosen."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """oneDNN's kernels against NumPy's in float64, in the layouts that they ask for, on random shapes."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

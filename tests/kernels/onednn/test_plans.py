@@ -1,7 +1,5 @@
 """Plans of the models on oneDNN: what is fused, which reorders are left, and that they run as one call."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from dataclasses import replace

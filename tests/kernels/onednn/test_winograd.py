@@ -1,7 +1,5 @@
 """Winograd's transforms in exact numbers, and what its convolutions keep beyond being close to NumPy's."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Adaptive pool: what its tests take."""
 
-from __future__ import annotations
-
 import math
 from math import ceil, prod
 

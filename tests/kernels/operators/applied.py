@@ -1,7 +1,5 @@
 """Layers whose weights are inputs, by the layers' own cases."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from mpibow.ops.applied import applied as as_inputs

@@ -1,7 +1,5 @@
 """Arithmetic of tensors and numbers, with broadcasting."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import strategies as st
 

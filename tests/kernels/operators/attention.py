@@ -1,7 +1,5 @@
 """Scaled dot-product attention."""
 
-from __future__ import annotations
-
 from math import prod
 
 import numpy as np

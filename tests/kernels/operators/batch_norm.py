@@ -1,7 +1,5 @@
 """Batch norm: what its tests take."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from math import prod
 

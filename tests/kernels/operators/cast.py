@@ -1,7 +1,5 @@
 """Numbers as those of another type."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from mpibow import ops

@@ -1,7 +1,5 @@
 """Comparison, where and gather."""
 
-from __future__ import annotations
-
 import operator
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Colour: what its tests take."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Concat: what its tests take."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import strategies as st
 

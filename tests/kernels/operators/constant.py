@@ -1,7 +1,5 @@
 """Tensors of given numbers."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from mpibow import ops

@@ -1,7 +1,5 @@
 """Conv: what its tests take."""
 
-from __future__ import annotations
-
 from itertools import product
 from math import prod
 

@@ -1,7 +1,5 @@
 """Losses by sums and counts: what their tests take."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import strategies as st
 

@@ -1,7 +1,5 @@
 """Dense: what its tests take."""
 
-from __future__ import annotations
-
 from math import prod
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Rows of a trained table."""
 
-from __future__ import annotations
-
 from math import prod
 
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Axes the other way round."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import strategies as st
 

@@ -1,7 +1,5 @@
 """Tensors of one number, and of numbers that rise."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import strategies as st
 

@@ -1,7 +1,5 @@
 """Gelu: what its tests take."""
 
-from __future__ import annotations
-
 import math
 
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Gated recurrent units over a sequence."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from mpibow import ops

@@ -1,7 +1,5 @@
 """Arithmetic of integers and bools, and their reductions."""
 
-from __future__ import annotations
-
 import operator
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What the losses of PyTorch's names are made of beside other operators."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import strategies as st
 

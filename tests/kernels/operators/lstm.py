@@ -1,7 +1,5 @@
 """Long short-term memory over a sequence."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import strategies as st
 

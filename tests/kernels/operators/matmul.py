@@ -1,7 +1,5 @@
 """Products of matrices."""
 
-from __future__ import annotations
-
 from math import prod
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Mixup: what its tests take."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import strategies as st
 

@@ -1,7 +1,5 @@
 """Normalise: what its tests take."""
 
-from __future__ import annotations
-
 from math import prod
 
 import numpy as np

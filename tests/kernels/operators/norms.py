@@ -1,7 +1,5 @@
 """Layer, group and RMS norm: what their tests take."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from math import prod
 

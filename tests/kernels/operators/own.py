@@ -1,7 +1,5 @@
 """An operator of a script's own."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from mpibow import ops

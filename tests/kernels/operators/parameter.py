@@ -1,7 +1,5 @@
 """A weight by itself."""
 
-from __future__ import annotations
-
 from hypothesis import strategies as st
 
 from mpibow import ops

@@ -1,7 +1,5 @@
 """Pool: what its tests take."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import product
 from math import prod

@@ -1,7 +1,5 @@
 """Sums, means and maxima over axes."""
 
-from __future__ import annotations
-
 from math import prod
 
 from hypothesis import strategies as st

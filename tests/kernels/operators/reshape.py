@@ -1,7 +1,5 @@
 """Views: no kernel runs."""
 
-from __future__ import annotations
-
 from mpibow import ops
 from tests.kernels.cases import Case
 from tests.kernels.checked import Checked

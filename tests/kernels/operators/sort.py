@@ -1,7 +1,5 @@
 """Orders along an axis, cumulative sums, and sums by places."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import strategies as st
 
