@@ -1,7 +1,5 @@
 """What a call allocates, as Python counts it."""
 
-from __future__ import annotations
-
 import tracemalloc
 from collections.abc import Callable
 

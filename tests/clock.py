@@ -1,7 +1,5 @@
 """A clock that is made up: it goes on only where a test moves it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from types import ModuleType, SimpleNamespace
 

@@ -1,7 +1,5 @@
 """Data frames: pandas' and polars' where they are installed, and one that has no more than they share."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Starting several ranks from a test: mpirun(2, "-m", "mpibow.train", ...), with a time limit that always holds."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

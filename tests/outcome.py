@@ -1,7 +1,5 @@
 """A net computed once."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

@@ -1,7 +1,5 @@
 """How a test says that something is refused, and in which words."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 

@@ -1,7 +1,5 @@
 """Local steps for tests, and what SGD's come to as a pure function."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What messages tell people to type."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

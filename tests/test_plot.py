@@ -1,7 +1,5 @@
 """Figures: what is drawn in them is what the curves say, files are whole and the same every time, errors are clear."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

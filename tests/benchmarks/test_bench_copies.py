@@ -1,7 +1,5 @@
 """bench_copies.py: a short run of its four sides, and its page on figures that a hand can check."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import sys

@@ -1,7 +1,5 @@
 """What the benchmarks make of their measurements, on figures that a hand can check; nothing is measured here."""
 
-from __future__ import annotations
-
 import argparse
 import json
 

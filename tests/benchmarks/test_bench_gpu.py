@@ -1,7 +1,5 @@
 """What bench_gpu.py makes of figures that a hand can check, and what it measures, in which order; no GPU is needed."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

@@ -1,7 +1,5 @@
 """bench_nets.py: its nets are PyTorch's, its products and figures those of a hand; nothing is measured here."""
 
-from __future__ import annotations
-
 import importlib
 from pathlib import Path
 from types import ModuleType

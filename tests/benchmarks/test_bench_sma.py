@@ -1,7 +1,5 @@
 """What bench_sma.py runs and makes of it, on figures that a hand can check; nothing is trained here."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -1,7 +1,5 @@
 """bench_tuner.py's sides run, and say what their learners did; test_pages.py has what it makes of them."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """All steps for a machine with a GPU, run where there is none: order, limits, failures, and going on."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """What goes along to a machine with a GPU: where it lies, how large it may be, and what is said of missing parts."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The page of a GPU's results, of all, of a part and of nothing."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

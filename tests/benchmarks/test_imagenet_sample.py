@@ -1,7 +1,5 @@
 """What bench_imagenet_sample.py makes of the sample, and of two checkpoints; nothing is trained here."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The pages of benchmarks/results are what their commands make of the figures beside them; nothing is measured here."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

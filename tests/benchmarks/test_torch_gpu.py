@@ -1,7 +1,5 @@
 """PyTorch's sides of bench_gpu.py, on the CPU, where PyTorch is installed."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """launch/mpijob.yml: its pods against Kubernetes' published schema, its job against the fields of the MPI Operator."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

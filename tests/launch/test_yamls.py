@@ -1,7 +1,5 @@
 """The YAML files of the standard runs: each opens and plans on data of its shape, and says what was published."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from functools import cache
