@@ -1,4 +1,4 @@
-"""PyTorch's modules in and out: the one file that imports PyTorch, and only when it is called."""
+"""PyTorch's modules in and out: imports PyTorch, and the modules that read its programs, only when it is called."""
 
 from __future__ import annotations
 
@@ -17,9 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import psutil
 
-from mpibow.aten.comparison import compare, untouched
 from mpibow.aten.net import TorchNet, check
-from mpibow.aten.reader import ExportReader
 from mpibow.comm.cgroups import memory_left
 from mpibow.errors import ConfigError
 from mpibow.graph.graph import Array
@@ -59,17 +57,20 @@ def from_torch(
     float64, without dropout; where memory is too short for that, a warning says so.
     """
     torch = _torch()
+    from mpibow.aten.comparison import compare, untouched
+    from mpibow.aten.reader import ExportReader
+
     module = _inner(torch, module, "from_torch")
     examples = _examples(torch, module, example_inputs)
     shorter = tuple(from_torch(module, each, operators=operators) for each in _cut(examples, lengths))
     free = psutil.virtual_memory().available
     with _silent(), untouched(module), _without_cache(module):
         _check_parts(torch, module)
-        reader = ExportReader(torch, module, _exported(torch, module, examples), operators or {})
+        reader = ExportReader(module, _exported(torch, module, examples), operators or {})
         net = TorchNet(reader.program(), module, operators or {}, shorter)
         check(net)
         left = memory_left()
-        needed = compare(torch, net, examples, free if left is None else min(free, left))
+        needed = compare(net, examples, free if left is None else min(free, left))
     if needed:
         warnings.warn(
             f"from_torch: {net.program.kind} was not compared with PyTorch, which needs {needed >> 30} GiB of memory",

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 import mpibow as mb
 from benchmarks.nets.catalogue_nets import COUNT, GROUPS, Example, declare_suppression
-from mpibow.aten.comparison import means_of
+from mpibow.aten.comparison import Means
 from mpibow.aten.net import TorchNet
 from mpibow.errors import ConfigError
 from mpibow.graph import graph as graphs
@@ -68,7 +68,7 @@ def still(module: nn.Module) -> nn.Module:
 
 def called(module: nn.Module, example: Example) -> list[Tensor]:
     """The outputs; parts of forward in float32 are in float64 where the rest is."""
-    with means_of(torch, next(module.parameters()).dtype)():
+    with Means(next(module.parameters()).dtype):
         made = module(**example) if isinstance(example, dict) else module(*example)
     leaves = torch.utils._pytree.tree_leaves(made)
     return [each for each in leaves if isinstance(each, Tensor) and each.ndim]

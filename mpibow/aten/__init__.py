@@ -1,27 +1,22 @@
 """ATen's operators by name, each with the function that adds it to a graph; programs of them become nets.
 
-PyTorch itself is not imported.
+`mpibow.pytorch` imports the modules that read programs, such as `reader`, when it is called: these import PyTorch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mpibow.aten import arithmetic, indexing, integers, layers, order, recurrent, shapes, volumes, windows
-from mpibow.aten.site import BySample, Function, Site, of_operands, of_tensors
+from mpibow.aten import activations, arithmetic, indexing, layers, order, recurrent, reductions, shapes, windows
+from mpibow.aten.site import Function
 
-MODULES = (arithmetic, indexing, integers, layers, order, recurrent, shapes, volumes, windows)
-OF_FLOATS = arithmetic.OF_FLOATS | volumes.OF_FLOATS | windows.OF_FLOATS
-OF_ANY = {name: function for module in MODULES for name, function in module.OF_ANY.items()}
-# Calls that are none of ATen's: for those that return several values, and for numbers of samples.
+MODULES = (activations, arithmetic, indexing, layers, order, recurrent, reductions, shapes, windows)
+# Calls that are none of ATen's: for those that return several values, and for arrays that depend on the batch size.
 PYTHON: Mapping[str, Function] = {
-    "by_sample": lambda site, first, step, axis, size: BySample(first, step, axis, tuple(size)),
+    "by_sample": shapes.by_sample,
     "getitem": shapes.item,
 }
 OPERATORS: Mapping[str, Function] = {
-    **{name: of_operands(function) for name, function in arithmetic.OF_OPERANDS.items()},
-    **{name: of_tensors(Site.floats, function) for name, function in OF_FLOATS.items()},
-    **{name: of_tensors(Site.tensor, function) for name, function in shapes.OF_TENSORS.items()},
-    **OF_ANY,
+    **{name: function for module in MODULES for name, function in module.OPERATORS.items()},
     **PYTHON,
 }

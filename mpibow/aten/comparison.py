@@ -5,25 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from types import ModuleType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from functools import partial
+from typing import TypeAlias
 
 import numpy as np
+import torch
+from torch import Tensor
+from torch._ops import OpOverload
+from torch.nn import Module
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from mpibow import ops
 from mpibow.aten.net import TorchNet
+from mpibow.aten.nodes import array_of
+from mpibow.aten.site import combined
 from mpibow.errors import ConfigError
 from mpibow.graph.graph import FLOAT, Array, Graph, Shape
 from mpibow.graph.layout import initial_weights
 from mpibow.graph.plan import Plan, choose_layout, compile_plan
 from mpibow.graph.steps import trained_values
 from mpibow.kernels import NUMPY
-
-if TYPE_CHECKING:
-    from torch import Tensor, dtype
-    from torch._ops import OpOverload
-    from torch.nn import Module
-    from torch.utils._python_dispatch import TorchDispatchMode
 
 # Two tolerances for each precision. The first is a share of the largest number of an array. The second is for gradients
 # that are only rounding errors: an array below this share of the largest gradient of all is compared with that share.
@@ -33,25 +35,21 @@ BRANCHES = "mpibow reads forward as in training; export a module without branche
 REPLACE = "mpibow computes one of its operators in another way: please report this, and replace the operator"
 
 
+Arrays: TypeAlias = Mapping[str, Array]
+Samples: TypeAlias = Sequence[Tensor] | Mapping[str, Tensor]
+
+
 @dataclass(frozen=True)
 class PassResult:
     """One forward and backward: arrays by name; `exact` if all of it was computed in float64."""
 
-    outputs: Mapping[str, Array]
-    statistics: Mapping[str, Array]
-    gradients: Mapping[str, Array]
+    outputs: Arrays
+    statistics: Arrays
+    gradients: Arrays
     exact: bool = True
 
-    @property
-    def whole(self) -> bool:
-        """Whether there is no NaN."""
-        return not any(np.isnan(array).any() for array in (*self.outputs.values(), *self.gradients.values()))
 
-
-Samples: TypeAlias = "Sequence[Tensor] | Mapping[str, Tensor]"
-
-
-def compare(torch: ModuleType, net: TorchNet, examples: Samples, free: int) -> int:
+def compare(net: TorchNet, examples: Samples, free: int) -> int:
     """Raises ConfigError where the net's numbers differ from the module's, in training and in evaluation.
 
     Gradients are those of one random sum of all outputs. Where the plan needs more than half of `free` bytes, nothing
@@ -61,11 +59,12 @@ def compare(torch: ModuleType, net: TorchNet, examples: Samples, free: int) -> i
     needed = 2 * plan.arena_bytes + 40 * plan.layout.size  # PyTorch's activations as well, its weights and gradients
     if needed > free // 2:
         return needed
-    two = [each[:2] for each in (examples.values() if isinstance(examples, Mapping) else examples)]
-    names = tuple(examples) if isinstance(examples, Mapping) else ()
-    for samples in (_drawn(torch, two), two):
-        theirs = _by_torch(torch, net, samples, names, training=True)
-        if theirs.whole:
+    by_name = examples if isinstance(examples, Mapping) else dict(enumerate(examples))
+    two = {name: each[:2].detach() for name, each in by_name.items()}
+    generator = np.random.default_rng(0)
+    for samples in ({name: _drawn(each, generator) for name, each in two.items()}, two):
+        theirs = _by_torch(net, samples, training=True)
+        if not any(np.isnan(array).any() for array in (*theirs.outputs.values(), *theirs.gradients.values())):
             break
     else:
         raise ConfigError(f"from_torch: PyTorch's own outputs or gradients of {kind} are NaN for example_inputs")
@@ -73,32 +72,27 @@ def compare(torch: ModuleType, net: TorchNet, examples: Samples, free: int) -> i
     close, small = CLOSE if theirs.exact else LOOSE
     _alike(f"{kind} gives another {{}} than in PyTorch", ours.outputs, theirs.outputs, close)
     wanted = {name: theirs.statistics[name] for name in ours.statistics}
-    least = small * max(map(_largest, wanted.values()), default=0.0)  # a mean may be of rounding errors alone
+    least = small * _largest(wanted)  # a mean may be of rounding errors alone
     _alike(f"{kind} keeps another {{}} than in PyTorch", ours.statistics, wanted, close, least)
     found = {  # convolutions of one dimension have weights of two
         name: ours.gradients.get(name, np.zeros_like(array)).reshape(array.shape)
         for name, array in theirs.gradients.items()
     }
-    largest = max(map(_largest, theirs.gradients.values()), default=0.0)
-    least = small * max(largest, max(map(_largest, theirs.outputs.values())) / 100)
+    least = small * max(_largest(theirs.gradients), _largest(theirs.outputs) / 100)
     _alike(f"{kind} has another gradient of {{}} than in PyTorch", found, theirs.gradients, close, least)
-    evaluated = _by_torch(torch, net, samples, names, training=False)
+    evaluated = _by_torch(net, samples, training=False)
     if ours.statistics:
         ours = _by_numpy(net, _plan(net, training=False), samples)
-    _alike(
-        f"{kind} gives another {{}} in evaluation than the net that was read from it",
-        ours.outputs,
-        evaluated.outputs,
-        (CLOSE if evaluated.exact else LOOSE)[0],
-        remedy=BRANCHES,
-    )
+    text = f"{kind} gives another {{}} in evaluation than the net that was read from it"
+    close, _ = CLOSE if evaluated.exact else LOOSE
+    _alike(text, ours.outputs, evaluated.outputs, close, remedy=BRANCHES)
     return 0
 
 
 def _alike(
     text: str,
-    ours: Mapping[str, Array],
-    theirs: Mapping[str, Array],
+    ours: Arrays,
+    theirs: Arrays,
     close: float,
     least: float = 0.0,
     remedy: str = REPLACE,
@@ -110,30 +104,25 @@ def _alike(
             raise ConfigError(f"{rule}{x.shape}, not {y.shape}; {remedy}")
         x, y = np.asarray(x, float), np.asarray(y, float)
         with np.errstate(invalid="ignore"):
-            gap, largest = np.abs(np.where(x == y, 0.0, x - y)).max(initial=0.0), _largest(y)
+            gap, largest = np.abs(np.where(x == y, 0.0, x - y)).max(initial=0.0), _largest({name: y})
         if not gap <= close * max(largest, least):
             raise ConfigError(f"{rule}they differ by {gap:.3g}, the largest number is {largest:.3g}; {remedy}")
 
 
-def _largest(array: Array) -> float:
-    return float(np.abs(array[np.isfinite(array)]).max(initial=0.0))
+def _largest(arrays: Arrays) -> float:
+    return max((float(np.abs(each[np.isfinite(each)]).max(initial=0.0)) for each in arrays.values()), default=0.0)
 
 
-def _drawn(torch: ModuleType, samples: Sequence[Tensor]) -> list[Tensor]:
-    """Two different samples, with floats in the range of the examples, or normal where these are all one number."""
-    generator = np.random.default_rng(0)
-
-    def drawn(tensor: Tensor) -> Tensor:
-        if not tensor.is_floating_point() or not tensor.numel():
-            return tensor
-        if bool((tensor == tensor.reshape(-1)[0]).all()):
-            return torch.from_numpy(generator.standard_normal(tuple(tensor.shape)))
-        if torch.equal(tensor[0], tensor[1]):
-            order = torch.from_numpy(generator.permutation(tensor[1].numel()))
-            return torch.stack([tensor[0], tensor[1].reshape(-1)[order].reshape(tensor[1].shape)])
-        return tensor
-
-    return [drawn(each.detach()) for each in samples]
+def _drawn(sample: Tensor, generator: np.random.Generator) -> Tensor:
+    """Two different samples, with floats in the range of the example's, or normal where these are all one number."""
+    if not sample.is_floating_point() or not sample.numel():
+        return sample
+    if bool((sample == sample.reshape(-1)[0]).all()):
+        return torch.from_numpy(generator.standard_normal(tuple(sample.shape)))
+    if torch.equal(sample[0], sample[1]):
+        order = torch.from_numpy(generator.permutation(sample[1].numel()))
+        return torch.stack([sample[0], sample[1].reshape(-1)[order].reshape(sample[1].shape)])
+    return sample
 
 
 def _direction(n: int, shape: Shape) -> Array:
@@ -141,105 +130,84 @@ def _direction(n: int, shape: Shape) -> Array:
     return np.asarray(np.random.default_rng(n).standard_normal(shape))
 
 
-def _by_torch(
-    torch: ModuleType, net: TorchNet, samples: Sequence[Tensor], names: Sequence[str], *, training: bool
-) -> PassResult:
+def _by_torch(net: TorchNet, samples: Mapping[str | int, Tensor], *, training: bool) -> PassResult:
     """The module's numbers in float64, or in float32 where its tensors of fixed types need that."""
     for precision in (torch.float64, torch.float32):
         try:
-            return _in_torch(torch, net, samples, names, precision, training)
+            return _in_torch(net, samples, precision, training)
         except RuntimeError as error:
             failed = error
     raise ConfigError(f"from_torch: {net.program.kind} fails in PyTorch for example_inputs: {failed}") from failed
 
 
-def _in_torch(
-    torch: ModuleType,
-    net: TorchNet,
-    samples: Sequence[Tensor],
-    arguments: Sequence[str],
-    precision: dtype,
-    training: bool,
-) -> PassResult:
-    """The module's numbers for samples, which are its `arguments` by these names, if any, else in its order."""
+def _in_torch(net: TorchNet, samples: Mapping[str | int, Tensor], precision: torch.dtype, training: bool) -> PassResult:
+    """The module's numbers for samples, which are its arguments by name, or by their number in its order."""
 
     def cast(tensor: Tensor) -> Tensor:
         return tensor.detach().to(precision, copy=True) if tensor.is_floating_point() else tensor.detach().clone()
 
-    module, means = net.module, means_of(torch, precision)
-    names: dict[Tensor, str] = {}
-    for name, each in module.named_parameters(remove_duplicate=False):  # of tied ones, the name that the net has
-        if each not in names or name in net.program.parameters:
-            names[each] = name
-    weights = {name: cast(each).requires_grad_(each.requires_grad) for each, name in names.items()}
-    buffers, given = {name: cast(each) for name, each in module.named_buffers()}, tuple(map(cast, samples))
-    with untouched(module), torch.set_grad_enabled(training), means():
+    module, kind, means = net.module, net.program.kind, Means(precision)
+    known = net.program.parameters  # of tied ones, the last has the gradient
+    named = {each: name for name, each in module.named_parameters(remove_duplicate=False) if name in known}
+    weights = {name: cast(each).requires_grad_(each.requires_grad) for each, name in named.items()}
+    buffers = {name: cast(each) for name, each in module.named_buffers()}
+    given = {name: cast(each) for name, each in samples.items()}
+    in_order = [each for name, each in given.items() if isinstance(name, int)]
+    with untouched(module), torch.set_grad_enabled(training), means:
         if module.training != training or not training:
             module.train(training)
-        by_name = dict(zip(arguments, given, strict=True)) if arguments else {}
-        made = torch.func.functional_call(module, weights | buffers, () if arguments else given, by_name)
-        outputs = [each for each in torch.utils._pytree.tree_leaves(made) if each is not None]
+        made = torch.func.functional_call(module, weights | buffers, tuple(in_order), {} if in_order else given)
+        outputs = [each for each in tree_leaves(made) if each is not None]
         if len(outputs) != len(net.outputs):
             raise ConfigError(
-                f"from_torch: {net.program.kind} gives {len(outputs)} outputs in evaluation and {len(net.outputs)} in "
-                f"training; {BRANCHES}"
+                f"from_torch: {kind} gives {len(outputs)} outputs in evaluation and {len(net.outputs)} in training; "
+                f"{BRANCHES}"
             )
         if means.bits < 32:
-            raise ConfigError(
-                f"from_torch: {net.program.kind} casts to 16 bits; leave that out, precision is a setting of the run"
-            )
+            raise ConfigError(f"from_torch: {kind} casts to 16 bits; leave that out, precision is a setting of the run")
         wanted = {name: each for name, each in weights.items() if each.requires_grad and training}
         parts = [
             (each * torch.from_numpy(_direction(n, tuple(each.shape))).to(each.dtype)).sum()
             for n, each in enumerate(outputs)
             if each.requires_grad
         ]
-        found = torch.autograd.grad(sum(parts), [*wanted.values()], allow_unused=True) if wanted and parts else ()
-    gradients = {name: torch.zeros_like(each) for name, each in wanted.items()}
-    gradients |= {name: each for name, each in zip(wanted, found, strict=False) if each is not None}
+        arrays = [torch.zeros_like(each) for each in wanted.values()]
+        if wanted and parts:
+            arrays = torch.autograd.grad(sum(parts), [*wanted.values()], allow_unused=True, materialize_grads=True)
     return PassResult(
-        {name: numbers(each) for name, each in zip(net.outputs, outputs, strict=True)},
+        {name: array_of(each) for name, each in zip(net.outputs, outputs, strict=True)},
         {name: each.numpy() for name, each in buffers.items()},
-        {name: each.numpy() for name, each in gradients.items()},
+        {name: each.numpy() for name, each in zip(wanted, arrays, strict=True)},
         means.bits == 64,
     )
 
 
-def means_of(torch: Any, precision: dtype) -> type[TorchDispatchMode]:
-    """A mode in which random masks are their means, so that dropout does nothing, and float32 is `precision`.
+class Means(TorchDispatchMode):  # type: ignore[misc]
+    """Random masks are their means, so that dropout does nothing, and float32 is `precision`.
 
     `bits` are the fewest of a float.
     """
-    aten = torch.ops.aten
 
-    class Means(torch.utils._python_dispatch.TorchDispatchMode):  # type: ignore[misc]
-        bits = 64
+    def __init__(self, precision: torch.dtype) -> None:
+        super().__init__()
+        self.precision, self.bits = precision, 64
 
-        def __torch_dispatch__(
-            self,
-            function: OpOverload,
-            types: object,
-            args: Sequence[Tensor] = (),
-            kwargs: Mapping[str, object] | None = None,
-        ) -> object:
-            kind = function.overloadpacket
-            if kind is aten.bernoulli_:
-                return args[0].fill_(args[1] if len(args) > 1 else 0.5)  # PyTorch leaves out what is the default
-            settings = dict(kwargs or {})
-            if settings.get("dtype") is torch.float32:
-                settings["dtype"] = precision
-            made = function(*args, **settings)
-            if isinstance(made, torch.Tensor) and made.is_floating_point():
-                Means.bits = min(Means.bits, 8 * made.itemsize)
-            return made
-
-    return Means
-
-
-def numbers(tensor: Tensor) -> Array:
-    """A tensor's; NumPy lacks bfloat16."""
-    made: Array = (tensor.double() if tensor.is_floating_point() else tensor).detach().numpy()
-    return made
+    def __torch_dispatch__(
+        self,
+        function: OpOverload,
+        types: object,
+        args: Sequence[Tensor] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
+        if function.overloadpacket is torch.ops.aten.bernoulli_:
+            return args[0].fill_(args[1] if len(args) > 1 else 0.5)  # PyTorch leaves out what is the default
+        settings = dict(kwargs or {})
+        if settings.get("dtype") is torch.float32:
+            settings["dtype"] = self.precision
+        made = function(*args, **settings)
+        if isinstance(made, Tensor) and made.is_floating_point():
+            self.bits = min(self.bits, 8 * made.itemsize)
+        return made
 
 
 @contextmanager
@@ -257,8 +225,7 @@ def untouched(module: Module) -> Iterator[None]:
 def _plan(net: TorchNet, *, training: bool) -> Plan:
     """The plan by NumPy for two samples, in training without dropout, and with the sum of all outputs as its loss."""
     graph = Graph()
-    found = net(*(graph.input(each.name, (2, *each.shape), each.dtype) for each in net.program.inputs))
-    outputs = list(found.values()) if isinstance(found, Mapping) else [found]
+    outputs = [*net.built(graph, 2).values()]
     for n, output in enumerate(outputs):
         graph.output(f"output {n}", output)
     for n, node in enumerate(graph.nodes):
@@ -270,19 +237,19 @@ def _plan(net: TorchNet, *, training: bool) -> Plan:
         for n, output in enumerate(outputs)
         if output.name in trained and output.dtype == FLOAT
     ]
-    if training and parts:
-        graph.output("loss", ops.sum(ops.concat(*parts, axis=1) if len(parts) > 1 else parts[0]))
     training = training and bool(parts)
+    if training:
+        graph.output("loss", ops.sum(combined(partial(ops.concat, axis=1), parts)))
     layout = choose_layout(graph, NUMPY, training=training)
     return compile_plan(graph, layout, NUMPY, "float64", training=training)
 
 
-def _by_numpy(net: TorchNet, plan: Plan, samples: Sequence[Tensor]) -> PassResult:
+def _by_numpy(net: TorchNet, plan: Plan, samples: Mapping[str | int, Tensor]) -> PassResult:
     weights, statistics = (initial_weights(layout, 0, "float64") for layout in (plan.layout, plan.statistics))
     gradients = np.zeros(plan.layout.size)
     bound = plan.bind(weights, gradients, statistics)
-    for each, tensor in zip(net.program.inputs, samples, strict=True):
-        np.copyto(bound.inputs[each.name], numbers(tensor), casting="unsafe")
+    for each, tensor in zip(net.program.inputs, samples.values(), strict=True):
+        np.copyto(bound.inputs[each.name], array_of(tensor), casting="unsafe")
     for n in range(len(net.outputs)):
         if (name := f"direction {n}") in bound.inputs:
             bound.inputs[name][...] = _direction(n, bound.inputs[name].shape)

@@ -2,83 +2,77 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from types import ModuleType
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Container, Mapping
+from functools import cache
 
-from mpibow.aten.nodes import CHECKS, array_of, name_of, writes
+import torch
+from torch import Tensor
+from torch._decomp import core_aten_decompositions, decomposition_table
+from torch._ops import OpOverload
+from torch.fx import Graph, Node
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils import _pytree as pytree
+
+from mpibow.aten.nodes import CHECKS, array_of, is_random, name_of, writes
 from mpibow.aten.program import Argument
 
-if TYPE_CHECKING:
-    from torch import Tensor
-    from torch._ops import OpOverload
-    from torch.fx import Graph, Node
 
-
-def anew(torch: ModuleType, target: OpOverload) -> OpOverload:
+def anew(target: OpOverload) -> OpOverload:
     """`relu` for `relu_`, an operator that writes in place; its arguments may have other names."""
     packet = getattr(torch.ops.aten, name_of(target).rstrip("_"), None) if writes(name_of(target)) else None
     other = getattr(packet, target._overloadname, target)
     return other if len(other._schema.arguments) == len(target._schema.arguments) else target
 
 
-def parts_of(torch: ModuleType, node: Node, known: Callable[[str], bool]) -> Graph | None:
-    """An operator without a counterpart as a graph of operators that have one; None where there is none."""
-    seeded = torch.Tag.nondeterministic_seeded
-    if not hasattr(node.target, "_schema"):
-        return None
-    pytree = torch.utils._pytree
-    found = torch.fx.node.map_arg((node.args, node.kwargs), lambda each: each.meta["val"])
-    flat, spec = pytree.tree_flatten(found)
-    places = [i for i, each in enumerate(flat) if isinstance(each, torch.Tensor)]
+@cache
+def decompositions() -> Mapping[OpOverload, Callable[..., object]]:
+    """PyTorch's own, and that of an operator which is core to it."""
+    sampled = torch.ops.aten.grid_sampler_2d.default
+    return {**core_aten_decompositions(), sampled: decomposition_table[sampled]}
 
-    def apply(*tensors: Tensor) -> object:
-        values = dict(zip(places, tensors, strict=True))
-        args, settings = pytree.tree_unflatten([values.get(i, each) for i, each in enumerate(flat)], spec)
-        return anew(torch, node.target)(*args, **settings)
 
-    table = dict(torch._decomp.core_aten_decompositions())
-    sampled = torch.ops.aten.grid_sampler_2d.default  # which is core to PyTorch
-    table[sampled] = torch._decomp.decomposition_table[sampled]
+def parts_of(node: Node, known: Container[str]) -> Graph | None:
+    """An operator without a counterpart as a graph of operators that are `known`; None where there is none."""
+
+    def apply(*leaves: object) -> object:
+        args, settings = pytree.tree_unflatten(leaves, spec)
+        return anew(node.target)(*args, **settings)
+
     try:
-        with flat[places[0]].fake_mode:
-            graph = torch.fx.experimental.proxy_tensor.make_fx(apply, decomposition_table=table)(
-                *[flat[i] for i in places]
-            ).graph
+        values = torch.fx.node.map_arg((node.args, node.kwargs), lambda each: each.meta["val"])
+        flat, spec = pytree.tree_flatten(values)
+        with next(each for each in flat if isinstance(each, Tensor)).fake_mode:
+            graph = make_fx(apply, decomposition_table=decompositions())(*flat).graph
     except Exception:  # no decomposition: the caller names the operator as lacking
         return None
-    given: set[Node] = set()  # that depend on a tensor
+    dependent: set[Node] = set()  # on a tensor
     for each in graph.nodes:
-        name, value = name_of(each.target), each.meta.get("val")
-        there = known(name.rstrip("_")) or known(name) or name.startswith(CHECKS)
-        size = isinstance(value, torch.SymInt | int | float)
-        if not size and (each.op == "placeholder" or given.intersection(each.all_input_nodes)):
-            given.add(each)
-        random = seeded in getattr(each.target, "tags", ())
+        name = name_of(each.target)
         if name.startswith("bernoulli"):  # such as alpha_dropout, of which evaluation is another formula
             return None
-        if each.op == "call_function" and not there and not size and (each in given or random):
+        value = each.meta.get("val")
+        if isinstance(value, torch.SymInt | int | float):
+            continue
+        if (each.op == "placeholder" and isinstance(value, Tensor)) or dependent.intersection(each.all_input_nodes):
+            dependent.add(each)
+        there = name.rstrip("_") in known or name in known or name.startswith(CHECKS)
+        if each.op == "call_function" and not there and (each in dependent or is_random(each)):
             return None
     return graph
 
 
-def matrices_of(torch: ModuleType, node: Node) -> list[Argument]:
-    """The matrix by which each axis is resized: PyTorch's own result for unit vectors along it."""
+def matrices_of(node: Node) -> list[Argument]:
+    """The matrix by which each axis is resized, old times new: PyTorch's own result for unit vectors along it."""
     x, *others = node.args
-    settings = dict(zip([each.name for each in node.target._schema.arguments][1:], others, strict=False))
-    settings |= node.kwargs
-    made, extents = list[Argument](), x.meta["val"].shape[2:]
-    for axis, extent in enumerate(extents):
+    settings = dict(zip([each.name for each in node.target._schema.arguments][1:], others, strict=False)) | node.kwargs
+    made, extents = list[Argument](), [int(extent) for extent in x.meta["val"].shape[2:]]
+    for axis, n in enumerate(extents):
         alone = dict(settings)
-        if alone.get("output_size") is not None:
-            alone["output_size"] = [n if i == axis else 2 for i, n in enumerate(alone["output_size"])]
-        if alone.get("scale_factors") is not None:
-            alone["scale_factors"] = [n if i == axis else 1.0 for i, n in enumerate(alone["scale_factors"])]
-        scales = [key for key in alone if key.startswith("scales")]
-        alone |= {key: alone[key] if i == axis else None for i, key in enumerate(scales)}
-        n = int(extent)
+        for key, least in (("output_size", 2), ("scale_factors", 1.0)):  # of the other axes, of extent 2
+            if alone.get(key) is not None:
+                alone[key] = [each if i == axis else least for i, each in enumerate(alone[key])]
         unit = torch.eye(n, dtype=torch.float64).reshape(1, n, *(n if i == axis else 1 for i in range(len(extents))))
         wide = unit.expand(1, n, *(n if i == axis else 2 for i in range(len(extents))))  # 1 fails with antialiasing
-        lines = node.target(wide.contiguous(), **alone).movedim(2 + axis, 2).reshape(n, -1, 2 ** (len(extents) - 1))
-        made.append(array_of(lines[:, :, 0].T.contiguous()))
+        lines = node.target(wide.contiguous(), **alone)[0].movedim(1 + axis, 1)
+        made.append(array_of(lines.reshape(*lines.shape[:2], -1)[:, :, 0].contiguous()))
     return made

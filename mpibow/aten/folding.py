@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mpibow.aten.program import Argument, BatchExtent
+from mpibow.aten.program import BatchExtent
 from mpibow.errors import ConfigError
 from mpibow.graph.graph import Array
 
@@ -43,86 +42,52 @@ def joined(values: Sequence[Any]) -> Any:
     return ByBatch(tuple(values))
 
 
-@dataclass(frozen=True)
-class Folded:
-    """An array by a formula: `first`, plus `step` times the sample's number, repeated to `size`.
+def formula_of(arrays: Sequence[Array]) -> dict[str, Any] | None:
+    """The arguments of `by_sample` that give these arrays for SIZES; None where none do.
 
-    `split` has the batch as axes of their own, (n, times) of an extent n times; `axis` is that of the samples' numbers.
+    They are an array of the first samples, and one to add for each sample more along one axis that is the batch.
     """
-
-    first: Array
-    step: Array | None
-    axis: int
-    split: list[Argument]
-    size: list[Argument]
-
-
-def folded(arrays: Sequence[Array]) -> Folded | None:
-    """The formula that gives these arrays for SIZES, None where there is none."""
-    split, size, batch = list[Argument](), list[Argument](), list[int]()
+    batch, size = list[int](), list[int | BatchExtent]()
+    split = list[int | BatchExtent]()  # as `size`, with two axes for an extent of n times: (n, times)
     for extents in zip(*(array.shape for array in arrays), strict=True):
+        times = extents[0] // SIZES[0]
         if extents[0] == extents[1]:
             split.append(extents[0])
             size.append(extents[0])
-            continue
-        times = extents[0] // SIZES[0]
-        if list(extents) != [times * size for size in SIZES]:
-            return None
-        batch.append(len(split))
-        split += [BatchExtent(1), times] if times > 1 else [BatchExtent(1)]
-        size.append(BatchExtent(times))
-    if not batch:
-        return None
-    views = [
-        array.reshape([each if isinstance(each, int) else count for each in split])
-        for array, count in zip(arrays, SIZES, strict=True)
-    ]
-    first, step, along = views[1], None, -1
-    for axis in batch:
-        if _alike(views, axis):
-            first = first.take([0], axis)
-        elif step is None and _even(views, axis):
-            along, step = axis, views[1].take([1], axis) - views[1].take([0], axis)
-            first = first.take([0], axis)
+        elif list(extents) == [times * n for n in SIZES]:
+            batch.append(len(split))
+            split += [BatchExtent(1), times] if times > 1 else [BatchExtent(1)]
+            size.append(BatchExtent(times))
         else:
             return None
-    if step is not None:
-        step = step[tuple(slice(0, 1) if each in batch else slice(None) for each in range(step.ndim))]
-        kind = np.int32 if step.dtype.kind == "i" else step.dtype
-        return Folded(first.astype(kind), step.astype(kind), along, split, size)
-    same = all(np.array_equal(np.broadcast_to(first, view.shape), view, equal_nan=True) for view in views)
-    return Folded(first, None, -1, split, size) if same else None
-
-
-def _alike(views: Sequence[Array], axis: int) -> bool:
-    """Whether all samples have the same numbers."""
-    return all(bool((view == view.take([0], axis)).all()) for view in views)
-
-
-def _even(views: Sequence[Array], axis: int) -> bool:
-    """Whether numbers differ by the same from each sample to the next, for all batch sizes alike."""
-    if views[0].dtype.kind not in "if":
-        return False
-    steps = [np.diff(view, axis=axis) for view in views]
-    starts = [view.take([0], axis) for view in views]
-    wide = starts[1].take([0], axis) if starts[0].shape != starts[1].shape else starts[1]
-    return (
-        starts[0].shape == wide.shape
-        and bool((starts[0] == wide).all())
-        and all(bool((each == steps[1].take([0], axis)).all()) for each in steps)
+    if not batch:
+        return None
+    few, many = (
+        array.reshape([each.times * count if isinstance(each, BatchExtent) else each for each in split])
+        for array, count in zip(arrays, SIZES, strict=True)
     )
 
+    def sample(axis: int | None) -> Array:
+        """The second sample along an axis that is the batch, and the first along the others."""
+        part = many
+        for each in batch:
+            part = part.take([int(each == axis)], each)
+        return part
 
-def calls_of(array: Folded, add: Callable[..., Argument]) -> Argument:
-    """The calls that make the array: `add(operator, arguments, size)` adds one and returns its result."""
-    if array.step is not None:
-        arguments = {"first": array.first, "step": array.step, "axis": array.axis, "size": array.split}
-        made = add("by_sample", arguments, array.split)
-    elif array.first.size and prod(array.first.shape) and (array.first == array.first.flat[0]).all():
-        return add("full", {"size": array.size, "fill_value": float(array.first.flat[0])}, array.size)
-    else:
-        made = add("expand", {"self": array.first, "size": array.split}, array.split)
-    return add("reshape", {"self": made, "shape": array.size}, array.size) if array.split != array.size else made
+    first = whole = sample(None)
+    moving = [axis for axis in batch if not np.array_equal(sample(axis), first, equal_nan=True)]
+    if len(moving) > 1 or (moving and many.dtype.kind not in "if"):
+        return None
+    formula: dict[str, Any] = {"first": first, "split": split, "size": size}
+    for axis in moving:
+        step = sample(axis) - first
+        numbers = np.arange(SIZES[1]).reshape([-1 if each == axis else 1 for each in range(many.ndim)])
+        whole = first + step * numbers
+        formula |= {"step": step, "axis": axis}
+    whole = np.broadcast_to(whole, many.shape)
+    fewer = whole[tuple(map(slice, few.shape))]
+    same = np.array_equal(whole, many, equal_nan=True) and np.array_equal(fewer, few, equal_nan=True)
+    return formula if same else None
 
 
 def extent_of(value: int | SymInt, kind: str) -> int | BatchExtent | ByBatch:
@@ -130,9 +95,7 @@ def extent_of(value: int | SymInt, kind: str) -> int | BatchExtent | ByBatch:
     if isinstance(value, int):
         return value
     expression = value.node.expr
-    symbols = list(expression.free_symbols)
-    if not symbols:
-        return int(expression)
+    symbols = expression.free_symbols
     if len(symbols) > 1:
         raise ConfigError(f"from_torch: {kind} has a size of {expression}, which depends on the data")
     sizes = [int(expression.subs(dict.fromkeys(symbols, n))) for n in SIZES]

@@ -18,10 +18,7 @@ def rows(site: Site, table: Tensor, index: Value) -> Tensor:
     """table (k, ...)[index (...)], whose rows may occur twice."""
     width, wanted = prod(table.shape[1:]), index.shape
     flat = ops.reshape(table, (table.shape[0], width))
-    if isinstance(index, np.ndarray):
-        numbers: Tensor = ops.constant(np.ascontiguousarray(index).reshape(-1, 1))
-    else:
-        numbers = ops.reshape(site.tensor(index), (-1, 1))
+    numbers = ops.reshape(site.tensor(index), (-1, 1))
     found = ops.gather(flat, 0, ops.expand(numbers, (numbers.shape[0], width)))
     return ops.reshape(found, (*wanted, *table.shape[1:]))
 
@@ -72,16 +69,15 @@ def _number_of(extent: int, batch: int) -> Tensor:
 def _flat_places(places: Sequence[Array | Tensor], extents: Sequence[int], batch: int) -> Array | Tensor:
     """The numbers of rows of a table whose first axes, of these extents, have become one."""
     if not any(isinstance(each, Tensor) for each in places):
-        numbers = [np.asarray(each) for each in places]
-        arrays = [np.where(each < 0, each + extent, each) for each, extent in zip(numbers, extents, strict=True)]
+        arrays = [np.asarray(each) % extent for each, extent in zip(places, extents, strict=True)]
         return np.asarray(np.ravel_multi_index(tuple(np.broadcast_arrays(*arrays)), tuple(extents)))
-    flat: Tensor | None = None
-    for each, extent in zip(places, extents, strict=True):
-        index = each if isinstance(each, Tensor) else ops.constant(each)
-        size = _number_of(extent, batch)
-        index = integer(index, "+", integer(ops.lt(index, 0.0), "*", size))
-        flat = index if flat is None else integer(integer(flat, "*", size), "+", index)
-    assert flat is not None
+    sizes = [_number_of(extent, batch) for extent in extents]
+    flat, *others = (
+        integer(each if isinstance(each, Tensor) else ops.constant(each), "%", size)
+        for each, size in zip(places, sizes, strict=True)
+    )
+    for index, size in zip(others, sizes[1:], strict=True):
+        flat = integer(integer(flat, "*", size), "+", index)
     return flat
 
 
@@ -139,7 +135,7 @@ def bags_of(
     return [ops.sum(wide, 1) if mode == 0 else ops.mean(wide, 1), None, None, None]
 
 
-OF_ANY: dict[str, Function] = {
+OPERATORS: dict[str, Function] = {
     "_embedding_bag": bags_of,
     "embedding": embedding,
     "index": indexed,

@@ -2,73 +2,76 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
+from math import prod
+from typing import TypeAlias
 
 import numpy as np
 
 from mpibow import ops
 from mpibow.aten.program import BatchExtent
-from mpibow.aten.shapes import reshape
-from mpibow.aten.site import Function, Site, Value, need, refuse
-from mpibow.aten.windows import Sizes, both, images, padded, sides_of
+from mpibow.aten.shapes import Axes, reshape, unsqueeze
+from mpibow.aten.site import Function, Site, Value, combined, need, refuse
+from mpibow.aten.windows import both, by_axis, images, neighbours, padded
 from mpibow.graph.graph import FLOAT, Op, Shape, Tensor
 from mpibow.ops.applied import applied
 from mpibow.ops.initialisers import ZERO
+
+Weight: TypeAlias = Value | None  # None for one that is left out
 
 
 def held(
     site: Site,
     op: Op,
     x: Sequence[Tensor],
-    weights: Mapping[str, Value | None],
+    weights: Mapping[str, Weight],
     running: Mapping[str, Value] | None = None,
 ) -> list[Tensor]:
     """The outputs of a layer that owns its weights, or takes them as inputs: computed ones, and shared ones."""
     given = {key: each for key, each in weights.items() if each is not None}
     if site.owns(*given.values()):
         return [*site.layer(op, *x, **given, **(running or {}))]
-    shapes = {key: each.shape for key, each in op.weights(*(each.shape for each in x)).items()}
-    tensors = {key: reshape(site.floats(each), shapes[key]) for key, each in given.items()}
-    made = applied(op)
-    if running:
-        return [*site.layer(made, *x, *tensors.values(), **running)]
-    return [*x[0].graph.add_all(made, *x, *tensors.values())]
+    shapes = op.weights(*(each.shape for each in x))
+    tensors = [reshape(site.floats(each), shapes[key].shape) for key, each in given.items()]
+    return [*site.layer(applied(op), *x, *tensors, **(running or {}))]
 
 
 def convolution(
     site: Site,
     input: Value,
     weight: Value,
-    bias: Value | None = None,
-    stride: Sizes = 1,
-    padding: Sizes | str = 0,
-    dilation: Sizes = 1,
+    bias: Weight = None,
+    stride: Axes = 1,
+    padding: Axes | str = 0,
+    dilation: Axes = 1,
     groups: int = 1,
-    output_padding: Sizes | None = None,
+    output_padding: Axes | None = None,
 ) -> Tensor:
-    """A convolution in two dimensions, or in one: an image of one row; transposed with an `output_padding`."""
-    x, axes = site.floats(input), len(weight.shape) - 2
-    kind = "a convolution" if output_padding is None else "a transposed convolution"
-    need(axes in (1, 2), f"{kind} of {axes} dimensions; there are those of 1 and 2")
-    kernel, step, apart = both(weight.shape[2:], axes), both(stride, axes), both(dilation, axes, 1)
+    """Of images, or of volumes: images whose channels are those of neighbouring frames. Transposed with the last."""
+    x, (units, inputs, *extents), axes = site.floats(input), weight.shape, len(weight.shape) - 2
+    kernel, step, apart = (both(each, axes) for each in (extents, stride, dilation))
     if isinstance(padding, str):
-        sides = sides_of(padding, kernel, apart)
-        around = sides[0][0], sides[1][0]
-        if any(before != behind for before, behind in sides):
-            x, around = padded(x, [n for side in reversed(sides[2 - axes :]) for n in side]), (0, 0)
+        reach = [a * (k - 1) * (padding == "same") for a, k in zip(by_axis(dilation, axes), extents, strict=True)]
+        sides = [(n // 2, n - n // 2) for n in reach]
     else:
-        around = both(padding, axes, 0)
-    settings = bias is not None, ZERO, int(groups), apart
+        sides = [(n, n) for n in by_axis(padding, axes)]
+    if axes == 3 or any(before != behind for before, behind in sides):
+        x, sides = padded(x, [n for side in reversed(sides) for n in side]), [(0, 0)] * axes
+    if axes == 3:
+        frames = neighbours(x, extents, stride, 0, dilation)
+        x = ops.reshape(combined(partial(ops.stack, axis=2), frames), (x.shape[0], -1, *frames[0].shape[2:]))
+        weight = site.floats(weight)
+    around = both([before for before, _ in sides], axes, 0)
+    settings = bias is not None, ZERO, groups, apart
     if output_padding is None:
-        op: Op = ops.Conv2d(weight.shape[0], kernel, step, around, *settings)
+        op: Op = ops.Conv2d(units, kernel, step, around, *settings)
     else:
-        more = both(output_padding, axes, 0)
-        op = ops.ConvTranspose2d(weight.shape[1] * groups, kernel, step, around, more, *settings)
+        op = ops.ConvTranspose2d(inputs * groups, kernel, step, around, both(output_padding, axes, 0), *settings)
     return images(x, axes, lambda x: held(site, op, [x], {"weight": weight, "bias": bias})[0])
 
 
-def linear(site: Site, input: Value, weight: Value, bias: Value | None = None) -> Tensor:
+def linear(site: Site, input: Value, weight: Value, bias: Weight = None) -> Tensor:
     """A dense layer; a matrix product where the weight is shared or computed."""
     x = site.floats(input)
     if site.owns(weight, bias) and len(x.shape) > 1:
@@ -81,22 +84,18 @@ def linear(site: Site, input: Value, weight: Value, bias: Value | None = None) -
 def batch_norm(
     site: Site,
     input: Value,
-    weight: Value | None,
-    bias: Value | None,
-    running_mean: Value | None,
-    running_var: Value | None,
+    weight: Weight,
+    bias: Weight,
+    running_mean: Weight,
+    running_var: Weight,
     training: bool,
     momentum: float,
     eps: float,
 ) -> Tensor:
     x = site.floats(input)
-    channels = (x.shape[1], *(1 for _ in x.shape[2:]))
     if running_mean is None or running_var is None:
-        axes = [axis for axis in range(len(x.shape)) if axis != 1]
-        away = x - ops.mean(x, axes, keepdim=True)
-        y = away / ops.sqrt(ops.mean(ops.power(away, 2.0), axes, keepdim=True) + eps)
-        y = y if weight is None else y * reshape(site.floats(weight), channels)
-        return y if bias is None else y + reshape(site.floats(bias), channels)
+        y = normal(x, [axis for axis in range(len(x.shape)) if axis != 1], eps)
+        return scaled(site, y, channels(x), weight, bias)
     op = ops.BatchNorm(eps, momentum, frozen=not training)
     factors = np.ones(x.shape[1]) if weight is None else weight
     shifts = np.zeros(x.shape[1]) if bias is None else bias
@@ -104,81 +103,82 @@ def batch_norm(
     return held(site, op, [x], {"weight": factors, "bias": shifts}, running)[0]
 
 
-def _normed(
-    site: Site,
-    op: ops.GroupNorm | ops.LayerNorm | ops.RmsNorm,
-    x: Tensor,
-    normal: Callable[[], Tensor],
-    shape: Shape,
-    weight: Value | None,
-    bias: Value | None = None,
-) -> Tensor:
-    """A norm as a layer that owns its weight and bias; else `normal`, times a weight and plus a bias of `shape`."""
-    complete = weight is not None and (bias is not None or not op.centred)
-    if complete and site.owns(weight, bias) and len(shape) < len(x.shape):
-        return site.layer(op, x, weight=weight, bias=bias)[0]
-    y = normal()
+def channels(x: Tensor) -> Shape:
+    """The shape of a number for each channel."""
+    return (x.shape[1], *(1 for _ in x.shape[2:]))
+
+
+def normal(x: Tensor, axes: Sequence[int], eps: float, centred: bool = True) -> Tensor:
+    """x with mean 0 and variance 1 over axes; divided by its root mean square alone where not `centred`."""
+    y = x - ops.mean(x, axes, keepdim=True) if centred else x
+    return y / ops.sqrt(ops.mean(ops.power(y, 2.0), axes, keepdim=True) + eps)
+
+
+def scaled(site: Site, y: Tensor, shape: Shape, weight: Weight, bias: Weight) -> Tensor:
+    """y times a weight and plus a bias of `shape`."""
     y = y if weight is None else y * reshape(site.floats(weight), shape)
     return y if bias is None else y + reshape(site.floats(bias), shape)
 
 
-def _over_root(x: Tensor, axes: int, eps: float) -> Tensor:
-    """x divided by its root mean square over its last axes."""
-    return x / ops.sqrt(ops.mean(ops.power(x, 2.0), range(-axes, 0), keepdim=True) + eps)
-
-
-def _normal(x: Tensor, axes: int, eps: float) -> Tensor:
-    """x with mean 0 and variance 1 over its last axes."""
-    return _over_root(x - ops.mean(x, range(-axes, 0), keepdim=True), axes, eps)
+def normed(
+    site: Site,
+    op: ops.GroupNorm | ops.LayerNorm | ops.RmsNorm,
+    x: Tensor,
+    parts: Shape,
+    axes: int,
+    shape: Shape,
+    weight: Weight,
+    bias: Weight,
+) -> Tensor:
+    """A norm that owns a weight and a bias of `shape`; else x as `parts` by its formula over the last axes, scaled."""
+    complete = weight is not None and (bias is not None or not op.centred)
+    if complete and site.owns(weight, bias) and len(shape) < len(x.shape):
+        return site.layer(op, x, weight=weight, bias=bias)[0]
+    y = normal(reshape(x, parts), range(-axes, 0), op.epsilon, op.centred)
+    return scaled(site, reshape(y, x.shape), shape, weight, bias)
 
 
 def layer_norm(
     site: Site,
     input: Value,
     normalized_shape: Sequence[int],
-    weight: Value | None = None,
-    bias: Value | None = None,
+    weight: Weight = None,
+    bias: Weight = None,
     eps: float = 1e-5,
 ) -> Tensor:
     x, shape = site.floats(input), tuple(normalized_shape)
-    op = ops.LayerNorm(len(shape), eps)
-    return _normed(site, op, x, lambda: _normal(x, len(shape), eps), shape, weight, bias)
+    return normed(site, ops.LayerNorm(len(shape), eps), x, x.shape, len(shape), shape, weight, bias)
 
 
 def rms_norm(
-    site: Site, input: Value, normalized_shape: Sequence[int], weight: Value | None = None, eps: float | None = None
+    site: Site, input: Value, normalized_shape: Sequence[int], weight: Weight = None, eps: float | None = None
 ) -> Tensor:
     if eps is None:
         refuse("an RMS norm without eps, which then depends on the precision: give it one, as eps=1e-6")
     x, shape = site.floats(input), tuple(normalized_shape)
-    return _normed(site, ops.RmsNorm(len(shape), eps), x, lambda: _over_root(x, len(shape), eps), shape, weight)
+    return normed(site, ops.RmsNorm(len(shape), eps), x, x.shape, len(shape), shape, weight, None)
 
 
 def group_norm(
     site: Site,
     input: Value,
     num_groups: int,
-    weight: Value | None = None,
-    bias: Value | None = None,
+    weight: Weight = None,
+    bias: Weight = None,
     eps: float = 1e-5,
 ) -> Tensor:
     x = site.floats(input)
-    n, channels, *rest = x.shape
-
-    def normal() -> Tensor:
-        return ops.reshape(_normal(ops.reshape(x, (n, num_groups, -1)), 1, eps), x.shape)
-
-    shape = (channels, *(1 for _ in rest))
-    return _normed(site, ops.GroupNorm(num_groups, eps), x, normal, shape, weight, bias)
+    parts = (x.shape[0], num_groups, prod(x.shape[1:]) // num_groups)
+    return normed(site, ops.GroupNorm(num_groups, eps), x, parts, 1, channels(x), weight, bias)
 
 
 def instance_norm(
     site: Site,
     input: Value,
-    weight: Value | None,
-    bias: Value | None,
-    running_mean: Value | None,
-    running_var: Value | None,
+    weight: Weight,
+    bias: Weight,
+    running_mean: Weight,
+    running_var: Weight,
     use_input_stats: bool,
     momentum: float,
     eps: float,
@@ -193,15 +193,13 @@ def dropout(site: Site, input: Value, p: float, train: bool) -> Tensor:
     if not train or p == 0:
         return x
     need(p < 1, "p must be below 1")
-    extents = [
-        (axis, extent.times) for axis, extent in enumerate(site.call.shape or ()) if isinstance(extent, BatchExtent)
-    ]
-    need(bool(extents), "no axis of its output is the batch")
-    axis, count = extents[0]
-    order = [axis, *(each for each in range(len(x.shape)) if each != axis)]
-    moved = ops.permute(x, *order) if axis else x
-    y = reshape(ops.dropout(reshape(moved, (site.batch, *[count] * (count > 1), *moved.shape[1:])), p), moved.shape)
-    return ops.permute(y, *(order.index(each) for each in range(len(order)))) if axis else y
+    axes = [axis for axis, extent in enumerate(site.call.shape or ()) if isinstance(extent, BatchExtent)]
+    need(bool(axes), "no axis of its output is the batch")
+    order = [axes[0], *(each for each in range(len(x.shape)) if each != axes[0])]
+    moved = ops.permute(x, *order) if axes[0] else x
+    times = () if moved.shape[0] == site.batch else (-1,)
+    y = reshape(ops.dropout(reshape(moved, (site.batch, *times, *moved.shape[1:])), p), moved.shape)
+    return ops.permute(y, *(order.index(each) for each in range(len(order)))) if axes[0] else y
 
 
 def feature_dropout(site: Site, input: Value, p: float, train: bool) -> Tensor:
@@ -209,7 +207,7 @@ def feature_dropout(site: Site, input: Value, p: float, train: bool) -> Tensor:
     x = site.floats(input)
     if not train or p == 0:
         return x
-    ones = ops.full((*x.shape[:2], *(1 for _ in x.shape[2:])), 1.0)
+    ones = ops.full((x.shape[0], *channels(x)), 1.0)
     return x * dropout(site, ones, p, train)
 
 
@@ -218,7 +216,7 @@ def attention(
     query: Value,
     key: Value,
     value: Value,
-    attn_mask: Value | None = None,
+    attn_mask: Weight = None,
     dropout_p: float = 0.0,
     is_causal: bool = False,
     scale: float | None = None,
@@ -226,7 +224,9 @@ def attention(
 ) -> Tensor:
     q, k, v = (site.floats(each) for each in (query, key, value))
     if enable_gqa and k.shape[-3] != q.shape[-3]:
-        k, v = (_repeated(each, q.shape[-3]) for each in (k, v))
+        count = q.shape[-3] // k.shape[-3]  # copies of each head, side by side
+        k, v = (ops.expand(unsqueeze(x, -3), (*x.shape[:-2], count, *x.shape[-2:])) for x in (k, v))
+        k, v = (ops.reshape(x, (*x.shape[:-4], -1, *x.shape[-2:])) for x in (k, v))
     front = np.broadcast_shapes(*(each.shape[:-2] for each in (q, k, v)))
     q, k, v = (ops.expand(each, (*front, *each.shape[-2:])) for each in (q, k, v))
     mask = None if attn_mask is None else site.tensor(attn_mask)
@@ -246,18 +246,11 @@ def attention(
     return ops.matmul(dropout(site, weights, dropout_p, True), v)
 
 
-def _repeated(x: Tensor, heads: int) -> Tensor:
-    """Repeats each head, its copies side by side, until there are `heads` of them."""
-    *front, few, t, d = x.shape
-    each = ops.expand(ops.reshape(x, (*front, few, 1, t, d)), (*front, few, heads // few, t, d))
-    return ops.reshape(each, (*front, heads, t, d))
-
-
 def cross_entropy(
     site: Site,
     self: Value,
     target: Value,
-    weight: Value | None = None,
+    weight: Weight = None,
     reduction: int = 1,
     ignore_index: int = -100,
     label_smoothing: float = 0.0,
@@ -278,10 +271,9 @@ def cross_entropy(
     return ops.mean(ops.counted_mean(ops.sum(ops.reshape(losses, (batch, -1)), 1), counts), 0)
 
 
-OF_ANY: dict[str, Function] = {
+OPERATORS: dict[str, Function] = {
     "batch_norm": batch_norm,
-    "conv1d": convolution,
-    "conv2d": convolution,
+    **dict.fromkeys(("conv1d", "conv2d", "conv3d"), convolution),
     **dict.fromkeys(("conv_transpose1d", "conv_transpose2d"), partial(convolution, output_padding=0)),
     "cross_entropy_loss": cross_entropy,
     "dropout": dropout,

@@ -57,7 +57,12 @@ class TorchNet:
     @property
     def outputs(self) -> tuple[str, ...]:
         """The names of its outputs."""
-        return ("output",) if isinstance(self.program.outputs, Ref) else tuple(self.program.outputs)
+        return tuple(self._named)
+
+    @property
+    def _named(self) -> Mapping[str, Ref]:
+        outputs = self.program.outputs
+        return {"output": outputs} if isinstance(outputs, Ref) else outputs
 
     @cached_property
     def _statistics(self) -> set[str]:
@@ -111,6 +116,16 @@ class TorchNet:
         wanted = self.program.inputs
         return all(each.name in tensors and tensors[each.name].shape[1:] == each.shape for each in wanted)
 
+    def built(self, graph: Graph, batch: int, refusals: list[str] | None = None) -> dict[str, Tensor]:
+        """The outputs by name for inputs that are added to the graph. With `refusals`, errors of calls go there."""
+        inputs = {each.name: graph.input(each.name, (batch, *each.shape), each.dtype) for each in self.program.inputs}
+        return self._outputs(inputs, refusals)
+
+    @property
+    def known(self) -> set[str]:
+        """The operators that can be read."""
+        return {*OPERATORS, *self.operators}
+
     def _outputs(self, given: Mapping[str, Tensor], refusals: list[str] | None = None) -> dict[str, Tensor]:
         """The outputs by name. With `refusals`, errors of calls are added to it, and inputs take the calls' places."""
         first = next(iter(given.values()))
@@ -135,11 +150,9 @@ class TorchNet:
                 if call.shape is not None and call.dtype is not None and 0 not in call.shape:
                     shape = tuple(_resolved(extent, values, batch) for extent in call.shape)
                     values[call.name] = graph.input(f"refused {call.name}", shape, call.dtype)
-        outputs = self.program.outputs
-        named = {"output": outputs} if isinstance(outputs, Ref) else outputs
         place = SourcePlace("", self.program.kind, "", "")
         last = Site(graph, OperatorCall("output", "output", {}, place), batch, made)
-        return {name: last.tensor(values[each.name]) for name, each in named.items() if each.name in values}
+        return {name: last.tensor(values[each.name]) for name, each in self._named.items() if each.name in values}
 
     def _given(self, inputs: Sequence[Tensor], named: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The inputs by name, as the module was exported for them."""
@@ -156,14 +169,14 @@ class TorchNet:
                     f"{self.program.kind}: takes {each.name} ({shape}) as in example_inputs, "
                     f"got {tensor.name} {tensor.shape}"
                 )
-            dtype = FLOAT if each.dtype.startswith("float") else "bool" if each.dtype == "bool" else "int32"
-            if dtype == FLOAT or tensor.dtype == FLOAT:
-                given[each.name] = ops.cast(tensor, dtype)
+            if FLOAT in (each.dtype, tensor.dtype):
+                given[each.name] = ops.cast(tensor, each.dtype)
         return given
 
     def _called(self, call: OperatorCall, values: Mapping[str, Any], site: Site) -> Any:
-        if call.operator not in OPERATORS and call.operator not in self.operators:
-            raise ConfigError(f"from_torch: {call.operator} in {call.place}")
+        where = f"from_torch: {call.operator} in {call.place}"
+        if call.operator not in self.known:
+            raise ConfigError(where)
         arguments = {name: _resolved(value, values, site.batch) for name, value in call.arguments.items()}
         try:
             if function := self.operators.get(call.operator):
@@ -174,11 +187,9 @@ class TorchNet:
             whole = call.dtype is not None and call.dtype not in (FLOAT, dtype_of(found))
             return ops.cast(site.tensor(found), str(call.dtype)) if whole else found
         except (ShapeError, ConfigError) as error:
-            raise ConfigError(f"from_torch: {call.operator} in {call.place}: {error}") from None
+            raise ConfigError(f"{where}: {error}") from None
         except Exception as error:  # settings that the operator's counterpart lacks
-            raise ConfigError(
-                f"from_torch: {call.operator} in {call.place}: is not read with these arguments: {error}"
-            ) from error
+            raise ConfigError(f"{where}: is not read with these arguments: {error}") from error
 
 
 def by_samples(loss: Tensor, batch: int) -> Tensor:
@@ -206,14 +217,8 @@ def check(net: TorchNet) -> None:
     """Raises ConfigError where an operator has no counterpart, naming all such places in the module's source."""
     for batch in (2, 3):
         graph, refusals = Graph(), list[str]()
-        inputs = {
-            each.name: graph.input(
-                each.name, (batch, *each.shape), FLOAT if each.dtype.startswith("float") else each.dtype
-            )
-            for each in net.program.inputs
-        }
-        net._outputs(inputs, refusals)
-        lacking = any(call.operator not in {*OPERATORS, *net.operators} for call in net.program.calls)
+        net.built(graph, batch, refusals)
+        lacking = any(call.operator not in net.known for call in net.program.calls)
         if len(refusals) == 1 and not lacking:
             raise ConfigError(f"from_torch: {refusals[0]}")
         if refusals:

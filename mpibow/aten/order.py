@@ -7,75 +7,60 @@ from functools import partial
 import numpy as np
 
 from mpibow import ops
-from mpibow.aten.site import Argument, Function, Result, Site, Value, dtype_of, need, refuse
-from mpibow.graph.graph import FLOAT, Tensor
+from mpibow.aten.shapes import along, unsqueeze
+from mpibow.aten.site import Function, Result, Site, Value, combined, dtype_of, need, of_tensors, refuse
+from mpibow.graph.graph import FLOAT, Shape, Tensor
 from mpibow.ops.integers import integer
 
 
-def places(x: Tensor, dim: int, *, largest: bool) -> Tensor:
+def places(x: Tensor, dim: int, start: int = 0, stop: int | None = None, *, largest: bool) -> Tensor:
     """The places along an axis by size, the largest or the smallest first; equal elements as they lie."""
-    if not largest:
-        return ops.argsort(x, dim)
-    return ops.argsort(ops.neg(x) if x.dtype == FLOAT else integer(ops.constant(0), "-", x), dim)
-
-
-def part(x: Tensor, dim: int, start: int, stop: int) -> Tensor:
-    at = dim % len(x.shape)
-    return x[(slice(None),) * at + (slice(start, stop),)]
-
-
-def first_place(x: Tensor, dim: int | None, keepdim: bool, *, largest: bool) -> Tensor:
-    """argmax and argmin."""
     if not x.shape:
         return ops.constant(0)
-    if dim is None:
-        made = part(places(ops.reshape(x, (-1,)), 0, largest=largest), 0, 0, 1)
-        return ops.reshape(made, (1,) * len(x.shape) if keepdim else ())
-    at = dim % len(x.shape)
-    made = part(places(x, at, largest=largest), at, 0, 1)
-    return made if keepdim else ops.reshape(made, (*x.shape[:at], *x.shape[at + 1 :]))
+    key = x if not largest else ops.neg(x) if x.dtype == FLOAT else integer(ops.constant(0), "-", x)
+    return along(ops.argsort(key, dim), dim, slice(start, stop))
 
 
-def chosen(x: Tensor, dim: int, index: Tensor) -> list[Tensor]:
-    """The elements at these places, and the places."""
-    return [ops.gather(x, dim, index), index] if x.shape else [x, ops.constant(0)]
+def kept(x: Tensor, dim: int, keepdim: bool) -> Tensor:
+    """With the axis of a single element, or without."""
+    return x if keepdim or not x.shape else along(x, dim, 0)
 
 
-def sort(site: Site, self: Value, dim: int = -1, descending: bool = False, stable: bool = False) -> list[Tensor]:
-    x = site.tensor(self)
-    return chosen(x, dim, places(x, dim, largest=descending) if x.shape else x)
-
-
-def argsort(site: Site, self: Value, dim: int = -1, descending: bool = False, stable: bool = False) -> Tensor:
-    return places(site.tensor(self), dim, largest=descending) if self.shape else ops.constant(0)
-
-
-def topk(site: Site, self: Value, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Result:
-    x = site.tensor(self)
-    return chosen(x, dim, part(places(x, dim, largest=largest), dim, 0, k) if x.shape else x)
-
-
-def kth(site: Site, self: Value, k: int | None = None, dim: int = -1, keepdim: bool = False) -> Result:
-    """kthvalue, and median, the lower one of two."""
-    x = site.tensor(self)
-    if not x.shape:
-        return [x, ops.constant(0)]
-    at = dim % len(x.shape)
-    first = (x.shape[at] - 1) // 2 if k is None else k - 1
-    made = chosen(x, at, part(places(x, at, largest=False), at, first, first + 1))
-    return made if keepdim else [ops.reshape(each, (*x.shape[:at], *x.shape[at + 1 :])) for each in made]
-
-
-def median(site: Site, self: Value, dim: int | None = None, keepdim: bool = False) -> Result:
+def first_place(x: Tensor, dim: int | None = None, keepdim: bool = False, *, largest: bool) -> Tensor:
+    """argmax and argmin."""
     if dim is not None:
-        return kth(site, self, None, dim, keepdim)
+        return kept(places(x, dim, 0, 1, largest=largest), dim, keepdim)
+    made = places(ops.reshape(x, (-1,)), 0, 0, 1, largest=largest)
+    return ops.reshape(made, (1,) * len(x.shape) if keepdim else ())
+
+
+def gather(x: Tensor, dim: int, index: Tensor) -> Tensor:
+    return ops.gather(x, dim, index) if x.shape else ops.reshape(x, index.shape)
+
+
+def topk(x: Tensor, k: int | None, dim: int = -1, largest: bool = True, sorted: bool = True) -> Result:
+    index = places(x, dim, 0, k, largest=largest)
+    return [gather(x, dim, index), index]
+
+
+def kth(x: Tensor, k: int | None = None, dim: int = -1, keepdim: bool = False) -> Result:
+    """kthvalue, and median, the lower one of two."""
+    first = k - 1 if k else (x.shape[dim] - 1) // 2 if x.shape else 0
+    index = places(x, dim, first, first + 1, largest=False)
+    return [kept(each, dim, keepdim) for each in (gather(x, dim, index), index)]
+
+
+def median(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Result:
+    if dim is not None:
+        return kth(x, None, dim, keepdim)
     return refuse("the median of all elements, whose gradient equal ones share; give dim")
 
 
-def gather(site: Site, self: Value, dim: int, index: Value) -> Tensor:
-    if not self.shape:
-        return ops.reshape(site.tensor(self), index.shape)
-    return ops.gather(site.tensor(self), dim, site.tensor(index))
+def added(shape: Shape, dim: int, index: Tensor, source: Tensor) -> Tensor:
+    """Zeros with the elements of `source` added at these places along an axis."""
+    need(bool(shape), "a tensor without axes")
+    part = ops.cast(source)[tuple(slice(0, extent) for extent in index.shape)]
+    return ops.scatter_add(part, dim, index, shape)
 
 
 def scatter(
@@ -90,86 +75,67 @@ def scatter(
     """self with elements at these places along an axis in place of its own."""
     need(reduce is None, "scatter that reduces; scatter_add is there")
     x, places = site.floats(self), site.tensor(index)
-    need(bool(x.shape), "a tensor without axes")
-    ones = ops.full(index.shape, 1.0)
-    written = ops.gt(ops.scatter_add(ones, dim, places, x.shape), 0.0)
+    written = ops.gt(added(x.shape, dim, places, ops.full(index.shape, 1.0)), 0.0)
     if src is None:
         return ops.where(written, float(value), x)
     if not isinstance(index, np.ndarray):
         refuse("places that depend on the data may repeat, and the last one wins; scatter_add is there")
-    along = np.sort(np.moveaxis(index, dim, -1), -1)
-    need(not (along[..., 1:] == along[..., :-1]).any(), "places that repeat, of which the last one wins")
-    source = site.floats(src)[tuple(slice(0, extent) for extent in index.shape)]
-    return ops.where(written, ops.scatter_add(source, dim, places, x.shape), x)
+    lines = np.sort(index, dim)
+    need(bool(np.diff(lines, axis=dim).all()), "places that repeat, of which the last one wins")
+    return ops.where(written, added(x.shape, dim, places, site.tensor(src)), x)
 
 
-def scatter_add(site: Site, self: Value, dim: int, index: Value, src: Value) -> Tensor:
-    x = site.floats(self)
-    need(bool(x.shape), "a tensor without axes")
-    source = site.floats(src)[tuple(slice(0, extent) for extent in index.shape)]
-    return x + ops.scatter_add(source, dim, site.tensor(index), x.shape)
-
-
-def index_add(site: Site, self: Value, dim: int, index: Value, source: Value, alpha: float = 1) -> Tensor:
-    x, rows = site.floats(self), site.floats(source)
-    need(bool(x.shape) and bool(rows.shape), "a tensor without axes")
+def index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, alpha: float = 1) -> Tensor:
+    need(bool(x.shape) and bool(source.shape), "a tensor without axes")
     at = dim % len(x.shape)
-    places = ops.reshape(site.tensor(index), [-1 if axis == at else 1 for axis in range(len(x.shape))])
-    return x + ops.scatter_add(rows, at, ops.expand(places, rows.shape), x.shape) * float(alpha)
+    places = ops.reshape(index, [-1 if axis == at else 1 for axis in range(len(x.shape))])
+    return ops.cast(x) + added(x.shape, at, ops.expand(places, source.shape), source) * float(alpha)
 
 
 def slice_scatter(
-    site: Site, self: Value, src: Value, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+    x: Tensor, src: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
 ) -> Tensor:
-    """self with `src` in place of a part along an axis."""
-    x = site.tensor(self)
+    """x with `src` in place of a part along an axis."""
     at = dim % len(x.shape)
     first, last, _ = slice(start, end).indices(x.shape[at])
     need(step == 1, "a part with a step")
-    middle = ops.cast(ops.expand(site.tensor(src), (*x.shape[:at], last - first, *x.shape[at + 1 :])), x.dtype)
-    parts = [part(x, at, 0, first)] if first else []
-    parts += [middle]
-    parts += [part(x, at, last, x.shape[at])] if last < x.shape[at] else []
-    return ops.concat(*parts, axis=at) if len(parts) > 1 else parts[0]
+    middle = ops.cast(ops.expand(src, (*x.shape[:at], last - first, *x.shape[at + 1 :])), x.dtype)
+    before = [along(x, at, slice(0, first))] if first else []
+    behind = [along(x, at, slice(last, None))] if last < x.shape[at] else []
+    return combined(partial(ops.concat, axis=at), [*before, middle, *behind])
 
 
-def select_scatter(site: Site, self: Value, src: Value, dim: int, index: int) -> Tensor:
-    at = dim % len(self.shape)
-    row, first = site.tensor(src), index % self.shape[at]
-    wide = (*self.shape[:at], *self.shape[at + 1 :])
-    whole = ops.reshape(ops.expand(row, wide), (*self.shape[:at], 1, *self.shape[at + 1 :]))
-    return slice_scatter(site, self, whole, at, first, first + 1)
+def select_scatter(x: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
+    at = dim % len(x.shape)
+    row, first = ops.expand(src, (*x.shape[:at], *x.shape[at + 1 :])), index % x.shape[at]
+    return slice_scatter(x, unsqueeze(row, at), at, first, first + 1)
 
 
-def copied(site: Site, self: Value, src: Value | None = None, other: Argument | None = None, **_: object) -> Tensor:
-    source = other if src is None else src
-    assert source is not None
-    return ops.cast(ops.expand(site.tensor(source), self.shape), dtype_of(self))
-
-
-def triangle(lower: bool, site: Site, self: Value, diagonal: int = 0) -> Tensor:
-    x = site.tensor(self)
+def triangle(lower: bool, x: Tensor, diagonal: int = 0) -> Tensor:
     mask = np.tri(x.shape[-2], x.shape[-1], diagonal if lower else diagonal - 1, dtype=bool)
     kept = ops.constant(mask if lower else ~mask)
     return ops.cast(ops.where(kept, x, 0.0), x.dtype)
 
 
-OF_ANY: dict[str, Function] = {
-    "argmax": lambda site, self, dim=None, keepdim=False: first_place(site.tensor(self), dim, keepdim, largest=True),
-    "argmin": lambda site, self, dim=None, keepdim=False: first_place(site.tensor(self), dim, keepdim, largest=False),
-    "argsort": argsort,
-    "copy": copied,
-    "gather": gather,
-    "index_add": index_add,
-    "kthvalue": kth,
-    "median": median,
-    "msort": lambda site, self: sort(site, self, 0)[0],
+OPERATORS: dict[str, Function] = {
+    **of_tensors(
+        {
+            "argmax": partial(first_place, largest=True),
+            "argmin": partial(first_place, largest=False),
+            "argsort": lambda x, dim=-1, descending=False, stable=False: places(x, dim, largest=descending),
+            "gather": gather,
+            "index_add": index_add,
+            "kthvalue": kth,
+            "median": median,
+            "scatter_add": lambda x, dim, index, src: ops.cast(x) + added(x.shape, dim, index, src),
+            "select_scatter": select_scatter,
+            "slice_scatter": slice_scatter,
+            "sort": lambda x, dim=-1, descending=False, stable=False: topk(x, None, dim, descending),
+            "topk": topk,
+            "tril": partial(triangle, True),
+            "triu": partial(triangle, False),
+        }
+    ),
+    "copy": lambda site, self, src, **_: ops.cast(ops.expand(site.tensor(src), self.shape), dtype_of(self)),
     "scatter": scatter,
-    "scatter_add": scatter_add,
-    "select_scatter": select_scatter,
-    "slice_scatter": slice_scatter,
-    "sort": sort,
-    "topk": topk,
-    "tril": partial(triangle, True),
-    "triu": partial(triangle, False),
 }

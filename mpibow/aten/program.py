@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, TypeAlias
 
@@ -92,6 +92,16 @@ def refs(value: object) -> Iterator[str]:
     elif isinstance(value, list | tuple):
         for each in value:
             yield from refs(each)
+
+
+def needed(calls: Sequence[OperatorCall], outputs: Ref | Mapping[str, Ref]) -> tuple[OperatorCall, ...]:
+    """The calls that the outputs depend on."""
+    names, kept = set(refs(outputs)), list[OperatorCall]()
+    for call in reversed(calls):
+        if call.name in names:
+            names.update(refs(call.arguments))
+            kept.append(call)
+    return tuple(reversed(kept))
 
 
 def named_outputs(found: Any, kind: str) -> Ref | Mapping[str, Ref]:

@@ -47,43 +47,28 @@ def recurrent(
     return [turned(y), *last]
 
 
-def gates(site: Site, x: Value, h: Value, w: Sequence[Value], b: Sequence[Value | None]) -> list[list[Tensor]]:
+def gates(
+    site: Site, x: Value, h: Value, w_ih: Value, w_hh: Value, b_ih: Value | None = None, b_hh: Value | None = None
+) -> list[list[Tensor]]:
     """The gates of a recurrent cell, by its input and by its last output."""
-    sums = [linear(site, each, weight, bias) for each, weight, bias in zip((x, h), w, b, strict=True)]
+    sums = linear(site, x, w_ih, b_ih), linear(site, h, w_hh, b_hh)
     return [[*ops.split(each, h.shape[1], axis=1)] for each in sums]
 
 
-def lstm_cell(
-    site: Site,
-    input: Value,
-    hx: list[Value],
-    w_ih: Value,
-    w_hh: Value,
-    b_ih: Value | None = None,
-    b_hh: Value | None = None,
-) -> Result:
-    by_input, by_state = gates(site, input, hx[0], (w_ih, w_hh), (b_ih, b_hh))
-    i, f, g, o = (x + h for x, h in zip(by_input, by_state, strict=True))
+def lstm_cell(site: Site, input: Value, hx: list[Value], **weights: Value) -> Result:
+    i, f, g, o = (x + h for x, h in zip(*gates(site, input, hx[0], **weights), strict=True))
     c = ops.sigmoid(f) * site.floats(hx[1]) + ops.sigmoid(i) * ops.tanh(g)
     return [ops.sigmoid(o) * ops.tanh(c), c]
 
 
-def gru_cell(
-    site: Site,
-    input: Value,
-    hx: Value,
-    w_ih: Value,
-    w_hh: Value,
-    b_ih: Value | None = None,
-    b_hh: Value | None = None,
-) -> Tensor:
-    (xr, xz, xn), (hr, hz, hn) = gates(site, input, hx, (w_ih, w_hh), (b_ih, b_hh))
+def gru_cell(site: Site, input: Value, hx: Value, **weights: Value) -> Tensor:
+    (xr, xz, xn), (hr, hz, hn) = gates(site, input, hx, **weights)
     update, h = ops.sigmoid(xz + hz), site.floats(hx)
     new = ops.tanh(xn + ops.sigmoid(xr + hr) * hn)
     return new + update * (h - new)
 
 
-OF_ANY: dict[str, Function] = {
+OPERATORS: dict[str, Function] = {
     "gru": recurrent,
     "gru_cell": gru_cell,
     "lstm": recurrent,

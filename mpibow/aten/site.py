@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn, TypeAlias
 
@@ -34,10 +34,10 @@ class ModuleArray:
 
 @dataclass(frozen=True)
 class Filled:
-    """A tensor of one repeated number, made only where it is needed; None: any number."""
+    """A tensor of one repeated number, made only where it is needed."""
 
     shape: Shape
-    value: float | None
+    value: float
     dtype: str = FLOAT
 
 
@@ -49,10 +49,6 @@ class BySample:
     step: Array
     axis: int
     shape: Shape
-
-    @property
-    def dtype(self) -> str:
-        return dtype_of(self.first)
 
 
 Value: TypeAlias = Tensor | ModuleArray | Filled | BySample | Array
@@ -75,18 +71,19 @@ class Site:
         if isinstance(value, Tensor):
             return value
         if isinstance(value, Filled):
-            made = ops.full(value.shape, 0.0 if value.value is None else value.value)
-            return made if value.dtype == FLOAT else ops.cast(made, value.dtype)
+            return ops.cast(ops.full(value.shape, value.value), value.dtype)
         if isinstance(value, BySample):
             numbers = ops.arange(value.shape[value.axis])
             numbers = ops.reshape(numbers, [-1 if each == value.axis else 1 for each in range(len(value.shape))])
             first, step = ops.constant(value.first), ops.constant(value.step)
-            if value.dtype == FLOAT:
-                return ops.expand(first + step * numbers, value.shape)
-            return ops.expand(integer(first, "+", integer(step, "*", numbers)), value.shape)
+            whole = dtype_of(value) != FLOAT
+            made = integer(first, "+", integer(step, "*", numbers)) if whole else first + step * numbers
+            return ops.expand(made, value.shape)
         if isinstance(value, ModuleArray) and value.trained:
             if value.name not in self.made:
-                op = ops.Parameter(value.shape, Given(value.array), decay=True)
+                op = ops.Parameter(
+                    value.shape, Given(value.array), decay=len(value.shape) > 1
+                )  # biases and norms do not
                 self.made[value.name] = self.layer(op, weight=value)[0]
             return self.made[value.name]
         array = value.array if isinstance(value, ModuleArray) else np.asarray(value)
@@ -114,6 +111,8 @@ class Site:
     def layer(self, op: Op, *x: Tensor, **held: Value | None) -> tuple[Tensor, ...]:
         """The outputs of an operator that owns these parameters and statistics by their keys."""
         given = {key: each for key, each in held.items() if isinstance(each, ModuleArray)}
+        if not given:
+            return self.graph.add_all(op, *x)
         first = next(iter(given.values())).name
         owner = first.rpartition(".")[0] or first
         while f"{prefix()}{owner}" in self.graph.tensors:
@@ -129,25 +128,30 @@ class Site:
 Function = Callable[..., Result]  # site, arguments by ATen's names -> a tensor, or a list of them
 
 
-def of_tensors(convert: Callable[[Site, Value], Tensor], function: Function) -> Function:
-    """A function of tensors as ATen's operator: its first argument by place, the others by ATen's names, converted."""
+def of_tensors(
+    functions: Mapping[str, Function], convert: Callable[[Site, Value], Tensor] = Site.tensor
+) -> dict[str, Function]:
+    """Functions of tensors as ATen's operators: the first argument by place, the others by ATen's names, converted."""
 
     def each(site: Site, value: object) -> object:
         if isinstance(value, list):
             return [each(site, one) for one in value]
         return convert(site, value) if is_value(value) else value  # type: ignore[arg-type]
 
-    def call(site: Site, **arguments: object) -> Result:
-        first = next(name for name in ("self", "input", "tensors") if name in arguments)
-        x = each(site, arguments.pop(first))
-        return function(x, **{name: each(site, value) for name, value in arguments.items()})
+    def operator(function: Function) -> Function:
+        def call(site: Site, **arguments: object) -> Result:
+            first = next(name for name in ("self", "input", "tensors") if name in arguments)
+            x = each(site, arguments.pop(first))
+            return function(x, **{name: each(site, value) for name, value in arguments.items()})
 
-    return call
+        return call
+
+    return {name: operator(function) for name, function in functions.items()}
 
 
-def of_operands(function: Function) -> Function:
-    """A function of two tensors or numbers as ATen's operator."""
-    return lambda site, self, other, **settings: function(site.operand(self), site.operand(other), **settings)
+def of_floats(functions: Mapping[str, Function]) -> dict[str, Function]:
+    """As `of_tensors`, of the plan's precision."""
+    return of_tensors(functions, Site.floats)
 
 
 def is_value(value: object) -> bool:
@@ -155,10 +159,9 @@ def is_value(value: object) -> bool:
     return isinstance(value, Tensor | ModuleArray | Filled | BySample | np.ndarray)
 
 
-def axes_of(x: Tensor, dim: int | Sequence[int] | None) -> list[int]:
-    """The axes of a sum: all where none are given, as in PyTorch, whose numbers without axes have one nonetheless."""
-    given = [dim] if isinstance(dim, int) else list(dim or range(len(x.shape)))
-    return [axis % len(x.shape) for axis in given] if x.shape else []
+def combined(function: Callable[..., Tensor], parts: Sequence[Tensor]) -> Tensor:
+    """A function of two or more tensors, or the only one."""
+    return function(*parts) if len(parts) > 1 else parts[0]
 
 
 def refuse(rule: str) -> NoReturn:
@@ -172,10 +175,11 @@ def need(holds: bool, rule: str) -> None:
 
 def dtype_of(value: object) -> str:
     """FLOAT, or the NumPy name of other numbers."""
-    if isinstance(value, Tensor | Filled | BySample):
+    if isinstance(value, Tensor | Filled):
         return value.dtype
-    array = value.array if isinstance(value, ModuleArray) else np.asarray(value)
-    return FLOAT if array.dtype.kind == "f" else "bool" if array.dtype.kind == "b" else WHOLE
+    if isinstance(value, ModuleArray | BySample):
+        return dtype_of(value.array if isinstance(value, ModuleArray) else value.first)
+    return {"f": FLOAT, "b": "bool"}.get(np.asarray(value).dtype.kind, WHOLE)
 
 
 def number(value: object) -> float | None:

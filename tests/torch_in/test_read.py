@@ -64,7 +64,7 @@ def test_operators_in_place_have_the_arguments_of_the_others(target) -> None:
     anew = import_module("mpibow.aten.decomposition").anew
     name = target._schema.name.removeprefix("aten::").rstrip("_")
     parameters = inspect.signature(OPERATORS[name]).parameters
-    names = [each.name for each in anew(torch, target)._schema.arguments]
+    names = [each.name for each in anew(target)._schema.arguments]
     left = [each for each in names if each not in parameters and each not in ("generator", "memory_format")]
     assert not left or any(each.kind is each.VAR_KEYWORD for each in parameters.values())
 

@@ -1,0 +1,123 @@
+"""Sums, products, extrema and norms over axes, as ATen calls them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+
+from mpibow import ops
+from mpibow.aten.arithmetic import larger, truth, whole
+from mpibow.aten.order import first_place
+from mpibow.aten.shapes import Axes, along
+from mpibow.aten.site import WHOLE, Function, Result, Site, Value, combined, dtype_of, need, of_floats
+from mpibow.graph.graph import FLOAT, Tensor
+from mpibow.ops.integers import integer_reduction
+
+
+def axes_of(x: Tensor, dim: Axes | None) -> list[int]:
+    """The axes of a sum: all where none are given, as in PyTorch, whose numbers without axes have one nonetheless."""
+    given = [dim] if isinstance(dim, int) else list(dim or range(len(x.shape)))
+    return [axis % len(x.shape) for axis in given] if x.shape else []
+
+
+def reduced(
+    function: Callable[..., Tensor], x: Tensor, dim: Axes | None = None, keepdim: bool = False, **_: object
+) -> Tensor:
+    """A sum or the like over `dim`."""
+    axes = axes_of(x, dim)
+    return function(x, axes, keepdim=keepdim) if axes else x
+
+
+mean = partial(reduced, ops.mean)
+REDUCTIONS: dict[str, Callable[..., Tensor]] = {
+    "+": partial(reduced, ops.sum),
+    "max": partial(reduced, ops.amax),
+    "min": lambda x, dim, keepdim: -reduced(ops.amax, -x, dim, keepdim),
+}
+
+
+def reduction(sign: str, site: Site, self: Value, dim: Axes | None = None, keepdim: bool = False) -> Tensor:
+    """Elements combined over `dim`, of floats, integers or bools."""
+    if (site.call.dtype or dtype_of(self)) == FLOAT:
+        return REDUCTIONS[sign](site.floats(self), dim, keepdim)
+    x = truth(site, self) if sign in "&|" else whole(site, self)
+    for axis in sorted(axes_of(x, dim), reverse=True):
+        x = integer_reduction(x, sign, axis, keepdim=keepdim)
+    return x
+
+
+def extremum(
+    sign: str, site: Site, self: Value, dim: int | None = None, keepdim: bool = False, other: Value | None = None
+) -> Result:
+    """max and min in their three forms; with an axis they also return places."""
+    if other is not None:
+        return larger(sign, site, self, other)
+    found = reduction(sign, site, self, dim, keepdim)
+    if dim is None:
+        return found
+    return [found, lambda: first_place(site.tensor(self), dim, keepdim, largest=sign == "max")]
+
+
+def cumulative(site: Site, self: Value, dim: int, **_: object) -> Tensor:
+    if site.call.dtype == WHOLE:
+        return integer_reduction(whole(site, self), "+", dim, running=True)
+    return ops.cumsum(site.floats(self), dim)
+
+
+def logsumexp(x: Tensor, dim: Axes | None, keepdim: bool = False) -> Tensor:
+    top = reduced(ops.amax, x, dim, True)
+    return ops.log(reduced(ops.sum, ops.exp(x - top), dim, keepdim)) + mean(top, dim, keepdim)
+
+
+def var(
+    x: Tensor, dim: Axes | None = None, unbiased: bool = True, correction: float | None = None, keepdim: bool = False
+) -> Tensor:
+    count = int(np.prod([x.shape[axis] for axis in axes_of(x, dim)]))
+    less = float(unbiased) if correction is None else float(correction)
+    spread = reduced(ops.sum, ops.power(x - mean(x, dim, True), 2.0), dim, keepdim)
+    need(count > less, f"a variance of {count} numbers, less {less:g}")
+    return spread / (count - less)
+
+
+def root(x: Tensor) -> Tensor:
+    """The square root of a sum of squares; its gradient at 0 is 0."""
+    some = ops.gt(x, 0.0)
+    return ops.where(some, ops.sqrt(ops.where(some, x, 1.0)), 0.0)
+
+
+def norm(x: Tensor, ord: float = 2, dim: Axes | None = None, keepdim: bool = False) -> Tensor:
+    need(ord == 2, "norms must be Euclidean")
+    return root(reduced(ops.sum, ops.power(x, 2.0), dim, keepdim))
+
+
+def prod(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+    """The product along an axis, or of all numbers."""
+    x, axis = (ops.reshape(x, (-1,)), 0) if dim is None else (x, dim)
+    made = combined(ops.multiply, ops.split(x, 1, axis=axis))
+    return made if keepdim else along(made, axis, 0)
+
+
+OPERATORS: dict[str, Function] = {
+    **of_floats(
+        {
+            "linalg_vector_norm": norm,
+            "logsumexp": logsumexp,
+            "mean": mean,
+            "prod": prod,
+            "std": lambda x, **settings: root(var(x, **settings)),
+            "std_mean": lambda x, **settings: [root(var(x, **settings)), mean(x, **settings)],
+            "var": var,
+            "var_mean": lambda x, **settings: [var(x, **settings), mean(x, **settings)],
+        }
+    ),
+    "all": partial(reduction, "&"),
+    "amax": partial(reduction, "max"),
+    "amin": partial(reduction, "min"),
+    "any": partial(reduction, "|"),
+    "cumsum": cumulative,
+    "max": partial(extremum, "max"),
+    "min": partial(extremum, "min"),
+    "sum": partial(reduction, "+"),
+}
