@@ -14,6 +14,7 @@ import pytest
 import mpibow as mb
 from mpibow.aten import OPERATORS
 from mpibow.errors import ConfigError
+from mpibow.graph.graph import Graph
 from tests.oracle import pytorch
 
 pytestmark = pytest.mark.torch
@@ -67,6 +68,24 @@ def test_operators_in_place_have_the_arguments_of_the_others(target) -> None:
     names = [each.name for each in anew(target)._schema.arguments]
     left = [each for each in names if each not in parameters and each not in ("generator", "memory_format")]
     assert not left or any(each.kind is each.VAR_KEYWORD for each in parameters.values())
+
+
+class Bare(nn.Module):
+    """Weights that no layer owns: a scale of each feature, as layer scale has it, and a matrix."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale, self.matrix = nn.Parameter(torch.ones(4)), nn.Parameter(torch.eye(4))
+
+    def forward(self, x):
+        return (x * self.scale) @ self.matrix
+
+
+def test_bare_weights_decay_as_those_of_layers_do() -> None:
+    graph = Graph()
+    mb.from_torch(Bare(), (batch(2, 4),))(graph.input("x", (2, 4)))
+    decays = {node.full(key): each.decay for node in graph.nodes for key, each in node.weights.items()}
+    assert decays == {"scale": False, "matrix": True}
 
 
 def test_weights_without_axes_train_and_come_back(tmp_path) -> None:
