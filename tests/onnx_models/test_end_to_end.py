@@ -17,7 +17,6 @@ from mpibow.export import main
 from mpibow.graph.graph import Array, Graph
 from mpibow.graph.layout import initial_weights
 from mpibow.graph.plan import choose_layout, compile_plan
-from mpibow.job.synthetic import SHAPES
 from mpibow.kernels import NUMPY
 from mpibow.models import MODELS
 from mpibow.models.objective import predictions, read_by
@@ -26,6 +25,7 @@ from mpibow.onnx.model import model_of
 from mpibow.onnx.reader import net_of
 from tests.examples.cases import CASES
 from tests.launching import mpirun, needs_mpi
+from tests.models.test_onednn import CASES as FAMILIES
 from tests.onnx_models.runtime import close, onnx, run
 from tests.onnx_models.test_reading import HEAD
 from tests.run import tiny
@@ -131,15 +131,11 @@ def written_and_read(make: Callable[[int], Graph], inputs: Mapping[str, Array]) 
     close(again if len(wanted) > 1 else {next(iter(wanted)): again["output"]}, wanted)
 
 
-@pytest.mark.parametrize(
-    "name", [each if each in ("lenet", "resnet20") else pytest.param(each, marks=pytest.mark.slow) for each in MODELS]
-)
-def test_the_zoo(name: str) -> None:
-    classes, shape = SHAPES[name]
-
+@pytest.mark.parametrize(("name", "shape", "options"), FAMILIES, ids=str)
+def test_the_zoo(name: str, shape: tuple[int, ...], options: dict) -> None:
     def make(batch: int) -> Graph:
         graph = Graph()
-        graph.output("logits", MODELS[name](graph.input("image", (batch, *shape)), classes))
+        graph.output("logits", MODELS[name](graph.input("image", (batch, *shape)), 7, **options))
         return graph
 
     written_and_read(make, {"image": np.random.default_rng(1).standard_normal((2, *shape)).astype(np.float32)})

@@ -102,17 +102,14 @@ def test_what_differs_is_named(tmp_path: Path, other: dict, message: str) -> Non
     assert str(caught.value).startswith(f"rank 1: has {message}")
 
 
-def test_another_mpibow_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shutil.copytree(alike.PACKAGE / "sync", tmp_path / "sync")
-    monkeypatch.setattr(alike, "PACKAGE", tmp_path)
+def test_another_mpibow_is_named(tmp_path: Path) -> None:
+    for name in ("same", "changed"):
+        shutil.copytree(alike.PACKAGE / "sync", tmp_path / name / "sync")
+    (tmp_path / "changed/sync/rule.py").write_text("# changed")
 
     def body(comm: Communicator) -> None:
-        same = alike._sources()
-        comm.barrier()
-        if comm.rank == 2:
-            (tmp_path / "sync/rule.py").write_text("# changed")
-            same = alike._sources()
-        alike.compare(comm, "another mpibow", same, "install the same one on all nodes")
+        sources = alike.sources_of(tmp_path / ("changed" if comm.rank == 2 else "same"))
+        alike.compare(comm, "another mpibow", sources, "install the same one on all nodes")
 
     with pytest.raises(CommunicationError, match=r"^rank 2: has another mpibow than rank 0: sync/rule\.py is 0x"):
         on_threads(3, body)

@@ -1,14 +1,15 @@
 """The CUDA kernels on the host: their sources compiled by a C++ compiler, launches run as a device would."""
 
 import ctypes
+import fcntl
 import hashlib
 import os
 import shutil
 import subprocess
-import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import pytest
@@ -88,12 +89,13 @@ def _compiled(source: Path, kernels: Sequence[str], formula: str) -> ctypes.CDLL
     text = "\n".join(lines) + "\n"
     key = text, HEADER.read_text(), source.read_text(), sorted(texts().items()), FLAGS, formula
     folder = _folder(source.name, key)
-    if formula and not any(folder.iterdir()):
-        (folder / HEADERS.get(source.name, FORMULA)).write_text(formula)  # is found before the package's own
+    headers = {HEADERS.get(source.name, FORMULA): formula} if formula else {}  # found before the package's own
     parsed = _folder("host", (HEADER.read_text(), FLAGS))
     _build(parsed / "host.h.gch", "-x", "c++-header", str(HEADER))  # GCC takes as long to parse it as for a kernel
     places = [f"-I{each}" for each in (folder, parsed, HEADER.parent, SOURCES)]
-    return ctypes.CDLL(str(_build(folder / "kernels.so", "-shared", *places, "-x", "c++", "-", text=text)))
+    return ctypes.CDLL(
+        str(_build(folder / "kernels.so", "-shared", *places, "-x", "c++", "-", text=text, headers=headers))
+    )
 
 
 def _folder(name: str, key: object) -> Path:
@@ -102,14 +104,18 @@ def _folder(name: str, key: object) -> Path:
     return folder
 
 
-def _build(path: Path, *options: str, text: str = "") -> Path:
-    """Compiles it where it is not there yet."""
-    if not path.is_file():
-        aside = path.with_suffix(f".{os.getpid()}-{threading.get_ident()}")
-        command = [COMPILER, *FLAGS, *options, "-o", str(aside)]
-        done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=720)
-        assert done.returncode == 0, done.stderr
-        os.replace(aside, path)
+def _build(path: Path, *options: str, text: str = "", headers: Mapping[str, str] = MappingProxyType({})) -> Path:
+    """Compiles it, with these headers beside it, where it is not there yet: once, as all others wait for the first."""
+    with path.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not path.is_file():
+            aside = path.with_suffix(".aside")
+            for name, content in headers.items():
+                path.with_name(name).write_text(content)
+            command = [COMPILER, *FLAGS, *options, "-o", str(aside)]
+            done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=720)
+            assert done.returncode == 0, done.stderr
+            os.replace(aside, path)
     return path
 
 
