@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Protocol, TypeGuard, runtime_checkable
+from typing import Any, Protocol, TypeGuard, cast, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -98,10 +98,11 @@ def is_frame(value: object) -> TypeGuard[Frame]:
 
 def inputs_of(data: Samples) -> Inputs:
     """The inputs of a graph that `data` fills."""
-    if isinstance(data, NamedSamples):
-        return data.inputs
+    if hasattr(data, "inputs"):  # `isinstance(data, NamedSamples)` takes 0.1 ms, and this is called for every batch
+        return cast(NamedSamples, data).inputs
+    images = cast(Dataset, data)
     weight = {SAMPLE_WEIGHT: ((), np.dtype(np.float32))} if hasattr(data, SAMPLE_WEIGHT) else {}
-    return {"image": (data.shape, data.dtype), "label": ((), np.dtype(np.int32)), **weight}
+    return {"image": (images.shape, images.dtype), "label": ((), np.dtype(np.int32)), **weight}
 
 
 def row_bytes(inputs: Inputs) -> dict[str, int]:

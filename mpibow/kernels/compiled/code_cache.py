@@ -26,6 +26,7 @@ from numba.core.base import BaseContext
 from numba.core.ccallback import CFunc
 from numba.core.codegen import Codegen
 from numba.core.compiler import CompileResult
+from numba.core.runtime import rtsys
 from numba.core.serialize import dumps
 from numba.core.typing.templates import Signature
 
@@ -56,7 +57,7 @@ class CodeCache:
 
     def load_overload(self, signature: Signature, target: BaseContext) -> CompileResult | None:
         """The code for these types, compiled here or elsewhere for such a processor; None if there is none."""
-        target.refresh()
+        rtsys.initialize(target)  # all that loading needs; `refresh` is for compiling, and imports half of SciPy
         name = self.file_name(signature, target.codegen())
         code = self._read(name, target)
         if code is not None:
