@@ -15,6 +15,7 @@ from functools import cache
 from importlib.util import find_spec
 from io import StringIO
 from pathlib import Path
+from warnings import catch_warnings
 
 import pytest
 from _pytest.mark import ParameterSet
@@ -163,8 +164,8 @@ def check_options(told: str, rest: list[str]) -> None:
 def help_of(*program: str) -> str:
     """What `python program... --help` prints: in this process, as starting one a program would take a minute."""
     by_name = program[0] == "-m"
-    with redirect_stdout(StringIO()) as out, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", [*program[by_name:], "--help"])
+    with redirect_stdout(StringIO()) as out, pytest.MonkeyPatch.context() as patch, catch_warnings(action="ignore"):
+        patch.setattr(sys, "argv", [*program[by_name:], "--help"])  # runpy warns of modules that are imported already
         with pytest.raises(SystemExit) as ended:
             (runpy.run_module if by_name else runpy.run_path)(program[by_name], run_name="__main__")
     assert not ended.value.code, program
