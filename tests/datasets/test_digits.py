@@ -1,7 +1,5 @@
 """scikit-learn's digits as records."""
 
-import os
-import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -38,15 +36,6 @@ def test_ensure_writes_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)  # not even needed any more
     assert ensure_digits(tmp_path / "digits") == (train, test)
     assert (train / "manifest.json").stat() == written
-
-
-def test_processes_at_once_leave_one_data_set(tmp_path: Path) -> None:
-    code = "import sys; from mpibow.data.digits import ensure_digits; ensure_digits(sys.argv[1])"
-    command = [sys.executable, "-c", code, str(tmp_path / "a" / "digits")]
-    processes = [subprocess.Popen(command) for _ in range(2)]
-    assert [process.wait() for process in processes] == [0, 0]
-    assert os.listdir(tmp_path / "a") == ["digits"]
-    assert open_records(tmp_path / "a" / "digits" / "train").count == 1437
 
 
 def test_the_loser_uses_the_winner_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

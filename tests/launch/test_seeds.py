@@ -11,7 +11,6 @@ import pytest
 
 from mpibow.errors import EXIT_REQUEUE
 from mpibow.run.directory import PASSING
-from mpibow.sweep.__main__ import main
 from tests.launch.test_scripts import CODES, LAUNCH, ROOT, WAITS, Site
 
 TASKS = {
@@ -103,14 +102,3 @@ def test_outside_an_array_it_names_the_option(site: Site, tmp_path: Path) -> Non
     assert process.returncode == 2
     assert output.startswith("no job array: ")
     assert site.calls() == []
-
-
-def test_two_tasks_give_one_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Really trained, at the same time, as two nodes would."""
-    settings = ["stop.epochs=1", "learners=1", "checkpoint.every=null"]
-    tasks = [start(tmp_path, "slurm", *settings, SLURM_ARRAY_TASK_ID=str(seed), output="sweep") for seed in (1, 2)]
-    for task in tasks:
-        output, _ = task.communicate(timeout=720)
-        assert task.returncode == 0, output
-    assert main(["--output", str(tmp_path / "sweep"), "--table", "learners"]) == 0
-    assert "| 1        | 2 " in capsys.readouterr().out

@@ -18,7 +18,7 @@ MEGABYTE = 1 << 20
     find_kernels("auto", "float32", None)[0].name != "onednn",
     reason="oneDNN or numba is not there: pip install -e '.[cpu]'",
 )
-@pytest.mark.parametrize("rule", ["sma", "crossbow", "local_sgd"])
+@pytest.mark.parametrize("rule", ["sma", "crossbow"])
 def test_nothing_is_lost_and_memory_is_flat(tmp_path: Path, rule: str) -> None:
     """A learner has 1.4 MiB of weights, gradients and momenta, and there are more than a hundred changes."""
     done = mpirun(RANKS, "-m", "tests.run.random_changes", str(tmp_path), rule)
