@@ -25,12 +25,11 @@ CLOSE = 1e-3  # of the largest number of an output: the package computes in the 
 def compare(onnx: ModuleType, model: ModelProto, net: OnnxNet) -> str:
     """Raises ConfigError where outputs of random samples differ in evaluation; a reason where none are compared."""
     batch, generator = net.fixed or 2, np.random.default_rng(0)
-    samples = {
-        value: generator.standard_normal((batch, *each.shape)).astype(np.float32)
-        if each.dtype == FLOAT
-        else generator.integers(2, size=(batch, *each.shape)).astype(each.dtype)
-        for value, each in net.inputs.items()
-    }
+    samples = dict[str, Array]()
+    for value, each in net.inputs.items():
+        shape = (batch, *each.shape)
+        numbers = generator.standard_normal(shape) if each.dtype == FLOAT else generator.integers(2, size=shape)
+        samples[value] = numbers.astype("float32" if each.dtype == FLOAT else each.dtype)
     try:
         evaluator = onnx.reference.ReferenceEvaluator(model)
         theirs = dict(zip(net.outputs, evaluator.run(list(net.outputs.values()), samples), strict=True))
@@ -53,8 +52,8 @@ def evaluated(
 ) -> dict[str, Array]:
     """The outputs by name for samples by the inputs' names in the model, in evaluation."""
     graph = Graph()
-    found = net(*(graph.input(each.name, samples[value].shape, each.dtype) for value, each in net.inputs.items()))
-    for name, output in (found if isinstance(found, Mapping) else {next(iter(net.outputs)): found}).items():
+    outputs = net(*(graph.input(each.name, samples[value].shape, each.dtype) for value, each in net.inputs.items()))
+    for name, output in (outputs if isinstance(outputs, Mapping) else {next(iter(net.outputs)): outputs}).items():
         graph.output(name, output)
     plan = compile_plan(graph, choose_layout(graph, kernels, training=False), kernels, dtype, training=False)
     weights, statistics = (initial_weights(layout, 0, plan.weight_dtype) for layout in (plan.layout, plan.statistics))

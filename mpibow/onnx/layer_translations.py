@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -10,121 +10,161 @@ from typing import Any
 import numpy as np
 
 from mpibow import ops
-from mpibow.aten import OPERATORS
 from mpibow.aten.program import BatchExtent
 from mpibow.aten.site import ModuleArray, Result, Value, need, number
-from mpibow.graph.graph import Shape, Tensor
-from mpibow.onnx.nodes import NodeSite, Translation, constant, single
-
-Sides = Sequence[tuple[int, int]]  # the padding in front of each axis behind the channels, and behind it
+from mpibow.aten.windows import resized
+from mpibow.graph.graph import Array, Tensor
+from mpibow.onnx.nodes import NodeSite, Setting, Translation, constant, single
 
 
 def _windows(
-    site: NodeSite, extents: Shape, kernel: Sequence[int], most: int | None = None
-) -> tuple[dict[str, list[int]], Sides]:
-    """ATen's settings of windows, and the padding to add before where it is not alike or not at `most` a share."""
-    count, mode = len(kernel), site.get("auto_pad", "NOTSET")
-    step, apart = (list(site.get(name, [1] * count)) for name in ("strides", "dilations"))
-    pads = site.get("pads", [0, 0] * count)
-    sides: Sides = list(zip(pads[:count], pads[count:], strict=True))
-    if mode.startswith("SAME"):
-        reach = [gap * (window - 1) + 1 for gap, window in zip(apart, kernel, strict=True)]
-        ends = [(-(-extent // by) - 1) * by - extent for extent, by in zip(extents, step, strict=True)]
-        sides = [_halves(max(end + window, 0), mode) for end, window in zip(ends, reach, strict=True)]
-    limits = [window // most if most else front for window, (front, _) in zip(kernel, sides, strict=True)]
-    alike = all(front == behind <= limit for (front, behind), limit in zip(sides, limits, strict=True))
-    padding = [front if alike else 0 for front, _ in sides]
-    return {"stride": step, "dilation": apart, "padding": padding}, [] if alike else sides
+    site: NodeSite,
+    x: Value,
+    kernel: Sequence[int],
+    value: float = 0.0,
+    *,
+    half: bool = False,
+    auto_pad: str = "NOTSET",
+    strides: Sequence[int] = (),
+    dilations: Sequence[int] = (),
+    pads: Sequence[int] = (),
+    **_: object,
+) -> tuple[Value, dict[str, Sequence[int]]]:
+    """ATen's settings of windows, and x: padded by `value` where the sides differ, or with `half` exceed half a window.
+
+    The settings have no padding then.
+    """
+    axes, extents, window = len(kernel), np.array(x.shape[2:]), np.array(kernel)
+    step, apart = strides or [1] * axes, dilations or [1] * axes
+    front, behind = np.reshape(pads or [0, 0] * axes, (2, axes))
+    if auto_pad.startswith("SAME"):
+        total = np.maximum((-(-extents // step) - 1) * step + (window - 1) * apart + 1 - extents, 0)
+        lower = auto_pad == "SAME_LOWER"  # what is odd is in front
+        front, behind = (total + lower) // 2, (total + 1 - lower) // 2
+    settings = {"stride": step, "dilation": apart, "padding": front.tolist()}
+    if (front == behind).all() and not (half and (front > window // 2).any()):
+        return x, settings
+    around = np.stack([front, behind], 1)[::-1].reshape(-1)
+    return site.aten("constant_pad_nd", self=x, pad=around.tolist(), value=value), settings | {"padding": [0] * axes}
 
 
-def _halves(total: int, mode: str) -> tuple[int, int]:
-    less, more = total // 2, total - total // 2
-    return (less, more) if mode == "SAME_UPPER" else (more, less)
-
-
-def _padded(site: NodeSite, x: Value, sides: Sides, value: float = 0.0) -> Value:
-    pads = [n for side in reversed(sides) for n in side]
-    return site.aten("constant_pad_nd", self=x, pad=pads, value=value) if pads else x
-
-
-def convolution(site: NodeSite, x: Value, weight: Value, bias: Value | None = None) -> Tensor:
+def convolution(
+    name: str,
+    site: NodeSite,
+    x: Value,
+    weight: Value,
+    bias: Value | None = None,
+    *,
+    group: int = 1,
+    output_padding: Sequence[int] = (),
+    output_shape: Sequence[int] = (),
+    auto_pad: str = "NOTSET",
+    **window: Any,
+) -> Tensor:
     kernel = weight.shape[2:]
-    settings, sides = _windows(site, x.shape[2:], kernel)
-    given = {"input": _padded(site, x, sides), "weight": weight, "bias": bias, "groups": site.get("group", 1)}
-    return site.aten(f"conv{len(kernel)}d", **given, **settings)
+    wide, settings = _windows(site, x, kernel, auto_pad=auto_pad, **window)
+    if name == "conv_transpose":
+        alike = wide is x and auto_pad in ("NOTSET", "VALID") and not output_shape
+        need(alike, "padding that is not alike")
+        settings["output_padding"] = output_padding or [0] * len(kernel)
+    operator = f"{name}{len(kernel)}d"
+    return site.aten(operator, input=wide, weight=weight, bias=bias, groups=group, **settings)
 
 
-def transposed_convolution(site: NodeSite, x: Value, weight: Value, bias: Value | None = None) -> Tensor:
-    kernel, mode = weight.shape[2:], site.get("auto_pad", "NOTSET")
-    settings, sides = _windows(site, x.shape[2:], kernel)
-    need(not sides and mode in ("NOTSET", "VALID") and not site.get("output_shape", ()), "padding that is not alike")
-    given = {"input": x, "weight": weight, "bias": bias, "groups": site.get("group", 1)}
-    more = site.get("output_padding", [0] * len(kernel))
-    return site.aten(f"conv_transpose{len(kernel)}d", output_padding=more, **given, **settings)
-
-
-def product(site: NodeSite, x: Value, weight: Value, bias: Value | None = None) -> Tensor:
+def product(
+    site: NodeSite,
+    x: Value,
+    weight: Value,
+    bias: Value | None = None,
+    *,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    transA: int = 0,
+    transB: int = 0,
+) -> Tensor:
     """Gemm; a dense layer where it is one."""
-    scale, share = site.get("alpha", 1.0), site.get("beta", 1.0)
-    first, second = site.get("transA", 0), site.get("transB", 0)
-    if (first, second, scale, share) == (0, 1, 1, 1) and (bias is None or bias.shape == weight.shape[:1]):
+    if (transA, transB, alpha, beta) == (0, 1, 1, 1) and (bias is None or bias.shape == weight.shape[:1]):
         return site.aten("linear", input=x, weight=weight, bias=bias)
     a, b = site.floats(x), site.floats(weight)
-    y = ops.matmul(ops.transpose(a) if first else a, ops.transpose(b) if second else b) * scale
-    return y if bias is None else y + site.floats(bias) * share
+    y = ops.matmul(ops.transpose(a) if transA else a, ops.transpose(b) if transB else b) * alpha
+    return y if bias is None else y + site.floats(bias) * beta
 
 
-def pool(name: str, site: NodeSite, x: Value) -> Tensor:
+def pool(
+    name: str,
+    site: NodeSite,
+    x: Value,
+    *,
+    kernel_shape: list[int],
+    ceil_mode: int = 0,
+    count_include_pad: int = 0,
+    **window: Any,
+) -> Tensor:
     """Max or average pooling; padding of which the mean of a window is not aware is added to ones as well."""
-    kernel: list[int] = site.get("kernel_shape", [])
-    settings, sides = _windows(site, x.shape[2:], kernel, 2)
-    known: dict[str, Any] = {"kernel_size": kernel, "ceil_mode": bool(site.get("ceil_mode", 0)), **settings}
-    operator = f"{name}_pool{len(kernel)}d"
-    if name == "max":
-        return site.aten(operator, self=_padded(site, x, sides, float("-inf")), **known)
-    need(set(known.pop("dilation")) == {1}, "averages of windows with dilation")
-    counted = bool(site.get("count_include_pad", 0)) or not any([*known["padding"], *sides])
-    y = site.aten(operator, self=_padded(site, x, sides), count_include_pad=counted, **known)
-    if counted or not sides:
-        return y
-    return y / site.aten(operator, self=_padded(site, ops.full(x.shape, 1.0), sides), **known)
+
+    def pooled(x: Value) -> tuple[Tensor, bool]:
+        lowest = float("-inf") if name == "max" else 0.0
+        wide, settings = _windows(site, x, kernel_shape, lowest, half=True, **window)
+        known: dict[str, Any] = {"kernel_size": kernel_shape, "ceil_mode": bool(ceil_mode), **settings}
+        if name == "avg":
+            need({*known.pop("dilation")} == {1}, "averages of windows with dilation")
+            known["count_include_pad"] = bool(count_include_pad) or not any(settings["padding"])
+        return site.aten(f"{name}_pool{len(kernel_shape)}d", self=wide, **known), wide is x
+
+    y, whole = pooled(x)
+    return y if name == "max" or whole or count_include_pad else y / pooled(ops.full(x.shape, 1.0))[0]
 
 
-def pool_all(function: Callable[..., Tensor]) -> Translation:
-    def translate(site: NodeSite, x: Value) -> Tensor:
-        return function(site.floats(x), range(2, len(x.shape)), keepdim=True)
-
-    return translate
+def pool_all(operator: str, site: NodeSite, x: Value) -> Tensor:
+    return site.aten(operator, self=x, dim=[*range(2, len(x.shape))], keepdim=True)
 
 
-def batch_norm(site: NodeSite, x: Value, weight: Value, bias: Value, mean: Value, variance: Value) -> Tensor:
-    need(not site.get("training_mode", 0), "training_mode=1: export the model for inference, it is trained here anyway")
+def batch_norm(
+    site: NodeSite,
+    x: Value,
+    weight: Value,
+    bias: Value,
+    mean: Value,
+    variance: Value,
+    *,
+    epsilon: float = 1e-5,
+    momentum: float = 0.9,
+    training_mode: int = 0,
+) -> Tensor:
+    need(not training_mode, "training_mode=1: export the model for inference, it is trained here anyway")
     need(isinstance(mean, ModuleArray) and isinstance(variance, ModuleArray), "its statistics must be initialisers")
-    held = {"weight": weight, "bias": bias, "running_mean": mean, "running_var": variance}
-    momentum, eps = round(1.0 - site.get("momentum", 0.9), 7), site.get("epsilon", 1e-5)
-    return site.aten("batch_norm", input=x, training=True, momentum=momentum, eps=eps, **held)
+    return site.aten(
+        "batch_norm",
+        input=x, weight=weight, bias=bias, running_mean=mean, running_var=variance,
+        training=True, momentum=round(1.0 - momentum, 7), eps=epsilon,
+    )  # fmt: skip
 
 
-def group_norm(site: NodeSite, x: Value, weight: Value, bias: Value) -> Tensor:
+def group_norm(
+    site: NodeSite, x: Value, weight: Value, bias: Value, *, epsilon: float = 1e-5, num_groups: int = 0, **_: object
+) -> Tensor:
     """Also InstanceNormalization, which has a group a channel."""
-    groups, eps = site.get("num_groups", x.shape[1]), site.get("epsilon", 1e-5)
-    return site.aten("group_norm", input=x, num_groups=groups, weight=weight, bias=bias, eps=eps)
+    groups = num_groups or x.shape[1]
+    return site.aten("group_norm", input=x, num_groups=groups, weight=weight, bias=bias, eps=epsilon)
 
 
-def last_axes_norm(name: str, site: NodeSite, x: Value, weight: Value, *bias: Value | None) -> Tensor:
-    shape, eps = x.shape[site.get("axis", -1) % len(x.shape) :], site.get("epsilon", 1e-5)
-    held = {"weight": weight, **({"bias": bias[0]} if bias else {})}
-    return site.aten(name, input=x, normalized_shape=shape, eps=eps, **held)
+def last_axes_norm(
+    name: str, site: NodeSite, x: Value, *held: Value | None, axis: int = -1, epsilon: float = 1e-5, **_: object
+) -> Tensor:
+    weights = dict(zip(("weight", "bias"), held, strict=False))
+    return site.aten(name, input=x, normalized_shape=x.shape[axis % len(x.shape) :], eps=epsilon, **weights)
 
 
-def local_response_norm(site: NodeSite, x: Value) -> Tensor:
-    size = site.get("size", 1)
+def local_response_norm(
+    site: NodeSite, x: Value, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0
+) -> Tensor:
     need(size % 2 == 1, f"size must be odd, got {size}")
-    alpha, beta, k = site.get("alpha", 1e-4), site.get("beta", 0.75), site.get("bias", 1.0)
-    return ops.local_response_norm(site.floats(x), size, alpha=alpha, beta=beta, k=k)
+    return ops.local_response_norm(site.floats(x), size, alpha=alpha, beta=beta, k=bias)
 
 
-def dropout(site: NodeSite, x: Value, ratio: Value | None = None, training: Value | None = None) -> Tensor:
+def dropout(
+    site: NodeSite, x: Value, ratio: Setting | None = None, training: Setting | None = None, **_: object
+) -> Tensor:
     need(training is None or not single(training, "training_mode"), "training_mode is true: export for inference")
     rate = 0.5 if ratio is None else single(ratio, "the ratio")
     need(x.shape[0] % site.batch == 0, "its first axis must be the batch")
@@ -133,72 +173,95 @@ def dropout(site: NodeSite, x: Value, ratio: Value | None = None, training: Valu
 
 
 def resize(
-    site: NodeSite, x: Value, roi: Value | None = None, scales: Value | None = None, sizes: Value | None = None
+    site: NodeSite,
+    x: Value,
+    roi: Value | None = None,
+    scales: Setting | None = None,
+    sizes: Setting | None = None,
+    *,
+    axes: Sequence[int] = (),
+    coordinate_transformation_mode: str = "half_pixel",
+    keep_aspect_ratio_policy: str = "stretch",
+    **_: object,
 ) -> Tensor:
     """Any interpolation is a product with a matrix along each axis, which ONNX's own definition gives."""
-    for key, usual in (("coordinate_transformation_mode", "half_pixel"), ("keep_aspect_ratio_policy", "stretch")):
-        need((mode := site.get(key, usual)) not in ("tf_crop_and_resize", "not_larger", "not_smaller"), f"{key}={mode}")
-    axes = [axis % len(x.shape) for axis in site.get("axes", range(len(x.shape)))]
-    scaled = scales is not None and constant(scales).size > 0
+    need(coordinate_transformation_mode != "tf_crop_and_resize", "coordinate_transformation_mode=tf_crop_and_resize")
+    need(keep_aspect_ratio_policy == "stretch", f"keep_aspect_ratio_policy={keep_aspect_ratio_policy}")
+    rank, scaled = len(x.shape), scales is not None and constant(scales).size > 0
     numbers = constant(scales if scaled else sizes)
-    y = site.floats(x)
-    for number_of_axis, axis in enumerate(axes):
-        extent, other, shape = x.shape[axis], 0 if axis else 1, [1] * len(x.shape)
-        if numbers[number_of_axis] == (1 if scaled else extent):
+    wanted = dict(zip([axis % rank for axis in axes or range(rank)], numbers, strict=True))
+    matrices = list[Array]()
+    for axis, extent in enumerate(x.shape):
+        unchanged = 1 if scaled else (not axis and site.fixed) or extent
+        if wanted.get(axis, unchanged) == unchanged:
+            matrices.append(np.eye(extent))
             continue
-        shape[axis] = shape[other] = extent
-        alone = np.array([1 if scaled else shape[each] for each in axes], numbers.dtype)
-        alone[number_of_axis] = numbers[number_of_axis]
-        parts = (None, alone) if scaled else (None, None, alone)
-        (image,) = site.node.fold(np.eye(extent).reshape(shape), *parts)
-        matrix = ops.constant(np.moveaxis(image, (other, axis), (0, 1)).reshape(extent, -1))
-        y = ops.transpose(ops.matmul(ops.transpose(y, axis, -1), matrix), axis, -1)
-    return y
+        other = 0 if axis else 1
+        shape = [extent if each in (axis, other) else 1 for each in range(rank)]
+        alone = [wanted[each] if each == axis else 1 if scaled else shape[each] for each in wanted]
+        (image,) = site.node.fold(
+            np.eye(extent).reshape(shape), *[None] * (1 if scaled else 2), np.array(alone, numbers.dtype)
+        )
+        matrices.append(np.moveaxis(image, (axis, other), (0, 1)).reshape(-1, extent))
+    return resized(site.floats(x), matrices)
 
 
 GATES = {"lstm": (0, 2, 3, 1), "gru": (1, 0, 2)}  # of PyTorch's gates, the numbers in ONNX
-ACTIVATIONS = {"lstm": ["Sigmoid", "Tanh", "Tanh"], "gru": ["Sigmoid", "Tanh"]}
+ACTIVATIONS = {"lstm": [b"Sigmoid", b"Tanh", b"Tanh"], "gru": [b"Sigmoid", b"Tanh"]}
+USUAL: dict[str, object] = {"clip": 0, "input_forget": 0, "layout": 0}
 
 
 def recurrent(
-    kind: str, site: NodeSite, x: Value, weight: Value, inner: Value, bias: Value | None = None,
-    lengths: Value | None = None, *states: Value | None,
-) -> Result:  # fmt: skip
+    kind: str,
+    site: NodeSite,
+    x: Value,
+    weight: Value,
+    inner: Value,
+    bias: Value | None = None,
+    lengths: Setting | None = None,
+    *states: Value | None,
+    **settings: Any,
+) -> Result:
     """A recurrent layer of one or both directions; its weights' gates are put into PyTorch's order."""
-    both, count = site.get("direction", "forward") == "bidirectional", 2 if kind == "lstm" else 1
-    usual = {"activations": ACTIVATIONS[kind] * (1 + both), "linear_before_reset": 2 - count, "layout": 0, "clip": 0}
-    usual |= {"direction": "bidirectional" if both else "forward", "input_forget": 0}
-    unusual = [key for key, value in usual.items() if site.get(key, 0 if key[0] == "l" else value) != value]
+    settings = {"direction": "forward", "linear_before_reset": 0} | settings
+    order, both, count = GATES[kind], settings["direction"] == "bidirectional", 2 if kind == "lstm" else 1
+    usual = USUAL | {"direction": "bidirectional" if both else "forward", "linear_before_reset": 2 - count}
+    usual |= {"activations": ACTIVATIONS[kind] * (1 + both)}
+    unusual = [key for key, value in usual.items() if settings.get(key, value) != value]
     need(not unusual and not states[count:], f"a layer with {', '.join(unusual) or 'peepholes'} of its own")
     need(lengths is None or number(constant(lengths)) == x.shape[0], "sequences of different lengths")
     begin = [np.zeros(()) if each is None else each for each in (*states, None, None)[:count]]
-    tensors = site.tensors([each for each in (weight, inner, bias) if each is not None])
-
-    def params(n: int) -> list[Tensor]:
-        parts = [part for each in tensors for part in ops.split(each[n], weight.shape[1], 0)]
-        return [
-            ops.concat(*(ops.split(each, inner.shape[2], 0)[gate] for gate in GATES[kind]), axis=0) for each in parts
-        ]
-
-    site.call = replace(site.call, operator=kind)
-    result: Any = OPERATORS[kind](
-        site, input=site.tensor(x), hx=begin, params=[each for n in range(1 + both) for each in params(n)],
-        has_biases=bias is not None, num_layers=1, dropout=0.0, train=False, bidirectional=both, batch_first=False,
-    )  # fmt: skip
-    steps, *last = result
+    params, tensors = list[Tensor](), site.tensors([each for each in (weight, inner, bias) if each is not None])
+    for direction in range(1 + both):
+        for each in tensors:
+            parts = ops.split(each[direction], inner.shape[2], 0)
+            for first in range(0, len(parts), len(order)):  # a bias is two of PyTorch's
+                params.append(ops.concat(*(parts[first + gate] for gate in order), axis=0))
+    steps, *last = site.results(
+        kind,
+        input=site.tensor(x),
+        hx=begin,
+        params=params,
+        has_biases=bias is not None,
+        num_layers=1,
+        dropout=0.0,
+        train=False,
+        bidirectional=both,
+        batch_first=False,
+    )
     return [ops.permute(ops.reshape(steps, (*steps.shape[:2], 1 + both, -1)), 0, 2, 1, 3), *last]
 
 
 TRANSLATIONS: dict[str, Translation] = {
     "AveragePool": partial(pool, "avg"),
     "BatchNormalization": batch_norm,
-    "Conv": convolution,
-    "ConvTranspose": transposed_convolution,
+    "Conv": partial(convolution, "conv"),
+    "ConvTranspose": partial(convolution, "conv_transpose"),
     "Dropout": dropout,
     "GRU": partial(recurrent, "gru"),
     "Gemm": product,
-    "GlobalAveragePool": pool_all(ops.mean),
-    "GlobalMaxPool": pool_all(ops.amax),
+    "GlobalAveragePool": partial(pool_all, "mean"),
+    "GlobalMaxPool": partial(pool_all, "amax"),
     "GroupNormalization": group_norm,
     "InstanceNormalization": group_norm,
     "LRN": local_response_norm,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from inspect import Parameter, Signature
 from typing import Any
 
@@ -34,7 +33,7 @@ class OnnxNet:
     inputs: Mapping[str, ModuleInput]  # by the values' names in the model
     weights: Mapping[str, Array]
     constants: Mapping[str, Array]
-    nodes: tuple[OnnxNode, ...]
+    nodes: Sequence[OnnxNode]
     outputs: Mapping[str, str]
     fixed: int | None = None
 
@@ -46,24 +45,29 @@ class OnnxNet:
     def __signature__(self) -> Signature:
         return Signature([Parameter(each.name, Parameter.POSITIONAL_OR_KEYWORD) for each in self.inputs.values()])
 
-    @cached_property
-    def _uses(self) -> Counter[str]:
-        """How many times each value is read."""
-        return Counter(name for node in self.nodes for name in node.inputs)
-
     def __call__(self, *inputs: Tensor, **named: Tensor) -> Tensor | dict[str, Tensor]:
         """The outputs for tensors (n, ...) of the graph that is being built: one, or several by their names."""
-        values: Values = {"": None, **self.constants, **self._given(inputs, named)}
-        first = next((each for each in values.values() if isinstance(each, Tensor)), None)
-        if first is None:
+        given, made = self._given(inputs, named), dict[str, Tensor]()
+        if not given:
             raise ConfigError(f"from_onnx: {self.source} takes no input")
+        first, uses = next(iter(given.values())), Counter(name for node in self.nodes for name in node.inputs)
+        values: Values = {"": None, **self.constants, **given}
         for name, array in self.weights.items():
-            values[name] = ModuleArray(name, array, self._uses[name], True)
-        self._add(self.nodes, values, first.graph, {})
-        results = {name: values.get(value) for name, value in self.outputs.items()}
-        if missing := [name for name, value in results.items() if not isinstance(value, Tensor)]:
-            raise ConfigError(f"from_onnx: the output {missing[0]} of {self.source} depends on no input")
-        tensors = {name: value for name, value in results.items() if isinstance(value, Tensor)}
+            values[name] = ModuleArray(name, array, uses[name], True)
+        for node in self.nodes:
+            call = OperatorCall(node.name, node.operator, {}, SourcePlace("", node.name, "", ""), node.types[0])
+            site = NodeSite(first.graph, call, (*first.shape, 1)[0], made, node=node, fixed=self.fixed)
+            try:
+                results = _results(site, [_value(values, name) for name in node.inputs])
+            except Exception as error:  # without a name: of settings that the operator's counterpart lacks
+                rule = "" if isinstance(error, ShapeError | ConfigError) else "is not read with these arguments: "
+                raise ConfigError(f"from_onnx: {node.operator} in node {node.name}: {rule}{error}") from error
+            values |= {name: each for name, each in zip(node.made, results, strict=False) if name}
+        tensors = dict[str, Tensor]()
+        for name, value in self.outputs.items():
+            if not isinstance(output := values.get(value), Tensor):
+                raise ConfigError(f"from_onnx: the output {name} of {self.source} depends on no input")
+            tensors[name] = output
         return tensors if len(tensors) > 1 else next(iter(tensors.values()))
 
     def _given(self, inputs: Sequence[Tensor], named: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -81,40 +85,21 @@ class OnnxNet:
             tensors[value] = ops.cast(tensor, each.dtype) if floats or tensor.dtype == FLOAT else tensor
         return tensors
 
-    def _add(self, nodes: Sequence[OnnxNode], values: Values, graph: Graph, made: dict[str, Tensor]) -> None:
-        """Adds nodes to the graph: one of arrays alone is computed, any other becomes operators."""
-        for node in nodes:
-            try:
-                inputs = [_value(values, name) for name in node.inputs]
-                if all(each is None or isinstance(each, np.ndarray) for each in inputs):
-                    results: Sequence[Any] = node.fold(*inputs)
-                else:
-                    results = self._translated(node, inputs, graph, made)
-            except (ShapeError, ConfigError) as error:
-                raise ConfigError(f"from_onnx: {node.operator} in node {node.name}: {error}") from None
-            except Exception as error:  # settings that the operator's counterpart lacks
-                raise ConfigError(
-                    f"from_onnx: {node.operator} in node {node.name}: is not read with these arguments: {error}"
-                ) from error
-            values |= {name: each for name, each in zip(node.outputs, results, strict=False) if name}
 
-    def _translated(
-        self, node: OnnxNode, inputs: Sequence[Value | None], graph: Graph, made: dict[str, Tensor]
-    ) -> Sequence[Value]:
-        """A node's outputs in the types that the model gives them: operators of floats compute integers, too."""
-        call = OperatorCall(node.name, node.operator, {}, SourcePlace("", node.name, "", ""), node.types[0])
-        batch = (*graph.tensors[graph.inputs[0]].shape, 1)[0]
-        site = NodeSite(graph, call, batch, made, node=node, fixed=self.fixed)
-        if node.operator not in TRANSLATIONS:
-            refuse("mpibow lacks it")
-        if "" in node.types:
-            refuse("it gives no floats, integers or bools of 32 or 64 bits")
-        found = TRANSLATIONS[node.operator](site, *inputs)
-        several = found if isinstance(found, list | tuple) else [found]
-        return [
-            each if dtype_of(each) == dtype else ops.cast(site.tensor(each), dtype)
-            for each, dtype in zip(several, node.types, strict=False)
-        ]
+def _results(site: NodeSite, inputs: Sequence[Value | None]) -> Sequence[Value]:
+    """A node's outputs: of arrays alone they are computed, else added, in the types that the model gives them."""
+    node = site.node
+    if all(each is None or isinstance(each, np.ndarray) for each in inputs):
+        return node.fold(*inputs)
+    if node.operator not in TRANSLATIONS:
+        refuse("mpibow lacks it")
+    if "" in node.types:
+        refuse("it gives no floats, integers or bools of 32 or 64 bits")
+    result: Any = TRANSLATIONS[node.operator](site, *inputs, **node.attributes)
+    return [
+        each if dtype_of(each) == dtype else ops.cast(site.tensor(each), dtype)
+        for each, dtype in zip(result if isinstance(result, list | tuple) else [result], node.types, strict=False)
+    ]
 
 
 def _value(values: Values, name: str) -> Value | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, TypeVar
 
@@ -10,9 +10,7 @@ import numpy as np
 
 from mpibow.aten import OPERATORS
 from mpibow.aten.site import ModuleArray, Result, Site, Value, number, refuse
-from mpibow.graph.graph import Array, Tensor
-
-T = TypeVar("T")
+from mpibow.graph.graph import Array, Node, Tensor
 
 
 @dataclass(frozen=True)
@@ -25,10 +23,23 @@ class OnnxNode:
     name: str
     operator: str
     inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
+    made: tuple[str, ...]
     attributes: Mapping[str, Any]
     types: tuple[str, ...]
     fold: Callable[..., Sequence[Array]]
+
+
+AnyNode = TypeVar("AnyNode", Node, OnnxNode)
+
+
+def needed(nodes: Sequence[AnyNode], wanted: Iterable[str]) -> list[AnyNode]:
+    """The nodes that the wanted values depend on, in order."""
+    names, kept = set(wanted), list[AnyNode]()
+    for node in reversed(nodes):
+        if names.intersection(node.made):
+            names.update(node.inputs)
+            kept.append(node)
+    return kept[::-1]
 
 
 @dataclass
@@ -38,38 +49,44 @@ class NodeSite(Site):
     node: OnnxNode = field(kw_only=True)
     fixed: int | None = None
 
-    def get(self, name: str, default: T) -> T:
-        """An attribute of the node."""
-        value: T = self.node.attributes.get(name, default)
-        return value
-
-    def aten(self, operator: str, /, **arguments: object) -> Tensor:
-        """ATen's operator of these arguments; of several results the first."""
+    def results(self, operator: str, /, **arguments: object) -> Any:
+        """What ATen's operator of these arguments gives."""
         if operator not in OPERATORS:
             refuse(f"{operator} has no counterpart")
         self.call = replace(self.call, operator=operator)
-        result: Any = OPERATORS[operator](self, **arguments)
+        return OPERATORS[operator](self, **arguments)
+
+    def aten(self, operator: str, /, **arguments: object) -> Tensor:
+        """The tensor that ATen's operator gives; of several results the first."""
+        result = self.results(operator, **arguments)
         return self.tensor(result[0] if isinstance(result, list) else result)
 
-    def listed(self, name: str, given: Value | None = None, default: Sequence[int] | None = None) -> list[int] | None:
-        """Whole numbers that are an attribute in some opsets and an input in others; `default` where there are none."""
-        if given is not None:
-            return [int(each) for each in constant(given).reshape(-1)]
-        found = self.get(name, default)
-        return None if found is None else [int(each) for each in found]
+    def shapes(self, x: Value, *settings: Value | None) -> list[tuple[int, ...]]:
+        """The shapes of the node's outputs for x, by the package's own definition."""
+        constants = (None if each is None else constant(each) for each in settings)
+        return [each.shape for each in self.node.fold(np.empty(x.shape, bool), *constants)]
 
 
-Translation: TypeAlias = Callable[..., Result]  # site and inputs, None for one left out -> output, or a list of them
+# Site, inputs by place, None for one left out, attributes by name -> output, or a list of them. Some settings are
+# attributes in some opsets and inputs in others: their parameters take both.
+Translation: TypeAlias = Callable[..., Result]
+Setting: TypeAlias = Value | Sequence[float] | float
 
 
-def constant(value: Value | None) -> Array:
-    """The array of an input that must not depend on the data."""
-    if isinstance(value, ModuleArray):
-        return value.array
-    return value if isinstance(value, np.ndarray) else refuse("an input that must be constant depends on the data")
+def constant(value: Setting | None) -> Array:
+    """The array of a setting, which must not depend on the data."""
+    array = value.array if isinstance(value, ModuleArray) else value
+    if isinstance(array, np.ndarray | Sequence | float | int):
+        return np.asarray(array)
+    return refuse("an input that must be constant depends on the data")
 
 
-def single(value: Value, name: str) -> float:
-    """The number of an input that must be one."""
+def integers(value: Setting | None) -> list[int]:
+    """The whole numbers of a setting; none where it is left out."""
+    return [] if value is None else [int(each) for each in constant(value).reshape(-1)]
+
+
+def single(value: Setting, name: str) -> float:
+    """The number of a setting that must be one."""
     found = number(constant(value))
     return found if found is not None else refuse(f"{name} must be one number")

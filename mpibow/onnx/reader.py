@@ -10,7 +10,7 @@ from contextlib import suppress
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,17 +20,19 @@ from mpibow.errors import ConfigError
 from mpibow.graph.graph import FLOAT, Array
 from mpibow.onnx.comparison import compare
 from mpibow.onnx.net import OnnxNet, check
-from mpibow.onnx.nodes import OnnxNode
+from mpibow.onnx.nodes import OnnxNode, needed
 from mpibow.onnx.package import onnx_package
 from mpibow.onnx.translations import EXTENTS, TRANSLATIONS
 
 if TYPE_CHECKING:
     from onnx import AttributeProto, ModelProto, NodeProto, ValueInfoProto
 
-OLDEST = 13  # older models are converted by the package
+# Older models are converted by the package. Opsets 24 to 28 have no other meaning of the operators that are read.
+OLDEST, NEWEST = 13, 28
 LISTED = 12  # nodes that an error names
 RANDOM = ("Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 PAGE = "docs/onnx.md has the list"
+FLOATS = ("bfloat16", "float16", "float32", "float64")
 Shapes = Mapping[str, Sequence[int]]  # extents behind the batch, by the inputs' names
 
 
@@ -71,49 +73,72 @@ def net_of(
     shapes: Shapes | None = None,
 ) -> OnnxNet:
     """The net of a model, unchecked. Raises ConfigError naming all operators that have no counterpart."""
-    net = ModelReader(model, source).net(outputs, constants, shapes or {})
-    if lacking := list(_lacking(net.nodes, {*net.constants, ""})):
+    reader = ModelReader(model, source)
+    graph, weights, fixed = reader.model.graph, dict[str, Array](), dict[str, Array]()
+    for tensor in graph.initializer:
+        array, name = reader.onnx.numpy_helper.to_array(tensor), tensor.name
+        reader.types[name], floats = tensor.data_type, array.dtype.name in FLOATS
+        trained = floats and array.ndim and not any(fnmatchcase(name, pattern) for pattern in constants)
+        wide = array.astype(np.float32) if floats and array.itemsize < 4 else array
+        (weights if trained else fixed)[name] = wide
+    wanted = list(outputs) or [each.name for each in graph.output]
+    nodes = needed([*map(reader.node, graph.node)], wanted)
+    if missing := [name for name in wanted if not any(name in node.made for node in nodes)]:
+        raise ConfigError(f"from_onnx: outputs: {source} computes no {missing[0]}")
+    read = {name for node in nodes for name in node.inputs}
+    inputs = [each for each in graph.input if each.name in read - weights.keys() - fixed.keys()]
+    batches = {dims[0].dim_value for each in inputs if (dims := each.type.tensor_type.shape.dim)}
+    if lacking := list(_lacking(nodes, {*fixed, ""})):
         lines = [f"  {node.operator} in node {node.name}" for node in lacking[:LISTED]]
         lines += [f"  and {len(lacking) - LISTED} more"] * (len(lacking) > LISTED)
         raise ConfigError(f"from_onnx: {source} uses operators that mpibow lacks ({PAGE}):\n" + "\n".join(lines))
-    return net
+    return OnnxNet(
+        source,
+        {each.name: reader.input(each, (shapes or {}).get(each.name)) for each in inputs},
+        {name: array for name, array in weights.items() if name in read},
+        fixed,
+        nodes,
+        {name_of(value) if len(wanted) > 1 else "output": value for value in wanted},
+        max(batches, default=0) or None,
+    )
 
 
 def _lacking(nodes: Iterable[OnnxNode], known: set[str]) -> Iterable[OnnxNode]:
     """The nodes without a counterpart whose inputs are not all `known`, which are those that no data change."""
     for node in nodes:
         if node.operator not in RANDOM and (known.issuperset(node.inputs) or node.operator in EXTENTS):
-            known.update(node.outputs)
+            known.update(node.made)
         elif node.operator not in TRANSLATIONS:
             yield node
 
 
 class ModelReader:
-    """Makes records of a model's nodes. Raises ConfigError where the package onnx finds it damaged."""
+    """Makes records of a model's nodes. Raises ConfigError where the package onnx finds it damaged, or it is new."""
 
     def __init__(self, model: ModelProto, source: str) -> None:
         self.onnx, self.source = onnx_package(), source
-        self.model = self._inferred(model, source)
-        self.floats = {getattr(self.onnx.TensorProto, name) for name in ("FLOAT", "FLOAT16", "DOUBLE", "BFLOAT16")}
+        rule, opset = f"from_onnx: {source}: is", _opset(model)
+        if opset > NEWEST:
+            raise ConfigError(f"{rule} of opset {opset}; {OLDEST} to {NEWEST} are read")
+        try:
+            self.model = self._inferred(model)
+        except Exception as error:  # of C++, of kinds without a name
+            old = f"of opset {opset}, which the package onnx does not convert to {OLDEST}"
+            raise ConfigError(f"{rule} {'no whole model' if opset >= OLDEST else old}: {error}") from None
         graph = self.model.graph
         values = (*graph.input, *graph.value_info, *graph.output)
         self.types = {each.name: each.type.tensor_type.elem_type for each in values}
 
-    def _inferred(self, model: ModelProto, source: str) -> ModelProto:
+    def _inferred(self, model: ModelProto) -> ModelProto:
         """The model in an opset that is read, without functions that have no counterpart, and with all types."""
-        try:
-            if _opset(model) < OLDEST:
-                model = self.onnx.version_converter.convert_version(model, OLDEST)
-            self._fill(model)
-            known = [
-                ("", name) for name in (*TRANSLATIONS, "Range") if name != "GroupNormalization" or _opset(model) > 20
-            ]
-            with suppress(Exception):  # functions that cannot be inlined are named as lacking
-                model = self.onnx.inliner.inline_selected_functions(model, known, True, inline_schema_functions=True)
-            inferred: ModelProto = self.onnx.shape_inference.infer_shapes(model, data_prop=True)
-            return inferred
-        except Exception as error:  # of C++, of kinds without a name
-            raise ConfigError(f"from_onnx: {source}: is no whole model: {error}") from None
+        if _opset(model) < OLDEST:
+            model = self.onnx.version_converter.convert_version(model, OLDEST)
+        self._fill(model)
+        known = [("", name) for name in (*TRANSLATIONS, "Range") if name != "GroupNormalization" or _opset(model) > 20]
+        with suppress(Exception):  # functions that cannot be inlined are named as lacking
+            model = self.onnx.inliner.inline_selected_functions(model, known, True, inline_schema_functions=True)
+        inferred: ModelProto = self.onnx.shape_inference.infer_shapes(model, data_prop=True)
+        return inferred
 
     def _fill(self, model: ModelProto) -> None:
         """Gives nodes that are functions the defaults of their attributes: the inliner leaves them out."""
@@ -124,36 +149,10 @@ class ModelReader:
                 usual = [each.default_value for each in schema.attributes.values() if schema.has_function]
                 node.attribute.extend(each for each in usual if each.name and each.name not in known)
 
-    def net(self, outputs: Sequence[str], constants: Collection[str], shapes: Shapes) -> OnnxNet:
-        graph, weights, fixed = self.model.graph, dict[str, Array](), dict[str, Array]()
-        for tensor in graph.initializer:
-            array, floats = self.onnx.numpy_helper.to_array(tensor), tensor.data_type in self.floats
-            self.types[tensor.name] = tensor.data_type
-            trained = floats and array.ndim and not any(fnmatchcase(tensor.name, pattern) for pattern in constants)
-            named, wide = (weights if trained else fixed), floats and array.itemsize < 4
-            named[tensor.name] = array.astype(np.float32) if wide else array
-        wanted = list(outputs) or [each.name for each in graph.output]
-        nodes = _needed(list(map(self._node, graph.node)), wanted)
-        if missing := [name for name in wanted if not any(name in node.outputs for node in nodes)]:
-            raise ConfigError(f"from_onnx: outputs: {self.source} computes no {missing[0]}")
-        read = {name for node in nodes for name in node.inputs}
-        weights = {name: array for name, array in weights.items() if name in read}
-        inputs = [each for each in graph.input if each.name in read - weights.keys() - fixed.keys()]
-        batches = {dims[0].dim_value for each in inputs if (dims := each.type.tensor_type.shape.dim)}
-        return OnnxNet(
-            self.source,
-            {each.name: self._input(each, shapes.get(each.name)) for each in inputs},
-            weights,
-            fixed,
-            nodes,
-            {name_of(value) if len(wanted) > 1 else "output": value for value in wanted},
-            max(batches, default=0) or None,
-        )
-
-    def _input(self, value: ValueInfoProto, shape: Sequence[int] | None) -> ModuleInput:
+    def input(self, value: ValueInfoProto, shape: Sequence[int] | None) -> ModuleInput:
         dims = value.type.tensor_type.shape.dim[1:]
-        extents = tuple(each.dim_value for each in dims) if shape is None else tuple(shape)
-        if len(extents) != len(dims) or not all(each > 0 for each in extents):
+        extents = tuple(shape or (each.dim_value for each in dims))
+        if len(extents) != len(dims) or min(extents, default=1) < 1:
             found = ", ".join(each.dim_param or str(each.dim_value) for each in dims)
             raise ConfigError(
                 f"from_onnx: the input {value.name} of {self.source} is (n, {found}); give the extents behind the "
@@ -161,10 +160,9 @@ class ModelReader:
             )
         if not (dtype := self._dtype(value.name)):
             raise ConfigError(f"from_onnx: the input {value.name} of {self.source} is no tensor of numbers")
-        kind = self.onnx.helper.tensor_dtype_to_np_dtype(self.types[value.name]).name
-        return ModuleInput(name_of(value.name), extents, kind if dtype == WHOLE else dtype)
+        return ModuleInput(name_of(value.name), extents, self._numbers(value.name).name if dtype == WHOLE else dtype)
 
-    def _node(self, node: NodeProto) -> OnnxNode:
+    def node(self, node: NodeProto) -> OnnxNode:
         return OnnxNode(
             node.name or f"of {next(filter(None, node.output), '')}",
             f"{node.domain}.{node.op_type}" if node.domain not in ("", "ai.onnx") else node.op_type,
@@ -177,31 +175,28 @@ class ModelReader:
 
     def _attribute(self, attribute: AttributeProto) -> object:
         value = self.onnx.helper.get_attribute_value(attribute)
-        if isinstance(value, list):
-            return [each.decode() if isinstance(each, bytes) else each for each in value]
         return value.decode() if isinstance(value, bytes) else value
+
+    def _numbers(self, name: str) -> np.dtype[Any]:
+        """A value's type in the model; sequences have none."""
+        kind = self.types.get(name, 0)
+        return self.onnx.helper.tensor_dtype_to_np_dtype(kind) if kind else np.dtype(object)
 
     def _dtype(self, name: str) -> str:
         """A value's type in a graph: all integers are int32 there. Sequences and texts have none: ''."""
-        kind = self.types.get(name, 0)
-        if kind in self.floats:
-            return FLOAT
-        numbers = self.onnx.helper.tensor_dtype_to_np_dtype(kind) if kind else np.dtype(object)
-        return {"b": "bool", "i": WHOLE, "u": WHOLE}.get(numbers.kind, "")
+        numbers = self._numbers(name)
+        return FLOAT if numbers.name in FLOATS else {"b": "bool", "i": WHOLE, "u": WHOLE}.get(numbers.kind, "")
 
     def _fold(self, node: NodeProto, *inputs: Array | None) -> Sequence[Array]:
         """The outputs of a node for arrays, by the package's own definition."""
         helper, alone = self.onnx.helper, self.onnx.NodeProto()
         alone.CopyFrom(node)
-        for i in range(len(node.input)):
-            alone.input[i] = node.input[i] if i < len(inputs) and inputs[i] is not None else ""
-        feeds = {name: array for name, array in zip(node.input, inputs, strict=False) if array is not None}
-        given = [helper.make_empty_tensor_value_info(name) for name in feeds]
-        results = [helper.make_empty_tensor_value_info(name) for name in node.output if name]
-        graph = helper.make_graph([alone], "node", given, results)
-        model = helper.make_model(graph, opset_imports=self.model.opset_import)
-        found: Sequence[Array] = self.onnx.reference.ReferenceEvaluator(model).run(None, feeds)
-        return found
+        feeds = {f"x{i}": array for i, array in enumerate(inputs) if array is not None}
+        alone.input[:] = [f"x{i}" if f"x{i}" in feeds else "" for i in range(len(inputs))]
+        alone.output[:] = [f"y{i}" for i in range(len(node.output))]
+        function = helper.make_function("mpibow", "alone", [*feeds], alone.output, [alone], self.model.opset_import)
+        results: Sequence[Array] = self.onnx.reference.ReferenceEvaluator(function).run(None, feeds, {})
+        return results
 
 
 def _opset(model: ModelProto) -> int:
@@ -212,13 +207,3 @@ def name_of(value: str) -> str:
     """The name of an input or an output in a program, where the model's may have signs that no name has."""
     name = re.sub(r"\W", "_", value)
     return name if name.isidentifier() else f"x{name}"
-
-
-def _needed(nodes: Sequence[OnnxNode], wanted: Collection[str]) -> tuple[OnnxNode, ...]:
-    """The nodes that the wanted values depend on."""
-    needed, kept = set(wanted), list[OnnxNode]()
-    for node in reversed(nodes):
-        if needed.intersection(node.outputs):
-            needed.update(node.inputs)
-            kept.append(node)
-    return tuple(reversed(kept))

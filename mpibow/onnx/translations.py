@@ -1,4 +1,4 @@
-"""ONNX's operators by name, each with the function that adds it to a graph: arithmetic here, the others beside it."""
+"""ONNX's operators by name, each with the function that adds it to a graph: arithmetic and shapes; layers beside it."""
 
 from __future__ import annotations
 
@@ -8,16 +8,20 @@ from functools import reduce
 import numpy as np
 
 from mpibow import ops
-from mpibow.aten.site import ModuleArray, Value, need
-from mpibow.graph.graph import FLOAT, Tensor
-from mpibow.onnx import layer_translations, shape_translations
-from mpibow.onnx.nodes import NodeSite, Translation, single
+from mpibow.aten.site import ModuleArray, Result, Value, dtype_of, need
+from mpibow.graph.graph import FLOAT, Array, Tensor
+from mpibow.onnx import layer_translations
+from mpibow.onnx.nodes import NodeSite, Setting, Translation, constant, integers, single
+from mpibow.ops.integers import integer
 
 EXTENTS = ("Shape", "Size")  # read the shape of their input alone
+NARROW = {2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 10: "float16", 16: "bfloat16"}  # by onnx.TensorProto.DataType
+PADDING = {"edge": "replicate", "wrap": "circular"}  # modes that ATen has under other names
 
 
-def unary(operator: str) -> Translation:
-    return lambda site, x: site.aten(operator, self=x)
+def unary(operator: str, **names: str) -> Translation:
+    """ATen's operator of one tensor; `names` are those of ONNX's attributes there, whose defaults are alike."""
+    return lambda site, x, **settings: site.aten(operator, self=x, **{names[key]: n for key, n in settings.items()})
 
 
 def several(operator: str) -> Callable[..., Value]:
@@ -25,13 +29,14 @@ def several(operator: str) -> Callable[..., Value]:
     return lambda site, *x: reduce(lambda one, other: site.aten(operator, self=one, other=other), x)
 
 
-def reduced(operator: str) -> Callable[..., Tensor]:
-    def translate(site: NodeSite, x: Value, axes: Value | None = None) -> Tensor:
-        given = site.listed("axes", axes)
-        if not x.shape or (not given and site.get("noop_with_empty_axes", 0)):
+def reduced(operator: str) -> Translation:
+    def translate(
+        site: NodeSite, x: Value, axes: Setting | None = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0
+    ) -> Tensor:
+        dim = integers(axes)
+        if not dim and noop_with_empty_axes:
             return site.floats(x)
-        every = given or list(range(len(x.shape)))
-        return site.aten(operator, self=x, dim=every, keepdim=bool(site.get("keepdims", 1)))
+        return site.aten(operator, self=x, dim=dim or None, keepdim=bool(keepdims))
 
     return translate
 
@@ -46,14 +51,92 @@ def power(site: NodeSite, x: Value, exponent: Value) -> Tensor:
     return ops.expand(y, np.broadcast_shapes(y.shape, exponent.shape))
 
 
-def clip(site: NodeSite, x: Value, low: Value | None = None, high: Value | None = None) -> Tensor:
-    low, high = (each.array if isinstance(each, ModuleArray) else each for each in (low, high))
-    return site.aten("clamp", self=x, min=low, max=high)
+def clip(site: NodeSite, x: Value, *limits: Value | None) -> Tensor:
+    bounds = (each.array if isinstance(each, ModuleArray) else each for each in limits)
+    return site.aten("clamp", self=x, **dict(zip(("min", "max"), bounds, strict=False)))
 
 
 def divide(site: NodeSite, x: Value, y: Value) -> Tensor:
     need(site.node.types[0] == FLOAT, "quotients of integers are not rounded here")
     return site.aten("div", self=x, other=y)
+
+
+def extents(site: NodeSite, x: Value, **_: object) -> Array:
+    return site.node.fold(np.empty(x.shape, bool))[0]
+
+
+def viewed(site: NodeSite, x: Value, *settings: Value | None, **_: object) -> Tensor:
+    """The same elements in the same order: Flatten, Squeeze, Unsqueeze."""
+    return ops.reshape(site.tensor(x), site.shapes(x, *settings)[0])
+
+
+def reshape(site: NodeSite, x: Value, wanted: Value, **_: object) -> Tensor:
+    shape = constant(wanted).copy()
+    if site.fixed and shape[:1] == site.fixed and x.shape[:1] == (site.batch,):
+        shape[0] = site.batch
+    return viewed(site, x, shape)
+
+
+def transpose(site: NodeSite, x: Value, *, perm: list[int] | None = None) -> Tensor:
+    return ops.permute(site.tensor(x), *(perm or reversed(range(len(x.shape)))))
+
+
+def split(site: NodeSite, x: Value, *sizes: Value | None, axis: int = 0, **_: object) -> Result:
+    return ops.split(site.tensor(x), [shape[axis] for shape in site.shapes(x, *sizes)], axis)
+
+
+def sliced(site: NodeSite, x: Value, *settings: Setting | None) -> Tensor:
+    starts, ends, axes, steps = map(integers, (*settings, None, None)[:4])
+    y = site.tensor(x)
+    for i, (start, end) in enumerate(zip(starts, ends, strict=True)):
+        axis, step = axes[i] if axes else i, steps[i] if steps else 1
+        along = range(y.shape[axis])[start:end:step]
+        need(len(along) > 0, f"the slice of axis {axis} is empty")
+        y = site.aten("slice", self=y, dim=axis, start=min(along), end=max(along) + 1, step=abs(step))
+        y = ops.flip(y, axis) if step < 0 else y
+    return y
+
+
+def expand(site: NodeSite, x: Value, shape: Setting) -> Tensor:
+    return ops.expand(site.tensor(x), np.broadcast_shapes(x.shape, tuple(integers(shape))))
+
+
+def gather(site: NodeSite, x: Value, index: Value, *, axis: int = 0) -> Tensor:
+    at = axis % len(x.shape)
+    if isinstance(index, np.ndarray) and not index.shape:
+        return site.aten("select", self=x, dim=at, index=int(index))
+    if isinstance(x, ModuleArray) and isinstance(index, Tensor) and index.shape and at == 0:
+        return site.aten("embedding", weight=x, indices=index)
+    return site.aten("index", self=x, indices=[None] * at + [index])
+
+
+def gather_elements(site: NodeSite, x: Value, index: Value, *, axis: int = 0) -> Tensor:
+    """Indices below 0 count from the end."""
+    extent = x.shape[axis]
+    places = index % extent if isinstance(index, np.ndarray) else integer(site.tensor(index), "%", ops.constant(extent))
+    return site.aten("gather", self=x, dim=axis, index=places)
+
+
+def pad(
+    site: NodeSite,
+    x: Value,
+    pads: Setting,
+    value: Setting | None = None,
+    axes: Setting | None = None,
+    *,
+    mode: str = "constant",
+) -> Tensor:
+    rank, sides = len(x.shape), integers(pads)
+    places = integers(axes) or [*range(rank)]
+    ends = {axis % rank: sides[i :: len(places)] for i, axis in enumerate(places)}
+    reverse = [n for axis in reversed(range(rank)) for n in ends.get(axis, (0, 0))]
+    number = 0.0 if value is None else single(value, "the constant of a padding")
+    return site.aten("pad", self=x, pad=reverse, mode=PADDING.get(mode, mode), value=number)
+
+
+def cast(site: NodeSite, x: Value, *, to: int, **_: object) -> Tensor:
+    need(to not in NARROW or dtype_of(x) == "bool", f"casts to {NARROW.get(to)}; types of a net are 32 bits wide")
+    return ops.cast(site.tensor(x), site.node.types[0])
 
 
 # ONNX's operators that are ATen's: of one tensor, by their name in small letters; of two or more; over axes.
@@ -87,21 +170,35 @@ REDUCED = {
 }
 
 TRANSLATIONS: Mapping[str, Translation] = {
-    **shape_translations.TRANSLATIONS,
     **layer_translations.TRANSLATIONS,
     **{name: unary(name.lower()) for name in UNARY},
     **{name: several(operator) for name, operator in SEVERAL.items()},
     **{name: reduced(operator) for name, operator in REDUCED.items()},
+    **dict.fromkeys(EXTENTS, extents),
+    **dict.fromkeys(("Flatten", "Squeeze", "Unsqueeze"), viewed),
+    "Cast": cast,
     "Clip": clip,
+    "Concat": lambda site, *x, axis: site.aten("cat", tensors=[*x], dim=axis),
     "Div": divide,
-    "Elu": lambda site, x: site.aten("elu", self=x, alpha=site.get("alpha", 1.0)),
-    "Gelu": lambda site, x: site.aten("gelu", self=x, approximate=site.get("approximate", "none")),
-    "LeakyRelu": lambda site, x: site.aten("leaky_relu", self=x, negative_slope=site.get("alpha", 0.01)),
-    "LogSoftmax": lambda site, x: ops.log_softmax(site.floats(x), site.get("axis", -1)),
-    "MatMul": lambda site, x, y: ops.matmul(site.floats(x), site.floats(y)),
+    "Elu": unary("elu", alpha="alpha"),
+    "Expand": expand,
+    "Gather": gather,
+    "GatherElements": gather_elements,
+    "Gelu": unary("gelu", approximate="approximate"),
+    "Identity": lambda site, x: x,
+    "LeakyRelu": unary("leaky_relu", alpha="negative_slope"),
+    "LogSoftmax": lambda site, x, axis=-1: ops.log_softmax(site.floats(x), axis),
+    "MatMul": lambda site, x, y: site.aten("matmul", self=x, other=y),
     "Mean": lambda site, *x: site.floats(several("add")(site, *x)) * (1 / len(x)),
     "Not": unary("logical_not"),
     "PRelu": prelu,
+    "Pad": pad,
     "Pow": power,
-    "Softmax": lambda site, x: ops.softmax(site.floats(x), site.get("axis", -1)),
+    "Reshape": reshape,
+    "Slice": sliced,
+    "Softmax": lambda site, x, axis=-1: ops.softmax(site.floats(x), axis),
+    "Split": split,
+    "Tile": lambda site, x, repeats: site.aten("repeat", self=x, repeats=integers(repeats)),
+    "Transpose": transpose,
+    "Where": lambda site, c, x, y: site.aten("where", condition=c, self=x, other=y),
 }

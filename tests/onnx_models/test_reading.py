@@ -20,7 +20,7 @@ from mpibow.onnx.net import OnnxNet, inputs_of
 from mpibow.onnx.reader import net_of
 from tests.onnx_models.runtime import close, onnx, run
 
-HEAD = '<ir_version: 8, opset_import: ["" : {}]> net '
+HEAD = '<ir_version: 8, opset_import: ["" : {}, "ai.onnx.ml" : 3]> net '
 IMAGES = """(float[N,3,6,6] x) => (float[N,5] y) {
     a = Conv<pads=[1,1,1,1]>(x, conv_w, conv_b)
     b, = BatchNormalization<momentum=0.8>(a, bn_scale, bn_bias, bn_mean, bn_var)
@@ -80,24 +80,27 @@ def test_a_file_has_the_same_outputs_for_any_batch_size_and_layers_in_their_trai
 
 
 def test_a_batch_size_that_is_written_into_the_file_is_any() -> None:
-    text = """(float[1,2,3] x) => (float[1,6] y) {
-        to = Constant<value_ints=[1,6]>()
-        y = Reshape(x, to)
+    text = """(float[1,2,3] x) => (float[1,12] y) {
+        sizes = Constant<value_ints=[1,2,6]>()
+        wide = Resize(x, , , sizes)
+        to = Constant<value_ints=[1,12]>()
+        y = Reshape(wide, to)
     }"""
     net = net_of(model_of(text), "net")
     inputs = sample(net, 3)
-    close(evaluated(net, inputs), {"output": inputs["x"].reshape(3, 6)})
+    close(evaluated(net, inputs), {"output": inputs["x"].repeat(2, 2).reshape(3, 12)})
 
 
 def test_operators_that_mpibow_lacks_are_named_all_at_once() -> None:
     text = """(float[N,4] x) => (float[N,4] y) {
         [first] a = Det(x)
         b = NonZero(x)
+        c = ai.onnx.ml.Scaler(x)
         y = Add(a, x)
     }"""
     with pytest.raises(ConfigError, match=r"(?s)net uses operators.*Det in node first\n") as error:
-        net_of(model_of(text), "net", ["y", "b"])
-    assert "NonZero in node of b" in str(error.value)
+        net_of(model_of(text), "net", ["y", "b", "c"])
+    assert "NonZero in node of b\n  ai.onnx.ml.Scaler in node of c" in str(error.value)
 
 
 def test_what_depends_on_no_input_is_computed_by_the_package_whatever_its_operator() -> None:
@@ -148,6 +151,19 @@ def test_opsets(opset: int) -> None:
     inputs = sample(net, 2)
     e = np.exp(inputs["x"])
     close(evaluated(net, inputs), {"output": e / e.sum(1, keepdims=True)})
+
+
+@pytest.mark.parametrize(
+    ("opset", "rule"),
+    [
+        (29, "net: is of opset 29; 13 to 28 are read"),
+        (1, "net: is of opset 1, which the package onnx does not convert to 13: "),
+    ],
+)
+def test_opsets_that_are_not_read(opset: int, rule: str) -> None:
+    model = model_of("(float[N,4] x) => (float[N,4] y) { y = Pad(x) }", opset=opset)
+    with pytest.raises(ConfigError, match=rule):
+        net_of(model, "net")
 
 
 def test_a_net_that_computes_something_else_is_refused() -> None:
