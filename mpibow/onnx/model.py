@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from mpibow.errors import ConfigError, ShapeError
-from mpibow.graph.graph import Array, Graph, Node
-from mpibow.models.objective import predictions
+from mpibow.graph.graph import Array, Graph
+from mpibow.models.objective import predictions, read_by
 from mpibow.onnx.node_writers import WRITERS
+from mpibow.onnx.nodes import needed
 from mpibow.onnx.writer import ModelWriter, NodeWriter
 from mpibow.ops.dropout import COUNTER
 from mpibow.ops.image import Normalise
 
 if TYPE_CHECKING:
-    from onnx import ModelProto
+    from onnx import ModelProto, ValueInfoProto
 
 OPSET, IR_VERSION = 18, 8
 
@@ -36,14 +37,15 @@ def model_of(
     if not outputs:
         raise ConfigError("to_onnx: this net gives losses alone, which are not written")
     writer = ModelWriter(two, three, weights)
-    nodes, twins = _needed(two, outputs.values(), scaled), {node.name: node.op for node in three.nodes}
+    nodes = needed([node for node in two.nodes if scaled or not isinstance(node.op, Normalise)], outputs.values())
     if lacking := [node for node in nodes if type(node.op) not in WRITERS]:
         raise ConfigError("to_onnx: cannot write " + ", ".join(f"{node.op.kind} ({node.name})" for node in lacking))
     inside = {name for node in nodes for name in node.made}
     read = {name for node in nodes for name in node.inputs} | set(outputs.values())
-    for name in sorted(read - inside - {COUNTER}, key=list(two.tensors).index):
-        writer.values[name] = _input_name(two, name)
+    # An input's own name; that of what is scaled where this is left to the caller.
+    writer.values |= {name: read_by(two, [name])[0] for name in two.tensors if name in read - inside - {COUNTER}}
     inputs = [_described(writer, name, value) for name, value in writer.values.items()]
+    twins = {node.name: node.op for node in three.nodes}
     for node in nodes:
         try:
             written = WRITERS[type(node.op)](NodeWriter(writer, node, twins[node.name]))
@@ -51,7 +53,7 @@ def model_of(
             raise ConfigError(f"to_onnx: {node.name}: {error}") from None
         writer.values |= zip(node.made, [written] if isinstance(written, str) else written, strict=True)
     onnx, helper = writer.onnx, writer.onnx.helper
-    results = []
+    results: list[ValueInfoProto] = []
     for name, tensor in outputs.items():
         writer.nodes.append(helper.make_node("Identity", [writer.values[tensor]], [name], name))
         results.append(_described(writer, tensor, name))
@@ -63,26 +65,10 @@ def model_of(
     return onnx.shape_inference.infer_shapes(model, strict_mode=True)
 
 
-def _needed(graph: Graph, outputs: Collection[str], scaled: bool) -> list[Node]:
-    """The nodes that the outputs depend on, in order; none up to the scaling where the caller scales."""
-    needed, kept = set(outputs), list[Node]()
-    for node in reversed(graph.nodes):
-        if needed.intersection(node.made) and (scaled or not isinstance(node.op, Normalise)):
-            needed.update(node.inputs)
-            kept.append(node)
-    return kept[::-1]
-
-
-def _input_name(graph: Graph, name: str) -> str:
-    """The input's own name; that of what is scaled where this is left to the caller."""
-    nodes = {node.name: node for node in graph.nodes}
-    while name in nodes:
-        name = nodes[name].inputs[0]
-    return name
-
-
-def _described(writer: ModelWriter, tensor: str, name: str) -> object:
-    two, three, helper = writer.two.tensors[tensor], writer.three.tensors[tensor], writer.onnx.helper
-    times = [b - a for a, b in zip(two.shape, three.shape, strict=True)]
-    extents = [a if not by else "batch" if by == 1 else f"{by} batch" for by, a in zip(times, two.shape, strict=True)]
-    return helper.make_tensor_value_info(name, writer.kind(two.dtype), extents)
+def _described(writer: ModelWriter, tensor: str, name: str) -> ValueInfoProto:
+    shape, dtype = writer.two.tensors[tensor].shape, writer.two.tensors[tensor].dtype
+    extents = [
+        "batch" if by == 1 else f"{by} batch" if by else extent
+        for by, extent in zip(writer.times(tensor), shape, strict=True)
+    ]
+    return writer.onnx.helper.make_tensor_value_info(name, writer.kind(dtype), extents)

@@ -2,56 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from mpibow import ops
 from mpibow.aten.site import need
-from mpibow.graph.graph import FLOAT, Array, Graph, Node, Shape
+from mpibow.formulas.formula import Apply, Expression, Formula, Name, Number
+from mpibow.graph.graph import FLOAT, Array, Graph, Node, Shape, Tensor
 from mpibow.onnx.package import onnx_package
+from mpibow.ops.applied import WeightsAsInputs
 from mpibow.ops.dropout import COUNTER
 
 if TYPE_CHECKING:
     from onnx import NodeProto, TensorProto
 
-Input: TypeAlias = "str | float | Array"  # the name of a value, or numbers
+Input: TypeAlias = "str | float | np.generic | Array | Sequence[int]"  # the name of a value, or numbers
 TYPES = {"f": "float32", "b": "bool", "i": "int64", "u": "int64"}  # of initialisers, by the kind of their numbers
 
 
+@dataclass
 class ModelWriter:
     """Collects nodes and initialisers for a net, given as graphs for batches of two and of three.
 
     `values` are the names in the model of the graph's tensors.
     """
 
-    def __init__(self, two: Graph, three: Graph, weights: Mapping[str, Array]) -> None:
-        self.onnx, self.two, self.three, self.weights = onnx_package(), two, three, weights
-        self.values: dict[str, str] = {}
-        self.nodes: list[NodeProto] = []
-        self.initialisers: dict[str, TensorProto] = {}
+    two: Graph
+    three: Graph
+    weights: Mapping[str, Array]
+    values: dict[str, str] = field(default_factory=dict)
+    nodes: list[NodeProto] = field(default_factory=list)
+    initialisers: dict[str, TensorProto] = field(default_factory=dict)
+    onnx: ModuleType = field(default_factory=onnx_package)
 
-    def initialiser(self, name: str, array: Array) -> str:
-        """The name of a new initialiser; float64 stays where it is not a weight."""
-        wide = array.dtype == np.float64 and name not in self.weights
-        dtype = array.dtype if wide else TYPES[array.dtype.kind]
-        self.initialisers[name] = self.onnx.numpy_helper.from_array(np.array(array, dtype), name)
+    def initialiser(self, name: str, numbers: Input) -> str:
+        """The name of a new initialiser, of one of TYPES; NumPy's scalars keep their type."""
+        array = np.asarray(numbers)
+        dtype = array.dtype if isinstance(numbers, np.generic) else TYPES[array.dtype.kind]
+        self.initialisers[name] = self.onnx.numpy_helper.from_array(array.astype(dtype), name)
         return name
 
     def add(self, operator: str, *inputs: Input, count: int = 1, **attributes: Any) -> list[str]:
-        """The names of a new node's outputs. Arrays among its inputs become initialisers, numbers as float32."""
+        """The names of a new node's outputs. Numbers among its inputs become initialisers."""
         name = f"{operator}_{len(self.nodes)}"
         names = [
-            each
-            if isinstance(each, str)
-            else self.initialiser(f"{name}.{i}", each if isinstance(each, np.ndarray) else np.array(each, np.float32))
-            for i, each in enumerate(inputs)
+            each if isinstance(each, str) else self.initialiser(f"{name}.{i}", each) for i, each in enumerate(inputs)
         ]
         outputs = [name] if count == 1 else [f"{name}:{i}" for i in range(count)]
         self.nodes.append(self.onnx.helper.make_node(operator, names, outputs, name, **attributes))
         return outputs
+
+    def times(self, tensor: str) -> list[int]:
+        """How many times the batch size each extent is; 0 for one of its own."""
+        two, three = (graph.tensors[tensor].shape for graph in (self.two, self.three))
+        times = [b - a for a, b in zip(two, three, strict=True)]
+        rule = f"{tensor} is {two} for a batch of 2, {three} of 3"
+        need(all(by in (0, a / 2) for by, a in zip(times, two, strict=True)), rule)
+        return times
 
     def kind(self, dtype: str) -> int:
         """ONNX's number of a type: FLOAT or a NumPy name."""
@@ -66,24 +78,36 @@ class ModelWriter:
 
 @dataclass
 class NodeWriter:
-    """A node of the graph as it is written; its twin is its operator for a batch of three.
-
-    `held` are the names of its weights where these are computed, by their keys.
-    """
+    """A node of the graph as it is written; its twin is its operator for a batch of three."""
 
     model: ModelWriter
     node: Node
     twin: Any
-    held: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def op(self) -> Any:
         return self.node.op
 
     @property
-    def x(self) -> list[str]:
-        """Its inputs, but for the counter of random numbers."""
+    def y(self) -> Tensor:
+        """Its output for a batch of two."""
+        return self.model.two.tensors[self.node.name]
+
+    @property
+    def inputs(self) -> list[str]:
+        """All inputs but the counter of random numbers; the last ones may be weights that are computed."""
         return [self.model.values[name] for name in self.node.inputs if name != COUNTER]
+
+    @property
+    def x(self) -> list[str]:
+        """The inputs that are no weights."""
+        return self.inputs[: self.op.count] if isinstance(self.op, WeightsAsInputs) else self.inputs
+
+    @property
+    def weights(self) -> list[str]:
+        """Its weights, computed or initialisers of their names, and its statistics."""
+        names = map(self.node.full, (*self.node.weights, *self.node.statistics))
+        return self.inputs[len(self.x) :] + [self.model.initialiser(each, self.model.weights[each]) for each in names]
 
     @property
     def shapes(self) -> list[Shape]:
@@ -102,28 +126,52 @@ class NodeWriter:
         """x as `dtype`, FLOAT or a NumPy name."""
         return self.add("Cast", x, to=self.model.kind(dtype))
 
-    def weight(self, key: str) -> str:
-        """A weight or statistic, which is an initialiser of its name where it is not computed."""
-        name = self.node.full(key)
-        return self.held[key] if key in self.held else self.model.initialiser(name, self.model.weights[name])
-
     def extents(self, reshaped: bool = False) -> Input:
         """The output's shape; a Reshape needs -1 alone for one extent that depends on the batch."""
-        two, three = (graph.tensors[self.node.name].shape for graph in (self.model.two, self.model.three))
-        times = [b - a for a, b in zip(two, three, strict=True)]
-        need(
-            all(2 * by == a for by, a in zip(times, two, strict=True) if by),
-            f"{self.op.kind}: {two} for a batch of 2, {three} of 3",
+        parts = [*zip(self.model.times(self.y.name), self.y.shape, strict=True)]
+        if sum(by > 0 for by, _ in parts) <= reshaped:
+            return [-1 if by else extent for by, extent in parts]
+        return self.add(
+            "Concat", *(self.add("Mul", self.model.batch, [by]) if by else [extent] for by, extent in parts), axis=0
         )
-        if not any(times) or (reshaped and sum(by > 0 for by in times) == 1):
-            return np.array([-1 if by else a for by, a in zip(times, two, strict=True)], np.int64)
-        parts = [
-            self.add("Mul", self.model.batch, np.array([by])) if by else np.array([a])
-            for by, a in zip(times, two, strict=True)
-        ]
-        return self.add("Concat", *parts, axis=0)
 
     def same(self) -> Any:
         """The operator, whose settings must not depend on the batch."""
         need(self.node.op == self.twin, f"{self.op.kind}: its settings depend on the batch size")
         return self.node.op
+
+
+# The functions of formulas that ONNX has under other names than theirs.
+FUNCTIONS = {
+    "+": "Add", "-": "Sub", "*": "Mul", "/": "Div", "<": "Less", "<=": "LessOrEqual", ">": "Greater",
+    ">=": "GreaterOrEqual", "==": "Equal", "maximum": "Max", "minimum": "Min", "negative": "Neg", "power": "Pow",
+}  # fmt: skip
+
+
+def by_formula(w: NodeWriter, other: Formula | None = None) -> str:
+    """A formula, by default the operator's, one node a function; integers alone are computed in float64: exactly."""
+    used = other or w.op.half(False)
+    wide = FLOAT not in w.dtypes
+    number, kind = (np.float64, "float64") if wide else (np.float32, FLOAT)
+    x = [name if dtype == FLOAT else w.cast(name, kind) for name, dtype in zip(w.x, w.dtypes, strict=True)]
+    values: dict[str, Input] = {"x": x[0], **{f"x{i}": each for i, each in enumerate(x)}}
+    values |= {name: number(getattr(w.op, name)) for name in used.scalars}
+
+    def value(tree: Expression) -> Input:
+        match tree:
+            case Number(literal):
+                return number(literal)
+            case Name(name):
+                return values[name]
+            case Apply("!=", arguments):
+                return w.add("Not", w.add("Equal", *map(value, arguments)))
+            case Apply("log1p", (argument,)):
+                return w.add("Log", w.add("Add", value(argument), number(1)))
+            case Apply(function, arguments):
+                return w.add(FUNCTIONS.get(function, function.capitalize()), *map(value, arguments))
+
+    for name, tree in used.assignments:
+        values[name] = value(tree)
+    result = value(used.results[0])
+    assert isinstance(result, str)
+    return result if w.y.dtype == kind else w.cast(result, w.y.dtype)

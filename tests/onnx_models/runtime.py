@@ -8,7 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mpibow.graph.graph import Array
+from mpibow.graph.graph import Array, Graph
+from mpibow.graph.layout import initial_weights
+from mpibow.graph.plan import Plan, choose_layout, compile_plan
+from mpibow.kernels import NUMPY
 
 onnx: Any = pytest.importorskip("onnx", reason="onnx is not installed: pip install 'mpibow[onnx]'")
 runtime: Any = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: pip install onnxruntime")
@@ -30,3 +33,10 @@ def close(found: Mapping[str, Array], wanted: Mapping[str, Array], share: float 
     for name, y in wanted.items():
         assert found[name].shape == y.shape
         np.testing.assert_allclose(found[name], y, rtol=0, atol=share * max(float(np.abs(y).max()), 1.0))
+
+
+def evaluation(graph: Graph) -> tuple[Plan, Array, Array]:
+    """The plan by NumPy, its first weights and its first statistics."""
+    plan = compile_plan(graph, choose_layout(graph, NUMPY, training=False), NUMPY, "float64", training=False)
+    weights, statistics = (initial_weights(layout, 1, "float64") for layout in (plan.layout, plan.statistics))
+    return plan, weights, statistics

@@ -15,9 +15,7 @@ import mpibow as mb
 from mpibow.errors import ConfigError
 from mpibow.export import main
 from mpibow.graph.graph import Array, Graph
-from mpibow.graph.layout import initial_weights
-from mpibow.graph.plan import choose_layout, compile_plan
-from mpibow.kernels import NUMPY
+from mpibow.job.synthetic import SHAPES
 from mpibow.models import MODELS
 from mpibow.models.objective import predictions, read_by
 from mpibow.onnx.comparison import evaluated
@@ -25,8 +23,7 @@ from mpibow.onnx.model import model_of
 from mpibow.onnx.reader import net_of
 from tests.examples.cases import CASES
 from tests.launching import mpirun, needs_mpi
-from tests.models.test_onednn import CASES as FAMILIES
-from tests.onnx_models.runtime import close, onnx, run
+from tests.onnx_models.runtime import close, evaluation, onnx, run
 from tests.onnx_models.test_reading import HEAD
 from tests.run import tiny
 
@@ -116,8 +113,7 @@ def test_what_cannot_be_written_is_named_and_nothing_is_written(
 def written_and_read(make: Callable[[int], Graph], inputs: Mapping[str, Array]) -> None:
     """The net's model gives the net's outputs in ONNX Runtime, and read again by mpibow."""
     graph = make(len(next(iter(inputs.values()))))
-    plan = compile_plan(graph, choose_layout(graph, NUMPY, training=False), NUMPY, "float64", training=False)
-    weights, statistics = (initial_weights(layout, 1, "float64") for layout in (plan.layout, plan.statistics))
+    plan, weights, statistics = evaluation(graph)
     statistics += np.random.default_rng(0).uniform(0, 0.5, len(statistics))
     bound = plan.bind(weights, statistics=statistics)
     for name, array in inputs.items():

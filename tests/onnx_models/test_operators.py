@@ -8,14 +8,11 @@ import pytest
 from mpibow import ops
 from mpibow.errors import ConfigError
 from mpibow.graph.graph import FLOAT, Graph
-from mpibow.graph.layout import initial_weights
-from mpibow.graph.plan import choose_layout, compile_plan
-from mpibow.kernels import NUMPY
 from mpibow.onnx.model import model_of
 from mpibow.onnx.node_writers import WRITERS
 from tests.kernels.cases import Case, name
 from tests.kernels.operators import CASES, CHECKED
-from tests.onnx_models.runtime import close, run
+from tests.onnx_models.runtime import close, evaluation, run
 
 # Losses and what is for training alone, and operators of a script's own.
 REFUSED = {
@@ -49,9 +46,8 @@ def graph_of(case: Case) -> Graph:
 @pytest.mark.parametrize("case", WRITTEN, ids=name)
 def test_operator(case: Case) -> None:
     graph, generator = graph_of(case), np.random.default_rng(0)
-    plan = compile_plan(graph, choose_layout(graph, NUMPY, training=False), NUMPY, "float64", training=False)
-    weights, statistics = (initial_weights(layout, 0, "float64") for layout in (plan.layout, plan.statistics))
-    weights, statistics = (generator.uniform(0.5, 1.5, each.shape) for each in (weights, statistics))
+    plan, *held = evaluation(graph)
+    weights, statistics = (generator.uniform(0.5, 1.5, each.shape) for each in held)
     bound, inputs = plan.bind(weights, statistics=statistics), {}
     for key, array in bound.inputs.items():
         if array.dtype.kind == "f":
