@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from mpibow import ops
 from mpibow.aten.site import need
 from mpibow.formulas.formula import Apply, Expression, Formula, Name, Number
 from mpibow.graph.graph import FLOAT, Array, Graph, Node, Shape, Tensor

@@ -15,7 +15,6 @@ import mpibow as mb
 from mpibow.errors import ConfigError
 from mpibow.export import main
 from mpibow.graph.graph import Array, Graph
-from mpibow.job.synthetic import SHAPES
 from mpibow.models import MODELS
 from mpibow.models.objective import predictions, read_by
 from mpibow.onnx.comparison import evaluated
@@ -23,6 +22,7 @@ from mpibow.onnx.model import model_of
 from mpibow.onnx.reader import net_of
 from tests.examples.cases import CASES
 from tests.launching import mpirun, needs_mpi
+from tests.models.test_onednn import CASES as FAMILIES
 from tests.onnx_models.runtime import close, evaluation, onnx, run
 from tests.onnx_models.test_reading import HEAD
 from tests.run import tiny
