@@ -100,9 +100,8 @@ def inputs_of(data: Samples) -> Inputs:
     """The inputs of a graph that `data` fills."""
     if hasattr(data, "inputs"):  # `isinstance(data, NamedSamples)` takes 0.1 ms, and this is called for every batch
         return cast(NamedSamples, data).inputs
-    images = cast(Dataset, data)
     weight = {SAMPLE_WEIGHT: ((), np.dtype(np.float32))} if hasattr(data, SAMPLE_WEIGHT) else {}
-    return {"image": (images.shape, images.dtype), "label": ((), np.dtype(np.int32)), **weight}
+    return {"image": (data.shape, data.dtype), "label": ((), np.dtype(np.int32)), **weight}
 
 
 def row_bytes(inputs: Inputs) -> dict[str, int]:

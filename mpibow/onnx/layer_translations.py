@@ -202,8 +202,8 @@ def resize(
         (image,) = site.node.fold(
             np.eye(extent).reshape(shape), *[None] * (1 if scaled else 2), np.array(alone, numbers.dtype)
         )
-        matrices.append(np.moveaxis(image, (axis, other), (0, 1)).reshape(-1, extent))
-    return resized(site.floats(x), matrices)
+        matrices.append(np.moveaxis(image, (axis, other), (0, 1)).reshape(-1, extent).T)
+    return resized(None, site, x, matrices)
 
 
 GATES = {"lstm": (0, 2, 3, 1), "gru": (1, 0, 2)}  # of PyTorch's gates, the numbers in ONNX
