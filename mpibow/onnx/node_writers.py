@@ -51,11 +51,11 @@ def added(w: NodeWriter) -> str:
 
 def sliced(w: NodeWriter) -> str:
     starts, stops, steps = np.array(w.op.ranges, np.int64).T
-    need(
-        starts.tolist() == [start for start, *_ in w.twin.ranges], "it starts at a place that depends on the batch size"
-    )
-    ends = np.where(stops == w.shapes[0], LAST, stops)
-    return w.add("Slice", *w.x, starts, ends, range(len(starts)), steps)
+    first, last, _ = np.array(w.twin.ranges, np.int64).T
+    whole = (stops == w.shapes[0]) & (last == w.model.three.tensors[w.node.inputs[0]].shape)
+    same = (starts == first) & (whole | (stops == last))
+    need(same.all(), "it starts or stops at a place that depends on the batch size")
+    return w.add("Slice", *w.x, starts, np.where(whole, LAST, stops), range(len(starts)), steps)
 
 
 def flipped(w: NodeWriter) -> str:

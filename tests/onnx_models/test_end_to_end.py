@@ -110,6 +110,24 @@ def test_what_cannot_be_written_is_named_and_nothing_is_written(
     assert not list(tmp_path.glob("net.onnx*"))
 
 
+def test_slices_do_not_depend_on_the_batch_size() -> None:
+    """The first two samples are two of any batch; as many columns as there are samples cannot be written."""
+
+    def parts(columns: Callable[[int], int]) -> Callable[[int], Graph]:
+        def make(batch: int) -> Graph:
+            graph = Graph()
+            x = graph.input("x", (batch, 5))
+            graph.output("y", x[:2, : columns(batch)])
+            return graph
+
+        return make
+
+    x = np.arange(20, dtype=np.float32).reshape(4, 5)
+    close(run(model_of(parts(lambda batch: 4), {}).SerializeToString(), {"x": x}), {"y": x[:2, :4]})
+    with pytest.raises(ConfigError, match="starts or stops at a place that depends on the batch size"):
+        model_of(parts(lambda batch: batch), {})
+
+
 def written_and_read(make: Callable[[int], Graph], inputs: Mapping[str, Array]) -> None:
     """The net's model gives the net's outputs in ONNX Runtime, and read again by mpibow."""
     graph = make(len(next(iter(inputs.values()))))
