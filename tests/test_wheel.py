@@ -32,10 +32,9 @@ def ends_well(command: list[str], folder: Path, **env: str) -> str:
     return done.stdout
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built from a source distribution, as `python -m build` does; from a copy, as a build leaves files behind."""
-    source = tmp_path_factory.mktemp("source")
+def built(source: Path) -> Path:
+    """From a source distribution, as `python -m build` does; in a copy, as a build leaves files behind."""
+    source.mkdir()
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
     for name in ("mpibow", "datasets", "launch"):
@@ -44,21 +43,30 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         )
     ends_well([sys.executable, "-m", "build", str(source)], source)
     ends_well([sys.executable, "-m", "twine", "check", "--strict", *map(str, (source / "dist").iterdir())], source)
-    (found,) = (source / "dist").glob("*.whl")
-    return found
+    (wheel,) = (source / "dist").glob("*.whl")
+    return wheel
 
 
-@pytest.fixture(scope="module")
-def bin_folder(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of a new environment with the wheel and nothing that it does not ask for."""
-    folder = tmp_path_factory.mktemp("environment")
+def installed(wheel: Path, folder: Path) -> Path:
+    """The bin folder of a new environment with the wheel and nothing that it does not ask for."""
     venv.create(folder, symlinks=True)
     pip = [sys.executable, "-m", "pip", "--python", str(folder / "bin/python")]
     ends_well([*pip, "install", "-q", "--no-compile", f"{wheel}[{EXTRAS}]"], folder)
     return folder / "bin"
 
 
-def test_it_holds_converters_and_launch_files(wheel: Path) -> None:
+def test_it_is_whole_and_takes_the_first_steps(tmp_path: Path) -> None:
+    """One test: another worker would build and install it again."""
+    wheel = built(tmp_path / "source")
+    check_files(wheel)
+    bin_folder, folder = installed(wheel, tmp_path / "environment"), tmp_path / "work"
+    folder.mkdir()
+    check_package(bin_folder, folder)
+    check_first_steps(bin_folder, folder)
+
+
+def check_files(wheel: Path) -> None:
+    """Converters and launch files are in it, and nothing of the tests."""
     held = set(zipfile.ZipFile(wheel).namelist())
     files = [path for name in ("datasets", "launch") for path in (ROOT / name).rglob("*") if path.is_file()]
     expected = {f"mpibow/{path.relative_to(ROOT)}" for path in files if "__pycache__" not in path.parts}
@@ -67,7 +75,7 @@ def test_it_holds_converters_and_launch_files(wheel: Path) -> None:
     assert not [name for name in held if name.startswith(("tests/", "benchmarks/", "docs/"))]
 
 
-def test_the_first_steps(bin_folder: Path, tmp_path: Path) -> None:
+def check_first_steps(bin_folder: Path, folder: Path) -> None:
     """As the page has them, but that MNIST's files are there already, and that half an epoch shows that it learns."""
     if not MNIST.is_dir():
         pytest.skip(f"{MNIST} is not there")
@@ -78,7 +86,7 @@ def test_the_first_steps(bin_folder: Path, tmp_path: Path) -> None:
     assert any(SHORT in line for line in typed)
     used = {line.removeprefix("mpirun -np 2 ").split()[1] for line in typed}
     assert used >= {"convert", "launch", "train", "plot", "evaluate", "predict", "export"}
-    printed = {line: ends_well(["bash", "-c", line], tmp_path, **env) for line in typed}
+    printed = {line: ends_well(["bash", "-c", line], folder, **env) for line in typed}
     (evaluated,) = (text for line, text in printed.items() if line.startswith("mpibow evaluate"))
     accuracy = re.match(r"accuracy (\d+\.\d+)%", evaluated)
     assert float(accuracy[1]) >= 97  # chance is 10
@@ -86,15 +94,16 @@ def test_the_first_steps(bin_folder: Path, tmp_path: Path) -> None:
     digits = re.findall(r"^digits/7/\d+\.png +(\d) ", predicted, re.M)
     assert len(digits) == predicted.count("\n") == 1028  # sevens of the test set
     assert digits.count("7") >= 0.95 * len(digits)
-    assert zipfile.ZipFile(tmp_path / "first.pth").testzip() is None
-    assert ElementTree.parse(tmp_path / "first.svg").getroot().tag.endswith("svg")
-    assert (tmp_path / "predictions.csv").read_text().count("\n") == 10_001
+    assert zipfile.ZipFile(folder / "first.pth").testzip() is None
+    assert ElementTree.parse(folder / "first.svg").getroot().tag.endswith("svg")
+    assert (folder / "predictions.csv").read_text().count("\n") == 10_001
 
 
-def test_it_is_the_installed_package_that_ran(bin_folder: Path, tmp_path: Path) -> None:
-    shown = ends_well([str(bin_folder / "mpibow"), "--version"], tmp_path)
+def check_package(bin_folder: Path, folder: Path) -> None:
+    """It is the installed one that runs."""
+    shown = ends_well([str(bin_folder / "mpibow"), "--version"], folder)
     assert re.fullmatch(r"mpibow \d+\.\d+\.\d+, Python \S+\n", shown)
-    where = ends_well([str(bin_folder / "python"), "-c", "import mpibow; print(mpibow.__file__)"], tmp_path)
+    where = ends_well([str(bin_folder / "python"), "-c", "import mpibow; print(mpibow.__file__)"], folder)
     assert Path(where).is_relative_to(bin_folder.parent)
-    assert "train" in ends_well([str(bin_folder / "mpibow"), "completion", "bash"], tmp_path)
-    assert "pip install 'mpibow[" in ends_well([str(bin_folder / "mpibow"), "convert", "digits", "--help"], tmp_path)
+    assert "train" in ends_well([str(bin_folder / "mpibow"), "completion", "bash"], folder)
+    assert "pip install 'mpibow[" in ends_well([str(bin_folder / "mpibow"), "convert", "digits", "--help"], folder)
