@@ -153,6 +153,26 @@ def test_the_table_asks_for_what_there_is() -> None:
     assert tested == {path.name for path in (ROOT / "tests/gpu").glob("test_*.py")} - {"test_opened.py"}
 
 
+def test_tests_that_have_passed_are_not_run_again(tmp_path: Path) -> None:
+    (tmp_path / "test_two.py").write_text("def test_well(): pass\ndef test_wrong(): assert 0\n")
+
+    def run(*more: str) -> str:
+        told = {"GPU_MARKS": str(tmp_path / "passed.txt"), "PYTHONPATH": str(ROOT)}
+        outside = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_XDIST")}
+        plugins = ["-p", "benchmarks.gpu.gpu_marks", "-p", "no:cacheprovider"]
+        command = [sys.executable, "-m", "pytest", *plugins, "-q", *more, "."]
+        done = subprocess.run(
+            command, cwd=tmp_path, env={**outside, **told}, capture_output=True, text=True, check=False
+        )
+        return f"{done.returncode}: {done.stdout.splitlines()[-1].split(' in ')[0]}"
+
+    assert run("-n", "1") == "1: 1 failed, 1 passed"
+    assert (tmp_path / "passed.txt").read_text() == "test_two.py::test_well\n"
+    (tmp_path / "test_two.py").write_text("def test_well(): assert 0\ndef test_wrong(): pass\n")
+    assert run("-n", "1") == "0: 1 passed"
+    assert run() == "0: 2 deselected"
+
+
 def test_what_is_here_and_what_is_not() -> None:
     def load(module: str) -> object:
         if module == "cupy":
