@@ -74,9 +74,9 @@ def called(module: nn.Module, example: Example) -> list[Tensor]:
     return [each for each in leaves if isinstance(each, Tensor) and each.ndim]
 
 
-def of_floats(example: Example, dtype: torch.dtype, factor: float = 1.0) -> Example:
+def of_floats(example: Example, dtype: torch.dtype, nudge: float = 0.0) -> Example:
     def cast(x: Tensor) -> Tensor:
-        return x.to(dtype) * factor if x.is_floating_point() else x
+        return x.to(dtype) * (1 + nudge * torch.randn(x.shape, dtype=dtype)) if x.is_floating_point() else x
 
     if isinstance(example, dict):
         return {name: cast(x) for name, x in example.items()}
@@ -168,7 +168,7 @@ def fitted_after(net: TorchNet, example: Example, update: Mapping[str, Any], fol
 def check_steps(net: TorchNet, module: nn.Module, example: Example) -> None:
     """The weights and running statistics after one step of each optimiser.
 
-    They may differ more where a change of the inputs by NUDGE makes PyTorch's own differ: by ten times as much.
+    They may differ more where random changes of the inputs by NUDGE make PyTorch's own differ: by ten times as much.
     """
     state = {name: each.clone() for name, each in module.state_dict().items()}
 
@@ -190,7 +190,7 @@ def check_steps(net: TorchNet, module: nn.Module, example: Example) -> None:
             x, y = torch.from_numpy(array).reshape(theirs[name].shape), theirs[name]
             limit = tolerance
             if gap(x, y, 1e-3) > limit:
-                nudged = nudged or stepped(make, of_floats(example, torch.float64, 1 + NUDGE))
+                nudged = nudged or stepped(make, of_floats(example, torch.float64, NUDGE))
                 limit = max(limit, 10 * gap(nudged[name], y, 1e-3))
             differ(f"{name} after {optimiser}", x, y, limit, 1e-3)
     module.load_state_dict(state)
