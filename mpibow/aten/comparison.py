@@ -135,7 +135,9 @@ def _by_torch(net: TorchNet, samples: Mapping[str | int, Tensor], *, training: b
     for precision in (torch.float64, torch.float32):
         try:
             return _in_torch(net, samples, precision, training)
-        except RuntimeError as error:
+        except ConfigError:
+            raise
+        except Exception as error:  # the module's own, of any kind
             failed = error
     raise ConfigError(f"from_torch: {net.program.kind} fails in PyTorch for example_inputs: {failed}") from failed
 

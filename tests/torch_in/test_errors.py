@@ -51,6 +51,7 @@ def test_what_mpibow_lacks_is_named_with_its_place() -> None:
         (of(lambda x, _: x.mode(1)[0]), (4,), "lacks:\n  mode in Function"),
         (of(lambda x, _: x if x.sum() > 0 else -x), (4,), "torch.export cannot read Function: "),
         (of(lambda x, _: x.view(2, 4) * 2), (4,), r"cannot read Function: .*test_errors.py:.*any batch size"),
+        (of(lambda x, _: torch.take(x, (x * 0 + 99).long())), (4,), "fails in PyTorch for example_inputs: .*99"),
         (of(lambda x, _: packed(x)), (4, 3), "cannot read Function: .*packed sequences are not read"),
         (of(refused.written), (4,), "slice_scatter in .*a part with a step"),
         (of(lambda x, _: x + torch.randn(4)), (4,), "lacks:\n  randn in Function"),
