@@ -85,10 +85,8 @@ class Sources:
         """Arrays by name, or the values of a data set's items by name, all in memory."""
         if self.transform is not None:
             raise ConfigError("padding: takes no transform; change the data before")
-        if isinstance(source, tuple) and self.outputs:
-            first, second = source
-            given = dict(first) if isinstance(first, Mapping) else {self.parameters[0]: first}
-            source = given | (dict(second) if isinstance(second, Mapping) else {TARGET: second})
+        if isinstance(source, tuple) and len(source) == 2 and self.outputs:
+            source = self._by_name(*source)
         if not isinstance(source, Mapping):
             items = [source[n] for n in range(len(source))] if isinstance(source, Indexed) else []
             named = [item for item in items if isinstance(item, Mapping)]
@@ -103,8 +101,11 @@ class Sources:
             raise ConfigError(f"{name}: the net takes {len(self.parameters)} arrays; give {{{names}}}, or a loss")
         if not self.outputs:
             return ArrayData(first, second, classes=classes, ignore=self.ignore, name=name)
-        given = dict(first) if isinstance(first, Mapping) else {self.parameters[0]: first}
-        return NamedArrays(given | (dict(second) if isinstance(second, Mapping) else {TARGET: second}), name=name)
+        return NamedArrays(self._by_name(first, second), name=name)
+
+    def _by_name(self, inputs: Arrays, targets: Arrays) -> dict[str, Array]:
+        given = dict(inputs) if isinstance(inputs, Mapping) else {self.parameters[0]: inputs}
+        return given | (dict(targets) if isinstance(targets, Mapping) else {TARGET: targets})
 
     def _records(self, records: RecordSet, *, training: bool) -> Samples:
         """Images with classes for a classifier, arrays by name for a net of outputs, or of losses."""
