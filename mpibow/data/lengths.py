@@ -76,6 +76,8 @@ def padded(columns: Mapping[str, Any], padding: Mapping[str, float], lengths: Se
                 raise RecordError(f"{name}: sample {n}: {key} must have 1 to {lengths[-1]} values (lengths), {got}")
             if len(row) != len(beside):
                 raise RecordError(f"{name}: sample {n}: {first} has {len(beside)} values, {key} {len(row)}")
+            if row.shape[1:] != each[0].shape[1:]:
+                raise RecordError(f"{name}: sample {n}: {key} is {row.shape}, sample 0 {each[0].shape}")
     counts = np.array([len(row) for row in rows[first]])
     filled = {key: _filled(each, lengths[-1], padding[key]) for key, each in rows.items()}
     return Padded({key: filled.get(key, each) for key, each in columns.items()}, name, [*padding], counts, lengths)

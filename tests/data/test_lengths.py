@@ -52,6 +52,7 @@ def test_rows_are_filled_up() -> None:
         ({"x": [1, 2]}, r"sample 0: x must have 1 to 8 values .* got a number"),
         ({"x": [[1], [2, 3]], "mask": [[1], [1]]}, "sample 1: x has 2 values, mask 1"),
         ({"x": [[1]], "mask": [[1], [1]]}, "x and mask must have one number of samples"),
+        ({"x": [[[1, 2]], [[3]]]}, r"sample 1: x is \(1, 1\), sample 0 \(1, 2\)"),
         ({"x": []}, "must have one number of samples of at least 1"),
     ],
 )
