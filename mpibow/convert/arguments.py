@@ -35,13 +35,13 @@ def command(
     It calls `convert` with the options by their names, unless there is a `fault` in them.
     """
 
-    def main(argv: list[str] | None = None) -> int:
+    def work(argv: list[str] | None) -> None:
         options = (made := parser()).parse_args(argv)
         if message := fault(options):
             made.error(message)
-        return interruptible(lambda: convert(**vars(options)))
+        convert(**vars(options))
 
-    return main
+    return lambda argv=None: interruptible(lambda: work(argv))
 
 
 def add_source(parser: argparse.ArgumentParser, what: str, *, default: str | None = None, needed: bool = True) -> None:

@@ -88,9 +88,10 @@ def test_workers_end_with_a_killed_program(tmp_path: Path) -> None:
 STARTED = """
 import sys
 from tests.datasets.scripts import script
-folder = script("folder")
-print("ready", flush=True)
-sys.exit(folder.main(sys.argv[1:]))
+def arguments():  # which main() asks for: an interrupt is its own from here on
+    print("ready", flush=True)
+    yield from sys.argv[1:]
+sys.exit(script("folder").main(arguments()))
 """
 
 

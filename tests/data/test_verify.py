@@ -125,8 +125,7 @@ def test_little_to_do_starts_no_process(tmp_path: Path, monkeypatch: pytest.Monk
 STARTED = """
 from mpibow import records
 from mpibow.system.streams import as_command
-print("ready", flush=True)
-as_command(records.main)
+as_command(lambda: print("ready", flush=True) or records.main())
 """
 
 
