@@ -55,7 +55,7 @@ def found(folder: Path, *late: str, **environment: str) -> tuple[str, bool]:
     command = [sys.executable, "-c", CODE, str(folder), *late]
     text = subprocess.check_output(command, cwd=ROOT, env={**plain, **environment}, text=True)
     level, theirs, *tiles, wide, hits = text.strip().split("; ")
-    assert tiles == (["8", "3", "8"] if level == "AVX-512" else ["4", "1", "4"])
+    assert tiles == (["8", "3", "8"] if level == "AVX-512" else ["6", "1", "4"])
     assert theirs.replace("AMX", "AVX-512").removesuffix(" VNNI").startswith(level)
     assert wide == "False" or level == "AVX-512" or late
     return level, hits != "0"

@@ -4,6 +4,8 @@ A panel holds up to WIDE vectors of columns of the right factor, row after row: 
 factor is read by single elements, wherever they lie. Addresses and distances are in bytes.
 """
 
+from collections.abc import Callable
+
 from llvmlite.ir import IRBuilder, Value
 from numba.core import cgutils
 
@@ -27,10 +29,10 @@ from mpibow.kernels.compiled.vectors import (
 from mpibow.kernels.isa import isa
 
 # Rows of a tile, and vectors of its columns. AVX-512 has 32 registers of 16 floats: sums of a tile take 24, enough to
-# hide the latency of an addition.
-TALL, WIDE = (8, 3) if isa() == "AVX-512" else (4, 1)
+# hide the latency of an addition. AVX2 has 16 of 8, and sums take 12.
+TALL, WIDE = (8, 3) if isa() == "AVX-512" else (6, 1)
 AHEAD = 8  # rows, or lines of a row, that are prefetched before they are packed
-HEIGHTS = tuple(rows for rows in (8, 4, 2, 1) if rows <= TALL)
+HEIGHTS = (TALL, 4, 2, 1)
 
 
 @specialised(HEIGHTS, range(1, WIDE + 1))
@@ -65,19 +67,29 @@ def multiply_tile(
             scalar = scalar_at(b, b.add(start, along), 0)
             for line, each in zip(lines, line_of_sums, strict=True):
                 b.store(multiply_add(b, scalar, line, b.load(each)), each)
-    some = first_lanes(b, rest)
-    with b.if_then(is_set(b, more)):
+    some, last = first_lanes(b, rest), (wide - 1) * LINE
+
+    def write(load_last: Callable[[Value], Value], store_last: Callable[[Value, Value], None]) -> None:
+        with b.if_then(is_set(b, more)):
+            for r, line_of_sums in enumerate(sums):
+                start = b.add(more, b.mul(more_row, I64(r)))
+                olds = [*(load(b, start, v * LINE) for v in range(wide - 1)), load_last(start)]
+                for old, each in zip(olds, line_of_sums, strict=True):
+                    b.store(b.fadd(b.load(each), old), each)
         for r, line_of_sums in enumerate(sums):
-            start = b.add(more, b.mul(more_row, I64(r)))
-            for v, each in enumerate(line_of_sums):
-                last = v == wide - 1
-                old = load_some(b, some, start, v * LINE) if last else load(b, start, v * LINE)
-                b.store(b.fadd(b.load(each), old), each)
-    for r, line_of_sums in enumerate(sums):
-        start = b.add(out, b.mul(out_row, I64(r)))
-        for v, each in enumerate(line_of_sums[:-1]):
-            store(b, b.load(each), start, v * LINE)
-        store_some(b, some, b.load(line_of_sums[-1]), start, (wide - 1) * LINE)
+            start = b.add(out, b.mul(out_row, I64(r)))
+            for v, each in enumerate(line_of_sums[:-1]):
+                store(b, b.load(each), start, v * LINE)
+            store_last(b.load(line_of_sums[-1]), start)
+
+    with b.if_else(b.icmp_signed("==", rest, I64(16))) as (whole, part):  # AVX2 has slow masked stores
+        with whole:
+            write(lambda start: load(b, start, last), lambda value, start: store(b, value, start, last))
+        with part:
+            write(
+                lambda start: load_some(b, some, start, last),
+                lambda value, start: store_some(b, some, value, start, last),
+            )
 
 
 @specialised((1,), range(1, WIDE + 1))

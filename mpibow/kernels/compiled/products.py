@@ -67,9 +67,9 @@ def _pass(
     """out (m, vectors) = left (m, k) panel + more; `group` is the distance from 16 rows of left to the next 16."""
     i = 0
     while i < m:
-        tall = TALL
-        while tall > m - i:
-            tall //= 2
+        tall, most = TALL, min(m - i, 16 - i % 16)
+        while tall > most:
+            tall = 4 if tall > 4 else tall // 2
         beside = 0 if more == 0 else more + i * more_row
         multiply_tile(
             tall,

@@ -10,11 +10,14 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from mpibow.kernels.isa import isa
+
 F32, F64 = ir.FloatType(), ir.DoubleType()
 BYTE, I32, I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 VECTOR, MASK = ir.VectorType(F32, 16), ir.VectorType(ir.IntType(1), 16)
 ZERO, LOWEST = ir.Constant(VECTOR, None), ir.Constant(VECTOR, [-math.inf] * 16)
 LINE, BLOCK = 64, 16 * 64  # bytes of a vector, and of a block of 16 x 16 floats, line after line
+SUMS = 24 if isa() == "AVX-512" else 4  # vectors that stay in registers while products are added to them
 
 
 def at(builder: IRBuilder, address: Value, offset: int, kind: ir.Type = VECTOR) -> Value:
@@ -90,6 +93,11 @@ def registers(builder: IRBuilder, count: int, kind: ir.Type = VECTOR) -> list[Va
     for place in places:
         builder.store(ir.Constant(kind, None), place)
     return places
+
+
+def parts_of(count: int, most: int) -> list[range]:
+    """So many numbers, at most `most` at a time."""
+    return [range(at, min(at + most, count)) for at in range(0, count, most)]
 
 
 def for_each(builder: IRBuilder, value: Value, choices: Iterable[int], generate: Callable[[int], None]) -> None:

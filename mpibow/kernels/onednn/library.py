@@ -91,7 +91,7 @@ class Library:
             )
         c.dnnl_memory_desc_get_size.restype = c_size_t
         c.dnnl_primitive_desc_query_md.restype = c_void_p
-        self.wide = isa() == "AVX-512"
+        self.wide = isa() in ("AVX-512", "AVX2")
         if isa() in LIMITS and (isa() != "AVX2" or not OPTIONS):  # else oneDNN's own limit is as low
             c.dnnl_set_max_cpu_isa(LIMITS[isa()])
         number = int(c.dnnl_get_effective_cpu_isa())

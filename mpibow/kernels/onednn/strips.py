@@ -14,12 +14,14 @@ from mpibow.kernels.compiled.vectors import (
     I64,
     LINE,
     LOWEST,
+    SUMS,
     VECTOR,
     ZERO,
     emitted,
     is_set,
     load,
     not_below,
+    parts_of,
     plus_product,
     registers,
     scalar_at,
@@ -96,32 +98,33 @@ def add_taps(
     def generate(strip: Row) -> None:
         images = [I64(i) for i in range(strip.images)]
         sources = [b.add(x, b.mul(i, apart)) for i in images]
-        targets = [b.add(b.add(y, b.mul(i, behind)), b.mul(I64(block), beside)) for block in (0, 1) for i in images]
-        places = [(t, j) for t in range(len(targets)) for j in range(strip.wide)]
-        sums = {place: cgutils.alloca_once(b, VECTOR) for place in places}  # they become registers
-        with b.if_else(is_set(b, first)) as (begin, go_on):
-            with begin:
-                lines = [load(b, bias, block * LINE) for block in (0, 1)]
-                for (t, _), each in sums.items():
-                    b.store(lines[t // strip.images], each)
-            with go_on:
-                for (t, j), each in sums.items():
-                    b.store(load(b, targets[t], j * LINE), each)
-        with cgutils.for_range(b, rows) as row, cgutils.for_range(b, I64(16)) as channel:
-            offset = b.add(b.mul(row.index, up), b.mul(channel.index, I64(4)))
-            here = [b.add(source, offset) for source in sources]
-            line = b.add(b.add(w, b.mul(row.index, on)), b.mul(channel.index, I64(LINE)))
-            for tap in range(3):
-                factors = [load(b, block, tap * BLOCK) for block in (line, b.add(line, other))]
-                for i, image in enumerate(here):
-                    for j, column in strip.inputs(tap):
-                        value = scalar_at(b, image, column * LINE)
-                        for block, factor in enumerate(factors):
-                            total = sums[block * strip.images + i, j]
-                            b.store(plus_product(b, b.load(total), value, factor), total)
-        lowest = b.select(is_set(b, relu), ZERO, LOWEST)
-        for (t, j), each in sums.items():
-            store(b, not_below(b, b.load(each), lowest), targets[t], j * LINE)
+        targets = [[b.add(b.add(y, b.mul(i, behind)), b.mul(I64(k), beside)) for i in images] for k in (0, 1)]
+        for some in parts_of(2 * STRIP, SUMS):
+            places = [(at // STRIP, *divmod(at % STRIP, strip.wide)) for at in some]  # block of y, image, column
+            blocks = sorted({k for k, _, _ in places})
+            sums = {place: cgutils.alloca_once(b, VECTOR) for place in places}  # they become registers
+            with b.if_else(is_set(b, first)) as (begin, go_on):
+                with begin:
+                    lines = {k: load(b, bias, k * LINE) for k in blocks}
+                    for (k, _, _), each in sums.items():
+                        b.store(lines[k], each)
+                with go_on:
+                    for (k, i, j), each in sums.items():
+                        b.store(load(b, targets[k][i], j * LINE), each)
+            with cgutils.for_range(b, rows) as row, cgutils.for_range(b, I64(16)) as channel:
+                offset = b.add(b.mul(row.index, up), b.mul(channel.index, I64(4)))
+                line = b.add(b.add(w, b.mul(row.index, on)), b.mul(channel.index, I64(LINE)))
+                for tap in range(3):
+                    factors = {k: load(b, b.add(line, b.mul(I64(k), other)), tap * BLOCK) for k in blocks}
+                    for i, source in enumerate(sources):
+                        for j, column in strip.inputs(tap):
+                            if totals := [(k, sums[k, i, j]) for k in blocks if (k, i, j) in sums]:
+                                value = scalar_at(b, b.add(source, offset), column * LINE)
+                                for k, total in totals:
+                                    b.store(plus_product(b, b.load(total), value, factors[k]), total)
+            lowest = b.select(is_set(b, relu), ZERO, LOWEST)
+            for (k, i, j), each in sums.items():
+                store(b, not_below(b, b.load(each), lowest), targets[k][i], j * LINE)
 
     with b.if_else(is_set(b, back)) as (backward, forward):
         for branch, strips in ((backward, BACK), (forward, FORWARD)):
@@ -150,22 +153,23 @@ def outer_products(
 
     Bytes: from image to image `apart` in x, `behind` in dy; from row to row of outputs `pitch` in x, `row` in dy;
     from block to block of K `beside` in dy, `other` in dw."""
+    lines = min(8, SUMS // 2)
 
     def generate(strip: Row) -> None:
         for tap in range(3):
-            with cgutils.for_range(b, I64(2)) as half:
-                sums = [registers(b, 8) for _ in (0, 1)]
+            with cgutils.for_range(b, I64(16 // lines)) as part:
+                sums = [registers(b, lines) for _ in (0, 1)]
                 with cgutils.for_range(b, images) as image, cgutils.for_range(b, rows) as at_row:
-                    here = b.add(b.add(x, b.mul(half.index, I64(32))), b.mul(image.index, apart))
+                    here = b.add(b.add(x, b.mul(part.index, I64(4 * lines))), b.mul(image.index, apart))
                     here = b.add(here, b.mul(at_row.index, pitch))
                     there = b.add(b.add(dy, b.mul(image.index, behind)), b.mul(at_row.index, row))
                     for j, column in strip.inputs(tap):
-                        lines = [load(b, there, j * LINE), load(b, b.add(there, beside), j * LINE)]
-                        for c in range(8):
+                        factors = [load(b, there, j * LINE), load(b, b.add(there, beside), j * LINE)]
+                        for c in range(lines):
                             value = scalar_at(b, here, column * LINE + 4 * c)
-                            for line, own in zip(lines, sums, strict=True):
-                                b.store(plus_product(b, b.load(own[c]), value, line), own[c])
-                to = b.add(dw, b.mul(half.index, I64(BLOCK // 2)))
+                            for factor, own in zip(factors, sums, strict=True):
+                                b.store(plus_product(b, b.load(own[c]), value, factor), own[c])
+                to = b.add(dw, b.mul(part.index, I64(lines * LINE)))
                 for own, place in zip(sums, (to, b.add(to, other)), strict=True):
                     for c, each in enumerate(own):
                         store(b, b.load(each), place, tap * BLOCK + c * LINE)

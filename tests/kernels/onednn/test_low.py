@@ -14,7 +14,7 @@ from tests.kernels.cases import INITIAL, Bench, Case
 from tests.kernels.onednn import LIBRARY, TABLE, needs_onednn
 
 needs_wide = pytest.mark.skipif(
-    LIBRARY is None or not LIBRARY.wide, reason="these kernels need AVX-512, which this processor lacks"
+    LIBRARY is None or not LIBRARY.wide, reason="these kernels need AVX2, which this processor lacks"
 )
 
 

@@ -17,6 +17,7 @@ from mpibow.kernels.compiled.vectors import (
     I64,
     LINE,
     LOWEST,
+    SUMS,
     ZERO,
     ask,
     code_of,
@@ -25,6 +26,7 @@ from mpibow.kernels.compiled.vectors import (
     load,
     load_where,
     not_below,
+    parts_of,
     plus_product,
     registers,
     scalar_at,
@@ -94,16 +96,18 @@ def input_tiles(
 def _sums(b: IRBuilder, f: Transforms, v: Value, u: Value, step: Value, blocks: Value) -> list[list[Value]]:
     """By tile and column: the sum of v[block][tile][column][c] u[block][c][column] over blocks and c, of one row; bytes
     from block to block in v: step."""
-    sums = registers(b, 4 * f.size)
-    with cgutils.for_range(b, blocks) as loop:
-        here = b.add(v, b.mul(loop.index, step))
-        there = b.add(u, b.mul(loop.index, I64(f.size * BLOCK)))
-        for c in range(16):
-            weights = [load(b, there, (f.size * c + j) * LINE) for j in range(f.size)]
-            for i, each in enumerate(sums):
-                scalar = scalar_at(b, here, i * LINE + 4 * c)
-                b.store(plus_product(b, b.load(each), scalar, weights[i % f.size]), each)
-    return [[b.load(each) for each in sums[f.size * t : f.size * (t + 1)]] for t in range(4)]
+    sums = [registers(b, f.size) for _ in range(4)]
+    for columns in parts_of(f.size, SUMS // 4):
+        with cgutils.for_range(b, blocks) as loop:
+            here = b.add(v, b.mul(loop.index, step))
+            there = b.add(u, b.mul(loop.index, I64(f.size * BLOCK)))
+            for c in range(16):
+                weights = {j: load(b, there, (f.size * c + j) * LINE) for j in columns}
+                for t, line in enumerate(sums):
+                    for j in columns:
+                        scalar = scalar_at(b, here, (f.size * t + j) * LINE + 4 * c)
+                        b.store(plus_product(b, b.load(line[j]), scalar, weights[j]), line[j])
+    return [[b.load(each) for each in line] for line in sums]
 
 
 @by_form
@@ -207,16 +211,18 @@ def add_gradients(b: IRBuilder, f: Transforms, dy: Value, total: Value, pitch: V
 @by_form
 def outer_products(b: IRBuilder, f: Transforms, v: Value, d: Value, m: Value, tiles: Value, first: Value) -> None:
     """m (16, 16) = or, unless first, += the sum over tiles of v x d, one row and column of them."""
-    fresh, sums = is_set(b, first), registers(b, 16)
-    for c, each in enumerate(sums):
-        b.store(b.select(fresh, ZERO, load(b, m, c * LINE)), each)
-    with cgutils.for_range(b, tiles) as loop:
-        offset = b.mul(loop.index, I64(f.size * LINE))
-        here, line = b.add(v, offset), load(b, b.add(d, offset), 0)
-        for c, each in enumerate(sums):
-            b.store(plus_product(b, b.load(each), scalar_at(b, here, 4 * c), line), each)
-    for c, each in enumerate(sums):
-        store(b, b.load(each), m, c * LINE)
+    fresh = is_set(b, first)
+    for lines in parts_of(16, SUMS):
+        sums = dict(zip(lines, registers(b, len(lines)), strict=True))
+        for c, each in sums.items():
+            b.store(b.select(fresh, ZERO, load(b, m, c * LINE)), each)
+        with cgutils.for_range(b, tiles) as loop:
+            offset = b.mul(loop.index, I64(f.size * LINE))
+            here, line = b.add(v, offset), load(b, b.add(d, offset), 0)
+            for c, each in sums.items():
+                b.store(plus_product(b, b.load(each), scalar_at(b, here, 4 * c), line), each)
+        for c, each in sums.items():
+            store(b, b.load(each), m, c * LINE)
 
 
 @by_form
