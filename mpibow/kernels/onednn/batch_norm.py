@@ -7,12 +7,13 @@ from dataclasses import replace
 import numpy as np
 
 from mpibow.graph.graph import FLOAT
-from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes, Spec, as_given
+from mpibow.graph.kernel import Buffers, Call, Formats, Kernel, Run, Shapes, Spec, Tags, as_given
 from mpibow.kernels.compiled import batch_norm as blocks
 from mpibow.kernels.compiled.batch_norm import parts
 from mpibow.kernels.compiled.command import together
 from mpibow.kernels.compiled.elementwise import add_relu, masked
 from mpibow.kernels.compiled.native import Floats, Single, native
+from mpibow.kernels.isa import isa
 from mpibow.kernels.onednn import capi as dnn
 from mpibow.kernels.onednn.library import Library
 from mpibow.kernels.onednn.primitives import Halves, either, once
@@ -111,4 +112,9 @@ def _by_primitives(library: Library) -> Kernel:
         dz = call.arrays["dx1"]  # the summand's gradient
         return together([masked.command(dy=call.dy, y=call.y, dx=dz), primitive.on(call, dy=dz)])
 
-    return Kernel(forward, backward, buffers, as_given, slow)
+    def formats(op: Norm, shapes: Shapes, given: Tags) -> Formats:
+        """Everything in the first input's layout, but AVX2 has no code for blocks of 16 channels."""
+        tag = "aBcd8b" if given[0] == "aBcd16b" and isa() == "AVX2" else given[0]
+        return as_given(op, shapes, (tag, *given[1:]))
+
+    return Kernel(forward, backward, buffers, formats, slow)

@@ -4,8 +4,10 @@ from collections.abc import Callable
 from ctypes import c_float, c_int, c_int64
 
 from mpibow.graph.formats import Reorder
+from mpibow.graph.graph import Shape
 from mpibow.graph.kernel import Buffers, Call, Formats, Kernel, Run, Shapes, as_given
 from mpibow.kernels.compiled import means, norms
+from mpibow.kernels.isa import isa
 from mpibow.kernels.onednn import capi as dnn
 from mpibow.kernels.onednn.library import Library, behind
 from mpibow.kernels.onednn.primitives import Halves, Primitive, R, either, once
@@ -56,13 +58,21 @@ def pooling(library: Library) -> Kernel:
         kind = c_int(dnn.MAX_POOLING)
         if isinstance(op, AvgPool2d):
             kind = c_int(dnn.AVG_POOLING if op.count_padding else dnn.AVG_POOLING_INSIDE)
-        x, y = (library.descriptor(shape, shapes.formats.y) for shape in (shapes.x[0], shapes.y))
+        x, y = (library.descriptor(*_images(shape, shapes.formats.y)) for shape in (shapes.x[0], shapes.y))
         after = behind(shapes, op.kernel, op.stride, op.padding)
         window = dnn.Dims(*op.stride), dnn.Dims(*op.kernel), dnn.Dims(0, 0), dnn.Dims(*op.padding), dnn.Dims(*after)
         arguments = kind, x, y, *window
         return library.halves(shapes, "pooling", arguments, arguments)
 
     return either(_hangs, means.WINDOWS, alone(halves))
+
+
+def _images(shape: Shape, tag: str) -> tuple[Shape, str]:
+    """A shape and its layout. AVX2 has no code for blocks of 16 channels: each is an image of its own there, whose
+    channels lie innermost."""
+    n, channels, *side = shape
+    ours = tag == "aBcd16b" and isa() == "AVX2"
+    return ((n * -(-channels // 16), 16, *side), "acdb") if ours else (shape, tag)
 
 
 def _hangs(op: Pool, shapes: Shapes) -> bool:
