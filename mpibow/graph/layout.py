@@ -15,9 +15,8 @@ from mpibow.graph.formats import canonical, pack, physical, unpack
 from mpibow.graph.graph import Array, Graph, Shape, Weight, Weights
 
 ALIGNMENT = 16  # elements: 64 bytes of float32, a cache line and an AVX-512 register
-LANES = 64  # units that lie side by side in a gradient's factors
 NONE: Mapping[str, Never] = MappingProxyType({})
-TILE = 4 * LANES  # elements that kernels compute at once of a gradient kept as factors; its span begins at a multiple
+TILE = 256  # elements that kernels compute at once of a gradient kept as factors; its span begins at a multiple
 
 
 @dataclass(frozen=True)
@@ -25,8 +24,8 @@ class Span:
     """One weight's place: `offset` and `size` in elements, its `shape`, and the layout `format` that it lies in.
 
     `decays`: weight decay applies to it. With a `rank`, its gradient's span begins with two factors instead: dy as
-    (units / LANES, rank, LANES), then x as (inputs, rank), both 0 beyond the batch; the gradient is dy^T x. The rest of
-    the span is meaningless.
+    (units / lanes, rank, lanes), then x as (inputs, rank), both 0 beyond the batch; the gradient is dy^T x. `lanes` are
+    the units that lie side by side in the format. The rest of the span is meaningless.
     """
 
     name: str
@@ -74,9 +73,10 @@ class Layout:
 
     @cached_property
     def factors(self) -> Array:
-        """The gradients that are kept as factors: int64 (their number, 4): first element, end, rank, inputs."""
-        found = sorted((s.offset, s.offset + s.size, s.rank, s.shape[1]) for s in self.spans if s.rank)
-        return np.array(found, np.int64).reshape(-1, 4)
+        """The gradients that are kept as factors: int64 (their number, 5): first element, end, rank, inputs, lanes."""
+        kept = [(span, physical(span.format, span.shape)[-1]) for span in self.spans if span.rank]
+        found = sorted((s.offset, s.offset + s.size, s.rank, s.shape[1], lanes) for s, lanes in kept)
+        return np.array(found, np.int64).reshape(-1, 5)
 
     @property
     def parts(self) -> list[tuple[int, int]]:
@@ -106,10 +106,10 @@ class Layout:
 
 
 def halves(row: Array, factor: Sequence[int]) -> tuple[Array, Array]:
-    """dy (units / LANES, rank, LANES) and x (inputs, rank) of a gradient that `row` (size,) holds as this `factor`."""
-    start, stop, rank, inputs = factor
+    """dy (units / lanes, rank, lanes) and x (inputs, rank) of a gradient that `row` (size,) holds as this `factor`."""
+    start, stop, rank, inputs, lanes = factor
     middle = start + (stop - start) // inputs * rank
-    return row[start:middle].reshape(-1, rank, LANES), row[middle : middle + inputs * rank].reshape(inputs, rank)
+    return row[start:middle].reshape(-1, rank, lanes), row[middle : middle + inputs * rank].reshape(inputs, rank)
 
 
 def whole(gradients: Array, factors: Array) -> Array:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from mpibow.formulas.formula import Formula
 from mpibow.graph.graph import Array, Arrays, Shape
 
-WHOLE = np.zeros((0, 4), np.int64)  # no gradient is kept as factors: see mpibow.graph.layout.Layout.factors
+WHOLE = np.zeros((0, 5), np.int64)  # no gradient is kept as factors: see mpibow.graph.layout.Layout.factors
 States = Arrays  # a local step's state for every row, each (k, size)
 PIECE = 65536  # elements: a piece of all of a rule's arrays fits a core's cache
 

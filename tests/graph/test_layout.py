@@ -231,7 +231,7 @@ def test_a_gradient_kept_as_factors() -> None:
     ops.dense(ops.dense(graph.input("x", (2, 5)), 16, name="small"), 128, name="large", bias=False)
     layout = plan_layout(graph, formats={"large.weight": "AB16b64a"}, ranks={"large.weight": 4})
     assert places(layout) == [("small.weight", 0, 80), ("large.weight", TILE, 2048), ("small.bias", TILE + 2048, 16)]
-    assert layout.factors.tolist() == [[256, 2304, 4, 16]]
+    assert layout.factors.tolist() == [[256, 2304, 4, 16, 64]]
     assert layout.canonical().factors.tolist() == []
 
     generator = np.random.default_rng(0)

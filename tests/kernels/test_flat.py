@@ -20,6 +20,11 @@ from mpibow.kernels.passes import WHOLE, FlatKernels, Half, Local, StepArrays, c
 from mpibow.optim import UPDATES
 from mpibow.sync import rule_formulas
 from mpibow.testing import hard
+
+try:
+    from mpibow.kernels.compiled.factors import LANES
+except ImportError:
+    LANES = 64
 from tests.formulas.samples import same_bits
 from tests.kernels.against import UNIT
 from tests.stepping import kept, local_of, sgd, sgd_step
@@ -462,7 +467,7 @@ def test_workers_share_all_chunks_evenly(count: int, workers: int) -> None:
 
 
 # Two dense layers' gradients, of ranks 4 and 8, as factors: they cross chunks, and are not all that there is.
-FACTORS = np.array([[256, 256 + 128 * 128, 4, 128], [CHUNK - 1024, CHUNK - 1024 + 192 * 16, 8, 16]])
+FACTORS = np.array([[256, 256 + 128 * 128, 4, 128, LANES], [CHUNK - 1024, CHUNK - 1024 + 192 * 16, 8, 16, LANES]])
 
 
 FACTORED = [sgd_step(0.03, 0.7, True, 0.02, CHUNK + 8192), sgd_step(0.1, 0.0, False, 0.0, CHUNK + 8192)]

@@ -10,9 +10,12 @@ import numba
 import numpy as np
 
 from mpibow.graph.graph import Array
-from mpibow.graph.layout import LANES, TILE
+from mpibow.graph.layout import TILE
 from mpibow.kernels.compiled.code_cache import PART
 from mpibow.kernels.compiled.native import Floats, floats, native
+from mpibow.kernels.isa import isa
+
+LANES = 64 if isa() == "AVX-512" else 16  # units that lie side by side, in the layout that oneDNN is fast in
 
 
 @native
@@ -38,7 +41,7 @@ def write_factors(
 
 
 def _four(first: bool) -> Callable[[Array, Array, Array, int], None]:
-    """p (TILE,), 4 inputs by LANES outputs, is or adds up the product of v (4, LANES) and s (4, rank)[:, :4]."""
+    """p, 4 inputs by LANES outputs, is or adds up the product of v (4, LANES) and s (4, rank)[:, :4]."""
 
     @numba.njit(**PART, forceinline=True, fastmath={"contract", "reassoc"})
     def product(p: Array, v: Array, s: Array, rank: int) -> None:
@@ -71,6 +74,8 @@ def tile(row: Array, factor: Array, a: int, out: Array) -> None:
     address = row.ctypes.data + 4 * start
     v = address + 4 * rank * LANES * (run // inputs)
     s = address + 4 * rank * (units + run % inputs)
-    _begin(out, floats(v, TILE), floats(s, 4 * rank), rank)
-    for b in range(4, rank, 4):
-        _go_on(out, floats(v + 4 * LANES * b, TILE), floats(s + 4 * b, 4 * rank), rank)
+    for part in range(0, TILE, 4 * LANES):
+        _begin(out[part:], floats(v, 4 * LANES), floats(s, 4 * rank), rank)
+        for b in range(4, rank, 4):
+            _go_on(out[part:], floats(v + 4 * LANES * b, 4 * LANES), floats(s + 4 * b, 4 * rank), rank)
+        s += 16 * rank

@@ -1,18 +1,18 @@
 """The dense layer: few rows by oneDNN's inner product, its weights' gradient as factors, many rows by own products."""
 
-import re
 from dataclasses import replace
 
 from mpibow.graph.kernel import Buffers, Call, Formats, Kernel, Run, Shapes, Tags
-from mpibow.graph.layout import LANES
 from mpibow.kernels.compiled import matmul
 from mpibow.kernels.compiled.command import Command, together
-from mpibow.kernels.compiled.factors import write_factors
+from mpibow.kernels.compiled.factors import LANES, write_factors
+from mpibow.kernels.isa import isa
 from mpibow.kernels.onednn.library import Library
 from mpibow.kernels.onednn.primitives import Trio, either, once, slow
 from mpibow.ops import Dense
 
-TILES = f"AB16b{LANES}a"  # the layout of weights whose gradients may be kept as factors
+# The layout of weights whose gradients may be kept as factors.
+TILES = f"AB16b{LANES}a" if isa() == "AVX-512" else f"AB8b{LANES}a"
 SPARED = 4  # a gradient must have so many times the factors' size, else there is little to gain
 MANY = 64  # rows from which on own products are as fast, and no weights are reordered for them
 
@@ -21,7 +21,7 @@ def _rank(op: Dense, shapes: Shapes) -> int:
     """The rank of the weights' gradient as factors: the batch, in whole fours; 0 where factors do not pay off."""
     batch, inputs = shapes.x[0]
     rank = -(-batch // 4) * 4
-    fits = shapes.training and op.units % LANES == 0 and inputs % 16 == 0
+    fits = isa() in ("AVX-512", "AVX2") and shapes.training and op.units % LANES == 0 and inputs % 16 == 0
     return rank if fits and SPARED * rank * (inputs + op.units) <= inputs * op.units else 0
 
 
@@ -40,7 +40,7 @@ def inner_product(library: Library) -> Kernel:
     @once
     def trio_of(op: Dense, shapes: Shapes) -> Trio:
         trio = described(op, shapes)
-        return described(op, shapes, TILES) if _rank(op, shapes) and re.fullmatch(r"AB16b\d+a", trio.weight) else trio
+        return described(op, shapes, TILES) if _rank(op, shapes) else trio
 
     def slow_parts(op: Dense, shapes: Shapes) -> tuple[str, ...]:
         trio = trio_of(op, shapes)

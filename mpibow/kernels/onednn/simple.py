@@ -1,8 +1,8 @@
 """Operators that are one oneDNN primitive forward and one backward: pooling, local response normalisation, reorder."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from ctypes import c_float, c_int, c_int64
+from dataclasses import replace
 
 from mpibow.graph.formats import Reorder
 from mpibow.graph.graph import Shape

@@ -10,17 +10,16 @@ from hypothesis import strategies as st
 from mpibow import ops
 from mpibow.graph.formats import unpack
 from mpibow.graph.graph import Array
-from mpibow.graph.layout import LANES, whole
-from mpibow.kernels.compiled.factors import write_factors
+from mpibow.graph.layout import whole
+from mpibow.kernels.compiled.factors import LANES, write_factors
+from mpibow.kernels.onednn.dense import TILES
 from tests.kernels.cases import INITIAL, Bench, Case
 from tests.kernels.onednn import TABLE, needs_onednn
-
-TILES = f"AB16b{LANES}a"
 
 
 def product(row: Array, rank: int, units: int, inputs: int) -> Array:
     """The gradient (units, inputs) whose factors `row` begins with."""
-    factors = np.array([[0, units * inputs, rank, inputs]])
+    factors = np.array([[0, units * inputs, rank, inputs, LANES]])
     return unpack(whole(row, factors), TILES, (units, inputs))
 
 
