@@ -55,7 +55,7 @@ def clip(gradient: Array, value: float | None, norm: float | None, factors: Sequ
 def _between(gradient: Array, factors: Sequence[Sequence[int]]) -> list[Array]:
     """The parts of `gradient` that are not factors."""
     parts, begin = list[Array](), 0
-    for start, stop, _, _ in factors:
+    for start, stop, *_ in factors:
         parts.append(gradient[begin:start])
         begin = stop
     return [*parts, gradient[begin:]]
