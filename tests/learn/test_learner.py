@@ -156,7 +156,7 @@ def test_clip_by_value_then_by_norm() -> None:
 
 
 def test_clip_of_a_gradient_that_is_kept_as_factors() -> None:
-    factor = [16, 16 + 64 * 48, 4, 48]
+    factor = [16, 16 + 64 * 48, 4, 48, 64]
     gradient = np.random.default_rng(0).standard_normal(factor[1] + 32)
     products = whole(gradient, np.array([factor]))
     square = float(np.dot(products, products))

