@@ -80,8 +80,8 @@ def winograd_fits(n: int, c: int, k: int, h: int, w: int, taps: int = 3, padding
 @given(
     st.integers(1, 9),
     *[st.sampled_from([16, 32, 48])] * 2,
-    st.sampled_from([8, 12, 16, 24]),
-    st.sampled_from([8, 16, 24]),
+    st.sampled_from([8, 9, 12, 16, 24]),
+    st.sampled_from([8, 14, 16, 24]),
     st.sampled_from([(3, 1), (5, 0), (5, 2)]),
     *[st.booleans()] * 3,
     st.sampled_from([(), (0,)]),
@@ -101,9 +101,11 @@ def test_winograd(
     wanted: tuple[int, ...],
     seed: int,
 ) -> None:
-    """Whole strips and parts of them, images one group wide and several, one pair of rows high and several."""
+    """Whole strips and parts of them; images of a group and of several, which extend beyond it, one pair of rows high
+    and several."""
     taps, padding = window
     high = (2 if padding < 2 else 6) if low and n > 3 else high
+    high, wide = (high, wide) if taps == 3 else (high + high % 2, wide // 8 * 8)
     h, w = high + taps - 1 - 2 * padding, wide + taps - 1 - 2 * padding
     assert winograd_fits(n, c, k, h, w, taps, padding)
     op = ops.Conv2d(k, (taps, taps), (1, 1), (padding, padding), bias, INITIAL)
@@ -123,7 +125,7 @@ def test_winograd_is_for_shapes_that_it_covers_and_is_faster_on() -> None:
     assert all(winograd_fits(*shape) for shape in ((4, 512, 512, 8, 8), (1, 512, 256, 16, 16), (4, 256, 512, 8, 8)))
     assert not any(
         winograd_fits(*shape)
-        for shape in ((4, 3, 16, 32, 32), (4, 16, 24, 8, 8), (4, 16, 16, 7, 8), (4, 16, 16, 8, 12), (1, 16, 16, 2, 8),
+        for shape in ((4, 3, 16, 32, 32), (4, 16, 24, 8, 8), (4, 16, 16, 5, 5), (4, 16, 16, 4, 4), (1, 16, 16, 2, 8),
                       (4, 512, 16, 8, 8), (2, 512, 512, 8, 8), (4, 272, 240, 8, 8), (4, 528, 512, 8, 8))
     )  # fmt: skip
     shapes = Shapes(((4, 16, 8, 8),), (4, 16, 8, 8), training=True)
@@ -141,7 +143,8 @@ def test_winograd_is_for_shapes_that_it_covers_and_is_faster_on() -> None:
         ((1, 32, 16, 8, 8), 3, 43),
         ((1, 48, 16, 8, 8), 3, 23),  # too few outputs for so many weights
         ((1, 16, 48, 8, 8), 3, 23),
-        ((8, 16, 16, 12, 8), 3, 23),  # no whole groups
+        ((8, 16, 16, 12, 8), 3, 43),
+        ((8, 16, 16, 4, 8), 3, 23),  # half of a group
         ((8, 16, 16, 12, 8), 5, 25),
     ],
 )

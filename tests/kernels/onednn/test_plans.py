@@ -22,6 +22,7 @@ from mpibow.job.device import Device
 from mpibow.job.synthetic import SHAPES
 from mpibow.kernels import NUMPY, KernelSet, find_kernels, onednn_set
 from mpibow.kernels.compiled.command import Command
+from mpibow.kernels.isa import isa
 from mpibow.kernels.onednn.primitives import Primitive
 from mpibow.models import MODELS
 from mpibow.models.classifier import classifier
@@ -126,14 +127,15 @@ def moved(plan: Plan) -> tuple[list[str], list[str]]:
 @pytest.mark.parametrize("model", ["lenet", "resnet20", "resnet50", "googlenet"])
 def test_own_kernels_take_what_they_get(model: str, training: bool) -> None:
     """Whatever layouts oneDNN prefers on this processor: images are reordered for its primitives and where a net is
-    flattened, and from the layout in which they were made. On AVX2 its blocks have 8 channels, ours 16."""
+    flattened, and from the layout in which they were made; in a concat all lie alike. On AVX2 its blocks have 8
+    channels, ours 16."""
     plan = plan_of(model, SHAPES[model][1], training)
     nodes = {node.name: node.op for node in plan.graph.nodes}
     for node in plan.graph.nodes:
         moving = [op for op in map(nodes.get, node.inputs) if isinstance(op, Reorder) and op.source != "aBcd8b"]
-        assert not moving or isinstance(node.op, THEIRS) or node.op.is_view(training), node.name
+        assert not moving or isinstance(node.op, (*THEIRS, ops.Concat)) or node.op.is_view(training), node.name
     images, weights = moved(plan)
-    assert len(set(images)) == len(images) <= max(len(nodes) / 4, 4)
+    assert len(set(images)) == len(images) <= max(len(nodes) / (4 if isa() == "AVX-512" else 3), 4)
     assert len(set(weights)) == len(weights)
     assert "backward conv1.weight" not in weights
 

@@ -10,7 +10,7 @@ from mpibow.kernels.onednn.winograd.transforms import TRANSFORMS, Matrix, multip
 from tests.kernels.cases import INITIAL, Bench, Case
 from tests.kernels.onednn import LIBRARY, needs_onednn, operators
 
-WINDOWS = [(3, 1, 8), (3, 1, 6), (5, 0, 8), (5, 2, 8)]  # taps, padding, and rows of outputs
+WINDOWS = [(3, 1, 8, 16), (3, 1, 4, 16), (3, 1, 7, 14), (5, 0, 8, 16), (5, 2, 8, 16)]  # taps, padding, outputs
 
 
 class Builder:
@@ -80,10 +80,10 @@ def test_points_in_pairs_share_their_work() -> None:
     }
 
 
-def bench(taps: int, padding: int, high: int, n: int = 3, winograd: bool = True) -> Bench:
+def bench(taps: int, padding: int, high: int, wide: int, n: int = 3, winograd: bool = True) -> Bench:
     op = ops.Conv2d(32, (taps, taps), (1, 1), (padding, padding), False, INITIAL)
     reach = taps - 1 - 2 * padding
-    case = Case(op, ((n, 48, high + reach, 16 + reach),))
+    case = Case(op, ((n, 48, high + reach, wide + reach),))
     return Bench(case, operators(LIBRARY, winograd)[ops.Conv2d], "float32", given=("aBcd16b",))
 
 
@@ -94,10 +94,10 @@ def computed(made: Bench) -> list:
 
 
 @needs_onednn
-@pytest.mark.parametrize(("taps", "padding", "high"), WINDOWS)
-def test_gradients_are_the_adjoints(taps: int, padding: int, high: int) -> None:
+@pytest.mark.parametrize(("taps", "padding", "high", "wide"), WINDOWS)
+def test_gradients_are_the_adjoints(taps: int, padding: int, high: int, wide: int) -> None:
     """<dy, y> = <dx, x> = <dw, w>: convolution is linear in both. Off by less than one rounding of all its products."""
-    made = bench(taps, padding, high)
+    made = bench(taps, padding, high, wide)
     y, dx, dw = computed(made)
     products = made.dy.astype(float) * y
     off = 6e-8 * float(np.abs(products).sum())
@@ -106,10 +106,10 @@ def test_gradients_are_the_adjoints(taps: int, padding: int, high: int) -> None:
 
 
 @needs_onednn
-@pytest.mark.parametrize(("taps", "padding", "high"), WINDOWS)
-def test_the_same_bits_every_time_whatever_the_batch(taps: int, padding: int, high: int) -> None:
-    whole, alone = bench(taps, padding, high), bench(taps, padding, high, 1)
-    first, second = [array.copy() for array in computed(whole)], computed(bench(taps, padding, high))
+@pytest.mark.parametrize(("taps", "padding", "high", "wide"), WINDOWS)
+def test_the_same_bits_every_time_whatever_the_batch(taps: int, padding: int, high: int, wide: int) -> None:
+    whole, alone = bench(taps, padding, high, wide), bench(taps, padding, high, wide, 1)
+    first, second = [array.copy() for array in computed(whole)], computed(bench(taps, padding, high, wide))
     for array, again in zip(first, second, strict=True):
         np.testing.assert_array_equal(array, again)
     alone.x[0][...], alone.w["weight"][...], alone.dy[...] = whole.x[0][1:2], whole.w["weight"], whole.dy[1:2]
@@ -119,8 +119,8 @@ def test_the_same_bits_every_time_whatever_the_batch(taps: int, padding: int, hi
 
 
 @needs_onednn
-@pytest.mark.parametrize(("taps", "padding", "high"), WINDOWS)
-def test_it_can_be_left_to_onednn(taps: int, padding: int, high: int) -> None:
-    fewer, plain = bench(taps, padding, high), bench(taps, padding, high, winograd=False)
-    assert set(fewer.buffers.forward) == ({"u", "v", "m"} if LIBRARY.wide else {"scratch"})
+@pytest.mark.parametrize(("taps", "padding", "high", "wide"), WINDOWS)
+def test_it_can_be_left_to_onednn(taps: int, padding: int, high: int, wide: int) -> None:
+    fewer, plain = bench(taps, padding, high, wide), bench(taps, padding, high, wide, winograd=False)
+    assert set(fewer.buffers.forward) == ({"u", "v", "m", "edge"} if LIBRARY.wide else {"scratch"})
     assert set(plain.buffers.forward) == {"scratch"}

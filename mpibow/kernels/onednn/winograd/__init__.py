@@ -33,22 +33,29 @@ def fits(op: Conv2d | ConvRelu, shapes: Shapes) -> bool:
     """
     (n, c), (k, high, wide), op = shapes.x[0][:2], shapes.y[1:], plain(op)
     simple = (op.stride, op.dilation, op.groups) == ((1, 1), (1, 1), 1)
-    whole = c % 16 == k % 16 == high % 2 == wide % 8 == 0 and max(c, k) <= 512
-    outputs, window = n * high * wide, (op.kernel, op.padding)
-    if max(c, k) > 256:
-        return simple and whole and window == ((3, 3), (1, 1)) and min(c, k) >= 256 and outputs >= 256
+    simple = simple and c % 16 == k % 16 == 0 and max(c, k) <= 512
+    outputs, window, whole = n * high * wide, (op.kernel, op.padding), high % 2 == wide % 8 == 0
     if window == ((3, 3), (1, 1)):
-        return simple and whole and outputs >= 64
+        many = outputs >= 256 and min(c, k) >= 256 if max(c, k) > 256 else outputs >= 64
+        return simple and many and (whole or min(_products(shapes).values()) < 5)
     roomy = window == ((5, 5), (0, 0)) or (window == ((5, 5), (2, 2)) and high >= 6)
-    return simple and whole and roomy and outputs >= max(64, c // 2, k // 2)
+    return simple and whole and roomy and max(c, k) <= 256 and outputs >= max(64, c // 2, k // 2)
+
+
+def _products(shapes: Shapes) -> dict[int, float]:
+    """An output's products by form of 3x3, with those of groups that extend beyond the image."""
+    high, wide = shapes.y[2:]
+    across = -(-wide // 8) * 8 / wide
+    return {23: 4 * -(-high // 2) * 2 / high * across, 43: 2.25 * -(-high // 8) * 8 / high * across}
 
 
 def form(op: Conv2d, shapes: Shapes) -> int:
-    """Tiles of 4x4 outputs want whole groups, and so many that their larger transforms of the weights pay off."""
+    """Of 3x3 that of fewer products, if there are so many tiles that transforms of the weights to 6x6 pay off."""
     (n, c), (k, high, wide) = shapes.x[0][:2], shapes.y[1:]
     if op.kernel == (5, 5):
         return 25
-    return 43 if high % 8 == wide % 8 == 0 and n * high * wide >= 2 * max(c, k) else 23
+    products = _products(shapes)
+    return 43 if products[43] < products[23] and n * high * wide >= 2 * max(c, k) else 23
 
 
 def _extents(op: Conv2d | ConvRelu, shapes: Shapes) -> Arguments:
@@ -69,17 +76,18 @@ def buffers(op: Conv2d | ConvRelu, shapes: Shapes) -> Buffers:
     extents = _extents(op, shapes)
     c, k, (outputs, taps) = extents["c"], extents["k"], divmod(extents["form"], 10)
     size, line = outputs + taps - 1, 16
-    group = 4 * size * size * line
+    group, edge = 4 * size * size * line, ((12 * 10 * line,), FLOAT)
     u = (c * k * size * size * 16 * line,)
     forward: Specs = {
         "u": (u, FLOAT),
         "v": ((c * group,), FLOAT),
         "m": (((4 * outputs * size + 1) * line,), FLOAT),
+        "edge": edge,
     }
     if not shapes.training:
         return Buffers(forward=forward)
     v, d, m = (STRIP * c * group,), (STRIP * k * group,), (taps * taps * 16 * line,)
-    backward: Specs = {"u": (u, FLOAT), "v": (v, FLOAT), "d": (d, FLOAT), "m": (m, FLOAT)}
+    backward: Specs = {"u": (u, FLOAT), "v": (v, FLOAT), "d": (d, FLOAT), "m": (m, FLOAT), "edge": edge}
     if isinstance(op, ConvRelu):
         backward["dz"] = ((math.prod(shapes.y),), FLOAT)
     return Buffers(forward=forward, backward=backward)

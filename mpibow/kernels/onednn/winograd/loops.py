@@ -2,13 +2,16 @@
 
 C and K count blocks of 16 channels here: x (n, C, h, w, 16), weight (K, C, taps, taps, 16 of C, 16 of K), and
 y (n, K, h', w', 16) with h' = h + 2 padding - taps + 1. A group has `tall`
-rows and WIDE columns of outputs.
+rows and WIDE columns of outputs. Of those that extend beyond the image `edge` has a copy, which is 0 there.
 """
 
 from typing import Literal
 
+import numba
+
 from mpibow.kernels.compiled.native import Address, floats, native
 from mpibow.kernels.compiled.numeric import inlined
+from mpibow.kernels.compiled.products import copied
 from mpibow.kernels.compiled.vectors import BLOCK, LINE
 from mpibow.kernels.onednn.winograd.tiles import (
     add_gradients,
@@ -55,6 +58,45 @@ def _fetch_after(tall: int, group: int, down: int, across: int, blocks: int, at:
             fetch(at + (((n * blocks + block) * high + tall * i + row) * wide + WIDE * j) * LINE)
 
 
+@inlined
+def _cut_out(image: int, edge: int, top: int, left: int, rows: int, columns: int, high: int, wide: int) -> None:
+    """edge (rows, columns, 16) <- the part of image (high, wide, 16) that begins at top and left, 0 outside of it."""
+    for r in range(rows):
+        for s in range(columns):
+            to, i, j = edge + (r * columns + s) * LINE, top + r, left + s
+            if 0 <= i < high and 0 <= j < wide:
+                copied(image + (i * wide + j) * LINE, to, 16)
+            else:
+                floats(to, 16)[:] = 0
+
+
+@numba.njit(inline="always")
+def _inputs(
+    form: Form,
+    image: int,
+    v: int,
+    step: int,
+    edge: int,
+    i: int,
+    j: int,
+    h: int,
+    wide: int,
+    padding: int,
+) -> None:
+    """V of the group in row i and column j of an image; bytes from row to row: step."""
+    tall, _, taps, _ = _form(form)
+    high, broad, inner = h + 2 * padding - taps + 1, wide + 2 * padding - taps + 1, padding == 0
+    top, left = tall * i - padding, WIDE * j - padding
+    if tall * i + tall <= high and WIDE * j + WIDE <= broad:
+        bottom, right = high - tall * i - tall + inner, broad - WIDE * j - WIDE + inner
+        at = image + (top * wide + left) * LINE
+        input_tiles(form, at, v, wide * LINE, step, i + inner, bottom, j + inner, right)
+    else:
+        columns = WIDE + taps - 1
+        _cut_out(image, edge, top, left, tall + taps - 1, columns, h, wide)
+        input_tiles(form, edge, v, columns * LINE, step, 1, 1, 1, 1)
+
+
 @native
 def convolve(
     x: Address,
@@ -64,6 +106,7 @@ def convolve(
     u: Address,
     v: Address,
     m: Address,
+    edge: Address,
     back: bool,
     images: int,
     c: int,
@@ -80,7 +123,7 @@ def convolve(
     the gradient of the inputs from that of the outputs.
     """
     tall, outputs, taps, size = _form(form)
-    high, broad, inner = h + 2 * padding - taps + 1, wide + 2 * padding - taps + 1, padding == 0
+    high, broad = h + 2 * padding - taps + 1, wide + 2 * padding - taps + 1
     group, row = 4 * size * LINE, c * size * BLOCK  # bytes of one row: of V and a block, and of U
     for block in range(k):
         for part in range(c):
@@ -93,20 +136,24 @@ def convolve(
                 weight_tiles(form, source + lane * LINE, to, row)
     none = m + 4 * outputs * size * LINE
     floats(none, 16)[:] = 0
-    across, down = broad // WIDE, high // tall
+    across, down = -(-broad // WIDE), -(-high // tall)
     for each in range(images * down * across):
         n, i, j = _place(each, down, across)
         _fetch_after(tall, each, down, across, c, x, h, wide)
         _fetch_after(tall, each, down, across, k, y, high, broad)
-        top, bottom, left, right = i + inner, down - 1 - i + inner, j + inner, across - 1 - j + inner
         for part in range(c):
-            at = x + (((n * c + part) * h + tall * i - padding) * wide + WIDE * j - padding) * LINE
-            input_tiles(form, at, v + part * group, wide * LINE, c * group, top, bottom, left, right)
+            image = x + (n * c + part) * h * wide * LINE
+            _inputs(form, image, v + part * group, c * group, edge, i, j, h, wide, padding)
+        rows, columns = min(tall, high - tall * i), min(WIDE, broad - WIDE * j)
+        whole = rows == tall and columns == WIDE
         for block in range(k):
             for r in range(size):
                 products(form, v + r * c * group, u + (block * size + r) * row, m + r * 4 * outputs * LINE, group, c)
             to = y + (((n * k + block) * high + tall * i) * broad + WIDE * j) * LINE
-            output_tiles(form, m, to, broad * LINE, bias + block * LINE if bias else none, relu)
+            pitch, shift = broad if whole else WIDE, bias + block * LINE if bias else none
+            output_tiles(form, m, to if whole else edge, pitch * LINE, shift, relu)
+            for r in range(0 if whole else rows):
+                copied(edge + r * WIDE * LINE, to + r * broad * LINE, 16 * columns)
 
 
 @native
@@ -117,6 +164,7 @@ def differentiate(
     v: Address,
     d: Address,
     m: Address,
+    edge: Address,
     images: int,
     c: int,
     k: int,
@@ -128,9 +176,9 @@ def differentiate(
 ) -> None:
     """The gradients dweight, laid out as the weight is, and dbias."""
     tall, _, taps, size = _form(form)
-    high, broad, inner = h + 2 * padding - taps + 1, wide + 2 * padding - taps + 1, padding == 0
+    high, broad = h + 2 * padding - taps + 1, wide + 2 * padding - taps + 1
     group, strip, area = 4 * size * LINE, STRIP * 4 * size * LINE, size * size
-    across, down = broad // WIDE, high // tall
+    across, down = -(-broad // WIDE), -(-high // tall)
     groups = images * down * across
     if dbias:
         floats(dbias, k * 16)[:] = 0
@@ -140,17 +188,19 @@ def differentiate(
             n, i, j = _place(start + s, down, across)
             _fetch_after(tall, start + s, down, across, c, x, h, wide)
             _fetch_after(tall, start + s, down, across, k, dy, high, broad)
-            top, bottom, left, right = i + inner, down - 1 - i + inner, j + inner, across - 1 - j + inner
             for part in range(c):
-                at = x + (((n * c + part) * h + tall * i - padding) * wide + WIDE * j - padding) * LINE
-                to = v + part * strip + s * group
-                input_tiles(form, at, to, wide * LINE, c * strip, top, bottom, left, right)
+                image = x + (n * c + part) * h * wide * LINE
+                _inputs(form, image, v + part * strip + s * group, c * strip, edge, i, j, h, wide, padding)
+            whole = tall * i + tall <= high and WIDE * j + WIDE <= broad
             for block in range(k):
-                at = dy + (((n * k + block) * high + tall * i) * broad + WIDE * j) * LINE
-                to = d + block * strip + s * group
-                gradient_tiles(form, at, to, broad * LINE, k * strip)
+                image, to = dy + (n * k + block) * high * broad * LINE, d + block * strip + s * group
+                at, pitch = image + (tall * i * broad + WIDE * j) * LINE, broad * LINE
+                if not whole:
+                    _cut_out(image, edge, tall * i, WIDE * j, tall, WIDE, high, broad)
+                    at, pitch = edge, WIDE * LINE
+                gradient_tiles(form, at, to, pitch, k * strip)
                 if dbias:
-                    add_gradients(form, at, dbias + block * LINE, broad * LINE)
+                    add_gradients(form, at, dbias + block * LINE, pitch)
         for r in range(size):
             for j in range(size):
                 for block in range(k):
