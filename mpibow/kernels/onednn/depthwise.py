@@ -162,7 +162,7 @@ def lanes_of(op: Conv2d, shapes: Shapes, x: str, y: str) -> int:
     """The channels of a block, if x and y are the layouts of its image and outputs; 0 if this kernel does not fit."""
     found = _layout.fullmatch(x)
     lanes = int(found[1]) if found and x == y else 0
-    return lanes if op.groups == op.channels == shapes.x[0][1] and lanes in LANES else 0
+    return lanes if 1 < op.groups == op.channels == shapes.x[0][1] and lanes in LANES else 0
 
 
 def scratch(op: Conv2d, lanes: int) -> Spec:

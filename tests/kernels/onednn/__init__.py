@@ -10,3 +10,6 @@ PATH = find_library()
 LIBRARY = None if PATH is None else load(PATH)
 TABLE = {} if LIBRARY is None else operators(LIBRARY)
 needs_onednn = pytest.mark.skipif(LIBRARY is None, reason="no libdnnl found: pip install -e '.[cpu]'")
+needs_wide = pytest.mark.skipif(
+    LIBRARY is None or not LIBRARY.wide, reason="these kernels need AVX2, which this processor lacks"
+)

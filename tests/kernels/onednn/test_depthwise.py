@@ -14,7 +14,7 @@ from mpibow.kernels.onednn.depthwise import TAPS
 from mpibow.ops.fused import ConvRelu
 from tests.kernels.against import compare
 from tests.kernels.cases import INITIAL, Bench, Case
-from tests.kernels.onednn import LIBRARY, TABLE, needs_onednn
+from tests.kernels.onednn import LIBRARY, TABLE, needs_onednn, needs_wide
 
 pytestmark = needs_onednn
 
@@ -73,6 +73,7 @@ def test_it_is_numpys(
     ("kernel", "dilation"), [((5, 5), (1, 1)), ((2, 4), (1, 1)), ((3, 3), (2, 2)), ((TAPS + 1, 4), (1, 1))]
 )
 @pytest.mark.parametrize("channels", [2, 16, 20, 48])
+@needs_wide
 def test_windows_that_onednn_leaves_to_its_reference_code(kernel: Pair, dilation: Pair, channels: int) -> None:
     padding = tuple(d * (k - 1) // 2 for k, d in zip(kernel, dilation, strict=True))
     made = bench(depthwise(channels, kernel, padding=(padding[0], padding[1]), dilation=dilation))

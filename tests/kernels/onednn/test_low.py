@@ -11,11 +11,7 @@ from mpibow.kernels.onednn import low
 from mpibow.ops.fused import ConvRelu
 from tests.kernels.against import compare
 from tests.kernels.cases import INITIAL, Bench, Case
-from tests.kernels.onednn import LIBRARY, TABLE, needs_onednn
-
-needs_wide = pytest.mark.skipif(
-    LIBRARY is None or not LIBRARY.wide, reason="these kernels need AVX2, which this processor lacks"
-)
+from tests.kernels.onednn import TABLE, needs_onednn, needs_wide
 
 
 def conv(k: int, stride: int, bias: bool = False) -> ops.Conv2d:
