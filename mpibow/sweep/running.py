@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -21,6 +22,7 @@ from mpibow.run.signals import Signals
 from mpibow.sweep.folder import CellResult, SweepFolder
 from mpibow.sweep.grid import Cell
 
+LOOK = 0.05  # seconds between looks at a run
 SAVE = signal.SIGUSR1  # makes a run save and end; mpirun forwards it, but kills its ranks at SIGINT
 
 
@@ -37,7 +39,8 @@ class Child(Signals):
         if self.received:  # between two runs
             self.first()
         try:
-            code = self._process.wait()
+            while (code := self._process.poll()) is None:
+                time.sleep(LOOK)  # wait() would hold up a signal that comes just before it until the run has ended
             return code if code >= 0 else 128 - code  # as a shell has it
         finally:
             self._process = None
