@@ -17,6 +17,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from mpibow.system.process import state
+
 AGE = 60.0  # seconds: a job that begins makes a file before it maps it
 MEMORY = re.compile(r"sm_segment\..+\.(\d+)\.[0-9a-f]+\.\d+|mpibow-\w+")  # of Open MPI, and of comm.shared
 SESSION = re.compile(r"ompi\.(\d+)")  # .PID of mpirun
@@ -76,7 +78,11 @@ def _used() -> set[str] | None:
         used = set[str]()
         for process in Path("/proc").iterdir():
             if process.name.isdigit() and process.name != "1":  # init, which may hide itself
-                used |= _used_by(process)
+                try:
+                    used |= _used_by(process)
+                except PermissionError:
+                    if state(int(process.name)):  # one that has ended and is not yet forgotten uses nothing
+                        raise
         return used
     except OSError:
         return None

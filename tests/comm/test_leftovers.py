@@ -17,7 +17,7 @@ from tests.launching import OPEN_MPI, launcher, needs_mpi
 sees_all = pytest.mark.skipif(
     os.readlink("/proc/self/ns/pid") != ALL_PROCESSES, reason="a PID namespace, where processes are hidden"
 )
-MEET = "from mpi4py import MPI; MPI.COMM_WORLD.allgather(0); print('met', flush=True); import time; time.sleep(60)"
+MEET = "from mpi4py import MPI; MPI.COMM_WORLD.allgather(0); print('met', flush=True); import time; time.sleep(900)"
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ def test_a_real_job(tmp_path: Path, killed: bool) -> None:
         if killed:
             for process in processes:
                 process.kill()
-            psutil.wait_procs(processes, timeout=30)
+            psutil.wait_procs(processes, timeout=720)
             assert names((memory, folders)) == left
         sweep(memory, folders, age=0)
         assert [name for name in names((memory, folders)) if name in left] == ([] if killed else left)
