@@ -159,9 +159,13 @@ def test_a_launcher_that_outlives_its_ranks_is_killed_and_the_job_queued_again(s
     number = str(os.getpid())  # tests beside this one have ranks of other names
     (site.bin.parent / "mpibow").mkdir()
     (site.bin.parent / "mpibow/__init__.py").write_text("")  # a package of this folder goes before the installed one
-    (site.bin.parent / "mpibow/train.py").write_text("import time\ntime.sleep(10)")  # the script looks every second
+    (site.bin.parent / "mpibow/train.py").write_text(
+        "import os, time\nwhile not os.path.exists('seen'): time.sleep(0.1)"
+    )
+    (site.bin / "pgrep").write_text(f'#!/bin/sh\n{shutil.which("pgrep")} "$@" && touch {site.bin.parent}/seen')
+    (site.bin / "pgrep").chmod(0o755)
     train = f"python -m mpibow.train digits.yaml name=job-{number} --resume auto"
-    site.fake(LAUNCHER[script], f"(cd {site.bin.parent} && {train})\necho hangs >> {{log}}\nexec sleep 9999")
+    site.fake(LAUNCHER[script], f"echo hangs >> {{log}}\n(cd {site.bin.parent} && {train})\nexec sleep 9999")
     code, output = site.run(script, PATIENCE="0", **{NUMBER[script]: number})
     assert code == (EXIT_REQUEUE if script == "lsf.sh" else KILLED), output
     assert [site.calls()[1], *map(str.split, site.calls()[2:])] == [

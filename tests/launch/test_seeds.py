@@ -46,21 +46,21 @@ def site(tmp_path: Path) -> Site:
 def test_a_task_is_a_seed_of_one_sweep(scheduler: str, site: Site, tmp_path: Path) -> None:
     site.fake("python", "exit 0")
     process = start(tmp_path, scheduler, "launch/lenet-mnist.yaml", "update.lr=0.01,0.02", ranks="2")
-    assert process.wait(240) == 0
+    assert process.wait(720) == 0
     sweep = "python -m mpibow.sweep launch/lenet-mnist.yaml update.lr=0.01,0.02 seed=3"
     assert site.calls() == [f"{sweep} --output sweeps/seeds-77 --ranks 2"]
 
 
 def test_an_array_goes_on_in_the_folder_of_an_earlier_one(site: Site, tmp_path: Path) -> None:
     site.fake("python", "exit 0")
-    assert start(tmp_path, "lsf", output="sweeps/seeds-12").wait(240) == 0
+    assert start(tmp_path, "lsf", output="sweeps/seeds-12").wait(720) == 0
     assert site.calls() == ["python -m mpibow.sweep launch/digits.yaml seed=3 --output sweeps/seeds-12 --ranks 1"]
 
 
 def test_pbs_asks_for_the_state_two_minutes_before_the_end(site: Site, tmp_path: Path) -> None:
     site.fake("timeout", 'shift 5; exec "$@"')
     site.fake("python", "exit 0")
-    assert start(tmp_path, "pbs").wait(240) == 0
+    assert start(tmp_path, "pbs").wait(720) == 0
     begin = "timeout --foreground --preserve-status --kill-after=90 --signal=TERM 14280 python -m mpibow.sweep"
     assert site.calls()[0].startswith(begin)
 
