@@ -16,6 +16,7 @@ import yaml
 
 from mpibow.comm.launch import find_launcher
 from mpibow.data.recordset import write_records
+from mpibow.system.process import state
 from tests.launching import LIMIT, OPEN_MPI, ROOT, launcher
 from tests.run import tiny
 
@@ -44,11 +45,11 @@ def write_run(folder: Path, **settings) -> Path:
 
 @contextmanager
 def started(
-    ranks: int, *arguments: str, cwd: Path, options: Sequence[str] = (), **environment: str
+    ranks: int, *arguments: str, cwd: Path, options: Sequence[str] = (), pipesize: int = -1, **environment: str
 ) -> Iterator[subprocess.Popen[str]]:
     """`python arguments...` as `ranks` ranks (1: without a launcher); whatever of it is left at the end is killed.
 
-    `options` are the launcher's.
+    `options` are the launcher's, `pipesize` is that of its output, which is read at the end.
     """
     program = [] if ranks == 1 else [str(launcher()), *options, "-n", str(ranks)]
     child = subprocess.Popen(
@@ -60,6 +61,7 @@ def started(
         stderr=subprocess.STDOUT,
         text=True,
         start_new_session=True,
+        pipesize=pipesize,
     )
     try:
         yield child
@@ -81,8 +83,11 @@ def training(folder: Path, ranks: int, **settings) -> Iterator[subprocess.Popen[
 
 
 def ended(child: subprocess.Popen[str]) -> tuple[int, str]:
-    """Its exit code and all that it said."""
+    """Its exit code and all that it said; no process of it is left, whose run another one could not continue."""
+    family = psutil.Process(child.pid).children(recursive=True)
     said, _ = child.communicate(timeout=LIMIT)
+    while any(state(process.pid) for process in family):
+        time.sleep(0.01)
     return child.returncode, said
 
 

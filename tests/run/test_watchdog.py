@@ -17,9 +17,9 @@ from mpibow.errors import EXIT_STALLED, CommunicationError
 from mpibow.train import train
 from tests.launching import RANKS, launcher, needs_mpi
 from tests.run import tiny
-from tests.run.processes import ended, pids, reached, started, wait_for, write_run
+from tests.run.processes import ended, last_iteration, pids, reached, started, wait_for, write_run
 
-LIMIT = 6  # seconds: a busy machine makes some progress in them
+LIMIT = 16  # seconds: a busy machine makes some progress in them
 OFTEN = {"evaluate": {"every": 10**6}, "checkpoint": {"every": None}, "limits": {"iteration": LIMIT}}
 
 SCRIPT = """
@@ -82,18 +82,17 @@ def test_a_rank_that_never_calls_fit_ends_all_and_is_named(tmp_path: Path) -> No
 
 @needs_mpi
 def test_a_job_that_was_suspended_whole_goes_on(tmp_path: Path) -> None:
-    config = write_run(tmp_path, **OFTEN, stop={"epochs": None, "iterations": 1500})
+    config, metrics = write_run(tmp_path, **OFTEN), tmp_path / "runs/run/metrics.jsonl"
     with started(RANKS, "-m", "mpibow.train", str(config), cwd=tmp_path) as child:
-        wait_for(child, lambda: reached(tmp_path / "runs/run/metrics.jsonl", 20))
+        wait_for(child, lambda: reached(metrics, 20))
         ranks = pids(child, RANKS)
         for number in (signal.SIGSTOP, signal.SIGCONT):
             for pid in ranks:
                 os.kill(pid, number)
             if number == signal.SIGSTOP:
-                time.sleep(1.5 * LIMIT)
-        code, said = ended(child)
-    assert code == 0, said
-    assert "no progress" not in said
+                time.sleep(LIMIT + 2)
+        before = last_iteration(metrics)
+        wait_for(child, lambda: reached(metrics, before + 1500))
 
 
 def has_ulfm() -> bool:

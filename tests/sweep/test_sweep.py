@@ -75,7 +75,9 @@ def test_a_cell_that_was_cut_off_goes_on_to_the_same_bits(folder: Path) -> None:
     (run_of_all,) = (folder / "whole/runs").iterdir()
     run_of_it = folder / "out/runs" / run_of_all.name
     command = ["-m", "mpibow.sweep", "run.yaml", *words, "--output", "out"]
-    with started(1, *command, cwd=folder) as child:
+    with started(
+        1, *command, cwd=folder, pipesize=4096
+    ) as child:  # it says more before its end, and waits for a reader
         wait_for(child, lambda: reached(run_of_it / "metrics.jsonl", 200))
         child.send_signal(signal.SIGINT)
         code, said = ended(child)
@@ -83,7 +85,7 @@ def test_a_cell_that_was_cut_off_goes_on_to_the_same_bits(folder: Path) -> None:
     assert cells(folder) == {}
     assert "0 of 1 cells have ended; the same command continues" in said
     at = last_iteration(run_of_it / "metrics.jsonl")
-    with started(1, *command, cwd=folder) as child:
+    with started(1, *command, cwd=folder, pipesize=4096) as child:
         wait_for(child, lambda: reached(run_of_it / "metrics.jsonl", at + 200))
     assert cells(folder) == {}
     done = run([sys.executable, *command], cwd=folder)
