@@ -202,7 +202,7 @@ CHECKS = (
 def main(communicator: Communicator, note: str) -> None:
     from mpibow.comm import Mpi
 
-    assert note == ""
+    assert note == "" or note.startswith("removed ")  # what jobs that other tests have killed left
     cut = Mpi(largest=7)
     for check in CHECKS:
         check(communicator)

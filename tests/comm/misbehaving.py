@@ -5,10 +5,11 @@ import signal
 import sys
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 
-from mpibow.comm import Communicator, run_ranks
+from mpibow.comm import Communicator, mpi, run_ranks
 from mpibow.errors import EXIT_REQUEUE, DivergedError
 
 LONG = 1000.0  # seconds; no test waits this long
@@ -44,6 +45,7 @@ def raises_with_a_thread_that_never_ends(comm: Communicator) -> None:
 
 
 def raises_alike(comm: Communicator) -> None:
+    mpi.FAREWELL = LONG
     raise DivergedError("loss is nan\nin every learner")
 
 
@@ -53,6 +55,7 @@ def ends_early(comm: Communicator) -> None:
 
 
 def calls_another_thing(comm: Communicator) -> None:
+    mpi.FAREWELL = LONG
     if comm.rank == 0:
         comm.barrier()
     else:
@@ -79,11 +82,10 @@ def is_killed_between_sums(comm: Communicator) -> None:
 
 
 def loses_its_launcher(comm: Communicator) -> None:
-    """Prints the ranks' process ids, and then goes on for ever."""
+    """Writes the ranks' process ids to a file, and then goes on for ever."""
     everyone = comm.share(os.getpid())
     if comm.rank == 0:
-        print(*everyone, flush=True)
-        time.sleep(0.5)  # until it is passed on
+        Path("pids").write_text(" ".join(map(str, everyone)))
         os.kill(os.getppid(), signal.SIGKILL)
     array = comm.zeros(1000, "float32")
     while True:
@@ -118,7 +120,7 @@ def waits(comm: Communicator) -> None:
             time.sleep(0.7)
         cpu, wall = time.process_time(), time.perf_counter()
         call()
-        used.append((time.process_time() - cpu) / (time.perf_counter() - wall))
+        used.append((time.process_time() - cpu) / max(time.perf_counter() - wall, 0.7))  # a late one waits for nobody
     everyone = comm.share(used)
     if comm.rank == 0:
         print(max(max(shares) for shares in everyone[1:]))

@@ -202,10 +202,11 @@ class TestRanks:
         assert together("is_killed").returncode != 0
         assert together("is_killed_between_sums").returncode != 0
 
-    def test_no_rank_outlives_its_launcher(self):
-        done = together("loses_its_launcher")
-        left = [psutil.Process(int(pid)) for pid in done.stdout.split() if psutil.pid_exists(int(pid))]
-        assert len(done.stdout.split()) == RANKS
+    def test_no_rank_outlives_its_launcher(self, tmp_path):
+        mpirun(RANKS, "-m", "tests.comm.misbehaving", "loses_its_launcher", cwd=tmp_path)
+        pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
+        left = [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]
+        assert len(pids) == RANKS
         assert psutil.wait_procs(left, timeout=LIMIT)[1] == []
 
     def test_a_rank_that_fails_between_sums_ends_all(self):

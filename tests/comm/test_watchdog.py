@@ -132,6 +132,11 @@ class TestSigns:
         assert job_of({"SLURM_JOB_ID": "3"}) == str(os.getppid())
 
 
+class Still(Watchdog):
+    def _watch(self) -> None:
+        """Its thread makes no tick."""
+
+
 class Watched:
     """A watchdog whose ticks the test makes, and which ends nothing."""
 
@@ -139,8 +144,7 @@ class Watched:
         self.said = []
         self.ended = []
         self.pulse = Pulse(limits)
-        self.dog = Watchdog(self.pulse, rank, size, signs, self.said.append, self.ended.append)
-        self.dog._stopped.set()  # its own thread
+        self.dog = Still(self.pulse, rank, size, signs, self.said.append, self.ended.append)
 
     def tick(self, times: int) -> None:
         for _ in range(times):
