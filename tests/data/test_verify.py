@@ -123,16 +123,17 @@ def test_little_to_do_starts_no_process(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 STARTED = """
+import sys
 from mpibow import records
 from mpibow.system.streams import as_command
-as_command(lambda: print("ready", flush=True) or records.main())
+paths = sys.argv[1:] * 50_000  # a minute and more
+as_command(lambda: print("ready", flush=True) or records.main(["verify", "--workers", "2", *paths]))
 """
 
 
 @pytest.mark.parametrize("after", [0.05, 0.2, 0.4, 1.5])  # seconds: workers are just being started, or at work
 def test_an_interrupt_ends_all_processes_quietly(tmp_path: Path, after: float) -> None:
-    folder = str(written(tmp_path / "a", [b"abc"] * 3))
-    command = [sys.executable, "-c", STARTED, "verify", "--workers", "2", *[folder] * 10_000]
+    command = [sys.executable, "-c", STARTED, str(written(tmp_path / "a", [b"abc"] * 3))]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as process:
