@@ -1,5 +1,6 @@
 """A clock that is made up: it goes on only where a test moves it."""
 
+import threading
 from collections.abc import Callable
 from types import ModuleType, SimpleNamespace
 
@@ -25,3 +26,16 @@ class Clock:
             return function(*args, **kwargs)
 
         return slow
+
+
+class Awaited(Clock):
+    """A second goes by with each look at it; `begun` is set by the first, with which a wait begins."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *modules: ModuleType) -> None:
+        super().__init__(monkeypatch, *modules)
+        self.begun = threading.Event()
+
+    def read(self) -> float:
+        self.begun.set()
+        self.now += 1.0
+        return self.now

@@ -19,11 +19,13 @@ from mpibow.config import describe, dump, load
 from mpibow.data.dataset import Array, channels_last
 from mpibow.errors import ConfigError, RecordError, ShapeError
 from mpibow.graph.graph import Tensor
+from mpibow.run import reporter, saving
 from mpibow.run.describe import describe_job
 from mpibow.run.session import Session
 from mpibow.sync.gain import CERTAIN
 from mpibow.system.sizes import in_words
 from mpibow.train import iterate
+from tests.clock import Clock
 from tests.launching import RANKS, mpirun, needs_mpi, run
 from tests.refusals import refuses
 from tests.run import tiny
@@ -218,9 +220,15 @@ def test_stop_after_minutes(tmp_path: Path, ranks: int) -> None:
     assert summary.accuracy is not None
 
 
-def test_checkpoints_by_the_minute(tmp_path: Path) -> None:
+def test_checkpoints_by_the_minute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch, saving, reporter)
+
+    def before(session: Session) -> None:
+        clock.now += 0.1 * (session.rank == 0)
+
     every = {"every": "0.005 minutes", "keep": 100}
-    tiny.run(tiny.job(tmp_path, stop={"epochs": None, "minutes": 0.02}, checkpoint=every, evaluate={"every": 10**6}), 2)
+    stop = {"epochs": None, "minutes": 0.02}
+    tiny.watch(tmp_path, 2, before=before, stop=stop, checkpoint=every, evaluate={"every": 10**6})
     assert 2 <= len(tiny.events(tmp_path / "run", "checkpoint")) <= 6
 
 

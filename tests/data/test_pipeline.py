@@ -10,6 +10,7 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
+from mpibow.data import pipeline as pipeline_module
 from mpibow.data.dataset import Array, ArrayData, read_into
 from mpibow.data.order import samples_at
 from mpibow.data.pipeline import Pipeline
@@ -17,6 +18,7 @@ from mpibow.data.readers import DirectReader
 from mpibow.data.slots import Slot, fill_counter
 from mpibow.data.timeline import Timeline, fixed
 from mpibow.errors import RecordError
+from tests.clock import Awaited
 from tests.data.slots import piped
 from tests.launching import LIMIT
 
@@ -107,8 +109,8 @@ class Counting(ArrayData):
 
 
 def settled(value: Callable[[], int], expected: int = 1) -> int:
-    """The value once it has reached `expected`, for which it waits a minute at most, and no longer moves."""
-    end = time.monotonic() + 60
+    """The value once it has reached `expected`, for which it waits LIMIT at most, and no longer moves."""
+    end = time.monotonic() + LIMIT
     while value() < expected and time.monotonic() < end:
         time.sleep(0.01)
     last = -1
@@ -175,9 +177,9 @@ def test_close_ends_a_reader_that_waits_for_room() -> None:
     data, before = Counting(), set(threading.enumerate())
     made = piped(data, DirectReader(data), fixed(BATCH, (1,)), 2)
     settled(lambda: data.batches)
-    assert set(threading.enumerate()) > before
+    assert (new := set(threading.enumerate()) - before)
     made.close()
-    assert set(threading.enumerate()) <= before
+    assert not new & set(threading.enumerate())
     made.close()
 
 
@@ -204,21 +206,23 @@ def test_close_ends_a_caller_that_waits_for_a_slot() -> None:
     caller.start()
     closer = threading.Thread(target=made.close, daemon=True)
     closer.start()
-    caller.join(5)
+    caller.join(LIMIT)
     data.go.set()
-    closer.join(5)
+    closer.join(LIMIT)
     assert seen == ["next() after close()"]
 
 
-def test_waiting_is_counted() -> None:
+def test_waiting_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Awaited(monkeypatch, pipeline_module)
+
     class Slow(Counting):
         def read(self, samples: Array, images: Array, labels: Array) -> None:
-            time.sleep(0.03)
+            assert clock.begun.wait(LIMIT)
             super().read(samples, images, labels)
 
     with pipeline(fixed(BATCH, (1,)), data=Slow()) as made:
         made.next()
-        assert 0.02 < made.waited < 10
+        assert made.waited == 1.0
 
 
 def test_counters_of_large_sample_numbers() -> None:

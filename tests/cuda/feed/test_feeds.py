@@ -11,6 +11,7 @@ from mpibow.cuda.feed.deviceset import DeviceSet, gathers
 from mpibow.cuda.feed.feeder import Feeder
 from mpibow.cuda.feed.togpu import ToGpu, open_source
 from mpibow.cuda.kernels.kernels import Launch
+from mpibow.data import pipeline as pipeline_module
 from mpibow.data.dataset import Array, ArrayData, Dataset, NamedArrays, Samples
 from mpibow.data.loading import Loading
 from mpibow.data.pipeline import Pipeline
@@ -19,6 +20,7 @@ from mpibow.data.readers import DirectReader, Reader
 from mpibow.data.recordset import open_records, write_records
 from mpibow.data.timeline import fixed
 from mpibow.errors import DamagedRecord, DeviceError, RecordError
+from tests.clock import Awaited
 from tests.cuda.device.simulated import SimDriver, SimStream
 from tests.cuda.feed.test_feeder import feeder_on
 from tests.cuda.kernels.host import needs_compiler, run_all
@@ -280,13 +282,13 @@ def test_a_host_that_waits_while_learners_compute_has_not_waited_for_data(timed:
     made.close()
 
 
-def test_a_host_that_waits_while_learners_do_nothing_has() -> None:
+def test_a_host_that_waits_while_learners_do_nothing_has(monkeypatch: pytest.MonkeyPatch) -> None:
     driver, data = SimDriver(), images()
     feeder, reader = feeder_on(driver), Held(data)
+    reader.go = Awaited(monkeypatch, pipeline_module).begun
     made = pipeline(data, reader, ToGpu(data, feeder), 1)
-    threading.Timer(0.03, reader.go.set).start()
     made.next()
-    assert 0.01 < made.waited < 10
+    assert made.waited == 1.0
     made.close()
 
 
