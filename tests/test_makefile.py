@@ -114,7 +114,7 @@ def integration(tmp_path: Path) -> Callable[[str], subprocess.CompletedProcess[s
     def run(makefile: str) -> subprocess.CompletedProcess[str]:
         (tmp_path / "Makefile").write_text(makefile)
         return subprocess.run(
-            ["bash", str(tmp_path / ".ci/run")], capture_output=True, text=True, check=False, timeout=60
+            ["bash", str(tmp_path / ".ci/run")], capture_output=True, text=True, check=False, timeout=720
         )
 
     return run

@@ -83,7 +83,7 @@ def test_usage(tmp_path: Path) -> None:
 
 def test_every_step_runs_or_is_named_as_failed(tmp_path: Path) -> None:
     """The whole script: its table in order, limits that are kept, no early end, a page, and what there is to do yet."""
-    told = {"PYTHON": stub(tmp_path), "STEP_LIMIT": "6", "LD_LIBRARY_PATH": "/before"}
+    told = {"PYTHON": stub(tmp_path), "STEP_LIMIT": "16", "LD_LIBRARY_PATH": "/before"}
     done = launched(tmp_path, "--bundle", bundle(tmp_path), **told)
     out, results = tmp_path / "out", tmp_path / "results"
     found = codes(out)
@@ -117,7 +117,7 @@ def test_every_step_runs_or_is_named_as_failed(tmp_path: Path) -> None:
 def test_a_call_that_is_cut_goes_on(tmp_path: Path) -> None:
     """A step that the call's end stops is run again, one that has ended is not, and nothing is run without time."""
     python = stub(tmp_path)
-    first = launched(tmp_path, "cudnn", "kinds", "lenet-1", PYTHON=python, LIMIT="10")
+    first = launched(tmp_path, "cudnn", "kinds", "lenet-1", PYTHON=python, LIMIT="18")
     assert (first.returncode, codes(tmp_path / "out")) == (75, {"cudnn": "0", "kinds": "75"}), first.stdout
     Path(python).write_text(Path(python).read_text().replace("exec sleep 60", "echo kinds"))
     again = launched(tmp_path, "cudnn", "kinds", "lenet-1", PYTHON=python)

@@ -516,7 +516,7 @@ def test_a_file_that_is_cut_short_is_named(tmp_path: Path) -> None:
     write_records(tmp_path / "set", [(image, 0) for image in pixels], classes=1)
     size = (tmp_path / "set/set-00000.mpr").stat().st_size
     done = subprocess.run(
-        [sys.executable, "-c", CUT, str(tmp_path / "set")], capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", CUT, str(tmp_path / "set")], capture_output=True, text=True, timeout=720
     )
     assert done.returncode == 0, done
     assert done.stdout.splitlines() == [

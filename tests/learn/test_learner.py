@@ -51,7 +51,7 @@ def test_result_and_gradient() -> None:
     assert result.loss > 1
     assert result.hits == plan.outputs["accuracy"].sum()
     assert result.finite
-    assert 0 < result.seconds < 10
+    assert result.seconds > 0
 
 
 def test_hits() -> None:

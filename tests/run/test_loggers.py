@@ -159,7 +159,7 @@ def test_an_offline_run_of_wandb_has_the_numbers(tmp_path: Path, monkeypatch: py
     monkeypatch.setenv("WANDB_MODE", "offline")
     tiny.train(tmp_path, log={"to": ["wandb"], "every": 5}, metrics=["perplexity"])
     (file,) = (tmp_path / "run").glob("wandb/offline-run-*/*.wandb")
-    for _ in range(100):  # another process writes it
+    for _ in range(7200):  # another process writes it
         found = [wandb_internal_pb2.Record.FromString(data) for data in records(file.read_bytes())]
         if any(record.HasField("exit") for record in found):
             break

@@ -71,7 +71,7 @@ READERS = {
 }
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(720)
 @pytest.mark.parametrize("name", READERS)
 def test_a_fifo_is_named_and_not_waited_for(tmp_path: Path, trained: Path, name: str) -> None:
     folder = tmp_path / "copy"
@@ -83,7 +83,7 @@ def test_a_fifo_is_named_and_not_waited_for(tmp_path: Path, trained: Path, name:
     assert str(folder / name) in str(caught.value)
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(720)
 def test_a_config_may_come_through_a_pipe(tmp_path: Path) -> None:
     """As a shell gives it: `train <(envsubst < template.yaml)`."""
     path = tmp_path / "run.yaml"

@@ -199,7 +199,7 @@ def missing() -> str:
     return ""
 
 
-def in_a_process(folder: Path, *arguments: str, timeout: float = 250) -> subprocess.CompletedProcess[str]:
+def in_a_process(folder: Path, *arguments: str, timeout: float = 720) -> subprocess.CompletedProcess[str]:
     """Runs this module where cuDNN finds its libraries and the stub."""
     driver_stub(folder)
     paths = [str(folder), *libraries(), os.environ.get("LD_LIBRARY_PATH", "")]

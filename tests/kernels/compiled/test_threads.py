@@ -18,7 +18,7 @@ from tests.kernels.cases import INITIAL, Bench, Case
 from tests.kernels.onednn import LIBRARY, PATH, TABLE, needs_onednn
 
 USLEEP = ctypes.cast(ctypes.CDLL(None).usleep, ctypes.c_void_p).value or 0
-PATIENT = 50_000  # tries: some seconds, which only a failure takes
+PATIENT = 3_000_000  # tries: some minutes, which only a failure takes
 
 
 @inlined
