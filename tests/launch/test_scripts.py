@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from mpibow.config import load
@@ -46,6 +47,12 @@ for i in $(seq 4800); do sleep 0.05; done"""
 def catches(pid: int, number: signal.Signals) -> bool:
     (caught,) = re.findall(r"SigCgt:\s*(\w+)", Path(f"/proc/{pid}/status").read_text())
     return bool(int(caught, 16) >> (number - 1) & 1)
+
+
+def asleep(pid: int) -> bool:
+    """Whether a script and what it started wait: `timeout` passes no signal on until it has gone on from its fork."""
+    script = psutil.Process(pid)
+    return psutil.STATUS_RUNNING not in [each.status() for each in (script, *script.children())]
 
 
 class Site:
@@ -104,7 +111,7 @@ class Site:
         self.fake(launcher, WAITS)
         process = self.start(script, **variables)
         for _ in range(4800):  # a busy machine may take long to start a job
-            if f"{launcher} runs" in self.calls() and catches(process.pid, number):
+            if f"{launcher} runs" in self.calls() and catches(process.pid, number) and asleep(process.pid):
                 break
             time.sleep(0.05)
         process.send_signal(number)
