@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from inspect import Parameter
 from pathlib import Path
-from types import FrameType, ModuleType
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -216,6 +216,8 @@ def _check_parts(torch: ModuleType, module: Module) -> None:
 
 
 def _exported(torch: ModuleType, module: Module, examples: Examples) -> ExportedProgram:
+    from mpibow.aten import packed
+
     batch = {0: torch.export.Dim("batch")}
 
     def several(x: Tensor) -> Tensor:
@@ -237,25 +239,24 @@ def _exported(torch: ModuleType, module: Module, examples: Examples) -> Exported
     try:
         if not module.training:
             module.train()
-        return torch.export.export(module, args, settings, dynamic_shapes=shapes)
+        with packed.readable():
+            return torch.export.export(module, args, settings, dynamic_shapes=shapes)
     except Exception as error:  # of many kinds, each with a page of advice
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        ours = (Path(str(torch.__file__)).parent, Path(__file__))
+        frames = traceback.extract_tb(error.__traceback__)
+        ours = (Path(str(torch.__file__)).parent, Path(__file__).parent)
         places = [
             f" in {each.filename}:{each.lineno}: {each.line}"
-            for each in traceback.extract_tb(error.__traceback__)
+            for each in frames
             if not any(Path(each.filename).is_relative_to(path) for path in ours)
         ]
         remedy = "forward must take any batch size (x.shape[0], not len(x)), and no branch may depend on the data"
-        if any(_packs(torch, frame) for frame, _ in traceback.walk_tb(error.__traceback__)):
-            remedy = "packed sequences are not read: leave them out, and hide the padding by a mask"
+        if any(each.filename == packed.__file__ for each in frames) or "Packed" in str(error):
+            remedy = (
+                "packed sequences need lengths as a tensor, and are read by LSTM, GRU, RNN and "
+                "pad_packed_sequence(..., total_length=x.shape[1]) alone"
+            )
         raise ConfigError(
             f"from_torch: torch.export cannot read {type(module).__name__}: {' '.join(lines[:2])[:400]}"
             f"{places[-1] if places else ''}; {remedy}"
         ) from error
-
-
-def _packs(torch: ModuleType, frame: FrameType) -> bool:
-    """Whether a call makes or takes a packed sequence."""
-    packed = any(isinstance(each, torch.nn.utils.rnn.PackedSequence) for each in frame.f_locals.values())
-    return packed or frame.f_code.co_name == "pack_padded_sequence"

@@ -6,12 +6,22 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from inspect import Parameter, Signature
+from inspect import Signature
 from typing import TYPE_CHECKING, Any
 
 from mpibow import ops
 from mpibow.aten import OPERATORS
-from mpibow.aten.program import Argument, BatchExtent, OperatorCall, Ref, SourcePlace, TorchProgram, refs
+from mpibow.aten.program import (
+    Argument,
+    BatchExtent,
+    OperatorCall,
+    Ref,
+    SourcePlace,
+    TorchProgram,
+    named_inputs,
+    refs,
+    signature_of,
+)
 from mpibow.aten.site import ModuleArray, Site, dtype_of, is_value
 from mpibow.errors import ConfigError, ShapeError
 from mpibow.graph.graph import FLOAT, Array, Graph, Tensor, prefix
@@ -41,7 +51,7 @@ class TorchNet:
 
     @property
     def __signature__(self) -> Signature:
-        return Signature([Parameter(name, Parameter.POSITIONAL_OR_KEYWORD) for name in self.inputs])
+        return signature_of(self.program.inputs)
 
     @property
     def weight_count(self) -> int:
@@ -156,22 +166,7 @@ class TorchNet:
 
     def _given(self, inputs: Sequence[Tensor], named: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The inputs by name, as the module was exported for them."""
-        wanted = self.program.inputs
-        names = [each.name for each in wanted]
-        given = dict(zip(names, inputs, strict=False)) | dict(named)
-        if len(inputs) > len(wanted) or set(given) != set(names):
-            raise ShapeError(f"{self.program.kind}: takes {', '.join(names)}, got {len(inputs) + len(named)} tensors")
-        for each in wanted:
-            tensor = given[each.name]
-            if tensor.shape[1:] != each.shape:
-                shape = ", ".join(map(str, ("n", *each.shape)))
-                raise ShapeError(
-                    f"{self.program.kind}: takes {each.name} ({shape}) as in example_inputs, "
-                    f"got {tensor.name} {tensor.shape}"
-                )
-            if FLOAT in (each.dtype, tensor.dtype):
-                given[each.name] = ops.cast(tensor, each.dtype)
-        return given
+        return named_inputs(self.program.kind, self.program.inputs, inputs, named, " as in example_inputs")
 
     def _called(self, call: OperatorCall, values: Mapping[str, Any], site: Site) -> Any:
         where = f"from_torch: {call.operator} in {call.place}"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
+from inspect import Parameter, Signature
 from typing import Any, TypeAlias
 
-from mpibow.errors import ConfigError
-from mpibow.graph.graph import Array, Buffer
+from mpibow.errors import ConfigError, ShapeError
+from mpibow.graph.graph import FLOAT, Array, Buffer, Tensor
+from mpibow.ops.cast import cast
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,28 @@ class ModuleInput:
     name: str
     shape: tuple[int, ...]
     dtype: str
+
+
+def signature_of(inputs: Iterable[ModuleInput]) -> Signature:
+    return Signature([Parameter(each.name, Parameter.POSITIONAL_OR_KEYWORD) for each in inputs])
+
+
+def named_inputs(
+    net: str, wanted: Sequence[ModuleInput], inputs: Sequence[Tensor], named: Mapping[str, Tensor], like: str = ""
+) -> dict[str, Tensor]:
+    """The tensors of a call of `net` by its inputs' names. Raises ShapeError where they do not fit."""
+    names = [each.name for each in wanted]
+    given = dict(zip(names, inputs, strict=False)) | dict(named)
+    if len(inputs) > len(names) or set(given) != set(names):
+        raise ShapeError(f"{net}: takes {', '.join(names)}, got {len(inputs) + len(named)} tensors")
+    tensors = dict[str, Tensor]()
+    for each in wanted:
+        tensor = given[each.name]
+        if tensor.shape[1:] != each.shape:
+            shape = ", ".join(map(str, ("n", *each.shape)))
+            raise ShapeError(f"{net}: takes {each.name} ({shape}){like}, got {tensor.name} {tensor.shape}")
+        tensors[each.name] = cast(tensor, each.dtype) if FLOAT in (each.dtype, tensor.dtype) else tensor
+    return tensors
 
 
 @dataclass(frozen=True)

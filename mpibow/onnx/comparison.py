@@ -56,8 +56,7 @@ def evaluated(
     for name, output in (outputs if isinstance(outputs, Mapping) else {next(iter(net.outputs)): outputs}).items():
         graph.output(name, output)
     plan = compile_plan(graph, choose_layout(graph, kernels, training=False), kernels, dtype, training=False)
-    weights, statistics = (initial_weights(layout, 0, plan.weight_dtype) for layout in (plan.layout, plan.statistics))
-    bound = plan.bind(weights, statistics=statistics)
+    bound = plan.bind(initial_weights(plan.layout, 0, plan.weight_dtype))
     for value, each in net.inputs.items():
         np.copyto(bound.inputs[each.name], samples[value], casting="unsafe")
     with np.errstate(all="ignore"):

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from inspect import Parameter, Signature
+from inspect import Signature
 from typing import Any
 
 import numpy as np
 
 from mpibow import ops
-from mpibow.aten.program import ModuleInput, OperatorCall, SourcePlace
+from mpibow.aten.program import ModuleInput, OperatorCall, SourcePlace, named_inputs, signature_of
 from mpibow.aten.site import ModuleArray, Value, dtype_of, refuse
 from mpibow.errors import ConfigError, ShapeError
-from mpibow.graph.graph import FLOAT, Array, Graph, Tensor
+from mpibow.graph.graph import Array, Graph, Tensor
 from mpibow.onnx.nodes import NodeSite, OnnxNode
 from mpibow.onnx.translations import TRANSLATIONS
 
@@ -43,15 +43,15 @@ class OnnxNet:
 
     @property
     def __signature__(self) -> Signature:
-        return Signature([Parameter(each.name, Parameter.POSITIONAL_OR_KEYWORD) for each in self.inputs.values()])
+        return signature_of(self.inputs.values())
 
     def __call__(self, *inputs: Tensor, **named: Tensor) -> Tensor | dict[str, Tensor]:
         """The outputs for tensors (n, ...) of the graph that is being built: one, or several by their names."""
-        given, made = self._given(inputs, named), dict[str, Tensor]()
+        given, made = named_inputs(self.source, [*self.inputs.values()], inputs, named), dict[str, Tensor]()
         if not given:
             raise ConfigError(f"from_onnx: {self.source} takes no input")
         first, uses = next(iter(given.values())), Counter(name for node in self.nodes for name in node.inputs)
-        values: Values = {"": None, **self.constants, **given}
+        values: Values = {"": None, **self.constants, **dict(zip(self.inputs, given.values(), strict=True))}
         for name, array in self.weights.items():
             values[name] = ModuleArray(name, array, uses[name], True)
         for node in self.nodes:
@@ -69,21 +69,6 @@ class OnnxNet:
                 raise ConfigError(f"from_onnx: the output {name} of {self.source} depends on no input")
             tensors[name] = output
         return tensors if len(tensors) > 1 else next(iter(tensors.values()))
-
-    def _given(self, inputs: Sequence[Tensor], named: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The inputs by their names in the model. Raises ShapeError where they are not the model's."""
-        names = [each.name for each in self.inputs.values()]
-        given = dict(zip(names, inputs, strict=False)) | dict(named)
-        if len(inputs) > len(names) or set(given) != set(names):
-            raise ShapeError(f"{self.source}: takes {', '.join(names)}, got {len(inputs) + len(named)} tensors")
-        tensors = dict[str, Tensor]()
-        for value, each in self.inputs.items():
-            tensor, floats = given[each.name], each.dtype == FLOAT
-            if tensor.shape[1:] != each.shape:
-                shape = ", ".join(map(str, ("n", *each.shape)))
-                raise ShapeError(f"{self.source}: takes {each.name} ({shape}), got {tensor.name} {tensor.shape}")
-            tensors[value] = ops.cast(tensor, each.dtype) if floats or tensor.dtype == FLOAT else tensor
-        return tensors
 
 
 def _results(site: NodeSite, inputs: Sequence[Value | None]) -> Sequence[Value]:
