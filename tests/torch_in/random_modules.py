@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from tests.torch_in.read import First
+
 CLASSES = 3
 Draw = Callable[[Any], Any]
 
@@ -44,15 +46,6 @@ class Residual(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return x + self.inner(x)
-
-
-class Recurrent(nn.Module):
-    def __init__(self, layer: nn.Module) -> None:
-        super().__init__()
-        self.layer = layer
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.layer(x)[0]
 
 
 class Attended(nn.Module):
@@ -127,11 +120,11 @@ def of_sequences(draw: Draw) -> Drawn:
                 layers += [nn.LayerNorm(width), nn.Linear(width, width, bias=draw(st.booleans()))]
                 layers.append(draw(st.sampled_from(ACTIVATIONS))())
             case "lstm":
-                layers.append(Recurrent(nn.LSTM(width, width // 2, batch_first=True, bidirectional=True)))
+                layers.append(First(nn.LSTM(width, width // 2, batch_first=True, bidirectional=True)))
             case "gru":
-                layers.append(Recurrent(nn.GRU(width, width, draw(st.integers(1, 2)), batch_first=True)))
+                layers.append(First(nn.GRU(width, width, draw(st.integers(1, 2)), batch_first=True)))
             case "rnn":
-                layers.append(Recurrent(nn.RNN(width, width, batch_first=True)))
+                layers.append(First(nn.RNN(width, width, batch_first=True)))
             case "attention":
                 layers.append(Residual(Attended(width, 2, draw(st.booleans()))))
             case "conv1d":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -142,17 +143,16 @@ def _images(module: nn.Module) -> Callable[[], nn.Module]:
     return lambda: nn.Sequential(nn.Conv2d(3, 4, 3), module, nn.Flatten(), nn.Linear(144, 3))
 
 
-def _first(module: nn.Module) -> Callable[[], nn.Module]:
-    class First(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.part = module
+class First(nn.Module):
+    """The first result of a module."""
 
-        def forward(self, x: Tensor):
-            made = self.part(x)
-            return made[0] if isinstance(made, tuple) else made
+    def __init__(self, part: nn.Module) -> None:
+        super().__init__()
+        self.part = part
 
-    return First
+    def forward(self, x: Tensor):
+        made = self.part(x)
+        return made[0] if isinstance(made, tuple) else made
 
 
 class Shared(nn.Module):
@@ -234,9 +234,9 @@ RIGHT = {
         (2, 8),
     ),
     "a number of all samples": (lambda: Of(lambda x: x[:, 0] / x.norm()), (2, 8)),
-    "GRUCell": (_first(nn.GRUCell(8, 3)), (2, 8)),
-    "LSTMCell": (_first(nn.LSTMCell(8, 3)), (2, 8)),
-    "GRU without biases": (_first(nn.GRU(8, 3, bias=False, batch_first=True)), (2, 5, 8)),
+    "GRUCell": (partial(First, nn.GRUCell(8, 3)), (2, 8)),
+    "LSTMCell": (partial(First, nn.LSTMCell(8, 3)), (2, 8)),
+    "GRU without biases": (partial(First, nn.GRU(8, 3, bias=False, batch_first=True)), (2, 5, 8)),
     "weight norm of a convolution": (lambda: parametrizations.weight_norm(nn.Conv2d(3, 4, 3)), (2, 3, 8, 8)),
     "a convolution at two places": (Shared, (2, 2, 4, 4)),
     "batch norm of no weights": (

@@ -15,12 +15,12 @@ rnn = nn.utils.rnn
 
 
 class States(nn.Sequential):
-    """Of a recurrent layer: sums over steps, with padding of 0.5, beside all states."""
+    """A recurrent layer behind its own last states: sums over steps, with padding of 0.5, beside all states."""
 
     def forward(self, x, lengths):
         first = self[0].batch_first
         sequences = rnn.pack_padded_sequence(x if first else x.transpose(0, 1), lengths.cpu(), first, False)
-        y, states = self[0](sequences)
+        y, states = self[0](sequences, self[0](sequences)[1])
         y, _ = rnn.pad_packed_sequence(y, first, 0.5, x.shape[1] + 1)
         return torch.cat([y.sum(int(first)), *torch.stack([*states]).flatten(0, -3)], 1)
 
