@@ -77,7 +77,7 @@ class Packed:
 # In place of PyTorch's functions of these names, and with their globals.
 
 
-def pack_padded_sequence(input, lengths, batch_first=False, enforce_sorted=True):  # type: ignore[no-untyped-def]
+def pack_padded_sequence(input: Tensor, lengths: Any, batch_first: bool = False, enforce_sorted: bool = True) -> Packed:
     """Lengths that PyTorch refuses, 0 and those beyond the padding, become the nearest that it takes."""
     from mpibow.aten.packed import Packed
 
@@ -86,7 +86,9 @@ def pack_padded_sequence(input, lengths, batch_first=False, enforce_sorted=True)
     return Packed(Packed(x, lengths).filled(0.0), lengths)  # the padding may be NaN
 
 
-def pad_packed_sequence(sequence, batch_first=False, padding_value=0.0, total_length=None):  # type: ignore[no-untyped-def]
+def pad_packed_sequence(
+    sequence: Packed, batch_first: bool = False, padding_value: float = 0.0, total_length: int | None = None
+) -> tuple[Tensor | PackedOfUnknownLength, Tensor]:
     from mpibow.aten.packed import PackedOfUnknownLength
 
     if total_length is None:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, fields, is_dataclass
 from inspect import Parameter, Signature
 from typing import Any, TypeAlias
 
+from mpibow import ops
 from mpibow.errors import ConfigError, ShapeError
 from mpibow.graph.graph import FLOAT, Array, Buffer, Tensor
-from mpibow.ops.cast import cast
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def named_inputs(
         if tensor.shape[1:] != each.shape:
             shape = ", ".join(map(str, ("n", *each.shape)))
             raise ShapeError(f"{net}: takes {each.name} ({shape}){like}, got {tensor.name} {tensor.shape}")
-        tensors[each.name] = cast(tensor, each.dtype) if FLOAT in (each.dtype, tensor.dtype) else tensor
+        tensors[each.name] = ops.cast(tensor, each.dtype) if FLOAT in (each.dtype, tensor.dtype) else tensor
     return tensors
 
 
