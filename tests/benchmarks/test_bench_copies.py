@@ -1,11 +1,8 @@
 """bench_copies.py: a short run of its four sides, and its page on figures that a hand can check."""
 
-import importlib
 import json
 import sys
 from pathlib import Path
-
-import pytest
 
 from tests.launching import run
 
@@ -34,21 +31,3 @@ def test_a_short_run(tmp_path: Path) -> None:
     assert list(then) == ["logistic:2", "logistic:1:3"]
     assert then["logistic:1:3"]["bytes"]["replicas"] == 3 * then["logistic:1:3"]["bytes"]["one learner"]
     assert then["logistic:2"] == made
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--nets", "lenet:8:1"], "must be MODEL:BATCH[:LEARNERS] with 2 learners or more, got lenet:8:1"),
-        (["--nets", "lenet"], "must be MODEL:BATCH[:LEARNERS] with 2 learners or more, got lenet"),
-        (["--pairs", "0"], "--pairs: must be at least 1, got 0"),
-        (["--resume"], "--resume: needs --output FOLDER, whose copies.json it continues"),
-    ],
-)
-def test_refusals(
-    words: list[str], message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["bench_copies.py", *words])
-    with pytest.raises(SystemExit):
-        importlib.import_module("benchmarks.averaging.bench_copies").main()
-    assert message in capsys.readouterr().err
