@@ -13,6 +13,8 @@ from mpibow.graph.graph import Array
 from mpibow.graph.layout import TILE
 from mpibow.kernels.compiled.code_cache import PART
 from mpibow.kernels.compiled.native import Floats, floats, native
+from mpibow.kernels.compiled.panels import multiply_tile
+from mpibow.kernels.compiled.vectors import LINE
 from mpibow.kernels.isa import isa
 
 LANES = 64 if isa() == "AVX-512" else 16  # units that lie side by side, in the layout that oneDNN is fast in
@@ -41,7 +43,7 @@ def write_factors(
 
 
 def _four(first: bool) -> Callable[[Array, Array, Array, int], None]:
-    """p, 4 inputs by LANES outputs, is or adds up the product of v (4, LANES) and s (4, rank)[:, :4]."""
+    """p (TILE,), 4 inputs by LANES outputs, is or adds up the product of v (4, LANES) and s (4, rank)[:, :4]."""
 
     @numba.njit(**PART, forceinline=True, fastmath={"contract", "reassoc"})
     def product(p: Array, v: Array, s: Array, rank: int) -> None:
@@ -74,8 +76,11 @@ def tile(row: Array, factor: Array, a: int, out: Array) -> None:
     address = row.ctypes.data + 4 * start
     v = address + 4 * rank * LANES * (run // inputs)
     s = address + 4 * rank * (units + run % inputs)
-    for part in range(0, TILE, 4 * LANES):
-        _begin(out[part:], floats(v, 4 * LANES), floats(s, 4 * rank), rank)
-        for b in range(4, rank, 4):
-            _go_on(out[part:], floats(v + 4 * LANES * b, 4 * LANES), floats(s + 4 * b, 4 * rank), rank)
-        s += 16 * rank
+    if LANES == 16:
+        for i in range(0, TILE // LANES, 4):
+            to = out.ctypes.data + i * LINE
+            multiply_tile(4, 1, s + 4 * rank * i, v, to, rank, 4 * rank, 4, LINE, 0, 0, LANES)
+        return
+    _begin(out, floats(v, TILE), floats(s, 4 * rank), rank)
+    for b in range(4, rank, 4):
+        _go_on(out, floats(v + 4 * LANES * b, TILE), floats(s + 4 * b, 4 * rank), rank)
