@@ -11,6 +11,7 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
+from functools import partial
 from inspect import Parameter, Signature
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 import mpibow as mb
 from benchmarks.nets.catalogue_nets import COUNT, GROUPS, Example, declare_suppression
@@ -25,10 +27,14 @@ from mpibow.aten.comparison import Means
 from mpibow.aten.net import TorchNet
 from mpibow.errors import ConfigError
 from mpibow.graph import graph as graphs
+from mpibow.graph.layout import initial_weights
+from mpibow.graph.plan import choose_layout, compile_plan
+from mpibow.kernels import NUMPY
 from mpibow.pytorch import copied
 from tests.torch_in.same import computed
 
-LOGITS, GRADIENTS, SINGLE, STEP = 1e-9, 1e-8, 1e-4, 1e-8
+LOGITS, GRADIENTS, SINGLE, STEP, IN_ONNX = 1e-9, 1e-8, 1e-4, 1e-8, 1e-5
+TYPES = {"tensor(float)": "float32", "tensor(int64)": "int64", "tensor(int32)": "int32", "tensor(bool)": "bool"}
 ADAPTIVE_STEP = 1e-7  # AdamW divides small gradients, and their rounding, by eps
 ROUNDED, ROUNDED_STEP = 1e-6, 1e-5  # where PyTorch's own constants are rounded to float32
 NUDGE, FARTHER = 1e-14, 4
@@ -72,8 +78,7 @@ def called(module: nn.Module, example: Example) -> list[Tensor]:
     """The outputs; parts of forward in float32 are in float64 where the rest is."""
     with Means(next(module.parameters()).dtype):
         made = module(**example) if isinstance(example, dict) else module(*example)
-    leaves = torch.utils._pytree.tree_leaves(made)
-    return [each for each in leaves if isinstance(each, Tensor) and each.ndim]
+    return [each for each in tree_leaves(made) if isinstance(each, Tensor) and each.ndim]
 
 
 def of_floats(example: Example, dtype: torch.dtype, nudge: float = 0.0) -> Example:
@@ -109,13 +114,14 @@ def rounded(net: TorchNet) -> bool:
     return any(call.operator in ("hardsigmoid", "hardswish") for call in net.program.calls)
 
 
+def applied(net: TorchNet, graph: graphs.Graph, count: int = COUNT) -> Any:
+    return net(*(graph.input(each.name, (count, *each.shape), each.dtype) for each in net.program.inputs))
+
+
 def check_numbers(net: TorchNet, module: nn.Module, example: Example) -> None:
     """Logits and gradients in float64, logits in float32: no farther from float64 than twice PyTorch's in float32."""
 
-    def build(graph: graphs.Graph) -> Any:
-        return net(*(graph.input(each.name, (COUNT, *each.shape), each.dtype) for each in net.program.inputs))
-
-    state = deepcopy(module.state_dict())
+    state, build = deepcopy(module.state_dict()), partial(applied, net)
     inputs = arrays_of(net, example)
     in_single = called(copied(module).float(), of_floats(example, torch.float32))
     theirs = called(module, example)
@@ -228,6 +234,38 @@ def check_ranks(net: TorchNet, module: nn.Module, example: Example) -> None:
         differ(f"{name} of ranks", weights[name].reshape(first[name].shape), first[name], STEP, 1e-3)
 
 
+def check_onnx(net: TorchNet, example: Example) -> None:
+    """Outputs by ONNX Runtime of the model that is written, in evaluation."""
+    import onnxruntime  # type: ignore[import-not-found,unused-ignore]
+
+    from mpibow.onnx.model import model_of
+
+    def make(count: int) -> graphs.Graph:
+        graph = graphs.Graph()
+        for n, y in enumerate(tree_leaves(applied(net, graph, count))):
+            graph.output(f"y{n}", y)
+        return graph
+
+    def computed_in(dtype: str) -> tuple[list[np.ndarray], Mapping[str, np.ndarray]]:
+        graph = make(COUNT)
+        plan = compile_plan(graph, choose_layout(graph, NUMPY, training=False), NUMPY, dtype, training=False)
+        weights, statistics = (initial_weights(layout, 1, dtype) for layout in (plan.layout, plan.statistics))
+        bound = plan.bind(weights, statistics=statistics)
+        for name, x in inputs.items():
+            bound.inputs[name][...] = x
+        bound.run()
+        return [bound.outputs[name].copy() for name in graph.outputs], plan.unpacked(weights, statistics)
+
+    inputs = {name: x.numpy() for name, x in arrays_of(net, of_floats(example, torch.float32)).items()}
+    (wanted, arrays), (in_single, _) = computed_in("float64"), computed_in("float32")
+    session = onnxruntime.InferenceSession(model_of(make, arrays).SerializeToString())
+    types = {each.name: TYPES[each.type] for each in session.get_inputs()}
+    found = session.run(None, {name: x.astype(types[name]) for name, x in inputs.items() if name in types})
+    for n, (x, y, single) in enumerate(zip(found, wanted, in_single, strict=True)):
+        own = float(np.abs(single - y).max(initial=0.0)) / max(float(np.abs(y).max(initial=0.0)), 1e-30)
+        differ(f"output {n} by ONNX Runtime", x, y, max(IN_ONNX, FARTHER * own))
+
+
 def made(group: str, name: str, seed: int = 0) -> tuple[nn.Module, Example]:
     torch.manual_seed(seed)
     module, example = GROUPS[group][name]()
@@ -254,6 +292,10 @@ def result_of(group: str, name: str, checks: Sequence[str]) -> dict[str, Any]:
             check_back(net, example, *(made(group, name, seed)[0].double() for seed in (0, 1)))
         if "ranks" in checks:
             check_ranks(net, module, example)
+        if "onnx" in checks:
+            check_onnx(net, example)
+    except ConfigError as error:
+        return {"kind": "refused", "text": str(error), "weights": count, "reading": reading}
     except Wrong as error:
         return {"kind": "wrong", "text": str(error), "weights": count, "reading": reading}
     return {"kind": "right", "text": "", "weights": count, "reading": reading}
