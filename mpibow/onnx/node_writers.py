@@ -89,7 +89,10 @@ def clipped(w: NodeWriter, place: int, count: int) -> str:
 
 
 def gathered(w: NodeWriter) -> str:
-    return w.add("GatherElements", w.x[0], clipped(w, 1, w.shapes[0][w.op.axis]), axis=w.op.axis)
+    axis, index = w.op.axis, w.cast(w.x[1], "int64")
+    by, extent = w.model.times(w.node.inputs[0])[axis], w.shapes[0][axis]
+    last = w.add("Sub", w.add("Squeeze", w.add("Mul", w.model.batch, [by])), 1) if by else extent - 1
+    return w.add("GatherElements", w.x[0], w.add("Clip", index, 0, last), axis=axis)
 
 
 def convolution(w: NodeWriter) -> str:
@@ -242,12 +245,36 @@ def integer(w: NodeWriter) -> str:
     return w.add(INTEGER[sign], *x)
 
 
+REDUCTIONS = {"+": "ReduceSum", "max": "ReduceMax", "min": "ReduceMin", "|": "ReduceMax", "&": "ReduceMin"}
+
+
+def integers_reduced(w: NodeWriter) -> str:
+    sign, axis, x = w.op.sign, w.op.axis, w.cast(w.x[0], "int32")
+    need(w.dtypes[0] == "bool" or sign not in LOGICAL, f"ONNX has no {sign} along an axis of integers")
+    need(not w.op.running or sign == "+", f"ONNX has no running {sign}")
+    return w.cast(w.add("CumSum", x, axis) if w.op.running else w.add(REDUCTIONS[sign], x, [axis]), w.dtypes[0])
+
+
+def places(w: NodeWriter) -> str:
+    """Of equal elements the first comes first in ONNX, too."""
+    count = w.add("Gather", w.extents(), [w.op.axis])
+    return w.cast(w.model.add("TopK", *w.x, count, axis=w.op.axis, largest=0, count=2)[1], "int32")
+
+
+def scattered(w: NodeWriter) -> str:
+    op = w.op
+    need(op.shape[op.axis] == w.twin.shape[op.axis], "it adds along an axis whose length depends on the batch size")
+    zeros, index = w.add("Expand", 0.0, w.extents()), clipped(w, 1, op.shape[op.axis])
+    return w.add("ScatterElements", zeros, index, w.x[0], axis=op.axis, reduction="add")
+
+
 WRITERS: dict[type, Writer] = {
     **dict.fromkeys(ops.POINTWISE, by_formula),
     **dict.fromkeys((ops.ReduceMax, ops.ReduceMean, ops.ReduceSum), reduced),
     ops.AdaptiveAvgPool2d: by_matrices(means),
     ops.Add: added,
     ops.Arange: arange,
+    ops.ArgSort: places,
     ops.Attention: attention,
     ops.AvgPool2d: pool,
     ops.BatchNorm: batch_norm,
@@ -256,6 +283,7 @@ WRITERS: dict[type, Writer] = {
     ops.Concat: node("Concat", axis="axis"),
     ops.Conv2d: convolution,
     ops.ConvTranspose2d: convolution,
+    ops.CumulativeSum: lambda w: w.add("CumSum", *w.x, w.op.axis),
     ops.Dense: dense,
     ops.Dropout: lambda w: w.x[0],
     ops.Embedding: lambda w: w.add("Gather", *w.weights, clipped(w, 0, w.op.count)),
@@ -270,6 +298,7 @@ WRITERS: dict[type, Writer] = {
     ops.GroupNorm: group_norm,
     ops.Gru: partial(recurrent, "gru"),
     ops.IntegerOperation: integer,
+    ops.IntegerReduction: integers_reduced,
     ops.LayerNorm: layer_norm,
     ops.LeakyRelu: node("LeakyRelu", alpha="slope"),
     ops.LocalResponseNorm: local_response_norm,
@@ -286,6 +315,7 @@ WRITERS: dict[type, Writer] = {
     ops.Relu: node("Relu"),
     ops.RmsNorm: rms_norm,
     ops.Rotary: rotary,
+    ops.ScatterAdd: scattered,
     ops.Sigmoid: node("Sigmoid"),
     ops.Slice: sliced,
     ops.Softmax: node("Softmax", axis="axis"),

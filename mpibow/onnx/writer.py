@@ -129,7 +129,7 @@ class NodeWriter:
         """The output's shape; a Reshape needs -1 alone for one extent that depends on the batch."""
         parts = [*zip(self.model.times(self.y.name), self.y.shape, strict=True)]
         if sum(by > 0 for by, _ in parts) <= reshaped:
-            return [-1 if by else extent for by, extent in parts]
+            return np.array([-1 if by else extent for by, extent in parts], np.int64)
         return self.add(
             "Concat", *(self.add("Mul", self.model.batch, [by]) if by else [extent] for by, extent in parts), axis=0
         )
