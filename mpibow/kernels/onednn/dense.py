@@ -2,10 +2,13 @@
 
 from dataclasses import replace
 
+import numpy as np
+
 from mpibow.graph.kernel import Buffers, Call, Formats, Kernel, Run, Shapes, Tags
 from mpibow.kernels.compiled import matmul
 from mpibow.kernels.compiled.command import Command, together
 from mpibow.kernels.compiled.factors import LANES, write_factors
+from mpibow.kernels.compiled.products import column_sums, room, room_spec
 from mpibow.kernels.isa import isa
 from mpibow.kernels.onednn.library import Library
 from mpibow.kernels.onednn.primitives import Trio, either, once, slow
@@ -44,14 +47,22 @@ def inner_product(library: Library) -> Kernel:
 
     def slow_parts(op: Dense, shapes: Shapes) -> tuple[str, ...]:
         trio = trio_of(op, shapes)
-        return slow(trio.forward, trio.data, None if shapes.formats.factors else trio.weights)
+        return slow(trio.forward, trio.data, None if by_tiles(trio) or shapes.formats.factors else trio.weights)
+
+    def by_tiles(trio: Trio) -> bool:
+        """Whether whole gradients are own products: oneDNN has reference code only for them in AVX2's tiles."""
+        return trio.weights is not None and trio.weight == TILES and trio.weights.slow
 
     def formats(op: Dense, shapes: Shapes, given: Tags) -> Formats:
         chosen, rank = trio_of(op, shapes).formats("ab", "ab"), _rank(op, shapes)
         return replace(chosen, factors={"weight": rank}) if rank and chosen.w["weight"] == TILES else chosen
 
     def buffers(op: Dense, shapes: Shapes) -> Buffers:
-        return trio_of(op, shapes).buffers
+        trio, (batch, *_) = trio_of(op, shapes), shapes.x[0]
+        if not by_tiles(trio):
+            return trio.buffers
+        place = room_spec(room(shapes.x[0][1], LANES, batch, transposed=True))
+        return replace(trio.buffers, backward={**trio.buffers.backward, "room": place})
 
     def forward(call: Call) -> Run:
         return trio_of(call.op, call.shapes).forward.on(call)
@@ -64,6 +75,13 @@ def inner_product(library: Library) -> Kernel:
             sizes = {"batch": batch, "inputs": inputs, "units": call.op.units, "rank": rank}
             factors, bias = call.dw["weight"].reshape(-1), call.dw.get("bias")
             runs.append(write_factors.command(x=call.x0, dy=call.dy, out=factors, bias=bias, **sizes))
+        elif call.dw and by_tiles(trio):
+            batch, inputs = call.shapes.x[0]
+            tiles, dy = call.dw["weight"].reshape(-1, inputs, LANES), call.dy.reshape(batch, -1, LANES)
+            left = np.broadcast_to(call.x0.T, (len(tiles), inputs, batch))
+            runs.append(matmul.multiplied(left, dy.transpose(1, 0, 2), tiles, call.scratch["room"]))
+            if "bias" in call.dw:
+                runs.append(column_sums.command(x=call.dy, sums=call.dw["bias"], rows=batch, columns=call.op.units))
         elif call.dw and trio.weights is not None:
             runs.append(trio.weights.on(call))
         if call.dx[0] is not None and trio.data is not None:
