@@ -63,7 +63,9 @@ def iterate(session: Session, signals: Signals) -> str:
     local = session.prepare()  # this iteration's rate; averaging starts again where learners come or go or it drops
     with session.trace.span("waiting", "data"):
         slots = session.pipeline.next()  # one small batch for each learner of this rank
-    results = session.scheduler.run(session.tasks(slots))  # one gradient each, on the learners' threads
+    tasks = session.tasks(slots)
+    session.synchroniser.begin(local)  # across nodes what is done of the gradients is sent while the rest is computed
+    results = session.scheduler.run(tasks)  # one gradient each, on the learners' threads
     session.receive()  # losses of all ranks; a rule may hide its exchange behind the gradients: then it ends here
     finite = session.resets.check(results, local.rate)  # a learner that diverged is reset, or ends the run
     workers = session.scheduler.workers(len(slots))  # threads that share the update

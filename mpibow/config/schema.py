@@ -184,6 +184,11 @@ class Config:
         "learners on a GPU: each on its own stream, or all fused in the same kernels; auto measures which is faster",
     ] = "auto"
     overlap: Annotated[bool, "compute gradients while ranks communicate; false: one after the other"] = True
+    buckets: Annotated[
+        Auto | Count,
+        "parts of an exchange: what the backward pass has ended is sent while the rest is computed; the bits are those "
+        "of 1; auto measures, between nodes; it is 1 within a node, on GPUs, and where gradients are clipped",
+    ] = "auto"
     prefetch: Annotated[Auto | Count, "iterations to read data ahead; auto is 2, for encoded images more"] = "auto"
     on_nan: Annotated[
         Literal["stop", "reset"], "on a loss or gradient that is not finite: stop the run, or reset the replica"

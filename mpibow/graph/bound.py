@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -51,6 +52,9 @@ def bytes_of(shape: Shape, dtype: str, precision: str) -> int:
 if TYPE_CHECKING:
     from mpibow.graph.plan import Plan
 
+Signals = Mapping[int, tuple[Array, int]]
+SILENT: Signals = MappingProxyType({})
+
 
 class BoundPlan:
     """A plan with arrays: fill `inputs`, call `run`, read `outputs`. Owned by one thread at a time.
@@ -67,6 +71,7 @@ class BoundPlan:
         statistics: Array,
         inputs: Mapping[str, Array],
         peers: Peers = ALONE,
+        signals: Signals = SILENT,
     ) -> None:
         self.plan, self._peers = plan, peers
         self.arena = arena
@@ -82,7 +87,12 @@ class BoundPlan:
         self._gradients = {} if gradients is None else plan.layout.views(gradients)
         self._statistics = plan.statistics.views(statistics)
         self.outputs = {key: self._value(name) for key, name in plan.graph.outputs.items()}
-        self.runs = plan.kernels.join([self._bind(step) for step in plan.program.steps])
+        runs = list[Run]()
+        for i, step in enumerate(plan.program.steps):
+            runs.append(self._bind(step))
+            if i in signals:
+                runs.append(plan.kernels.signal(*signals[i]))
+        self.runs = plan.kernels.join(runs)
 
     def run(self) -> None:
         for run in self.runs:

@@ -199,12 +199,18 @@ def one_by_one(runs: Sequence[Run]) -> Sequence[Run]:
     return runs
 
 
+def signalling(word: Array, number: int) -> Run:
+    """A run that sets the word (1,) int64 to `number`."""
+    return partial(word.__setitem__, 0, number)
+
+
 @dataclass(frozen=True)
 class Kernels:
     """A library's kernels, as a plan uses them.
 
     `fuse` replaces nodes of a graph by the library's fused ones; `join` turns runs into fewer that do the same.
     `zeros` makes arrays, and `put` copies host arrays into them. `widths` lists the operators that use 16 bits.
+    `signal` makes a run that sets a word in memory, for another thread that waits for it.
     `lacks` is the error for operators that are not in the table; {} stands for their names.
     """
 
@@ -213,5 +219,6 @@ class Kernels:
     join: Callable[[Sequence[Run]], Sequence[Run]] = one_by_one
     zeros: Callable[..., Any] = zeros
     put: Callable[[Any, Array], None] = np.copyto
+    signal: Callable[[Array, int], Run] = signalling
     widths: Widths = NO_WIDTHS
     lacks: str = LACKS

@@ -10,7 +10,7 @@ import numpy as np
 
 from mpibow.errors import CheckpointError, ShapeError
 from mpibow.graph.arrange import Arrangement, arrange
-from mpibow.graph.bound import BoundPlan, bytes_of, extents_of, extra_buffers, format_of
+from mpibow.graph.bound import SILENT, BoundPlan, Signals, bytes_of, extents_of, extra_buffers, format_of
 from mpibow.graph.formats import Reorder, canonical
 from mpibow.graph.graph import Array, Graph, Node, Shape
 from mpibow.graph.kernel import ALONE, Buffers, Formats, Kernels, Peers, Shapes
@@ -48,17 +48,19 @@ class Plan:
         statistics: Array | None = None,
         inputs: Mapping[str, Array] | None = None,
         peers: Peers = ALONE,
+        signals: Signals = SILENT,
     ) -> BoundPlan:
         """Allocates an arena and binds every step to it and to the flat arrays weights and gradients (layout.size,).
 
         `statistics` (statistics.size,) starts as the operators declare unless given. `inputs` are arrays to be filled,
-        by name; missing ones are allocated. `peers` are the learners that run this plan at the same time.
+        by name; missing ones are allocated. `peers` are the learners that run this plan at the same time. `signals` are
+        words (1,) int64 and numbers by numbers of steps: behind each the word becomes the number.
         """
         arena = self.kernels.zeros(self.arena_bytes, "uint8")
         if statistics is None:
             statistics = self.kernels.zeros(self.statistics.size, self.weight_dtype)
             self.kernels.put(statistics, initial_weights(self.statistics, 0, self.weight_dtype))
-        return BoundPlan(self, arena, weights, gradients, statistics, inputs or {}, peers)
+        return BoundPlan(self, arena, weights, gradients, statistics, inputs or {}, peers, signals)
 
     def unpacked(self, centre: Array, statistics: Array) -> dict[str, Array]:
         """The flat arrays centre (layout.size,) and statistics (statistics.size,) by name, in their own shapes."""

@@ -60,6 +60,7 @@ def onednn_set(path: str | None = None, winograd: bool = True) -> KernelSet:
     from mpibow.kernels import onednn as fast
     from mpibow.kernels.compiled import flat as compiled
     from mpibow.kernels.compiled.command import compiling, join
+    from mpibow.kernels.compiled.numeric import signal
     from mpibow.kernels.onednn.fusion import rewrite
     from mpibow.kernels.onednn.library import find_library, load
 
@@ -73,6 +74,7 @@ def onednn_set(path: str | None = None, winograd: bool = True) -> KernelSet:
         operators=fast.operators(library, winograd),
         fuse=rewrite,
         join=join,
+        signal=lambda word, number: signal.command(word=word, number=number),
         flat=compiled,
         precisions=("float32",),
         about=f"oneDNN {library.version}, {library.isa}",

@@ -16,22 +16,27 @@ from mpibow.data.slots import Slot
 from mpibow.errors import DeviceError
 from mpibow.graph.bound import BoundPlan
 from mpibow.graph.graph import Array
-from mpibow.graph.layout import halves
+from mpibow.graph.layout import Layout, halves
 from mpibow.graph.plan import Plan
-from mpibow.learn.replica import Replicas
+from mpibow.learn.replica import Ranges, Replicas
 from mpibow.learn.scheduler import Meeting, Seat
+from mpibow.learn.stages import Stages
 from mpibow.optim.update import Update
 from mpibow.system.sizes import in_words
 
 
 @dataclass(frozen=True)
 class Result:
-    """The result of one batch: summed loss, hits, whether loss and gradient are finite, seconds of computing."""
+    """The result of one batch: summed loss, hits, whether loss and gradient are finite, seconds of computing.
+
+    Where the loss is finite and the gradient is not, `spoilt` are the elements of the weights whose gradients are not.
+    """
 
     loss: float
     hits: float
     finite: bool
     seconds: float
+    spoilt: Ranges = ()
 
 
 def clip(gradient: Array, value: float | None, norm: float | None, factors: Sequence[Sequence[int]] = ()) -> float:
@@ -50,6 +55,20 @@ def clip(gradient: Array, value: float | None, norm: float | None, factors: Sequ
         for part in (*rest, *(dy for dy, _ in kept)):
             part *= part.dtype.type(norm / math.sqrt(square))
     return square
+
+
+def square_of(gradient: Array, factors: Sequence[Sequence[int]], start: int, stop: int) -> float:
+    """|gradient|^2 of the weights in [start, stop), which `factors` (Layout.factors) are a part of."""
+    own = [(a - start, b - start, *rest) for a, b, *rest in factors if start <= a < stop]
+    return clip(gradient[start:stop], None, None, own)
+
+
+def spoilt_in(gradient: Array, layout: Layout) -> tuple[tuple[int, int], ...]:
+    """The elements [start, stop) of each weight whose gradient is not finite, or has a square that is not."""
+    factors = layout.factors.tolist()
+    ends = [(span.offset, span.offset + span.size) for span in layout.spans if span.offset < gradient.size]
+    with np.errstate(over="ignore", invalid="ignore"):
+        return tuple(each for each in ends if not math.isfinite(square_of(gradient, factors, *each)))
 
 
 def _between(gradient: Array, factors: Sequence[Sequence[int]]) -> list[Array]:
@@ -104,15 +123,24 @@ class Learner:
         slot.release()
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # asked once, below
             self._run()
-            loss = float(self.plan.outputs["loss"].sum(dtype=np.float64))
+            loss = self.loss
             square = clip(self.gradient, *self._limits)
             self._weigh()
         hits = float(self.plan.outputs["accuracy"].sum(dtype=np.float64)) if "accuracy" in self.plan.outputs else 0.0
         finite = math.isfinite(loss) and math.isfinite(square)
-        return Result(loss, hits, finite, time.perf_counter() - begin)
+        spoilt: Ranges = ()
+        if math.isfinite(loss) and not finite and self._limits[1] is None:
+            spoilt = spoilt_in(self.gradient, self.plan.plan.layout)
+            finite = not spoilt
+        return Result(loss, hits, finite, time.perf_counter() - begin, spoilt)
 
     def wait(self) -> None:
         """Its batch is over when `compute` is."""
+
+    @property
+    def loss(self) -> float:
+        """The summed loss of the batch under way, behind its forward pass."""
+        return float(self.plan.outputs["loss"].sum(dtype=np.float64))
 
     def _weigh(self) -> None:
         if (counts := self.plan.outputs.get("count")) is not None:
@@ -145,14 +173,19 @@ class Binder:
 
     def __init__(self, replicas: Replicas, update: Update) -> None:
         self._replicas, self._limits, self._meeting = replicas, (update.clip_value, update.clip_norm), Meeting()
+        self.stages: Stages | None = None  # None: no learner signals any
 
     def one(self, plan: Plan, i: int) -> Computing:
         """Learner i of `plan`. Raises MemoryError."""
         _, gradient, _ = row = self._replicas.row(i)
         seat = Seat(self._meeting, i)
-        bound, own = plan.bind(*row, peers=seat), gradient[: self._replicas.size]
-        shorter = {length: each.bind(*row, peers=seat) for length, each in plan.shorter.items()}
-        return Learner(bound, own, *self._limits, self._meeting, partial(self._replicas.note_share, i), shorter)
+        stages, own = self.stages, gradient[: self._replicas.size]
+
+        def bind(plan: Plan) -> BoundPlan:
+            return plan.bind(*row, peers=seat, signals={} if stages is None else stages.signals(plan, i))
+
+        shorter = {length: bind(each) for length, each in plan.shorter.items()}
+        return Learner(bind(plan), own, *self._limits, self._meeting, partial(self._replicas.note_share, i), shorter)
 
     def fused(self, plan: Plan, count: int) -> Computing:
         """All of `count` learners, each of `plan`, in one. Raises MemoryError."""
@@ -203,7 +236,7 @@ class Learners:
     def __init__(self, plan: Plan, replicas: Replicas, binder: Binder, assignment: str, size: int) -> None:
         self.plan, self.replicas, self.size, self.execution = plan, replicas, size, ""
         self._binder, self._assign = binder, ASSIGNMENTS[assignment]
-        self._apart = list[Computing]()
+        self._apart = list[Any]()
         self._fused = dict[int, Computing]()  # by how many they are
 
     @property
@@ -211,6 +244,17 @@ class Learners:
         """The learners that compute; fused ones are one."""
         count = self.replicas.count
         return [self._fused[count]] if self.execution == FUSED else self._apart[:count]
+
+    def stage(self, chunk: int, count: int) -> Stages:
+        """Up to `count` stages of the passes of learners that are bound from here on, in chunks of the flat array."""
+        factors = self.plan.layout.factors.tolist()
+
+        def square(i: int, start: int, stop: int) -> float:
+            return square_of(self.replicas.gradients[i], factors, start, stop)
+
+        stages = Stages(self.plan, self.replicas, chunk, count, lambda i: self._apart[i].loss, square)
+        self._binder.stages = stages
+        return stages
 
     def tasks(self, slots: Sequence[Slot]) -> list[Task]:
         """The threads' tasks: one slot each."""

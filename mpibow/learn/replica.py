@@ -12,6 +12,8 @@ from mpibow.graph.graph import Array
 from mpibow.kernels.numpy import arrays
 from mpibow.kernels.passes import WHOLE, FlatArrays, StepArrays
 
+Ranges = Sequence[tuple[int, int]]  # elements [start, stop)
+
 
 @dataclass(frozen=True)
 class PartStates:
@@ -111,9 +113,13 @@ class Replicas:
 
     def _kept(self) -> Iterator[Array]:
         """The states of all parts that are trained, in order."""
+        for _, state in self._placed():
+            yield state
+
+    def _placed(self) -> Iterator[tuple[PartStates, Array]]:
         for p in self.active:
             for state in self._states[p].values():
-                yield state[: self.count]
+                yield self.parts[p], state[: self.count]
 
     def forget(self) -> None:
         """Every learner's states are 0."""
@@ -224,8 +230,18 @@ class Replicas:
         if self.size < self._weights.shape[1]:
             self._flat.put(self._weights[i, self.size :], weights)
 
-    def reseed(self, i: int, centre: Array) -> None:
-        """Learner i starts again from the centre: states of 0, the first statistics, nothing learnt this iteration."""
+    def reseed(self, i: int, centre: Array, only: Ranges = ()) -> None:
+        """Learner i starts again from the centre: states of 0, the first statistics, nothing learnt this iteration.
+
+        With `only`, in these elements [start, stop).
+        """
+        if only:
+            for start, stop in only:
+                self._flat.put(self.weights[i, start:stop], centre[start:stop])
+                for part, state in self._placed():
+                    self._flat.put(state[i, max(start - part.start, 0) : max(stop - part.start, 0)], 0)
+            self.leave_out(i, only)
+            return
         self._flat.put(self.weights[i], centre)
         for state in self._kept():
             self._flat.put(state[i], 0)
@@ -245,9 +261,11 @@ class Replicas:
         self._updates[i, :now] -= 1
         self._seen[i, :now] -= self._last
 
-    def leave_out(self, i: int) -> None:
-        """Learner i has learnt nothing this iteration; its statistics, which may be spoilt, are the first ones."""
-        self._flat.put(self.gradients[i], 0)
+    def leave_out(self, i: int, only: Ranges = ()) -> None:
+        """Learner i has learnt nothing this iteration, in `only` these elements where some are given; its statistics,
+        which may be spoilt, are the first ones."""
+        for start, stop in only or ((0, self.size),):
+            self._flat.put(self.gradients[i, start:stop], 0)
         self._flat.put(self._statistics[i], self._first)
 
     @property

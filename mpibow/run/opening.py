@@ -11,6 +11,7 @@ from functools import partial
 
 from mpibow.comm.binding import allowed_cores, core_warnings, machine_cores
 from mpibow.comm.communicator import Communicator
+from mpibow.comm.shared import ordered
 from mpibow.config import Config
 from mpibow.config.schema import Data
 from mpibow.data.loading import Loading
@@ -46,6 +47,8 @@ from mpibow.sync.synchroniser import Synchroniser
 from mpibow.system.json_text import JsonObject
 from mpibow.trace import Trace
 from mpibow.tune import History
+
+STAGES = 16  # of a backward pass: as many buckets as a measurement may choose
 
 
 @dataclass
@@ -146,6 +149,9 @@ def open_parts(job: Job, comm: Communicator, resume: str | None, note: str, trac
     # Their averaging
     if job.stages and settings.behind is not None:
         raise ConfigError("rule.then: must be null where weights are frozen until an epoch, got a rule")
+    buckets, stages = _buckets(config, comm), None
+    if buckets > 1 and not device.enqueues:
+        stages = learners.stage(flat.chunk, buckets)
     engine = Engine(settings, flat, replicas, start.centre[:trained].copy(), carrier.zeros)
     synchroniser = Synchroniser(
         carrier,
@@ -156,6 +162,7 @@ def open_parts(job: Job, comm: Communicator, resume: str | None, note: str, trac
         overlap=config.overlap,
         trace=trace,
         book=device.book(engine, learners, carrier),
+        stages=stages,
     )
     stack.callback(synchroniser.close)
     learners.change(counts[comm.rank], execution)
@@ -213,6 +220,15 @@ def open_parts(job: Job, comm: Communicator, resume: str | None, note: str, trac
         evaluator,
         notes,
     )
+
+
+def _buckets(config: Config, comm: Communicator) -> int:
+    """The most buckets of an exchange. A gradient that is clipped is needed as a whole."""
+    if (config.update.clip_value, config.update.clip_norm) != (None, None) or not (config.overlap and ordered()):
+        return 1
+    if config.buckets == "auto":
+        return STAGES if comm.local_size < comm.size else 1
+    return config.buckets
 
 
 def open_pipeline(parts: Parts, stack: ExitStack, note: Callable[[str], None]) -> Pipeline:

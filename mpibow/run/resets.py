@@ -48,7 +48,7 @@ class Resets:
                 raise DivergedError(f"{what}; lower update.lr (now {rate:g}), or set on_nan=reset; {self._kept()}")
             session.synchroniser.settle()
             self.check_centre()
-            self._untold.append(f"{what}; it {self._engine.reset(i)}")
+            self._untold.append(f"{what}; it {self._engine.reset(i, result.spoilt)}")
             self.due = True
         finite = [result for result in results if result.finite]
         self._barren = 0 if finite or rescaled else self._barren + 1

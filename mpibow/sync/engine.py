@@ -108,6 +108,24 @@ class Engine:
         apply = self._settings.formulas.apply
         return not self.alike and (self._one_pass or not self._sends or apply is None or apply.arrays[0] != "w")
 
+    def in_parts(self, local: Local) -> bool:
+        """Whether this iteration's updates of chunks may be sent before those of others are made.
+
+        Not where a step needs the whole gradient first, or nothing is sent now.
+        """
+        whole = self._rows.shares is not None if self.alike else local.directs is not None
+        return self._sends and not (self.overlaps or self._one_pass or whole)
+
+    @property
+    def sending(self) -> Array:
+        """The array that updates are adding sums to, with the numbers at its end: `outgoing` gives it later."""
+        return self._out.next.whole
+
+    @property
+    def size(self) -> int:
+        """Its sums."""
+        return self._out.sums.size
+
     @property
     def meter(self) -> GainMeter | None:
         """The meter of the gain, if the rule has one."""
@@ -202,17 +220,19 @@ class Engine:
         self.begin(k, keep=True)
         self.load(centre[:size], RuleState(shared, own, state.numbers))
 
-    def reset(self, i: int) -> str:
+    def reset(self, i: int, spoilt: Sequence[tuple[int, int]] = ()) -> str:
         """Resets this rank's replica i, which is not finite and learns nothing from this iteration; returns a message.
+
+        Where its loss is finite it does so in the `spoilt` elements alone: those of weights whose gradients are not.
 
         Called after `settle`, by this rank alone: the others are informed later.
         """
         if self.alike:  # its weights, and what its local step keeps, are those of all replicas
-            self._rows.leave_out(i)
-            return "is left out"
-        self._rows.reseed(i, self.centre)
+            self._rows.leave_out(i, spoilt)
+            return f"is left out{_in(spoilt)}"
+        self._rows.reseed(i, self.centre, spoilt)
         self._apart = self._together and not self.point.plain
-        return "starts again from the centre"
+        return f"starts again from the centre{_in(spoilt)}"
 
     # The iteration
 
@@ -398,6 +418,11 @@ class Engine:
 
     def _named(self, names: Sequence[str]) -> tuple[Array, ...]:
         return tuple(self._centre if name == "centre" else self._arrays[name] for name in names)
+
+
+def _in(spoilt: Sequence[tuple[int, int]]) -> str:
+    count = sum(stop - start for start, stop in spoilt)
+    return f" in the {count:,} elements of weights whose gradient is not" if spoilt else ""
 
 
 def gain_of(engine: Engine) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from mpibow.graph.graph import Array
@@ -40,10 +41,10 @@ class Rows(Protocol):
         """Copies the first row's states to every row."""
         ...
 
-    def reseed(self, i: int, centre: Array) -> None:
-        """Row i starts again from the centre (size,)."""
+    def reseed(self, i: int, centre: Array, only: Sequence[tuple[int, int]] = ()) -> None:
+        """Row i starts again from the centre (size,): with `only`, in these elements [start, stop)."""
         ...
 
-    def leave_out(self, i: int) -> None:
-        """Row i has learnt nothing this iteration."""
+    def leave_out(self, i: int, only: Sequence[tuple[int, int]] = ()) -> None:
+        """Row i has learnt nothing this iteration: with `only`, in these elements."""
         ...

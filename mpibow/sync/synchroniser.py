@@ -15,6 +15,7 @@ import numpy as np
 from mpibow.comm.communicator import Communicator, checksum
 from mpibow.graph.graph import Array
 from mpibow.kernels.passes import FlatKernels, Local, chunks_of, pieces, share_of
+from mpibow.sync.ahead import Ahead, Stages
 from mpibow.sync.distance import distances
 from mpibow.sync.engine import Engine, OnChunks
 from mpibow.sync.outbox import Book, Message
@@ -66,13 +67,19 @@ class Synchroniser:
 
     def __init__(
         self, comm: Communicator, engine: Engine, rows: Rows, flat: FlatKernels, run: RunTasks, *, overlap: bool,
-        trace: Trace = SILENT, book: Book | None = None,
+        trace: Trace = SILENT, book: Book | None = None, stages: Stages | None = None,
     ) -> None:  # fmt: skip
+        """`stages` of the learners' backward passes: exchanges that learners wait for are then made in `buckets`."""
         self._comm, self._engine, self._rows, self._run, self._overlap = comm, engine, rows, run, overlap
         self._flat, self._trace = flat, trace
         self._waiting = trace if comm.size > 1 else SILENT  # there is nobody to wait for
         self.book = book or Book()
-        self._threaded = comm.any_thread and (self.book.enqueues or (comm.size > 1 and overlap and engine.overlaps))
+        beside = comm.any_thread and comm.size > 1 and overlap
+        self.buckets = Ahead(comm, engine, stages, flat.chunk, trace) if stages is not None and beside else None
+        self._early: Future[None] | None = None  # an exchange in buckets, ahead of the learners' end
+        self._threaded = comm.any_thread and (
+            self.book.enqueues or (beside and (engine.overlaps or self.buckets is not None))
+        )
         self._thread: Executor = (
             ThreadPoolExecutor(1, "communication", initializer=self.book.attach) if self._threaded else Inline()
         )
@@ -110,6 +117,12 @@ class Synchroniser:
         self._talked += time.perf_counter() - begin if self._comm.size > 1 else 0.0
         return found
 
+    def begin(self, local: Local) -> None:
+        """The learners are about to compute their gradients: what is done of them is updated and sent meanwhile."""
+        if self.buckets is not None and self.buckets.count > 1 and self._engine.in_parts(local):
+            self.buckets.begin()
+            self._early = self._thread.submit(QUIET(self.buckets.run), local)
+
     def update(self, local: Local, workers: int) -> None:
         """The local steps and corrections of this rank, cut over `workers` threads.
 
@@ -127,12 +140,14 @@ class Synchroniser:
                     each(part)
                 self._engine.update(local, part)
 
-        self._on_learners(workers, work)
+        self._on_learners(workers, work, self.buckets.stop() if self._early and self.buckets else None)
 
     @QUIET
     def exchange(self, tally: Tally, local: Local, workers: int) -> None:
         """Begins this iteration's exchange, and ends it where it can't be overlapped."""
         assert self._pending is None
+        if (early := self._early) is not None:
+            self._stand_still(lambda: early).result()
         message = self._engine.outgoing()
         self._beside = self._engine.overlaps
         self.book.enter(tally, message)
@@ -148,6 +163,7 @@ class Synchroniser:
         self._pending = submit() if self._beside and self._threaded else self._stand_still(submit)
         if not self._beside:
             self._pending.result()  # sums that did not arrive must not be applied
+            self._early = None
             for each in self._passes:
                 self._on_learners(workers, each)
             self._engine.advance()
@@ -175,7 +191,7 @@ class Synchroniser:
             self._engine.advance()
         return tally
 
-    def _stand_still(self, exchange: Callable[[], Future[Tally | None]]) -> Future[Tally | None]:
+    def _stand_still(self, exchange: Callable[[], Future[T]]) -> Future[T]:
         """The exchange that `exchange` gives, or makes on this thread, when it has ended; errors are in its result."""
         begin = time.perf_counter()
         with self._waiting.span("waiting", "averaging"):
@@ -221,12 +237,16 @@ class Synchroniser:
             self._passes = self._engine.passes(local, None)
             return None
         begin = time.perf_counter()
-        with self._trace.span("communication", "all-reduce"):
-            if self._beside:
-                self._comm.allreduce(message.whole)
-                sums = message.rows
-            else:
-                sums = self._comm.sum(message.whole)  # learners add the ranks' rows up as they apply them
+        sums = message.rows
+        if self._early is not None and self.buckets is not None:
+            self.buckets.finish(message.whole)
+            begin = time.perf_counter() - self.buckets.seconds
+        else:
+            with self._trace.span("communication", "all-reduce"):
+                if self._beside:
+                    self._comm.allreduce(message.whole)
+                else:
+                    sums = self._comm.sum(message.whole)  # learners add the ranks' rows up as they apply them
         self._passes = self._engine.passes(local, sums)
         self._took = time.perf_counter() - begin
         return self.book.close(message.summed(sums))
@@ -250,9 +270,15 @@ class Synchroniser:
         with self._trace.span("communication", "wait"):
             return self.book.close(message)
 
-    def _on_learners(self, workers: int, work: Callable[[range], None]) -> None:
+    def _on_learners(self, workers: int, work: Callable[[range], None], parts: Sequence[range] | None = None) -> None:
+        """`work` on all chunks, or on these `parts` of them."""
+
+        def share(i: int) -> None:
+            for part in [self._chunks] if parts is None else parts:
+                work(share_of(part, i, workers))
+
         with self._trace.span("synchronisation", "update"):
-            self._run([partial(QUIET(work), share_of(self._chunks, i, workers)) for i in range(workers)])
+            self._run([partial(QUIET(share), i) for i in range(workers)])
 
     @QUIET
     def agree(self, k: int) -> Agreement:
@@ -308,4 +334,6 @@ class Synchroniser:
             self.call(methodcaller("allreduce", array, stream))
 
     def close(self) -> None:
+        if self.buckets is not None:
+            self.buckets.stop()
         self._thread.shutdown()

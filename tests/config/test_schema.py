@@ -324,6 +324,7 @@ transport: auto
 graphs: true
 execution: auto
 overlap: true
+buckets: auto
 prefetch: auto
 on_nan: stop
 evaluate: {every: 1.0, batch_size: 100, top_k: null}
