@@ -7,20 +7,23 @@ import ctypes
 import os
 import threading
 import time
-import weakref
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import ModuleType
 from typing import TypeVar
 
+import numpy as np
+
+from mpibow.comm.across import PIECE, Across
 from mpibow.comm.communicator import Array, InPlace, describe, differ, flat
 from mpibow.comm.pulse import Pulse
-from mpibow.comm.shared import ByBoard, ByMessages, SharedRows, open_shared, ordered
+from mpibow.comm.shared import ByBoard, ByMessages, SharedRows, add_up, open_shared, ordered, rows_of
 from mpibow.errors import CommunicationError
 
 T = TypeVar("T")
 DIRECT = 2  # up to so many ranks, each reads all arrays whole; more are added up by shares, and read once
+SCRATCH = 2**22  # bytes of shared memory on a node for arrays that lie elsewhere
 LARGEST = 2**30  # elements in one MPI call: Open MPI fails above 2^31
 SPIN = 20e-6  # seconds: less than a sleep costs
 SPIN_ALONE = 2e-3  # on the main thread, which computes itself: its core has nothing else to do, or is yielded
@@ -40,6 +43,10 @@ class Mpi(InPlace):
     blocks in MPI: MPI itself would spin on a core that a learner wants. The main thread sleeps less: it is a learner's,
     and the core its own. The meeting also carries each rank's call, so that ranks which make different calls raise
     CommunicationError instead of hanging. So does a rank whose launcher was killed: MPI itself does not notice that.
+
+    Sums have one order, whatever the array's length and however it is cut: those of a node's ranks, one after the
+    other, then the nodes', one after the other. A node's ranks add up in shared memory, each a share of the array,
+    which it exchanges with the ranks of the other nodes that hold the same share.
     """
 
     def __init__(self, largest: int = LARGEST, pulse: Pulse | None = None) -> None:
@@ -53,21 +60,29 @@ class Mpi(InPlace):
         local = world.Split_type(mpi.COMM_TYPE_SHARED)  # launchers' local ranks are permuted when oversubscribed
         self.local_rank: int = local.rank
         self.local_size: int = local.size
-        local.Free()
         self.rank: int = world.rank
         self.size: int = world.size
         self.pulse.ranks = self.size, self.local_size
         self._largest = largest
-        self._shared = weakref.WeakValueDictionary[int, SharedRows]()  # by their arrays' ids
         self._free = threading.Lock()  # held during a call, and for ever after a call that was cut short
         self._launcher = os.getppid()
-        self._meeting: ByMessages | ByBoard = ByMessages(
-            lambda mine, highest: self._comm.Iallreduce(mine, highest, mpi.MAX).Test
-        )
+        self._meeting: ByMessages | ByBoard = ByMessages(mpi, self._comm)
+        leaders: list[int] = world.allgather(local.bcast(self.rank))  # by rank, the first rank of its node
+        nodes = [[rank for rank, of in enumerate(leaders) if of == leader] for leader in sorted(set(leaders))]
+        self._leader, most = leaders[self.rank], max(map(len, nodes))
+        self.shared_memory = most > 1  # whether `zeros` returns memory that a node's ranks share
         board = self._open_shared(2, "int64")
-        self.shared_memory = board is not None  # whether `zeros` returns memory that all ranks share
-        if board is not None and ordered():
-            self._meeting = ByBoard(board, self.rank)
+        self.shared_memory = board is not None
+        self._scratch = self._open_shared(max(SCRATCH // most, 1), "uint8")
+        if board is None:
+            nodes = [[rank] for rank in range(self.size)]
+        self._here = ByMessages(mpi, local) if board is None or not ordered() else ByBoard(board, self.local_rank)
+        if len(nodes) == 1:
+            self._meeting = self._here
+        node = next(i for i, ranks in enumerate(nodes) if self.rank in ranks)
+        self._share, self._shares = nodes[node].index(self.rank), min(map(len, nodes))
+        peers = [ranks[self._share] for ranks in nodes] if self._share < self._shares else []
+        self._across = Across(mpi, self._comm, peers, node, min(largest, PIECE)) if len(peers) > 1 else None
         self.pulse.waiting = ""
 
     @property
@@ -87,29 +102,32 @@ class Mpi(InPlace):
 
     def zeros(self, size: int, dtype: str) -> Array:
         shared = self._open_shared(size, dtype)
-        if shared is None:
-            return super().zeros(size, dtype)
-        self._shared[id(array := shared.take())] = shared
-        return array
+        return super().zeros(size, dtype) if shared is None else np.asarray(shared)
 
     def sum(self, array: Array) -> Array:
         shared = self._shared_rows(array)
         if shared is None or self.size > DIRECT:
             return super().sum(array)
-        with self._call(shared.called):
+        called, rows = shared.find(array)
+        with self._call(called):
             pass
-        return shared.rows
+        return rows
 
     def allreduce(self, array: Array, stream: object = None) -> None:
         if (shared := self._shared_rows(array)) is not None:
-            with self._call(shared.called):
-                shared.add_up()
-                self._meet("added up")
+            called, rows = shared.find(array)
+            with self._call(called):
+                self._add_up(rows[:, : array.size])
             return
         whole = flat(array)
         with self._call(describe("all-reduce", array)):
-            for start in range(0, whole.size, self._largest):
-                self._comm.Allreduce(self._mpi.IN_PLACE, whole[start : start + self._largest])
+            if not isinstance(array, np.ndarray):  # of a device, for a library that takes it
+                for start in range(0, whole.size, self._largest):
+                    self._comm.Allreduce(self._mpi.IN_PLACE, whole[start : start + self._largest])
+            elif self._scratch is None:
+                self._add_up(whole.reshape(1, -1))
+            else:
+                self._add_up_by(self._scratch.rows.view(whole.dtype), whole)
 
     def broadcast(self, array: Array, root: int = 0, stream: object = None) -> None:
         whole = flat(array)
@@ -148,12 +166,33 @@ class Mpi(InPlace):
         self.pulse.stop()
 
     def _open_shared(self, size: int, dtype: str) -> SharedRows | None:
-        return open_shared(self, size, dtype) if 1 < self.size == self.local_size else None
+        return open_shared(self, self._leader, size, dtype) if self.shared_memory else None
 
     def _shared_rows(self, array: Array) -> SharedRows | None:
-        """The rows that `array` was taken from by `zeros`; None for any other array, and for a part of such a one."""
-        shared = self._shared.get(id(array))
-        return shared if shared is not None and shared.taken() is array else None
+        return rows_of(array) if self.shared_memory else None
+
+    def _add_up_by(self, rows: Array, whole: Array) -> None:
+        """Adds up `whole` of all ranks by way of their `rows`, part after part."""
+        step = rows.shape[1]
+        for start in range(0, whole.size, step):
+            part = whole[start : start + step]
+            row = rows[self.local_rank, : part.size]
+            row[:] = part
+            self._meet_here()
+            self._add_up(rows[:, : part.size])
+            part[:] = row
+
+    def _add_up(self, rows: Array) -> None:
+        """Puts the sums of all ranks' rows into each of this node's, (ranks, n), which their ranks have written."""
+        size, share, shares = rows.shape[1], self._share, self._shares
+        if share < shares:  # ranks beyond those of the smallest node leave it to the others
+            part = rows[:, size * share // shares : size * (share + 1) // shares]
+            if self._across is None:
+                add_up(part)
+            else:
+                self._finish(self._across.add_up(part), SHORTEST_SLEEP)
+        if len(rows) > 1:
+            self._meet_here()
 
     @contextmanager
     def _call(self, what: str) -> Iterator[None]:
@@ -164,7 +203,7 @@ class Mpi(InPlace):
         try:
             said = self._meet(what)
             if said is None:
-                raise CommunicationError(f"{what}: the process that started this rank, {self._launcher}, has ended")
+                raise self._orphaned(what)
             if any(call != what for call in said):
                 self._free.release()  # all of them know, so they are in step
                 self._refuse(said)
@@ -186,20 +225,38 @@ class Mpi(InPlace):
         """Sleeps until every rank is here; returns their calls, None after `seconds`, or without a launcher."""
         meeting = self._meeting
         meeting.come(zlib.crc32(what.encode(errors="surrogatepass")))
-        start = time.monotonic()
-        alone = threading.current_thread() is threading.main_thread()
-        while not meeting.all_here():
-            waited = time.monotonic() - start
-            if (seconds is not None and waited > seconds) or os.getppid() != self._launcher:
-                return None
-            if alone and waited < SPIN_ALONE:
-                os.sched_yield()
-            elif waited > SPIN:
-                time.sleep(min(max(waited / 16, SHORTEST_SLEEP), LONGEST_SLEEP))  # late by a sixteenth, or 0.1 ms
+        if not self._until(meeting.all_here, seconds):
+            return None
         if meeting.alike():
             return [what] * self.size
         calls: list[str] = self._comm.allgather(what)  # all ranks see that they differ, so all come here
         return calls
+
+    def _until(self, is_over: Callable[[], bool], seconds: float | None = None, longest: float = LONGEST_SLEEP) -> bool:
+        """Sleeps until `is_over`; False after `seconds`, or without a launcher."""
+        start = time.monotonic()
+        alone = threading.current_thread() is threading.main_thread()
+        while not is_over():
+            waited = time.monotonic() - start
+            if (seconds is not None and waited > seconds) or os.getppid() != self._launcher:
+                return False
+            if alone and waited < SPIN_ALONE:
+                os.sched_yield()
+            elif waited > SPIN:
+                time.sleep(min(max(waited / 16, SHORTEST_SLEEP), longest))  # late by a sixteenth, or 0.1 ms
+        return True
+
+    def _meet_here(self) -> None:
+        """Meets the ranks of this node in the midst of a call."""
+        self._here.come(0)
+        self._finish(self._here.all_here)
+
+    def _finish(self, is_over: Callable[[], bool], longest: float = LONGEST_SLEEP) -> None:
+        if not self._until(is_over, None, longest):
+            raise self._orphaned(self.pulse.waiting)
+
+    def _orphaned(self, what: str) -> CommunicationError:
+        return CommunicationError(f"{what}: the process that started this rank, {self._launcher}, has ended")
 
 
 def load() -> ModuleType:

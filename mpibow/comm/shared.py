@@ -6,9 +6,9 @@ import mmap
 import os
 import platform
 import tempfile
-import weakref
-from collections.abc import Callable
 from contextlib import suppress
+from types import ModuleType
+from typing import Any
 
 import numpy as np
 
@@ -19,62 +19,80 @@ BLOCK = 16384  # elements that are summed while they are in a core's cache
 
 
 class SharedRows:
-    """A row for every rank, each of which writes its own. Arrays over a row keep the memory alive, nothing else does.
+    """A row for every rank of a node, each of which writes its own. Arrays over a row keep the memory alive.
 
     The reader of a row must have met its writer since it was written (Mpi does): meeting orders the memory as well.
     """
 
     def __init__(self, mapping: mmap.mmap, rank: int, ranks: int, size: int, dtype: str) -> None:
+        """`rank` is this one's number on its node."""
         self.rows: Array = np.frombuffer(mapping, dtype).reshape(ranks, -1)  # (ranks, size and padding)
-        self._rank, self._size = rank, size
-        self.called = f"sum of {size} {self.rows.dtype} in shared memory"  # found once: it costs more than the meeting
-        self.taken: Callable[[], Array | None] = lambda: None
+        self._own = self.rows[rank, :size]
+        self._start: int = self._own.ctypes.data
+        self._called = f"sum of {size} {self.rows.dtype} in shared memory"  # found once: it costs more than the meeting
 
     @property
     def __array_interface__(self) -> dict[str, object]:
         """NumPy's: this rank's row."""
-        return dict(self.rows[self._rank, : self._size].__array_interface__)
+        return dict(self._own.__array_interface__)
 
-    def take(self) -> Array:
-        """This rank's row (size,)."""
-        array = np.asarray(self)
-        self.taken = weakref.ref(array)
-        return array
-
-    def add_up(self) -> None:
-        """This rank's share of the sums, in rank order, into all rows; the others' shares are theirs to make."""
-        ranks, size = len(self.rows), self._size
-        stop = (self._rank + 1) * size // ranks
-        for a in range(self._rank * size // ranks, stop, BLOCK):
-            part = slice(a, min(a + BLOCK, stop))
-            total = self.rows[0, part]
-            for row in self.rows[1:]:
-                total += row[part]
-            self.rows[1:, part] = total
+    def find(self, array: Array) -> tuple[str, Array]:
+        """For this rank's row or a part of it: their sum in words that are equal on all ranks, and all ranks' rows."""
+        if array.size == self._own.size:
+            return self._called, self.rows
+        begin = (array.ctypes.data - self._start) // array.itemsize
+        part = slice(begin, begin + array.size)
+        return f"sum of {array.size} {array.dtype} from {begin} in shared memory", self.rows[:, part]
 
 
-def open_shared(comm: Communicator, size: int, dtype: str) -> SharedRows | None:
-    """Zeros for every rank. Collective; None on all ranks if one has no such memory, or not enough of it."""
-    page = mmap.PAGESIZE
+def rows_of(array: Array) -> SharedRows | None:
+    """The rows that `array` is of, whole or in part; None for any other array."""
+    owner: object = array
+    while isinstance(owner, np.ndarray):
+        owner = owner.base
+    return owner if isinstance(owner, SharedRows) and owner.rows.dtype == array.dtype else None
+
+
+def add_rows(rows: Array) -> Array:
+    """The first of `rows` (ranks, n), once the others are added to it, one after the other."""
+    total: Array = rows[0]
+    for row in rows[1:]:
+        total += row
+    return total
+
+
+def add_up(rows: Array) -> None:
+    """The sum of `rows` (ranks, n) into all of them."""
+    for start in range(0, rows.shape[1], BLOCK):
+        block = rows[:, start : start + BLOCK]
+        block[1:] = add_rows(block)
+
+
+def open_shared(comm: Communicator, leader: int, size: int, dtype: str) -> SharedRows | None:
+    """Zeros for every rank of a node, whose first is `leader`. Collective.
+
+    None on all ranks of all nodes if one has no such memory, or not enough of it.
+    """
+    page, ranks, place = mmap.PAGESIZE, comm.local_size, comm.local_rank
     row = max(-(-size * np.dtype(dtype).itemsize // page) * page, page)
     handle, name, mapping = -1, "", None
     with suppress(OSError):
-        if comm.rank == 0:
+        if place == 0:
             handle, name = tempfile.mkstemp(prefix="mpibow-", dir=FOLDER)
-            os.ftruncate(handle, row * comm.size)
-    name = comm.share(name)[0]
-    with suppress(OSError, ValueError):  # ValueError: of a file that rank 0 could not make as long
-        if name and comm.rank:
+            os.ftruncate(handle, row * ranks)
+    name = comm.share(name)[leader]
+    with suppress(OSError, ValueError):  # ValueError: of a file that the leader could not make as long
+        if name and place:
             handle = os.open(name, os.O_RDWR)
         if name:  # each takes its own pages: near its cores, and refused here where there are none, not by a signal
-            os.posix_fallocate(handle, row * comm.rank, row)
-            mapping = mmap.mmap(handle, row * comm.size)
+            os.posix_fallocate(handle, row * place, row)
+            mapping = mmap.mmap(handle, row * ranks)
     if handle >= 0:
         os.close(handle)
     everywhere = all(comm.share(mapping is not None))
-    if name and comm.rank == 0:  # all have it open: no file is left, however they end
+    if name and place == 0:  # all have it open: no file is left, however they end
         os.unlink(name)
-    return SharedRows(mapping, comm.rank, comm.size, size, dtype) if everywhere and mapping is not None else None
+    return SharedRows(mapping, place, ranks, size, dtype) if everywhere and mapping is not None else None
 
 
 ORDERED = ("x86_64", "AMD64")  # processors on which a rank's stores become visible to others in order
@@ -83,20 +101,19 @@ ORDERED = ("x86_64", "AMD64")  # processors on which a rank's stores become visi
 class ByMessages:
     """A small all-reduce that does not block: the largest token, and the smallest.
 
-    One meeting after the other; `token` (32 bits) identifies the call that this rank comes for. `begin` begins the
-    all-reduce of the largest numbers, (2,) int64, and returns a function that says whether it is over.
+    One meeting after the other; `token` (32 bits) identifies the call that this rank comes for.
     """
 
-    def __init__(self, begin: Callable[[Array, Array], Callable[[], bool]]) -> None:
-        self._begin = begin
+    def __init__(self, mpi: ModuleType, comm: Any) -> None:
+        self._mpi, self._comm = mpi, comm
         self._mine, self._highest = np.zeros(2, np.int64), np.zeros(2, np.int64)
 
     def come(self, token: int) -> None:
         self._mine[:] = token, -token
-        self._is_over = self._begin(self._mine, self._highest)
+        self._request = self._comm.Iallreduce(self._mine, self._highest, self._mpi.MAX)
 
     def all_here(self) -> bool:
-        return self._is_over()
+        return bool(self._request.Test())
 
     def alike(self) -> bool:
         """Whether all came for the same call, once all are here."""

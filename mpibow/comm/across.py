@@ -1,0 +1,73 @@
+"""Sums across nodes by messages that are polled, added up in the order of the nodes, however an array is cut."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from mpibow.comm.communicator import Array
+from mpibow.comm.shared import add_rows
+
+PIECE = 2**18  # elements that are sent together
+UNDER_WAY = 3  # pieces at a time: one is added up while others travel
+ONE_ROUND = 2**11  # elements up to which every node adds up all of them: more bytes, half the rounds
+TAGS = 2**14  # of pieces, two each; MPI grants 2^15
+
+
+class Across:
+    """The ranks, one of every node, that hold the same share of an array."""
+
+    def __init__(self, mpi: ModuleType, comm: Any, peers: Sequence[int], node: int, piece: int = PIECE) -> None:
+        """`peers` are their ranks in `comm` by node, `node` is this rank's."""
+        self._comm, self._peers, self._node, self._piece = comm, peers, node, piece
+        self._others = [other for other in range(len(peers)) if other != node]
+        self._are_over: Callable[[list[Any]], bool] = mpi.Request.Testall
+
+    def add_up(self, rows: Array) -> Callable[[], bool]:
+        """Begins to put the sums of all nodes' rows into each of this node's, (ranks, n).
+
+        Returns a function that goes on with it until it would have to wait, and returns whether it is over.
+        """
+        starts = range(0, rows.shape[1], self._piece)
+        pieces = (self._add_up(rows[:, a : a + self._piece], 2 * (i % TAGS)) for i, a in enumerate(starts))
+        under_way: list[Iterator[None]] = []
+
+        def is_over() -> bool:
+            while True:
+                while len(under_way) < UNDER_WAY and (piece := next(pieces, None)) is not None:
+                    under_way.append(piece)
+                waiting = [piece for piece in under_way if next(piece, "over") is None]
+                if len(waiting) == len(under_way):
+                    return not waiting
+                under_way[:] = waiting
+
+        return is_over
+
+    def _add_up(self, rows: Array, tag: int) -> Iterator[None]:
+        """One piece; yields while it waits for messages. Each node adds up a part of it, and sends that to the others.
+
+        The order is fixed: the sum of the first node, plus that of the second, and so on.
+        """
+        nodes, size = len(self._peers), rows.shape[1]
+        total = add_rows(rows)
+        whole = nodes == 2 or size <= ONE_ROUND  # of two nodes both send as many bytes either way
+        parts = [slice(size) if whole else slice(size * i // nodes, size * (i + 1) // nodes) for i in range(nodes)]
+        mine = total[parts[self._node]]
+        terms = [mine if node == self._node else np.empty_like(mine) for node in range(nodes)]
+        yield from self._swap(terms, [total[part] for part in parts], tag)
+        for term in terms[1:]:
+            terms[0] += term
+        mine[:] = terms[0]
+        if not whole:
+            yield from self._swap([total[part] for part in parts], [mine] * nodes, tag + 1)
+        rows[1:] = total
+
+    def _swap(self, received: Sequence[Array], sent: Sequence[Array], tag: int) -> Iterator[None]:
+        """Exchanges arrays with the other nodes, by node."""
+        requests = [self._comm.Irecv(received[i].view(np.uint8), self._peers[i], tag) for i in self._others]
+        requests += [self._comm.Isend(sent[i].view(np.uint8), self._peers[i], tag) for i in self._others]
+        while not self._are_over(requests):
+            yield
