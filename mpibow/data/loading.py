@@ -95,15 +95,15 @@ class Loading:
         return open_reader(self.choice, self.train, self.damages["train"], self.threads), Feed(self.train)
 
 
-MOST = 0.05  # of the time may be spent waiting
+MOST = 0.05  # of the time may be spent waiting for data
 SECONDS = 10.0  # of training before the first warning
 
 
 class Watch:
     """Warns once, and again where the share of the time has doubled since."""
 
-    def __init__(self, remedy: str) -> None:
-        self._remedy, self._said = remedy, MOST / 2
+    def __init__(self, what: str, remedy: str, most: float = MOST) -> None:
+        self._what, self._remedy, self._most, self._said = what, remedy, most, most / 2
         self._begin: tuple[float, float] | None = None
 
     def __call__(self, seconds: float, waited: float) -> str:
@@ -114,7 +114,7 @@ class Watch:
         if self._begin is None:
             self._begin = seconds, waited
         seconds, waited = seconds - self._begin[0], waited - self._begin[1]
-        if seconds < SECONDS or waited <= max(MOST, 2 * self._said) * seconds:
+        if seconds < SECONDS or waited <= max(self._most, 2 * self._said) * seconds:
             return ""
         self._said = waited / seconds
-        return f"warning: learners wait for data {self._said:.0%} of the time; {self._remedy}"
+        return f"warning: learners wait for {self._what} {self._said:.0%} of the time; {self._remedy}"

@@ -40,19 +40,23 @@ def last_steps(plan: Plan, size: int, chunk: int) -> Array:
 
 
 def stages_of(plan: Plan, size: int, chunk: int, count: int) -> tuple[Stage, ...]:
-    """Up to `count` stages of elements [0, size), about equal in size, in the order in which the backward pass ends
-    them; each chunk is in one."""
+    """Stages of elements [0, size), in the order in which the backward pass ends them; each chunk is in one.
+
+    Each has up to 1 / `count` of the chunks, or those of a single step: there may be up to twice as many.
+    """
     steps = last_steps(plan, size, chunk)
-    order = np.sort(steps)
-    ends = sorted(
-        {int(order[(b + 1) * len(order) // count - 1]) for b in range(count) if (b + 1) * len(order) >= count}
-    )
+    ends, held = list[int](), 0
+    for step, chunks in zip(*np.unique(steps, return_counts=True), strict=True):
+        if ends and (held + chunks) * count <= len(steps):
+            ends.pop()
+        else:
+            held = 0
+        ends.append(int(step))
+        held += int(chunks)
     stages, begin = list[Stage](), -2
     for end in ends:
         chunks = _ranges(np.flatnonzero((begin < steps) & (steps <= end)))
-        stages.append(
-            Stage(end, chunks, tuple(_extent(plan, part.start * chunk, part.stop * chunk) for part in chunks))
-        )
+        stages.append(Stage(end, chunks, tuple(_extent(plan, part.start * chunk, part.stop * chunk) for part in chunks)))
         begin = end
     return tuple(stages)
 

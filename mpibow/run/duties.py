@@ -59,12 +59,14 @@ def _always(_: IterationEnd) -> bool:
     return True
 
 
-def _watch_reading(end: IterationEnd) -> None:
-    """Notes that samples are damaged, that learners wait for data, or no longer do."""
+def _watch_waits(end: IterationEnd) -> None:
+    """Notes that samples are damaged, that learners wait for data or other ranks; and the number of buckets."""
     session, reporter = end.session, end.session.reporter
     if session.rank == 0:
         reporter.damaged(session.loading.damaged())
     reporter.note(session.watch(reporter.clock(), session.pipeline.waited))
+    reporter.note(session.synchroniser.news())
+    reporter.note(session.watch_ranks(reporter.clock(), session.synchroniser.seconds()[0]))
 
 
 def _talk(end: IterationEnd) -> None:
@@ -118,7 +120,7 @@ def _save_is_due(end: IterationEnd) -> bool:
 
 
 DUTIES = (
-    Duty(_always, _watch_reading),
+    Duty(_always, _watch_waits),
     Duty(lambda end: end.session.talk_due, _talk, aside=True),
     Duty(lambda end: end.every(end.session.config.log.every), _report),
     Duty(lambda end: end.every(end.session.config.rule.resync), lambda end: end.session.agree()),

@@ -41,6 +41,7 @@ from mpibow.run.state import State
 from mpibow.run.steering import in_force
 from mpibow.run.timelines import first_timeline
 from mpibow.run.tuning import Trial, Tuning
+from mpibow.sync.ahead import BucketTrial
 from mpibow.sync.engine import Engine
 from mpibow.sync.rule import caps
 from mpibow.sync.synchroniser import Synchroniser
@@ -149,9 +150,11 @@ def open_parts(job: Job, comm: Communicator, resume: str | None, note: str, trac
     # Their averaging
     if job.stages and settings.behind is not None:
         raise ConfigError("rule.then: must be null where weights are frozen until an epoch, got a rule")
-    buckets, stages = _buckets(config, comm), None
+    buckets, stages, trial = _buckets(job, comm), None, None
     if buckets > 1 and not device.enqueues:
-        stages = learners.stage(flat.chunk, buckets)
+        chosen = start.kept and start.kept.buckets if config.buckets == "auto" else buckets
+        stages = learners.stage(flat.chunk, chosen or buckets)
+        trial = None if chosen else BucketTrial(buckets)
     engine = Engine(settings, flat, replicas, start.centre[:trained].copy(), carrier.zeros)
     synchroniser = Synchroniser(
         carrier,
@@ -163,6 +166,7 @@ def open_parts(job: Job, comm: Communicator, resume: str | None, note: str, trac
         trace=trace,
         book=device.book(engine, learners, carrier),
         stages=stages,
+        trial=trial,
     )
     stack.callback(synchroniser.close)
     learners.change(counts[comm.rank], execution)
@@ -222,9 +226,11 @@ def open_parts(job: Job, comm: Communicator, resume: str | None, note: str, trac
     )
 
 
-def _buckets(config: Config, comm: Communicator) -> int:
-    """The most buckets of an exchange. A gradient that is clipped is needed as a whole."""
-    if (config.update.clip_value, config.update.clip_norm) != (None, None) or not (config.overlap and ordered()):
+def _buckets(job: Job, comm: Communicator) -> int:
+    """The most buckets of an exchange: 1 where gradients are needed whole, or there will be more of them."""
+    config = job.config
+    clips = config.update.clip_value is not None or config.update.clip_norm is not None
+    if clips or job.stages or not config.overlap or not ordered():
         return 1
     if config.buckets == "auto":
         return STAGES if comm.local_size < comm.size else 1

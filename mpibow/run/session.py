@@ -31,6 +31,12 @@ from mpibow.sync.synchroniser import Tally
 from mpibow.trace import SILENT, Trace
 from mpibow.tune import Counts
 
+MOST_FOR_RANKS = 0.2  # of the time may be spent waiting for other ranks
+REMEDY = (
+    "exchange less often (rule.period, rule.name=local_sgd), or more samples at once (batch_size, learners); "
+    "slower ranks are waited for, too"
+)
+
 
 class Session(Parts):
     """Every rank makes one in a `with`, and calls the same methods in the same order; `opened` makes its parts."""
@@ -63,7 +69,8 @@ class Session(Parts):
             self.resets, self.judge = Resets(self), None if self.evaluator is None else Judge(self, self.evaluator)
             self.steering = Steering(config.stop, config.schedule, self.ledger, directions(self.job.measures))
             self.iteration_times = IterationTimes(lambda: self.synchroniser.seconds()[0])
-            self.watch = Watch(self.loading.remedy)
+            self.watch = Watch("data", self.loading.remedy)
+            self.watch_ranks = Watch("other ranks", REMEDY, MOST_FOR_RANKS)
             self.reporter.start()
             if (decision := self.tuning.decision) and decision.counts != self.coordinator.announced:
                 tune(self, decision)  # memory or tuner.most may have changed

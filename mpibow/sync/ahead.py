@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from statistics import median
 from typing import Protocol
 
 from mpibow.comm.communicator import Communicator
@@ -18,6 +19,8 @@ from mpibow.sync.engine import Engine
 from mpibow.trace import Trace
 
 POLL = 1e-4  # seconds between looks at the learners' progress
+CANDIDATES = (1, 2, 4, 8, 16)  # numbers of buckets that are tried
+ROUNDS = 7  # of them, the first of which is not timed
 
 
 class Stages(Protocol):
@@ -57,8 +60,9 @@ class Ahead:
     @count.setter
     def count(self, count: int) -> None:
         """Neighbouring stages are one bucket where there are fewer of these."""
-        chunks, stages = self._stages.chunks, len(self._stages.chunks)
-        ends = [(b + 1) * stages // count for b in range(min(count, stages))]
+        chunks = self._stages.chunks
+        count = min(count, len(chunks))
+        ends = [(b + 1) * len(chunks) // count for b in range(count)]
         self._ends = [end - 1 for end in ends]  # each bucket's last stage
         self._buckets = [
             [part for each in chunks[a:b] for part in each] for a, b in zip([0, *ends[:-1]], ends, strict=True)
@@ -110,3 +114,37 @@ class Ahead:
             for span in spans:
                 self._comm.allreduce(whole[span])
         self.seconds += time.perf_counter() - begin
+
+
+class BucketTrial:
+    """Exchanges in 1 to `most` buckets take turns, an iteration each; the number with the shortest median is the best.
+
+    Rank 0's times count, which have the others' lateness in them.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._times: dict[int, list[float]] = {count: [] for count in CANDIDATES if count <= most}
+        self._turn = 0
+
+    @property
+    def count(self) -> int:
+        """The number to be tried next."""
+        return [*self._times][self._turn % len(self._times)]
+
+    def note(self, seconds: float) -> bool:
+        """The time of an iteration with that number; whether it was the last one."""
+        self._times[self.count].append(seconds)
+        self._turn += 1
+        return self._turn == ROUNDS * len(self._times)
+
+    @property
+    def medians(self) -> dict[int, float]:
+        """Seconds of an iteration, by the number of buckets."""
+        return {count: median(times[1:]) for count, times in self._times.items()}
+
+
+def chosen(medians: Mapping[int, float]) -> tuple[int, str]:
+    """The best number, and a line about it."""
+    best = min(medians, key=lambda count: medians[count])
+    times = ", ".join(f"{1e3 * seconds:.1f} ms in {count}" for count, seconds in medians.items())
+    return best, f"exchange in {best} bucket{'s' * (best > 1)}; an iteration takes {times}"

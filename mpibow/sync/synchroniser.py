@@ -15,7 +15,7 @@ import numpy as np
 from mpibow.comm.communicator import Communicator, checksum
 from mpibow.graph.graph import Array
 from mpibow.kernels.passes import FlatKernels, Local, chunks_of, pieces, share_of
-from mpibow.sync.ahead import Ahead, Stages
+from mpibow.sync.ahead import Ahead, BucketTrial, Stages, chosen
 from mpibow.sync.distance import distances
 from mpibow.sync.engine import Engine, OnChunks
 from mpibow.sync.outbox import Book, Message
@@ -68,14 +68,17 @@ class Synchroniser:
     def __init__(
         self, comm: Communicator, engine: Engine, rows: Rows, flat: FlatKernels, run: RunTasks, *, overlap: bool,
         trace: Trace = SILENT, book: Book | None = None, stages: Stages | None = None,
+        trial: BucketTrial | None = None,
     ) -> None:  # fmt: skip
-        """`stages` of the learners' backward passes: exchanges that learners wait for are then made in `buckets`."""
+        """`stages` of the learners' backward passes: exchanges that learners wait for are then made in `buckets`, as
+        many as there are stages, or as `trial` finds best."""
         self._comm, self._engine, self._rows, self._run, self._overlap = comm, engine, rows, run, overlap
         self._flat, self._trace = flat, trace
         self._waiting = trace if comm.size > 1 else SILENT  # there is nobody to wait for
         self.book = book or Book()
         beside = comm.any_thread and comm.size > 1 and overlap
         self.buckets = Ahead(comm, engine, stages, flat.chunk, trace) if stages is not None and beside else None
+        self._trial, self._begun, self._news = trial, 0.0, ""
         self._early: Future[None] | None = None  # an exchange in buckets, ahead of the learners' end
         self._threaded = comm.any_thread and (
             self.book.enqueues or (beside and (engine.overlaps or self.buckets is not None))
@@ -119,7 +122,11 @@ class Synchroniser:
 
     def begin(self, local: Local) -> None:
         """The learners are about to compute their gradients: what is done of them is updated and sent meanwhile."""
-        if self.buckets is not None and self.buckets.count > 1 and self._engine.in_parts(local):
+        if self.buckets is None or not self._engine.in_parts(local):
+            return
+        if self._trial is not None:
+            self._begun, self.buckets.count = time.perf_counter(), self._trial.count
+        if self.buckets.count > 1:
             self.buckets.begin()
             self._early = self._thread.submit(QUIET(self.buckets.run), local)
 
@@ -167,6 +174,21 @@ class Synchroniser:
             for each in self._passes:
                 self._on_learners(workers, each)
             self._engine.advance()
+        if self._begun and self._trial is not None and self._trial.note(time.perf_counter() - self._begun):
+            medians = self.talk(self._trial.medians)[0]
+            assert self.buckets is not None
+            (self.buckets.count, self._news), self._trial = chosen(medians), None
+        self._begun = 0.0
+
+    @property
+    def chosen(self) -> int | None:
+        """The number of buckets, once it is known."""
+        return None if self.buckets is None or self._trial is not None else self.buckets.count
+
+    def news(self) -> str:
+        """A line about buckets that were chosen; once."""
+        news, self._news = self._news, ""
+        return news
 
     def seconds(self) -> tuple[float, float]:
         """Seconds that learners stood still for exchanges and talk, and that these took; one rank waits for nobody."""

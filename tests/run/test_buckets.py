@@ -1,0 +1,93 @@
+"""Exchanges in buckets, behind the backward pass: the bits are those of one exchange at its end."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import mpibow as mb
+from mpibow.data.dataset import ArrayData
+from mpibow.graph.graph import Tensor
+from mpibow.kernels.numpy import flat
+from mpibow.sync.ahead import Ahead
+from tests.run import tiny
+
+RULES = pytest.mark.parametrize("rule", tiny.RULES.values(), ids=tiny.RULES.keys())
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Small chunks, and learners that leave the communication thread time at their end: the buckets that it sent."""
+    seen, stop = list[int](), Ahead.stop
+
+    def patient(self: Ahead) -> list[range]:
+        time.sleep(0.002)
+        left = stop(self)
+        seen.append(self._claimed)
+        return left
+
+    monkeypatch.setattr(flat, "chunk", 32)
+    monkeypatch.setattr(Ahead, "stop", patient)
+    return seen
+
+
+@RULES
+def test_buckets_change_no_bit(tmp_path: Path, rule: dict, sent: list[int]) -> None:
+    one, cut = (
+        tiny.train(tmp_path / str(buckets), 2, net=tiny.normed, rule=rule, learners=2, buckets=buckets, overlap=True)
+        for buckets in (1, 4)
+    )
+    assert tiny.same_bits(one.weights, cut.weights)
+    sends = "then" in rule or rule["name"] not in ("crossbow", "easgd", "independent")  # which overlap, or send none
+    assert (max(sent) > 0) == sends
+
+
+@pytest.mark.parametrize("option", [{"clip_norm": 0.1}, {"clip_value": 0.01}])
+def test_clipped_gradients_are_not_cut(tmp_path: Path, option: dict, sent: list[int]) -> None:
+    update = {"lr": 0.05, "momentum": 0.9, **option}
+    one, cut = (tiny.train(tmp_path / str(n), 2, learners=2, buckets=n, update=update).weights for n in (1, 4))
+    assert tiny.same_bits(one, cut)
+    assert not any(sent)
+
+
+def rooted(image: Tensor) -> Tensor:
+    """The gradient of the first layer is not finite where a sample is 0; that of the second is."""
+    x = mb.dense(mb.flatten(image), 12, bias=False)
+    return mb.dense(mb.sqrt(x * x), tiny.CLASSES)
+
+
+@pytest.mark.parametrize("rule", ["auto", "ssgd"])
+def test_gradients_that_are_not_finite_are_left_out_by_weight(tmp_path: Path, rule: str, sent: list[int]) -> None:
+    images, labels = tiny.images()
+    images[5] = 0
+    data = ArrayData(images, labels, classes=tiny.CLASSES, name="bars")
+    one, cut = (
+        tiny.train(
+            tmp_path / str(buckets), 2, net=rooted, train=data, normalise="none", rule=rule, learners=2,
+            buckets=buckets, on_nan="reset",
+        ).weights
+        for buckets in (1, 4)
+    )  # fmt: skip
+    assert tiny.same_bits(one, cut)
+    assert max(sent) > 0
+    assert np.isfinite(one["dense1.weight"]).all()
+    said = [line for line in tiny.log(tmp_path / "4") if "not finite" in line]
+    what = "is left out" if rule == "ssgd" else "starts again from the centre"
+    assert said and all(f"{what} in the 432 elements of weights whose gradient is not" in line for line in said)
+
+
+def test_a_measured_number_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: list[int]) -> None:
+    """Ranks of one node measure nothing, so they are made to look like two."""
+    from tests.comm import threads
+
+    monkeypatch.setattr(threads.Threads, "local_size", property(lambda self: 1, lambda self, size: None), raising=False)
+    settings = {"net": tiny.normed, "learners": 2, "checkpoint": tiny.keeping(50)}
+    whole = tiny.train(tmp_path / "whole", 2, iterations=60, **settings)
+    again = tiny.train(
+        tmp_path / "again", 2, iterations=60, resume=tmp_path / "whole/run/checkpoints/iteration-0000000050", **settings
+    )
+    assert tiny.same_bits(whole.weights, again.weights)
+    assert len([line for line in tiny.log(tmp_path / "whole") if line.startswith("exchange in ")]) == 1
