@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -52,8 +52,20 @@ def bytes_of(shape: Shape, dtype: str, precision: str) -> int:
 if TYPE_CHECKING:
     from mpibow.graph.plan import Plan
 
-Signals = Mapping[int, tuple[Array, int]]
-SILENT: Signals = MappingProxyType({})
+
+@dataclass(frozen=True)
+class Signals:
+    """Words (1,) int64 that a plan and other threads show each other, by numbers of steps.
+
+    `behind` a step its word becomes the number; `before` a step it waits until each word is at least the goal's, and
+    adds its pauses to the third word.
+    """
+
+    behind: Mapping[int, tuple[Array, int]] = field(default_factory=dict)
+    before: Mapping[int, Sequence[tuple[Array, Array, Array]]] = field(default_factory=dict)
+
+
+SILENT = Signals()
 
 
 class BoundPlan:
@@ -89,9 +101,10 @@ class BoundPlan:
         self.outputs = {key: self._value(name) for key, name in plan.graph.outputs.items()}
         runs = list[Run]()
         for i, step in enumerate(plan.program.steps):
+            runs += [plan.kernels.wait(*words) for words in signals.before.get(i, ())]
             runs.append(self._bind(step))
-            if i in signals:
-                runs.append(plan.kernels.signal(*signals[i]))
+            if i in signals.behind:
+                runs.append(plan.kernels.signal(*signals.behind[i]))
         self.runs = plan.kernels.join(runs)
 
     def run(self) -> None:

@@ -1,5 +1,6 @@
 """The contract of plans and kernel sets: the buffers a kernel requests, the arrays it is bound to, its return value."""
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -199,9 +200,23 @@ def one_by_one(runs: Sequence[Run]) -> Sequence[Run]:
     return runs
 
 
+PAUSE = 5e-5  # seconds of one
+
+
 def signalling(word: Array, number: int) -> Run:
     """A run that sets the word (1,) int64 to `number`."""
     return partial(word.__setitem__, 0, number)
+
+
+def waiting(word: Array, goal: Array, pauses: Array) -> Run:
+    """A run that pauses until the word is at least the goal, both (1,) int64, and counts its pauses."""
+
+    def wait() -> None:
+        while word[0] < goal[0]:
+            pauses[0] += 1
+            time.sleep(PAUSE)
+
+    return wait
 
 
 @dataclass(frozen=True)
@@ -210,7 +225,7 @@ class Kernels:
 
     `fuse` replaces nodes of a graph by the library's fused ones; `join` turns runs into fewer that do the same.
     `zeros` makes arrays, and `put` copies host arrays into them. `widths` lists the operators that use 16 bits.
-    `signal` makes a run that sets a word in memory, for another thread that waits for it.
+    `signal` and `wait` make runs that set a word in memory for other threads, and wait for one of theirs.
     `lacks` is the error for operators that are not in the table; {} stands for their names.
     """
 
@@ -220,5 +235,6 @@ class Kernels:
     zeros: Callable[..., Any] = zeros
     put: Callable[[Any, Array], None] = np.copyto
     signal: Callable[[Array, int], Run] = signalling
+    wait: Callable[[Array, Array, Array], Run] = waiting
     widths: Widths = NO_WIDTHS
     lacks: str = LACKS

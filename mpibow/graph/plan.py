@@ -54,7 +54,7 @@ class Plan:
 
         `statistics` (statistics.size,) starts as the operators declare unless given. `inputs` are arrays to be filled,
         by name; missing ones are allocated. `peers` are the learners that run this plan at the same time. `signals` are
-        words (1,) int64 and numbers by numbers of steps: behind each the word becomes the number.
+        words that it sets and waits for.
         """
         arena = self.kernels.zeros(self.arena_bytes, "uint8")
         if statistics is None:

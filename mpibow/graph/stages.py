@@ -27,16 +27,23 @@ class Stage:
     extents: tuple[tuple[int, int], ...]
 
 
-def last_steps(plan: Plan, size: int, chunk: int) -> Array:
-    """(chunks,): the last step that touches a weight, or its gradient, of each chunk of elements [0, size)."""
-    last = {plan.program.root(name): i for i, step in enumerate(plan.program.steps) for name in step.touches}
-    found = np.full(-(-size // chunk), -1)
+def steps_of(plan: Plan, size: int, chunk: int) -> tuple[Array, Array]:
+    """(chunks,) each: the first and last step that touch a weight, or its gradient, of each chunk of [0, size).
+
+    Where none does: the number of steps, and -1.
+    """
+    steps, root = plan.program.steps, plan.program.root
+    last = {root(name): i for i, step in enumerate(steps) for name in step.touches}
+    first = {root(name): i for i, step in reversed([*enumerate(steps)]) for name in step.touches}
+    shape = -(-size // chunk)
+    begins, ends = np.full(shape, len(steps)), np.full(shape, -1)
     for span in plan.layout.spans:
         if span.offset < size:
-            own = max(last.get(name, -1) for name in (weight(span.name), gradient(weight(span.name))))
+            names = weight(span.name), gradient(weight(span.name))
             part = slice(span.offset // chunk, (span.offset + span.size - 1) // chunk + 1)
-            found[part] = np.maximum(found[part], own)
-    return found
+            begins[part] = np.minimum(begins[part], min(first.get(name, len(steps)) for name in names))
+            ends[part] = np.maximum(ends[part], max(last.get(name, -1) for name in names))
+    return begins, ends
 
 
 def stages_of(plan: Plan, size: int, chunk: int, count: int) -> tuple[Stage, ...]:
@@ -44,7 +51,7 @@ def stages_of(plan: Plan, size: int, chunk: int, count: int) -> tuple[Stage, ...
 
     Each has up to 1 / `count` of the chunks, or those of a single step: there may be up to twice as many.
     """
-    steps = last_steps(plan, size, chunk)
+    _, steps = steps_of(plan, size, chunk)
     ends, held = list[int](), 0
     for step, chunks in zip(*np.unique(steps, return_counts=True), strict=True):
         if ends and (held + chunks) * count <= len(steps):
@@ -56,15 +63,19 @@ def stages_of(plan: Plan, size: int, chunk: int, count: int) -> tuple[Stage, ...
     stages, begin = list[Stage](), -2
     for end in ends:
         chunks = _ranges(np.flatnonzero((begin < steps) & (steps <= end)))
-        stages.append(Stage(end, chunks, tuple(_extent(plan, part.start * chunk, part.stop * chunk) for part in chunks)))
+        extents = (_extent(plan, part.start * chunk, part.stop * chunk) for part in chunks)
+        stages.append(Stage(end, chunks, tuple(extents)))
         begin = end
     return tuple(stages)
 
 
-def steps_in(plan: Plan, stages: Sequence[Stage], size: int, chunk: int) -> list[int]:
-    """The step of each of these stages in another plan of the same layout, as one of shorter sequences."""
-    steps = last_steps(plan, size, chunk)
-    return [max(int(steps[part.start : part.stop].max()) for part in stage.chunks) for stage in stages]
+def steps_in(plan: Plan, stages: Sequence[Stage], size: int, chunk: int) -> tuple[list[int], list[int]]:
+    """The first and last step of each of these stages in a plan of the same layout, perhaps of shorter sequences."""
+    begins, ends = steps_of(plan, size, chunk)
+    return (
+        [min(int(begins[part.start : part.stop].min()) for part in stage.chunks) for stage in stages],
+        [max(int(ends[part.start : part.stop].max()) for part in stage.chunks) for stage in stages],
+    )
 
 
 def _ranges(numbers: Array) -> tuple[range, ...]:

@@ -60,7 +60,7 @@ def onednn_set(path: str | None = None, winograd: bool = True) -> KernelSet:
     from mpibow.kernels import onednn as fast
     from mpibow.kernels.compiled import flat as compiled
     from mpibow.kernels.compiled.command import compiling, join
-    from mpibow.kernels.compiled.numeric import signal
+    from mpibow.kernels.compiled.words import signal, wait
     from mpibow.kernels.onednn.fusion import rewrite
     from mpibow.kernels.onednn.library import find_library, load
 
@@ -75,6 +75,7 @@ def onednn_set(path: str | None = None, winograd: bool = True) -> KernelSet:
         fuse=rewrite,
         join=join,
         signal=lambda word, number: signal.command(word=word, number=number),
+        wait=wait,
         flat=compiled,
         precisions=("float32",),
         about=f"oneDNN {library.version}, {library.isa}",

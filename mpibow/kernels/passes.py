@@ -65,6 +65,11 @@ class Local:
     def scalars(self) -> Array:
         return self.numbers(self.rate)
 
+    def fixed(self) -> Local:
+        """This step, its scalars computed now."""
+        assert all(part.scalars is not None for part in (self, *self.beside))
+        return self
+
     def times(self, factor: float) -> Local:
         """The same step at `factor` times the rate."""
         return replace(self, rate=self.rate * factor, beside=tuple(part.times(factor) for part in self.beside))

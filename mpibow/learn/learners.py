@@ -14,7 +14,7 @@ import numpy as np
 
 from mpibow.data.slots import Slot
 from mpibow.errors import DeviceError
-from mpibow.graph.bound import BoundPlan
+from mpibow.graph.bound import SILENT, BoundPlan
 from mpibow.graph.graph import Array
 from mpibow.graph.layout import Layout, halves
 from mpibow.graph.plan import Plan
@@ -182,7 +182,7 @@ class Binder:
         stages, own = self.stages, gradient[: self._replicas.size]
 
         def bind(plan: Plan) -> BoundPlan:
-            return plan.bind(*row, peers=seat, signals={} if stages is None else stages.signals(plan, i))
+            return plan.bind(*row, peers=seat, signals=SILENT if stages is None else stages.signals(plan, i))
 
         shorter = {length: bind(each) for length, each in plan.shorter.items()}
         return Learner(bind(plan), own, *self._limits, self._meeting, partial(self._replicas.note_share, i), shorter)

@@ -1,4 +1,4 @@
-"""The stages of the learners' backward passes, as they are reached: what is done may be sent while they go on."""
+"""The stages of the learners' passes: what is done may be sent while they go on, and they wait for what comes back."""
 
 from __future__ import annotations
 
@@ -7,15 +7,20 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from mpibow.graph.bound import Signals
+from mpibow.graph.graph import Array
+from mpibow.graph.kernel import PAUSE
 from mpibow.graph.plan import Plan
 from mpibow.graph.stages import stages_of, steps_in
 from mpibow.learn.replica import Replicas
 
 LINE = 8  # words of a cache line: learners do not share one
+STALL = PAUSE + 6e-5  # seconds: a pause, and what the system takes to wake up
 
 
 class Stages:
-    """Up to `count` stages of a training plan, and a word of each learner: the number of those that it has reached.
+    """Stages of a training plan (graph/stages.py), the number of those that each learner has reached, and the turns
+    that they are opened for.
 
     `loss(i)` and `square(i, start, stop)` are learner i's summed loss, and |gradient|^2 of weights, in this pass.
     """
@@ -26,13 +31,20 @@ class Stages:
     ) -> None:  # fmt: skip
         self._replicas, self._chunk, self._loss, self._square = replicas, chunk, loss, square
         self._stages = stages_of(plan, replicas.size, chunk, count)
-        self._reached = np.zeros((replicas.capacity, LINE), np.int64)
+        self._reached = np.zeros((replicas.capacity, LINE), np.int64)  # of each row the first word
+        self._pauses = np.zeros((replicas.capacity, LINE), np.int64)
+        self._opened, self._goal = np.zeros((len(self._stages), LINE), np.int64), np.zeros(1, np.int64)
         self.chunks: Sequence[Sequence[range]] = [stage.chunks for stage in self._stages]
+        self.needed: Sequence[int] = steps_in(plan, self._stages, replicas.size, chunk)[0]
 
-    def signals(self, plan: Plan, i: int) -> dict[int, tuple[np.ndarray[tuple[int], np.dtype[np.int64]], int]]:
-        """Learner i's in `plan`: behind these steps its word becomes this number."""
-        steps = np.maximum.accumulate(steps_in(plan, self._stages, self._replicas.size, self._chunk))
-        return {int(step): (self._reached[i, :1], b + 1) for b, step in enumerate(steps)}
+    def signals(self, plan: Plan, i: int) -> Signals:
+        """Learner i's in `plan`."""
+        first, last = steps_in(plan, self._stages, self._replicas.size, self._chunk)
+        before = dict[int, list[tuple[Array, Array, Array]]]()
+        for b, step in enumerate(first):
+            before.setdefault(step, []).append((self._opened[b, :1], self._goal, self._pauses[i, :1]))
+        ends = np.maximum.accumulate(last)
+        return Signals({int(step): (self._reached[i, :1], b + 1) for b, step in enumerate(ends)}, before)
 
     def begin(self) -> None:
         """Before the learners begin."""
@@ -48,3 +60,16 @@ class Stages:
         with np.errstate(over="ignore", invalid="ignore"):
             losses = all(math.isfinite(self._loss(i)) for i in learners) if b == 0 else True
             return losses and all(math.isfinite(self._square(i, *each)) for i in learners for each in extents)
+
+    def shut(self, turn: int) -> None:
+        """The next passes wait, where they first touch a weight of a stage, until it is opened for this turn."""
+        self._goal[0] = turn
+
+    def open(self, b: int, turn: int) -> None:
+        self._opened[b, 0] = turn
+
+    def stalled(self) -> float:
+        """The seconds, about, that the learner which waited longest has done so since it was asked last."""
+        most = int(self._pauses.max())
+        self._pauses[:] = 0
+        return most * STALL

@@ -43,7 +43,7 @@ class Header:
 
     `counts` are learners by rank, `started` those that the run began with, `due` whether the ranks were about to talk,
     to agree after a reset, to evaluate. `rule` are the rule's numbers, `tuning` is the tuner's history, `buckets` the
-    number measured as the best, `input` the facts about the net's data, `graph` the net that evaluates
+    way of exchanges measured as the best, `input` the facts about the net's data, `graph` the net that evaluates
     (job/document.py), None where it can't be saved.
     `sample_weight` is the checksum of the samples' weights, None without them.
     `others` are entries of newer versions.
@@ -69,7 +69,7 @@ class Header:
     metrics_bytes: Natural
     tuning: JsonObject | None = None
     untold: Natural = 0
-    buckets: Count | None = None
+    buckets: tuple[Count, Natural] | None = None
     average: Averaged | None = None
     validation_fraction: float | None = None
     sample_weight: str | None = None

@@ -41,7 +41,7 @@ from mpibow.run.state import State
 from mpibow.run.steering import in_force
 from mpibow.run.timelines import first_timeline
 from mpibow.run.tuning import Trial, Tuning
-from mpibow.sync.ahead import BucketTrial
+from mpibow.sync.ahead import ONE, Way, WayTrial
 from mpibow.sync.engine import Engine
 from mpibow.sync.rule import caps
 from mpibow.sync.synchroniser import Synchroniser
@@ -150,11 +150,14 @@ def open_parts(job: Job, comm: Communicator, resume: str | None, note: str, trac
     # Their averaging
     if job.stages and settings.behind is not None:
         raise ConfigError("rule.then: must be null where weights are frozen until an epoch, got a rule")
-    buckets, stages, trial = _buckets(job, comm), None, None
-    if buckets > 1 and not device.enqueues:
-        chosen = start.kept and start.kept.buckets if config.buckets == "auto" else buckets
-        stages = learners.stage(flat.chunk, chosen or buckets)
-        trial = None if chosen else BucketTrial(buckets)
+    most, stages = _buckets(job, comm), None
+    by: Way | WayTrial = ONE
+    if most > 1 and not device.enqueues:
+        stages = learners.stage(flat.chunk, most)
+        if config.buckets != "auto":
+            by = Way(most, 3 * most // 4)
+        else:
+            by = Way(*start.kept.buckets) if start.kept and start.kept.buckets else WayTrial(len(stages.chunks))
     engine = Engine(settings, flat, replicas, start.centre[:trained].copy(), carrier.zeros)
     synchroniser = Synchroniser(
         carrier,
@@ -166,7 +169,7 @@ def open_parts(job: Job, comm: Communicator, resume: str | None, note: str, trac
         trace=trace,
         book=device.book(engine, learners, carrier),
         stages=stages,
-        trial=trial,
+        way=by,
     )
     stack.callback(synchroniser.close)
     learners.change(counts[comm.rank], execution)

@@ -1,7 +1,9 @@
-"""An exchange in buckets: what a backward pass has ended is updated and sent while the rest of it is computed.
+"""An exchange in buckets: sent while the backward pass goes on, and while the next forward pass does.
 
-DDP's buckets (arXiv:2006.15704) and S-Caffe's aggregation in stages, for a rule's steps as for gradients. Sums over
-ranks do not depend on how the array is cut, nor local steps on their order: the bits are those of one exchange.
+What a backward pass has ended is updated and sent at once (the buckets of DDP, arXiv:2006.15704; S-Caffe's aggregation
+in stages); what is left is sent in the order in which the next forward pass needs it, which waits for each bucket
+where it first reads its weights (S-Caffe's propagation). Sums over ranks do not depend on how the array is cut, nor
+local steps and rules on the order of elements: the bits are those of one exchange.
 """
 
 from __future__ import annotations
@@ -10,24 +12,29 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from statistics import median
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from mpibow.comm.communicator import Communicator
 from mpibow.graph.graph import Array
 from mpibow.kernels.passes import Local
-from mpibow.sync.engine import Engine
+from mpibow.sync.engine import Engine, OnChunks
 from mpibow.trace import Trace
 
 POLL = 1e-4  # seconds between looks at the learners' progress
-CANDIDATES = (1, 2, 4, 8, 16)  # numbers of buckets that are tried
-ROUNDS = 7  # of them, the first of which is not timed
+BLOCK, ROUNDS = 5, 3  # iterations in a row, the first not timed, and how often each way is tried
 
 
 class Stages(Protocol):
-    """The stages of the learners' backward passes: chunks of the flat array, in the order in which they are done."""
+    """The stages of the learners' passes: chunks of the flat array, in the order in which backward passes end them."""
 
     @property
     def chunks(self) -> Sequence[Sequence[range]]: ...
+
+    @property
+    def needed(self) -> Sequence[int]:
+        """For each stage its place in the order in which forward passes read their weights."""
+        ...
+
     def begin(self) -> None:
         """The learners are about to begin."""
 
@@ -39,112 +46,151 @@ class Stages(Protocol):
         """Whether losses and stage b's gradients are finite, once it is reached."""
         ...
 
+    def shut(self, turn: int) -> None:
+        """The learners' next passes wait for each stage until it is opened for this turn, or a later one."""
 
-class Ahead:
-    """The exchange ahead of the backward pass's end, in `count` buckets; the last one is always sent behind it.
+    def open(self, b: int, turn: int) -> None: ...
+    def stalled(self) -> float:
+        """Seconds that they waited, about, since it was asked last."""
+        ...
 
-    It goes as far as all is finite: what follows is the caller's, as without buckets. `run` is the communication
-    thread's; an iteration calls `begin`, `run` beside the learners, `stop` when they have ended, `finish`.
+
+class Way(NamedTuple):
+    """The number of an exchange's buckets, and how many of them are sent in the backward pass's order."""
+
+    buckets: int
+    ahead: int
+
+
+ONE = Way(1, 0)
+
+
+def ways(most: int) -> list[Way]:
+    """The ways that are tried with up to so many buckets."""
+    counts = sorted({min(count, most) for count in (4, 16)} - {1})
+    return [ONE, *(Way(n, ahead) for n in counts for ahead in sorted({n - 1, n // 2, n // 4}, reverse=True))]
+
+
+class Buckets:
+    """The buckets of exchanges by `way`: neighbouring stages are one bucket where there are fewer of these."""
+
+    def __init__(self, comm: Communicator, engine: Engine, stages: Stages, chunk: int, trace: Trace, way: Way) -> None:
+        self.comm, self.engine, self.stages, self.trace, self._chunk = comm, engine, stages, trace, chunk
+        chunks, needed = stages.chunks, stages.needed
+        count = min(way.buckets, len(chunks))
+        self.way = Way(count, min(way.ahead, count - 1))
+        ends = [(b + 1) * len(chunks) // count for b in range(count)]
+        self.of_stages = [range(a, b) for a, b in zip([0, *ends[:-1]], ends, strict=True)]
+        self.chunks = [[part for i in own for part in chunks[i]] for own in self.of_stages]
+        late = sorted(range(self.way.ahead, count), key=lambda b: min(needed[i] for i in self.of_stages[b]))
+        self.order = [*range(self.way.ahead), *late]  # in which they are sent
+
+    def spans(self, b: int, numbers: int) -> list[slice]:
+        """Bucket b's elements; the last one sent has the `numbers` at the array's end too."""
+        size, spans = self.engine.size, list[slice]()
+        ends = [(part.start * self._chunk, min(part.stop * self._chunk, size)) for part in self.chunks[b]]
+        for start, stop in [*ends, *([(size, size + numbers)] if b == self.order[-1] else [])]:
+            begin = spans.pop().start if spans and spans[-1].stop == start else start
+            spans.append(slice(begin, stop))
+        return spans
+
+
+class Staged:
+    """One exchange: `run` beside the learners, `stop` when they have ended, `finish` once the rest is updated.
+
+    `run` and `finish` are the communication thread's. `run` goes on as long as all is finite. With a `turn`, which
+    grows, both also make the rule's passes, and behind `shut` the learners' next passes may begin beside `finish`.
     """
 
-    def __init__(self, comm: Communicator, engine: Engine, stages: Stages, chunk: int, trace: Trace) -> None:
-        self._comm, self._engine, self._stages, self._chunk, self._trace = comm, engine, stages, chunk, trace
+    def __init__(self, buckets: Buckets, local: Local, turn: int) -> None:
+        self._buckets, self._local, self._turn = buckets, local, turn
         self._claim, self._over, self._claimed = threading.Lock(), threading.Event(), 0
-        self.seconds = 0.0  # that all-reduces took in this iteration
-        self.count = len(stages.chunks)
+        self._passes: Sequence[OnChunks] = ()
+        self.gated = turn > 0
+        self.seconds = 0.0  # that all-reduces took
 
-    @property
-    def count(self) -> int:
-        return len(self._buckets)
-
-    @count.setter
-    def count(self, count: int) -> None:
-        """Neighbouring stages are one bucket where there are fewer of these."""
-        chunks = self._stages.chunks
-        count = min(count, len(chunks))
-        ends = [(b + 1) * len(chunks) // count for b in range(count)]
-        self._ends = [end - 1 for end in ends]  # each bucket's last stage
-        self._buckets = [
-            [part for each in chunks[a:b] for part in each] for a, b in zip([0, *ends[:-1]], ends, strict=True)
-        ]
-
-    def begin(self) -> None:
-        self._claimed, self.seconds = 0, 0.0
-        self._over.clear()
-        self._stages.begin()
-
-    def run(self, local: Local) -> None:
-        """Updates and sends each bucket but the last once it is done, until `stop`."""
-        first = 0  # the first stage that is not known to be finite
-        for b, end in enumerate(self._ends[:-1]):
-            while not self._stages.reached(end):
+    def run(self) -> None:
+        """Updates and sends the buckets ahead, each once it is done, until `stop`."""
+        buckets, engine, stages = self._buckets, self._buckets.engine, self._buckets.stages
+        whole = engine.sending
+        if self.gated:
+            self._passes = engine.passes(self._local, whole.reshape(1, -1))
+        for b in range(buckets.way.ahead):
+            while not stages.reached(buckets.of_stages[b][-1]):
                 if self._over.wait(POLL):
                     return
-            if not all(map(self._stages.finite, range(first, end + 1))):
+            if not all(map(stages.finite, buckets.of_stages[b])):
                 return
             with self._claim:
                 if self._over.is_set():
                     return
                 self._claimed = b + 1
-            with self._trace.span("communication", "update"):
-                for part in self._buckets[b]:
-                    self._engine.update(local, part)
-            self._send(b, self._engine.sending)
-            first = end + 1
+            with buckets.trace.span("communication", "update"):
+                for part in buckets.chunks[b]:
+                    engine.update(self._local, part)
+            self._exchange(b, whole)
 
     def stop(self) -> list[range]:
         """The learners have ended: the chunks that are still to be updated."""
         with self._claim:
             self._over.set()
-        return [part for bucket in self._buckets[self._claimed :] for part in bucket]
+        return [part for own in self._buckets.chunks[self._claimed :] for part in own]
+
+    def shut(self) -> None:
+        """The next passes wait for what `finish` brings."""
+        self._buckets.stages.shut(self._turn)
+
+    def open(self) -> None:
+        """They do not wait any more."""
+        for i in range(len(self._buckets.stages.chunks)):
+            self._buckets.stages.open(i, self._turn)
 
     def finish(self, whole: Array) -> None:
-        """Sends the buckets that `run` did not, and the numbers beside the sums, at the end of the array."""
-        for b in range(self._claimed, self.count):
-            self._send(b, whole)
+        """Sends what `run` did not, and the numbers beside the sums."""
+        for b in self._buckets.order[self._claimed :]:
+            self._exchange(b, whole)
 
-    def _send(self, b: int, whole: Array) -> None:
-        begin = time.perf_counter()
-        size, spans = self._engine.size, list[slice]()
-        for part in self._buckets[b]:
-            spans.append(slice(part.start * self._chunk, min(part.stop * self._chunk, size)))
-        if b == self.count - 1:
-            spans.append(slice(spans.pop().start if spans[-1].stop == size else size, None))
-        with self._trace.span("communication", f"all-reduce {b + 1} of {self.count}"):
-            for span in spans:
-                self._comm.allreduce(whole[span])
+    def _exchange(self, b: int, whole: Array) -> None:
+        buckets, begin = self._buckets, time.perf_counter()
+        with buckets.trace.span("communication", f"all-reduce of bucket {b + 1}"):
+            for span in buckets.spans(b, whole.size - buckets.engine.size):
+                buckets.comm.allreduce(whole[span])
         self.seconds += time.perf_counter() - begin
+        for each in self._passes:
+            for part in buckets.chunks[b]:
+                each(part)
+        if self.gated:
+            for i in buckets.of_stages[b]:
+                buckets.stages.open(i, self._turn)
 
 
-class BucketTrial:
-    """Exchanges in 1 to `most` buckets take turns, an iteration each; the number with the shortest median is the best.
+class WayTrial:
+    """Ways take turns, some iterations each, and the one with the shortest median is the best.
 
     Rank 0's times count, which have the others' lateness in them.
     """
 
     def __init__(self, most: int) -> None:
-        self._times: dict[int, list[float]] = {count: [] for count in CANDIDATES if count <= most}
-        self._turn = 0
+        self._turn, self._last = 0, 0.0
+        self._times: dict[Way, list[float]] = {way: [] for way in ways(most)}
+
+    def next(self) -> Way | None:
+        """The way of the iteration that begins; None once all have been tried."""
+        now, tried, before = time.perf_counter(), [*self._times], self._turn - 1
+        if self._turn and before % BLOCK:  # the first one of a block has begun beside another way's exchange
+            self._times[tried[before // BLOCK % len(tried)]].append(now - self._last)
+        self._last, self._turn = now, self._turn + 1
+        done = before + 1 == BLOCK * ROUNDS * len(tried)
+        return None if done else tried[(before + 1) // BLOCK % len(tried)]
 
     @property
-    def count(self) -> int:
-        """The number to be tried next."""
-        return [*self._times][self._turn % len(self._times)]
-
-    def note(self, seconds: float) -> bool:
-        """The time of an iteration with that number; whether it was the last one."""
-        self._times[self.count].append(seconds)
-        self._turn += 1
-        return self._turn == ROUNDS * len(self._times)
-
-    @property
-    def medians(self) -> dict[int, float]:
-        """Seconds of an iteration, by the number of buckets."""
-        return {count: median(times[1:]) for count, times in self._times.items()}
+    def medians(self) -> dict[Way, float]:
+        """Seconds of an iteration, by the way."""
+        return {way: median(times) for way, times in self._times.items()}
 
 
-def chosen(medians: Mapping[int, float]) -> tuple[int, str]:
-    """The best number, and a line about it."""
-    best = min(medians, key=lambda count: medians[count])
-    times = ", ".join(f"{1e3 * seconds:.1f} ms in {count}" for count, seconds in medians.items())
-    return best, f"exchange in {best} bucket{'s' * (best > 1)}; an iteration takes {times}"
+def chosen(medians: Mapping[Way, float]) -> tuple[Way, str]:
+    """The best way, and a line about it."""
+    best = min(medians, key=lambda way: medians[way])
+    said = "as a whole" if best == ONE else f"in {best.buckets} buckets, {best.ahead} ahead of the backward pass's end"
+    return best, f"exchange {said}: {1e3 * medians[best]:.1f} ms an iteration; as a whole {1e3 * medians[ONE]:.1f} ms"

@@ -108,13 +108,18 @@ class Engine:
         apply = self._settings.formulas.apply
         return not self.alike and (self._one_pass or not self._sends or apply is None or apply.arrays[0] != "w")
 
-    def in_parts(self, local: Local) -> bool:
-        """Whether this iteration's updates of chunks may be sent before those of others are made.
+    @property
+    def turn(self) -> int:
+        """The number of this iteration."""
+        return self._turn
 
-        Not where a step needs the whole gradient first, or nothing is sent now.
+    def in_parts(self, local: Local, turn: int) -> bool:
+        """Whether the updates of chunks in iteration `turn` may be sent before those of others are made.
+
+        Not where a step needs the whole gradient first, or nothing is sent then.
         """
         whole = self._rows.shares is not None if self.alike else local.directs is not None
-        return self._sends and not (self.overlaps or self._one_pass or whole)
+        return self.point.sends_at(turn) and not (self.overlaps or self._one_pass or whole)
 
     @property
     def sending(self) -> Array:

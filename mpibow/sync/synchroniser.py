@@ -15,7 +15,7 @@ import numpy as np
 from mpibow.comm.communicator import Communicator, checksum
 from mpibow.graph.graph import Array
 from mpibow.kernels.passes import FlatKernels, Local, chunks_of, pieces, share_of
-from mpibow.sync.ahead import Ahead, BucketTrial, Stages, chosen
+from mpibow.sync.ahead import ONE, Buckets, Staged, Stages, Way, WayTrial, chosen
 from mpibow.sync.distance import distances
 from mpibow.sync.engine import Engine, OnChunks
 from mpibow.sync.outbox import Book, Message
@@ -67,21 +67,26 @@ class Synchroniser:
 
     def __init__(
         self, comm: Communicator, engine: Engine, rows: Rows, flat: FlatKernels, run: RunTasks, *, overlap: bool,
-        trace: Trace = SILENT, book: Book | None = None, stages: Stages | None = None,
-        trial: BucketTrial | None = None,
+        trace: Trace = SILENT, book: Book | None = None, stages: Stages | None = None, way: Way | WayTrial = ONE,
     ) -> None:  # fmt: skip
-        """`stages` of the learners' backward passes: exchanges that learners wait for are then made in `buckets`, as
-        many as there are stages, or as `trial` finds best."""
+        """`stages` of the learners' passes: exchanges that learners wait for are made in buckets, by `way`, or by the
+        one that a trial finds to be the best."""
         self._comm, self._engine, self._rows, self._run, self._overlap = comm, engine, rows, run, overlap
         self._flat, self._trace = flat, trace
         self._waiting = trace if comm.size > 1 else SILENT  # there is nobody to wait for
         self.book = book or Book()
         beside = comm.any_thread and comm.size > 1 and overlap
-        self.buckets = Ahead(comm, engine, stages, flat.chunk, trace) if stages is not None and beside else None
-        self._trial, self._begun, self._news = trial, 0.0, ""
-        self._early: Future[None] | None = None  # an exchange in buckets, ahead of the learners' end
+        self._stages = stages if beside else None
+        self._buckets: Buckets | None = None
+        self._trial = way if isinstance(way, WayTrial) else None
+        if isinstance(way, Way):
+            self._cut(way)
+        self._staged: Staged | None = None  # this iteration's exchange in buckets
+        self._ahead: Future[None] = Future()
+        self._gated = False  # learners may compute beside the exchange under way, but wait for its buckets
+        self._turns, self._news, self._next = 0, "", 0
         self._threaded = comm.any_thread and (
-            self.book.enqueues or (beside and (engine.overlaps or self.buckets is not None))
+            self.book.enqueues or (beside and (engine.overlaps or self._stages is not None))
         )
         self._thread: Executor = (
             ThreadPoolExecutor(1, "communication", initializer=self.book.attach) if self._threaded else Inline()
@@ -120,15 +125,28 @@ class Synchroniser:
         self._talked += time.perf_counter() - begin if self._comm.size > 1 else 0.0
         return found
 
+    def _cut(self, way: Way) -> None:
+        """Exchanges are made by `way` from here on."""
+        if self._stages is not None:
+            self._buckets = Buckets(self._comm, self._engine, self._stages, self._flat.chunk, self._trace, way)
+
     def begin(self, local: Local) -> None:
         """The learners are about to compute their gradients: what is done of them is updated and sent meanwhile."""
-        if self.buckets is None or not self._engine.in_parts(local):
+        turn = self._engine.turn if self._pending is None else self._next
+        if self._stages is None or not self._engine.in_parts(local, turn):
             return
         if self._trial is not None:
-            self._begun, self.buckets.count = time.perf_counter(), self._trial.count
-        if self.buckets.count > 1:
-            self.buckets.begin()
-            self._early = self._thread.submit(QUIET(self.buckets.run), local)
+            if (way := self._trial.next()) is not None:
+                self._cut(way)
+            else:
+                best, self._news = chosen(self.talk(self._trial.medians)[0])
+                self._trial = None
+                self._cut(best)
+        if self._buckets is not None and self._buckets.way.buckets > 1:
+            self._turns += 1
+            self._stages.begin()
+            self._staged = Staged(self._buckets, local, self._turns if local.directs is None else 0)
+            self._ahead = self._thread.submit(self._send_ahead, self._staged)
 
     def update(self, local: Local, workers: int) -> None:
         """The local steps and corrections of this rank, cut over `workers` threads.
@@ -147,14 +165,20 @@ class Synchroniser:
                     each(part)
                 self._engine.update(local, part)
 
-        self._on_learners(workers, work, self.buckets.stop() if self._early and self.buckets else None)
+        self._on_learners(workers, work, None if self._staged is None else self._staged.stop())
 
     @QUIET
     def exchange(self, tally: Tally, local: Local, workers: int) -> None:
         """Begins this iteration's exchange, and ends it where it can't be overlapped."""
         assert self._pending is None
-        if (early := self._early) is not None:
-            self._stand_still(lambda: early).result()
+        staged, self._staged, self._gated = self._staged, None, False
+        if staged is not None and staged.gated:
+            self._gated, self._beside, self._next = True, False, self._engine.turn + 1
+            staged.shut()
+            self._pending = self._thread.submit(self._finish, staged, self._ahead, tally)
+            return
+        if staged is not None:
+            self._stand_still(lambda: self._ahead).result()
         message = self._engine.outgoing()
         self._beside = self._engine.overlaps
         self.book.enter(tally, message)
@@ -166,27 +190,24 @@ class Synchroniser:
             if not self._overlap:
                 self._pending.result()
             return
-        submit = partial(self._thread.submit, self._reduce, message, local)
+
+        def submit() -> Future[Tally | None]:
+            return self._thread.submit(self._reduce, message, local, staged)
+
         self._pending = submit() if self._beside and self._threaded else self._stand_still(submit)
         if not self._beside:
             self._pending.result()  # sums that did not arrive must not be applied
-            self._early = None
             for each in self._passes:
                 self._on_learners(workers, each)
             self._engine.advance()
-        if self._begun and self._trial is not None and self._trial.note(time.perf_counter() - self._begun):
-            medians = self.talk(self._trial.medians)[0]
-            assert self.buckets is not None
-            (self.buckets.count, self._news), self._trial = chosen(medians), None
-        self._begun = 0.0
 
     @property
-    def chosen(self) -> int | None:
-        """The number of buckets, once it is known."""
-        return None if self.buckets is None or self._trial is not None else self.buckets.count
+    def way(self) -> Way | None:
+        """The way of exchanges in buckets, once it is known."""
+        return None if self._buckets is None or self._trial is not None else self._buckets.way
 
     def news(self) -> str:
-        """A line about buckets that were chosen; once."""
+        """A line about the way that was chosen; once."""
         news, self._news = self._news, ""
         return news
 
@@ -204,8 +225,10 @@ class Synchroniser:
             self.book.join(beside)
             return None
         pending, self._pending = self._pending, None
-        if self._threaded and (self._beside or self.book.enqueues):  # else it ended where it began
+        if self._threaded and (self._beside or self._gated or self.book.enqueues):  # else it ended where it began
             self._stand_still(lambda: pending)
+            if self._gated and self._stages is not None:
+                self.waited += self._stages.stalled()
         tally = pending.result()
         self.book.join(beside)
         if self._beside and not self.book.enqueues:
@@ -254,15 +277,14 @@ class Synchroniser:
         return exchanges > 0
 
     @QUIET
-    def _reduce(self, message: Message | None, local: Local) -> Tally | None:
+    def _reduce(self, message: Message | None, local: Local, staged: Staged | None) -> Tally | None:
         if message is None:
             self._passes = self._engine.passes(local, None)
             return None
-        begin = time.perf_counter()
-        sums = message.rows
-        if self._early is not None and self.buckets is not None:
-            self.buckets.finish(message.whole)
-            begin = time.perf_counter() - self.buckets.seconds
+        begin, sums = time.perf_counter(), message.rows
+        if staged is not None:
+            begin -= staged.seconds
+            staged.finish(message.whole)
         else:
             with self._trace.span("communication", "all-reduce"):
                 if self._beside:
@@ -272,6 +294,25 @@ class Synchroniser:
         self._passes = self._engine.passes(local, sums)
         self._took = time.perf_counter() - begin
         return self.book.close(message.summed(sums))
+
+    @QUIET
+    def _send_ahead(self, staged: Staged) -> None:
+        staged.run()
+
+    @QUIET
+    def _finish(self, staged: Staged, ahead: Future[None], tally: Tally) -> Tally | None:
+        """The rest of an exchange in buckets, whose passes are made bucket by bucket."""
+        try:
+            ahead.result()  # raises its error
+            message = self._engine.outgoing()
+            assert message is not None
+            self.book.enter(tally, message)
+            staged.finish(message.whole)
+            self._engine.advance()
+            self._took = staged.seconds
+            return self.book.close(message)
+        finally:
+            staged.open()  # also where it has failed
 
     def _issue(self, message: Message | None, local: Local) -> None:
         """Enqueues an exchange, and what the centre owes it. Host memory on the way: then it is over on return."""
@@ -346,7 +387,7 @@ class Synchroniser:
 
         [] if that would need a wait: on a GPU, and while an exchange with other ranks is under way.
         """
-        if self.book.enqueues or (self._comm.size > 1 and self._engine.overlaps):
+        if self._gated or self.book.enqueues or (self._comm.size > 1 and self._engine.overlaps):
             return []
         return distances(self._rows.weights, None if self._comm.size == 1 else self._engine.centre)
 
@@ -356,6 +397,6 @@ class Synchroniser:
             self.call(methodcaller("allreduce", array, stream))
 
     def close(self) -> None:
-        if self.buckets is not None:
-            self.buckets.stop()
+        if self._staged is not None:
+            self._staged.stop()
         self._thread.shutdown()

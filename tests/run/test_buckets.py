@@ -12,7 +12,7 @@ import mpibow as mb
 from mpibow.data.dataset import ArrayData
 from mpibow.graph.graph import Tensor
 from mpibow.kernels.numpy import flat
-from mpibow.sync.ahead import Ahead
+from mpibow.sync.ahead import Staged
 from tests.run import tiny
 
 RULES = pytest.mark.parametrize("rule", tiny.RULES.values(), ids=tiny.RULES.keys())
@@ -21,16 +21,16 @@ RULES = pytest.mark.parametrize("rule", tiny.RULES.values(), ids=tiny.RULES.keys
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Small chunks, and learners that leave the communication thread time at their end: the buckets that it sent."""
-    seen, stop = list[int](), Ahead.stop
+    seen, stop = list[int](), Staged.stop
 
-    def patient(self: Ahead) -> list[range]:
+    def patient(self: Staged) -> list[range]:
         time.sleep(0.002)
         left = stop(self)
         seen.append(self._claimed)
         return left
 
     monkeypatch.setattr(flat, "chunk", 32)
-    monkeypatch.setattr(Ahead, "stop", patient)
+    monkeypatch.setattr(Staged, "stop", patient)
     return seen
 
 
@@ -38,17 +38,17 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_buckets_change_no_bit(tmp_path: Path, rule: dict, sent: list[int]) -> None:
     one, cut = (
         tiny.train(tmp_path / str(buckets), 2, net=tiny.normed, rule=rule, learners=2, buckets=buckets, overlap=True)
-        for buckets in (1, 4)
+        for buckets in (1, 8)
     )
     assert tiny.same_bits(one.weights, cut.weights)
     sends = "then" in rule or rule["name"] not in ("crossbow", "easgd", "independent")  # which overlap, or send none
-    assert (max(sent) > 0) == sends
+    assert any(sent) == sends
 
 
 @pytest.mark.parametrize("option", [{"clip_norm": 0.1}, {"clip_value": 0.01}])
 def test_clipped_gradients_are_not_cut(tmp_path: Path, option: dict, sent: list[int]) -> None:
     update = {"lr": 0.05, "momentum": 0.9, **option}
-    one, cut = (tiny.train(tmp_path / str(n), 2, learners=2, buckets=n, update=update).weights for n in (1, 4))
+    one, cut = (tiny.train(tmp_path / str(n), 2, learners=2, buckets=n, update=update).weights for n in (1, 8))
     assert tiny.same_bits(one, cut)
     assert not any(sent)
 
@@ -69,14 +69,15 @@ def test_gradients_that_are_not_finite_are_left_out_by_weight(tmp_path: Path, ru
             tmp_path / str(buckets), 2, net=rooted, train=data, normalise="none", rule=rule, learners=2,
             buckets=buckets, on_nan="reset",
         ).weights
-        for buckets in (1, 4)
+        for buckets in (1, 8)
     )  # fmt: skip
     assert tiny.same_bits(one, cut)
     assert max(sent) > 0
     assert np.isfinite(one["dense1.weight"]).all()
-    said = [line for line in tiny.log(tmp_path / "4") if "not finite" in line]
+    said = [line for line in tiny.log(tmp_path / "8") if "not finite" in line]
     what = "is left out" if rule == "ssgd" else "starts again from the centre"
-    assert said and all(f"{what} in the 432 elements of weights whose gradient is not" in line for line in said)
+    assert said
+    assert all(f"{what} in the 432 elements of weights whose gradient is not" in line for line in said)
 
 
 def test_a_measured_number_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: list[int]) -> None:
@@ -84,10 +85,14 @@ def test_a_measured_number_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     from tests.comm import threads
 
     monkeypatch.setattr(threads.Threads, "local_size", property(lambda self: 1, lambda self, size: None), raising=False)
-    settings = {"net": tiny.normed, "learners": 2, "checkpoint": tiny.keeping(50)}
-    whole = tiny.train(tmp_path / "whole", 2, iterations=60, **settings)
+    settings = {"net": tiny.normed, "learners": 2, "checkpoint": tiny.keeping(120)}
+    whole = tiny.train(tmp_path / "whole", 2, iterations=130, **settings)
     again = tiny.train(
-        tmp_path / "again", 2, iterations=60, resume=tmp_path / "whole/run/checkpoints/iteration-0000000050", **settings
+        tmp_path / "again",
+        2,
+        iterations=130,
+        resume=tmp_path / "whole/run/checkpoints/iteration-0000000120",
+        **settings,
     )
     assert tiny.same_bits(whole.weights, again.weights)
-    assert len([line for line in tiny.log(tmp_path / "whole") if line.startswith("exchange in ")]) == 1
+    assert len([line for line in tiny.log(tmp_path / "whole") if line.startswith("exchange ")]) == 1

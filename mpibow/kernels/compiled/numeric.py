@@ -11,7 +11,7 @@ from numba import njit, types
 
 from mpibow.graph.graph import Array
 from mpibow.kernels.compiled.code_cache import PART
-from mpibow.kernels.compiled.native import FAST, Words, instruction, integers, native, words
+from mpibow.kernels.compiled.native import FAST, instruction, integers, words
 
 F = TypeVar("F", bound=Callable[..., object])
 Block = tuple[np.uint64, np.uint64, np.uint64, np.uint64]  # of Philox: 32 bits each
@@ -212,9 +212,3 @@ def index_at(indices: tuple[int, int], i: int) -> int:
     """Integer i of an argument that is Indices: its address, and whether it is int64."""
     address, wide = indices
     return words(address, i + 1)[i] if wide else int(np.int64(integers(address, i + 1)[i]))
-
-
-@native
-def signal(word: Words, number: int) -> None:
-    """Sets a word behind all that was written before: processors that store in order show it in order."""
-    word[0] = number

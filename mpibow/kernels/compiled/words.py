@@ -1,0 +1,35 @@
+"""Words in memory by which a plan's passes and other threads wait for each other, without Python.
+
+Processors that store in order show a word behind all that was written before it.
+"""
+
+import ctypes
+from functools import cache
+
+from mpibow.graph.graph import Array
+from mpibow.graph.kernel import PAUSE
+from mpibow.kernels.compiled.command import Command, call
+from mpibow.kernels.compiled.native import Words, native
+
+
+@native
+def signal(word: Words, number: int) -> None:
+    word[0] = number
+
+
+@native
+def _wait(word: Words, goal: Words, pauses: Words, pause: int, microseconds: int) -> None:
+    while word[0] < goal[0]:
+        pauses[0] += 1
+        call(pause, microseconds, 0, 0, 0)
+
+
+def wait(word: Array, goal: Array, pauses: Array) -> Command:
+    """As mpibow.graph.kernel.waiting."""
+    return _wait.command(word=word, goal=goal, pauses=pauses, pause=_usleep(), microseconds=round(1e6 * PAUSE))
+
+
+@cache
+def _usleep() -> int:
+    """The address of the C library's."""
+    return ctypes.cast(ctypes.CDLL(None).usleep, ctypes.c_void_p).value or 0
