@@ -1,7 +1,5 @@
 """A side that stays: one process that is asked again and again, a line of JSON each way, within a time limit."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

@@ -1,7 +1,5 @@
 """Two states of this project side by side: commits are checked out beside the working tree, folders taken as is."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Iterator

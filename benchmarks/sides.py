@@ -1,7 +1,5 @@
 """The two sides of a benchmark, each run as a fresh process, and what is said of the machine."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -1,7 +1,5 @@
 """Sides that train in turn within one process: their samples/s by round, and the interval of a ratio."""
 
-from __future__ import annotations
-
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The command `mpibow`, which starts all others: `mpibow train` is `python -m mpibow.train`."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from importlib import import_module

@@ -3,8 +3,6 @@
 python -m mpibow.again CODE CONFIG.yaml [key=value ...]      exits with 0 if so, else with 1
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from pathlib import Path

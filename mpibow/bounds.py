@@ -3,8 +3,6 @@
 `holds` of a bound checks a value; its str() ends the sentence "must be a number ...".
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """mpibow completion: prints a script with which bash, zsh or fish completes mpibow's commands and options."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Sequence
 from importlib import import_module

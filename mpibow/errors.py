@@ -20,8 +20,6 @@ A run that makes no progress for longer than `limits` allow is ended by its watc
 Messages are lower case, name the thing, the rule and the value, and the remedy where there is one.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import ClassVar
 

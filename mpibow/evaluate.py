@@ -3,8 +3,6 @@
 DATA is a folder of records, or the run's own train, validation or test data by that name.
 """
 
-from __future__ import annotations
-
 import argparse
 import csv
 import io

@@ -1,7 +1,5 @@
 """Writes weights, or a whole net, for other programs: python -m mpibow.export RUN --to onnx --output net.onnx."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Training from one's own script: a net as a Python function, data as NumPy arrays, the same loop as `mpibow.train`."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Mapping, Sequence

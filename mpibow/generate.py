@@ -3,8 +3,6 @@
 python -m mpibow.generate runs/NAME --prompt "It was "
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """mpibow launch: lists, shows and copies the configs, batch scripts and container recipes that come with mpibow."""
 
-from __future__ import annotations
-
 import argparse
 import shutil
 from collections.abc import Sequence

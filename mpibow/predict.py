@@ -5,8 +5,6 @@ python -m mpibow.predict runs/NAME 'photos/*.jpg' --top 5 --format jsonl  as JSO
 python -m mpibow.predict runs/NAME table.csv --output out.csv             as CSV, to a file
 """
 
-from __future__ import annotations
-
 import argparse
 import csv
 import io

@@ -1,7 +1,5 @@
 """Short trials before `fit`: `mpibow.find_lr` and `mpibow.check`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from mpibow.fitting import job_of_settings

@@ -1,7 +1,5 @@
 """python -m mpibow.records: inspects, verifies and exports data sets of records."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

@@ -1,7 +1,5 @@
 """The parts of help(mpibow) and help(mpibow.fit) that are made from the package: its operators and its settings."""
 
-from __future__ import annotations
-
 import re
 import sys
 import textwrap

@@ -1,7 +1,5 @@
 """A trace: the spans of work of every thread of a rank. Recording does no I/O and takes no lock."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable

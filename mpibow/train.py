@@ -4,8 +4,6 @@ mpirun -np 8 python -m mpibow.train resnet50.yaml        one process per device
 python -m mpibow.train                                   one process: the built-in run on real digits
 """
 
-from __future__ import annotations
-
 import argparse
 from dataclasses import replace
 from functools import partial

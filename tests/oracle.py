@@ -1,7 +1,5 @@
 """What some tests need and `make test` does not install: PyTorch, to compare with, and NVIDIA DALI."""
 
-from __future__ import annotations
-
 import re
 from types import ModuleType
 

@@ -1,7 +1,5 @@
 """docs/architecture.md: the files and names that it lists are there."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The benchmarks' command: that it measures, and what it prints. Never how fast."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import time

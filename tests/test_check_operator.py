@@ -1,7 +1,5 @@
 """The check of an operator finds each fault that it says it finds; own operators in a net."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

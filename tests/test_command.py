@@ -1,7 +1,5 @@
 """The command `mpibow`: its table, its help, its errors, and the files that come with it."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Docstrings of the package: first lines are whole, and nothing points to modules that an installed copy lacks."""
 
-from __future__ import annotations
-
 import ast
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Findings from made-up facts, and the command as it is, alone and under mpirun."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """PyTorch's own nets load strictly what mpibow exports, and give the same logits; theirs come in the same way."""
 
-from __future__ import annotations
-
 from functools import partial
 from importlib import import_module
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The program of docs/first_net.md runs, learns, and prints what the page says."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

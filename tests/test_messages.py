@@ -1,7 +1,5 @@
 """Bad input: each with its message in full and its exit code, and nothing half-written."""
 
-from __future__ import annotations
-
 import re
 import resource
 import shutil

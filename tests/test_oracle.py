@@ -1,7 +1,5 @@
 """Tests beside PyTorch and with DALI: without it they are skipped and say how to have them, unless asked for."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What predict takes beside arrays: pictures, globs, lists, data frames, texts; and what it gives."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy

@@ -1,7 +1,5 @@
 """What README and docs say is what happens: programs, export lines, YAML, files, exit codes."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

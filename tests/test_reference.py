@@ -1,7 +1,5 @@
 """help(mpibow) lists the operators, help(mpibow.fit) the settings; neither costs anything until it is asked for."""
 
-from __future__ import annotations
-
 import pydoc
 import re
 import sys

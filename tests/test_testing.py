@@ -1,7 +1,5 @@
 """The harness for optimisers of a script's own: it passes those of the table, and finds what is wrong with others."""
 
-from __future__ import annotations
-
 import math
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Training end to end: the built-in run, its files, and `mpibow.fit` from a script."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -1,7 +1,5 @@
 """The wheel alone, in an empty environment and an empty folder: every command of docs/first_steps.md."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

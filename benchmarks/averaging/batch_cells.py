@@ -1,7 +1,5 @@
 """What bench_batches.py runs: every cell, what tells most first."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterator

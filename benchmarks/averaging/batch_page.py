@@ -1,7 +1,5 @@
 """What bench_batches.py makes of its cells: points of time to target, and a table. Nothing is measured here."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Draws bench_batches.py's cells: time to target over batch size, and the epochs and images/s that it is made of."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path

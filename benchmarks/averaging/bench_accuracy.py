@@ -8,8 +8,6 @@ and for the rate scaled with the batch, and with its square root; what is fastes
 PyTorch's loop is torch_accuracy.py. The sides run in turn, a fresh process each; the ratio is the median of the pairs'.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import math

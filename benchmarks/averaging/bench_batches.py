@@ -11,8 +11,6 @@ Epochs do not depend on what else the machine does, so `auto` trains with a fixe
 settled on in `--only speed`. Cells for it are left out until that has run.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

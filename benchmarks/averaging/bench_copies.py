@@ -12,8 +12,6 @@ nothing else run meanwhile.
 FOLDER/copies.json and copies.md are written after every net; --resume measures the nets that copies.json lacks.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import tempfile

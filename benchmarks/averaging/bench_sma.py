@@ -14,8 +14,6 @@ count epochs, not seconds: the load of the machine changes no number. Several of
 each core (`taskset -c 0 python -m benchmarks.averaging.bench_sma & taskset -c 1 ...`) ends sooner than one on all.
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

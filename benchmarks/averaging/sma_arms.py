@@ -1,7 +1,5 @@
 """What bench_sma.py compares: arms, nets, and the grids of their rates."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 

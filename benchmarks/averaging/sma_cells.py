@@ -1,7 +1,5 @@
 """What bench_sma.py runs: every cell of its tables."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """Statistics of the tables on averaging: paired differences and slopes over seeds, with bootstrap intervals."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

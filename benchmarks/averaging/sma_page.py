@@ -1,7 +1,5 @@
 """The page of bench_sma.py: tables of what has run, and a list of what has not."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence

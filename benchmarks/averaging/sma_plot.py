@@ -1,7 +1,5 @@
 """Draws bench_sma.py's table of learners: accuracy over the samples of an iteration, in noise scales."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from pathlib import Path

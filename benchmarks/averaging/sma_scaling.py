@@ -1,7 +1,5 @@
 """The page's tables of more epochs and of more learners: what it costs to be as accurate as one learner."""
 
-from __future__ import annotations
-
 import math
 import shlex
 from collections.abc import Iterator, Sequence

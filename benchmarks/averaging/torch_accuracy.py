@@ -7,8 +7,6 @@ in one go. The best of one thread or all cores and of channels first or last is 
 made in large batches; neither counts.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import sys

@@ -8,8 +8,6 @@ shown: without augmentation the centre comes to 95 % of the images it was traine
 augmentation a run that stopped within an epoch and was resumed ends with the same bits as one that went through.
 """
 
-from __future__ import annotations
-
 import argparse
 import csv
 import io

@@ -6,8 +6,6 @@ Every side runs in a fresh process on files that are in the page cache. Memory i
 private pages, and pages of the files that it has mapped, which all ranks of a node share and the system may take back.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import shutil

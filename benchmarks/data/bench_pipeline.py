@@ -13,8 +13,6 @@ What two learners of ResNet-32 take at batch 1, to compare raw images with:
 `python -m mpibow.bench train resnet32 --batch-size 1 --learners 2`.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -1,7 +1,5 @@
 """A side that is measured now and again: one process, which waits between its turns."""
 
-from __future__ import annotations
-
 import json
 import sys
 import time

@@ -3,8 +3,6 @@
 python -m benchmarks.data.pipeline_sides SIDE BATCH FOLDER
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Mapping

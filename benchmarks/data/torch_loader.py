@@ -3,8 +3,6 @@
 python -m benchmarks.data.torch_loader FOLDER WORKERS
 """
 
-from __future__ import annotations
-
 import math
 import os
 import sys

@@ -9,8 +9,6 @@ mpibow.bench train`, a fresh process each; PyTorch trains the same net on one ma
 process that stays: eager, as a CUDA graph of the whole step, and compiled. Let nothing else run on the GPU meanwhile.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """What of the packages that the tests and benchmarks of a GPU need is here: python -m benchmarks.gpu.gpu_about"""
 
-from __future__ import annotations
-
 import importlib
 import sys
 from collections.abc import Callable, Mapping

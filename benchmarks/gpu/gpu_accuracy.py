@@ -1,7 +1,5 @@
 """Time to accuracy on a GPU for bench_gpu.py: our runs of train, PyTorch's loop, and the data of both."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

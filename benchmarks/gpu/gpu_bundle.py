@@ -7,8 +7,6 @@ is timed. Kernels are made by the NVRTC and plans by the cuDNN of the Python tha
 versions that the machine has, or it makes them again. So run it by a Python that has the same.
 """
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """What bench_gpu.py measures, most important first: every item is one entry of gpu.json, measured by itself."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

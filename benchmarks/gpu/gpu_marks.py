@@ -1,7 +1,5 @@
 """A plugin of pytest: tests that have passed before are not run again. GPU_MARKS names the file of those."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 python -m benchmarks.gpu.gpu_page                 # writes gpu-results/page.md
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

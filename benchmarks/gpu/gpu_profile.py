@@ -3,8 +3,6 @@
 python -m benchmarks.gpu.gpu_profile resnet32 --batch-size 16 device=cuda precision=tf32     # one line of JSON
 """
 
-from __future__ import annotations
-
 import json
 import tempfile
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ nvrtc fills an array by a kernel of mpibow's own, cudnn makes bfloat16 of float3
 plans and runs a graph of each kind that mpibow asks cuDNN for. Each ends with an error where the numbers are wrong.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """What bench_gpu.py makes of its entries: rows, verdicts, Markdown. Nothing is measured here."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 

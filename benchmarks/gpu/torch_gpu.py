@@ -10,8 +10,6 @@ One process answers all, so that what is compiled or captured once is there in t
 {"error": ...} is of that question alone.
 """
 
-from __future__ import annotations
-
 import gc
 import json
 import math

@@ -7,8 +7,6 @@ there, and is one CUDA graph on a GPU: what plain PyTorch can do best with a sma
 Evaluation, once an epoch, and the capture do not count.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import sys

@@ -6,8 +6,6 @@ Every training is a cell, kept in benchmarks/results/finetune.json when it ends.
 continues the training that was cut off, and trains only what is missing. The page finetune.md is made of what is there.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import shutil

@@ -13,8 +13,6 @@ else run meanwhile.
 FOLDER/from-torch.json and from-torch.md are written after every batch.
 """
 
-from __future__ import annotations
-
 import argparse
 import pickle
 import subprocess

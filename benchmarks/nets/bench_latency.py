@@ -10,8 +10,6 @@ are of one round. Let nothing else run meanwhile.
 FOLDER/latency.json and latency.md are written after every net.
 """
 
-from __future__ import annotations
-
 import tempfile
 import time
 from collections.abc import Callable, Mapping

@@ -14,8 +14,6 @@ whichever is fastest; convolutions are ours.
 FOLDER/nets.json and nets.md are written after every net and batch.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import tempfile

@@ -11,8 +11,6 @@ after `--seconds`; results are added to FILE, a line a net, and nets that it has
 `pip install timm torchvision transformers` installs the nets; groups without their package are left out by name.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

@@ -1,7 +1,5 @@
 """A net of the catalogue beside the same in PyTorch; prints one line of JSON. `benchmarks.nets.catalogue` calls it."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -3,8 +3,6 @@
 A net is a function that returns a module and an example of its inputs, a tuple or tensors by name; three samples.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from functools import partial
 from importlib import import_module

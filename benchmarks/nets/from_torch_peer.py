@@ -1,7 +1,5 @@
 """PyTorch's side of bench_from_torch.py: `read FILE` writes the module's program, `serve BATCH DATA.npz` trains it."""
 
-from __future__ import annotations
-
 import pickle
 import sys
 from functools import partial

@@ -1,7 +1,5 @@
 """The nets of bench_nets.py, those of examples/ in usual sizes: our side, the data of both, and their products."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """What bench_nets.py makes of its figures: medians, ratios, the floor, the page. Nothing is measured here."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from math import comb
 from statistics import median

@@ -1,7 +1,5 @@
 """PyTorch's side of bench_nets.py: answers questions, a line of JSON each; NAME BATCH DATA.npz are its arguments."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

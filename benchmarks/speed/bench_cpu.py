@@ -12,8 +12,6 @@ wait for each other, that suffer most.
 FOLDER/cpu.json and cpu.md are written after every cell, and keep the parts that are not measured again.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

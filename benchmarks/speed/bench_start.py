@@ -4,8 +4,6 @@ For each net: seconds, and the processor's on each rank. Ranks share the work, s
 a user waits.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import shutil

@@ -13,8 +13,6 @@ the paired ratios. Parts and places that are not run keep their results in FOLDE
 meanwhile. All of it takes about an hour and a half on two cores.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 from collections.abc import Callable, Mapping, Sequence

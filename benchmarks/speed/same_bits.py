@@ -5,8 +5,6 @@ calls come in the same order. Clocks, memory and what only one commit writes are
 GAIN, as the sums of squares behind it may be added up in other vector lanes. Exit code 1 where a case differs.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

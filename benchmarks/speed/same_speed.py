@@ -5,8 +5,6 @@ one. The median ratio new / old stands beside the interval that holds it with at
 pairs the second lowest to the second highest ratio, 96 %). Exit code 1 where an interval's upper end is below --bound.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import subprocess

@@ -5,8 +5,6 @@ python -m benchmarks.speed.torch_peer about MODEL...                      versio
 python -m benchmarks.speed.torch_peer speed MODEL BATCH SECONDS [compile] images/s with the best setting, as JSON
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -8,8 +8,6 @@ numbers of learners that it names take turns within this run, each measured for 
 `seconds_of_changes` is what each change of learners took.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

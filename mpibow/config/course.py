@@ -1,7 +1,5 @@
 """The settings of a run's course: when it ends, when its state is saved, and which checkpoints are kept."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Every setting of a dataclass tree on a line of its own, for --help."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import MISSING
 

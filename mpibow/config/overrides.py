@@ -1,7 +1,5 @@
 """Overrides from the command line, `key.path=value` with a YAML value, laid over a mapping of settings."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Settings with another name in older versions, and their replacements."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from mpibow.config.words import show

@@ -5,8 +5,6 @@ to the first scalar that takes it. A dataclass's own rules are its `__post_init_
 with the field's name.
 """
 
-from __future__ import annotations
-
 import difflib
 import inspect
 import math

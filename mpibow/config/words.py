@@ -1,7 +1,5 @@
 """Type hints taken apart, and put in words: `Positive` is "a number above 0"."""
 
-from __future__ import annotations
-
 import types
 from collections.abc import Mapping
 from dataclasses import is_dataclass

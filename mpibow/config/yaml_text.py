@@ -1,7 +1,5 @@
 """YAML text to nested mappings and back, with YAML 1.2's scalars: 1e-4 is a number, `on` and 2026-01-01 are texts."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Hashable, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """mpibow convert: runs a converter by its name, as `mpibow convert mnist --source DIR --output data/mnist`."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Sequence

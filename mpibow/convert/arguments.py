@@ -1,7 +1,5 @@
 """Options that converters share, by the same names and in the same words; and types of their values."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Arrays in .npy and .npz files, read a row at a time, so that they may be larger than memory; never a pickle."""
 
-from __future__ import annotations
-
 import math
 import tokenize
 import zipfile

@@ -1,7 +1,5 @@
 """Reads CIFAR-10 and CIFAR-100, binary or pickled, from a folder, from packed files, or from the archive."""
 
-from __future__ import annotations
-
 import hashlib
 import tarfile
 from collections.abc import Collection, Iterator, Mapping

@@ -1,7 +1,5 @@
 """The downloads of CIFAR's authors: archives, the files in them, their checksums, and the names of the classes."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 PAGE = "https://www.cs.toronto.edu/~kriz/"

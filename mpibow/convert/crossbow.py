@@ -10,8 +10,6 @@ byte          size     field
 20 + 16 k     the rest the image, a JPEG
 """
 
-from __future__ import annotations
-
 import os
 import struct
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Data sets of records written in forms that others read: TFRecord files of tf.Examples, and folders of images."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import re

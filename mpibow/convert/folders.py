@@ -1,7 +1,5 @@
 """Folders of images as people keep them: what is an image, what is hidden, and which part a name means."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections import Counter

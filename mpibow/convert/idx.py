@@ -1,7 +1,5 @@
 """The IDX files of MNIST and its kin: big-endian, 00 00 08 <dimensions>, a u32 a dimension, then unsigned bytes."""
 
-from __future__ import annotations
-
 import math
 import struct
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Finds ImageNet in any of its forms: TensorFlow's TFRecords, ILSVRC's tar files, or a tree of folders."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Labels of a data set that is being converted: numbered from 0, and some of each set aside to test."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable, Mapping
 

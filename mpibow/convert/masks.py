@@ -1,7 +1,5 @@
 """Images with masks in two folders: their pairs, and each pair as one array."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial

@@ -5,8 +5,6 @@ for torch.load (also with weights_only=True) is a ZIP of a pickle, which names t
 (torch/serialization.py). The pickle needs few instructions, which are written here one by one.
 """
 
-from __future__ import annotations
-
 import io
 import pickle
 import struct

@@ -1,7 +1,5 @@
 """The conversion of an image file for records, kept as it is, encoded again or decoded; moments of encoded images."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What a person has a net predict: paths, folders, globs, pictures, data frames, and lists of these."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Iterator

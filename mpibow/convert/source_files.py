@@ -1,7 +1,5 @@
 """The source files of a converter: found by folder, pattern or part, and unpacked while they are read."""
 
-from __future__ import annotations
-
 import gzip
 import lzma
 import re

@@ -1,7 +1,5 @@
 """ImageNet's lists: synsets (n01440764), whose sorted order numbers the classes, and validation labels."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The columns of a table as records have them: which are inputs and targets, and how each is converted."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Collection, Sequence

@@ -4,8 +4,6 @@ Python's tarfile ends silently at a damaged header, as if the archive ended ther
 its first damaged record; this module raises an error.
 """
 
-from __future__ import annotations
-
 import mmap
 import os
 import re

@@ -7,8 +7,6 @@
 A map's entry is a message {string key = 1, Feature value = 2}. Fields of other numbers are skipped.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 

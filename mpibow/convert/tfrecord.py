@@ -1,7 +1,5 @@
 """TFRecord files: u64 length, u32 masked CRC32C of it, data, u32 masked CRC32C of them, and again; little-endian."""
 
-from __future__ import annotations
-
 import mmap
 import re
 import struct

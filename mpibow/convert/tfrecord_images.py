@@ -1,7 +1,5 @@
 """Images and labels in TFRecord files of tf.Examples: surveyed without the images, then read one by one."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence

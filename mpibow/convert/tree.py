@@ -1,7 +1,5 @@
 """One folder for each class, with images below it: the parts, the classes, and the kind of images."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections import Counter

@@ -1,7 +1,5 @@
 """Files and folders: read with a RecordError where they cannot be; written aside, so that each appears whole or not."""
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil

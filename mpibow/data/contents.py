@@ -1,7 +1,5 @@
 """The contents of a data set of records: as fields for a script, and in a few lines for a reader."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from itertools import chain, islice

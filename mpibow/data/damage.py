@@ -1,7 +1,5 @@
 """The treatment of damaged samples: the first ends the run, or another is read in its place."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """scikit-learn's 1,797 handwritten digits as records: 8 x 8 pixels, small enough to come with a package."""
 
-from __future__ import annotations
-
 import importlib
 import os
 from collections.abc import Iterator

@@ -8,8 +8,6 @@ upside down         x  x        x  x      rows are reversed, and
 mirrored         x  x        x  x         columns
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 import numpy as np

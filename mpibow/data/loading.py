@@ -1,7 +1,5 @@
 """Loading: the pipeline of a run's samples to one rank, its memory, the damage found, and a warning of long waits."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property

@@ -1,7 +1,5 @@
 """The manifest of a data set: one JSON file that describes its shards, with a checksum over its own fields."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

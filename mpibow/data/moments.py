@@ -1,7 +1,5 @@
 """Means and standard deviations of images: per channel as they pass by, per value of a data set."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable

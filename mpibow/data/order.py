@@ -1,7 +1,5 @@
 """The order of samples: a pure function of (count, seed, epoch), and of the batch where samples have lengths."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 
 import numpy as np

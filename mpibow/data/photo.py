@@ -1,7 +1,5 @@
 """Encoded images to arrays: decoded by Pillow, made RGB, and one window of them scaled."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

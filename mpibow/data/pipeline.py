@@ -1,7 +1,5 @@
 """The pipeline: a thread that has any reader fill slots ahead of the learners."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import deque

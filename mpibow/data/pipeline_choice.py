@@ -1,7 +1,5 @@
 """The choice of a pipeline: which reader fills the slots, and why."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Ratings of items by users as records: each a raw image of three numbers, user, item and rating."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from mpibow.data.dataset import Array, NamedArrays, lots

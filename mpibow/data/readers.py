@@ -1,7 +1,5 @@
 """Readers that copy stored samples, or draw new ones on threads; and a whole data set in memory."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor

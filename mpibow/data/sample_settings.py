@@ -1,7 +1,5 @@
 """The settings that turn encoded images and tokens into samples."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Literal
 

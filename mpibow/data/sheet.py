@@ -1,7 +1,5 @@
 """Pictures to look at: encoded images decoded, and images of a data set drawn on one sheet, with Pillow."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 

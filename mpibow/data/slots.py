@@ -1,7 +1,5 @@
 """Slots: small batches in memory, ready for a learner, in a ring that is reused; and their path to the learner."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 

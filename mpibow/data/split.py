@@ -1,7 +1,5 @@
 """Validation data that are split off the training data: a fraction of every class, by seed."""
 
-from __future__ import annotations
-
 from typing import Protocol, Self, TypeVar, runtime_checkable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Checks every byte of a data set or record file, and reports all damage."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial

@@ -5,8 +5,6 @@ it shares with this process and answers by a byte, or by the error. The memory h
 behind, however a process ends, and no file system is too small for it.
 """
 
-from __future__ import annotations
-
 import mmap
 import multiprocessing
 import os

@@ -1,7 +1,5 @@
 """A rank's facts about its machine, and the findings for training: pure functions, facts -> findings."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

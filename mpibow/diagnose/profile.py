@@ -1,7 +1,5 @@
 """Profiles a learner's pass on the host: each step of its plan timed in turn, and its convolutions alone."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace

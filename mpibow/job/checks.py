@@ -1,7 +1,5 @@
 """Checks that data fit the settings and the net."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from math import prod
 

@@ -1,7 +1,5 @@
 """The device of a job: the table of those beside the host, and the choice."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace

@@ -10,8 +10,6 @@
 PyTorch are arrays named "buffer NAME", true for those in its state_dict.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """What ranks compare of a job: digests of the data's contents, the net's structure and its numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """A job: a net, its data and their plans."""
 
-from __future__ import annotations
-
 import io
 import math
 import sys

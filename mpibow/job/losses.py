@@ -1,7 +1,5 @@
 """The losses that a program gives to `fit`, and weights of samples and of classes, as it or a config gives them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from math import isfinite

@@ -1,7 +1,5 @@
 """The metrics that a run reports, from its settings and its program, and the tensors that they take."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

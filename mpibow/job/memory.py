@@ -1,7 +1,5 @@
 """The memory of a rank: the bytes of one more learner, the free bytes, and the learners that fit."""
 
-from __future__ import annotations
-
 import resource
 from collections.abc import Mapping
 

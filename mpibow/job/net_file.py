@@ -1,7 +1,5 @@
 """A net of the user's own: `model.name: mynet.py:net` names a function in a Python file, which training alone runs."""
 
-from __future__ import annotations
-
 import hashlib
 import inspect
 import re

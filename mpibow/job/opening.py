@@ -1,7 +1,5 @@
 """Opening a job: the data and the net that a config names, checked before anything is written."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Folders of records as arrays by name: images and labels, ratings, text, tables, images and masks."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial, wraps

@@ -1,7 +1,5 @@
 """Samples from the data that a program gives to `fit`: arrays, its own data sets, folders of records."""
 
-from __future__ import annotations
-
 import inspect
 import os
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """Trained weights that a new run starts from, matched to a net's weights by name and shape."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,5 @@
 """Jobs on made-up data, for measurements: any model by its name, on the images that it is known for."""
 
-from __future__ import annotations
-
 import argparse
 import math
 from collections.abc import Mapping

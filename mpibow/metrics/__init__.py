@@ -1,7 +1,5 @@
 """All metrics by name: sums of every batch, which add up over batches and ranks, and a number from their total."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

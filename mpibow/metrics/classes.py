@@ -1,7 +1,5 @@
 """Metrics of classes: logits and labels, or logits and zeros or ones of the same shape, several labels a sample."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal

@@ -1,7 +1,5 @@
 """The definition of a metric: a pure function to sums that add up, and one from their total to the reported number."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Metrics of numbers: outputs beside targets of the same shape."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

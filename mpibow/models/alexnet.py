@@ -4,8 +4,6 @@ The two-tower AlexNet of NIPS 2012 has local response normalisation and grouped 
 OverFeat is its fast model (Sermanet et al., arXiv:1312.6229, table 1), as in convnet-benchmarks.
 """
 
-from __future__ import annotations
-
 from mpibow.graph.graph import Tensor
 from mpibow.ops import conv2d, dense, dropout, flatten, max_pool2d, relu
 

@@ -1,7 +1,5 @@
 """The settings of augmentation and normalisation."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 

@@ -1,7 +1,5 @@
 """Builds the training graph of a net: its input is pixels, its output one loss and one hit or miss a sample."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial

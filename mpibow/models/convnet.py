@@ -1,7 +1,5 @@
 """LeNet (LeCun et al., Proceedings of the IEEE 86(11), 1998), and a small net, which the built-in run trains."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from mpibow.graph.graph import Tensor

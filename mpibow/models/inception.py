@@ -4,8 +4,6 @@ GoogLeNet has no batch norm (Szegedy et al., arXiv:1409.4842, table 1); Inceptio
 torchvision has it.
 """
 
-from __future__ import annotations
-
 from mpibow.graph.graph import Tensor
 from mpibow.ops import (
     avg_pool2d,

@@ -1,7 +1,5 @@
 """Losses by their names in a config file, and their settings."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial

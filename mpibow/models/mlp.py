@@ -2,8 +2,6 @@
 (Rumelhart, Hinton and Williams, Nature 323, 1986).
 """
 
-from __future__ import annotations
-
 from mpibow.graph.graph import Tensor
 from mpibow.ops import Constant, dense, flatten, relu
 

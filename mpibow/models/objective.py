@@ -1,7 +1,5 @@
 """Training graphs of nets that give losses; and such nets, made of outputs, targets and losses that compare them."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Collection, Mapping
 from typing import Any

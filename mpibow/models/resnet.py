@@ -11,8 +11,6 @@ projection in the first stage as well, where the shapes would match without, and
 which leaves 2x2 pixels of the 8x8.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Literal
 

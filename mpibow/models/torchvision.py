@@ -1,7 +1,5 @@
 """The names that torchvision, and timm for ResNets, give the weights of nets that mpibow has as well."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 

@@ -3,8 +3,6 @@
 The gradients of the first five read the output only: the input's memory is free by then.
 """
 
-from __future__ import annotations
-
 from math import inf
 
 from mpibow.errors import ShapeError

@@ -1,7 +1,5 @@
 """Layers whose weights are tensors: they are computed, as by a weight norm, or read at several places."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import fields, replace
 

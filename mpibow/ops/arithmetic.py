@@ -4,8 +4,6 @@ Shapes that differ are broadcast as in NumPy and PyTorch: the smaller tensor is 
 shapes takes both. Integers become floats.
 """
 
-from __future__ import annotations
-
 from math import isfinite
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Scaled dot-product attention (Vaswani et al., arXiv:1706.03762, section 3.2.1)."""
 
-from __future__ import annotations
-
 from math import sqrt
 
 import numpy as np

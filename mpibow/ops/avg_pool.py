@@ -1,7 +1,5 @@
 """Means over windows, over as many as a size has, and over the whole image."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from mpibow.errors import ShapeError

@@ -1,7 +1,5 @@
 """Conversion between types of numbers."""
 
-from __future__ import annotations
-
 from mpibow.graph.graph import EVERY, FLOAT, Tensor
 from mpibow.ops.pointwise import Element, Pointwise
 

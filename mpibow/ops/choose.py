@@ -1,7 +1,5 @@
 """Comparison and where."""
 
-from __future__ import annotations
-
 from typing import Protocol
 
 from mpibow.errors import ShapeError

@@ -1,7 +1,5 @@
 """Augmentation of colours: brightness, contrast and saturation of every image by factors at random."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from mpibow.errors import ShapeError

@@ -1,7 +1,5 @@
 """Sum, product and maximum of several tensors, element by element."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import isfinite
 

@@ -1,7 +1,5 @@
 """Tensors one after the other: concatenation, stacks, and zeros behind the channels."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from mpibow.errors import ShapeError

@@ -1,7 +1,5 @@
 """Two-dimensional convolution (cross-correlation, as everywhere in deep learning)."""
 
-from __future__ import annotations
-
 from math import prod
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Transposed convolution: the gradient of a convolution by its input, as a layer."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from mpibow.errors import ShapeError

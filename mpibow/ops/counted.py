@@ -4,8 +4,6 @@ A training plan differentiates the mean over a batch: the batch's sum over its c
 mean, which evaluation weighs by its count. Beside the loss a graph has the counts, for code that joins batches.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from mpibow.errors import ShapeError

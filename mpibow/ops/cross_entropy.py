@@ -4,8 +4,6 @@ A training plan differentiates the mean over the *batch*, in which every sample 
 learner it falls to, ignored samples too. PyTorch's mean is over samples that count: see mpibow.cross_entropy.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from mpibow.errors import ShapeError

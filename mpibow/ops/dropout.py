@@ -1,7 +1,5 @@
 """Dropout whose masks are a pure function of (seed, epoch, sample, node)."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from mpibow.errors import ShapeError

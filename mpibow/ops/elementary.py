@@ -1,7 +1,5 @@
 """Elementary functions, element by element."""
 
-from __future__ import annotations
-
 from mpibow.formulas import functions as f
 from mpibow.ops.pointwise import Element, Pointwise, of_one
 

@@ -1,7 +1,5 @@
 """Rows of trained tables: embedding, and matrix factorisation (Koren et al., Computer 42(8), 2009)."""
 
-from __future__ import annotations
-
 from math import prod
 
 import numpy as np

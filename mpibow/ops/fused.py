@@ -1,7 +1,5 @@
 """Operators that stand for several nodes of a user's graph, for kernel sets that compute them in one pass."""
 
-from __future__ import annotations
-
 from mpibow.graph.graph import OUTPUT, InputNumbers, Op, Shape, Weights
 from mpibow.ops.activation import Relu
 from mpibow.ops.attention import Attention

@@ -1,7 +1,5 @@
 """Elements along an axis taken by their places, and added up at places: each is the other's gradient."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from mpibow.errors import ShapeError

@@ -1,7 +1,5 @@
 """Gelu (Hendrycks and Gimpel, arXiv:1606.08415), and the error function."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

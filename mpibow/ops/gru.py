@@ -1,7 +1,5 @@
 """Gated recurrent units over a sequence (Cho et al., arXiv:1406.1078), in PyTorch's form."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from mpibow.graph.graph import FLOAT, Array, Initialiser, Tensor

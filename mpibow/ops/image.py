@@ -1,7 +1,5 @@
 """Stored images made a net's input: normalised, cropped and flipped at random, cropped in the middle, cut out."""
 
-from __future__ import annotations
-
 from math import prod
 
 import numpy as np

@@ -1,7 +1,5 @@
 """How weights start: frozen records that draw an array from (generator, shape, fan in, fan out)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 

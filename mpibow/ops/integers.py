@@ -1,7 +1,5 @@
 """Arithmetic of integers (int32) and bools: numbers of tokens, positions, masks. It has no gradient."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from mpibow.errors import ShapeError

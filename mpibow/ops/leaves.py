@@ -1,7 +1,5 @@
 """Tensors that a net makes of nothing: a number, a table of numbers, and a weight for use at several places."""
 
-from __future__ import annotations
-
 from math import prod
 
 import numpy as np

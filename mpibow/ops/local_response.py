@@ -1,7 +1,5 @@
 """Local response normalisation across channels (Krizhevsky et al., NIPS 2012, section 3.3)."""
 
-from __future__ import annotations
-
 from math import inf
 
 import numpy as np

@@ -4,8 +4,6 @@ A mean over any subset of samples stays exact, whatever batch and learner they f
 over labels that it does not ignore, and is exact by its counts (mpibow.ops.counted).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import inf
 

@@ -1,7 +1,5 @@
 """Long short-term memory over a sequence (Hochreiter and Schmidhuber, Neural Computation 9(8), 1997)."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from mpibow.graph.graph import FLOAT, Array, Initialiser, Tensor

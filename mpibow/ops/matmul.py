@@ -1,7 +1,5 @@
 """Products of matrices: of one or of many side by side, and the fully connected layer."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from mpibow.errors import ShapeError

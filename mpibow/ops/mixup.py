@@ -6,8 +6,6 @@ and a training accuracy against its own label means something. The shares come f
 draws the same numbers.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from mpibow.errors import ShapeError

@@ -1,7 +1,5 @@
 """Operators that only move numbers: a kernel is pairs of views of one shape, a target and the source copied into it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 
 import numpy as np

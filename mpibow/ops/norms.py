@@ -5,8 +5,6 @@ of one position. The formulas: Ba et al., arXiv:1607.06450; Wu and He, arXiv:180
 arXiv:1910.07467.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

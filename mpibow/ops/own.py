@@ -1,7 +1,5 @@
 """An operator of a script's own: forward and backward in NumPy, as functions from arrays to arrays."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias

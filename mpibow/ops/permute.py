@@ -1,7 +1,5 @@
 """Axes in another order: permute, transpose, and flip, which reverses them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

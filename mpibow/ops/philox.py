@@ -1,7 +1,5 @@
 """Philox4x32-10, the counter-based generator (Salmon et al., SC 2011): the same bits in every kernel set."""
 
-from __future__ import annotations
-
 import zlib
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Operators of one element: formulas of the output and of the gradients, which every machine's kernels are made of."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache

@@ -1,7 +1,5 @@
 """Max pooling, and windows over images."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from mpibow.errors import ShapeError

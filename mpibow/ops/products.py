@@ -1,7 +1,5 @@
 """A graph's products of matrices: which weights are factors of one, and how many operations a pass takes."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from math import prod
 

@@ -1,7 +1,5 @@
 """Recurrent operators: what LSTM and GRU share, and layers of them one behind the other, in one direction or both."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from math import sqrt
 from typing import ClassVar

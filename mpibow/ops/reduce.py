@@ -1,7 +1,5 @@
 """Sums, means and maxima over axes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Other shapes of the same numbers: reshape and flatten, views without a kernel."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import prod
 

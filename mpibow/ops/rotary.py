@@ -1,7 +1,5 @@
 """Rotary position embedding (Su et al., arXiv:2104.09864)."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from mpibow.errors import ShapeError

@@ -1,7 +1,5 @@
 """Parts of tensors: `x[:, 1:]`, and split into several."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Softmax along one axis, and its logarithm."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from mpibow.graph.graph import FLOAT, Array, Tensor

@@ -1,7 +1,5 @@
 """Orders of elements along an axis, and cumulative sums."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from mpibow.graph.graph import Array, Tensor

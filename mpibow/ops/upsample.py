@@ -1,7 +1,5 @@
 """Upsampling: nearest pixels, or interpolation."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import numpy as np

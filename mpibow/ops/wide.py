@@ -1,7 +1,5 @@
 """Operators of several replicas at once (fused learners): their channels, or features, stand beside one another."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from math import prod
 

@@ -1,7 +1,5 @@
 """The arithmetic of windows that slide over an image: convolution and pooling share it."""
 
-from __future__ import annotations
-
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import Shape
 

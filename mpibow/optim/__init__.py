@@ -1,7 +1,5 @@
 """All optimisers by name: the local steps that `update` names, one file each."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import reduce
 from operator import or_

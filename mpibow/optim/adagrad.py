@@ -1,7 +1,5 @@
 """Adagrad (Duchi et al., JMLR 12, 2011), as PyTorch writes it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 

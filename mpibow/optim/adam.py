@@ -1,8 +1,6 @@
 """Adam (Kingma and Ba, ICLR 2015, arXiv:1412.6980), with amsgrad Reddi et al. (ICLR 2018), and AdamW, its form with
 decoupled weight decay (Loshchilov and Hutter, ICLR 2019, arXiv:1711.05101), as PyTorch writes them."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal, Self

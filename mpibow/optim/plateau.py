@@ -1,7 +1,5 @@
 """Reduce on plateau: the rate drops where a metric has stopped improving; the state is a value, the step pure."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal

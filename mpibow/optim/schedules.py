@@ -5,8 +5,6 @@ rate at a moment, where SMA may restart (`drops`); the others never do. A rate o
 schedule (torch.optim.lr_scheduler), its formula is the one here, with epochs in place of steps.
 """
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_right
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """Does a net learn at all? Shapes, the first loss beside chance, and whether it can overfit eight samples."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """The range test of learning rates (Smith, WACV 2017, arXiv:1506.01186): one learner, at rates that rise."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

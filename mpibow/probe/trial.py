@@ -1,7 +1,5 @@
 """A trial: a job trained for a few iterations by one learner, in a temporary folder; no run changes."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from contextlib import suppress

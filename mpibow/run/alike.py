@@ -1,7 +1,5 @@
 """All ranks begin equal: what differs between them is refused by name, and rank 0's numbers go to all."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The exponential moving average of a run's centre: evaluated and saved beside it."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 
 import numpy as np

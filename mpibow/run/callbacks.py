@@ -5,8 +5,6 @@ numbers by name, which go to metrics.jsonl. Rank 0 calls it, or every rank if it
 exception in it ends the run.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields

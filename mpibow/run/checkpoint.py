@@ -16,8 +16,6 @@ checkpoint without one reads as the entry's default (header.py). An entry withou
 also named in the list "needs": a version without it refuses the checkpoint.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """--timeline: the spans of all ranks as one Chrome trace, for chrome://tracing and ui.perfetto.dev."""
 
-from __future__ import annotations
-
 import json
 import os
 import platform

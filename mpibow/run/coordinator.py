@@ -6,8 +6,6 @@ under way and for the slowest rank, once or twice in a window of the tuner, coun
 requests lead every rank to the same decision; learners that differ are an error (changing.py).
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The output of `train --check`: settings, data, the plan step by step, and the memory that every rank takes."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """The run directory: config.yaml, metrics.jsonl, log.txt, summary.json and checkpoints/, one folder a run."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Evaluation of the centre: loss and accuracy over every sample of a data set, once each. It only reads."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """The first lines of a run's log: the run, its data and learners, and warnings of settings that fit them badly."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from mpibow.config import Config

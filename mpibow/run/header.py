@@ -3,8 +3,6 @@
 Another entry is another field, with a default for the checkpoints that lack it (run/checkpoint.py has the rules).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields

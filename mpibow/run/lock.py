@@ -5,8 +5,6 @@ aside, where only one process can, and renamed. Another run takes it over where 
 host, where the file stays untouched for WATCHED seconds. No clocks are compared, but for a lock that is LONG past.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import platform

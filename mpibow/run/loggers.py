@@ -1,7 +1,5 @@
 """Loggers send a run's numbers to the programs in `log.to`, beside metrics.jsonl."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence

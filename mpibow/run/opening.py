@@ -1,7 +1,5 @@
 """Opening a run: the parts of one rank's session, new or as the checkpoint left them."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The files and the live line of a run: metrics.jsonl, log.txt and its progress on a terminal."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """Curves of a run, finished or under way, as pure functions of its metrics.jsonl."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Signals that ask for a checkpoint and an end: a batch system's, a hangup, Ctrl-C. A second one ends at once."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

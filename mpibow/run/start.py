@@ -1,7 +1,5 @@
 """The start of a run: a new run directory or a checkpoint, its state, and what it takes over."""
 
-from __future__ import annotations
-
 import json
 import platform
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Trained weights as they are stored: in a run directory, a checkpoint, a file of `Fitted.save`, or bare by name."""
 
-from __future__ import annotations
-
 import json
 import os
 import warnings

@@ -1,7 +1,5 @@
 """The evaluation of a stored net: data like those of its training, and the graphs of losses and hits."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial

@@ -1,7 +1,5 @@
 """The learners of a run to come: by its settings, as its checkpoint has them, or as another run had them."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from pathlib import Path

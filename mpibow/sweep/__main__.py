@@ -4,8 +4,6 @@ python -m mpibow.sweep BASE.yaml update.lr=0.01,0.02 seed=1:3 --output DIR      
 python -m mpibow.sweep --output DIR --table update.lr --plot sweep.svg           of the finished runs; runs nothing
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import shlex

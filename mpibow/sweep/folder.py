@@ -5,8 +5,6 @@ DIR/cells/NAME.json     the result of a run, written whole when it ends
 DIR/runs/NAME/          its run directory; an interrupted run is resumed from it
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

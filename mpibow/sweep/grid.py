@@ -1,7 +1,5 @@
 """The grid of a sweep: from `update.lr=0.01,0.02 seed=1:3` to its cells, one for every combination of values."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Runs the cells of a sweep, one process or one mpirun after the other; a signal ends it and keeps finished runs."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import shutil

@@ -1,7 +1,5 @@
 """The table of a sweep: a row for each combination of some keys, means and intervals over all other differences."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What mpibow has by name: commands, converters, launch files; how a command was started, and its integer options."""
 
-from __future__ import annotations
-
 import argparse
 import ast
 import difflib

@@ -3,8 +3,6 @@
 A FIFO or a device is not read: it may block for ever, or never end.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import re

@@ -1,7 +1,5 @@
 """JSON objects: read from text, and made fit for it."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping

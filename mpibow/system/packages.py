@@ -1,7 +1,5 @@
 """The packages that are installed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
 

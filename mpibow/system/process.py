@@ -1,7 +1,5 @@
 """Processes, the signals that end them, and the kernel that runs them: one is recognised by another, also later."""
 
-from __future__ import annotations
-
 import os
 import platform
 import signal

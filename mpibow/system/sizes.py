@@ -1,7 +1,5 @@
 """Sizes of memory, in bytes."""
 
-from __future__ import annotations
-
 UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 ALIGNMENT = 256  # bytes, as cuDNN's fastest kernels require
 

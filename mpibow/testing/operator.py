@@ -1,7 +1,5 @@
 """The check of an operator, a script's own or mpibow's: shapes, determinism, memory, precision, and its gradient."""
 
-from __future__ import annotations
-
 import tracemalloc
 from collections.abc import Callable, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The check of a rule: the same numbers on any ranks, the same bits with any number of threads, all state saved."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from typing import Any

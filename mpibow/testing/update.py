@@ -1,7 +1,5 @@
 """The check of an optimiser: its declaration, its numbers, and every machine beside NumPy."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Sequence
 from dataclasses import replace

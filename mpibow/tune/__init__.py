@@ -23,8 +23,6 @@ Once settled, it looks again if speeds have changed, and ever more rarely if non
 To be read in this order: decide.py, look.py (the formula), history.py (when to look again), meter.py.
 """
 
-from __future__ import annotations
-
 from mpibow.tune.decide import decide
 from mpibow.tune.history import Cap, Counts, Decision, History, Window
 from mpibow.tune.meter import Meter, Reading, enough

@@ -1,7 +1,5 @@
 """decide(history): the learners to run next. A pure function; the model is in the package's docstring."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from math import hypot
 

@@ -1,7 +1,5 @@
 """The meter: one rank's times of iterations, until the time of an iteration is known well enough."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The settings of the auto-tuner, and how long a window must be."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 

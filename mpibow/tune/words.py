@@ -1,7 +1,5 @@
 """Ranks, their learners and speed in words, as the log has them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 

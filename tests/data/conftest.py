@@ -1,7 +1,5 @@
 """Samples of every form."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

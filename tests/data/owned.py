@@ -1,7 +1,5 @@
 """Data sets as users write them, at the top of a module, so that worker processes can open them too."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

@@ -1,7 +1,5 @@
 """Encoded images for tests: made on the spot, or of the ImageNet sample where it is."""
 
-from __future__ import annotations
-
 import io
 import tarfile
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """What tests do with a data set of records: read it, and damage it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

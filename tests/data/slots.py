@@ -1,7 +1,5 @@
 """Slots of images, and pipelines, for tests."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from mpibow.data.dataset import COUNTER, Samples

@@ -1,7 +1,5 @@
 """The same slots from every pipeline, to the bit, for the same position: host, DALI on CPUs, and resident."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Numbers by a strict grammar, in every notation; and the names of numbers."""
 
-from __future__ import annotations
-
 import re
 from decimal import Decimal
 

@@ -1,7 +1,5 @@
 """DALI as a reader: the host's pixels however runs are cut, damaged images found and named."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 

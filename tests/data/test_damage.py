@@ -1,7 +1,5 @@
 """No damage of a data set passes, crashes or takes memory: truncations, flipped bits, made-up headers, kills."""
 
-from __future__ import annotations
-
 import json
 import os
 import pickle

@@ -1,7 +1,5 @@
 """Encoded records in slots: the right windows of the right samples, however they get there."""
 
-from __future__ import annotations
-
 import threading
 from functools import cache
 from io import BytesIO

@@ -1,7 +1,5 @@
 """Arrays of every dtype and library at each door, fit, its data sets and predict: right, or refused by name."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Sizes of encoded images: golden headers, Pillow's files, and no other error whatever the bytes."""
 
-from __future__ import annotations
-
 import io
 import struct
 from contextlib import suppress

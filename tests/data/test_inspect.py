@@ -1,7 +1,5 @@
 """python -m mpibow.records inspect: what a data set holds, and a sheet of its images."""
 
-from __future__ import annotations
-
 import json
 from io import BytesIO
 from pathlib import Path

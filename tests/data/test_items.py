@@ -1,7 +1,5 @@
 """Items of the user's own data sets become arrays by name, and what fits none is refused by sample."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from PIL import Image

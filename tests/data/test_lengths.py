@@ -1,7 +1,5 @@
 """Sequences of unequal lengths: padding, the order of samples, and training at several lengths."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

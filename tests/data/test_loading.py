@@ -1,7 +1,5 @@
 """What follows from how a rank reads: what that takes, what is said of it, and what is damaged."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

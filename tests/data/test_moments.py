@@ -1,7 +1,5 @@
 """The mean image: every image once, whatever is read at once; told when it takes long."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

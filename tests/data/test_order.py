@@ -1,7 +1,5 @@
 """The order of samples: every one exactly once an epoch, whatever happens on the way."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import numpy as np

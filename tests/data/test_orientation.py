@@ -1,7 +1,5 @@
 """Exif's orientation: read from any bytes, and pixels turned as Pillow turns them."""
 
-from __future__ import annotations
-
 import struct
 from io import BytesIO
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Encoded images as arrays: what Pillow decodes, whatever colours and shapes, scaled by the reference to the bit."""
 
-from __future__ import annotations
-
 import struct
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The host pipeline: exactly the runs that the order lays down, in slots that are reused."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Which pipeline a run takes: a pure function of data, wish and what the ranks have; and what it then makes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The record file: its bytes, and that no damage passes."""
 
-from __future__ import annotations
-
 import os
 import struct
 from functools import partial

@@ -1,7 +1,5 @@
 """Data sets of records: all of one or nothing, and read as they were written."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -1,7 +1,5 @@
 """Damaged samples that others replace: by the data alone, counted once, and no more than allowed."""
 
-from __future__ import annotations
-
 import threading
 from pathlib import Path
 

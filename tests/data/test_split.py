@@ -1,7 +1,5 @@
 """Validation data that are split off: so much of every class, and the same samples as the whole data set has."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Timelines: learners and positions before, at and after each change."""
 
-from __future__ import annotations
-
 import pytest
 
 from mpibow.data.timeline import Change, Timeline, fixed

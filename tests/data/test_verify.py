@@ -1,7 +1,5 @@
 """python -m mpibow.records verify: spread over processes, decoding, interrupted."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """The warning that learners wait for data: once, and again only where it has become much worse."""
 
-from __future__ import annotations
-
 from mpibow.data.loading import Watch
 
 

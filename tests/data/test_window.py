@@ -1,7 +1,5 @@
 """Windows: inside the image, distributed as they should be, and a pure function of the counter."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st

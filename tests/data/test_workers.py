@@ -1,7 +1,5 @@
 """Worker processes read the same bits as this one; what goes wrong in one ends the reading by name, and leaves none."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

@@ -1,7 +1,5 @@
 """The blocks of code of README and docs/, with their language, and the reason why one is not run, or is run alone."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Every block of code in README and docs/ runs, or is checked against what it names, or has the reason why not."""
 
-from __future__ import annotations
-
 import os
 import re
 import runpy

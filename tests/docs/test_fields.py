@@ -1,7 +1,5 @@
 """docs/runs.md has every field of metrics.jsonl."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """docs/models.md has every model, with its image, classes, weights and options."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """docs/ as a site: Sphinx builds it without a warning, with every setting and every public name."""
 
-from __future__ import annotations
-
 import html
 import re
 import subprocess

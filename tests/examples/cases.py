@@ -1,7 +1,5 @@
 """The nets of examples/, each with a small batch to train on."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass

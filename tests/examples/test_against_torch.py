@@ -1,7 +1,5 @@
 """The nets of examples/ beside PyTorch's in float64: logits, losses and gradients."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

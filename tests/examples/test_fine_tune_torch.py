@@ -1,7 +1,5 @@
 """examples/fine_tune.py beside PyTorch's own loop in float64: frozen, then trained, twenty steps."""
 
-from __future__ import annotations
-
 from functools import partial
 from importlib import import_module
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The examples are short and learn on two ranks; those of larger nets resume with the same bits, alone."""
 
-from __future__ import annotations
-
 import json
 import re
 import runpy

@@ -1,7 +1,5 @@
 """The nets of examples/ on oneDNN, as they are trained and evaluated there, against NumPy in float64."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

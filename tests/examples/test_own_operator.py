@@ -1,7 +1,5 @@
 """The example of an own operator: its operator is right, and it trains on two ranks."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The example of an own rule: it does what every rule must, trains on two ranks, and resumes; what is refused."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path

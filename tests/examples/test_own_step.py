@@ -1,7 +1,5 @@
 """The example of an own step: its step is right, and it trains on two ranks."""
 
-from __future__ import annotations
-
 from examples.own_step import Bounded
 from mpibow.testing import check_update
 

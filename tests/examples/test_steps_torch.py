@@ -1,7 +1,5 @@
 """Twenty steps of `fit` on the nets of examples/ are those of PyTorch's own loop, in float64."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The example of a transformer trains on two ranks, and its gradient is right."""
 
-from __future__ import annotations
-
 from examples.tiny_vit import net
 from mpibow.testing import check_operator
 

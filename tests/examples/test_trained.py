@@ -1,7 +1,5 @@
 """The examples of trained nets, which are taken up again, are short and run on two ranks."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

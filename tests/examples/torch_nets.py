@@ -1,7 +1,5 @@
 """The nets of examples/ as PyTorch's users write them, with names as ours: for comparing, also in speed."""
 
-from __future__ import annotations
-
 import torch
 from torch import nn
 from torch.nn import functional as F

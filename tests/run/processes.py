@@ -1,7 +1,5 @@
 """Training in processes of their own, to be signalled and killed."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

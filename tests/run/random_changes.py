@@ -4,8 +4,6 @@ Under mpirun, on oneDNN. Fails where a sample is lost or doubled, or ranks' cent
 changes there were and the bytes by which each rank's memory has grown since all of its learners were there.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from functools import partial

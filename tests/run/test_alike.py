@@ -1,7 +1,5 @@
 """All ranks begin equal: what differs is refused by name, and the numbers that a rank drew become rank 0's."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import replace

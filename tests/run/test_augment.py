@@ -1,7 +1,5 @@
 """Augmentation and normalisation in a run: the same bits however it goes on its way; and what is refused."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """The average of the centre: its formula, that it only reads, and that a run that is cut has the same."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

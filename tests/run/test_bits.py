@@ -1,7 +1,5 @@
 """The same numbers however learners are spread over ranks, the same bits however a run goes on its way."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What follows from a decision: who binds what, what is announced, and what it cost; on a made-up clock."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Checkpoints: all ranks' files under one name or none, what is kept of them, and what a link names."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

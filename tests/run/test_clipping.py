@@ -1,7 +1,5 @@
 """Gradient clipping in a run: what the settings say is what its learners do, by the formula on plain arrays."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

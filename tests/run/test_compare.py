@@ -1,7 +1,5 @@
 """Which of two executions is kept, from windows by hand."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """What all ranks decide from what each of them wants."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

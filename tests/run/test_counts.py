@@ -1,7 +1,5 @@
 """Losses that count labels, some batches having fewer than others: k learners are one large batch, sets are exact."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

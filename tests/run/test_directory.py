@@ -1,7 +1,5 @@
 """The run directory: its name, the newest one, small files that are whole or not there, how often a lost run starts."""
 
-from __future__ import annotations
-
 import errno
 import os
 import re

@@ -1,7 +1,5 @@
 """Runs whose disk fills up, is read-only, or loses the run's directory on the way."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

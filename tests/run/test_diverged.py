@@ -1,7 +1,5 @@
 """A loss that is not finite: the run ends with its name, or the learner starts again and is counted."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

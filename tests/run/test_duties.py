@@ -1,7 +1,5 @@
 """The duties after an iteration: which are due, and their order, which decides bits and is that of the collectives."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Training on encoded images: the same bits however a run goes on its way; what is refused, skipped and told."""
 
-from __future__ import annotations
-
 import re
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Every test sample exactly once, whatever is cut into whatever; loss and accuracy as NumPy computes them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

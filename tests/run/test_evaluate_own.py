@@ -1,7 +1,5 @@
 """`mpibow evaluate RUN PART` after `fit`: every part, however a program gave its data."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

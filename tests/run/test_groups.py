@@ -1,7 +1,5 @@
 """Groups of weights in a run: frozen, with their own rate or weight decay, by the patterns of their names."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A header that is whole by its checksum and wrong in content: an error that names the entry, or a run that goes on."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable, Iterator

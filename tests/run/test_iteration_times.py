@@ -1,7 +1,5 @@
 """What the tuner is told of an iteration's time: by hand, on made-up clocks, and of ranks that wait for each other."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 from pathlib import Path

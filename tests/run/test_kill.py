@@ -1,7 +1,5 @@
 """kill -9 at any moment: the run that is resumed ends with the bits of the run that was never killed."""
 
-from __future__ import annotations
-
 import os
 import random
 import shutil

@@ -1,7 +1,5 @@
 """Which library a run computes with, and what its user is told, once, where there is none."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 

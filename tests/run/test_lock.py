@@ -1,7 +1,5 @@
 """The lock of a run directory: one run at a time, named to the others; a run that was killed never keeps it."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Numbers of events, and loggers that receive them: TensorBoard's files are read again, wandb's of a run offline."""
 
-from __future__ import annotations
-
 import json
 import struct
 import time

@@ -1,7 +1,5 @@
 """Settings of the loss, mixup and top-k accuracy in a run."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Runs that cannot be meant: each has its line, or is refused, and others have none."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

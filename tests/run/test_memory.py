@@ -1,7 +1,5 @@
 """A rank has room for many learners, and pays for those that it has."""
 
-from __future__ import annotations
-
 import ctypes
 import gc
 import mmap

@@ -1,7 +1,5 @@
 """Runs with Muon: the same numbers however learners lie on ranks, the same bits however a run is cut."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

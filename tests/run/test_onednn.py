@@ -1,7 +1,5 @@
 """Runs on oneDNN: the same bits however they go on their way, in whatever layout their weights lie."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`fit` on the user's own data sets: by items, changed by a function, read by worker processes."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

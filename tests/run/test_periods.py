@@ -1,7 +1,5 @@
 """Steps that wait for the end of a period: exchanged at a change of learners and at the end, and by nobody else."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Learners that come and go at random where ranks are processes, which share memory to average in."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The model of ratings from its records to its evaluation: what `launch/matrix-factorisation-ratings.yaml` does."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from pathlib import Path

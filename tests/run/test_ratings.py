@@ -1,7 +1,5 @@
 """Data that are no images: ratings of items by users, and a net that gives its own loss."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What a run's metrics say of its learners; whole runs are replayed in test_tuning.py."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The reporter: the progress line, and the times and waits in metrics.jsonl and summary.json."""
 
-from __future__ import annotations
-
 import math
 from itertools import pairwise
 from pathlib import Path

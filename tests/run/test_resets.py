@@ -1,7 +1,5 @@
 """What is not finite, by hand: who is reset, what is said of it, and when a run ends."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace

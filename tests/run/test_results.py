@@ -1,7 +1,5 @@
 """What a run has come to: sums, the best, and when the target was reached."""
 
-from __future__ import annotations
-
 import json
 
 from mpibow.config.strict import build

@@ -1,7 +1,5 @@
 """A run that was stopped and resumed, wherever and however, is the run that was not: bit for bit."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What every rule declares of its state is saved, and comes back on resume: arrays and numbers."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from copy import deepcopy

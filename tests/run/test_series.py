@@ -1,7 +1,5 @@
 """Curves from events, with numbers that can be checked by hand."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

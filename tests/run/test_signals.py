@@ -3,8 +3,6 @@
 So it does in a script, whose next `fit` must not begin.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """Where a run begins, and with which state: as settings say, or a checkpoint, or what is left of that."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

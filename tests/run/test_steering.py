@@ -1,7 +1,5 @@
 """Metrics that decide, in whole runs: alike on all ranks, the same when resumed, blind to the test data."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

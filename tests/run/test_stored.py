@@ -1,7 +1,5 @@
 """Runs that start from trained weights: which they take, from where, under every rule, on any number of ranks."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A rule that gives way to another at an epoch: the bits of each while it is in force, also when a run is resumed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

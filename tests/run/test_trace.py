@@ -1,7 +1,5 @@
 """--timeline: spans as they were recorded, in a file that viewers open; and no bit of the run changes."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections import Counter

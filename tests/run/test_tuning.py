@@ -1,7 +1,5 @@
 """Learners that come and go as measured times say, in whole sessions on made-up times; and how a run is repeated."""
 
-from __future__ import annotations
-
 import gc
 import json
 import re

@@ -1,7 +1,5 @@
 """Every optimiser in a run: resumed it is the same run; learners count their own updates; how they are averaged."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

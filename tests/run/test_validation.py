@@ -1,7 +1,5 @@
 """Validation data choose: when to stop, which centre is the best. Test data only are looked at, at the end."""
 
-from __future__ import annotations
-
 import csv
 import json
 from collections.abc import Mapping

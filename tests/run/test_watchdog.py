@@ -1,7 +1,5 @@
 """No silent hang: whichever rank stands still, all end and it is named; a job that was suspended whole goes on."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

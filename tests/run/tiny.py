@@ -1,7 +1,5 @@
 """Runs small enough for hundreds of them: 57 images of 6 x 6 in three classes, on ranks of one process."""
 
-from __future__ import annotations
-
 import json
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence

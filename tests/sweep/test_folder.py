@@ -1,7 +1,5 @@
 """What a sweep keeps: whole files or none, found again, never taken for a run with other settings."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """From what is typed to cells: every combination once, in order, with a name that is its own."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

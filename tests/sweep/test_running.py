@@ -1,7 +1,5 @@
 """A signal to a sweep makes its run save; another urgent one kills the run."""
 
-from __future__ import annotations
-
 import signal
 
 import pytest

@@ -1,7 +1,5 @@
 """Tables: means and intervals by hand, rows in order, what diverged is said, what chooses are validation data."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """The command, with real runs: cells are kept, skipped, resumed; errors come before the first run."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -3,8 +3,6 @@
 That text defines the functions below; `kept` and `rounded` are those of sending.py.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 import numpy as np

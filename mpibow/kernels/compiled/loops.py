@@ -5,8 +5,6 @@ number p of the rows ends in front of element ends[p] and is of group groups[p].
 elements [origin, limit).
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 import numpy as np

@@ -5,8 +5,6 @@ every row's own. Span number p of the rows ends in front of element ends[p] and 
 states are for elements [origin, limit).
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 import numpy as np
