@@ -16,14 +16,14 @@ from tests.oracle import MISSING, asked_for, without_dali
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def here(tmp_path, monkeypatch) -> Path:
     """The current folder, which is a new one."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 @pytest.fixture(scope="module", params=["numpy", "compiled"])
-def flat(request: pytest.FixtureRequest) -> ModuleType:
+def flat(request) -> ModuleType:
     """The flat passes of both kernel sets, one after the other."""
     if request.param == "compiled":
         pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")

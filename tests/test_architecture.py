@@ -12,13 +12,13 @@ CHANGED = re.compile(rf"^({FOLDERS}[\w/.]+)( \(new\))? +\| +\d+ [+-]+$", re.MULT
 STAT = re.compile(r"^(\d+) files changed", re.MULTILINE)
 
 
-def test_every_file_that_is_named_exists() -> None:
+def test_every_file_that_is_named_exists():
     named = set(PATH.findall(PAGE))
     assert len(named) > 30
     assert [path for path in sorted(named) if not (ROOT / path).exists()] == []
 
 
-def test_every_step_of_a_batch_is_a_name_of_its_file() -> None:
+def test_every_step_of_a_batch_is_a_name_of_its_file():
     rows = ROW.findall(PAGE)
     assert len(rows) > 25
     missing = [
@@ -29,7 +29,7 @@ def test_every_step_of_a_batch_is_a_name_of_its_file() -> None:
     assert missing == []
 
 
-def test_the_lists_of_files_are_whole_and_of_this_repository() -> None:
+def test_the_lists_of_files_are_whole_and_of_this_repository():
     """Files that are marked as new exist on the branch of the example only."""
     changed = CHANGED.findall(PAGE)
     assert len(changed) == sum(map(int, STAT.findall(PAGE))) > 0

@@ -27,7 +27,7 @@ def bench(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.CompletedProcess(arguments, end.value.code or 0, out.getvalue(), err.getvalue())
 
 
-def test_train_prints_one_json_line(tmp_path: Path) -> None:
+def test_train_prints_one_json_line(tmp_path):
     done = bench("train", "convnet", "--batch-size", "4", "--learners", "2", "--seconds", "0.3", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     (line,) = done.stdout.splitlines()
@@ -42,14 +42,14 @@ def test_train_prints_one_json_line(tmp_path: Path) -> None:
 
 
 @needs_mpi
-def test_train_is_for_all_ranks_together(tmp_path: Path) -> None:
+def test_train_is_for_all_ranks_together(tmp_path):
     done = mpirun(2, "-m", "mpibow.bench", "train", "logistic", "--seconds", "0.3", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.strip())
     assert (found["learners"], found["ranks"]) == ([1, 1], 2)
 
 
-def test_one_rank_asks_nobody_whether_the_time_is_up() -> None:
+def test_one_rank_asks_nobody_whether_the_time_is_up():
     """It would wait for the iteration that it has just enqueued on a GPU."""
     session = SimpleNamespace(synchroniser=SimpleNamespace(call=lambda _: pytest.fail("it waits")))
     now = time.perf_counter()
@@ -57,7 +57,7 @@ def test_one_rank_asks_nobody_whether_the_time_is_up() -> None:
     assert [is_over(session, Single(), now - 1, done) for done in range(21)] == [False] + [True] * 20  # one at least
 
 
-def test_several_ranks_go_by_the_clock_of_rank_0_every_tenth_iteration() -> None:
+def test_several_ranks_go_by_the_clock_of_rank_0_every_tenth_iteration():
     now = time.perf_counter()
 
     def body(comm: Communicator) -> tuple[list[int], list[int]]:
@@ -76,20 +76,20 @@ def test_several_ranks_go_by_the_clock_of_rank_0_every_tenth_iteration() -> None
     assert on_threads(2, body) == [([10, 20, 30], [20, 30])] * 2
 
 
-def test_other_settings_and_shapes(tmp_path: Path) -> None:
+def test_other_settings_and_shapes(tmp_path):
     arguments = ("train", "mlp", "--shape", "3,4,4", "--classes", "7", "--seconds", "0.2", "--json", "rule.name=ssgd")
     done = bench(*arguments, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["rule"] == "ssgd"
 
 
-def test_ratings(tmp_path: Path) -> None:
+def test_ratings(tmp_path):
     done = bench("train", "matrix_factorisation", "--batch-size", "32", "--seconds", "0.2", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["model"] == "matrix_factorisation"
 
 
-def test_memory(tmp_path: Path) -> None:
+def test_memory(tmp_path):
     done = bench("memory", "lenet", "--batch-size", "16", "--json", "device=numpy", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
@@ -99,7 +99,7 @@ def test_memory(tmp_path: Path) -> None:
     assert text == memory_text(found) + "\n"
 
 
-def test_the_figures_of_memory(tmp_path: Path) -> None:
+def test_the_figures_of_memory(tmp_path):
     """By hand: float32 of a batch of 4 through 784, 256 and 10; what is alive is counted in whole cache lines."""
     done = bench("memory", "mlp", "--batch-size", "4", "--json", "device=numpy", cwd=tmp_path)
     found = json.loads(done.stdout)
@@ -120,13 +120,13 @@ def test_the_figures_of_memory(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(FASTEST != "onednn", reason="NumPy's convolutions keep their columns")
-def test_memory_of_a_large_net(tmp_path: Path) -> None:
+def test_memory_of_a_large_net(tmp_path):
     found = json.loads(bench("memory", "resnet50", "--batch-size", "32", "--json", cwd=tmp_path).stdout)
     assert found["arena"] <= 1.05 * found["largest_alive"]
     assert found["arena"] <= 0.6 * found["tensors_written"]
 
 
-def test_profile(tmp_path: Path) -> None:
+def test_profile(tmp_path):
     arguments = ("profile", "convnet", "--batch-size", "4", "--seconds", "0.3", "device=numpy")
     done = bench(*arguments, "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -144,14 +144,14 @@ def test_profile(tmp_path: Path) -> None:
     assert found["beyond"]["update, averaging, data, loop"] == pytest.approx(found["iteration"] - found["plan"])
 
 
-def test_profile_without_convolutions(tmp_path: Path) -> None:
+def test_profile_without_convolutions(tmp_path):
     done = bench("profile", "logistic", "--batch-size", "4", "--seconds", "0.1", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert (found["convolutions_alone"], found["ratio_alone"], found["ratio_in_turn"]) == (0, None, None)
 
 
-def test_what_is_refused(tmp_path: Path) -> None:
+def test_what_is_refused(tmp_path):
     refused = (
         (["train", "convnet", "--seconds", "0"], "error: --seconds: must be above 0, got 0\n"),
         (

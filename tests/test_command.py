@@ -23,10 +23,9 @@ from tests.data.photos import encode, picture
 from tests.launching import run
 
 ROOT = Path(__file__).parents[1]
-Said = pytest.CaptureFixture[str]
 
 
-def test_every_module_that_is_a_command_is_in_the_table() -> None:
+def test_every_module_that_is_a_command_is_in_the_table():
     package = ROOT / "mpibow"
     runs = {
         path for path in package.glob("**/*.py") if re.search(r'^if __name__ == "__main__":', path.read_text(), re.M)
@@ -37,13 +36,13 @@ def test_every_module_that_is_a_command_is_in_the_table() -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_has_a_parser_of_its_name(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_command_has_a_parser_of_its_name(name: str, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["/somewhere/bin/mpibow"])
     assert import_module(COMMANDS[name].module).parser().prog == f"mpibow {name}"
 
 
 @pytest.mark.parametrize("name", shipped.converters())
-def test_every_converter_has_one(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_converter_has_one(name: str, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["/somewhere/bin/mpibow"])
     module = import_module(f"mpibow.datasets.{name}")
     assert module.parser().prog == f"mpibow convert {name}"
@@ -59,26 +58,26 @@ def test_every_converter_has_one(name: str, monkeypatch: pytest.MonkeyPatch) -> 
         ("/env/lib/mpibow/sweep/__main__.py", "python -m mpibow.train"),
     ],
 )
-def test_usage_shows_how_it_was_started(started: str, shown: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_usage_shows_how_it_was_started(started: str, shown: str, monkeypatch):
     monkeypatch.setattr(sys, "argv", [started])
     assert prog("train") == shown
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["-h"], ["help"]])
-def test_help_lists_all_commands(arguments: list[str], capsys: Said) -> None:
+def test_help_lists_all_commands(arguments: list[str], capsys):
     assert main(arguments) == 0
     listed = re.findall(r"^  (\w+) ", capsys.readouterr().out, re.M)
     assert listed == list(COMMANDS)
 
 
-def test_no_command_is_an_error_with_the_same_list(capsys: Said) -> None:
+def test_no_command_is_an_error_with_the_same_list(capsys):
     assert main([]) == 2
     said = capsys.readouterr()
     assert said.out == ""
     assert said.err.startswith("usage: mpibow COMMAND")
 
 
-def test_help_of_a_command(capsys: Said) -> None:
+def test_help_of_a_command(capsys):
     with pytest.raises(SystemExit) as end:
         main(["help", "plot"])
     assert end.value.code == 0
@@ -88,17 +87,17 @@ def test_help_of_a_command(capsys: Said) -> None:
 @pytest.mark.parametrize(
     ("word", "remedy"), [("trian", "did you mean 'train'?"), ("xyz", "mpibow --help lists the commands")]
 )
-def test_an_unknown_command(word: str, remedy: str, capsys: Said) -> None:
+def test_an_unknown_command(word: str, remedy: str, capsys):
     assert main([word, "--fast"]) == 2
     assert capsys.readouterr().err == f"error: '{word}': is not a command of mpibow; {remedy}\n"
 
 
-def test_version(capsys: Said) -> None:
+def test_version(capsys):
     assert main(["--version"]) == 0
     assert re.fullmatch(rf"mpibow {re.escape(mpibow.__version__)}, Python 3\.\d+\.\S+\n", capsys.readouterr().out)
 
 
-def test_python_m_mpibow_is_the_same(tmp_path: Path) -> None:
+def test_python_m_mpibow_is_the_same(tmp_path):
     """And a converter's processes, which import the main module again, do nothing but their work."""
     for name in ("a", "b"):
         (tmp_path / "from" / name).mkdir(parents=True)
@@ -113,7 +112,7 @@ def test_python_m_mpibow_is_the_same(tmp_path: Path) -> None:
     assert shown.startswith("usage: python -m mpibow convert folder ")
 
 
-def test_converters_are_listed_and_found(capsys: Said) -> None:
+def test_converters_are_listed_and_found(capsys):
     with pytest.raises(SystemExit) as end:
         convert(["--help"])
     assert end.value.code == 0
@@ -136,7 +135,7 @@ def launch(*arguments: str) -> int:
     return launch_files.main(list(arguments))
 
 
-def test_launch_lists_every_file_of_the_folder(capsys: Said) -> None:
+def test_launch_lists_every_file_of_the_folder(capsys):
     assert launch("--list") == 0
     listed = {line.split()[0]: line.split(None, 1)[1] for line in capsys.readouterr().out.splitlines()}
     tracked = {path.relative_to(ROOT / "launch").as_posix() for path in (ROOT / "launch").rglob("*.*")}
@@ -146,12 +145,12 @@ def test_launch_lists_every_file_of_the_folder(capsys: Said) -> None:
 
 
 @pytest.mark.parametrize("name", ["digits", "digits.yaml", "launch/digits.yaml"])
-def test_launch_shows_a_file(name: str, capsys: Said) -> None:
+def test_launch_shows_a_file(name: str, capsys):
     assert launch("--show", name) == 0
     assert capsys.readouterr().out == (ROOT / "launch/digits.yaml").read_text()
 
 
-def test_launch_copies_to_the_path_that_its_comments_name(here: Path, capsys: Said) -> None:
+def test_launch_copies_to_the_path_that_its_comments_name(here: Path, capsys):
     assert launch("--copy", "slurm") == 0
     assert launch("--copy", "crossbow/lenet-mnist", "mine") == 0
     assert capsys.readouterr().out.split() == ["launch/slurm.sbatch", "mine/crossbow/lenet-mnist.yaml"]
@@ -167,7 +166,7 @@ def test_launch_copies_to_the_path_that_its_comments_name(here: Path, capsys: Sa
     assert re.fullmatch(r"error: mine/.*: cannot be written: (not a directory|file exists)\n", capsys.readouterr().err)
 
 
-def test_a_launch_file_that_is_not_there(capsys: Said) -> None:
+def test_a_launch_file_that_is_not_there(capsys):
     assert launch("--show", "lenet-mnits") == 2
     assert capsys.readouterr().err == "error: 'lenet-mnits': is not a launch file; did you mean 'lenet-mnist'?\n"
     with pytest.raises(SystemExit) as end:
@@ -175,7 +174,7 @@ def test_a_launch_file_that_is_not_there(capsys: Said) -> None:
     assert end.value.code == 2
 
 
-def test_a_config_that_mpibow_has_is_offered(tmp_path: Path) -> None:
+def test_a_config_that_mpibow_has_is_offered(tmp_path):
     with pytest.raises(ConfigError) as error:
         read(tmp_path / "digits.yaml")
     told = "cannot be read: no such file or directory; mpibow launch --copy digits writes launch/digits.yaml"
@@ -188,7 +187,7 @@ def test_a_config_that_mpibow_has_is_offered(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_completion_knows_every_command(shell: str) -> None:
+def test_completion_knows_every_command(shell: str):
     made = script(shell)
     assert [name for name in (*COMMANDS, *shipped.converters(), "--resume", "--first-label") if name not in made] == []
 
@@ -203,7 +202,7 @@ def test_completion_knows_every_command(shell: str) -> None:
         (["mpibow", "train", "--res"], ["--resume"]),
     ],
 )
-def test_completion_in_bash(typed: list[str], offered: list[str], tmp_path: Path) -> None:
+def test_completion_in_bash(typed: list[str], offered: list[str], tmp_path):
     bash = shutil.which("bash")
     (tmp_path / "mpibow.bash").write_text(script("bash"))
     words = " ".join(f"'{word}'" for word in typed)

@@ -10,7 +10,7 @@ FILES = sorted(Path(mpibow.__file__).parent.rglob("*.py"))
 DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef
 
 
-def test_no_first_line_breaks_in_the_midst_of_a_sentence() -> None:
+def test_no_first_line_breaks_in_the_midst_of_a_sentence():
     broken = []
     for path in FILES:
         nodes = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, DOCUMENTED)]
@@ -19,5 +19,5 @@ def test_no_first_line_breaks_in_the_midst_of_a_sentence() -> None:
     assert broken == []
 
 
-def test_no_module_of_the_tests_is_named() -> None:
+def test_no_module_of_the_tests_is_named():
     assert [path.name for path in FILES if re.search(r"\btests\.[a-z_]+\.[a-z_]+", path.read_text())] == []

@@ -45,7 +45,7 @@ def run(here: Path) -> mb.Fitted:
     return mb.fit(net, tiny.images(30), **SETTINGS)
 
 
-def test_a_runs_weights_with_the_scaling_beside_them(run: mb.Fitted, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_runs_weights_with_the_scaling_beside_them(run: mb.Fitted, capsys):
     assert main([run.summary.run, "--to", "safetensors", "--output", "net.out"]) == 0
     assert tiny.same_bits(load_file("net.out"), run.weights)
     about = json.loads(Path("net.out.json").read_text())
@@ -62,7 +62,7 @@ def test_a_runs_weights_with_the_scaling_beside_them(run: mb.Fitted, capsys: pyt
     assert "net.out: 8 arrays, 491 numbers, of " in capsys.readouterr().out
 
 
-def test_a_checkpoint_a_file_and_a_bare_file(run: mb.Fitted, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_checkpoint_a_file_and_a_bare_file(run: mb.Fitted, capsys):
     run.save("net.safetensors")
     save_file(run.weights, "bare.safetensors")
     for path in (f"{run.summary.run}/checkpoints/iteration-0000000005", "net.safetensors", "bare.safetensors"):
@@ -73,7 +73,7 @@ def test_a_checkpoint_a_file_and_a_bare_file(run: mb.Fitted, capsys: pytest.Capt
     assert again.weights.keys() == run.weights.keys()
 
 
-def test_a_mean_image_is_written_beside(here: Path) -> None:
+def test_a_mean_image_is_written_beside(here: Path):
     generator = np.random.default_rng(0)
     images, labels = generator.integers(0, 255, (30, 1, 9, 8)).astype(np.uint8), np.arange(30) % 3
     run = mb.fit(net, (images, labels), normalise="pixel", ema={"half_life": 9, "every": 1}, **SETTINGS).summary.run
@@ -83,7 +83,7 @@ def test_a_mean_image_is_written_beside(here: Path) -> None:
     assert tiny.same_bits(load_file("a.out"), mb.load(run).average or {})
 
 
-def test_what_cannot_be_written_is_refused(run: mb.Fitted, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_written_is_refused(run: mb.Fitted, capsys):
     def refused(*arguments: str) -> str:
         assert main([*arguments, "--to", "torch"]) > 0
         return capsys.readouterr().err
@@ -107,14 +107,14 @@ def test_what_cannot_be_written_is_refused(run: mb.Fitted, capsys: pytest.Captur
         write_state_dict(io.BytesIO(), {"x": np.zeros(2, complex)})
 
 
-def test_shapes_of_a_net_that_torchvision_has_otherwise() -> None:
+def test_shapes_of_a_net_that_torchvision_has_otherwise():
     small = untrained("vgg_a")
     with pytest.raises(ConfigError, match=r"vgg_a has classifier\.0\.weight of \(4096, 25088\), .* \(4096, 512\)"):
         export(small, "torchvision")
 
 
 @pytest.mark.parametrize("name", ["resnet18", "resnet50"])
-def test_torchvisions_names_come_back_as_ours(name: str, tmp_path: Path) -> None:
+def test_torchvisions_names_come_back_as_ours(name: str, tmp_path):
     """Export, and start from the file: every array has its bits, at its own place."""
     stored = untrained(name)
     generator = np.random.default_rng(0)

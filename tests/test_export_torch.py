@@ -2,7 +2,6 @@
 
 from functools import partial
 from importlib import import_module
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -61,7 +60,7 @@ def spoilt(net):
         pytest.param("vgg_a", 224, "float32", marks=pytest.mark.slow),
     ],
 )
-def test_logits_are_equal_both_ways(name: str, size: int, dtype: str, theirs, tmp_path: Path) -> None:
+def test_logits_are_equal_both_ways(name: str, size: int, dtype: str, theirs, tmp_path):
     net = spoilt(theirs(name, CLASSES).to(getattr(torch, dtype)))
     images = np.random.default_rng(0).standard_normal((2 if size < 224 else 1, 3, size, size)).astype(dtype)
     expected = net(torch.from_numpy(images)).detach().numpy()
@@ -82,7 +81,7 @@ def test_logits_are_equal_both_ways(name: str, size: int, dtype: str, theirs, tm
     np.testing.assert_array_equal(fresh.eval()(torch.from_numpy(images)).detach().numpy(), expected)
 
 
-def test_every_type_and_shape(tmp_path: Path) -> None:
+def test_every_type_and_shape(tmp_path):
     arrays = {
         "a": np.arange(6, dtype=np.float32).reshape(2, 3).T,
         "b": np.array(7),

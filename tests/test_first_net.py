@@ -11,7 +11,7 @@ PAGE = (Path(__file__).parents[1] / "docs/first_net.md").read_text()
 
 
 @pytest.fixture
-def program(tmp_path: Path) -> Path:
+def program(tmp_path) -> Path:
     text = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)[0]
     path = tmp_path / "first_net.py"
     path.write_text(text)
@@ -26,7 +26,7 @@ def check(printed: str) -> None:
 
 
 @needs_mpi
-def test_on_two_ranks(program: Path) -> None:
+def test_on_two_ranks(program: Path):
     done = mpirun(2, str(program), cwd=program.parent)
     assert done.returncode == 0, done.stderr
     check(done.stdout)

@@ -25,7 +25,7 @@ def net(text: mb.Tensor) -> mb.Tensor:
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("text")
     windows = np.lib.stride_tricks.sliding_window_view(TOKENS.encode(TEXT), CONTEXT + 1)
     settings = {"batch_size": 8, "learners": 1, "device": "numpy", "out": str(folder)}
@@ -43,7 +43,7 @@ def generated(capsys: pytest.CaptureFixture[str], *arguments) -> str:
     return capsys.readouterr().out
 
 
-def test_it_goes_on_as_the_text_does(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_goes_on_as_the_text_does(trained: Path, capsys):
     """From a prompt shorter than what the net sees, to far beyond it."""
     assert (
         generated(capsys, trained, "--prompt", "ab", "--tokens", 20, "--temperature", 0) == f"{('abcdef' * 4)[:22]}\n"
@@ -51,14 +51,14 @@ def test_it_goes_on_as_the_text_does(trained: Path, capsys: pytest.CaptureFixtur
     assert generated(capsys, trained, "--prompt", TEXT[:40], "--tokens", 4, "--top-k", 1) == TEXT[:44] + "\n"
 
 
-def test_the_seed_decides(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_seed_decides(trained: Path, capsys):
     hot = ("--prompt", "a", "--tokens", 40, "--temperature", 30)
     first, again, other = (generated(capsys, trained, *hot, "--seed", seed) for seed in (1, 1, 2))
     assert first == again != other
     assert len(first) == 42
 
 
-def test_draws_follow_the_softmax() -> None:
+def test_draws_follow_the_softmax():
     logits = np.log([0.5, 0.3, 0.15, 0.05])
     generator = np.random.default_rng(0)
     draw = partial(pick, logits, temperature=1.0, generator=generator)
@@ -70,7 +70,7 @@ def test_draws_follow_the_softmax() -> None:
     assert set(cold) == {0} == {pick(logits, temperature=0, top_k=None, generator=generator)}
 
 
-def test_a_net_of_bytes_needs_no_file(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_net_of_bytes_needs_no_file(here: Path, capsys):
     codes = np.frombuffer(("ü" * 40).encode(), np.uint8).astype(np.int32)
     windows = np.lib.stride_tricks.sliding_window_view(codes, 5)
     fitted = mb.fit(
@@ -88,7 +88,7 @@ def test_a_net_of_bytes_needs_no_file(here: Path, capsys: pytest.CaptureFixture[
     )
 
 
-def test_a_net_of_ascii_takes_bytes_too(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_net_of_ascii_takes_bytes_too(here: Path, capsys):
     """As examples/char_gpt.py trains one."""
     windows = np.lib.stride_tricks.sliding_window_view(np.frombuffer(b"xyz" * 40, np.uint8).astype(np.int32), 5)
     fitted = mb.fit(
@@ -101,7 +101,7 @@ def test_a_net_of_ascii_takes_bytes_too(here: Path, capsys: pytest.CaptureFixtur
     assert capsys.readouterr().err == "error: --prompt: must be ASCII, as the net gives 128 characters\n"
 
 
-def test_a_run_on_records_of_text_keeps_its_tokenizer(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_on_records_of_text_keeps_its_tokenizer(here: Path, capsys):
     Path("source.txt").write_text(TEXT * 2)  # two windows: a batch
     assert script("text").main(["--source", "source.txt", "--output", "records", "--tokens", "chars"]) == 0
     fitted = mb.fit(
@@ -113,7 +113,7 @@ def test_a_run_on_records_of_text_keeps_its_tokenizer(here: Path, capsys: pytest
     assert generated(capsys, fitted.summary.run, *arguments) == "cdefabcd\n"
 
 
-def test_messages(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_messages(trained: Path, tmp_path, capsys):
     assert main([str(trained), "--prompt", "axe"]) == 3
     assert "has no number for the character 'x'" in capsys.readouterr().err
     assert main([str(trained), "--prompt", ""]) == 2
@@ -135,7 +135,7 @@ def test_messages(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[s
     (["--temperature", "-1"], "--temperature: must be at least 0, got -1"),
     (["--top-k", "0"], "argument --top-k: must be at least 1, got 0"),
 ])  # fmt: skip
-def test_bad_arguments(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_arguments(arguments: list[str], message: str, capsys):
     with pytest.raises(SystemExit) as end:
         main(["run", "--prompt", "a", *arguments])
     assert end.value.code == 2

@@ -39,7 +39,7 @@ def with_the_batch_size(image: mb.Tensor) -> mb.Tensor:
 
 
 @pytest.mark.parametrize("normalise", ["channel", "pixel"])
-def test_a_run_a_checkpoint_and_a_file_predict_as_the_net_that_was_trained(here: Path, normalise: str) -> None:
+def test_a_run_a_checkpoint_and_a_file_predict_as_the_net_that_was_trained(here: Path, normalise: str):
     images, labels = tiny.images(60)
     found = mb.fit(net, (images, labels), (images, labels), normalise=normalise, **SETTINGS)
     expected = found.predict(images)
@@ -57,7 +57,7 @@ def test_a_run_a_checkpoint_and_a_file_predict_as_the_net_that_was_trained(here:
         _ = mb.load("net.safetensors").history
 
 
-def test_the_average_of_the_centre_comes_back_too(here: Path) -> None:
+def test_the_average_of_the_centre_comes_back_too(here: Path):
     images, labels = tiny.images(60)
     found = mb.fit(net, (images, labels), ema={"half_life": 60, "every": 3}, **SETTINGS)
     expected = found.predict(images, average=True)
@@ -73,7 +73,7 @@ def test_the_average_of_the_centre_comes_back_too(here: Path) -> None:
         without.predict(images, average=True)
 
 
-def test_another_process_without_the_data_or_the_program(here: Path) -> None:
+def test_another_process_without_the_data_or_the_program(here: Path):
     images, labels = tiny.images(30)
     found = mb.fit(net, (images, labels), **SETTINGS)
     found.save(here / "net.safetensors")
@@ -84,7 +84,7 @@ def test_another_process_without_the_data_or_the_program(here: Path) -> None:
     np.testing.assert_array_equal(np.load("logits.npy"), found.predict(images))
 
 
-def test_an_operator_of_the_program_is_passed_or_refused_by_name(here: Path) -> None:
+def test_an_operator_of_the_program_is_passed_or_refused_by_name(here: Path):
     images, labels = tiny.images(30)
     found = mb.fit(with_own, (images, labels), **SETTINGS)
     run = found.summary.run
@@ -93,7 +93,7 @@ def test_an_operator_of_the_program_is_passed_or_refused_by_name(here: Path) -> 
         mb.load(run)
 
 
-def test_a_net_that_depends_on_the_batch_size_is_trained_and_the_log_says_that_it_cannot_be_loaded(here: Path) -> None:
+def test_a_net_that_depends_on_the_batch_size_is_trained_and_the_log_says_that_it_cannot_be_loaded(here: Path):
     found = mb.fit(with_the_batch_size, tiny.images(30), **SETTINGS)
     run = Path(found.summary.run)
     assert "checkpoints: mpibow.load can't read them: graph.nodes[3].settings.scale" in (run / "log.txt").read_text()
@@ -101,7 +101,7 @@ def test_a_net_that_depends_on_the_batch_size_is_trained_and_the_log_says_that_i
         mb.load(run)
 
 
-def test_a_run_that_has_not_ended_has_no_summary(here: Path) -> None:
+def test_a_run_that_has_not_ended_has_no_summary(here: Path):
     run = Path(mb.fit(net, tiny.images(30), **SETTINGS).summary.run)
     (run / "summary.json").unlink()
     with pytest.raises(ConfigError, match="summary: the run has not ended"):
@@ -109,7 +109,7 @@ def test_a_run_that_has_not_ended_has_no_summary(here: Path) -> None:
     assert mb.load(run).history
 
 
-def test_what_is_no_net_is_refused_by_name(here: Path) -> None:
+def test_what_is_no_net_is_refused_by_name(here: Path):
     images = tiny.images(30)
     found = mb.fit(net, images, **SETTINGS)
     found.save("net.safetensors")
@@ -127,7 +127,7 @@ def test_what_is_no_net_is_refused_by_name(here: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["operator", "weights", "summary", "config", "graph", "json"])
-def test_a_file_that_was_tampered_with(here: Path, damage: str) -> None:
+def test_a_file_that_was_tampered_with(here: Path, damage: str):
     found = mb.fit(net, tiny.images(30), **SETTINGS)
     found.save("net.safetensors")
     from safetensors import safe_open

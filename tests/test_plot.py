@@ -47,7 +47,7 @@ def titles(figure) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("axis", ["samples", "epochs", "seconds"])
-def test_what_is_drawn_is_what_the_curves_say(axis: str) -> None:
+def test_what_is_drawn_is_what_the_curves_say(axis: str):
     runs = [made("a"), made("b", entries=6, speed=5.0)]
     figure = plot.draw(runs, axis=axis, smooth=1)
     assert len(figure.axes) == len(PANELS)
@@ -58,7 +58,7 @@ def test_what_is_drawn_is_what_the_curves_say(axis: str) -> None:
             assert drawn(axes, colour) == found
 
 
-def test_smoothed_curves_have_the_raw_ones_behind_them() -> None:
+def test_smoothed_curves_have_the_raw_ones_behind_them():
     figure = plot.draw([made("a")], ["loss"], "samples", smooth=2)
     test, training = curves(made("a"), "loss", "samples", 2)
     assert drawn(figure.axes[0], BLUE) == [(test.x, test.y), (training.x, training.raw), (training.x, training.y)]
@@ -68,13 +68,13 @@ def test_smoothed_curves_have_the_raw_ones_behind_them() -> None:
     ("seconds", "unit", "last"),
     [(119, "s", 119), (120, "min", 2), (7199, "min", 7199 / 60), (7200, "h", 2), (172800, "days", 2)],
 )
-def test_units_of_time(seconds: float, unit: str, last: float) -> None:
+def test_units_of_time(seconds: float, unit: str, last: float):
     figure = plot.draw([made("a", speed=40 / seconds)], ["speed"])  # 40 samples in all
     assert figure.axes[0].get_xlabel() == f"training time, {unit}"
     assert drawn(figure.axes[0], BLUE)[0][0][-1] == pytest.approx(last)
 
 
-def test_a_legend_of_runs_or_of_ranks() -> None:
+def test_a_legend_of_runs_or_of_ranks():
     two = plot.draw([made("small"), made("large", speed=20.0)])
     assert [text.get_text() for text in two.legends[0].get_texts()] == ["small", "large"]
     assert [line.get_color() for line in two.legends[0].get_lines()] == [BLUE, RED]
@@ -88,7 +88,7 @@ def test_a_legend_of_runs_or_of_ranks() -> None:
     assert [axes.get_legend() is not None for axes in one.axes[:4]] == [True, False, True, False]
 
 
-def test_steps_start_at_nothing_and_a_wide_loss_is_logarithmic() -> None:
+def test_steps_start_at_nothing_and_a_wide_loss_is_logarithmic():
     figure = plot.draw([made("a", entries=30)], axis="samples")
     found = dict(zip(PANELS, figure.axes, strict=True))
     assert found["learners"].get_lines()[0].get_drawstyle() == "steps-post"
@@ -98,7 +98,7 @@ def test_steps_start_at_nothing_and_a_wide_loss_is_logarithmic() -> None:
     assert plot.draw([made("a")], ["loss"]).axes[0].get_yscale() == "linear"  # from 2 to 1/4
 
 
-def test_cells_of_an_odd_number_do_not_lie_over_each_other() -> None:
+def test_cells_of_an_odd_number_do_not_lie_over_each_other():
     """A run of one rank hides nothing: seven cells."""
     events = [{key: value for key, value in event.items() if key != "sync_hidden"} for event in lines(ranks=1)]
     figure = plot.draw([RunLog("a", tuple(events), tuple(clock(events, {})))])
@@ -109,13 +109,13 @@ def test_cells_of_an_odd_number_do_not_lie_over_each_other() -> None:
         assert not any(box.shrunk(0.999, 0.999).overlaps(other) for other in boxes[:i])
 
 
-def test_a_single_point_can_be_seen() -> None:
+def test_a_single_point_can_be_seen():
     figure = plot.draw([made("a", entries=1)], ["speed"])
     (line,) = (line for line in figure.axes[0].get_lines() if line.get_color() == BLUE)
     assert line.get_marker() == "o"
 
 
-def test_what_a_run_lacks_is_left_out() -> None:
+def test_what_a_run_lacks_is_left_out():
     events = [event for event in lines() if event["event"] != "evaluate"]
     without = RunLog("a", tuple(events), tuple(clock(events, {})))
     figure = plot.draw([without, made("b")], ["accuracy"], "samples", smooth=1)
@@ -126,7 +126,7 @@ def test_what_a_run_lacks_is_left_out() -> None:
     assert [title for title, _ in titles(plot.draw([losses], ["accuracy", "loss"]))] == ["loss", "loss"]
 
 
-def test_nothing_to_draw() -> None:
+def test_nothing_to_draw():
     with refuses(
         "a, b: no entries yet for accuracy, waits; log.every and evaluate.every set how often a run writes them"
     ):
@@ -134,7 +134,7 @@ def test_nothing_to_draw() -> None:
 
 
 @pytest.mark.parametrize(("suffix", "magic"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])
-def test_files_are_the_same_bytes_every_time(tmp_path: Path, suffix: str, magic: bytes) -> None:
+def test_files_are_the_same_bytes_every_time(tmp_path, suffix: str, magic: bytes):
     files = [tmp_path / f"{name}.{suffix}" for name in "ab"]
     for file in files:
         plot.save(plot.draw([made("a"), made("b", speed=3.0)], ["loss"], "samples"), file)
@@ -143,7 +143,7 @@ def test_files_are_the_same_bytes_every_time(tmp_path: Path, suffix: str, magic:
     assert sorted(tmp_path.iterdir()) == files
 
 
-def test_the_command(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command(here: Path, capsys):
     """One run is drawn beside its metrics, several where one is; nothing but the figure is written."""
     one, two = write(here / "runs/one", lines()), write(here / "runs/two", lines(speed=3.0))
     assert plot.main(["runs/one", "--panels", "loss"]) == 0
@@ -155,7 +155,7 @@ def test_the_command(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert sorted(path.name for path in two.iterdir()) == ["metrics.jsonl"]
 
 
-def test_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_labels(tmp_path, monkeypatch):
     """A run's own name, and the path where two have the same."""
     seen = []
     monkeypatch.setattr(plot, "draw", lambda runs, *_: seen.append([run.label for run in runs]))
@@ -167,7 +167,7 @@ def test_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("names", [["a$_$"], ["$_$", "b$\\frac$"]])
-def test_dollars_are_no_formula(here: Path, names: list[str]) -> None:
+def test_dollars_are_no_formula(here: Path, names: list[str]):
     for name in names:
         write(here / name, lines())
     assert plot.main([*names, "--output", "both.svg"]) == 0
@@ -190,9 +190,9 @@ def test_dollars_are_no_formula(here: Path, names: list[str]) -> None:
     ],
 )  # fmt: skip
 def test_errors(
-    here: Path, capsys: pytest.CaptureFixture[str],
+    here: Path, capsys,
     arguments: list[str], code: int, message: str,
-) -> None:  # fmt: skip
+):  # fmt: skip
     write(here / "run", lines())
     write(here / "empty", [])
     (write(here / "broken", []) / "metrics.jsonl").write_text('{"event": "start", "position": 0}\n{"ev\n\n')
@@ -202,15 +202,13 @@ def test_errors(
     assert not list(here.glob("**/*.png"))
 
 
-def test_without_matplotlib(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_without_matplotlib(monkeypatch, capsys, tmp_path):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert plot.main([str(write(tmp_path / "run", lines()))]) == 1
     assert capsys.readouterr().err == "error: matplotlib is not installed: pip install -e '.[plot]'\n"
 
 
-def test_a_run_under_way_from_the_shell(tmp_path: Path) -> None:
+def test_a_run_under_way_from_the_shell(tmp_path):
     """The last line is half written; a user's own style changes nothing."""
     folder = write(tmp_path / "run", lines())
     with (folder / "metrics.jsonl").open("a") as file:
@@ -223,7 +221,7 @@ def test_a_run_under_way_from_the_shell(tmp_path: Path) -> None:
     assert here.read_bytes() == (folder / "plot.png").read_bytes()
 
 
-def test_a_checkpoint_stands_for_its_run(tmp_path: Path) -> None:
+def test_a_checkpoint_stands_for_its_run(tmp_path):
     checkpoint = tmp_path / "run" / "checkpoints" / "iteration-0000000004"
     checkpoint.mkdir(parents=True)
     (checkpoint / "checkpoint.json").write_text("{}")

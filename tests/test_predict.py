@@ -29,7 +29,7 @@ NAMES = ("top", "middle", "bottom")
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained(tmp_path_factory) -> Path:
     """A folder with records, and a run on them."""
     folder = tmp_path_factory.mktemp("trained")
     with pytest.MonkeyPatch.context() as patch:
@@ -50,7 +50,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def here(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def here(trained: Path, tmp_path, monkeypatch) -> Path:
     """Somewhere else, with the run and its data beside."""
     for each in trained.iterdir():
         (tmp_path / each.name).symlink_to(each)
@@ -63,7 +63,7 @@ def predicted(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[dict[
     return list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
 
 
-def test_records_are_predicted_as_an_evaluation_predicts_them(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_records_are_predicted_as_an_evaluation_predicts_them(here: Path, capsys):
     with Path("evaluated.csv").open() as file:
         expected = list(csv.DictReader(file))
     found = predicted(capsys, "runs/run", "data/test")
@@ -72,7 +72,7 @@ def test_records_are_predicted_as_an_evaluation_predicts_them(here: Path, capsys
     assert [row["probability"] for row in found] == [row["probability"] for row in expected]
 
 
-def test_so_are_arrays(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_so_are_arrays(here: Path, capsys):
     images, _ = tiny.images(20, seed=1)
     np.save("all.npy", images)
     np.save("one.npy", images[4])
@@ -85,7 +85,7 @@ def test_so_are_arrays(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert [row["sample"] for row in found][19:] == ["all.npy[19]", "one.npy", "named.npz[0]", "named.npz[1]"]
 
 
-def test_the_likeliest_classes_are_printed(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_likeliest_classes_are_printed(here: Path, capsys):
     image = tiny.images(20, seed=1)[0][0]
     Image.fromarray(image[0]).save("one.png")
     (each,) = mb.load("runs/run").predict("one.png", top=3)
@@ -102,7 +102,7 @@ def test_the_likeliest_classes_are_printed(here: Path, capsys: pytest.CaptureFix
     assert other["probability"] != row["probability"]
 
 
-def test_images_of_another_size_and_kind_are_scaled(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_images_of_another_size_and_kind_are_scaled(here: Path, capsys):
     large = np.kron(tiny.images(20, seed=1)[0][0][0], np.ones((4, 4), np.uint8))
     Image.fromarray(large).convert("RGB").save("large.png")
     Image.fromarray(np.pad(large, ((0, 0), (0, 24)))).save("wide.png")
@@ -113,7 +113,7 @@ def test_images_of_another_size_and_kind_are_scaled(here: Path, capsys: pytest.C
     assert whole != cropped
 
 
-def test_what_cannot_be_read_is_named_and_the_rest_predicted(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_read_is_named_and_the_rest_predicted(here: Path, capsys):
     Path("empty").mkdir()
     Path("text.png").write_text("no image")
     np.save("wrong.npy", np.zeros((2, 1, 5, 5), np.uint8))
@@ -140,16 +140,12 @@ def test_what_cannot_be_read_is_named_and_the_rest_predicted(here: Path, capsys:
     (["runs/run", "a.png", "--output", "a.txt"], 2,
      "--output: must end in .csv, .jsonl or .npz, or have a --format, got 'a.txt'"),
 ])  # fmt: skip
-def test_bad_arguments(
-    here: Path, arguments: list[str], code: int, message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bad_arguments(here: Path, arguments: list[str], code: int, message: str, capsys):
     assert main(arguments) == code
     assert capsys.readouterr() == ("", f"error: {message}\n")
 
 
-def test_numbers_of_a_table_by_name_or_in_a_row(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_numbers_of_a_table_by_name_or_in_a_row(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     generator = np.random.default_rng(0)
     features = generator.standard_normal((40, 3)).astype(np.float32)
@@ -212,9 +208,7 @@ def test_numbers_of_a_table_by_name_or_in_a_row(
         both.predict(OwnFrame({"a": [0.5, -2.0], "code": [1, 2.5]}))
 
 
-def test_rows_are_read_in_the_notation_of_the_table(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_rows_are_read_in_the_notation_of_the_table(tmp_path, monkeypatch, capsys):
     """Also packed, with other columns, line ends in cells and other spellings; or not at all."""
     monkeypatch.chdir(tmp_path)
     text = "size;share;grade;y\n" + "".join(f"1.{n:03},5;{n} %;{n % 2};{n}\n" for n in range(20))

@@ -21,7 +21,7 @@ QUICK: dict[str, Any] = {"batch_size": 4, "learners": 1, "stop": {"epochs": 1}}
 
 
 @pytest.fixture(scope="module")
-def classifier(tmp_path_factory: pytest.TempPathFactory) -> mb.Fitted:
+def classifier(tmp_path_factory) -> mb.Fitted:
     runs = str(tmp_path_factory.mktemp("classifier"))
     return mb.fit(lambda image: mb.dense(mb.flatten(image), 3), tiny.images(), out=runs, **QUICK)
 
@@ -46,12 +46,12 @@ FORMS: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_files_and_pictures_are_predicted_as_their_arrays(classifier: mb.Fitted, pictures: Any, form: str) -> None:
+def test_files_and_pictures_are_predicted_as_their_arrays(classifier: mb.Fitted, pictures: Any, form: str):
     expected = classifier.predict(pictures, batch_size=4)
     np.testing.assert_array_equal(classifier.predict(FORMS[form](), batch_size=4), expected)
 
 
-def test_classes_and_probabilities(classifier: mb.Fitted, pictures: Any) -> None:
+def test_classes_and_probabilities(classifier: mb.Fitted, pictures: Any):
     likely = classifier.predict(pictures, probabilities=True)
     np.testing.assert_allclose(
         likely, (e := np.exp(np.float64(classifier.predict(pictures)))) / e.sum(1, keepdims=True)
@@ -67,7 +67,7 @@ def test_classes_and_probabilities(classifier: mb.Fitted, pictures: Any) -> None
         classifier.predict(pictures, top=4)
 
 
-def test_a_bad_file_is_named_and_left_out_if_asked(classifier: mb.Fitted, pictures: Any) -> None:
+def test_a_bad_file_is_named_and_left_out_if_asked(classifier: mb.Fitted, pictures: Any):
     Path("photos/2.png").write_text("no image")
     with pytest.raises(RecordError, match=r"^photos/2.png: cannot be decoded: it is no image that Pillow reads$"):
         classifier.predict("photos")
@@ -78,7 +78,7 @@ def test_a_bad_file_is_named_and_left_out_if_asked(classifier: mb.Fitted, pictur
         classifier.predict(["photos/0.png", 3])
 
 
-def test_one_sample_by_several_threads(classifier: mb.Fitted, pictures: Any) -> None:
+def test_one_sample_by_several_threads(classifier: mb.Fitted, pictures: Any):
     expected = classifier.predict(pictures)
     with ThreadPoolExecutor(4) as threads:
         found = list(threads.map(classifier.predict, [pictures[n % 6, None] for n in range(300)]))
@@ -87,7 +87,7 @@ def test_one_sample_by_several_threads(classifier: mb.Fitted, pictures: Any) -> 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_data_frame_has_the_columns_of_the_one_in_training(kind: str, here: Path) -> None:
+def test_a_data_frame_has_the_columns_of_the_one_in_training(kind: str, here: Path):
     numbers = np.random.default_rng(0).standard_normal((12, 2)).round(3)
     wide, long = numbers.T.tolist()
     data = frame(kind, {"wide": wide, "long": long}), numbers.sum(axis=1)
@@ -105,7 +105,7 @@ def test_a_data_frame_has_the_columns_of_the_one_in_training(kind: str, here: Pa
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_data_frame_is_scaled_as_the_table_was(kind: str, here: Path) -> None:
+def test_a_data_frame_is_scaled_as_the_table_was(kind: str, here: Path):
     Path("table.csv").write_text("size,colour,kind\n" + "1,red,a\n2,blue,b\n3,red,b\n,blue,a\n" * 5)
     assert script("table").main(["--source", "table.csv", "--output", "records", "--missing", "fill"]) == 0
     fitted = mb.fit(lambda row: mb.dense(mb.flatten(row), 2), "records/train", **QUICK)
@@ -118,7 +118,7 @@ def test_a_data_frame_is_scaled_as_the_table_was(kind: str, here: Path) -> None:
         fitted.predict(frame(kind, {"colour": ["green"], "size": [1]}))
 
 
-def test_a_text_is_cut_into_windows(here: Path) -> None:
+def test_a_text_is_cut_into_windows(here: Path):
     Path("corpus.txt").write_text("abcab" * 40)
     assert script("text").main(["--source", "corpus.txt", "--output", "records"]) == 0
     net, loss = lambda text: mb.embedding(text, 3, 3), partial(mb.cross_entropy, axis=2)

@@ -25,7 +25,7 @@ def block(language: str, page: str = README) -> str:
 
 
 @needs_mpi
-def test_the_program_is_short_and_runs_on_two_ranks(tmp_path: Path) -> None:
+def test_the_program_is_short_and_runs_on_two_ranks(tmp_path):
     program = tmp_path / "mine.py"
     program.write_text(block("python"))
     assert len(block("python").strip().splitlines()) < 25
@@ -35,7 +35,7 @@ def test_the_program_is_short_and_runs_on_two_ranks(tmp_path: Path) -> None:
     assert float(told.split()[0]) > 0.9  # chance is 0.1
 
 
-def test_the_export_lines_are_those_of_the_makefile() -> None:
+def test_the_export_lines_are_those_of_the_makefile():
     made = subprocess.run(["make", "-s", "settings"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     makefile = dict(re.findall(r"^export (\w+)=(\S+)$", made, re.MULTILINE))
     readme = dict(
@@ -47,11 +47,11 @@ def test_the_export_lines_are_those_of_the_makefile() -> None:
     assert {name: makefile.get(name) for name in readme} == readme
 
 
-def test_the_yaml_is_a_config() -> None:
+def test_the_yaml_is_a_config():
     assert load_mapping(parse(block("yaml", PAGES["settings.md"]), "settings.md")).stop.accuracy == 0.99
 
 
-def test_every_file_that_it_names_is_there() -> None:
+def test_every_file_that_it_names_is_there():
     names = set(re.findall(r"`((?:mpibow|launch|benchmarks|datasets|docs)/[\w./-]+)`", ALL))
     names |= set(re.findall(r"mpibow[. ]train (?!CONFIG)([\w/.-]+\.yaml)", ALL))
     assert {"launch/lenet-mnist.yaml", "launch/resnet50-imagenet.yaml"} <= names
@@ -59,7 +59,7 @@ def test_every_file_that_it_names_is_there() -> None:
     assert not missing
 
 
-def test_its_tables_of_measurements_are_those_of_the_pages() -> None:
+def test_its_tables_of_measurements_are_those_of_the_pages():
     """Whoever measures again copies the page's table."""
     measured = README.partition("\n## Measured\n")[2].partition("\n## ")[0]
     tables = re.findall(r"(?:^\|.*\n)+", measured + PAGES["benchmarks.md"], re.MULTILINE)
@@ -75,7 +75,7 @@ def test_its_tables_of_measurements_are_those_of_the_pages() -> None:
     assert [table for table in bought if table not in page] == []
 
 
-def test_extras_are_installed_from_the_folder() -> None:
+def test_extras_are_installed_from_the_folder():
     """No index has mpibow, so that only a path brings it."""
     extras = {extra for line in re.findall(r"pip install(?: -e)? '([^'\n]+)'", ALL) for extra in parts(line)}
     known = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"])
@@ -89,7 +89,7 @@ def parts(line: str) -> list[str]:
     return names.split(",")
 
 
-def test_every_exit_code_has_its_word() -> None:
+def test_every_exit_code_has_its_word():
     table = dict(re.findall(r"^\| (\d+) \| (.+) \|$", PAGES["runs.md"].partition("## Exit codes")[2], re.MULTILINE))
     assert table == {str(code): meaning for code, meaning in EXIT_CODES.items()}
     shown = train.parser().format_help()
@@ -99,14 +99,14 @@ def test_every_exit_code_has_its_word() -> None:
     assert {kind.code for kind in kinds} | codes == {*EXIT_CODES}
 
 
-def test_links_lead_somewhere() -> None:
+def test_links_lead_somewhere():
     """Those to files; a page's are relative to it."""
     for folder, page in [(ROOT, README), *((ROOT / "docs", text) for text in PAGES.values())]:
         for link in re.findall(r"\]\(([^)#]+)", page):
             assert link.startswith("https://") or (folder / link).exists(), link
 
 
-def test_the_citation_is_of_this_version() -> None:
+def test_the_citation_is_of_this_version():
     cited = parse((ROOT / "CITATION.cff").read_text(), "CITATION.cff")
     assert (cited["title"], str(cited["version"]), cited["license"]) == ("mpibow", mpibow.__version__, "Apache-2.0")
     assert {"cff-version", "message", "authors", "references"} <= set(cited)

@@ -15,7 +15,7 @@ def help_of(thing: object) -> str:
     return pydoc.plain(pydoc.render_doc(thing))
 
 
-def test_help_of_the_package_begins_with_every_operator() -> None:
+def test_help_of_the_package_begins_with_every_operator():
     shown = help_of(mpibow).partition("PACKAGE CONTENTS")[0]
     operators = {name for name in ops.NAMES if callable(value := getattr(mpibow, name)) and not hasattr(value, "infer")}
     beside = set(mpibow.__all__) - {*ops.NAMES}
@@ -27,7 +27,7 @@ def test_help_of_the_package_begins_with_every_operator() -> None:
     )
 
 
-def test_help_of_fit_lists_every_setting_and_its_default() -> None:
+def test_help_of_fit_lists_every_setting_and_its_default():
     shown = help_of(mpibow.fit)
     known = {row[0]: row[1] for row in rows(Config) if row[0].partition(".")[0] not in ("model", "data")}
     assert len(known) > 80
@@ -38,6 +38,6 @@ def test_help_of_fit_lists_every_setting_and_its_default() -> None:
     assert shown.index("Trains `net`") < shown.index("batch_size = ")
 
 
-def test_importing_the_package_makes_no_docstring() -> None:
+def test_importing_the_package_makes_no_docstring():
     done = run([sys.executable, "-c", "import sys, mpibow; print('numpy' in sys.modules, len(mpibow.__doc__) > 2000)"])
     assert done.stdout == "False True\n", done.stderr

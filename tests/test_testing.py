@@ -70,7 +70,7 @@ class Twofold(Own):
         return formula(squashed if self.weight_decay else divided)
 
 
-def test_what_is_right_passes_on_every_machine() -> None:
+def test_what_is_right_passes_on_every_machine():
     machines = ["numpy"]
     machines += ["numba"] if find_spec("numba") else []
     machines += ["CUDA C++ on the host"] if any(map(shutil.which, ("c++", "g++", "clang++"))) else []
@@ -102,12 +102,12 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("update", "message"), WRONG.values(), ids=WRONG.keys())
-def test_what_is_wrong_is_found(update, message: str) -> None:
+def test_what_is_wrong_is_found(update, message: str):
     with pytest.raises(AssertionError, match=f"^{re.escape(message)}"):
         check_update(update)
 
 
-def test_a_machine_that_differs_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_that_differs_is_found(monkeypatch):
     pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
     loop = testing.NUMBA_LOOP.replace("u[j] = ", "u[j] = 1.0000001 * ")
     monkeypatch.setattr(testing, "NUMBA_LOOP", loop)

@@ -59,7 +59,7 @@ def check_files(folder: Path, ranks: int) -> dict:
     return summary
 
 
-def test_the_built_in_run(tmp_path: Path) -> None:
+def test_the_built_in_run(tmp_path):
     """Alone and from nothing: it converts the digits, learns them, and says what a user needs to know."""
     done = run([sys.executable, "-m", "mpibow.train", "stop.epochs=3", "log.every=20"], cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -83,7 +83,7 @@ def test_the_built_in_run(tmp_path: Path) -> None:
 
 
 @needs_mpi
-def test_ranks_and_learners(tmp_path: Path) -> None:
+def test_ranks_and_learners(tmp_path):
     arguments = ["stop.epochs=3", "name=pair", "learners=2"]
     done = mpirun(RANKS, "-m", "mpibow.train", *arguments, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -93,7 +93,7 @@ def test_ranks_and_learners(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_check_trains_nothing(tmp_path: Path) -> None:
+def test_check_trains_nothing(tmp_path):
     write_run(tmp_path, device="auto")
     with tiny.unchanged(tmp_path):
         done = run([sys.executable, "-m", "mpibow.train", "run.yaml", "--check", "learners=3"], cwd=tmp_path)
@@ -108,7 +108,7 @@ def test_check_trains_nothing(tmp_path: Path) -> None:
     )
 
 
-def test_a_rate_of_another_optimiser_is_told_of(tmp_path: Path) -> None:
+def test_a_rate_of_another_optimiser_is_told_of(tmp_path):
     """In the log, and by --check; the settings may come through a pipe."""
     write_run(tmp_path, device="auto", stop={"epochs": None, "iterations": 2})
     warning = "warning: update.lr: 0.01 in run.yaml was chosen for sgd, and adamw uses it now; set a rate for adamw, as"
@@ -123,7 +123,7 @@ def test_a_rate_of_another_optimiser_is_told_of(tmp_path: Path) -> None:
     assert "warning: update.lr" not in done.stderr
 
 
-def test_check_with_learners_that_are_looked_for(tmp_path: Path) -> None:
+def test_check_with_learners_that_are_looked_for(tmp_path):
     """With a large batch a learner takes some memory, and there is room for a number that a hand can check."""
     data = tiny.ArrayData(*tiny.images(20_000))
     work = tiny.job(tmp_path, train=data, learners="auto", batch_size=1000, tuner={"most": 7})
@@ -152,7 +152,7 @@ def test_check_with_learners_that_are_looked_for(tmp_path: Path) -> None:
     ({"name": "sgd"}, "weights", 1), ({"momentum": 0.9}, "weights and momenta", 2),
     ({"name": "adamw"}, "weights, exp_avg and exp_avg_sq", 3),
 ])  # fmt: skip
-def test_check_with_one_copy_of_the_weights(tmp_path: Path, update: dict, names: str, arrays: int) -> None:
+def test_check_with_one_copy_of_the_weights(tmp_path, update: dict, names: str, arrays: int):
     """A learner under S-SGD has its gradients; weights and states are there once."""
 
     def wide(image: Tensor) -> Tensor:
@@ -179,7 +179,7 @@ def test_check_with_one_copy_of_the_weights(tmp_path: Path, update: dict, names:
     )
 
 
-def test_help_lists_every_setting() -> None:
+def test_help_lists_every_setting():
     done = run([sys.executable, "-m", "mpibow.train", "--help"])
     assert done.returncode == 0
     assert describe() in done.stdout
@@ -190,7 +190,7 @@ def test_help_lists_every_setting() -> None:
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_stop_at_an_accuracy(tmp_path: Path, ranks: int) -> None:
+def test_stop_at_an_accuracy(tmp_path, ranks: int):
     stop = {"epochs": 50, "accuracy": 0.9}
     summary = tiny.run(tiny.job(tmp_path, stop=stop), ranks).summary
     assert summary.stopped == "stop.accuracy 0.9"
@@ -202,7 +202,7 @@ def test_stop_at_an_accuracy(tmp_path: Path, ranks: int) -> None:
     assert [event["accuracy"] >= 0.9 for event in evaluations] == [False] * (len(evaluations) - 1) + [True]
 
 
-def test_a_target_that_is_not_reached(tmp_path: Path) -> None:
+def test_a_target_that_is_not_reached(tmp_path):
     stop = {"epochs": 1, "accuracy": 1.0}
     summary = tiny.run(tiny.job(tmp_path, stop=stop, update={"lr": 1e-6})).summary
     assert summary.stopped == "stop.epochs 1"
@@ -211,14 +211,14 @@ def test_a_target_that_is_not_reached(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_stop_after_minutes(tmp_path: Path, ranks: int) -> None:
+def test_stop_after_minutes(tmp_path, ranks: int):
     summary = tiny.run(tiny.job(tmp_path, stop={"epochs": None, "minutes": 0.01}), ranks).summary
     assert summary.stopped == "stop.minutes 0.01"
     assert summary.seconds > 0.5
     assert summary.accuracy is not None
 
 
-def test_checkpoints_by_the_minute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checkpoints_by_the_minute(tmp_path, monkeypatch):
     clock = Clock(monkeypatch, saving, reporter)
 
     def before(session: Session) -> None:
@@ -230,14 +230,14 @@ def test_checkpoints_by_the_minute(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert 2 <= len(tiny.events(tmp_path / "run", "checkpoint")) <= 6
 
 
-def test_without_test_data(tmp_path: Path) -> None:
+def test_without_test_data(tmp_path):
     summary = tiny.run(tiny.job(tmp_path, checkpoint={"every": "1 epoch"}, test=None)).summary
     assert (summary.accuracy, summary.best_accuracy, summary.test_loss) == (None, None, None)
     assert summary.evaluation_seconds == 0
     assert summary.checkpoint is not None
 
 
-def test_metrics_are_means_over_what_was_trained(tmp_path: Path) -> None:
+def test_metrics_are_means_over_what_was_trained(tmp_path):
     """With a rate of almost nothing every loss is the first one; each entry counts exactly its own samples."""
     summary = tiny.run(tiny.job(tmp_path, learners=2, update={"lr": 1e-12}, log={"every": 1}), 2).summary
     entries = tiny.events(tmp_path / "run", "train")
@@ -248,7 +248,7 @@ def test_metrics_are_means_over_what_was_trained(tmp_path: Path) -> None:
     assert losses.std() < 0.3 * losses.mean()
 
 
-def test_metrics_tell_gain_and_agreement(tmp_path: Path) -> None:
+def test_metrics_tell_gain_and_agreement(tmp_path):
     settings = {"rule": {"name": "sma", "resync": 8}, "log": {"every": 1}, "checkpoint": {"every": "9 iterations"}}
     summary = tiny.run(tiny.job(tmp_path, learners=2, **settings), 2).summary
     assert [event["iteration"] for event in tiny.events(tmp_path / "run", "agree")] == [8, 16, 24, 32, 40]
@@ -261,7 +261,7 @@ def test_metrics_tell_gain_and_agreement(tmp_path: Path) -> None:
     assert {9, 18, 27, 36, 40} <= set(saved)
 
 
-def test_the_loop_can_be_written_out(tmp_path: Path) -> None:
+def test_the_loop_can_be_written_out(tmp_path):
     """`train` has no more to it than this."""
     from mpibow.comm import Single
     from mpibow.run.signals import Signals
@@ -278,7 +278,7 @@ def test_the_loop_can_be_written_out(tmp_path: Path) -> None:
 # mpibow.fit
 
 
-def test_a_prompt_offers_all_names() -> None:
+def test_a_prompt_offers_all_names():
     assert set(mpibow.__all__) <= set(dir(mpibow))
     offered = Completer({"mb": mpibow}).attr_matches("mb.batch_")
     assert [name.rstrip("(") for name in offered] == ["mb.batch_norm"]
@@ -298,7 +298,7 @@ SETTINGS = {
 
 
 @pytest.mark.parametrize("form", ["uint8", "float32", "float64", "rows"])
-def test_fit_and_predict(here: Path, form: str) -> None:
+def test_fit_and_predict(here: Path, form: str):
     images, labels = tiny.images(90)
     test, answers = tiny.images(31, seed=1)
     if form == "rows":
@@ -318,7 +318,7 @@ def test_fit_and_predict(here: Path, form: str) -> None:
     assert repr(found) == f"Fitted(summary={found.summary!r}, rank=0)"
 
 
-def test_predict_refuses_other_images(here: Path) -> None:
+def test_predict_refuses_other_images(here: Path):
     found = mpibow.fit(small, tiny.images(), **{**SETTINGS, "stop": {"iterations": 2}})
     with refuses("images: must be (n, 1, 6, 6), got (2, 6, 6)"):
         found.predict(np.zeros((2, 6, 6), np.uint8))
@@ -339,7 +339,7 @@ class Stripes:
             images[row, 0, sample % 4 :: 2] = 100 + sample
 
 
-def test_a_data_set_of_ones_own(here: Path) -> None:
+def test_a_data_set_of_ones_own(here: Path):
     found = mpibow.fit(lambda image: dense(flatten(image), 2), Stripes(), Stripes(), **SETTINGS)
     assert found.summary.accuracy == 1.0
     assert found.summary.samples >= 6 * 64
@@ -353,7 +353,7 @@ def test_a_data_set_of_ones_own(here: Path) -> None:
         ((36,), False), ((28, 1), False),
     ],
 )  # fmt: skip
-def test_which_images_have_their_channels_last(shape: tuple[int, ...], last: bool) -> None:
+def test_which_images_have_their_channels_last(shape: tuple[int, ...], last: bool):
     assert channels_last(shape) == last
 
 
@@ -401,7 +401,7 @@ def test_which_images_have_their_channels_last(shape: tuple[int, ...], last: boo
         ),
     ],
 )
-def test_fit_refuses(here: Path, change: dict, error: type[Exception], message: str) -> None:
+def test_fit_refuses(here: Path, change: dict, error: type[Exception], message: str):
     arguments = {"net": small, "train": tiny.images(), "test": None, **SETTINGS, **change}
     net, train, test = (arguments.pop(name) for name in ("net", "train", "test"))
     with tiny.unchanged(here), pytest.raises(error) as caught:
@@ -445,7 +445,7 @@ print("done", flush=True)
 
 
 @needs_mpi
-def test_the_same_program_on_ranks(tmp_path: Path) -> None:
+def test_the_same_program_on_ranks(tmp_path):
     (tmp_path / "mine.py").write_text(PROGRAM)
     done = mpirun(RANKS, "mine.py", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -459,7 +459,7 @@ def test_the_same_program_on_ranks(tmp_path: Path) -> None:
 
 @needs_mpi
 @pytest.mark.parametrize("where", ["net", "between"])
-def test_an_error_of_one_rank_ends_all(tmp_path: Path, where: str) -> None:
+def test_an_error_of_one_rank_ends_all(tmp_path, where: str):
     (tmp_path / "mine.py").write_text(PROGRAM)
     done = mpirun(RANKS, "mine.py", cwd=tmp_path, env={"FAIL": where})
     assert done.returncode not in (0, 75)

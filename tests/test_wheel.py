@@ -53,7 +53,7 @@ def installed(wheel: Path, folder: Path) -> Path:
     return folder / "bin"
 
 
-def test_it_is_whole_and_takes_the_first_steps(tmp_path: Path) -> None:
+def test_it_is_whole_and_takes_the_first_steps(tmp_path):
     """One test: another worker would build and install it again."""
     wheel = built(tmp_path / "source")
     check_files(wheel)

@@ -2,7 +2,6 @@
 
 import argparse
 import json
-from pathlib import Path
 
 import pytest
 
@@ -14,7 +13,7 @@ from mpibow.sweep.folder import CellResult, SweepFolder
 from tests.launching import ROOT
 
 
-def test_a_cells_run_is_a_sweeps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cells_run_is_a_sweeps(tmp_path, monkeypatch):
     """Of its words and the data's places."""
     started = []
 
@@ -50,13 +49,13 @@ def test_a_cells_run_is_a_sweeps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         ([0.97, 0.96, 0.9925], 1.0 + 0.5 * 0.03 / 0.0325),
     ],
 )
-def test_epochs_to_the_target(accuracies: list[float], epochs: float | None) -> None:
+def test_epochs_to_the_target(accuracies: list[float], epochs: float | None):
     assert page.epochs_to_target({"epochs": [0.5, 1.0, 1.5], "accuracies": accuracies}) == (
         epochs and pytest.approx(epochs)
     )
 
 
-def test_rates_grow_with_the_batch() -> None:
+def test_rates_grow_with_the_batch():
     each = {batch: [(r.name, r.lr, r.warmup) for r in batch_cells.rates(batch)] for batch in (2, 8, 16, 32, 256)}
     assert each == {
         2: [("", 0.00075, 0)],
@@ -67,7 +66,7 @@ def test_rates_grow_with_the_batch() -> None:
     }
 
 
-def test_all_sides_have_the_same_settings() -> None:
+def test_all_sides_have_the_same_settings():
     mine, torch = (
         next(each for each in batch_cells.cells("batches", {}) if (each.row, each.batch) == (row, 256))
         for row in ("learners 1", "PyTorch")
@@ -82,7 +81,7 @@ def test_all_sides_have_the_same_settings() -> None:
     }  # fmt: skip
 
 
-def test_what_a_speed_cell_keeps() -> None:
+def test_what_a_speed_cell_keeps():
     rounds = [
         {"one": one, "auto": auto, "learners": learners, "torch": torch}
         for one, auto, learners, torch in ((10.0, 19.0, 2, 5.0), (12.0, 40.0, 3, 7.0), (11.0, 21.0, 2, 6.0))
@@ -91,7 +90,7 @@ def test_what_a_speed_cell_keeps() -> None:
     assert kept == {"learners": 2, "images_per_second": {"one": 11.0, "auto": 20.0, "torch": 6.0}, "rounds": rounds}
 
 
-def test_the_plot_is_written(tmp_path: Path) -> None:
+def test_the_plot_is_written(tmp_path):
     pytest.importorskip("matplotlib")
     from benchmarks.averaging import batch_plot
 

@@ -2,14 +2,13 @@
 
 import json
 import sys
-from pathlib import Path
 
 from tests.launching import run
 
 SIZE = 4 * (784 * 10 + 16)  # bytes of logistic's weights; its 10 biases are padded to 16
 
 
-def test_a_short_run(tmp_path: Path) -> None:
+def test_a_short_run(tmp_path):
     """Two learners on one copy save a row of weights and one of momenta; --resume measures nothing twice."""
     command = [sys.executable, "-m", "benchmarks.averaging.bench_copies", "--device", "numpy", "--pairs", "2"]
     command += ["--seconds", "0.02"]

@@ -28,7 +28,7 @@ class Asked:
 
 
 @pytest.fixture
-def timed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def timed(monkeypatch) -> list[int]:
     """Our batches, as they are asked for; every one is twice as fast as PyTorch's."""
     batches = []
 
@@ -40,7 +40,7 @@ def timed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return batches
 
 
-def test_which_cells_are_measured_and_where_pytorch_compiles(timed: list[int]) -> None:
+def test_which_cells_are_measured_and_where_pytorch_compiles(timed: list[int]):
     peer = Asked()
     *_, last = cpu.speed(options(repeats=1), peer, {})
     assert timed == [1, 2, 4, 8, 16, 64]
@@ -58,7 +58,7 @@ def test_which_cells_are_measured_and_where_pytorch_compiles(timed: list[int]) -
     list(cpu.speed(options(repeats=1), None, {}))  # without PyTorch
 
 
-def test_what_was_measured_is_kept_cell_by_cell_and_not_measured_again(timed: list[int]) -> None:
+def test_what_was_measured_is_kept_cell_by_cell_and_not_measured_again(timed: list[int]):
     """A round of all models comes before the next one, so that a run that is stopped has something of each."""
     chosen = options(models=["resnet50", "vgg16_cifar"], quoted=True)
     each = [json.loads(json.dumps(found)) for found in cpu.speed(chosen, Asked(), {})]
@@ -85,8 +85,8 @@ def test_what_was_measured_is_kept_cell_by_cell_and_not_measured_again(timed: li
      (1.25, False, "2 threads, channels last", 40.0)],
 )  # fmt: skip
 def test_pytorch_takes_the_best_of_eager_and_compiled(
-    monkeypatch: pytest.MonkeyPatch, gain: float, wanted: bool, setting: str, rate: float
-) -> None:
+    monkeypatch, gain: float, wanted: bool, setting: str, rate: float
+):
     """Compiled is tried with the best of the eager settings alone; steps that take no time, rates by hand."""
     pytest.importorskip("torch")
     from benchmarks.speed import torch_peer
@@ -108,7 +108,7 @@ def test_pytorch_takes_the_best_of_eager_and_compiled(
     assert [each for each in tried if each[2]] == [(2, "last", True)] * wanted
 
 
-def test_the_search_scales_the_rate_and_keeps_the_fastest() -> None:
+def test_the_search_scales_the_rate_and_keeps_the_fastest():
     assert [(c.batch_size, c.lr) for c in accuracy.choices([8, 32])] == [(8, 0.02), (32, 0.08), (32, 0.04)]
     limits = []
 
@@ -120,7 +120,7 @@ def test_the_search_scales_the_rate_and_keeps_the_fastest() -> None:
     assert limits == [float("inf"), 9.0, 9.0]
 
 
-def test_a_run_that_does_not_get_there_is_no_number() -> None:
+def test_a_run_that_does_not_get_there_is_no_number():
     def runs(*seconds: float | None) -> list:
         return [accuracy.Reached(s, s and 2.5, {}) for s in seconds]
 

@@ -5,7 +5,6 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -41,7 +40,7 @@ def lenet():
 # Figures
 
 
-def test_ratios_are_of_pairs() -> None:
+def test_ratios_are_of_pairs():
     assert gpu_tables.beside(found(), lenet(), "eager") == (10.0, 25.0)  # of 30 and 20
     assert gpu_tables.beside(found(), lenet(), "graphs") == (100.0, 3.0)  # of the round that has both
     assert gpu_tables.beside(found(), lenet(), "compile") == (None, None)
@@ -53,7 +52,7 @@ def curve(**rates: float) -> dict:
     return {f"learners {LENET} {name.replace('_', ' ')}": ours(rate) for name, rate in rates.items()}
 
 
-def test_the_tuners_choice_is_marked() -> None:
+def test_the_tuners_choice_is_marked():
     text = gpu_tables.learners({**found(), **curve(streams_1=50, streams_4=90, fused_4=188, fused_8=200)}, lenet())
     assert text.splitlines() == [
         "lenet, batch 8, images/s; the tuner ended at 4 learners, execution fused (*): 188, 0.94 of the best "
@@ -67,7 +66,7 @@ def test_the_tuners_choice_is_marked() -> None:
     ]
 
 
-def test_what_averaging_costs() -> None:
+def test_what_averaging_costs():
     rounds = {
         f"sync {LENET} {i}": {"sma": ours(sma, python_share=share), "independent": ours(apart)}
         for i, (sma, apart, share) in enumerate([(95, 100, 0.1), (50, 50, 0.3), (90, 100, 0.2)])
@@ -87,7 +86,7 @@ def keys(*parts: str, rounds: int = 2) -> list[str]:
     return [item.key for item in gpu_items.items(gpu_items.NETS, parts, rounds)]
 
 
-def test_the_headline_comes_first_and_every_key_once() -> None:
+def test_the_headline_comes_first_and_every_key_once():
     everything = keys("speed", "learners", "sync", "floor")
     assert len(everything) == len(set(everything))
     assert everything[:4] == [
@@ -115,7 +114,7 @@ def item(key: str, done: list[str]):
     return gpu_items.Item(key, 10.0, measure)
 
 
-def test_what_is_there_is_kept_what_does_not_fit_left_out_and_a_failure_ends_its_own_item() -> None:
+def test_what_is_there_is_kept_what_does_not_fit_left_out_and_a_failure_ends_its_own_item():
     entries = {"a": {"rate": 5}, "b": {"error": "out of memory"}}
     done, kept, left = [], [], iter([30.0, 20.0, 9.9, 10.0])
     items = [item(key, done) for key in "abcde"]
@@ -128,7 +127,7 @@ def test_what_is_there_is_kept_what_does_not_fit_left_out_and_a_failure_ends_its
     assert entries == {"a": {"rate": 5}, "b": rate, "c": {"error": "DeviceError: no GPU"}, "e": rate}
 
 
-def test_our_figures_are_those_of_bench_train(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_our_figures_are_those_of_bench_train(monkeypatch):
     said = []
 
     def run(*arguments: str, limit: float) -> str:
@@ -144,7 +143,7 @@ def test_our_figures_are_those_of_bench_train(monkeypatch: pytest.MonkeyPatch) -
     assert other.on("tf32") == ["device=numpy"]  # which has neither precision nor execution of that name
 
 
-def test_one_setting_that_pytorch_cannot_do() -> None:
+def test_one_setting_that_pytorch_cannot_do():
     def peer(limit: float, **question):
         if question["setting"] == "graphs":
             raise asked.Refused("RuntimeError: no graph")
@@ -175,7 +174,7 @@ def side() -> Iterator[Callable]:
     made.close()
 
 
-def test_one_process_answers_all(side) -> None:
+def test_one_process_answers_all(side):
     first = side(720)
     assert side(720) == first
     with pytest.raises(asked.Refused, match=r"^ValueError: no$"):
@@ -189,7 +188,7 @@ def test_one_process_answers_all(side) -> None:
 
 
 @needs_compiler
-def test_a_pass_for_a_profiler(tmp_path: Path) -> None:
+def test_a_pass_for_a_profiler(tmp_path):
     """On a simulated GPU: all steps by themselves, then as one graph."""
     given = {"model": "logistic", "batch_size": 2, "shape": None, "classes": None, "device": "cuda", "overrides": []}
     job = replace(made_up_job(argparse.Namespace(**given), str(tmp_path)), device=simulated(precision="tf32"))
@@ -200,7 +199,7 @@ def test_a_pass_for_a_profiler(tmp_path: Path) -> None:
     assert machine.stream.done
 
 
-def test_ours_alone_starts_no_pytorch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_ours_alone_starts_no_pytorch(monkeypatch, tmp_path):
     """What was said of PyTorch before stays."""
     said = {"about": {"torch": {"torch": "2.13"}}, "found": {}}
     (tmp_path / "gpu.json").write_text(json.dumps(said))

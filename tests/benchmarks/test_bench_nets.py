@@ -22,7 +22,7 @@ def graph_of(cells: ModuleType, name: str, batch: int, path: Path) -> tuple:
     return objective(cells.CELLS[name].losses(tuple(data)), kinds)(batch, True), data
 
 
-def test_products_of_a_dense_layer_and_of_what_follows_it() -> None:
+def test_products_of_a_dense_layer_and_of_what_follows_it():
     """The first layer's input needs no gradient; a transposed convolution's every pixel meets 5 x 2 x 2 weights."""
     graph = Graph()
     x = mb.dense(graph.input("x", (2, 3, 4)), 8)
@@ -33,7 +33,7 @@ def test_products_of_a_dense_layer_and_of_what_follows_it() -> None:
     assert operations == 2 * 2 * (2 * 7 * 2 * 2) * (3 * 3 * 3) + 3 * 2 * (2 * 7 * 2 * 2) * (5 * 2 * 2)
 
 
-def test_products_of_attention_and_of_an_lstm() -> None:
+def test_products_of_attention_and_of_an_lstm():
     graph = Graph()
     x = graph.input("x", (2, 3, 4))
     mb.scaled_dot_product_attention(x, x, x)
@@ -47,7 +47,7 @@ def test_products_of_attention_and_of_an_lstm() -> None:
 
 @pytest.mark.torch
 @pytest.mark.parametrize("name", ["gpt", "vit", "lstm", "unet"])
-def test_pytorchs_net_has_as_many_weights(name: str, tmp_path: Path) -> None:
+def test_pytorchs_net_has_as_many_weights(name: str, tmp_path):
     pytorch()
     graph, _ = graph_of(cells, name, 1, tmp_path / "none")
     theirs = importlib.import_module("benchmarks.nets.torch_nets_peer").NETS[name]()
@@ -55,7 +55,7 @@ def test_pytorchs_net_has_as_many_weights(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.torch
-def test_the_language_net_is_pytorchs(tmp_path: Path) -> None:
+def test_the_language_net_is_pytorchs(tmp_path):
     """Weights follow each other alike; its losses in float64."""
     torch = pytorch()
     graph, data = graph_of(cells, "lstm", 2, tmp_path / "none")

@@ -18,7 +18,7 @@ from mpibow.config import load_mapping
 from mpibow.errors import MpibowError
 
 
-def test_a_bootstrap_interval_is_that_of_the_mean() -> None:
+def test_a_bootstrap_interval_is_that_of_the_mean():
     """Of 400 normal values its half width is 1.96 / 20; it is the same at every call."""
     values = np.random.default_rng(0).standard_normal(400).tolist()
     found = numbers.bootstrap(values, lambda each: float(np.mean(each)))
@@ -40,7 +40,7 @@ def found() -> dict:
     return json.loads((RESULTS / "sma.json").read_text())
 
 
-def test_the_page_is_made_of_what_is_kept(found: dict, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_is_made_of_what_is_kept(found: dict, monkeypatch):
     """But for its intervals, which take a minute."""
     monkeypatch.setattr(numbers, "REPEATS", 2)
     text = pages.page(found) + pages.left_out(bench_sma.missing(found))
@@ -48,7 +48,7 @@ def test_the_page_is_made_of_what_is_kept(found: dict, monkeypatch: pytest.Monke
     assert ours == kept
 
 
-def test_every_cell_is_a_run_of_its_own_that_is_what_its_arm_says(found: dict) -> None:
+def test_every_cell_is_a_run_of_its_own_that_is_what_its_arm_says(found: dict):
     cells = list(dict.fromkeys(planned.cells(found)))
     assert len({cell.key for cell in cells}) == len(cells)
     for cell in cells:
@@ -64,7 +64,7 @@ def test_every_cell_is_a_run_of_its_own_that_is_what_its_arm_says(found: dict) -
             assert config.update.warmup.epochs == ("warm-up" in cell.arm)
 
 
-def test_the_figure_has_the_numbers_of_learners(found: dict, tmp_path: Path) -> None:
+def test_the_figure_has_the_numbers_of_learners(found: dict, tmp_path):
     pytest.importorskip("matplotlib")
     from benchmarks.averaging import sma_plot, sma_scaling
 
@@ -74,9 +74,7 @@ def test_the_figure_has_the_numbers_of_learners(found: dict, tmp_path: Path) -> 
         sma_plot.draw([], tmp_path / "none.svg")
 
 
-def test_a_table_is_refused_before_its_rates(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_table_is_refused_before_its_rates(tmp_path, monkeypatch, capsys):
     words = ["bench_sma.py", "--only", "schedules", "--results", str(tmp_path / "sma.json")]
     monkeypatch.setattr(sys, "argv", words)
     with pytest.raises(SystemExit):
@@ -85,9 +83,7 @@ def test_a_table_is_refused_before_its_rates(
     assert not list(tmp_path.iterdir())
 
 
-def test_a_folder_that_is_not_there_is_refused_with_the_command_that_makes_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_that_is_not_there_is_refused_with_the_command_that_makes_it(tmp_path, monkeypatch, capsys):
     folder, results = tmp_path / "cifar10", tmp_path / "sma.json"
     words = ["--only", "rates", "--cifar", folder, "--results", results, "--runs", tmp_path / "runs"]
     monkeypatch.setattr(sys, "argv", ["bench_sma.py", *map(str, words)])

@@ -13,7 +13,7 @@ from benchmarks.speed import bench_tuner as bench
 ROOT = Path(__file__).parents[2]
 
 
-def test_a_side_tells_what_its_learners_did() -> None:
+def test_a_side_tells_what_its_learners_did():
     words = ("logistic", "--batch-size", "4", "--seconds", "0.1", "--wait", "0.1", "learners=2", "device=numpy")
     line = [sys.executable, "-m", "benchmarks.speed.tuner_side", *words]
     ended = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=720, check=True)
@@ -25,7 +25,7 @@ def test_a_side_tells_what_its_learners_did() -> None:
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_numbers_of_learners_take_turns_within_a_run(ranks: int) -> None:
+def test_numbers_of_learners_take_turns_within_a_run(ranks: int):
     each = [[1] * ranks, [2] * ranks, [3, 1][:ranks]]
     options = argparse.Namespace(seconds=9.0, wait=0.1, set=["device=numpy"])
     place = bench.Place("", "logistic", ranks=ranks)

@@ -73,7 +73,7 @@ def codes(folder: Path) -> dict[str, str]:
     return {name: code for name, code, _ in lines}
 
 
-def test_usage(tmp_path: Path) -> None:
+def test_usage(tmp_path):
     for wrong in ("--nonsense", "nonsense", "-"):
         done = launched(tmp_path, wrong)
         assert done.returncode == 2
@@ -81,7 +81,7 @@ def test_usage(tmp_path: Path) -> None:
         assert not (tmp_path / "results").exists()
 
 
-def test_every_step_runs_or_is_named_as_failed(tmp_path: Path) -> None:
+def test_every_step_runs_or_is_named_as_failed(tmp_path):
     """The whole script: its table in order, limits that are kept, no early end, a page, and what there is to do yet."""
     told = {"PYTHON": stub(tmp_path), "STEP_LIMIT": "16", "LD_LIBRARY_PATH": "/before"}
     done = launched(tmp_path, "--bundle", bundle(tmp_path), **told)
@@ -114,7 +114,7 @@ def test_every_step_runs_or_is_named_as_failed(tmp_path: Path) -> None:
     assert again.returncode == 75
 
 
-def test_a_call_that_is_cut_goes_on(tmp_path: Path) -> None:
+def test_a_call_that_is_cut_goes_on(tmp_path):
     """A step that the call's end stops is run again, one that has ended is not, and nothing is run without time."""
     python = stub(tmp_path)
     first = launched(tmp_path, "cudnn", "kinds", "lenet-1", PYTHON=python, LIMIT="18")
@@ -128,14 +128,14 @@ def test_a_call_that_is_cut_goes_on(tmp_path: Path) -> None:
     assert (forgotten.returncode, codes(tmp_path / "out")) == (0, {"cudnn": "0"}), forgotten.stdout
 
 
-def test_without_a_gpu_a_step_fails_in_words(tmp_path: Path) -> None:
+def test_without_a_gpu_a_step_fails_in_words(tmp_path):
     done = launched(tmp_path, "nvrtc")
     assert done.returncode == 1
     assert codes(tmp_path / "out") == {"nvrtc": "1"}
     assert "CuPy" in (tmp_path / "out/all.log").read_text()
 
 
-def test_the_table_asks_for_what_there_is() -> None:
+def test_the_table_asks_for_what_there_is():
     from benchmarks.gpu import bench_gpu, gpu_items, gpu_smallest
 
     assert len(set(NAMES)) == len(NAMES)
@@ -153,7 +153,7 @@ def test_the_table_asks_for_what_there_is() -> None:
     assert tested == {path.name for path in (ROOT / "tests/gpu").glob("test_*.py")} - {"test_opened.py"}
 
 
-def test_tests_that_have_passed_are_not_run_again(tmp_path: Path) -> None:
+def test_tests_that_have_passed_are_not_run_again(tmp_path):
     (tmp_path / "test_two.py").write_text("def test_well(): pass\ndef test_wrong(): assert 0\n")
 
     def run(*more: str) -> str:
@@ -173,7 +173,7 @@ def test_tests_that_have_passed_are_not_run_again(tmp_path: Path) -> None:
     assert run() == "0: 2 deselected"
 
 
-def test_what_is_here_and_what_is_not() -> None:
+def test_what_is_here_and_what_is_not():
     def load(module: str) -> object:
         if module == "cupy":
             raise ImportError("libcuda.so.1: cannot open\nmore")

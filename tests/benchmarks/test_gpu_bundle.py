@@ -34,7 +34,7 @@ def run(bundle, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *arguments: str
     return folder
 
 
-def test_what_it_holds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_it_holds(monkeypatch, tmp_path, capsys):
     wheel = tmp_path / "one.whl"
     wheel.write_bytes(b"wheel")
     folder = run(bundle, monkeypatch, tmp_path, "--wheels", str(wheel))
@@ -49,7 +49,7 @@ def test_what_it_holds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: 
     assert said.err == f"NVRTC 13.0, {len(sources)} sources for sm_90\nno plans: no C compiler\n"
 
 
-def test_what_is_too_large_is_refused(tmp_path: Path) -> None:
+def test_what_is_too_large_is_refused(tmp_path):
     (tmp_path / "wheels").mkdir()
     (tmp_path / "wheels/a.whl").write_bytes(bytes(3 << 20))
     assert bundle.check_size(tmp_path, 3 << 20) == f"{tmp_path}: 3.0 MiB (wheels 3.0)"
@@ -62,7 +62,7 @@ def test_what_is_too_large_is_refused(tmp_path: Path) -> None:
     assert bundle.MOST == 64 << 20
 
 
-def test_what_is_not_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_not_there(monkeypatch, tmp_path, capsys):
     with pytest.raises(SystemExit, match=r"^wheels: nothing\.whl is not there$"):
         run(bundle, monkeypatch, tmp_path, "--wheels", "nothing.whl")
     with pytest.raises(SystemExit):
@@ -72,7 +72,7 @@ def test_what_is_not_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caps
 
 @pytest.mark.slow
 @pytest.mark.skipif(bool(devices.missing()), reason=devices.missing())
-def test_plans_lie_where_a_run_on_that_gpu_looks(tmp_path: Path) -> None:
+def test_plans_lie_where_a_run_on_that_gpu_looks(tmp_path):
     said = bundle.plans(tmp_path, [], 250.0)
     assert said == f"{2 * len(devices.FEW)} plans of cuDNN for an H200, of the kind of each graph and of no model"
     gpu = DeviceProperties(3, "NVIDIA H200", "a UUID", "an address", (9, 0), 141 << 30)

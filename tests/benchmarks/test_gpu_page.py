@@ -1,7 +1,6 @@
 """The page of a GPU's results, of all, of a part and of nothing."""
 
 import json
-from pathlib import Path
 
 from benchmarks.gpu import gpu_page as pages
 
@@ -16,11 +15,11 @@ def heads(text: str) -> list[str]:
     return [line for line in text.splitlines() if line.startswith("#")]
 
 
-def test_nothing(tmp_path: Path) -> None:
+def test_nothing(tmp_path):
     assert pages.whole_page(tmp_path / "none") == "# Training on a GPU\n\nNo figure is measured yet.\n"
 
 
-def test_a_part_of_the_results(tmp_path: Path) -> None:
+def test_a_part_of_the_results(tmp_path):
     rate = {"images_per_second": 50.0}
     found = {f"learners {LENET} streams 1": rate, "search lenet tf32 64": {"eager": 80.0, "graphs": {"error": "no"}}}
     (tmp_path / "gpu.json").write_text(json.dumps({"about": ABOUT, "found": found}))

@@ -1,7 +1,5 @@
 """What bench_imagenet_sample.py makes of the sample, and of two checkpoints; nothing is trained here."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -9,7 +7,7 @@ from benchmarks.data import bench_imagenet_sample as bench
 from mpibow.data.recordset import open_records
 
 
-def test_64_images_in_16_classes(tmp_path: Path) -> None:
+def test_64_images_in_16_classes(tmp_path):
     if not bench.SAMPLE.exists():
         pytest.skip(f"{bench.SAMPLE} is not there")
     data = open_records(bench.prepare(bench.SAMPLE, tmp_path))
@@ -17,7 +15,7 @@ def test_64_images_in_16_classes(tmp_path: Path) -> None:
     assert np.bincount(data.labels()).tolist() == [4] * 16
 
 
-def test_what_differs(tmp_path: Path) -> None:
+def test_what_differs(tmp_path):
     one, other = tmp_path / "one", tmp_path / "other"
     for folder in (one, other):
         folder.mkdir()
@@ -32,7 +30,7 @@ def test_what_differs(tmp_path: Path) -> None:
         bench.differing(tmp_path, tmp_path)
 
 
-def test_the_report() -> None:
+def test_the_report():
     about = {"command": "C", "date": "D", "processor": "P", "cores": 2, "commit": "abc", "versions": {"numpy": "2.4"}}
     found = [{"epoch": 1.0, "accuracy": 0.0625, "loss": 352.43}, {"epoch": 2.0, "accuracy": 0.96875, "loss": 0.0625}]
     text = bench.report(about, ["learners=1"], found, [])

@@ -23,7 +23,7 @@ def accuracy():
     return torch_gpu_accuracy
 
 
-def test_a_rate_is_of_what_has_ended(speed) -> None:
+def test_a_rate_is_of_what_has_ended(speed):
     """A step takes a second of a clock that only `wait` moves: three to warm up, then 1, 10 and 100."""
     now, owed = [0.0], [0]
 
@@ -38,7 +38,7 @@ def test_a_rate_is_of_what_has_ended(speed) -> None:
 
 
 @pytest.mark.parametrize("precision", ["float32", "tf32", "bf16"])
-def test_a_step_trains(speed, precision: str) -> None:
+def test_a_step_trains(speed, precision: str):
     side = speed.Side("cpu")
     answer = side.answer("speed", model="lenet", batch=2, setting="eager", precision=precision, seconds=0.01, keep=True)
     assert answer["images_per_second"] > 0
@@ -46,7 +46,7 @@ def test_a_step_trains(speed, precision: str) -> None:
     assert side.about(["lenet"])["weights"] == {"lenet": 1_111_946}
 
 
-def test_the_rates_schedule(accuracy) -> None:
+def test_the_rates_schedule(accuracy):
     task = accuracy.Task("resnet32", 512, 0.4, 140, 0.88, 1, drops=(80, 120), warm_up=5)
     rates = [accuracy.rate_at(task, epoch) for epoch in (0, 2.5, 5, 79.9, 80, 120)]
     assert rates == pytest.approx([0, 0.2, 0.4, 0.4, 0.04, 0.004])
@@ -54,14 +54,14 @@ def test_the_rates_schedule(accuracy) -> None:
     assert [accuracy.rate_at(cosine, epoch) for epoch in (0, 2.5, 5)] == pytest.approx([0.02, 0.01, 0])
 
 
-def test_windows_by_hand(accuracy) -> None:
+def test_windows_by_hand(accuracy):
     image = torch.arange(1.0, 5.0).reshape(1, 1, 2, 2).repeat(3, 1, 1, 1)  # 1 2 over 3 4, padded by one
     rows, columns = torch.tensor([1, 0, 2]), torch.tensor([1, 0, 1])
     found = accuracy.cropped(image, 1, rows, columns, torch.tensor([False, False, True]))
     assert found[:, 0].tolist() == [[[1, 2], [3, 4]], [[0, 0], [0, 1]], [[4, 3], [0, 0]]]
 
 
-def test_a_run_counts_what_it_trained(accuracy) -> None:
+def test_a_run_counts_what_it_trained(accuracy):
     """Bars that LeNet learns at once; the target is met after the first epoch, or never."""
     generator = np.random.default_rng(0)
     arrays = {}

@@ -22,14 +22,14 @@ def first(stop: Stop, values: list[float]) -> tuple[int, str] | None:
     return None
 
 
-def test_a_threshold() -> None:
+def test_a_threshold():
     assert first(Stop(metric="accuracy", above=0.9), [0.5, 0.9, 0.95]) == (1, "stop.above 0.9")
     assert first(Stop(metric="loss", below=0.1), [0.5, 0.2, 0.1]) == (2, "stop.below 0.1")
     assert first(Stop(metric="training_loss", above=3.0), [2.0, 4.0]) == (1, "stop.above 3")  # it has diverged
     assert first(Stop(metric="accuracy", above=0.9), [0.5, float("nan")]) is None
 
 
-def test_crossbow_s_measure() -> None:
+def test_crossbow_s_measure():
     """The median of the last five accuracies: neither one that is high, nor fewer than five."""
     stop = Stop(metric="accuracy", above=0.9, median=5)
     assert first(stop, [1.0, 1.0, 1.0, 1.0, 0.0]) == (4, "stop.above 0.9")
@@ -38,7 +38,7 @@ def test_crossbow_s_measure() -> None:
     assert first(Stop(metric="loss", below=1.0, median=2), [1.5, 0.5]) == (1, "stop.below 1")  # of two: their mean
 
 
-def test_patience() -> None:
+def test_patience():
     stop = Stop(metric="loss", patience=2)
     assert first(stop, [1.0, 0.9, 0.95, 0.9]) == (3, "stop.patience 2")
     assert first(stop, [1.0, 0.9, 0.95, 0.89, 0.9]) is None
@@ -49,7 +49,7 @@ def test_patience() -> None:
     assert first(Stop(metric="loss", patience=1, below=0.5), [1.0, 0.4]) == (1, "stop.below 0.5")
 
 
-def test_another_metric_or_median_begins_anew() -> None:
+def test_another_metric_or_median_begins_anew():
     state = Stop(metric="loss", below=0.5).follow(Watched(), 0.1)
     assert Stop(metric="loss", below=0.5).met(state)
     assert not Stop(metric="accuracy", above=0.05).met(state)
@@ -68,7 +68,7 @@ def test_another_metric_or_median_begins_anew() -> None:
         (Stop(metric="training_loss", below=0.5), ("training_loss below", 0.5)),
     ],
 )
-def test_targets(stop: Stop, target: tuple[str, float | None]) -> None:
+def test_targets(stop: Stop, target: tuple[str, float | None]):
     assert stop.target == target
 
 
@@ -90,6 +90,6 @@ def test_targets(stop: Stop, target: tuple[str, float | None]) -> None:
         ({"metric": "loss", "patience": 0}, "stop.patience: must be an integer of at least 1 or null, got 0"),
     ],
 )  # fmt: skip
-def test_errors(settings: dict[str, object], message: str) -> None:
+def test_errors(settings: dict[str, object], message: str):
     with refuses(message):
         build(Stop, settings, path="stop")

@@ -19,13 +19,13 @@ NAMES = {
         ({}, {}),
     ],
 )
-def test_an_older_version_s_settings_are_read(old: dict, new: dict) -> None:
+def test_an_older_version_s_settings_are_read(old: dict, new: dict):
     before = dict(old)
     assert renamed(old, NAMES) == new
     assert old == before
 
 
-def test_what_is_refused_is_taken_out() -> None:
+def test_what_is_refused_is_taken_out():
     settings = {"loss": {"smoothing": 0.1}, "metrics": {"every": 5, "other": 1}}
     assert refused(settings, NAMES) == [
         "loss.smoothing: is loss.label_smoothing now; write loss: {label_smoothing: 0.1}",

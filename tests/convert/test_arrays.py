@@ -25,7 +25,7 @@ def refusal(path: Path, key: str = "") -> str:
 
 @pytest.mark.parametrize("dtype", ["u1", "<f4", ">f8", "f2", "i8", "?"])
 @pytest.mark.parametrize("order", ["C", "F"])
-def test_rows_are_numpys(tmp_path: Path, dtype: str, order: str) -> None:
+def test_rows_are_numpys(tmp_path, dtype: str, order: str):
     array = np.asarray(ARRAY * 50, order=order).astype(dtype, order="K")
     np.save(tmp_path / "a.npy", array)
     found = stored(tmp_path / "a.npy")
@@ -35,7 +35,7 @@ def test_rows_are_numpys(tmp_path: Path, dtype: str, order: str) -> None:
 
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
-def test_arrays_in_one_file(tmp_path: Path, save: object) -> None:
+def test_arrays_in_one_file(tmp_path, save: object):
     path = tmp_path / "a.npz"
     save(path, x=ARRAY, y=np.arange(5))
     assert keys(path) == ["x", "y"]
@@ -49,7 +49,7 @@ def test_arrays_in_one_file(tmp_path: Path, save: object) -> None:
     assert refusal(path, "o") == f"{path}: o: holds Python objects, which are never read; save an array of numbers"
 
 
-def test_rows_are_read_as_they_are_asked_for(tmp_path: Path) -> None:
+def test_rows_are_read_as_they_are_asked_for(tmp_path):
     path = tmp_path / "a.npy"
     with path.open("wb") as file:
         np.lib.format.write_array_header_1_0(
@@ -91,17 +91,17 @@ def npy(header: bytes, data: bytes = b"") -> bytes:
         ),
     ],
 )
-def test_what_is_wrong_is_said(tmp_path: Path, data: bytes, message: str) -> None:
+def test_what_is_wrong_is_said(tmp_path, data: bytes, message: str):
     (tmp_path / "a.npy").write_bytes(data)
     assert refusal(tmp_path / "a.npy") == f"{tmp_path}/a.npy: {WHOLE}: {message}"
 
 
-def test_a_missing_file(tmp_path: Path) -> None:
+def test_a_missing_file(tmp_path):
     assert refusal(tmp_path / "a.npy") == f"{tmp_path}/a.npy: cannot be read: no such file or directory"
     assert refusal(tmp_path / "a.npz", "x") == f"{tmp_path}/a.npz: cannot be read: no such file or directory"
 
 
-def test_objects_are_never_read(tmp_path: Path) -> None:
+def test_objects_are_never_read(tmp_path):
     np.save(tmp_path / "a.npy", np.array([{}, 1], object))
     message = "holds Python objects, which are never read; save an array of numbers"
     assert refusal(tmp_path / "a.npy") == f"{tmp_path}/a.npy: {message}"
@@ -120,7 +120,7 @@ FILES = files()
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_truncated_at_every_byte(tmp_path: Path, name: str) -> None:
+def test_truncated_at_every_byte(tmp_path, name: str):
     path, key = tmp_path / name, "" if name == "a.npy" else "x"
     for size in range(len(FILES[name])):
         path.write_bytes(FILES[name][:size])
@@ -128,7 +128,7 @@ def test_truncated_at_every_byte(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["a.npz", "b.npz"])
-def test_a_flipped_bit_of_the_values_is_seen(tmp_path: Path, name: str) -> None:
+def test_a_flipped_bit_of_the_values_is_seen(tmp_path, name: str):
     path = tmp_path / name
     with zipfile.ZipFile(io.BytesIO(FILES[name])) as archive:
         stop = archive.infolist()[0].compress_size
@@ -139,7 +139,7 @@ def test_a_flipped_bit_of_the_values_is_seen(tmp_path: Path, name: str) -> None:
 
 
 @given(st.sampled_from(sorted(FILES)), st.binary(max_size=60), st.integers(0, 500))
-def test_any_bytes(tmp_path_factory: pytest.TempPathFactory, name: str, rubbish: bytes, at: int) -> None:
+def test_any_bytes(tmp_path_factory, name: str, rubbish: bytes, at: int):
     path, key = tmp_path_factory.mktemp("any") / name, "" if name == "a.npy" else "x"
     start = FILES[name]
     for data in (rubbish, start[:at] + rubbish + start[at + len(rubbish) :]):

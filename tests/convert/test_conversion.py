@@ -6,7 +6,6 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 import psutil
@@ -26,7 +25,7 @@ def part(count: int, said: int | None = None) -> Part:
     return Part(count if said is None else said, ((IMAGES[i], i % 2) for i in range(count)))
 
 
-def test_parts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_parts(tmp_path, capsys):
     output = tmp_path / "out"
     write_parts(output, {"train": part(3), "test": part(1)}, classes=2, class_names=["a", "b"], source="made up")
     assert capsys.readouterr().out.splitlines() == [
@@ -39,14 +38,14 @@ def test_parts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("said", [2, 4])
-def test_a_source_of_another_count_leaves_nothing(tmp_path: Path, said: int) -> None:
+def test_a_source_of_another_count_leaves_nothing(tmp_path, said: int):
     with refuses(f"{tmp_path}/out/train: the source has 3 images, {said} were expected; did it change?", RecordError):
         write_parts(tmp_path / "out", {"train": part(3, said)}, classes=2)
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_spreading_keeps_the_order_and_takes_few_items_ahead(workers: int) -> None:
+def test_spreading_keeps_the_order_and_takes_few_items_ahead(workers: int):
     taken = []
 
     def items() -> object:
@@ -62,12 +61,12 @@ def test_spreading_keeps_the_order_and_takes_few_items_ahead(workers: int) -> No
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_an_error_in_a_worker_is_the_callers(workers: int) -> None:
+def test_an_error_in_a_worker_is_the_callers(workers: int):
     with pytest.raises(ValueError, match="invalid literal"), spreader(workers) as each:
         list(each(int, ["1", "x", "3"]))
 
 
-def test_workers_end_with_a_killed_program(tmp_path: Path) -> None:
+def test_workers_end_with_a_killed_program(tmp_path):
     (tmp_path / "program.py").write_text(
         "import itertools, os\n"
         "from mpibow.convert.conversion import spreader\n"
@@ -96,7 +95,7 @@ sys.exit(script("folder").main(arguments()))
 
 
 @pytest.mark.parametrize("after", [0.1, 0.4, 1.5])  # seconds: workers are just being started, or at work
-def test_an_interrupted_conversion_leaves_nothing_behind(tmp_path: Path, after: float) -> None:
+def test_an_interrupted_conversion_leaves_nothing_behind(tmp_path, after: float):
     """Nor do its workers say anything: Ctrl-C, which a terminal sends to all of them, is not theirs."""
     (tmp_path / "source").mkdir()
     for name in "ab":
@@ -119,7 +118,7 @@ def test_an_interrupted_conversion_leaves_nothing_behind(tmp_path: Path, after: 
 
 
 @pytest.mark.parametrize("own", [signal.SIG_IGN, lambda number, frame: None])
-def test_a_program_that_has_its_own_way_with_interrupts_keeps_it(own) -> None:
+def test_a_program_that_has_its_own_way_with_interrupts_keeps_it(own):
     before = signal.signal(signal.SIGINT, own)
     try:
         with spreader(2) as each:
@@ -133,7 +132,7 @@ def test_a_program_that_has_its_own_way_with_interrupts_keeps_it(own) -> None:
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_work_is_spread_on_any_thread() -> None:
+def test_work_is_spread_on_any_thread():
     def work() -> list[int]:
         with spreader(2) as each:
             return list(each(abs, [-1, -2]))
@@ -142,7 +141,7 @@ def test_work_is_spread_on_any_thread() -> None:
         assert other.submit(work).result() == [1, 2]
 
 
-def test_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
+def test_exit_codes(capsys):
     def fails() -> None:
         raise RecordError("x.bin: is short")
 

@@ -59,7 +59,7 @@ def folder(path: Path, files: dict[str, bytes]) -> Entries:
     return Entries([ImageGroup(str(path.parent), "c/", str(path), list(files), None, sizes, np.arange(len(files)))])
 
 
-def test_places() -> None:
+def test_places():
     assert TWO[3] == Entry("/source", "h/0.x", "/source/file", 0, 5, 2)
     assert TWO[1] == Entry("/source", "g/1.x", "/source/file", 10, 5, 1)
     assert TWO[1].where == "/source/g/1.x"
@@ -67,7 +67,7 @@ def test_places() -> None:
     assert TWO.labels().tolist() == [0, 1, 0, 2, 2]
 
 
-def test_choices_and_labels() -> None:
+def test_choices_and_labels():
     few = TWO.take(np.array([4, 0]))
     assert (names(few), few.labels().tolist(), len(few)) == (["h/1.x", "g/0.x"], [2, 0], 2)
     assert names(few.take(np.array([False, True]))) == ["g/0.x"]
@@ -75,7 +75,7 @@ def test_choices_and_labels() -> None:
     assert len(Entries([])) == 0
 
 
-def test_lots_are_small() -> None:
+def test_lots_are_small():
     entries = [Entry("", str(i), "", 0, size, 0) for i, size in enumerate([LOT_SIZE - 1, 1, 1, LOT_SIZE + 1, 1])]
     assert [len(lot) for lot in lots(entries)] == [2, 1, 1, 1]
     assert [len(lot) for lot in lots([entries[1]] * (LOT_COUNT + 1))] == [LOT_COUNT, 1]
@@ -83,7 +83,7 @@ def test_lots_are_small() -> None:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_part(tmp_path: Path, workers: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_part(tmp_path, workers: int, capsys):
     files = {"a": b"one", "b": b"xtwo", "c": b"three"}
     entries = folder(tmp_path / "c", files)
     with spreader(workers) as each:
@@ -101,7 +101,7 @@ def test_a_part(tmp_path: Path, workers: int, capsys: pytest.CaptureFixture[str]
     assert capsys.readouterr().out == "1 images of train were encoded again, the manifest names them\n"
 
 
-def test_given_checksums_are_enough(tmp_path: Path) -> None:
+def test_given_checksums_are_enough(tmp_path):
     entries = folder(tmp_path / "c", {"a": b"one"})
     given_ = {"a.bin": "md5 00"}
     part = part_of(
@@ -112,14 +112,14 @@ def test_given_checksums_are_enough(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_damage_is_named(tmp_path: Path, workers: int) -> None:
+def test_damage_is_named(tmp_path, workers: int):
     entries = folder(tmp_path / "c", {"a": b"one", "b": b"bad"})
     with pytest.raises(RecordError) as caught, spreader(workers) as each:
         list(part_of(entries, EntryReader(file_bytes, upper), each, "t", encoding="raw", statistics=1).samples)
     assert str(caught.value) == f"{tmp_path}/c/b: is bad"
 
 
-def test_files_that_change_are_named(tmp_path: Path) -> None:
+def test_files_that_change_are_named(tmp_path):
     entries = folder(tmp_path / "c", {"a": b"one"})
     (tmp_path / "c" / "a").write_bytes(b"on")
     with refuses(f"{tmp_path}/c/a: has 2 bytes, had 3; did it change?", RecordError):
@@ -129,7 +129,7 @@ def test_files_that_change_are_named(tmp_path: Path) -> None:
         file_bytes(entries[0])
 
 
-def test_empty_images_and_names_that_are_there_twice() -> None:
+def test_empty_images_and_names_that_are_there_twice():
     refuse_empty_and_twice(TWO)
     with refuses(
         "".join(f"/source/g/{i}.x\n" for i in range(1, 11)) + "and 2 more: empty, no image; remove or get again",

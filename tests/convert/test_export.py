@@ -57,9 +57,7 @@ def back(output: Path, name: str, *words: str) -> RecordSet:
 
 @pytest.mark.parametrize("kind", IMAGES)
 @pytest.mark.parametrize("names", [("ant", "bee", "cat"), ("cat", "ant", "bee"), ()])
-def test_tfrecord_and_back(
-    tmp_path: Path, kind: str, names: tuple[str, ...], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_tfrecord_and_back(tmp_path, kind: str, names: tuple[str, ...], capsys):
     data = data_set(tmp_path / "set", kind, names)
     output = run(tmp_path / "set", "tfrecord")
     assert capsys.readouterr().out == f"{output}: 11 records of 3 classes\n"
@@ -70,7 +68,7 @@ def test_tfrecord_and_back(
 
 
 @pytest.mark.parametrize("kind", ["jpeg", "png", "grey", "rgb"])
-def test_folder_and_back(tmp_path: Path, kind: str) -> None:
+def test_folder_and_back(tmp_path, kind: str):
     data = data_set(tmp_path / "set", kind)
     output = run(tmp_path / "set", "folder")
     suffix = "JPEG" if kind == "jpeg" else "png"
@@ -84,7 +82,7 @@ def test_folder_and_back(tmp_path: Path, kind: str) -> None:
     assert again.manifest.form == data.manifest.form
 
 
-def test_classes_that_do_not_sort_keep_their_numbers(tmp_path: Path) -> None:
+def test_classes_that_do_not_sort_keep_their_numbers(tmp_path):
     data = data_set(tmp_path / "set", "png", ("../cat", "a  b", "bee"))
     output = run(tmp_path / "set", "folder")
     assert sorted(os.listdir(output)) == ["0_.._cat", "1_a_b", "2_bee", "classes.txt"]
@@ -112,13 +110,13 @@ def test_classes_that_do_not_sort_keep_their_numbers(tmp_path: Path) -> None:
         ((" a", "b"), ["0__a", "1_b"]),
     ],
 )
-def test_names_of_folders(names: tuple[str, ...], folders: list[str]) -> None:
+def test_names_of_folders(names: tuple[str, ...], folders: list[str]):
     assert class_folders(names, 2) == folders
     assert sorted(folders) == folders
 
 
 @pytest.mark.parametrize("kind", ["float", "two channels"])
-def test_other_arrays_become_npy(tmp_path: Path, kind: str) -> None:
+def test_other_arrays_become_npy(tmp_path, kind: str):
     data_set(tmp_path / "set", kind)
     output = run(tmp_path / "set", "folder")
     for number, label in enumerate(LABELS):
@@ -127,7 +125,7 @@ def test_other_arrays_become_npy(tmp_path: Path, kind: str) -> None:
         assert np.array_equal(array, IMAGES[kind][number])
 
 
-def test_tfrecord_bytes_by_hand(tmp_path: Path) -> None:
+def test_tfrecord_bytes_by_hand(tmp_path):
     write_records(tmp_path / "set", [(RAW[0], 1), (RAW[1], 0)], classes=2, class_names=["x", "y"])
     output = run(tmp_path / "set", "tfrecord", "--first-label", "1")
     file, at = (output / "set-00000-of-00001.tfrecord").read_bytes(), 0
@@ -148,7 +146,7 @@ def test_tfrecord_bytes_by_hand(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("to", ["tfrecord", "folder"])
-def test_what_cannot_be_exported(tmp_path: Path, to: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_exported(tmp_path, to: str, capsys):
     data_set(tmp_path / "set", "png")
     taken = tmp_path / "taken"
     taken.mkdir()
@@ -168,7 +166,7 @@ def test_what_cannot_be_exported(tmp_path: Path, to: str, capsys: pytest.Capture
     assert sorted(os.listdir(tmp_path)) == ["set", "taken"]  # all or nothing
 
 
-def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_leaves_nothing(tmp_path, monkeypatch):
     data = data_set(tmp_path / "set", "png")
 
     def full(*_: object) -> None:

@@ -17,7 +17,7 @@ def array(*values: int, dtype: str = "i8") -> np.ndarray:
     return np.array(values, dtype)
 
 
-def test_classes_that_all_occur() -> None:
+def test_classes_that_all_occur():
     assert numbered({"a": array(2, 0), "b": array(1, 1)}) == 3
     assert numbered({"a": array(2, 0)}, classes=7) == 7
 
@@ -41,12 +41,12 @@ def test_classes_that_all_occur() -> None:
         ),
     ],
 )
-def test_labels_that_do_not_count_from_0(labels: dict[str, np.ndarray], classes: int | None, message: str) -> None:
+def test_labels_that_do_not_count_from_0(labels: dict[str, np.ndarray], classes: int | None, message: str):
     with refuses(message, RecordError):
         numbered(labels, classes=classes)
 
 
-def test_any_integers_are_numbered_in_their_order() -> None:
+def test_any_integers_are_numbered_in_their_order():
     labels, names = remapped({"a": array(7, -3, 7), "b": array(2**64 - 1, 7, dtype="u8")})
     assert labels["a"].tolist() == [1, 0, 1]
     assert labels["b"].tolist() == [2, 1]
@@ -54,7 +54,7 @@ def test_any_integers_are_numbered_in_their_order() -> None:
     assert names == ("-3", "7", "18446744073709551615")
 
 
-def test_every_array_is_sorted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_array_is_sorted_once(monkeypatch):
     """Sorting is what renumbering millions of labels costs."""
     sizes = []
     unique = np.unique
@@ -68,7 +68,7 @@ def test_every_array_is_sorted_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sizes == [3, 2]
 
 
-def test_a_tenth_by_hand() -> None:
+def test_a_tenth_by_hand():
     """Of 100, 25 and 5 images 10, 3 (of 2.5) and 1 (of 0.5), the lowest of what sha256sum says of 1/0, 1/1, ..."""
     labels = np.repeat([0, 1, 2], [100, 25, 5])
     aside = set_aside(range(130), labels, 0.1, 1, "mine")
@@ -78,22 +78,22 @@ def test_a_tenth_by_hand() -> None:
     assert not np.array_equal(aside, set_aside(range(130), labels, 0.1, 2, "mine"))
 
 
-def test_ranks() -> None:
+def test_ranks():
     assert ranks(array(5, 3, 9, 3), array(1, 0, 1, 0)).tolist() == [0, 0, 1, 1]
 
 
-def test_a_class_keeps_its_last_image() -> None:
+def test_a_class_keeps_its_last_image():
     assert set_aside("abcd", array(0, 1, 1, 1), 0.9, 1, "mine").tolist().count(True) == 2
 
 
 @pytest.mark.parametrize(("labels", "fraction"), [((0, 0, 0), 0.1), ((0, 1, 2), 0.9)])
-def test_nothing_to_test(labels: tuple[int, ...], fraction: float) -> None:
+def test_nothing_to_test(labels: tuple[int, ...], fraction: float):
     with refuses(f"mine: --test-fraction {fraction} of 3 images is none; take more", RecordError):
         set_aside(range(3), array(*labels), fraction, 1, "mine")
 
 
 @given(st.lists(st.integers(0, 3), min_size=2, max_size=40), st.floats(0.2, 0.99), st.integers(0, 5), st.randoms())
-def test_a_share_of_every_class(labels: list[int], fraction: float, seed: int, random: Random) -> None:
+def test_a_share_of_every_class(labels: list[int], fraction: float, seed: int, random: Random):
     """Whatever the order; one image more moves at most one other."""
     labels = [*labels, 0, 0, 0]  # three of 0.2 or more: one at least
     named = list(enumerate(labels))

@@ -29,7 +29,7 @@ NOISE = Image.fromarray(RANDOM.integers(0, 256, (19, 23, 3), dtype=np.uint8))
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_every_pixel_counts_once(workers: int) -> None:
+def test_every_pixel_counts_once(workers: int):
     with spreader(workers) as each:
         mean, std = moments_of(iter([DARK, LIGHT]), each)
     assert mean == [4, 10, 30]  # (0 + 2 + 10) / 3, and (20 + 20 + 50) / 3
@@ -38,7 +38,7 @@ def test_every_pixel_counts_once(workers: int) -> None:
     )  # 1: green never varies
 
 
-def test_a_jpeg_is_what_it_decodes_to() -> None:
+def test_a_jpeg_is_what_it_decodes_to():
     data = encode(NOISE, "JPEG")
     pixels = np.asarray(Image.open(BytesIO(data)), np.float64).reshape(-1, 3)
     mean, std = moments_of([data, data])
@@ -47,25 +47,25 @@ def test_a_jpeg_is_what_it_decodes_to() -> None:
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA"])
-def test_modes_become_rgb(mode: str) -> None:
+def test_modes_become_rgb(mode: str):
     mean, _ = moments_of([png([[0, 0], [0, 255]], mode)])
     assert mean == [63.75] * 3
 
 
-def test_cmyk_becomes_rgb() -> None:
+def test_cmyk_becomes_rgb():
     cyan = encode(Image.new("CMYK", (8, 8), (255, 0, 0, 0)), "JPEG")
     assert Image.open(BytesIO(cyan)).mode == "CMYK"
     mean, _ = moments_of([cyan])
     assert mean == pytest.approx([0, 255, 255], abs=2)
 
 
-def test_a_16_bit_image_is_refused() -> None:
+def test_a_16_bit_image_is_refused():
     data = encode(Image.fromarray(np.full((2, 2), 40_000, np.uint16)), "PNG")
     with refuses("image 1: cannot be used: it has more than 8 bits a channel (Pillow's mode I;16)", RecordError):
         moments_of([DARK, data])
 
 
-def test_an_image_that_is_none_is_named() -> None:
+def test_an_image_that_is_none_is_named():
     images, fault = [DARK, b"<html>not found</html>", b""], "cannot be decoded: it is no JPEG or PNG image"
     with refuses(f"image 1: {fault}", RecordError):
         moments_of(images)
@@ -73,26 +73,26 @@ def test_an_image_that_is_none_is_named() -> None:
         moments_of(images, name=lambda number: f"a.bin: record {7 * number}")
 
 
-def test_truncated_images_are_named() -> None:
+def test_truncated_images_are_named():
     for data in (encode(NOISE, "JPEG", quality=30), encode(NOISE, "PNG")):
         for size in range(0, len(data) - 20, 7):
             with pytest.raises(RecordError, match=r"^image 0: cannot be decoded: [^A-Z].*"):
                 moments_of([data[:size]])
 
 
-def test_no_images() -> None:
+def test_no_images():
     with refuses("there are no images to take mean and std of", RecordError):
         moments_of([])
 
 
 @given(st.binary(max_size=200), st.sampled_from([b"", encode(NOISE, "JPEG")[:400], DARK]), st.integers(0, 400))
-def test_any_bytes(rubbish: bytes, start: bytes, at: int) -> None:
+def test_any_bytes(rubbish: bytes, start: bytes, at: int):
     data = start[:at] + rubbish + start[at + len(rubbish) :]
     assert isinstance(histogram(data), str | np.ndarray)
 
 
 @given(st.integers(0, 10**7), st.integers(0, 300))
-def test_a_sample_is_spread_evenly(count: int, wanted: int) -> None:
+def test_a_sample_is_spread_evenly(count: int, wanted: int):
     numbers = evenly(count, wanted)
     assert len(numbers) == min(count, wanted)
     assert all(0 <= number < count for number in numbers)

@@ -6,7 +6,6 @@ import subprocess
 from collections import OrderedDict
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -27,7 +26,7 @@ DAMAGED = "is not a pickle, or is damaged"
 refusal = partial(refusal_of, read_pickle)
 
 
-def test_the_tests_pickles_are_pickles() -> None:
+def test_the_tests_pickles_are_pickles():
     fields = pickle.loads(PYTHON2, encoding="bytes")  # this one may execute: it is ours
     assert np.array_equal(fields.pop(b"data"), PIXELS)
     assert fields == {b"labels": FIELDS["labels"], b"name": b"batch 1 of 5", b"more": [b"a", {b"b": []}]}
@@ -38,13 +37,13 @@ def test_the_tests_pickles_are_pickles() -> None:
     [PYTHON2, *(pickle.dumps(FIELDS, protocol) for protocol in (2, 3, 4, 5))],
     ids=["Python 2", "2", "3", "4", "5"],
 )
-def test_every_protocol(data: bytes) -> None:
+def test_every_protocol(data: bytes):
     fields = read_pickle(data)
     assert np.array_equal(fields.pop("data"), PIXELS)
     assert fields == {name: value for name, value in FIELDS.items() if name != "data"}
 
 
-def test_keys_of_bytes_are_text() -> None:
+def test_keys_of_bytes_are_text():
     assert read_pickle(pickle.dumps({b"labels": [b"\xe9"], "a": (1, 2.5, None, True, False, ())})) == {
         "labels": [b"\xe9"],
         "a": (1, 2.5, None, True, False, ()),
@@ -65,7 +64,7 @@ class Evil:
     [os.system, subprocess.check_call, eval, getattr, OrderedDict, np.save],
     ids=lambda function: function.__name__,
 )
-def test_nothing_is_executed(tmp_path: Path, function: object, protocol: int) -> None:
+def test_nothing_is_executed(tmp_path, function: object, protocol: int):
     data = pickle.dumps({"labels": Evil(function, f"touch {tmp_path}/made")}, protocol)
     asked = refusal(data)
     assert asked.startswith("asks for ")
@@ -88,18 +87,18 @@ def test_nothing_is_executed(tmp_path: Path, function: object, protocol: int) ->
         (b"cnumpy\nndarray\n(I9999999999999999\ntR.", f"{DAMAGED}: Unable to allocate"),
     ],
 )
-def test_faults(data: bytes, message: str) -> None:
+def test_faults(data: bytes, message: str):
     assert refusal(data).startswith(message), refusal(data)
 
 
-def test_truncated_at_every_byte() -> None:
+def test_truncated_at_every_byte():
     small = python2.pickled(FIELDS | {"data": PIXELS[:1]})
     for size in range(len(small)):
         assert refusal(small[:size]).startswith((DAMAGED, "asks for "))
 
 
 @given(st.binary(max_size=100), st.integers(0, len(PYTHON2)))
-def test_any_bytes(rubbish: bytes, at: int) -> None:
+def test_any_bytes(rubbish: bytes, at: int):
     for data in (rubbish, PYTHON2[:at] + rubbish + PYTHON2[at + len(rubbish) :]):
         with suppress(RecordError):
             read_pickle(data)

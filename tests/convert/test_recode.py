@@ -1,7 +1,6 @@
 """Image files kept, encoded again or decoded: pixels by hand and by Pillow itself."""
 
 from io import BytesIO
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -39,21 +38,21 @@ def refusal(data: bytes, make: ToEncoded | ToArray = ToEncoded("jpeg")) -> str: 
     ("kind", "mode"),
     [("jpeg", "RGB"), ("jpeg", "L"), ("png", "RGB"), ("png", "L"), ("png", "P"), ("png", "RGBA"), ("png", "1")],
 )
-def test_keeps_the_bytes(kind: str, mode: str) -> None:
+def test_keeps_the_bytes(kind: str, mode: str):
     data = file(PICTURE.convert(mode), kind)
     assert kinds(data) == (kind.upper(), mode)
     for make in (ToEncoded(kind), ToEncoded(kind, decode=True)):
         assert make(data) == (data, "", False)
 
 
-def test_keeps_a_jpeg_with_another_behind_it() -> None:
+def test_keeps_a_jpeg_with_another_behind_it():
     data = file(PICTURE, "MPO", save_all=True, append_images=[PICTURE])
     assert kinds(data)[0] == "MPO"
     assert ToEncoded("jpeg")(data) == (data, "", False)
     assert kind_of(data) == "jpeg"
 
 
-def test_cmyk_becomes_an_rgb_jpeg_of_high_quality() -> None:
+def test_cmyk_becomes_an_rgb_jpeg_of_high_quality():
     data = file(PICTURE.convert("CMYK"), "JPEG", quality=100, subsampling=0)
     made, remark, _ = ToEncoded("jpeg")(data)
     assert (kinds(made), remark) == (("JPEG", "RGB"), "CMYK JPEG")
@@ -65,12 +64,12 @@ def test_cmyk_becomes_an_rgb_jpeg_of_high_quality() -> None:
 @pytest.mark.parametrize(
     ("form", "mode", "becomes"), [("PNG", "RGB", "RGB"), ("PNG", "L", "L"), ("GIF", "P", "RGB"), ("BMP", "RGB", "RGB")]
 )
-def test_others_become_jpeg(form: str, mode: str, becomes: str) -> None:
+def test_others_become_jpeg(form: str, mode: str, becomes: str):
     made, remark, _ = ToEncoded("jpeg")(file(PICTURE.convert(mode), form))
     assert (kinds(made), remark) == (("JPEG", becomes), f"{mode} {form}")
 
 
-def test_others_become_png_without_loss() -> None:
+def test_others_become_png_without_loss():
     for form in ("BMP", "TIFF", "WEBP"):
         made, *_ = ToEncoded("png")(file(PICTURE, form, lossless=True))
         assert np.array_equal(pixels(made), SMOOTH)
@@ -79,7 +78,7 @@ def test_others_become_png_without_loss() -> None:
     assert np.array_equal(pixels(made), pixels(file(PICTURE, "JPEG")))
 
 
-def test_arrays_have_channels_first() -> None:
+def test_arrays_have_channels_first():
     made, remark, _ = ToArray(3)(png(NOISE))
     assert remark == ""
     assert made.flags.c_contiguous
@@ -90,7 +89,7 @@ def test_arrays_have_channels_first() -> None:
     assert np.array_equal(grey, np.repeat(NOISE[:1], 3, axis=0))
 
 
-def test_sizes() -> None:
+def test_sizes():
     data = png(SMOOTH.astype(np.uint8).transpose(2, 0, 1))
     stretched, *_ = ToArray(3, (10, 10))(data)
     assert stretched.shape == (3, 10, 10)
@@ -105,7 +104,7 @@ def test_sizes() -> None:
     assert remark == "RGB PNG"
 
 
-def test_what_is_decoded_stands_upright() -> None:
+def test_what_is_decoded_stands_upright():
     exif = Image.Exif()
     exif[0x0112] = 6  # to be turned by a quarter, clockwise
     data = file(PICTURE, "PNG", exif=exif)
@@ -114,7 +113,7 @@ def test_what_is_decoded_stands_upright() -> None:
     assert ToEncoded("png")(data) == (data, "", True)  # decoders turn it themselves
 
 
-def test_headers(tmp_path: Path) -> None:
+def test_headers(tmp_path):
     path = tmp_path / "a"
     path.write_bytes(file(PICTURE.convert("L"), "PNG"))
     assert header(path) == ImageHeader("PNG", "L", (20, 30))
@@ -125,7 +124,7 @@ def test_headers(tmp_path: Path) -> None:
     assert kind_of(b"") is None
 
 
-def test_what_cannot_be_used_is_named() -> None:
+def test_what_cannot_be_used_is_named():
     assert refusal(b"rubbish") == "cannot be decoded: it is no image that Pillow reads"
     deep = file(Image.fromarray(np.full((2, 2), 40_000, np.uint16)), "PNG")
     for make in (ToEncoded("png"), ToEncoded("jpeg"), ToArray(1)):
@@ -133,7 +132,7 @@ def test_what_cannot_be_used_is_named() -> None:
 
 
 @pytest.mark.parametrize("form", ["JPEG", "PNG"])
-def test_truncated_images_are_found_by_decoding(form: str) -> None:
+def test_truncated_images_are_found_by_decoding(form: str):
     data = file(PICTURE, form)
     for size in range(0, len(data) - 20, 5):
         for make in (ToEncoded(form.lower(), decode=True), ToArray(3)):
@@ -141,7 +140,7 @@ def test_truncated_images_are_found_by_decoding(form: str) -> None:
 
 
 @given(st.binary(max_size=40), st.integers(0, 400), st.sampled_from(["JPEG", "PNG", "GIF", "BMP", "TIFF"]))
-def test_any_bytes(rubbish: bytes, at: int, form: str) -> None:
+def test_any_bytes(rubbish: bytes, at: int, form: str):
     data = file(PICTURE, form)
     data = data[:at] + rubbish + data[at + len(rubbish) :]
     for make in (ToEncoded("jpeg", decode=True), ToEncoded("png", size=(2, 2)), ToArray(3)):

@@ -1,7 +1,6 @@
 """Files that a net predicts: images as they were in training, whatever their format, and how the camera was held."""
 
 from io import BytesIO
-from pathlib import Path
 
 import pytest
 from PIL import Image, ImageOps
@@ -17,7 +16,7 @@ INPUTS = {"image": ((3, 24, 24), "uint8")}
 @pytest.mark.parametrize("wanted", [NetInputs(INPUTS, Size(24)), NetInputs(INPUTS), NetInputs(INPUTS, crop=True)])
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF", "AVIF"])
 @pytest.mark.parametrize("orientation", range(1, 9))
-def test_images_are_upright(tmp_path: Path, wanted: NetInputs, kind: str, orientation: int) -> None:
+def test_images_are_upright(tmp_path, wanted: NetInputs, kind: str, orientation: int):
     lying = encode(picture(40, 60), kind, exif=exif(orientation))
     upright = encode(ImageOps.exif_transpose(Image.open(BytesIO(lying))), "PNG")
     found = []
@@ -29,7 +28,7 @@ def test_images_are_upright(tmp_path: Path, wanted: NetInputs, kind: str, orient
     assert found == found[:1] * 4
 
 
-def test_images_of_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_images_of_a_folder(tmp_path, capsys):
     names = ["b/1.JPG", "b/2.webp", "a.png", "._a.png", "__MACOSX/b/._1.JPG", ".cache/x.png", "list.txt", "b/notes"]
     for name in names:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

@@ -19,7 +19,7 @@ def names(folder: Path, found: dict[str, list[Path]]) -> dict[str, list[str]]:
     return {part: [str(path.relative_to(folder)) for path in paths] for part, paths in found.items()}
 
 
-def test_files(tmp_path: Path) -> None:
+def test_files(tmp_path):
     touch(tmp_path, "train/part-10", "train/part-2", "train/.hidden", "train/folder/part-1")
     two, ten = tmp_path / "train" / "part-2", tmp_path / "train" / "part-10"
     for place in (tmp_path / "train", tmp_path / "train" / "*", tmp_path / "t*" / "part-*[02]"):
@@ -44,16 +44,14 @@ def test_files(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_parts(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], there: list[str], found: dict[str, list[str]]
-) -> None:
+def test_parts(tmp_path, capsys, there: list[str], found: dict[str, list[str]]):
     touch(tmp_path, *there)
     assert names(tmp_path, parts(tmp_path)) == found
     out = f"{tmp_path}: left out, not parts by their names: other\n"
     assert capsys.readouterr().out == (out if "other" in there else "")
 
 
-def test_one_file_is_to_train(tmp_path: Path) -> None:
+def test_one_file_is_to_train(tmp_path):
     touch(tmp_path, "a")
     assert parts(tmp_path / "a") == {"train": [tmp_path / "a"]}
 
@@ -66,7 +64,7 @@ def test_one_file_is_to_train(tmp_path: Path) -> None:
         (["train", "test-1", "val-1"], "has test-1 and val-1; say which by --train and --test"),
     ],
 )
-def test_parts_that_are_not_clear(tmp_path: Path, there: list[str], message: str) -> None:
+def test_parts_that_are_not_clear(tmp_path, there: list[str], message: str):
     touch(tmp_path / "in", *there) if there else None
     with refuses(f"{tmp_path}/in: {message}", RecordError):
         parts(tmp_path / "in")

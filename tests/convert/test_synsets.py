@@ -31,7 +31,7 @@ def refusal(path: Path, text: str, listed: list[str] | None = None) -> str:
 @pytest.mark.skipif(
     not LIST.is_file(), reason="../shared/data/imagenet-sample, ImageNet's list of synsets, is not there"
 )
-def test_the_real_list() -> None:
+def test_the_real_list():
     found = synsets(LIST)
     assert (len(found), found[0], found[1], found[999]) == (1000, "n01440764", "n01443537", "n15075141")
     assert found == sorted(found)
@@ -40,7 +40,7 @@ def test_the_real_list() -> None:
 @pytest.mark.parametrize(
     "text", ["{}\n{}\n", "0 {} tench\n1 {} fish\n", "{} 1 tench\r\n{} 2 x\r\n\n", "{}\ttench, fish\n {} "]
 )
-def test_lists(tmp_path: Path, text: str) -> None:
+def test_lists(tmp_path, text: str):
     assert synsets(write(tmp_path / "a", text.format(B, A))) == [B, A]
 
 
@@ -52,7 +52,7 @@ def test_lists(tmp_path: Path, text: str) -> None:
         ("", "has no synsets"),
     ],
 )
-def test_lists_that_do_not_fit(tmp_path: Path, text: str, message: str) -> None:
+def test_lists_that_do_not_fit(tmp_path, text: str, message: str):
     path = write(tmp_path / "a", text)
     with refuses(f"{path}: {message}", RecordError):
         synsets(path)
@@ -67,11 +67,11 @@ def test_lists_that_do_not_fit(tmp_path: Path, text: str, message: str) -> None:
         + "".join(f"{IMAGES[i][:-5]},{s} 85 1 2 3 {s} 1 2 3 4\n" for i, s in enumerate([B, A, C, B])),
     ],
 )
-def test_labels_by_synset(tmp_path: Path, text: str) -> None:
+def test_labels_by_synset(tmp_path, text: str):
     assert validation_labels(write(tmp_path / "a", text), IMAGES) == [B, A, C, B]
 
 
-def test_labels_by_number(tmp_path: Path) -> None:
+def test_labels_by_number(tmp_path):
     from_0, from_1 = write(tmp_path / "0", "1\n0\n2\n1\n"), write(tmp_path / "1", "2\n1\n3\n2\n")
     for path in (from_0, from_1):
         assert validation_labels(path, IMAGES, [A, B, C]) == [B, A, C, B]
@@ -80,7 +80,7 @@ def test_labels_by_number(tmp_path: Path) -> None:
     assert validation_labels(named, IMAGES, [A, B, C]) == [B, A, C, B]
 
 
-def test_labels_that_do_not_fit(tmp_path: Path) -> None:
+def test_labels_that_do_not_fit(tmp_path):
     path = tmp_path / "a"
     instead = f"use a list of synsets instead, such as {KNOWN}"
     assert refusal(path, f"{A}\n") == f"{path}: has 1 labels, there are 4 images"
@@ -115,7 +115,7 @@ WORDS = st.sampled_from([A, B, "1", "0", "-1", "²", "x", *IMAGES, " ", ",", "\n
 
 
 @given(st.lists(WORDS, max_size=12).map("".join) | st.text(max_size=20))
-def test_any_text(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
+def test_any_text(tmp_path_factory, text: str):
     path = tmp_path_factory.getbasetemp() / "labels"
     path.write_text(text, "utf-8", "surrogatepass")
     for look in (

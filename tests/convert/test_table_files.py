@@ -3,7 +3,6 @@
 import csv
 import gzip
 import io
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -26,8 +25,8 @@ CELLS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"
     st.booleans(),
 )
 def test_what_is_written_is_read(
-    tmp_path_factory: pytest.TempPathFactory, rows: list[list[str]], separator: str, end: str, coding: str, packed: bool
-) -> None:
+    tmp_path_factory, rows: list[list[str]], separator: str, end: str, coding: str, packed: bool
+):
     text = io.StringIO(newline="")
     csv.writer(text, delimiter=separator, lineterminator=end, quoting=csv.QUOTE_ALL).writerows(rows)
     path = tmp_path_factory.getbasetemp() / f"table.csv{'.gz' * packed}"
@@ -37,7 +36,7 @@ def test_what_is_written_is_read(
 
 
 @given(st.lists(st.tuples(CELLS, CELLS), min_size=1), st.sampled_from(",;\t|"))
-def test_with_few_quotes(tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str]], separator: str) -> None:
+def test_with_few_quotes(tmp_path_factory, rows: list[tuple[str, str]], separator: str):
     """The first line names the separator, as cells may have others; spaces at a cell's begin are not kept."""
     path = tmp_path_factory.getbasetemp() / "few.csv"
     with path.open("w", encoding="utf-8", newline="") as file:
@@ -63,7 +62,7 @@ def test_with_few_quotes(tmp_path_factory: pytest.TempPathFactory, rows: list[tu
         ("\n\n", []),
     ],
 )
-def test_rows_and_their_lines(tmp_path: Path, text: str, rows: list[tuple[int, list[str]]]) -> None:
+def test_rows_and_their_lines(tmp_path, text: str, rows: list[tuple[int, list[str]]]):
     (tmp_path / "a.csv").write_text(text, encoding="utf-8", newline="")
     assert rows_of(tmp_path / "a.csv") == rows
 
@@ -89,7 +88,7 @@ def test_rows_and_their_lines(tmp_path: Path, text: str, rows: list[tuple[int, l
         (gzip.compress(b"a", mtime=0), "is an archive or a workbook; unpack it, or save the sheet as CSV"),
     ],
 )  # fmt: skip
-def test_what_is_refused(tmp_path: Path, data: bytes, message: str) -> None:
+def test_what_is_refused(tmp_path, data: bytes, message: str):
     path = tmp_path / "a.csv"
     path.write_bytes(data)
     with refuses(f"{path}: {message}", RecordError):

@@ -3,7 +3,6 @@
 import io
 import tarfile
 from functools import partial
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -41,18 +40,18 @@ refusal = partial(refusal_of, contents)
 
 
 @pytest.mark.parametrize("form", [tarfile.GNU_FORMAT, tarfile.PAX_FORMAT, tarfile.USTAR_FORMAT])
-def test_reads_what_tarfile_writes(form: int) -> None:
+def test_reads_what_tarfile_writes(form: int):
     files = FILES if form != tarfile.USTAR_FORMAT else {name[-150:].lstrip("/"): data for name, data in FILES.items()}
     assert contents(tar(files, form)) == files
 
 
-def test_extended_headers() -> None:
+def test_extended_headers():
     assert contents(tar(form=tarfile.PAX_FORMAT, pax_headers={"comment": "é" * 200, "mtime": "1.5"})) == FILES
     data = tar({"ä" * 60: b"1"}, tarfile.PAX_FORMAT)
     assert contents(data) == {"ä" * 60: b"1"}
 
 
-def test_a_tar_in_a_tar() -> None:
+def test_a_tar_in_a_tar():
     inner = tar({"1.JPEG": b"one", "2.JPEG": b"two"})
     outer = tar({"n1.tar": inner, "n2.tar": tar({})})
     first, second = members(io.BytesIO(outer), "x")
@@ -61,7 +60,7 @@ def test_a_tar_in_a_tar() -> None:
     assert contents(outer, second.start, second.start + second.size) == {}
 
 
-def test_places_are_those_of_tarfile(tmp_path: Path) -> None:
+def test_places_are_those_of_tarfile(tmp_path):
     path = tmp_path / "a.tar"
     path.write_bytes(tar())
     with tarfile.open(path) as archive:
@@ -69,7 +68,7 @@ def test_places_are_those_of_tarfile(tmp_path: Path) -> None:
     assert list(members(opened(path), "a")) == there
 
 
-def test_a_size_in_binary() -> None:
+def test_a_size_in_binary():
     """GNU's form for more than 8 GiB, here of 3 bytes."""
     data = bytearray(tar({"a": b"abc"})[512:])  # without the folder
     data[124:136] = b"\x80" + bytes(10) + b"\3"
@@ -82,7 +81,7 @@ def test_a_size_in_binary() -> None:
     assert refusal(bytes(data)).startswith("x.tar: a: has a size of -")
 
 
-def test_truncation_at_every_byte_is_found() -> None:
+def test_truncation_at_every_byte_is_found():
     whole = tar({"a": b"abc", "b": b"d" * 600})
     end = 512 * (1 + 2 + 1 + 2)  # the folder, a, b; then the empty blocks
     for size in range(end + 512):
@@ -92,7 +91,7 @@ def test_truncation_at_every_byte_is_found() -> None:
     assert contents(whole[: end + 512]) == {"a": b"abc", "b": b"d" * 600}
 
 
-def test_every_flipped_bit_of_a_header_is_found_or_means_the_same() -> None:
+def test_every_flipped_bit_of_a_header_is_found_or_means_the_same():
     whole = tar({"a": b"abc"})
     for bit in range(8 * 512, 8 * 1024):
         data = bytearray(whole)
@@ -104,7 +103,7 @@ def test_every_flipped_bit_of_a_header_is_found_or_means_the_same() -> None:
             assert str(error) == f"x.tar: header at byte 512 is damaged; {AGAIN}"  # noqa: PT017
 
 
-def test_other_files_are_named(tmp_path: Path) -> None:
+def test_other_files_are_named(tmp_path):
     assert refusal(b"\x1f\x8b" + bytes(1000)) == "x.tar: is not a tar archive; if it is compressed, unpack it first"
     (tmp_path / "a.tar").write_bytes(b"")
     with refuses(f"{tmp_path}/a.tar: cannot be read: cannot mmap an empty file", RecordError):
@@ -113,7 +112,7 @@ def test_other_files_are_named(tmp_path: Path) -> None:
         opened(tmp_path / "b.tar")
 
 
-def test_links_are_refused() -> None:
+def test_links_are_refused():
     data = tar({"b": b""}, type=tarfile.SYMTYPE, linkname="a")
     assert refusal(data) == "x.tar: b: is a link or device (type '2'), not a file; pack files only"
 
@@ -133,7 +132,7 @@ def test_links_are_refused() -> None:
         (b"12 size=1_0\n", "an extended header has the size '1_0'"),
     ],
 )
-def test_damaged_extended_headers(kind: bytes, lines: bytes, message: str) -> None:
+def test_damaged_extended_headers(kind: bytes, lines: bytes, message: str):
     info = tarfile.TarInfo("x")
     info.type, info.size = kind, len(lines)
     data = info.tobuf() + lines.ljust(512, b"\0") + tar({"a": b"abc"})[512:]
@@ -141,13 +140,13 @@ def test_damaged_extended_headers(kind: bytes, lines: bytes, message: str) -> No
 
 
 @pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK])
-def test_extended_headers_that_are_too_large(kind: bytes) -> None:
+def test_extended_headers_that_are_too_large(kind: bytes):
     info = tarfile.TarInfo("x")
     info.type, info.size = kind, 2 << 20
     assert refusal(info.tobuf() + bytes(3 << 20)) == f"x.tar: an extended header has a size of 2097152 bytes; {AGAIN}"
 
 
-def test_a_changed_length_in_an_extended_header() -> None:
+def test_a_changed_length_in_an_extended_header():
     data = tar({"a": b"abc", "b" * 130: b"d"}, tarfile.PAX_FORMAT)
     assert data.count(b"140 path=b") == 1
     assert refusal(data.replace(b"140 path=b", b"940 path=b")) == f"x.tar: an extended header is damaged; {AGAIN}"
@@ -160,7 +159,7 @@ def test_a_changed_length_in_an_extended_header() -> None:
     st.sampled_from([tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]),
     st.booleans(),
 )
-def test_any_bytes(rubbish: bytes, at: int, form: int, mend: bool) -> None:
+def test_any_bytes(rubbish: bytes, at: int, form: int, mend: bool):
     """With `mend` the header's checksum is right again, so that its fields are looked at."""
     data = bytearray(tar(form=form))
     data[at : at + len(rubbish)] = rubbish

@@ -24,14 +24,14 @@ def values(feature: Feature) -> list[object]:
 refusal = partial(refusal_of, parse)
 
 
-def test_golden_bytes() -> None:
+def test_golden_bytes():
     (feature,) = parse(GOLDEN).items()
     assert (feature[0], feature[1].kind, values(feature[1])) == ("a", "int64", [1, 300])
     assert encode({"a": np.array([1, 300])}) == GOLDEN
 
 
 @pytest.mark.parametrize("packed", [True, False])
-def test_every_kind(packed: bool) -> None:
+def test_every_kind(packed: bool):
     data = examples.example(packed, b=[b"x", b"", b"yz"], f=[0.5, -2.0], i=[0, -1, 2**63 - 1, -(2**63), 300])
     found = parse(data)
     assert {name: (feature.kind, values(feature)) for name, feature in found.items()} == {
@@ -43,14 +43,14 @@ def test_every_kind(packed: bool) -> None:
     assert [str(found[name]) for name in "bfi"] == ["3 bytes of 1, 0, 2 bytes", "2 float", "5 int64"]
 
 
-def test_only_what_is_asked_for() -> None:
+def test_only_what_is_asked_for():
     broken = field(1, field(1, b"other") + field(2, b"\xff"))
     data = field(1, broken + field(1, field(1, b"a") + field(2, examples.feature([7]))))
     assert values(parse(data, {"a", "b"})["a"]) == [7]
     assert refusal(data) == "is not a tf.Example: ends within an integer"
 
 
-def test_what_protobuf_allows() -> None:
+def test_what_protobuf_allows():
     """Unknown fields, value before key, packed and unpacked runs of one list, parts that come twice, empty ones."""
     unknown = varint(15 * 8) + varint(2**64 - 1) + varint(14 * 8 + 1) + bytes(8) + varint(13 * 8 + 5) + bytes(4)
     unknown += field(2047, b"\xff\xff")
@@ -83,7 +83,7 @@ def test_what_protobuf_allows() -> None:
         (field(1, field(1, field(2, field(3, field(1, b"\x80" * 10 + b"\1"))))), "an integer has more than 10 bytes"),
     ],
 )
-def test_damage_is_named(data: bytes, message: str) -> None:
+def test_damage_is_named(data: bytes, message: str):
     assert refusal(data) == f"is not a tf.Example: {message}"
 
 
@@ -94,14 +94,14 @@ LISTS = st.lists(st.binary(max_size=5), min_size=1, max_size=4)
 
 
 @given(st.dictionaries(TEXTS, FLOATS | INTEGERS | LISTS, max_size=4))
-def test_what_is_encoded_is_parsed(features: dict[str, list]) -> None:
+def test_what_is_encoded_is_parsed(features: dict[str, list]):
     dtypes = {float: np.float32, int: np.int64}
     arrays = {name: np.array(v, dtypes[type(v[0])]) if type(v[0]) in dtypes else v for name, v in features.items()}
     assert {name: values(feature) for name, feature in parse(encode(arrays)).items()} == features
 
 
 @given(st.binary(max_size=60), st.integers(0, 40), st.integers(0, 20))
-def test_any_bytes(rubbish: bytes, at: int, more: int) -> None:
+def test_any_bytes(rubbish: bytes, at: int, more: int):
     data = examples.example(a=[b"x"], b=[1.0, 2.0], c=[1, -1])
     try:
         parse(data[:at] + rubbish + data[at + more :])

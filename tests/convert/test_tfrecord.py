@@ -21,7 +21,7 @@ AGAIN = "get the file again"
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
+def file(tmp_path) -> Path:
     return write(tmp_path / "a.tfrecord", *DATA)
 
 
@@ -40,12 +40,12 @@ def refusal(path: Path, index: Path | None = None) -> str:
     return str(caught.value)
 
 
-def test_masked_checksums_by_hand() -> None:
+def test_masked_checksums_by_hand():
     # the catalogue's check value 0xe3069283, rotated right by 15 bits is 0x2507c60d
     assert masked(b"123456789") == (0x2507C60D + 0xA282EAD8) % 2**32 == crc(b"123456789")
 
 
-def test_reads_and_writes_the_same_bytes(file: Path) -> None:
+def test_reads_and_writes_the_same_bytes(file: Path):
     assert read_all(file) == DATA
     with write_tfrecord(file.with_name("b")) as writer:
         for data in DATA:
@@ -53,11 +53,11 @@ def test_reads_and_writes_the_same_bytes(file: Path) -> None:
     assert file.with_name("b").read_bytes() == file.read_bytes()
 
 
-def test_no_records(tmp_path: Path) -> None:
+def test_no_records(tmp_path):
     assert read_all(write(tmp_path / "a")) == []
 
 
-def test_every_truncation_is_found(file: Path) -> None:
+def test_every_truncation_is_found(file: Path):
     whole = file.read_bytes()
     ends = {0, 21, 37}  # between records: a shorter file, and none the worse
     for size in range(len(whole)):
@@ -73,7 +73,7 @@ def test_every_truncation_is_found(file: Path) -> None:
         assert refusal(file) == expected
 
 
-def test_every_flipped_bit_is_found(file: Path) -> None:
+def test_every_flipped_bit_is_found(file: Path):
     whole = file.read_bytes()
     for bit in range(8 * len(whole)):
         damaged = bytearray(whole)
@@ -83,7 +83,7 @@ def test_every_flipped_bit_is_found(file: Path) -> None:
         assert refusal(file).startswith(f"{file}: record {number}: checksum of its ")
 
 
-def test_checksums_are_named(file: Path) -> None:
+def test_checksums_are_named(file: Path):
     whole = bytearray(file.read_bytes())
     whole[12] ^= 1
     file.write_bytes(whole)
@@ -100,7 +100,7 @@ def test_checksums_are_named(file: Path) -> None:
     )
 
 
-def test_no_length_is_trusted(tmp_path: Path) -> None:
+def test_no_length_is_trusted(tmp_path):
     length = struct.pack("<Q", 2**64 - 1)
     path = tmp_path / "a"
     path.write_bytes(length + struct.pack("<I", crc(length)) + b"some")
@@ -109,7 +109,7 @@ def test_no_length_is_trusted(tmp_path: Path) -> None:
     )
 
 
-def test_a_file_that_changes_after_it_was_listed(file: Path) -> None:
+def test_a_file_that_changes_after_it_was_listed(file: Path):
     write(file, b"1234567", *DATA[1:])
     with refuses(f"{file}: record 0: is no longer where it was; did the file change?", RecordError):
         tfrecord.read(file, 0, 12, 5)
@@ -119,7 +119,7 @@ def test_a_file_that_changes_after_it_was_listed(file: Path) -> None:
     assert refusal(file) == f"{file}: cannot be read: no such file or directory"
 
 
-def test_other_files_are_named(tmp_path: Path, file: Path) -> None:
+def test_other_files_are_named(tmp_path, file: Path):
     path = tmp_path / "b.tfrecord.gz"
     path.write_bytes(gzip.compress(file.read_bytes()))
     assert refusal(path) == (f"{path}: is compressed (GZIP); unpack it first: gzip -dc b.tfrecord.gz > b.tfrecord")
@@ -134,7 +134,7 @@ def test_other_files_are_named(tmp_path: Path, file: Path) -> None:
     )
 
 
-def test_an_index_cuts_a_file_into_pieces(file: Path) -> None:
+def test_an_index_cuts_a_file_into_pieces(file: Path):
     index = write_index(file.with_suffix(".idx"), *DATA)
     assert pieces(file, index, 1) == [FilePiece(file, 0, 0, 21), FilePiece(file, 1, 21, 37), FilePiece(file, 2, 37, 66)]
     assert pieces(file, index, 30) == [FilePiece(file, 0, 0, 37), FilePiece(file, 2, 37, 66)]
@@ -153,13 +153,13 @@ def test_an_index_cuts_a_file_into_pieces(file: Path) -> None:
         ("", "line 0: ends at byte 0, the file at byte 66"),
     ],
 )
-def test_a_stale_index(file: Path, text: str, message: str) -> None:
+def test_a_stale_index(file: Path, text: str, message: str):
     index = file.with_suffix(".idx")
     index.write_text(text)
     assert refusal(file, index) == f"{index}: {message}; make the index of a.tfrecord again, or go without"
 
 
-def test_an_index_of_another_file(file: Path) -> None:
+def test_an_index_of_another_file(file: Path):
     index = write_index(file.with_suffix(".idx"), b"12", b"345", DATA[2])  # as long in all
     assert refusal(file, index) == (
         f"{file}: record 0: its 5 bytes from byte 12 on go beyond byte 18; is the index another file's?"
@@ -172,7 +172,7 @@ def test_an_index_of_another_file(file: Path) -> None:
 
 @settings(max_examples=60)
 @given(st.binary(max_size=60), st.integers(0, 66), st.booleans())
-def test_any_bytes(tmp_path_factory: pytest.TempPathFactory, rubbish: bytes, at: int, framed: bool) -> None:
+def test_any_bytes(tmp_path_factory, rubbish: bytes, at: int, framed: bool):
     path = tmp_path_factory.getbasetemp() / "rubbish"
     path.write_bytes(WHOLE[:at] + (frame(rubbish) if framed else rubbish) + WHOLE[at:])
     try:
@@ -185,7 +185,7 @@ def test_any_bytes(tmp_path_factory: pytest.TempPathFactory, rubbish: bytes, at:
     st.text(st.characters(max_codepoint=127))
     | st.lists(st.integers(0, 70), max_size=6).map(lambda v: " ".join(map(str, v)))
 )
-def test_any_index(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
+def test_any_index(tmp_path_factory, text: str):
     path, index = tmp_path_factory.getbasetemp() / "file", tmp_path_factory.getbasetemp() / "index"
     path.write_bytes(WHOLE)
     index.write_text(text)

@@ -11,7 +11,7 @@ from tests.data.photos import bars, records
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Samples]:
+def data(tmp_path_factory) -> dict[str, Samples]:
     """Of raw images 1,000 bytes, of arrays in memory 16."""
     folder = tmp_path_factory.mktemp("data")
     write_records(folder / "raw", [(np.full((1, 10, 10), n, np.uint8), n % 3) for n in range(10)], classes=3)

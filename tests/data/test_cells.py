@@ -15,7 +15,7 @@ LETTERS = st.text(st.sampled_from("0123456789+-.eE_,' %$x\u0663\u00a0infatyN"), 
 
 
 @given(st.text() | LETTERS)
-def test_a_number_is_what_ascii_writes(text: str) -> None:
+def test_a_number_is_what_ascii_writes(text: str):
     """Beside an oracle: Python's float, without all that it takes beyond digits, sign, point and exponent."""
     try:
         value = float(text.strip()) if re.fullmatch("[0-9+.eE-]*", text.strip()) else None
@@ -28,12 +28,12 @@ def test_a_number_is_what_ascii_writes(text: str) -> None:
     "text", ["10_1", "\u0661\u0662", "inf", "-Infinity", "nan", "0x1F", "1e", "1,5", "5%", "1 000", "+-1", ".", "",
              "\uff11"],
 )  # fmt: skip
-def test_no_number(text: str) -> None:
+def test_no_number(text: str):
     assert PLAIN.number(text) is None
 
 
 @given(FINITE)
-def test_numbers_that_python_writes(value: float) -> None:
+def test_numbers_that_python_writes(value: float):
     assert PLAIN.number(repr(value)) == PLAIN.number(f" {value!r}\u00a0") == value
 
 
@@ -42,7 +42,7 @@ def test_numbers_that_python_writes(value: float) -> None:
     st.sampled_from([(".", ","), (",", "."), (".", " "), (",", "\u202f"), (".", "'"), (",", "\u2019"), (".", "_")]),
     st.booleans(),
 )
-def test_every_notation_reads_what_it_writes(value: Decimal, style: tuple[str, str], percent: bool) -> None:
+def test_every_notation_reads_what_it_writes(value: Decimal, style: tuple[str, str], percent: bool):
     decimal, thousands = style
     text = f"{value:,}".translate({ord(","): thousands, ord("."): decimal}) + " %" * percent
     notation = Notation(decimal, {"\u202f": " ", "\u2019": "'"}.get(thousands, thousands))
@@ -53,11 +53,11 @@ def test_every_notation_reads_what_it_writes(value: Decimal, style: tuple[str, s
 @pytest.mark.parametrize(
     "text", ["1,00", "1,0000", "0,123", ",123", "1,234,5", "12,34,567", "1,234.5,6", "1.5,000", "01,234"]
 )
-def test_thousands_are_groups_of_three(text: str) -> None:
+def test_thousands_are_groups_of_three(text: str):
     assert Notation(thousands=",").number(text) is None
 
 
-def test_cells_that_are_numbers_already() -> None:
+def test_cells_that_are_numbers_already():
     comma = Notation(decimal=",", thousands=".")
     for cell in (1.5, Decimal("1.5"), np.float32(1.5)):
         assert comma.number(cell) == comma.number(cell, percent=True) == 1.5
@@ -65,7 +65,7 @@ def test_cells_that_are_numbers_already() -> None:
 
 
 @given(FINITE)
-def test_a_number_has_one_name(value: float) -> None:
+def test_a_number_has_one_name(value: float):
     name = PLAIN.canonical(repr(value))
     assert PLAIN.canonical(name) == PLAIN.canonical(f"+{value!r}".replace("+-", "-")) == PLAIN.canonical(value) == name
     assert float(name) == value
@@ -81,7 +81,7 @@ def test_a_number_has_one_name(value: float) -> None:
         (["007", "01.5", "1e999", "x", "", True, None], None),
     ],
 )
-def test_names_of_numbers(cells: list[object], name: str | None) -> None:
+def test_names_of_numbers(cells: list[object], name: str | None):
     assert {PLAIN.canonical(cell) for cell in cells} == {name}
 
 
@@ -93,7 +93,7 @@ def test_names_of_numbers(cells: list[object], name: str | None) -> None:
         (("-", "Unknown"), ["", "-", "unknown"], ["NA", "None", "--"]),
     ],
 )
-def test_missing_values(words: tuple[str, ...] | None, missing: list[object], values: list[object]) -> None:
+def test_missing_values(words: tuple[str, ...] | None, missing: list[object], values: list[object]):
     notation = Notation(missing=words)
     assert all(map(notation.is_missing, missing))
     assert not any(map(notation.is_missing, values))

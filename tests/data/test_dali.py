@@ -1,7 +1,6 @@
 """DALI as a reader: the host's pixels however runs are cut, damaged images found and named."""
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,7 +23,7 @@ SIZE, SEED, COUNT = 24, 5, 20
 
 
 @pytest.fixture(scope="module")
-def jpegs(tmp_path_factory: pytest.TempPathFactory) -> RecordSet:
+def jpegs(tmp_path_factory) -> RecordSet:
     return records(tmp_path_factory.mktemp("jpeg") / "set", bars(COUNT))
 
 
@@ -58,7 +57,7 @@ def check_slot(data: RecordSet, slot: Slot) -> None:
     np.testing.assert_array_equal(slot.arrays["label"], labels)
 
 
-def test_what_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_what_is_missing(monkeypatch, tmp_path):
     def only(*present: str) -> Callable:
         def find(name: str):
             if name.partition(".")[0] not in present:
@@ -82,7 +81,7 @@ def test_what_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
 
 @pytest.mark.dali
 @pytest.mark.parametrize(("samples", "depth", "threads"), [(1, 1, 1), (8, 2, 2), (13, 3, 1), (64, 2, 3)])
-def test_runs_threads_and_changes_do_not_matter(jpegs: RecordSet, samples: int, depth: int, threads: int) -> None:
+def test_runs_threads_and_changes_do_not_matter(jpegs: RecordSet, samples: int, depth: int, threads: int):
     """Learners come and go, epochs end in the middle of a slot, and every sample is the host's."""
     timelines, data = [fixed(3, (2,), 4, 31)], decoded(jpegs)
     readers = (
@@ -105,7 +104,7 @@ def test_runs_threads_and_changes_do_not_matter(jpegs: RecordSet, samples: int, 
 
 
 @pytest.mark.dali
-def test_a_slot_larger_than_a_run_should_be(jpegs: RecordSet) -> None:
+def test_a_slot_larger_than_a_run_should_be(jpegs: RecordSet):
     reader = reader_of(jpegs, samples=2, depth=3)
     slots = [slot_of(each) for each in ([1], [2, 3, 4, 5, 6], [7, 8], [*range(9)])]
     for slot in slots[:2]:  # the second while the first is under way
@@ -140,7 +139,7 @@ HUGE = b"\xff\xd8\xff\xc0\x00\x11\x08\xff\xff\xff\xff\x03\x01\x22\x00\x02\x11\x0
     ],
     ids=["cut", "empty", "text", "huge"],
 )
-def test_a_damaged_image_is_named(tmp_path: Path, image: bytes, why: str) -> None:
+def test_a_damaged_image_is_named(tmp_path, image: bytes, why: str):
     """By file and record, in its turn; the reader goes on."""
     images = bars(8)
     images[3] = image, 0
@@ -167,7 +166,7 @@ def test_a_damaged_image_is_named(tmp_path: Path, image: bytes, why: str) -> Non
 
 
 @pytest.mark.dali
-def test_one_damaged_image_in_place_of_another_may_be_refused(tmp_path: Path) -> None:
+def test_one_damaged_image_in_place_of_another_may_be_refused(tmp_path):
     data = records(tmp_path / "set", [(cut(0), 0), *bars(1)])
 
     def refuse(error: DamagedRecord) -> int:
@@ -180,7 +179,7 @@ def test_one_damaged_image_in_place_of_another_may_be_refused(tmp_path: Path) ->
 
 
 @pytest.mark.dali
-def test_what_is_no_samples_fault(jpegs: RecordSet) -> None:
+def test_what_is_no_samples_fault(jpegs: RecordSet):
     reader = reader_of(jpegs)
     reader.begin([slot_of([1, 2])])
 
@@ -199,9 +198,7 @@ def test_what_is_no_samples_fault(jpegs: RecordSet) -> None:
 @pytest.mark.parametrize(
     ("device", "where", "error"), [(None, "CPUs", ImportError("no gast")), (3, "GPU 3", RuntimeError("no driver"))]
 )
-def test_where_it_cannot_begin(
-    jpegs: RecordSet, monkeypatch: pytest.MonkeyPatch, device: int | None, where: str, error: Exception
-) -> None:
+def test_where_it_cannot_begin(jpegs: RecordSet, monkeypatch, device: int | None, where: str, error: Exception):
     def fail(*_) -> None:
         raise error
 
@@ -213,7 +210,7 @@ def test_where_it_cannot_begin(
 
 @pytest.mark.dali
 @pytest.mark.parametrize("under_way", [0, 1, 3])
-def test_close(jpegs: RecordSet, under_way: int) -> None:
+def test_close(jpegs: RecordSet, under_way: int):
     """Nothing is written afterwards, whatever was under way."""
     reader = reader_of(jpegs, threads=2, depth=3)
     slots = [slot_of(range(COUNT)) for _ in range(under_way)]

@@ -42,7 +42,7 @@ def made(folder: Path, kind: str) -> Path:
 
 
 @pytest.fixture(params=["raw", "png"])
-def folder(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+def folder(tmp_path, request) -> Path:
     return made(tmp_path, request.param)
 
 
@@ -77,7 +77,7 @@ def named(folder: Path, path: Path) -> RecordError:
     return error
 
 
-def test_every_truncation_of_a_shard_is_found_and_named(folder: Path) -> None:
+def test_every_truncation_of_a_shard_is_found_and_named(folder: Path):
     for path in sorted(folder.glob("*.mpr")):
         whole = path.read_bytes()
         for size in range(len(whole)):
@@ -89,7 +89,7 @@ def test_every_truncation_of_a_shard_is_found_and_named(folder: Path) -> None:
     assert len(read_all(open_records(folder))) == 3
 
 
-def test_every_flipped_bit_of_a_shard_is_found_and_named(folder: Path) -> None:
+def test_every_flipped_bit_of_a_shard_is_found_and_named(folder: Path):
     first = 0
     for path in sorted(folder.glob("*.mpr")):
         whole = path.read_bytes()
@@ -114,7 +114,7 @@ def test_every_flipped_bit_of_a_shard_is_found_and_named(folder: Path) -> None:
     assert len(read_all(open_records(folder))) == 3
 
 
-def test_every_truncation_and_flipped_bit_of_a_manifest_is_found_or_means_the_same(folder: Path) -> None:
+def test_every_truncation_and_flipped_bit_of_a_manifest_is_found_or_means_the_same(folder: Path):
     path = folder / manifest.FILE
     whole, right = path.read_bytes(), manifest.load(folder)
     cut = [whole[:size] for size in range(len(whole) - 1)]  # the last byte is a line feed
@@ -132,7 +132,7 @@ def test_every_truncation_and_flipped_bit_of_a_manifest_is_found_or_means_the_sa
     assert same < 10  # white space that is another
 
 
-def test_a_damaged_record_says_which_and_the_others_can_be_read(tmp_path: Path) -> None:
+def test_a_damaged_record_says_which_and_the_others_can_be_read(tmp_path):
     folder = made(tmp_path, "raw")
     path = folder / "raw-00000.mpr"
     data = bytearray(path.read_bytes())
@@ -157,7 +157,7 @@ def test_a_damaged_record_says_which_and_the_others_can_be_read(tmp_path: Path) 
     assert opened.label(1) == 0  # the index is whole
 
 
-def test_encoded_bytes_are_views_that_cannot_be_written(folder: Path) -> None:
+def test_encoded_bytes_are_views_that_cannot_be_written(folder: Path):
     data = open_records(folder)
     for sample, image in enumerate(ENCODED if not data.shape else map(bytes, IMAGES)):
         view = data.encoded(sample)
@@ -168,7 +168,7 @@ def test_encoded_bytes_are_views_that_cannot_be_written(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("sample", [-1, 3])
-def test_a_sample_out_of_range_is_no_damage(folder: Path, sample: int) -> None:
+def test_a_sample_out_of_range_is_no_damage(folder: Path, sample: int):
     data = open_records(folder)
     for attempt in (data.encoded, data.record, data.label):
         with pytest.raises(RecordError) as caught:
@@ -219,7 +219,7 @@ ROW = st.tuples(U64, U32, st.integers(-(2**31), 2**31 - 1))
 @example(shape=None, encoding=None, dtype=None, count=None, end=None, rows=[(2, (2**64 - 1, 0, 0))], cut=0)
 @example(shape=None, encoding=None, dtype=None, count=None, end=None, rows=[(1, (2**63, 0, 0))], cut=0)
 def test_fuzz_fields_whose_checksums_are_right(
-    tmp_path_factory: pytest.TempPathFactory,
+    tmp_path_factory,
     shape: tuple[int, ...] | None,
     encoding: bytes | None,
     dtype: bytes | None,
@@ -227,7 +227,7 @@ def test_fuzz_fields_whose_checksums_are_right(
     end: int | None,
     rows: list[tuple[int, tuple[int, int, int]]],
     cut: int,
-) -> None:
+):
     """The deeper checks are reached: only they stand between a made-up length and the memory."""
     images = b"".join(ENCODED)
     index = np.array([(64, crc32c(b"abc"), 1), (67, crc32c(b"d"), 0), (68, crc32c(b"efgh"), 2)], INDEX)
@@ -244,7 +244,7 @@ def test_fuzz_fields_whose_checksums_are_right(
 
 @settings(max_examples=60)
 @given(st.data())
-def test_fuzz_a_manifest_whose_checksum_is_right(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+def test_fuzz_a_manifest_whose_checksum_is_right(tmp_path_factory, data: st.DataObject):
     """Whatever JSON its fields hold, opening names the manifest or the shard that does not fit it."""
     base = tmp_path_factory.getbasetemp() / "fuzzed"
     folder = base / "png"
@@ -285,7 +285,7 @@ for turn in range(10**9):
 """
 
 
-def test_a_writer_killed_at_any_moment_leaves_whole_data_sets_only(tmp_path: Path) -> None:
+def test_a_writer_killed_at_any_moment_leaves_whole_data_sets_only(tmp_path):
     for turn in range(6):
         folder = tmp_path / str(turn)
         folder.mkdir()
@@ -307,7 +307,7 @@ def test_a_writer_killed_at_any_moment_leaves_whole_data_sets_only(tmp_path: Pat
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 13), reason="from Python 3.13 a map keeps no descriptor")
-def test_too_many_open_files_says_what_to_do(tmp_path: Path) -> None:
+def test_too_many_open_files_says_what_to_do(tmp_path):
     images = np.zeros((80, 1, 1, 1), np.uint8)
     write_records(tmp_path / "a", zip(images, [0] * 80, strict=True), classes=1, shard_size=1)
     opening = (
@@ -328,7 +328,7 @@ def test_too_many_open_files_says_what_to_do(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc")
-def test_opening_touches_no_page_of_a_shard(tmp_path: Path) -> None:
+def test_opening_touches_no_page_of_a_shard(tmp_path):
     """Else a thousand shards take a hundred megabytes: the kernel maps what is around a page that is touched."""
     images = np.zeros((200, 3, 32, 32), np.uint8)
     write_records(tmp_path / "a", zip(images, [0] * 200, strict=True), classes=1, shard_size=8000)

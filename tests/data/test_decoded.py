@@ -3,7 +3,6 @@
 import threading
 from functools import cache
 from io import BytesIO
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -29,7 +28,7 @@ COUNT, SIZE, SEED, AREA, ASPECT = 41, 8, 5, (0.2, 0.9), (0.75, 4 / 3)
 
 
 @pytest.fixture(scope="module")
-def stored(tmp_path_factory: pytest.TempPathFactory) -> RecordSet:
+def stored(tmp_path_factory) -> RecordSet:
     """JPEGs of several sizes."""
     return records(tmp_path_factory.mktemp("records") / "train", bars(COUNT))
 
@@ -52,13 +51,13 @@ def damages(limit: int = 0) -> Damages:
     return Damages("train", COUNT, limit)
 
 
-def test_what_it_says_of_itself(stored: RecordSet) -> None:
+def test_what_it_says_of_itself(stored: RecordSet):
     data = Decoded(stored, Size(SIZE))
     assert (data.name, data.count, data.shape, data.dtype, data.classes) == ("train", COUNT, (3, 8, 8), np.uint8, 3)
     assert (data.mean, data.std) == (stored.mean, stored.std)
 
 
-def test_it_reads_the_centres(stored: RecordSet) -> None:
+def test_it_reads_the_centres(stored: RecordSet):
     samples = np.array([7, 0, 40, 7])
     images, labels = np.zeros((4, 3, SIZE, SIZE), np.uint8), np.zeros(4, np.int32)
     Decoded(stored, Size(SIZE), AREA, ASPECT).read(samples, images, labels)
@@ -67,7 +66,7 @@ def test_it_reads_the_centres(stored: RecordSet) -> None:
         np.testing.assert_array_equal(image, expected(stored, sample, None))
 
 
-def test_without_an_area_the_centre_is_trained_on(stored: RecordSet) -> None:
+def test_without_an_area_the_centre_is_trained_on(stored: RecordSet):
     data, sizes = Decoded(stored, Size(SIZE, 20)), np.array([[30, 40], [55, 21]])
     np.testing.assert_array_equal(data.windows(sizes, np.zeros((2, 4), np.uint32)), centre_windows(sizes, 20, SIZE))
 
@@ -88,7 +87,7 @@ def check(data: RecordSet, slot: Slot) -> None:
 )
 def test_exactly_once_whenever_learners_change(
     stored: RecordSet, batch: int, threads: int, prefetch: int, start: int, changes: list[tuple[int, int, int]]
-) -> None:
+):
     """Two ranks' slots side by side are the stream; begun anywhere, changed anywhere, each image right."""
     timelines = [fixed(batch, (1, 2), 7, start)]
     data = Decoded(stored, Size(SIZE), AREA, ASPECT)
@@ -116,7 +115,7 @@ def test_exactly_once_whenever_learners_change(
             rank.close()
 
 
-def test_runs_are_read_ahead_for_one_learner(stored: RecordSet) -> None:
+def test_runs_are_read_ahead_for_one_learner(stored: RecordSet):
     """Two whole runs are under way while a learner has what came before."""
     data = Decoded(stored, Size(SIZE), AREA)
     assert (DrawingReader.samples, DrawingReader.depth, DrawingReader.piece) == (64, 2, 4)
@@ -132,7 +131,7 @@ def test_runs_are_read_ahead_for_one_learner(stored: RecordSet) -> None:
 
 
 @pytest.mark.parametrize("bad", [b"no image", encode(picture(30, 30))[:300]])
-def test_an_image_that_cannot_be_decoded(tmp_path: Path, bad: bytes) -> None:
+def test_an_image_that_cannot_be_decoded(tmp_path, bad: bytes):
     images = bars(COUNT)
     images[17] = (bad, 0)
     stored = records(tmp_path / "train", images)
@@ -158,6 +157,6 @@ def test_an_image_that_cannot_be_decoded(tmp_path: Path, bad: bytes) -> None:
     assert str(caught.value) == message
 
 
-def test_memory_that_runs_out_is_no_damage(stored: RecordSet) -> None:
+def test_memory_that_runs_out_is_no_damage(stored: RecordSet):
     with pytest.raises(MemoryError), decoding(stored, 0):
         raise MemoryError

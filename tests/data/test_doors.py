@@ -70,7 +70,7 @@ WRONG = {
 
 @DOORS
 @pytest.mark.parametrize("values", RIGHT.values(), ids=RIGHT.keys())
-def test_numbers_of_any_kind_arrive(door: Callable, values: Callable) -> None:
+def test_numbers_of_any_kind_arrive(door: Callable, values: Callable):
     found = door(values())
     assert found.dtype in (np.uint8, np.int32, np.float32)
     assert found.flags.c_contiguous
@@ -79,7 +79,7 @@ def test_numbers_of_any_kind_arrive(door: Callable, values: Callable) -> None:
 
 @DOORS
 @pytest.mark.parametrize(("values", "fault"), WRONG.values(), ids=WRONG.keys())
-def test_the_rest_is_refused_by_name(door: Callable, values: Callable, fault: str) -> None:
+def test_the_rest_is_refused_by_name(door: Callable, values: Callable, fault: str):
     if door is of_items and fault.startswith("cannot"):
         pytest.skip("an item is a row")
     with pytest.raises(MpibowError) as error:
@@ -99,7 +99,7 @@ def test_the_rest_is_refused_by_name(door: Callable, values: Callable, fault: st
         (np.ma.masked_array(LABELS, mask=LABELS > 1), "arrays: labels: has masked values"),
     ],
 )
-def test_labels(labels, expected) -> None:
+def test_labels(labels, expected):
     if isinstance(expected, list):
         assert ArrayData(ONES, labels).labels.tolist() == expected
     else:
@@ -109,7 +109,7 @@ def test_labels(labels, expected) -> None:
 
 
 @pytest.mark.parametrize(("kind", "dtype", "most"), [("u1", "uint8", 255), ("i4", "int32", 2**31 - 1)])
-def test_predict_wraps_no_integer(kind: str, dtype: str, most: int) -> None:
+def test_predict_wraps_no_integer(kind: str, dtype: str, most: int):
     graph = objective(lambda x: mb.sum(mb.cast(x), axis=1), {"x": ((4,), np.dtype(kind))})(1)
     wide = np.full((2, 4), most, "u8" if kind == "u1" else "i8")
     assert checked(graph, ["x"], wide)["x"].max() == most
@@ -117,7 +117,7 @@ def test_predict_wraps_no_integer(kind: str, dtype: str, most: int) -> None:
         checked(graph, ["x"], wide + wide.dtype.type(1))
 
 
-def test_an_array_is_not_copied_without_need() -> None:
+def test_an_array_is_not_copied_without_need():
     values = ONES.astype("f4")
     assert ArrayData(values, LABELS).images is values
     assert numeric_array("x", values) is values

@@ -40,7 +40,7 @@ def inspected(capsys: pytest.CaptureFixture[str], *words: object, code: int = 0)
     return err if code else out
 
 
-def test_encoded_images(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_encoded_images(tmp_path, capsys):
     images = [png((4, 3)), png((10, 5)), png((7, 20)), b"no image"]
     sizes = sorted(map(len, images[:3]))
     folder = encoded(tmp_path / "a", images, [0, 0, 2, 2], source="made up")
@@ -60,7 +60,7 @@ def test_encoded_images(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     )
 
 
-def test_many_classes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_many_classes(tmp_path, capsys):
     """Classes 0 to 29 with (class mod 7) + 1 records, but for 5 and 28, which have none."""
     labels = [label for label in range(30) for _ in range(label % 7 + 1) if label not in (5, 28)]
     names = [f"class {chr(ord('a') + n % 26)}{n}" for n in range(30)]
@@ -74,7 +74,7 @@ def test_many_classes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     ]
 
 
-def test_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json(tmp_path, capsys):
     images = np.arange(3 * 4, dtype=np.uint8).reshape(3, 1, 2, 2)
     a = raw(tmp_path / "a", images, [0, 2, 2], class_names=["x", "y", "z"], source="s", sources={"f": "md5 0"})
     b = encoded(tmp_path / "b", [png((4, 3))], [0])
@@ -97,7 +97,7 @@ def drawn(file: Path) -> np.ndarray:
         return np.array(image)
 
 
-def test_a_sheet_of_encoded_images(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_sheet_of_encoded_images(tmp_path, capsys):
     """Six squares of 16 pixels, drawn eight times as large: three columns, two rows, by class."""
     labels = [2, 0, 1, 1, 0, 2]
     images = [png((16, 16), list(COLOURS.values())[label]) for label in labels]
@@ -118,7 +118,7 @@ def test_a_sheet_of_encoded_images(tmp_path: Path, capsys: pytest.CaptureFixture
     assert not np.array_equal(words[1], words[2])  # green
 
 
-def test_a_sheet_of_raw_images(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_sheet_of_raw_images(tmp_path, capsys):
     grey = np.array([[[[0, 100], [200, 255]]]], np.uint8)
     inspected(capsys, raw(tmp_path / "grey", grey, [0]), "--sheet", tmp_path / "grey.png")
     sheet = drawn(tmp_path / "grey.png")[GAP : GAP + 128, GAP : GAP + 128]
@@ -130,7 +130,7 @@ def test_a_sheet_of_raw_images(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert np.array_equal(sheet[::64, ::64], colour[0].transpose(1, 2, 0))
 
 
-def test_floats_are_drawn_from_black_to_white(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_floats_are_drawn_from_black_to_white(tmp_path, capsys):
     images = np.array([[[[-3, 1]]], [[[0, 2]]]], np.float32)
     inspected(capsys, raw(tmp_path / "a", images, [0, 1]), "--sheet", tmp_path / "a.png")
     sheet = drawn(tmp_path / "a.png")
@@ -143,7 +143,7 @@ def test_floats_are_drawn_from_black_to_white(tmp_path: Path, capsys: pytest.Cap
     assert (drawn(tmp_path / "flat.png")[GAP : GAP + 64, GAP : GAP + 128] == 0).all()
 
 
-def test_large_pictures_are_made_small_and_keep_their_proportions(tmp_path: Path) -> None:
+def test_large_pictures_are_made_small_and_keep_their_proportions(tmp_path):
     folder = encoded(tmp_path / "a", [png((640, 320)), png((1, 1000))], [0, 0])
     sheet = pictures.sheet(open_records(folder), [0, 1])
     assert sheet.size == (2 * (128 + GAP) + GAP, 128 + GAP + LINE + GAP)
@@ -155,12 +155,12 @@ def test_large_pictures_are_made_small_and_keep_their_proportions(tmp_path: Path
 
 
 @pytest.mark.parametrize("name", ["", "two\nlines", "鳥", "a name that is far wider than any picture", "\U0001f600"])
-def test_any_class_name_can_be_drawn(tmp_path: Path, name: str) -> None:
+def test_any_class_name_can_be_drawn(tmp_path, name: str):
     folder = raw(tmp_path / "a", np.zeros((1, 1, 4, 4), np.uint8), [0], classes=1, class_names=[name])
     assert (np.array(pictures.sheet(open_records(folder), [0]))[:, -GAP:] == 255).all()
 
 
-def test_some_images_of_one_class_drawn_by_the_seed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_some_images_of_one_class_drawn_by_the_seed(tmp_path, capsys):
     """Image n has the grey value n, and every third is of class 1."""
     images = np.arange(90, dtype=np.uint8).reshape(-1, 1, 1, 1)
     folder = raw(tmp_path / "a", images, [n % 3 for n in range(90)], class_names=["x", "y", "0"])
@@ -183,7 +183,7 @@ def test_some_images_of_one_class_drawn_by_the_seed(tmp_path: Path, capsys: pyte
     assert {n % 3 for n in values("--class", "0")} == {2}  # a name goes before a number
 
 
-def test_chosen_samples_are_all_where_there_are_fewer() -> None:
+def test_chosen_samples_are_all_where_there_are_fewer():
     assert pick(np.array([3, 5, 9]), 5, 0) == [3, 5, 9]
     assert sorted({n for seed in range(50) for n in pick(np.arange(5), 2, seed)}) == [0, 1, 2, 3, 4]
 
@@ -203,17 +203,17 @@ def test_chosen_samples_are_all_where_there_are_fewer() -> None:
 )
 def test_what_cannot_be_drawn(
     here: Path,
-    capsys: pytest.CaptureFixture[str],
+    capsys,
     words: list[str],
     code: int,
     message: str,
-) -> None:
+):
     folder = raw(here / "a", np.zeros((2, 1, 1, 1), np.uint8), [0, 1], class_names=list(COLOURS))
     assert inspected(capsys, folder, *words, code=code) == f"error: {message.format(folder)}\n"
     assert [path.name for path in here.iterdir()] == ["a"]
 
 
-def test_images_that_cannot_be_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_images_that_cannot_be_drawn(tmp_path, capsys):
     two = raw(tmp_path / "two", np.zeros((1, 2, 4, 4), np.uint8), [0])
     text = encoded(tmp_path / "text", [png((2, 2)), b"text"], [0, 0])
     for folder, message in (
@@ -224,7 +224,7 @@ def test_images_that_cannot_be_drawn(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert not (tmp_path / "a.png").exists()
 
 
-def test_other_modes_of_images_become_colours(tmp_path: Path) -> None:
+def test_other_modes_of_images_become_colours(tmp_path):
     images = [png((2, 2), 77, "L"), png((2, 2), (5, 6, 7, 255), "RGBA"), png((2, 2), 1, "1")]
     sheet = np.array(pictures.sheet(open_records(encoded(tmp_path / "a", images, [0] * 3)), [0, 1, 2]))
     first, second = sheet[GAP], sheet[GAP + 128 + GAP + LINE]
@@ -240,7 +240,7 @@ def test_other_modes_of_images_become_colours(tmp_path: Path) -> None:
     ("verify", "--workers=0", "--workers: must be at least 1, got 0"),
     ("verify", "--workers=1025", "--workers: must be at most 1,024, got 1025"),
 ])  # fmt: skip
-def test_numbers_out_of_range(capsys: pytest.CaptureFixture[str], command: str, option: str, message: str) -> None:
+def test_numbers_out_of_range(capsys, command: str, option: str, message: str):
     with pytest.raises(SystemExit):
         records.main([command, "a", option])
     assert capsys.readouterr().err.endswith(f"argument {message}\n")

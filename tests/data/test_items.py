@@ -22,12 +22,12 @@ from tests.refusals import refuses
         ({"a": 1, "b": 2}, {"a": 1, "b": 2}),
     ],
 )
-def test_names(sample, expected: dict[str, int]) -> None:
+def test_names(sample, expected: dict[str, int]):
     assert named(sample, ("x", "y"), "target") == expected
 
 
 @pytest.mark.parametrize("sample", [{"img": 1, "label": 2}, {"labels": 2, "pixel_values": 1}, (1, 2)])
-def test_names_of_a_classifier(sample) -> None:
+def test_names_of_a_classifier(sample):
     assert named(sample, ("image",), "label") == {"image": 1, "label": 2}
 
 
@@ -40,7 +40,7 @@ def test_names_of_a_classifier(sample) -> None:
         ((1, 2, 3, 4), "has 3 inputs and a target, the net takes x, y"),
     ],
 )
-def test_what_is_no_sample(sample, fault: str) -> None:
+def test_what_is_no_sample(sample, fault: str):
     with refuses(fault, RecordError):
         named(sample, ("x", "y"), "target")
 
@@ -59,12 +59,12 @@ def test_what_is_no_sample(sample, fault: str) -> None:
         (Image.new("RGBA", (4, 2)), (3, 2, 4), "uint8"),
     ],
 )
-def test_arrays(value, shape: tuple[int, ...], dtype: str) -> None:
+def test_arrays(value, shape: tuple[int, ...], dtype: str):
     found = array_of("x", value)
     assert (found.shape, found.dtype) == (shape, dtype)
 
 
-def test_a_label_of_a_classifier_is_int32() -> None:
+def test_a_label_of_a_classifier_is_int32():
     assert array_of("label", np.uint8(3), label=True).dtype == np.int32
 
 
@@ -78,12 +78,12 @@ def test_a_label_of_a_classifier_is_int32() -> None:
         ("counter", 1, "counter: is the name of the random numbers' input; give it another"),
     ],
 )
-def test_what_is_no_array(name: str, value, fault: str) -> None:
+def test_what_is_no_array(name: str, value, fault: str):
     with refuses(fault, RecordError):
         array_of(name, value)
 
 
-def test_random_numbers_depend_on_seed_epoch_and_sample_alone() -> None:
+def test_random_numbers_depend_on_seed_epoch_and_sample_alone():
     items = Items("train", Pairs(), ("x",), "target", seed=3, transform=numbered)
     first = [float(items.sample(n, epoch)["target"]) for epoch in (0, 1) for n in range(4)]
     again = [float(items.sample(n, epoch)["target"]) for epoch in (0, 1) for n in range(4)]
@@ -94,7 +94,7 @@ def test_random_numbers_depend_on_seed_epoch_and_sample_alone() -> None:
     assert float(part.sample(1, 0)["target"]) == first[3]  # by its number in the whole
 
 
-def test_evaluation_has_a_transform_of_its_own() -> None:
+def test_evaluation_has_a_transform_of_its_own():
     items = Items("train", Pairs(), ("x",), "target", transform=numbered)
     assert items.sample(0, None)["target"] in (0, 1)
     assert Items("train", Pairs(), ("x",), "target", evaluated=numbered).sample(0, None)["target"].dtype == np.float32

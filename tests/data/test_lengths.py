@@ -34,7 +34,7 @@ def trained(folder: Path, lengths: tuple[int, ...], *, function=net, data=None, 
     )
 
 
-def test_rows_are_filled_up() -> None:
+def test_rows_are_filled_up():
     data = padded({"x": [[1, 2, 3], [4]], "y": [[1.5], [2.5]]}, {"x": -100}, (2, 4), "train")
     assert data.arrays["x"].tolist() == [[1, 2, 3, -100], [4, -100, -100, -100]]
     assert data.arrays["y"].shape == (2, 1)
@@ -54,7 +54,7 @@ def test_rows_are_filled_up() -> None:
         ({"x": []}, "must have one number of samples of at least 1"),
     ],
 )
-def test_rows_that_do_not_fit_are_refused(rows: dict, text: str) -> None:
+def test_rows_that_do_not_fit_are_refused(rows: dict, text: str):
     with pytest.raises(RecordError, match=text):
         padded(rows, dict.fromkeys(rows, 0), (4, 8), "train")
 
@@ -73,12 +73,12 @@ def test_rows_that_do_not_fit_are_refused(rows: dict, text: str) -> None:
         ),
     ],
 )
-def test_arguments_that_do_not_fit_are_refused(arguments: dict, text: str) -> None:
+def test_arguments_that_do_not_fit_are_refused(arguments: dict, text: str):
     with pytest.raises((ConfigError, RecordError), match=text):
         mb.fit(net, columns(), batch_size=BATCH, device="numpy", **arguments)
 
 
-def test_batches_have_samples_of_like_lengths() -> None:
+def test_batches_have_samples_of_like_lengths():
     """Every sample comes once an epoch, in an order that depends on the epoch, wherever its batches begin."""
     data = padded(columns(258), PADDING, LENGTHS, "train")
     batches = [samples_at(n * BATCH, BATCH, data.count, 1, data)[1] for n in range(3 * data.count // BATCH)]
@@ -91,14 +91,14 @@ def test_batches_have_samples_of_like_lengths() -> None:
     assert spread < 1 < 5 < plain
 
 
-def test_weights_are_those_of_full_length(tmp_path: Path) -> None:
+def test_weights_are_those_of_full_length(tmp_path):
     """(15, 16) has the same order of samples, and computes nearly all batches at 15 or 16."""
     short, long = trained(tmp_path / "a", LENGTHS), trained(tmp_path / "b", (15, 16))
     for name, array in short.weights.items():
         np.testing.assert_allclose(array, long.weights[name], rtol=1e-9, atol=1e-12)
 
 
-def test_batches_are_computed_at_their_lengths(tmp_path: Path) -> None:
+def test_batches_are_computed_at_their_lengths(tmp_path):
     """A mean over the padding too depends on the length."""
 
     def whole_mean(tokens, mask, label):
@@ -108,14 +108,14 @@ def test_batches_are_computed_at_their_lengths(tmp_path: Path) -> None:
     assert abs(short.weights["dense1.weight"] - long.weights["dense1.weight"]).max() > 1e-3
 
 
-def test_a_run_is_continued_to_the_same_bits(tmp_path: Path) -> None:
+def test_a_run_is_continued_to_the_same_bits(tmp_path):
     whole, half = trained(tmp_path / "a", LENGTHS, epochs=2), trained(tmp_path / "b", LENGTHS, epochs=1)
     rest = trained(tmp_path / "b", LENGTHS, epochs=2, resume=half.summary.run)
     for name, array in whole.weights.items():
         assert array.tobytes() == rest.weights[name].tobytes()
 
 
-def test_items_by_name_and_validation_data_are_padded_alike(tmp_path: Path) -> None:
+def test_items_by_name_and_validation_data_are_padded_alike(tmp_path):
     table = columns()
     items = [{key: values[n] for key, values in table.items()} for n in range(64)]
     one = trained(tmp_path / "a", LENGTHS, validation=0.25)
@@ -124,7 +124,7 @@ def test_items_by_name_and_validation_data_are_padded_alike(tmp_path: Path) -> N
         assert array.tobytes() == other.weights[name].tobytes()
 
 
-def test_learners_that_meet_within_a_layer_are_refused(tmp_path: Path) -> None:
+def test_learners_that_meet_within_a_layer_are_refused(tmp_path):
     def meets(tokens, mask, label):
         vectors = mb.batch_norm(mb.mean(mb.embedding(tokens, WORDS, 8), axis=1), sync="rank")
         return mb.softmax_cross_entropy(mb.dense(vectors, 2), label) + mb.mean(mask, axis=1)

@@ -22,7 +22,7 @@ def reading(
     return Loading(train, {}, choice, 3, ahead, threads)
 
 
-def test_what_reading_ahead_takes(data: dict[str, Samples]) -> None:
+def test_what_reading_ahead_takes(data: dict[str, Samples]):
     """Batches of 3 images of 100 bytes, their labels and counters, 300, 12 and 48 bytes; two iterations ahead."""
     assert reading(data["raw"]).held == ReadAheadMemory(4 * 360)
     assert held_by(reading(data["raw"], "resident")) == ReadAheadMemory(4 * (512 + 256 + 256), 3 * 1024)
@@ -31,7 +31,7 @@ def test_what_reading_ahead_takes(data: dict[str, Samples]) -> None:
     assert held_by(reading(data["raw"], "dali", on_device=True, ahead=1)) == ReadAheadMemory(3 * 1024, 2 * 512)
 
 
-def test_what_the_log_says(data: dict[str, Samples]) -> None:
+def test_what_the_log_says(data: dict[str, Samples]):
     encoded, raw = data["encoded"], data["raw"]
     assert reading(encoded, why=MISSING).described == f"pipeline: host with 4 threads: {MISSING}"
     assert reading(encoded, why="x", threads=1).described == "pipeline: host with 1 thread: x"
@@ -61,17 +61,17 @@ def test_what_the_log_says(data: dict[str, Samples]) -> None:
         ("host", "arrays", "set prefetch higher, or leave a core free for reading"),
     ],
 )
-def test_remedies(data: dict[str, Samples], kind: str, name: str, text: str) -> None:
+def test_remedies(data: dict[str, Samples], kind: str, name: str, text: str):
     assert reading(data[name], kind).remedy == text
 
 
-def test_remedies_on_a_gpu(data: dict[str, Samples]) -> None:
+def test_remedies_on_a_gpu(data: dict[str, Samples]):
     assert reading(data["raw"], "resident", on_device=True).remedy == "set prefetch higher"
     on_device = reading(data["encoded"], "dali", on_device=True)
     assert on_device.remedy == reading(data["encoded"], "dali").remedy
 
 
-def test_damages_of_both_data_sets_are_told() -> None:
+def test_damages_of_both_data_sets_are_told():
     train, test = Broken(3), Broken(5, 6)
     train.name, test.name = "train", "test"
     both = Loading(train, {"test": test}, PipelineChoice("host", ""), 2, 2, most_damaged=2)
@@ -88,13 +88,13 @@ def test_damages_of_both_data_sets_are_told() -> None:
     assert list(both.damaged().items()) == list(told.items())
 
 
-def test_without_damage_allowed_the_first_is_raised() -> None:
+def test_without_damage_allowed_the_first_is_raised():
     alone = Loading(Broken(), {"test": Broken(COUNT - 1)}, PipelineChoice("host", ""), 2, 2)
     assert isinstance(alone.intact("test"), Intact)
     with pytest.raises(DamagedRecord):
         read(alone.intact("test"), COUNT - 1)
 
 
-def test_what_is_in_memory_is_tested_as_it_is() -> None:
+def test_what_is_in_memory_is_tested_as_it_is():
     named = NamedArrays({"user": np.zeros(4, int)})
     assert Loading(named, {"test": named}, PipelineChoice("host", ""), 2, 2).intact("test") is named

@@ -1,7 +1,5 @@
 """The mean image: every image once, whatever is read at once; told when it takes long."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -14,7 +12,7 @@ IMAGES = np.random.default_rng(0).integers(0, 256, (23, 2, 3, 4), dtype=np.uint8
 LABELS = np.zeros(23, int)
 
 
-def test_by_hand() -> None:
+def test_by_hand():
     images = np.array([[[0, 255], [1, 7]], [[0, 255], [2, 8]]], np.uint8).reshape(2, 1, 2, 2)
     found = mean_image(ArrayData(images, np.zeros(2, int)))
     assert (found.dtype, found.tolist()) == (np.float64, [[[0.0, 255.0], [1.5, 7.5]]])
@@ -22,9 +20,7 @@ def test_by_hand() -> None:
 
 @pytest.mark.parametrize("at_once", [1, 2, 5, 22, 23, 24, 1000])
 @pytest.mark.parametrize("dtype", ["uint8", "float32"])
-def test_it_is_the_mean_however_many_are_read_at_once(
-    monkeypatch: pytest.MonkeyPatch, at_once: int, dtype: str
-) -> None:
+def test_it_is_the_mean_however_many_are_read_at_once(monkeypatch, at_once: int, dtype: str):
     images = IMAGES.astype(dtype)
     monkeypatch.setattr(moments, "PART", at_once * images[0].nbytes)
     notes = []
@@ -33,19 +29,19 @@ def test_it_is_the_mean_however_many_are_read_at_once(
     assert notes == []
 
 
-def test_of_records_and_rows(tmp_path: Path) -> None:
+def test_of_records_and_rows(tmp_path):
     write_records(tmp_path / "data", zip(IMAGES, LABELS.tolist(), strict=True), classes=2)
     np.testing.assert_array_equal(mean_image(open_records(tmp_path / "data")), mean_image(ArrayData(IMAGES, LABELS)))
     rows = ArrayData(IMAGES.reshape(23, 24), LABELS)
     np.testing.assert_allclose(mean_image(rows), rows.mean, rtol=1e-15)
 
 
-def test_an_image_larger_than_what_is_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_image_larger_than_what_is_read_at_once(monkeypatch):
     monkeypatch.setattr(moments, "PART", 3)
     np.testing.assert_allclose(mean_image(ArrayData(IMAGES, LABELS)), IMAGES.mean(axis=0), rtol=1e-15)
 
 
-def test_what_takes_long_is_told_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_takes_long_is_told_now_and_then(monkeypatch):
     monkeypatch.setattr(moments, "PART", 2 * 24)
     seconds = iter(range(100))
     monkeypatch.setattr(moments.time, "monotonic", lambda: float(next(seconds)))

@@ -18,24 +18,24 @@ def stream(position: int, length: int, count: int, seed: int = 1) -> list[Sample
     return list(zip(epochs.tolist(), samples.tolist(), strict=True))
 
 
-def test_golden_order() -> None:
+def test_golden_order():
     """An order that changes silently would make no run repeatable."""
     assert permutation(100, 1, 0)[:10].tolist() == [92, 45, 60, 3, 20, 25, 44, 27, 0, 14]
 
 
 @given(st.integers(1, 200), st.integers(0, 2**32 - 1), st.integers(0, 1000))
-def test_an_epoch_holds_every_sample_once(count: int, seed: int, epoch: int) -> None:
+def test_an_epoch_holds_every_sample_once(count: int, seed: int, epoch: int):
     assert sorted(permutation(count, seed, epoch).tolist()) == list(range(count))
 
 
-def test_epochs_seeds_and_counts_have_orders_of_their_own() -> None:
+def test_epochs_seeds_and_counts_have_orders_of_their_own():
     orders = [
         permutation(*of)[:10].tolist() for of in ((100, 1, 0), (100, 1, 1), (100, 2, 0), (101, 1, 0), (100, 0, 1))
     ]
     assert len({tuple(order) for order in orders}) == 5
 
 
-def test_an_order_is_read_only() -> None:
+def test_an_order_is_read_only():
     order = permutation(10, 1, 0)
     assert order.dtype == np.int64
     with pytest.raises(ValueError, match="read-only"):
@@ -43,12 +43,12 @@ def test_an_order_is_read_only() -> None:
 
 
 @given(st.integers(1, 20), st.integers(0, 100), st.integers(1, 60))
-def test_the_stream_is_the_epochs_in_a_row(count: int, position: int, length: int) -> None:
+def test_the_stream_is_the_epochs_in_a_row(count: int, position: int, length: int):
     whole = [(epoch, n) for epoch in range(161) for n in permutation(count, 1, epoch).tolist()]
     assert stream(position, length, count) == whole[position : position + length]
 
 
-def test_far_positions() -> None:
+def test_far_positions():
     """Beyond 2^32 samples, as a long run on a large data set gets."""
     position = 7 * 10**9
     assert stream(position, 2, 1000) == [(7_000_000, int(n)) for n in permutation(1000, 1, 7_000_000)[:2]]
@@ -88,13 +88,13 @@ def exactly_once(samples: list[Sample], count: int) -> None:
 
 
 @given(runs())
-def test_every_sample_exactly_once_an_epoch(run: tuple[int, Timeline, int]) -> None:
+def test_every_sample_exactly_once_an_epoch(run: tuple[int, Timeline, int]):
     count, timeline, iterations = run
     exactly_once([s for t in range(iterations) for s in taken(timeline, t, count)], count)
 
 
 @given(runs(), st.data())
-def test_also_across_a_resume_with_other_learners(run: tuple[int, Timeline, int], data: st.DataObject) -> None:
+def test_also_across_a_resume_with_other_learners(run: tuple[int, Timeline, int], data: st.DataObject):
     """At any iteration the run stops, and goes on with any counts from the position that it had."""
     count, timeline, iterations = run
     stop = data.draw(st.integers(0, iterations))

@@ -29,7 +29,7 @@ def seen(data: bytes, window: tuple[float, float, float, float], size: int = SIZ
 
 @pytest.mark.parametrize("window", [(0, 0, 60, 80), (5, 11, 31, 20), (10.5, 3.25, 24, 24), (59, 79, 1, 1)])
 @pytest.mark.parametrize("kind", ["JPEG", "PNG"])
-def test_a_window_is_resized(window: tuple[float, float, float, float], kind: str) -> None:
+def test_a_window_is_resized(window: tuple[float, float, float, float], kind: str):
     image = picture(60, 80)
     data = encode(image, kind)
     if kind == "JPEG":
@@ -37,7 +37,7 @@ def test_a_window_is_resized(window: tuple[float, float, float, float], kind: st
     np.testing.assert_array_equal(seen(data, window), scaled(image, window, SIZE))
 
 
-def test_pixels_by_hand() -> None:
+def test_pixels_by_hand():
     """Rows and columns are not taken for each other; a triangle twice as wide as the scale reaches over the window."""
     pixels = np.zeros((2, 4, 3), np.uint8)
     pixels[0, 0], pixels[1, 1], pixels[:, 2:] = (200, 0, 40), (0, 100, 0), 255
@@ -51,7 +51,7 @@ def test_pixels_by_hand() -> None:
 
 
 @pytest.mark.parametrize("mode", ["L", "CMYK", "YCbCr"])
-def test_jpegs_that_are_not_rgb(mode: str) -> None:
+def test_jpegs_that_are_not_rgb(mode: str):
     data = encode(picture(40, 50, mode=mode))
     out = seen(data, (0, 0, 40, 50))
     expected = scaled(picture(40, 50, mode="L" if mode == "L" else "RGB"), (0, 0, 40, 50), SIZE)
@@ -60,7 +60,7 @@ def test_jpegs_that_are_not_rgb(mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGBA"])
-def test_pngs_that_are_not_rgb(mode: str) -> None:
+def test_pngs_that_are_not_rgb(mode: str):
     image = picture(40, 50).convert(mode)
     if mode in ("LA", "RGBA"):
         image.putalpha(7)  # ignored: nothing is laid over anything
@@ -68,7 +68,7 @@ def test_pngs_that_are_not_rgb(mode: str) -> None:
     np.testing.assert_array_equal(out, scaled(image, (0, 0, 40, 50), SIZE))
 
 
-def test_a_palette_with_transparency(recwarn: pytest.WarningsRecorder) -> None:
+def test_a_palette_with_transparency(recwarn):
     image = picture(40, 50).convert("P")
     out = seen(encode(image, "PNG", transparency=bytes(range(256))), (0, 0, 40, 50))
     np.testing.assert_array_equal(out, scaled(image, (0, 0, 40, 50), SIZE))
@@ -84,7 +84,7 @@ def png(width: int, height: int, depth: int, colour: int, rows: bytes) -> bytes:
 
 
 @pytest.mark.parametrize(("colour", "channels"), [(0, 1), (2, 3)])
-def test_of_16_bits_the_upper_8_are_kept(colour: int, channels: int) -> None:
+def test_of_16_bits_the_upper_8_are_kept(colour: int, channels: int):
     values = np.array([[0x1234, 0xFFFF], [0x00FF, 0x8000]], ">u2").repeat(channels, axis=1)
     rows = b"".join(b"\0" + row.tobytes() for row in values)
     out = seen(png(2, 2, 16, colour, rows), (0, 0, 2, 2), 2)
@@ -92,7 +92,7 @@ def test_of_16_bits_the_upper_8_are_kept(colour: int, channels: int) -> None:
 
 
 @pytest.mark.parametrize(("colour", "channels"), [(0, 1), (2, 3), (4, 2), (6, 4)])
-def test_16_bits_become_8_that_all_decoders_read_alike(colour: int, channels: int) -> None:
+def test_16_bits_become_8_that_all_decoders_read_alike(colour: int, channels: int):
     values = np.random.default_rng(0).integers(0, 1 << 16, (5, 7 * channels)).astype(">u2")
     data = png(7, 5, 16, colour, b"".join(b"\0" + row.tobytes() for row in values))
     made = alike(np.frombuffer(data, np.uint8)).tobytes()
@@ -100,13 +100,13 @@ def test_16_bits_become_8_that_all_decoders_read_alike(colour: int, channels: in
     np.testing.assert_array_equal(seen(made, (0, 0, 5, 7)), seen(data, (0, 0, 5, 7)))
 
 
-def test_all_others_pass_as_they_are() -> None:
+def test_all_others_pass_as_they_are():
     for data in (encode(picture(5, 7), "PNG"), encode(picture(5, 7)), b"\x89PNG\r\n\x1a\n", bytes(24) + b"\x10"):
         stored = np.frombuffer(data, np.uint8)
         assert alike(stored) is stored
 
 
-def test_without_numba_the_bits_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_numba_the_bits_are_the_same(monkeypatch):
     data, windows = encode(picture(60, 80)), [(0, 0, 60, 80), (5, 11, 31, 20), (10.5, 3.25, 24, 24)]
     found = [seen(data, window) for window in windows]
     monkeypatch.setattr(photo, "find_spec", lambda name: None)
@@ -119,7 +119,7 @@ def test_without_numba_the_bits_are_the_same(monkeypatch: pytest.MonkeyPatch) ->
         photo.scale.cache_clear()
 
 
-def test_pillows_warnings_do_not_reach_the_terminal() -> None:
+def test_pillows_warnings_do_not_reach_the_terminal():
     """Of Exif data cut off, of which a photograph is right all the same."""
     exif = b"\xff\xe1\x00\x1aExif\0\0II*\0\x08\0\0\0\x02\0\x1a\x01\x05\0\x01\0\0\0"
     bad = encode(picture(40, 50))
@@ -136,7 +136,7 @@ def test_pillows_warnings_do_not_reach_the_terminal() -> None:
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG"])
 @pytest.mark.parametrize("orientation", range(1, 9))
-def test_windows_are_those_of_the_upright_image(kind: str, orientation: int) -> None:
+def test_windows_are_those_of_the_upright_image(kind: str, orientation: int):
     data = encode(picture(40, 50), kind, exif=exif(orientation))
     upright = ImageOps.exif_transpose(Image.open(BytesIO(data)))
     for window in ((0, 0, 40, 40), (3.5, 7.25, 30, 20), (0, 0, upright.height, upright.width)):
@@ -144,7 +144,7 @@ def test_windows_are_those_of_the_upright_image(kind: str, orientation: int) -> 
 
 
 @pytest.mark.parametrize(("height", "width"), [(1, 1), (1, 700), (900, 2), (3, 5)])
-def test_tiny_and_long_images(height: int, width: int) -> None:
+def test_tiny_and_long_images(height: int, width: int):
     data, sizes = encode(picture(height, width), "PNG"), np.array([[height, width]])
     windows = [centre_windows(sizes, 27, SIZE)[0]]
     for sample_number in range(20):
@@ -155,7 +155,7 @@ def test_tiny_and_long_images(height: int, width: int) -> None:
 
 
 @pytest.mark.parametrize(("height", "width"), [(256, 256), (375, 500), (333, 251), (64, 1000), (90, 60)])
-def test_the_centre_is_torchvisions(height: int, width: int) -> None:
+def test_the_centre_is_torchvisions(height: int, width: int):
     """Resize(256) and CenterCrop(224), as it is written there with Pillow: two roundings more, one level."""
     image = picture(height, width)
     short = min(height, width)
@@ -169,17 +169,17 @@ def test_the_centre_is_torchvisions(height: int, width: int) -> None:
 @pytest.mark.parametrize(
     "data", [b"\0", b"BM" + bytes(100), b"\xff\xd8\xff", b"GIF89a" + bytes(20), encode(picture(9, 9), "BMP")]
 )
-def test_what_is_no_image(data: bytes) -> None:
+def test_what_is_no_image(data: bytes):
     with pytest.raises(ValueError, match=r"^it is no JPEG or PNG image$"):
         open_photo(np.frombuffer(data, np.uint8))
 
 
-def test_other_sides_than_those_of_the_window() -> None:
+def test_other_sides_than_those_of_the_window():
     with pytest.raises(ValueError, match=r"^its pixels are 9 x 7, its header has 9 x 8$"):
         take(np.frombuffer(encode(picture(9, 7)), np.uint8), 1, np.array([9, 8]), np.zeros(4), np.zeros((3, 2, 2)))
 
 
-def test_cut_off() -> None:
+def test_cut_off():
     for kind in ("JPEG", "PNG"):
         data = encode(picture(60, 80), kind)
         with pytest.raises(OSError, match=r"(?i)truncated"):
@@ -187,7 +187,7 @@ def test_cut_off() -> None:
 
 
 @pytest.mark.skipif(not SAMPLE.exists(), reason=f"{SAMPLE} is not there")
-def test_photographs() -> None:
+def test_photographs():
     """The first of the ImageNet sample, among them grey ones: Pillow's own resize is one level away at most."""
     grey = 0
     for number, (name, data) in enumerate(sample(120)):

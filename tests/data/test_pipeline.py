@@ -59,7 +59,7 @@ def check(slots: list[Slot], timeline: Timeline, rank: int, t: int) -> None:
 
 @pytest.mark.parametrize("prefetch", [1, 3])
 @pytest.mark.parametrize("rank", [0, 1, 2])
-def test_the_runs_of_a_rank(rank: int, prefetch: int) -> None:
+def test_the_runs_of_a_rank(rank: int, prefetch: int):
     timeline = fixed(BATCH, (2, 1, 3))
     with pipeline(timeline, rank=rank, prefetch=prefetch) as made:
         for t in range(20):
@@ -70,7 +70,7 @@ def test_the_runs_of_a_rank(rank: int, prefetch: int) -> None:
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_change_that_is_announced_while_it_runs(rank: int) -> None:
+def test_a_change_that_is_announced_while_it_runs(rank: int):
     """At each iteration the earliest change that is allowed: the one after what may have been read."""
     prefetch = 2
     timelines = [fixed(BATCH, (2, 1))]
@@ -86,7 +86,7 @@ def test_a_change_that_is_announced_while_it_runs(rank: int) -> None:
     assert len(timelines[-1].changes) == 9
 
 
-def test_it_starts_where_it_is_told_to() -> None:
+def test_it_starts_where_it_is_told_to():
     timeline = fixed(BATCH, (2,), iteration=7, position=1001)
     with pipeline(timeline, iteration=7) as made:
         for t in range(7, 12):
@@ -119,7 +119,7 @@ def settled(value: Callable[[], int], expected: int = 1) -> int:
 
 
 @pytest.mark.parametrize("prefetch", [1, 4])
-def test_no_more_is_read_than_prefetch_iterations_ahead(prefetch: int) -> None:
+def test_no_more_is_read_than_prefetch_iterations_ahead(prefetch: int):
     """And nothing before half of that may be read."""
     data, half = Counting(), max(prefetch // 2, 1)
     with pipeline(fixed(BATCH, (2,)), data=data, prefetch=prefetch) as made:
@@ -129,7 +129,7 @@ def test_no_more_is_read_than_prefetch_iterations_ahead(prefetch: int) -> None:
             made.next()
 
 
-def test_slots_are_reused() -> None:
+def test_slots_are_reused():
     with pipeline(fixed(BATCH, (3,)), prefetch=2) as made:
         slots = {}
         for _ in range(50):
@@ -139,7 +139,7 @@ def test_slots_are_reused() -> None:
         assert len(slots) <= 3 * (2 + 1)
 
 
-def test_a_slot_is_left_alone_until_it_is_released() -> None:
+def test_a_slot_is_left_alone_until_it_is_released():
     timeline = fixed(BATCH, (2,))
     with pipeline(timeline, prefetch=2) as made:
         held = [made.next() for _ in range(6)]
@@ -160,7 +160,7 @@ class Damaged(ArrayData):
         super().read(samples, images, labels)
 
 
-def test_an_error_of_the_reader_surfaces_after_what_was_read_before() -> None:
+def test_an_error_of_the_reader_surfaces_after_what_was_read_before():
     data = digits()
     timeline = fixed(BATCH, (1,))
     with pipeline(timeline, data=Damaged(data.images, data.labels), prefetch=5) as made:
@@ -171,7 +171,7 @@ def test_an_error_of_the_reader_surfaces_after_what_was_read_before() -> None:
                 made.next()
 
 
-def test_close_ends_a_reader_that_waits_for_room() -> None:
+def test_close_ends_a_reader_that_waits_for_room():
     data, before = Counting(), set(threading.enumerate())
     made = piped(data, DirectReader(data), fixed(BATCH, (1,)), 2)
     settled(lambda: data.batches)
@@ -181,7 +181,7 @@ def test_close_ends_a_reader_that_waits_for_room() -> None:
     made.close()
 
 
-def test_close_ends_a_caller_that_waits_for_a_slot() -> None:
+def test_close_ends_a_caller_that_waits_for_a_slot():
     class Stuck(Counting):
         """Reads when it is let."""
 
@@ -210,7 +210,7 @@ def test_close_ends_a_caller_that_waits_for_a_slot() -> None:
     assert seen == ["next() after close()"]
 
 
-def test_waiting_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_is_counted(monkeypatch):
     clock = Awaited(monkeypatch, pipeline_module)
 
     class Slow(Counting):
@@ -223,7 +223,7 @@ def test_waiting_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
         assert made.waited == 1.0
 
 
-def test_counters_of_large_sample_numbers() -> None:
+def test_counters_of_large_sample_numbers():
     counter = np.zeros((2, 4), np.uint32)
     fill_counter(counter, 2**32 - 1, np.array([3, 4]), np.array([5, (7 << 32) + 6]))
     assert counter.tolist() == [[2**32 - 1, 3, 5, 0], [2**32 - 1, 4, 6, 7]]
@@ -253,7 +253,7 @@ class InRuns:
 
 @pytest.mark.parametrize(("samples", "depth"), [(1, 1), (8, 2), (13, 3), (100, 2)])
 @pytest.mark.parametrize("prefetch", [1, 2, 12])
-def test_runs_are_cut_into_slots(samples: int, depth: int, prefetch: int) -> None:
+def test_runs_are_cut_into_slots(samples: int, depth: int, prefetch: int):
     """Whatever the size of a run and wherever its ends fall, the slots are the same."""
     data = digits()
     reader = InRuns(data, samples, depth)

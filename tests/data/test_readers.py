@@ -1,7 +1,5 @@
 """Which pipeline a run takes: a pure function of data, wish and what the ranks have; and what it then makes."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -48,7 +46,7 @@ FASTER = "dali gives the same images faster, but "
         ("named", [BARE], "host", ""),
     ],
 )
-def test_auto(data: dict[str, Samples], name: str, facts: list[Resources], kind: str, why: str) -> None:
+def test_auto(data: dict[str, Samples], name: str, facts: list[Resources], kind: str, why: str):
     """All ranks take the same: what the least of them can."""
     assert choose("auto", data[name], facts) == PipelineChoice(kind, why)
     assert choose("auto", data[name], facts[::-1]).kind == kind
@@ -80,7 +78,7 @@ def on_gpu(device: int, memory: int = 8000, missing: str = "") -> Resources:
         ("encoded", [on_gpu(1, missing=MISSING)], PipelineChoice("host", FASTER + MISSING)),
     ],
 )
-def test_auto_on_gpus(data: dict[str, Samples], name: str, facts: list[Resources], choice: PipelineChoice) -> None:
+def test_auto_on_gpus(data: dict[str, Samples], name: str, facts: list[Resources], choice: PipelineChoice):
     """Raw images of 1,000 bytes, arrays of 16: they lie on the GPU where they are at most a quarter of what is free."""
     assert choose("auto", data[name], facts) == choose("auto", data[name], facts[::-1]) == choice
 
@@ -101,14 +99,14 @@ def test_auto_on_gpus(data: dict[str, Samples], name: str, facts: list[Resources
 )
 def test_what_is_said_on_a_gpu(
     data: dict[str, Samples], name: str, wanted: Wanted, device: int, choice: PipelineChoice
-) -> None:
+):
     """What is said is done, on the GPU where that can be."""
     assert choose(wanted, data[name], [on_gpu(device)]) == choice
     form = "encoded" if name == "encoded" else "raw"
     assert ((form, choice.kind) in {("encoded", "dali"), ("raw", "resident")}) or not choice.on_device
 
 
-def test_size(data: dict[str, Samples]) -> None:
+def test_size(data: dict[str, Samples]):
     assert size_of(data["raw"]) == 1000
     assert size_of(NamedArrays({"user": np.zeros(4, int), "word": np.zeros((4, 3), np.uint8)})) == 4 * (4 + 3)
 
@@ -126,12 +124,12 @@ def test_size(data: dict[str, Samples]) -> None:
         ("arrays", "dali", "data.pipeline: dali reads records of images, arrays has none; set auto"),
     ],
 )
-def test_what_is_refused(data: dict[str, Samples], name: str, wanted: Wanted, message: str) -> None:
+def test_what_is_refused(data: dict[str, Samples], name: str, wanted: Wanted, message: str):
     with refuses(message):
         choose(wanted, data[name], [FULL, BARE])
 
 
-def test_what_is_found_here() -> None:
+def test_what_is_found_here():
     facts = find_facts(3)
     assert (facts.dali, facts.ranks, facts.device) == (dali.available(), 3, None)
     assert find_facts(3, 17).device == 17
@@ -153,7 +151,7 @@ def test_what_is_found_here() -> None:
         (7, "raw", 16, 7),
     ],
 )
-def test_prefetch(data: dict[str, Samples], wanted: int | str, name: str, batch: int, iterations: int) -> None:
+def test_prefetch(data: dict[str, Samples], wanted: int | str, name: str, batch: int, iterations: int):
     assert prefetch(wanted, data[name], batch) == iterations
 
 
@@ -168,7 +166,7 @@ def test_prefetch(data: dict[str, Samples], wanted: int | str, name: str, batch:
         (40, 8, 8, 1, 40),
     ],
 )
-def test_threads(wanted: int | str, allowed: int, machine: int, ranks: int, threads: int) -> None:
+def test_threads(wanted: int | str, allowed: int, machine: int, ranks: int, threads: int):
     assert threads_of(wanted, allowed, machine, ranks) == threads
 
 
@@ -182,13 +180,13 @@ def test_threads(wanted: int | str, allowed: int, machine: int, ranks: int, thre
         ("host", "named", DirectReader),
     ],
 )
-def test_readers(data: dict[str, Samples], kind: str, name: str, reader: type) -> None:
+def test_readers(data: dict[str, Samples], kind: str, name: str, reader: type):
     found = open_reader(PipelineChoice(kind, ""), data[name], Damages(name, data[name].count, 0), 2)
     assert type(found) is reader
     found.close()
 
 
-def test_resident_reads_the_files_once(tmp_path: Path) -> None:
+def test_resident_reads_the_files_once(tmp_path):
     pixels = np.random.default_rng(0).integers(0, 256, (3000, 3, 2, 5), dtype=np.uint8)
     write_records(tmp_path / "a", zip(pixels, np.arange(3000) % 7, strict=True), classes=7)
     data = open_records(tmp_path / "a")

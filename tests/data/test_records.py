@@ -40,12 +40,12 @@ def write(path: Path, form: RecordForm, *records: tuple[np.ndarray | bytes, int]
 
 
 @pytest.fixture
-def raw(tmp_path: Path) -> Path:
+def raw(tmp_path) -> Path:
     return write(tmp_path / "a.mpr", RAW, (IMAGES[0], 7), (IMAGES[1], 0))
 
 
 @pytest.fixture
-def jpeg(tmp_path: Path) -> Path:
+def jpeg(tmp_path) -> Path:
     return write(tmp_path / "b.mpr", JPEG, (b"abc", 7), (b"d", 1), (b"efghi", 2**31 - 1))
 
 
@@ -69,15 +69,15 @@ def altered(path: Path, at: int, new: bytes) -> Path:
     return path
 
 
-def test_golden_bytes(raw: Path) -> None:
+def test_golden_bytes(raw: Path):
     assert raw.read_bytes() == GOLDEN
 
 
-def test_crc32c_is_castagnoli() -> None:
+def test_crc32c_is_castagnoli():
     assert crc32c(b"123456789") == 0xE3069283  # the check value in the catalogue of CRCs
 
 
-def test_reads_golden_bytes(tmp_path: Path) -> None:
+def test_reads_golden_bytes(tmp_path):
     path = tmp_path / "golden.mpr"
     path.write_bytes(GOLDEN)
     file = RecordFile(path)
@@ -86,13 +86,13 @@ def test_reads_golden_bytes(tmp_path: Path) -> None:
     assert np.array_equal(file.image(1), IMAGES[1])
 
 
-def test_reads_encoded_images(jpeg: Path) -> None:
+def test_reads_encoded_images(jpeg: Path):
     assert read_all(jpeg) == [b"abc", b"d", b"efghi"]
     assert RecordFile(jpeg).labels.tolist() == [7, 1, 2**31 - 1]
     assert RecordFile(jpeg).form == JPEG
 
 
-def test_messages_of_damage(raw: Path) -> None:
+def test_messages_of_damage(raw: Path):
     def damaged(at: int) -> str:
         data = bytearray(GOLDEN)
         data[at] ^= 1
@@ -142,21 +142,21 @@ def test_messages_of_damage(raw: Path) -> None:
         (88, struct.pack("<Q", 2**64 - 1), f"record 1: starts at byte {2**64 - 1}, {GAP}"),
     ],
 )
-def test_checksums_alone_are_not_trusted(raw: Path, at: int, new: bytes, message: str) -> None:
+def test_checksums_alone_are_not_trusted(raw: Path, at: int, new: bytes, message: str):
     assert refusal(altered(raw, at, new)) == f"{raw}: {message}; {AGAIN}"
 
 
 @pytest.mark.parametrize(
     ("row", "start", "named"), [(0, 65, 0), (0, 63, 0), (1, 64, 0), (1, 68, 1), (2, 73, 2), (2, 2**63, 2)]
 )
-def test_an_encoded_index_must_tile(jpeg: Path, row: int, start: int, named: int) -> None:
+def test_an_encoded_index_must_tile(jpeg: Path, row: int, start: int, named: int):
     said = RecordFile(jpeg)._index["start"][named] if named != row else start
     altered(jpeg, 73 + 16 * row, struct.pack("<Q", start))
     message = f"{jpeg}: record {named}: starts at byte {said}, {GAP}; {AGAIN}"
     assert refusal(jpeg) == message
 
 
-def test_a_missing_file(tmp_path: Path) -> None:
+def test_a_missing_file(tmp_path):
     assert refusal(tmp_path / "no.mpr") == f"{tmp_path}/no.mpr: cannot be read: no such file or directory"
     assert refusal(tmp_path) == f"{tmp_path}: cannot be read: is a directory"
 
@@ -180,15 +180,15 @@ def test_a_missing_file(tmp_path: Path) -> None:
     ],
 )
 def test_refuses_records_that_do_not_fit(
-    tmp_path: Path, form: RecordForm, image: np.ndarray | bytes, label: int, message: str
-) -> None:
+    tmp_path, form: RecordForm, image: np.ndarray | bytes, label: int, message: str
+):
     path = tmp_path / "a.mpr"
     with refuses(f"{path}: record 0: {message}", RecordError):
         write(path, form, (image, label))
     assert list(tmp_path.iterdir()) == []
 
 
-def test_refuses_an_empty_file_and_a_wrong_form(tmp_path: Path) -> None:
+def test_refuses_an_empty_file_and_a_wrong_form(tmp_path):
     with pytest.raises(RecordError, match=r"a\.mpr: has no records, a file holds at least one"):
         write(tmp_path / "a.mpr", JPEG)
     with pytest.raises(RecordError, match=r"a\.mpr: dtype must be one of uint8, float32, got 'int64'"):
@@ -196,7 +196,7 @@ def test_refuses_an_empty_file_and_a_wrong_form(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_labels_are_32_bits_whatever_the_classes(tmp_path: Path) -> None:
+def test_labels_are_32_bits_whatever_the_classes(tmp_path):
     with (
         pytest.raises(RecordError, match=r"record 0: a label lies in \[0, 2147483648\), got 2147483648$"),
         write_file(tmp_path / "a.mpr", JPEG, classes=2**40) as writer,
@@ -204,7 +204,7 @@ def test_labels_are_32_bits_whatever_the_classes(tmp_path: Path) -> None:
         writer.add(b"a", 2**31)
 
 
-def test_file_then_name_then_folder_reach_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_then_name_then_folder_reach_the_disk(tmp_path, monkeypatch):
     path, steps = tmp_path / "a.mpr", []
     fsync, replace = os.fsync, os.replace
 
@@ -222,7 +222,7 @@ def test_file_then_name_then_folder_reach_the_disk(tmp_path: Path, monkeypatch: 
     assert steps == [len(GOLDEN), (tmp_path, path), "folder"]
 
 
-def test_writing_that_fails_leaves_the_old_file(raw: Path) -> None:
+def test_writing_that_fails_leaves_the_old_file(raw: Path):
     with pytest.raises(ZeroDivisionError), write_file(raw, RAW) as writer:  # noqa: PT012
         writer.add(IMAGES[0], 1)
         raise ZeroDivisionError
@@ -230,7 +230,7 @@ def test_writing_that_fails_leaves_the_old_file(raw: Path) -> None:
     assert list(raw.parent.iterdir()) == [raw]
 
 
-def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_there(tmp_path):
     path = tmp_path / "no" / "a.mpr"
     with refuses(f"{path}: cannot be written: no such file or directory", RecordError):
         write(path, JPEG, (b"a", 0))
@@ -238,7 +238,7 @@ def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
 
 @settings(max_examples=40)  # the disk takes its time
 @given(st.data())
-def test_what_is_written_is_read(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+def test_what_is_written_is_read(tmp_path_factory, data: st.DataObject):
     path = tmp_path_factory.mktemp("records") / "a.mpr"
     labels = data.draw(st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=5))
     encoding = data.draw(st.sampled_from(["raw", "jpeg", "png"]))

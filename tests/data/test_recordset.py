@@ -36,7 +36,7 @@ def write(path: Path, images: object = IMAGES, labels: np.ndarray = LABELS, **op
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path) -> Path:
     return write(tmp_path / "set", source="a test", sources={"a.bin": "md5 00"}, class_names=["x", "y", "z"])
 
 
@@ -51,7 +51,7 @@ def rewrite(folder: Path, **changes: object) -> None:
     path.write_text(json.dumps(fields | {"checksum": manifest.checksum_of(fields)}))
 
 
-def test_is_shards_and_a_manifest(folder: Path) -> None:
+def test_is_shards_and_a_manifest(folder: Path):
     assert sorted(os.listdir(folder)) == ["manifest.json", *(f"set-0000{i}.mpr" for i in range(3))]
     assert os.listdir(folder.parent) == ["set"]
     assert [shard.count for shard in open_records(folder).shards] == [4, 4, 2]
@@ -74,7 +74,7 @@ def test_is_shards_and_a_manifest(folder: Path) -> None:
     }
 
 
-def test_reads_any_samples_in_any_order(folder: Path) -> None:
+def test_reads_any_samples_in_any_order(folder: Path):
     chosen = [9, 0, 3, 4, 7, 8, 3]
     images, labels = read(open_records(folder), chosen)
     assert np.array_equal(images, IMAGES[chosen])
@@ -84,7 +84,7 @@ def test_reads_any_samples_in_any_order(folder: Path) -> None:
     assert len(read(open_records(folder), [])[0]) == 0
 
 
-def test_reads_into_rows_that_are_not_contiguous(folder: Path) -> None:
+def test_reads_into_rows_that_are_not_contiguous(folder: Path):
     ring, labels = np.zeros((4, 3, 2, 4), np.uint8), np.zeros(8, np.int32)
     open_records(folder).read(np.array([2, 6, 1, 9]), ring[..., ::2], labels[::2])
     assert np.array_equal(ring[..., ::2], IMAGES[[2, 6, 1, 9]])
@@ -95,12 +95,12 @@ def test_reads_into_rows_that_are_not_contiguous(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("shape", "dtype"), [((2, 3, 2, 2), np.float32), ((3, 3, 2, 2), np.uint8), ((2, 1, 2, 2), np.uint8)]
 )
-def test_images_must_have_the_set_s_shape_and_dtype(folder: Path, shape: tuple[int, ...], dtype: type) -> None:
+def test_images_must_have_the_set_s_shape_and_dtype(folder: Path, shape: tuple[int, ...], dtype: type):
     with pytest.raises(AssertionError):
         open_records(folder).read(np.array([0, 1]), np.empty(shape, dtype), np.empty(2, np.int32))
 
 
-def test_a_shard_size_changes_no_sample_and_no_moment(tmp_path: Path) -> None:
+def test_a_shard_size_changes_no_sample_and_no_moment(tmp_path):
     sets = [open_records(write(tmp_path / str(size), shard_size=size)) for size in (1, SHARD, 1 << 20)]
     assert [len(data.shards) for data in sets] == [10, 3, 1]
     for data in sets[1:]:
@@ -108,7 +108,7 @@ def test_a_shard_size_changes_no_sample_and_no_moment(tmp_path: Path) -> None:
         assert (data.mean, data.std) == (sets[0].mean, sets[0].std)
 
 
-def test_moments_far_from_zero() -> None:
+def test_moments_far_from_zero():
     values = 1e6 + RANDOM.standard_normal((50, 2, 4)) * [[1], [0.01]]
     moments = RunningMoments(2)
     for image in values:
@@ -119,7 +119,7 @@ def test_moments_far_from_zero() -> None:
 
 
 @pytest.mark.parametrize("images", [1, 7, LOT // 64, 3 * LOT // 64, 3 * LOT // 64 + 1])
-def test_moments_of_lots(images: int) -> None:
+def test_moments_of_lots(images: int):
     """Images of 64 bytes, in an array that is used again."""
     values = 7 + RANDOM.standard_normal((images, 2, 4))
     moments, image = RunningMoments(2), np.empty((2, 4))
@@ -132,11 +132,11 @@ def test_moments_of_lots(images: int) -> None:
         assert std == pytest.approx(values.std(axis=(0, 2)), rel=1e-14)
 
 
-def test_equal_values_have_std_one(tmp_path: Path) -> None:
+def test_equal_values_have_std_one(tmp_path):
     assert open_records(write(tmp_path / "a", np.full_like(IMAGES, 9))).std == (1.0, 1.0, 1.0)
 
 
-def test_encoded_images_are_stored_and_not_read_as_arrays(tmp_path: Path) -> None:
+def test_encoded_images_are_stored_and_not_read_as_arrays(tmp_path):
     images = [bytes([number] * (number + 1)) for number in range(10)]
     moments = ([127.5] * 3, [60.0] * 3)
     data = open_records(write(tmp_path / "a", images, encoding="jpeg", moments=moments))
@@ -166,19 +166,19 @@ def test_encoded_images_are_stored_and_not_read_as_arrays(tmp_path: Path) -> Non
         ),
     ],
 )
-def test_refuses_samples_that_do_not_fit(tmp_path: Path, options: dict[str, object], message: str) -> None:
+def test_refuses_samples_that_do_not_fit(tmp_path, options: dict[str, object], message: str):
     with refuses(message.format(tmp_path / "a"), RecordError):
         write(tmp_path / "a", **options)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_class_names_must_be_as_many_as_classes(tmp_path: Path) -> None:
+def test_class_names_must_be_as_many_as_classes(tmp_path):
     with pytest.raises(RecordError, match=r"manifest\.json: class_names must be 3, got 1$"):
         write(tmp_path / "a", class_names=["x"])
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_existing_data_set_is_kept_or_replaced_as_a_whole(folder: Path) -> None:
+def test_an_existing_data_set_is_kept_or_replaced_as_a_whole(folder: Path):
     with refuses(f"{folder}: exists already; overwrite it (--overwrite) or choose another name", RecordError):
         write(folder, IMAGES[:2], LABELS[:2])
     old = open_records(folder)
@@ -188,7 +188,7 @@ def test_an_existing_data_set_is_kept_or_replaced_as_a_whole(folder: Path) -> No
     assert np.array_equal(read(old, [9])[0], IMAGES[9:])  # what is open stays readable
 
 
-def test_overwriting_removes_nothing_but_records(folder: Path) -> None:
+def test_overwriting_removes_nothing_but_records(folder: Path):
     (folder / "thesis.tex").write_text("years of work")
     with refuses(f"{folder}: also holds thesis.tex, no record file; remove it or choose another name", RecordError):
         write(folder, overwrite=True)
@@ -196,14 +196,14 @@ def test_overwriting_removes_nothing_but_records(folder: Path) -> None:
     assert open_records(folder).count == 10
 
 
-def test_overwriting_that_fails_keeps_the_old(folder: Path) -> None:
+def test_overwriting_that_fails_keeps_the_old(folder: Path):
     with pytest.raises(RecordError):
         write(folder, labels=LABELS + 1, overwrite=True)
     assert open_records(folder).count == 10
     assert os.listdir(folder.parent) == ["set"]
 
 
-def test_the_first_writer_wins(tmp_path: Path) -> None:
+def test_the_first_writer_wins(tmp_path):
     with pytest.raises(RecordError, match="exists already"), aside.folder_aside(tmp_path / "a") as late:  # noqa: PT012
         write(tmp_path / "a")
         (late / "b").write_text("")
@@ -211,7 +211,7 @@ def test_the_first_writer_wins(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["a"]
 
 
-def test_an_empty_folder_is_taken_and_a_file_is_not(tmp_path: Path) -> None:
+def test_an_empty_folder_is_taken_and_a_file_is_not(tmp_path):
     (tmp_path / "a").mkdir()
     assert open_records(write(tmp_path / "a")).count == 10
     (tmp_path / "b").write_text("")
@@ -219,7 +219,7 @@ def test_an_empty_folder_is_taken_and_a_file_is_not(tmp_path: Path) -> None:
         write(tmp_path / "b", overwrite=True)
 
 
-def test_a_rename_that_fails_puts_the_old_back(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rename_that_fails_puts_the_old_back(folder: Path, monkeypatch):
     rename = os.rename
 
     def full(old: Path, new: Path) -> None:
@@ -239,14 +239,14 @@ def test_a_rename_that_fails_puts_the_old_back(folder: Path, monkeypatch: pytest
     assert os.listdir(folder.parent) == ["set"]
 
 
-def test_a_link_is_written_beside_its_target(tmp_path: Path) -> None:
+def test_a_link_is_written_beside_its_target(tmp_path):
     (tmp_path / "disk").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "disk" / "set")
     with aside.folder_aside(tmp_path / "link") as folder:
         assert folder.parent == tmp_path / "disk"  # the same file system: else it could not be renamed
 
 
-def test_folders_reach_the_disk_before_and_after_the_rename(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folders_reach_the_disk_before_and_after_the_rename(tmp_path, monkeypatch):
     path, steps = tmp_path / "a", []
     fsync, rename = os.fsync, os.rename
 
@@ -265,7 +265,7 @@ def test_folders_reach_the_disk_before_and_after_the_rename(tmp_path: Path, monk
     assert steps == [path.stat().st_ino, "rename", tmp_path.stat().st_ino]
 
 
-def test_a_link_is_followed(folder: Path) -> None:
+def test_a_link_is_followed(folder: Path):
     link = folder.parent / "link"
     link.symlink_to(folder)
     write(link, IMAGES[:2], LABELS[:2], overwrite=True)
@@ -273,7 +273,7 @@ def test_a_link_is_followed(folder: Path) -> None:
     assert open_records(folder).count == 2
 
 
-def test_what_is_no_data_set(tmp_path: Path) -> None:
+def test_what_is_no_data_set(tmp_path):
     (tmp_path / "left").mkdir()
     (tmp_path / "file").write_text("")
     for name, message in (
@@ -288,7 +288,7 @@ def test_what_is_no_data_set(tmp_path: Path) -> None:
         assert refusal(tmp_path / name) == f"{tmp_path / name}: {message}"
 
 
-def test_messages_of_the_manifest(folder: Path) -> None:
+def test_messages_of_the_manifest(folder: Path):
     path = folder / "manifest.json"
     again = "convert the data again"
     text = path.read_text()
@@ -336,13 +336,13 @@ def test_messages_of_the_manifest(folder: Path) -> None:
         ({"dtype": []}, "dtype must be one of uint8, float32, got '[]'"),
     ],
 )
-def test_a_manifest_that_breaks_a_rule(folder: Path, changes: dict[str, object], message: str) -> None:
+def test_a_manifest_that_breaks_a_rule(folder: Path, changes: dict[str, object], message: str):
     rewrite(folder, **changes)
     assert refusal(folder).startswith(f"{folder}/manifest.json: {message}")
 
 
 @pytest.mark.parametrize("field", ["name", "count", "class_names", "source", "sources", "shards", "encoding"])
-def test_a_manifest_without_a_field(folder: Path, field: str) -> None:
+def test_a_manifest_without_a_field(folder: Path, field: str):
     path = folder / "manifest.json"
     fields = json.loads(path.read_text())
     del fields[field], fields["checksum"]
@@ -350,12 +350,12 @@ def test_a_manifest_without_a_field(folder: Path, field: str) -> None:
     assert refusal(folder) == f"{path}: does not follow format 1: KeyError({field!r}); convert the data again"
 
 
-def test_checksums_of_sources_are_text(folder: Path) -> None:
+def test_checksums_of_sources_are_text(folder: Path):
     rewrite(folder, sources={"a.bin": 7})
     assert open_records(folder).manifest.sources == {"a.bin": "7"}
 
 
-def test_shards_that_are_not_the_manifest_s(folder: Path) -> None:
+def test_shards_that_are_not_the_manifest_s(folder: Path):
     again = "convert the data again"
     path = folder / "set-00001.mpr"
     with write_file(path, RecordForm("raw", "uint8", (3, 2, 2))) as writer:
@@ -370,7 +370,7 @@ def test_shards_that_are_not_the_manifest_s(folder: Path) -> None:
     assert refusal(folder) == f"{path}: cannot be read: no such file or directory"
 
 
-def test_a_manifest_that_says_another_count_or_shape(folder: Path) -> None:
+def test_a_manifest_that_says_another_count_or_shape(folder: Path):
     path = folder / "set-00000.mpr"
     rewrite(folder, shape=[3, 1, 4])
     assert refusal(folder) == (
@@ -382,7 +382,7 @@ def test_a_manifest_that_says_another_count_or_shape(folder: Path) -> None:
     assert refusal(folder) == f"{path}: count is 4, the manifest has 3; convert the data again"
 
 
-def test_labels_below_zero(folder: Path) -> None:
+def test_labels_below_zero(folder: Path):
     path = folder / "set-00002.mpr"
     data = bytearray(path.read_bytes())
     data[-4:] = b"\xff" * 4
@@ -395,12 +395,12 @@ def test_labels_below_zero(folder: Path) -> None:
     assert refusal(folder) == f"{path}: labels lie in [0, 3), got -1 to 2; convert the data again"
 
 
-def test_labels_beyond_the_classes(folder: Path) -> None:
+def test_labels_beyond_the_classes(folder: Path):
     rewrite(folder, classes=2, class_names=[])
     assert refusal(folder) == (f"{folder}/set-00000.mpr: labels lie in [0, 2), got 0 to 2; convert the data again")
 
 
-def test_more_shards_than_files_may_be_open(tmp_path: Path) -> None:
+def test_more_shards_than_files_may_be_open(tmp_path):
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     images = np.zeros((300, 1, 1, 1), np.uint8)
     write(tmp_path / "a", images, np.zeros(300, int), shard_size=1)
@@ -411,7 +411,7 @@ def test_more_shards_than_files_may_be_open(tmp_path: Path) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
-def test_inspect(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_inspect(folder: Path, capsys):
     assert records.main(["inspect", str(folder)]) == 0
     mean, std = ("  ".join(f"{v:.6g}" for v in f(axis=(0, 2, 3))) for f in (IMAGES.mean, IMAGES.std))
     assert capsys.readouterr().out == (
@@ -428,7 +428,7 @@ def test_inspect(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     )
 
 
-def test_verify_says_all_that_is_wrong(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_verify_says_all_that_is_wrong(folder: Path, capsys):
     assert records.main(["verify", str(folder), str(folder / "set-00002.mpr")]) == 0
     assert capsys.readouterr().out == (
         f"{folder}: 10 records, all intact\n{folder}/set-00002.mpr: 2 records, all intact\n"
@@ -452,14 +452,14 @@ def test_verify_says_all_that_is_wrong(folder: Path, capsys: pytest.CaptureFixtu
         assert line.startswith(start)
 
 
-def test_verify_tells_how_far_it_is(folder: Path) -> None:
+def test_verify_tells_how_far_it_is(folder: Path):
     flip(folder / "set-00000.mpr", 64)
     checked = []
     assert len(list(verify.damages(folder, checked.append))) == 1
     assert sum(checked) == verify.size(folder) == 10
 
 
-def test_verify_without_a_manifest_still_reads_the_shards(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_verify_without_a_manifest_still_reads_the_shards(folder: Path, capsys):
     (folder / "manifest.json").unlink()
     flip(folder / "set-00002.mpr", 64)
     assert records.main(["verify", str(folder)]) == 3
@@ -468,7 +468,7 @@ def test_verify_without_a_manifest_still_reads_the_shards(folder: Path, capsys: 
     assert "set-00002.mpr: record 0: " in second
 
 
-def test_verify_lists_no_more_than_twenty(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_verify_lists_no_more_than_twenty(tmp_path, capsys):
     folder = write(tmp_path / "a", np.zeros((30, 1, 1, 1), np.uint8), np.zeros(30, int), shard_size=1 << 20)
     path = folder / "a-00000.mpr"
     path.write_bytes(path.read_bytes()[:64] + b"\x01" * 30 + path.read_bytes()[94:])
@@ -478,7 +478,7 @@ def test_verify_lists_no_more_than_twenty(tmp_path: Path, capsys: pytest.Capture
     assert lines[-1] == f"error: {folder}: and 10 more"
 
 
-def test_reading_checks_every_time(folder: Path) -> None:
+def test_reading_checks_every_time(folder: Path):
     data = open_records(folder)
     flip(folder / "set-00001.mpr", 64 + 12)  # sample 5, through the page cache
     assert np.array_equal(read(data, [4])[0], IMAGES[4:5])
@@ -508,7 +508,7 @@ for attempt in (lambda: data.read(np.array([data.count - 1]), images, labels), l
 """
 
 
-def test_a_file_that_is_cut_short_is_named(tmp_path: Path) -> None:
+def test_a_file_that_is_cut_short_is_named(tmp_path):
     """In a process of its own: what it reads would be a bus error."""
     pixels = np.random.default_rng(0).integers(0, 255, (40, 3, 32, 32)).astype(np.uint8)
     write_records(tmp_path / "set", [(image, 0) for image in pixels], classes=1)
@@ -524,7 +524,7 @@ def test_a_file_that_is_cut_short_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["removed", "replaced"])
-def test_a_file_that_was_replaced_stays_as_it_was(folder: Path, how: str) -> None:
+def test_a_file_that_was_replaced_stays_as_it_was(folder: Path, how: str):
     data = open_records(folder)
     path = data.shards[0].path
     path.unlink()

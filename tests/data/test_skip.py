@@ -1,7 +1,6 @@
 """Damaged samples that others replace: by the data alone, counted once, and no more than allowed."""
 
 import threading
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -43,7 +42,7 @@ def read(data: Intact | Resident, *samples: int) -> list[int]:
     return labels.tolist()
 
 
-def test_the_next_intact_one_takes_its_place() -> None:
+def test_the_next_intact_one_takes_its_place():
     damages = Damages("numbers", COUNT, 4)
     data = Intact(Broken(3, 4, 9, 8), damages)
     assert read(data, 0, 3, 4, 5, 9, 8, 3) == [0, 5, 5, 5, 0, 0, 5]
@@ -52,21 +51,21 @@ def test_the_next_intact_one_takes_its_place() -> None:
     assert list(damages.found()) == ["numbers 3", "numbers 4", "numbers 9", "numbers 8"]  # as they were met
 
 
-def test_a_data_set_in_memory_is_mended_once() -> None:
+def test_a_data_set_in_memory_is_mended_once():
     damages = Damages("numbers", COUNT, 4)
     data = Resident(Intact(Broken(0, 9), damages), 2)
     assert read(data, *range(COUNT)) == [1, 1, 2, 3, 4, 5, 6, 7, 8, 1]
     assert sorted(damages.found()) == ["numbers 0", "numbers 9"]
 
 
-def test_none_is_allowed() -> None:
+def test_none_is_allowed():
     damages = Damages("numbers", COUNT, 0)
     with pytest.raises(DamagedRecord, match=r"^record 3 is damaged$"):
         read(Intact(Broken(3), damages), 2, 3)
     assert damages.found() == {}
 
 
-def test_one_too_many() -> None:
+def test_one_too_many():
     data = Intact(Broken(1, 3, 5), Damages("numbers", COUNT, 2))
     assert read(data, 5, 3, 5, 3) == [6, 4, 6, 4]  # the same ones again count once
     for _ in range(2):
@@ -79,7 +78,7 @@ def test_one_too_many() -> None:
         )
 
 
-def test_not_one_is_left() -> None:
+def test_not_one_is_left():
     with refuses(
         "data.corrupt_limit: 10 of 10 samples of numbers are damaged, at most 9 are skipped: 0, 1, 2, 3, 4, ...; "
         "the last found: record 3 is damaged",
@@ -88,7 +87,7 @@ def test_not_one_is_left() -> None:
         read(Intact(Broken(*range(COUNT)), Damages("numbers", COUNT, 100)), 4)
 
 
-def test_threads_count_together() -> None:
+def test_threads_count_together():
     damages = Damages("numbers", COUNT, 5)
     data = Intact(Broken(1, 3, 5), damages)
     threads = [threading.Thread(target=lambda: [read(data, 1, 3, 5) for _ in range(50)]) for _ in range(4)]
@@ -99,7 +98,7 @@ def test_threads_count_together() -> None:
     assert len(damages.found()) == 3
 
 
-def test_encoded_records(tmp_path: Path) -> None:
+def test_encoded_records(tmp_path):
     """The window is drawn by the place's own numbers, in the image that takes it: all others are untouched."""
     whole = bars(COUNT)
     broken = [(b"no image", 0) if n in (4, 9) else image for n, image in enumerate(whole)]

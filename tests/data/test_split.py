@@ -33,7 +33,7 @@ def raw(folder: Path) -> RecordSet:
 
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=200), st.floats(0.01, 0.99), st.integers(0, 2**32 - 1))
-def test_so_much_of_every_class(strata: list[int], fraction: float, seed: int) -> None:
+def test_so_much_of_every_class(strata: list[int], fraction: float, seed: int):
     labels = np.array(strata)
     held = held_out(labels, fraction, seed)
     assert held.sum() == np.floor(len(labels) * fraction + 0.5)
@@ -42,7 +42,7 @@ def test_so_much_of_every_class(strata: list[int], fraction: float, seed: int) -
     assert np.array_equal(held_out(labels, fraction, seed), held)
 
 
-def test_every_seed_splits_in_its_own_way_and_every_version_alike() -> None:
+def test_every_seed_splits_in_its_own_way_and_every_version_alike():
     """Runs are resumed by later versions: these are the samples that the first one held out."""
     labels = np.arange(20) % 2
     assert np.flatnonzero(held_out(labels, 0.2, 1)).tolist() == PINNED
@@ -55,7 +55,7 @@ PINNED = [7, 16, 18, 19]
 
 
 @pytest.mark.parametrize("kind", ["raw", "arrays"])
-def test_parts_are_the_samples_of_the_whole(kind: str, tmp_path: Path) -> None:
+def test_parts_are_the_samples_of_the_whole(kind: str, tmp_path):
     data = raw(tmp_path / "set") if kind == "raw" else ArrayData(PIXELS, LABELS, classes=4, name="set")
     parts, held = split(data, 0.25, 7), held_out(LABELS, 0.25, 7)
     for part, rows in zip(parts, (np.flatnonzero(~held), np.flatnonzero(held)), strict=True):
@@ -72,7 +72,7 @@ def test_parts_are_the_samples_of_the_whole(kind: str, tmp_path: Path) -> None:
     assert np.array_equal(read(again)[0], PIXELS[rows])
 
 
-def test_records_of_a_part_have_the_places_of_the_whole(tmp_path: Path) -> None:
+def test_records_of_a_part_have_the_places_of_the_whole(tmp_path):
     data = raw(tmp_path / "set")
     _, part = split(data, 0.25, 7)
     for sample, record in enumerate(np.flatnonzero(held_out(LABELS, 0.25, 7)).tolist()):
@@ -82,7 +82,7 @@ def test_records_of_a_part_have_the_places_of_the_whole(tmp_path: Path) -> None:
     assert part.shards[0] is data.shards[0]  # no file is opened twice
 
 
-def test_encoded_images(tmp_path: Path) -> None:
+def test_encoded_images(tmp_path):
     data = Decoded(records(tmp_path / "set", bars(13)), Image(8), (0.5, 1.0))
     train, held = split(data, 0.3, 1)
     rows = np.flatnonzero(held_out(data.strata(), 0.3, 1))
@@ -93,7 +93,7 @@ def test_encoded_images(tmp_path: Path) -> None:
     assert [held.number(sample) for sample in range(4)] == rows.tolist()
 
 
-def test_arrays_by_name_have_no_classes() -> None:
+def test_arrays_by_name_have_no_classes():
     data = NamedArrays({"user": np.arange(10), "rating": np.arange(10) / 2})
     train, held = split(data, 0.3, 1)
     assert (train.count, held.count) == (7, 3)
@@ -109,7 +109,7 @@ class Own:
         arrays[0][...] = samples
 
 
-def test_what_cannot_be_split() -> None:
+def test_what_cannot_be_split():
     own = Own()
     with refuses(
         "data.validation: a fraction is split off records or arrays, own is neither; give validation data of their own"
@@ -126,7 +126,7 @@ def test_what_cannot_be_split() -> None:
         assert str(caught.value) == expected
 
 
-def test_damage_is_named_by_the_record(tmp_path: Path) -> None:
+def test_damage_is_named_by_the_record(tmp_path):
     """And moments are those of the images that are whole."""
     held = held_out(LABELS, 0.25, 7)
     record = int(np.flatnonzero(~held)[6])
@@ -150,12 +150,12 @@ def test_damage_is_named_by_the_record(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["resident", pytest.param("dali", marks=pytest.mark.dali)])
-def test_every_pipeline_reads_the_same_part(kind, tmp_path: Path) -> None:
+def test_every_pipeline_reads_the_same_part(kind, tmp_path):
     train, _ = split(raw(tmp_path / "set"), 0.25, 7)
     check(("host", kind), train, batch=3, iterations=9)
 
 
 @pytest.mark.dali
-def test_dali_decodes_the_same_part(tmp_path: Path) -> None:
+def test_dali_decodes_the_same_part(tmp_path):
     train, _ = split(Decoded(records(tmp_path / "set", bars(30)), Image(8), (0.5, 1.0)), 0.25, 7)
     check(("host", "dali"), train, batch=2, iterations=16)

@@ -22,20 +22,20 @@ def example() -> Timeline:
         (1011, (1, 1), 8136),
     ],
 )
-def test_by_hand(iteration: int, counts: tuple[int, ...], position: int) -> None:
+def test_by_hand(iteration: int, counts: tuple[int, ...], position: int):
     timeline = example()
     assert timeline.counts(iteration) == counts
     assert timeline.position(iteration) == position
 
 
-def test_a_position_is_the_sum_of_all_batches_before() -> None:
+def test_a_position_is_the_sum_of_all_batches_before():
     timeline, position = example(), 0
     for t in range(30):
         assert timeline.position(t) == position
         position += 4 * sum(timeline.counts(t))
 
 
-def test_how_learners_run_stays_until_something_else_is_said() -> None:
+def test_how_learners_run_stays_until_something_else_is_said():
     timeline = fixed(4, (2,), execution="streams").announce(5, (3,)).announce(9, (3,), "fused").announce(12, (2,))
     assert [timeline.change(t).execution for t in (0, 5, 8, 9, 12)] == [
         "streams",
@@ -50,7 +50,7 @@ def test_how_learners_run_stays_until_something_else_is_said() -> None:
     assert [change.execution for change in timeline.executed(()).changes] == [""] * 4
 
 
-def test_a_resumed_run() -> None:
+def test_a_resumed_run():
     """Where it starts is no change: nothing restarts there."""
     timeline = fixed(8, (3,), 50, 1000).announce(52, (1,))
     assert timeline.position(50) == 1000
@@ -59,7 +59,7 @@ def test_a_resumed_run() -> None:
 
 
 @pytest.mark.parametrize(("begin", "first"), [(-1, 0), (0, 0), (9, 0), (10, 1), (11, 2), (12, 2)])
-def test_what_has_passed_is_left_out(begin: int, first: int) -> None:
+def test_what_has_passed_is_left_out(begin: int, first: int):
     """It begins with the change that holds at `begin`, and nothing that is asked for from there on is another."""
     whole, part = example(), example().since(begin)
     assert part.changes == whole.changes[first:]
@@ -67,20 +67,20 @@ def test_what_has_passed_is_left_out(begin: int, first: int) -> None:
     assert [part.position(t) for t in range(max(begin, 0), 20)] == [whole.position(t) for t in range(max(begin, 0), 20)]
 
 
-def test_what_was_left_out_is_not_asked_for() -> None:
+def test_what_was_left_out_is_not_asked_for():
     with pytest.raises(AssertionError, match="iteration 9 lies before the timeline"):
         example().since(10).change(9)
 
 
 @pytest.mark.parametrize("cut", range(-1, 14))
-def test_what_is_to_come_is_left_out_and_follows_again(cut: int) -> None:
+def test_what_is_to_come_is_left_out_and_follows_again(cut: int):
     if cut >= 0:
         assert all(change.iteration <= cut for change in example().until(cut).changes)
         assert example().until(cut).followed(example()) == example()
     assert example().followed(example()) == example()
 
 
-def test_what_follows_has_positions_of_its_own() -> None:
+def test_what_follows_has_positions_of_its_own():
     """Another run's learners from iteration 10 on, in a stream that this run has come further in."""
     timeline = fixed(8, (3, 3), 10, 5000).followed(example())
     assert timeline.changes == (Change(10, 5000, (3, 3)), Change(11, 5048, (1, 1)))
@@ -89,6 +89,6 @@ def test_what_follows_has_positions_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("iteration", "counts"), [(11, (2, 2)), (5, (2, 2)), (12, (2,)), (12, (2, 2, 2)), (12, (2, 0)), (12, (0, 2))]
 )
-def test_what_may_not_be_announced(iteration: int, counts: tuple[int, ...]) -> None:
+def test_what_may_not_be_announced(iteration: int, counts: tuple[int, ...]):
     with pytest.raises(AssertionError):
         example().announce(iteration, counts)

@@ -30,9 +30,7 @@ def written(folder: Path, images: list[bytes], **options: object) -> Path:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_any_number_of_workers_says_the_same_in_order(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, workers: int
-) -> None:
+def test_any_number_of_workers_says_the_same_in_order(tmp_path, capsys, monkeypatch, workers: int):
     monkeypatch.setattr(verify, "PIECE", 100)  # a record or two at once
     folder = written(tmp_path / "a", [bytes([n + 1]) * 10 for n in range(30)], shard_size=64 + 60)
     assert len(list(verify.set_tasks(folder, False))) > 10
@@ -53,7 +51,7 @@ def test_any_number_of_workers_says_the_same_in_order(
     ] * 5
 
 
-def test_pieces_are_all_records_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pieces_are_all_records_once(tmp_path, monkeypatch):
     folder = written(tmp_path / "a", [b"abc"] * 10)
     (file,) = folder.glob("*.mpr")
     for piece in (1, 60, 100, 254, 10**6):
@@ -64,7 +62,7 @@ def test_pieces_are_all_records_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert all(len(run) == max(1, 10 * piece // file.stat().st_size) for run in runs[:-1])
 
 
-def test_a_shard_that_is_damaged_while_it_is_verified(tmp_path: Path) -> None:
+def test_a_shard_that_is_damaged_while_it_is_verified(tmp_path):
     folder = written(tmp_path / "a", [b"abc"] * 3)
     (task,) = verify.set_tasks(folder, False)
     flip(folder / "a-00000.mpr", -1)
@@ -73,7 +71,7 @@ def test_a_shard_that_is_damaged_while_it_is_verified(tmp_path: Path) -> None:
     assert count == 0
 
 
-def test_decode_names_what_cannot_be_decoded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_decode_names_what_cannot_be_decoded(tmp_path, capsys):
     jpeg, png = encode(Image.fromarray(PIXELS), "jpeg"), encode(Image.fromarray(PIXELS), "png")
     broken = bytearray(png)
     broken[png.index(b"IDAT") + 10] ^= 255
@@ -97,7 +95,7 @@ def test_decode_names_what_cannot_be_decoded(tmp_path: Path, capsys: pytest.Capt
     assert lines[4] == f"error: {pngs}/pngs-00000.mpr: record 2: cannot be decoded: it is no PNG image{again}"
 
 
-def test_a_png_that_claims_to_be_huge_is_refused_before_it_is_decoded(tmp_path: Path) -> None:
+def test_a_png_that_claims_to_be_huge_is_refused_before_it_is_decoded(tmp_path):
     png = bytearray(encode(Image.fromarray(PIXELS), "png"))
     png[16:24] = (50_000).to_bytes(4, "big") * 2  # 7.5 GB decoded
     png[29:33] = zlib.crc32(png[12:29]).to_bytes(4, "big")
@@ -108,7 +106,7 @@ def test_a_png_that_claims_to_be_huge_is_refused_before_it_is_decoded(tmp_path: 
     )
 
 
-def test_little_to_do_starts_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_little_to_do_starts_no_process(tmp_path, monkeypatch):
     monkeypatch.setattr(records, "cores", lambda: 8)
     folder = written(tmp_path / "a", [b"abc"] * 3)
     (file,) = folder.glob("*.mpr")
@@ -130,7 +128,7 @@ as_command(lambda: print("ready", flush=True) or records.main(["verify", "--work
 
 
 @pytest.mark.parametrize("after", [0.05, 0.2, 0.4, 1.5])  # seconds: workers are just being started, or at work
-def test_an_interrupt_ends_all_processes_quietly(tmp_path: Path, after: float) -> None:
+def test_an_interrupt_ends_all_processes_quietly(tmp_path, after: float):
     command = [sys.executable, "-c", STARTED, str(written(tmp_path / "a", [b"abc"] * 3))]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True

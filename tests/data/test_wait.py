@@ -3,7 +3,7 @@
 from mpibow.data.loading import Watch
 
 
-def test_once_and_again_when_it_doubles() -> None:
+def test_once_and_again_when_it_doubles():
     watch = Watch("do this")
     said = [
         watch(seconds, waited)
@@ -30,11 +30,11 @@ def test_once_and_again_when_it_doubles() -> None:
     ]  # fmt: skip
 
 
-def test_a_fast_reader_is_not_spoken_of() -> None:
+def test_a_fast_reader_is_not_spoken_of():
     watch = Watch("do this")
     assert [watch(float(second), second / 21) for second in range(1000)] == [""] * 1000
 
 
-def test_the_first_run_is_not_counted() -> None:
+def test_the_first_run_is_not_counted():
     watch = Watch("do this")
     assert [watch(5.0 + second, 5.0) for second in range(100)] == [""] * 100

@@ -21,7 +21,7 @@ def sizes(n: int, height: int, width: int) -> np.ndarray:
 
 
 @given(st.integers(1, 3000), st.integers(1, 3000), st.integers(0, 2**32 - 1))
-def test_a_window_is_whole_pixels_inside_the_image(height: int, width: int, seed: int) -> None:
+def test_a_window_is_whole_pixels_inside_the_image(height: int, width: int, seed: int):
     windows = random_windows(sizes(8, height, width), counters(8, seed), AREA, ASPECT)
     top, left, rows, columns = windows.T
     assert (windows == np.floor(windows)).all()
@@ -33,7 +33,7 @@ def test_a_window_is_whole_pixels_inside_the_image(height: int, width: int, seed
     assert (left + columns <= width).all()
 
 
-def test_shares_aspects_and_places_are_uniform() -> None:
+def test_shares_aspects_and_places_are_uniform():
     n = 20_000
     top, left, rows, columns = random_windows(sizes(n, 1000, 1000), counters(n), (0.1, 0.5), ASPECT).T
     share, log = rows * columns / 1e6, np.log(columns / rows) / np.log(4 / 3)
@@ -48,25 +48,25 @@ def test_shares_aspects_and_places_are_uniform() -> None:
     assert abs(np.corrcoef([share, log, top / (1001 - rows), left / (1001 - columns)]) - np.eye(4)).max() < 0.03
 
 
-def test_only_the_counter_decides() -> None:
+def test_only_the_counter_decides():
     whole = random_windows(sizes(6, 300, 400), counters(6), AREA, ASPECT)
     np.testing.assert_array_equal(random_windows(sizes(2, 300, 400), counters(2, first=3), AREA, ASPECT), whole[3:5])
     for other in (counters(6, seed=2), counters(6, epoch=1), counters(6, first=1 << 32)):
         assert (random_windows(sizes(6, 300, 400), other, AREA, ASPECT) != whole).any(axis=1).all()
 
 
-def test_the_whole_image_where_nothing_else_is_allowed() -> None:
+def test_the_whole_image_where_nothing_else_is_allowed():
     windows = random_windows(sizes(3, 50, 50), counters(3), (1, 1), (1, 1))
     assert windows.tolist() == [[0, 0, 50, 50]] * 3
 
 
-def test_an_image_too_narrow_for_any_attempt_gives_its_middle() -> None:
+def test_an_image_too_narrow_for_any_attempt_gives_its_middle():
     """1000 x 10: an aspect of at least 3/4 allows 13 rows, which are 1.3 % of the area."""
     assert random_windows(sizes(1, 1000, 10), counters(1), AREA, ASPECT).tolist() == [[493, 0, 13, 10]]
     assert random_windows(sizes(1, 10, 1000), counters(1), AREA, ASPECT).tolist() == [[0, 493, 10, 13]]
 
 
-def test_the_centre() -> None:
+def test_the_centre():
     """300 x 400 is scaled to 256 x 341; rows 16 to 240 and columns 58 (58.5, to even) to 282 are left."""
     (window,) = centre_windows(sizes(1, 300, 400), 256, 224)
     np.testing.assert_allclose(window, [16 * 300 / 256, 58 * 400 / 341, 224 * 300 / 256, 224 * 400 / 341])

@@ -46,7 +46,7 @@ def read(data: NamedItems, samples: list[int], epoch: int | None = 1) -> tuple:
 
 
 @pytest.mark.parametrize("epoch", [None, 0, 2])
-def test_the_same_bits_as_here(workers: Workers, epoch: int | None) -> None:
+def test_the_same_bits_as_here(workers: Workers, epoch: int | None):
     order = np.random.default_rng(1).permutation(COUNT).tolist()
     here, there = (read(opened(h, Pairs(), transform=owned.noisy), order, epoch) for h in (Hands(), Hands(workers)))
     assert here[0].tobytes() == there[0].tobytes()
@@ -54,7 +54,7 @@ def test_the_same_bits_as_here(workers: Workers, epoch: int | None) -> None:
     assert (here[0] != read(opened(Hands(), Pairs(), transform=owned.noisy), order, 7)[0]).any()
 
 
-def test_global_generators_are_a_function_of_the_sample(workers: Workers) -> None:
+def test_global_generators_are_a_function_of_the_sample(workers: Workers):
     data = opened(Hands(workers), Pairs(), transform=owned.global_noise)
     forwards, backwards = read(data, [*range(COUNT)])[0], read(data, [*range(COUNT)][::-1])[0]
     assert forwards.tobytes() == backwards[::-1].tobytes()
@@ -62,7 +62,7 @@ def test_global_generators_are_a_function_of_the_sample(workers: Workers) -> Non
     assert (forwards != read(data, [*range(COUNT)], epoch=2)[0]).all()
 
 
-def test_a_part_is_read_by_its_numbers(workers: Workers) -> None:
+def test_a_part_is_read_by_its_numbers(workers: Workers):
     whole = opened(Hands(workers), Pairs(), transform=owned.noisy)
     part = whole.part(np.array([30, 7, 12]))
     assert read(part, [2, 0])[0].tobytes() == read(whole, [12, 30])[0].tobytes()
@@ -80,7 +80,7 @@ def test_a_part_is_read_by_its_numbers(workers: Workers) -> None:
         (owned.nothing, "must be (input, target) or values by name, got None"),
     ],
 )
-def test_a_fault_names_the_sample(processes: int, fault: owned.Fault, message: str) -> None:
+def test_a_fault_names_the_sample(processes: int, fault: owned.Fault, message: str):
     hands = Hands(Workers(processes) if processes else None)
     try:
         data = opened(hands, Pairs(bad=17, fault=fault))
@@ -104,7 +104,7 @@ def test_a_fault_names_the_sample(processes: int, fault: owned.Fault, message: s
     ],
 )  # fmt: skip
 @pytest.mark.timeout(300)
-def test_a_worker_that_ends_is_named(workers: Workers, fault: owned.Fault, message: str) -> None:
+def test_a_worker_that_ends_is_named(workers: Workers, fault: owned.Fault, message: str):
     data = opened(Hands(workers), Pairs(bad=17, fault=fault))
     with pytest.raises(RecordError, match=rf"train: worker process \d+ {message}"):
         read(data, [*range(COUNT)])
@@ -113,7 +113,7 @@ def test_a_worker_that_ends_is_named(workers: Workers, fault: owned.Fault, messa
 
 
 @pytest.mark.timeout(300)
-def test_a_pipeline_ends_with_its_worker(workers: Workers) -> None:
+def test_a_pipeline_ends_with_its_worker(workers: Workers):
     """Killed from outside, while nothing is asked of it and while something is."""
     data = opened(Hands(workers), Pairs())
     reader = open_reader(PipelineChoice("host", ""), data, None, 1)
@@ -129,7 +129,7 @@ def test_a_pipeline_ends_with_its_worker(workers: Workers) -> None:
         pipeline.close()
 
 
-def test_signals_that_ask_this_program_to_end_leave_workers_alone(workers: Workers) -> None:
+def test_signals_that_ask_this_program_to_end_leave_workers_alone(workers: Workers):
     data = opened(Hands(workers), Pairs())
     read(data, [0])
     for worker in workers._workers:
@@ -139,7 +139,7 @@ def test_signals_that_ask_this_program_to_end_leave_workers_alone(workers: Worke
 
 
 @pytest.mark.parametrize("number", [0, 1, 2])
-def test_every_sample_comes_once_an_epoch(workers: Workers, number: int) -> None:
+def test_every_sample_comes_once_an_epoch(workers: Workers, number: int):
     hands = Hands(workers if number == 2 else None)
     data = opened(hands, Pairs())
     reader = open_reader(PipelineChoice("host", ""), data, None, 1)
@@ -155,7 +155,7 @@ def test_every_sample_comes_once_an_epoch(workers: Workers, number: int) -> None
     assert sorted(seen) == sorted(Pairs()[n][0].tobytes() for n in range(COUNT))
 
 
-def test_what_cannot_be_sent(workers: Workers) -> None:
+def test_what_cannot_be_sent(workers: Workers):
     transform = lambda sample, rng: sample  # noqa: E731
     with pytest.raises(ConfigError, match=r"train: can't be sent to worker processes: .*; define its class, and"):
         opened(Hands(workers), Pairs(), transform=transform)

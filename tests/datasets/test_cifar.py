@@ -108,7 +108,7 @@ def refusal(source: Path, **options: object) -> str:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not REAL.is_dir(), reason="../shared/data/cifar10, CIFAR-10's files, is not there")
-def test_cifar10(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_cifar10(tmp_path, capsys):
     path = tmp_path / "cifar10"
     assert cifar.main(["--source", str(REAL), "--output", str(path)]) == 0
     # 97 images of these files are not those published: see not_bit_exact.txt beside them
@@ -128,7 +128,7 @@ def test_cifar10(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 @EACH_VERSION
 @pytest.mark.parametrize("place", ["folder", "its own folder", "archive", "folder with the archive"])
-def test_every_place(tmp_path: Path, version: CifarVersion, place: str) -> None:
+def test_every_place(tmp_path, version: CifarVersion, place: str):
     source = tmp_path / "source"
     if "archive" in place:
         path = archive(source / version.archive, version)
@@ -146,28 +146,28 @@ def test_every_place(tmp_path: Path, version: CifarVersion, place: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["a.tar", "a.tar.xz", "a.tgz"])
-def test_archives_packed_otherwise(tmp_path: Path, name: str) -> None:
+def test_archives_packed_otherwise(tmp_path, name: str):
     cifar.convert(archive(tmp_path / name, PYTHON), tmp_path / "output", any_count=True)
     check(tmp_path / "output", PYTHON)
 
 
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize(("pack", "end"), [(gzip.compress, ".gz"), (lzma.compress, ".xz")])
-def test_packed_files(tmp_path: Path, pack: Callable[[bytes], bytes], end: str, workers: int) -> None:
+def test_packed_files(tmp_path, pack: Callable[[bytes], bytes], end: str, workers: int):
     cifar.convert(folder(tmp_path / "source", BINARY, pack, end), tmp_path / "output", any_count=True, workers=workers)
     check(tmp_path / "output", BINARY)
     assert sorted(open_records(tmp_path / "output" / "test").manifest.sources) == [f"test_batch.bin{end}"]
 
 
 @pytest.mark.parametrize("version", [BINARY100, PYTHON100], ids=str)
-def test_coarse_labels(tmp_path: Path, version: CifarVersion) -> None:
+def test_coarse_labels(tmp_path, version: CifarVersion):
     cifar.convert(folder(tmp_path / "source", version), tmp_path / "output", coarse=True, any_count=True)
     check(tmp_path / "output", version, coarse=True)
     about = "CIFAR-100 (Krizhevsky, 2009), not the published files; coarse labels"
     assert open_records(tmp_path / "output" / "train").manifest.source == about
 
 
-def test_coarse_labels_of_cifar10(tmp_path: Path) -> None:
+def test_coarse_labels_of_cifar10(tmp_path):
     source = folder(tmp_path / "source", BINARY)
     message = "CIFAR-10 has no coarse labels, CIFAR-100 has; leave out --coarse"
     assert refusal(source, coarse=True) == f"{source}: {message}"
@@ -176,7 +176,7 @@ def test_coarse_labels_of_cifar10(tmp_path: Path) -> None:
 
 
 @EACH_VERSION
-def test_names_are_known_without_their_file(tmp_path: Path, version: CifarVersion) -> None:
+def test_names_are_known_without_their_file(tmp_path, version: CifarVersion):
     source = folder(tmp_path / "source", version)
     for file in source.iterdir():
         if file.name not in version.files:
@@ -193,13 +193,13 @@ def test_names_are_known_without_their_file(tmp_path: Path, version: CifarVersio
         (PYTHON, "batches.meta", python2.pickled({"label_names": "abcdefghij"})),
     ],
 )
-def test_names_that_are_not_ten(tmp_path: Path, version: CifarVersion, name: str, data: bytes) -> None:
+def test_names_that_are_not_ten(tmp_path, version: CifarVersion, name: str, data: bytes):
     source = folder(tmp_path / "source", version)
     (source / name).write_bytes(data)
     assert refusal(source) == f"{source}/{name}: must have 10 different names of classes; {AGAIN} or remove it"
 
 
-def test_two_sets(tmp_path: Path) -> None:
+def test_two_sets(tmp_path):
     source = folder(folder(tmp_path / "source", PYTHON), BINARY100)
     message = "has CIFAR-10 and CIFAR-100; choose one by --set cifar10 or --set cifar100"
     assert refusal(source) == f"{source}: {message}"
@@ -211,7 +211,7 @@ def test_two_sets(tmp_path: Path) -> None:
             check(tmp_path / "output", version)
 
 
-def test_two_versions_of_one_set(tmp_path: Path) -> None:
+def test_two_versions_of_one_set(tmp_path):
     source = folder(tmp_path / "source" / BINARY.folder, BINARY).parent
     (source / BINARY.folder / "data_batch_2.bin").unlink()
     archive(source / PYTHON.archive, PYTHON)
@@ -220,7 +220,7 @@ def test_two_versions_of_one_set(tmp_path: Path) -> None:
     check(tmp_path / "output", PYTHON)
 
 
-def test_nothing_there(tmp_path: Path) -> None:
+def test_nothing_there(tmp_path):
     source = tmp_path / "source"
     wanted = "--download, or place one of these files in the folder, or what it unpacks to:"
     ten = (
@@ -239,7 +239,7 @@ def test_nothing_there(tmp_path: Path) -> None:
     assert refusal(path) == f"{path}: {message.removeprefix(f'{source}: ')}"
 
 
-def test_missing_files(tmp_path: Path) -> None:
+def test_missing_files(tmp_path):
     source = folder(tmp_path / "source", BINARY)
     (source / "data_batch_2.bin").unlink()
     (source / "test_batch.bin").unlink()
@@ -249,7 +249,7 @@ def test_missing_files(tmp_path: Path) -> None:
     assert refusal(source) == f"{source}: has data_batch_1.bin, {message}"
 
 
-def test_another_count(tmp_path: Path) -> None:
+def test_another_count(tmp_path):
     for version, right in ((BINARY, "10,000"), (PYTHON100, "50,000")):
         source = folder(tmp_path / version.set, version)
         first = next(iter(version.files))
@@ -297,7 +297,7 @@ BAD_LABEL = np.full((1, 3073), 10, np.uint8).tobytes()
         ),
     ],
 )
-def test_bad_files_are_named(tmp_path: Path, name: str, data: bytes, message: str) -> None:
+def test_bad_files_are_named(tmp_path, name: str, data: bytes, message: str):
     version = reader.VERSION_OF[name]
     source = folder(tmp_path / "source", version)
     (source / name).write_bytes(data)
@@ -311,7 +311,7 @@ def test_bad_files_are_named(tmp_path: Path, name: str, data: bytes, message: st
     assert refusal(tmp_path / "a.tar.gz") == f"{tmp_path}/a.tar.gz: {name}: {message}"
 
 
-def test_a_file_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_too_large(tmp_path, monkeypatch):
     source = folder(tmp_path / "source", BINARY, gzip.compress, ".gz")
     monkeypatch.setattr(reader, "LARGEST", 6_145)
     assert refusal(source) == (
@@ -319,7 +319,7 @@ def test_a_file_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     )
 
 
-def test_a_truncated_archive(tmp_path: Path) -> None:
+def test_a_truncated_archive(tmp_path):
     whole = archive(tmp_path / "a.tar.gz", BINARY).read_bytes()
     path = tmp_path / "b.tar.gz"
     for size in [*range(0, len(whole) - 40, 997), *range(len(whole) - 40, len(whole))]:
@@ -334,7 +334,7 @@ def test_a_truncated_archive(tmp_path: Path) -> None:
     assert refusal(path) == f"{path}: is not a complete tar archive: truncated header; {AGAIN}"
 
 
-def test_a_member_longer_than_any_file(tmp_path: Path) -> None:
+def test_a_member_longer_than_any_file(tmp_path):
     """Of 10^25 bytes: as a stream, tarfile would skip them block by block."""
     data = bytearray(archive(tmp_path / "a.tar", BINARY).read_bytes())
     data[124:136] = b"\x80" + b"0" * 10 + b"\0"  # of the first member
@@ -347,7 +347,7 @@ def test_a_member_longer_than_any_file(tmp_path: Path) -> None:
 
 
 @given(st.sampled_from(sorted(reader.VERSION_OF)), st.binary(max_size=60), st.integers(0, 7000))
-def test_any_bytes(name: str, rubbish: bytes, at: int) -> None:
+def test_any_bytes(name: str, rubbish: bytes, at: int):
     version = reader.VERSION_OF[name]
     start, labels = files(version)[name], LABELS[version.set, version.set == "cifar100"]
     for data in (rubbish, start[:at] + rubbish + start[at + len(rubbish) :]):
@@ -358,7 +358,7 @@ def test_any_bytes(name: str, rubbish: bytes, at: int) -> None:
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_the_bytes_of_a_file_go_once_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, packed: bool) -> None:
+def test_the_bytes_of_a_file_go_once_it_is_read(tmp_path, monkeypatch, packed: bool):
     """A pickle's arrays are copies; all of CIFAR-10 would otherwise be in memory twice."""
     earlier = []
     batch_of = reader.batch_of
@@ -379,7 +379,7 @@ def test_the_bytes_of_a_file_go_once_it_is_read(tmp_path: Path, monkeypatch: pyt
     assert not any(ref() for ref in earlier)
 
 
-def test_the_published_files_are_recognised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_published_files_are_recognised(tmp_path, monkeypatch):
     source = folder(tmp_path / "source", PYTHON, gzip.compress, ".gz")
     for name in PYTHON.files:
         table = PYTHON.train if name in PYTHON.train else PYTHON.test
@@ -393,18 +393,18 @@ def test_the_published_files_are_recognised(tmp_path: Path, monkeypatch: pytest.
     assert open_records(tmp_path / "output" / "train").manifest.source.endswith(", not the published files")
 
 
-def test_the_output_is_named_after_the_set(here: Path) -> None:
+def test_the_output_is_named_after_the_set(here: Path):
     assert cifar.main(["--source", str(folder(here / "source", BINARY100)), "--any-count"]) == 0
     check(here / "data" / "cifar100", BINARY100)
 
 
-def test_a_download_is_of_one_set(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_download_is_of_one_set(capsys):
     with pytest.raises(SystemExit):
         cifar.main(["--download"])
     assert capsys.readouterr().err.endswith("error: --download needs --set cifar10 or --set cifar100\n")
 
 
-def test_download(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_download(tmp_path, monkeypatch, capsys):
     path = archive(tmp_path / "mirror" / BINARY100.archive, BINARY100)
     monkeypatch.setattr(cifar, "PAGE", path.parent.as_uri() + "/")
     words = f"--source {tmp_path}/got --output {tmp_path}/output --any-count --set cifar100".split()

@@ -66,7 +66,7 @@ def check(path: Path, images: list[tuple[bytes, int]]) -> None:
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
-def test_records_are_the_same_jpegs(tmp_path: Path, workers: str) -> None:
+def test_records_are_the_same_jpegs(tmp_path, workers: str):
     assert crossbow.main([*source(tmp_path), "--workers", workers]) == 0
     check(tmp_path / "output" / "train", IMAGES[:7])  # part-2 comes before part-10
     check(tmp_path / "output" / "test", IMAGES[7:])
@@ -79,14 +79,14 @@ def test_records_are_the_same_jpegs(tmp_path: Path, workers: str) -> None:
     assert manifest.sources == {name: "md5 " + hashlib.md5(files[name].read_bytes()).hexdigest() for name in files}
 
 
-def test_statistics_of_some_images(tmp_path: Path) -> None:
+def test_statistics_of_some_images(tmp_path):
     assert crossbow.main([*source(tmp_path), "--statistics", "2"]) == 0
     pixels = [np.asarray(Image.open(io.BytesIO(IMAGES[number][0]))).reshape(-1, 3) for number in (0, 3)]  # of 0 to 6
     mean = np.concatenate(pixels).mean(axis=0)
     assert open_records(tmp_path / "output" / "train").mean == pytest.approx(mean)
 
 
-def test_an_image_that_cannot_be_decoded_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_image_that_cannot_be_decoded_is_named(tmp_path, capsys):
     words = source(tmp_path)
     broken = IMAGES[5][0][:-200]
     write(tmp_path / "train" / "part-10", [IMAGES[4], (broken, 5), IMAGES[6]])
@@ -95,7 +95,7 @@ def test_an_image_that_cannot_be_decoded_is_named(tmp_path: Path, capsys: pytest
         assert found.startswith(f"{tmp_path}/train/part-10: record 1: cannot be decoded: ")
 
 
-def test_files_of_one_name_are_told_apart(tmp_path: Path) -> None:
+def test_files_of_one_name_are_told_apart(tmp_path):
     words = source(tmp_path)
     write(tmp_path / "more" / "part-2", IMAGES[:1])
     words[1] = f"{tmp_path}/[mt]*r*/part-2"
@@ -104,14 +104,14 @@ def test_files_of_one_name_are_told_apart(tmp_path: Path) -> None:
     assert sorted(sources) == [f"{tmp_path}/more/part-2", f"{tmp_path}/train/part-2"]
 
 
-def test_a_folder_of_both_parts(tmp_path: Path) -> None:
+def test_a_folder_of_both_parts(tmp_path):
     words = source(tmp_path)
     assert crossbow.main(["--source", str(tmp_path), *words[4:]]) == 0
     check(tmp_path / "output" / "train", IMAGES[:7])
     check(tmp_path / "output" / "test", IMAGES[7:])
 
 
-def test_files_to_train_and_to_test(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_files_to_train_and_to_test(tmp_path, capsys):
     words = source(tmp_path)
     words[1] = str(tmp_path / "t*" / "*")
     assert refusal(tmp_path, capsys, words) == (
@@ -153,13 +153,13 @@ def damaged(**fields: int) -> bytes:
         ),
     ],
 )
-def test_bad_files_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str], data: bytes, message: str) -> None:
+def test_bad_files_are_named(tmp_path, capsys, data: bytes, message: str):
     words = source(tmp_path)
     (tmp_path / "test" / "part-1").write_bytes(data)
     assert refusal(tmp_path, capsys, words) == f"{tmp_path}/test/part-1: {message}"
 
 
-def test_truncated_at_every_byte(tmp_path: Path) -> None:
+def test_truncated_at_every_byte(tmp_path):
     path = tmp_path / "a"
     whole = integers(3) + record(FAKE, 1) + record(FAKE, 2, boxes=2) + record(FAKE, 3)
     for size in range(len(whole)):
@@ -171,7 +171,7 @@ def test_truncated_at_every_byte(tmp_path: Path) -> None:
 
 
 @given(st.binary(max_size=40), st.integers(0, 100))
-def test_any_bytes(tmp_path_factory: pytest.TempPathFactory, rubbish: bytes, at: int) -> None:
+def test_any_bytes(tmp_path_factory, rubbish: bytes, at: int):
     path = tmp_path_factory.mktemp("any") / "a"
     start = integers(2) + record(FAKE, 1) + record(FAKE, 2, boxes=1)
     for data in (rubbish, start[:at] + rubbish + start[at + len(rubbish) :]):

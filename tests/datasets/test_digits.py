@@ -1,7 +1,6 @@
 """scikit-learn's digits as records."""
 
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -18,7 +17,7 @@ sklearn = pytest.importorskip("sklearn.datasets", reason="scikit-learn is not in
 digits = script("digits")
 
 
-def test_every_fifth_image_is_a_test_image(tmp_path: Path) -> None:
+def test_every_fifth_image_is_a_test_image(tmp_path):
     original = sklearn.load_digits()
     train, test = map(open_records, ensure_digits(tmp_path / "digits"))
     assert (train.count, test.count, train.shape, train.classes) == (1437, 360, (1, 8, 8), 10)
@@ -30,7 +29,7 @@ def test_every_fifth_image_is_a_test_image(tmp_path: Path) -> None:
         assert data.mean[0] == pytest.approx(images.mean())
 
 
-def test_ensure_writes_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ensure_writes_once(tmp_path, monkeypatch):
     train, test = ensure_digits(tmp_path / "digits")
     written = (train / "manifest.json").stat()
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)  # not even needed any more
@@ -38,7 +37,7 @@ def test_ensure_writes_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert (train / "manifest.json").stat() == written
 
 
-def test_the_loser_uses_the_winner_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_loser_uses_the_winner_s(tmp_path, monkeypatch):
     def load_slowly():
         monkeypatch.undo()
         write_digits(tmp_path / "digits")  # another process is faster
@@ -49,7 +48,7 @@ def test_the_loser_uses_the_winner_s(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert open_records(train).count == 1437
 
 
-def test_without_scikit_learn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_scikit_learn(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
     with refuses(
         f"{tmp_path}/digits: the digits are part of scikit-learn, which is not installed; pip install -e '.[demo]'",
@@ -59,7 +58,7 @@ def test_without_scikit_learn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_script(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_script(tmp_path, capsys):
     path = str(tmp_path / "digits")
     assert digits.main(["--output", path]) == 0
     assert capsys.readouterr().out == f"{path}/train and {path}/test are written\n"

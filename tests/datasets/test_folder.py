@@ -40,7 +40,7 @@ def opened(source: Path, part: str = "train") -> RecordSet:
 
 
 @pytest.mark.parametrize(("form", "suffix"), [("JPEG", "jpg"), ("JPEG", "JPEG"), ("PNG", "png")])
-def test_bytes_are_kept(tmp_path: Path, form: str, suffix: str) -> None:
+def test_bytes_are_kept(tmp_path, form: str, suffix: str):
     files = {f"{name}/{n}.{suffix}": image(10 * n + i, form) for i, name in enumerate("ab") for n in range(2)}
     source = write(tmp_path / "in", files)
     assert run(source) == 0
@@ -66,7 +66,7 @@ def parts_of(source: Path) -> list[str]:
         *(("train", "valid/valid"), ("images/Train/a folder", "images/Validation"), ("trainval", "test_stg1")),
     ],
 )
-def test_parts(tmp_path: Path, train: str, test: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_parts(tmp_path, train: str, test: str, capsys):
     source = write(tmp_path / "in", {f"{train}/{name}": data for name, data in SMALL.items()})
     write(source, {f"{test}/cat/0.png.jpg": image(99), f"{test}/dog/deeper/still/x.jpg": image(98)})
     write(source, {"__MACOSX/train/cat/._0.jpg": b"", "notes/x.txt": b""})
@@ -78,7 +78,7 @@ def test_parts(tmp_path: Path, train: str, test: str, capsys: pytest.CaptureFixt
     assert f"{source / train}: train, 6 images of 2 classes (cat, dog)\n" in capsys.readouterr().out
 
 
-def test_three_parts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_three_parts(tmp_path, capsys):
     files = {f"{part}/{c}/x.jpg": image(i) for i, part in enumerate(["train", "test", "val"]) for c in "ab"}
     source = write(tmp_path / "in", files)
     assert run(source) == 0
@@ -132,7 +132,7 @@ A_CLASS = "has no folders with images, a folder a class was expected"
         ("images/train images/val", f"/images/train: {A_CLASS}; images in it: 1"),
     ],
 )
-def test_what_names_leave_open(tmp_path: Path, capsys: pytest.CaptureFixture[str], places: str, message: str) -> None:
+def test_what_names_leave_open(tmp_path, capsys, places: str, message: str):
     names = [place.replace("_", " ") for place in places.split(",")] if "," in places else places.split(" ")
     source = write(tmp_path / "in", {f"{name}/x.jpg": image(1) for name in names})
     if not places.startswith("."):
@@ -140,14 +140,14 @@ def test_what_names_leave_open(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert refusal(source, capsys).startswith(f"{source}{message}")
 
 
-def test_names_of_images_mean_no_part(tmp_path: Path) -> None:
+def test_names_of_images_mean_no_part(tmp_path):
     names = ["a/train_1.jpg", "a/test_1.jpg", "b/deeper/train.jpg", "b/test/test.jpg", "b/val.jpg"]
     source = write(tmp_path / "in", {name: image(1) for name in names})
     assert run(source) == 0
     assert (opened(source).count, opened(source).manifest.class_names) == (5, ("a", "b"))
 
 
-def test_folders_are_chosen(tmp_path: Path) -> None:
+def test_folders_are_chosen(tmp_path):
     files = {f"outer/{name}/{c}/x.jpg": image(i) for i, name in enumerate(["learn", "unseen", "rest"]) for c in "ab"}
     source = write(tmp_path / "in", files)
     assert (
@@ -162,7 +162,7 @@ def test_folders_are_chosen(tmp_path: Path) -> None:
     assert records(source, "test") == [(image(3), 1)]
 
 
-def test_a_class_may_be_called_train(tmp_path: Path) -> None:
+def test_a_class_may_be_called_train(tmp_path):
     source = write(tmp_path / "in", {"train/x.jpg": image(1), "bus/x.jpg": image(2), "Bullet train/x.jpg": image(3)})
     assert run(source) == 0
     assert opened(source).manifest.class_names == ("Bullet train", "bus", "train")
@@ -171,7 +171,7 @@ def test_a_class_may_be_called_train(tmp_path: Path) -> None:
     assert opened(source).manifest.class_names == ("Bullet train", "bus", "test", "train")
 
 
-def test_a_fraction_becomes_test(tmp_path: Path) -> None:
+def test_a_fraction_becomes_test(tmp_path):
     files = {f"{name}/{n}.jpg": image(20 * n + i) for i, name in enumerate("ab") for n in range(10)}
     source = write(tmp_path / "in", files)
     assert run(source, "--test-fraction", "0.2") == 0
@@ -189,7 +189,7 @@ def test_a_fraction_becomes_test(tmp_path: Path) -> None:
 MIXED = {"a/1.jpg": image(10), "a/2.png": image(20, "PNG"), "b/3.bmp": image(30, "BMP", "L"), "b/4.jpeg": image(40)}
 
 
-def test_mixtures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mixtures(tmp_path, capsys):
     source = write(tmp_path / "in", MIXED)
     assert refusal(source, capsys) == (
         f"{source}: images are 2 JPEG, 1 PNG, 1 BMP, records are all JPEG or all PNG; "
@@ -212,7 +212,7 @@ def test_mixtures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert [np.unique(np.frombuffer(one, np.uint8)).tolist() for one, _ in records(source)] == [[10], [20], [30], [40]]
 
 
-def test_raw_images_have_one_size(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_raw_images_have_one_size(tmp_path, capsys):
     source = write(tmp_path / "in", {"a/1.jpg": image(1, mode="L"), "b/2.jpg": image(2, mode="L", size=(5, 4))})
     assert refusal(source, capsys, "--encode=raw") == (
         f"raw images have one size, {source}/a/1.jpg has 8x6 and {source}/b/2.jpg 5x4; pass --size HEIGHTxWIDTH"
@@ -223,7 +223,7 @@ def test_raw_images_have_one_size(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert data.manifest.source == "images in folders, a folder a class; sides 3x7, cropped"
 
 
-def test_an_image_of_another_kind_than_its_name_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_image_of_another_kind_than_its_name_says(tmp_path, capsys):
     source = write(tmp_path / "in", {"a/1.jpg": image(1), "b/2.jpg": image(2, mode="CMYK")})
     assert run(source) == 0
     assert "1 images of train were encoded again, the manifest names them\n" in capsys.readouterr().out
@@ -232,7 +232,7 @@ def test_an_image_of_another_kind_than_its_name_says(tmp_path: Path, capsys: pyt
 
 
 @pytest.mark.parametrize("encode", [None, "png", "raw"])
-def test_photographs_are_turned(tmp_path: Path, capsys: pytest.CaptureFixture[str], encode: str | None) -> None:
+def test_photographs_are_turned(tmp_path, capsys, encode: str | None):
     """Kept, encoded again or decoded: all are upright."""
     pixels = np.zeros((24, 40, 3), np.uint8)
     pixels[:12, :, 0] = pixels[12:, :, 2] = 250  # red above blue, to be turned right
@@ -253,7 +253,7 @@ def test_photographs_are_turned(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert min(*blue.tolist(), *red.tolist()) > 200
 
 
-def test_damaged_images_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_damaged_images_are_named(tmp_path, capsys):
     source = write(tmp_path / "in", SMALL | {"cat/9.jpg": b"<html>"})
     assert refusal(source, capsys) == f"{source}/cat/9.jpg: cannot be decoded: it is no image that Pillow reads"
     noise = np.random.default_rng(1).integers(0, 256, (40, 40), dtype=np.uint8)
@@ -264,7 +264,7 @@ def test_damaged_images_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert refusal(source, capsys) == (f"{source}/dog/8.jpg\n{source}/cat/9.jpg: empty, no image; remove or get again")
 
 
-def test_other_files_are_left_out_and_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_other_files_are_left_out_and_counted(tmp_path, capsys):
     source = write(
         tmp_path / "in", SMALL | {"cat/a.txt": b"1", "cat/b.txt": b"", "dog/README": b"", "cat/.hidden": b""}
     )
@@ -280,7 +280,7 @@ def test_other_files_are_left_out_and_counted(tmp_path: Path, capsys: pytest.Cap
     assert (opened(source).count, opened(source).classes) == (6, 2)
 
 
-def test_a_class_without_images_in_one_part(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_class_without_images_in_one_part(tmp_path, capsys):
     files = {f"train/{name}": data for name, data in SMALL.items()} | {
         "test/dog/0.jpg": image(3),
         "test/cat/x.txt": b"",
@@ -291,7 +291,7 @@ def test_a_class_without_images_in_one_part(tmp_path: Path, capsys: pytest.Captu
     assert records(source, "test") == [(image(3), 1)]  # the number of the class in train
 
 
-def test_links_are_followed_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_links_are_followed_once(tmp_path, capsys):
     elsewhere = write(tmp_path / "elsewhere", {"x/1.jpg": image(1)})
     source = write(tmp_path / "in", {"a/2.jpg": image(2)})
     (source / "b").symlink_to(elsewhere / "x")
@@ -308,7 +308,7 @@ def test_links_are_followed_once(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert capsys.readouterr().err == f"error: {source}/c: is {source}/b, by a link; remove one of them\n"
 
 
-def test_a_link_to_nothing_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_link_to_nothing_is_named(tmp_path, capsys):
     source = write(tmp_path / "in", SMALL)
     (source / "cat" / "x.jpg").symlink_to("nowhere")
     assert refusal(source, capsys) == f"{source}/cat/x.jpg: cannot be read: no such file or directory"
@@ -317,7 +317,7 @@ def test_a_link_to_nothing_is_named(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert refusal(source, capsys) == f"{source}/cat/x.jpg: cannot be read: too many levels of symbolic links"
 
 
-def test_class_lists(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_class_lists(tmp_path, capsys):
     source = write(tmp_path / "in", SMALL | {"ant/x.jpg": image(77)})
     table = tmp_path / "classes.txt"
     table.write_text("dog\tpet\n\nant\tother\ncat\tpet\nemu\tbird\n")
@@ -342,7 +342,7 @@ def test_class_lists(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert refusal(source, capsys, "--classes", str(table)) == f"{table}: cannot be read: no such file or directory"
 
 
-def test_sources_without_images(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_sources_without_images(tmp_path, capsys):
     source = tmp_path / "in"
     assert refusal(source, capsys) == f"{source}: there is no such folder"
     source.write_bytes(b"PK")
@@ -368,7 +368,7 @@ def test_sources_without_images(tmp_path: Path, capsys: pytest.CaptureFixture[st
         (["--size=4x0", "--encode=raw"], "argument --size: must be at least 1, got 0"),
     ],
 )
-def test_options_that_do_not_fit(capsys: pytest.CaptureFixture[str], words: list[str], message: str) -> None:
+def test_options_that_do_not_fit(capsys, words: list[str], message: str):
     with pytest.raises(SystemExit):
         folder.main(["--source", "x", *words])
     assert capsys.readouterr().err.splitlines()[-1].endswith(f"error: {message}")

@@ -126,7 +126,7 @@ FORMS_ = {
 
 
 @pytest.mark.parametrize("form", FORMS_)
-def test_every_form_gives_the_same(tmp_path: Path, form: str) -> None:
+def test_every_form_gives_the_same(tmp_path, form: str):
     source = FORMS_[form](tmp_path / "in")
     assert run(source) == 0
     assert records(source) == EXPECTED
@@ -144,7 +144,7 @@ def test_every_form_gives_the_same(tmp_path: Path, form: str) -> None:
 
 
 @pytest.mark.skipif(not SAMPLE.is_dir(), reason="../shared/data/imagenet-sample, real images, is not there")
-def test_real_images(tmp_path: Path) -> None:
+def test_real_images(tmp_path):
     """40 of them: from a tree, by two workers; classes are those of the whole list."""
     with tarfile.open(SAMPLE / "imagenet-1000class-400smallest.tar") as archive:
         rows = list(csv.DictReader(io.TextIOWrapper(archive.extractfile("labels.csv"))))
@@ -163,13 +163,13 @@ def test_real_images(tmp_path: Path) -> None:
     assert data.mean == pytest.approx(np.concatenate(pixels).mean(axis=0))
 
 
-def test_an_index_changes_nothing(tmp_path: Path) -> None:
+def test_an_index_changes_nothing(tmp_path):
     source = examples(tmp_path / "in")
     assert run(source, "--index", str(source / "index")) == 0
     assert records(source) == EXPECTED
 
 
-def test_tfrecords_without_synsets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tfrecords_without_synsets(tmp_path, capsys):
     source = examples(tmp_path / "in", synsets=False)
     assert run(source) == 0
     assert open_records(tmp_path / "output" / "train").manifest.class_names == ()
@@ -187,7 +187,7 @@ def test_tfrecords_without_synsets(tmp_path: Path, capsys: pytest.CaptureFixture
     )
 
 
-def test_images_that_not_every_decoder_reads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_images_that_not_every_decoder_reads(tmp_path, capsys):
     source = tree(tmp_path / "in")
     files(source, {f"train/{B}/{B}_2.JPEG": image(50, mode="CMYK"), f"train/{B}/{B}_3.JPEG": image(60, "PNG")})
     assert run(source) == 0
@@ -209,7 +209,7 @@ def test_images_that_not_every_decoder_reads(tmp_path: Path, capsys: pytest.Capt
 
 
 @pytest.mark.parametrize("form", ["tree", "tar of tars", "TFRecords"])
-def test_a_limit_of_every_class(tmp_path: Path, form: str) -> None:
+def test_a_limit_of_every_class(tmp_path, form: str):
     source = FORMS_[form](tmp_path / "in")
     assert run(source, "--limit", "1") == 0
     assert records(source) == [EXPECTED[0], EXPECTED[2], EXPECTED[3]]
@@ -222,7 +222,7 @@ def test_a_limit_of_every_class(tmp_path: Path, form: str) -> None:
 
 @pytest.mark.parametrize("part", ["train", "validation"])
 @pytest.mark.parametrize("form", FORMS_)
-def test_a_part_alone(tmp_path: Path, form: str, part: str) -> None:
+def test_a_part_alone(tmp_path, form: str, part: str):
     source = FORMS_[form](tmp_path / "in")
     marks = ("train",) if part == "validation" else ("val",)
     for path in source.rglob("*"):
@@ -240,7 +240,7 @@ def test_a_part_alone(tmp_path: Path, form: str, part: str) -> None:
     assert sorted(found) == sorted(expected)
 
 
-def test_validation_labels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_validation_labels(tmp_path, capsys):
     source = tar_of_tars(tmp_path / "in")
     (source / KNOWN).unlink()
     path = source / "ILSVRC2012_img_val.tar"
@@ -260,7 +260,7 @@ def test_validation_labels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert records(source, "test") == [(data, LABELS[synset]) for data, synset in VALIDATION.values()]
 
 
-def test_what_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_not_there(tmp_path, capsys):
     source = tmp_path / "in"
     source.mkdir()
     assert refusal(source, capsys) == (
@@ -277,7 +277,7 @@ def test_what_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert records(source) == EXPECTED[3:]
 
 
-def test_a_part_in_two_forms(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_part_in_two_forms(tmp_path, capsys):
     source = tree(tar_of_tars(tmp_path / "in"))
     assert refusal(source, capsys) == (
         f"{source}: train is there several times: {source}/ILSVRC2012_img_train.tar, {source}/train/{A}; "
@@ -290,7 +290,7 @@ def test_a_part_in_two_forms(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     )
 
 
-def test_parts_in_different_forms(tmp_path: Path) -> None:
+def test_parts_in_different_forms(tmp_path):
     source = examples(tmp_path / "in")
     for path in source.glob("validation-*"):
         path.unlink()
@@ -300,14 +300,14 @@ def test_parts_in_different_forms(tmp_path: Path) -> None:
     assert sorted(records(source, "test")) == sorted((data, LABELS[synset]) for data, synset in VALIDATION.values())
 
 
-def test_synsets_that_train_lacks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_synsets_that_train_lacks(tmp_path, capsys):
     source = files(tree(tmp_path / "in"), {"val/n00000009/x.JPEG": image(1)})
     assert refusal(source, capsys) == (
         f"{source}/val: 1 of its synsets are not among the 3 classes: n00000009; pass a complete list by --synsets"
     )
 
 
-def test_empty_and_double_images(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_empty_and_double_images(tmp_path, capsys):
     source = files(tree(tmp_path / "in"), {f"train/{B}/{B}_0.JPEG": b"", f"train/{B}/{B}_00.JPEG": b""})
     assert refusal(source, capsys) == (
         f"{source}/train/{B}/{B}_0.JPEG\n{source}/train/{B}/{B}_00.JPEG: empty, no image; remove or get again"
@@ -326,7 +326,7 @@ def test_empty_and_double_images(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert refusal(source, capsys) == f"{source}/train: has no images (.jpeg, .jpg, .png)"
 
 
-def test_tars_that_do_not_fit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tars_that_do_not_fit(tmp_path, capsys):
     source = tar_of_tars(tmp_path / "in")
     path = source / "ILSVRC2012_img_train.tar"
     whole = path.read_bytes()
@@ -343,7 +343,7 @@ def test_tars_that_do_not_fit(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     )
 
 
-def test_a_damaged_image_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_damaged_image_is_named(tmp_path, capsys):
     source = tar_of_tars(tmp_path / "in")
     files(source, {"ILSVRC2012_img_train.tar": tar({f"{s}.tar": tar({f"{s}_1.JPEG": b"<html>"}) for s in TRAIN})})
     assert refusal(source, capsys, "--statistics=1") == (

@@ -49,7 +49,7 @@ def read(folder: Path, part: str = "train") -> tuple:
 
 
 @pytest.mark.parametrize("mode", ["L", "P"])
-def test_pairs(tmp_path: Path, mode: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_pairs(tmp_path, mode: str, capsys):
     write(tmp_path, mode=mode)
     assert convert(tmp_path) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "masks: 3 classes, 255 is without one"
@@ -60,7 +60,7 @@ def test_pairs(tmp_path: Path, mode: str, capsys: pytest.CaptureFixture[str]) ->
         assert images[number, 0].tolist() == (mask(number) * 80).tolist()
 
 
-def test_one_size_for_all_and_no_class_between_two(tmp_path: Path) -> None:
+def test_one_size_for_all_and_no_class_between_two(tmp_path):
     write(tmp_path)
     write(tmp_path, 3, sides=(16, 24))
     assert convert(tmp_path) == 3
@@ -72,7 +72,7 @@ def test_one_size_for_all_and_no_class_between_two(tmp_path: Path) -> None:
     assert read(tmp_path)[1][5].tolist() == mask(5)[:, 2:10].tolist()
 
 
-def test_parts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_parts(tmp_path, capsys):
     write(tmp_path)
     assert convert(tmp_path, "--test-fraction", "0.25") == 0
     assert [len(read(tmp_path, part)[0]) for part in ("train", "test")] == [6, 2]
@@ -97,9 +97,7 @@ def test_parts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
-def test_images_and_masks_are_turned_each_by_its_own(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], orientation: int
-) -> None:
+def test_images_and_masks_are_turned_each_by_its_own(tmp_path, capsys, orientation: int):
     write(tmp_path, 4)
     assert convert(tmp_path) == 0
     images, masks = read(tmp_path)
@@ -152,7 +150,7 @@ def broken(folder: Path, name: str) -> None:
         ("one class", "masks: have one class alone"),
     ],
 )
-def test_what_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, message: str) -> None:
+def test_what_is_refused(tmp_path, capsys, name: str, message: str):
     write(tmp_path)
     broken(tmp_path, name)
     assert convert(tmp_path) == 3
@@ -160,13 +158,13 @@ def test_what_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], nam
     assert not (tmp_path / "out").exists()
 
 
-def test_options_that_do_not_go_together(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_options_that_do_not_go_together(capsys, tmp_path):
     with pytest.raises(SystemExit):
         convert(tmp_path, "--encode", "jpeg")
     assert "--masks: images have no class folders, and are raw" in capsys.readouterr().err
 
 
-def test_it_trains_on_scaled_images(here: Path) -> None:
+def test_it_trains_on_scaled_images(here: Path):
     write(here, 24)
     convert(here, "--test-fraction", "0.25")
     fitted = mb.fit(
@@ -178,7 +176,7 @@ def test_it_trains_on_scaled_images(here: Path) -> None:
     assert (fitted.predict(images).argmax(axis=1) == masks).mean() > 0.75  # 0.67 is that of the first class alone
 
 
-def test_images_with_classes_and_a_loss(here: Path) -> None:
+def test_images_with_classes_and_a_loss(here: Path):
     """A folder of records beside `loss`: raw and encoded, scaled, the label as the target."""
     for label, colour in enumerate([(250, 0, 0), (0, 250, 0)]):
         (here / f"own/{label}").mkdir(parents=True)

@@ -51,7 +51,7 @@ def refusal(folder: Path, **options: object) -> str:
 
 
 @pytest.mark.skipif(not MNIST.is_dir(), reason="../shared/data/mnist, MNIST's own files, is not there")
-def test_mnist(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mnist(tmp_path, capsys):
     path = tmp_path / "mnist"
     assert mnist.main(["--source", str(MNIST), "--output", str(path)]) == 0
     assert capsys.readouterr().out == (
@@ -76,7 +76,7 @@ def test_mnist(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize("mark", ["-", "."])
 @pytest.mark.parametrize("end", ["", ".gz"])
 @pytest.mark.parametrize(("prefix", "test"), [("", "t10k"), ("emnist-digits-", "test")])
-def test_any_name(tmp_path: Path, mark: str, end: str, prefix: str, test: str) -> None:
+def test_any_name(tmp_path, mark: str, end: str, prefix: str, test: str):
     mnist.convert(source(tmp_path / "source", prefix, test, mark, end), tmp_path / "output", prefix=prefix)
     assert sorted(os.listdir(tmp_path)) == ["output", "source"]
     for name, count in (("train", 6), ("test", 2)):
@@ -90,7 +90,7 @@ def test_any_name(tmp_path: Path, mark: str, end: str, prefix: str, test: str) -
         assert data.manifest.sources[file] == f"md5 {checksum}"
 
 
-def test_labels_that_start_at_one(tmp_path: Path) -> None:
+def test_labels_that_start_at_one(tmp_path):
     folder = source(tmp_path / "source")
     assert refusal(folder, first_label=1) == (f"{folder}/train-labels-idx1-ubyte.gz: has a label 0, --first-label is 1")
     for name, count in (("train", 6), ("t10k", 2)):
@@ -105,7 +105,7 @@ def test_labels_that_start_at_one(tmp_path: Path) -> None:
     assert data.manifest.source == "IDX files; labels are those of the files less 1"
 
 
-def test_missing_files_are_named(tmp_path: Path) -> None:
+def test_missing_files_are_named(tmp_path):
     folder = source(tmp_path / "source")
     (folder / "t10k-labels-idx1-ubyte.gz").unlink()
     assert refusal(folder) == (
@@ -155,14 +155,14 @@ IDX3 = "an IDX file of bytes in 3 dimensions with 00 00 08 03"
         ("t10k-labels-idx1", idx(IMAGES), f"starts with 00 00 08 03, {IDX1}"),
     ],
 )
-def test_bad_files_are_named(tmp_path: Path, name: str, data: bytes, message: str) -> None:
+def test_bad_files_are_named(tmp_path, name: str, data: bytes, message: str):
     folder = source(tmp_path / "source", end="")
     (folder / f"{name}-ubyte").write_bytes(data)
     assert refusal(folder) == f"{folder}/{name}-ubyte: {message}"
 
 
 @pytest.mark.parametrize("name", ["train-images-idx3", "train-labels-idx1", "t10k-images-idx3"])
-def test_truncated_gzip_at_every_byte(tmp_path: Path, name: str) -> None:
+def test_truncated_gzip_at_every_byte(tmp_path, name: str):
     folder = source(tmp_path / "source")
     path = folder / f"{name}-ubyte.gz"
     whole = path.read_bytes()
@@ -175,7 +175,7 @@ def test_truncated_gzip_at_every_byte(tmp_path: Path, name: str) -> None:
     assert refusal(folder).startswith(f"{path}: is not a complete gzip file: not a gzipped file")
 
 
-def test_what_is_written_is_verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_written_is_verified(tmp_path, monkeypatch):
     folder = source(tmp_path / "source")
     monkeypatch.setattr(verify, "damages", lambda path, checked: iter(["record 1: checksum"]))
     assert refusal(folder) == (
@@ -184,7 +184,7 @@ def test_what_is_written_is_verified(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.fixture
-def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def mirror(tmp_path, monkeypatch) -> Path:
     """A mirror on this machine, of four small files."""
     folder = source(tmp_path / "mirror")
     known = {name: ((folder / name).stat().st_size, md5(folder / name)) for name in mnist.MNIST}
@@ -193,7 +193,7 @@ def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_download(tmp_path: Path, mirror: Path) -> None:
+def test_download(tmp_path, mirror: Path):
     words = ["--source", str(tmp_path / "got"), "--output", str(tmp_path / "output"), "--download"]
     assert mnist.main(words) == 0
     assert sorted(os.listdir(tmp_path / "got")) == sorted(mnist.MNIST)
@@ -202,7 +202,7 @@ def test_download(tmp_path: Path, mirror: Path) -> None:
     assert mnist.main([*words, "--overwrite"]) == 0  # what is there is not fetched again
 
 
-def test_download_that_fails(tmp_path: Path, mirror: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_download_that_fails(tmp_path, mirror: Path, capsys):
     words = ["--source", str(tmp_path / "got"), "--output", str(tmp_path / "output"), "--download"]
     url = mnist.MIRROR + "train-labels-idx1-ubyte.gz"
     file = mirror / "train-labels-idx1-ubyte.gz"
@@ -222,7 +222,7 @@ def test_download_that_fails(tmp_path: Path, mirror: Path, capsys: pytest.Captur
     assert not (tmp_path / "output").exists()
 
 
-def test_download_overwrites_no_other_file(tmp_path: Path, mirror: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_download_overwrites_no_other_file(tmp_path, mirror: Path, capsys):
     (tmp_path / "got").mkdir()
     path = tmp_path / "got" / "train-images-idx3-ubyte.gz"
     path.write_bytes(b"Fashion-MNIST has the same names")

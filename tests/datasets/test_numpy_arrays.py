@@ -46,9 +46,7 @@ def check(folder: Path, images: np.ndarray, labels: np.ndarray, part: str = "tra
         (IMAGES[:, 0, :, :, None], "nhwc", IMAGES[:, :1]),
     ],
 )
-def test_layouts(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], array: np.ndarray, layout: str, images: np.ndarray, order: str
-) -> None:
+def test_layouts(tmp_path, capsys, array: np.ndarray, layout: str, images: np.ndarray, order: str):
     array = np.asarray(array, order=order)
     words = save(tmp_path, train_images=array, train_labels=LABELS, test_images=array[:8], test_labels=LABELS[:8])
     assert convert(tmp_path, *words) == 0
@@ -70,7 +68,7 @@ def test_layouts(
 
 
 @pytest.mark.parametrize("dtype", ["<f4", ">f4", "<f8", ">f8", "f2"])
-def test_floats_are_stored_as_float32(tmp_path: Path, dtype: str) -> None:
+def test_floats_are_stored_as_float32(tmp_path, dtype: str):
     array = RANDOM.normal(size=(20, 1, 6, 5)).astype(dtype)
     words = save(tmp_path, train_images=array, train_labels=LABELS[:, None], test_images=array, test_labels=LABELS)
     assert convert(tmp_path, *words) == 0  # and labels of shape (n, 1)
@@ -78,7 +76,7 @@ def test_floats_are_stored_as_float32(tmp_path: Path, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("pack", [np.savez, np.savez_compressed])
-def test_keras_arrays_are_found(tmp_path: Path, pack: object) -> None:
+def test_keras_arrays_are_found(tmp_path, pack: object):
     path = tmp_path / "mnist.npz"
     pack(path, x_train=IMAGES[:, 0], y_train=LABELS, x_test=IMAGES[:4, 1], y_test=LABELS[:4])
     assert convert(tmp_path, "--source", path) == 0
@@ -88,7 +86,7 @@ def test_keras_arrays_are_found(tmp_path: Path, pack: object) -> None:
     assert open_records(tmp_path / "output" / "test").manifest.sources == {"mnist.npz": checksum}
 
 
-def test_a_folder_of_keras_arrays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_of_keras_arrays(tmp_path, capsys):
     source = tmp_path / "in"
     source.mkdir()
     assert refusal(tmp_path, capsys, "--source", source) == (
@@ -104,7 +102,7 @@ def test_a_folder_of_keras_arrays(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert capsys.readouterr().err == f"error: {source}/y_test.npy: cannot be read: no such file or directory\n"
 
 
-def test_keys_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_keys_by_name(tmp_path, capsys):
     np.savez(tmp_path / "a.npz", x=IMAGES, y=LABELS)
     np.savez(tmp_path / "b.npz", x=IMAGES[:4], y=LABELS[:4])
     files, keys = (
@@ -127,7 +125,7 @@ def test_keys_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     )
 
 
-def test_a_test_set_is_set_aside(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_test_set_is_set_aside(tmp_path, capsys):
     words = save(tmp_path, train_images=IMAGES, train_labels=LABELS)
     assert refusal(tmp_path, capsys, *words) == (
         f"{tmp_path}/train_images.npy: has no test set; give one, or set some aside by --test-fraction 0.1"
@@ -150,7 +148,7 @@ def test_a_test_set_is_set_aside(tmp_path: Path, capsys: pytest.CaptureFixture[s
     )
 
 
-def test_any_labels_are_renumbered_where_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_any_labels_are_renumbered_where_asked(tmp_path, capsys):
     labels = LABELS * 100 - 100
     words = save(tmp_path, train_images=IMAGES, train_labels=labels, test_images=IMAGES[:1], test_labels=np.array([7]))
     assert refusal(tmp_path, capsys, *words) == (
@@ -164,7 +162,7 @@ def test_any_labels_are_renumbered_where_asked(tmp_path: Path, capsys: pytest.Ca
     assert manifest.source == "NumPy arrays, layout nchw; labels renumbered"
 
 
-def test_classes_without_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_classes_without_records(tmp_path, capsys):
     words = save(tmp_path, train_images=IMAGES, train_labels=LABELS * 2, test_images=IMAGES, test_labels=LABELS * 2)
     assert refusal(tmp_path, capsys, *words) == (
         f"{tmp_path}/train_labels.npy and {tmp_path}/test_labels.npy: the highest label is 6, but no label is 1; "
@@ -176,7 +174,7 @@ def test_classes_without_records(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 1e39])
-def test_values_that_are_not_finite(tmp_path: Path, capsys: pytest.CaptureFixture[str], value: float) -> None:
+def test_values_that_are_not_finite(tmp_path, capsys, value: float):
     array = RANDOM.normal(size=IMAGES.shape)
     array[13, 2, 5, 4] = value
     words = save(tmp_path, train_images=array, train_labels=LABELS)
@@ -245,19 +243,19 @@ REMEDY = "; save it .astype(np.uint8) if they lie in 0 to 255, else .astype(np.f
     ],
 )
 def test_what_does_not_fit(
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    tmp_path,
+    capsys,
     images: np.ndarray,
     labels: np.ndarray,
     words: tuple[str, ...],
     message: str,
-) -> None:
+):
     files = save(tmp_path, train_images=images, train_labels=labels)
     found = refusal(tmp_path, capsys, *files, *words, "--test-fraction", 0.5)
     assert found == message.format(x=f"{tmp_path}/train_images.npy", y=f"{tmp_path}/train_labels.npy")
 
 
-def test_train_and_test_are_alike(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_train_and_test_are_alike(tmp_path, capsys):
     words = save(tmp_path, train_images=IMAGES, train_labels=LABELS, test_images=IMAGES / 255, test_labels=LABELS)
     assert refusal(tmp_path, capsys, *words) == (
         f"{tmp_path}/test_images.npy: has float images, layout nchw, of shape (3, 6, 5), "
@@ -285,7 +283,7 @@ def test_train_and_test_are_alike(tmp_path: Path, capsys: pytest.CaptureFixture[
         (("--train", "a", "--remap", "--classes", "3"), "--remap finds the classes itself, so leave out --classes"),
     ],
 )
-def test_arguments(tmp_path: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], message: str) -> None:
+def test_arguments(tmp_path, capsys, words: tuple[str, ...], message: str):
     with pytest.raises(SystemExit) as caught:
         convert(tmp_path, *words)
     assert caught.value.code == 2
@@ -293,7 +291,7 @@ def test_arguments(tmp_path: Path, capsys: pytest.CaptureFixture[str], words: tu
 
 
 @pytest.mark.parametrize("form", ["npy", "npz"])
-def test_images_are_never_all_in_memory(tmp_path: Path, form: str) -> None:
+def test_images_are_never_all_in_memory(tmp_path, form: str):
     array, labels = np.zeros((128, 1, 512, 512), np.uint8), np.arange(128) % 2
     if form == "npy":
         words = save(tmp_path, train_images=array, train_labels=labels)

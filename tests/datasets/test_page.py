@@ -48,7 +48,7 @@ def tree(folder: Path, *places: str) -> None:
 
 
 @pytest.fixture
-def sources(tmp_path: Path) -> dict[str, Path]:
+def sources(tmp_path) -> dict[str, Path]:
     """What DIR stands for, by script; and the files that commands name."""
     made = {
         name: tmp_path / "from" / name for name in ("mnist", "imagenet", "folder", "ratings", "tfrecord", "crossbow")
@@ -74,7 +74,7 @@ def sources(tmp_path: Path) -> dict[str, Path]:
     return made
 
 
-def test_they_run(here: Path, sources: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+def test_they_run(here: Path, sources: dict[str, Path], capsys):
     run = []
     for name, *words in commands():
         if name == "records":

@@ -26,7 +26,7 @@ def convert(folder: Path, source: Path, *words: str) -> int:
 
 @pytest.mark.parametrize("name", WRITTEN)
 @pytest.mark.parametrize("whole", [True, False], ids=["folder", "file"])
-def test_every_rating_once(tmp_path: Path, name: str, whole: bool, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_rating_once(tmp_path, name: str, whole: bool, capsys):
     """Numbered in the order of their own numbers: users 3, 7 and 196, items 4, 20, 31 and 1000."""
     (tmp_path / "from").mkdir()
     (tmp_path / "from" / name).write_text("\n".join(WRITTEN[name]) + "\n")
@@ -46,13 +46,13 @@ def test_every_rating_once(tmp_path: Path, name: str, whole: bool, capsys: pytes
     }  # fmt: skip
 
 
-def test_a_mark_and_quotes_lose_no_rating(tmp_path: Path) -> None:
+def test_a_mark_and_quotes_lose_no_rating(tmp_path):
     (tmp_path / "u.data").write_text('\ufeff1,2,3\r"1","3","4"\r2,2,1\r2,3,5\r', newline="")
     assert convert(tmp_path, tmp_path, "--test-fraction", "0.25") == 0
     assert sum(open_records(tmp_path / "output" / part).count for part in ("train", "test")) == 4
 
 
-def test_the_seed_says_which_are_for_the_test(tmp_path: Path) -> None:
+def test_the_seed_says_which_are_for_the_test(tmp_path):
     (tmp_path / "u.data").write_text("\n".join(WRITTEN["u.data"] * 10))
 
     def aside(*words: str) -> list[float]:
@@ -82,7 +82,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_is_refused(tmp_path: Path, case: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_refused(tmp_path, case: str, capsys):
     text, message = REFUSED[case]
     (tmp_path / "u.data").write_text(text)
     assert convert(tmp_path, tmp_path / "u.data") == 3
@@ -90,7 +90,7 @@ def test_what_is_refused(tmp_path: Path, case: str, capsys: pytest.CaptureFixtur
     assert [path.name for path in tmp_path.iterdir()] == ["u.data"]
 
 
-def test_files_that_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_files_that_cannot_be_read(tmp_path, capsys):
     (tmp_path / "latin").write_bytes(b"1,2,3\xe9\n")
     for source, message in (
         (tmp_path / "None", f"{tmp_path}/None: cannot be read: no such file or directory"),
@@ -105,7 +105,7 @@ def test_files_that_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFixture
         assert capsys.readouterr().err == f"error: {message}\n"
 
 
-def test_records_hold_no_more_users_than_float32_tells_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_hold_no_more_users_than_float32_tells_apart(tmp_path, monkeypatch):
     assert np.float32(2**24) == np.float32(2**24 + 1)
     monkeypatch.setattr(converter, "MOST", 3)
     (tmp_path / "u.data").write_text("\n".join(WRITTEN["u.data"]))

@@ -30,7 +30,7 @@ def convert(folder: Path, text: str, *words: str) -> int:
     return int(converter.main(["--source", str(source), "--output", f"{folder}/out", *words]))
 
 
-def test_numbers_names_and_a_target(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_numbers_names_and_a_target(tmp_path, capsys):
     assert convert(tmp_path, HOUSES) == 0
     assert capsys.readouterr().out.splitlines()[1:] == [
         "features: 2 numbers",
@@ -44,7 +44,7 @@ def test_numbers_names_and_a_target(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert data.arrays["target"].tolist() == [100, 150, 220, 300]
 
 
-def test_other_rows_become_what_the_converter_made(tmp_path: Path) -> None:
+def test_other_rows_become_what_the_converter_made(tmp_path):
     convert(tmp_path, HOUSES)
     data = open_table(open_records(tmp_path / "out/train"))
     columns = Columns.of(data.contents)
@@ -59,7 +59,7 @@ def test_other_rows_become_what_the_converter_made(tmp_path: Path) -> None:
         columns.encode({"area": ["1e39"], "town": ["Bonn"], "rooms": [1]})
 
 
-def test_a_test_part_is_scaled_as_the_training_part(tmp_path: Path) -> None:
+def test_a_test_part_is_scaled_as_the_training_part(tmp_path):
     (tmp_path / "test.csv").write_text("area,town,rooms,price\n80,Ulm,1,0\n", encoding="utf-8")
     assert convert(tmp_path, HOUSES, "--test", f"{tmp_path}/test.csv") == 0
     train, test = (open_table(open_records(tmp_path / "out" / part)) for part in ("train", "test"))
@@ -68,7 +68,7 @@ def test_a_test_part_is_scaled_as_the_training_part(tmp_path: Path) -> None:
     assert train.contents == test.contents
 
 
-def test_rows_are_split_off_by_seed(tmp_path: Path) -> None:
+def test_rows_are_split_off_by_seed(tmp_path):
     rows = "".join(f"{n},{2 * n}\n" for n in range(50))
     assert convert(tmp_path, "x,y\n" + rows, "--test-fraction", "0.2", "--no-scale") == 0
     parts = [open_table(open_records(tmp_path / "out" / part)).arrays["features"][:, 0] for part in ("train", "test")]
@@ -77,14 +77,14 @@ def test_rows_are_split_off_by_seed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("words", [[], ["--classes"]])
-def test_classes(tmp_path: Path, words: list[str]) -> None:
+def test_classes(tmp_path, words: list[str]):
     convert(tmp_path, "x,bought\n1,yes\n2,no\n3,yes\n", *words)
     records = open_records(tmp_path / "out/train")
     assert records.manifest.class_names == ("no", "yes")
     assert open_table(records).arrays["target"].tolist() == [1, 0, 1]
 
 
-def test_numbers_as_classes_and_as_categories(tmp_path: Path) -> None:
+def test_numbers_as_classes_and_as_categories(tmp_path):
     convert(tmp_path, "code,grade\n10,3\n9,1\n10,2\n", "--classes", "--categories", "code")
     records = open_records(tmp_path / "out/train")
     assert records.manifest.class_names == ("1", "2", "3")
@@ -94,14 +94,14 @@ def test_numbers_as_classes_and_as_categories(tmp_path: Path) -> None:
 GAPS = "a,b,y\n1,x,1\n,y,2\n3,NA,3\n"
 
 
-def test_missing_cells_are_filled(tmp_path: Path) -> None:
+def test_missing_cells_are_filled(tmp_path):
     assert convert(tmp_path, GAPS, "--missing", "fill") == 0
     found = open_table(open_records(tmp_path / "out/train")).arrays
     np.testing.assert_allclose(found["features"][:, 0], [-1, 0, 1], atol=1e-6)
     assert found["categories"].tolist() == [[0], [1], [2]]  # the last one is that of cells without a value
 
 
-def test_rows_with_missing_cells_are_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rows_with_missing_cells_are_left_out(tmp_path, capsys):
     assert convert(tmp_path, GAPS, "--missing", "drop") == 0
     assert "source.csv: 2 rows are left out: 1 have no a, as '' in line 3; 1 have no b, as 'NA' in line 4\n" in (
         capsys.readouterr().out
@@ -127,7 +127,7 @@ def test_rows_with_missing_cells_are_left_out(tmp_path: Path, capsys: pytest.Cap
         (["500", "0.250", "1.25"], [], [500, 0.25, 1.25]),
     ],
 )
-def test_other_notations(tmp_path: Path, cells: list[str], words: list[str], values: list[float]) -> None:
+def test_other_notations(tmp_path, cells: list[str], words: list[str], values: list[float]):
     """The manifest keeps the notation: rows converted later are read alike, and refused if they are not."""
     assert convert(tmp_path, "a,y\n" + "".join(f'"{cell}",0\n' for cell in cells), "--no-scale", *words) == 0
     data = open_table(open_records(tmp_path / "out/train"))
@@ -178,9 +178,7 @@ def refused(folder: Path, capsys: pytest.CaptureFixture[str], text: str, *words:
         (["1", "1e39"], "line 3: a: '1e39' is beyond the numbers of records, float32"),
     ],
 )  # fmt: skip
-def test_what_looks_like_numbers_is_no_category(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], cells: list[str], message: str
-) -> None:
+def test_what_looks_like_numbers_is_no_category(tmp_path, capsys, cells: list[str], message: str):
     text = "a,y\n" + "".join(f'"{cell}",0\n' for cell in cells)
     remedy = "; if these are names, pass --categories a or --leave-out a"
     assert refused(tmp_path, capsys, text) == message.replace("SOURCE", f"{tmp_path}/source.csv") + remedy
@@ -188,7 +186,7 @@ def test_what_looks_like_numbers_is_no_category(
 
 
 @pytest.mark.parametrize("cells", [["10_0", "11_1"], ["1.2.2019", "2019-06-01"], ["0x1F", "a1"], ["18-25", "26-40"]])
-def test_names_with_digits(tmp_path: Path, cells: list[str]) -> None:
+def test_names_with_digits(tmp_path, cells: list[str]):
     assert convert(tmp_path, "a,y\n" + "".join(f"{cell},0\n" for cell in cells)) == 0
     assert Columns.of(open_records(tmp_path / "out/train").manifest.contents).categories[0].values == tuple(
         sorted(cells)
@@ -196,7 +194,7 @@ def test_names_with_digits(tmp_path: Path, cells: list[str]) -> None:
 
 
 @pytest.mark.parametrize("order", [1, -1])
-def test_spellings_of_a_number_are_one_class(tmp_path: Path, order: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_spellings_of_a_number_are_one_class(tmp_path, order: int, capsys):
     rows = ["0,0", "1,1", "2,2.50"][::order]
     (tmp_path / "test.csv").write_text("a,y\n3,1.0\n4,2.5\n5,10\n")
     assert convert(tmp_path, "\n".join(["a,y", *rows]), "--classes", "--test", f"{tmp_path}/test.csv") == 0
@@ -207,7 +205,7 @@ def test_spellings_of_a_number_are_one_class(tmp_path: Path, order: int, capsys:
     assert open_table(test).arrays["target"].tolist() == [1, 2, 3]
 
 
-def test_codes_keep_their_zeros(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_codes_keep_their_zeros(tmp_path, capsys):
     text = "zip,y\n01234,0\n99999,1\n"
     assert convert(tmp_path, text, "--categories", "zip") == 0
     columns = Columns.of(open_records(tmp_path / "out/train").manifest.contents)
@@ -242,9 +240,7 @@ def test_codes_keep_their_zeros(tmp_path: Path, capsys: pytest.CaptureFixture[st
         ("a,y\n1,01\n1,02\n", [], "SOURCE: line 2: y: '01' is read as the number 1; pass --classes if it is a code"),
     ],
 )  # fmt: skip
-def test_what_may_not_be_meant_is_noted(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, words: list[str], note: str
-) -> None:
+def test_what_may_not_be_meant_is_noted(tmp_path, capsys, text: str, words: list[str], note: str):
     assert convert(tmp_path, text, *words) == 0
     assert f"note: {note.replace('SOURCE', f'{tmp_path}/source.csv')}\n" in capsys.readouterr().out
 
@@ -253,7 +249,7 @@ NONE = "hours,sleep\n6,None\n7,Insomnia\n8,None\n"
 
 
 @pytest.mark.parametrize("missing", ["error", "drop", "fill"])
-def test_a_class_named_none_is_asked_about(tmp_path: Path, capsys: pytest.CaptureFixture[str], missing: str) -> None:
+def test_a_class_named_none_is_asked_about(tmp_path, capsys, missing: str):
     assert refused(tmp_path, capsys, NONE, "--missing", missing) == (
         "line 2: sleep: 'None' may be a class or a missing value; pass --missing-values '' if it is a class, "
         "--missing-values None if it is not a value"
@@ -266,13 +262,13 @@ def test_a_class_named_none_is_asked_about(tmp_path: Path, capsys: pytest.Captur
         assert "line 2: sleep: has no value, got 'None'; convert with --missing drop" in capsys.readouterr().err
 
 
-def test_numbers_with_missing_values_as_classes(tmp_path: Path) -> None:
+def test_numbers_with_missing_values_as_classes(tmp_path):
     """NA among numbers is no class."""
     assert convert(tmp_path, "a,y\n1,1\n2,NA\n3,2.0\n", "--classes", "--missing", "drop") == 0
     assert open_records(tmp_path / "out/train").manifest.class_names == ("1", "2")
 
 
-def test_lines_are_those_of_the_file_in_every_part(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lines_are_those_of_the_file_in_every_part(tmp_path, capsys):
     rows = [f'"{n}\n",1\n\n' for n in range(40)]
     for n in (3, 29):
         bad = "x,y\n" + "".join([*rows[:n], ",1\n", *rows[n:]])
@@ -282,7 +278,7 @@ def test_lines_are_those_of_the_file_in_every_part(tmp_path: Path, capsys: pytes
             )
 
 
-def test_names_of_columns_by_the_rules_of_csv(tmp_path: Path) -> None:
+def test_names_of_columns_by_the_rules_of_csv(tmp_path):
     text = '"Price, EUR";"Area\n (m2)";"City, State"\n1;2;"A, 0"\n2;3;"B; 1"\n'
     assert convert(tmp_path, text, "--target", '"Price, EUR"', "--categories", '"City, State",Area (m2)') == 0
     columns = Columns.of(open_records(tmp_path / "out/train").manifest.contents)
@@ -291,14 +287,14 @@ def test_names_of_columns_by_the_rules_of_csv(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["TABLE.CSV", "table.csv.gz", "t.TSV"])
-def test_names_of_files(tmp_path: Path, name: str) -> None:
+def test_names_of_files(tmp_path, name: str):
     data = HOUSES.encode("utf-8-sig")
     (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith("gz") else data.replace(b",", b"\t"))
     assert converter.main(["--source", f"{tmp_path}/{name}", "--output", f"{tmp_path}/out"]) == 0
     assert open_records(tmp_path / "out/train").count == 4
 
 
-def test_constant_columns_are_zero(tmp_path: Path) -> None:
+def test_constant_columns_are_zero(tmp_path):
     assert convert(tmp_path, "a,b,y\n" + "0.1,1,0\n" * 10) == 0
     columns = Columns.of(open_records(tmp_path / "out/train").manifest.contents)
     np.testing.assert_allclose(
@@ -306,7 +302,7 @@ def test_constant_columns_are_zero(tmp_path: Path) -> None:
     )
 
 
-def test_parquet(tmp_path: Path) -> None:
+def test_parquet(tmp_path):
     pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     table = pyarrow.table({"x": [1.0, 3.0], "kind": ["b", "a"], "y": [5, 6]})
     parquet.write_table(table, tmp_path / "source.parquet")
@@ -333,9 +329,7 @@ def test_parquet(tmp_path: Path) -> None:
         ({"a": [], "y": []}, "has no rows"),
     ],
 )
-def test_parquet_that_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], columns: dict[str, list[object]], message: str
-) -> None:
+def test_parquet_that_is_refused(tmp_path, capsys, columns: dict[str, list[object]], message: str):
     pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     parquet.write_table(pyarrow.table(columns), tmp_path / "source.PARQUET")
     assert converter.main(["--source", f"{tmp_path}/source.PARQUET", "--output", f"{tmp_path}/out"]) == 3
@@ -370,15 +364,13 @@ def test_parquet_that_is_refused(
         ("a,b\n,2\n1,\n", ["--missing", "drop"], "no row has all values: 1 have no a, as '' in line 2; 1 have no b"),
     ],
 )  # fmt: skip
-def test_what_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, words: list[str], message: str
-) -> None:
+def test_what_is_refused(tmp_path, capsys, text: str, words: list[str], message: str):
     assert convert(tmp_path, text, *words) == 3
     assert message in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 
-def test_it_trains(here: Path) -> None:
+def test_it_trains(here: Path):
     """A regression with a category that matters, and a classifier of rows."""
     generator = np.random.default_rng(0)
     rows = [

@@ -35,7 +35,7 @@ def opened(folder: Path, part: str = "train", *, training: bool = False, **setti
 
 @pytest.mark.parametrize("text", [TEXT, "añb\U0001f600c" * 30, "x" * (CHUNK + 3)])
 @pytest.mark.parametrize("tokens", ["chars", "bytes"])
-def test_the_text_comes_back(tmp_path: Path, text: str, tokens: str) -> None:
+def test_the_text_comes_back(tmp_path, text: str, tokens: str):
     assert convert(tmp_path, text, "--tokens", tokens) == 0
     found = opened(tmp_path, context=4)
     assert found.tokens.decode(found.stream) == text
@@ -43,12 +43,12 @@ def test_the_text_comes_back(tmp_path: Path, text: str, tokens: str) -> None:
     assert read_tokens(tmp_path / "out" / "train") == found.tokens
 
 
-def test_bytes_may_be_any(tmp_path: Path) -> None:
+def test_bytes_may_be_any(tmp_path):
     assert convert(tmp_path, bytes(range(256)), "--tokens", "bytes") == 0
     assert opened(tmp_path, context=4).stream.tolist() == [*range(256)]
 
 
-def test_test_data_are_the_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_test_data_are_the_end(tmp_path, capsys):
     assert convert(tmp_path, TEXT, "--test-fraction", "0.25") == 0
     assert capsys.readouterr().out.splitlines()[-1] == "vocabulary: 16 tokens"
     parts = [opened(tmp_path, part, context=4) for part in ("train", "test")]
@@ -57,7 +57,7 @@ def test_test_data_are_the_end(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert parts[0].tokens == parts[1].tokens
 
 
-def test_files_of_a_folder_in_the_order_of_their_names(tmp_path: Path) -> None:
+def test_files_of_a_folder_in_the_order_of_their_names(tmp_path):
     for name, text in (("b.txt", "cd"), ("a.txt", "ab"), ("left.md", "x")):
         (tmp_path / name).write_text(text)
     assert converter.main(["--source", str(tmp_path), "--output", f"{tmp_path}/out"]) == 0
@@ -76,7 +76,7 @@ def read(data: Windows, samples: list[int], epoch: int | None = None) -> tuple:
     return found
 
 
-def test_windows_follow_one_another(tmp_path: Path) -> None:
+def test_windows_follow_one_another(tmp_path):
     convert(tmp_path, "abcdefghijk")
     data = opened(tmp_path, context=3)
     assert data.count == 3
@@ -85,7 +85,7 @@ def test_windows_follow_one_another(tmp_path: Path) -> None:
     assert [data.tokens.decode(row) for row in following] == ["bcd", "hij"]
 
 
-def test_training_windows_are_shifted_by_epoch_and_cover_the_stream(tmp_path: Path) -> None:
+def test_training_windows_are_shifted_by_epoch_and_cover_the_stream(tmp_path):
     convert(tmp_path, TEXT)
     data = opened(tmp_path, training=True, context=8)
     numbers = [*range(data.count)]
@@ -101,7 +101,7 @@ def test_training_windows_are_shifted_by_epoch_and_cover_the_stream(tmp_path: Pa
     assert read(fixed, [0], 3)[0].tolist() == read(fixed, [0])[0].tolist()
 
 
-def test_validation_data_are_the_end_of_the_stream(tmp_path: Path) -> None:
+def test_validation_data_are_the_end_of_the_stream(tmp_path):
     convert(tmp_path, TEXT)
     train, validation = split(opened(tmp_path, training=True, context=8), 0.25, 1)
     assert np.concatenate([train.stream, validation.stream]).tolist() == opened(tmp_path, context=8).stream.tolist()
@@ -112,7 +112,7 @@ def net(text: mb.Tensor, vocabulary: int) -> mb.Tensor:
     return mb.dense(mb.embedding(text, vocabulary, 16), vocabulary)
 
 
-def test_it_trains_and_the_run_keeps_the_tokenizer(here: Path) -> None:
+def test_it_trains_and_the_run_keeps_the_tokenizer(here: Path):
     convert(here, TEXT, "--test-fraction", "0.2")
     fitted = mb.fit(
         partial(net, vocabulary=16), "out/train", "out/test", validation=0.2, loss=partial(mb.cross_entropy, axis=2),
@@ -135,15 +135,13 @@ def test_it_trains_and_the_run_keeps_the_tokenizer(here: Path) -> None:
         ("abc", ["--tokens", "none.json"], "none.json: cannot be read: no such file or directory"),
     ],
 )
-def test_what_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str | bytes, words: list[str], message: str
-) -> None:
+def test_what_is_refused(tmp_path, capsys, text: str | bytes, words: list[str], message: str):
     assert convert(tmp_path, text, *words) == 3
     assert message in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 
-def test_a_window_longer_than_the_text(tmp_path: Path) -> None:
+def test_a_window_longer_than_the_text(tmp_path):
     convert(tmp_path, "abcdefgh")
     message = "data.text.context: train has 8 tokens, a window of 8 needs 9; set it lower"
     with refuses(message):
@@ -152,14 +150,14 @@ def test_a_window_longer_than_the_text(tmp_path: Path) -> None:
         opened(tmp_path, training=True, context=5)
 
 
-def test_another_tokenizer_is_refused(tmp_path: Path) -> None:
+def test_another_tokenizer_is_refused(tmp_path):
     convert(tmp_path, "abcdefgh")
     (tmp_path / "out/train" / FILE).write_bytes(bytes_of().content)
     with pytest.raises(RecordError, match="is not the one that the text was converted with"):
         opened(tmp_path, context=2)
 
 
-def test_tokens() -> None:
+def test_tokens():
     known = chars_of("banana")
     assert known.encode("nab").tolist() == [2, 0, 1]
     with refuses("tokenizer.json: has no number for the character 'd', the text's number 2", RecordError):
@@ -170,7 +168,7 @@ def test_tokens() -> None:
         Tokens(b"{").encode("a")
 
 
-def test_a_tokenizer_of_the_package(tmp_path: Path) -> None:
+def test_a_tokenizer_of_the_package(tmp_path):
     pytest.importorskip("tokenizers")
     words = {"peter": 0, "piper": 1, "picked": 2, "[UNK]": 3}
     document = {

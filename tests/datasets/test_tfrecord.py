@@ -3,7 +3,6 @@
 import hashlib
 import struct
 from io import BytesIO
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -41,7 +40,7 @@ def images(labels: list[int], form: str = "PNG", **more: list) -> list[bytes]:
 
 
 @pytest.mark.skipif(not MNIST.is_file(), reason="../shared/data/tfrecord, a genuine TFRecord file, is not there")
-def test_a_genuine_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_genuine_file(tmp_path, capsys):
     names = ["--image-feature", "image_floats", "--label-feature", "image_class"]
     assert tfrecord.main(["--train", str(MNIST), "--list"]) == 0
     assert capsys.readouterr().out == f"{MNIST}: first record\n  image_class   1 int64\n  image_floats  784 float\n"
@@ -70,7 +69,7 @@ def test_a_genuine_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
 
 @pytest.mark.parametrize("form", ["PNG", "JPEG"])
 @pytest.mark.parametrize("index", [False, True])
-def test_encoded_images_are_kept(tmp_path: Path, form: str, index: bool) -> None:
+def test_encoded_images_are_kept(tmp_path, form: str, index: bool):
     parts = {"train": images([1, 3, 2, 1], form), "test": images([3, 1], form)}
     for name, examples in parts.items():
         for number in range(2):
@@ -93,7 +92,7 @@ def test_encoded_images_are_kept(tmp_path: Path, form: str, index: bool) -> None
     assert train.std == pytest.approx([pixels.std()] * 3)
 
 
-def test_many_files_have_one_checksum(tmp_path: Path) -> None:
+def test_many_files_have_one_checksum(tmp_path):
     for number, data in enumerate(images([0] * 9)):
         write(tmp_path / "in" / f"{number}", data)
     assert run(tmp_path, f"--train={tmp_path}/in/*") == 0
@@ -106,7 +105,7 @@ PIXELS = np.arange(3 * 2 * 4, dtype=np.uint8).reshape(3, 2, 4)
 @pytest.mark.parametrize("packed", [True, False])
 @pytest.mark.parametrize("kind", ["bytes", "float bytes", "floats", "integers"])
 @pytest.mark.parametrize("layout", ["chw", "hwc"])
-def test_pixels(tmp_path: Path, kind: str, layout: str, packed: bool) -> None:
+def test_pixels(tmp_path, kind: str, layout: str, packed: bool):
     stored = PIXELS.transpose(1, 2, 0) if layout == "hwc" else PIXELS
     values = {
         "bytes": [stored.tobytes()],
@@ -123,7 +122,7 @@ def test_pixels(tmp_path: Path, kind: str, layout: str, packed: bool) -> None:
     assert records(tmp_path / "output" / "train") == [(PIXELS.astype(dtype).tobytes(), label) for label in (0, 4)]
 
 
-def test_names_of_classes(tmp_path: Path) -> None:
+def test_names_of_classes(tmp_path):
     examples = [example(x=[encoded(i)], y=[y], name=[name]) for i, (y, name) in enumerate([(0, b"cat"), (2, b"dog")])]
     write(tmp_path / "a", *examples)
     words = [f"--train={tmp_path}/a", "--image-feature=x", "--label-feature=y", "--name-feature=name"]
@@ -132,7 +131,7 @@ def test_names_of_classes(tmp_path: Path) -> None:
     assert (known.classes, known.class_names) == (4, ("cat", "unknown-1", "dog", "unknown-3"))
 
 
-def test_a_fraction_becomes_test(tmp_path: Path) -> None:
+def test_a_fraction_becomes_test(tmp_path):
     write(tmp_path / "a", *images([0, 1] * 10))
     assert run(tmp_path, f"--train={tmp_path}/a", "--test-fraction", "0.3", "--seed", "5") == 0
     train, test = (records(tmp_path / "output" / name) for name in ("train", "test"))
@@ -143,7 +142,7 @@ def test_a_fraction_becomes_test(tmp_path: Path) -> None:
     assert list(known.sources) == ["a"]
 
 
-def test_both_kinds_of_images_become_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_both_kinds_of_images_become_one(tmp_path, capsys):
     write(tmp_path / "a", *images([0, 1]), *images([0], "JPEG"))
     words = [f"--train={tmp_path}/a"]
     assert refusal(tmp_path, capsys, *words) == (
@@ -201,9 +200,7 @@ LABEL, SIZE = "image/class/label", len(encoded(0))
         (b"\x0a\x05", "is not a tf.Example: a field has a size of 5 bytes, 0 are left"),
     ],
 )
-def test_examples_that_do_not_fit(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], data: bytes, message: str
-) -> None:
+def test_examples_that_do_not_fit(tmp_path, capsys, data: bytes, message: str):
     write(tmp_path / "a", data)
     assert refusal(tmp_path, capsys, f"--train={tmp_path}/a") == f"{tmp_path}/a: record 0: {message}"
 
@@ -217,12 +214,12 @@ def test_examples_that_do_not_fit(
         ([0, 1, 2, -1], "integers of an image must lie in [0, 255], got -1 to 2"),
     ],
 )
-def test_pixels_that_do_not_fit(tmp_path: Path, capsys: pytest.CaptureFixture[str], values: list, message: str) -> None:
+def test_pixels_that_do_not_fit(tmp_path, capsys, values: list, message: str):
     write(tmp_path / "a", example(image_encoded=values, image_class_label=[0]))
     assert refusal(tmp_path, capsys, f"--train={tmp_path}/a", "--shape=1,2,2") == f"{tmp_path}/a: record 0: {message}"
 
 
-def test_labels_that_do_not_fit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_labels_that_do_not_fit(tmp_path, capsys):
     write(tmp_path / "a", *images([1, 5]))
     assert refusal(tmp_path, capsys, f"--train={tmp_path}/a") == (
         "no label is 0, the lowest is 1, so that class 0 would be empty; pass --first-label 1, or --classes"
@@ -242,7 +239,7 @@ def test_labels_that_do_not_fit(tmp_path: Path, capsys: pytest.CaptureFixture[st
     )
 
 
-def test_files_that_are_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_files_that_are_not_there(tmp_path, capsys):
     assert refusal(tmp_path, capsys, f"--train={tmp_path}/x*") == (
         f"{tmp_path}/x*: there are no such files; name a folder, or a pattern in quotes"
     )
@@ -264,7 +261,7 @@ def test_files_that_are_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[
         assert capsys.readouterr().err == f"error: {tmp_path}/empty: has no records\n"
 
 
-def test_a_folder_with_both_parts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_with_both_parts(tmp_path, capsys):
     write(tmp_path / "in/train-00000-of-00001", *images([0, 1, 0]))
     write(tmp_path / "in/validation-00000-of-00001", *images([1]))
     assert refusal(tmp_path, capsys, f"--source={tmp_path}/in", "--test-fraction=0.5") == (
@@ -274,7 +271,7 @@ def test_a_folder_with_both_parts(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert [len(records(tmp_path / "output" / part)) for part in ("train", "test")] == [3, 1]
 
 
-def test_a_damaged_image_is_found_by_decoding(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_damaged_image_is_found_by_decoding(tmp_path, capsys):
     noise = np.random.default_rng(4).integers(0, 256, (40, 40), dtype=np.uint8)
     broken = encode(Image.fromarray(noise))[:-100]
     write(tmp_path / "a", *images([0], "JPEG"), example(image_encoded=[broken], image_class_label=[0]))
@@ -285,7 +282,7 @@ def test_a_damaged_image_is_found_by_decoding(tmp_path: Path, capsys: pytest.Cap
 
 
 @given(st.binary(max_size=30), st.integers(0, 140), st.integers(0, 30), st.booleans())
-def test_any_example(tmp_path_factory: pytest.TempPathFactory, rubbish: bytes, at: int, less: int, raw: bool) -> None:
+def test_any_example(tmp_path_factory, rubbish: bytes, at: int, less: int, raw: bool):
     """Whose checksums are right: only a rule can refuse it."""
     data = images([1])[0]
     path = tmp_path_factory.getbasetemp() / "rubbish"
@@ -299,9 +296,7 @@ def test_any_example(tmp_path_factory: pytest.TempPathFactory, rubbish: bytes, a
         assert str(error).startswith(f"{path}: ")  # noqa: PT017
 
 
-def test_an_existing_output_is_refused_before_anything_is_read(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_existing_output_is_refused_before_anything_is_read(tmp_path, capsys):
     write(tmp_path / "a", *images([0]))
     assert run(tmp_path, f"--train={tmp_path}/a") == 0
     (tmp_path / "a").write_bytes((tmp_path / "a").read_bytes() + b"damaged")
@@ -327,13 +322,13 @@ def test_an_existing_output_is_refused_before_anything_is_read(
         ([], "give --source, or --train and --test"),
     ],
 )
-def test_options_that_do_not_fit(capsys: pytest.CaptureFixture[str], words: list[str], message: str) -> None:
+def test_options_that_do_not_fit(capsys, words: list[str], message: str):
     with pytest.raises(SystemExit):
         tfrecord.main(words)
     assert capsys.readouterr().err.splitlines()[-1].endswith(f"error: {message}")
 
 
-def test_convert_as_a_function(tmp_path: Path) -> None:
+def test_convert_as_a_function(tmp_path):
     path = write(tmp_path / "a", example(x=[bytes(4)], y=[0]))
     wanted = FeatureNames("x", "y", raw=True)
     tfrecord.convert({"train": [path]}, tmp_path / "b", wanted, pixels=Pixels((1, 2, 2)))

@@ -31,7 +31,7 @@ class Machine:
 
 
 @pytest.fixture
-def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+def machine(monkeypatch) -> Machine:
     made = Machine()
     monkeypatch.setattr(profile, "perf_counter", made.clock)
     return made
@@ -41,20 +41,20 @@ def plan(machine: Machine) -> list[Run]:
     return [machine.run("a", 3.0), machine.run("b", 8.0), machine.run("c", 5.0), machine.run("d", 2.0)]
 
 
-def test_in_turn_every_step_finds_what_the_others_left(machine: Machine) -> None:
+def test_in_turn_every_step_finds_what_the_others_left(machine: Machine):
     assert profile.timed_in_turn(plan(machine), 40.0) == [3.0, 8.0, 5.0, 2.0]
     assert machine.ran == ["a", "b", "c", "d"] * 3  # 18 seconds a round
 
 
 @pytest.mark.parametrize("join", [one_by_one, lambda runs: [lambda: [run() for run in runs]]])
-def test_alone_a_step_is_repeated_by_itself_where_its_turn_is(machine: Machine, join: Callable[..., list[Run]]) -> None:
+def test_alone_a_step_is_repeated_by_itself_where_its_turn_is(machine: Machine, join: Callable[..., list[Run]]):
     assert profile.timed_alone(plan(machine), [1, 2], join, 0.0) == {1: 1.0, 2: 1.0}
     assert [(name, len(list(times))) for name, times in itertools.groupby(machine.ran)] == [
         ("a", 1), ("b", 1 + profile.REPEATS), ("c", 1 + profile.REPEATS), ("d", 1),
     ]  # fmt: skip
 
 
-def test_the_figure_is_a_median(machine: Machine) -> None:
+def test_the_figure_is_a_median(machine: Machine):
     """One round in three is slow, as when something else runs."""
     slow = itertools.cycle([1.0, 50.0, 1.0])
 
@@ -75,7 +75,7 @@ def profiled(folder: Path, monkeypatch: pytest.MonkeyPatch, net: Callable[[Tenso
     return profile.profile(tiny.job(folder, net=net, device="numpy", precision="float32"), 0.0)
 
 
-def test_convolutions_are_those_measured_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_convolutions_are_those_measured_alone(tmp_path, monkeypatch):
     """Products and sums of a batch of 3 images of 6 x 6 by hand."""
     found = profiled(tmp_path, monkeypatch, net)
     assert (found["convolutions_in_turn"], found["convolutions_alone"]) == (8.0, 4.0)
@@ -85,7 +85,7 @@ def test_convolutions_are_those_measured_alone(tmp_path: Path, monkeypatch: pyte
     assert found["plan"] == 2.0 * sum(part["count"] for part in found["parts"].values())
 
 
-def test_operations_of_a_transposed_convolution_and_of_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_operations_of_a_transposed_convolution_and_of_a_table(tmp_path, monkeypatch):
     """Each of 3 x 36 pixels meets 4 x 2 x 2 weights; rows of a table are looked up, not multiplied."""
 
     def net(image: Tensor) -> Tensor:

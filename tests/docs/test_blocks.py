@@ -34,7 +34,7 @@ SHELL = {".", "cd", "true", "eval", "export", "git", "kill", "mkdir", "module", 
 COMMANDS_OF_SEVERAL = {"bench", "convert", "records"}  # whose first word has a help of its own
 
 
-def test_all_code_is_in_fences_with_a_language() -> None:
+def test_all_code_is_in_fences_with_a_language():
     wrong = [str(block) for block in ALL if block.language not in LANGUAGES]
     indented = [
         f"{page.name}: {line}"
@@ -56,7 +56,7 @@ def programs() -> Iterator[ParameterSet]:
 
 
 @pytest.mark.parametrize(("page", "text", "needs"), [*programs()])
-def test_python_runs(page: str, text: str, needs: Sequence[str], tmp_path: Path) -> None:
+def test_python_runs(page: str, text: str, needs: Sequence[str], tmp_path):
     """After before/PAGE.py, which makes the data that it speaks of."""
     if missing := [package for package in needs if find_spec(package) is None]:
         pytest.skip(f"needs {', '.join(missing)}")
@@ -70,20 +70,20 @@ def test_python_runs(page: str, text: str, needs: Sequence[str], tmp_path: Path)
 
 
 @pytest.mark.parametrize("block", [b for b in CHECKED if b.language == "yaml"], ids=str)
-def test_yaml_is_of_settings(block: Block) -> None:
+def test_yaml_is_of_settings(block: Block):
     """The block alone, or over a model and data where it has only some settings."""
     settings = parse(block.text, str(block))
     load_mapping({"model": {"name": "lenet"}, "data": {"train": "data/mnist/train"}} | settings)
 
 
 @pytest.mark.parametrize("block", [b for b in CHECKED if b.language == "bash"], ids=str)
-def test_commands_have_these_options(block: Block) -> None:
+def test_commands_have_these_options(block: Block):
     for command in commands(block.text):
         check(shlex.split(command))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_commands_within_sentences_have_these_options(page: Path) -> None:
+def test_commands_within_sentences_have_these_options(page: Path):
     prose = re.sub(r"```.*?```", "", page.read_text(), flags=re.S)
     for command in re.findall(r"`((?:mpibow|mpirun -np|make|python -m) [^`]+)`", prose):
         check(shlex.split(re.sub(r"\s+", " ", command)))

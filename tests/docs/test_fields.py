@@ -15,7 +15,7 @@ def net(image):
     return mb.dense(mb.flatten(image), 3)
 
 
-def test_each_is_named_beside_its_event(here: Path) -> None:
+def test_each_is_named_beside_its_event(here: Path):
     generator = np.random.default_rng(0)
     train, test = ((generator.random((n, 1, 4, 4), "float32"), np.arange(n) % 3) for n in (60, 30))
     fitted = mb.fit(

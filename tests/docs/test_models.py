@@ -10,7 +10,7 @@ from tests.models.test_models import COUNTS
 PAGE = (Path(__file__).parents[2] / "docs/models.md").read_text()
 
 
-def test_the_table_is_the_models() -> None:
+def test_the_table_is_the_models():
     rows = {
         name: (tuple(map(int, shape.split(" x "))), int(classes), int(count.replace(",", "")))
         for name, shape, classes, count in re.findall(r"^\| `(\w+)` \| ([\dx ]+) \| (\d+) \| ([\d,]+) \|", PAGE, re.M)
@@ -19,7 +19,7 @@ def test_the_table_is_the_models() -> None:
     assert all(f"`{name}`" in PAGE for name in OBJECTIVES)
 
 
-def test_the_options_are_the_functions() -> None:
+def test_the_options_are_the_functions():
     for name, model in MODELS.items():
         (row,) = re.findall(rf"^\| `{name}` .*$", PAGE, re.M)
         options = [key for key in inspect.signature(model).parameters if key not in ("image", "classes")]

@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def site(tmp_path_factory) -> Path:
     pytest.importorskip("furo", reason="pip install -e '.[docs]'")
     built = tmp_path_factory.mktemp("site")
     command = ["-m", "sphinx", "-W", "--keep-going", "-q", "-d", str(built / "doctrees"), "docs", str(built / "html")]
@@ -23,7 +23,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built / "html"
 
 
-def test_settings_and_reference_are_pages(site: Path) -> None:
+def test_settings_and_reference_are_pages(site: Path):
     """As docs/generated.py writes them."""
     for page, words in (("settings.html", ["update.lr", "rule.period"]), ("reference.html", ["mb.fit", "mb.conv2d"])):
         text = html.unescape(re.sub(r"<[^>]+>", "", (site / page).read_text()))

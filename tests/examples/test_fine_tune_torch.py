@@ -2,7 +2,6 @@
 
 from functools import partial
 from importlib import import_module
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -37,7 +36,7 @@ def theirs():
     return Net().double()
 
 
-def test_twenty_steps(tmp_path: Path) -> None:
+def test_twenty_steps(tmp_path):
     torch.manual_seed(0)
     net, example = theirs(), import_module("examples.fine_tune")
     for key, tensor in net.state_dict().items():

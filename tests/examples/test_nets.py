@@ -57,7 +57,7 @@ class Other:
 
 
 @pytest.fixture
-def program(here: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+def program(here: Path, monkeypatch) -> Callable[..., None]:
     """Runs an example, as a program in a folder of its own."""
 
     def run(name: str, *arguments: str) -> None:
@@ -68,7 +68,7 @@ def program(here: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 
 @pytest.fixture
-def asked(program: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple]:
+def asked(program: Callable[..., None], monkeypatch) -> Callable[..., tuple]:
     """What an example asks of `fit`: by position, and by name."""
 
     def run(name: str, *arguments: str) -> tuple:
@@ -82,13 +82,13 @@ def asked(program: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> Call
     return run
 
 
-def test_every_example_is_here() -> None:
+def test_every_example_is_here():
     assert {*PRINTED, *TESTED_APART} == {*EXAMPLES}
     assert {*CASES} <= {*PRINTED}
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_it_is_short(name: str) -> None:
+def test_it_is_short(name: str):
     lines = (FOLDER / f"{name}.py").read_text().splitlines()
     assert len([line for line in lines if line.strip()]) <= (40 if name in {*CASES, *TRANSFORMERS} else 25)
 
@@ -112,7 +112,7 @@ if all(printed.values()):  # on rank 0
 
 @needs_mpi
 @pytest.mark.parametrize("group", range(4))
-def test_on_two_ranks(group: int, tmp_path: Path) -> None:
+def test_on_two_ranks(group: int, tmp_path):
     names = [*PRINTED][group::4]
     done = mpirun(2, "-c", IN_TURN, *(str(FOLDER / f"{name}.py") for name in names), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -130,7 +130,7 @@ class Killed(BaseException):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_killed_and_resumed(name: str, asked: Callable[..., tuple], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killed_and_resumed(name: str, asked: Callable[..., tuple], monkeypatch):
     """The same bits as of a run that was never killed, of two learners."""
     (given, settings), train = asked(name), mb.fit
     settings |= {"stop": {"iterations": END}, "checkpoint": {"every": "5 iterations"}, "evaluate": {"every": 100.0}}
@@ -154,7 +154,7 @@ def test_killed_and_resumed(name: str, asked: Callable[..., tuple], monkeypatch:
     }
 
 
-def test_a_text_of_ones_own(asked: Callable[..., tuple]) -> None:
+def test_a_text_of_ones_own(asked: Callable[..., tuple]):
     text = "".join(map(chr, range(32, 127)))
     Path("own.txt").write_text(text)
     (_, (seen, following)), _ = asked("char_gpt", "own.txt")
@@ -162,7 +162,7 @@ def test_a_text_of_ones_own(asked: Callable[..., tuple]) -> None:
     assert bytes(following[1].tolist()).decode() == text[9:41]
 
 
-def test_languages_of_ones_own(asked: Callable[..., tuple]) -> None:
+def test_languages_of_ones_own(asked: Callable[..., tuple]):
     Path("own.txt").write_text("two  a text that is longer than what is read\none short\ntwo b c\n")
     (net, (texts, labels)), _ = asked("lstm_classifier", "own.txt")
     assert net.keywords == {"classes": 2}
@@ -174,19 +174,19 @@ def test_languages_of_ones_own(asked: Callable[..., tuple]) -> None:
     ]
 
 
-def test_masks_of_ones_own(asked: Callable[..., tuple]) -> None:
+def test_masks_of_ones_own(asked: Callable[..., tuple]):
     images, masks = np.ones((2, 3, 8, 8)), np.zeros((2, 8, 8), np.uint8)
     np.savez("own.npz", images=images, masks=masks)
     (_, data), _ = asked("unet", "own.npz")
     assert [array.shape for array in data] == [images.shape, masks.shape]
 
 
-def test_images_of_ones_own(asked: Callable[..., tuple]) -> None:
+def test_images_of_ones_own(asked: Callable[..., tuple]):
     (_, *data), _ = asked("squeeze_excite", "data/own")
     assert data == ["data/own/train", "data/own/test"]
 
 
-def test_a_table_of_ones_own(asked: Callable[..., tuple]) -> None:
+def test_a_table_of_ones_own(asked: Callable[..., tuple]):
     """Standardised: 1 and 3 are 1 off their mean of 2, in units of their spread of 1."""
     Path("own.csv").write_text("a,b,target\n1,5,2\n3,1,6\n")
     (_, (features, target)), _ = asked("table_mlp", "own.csv")

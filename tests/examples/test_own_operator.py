@@ -11,12 +11,12 @@ from tests.launching import mpirun, needs_mpi
 PROGRAM = Path(__file__).parents[2] / "examples/own_operator.py"
 
 
-def test_its_operator() -> None:
+def test_its_operator():
     check_operator(prelu, np.array([[1.0, -2.0], [-0.5, 3.0], [0.25, -1.0]]), np.array([0.25, 0.5]))
 
 
 @needs_mpi
-def test_on_two_ranks(tmp_path: Path) -> None:
+def test_on_two_ranks(tmp_path):
     done = mpirun(2, str(PROGRAM), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert float(done.stdout) > 0.8  # chance is 0.1

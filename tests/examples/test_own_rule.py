@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -42,21 +41,21 @@ class Lagging(mb.Rule):
 
 @pytest.mark.parametrize("period", [1, 4])
 @pytest.mark.parametrize("rule", [Average, Lagging])
-def test_own_rules_do_what_every_rule_must(rule: type[mb.Rule], period: int) -> None:
+def test_own_rules_do_what_every_rule_must(rule: type[mb.Rule], period: int):
     check_rule(rule(period=period))
 
 
 @pytest.mark.parametrize("name", [name for name in PRESETS if name != "post_local_sgd"])
-def test_so_do_the_rules_by_name(name: str) -> None:
+def test_so_do_the_rules_by_name(name: str):
     check_rule(Family(name=name))
     check_rule(Family(name=name, period=1 if name == "ssgd" else 3))
 
 
-def test_and_learners_that_are_never_averaged() -> None:
+def test_and_learners_that_are_never_averaged():
     check_rule(Independent(period=3))
 
 
-def test_averaging_weights_is_local_sgd(tmp_path: Path) -> None:
+def test_averaging_weights_is_local_sgd(tmp_path):
     own, local = (
         tiny.run(tiny.job(tmp_path / rule.name, rule=rule, learners=2, net=tiny.dropping), 2).weights
         for rule in (Average(period=4), Family(name="local_sgd", period=4))
@@ -68,7 +67,7 @@ def forgetful(engine: Engine) -> RuleState:
     return RuleState({}, {}, {"turn": 0})
 
 
-def test_a_rule_that_forgets_its_state_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rule_that_forgets_its_state_is_caught(monkeypatch):
     monkeypatch.setattr(Engine, "state", forgetful)
     with pytest.raises(AssertionError, match="other bits after a resume"):
         check_rule(Average(period=4))
@@ -87,7 +86,7 @@ class Explodes(mb.Rule):
         return w, centre / (total - total)
 
 
-def test_and_one_whose_centre_is_not_finite() -> None:
+def test_and_one_whose_centre_is_not_finite():
     with np.errstate(all="ignore"), pytest.raises(AssertionError, match="not finite"):
         check_rule(Explodes())
 
@@ -130,7 +129,7 @@ NUMBERS = "gain, k, norm, period, rate, share, strength, turn"
         ("apply", too_few, "apply: gives 1 result(s) for w, centre"),
     ],
 )
-def test_formulas_that_are_not_a_rules_are_refused(half: str, function, message: str) -> None:
+def test_formulas_that_are_not_a_rules_are_refused(half: str, function, message: str):
     other = dataclass(frozen=True)(type("Other", (Average,), {half: staticmethod(function), "__annotations__": {}}))
     with refuses(f"rule average: {message}"):
         other()
@@ -148,7 +147,7 @@ class Damped(Lagging):
         return centre + velocity, velocity
 
 
-def test_numbers_of_a_hidden_exchange_are_those_of_the_one_before(tmp_path: Path) -> None:
+def test_numbers_of_a_hidden_exchange_are_those_of_the_one_before(tmp_path):
     """Also behind a resume, which has made the passes that another run makes later."""
     check_rule(Damped())
     settings = {"rule": Damped(), "learners": 2, "checkpoint": {"every": "5 iterations", "keep": 9}}
@@ -157,7 +156,7 @@ def test_numbers_of_a_hidden_exchange_are_those_of_the_one_before(tmp_path: Path
     assert tiny.same_bits(resumed.weights, whole.weights)
 
 
-def test_a_field_that_hides_a_number_of_all_rules_is_refused() -> None:
+def test_a_field_that_hides_a_number_of_all_rules_is_refused():
     @dataclass(frozen=True)
     class Hides(Average):
         rate: float = 0.5
@@ -168,7 +167,7 @@ def test_a_field_that_hides_a_number_of_all_rules_is_refused() -> None:
         Damped(period=2)
 
 
-def test_a_rule_without_a_half_or_a_name_is_refused() -> None:
+def test_a_rule_without_a_half_or_a_name_is_refused():
     @dataclass(frozen=True)
     class Nameless(mb.Rule):
         pass
@@ -184,7 +183,7 @@ def test_a_rule_without_a_half_or_a_name_is_refused() -> None:
         Deaf()
 
 
-def test_a_resumed_run_has_the_same_bits(tmp_path: Path) -> None:
+def test_a_resumed_run_has_the_same_bits(tmp_path):
     for rule in (Average(period=4), Lagging(period=4)):
         settings = {"rule": rule, "learners": 2, "checkpoint": {"every": "5 iterations", "keep": 9}}
         whole = tiny.run(tiny.job(tmp_path / rule.name, **settings), 2)
@@ -201,12 +200,12 @@ def test_a_resumed_run_has_the_same_bits(tmp_path: Path) -> None:
         ({"strength": "x"}, "rule.strength: must be a number, got 'x'"),
     ],
 )
-def test_a_field_of_another_value_is_refused(settings: dict, message: str) -> None:
+def test_a_field_of_another_value_is_refused(settings: dict, message: str):
     with refuses(message):
         load_mapping({"rule": Average(**settings)}, model_given=True, data_given=True)
 
 
-def test_fields_of_kinds_that_no_config_has_are_the_programs_own() -> None:
+def test_fields_of_kinds_that_no_config_has_are_the_programs_own():
     @dataclass(frozen=True)
     class Tabled(Average):
         table: np.ndarray | None = None
@@ -216,7 +215,7 @@ def test_fields_of_kinds_that_no_config_has_are_the_programs_own() -> None:
     assert load_mapping({"rule": own}, model_given=True, data_given=True).rule is own
 
 
-def test_a_class_that_is_no_dataclass_is_named_so() -> None:
+def test_a_class_that_is_no_dataclass_is_named_so():
     class Bare(Average):
         name: str = "bare"
 

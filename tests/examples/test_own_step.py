@@ -4,5 +4,5 @@ from examples.own_step import Bounded
 from mpibow.testing import check_update
 
 
-def test_its_step() -> None:
+def test_its_step():
     assert "numpy" in check_update(Bounded(lr=0.002))

@@ -203,7 +203,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("make", CASES, ids=lambda make: make.__name__)
-def test_20_steps_are_pytorch_s(make: Callable[[Path], Case], tmp_path: Path) -> None:
+def test_20_steps_are_pytorch_s(make: Callable[[Path], Case], tmp_path):
     torch.manual_seed(SEED)
     case = make(tmp_path)
     module = case.module.double().train()

@@ -15,7 +15,7 @@ def on_two_ranks(name: str, *arguments: str, cwd: Path) -> subprocess.CompletedP
 
 
 @needs_mpi
-def test_the_body_is_loaded_and_the_head_is_new(tmp_path: Path) -> None:
+def test_the_body_is_loaded_and_the_head_is_new(tmp_path):
     done = on_two_ranks("fine_tune", cwd=tmp_path)
     assert 0.85 < float(done.stdout) <= 1  # chance is 0.5
     log = done.stderr
@@ -25,13 +25,13 @@ def test_the_body_is_loaded_and_the_head_is_new(tmp_path: Path) -> None:
 
 
 @needs_mpi
-def test_another_process_loads_and_predicts(tmp_path: Path) -> None:
+def test_another_process_loads_and_predicts(tmp_path):
     done = on_two_ranks("load_and_predict", cwd=tmp_path)
     assert 0.75 < float(done.stdout) <= 1  # chance is 0.1
 
 
 @needs_mpi
-def test_each_start_continues_where_the_last_one_ended(tmp_path: Path) -> None:
+def test_each_start_continues_where_the_last_one_ended(tmp_path):
     first, second = on_two_ranks("resume", "1", cwd=tmp_path), on_two_ranks("resume", cwd=tmp_path)
     assert "continuing" not in first.stderr
     assert "continuing parts/net-" in second.stderr

@@ -20,7 +20,7 @@ sqrt = math.sqrt  # not a formula's
 
 
 @pytest.mark.parametrize(("read", "scalars"), samples.EXACT.values(), ids=samples.EXACT)
-def test_a_formula_is_what_python_computes(read: Formula, scalars: tuple[float, ...]) -> None:
+def test_a_formula_is_what_python_computes(read: Formula, scalars: tuple[float, ...]):
     arrays = [hard("float64", seed) for seed in range(len(read.arrays))]
     named, function = dict(zip(read.scalars, scalars, strict=True)), getattr(samples, read.name)
     with np.errstate(all="ignore"):
@@ -29,7 +29,7 @@ def test_a_formula_is_what_python_computes(read: Formula, scalars: tuple[float, 
     np.testing.assert_array_equal(np.broadcast_arrays(*found), expected.reshape(len(expected), -1).T)
 
 
-def test_numpy_runs_it_in_the_arrays_type_literals_and_scalars_too() -> None:
+def test_numpy_runs_it_in_the_arrays_type_literals_and_scalars_too():
     w, g, v = (np.array([value], "float32") for value in (3.0, 0.1, 0.7))
     u, new = formula(samples.heavy_ball)(w, g, v, rate=0.1, momentum=0.9, decay=0.01)
     number = np.float32
@@ -45,7 +45,7 @@ def _signs(w, g) -> tuple:
     return where(w > 0, 1, -1), w
 
 
-def test_the_rules_of_nan_and_of_zeros() -> None:
+def test_the_rules_of_nan_and_of_zeros():
     a, b = np.array([1.0, NAN, 1.0, 0.0, -0.0, NAN]), np.array([2.0, 1.0, NAN, -0.0, 0.0, NAN])
     np.testing.assert_array_equal(minimum(a, b), [1, NAN, NAN, -0.0, 0.0, NAN])
     np.testing.assert_array_equal(np.signbit(minimum(a, b)[3:5]), [True, False])
@@ -58,7 +58,7 @@ def test_the_rules_of_nan_and_of_zeros() -> None:
     assert where(True, 1.0, NAN) == 1.0
 
 
-def test_curves() -> None:
+def test_curves():
     x = np.array([-2.0, 0.5], "float32")
     assert functions.erf(x).dtype == np.float32
     np.testing.assert_allclose(functions.erf(x), [math.erf(-2), math.erf(0.5)], rtol=1e-7)
@@ -244,7 +244,7 @@ OF_PARAMETERS = {
 
 
 @pytest.mark.parametrize("function", [*REFUSED, *OF_PARAMETERS], ids=lambda function: function.__name__)
-def test_what_is_no_formula_is_refused_with_its_line(function: Callable) -> None:
+def test_what_is_no_formula_is_refused_with_its_line(function: Callable):
     line = function.__code__.co_firstlineno + (function in REFUSED)
     message = REFUSED.get(function) or OF_PARAMETERS[function]
     whole = f"formula {function.__name__!r}, {__file__}:{line}: {message}"
@@ -253,7 +253,7 @@ def test_what_is_no_formula_is_refused_with_its_line(function: Callable) -> None
     assert caught.value.code == 2
 
 
-def test_a_formula_that_comes_back_to_itself_is_refused() -> None:
+def test_a_formula_that_comes_back_to_itself_is_refused():
     line = _again.__code__.co_firstlineno + 1
     whole = (
         f"formula '_again', {__file__}:{line}: `_loops(w, g)` calls itself; a formula is of one element, with no loop"
@@ -262,7 +262,7 @@ def test_a_formula_that_comes_back_to_itself_is_refused() -> None:
         formula(_loops)
 
 
-def test_a_function_without_source_is_refused() -> None:
+def test_a_function_without_source_is_refused():
     names = {}
     exec("def made(w, g):\n    return w", names)
     for function, name in ((names["made"], "made"), (lambda w, g: w, "<lambda>")):

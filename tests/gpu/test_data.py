@@ -36,7 +36,7 @@ def trained(folder: Path, name: str, data: dict, resume: Path | None = None, **s
 
 
 @pytest.fixture
-def raw(tmp_path: Path) -> Path:
+def raw(tmp_path) -> Path:
     for name, count in (("train", tiny.COUNT), ("test", 20)):
         images, labels = tiny.images(count, seed=len(name))
         write_records(tmp_path / name, zip(images, labels.tolist(), strict=True), classes=tiny.CLASSES)
@@ -44,14 +44,14 @@ def raw(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def photographs(tmp_path: Path) -> Path:
+def photographs(tmp_path) -> Path:
     for name, count in (("train", 60), ("test", 15)):
         records(tmp_path / name, bars(count))
     return tmp_path
 
 
 @pytest.mark.parametrize("augment", [{}, {"pad": 1, "flip": True}, {"cutout": 3, "flip": True}], ids=str)
-def test_raw_images_by_any_way(raw: Path, augment: dict) -> None:
+def test_raw_images_by_any_way(raw: Path, augment: dict):
     ways = (*RAW, "dali") if not available() else RAW
     found = {way: trained(raw, way, {"pipeline": way, "augment": augment}) for way in ways}
     again = trained(raw, "again", {"pipeline": "resident", "augment": augment})
@@ -60,7 +60,7 @@ def test_raw_images_by_any_way(raw: Path, augment: dict) -> None:
     assert again.summary.accuracy > 0.5  # chance is 0.33
 
 
-def test_a_way_that_is_resumed(raw: Path) -> None:
+def test_a_way_that_is_resumed(raw: Path):
     every = {"every": "15 iterations", "keep": 9}
     whole = trained(raw, "whole", {"pipeline": "resident"}, checkpoint=every)
     checkpoint = raw / "whole/run/checkpoints/iteration-0000000015"
@@ -69,7 +69,7 @@ def test_a_way_that_is_resumed(raw: Path) -> None:
 
 
 @pytest.mark.dali
-def test_dali_decodes_on_the_device(photographs: Path) -> None:
+def test_dali_decodes_on_the_device(photographs: Path):
     """The same bits another time; about what the host decodes: nvJPEG rounds otherwise."""
     data = {"augment": {"area": [0.5, 1.0], "flip": True}, "image": {"size": 24}}
     host = trained(photographs, "host", {**data, "pipeline": "host"})

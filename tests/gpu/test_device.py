@@ -20,7 +20,7 @@ def driver():
     return opened.device().driver
 
 
-def test_what_a_gpu_is(driver) -> None:
+def test_what_a_gpu_is(driver):
     gpu = driver.describe(0)
     assert gpu.name.startswith("NVIDIA") or "GPU" in gpu.name or gpu.name
     assert re.fullmatch(r"GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", gpu.uuid)
@@ -32,14 +32,14 @@ def test_what_a_gpu_is(driver) -> None:
     assert len({driver.describe(i).uuid for i in range(driver.count())}) == driver.count()
 
 
-def test_a_single_rank_finds_it(driver) -> None:
+def test_a_single_rank_finds_it(driver):
     found = find_device(driver, Single(), host="here", allowed=[0, 1], share_gpu=False)
     assert found.gpu == driver.describe(0)
     assert set(found.cores) <= {0, 1}
     assert not found.shared
 
 
-def test_memory_is_zeroed_aligned_and_there_and_back(driver) -> None:
+def test_memory_is_zeroed_aligned_and_there_and_back(driver):
     block, stream = driver.allocate(1 << 20), driver.stream()
     assert int(block.data.ptr) % 256 == 0
     first, sent, back = (driver.pinned(1 << 20) for _ in range(3))
@@ -52,7 +52,7 @@ def test_memory_is_zeroed_aligned_and_there_and_back(driver) -> None:
     np.testing.assert_array_equal(back, sent)
 
 
-def test_events_order_streams_and_tell_time(driver) -> None:
+def test_events_order_streams_and_tell_time(driver):
     """What one stream copies, another reads behind its event."""
     one, two = driver.stream(), driver.stream(-1)
     assert one.pointer != two.pointer != 0
@@ -71,7 +71,7 @@ def test_events_order_streams_and_tell_time(driver) -> None:
     assert one.done
 
 
-def test_a_graph_runs_when_it_is_launched(driver) -> None:
+def test_a_graph_runs_when_it_is_launched(driver):
     stream, block = driver.stream(), driver.allocate(1 << 16)
     sent, back = driver.pinned(1 << 16), driver.pinned(1 << 16)
 
@@ -90,7 +90,7 @@ def test_a_graph_runs_when_it_is_launched(driver) -> None:
         assert (back == value).all()
 
 
-def test_a_capture_that_fails_has_ended(driver) -> None:
+def test_a_capture_that_fails_has_ended(driver):
     stream = driver.stream()
 
     def enqueue() -> None:
@@ -103,7 +103,7 @@ def test_a_capture_that_fails_has_ended(driver) -> None:
     stream.synchronise()
 
 
-def test_what_does_not_fit(driver) -> None:
+def test_what_does_not_fit(driver):
     gpu = driver.describe(0)
     with pytest.raises(OutOfMemory):
         driver.allocate(2 * gpu.memory)

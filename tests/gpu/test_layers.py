@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -130,7 +129,7 @@ def refused(error: Exception) -> bool:
 
 @pytest.mark.parametrize("precision", list(UNIT))
 @pytest.mark.parametrize("case", [*MINE, *FUSED], ids=name)
-def test_a_layer(case: Case, precision: str) -> None:
+def test_a_layer(case: Case, precision: str):
     try:
         check(case, precision)
     except (DeviceError, ShapeError) as error:
@@ -141,7 +140,7 @@ def test_a_layer(case: Case, precision: str) -> None:
 
 @pytest.mark.parametrize("precision", list(UNIT))
 @pytest.mark.parametrize("case", EVALUATED, ids=name)
-def test_a_norm_by_running_statistics_goes_with_its_convolution(case: Case, precision: str) -> None:
+def test_a_norm_by_running_statistics_goes_with_its_convolution(case: Case, precision: str):
     pair = Pair.of(case, precision, training=False)
     fast, op, io = pair.fast, case.op, PRECISIONS[precision].io
     conv, norm = pair.slow(op.conv, case.shapes[0]), pair.slow(op.norm, fast.shape)
@@ -170,7 +169,7 @@ def check_or_reject(case: Case, precision: str) -> None:
 @pytest.mark.parametrize("precision", list(UNIT))
 @given(convolutions(), st.booleans())
 @FEW
-def test_convolutions(precision: str, found: tuple[ops.Conv2d, tuple[int, ...]], relu: bool) -> None:
+def test_convolutions(precision: str, found: tuple[ops.Conv2d, tuple[int, ...]], relu: bool):
     op, shape = found
     try:
         op.infer(shape)
@@ -182,14 +181,14 @@ def test_convolutions(precision: str, found: tuple[ops.Conv2d, tuple[int, ...]],
 @pytest.mark.parametrize("precision", list(UNIT))
 @given(st.integers(1, 20), st.integers(1, 70), st.integers(1, 70), st.booleans())
 @FEW
-def test_dense(precision: str, n: int, features: int, units: int, bias: bool) -> None:
+def test_dense(precision: str, n: int, features: int, units: int, bias: bool):
     check_or_reject(Case(ops.Dense(units, bias, INITIAL), ((n, features),)), precision)
 
 
 @pytest.mark.parametrize("precision", list(UNIT))
 @given(st.tuples(st.integers(1, 6), channels, sides, sides), st.sampled_from([None, False, True]))
 @FEW
-def test_batch_norm(precision: str, shape: tuple[int, ...], fused: bool | None) -> None:
+def test_batch_norm(precision: str, shape: tuple[int, ...], fused: bool | None):
     n, c, h, w = shape
     shape = (n, 8 * c, h, w)  # vectors of 16 bytes in every precision
     assume(n * h * w > 3)  # the variance of two values may be next to nothing
@@ -200,7 +199,7 @@ def test_batch_norm(precision: str, shape: tuple[int, ...], fused: bool | None) 
 @pytest.mark.parametrize("precision", ["tf32", "fp32"])
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("net", NETS)
-def test_nets(net: str, training: bool, precision: str) -> None:
+def test_nets(net: str, training: bool, precision: str):
     """Whole plans: layers, own kernels, reorders and fused steps, in one arena on the device."""
     graph, bound = graph_of(NETS[net]), 30 * UNIT[precision]
     found = run(graph, opened.kernels(precision), training=training, dtype="float32")
@@ -213,7 +212,7 @@ def test_nets(net: str, training: bool, precision: str) -> None:
 
 
 @pytest.mark.parametrize("precision", ["tf32", "fp32"])
-def test_the_same_bits_again(precision: str) -> None:
+def test_the_same_bits_again(precision: str):
     graph = graph_of(NETS["residual"])
     first, again = (run(graph, opened.kernels(precision), training=True, dtype="float32") for _ in range(2))
     for key in first:
@@ -228,7 +227,7 @@ SPEC = ConvForward(
 CASE = Case(ops.Conv2d(16, (3, 3), (1, 1), (1, 1), False, INITIAL), ((4, 16, 8, 8),))
 
 
-def test_plans_are_kept_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plans_are_kept_on_disk(tmp_path, monkeypatch):
     made = opened.device().planner(folder=tmp_path).plan(SPEC)
     monkeypatch.setattr(plans, "candidates", lambda *_: pytest.fail("it is planned again"))
     kept = opened.device().planner(folder=tmp_path).plan(SPEC)
@@ -241,7 +240,7 @@ def test_plans_are_kept_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     np.testing.assert_array_equal(first.forward(), second.forward())
 
 
-def test_the_fastest_of_several_is_taken() -> None:
+def test_the_fastest_of_several_is_taken():
     device = opened.device()
     timer = DeviceTimer(device.driver, device.stream, device.handles.of)
     target = Target("timed", handle=device.handles.of(device.stream))

@@ -73,7 +73,7 @@ def launched(launches: Launch | list[Launch]) -> list[str]:
     return on.launched
 
 
-def test_views_of_one_array_are_one_copy() -> None:
+def test_views_of_one_array_are_one_copy():
     mirror = Mirror(OnHost())
     whole = np.zeros((5, 8), np.float32)
     row, part = whole[2], whole[1:, 4:]
@@ -84,12 +84,12 @@ def test_views_of_one_array_are_one_copy() -> None:
 
 
 @pytest.mark.parametrize("shift", [0, 4, 64, 100])
-def test_copies_are_as_well_aligned(shift: int) -> None:
+def test_copies_are_as_well_aligned(shift: int):
     array = np.zeros(PAGE, np.uint8)[shift:]
     assert (Mirror(OnHost()).address(array) - array.ctypes.data) % PAGE == 0
 
 
-def test_weights_in_16_bits_are_copies_of_the_newest() -> None:
+def test_weights_in_16_bits_are_copies_of_the_newest():
     mirror, weights = Mirror(OnHost()), np.ones(4, np.float32)
     place = mirror.address(weights, "bfloat16")
     assert place == mirror.address(weights, "bfloat16") != mirror.address(weights, "float32")
@@ -99,7 +99,7 @@ def test_weights_in_16_bits_are_copies_of_the_newest() -> None:
     assert seen.tolist() == [0x3F80] * 4  # 1, to the nearest and even
 
 
-def test_a_launch_goes_there_and_back() -> None:
+def test_a_launch_goes_there_and_back():
     """Elements in the middle of an array are held between -3 and 3."""
     whole = np.arange(-16, 16, dtype=np.float32).reshape(4, 8)
     expected = whole.copy()
@@ -108,7 +108,7 @@ def test_a_launch_goes_there_and_back() -> None:
     np.testing.assert_array_equal(whole, expected)
 
 
-def test_a_plan_there_and_back() -> None:
+def test_a_plan_there_and_back():
     """All that the kernel set has of its own is on the device, the layers are NumPy's: its arena goes both ways."""
     on = OnHost()
     mirror = Mirror(on)

@@ -30,7 +30,7 @@ def trained(folder: Path, ranks: int, **settings) -> dict:
     return read_arrays(folder / f"runs/run/checkpoints/iteration-{ITERATIONS:010d}", "centre")
 
 
-def test_nccl_alone() -> None:
+def test_nccl_alone():
     """A communicator of one rank: what it is told, NCCL takes; sums are what they were."""
     way = open_nccl(Single(), opened.device().driver.stream())
     check(way, load_cupy())
@@ -44,13 +44,13 @@ def ways(share: str, *names: str, ranks: int) -> None:
 
 
 @needs_mpi
-def test_ways_of_two_ranks_on_one_gpu() -> None:
+def test_ways_of_two_ranks_on_one_gpu():
     ways("1", "staged", "mpi", "auto", ranks=2)
 
 
 @needs_mpi
 @pytest.mark.skipif(GPUS != 1, reason=f"{GPUS} GPUs are visible: two ranks take one each")
-def test_two_ranks_on_one_gpu_that_they_did_not_ask_to_share(tmp_path: Path) -> None:
+def test_two_ranks_on_one_gpu_that_they_did_not_ask_to_share(tmp_path):
     write_run(tmp_path, **opened.on_gpu())
     done = mpirun(2, "-m", "mpibow.train", "run.yaml", cwd=tmp_path, timeout=120)
     assert done.returncode != 0
@@ -61,7 +61,7 @@ def test_two_ranks_on_one_gpu_that_they_did_not_ask_to_share(tmp_path: Path) -> 
 
 
 @needs_mpi
-def test_nccl_takes_no_ranks_that_share(tmp_path: Path) -> None:
+def test_nccl_takes_no_ranks_that_share(tmp_path):
     write_run(tmp_path, **opened.on_gpu(transport="nccl", share_gpu=True))
     done = mpirun(2 * GPUS, "-m", "mpibow.train", "run.yaml", cwd=tmp_path, timeout=120)
     assert done.returncode != 0
@@ -72,14 +72,14 @@ def test_nccl_takes_no_ranks_that_share(tmp_path: Path) -> None:
 @needs_mpi
 @needs_two
 @pytest.mark.parametrize("ranks", sorted({2, max(GPUS, 2)}))
-def test_ways_between_gpus(ranks: int) -> None:
+def test_ways_between_gpus(ranks: int):
     ways("0", "nccl", "staged", "mpi", "auto", ranks=ranks)
 
 
 @needs_mpi
 @pytest.mark.parametrize("share_gpu", [True, pytest.param(False, marks=needs_two)])
 @pytest.mark.parametrize("rule", ["auto", "crossbow", "ssgd"])
-def test_ranks(tmp_path: Path, rule: str, share_gpu: bool) -> None:
+def test_ranks(tmp_path, rule: str, share_gpu: bool):
     """Each way repeats its bits, and all come to the centre of one rank with all learners."""
     settings = {"rule": tiny.RULES[rule], "learners": 2, "share_gpu": share_gpu}
     one = trained(tmp_path / "one", 1, rule=tiny.RULES[rule], learners=4)

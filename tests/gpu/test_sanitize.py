@@ -4,7 +4,6 @@ Every own kernel in float32 once, the passes over flat arrays, and a run of each
 """
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -26,7 +25,7 @@ pytestmark = opened.needs_gpu(pytest.mark.timeout(580))
 FIRST = {type(case.op): case for case in reversed(MINE)}  # one of each operator
 
 
-def test_every_operator() -> None:
+def test_every_operator():
     for op, case in FIRST.items():
         for tags in layouts(case):
             mirror = opened.Mirror()
@@ -36,7 +35,7 @@ def test_every_operator() -> None:
                 bench.backward()
 
 
-def test_the_flat_passes() -> None:
+def test_the_flat_passes():
     generator, k, size = np.random.default_rng(0), 3, 5000
     w, v, g = (rows(generator, k, size) for _ in range(3))
     total, centre, mean = (row(generator, size) for _ in range(3))
@@ -59,7 +58,7 @@ def test_the_flat_passes() -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_run(tmp_path: Path, way: str) -> None:
+def test_a_run(tmp_path, way: str):
     stop = {"epochs": None, "iterations": 5}
     found = tiny.run(job(tmp_path, net=opened.by_eights, learners=2, stop=stop, **WAYS[way]))
     assert all(np.isfinite(array).all() for array in found.weights.values())

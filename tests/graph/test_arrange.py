@@ -123,7 +123,7 @@ def results(kernels: Kernels, layout: Layout) -> dict[str, np.ndarray]:
     }
 
 
-def test_numbers_do_not_depend_on_layouts() -> None:
+def test_numbers_do_not_depend_on_layouts():
     blocked, plain = Kernels(TABLE), Kernels(OPERATORS)
     wanted = choose_layout(net(), blocked)
     assert {span.format for span in wanted.spans} >= {WEIGHT, "a", "ab"}
@@ -135,7 +135,7 @@ def test_numbers_do_not_depend_on_layouts() -> None:
             np.testing.assert_allclose(found[name], array, rtol=1e-12, atol=1e-12, err_msg=name)
 
 
-def test_reorders_are_shared_and_counted() -> None:
+def test_reorders_are_shared_and_counted():
     graph, kernels = net(), Kernels(TABLE)
     plan = compile_plan(graph, choose_layout(graph, kernels), kernels, "float32", training=True)
     forward = [step.node.name for step in plan.reorders if step.kind == "forward"]
@@ -146,13 +146,13 @@ def test_reorders_are_shared_and_counted() -> None:
     assert "reorders: 3 forward, 3 backward, 4 of weights" in str(plan)
 
 
-def test_evaluation_takes_weights_as_training_chose_them() -> None:
+def test_evaluation_takes_weights_as_training_chose_them():
     graph, kernels = net(), Kernels(TABLE)
     plan = compile_plan(graph, choose_layout(graph, kernels), kernels, "float32", training=False)
     assert [step.kind for step in plan.reorders] == ["forward"] * 3
 
 
-def test_a_kernel_that_refuses_is_named() -> None:
+def test_a_kernel_that_refuses_is_named():
     def refuse(op, shapes: Shapes, given: tuple[str, ...]) -> Formats:
         raise ShapeError("too small for this library")
 
@@ -161,7 +161,7 @@ def test_a_kernel_that_refuses_is_named() -> None:
         arrange(net(), table, training=True)
 
 
-def test_repacking_keeps_weights_and_what_stands_behind() -> None:
+def test_repacking_keeps_weights_and_what_stands_behind():
     layout = choose_layout(net(), Kernels(TABLE))
     plain = layout.canonical()
     assert plain.digest() == plan_layout(net()).digest() != layout.digest()

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from mpibow.graph.formats import canonical, pack, physical, unpack
 
 
-def test_channels_in_blocks_by_hand() -> None:
+def test_channels_in_blocks_by_hand():
     image = np.arange(2 * 3 * 1 * 2, dtype=np.float32).reshape(2, 3, 1, 2)
     blocked = pack(image, "aBcd2b")
     assert blocked.shape == physical("aBcd2b", image.shape) == (2, 2, 1, 2, 2)
@@ -17,17 +17,17 @@ def test_channels_in_blocks_by_hand() -> None:
     assert blocked[1, 1, 0].tolist() == [[10.0, 0.0], [11.0, 0.0]]
 
 
-def test_channels_last_by_hand() -> None:
+def test_channels_last_by_hand():
     image = np.arange(6).reshape(1, 2, 1, 3)
     assert pack(image, "acdb").ravel().tolist() == [0, 3, 1, 4, 2, 5]
 
 
-def test_two_axes_in_blocks_by_hand() -> None:
+def test_two_axes_in_blocks_by_hand():
     matrix = np.arange(16).reshape(4, 4)
     assert pack(matrix, "AB2b2a").ravel().tolist() == [0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15]
 
 
-def test_an_axis_cut_twice_by_hand() -> None:
+def test_an_axis_cut_twice_by_hand():
     vector = np.arange(16).reshape(1, 16)
     # 16 = 2 (outer) x 2 x 4; blocks from the outside: 2 of b, 1 of a, 4 of b
     assert pack(vector, "AB2b1a4b").ravel().tolist() == list(range(16))
@@ -35,7 +35,7 @@ def test_an_axis_cut_twice_by_hand() -> None:
 
 
 @pytest.mark.parametrize("shape", [(3,), (2, 3), (1, 2, 3, 4)])
-def test_canonical_is_the_array_itself(shape: tuple[int, ...]) -> None:
+def test_canonical_is_the_array_itself(shape: tuple[int, ...]):
     array = np.random.default_rng(0).standard_normal(shape)
     assert physical(canonical(shape), shape) == shape
     np.testing.assert_array_equal(pack(array, canonical(shape)), array)
@@ -49,7 +49,7 @@ TAGS = ["abcd", "acdb", "bcda", "aBcd16b", "aBcd8b", "Acdb16a", "ABcd16b16a", "A
     st.tuples(st.integers(1, 35), st.integers(1, 35), st.integers(1, 3), st.integers(1, 3)),
     st.sampled_from(["float32", "float64"]),
 )
-def test_there_and_back(tag: str, shape: tuple[int, ...], dtype: str) -> None:
+def test_there_and_back(tag: str, shape: tuple[int, ...], dtype: str):
     array = np.random.default_rng(1).standard_normal(shape).astype(dtype) + 3
     packed = pack(array, tag)
     assert packed.shape == physical(tag, shape)

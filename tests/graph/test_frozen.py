@@ -56,23 +56,23 @@ HEAD = "head: d flatten1, d weight head.weight, d weight head.bias"
 LOW = "low: d weight low.weight, d weight low.bias"
 
 
-def test_nothing_frozen_is_the_same_graph() -> None:
+def test_nothing_frozen_is_the_same_graph():
     graph = net()
     assert frozen(graph, ()) is graph
     assert backward(()) == [HEAD, "middle: d relu1, d weight middle.weight, d weight middle.bias", LOW]
 
 
-def test_backward_ends_at_the_lowest_trained_weight() -> None:
+def test_backward_ends_at_the_lowest_trained_weight():
     low = ("low.weight", "low.bias")
     assert backward(low) == [HEAD, "middle: d weight middle.weight, d weight middle.bias"]
     assert backward((*low, "middle.weight", "middle.bias")) == ["head: d weight head.weight, d weight head.bias"]
 
 
-def test_between_trained_weights_the_gradient_of_the_input_is_made_alone() -> None:
+def test_between_trained_weights_the_gradient_of_the_input_is_made_alone():
     assert backward(("middle.weight", "middle.bias")) == [HEAD, "middle: d relu1", LOW]
 
 
-def test_beside_a_trained_bias_a_frozen_weights_gradient_is_made() -> None:
+def test_beside_a_trained_bias_a_frozen_weights_gradient_is_made():
     assert backward(("low.weight",))[-1] == LOW
 
 
@@ -80,7 +80,7 @@ def test_beside_a_trained_bias_a_frozen_weights_gradient_is_made() -> None:
 @pytest.mark.parametrize(
     "names", [("low.weight", "low.bias"), ("middle.weight", "middle.bias"), ("low.weight", "head.bias")]
 )
-def test_other_gradients_stay_the_same_bits(names: tuple[str, ...], table: object) -> None:
+def test_other_gradients_stay_the_same_bits(names: tuple[str, ...], table: object):
     """And frozen weights' have no place: what lies there stays as it was."""
     whole, found = gradients(()), gradients(names, table)
     for name, gradient in found.items():
@@ -90,7 +90,7 @@ def test_other_gradients_stay_the_same_bits(names: tuple[str, ...], table: objec
             np.testing.assert_array_equal(gradient, whole[name], err_msg=name)
 
 
-def test_a_graph_whose_weights_are_all_frozen() -> None:
+def test_a_graph_whose_weights_are_all_frozen():
     names = [f"{node}.{key}" for node in ("low", "middle", "head") for key in ("weight", "bias")]
     with pytest.raises(ShapeError, match="no weight leads to it"):
         compile_steps(frozen(net(), names), training=True)
@@ -103,7 +103,7 @@ def normed(names: Collection[str]) -> Graph:
     return frozen(losses(graph, ops.dense(ops.flatten(x), 4, name="head")), names)
 
 
-def test_a_batch_norm_is_frozen_with_its_weights() -> None:
+def test_a_batch_norm_is_frozen_with_its_weights():
     (_, some, *_), (_, both, *_) = (normed(names).nodes for names in (["norm.weight"], ["norm.weight", "norm.bias"]))
     assert (some.op.frozen, both.op.frozen) == (False, True)
     assert {statistic.trained for statistic in both.statistics.values()} == {False}

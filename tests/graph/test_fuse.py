@@ -24,7 +24,7 @@ def fused(graph: Graph) -> list[tuple[str, str, tuple[str, ...]]]:
     return [(node.name, node.op.kind, node.inputs) for node in found.nodes]
 
 
-def test_the_longest_chain_wins_and_keeps_names() -> None:
+def test_the_longest_chain_wins_and_keeps_names():
     graph = Graph()
     x = graph.input("x", (2, 4, 3, 3))
     y = ops.relu(ops.batch_norm(x))
@@ -34,7 +34,7 @@ def test_the_longest_chain_wins_and_keeps_names() -> None:
     assert fuse(graph, [norm_add_relu], 3).nodes[1].full("weight") == "batch_norm2.weight"
 
 
-def test_two_norms_into_one_sum_fuse_once() -> None:
+def test_two_norms_into_one_sum_fuse_once():
     graph = Graph()
     x = graph.input("x", (2, 4, 3, 3))
     z = ops.relu(ops.add(ops.batch_norm(x), ops.batch_norm(x)))
@@ -42,7 +42,7 @@ def test_two_norms_into_one_sum_fuse_once() -> None:
     assert fused(graph) == [("batch_norm2", "batch_norm", ("x",)), ("relu1", "norm+add+relu", ("x", "batch_norm2"))]
 
 
-def test_what_others_see_stays() -> None:
+def test_what_others_see_stays():
     graph = Graph()
     x = graph.input("x", (2, 4, 3, 3))
     seen = ops.batch_norm(x)
@@ -52,7 +52,7 @@ def test_what_others_see_stays() -> None:
     assert [kind for _, kind, _ in fused(graph)] == ["batch_norm", "relu", "batch_norm", "relu", "multiply"]
 
 
-def test_a_sum_of_a_value_with_itself() -> None:
+def test_a_sum_of_a_value_with_itself():
     graph = Graph()
     x = graph.input("x", (2, 4, 3, 3))
     y = ops.batch_norm(x)

@@ -116,21 +116,21 @@ ERRORS = {
 
 
 @pytest.mark.parametrize("case", ERRORS)
-def test_error(case: str) -> None:
+def test_error(case: str):
     make, message = ERRORS[case]
     graph = Graph()
     with refuses(message, ShapeError):
         make(graph, image(graph))
 
 
-def test_a_tensor_of_another_graph() -> None:
+def test_a_tensor_of_another_graph():
     one, other = Graph(), Graph()
     with refuses("sum1: image belongs to another graph", ShapeError):
         one.add(Sum(), vector(one), image(other))
 
 
 @pytest.mark.parametrize("name", ["x", "relu1"])
-def test_a_node_that_is_refused_leaves_no_trace(name: str) -> None:
+def test_a_node_that_is_refused_leaves_no_trace(name: str):
     graph = Graph()
     ops.relu(vector(graph))
     with pytest.raises(ShapeError, match=f"^{name}: this graph already has"):
@@ -139,7 +139,7 @@ def test_a_node_that_is_refused_leaves_no_trace(name: str) -> None:
     assert list(graph.tensors) == ["x", "relu1"]
 
 
-def test_names_and_shapes() -> None:
+def test_names_and_shapes():
     graph = Graph()
     x = ops.conv2d(image(graph), 5, 3, stride=(2, 1), padding=(1, 0))
     assert (x.name, x.shape) == ("conv1", (2, 5, 4, 6))
@@ -154,7 +154,7 @@ def test_names_and_shapes() -> None:
     assert graph.nodes[-1].inputs == ("image",)
 
 
-def test_weights_and_their_fans() -> None:
+def test_weights_and_their_fans():
     graph = Graph()
     ops.conv2d(image(graph), 5, (3, 2), name="conv")
     ops.dense(vector(graph), 4, bias=False, name="dense")
@@ -167,13 +167,13 @@ def test_weights_and_their_fans() -> None:
     assert graph.weight_count == 90 + 5 + 12
 
 
-def test_asking_again_for_an_input_gives_the_same() -> None:
+def test_asking_again_for_an_input_gives_the_same():
     graph = Graph()
     assert image(graph) is image(graph)
     assert graph.inputs == ["image"]
 
 
-def test_dropouts_of_one_graph_share_the_counter() -> None:
+def test_dropouts_of_one_graph_share_the_counter():
     graph = Graph()
     ops.dropout(ops.dropout(vector(graph)), 0.2)
     assert graph.inputs == ["x", "counter"]
@@ -181,7 +181,7 @@ def test_dropouts_of_one_graph_share_the_counter() -> None:
     assert graph.tensors["counter"].dtype == "uint32"
 
 
-def test_outputs() -> None:
+def test_outputs():
     graph = Graph()
     x = graph.output("y", ops.relu(vector(graph)))
     assert x.name == "relu1"
@@ -192,7 +192,7 @@ def described(graph: Graph) -> dict[str, tuple]:
     return {name: (tensor.name, tensor.shape, tensor.dtype) for name, tensor in graph.tensors.items()}
 
 
-def test_signs_between_tensors_are_operators() -> None:
+def test_signs_between_tensors_are_operators():
     graph, named = Graph(), Graph()
     x, y = vector(graph), graph.input("y", (2, 3))
     (x + y) * x - y
@@ -202,14 +202,14 @@ def test_signs_between_tensors_are_operators() -> None:
     assert described(graph) == described(named)
 
 
-def test_signs_broadcast() -> None:
+def test_signs_broadcast():
     graph = Graph()
     y = graph.input("x", (2, 1, 3)) * graph.input("y", (4, 1)) + graph.input("z", (3,))
     assert y.shape == (2, 4, 3)
     assert [node.op.kind for node in graph.nodes] == ["expand", "expand", "multiply", "expand", "add"]
 
 
-def test_signs_want_shapes_that_can_be_broadcast() -> None:
+def test_signs_want_shapes_that_can_be_broadcast():
     graph = Graph()
     with refuses("x (2, 3) and image (2, 3, 8, 8): cannot be broadcast to one shape", ShapeError):
         vector(graph) * image(graph)

@@ -25,7 +25,7 @@ def places(layout: Layout) -> list[tuple[str, int, int]]:
     return [(span.name, span.offset, span.size) for span in layout.spans]
 
 
-def test_decayed_weights_come_first() -> None:
+def test_decayed_weights_come_first():
     layout = plan_layout(two_layers())
     assert places(layout) == [
         ("first.weight", 0, 20),
@@ -36,13 +36,13 @@ def test_decayed_weights_come_first() -> None:
     assert (layout.decayed, layout.size) == (48, 80)
 
 
-def test_biases_may_be_decayed_too() -> None:
+def test_biases_may_be_decayed_too():
     layout = plan_layout(two_layers(), decay_biases=True)
     assert [span.name for span in layout.spans] == ["first.weight", "first.bias", "second.weight", "second.bias"]
     assert layout.decayed == layout.size == 80
 
 
-def test_no_weights() -> None:
+def test_no_weights():
     graph = Graph()
     ops.relu(graph.input("x", (2, 4)))
     assert plan_layout(graph) == Layout((), 0, 0)
@@ -50,7 +50,7 @@ def test_no_weights() -> None:
 
 @settings(max_examples=30)
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=5), st.booleans())
-def test_spans_are_aligned_in_order_and_apart(units: list[int], decay_biases: bool) -> None:
+def test_spans_are_aligned_in_order_and_apart(units: list[int], decay_biases: bool):
     graph = Graph()
     x = graph.input("x", (1, 3))
     for n in units:
@@ -67,7 +67,7 @@ def test_spans_are_aligned_in_order_and_apart(units: list[int], decay_biases: bo
     assert sum(span.size for span in layout.spans) == graph.weight_count
 
 
-def test_views_are_the_flat_array() -> None:
+def test_views_are_the_flat_array():
     layout = plan_layout(two_layers())
     flat = np.arange(layout.size, dtype=np.float64)
     views = layout.views(flat)
@@ -82,7 +82,7 @@ def test_views_are_the_flat_array() -> None:
     assert flat[66] == -1
 
 
-def test_padding_is_zero() -> None:
+def test_padding_is_zero():
     layout = plan_layout(two_layers())
     flat = initial_weights(layout, 1, "float32")
     for view in layout.views(flat).values():
@@ -93,7 +93,7 @@ def test_padding_is_zero() -> None:
 DIGEST = plan_layout(two_layers()).digest()
 
 
-def test_equal_layouts_have_equal_digests() -> None:
+def test_equal_layouts_have_equal_digests():
     assert plan_layout(two_layers()).digest() == DIGEST
 
 
@@ -107,20 +107,20 @@ def test_equal_layouts_have_equal_digests() -> None:
         replace(plan_layout(two_layers()), size=96),
     ],
 )
-def test_another_layout_has_another_digest(other: Layout) -> None:
+def test_another_layout_has_another_digest(other: Layout):
     assert other.digest() != DIGEST
 
 
 @pytest.mark.parametrize(
     "change", [{"format": "blocked"}, {"offset": 16}, {"shape": (4, 5)}, {"name": "w"}, {"size": 19}]
 )
-def test_every_property_of_a_span_is_in_the_digest(change: dict[str, object]) -> None:
+def test_every_property_of_a_span_is_in_the_digest(change: dict[str, object]):
     layout = plan_layout(two_layers())
     changed = replace(layout, spans=(replace(layout.spans[0], **change), *layout.spans[1:]))
     assert changed.digest() != DIGEST
 
 
-def test_a_weight_starts_from_seed_and_name_only() -> None:
+def test_a_weight_starts_from_seed_and_name_only():
     """Not from the layers around it, nor from where it lies."""
     alone = Graph()
     ops.dense(alone.input("x", (7, 5)), 3, name="second", initial=ops.Uniform())
@@ -130,7 +130,7 @@ def test_a_weight_starts_from_seed_and_name_only() -> None:
     np.testing.assert_array_equal(starts[0], starts[2])
 
 
-def test_another_seed_or_name_starts_elsewhere() -> None:
+def test_another_seed_or_name_starts_elsewhere():
     layout, renamed = plan_layout(two_layers(5, 5)), plan_layout(two_layers(5, 5, name="last"))
     one, two = (layout.views(initial_weights(layout, seed, "float32")) for seed in (1, 2))
     other = renamed.views(initial_weights(renamed, 1, "float32"))
@@ -140,14 +140,14 @@ def test_another_seed_or_name_starts_elsewhere() -> None:
     assert not np.isin(one["first.weight"], one["second.weight"]).any()
 
 
-def test_golden_start() -> None:
+def test_golden_start():
     """The weights of a seed must never change silently: runs would not be repeatable across versions."""
     layout = plan_layout(two_layers())
     views = layout.views(initial_weights(layout, 1, "float64"))
     np.testing.assert_allclose(views["first.weight"][0, :3], [-0.03486949, 0.01047062, -0.02877311], rtol=1e-6)
 
 
-def test_precisions_start_alike() -> None:
+def test_precisions_start_alike():
     layout = plan_layout(two_layers())
     single, double = (initial_weights(layout, 1, dtype) for dtype in ("float32", "float64"))
     np.testing.assert_array_equal(single, double.astype(np.float32))
@@ -179,7 +179,7 @@ LIMITLESS = (-np.inf, np.inf)
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_initialisers(initial: ops.Constant, low: float, high: float, std: float) -> None:
+def test_initialisers(initial: ops.Constant, low: float, high: float, std: float):
     graph = Graph()
     ops.dense(graph.input("x", (1, 100)), 200, initial=initial)
     layout = plan_layout(graph)
@@ -192,7 +192,7 @@ def test_initialisers(initial: ops.Constant, low: float, high: float, std: float
     assert not layout.views(initial_weights(layout, 1, "float64"))["dense1.bias"].any()
 
 
-def test_a_mean_and_the_defaults() -> None:
+def test_a_mean_and_the_defaults():
     generator = np.random.default_rng(0)
     assert ops.Gaussian(0.1, 3.0)(generator, (10_000,), 1, 1).mean() == pytest.approx(3.0, abs=0.005)
     assert (ops.Xavier(), ops.He()) == (ops.Xavier("average", "uniform"), ops.He("fan_in", "normal"))
@@ -205,12 +205,12 @@ def test_a_mean_and_the_defaults() -> None:
         (lambda: ops.Xavier(distribution="flat"), "distribution: of Xavier must be one of uniform, normal, got 'flat'"),
     ],
 )
-def test_initialisers_that_there_are_not(make: Callable[[], object], message: str) -> None:
+def test_initialisers_that_there_are_not(make: Callable[[], object], message: str):
     with refuses(message):
         make()
 
 
-def test_biases_and_norms_start_as_they_are_told() -> None:
+def test_biases_and_norms_start_as_they_are_told():
     """Gaussian, or by the fans of the layer that they belong to; 25 channels into 64."""
     graph = Graph()
     x = graph.input("x", (1, 25, 6, 6))
@@ -225,7 +225,7 @@ def test_biases_and_norms_start_as_they_are_told() -> None:
     assert views["dense.bias"].max() == pytest.approx((3 / 2000) ** 0.5, rel=0.01)
 
 
-def test_a_gradient_kept_as_factors() -> None:
+def test_a_gradient_kept_as_factors():
     """Of two samples, in the room of four: dy and x beyond them are 0, what follows in the span means nothing."""
     graph = Graph()
     ops.dense(ops.dense(graph.input("x", (2, 5)), 16, name="small"), 128, name="large", bias=False)
@@ -251,7 +251,7 @@ def test_a_gradient_kept_as_factors() -> None:
     assert whole(flat, plan_layout(graph).factors) is flat
 
 
-def test_parts_lie_one_behind_the_other() -> None:
+def test_parts_lie_one_behind_the_other():
     """Each with what decays first; names, decay and the canonical layout are as without."""
     graph = two_layers()
     names = graph.weight_names

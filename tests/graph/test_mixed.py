@@ -31,7 +31,7 @@ def soft(graph: Graph) -> Tensor:
     return ops.soft_cross_entropy(ops.dense(ops.add(x, ops.dense(x, 3)), 4), target)
 
 
-def test_inputs_are_float32_and_converted_once_for_all_that_computes_in_16_bits() -> None:
+def test_inputs_are_float32_and_converted_once_for_all_that_computes_in_16_bits():
     graph, program = rewritten(soft)
     assert {name: graph.tensors[name].dtype for name in graph.inputs} == {"x": WIDE, "target": WIDE}
     assert lines(graph) == [
@@ -46,7 +46,7 @@ def test_inputs_are_float32_and_converted_once_for_all_that_computes_in_16_bits(
     assert program.values["d dense2"].dtype == FLOAT
 
 
-def test_the_input_of_a_view_is_converted_behind_it() -> None:
+def test_the_input_of_a_view_is_converted_behind_it():
     def build(graph: Graph) -> Tensor:
         target = ops.flatten(graph.input("target", (2, 2, 2)))
         return ops.soft_cross_entropy(ops.dense(ops.flatten(graph.input("x", (2, 3, 1))), 4), target)
@@ -57,7 +57,7 @@ def test_the_input_of_a_view_is_converted_behind_it() -> None:
     assert program.values["flatten1"].dtype == WIDE
 
 
-def test_what_scales_stored_numbers_reads_them_as_they_are() -> None:
+def test_what_scales_stored_numbers_reads_them_as_they_are():
     def build(graph: Graph) -> Tensor:
         x = ops.normalise(graph.input("image", (2, 3), "float32"), (0.0,) * 3, (1.0,) * 3)
         return ops.soft_cross_entropy(ops.dense(x, 4), graph.input("target", (2, 4)))
@@ -67,7 +67,7 @@ def test_what_scales_stored_numbers_reads_them_as_they_are() -> None:
     assert program.values["normalise1"].dtype == FLOAT
 
 
-def test_what_is_made_of_float32_alone_is_float32() -> None:
+def test_what_is_made_of_float32_alone_is_float32():
     def build(graph: Graph) -> Tensor:
         return ops.multiply(soft(graph), graph.input("weight", (2,)))
 
@@ -76,7 +76,7 @@ def test_what_is_made_of_float32_alone_is_float32() -> None:
     assert wide(program) == ["soft_cross_entropy1", "multiply1", "d soft_cross_entropy1"]
 
 
-def test_what_is_mixed_is_of_the_type_that_it_was() -> None:
+def test_what_is_mixed_is_of_the_type_that_it_was():
     def build(graph: Graph) -> Tensor:
         share = graph.input("share", (2,))
         x = ops.normalise(graph.input("image", (2, 3), "uint8"), (0.0,) * 3, (1.0,) * 3)
@@ -88,7 +88,7 @@ def test_what_is_mixed_is_of_the_type_that_it_was() -> None:
     assert (program.values["mix1"].dtype, program.values["mix2"].dtype) == (WIDE, FLOAT)
 
 
-def test_what_is_trained_of_float32_has_a_gradient_of_float32() -> None:
+def test_what_is_trained_of_float32_has_a_gradient_of_float32():
     def build(graph: Graph) -> Tensor:
         x = ops.dense(ops.layer_norm(graph.input("x", (2, 3))), 4)
         return ops.soft_cross_entropy(x, graph.input("target", (2, 4)))
@@ -102,7 +102,7 @@ def test_what_is_trained_of_float32_has_a_gradient_of_float32() -> None:
     assert wide(program) == ["layer_norm1", "soft_cross_entropy1", "d layer_norm1"]
 
 
-def test_a_target_that_a_net_makes_is_converted() -> None:
+def test_a_target_that_a_net_makes_is_converted():
     def build(graph: Graph) -> Tensor:
         x = ops.dense(graph.input("x", (2, 3)), 4)
         return ops.multiply(ops.soft_cross_entropy(x, ops.detach(ops.softmax(x))), graph.input("weight", (2,)))

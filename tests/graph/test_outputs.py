@@ -52,7 +52,7 @@ KERNELS = Kernels({**NUMPY.operators, Powers: Kernel(forward, backward)})
 
 
 @pytest.mark.parametrize("used", ["both", "the first", "the second", "the second, twice"])
-def test_the_gradient_of_several_outputs(used: str) -> None:
+def test_the_gradient_of_several_outputs(used: str):
     graph = Graph()
     x = mb.parameter((2, 3), initial=lambda *_: np.arange(1.0, 7.0).reshape(2, 3), name="x")
     square, cube = graph.add_all(Powers(), x)
@@ -74,7 +74,7 @@ def test_the_gradient_of_several_outputs(used: str) -> None:
     np.testing.assert_allclose(outcome(graph, {}, KERNELS)[1]["d x.weight"], expected / 6)
 
 
-def test_several_outputs_are_outputs_of_a_graph() -> None:
+def test_several_outputs_are_outputs_of_a_graph():
     graph = Graph()
     square, cube = graph.add_all(Powers(), graph.input("x", (4,)))
     graph.output("square", square)
@@ -84,7 +84,7 @@ def test_several_outputs_are_outputs_of_a_graph() -> None:
     assert found["cube"].tolist() == [1, 8, 27, 64]
 
 
-def test_a_weight_at_two_places_has_the_sum_of_both_gradients() -> None:
+def test_a_weight_at_two_places_has_the_sum_of_both_gradients():
     def shared(x: Tensor) -> Tensor:
         w = mb.parameter((3, 2), initial=mb.Xavier())
         return w * w + mb.tanh(w * x)
@@ -92,11 +92,11 @@ def test_a_weight_at_two_places_has_the_sum_of_both_gradients() -> None:
     check_operator(shared, (3, 2))
 
 
-def test_a_weight_under_another_shape() -> None:
+def test_a_weight_under_another_shape():
     check_operator(lambda x: mb.flatten(mb.parameter((3, 2, 2), initial=mb.He())) * x, (3, 4))
 
 
-def test_a_parameter_is_a_view_of_the_replica() -> None:
+def test_a_parameter_is_a_view_of_the_replica():
     """No kernel runs forward, and the arena has no copy."""
     graph = Graph()
     w = mb.parameter(5, initial=mb.Constant(2.0), decay=False, name="scale")
@@ -109,7 +109,7 @@ def test_a_parameter_is_a_view_of_the_replica() -> None:
     assert plan.offsets.keys() == {"multiply1"}
 
 
-def test_scopes_name_nodes_and_weights() -> None:
+def test_scopes_name_nodes_and_weights():
     def net(blocks: int) -> list[str]:
         graph = Graph()
         x = graph.input("x", (2, 4))
@@ -126,14 +126,14 @@ def test_scopes_name_nodes_and_weights() -> None:
     assert two == [*one[:2], "block1.dense1.weight", "block1.head.out.weight", "dense1.weight"]
 
 
-def test_a_scope_that_is_left_by_an_error_is_left() -> None:
+def test_a_scope_that_is_left_by_an_error_is_left():
     with pytest.raises(RuntimeError), mb.scope("broken"):
         raise RuntimeError
     graph = Graph()
     assert mb.relu(graph.input("x", (1,))).name == "relu1"
 
 
-def test_a_scope_without_a_name() -> None:
+def test_a_scope_without_a_name():
     with pytest.raises(ShapeError) as error, mb.scope("two words"):
         pass
     assert str(error.value) == "scope 'two words': a name begins with a letter, then letters, digits, _, - and . follow"

@@ -90,7 +90,7 @@ GRAPHS = {
 
 
 @pytest.mark.parametrize("name", GRAPHS)
-def test_gradient_of_the_mean_loss(name: str) -> None:
+def test_gradient_of_the_mean_loss(name: str):
     model, options = GRAPHS[name]
     plan, weights, gradients, layout = bound(built(model, 3, **options))
     feed(plan)
@@ -111,7 +111,7 @@ def test_gradient_of_the_mean_loss(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", GRAPHS)
-def test_all_weights_have_a_gradient_and_the_padding_has_none(name: str) -> None:
+def test_all_weights_have_a_gradient_and_the_padding_has_none(name: str):
     model, options = GRAPHS[name]
     plan, _, gradients, layout = bound(built(model, 3, **options))
     gradients.fill(np.nan)
@@ -124,7 +124,7 @@ def test_all_weights_have_a_gradient_and_the_padding_has_none(name: str) -> None
     assert np.isnan(gradients).sum() == layout.size - sum(view.size for view in views.values())
 
 
-def test_a_value_used_twice_gets_the_sum_of_its_gradients() -> None:
+def test_a_value_used_twice_gets_the_sum_of_its_gradients():
     """d/da of a * a is 2 a: the gradient of a product with itself against one with a constant copy, doubled."""
     graph = Graph()
     a = ops.dense(graph.input("x", (2, 3)), 4, bias=False, name="a")
@@ -142,7 +142,7 @@ def test_a_value_used_twice_gets_the_sum_of_its_gradients() -> None:
     np.testing.assert_allclose(layout.views(gradients)["a.weight"], expected, rtol=1e-12)
 
 
-def test_a_value_used_three_times() -> None:
+def test_a_value_used_three_times():
     graph = Graph()
     a = ops.dense(graph.input("x", (1, 2)), 2, bias=False, name="a")
     joined = product(product(ops.tanh(a), ops.sigmoid(a)), a)
@@ -153,7 +153,7 @@ def test_a_value_used_three_times() -> None:
     assert isinstance(join.node.op, Sum)
 
 
-def test_a_view_is_the_same_memory() -> None:
+def test_a_view_is_the_same_memory():
     graph = Graph()
     x = ops.conv2d(graph.input("image", (2, 1, 4, 4)), 3, 3, name="conv")
     graph.output("image", x)
@@ -166,7 +166,7 @@ def test_a_view_is_the_same_memory() -> None:
     assert np.abs(plan.outputs["flat"]).min() > 0
 
 
-def test_an_output_that_is_a_view_of_an_input() -> None:
+def test_an_output_that_is_a_view_of_an_input():
     graph = Graph()
     graph.output("flat", ops.flatten(graph.input("image", (2, 1, 2))))
     plan = bound(graph, training=False)[0]
@@ -177,7 +177,7 @@ def test_an_output_that_is_a_view_of_an_input() -> None:
 
 
 @pytest.mark.parametrize("name", GRAPHS)
-def test_evaluation_is_trainings_forward_without_dropout(name: str) -> None:
+def test_evaluation_is_trainings_forward_without_dropout(name: str):
     model, options = GRAPHS[name]
     options = options | {"drop": 0.0} if model == "lenet" else options
     training, *_ = bound(built(model, 3, **options))
@@ -190,7 +190,7 @@ def test_evaluation_is_trainings_forward_without_dropout(name: str) -> None:
     assert evaluation.plan.arena_bytes <= training.plan.arena_bytes
 
 
-def test_dropout_follows_its_counter() -> None:
+def test_dropout_follows_its_counter():
     plan, *_ = bound(built("lenet", 2))
     feed(plan)
     plan.run()
@@ -204,7 +204,7 @@ def test_dropout_follows_its_counter() -> None:
 
 @pytest.mark.parametrize("name", GRAPHS)
 @pytest.mark.parametrize("training", [True, False])
-def test_a_poisoned_arena_changes_nothing(name: str, training: bool) -> None:
+def test_a_poisoned_arena_changes_nothing(name: str, training: bool):
     """Every value is written before it is read, and no two that are alive together share bytes."""
     model, options = GRAPHS[name]
     plan, _, gradients, _ = bound(built(model, 3, **options), training=training)
@@ -222,7 +222,7 @@ def test_a_poisoned_arena_changes_nothing(name: str, training: bool) -> None:
 
 @pytest.mark.parametrize("name", ["mlp", "convnet", "lenet"])
 @pytest.mark.parametrize("training", [True, False])
-def test_running_allocates_nothing(name: str, training: bool) -> None:
+def test_running_allocates_nothing(name: str, training: bool):
     model, options = GRAPHS[name]
     batch = 128 if name == "lenet" else 1024  # where the smallest array, (batch,), is 4 KB
     plan, *_ = bound(built(model, batch, "uint8", **options), "float32", training)
@@ -232,7 +232,7 @@ def test_running_allocates_nothing(name: str, training: bool) -> None:
     assert kept < 512, "something is kept"
 
 
-def test_plans_of_two_batch_sizes_share_the_layout() -> None:
+def test_plans_of_two_batch_sizes_share_the_layout():
     small, large = built("convnet", 2), built("convnet", 6)
     layout = plan_layout(small)
     assert plan_layout(large).digest() == layout.digest()
@@ -249,7 +249,7 @@ def test_plans_of_two_batch_sizes_share_the_layout() -> None:
     np.testing.assert_allclose(sum(gradients[:3]) / 3, gradients[3], rtol=1e-10, atol=1e-14)
 
 
-def test_a_run_reads_the_weights_as_they_are_now() -> None:
+def test_a_run_reads_the_weights_as_they_are_now():
     plan, weights, *_ = bound(built("mlp", 3), training=False)
     feed(plan)
     weights[:] = 0
@@ -257,13 +257,13 @@ def test_a_run_reads_the_weights_as_they_are_now() -> None:
     np.testing.assert_allclose(plan.outputs["loss"], np.log(4))
 
 
-def test_the_arena_starts_at_a_cache_line() -> None:
+def test_the_arena_starts_at_a_cache_line():
     for _ in range(8):
         plan, *_ = bound(built("mlp", 1), training=False)
         assert plan.arena.ctypes.data % 64 == 0
 
 
-def test_weights_and_gradients_are_never_written_and_never_added() -> None:
+def test_weights_and_gradients_are_never_written_and_never_added():
     plan, weights, gradients, _ = bound(built("convnet", 3))
     feed(plan)
     before = weights.copy()
@@ -274,7 +274,7 @@ def test_weights_and_gradients_are_never_written_and_never_added() -> None:
     np.testing.assert_array_equal(gradients, first)
 
 
-def test_precision() -> None:
+def test_precision():
     single, _, g32, _ = bound(built("convnet", 4), "float32")
     double, _, g64, _ = bound(built("convnet", 4), "float64")
     for plan in (single, double):
@@ -294,7 +294,7 @@ def tiny() -> Graph:
     return classifier(partial(MODELS["mlp"], classes=3, hidden=[4]), (1, 2, 3), "uint8")(2)
 
 
-def test_printed_training_plan() -> None:
+def test_printed_training_plan():
     assert str(plan_of(tiny(), training=True)) == (
         "   0 forward  normalise              normalise1[2, 1, 2, 3]@0x0 <- image\n"
         "   1 forward  dense                  dense1[2, 4]@0x40 <- flatten1\n"
@@ -311,7 +311,7 @@ def test_printed_training_plan() -> None:
     )
 
 
-def test_printed_evaluation_plan() -> None:
+def test_printed_evaluation_plan():
     assert str(plan_of(tiny(), training=False)) == (
         "   0 forward  normalise              normalise1[2, 1, 2, 3]@0x0 <- image\n"
         "   1 forward  dense                  dense1[2, 4]@0x40 <- flatten1\n"
@@ -324,7 +324,7 @@ def test_printed_evaluation_plan() -> None:
 
 
 @pytest.mark.parametrize("name", GRAPHS)
-def test_blocks_alive_together_never_share_bytes(name: str) -> None:
+def test_blocks_alive_together_never_share_bytes(name: str):
     model, options = GRAPHS[name]
     plan = bound(built(model, 3, **options))[0].plan
     for i, a in enumerate(plan.blocks):
@@ -334,12 +334,12 @@ def test_blocks_alive_together_never_share_bytes(name: str) -> None:
                 assert end <= plan.offsets[b.name] or plan.offsets[b.name] + b.size <= start, (a, b)
 
 
-def test_memory_is_reused() -> None:
+def test_memory_is_reused():
     plan = bound(built("convnet", 8, channels=16))[0].plan
     assert plan.arena_bytes < 0.7 * sum(block.size for block in plan.blocks)
 
 
-def test_missing_kernel() -> None:
+def test_missing_kernel():
     with refuses(
         "the kernel set has no kernel for accuracy, dense, normalise, relu, softmax_cross_entropy", ShapeError
     ):
@@ -355,7 +355,7 @@ def test_missing_kernel() -> None:
         choose_layout(tiny(), lacking)
 
 
-def test_kernel_without_gradient() -> None:
+def test_kernel_without_gradient():
     table = {**OPERATORS, ops.Relu: Kernel(OPERATORS[ops.Relu].forward)}
     graph = tiny()
     plan = compile_plan(graph, plan_layout(graph), Kernels(table), "float32", training=True)

@@ -44,7 +44,7 @@ FORWARD = [
 ]
 
 
-def test_training_steps() -> None:
+def test_training_steps():
     part = "d dense2 from softmax_cross_entropy1[0]"
     assert lines(compile_steps(small(), training=True)) == [
         *FORWARD,
@@ -55,30 +55,30 @@ def test_training_steps() -> None:
     ]
 
 
-def test_evaluation_steps_are_the_forward_ones() -> None:
+def test_evaluation_steps_are_the_forward_ones():
     assert lines(compile_steps(small(), training=False)) == FORWARD
 
 
-def test_a_view_has_no_step_and_shares_its_inputs_memory() -> None:
+def test_a_view_has_no_step_and_shares_its_inputs_memory():
     program = compile_steps(small(), training=True)
     assert program.values["flatten1"].base == "image"
     assert program.root("flatten1") == "image"
     assert program.values["flatten1"].shape == (2, 3)
 
 
-def test_one_contribution_among_two_uses_is_the_gradient_itself() -> None:
+def test_one_contribution_among_two_uses_is_the_gradient_itself():
     program = compile_steps(small(), training=True)
     assert program.root("d dense2") == "d dense2 from softmax_cross_entropy1[0]"
     assert not any(step.kind == "sum" for step in program.steps)
 
 
-def test_the_losss_gradient_is_that_of_a_mean() -> None:
+def test_the_losss_gradient_is_that_of_a_mean():
     program = compile_steps(small(), training=True)
     assert program.values["d softmax_cross_entropy1"].constant == 0.5
     assert [v.name for v in program.values.values() if v.constant is not None] == ["d softmax_cross_entropy1"]
 
 
-def test_a_fork_is_joined_by_a_sum_before_its_node_runs_back() -> None:
+def test_a_fork_is_joined_by_a_sum_before_its_node_runs_back():
     parts = "d a from tanh1[0], d a from relu1[0]"
     assert lines(compile_steps(forked(), training=True))[5:] == [
         "backward softmax_cross_entropy1: d product1 <- d softmax_cross_entropy1",
@@ -90,14 +90,14 @@ def test_a_fork_is_joined_by_a_sum_before_its_node_runs_back() -> None:
     ]
 
 
-def test_a_node_that_reads_one_value_twice_contributes_twice() -> None:
+def test_a_node_that_reads_one_value_twice_contributes_twice():
     graph = Graph()
     a = ops.dense(graph.input("x", (2, 3)), 3, name="a")
     steps = lines(compile_steps(losses(graph, product(a, a)), training=True))
     assert "sum d a: d a <- d a from product1[0], d a from product1[1]" in steps
 
 
-def test_no_gradient_flows_to_inputs_or_past_what_has_none() -> None:
+def test_no_gradient_flows_to_inputs_or_past_what_has_none():
     graph = Graph()
     image = ops.normalise(graph.input("image", (2, 3), "uint8"), (0.0,) * 3, (1.0,) * 3)
     a = ops.dense(image, 3, name="a")
@@ -127,7 +127,7 @@ WITHOUT = {
 
 
 @pytest.mark.parametrize("kind", WITHOUT)
-def test_a_gradient_that_a_weight_needs_and_that_an_operator_lacks_is_refused(kind: str) -> None:
+def test_a_gradient_that_a_weight_needs_and_that_an_operator_lacks_is_refused(kind: str):
     graph = Graph()
     x = ops.dense(graph.input("x", (2, 3)), 3, name="net")
     graph.output("loss", WITHOUT[kind](x))
@@ -143,7 +143,7 @@ def test_a_gradient_that_a_weight_needs_and_that_an_operator_lacks_is_refused(ki
 
 
 @pytest.mark.parametrize("names", [(), ("other.weight", "other.bias")])
-def test_what_is_detached_or_frozen_needs_no_gradient(names: tuple[str, ...]) -> None:
+def test_what_is_detached_or_frozen_needs_no_gradient(names: tuple[str, ...]):
     graph = Graph()
     x, other = (ops.dense(graph.input("x", (2, 3)), 3, name=name) for name in ("net", "other"))
     graph.output("loss", ops.soft_cross_entropy(x, ops.softmax(other if names else ops.detach(other))))
@@ -151,7 +151,7 @@ def test_what_is_detached_or_frozen_needs_no_gradient(names: tuple[str, ...]) ->
     assert [s.node.name for s in program.steps if s.kind == "backward"] == ["soft_cross_entropy1", "net"]
 
 
-def test_a_branch_that_the_loss_does_not_see_has_no_backward() -> None:
+def test_a_branch_that_the_loss_does_not_see_has_no_backward():
     graph = Graph()
     a = ops.dense(graph.input("x", (2, 3)), 3, name="a")
     ops.tanh(ops.dense(a, 4, name="aside"))
@@ -159,7 +159,7 @@ def test_a_branch_that_the_loss_does_not_see_has_no_backward() -> None:
     assert [s.node.name for s in program.steps if s.kind == "backward"] == ["softmax_cross_entropy1", "a"]
 
 
-def test_gradients_run_through_views_both_ways() -> None:
+def test_gradients_run_through_views_both_ways():
     graph = Graph()
     image = ops.conv2d(graph.input("image", (2, 1, 3, 3)), 2, 3, name="conv")
     program = compile_steps(losses(graph, ops.dropout(ops.flatten(image), 0.0)), training=True)
@@ -170,7 +170,7 @@ def test_gradients_run_through_views_both_ways() -> None:
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_dropout_is_a_view_in_evaluation_only(training: bool) -> None:
+def test_dropout_is_a_view_in_evaluation_only(training: bool):
     graph = Graph()
     x = ops.dropout(ops.dense(graph.input("x", (2, 3)), 3, name="a"), 0.5)
     program = compile_steps(losses(graph, x), training)

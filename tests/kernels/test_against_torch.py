@@ -54,14 +54,14 @@ def close(got, expected) -> None:
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if type(case.op) in WITH], ids=name)
-def test_cases(case: Case) -> None:
+def test_cases(case: Case):
     check(case, 0)
 
 
 @pytest.mark.parametrize("op", [op for op in WITH if op in RANDOM], ids=lambda op: op.__name__)
 @settings(max_examples=40)
 @given(data=st.data(), seed=seeds)
-def test_random(op: type, data: st.DataObject, seed: int) -> None:
+def test_random(op: type, data: st.DataObject, seed: int):
     case, wanted = data.draw(asked(RANDOM[op]))
     check(case, seed, wanted)
 
@@ -87,7 +87,7 @@ def check_or_refuse(op, oracle: Callable, shape: Shape, seed: int) -> None:
 
 @settings(max_examples=60)
 @given(pooling(), seeds)
-def test_max_pool(case: tuple[tuple, Shape], seed: int) -> None:
+def test_max_pool(case: tuple[tuple, Shape], seed: int):
     (kernel, stride, padding, ceil), shape = case
     op = ops.MaxPool2d(kernel, stride, padding, ceil)
     check_or_refuse(op, lambda x: F.max_pool2d(x, kernel, stride, padding, ceil_mode=ceil), shape, seed)
@@ -95,7 +95,7 @@ def test_max_pool(case: tuple[tuple, Shape], seed: int) -> None:
 
 @settings(max_examples=60)
 @given(pooling(), st.booleans(), seeds)
-def test_avg_pool(case: tuple[tuple, Shape], count: bool, seed: int) -> None:
+def test_avg_pool(case: tuple[tuple, Shape], count: bool, seed: int):
     (kernel, stride, padding, ceil), shape = case
     op = ops.AvgPool2d(kernel, stride, padding, ceil, count)
     check_or_refuse(op, lambda x: F.avg_pool2d(x, kernel, stride, padding, ceil, count), shape, seed)

@@ -35,7 +35,7 @@ def per_channel(x: Array) -> Array:
 
 
 @pytest.mark.parametrize("case", CASES_HERE, ids=name)
-def test_training_takes_the_batchs_statistics_and_moves_the_running_ones(case: Case) -> None:
+def test_training_takes_the_batchs_statistics_and_moves_the_running_ones(case: Case):
     bench = Bench(case, KERNEL, "float64")
     before = {key: array.copy() for key, array in bench.statistics.items()}
     y = per_channel(bench.forward())
@@ -49,9 +49,7 @@ def test_training_takes_the_batchs_statistics_and_moves_the_running_ones(case: C
 
 
 @pytest.mark.parametrize("case", CASES_HERE, ids=name)
-def test_a_learner_alone_subtracts_once_and_has_the_bits_of_several(
-    case: Case, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_learner_alone_subtracts_once_and_has_the_bits_of_several(case: Case, monkeypatch):
     bench = Bench(case, KERNEL, "float32")
     x, call, taken = bench.x[0], bench.call(backward=False), []
     subtract = np.subtract
@@ -82,7 +80,7 @@ def test_a_learner_alone_subtracts_once_and_has_the_bits_of_several(
 @pytest.mark.parametrize(
     ("case", "training"), [*((case, False) for case in ALL), (Case(FROZEN, ((3, 2, 4),)), True)], ids=str
 )
-def test_evaluation_and_a_frozen_norm_take_the_running_statistics_and_leave_them(case: Case, training: bool) -> None:
+def test_evaluation_and_a_frozen_norm_take_the_running_statistics_and_leave_them(case: Case, training: bool):
     bench = Bench(case, KERNEL, "float64", training=training)
     before = {key: array.copy() for key, array in bench.statistics.items()}
     y, rows = per_channel(bench.forward()), per_channel(bench.x[0])
@@ -92,7 +90,7 @@ def test_evaluation_and_a_frozen_norm_take_the_running_statistics_and_leave_them
         np.testing.assert_array_equal(bench.statistics[key], array)
 
 
-def test_one_value_a_channel_cannot_be_trained_on() -> None:
+def test_one_value_a_channel_cannot_be_trained_on():
     op = ops.BatchNorm(1e-5, 0.1)
     with pytest.raises(ShapeError) as caught:
         KERNEL.buffers(op, Shapes(((1, 3),), (1, 3), training=True))
@@ -106,7 +104,7 @@ def test_one_value_a_channel_cannot_be_trained_on() -> None:
         compile_plan(graph, plan_layout(graph), Kernels(OPERATORS), "float64", training=True)
 
 
-def test_a_frozen_norm_trains_on_one_value_a_channel() -> None:
+def test_a_frozen_norm_trains_on_one_value_a_channel():
     bench = Bench(Case(FROZEN, ((1, 3),)), KERNEL, "float64")
     y, inverse = bench.forward(), 1 / np.sqrt(bench.statistics["variance"] + FROZEN.epsilon)
     normal = (bench.x[0] - bench.statistics["mean"]) * inverse
@@ -118,7 +116,7 @@ def test_a_frozen_norm_trains_on_one_value_a_channel() -> None:
 
 
 @pytest.mark.parametrize("frozen", [False, True])
-def test_the_statistics_of_a_frozen_norm_stay_in_a_run(here: Path, frozen: bool) -> None:
+def test_the_statistics_of_a_frozen_norm_stay_in_a_run(here: Path, frozen: bool):
 
     def small(x):
         return mb.dense(mb.flatten(mb.batch_norm(mb.conv2d(x, 4, 3), frozen=frozen)), 3)
@@ -137,7 +135,7 @@ def data(count: int) -> tuple[Array, Array]:
 
 
 @pytest.mark.parametrize("batch", [1, 4])
-def test_the_learners_of_a_rank_are_one_large_batch(here: Path, batch: int) -> None:
+def test_the_learners_of_a_rank_are_one_large_batch(here: Path, batch: int):
     """S-SGD, whose weights are alike: statistics, gradients, and what the next layers make of them."""
 
     def synced(x):
@@ -152,7 +150,7 @@ def test_the_learners_of_a_rank_are_one_large_batch(here: Path, batch: int) -> N
         np.testing.assert_allclose(several.weights[key], array, rtol=1e-10, atol=1e-12, err_msg=key)
 
 
-def test_few_values_a_channel_are_warned_of(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_few_values_a_channel_are_warned_of(here: Path, capsys):
     """Values are those of all learners where the rank's count; frozen norms count none."""
 
     def small(x):
@@ -179,7 +177,7 @@ def test_few_values_a_channel_are_warned_of(here: Path, capsys: pytest.CaptureFi
 
 
 @pytest.mark.parametrize("given", [{"sync": "node"}, {"sync": "rank", "frozen": True}])
-def test_what_cannot_be_synced(given: dict) -> None:
+def test_what_cannot_be_synced(given: dict):
     x = Graph().input("x", (2, 3))
     with pytest.raises(ShapeError) as caught:
         mb.batch_norm(x, **given)

@@ -50,7 +50,7 @@ def numbers(k: int, dtype: str, count: int) -> tuple[Array, list[Array], Array]:
 @pytest.mark.parametrize("update", [Sgd(lr=0.1, momentum=0.9), Adam(lr=0.1)], ids=["sgd", "adam"])
 @pytest.mark.parametrize("k", [1, 2, 3])
 @pytest.mark.parametrize("name", ["sma_alone", "update", "sgd_update"])
-def test_parts_give_the_same_bits(flat: FlatKernels, name: str, k: int, update: Sgd | Adam) -> None:
+def test_parts_give_the_same_bits(flat: FlatKernels, name: str, k: int, update: Sgd | Adam):
     local, count, chunks = local_of(update), len(update.states), chunks_of(SIZE, flat.chunk)
     results, summed = list[tuple[Array, ...]](), list[tuple[Array, Array]]()
     for cuts in CUTS:
@@ -80,7 +80,7 @@ def test_parts_give_the_same_bits(flat: FlatKernels, name: str, k: int, update: 
             np.testing.assert_allclose(one, other, rtol=1e-6)
 
 
-def test_steps_of_two_optimisers_beside_each_other(flat: FlatKernels) -> None:
+def test_steps_of_two_optimisers_beside_each_other(flat: FlatKernels):
     """Each is what it is alone, whoever's states are how many."""
     cut, (sgd, adam) = 20_000, (local_of(Sgd(lr=0.1)), local_of(Adam(lr=0.1)))
     both = replace(sgd, ends=np.array([cut]), beside=(replace(adam, start=cut),))
@@ -102,7 +102,7 @@ def test_steps_of_two_optimisers_beside_each_other(flat: FlatKernels) -> None:
         np.testing.assert_array_equal(mine, other[:, cut:])
 
 
-def test_other_passes_leave_what_is_behind_as_it_is(flat: FlatKernels) -> None:
+def test_other_passes_leave_what_is_behind_as_it_is(flat: FlatKernels):
     rows, chunks = numbers(3, "float32", 0)[0], chunks_of(SIZE, flat.chunk)
     before, w, mean, total = rows.copy(), rows[:, :SIZE], np.zeros(SIZE, np.float32), np.ones(SIZE, np.float32)
     flat.rows_mean(w, mean, chunks=chunks)

@@ -17,7 +17,7 @@ MATCHED = {
 }
 
 
-def test_no_operator_is_a_subclass_of_a_record_that_fusions_match() -> None:
+def test_no_operator_is_a_subclass_of_a_record_that_fusions_match():
     assert {"Add", "BatchNorm", "Conv2d", "Expand", "Multiply", "Relu"} <= MATCHED
     records = tuple(getattr(ops, name) for name in sorted(MATCHED))
     public = [each for each in vars(ops).values() if isinstance(each, type) and issubclass(each, Op)]

@@ -18,7 +18,7 @@ DIFFERENTIABLE = [
 
 
 @pytest.mark.parametrize("case", DIFFERENTIABLE, ids=name)
-def test_gradient(case: Case) -> None:
+def test_gradient(case: Case):
     bench = Bench(case, OPERATORS[type(case.op)], "float64")
     generator = np.random.default_rng(1)
     moved = [array for array, dx in zip(bench.x, bench.dx, strict=True) if dx is not None] + list(bench.w.values())
@@ -51,7 +51,7 @@ def test_gradient(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", [case for case in DIFFERENTIABLE if OPERATORS[type(case.op)].inputs_alone], ids=name)
-def test_gradients_of_inputs_alone(case: Case) -> None:
+def test_gradients_of_inputs_alone(case: Case):
     bench = Bench(case, OPERATORS[type(case.op)], "float64")
     bench.forward()
     bench.backward()
@@ -70,20 +70,20 @@ def _operators(parent: type = Op) -> set[type]:
     return {op for op in own if op.__module__ not in ELSEWHERE}
 
 
-def test_every_operator_has_a_case_and_a_kernel_or_is_a_view() -> None:
+def test_every_operator_has_a_case_and_a_kernel_or_is_a_view():
     cased = {type(case.op) for case in CASES}
     assert {op.__name__ for op in _operators()} == {op.__name__ for op in cased}
     views = {type(case.op) for case in CASES if case.op.is_view(True)}
     assert set(OPERATORS) - views == cased - views
 
 
-def test_every_trainable_operator_has_a_backward() -> None:
+def test_every_trainable_operator_has_a_backward():
     for case in CASES:
         if type(case.op) in OPERATORS and case.op.kind != "sum":
             assert (OPERATORS[type(case.op)].backward is None) == (case.op.differentiable is None), name(case)
 
 
-def test_floats_without_a_gradient() -> None:
+def test_floats_without_a_gradient():
     """A net that needs one of these is refused. A sum is of gradients only."""
     found = {
         (case.op.kind, i)
@@ -95,7 +95,7 @@ def test_floats_without_a_gradient() -> None:
     assert found == images | {("mix", 1), ("counted_mean", 1), ("matrix_factorisation", 2), ("soft_cross_entropy", 1)}
 
 
-def test_every_operator_has_a_slow_definition() -> None:
+def test_every_operator_has_a_slow_definition():
     """But for those that differ in training, which have tests of their own, and for views, which compute nothing."""
     assert {op for op, checked in CHECKED.items() if checked.plain is None} == {
         ops.BatchNorm,

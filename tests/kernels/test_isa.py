@@ -62,7 +62,7 @@ def found(folder: Path, *late: str, **environment: str) -> tuple[str, bool]:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory) -> Path:
     return tmp_path_factory.mktemp("processor")
 
 
@@ -84,18 +84,16 @@ def processor(folder: Path) -> str:
     ],
     ids=str,
 )
-def test_the_lowest_limit_is_everybodys(
-    tmp_path: Path, processor: str, environment: dict[str, str], limit: str
-) -> None:
+def test_the_lowest_limit_is_everybodys(tmp_path, processor: str, environment: dict[str, str], limit: str):
     assert found(tmp_path, **environment) == (min(limit, processor, key=OLDEST_FIRST.index), False)
 
 
-def test_a_function_that_a_script_compiled_before_changes_no_tiles(tmp_path: Path, processor: str) -> None:
+def test_a_function_that_a_script_compiled_before_changes_no_tiles(tmp_path, processor: str):
     level = min("AVX2", processor, key=OLDEST_FIRST.index)
     assert found(tmp_path, "late", ONEDNN_MAX_CPU_ISA="AVX2")[0] == level
 
 
-def test_code_of_each_is_kept_beside_the_others(folder: Path, processor: str) -> None:
+def test_code_of_each_is_kept_beside_the_others(folder: Path, processor: str):
     level, loaded = found(folder, ONEDNN_MAX_CPU_ISA="AVX2")
     assert loaded == (level == processor)
     assert found(folder) == (processor, True)

@@ -37,7 +37,7 @@ RUNS = [(case, training) for case in KERNEL_CASES for training in (True, False) 
 
 
 @pytest.mark.parametrize(("case", "training"), RUNS, ids=lambda v: name(v) if isinstance(v, Case) else f"training={v}")
-def test_forward(case: Case, training: bool) -> None:
+def test_forward(case: Case, training: bool):
     bench = Bench(case, kernel_of(case), "float64", training=training)
     close(bench.forward(), plain_of(case)(case.op, *bench.x, bench.w))
 
@@ -45,13 +45,13 @@ def test_forward(case: Case, training: bool) -> None:
 @pytest.mark.parametrize("op", [op for op in OPERATORS if op in RANDOM], ids=lambda op: op.__name__)
 @settings(max_examples=25)
 @given(data=st.data(), seed=st.integers(0, 1000))
-def test_float32_is_close_to_float64(op: type, data: st.DataObject, seed: int) -> None:
+def test_float32_is_close_to_float64(op: type, data: st.DataObject, seed: int):
     case, wanted = data.draw(asked(RANDOM[op]))
     compare(OPERATORS[op], case, seed, wanted)
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if type(case.op) in OPERATORS], ids=name)
-def test_float32_of_every_case(case: Case) -> None:
+def test_float32_of_every_case(case: Case):
     compare(kernel_of(case), case)
 
 
@@ -67,7 +67,7 @@ def forward(op, *inputs: Array, dtypes: tuple[str, ...] = (FLOAT,)) -> Array:
     return bench_of(op, *inputs, dtypes=dtypes).forward()
 
 
-def test_the_first_of_equals_wins_a_window() -> None:
+def test_the_first_of_equals_wins_a_window():
     x = np.array([[1.0, 7, 7], [7, 0, 7], [2, 2, 2]]).reshape(1, 1, 3, 3)
     bench = bench_of(ops.MaxPool2d((2, 2), (1, 1)), x)
     np.testing.assert_array_equal(bench.forward(), [[[[7, 7], [7, 7]]]])
@@ -76,7 +76,7 @@ def test_the_first_of_equals_wins_a_window() -> None:
     np.testing.assert_array_equal(bench.dx[0], [[[[0, 11, 0], [100, 0, 1000], [0, 0, 0]]]])
 
 
-def test_padding_never_wins_not_even_over_minus_infinity() -> None:
+def test_padding_never_wins_not_even_over_minus_infinity():
     bench = bench_of(ops.MaxPool2d((2, 2), (2, 2), (1, 1)), np.full((1, 1, 2, 2), -np.inf))
     np.testing.assert_array_equal(bench.forward(), np.full((1, 1, 2, 2), -np.inf))
     bench.dy[...] = [[[[1, 2], [3, 4]]]]
@@ -84,7 +84,7 @@ def test_padding_never_wins_not_even_over_minus_infinity() -> None:
     np.testing.assert_array_equal(bench.dx[0], bench.dy)
 
 
-def test_the_first_of_equals_is_the_maximum() -> None:
+def test_the_first_of_equals_is_the_maximum():
     bench = bench_of(ops.Maximum(3), np.array([1.0, 2, 0, 5]), np.array([1.0, 2, 3, np.nan]), np.array([1.0, 4, 3, 0]))
     np.testing.assert_array_equal(bench.forward(), [1, 4, 3, np.nan])
     bench.dy[...] = [1, 10, 100, 1000]
@@ -92,7 +92,7 @@ def test_the_first_of_equals_is_the_maximum() -> None:
     np.testing.assert_array_equal(bench.dx, [[1, 0, 0, 1000], [0, 0, 100, 0], [0, 10, 0, 0]])
 
 
-def test_a_window_of_more_than_256_elements() -> None:
+def test_a_window_of_more_than_256_elements():
     x = np.zeros((1, 1, 17, 17))
     x[0, 0, 16, 15] = 1
     bench = bench_of(ops.MaxPool2d((17, 17), (1, 1)), x)
@@ -121,13 +121,13 @@ PASS_ON = [
 
 @pytest.mark.parametrize("op", PASS_ON, ids=repr)
 @pytest.mark.parametrize("place", range(4))
-def test_nan_is_passed_on(op, place: int) -> None:
+def test_nan_is_passed_on(op, place: int):
     x = np.ones((1, 1, 2, 2))
     x.reshape(-1)[place] = np.nan
     assert np.isnan(forward(op, x)).any()
 
 
-def test_no_overflow() -> None:
+def test_no_overflow():
     with np.errstate(all="raise", under="ignore"):
         np.testing.assert_array_equal(forward(ops.Sigmoid(), np.array([[-1e4, 0.0, 1e4]])), [[0.0, 0.5, 1.0]])
         logits, label = np.array([[1e4, -1e4, 0.0], [1e4, -1e4, 0.0]]), np.array([0, 1])
@@ -135,7 +135,7 @@ def test_no_overflow() -> None:
     np.testing.assert_array_equal(losses, [0.0, 2e4])
 
 
-def test_gelu_is_erfs_to_the_last_bits_and_to_many_digits_where_it_is_small() -> None:
+def test_gelu_is_erfs_to_the_last_bits_and_to_many_digits_where_it_is_small():
     x = np.concatenate([np.linspace(-37.0, 9.0, 20001), [0.0, -1e-300, 1e-300]])
     got = forward(ops.Gelu(False), x)
     expected = np.array([0.5 * v * math.erfc(-v / math.sqrt(2)) for v in x.tolist()])
@@ -146,24 +146,24 @@ def test_gelu_is_erfs_to_the_last_bits_and_to_many_digits_where_it_is_small() ->
     np.testing.assert_allclose(got[positive], expected[positive], rtol=1e-15, atol=0)
 
 
-def test_the_first_of_equal_logits_is_the_guess() -> None:
+def test_the_first_of_equal_logits_is_the_guess():
     logits, label = np.array([[1.0, 3, 3], [3, 3, 1], [0, 0, 0]]), np.array([2, 0, 0])
     assert forward(ops.Accuracy(), logits, label, dtypes=(FLOAT, "int32")).tolist() == [0.0, 1.0, 1.0]
 
 
-def test_a_label_that_is_no_class_is_a_miss_and_so_is_nan() -> None:
+def test_a_label_that_is_no_class_is_a_miss_and_so_is_nan():
     logits = np.array([[1.0, 2, 3], [1, 2, 3], [9, 2, 1], [np.nan, 2, 3], [np.nan, 2, 3]])
     for k, hits in ((2, [0.0, 0, 1, 0, 0]), (3, [0.0, 0, 1, 0, 1])):
         got = forward(ops.Accuracy(k), logits, np.array([-100, 3, 1, 0, 1]), dtypes=(FLOAT, "int32"))
         assert got.tolist() == hits, k
 
 
-def test_the_first_of_equals_is_ahead_among_the_k_best() -> None:
+def test_the_first_of_equals_is_ahead_among_the_k_best():
     logits, label = np.array([[1.0, 3, 3, 3]] * 4), np.array([0, 1, 2, 3])
     assert forward(ops.Accuracy(2), logits, label, dtypes=(FLOAT, "int32")).tolist() == [0.0, 1.0, 1.0, 0.0]
 
 
-def test_an_ignored_sample_has_no_loss_and_no_gradient_whatever_its_logits() -> None:
+def test_an_ignored_sample_has_no_loss_and_no_gradient_whatever_its_logits():
     logits, label = np.array([[np.nan, np.inf], [1.0, 1.0]]), np.array([-100, 1])
     bench = bench_of(ops.SoftmaxCrossEntropy(0.1, -100), logits, label, dtypes=(FLOAT, "int32"))
     with np.errstate(invalid="ignore"):
@@ -173,7 +173,7 @@ def test_an_ignored_sample_has_no_loss_and_no_gradient_whatever_its_logits() -> 
     assert np.isfinite(bench.dx[0]).all()
 
 
-def test_an_index_outside_a_table_is_that_of_its_nearest_row() -> None:
+def test_an_index_outside_a_table_is_that_of_its_nearest_row():
     op, rating = ops.MatrixFactorisation(3, 2, 1, ops.Constant()), np.zeros(2)
     bench = bench_of(op, np.array([-1, 7]), np.array([5, -3]), rating, dtypes=("int32", "int32", FLOAT))
     bench.w["user"][...], bench.w["item"][...] = [[1], [10], [2]], [[3], [4]]
@@ -188,7 +188,7 @@ def counters(count: int) -> Array:
     return np.array([[1, 0, sample, 0] for sample in range(count)], np.uint32)
 
 
-def test_every_window_is_as_likely_and_half_of_them_are_flipped() -> None:
+def test_every_window_is_as_likely_and_half_of_them_are_flipped():
     count = 9 * 400
     image = np.broadcast_to(np.arange(16.0).reshape(1, 1, 4, 4), (count, 1, 4, 4))
     corners = forward(ops.Augment(0, (2, 2), True), image, counters(count), dtypes=(FLOAT, "uint32"))[:, 0]
@@ -202,7 +202,7 @@ def test_every_window_is_as_likely_and_half_of_them_are_flipped() -> None:
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.75])
-def test_dropout_drops_its_rate_and_keeps_the_mean(rate: float) -> None:
+def test_dropout_drops_its_rate_and_keeps_the_mean(rate: float):
     kept = forward(ops.Dropout(rate), np.ones((40, 1001)), counters(40), dtypes=(FLOAT, "uint32"))
     assert np.unique(kept).tolist() == pytest.approx([0.0, 1 / (1 - rate)])
     deviation = (rate * (1 - rate) / kept.size) ** 0.5

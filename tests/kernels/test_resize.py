@@ -29,7 +29,7 @@ def images(draw) -> tuple[Array, Array]:
     return pixels, window
 
 
-def test_taps_of_a_half_and_of_a_double() -> None:
+def test_taps_of_a_half_and_of_a_double():
     """Four pixels to two: triangles 4 wide around 1 and 3. Two to four: neighbours by 3 to 1."""
     one = 1 << BITS
     lows, weights = taps(0, 4, 2, 4)
@@ -40,19 +40,19 @@ def test_taps_of_a_half_and_of_a_double() -> None:
     np.testing.assert_array_equal(weights, np.array([[4, 0], [3, 1], [1, 3], [4, 0]]) * one / 4)
 
 
-def test_a_window_that_is_the_target_is_copied() -> None:
+def test_a_window_that_is_the_target_is_copied():
     image = np.arange(5 * 6 * 3, dtype=np.uint8).reshape(5, 6, 3)
     np.testing.assert_array_equal(scaled(image, (1, 2, 3, 3), 3), image[1:4, 2:5].transpose(2, 0, 1))
 
 
-def test_one_colour_stays() -> None:
+def test_one_colour_stays():
     image = np.full((50, 31, 3), (0, 255, 128), np.uint8)
     out = scaled(image, (3.3, 1.7, 44.4, 25.2), 7)
     assert np.unique(out.reshape(3, -1), axis=1).tolist() == [[0], [255], [128]]
 
 
 @given(images(), TARGETS)
-def test_pillow_agrees(case: tuple[Array, Array], size: int) -> None:
+def test_pillow_agrees(case: tuple[Array, Array], size: int):
     """To a bit, as it rounds a box to float32 and takes rows first for some shapes."""
     pillow = pytest.importorskip("PIL.Image", reason="Pillow is not installed: pip install -e '.[dev]'")
     image, window = case
@@ -64,7 +64,7 @@ def test_pillow_agrees(case: tuple[Array, Array], size: int) -> None:
 
 
 @given(st.lists(images(), min_size=1, max_size=3), TARGETS)
-def test_the_compiled_kernel_reads_a_part_and_gives_the_same_bits(cases: list[tuple[Array, Array]], size: int) -> None:
+def test_the_compiled_kernel_reads_a_part_and_gives_the_same_bits(cases: list[tuple[Array, Array]], size: int):
     pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
     from mpibow.kernels.compiled.resize import resize as compiled
 
@@ -86,7 +86,7 @@ def test_the_compiled_kernel_reads_a_part_and_gives_the_same_bits(cases: list[tu
 
 
 @given(images(), TARGETS)
-def test_a_part_is_enough(case: tuple[Array, Array], size: int) -> None:
+def test_a_part_is_enough(case: tuple[Array, Array], size: int):
     """To the reference and to the compiled one, of one image."""
     pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
     from mpibow.kernels.compiled.resize import scale
@@ -103,7 +103,7 @@ def test_a_part_is_enough(case: tuple[Array, Array], size: int) -> None:
 
 
 @given(st.lists(images(), min_size=1, max_size=3), TARGETS)
-def test_the_compiled_kernel_reads_nothing_but_that_part(cases: list[tuple[Array, Array]], size: int) -> None:
+def test_the_compiled_kernel_reads_nothing_but_that_part(cases: list[tuple[Array, Array]], size: int):
     """Pixels of weight 0 as well: they are read, so they must be there."""
     pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
     from mpibow.kernels.compiled.resize import taps

@@ -23,21 +23,21 @@ def operators(parent: type = Op) -> set[type]:
     return found.union(*(operators(child) for child in parent.__subclasses__()))
 
 
-def test_every_operator_is_drawn() -> None:
+def test_every_operator_is_drawn():
     assert {*RANDOM, *WIDE, *ELSEWHERE} == {op for op in operators() if op.__module__.startswith("mpibow.")}
 
 
 @pytest.mark.parametrize("op", [*RANDOM, *WIDE], ids=lambda op: op.__name__)
 @settings(max_examples=10)
 @given(data=st.data())
-def test_it_draws_shapes_that_the_operator_takes(op: type, data: st.DataObject) -> None:
+def test_it_draws_shapes_that_the_operator_takes(op: type, data: st.DataObject):
     case, wanted = data.draw(asked({**RANDOM, **WIDE}[op]))
     assert kind_of(case.op) is op
     assert all(extent > 0 for extent in case.op.infer(*case.shapes))
     assert set(wanted) <= set(case.op.differentiable or ())
 
 
-def test_looser_bounds_are_of_operators_and_have_a_reason() -> None:
+def test_looser_bounds_are_of_operators_and_have_a_reason():
     assert LOOSER.keys() <= {op.kind for op in (*RANDOM, *WIDE)}
     for kind, (floor, reason) in LOOSER.items():
         assert reason, kind

@@ -53,7 +53,7 @@ def pod(name: str) -> dict:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name.lower()}, "spec": spec}
 
 
-def test_the_job_has_the_operators_fields() -> None:
+def test_the_job_has_the_operators_fields():
     assert (JOB["apiVersion"], JOB["kind"]) == ("kubeflow.org/v2beta1", "MPIJob")
     assert set(JOB) == {"apiVersion", "kind", "metadata", "spec"}
     assert faults(JOB["spec"], SPEC) == []
@@ -62,19 +62,19 @@ def test_the_job_has_the_operators_fields() -> None:
 
 
 @pytest.mark.parametrize("name", ["Launcher", "Worker"])
-def test_pods_follow_the_schema_of_kubernetes(name: str) -> None:
+def test_pods_follow_the_schema_of_kubernetes(name: str):
     kubernetes = pytest.importorskip("kubernetes_validate", reason="pip install kubernetes-validate")
     kubernetes.validate(pod(name), kubernetes.latest_version(), strict=True)
 
 
 @pytest.mark.parametrize("name", ["Launcher", "Worker"])
-def test_every_volume_that_is_mounted_is_there(name: str) -> None:
+def test_every_volume_that_is_mounted_is_there(name: str):
     spec = pod(name)["spec"]
     mounted = {mount["name"] for container in spec["containers"] for mount in container["volumeMounts"]}
     assert mounted == {volume["name"] for volume in spec["volumes"]}
 
 
-def test_the_launcher_starts_a_rank_for_each_slot() -> None:
+def test_the_launcher_starts_a_rank_for_each_slot():
     (container,) = pod("Launcher")["spec"]["containers"]
     arguments = container["args"]
     assert container["command"] == ["mpirun"]
@@ -90,18 +90,18 @@ def test_the_launcher_starts_a_rank_for_each_slot() -> None:
     assert load(ROOT / train[0], [word.replace("$(JOB)", name) for word in train[1:-2]]).name == name
 
 
-def test_no_two_jobs_have_one_name() -> None:
+def test_no_two_jobs_have_one_name():
     """A second experiment would resume the first."""
     assert set(JOB["metadata"]) == {"generateName"}
 
 
-def test_a_lost_worker_ends_the_launcher() -> None:
+def test_a_lost_worker_ends_the_launcher():
     """Open MPI's waits as long as ssh does."""
     text = (ROOT / "launch/Dockerfile").read_text()
     assert all(f"{option} " in text for option in ("ServerAliveInterval", "ServerAliveCountMax"))
 
 
-def test_workers_run_what_the_image_has() -> None:
+def test_workers_run_what_the_image_has():
     (container,) = pod("Worker")["spec"]["containers"]
     assert (container["command"], container["args"]) == (["/usr/sbin/sshd"], ["-De"])
     assert "openssh-server" in (ROOT / "launch/Dockerfile").read_text()

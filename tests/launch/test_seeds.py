@@ -38,12 +38,12 @@ def start(folder: Path, scheduler: str | None, *arguments: str, **variables: str
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Site:
+def site(tmp_path) -> Site:
     return Site(tmp_path)
 
 
 @pytest.mark.parametrize("scheduler", TASKS)
-def test_a_task_is_a_seed_of_one_sweep(scheduler: str, site: Site, tmp_path: Path) -> None:
+def test_a_task_is_a_seed_of_one_sweep(scheduler: str, site: Site, tmp_path):
     site.fake("python", "exit 0")
     process = start(tmp_path, scheduler, "launch/lenet-mnist.yaml", "update.lr=0.01,0.02", ranks="2")
     assert process.wait(720) == 0
@@ -51,13 +51,13 @@ def test_a_task_is_a_seed_of_one_sweep(scheduler: str, site: Site, tmp_path: Pat
     assert site.calls() == [f"{sweep} --output sweeps/seeds-77 --ranks 2"]
 
 
-def test_an_array_goes_on_in_the_folder_of_an_earlier_one(site: Site, tmp_path: Path) -> None:
+def test_an_array_goes_on_in_the_folder_of_an_earlier_one(site: Site, tmp_path):
     site.fake("python", "exit 0")
     assert start(tmp_path, "lsf", output="sweeps/seeds-12").wait(720) == 0
     assert site.calls() == ["python -m mpibow.sweep launch/digits.yaml seed=3 --output sweeps/seeds-12 --ranks 1"]
 
 
-def test_pbs_asks_for_the_state_two_minutes_before_the_end(site: Site, tmp_path: Path) -> None:
+def test_pbs_asks_for_the_state_two_minutes_before_the_end(site: Site, tmp_path):
     site.fake("timeout", 'shift 5; exec "$@"')
     site.fake("python", "exit 0")
     assert start(tmp_path, "pbs").wait(720) == 0
@@ -68,8 +68,8 @@ def test_pbs_asks_for_the_state_two_minutes_before_the_end(site: Site, tmp_path:
 @pytest.mark.parametrize("scheduler", TASKS)
 @pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGTERM])
 def test_a_task_saves_and_is_queued_again_unless_it_was_cancelled(
-    scheduler: str, number: signal.Signals, site: Site, tmp_path: Path
-) -> None:
+    scheduler: str, number: signal.Signals, site: Site, tmp_path
+):
     waits = WAITS.replace('got TERM" >> "{log}"; exit 143\' TERM', 'got TERM" >> "{log}"; exit 75\' TERM')
     site.fake("python", waits)
     site.walltime("")  # else `timeout` is between
@@ -87,7 +87,7 @@ def test_a_task_saves_and_is_queued_again_unless_it_was_cancelled(
 
 @pytest.mark.parametrize("scheduler", TASKS)
 @pytest.mark.parametrize("code", CODES)
-def test_a_task_is_queued_again_after_a_signal_or_a_loss(scheduler: str, code: int, site: Site, tmp_path: Path) -> None:
+def test_a_task_is_queued_again_after_a_signal_or_a_loss(scheduler: str, code: int, site: Site, tmp_path):
     site.fake("python", f"exit {code}")
     process = start(tmp_path, scheduler)
     output, _ = process.communicate(timeout=720)
@@ -96,7 +96,7 @@ def test_a_task_is_queued_again_after_a_signal_or_a_loss(scheduler: str, code: i
     assert site.calls()[1:] == (QUEUE_AGAIN[scheduler] if again else [])
 
 
-def test_outside_an_array_it_names_the_option(site: Site, tmp_path: Path) -> None:
+def test_outside_an_array_it_names_the_option(site: Site, tmp_path):
     process = start(tmp_path, None)
     output, _ = process.communicate(timeout=720)
     assert process.returncode == 2

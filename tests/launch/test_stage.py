@@ -25,14 +25,14 @@ def stage(*arguments: object, **env: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.fixture
-def data(tmp_path: Path) -> Path:
+def data(tmp_path) -> Path:
     pixels = np.random.default_rng(0).integers(0, 256, (20, 1, 6, 6), dtype=np.uint8)
     for part in ("train", "test"):
         write_records(tmp_path / "data" / part, ((image, n % 3) for n, image in enumerate(pixels)), classes=3)
     return tmp_path / "data"
 
 
-def test_a_copy_is_the_same_and_is_removed(data: Path, tmp_path: Path) -> None:
+def test_a_copy_is_the_same_and_is_removed(data: Path, tmp_path):
     target = tmp_path / "scratch/mpibow-77"
     done = stage("copy", data, target)
     assert done.returncode == 0, done.stderr
@@ -47,7 +47,7 @@ def test_a_copy_is_the_same_and_is_removed(data: Path, tmp_path: Path) -> None:
     assert stage("remove", target).returncode == 0  # nothing is there: all is well
 
 
-def test_a_damaged_copy_is_refused_and_removed(data: Path, tmp_path: Path) -> None:
+def test_a_damaged_copy_is_refused_and_removed(data: Path, tmp_path):
     (shard,) = (data / "train").glob("*.mpr")
     damaged = bytearray(shard.read_bytes())
     damaged[200] ^= 8
@@ -59,7 +59,7 @@ def test_a_damaged_copy_is_refused_and_removed(data: Path, tmp_path: Path) -> No
     assert not (tmp_path / "scratch").exists()
 
 
-def test_other_folders_are_left_alone(data: Path, tmp_path: Path) -> None:
+def test_other_folders_are_left_alone(data: Path, tmp_path):
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "thesis.txt").write_text("years")
@@ -70,7 +70,7 @@ def test_other_folders_are_left_alone(data: Path, tmp_path: Path) -> None:
     assert (mine / "thesis.txt").read_text() == "years"
 
 
-def test_a_link_and_another_users_folder_are_left_alone(data: Path, tmp_path: Path) -> None:
+def test_a_link_and_another_users_folder_are_left_alone(data: Path, tmp_path):
     """Whoever made them could change the data, or have the job remove a folder of its user's."""
     copy, link = tmp_path / "copy", tmp_path / "link"
     assert stage("copy", data, copy).returncode == 0
@@ -88,7 +88,7 @@ def test_a_link_and_another_users_folder_are_left_alone(data: Path, tmp_path: Pa
     assert (copy / "train").exists()
 
 
-def test_what_is_wrong_is_named(data: Path, tmp_path: Path) -> None:
+def test_what_is_wrong_is_named(data: Path, tmp_path):
     done = stage("copy", tmp_path / "nowhere", tmp_path / "scratch")
     assert (done.returncode, "nowhere: there is no such folder" in done.stderr) == (1, True)
     (tmp_path / "empty").mkdir()
@@ -101,7 +101,7 @@ def test_what_is_wrong_is_named(data: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "scratch").exists()
 
 
-def test_a_disk_that_is_too_small_is_refused_before_the_copy(data: Path, tmp_path: Path) -> None:
+def test_a_disk_that_is_too_small_is_refused_before_the_copy(data: Path, tmp_path):
     fakes = tmp_path / "bin"
     fakes.mkdir()
     (fakes / "df").write_text("#!/bin/sh\necho head; echo 'disk 100 99 1 99% /tmp'\n")
@@ -115,7 +115,7 @@ def test_a_disk_that_is_too_small_is_refused_before_the_copy(data: Path, tmp_pat
 
 
 @pytest.mark.parametrize("script", JOBS)
-def test_a_job_trains_from_the_copy_and_removes_it(script: str, data: Path, tmp_path: Path) -> None:
+def test_a_job_trains_from_the_copy_and_removes_it(script: str, data: Path, tmp_path):
     """The launcher is one that runs stage.sh itself, and writes down what training finds."""
     (tmp_path / "site").mkdir()
     site = Site(tmp_path / "site")
@@ -137,7 +137,7 @@ def test_a_job_trains_from_the_copy_and_removes_it(script: str, data: Path, tmp_
     assert list(disk.iterdir()) == []
 
 
-def test_a_copy_that_fails_ends_the_job(tmp_path: Path) -> None:
+def test_a_copy_that_fails_ends_the_job(tmp_path):
     (tmp_path / "site").mkdir()
     site = Site(tmp_path / "site")
     site.fake("srun", 'case "$*" in *copy*) exit 1;; esac')

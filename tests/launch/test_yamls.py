@@ -42,7 +42,7 @@ def of_model(config: Config) -> tuple[int, tuple[int, ...]]:
 
 
 @pytest.fixture(scope="module")
-def records(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Config], Path]:
+def records(tmp_path_factory) -> Callable[[Config], Path]:
     """Writes COUNT records as the converter of the model's data does, once for each shape."""
 
     @cache
@@ -61,7 +61,7 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Config], Path
 
 
 @each_of_images
-def test_check_passes(path: Path, records: Callable[[Config], Path], capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_passes(path: Path, records: Callable[[Config], Path], capsys):
     config = load(path)
     folder = records(config)
     with pytest.raises(SystemExit) as end:
@@ -77,14 +77,14 @@ def test_check_passes(path: Path, records: Callable[[Config], Path], capsys: pyt
 @pytest.mark.parametrize(
     ("path", "epochs"), {"lenet-mnist": 5, "digits": 20, "matrix-factorisation-ratings": 20}.items()
 )
-def test_a_cosine_lasts_as_long_as_the_run(path: str, epochs: float) -> None:
+def test_a_cosine_lasts_as_long_as_the_run(path: str, epochs: float):
     """The rates are those that these files had when they said it twice; and of a longer run they are its own."""
     for overrides, expected in (([], epochs), (["stop.epochs=100"], 100)):
         assert load(LAUNCH / f"{path}.yaml", overrides).schedule == Cosine(expected)
 
 
 @of(RATINGS)
-def test_check_of_ratings_passes(path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_of_ratings_passes(path: Path, tmp_path, capsys):
     model = load(path).model
     ends = [(0, 0), (model.options["users"] - 1, model.options["items"] - 1)]
     ratings = (record_of(user, item, 3.5) for user, item in ends * (COUNT // 2))
@@ -98,12 +98,12 @@ def test_check_of_ratings_passes(path: Path, tmp_path: Path, capsys: pytest.Capt
 
 
 @each
-def test_it_says_how_it_is_run(path: Path) -> None:
+def test_it_says_how_it_is_run(path: Path):
     assert f"python -m mpibow.train launch/{path.relative_to(LAUNCH).as_posix()}" in path.read_text()
 
 
 @each
-def test_its_data_are_what_the_converter_writes(path: Path) -> None:
+def test_its_data_are_what_the_converter_writes(path: Path):
     """The folders train and test of the --output that its comment names, of a script that is there."""
     data, text = load(path).data, path.read_text()
     found = re.search(r"mpibow convert (\w+) (?:--source DIR )?--output (\S+)", text)
@@ -112,7 +112,7 @@ def test_its_data_are_what_the_converter_writes(path: Path) -> None:
 
 
 @each_of_images
-def test_photographs_are_augmented_as_published(path: Path) -> None:
+def test_photographs_are_augmented_as_published(path: Path):
     config = load(path)
     cifar, imagenet = ("cifar" in path.stem, "imagenet" in path.stem)
     area = (0.05 if path in CROSSBOW else 0.08, 1.0) if imagenet else None
@@ -123,7 +123,7 @@ def test_photographs_are_augmented_as_published(path: Path) -> None:
     assert config.evaluate.top_k == (5 if imagenet else None)
 
 
-def test_every_model_has_one_of_small_batches() -> None:
+def test_every_model_has_one_of_small_batches():
     configs = [load(path) for path in LAUNCH.glob("*.yaml")]
     assert sorted(config.model.name for config in configs if config.model) == sorted([*MODELS, *OBJECTIVES])
     assert max(config.batch_size for config in configs) <= 32
@@ -131,7 +131,7 @@ def test_every_model_has_one_of_small_batches() -> None:
 
 
 @pytest.mark.parametrize("path", sorted(LAUNCH.glob("*.yaml")), ids=lambda path: path.stem)
-def test_learners_are_measured_but_where_a_run_is_too_short(path: Path) -> None:
+def test_learners_are_measured_but_where_a_run_is_too_short(path: Path):
     assert load(path).learners == (2 if path.stem == "digits" else "auto")
 
 
@@ -155,7 +155,7 @@ TARGETS = {
 
 
 @pytest.mark.parametrize("path", CROSSBOW, ids=lambda path: path.stem)
-def test_crossbows_settings(path: Path) -> None:
+def test_crossbows_settings(path: Path):
     config = load(path)
     found = re.search(r"mpirun -np (\d+) python", path.read_text())
     classes, shape = of_model(config)
@@ -168,5 +168,5 @@ def test_crossbows_settings(path: Path) -> None:
     assert (LAUNCH / path.name).exists()  # the small batches beside it
 
 
-def test_all_of_crossbow_is_here() -> None:
+def test_all_of_crossbow_is_here():
     assert {path.stem for path in CROSSBOW} == set(PUBLISHED)

@@ -21,11 +21,11 @@ dog       66.67%  80.00%  72.73%        5
 owl            -       -       -        0"""
 
 
-def test_the_table_by_hand() -> None:
+def test_the_table_by_hand():
     assert confusion_table([[8, 2, 0], [1, 4, 0], [0, 0, 0]], ["cat", "dog", "owl"]) == TABLE
 
 
-def test_many_classes_show_the_most_frequent_confusions() -> None:
+def test_many_classes_show_the_most_frequent_confusions():
     matrix = np.eye(60, dtype=int) * 5
     matrix[3, 7], matrix[40, 2] = 4, 9
     text = confusion_table(matrix.tolist(), [f"class {i}" for i in range(60)]).splitlines()
@@ -38,7 +38,7 @@ def test_many_classes_show_the_most_frequent_confusions() -> None:
     assert len(text) == 4 + 61
 
 
-def test_of_a_run(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_of_a_run(here: Path, capsys):
     pytest.importorskip("sklearn", reason="scikit-learn is not installed: pip install 'mpibow[digits]'")
     with pytest.raises(SystemExit):
         train.main(["stop.epochs=2", "name=run", "metrics=[f1]"])

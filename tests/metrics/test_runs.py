@@ -43,7 +43,7 @@ def expected(weights: dict[str, Array], labels: Array) -> dict:
     ("kernels", "ranks", "batch"),
     [("numpy", 1, 20), ("numpy", 2, 7), ("numpy", 4, 100), ("onednn", 1, 1), ("onednn", 4, 3)],
 )
-def test_they_are_exact_over_the_whole_set(tmp_path: Path, kernels: str, ranks: int, batch: int) -> None:
+def test_they_are_exact_over_the_whole_set(tmp_path, kernels: str, ranks: int, batch: int):
     precision, tolerance = "float64", 1e-12
     if kernels == "onednn":
         pytest.importorskip("numba", reason="numba is not installed: pip install 'mpibow[cpu]'")
@@ -73,7 +73,7 @@ BIAS = mb.Metric("bias", lambda output, target: (output - target).sum(), lambda 
 SETTINGS = {"batch_size": 4, "learners": 2, "update": {"lr": 0.01}, "stop": {"epochs": 3}}
 
 
-def test_they_are_reported_everywhere(here: Path) -> None:
+def test_they_are_reported_everywhere(here: Path):
     x, y = table(90)
     heard = []
     found = mb.fit(
@@ -99,7 +99,7 @@ def test_they_are_reported_everywhere(here: Path) -> None:
     assert f"test loss {found.summary.test_loss:.4f}, mae {wanted['mae']:.4f}, r2 " in (run / "log.txt").read_text()
 
 
-def test_each_of_several_outputs_has_its_own(here: Path) -> None:
+def test_each_of_several_outputs_has_its_own(here: Path):
     x, y = table(90)
     targets = {"price": y, "kind": (y > 1).astype(int)}
     both = mb.Metric("both", lambda output, target: len(output) + len(target), lambda sums: sums)
@@ -138,14 +138,14 @@ def test_each_of_several_outputs_has_its_own(here: Path) -> None:
          "the axis of the classes"),
     ],
 )  # fmt: skip
-def test_what_is_refused(here: Path, metrics, said: str) -> None:
+def test_what_is_refused(here: Path, metrics, said: str):
     x, y = table(90)
     with tiny.unchanged(here), pytest.raises(ConfigError) as caught:
         mb.fit(line, (x, y), (x, y), loss="mse_loss", metrics=metrics, **SETTINGS)
     assert str(caught.value) == said
 
 
-def test_a_net_of_losses_has_none(here: Path) -> None:
+def test_a_net_of_losses_has_none(here: Path):
     x, y = table(90)
 
     def own(features: mb.Tensor, target: mb.Tensor) -> mb.Tensor:
@@ -155,14 +155,14 @@ def test_a_net_of_losses_has_none(here: Path) -> None:
         mb.fit(own, {"features": x, "target": y}, metrics=["mae"], **SETTINGS)
 
 
-def test_one_that_raises_ends_the_run_under_its_name(here: Path) -> None:
+def test_one_that_raises_ends_the_run_under_its_name(here: Path):
     x, y = table(90)
     bad = mb.Metric("bad", lambda output, target: {}["nothing"], lambda sums: sums)
     with refuses("metric bad: KeyError: 'nothing'", CallbackError):
         mb.fit(line, (x, y), (x, y), loss="mse_loss", metrics=[bad], **SETTINGS)
 
 
-def test_they_decide_when_to_stop_which_is_best_and_the_rate(here: Path) -> None:
+def test_they_decide_when_to_stop_which_is_best_and_the_rate(here: Path):
     x, y = table(90)
     ends = mb.Metric("sign", lambda output, target: np.zeros(1), lambda sums: 1.0)  # which never improves
     still = {**SETTINGS, "stop": {"epochs": 9, "metric": "sign", "patience": 2}}
@@ -200,7 +200,7 @@ def _errors(output: Array, target: Array):
          "checkpoint.metric: must be one of loss, mae, got 'training_loss'"),
     ],
 )  # fmt: skip
-def test_a_name_that_decides_must_be_there(here: Path, settings, said: str) -> None:
+def test_a_name_that_decides_must_be_there(here: Path, settings, said: str):
     x, y = table(90)
     with refuses(said):
         mb.fit(line, (x, y), (x, y), loss="mse_loss", metrics=["mae"], **{**SETTINGS, **settings})
@@ -208,7 +208,7 @@ def test_a_name_that_decides_must_be_there(here: Path, settings, said: str) -> N
         mb.fit(line, (x, y), (x, y), loss="mse_loss", callbacks=[mb.EarlyStopping("f1")], **SETTINGS)
 
 
-def test_resumed_runs_go_on_with_them(tmp_path: Path) -> None:
+def test_resumed_runs_go_on_with_them(tmp_path):
     settings = {
         "metrics": ["perplexity", "confusion"], "checkpoint": {"every": "1 epoch", "metric": "perplexity"},
         "stop": {"epochs": None, "iterations": 60}, "validation": 0.3,

@@ -51,20 +51,20 @@ CASES = {
 }  # fmt: skip
 
 
-def test_every_metric_has_a_case() -> None:
+def test_every_metric_has_a_case():
     assert {type(case[0]) for case in CASES.values()} == {*METRICS.values()}
 
 
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("size", [1, 7, 50, N])
-def test_it_is_scikit_learn_s_whatever_the_batches(name: str, size: int) -> None:
+def test_it_is_scikit_learn_s_whatever_the_batches(name: str, size: int):
     metric, output, target, expected = CASES[name]
     parts = [metric.sums(output[i : i + size], target[i : i + size]) for i in range(0, N, size)]
     np.testing.assert_allclose(metric.close(total(parts)), expected(), rtol=1e-12)
 
 
 @pytest.mark.parametrize("metric", [AccuracyMetric(), TopK(k=2), Perplexity(), F1(), MeanIou(), Confusion()])
-def test_classes_along_other_axes_and_labels_left_out(metric) -> None:
+def test_classes_along_other_axes_and_labels_left_out(metric):
     logits, label = RANDOM.standard_normal((6, 3, 4, 2)), RANDOM.integers(0, 3, (6, 4, 2))
     rows, flat = np.moveaxis(logits, 1, -1).reshape(-1, 3), label.reshape(-1)
     expected = metric.close(metric.sums(rows, flat))
@@ -77,7 +77,7 @@ def test_classes_along_other_axes_and_labels_left_out(metric) -> None:
     )
 
 
-def test_the_first_of_equal_classes_is_the_likelier() -> None:
+def test_the_first_of_equal_classes_is_the_likelier():
     logits, labels = np.zeros((3, 3)), np.array([0, 1, 2])
     assert [TopK(k=k).close(TopK(k=k).sums(logits, labels)) for k in (1, 2, 3)] == [1 / 3, 2 / 3, 1.0]
     bad = np.array([[np.nan, 1.0, 2.0]])
@@ -95,12 +95,12 @@ def test_the_first_of_equal_classes_is_the_likelier() -> None:
         (TopK(k=4), (4, 3), (4,), "k must be at most the 3 classes, got 4"),
     ],
 )  # fmt: skip
-def test_shapes_that_do_not_fit(metric, output, target, said: str) -> None:
+def test_shapes_that_do_not_fit(metric, output, target, said: str):
     with refuses(said):
         metric.sums(np.zeros(output), np.zeros(target, np.int64))
 
 
-def test_labels_that_are_no_class() -> None:
+def test_labels_that_are_no_class():
     with pytest.raises(ConfigError, match=r"labels must lie in \[0, 3\), got 0 to 3; the option ignore_index"):
         AccuracyMetric().sums(np.zeros((2, 3)), np.array([0, 3]))
     assert AccuracyMetric(axis=2).rows(np.zeros((2, 3, 3)), np.zeros((2, 3)))[0].shape == (6, 3)

@@ -53,19 +53,19 @@ def cross_entropy(target: Array, images: Array = IMAGES) -> Array:
 HARD = np.eye(CLASSES)[LABELS]
 
 
-def test_smoothing_is_of_the_training_loss() -> None:
+def test_smoothing_is_of_the_training_loss():
     options = {"loss": CrossEntropyLoss(label_smoothing=0.1)}
     np.testing.assert_allclose(ran(True, **options).outputs["loss"], cross_entropy(0.9 * HARD + 0.1 / CLASSES))
     np.testing.assert_allclose(ran(False, **options).outputs["loss"], cross_entropy(HARD))
 
 
-def test_an_ignored_label_teaches_nothing() -> None:
+def test_an_ignored_label_teaches_nothing():
     training, evaluation = (ran(training, loss=CrossEntropyLoss(ignore_index=1)) for training in (True, False))
     np.testing.assert_allclose(training.outputs["loss"], cross_entropy(HARD) * (LABELS != 1))
     np.testing.assert_allclose(evaluation.outputs["loss"], cross_entropy(HARD))
 
 
-def test_mixup_mixes_images_and_targets_alike() -> None:
+def test_mixup_mixes_images_and_targets_alike():
     node = stream("mix_shares1")
     words = [philox((0, sample, 0, 2), (9, node))[0] for sample in COUNTER[:, 2].tolist()]
     share = larger_shares(0.3)[[word >> 20 for word in words]]
@@ -134,13 +134,13 @@ def scaled(images: Array, mean: tuple[float, ...]) -> Array:
     return (images - np.reshape(mean, (2, 3, 3) if len(mean) > 2 else (2, 1, 1))) / np.reshape([50, 60], (2, 1, 1))
 
 
-def test_a_window_is_coloured_scaled_and_cut() -> None:
+def test_a_window_is_coloured_scaled_and_cut():
     mean = (100.0, 120.0)
     np.testing.assert_allclose(seen(True), with_a_hole(scaled(coloured(placed(IMAGES)), mean)), atol=1e-12)
     np.testing.assert_allclose(seen(False), scaled(IMAGES, mean)[:, :, :2, :2])
 
 
-def test_a_mean_image_is_subtracted_where_its_pixels_lie_and_padded_with() -> None:
+def test_a_mean_image_is_subtracted_where_its_pixels_lie_and_padded_with():
     expected = placed(scaled(coloured(IMAGES), WHOLE))
     assert (expected == 0).any()  # padding
     np.testing.assert_allclose(seen(True, WHOLE), with_a_hole(expected), atol=1e-12)
@@ -148,7 +148,7 @@ def test_a_mean_image_is_subtracted_where_its_pixels_lie_and_padded_with() -> No
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "float32"])
-def test_images_keep_their_type_until_they_are_scaled(dtype: str) -> None:
+def test_images_keep_their_type_until_they_are_scaled(dtype: str):
     for training in (True, False):
         graph = classifier(net, SHAPE, dtype, augmentation=Augmentation(crop=2, flip=True))(BATCH, training)
         first, second = graph.nodes[:2]
@@ -158,7 +158,7 @@ def test_images_keep_their_type_until_they_are_scaled(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("k", [2, 3, 4])
-def test_top_k_is_of_evaluation(k: int) -> None:
+def test_top_k_is_of_evaluation(k: int):
     assert "top_k" not in ran(True, top_k=k).outputs
     ahead = (log_likelihood(IMAGES) > log_likelihood(IMAGES)[np.arange(BATCH), LABELS][:, None]).sum(axis=1)
     assert ran(False, top_k=k).outputs["top_k"].tolist() == (ahead < k).tolist()

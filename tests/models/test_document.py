@@ -44,7 +44,7 @@ def assert_same(one: Graph, other: Graph) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(MODELS))
-def test_every_model_comes_back(name: str) -> None:
+def test_every_model_comes_back(name: str):
     shape, classes, _ = COUNTS[name]
     build = classifier(partial(MODELS[name], classes=classes), shape, "uint8", (0.5,) * shape[0], (2.0,) * shape[0])
     document, arrays = saved(build)
@@ -54,7 +54,7 @@ def test_every_model_comes_back(name: str) -> None:
         assert_same(build(batch), again(batch))
 
 
-def test_ratings_and_tokens_come_back() -> None:
+def test_ratings_and_tokens_come_back():
     net = partial(OBJECTIVES["matrix_factorisation"], users=5, items=7)
     build = objective(net, RATINGS)
     assert_same(build(4), loaded(saved(build)[0], {})(4))
@@ -68,7 +68,7 @@ def test_ratings_and_tokens_come_back() -> None:
         ("table_mlp", "mlp", mb.mse_loss, {"features": ((10,), "float32"), "target": ((), "float32")}),
     ],
 )
-def test_the_nets_of_the_examples_come_back(example: str, name: str, loss, inputs) -> None:
+def test_the_nets_of_the_examples_come_back(example: str, name: str, loss, inputs):
     net = runpy.run_path(str(EXAMPLES / f"{example}.py"))[name]
     build = objective(supervised(net, loss, tuple(inputs)), inputs)
     assert_same(build(3), loaded(saved(build)[0], {})(3))
@@ -77,7 +77,7 @@ def test_the_nets_of_the_examples_come_back(example: str, name: str, loss, input
 @pytest.mark.parametrize(
     ("example", "shape"), [("lstm_classifier", (20,)), ("squeeze_excite", (1, 16, 16)), ("tiny_vit", (1, 8, 8))]
 )
-def test_the_classifiers_of_the_examples_come_back(example: str, shape: tuple[int, ...]) -> None:
+def test_the_classifiers_of_the_examples_come_back(example: str, shape: tuple[int, ...]):
     net = partial(runpy.run_path(str(EXAMPLES / f"{example}.py"))["net"], classes=4)
     build = classifier(net, shape, "uint8")
     assert_same(build(3), loaded(saved(build)[0], {})(3))
@@ -93,7 +93,7 @@ def of_everything(image: mb.Tensor) -> mb.Tensor:
     return mb.dense(mb.reshape(x, (n, 24))[0:n], 3)
 
 
-def test_a_net_of_ones_own_comes_back_with_its_operator() -> None:
+def test_a_net_of_ones_own_comes_back_with_its_operator():
     build = classifier(of_everything, (1, 8, 8), "float32")
     document, _ = saved(build)
     assert_same(build(3), loaded(document, {}, [double])(3))
@@ -101,7 +101,7 @@ def test_a_net_of_ones_own_comes_back_with_its_operator() -> None:
         loaded(document, {})
 
 
-def test_long_tuples_are_arrays() -> None:
+def test_long_tuples_are_arrays():
     mean = tuple(np.linspace(0, 1, 784).tolist())
     assert len(mean) > LONG
     build = classifier(partial(MODELS["logistic"], classes=10), (1, 28, 28), "uint8", mean, (2.0,))
@@ -113,7 +113,7 @@ def test_long_tuples_are_arrays() -> None:
 
 
 @pytest.mark.parametrize("count", [3, LONG + 1])
-def test_infinite_numbers_come_back(count: int) -> None:
+def test_infinite_numbers_come_back(count: int):
     mask = np.where(np.arange(count) % 2, -np.inf, 0.5)
 
     def net(image):
@@ -126,14 +126,14 @@ def test_infinite_numbers_come_back(count: int) -> None:
     assert_same(build(2), loaded(document, arrays)(2))
 
 
-def test_a_cropped_image_comes_back() -> None:
+def test_a_cropped_image_comes_back():
     build = classifier(
         partial(MODELS["logistic"], classes=10), (3, 8, 8), "uint8", augmentation=Augmentation(crop=6), top_k=3
     )
     assert_same(build(2), loaded(saved(build)[0], {})(2))
 
 
-def test_another_use_of_the_batch_size_is_refused() -> None:
+def test_another_use_of_the_batch_size_is_refused():
     def odd(image: mb.Tensor) -> mb.Tensor:
         return mb.dense(mb.flatten(image), 2) * float(image.shape[0] + 1)
 
@@ -170,12 +170,12 @@ def changed(path: tuple, value):
         (("nodes",), 3, "graph.nodes"),
     ],
 )
-def test_what_is_tampered_with_is_refused_by_name(path: tuple, value, said: str) -> None:
+def test_what_is_tampered_with_is_refused_by_name(path: tuple, value, said: str):
     with pytest.raises(CheckpointError, match=said):
         loaded(changed(path, value), {})
 
 
-def test_every_operator_has_a_name_of_its_own_and_settings_of_types_that_are_checked() -> None:
+def test_every_operator_has_a_name_of_its_own_and_settings_of_types_that_are_checked():
     assert {"Conv2d", "Dense", "View", "Own"} <= RECORDS.keys()
     for record in set(RECORDS.values()) - {mb.ops.own.Own}:
         assert not [f for f in fields(record) if "Callable" in str(f.type) or "Array" in str(f.type)], record

@@ -58,13 +58,13 @@ def statistics_of(graph: Graph) -> int:
 
 
 @pytest.mark.parametrize("name", COUNTS)
-def test_number_of_weights(name: str) -> None:
+def test_number_of_weights(name: str):
     """What is trained: weights, biases, batch norm's scale and shift. Running statistics are not among them."""
     shape, classes, count = COUNTS[name]
     assert graph_of(name, shape, classes).weight_count == count
 
 
-def test_number_of_weights_of_matrix_factorisation() -> None:
+def test_number_of_weights_of_matrix_factorisation():
     """A row of ten for each of five thousand users, and of as many items: Crossbow's example."""
     inputs = {"user": ((), "int32"), "item": ((), "int32"), "rating": ((), "float32")}
     for tables, count in ((TABLES, 100_000), ({"users": 943, "items": 1682}, 26_250)):
@@ -73,7 +73,7 @@ def test_number_of_weights_of_matrix_factorisation() -> None:
         assert graph.tensors[graph.outputs["loss"]].shape == (4,)
 
 
-def test_number_of_weights_with_other_shortcuts() -> None:
+def test_number_of_weights_with_other_shortcuts():
     """Crossbow's 469,114 are trained weights: a third projection, 16 to 16, and a dense layer on 2x2 pixels."""
     identity = 464_154
     projections = 16 * 32 + 32 * 64 + 2 * (32 + 64)
@@ -82,26 +82,26 @@ def test_number_of_weights_with_other_shortcuts() -> None:
     assert graph_of("resnet32", CIFAR, 10, shortcut="crossbow").weight_count == crossbow == 469_114
 
 
-def test_number_of_running_statistics() -> None:
+def test_number_of_running_statistics():
     """Two a channel of each norm."""
     assert statistics_of(graph_of("resnet50", IMAGENET, 1000)) == 53_120
     assert statistics_of(graph_of("resnet20", CIFAR, 10)) == 2 * (7 * 16 + 6 * 32 + 6 * 64)
 
 
-def test_every_model_is_counted_and_measured() -> None:
+def test_every_model_is_counted_and_measured():
     assert set(COUNTS) == set(SHAPES) == set(MODELS)
     assert set(OBJECTIVES) == {"matrix_factorisation"}  # counted above
     assert {name: (classes, shape) for name, (shape, classes, _) in COUNTS.items()} == SHAPES
 
 
 @pytest.mark.parametrize("name", sorted(set(MODELS) - {"convnet"}))  # which is nobody's
-def test_a_model_cites_its_paper(name: str) -> None:
+def test_a_model_cites_its_paper(name: str):
     said = inspect.getdoc(inspect.getmodule(inspect.unwrap(MODELS[name])))
     assert re.search(r"arXiv:\d{4}\.\d{4,5}|, (19|20)\d\d\)", said or ""), said
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_a_few_steps_on_one_batch_bring_its_loss_down(name: str) -> None:
+def test_a_few_steps_on_one_batch_bring_its_loss_down(name: str):
     shape = SMALL[name]
     graph = graph_of(name, shape, 5, batch=8)
     layout = plan_layout(graph)
@@ -118,6 +118,6 @@ def test_a_few_steps_on_one_batch_bring_its_loss_down(name: str) -> None:
     assert losses[-1] < 0.7 * losses[0]
 
 
-def test_the_mlp_has_the_layers_that_it_is_given() -> None:
+def test_the_mlp_has_the_layers_that_it_is_given():
     graph = classifier(partial(MODELS["mlp"], classes=3, hidden=[7, 5]), (4,), "float32")(2)
     assert [node.op.units for node in graph.nodes if node.op.kind == "dense"] == [7, 5, 3]

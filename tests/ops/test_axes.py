@@ -34,7 +34,7 @@ def weight(x, axes: tuple[int, ...]):
 
 @every
 @pytest.mark.parametrize("axes", [(1,), (1, 2), (-1, 1), (2, 3), (3,), [1, 2, 3]])
-def test_over_any_axes(norm, plain, axes: Sequence[int]) -> None:
+def test_over_any_axes(norm, plain, axes: Sequence[int]):
     graph = Graph()
     graph.output("y", norm(graph.input("x", SHAPE), axes, name="n"))
     x, chosen = np.random.default_rng(1).standard_normal(SHAPE), tuple(sorted(axis % 4 for axis in axes))
@@ -46,13 +46,13 @@ def test_over_any_axes(norm, plain, axes: Sequence[int]) -> None:
 
 
 @every
-def test_its_gradient(norm, plain) -> None:
+def test_its_gradient(norm, plain):
     check_operator(lambda x: norm(x, (1,)), SHAPE)
 
 
 @every
 @pytest.mark.parametrize("axes", [(), (0,), (1, 1), (4,), (1, -3)])
-def test_what_are_no_axes(norm, plain, axes: tuple[int, ...]) -> None:
+def test_what_are_no_axes(norm, plain, axes: tuple[int, ...]):
     with pytest.raises(
         ShapeError, match=r"^x \(2, 3, 4, 5\): axes .* must be different ones of its 4, without the batch$"
     ):

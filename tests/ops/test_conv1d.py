@@ -12,7 +12,7 @@ from tests.refusals import refuses
 
 
 @pytest.mark.parametrize(("stride", "padding", "dilation", "groups"), [(2, 1, 1, 1), (1, 0, 1, 2), (3, 4, 2, 4)])
-def test_it_slides_its_weights_along(stride: int, padding: int, dilation: int, groups: int) -> None:
+def test_it_slides_its_weights_along(stride: int, padding: int, dilation: int, groups: int):
     graph, generator = Graph(), np.random.default_rng(1)
     window = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
     graph.output("y", mb.conv1d(graph.input("x", (2, 4, 9)), 4, 3, bias=False, **window))
@@ -27,10 +27,10 @@ def test_it_slides_its_weights_along(stride: int, padding: int, dilation: int, g
     np.testing.assert_allclose(found["y"], np.stack(expected, -1))
 
 
-def test_its_gradient() -> None:
+def test_its_gradient():
     check_operator(lambda x: mb.conv1d(x, 4, 3, dilation=2, groups=2), (2, 4, 9))
 
 
-def test_an_image_is_no_sequence() -> None:
+def test_an_image_is_no_sequence():
     with refuses("conv1d of x (2, 3, 4, 5): input must be (batch, channels, length)", ShapeError):
         mb.conv1d(Graph().input("x", (2, 3, 4, 5)), 4, 3)

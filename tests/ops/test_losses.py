@@ -33,7 +33,7 @@ def run(loss: Callable[[Tensor, Tensor], Tensor], x, target) -> tuple:
 @pytest.mark.torch
 @pytest.mark.parametrize("shape", [(4,), (4, 3), (4, 3, 2)])
 @pytest.mark.parametrize("name", ["mse_loss", "l1_loss", "huber_loss", "binary_cross_entropy_with_logits"])
-def test_it_is_pytorchs(name: str, shape: tuple[int, ...]) -> None:
+def test_it_is_pytorchs(name: str, shape: tuple[int, ...]):
     torch = pytorch()
     x, target = RANDOM.standard_normal(shape), RANDOM.uniform(size=shape)
     close(torch, run(getattr(mb, name), x, target), getattr(torch.nn.functional, name), x, torch.from_numpy(target))
@@ -49,7 +49,7 @@ SHAPES = [((4, 3, 2, 5), 1), ((4, 2, 3, 5), 2), ((4, 2, 5, 3), -1), ((4, 3), 1),
 @pytest.mark.parametrize(("shape", "axis"), SHAPES)
 def test_cross_entropy_is_pytorchs(
     shape: tuple[int, ...], axis: int, smoothing: float, ignore: int, weight: Sequence[float] | None
-) -> None:
+):
     """The mean is over labels that are not ignored, or their weights."""
     torch = pytorch()
     x = RANDOM.standard_normal(shape)
@@ -67,7 +67,7 @@ def test_cross_entropy_is_pytorchs(
 
 
 @pytest.mark.torch
-def test_cross_entropy_of_probabilities_is_pytorchs() -> None:
+def test_cross_entropy_of_probabilities_is_pytorchs():
     torch = pytorch()
     x, target = RANDOM.standard_normal((4, 3, 5)), RANDOM.dirichlet(np.ones(3), (4, 5)).swapaxes(1, 2)
     found = run(lambda x, target: mb.cross_entropy(x, target, label_smoothing=0.1), x, np.ascontiguousarray(target))
@@ -86,12 +86,12 @@ def close(torch, found: tuple, oracle: Callable, x, target) -> None:
     np.testing.assert_allclose(found[1], w.grad.numpy(), rtol=1e-10, atol=1e-12)
 
 
-def test_labels_of_floats_are_refused() -> None:
+def test_labels_of_floats_are_refused():
     with pytest.raises(ShapeError, match="labels must be integers, target is of floats"):
         run(mb.softmax_cross_entropy, RANDOM.standard_normal((4, 3)), np.zeros(4))
 
 
-def test_what_is_ignored_has_no_loss_and_no_gradient() -> None:
+def test_what_is_ignored_has_no_loss_and_no_gradient():
     label = LABELS.copy()
     label[1], label[2, 0] = -100, -100
     x = RANDOM.standard_normal((4, 3, 2, 5))
@@ -103,7 +103,7 @@ def test_what_is_ignored_has_no_loss_and_no_gradient() -> None:
     assert loss == pytest.approx((whole * (label >= 0)).sum() / (label >= 0).sum())
 
 
-def test_where_all_is_ignored_there_is_no_gradient() -> None:
+def test_where_all_is_ignored_there_is_no_gradient():
     """PyTorch's is NaN, which would spoil a learner whose batch happens to have none."""
     loss, slope = run(mb.cross_entropy, RANDOM.standard_normal((4, 3, 2, 5)), np.full_like(LABELS, -100))
     assert loss == 0
@@ -111,7 +111,7 @@ def test_where_all_is_ignored_there_is_no_gradient() -> None:
 
 
 @pytest.mark.parametrize("weight", [(1.0, 2.0), (1.0, -1.0, 1.0), (1.0, np.nan, 1.0)])
-def test_weights_that_are_none(weight: Sequence[float]) -> None:
+def test_weights_that_are_none(weight: Sequence[float]):
     graph = Graph()
     x, label = graph.input("x", (4, 3)), graph.input("label", (4,), "int32")
     with refuses(
@@ -123,7 +123,7 @@ def test_weights_that_are_none(weight: Sequence[float]) -> None:
 
 
 @pytest.mark.parametrize("training", [False, True])
-def test_a_counted_mean(training: bool) -> None:
+def test_a_counted_mean(training: bool):
     """The batch's sum over its count in training; each sample's in evaluation, 0 where nothing counts."""
     bench = Bench(Case(mb.CountedMean(), ((4,),) * 2), NUMPY.operators[mb.CountedMean], "float64", training=training)
     bench.x[0][:], bench.x[1][:] = [3.0, 0.0, 2.0, 4.0], [2.0, 0.0, 1.0, 5.0]
@@ -131,7 +131,7 @@ def test_a_counted_mean(training: bool) -> None:
     np.testing.assert_allclose(bench.forward(), expected, rtol=1e-15)
 
 
-def test_the_counts_of_a_loss() -> None:
+def test_the_counts_of_a_loss():
     graph = Graph()
     x, label = graph.input("x", (4, 3)), graph.input("label", (4,), "int32")
     loss = mb.cross_entropy(x, label)
@@ -142,7 +142,7 @@ def test_the_counts_of_a_loss() -> None:
     assert counts_of(mb.softmax_cross_entropy(x, label)) is None
 
 
-def test_labels_of_another_shape() -> None:
+def test_labels_of_another_shape():
     graph = Graph()
     x, label = graph.input("x", (4, 3, 2)), graph.input("label", (4, 3), "int32")
     with refuses(

@@ -38,12 +38,12 @@ KNOWN = [
 
 
 @pytest.mark.parametrize(("counter", "key", "answer"), KNOWN)
-def test_known_answers(counter: Words, key: tuple[int, int], answer: Words) -> None:
+def test_known_answers(counter: Words, key: tuple[int, int], answer: Words):
     assert encrypt([counter], [key[0]], key[1]) == [answer]
     assert plain(counter, key) == answer
 
 
-def test_many_counters_at_once() -> None:
+def test_many_counters_at_once():
     generator = np.random.default_rng(0)
     counters = [tuple(row) for row in generator.integers(0, 1 << 32, (50, 4)).tolist()]
     keys = generator.integers(0, 1 << 32, 50).tolist()
@@ -51,12 +51,12 @@ def test_many_counters_at_once() -> None:
     assert encrypt(counters, keys, 12345) == expected
 
 
-def test_the_key_is_not_written() -> None:
+def test_the_key_is_not_written():
     key = np.array([3, 4], np.uint64)
     philox(np.zeros((4, 2), np.uint64), key, 0, np.zeros((2, 2), np.uint64))
     assert key.tolist() == [3, 4]
 
 
-def test_streams_of_nodes() -> None:
+def test_streams_of_nodes():
     assert stream("dropout1") == 0x61F61C4C
     assert len({stream(f"dropout{i}") for i in range(1000)}) == 1000

@@ -8,7 +8,7 @@ from tests.kernels.operators import CASES
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if type(case.op) in ops.POINTWISE], ids=name)
-def test_a_gradient_reads_what_its_operator_says(case: Case) -> None:
+def test_a_gradient_reads_what_its_operator_says(case: Case):
     """A plan hands it no more: memory of what is not read may be others' by then."""
     op, inputs = case.op, {"x", *(f"x{i}" for i in range(len(case.shapes)))}
     value = op.half(False)

@@ -5,7 +5,7 @@ from mpibow.graph.graph import Graph
 from mpibow.ops.products import products_of
 
 
-def test_of_layers() -> None:
+def test_of_layers():
     graph = Graph()
     x = relu(conv2d(graph.input("image", (2, 3, 8, 8)), 5, 3, name="conv"))  # 2 x 5 x 6 x 6, of 27 each
     dense(flatten(x), 7, name="dense")  # 2 x 7, of 180 each
@@ -15,7 +15,7 @@ def test_of_layers() -> None:
     assert found.operations == 3 * 2 * (360 * 27 + 14 * 180)
 
 
-def test_of_tables_and_parameters() -> None:
+def test_of_tables_and_parameters():
     """A table by its operator; a parameter by what reads it."""
     graph = Graph()
     x = embedding(graph.input("token", (2, 6), "int32"), 11, 4, name="word")

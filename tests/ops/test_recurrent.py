@@ -33,7 +33,7 @@ def flat(made) -> list[Tensor]:
 @pytest.mark.parametrize("both", [False, True])
 @pytest.mark.parametrize("layers", [1, 3])
 @pytest.mark.parametrize("kind", KINDS)
-def test_it_is_pytorchs(kind: str, layers: int, both: bool, stated: bool) -> None:
+def test_it_is_pytorchs(kind: str, layers: int, both: bool, stated: bool):
     """Outputs and last states, of weights by PyTorch's names."""
     torch = pytorch()
     arrays = [X, *(states_of(kind, layers, both) if stated else [])]
@@ -58,7 +58,7 @@ def test_it_is_pytorchs(kind: str, layers: int, both: bool, stated: bool) -> Non
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_gradients(kind: str) -> None:
+def test_gradients(kind: str):
     def net(x: Tensor, *begin: Tensor) -> list[Tensor]:
         state = begin if kind == "lstm" else begin[0]
         return flat(KINDS[kind](x, UNITS, layers=2, bidirectional=True, state=state))
@@ -66,7 +66,7 @@ def test_gradients(kind: str) -> None:
     check_operator(net, X, *states_of(kind, 2, True))
 
 
-def test_names_of_weights() -> None:
+def test_names_of_weights():
     """Of layers without a name too, and in a scope; the second layer has the first one's features."""
     graph = Graph()
     x = graph.input("x", X.shape)
@@ -82,7 +82,7 @@ def test_names_of_weights() -> None:
     assert spans["encoder.gru2.weight_ih_l1_reverse"] == (3 * UNITS, 2 * UNITS)
 
 
-def test_dropout_is_between_layers() -> None:
+def test_dropout_is_between_layers():
     graph = Graph()
     mb.lstm(graph.input("x", X.shape), UNITS, layers=3, dropout=0.5)
     kinds = [node.op.kind for node in graph.nodes]
@@ -100,7 +100,7 @@ def test_dropout_is_between_layers() -> None:
          "least 1 layer, and initial states must be (layers * directions, batch, units), (2, 2, 5)"),
     ],
 )  # fmt: skip
-def test_what_does_not_fit(given: dict, fault: str) -> None:
+def test_what_does_not_fit(given: dict, fault: str):
     graph = Graph()
     settings = {"units": UNITS, **given}
     if "state" in given:

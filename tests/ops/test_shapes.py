@@ -47,7 +47,7 @@ SHAPES = {
 
 
 @pytest.mark.parametrize("case", SHAPES)
-def test_name_and_shape(case: str) -> None:
+def test_name_and_shape(case: str):
     make, name, shape = SHAPES[case]
     graph = Graph()
     tensor = make(graph, image(graph))
@@ -215,14 +215,14 @@ ERRORS = {
 
 
 @pytest.mark.parametrize("case", ERRORS)
-def test_error(case: str) -> None:
+def test_error(case: str):
     make, message = ERRORS[case]
     graph = Graph()
     with refuses(message, ShapeError):
         make(graph, image(graph))
 
 
-def test_weights_of_groups_and_tables_and_their_fans() -> None:
+def test_weights_of_groups_and_tables_and_their_fans():
     graph = Graph()
     ops.conv2d(image(graph), 4, (3, 2), groups=2)
     ops.matrix_factorisation(label(graph), label(graph), graph.input("r", (2,)), users=3, items=4, factors=5)

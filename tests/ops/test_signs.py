@@ -83,7 +83,7 @@ def computed(made: Callable[[Tensor], Tensor], x, kernels: KernelSet, dtype: str
 
 
 @pytest.mark.parametrize("case", FLOATS)
-def test_floats(case: str) -> None:
+def test_floats(case: str):
     ours, theirs = FLOATS[case]
     np.testing.assert_allclose(computed(ours, X, NUMPY, "float64"), theirs(X), rtol=1e-12, atol=1e-14)
     check_operator(ours, X)
@@ -91,7 +91,7 @@ def test_floats(case: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["int32", "int64", "uint8", "bool"])
 @pytest.mark.parametrize("case", INTEGERS)
-def test_integers(case: str, dtype: str) -> None:
+def test_integers(case: str, dtype: str):
     """No set takes their bits for those of floats."""
     ours, theirs = INTEGERS[case]
     x = WHOLE.astype(dtype)
@@ -100,31 +100,31 @@ def test_integers(case: str, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("case", ["concat", "stack", "split", "slice", "flatten", "gather", "where"])
-def test_what_moves_integers_keeps_their_type(case: str) -> None:
+def test_what_moves_integers_keeps_their_type(case: str):
     x = Graph().input("x", X.shape, "int32")
     assert INTEGERS[case][0](x).dtype == "int32"
 
 
-def test_what_takes_floats_only_names_the_remedy() -> None:
+def test_what_takes_floats_only_names_the_remedy():
     x = Graph().input("x", (2, 3), "int32")
     with refuses("softmax1 (softmax of x (2, 3)): takes floats, x is of int32; mb.cast(x) makes them", ShapeError):
         mb.softmax(x)
 
 
-def test_cast_to_its_own_type_is_the_tensor() -> None:
+def test_cast_to_its_own_type_is_the_tensor():
     x = Graph().input("x", (2, 3))
     assert mb.cast(x) is x
 
 
 @pytest.mark.parametrize("wrong", ["1", None, True, [1.0], 1j])
-def test_what_is_no_operand(wrong) -> None:
+def test_what_is_no_operand(wrong):
     x = Graph().input("x", (2, 3))
     for sign in (lambda: x + wrong, lambda: wrong * x, lambda: x < wrong):
         with pytest.raises(TypeError, match=f"{type(wrong).__name__}: the other must be a tensor or a number"):
             sign()
 
 
-def test_what_is_no_number_is_never_equal() -> None:
+def test_what_is_no_number_is_never_equal():
     x = Graph().input("x", (2, 3))
     assert (x == None) is False  # noqa: E711
     assert (x != "x") is True
@@ -133,7 +133,7 @@ def test_what_is_no_number_is_never_equal() -> None:
         x == True  # noqa: B015, E712
 
 
-def test_an_array_is_no_operand() -> None:
+def test_an_array_is_no_operand():
     """It would become an array of tensors."""
     x = Graph().input("x", (2, 3))
     for sign in (lambda: np.ones(3) * x, lambda: x + np.ones(3)):
@@ -141,7 +141,7 @@ def test_an_array_is_no_operand() -> None:
             sign()
 
 
-def test_there_is_no_truth_in_a_tensor() -> None:
+def test_there_is_no_truth_in_a_tensor():
     x = Graph().input("x", (2, 3))
     with refuses("compare1: a net's tensor has no truth value; choose by mb.where, compare objects by `is`", TypeError):
         bool(x > 0)
@@ -150,20 +150,20 @@ def test_there_is_no_truth_in_a_tensor() -> None:
         len(Graph().input("x", ()))
 
 
-def test_division_by_zero() -> None:
+def test_division_by_zero():
     with pytest.raises(ShapeError, match="x / 0: the number must not be 0"):
         Graph().input("x", (2, 3)) / 0
 
 
 @pytest.mark.parametrize("loss", ["mse_loss", "l1_loss", "huber_loss", "binary_cross_entropy_with_logits"])
-def test_a_loss_does_not_broadcast(loss: str) -> None:
+def test_a_loss_does_not_broadcast(loss: str):
     graph = Graph()
     x, target = graph.input("x", (4, 1)), graph.input("target", (4,))
     with refuses(f"{loss} of x (4, 1), target (4,): must have one shape; mb.reshape one of them", ShapeError):
         getattr(mb, loss)(x, target)
 
 
-def test_split_has_the_right_gradients() -> None:
+def test_split_has_the_right_gradients():
     check_operator(lambda x: mb.split(x, 2, axis=1), (2, 5))
 
 
@@ -176,29 +176,29 @@ def test_split_has_the_right_gradients() -> None:
         ((0, 0, 0, 0), "x (4, 3, 6): it has 3 axes, an index takes at most that many and one ..."),
     ],
 )
-def test_an_index_that_does_not_fit(index, fault: str) -> None:
+def test_an_index_that_does_not_fit(index, fault: str):
     with refuses(fault, ShapeError):
         Graph().input("x", X.shape)[index]
 
 
-def test_a_tensor_is_no_index() -> None:
+def test_a_tensor_is_no_index():
     graph = Graph()
     with refuses("x (4, 3, 6): i is not an index; mb.gather and mb.embedding take tensors", ShapeError):
         graph.input("x", X.shape)[:, graph.input("i", (2,), "int32")]
 
 
-def test_numpys_integers_are_indices() -> None:
+def test_numpys_integers_are_indices():
     x = Graph().input("x", X.shape)
     assert x[np.int64(1), :, : np.int32(2)].shape == (3, 2)
 
 
 @pytest.mark.parametrize("shape", [(5, -1), (-1, -1), (4, 3, 7), (0, -1)])
-def test_a_shape_of_other_elements(shape: tuple[int, ...]) -> None:
+def test_a_shape_of_other_elements(shape: tuple[int, ...]):
     with refuses(f"reshape of x (4, 3, 6): {shape} must have as many elements, and at most one -1", ShapeError):
         mb.reshape(Graph().input("x", X.shape), shape)
 
 
-def test_functions_and_methods_are_named_as_they_are_called() -> None:
+def test_functions_and_methods_are_named_as_they_are_called():
     made = {key: each for key, each in vars(mb.ops).items() if isinstance(each, FunctionType)}
     assert {key: (each.__name__, each.__qualname__) for key, each in made.items()} == {key: (key, key) for key in made}
     assert {"eq", "ge", "gt", "le", "lt", "ne", "relu"} <= {*made}

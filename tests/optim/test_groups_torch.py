@@ -114,7 +114,7 @@ def theirs(update: Update, own: Update, kinds: tuple, layout: Layout) -> dict[st
 
 
 @pytest.mark.parametrize(("update", "own", "kind", "own_kind"), CASES.values(), ids=CASES.keys())
-def test_fifty_steps(update: Update, own: Update, kind, own_kind) -> None:
+def test_fifty_steps(update: Update, own: Update, kind, own_kind):
     groups = (
         WeightGroup("low.*", freeze=Freeze(float(THAW))),
         WeightGroup("tail.weight", freeze=True),

@@ -36,7 +36,7 @@ HALVED = [
 
 @pytest.mark.parametrize(("update", "half_lives"), HALVED)
 @pytest.mark.parametrize("samples", [1, 8, 64])
-def test_half_is_left_after_so_many_samples(update: Update, half_lives: tuple[float | None, ...], samples: int) -> None:
+def test_half_is_left_after_so_many_samples(update: Update, half_lives: tuple[float | None, ...], samples: int):
     resolved = update.at(samples)
     for beta, half_life, before in zip(betas_of(resolved), half_lives, betas_of(update), strict=True):
         if half_life is None:
@@ -49,7 +49,7 @@ def test_half_is_left_after_so_many_samples(update: Update, half_lives: tuple[fl
 
 
 @pytest.mark.parametrize("name", UPDATES)
-def test_without_one_the_betas_stay(name: str) -> None:
+def test_without_one_the_betas_stay(name: str):
     settings = {"momentum": 0.9} if name == "sgd" else {}
     update = UPDATES[name](name=name, **settings)
     assert update.at(8) == update
@@ -57,7 +57,7 @@ def test_without_one_the_betas_stay(name: str) -> None:
 
 @pytest.mark.parametrize("half_life", [(16, 4096), (None, 512), (16, None), (None, None)])
 @pytest.mark.parametrize("kind", [Adam, AdamW])
-def test_updates_of_other_sizes_leave_no_bias(kind, half_life: tuple[float | None, float | None]) -> None:
+def test_updates_of_other_sizes_leave_no_bias(kind, half_life: tuple[float | None, float | None]):
     """The average of gradients that are all alike is that gradient, whatever the updates before took."""
     for update in (kind(half_life=half_life, weight_decay=0.0), Muon(fallback=kind(half_life=half_life))):
         w, g = np.zeros(3), np.array([0.5, -2.0, 1e-3])
@@ -71,6 +71,6 @@ def test_updates_of_other_sizes_leave_no_bias(kind, half_life: tuple[float | Non
 
 
 @pytest.mark.parametrize("update", [update for update, _ in HALVED])
-def test_updates_of_one_size_count_as_ever(update: Update) -> None:
+def test_updates_of_one_size_count_as_ever(update: Update):
     for count in (1, 7):
         assert update.scalars_at(0.1, count, 8, 8 * count) == pytest.approx(update.at(8).scalars(0.1, count), rel=1e-12)

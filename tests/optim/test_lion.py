@@ -6,7 +6,7 @@ from mpibow.optim.lion import Lion
 from tests.optim.stepping import SIZE, STEPS, gradient, rate_of, start, trained
 
 
-def test_the_papers_algorithm() -> None:
+def test_the_papers_algorithm():
     update = Lion(lr=0.03, betas=(0.8, 0.95), weight_decay=0.2)
     (beta1, beta2), w, m = update.betas, start(), np.zeros(SIZE)
     decay = np.where(np.arange(SIZE) < SIZE // 2, update.weight_decay, 0.0)

@@ -9,21 +9,21 @@ from mpibow.optim.schedules import Cosine
 from mpibow.optim.sgd import Sgd
 
 
-def test_the_length_of_a_matrixs_step() -> None:
+def test_the_length_of_a_matrixs_step():
     assert Muon(scale="length").scale_of(64, 16) == (False, 1.0)
     assert Muon(scale="spectral").scale_of(64, 16) == (True, 2.0)
     assert Muon(scale="spectral").scale_of(16, 64) == (True, 1.0)
     assert Muon(scale="rms").scale_of(16, 64) == (True, 0.2 * 8)
 
 
-def test_the_schedule_is_the_fallbacks_too() -> None:
+def test_the_schedule_is_the_fallbacks_too():
     update = Muon(lr=0.1, weight_decay=0.5, fallback=AdamW(lr=0.02, weight_decay=0.25))
     assert update.scalars(0.05, 3)[3:] == update.fallback.scalars(0.01, 3)
     assert update.scalars(0.05, 3)[:3] == (0.0, 0.0, 0.0)
     assert OnMatrices.of(update).scalars(0.05, 3) == (1.0, 0.05, 0.025, *update.fallback.scalars(0.01, 3))
 
 
-def test_half_lives_of_both() -> None:
+def test_half_lives_of_both():
     update = Muon(half_life=16, fallback=Sgd(half_life=8)).at(8)
     assert update.momentum == 0.5**0.5
     assert update.half_life is None
@@ -32,7 +32,7 @@ def test_half_lives_of_both() -> None:
 
 
 @pytest.mark.parametrize("fallback", [Sgd(schedule=Cosine()), Sgd(clip_norm=1.0), AdamW(clip_value=1.0)])
-def test_the_fallback_has_no_schedule_of_its_own(fallback: Sgd | AdamW) -> None:
+def test_the_fallback_has_no_schedule_of_its_own(fallback: Sgd | AdamW):
     with pytest.raises(
         ConfigError, match=r"^fallback: has no schedule, warmup or clipping of its own; set them beside"
     ):

@@ -116,14 +116,14 @@ def test_multiplier_is_the_product():
     assert math.isclose(multiplier(StepDecay(2, 0.1), Warmup(1.0), 2.0), 0.1)
 
 
-def test_a_warmup_of_iterations() -> None:
+def test_a_warmup_of_iterations():
     assert [Warmup(start=0.2, iterations=4).rate(9.0, n) for n in (0, 1, 3, 4)] == pytest.approx([0.2, 0.4, 0.8, 1.0])
     assert multiplier(Exponential(0.5), Warmup(start=0.5, iterations=2), 1.0, 1) == 0.375
     with refuses("iterations: cannot be combined with epochs 1, got 5; leave one out"):
         Warmup(1.0, iterations=5)
 
 
-def test_auto_is_the_runs_epochs() -> None:
+def test_auto_is_the_runs_epochs():
     assert over(Cosine(floor=0.1), 30) == Cosine(30, floor=0.1)
     for kind in (Cosine, Linear, Polynomial, OneCycle, Wsd):
         assert over(kind(), 30) == kind(30)
@@ -133,7 +133,7 @@ def test_auto_is_the_runs_epochs() -> None:
         over(Cosine(), None)
 
 
-def test_what_ends_before_the_run_is_said() -> None:
+def test_what_ends_before_the_run_is_said():
     said = "warning: update.schedule ends before the run: from epoch 20 to 100 the rate is 0"
     assert ended_early(Cosine(20), 0.02, 100) == f"{said}; set update.schedule.epochs=auto"
     assert "the rate is 0.002; " in ended_early(Cosine(20, floor=0.1), 0.02, 100)

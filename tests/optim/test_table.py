@@ -35,12 +35,12 @@ every = pytest.mark.parametrize("update", ALL.values(), ids=ALL.keys())
 
 
 @pytest.mark.parametrize("name", UPDATES)
-def test_its_key_is_its_name(name: str) -> None:
+def test_its_key_is_its_name(name: str):
     assert UPDATES[name].name == name
 
 
 @pytest.mark.parametrize("name", UPDATES)
-def test_every_formula_that_settings_choose_is_among_them(name: str) -> None:
+def test_every_formula_that_settings_choose_is_among_them(name: str):
     """So that a new setting, and a new optimiser, is tried on every machine: flags, numbers that are 0 unless set."""
     own = [each for each in fields(UPDATES[name]) if each.name not in {one.name for one in fields(Update)}]
     settings = {each.name: True for each in own if each.default is False}
@@ -53,7 +53,7 @@ def test_every_formula_that_settings_choose_is_among_them(name: str) -> None:
 
 
 @every
-def test_what_it_declares(update: Update) -> None:
+def test_what_it_declares(update: Update):
     formula = update.formula
     assert len(formula.results) == 1 + len(update.states)
     scalars = update.scalars(0.1, 3)
@@ -64,7 +64,7 @@ def test_what_it_declares(update: Update) -> None:
 
 
 @every
-def test_l1_is_added_to_the_gradient(update: Update) -> None:
+def test_l1_is_added_to_the_gradient(update: Update):
     """Where a weight is 0 it has no sign; where the factor is 0 a weight that is not finite adds nothing."""
     own = update if update.penalised else replace(update, l1=0.25)
     assert own.step.arrays == own.formula.arrays
@@ -79,14 +79,14 @@ def test_l1_is_added_to_the_gradient(update: Update) -> None:
 
 
 @every
-def test_it_descends(update: Update) -> None:
+def test_it_descends(update: Update):
     own = {"adagrad": {"lr": 0.3}, "muon": {"fallback": AdamW(lr=0.004)}}.get(update.name, {})
     w = trained(replace(update, **{"lr": 0.004, **own}), steps=600)
     assert np.abs(gradient(w)).mean() < 0.5 * np.abs(gradient(start())).mean()
 
 
 @every
-def test_states_of_a_weight_without_gradient_end_at_zero_not_in_denormals(update: Update) -> None:
+def test_states_of_a_weight_without_gradient_end_at_zero_not_in_denormals(update: Update):
     w, still = np.zeros(1, "float32"), replace(update, weight_decay=0.0)
     states = [np.full(1, 1e-29, "float32") for _ in update.states]
     for count in range(1, 60):

@@ -29,7 +29,7 @@ def wild(image: mb.Tensor) -> mb.Tensor:
     return mb.dense(mb.flatten(image) * 1e30, 3) * 1e30
 
 
-def test_a_sound_net_learns_eight_samples(here: Path) -> None:
+def test_a_sound_net_learns_eight_samples(here: Path):
     found = mb.check(sound, IMAGES, augment={"pad": 1}, update={"lr": 1e-9}, **SETTINGS)  # of its own steps
     assert found.shapes == {"logits": (3, 3)}
     assert found.weights == 36 * 12 + 12 + 12 * 3 + 3
@@ -41,7 +41,7 @@ def test_a_sound_net_learns_eight_samples(here: Path) -> None:
     assert not list(here.iterdir())
 
 
-def test_fit_begins_with_it_and_trains_as_without(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_fit_begins_with_it_and_trains_as_without(here: Path, capsys):
     found = mb.fit(sound, IMAGES, check=True, **SETTINGS)
     assert capsys.readouterr().err.startswith(
         "check:\n  outputs for a batch: logits (3, 3); 483 weights\n  first loss "
@@ -49,7 +49,7 @@ def test_fit_begins_with_it_and_trains_as_without(here: Path, capsys: pytest.Cap
     assert tiny.same_bits(found.weights, mb.fit(sound, IMAGES, **SETTINGS).weights)
 
 
-def test_a_net_that_cannot_learn_ends_before_it_trains(here: Path) -> None:
+def test_a_net_that_cannot_learn_ends_before_it_trains(here: Path):
     with pytest.raises(ConfigError) as caught:
         mb.fit(deaf, IMAGES, check=True, **SETTINGS)
     assert str(caught.value).startswith("check: the net does not learn 8 samples: the loss went from ")
@@ -59,7 +59,7 @@ def test_a_net_that_cannot_learn_ends_before_it_trains(here: Path) -> None:
     assert not list(here.iterdir())
 
 
-def test_a_loss_that_is_not_finite_is_named(here: Path) -> None:
+def test_a_loss_that_is_not_finite_is_named(here: Path):
     with refuses(
         "check: the loss or a gradient of the first batch is not finite at step 1; look for a division by 0, a "
         "logarithm of 0, or inputs that are not finite or far from 1",
@@ -68,7 +68,7 @@ def test_a_loss_that_is_not_finite_is_named(here: Path) -> None:
         mb.check(wild, IMAGES, **SETTINGS)
 
 
-def test_a_first_loss_far_from_chance_is_a_warning(here: Path) -> None:
+def test_a_first_loss_far_from_chance_is_a_warning(here: Path):
     def sure(image: mb.Tensor) -> mb.Tensor:
         return sound(image) * 100.0
 
@@ -78,7 +78,7 @@ def test_a_first_loss_far_from_chance_is_a_warning(here: Path) -> None:
     assert f"warning: {found.warnings[0]}" in str(found)
 
 
-def test_a_regression_has_no_chance(here: Path) -> None:
+def test_a_regression_has_no_chance(here: Path):
     x = np.random.default_rng(0).standard_normal((40, 4)).astype(np.float32)
 
     def line(x: mb.Tensor) -> mb.Tensor:

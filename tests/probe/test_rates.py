@@ -25,17 +25,17 @@ def curve(n: float) -> float:
     return 0.5 + 1.5 / (1 + math.exp((n - 40) / 4)) + (0.0 if n < 60 else 0.01 * (n - 60) ** 2)
 
 
-def test_smoothed_has_no_bias_towards_0() -> None:
+def test_smoothed_has_no_bias_towards_0():
     assert smoothed([3.0] * 5) == pytest.approx([3.0] * 5)
     assert smoothed([1.0, 3.0]) == pytest.approx([1.0, (0.9 * 0.1 * 1.0 + 0.1 * 3.0) / 0.19])
     assert math.isnan(smoothed([1.0, math.nan, 1.0])[2])
 
 
-def test_the_rates_rise_exponentially() -> None:
+def test_the_rates_rise_exponentially():
     assert [Rising(100.0, 4.0).rate(epoch) for epoch in (0.0, 2.0, 4.0)] == pytest.approx([1.0, 10.0, 100.0])
 
 
-def test_a_curve_is_judged_where_it_falls_and_turns() -> None:
+def test_a_curve_is_judged_where_it_falls_and_turns():
     found = judged("sgd", RATES, [curve(n) for n in range(100)])
     assert found.steepest == pytest.approx(RATES[40], rel=0.5)
     assert found.least == pytest.approx(RATES[57], rel=0.6)
@@ -46,7 +46,7 @@ def test_a_curve_is_judged_where_it_falls_and_turns() -> None:
     assert text.splitlines()[-1].startswith("suggestion for sgd: update.lr=0.00")
 
 
-def test_a_loss_that_is_not_finite_ends_it() -> None:
+def test_a_loss_that_is_not_finite_ends_it():
     assert diverged_at([2.0, 1.0, math.nan]) == 2
     assert diverged_at([2.0] * 30) is None
     assert diverged_at([]) is None
@@ -55,7 +55,7 @@ def test_a_loss_that_is_not_finite_ends_it() -> None:
     assert "not finite" in str(found)
 
 
-def test_where_the_loss_does_not_fall_nothing_is_suggested() -> None:
+def test_where_the_loss_does_not_fall_nothing_is_suggested():
     found = judged("adamw", RATES, [1.0 + 0.01 * n for n in range(100)])
     assert (found.suggestion, found.steepest, found.least) == (None, None, None)
     assert str(found).splitlines()[-1].startswith("no suggestion: the loss fell at no rate from 0.0001 to ")
@@ -72,7 +72,7 @@ def quadratic(x: mb.Tensor) -> mb.Tensor:
     return each * each * 2.0  # h = 4
 
 
-def test_the_limit_of_gradient_descent_is_found(here: Path) -> None:
+def test_the_limit_of_gradient_descent_is_found(here: Path):
     data = {"x": np.ones(64, np.float32)}
     settings = {"batch_size": 2, "update": {"name": "sgd", "momentum": 0.0}, "device": "numpy"}
     found = mb.find_lr(quadratic, data, lowest=1e-3, highest=100.0, **settings)
@@ -85,7 +85,7 @@ def test_the_limit_of_gradient_descent_is_found(here: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["sgd", "lion", "muon"])
-def test_every_optimiser_takes_it(name: str, tmp_path: Path) -> None:
+def test_every_optimiser_takes_it(name: str, tmp_path):
     work = tiny.job(tmp_path, update={"name": name}, precision="float32", learners=2)
     found = range_test(work, train.train, iterations=60)
     assert found.optimiser == name
@@ -93,7 +93,7 @@ def test_every_optimiser_takes_it(name: str, tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_bad_ranges_are_refused(tmp_path: Path) -> None:
+def test_bad_ranges_are_refused(tmp_path):
     work = tiny.job(tmp_path)
     with pytest.raises(ConfigError, match=r"^rates: must be two numbers above 0 that rise, got 1 to 0\.1$"):
         range_test(work, train.train, lowest=1.0, highest=0.1)
@@ -104,7 +104,7 @@ def test_bad_ranges_are_refused(tmp_path: Path) -> None:
             find_rate(work, train.train, Single(), ends, 100)
 
 
-def test_the_command_prints_a_table_and_draws(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_a_table_and_draws(here: Path, capsys):
     pytest.importorskip("matplotlib")
     write_run(here)
     before = {path.name for path in here.iterdir()}

@@ -3,7 +3,6 @@
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -40,7 +39,7 @@ def drawn(seed: int) -> Callable[[Tensor], Tensor]:
 
 
 @pytest.mark.parametrize("rule", tiny.RULES)
-def test_ranks_that_draw_numbers_train_rank_0s(tmp_path: Path, rule: str) -> None:
+def test_ranks_that_draw_numbers_train_rank_0s(tmp_path, rule: str):
     """The bits are those of ranks that all drew what rank 0 drew."""
     settings = {"rule": rule, "stop": {"epochs": None, "iterations": 12}, "evaluate": {"every": 0.2}}
 
@@ -60,7 +59,7 @@ def test_ranks_that_draw_numbers_train_rank_0s(tmp_path: Path, rule: str) -> Non
     assert "different" not in (tmp_path / "same/run/log.txt").read_text()
 
 
-def test_a_net_that_draws_whenever_it_is_built_is_refused(tmp_path: Path) -> None:
+def test_a_net_that_draws_whenever_it_is_built_is_refused(tmp_path):
     def net(image: Tensor) -> Tensor:
         return dense(flatten(image) * constant(np.random.default_rng().random(36)), 3)
 
@@ -90,7 +89,7 @@ def wider(image: Tensor) -> Tensor:
     ],
     ids=["seed", "rate", "learners", "net", "images", "labels", "test"],
 )
-def test_what_differs_is_named(tmp_path: Path, other: dict, message: str) -> None:
+def test_what_differs_is_named(tmp_path, other: dict, message: str):
     def body(comm: Communicator) -> None:
         with Session(tiny.job(tmp_path, **({"seed": 0} | (other if comm.rank == 1 else {}))), comm):
             pass
@@ -100,7 +99,7 @@ def test_what_differs_is_named(tmp_path: Path, other: dict, message: str) -> Non
     assert str(caught.value).startswith(f"rank 1: has {message}")
 
 
-def test_another_mpibow_is_named(tmp_path: Path) -> None:
+def test_another_mpibow_is_named(tmp_path):
     for name in ("same", "changed"):
         shutil.copytree(alike.PACKAGE / "sync", tmp_path / name / "sync")
     (tmp_path / "changed/sync/rule.py").write_text("# changed")
@@ -113,7 +112,7 @@ def test_another_mpibow_is_named(tmp_path: Path) -> None:
         on_threads(3, body)
 
 
-def test_contents_of_every_kind_of_data(tmp_path: Path) -> None:
+def test_contents_of_every_kind_of_data(tmp_path):
     write_digits(tmp_path / "a")
     shutil.copytree(tmp_path / "a", tmp_path / "b")
     records, copy, others = (open_records(tmp_path / name) for name in ("a/train", "b/train", "a/test"))
@@ -129,7 +128,7 @@ def test_contents_of_every_kind_of_data(tmp_path: Path) -> None:
     assert "float32" in contents_of(light)
 
 
-def test_a_state_that_differs_is_named(tmp_path: Path) -> None:
+def test_a_state_that_differs_is_named(tmp_path):
     """As where ranks on different nodes read different copies of a file."""
     short = {"rule": {"name": "crossbow"}, "stop": {"epochs": None, "iterations": 4}}
     tiny.train(tmp_path, 2, checkpoint={"every": "4 iterations"}, **short)
@@ -199,7 +198,7 @@ print("equal")
 
 @pytest.mark.torch
 @needs_mpi
-def test_modules_that_every_rank_makes_unseeded(tmp_path: Path) -> None:
+def test_modules_that_every_rank_makes_unseeded(tmp_path):
     pytest.importorskip("torch")
     (tmp_path / "run.py").write_text(SCRIPT)
     done = mpirun(2, "run.py", "runs", cwd=tmp_path)
@@ -208,7 +207,7 @@ def test_modules_that_every_rank_makes_unseeded(tmp_path: Path) -> None:
 
 
 @needs_mpi
-def test_a_run_directory_that_ranks_do_not_share(tmp_path: Path) -> None:
+def test_a_run_directory_that_ranks_do_not_share(tmp_path):
     """As on nodes with a disk of their own each."""
     (tmp_path / "run.py").write_text(
         "import os\nfrom mpi4py import MPI\nfrom mpibow.run import lock\nfrom mpibow.train import main\n"
@@ -225,7 +224,7 @@ def test_a_run_directory_that_ranks_do_not_share(tmp_path: Path) -> None:
     assert not (tmp_path / "node0/runs/a/lock").exists()
 
 
-def test_ranks_that_evaluate_other_data_or_weights(tmp_path: Path) -> None:
+def test_ranks_that_evaluate_other_data_or_weights(tmp_path):
     """As where every node has files of its own at one path: data are refused, weights are rank 0's."""
     rng = np.random.default_rng(0)
     x, y = rng.random((20, 4), np.float32), rng.random((20, 2), np.float32)

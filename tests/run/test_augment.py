@@ -35,7 +35,7 @@ def kinds(work: tiny.Job, training: bool) -> list[str]:
     return [node.op.kind for node in work.build(3, training).nodes]
 
 
-def test_it_comes_first_and_in_training_only(tmp_path: Path) -> None:
+def test_it_comes_first_and_in_training_only(tmp_path):
     work = tiny.job(tmp_path, augmentation=SHIFT)
     plain = kinds(tiny.job(tmp_path), False)
     assert kinds(work, True) == ["augment", *plain]
@@ -45,7 +45,7 @@ def test_it_comes_first_and_in_training_only(tmp_path: Path) -> None:
     assert kinds(tiny.job(tmp_path, augmentation=Augmentation()), True) == plain
 
 
-def test_the_order_of_all_of_it(tmp_path: Path) -> None:
+def test_the_order_of_all_of_it(tmp_path):
     work = tiny.job(tmp_path, augmentation=ALL)
     assert kinds(work, True)[:4] == ["augment", "jitter", "normalise", "cutout"]
     assert kinds(work, False)[:3] == ["centre_crop", "normalise", "flatten"]
@@ -56,7 +56,7 @@ def test_the_order_of_all_of_it(tmp_path: Path) -> None:
         assert kinds(tiny.job(tmp_path, augmentation=off), True)[0] == "normalise"
 
 
-def test_a_crop_is_the_centre_in_evaluation(tmp_path: Path) -> None:
+def test_a_crop_is_the_centre_in_evaluation(tmp_path):
     work = tiny.job(tmp_path, augmentation=Augmentation(crop=4))
     assert kinds(work, True)[0] == "augment"
     assert kinds(work, False)[0] == "centre_crop"
@@ -68,7 +68,7 @@ def net(image):
     return mpibow.dense(mpibow.flatten(image), 3)
 
 
-def test_fit_and_predict_with_a_crop(here: Path) -> None:
+def test_fit_and_predict_with_a_crop(here: Path):
     test, answers = tiny.images(31, seed=1)
     settings = {"batch_size": 3, "stop": {"epochs": 4}, "update": {"lr": 0.02}}
     found = mpibow.fit(net, tiny.images(), (test, answers), augment={"crop": 5, "flip": True}, **settings)
@@ -90,7 +90,7 @@ def scaled(normalise: str, images: Array) -> Array:
 
 
 @pytest.mark.parametrize("normalise", ["channel", "pixel", "half", "none"])
-def test_a_checkpoint_says_what_a_net_sees(here: Path, normalise: str) -> None:
+def test_a_checkpoint_says_what_a_net_sees(here: Path, normalise: str):
     """Evaluated where the training data are gone."""
     data = {"train": "data/train", "test": "data/test", "normalise": normalise, "augment": {"cutout": 2, "pad": 1}}
     write_run(here, data=data, stop={"epochs": 2}, evaluate={"every": 1}, update={"lr": 1e-4})
@@ -113,7 +113,7 @@ def test_a_checkpoint_says_what_a_net_sees(here: Path, normalise: str) -> None:
     assert found.loss == pytest.approx(losses.mean(), rel=1e-4)
 
 
-def test_one_rank_reads_the_mean_image_for_all(here: Path) -> None:
+def test_one_rank_reads_the_mean_image_for_all(here: Path):
     data = {"train": "data/train", "test": "data/test", "normalise": "pixel"}
     write_run(here, data=data)
     config = load("run.yaml")
@@ -122,7 +122,7 @@ def test_one_rank_reads_the_mean_image_for_all(here: Path) -> None:
     assert open_job(config, first.scaling).scaling == first.scaling
 
 
-def test_from_a_file_and_evaluated_from_its_checkpoint(tmp_path: Path) -> None:
+def test_from_a_file_and_evaluated_from_its_checkpoint(tmp_path):
     augment = {"pad": 1, "crop": 5, "flip": True, "cutout": 2, "jitter": {"brightness": 0.1}, "mixup": 0.4}
     data = {"train": "data/train", "test": "data/test", "augment": augment, "normalise": "pixel"}
     loss, evaluate = {"label_smoothing": 0.1}, {"every": 1, "top_k": 2}
@@ -178,12 +178,12 @@ def test_from_a_file_and_evaluated_from_its_checkpoint(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_does_not_fit_the_images(tmp_path: Path, settings: Augmentation, message: str) -> None:
+def test_what_does_not_fit_the_images(tmp_path, settings: Augmentation, message: str):
     with refuses(message):
         tiny.job(tmp_path, augmentation=settings, batch_size=1)
 
 
-def test_rows_are_no_images(here: Path) -> None:
+def test_rows_are_no_images(here: Path):
     images, labels = tiny.images()
     for augment in ({"flip": True}, {"cutout": 1}, {"jitter": {"contrast": 0.1}}):
         with tiny.unchanged(here), refuses("data.augment: needs images (channels, height, width), train has (36,)"):
@@ -192,7 +192,7 @@ def test_rows_are_no_images(here: Path) -> None:
         mpibow.fit(net, (images, labels), augment={"mirror": True})
 
 
-def test_normalisations_that_there_are_not(here: Path) -> None:
+def test_normalisations_that_there_are_not(here: Path):
     images, labels = tiny.images()
     for given, shown in ((True, "true"), ("batch", "'batch'")):
         with (
@@ -207,7 +207,7 @@ def test_normalisations_that_there_are_not(here: Path) -> None:
         mpibow.fit(net, (images / 255, labels), normalise="half")
 
 
-def test_a_mean_image_is_of_raw_images(tmp_path: Path) -> None:
+def test_a_mean_image_is_of_raw_images(tmp_path):
     write_records(tmp_path / "photos", [(b"\xff\xd8", 0)], classes=2, encoding="jpeg", moments=([1.0] * 3, [1.0] * 3))
     photos = Decoded(open_records(tmp_path / "photos"), Image())
     with refuses("data.normalise: pixel needs raw images, photos has jpeg ones; write channel"):

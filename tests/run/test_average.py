@@ -24,7 +24,7 @@ def stored(folder: Path, iteration: int = 40) -> dict:
     return read_arrays(folder / f"run/checkpoints/iteration-{iteration:010d}", "average")
 
 
-def test_by_hand() -> None:
+def test_by_hand():
     """Half of what was is left after 100 samples; the first centre is all of it."""
     average = Average(Ema(100, every=3), Averaged(1000, 0.0))
     assert [average.due(iteration) for iteration in (2, 3, 4)] == [False, True, False]
@@ -38,7 +38,7 @@ def test_by_hand() -> None:
 
 
 @tiny.rules("auto", "crossbow", "ssgd", "independent")
-def test_it_is_of_the_centres_and_changes_none(tmp_path: Path, rule: str) -> None:
+def test_it_is_of_the_centres_and_changes_none(tmp_path, rule: str):
     settings = {"rule": rule, "learners": 2, "net": tiny.normed, "checkpoint": {}}
     plain = tiny.train(tmp_path / "plain", **settings)
     centres = []
@@ -57,7 +57,7 @@ def test_it_is_of_the_centres_and_changes_none(tmp_path: Path, rule: str) -> Non
         np.testing.assert_allclose(average[name], expected, rtol=1e-9, atol=1e-12)
 
 
-def test_it_is_evaluated_beside_the_centre(tmp_path: Path) -> None:
+def test_it_is_evaluated_beside_the_centre(tmp_path):
     tiny.train(tmp_path, ema=EMA)
     centre, average = (tiny.events(tmp_path / "run", kind) for kind in ("evaluate", "average"))
     assert [each["iteration"] for each in average] == [each["iteration"] for each in centre]
@@ -66,7 +66,7 @@ def test_it_is_evaluated_beside_the_centre(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("validation", [None, 0.2])
-def test_the_summary_has_it(tmp_path: Path, validation: float | None) -> None:
+def test_the_summary_has_it(tmp_path, validation: float | None):
     """And it is tested at the end, where the test data chose nothing."""
     found = tiny.train(tmp_path, ema=EMA, validation=validation)
     summary = tiny.summary(tmp_path)
@@ -85,14 +85,14 @@ def test_the_summary_has_it(tmp_path: Path, validation: float | None) -> None:
     assert tiny.train(tmp_path / "without").summary.average_test_loss is None
 
 
-def test_training_gives_it_back(tmp_path: Path) -> None:
+def test_training_gives_it_back(tmp_path):
     found = tiny.train(tmp_path, 2, ema=EMA, net=tiny.normed, checkpoint={})
     assert found.average is not None
     assert tiny.same_bits(found.average, stored(tmp_path))
     assert tiny.train(tmp_path / "without").average is None
 
 
-def test_the_check_counts_its_memory(tmp_path: Path) -> None:
+def test_the_check_counts_its_memory(tmp_path):
     work = tiny.job(tmp_path, ema=EMA, net=wide)
     size = work.layout.size * 8 / (1 << 20)
     line = f"and {size:.1f} MiB of the host's memory for the average of the centre"
@@ -104,7 +104,7 @@ def wide(image: Tensor) -> Tensor:
     return dense(relu(dense(flatten(image), 9000)), tiny.CLASSES)
 
 
-def test_many_weights_are_averaged_like_few() -> None:
+def test_many_weights_are_averaged_like_few():
     """A piece at a time."""
     size = 3 * PIECE // 2
     average = Average(Ema(100), Averaged(0, 0.0))
@@ -114,6 +114,6 @@ def test_many_weights_are_averaged_like_few() -> None:
     np.testing.assert_allclose(average.weights, np.full(size, 1 / 3))
 
 
-def test_it_needs_a_half_life(tmp_path: Path) -> None:
+def test_it_needs_a_half_life(tmp_path):
     with refuses("ema.half_life: is required, a number above 0"):
         tiny.job(tmp_path, ema={})

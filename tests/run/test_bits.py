@@ -1,7 +1,6 @@
 """The same numbers however learners are spread over ranks, the same bits however a run goes on its way."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +13,7 @@ RULES = pytest.mark.parametrize("rule", tiny.RULES.values(), ids=tiny.RULES.keys
 
 
 @RULES
-def test_four_learners_give_the_same_centre_on_any_number_of_ranks(tmp_path: Path, rule: dict) -> None:
+def test_four_learners_give_the_same_centre_on_any_number_of_ranks(tmp_path, rule: dict):
     tiny.spread(tmp_path, (1, 2, 4), rule=rule)
 
 
@@ -33,13 +32,13 @@ OPTIONS = {
 
 
 @pytest.mark.parametrize("option", OPTIONS)
-def test_an_option_changes_what_is_learnt_and_not_with_ranks(tmp_path: Path, option: str) -> None:
+def test_an_option_changes_what_is_learnt_and_not_with_ranks(tmp_path, option: str):
     without = tiny.train(tmp_path / "without", learners=4).weights
     assert tiny.distance(without, tiny.spread(tmp_path, **OPTIONS[option])) > 1e-3
 
 
 @tiny.rules("auto", "crossbow", "ssgd")
-def test_batch_norm_does_not_depend_on_ranks(tmp_path: Path, rule: str) -> None:
+def test_batch_norm_does_not_depend_on_ranks(tmp_path, rule: str):
     """Its running statistics belong to the learners, the centre's are their mean."""
     one, two, uneven = (
         tiny.train(tmp_path / str(learners), ranks, net=tiny.normed, rule=rule, learners=learners)
@@ -53,13 +52,13 @@ def test_batch_norm_does_not_depend_on_ranks(tmp_path: Path, rule: str) -> None:
     assert uneven.summary.learners == (1, 3)
 
 
-def test_rules_do_differ(tmp_path: Path) -> None:
+def test_rules_do_differ(tmp_path):
     found = [tiny.train(tmp_path / n, rule=rule, learners=3).weights for n, rule in tiny.RULES.items()]
     assert not any(tiny.same_bits(a, b) for i, a in enumerate(found) for b in found[:i])
 
 
 @tiny.rules("auto", "crossbow-3", "number-3", "nesterov-3", "slowmo", "diloco", "then", "ssgd", "independent")
-def test_another_run_has_the_same_bits_overlapped_or_not(tmp_path: Path, rule: str) -> None:
+def test_another_run_has_the_same_bits_overlapped_or_not(tmp_path, rule: str):
     one, again, apart = (
         tiny.train(
             tmp_path / name, 2, net=tiny.normed, rule=rule, learners=2, precision="float32", overlap=name != "apart"
@@ -70,13 +69,13 @@ def test_another_run_has_the_same_bits_overlapped_or_not(tmp_path: Path, rule: s
     assert tiny.same_bits(one, apart)
 
 
-def test_another_seed_is_another_run(tmp_path: Path) -> None:
+def test_another_seed_is_another_run(tmp_path):
     one, two = (tiny.train(tmp_path / str(seed), seed=seed) for seed in (1, 2))
     assert not tiny.same_bits(one.weights, two.weights)
 
 
 @tiny.rules("auto", "crossbow-3", "ssgd")
-def test_looking_changes_no_bit(tmp_path: Path, rule: str) -> None:
+def test_looking_changes_no_bit(tmp_path, rule: str):
     """Evaluation, checkpoints and metrics only read."""
 
     def seen(name: str, **settings) -> dict:
@@ -93,12 +92,12 @@ def test_looking_changes_no_bit(tmp_path: Path, rule: str) -> None:
     assert len(tiny.events(tmp_path / "evaluated/run", "evaluate")) > 35
 
 
-def test_prefetch_changes_no_bit(tmp_path: Path) -> None:
+def test_prefetch_changes_no_bit(tmp_path):
     few, many = (tiny.train(tmp_path / str(n), 2, prefetch=n, learners=2).weights for n in (1, 9))
     assert tiny.same_bits(few, many)
 
 
-def test_a_drop_of_the_rate_restarts_the_averaging(tmp_path: Path) -> None:
+def test_a_drop_of_the_rate_restarts_the_averaging(tmp_path):
     drop = {"lr": 0.05, "momentum": 0.9, "schedule": {"name": "multistep", "epochs": [2], "factor": 0.5}}
 
     def seen(name: str, restart) -> dict:
@@ -110,7 +109,7 @@ def test_a_drop_of_the_rate_restarts_the_averaging(tmp_path: Path) -> None:
     assert not tiny.same_bits(auto, never)
 
 
-def test_a_smooth_schedule_never_restarts(tmp_path: Path) -> None:
+def test_a_smooth_schedule_never_restarts(tmp_path):
     smooth = {"lr": 0.05, "schedule": {"name": "cosine", "epochs": 6}, "warmup": {"epochs": 1}}
     auto, never = (
         tiny.train(tmp_path / restart, rule={"name": "crossbow", "restart": restart}, learners=2, update=smooth)
@@ -126,7 +125,7 @@ CHANGES = {5: (3, 1), 12: (1, 1), 13: (2, 4), 30: (2, 2)}
 
 @tiny.rules("auto", "crossbow-3", "nesterov-3", "ssgd")
 @pytest.mark.parametrize("prefetch", [1, 4])
-def test_learners_come_and_go(tmp_path: Path, rule: str, prefetch: int) -> None:
+def test_learners_come_and_go(tmp_path, rule: str, prefetch: int):
     def seen(name: str) -> list[tiny.Replay]:
         work = tiny.job(tmp_path / name, rule=rule, learners=2, prefetch=prefetch, net=tiny.normed)
         return tiny.replay(work, 2, before=tiny.announcing(CHANGES))
@@ -140,7 +139,7 @@ def test_learners_come_and_go(tmp_path: Path, rule: str, prefetch: int) -> None:
     tiny.check_stream(ranks)
 
 
-def test_a_change_of_learners_does_not_depend_on_ranks(tmp_path: Path) -> None:
+def test_a_change_of_learners_does_not_depend_on_ranks(tmp_path):
     # Without momenta: a new learner has none, and which ones are new depends on the ranks.
     rule = {"name": "sma", "reset_momentum": True}
     one = tiny.watch(tmp_path / "1", rule=rule, learners=4, before=tiny.announcing({10: (6,)}))
@@ -149,7 +148,7 @@ def test_a_change_of_learners_does_not_depend_on_ranks(tmp_path: Path) -> None:
 
 
 @tiny.rules("auto", "independent")
-def test_looking_changes_no_bit_of_learners_that_come_later(tmp_path: Path, rule: str) -> None:
+def test_looking_changes_no_bit_of_learners_that_come_later(tmp_path, rule: str):
     seen, unseen = (
         tiny.watch(tmp_path / str(every), rule=rule, evaluate={"every": every}, before=tiny.announcing({10: (3,)}))
         for every in (0.1, 1000)

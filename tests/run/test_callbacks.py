@@ -48,7 +48,7 @@ def fit(*callbacks, **more) -> mb.Fitted:
     return mb.fit(net, images, images, callbacks=callbacks, **{**SETTINGS, **more})
 
 
-def test_they_hear_what_happens_in_order_and_change_no_bits(here: Path) -> None:
+def test_they_hear_what_happens_in_order_and_change_no_bits(here: Path):
     heard = []
     found = fit(heard.append)
     kinds = [type(event) for event in heard]
@@ -64,7 +64,7 @@ def test_they_hear_what_happens_in_order_and_change_no_bits(here: Path) -> None:
     assert tiny.same_bits(found.weights, fit().weights)
 
 
-def test_stop_ends_the_run_and_says_who_said_so(here: Path) -> None:
+def test_stop_ends_the_run_and_says_who_said_so(here: Path):
     def enough(event):
         return mb.STOP if isinstance(event, mb.Iteration) and event.iteration == 15 else None
 
@@ -77,7 +77,7 @@ def test_stop_ends_the_run_and_says_who_said_so(here: Path) -> None:
     assert again.summary.samples == 240
 
 
-def test_numbers_go_to_the_events(here: Path) -> None:
+def test_numbers_go_to_the_events(here: Path):
     def twice(event):
         return {"twice": 2 * event.loss, "bad": float("nan")} if isinstance(event, mb.Evaluated) else None
 
@@ -103,12 +103,12 @@ def broken(event):
         (lambda event: {"epoch": 1}, "callback <lambda>: epoch: is an entry of every event; give it another name"),
     ],
 )
-def test_one_that_is_wrong_ends_the_run_under_its_name(here: Path, callback, said: str) -> None:
+def test_one_that_is_wrong_ends_the_run_under_its_name(here: Path, callback, said: str):
     with refuses(said, CallbackError):
         fit(callback)
 
 
-def test_early_stopping_is_that_of_the_settings(here: Path) -> None:
+def test_early_stopping_is_that_of_the_settings(here: Path):
     bad = {"update": {"lr": 1e-9}, "stop": {"epochs": 9}}
     found = fit(mb.EarlyStopping("accuracy", patience=2), **bad)
     same = fit(**{**bad, "stop": {"epochs": 9, "metric": "accuracy", "patience": 2}})
@@ -121,7 +121,7 @@ def test_early_stopping_is_that_of_the_settings(here: Path) -> None:
 
 @needs_mpi
 @pytest.mark.parametrize("every_rank", [False, True])
-def test_two_ranks_stop_after_the_same_iteration(tmp_path: Path, every_rank: bool) -> None:
+def test_two_ranks_stop_after_the_same_iteration(tmp_path, every_rank: bool):
     script = tmp_path / "script.py"
     script.write_text(textwrap.dedent(TWO_RANKS.format(every_rank=every_rank)))
     done = mpirun(2, str(script), cwd=tmp_path)

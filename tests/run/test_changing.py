@@ -2,10 +2,7 @@
 
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from types import SimpleNamespace
-
-import pytest
 
 from mpibow.comm import Communicator
 from mpibow.data.timeline import fixed
@@ -58,7 +55,7 @@ def decided(k: int, settled: bool = False) -> Decision:
     return Decision((k,), settled, f"trying {k}", SPAN)
 
 
-def test_a_change_costs_what_its_learners_were_bound_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_change_costs_what_its_learners_were_bound_for(monkeypatch):
     """However long learners were looked at before."""
     ranks, coordinator = Ranks(Clock(monkeypatch, changing)), Coordinator(fixed(4, (1,)), prefetch=2)
     session = ranks.session(coordinator, Tuning(Tuner()))
@@ -74,7 +71,7 @@ def test_a_change_costs_what_its_learners_were_bound_for(monkeypatch: pytest.Mon
         assert session.binding_seconds == seconds
 
 
-def test_fewer_learners_that_have_no_memory_leave_those_that_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fewer_learners_that_have_no_memory_leave_those_that_there_are(monkeypatch):
     """Fused ones take new memory whatever their number: of six that run a look wants five."""
     six = window((6,), [0.1], settled=True)
     ranks, coordinator = Ranks(Clock(monkeypatch)), Coordinator(fixed(4, (6,), execution="fused"), prefetch=2)
@@ -98,7 +95,7 @@ def test_fewer_learners_that_have_no_memory_leave_those_that_there_are(monkeypat
     assert tuning.state()["room"] == (None,)
 
 
-def test_ranks_that_decide_differently_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_that_decide_differently_are_an_error(monkeypatch):
     """Before any of them goes on; though one of them stays as it is."""
 
     def body(comm: Communicator, own: Decision) -> int:
@@ -121,7 +118,7 @@ def test_ranks_that_decide_differently_are_an_error(monkeypatch: pytest.MonkeyPa
             on_threads(2, lambda comm, other=other: body(comm, other if comm.rank else stay))
 
 
-def test_a_run_tells_all_that_a_change_cost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_tells_all_that_a_change_cost(tmp_path, monkeypatch):
     """Five seconds a learner that is new, seventy to change: also the change that comes after many looks."""
     clock = Clock(monkeypatch, changing)
     faster = [TWO]

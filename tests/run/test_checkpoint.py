@@ -41,7 +41,7 @@ def save_on(folder: Path, ranks: int, iteration: int = 7) -> list[Path]:
     return on_threads(ranks, body)
 
 
-def test_what_is_saved_is_read(tmp_path: Path) -> None:
+def test_what_is_saved_is_read(tmp_path):
     folder = tmp_path / "a/checkpoints"
     paths = save_on(folder, 3)
     assert paths == [folder / "iteration-0000000007"] * 3
@@ -62,7 +62,7 @@ def test_what_is_saved_is_read(tmp_path: Path) -> None:
     assert list(folder.iterdir()) == [paths[0]]
 
 
-def test_the_json_can_be_read_without_mpibow(tmp_path: Path) -> None:
+def test_the_json_can_be_read_without_mpibow(tmp_path):
     path = save(tmp_path, snapshot(), single)
     data = (path / "checkpoint.json").read_bytes()
     header = json.loads(data, parse_constant=pytest.fail)
@@ -73,7 +73,7 @@ def test_the_json_can_be_read_without_mpibow(tmp_path: Path) -> None:
         assert header["files"][file.name] == [file.stat().st_size, crc32c(file.read_bytes())]
 
 
-def test_any_byte_of_the_json_is_guarded(tmp_path: Path) -> None:
+def test_any_byte_of_the_json_is_guarded(tmp_path):
     path = save(tmp_path, snapshot(), single) / "checkpoint.json"
     data, header = path.read_bytes(), read_header(path.parent)
     for place in range(len(data)):
@@ -84,14 +84,14 @@ def test_any_byte_of_the_json_is_guarded(tmp_path: Path) -> None:
             assert str(path) in str(error)  # noqa: PT017
 
 
-def test_numbers_that_json_lacks_are_left_out(tmp_path: Path) -> None:
+def test_numbers_that_json_lacks_are_left_out(tmp_path):
     numbers = {"a": float("nan"), "b": 1.5, "c": [{"d": np.float64("inf"), "e": 2}]}
     path = save(tmp_path, replace(snapshot(), header={"iteration": 7, "ledger": numbers}), single)
     json.loads((path / "checkpoint.json").read_bytes(), parse_constant=pytest.fail)
     assert read_header(path)["ledger"] == {"b": 1.5, "c": [{"e": 2}]}
 
 
-def test_saving_again_replaces(tmp_path: Path) -> None:
+def test_saving_again_replaces(tmp_path):
     first = save(tmp_path, snapshot(), single)
     (first / "rank-9.safetensors").write_bytes(b"of more ranks")
     second = save(tmp_path, snapshot(), single)
@@ -101,7 +101,7 @@ def test_saving_again_replaces(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("step", [0, 1, 2])
-def test_a_kill_while_it_is_replaced_leaves_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int) -> None:
+def test_a_kill_while_it_is_replaced_leaves_one(tmp_path, monkeypatch, step: int):
     """Before each of the two renames, and before what was replaced is removed."""
     folder = tmp_path / "checkpoints"
     first = save(folder, snapshot(), single)
@@ -127,7 +127,7 @@ def test_a_kill_while_it_is_replaced_leaves_one(tmp_path: Path, monkeypatch: pyt
     assert list(folder.iterdir()) == [first]
 
 
-def test_leftovers_of_a_kill_do_no_harm(tmp_path: Path) -> None:
+def test_leftovers_of_a_kill_do_no_harm(tmp_path):
     part = tmp_path / ".iteration-0000000007.part"
     part.mkdir()
     (part / "rank-1.safetensors").write_bytes(b"old")
@@ -139,9 +139,7 @@ def test_leftovers_of_a_kill_do_no_harm(tmp_path: Path) -> None:
 @pytest.mark.parametrize("failing", [0, 1])
 @pytest.mark.parametrize("before", [True, False])
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EACCES])
-def test_where_one_rank_cannot_write_all_raise(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: int, before: bool, number: int
-) -> None:
+def test_where_one_rank_cannot_write_all_raise(tmp_path, monkeypatch, failing: int, before: bool, number: int):
     kept = save_on(tmp_path, 2, 3)[:1] if before else []
     real = checkpoint.save_file
 
@@ -177,7 +175,7 @@ def test_where_one_rank_cannot_write_all_raise(
         read_header(path)
 
 
-def test_no_folder(tmp_path: Path) -> None:
+def test_no_folder(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(CheckpointError, match="a checkpoint cannot be written: not a directory"):
         save(tmp_path / "file", snapshot(), single)
@@ -187,7 +185,7 @@ def test_no_folder(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def four(tmp_path: Path) -> Path:
+def four(tmp_path) -> Path:
     for iteration in (5, 10, 100, 20):
         save(tmp_path / "checkpoints", snapshot(iteration), single)
     (tmp_path / "checkpoints/.iteration-0000000200.part").mkdir()
@@ -199,16 +197,16 @@ def iterations(paths) -> list[int]:
     return [int(path.name.split("-")[1]) for path in paths]
 
 
-def test_names_sort_as_numbers() -> None:
+def test_names_sort_as_numbers():
     assert sorted(map(name_of, (100, 20, 9**10)), reverse=True) == [name_of(9**10), name_of(100), name_of(20)]
 
 
-def test_newest_first(four: Path) -> None:
+def test_newest_first(four: Path):
     assert iterations(newest_first(four / "checkpoints")) == [100, 20, 10, 5]
     assert newest_first(four / "none") == []
 
 
-def test_find(four: Path) -> None:
+def test_find(four: Path):
     assert iterations(find(four)) == [100, 20, 10, 5]
     assert iterations(find(four / "checkpoints" / name_of(20))) == [20, 10, 5]
     saving.point(four / "checkpoints", "best", four / "checkpoints" / name_of(10))
@@ -216,14 +214,14 @@ def test_find(four: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["checkpoints", "none", "checkpoints/notes.txt"])
-def test_find_no_checkpoint(four: Path, path: str) -> None:
+def test_find_no_checkpoint(four: Path, path: str):
     with refuses(
         f"{four / path}: is neither a checkpoint nor a run directory with checkpoints/ in it", CheckpointError
     ):
         list(find(four / path))
 
 
-def test_choose_takes_the_first_whole_one(four: Path) -> None:
+def test_choose_takes_the_first_whole_one(four: Path):
     notes: list[str] = []
     for iteration in (100, 20):
         (four / "checkpoints" / name_of(iteration) / "common.safetensors").unlink()
@@ -244,7 +242,7 @@ def test_choose_takes_the_first_whole_one(four: Path) -> None:
         (1, 100, 100, [100]), (1, 20, None, [20]), (2, 10, None, [10, 5]), (1, 10, 100, [100, 10]),
     ],
 )  # fmt: skip
-def test_prune(four: Path, keep: int, latest: int, best: int | None, left: list[int]) -> None:
+def test_prune(four: Path, keep: int, latest: int, best: int | None, left: list[int]):
     folder = four / "checkpoints"
     if best is not None:
         saving.point(folder, "best", folder / name_of(best))
@@ -258,14 +256,14 @@ def test_prune(four: Path, keep: int, latest: int, best: int | None, left: list[
         assert (folder / "best").resolve() == folder / name_of(best)
 
 
-def test_a_link_moves(four: Path) -> None:
+def test_a_link_moves(four: Path):
     folder = four / "checkpoints"
     for iteration in (5, 20):
         saving.point(folder, "best", folder / name_of(iteration))
     assert (folder / "best").readlink() == Path(name_of(20))  # it moves with the folder
 
 
-def test_a_link_that_cannot_be_made(four: Path) -> None:
+def test_a_link_that_cannot_be_made(four: Path):
     folder = four / "checkpoints"
     (folder / "best").mkdir()
     with refuses(f"{folder / 'best'}: cannot be made: is a directory", CheckpointError):

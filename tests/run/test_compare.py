@@ -19,12 +19,12 @@ def trial(*times: float, error: float = 0.001, first: str = "streams", counts: t
     return found
 
 
-def test_what_runs_is_measured_first() -> None:
+def test_what_runs_is_measured_first():
     assert compare(trial(), TUNER) == Decision((3,), False, "trying streams", TUNER.looking, "streams")
     assert compare(trial(first="fused"), TUNER) == Decision((3,), False, "trying fused", TUNER.looking, "fused")
 
 
-def test_they_take_turns_until_each_was_measured_twice() -> None:
+def test_they_take_turns_until_each_was_measured_twice():
     found = [compare(trial(*[0.02, 0.01, 0.02, 0.01][:n]), TUNER) for n in range(5)]
     assert [(each.execution, each.settled) for each in found] == [
         ("streams", False), ("fused", False), ("streams", False), ("fused", False), ("fused", True),
@@ -48,13 +48,13 @@ def test_they_take_turns_until_each_was_measured_twice() -> None:
     ],
 )
 @pytest.mark.parametrize("first", ["streams", "fused"])
-def test_the_faster_one_stays(times: tuple[float, float], error: float, kept: str, first: str) -> None:
+def test_the_faster_one_stays(times: tuple[float, float], error: float, kept: str, first: str):
     turns = times if first == "streams" else times[::-1]
     found = compare(trial(*turns * 3, error=error, first=first), TUNER)
     assert (found.execution, found.settled) == (kept, True)
 
 
-def test_what_is_close_is_measured_once_more_and_then_streams_stay() -> None:
+def test_what_is_close_is_measured_once_more_and_then_streams_stay():
     """3 % apart: two standard errors are 2 x 0.02 x 0.01, twice over sqrt(2), for two means of two each: 4 %."""
     found = trial(*[0.0100, 0.0097] * 2, error=0.02)
     assert (compare(found, TUNER).execution, compare(found, TUNER).settled) == ("streams", False)
@@ -62,7 +62,7 @@ def test_what_is_close_is_measured_once_more_and_then_streams_stay() -> None:
     assert (compare(found, TUNER).execution, compare(found, TUNER).settled) == ("streams", True)
 
 
-def test_ranks_wait_for_the_slowest() -> None:
+def test_ranks_wait_for_the_slowest():
     counts = (2, 3)
     found = Trial(counts, 4)
     for name, own in [("streams", [0.01, 0.03]), ("fused", [0.02, 0.02])] * 2:
@@ -74,7 +74,7 @@ def test_ranks_wait_for_the_slowest() -> None:
 
 
 @given(st.lists(st.floats(1e-4, 1.0), min_size=6, max_size=6), st.floats(1e-4, 0.2))
-def test_it_ends_and_fused_learners_are_never_kept_where_they_are_slower(times: list[float], error: float) -> None:
+def test_it_ends_and_fused_learners_are_never_kept_where_they_are_slower(times: list[float], error: float):
     ends = [n for n in range(7) if compare(trial(*times[:n], error=error), TUNER).settled]
     assert ends[:1] in ([4], [6])
     found = times[: ends[0]]

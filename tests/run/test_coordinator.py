@@ -12,19 +12,19 @@ REQUESTS = st.lists(
 )
 
 
-def test_attention() -> None:
+def test_attention():
     for request in (Request("SIGUSR1"), Request(save=True), Request(resync=True)):
         assert request.attention == 1.0
 
 
-def test_the_first_rank_that_wants_to_stop_is_named() -> None:
+def test_the_first_rank_that_wants_to_stop_is_named():
     wishes = [NOTHING, Request("SIGUSR1"), Request("SIGTERM")]
     assert settle_requests(wishes) == (Request("SIGUSR1"), 1)
     assert settle_requests(wishes[::-1]) == (Request("SIGTERM"), 0)
 
 
 @given(REQUESTS)
-def test_no_wish_is_lost(requests: list[Request]) -> None:
+def test_no_wish_is_lost(requests: list[Request]):
     together, rank = settle_requests(requests)
     assert bool(together.stop) == any(request.stop for request in requests)
     assert together.stop == requests[rank].stop
@@ -32,7 +32,7 @@ def test_no_wish_is_lost(requests: list[Request]) -> None:
     assert together.resync == any(request.resync for request in requests)
 
 
-def test_a_change_begins_behind_what_is_prefetched() -> None:
+def test_a_change_begins_behind_what_is_prefetched():
     coordinator = Coordinator(fixed(4, (2, 2)), prefetch=3)
     assert coordinator.announce(10, (1, 3)) == 14
     timeline = coordinator.timeline()
@@ -41,7 +41,7 @@ def test_a_change_begins_behind_what_is_prefetched() -> None:
     assert timeline.changes[-1] == Change(14, 14 * 4 * 4, (1, 3))
 
 
-def test_an_execution_is_announced_as_learners_are() -> None:
+def test_an_execution_is_announced_as_learners_are():
     coordinator = Coordinator(fixed(4, (2, 2), execution="streams"), prefetch=3)
     assert coordinator.announce(10, (2, 2), "fused") == 14
     assert (coordinator.announced, coordinator.execution) == ((2, 2), "fused")
@@ -50,13 +50,13 @@ def test_an_execution_is_announced_as_learners_are() -> None:
     assert (coordinator.announced, coordinator.execution) == ((1, 2), "fused")
 
 
-def test_changes_keep_their_order() -> None:
+def test_changes_keep_their_order():
     coordinator = Coordinator(fixed(4, (2, 2)), prefetch=3)
     assert [coordinator.announce(10, (k, 1)) for k in (1, 2, 3)] == [14, 15, 16]
     assert coordinator.announce(40, (1, 1)) == 44
 
 
-def test_after_20000_changes_it_holds_those_that_can_be_asked_for() -> None:
+def test_after_20000_changes_it_holds_those_that_can_be_asked_for():
     """Every iteration announces a change, as no tuner does; the pipeline reads three iterations ahead."""
     coordinator, whole = Coordinator(fixed(4, (1, 2)), prefetch=3), fixed(4, (1, 2))
     for t in range(20_000):
@@ -69,7 +69,7 @@ def test_after_20000_changes_it_holds_those_that_can_be_asked_for() -> None:
     assert coordinator.kept(20_000).changes == coordinator.timeline().changes[1:]
 
 
-def test_a_checkpoint_leaves_out_recorded_changes_to_come() -> None:
+def test_a_checkpoint_leaves_out_recorded_changes_to_come():
     recorded = fixed(4, (1,))
     for t in range(1, 50):
         recorded = recorded.announce(t, (1 + t % 2,))

@@ -64,14 +64,14 @@ def trained(ranks: int, learners: int, batch: int, build=net, **settings) -> Tra
 
 @pytest.mark.parametrize("build", [net, weighted])
 @pytest.mark.parametrize(("ranks", "learners", "batch"), [(1, 4, 2), (2, 2, 2), (2, 1, 4), (1, 8, 1)])
-def test_learners_are_one_large_batch(here: Path, ranks: int, learners: int, batch: int, build) -> None:
+def test_learners_are_one_large_batch(here: Path, ranks: int, learners: int, batch: int, build):
     whole, several = trained(1, 1, 8, build), trained(ranks, learners, batch, build)
     for key, array in whole.weights.items():
         np.testing.assert_allclose(several.weights[key], array, rtol=1e-10, atol=1e-13, err_msg=key)
 
 
 @pytest.mark.parametrize("name", ["crossbow", "ssgd"])
-def test_only_a_rule_in_force_multiplies_gradients(here: Path, name: str) -> None:
+def test_only_a_rule_in_force_multiplies_gradients(here: Path, name: str):
     """9 iterations are 0.75 epochs: until the other one takes over, a run is that of the first rule alone."""
     other = "ssgd" if name == "crossbow" else "local_sgd"
     alone, both, switched = (
@@ -83,7 +83,7 @@ def test_only_a_rule_in_force_multiplies_gradients(here: Path, name: str) -> Non
         assert (switched[key] != array).any()
 
 
-def test_learners_of_factors_are_one_large_batch(here: Path) -> None:
+def test_learners_of_factors_are_one_large_batch(here: Path):
     """At batch 1 the compiled kernels keep gradients of dense layers as factors; float32."""
     pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
     settings = {"device": "auto", "precision": "float32"}
@@ -97,7 +97,7 @@ def test_learners_of_factors_are_one_large_batch(here: Path) -> None:
 
 @pytest.mark.parametrize(("ranks", "batch"), [(1, 5), (2, 4), (1, 64)])
 @pytest.mark.parametrize("build", [net, weighted])
-def test_evaluation_is_exact(here: Path, build, ranks: int, batch: int) -> None:
+def test_evaluation_is_exact(here: Path, build, ranks: int, batch: int):
     """Over all labels that count, whatever batch and rank they fall to."""
     found = trained(ranks, 1, 2, build, evaluate={"batch_size": batch}, rule={"name": "sma"})
     x, label = (data(37, 1)[key] for key in ("x", "label"))

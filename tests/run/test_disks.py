@@ -15,7 +15,7 @@ from tests.run import tiny
 
 
 @pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Path]:
+def disk(tmp_path) -> Iterator[Path]:
     """A disk of 256 KiB."""
     place = tmp_path / "disk"
     place.mkdir()
@@ -38,7 +38,7 @@ def fill(place: Path) -> None:
                 pass
 
 
-def test_a_disk_that_others_fill_for_a_while(disk: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_disk_that_others_fill_for_a_while(disk: Path, capsys):
     """No line is lost, and the bits are those of a run that had room."""
 
     def others(session: Session) -> None:
@@ -61,7 +61,7 @@ def test_a_disk_that_others_fill_for_a_while(disk: Path, capsys: pytest.CaptureF
     assert tiny.same_bits(found[0].weights, whole[0].weights)
 
 
-def test_a_disk_that_stays_full(disk: Path) -> None:
+def test_a_disk_that_stays_full(disk: Path):
     def others(session: Session) -> None:
         if session.iteration == 10:
             fill(disk)
@@ -76,7 +76,7 @@ def test_a_disk_that_stays_full(disk: Path) -> None:
         tiny.watch(disk / "runs", before=others, **point)
 
 
-def test_a_read_only_disk(disk: Path) -> None:
+def test_a_read_only_disk(disk: Path):
     """Refused at the door, new or resumed; nothing is trained."""
     point = {"checkpoint": {"every": "5 iterations"}, "iterations": 5}
     tiny.train(disk / "runs", **point)
@@ -95,7 +95,7 @@ def test_a_read_only_disk(disk: Path) -> None:
 @pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize("how", ["removed", "moved"])
 @pytest.mark.parametrize("settings", [{"log": {"every": 5}}, {"checkpoint": {"every": "20 iterations"}}, {}])
-def test_a_run_directory_that_goes(tmp_path: Path, ranks: int, how: str, settings: dict[str, object]) -> None:
+def test_a_run_directory_that_goes(tmp_path, ranks: int, how: str, settings: dict[str, object]):
     folder = tmp_path / "run"
 
     def others(session: Session) -> None:

@@ -47,7 +47,7 @@ def bad(out: Path, ranks: int, **settings) -> Job:
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_reset(tmp_path: Path, rule: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_reset(tmp_path, rule: str, capsys):
     """The same numbers on any number of ranks, every reset counted once and told on rank 0."""
     one, two, four = (tiny.run(bad(tmp_path / str(ranks), ranks, rule=rule), ranks) for ranks in (1, 2, 4))
     assert tiny.distance(two.weights, one.weights) < 1e-10
@@ -66,7 +66,7 @@ def test_reset(tmp_path: Path, rule: str, capsys: pytest.CaptureFixture[str]) ->
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_after_a_reset_the_mean_is_the_true_one(tmp_path: Path, rule: str) -> None:
+def test_after_a_reset_the_mean_is_the_true_one(tmp_path, rule: str):
     """Every reset moves the mean of the replicas; the next all-reduce but one tells all ranks."""
     seen: dict[int, float] = {}
 
@@ -86,7 +86,7 @@ def test_after_a_reset_the_mean_is_the_true_one(tmp_path: Path, rule: str) -> No
 
 @pytest.mark.parametrize("rank", [0, 1])
 @pytest.mark.parametrize("rule", RULES)
-def test_resume_around_a_reset(tmp_path: Path, rule: str, rank: int) -> None:
+def test_resume_around_a_reset(tmp_path, rule: str, rank: int):
     """Also between the reset and the moment when all ranks agree on the mean again."""
     first = next(iteration for iteration, learner in meetings()[1:] if learner // 2 == rank)
     cuts = (first, first + 1, first + 2, first + 3)
@@ -100,7 +100,7 @@ def test_resume_around_a_reset(tmp_path: Path, rule: str, rank: int) -> None:
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_stop(tmp_path: Path, ranks: int) -> None:
+def test_stop(tmp_path, ranks: int):
     iteration, learner = meetings()[0]
     every = {"every": "1 iteration", "keep": 1, "best": False}
     with pytest.raises(DivergedError) as caught:
@@ -116,7 +116,7 @@ def test_stop(tmp_path: Path, ranks: int) -> None:
     assert resumed.summary.resets == len(meetings())
 
 
-def test_stop_before_the_first_checkpoint(tmp_path: Path) -> None:
+def test_stop_before_the_first_checkpoint(tmp_path):
     with pytest.raises(DivergedError, match=r"or set on_nan=reset; there is no checkpoint yet$"):
         tiny.run(bad(tmp_path, 1, on_nan="stop"))
     assert not (tmp_path / "run/checkpoints").exists()
@@ -126,7 +126,7 @@ def test_stop_before_the_first_checkpoint(tmp_path: Path) -> None:
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("on_nan", ["stop", "reset"])
 @pytest.mark.parametrize("rule", RULES)
-def test_a_rate_that_is_far_too_high(tmp_path: Path, rule: str, on_nan: str) -> None:
+def test_a_rate_that_is_far_too_high(tmp_path, rule: str, on_nan: str):
     """Where the centre itself overflows no reset can help; the last checkpoint holds numbers."""
     every = {"every": "1 iteration", "keep": 2, "best": False}
     settings = {"rule": rule, "update": {"lr": 1e30}, "precision": "float32", "checkpoint": every}
@@ -140,7 +140,7 @@ def test_a_rate_that_is_far_too_high(tmp_path: Path, rule: str, on_nan: str) -> 
 
 
 @pytest.mark.filterwarnings("error")
-def test_learners_that_all_fail_for_long(tmp_path: Path) -> None:
+def test_learners_that_all_fail_for_long(tmp_path):
     """The centre is finite, but so large that no loss is: resetting to it for ever would be no training."""
     settings = {"rule": "ssgd", "update": {"lr": 1e30}, "precision": "float32"}
     with pytest.raises(DivergedError) as caught:
@@ -153,7 +153,7 @@ def test_learners_that_all_fail_for_long(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("error")
-def test_a_centre_that_overflows_at_the_end(tmp_path: Path) -> None:
+def test_a_centre_that_overflows_at_the_end(tmp_path):
     """No loss tells: it is found before the run is called a success."""
     stop = {"epochs": None, "iterations": 1}
     with pytest.raises(DivergedError, match=r"^iteration 1: the centre is not finite; lower update.lr \(now 1e\+39\)"):

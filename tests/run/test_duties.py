@@ -36,11 +36,11 @@ def performed(folder: Path, **settings) -> list[str]:
     return calls[: calls.index("show") + 1]
 
 
-def test_all_in_their_order(tmp_path: Path) -> None:
+def test_all_in_their_order(tmp_path):
     assert performed(tmp_path) == ALL
 
 
-def test_a_run_that_is_to_stop_is_not_evaluated_first(tmp_path: Path) -> None:
+def test_a_run_that_is_to_stop_is_not_evaluated_first(tmp_path):
     """Its last evaluation is that of `finish`."""
     stopping = {"stop": {"epochs": None, "iterations": 1, "minutes": 1e-9}}
     assert performed(tmp_path, **stopping) == [name for name in ALL if name not in ("end_period", "evaluate")]
@@ -53,5 +53,5 @@ def test_a_run_that_is_to_stop_is_not_evaluated_first(tmp_path: Path) -> None:
     ({"evaluate": {"every": 100}}, "evaluate"),
     ({"checkpoint": {"every": None}}, "save"),
 ])  # fmt: skip
-def test_one_that_is_not_due_is_left_out(tmp_path: Path, setting: dict, missing: str) -> None:
+def test_one_that_is_not_due_is_left_out(tmp_path, setting: dict, missing: str):
     assert performed(tmp_path, **setting) == [name for name in ALL if name != missing]

@@ -37,7 +37,7 @@ IMAGE = {"size": 8}
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def data(tmp_path_factory) -> Path:
     """Encoded train and test, raw, and train with damaged images; each with three classes."""
     folder = tmp_path_factory.mktemp("data")
     records(folder / "train", bars(COUNT))
@@ -57,7 +57,7 @@ def job(data: Path, out: Path, *, train: str = "train", test: str | None = "test
 AUGMENT = {"augment": {"area": [0.3, 1.0], "flip": True}}
 
 
-def test_it_learns(data: Path, tmp_path: Path) -> None:
+def test_it_learns(data: Path, tmp_path):
     """Bars in three places, at random windows: chance is a third."""
     found = tiny.run(job(data, tmp_path, of_data={"augment": {"area": [0.7, 1.0]}}, stop={"epochs": 30}))
     assert found.summary.accuracy > 0.9
@@ -80,7 +80,7 @@ def through(data: Path, out: Path, form: str, kind: str, **more) -> Job:
 
 
 @through_each
-def test_resume_in_the_middle_of_an_epoch(data: Path, tmp_path: Path, form: str, kind: str) -> None:
+def test_resume_in_the_middle_of_an_epoch(data: Path, tmp_path, form: str, kind: str):
     """Two ranks, unequal learners, windows and flips anew in every epoch: slots and arrays are the same bytes."""
     cuts = (1, 6, 13)  # 9 samples an iteration: 41 end within the fifth, the tenth, the fourteenth
     whole = tiny.replay(through(data, tmp_path / "whole", form, kind, learners=[1, 2]), 2, before=saving(*cuts))
@@ -96,7 +96,7 @@ def test_resume_in_the_middle_of_an_epoch(data: Path, tmp_path: Path, form: str,
 
 @through_each
 @pytest.mark.parametrize("seed", [1, 2])
-def test_learners_come_and_go_at_random(data: Path, tmp_path: Path, form: str, kind: str, seed: int) -> None:
+def test_learners_come_and_go_at_random(data: Path, tmp_path, form: str, kind: str, seed: int):
     """Every sample once an epoch, on either rank; the ranks agree; a run resumed in between sees the same."""
     generator = np.random.default_rng(seed)
     changes = {int(t): (int(a), int(b)) for t, a, b in generator.integers(1, 4, (5, 3)) * [[4, 1, 1]]}
@@ -121,7 +121,7 @@ def test_learners_come_and_go_at_random(data: Path, tmp_path: Path, form: str, k
     ("form", "kind", "other"),
     [("raw", "host", "resident"), pytest.param("encoded", "host", "dali", marks=pytest.mark.dali)],
 )
-def test_a_run_goes_on_through_another_pipeline(data: Path, tmp_path: Path, form: str, kind: str, other: str) -> None:
+def test_a_run_goes_on_through_another_pipeline(data: Path, tmp_path, form: str, kind: str, other: str):
     whole = tiny.replay(through(data, tmp_path / "whole", form, kind, learners=2), before=saving(6))
     folder = copy(tmp_path / "whole", tmp_path / "again")
     again = tiny.replay(through(data, folder, form, other, learners=2), resume=point(folder, 6))
@@ -129,7 +129,7 @@ def test_a_run_goes_on_through_another_pipeline(data: Path, tmp_path: Path, form
     assert arrays(folder, 24) == arrays(tmp_path / "whole", 24)
 
 
-def test_prefetch_and_threads_change_no_bit(data: Path, tmp_path: Path) -> None:
+def test_prefetch_and_threads_change_no_bit(data: Path, tmp_path):
     found = [
         tiny.run(
             job(data, tmp_path / str(n), of_data={**AUGMENT, "workers": n}, prefetch=prefetch, learners=2), 2
@@ -173,7 +173,7 @@ def test_prefetch_and_threads_change_no_bit(data: Path, tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_is_refused(data: Path, tmp_path: Path, of_data: dict, train: str, test: str | None, message: str) -> None:
+def test_what_is_refused(data: Path, tmp_path, of_data: dict, train: str, test: str | None, message: str):
     with refuses(message):
         job(data, tmp_path, train=train, test=test, of_data=of_data)
 
@@ -183,9 +183,9 @@ def test_what_is_refused(data: Path, tmp_path: Path, of_data: dict, train: str, 
     pytest.param("dali", "NVIDIA DALI is installed on every rank", marks=pytest.mark.dali),
 ])  # fmt: skip
 def test_the_log_says_which_pipeline(
-    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+    data: Path, tmp_path, capsys, monkeypatch,
     taken: str, why: str,
-) -> None:  # fmt: skip
+):  # fmt: skip
     short = {"stop": {"epochs": None, "iterations": 2}}
     if taken == "host":
         monkeypatch.setattr(dali, "available", lambda: "it is not there")
@@ -211,7 +211,7 @@ def named(data: Path, sample: int) -> str:
     )
 
 
-def test_a_damaged_image_ends_the_run(data: Path, tmp_path: Path) -> None:
+def test_a_damaged_image_ends_the_run(data: Path, tmp_path):
     with pytest.raises(RecordError) as caught:
         tiny.run(job(data, tmp_path, train="damaged"))
     assert str(caught.value) in [named(data, sample) for sample in (7, 8, 30)]
@@ -223,7 +223,7 @@ def test_a_damaged_image_ends_the_run(data: Path, tmp_path: Path) -> None:
 SKIP = {**AUGMENT, "on_corrupt": "skip"}
 
 
-def test_damaged_images_are_skipped(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_damaged_images_are_skipped(data: Path, tmp_path, capsys):
     """Whatever the ranks, the next intact one is learnt from; each is told once in a run, resumed or not."""
     found = [
         tiny.run(job(data, tmp_path / str(n), train="damaged", of_data=SKIP, precision="float64", learners=4 // n), n)
@@ -244,7 +244,7 @@ def test_damaged_images_are_skipped(data: Path, tmp_path: Path, capsys: pytest.C
     assert tiny.same_bits(resumed.weights, whole.weights)
 
 
-def test_too_many_are_damaged(data: Path, tmp_path: Path) -> None:
+def test_too_many_are_damaged(data: Path, tmp_path):
     with pytest.raises(RecordError) as caught:
         tiny.run(job(data, tmp_path, train="damaged", of_data={**SKIP, "corrupt_limit": 2}))
     assert str(caught.value).startswith(
@@ -252,7 +252,7 @@ def test_too_many_are_damaged(data: Path, tmp_path: Path) -> None:
     )
 
 
-def test_an_evaluation_skips_them_too(data: Path, tmp_path: Path) -> None:
+def test_an_evaluation_skips_them_too(data: Path, tmp_path):
     """The last one of all, on either rank."""
     late = {"evaluate": {"batch_size": 5, "every": 1000}}
     found = tiny.run(job(data, tmp_path, test="damaged", of_data={"on_corrupt": "skip"}, **late), 2)
@@ -264,7 +264,7 @@ def test_an_evaluation_skips_them_too(data: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("image", [{"size": 8}, {"size": 8, "resize": 20}])
-def test_the_command_evaluates_what_the_run_did(data: Path, tmp_path: Path, image: dict[str, int]) -> None:
+def test_the_command_evaluates_what_the_run_did(data: Path, tmp_path, image: dict[str, int]):
     trained = tiny.run(job(data, tmp_path, of_data={**AUGMENT, "image": image}))
     found = evaluate(tmp_path / "run", str(data / "test"), Single())
     assert (found.accuracy, found.loss) == (
@@ -273,7 +273,7 @@ def test_the_command_evaluates_what_the_run_did(data: Path, tmp_path: Path, imag
     )
 
 
-def test_the_command_refuses_other_data(data: Path, tmp_path: Path) -> None:
+def test_the_command_refuses_other_data(data: Path, tmp_path):
     short = {"stop": {"epochs": None, "iterations": 2}}
     tiny.run(job(data, tmp_path, train="raw", test=None, of_data={"image": None}, **short))
     checkpoint = tmp_path / "run/checkpoints/iteration-0000000002"
@@ -282,7 +282,7 @@ def test_the_command_refuses_other_data(data: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("given", [open_records, str, Path])
-def test_fit(data: Path, here: Path, given) -> None:
+def test_fit(data: Path, here: Path, given):
 
     def net(image):
         assert image.shape[1:] == (3, 8, 8)
@@ -296,9 +296,7 @@ def test_fit(data: Path, here: Path, given) -> None:
     assert found.predict(np.zeros((2, 3, 8, 8), np.uint8)).shape == (2, 3)
 
 
-def test_waiting_for_data_is_told(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_waiting_for_data_is_told(data: Path, tmp_path, monkeypatch, capsys):
     def slow(*arguments) -> None:
         time.sleep(0.004)
         take(*arguments)

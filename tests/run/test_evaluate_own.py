@@ -17,7 +17,7 @@ SETTINGS = {"batch_size": 3, "learners": 1, "stop": {"epochs": 2}, "name": "run"
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def here(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     for seed, (name, folder) in enumerate(FOLDERS.items()):
         images, labels = tiny.images(60 if name == "train" else 20, seed)
@@ -39,7 +39,7 @@ KINDS = {
 
 @pytest.mark.parametrize("give", [str, Path, open_records])
 @pytest.mark.parametrize(("net", "loss"), KINDS.values(), ids=KINDS.keys())
-def test_folders_are_found_again(give: Callable, net, loss) -> None:
+def test_folders_are_found_again(give: Callable, net, loss):
     parts = {name: give(folder) for name, folder in FOLDERS.items()}
     summary = mb.fit(net, **parts, loss=loss, **SETTINGS).summary
     for name, expected in (("test", summary.test_loss), ("validation", summary.validation_loss)):
@@ -49,7 +49,7 @@ def test_folders_are_found_again(give: Callable, net, loss) -> None:
 
 
 @pytest.mark.parametrize(("net", "loss"), KINDS.values(), ids=KINDS.keys())
-def test_a_fraction_is_split_off_again(net, loss) -> None:
+def test_a_fraction_is_split_off_again(net, loss):
     summary = mb.fit(net, "data/train", validation=0.25, loss=loss, seed=3, **SETTINGS).summary
     found = evaluate(Path(summary.run), "validation", Single())
     assert (found.loss, found.count) == (summary.validation_loss, 15)
@@ -60,7 +60,7 @@ def test_a_fraction_is_split_off_again(net, loss) -> None:
 
 @pytest.mark.parametrize("name", ["train", "validation", "test"])
 @pytest.mark.parametrize("validation", [0.25, tiny.images(20, seed=2)])
-def test_a_programs_own_arrays_are_asked_for(name: str, validation) -> None:
+def test_a_programs_own_arrays_are_asked_for(name: str, validation):
     fitted = mb.fit(tiny.plain, tiny.images(), tiny.images(20, seed=1), validation=validation, **SETTINGS)
     with pytest.raises(ConfigError, match=f"^{name}: its program gave no folder of {name} data; give a folder of reco"):
         evaluate(Path(fitted.summary.run), name, Single())

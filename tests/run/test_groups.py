@@ -36,27 +36,27 @@ def names(folder: Path) -> list[str]:
     return [span.name for span in tiny.job(folder).layout.spans]
 
 
-def test_a_scaled_rate_is_another_rate(tmp_path: Path) -> None:
+def test_a_scaled_rate_is_another_rate(tmp_path):
     """All weights in a group of twice the rate."""
     whole = tiny.train(tmp_path / "group", **groups({"match": "*", "lr_scale": 2.0})).weights
     other = tiny.train(tmp_path / "rate", **groups(lr=0.1)).weights
     assert tiny.distance(whole, other) < 1e-12
 
 
-def test_a_group_decays_by_itself(tmp_path: Path) -> None:
+def test_a_group_decays_by_itself(tmp_path):
     alike = tiny.train(tmp_path / "all", **groups(weight_decay=0.1, decay_biases=True)).weights
     group = tiny.train(tmp_path / "group", **groups({"match": "*", "weight_decay": 0.1})).weights
     assert tiny.distance(alike, group) < 1e-12
 
 
-def test_a_pattern_that_matches_nothing(tmp_path: Path) -> None:
+def test_a_pattern_that_matches_nothing(tmp_path):
     with pytest.raises(
         ConfigError, match=r"^update\.groups\[0\]\.match: must match a weight's name, got 'conv9\.\*'; "
     ):
         tiny.job(tmp_path, **groups({"match": "conv9.*", "freeze": True}))
 
 
-def test_what_is_no_group(tmp_path: Path) -> None:
+def test_what_is_no_group(tmp_path):
     with pytest.raises(ConfigError) as caught:
         tiny.job(tmp_path, **groups({"match": "*", "lr_scale": 0}, {"freeze": True}))
     assert str(caught.value).splitlines() == [
@@ -65,7 +65,7 @@ def test_what_is_no_group(tmp_path: Path) -> None:
     ]
 
 
-def test_frozen_batch_norms_keep_their_running_statistics(tmp_path: Path) -> None:
+def test_frozen_batch_norms_keep_their_running_statistics(tmp_path):
     """Bit for bit with three learners, too; and with them the layer below is as frozen."""
     work = tiny.job(tmp_path, net=tiny.normed, learners=3, **groups({"match": "batch_norm1.*", "freeze": True}))
     trained = tiny.run(work).weights
@@ -76,7 +76,7 @@ def test_frozen_batch_norms_keep_their_running_statistics(tmp_path: Path) -> Non
     assert (trained["dense1.weight"] != begun(work)["dense1.weight"]).any()
 
 
-def test_frozen_weights_do_not_count_in_clip_norm(tmp_path: Path) -> None:
+def test_frozen_weights_do_not_count_in_clip_norm(tmp_path):
     """One learner whose last bias alone is trained, by gradients of length 1e-3: all of that is its own."""
     *frozen, last = names(tmp_path)
     settings = groups(*({"match": name, "freeze": True} for name in frozen), lr=1.0, momentum=0.0, clip_norm=1e-3)
@@ -85,7 +85,7 @@ def test_frozen_weights_do_not_count_in_clip_norm(tmp_path: Path) -> None:
     assert np.linalg.norm(moved) == pytest.approx(1e-3)
 
 
-def test_not_all_weights_are_frozen(tmp_path: Path) -> None:
+def test_not_all_weights_are_frozen(tmp_path):
     with refuses("update.groups: freeze all weights; leave some to be trained"):
         tiny.job(tmp_path, **groups({"match": "*", "freeze": True}))
 
@@ -98,7 +98,7 @@ def test_not_all_weights_are_frozen(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_frozen_weights_keep_their_bits(tmp_path: Path, rule: str, ranks: int, update: dict) -> None:
+def test_frozen_weights_keep_their_bits(tmp_path, rule: str, ranks: int, update: dict):
     """With three learners, whose mean rounds; two ranks have two and one. They are not sent: see the next test."""
     first, *others = names(tmp_path)
     settings = {**groups({"match": first, "freeze": True}, weight_decay=0.1, **update), "rule": rule}
@@ -108,7 +108,7 @@ def test_frozen_weights_keep_their_bits(tmp_path: Path, rule: str, ranks: int, u
     assert all((trained[name] != before[name]).any() for name in others)
 
 
-def test_what_is_frozen_is_not_sent(tmp_path: Path) -> None:
+def test_what_is_frozen_is_not_sent(tmp_path):
     work = tiny.job(tmp_path, learners=2, **groups({"match": names(tmp_path)[0], "freeze": True}))
 
     def body(comm: Communicator) -> list[int]:
@@ -125,7 +125,7 @@ THAWED = {"match": "dense1.*", "freeze": {"epochs": 1}}
 
 @pytest.mark.parametrize("rule", [name for name in tiny.RULES if name not in ("ssgd-scaled", "then", "post-local")])
 @pytest.mark.parametrize("update", [{}, {"name": "adamw"}], ids=["sgd", "adamw"])
-def test_weights_are_trained_from_an_epoch_on(tmp_path: Path, rule: str, update: dict) -> None:
+def test_weights_are_trained_from_an_epoch_on(tmp_path, rule: str, update: dict):
     """And a run that is resumed on either side of that epoch, or at it, has the same bits."""
     settings = {**groups(THAWED, **update), "rule": rule, "learners": 2}
     check_resumed(tmp_path, 8, 10, 12, end=16, **settings)
@@ -139,18 +139,18 @@ def test_weights_are_trained_from_an_epoch_on(tmp_path: Path, rule: str, update:
 
 
 @tiny.rules("auto", "crossbow-3", "ssgd")
-def test_ranks_begin_to_train_them_at_the_same_iteration(tmp_path: Path, rule: str) -> None:
+def test_ranks_begin_to_train_them_at_the_same_iteration(tmp_path, rule: str):
     tiny.spread(tmp_path, within=1e-12, rule=rule, **groups(THAWED))
 
 
-def test_states_begin_at_0_where_weights_begin_to_be_trained(tmp_path: Path) -> None:
+def test_states_begin_at_0_where_weights_begin_to_be_trained(tmp_path):
     """Counts too: of AdamW's two parts the first has had all updates, the second those since."""
     tiny.train(tmp_path, learners=2, checkpoint=tiny.keeping(2), **groups(THAWED, name="adamw"))
     counts = {n: read_arrays(point(tmp_path, n), "rank-0")["updates"].tolist() for n in (10, 16)}
     assert counts == {10: [[10, 0]] * 2, 16: [[16, 6]] * 2}
 
 
-def test_a_batch_norm_begins_to_follow_the_data(tmp_path: Path) -> None:
+def test_a_batch_norm_begins_to_follow_the_data(tmp_path):
     settings = groups({"match": "batch_norm1.*", "freeze": {"epochs": 1}})
     tiny.train(tmp_path, net=tiny.normed, learners=2, checkpoint=tiny.keeping(2), **settings)
     first, last, next_one = (read_arrays(point(tmp_path, n), "centre")["batch_norm1.mean"] for n in (2, 10, 12))
@@ -158,7 +158,7 @@ def test_a_batch_norm_begins_to_follow_the_data(tmp_path: Path) -> None:
     assert (last != next_one).any()
 
 
-def test_what_is_frozen_is_said(tmp_path: Path) -> None:
+def test_what_is_frozen_is_said(tmp_path):
     work = tiny.job(tmp_path, **groups({"match": "dense1.weight", "freeze": True}, THAWED))
     lines = ["frozen until epoch 1: 12 weights (dense1.bias)", "frozen: 432 weights (dense1.weight)"]
     assert frozen_lines(work, 0.0) == lines
@@ -169,7 +169,7 @@ def test_what_is_frozen_is_said(tmp_path: Path) -> None:
     assert all(line in describe_job(work, (1,), [1 << 30]) for line in lines)
 
 
-def test_compiled_passes_train_them_from_an_epoch_on(tmp_path: Path) -> None:
+def test_compiled_passes_train_them_from_an_epoch_on(tmp_path):
     pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
     settings = {**groups(THAWED), "learners": 3, "precision": "float32"}
     compiled = check_resumed(tmp_path, 6, 9, end=16, device="auto", **settings)
@@ -177,7 +177,7 @@ def test_compiled_passes_train_them_from_an_epoch_on(tmp_path: Path) -> None:
     assert tiny.distance(compiled, numpy) < 1e-4
 
 
-def test_no_rule_takes_over_where_weights_are_frozen_until_an_epoch(tmp_path: Path) -> None:
+def test_no_rule_takes_over_where_weights_are_frozen_until_an_epoch(tmp_path):
     said = r"^rule.then: must be null where weights are frozen until an epoch, got a rule$"
     with pytest.raises(ConfigError, match=said):
         tiny.train(tmp_path, rule="then", **groups(THAWED))
@@ -187,20 +187,20 @@ HEAD = {"match": "dense2.*", "update": {"name": "adamw", "lr": 0.01}}
 
 
 @tiny.rules("auto", "crossbow-3", "ssgd", "independent")
-def test_a_group_has_an_optimiser_of_its_own(tmp_path: Path, rule: str) -> None:
+def test_a_group_has_an_optimiser_of_its_own(tmp_path, rule: str):
     """Resumed the run has the same bits; a checkpoint has the states of both."""
     check_resumed(tmp_path, 8, end=16, learners=2, rule=rule, **groups(HEAD))
     assert {"momenta", "exp_avg", "exp_avg_sq"} <= read_arrays(point(tmp_path / "whole", 16), "rank-0").keys()
 
 
 @tiny.rules("auto", "crossbow", "ssgd")
-def test_optimisers_of_groups_on_two_ranks(tmp_path: Path, rule: str) -> None:
+def test_optimisers_of_groups_on_two_ranks(tmp_path, rule: str):
     """Some weights of either optimiser are frozen at first."""
     head = {"match": "dense2.weight", "update": {"name": "adamw", "lr": 0.01}, "freeze": {"epochs": 1}}
     tiny.spread(tmp_path, within=1e-9, rule=rule, **groups(THAWED, head, HEAD))
 
 
-def test_all_weights_in_a_group_of_another_optimiser(tmp_path: Path) -> None:
+def test_all_weights_in_a_group_of_another_optimiser(tmp_path):
     """Are a run of that optimiser, whatever the default's rate is."""
     own = {"name": "adamw", "lr": 0.01, "weight_decay": 0.1}
     group = tiny.train(tmp_path / "group", learners=2, **groups({"match": "*", "update": own}, lr=0.5))
@@ -208,7 +208,7 @@ def test_all_weights_in_a_group_of_another_optimiser(tmp_path: Path) -> None:
     assert tiny.distance(group.weights, whole.weights) < 1e-9
 
 
-def test_states_are_kept_of_the_weights_of_an_optimiser_alone(tmp_path: Path) -> None:
+def test_states_are_kept_of_the_weights_of_an_optimiser_alone(tmp_path):
     work = tiny.job(tmp_path, **groups(HEAD, {"match": "dense1.bias", "freeze": True}))
     layout, sizes = work.layout, {span.name: span.size for span in work.layout.spans}
     kept = kept_of(work.config.update, layout, work.trained())
@@ -221,7 +221,7 @@ def test_states_are_kept_of_the_weights_of_an_optimiser_alone(tmp_path: Path) ->
     assert arrays_of(kept, layout) < 2
 
 
-def test_the_rule_goes_with_the_optimisers_of_groups(tmp_path: Path) -> None:
+def test_the_rule_goes_with_the_optimisers_of_groups(tmp_path):
     work = tiny.job(tmp_path, **groups(HEAD))
     assert work.config.averaging == work.config.rule.going_with(AdamW()) != work.config.rule
     tiny.run(work)
@@ -240,12 +240,12 @@ def test_the_rule_goes_with_the_optimisers_of_groups(tmp_path: Path) -> None:
                            "got 'muon'"),
     ],
 )  # fmt: skip
-def test_what_an_optimiser_of_a_group_may_not_be(tmp_path: Path, own: dict, text: str) -> None:
+def test_what_an_optimiser_of_a_group_may_not_be(tmp_path, own: dict, text: str):
     with refuses(text):
         tiny.job(tmp_path, **groups({"match": "*.bias", "update": own}))
 
 
-def test_other_optimisers_of_groups_begin_anew(tmp_path: Path) -> None:
+def test_other_optimisers_of_groups_begin_anew(tmp_path):
     """A checkpoint's counts are of other parts."""
     tiny.train(tmp_path, checkpoint=tiny.keeping(8), **groups(HEAD))
     later = {**groups(HEAD, THAWED), "iterations": 20}

@@ -42,7 +42,7 @@ def job(folder: Path, learners, **settings) -> tiny.Job:
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def path(tmp_path) -> Path:
     """The last checkpoint of a run."""
     tiny.run(job(tmp_path, 2))
     return tmp_path / "run/checkpoints/iteration-0000000008"
@@ -73,7 +73,7 @@ def changed(header: dict, at: tuple, change: Callable[..., None]) -> dict:
     ("ranks", "learners", "rule", "least"),
     [(1, "auto", "auto", 900), (2, [1, 2], "crossbow", 300), (1, 2, "independent", 200)],
 )
-def test_every_mutation_is_refused_or_resumed(tmp_path: Path, ranks: int, learners, rule: str, least: int) -> None:
+def test_every_mutation_is_refused_or_resumed(tmp_path, ranks: int, learners, rule: str, least: int):
     """One that is let through is resumed; the rest end with code 4, and name the file. The first run tries all entries,
     the others those that ranks, learners and the rule make other ones."""
     settings = {"rule": rule, "tuner": {"window": 1e-3, "watch": 1e-3}}
@@ -108,7 +108,7 @@ def replaced(path: Path, name: str, data: bytes) -> None:
     tiny.seal(path, lambda header: {**header, "files": {**header["files"], name: measure}})
 
 
-def test_arrays_of_other_forms(tmp_path: Path) -> None:
+def test_arrays_of_other_forms(tmp_path):
     """Every array of every file dropped, cut, grown, of another type."""
     work = job(tmp_path, 2, rule="crossbow-3")
     tiny.run(work, 2)
@@ -133,7 +133,7 @@ def test_arrays_of_other_forms(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["BF16", "F8_E4M3", "BOOL"])
-def test_arrays_of_types_that_numpy_lacks(tmp_path: Path, path: Path, dtype: str) -> None:
+def test_arrays_of_types_that_numpy_lacks(tmp_path, path: Path, dtype: str):
     size = 2 if dtype == "BF16" else 1
     entry = {"dense1.bias": {"dtype": dtype, "shape": [3], "data_offsets": [0, 3 * size]}}
     text = json.dumps(entry).encode()
@@ -142,7 +142,7 @@ def test_arrays_of_types_that_numpy_lacks(tmp_path: Path, path: Path, dtype: str
         tiny.run(job(tmp_path, 2), resume=path)
 
 
-def test_what_a_file_lacks_is_asked_for(tmp_path: Path, path: Path) -> None:
+def test_what_a_file_lacks_is_asked_for(tmp_path, path: Path):
     tiny.seal(path, lambda header: {**header, "files": {}})
     with refuses(f"{path / 'checkpoint.json'}: files: must have centre.safetensors, got []", CheckpointError):
         tiny.run(job(tmp_path, 2), resume=path)
@@ -151,7 +151,7 @@ def test_what_a_file_lacks_is_asked_for(tmp_path: Path, path: Path) -> None:
 # Entries of other versions
 
 
-def test_an_entry_that_is_not_known_is_left_alone(tmp_path: Path, path: Path) -> None:
+def test_an_entry_that_is_not_known_is_left_alone(tmp_path, path: Path):
     tiny.seal(path, lambda header: {**header, "optimiser": {"name": "adam"}})
     tiny.run(job(tmp_path, 2), resume=path)
     tiny.seal(path, lambda header: {**header, "optimiser": {"name": "adam"}, "needs": ["rule"]})
@@ -164,7 +164,7 @@ def test_an_entry_that_is_not_known_is_left_alone(tmp_path: Path, path: Path) ->
         tiny.run(job(tmp_path, 2), resume=path)
 
 
-def test_entries_are_named_with_rule_and_value(tmp_path: Path, path: Path) -> None:
+def test_entries_are_named_with_rule_and_value(tmp_path, path: Path):
     tiny.seal(path, lambda header: {**header, "untold": "x", "ledger": {**header["ledger"], "images": 0.5, "y": 1}})
     with pytest.raises(CheckpointError) as caught:
         tiny.run(job(tmp_path, 2), resume=path)
@@ -176,7 +176,7 @@ def test_entries_are_named_with_rule_and_value(tmp_path: Path, path: Path) -> No
     ]
 
 
-def test_a_tuner_of_other_ranks(tmp_path: Path) -> None:
+def test_a_tuner_of_other_ranks(tmp_path):
     tiny.run(job(tmp_path, "auto"))
     path = tmp_path / "run/checkpoints/iteration-0000000008"
     time = Estimate(1e-3, 1e-5)
@@ -186,7 +186,7 @@ def test_a_tuner_of_other_ranks(tmp_path: Path) -> None:
         tiny.run(job(tmp_path, "auto"), resume=path)
 
 
-def test_an_evaluation_reads_a_checked_input(here: Path) -> None:
+def test_an_evaluation_reads_a_checked_input(here: Path):
     write_run(here, data={"train": "data/train", "test": "data/test", "normalise": "pixel"}, stop={"epochs": 1})
     train(open_job(load("run.yaml")), Single())
     (path,) = Path("runs/run/checkpoints").glob("iteration-*")

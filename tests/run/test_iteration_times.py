@@ -2,9 +2,6 @@
 
 import time
 from dataclasses import replace
-from pathlib import Path
-
-import pytest
 
 from mpibow.comm import Communicator
 from mpibow.run import tuning
@@ -23,7 +20,7 @@ from tests.run import tiny
 LONG = {"most": 1, "window": 1000.0}  # nothing is concluded while a test runs
 
 
-def test_a_rank_that_waits_for_another_knows_what_is_its_own(tmp_path: Path) -> None:
+def test_a_rank_that_waits_for_another_knows_what_is_its_own(tmp_path):
     """Rank 1's learner sleeps; the times are those of a clock."""
     readings: dict[int, Reading] = {}
 
@@ -43,7 +40,7 @@ def test_a_rank_that_waits_for_another_knows_what_is_its_own(tmp_path: Path) -> 
 
 @needs_compiler
 @tiny.rules("auto", "ssgd")  # where nothing is hidden behind compute
-def test_a_gpus_rank_takes_from_the_devices_clock_what_it_waited(tmp_path: Path, rule: str) -> None:
+def test_a_gpus_rank_takes_from_the_devices_clock_what_it_waited(tmp_path, rule: str):
     """Its host has waited for nothing."""
     job = work(tmp_path, learners=1, rule=tiny.RULES[rule])
 
@@ -68,7 +65,7 @@ def test_a_gpus_rank_takes_from_the_devices_clock_what_it_waited(tmp_path: Path,
         assert 0 < apart <= waited * (1 + 1e-9)
 
 
-def test_a_lap_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lap_by_hand(monkeypatch):
     clock, waited = Clock(monkeypatch, tuning), [0.0]
     laps = IterationTimes(lambda: waited[0])
     clock.now = 7.0  # before the first iteration
@@ -86,9 +83,7 @@ def test_a_lap_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     assert laps.lap() == (1.0, 1.0)
 
 
-def test_an_iteration_is_all_of_the_loop_but_what_is_only_now_and_then(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_iteration_is_all_of_the_loop_but_what_is_only_now_and_then(tmp_path, monkeypatch):
     """Metrics take half a second, what is outside of it one; changes, talk, evaluation and checkpoints a hundred."""
     clock, found = Clock(monkeypatch, tuning), list[float]()
     done = dict.fromkeys(("change_learners", "talk", "evaluate", "save"), 0)

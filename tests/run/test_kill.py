@@ -32,7 +32,7 @@ def kill_at(iteration: int) -> Callable[[Session], None]:
 
 
 @tiny.rules("auto", "crossbow-3", "diloco", "ssgd")
-def test_at_twenty_iterations(tmp_path: Path, rule: str) -> None:
+def test_at_twenty_iterations(tmp_path, rule: str):
     settings = {"rule": {**tiny.RULES[rule], "resync": 7}, "learners": 2, "net": tiny.normed}
     every = {"every": "6 iterations", "keep": 2}
     tiny.train(tmp_path / "whole", 2, checkpoint=every, **settings)
@@ -45,7 +45,7 @@ def test_at_twenty_iterations(tmp_path: Path, rule: str) -> None:
     assert entries(tmp_path / "cut") == entries(tmp_path / "whole")
 
 
-def test_at_every_step_of_writing_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_at_every_step_of_writing_a_checkpoint(tmp_path, monkeypatch):
     """Before every call that changes a folder or waits for the disk, in the third checkpoint of a run."""
     work = tiny.job(tmp_path / "before", learners=2, checkpoint={"every": "10 iterations", "keep": 1})
     whole = tiny.train(tmp_path / "whole", learners=2)
@@ -89,7 +89,7 @@ def test_at_every_step_of_writing_a_checkpoint(tmp_path: Path, monkeypatch: pyte
 
 @needs_mpi
 @pytest.mark.slow
-def test_processes(tmp_path: Path) -> None:
+def test_processes(tmp_path):
     """One is killed, then one is told to stop, and all are started again."""
     command = ("-m", "mpibow.train", "run.yaml", "--resume", "auto")
     whole, cut = tmp_path / "whole", tmp_path / "cut"

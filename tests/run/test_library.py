@@ -20,7 +20,7 @@ HINT = (
 
 
 @pytest.fixture(autouse=True)
-def without_library(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def without_library(monkeypatch) -> Iterator[None]:
     """None is found; one may still be named."""
     monkeypatch.setattr(library, "find_library", lambda: None)
     kernels.onednn_set.cache_clear()
@@ -39,14 +39,14 @@ def well(main: Callable[[list[str]], None], *arguments: str) -> None:
         main(list(arguments))
 
 
-def test_a_run_says_what_to_install(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_says_what_to_install(folder: Path, capsys):
     well(train.main, "run.yaml")
     assert capsys.readouterr().err.splitlines().count(HINT) == 1
     assert (folder / "runs/run/log.txt").read_text().count(HINT) == 1
 
 
 @pytest.mark.usefixtures("folder")
-def test_a_check_and_an_evaluation_say_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_check_and_an_evaluation_say_it(capsys):
     well(train.main, "run.yaml", "--check")
     assert capsys.readouterr().err == f"{HINT}\n"
     well(train.main, "run.yaml")
@@ -59,20 +59,20 @@ def test_a_check_and_an_evaluation_say_it(capsys: pytest.CaptureFixture[str]) ->
 
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize("command", ["memory", "train", "profile"])
-def test_a_benchmark_says_it(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_benchmark_says_it(command: str, capsys):
     more = [] if command == "memory" else ["--seconds", "0.05"]
     well(bench.main, command, "logistic", "--batch-size", "2", *more)
     assert capsys.readouterr().err.splitlines().count(HINT) == 1
 
 
 @pytest.mark.usefixtures("folder")
-def test_numpy_by_name_is_not_commented(capsys: pytest.CaptureFixture[str]) -> None:
+def test_numpy_by_name_is_not_commented(capsys):
     well(train.main, "run.yaml", "device=numpy")
     assert "computing with NumPy" not in capsys.readouterr().err
 
 
 @pytest.mark.skipif(FOUND is None, reason="no libdnnl found: pip install -e '.[cpu]'")
-def test_a_library_that_is_named_computes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_library_that_is_named_computes(folder: Path, capsys):
     assert FOUND is not None
     named = folder / "mine.so"  # a name that nobody looks for
     named.symlink_to(FOUND)

@@ -29,7 +29,7 @@ THEIRS = replace(OURS, namespace="another kernel")
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path) -> Path:
     return tmp_path
 
 
@@ -50,7 +50,7 @@ def taken(folder: Path) -> bool:
     return True
 
 
-def test_one_at_a_time(folder: Path) -> None:
+def test_one_at_a_time(folder: Path):
     held = Lock(folder)
     with pytest.raises(OutputError) as caught:
         Lock(folder)
@@ -66,7 +66,7 @@ def test_one_at_a_time(folder: Path) -> None:
     assert taken(folder)
 
 
-def test_a_run_that_was_killed(folder: Path) -> None:
+def test_a_run_that_was_killed(folder: Path):
     command = [sys.executable, "-c", HOLD + "input()", str(folder)]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         process.stdout.readline()
@@ -82,18 +82,18 @@ def test_a_run_that_was_killed(folder: Path) -> None:
     [replace(OURS, pid=2**30), replace(OURS, begun="1")],
     ids=["ended", "its number is another process's now"],
 )
-def test_a_process_that_ended(folder: Path, holder: Holder) -> None:
+def test_a_process_that_ended(folder: Path, holder: Holder):
     put(folder, holder)
     assert taken(folder)
 
 
-def test_a_file_that_is_no_lock(folder: Path) -> None:
+def test_a_file_that_is_no_lock(folder: Path):
     for content in ("", "{", "[]", '{"token": "x"}'):
         (folder / "lock").write_text(content)
         assert taken(folder)
 
 
-def test_another_host(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_host(folder: Path, monkeypatch):
     """Its process cannot be seen: the touches of the file are watched."""
     monkeypatch.setattr(lock, "WATCHED", 0.3)
     put(folder, THEIRS)
@@ -120,7 +120,7 @@ def test_another_host(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         alive.join()
 
 
-def test_a_lock_that_lives_is_touched(folder: Path) -> None:
+def test_a_lock_that_lives_is_touched(folder: Path):
     held = Lock(folder, beat=0.01)
     os.utime(folder / "lock", (0, 0))
     while (folder / "lock").stat().st_mtime == 0:
@@ -128,7 +128,7 @@ def test_a_lock_that_lives_is_touched(folder: Path) -> None:
     held.close()
 
 
-def test_of_many_that_find_a_stale_one_a_single_one_has_it(folder: Path) -> None:
+def test_of_many_that_find_a_stale_one_a_single_one_has_it(folder: Path):
     put(folder, replace(OURS, pid=2**30))
     held, refused, begin = list[Lock](), list[str](), threading.Barrier(8)
 
@@ -149,14 +149,14 @@ def test_of_many_that_find_a_stale_one_a_single_one_has_it(folder: Path) -> None
     held[0].close()
 
 
-def test_a_part_that_was_left_is_removed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_part_that_was_left_is_removed(folder: Path, monkeypatch):
     """Its process was killed in the moment in which it took the lock."""
     monkeypatch.setattr(lock, "WATCHED", 0.2)
     (folder / ".lock").write_text("")
     assert taken(folder)
 
 
-def test_a_run_that_stood_still_for_too_long_ends_at_its_next_checkpoint(folder: Path) -> None:
+def test_a_run_that_stood_still_for_too_long_ends_at_its_next_checkpoint(folder: Path):
     other = replace(THEIRS, token="new")
 
     def resumed_elsewhere(session: Session) -> None:
@@ -171,7 +171,7 @@ def test_a_run_that_stood_still_for_too_long_ends_at_its_next_checkpoint(folder:
     assert [path.name for path in (folder / "run/checkpoints").iterdir()] == ["iteration-0000000005"]
 
 
-def test_two_runs_in_one_directory(folder: Path) -> None:
+def test_two_runs_in_one_directory(folder: Path):
     """The second is refused before it changes anything; the first goes on, and gives the directory free, whatever ends
     it."""
     point = {"checkpoint": {"every": "5 iterations"}}
@@ -193,7 +193,7 @@ def test_two_runs_in_one_directory(folder: Path) -> None:
     assert not (folder / "run/lock").exists()
 
 
-def test_parts_of_a_killed_run_are_removed_when_it_is_resumed(folder: Path) -> None:
+def test_parts_of_a_killed_run_are_removed_when_it_is_resumed(folder: Path):
     point = {"checkpoint": {"every": "5 iterations"}}
     tiny.train(folder, iterations=10, **point)
     (folder / "run/checkpoints/.iteration-0000000099.part").mkdir()

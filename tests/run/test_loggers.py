@@ -36,7 +36,7 @@ WHERE = {"iteration": 5, "position": 60, "epoch": 1.0}
         ("learners", {"learners": (2,)}, {}),
     ],
 )  # fmt: skip
-def test_numbers_of_events(event: str, entries: Mapping, numbers: Mapping[str, float]) -> None:
+def test_numbers_of_events(event: str, entries: Mapping, numbers: Mapping[str, float]):
     assert numbers_of(event, {**WHERE, **entries}) == numbers
 
 
@@ -52,7 +52,7 @@ class Failing:
         raise AssertionError("it gets nothing more")
 
 
-def test_one_that_fails_is_left_out_and_the_run_goes_on(tmp_path: Path) -> None:
+def test_one_that_fails_is_left_out_and_the_run_goes_on(tmp_path):
     failing, notes = Failing(), list[str]()
     told = Loggers(["failing"], tmp_path, {}, 0, notes.append, {"failing": Kind(lambda *_: failing, "json", "log")})
     for _ in range(3):
@@ -62,7 +62,7 @@ def test_one_that_fails_is_left_out_and_the_run_goes_on(tmp_path: Path) -> None:
     assert notes == ["warning: log.to: failing failed and gets nothing more, metrics.jsonl has all: OSError: no space"]
 
 
-def test_one_that_cannot_be_opened(tmp_path: Path) -> None:
+def test_one_that_cannot_be_opened(tmp_path):
     def broken(folder: Path, settings: Mapping, begin: int):
         raise ValueError("no key")
 
@@ -72,11 +72,11 @@ def test_one_that_cannot_be_opened(tmp_path: Path) -> None:
     assert notes == ["warning: log.to: wandb could not be opened, metrics.jsonl has all: ValueError: no key"]
 
 
-def test_every_name_of_the_setting_has_an_entry() -> None:
+def test_every_name_of_the_setting_has_an_entry():
     assert set(loggers.LOGGERS) == set(get_args(LoggerName))
 
 
-def test_a_package_that_is_missing_is_named_at_the_door(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_package_that_is_missing_is_named_at_the_door(tmp_path, monkeypatch):
     monkeypatch.setattr(loggers, "find_spec", lambda _: None)
     check_loggers(["jsonl"])
     said = r"^log\.to: tensorboard needs the package tensorboardX: pip install .*\[log\]'$"
@@ -102,7 +102,7 @@ def written(run: Path) -> dict[tuple[str, int], float]:
     return found
 
 
-def test_tensorboards_numbers_are_those_of_metrics_jsonl(tmp_path: Path) -> None:
+def test_tensorboards_numbers_are_those_of_metrics_jsonl(tmp_path):
     tiny.train(tmp_path, 2, **SETTINGS)
     found, run = written(tmp_path / "run"), tmp_path / "run"
     evaluated = tiny.events(run, "evaluate")
@@ -115,7 +115,7 @@ def test_tensorboards_numbers_are_those_of_metrics_jsonl(tmp_path: Path) -> None
     assert len(list(run.glob("events.out.tfevents.*"))) == 1  # rank 0 alone writes
 
 
-def test_tensorboard_takes_back_of_a_resumed_run_what_it_does_again(tmp_path: Path) -> None:
+def test_tensorboard_takes_back_of_a_resumed_run_what_it_does_again(tmp_path):
     tiny.train(tmp_path / "whole", **SETTINGS)
     cut = {**SETTINGS, "checkpoint": {"every": "20 iterations"}}
     tiny.train(tmp_path / "cut", **{**cut, "stop": {"iterations": 29}})
@@ -126,7 +126,7 @@ def test_tensorboard_takes_back_of_a_resumed_run_what_it_does_again(tmp_path: Pa
     assert {key: again[key] for key in numbers} == {key: whole[key] for key in numbers}
 
 
-def test_bits_do_not_depend_on_it(tmp_path: Path) -> None:
+def test_bits_do_not_depend_on_it(tmp_path):
     pytest.importorskip("tensorboardX")
     with_it, without = (
         tiny.train(tmp_path / name, log={"to": to, "every": 1}).weights
@@ -150,7 +150,7 @@ def records(data: bytes) -> Iterator[bytes]:
             parts = []
 
 
-def test_an_offline_run_of_wandb_has_the_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_offline_run_of_wandb_has_the_numbers(tmp_path, monkeypatch):
     reason = "wandb is not installed: pip install 'mpibow[wandb]'"
     wandb_internal_pb2 = pytest.importorskip("wandb.proto.wandb_internal_pb2", reason=reason)
 

@@ -1,7 +1,5 @@
 """Settings of the loss, mixup and top-k accuracy in a run."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -20,7 +18,7 @@ def logits_of(weights: dict[str, Array]) -> Array:
     return found
 
 
-def test_the_evaluation_loss_is_plain_whatever_the_training_loss(tmp_path: Path) -> None:
+def test_the_evaluation_loss_is_plain_whatever_the_training_loss(tmp_path):
     labels = tiny.images(20, seed=1)[1]
     found = tiny.train(
         tmp_path, loss={"label_smoothing": 0.3}, evaluate={"top_k": 2}, augmentation=Augmentation(mixup=1.0)
@@ -34,7 +32,7 @@ def test_the_evaluation_loss_is_plain_whatever_the_training_loss(tmp_path: Path)
     assert found.summary.top_k == 2
 
 
-def test_ignored_samples_are_left_out_of_an_evaluation(tmp_path: Path) -> None:
+def test_ignored_samples_are_left_out_of_an_evaluation(tmp_path):
     labels = tiny.images(20, seed=1)[1]
     found = tiny.train(tmp_path, loss={"ignore_index": 1}, evaluate={"batch_size": 7})
     guesses = logits_of(found.weights).argmax(axis=1)
@@ -44,7 +42,7 @@ def test_ignored_samples_are_left_out_of_an_evaluation(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("device", "precision"), [("numpy", "float64"), ("onednn", "float32")])
-def test_a_label_below_0_is_as_a_class_that_is_ignored(tmp_path: Path, device: str, precision: str) -> None:
+def test_a_label_below_0_is_as_a_class_that_is_ignored(tmp_path, device: str, precision: str):
     if device == "onednn":
         pytest.importorskip("numba", reason="numba is not installed: pip install 'mpibow[cpu]'")
     how = {"device": device, "precision": precision, "evaluate": {"batch_size": 7, "top_k": 2}}
@@ -59,7 +57,7 @@ def test_a_label_below_0_is_as_a_class_that_is_ignored(tmp_path: Path, device: s
     assert below.summary.test_loss == named.summary.test_loss > 0
 
 
-def test_labels_below_0_only_where_they_are_ignored() -> None:
+def test_labels_below_0_only_where_they_are_ignored():
     images = np.zeros((4, 2), np.float32)
     assert ArrayData(images, np.array([0, -100, 1, -100]), ignore=-100).classes == 2
     assert ArrayData(images, np.full(4, -100), ignore=-100).classes == 1
@@ -72,7 +70,7 @@ def test_labels_below_0_only_where_they_are_ignored() -> None:
 
 
 @pytest.mark.parametrize("name", ["mse_loss", "binary_cross_entropy_with_logits"])
-def test_a_loss_of_numbers_compares_with_rows_of_classes(tmp_path: Path, name: str) -> None:
+def test_a_loss_of_numbers_compares_with_rows_of_classes(tmp_path, name: str):
     labels = tiny.images(20, seed=1)[1]
     found = tiny.train(tmp_path, loss=name, update={"lr": 0.02}, stop={"iterations": 120})
     logits, target = logits_of(found.weights), np.eye(3)[labels]
@@ -84,7 +82,7 @@ def test_a_loss_of_numbers_compares_with_rows_of_classes(tmp_path: Path, name: s
     assert found.summary.accuracy == (logits.argmax(axis=1) == labels).mean() > 0.5
 
 
-def test_nothing_but_ignored_samples(tmp_path: Path) -> None:
+def test_nothing_but_ignored_samples(tmp_path):
     pixels, _ = tiny.images(4)
     found = tiny.train(tmp_path, loss={"ignore_index": 1}, test=ArrayData(pixels, np.ones(4, int), classes=3))
     assert (found.summary.accuracy, found.summary.test_loss) == (0.0, 0.0)
@@ -105,6 +103,6 @@ def test_nothing_but_ignored_samples(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_does_not_fit_the_data(tmp_path: Path, settings: dict, message: str) -> None:
+def test_what_does_not_fit_the_data(tmp_path, settings: dict, message: str):
     with refuses(message):
         tiny.job(tmp_path, **settings)

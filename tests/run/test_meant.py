@@ -1,7 +1,5 @@
 """Runs that cannot be meant: each has its line, or is refused, and others have none."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -26,7 +24,7 @@ def dead(image: Tensor) -> Tensor:
     return mb.dense(0.0 * mb.flatten(image), tiny.CLASSES)
 
 
-def test_a_batch_is_at_most_all_samples(tmp_path: Path) -> None:
+def test_a_batch_is_at_most_all_samples(tmp_path):
     tiny.job(tmp_path, batch_size=57)
     with refuses("batch_size: must be at most the 57 samples of bars, got 58"):
         tiny.job(tmp_path, batch_size=58)
@@ -57,9 +55,7 @@ def test_a_batch_is_at_most_all_samples(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_more_than_an_epoch(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], settings: dict, expected: list[str]
-) -> None:
+def test_more_than_an_epoch(tmp_path, capsys, settings: dict, expected: list[str]):
     tiny.train(tmp_path, **{"iterations": 1, **settings})
     assert lines(capsys) == expected
 
@@ -72,11 +68,11 @@ def test_more_than_an_epoch(
         (None, 2, 50, False),
     ],
 )  # fmt: skip
-def test_chance(accuracy: float | None, classes: int, count: int, chance: bool) -> None:
+def test_chance(accuracy: float | None, classes: int, count: int, chance: bool):
     assert is_chance(Evaluation(1.0, accuracy, count, 0.0), classes) == chance
 
 
-def test_chance_is_said_after_three_evaluations_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_chance_is_said_after_three_evaluations_once(tmp_path, capsys):
     def said(epochs: int, resume: str | None = None) -> list[str]:
         tiny.train(tmp_path, net=dead, stop={"epochs": epochs}, checkpoint=EVERY, resume=resume)
         return lines(capsys)
@@ -90,7 +86,7 @@ def test_chance_is_said_after_three_evaluations_once(tmp_path: Path, capsys: pyt
     assert said(9, "auto") == []
 
 
-def test_losses_have_no_chance(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_losses_have_no_chance(tmp_path, capsys):
     inputs, settings = np.eye(9, dtype="f4"), {"update": {"lr": 1e-9}, "stop": {"epochs": 5}, "learners": 1}
     mb.fit(
         lambda x: mb.dense(x, 1),
@@ -121,9 +117,7 @@ COSINE = {"lr": 0.05, "schedule": {"name": "cosine"}}
         (5, COSINE, []),
     ],
 )
-def test_a_rate_that_jumps_at_a_resume(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], epochs: int, update: dict, expected: list[str]
-) -> None:
+def test_a_rate_that_jumps_at_a_resume(tmp_path, capsys, epochs: int, update: dict, expected: list[str]):
     tiny.train(tmp_path, stop={"epochs": 5}, update=COSINE, checkpoint=EVERY)
     assert not any("rate" in line for line in lines(capsys))
     tiny.train(tmp_path, stop={"epochs": epochs}, update=update, checkpoint=EVERY, resume="auto")
@@ -131,7 +125,7 @@ def test_a_rate_that_jumps_at_a_resume(
     assert found == expected
 
 
-def test_other_learners_leave_steps_that_waited(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_other_learners_leave_steps_that_waited(tmp_path, capsys):
     rule = {"name": "local_sgd", "period": 9}
     settings = {"rule": rule, "checkpoint": EVERY}
 

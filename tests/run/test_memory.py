@@ -57,7 +57,7 @@ def taken(replicas: Replicas) -> int:
     return PAGE * len(pages)
 
 
-def test_rows_of_replicas_take_memory_when_they_are_written() -> None:
+def test_rows_of_replicas_take_memory_when_they_are_written():
     size = 4 * MIB  # 16 MiB a row, 3 GiB in all
     replicas = Replicas(64, size, "float32", states=("momenta",))
     assert taken(replicas) < 4 * MIB
@@ -67,7 +67,7 @@ def test_rows_of_replicas_take_memory_when_they_are_written() -> None:
     assert 48 * MIB < taken(replicas) < 72 * MIB
 
 
-def test_one_copy_of_the_weights_takes_a_row_of_them() -> None:
+def test_one_copy_of_the_weights_takes_a_row_of_them():
     """Weights and momenta of 16 MiB each, and gradients of three learners."""
     replicas = Replicas(64, 4 * MIB, "float32", states=("momenta",), one=True)
     replicas.resize(3)
@@ -79,9 +79,7 @@ def test_one_copy_of_the_weights_takes_a_row_of_them() -> None:
 
 
 @pytest.mark.parametrize(("rule", "rows"), [("sma", 3), ("ssgd", 1)])  # weights, momenta, gradients; gradients alone
-def test_a_learner_is_paid_for_when_it_comes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rule: str, rows: int
-) -> None:
+def test_a_learner_is_paid_for_when_it_comes(tmp_path, monkeypatch, rule: str, rows: int):
     bound: list[Plan] = []
     bind = Plan.bind
 
@@ -115,7 +113,7 @@ class Billion(Memory):
         return 10**9 // comm.local_size
 
 
-def test_there_is_no_room_asked_for_that_no_memory_could_fill(tmp_path: Path) -> None:
+def test_there_is_no_room_asked_for_that_no_memory_could_fill(tmp_path):
     """A system may refuse more than it has, even if nobody touches it: rows are as many as learners fit."""
     work = tiny.job(tmp_path, net=wide, precision="float32", batch_size=1, device="numpy", learners="auto", test=None)
     slots = 4 * (36 + 4 + 16)  # pixels, label and counter: two ahead, one in use, and the plan's inputs
@@ -138,8 +136,8 @@ ARRAY = 8 * 512  # weights, gradient, momenta, or the centre of tiny.plain in fl
     ],
 )
 def test_a_control_groups_limit_is_compared_before_anything_is_taken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict, ranks: int, arrays: int
-) -> None:
+    tmp_path, monkeypatch, settings: dict, ranks: int, arrays: int
+):
     left = 0
     monkeypatch.setattr(memory, "memory_left", lambda: left)
     work = tiny.job(tmp_path, **settings, iterations=1)
@@ -160,7 +158,7 @@ def test_a_control_groups_limit_is_compared_before_anything_is_taken(
         tiny.run(work, ranks)
 
 
-def test_resident_images_count(tmp_path: Path) -> None:
+def test_resident_images_count(tmp_path):
     resident, host = (
         loading_of(tiny.job(tmp_path), PipelineChoice(kind, ""), 1).resident for kind in ("resident", "host")
     )  # type: ignore[arg-type]

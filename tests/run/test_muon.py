@@ -29,21 +29,21 @@ def trained(folder: Path, **settings) -> dict:
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_learners_of_one_rank_or_of_two_are_the_same(tmp_path: Path, rule: str) -> None:
+def test_learners_of_one_rank_or_of_two_are_the_same(tmp_path, rule: str):
     tiny.spread(tmp_path, within=1e-9, net=deep, update=MUON, rule=rule)
 
 
-def test_one_learner_takes_the_same_step_by_every_rule(tmp_path: Path) -> None:
+def test_one_learner_takes_the_same_step_by_every_rule(tmp_path):
     sma, ssgd = (trained(tmp_path / rule, rule=rule) for rule in ("auto", "ssgd"))
     assert tiny.distance(ssgd, sma) < 1e-12
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_a_run_that_is_cut_goes_on_with_the_same_bits(tmp_path: Path, rule: str) -> None:
+def test_a_run_that_is_cut_goes_on_with_the_same_bits(tmp_path, rule: str):
     check_resumed(tmp_path, 17, net=deep, update=MUON, rule=rule, learners=2)
 
 
-def test_the_log_and_the_check_name_the_matrices(tmp_path: Path) -> None:
+def test_the_log_and_the_check_name_the_matrices(tmp_path):
     trained(tmp_path)
     line = next(line for line in (tmp_path / "run/log.txt").read_text().splitlines() if "muon: " in line)
     assert "2 of 4 matrices get orthogonal steps" in line
@@ -54,11 +54,11 @@ def test_the_log_and_the_check_name_the_matrices(tmp_path: Path) -> None:
     assert "dense2.weight (3.88e-05 GFLOP, 3.22 x the passes), dense3.weight" in describe_job(work, (1,), (1 << 30,))
 
 
-def test_a_gpu_is_refused(tmp_path: Path) -> None:
+def test_a_gpu_is_refused(tmp_path):
     with pytest.raises(ConfigError, match=r"^device cuda: update\.name: muon computes on CPUs only; set device to"):
         tiny.train(tmp_path, net=deep, update=MUON, device="cuda", precision="float32")
 
 
-def test_it_learns(tmp_path: Path) -> None:
+def test_it_learns(tmp_path):
     work = tiny.job(tmp_path, net=deep, update=MUON, stop={"epochs": 12}, learners=2)
     assert (tiny.run(work).summary.accuracy or 0) > 0.8  # chance is a third

@@ -41,7 +41,7 @@ def losses(image, label, scale: float = 1.0):
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def here(tmp_path, monkeypatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     (tmp_path / "mynet.py").write_text(OWN)
@@ -60,7 +60,7 @@ def refused(*overrides: str, kind: type[MpibowError] = ConfigError) -> str:
     return str(caught.value)
 
 
-def test_it_trains_as_the_same_net_in_a_program(here: Path) -> None:
+def test_it_trains_as_the_same_net_in_a_program(here: Path):
     found = run("model.width=7")
     weights = {name: array.shape for name, array in found.weights.items()}
     assert weights["dense1.weight"] == (7, 36)
@@ -78,7 +78,7 @@ def test_it_trains_as_the_same_net_in_a_program(here: Path) -> None:
     assert tiny.same_bits(again.weights, found.weights)
 
 
-def test_the_run_keeps_the_file_and_its_checksum(here: Path) -> None:
+def test_the_run_keeps_the_file_and_its_checksum(here: Path):
     run("name=auto")
     (folder,) = Path("runs").iterdir()
     assert folder.name.startswith("net-data-")
@@ -88,7 +88,7 @@ def test_the_run_keeps_the_file_and_its_checksum(here: Path) -> None:
     assert settings["model"]["sha256"] == hashlib.sha256(OWN.encode()).hexdigest()
 
 
-def test_it_is_evaluated_and_loaded_without_its_file(here: Path) -> None:
+def test_it_is_evaluated_and_loaded_without_its_file(here: Path):
     found = run()
     images, labels = tiny.images(20, seed=1)
     Path("mynet.py").unlink()
@@ -105,7 +105,7 @@ def test_it_is_evaluated_and_loaded_without_its_file(here: Path) -> None:
         evaluate(Path("net.safetensors"), "test", Single())
 
 
-def test_nothing_of_the_run_is_executed(here: Path) -> None:
+def test_nothing_of_the_run_is_executed(here: Path):
     run()
     for path in (Path("mynet.py"), Path("runs/run/mynet.py")):
         path.write_text("open('executed', 'w')\n" + OWN)
@@ -114,7 +114,7 @@ def test_nothing_of_the_run_is_executed(here: Path) -> None:
     assert not Path("executed").exists()
 
 
-def test_it_is_resumed_and_a_changed_file_is_seen(here: Path) -> None:
+def test_it_is_resumed_and_a_changed_file_is_seen(here: Path):
     whole = run("name=whole", "stop.epochs=3")
     run("stop.epochs=1")
     Path("mynet.py").write_text(OWN + "# a remark\n")
@@ -124,7 +124,7 @@ def test_it_is_resumed_and_a_changed_file_is_seen(here: Path) -> None:
     assert Path("runs/run/mynet.py").read_text().endswith("# a remark\n")
 
 
-def test_settings_that_a_run_kept_take_the_same_file_only(here: Path) -> None:
+def test_settings_that_a_run_kept_take_the_same_file_only(here: Path):
     run()
     then, now = (hashlib.sha256(text.encode()).hexdigest() for text in (OWN, OWN + "#"))
     Path("mynet.py").write_text(OWN + "#")
@@ -137,7 +137,7 @@ def test_settings_that_a_run_kept_take_the_same_file_only(here: Path) -> None:
     open_job(load("runs/run/config.yaml", ["model.name=runs/run/mynet.py:net"]))
 
 
-def test_a_net_may_give_its_own_losses(here: Path) -> None:
+def test_a_net_may_give_its_own_losses(here: Path):
     run("model.name=mynet.py:losses", "model.scale=0.01", "stop.epochs=5")
     seen = evaluate(Path("runs/run"), "data/test", Single())
     assert seen.accuracy is None
@@ -150,7 +150,7 @@ def test_a_net_may_give_its_own_losses(here: Path) -> None:
         evaluate(Path("runs/run"), "test.npz", Single())
 
 
-def test_the_function_is_named(here: Path) -> None:
+def test_the_function_is_named(here: Path):
     assert refused("model.name=mynet.py") == (
         "model.name: must name a function of mynet.py too, as mynet.py:net, got 'mynet.py'"
     )
@@ -176,14 +176,14 @@ def test_the_function_is_named(here: Path) -> None:
     ("def net(image, label, other):\n    pass\n", ConfigError,
      "model.name: mynet.py:net takes other, the data have image, label"),
 ])  # fmt: skip
-def test_a_fault_in_the_file_is_shown_with_its_line(here: Path, text: str, kind, message: str | None) -> None:
+def test_a_fault_in_the_file_is_shown_with_its_line(here: Path, text: str, kind, message: str | None):
     Path("mynet.py").write_text(text)
     found = refused(kind=kind)
     assert found == message if message else found.startswith("mynet.py:3: conv1 (conv of flatten1")
 
 
 @pytest.mark.slow
-def test_every_command_takes_it(here: Path) -> None:
+def test_every_command_takes_it(here: Path):
     def command(*arguments: str):
         return launch([sys.executable, "-m", *arguments], cwd=here)
 
@@ -201,7 +201,7 @@ def test_every_command_takes_it(here: Path) -> None:
 
 @needs_mpi
 @pytest.mark.slow
-def test_two_ranks_train_it_and_must_have_the_same_file(here: Path) -> None:
+def test_two_ranks_train_it_and_must_have_the_same_file(here: Path):
     done = mpirun(2, "-m", "mpibow.train", "run.yaml", cwd=here)
     assert done.returncode == 0, done.stderr
     Path("run.py").write_text(
@@ -215,7 +215,7 @@ def test_two_ranks_train_it_and_must_have_the_same_file(here: Path) -> None:
     assert "rank 1: has other settings than rank 0: model.name is of1/mynet.py:net, on rank 0 of0/mynet" in done.stderr
 
 
-def test_evaluate_has_a_message_for_what_is_not_there(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_evaluate_has_a_message_for_what_is_not_there(here: Path, capsys):
     with exits(4):
         evaluation.main(["nowhere", "data/test"])
     assert capsys.readouterr().err == (

@@ -45,7 +45,7 @@ def job(out: Path, **settings) -> tiny.Job:
     return tiny.job(out, **{"net": residual, **ONEDNN, **settings})
 
 
-def test_it_runs_in_layouts_of_its_own(tmp_path: Path) -> None:
+def test_it_runs_in_layouts_of_its_own(tmp_path):
     work = job(tmp_path)
     plan = work.training_plan()
     assert work.layout.digest() != work.layout.canonical().digest()
@@ -54,7 +54,7 @@ def test_it_runs_in_layouts_of_its_own(tmp_path: Path) -> None:
 
 
 @tiny.rules("auto", "crossbow-3", "ssgd")
-def test_two_runs_and_no_overlap_are_the_same_bits(tmp_path: Path, rule: str) -> None:
+def test_two_runs_and_no_overlap_are_the_same_bits(tmp_path, rule: str):
     settings = {"rule": rule, "learners": 2}
     first, again, sequential = (
         tiny.run(job(tmp_path / name, **settings, overlap=name != "sequential"), 2).weights
@@ -64,19 +64,19 @@ def test_two_runs_and_no_overlap_are_the_same_bits(tmp_path: Path, rule: str) ->
     assert tiny.same_bits(first, sequential)
 
 
-def test_learners_may_be_spread_over_ranks(tmp_path: Path) -> None:
+def test_learners_may_be_spread_over_ranks(tmp_path):
     one, two = (tiny.run(job(tmp_path / str(n), learners=4 // n), n).weights for n in (1, 2))
     assert tiny.distance(two, one) < 1e-3
 
 
 @tiny.rules("auto", "crossbow-3", "auto-3")
-def test_a_run_goes_on_bit_for_bit(tmp_path: Path, rule: str) -> None:
+def test_a_run_goes_on_bit_for_bit(tmp_path, rule: str):
     update = {"lr": 0.005, "momentum": 0.9}
     check_resumed(tmp_path, 7, 14, 22, 35, rule=rule, learners=2, update=update, **ONEDNN, net=residual)
 
 
 @pytest.mark.parametrize(("first", "then"), [("onednn", "numpy"), ("numpy", "onednn")])
-def test_the_other_device_goes_on_from_a_checkpoint(tmp_path: Path, first: str, then: str) -> None:
+def test_the_other_device_goes_on_from_a_checkpoint(tmp_path, first: str, then: str):
     """With the same numbers to rounding: what is stored does not depend on layouts."""
     settings = {"learners": 2, "checkpoint": {"every": "10 iterations", "keep": 9}, "rule": "auto"}
     whole = tiny.run(job(tmp_path / "whole", device=first, **settings))
@@ -86,7 +86,7 @@ def test_the_other_device_goes_on_from_a_checkpoint(tmp_path: Path, first: str, 
     assert resumed.summary.device == then
 
 
-def test_ranks_that_want_different_layouts_take_the_canonical_one(tmp_path: Path) -> None:
+def test_ranks_that_want_different_layouts_take_the_canonical_one(tmp_path):
     work = job(tmp_path / "mixed", learners=1)
     digests: list[str] = []
 
@@ -104,7 +104,7 @@ def test_ranks_that_want_different_layouts_take_the_canonical_one(tmp_path: Path
     assert tiny.distance(found.weights, tiny.run(job(tmp_path / "own", learners=2)).weights) < 1e-3
 
 
-def test_pooling_over_the_image(tmp_path: Path) -> None:
+def test_pooling_over_the_image(tmp_path):
     def net(image: Tensor) -> Tensor:
         return dense(global_avg_pool2d(relu(batch_norm(conv2d(image, 16, 3, bias=False)))), tiny.CLASSES)
 
@@ -126,7 +126,7 @@ def small_batch(out: Path, **settings) -> tiny.Job:
 
 @tiny.rules("auto", "crossbow-3", "ssgd")
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_gradients_that_are_kept_as_factors(tmp_path: Path, rule: str, ranks: int) -> None:
+def test_gradients_that_are_kept_as_factors(tmp_path, rule: str, ranks: int):
     """As those that are not, as who clips them element by element wants them; and as NumPy's. On AVX2 or later
     oneDNN has code for the layout of weights that factors need."""
     update = {"lr": 0.05, "momentum": 0.9, "weight_decay": 0.01}
@@ -151,7 +151,7 @@ def test_gradients_that_are_kept_as_factors(tmp_path: Path, rule: str, ranks: in
     assert tiny.same_bits(again.weights, kept.weights)
 
 
-def test_a_layout_with_factors_is_of_one_batch_size(tmp_path: Path) -> None:
+def test_a_layout_with_factors_is_of_one_batch_size(tmp_path):
     work = small_batch(tmp_path)
     layout = plan_layout(work.build(3, True), formats={"dense2.weight": "AB16b64a"}, ranks={"dense2.weight": 4})
     with refuses(
@@ -161,5 +161,5 @@ def test_a_layout_with_factors_is_of_one_batch_size(tmp_path: Path) -> None:
     compile_plan(work.build(8, False), layout, work.kernels, "float32", training=False)
 
 
-def test_a_run_with_factors_goes_on_bit_for_bit(tmp_path: Path) -> None:
+def test_a_run_with_factors_goes_on_bit_for_bit(tmp_path):
     check_resumed(tmp_path, 10, 25, learners=2, **ONEDNN, net=wide)

@@ -19,7 +19,7 @@ def read(path: Path) -> list[dict[str, object]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def test_lines(tmp_path: Path) -> None:
+def test_lines(tmp_path):
     path = tmp_path / "metrics.jsonl"
     events = EventFile(path)
     assert events.mark() == 0
@@ -35,7 +35,7 @@ def test_lines(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("rest", ["", '{"event": "tra', '{"event": "train"}\n' * 3])
-def test_what_came_after_the_mark_is_cut(tmp_path: Path, rest: str) -> None:
+def test_what_came_after_the_mark_is_cut(tmp_path, rest: str):
     path = tmp_path / "metrics.jsonl"
     events = EventFile(path)
     events.add("a")
@@ -52,7 +52,7 @@ def test_what_came_after_the_mark_is_cut(tmp_path: Path, rest: str) -> None:
     assert [line["event"] for line in read(path)] == ["a", "b", "d"]
 
 
-def test_a_file_that_is_shorter_than_its_mark_is_kept(tmp_path: Path) -> None:
+def test_a_file_that_is_shorter_than_its_mark_is_kept(tmp_path):
     """Someone removed or emptied it: nothing is made up."""
     path = tmp_path / "metrics.jsonl"
     events = EventFile(path, 1000)
@@ -61,7 +61,7 @@ def test_a_file_that_is_shorter_than_its_mark_is_kept(tmp_path: Path) -> None:
     assert [line["event"] for line in read(path)] == ["a"]
 
 
-def test_a_line_without_its_end_is_cut(tmp_path: Path) -> None:
+def test_a_line_without_its_end_is_cut(tmp_path):
     """The machine went down before all of the file was on disk; or someone cut it."""
     path = tmp_path / "metrics.jsonl"
     events = EventFile(path)
@@ -78,7 +78,7 @@ def test_a_line_without_its_end_is_cut(tmp_path: Path) -> None:
     assert [line["event"] for line in read(path)] == ["a", "c"]
 
 
-def test_a_new_run_starts_from_nothing(tmp_path: Path) -> None:
+def test_a_new_run_starts_from_nothing(tmp_path):
     path = tmp_path / "metrics.jsonl"
     path.write_text("of a run that came to no checkpoint\n")
     events = EventFile(path)
@@ -86,7 +86,7 @@ def test_a_new_run_starts_from_nothing(tmp_path: Path) -> None:
     assert path.read_text() == ""
 
 
-def test_where_it_cannot_be_written(tmp_path: Path) -> None:
+def test_where_it_cannot_be_written(tmp_path):
     with refuses(f"{tmp_path}: cannot be written: is a directory; choose another place with out=DIR", OutputError):
         EventFile(tmp_path)
 
@@ -112,7 +112,7 @@ class Disk:
         return len(part)
 
 
-def test_lines_wait_for_a_full_disk() -> None:
+def test_lines_wait_for_a_full_disk():
     disk, said = Disk(8), list[str]()
     lines = Lines(Path("log.txt"), lambda: disk, said.append)
     for number in range(4):
@@ -133,7 +133,7 @@ def test_lines_wait_for_a_full_disk() -> None:
     ]
 
 
-def test_lines_that_the_disk_never_took_are_counted() -> None:
+def test_lines_that_the_disk_never_took_are_counted():
     disk, said = Disk(8), list[str]()
     lines = Lines(Path("log.txt"), lambda: disk, said.append)
     for number in range(4):
@@ -142,7 +142,7 @@ def test_lines_that_the_disk_never_took_are_counted() -> None:
     assert said[1:] == ["warning: log.txt: its last 3 line(s) are lost: no space left on device"]
 
 
-def test_a_full_disk(tmp_path: Path) -> None:
+def test_a_full_disk(tmp_path):
     path, said = tmp_path / "metrics.jsonl", list[str]()
     path.symlink_to("/dev/full")
     events = EventFile(path, warn=said.append)
@@ -156,7 +156,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["removed", "moved", "replaced"])
-def test_a_run_directory_that_is_gone(tmp_path: Path, how: str) -> None:
+def test_a_run_directory_that_is_gone(tmp_path, how: str):
     folder = tmp_path / "run"
     folder.mkdir()
     events = EventFile(folder / "metrics.jsonl")
@@ -191,7 +191,7 @@ class Terminal(io.StringIO):
         (250, 1e300, "epoch 2.50"),  # stop.epochs that mean for ever
     ],
 )
-def test_how_far_a_run_is(monkeypatch: pytest.MonkeyPatch, samples: int, end: float | None, expected: str) -> None:
+def test_how_far_a_run_is(monkeypatch, samples: int, end: float | None, expected: str):
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
     line = Line(None, 0)
@@ -205,12 +205,12 @@ def test_how_far_a_run_is(monkeypatch: pytest.MonkeyPatch, samples: int, end: fl
     ("end", "expected"),
     [(1000.0, ", eta 0:00:08"), (200.0, ", eta 0:00:00"), (1e10, ", eta 1157 days, 9:46:38"), (1e300, ""), (None, "")],
 )
-def test_what_is_left_in_a_log(capsys: pytest.CaptureFixture[str], end: float | None, expected: str) -> None:
+def test_what_is_left_in_a_log(capsys, end: float | None, expected: str):
     Line(None, 0).show(250, "epoch 2.50", 100.0, end)
     assert capsys.readouterr().err == f"epoch 2.50{expected}\n"
 
 
-def test_below_a_cell_of_a_notebook_the_line_is_live(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_below_a_cell_of_a_notebook_the_line_is_live(monkeypatch):
     """Jupyter's stream is no terminal, and writes a line again after a carriage return as one."""
     cell = type("OutStream", (io.StringIO,), {"__module__": "ipykernel.iostream"})()
     monkeypatch.setattr(sys, "stderr", cell)
@@ -221,9 +221,7 @@ def test_below_a_cell_of_a_notebook_the_line_is_live(monkeypatch: pytest.MonkeyP
     assert re.search(r"\r 50%\|[█#]{6}      \| epoch 5.00 eta \d\d:\d\d", cell.getvalue())
 
 
-def test_a_quiet_line_writes_the_log_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_quiet_line_writes_the_log_alone(tmp_path, monkeypatch, capsys):
     line = Line(tmp_path / "log.txt", 0, quiet=True)
     line.note("a note")
     line.close()

@@ -1,7 +1,6 @@
 """`fit` on the user's own data sets: by items, changed by a function, read by worker processes."""
 
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -45,7 +44,7 @@ class Named:
         return dict(zip(self._names, Pairs()[number], strict=True))
 
 
-def test_items_are_as_arrays_are() -> None:
+def test_items_are_as_arrays_are():
     """The same weights from items and from the arrays of them all."""
     pairs = Pairs()
     x, y = pairs.columns()
@@ -55,7 +54,7 @@ def test_items_are_as_arrays_are() -> None:
     assert items.predict(x).shape == (40, 2)
 
 
-def test_mean_and_spread_are_those_of_the_samples() -> None:
+def test_mean_and_spread_are_those_of_the_samples():
     pairs = Pairs()
     x, y = pairs.columns()
     items, arrays = (mb.fit(classes, data, **SETTINGS) for data in (pairs, (x, y)))
@@ -64,13 +63,13 @@ def test_mean_and_spread_are_those_of_the_samples() -> None:
 
 
 @pytest.mark.parametrize("source", [Pairs(), Named("x", "target"), [Pairs()[n] for n in range(40)]])
-def test_outputs_and_losses(source) -> None:
+def test_outputs_and_losses(source):
     fitted = mb.fit(line, source, Pairs(8), validation=0.2, loss=mb.mse_loss, **SETTINGS | LONGER)
     assert fitted.summary.validation_loss < 0.2  # 0.25 is that of the mean
     assert fitted.predict(np.zeros((3, 8), np.float32)).shape == (3,)
 
 
-def test_several_inputs() -> None:
+def test_several_inputs():
     def net(left: Tensor, right: Tensor) -> Tensor:
         return mb.reshape(mb.dense(mb.concat(left, right, axis=1), 1), (-1,))
 
@@ -78,7 +77,7 @@ def test_several_inputs() -> None:
     assert fitted.weights["dense1.weight"].shape == (1, 5)
 
 
-def test_workers_give_the_same_bits() -> None:
+def test_workers_give_the_same_bits():
     here, there = (
         mb.fit(classes, Pairs(), Pairs(8), validation=0.2, transform=owned.noisy, workers=n, **SETTINGS) for n in (0, 2)
     )
@@ -86,7 +85,7 @@ def test_workers_give_the_same_bits() -> None:
     assert here.summary.test_loss == there.summary.test_loss
 
 
-def test_a_transform_is_new_in_every_epoch_and_for_training_alone() -> None:
+def test_a_transform_is_new_in_every_epoch_and_for_training_alone():
     plain, noisy = (mb.fit(classes, Pairs(), Pairs(8), transform=t, **SETTINGS) for t in (None, owned.noisy))
     assert not tiny.same_bits(plain.weights, noisy.weights)
     seen = list[float]()
@@ -99,14 +98,14 @@ def test_a_transform_is_new_in_every_epoch_and_for_training_alone() -> None:
     assert {generator(3, epoch, number).random() for epoch in (0, 1) for number in range(40)} <= set(seen)
 
 
-def test_a_transform_of_arrays() -> None:
+def test_a_transform_of_arrays():
     x, y = np.ones((16, 8), np.float32), np.zeros(16, np.int64)
     for data in ((x, y), ({"x": x}, y)):
         fitted = mb.fit(line, data, transform=owned.numbered, loss=mb.mse_loss, **SETTINGS)
         assert fitted.weights["dense1.weight"].shape == (1, 8)
 
 
-def test_another_shape_to_evaluate_is_refused_with_the_remedy() -> None:
+def test_another_shape_to_evaluate_is_refused_with_the_remedy():
     def cropped(sample, rng: np.random.Generator):
         return sample[0][:4], sample[1]
 
@@ -163,12 +162,12 @@ class Loader:
         ({"train": [(np.ones(8), 0.5)]}, "train: a label must be an integer, got () float32; or give a loss"),
     ],
 )
-def test_what_is_refused(given: dict, message: str) -> None:
+def test_what_is_refused(given: dict, message: str):
     with refuses(message, MpibowError):
         mb.fit(classes, **{"train": Pairs(), "normalise": "none", **given}, **SETTINGS)
 
 
-def test_killed_and_resumed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killed_and_resumed(monkeypatch):
     settings = {**SETTINGS, "checkpoint": {"every": "3 iterations"}, "transform": owned.noisy, "normalise": "none"}
     whole = mb.fit(classes, Pairs(), **settings, out="whole")
     mb.fit(classes, Pairs(), **{**settings, "stop": {"iterations": 7}}, out="cut")
@@ -196,7 +195,7 @@ def net(x):
 
 @needs_mpi
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_a_program_with_workers(ranks: int, tmp_path: Path) -> None:
+def test_a_program_with_workers(ranks: int, tmp_path):
     program = tmp_path / "program.py"
     program.write_text(PROGRAM.format(guard="if __name__ == '__main__':"))
     done = mpirun(ranks, str(program), cwd=tmp_path)
@@ -204,7 +203,7 @@ def test_a_program_with_workers(ranks: int, tmp_path: Path) -> None:
     assert done.stdout.strip() == "40"
 
 
-def test_a_program_without_a_guard_says_so(tmp_path: Path) -> None:
+def test_a_program_without_a_guard_says_so(tmp_path):
     program = tmp_path / "program.py"
     program.write_text(PROGRAM.format(guard="if True:"))
     done = run([sys.executable, str(program)], cwd=tmp_path)

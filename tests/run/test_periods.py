@@ -23,7 +23,7 @@ def work(folder: Path, rule, iterations: int = 40, **settings) -> tiny.Job:
 
 
 @pytest.mark.parametrize("rule", WAITING.values(), ids=WAITING.keys())
-def test_the_end_of_a_run_ends_its_period_on_any_number_of_ranks(tmp_path: Path, rule: dict) -> None:
+def test_the_end_of_a_run_ends_its_period_on_any_number_of_ranks(tmp_path, rule: dict):
     for iterations in (38, 39, 41):
         one, two, four = (
             tiny.run(work(tmp_path / f"{iterations}-{ranks}", rule, iterations, learners=4 // ranks), ranks).weights
@@ -33,7 +33,7 @@ def test_the_end_of_a_run_ends_its_period_on_any_number_of_ranks(tmp_path: Path,
         assert tiny.distance(four, one) < 1e-10
 
 
-def test_a_period_longer_than_the_run_is_one_exchange(tmp_path: Path) -> None:
+def test_a_period_longer_than_the_run_is_one_exchange(tmp_path):
     """Learners that never meet are independent ones, whose mean is the centre."""
     long, alone = (tiny.run(work(tmp_path / str(n), rule), 2) for n, rule in enumerate((LONG, ALONE)))
     assert tiny.distance(long.weights, alone.weights) < 1e-10
@@ -43,7 +43,7 @@ def test_a_period_longer_than_the_run_is_one_exchange(tmp_path: Path) -> None:
     assert looks[-2]["loss"] == looks[0]["loss"] != looks[-1]["loss"], "looking exchanges nothing"
 
 
-def test_a_stop_by_an_evaluation_ends_the_period_too(tmp_path: Path) -> None:
+def test_a_stop_by_an_evaluation_ends_the_period_too(tmp_path):
     """Which is evaluated again, as the centre is another one."""
     patient = work(tmp_path, LONG, stop={"epochs": 100, "metric": "loss", "patience": 2})
     summary = tiny.run(patient, 2).summary
@@ -54,7 +54,7 @@ def test_a_stop_by_an_evaluation_ends_the_period_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("rule", [LONG, WAITING["crossbow-3"], WAITING["diloco"]], ids=["long", "lagging", "outer"])
-def test_learners_change_where_a_run_would_have_ended(tmp_path: Path, rule: dict) -> None:
+def test_learners_change_where_a_run_would_have_ended(tmp_path, rule: dict):
     centres = list[dict[str, Array]]()
 
     def before(session: Session) -> None:
@@ -72,7 +72,7 @@ def test_learners_change_where_a_run_would_have_ended(tmp_path: Path, rule: dict
     assert all(tiny.same_bits(centre, ended) for centre in centres[:2])
 
 
-def test_an_interrupted_run_goes_on_in_the_midst_of_its_period(tmp_path: Path) -> None:
+def test_an_interrupted_run_goes_on_in_the_midst_of_its_period(tmp_path):
     whole = tiny.run(work(tmp_path / "whole", LONG, 70), 2)
     folder = tmp_path / "cut"
     assert until_signal(work(folder, LONG, 70), 17)[0].summary.iterations in (50, 51)  # when all ranks hear of it

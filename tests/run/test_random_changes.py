@@ -1,7 +1,6 @@
 """Learners that come and go at random where ranks are processes, which share memory to average in."""
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -17,7 +16,7 @@ MEGABYTE = 1 << 20
     reason="oneDNN or numba is not there: pip install -e '.[cpu]'",
 )
 @pytest.mark.parametrize("rule", ["sma", "crossbow"])
-def test_nothing_is_lost_and_memory_is_flat(tmp_path: Path, rule: str) -> None:
+def test_nothing_is_lost_and_memory_is_flat(tmp_path, rule: str):
     """A learner has 1.4 MiB of weights, gradients and momenta, and there are more than a hundred changes."""
     done = mpirun(RANKS, "-m", "tests.run.random_changes", str(tmp_path), rule)
     assert done.returncode == 0, done.stderr

@@ -46,13 +46,13 @@ def run(settings: dict) -> Trained:
     return train(open_job(load_mapping(settings)), Single())
 
 
-def test_records_are_the_arrays(data: dict[str, NamedArrays]) -> None:
+def test_records_are_the_arrays(data: dict[str, NamedArrays]):
     for name, part in zip(("train", "test"), arrays(), strict=True):
         for key, array in part.items():
             assert np.array_equal(data[name].arrays[key], array.astype(data[name].arrays[key].dtype)), (name, key)
 
 
-def test_they_are_learnt_and_evaluated(data: dict[str, NamedArrays], capsys: pytest.CaptureFixture[str]) -> None:
+def test_they_are_learnt_and_evaluated(data: dict[str, NamedArrays], capsys):
     found = run(SETTINGS)
     expected = error_of(found.weights, data["test"].arrays)
     assert found.summary.test_loss == pytest.approx(expected, rel=1e-5)
@@ -71,7 +71,7 @@ def test_they_are_learnt_and_evaluated(data: dict[str, NamedArrays], capsys: pyt
             assert said.startswith(f"loss {found.summary.test_loss:.6f}, {data['test'].count:,} samples, ")
 
 
-def test_a_net_of_ones_own_takes_their_folders(data: dict[str, NamedArrays]) -> None:
+def test_a_net_of_ones_own_takes_their_folders(data: dict[str, NamedArrays]):
     settings = {name: value for name, value in SETTINGS.items() if name not in ("name", "model", "data")}
     found = fit(net, "data/train", Path("data/test"), **settings)
     assert found.summary.test_loss == pytest.approx(error_of(found.weights, data["test"].arrays), rel=1e-5)
@@ -111,7 +111,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_is_refused(data: dict[str, NamedArrays], case: str) -> None:
+def test_what_is_refused(data: dict[str, NamedArrays], case: str):
     write_records("data/images", zip(*tiny.images(), strict=True), classes=3)
     image = np.array([1, 2.5, 3], np.float32).reshape(FORM.shape)
     write_records("data/half", [record_of(0, 0, 1), (image, 0)], classes=1)
@@ -122,7 +122,7 @@ def test_what_is_refused(data: dict[str, NamedArrays], case: str) -> None:
     assert not Path("runs").exists()
 
 
-def test_a_damaged_rating_is_an_error(data: dict[str, NamedArrays]) -> None:
+def test_a_damaged_rating_is_an_error(data: dict[str, NamedArrays]):
     path = Path("data/train/train-00000.mpr")
     found = bytearray(path.read_bytes())
     found[64 + 12 * 5] ^= 1  # behind the header, a record is 12 bytes
@@ -132,7 +132,7 @@ def test_a_damaged_rating_is_an_error(data: dict[str, NamedArrays]) -> None:
     assert str(caught.value).startswith("data/train/train-00000.mpr: record 5: checksum is 0x")
 
 
-def test_an_evaluation_of_other_data(data: dict[str, NamedArrays], tmp_path: Path) -> None:
+def test_an_evaluation_of_other_data(data: dict[str, NamedArrays], tmp_path):
     run({**SETTINGS, "stop": {"iterations": 2}, "checkpoint": {"every": "2 iterations"}})
     write(Path("data/more"), [(USERS, 0, 1)])
     folder = next((tmp_path / "runs/run/checkpoints").glob("iteration-*"))

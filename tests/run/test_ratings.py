@@ -39,7 +39,7 @@ def error_of(weights: dict[str, Array], data: dict[str, Array]) -> float:
     return float(((found - data["rating"]) ** 2).mean())
 
 
-def test_ratings_are_learnt_and_those_of_other_pairs_foretold(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ratings_are_learnt_and_those_of_other_pairs_foretold(here: Path, capsys):
     train, test = ratings()
     found = mpibow.fit(net, train, test, name="taste", **{**SETTINGS, "checkpoint": {"every": "10 epochs"}})
     summary = found.summary
@@ -60,7 +60,7 @@ def test_ratings_are_learnt_and_those_of_other_pairs_foretold(here: Path, capsys
         found.predict(test["user"])
 
 
-def test_any_arrays_by_name(here: Path) -> None:
+def test_any_arrays_by_name(here: Path):
     """Two images a sample and which is the brighter; with dropout, whose counter the pipeline fills."""
     left, right = np.random.default_rng(0).normal(size=(2, 90, 1, 3, 3))
     data = {"left": left, "right": right, "brighter": (left.sum(axis=(1, 2, 3)) < right.sum(axis=(1, 2, 3))) * 1}
@@ -138,7 +138,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_is_refused(here: Path, case: str) -> None:
+def test_what_is_refused(here: Path, case: str):
     change, error, message = REFUSED[case]
     train, test = ratings()
     arguments = {"net": net, "train": train, "test": test, **SETTINGS, **change}

@@ -18,7 +18,7 @@ def run_of(folder: Path, changes: int) -> Path:
     return folder
 
 
-def test_every_change_is_recorded_with_its_position(tmp_path: Path) -> None:
+def test_every_change_is_recorded_with_its_position(tmp_path):
     found = recorded(run_of(tmp_path, 3), 1, 4)
     assert found == Timeline(
         4, (Change(0, 0, (1,)), Change(10, 40, (2,)), Change(20, 120, (1,)), Change(30, 160, (2,)))
@@ -27,7 +27,7 @@ def test_every_change_is_recorded_with_its_position(tmp_path: Path) -> None:
     assert found == announced == fixed(4, (1,)).followed(announced)
 
 
-def test_no_change_is_looked_at_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_change_is_looked_at_again(tmp_path, monkeypatch):
     """A run may have thousands: each follows from the one before it, and the timeline is made once."""
     made = list[int]()
 

@@ -39,7 +39,7 @@ def session(folder: Path, ledger: Ledger, where: Where | None = None, **settings
     ("where", "words"),
     [(Where(40, 600, 1.5, (2, 1)), "learners 2+1"), (Where(40, 600, 1.5, (3,), "fused"), "learners 3 fused")],
 )
-def test_the_progress_line_has_every_ranks_learners(tmp_path: Path, where: Where, words: str) -> None:
+def test_the_progress_line_has_every_ranks_learners(tmp_path, where: Where, words: str):
     reporter = Reporter(session(tmp_path, Ledger(), where, stop={"epochs": 99, "iterations": 100}))
     reporter._progress = shown = Shown()
     reporter._shown = -math.inf  # long ago
@@ -56,7 +56,7 @@ class Listed(list[str]):
         raise AssertionError("searched")
 
 
-def test_damages_are_told_once(tmp_path: Path) -> None:
+def test_damages_are_told_once(tmp_path):
     """Also by a run that was resumed."""
     (tmp_path / "run").mkdir()
     ledger = Ledger(damaged=Listed(["train 3"]))
@@ -71,17 +71,17 @@ def test_damages_are_told_once(tmp_path: Path) -> None:
     ("wait", "busy", "expected"),
     [(0.0, 8.0, 1.0), (2.0, 8.0, 0.75), (8.0, 8.0, 0.0), (9.0, 8.0, 0.0), (0.0, 0.0, None), (0.5, 0.0, None)],
 )
-def test_what_is_hidden_of_the_all_reduces(wait: float, busy: float, expected: float | None) -> None:
+def test_what_is_hidden_of_the_all_reduces(wait: float, busy: float, expected: float | None):
     assert Waits(100.0, wait, busy).hidden() == expected
 
 
-def test_what_is_hidden_since_the_last_entry() -> None:
+def test_what_is_hidden_since_the_last_entry():
     assert Waits(100.0, 3.0, 8.0).hidden(Waits(100.0, 2.0, 4.0)) == 0.75
     assert Waits(100.0, 3.0, 4.0).hidden(Waits(100.0, 2.0, 4.0)) is None
 
 
 @tiny.rules("crossbow", "auto", "ssgd")
-def test_two_ranks_say_how_much_was_hidden(tmp_path: Path, rule: str) -> None:
+def test_two_ranks_say_how_much_was_hidden(tmp_path, rule: str):
     tiny.train(tmp_path, 2, rule=rule)
     found = [event["sync_hidden"] for event in tiny.events(tmp_path / "run", "train")]
     assert len(found) == 8
@@ -92,21 +92,21 @@ def test_two_ranks_say_how_much_was_hidden(tmp_path: Path, rule: str) -> None:
         assert tiny.summary(tmp_path)["sync_hidden"] == 0.0
 
 
-def test_one_rank_has_nothing_to_hide(tmp_path: Path) -> None:
+def test_one_rank_has_nothing_to_hide(tmp_path):
     tiny.train(tmp_path, learners=2)
     events = tiny.events(tmp_path / "run", "train")
     assert [(event["sync_hidden"], event["sync_busy"]) for event in events] == [(None, 0.0)] * 8
     assert tiny.summary(tmp_path)["sync_hidden"] is None
 
 
-def test_entries_between_two_exchanges_have_nothing_to_hide(tmp_path: Path) -> None:
+def test_entries_between_two_exchanges_have_nothing_to_hide(tmp_path):
     """With a period of 3 the steps of iterations 0, 1, then 2, 3, 4, ... are sent together, heard of one later."""
     tiny.train(tmp_path, 2, rule="crossbow-3", log={"every": 1}, stop={"epochs": None, "iterations": 9})
     found = [event["sync_hidden"] is not None for event in tiny.events(tmp_path / "run", "train")]
     assert found == [False, False, True, False, False, True, False, False, True]
 
 
-def test_seconds_of_training_run_on_when_a_run_is_resumed(tmp_path: Path) -> None:
+def test_seconds_of_training_run_on_when_a_run_is_resumed(tmp_path):
     half = {"epochs": None, "iterations": 20}
     tiny.train(tmp_path, stop=half, checkpoint={"every": "20 iterations"}, evaluate={"every": 0.5})
     tiny.train(tmp_path, checkpoint={"every": "20 iterations"}, evaluate={"every": 0.5}, resume=tmp_path / "run")

@@ -81,14 +81,14 @@ class Rank:
 UNTOUCHED = [[1, 9, 7, 8], [2, 9, 7, 8], [3, 9, 7, 8]]
 
 
-def test_finite_results_are_given_back() -> None:
+def test_finite_results_are_given_back():
     rank = Rank()
     assert rank.resets.check([GOOD, GOOD], 0.1) == [GOOD, GOOD]
     assert rank.resets.check([], 0.1) == []
     assert (rank.rows(), rank.resets.tell(), rank.resets.due) == (UNTOUCHED, [], False)
 
 
-def test_a_learner_starts_again_from_the_centre() -> None:
+def test_a_learner_starts_again_from_the_centre():
     rank = Rank()
     assert rank.resets.check([GOOD, BAD, GOOD], 0.1) == [GOOD, GOOD]
     assert rank.rows() == [UNTOUCHED[0], [2, 0, 0, 0.5], UNTOUCHED[2]]
@@ -98,7 +98,7 @@ def test_a_learner_starts_again_from_the_centre() -> None:
     assert rank.resets.due  # until the ranks have agreed
 
 
-def test_the_centre_is_that_of_after_the_last_update() -> None:
+def test_the_centre_is_that_of_after_the_last_update():
     """Which the rule makes only when it is asked to."""
     rank, local = Rank(), ball_step(0.1, 0.0, False, 0.0, 0)
     rank.replicas.gradients[...] = [[10.0], [20.0], [30.0]]
@@ -111,7 +111,7 @@ def test_the_centre_is_that_of_after_the_last_update() -> None:
     assert mean[0] < 0.5
 
 
-def test_where_all_replicas_are_alike_a_learner_is_left_out() -> None:
+def test_where_all_replicas_are_alike_a_learner_is_left_out():
     rank = Rank(settings=Family(name="ssgd"))
     rank.resets.check([GOOD, BAD, GOOD], 0.1)
     assert rank.rows() == [UNTOUCHED[0], [2, 9, 0, 0.5], UNTOUCHED[2]]
@@ -121,7 +121,7 @@ def test_where_all_replicas_are_alike_a_learner_is_left_out() -> None:
 @pytest.mark.parametrize(
     ("saved", "end"), [(None, "there is no checkpoint yet"), (Path("a/b"), "the last checkpoint is a/b")]
 )
-def test_stop(saved: Path | None, end: str) -> None:
+def test_stop(saved: Path | None, end: str):
     rank = Rank("stop")
     rank.session.saver.last = saved
     with refuses(f"{WHAT}; lower update.lr (now 0.05), or set on_nan=reset; {end}", DivergedError):
@@ -129,13 +129,13 @@ def test_stop(saved: Path | None, end: str) -> None:
     assert (rank.rows(), rank.resets.tell()) == (UNTOUCHED, [])
 
 
-def test_late_results_are_of_the_iteration_before_and_entered_already() -> None:
+def test_late_results_are_of_the_iteration_before_and_entered_already():
     rank = Rank(book=LateBook((1.0, 2.0, True), (np.inf, 0.0, False)), iteration=8)
     assert rank.resets.check([None, None], 0.1) == []
     assert rank.resets.tell() == [f"{WHAT.replace('nan', 'inf')}; it starts again from the centre"]
 
 
-def test_late_results_at_the_end() -> None:
+def test_late_results_at_the_end():
     """They are told of; their learners are reset by who continues the run. Or they end it."""
     late = (1.0, 2.0, True), (np.nan, 0.0, False)
     rank = Rank(book=LateBook(*late), iteration=8)
@@ -146,7 +146,7 @@ def test_late_results_at_the_end() -> None:
         Rank("stop", book=LateBook(*late), iteration=8).resets.end()
 
 
-def test_a_rank_without_a_finite_loss_for_long() -> None:
+def test_a_rank_without_a_finite_loss_for_long():
     rank = Rank()
     for _ in range(HOPELESS - 1):
         assert rank.resets.check([BAD, BAD], 0.05) == []
@@ -162,7 +162,7 @@ def test_a_rank_without_a_finite_loss_for_long() -> None:
         rank.resets.check([BAD], 0.05)
 
 
-def test_a_scale_that_is_too_large_resets_nobody() -> None:
+def test_a_scale_that_is_too_large_resets_nobody():
     """It is halved; no number of iterations is hopeless meanwhile, and nothing is told at the end."""
     large = [True]
     rank = Rank("stop", scale_is_large=lambda: large[0])
@@ -178,7 +178,7 @@ def test_a_scale_that_is_too_large_resets_nobody() -> None:
         rank.resets.check([BAD, GOOD], 0.1)
 
 
-def test_a_centre_that_is_not_finite_heals_no_learner() -> None:
+def test_a_centre_that_is_not_finite_heals_no_learner():
     rank = Rank(settings=Family(name="ssgd"))
     rank.resets.check_centre()
     rank.engine.centre[2] = np.inf

@@ -7,7 +7,7 @@ from mpibow.run.evaluate import Evaluation
 from mpibow.run.results import Ledger, measures
 
 
-def test_the_best_and_the_first_above_the_target() -> None:
+def test_the_best_and_the_first_above_the_target():
     ledger = Ledger().continued(0.5)
     best = []
     for epoch, accuracy in enumerate([0.3, 0.6, 0.5, 0.6, 0.7]):
@@ -23,7 +23,7 @@ def test_the_best_and_the_first_above_the_target() -> None:
     assert (ledger.evaluation_seconds, ledger.best_at) == (10.0, 20)
 
 
-def test_a_loss_that_is_not_finite_is_never_the_best() -> None:
+def test_a_loss_that_is_not_finite_is_never_the_best():
     ledger, nan = Ledger().continued(None), float("nan")
     found = [
         ledger.evaluated("test", Evaluation(loss, None, 100, 1.0), 5, 100, 1.0) for loss in (nan, 2.0, nan, 3.0, 1.0)
@@ -32,20 +32,20 @@ def test_a_loss_that_is_not_finite_is_never_the_best() -> None:
     assert ledger.best_loss == 1.0
 
 
-def test_without_a_target() -> None:
+def test_without_a_target():
     ledger = Ledger().continued(None)
     ledger.evaluated("test", Evaluation(0.0, 1.0, 100, 2.0), 5, 100, 1.0)
     assert ledger.epochs_to_target is None
 
 
-def test_state() -> None:
+def test_state():
     ledger = Ledger().continued(0.5)
     ledger.evaluated("test", Evaluation(0.1, 0.9, 100, 0.1 + 0.2), 5, 100, 1.0)
     state = json.loads(json.dumps(ledger.state()))
     assert build(Ledger, state).continued(0.5) == ledger
 
 
-def test_another_target_is_still_to_be_reached() -> None:
+def test_another_target_is_still_to_be_reached():
     ledger = Ledger().continued(0.5)
     ledger.evaluated("test", Evaluation(0.1, 0.9, 100, 1.0), 5, 100, 1.0)
     for target in (0.95, None):
@@ -54,7 +54,7 @@ def test_another_target_is_still_to_be_reached() -> None:
         assert again.best_accuracy == 0.9
 
 
-def test_validation_data_choose_and_test_data_are_told_apart() -> None:
+def test_validation_data_choose_and_test_data_are_told_apart():
     ledger = Ledger().continued(0.5, "validation 0.1")
     ledger.enter("test", Evaluation(0.1, 0.99, 50, 1.0))
     assert ledger.best_accuracy is ledger.epochs_to_target is ledger.chosen.get("accuracy") is None
@@ -68,7 +68,7 @@ def test_validation_data_choose_and_test_data_are_told_apart() -> None:
     assert ledger.evaluation_seconds == 4.0
 
 
-def test_what_other_data_chose_is_no_best() -> None:
+def test_what_other_data_chose_is_no_best():
     """Neither of a run before there were validation data, whose ledger does not name the chooser."""
     ledger = Ledger().continued(0.5)
     ledger.evaluated("test", Evaluation(0.1, 0.9, 100, 1.0), 5, 100, 1.0)
@@ -81,7 +81,7 @@ def test_what_other_data_chose_is_no_best() -> None:
     assert again.evaluated("validation", Evaluation(2.0, 0.2, 10, 1.0), 6, 110, 1.1)
 
 
-def test_a_runs_own_metric_may_be_called_accuracy() -> None:
+def test_a_runs_own_metric_may_be_called_accuracy():
     """Without classes it is what stops the run, and chooses the best checkpoint."""
     assert measures({"accuracy": 0.9}, 1.0, None) == {"accuracy": 0.9, "loss": 1.0}
     assert measures({}, 1.0, 0.5) == {"accuracy": 0.5, "loss": 1.0}

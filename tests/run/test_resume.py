@@ -106,7 +106,7 @@ def until_signal(work: tiny.Job, iteration: int) -> list[Trained]:
 
 
 @pytest.mark.parametrize("rule", tiny.RULES.values(), ids=tiny.RULES.keys())
-def test_resume_from_any_checkpoint(tmp_path: Path, rule: dict) -> None:
+def test_resume_from_any_checkpoint(tmp_path, rule: dict):
     """The arrays of all later checkpoints are the same bytes, and metrics.jsonl tells the same, once."""
     settings = {
         "rule": {**rule, "resync": 8},
@@ -148,14 +148,12 @@ OPTIONS = {
 
 
 @pytest.mark.parametrize("option", OPTIONS)
-def test_resume_with_any_option(tmp_path: Path, option: str) -> None:
+def test_resume_with_any_option(tmp_path, option: str):
     """Averaging starts again before iteration 15 and 19, where epochs end."""
     check_resumed(tmp_path, 10, 15, 18, 19, 20, ranks=2, **{"net": tiny.normed, "learners": 2, **OPTIONS[option]})
 
 
-def test_a_checkpoint_that_does_not_know_a_setting_had_its_default(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_checkpoint_that_does_not_know_a_setting_had_its_default(tmp_path, capsys):
     def older(header: dict) -> dict:
         del header["rule_settings"]["then"]
         return header
@@ -171,12 +169,12 @@ def test_a_checkpoint_that_does_not_know_a_setting_had_its_default(
         assert ("averaging restarts from the centre" in capsys.readouterr().err) == other
 
 
-def test_one_learner_alone(tmp_path: Path) -> None:
+def test_one_learner_alone(tmp_path):
     check_resumed(tmp_path, 13)
 
 
 @pytest.mark.parametrize("iteration", [0, 3, 8, 9, 17, 18, 30])
-def test_a_signal_and_resume_is_the_whole_run(tmp_path: Path, iteration: int) -> None:
+def test_a_signal_and_resume_is_the_whole_run(tmp_path, iteration: int):
     """Told at iteration 3, 8 or 17, the ranks stop where an epoch ends: its evaluation is not lost."""
     settings = {"learners": 2, "rule": {"name": "sma", "resync": 8}, "evaluate": {"every": 1}}
     whole = tiny.train(tmp_path / "whole", 2, **settings)
@@ -191,7 +189,7 @@ def test_a_signal_and_resume_is_the_whole_run(tmp_path: Path, iteration: int) ->
     assert entries(tmp_path / "cut") == entries(tmp_path / "whole")
 
 
-def test_a_signal_at_the_end_finds_the_run_at_its_end(tmp_path: Path) -> None:
+def test_a_signal_at_the_end_finds_the_run_at_its_end(tmp_path):
     first, second = until_signal(tiny.job(tmp_path, learners=2), 39)
     assert first.summary.stopped == second.summary.stopped == "stop.iterations 40"
 
@@ -200,13 +198,13 @@ def test_a_signal_at_the_end_finds_the_run_at_its_end(tmp_path: Path) -> None:
 
 
 @tiny.rules("auto", "crossbow-3", "slowmo", "ssgd")
-def test_resume_around_a_change_of_learners(tmp_path: Path, rule: str) -> None:
+def test_resume_around_a_change_of_learners(tmp_path, rule: str):
     """Before it begins, at 13 and 23, where it begins, and after: a checkpoint holds what was announced."""
     cuts, announce = (10, 11, 12, 13, 14, 22, 23, 24), tiny.announcing({10: (3, 1), 20: (1, 2)})
     check_resumed(tmp_path, *cuts, ranks=2, before=announce, rule=rule, learners=2, net=tiny.normed)
 
 
-def test_learners_on_one_copy_of_the_weights(tmp_path: Path) -> None:
+def test_learners_on_one_copy_of_the_weights(tmp_path):
     """One rank's, whose step is one pass; from iteration 13 on there are four."""
 
     def before(session: Session) -> None:
@@ -221,7 +219,7 @@ def test_learners_on_one_copy_of_the_weights(tmp_path: Path) -> None:
 
 
 @tiny.rules("auto", "crossbow", "ssgd")
-def test_other_learners_restart_from_the_centre(tmp_path: Path, rule: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_other_learners_restart_from_the_centre(tmp_path, rule: str, capsys):
     settings = {"rule": rule, "checkpoint": EVERY, "iterations": 20}
     before = tiny.train(tmp_path, 2, learners=2, **settings)
     capsys.readouterr()
@@ -243,7 +241,7 @@ def test_other_learners_restart_from_the_centre(tmp_path: Path, rule: str, capsy
     assert last.summary.learners == (1, 1)
 
 
-def test_another_batch_size_goes_on_from_the_same_sample(tmp_path: Path) -> None:
+def test_another_batch_size_goes_on_from_the_same_sample(tmp_path):
     tiny.train(tmp_path, learners=2, checkpoint=EVERY, iterations=20)
     seen = tiny.watch(tmp_path, learners=2, batch_size=5, resume="auto")
     assert len(seen[0].samples) == 20
@@ -256,13 +254,13 @@ def test_another_batch_size_goes_on_from_the_same_sample(tmp_path: Path) -> None
 # Which checkpoint
 
 
-def test_auto_without_a_run_is_a_new_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_auto_without_a_run_is_a_new_run(tmp_path, capsys):
     found = tiny.train(tmp_path, resume="auto")
     assert found.summary.iterations == 40
     assert f"no run to resume in {tmp_path}: starting a new one" in capsys.readouterr().err.splitlines()
 
 
-def test_auto_before_the_first_checkpoint_is_a_new_run(tmp_path: Path) -> None:
+def test_auto_before_the_first_checkpoint_is_a_new_run(tmp_path):
     """A batch system starts the same command again after a kill, at whatever time that came."""
     whole = tiny.train(tmp_path / "whole", learners=2)
     work = tiny.job(tmp_path / "cut", learners=2)
@@ -271,7 +269,7 @@ def test_auto_before_the_first_checkpoint_is_a_new_run(tmp_path: Path) -> None:
     assert entries(tmp_path / "cut") == entries(tmp_path / "whole")
 
 
-def test_auto_takes_the_newest_run(tmp_path: Path) -> None:
+def test_auto_takes_the_newest_run(tmp_path):
     for name in ("a", "c", "b"):
         tiny.train(tmp_path, name=name, checkpoint=EVERY, iterations=5)
     found = tiny.train(tmp_path, name="auto", resume="auto")
@@ -280,7 +278,7 @@ def test_auto_takes_the_newest_run(tmp_path: Path) -> None:
     assert named.summary.run == str(tmp_path / "c")
 
 
-def test_best_can_be_resumed(tmp_path: Path) -> None:
+def test_best_can_be_resumed(tmp_path):
     work = tiny.job(tmp_path, checkpoint={"every": "1 epoch", "keep": 1})
     tiny.run(work)
     best = tmp_path / "run/checkpoints/best"
@@ -290,7 +288,7 @@ def test_best_can_be_resumed(tmp_path: Path) -> None:
     assert tiny.run(work, resume=best).summary.iterations == 40
 
 
-def test_going_back_leaves_nothing_of_the_way_that_was_left(tmp_path: Path) -> None:
+def test_going_back_leaves_nothing_of_the_way_that_was_left(tmp_path):
     """Checkpoints ahead of a resumed one were another run's: they must not outlive, or crowd out, its own."""
     settings = {"learners": 2, "checkpoint": {"every": "5 iterations", "keep": 2, "best": False}}
     tiny.train(tmp_path, **settings)
@@ -312,7 +310,7 @@ TWO_POINTS = {
 
 
 @pytest.fixture(scope="module")
-def two_points(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def two_points(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("whole")
     tiny.train(folder, 2, **TWO_POINTS)
     return folder
@@ -328,8 +326,8 @@ FILES = ("centre.safetensors", "common.safetensors", "rank-0.safetensors", "rank
 @pytest.mark.parametrize("file", FILES)
 @pytest.mark.parametrize("harm", ["flip", "cut", "grow", "empty", "remove"])
 def test_a_damaged_file_is_named_and_the_checkpoint_before_it_taken(
-    tmp_path: Path, two_points: Path, file: str, harm: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+    tmp_path, two_points: Path, file: str, harm: str, capsys
+):
     folder = copy(two_points, tmp_path / "damaged")
     path = point(folder, 40) / file
     data = path.read_bytes()
@@ -357,7 +355,7 @@ def test_a_damaged_file_is_named_and_the_checkpoint_before_it_taken(
     assert found.summary.iterations == 40
 
 
-def test_all_damaged(tmp_path: Path, two_points: Path) -> None:
+def test_all_damaged(tmp_path, two_points: Path):
     folder = copy(two_points, tmp_path / "damaged")
     first, second = point(folder, 40) / "centre.safetensors", point(folder, 30) / "rank-1.safetensors"
     first.unlink()
@@ -370,14 +368,14 @@ def test_all_damaged(tmp_path: Path, two_points: Path) -> None:
     assert f"\n{second}: is damaged: " in text
 
 
-def test_a_checkpoint_by_path_is_followed_by_those_before_it(tmp_path: Path, two_points: Path) -> None:
+def test_a_checkpoint_by_path_is_followed_by_those_before_it(tmp_path, two_points: Path):
     folder = copy(two_points, tmp_path / "damaged")
     (point(folder, 30) / "checkpoint.json").unlink()
     with pytest.raises(CheckpointError, match="holds no complete checkpoint"):
         tiny.train(folder, 2, resume=point(folder, 30), **TWO_POINTS)
 
 
-def test_another_version_of_the_format(tmp_path: Path, two_points: Path) -> None:
+def test_another_version_of_the_format(tmp_path, two_points: Path):
     folder = copy(two_points, tmp_path / "other")
     shutil.rmtree(point(folder, 30))
     tiny.seal(point(folder, 40), lambda header: {**header, "format": 3})
@@ -398,14 +396,14 @@ def test_another_version_of_the_format(tmp_path: Path, two_points: Path) -> None
     ],
     ids=["seed", "precision", "model", "data"],
 )
-def test_the_checkpoint_of_another_run(tmp_path: Path, two_points: Path, change: dict, why: str) -> None:
+def test_the_checkpoint_of_another_run(tmp_path, two_points: Path, change: dict, why: str):
     folder = copy(two_points, tmp_path / "other")
     remedy = "resume with the same config, or start anew without --resume"
     with tiny.unchanged(folder), refuses(f"{point(folder, 40)}: was made with {why}; {remedy}", CheckpointError):
         resumed(folder, **change)
 
 
-def test_a_higher_target_is_still_to_be_reached(tmp_path: Path) -> None:
+def test_a_higher_target_is_still_to_be_reached(tmp_path):
     def stop(accuracy: float) -> dict:
         return {"epochs": None, "iterations": 40, "accuracy": accuracy}
 

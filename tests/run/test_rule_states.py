@@ -61,7 +61,7 @@ def states(job: tiny.Job, ranks: int, resume: Path | None = None, declared: set[
 
 
 @pytest.mark.parametrize("kind", SHOWN)
-def test_all_that_a_rule_declares_is_saved_and_comes_back(tmp_path: Path, kind: str) -> None:
+def test_all_that_a_rule_declares_is_saved_and_comes_back(tmp_path, kind: str):
     declared, arrays, changed = set[str](), set[str](), set[str]()
     for number, (rule, ranks) in enumerate(SHOWN[kind]):
         whole = tmp_path / str(number)
@@ -85,9 +85,7 @@ def test_all_that_a_rule_declares_is_saved_and_comes_back(tmp_path: Path, kind: 
     assert changed | {name for other, name in NEVER if other == kind} == first.keys()
 
 
-def test_an_array_that_its_rule_does_not_declare_stops_the_save(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_array_that_its_rule_does_not_declare_stops_the_save(tmp_path, monkeypatch):
     monkeypatch.setattr(Engine, "arrays", {"mean": Stored("all", "weights")})
     with pytest.raises(AssertionError, match="previous"):
         states(work(tmp_path, CROSSBOW), 1)
@@ -96,7 +94,7 @@ def test_an_array_that_its_rule_does_not_declare_stops_the_save(
 @pytest.mark.parametrize(
     ("name", "shared"), [("mean", True), ("previous", True), ("pending", False), ("squares", False)]
 )
-def test_a_checkpoint_that_lacks_an_array_is_refused(tmp_path: Path, name: str, shared: bool) -> None:
+def test_a_checkpoint_that_lacks_an_array_is_refused(tmp_path, name: str, shared: bool):
     """One that the rule always has, or one of two that come together."""
     states(work(tmp_path, CROSSBOW), 1)
     path = next(path for path in map(partial(point, tmp_path), CUTS) if "pending" in load_file(path / OWN))

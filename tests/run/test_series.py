@@ -37,7 +37,7 @@ RUN = run_of(
 )
 
 
-def test_accuracy() -> None:
+def test_accuracy():
     assert points(RUN, "accuracy") == {
         "test": [(30, 0.5), (120, 0.75)],
         "test, top k": [(30, 0.9), (120, 1.0)],
@@ -47,16 +47,16 @@ def test_accuracy() -> None:
     assert points(RUN, "accuracy", "seconds")["test"] == [(3, 0.5), (11, 0.75)]
 
 
-def test_loss_leaves_out_what_is_not_finite() -> None:
+def test_loss_leaves_out_what_is_not_finite():
     assert points(RUN, "loss") == {"test": [(30, 1.25), (120, 0.25)], "training": [(60, 0.75)]}
 
 
-def test_images_per_second_are_of_the_time_between_two_entries() -> None:
+def test_images_per_second_are_of_the_time_between_two_entries():
     assert points(RUN, "speed", "seconds") == {"images/s": [(3, 10), (5, 15), (9, 10)]}
     assert points(RUN, "speed") == {"images/s": [(30, 10), (60, 15), (100, 10)]}
 
 
-def test_learners_by_rank() -> None:
+def test_learners_by_rank():
     every = [0, 30, 60, 60, 100]
     assert points(RUN, "learners") == {
         "rank 0": list(zip(every, [2, 2, 2, 2, 2], strict=True)),
@@ -76,19 +76,19 @@ def test_learners_by_rank() -> None:
         ([2, 1, 1, 1, 2, 3], ["ranks 0, 4", "ranks 1 to 3", "rank 5"]),
     ],
 )
-def test_ranks_that_are_alike_are_one_curve(counts: list[int], names: list[str]) -> None:
+def test_ranks_that_are_alike_are_one_curve(counts: list[int], names: list[str]):
     run = run_of(event("start", 0, learners=counts), event("train", 10, elapsed=1.0, learners=counts))
     assert list(points(run, "learners")) == names
 
 
-def test_ranks_that_a_resumed_run_has_no_more() -> None:
+def test_ranks_that_a_resumed_run_has_no_more():
     run = run_of(event("start", 0, learners=[1, 1]), event("start", 50, learners=[3]))
     assert points(run, "learners") == {"rank 0": [(0, 1), (50, 3)], "rank 1": [(0, 1), (50, 0)]}
     assert points(run_of(event("start", 0, learners=[1, 1])), "learners") == {}  # one moment is no line
     assert curves(run_of(event("start", 0, learners=[1])), "learners", "samples", aside=True) == []
 
 
-def test_waits_are_of_the_time_between_two_entries() -> None:
+def test_waits_are_of_the_time_between_two_entries():
     """Entries tell them since the process started: 2 s of 10, 2 s of 20, 17 s of 40; then resumed, 5 s of 10."""
     run = run_of(
         event("start", 0, elapsed=0.0),
@@ -105,7 +105,7 @@ def test_waits_are_of_the_time_between_two_entries() -> None:
     }
 
 
-def test_what_is_hidden() -> None:
+def test_what_is_hidden():
     run = run_of(
         event("train", 10, sync_hidden=None), event("train", 20, sync_hidden=0.25), event("train", 30, sync_hidden=1.0)
     )
@@ -113,7 +113,7 @@ def test_what_is_hidden() -> None:
     assert points(RUN, "hidden") == {}  # an older run
 
 
-def test_older_runs_tell_their_seconds_by_their_images_per_second() -> None:
+def test_older_runs_tell_their_seconds_by_their_images_per_second():
     run = run_of(
         event("start", 0),
         event("train", 40, images_per_second=10.0, loss=1.0),
@@ -129,26 +129,26 @@ def test_older_runs_tell_their_seconds_by_their_images_per_second() -> None:
     assert points(run, "speed", "seconds") == {"images/s": [(4, 10), (10, pytest.approx(40 / 6))]}
 
 
-def test_a_run_without_times_has_no_curve_over_time() -> None:
+def test_a_run_without_times_has_no_curve_over_time():
     run = run_of(event("start", 0, learners=[1]), event("evaluate", 0, loss=2.0, accuracy=0.1))
     assert run.known == ()
     assert points(run, "loss", "seconds") == {}
     assert points(run, "loss", "samples") == {"test": [(0, 2.0)]}
 
 
-def test_epochs_of_events_that_have_none() -> None:
+def test_epochs_of_events_that_have_none():
     told = {"event": "learners", "time": 0.0, "position": 60, "learners": [2]}
     run = run_of(event("start", 0, learners=[1]), event("train", 50, learners=[1], elapsed=1.0), told)
     assert points(run, "learners", "epochs") == {"the rank": [(0, 1), (0.5, 1), (0.6, 2)]}
 
 
-def test_seconds_between_what_is_known() -> None:
+def test_seconds_between_what_is_known():
     known = [(0.0, 0.0), (10.0, 1.0), (30.0, 5.0)]
     assert [seconds_at(known, p) for p in (0, 5, 10, 20, 30, 31)] == [0, 0.5, 1, 3, 5, None]
     assert seconds_at([], 0) is None
 
 
-def test_what_a_resumed_run_did_again_counts_once() -> None:
+def test_what_a_resumed_run_did_again_counts_once():
     events = [
         event("start", 0),
         event("train", 10, loss=1.0),
@@ -159,7 +159,7 @@ def test_what_a_resumed_run_did_again_counts_once() -> None:
     assert kept(events) == [events[0], events[1], events[3], events[4]]
 
 
-def test_smoothing_by_hand() -> None:
+def test_smoothing_by_hand():
     assert smoothed([4.0, 2.0, 0.0, 10.0], 2) == [4.0, 3.0, 1.0, 5.0]
     assert smoothed([], 3) == []
     run = run_of(*(event("train", i, loss=float(i)) for i in range(4)), event("evaluate", 4, loss=9.0))
@@ -170,13 +170,13 @@ def test_smoothing_by_hand() -> None:
 
 
 @pytest.mark.parametrize(("entries", "smooth"), [(99, 1), (100, 2), (500, 10)])
-def test_a_fiftieth_is_smoothed_unless_told(entries: int, smooth: int) -> None:
+def test_a_fiftieth_is_smoothed_unless_told(entries: int, smooth: int):
     run = run_of(*(event("train", i, loss=float(i % 7)) for i in range(entries)))
     assert curves(run, "loss", "samples") == curves(run, "loss", "samples", smooth)
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1), st.integers(1, 20))
-def test_smoothed_values_lie_between_the_values(values: list[float], n: int) -> None:
+def test_smoothed_values_lie_between_the_values(values: list[float], n: int):
     found = smoothed(values, n)
     assert len(found) == len(values)
     assert all(min(values) - 1e-6 <= value <= max(values) + 1e-6 for value in found)
@@ -187,7 +187,7 @@ def test_smoothed_values_lie_between_the_values(values: list[float], n: int) -> 
 LINES = b'{"event": "start", "position": 0}\n{"event": "train", "position": 9, "loss": NaN}\n'
 
 
-def test_a_line_that_is_still_being_written() -> None:
+def test_a_line_that_is_still_being_written():
     """Cut at any byte: the lines that are whole are read."""
     whole = parse(LINES, Path("m"))
     assert [found["event"] for found in whole] == ["start", "train"]
@@ -206,12 +206,12 @@ def test_a_line_that_is_still_being_written() -> None:
         b'{"event": "train", "position": 1, "loss": "nan"}',
     ],
 )
-def test_a_line_that_is_no_event(line: bytes) -> None:
+def test_a_line_that_is_no_event(line: bytes):
     with refuses("runs/a/metrics.jsonl: line 3 is not an event of a run; remove it to draw the others", RecordError):
         parse(LINES + line + b"\n" + LINES, Path("runs/a/metrics.jsonl"))
 
 
-def test_no_run(tmp_path: Path) -> None:
+def test_no_run(tmp_path):
     with refuses(f"{tmp_path}/gone: there is no such run directory; give one of those in `out`, as runs/NAME"):
         read_run(tmp_path / "gone")
     with refuses(f"{tmp_path}: is not a run directory: it has no metrics.jsonl"):
@@ -219,14 +219,14 @@ def test_no_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("summary", [None, "", "{", "[]", '{"samples": 3}'])
-def test_a_summary_that_is_not_there_or_not_whole(tmp_path: Path, summary: str | None) -> None:
+def test_a_summary_that_is_not_there_or_not_whole(tmp_path, summary: str | None):
     (tmp_path / "metrics.jsonl").write_bytes(LINES)
     if summary is not None:
         (tmp_path / "summary.json").write_text(summary)
     assert read_run(tmp_path).known == ()
 
 
-def test_a_real_run_has_curves_in_every_panel(tmp_path: Path) -> None:
+def test_a_real_run_has_curves_in_every_panel(tmp_path):
     tiny.train(tmp_path, 2, learners=2, evaluate={"every": 0.5})
     run = read_run(tmp_path / "run")
     assert run.label == "run"

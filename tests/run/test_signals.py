@@ -44,7 +44,7 @@ def at_a_terminal() -> Iterator[None]:
 
 
 @SIGNALS
-def test_the_first_is_remembered(number: signal.Signals) -> None:
+def test_the_first_is_remembered(number: signal.Signals):
     before = [signal.getsignal(each) for each in ASKING]
     with Signals() as signals:
         assert signals.received == ""
@@ -54,7 +54,7 @@ def test_the_first_is_remembered(number: signal.Signals) -> None:
     assert [signal.getsignal(each) for each in ASKING] == before
 
 
-def test_what_comes_twice_at_once_is_one_signal_and_later_an_end() -> None:
+def test_what_comes_twice_at_once_is_one_signal_and_later_an_end():
     with Signals() as signals:
         signal.raise_signal(signal.SIGTERM)
         signals._at = math.inf  # less than ONCE ago, however busy the machine is
@@ -68,7 +68,7 @@ def test_what_comes_twice_at_once_is_one_signal_and_later_an_end() -> None:
 
 
 @pytest.mark.parametrize("number", IGNORABLE)
-def test_what_is_ignored_stays_ignored(number: signal.Signals) -> None:
+def test_what_is_ignored_stays_ignored(number: signal.Signals):
     signal.signal(number, signal.SIG_IGN)
     with Signals() as signals:
         signal.raise_signal(number)
@@ -76,7 +76,7 @@ def test_what_is_ignored_stays_ignored(number: signal.Signals) -> None:
     assert signal.getsignal(number) == signal.SIG_IGN
 
 
-def test_elsewhere_than_on_the_main_thread_nothing_is_caught() -> None:
+def test_elsewhere_than_on_the_main_thread_nothing_is_caught():
     before = [signal.getsignal(each) for each in ASKING]
     seen: list[object] = []
 
@@ -106,7 +106,7 @@ class Signalling:
         tiny.TRAIN.read(samples, images, labels)
 
 
-def test_at_a_prompt_fit_returns_what_is_trained(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_at_a_prompt_fit_returns_what_is_trained(here: Path, monkeypatch):
     monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)  # as in a notebook's cell
     settings = {"batch_size": 3, "learners": 2, "stop": {"epochs": 2}}
     found = mpibow.fit(tiny.plain, Signalling(signal.SIGINT, 5), **settings)  # type: ignore[arg-type]
@@ -120,7 +120,7 @@ def test_at_a_prompt_fit_returns_what_is_trained(here: Path, monkeypatch: pytest
 
 
 @SIGNALS
-def test_fit_saves_and_raises(here: Path, number: signal.Signals) -> None:
+def test_fit_saves_and_raises(here: Path, number: signal.Signals):
     settings = {"batch_size": 3, "learners": 2, "stop": {"epochs": 2}}
     before = [signal.getsignal(each) for each in ASKING]
     with pytest.raises(ENDS[number]) as caught:
@@ -137,7 +137,7 @@ def test_fit_saves_and_raises(here: Path, number: signal.Signals) -> None:
 
 
 @SIGNALS
-def test_a_signal_while_a_run_ends_by_itself_still_ends_the_script(here: Path, number: signal.Signals) -> None:
+def test_a_signal_while_a_run_ends_by_itself_still_ends_the_script(here: Path, number: signal.Signals):
     """In the last evaluation: the run is whole, but the script's next `fit` must not begin."""
 
     def late(event: object) -> None:
@@ -151,7 +151,7 @@ def test_a_signal_while_a_run_ends_by_itself_still_ends_the_script(here: Path, n
 
 
 @SIGNALS
-def test_a_trial_ends_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals) -> None:
+def test_a_trial_ends_with_it(tmp_path, monkeypatch, number: signal.Signals):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", None)
     with pytest.raises(ENDS[number]):
@@ -188,7 +188,7 @@ def in_script(folder: Path, ranks: int, number: signal.Signals) -> tuple[int, st
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1], ids=lambda number: number.name)
-def test_a_script_ends_with_75(tmp_path: Path, number: signal.Signals) -> None:
+def test_a_script_ends_with_75(tmp_path, number: signal.Signals):
     code, said = in_script(tmp_path, 1, number)
     assert code == EXIT_REQUEUE, said
     assert "Traceback" not in said
@@ -199,7 +199,7 @@ def test_a_script_ends_with_75(tmp_path: Path, number: signal.Signals) -> None:
 
 
 @needs_mpi
-def test_all_ranks_of_a_script_raise(tmp_path: Path) -> None:
+def test_all_ranks_of_a_script_raise(tmp_path):
     code, said = in_script(tmp_path, RANKS, signal.SIGTERM)
     assert code == EXIT_REQUEUE, said
     assert said.count("begins first") == said.count(f"caught {EXIT_REQUEUE} True") == RANKS
@@ -228,7 +228,7 @@ mpibow.fit(
 """
 
 
-def test_another_one_while_it_saves_leaves_the_checkpoint_before(tmp_path: Path) -> None:
+def test_another_one_while_it_saves_leaves_the_checkpoint_before(tmp_path):
     with started(1, "-c", TWICE, cwd=tmp_path) as child:
         code, said = ended(child)
     assert code == -signal.SIGTERM, said
@@ -239,7 +239,7 @@ def test_another_one_while_it_saves_leaves_the_checkpoint_before(tmp_path: Path)
     assert resumed.summary.iterations == 30
 
 
-def test_a_benchmark_ends_with_75_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_benchmark_ends_with_75_and_leaves_nothing(tmp_path):
     command = ("-m", "mpibow.bench", "train", "logistic", "--device", "numpy", "--seconds", "9999", "log.every=1")
     with started(1, *command, cwd=tmp_path, TMPDIR=str(tmp_path)) as child:
         wait_for(child, lambda: any(reached(path, 20) for path in tmp_path.rglob("metrics.jsonl")))
@@ -268,7 +268,7 @@ def check_end(folder: Path, code: int, said: str, name: str, rank: str = "") -> 
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
-def test_one_process(tmp_path: Path, number: signal.Signals) -> None:
+def test_one_process(tmp_path, number: signal.Signals):
     with training(tmp_path, 1) as child:
         os.kill(child.pid, number)
         check_end(tmp_path, *ended(child), number.name, " on rank 0")
@@ -284,14 +284,14 @@ def test_one_process(tmp_path: Path, number: signal.Signals) -> None:
         (signal.SIGINT, 1),
     ],  # SIGUSR1 comes to all, below
 )
-def test_any_rank(tmp_path: Path, number: signal.Signals, rank: int) -> None:
+def test_any_rank(tmp_path, number: signal.Signals, rank: int):
     with training(tmp_path, RANKS) as child:
         os.kill(pids(child, RANKS)[rank], number)
         check_end(tmp_path, *ended(child), number.name, f" on rank {rank}")
 
 
 @needs_mpi
-def test_ctrl_c_at_mpirun_leaves_what_can_be_resumed(tmp_path: Path) -> None:
+def test_ctrl_c_at_mpirun_leaves_what_can_be_resumed(tmp_path):
     """Open MPI's kills its ranks a quarter of a second after SIGTERM, soon enough or not; MPICH's passes SIGINT on."""
     with training(tmp_path, RANKS) as child:
         os.killpg(child.pid, signal.SIGINT)
@@ -304,7 +304,7 @@ def test_ctrl_c_at_mpirun_leaves_what_can_be_resumed(tmp_path: Path) -> None:
 
 
 @needs_mpi
-def test_all_ranks_at_once_and_again(tmp_path: Path) -> None:
+def test_all_ranks_at_once_and_again(tmp_path):
     """As `scancel --signal` does it; USR1 twice is no reason to hurry."""
     with training(tmp_path, RANKS) as child:
         for pid in pids(child, RANKS) * 2:
@@ -325,7 +325,7 @@ def go_on(child: subprocess.Popen[str], pid: int) -> None:
 
 
 @pytest.mark.parametrize(("number", "expected"), [(signal.SIGTERM, -signal.SIGTERM), (signal.SIGINT, EXIT_INTERRUPTED)])
-def test_a_second_one_ends_one_process_at_once(tmp_path: Path, number: signal.Signals, expected: int) -> None:
+def test_a_second_one_ends_one_process_at_once(tmp_path, number: signal.Signals, expected: int):
     with training(tmp_path, 1, **SILENT) as child:
         os.kill(child.pid, number)
         go_on(child, child.pid)
@@ -336,7 +336,7 @@ def test_a_second_one_ends_one_process_at_once(tmp_path: Path, number: signal.Si
 
 @needs_mpi
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_second_one_ends_all_ranks_at_once(tmp_path: Path, number: signal.Signals) -> None:
+def test_a_second_one_ends_all_ranks_at_once(tmp_path, number: signal.Signals):
     with training(tmp_path, RANKS, **SILENT) as child:
         last = pids(child, RANKS)[-1]
         os.kill(last, number)

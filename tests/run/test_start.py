@@ -26,7 +26,7 @@ def start_with(source: Source, **settings) -> Start:
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Source, dict]:
+def trained(tmp_path_factory) -> tuple[Source, dict]:
     """Where a run goes on whose two learners have made twelve iterations, and its weights."""
     folder = tmp_path_factory.mktemp("source")
     weights = tiny.train(folder, **SETTINGS).weights
@@ -34,7 +34,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Source, dict]:
     return Source(folder / "run", path, header_of(path, read_header(path))), weights
 
 
-def test_a_new_run(tmp_path: Path) -> None:
+def test_a_new_run(tmp_path):
     new, plan = start_with(Source(tmp_path)), tiny.job(tmp_path, **SETTINGS).training_plan()
     assert (new.iteration, new.timeline, new.learners) == (0, fixed(3, (2,)), ((2,), ""))
     assert np.array_equal(new.centre, initial_weights(plan.layout, 1, "float64"))
@@ -42,7 +42,7 @@ def test_a_new_run(tmp_path: Path) -> None:
     assert (new.exact, new.changed, new.kept, new.due) == (False, (), None, (False, False, False))
 
 
-def test_a_checkpoint_is_continued(trained: tuple[Source, dict]) -> None:
+def test_a_checkpoint_is_continued(trained: tuple[Source, dict]):
     source, weights = trained
     assert source.header is not None
     found, plan = start_with(source), tiny.job(source.folder, **SETTINGS).training_plan()
@@ -57,7 +57,7 @@ def test_a_checkpoint_is_continued(trained: tuple[Source, dict]) -> None:
     ({"rule": {"name": "ssgd"}}, ["the rule was different"]),
     ({"learners": 1, "rule": {"name": "sma", "outer": {"gain": 2.0}}}, ["learners were 2", "the rule was different"]),
 ])  # fmt: skip
-def test_of_another_run_the_centre_is_taken(trained: tuple[Source, dict], settings: dict, changed: list[str]) -> None:
+def test_of_another_run_the_centre_is_taken(trained: tuple[Source, dict], settings: dict, changed: list[str]):
     """And what the ranks owe each other: the evaluation of that centre."""
     source, _ = trained
     assert source.header is not None
@@ -70,7 +70,7 @@ def test_of_another_run_the_centre_is_taken(trained: tuple[Source, dict], settin
     assert np.array_equal(found.centre, same.centre)
 
 
-def test_another_batch_size_goes_on_alike(trained: tuple[Source, dict]) -> None:
+def test_another_batch_size_goes_on_alike(trained: tuple[Source, dict]):
     found = start_with(trained[0], batch_size=5)
     assert (found.exact, found.timeline) == (True, fixed(5, (2,), 12, 72))
 
@@ -78,7 +78,7 @@ def test_another_batch_size_goes_on_alike(trained: tuple[Source, dict]) -> None:
 @pytest.mark.parametrize(
     ("iteration", "learners"), [(0, ((1,), "streams")), (4, ((1,), "streams")), (5, ((2,), "fused"))]
 )
-def test_a_change_that_was_due_has_not_come_yet(iteration: int, learners) -> None:
+def test_a_change_that_was_due_has_not_come_yet(iteration: int, learners):
     """A checkpoint made right before a change has the learners of before; who begins anew has those of after."""
     timeline = Timeline(3, (Change(0, 0, (1,), "streams"), Change(4, 12, (2,), "fused")))
     header = SimpleNamespace(counts=learners[0])
@@ -89,7 +89,7 @@ def test_a_change_that_was_due_has_not_come_yet(iteration: int, learners) -> Non
     assert Start(Source(Path()), *state).learners == (now.counts, now.execution)
 
 
-def test_every_checkpoint_says_what_lasts(trained: tuple[Source, dict]) -> None:
+def test_every_checkpoint_says_what_lasts(trained: tuple[Source, dict]):
     source, _ = trained
     assert source.header is not None
     work = tiny.job(source.folder.parent, **SETTINGS)
@@ -102,5 +102,5 @@ def test_every_checkpoint_says_what_lasts(trained: tuple[Source, dict]) -> None:
 @pytest.mark.parametrize(
     ("learners", "ranks", "counts"), [("auto", 3, (1, 1, 1)), (2, 3, (2, 2, 2)), ([1, 4], 2, (1, 4))]
 )
-def test_learners_that_a_new_run_begins_with(tmp_path: Path, learners, ranks: int, counts: tuple[int, ...]) -> None:
+def test_learners_that_a_new_run_begins_with(tmp_path, learners, ranks: int, counts: tuple[int, ...]):
     assert first_timeline(tiny.job(tmp_path, learners=learners).config, ranks) == fixed(3, counts)

@@ -22,7 +22,7 @@ def rates(folder: Path) -> list[float]:
 
 
 @pytest.mark.parametrize("metric", ["training_loss", "loss", "accuracy"])
-def test_the_rate_follows_the_metric_and_no_test_data(tmp_path: Path, metric: str) -> None:
+def test_the_rate_follows_the_metric_and_no_test_data(tmp_path, metric: str):
     settings = {"update": update(metric=metric), "stop": EPOCHS, "validation": 0.3, "log": {"every": 1}}
     with_test = tiny.train(tmp_path / "a", **settings)
     without = tiny.train(tmp_path / "b", test=None, **settings)
@@ -42,7 +42,7 @@ def test_the_rate_follows_the_metric_and_no_test_data(tmp_path: Path, metric: st
     assert found == [rate for _, rate in expected]
 
 
-def test_test_evaluations_change_nothing_where_they_choose(tmp_path: Path) -> None:
+def test_test_evaluations_change_nothing_where_they_choose(tmp_path):
     """By training loss, with test data that choose the best, often, seldom, or none at all."""
     settings = {"update": update(metric="training_loss"), "stop": EPOCHS, "rule": {"name": "crossbow"}}
     settings |= {"learners": 2}
@@ -58,7 +58,7 @@ def test_test_evaluations_change_nothing_where_they_choose(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("metric", ["training_loss", "loss"])
 @pytest.mark.parametrize("at", [19, 38, 45])  # an epoch is 57 / (3 * 2) = 9.5 iterations
-def test_resumed_it_goes_on_alike(tmp_path: Path, metric: str, at: int) -> None:
+def test_resumed_it_goes_on_alike(tmp_path, metric: str, at: int):
     settings = {
         "update": update(metric=metric), "stop": {"epochs": None, "iterations": 80, "metric": metric, "patience": 50},
         "validation": 0.3, "learners": 2, "checkpoint": {"every": f"{at} iterations"}, "log": {"every": 1},
@@ -72,7 +72,7 @@ def test_resumed_it_goes_on_alike(tmp_path: Path, metric: str, at: int) -> None:
     assert len(set(rates(tmp_path / "whole"))) > 1
 
 
-def test_a_drop_restarts_averaging(tmp_path: Path) -> None:
+def test_a_drop_restarts_averaging(tmp_path):
     """As a step's does, unless rule.restart is never."""
     found = {}
     for restart in ("auto", "never"):
@@ -84,7 +84,7 @@ def test_a_drop_restarts_averaging(tmp_path: Path) -> None:
     assert not tiny.same_bits(found["auto"].weights, found["never"].weights)
 
 
-def test_a_metric_ends_the_run(tmp_path: Path) -> None:
+def test_a_metric_ends_the_run(tmp_path):
     job = tiny.job(
         tmp_path, stop={"epochs": 50, "metric": "accuracy", "above": 0.9, "median": 3}, validation=0.3, test=None
     )
@@ -97,7 +97,7 @@ def test_a_metric_ends_the_run(tmp_path: Path) -> None:
     assert "target median of 3: accuracy above 90.00% reached in" in str(summary)
 
 
-def test_patience_of_the_training_loss_ends_the_run(tmp_path: Path) -> None:
+def test_patience_of_the_training_loss_ends_the_run(tmp_path):
     stop = {"epochs": 50, "metric": "training_loss", "patience": 2, "min_delta": 0.5}
     summary = tiny.train(tmp_path, stop=stop, test=None, update={"lr": 1e-4}).summary
     assert summary.stopped == "stop.patience 2"
@@ -116,10 +116,10 @@ def test_patience_of_the_training_loss_ends_the_run(tmp_path: Path) -> None:
          "stop.metric=training_loss"),
     ],
 )  # fmt: skip
-def test_data_that_are_not_there(tmp_path: Path, settings: dict, message: str) -> None:
+def test_data_that_are_not_there(tmp_path, settings: dict, message: str):
     with refuses(message):
         tiny.job(tmp_path, **settings)
 
 
-def test_losses_have_no_accuracy() -> None:
+def test_losses_have_no_accuracy():
     assert Stop(metric="loss", below=0.1).target == ("loss below", 0.1)

@@ -44,7 +44,7 @@ def starting(out: Path, weights: StartingWeights | None, **settings) -> Job:
 
 
 @pytest.mark.parametrize("rule", tiny.RULES)
-def test_every_rule_starts_from_them_and_keeps_what_is_frozen(rule: str, tmp_path: Path) -> None:
+def test_every_rule_starts_from_them_and_keeps_what_is_frozen(rule: str, tmp_path):
     """Statistics of frozen batch norms too; the head is new, and trained."""
     arrays, settings = trained(), dict(tiny.RULES[rule])
     arrays["dense2.weight"] += 10.0
@@ -66,7 +66,7 @@ def test_every_rule_starts_from_them_and_keeps_what_is_frozen(rule: str, tmp_pat
 
 @pytest.mark.parametrize("ranks", [1, 3])
 @pytest.mark.parametrize("kind", ["run", "checkpoint", "saved", "bare", "arrays", "half"])
-def test_from_wherever_they_are(kind: str, ranks: int, tmp_path: Path) -> None:
+def test_from_wherever_they_are(kind: str, ranks: int, tmp_path):
     first = tiny.job(tmp_path / "first", net=tiny.normed, checkpoint={"every": "40 iterations"}, precision="float32")
     arrays = tiny.run(first).weights
     run = tmp_path / "first/run"
@@ -93,7 +93,7 @@ def test_from_wherever_they_are(kind: str, ranks: int, tmp_path: Path) -> None:
     )
 
 
-def test_only_rank_0_reads(tmp_path: Path) -> None:
+def test_only_rank_0_reads(tmp_path):
     """The others get its bits, whatever they have themselves."""
     mine, other = trained(1), trained(2)
     found = on_threads(
@@ -104,7 +104,7 @@ def test_only_rank_0_reads(tmp_path: Path) -> None:
         assert each.weights["dense1.weight"].tobytes() == mine["dense1.weight"].tobytes()
 
 
-def test_the_log_and_the_run_directory_list_them(tmp_path: Path) -> None:
+def test_the_log_and_the_run_directory_list_them(tmp_path):
     arrays = trained()
     arrays["old_head.weight"] = arrays.pop("dense2.weight")
     tiny.run(starting(tmp_path, given(arrays, exclude="*.bias", strict=False), **STILL))
@@ -124,7 +124,7 @@ def test_the_log_and_the_run_directory_list_them(tmp_path: Path) -> None:
     }
 
 
-def test_nothing_is_written_where_they_do_not_fit(tmp_path: Path) -> None:
+def test_nothing_is_written_where_they_do_not_fit(tmp_path):
     with pytest.raises(ConfigError, match=r"dense2\.weight: is"):
         tiny.run(starting(tmp_path, given({**trained(), "dense2.weight": np.ones((7, 12))})), ranks=2)
     with pytest.raises(CheckpointError, match="nowhere: does not exist"):
@@ -132,7 +132,7 @@ def test_nothing_is_written_where_they_do_not_fit(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_a_resumed_run_takes_the_checkpoints_and_has_the_same_bits(tmp_path: Path) -> None:
+def test_a_resumed_run_takes_the_checkpoints_and_has_the_same_bits(tmp_path):
     """Also of a replica that is reset, whose statistics are those that the run started from."""
     file = tmp_path / "body.safetensors"
     arrays = trained()
@@ -154,7 +154,7 @@ def test_a_resumed_run_takes_the_checkpoints_and_has_the_same_bits(tmp_path: Pat
         read_first(path, read_header(path)["files"], 33)
 
 
-def test_a_replica_that_is_reset_gets_the_statistics_that_it_started_from(tmp_path: Path) -> None:
+def test_a_replica_that_is_reset_gets_the_statistics_that_it_started_from(tmp_path):
     arrays = trained()
 
     def body(comm) -> Array:
@@ -172,7 +172,7 @@ def fails(message: str, arrays, **settings) -> None:
         take(given(arrays, **settings), {name: np.asarray(a) for name, a in arrays.items()}, SHAPES)
 
 
-def test_what_does_not_fit_is_refused_with_what_to_type() -> None:
+def test_what_does_not_fit_is_refused_with_what_to_type():
     whole = {name: np.ones(shape, np.float32) for name, shape in SHAPES.items()}
     taken = take(given(whole), whole, SHAPES)
     assert (dict(taken.arrays), taken.missing, taken.unexpected) == (whole, (), ())
@@ -215,7 +215,7 @@ def test_what_does_not_fit_is_refused_with_what_to_type() -> None:
     fails("weights.names: torchvision has no net of this net's weights; leave names out", whole, names="torchvision")
 
 
-def test_pytorchs_names_of_statistics_are_known() -> None:
+def test_pytorchs_names_of_statistics_are_known():
     stored = {
         "b.running_mean": np.ones(4, np.float32),
         "b.num_batches_tracked": np.array(7),
@@ -228,7 +228,7 @@ def test_pytorchs_names_of_statistics_are_known() -> None:
     assert ([*taken.arrays], taken.unexpected) == (["a.weight"], ("b.running_mean", "b.num_batches_tracked"))
 
 
-def test_what_may_be_given() -> None:
+def test_what_may_be_given():
     net = SimpleNamespace(weights={"a": np.ones(2)})
     assert of_program("runs/a") == StartingWeights(Weights("runs/a"), "weights")
     assert of_program(Path("runs/a")).weights.file == "runs/a"
@@ -240,7 +240,7 @@ def test_what_may_be_given() -> None:
         of_program({"file": "a", "exclud": "b"})
 
 
-def test_a_config_names_a_file_or_says_more() -> None:
+def test_a_config_names_a_file_or_says_more():
     model = {"name": "lenet", "weights": "runs/a"}
     config = load_mapping({"model": model, "data": {"train": "x"}})
     assert of_config(config) == StartingWeights(Weights("runs/a"))

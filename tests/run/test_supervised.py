@@ -26,7 +26,7 @@ def regression(features: mb.Tensor) -> mb.Tensor:
     return mb.reshape(mb.dense(mb.relu(mb.dense(features, 16)), 1), (-1,))
 
 
-def test_regression_is_trained_evaluated_predicted_and_loaded(here: Path) -> None:
+def test_regression_is_trained_evaluated_predicted_and_loaded(here: Path):
     x, y = table()
     found = mb.fit(regression, (x, y), (x, y), loss=mb.mse_loss, **SETTINGS)
     predicted = found.predict(x, batch_size=7)
@@ -36,7 +36,7 @@ def test_regression_is_trained_evaluated_predicted_and_loaded(here: Path) -> Non
     np.testing.assert_allclose(mb.load(found.summary.run).predict(x), found.predict(x), rtol=1e-6)
 
 
-def test_it_is_the_net_that_gives_the_loss_itself(here: Path) -> None:
+def test_it_is_the_net_that_gives_the_loss_itself(here: Path):
     x, y = table(40)
 
     def own(features: mb.Tensor, target: mb.Tensor) -> mb.Tensor:
@@ -55,7 +55,7 @@ def two(left: mb.Tensor, right: mb.Tensor) -> dict[str, mb.Tensor]:
     return {"total": mb.reshape(mb.dense(x, 1), (-1,)), "larger": mb.dense(x, 2)}
 
 
-def test_several_inputs_and_outputs_with_weighted_losses(here: Path) -> None:
+def test_several_inputs_and_outputs_with_weighted_losses(here: Path):
     x, _ = table()
     inputs = {"left": x[:, :2], "right": x[:, 2:4]}
     targets = {"total": x[:, :4].sum(axis=1), "larger": (x[:, 0] > x[:, 2]).astype(np.int32)}
@@ -74,7 +74,7 @@ def test_several_inputs_and_outputs_with_weighted_losses(here: Path) -> None:
         found.predict({"left": x[:, :2]})
 
 
-def test_a_loss_of_ones_own_of_all_outputs(here: Path) -> None:
+def test_a_loss_of_ones_own_of_all_outputs(here: Path):
     x, y = table(40)
 
     def spread(features: mb.Tensor) -> dict[str, mb.Tensor]:
@@ -100,7 +100,7 @@ def test_a_loss_of_ones_own_of_all_outputs(here: Path) -> None:
         (regression, lambda output, target: mb.reshape(output, (-1, 1)), ShapeError, "one loss a sample"),
     ],
 )
-def test_what_does_not_fit_is_refused_by_name(here: Path, net, loss, error, said: str) -> None:
+def test_what_does_not_fit_is_refused_by_name(here: Path, net, loss, error, said: str):
     x, y = table(20)
     with pytest.raises(error, match=said):
         mb.fit(net, {"features": x, "target": y}, loss=loss, **SETTINGS)
@@ -108,7 +108,7 @@ def test_what_does_not_fit_is_refused_by_name(here: Path, net, loss, error, said
         mb.fit(regression, {"features": x, "target": y}, loss=mb.mse_loss, loss_weights={"b": 1.0}, **SETTINGS)
 
 
-def test_the_settings_of_the_classifier_s_loss_still_go(here: Path) -> None:
+def test_the_settings_of_the_classifier_s_loss_still_go(here: Path):
     x, y = table(40)
     data = x, (y > 0).astype(int)
     found = mb.fit(lambda image: mb.dense(image, 2), data, loss={"label_smoothing": 0.1}, **SETTINGS)
@@ -123,7 +123,7 @@ def test_the_settings_of_the_classifier_s_loss_still_go(here: Path) -> None:
         ({"prediction": "l1_loss"}, {"prediction": mb.l1_loss}),
     ],
 )
-def test_a_loss_by_its_name_is_the_function(here: Path, named, function) -> None:
+def test_a_loss_by_its_name_is_the_function(here: Path, named, function):
     x, y = table(40)
     data = ({"features": x}, {"prediction": y}) if isinstance(named, dict) and "prediction" in named else (x, y)
     settings = {**SETTINGS, "stop": {"epochs": 2}}
@@ -131,7 +131,7 @@ def test_a_loss_by_its_name_is_the_function(here: Path, named, function) -> None
     assert all((by_name.weights[key] == by_function.weights[key]).all() for key in by_function.weights)
 
 
-def test_class_weights_are_those_of_pytorch_s_mean(here: Path) -> None:
+def test_class_weights_are_those_of_pytorch_s_mean(here: Path):
     x, y = table(60)
     label, weight = (y > 2).astype(int), (0.3, 2.0)
     settings = {**SETTINGS, "stop": {"epochs": 2}, "precision": "float64"}
@@ -157,7 +157,7 @@ def test_class_weights_are_those_of_pytorch_s_mean(here: Path) -> None:
         ({"prediction": {"name": "mse_loss", "delta": 1}}, "loss.prediction.delta: is not a setting of mse_loss"),
     ],
 )  # fmt: skip
-def test_a_loss_that_is_none_is_refused(here: Path, loss, said: str) -> None:
+def test_a_loss_that_is_none_is_refused(here: Path, loss, said: str):
     x, y = table(40)
     with refuses(said):
         mb.fit(regression, ({"features": x}, {"prediction": y}), loss=loss, **SETTINGS)

@@ -26,7 +26,7 @@ def seen(folder: Path, rule: dict) -> dict[int, np.ndarray]:
     return found
 
 
-def test_each_rule_is_in_force_in_its_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_rule_is_in_force_in_its_time(tmp_path, capsys):
     both = seen(tmp_path / "both", RULE)
     assert "iteration 10: rule ssgd" in capsys.readouterr().err
     alone = seen(tmp_path / "alone", {"name": "crossbow"})
@@ -37,12 +37,12 @@ def test_each_rule_is_in_force_in_its_time(tmp_path: Path, capsys: pytest.Captur
     assert not any(apart[11:])
 
 
-def test_a_resumed_run_switches_where_the_whole_one_does(tmp_path: Path) -> None:
+def test_a_resumed_run_switches_where_the_whole_one_does(tmp_path):
     check_resumed(tmp_path, 9, 10, 11, ranks=2, rule=RULE, **SETTINGS)
 
 
 @pytest.mark.parametrize("cut", [9, 11])
-def test_learners_share_a_copy_of_the_weights_once_resumed_behind_the_switch(tmp_path: Path, cut: int) -> None:
+def test_learners_share_a_copy_of_the_weights_once_resumed_behind_the_switch(tmp_path, cut: int):
     """To S-SGD, on one rank; before it, replicas are apart."""
     settings, one = {"rule": {"name": "crossbow", "then": {"epoch": 1}}, **SETTINGS}, set[bool]()
     whole = tiny.watch(tmp_path / "whole", before=saving(9, 11), **settings)
@@ -52,7 +52,7 @@ def test_learners_share_a_copy_of_the_weights_once_resumed_behind_the_switch(tmp
     assert tiny.same_bits(resumed[0].weights, whole[0].weights)
 
 
-def test_learners_that_come_with_the_switch(tmp_path: Path) -> None:
+def test_learners_that_come_with_the_switch(tmp_path):
     """Announced so that both begin with iteration 10."""
     one, again = (
         tiny.watch(tmp_path / name, 2, rule=RULE, before=tiny.announcing({7: (3, 1)}), **SETTINGS)

@@ -37,7 +37,7 @@ def spans(path: Path) -> dict[tuple[int, str], list[dict]]:
     return found
 
 
-def test_recording() -> None:
+def test_recording():
     recorder = Recorder()
     with recorder.span("a", "before"):
         recorder.on = True
@@ -50,7 +50,7 @@ def test_recording() -> None:
     assert outer[2] <= inner[2] <= inner[3] <= outer[3]
 
 
-def test_every_thread_has_a_list_of_its_own() -> None:
+def test_every_thread_has_a_list_of_its_own():
     recorder = Recorder()
     recorder.on = True
 
@@ -65,7 +65,7 @@ def test_every_thread_has_a_list_of_its_own() -> None:
     assert [[span[:2] for span in thread] for thread in recorder.threads()] == [[("a", "one")], [("a", "two")]]
 
 
-def test_a_span_ends_where_what_is_inside_fails() -> None:
+def test_a_span_ends_where_what_is_inside_fails():
     recorder = Recorder()
     recorder.on = True
     with pytest.raises(ZeroDivisionError), recorder.span("a", "b"):
@@ -79,7 +79,7 @@ PARTS = [
 ]
 
 
-def test_the_file_event_by_event() -> None:
+def test_the_file_event_by_event():
     trace = chrome_trace(PARTS, {"ranks": 2})
     assert (
         as_text(trace)
@@ -106,7 +106,7 @@ def test_the_file_event_by_event() -> None:
     assert json.loads(as_text(empty)) == empty
 
 
-def test_rows_from_top_to_bottom() -> None:
+def test_rows_from_top_to_bottom():
     """Learners by number, unknown rows last; a row of two threads is two rows."""
     one = [(row, "", 0, 1) for row in ("data", "zebra", "learner 10", "learner 2", "waiting", "data", "iterations")]
     two = [(row, "", 0, 1) for row in ("data", "communication")]
@@ -124,13 +124,13 @@ def test_rows_from_top_to_bottom() -> None:
     assert [e["args"]["name"] for e in events if e["name"] == "thread_name"][5:7] == ["data", "data (2)"]
 
 
-def test_clocks_of_other_nodes() -> None:
+def test_clocks_of_other_nodes():
     clocks = [("a", [10, 20, 30]), ("a", [11, 23, 31]), ("b", [510, 521, 595]), ("c", [1, 12, 20])]
     assert ahead(clocks) == [0, 0, 501, -9]
 
 
 @tiny.rules("auto", "crossbow-3", "ssgd")
-def test_a_trace_changes_no_bit(tmp_path: Path, rule: str) -> None:
+def test_a_trace_changes_no_bit(tmp_path, rule: str):
     def work(name: str) -> tiny.Job:
         return tiny.job(tmp_path / name, net=tiny.normed, rule=rule, learners=2, precision="float32")
 
@@ -143,7 +143,7 @@ def names(found: list[dict]) -> Mapping[str, int]:
     return Counter(event["name"] for event in found)
 
 
-def test_every_row_of_every_rank(tmp_path: Path) -> None:
+def test_every_row_of_every_rank(tmp_path):
     """Iterations 2 to 12 of two ranks of two learners: what happened in them, as often as it did."""
     path = tmp_path / "run.json"
     rule = {"name": "crossbow", "resync": 5}
@@ -170,7 +170,7 @@ def test_every_row_of_every_rank(tmp_path: Path) -> None:
     assert about == {"iterations": [2, 13], "ranks": 2}
 
 
-def test_an_exchange_that_nothing_is_computed_beside_is_waited_for(tmp_path: Path) -> None:
+def test_an_exchange_that_nothing_is_computed_beside_is_waited_for(tmp_path):
     """By the default rule, on two ranks: each all-reduce is within what its rank waited for. One waits for none."""
     for ranks in (2, 1):
         path = tmp_path / f"{ranks}.json"
@@ -186,7 +186,7 @@ def test_an_exchange_that_nothing_is_computed_beside_is_waited_for(tmp_path: Pat
                 assert other["ts"] + other["dur"] <= one["ts"] + one["dur"] + 0.002
 
 
-def test_spans_of_a_row_follow_each_other(tmp_path: Path) -> None:
+def test_spans_of_a_row_follow_each_other(tmp_path):
     """Within microseconds of rounding; viewers take others for nested ones."""
     path = tmp_path / "run.json"
     traced(tiny.job(tmp_path, learners=3, evaluate={"every": 0.5}), path, "0:40")
@@ -202,7 +202,7 @@ def test_spans_of_a_row_follow_each_other(tmp_path: Path) -> None:
     assert all(event["ts"] <= last for event in reads)
 
 
-def test_a_window_is_counted_from_where_a_run_is_resumed(tmp_path: Path) -> None:
+def test_a_window_is_counted_from_where_a_run_is_resumed(tmp_path):
     path = tmp_path / "run.json"
     short = {"epochs": None, "iterations": 20}
     tiny.train(tmp_path, 2, stop=short, checkpoint={"every": "20 iterations"})
@@ -213,14 +213,14 @@ def test_a_window_is_counted_from_where_a_run_is_resumed(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("window", ["30:40", "30:41", "30:500"])
-def test_a_run_that_ends_in_the_window(tmp_path: Path, window: str) -> None:
+def test_a_run_that_ends_in_the_window(tmp_path, window: str):
     path = tmp_path / "run.json"
     traced(tiny.job(tmp_path), path, window, ranks=1)
     assert names(spans(path)[0, "iterations"]) == {f"iteration {i}": 1 for i in range(30, 40)}
     assert (tmp_path / "run/log.txt").read_text().count("timeline of iterations 30 to 39: ") == 1
 
 
-def test_a_run_that_ends_before_the_window(tmp_path: Path) -> None:
+def test_a_run_that_ends_before_the_window(tmp_path):
     path = tmp_path / "run.json"
     traced(tiny.job(tmp_path), path, "40:50", ranks=1)
     assert not path.exists()
@@ -228,7 +228,7 @@ def test_a_run_that_ends_before_the_window(tmp_path: Path) -> None:
     assert said in (tmp_path / "run/log.txt").read_text()
 
 
-def test_where_it_cannot_be_written(tmp_path: Path) -> None:
+def test_where_it_cannot_be_written(tmp_path):
     """All ranks say the same."""
     path = tmp_path / "gone/run.json"
     with refuses(f"{path}: cannot be written: no such file or directory", MpibowError):
@@ -236,12 +236,12 @@ def test_where_it_cannot_be_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "3", "5:5", "6:5", "-1:4", "1:2:3", "a:b", f"7:{LIMIT + 8}"])
-def test_windows_that_are_none(text: str) -> None:
+def test_windows_that_are_none(text: str):
     with refuses(f"--timeline-iterations: must be FROM:TO, 1 to 100,000 iterations, as 20:220, got '{text}'"):
         open_trace(Path("run.json"), text)
 
 
-def test_options() -> None:
+def test_options():
     assert open_trace(None, None) is SILENT
     assert isinstance(open_trace(Path("run.json"), f"7:{LIMIT + 7}"), ChromeTrace)
     with refuses("--timeline-iterations: is of a timeline, got 0:9 alone; add --timeline FILE.json"):
@@ -249,14 +249,14 @@ def test_options() -> None:
 
 
 @pytest.mark.parametrize("name", [".", "none/run.json"])
-def test_a_path_that_cannot_be_a_file(tmp_path: Path, name: str) -> None:
+def test_a_path_that_cannot_be_a_file(tmp_path, name: str):
     check_path(tmp_path / "run.json")
     with refuses(f"--timeline: must be a file in a folder that can be written, as run.json, got {tmp_path / name}"):
         check_path(tmp_path / name)
 
 
 @needs_mpi
-def test_processes_of_a_node_share_a_clock(tmp_path: Path) -> None:
+def test_processes_of_a_node_share_a_clock(tmp_path):
     write_run(tmp_path, stop={"epochs": None, "iterations": 30}, evaluate={"every": 1000})
     command = ["-m", "mpibow.train", "run.yaml", "--timeline", "run.json", "--timeline-iterations", "5:25"]
     done = mpirun(2, *command, cwd=tmp_path)

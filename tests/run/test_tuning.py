@@ -121,7 +121,7 @@ def reading(own: float, whole: float | None = None, elapsed: float = 1.0) -> Rea
     return Reading(Estimate(own, 0.0), Estimate(own if whole is None else whole, 0.0), elapsed)
 
 
-def test_a_window_closes_when_all_ranks_are_sure() -> None:
+def test_a_window_closes_when_all_ranks_are_sure():
     tuning = Tuning(Tuner(), History.begin(2, 4))
     for _ in range(15):
         tuning.measured(SECONDS, SECONDS, (1, 1))
@@ -134,7 +134,7 @@ def test_a_window_closes_when_all_ranks_are_sure() -> None:
     assert tuning.reading() is None  # of what was decided nothing is known yet
 
 
-def test_what_has_no_memory_is_not_tried_again() -> None:
+def test_what_has_no_memory_is_not_tried_again():
     tuning = Tuning(Tuner(), History.begin(2, 4))
     tuning.conclude([reading(SECONDS), reading(SECONDS)])
     assert tuning.without(1, 2).counts == (2, 1)
@@ -149,12 +149,12 @@ def test_what_has_no_memory_is_not_tried_again() -> None:
     ("free", "learner", "most", "room"),
     [(1000, 100, 64, 8), (999, 100, 64, 7), (100, 100, 64, 1), (0, 100, 64, 1), (10**6, 100, 64, 64)],
 )
-def test_room(free: int, learner: int, most: int, room: int) -> None:
+def test_room(free: int, learner: int, most: int, room: int):
     assert room_for(free, learner, most) == room
 
 
 @pytest.mark.parametrize(("lockable", "locked", "room"), [(0, 0, 8), (500, 50, 8), (500, 100, 4), (0, 1, 1)])
-def test_room_of_a_gpu_is_page_locked_memory_too(lockable: int, locked: int, room: int) -> None:
+def test_room_of_a_gpu_is_page_locked_memory_too(lockable: int, locked: int, room: int):
     assert room_for(1000, 100, 64, lockable, locked) == room
 
 
@@ -175,14 +175,14 @@ def opened(known, given: Counts, rooms: Counts | None, compares: bool = False) -
     ({"compared": True}, None, True, (1, 2), False),
     ({}, (8, 8), True, (1, 1), True),
 ])  # fmt: skip
-def test_what_decides_on_learners(known, rooms: Counts | None, compares: bool, given: Counts, compared: bool) -> None:
+def test_what_decides_on_learners(known, rooms: Counts | None, compares: bool, given: Counts, compared: bool):
     tuning = opened(known, given, rooms, compares)
     assert (tuning.decision is None) == (rooms is None)
     assert tuning.compares == compared
     assert tuning.comparing == (compared and rooms is None)
 
 
-def test_executions_that_were_compared_are_not_compared_again() -> None:
+def test_executions_that_were_compared_are_not_compared_again():
     """Also where a run is resumed twice."""
     state = {"compared": True}
     for _ in range(2):
@@ -191,7 +191,7 @@ def test_executions_that_were_compared_are_not_compared_again() -> None:
         state = tuning.state()
 
 
-def test_what_a_learner_costs(tmp_path: Path) -> None:
+def test_what_a_learner_costs(tmp_path):
     work = auto(tmp_path)
     plan, evaluation = work.training_plan(), work.evaluation_plan()
     assert learner_bytes(plan) == plan.arena_bytes + 2 * 8 * plan.layout.size
@@ -227,18 +227,18 @@ def run_tuned(folder: Path, iterations: int, *curves: Curve, **settings) -> Tune
 
 
 @pytest.fixture(scope="module")
-def tuned(tmp_path_factory: pytest.TempPathFactory) -> Tuned:
+def tuned(tmp_path_factory) -> Tuned:
     """Of one rank, where two learners are the fastest."""
     return run_tuned(tmp_path_factory.mktemp("tuned"), 300, TWO, checkpoint=tiny.keeping(10))
 
 
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Tuned:
+def pair(tmp_path_factory) -> Tuned:
     """Of two ranks, where two learners of the first are the fastest, and three of the second."""
     return run_tuned(tmp_path_factory.mktemp("pair"), 400, TWO, THREE)
 
 
-def test_it_settles_on_the_peak_and_says_why(tuned: Tuned) -> None:
+def test_it_settles_on_the_peak_and_says_why(tuned: Tuned):
     tmp_path, seen = tuned.folder, tuned.seen
     tiny.check_stream(seen)
     reasons = [
@@ -263,7 +263,7 @@ def test_it_settles_on_the_peak_and_says_why(tuned: Tuned) -> None:
     assert found["reason"] == reasons[-1][2]  # of staying there is nothing to say
 
 
-def test_every_change_tells_its_cost_and_binds_only_who_is_new(tuned: Tuned) -> None:
+def test_every_change_tells_its_cost_and_binds_only_who_is_new(tuned: Tuned):
     assert tuned.plan.bound == 4  # learners 1 to 4 once each, though the third came twice
     events = tiny.events(tuned.folder / "run", "learners")
     assert len(events) == 5
@@ -280,7 +280,7 @@ def sum_of(changes: dict[int, list[int]], iteration: int) -> int:
     return total
 
 
-def test_ranks_get_what_each_is_worth_and_change_together(pair: Tuned) -> None:
+def test_ranks_get_what_each_is_worth_and_change_together(pair: Tuned):
     tmp_path, seen = pair.folder, pair.seen
     tiny.check_stream(seen)
     changes = learners(tmp_path)
@@ -300,13 +300,13 @@ def test_ranks_get_what_each_is_worth_and_change_together(pair: Tuned) -> None:
     assert [e["measured"] for e in tiny.events(tmp_path / "run", "tuner")][:2] == [[1, 1], [2, 2]]
 
 
-def test_the_same_times_are_the_same_run(pair: Tuned, tmp_path: Path) -> None:
+def test_the_same_times_are_the_same_run(pair: Tuned, tmp_path):
     again = run_tuned(tmp_path, 400, TWO, THREE)
     assert [replay.centres for replay in again.seen] == [replay.centres for replay in pair.seen]
     assert tiny.same_bits(again.seen[0].weights, pair.seen[0].weights)
 
 
-def test_a_rank_that_slows_down_loses_learners_and_gets_them_back(tmp_path: Path) -> None:
+def test_a_rank_that_slows_down_loses_learners_and_gets_them_back(tmp_path):
     """Rank 1 takes twice as long from iteration 300 to 900, told to both by what they measure."""
     slow = [False]
     curve = plateau(2, SECONDS)
@@ -328,7 +328,7 @@ def test_a_rank_that_slows_down_loses_learners_and_gets_them_back(tmp_path: Path
     assert 45 < float(found[1]) <= 60  # the first of two windows may have begun before
 
 
-def test_out_of_memory_on_one_rank(tmp_path: Path) -> None:
+def test_out_of_memory_on_one_rank(tmp_path):
     """Rank 1 finds out that a third learner does not fit; all go on, and it never asks for one again."""
     seen = tiny.replay(auto(tmp_path, 500), 2, parts=on(THREE, THREE, most={1: 2}))
     tiny.check_stream(seen)
@@ -346,7 +346,7 @@ def test_out_of_memory_on_one_rank(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_memory_that_runs_short_meanwhile_is_asked_for(tmp_path: Path, ranks: int) -> None:
+def test_memory_that_runs_short_meanwhile_is_asked_for(tmp_path, ranks: int):
     """There was room for many when the run began; it has gone when a fourth learner is decided on."""
     asked, learner = list[int](), set[int]()
 
@@ -373,7 +373,7 @@ def test_memory_that_runs_short_meanwhile_is_asked_for(tmp_path: Path, ranks: in
     assert tiny.summary(tmp_path)["settled"]
 
 
-def test_given_learners_without_memory_are_an_error(tmp_path: Path) -> None:
+def test_given_learners_without_memory_are_an_error(tmp_path):
     """None is left out in silence."""
     work = tiny.job(tmp_path, learners=1)
 
@@ -382,7 +382,7 @@ def test_given_learners_without_memory_are_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("alpha", "most"), [(0.6, 2), (0.9, 1)])
-def test_a_fixed_alpha_limits_the_learners(tmp_path: Path, alpha: float, most: int) -> None:
+def test_a_fixed_alpha_limits_the_learners(tmp_path, alpha: float, most: int):
     rule = {"name": "crossbow", "momentum": 0, "alpha": alpha}
     tiny.replay(auto(tmp_path, 250, rule=rule), parts=on(peak(7, SECONDS)))
     assert tiny.summary(tmp_path)["learners"] == [most]
@@ -390,7 +390,7 @@ def test_a_fixed_alpha_limits_the_learners(tmp_path: Path, alpha: float, most: i
     assert said.endswith(f"; settled on {most}; rule.alpha {alpha} is stable with up to {most} learner(s) a rank")
 
 
-def test_what_tuner_most_allows(tmp_path: Path) -> None:
+def test_what_tuner_most_allows(tmp_path):
     tiny.replay(auto(tmp_path, 250, tuner={"most": 3}), parts=on(peak(7, SECONDS)))
     assert tiny.summary(tmp_path)["learners"] == [3]
     said = "learners 3: 300 images/s, 1.50 times those of 2; settled on 3; tuner.most is 3"
@@ -404,9 +404,7 @@ def test_what_tuner_most_allows(tmp_path: Path) -> None:
          "(2 ranks are)"]),
     (4, []),
 ])  # fmt: skip
-def test_the_log_says_where_binding_sets_the_limit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, allowed: int, said: list[str]
-) -> None:
+def test_the_log_says_where_binding_sets_the_limit(tmp_path, monkeypatch, allowed: int, said: list[str]):
     monkeypatch.setattr(binding, "allowed_cores", lambda: allowed)
     monkeypatch.setattr(binding, "machine_cores", lambda: 2 if allowed == 1 else 16)
     monkeypatch.setattr(binding, "find_launcher", lambda _: None)
@@ -420,7 +418,7 @@ def test_the_log_says_where_binding_sets_the_limit(
 
 
 @pytest.mark.parametrize("cut", [10, 50, 59, 150])
-def test_resumed_in_the_middle_of_tuning(tuned: Tuned, tmp_path: Path, cut: int) -> None:
+def test_resumed_in_the_middle_of_tuning(tuned: Tuned, tmp_path, cut: int):
     """What was measured comes back; the window under way begins again."""
     work = auto(tmp_path, checkpoint=tiny.keeping(10))
     tiny.killed(work, cut, on(TWO))
@@ -443,7 +441,7 @@ def test_resumed_in_the_middle_of_tuning(tuned: Tuned, tmp_path: Path, cut: int)
     assert tiny.summary(tmp_path)["changes"] == 5
 
 
-def test_resumed_where_it_had_settled_it_still_knows_why(tmp_path: Path) -> None:
+def test_resumed_where_it_had_settled_it_still_knows_why(tmp_path):
     tiny.killed(auto(tmp_path, checkpoint=tiny.keeping(10), tuner={"watch": 0.5}), 250, on(TWO))
     tiny.replay(auto(tmp_path, 400, tuner={"watch": 0.5}), parts=on(TWO), resume="auto")
     why = "learners 3: 177 images/s, 0.89 times those of 2; settled on 2"
@@ -455,7 +453,7 @@ def test_resumed_where_it_had_settled_it_still_knows_why(tmp_path: Path) -> None
     assert not [line for line in tiny.log(tmp_path) if line.endswith("; staying")]
 
 
-def test_resumed_with_given_learners_averaging_restarts(tmp_path: Path) -> None:
+def test_resumed_with_given_learners_averaging_restarts(tmp_path):
     tiny.killed(auto(tmp_path, checkpoint=tiny.keeping(10)), 70, on(TWO))
     given = tiny.job(tmp_path, learners=3, iterations=90, checkpoint=tiny.keeping(10))
     tiny.run(given, resume="auto")
@@ -470,7 +468,7 @@ def test_resumed_with_given_learners_averaging_restarts(tmp_path: Path) -> None:
     assert (tiny.summary(tmp_path)["learners"], tiny.summary(tmp_path)["settled"]) == ([2], True)
 
 
-def test_learners_that_the_tuner_chose_are_not_warned_of(tmp_path: Path) -> None:
+def test_learners_that_the_tuner_chose_are_not_warned_of(tmp_path):
     tiny.killed(auto(tmp_path, checkpoint=tiny.keeping(10)), 100, on(peak(7, SECONDS)))
     (tmp_path / "run/log.txt").unlink()
     tiny.replay(auto(tmp_path, 110), parts=on(peak(7, SECONDS)), resume="auto")
@@ -488,13 +486,13 @@ def with_room(k: int) -> OpenParts:
     return tiny.with_memory(Room())
 
 
-def test_given_learners_that_there_is_no_memory_for_are_warned_of(tmp_path: Path) -> None:
+def test_given_learners_that_there_is_no_memory_for_are_warned_of(tmp_path):
     tiny.watch(tmp_path, 2, learners=[2, 3], iterations=2, parts=with_room(2))
     warned = [line for line in tiny.log(tmp_path) if " memory " in line]
     assert warned == ["warning: rank 1 has memory for about 2 of its 3 learners: use fewer, or learners=auto"]
 
 
-def test_resumed_where_there_is_less_memory(tmp_path: Path) -> None:
+def test_resumed_where_there_is_less_memory(tmp_path):
     tiny.killed(auto(tmp_path, checkpoint=tiny.keeping(10)), 250, on(TWO))
     seen = tiny.replay(auto(tmp_path), parts=on(TWO, opened=with_room(1)), resume="auto")
     assert [len(slots) for slots in seen[0].samples] == [2] * 3 + [1] * 47
@@ -504,7 +502,7 @@ def test_resumed_where_there_is_less_memory(tmp_path: Path) -> None:
 # Repeated bit for bit
 
 
-def test_replay_of_a_tuned_run(pair: Tuned, tmp_path: Path) -> None:
+def test_replay_of_a_tuned_run(pair: Tuned, tmp_path):
     second = tiny.replay(auto(tmp_path, 400, learners=f"replay({pair.folder}/run)"), 2)
     assert [replay.centres for replay in second] == [replay.centres for replay in pair.seen]
     assert tiny.same_bits(second[0].weights, pair.seen[0].weights)
@@ -513,7 +511,7 @@ def test_replay_of_a_tuned_run(pair: Tuned, tmp_path: Path) -> None:
     assert tiny.summary(tmp_path)["changes"] == len(learners(pair.folder))
 
 
-def test_replay_of_a_run_that_looked_again(tmp_path: Path) -> None:
+def test_replay_of_a_run_that_looked_again(tmp_path):
     """Nothing changes: two windows of it, and 2 is held against 1, 3 and 4 once more."""
     again = {"watch": 0.5, "again": 1.0}
     first = tiny.replay(auto(tmp_path / "first", 280, tuner=again), parts=on(TWO))
@@ -526,7 +524,7 @@ def test_replay_of_a_run_that_looked_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cut", [50, 59, 100])
-def test_replay_of_a_run_that_was_resumed_half_way(tmp_path: Path, cut: int) -> None:
+def test_replay_of_a_run_that_was_resumed_half_way(tmp_path, cut: int):
     settings = {"checkpoint": tiny.keeping(10), "net": tiny.normed}
     work = auto(tmp_path / "first", **settings)
     tiny.killed(work, cut, on(TWO))
@@ -537,7 +535,7 @@ def test_replay_of_a_run_that_was_resumed_half_way(tmp_path: Path, cut: int) -> 
     assert tiny.same_bits(tiny.run(replayed, resume="auto").weights, weights)
 
 
-def test_checkpoints_hold_few_of_many_changes(tmp_path: Path) -> None:
+def test_checkpoints_hold_few_of_many_changes(tmp_path):
     """Another number of learners in every iteration; resumed bit for bit, and where the run replays another."""
     settings = {"checkpoint": tiny.keeping(20), "net": tiny.normed}
 
@@ -558,7 +556,7 @@ def test_checkpoints_hold_few_of_many_changes(tmp_path: Path) -> None:
         assert len(learners(tmp_path / name)) > 180
 
 
-def test_replay_of_a_run_that_was_killed_within_a_line(tmp_path: Path) -> None:
+def test_replay_of_a_run_that_was_killed_within_a_line(tmp_path):
     tiny.killed(auto(tmp_path, log={"every": 1}), 70, on(TWO))
     with (tmp_path / "run/metrics.jsonl").open("a") as file:
         file.write('{"event": "learners", "iteration": 100, "lear')
@@ -569,14 +567,14 @@ def test_replay_of_a_run_that_was_killed_within_a_line(tmp_path: Path) -> None:
     assert timeline.position(70) == sum_of({change.iteration: list(change.counts) for change in timeline.changes}, 70)
 
 
-def test_replay_of_given_learners(tmp_path: Path) -> None:
+def test_replay_of_given_learners(tmp_path):
     first = tiny.train(tmp_path, 2, learners=[2, 1])
     assert recorded(tmp_path / "run", 2, 3) == fixed(3, (2, 1))
     again = tiny.job(tmp_path, learners=f"replay({tmp_path}/run)", name="again")
     assert tiny.same_bits(tiny.run(again, 2).weights, first.weights)
 
 
-def test_what_cannot_be_replayed(tmp_path: Path) -> None:
+def test_what_cannot_be_replayed(tmp_path):
     run = tmp_path / "run"
 
     def refused(ranks: int = 1) -> str:
@@ -620,7 +618,7 @@ def test_what_cannot_be_replayed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("other", [{"learners": 1}, {"learners": 3}, {"rule": {"name": "ssgd"}}])
-def test_a_run_that_began_to_average_anew_cannot_be_replayed(tmp_path: Path, other: dict) -> None:
+def test_a_run_that_began_to_average_anew_cannot_be_replayed(tmp_path, other: dict):
     """Though it may have had as many learners before and after."""
     tiny.killed(auto(tmp_path, checkpoint=tiny.keeping(10)), 69, on(TWO))
     tiny.train(tmp_path, 1, resume="auto", **{"learners": "auto", "iterations": 70, **other})
@@ -630,7 +628,7 @@ def test_a_run_that_began_to_average_anew_cannot_be_replayed(tmp_path: Path, oth
         recorded(tmp_path / "run", 1, 3)
 
 
-def test_learners_that_change_where_a_run_is_resumed_are_replayed(tmp_path: Path) -> None:
+def test_learners_that_change_where_a_run_is_resumed_are_replayed(tmp_path):
     lines = [
         {"event": "start", "iteration": 0, "learners": [1]},
         {"event": "start", "iteration": 9, "learners": [1], "execution": "streams"},
@@ -651,7 +649,7 @@ def test_learners_that_change_where_a_run_is_resumed_are_replayed(tmp_path: Path
         ({"assignment": "first_come"}, "different assignment, assignment: first_come"),
     ],
 )
-def test_a_replay_with_other_settings_is_told(tmp_path: Path, settings: dict, said: str | None) -> None:
+def test_a_replay_with_other_settings_is_told(tmp_path, settings: dict, said: str | None):
     tiny.train(tmp_path / "first", learners=2)
     run = tmp_path / "first/run"
     tiny.train(tmp_path, learners=f"replay({run})", **settings)
@@ -661,7 +659,7 @@ def test_a_replay_with_other_settings_is_told(tmp_path: Path, settings: dict, sa
     )
 
 
-def test_a_replay_of_a_run_that_was_resumed_with_other_settings_is_told(tmp_path: Path) -> None:
+def test_a_replay_of_a_run_that_was_resumed_with_other_settings_is_told(tmp_path):
     """Which are those of its config.yaml from then on; where it is refused, nothing is written."""
     run, short = tmp_path / "first/run", {"epochs": None, "iterations": 20}
     job = lambda rate, more: tiny.job(  # noqa: E731
@@ -688,7 +686,7 @@ def test_a_replay_of_a_run_that_was_resumed_with_other_settings_is_told(tmp_path
     assert tiny.log(tmp_path)[:2].count(said) == 1
 
 
-def test_a_replay_without_the_settings_of_then_is_told(tmp_path: Path) -> None:
+def test_a_replay_without_the_settings_of_then_is_told(tmp_path):
     tiny.train(tmp_path / "first", learners=2)
     run = tmp_path / "first/run"
     (run / "config.yaml").unlink()
@@ -701,7 +699,7 @@ def test_a_replay_without_the_settings_of_then_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("assignment", "taken"), [("first_come", [1, 0]), ("fixed", [0, 1])])
-def test_who_begins_first_takes_the_first_batch_or_its_own(tmp_path: Path, assignment: str, taken: list[int]) -> None:
+def test_who_begins_first_takes_the_first_batch_or_its_own(tmp_path, assignment: str, taken: list[int]):
     """Learner 1 begins before learner 0; `taken` are the batches' numbers of learners 0 and 1."""
     found: dict[int, bytes] = {}
 
@@ -724,7 +722,7 @@ def test_who_begins_first_takes_the_first_batch_or_its_own(tmp_path: Path, assig
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_first_come_takes_every_slot_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ranks: int) -> None:
+def test_first_come_takes_every_slot_once(tmp_path, monkeypatch, ranks: int):
     """With learners that differ, too, no slot is left or taken twice, and the net is learnt."""
     taken: list[bytes] = []
     from mpibow.learn.learners import Learner
@@ -749,7 +747,7 @@ def test_first_come_takes_every_slot_once(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.slow
-def test_800_random_changes(tmp_path: Path) -> None:
+def test_800_random_changes(tmp_path):
     """No deadlock, and no object that a change leaves behind; of samples and centres see `random_changes`.
 
     Python counts the blocks that its objects take. A hundred and more come and go in caches, so the least of several
@@ -791,7 +789,7 @@ def test_800_random_changes(tmp_path: Path) -> None:
 
 
 @needs_mpi
-def test_learners_auto_on_several_ranks(tmp_path: Path) -> None:
+def test_learners_auto_on_several_ranks(tmp_path):
     write_run(tmp_path, learners="auto", device="auto", stop={"epochs": None, "iterations": 3000}, tuner={"most": 3})
     done = mpirun(RANKS, "-m", "mpibow.train", "run.yaml", "out=runs", cwd=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -1,7 +1,6 @@
 """Every optimiser in a run: resumed it is the same run; learners count their own updates; how they are averaged."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -46,7 +45,7 @@ def hidden(image: Tensor) -> Tensor:
 
 
 @every
-def test_a_run_that_is_resumed_is_the_same_run(tmp_path: Path, update: dict) -> None:
+def test_a_run_that_is_resumed_is_the_same_run(tmp_path, update: dict):
     """All states, and what its scalars count: two ranks' learners, of which some have come later."""
 
     def change(session: Session) -> None:
@@ -59,11 +58,11 @@ def test_a_run_that_is_resumed_is_the_same_run(tmp_path: Path, update: dict) -> 
 
 @every
 @tiny.rules("auto", "ssgd")
-def test_four_learners_are_the_same_on_two_ranks(tmp_path: Path, rule: str, update: dict) -> None:
+def test_four_learners_are_the_same_on_two_ranks(tmp_path, rule: str, update: dict):
     tiny.spread(tmp_path, within=1e-9, rule=rule, update=update, iterations=16)
 
 
-def test_a_learner_counts_its_own_updates(tmp_path: Path) -> None:
+def test_a_learner_counts_its_own_updates(tmp_path):
     """One from the start, one from the change on, one that was reset; a checkpoint has them."""
     update = {"name": "adamw"}
 
@@ -85,7 +84,7 @@ def test_a_learner_counts_its_own_updates(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["adam", "adamw"])
-def test_every_replica_of_ssgd_counts_alike(tmp_path: Path, name: str) -> None:
+def test_every_replica_of_ssgd_counts_alike(tmp_path, name: str):
     """And what its states have seen are the samples of the run, by which a half-life goes."""
     rule = {"name": "ssgd"}
     update = {"name": name, "half_life": [None, 100]}
@@ -98,7 +97,7 @@ def test_every_replica_of_ssgd_counts_alike(tmp_path: Path, name: str) -> None:
     assert 16 * 3 < position < 16 * 9
 
 
-def test_half_lives_of_ssgd_are_of_all_learners_samples(tmp_path: Path) -> None:
+def test_half_lives_of_ssgd_are_of_all_learners_samples(tmp_path):
     """Before and after the learners change."""
     betas = list[tuple[int, float]]()
 
@@ -117,19 +116,19 @@ def test_half_lives_of_ssgd_are_of_all_learners_samples(tmp_path: Path) -> None:
         assert beta == pytest.approx(0.5 ** (3 * k / 100))
 
 
-def test_sgd_counts_nothing(tmp_path: Path) -> None:
+def test_sgd_counts_nothing(tmp_path):
     tiny.train(tmp_path, iterations=16, checkpoint=AT_END)
     assert set(read_arrays(point(tmp_path, 16), "rank-0")) == {"weights", "momenta", "statistics", "tally"}
 
 
 @every
-def test_states_are_called_as_no_other_array(tmp_path: Path, update: dict) -> None:
+def test_states_are_called_as_no_other_array(tmp_path, update: dict):
     states = tiny.job(tmp_path, update=update).config.update.states
     assert len(set(states)) == len(states)
     assert not TAKEN & set(states)
 
 
-def test_another_optimisers_states_begin_at_0(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_another_optimisers_states_begin_at_0(tmp_path, capsys):
     settings = {"iterations": 16, "checkpoint": AT_END, "rule": {"name": "sma", "outer": {"gain": 1}}}
     tiny.train(tmp_path, **settings)
     adam = tiny.job(tmp_path, **{**settings, "stop": {"epochs": None, "iterations": 20}, "update": {"name": "adam"}})
@@ -138,7 +137,7 @@ def test_another_optimisers_states_begin_at_0(tmp_path: Path, capsys: pytest.Cap
     assert "update: the checkpoint has no exp_avg, exp_avg_sq of adam: they begin at 0" in capsys.readouterr().err
 
 
-def test_which_rule_goes_with_which_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_which_rule_goes_with_which_step(tmp_path, capsys):
     """A gain was measured with SGD."""
     assert Family().going_with(Sgd()) == Family()
     assert Family().going_with(AdamW()) == Family(outer=Outer(gain=1.0))
@@ -165,7 +164,7 @@ class ManyStates(Sgd):
         return tuple("abcde")
 
 
-def test_a_step_of_many_states_is_no_gpus(tmp_path: Path) -> None:
+def test_a_step_of_many_states_is_no_gpus(tmp_path):
     config = replace(tiny.job(tmp_path).config, update=ManyStates(), device="cuda")
     with refuses("device cuda: update: a GPU takes steps of at most 4 states, got 5; set device to auto"):
         find(config, Single())

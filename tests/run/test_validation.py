@@ -45,7 +45,7 @@ def loss_of(work: Job, weights: Mapping[str, Array]) -> float:
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_validation_data_choose_and_test_data_are_evaluated_at_the_end(ranks: int, tmp_path: Path) -> None:
+def test_validation_data_choose_and_test_data_are_evaluated_at_the_end(ranks: int, tmp_path):
     work = tiny.job(tmp_path, validation=FRACTION, **LEARNT)
     assert (work.train.count, work.validation and work.validation.count) == (46, 11)
     found = tiny.run(work, ranks).summary
@@ -71,7 +71,7 @@ def test_validation_data_choose_and_test_data_are_evaluated_at_the_end(ranks: in
     assert f"validation accuracy {accuracies[-1]:.2%} (best {max(accuracies):.2%})" in str(found).splitlines()
 
 
-def test_the_best_checkpoint_is_tested_too(tmp_path: Path) -> None:
+def test_the_best_checkpoint_is_tested_too(tmp_path):
     """Validation data find nothing better after the first epochs, test data do."""
     work = tiny.job(tmp_path, validation=FRACTION, **LEARNT)
     trained = tiny.run(work)
@@ -88,7 +88,7 @@ def test_the_best_checkpoint_is_tested_too(tmp_path: Path) -> None:
     assert f", of the best checkpoint accuracy {found.best_test_accuracy:.2%}" in str(found)
 
 
-def test_a_best_checkpoint_that_is_gone_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_best_checkpoint_that_is_gone_is_said(tmp_path, monkeypatch):
     def lost(path: Path, plan: object) -> None:
         raise CheckpointError(f"{path}: cannot be read: no such file or directory")
 
@@ -101,7 +101,7 @@ def test_a_best_checkpoint_that_is_gone_is_said(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("hopeless", ["validation", "test"])
-def test_stop_accuracy_goes_by_validation_data(hopeless: str, tmp_path: Path) -> None:
+def test_stop_accuracy_goes_by_validation_data(hopeless: str, tmp_path):
     sets = {"validation": ArrayData(*tiny.images(30, seed=4), classes=3), "test": tiny.TEST}
     work = tiny.job(tmp_path, **{**sets, hopeless: NONSENSE}, **{**LEARNT, "stop": {"epochs": 20, "accuracy": 0.9}})
     found = tiny.run(work).summary
@@ -114,7 +114,7 @@ def test_stop_accuracy_goes_by_validation_data(hopeless: str, tmp_path: Path) ->
         assert found.accuracy < 0.7
 
 
-def test_without_validation_data_a_line_says_that_test_data_choose(tmp_path: Path) -> None:
+def test_without_validation_data_a_line_says_that_test_data_choose(tmp_path):
     found = tiny.train(tmp_path, **LEARNT).summary
     assert (found.chosen_by, found.validation_accuracy, found.best_test_accuracy) == ("test", None, None)
     told = tiny.log(tmp_path)
@@ -126,14 +126,14 @@ def test_without_validation_data_a_line_says_that_test_data_choose(tmp_path: Pat
     assert {event["data"] for event in tiny.events(tmp_path / "run", "evaluate")} == {"test"}
 
 
-def test_validation_data_alone(tmp_path: Path) -> None:
+def test_validation_data_alone(tmp_path):
     found = tiny.train(tmp_path, validation=FRACTION, test=None, **LEARNT).summary
     assert (found.chosen_by, found.accuracy, found.test_loss) == ("validation", None, None)
     assert found.best_accuracy == max(event["accuracy"] for event in tiny.events(tmp_path / "run", "evaluate"))
     assert "train: 46 samples, validation: 11 split off" in tiny.log(tmp_path)
 
 
-def test_resumed_runs_have_the_same_split(tmp_path: Path) -> None:
+def test_resumed_runs_have_the_same_split(tmp_path):
     whole = tiny.train(tmp_path / "whole", validation=FRACTION, **LEARNT)
     tiny.train(tmp_path / "parts", validation=FRACTION, **{**LEARNT, "stop": {"epochs": 5}})
     resumed = tiny.train(tmp_path / "parts", validation=FRACTION, resume=tmp_path / "parts/run", **LEARNT)
@@ -142,7 +142,7 @@ def test_resumed_runs_have_the_same_split(tmp_path: Path) -> None:
     assert [getattr(resumed.summary, name) for name in names] == [getattr(whole.summary, name) for name in names]
 
 
-def test_a_checkpoint_of_another_split_is_refused(tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_split_is_refused(tmp_path):
     tiny.train(tmp_path, validation=FRACTION, **LEARNT)
     for fraction in (0.5, None):
         with pytest.raises(CheckpointError) as caught:
@@ -153,7 +153,7 @@ def test_a_checkpoint_of_another_split_is_refused(tmp_path: Path) -> None:
         )
 
 
-def test_other_data_choose_anew(tmp_path: Path) -> None:
+def test_other_data_choose_anew(tmp_path):
     tiny.train(tmp_path, **{**LEARNT, "stop": {"epochs": 8}})
     now = tiny.job(tmp_path, validation=NONSENSE, **LEARNT)
     found = tiny.run(now, resume=tmp_path / "run").summary
@@ -163,7 +163,7 @@ def test_other_data_choose_anew(tmp_path: Path) -> None:
     assert found.best_accuracy == max(event["accuracy"] for event in chosen)
 
 
-def test_data_that_do_not_fit(tmp_path: Path) -> None:
+def test_data_that_do_not_fit(tmp_path):
     images, labels = tiny.images(6)
     for data, said in (
         (
@@ -177,7 +177,7 @@ def test_data_that_do_not_fit(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def here(tmp_path, monkeypatch) -> Path:
     """A folder with the digits as records."""
     monkeypatch.chdir(tmp_path)
     for name, (images, labels) in (("train", tiny.images(60)), ("test", tiny.images(20, seed=1))):
@@ -200,7 +200,7 @@ def said(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> dict:
     return found
 
 
-def test_a_runs_own_data_are_evaluated_by_name(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_runs_own_data_are_evaluated_by_name(here: Path, capsys):
     found = train(open_job(load_mapping(RECORDS)), Single()).summary
     validation = said(["runs/run", "validation", "--predictions", "told.csv"], capsys)
     assert (validation["accuracy"], validation["samples"]) == (found.validation_accuracy, 15)
@@ -215,7 +215,7 @@ def test_a_runs_own_data_are_evaluated_by_name(here: Path, capsys: pytest.Captur
     assert best["accuracy"] == found.best_accuracy
 
 
-def test_the_average_of_the_centre_is_evaluated(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_average_of_the_centre_is_evaluated(here: Path, capsys):
     found = train(open_job(load_mapping({**RECORDS, "ema": {"half_life": 30, "every": 2}})), Single()).summary
     for data, accuracy, loss in (
         ("validation", found.average_validation_accuracy, found.average_validation_loss),
@@ -227,7 +227,7 @@ def test_the_average_of_the_centre_is_evaluated(here: Path, capsys: pytest.Captu
         assert own["loss"] != said(["runs/run", data], capsys)["loss"]
 
 
-def test_a_run_without_an_average_has_none_to_evaluate(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_without_an_average_has_none_to_evaluate(here: Path, capsys):
     train(open_job(load_mapping(RECORDS)), Single())
     with exits(2):
         main(["runs/run", "test", "--average"])
@@ -236,7 +236,7 @@ def test_a_run_without_an_average_has_none_to_evaluate(here: Path, capsys: pytes
     assert said.endswith(" has no average of the centre; train with ema.half_life=SAMPLES")
 
 
-def test_a_run_without_validation_data_has_none_to_evaluate(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_without_validation_data_has_none_to_evaluate(here: Path, capsys):
     train(open_job(load_mapping({**RECORDS, "data": {"train": "data/train"}})), Single())
     with exits(2):
         main(["runs/run", "validation"])
@@ -247,7 +247,7 @@ def test_a_run_without_validation_data_has_none_to_evaluate(here: Path, capsys: 
     )
 
 
-def test_moments_are_those_of_the_training_part(here: Path) -> None:
+def test_moments_are_those_of_the_training_part(here: Path):
     work, images = open_job(load_mapping(RECORDS)), tiny.images(60)[0]
     assert work.scaling is not None
     own = images[~held_out(np.arange(60) % 3, 0.25, 1)]
@@ -257,7 +257,7 @@ def test_moments_are_those_of_the_training_part(here: Path) -> None:
     np.testing.assert_allclose(pixel.scaling.mean, own.mean(axis=0).ravel(), rtol=1e-12)
 
 
-def test_check_prints_the_sets(here: Path) -> None:
+def test_check_prints_the_sets(here: Path):
     lines = describe_job(open_job(load_mapping(RECORDS)), (1,), (1 << 30,)).splitlines()
     sets = ["train: 45 samples", "validation: 15 samples", "test: 20 samples"]
     assert [line.split(" (")[0] for line in lines if " samples (1, 6, 6)" in line] == sets
@@ -265,13 +265,13 @@ def test_check_prints_the_sets(here: Path) -> None:
     assert any(line.startswith("no validation data: ") for line in describe_job(bare, (1,), (1 << 30,)).splitlines())
 
 
-def test_a_folder_of_validation_data(here: Path) -> None:
+def test_a_folder_of_validation_data(here: Path):
     work = open_job(load_mapping({**RECORDS, "data": {**RECORDS["data"], "validation": "data/test"}}))
     assert (work.train.count, work.validation and work.validation.count, work.held_out) == (60, 20, None)
     assert data_lines(work) == ["train: 60 samples, validation: 20, test: 20"]
 
 
-def test_fit_splits_or_takes_validation_data(here: Path) -> None:
+def test_fit_splits_or_takes_validation_data(here: Path):
     settings = {"stop": {"epochs": 3}, "batch_size": 3, "learners": 1, "checkpoint": {"every": None}}
     fitted = mpibow.fit(tiny.plain, tiny.images(60), tiny.images(20), validation=0.25, name="split", **settings)
     assert (fitted.summary.samples, fitted.summary.chosen_by) == (135, "validation")
@@ -287,7 +287,7 @@ def test_fit_splits_or_takes_validation_data(here: Path) -> None:
     assert rated.summary.validation_loss is not None
 
 
-def test_the_plot_tells_the_sets_apart(tmp_path: Path) -> None:
+def test_the_plot_tells_the_sets_apart(tmp_path):
     pytest.importorskip("matplotlib")
     tiny.train(tmp_path, validation=FRACTION, **LEARNT)
     figure = draw([read_run(tmp_path / "run")], ["accuracy"], "samples")

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import time
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
@@ -33,7 +32,7 @@ mb.fit(lambda x: mb.dense(x, 3), (images, np.arange(60, dtype=np.int32) % 3), ba
 """
 
 
-def test_batches_that_are_evaluated_and_files_that_are_written_are_progress(tmp_path: Path) -> None:
+def test_batches_that_are_evaluated_and_files_that_are_written_are_progress(tmp_path):
     comm, seen = Single(), list[tuple[str, int]]()
     comm.pulse.show = lambda: seen.append((comm.pulse.phase, comm.pulse.beats))
     work = tiny.job(tmp_path, evaluate={"batch_size": 4}, checkpoint={"every": "1 epoch"}, stop={"epochs": 2})
@@ -48,7 +47,7 @@ def test_batches_that_are_evaluated_and_files_that_are_written_are_progress(tmp_
 
 
 @needs_mpi
-def test_a_stopped_rank_ends_all_and_is_named(tmp_path: Path) -> None:
+def test_a_stopped_rank_ends_all_and_is_named(tmp_path):
     """Rank 0, for which another one speaks; of others tests/comm/test_watchdog.py."""
     config, rank, speaker = write_run(tmp_path, **OFTEN), 0, 1
     with started(RANKS, "-m", "mpibow.train", str(config), cwd=tmp_path) as child:
@@ -67,7 +66,7 @@ def test_a_stopped_rank_ends_all_and_is_named(tmp_path: Path) -> None:
 
 
 @needs_mpi
-def test_a_rank_that_never_calls_fit_ends_all_and_is_named(tmp_path: Path) -> None:
+def test_a_rank_that_never_calls_fit_ends_all_and_is_named(tmp_path):
     (tmp_path / "mine.py").write_text(SCRIPT)
     with started(RANKS, "mine.py", cwd=tmp_path) as child:
         code, said = ended(child)
@@ -79,7 +78,7 @@ def test_a_rank_that_never_calls_fit_ends_all_and_is_named(tmp_path: Path) -> No
 
 
 @needs_mpi
-def test_a_job_that_was_suspended_whole_goes_on(tmp_path: Path) -> None:
+def test_a_job_that_was_suspended_whole_goes_on(tmp_path):
     config, metrics = write_run(tmp_path, **OFTEN), tmp_path / "runs/run/metrics.jsonl"
     with started(RANKS, "-m", "mpibow.train", str(config), cwd=tmp_path) as child:
         wait_for(child, lambda: reached(metrics, 20))
@@ -104,7 +103,7 @@ def has_ulfm() -> bool:
 
 @needs_mpi
 @pytest.mark.skipif(not has_ulfm(), reason="the launcher is no Open MPI 5")
-def test_a_killed_rank_ends_all_where_the_launcher_does_not(tmp_path: Path) -> None:
+def test_a_killed_rank_ends_all_where_the_launcher_does_not(tmp_path):
     config = write_run(tmp_path, **OFTEN)
     with started(RANKS, "-m", "mpibow.train", str(config), cwd=tmp_path, options=("--with-ft", "ulfm")) as child:
         wait_for(child, lambda: reached(tmp_path / "runs/run/metrics.jsonl", 20))

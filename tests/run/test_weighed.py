@@ -72,7 +72,7 @@ DOUBLE = lambda output, target: 2.0 * mb.cross_entropy(output, target)  # noqa: 
 )
 def test_a_step_goes_down_the_weighted_mean(
     target: Array, given: dict, each: Callable[..., tuple[Array, Array]], sums: Array, counts: Array
-) -> None:
+):
     """sum(sums * loss) / sum(counts), as PyTorch's losses have it by hand, and its gradient."""
     found = mb.fit(
         net, (X, target), (X, target), sample_weight=WEIGHT, weights=START, normalise="none", **given, **STEP
@@ -86,7 +86,7 @@ def test_a_step_goes_down_the_weighted_mean(
         np.testing.assert_allclose(found.weights[name], START[name] - RATE * gradient, rtol=1e-12, atol=1e-12)
 
 
-def test_evaluation_is_unweighted(here: Path) -> None:
+def test_evaluation_is_unweighted(here: Path):
     found = mb.fit(
         net, (X, LABELS), (X, LABELS), validation=0.25, sample_weight=WEIGHT, class_weight="balanced",
         normalise="none", **{**STEP, "batch_size": 6},
@@ -105,7 +105,7 @@ def of_tiny(out: Path, rule: str = "sma", **settings):
 
 
 @tiny.rules("sma", "ssgd")
-def test_ranks_and_learners_are_alike(here: Path, rule: str) -> None:
+def test_ranks_and_learners_are_alike(here: Path, rule: str):
     one, two = (
         tiny.run(of_tiny(here / str(ranks), rule, learners=4 // ranks, validation=0.2), ranks) for ranks in (1, 2)
     )
@@ -115,7 +115,7 @@ def test_ranks_and_learners_are_alike(here: Path, rule: str) -> None:
     assert tiny.distance(without.weights, one.weights) > 1e-3
 
 
-def test_fit_resumes_with_the_same_weights(here: Path) -> None:
+def test_fit_resumes_with_the_same_weights(here: Path):
     given = {"sample_weight": WEIGHT, "class_weight": {2: 4.0}, "checkpoint": {"every": "1 epoch"}}
     whole = mb.fit(net, (X, LABELS), **given, **FEW)
     cut = mb.fit(net, (X, LABELS), **given, **{**FEW, "stop": {"epochs": 1}})
@@ -131,14 +131,14 @@ def test_fit_resumes_with_the_same_weights(here: Path) -> None:
         (WEIGHT, WEIGHT + 1, "was made with sample_weight, this run is with others; pass the same sample_weight"),
     ],
 )
-def test_a_resume_with_other_weights_is_refused(before: Array | None, now: Array | None, told: str) -> None:
+def test_a_resume_with_other_weights_is_refused(before: Array | None, now: Array | None, told: str):
     run = mb.fit(net, (X, LABELS), sample_weight=before, **{**FEW, "stop": {"epochs": 1}}).summary.run
     with tiny.unchanged(Path(run)), pytest.raises(CheckpointError, match=told):
         mb.fit(net, (X, LABELS), sample_weight=now, **FEW, resume=run)
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_items_are_weighed_as_arrays_are(workers: int) -> None:
+def test_items_are_weighed_as_arrays_are(workers: int):
     pairs, weight = Pairs(), np.arange(40) % 5
     x, y = pairs.columns()
     given = {"normalise": "none", "sample_weight": weight, **FEW}
@@ -174,7 +174,7 @@ TWO = {"loss": {"number": mb.mse_loss, "kind": mb.cross_entropy}, "loss_weights"
     ],
     ids=["classifier", "own losses", "two outputs"],
 )
-def test_a_sample_of_weight_2_is_there_twice(form, data, given: dict, device: str, precision: str) -> None:
+def test_a_sample_of_weight_2_is_there_twice(form, data, given: dict, device: str, precision: str):
     """With the whole set in a batch; and one of weight 0 is not there."""
     if device == "onednn":
         pytest.importorskip("numba", reason="numba is not installed: pip install 'mpibow[cpu]'")
@@ -188,7 +188,7 @@ def test_a_sample_of_weight_2_is_there_twice(form, data, given: dict, device: st
     assert tiny.distance(weighted.weights, without.weights) > 1e-3
 
 
-def test_balanced_is_n_over_classes_times_count(here: Path) -> None:
+def test_balanced_is_n_over_classes_times_count(here: Path):
     labels = np.repeat([0, 1, 3], [12, 9, 3])
     by_hand = [24 / (3 * 12), 24 / (3 * 9), 0.0, 24 / (3 * 3)]  # compute_class_weight of scikit-learn
     np.testing.assert_allclose(balanced_weights(labels, 4), by_hand, rtol=1e-15)
@@ -212,7 +212,7 @@ def test_balanced_is_n_over_classes_times_count(here: Path) -> None:
     assert tiny.same_bits(counted, alone)
 
 
-def test_the_config_of_a_run_has_the_class_weights() -> None:
+def test_the_config_of_a_run_has_the_class_weights():
     found = mb.fit(net, (X, LABELS), class_weight={np.int64(1): 3}, loss={"label_smoothing": 0.1}, **FEW)
     assert (
         found.config.loss
@@ -222,7 +222,7 @@ def test_the_config_of_a_run_has_the_class_weights() -> None:
     assert balanced.config.loss.weight == "balanced"
 
 
-def test_classes_of_a_folder_by_name() -> None:
+def test_classes_of_a_folder_by_name():
     samples = zip(tiny.TRAIN.images, tiny.TRAIN.labels.tolist(), strict=True)
     write_records("bars", samples, classes=3, class_names=("top", "middle", "bottom"))
     by_name, by_number, balanced, numbers = (
@@ -243,7 +243,7 @@ def test_classes_of_a_folder_by_name() -> None:
         mb.fit(net, "bars", sample_weight=np.ones(57), **FEW)
 
 
-def test_the_check_takes_weights_too() -> None:
+def test_the_check_takes_weights_too():
     report = mb.check(net, (X, LABELS), sample_weight=WEIGHT + 1, class_weight="balanced", batch_size=4)
     assert report.losses[-1] < report.losses[0]
 
@@ -287,13 +287,13 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("given", "said"), REFUSED)
-def test_what_does_not_fit_is_refused(here: Path, given: dict, said: str) -> None:
+def test_what_does_not_fit_is_refused(here: Path, given: dict, said: str):
     with refuses(said, MpibowError):
         mb.fit(net, (X, LABELS), **given, **FEW)
     assert not (here / "runs").exists()
 
 
-def test_what_data_cannot_be_weighed() -> None:
+def test_what_data_cannot_be_weighed():
     mb.fit(net, (X, LABELS), name="first", **FEW)
     with refuses("sample_weight: train has an array of that name; give that another name"):
         mb.fit(net, {"image": X, "sample_weight": WEIGHT}, loss="mse_loss", sample_weight=WEIGHT, **FEW)

@@ -1,7 +1,6 @@
 """What a sweep keeps: whole files or none, found again, never taken for a run with other settings."""
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -17,13 +16,13 @@ def config(**settings) -> Config:
 
 
 @pytest.fixture
-def kept(tmp_path: Path) -> SweepFolder:
+def kept(tmp_path) -> SweepFolder:
     kept = SweepFolder(tmp_path / "new/sweep")
     kept.begin(1)
     return kept
 
 
-def test_a_result_comes_back(kept: SweepFolder) -> None:
+def test_a_result_comes_back(kept: SweepFolder):
     result = CellResult({"update": {"lr": 0.1}}, plain(config()), {"accuracy": 0.5})
     kept.save("a", result)
     assert kept.results() == {"a": result}
@@ -33,7 +32,7 @@ def test_a_result_comes_back(kept: SweepFolder) -> None:
 
 
 @pytest.mark.parametrize("stage", ["ended", "begun"])
-def test_other_settings_are_refused(kept: SweepFolder, stage: str) -> None:
+def test_other_settings_are_refused(kept: SweepFolder, stage: str):
     if stage == "ended":
         kept.save("a", CellResult({}, plain(config()), None))
     kept.prepare("a", config())
@@ -46,7 +45,7 @@ def test_other_settings_are_refused(kept: SweepFolder, stage: str) -> None:
     assert str(caught.value) == f"{path}: has another stop, seed than now; use another --output, or {remedy}"
 
 
-def test_a_setting_that_is_new_had_its_default(kept: SweepFolder) -> None:
+def test_a_setting_that_is_new_had_its_default(kept: SweepFolder):
     older = plain(config())
     del older["prefetch"]
     kept.save("a", CellResult({}, older, None))
@@ -55,7 +54,7 @@ def test_a_setting_that_is_new_had_its_default(kept: SweepFolder) -> None:
         kept.check("a", config(prefetch=3))
 
 
-def test_ranks_stay_the_same(kept: SweepFolder) -> None:
+def test_ranks_stay_the_same(kept: SweepFolder):
     kept.begin(1)
     with refuses(f"--ranks: the runs of {kept.folder} have 1, got 2; use another --output"):
         kept.begin(2)
@@ -69,20 +68,20 @@ def test_ranks_stay_the_same(kept: SweepFolder) -> None:
         ('{"x": 1}', "is not a file of a cell; "),
     ],
 )
-def test_damaged_files(kept: SweepFolder, content: str, message: str) -> None:
+def test_damaged_files(kept: SweepFolder, content: str, message: str):
     path = kept.cell("a")
     path.write_text(content)
     with refuses(f"{path}: {message}delete it to run the cell again", RecordError):
         kept.results()
 
 
-def test_a_newer_file(kept: SweepFolder) -> None:
+def test_a_newer_file(kept: SweepFolder):
     kept.save("a", CellResult({}, {}, None, format=2))
     with pytest.raises(RecordError, match="must have format 1, got 2; use the mpibow that wrote it"):
         kept.results()
 
 
-def test_a_summary_counts_where_the_run_reached_its_end(kept: SweepFolder) -> None:
+def test_a_summary_counts_where_the_run_reached_its_end(kept: SweepFolder):
     kept.prepare("a", config())
     path = kept.run("a") / "summary.json"
     assert kept.finished("a") is None
@@ -92,7 +91,7 @@ def test_a_summary_counts_where_the_run_reached_its_end(kept: SweepFolder) -> No
     assert kept.finished("a") == {"stopped": "stop.epochs 2"}
 
 
-def test_a_lock_is_one_holder_s(kept: SweepFolder) -> None:
+def test_a_lock_is_one_holder_s(kept: SweepFolder):
     with kept.locked("a") as mine:
         assert mine is not None
         with SweepFolder(kept.folder).locked("a") as other, SweepFolder(kept.folder).locked("b") as free:

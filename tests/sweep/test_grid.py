@@ -28,7 +28,7 @@ def values(word: str) -> list[object]:
         ("a=1,1.0,true", [1, 1.0, True]),  # which Python takes for equal
     ],
 )
-def test_values(word: str, expected: list[object]) -> None:
+def test_values(word: str, expected: list[object]):
     assert values(word) == expected
 
 
@@ -49,12 +49,12 @@ def test_values(word: str, expected: list[object]) -> None:
         (["a=}{"], "'a=}{': line 1, column 1: expected the node content, but found '}'"),
     ],
 )
-def test_errors(words: list[str], message: str) -> None:
+def test_errors(words: list[str], message: str):
     with refuses(message):
         cells(words)
 
 
-def test_every_combination_the_last_key_fastest_but_the_seed_slowest() -> None:
+def test_every_combination_the_last_key_fastest_but_the_seed_slowest():
     found = cells(["update.lr=0.1,0.2", "seed=1:2", "batch_size=2,4"])
     assert [tuple(cell.settings.values()) for cell in found] == [
         (0.1, 1, 2), (0.1, 1, 4), (0.2, 1, 2), (0.2, 1, 4), (0.1, 2, 2), (0.1, 2, 4), (0.2, 2, 2), (0.2, 2, 4),
@@ -64,7 +64,7 @@ def test_every_combination_the_last_key_fastest_but_the_seed_slowest() -> None:
     assert cells([]) == [Cell(())]
 
 
-def test_names_are_of_their_own_and_allowed_whatever_the_values() -> None:
+def test_names_are_of_their_own_and_allowed_whatever_the_values():
     words = ["a=0.1,1e-25,1e+25,x,'x ','x/',[1,2],[12],{b: c},-3,null,'" + "y" * 200 + "','" + "y" * 201 + "'"]
     names = [cell.name for cell in cells([*words, "seed=1:2"])]
     assert len(set(names)) == len(names) == 26
@@ -74,7 +74,7 @@ def test_names_are_of_their_own_and_allowed_whatever_the_values() -> None:
     assert all(re.fullmatch(r"a_.*seed_1.*", name) for name in names[:9])
 
 
-def test_a_name_does_not_depend_on_how_a_cell_is_typed() -> None:
+def test_a_name_does_not_depend_on_how_a_cell_is_typed():
     assert {cell.name for cell in cells(["update.lr=1e-2", "seed=1"])} == {"seed_1__update.lr_0.01"}
     assert {cell.name for cell in cells(["seed=1:1", "update.lr=0.01"])} == {"seed_1__update.lr_0.01"}
     assert str(AxisValue("{a: 1,b: x}", {"a": 1, "b": "x"})) == "{a: 1, b: 'x'}"

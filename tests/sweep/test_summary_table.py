@@ -29,18 +29,18 @@ def made(*results: CellResult, keys: tuple[str, ...] = ()) -> list[str]:
     ("freedom", "expected"),
     [(1, 12.706), (2, 4.303), (3, 3.182), (4, 2.776), (8, 2.306), (9, 2.262), (30, 2.042), (120, 1.980)],
 )
-def test_students_t(freedom: int, expected: float) -> None:
+def test_students_t(freedom: int, expected: float):
     assert students(freedom, 0.95) == pytest.approx(expected, abs=5e-4)
 
 
 @pytest.mark.parametrize("t", [0.1, 1.0, 3.0])
-def test_its_distribution_in_closed_form(t: float) -> None:
+def test_its_distribution_in_closed_form(t: float):
     assert inside(t, 1) == pytest.approx(2 / math.pi * math.atan(t), rel=1e-12)  # Cauchy's
     assert inside(t, 2) == pytest.approx(t / math.sqrt(2 + t * t), rel=1e-12)
     assert inside(t, 400) == pytest.approx(math.erf(t / math.sqrt(2)), abs=1e-3)
 
 
-def test_a_mean_by_hand() -> None:
+def test_a_mean_by_hand():
     found = mean_of([1.0, 2.0, 3.0], 4)
     assert (found.mean, found.count, found.of) == (2.0, 3, 4)
     assert found.half == pytest.approx(4.302653 / math.sqrt(3), rel=1e-6)
@@ -48,7 +48,7 @@ def test_a_mean_by_hand() -> None:
     assert mean_of([1.5], 1).text(1) == "1.5"
 
 
-def test_rows_rise_and_the_best_is_by_validation_data() -> None:
+def test_rows_rise_and_the_best_is_by_validation_data():
     """Though the other is better on test data."""
     lines = made(
         result(0.1, 1, validation_accuracy=0.9, accuracy=0.5), result(0.1, 2, validation_accuracy=0.8, accuracy=0.5),
@@ -65,14 +65,14 @@ def test_rows_rise_and_the_best_is_by_validation_data() -> None:
     ]
 
 
-def test_nothing_is_best_without_validation_data_or_in_a_tie() -> None:
+def test_nothing_is_best_without_validation_data_or_in_a_tie():
     assert "**" not in "".join(made(result(0.1, 1, accuracy=0.9), result(0.2, 1, accuracy=0.8)))
     tie = made(result(0.1, 1, validation_accuracy=0.9), result(0.2, 1, validation_accuracy=0.9))
     assert "**" not in "".join(tie)
     assert tie[-1] == "One run a row."
 
 
-def test_what_diverged_and_what_did_not_reach_the_target_is_said() -> None:
+def test_what_diverged_and_what_did_not_reach_the_target_is_said():
     lines = made(
         result(0.1, 1, accuracy=0.9, epochs_to_target=2.0), result(0.1, 2, accuracy=0.9),
         diverged(0.1, 3), diverged(0.5, 1),
@@ -81,12 +81,12 @@ def test_what_diverged_and_what_did_not_reach_the_target_is_said() -> None:
     assert [cell.strip() for cell in lines[3].split("|")[1:-1]] == ["0.5", "1, 1 diverged", "", "", ""]
 
 
-def test_losses_stand_where_there_are_no_accuracies() -> None:
+def test_losses_stand_where_there_are_no_accuracies():
     assert "test loss" in made(result(0.1, 1, test_loss=0.25))[0]
     assert "test loss" not in made(result(0.1, 1, test_loss=0.25, accuracy=0.5))[0]
 
 
-def test_keys_that_are_asked_for() -> None:
+def test_keys_that_are_asked_for():
     """A setting that nobody typed too; what is not in the rows is named."""
     runs = [result(lr, seed, accuracy=lr) for lr in (0.1, 0.3) for seed in (1, 2)]
     lines = made(*runs, keys=("rule.name",))

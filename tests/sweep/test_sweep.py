@@ -22,7 +22,7 @@ SHORT = {"stop": {"epochs": 2}, "evaluate": {"every": 1}, "checkpoint": {"every"
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path) -> Path:
     write_run(tmp_path, **SHORT)
     return tmp_path
 
@@ -35,7 +35,7 @@ def cells(folder: Path) -> dict[str, CellResult]:
     return SweepFolder(folder / "out").results()
 
 
-def test_cells_are_kept_and_skipped_and_added(folder: Path) -> None:
+def test_cells_are_kept_and_skipped_and_added(folder: Path):
     first = ["run.yaml", "update.lr=0.02,1e25", "data.validation=0.3", "--output", "out", "--nice", "1"]
     done = sweep(folder, *first, "--plot", "sweep.svg")
     assert done.returncode == 0, done.stderr
@@ -65,7 +65,7 @@ def test_cells_are_kept_and_skipped_and_added(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_cell_that_was_cut_off_goes_on_to_the_same_bits(folder: Path) -> None:
+def test_a_cell_that_was_cut_off_goes_on_to_the_same_bits(folder: Path):
     """By a signal to the sweep, and by a kill of all its processes."""
     words = ["seed=2", "stop={epochs: null, iterations: 3000}", "checkpoint.every=100 iterations", "log.every=20"]
     whole = sweep(folder, "run.yaml", *words, "--output", "whole")
@@ -95,7 +95,7 @@ def test_a_cell_that_was_cut_off_goes_on_to_the_same_bits(folder: Path) -> None:
 
 @needs_mpi
 @pytest.mark.slow
-def test_a_signal_has_all_ranks_of_a_cell_save(folder: Path) -> None:
+def test_a_signal_has_all_ranks_of_a_cell_save(folder: Path):
     """Though mpirun kills its ranks at SIGINT."""
     endless = ["stop={epochs: null, iterations: 1000000000}", "checkpoint={every: 100000000 iterations, best: false}"]
     command = ["-m", "mpibow.sweep", "run.yaml", *endless, "log.every=20", "--ranks", "2", "--output", "out"]
@@ -109,7 +109,7 @@ def test_a_signal_has_all_ranks_of_a_cell_save(folder: Path) -> None:
     assert cells(folder) == {}
 
 
-def test_a_run_that_fails_leaves_the_others_be(folder: Path) -> None:
+def test_a_run_that_fails_leaves_the_others_be(folder: Path):
     done = sweep(folder, "run.yaml", "data.train=nowhere,data/train", "--output", "out")
     assert done.returncode == 1
     assert "error: nowhere: there is no such folder; convert the data to it first" in done.stderr
@@ -119,7 +119,7 @@ def test_a_run_that_fails_leaves_the_others_be(folder: Path) -> None:
     assert len(cells(folder)) == 1
 
 
-def test_a_run_that_was_lost_is_worth_another_start_three_times(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_was_lost_is_worth_another_start_three_times(folder: Path, monkeypatch):
     monkeypatch.chdir(folder)
     words = ["run.yaml", "data.train=nowhere,data/train", "--ranks", "2", "--output", "out", "--launcher"]
     assert [main([*words, "sh -c 'exit 8' {ranks}"]) for _ in range(4)] == [8, 8, 8, 1]
@@ -127,7 +127,7 @@ def test_a_run_that_was_lost_is_worth_another_start_three_times(folder: Path, mo
 
 
 @needs_mpi
-def test_ranks(folder: Path) -> None:
+def test_ranks(folder: Path):
     done = sweep(folder, "run.yaml", "seed=3", "--ranks", "2", "--output", "out")
     assert done.returncode == 0, done.stderr
     (found,) = cells(folder).values()
@@ -155,9 +155,9 @@ def test_ranks(folder: Path) -> None:
     ],
 )  # fmt: skip
 def test_errors_come_before_the_first_run(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    folder: Path, monkeypatch, capsys,
     arguments: list[str], code: int, message: str,
-) -> None:  # fmt: skip
+):  # fmt: skip
     monkeypatch.chdir(folder)
     with tiny.unchanged(folder):
         assert main(["run.yaml", *arguments, "--output", "out"]) == code
@@ -165,9 +165,7 @@ def test_errors_come_before_the_first_run(
     assert (said.out, said.err) == ("", f"error: {message}\n")
 
 
-def test_rates_of_another_optimiser_are_told_of_once(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_rates_of_another_optimiser_are_told_of_once(folder: Path, monkeypatch, capsys):
     monkeypatch.chdir(folder)
     cells = ["update.name=sgd,adamw", "seed=1:2"]
     assert main(["run.yaml", *cells, "--output", "out", "--list"]) == 0
@@ -175,7 +173,7 @@ def test_rates_of_another_optimiser_are_told_of_once(
     assert line.startswith("warning: update.lr: 0.01 in run.yaml was chosen for sgd, and adamw uses it now; ")
 
 
-def test_a_list_runs_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_list_runs_nothing(folder: Path, monkeypatch, capsys):
     monkeypatch.chdir(folder)
     with tiny.unchanged(folder):
         assert main(["run.yaml", "seed=1:2", "--output", "out", "--list", "--launcher", "srun -n {ranks}"]) == 0
@@ -187,7 +185,7 @@ def test_a_list_runs_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch, caps
     ]
 
 
-def test_the_table_of_nothing(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_table_of_nothing(here: Path, capsys):
     assert main(["--output", "out", "--table"]) == 2
     assert capsys.readouterr().err == "error: --output: out has no cell that has finished\n"
     assert os.listdir(here) == []
@@ -198,7 +196,7 @@ def result(lr: float, rule: str, seed: int, accuracy: float) -> CellResult:
     return CellResult(settings, {}, {"accuracy": accuracy, "seconds": 1.0})
 
 
-def test_the_plot_shows_the_table() -> None:
+def test_the_plot_shows_the_table():
     results = {
         f"{lr}{rule}{seed}": result(lr, rule, seed, (lr + seed) / 100)
         for lr in (0.1, 1.0, 10.0) for rule in ("sma", "ssgd") for seed in (1, 2)

@@ -12,12 +12,12 @@ from tests.launching import LIMIT, ROOT
 
 
 @pytest.mark.parametrize("text", ["1_0", " 3", "+3", "3\n", "²", "３", "1e3", "1.0", "0x1", "-", ""])
-def test_other_forms_are_refused(text: str) -> None:
+def test_other_forms_are_refused(text: str):
     with pytest.raises(argparse.ArgumentTypeError, match=re.escape(f"must be an integer, got {text!r}")):
         natural(text)
 
 
-def test_bounds() -> None:
+def test_bounds():
     five = integer(2, 5000)
     assert [five("2"), five("0005"), five("5000")] == [2, 5, 5000]
     with pytest.raises(argparse.ArgumentTypeError, match=r"^must be at least 2, got 1$"):
@@ -31,7 +31,7 @@ def test_bounds() -> None:
 
 
 @pytest.mark.parametrize("module", ["mpibow.plot", "mpibow.evaluate", "mpibow.generate"])
-def test_commands_that_convert_nothing_load_no_converter(module: str) -> None:
+def test_commands_that_convert_nothing_load_no_converter(module: str):
     script = f"import sys, {module}; print([name for name in sys.modules if name.startswith('mpibow.convert')])"
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=LIMIT,
                           check=True)  # fmt: skip

@@ -24,7 +24,7 @@ from tests.run import tiny
 from tests.run.processes import write_run
 
 
-def test_a_regular_file(tmp_path: Path) -> None:
+def test_a_regular_file(tmp_path):
     (tmp_path / "a").write_bytes(b"12345")
     (tmp_path / "b").symlink_to("a")
     assert read_file(tmp_path / "a") == read_file(str(tmp_path / "b")) == b"12345"
@@ -33,7 +33,7 @@ def test_a_regular_file(tmp_path: Path) -> None:
         assert file.read() == b"45"
 
 
-def test_other_kinds_of_files(tmp_path: Path) -> None:
+def test_other_kinds_of_files(tmp_path):
     os.mkfifo(tmp_path / "fifo")
     for path, reason in ((tmp_path / "fifo", "not a regular file"), (Path("/dev/zero"), "not a regular file"),
                          (tmp_path, "Is a directory"), (tmp_path / "none", "No such file or directory")):  # fmt: skip
@@ -48,7 +48,7 @@ def test_other_kinds_of_files(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained(tmp_path_factory) -> Path:
     """A run of two ranks, its records and its config."""
     folder = tmp_path_factory.mktemp("trained")
     tiny.run(tiny.job(folder / "runs", stop={"epochs": None, "iterations": 4}, checkpoint={"every": "4 iterations"}), 2)
@@ -73,7 +73,7 @@ READERS = {
 
 @pytest.mark.timeout(720)
 @pytest.mark.parametrize("name", READERS)
-def test_a_fifo_is_named_and_not_waited_for(tmp_path: Path, trained: Path, name: str) -> None:
+def test_a_fifo_is_named_and_not_waited_for(tmp_path, trained: Path, name: str):
     folder = tmp_path / "copy"
     shutil.copytree(trained, folder, symlinks=True)
     (folder / name).unlink(missing_ok=True)
@@ -84,7 +84,7 @@ def test_a_fifo_is_named_and_not_waited_for(tmp_path: Path, trained: Path, name:
 
 
 @pytest.mark.timeout(720)
-def test_a_config_may_come_through_a_pipe(tmp_path: Path) -> None:
+def test_a_config_may_come_through_a_pipe(tmp_path):
     """As a shell gives it: `train <(envsubst < template.yaml)`."""
     path = tmp_path / "run.yaml"
     os.mkfifo(path)
@@ -94,7 +94,7 @@ def test_a_config_may_come_through_a_pipe(tmp_path: Path) -> None:
     writer.join()
 
 
-def test_a_run_whose_metrics_are_a_fifo_is_not_drawn(tmp_path: Path) -> None:
+def test_a_run_whose_metrics_are_a_fifo_is_not_drawn(tmp_path):
     os.mkfifo(tmp_path / "metrics.jsonl")
     with pytest.raises(MpibowError, match=r"is not a run directory: it has no metrics\.jsonl"):
         read_run(tmp_path)

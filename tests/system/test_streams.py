@@ -45,7 +45,7 @@ def check_whole(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["train", "unbuffered", "fit"])
-def test_a_run_goes_on(tmp_path: Path, how: str) -> None:
+def test_a_run_goes_on(tmp_path, how: str):
     write_run(tmp_path)
     (tmp_path / "mine.py").write_text(SCRIPT)
     arguments = {"train": RUN, "unbuffered": ("-u", *RUN), "fit": ("mine.py",)}[how]
@@ -55,7 +55,7 @@ def test_a_run_goes_on(tmp_path: Path, how: str) -> None:
 
 
 @needs_mpi
-def test_ranks_go_on(tmp_path: Path) -> None:
+def test_ranks_go_on(tmp_path):
     write_run(tmp_path)
     code, _ = left(*RUN, cwd=tmp_path, lines=1, ranks=RANKS)
     assert code == 0
@@ -71,7 +71,7 @@ def test_ranks_go_on(tmp_path: Path) -> None:
     ],
     ids=lambda arguments: " ".join(arguments[-2:]),
 )  # fmt: skip
-def test_commands_end_quietly(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+def test_commands_end_quietly(tmp_path, arguments: tuple[str, ...]):
     write_run(tmp_path)
     reading, writing = os.pipe()
     os.close(reading)  # all of the output is written to nobody
@@ -85,7 +85,7 @@ def test_commands_end_quietly(tmp_path: Path, arguments: tuple[str, ...]) -> Non
     assert done.returncode == 0
 
 
-def test_ctrl_c_ends_any_command_without_a_trace() -> None:
+def test_ctrl_c_ends_any_command_without_a_trace():
     text = "import signal; from mpibow.system.streams import as_command; as_command(lambda: signal.raise_signal(2))"
     done = run([sys.executable, "-c", text])
     assert (done.returncode, done.stdout, done.stderr) == (EXIT_INTERRUPTED, "", "interrupted\n")

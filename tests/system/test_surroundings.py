@@ -3,7 +3,6 @@
 import os
 import sys
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 
@@ -28,7 +27,7 @@ assert len(mb.load(again.summary.run).history) > 1
     "command",
     ["mpibow.train", "mpibow.evaluate runs/a test", "mpibow plot runs/a", "mpibow doctor", "mpibow.records inspect x"],
 )
-def test_a_working_directory_that_was_removed(tmp_path: Path, command: str) -> None:
+def test_a_working_directory_that_was_removed(tmp_path, command: str):
     script = f"cd {tmp_path} && mkdir gone && cd gone && rmdir {tmp_path}/gone && exec {sys.executable} -m {command}"
     done = run(["sh", "-c", script])
     assert done.returncode == 1
@@ -37,7 +36,7 @@ def test_a_working_directory_that_was_removed(tmp_path: Path, command: str) -> N
 
 
 @pytest.mark.skipif(find_spec("coverage") is not None, reason="numba imports coverage, which needs a working directory")
-def test_fit_where_the_working_directory_was_removed(tmp_path: Path) -> None:
+def test_fit_where_the_working_directory_was_removed(tmp_path):
     """With whole paths all goes well."""
     (tmp_path / "fit.py").write_text(f"import os, shutil\nos.chdir({str(tmp_path)!r})\nos.mkdir('gone')\n"
                                      f"os.chdir('gone')\nos.rmdir('../gone')\n{FIT}")  # fmt: skip
@@ -47,7 +46,7 @@ def test_fit_where_the_working_directory_was_removed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["été-日本".encode(), b"no-utf8-\xe9"])
 @pytest.mark.parametrize("variables", [{"LC_ALL": "C"}, {"PYTHONIOENCODING": "ascii"}])
-def test_names_beyond_ascii(tmp_path: Path, variables: dict[str, str], name: bytes) -> None:
+def test_names_beyond_ascii(tmp_path, variables: dict[str, str], name: bytes):
     (tmp_path / "fit.py").write_text(FIT, "utf-8")
     done = run([sys.executable, "fit.py", os.fsdecode(name)], cwd=tmp_path, env=variables)
     assert done.returncode == 0, done.stderr
@@ -55,7 +54,7 @@ def test_names_beyond_ascii(tmp_path: Path, variables: dict[str, str], name: byt
     assert b"run directory " in (folder / "log.txt").read_bytes()
 
 
-def test_a_locale_that_lacks_a_name(tmp_path: Path) -> None:
+def test_a_locale_that_lacks_a_name(tmp_path):
     """It was asked for: Python itself takes C for UTF-8."""
     (tmp_path / "fit.py").write_text(FIT, "utf-8")
     ascii_alone = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
@@ -67,7 +66,7 @@ def test_a_locale_that_lacks_a_name(tmp_path: Path) -> None:
 
 
 @needs_mpi
-def test_ranks_whose_message_names_a_file_that_is_no_utf8(tmp_path: Path) -> None:
+def test_ranks_whose_message_names_a_file_that_is_no_utf8(tmp_path):
     (tmp_path / "run.py").write_text("from mpibow.train import main\nmain(['\\udce9.yaml'])\n")
     done = mpirun(2, "run.py", cwd=tmp_path)
     assert done.returncode == 2

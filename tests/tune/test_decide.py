@@ -21,7 +21,7 @@ TUNER = Tuner()
 TWO = History.begin(2, 4)  # ranks
 
 
-def test_what_is_settled_on_is_told_beside_the_best_of_the_others() -> None:
+def test_what_is_settled_on_is_told_beside_the_best_of_the_others():
     """Where the last window was not of it, and does not mention it."""
     found = decide(history(*(window((k,), [time]) for k, time in ((1, 0.1), (2, 0.198), (2, 0.198), (3, 0.31)))), TUNER)
     assert found.counts == (1,)
@@ -29,7 +29,7 @@ def test_what_is_settled_on_is_told_beside_the_best_of_the_others() -> None:
     assert found.reason == said
 
 
-def test_of_equals_every_process_names_the_same() -> None:
+def test_of_equals_every_process_names_the_same():
     """Two learners are as fast as one; strings have another order in every process."""
     code = "from tests.tune.windows import walk; print(walk([0.125, 0.25, 0.375, 0.5])[-1].reason)"
     for seed in "0123":
@@ -38,7 +38,7 @@ def test_of_equals_every_process_names_the_same() -> None:
         assert said == "learners 2: 32 images/s, 1.00 times those of 1; settled on 1\n"
 
 
-def test_one_that_does_not_is_taken_back_after_another_did_not_either() -> None:
+def test_one_that_does_not_is_taken_back_after_another_did_not_either():
     """Two cores; the better of those that did not pay has a second chance."""
     found = walk([0.1, 0.105, 0.2, 0.22])
     assert path(found) == [1, 2, 3, 4, 4, 2]
@@ -47,7 +47,7 @@ def test_one_that_does_not_is_taken_back_after_another_did_not_either() -> None:
     assert found[-1].span == TUNER.watching
 
 
-def test_a_window_that_something_else_disturbed() -> None:
+def test_a_window_that_something_else_disturbed():
     """Another process took the core while 2 and 3 were tried for the first time."""
     tried = history(window((1,), [0.1]), window((2,), [0.2]), window((3,), [0.3]))
     assert path(walk([0.1, 0.1, 0.2, 0.3], start=tried)) == [2, 4, 4, 2]
@@ -65,11 +65,11 @@ def test_a_window_that_something_else_disturbed() -> None:
         ([0.1, 0.2 / 1.025, 0.4, 0.5], Tuner(threshold=0.02), [2]),  # worth it by 2 %
     ],
 )
-def test_what_is_tried(times: list[float], tuner: Tuner, asked: list[int]) -> None:
+def test_what_is_tried(times: list[float], tuner: Tuner, asked: list[int]):
     assert path(walk(times, tuner))[-len(asked) :] == asked
 
 
-def test_small_gains_add_up() -> None:
+def test_small_gains_add_up():
     """1.2 % for every learner up to 8: less than the threshold each, but not together; 6 are within 3 % of 8."""
     times = [0.1 * k / 1.012 ** (min(k, 8) - 1) for k in range(1, 11)]
     found = path(walk(times))
@@ -77,7 +77,7 @@ def test_small_gains_add_up() -> None:
     assert found[-1] == 6
 
 
-def test_a_rank_tries_no_more_than_fits() -> None:
+def test_a_rank_tries_no_more_than_fits():
     assert decided(one_rank(0.1, 0.1, room=3)) == ((3,), False)
     found = decide(one_rank(0.1, 0.1, 0.1, room=3), TUNER)
     assert found.settled
@@ -85,7 +85,7 @@ def test_a_rank_tries_no_more_than_fits() -> None:
     assert found.reason == text
 
 
-def test_what_the_settings_allow_is_no_lack_of_memory() -> None:
+def test_what_the_settings_allow_is_no_lack_of_memory():
     """Each cause that is reached is told, and none that is not."""
 
     def told(most: int = 64, room: int | None = None, *caps: Cap) -> str:
@@ -101,7 +101,7 @@ def test_what_the_settings_allow_is_no_lack_of_memory() -> None:
     assert told(2, 2, two) == f"; rank 0 has memory for 2; tuner.most is 2; {two.why}"
 
 
-def test_a_cap_is_every_ranks() -> None:
+def test_a_cap_is_every_ranks():
     found = replace(
         history(window((1, 1), (0.1, 0.1)), window((2, 2), (0.1, 0.1)), room=(2, None)), caps=(Cap(3, "why"),)
     )
@@ -112,12 +112,12 @@ def test_a_cap_is_every_ranks() -> None:
     assert decide(found.out_of_memory(1, 3), TUNER).counts == (2, 2)
 
 
-def test_out_of_memory_where_it_was_to_try_more() -> None:
+def test_out_of_memory_where_it_was_to_try_more():
     """3 did not fit: 2 is settled on, without more windows."""
     assert decided(one_rank(0.1, 0.1).out_of_memory(0, 3)) == ((2,), True)
 
 
-def test_out_of_memory_where_it_had_settled() -> None:
+def test_out_of_memory_where_it_had_settled():
     """Something else took memory: back to what is known of fewer learners."""
     found = one_rank(0.1, 0.1, 0.1, 0.2, 0.3)
     found = found.add(window((3,), [0.1], settled=True), TUNER)
@@ -125,7 +125,7 @@ def test_out_of_memory_where_it_had_settled() -> None:
     assert decided(found.out_of_memory(0, 3)) == ((2,), True)
 
 
-def test_out_of_memory_where_nothing_is_known_of_fewer() -> None:
+def test_out_of_memory_where_nothing_is_known_of_fewer():
     found = history(window((5, 5), (0.1, 0.1), settled=True)).out_of_memory(0, 5)
     decision = decide(found, TUNER)
     assert (decision.counts, decision.settled) == ((4, 5), False)
@@ -133,19 +133,19 @@ def test_out_of_memory_where_nothing_is_known_of_fewer() -> None:
 
 
 @pytest.mark.parametrize("room", [0, -1])
-def test_a_rank_keeps_at_least_one_learner(room: int) -> None:
+def test_a_rank_keeps_at_least_one_learner(room: int):
     assert decided(History((room,), 4)) == ((1,), False)
     assert decided(history(window((1,), [0.1]), room=[room])) == ((1,), True)
 
 
-def test_ranks_need_not_be_alike() -> None:
+def test_ranks_need_not_be_alike():
     """Rank 0 is full with 2 learners, rank 1 with 4; their own curves say so although both are tried at once."""
     found = walk(lambda counts: [0.1 * max(1, counts[0] / 2) ** 2, 0.1 * max(1, counts[1] / 4) ** 2], start=TWO)
     asked = [decision.counts for decision in found]
     assert asked == [(1, 1), (2, 2), (3, 3), (4, 4), (2, 5), (2, 6), (2, 4), (2, 5), (2, 4)]
 
 
-def test_what_the_curves_promise_is_settled_on_only_where_it_is_true() -> None:
+def test_what_the_curves_promise_is_settled_on_only_where_it_is_true():
     """As above, but 2 + 4 together are slow: they share something."""
     windows = [
         window((1, 1), (0.1, 0.1)),
@@ -160,7 +160,7 @@ def test_what_the_curves_promise_is_settled_on_only_where_it_is_true() -> None:
     assert decided(history(*windows, slow, windows[1], windows[3])) == ((5, 4), False)  # it goes on from 4 + 4
 
 
-def test_promises_have_their_time() -> None:
+def test_promises_have_their_time():
     """2 + 1 would be best, but too many windows have gone by without anything new."""
 
     def own(counts: Counts) -> list[float]:
@@ -171,7 +171,7 @@ def test_promises_have_their_time() -> None:
     assert walk(own, start=late)[-1].counts == (1, 1)
 
 
-def test_promises_know_what_hides_behind_no_rank() -> None:
+def test_promises_know_what_hides_behind_no_rank():
     """0.1 s more for all: 3 + 2 (5 / 0.3) are better than 2 + 1 (3 / 0.2), without it they were not."""
     works = [((1, 1), (0.1, 0.1)), ((2, 2), (0.1, 0.2)), ((3, 3), (0.2, 0.3))]
     assert decided(history(*[window(counts, own) for counts, own in works])) == ((4, 1), False)
@@ -179,27 +179,27 @@ def test_promises_know_what_hides_behind_no_rank() -> None:
     assert decided(history(*shared)) == ((4, 4), False)
 
 
-def test_of_equally_many_the_fastest() -> None:
+def test_of_equally_many_the_fastest():
     """1 + 2 and 2 + 1 are within the threshold; more are no better."""
     times = {(1, 1): 0.1, (1, 2): 0.102, (2, 1): 0.1, (2, 2): 0.2, (3, 3): 0.5, (4, 4): 0.9}
     windows = [window(counts, (time, time)) for counts, time in times.items()]
     assert decided(history(*windows, *windows)) == ((2, 1), True)
 
 
-def test_a_slow_rank_gets_fewer() -> None:
+def test_a_slow_rank_gets_fewer():
     """Rank 1 takes twice as long for everything: rank 0 has time for twice as many."""
     found = walk(lambda counts: [0.1 * max(1, counts[0] / 2), 0.2 * max(1, counts[1] / 2)], start=TWO)
     assert found[-1].counts == (4, 2)
 
 
-def test_what_hides_behind_no_rank_counts() -> None:
+def test_what_hides_behind_no_rank_counts():
     """Twice the work for twice the learners gains nothing, but where all share 0.1 s more: 2 / 0.3 > 1 / 0.2."""
     works = [0.1, 0.2, 0.4, 0.6]
     assert path(walk(works))[-1] == 1
     assert path(walk(works, rest=0.1))[-1] == 2
 
 
-def test_what_is_too_close_to_tell_is_measured_again() -> None:
+def test_what_is_too_close_to_tell_is_measured_again():
     """Two learners are 4 % faster, give or take 2 %."""
     works = {1: 0.1, 2: 0.2 / 1.04, 3: 0.4, 4: 0.6}
     found = history(*[window((k,), [work], error=0.02) for k, work in works.items()])
@@ -211,7 +211,7 @@ def test_what_is_too_close_to_tell_is_measured_again() -> None:
     assert path(walk(list(works.values())))[4:] == [3, 1, 2]  # and but once where it is known well
 
 
-def test_fewer_that_something_else_held_are_measured_again() -> None:
+def test_fewer_that_something_else_held_are_measured_again():
     """Two learners are the best; but while they were tried, something else made them a fifth slower."""
     works = {1: 0.1, 2: 0.12, 3: 0.2, 4: 0.25, 5: 0.4, 6: 0.6}
     held = history(*[window((k,), [work * (1.2 if k == 2 else 1)]) for k, work in works.items()])
@@ -220,14 +220,14 @@ def test_fewer_that_something_else_held_are_measured_again() -> None:
     assert asked[-1] == 2
 
 
-def test_the_newest_wins_where_a_repeated_window_disagrees() -> None:
+def test_the_newest_wins_where_a_repeated_window_disagrees():
     """One learner took 0.1 s when it began, and takes 0.2 now: two, at 0.32, are better than that."""
     tried = [window((1,), [0.1]), window((2,), [0.32]), window((3,), [0.9]), window((2,), [0.32])]
     assert decided(history(*tried)) == ((1,), True)
     assert path(walk([0.2, 0.32, 0.9, 1.5], start=history(*tried, window((1,), [0.2]))))[-1] == 2
 
 
-def test_it_stays_where_it_has_settled() -> None:
+def test_it_stays_where_it_has_settled():
     """Later windows say that another count is a little better: no reason to change."""
     found = history(*one_rank(0.1, 0.1, 0.2, 0.3).windows, *[window((2,), [0.109], settled=True)] * 9)
     decision = decide(found, TUNER)
@@ -235,7 +235,7 @@ def test_it_stays_where_it_has_settled() -> None:
     assert decide(replace(found, why="rank 0 takes longer"), TUNER) == decision  # which was said when it began to look
 
 
-def test_after_a_rank_slowed_down_it_has_less_to_do() -> None:
+def test_after_a_rank_slowed_down_it_has_less_to_do():
     """Rank 1 takes twice as long: it tries fewer where all wait for it, and rank 0 more."""
     found = history(*[window((2, 2), (0.1, 0.1), settled=True)] * 3)
     for _ in range(2):
@@ -246,14 +246,14 @@ def test_after_a_rank_slowed_down_it_has_less_to_do() -> None:
     assert decision.reason == f"{why}; learners 2 + 2: 80 images/s; trying 3 + 1"
 
 
-def test_counts_that_another_has_chosen_are_taken_as_they_are() -> None:
+def test_counts_that_another_has_chosen_are_taken_as_they_are():
     """A run that was resumed with 4 learners looks at fewer, then at more."""
     assert decided(history(window((4,), [0.4]))) == ((3,), False)
     assert decided(history(window((4,), [0.4]), window((3,), [0.4]))) == ((2,), False)
     assert decided(history(window((4,), [0.4]), window((3,), [0.4]), window((2,), [0.4]))) == ((5,), False)
 
 
-def test_where_nothing_that_ran_fits_any_more_the_curves_decide() -> None:
+def test_where_nothing_that_ran_fits_any_more_the_curves_decide():
     """Also where there is no time to look twice."""
     tried = [window((1, 3), (0.1, 0.3)), window((3, 1), (0.3, 0.1))] * RECHECKS
     assert decided(history(*tried, room=(2, 2))) == ((2, 2), False)
@@ -286,7 +286,7 @@ def histories(draw: st.DrawFn) -> History:
 
 @given(histories(), TUNERS)
 @settings(max_examples=300)
-def test_whatever_was_measured_the_decision_fits(found: History, tuner: Tuner) -> None:
+def test_whatever_was_measured_the_decision_fits(found: History, tuner: Tuner):
     decision = decide(found, tuner)
     for k, room in zip(decision.counts, found.room, strict=True):
         assert 1 <= k <= min(room or tuner.most, tuner.most)
@@ -296,7 +296,7 @@ def test_whatever_was_measured_the_decision_fits(found: History, tuner: Tuner) -
 
 @given(st.data(), TUNERS)
 @settings(max_examples=60)
-def test_it_always_settles(data: st.DataObject, tuner: Tuner) -> None:
+def test_it_always_settles(data: st.DataObject, tuner: Tuner):
     """Any times whatever for any counts: every window tries something new on a rank, or is one of a few."""
     ranks = data.draw(st.integers(1, 3))
     found = History.begin(ranks, 4)
@@ -313,7 +313,7 @@ def test_it_always_settles(data: st.DataObject, tuner: Tuner) -> None:
 
 @given(st.data())
 @settings(max_examples=60)
-def test_what_it_settles_on_is_nearly_the_best_of_all(data: st.DataObject) -> None:
+def test_what_it_settles_on_is_nearly_the_best_of_all(data: st.DataObject):
     """Curves that are flat up to a peak and then rise, as they are; the optimum of sum k / max t by trying all.
 
     Three learners in the time of two may only fit far beyond what was worth trying: 3 + 1 + 2 and then 6 + 3 + 4.

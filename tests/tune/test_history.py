@@ -24,7 +24,7 @@ def grown(start: History, *windows: Window) -> History:
     return start
 
 
-def test_a_window_of_all_ranks_readings() -> None:
+def test_a_window_of_all_ranks_readings():
     """The whole is the slowest rank's."""
     decision = Decision((2, 1), True, "", WindowSpan(1, 2, 0.01))
     first = Reading(Estimate(0.2, 0.01), Estimate(0.4, 0.02), 40.0)
@@ -34,11 +34,11 @@ def test_a_window_of_all_ranks_readings() -> None:
     assert found.rest == pytest.approx(0.2)
 
 
-def test_no_rank_takes_longer_than_all_do() -> None:
+def test_no_rank_takes_longer_than_all_do():
     assert window((1, 1), (0.3, 0.5), whole=0.4).rest == 0.0
 
 
-def test_a_slower_rank_is_a_reason_to_look_again() -> None:
+def test_a_slower_rank_is_a_reason_to_look_again():
     settled = history(*watched((0.1, 0.1), (0.1, 0.1)))
     once = grown(settled, *watched((0.1, 0.12)))
     assert (once.looks, len(once.windows)) == (1, 3)
@@ -47,12 +47,12 @@ def test_a_slower_rank_is_a_reason_to_look_again() -> None:
     assert (twice.looks, twice.why) == (2, "rank 1 takes 130 ms per iteration instead of 100")
 
 
-def test_a_faster_rank_is_one_as_well() -> None:
+def test_a_faster_rank_is_one_as_well():
     found = grown(history(*watched((0.1, 0.1))), *watched((0.08, 0.1), (0.08, 0.1)))
     assert (found.looks, found.why) == (2, "rank 0 takes 80 ms per iteration instead of 100")
 
 
-def test_all_together_may_be_slower_where_no_rank_is() -> None:
+def test_all_together_may_be_slower_where_no_rank_is():
     def waiting(whole: float) -> Window:
         return window((1, 1), (0.1, 0.1), whole, settled=True)
 
@@ -69,38 +69,38 @@ def test_all_together_may_be_slower_where_no_rank_is() -> None:
         [(0.2, 0.1), (0.1, 0.2)],  # once one, once the other
     ],
 )
-def test_what_is_no_reason(later: list[tuple[float, ...]]) -> None:
+def test_what_is_no_reason(later: list[tuple[float, ...]]):
     before = history(*watched((0.1, 0.1), *[(0.1, 0.1)] * ANCHORS))
     before = replace(before, windows=tuple(replace(w, whole=Estimate(0.3, 0.0)) for w in before.windows))
     after = [replace(w, whole=Estimate(0.3, 0.0)) for w in watched(*later)]
     assert grown(before, *after).looks == 1
 
 
-def test_noise_is_no_reason() -> None:
+def test_noise_is_no_reason():
     """20 % slower or faster is no news where the error is 4 %: less than 10 % and three errors."""
     for times in ([(0.1, 0.1), (0.1, 0.12), (0.1, 0.12)], [(0.12, 0.1), (0.1, 0.1), (0.1, 0.1)]):
         assert grown(history(), *watched(*times, error=0.04)).looks == 1
         assert grown(history(), *watched(*times, error=0.02)).looks == 2
 
 
-def test_a_slow_drift_adds_up() -> None:
+def test_a_slow_drift_adds_up():
     """2 % more in every window: later ones are compared with the first, not with each other."""
     times = [(0.1 * 1.02**i, 0.1) for i in range(12)]
     assert grown(history(), *watched(*times)).looks == 2
 
 
-def test_a_window_of_other_counts_is_none_of_those_that_must_have_changed() -> None:
+def test_a_window_of_other_counts_is_none_of_those_that_must_have_changed():
     one, other, slow = (window((k,), [time]) for k, time in ((2, 0.1), (3, 0.2), (2, 0.12)))
     assert grown(history(one), other, slow).looks == 1
     assert grown(history(one), other, slow, slow).looks == 2
 
 
-def test_other_counts_are_no_drift() -> None:
+def test_other_counts_are_no_drift():
     one, two = watched((0.1, 0.1)), watched((0.2, 0.2), (0.2, 0.2), counts=(2, 2))
     assert grown(history(*one), *two) == replace(history(*one, *two), calm=2)
 
 
-def test_it_takes_longer_to_look_again_every_time() -> None:
+def test_it_takes_longer_to_look_again_every_time():
     """A speed that comes and goes is not followed for ever."""
     found, needed = history(*watched((0.1, 0.1), (0.1, 0.1))), []
     for look in range(12):
@@ -124,7 +124,7 @@ def rested(found: History) -> tuple[int, History]:
     raise AssertionError("it never looks again")
 
 
-def test_it_looks_again_though_nothing_has_changed() -> None:
+def test_it_looks_again_though_nothing_has_changed():
     """Ever more rarely, and with no fewer looks to spare for what does change."""
     one, two = watched((0.1, 0.1)), window((2, 2), (0.2, 0.2))
     found, pauses, whys = history(two).add(one[0], TUNER), [], []
@@ -139,7 +139,7 @@ def test_it_looks_again_though_nothing_has_changed() -> None:
     assert found.looks == 1
 
 
-def test_what_begins_at_the_first_pause_again() -> None:
+def test_what_begins_at_the_first_pause_again():
     def looked(after: History) -> int:
         return rested(after)[0]
 
@@ -154,7 +154,7 @@ def test_what_begins_at_the_first_pause_again() -> None:
     assert looked(late.anew([window((1, 1), (0.1, 0.1))])) == 12  # in another execution
 
 
-def test_pauses_follow_the_settings() -> None:
+def test_pauses_follow_the_settings():
     one = watched((0.1, 0.1))
     for tuner, windows in ((tuner_of(again=20.0), 4), (tuner_of(watch=20.0), 3), (tuner_of(again=1e-9), 2)):
         found, n = history(*one), 0
@@ -163,14 +163,14 @@ def test_pauses_follow_the_settings() -> None:
         assert n == windows
 
 
-def test_windows_of_a_look_are_not_calm() -> None:
+def test_windows_of_a_look_are_not_calm():
     """11 before memory ran short, and then from 1 on."""
     one = watched((0.1, 0.1))
     found = grown(history(*one), *one * 11, window((2, 2), (0.2, 0.2)))
     assert rested(grown(found, *one))[0] == 12 - 1
 
 
-def test_a_long_run_does_not_fill_the_memory() -> None:
+def test_a_long_run_does_not_fill_the_memory():
     tried = [window((1, 1), (0.1, 0.1)), window((2, 2), (0.15, 0.15)), window((3, 3), (0.4, 0.4))]
     times = [(0.15 + 1e-4 * i, 0.15) for i in range(40)]
     found = history(*tried)
@@ -182,7 +182,7 @@ def test_a_long_run_does_not_fill_the_memory() -> None:
     assert [w.own[0].seconds for w in found.windows[3:]] == [pytest.approx(own[0]) for own in kept]
 
 
-def test_what_does_not_fit_is_not_tried_again() -> None:
+def test_what_does_not_fit_is_not_tried_again():
     start = History.begin(3, 4, [None, 8, 2])
     assert start.out_of_memory(0, 5).room == (4, 8, 2)
     assert start.out_of_memory(1, 5).room == (None, 4, 2)
@@ -190,7 +190,7 @@ def test_what_does_not_fit_is_not_tried_again() -> None:
     assert start.out_of_memory(0, 1).room == (1, 8, 2)  # a rank keeps at least one learner
 
 
-def test_it_survives_json() -> None:
+def test_it_survives_json():
     start = replace(History.begin(2, 4, [None, 3]), caps=(Cap(7, "of a rule"),))
     found = grown(start, *watched((0.1, 0.1), (0.1, 0.2), (0.1, 0.2), error=0.01))
     found = grown(found, *watched((0.1, 0.2)))
@@ -200,7 +200,7 @@ def test_it_survives_json() -> None:
     assert build(History, json.loads(json.dumps(History.begin(1, 4).plain()))) == History.begin(1, 4)
 
 
-def test_what_older_checkpoints_hold() -> None:
+def test_what_older_checkpoints_hold():
     """No caps, and not how long it had been calm."""
     found = history(window((2,), [0.1], error=0.01))
     plain = found.plain()

@@ -1,7 +1,6 @@
 """The tuner in whole sessions, their coordinator, pipeline and learners included, on made-up times with noise."""
 
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 
@@ -31,7 +30,7 @@ class Noisy:
         return getattr(self.real, name)
 
 
-def test_no_memory_for_the_fifth(tmp_path: Path) -> None:
+def test_no_memory_for_the_fifth(tmp_path):
     """Rank 1, whose peak is at seven, finds out that a fifth learner does not fit; nobody stops, and rank 0 has its."""
     seen = tiny.replay(auto(tmp_path, 400), 2, parts=on(peak(3, SECONDS), peak(7, SECONDS), most={1: 4}, timed=Noisy))
     tiny.check_stream(seen)

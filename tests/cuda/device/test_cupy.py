@@ -37,7 +37,7 @@ without_driver = pytest.mark.skipif(has_driver(), reason="there is a driver here
 
 @needs_cupy
 @without_driver
-def test_without_a_driver() -> None:
+def test_without_a_driver():
     driver = Driver()
     assert driver.version() == 0
     assert driver.runtime() >= 12000
@@ -62,7 +62,7 @@ def nccl_missing() -> str:
 
 @without_driver
 @pytest.mark.skipif(bool(nccl_missing()), reason=nccl_missing())
-def test_nccl_without_a_driver() -> None:
+def test_nccl_without_a_driver():
     """The identity is made, the communicator refused."""
     assert load_nccl().get_version() > 22000
     with pytest.raises(CommunicationError) as caught:
@@ -70,7 +70,7 @@ def test_nccl_without_a_driver() -> None:
     assert str(caught.value).startswith("NCCL cannot connect the 1 ranks: NCCL_ERROR_")
 
 
-def test_without_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_cupy(monkeypatch):
     for name in ("cupy", "cupy.cuda"):
         monkeypatch.setitem(sys.modules, name, None)
     with refuses("device cuda: CuPy is not installed: pip install -e '.[cuda]'", DeviceError):
@@ -92,7 +92,7 @@ class FakeLibrary:
         return self.status
 
 
-def test_a_uuid_with_a_zero_byte(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_uuid_with_a_zero_byte(monkeypatch):
     monkeypatch.setattr(cupy_driver.ctypes, "CDLL", lambda name: FakeLibrary(0))
     assert uuid_of(3) == "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
     monkeypatch.setattr(cupy_driver.ctypes, "CDLL", lambda name: FakeLibrary(101))
@@ -164,7 +164,7 @@ def stream_on(log: list, lost: Exception | None = None) -> cupy_driver.Stream:
 
 
 @pytest.mark.parametrize("what", ["event", "stream"])
-def test_work_is_over_under_way_or_has_failed(what: str) -> None:
+def test_work_is_over_under_way_or_has_failed(what: str):
     """After an illegal access CUDA answers 700 for ever: that is no work under way."""
     stream = stream_on([])
     runtime = stream._cupy.cuda.runtime
@@ -177,13 +177,13 @@ def test_work_is_over_under_way_or_has_failed(what: str) -> None:
 
 
 @needs_cupy
-def test_the_installed_cupys_words_for_a_status() -> None:
+def test_the_installed_cupys_words_for_a_status():
     with refuses("the GPU has failed: cudaErrorIllegalAddress: an illegal memory access was encountered", Refused):
         cupy_driver.come(load_cupy(), 700)
 
 
 @pytest.mark.parametrize("call", ["event", "graph", "record", "wait", "synchronise"])
-def test_a_failed_gpu_ends_in_words_whatever_is_called(call: str) -> None:
+def test_a_failed_gpu_ends_in_words_whatever_is_called(call: str):
     def fail(*_: object) -> None:
         raise Runtime.CUDARuntimeError("cudaErrorIllegalAddress: an illegal memory access was encountered")
 
@@ -202,7 +202,7 @@ def test_a_failed_gpu_ends_in_words_whatever_is_called(call: str) -> None:
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_no_garbage_is_collected_in_a_capture(fails: bool) -> None:
+def test_no_garbage_is_collected_in_a_capture(fails: bool):
     """It may hold device memory, and giving that back ends the capture."""
     collected = []
 
@@ -232,7 +232,7 @@ def test_no_garbage_is_collected_in_a_capture(fails: bool) -> None:
     assert len(collected) == 50
 
 
-def test_garbage_is_left_alone_where_the_user_collects_none() -> None:
+def test_garbage_is_left_alone_where_the_user_collects_none():
     gc.disable()
     try:
         stream_on([]).capture(lambda: None)
@@ -241,7 +241,7 @@ def test_garbage_is_left_alone_where_the_user_collects_none() -> None:
         gc.enable()
 
 
-def test_a_capture() -> None:
+def test_a_capture():
     log = []
     stream = stream_on(log)
     graph = stream.capture(lambda: log.append("kernels"))
@@ -250,29 +250,29 @@ def test_a_capture() -> None:
     assert log[-1] == "launch"
 
 
-def test_a_capture_that_fails_is_ended() -> None:
+def test_a_capture_that_fails_is_ended():
     log = []
     with pytest.raises(ZeroDivisionError):
         stream_on(log, Runtime.CUDARuntimeError("cudaErrorStreamCaptureInvalidated")).capture(lambda: 1 // 0)
     assert log == ["enter", ("begin", 1), "end", "exit"]
 
 
-def test_a_capture_that_cuda_refuses() -> None:
+def test_a_capture_that_cuda_refuses():
     with pytest.raises(Refused, match="cudaErrorStreamCaptureInvalidated: previous error"):
         stream_on([], Runtime.CUDARuntimeError("cudaErrorStreamCaptureInvalidated: previous error")).capture(
             lambda: None
         )
 
 
-def test_out_of_memory_is_told_from_other_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_out_of_memory_is_told_from_other_errors(monkeypatch):
     monkeypatch.setattr(cupy_driver, "load_cupy", cupy_with)
     with pytest.raises(OutOfMemory, match="cudaErrorMemoryAllocation: out of memory"):
         Driver().memory()
 
 
 def test_memory_is_cleared_on_a_stream_of_its_own_and_events_let_who_waits_sleep(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     """Nothing here waits for the whole device: learners compute on it, or are being captured."""
     log = []
 
@@ -320,7 +320,7 @@ def test_memory_is_cleared_on_a_stream_of_its_own_and_events_let_who_waits_sleep
     ]  # fmt: skip
 
 
-def test_kernels_are_loaded_and_launched(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernels_are_loaded_and_launched(monkeypatch):
     """Grid, block, no dynamic shared memory, the stream, where the parameters' addresses are; errors are Refused."""
     log = []
 

@@ -26,24 +26,24 @@ def found_on(ranks: int, driver: Callable[[int], FakeDriver], **options) -> list
     return on_threads(ranks, lambda comm: find(comm, driver(comm.rank), **options))
 
 
-def test_one_rank_takes_the_first_gpu_and_opens_it() -> None:
+def test_one_rank_takes_the_first_gpu_and_opens_it():
     driver = FakeDriver([gpu(0), gpu(1)])
     assert find(Single(), driver) == Found(gpu(0), tuple(range(8)), shared=False)
     assert driver.log == [("use", 0)]
 
 
-def test_where_all_are_visible_each_takes_that_of_its_local_rank() -> None:
+def test_where_all_are_visible_each_takes_that_of_its_local_rank():
     found = found_on(4, lambda _: FakeDriver([gpu(i) for i in range(4)]))
     assert [one.gpu.index for one in found] == [0, 1, 2, 3]
     assert not any(one.shared for one in found)
 
 
-def test_where_each_sees_one_it_takes_that() -> None:
+def test_where_each_sees_one_it_takes_that():
     found = found_on(4, lambda rank: FakeDriver([gpu(0, uuid=f"GPU-{rank}")]))
     assert [(one.gpu.index, one.gpu.uuid) for one in found] == [(0, f"GPU-{rank}") for rank in range(4)]
 
 
-def test_two_ranks_on_one_gpu() -> None:
+def test_two_ranks_on_one_gpu():
     with refuses(
         "ranks 0 and 1 on node1 all compute on GPU 0 (NVIDIA H100, GPU-0): start one rank a GPU, let each see its own "
         "(CUDA_VISIBLE_DEVICES, or the batch system's GPUs per task), or set share_gpu=true: they average by MPI",
@@ -52,12 +52,12 @@ def test_two_ranks_on_one_gpu() -> None:
         found_on(3, lambda rank: FakeDriver([gpu(0, uuid=f"GPU-{rank // 2}")]))
 
 
-def test_ranks_may_share() -> None:
+def test_ranks_may_share():
     found = found_on(4, lambda _: FakeDriver([gpu(0), gpu(1)]), share_gpu=True)
     assert [(one.gpu.index, one.shared) for one in found] == [(0, True), (1, True), (0, True), (1, True)]
 
 
-def test_more_ranks_than_gpus() -> None:
+def test_more_ranks_than_gpus():
     with refuses(
         "rank 0: device cuda: 3 ranks on this node and 2 GPUs visible: start 2 ranks a node, or set share_gpu=true",
         DeviceError,
@@ -65,7 +65,7 @@ def test_more_ranks_than_gpus() -> None:
         found_on(3, lambda _: FakeDriver([gpu(0), gpu(1)]))
 
 
-def test_one_rank_that_fails_fails_all() -> None:
+def test_one_rank_that_fails_fails_all():
     said = refused_on(2, lambda comm: find(comm, FakeDriver([gpu(0), gpu(1)], driver=13000 * (comm.rank == 0))))
     assert all(each.startswith("rank 1: device cuda: no NVIDIA driver here: ") for each in said)
 
@@ -117,17 +117,17 @@ def test_one_rank_that_fails_fails_all() -> None:
         ),
     ],
 )  # fmt: skip
-def test_what_can_be_wrong(driver: FakeDriver, environment: Mapping[str, str], said: str) -> None:
+def test_what_can_be_wrong(driver: FakeDriver, environment: Mapping[str, str], said: str):
     with refuses(said, DeviceError):
         find(Single(), driver, environment=environment)
 
 
 @pytest.mark.parametrize("driver", [13000, 13020, 13030, 14000])
-def test_a_driver_of_the_same_major_version_will_do(driver: int) -> None:
+def test_a_driver_of_the_same_major_version_will_do(driver: int):
     assert find(Single(), FakeDriver(driver=driver)).gpu == gpu(0)
 
 
-def test_cores_near_the_gpus_are_divided(tmp_path: Path) -> None:
+def test_cores_near_the_gpus_are_divided(tmp_path):
     """Two GPUs on each of two sockets."""
     for i in range(4):
         folder = tmp_path / "bus/pci/devices" / gpu(i).bus
@@ -151,11 +151,11 @@ def test_cores_near_the_gpus_are_divided(tmp_path: Path) -> None:
         ("1-x", []),
     ],
 )
-def test_lists_of_cores(text: str, cores: list[int]) -> None:
+def test_lists_of_cores(text: str, cores: list[int]):
     assert parse_cores(text) == cores
 
 
-def test_an_address_as_cuda_or_nvml_writes_it(tmp_path: Path) -> None:
+def test_an_address_as_cuda_or_nvml_writes_it(tmp_path):
     folder = tmp_path / "bus/pci/devices/0000:3b:00.0"
     folder.mkdir(parents=True)
     (folder / "local_cpulist").write_text("0-1,4-5\n")
@@ -171,7 +171,7 @@ def test_an_address_as_cuda_or_nvml_writes_it(tmp_path: Path) -> None:
 )
 def test_ranks_beside_one_another_never_share_a_core_where_there_are_enough(
     allowed: set[int], near: set[int], ranks: int
-) -> None:
+):
     shares = [share_of_cores(sorted(allowed), [sorted(near)] * ranks, rank) for rank in range(ranks)]
     both = allowed & near
     if both and len(both) >= ranks:
@@ -192,7 +192,7 @@ def test_ranks_beside_one_another_never_share_a_core_where_there_are_enough(
         (["0x8086", "0x030000"], False),
     ],
 )
-def test_a_gpu_is_there_with_or_without_its_driver(tmp_path: Path, files: list[str], expected: bool) -> None:
+def test_a_gpu_is_there_with_or_without_its_driver(tmp_path, files: list[str], expected: bool):
     device = tmp_path / "sys/bus/pci/devices/0000:3b:00.0"
     device.mkdir(parents=True)
     (tmp_path / "dev").mkdir()

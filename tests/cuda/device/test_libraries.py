@@ -20,7 +20,7 @@ FILES = (
 
 
 @pytest.fixture
-def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def packages(tmp_path, monkeypatch) -> Iterator[Path]:
     """NVIDIA's packages of CUDA 12 and 13 in one environment, as both leave their files."""
     root = tmp_path / "nvidia"
     for name in FILES:
@@ -34,7 +34,7 @@ def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.fixture
-def loaded(monkeypatch: pytest.MonkeyPatch, packages: Path) -> list[str]:
+def loaded(monkeypatch, packages: Path) -> list[str]:
     """The files that were loaded, in order."""
     log = []
     monkeypatch.setattr(libraries.ctypes, "CDLL", lambda path: log.append(str(Path(path).relative_to(packages))))
@@ -49,12 +49,12 @@ def loaded(monkeypatch: pytest.MonkeyPatch, packages: Path) -> list[str]:
         (None, ["cu13/lib/libnvrtc-builtins.so.13.0", "cu13/lib/libnvrtc.so.13"]),
     ],
 )
-def test_the_compilers_builtins_come_first(loaded: list[str], packages: Path, major: int, files: list[str]) -> None:
+def test_the_compilers_builtins_come_first(loaded: list[str], packages: Path, major: int, files: list[str]):
     assert load("nvrtc", major) == load("nvrtc", major) == str(packages / files[-1])
     assert loaded == files  # once
 
 
-def test_what_cudnn_opens_by_name(loaded: list[str], packages: Path) -> None:
+def test_what_cudnn_opens_by_name(loaded: list[str], packages: Path):
     environment = {}
     open_libraries(12, environment)
     assert environment == {CUDART: str(packages / "cuda_runtime/lib/libcudart.so.12")}
@@ -63,7 +63,7 @@ def test_what_cudnn_opens_by_name(loaded: list[str], packages: Path) -> None:
     assert environment == {CUDART: str(packages / "cuda_runtime/lib/libcudart.so.12")}
 
 
-def test_streams_have_queues_of_their_own_unless_the_user_says_otherwise() -> None:
+def test_streams_have_queues_of_their_own_unless_the_user_says_otherwise():
     environment = {}
     before_cuda(environment)
     assert environment == {"CUDA_DEVICE_MAX_CONNECTIONS": "32"}
@@ -72,7 +72,7 @@ def test_streams_have_queues_of_their_own_unless_the_user_says_otherwise() -> No
     assert environment == {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
 
 
-def test_what_the_packages_lack_is_the_systems(packages: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_packages_lack_is_the_systems(packages: Path, monkeypatch):
     monkeypatch.setitem(sys.modules, "cuda.pathfinder", None)
     monkeypatch.setattr(libraries.ctypes.util, "find_library", lambda name: f"the system's {name}")
     assert load("nvrtc", 14) == "the system's nvrtc"
@@ -82,7 +82,7 @@ def test_what_the_packages_lack_is_the_systems(packages: Path, monkeypatch: pyte
     assert environment == {}
 
 
-def test_cupys_own_finder_is_asked_for_what_the_packages_lack(packages: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cupys_own_finder_is_asked_for_what_the_packages_lack(packages: Path, monkeypatch):
     class Missing(RuntimeError):
         pass
 
@@ -129,7 +129,7 @@ print(*sorted({line.split()[-1] for line in open("/proc/self/maps") if re.search
 
 
 @pytest.mark.skipif(find("nvrtc") is None, reason="nvidia-cuda-nvrtc is not installed")
-def test_our_sources_compile_with_the_packages_compiler() -> None:
+def test_our_sources_compile_with_the_packages_compiler():
     """Which needs the builtins: without them NVRTC refuses the first source."""
     *_, name, said, shown = alone(
         "from mpibow.cuda.kernels.compile import compiled\n"
@@ -145,7 +145,7 @@ def test_our_sources_compile_with_the_packages_compiler() -> None:
 
 @pytest.mark.skipif(bool(missing("cupy")), reason="CuPy is not installed")
 @pytest.mark.skipif(find("cudart") is None, reason="nvidia-cuda-runtime is not installed")
-def test_cupy_comes_with_the_libraries_of_its_cuda() -> None:
+def test_cupy_comes_with_the_libraries_of_its_cuda():
     major, path, connections, shown = alone(
         "import os\n"
         "from mpibow.cuda.device.cupy_driver import load_cupy\n"

@@ -10,7 +10,7 @@ from tests.refusals import refuses
 FEWER = "use fewer learners (learners=3) or a smaller batch_size"
 
 
-def test_blocks_are_held_by_name() -> None:
+def test_blocks_are_held_by_name():
     memory = DeviceMemory(FakeDriver(), gpu(0))
     block = memory.block("the replicas of 4 learners", 1000, FEWER)
     assert (block.nbytes, memory.held, memory.peak) == (1000, 1000, 1000)
@@ -21,7 +21,7 @@ def test_blocks_are_held_by_name() -> None:
         memory.block("slots", 24, FEWER)
 
 
-def test_out_of_memory_says_who_has_it() -> None:
+def test_out_of_memory_says_who_has_it():
     driver = FakeDriver(free=70 << 30)
     memory = DeviceMemory(driver, gpu(1))
     memory.block("the replicas of 4 learners", 3 << 29, FEWER)
@@ -36,7 +36,7 @@ def test_out_of_memory_says_who_has_it() -> None:
     assert memory.peak == (3 << 29) + (200 << 20)
 
 
-def test_out_of_memory_at_once() -> None:
+def test_out_of_memory_at_once():
     with refuses(
         "GPU 0 (NVIDIA H100, GPU-0000): 81.0 GiB for one arena do not fit: 80.0 GiB of 80.0 GiB are free: "
         "use fewer learners (learners=3) or a smaller batch_size",
@@ -45,7 +45,7 @@ def test_out_of_memory_at_once() -> None:
         DeviceMemory(FakeDriver(), gpu(0)).block("one arena", 81 << 30, FEWER)
 
 
-def test_locked_memory() -> None:
+def test_locked_memory():
     memory = DeviceMemory(FakeDriver(lockable=1 << 20), gpu(0))
     assert memory.pinned("slots", 4096).nbytes == 4096
     with refuses(

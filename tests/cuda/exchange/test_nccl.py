@@ -50,7 +50,7 @@ def opened(log: Log, host: Communicator | None = None, late: int = 0, **ring: st
 
 
 @pytest.mark.parametrize("ranks", [2, 8])
-def test_the_order_of_an_iteration_on_every_rank(ranks: int) -> None:
+def test_the_order_of_an_iteration_on_every_rank(ranks: int):
     """Steps are ready -> the sum on the one synchronisation stream -> the next update waits. Nobody else waits."""
 
     def body(comm: Communicator) -> tuple[Log, int]:
@@ -80,7 +80,7 @@ def test_the_order_of_an_iteration_on_every_rank(ranks: int) -> None:
         ]
 
 
-def test_on_a_stream_of_the_callers_nothing_waits() -> None:
+def test_on_a_stream_of_the_callers_nothing_waits():
     log = []
     nccl, mine, own = opened(log), array(), FakeStream("own", log, pointer=7)
     nccl.allreduce(mine, own)
@@ -88,14 +88,14 @@ def test_on_a_stream_of_the_callers_nothing_waits() -> None:
     assert log == [("all-reduce", mine.ptr, 5, "float32", 7), ("broadcast", mine.ptr, 5, "float32", 1, 7)]
 
 
-def test_without_a_stream_it_is_over_on_return() -> None:
+def test_without_a_stream_it_is_over_on_return():
     log = []
     nccl, mine = opened(log, late=3), array(6, np.float64)
     nccl.allreduce(mine)
     assert log == [("all-reduce", mine.ptr, 6, "float64", 99), ("record", "sync 1")]
 
 
-def test_host_arrays_and_objects_go_by_the_host() -> None:
+def test_host_arrays_and_objects_go_by_the_host():
     def body(comm: Communicator) -> tuple[float, float, list[int], Log]:
         log = []
         nccl = opened(log, comm)
@@ -110,7 +110,7 @@ def test_host_arrays_and_objects_go_by_the_host() -> None:
     assert on_threads(3, body) == [(3.0, 1.0, [0, 10, 20], [])] * 3
 
 
-def test_ranks_that_call_different_things_are_told_before_nccl_is() -> None:
+def test_ranks_that_call_different_things_are_told_before_nccl_is():
     log = []
     said = refused_on(2, lambda comm: opened(log, comm).allreduce(array(3 + comm.rank)))
     assert (
@@ -119,7 +119,7 @@ def test_ranks_that_call_different_things_are_told_before_nccl_is() -> None:
     assert log == []
 
 
-def test_calls_are_compared_the_first_time_only() -> None:
+def test_calls_are_compared_the_first_time_only():
     shared = []
 
     class Counting(Single):
@@ -135,7 +135,7 @@ def test_calls_are_compared_the_first_time_only() -> None:
     assert shared == ["all-reduce of 5 float32", "all-reduce of 6 float32", "broadcast from rank 0 of 5 float32"]
 
 
-def test_an_error_of_nccl_while_it_is_waited_for() -> None:
+def test_an_error_of_nccl_while_it_is_waited_for():
     log = []
     nccl = opened(log, late=10**9, wrong="NCCL_ERROR_REMOTE_ERROR: remote process exited")
     with pytest.raises(CommunicationError) as caught:
@@ -149,7 +149,7 @@ def test_an_error_of_nccl_while_it_is_waited_for() -> None:
     assert log[-1] == ("abort",)  # what was aborted is not closed
 
 
-def test_a_gpu_that_has_failed_is_no_hang() -> None:
+def test_a_gpu_that_has_failed_is_no_hang():
     """After an illegal access CUDA answers every question with it; the event never comes."""
 
     class Failed:
@@ -167,7 +167,7 @@ def test_a_gpu_that_has_failed_is_no_hang() -> None:
     assert log == [("abort",)]
 
 
-def test_a_rank_that_never_comes_is_no_hang() -> None:
+def test_a_rank_that_never_comes_is_no_hang():
     log = []
     nccl = opened(log, late=10**9)
     with refuses("the sum of iteration 7: not every rank came within 0.05 seconds", CommunicationError):
@@ -175,7 +175,7 @@ def test_a_rank_that_never_comes_is_no_hang() -> None:
     assert log == [("abort",)]
 
 
-def test_a_call_that_nccl_refuses() -> None:
+def test_a_call_that_nccl_refuses():
     log = []
     nccl = opened(log, raises="NCCL error: NCCL_ERROR_INVALID_USAGE: invalid usage")
     with refuses("all-reduce of 5 float32: NCCL error: NCCL_ERROR_INVALID_USAGE: invalid usage", CommunicationError):
@@ -183,13 +183,13 @@ def test_a_call_that_nccl_refuses() -> None:
     assert log == [("abort",)]
 
 
-def test_an_array_with_gaps() -> None:
+def test_an_array_with_gaps():
     nccl = opened([])
     with pytest.raises(AssertionError, match=r"communication needs a contiguous array, got strides \(16,\)"):
         nccl.allreduce(HostArray(np.zeros(8)[::2]), nccl.stream)
 
 
-def test_ends() -> None:
+def test_ends():
     log = []
     opened(log).close()
     opened(log).close(3)
@@ -233,7 +233,7 @@ class FakeNccl:
             raise self.NcclError(self.late)
 
 
-def test_rank_0_names_the_communicator() -> None:
+def test_rank_0_names_the_communicator():
     modules = [FakeNccl() for _ in range(3)]
 
     def body(comm: Communicator) -> None:
@@ -245,19 +245,19 @@ def test_rank_0_names_the_communicator() -> None:
     assert [module.log for module in modules[1:]] == [[("open", 3, b"identity", rank)] for rank in (1, 2)]
 
 
-def test_ranks_with_different_versions() -> None:
+def test_ranks_with_different_versions():
     said = refused_on(2, lambda comm: open_nccl(comm, FakeStream("sync", []), FakeNccl(23203 if comm.rank else 22809)))
     assert said == ["the ranks have NCCL 2.28.9, 2.32.3: install one version on all nodes"] * 2
 
 
-def test_a_rank_without_nccl(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rank_without_nccl(monkeypatch):
     monkeypatch.setitem(sys.modules, "cupy.cuda", None)
     said = refused_on(2, lambda comm: open_nccl(comm, FakeStream("sync", []), FakeNccl() if comm.rank == 0 else None))
     reason = "import of cupy.cuda halted; None in sys.modules"
     assert said == [f"rank 1: NCCL: CuPy cannot be loaded ({reason}): {install('cuda')}"] * 2
 
 
-def test_the_ring_of_cupy() -> None:
+def test_the_ring_of_cupy():
     module = FakeNccl()
     ring = CupyRing(module, 2, b"identity", 1)
     ring.allreduce(512, 10, "float32", 99)
@@ -273,7 +273,7 @@ def test_the_ring_of_cupy() -> None:
     assert ring.problem() == "NCCL_ERROR_SYSTEM_ERROR: unhandled system error"
 
 
-def test_ranks_that_cannot_connect() -> None:
+def test_ranks_that_cannot_connect():
     with refuses(
         "NCCL cannot connect the 2 ranks: NCCL_ERROR_INVALID_USAGE: Duplicate GPU detected; NCCL_DEBUG=INFO shows why; "
         "transport=mpi works without NCCL",

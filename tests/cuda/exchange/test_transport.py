@@ -22,7 +22,7 @@ def staged(comm: Communicator, driver: FakeDriver) -> Staged:
 
 
 @pytest.mark.parametrize("ranks", [2, 3])
-def test_sums_go_through_locked_memory(ranks: int) -> None:
+def test_sums_go_through_locked_memory(ranks: int):
     def body(comm: Communicator) -> tuple[list[float], Log]:
         driver = FakeDriver()
         device = HostArray(np.full(3, comm.rank + 1, np.float32))
@@ -36,7 +36,7 @@ def test_sums_go_through_locked_memory(ranks: int) -> None:
         ]  # fmt: skip
 
 
-def test_the_buffer_grows_and_is_used_again() -> None:
+def test_the_buffer_grows_and_is_used_again():
     driver = FakeDriver()
     comm = staged(Single(), driver)
     for size in (3, 2, 3, 5):
@@ -44,7 +44,7 @@ def test_the_buffer_grows_and_is_used_again() -> None:
     assert [entry for entry in driver.log if entry[0] == "pin"] == [("pin", 24), ("pin", 40)]
 
 
-def test_broadcasts_and_the_host_s_own() -> None:
+def test_broadcasts_and_the_host_s_own():
     def body(comm: Communicator) -> tuple[list[float], float, list[int]]:
         way = staged(comm, FakeDriver())
         device, host = HostArray(np.full(2, float(comm.rank))), np.full(2, float(comm.rank))
@@ -63,7 +63,7 @@ def test_broadcasts_and_the_host_s_own() -> None:
     assert on_threads(2, body) == [([1.0, 1.0], 1.0, [0, 1])] * 2
 
 
-def test_an_exchange_waits_for_the_steps_first() -> None:
+def test_an_exchange_waits_for_the_steps_first():
     driver = FakeDriver()
     comm = staged(Single(), driver)
     done = comm.exchange(HostArray(np.ones(2)), FakeEvent("steps", driver.log))
@@ -74,7 +74,7 @@ def test_an_exchange_waits_for_the_steps_first() -> None:
     ]  # fmt: skip
 
 
-def test_device_arrays_are_handed_over_when_the_stream_is_done() -> None:
+def test_device_arrays_are_handed_over_when_the_stream_is_done():
     log = []
 
     class Aware(Single):
@@ -130,11 +130,11 @@ CRASHED = "MPI crashes on a device array (signal 11)"
         ),
     ],
 )
-def test_which_way(options: dict, expected: tuple[str, str]) -> None:
+def test_which_way(options: dict, expected: tuple[str, str]):
     assert way(**options) == expected
 
 
-def test_ways_that_cannot_be_gone() -> None:
+def test_ways_that_cannot_be_gone():
     with refuses(
         "transport=nccl: ranks share a GPU, and NCCL allows one rank per GPU: transport=auto", CommunicationError
     ):
@@ -143,7 +143,7 @@ def test_ways_that_cannot_be_gone() -> None:
         way("nccl", refused="rank 1: NCCL is not installed")
 
 
-def test_all_ranks_take_the_same_way() -> None:
+def test_all_ranks_take_the_same_way():
     def body(comm: Communicator) -> str:
         driver = FakeDriver()
         probe = (lambda: CRASHED) if comm.rank == 1 else (lambda: "")
@@ -163,11 +163,11 @@ def test_all_ranks_take_the_same_way() -> None:
         ("raise SystemExit(139)", "MPI crashes on a device array (signal 11)"),  # as a shell in between tells it
     ],
 )
-def test_the_probe_is_a_process_of_its_own(code: str, said: str) -> None:
+def test_the_probe_is_a_process_of_its_own(code: str, said: str):
     assert takes_device_arrays([sys.executable, "-c", code]) == said
 
 
-def test_a_probe_that_does_not_end_or_start(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_probe_that_does_not_end_or_start(monkeypatch):
     monkeypatch.setattr(probes, "SECONDS", 0.2)
     assert takes_device_arrays([sys.executable, "-c", "import time; time.sleep(30)"]) == (
         "the probe did not end within 0.2 seconds"
@@ -177,7 +177,7 @@ def test_a_probe_that_does_not_end_or_start(monkeypatch: pytest.MonkeyPatch) -> 
     )
 
 
-def test_the_probe_takes_itself_for_no_rank() -> None:
+def test_the_probe_takes_itself_for_no_rank():
     kept = {
         "PATH": "/bin", "LD_LIBRARY_PATH": "/lib", "CUDA_VISIBLE_DEVICES": "1", "OMPI_MCA_pml": "ucx",
         "OMPI_ALLOW_RUN_AS_ROOT": "1", "MV2_USE_CUDA": "1", "UCX_TLS": "cuda",

@@ -89,7 +89,7 @@ class Pipe:
 
 
 @pytest.fixture
-def made_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def made_up(monkeypatch) -> None:
     monkeypatch.setattr(dali, "available", lambda: "")
     monkeypatch.setattr(Dali, "_built", lambda self, most: Pipe(apart=most % 2 == 1))
 
@@ -143,23 +143,21 @@ GPU = PipelineChoice("dali", "", on_device=True)
 @pytest.mark.usefixtures("made_up")
 @pytest.mark.parametrize("samples", [3, 7, 64])
 @pytest.mark.parametrize("seed", range(4))
-def test_images_go_from_dalis_memory_to_the_slots(tmp_path: Path, seed: int, samples: int) -> None:
+def test_images_go_from_dalis_memory_to_the_slots(tmp_path, seed: int, samples: int):
     """The windows are those of the host, labels and counters as well."""
     data = set_of(tmp_path)
     assert seen(GPU, data, seed, samples=samples) == seen(HOST, data, None)
 
 
 @pytest.mark.usefixtures("made_up")
-def test_a_damaged_image_is_replaced(tmp_path: Path) -> None:
+def test_a_damaged_image_is_replaced(tmp_path):
     data = set_of(tmp_path, damaged=4)
     assert seen(GPU, data, 1, limit=1) == seen(HOST, data, None, limit=1)
 
 
 @pytest.mark.usefixtures("made_up")
 @pytest.mark.parametrize("missing", ["hold", "open"])
-def test_memory_that_is_given_back_too_early_shows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str
-) -> None:
+def test_memory_that_is_given_back_too_early_shows(tmp_path, monkeypatch, missing: str):
     data = set_of(tmp_path)
     right = seen(HOST, data, None, prefetch=1)
     if missing == "hold":
@@ -175,7 +173,7 @@ def test_memory_that_is_given_back_too_early_shows(
 
 
 @pytest.mark.usefixtures("made_up")
-def test_on_cpus_the_decoder_is_another_and_slots_are_copied(tmp_path: Path) -> None:
+def test_on_cpus_the_decoder_is_another_and_slots_are_copied(tmp_path):
     pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
     loading = Loading(set_of(tmp_path), {}, PipelineChoice("dali", ""), BATCH, 1)
     reader, feed = open_source(loading, feeder_on(SimDriver()), lambda launches: lambda stream: None)
@@ -186,12 +184,12 @@ def test_on_cpus_the_decoder_is_another_and_slots_are_copied(tmp_path: Path) -> 
     reader.close()
 
 
-def test_what_lies_in_a_row_is_copied_at_once() -> None:
+def test_what_lies_in_a_row_is_copied_at_once():
     assert in_a_row([100, 110, 130, 140, 90], 10) == [(0, 2), (2, 4), (4, 5)]
 
 
 @pytest.mark.dali
-def test_the_graph_is_one_that_dali_knows() -> None:
+def test_the_graph_is_one_that_dali_knows():
     """Its operators and their arguments, and that what comes out is on the device; without a GPU it can't be built."""
     from nvidia.dali import Pipeline as Graph
     from nvidia.dali import fn, types
@@ -203,7 +201,7 @@ def test_the_graph_is_one_that_dali_knows() -> None:
         assert OnDevice(windows, SIZE, feeder_on(SimDriver())).graph(fn, types).device == "gpu"
 
 
-def test_what_a_gpu_is_told() -> None:
+def test_what_a_gpu_is_told():
     """Of a 90 x 60 image rows 20 to 68 and columns 0 to 24, scaled to 24: triangles 2 and 1 wide, and one to spare."""
     run = DaliBatch.of([image_slot(1, (3, 24, 24))])
     run.sides[0], run.images = (90, 60), [np.zeros(5, np.uint8)]

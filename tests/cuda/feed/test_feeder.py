@@ -24,7 +24,7 @@ def feeder_on(driver: SimDriver, *, timed: bool = False) -> Feeder:
     return Feeder(driver, driver.machine.device, DeviceMemory(driver, gpu(0)), timed=timed)
 
 
-def test_packing() -> None:
+def test_packing():
     packing = pack(SPECS, ["label", "counter"])
     assert packing.begins == {"label": 0, "counter": 256, "image": 512}
     assert (packing.sent, packing.size) == (512, 768)
@@ -35,7 +35,7 @@ def test_packing() -> None:
 
 
 @given(st.lists(st.integers(0, 600), min_size=1, max_size=5), st.data())
-def test_packed_arrays_share_no_bytes(lengths: list[int], data: st.DataObject) -> None:
+def test_packed_arrays_share_no_bytes(lengths: list[int], data: st.DataObject):
     specs = {f"{i}": ((length,), np.dtype(np.uint16)) for i, length in enumerate(lengths)}
     sent = data.draw(st.sets(st.sampled_from(sorted(specs))))
     packing = pack(specs, sent)
@@ -92,18 +92,18 @@ def run(driver: SimDriver, learners: int = 2, slots: int = 2, batches: int = 8, 
     st.sampled_from([[*SPECS], ["counter"], ["label", "counter"]]),
 )  # fmt: skip
 @settings(max_examples=60)
-def test_every_batch_comes_whole_and_in_order(seed: int, learners: int, slots: int, sent: list[str]) -> None:
+def test_every_batch_comes_whole_and_in_order(seed: int, learners: int, slots: int, sent: list[str]):
     assert run(SimDriver(seed), learners, slots, 8, sent) == [list(range(1, 9))] * learners
 
 
 @pytest.mark.parametrize("missing", ["renew", "open", "await_on"])
-def test_without_any_one_wait_bytes_are_wrong(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_any_one_wait_bytes_are_wrong(missing: str, monkeypatch):
     monkeypatch.setattr(DeviceSlot, missing, lambda *_: None)
     wrong = [seed for seed in range(20) if run(SimDriver(seed)) != [list(range(1, 9))] * 2]
     assert len(wrong) >= 5, wrong
 
 
-def test_learners_do_not_wait_on_the_host() -> None:
+def test_learners_do_not_wait_on_the_host():
     driver = SimDriver()
     feeder = feeder_on(driver)
     slot = feeder.slot(pack(SPECS, SPECS))
@@ -119,7 +119,7 @@ def test_learners_do_not_wait_on_the_host() -> None:
     assert driver.machine.waits == [threading.current_thread().name]
 
 
-def test_an_open_slot_waits_once() -> None:
+def test_an_open_slot_waits_once():
     driver = SimDriver()
     feeder = feeder_on(driver)
     slot, stream = feeder.slot(pack(SPECS, SPECS)), driver.stream()
@@ -134,7 +134,7 @@ def test_an_open_slot_waits_once() -> None:
     assert [kind for kind, _ in stream.queue] == ["wait", "record", "wait", "record"]
 
 
-def test_slots_are_cut_from_few_blocks_and_one_copy_takes_what_is_sent() -> None:
+def test_slots_are_cut_from_few_blocks_and_one_copy_takes_what_is_sent():
     driver = SimDriver()
     feeder = feeder_on(driver)
     packing = pack(SPECS, ["label", "counter"])
@@ -155,14 +155,14 @@ def test_slots_are_cut_from_few_blocks_and_one_copy_takes_what_is_sent() -> None
     assert slots[1].arrays["label"].tolist() == [1, 1]  # what was under way has come
 
 
-def test_memory_that_cannot_be_locked() -> None:
+def test_memory_that_cannot_be_locked():
     with pytest.raises(
         DeviceError, match=r"^slots 0 to 3: the system cannot lock 3\.0 KiB of memory for the GPU's copies"
     ):
         feeder_on(SimDriver(lockable=100)).slot(pack(SPECS, SPECS))
 
 
-def test_what_is_waited_for_on_the_device() -> None:
+def test_what_is_waited_for_on_the_device():
     """Learner 0 asks at once for what takes 5 ms, learner 1 after 2 ms of other work, when it is there: 5 / 2 ms."""
     driver = SimDriver()
     machine, feeder = driver.machine, feeder_on(driver, timed=True)
@@ -188,7 +188,7 @@ def test_what_is_waited_for_on_the_device() -> None:
     assert [feeder.waited() for _ in range(2)] == pytest.approx([0.0025, 0.0025])
 
 
-def test_starved() -> None:
+def test_starved():
     driver = SimDriver()
     feeder = feeder_on(driver)
     assert feeder.starved()
@@ -205,7 +205,7 @@ def test_starved() -> None:
     assert feeder.starved()
 
 
-def test_a_thread_uses_the_feeders_device() -> None:
+def test_a_thread_uses_the_feeders_device():
     driver = SimDriver(device=3)
     feeder = feeder_on(driver)
     with pytest.raises(AssertionError, match="MainThread enqueues on device 3, uses 0"):

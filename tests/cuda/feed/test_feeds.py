@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -108,13 +107,13 @@ def on_host(data: Samples, *, iterations: int = 9, prefetch: int = 2, most_damag
 
 @pytest.mark.parametrize("prefetch", [1, 3])
 @pytest.mark.parametrize("seed", range(4))
-def test_copied_slots_are_those_of_the_host(seed: int, prefetch: int) -> None:
+def test_copied_slots_are_those_of_the_host(seed: int, prefetch: int):
     for data in (images(), images("float32")):
         assert on_gpu(HOST, data, seed, prefetch=prefetch) == on_host(data, prefetch=prefetch)
 
 
 @pytest.mark.parametrize("prefetch", [1, 2])
-def test_each_learner_has_a_slot_more_than_are_prefetched(prefetch: int) -> None:
+def test_each_learner_has_a_slot_more_than_are_prefetched(prefetch: int):
     data, driver = images(), SimDriver()
     made, stream = pipeline(data, DirectReader(data), ToGpu(data, feeder_on(driver)), prefetch), driver.stream()
     used = []
@@ -129,7 +128,7 @@ def test_each_learner_has_a_slot_more_than_are_prefetched(prefetch: int) -> None
     assert used[: 12 * 2 - ring] == used[ring:]  # in turns
 
 
-def test_arrays_by_name() -> None:
+def test_arrays_by_name():
     data = NamedArrays({"user": np.arange(COUNT), "rating": np.arange(COUNT) / 4})
     assert on_gpu(HOST, data, 0) == on_host(data)
 
@@ -137,7 +136,7 @@ def test_arrays_by_name() -> None:
 @needs_compiler
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize(("dtype", "shape"), [("uint8", (3, 4, 4)), ("uint8", (1, 5, 3)), ("float32", (3, 2, 3))])
-def test_gathered_slots_are_those_of_the_host(dtype: str, shape: tuple[int, ...], seed: int) -> None:
+def test_gathered_slots_are_those_of_the_host(dtype: str, shape: tuple[int, ...], seed: int):
     """Images of whole packs of 16 bytes, of single bytes, and of 18 floats."""
     data = images(dtype, shape)
     assert on_gpu(GPU, data, seed) == on_host(data)
@@ -149,7 +148,7 @@ def test_gathered_slots_are_those_of_the_host(dtype: str, shape: tuple[int, ...]
     ("names", "launches"),
     [("u", 1), ("i r", 1), ("u i r", 2), ("p", 1), ("p u", 1), ("p q i", 2), ("p q u i r", 3), ("p d", 2)],
 )
-def test_arrays_by_name_are_gathered_as_well(names: str, launches: int, seed: int) -> None:
+def test_arrays_by_name_are_gathered_as_well(names: str, launches: int, seed: int):
     """Numbers of 4 bytes, pixels, wide rows and bytes; in each launch a row and one of 4 bytes."""
     generator = np.random.default_rng(0)
     every = {
@@ -165,14 +164,14 @@ def test_arrays_by_name_are_gathered_as_well(names: str, launches: int, seed: in
 
 
 @needs_compiler
-def test_another_device_than_the_first() -> None:
+def test_another_device_than_the_first():
     """The pipeline's thread must use it as well."""
     assert on_gpu(GPU, images(), 0, device=2) == on_host(images())
     assert on_gpu(HOST, images(), 0, device=2) == on_host(images())
 
 
 @needs_compiler
-def test_only_counters_go_over() -> None:
+def test_only_counters_go_over():
     driver = SimDriver()
     data = images(shape=(3, 100, 100))
     reader, feed = open_source(Loading(data, {}, GPU, BATCH, 1, 2), feeder_on(driver), bind)
@@ -189,7 +188,7 @@ def test_only_counters_go_over() -> None:
 
 @needs_compiler
 @pytest.mark.parametrize("stage", [1, 100, 7 * 24, 1 << 20])
-def test_a_set_is_read_through_page_locked_memory(stage: int) -> None:
+def test_a_set_is_read_through_page_locked_memory(stage: int):
     """In pieces of 1, 4, 7 and all samples, none overwritten before it was copied."""
     data = images()
     for seed in range(5):
@@ -199,7 +198,7 @@ def test_a_set_is_read_through_page_locked_memory(stage: int) -> None:
         np.testing.assert_array_equal(made.tables["label"].view(np.int32).ravel(), data.labels)
 
 
-def test_a_set_that_does_not_fit() -> None:
+def test_a_set_that_does_not_fit():
     driver = SimDriver(free=900)
     with refuses(
         "GPU 0 (NVIDIA H100, GPU-0000): 960 B for the images of arrays do not fit: 900 B of 1.0 GiB are free, "
@@ -210,7 +209,7 @@ def test_a_set_that_does_not_fit() -> None:
 
 
 @needs_compiler
-def test_damaged_samples_are_replaced_on_the_device(tmp_path: Path) -> None:
+def test_damaged_samples_are_replaced_on_the_device(tmp_path):
     pixels = np.random.default_rng(0).integers(0, 256, (COUNT, 3, 4, 4), dtype=np.uint8)
     write_records(tmp_path / "a", zip(pixels, np.arange(COUNT) % 7, strict=True), classes=7)
     file = tmp_path / "a/a-00000.mpr"
@@ -223,7 +222,7 @@ def test_damaged_samples_are_replaced_on_the_device(tmp_path: Path) -> None:
         on_gpu(GPU, data, 1)
 
 
-def test_an_error_of_the_reader_reaches_the_learners() -> None:
+def test_an_error_of_the_reader_reaches_the_learners():
     class Broken(ArrayData):
         def read(self, samples: Array, images: Array, labels: Array) -> None:
             raise RecordError("broken")
@@ -235,7 +234,7 @@ def test_an_error_of_the_reader_reaches_the_learners() -> None:
     made.close()
 
 
-def test_no_memory_for_slots_is_said_by_next() -> None:
+def test_no_memory_for_slots_is_said_by_next():
     data, feeder = images(), feeder_on(SimDriver(free=100))
     made = pipeline(data, DirectReader(data), ToGpu(data, feeder))
     with pytest.raises(DeviceError, match=r"KiB for slots 0 to 3 do not fit: .*: set prefetch lower, or a smaller"):
@@ -256,7 +255,7 @@ class Held(DirectReader):
 
 
 @pytest.mark.parametrize("timed", [False, True])
-def test_a_host_that_waits_while_learners_compute_has_not_waited_for_data(timed: bool) -> None:
+def test_a_host_that_waits_while_learners_compute_has_not_waited_for_data(timed: bool):
     """And of what a stream waited for, by events' times, a host's wait is no part."""
     driver, data = SimDriver(), images()
     feeder, reader = feeder_on(driver, timed=timed), Held(data)
@@ -282,7 +281,7 @@ def test_a_host_that_waits_while_learners_compute_has_not_waited_for_data(timed:
     made.close()
 
 
-def test_a_host_that_waits_while_learners_do_nothing_has(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_host_that_waits_while_learners_do_nothing_has(monkeypatch):
     driver, data = SimDriver(), images()
     feeder, reader = feeder_on(driver), Held(data)
     reader.go = Awaited(monkeypatch, pipeline_module).begun
@@ -292,7 +291,7 @@ def test_a_host_that_waits_while_learners_do_nothing_has(monkeypatch: pytest.Mon
     made.close()
 
 
-def test_what_streams_waited_for_is_what_is_told_where_events_have_times() -> None:
+def test_what_streams_waited_for_is_what_is_told_where_events_have_times():
     class Telling(Feeder):
         def waited(self) -> float:
             return 1.25

@@ -33,7 +33,7 @@ def executor(log: Log, *, graphs: bool) -> Executor:
     return Executor("learner 0", [kernel("forward"), kernel("backward")], FakeStream("s0", log), graphs=graphs)
 
 
-def test_it_is_captured_once_and_launched_ever_after() -> None:
+def test_it_is_captured_once_and_launched_ever_after():
     log = []
     learner = executor(log, graphs=True)
     learner.prepare()
@@ -49,7 +49,7 @@ def test_it_is_captured_once_and_launched_ever_after() -> None:
     assert not [entry for entry in log if entry[0] == "synchronise"]
 
 
-def test_without_graphs_the_same_runs_are_enqueued() -> None:
+def test_without_graphs_the_same_runs_are_enqueued():
     log = []
     learner = executor(log, graphs=False)
     learner.prepare()
@@ -59,12 +59,12 @@ def test_without_graphs_the_same_runs_are_enqueued() -> None:
     assert event.name == "s0 1"
 
 
-def test_it_is_prepared_first() -> None:
+def test_it_is_prepared_first():
     with pytest.raises(AssertionError, match="learner 0 is run before it is prepared"):
         executor([], graphs=True).run()
 
 
-def test_a_profiler_sees_every_launch() -> None:
+def test_a_profiler_sees_every_launch():
     log = []
 
     @contextmanager
@@ -95,7 +95,7 @@ class FakePlanner:
 
 
 @pytest.fixture
-def cudnn(monkeypatch: pytest.MonkeyPatch) -> Log:
+def cudnn(monkeypatch) -> Log:
     log = []
     numbers = iter(range(100))
 
@@ -115,7 +115,7 @@ def cudnn(monkeypatch: pytest.MonkeyPatch) -> Log:
     return log
 
 
-def test_a_handle_a_stream(cudnn: Log) -> None:
+def test_a_handle_a_stream(cudnn: Log):
     handles = Handles()
     first, second = FakeStream("a", [], pointer=10), FakeStream("b", [], pointer=20)
     assert [handles.of(stream) for stream in (first, second, first)] == ["handle 0", "handle 1", "handle 0"]
@@ -126,7 +126,7 @@ def test_a_handle_a_stream(cudnn: Log) -> None:
     ]  # fmt: skip
 
 
-def test_a_handle_that_is_refused(cudnn: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_handle_that_is_refused(cudnn: Log, monkeypatch):
     def refuse() -> None:
         raise RuntimeError("CUDNN_STATUS_NOT_INITIALIZED\nmore")
 
@@ -136,7 +136,7 @@ def test_a_handle_that_is_refused(cudnn: Log, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.usefixtures("cudnn")
-def test_bound_runs_hand_on_addresses() -> None:
+def test_bound_runs_hand_on_addresses():
     planner = FakePlanner(workspace=64)
     cudnn = Cudnn(planner, Handles())
     x, y, scratch = (HostArray(np.zeros(48, dtype)) for dtype in (np.float32, np.float16, np.uint8))
@@ -150,7 +150,7 @@ def test_bound_runs_hand_on_addresses() -> None:
 
 
 @pytest.mark.usefixtures("cudnn")
-def test_weights_in_16_bits_lie_elsewhere() -> None:
+def test_weights_in_16_bits_lie_elsewhere():
     """A rank that computes in 16 bits says where the copies of its float32 weights are."""
     planner = FakePlanner(workspace=0)
     x, y = HostArray(np.zeros(48, np.float32)), HostArray(np.zeros(48, np.float32))
@@ -160,7 +160,7 @@ def test_weights_in_16_bits_lie_elsewhere() -> None:
     assert planner.calls == [("cast", {1: 111, 2: 222}, 0, "handle 0")]
 
 
-def test_what_is_bound_wrongly() -> None:
+def test_what_is_bound_wrongly():
     cudnn = Cudnn(FakePlanner(workspace=64), Handles())
     x, y = HostArray(np.zeros(48, np.float32)), HostArray(np.zeros(48, np.float16))
     with pytest.raises(AssertionError, match=r"cast is bound without, or with more than, its operands: \['y'\]"):
@@ -171,7 +171,7 @@ def test_what_is_bound_wrongly() -> None:
         cudnn.bind(SPEC, {"x": x, "y": y}, HostArray(np.zeros(63, np.uint8)))
 
 
-def test_what_cuda_does_not_capture_ends_in_words() -> None:
+def test_what_cuda_does_not_capture_ends_in_words():
     class Stream(FakeStream):
         def capture(self, enqueue):
             raise Refused("cudaErrorStreamCaptureUnsupported: operation not permitted")
@@ -185,7 +185,7 @@ def test_what_cuda_does_not_capture_ends_in_words() -> None:
         learner.prepare()
 
 
-def test_replays_are_timed() -> None:
+def test_replays_are_timed():
     """Python enqueues a run once to warm up and twenty times into a graph; only launches lie between the events."""
     log = []
     stream = FakeStream("s", log, milliseconds_of_rounds=[900.0, 50.0, 20.0, 10.0, 30.0, 40.0])
@@ -201,7 +201,7 @@ def test_replays_are_timed() -> None:
     ]  # fmt: skip
 
 
-def test_a_plan_is_timed_on_arrays_of_its_own() -> None:
+def test_a_plan_is_timed_on_arrays_of_its_own():
     driver = FakeDriver()
     stream = FakeStream("s", driver.log, milliseconds_of_rounds=[9.0, 50.0, 20.0, 10.0, 30.0, 40.0])
     planner = FakePlanner(workspace=100)
@@ -219,7 +219,7 @@ def test_a_plan_is_timed_on_arrays_of_its_own() -> None:
     assert handle == "handle"
 
 
-def test_what_there_is_no_memory_to_time() -> None:
+def test_what_there_is_no_memory_to_time():
     driver = FakeDriver(free=1000)
     timer = DeviceTimer(driver, FakeStream("s", driver.log), lambda stream: "handle")
     with refuses(
@@ -229,7 +229,7 @@ def test_what_there_is_no_memory_to_time() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "bool"])
-def test_operands_are_filled_with_numbers(dtype: str) -> None:
+def test_operands_are_filled_with_numbers(dtype: str):
     found = random_bytes(dtype, 4096, np.random.default_rng(1))
     assert (found.dtype, found.size) == (np.uint8, 4096)
     if dtype == "bfloat16":

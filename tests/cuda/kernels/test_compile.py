@@ -53,9 +53,7 @@ ALL += [(each, *module) for each, module in zip(cycle(ARCHITECTURES), LINES, str
         for each, key, *module in ALL
     ],
 )
-def test_every_kernel_is_compiled_and_keeps_to_registers(
-    architecture: str, source: str, formula: str, aside: int
-) -> None:
+def test_every_kernel_is_compiled_and_keeps_to_registers(architecture: str, source: str, formula: str, aside: int):
     """At 64 registers a thread four blocks of 256 are resident on every multiprocessor; 128 leave two."""
     module = compiled(source, architecture, KEPT, formula=formula)
     assert set(module.names) == {kernel for kernel, file in KERNELS.items() if file == source} == set(module.usage)
@@ -64,13 +62,13 @@ def test_every_kernel_is_compiled_and_keeps_to_registers(
     assert {key: usage for key, usage in module.usage.items() if usage.spilled > aside or usage.registers > 96} == {}
 
 
-def test_the_formulas_beside_the_sources_are_sgds_and_silus() -> None:
+def test_the_formulas_beside_the_sources_are_sgds_and_silus():
     assert own.texts()[own.FORMULA] == cuda_source.source(Sgd(momentum=0.9).formula)
     assert own.texts()[own.ELEMENT] == header(Silu())
 
 
 @needs_nvrtc
-def test_what_is_kept_is_read_again_and_what_is_damaged_is_made_anew(tmp_path: Path) -> None:
+def test_what_is_kept_is_read_again_and_what_is_damaged_is_made_anew(tmp_path):
     first = compiled("layout.cu", "sm_90", tmp_path)
     (kept,) = tmp_path.iterdir()
     content = kept.read_bytes()
@@ -85,14 +83,14 @@ def test_what_is_kept_is_read_again_and_what_is_damaged_is_made_anew(tmp_path: P
 
 
 @needs_nvrtc
-def test_a_kept_module_is_not_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kept_module_is_not_compiled(tmp_path, monkeypatch):
     made = compiled("layout.cu", "sm_90", tmp_path)
     monkeypatch.setattr(own.Nvrtc, "compile", None)
     assert compiled("layout.cu", "sm_90", tmp_path) == made
 
 
 @needs_nvrtc
-def test_a_source_that_is_wrong_is_said_in_the_compilers_words() -> None:
+def test_a_source_that_is_wrong_is_said_in_the_compilers_words():
     compiler = nvrtc(FOUND)
     with pytest.raises(DeviceError) as caught:
         compiler.compile("__global__ void wrong() { nonsense; }", {}, ["wrong"], "sm_90")
@@ -109,13 +107,13 @@ def test_a_source_that_is_wrong_is_said_in_the_compilers_words() -> None:
         compiler.compile("__global__ void right() {}", {}, ["right"], "sm_1")
 
 
-def test_without_nvrtc_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_nvrtc_the_message_says_what_to_install(monkeypatch):
     monkeypatch.setattr(libraries, "load", lambda name, major: None)
     with pytest.raises(DeviceError, match=r"^no libnvrtc found: pip install -e '\.\[cuda-check\]'$"):
         compiled("flat.cu", "sm_90")
 
 
-def test_what_ptxas_says() -> None:
+def test_what_ptxas_says():
     log = (
         "ptxas info    : Compiling entry function '_Z1av' for 'sm_90'\n"
         "ptxas info    : Function properties for _Z1av\n"

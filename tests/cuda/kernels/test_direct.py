@@ -26,7 +26,7 @@ NARROW = {"float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
 
 
 @pytest.mark.parametrize("dtype", list(NARROW))
-def test_every_narrow_number_becomes_the_float32_that_it_is(dtype: str) -> None:
+def test_every_narrow_number_becomes_the_float32_that_it_is(dtype: str):
     x = np.arange(1 << 16, dtype=np.uint16).view(NARROW[dtype])
     y = np.zeros(x.size, np.float32)
     run_all(elementwise.cast(x, y))
@@ -34,7 +34,7 @@ def test_every_narrow_number_becomes_the_float32_that_it_is(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", list(NARROW))
-def test_float32_is_rounded_to_the_nearest_and_to_even_of_two(dtype: str) -> None:
+def test_float32_is_rounded_to_the_nearest_and_to_even_of_two(dtype: str):
     exact = np.arange(1 << 16, dtype=np.uint16).view(NARROW[dtype]).astype(np.float32)
     exact = np.sort(exact[np.isfinite(exact)])
     halfway = ((exact[1:].astype(np.float64) + exact[:-1]) / 2).astype(np.float32)
@@ -50,7 +50,7 @@ def test_float32_is_rounded_to_the_nearest_and_to_even_of_two(dtype: str) -> Non
 
 @pytest.mark.parametrize("target", DTYPES)
 @pytest.mark.parametrize("source", DTYPES)
-def test_a_cast_scales(source: str, target: str) -> None:
+def test_a_cast_scales(source: str, target: str):
     x, y = np.arange(-9, 10).astype(source), np.zeros(19, target)
     run_all(elementwise.cast(x, y))
     assert y.tolist() == list(range(-9, 10))
@@ -59,7 +59,7 @@ def test_a_cast_scales(source: str, target: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_fill(dtype: str) -> None:
+def test_fill(dtype: str):
     y = np.zeros(21, dtype)
     run_all(elementwise.fill(y, 0.5))
     assert y.tolist() == [0.5] * 21
@@ -69,7 +69,7 @@ def test_fill(dtype: str) -> None:
 
 @given(st.integers(1, 3), st.one_of(st.integers(1, 70), st.just(5000)), st.integers(1, 70), st.sampled_from(DTYPES))
 @settings(max_examples=20)
-def test_column_sums(replicas: int, rows: int, columns: int, dtype: str) -> None:
+def test_column_sums(replicas: int, rows: int, columns: int, dtype: str):
     x = np.random.default_rng(0).standard_normal((replicas, rows, columns)).astype(dtype)
     parts = np.full((replicas, norm.parts_of(rows), columns), np.nan, np.float32)
     whole = np.full((replicas, columns + 5), np.nan, np.float32)
@@ -126,7 +126,7 @@ def together(singles: list[Bench], calls: list[Call]) -> Call:
     ],
     ids=["layer_norm", "layer_norm over two axes", "matrix_factorisation"],
 )
-def test_replicas_have_weights_of_their_own(case: Case) -> None:
+def test_replicas_have_weights_of_their_own(case: Case):
     """Three at once give what each gives alone, to the bit."""
     singles = [Bench(case, on_host(type(case.op), False), "float32", seed) for seed in range(3)]
     for single in singles:

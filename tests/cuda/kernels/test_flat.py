@@ -128,26 +128,26 @@ def check_steps(
 
 @given(locals_(), NUMBERS, NUMBERS, st.booleans(), SIZES, ROWS, st.booleans())
 @CHECKS
-def test_steps_of_sgd(local: Local, alpha: float, gain: float, begin: bool, size: int, k: int, backwards: bool) -> None:
+def test_steps_of_sgd(local: Local, alpha: float, gain: float, begin: bool, size: int, k: int, backwards: bool):
     states = len(local.formula.arrays) - 2
     check_steps(local, alpha, gain, size, k, states=states, begin=begin, backwards=backwards)
 
 
 @every
-def test_every_optimiser_gives_numpys_bits(update: Update) -> None:
+def test_every_optimiser_gives_numpys_bits(update: Update):
     """Three rows of 52 elements, of which 16 decay, in their second update."""
     check_steps(local_of(update, 16, 2), 0.25, 0.5, 52, 3, states=len(update.states), begin=True)
 
 
 @given(SIZES, ROWS, st.booleans())
 @CHECKS
-def test_rows_mean_and_sum(size: int, k: int, backwards: bool) -> None:
+def test_rows_mean_and_sum(size: int, k: int, backwards: bool):
     of, nothing, chunks = rows(np.random.default_rng(8), k, size), np.full(size, np.nan, np.float32), everything(size)
     for own, numpys in ((flat.rows_mean, reference.rows_mean), (flat.gradient_sum, reference.gradient_sum)):
         same(partial(own, of), partial(numpys, of, chunks=chunks), nothing, backwards=backwards)
 
 
-def test_a_row_whose_gradient_overflowed_stands_still() -> None:
+def test_a_row_whose_gradient_overflowed_stands_still():
     """w 1 and 2, g inf and 1, rate 0.5, alpha 0.25 to centre 0: -0.25 for the first, -0.5 - 0.5 for the second."""
     w, v, g = np.array([[1.0], [2.0]]), np.array([[3.0], [3.0]]), np.array([[np.inf], [1.0]])
     w, v, g = (np.pad(array, ((0, 0), (0, 3))).astype(np.float32) for array in (w, v, g))
@@ -173,7 +173,7 @@ def test_a_row_whose_gradient_overflowed_stands_still() -> None:
     assert momenta[:, 0].tolist() == [0.0, 1.0]
 
 
-def test_a_rule_that_sends_nothing_leaves_the_total() -> None:
+def test_a_rule_that_sends_nothing_leaves_the_total():
     """It may be none at all."""
     generator = np.random.default_rng(3)
     local, send = sgd_step(0.1, 0.9), Half(formula(rule_formulas.local), ())
@@ -191,7 +191,7 @@ def test_a_rule_that_sends_nothing_leaves_the_total() -> None:
 
 @given(st.sampled_from(list(rule_formulas.APPLY.values())), SIZES, ROWS, NUMBERS, st.booleans())
 @CHECKS
-def test_every_rules_apply(rule, size: int, k: int, number: float, received: bool) -> None:
+def test_every_rules_apply(rule, size: int, k: int, number: float, received: bool):
     apply, generator = formula(rule), np.random.default_rng(4)
     half = Half(apply, tuple(number + i / 8 for i in range(len(apply.scalars))))
     numbers = step(**{f"number{i}": value for i, value in enumerate(half.numbers)})
@@ -207,7 +207,7 @@ def test_every_rules_apply(rule, size: int, k: int, number: float, received: boo
 
 @given(SIZES, ROWS, st.booleans())
 @CHECKS
-def test_squared_norms(size: int, k: int, backwards: bool) -> None:
+def test_squared_norms(size: int, k: int, backwards: bool):
     x = rows(np.random.default_rng(6), k, size)
     squares, norms = np.full((k, -(-size // flat.CHUNK)), np.nan), np.full(k, np.nan)
     run_all(flat.squared_norms(x, squares, norms), backwards)
@@ -215,7 +215,7 @@ def test_squared_norms(size: int, k: int, backwards: bool) -> None:
     np.testing.assert_allclose(norms, [np.dot(each, each) for each in x], rtol=1e-5)
 
 
-def test_sums_of_parts_are_in_one_order_and_may_be_float32() -> None:
+def test_sums_of_parts_are_in_one_order_and_may_be_float32():
     parts, out = np.random.default_rng(7).standard_normal((2, 700, 3)), np.full((2, 3), np.nan, np.float32)
     run_all(flat.sum_parts(parts, out))
     np.testing.assert_allclose(out, parts.sum(axis=1), rtol=1e-6)
@@ -230,7 +230,7 @@ def test_sums_of_parts_are_in_one_order_and_may_be_float32() -> None:
     st.sampled_from([1, 2, 16, 2000]),
 )
 @CHECKS
-def test_the_gain_follows_the_noise_as_on_the_host(sums: list[tuple[float, float]], k: int) -> None:
+def test_the_gain_follows_the_noise_as_on_the_host(sums: list[tuple[float, float]], k: int):
     state, common, averages = np.zeros(1, flat.GAIN), np.zeros(2, np.float32), Averages()
     state["measured"] = 1
     rate = float(np.float32(0.1))
@@ -245,7 +245,7 @@ def test_the_gain_follows_the_noise_as_on_the_host(sums: list[tuple[float, float
 
 
 @pytest.mark.parametrize(("fixed", "used"), [(3.0, 3.0), (0.5, 1.0), (9.0, 4.0)])
-def test_a_fixed_gain_is_held_between_one_and_the_learners(fixed: float, used: float) -> None:
+def test_a_fixed_gain_is_held_between_one_and_the_learners(fixed: float, used: float):
     state, common = np.zeros(1, flat.GAIN), np.zeros(2, np.float32)
     state["fixed"] = fixed
     run_all(flat.follow_gain(np.ones(2), step(), state, common, 4))
@@ -253,7 +253,7 @@ def test_a_fixed_gain_is_held_between_one_and_the_learners(fixed: float, used: f
     assert common[0] == (used - 1) / 4
 
 
-def test_the_loss_scale_halves_on_overflow_and_doubles_after_an_interval() -> None:
+def test_the_loss_scale_halves_on_overflow_and_doubles_after_an_interval():
     state, good, bad = np.zeros(1, flat.LOSS_SCALE), np.array([1.0, 2.0]), np.array([1.0, np.nan])
     state["scale"], state["interval"] = 8.0, 2
     seen = []
@@ -264,7 +264,7 @@ def test_the_loss_scale_halves_on_overflow_and_doubles_after_an_interval() -> No
     assert seen == [(8, 1), (16, 0), (16, 1), (8, 0), (8, 1), (4, 0), (2, 0), (1, 0), (1, 0)]
 
 
-def test_a_row_that_overflowed_is_no_part_of_the_sum() -> None:
+def test_a_row_that_overflowed_is_no_part_of_the_sum():
     gradients, total = rows(np.random.default_rng(8), 3, 50), np.full(50, np.nan, np.float32)
     gradients[0, 7] = np.inf
     run_all(flat.gradient_sum(gradients, total, np.array([np.inf, 1.0, 1.0])))
@@ -273,7 +273,7 @@ def test_a_row_that_overflowed_is_no_part_of_the_sum() -> None:
     np.testing.assert_array_equal(total, 0)
 
 
-def test_the_ranks_sum_of_squares_stands_for_this_ranks() -> None:
+def test_the_ranks_sum_of_squares_stands_for_this_ranks():
     """k 4: n1 = 16 / 4, n2 = 4 / 16, so noise 5, signal 0: the gain is 4."""
     for sent, sums in ((np.full(1, 16, np.float32), [np.nan, 4.0]), (None, [16.0, 4.0])):
         state, common = np.zeros(1, flat.GAIN), np.zeros(2, np.float32)
@@ -285,7 +285,7 @@ def test_the_ranks_sum_of_squares_stands_for_this_ranks() -> None:
 
 @given(SIZES)
 @CHECKS
-def test_gradients_are_limited_as_on_the_host(size: int) -> None:
+def test_gradients_are_limited_as_on_the_host(size: int):
     g = 3 * row(np.random.default_rng(9), size)
     g[0] = np.nan
     clamped = g.copy()
@@ -302,7 +302,7 @@ def test_gradients_are_limited_as_on_the_host(size: int) -> None:
     np.testing.assert_array_equal(spoilt, g)
 
 
-def test_what_batches_report_and_what_of_it_is_sent() -> None:
+def test_what_batches_report_and_what_of_it_is_sent():
     loss, hits = np.array([1, 9, 2, 9, 4, 9], np.float32), np.array([1, 0, 0, 0, 1, 0], np.float32)
     norms, reports = np.array([5.0, 6.0, np.inf]), np.full((3, 3), np.nan)
     run_all(flat.report_batch(loss, hits, norms[:1], reports[0], 3, stride=2))
@@ -320,7 +320,7 @@ def test_what_batches_report_and_what_of_it_is_sent() -> None:
     assert np.isnan(reports[0, [0, 2]]).all()
 
 
-def test_rows_are_joined_replica_beside_replica_and_parted_again() -> None:
+def test_rows_are_joined_replica_beside_replica_and_parted_again():
     """Two weights of 20 and 3 elements, three replicas: 60 elements from 0 on, 9 from 64 on."""
     rows_ = np.arange(3 * 48, dtype=np.float32).reshape(3, 48)
     blocks = np.array([(0, 20, 16), (16, 20, 4), (64, 3, 3)], flat.BLOCK)

@@ -15,11 +15,11 @@ def net(between) -> Graph:
 
 
 @pytest.mark.parametrize("between", [ops.silu, ops.exp, lambda x: x**2, lambda x: 2 * x + 1, lambda x: x / (x + 3)])
-def test_operators_of_one_element_are_of_all_replicas(between) -> None:
+def test_operators_of_one_element_are_of_all_replicas(between):
     assert without_form(net(between)) == ""
 
 
-def test_what_has_no_such_form_is_named() -> None:
+def test_what_has_no_such_form_is_named():
     assert (
         without_form(net(lambda x: ops.where(ops.gt(x, 0.0), x, -x)))
         == "compare1 (compare) has no form for fused learners"

@@ -3,7 +3,6 @@
 import importlib.util
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -36,7 +35,7 @@ TF32 = PRECISIONS["tf32"]
 
 @needs_cudnn
 @pytest.mark.parametrize("name", MODELS)
-def test_the_frontend_takes_every_graph_of_every_model(name: str) -> None:
+def test_the_frontend_takes_every_graph_of_every_model(name: str):
     """Operations, attributes and types, that is; shapes and engines are looked at where plans are made, below."""
     for spec in devices.specs_of_model(name, "bf16", batch=2):
         written = {tensor.name: tensor for tensor in build_graph(spec).get_outputs()}
@@ -51,13 +50,13 @@ def test_the_frontend_takes_every_graph_of_every_model(name: str) -> None:
 @needs_cudnn
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("name", ["lenet", "resnet20"])
-def test_in_every_precision_and_for_replicas(name: str, precision: str) -> None:
+def test_in_every_precision_and_for_replicas(name: str, precision: str):
     for spec in devices.specs_of_model(name, precision, batch=16, replicas=4):
         build_graph(spec)
 
 
 @needs_cudnn
-def test_a_graph_that_the_frontend_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_graph_that_the_frontend_refuses(monkeypatch):
     def refused(tensors: object, spec: Spec) -> None:
         raise RuntimeError("strides must be positive\nand more words")
 
@@ -92,27 +91,25 @@ def refuse(error: Exception) -> Callable[[], int]:
         ),
     ],
 )
-def test_a_library_that_is_not_there_or_too_old(
-    monkeypatch: pytest.MonkeyPatch, version: Callable[[], int], said: str
-) -> None:
+def test_a_library_that_is_not_there_or_too_old(monkeypatch, version: Callable[[], int], said: str):
     monkeypatch.setitem(sys.modules, "cudnn", SimpleNamespace(backend_version=version))
     with refuses(said, DeviceError):
         load_cudnn()
 
 
-def test_a_frontend_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_frontend_that_is_not_there(monkeypatch):
     monkeypatch.setitem(sys.modules, "cudnn", None)  # as where there is none
     with refuses("device cuda: nvidia-cudnn-frontend is not installed: pip install -e '.[cuda]'", DeviceError):
         load_cudnn()
 
 
-def test_every_spec_has_a_builder() -> None:
+def test_every_spec_has_a_builder():
     assert set(graphs.BUILDERS) == set(Spec.__args__)
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(bool(no_plans), reason=no_plans)
-def test_plans_for_a_gpu_that_is_not_here(tmp_path: Path) -> None:
+def test_plans_for_a_gpu_that_is_not_here(tmp_path):
     """An engine for each kind of graph, kept and read again; and words for what has none."""
     done = devices.in_a_process(tmp_path, "--few", f"folder={tmp_path / 'plans'}")
     assert done.returncode == 0, done.stderr[-2000:]

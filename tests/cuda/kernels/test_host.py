@@ -35,17 +35,17 @@ def launched(faulty: Library, kernel: str, *arguments, backwards: bool = False) 
     run(launch, backwards, faulty)
 
 
-def test_what_kernels_take(faulty: Library) -> None:
+def test_what_kernels_take(faulty: Library):
     assert {kernel: faulty.signature(kernel) for kernel in SIGNATURES} == SIGNATURES
 
 
 @pytest.mark.parametrize("kernel", ["leaves_early", "splits_a_warp"])
-def test_a_barrier_that_not_all_threads_reach(faulty: Library, kernel: str) -> None:
+def test_a_barrier_that_not_all_threads_reach(faulty: Library, kernel: str):
     with pytest.raises(AssertionError, match=rf"^{kernel}: block 0: a barrier that some of its threads never reach$"):
         launched(faulty, kernel, numbers())
 
 
-def test_a_race_gives_other_numbers_in_the_other_order(faulty: Library) -> None:
+def test_a_race_gives_other_numbers_in_the_other_order(faulty: Library):
     results = []
     for kernel in ("lacks_a_barrier", "has_it"):
         for backwards in (False, True):
@@ -57,17 +57,17 @@ def test_a_race_gives_other_numbers_in_the_other_order(faulty: Library) -> None:
 
 
 @pytest.mark.parametrize("place", [-1, 256, 300])
-def test_a_write_beyond_an_array(faulty: Library, place: int) -> None:
+def test_a_write_beyond_an_array(faulty: Library, place: int):
     with pytest.raises(AssertionError, match=r"^writes_behind writes beyond an array$"):
         launched(faulty, "writes_behind", numbers(), np.int32(place))
 
 
-def test_a_write_to_what_is_const(faulty: Library) -> None:
+def test_a_write_to_what_is_const(faulty: Library):
     with pytest.raises(AssertionError, match=r"^writes_const writes to an argument that it takes as const$"):
         launched(faulty, "writes_const", numbers())
 
 
 @pytest.mark.parametrize("argument", [np.zeros(1), np.zeros(1, np.int32), np.float32(1)])
-def test_an_argument_of_another_type(faulty: Library, argument) -> None:
+def test_an_argument_of_another_type(faulty: Library, argument):
     with pytest.raises(AssertionError, match=re.escape("('has_it', 'f4*', ")):
         launched(faulty, "has_it", argument)

@@ -25,7 +25,7 @@ WINDOW = ConvGeometry((2, 8, 6, 6), (8, 8, 3, 3), (2, 8, 6, 6), (1, 1), (1, 1), 
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Folder:
+def folder(tmp_path) -> Folder:
     return Folder(tmp_path / "plans", ("NVIDIA H100", "cuDNN 9.28.0"))
 
 
@@ -35,7 +35,7 @@ def only_file(folder: Folder) -> Path:
 
 
 @pytest.mark.parametrize("made", [MADE, Made(b"", "eng0", 0), Made(b"\n\n{}", "eng0", 1 << 40, 1e-9)])
-def test_what_is_written_is_read(folder: Folder, made: Made) -> None:
+def test_what_is_written_is_read(folder: Folder, made: Made):
     assert folder.read(SPEC) is None
     folder.write(SPEC, made)
     folder.write(SPEC, made)  # as another rank does
@@ -43,7 +43,7 @@ def test_what_is_written_is_read(folder: Folder, made: Made) -> None:
     assert only_file(folder).name.startswith("cast-")
 
 
-def test_a_plan_is_for_its_spec_and_device_only(folder: Folder, tmp_path: Path) -> None:
+def test_a_plan_is_for_its_spec_and_device_only(folder: Folder, tmp_path):
     folder.write(SPEC, MADE)
     other = Folder(folder.path, ("NVIDIA A100", "cuDNN 9.28.0"))
     assert folder.read(Cast(64, "float32", "float16", TF32)) is None
@@ -52,7 +52,7 @@ def test_a_plan_is_for_its_spec_and_device_only(folder: Folder, tmp_path: Path) 
     assert other.read(SPEC) is None
 
 
-def test_plans_are_kept_by_gpu_versions_and_choice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plans_are_kept_by_gpu_versions_and_choice(tmp_path, monkeypatch):
     def folder(version: str = "1.28.0", backend: str = "9.28.0", index: int = 0, **search) -> Folder:
         cudnn = SimpleNamespace(__version__=version, backend_version_string=lambda: backend)
         monkeypatch.setattr(opened, "load_cudnn", lambda: cudnn)
@@ -70,7 +70,7 @@ def test_plans_are_kept_by_gpu_versions_and_choice(tmp_path: Path, monkeypatch: 
     assert len({folder().about, *(other.about for other in others)}) == 1 + len(others)
 
 
-def test_a_file_cut_short_or_changed_is_no_plan(folder: Folder) -> None:
+def test_a_file_cut_short_or_changed_is_no_plan(folder: Folder):
     folder.write(SPEC, MADE)
     path = only_file(folder)
     whole = path.read_bytes()
@@ -87,7 +87,7 @@ def test_a_file_cut_short_or_changed_is_no_plan(folder: Folder) -> None:
     assert folder.read(SPEC) == MADE
 
 
-def test_a_folder_that_takes_no_files(tmp_path: Path) -> None:
+def test_a_folder_that_takes_no_files(tmp_path):
     (tmp_path / "file").write_text("")
     folder = Folder(tmp_path / "file" / "plans", ())
     folder.write(SPEC, MADE)
@@ -112,7 +112,7 @@ class FakeGraph:
 
 
 @pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def made(monkeypatch) -> list[str]:
     """Three candidates a spec, which take 3, 1 and 2 ms; the engines that were built, in order."""
     built = []
 
@@ -137,7 +137,7 @@ def timer(executable: Executable) -> float:
 TARGET = Target("H100", properties="described")
 
 
-def test_without_a_timer_the_first_is_taken(made: list[str]) -> None:
+def test_without_a_timer_the_first_is_taken(made: list[str]):
     planner = Planner(TARGET, Search(tries=3))
     plan = planner.plan(SPEC)
     assert (plan.made.engine, plan.workspace, made) == ("eng0", 0, ["eng0"])
@@ -147,7 +147,7 @@ def test_without_a_timer_the_first_is_taken(made: list[str]) -> None:
     assert plan.graph.options == {"handle": None, "device_property": "described"}
 
 
-def test_the_fastest_of_those_that_are_tried(made: list[str]) -> None:
+def test_the_fastest_of_those_that_are_tried(made: list[str]):
     assert Planner(TARGET, Search(tries=1), timer=timer).plan(SPEC).made.engine == "eng0"
     made.clear()
     plan = Planner(TARGET, Search(tries=2), timer=timer).plan(SPEC)
@@ -155,7 +155,7 @@ def test_the_fastest_of_those_that_are_tried(made: list[str]) -> None:
     assert Planner(TARGET, Search(tries=9), timer=timer).plan(SPEC).made.engine == "eng1"
 
 
-def test_what_is_kept_is_not_made_again(made: list[str], folder: Folder) -> None:
+def test_what_is_kept_is_not_made_again(made: list[str], folder: Folder):
     Planner(TARGET, Search(tries=3), folder, timer).plan(SPEC)
     made.clear()
     plan = Planner(TARGET, Search(tries=3), folder, timer).plan(SPEC)
@@ -163,7 +163,7 @@ def test_what_is_kept_is_not_made_again(made: list[str], folder: Folder) -> None
 
 
 @pytest.mark.parametrize("blob", REFUSED)
-def test_a_kept_plan_that_cudnn_refuses_is_made_anew(made: list[str], folder: Folder, blob: bytes) -> None:
+def test_a_kept_plan_that_cudnn_refuses_is_made_anew(made: list[str], folder: Folder, blob: bytes):
     folder.write(SPEC, Made(blob, "eng9", 0))
     assert Planner(TARGET, Search(), folder).plan(SPEC).made.engine == "eng0"
     assert made == ["eng0"]
@@ -174,9 +174,7 @@ def test_a_kept_plan_that_cudnn_refuses_is_made_anew(made: list[str], folder: Fo
 @pytest.mark.parametrize(
     ("blob", "words"), [(b"refused", "CUDNN_STATUS_BAD_PARAM"), (b"not supported", "no such engine")]
 )
-def test_a_new_plan_that_cudnn_does_not_read(
-    made: list[str], monkeypatch: pytest.MonkeyPatch, blob: bytes, words: str
-) -> None:
+def test_a_new_plan_that_cudnn_does_not_read(made: list[str], monkeypatch, blob: bytes, words: str):
     """As where the frontend finds no CUDA runtime."""
     one = Executable(SPEC, Made(blob, "eng9", 0), FakeGraph())
     monkeypatch.setattr(plans, "candidates", lambda *_: iter([one]))
@@ -184,7 +182,7 @@ def test_a_new_plan_that_cudnn_does_not_read(
         Planner(TARGET).plan(SPEC)
 
 
-def test_an_engine_that_cannot_be_timed_is_passed_over(made: list[str]) -> None:
+def test_an_engine_that_cannot_be_timed_is_passed_over(made: list[str]):
     def without(*engines: str):
         def timed(executable: Executable) -> float:
             if executable.made.engine in engines:
@@ -215,7 +213,7 @@ def test_an_engine_that_cannot_be_timed_is_passed_over(made: list[str]) -> None:
                          (NotSupported(), "NotSupported")],
 )  # fmt: skip
 @pytest.mark.usefixtures("made")
-def test_a_plan_that_cudnn_does_not_run(error: Exception, words: str) -> None:
+def test_a_plan_that_cudnn_does_not_run(error: Exception, words: str):
     def execute(*_, **__) -> None:
         raise error
 
@@ -224,7 +222,7 @@ def test_a_plan_that_cudnn_does_not_run(error: Exception, words: str) -> None:
 
 
 @pytest.mark.skipif(importlib.util.find_spec("cudnn") is None, reason="nvidia-cudnn-frontend is not installed")
-def test_what_the_installed_frontend_raises_is_what_is_caught() -> None:
+def test_what_the_installed_frontend_raises_is_what_is_caught():
     graph = graphs.load_cudnn().pygraph()
     asked = (graph.build_operation_graph, lambda: graph.deserialize(list(b"no plan")), lambda: graph.execute({}, 0))
     for refused in asked:
@@ -233,12 +231,12 @@ def test_what_the_installed_frontend_raises_is_what_is_caught() -> None:
 
 
 @pytest.mark.skipif(importlib.util.find_spec("cudnn") is None, reason="nvidia-cudnn-frontend is not installed")
-def test_a_kept_file_that_the_installed_frontend_does_not_read(folder: Folder) -> None:
+def test_a_kept_file_that_the_installed_frontend_does_not_read(folder: Folder):
     folder.write(SPEC, MADE)
     assert Planner(Target("H100"), folder=folder)._kept(SPEC) is None
 
 
-def test_a_device_at_hand_loads_by_its_handle(made: list[str]) -> None:
+def test_a_device_at_hand_loads_by_its_handle(made: list[str]):
     plan = Planner(Target("H100", handle="handle")).plan(SPEC)
     assert plan.graph.options == {"handle": "handle", "device_property": None}
 
@@ -256,7 +254,7 @@ class Notes:
         (ReluBackward((2, 8, 6, 6), FP32, relu=True, sums=True), True, ["down", "sums", "order"]),
     ],
 )
-def test_what_an_engine_must_not_do(spec: Spec, deterministic: bool, notes: list[str]) -> None:
+def test_what_an_engine_must_not_do(spec: Spec, deterministic: bool, notes: list[str]):
     assert forbidden(Notes, spec, deterministic) == notes
 
 
@@ -317,7 +315,7 @@ def planned(monkeypatch: pytest.MonkeyPatch, graph: OneGraph) -> OneGraph:
     return graph
 
 
-def test_candidates_are_built_as_they_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_candidates_are_built_as_they_are_asked_for(monkeypatch):
     graph = planned(monkeypatch, OneGraph())
     found = plans.candidates(SPEC, TARGET, Search(tries=2, workspace=500))
     assert next(found).made == Made(b"\2", "eng2", 200)
@@ -336,8 +334,8 @@ def test_candidates_are_built_as_they_are_asked_for(monkeypatch: pytest.MonkeyPa
     ],
 )
 def test_more_engines_are_tried_of_those_that_need_no_compiling(
-    monkeypatch: pytest.MonkeyPatch, compiled: Sequence[int], search: Search, engines: list[int]
-) -> None:
+    monkeypatch, compiled: Sequence[int], search: Search, engines: list[int]
+):
     """Nothing is built beyond what is tried: that is what takes the time."""
     graph = planned(monkeypatch, OneGraph(20, compiled))
     built = []
@@ -349,7 +347,7 @@ def test_more_engines_are_tried_of_those_that_need_no_compiling(
 
 
 @pytest.mark.parametrize(("deterministic", "words"), [(True, " that is deterministic"), (False, "")])
-def test_no_candidate(monkeypatch: pytest.MonkeyPatch, deterministic: bool, words: str) -> None:
+def test_no_candidate(monkeypatch, deterministic: bool, words: str):
     planned(monkeypatch, OneGraph(2))
     with refuses(
         f"cuDNN 9.28.0 has no engine on H100 for Cast(count=48, source='float32', target='float16', precision="

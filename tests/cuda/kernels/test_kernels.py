@@ -28,14 +28,14 @@ def said(source: str, name: str) -> int:
     return int(found[1])
 
 
-def test_numbers_that_both_say() -> None:
+def test_numbers_that_both_say():
     assert said("each.cuh", "THREADS") == THREADS
     assert said("each.cuh", "WARP") == WARP
     assert said("chunk.cuh", "CHUNK") == flat.CHUNK
     assert (said("layout.cu", "TILE"), said("layout.cu", "ROWS")) == (layout.TILE, layout.ROWS)
 
 
-def test_every_source_has_kernels_and_every_kernel_of_a_source_is_in_the_table() -> None:
+def test_every_source_has_kernels_and_every_kernel_of_a_source_is_in_the_table():
     written = {
         (source, name)
         for source, text in texts().items()
@@ -47,11 +47,11 @@ def test_every_source_has_kernels_and_every_kernel_of_a_source_is_in_the_table()
 @pytest.mark.parametrize(
     ("count", "at_once", "blocks"), [(0, 1, 1), (1, 1, 1), (256, 1, 1), (257, 1, 2), (1025, 4, 2), (1 << 40, 4, BLOCKS)]
 )
-def test_grids_of_turns(count: int, at_once: int, blocks: int) -> None:
+def test_grids_of_turns(count: int, at_once: int, blocks: int):
     assert turns(count, at_once) == (blocks, 1, 1)
 
 
-def test_labels_that_no_kernel_is_made_for() -> None:
+def test_labels_that_no_kernel_is_made_for():
     assert (integer(np.zeros(2, np.int32)), integer(np.zeros(2, np.int64))) == ("int", "long long")
     with refuses(
         "labels and indices are int32 or int64 on a GPU, got uint8: convert them, or set device=onednn or device=numpy",
@@ -60,7 +60,7 @@ def test_labels_that_no_kernel_is_made_for() -> None:
         integer(np.zeros(2, np.uint8))
 
 
-def test_numbers_are_of_32_bits_unless_numpys() -> None:
+def test_numbers_are_of_32_bits_unless_numpys():
     numbers = (3, True, 0.5, np.float64(0.1), np.int64(1 << 40), np.void(b"12"))
     made = Launch("sma_alone", (1, 1, 1), (*numbers, None)).arguments
     assert [type(each) for each in made[:3]] == [np.int32, np.int32, np.float32]
@@ -68,7 +68,7 @@ def test_numbers_are_of_32_bits_unless_numpys() -> None:
     assert [type(each) for each in made[3:6]] == [np.float64, np.int64, np.void]
 
 
-def test_a_rate_of_numpys_is_a_float_for_dropout(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rate_of_numpys_is_a_float_for_dropout(monkeypatch):
     monkeypatch.setattr(elementwise, "_dropout_extents", lambda call: (2, 3, 1, 1))
     x = np.zeros((2, 3), np.float32)
     call = SimpleNamespace(
@@ -78,7 +78,7 @@ def test_a_rate_of_numpys_is_a_float_for_dropout(monkeypatch: pytest.MonkeyPatch
     assert (type(forward.arguments[6]), type(backward.arguments[3])) == (np.float32, np.float32)
 
 
-def test_names() -> None:
+def test_names():
     assert instance("unary", "Relu", "float") == "unary<Relu, float>"
     assert instance("sma_alone") == "sma_alone"
     with pytest.raises(AssertionError, match=r"^unary<Sine, float>$"):

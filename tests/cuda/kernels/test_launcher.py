@@ -47,7 +47,7 @@ def launcher(driver: Loading, seen: list) -> Launcher:
     return Launcher(machine, Path("kept"), compile_)
 
 
-def test_parameters_are_laid_out_once_and_modules_loaded_once() -> None:
+def test_parameters_are_laid_out_once_and_modules_loaded_once():
     driver, seen = Loading(), []
     bind = launcher(driver, seen)
     machine = bind.machine
@@ -70,7 +70,7 @@ def test_parameters_are_laid_out_once_and_modules_loaded_once() -> None:
     del run
 
 
-def test_no_array_is_address_0_and_tables_go_to_the_device_once() -> None:
+def test_no_array_is_address_0_and_tables_go_to_the_device_once():
     driver = Loading()
     bind = launcher(driver, [])
     rows, wide = bind.machine.zeros((2, 16), "float32"), bind.machine.zeros(32, "float32")
@@ -91,7 +91,7 @@ def test_no_array_is_address_0_and_tables_go_to_the_device_once() -> None:
     assert int.from_bytes(driver.log[-1][4][3], "little") == 0
 
 
-def test_device_arrays_are_cut_as_numpys_are() -> None:
+def test_device_arrays_are_cut_as_numpys_are():
     host = np.arange(24, dtype=np.float32).reshape(4, 6)
     block = SimpleNamespace(data=SimpleNamespace(ptr=1000))
     whole = DeviceArray.over(block, "float32", (4, 6))

@@ -99,7 +99,7 @@ def run(
 
 
 @pytest.mark.parametrize("name", NETS)
-def test_gradients_of_frozen_weights_are_left_out(name: str) -> None:
+def test_gradients_of_frozen_weights_are_left_out(name: str):
     """Those of all convolutions and dense layers but the first: all others stay the same bits."""
     graph = graph_of(NETS[name])
     layers = [node for node in graph.nodes if isinstance(node.op, Conv2d | Dense)]
@@ -116,7 +116,7 @@ def test_gradients_of_frozen_weights_are_left_out(name: str) -> None:
 @pytest.mark.parametrize("precision", ["tf32", "fp32"])
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("name", NETS)
-def test_layers_do_what_the_reference_does(name: str, training: bool, precision: str) -> None:
+def test_layers_do_what_the_reference_does(name: str, training: bool, precision: str):
     graph = graph_of(NETS[name])
     kernels, bound = host_kernels(PRECISIONS[precision])
     found, expected = run(graph, kernels, training=training), run(graph, REFERENCE, training=training)
@@ -127,7 +127,7 @@ def test_layers_do_what_the_reference_does(name: str, training: bool, precision:
     assert ("product" in kinds) == (precision == "tf32")  # exact float32 has convolutions only
 
 
-def test_gradients_of_16_bits_become_float32() -> None:
+def test_gradients_of_16_bits_become_float32():
     """What cuDNN leaves in 16 bits is scratch, cast into the replica's float32: weights of convolutions alone."""
     graph = graph_of(in_groups)
     kernels, bound = host_kernels(PRECISIONS["fp16"])
@@ -139,7 +139,7 @@ def test_gradients_of_16_bits_become_float32() -> None:
     assert [spec.count for spec in casts] == [8 * 1 * 9, 8 * 3 * 9, 6 * 3 * 9]
 
 
-def test_relu_and_bias_go_with_their_convolution() -> None:
+def test_relu_and_bias_go_with_their_convolution():
     graph = graph_of(plain)
     kernels, bound = host_kernels(PRECISIONS["tf32"])
     run(graph, kernels, training=True)

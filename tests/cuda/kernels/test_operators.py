@@ -153,13 +153,13 @@ def layouts(case: Case) -> tuple[tuple[str, ...] | None, ...]:
     return (None, ("acdb",) * len(case.shapes)) if images else (None,)
 
 
-def test_every_operator_is_there() -> None:
+def test_every_operator_is_there():
     """Of NumPy's table, cuDNN computes some; of this table, all are checked."""
     assert set(NUMPY) - set(LAUNCHED) == {*CUDNN, *LACKING}
     assert {type(case.op) for case in MINE} == set(LAUNCHED)
 
 
-def test_every_kernel_is_launched_by_some_case() -> None:
+def test_every_kernel_is_launched_by_some_case():
     launched = set()
 
     def noted(launches: Sequence[Launch]) -> Run:
@@ -180,7 +180,7 @@ def test_every_kernel_is_launched_by_some_case() -> None:
 
 @pytest.mark.parametrize("dtype", PRECISIONS)
 @pytest.mark.parametrize("case", MINE, ids=name)
-def test_cases(case: Case, dtype: str) -> None:
+def test_cases(case: Case, dtype: str):
     for tags in layouts(case):
         compare(case, dtype, tags)
 
@@ -197,7 +197,7 @@ EXACT = {  # NumPy's bits in float32
 @pytest.mark.parametrize("op", LAUNCHED, ids=lambda op: op.kind)
 @settings(max_examples=10)
 @given(data=st.data(), seed=st.integers(0, 1000), tag=st.sampled_from(["abcd", "acdb"]))
-def test_it_is_numpys(op: type, data: st.DataObject, seed: int, tag: str) -> None:
+def test_it_is_numpys(op: type, data: st.DataObject, seed: int, tag: str):
     case, wanted = data.draw(asked({**RANDOM, **WIDE, Reorder: SWAPS, Convert: CONVERSIONS}[op]))
     compare(case, "float32", given_in(case, tag), op in EXACT, wanted=wanted, seed=seed)
 
@@ -215,19 +215,19 @@ def forward_of(case: Case, **x):
 @pytest.mark.parametrize(
     "op", [ops.Relu(), ops.LeakyRelu(0.1), ops.ClippedRelu(1.0), ops.Gelu(False), ops.Gelu(True), ops.Sigmoid()]
 )
-def test_nan_is_passed_on(op) -> None:
+def test_nan_is_passed_on(op):
     y = forward_of(Case(op, ((1, 6),)), x0=[[np.nan, 1, -1, 2, 0, np.nan]])
     assert np.isnan(y).tolist() == [[True, False, False, False, False, True]]
 
 
-def test_nan_is_the_largest() -> None:
+def test_nan_is_the_largest():
     y = forward_of(Case(ops.Maximum(3), ((1, 3),) * 3), x0=[[np.nan, 1, 1]], x1=[[0, np.nan, 0]], x2=[[5, 5, 5]])
     assert np.isnan(y).tolist() == [[True, True, False]]
     image = np.array([[[[1, np.nan], [3, 4]]]])
     assert np.isnan(forward_of(Case(ops.MaxPool2d((2, 2), (2, 2)), ((1, 1, 2, 2),)), x0=image)).all()
 
 
-def test_losses_hide_nothing() -> None:
+def test_losses_hide_nothing():
     """A label that is no class, NaN, and infinity at the top give NaN; one that is ignored gives 0."""
     case = Case(ops.SoftmaxCrossEntropy(0.0, -1), ((6, 2), (6,)), (FLOAT, "int32"))
     logits = [[1, 1], [1, 1], [1, 1], [np.nan, 1], [np.inf, 1], [-np.inf, 1]]
@@ -235,7 +235,7 @@ def test_losses_hide_nothing() -> None:
     np.testing.assert_array_equal(y, [0, np.nan, np.nan, np.nan, np.nan, 0])
 
 
-def test_what_is_among_the_best() -> None:
+def test_what_is_among_the_best():
     """Equals count in their order; NaN is ahead of all, and is never right itself."""
     case = Case(ops.Accuracy(2), ((6, 3), (6,)), (FLOAT, "int32"))
     logits = [[1, 1, 1], [1, 1, 1], [3, 2, 1], [np.nan, np.nan, 9], [np.nan, 1, 1], [1, 2, 3]]
@@ -243,7 +243,7 @@ def test_what_is_among_the_best() -> None:
     assert y.tolist() == [1, 0, 1, 0, 0, 0]
 
 
-def test_a_ceiling_that_half_precision_rounds() -> None:
+def test_a_ceiling_that_half_precision_rounds():
     """0.7 is 0.69921875 in bfloat16: what is clipped to that must have no gradient."""
     fast = bench(Case(ops.ClippedRelu(0.7), ((1, 3),)), "bfloat16", None, False)
     fast.x[0][...] = [[0.5, 0.7, 9.0]]
@@ -253,7 +253,7 @@ def test_a_ceiling_that_half_precision_rounds() -> None:
     assert fast.dx[0].astype("float32").tolist() == [[1, 0, 0]]
 
 
-def test_reorders_that_are_no_transpose() -> None:
+def test_reorders_that_are_no_transpose():
     with pytest.raises(ShapeError, match=r"^CUDA kernels reorder by swapping two runs of axes, got abcd to dcba$"):
         LAUNCHED[Reorder].bound(lambda launches: lambda: None).forward(
             Bench(Case(Reorder("abcd", "dcba"), ((1, 2, 3, 4),)), REFERENCE[Reorder], "float32").call(backward=False)

@@ -44,7 +44,7 @@ SHAPE = Shapes(((2, 4, 8, 8),), (2, 6, 4, 4), training=True, wanted=(0,))
 WINDOW = ConvGeometry((2, 4, 8, 8), (6, 2, 3, 3), (2, 6, 4, 4), (2, 2), (1, 1), (1, 1))
 
 
-def test_a_convolution_in_groups() -> None:
+def test_a_convolution_in_groups():
     specs = convolution(CONV, SHAPE, TF32)
     assert specs == {
         "forward": ConvForward(WINDOW, TF32, bias=True),
@@ -56,7 +56,7 @@ def test_a_convolution_in_groups() -> None:
     assert numbered(specs["forward"].operands) == {"x": 1, "w": 2, "bias": 3, "y": 4}
 
 
-def test_only_what_is_needed() -> None:
+def test_only_what_is_needed():
     evaluated = replace(SHAPE, training=False, wanted=())
     assert list(convolution(CONV, evaluated, TF32)) == ["forward"]
     assert list(convolution(CONV, replace(SHAPE, wanted=()), TF32)) == ["forward", "relu", "weights"]
@@ -65,7 +65,7 @@ def test_only_what_is_needed() -> None:
     assert relu == ReluBackward((2, 6, 4, 4), TF32, relu=True, sums=False)
 
 
-def test_a_norm() -> None:
+def test_a_norm():
     op, shapes = BatchNorm(1e-5, 0.1), Shapes(((4, 8),), (4, 8), training=True, wanted=(0,))
     specs = norm(NormAddRelu(op, added=True), shapes, BF16)
     forward, backward = specs["forward"], specs["backward"]
@@ -84,7 +84,7 @@ def test_a_norm() -> None:
 
 
 @pytest.mark.parametrize(("precision", "vector", "channels"), [("tf32", 4, 6), ("fp16", 8, 4), ("bf16", 8, 12)])
-def test_a_norm_that_cudnn_does_not_have(precision: str, vector: int, channels: int) -> None:
+def test_a_norm_that_cudnn_does_not_have(precision: str, vector: int, channels: int):
     shape = (4, channels, 5)
     with refuses(
         f"cuDNN's batch norm needs a multiple of {vector} channels in {precision}, got {channels}: "
@@ -101,7 +101,7 @@ def test_a_norm_that_cudnn_does_not_have(precision: str, vector: int, channels: 
         ({"sync": "rank"}, (), "kernel for training with sync='rank'"),
     ],
 )
-def test_a_norm_that_is_evaluated_only(more, wanted: tuple[int, ...], said: str) -> None:
+def test_a_norm_that_is_evaluated_only(more, wanted: tuple[int, ...], said: str):
     op, shapes = BatchNorm(1e-5, 0.1, **more), Shapes(((4, 8),), (4, 8), training=True)
     assert list(norm(op, replace(shapes, training=False), TF32)) == ["forward"]
     if op.frozen:  # below all that is trained
@@ -110,7 +110,7 @@ def test_a_norm_that_is_evaluated_only(more, wanted: tuple[int, ...], said: str)
         norm(op, replace(shapes, wanted=wanted), TF32)
 
 
-def test_a_dense_layer() -> None:
+def test_a_dense_layer():
     op, shapes = Dense(10, True, He()), Shapes(((16, 256),), (16, 10), training=True, wanted=(0,))
     assert dense(op, shapes, BF16) == {
         "forward": Product(1, 16, 256, 10, (256, 256, 1), (2560, 1, 256), (10, 10, 1), "bfloat16", BF16, (10, 10, 1)),
@@ -120,7 +120,7 @@ def test_a_dense_layer() -> None:
     }
 
 
-def test_exact_float32_has_no_products() -> None:
+def test_exact_float32_has_no_products():
     op, shapes = Dense(10, True, He()), Shapes(((16, 256),), (16, 10), training=True, wanted=(0,))
     window = ConvGeometry((16, 256, 1, 1), (10, 256, 1, 1), (16, 10, 1, 1), (1, 1), (0, 0), (1, 1))
     assert dense(op, shapes, FP32) == {
@@ -131,7 +131,7 @@ def test_exact_float32_has_no_products() -> None:
     }
 
 
-def test_an_array_too_large() -> None:
+def test_an_array_too_large():
     with refuses(
         "dy (32, 1024, 256, 256) has 2,147,483,648 elements, cuDNN allows fewer than 2^31: use a smaller batch",
         ShapeError,
@@ -139,7 +139,7 @@ def test_an_array_too_large() -> None:
         check_sizes(ReluBackward((32, 1024, 256, 256), TF32, relu=False, sums=True).operands)
 
 
-def test_a_digest_depends_on_every_field() -> None:
+def test_a_digest_depends_on_every_field():
     specs = [
         ConvForward(WINDOW, TF32),
         ConvForward(WINDOW, TF32, relu=True),
@@ -156,7 +156,7 @@ def test_a_digest_depends_on_every_field() -> None:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_every_model_has_specs_and_each_but_once(name: str) -> None:
+def test_every_model_has_specs_and_each_but_once(name: str):
     classes, shape = SHAPES[name]
     build = classifier(partial(MODELS[name], classes=classes), shape, "uint8")
     for training in (True, False):
@@ -183,7 +183,7 @@ def run(spec: Spec, arrays: dict[str, Array]) -> dict[str, Array]:
 
 
 @given(k=st.integers(1, 4), seed=st.integers(0, 2**32 - 1), groups=st.sampled_from([1, 2]), data=st.data())
-def test_convolutions_of_replicas_are_one_in_groups(k: int, seed: int, groups: int, data: st.DataObject) -> None:
+def test_convolutions_of_replicas_are_one_in_groups(k: int, seed: int, groups: int, data: st.DataObject):
     rng = np.random.default_rng(seed)
     op = replace(CONV, groups=groups, channels=4, bias=True)
     shapes = Shapes(((2, 2, 5, 5),), (2, 4, 3, 3), training=True, wanted=(0,))
@@ -207,7 +207,7 @@ def test_convolutions_of_replicas_are_one_in_groups(k: int, seed: int, groups: i
 
 
 @given(k=st.integers(1, 4), seed=st.integers(0, 2**32 - 1))
-def test_dense_layers_of_replicas_are_one_product(k: int, seed: int) -> None:
+def test_dense_layers_of_replicas_are_one_product(k: int, seed: int):
     """Samples' values of all replicas stand side by side."""
     rng, (n, features, units) = np.random.default_rng(seed), (3, 5, 4)
     shapes = Shapes(((n, k * features),), (n, k * units), training=True, wanted=(0,))

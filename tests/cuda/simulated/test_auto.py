@@ -58,13 +58,13 @@ def same_cores() -> Iterator[None]:
     os.sched_setaffinity(0, cores)
 
 
-def test_a_gpu_with_all_kernels_is_taken(tmp_path: Path) -> None:
+def test_a_gpu_with_all_kernels_is_taken(tmp_path):
     taken, note = on_device(job(tmp_path), Single(), rooms(found))
     assert (taken.kernels.name, note) == ("cuda", "")
 
 
 @pytest.mark.parametrize("test", [None, tiny.TEST])
-def test_operators_without_a_kernel_are_named_and_cpus_compute(tmp_path: Path, test) -> None:
+def test_operators_without_a_kernel_are_named_and_cpus_compute(tmp_path, test):
     cores = os.sched_getaffinity(0)
     kept, note = on_device(job(tmp_path, upturned, test=test, device="auto"), Single(), rooms(found))
     assert (kept.device, note.split("\n")[0]) == (HOST, f"{CPUS}device cuda has no kernel for flip, log_softmax")
@@ -85,14 +85,14 @@ def test_operators_without_a_kernel_are_named_and_cpus_compute(tmp_path: Path, t
         ("numpy", "float32", True, ""),
     ],
 )
-def test_a_gpu_that_is_not_used_has_a_line(tmp_path: Path, device: str, precision: str, there: bool, said: str) -> None:
+def test_a_gpu_that_is_not_used_has_a_line(tmp_path, device: str, precision: str, there: bool, said: str):
     kept, note = on_device(job(tmp_path, device=device, precision=precision), Single(), rooms(refused, lambda: there))
     assert kept.device is HOST
     assert note.startswith(said or "computing with NumPy" if note else "")
     assert bool(said) == (CPUS in note)
 
 
-def test_one_rank_without_a_gpu_keeps_all_on_cpus(tmp_path: Path) -> None:
+def test_one_rank_without_a_gpu_keeps_all_on_cpus(tmp_path):
     """Said on all ranks, also where only one has any."""
     problems = iter(["", "no NVIDIA driver is installed"])
     find = partial(room.find, missing=lambda: next(problems))

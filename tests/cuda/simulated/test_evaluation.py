@@ -40,7 +40,7 @@ def never(config: Config, comm: Communicator) -> tuple:
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_on_a_gpu_where_asked(trained: Path, ranks: int) -> None:
+def test_on_a_gpu_where_asked(trained: Path, ranks: int):
     host = evaluate(trained, "data/test", Single(), batch_size=7, rooms=rooms(never))
     table = trained / "gpu.csv"
 
@@ -57,7 +57,7 @@ def test_on_a_gpu_where_asked(trained: Path, ranks: int) -> None:
     assert [row.split(",")[:3] for row in rows] == [row.split(",")[:3] for row in expected]
 
 
-def test_float64_is_no_gpus(here: Path) -> None:
+def test_float64_is_no_gpus(here: Path):
     write_run(here, stop={"epochs": 0.5}, evaluate={"every": 1}, device="numpy", precision="float64")
     train(open_job(load("run.yaml")), Single())
     problem = "precision: a GPU computes in float32, tf32, bf16, fp16, got float64"
@@ -65,7 +65,7 @@ def test_float64_is_no_gpus(here: Path) -> None:
         evaluate(Path("runs/run"), "data/test", Single(), device="cuda")
 
 
-def test_a_run_in_16_bits_is_evaluated_on_the_host(here: Path) -> None:
+def test_a_run_in_16_bits_is_evaluated_on_the_host(here: Path):
     write_run(here, stop={"epochs": 2}, evaluate={"every": 1}, device="cuda", precision="bf16")
     summary = train(replace(open_job(load("run.yaml")), device=simulated(0, "bf16")), Single()).summary
     host = evaluate(Path("runs/run"), "data/test", Single(), rooms=rooms(never))

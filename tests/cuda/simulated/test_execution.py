@@ -92,7 +92,7 @@ def said(folder: Path) -> list[str]:
 
 # A window is fifteen iterations, three of them to warm up; of fused learners sixteen, as it is a quarter of a second at
 # least. Then ranks ask to talk, do so, and change behind what is read ahead.
-def test_given_learners_are_tried_in_both_ways_and_the_faster_one_stays(tmp_path: Path) -> None:
+def test_given_learners_are_tried_in_both_ways_and_the_faster_one_stays(tmp_path):
     found = train(tmp_path, SECONDS)
     assert ran(tmp_path) == {0: "streams", 19: "fused", 39: "streams", 58: "fused"}
     assert said(tmp_path) == [
@@ -123,14 +123,14 @@ def test_given_learners_are_tried_in_both_ways_and_the_faster_one_stays(tmp_path
 
 
 @pytest.mark.parametrize("seconds", [{"streams": 0.02, "fused": 0.03}, {"streams": 0.02, "fused": 0.02}])
-def test_streams_stay_where_fused_learners_are_no_faster(tmp_path: Path, seconds: dict[str, float]) -> None:
+def test_streams_stay_where_fused_learners_are_no_faster(tmp_path, seconds: dict[str, float]):
     train(tmp_path, seconds, stop={"epochs": None, "iterations": 130})
     assert list(ran(tmp_path).values())[-1] == "streams"
     assert said(tmp_path)[-2].endswith("; settled on streams")
     assert json.loads((tmp_path / "run/summary.json").read_text())["execution"] == "streams"
 
 
-def test_the_tuners_learners_are_tried_once_they_are_settled_on(tmp_path: Path) -> None:
+def test_the_tuners_learners_are_tried_once_they_are_settled_on(tmp_path):
     stop, tuner = {"epochs": None, "iterations": 300}, {"watch": 0.4}
     train(tmp_path, SECONDS, learners="auto", stop=stop, tuner=tuner)
     decided = tiny.events(tmp_path / "run", "tuner")
@@ -145,7 +145,7 @@ def test_the_tuners_learners_are_tried_once_they_are_settled_on(tmp_path: Path) 
     assert (summary["execution"], summary["learners"], summary["settled"]) == ("fused", [2], True)
 
 
-def test_all_ranks_change_at_the_same_iteration_and_the_numbers_are_those_of_streams(tmp_path: Path) -> None:
+def test_all_ranks_change_at_the_same_iteration_and_the_numbers_are_those_of_streams(tmp_path):
     stop = {"epochs": None, "iterations": 45}
     tried = train(tmp_path / "auto", SECONDS, ranks=2, stop=stop)
     apart = run(work(tmp_path / "streams", learners=2, execution="streams", stop=stop, prefetch=1), 2)
@@ -153,7 +153,7 @@ def test_all_ranks_change_at_the_same_iteration_and_the_numbers_are_those_of_str
     assert tiny.distance(tried.weights, apart.weights) < 1e-3
 
 
-def test_a_replay_runs_the_same_at_the_same_iterations(tmp_path: Path) -> None:
+def test_a_replay_runs_the_same_at_the_same_iterations(tmp_path):
     """Whatever comes when on the device, and whatever times would say."""
     stop = {"epochs": None, "iterations": 62}
     first = train(tmp_path / "first", SECONDS, stop=stop)
@@ -172,7 +172,7 @@ def test_a_replay_runs_the_same_at_the_same_iterations(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cut", [30, 90])
-def test_a_run_that_is_killed_goes_on_as_it_ran(tmp_path: Path, cut: int) -> None:
+def test_a_run_that_is_killed_goes_on_as_it_ran(tmp_path, cut: int):
     """What was decided is not asked again; what was not yet begins again."""
     how = {
         "checkpoint": {"every": "10 iterations", "keep": 100, "best": False},
@@ -193,7 +193,7 @@ def holed(image: Tensor) -> Tensor:
     return dense(flatten(seen + detach(seen)), tiny.CLASSES)
 
 
-def test_a_net_that_has_no_fused_form_stays_on_streams(tmp_path: Path) -> None:
+def test_a_net_that_has_no_fused_form_stays_on_streams(tmp_path):
     train(tmp_path, net=holed, stop={"epochs": None, "iterations": 20}, test=None)
     assert said(tmp_path) == [
         "execution: streams, each learner on a stream of its own: cast1 (cast) has no form for fused learners",
@@ -201,7 +201,7 @@ def test_a_net_that_has_no_fused_form_stays_on_streams(tmp_path: Path) -> None:
     assert ran(tmp_path) == {0: "streams"}
 
 
-def test_fused_learners_without_memory_are_not_tried(tmp_path: Path) -> None:
+def test_fused_learners_without_memory_are_not_tried(tmp_path):
     train(tmp_path, SECONDS, room=1000, test=None)  # which takes memory at the end
     assert ran(tmp_path) == {0: "streams"}
     (told,) = [line for line in said(tmp_path) if line.startswith("tuner: ")]
@@ -209,7 +209,7 @@ def test_fused_learners_without_memory_are_not_tried(tmp_path: Path) -> None:
     assert told.endswith(": use fewer learners, or a smaller batch_size")
 
 
-def test_memory_is_asked_for_before(tmp_path: Path) -> None:
+def test_memory_is_asked_for_before(tmp_path):
     train(tmp_path, SECONDS, ranks=2, free=(1 << 30, 1 << 12), stop={"epochs": None, "iterations": 40})
     assert ran(tmp_path) == {0: "streams"}
     (told,) = [line for line in said(tmp_path) if line.startswith("tuner: ")]
@@ -218,7 +218,7 @@ def test_memory_is_asked_for_before(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("learners", "how"), [(1, {}), (2, {"execution": "streams"}), (2, {"execution": "fused"})])
-def test_nothing_is_tried_of_one_learner_or_where_the_settings_say(tmp_path: Path, learners: int, how) -> None:
+def test_nothing_is_tried_of_one_learner_or_where_the_settings_say(tmp_path, learners: int, how):
     stop = {"epochs": None, "iterations": 30}
     train(tmp_path, learners=learners, stop=stop, **how)
     assert ran(tmp_path) == {0: how.get("execution", "streams")}
@@ -229,13 +229,13 @@ def test_nothing_is_tried_of_one_learner_or_where_the_settings_say(tmp_path: Pat
 
 
 @pytest.mark.parametrize("assignment", ["fixed", "first_come"])
-def test_a_gpu_says_that_nobody_comes_first(tmp_path: Path, assignment: str) -> None:
+def test_a_gpu_says_that_nobody_comes_first(tmp_path, assignment: str):
     train(tmp_path, execution="streams", assignment=assignment, stop={"epochs": None, "iterations": 2})
     told = "assignment: first_come has no effect on a GPU, where the host enqueues batches in turn"
     assert (told in (tmp_path / "run/log.txt").read_text()) == (assignment == "first_come")
 
 
-def test_a_change_of_execution_waits_for_nothing_and_restarts_nothing(tmp_path: Path) -> None:
+def test_a_change_of_execution_waits_for_nothing_and_restarts_nothing(tmp_path):
     """The same bits in whatever order streams run: replicas, momenta and the gain's averages go on."""
     weights = []
     for seed in (1, 2):

@@ -23,7 +23,7 @@ def net(image):
 
 
 @pytest.mark.parametrize(("device", "precision"), [("cuda", "auto"), ("cuda", "float32"), ("auto", "bf16")])
-def test_predict(here: Path, monkeypatch: pytest.MonkeyPatch, device: str, precision: str) -> None:
+def test_predict(here: Path, monkeypatch, device: str, precision: str):
     opened = []
 
     def found(config: Config, comm: Communicator) -> tuple[Device, str]:

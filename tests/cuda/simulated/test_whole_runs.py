@@ -116,7 +116,7 @@ def run(job: Job, ranks: int = 1, **how) -> Trained:
         (lenet, "ssgd-scaled", 1, 2),
     ],
 )
-def test_the_numbers_are_the_hosts(tmp_path: Path, net, rule: str, learners: int, ranks: int) -> None:
+def test_the_numbers_are_the_hosts(tmp_path, net, rule: str, learners: int, ranks: int):
     settings = {"net": net, "rule": tiny.RULES[rule], "learners": learners}
     host = tiny.run(work(tmp_path / "host", **settings), ranks)
     gpu = run(work(tmp_path / "gpu", **settings), ranks)
@@ -142,9 +142,7 @@ def events(folder: Path) -> list[dict[str, float]]:
         (lenet, "crossbow-3", 1, 2),
     ],
 )
-def test_bits_are_the_same_in_whatever_order_streams_run(
-    tmp_path: Path, net, rule: str, learners: int, ranks: int
-) -> None:
+def test_bits_are_the_same_in_whatever_order_streams_run(tmp_path, net, rule: str, learners: int, ranks: int):
     settings = {"net": net, "rule": tiny.RULES[rule], "learners": learners, "stop": STOP}
     first = run(work(tmp_path / "0", **settings), ranks)
     for seed in (1, 2):
@@ -155,14 +153,14 @@ def test_bits_are_the_same_in_whatever_order_streams_run(
 STOP = {"epochs": None, "iterations": 10}
 
 
-def test_graphs_change_no_bit(tmp_path: Path) -> None:
+def test_graphs_change_no_bit(tmp_path):
     settings = {"net": resnet, "learners": 2, "stop": STOP}
     captured = run(work(tmp_path / "captured", **settings))
     assert tiny.same_bits(run(work(tmp_path / "not", **settings), graphs=False, seed=1).weights, captured.weights)
 
 
 @pytest.mark.parametrize("rule", ["auto", "crossbow-3", "number-3"])
-def test_a_run_that_is_continued_has_the_same_bits(tmp_path: Path, rule: str) -> None:
+def test_a_run_that_is_continued_has_the_same_bits(tmp_path, rule: str):
     settings = {"net": resnet, "learners": 2, "rule": tiny.RULES[rule]}
     whole = run(work(tmp_path / "whole", **settings))
     half = {**settings, "checkpoint": {"every": "7 iterations", "keep": 9}, "stop": {"epochs": None, "iterations": 15}}
@@ -173,7 +171,7 @@ def test_a_run_that_is_continued_has_the_same_bits(tmp_path: Path, rule: str) ->
 
 
 @pytest.mark.parametrize("first", ["gpu", "host"])
-def test_another_device_goes_on_in_a_precision_of_its_own(tmp_path: Path, first: str) -> None:
+def test_another_device_goes_on_in_a_precision_of_its_own(tmp_path, first: str):
     """What is stored depends neither on layouts nor on the device; auto is what each takes."""
     settings = {"learners": 2, "precision": "auto", "checkpoint": {"every": "10 iterations"}}
     half, folder = {**settings, "stop": STOP}, tmp_path / "half"
@@ -203,7 +201,7 @@ def spoilt(out: Path, **settings) -> Job:
     return work(out, **{"train": with_one_bad_image(), "test": None, "normalise": "none", "update": CLIFF, **settings})
 
 
-def test_a_learner_that_overflows_makes_no_step_and_starts_again(tmp_path: Path) -> None:
+def test_a_learner_that_overflows_makes_no_step_and_starts_again(tmp_path):
     found = run(spoilt(tmp_path, learners=2, on_nan="reset"))
     assert all(np.isfinite(array).all() for array in found.weights.values())
     notes = (tmp_path / "run" / "log.txt").read_text()
@@ -215,7 +213,7 @@ def test_a_learner_that_overflows_makes_no_step_and_starts_again(tmp_path: Path)
 
 
 @pytest.mark.parametrize(("precision", "apart"), [("tf32", 1e-3), ("bf16", 0.3), ("fp16", 0.1)])
-def test_other_precisions_learn_the_same(tmp_path: Path, precision: str, apart: float) -> None:
+def test_other_precisions_learn_the_same(tmp_path, precision: str, apart: float):
     """Weights and all that averages stay float32: what differs is what 16 bits round on the way."""
     settings = {"net": resnet8, "learners": 2, "update": {"lr": 0.02}}
     host = tiny.run(work(tmp_path / "host", **settings))
@@ -227,7 +225,7 @@ def test_other_precisions_learn_the_same(tmp_path: Path, precision: str, apart: 
     assert tiny.same_bits(again.weights, gpu.weights)
 
 
-def test_a_loss_that_is_scaled_too_much_is_no_divergence(tmp_path: Path) -> None:
+def test_a_loss_that_is_scaled_too_much_is_no_divergence(tmp_path):
     """2^30 overflows until it is halved often enough: nobody is reset, and a run that is continued knows the scale."""
     settings = {"net": resnet8, "learners": 2, "precision": "fp16", "update": {"lr": 0.02}}
     whole = run(work(tmp_path / "whole", **settings), scale=2.0**30)
@@ -279,8 +277,8 @@ def normalising(image: Tensor) -> Tensor:
     ],
 )
 def test_fused_learners_are_the_learners_on_streams(
-    tmp_path: Path, net, rule: str, learners: int, ranks: int, precision: str
-) -> None:
+    tmp_path, net, rule: str, learners: int, ranks: int, precision: str
+):
     settings = {"net": net, "rule": tiny.RULES[rule], "learners": learners, "precision": precision, "stop": STOP}
     apart = run(work(tmp_path / "streams", execution="streams", **settings), ranks)
     fused = run(work(tmp_path / "fused", execution="fused", **settings), ranks, seed=1)
@@ -289,7 +287,7 @@ def test_fused_learners_are_the_learners_on_streams(
     assert tiny.same_bits(again.weights, fused.weights)
 
 
-def test_what_has_no_fused_form_is_refused(tmp_path: Path) -> None:
+def test_what_has_no_fused_form_is_refused(tmp_path):
     def holed(image: Tensor) -> Tensor:
         seen = relu(conv2d(image, 4, 3))
         return dense(flatten(seen + detach(seen)), tiny.CLASSES)
@@ -299,7 +297,7 @@ def test_what_has_no_fused_form_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("execution", ["streams", "fused"])
-def test_an_iteration_waits_for_nothing_and_launches_little(tmp_path: Path, execution: str) -> None:
+def test_an_iteration_waits_for_nothing_and_launches_little(tmp_path, execution: str):
     """Only the communication's and the pipeline's threads wait for the device; a learner is a copy and a launch."""
     seen = []
     job = work(tmp_path, learners=3, execution=execution, stop={"epochs": None, "iterations": 12})
@@ -319,7 +317,7 @@ def test_an_iteration_waits_for_nothing_and_launches_little(tmp_path: Path, exec
     assert session.synchroniser.waited == 0.0
 
 
-def test_looking_changes_nothing_even_where_learners_overflow(tmp_path: Path) -> None:
+def test_looking_changes_nothing_even_where_learners_overflow(tmp_path):
     images, labels = tiny.images(20, seed=1)
     floats = ArrayData(images.astype(np.float32) / 255, labels, classes=tiny.CLASSES, name="more bars")
     settings = {"learners": 2, "on_nan": "reset", "test": floats}
@@ -334,13 +332,13 @@ def oldest(folder: Path) -> Path:
     return sorted(path for path in (folder / "checkpoints").iterdir() if path.name[:1].isdigit() or "-" in path.name)[0]
 
 
-def test_summed_gradients_leave_out_what_is_not_finite(tmp_path: Path) -> None:
+def test_summed_gradients_leave_out_what_is_not_finite(tmp_path):
     found = run(spoilt(tmp_path, learners=2, rule={"name": "ssgd"}, on_nan="reset"))
     assert all(np.isfinite(array).all() for array in found.weights.values())
     assert "; it is left out" in (tmp_path / "run" / "log.txt").read_text()
 
 
-def test_a_learner_that_overflows_ends_the_run_where_it_shall(tmp_path: Path) -> None:
+def test_a_learner_that_overflows_ends_the_run_where_it_shall(tmp_path):
     with refuses(
         f"iteration {bad_iteration()}: learner 0 (rank 0): loss or gradient is not finite (loss nan); "
         "lower update.lr (now 0.05), or set on_nan=reset; there is no checkpoint yet",
@@ -355,7 +353,7 @@ def bad_iteration() -> int:
     return samples.tolist().index(20) // 3
 
 
-def test_a_timeline_has_what_the_device_did(tmp_path: Path) -> None:
+def test_a_timeline_has_what_the_device_did(tmp_path):
     job = work(tmp_path, learners=2, stop={"epochs": None, "iterations": 12})
     opened = replace(job, config=replace(job.config, device="cuda"), device=simulated(3))
     train(opened, Single(), trace=open_trace(tmp_path / "run.json", "2:8"))
@@ -367,7 +365,7 @@ def test_a_timeline_has_what_the_device_did(tmp_path: Path) -> None:
     assert {"device 0", "device 1"} <= rows
 
 
-def test_what_does_not_fit_says_what_to_change(tmp_path: Path) -> None:
+def test_what_does_not_fit_says_what_to_change(tmp_path):
     job = work(tmp_path, learners=2)
     opened = simulated(0)
     driver = opened.gpu.machine.driver
@@ -381,14 +379,14 @@ def test_what_does_not_fit_says_what_to_change(tmp_path: Path) -> None:
     assert said.endswith(": use fewer learners, or a smaller batch_size")
 
 
-def test_metrics_have_the_most_memory_that_was_held(tmp_path: Path) -> None:
+def test_metrics_have_the_most_memory_that_was_held(tmp_path):
     run(work(tmp_path, learners=2))
     (first, *_, last) = tiny.events(tmp_path / "run", "train")
     assert 0 < first["device_memory"] <= last["device_memory"]
 
 
 @pytest.mark.parametrize(("execution", "rule"), [("streams", "auto"), ("fused", "auto"), ("streams", "number-3")])
-def test_learners_come_and_go(tmp_path: Path, execution: str, rule: str) -> None:
+def test_learners_come_and_go(tmp_path, execution: str, rule: str):
     """As on the host: new ones start from the centre; the same bits in any order."""
 
     def body(comm: Communicator, out: str, seed: int):
@@ -417,14 +415,14 @@ def test_learners_come_and_go(tmp_path: Path, execution: str, rule: str) -> None
 CHANGES = {4: (3,), 10: (2,), 15: (4,)}
 
 
-def test_a_tuner_tries_learners_on_a_gpu(tmp_path: Path) -> None:
+def test_a_tuner_tries_learners_on_a_gpu(tmp_path):
     tuner = {"most": 3, "window": 0.05, "watch": 0.1}
     found = run(work(tmp_path, learners="auto", tuner=tuner, stop={"epochs": None, "iterations": 40}))
     assert found.summary.changes >= 1
     assert max(max(event["learners"]) for event in tiny.events(tmp_path / "run", "learners")) <= 3
 
 
-def test_check_says_what_a_gpu_will_hold(tmp_path: Path) -> None:
+def test_check_says_what_a_gpu_will_hold(tmp_path):
     job = replace(work(tmp_path, learners=2), device=simulated(0))
     sent, resident = PipelineChoice("host", ""), PipelineChoice("resident", "", on_device=True)
     for choice, data, locked in ((sent, "", "4.5 KiB"), (resident, " + data 0.0 MiB", "1.5 KiB")):
@@ -436,7 +434,7 @@ def test_check_says_what_a_gpu_will_hold(tmp_path: Path) -> None:
         )
 
 
-def test_learners_are_as_many_as_all_that_they_take_leaves_room_for(tmp_path: Path) -> None:
+def test_learners_are_as_many_as_all_that_they_take_leaves_room_for(tmp_path):
     """On the GPU a data set that lies there first, then replicas, arenas and slots; on the host what is page-locked."""
 
     def room(name: str, locks: int) -> int:
@@ -467,7 +465,7 @@ class Waking(Nccl):
 
 
 @pytest.mark.parametrize("rule", ["auto", "crossbow-3", "ssgd"])
-def test_averaging_by_nccl_is_enqueued_alike_and_gives_the_same_bits(tmp_path: Path, rule: str) -> None:
+def test_averaging_by_nccl_is_enqueued_alike_and_gives_the_same_bits(tmp_path, rule: str):
     """Two ranks whose all-reduces run on the averaging streams, when those come to them."""
     settings = {"rule": tiny.RULES[rule], "learners": 2, "stop": {"epochs": None, "iterations": 9}}
     staged = run(work(tmp_path / "staged", **settings), 2)
@@ -491,7 +489,7 @@ def test_averaging_by_nccl_is_enqueued_alike_and_gives_the_same_bits(tmp_path: P
 @pytest.mark.parametrize(
     ("rule", "overlap", "hides"), [("crossbow", True, True), ("crossbow", False, False), ("ssgd", True, False)]
 )
-def test_metrics_have_what_learners_stood_still_for(tmp_path: Path, rule: str, overlap: bool, hides: bool) -> None:
+def test_metrics_have_what_learners_stood_still_for(tmp_path, rule: str, overlap: bool, hides: bool):
     """By the device's clock. Where nothing is computed beside an exchange none of it is hidden."""
     found = run(work(tmp_path, learners=2, rule=tiny.RULES[rule], overlap=overlap), 2)
     entries = tiny.events(tmp_path / "run", "train")
@@ -503,12 +501,12 @@ def test_metrics_have_what_learners_stood_still_for(tmp_path: Path, rule: str, o
         assert found.summary.sync_hidden == pytest.approx(0.0, abs=1e-6)
 
 
-def test_one_rank_has_nothing_to_stand_still_for(tmp_path: Path) -> None:
+def test_one_rank_has_nothing_to_stand_still_for(tmp_path):
     found = run(work(tmp_path, learners=2, stop=STOP)).summary
     assert (found.sync_wait, found.sync_hidden) == (0.0, None)
 
 
-def test_what_overflows_last_is_told_and_is_no_part_of_the_centre(tmp_path: Path) -> None:
+def test_what_overflows_last_is_told_and_is_no_part_of_the_centre(tmp_path):
     """Neither of its weights nor of the running statistics; on the host the same is seen."""
     stop, update = {"epochs": None, "iterations": bad_iteration() + 1}, {**CLIFF, "weight_decay": 0.01}
     settings = {"net": resnet, "on_nan": "reset", "stop": stop, "rule": tiny.RULES["crossbow"], "update": update}

@@ -22,7 +22,7 @@ LENGTHS = {
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("lengths", LENGTHS)
-def test_heads_side_by_side(lengths: str, causal: bool, packed: bool) -> None:
+def test_heads_side_by_side(lengths: str, causal: bool, packed: bool):
     t, s = LENGTHS[lengths]
     shapes = ((2, t, 3 * 16),) if packed else ((2, t, 16), (2, s, 16), (2, s, 10))
     for training in (False, True):
@@ -33,7 +33,7 @@ def test_heads_side_by_side(lengths: str, causal: bool, packed: bool) -> None:
 @pytest.mark.parametrize("mask", ["", FLOAT, "int32", "int64", "uint8", "bool"])
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("lengths", LENGTHS)
-def test_attention(lengths: str, causal: bool, mask: str) -> None:
+def test_attention(lengths: str, causal: bool, mask: str):
     t, s = LENGTHS[lengths]
     shapes = ((2, 2, t, 8), (2, 2, s, 8), (2, 2, s, 5))
     if mask:
@@ -52,7 +52,7 @@ def test_attention(lengths: str, causal: bool, mask: str) -> None:
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("lengths", LENGTHS)
 @pytest.mark.parametrize("ones", range(4))
-def test_the_gradient_of_a_mask(ones: int, lengths: str, causal: bool, wanted: tuple[int, ...]) -> None:
+def test_the_gradient_of_a_mask(ones: int, lengths: str, causal: bool, wanted: tuple[int, ...]):
     """Of (n, heads, t, s) where no axis, or one, is broadcast; beside other gradients, and by itself."""
     t, s = LENGTHS[lengths]
     mask = tuple(1 if axis == ones else extent for axis, extent in enumerate((2, 2, t, s)))
@@ -60,12 +60,12 @@ def test_the_gradient_of_a_mask(ones: int, lengths: str, causal: bool, wanted: t
     check(Bench(Case(op, shapes, (FLOAT,) * 4), OPERATORS[ops.Attention], "float32", wanted=wanted))
 
 
-def test_the_gradient_of_a_mask_of_heads_alone() -> None:
+def test_the_gradient_of_a_mask_of_heads_alone():
     op, shapes = HeadsAttention(ops.Attention(0.3, False), 2, True), ((2, 7, 3 * 16), (2, 1, 7))
     check(Bench(Case(op, shapes), OPERATORS[HeadsAttention], "float32", wanted=(1,)))
 
 
-def test_a_row_with_all_columns_hidden_is_0_and_so_are_its_gradients() -> None:
+def test_a_row_with_all_columns_hidden_is_0_and_so_are_its_gradients():
     for dtype in (FLOAT, "bool"):
         case = Case(ops.Attention(0.3, False), ((2, 3, 4), (2, 5, 4), (2, 5, 4), (2, 1, 5)), (FLOAT,) * 3 + (dtype,))
         bench = Bench(case, OPERATORS[ops.Attention], "float32")
@@ -78,14 +78,14 @@ def test_a_row_with_all_columns_hidden_is_0_and_so_are_its_gradients() -> None:
             assert array is None or not array[1].any()
 
 
-def test_a_score_that_is_no_number_is_not_hidden() -> None:
+def test_a_score_that_is_no_number_is_not_hidden():
     for bad in (np.nan, -np.nan, np.inf):
         bench = Bench(Case(ops.Attention(1.0, False), ((2, 4), (3, 4), (3, 4))), OPERATORS[ops.Attention], "float32")
         bench.x[0][1, 0], bench.x[1][...] = bad, 1
         assert np.isfinite(bench.forward()).all(axis=1).tolist() == [True, False]
 
 
-def test_a_mask_of_other_integers_is_refused() -> None:
+def test_a_mask_of_other_integers_is_refused():
     case = Case(ops.Attention(0.3, False), ((2, 4, 8),) * 3 + ((4, 4),), (FLOAT,) * 3 + ("int16",))
     bench = Bench(case, OPERATORS[ops.Attention], "float32")
     with pytest.raises(ShapeError, match=r"^a mask must be of floats, or of integers of 1, 4 or 8 bytes, got int16$"):

@@ -35,7 +35,7 @@ def guarded(bench: Bench, node: str) -> Array:
 @pytest.mark.parametrize("op", EXACT, ids=lambda op: op.kind)
 @settings(max_examples=40)
 @given(data=st.data(), seed=st.integers(0, 1000), node=st.sampled_from(["node", "another"]))
-def test_its_bits_are_numpys(op: type, data: st.DataObject, seed: int, node: str) -> None:
+def test_its_bits_are_numpys(op: type, data: st.DataObject, seed: int, node: str):
     mine, theirs = both(data.draw(RANDOM[op]), seed)
     if op is ops.OneHot:
         for bench in (mine, theirs):
@@ -53,14 +53,14 @@ def test_its_bits_are_numpys(op: type, data: st.DataObject, seed: int, node: str
     ],
     ids=lambda op: op.kind,
 )
-def test_pixels_of_another_type_are_numpys_task(op) -> None:
+def test_pixels_of_another_type_are_numpys_task(op):
     shapes = ((3, 2, 6, 5), (3, 4))[: 1 + isinstance(op, ops.Augment | ops.Jitter)]
     mine, theirs = both(Case(op, shapes, ("int16", "uint32")[: len(shapes)], 1 << 15))
     assert not isinstance(mine.kernel.forward(mine.call(backward=False)), Command)
     np.testing.assert_array_equal(mine.forward(), theirs.forward())
 
 
-def test_a_mixture_of_what_is_no_number_and_of_numbers_far_apart() -> None:
+def test_a_mixture_of_what_is_no_number_and_of_numbers_far_apart():
     mine, theirs = both(Case(ops.Mix(), ((3, 8), (3,))))
     for bench in (mine, theirs):
         bench.x[0][0] = [np.nan, np.inf, -np.inf, np.inf, 3e38, 1e-40, 1e30, -0.0]

@@ -34,7 +34,7 @@ def bench(kind: str, shape: tuple[int, ...], seed: int = 0, wanted: tuple[int, .
 )
 @given(st.integers(1, 4), st.sampled_from([16, 32, 48]), st.integers(1, 23), st.integers(1, 17), st.integers(0, 1000))
 @settings(max_examples=20)
-def test_it_is_numpys(kind: str, wanted: tuple[int, ...], n: int, c: int, h: int, w: int, seed: int) -> None:
+def test_it_is_numpys(kind: str, wanted: tuple[int, ...], n: int, c: int, h: int, w: int, seed: int):
     """Images of a pixel, of less than a chunk, of three chunks and a rest that four registers do not divide."""
     if n * h * w > 3:  # the variance of two may be next to nothing
         check(bench(kind, (n, c, h, w), seed, wanted))
@@ -42,12 +42,12 @@ def test_it_is_numpys(kind: str, wanted: tuple[int, ...], n: int, c: int, h: int
 
 @pytest.mark.parametrize("area", [(1, 1), (1, 15), (1, 17), (1, 127), (1, 128), (1, 129), (16, 16), (3, 131)])
 @pytest.mark.parametrize("kind", KINDS)
-def test_at_the_ends_of_chunks(kind: str, area: tuple[int, int]) -> None:
+def test_at_the_ends_of_chunks(kind: str, area: tuple[int, int]):
     check(bench(kind, (5, 16, *area)))
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_deviations_small_beside_the_mean(kind: str) -> None:
+def test_deviations_small_beside_the_mean(kind: str):
     """Of mean 1000 and deviation 1. y = scale x + shift is off by shift's rounding and half a unit of its own; so are
     x - mean, by the mean's, and what is made of it. Variances keep float32's accuracy: they are of deviations."""
     fast = bench(kind, (4, 32, 19, 17))
@@ -69,7 +69,7 @@ def test_deviations_small_beside_the_mean(kind: str) -> None:
     np.testing.assert_allclose(fast.dx[0], slow.dx[0], atol=2 * off * scale * dz.max())
 
 
-def test_the_variance_where_a_mean_rounds_by_a_part_of_the_deviation() -> None:
+def test_the_variance_where_a_mean_rounds_by_a_part_of_the_deviation():
     """Of mean 4e6 it does by up to 1/8, deviations being exact."""
     fast = bench("plain", (4, 32, 19, 17))
     fast.x[0][...] += 4e6
@@ -80,7 +80,7 @@ def test_the_variance_where_a_mean_rounds_by_a_part_of_the_deviation() -> None:
     np.testing.assert_allclose(fast.statistics["mean"], slow.statistics["mean"], rtol=2.0**-23)
 
 
-def test_the_variance_of_levels_far_apart() -> None:
+def test_the_variance_of_levels_far_apart():
     """The first lines say nothing about the rest: deviations are from the mean of all before, not from the first."""
     fast = bench("plain", (3, 16, 20, 20))
     fast.x[0][1:] += 4000
@@ -92,7 +92,7 @@ def test_the_variance_of_levels_far_apart() -> None:
     np.testing.assert_allclose(fast.statistics["mean"], slow.statistics["mean"], rtol=1e-6)
 
 
-def test_a_relus_gradient_goes_where_its_output_is() -> None:
+def test_a_relus_gradient_goes_where_its_output_is():
     """Of a third of the numbers, which are the mean of the others, what is left is rounding: above 0 or below. With
     gradients of 1 that of the bias counts them."""
     fast = bench("relu", (2, 64, 12, 12))
@@ -111,7 +111,7 @@ def test_a_relus_gradient_goes_where_its_output_is() -> None:
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_not_a_number_stays_in_its_channel(kind: str, value: float) -> None:
+def test_what_is_not_a_number_stays_in_its_channel(kind: str, value: float):
     whole, broken = bench(kind, (2, 32, 7, 9)), bench(kind, (2, 32, 7, 9))
     broken.x[0][1, 5, 3, 3] = value
     for each in (whole, broken):
@@ -123,7 +123,7 @@ def test_what_is_not_a_number_stays_in_its_channel(kind: str, value: float) -> N
         np.testing.assert_array_equal(mine[:, other], its[:, other])
 
 
-def test_a_sum_that_is_not_a_number_stays() -> None:
+def test_a_sum_that_is_not_a_number_stays():
     fast = bench("sum", (2, 16, 5, 5))
     fast.x[1][0, 3, 2, 2] = np.nan
     y = fast.forward()
@@ -132,7 +132,7 @@ def test_a_sum_that_is_not_a_number_stays() -> None:
     assert fast.dx[1][0, 3, 2, 2] == 0
 
 
-def test_by_hand() -> None:
+def test_by_hand():
     """1, 3 and 5, 7 of weight 2, bias 1: deviation 1 of means 2 and 6; the running variance is 2, of one of two."""
     op = ops.BatchNorm(0.0, 1.0)
     fast = Bench(Case(op, ((2, 16, 1, 1),)), KERNEL, "float32", 0, True, (TAG,))
@@ -149,7 +149,7 @@ def test_by_hand() -> None:
     np.testing.assert_array_equal(dx, 0)  # of two numbers the normalised ones are always -1 and 1
 
 
-def test_it_is_for_training_in_whole_blocks() -> None:
+def test_it_is_for_training_in_whole_blocks():
     def shapes(tag: str, c: int, training: bool = True) -> Shapes:
         shape = (2, c, 3, 3)
         return Shapes((shape,), shape, training, (0,), as_given(NORM, Shapes((shape,), shape, training), (tag,)))
@@ -159,7 +159,7 @@ def test_it_is_for_training_in_whole_blocks() -> None:
     assert not any(batch_norm.fits(each) for each in others)
 
 
-def test_one_value_a_channel_cannot_be_trained_on() -> None:
+def test_one_value_a_channel_cannot_be_trained_on():
     shape = (1, 16, 1, 1)
     with pytest.raises(ShapeError) as caught:
         batch_norm.buffers(NORM, Shapes((shape,), shape, True, (0,)))

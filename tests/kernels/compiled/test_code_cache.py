@@ -40,14 +40,14 @@ def functions(f, argument: float, result: float) -> int:
 
 
 @pytest.fixture(autouse=True)
-def users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def users(tmp_path, monkeypatch) -> Path:
     """The user's cache."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
     monkeypatch.setattr(CodeCache, "lost", 0)
     return tmp_path / "user/mpibow/compiled"
 
 
-def test_code_is_kept_beside_its_module(tmp_path: Path, users: Path) -> None:
+def test_code_is_kept_beside_its_module(tmp_path, users: Path):
     assert functions(compiled(tmp_path / "m.py"), 1, 2) == 1
     assert functions(compiled(tmp_path / "m.py"), 1, 2) == 0
     assert functions(compiled(tmp_path / "m.py"), 1.5, 2.5) == 1  # other types
@@ -55,7 +55,7 @@ def test_code_is_kept_beside_its_module(tmp_path: Path, users: Path) -> None:
     assert not users.exists()
 
 
-def test_a_copy_elsewhere_with_other_dates_is_as_good(tmp_path: Path) -> None:
+def test_a_copy_elsewhere_with_other_dates_is_as_good(tmp_path):
     text = "def f(x): return x + 1"
     (tmp_path / "m.py").write_text(text)
     assert functions(compiled(tmp_path / "m.py", text), 1, 2) == 1
@@ -64,13 +64,13 @@ def test_a_copy_elsewhere_with_other_dates_is_as_good(tmp_path: Path) -> None:
     assert functions(compiled(copy / "m.py", text), 1, 2) == 0
 
 
-def test_other_source_of_the_same_length_is_compiled(tmp_path: Path) -> None:
+def test_other_source_of_the_same_length_is_compiled(tmp_path):
     for number in (1, 2):
         (tmp_path / "m.py").write_text(text := f"def f(x): return x + {number}")
         assert functions(compiled(tmp_path / "m.py", text), 1, 1 + number) == 1
 
 
-def test_a_file_that_changes_before_its_function_is_compiled(tmp_path: Path) -> None:
+def test_a_file_that_changes_before_its_function_is_compiled(tmp_path):
     """The code is kept under the source that it was compiled from."""
     (tmp_path / "m.py").write_text(before := "def f(x): return x + 1")
     early = compiled(tmp_path / "m.py", before)
@@ -80,13 +80,13 @@ def test_a_file_that_changes_before_its_function_is_compiled(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("name", ["image", "resize"])
-def test_the_decorator_of_a_part_is_in_the_key(name: str) -> None:
+def test_the_decorator_of_a_part_is_in_the_key(name: str):
     modules = {name: vars(import_module(f"mpibow.kernels.compiled.{name}"))}
     code_cache._follow(modules[name], modules)
     assert "mpibow.kernels.compiled.numeric" in modules
 
 
-def test_without_a_lock_file_code_is_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_lock_file_code_is_compiled(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(NOWHERE))
     code_cache._locks.cache_clear()
     try:
@@ -112,7 +112,7 @@ time.sleep(60)
 """
 
 
-def test_a_process_whose_compiling_failed_holds_nobody_up(tmp_path: Path) -> None:
+def test_a_process_whose_compiling_failed_holds_nobody_up(tmp_path):
     file = str(tmp_path / "m.py")
     with subprocess.Popen([sys.executable, "-c", FAILING, file], cwd=ROOT, stdout=subprocess.PIPE) as other:
         try:
@@ -127,7 +127,7 @@ def is_locked(pid: int) -> bool:
     return any(line.split()[1:2] == ["POSIX"] and line.split()[4] == str(pid) for line in open("/proc/locks"))
 
 
-def test_code_of_another_processor_is_not_taken(tmp_path: Path) -> None:
+def test_code_of_another_processor_is_not_taken(tmp_path):
     class Codegen:
         def __init__(self, *processor: str) -> None:
             self.magic_tuple = lambda: processor
@@ -137,7 +137,7 @@ def test_code_of_another_processor_is_not_taken(tmp_path: Path) -> None:
     assert len(names) == 2
 
 
-def test_code_that_was_cut_off_is_compiled_again(tmp_path: Path) -> None:
+def test_code_that_was_cut_off_is_compiled_again(tmp_path):
     assert functions(compiled(tmp_path / "m.py"), 1, 2) == 1
     (file,) = (tmp_path / "__pycache__").iterdir()
     for length in (0, 100):
@@ -146,7 +146,7 @@ def test_code_that_was_cut_off_is_compiled_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.name != "posix" or not Path("/proc").is_dir(), reason="needs a folder that root cannot write")
-def test_code_goes_to_the_users_cache_and_else_is_said_to_be_lost(users: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_goes_to_the_users_cache_and_else_is_said_to_be_lost(users: Path, monkeypatch):
     assert [functions(compiled(NOWHERE / "m.py"), 1, 2) for _ in range(2)] == [1, 0]
     assert len(list(users.iterdir())) == 1
     monkeypatch.setenv("XDG_CACHE_HOME", str(NOWHERE))
@@ -171,7 +171,7 @@ def read_only(folder: Path, command: list[str], **environment: str) -> subproces
 
 
 @pytest.mark.skipif(shutil.which("unshare") is None, reason="needs unshare of util-linux")
-def test_kernels_in_a_read_only_image_are_used_and_nothing_is_written(tmp_path: Path) -> None:
+def test_kernels_in_a_read_only_image_are_used_and_nothing_is_written(tmp_path):
     from mpibow.kernels import NUMPY, find_kernels
 
     if find_kernels("auto", "float32", None)[0] is NUMPY:

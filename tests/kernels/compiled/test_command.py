@@ -45,7 +45,7 @@ def arguments(**changed) -> dict:
     return {"out": np.full(18, np.nan), **ARRAYS, **others, **changed}
 
 
-def test_every_type_of_argument() -> None:
+def test_every_type_of_argument():
     given = arguments()
     report.command(**given)()
     expected = [3, 4, 5, 6, 7, 2, 3, 4, 5, 6, 1, -(2**62), 0.1, np.float32(0.1), 1, 0, 0, 2]
@@ -55,7 +55,7 @@ def test_every_type_of_argument() -> None:
     np.testing.assert_array_equal(given["out"][11:], [5, 0.1, 2, 0, 7, 3, 3])
 
 
-def test_integers_with_and_without_a_sign_pass_for_each_other() -> None:
+def test_integers_with_and_without_a_sign_pass_for_each_other():
     given = arguments(w=np.array([2**64 - 1], np.uint64), i=np.array([2**32 - 1], np.uint32), o=np.array([True]))
     report.command(**given)()
     np.testing.assert_array_equal(given["out"][7:10], [-1, -1, 1])
@@ -77,12 +77,12 @@ def test_integers_with_and_without_a_sign_pass_for_each_other() -> None:
         ({"more": 1}, "got an unexpected keyword argument 'more'"),
     ],
 )
-def test_an_argument_of_another_type_is_refused(changed: dict, message: str) -> None:
+def test_an_argument_of_another_type_is_refused(changed: dict, message: str):
     with pytest.raises(TypeError, match=f"^report: {message}$"):
         report.command(**arguments(**changed))
 
 
-def test_an_argument_that_is_left_out_or_has_no_name_is_refused() -> None:
+def test_an_argument_that_is_left_out_or_has_no_name_is_refused():
     with pytest.raises(TypeError, match=r"^report: missing a required (keyword-only )?argument: 'out'$"):
         report.command(**ARRAYS)
     with pytest.raises(TypeError, match=r"^report: too many positional arguments$"):
@@ -95,7 +95,7 @@ def total(x: Floats, y: Floats) -> None:
         y[0] += x[i]
 
 
-def test_a_stepwise_sum_has_the_order_of_the_source() -> None:
+def test_a_stepwise_sum_has_the_order_of_the_source():
     x, y = np.random.default_rng(0).standard_normal(1000).astype(np.float32), np.zeros(1, np.float32)
     total.command(x=x, y=y)()
     assert y[0] == np.cumsum(x, dtype=np.float32)[-1]
@@ -140,7 +140,7 @@ for kernel, versions in ((kernels.first, [{}]), (kernels.second, [{}]), (kernels
 """
 
 
-def test_kernels_of_the_same_arguments_are_kept_apart_on_disk(tmp_path: Path) -> None:
+def test_kernels_of_the_same_arguments_are_kept_apart_on_disk(tmp_path):
     """numba's cache sees the same bytecode; and one length and date of a file, once its content has changed. A file
     that is imported counts as well, and a number that it has from a file that does not."""
 

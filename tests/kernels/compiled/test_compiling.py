@@ -74,7 +74,7 @@ def compile_two() -> None:
     numba.njit("int64(int64)")(lambda x: inner(x))
 
 
-def test_a_log_has_a_line_at_the_beginning() -> None:
+def test_a_log_has_a_line_at_the_beginning():
     out = StringIO()
     with compiling(out) as watch:
         assert out.getvalue() == ""
@@ -85,21 +85,21 @@ def test_a_log_has_a_line_at_the_beginning() -> None:
     )
 
 
-def test_a_terminal_shows_a_line_that_counts_and_goes() -> None:
+def test_a_terminal_shows_a_line_that_counts_and_goes():
     out = Terminal()
     with compiling(out):
         compile_two()
     assert out.getvalue() == f"\r{TITLE}: 1 functions\r{TITLE}: 2 functions\r\x1b[K"
 
 
-def test_nothing_is_said_where_nothing_is_compiled() -> None:
+def test_nothing_is_said_where_nothing_is_compiled():
     for out in (StringIO(), Terminal()):
         with compiling(out) as watch:
             pass
         assert (out.getvalue(), watch.note(watch.functions)) == ("", "")
 
 
-def test_a_job_says_it_where_something_is_new_and_only_there() -> None:
+def test_a_job_says_it_where_something_is_new_and_only_there():
     from mpibow.kernels import NUMPY, find_kernels
 
     if find_kernels("auto", "float32", None)[0] is NUMPY:
@@ -122,7 +122,7 @@ def test_a_job_says_it_where_something_is_new_and_only_there() -> None:
     ],
     ids=str,
 )
-def test_the_orthogonal_step_is_prepared_where_matrices_take_it(settings: dict, matrices: bool) -> None:
+def test_the_orthogonal_step_is_prepared_where_matrices_take_it(settings: dict, matrices: bool):
     job = open_job(load_mapping({**BUILT_IN, "device": "onednn", "precision": "float32", **settings}, []))
     rehearsed = []
 
@@ -135,7 +135,7 @@ def test_the_orthogonal_step_is_prepared_where_matrices_take_it(settings: dict, 
     assert bool(rehearsed) == matrices
 
 
-def test_a_programs_own_rule_is_prepared() -> None:
+def test_a_programs_own_rule_is_prepared():
     """Its formulas are compiled with the optimiser's."""
     config = load_mapping({**BUILT_IN, "device": "onednn", "precision": "float32"}, [])
     open_job(replace(config, rule=Average(period=2))).prepare(Single(), (1,))
@@ -145,7 +145,7 @@ def test_a_programs_own_rule_is_prepared() -> None:
     assert applying(apply).apply.signatures
 
 
-def test_a_rank_without_compiled_kernels_prepares_beside_others() -> None:
+def test_a_rank_without_compiled_kernels_prepares_beside_others():
     def prepare(comm: Communicator) -> str:
         device = "numpy" if comm.rank else "onednn"
         note = open_job(load_mapping({**BUILT_IN, "device": device}, [])).prepare(comm, (1, 1))
@@ -154,12 +154,12 @@ def test_a_rank_without_compiled_kernels_prepares_beside_others() -> None:
     assert [note.endswith("['met', 'met']") for note in on_threads(2, prepare)] == [True, True]
 
 
-def test_the_first_iterations_find_all_passes_compiled() -> None:
+def test_the_first_iterations_find_all_passes_compiled():
     done = subprocess.run([sys.executable, "-c", ITERATIONS], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 
-def test_the_command_finds_every_compiled_function() -> None:
+def test_the_command_finds_every_compiled_function():
     from mpibow.kernels.__main__ import modules
 
     sources = {Path(str(import_module(name).__file__)) for name in modules()}
@@ -169,7 +169,7 @@ def test_the_command_finds_every_compiled_function() -> None:
     assert kernels / "onednn" / "winograd" / "loops.py" in decorated
 
 
-def test_a_container_has_what_onednn_needs_and_its_kernels() -> None:
+def test_a_container_has_what_onednn_needs_and_its_kernels():
     for recipe in ("Dockerfile", "apptainer.def"):
         text = (ROOT / "launch" / recipe).read_text()
         assert text.index("apt-get install -y --no-install-recommends libgomp1") < text.index("mpibow kernels\n")

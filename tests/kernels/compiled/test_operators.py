@@ -27,13 +27,13 @@ from tests.kernels.shapes import RANDOM, asked
 @pytest.mark.parametrize("op", OPERATORS, ids=lambda op: op.kind)
 @settings(max_examples=25)
 @given(data=st.data(), seed=st.integers(0, 1000), tag=st.sampled_from(LAYOUTS))
-def test_it_is_numpys(op: type, data: st.DataObject, seed: int, tag: str) -> None:
+def test_it_is_numpys(op: type, data: st.DataObject, seed: int, tag: str):
     case, wanted = data.draw(asked(RANDOM[op]))
     compare(OPERATORS[op], case, seed, wanted, tag)
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if type(case.op) in OPERATORS], ids=name)
-def test_it_is_a_command(case: Case) -> None:
+def test_it_is_a_command(case: Case):
     if case.op.is_view(True):
         return
     bench = Bench(case, OPERATORS[type(case.op)], "float32")
@@ -47,7 +47,7 @@ def formats(op, given: tuple[str, ...], *shapes: tuple[int, ...]) -> tuple[tuple
     return asked.x, asked.y
 
 
-def test_a_layout_stays_where_it_can() -> None:
+def test_a_layout_stays_where_it_can():
     image, odd = (2, 32, 4, 5), (2, 24, 4, 5)
     blocked, plain = "aBcd16b", "abcd"
     for op in (ops.Relu(), ops.LeakyRelu(0.1), ops.ClippedRelu(6.0), ops.Tanh(), ops.Gelu(False)):
@@ -78,7 +78,7 @@ ELEMENTWISE = [
 
 
 @pytest.mark.parametrize("op", ELEMENTWISE, ids=repr)
-def test_numbers_that_are_none_and_large_ones(op) -> None:
+def test_numbers_that_are_none_and_large_ones(op):
     mine = bench(Case(op, ((3, 11),)))
     mine.x[0][...] = SPECIAL
     theirs = twin(mine)
@@ -94,7 +94,7 @@ FORMULAS = [
 
 
 @pytest.mark.parametrize("op", FORMULAS, ids=repr)
-def test_formulas_of_numbers_that_are_none_and_large_ones(op) -> None:
+def test_formulas_of_numbers_that_are_none_and_large_ones(op):
     """exp of -90 is 0, where NumPy's is a denormal number."""
     mine = bench(Case(op, ((3, 11),)))
     mine.x[0][...] = SPECIAL
@@ -106,7 +106,7 @@ def test_formulas_of_numbers_that_are_none_and_large_ones(op) -> None:
         np.testing.assert_allclose(mine.dx[0], theirs.dx[0], rtol=1e-6, atol=1e-37)
 
 
-def test_logarithms_of_all_magnitudes() -> None:
+def test_logarithms_of_all_magnitudes():
     x = np.concatenate([np.float32(2) ** np.arange(-149, 128), np.linspace(0.3, 3, 4001)]).astype(np.float32)
     mine = bench(Case(ops.Log(), (x.shape,)))
     mine.x[0][...] = x
@@ -114,7 +114,7 @@ def test_logarithms_of_all_magnitudes() -> None:
     assert (np.abs(mine.forward() - expected) <= 1.2e-7 * np.maximum(np.abs(expected), 1e-3)).all()
 
 
-def test_a_sure_answer_costs_what_is_left_of_it() -> None:
+def test_a_sure_answer_costs_what_is_left_of_it():
     """log(1 + exp(-x)) of large x is exp(-x), of which 1 + exp(-x) keeps little or nothing."""
     mine = bench(Case(ops.BinaryCrossEntropy(), ((1, 4),) * 2))
     mine.x[0][...], mine.x[1][...] = [[5, 12, 20, 60]], 1
@@ -122,7 +122,7 @@ def test_a_sure_answer_costs_what_is_left_of_it() -> None:
 
 
 @pytest.mark.parametrize("axes", [(0,), (1,), (0, 1)])
-def test_nan_is_the_largest_of_an_axis(axes: tuple[int, ...]) -> None:
+def test_nan_is_the_largest_of_an_axis(axes: tuple[int, ...]):
     for bad in (np.nan, -np.nan):
         mine = bench(Case(ops.ReduceMax(axes), ((3, 40),)))
         mine.x[0][1, 2] = bad
@@ -136,7 +136,7 @@ def test_nan_is_the_largest_of_an_axis(axes: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("op", [ops.LogSoftmax, ops.Softmax])
 @pytest.mark.parametrize("axis", [0, 1])
-def test_softmax_of_large_logits_of_infinite_ones_and_of_nan(axis: int, op: type) -> None:
+def test_softmax_of_large_logits_of_infinite_ones_and_of_nan(axis: int, op: type):
     mine = bench(Case(op(axis), ((6, 6),)))
     rows = [[1e4, -1e4, 0, 1, 2, 3], [np.nan, 1, 2, 3, 4, 5], [np.inf, 1, 2, 3, 4, 5], [-np.inf, 1, 2, 3, 4, 5]]
     rows += [[-np.inf] * 6, [-3e4, -1e4, -2e4, -1e4, -5e4, -1e5]]
@@ -146,7 +146,7 @@ def test_softmax_of_large_logits_of_infinite_ones_and_of_nan(axis: int, op: type
         np.testing.assert_allclose(mine.forward(), theirs.forward(), rtol=1e-6, atol=1e-30)
 
 
-def test_a_number_that_no_row_has_takes_the_nearest() -> None:
+def test_a_number_that_no_row_has_takes_the_nearest():
     table = bench(Case(ops.Embedding(3, 2, INITIAL), ((4,),), ("int32",)))
     table.x[0][...] = [-7, 3, 1, 100]
     check(table)
@@ -155,7 +155,7 @@ def test_a_number_that_no_row_has_takes_the_nearest() -> None:
     check(along)
 
 
-def test_the_gradient_of_a_weight_by_itself_is_copied() -> None:
+def test_the_gradient_of_a_weight_by_itself_is_copied():
     mine = bench(Case(ops.Parameter((3, 4), INITIAL, True), ()))
     mine.backward()
     np.testing.assert_array_equal(mine.dw["weight"], mine.dy)
@@ -165,7 +165,7 @@ def test_the_gradient_of_a_weight_by_itself_is_copied() -> None:
 @pytest.mark.parametrize(
     "op", [ops.Permute((2, 0, 1)), ops.Slice(((1, 3, 1), (0, 5, 2), (2, 4, 1))), ops.Split((1, 2), 0)], ids=repr
 )
-def test_integers_are_moved_as_they_are(op, dtype: str) -> None:
+def test_integers_are_moved_as_they_are(op, dtype: str):
     mine = bench(Case(op, ((3, 5, 4),), (dtype,), 1 << 31))
     theirs = Bench(mine.case, NUMPY[type(op)], "float32")
     np.testing.assert_array_equal(mine.forward(), theirs.forward())
@@ -182,11 +182,11 @@ def test_integers_are_moved_as_they_are(op, dtype: str) -> None:
         ((2,) * 9, (8, 6, 4, 2, 0, 1, 3, 5, 7)),
     ],
 )
-def test_axes_in_any_order(shape: tuple[int, ...], axes: tuple[int, ...]) -> None:
+def test_axes_in_any_order(shape: tuple[int, ...], axes: tuple[int, ...]):
     compare(OPERATORS[ops.Permute], Case(ops.Permute(axes), (shape,)))
 
 
-def test_an_image_stays_in_its_layout_where_a_channels_number_is_broadcast() -> None:
+def test_an_image_stays_in_its_layout_where_a_channels_number_is_broadcast():
     image, channels = (2, 32, 4, 5), (2, 32, 1, 1)
     assert formats(ExpandMultiply(), ("abcd", "aBcd16b"), channels, image) == (("abcd", "aBcd16b"), "aBcd16b")
     assert formats(ExpandMultiply(), ("abcd", "aBcd16b"), (2, 24, 1, 1), (2, 24, 4, 5)) == (("abcd", "abcd"), "abcd")
@@ -194,14 +194,14 @@ def test_an_image_stays_in_its_layout_where_a_channels_number_is_broadcast() -> 
 
 @pytest.mark.parametrize("op", [ops.ReduceSum, ops.ReduceMean, ops.ReduceMax])
 @pytest.mark.parametrize("axes", [(0, 2, 4, 6), (1, 3, 5), (1, 2, 6), (6,), (0,), (0, 1, 2, 3, 4, 5, 6)])
-def test_sums_over_any_axes(op, axes: tuple[int, ...]) -> None:
+def test_sums_over_any_axes(op, axes: tuple[int, ...]):
     compare(OPERATORS[op], Case(op(axes), ((3, 2, 4, 1, 5, 2, 3),)))
 
 
 @pytest.mark.parametrize(
     "op", [Sum(), ops.Multiply(3), ops.Maximum(3), ops.Add((1.0, 2.0, 1.0))], ids=lambda op: op.kind
 )
-def test_nan_of_any_input_is_passed_on(op) -> None:
+def test_nan_of_any_input_is_passed_on(op):
     for place in range(3):
         mine = bench(Case(op, ((2, 5),) * 3))
         mine.x[place][1, 2] = np.nan
@@ -221,7 +221,7 @@ def loss(op, logits, label) -> tuple[Array, Array]:
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("bad", [np.nan, -np.nan, np.inf])
 @pytest.mark.parametrize("classes", [3, 40])
-def test_a_diverged_loss_is_not_hidden(classes: int, bad: float, smoothing: float) -> None:
+def test_a_diverged_loss_is_not_hidden(classes: int, bad: float, smoothing: float):
     for place in range(classes):
         logits = np.zeros((2, classes))
         logits[1, place] = bad
@@ -230,14 +230,14 @@ def test_a_diverged_loss_is_not_hidden(classes: int, bad: float, smoothing: floa
         assert not np.isfinite(slopes[1]).any()
 
 
-def test_losses_of_large_logits_and_of_infinite_ones() -> None:
+def test_losses_of_large_logits_and_of_infinite_ones():
     low = -np.inf
     logits = [[1e4, -1e4, 0], [1e4, -1e4, 0], [0, low, 0], [0, low, 0], [-3e4, -1e4, -2e4], [low, -1e4, low]]
     losses, _ = loss(ops.SoftmaxCrossEntropy(), logits, [0, 1, 0, 1, 2, 1])
     np.testing.assert_allclose(losses, [0, 2e4, np.log(2), np.inf, 1e4, 0], rtol=1e-7)
 
 
-def test_an_ignored_sample_and_one_of_no_class() -> None:
+def test_an_ignored_sample_and_one_of_no_class():
     logits = [[np.nan, np.inf], [1.0, 1.0], [1.0, 2.0], [1.0, 2.0]]
     losses, slopes = loss(ops.SoftmaxCrossEntropy(0.1, -100), logits, [-100, 1, 2, -1])
     np.testing.assert_allclose(losses, [0, np.log(2), np.nan, np.nan], rtol=1e-6)
@@ -245,7 +245,7 @@ def test_an_ignored_sample_and_one_of_no_class() -> None:
     np.testing.assert_allclose(slopes[1], [0.45, -0.45], rtol=1e-6)
 
 
-def test_accuracy_takes_nan_for_ahead_of_all() -> None:
+def test_accuracy_takes_nan_for_ahead_of_all():
     logits = np.array([[1.0, 2, 3], [1, 2, 3], [9, 2, 1], [np.nan, 2, 3], [np.nan, 2, 3]])
     for k, hits in ((1, [0.0, 0, 0, 0, 0]), (2, [0.0, 0, 1, 0, 0]), (3, [0.0, 0, 1, 0, 1])):
         bench = Bench(Case(ops.Accuracy(k), ((5, 3), (5,)), (FLOAT, "int32")), OPERATORS[ops.Accuracy], "float32")
@@ -253,19 +253,19 @@ def test_accuracy_takes_nan_for_ahead_of_all() -> None:
         assert bench.forward().tolist() == hits, k
 
 
-def test_an_index_outside_a_table_is_that_of_its_nearest_row() -> None:
+def test_an_index_outside_a_table_is_that_of_its_nearest_row():
     case = Case(ops.MatrixFactorisation(3, 2, 1, INITIAL), ((2,),) * 3, ("int32", "int64", FLOAT))
     mine = bench(case)
     mine.x[0][...], mine.x[1][...] = [-1, 7], [5, -3]
     check(mine)
 
 
-def test_add_relu_in_place() -> None:
+def test_add_relu_in_place():
     x0, x1 = np.array([1, -2, np.nan, 3], np.float32), np.array([-3, 3, 0, 1], np.float32)
     add_relu.command(x=x0, x1=x1, y=x0)()
     np.testing.assert_array_equal(x0, [0, 1, np.nan, 4])
 
 
-def test_every_module_with_kernels_is_in_the_table() -> None:
+def test_every_module_with_kernels_is_in_the_table():
     found = {path.stem for path in Path(table.__file__).parent.glob("*.py") if "\nKERNELS" in path.read_text("utf-8")}
     assert found == set(table.MODULES)

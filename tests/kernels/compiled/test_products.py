@@ -28,7 +28,7 @@ def drawn(generator: np.random.Generator, rows: int, columns: int, turned: bool)
 
 @given(sides, sides, sides, st.booleans(), st.booleans(), st.sampled_from(["none", "row", "sum"]), st.integers(0, 99))
 @settings(max_examples=60)
-def test_it_is_numpys(m: int, n: int, k: int, left: bool, right: bool, more: str, seed: int) -> None:
+def test_it_is_numpys(m: int, n: int, k: int, left: bool, right: bool, more: str, seed: int):
     generator = np.random.default_rng(seed)
     a, b, y = (
         drawn(generator, m, k, left),
@@ -45,7 +45,7 @@ def test_it_is_numpys(m: int, n: int, k: int, left: bool, right: bool, more: str
     np.testing.assert_array_equal(np.asarray(y.base), around)  # nothing else was written
 
 
-def test_a_number_that_is_none_stays_in_its_row_or_column() -> None:
+def test_a_number_that_is_none_stays_in_its_row_or_column():
     a, b, y = np.ones((9, 17), np.float32), np.ones((17, 33), np.float32), zeros((9, 33), "float32")
     a[4, 5], b[6, 20] = np.nan, np.inf
     multiplied(a, b, y, zeros((room(9, 33, 17),), "float32"))()
@@ -59,5 +59,5 @@ def test_a_number_that_is_none_stays_in_its_row_or_column() -> None:
     Case(ops.Matmul(), ((2, 300, DEEP + 20), (DEEP + 20, 50))),
     Case(ops.Matmul(), ((5, 1, 7), (5, 7, 1))),
 ], ids=["many", "deep", "rows and columns"])  # fmt: skip
-def test_matmul(case: Case) -> None:
+def test_matmul(case: Case):
     compare(OPERATORS[ops.Matmul], case)

@@ -47,28 +47,28 @@ def side_by_side(*runs: Callable[[], object]) -> list[object]:
         return [done.result() for done in [threads.submit(run) for run in runs]]
 
 
-def test_commands_run_without_the_gil() -> None:
+def test_commands_run_without_the_gil():
     """Each waits for the other, so it must run meanwhile."""
     a, b = np.zeros(1, np.int64), np.zeros(1, np.int64)
     side_by_side(*(_meet.command(mine=x, other=y, usleep=USLEEP, tries=PATIENT) for x, y in ((a, b), (b, a))))
     assert (a[0], b[0]) == (1, 1)
 
 
-def test_a_command_that_fails_says_so() -> None:
+def test_a_command_that_fails_says_so():
     good, alone = np.ones(1, np.int64), np.zeros(1, np.int64)
     rows = [_meet.command(mine=alone, other=other, usleep=USLEEP, tries=1) for other in (good, alone.copy())]
     with pytest.raises(RuntimeError, match=r"^command 1 of 2 failed$"):
         together(rows)()
 
 
-def test_passes_over_flat_arrays_run_without_the_gil() -> None:
+def test_passes_over_flat_arrays_run_without_the_gil():
     a, b = np.zeros(1, np.int64), np.zeros(1, np.int64)
     runs = (partial(_meet_in_a_pass, *pair, USLEEP, PATIENT) for pair in ((a, b), (b, a)))
     assert side_by_side(*runs) == [True, True]
 
 
 @needs_onednn
-def test_a_learner_takes_one_thread_of_openmp() -> None:
+def test_a_learner_takes_one_thread_of_openmp():
     """Its number of threads is the calling thread's: a new one has as many as there are processors."""
     if LIBRARY.runtime != "OpenMP":
         pytest.skip(f"{PATH} computes {LIBRARY.runtime}")

@@ -56,7 +56,7 @@ def ours(made: Bench) -> bool:
 def test_it_is_numpys(
     n: int, channels: int, kernel: Pair, stride: Pair, dilation: Pair, side: Pair, bias: bool, relu: bool,
     wanted: tuple[int, ...], seed: int, data: st.DataObject,
-) -> None:  # fmt: skip
+):  # fmt: skip
     """Padding up to the window's reach: whole rows and columns of taps see nothing but padding."""
     reach = [d * (k - 1) for k, d in zip(kernel, dilation, strict=True)]
     padding = data.draw(st.tuples(*[st.integers(0, each) for each in reach]))
@@ -74,7 +74,7 @@ def test_it_is_numpys(
 )
 @pytest.mark.parametrize("channels", [2, 16, 20, 48])
 @needs_wide
-def test_windows_that_onednn_leaves_to_its_reference_code(kernel: Pair, dilation: Pair, channels: int) -> None:
+def test_windows_that_onednn_leaves_to_its_reference_code(kernel: Pair, dilation: Pair, channels: int):
     padding = tuple(d * (k - 1) // 2 for k, d in zip(kernel, dilation, strict=True))
     made = bench(depthwise(channels, kernel, padding=(padding[0], padding[1]), dilation=dilation))
     assert ours(made)
@@ -82,12 +82,12 @@ def test_windows_that_onednn_leaves_to_its_reference_code(kernel: Pair, dilation
     assert "dweight" not in made.buffers.backward
 
 
-def test_onednn_has_code_of_its_own_for_3x3() -> None:
+def test_onednn_has_code_of_its_own_for_3x3():
     assert not ours(bench(depthwise(32, (3, 3), padding=(1, 1))))
 
 
 @pytest.mark.parametrize("dilation", [(1, 1), (2, 2)])
-def test_gradients_are_the_adjoints(dilation: Pair) -> None:
+def test_gradients_are_the_adjoints(dilation: Pair):
     """<dy, y> = <dx, x> = <dw, w>: convolution is linear in both. Off by less than one rounding of all its products."""
     made = bench(depthwise(33, (5, 5), (1, 2), (4, 2), dilation, bias=False), side=14)
     made.forward()
@@ -98,7 +98,7 @@ def test_gradients_are_the_adjoints(dilation: Pair) -> None:
         assert abs(float((gradient.astype(float) * of).sum() - products.sum())) < off
 
 
-def test_the_same_bits_every_time() -> None:
+def test_the_same_bits_every_time():
     op = depthwise(20, (7, 7), (1, 1), (6, 6), (2, 2))
     first, second = bench(op), bench(op)
     for made in (first, second):
@@ -118,7 +118,7 @@ def test_the_same_bits_every_time() -> None:
         ops.Conv2d(48, (3, 3), (1, 1), (6, 6), False, INITIAL, 16, (3, 3)),
     ],
 )
-def test_other_convolutions_are_matrix_products_instead(op: ops.Conv2d) -> None:
+def test_other_convolutions_are_matrix_products_instead(op: ops.Conv2d):
     channels = 16 if op.groups in (1, 16) else 32
     case = Case(op, ((2, channels, 12, 11),))
     compare(TABLE[ops.Conv2d], case, tag="aBcd16b")

@@ -25,7 +25,7 @@ BUILD = (
 )
 
 
-def test_what_the_library_lacks_is_an_error_of_the_shapes() -> None:
+def test_what_the_library_lacks_is_an_error_of_the_shapes():
     library = LIBRARY
     with refuses(f"oneDNN {library.version} has no convolution_forward of these shapes: use device=numpy", ShapeError):
         library.check(dnn.UNIMPLEMENTED, "convolution_forward")
@@ -33,7 +33,7 @@ def test_what_the_library_lacks_is_an_error_of_the_shapes() -> None:
         library.check(2, "engine")
 
 
-def test_a_library_without_openmp_runs_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_library_without_openmp_runs_as_well(monkeypatch):
     """It has no number of threads to set."""
     library = dnn.Library(PATH)
     monkeypatch.setattr(library, "one_thread", Command([]))
@@ -42,7 +42,7 @@ def test_a_library_without_openmp_runs_as_well(monkeypatch: pytest.MonkeyPatch) 
         compare(operators(library)[ops.Dense], Case(ops.Dense(3, True, INITIAL), ((4, 5),)))
 
 
-def test_a_library_that_cannot_be_loaded(tmp_path) -> None:
+def test_a_library_that_cannot_be_loaded(tmp_path):
     path = tmp_path / "libdnnl.so"
     path.write_bytes(b"no library")
     with pytest.raises(OSError, match=str(path)) as reason:
@@ -58,9 +58,7 @@ def test_a_library_that_cannot_be_loaded(tmp_path) -> None:
         ("libstdc++.so.6", "apt-get install libstdc++6, or dnf install libstdc++"),
     ],
 )
-def test_a_library_whose_own_libraries_the_system_lacks(
-    monkeypatch: pytest.MonkeyPatch, lacks: str, remedy: str
-) -> None:
+def test_a_library_whose_own_libraries_the_system_lacks(monkeypatch, lacks: str, remedy: str):
     reason = f"{lacks}: cannot open shared object file: No such file or directory"
 
     def refuse(path: str) -> None:
@@ -71,7 +69,7 @@ def test_a_library_whose_own_libraries_the_system_lacks(
         dnn.Library("/opt/libdnnl.so.3")
 
 
-def test_a_library_that_is_another() -> None:
+def test_a_library_that_is_another():
     other = ctypes.util.find_library("m") or "libm.so.6"
     with refuses(
         f"onednn.library: {other} lacks dnnl_version, dnnl_get_effective_cpu_isa, dnnl_engine_create ...; "
@@ -95,7 +93,7 @@ class Altered:
 
 
 @pytest.mark.parametrize("symbol", dnn.NEEDED)
-def test_a_library_that_lacks_a_function(monkeypatch: pytest.MonkeyPatch, symbol: str) -> None:
+def test_a_library_that_lacks_a_function(monkeypatch, symbol: str):
     real = ctypes.CDLL(PATH)
     monkeypatch.setattr(dnn.ctypes, "CDLL", lambda path: Altered(real, **{symbol: None}))
     with refuses(
@@ -104,7 +102,7 @@ def test_a_library_that_lacks_a_function(monkeypatch: pytest.MonkeyPatch, symbol
         dnn.Library(PATH)
 
 
-def test_what_is_needed_is_what_is_called() -> None:
+def test_what_is_needed_is_what_is_called():
     """By the sources: functions of `c`, the objects that are made, and the kinds of primitives that are asked for."""
     folder = Path(dnn.__file__).parent
     text = "".join(file.read_text() for file in folder.glob("*.py"))
@@ -130,9 +128,7 @@ def test_what_is_needed_is_what_is_called() -> None:
         (lambda v: setattr(v, "cpu", 1024), BUILD.replace("RUNTIME", "runtime 1024")),
     ],
 )
-def test_a_library_of_another_version_or_build(
-    monkeypatch: pytest.MonkeyPatch, change: Callable[..., None], message: str
-) -> None:
+def test_a_library_of_another_version_or_build(monkeypatch, change: Callable[..., None], message: str):
     real = ctypes.CDLL(PATH)
     real.dnnl_version.restype = ctypes.POINTER(dnn._Version)
     version = dnn._Version.from_buffer_copy(real.dnnl_version().contents)

@@ -5,7 +5,6 @@ from collections import Counter
 from dataclasses import replace
 from functools import partial
 from math import prod
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -79,14 +78,14 @@ FUSED = {  # model: steps in training, in evaluation
 
 
 @pytest.mark.parametrize("model", FUSED)
-def test_what_is_fused(model: str) -> None:
+def test_what_is_fused(model: str):
     shape, options = SMALL[model]
     training, evaluation = (plan_of(model, shape, training, **options) for training in (True, False))
     assert (steps(training), steps(evaluation)) == FUSED[model]
     assert steps(training, "backward") == steps(training)
 
 
-def test_a_sum_is_fused_with_what_comes_before_it() -> None:
+def test_a_sum_is_fused_with_what_comes_before_it():
     """ResNet-20 has nine: two inputs, and no step of their own."""
     for training in (True, False):
         ops_ = [node.op for node in plan_of("resnet20", (3, 32, 32), training).graph.nodes]
@@ -96,7 +95,7 @@ def test_a_sum_is_fused_with_what_comes_before_it() -> None:
     assert ends == {(False, True): 10, (True, True): 9, (False, False): 2}
 
 
-def test_what_is_left_alone() -> None:
+def test_what_is_left_alone():
     """Convolutions in groups, sums that are not plain; a sum whose terms are no norms is fused with its relu only."""
     graph = Graph()
     x = graph.input("x", (2, 16, 8, 8))
@@ -125,7 +124,7 @@ def moved(plan: Plan) -> tuple[list[str], list[str]]:
 
 @pytest.mark.parametrize("training", [False, True], ids=["evaluation", "training"])
 @pytest.mark.parametrize("model", ["lenet", "resnet20", "resnet50", "googlenet"])
-def test_own_kernels_take_what_they_get(model: str, training: bool) -> None:
+def test_own_kernels_take_what_they_get(model: str, training: bool):
     """Whatever layouts oneDNN prefers on this processor: images are reordered for its primitives and where a net is
     flattened, and from the layout in which they were made; in a concat all lie alike. On AVX2 its blocks have 8
     channels, ours 16."""
@@ -140,7 +139,7 @@ def test_own_kernels_take_what_they_get(model: str, training: bool) -> None:
     assert "backward conv1.weight" not in weights
 
 
-def test_a_config_says_whether_winograds_are_taken(tmp_path: Path) -> None:
+def test_a_config_says_whether_winograds_are_taken(tmp_path):
     settings = {"device": "onednn", "precision": "float32"}
     taken, left = (
         tiny.job(tmp_path, **settings, onednn={"library": None, "winograd": winograd}).kernels
@@ -154,7 +153,7 @@ def test_a_config_says_whether_winograds_are_taken(tmp_path: Path) -> None:
 LACKING = {op for op, checked in CHECKED.items() if "onednn" in checked.lacking}
 
 
-def test_the_set_lacks_what_it_is_said_to_lack() -> None:
+def test_the_set_lacks_what_it_is_said_to_lack():
     assert {op for op, kernel in FAST.operators.items() if kernel.reference} == LACKING
 
 
@@ -167,7 +166,7 @@ COMPUTED = [case for case in CASES if not case.op.is_view(True) and type(case.op
 
 
 @pytest.mark.parametrize("case", COMPUTED, ids=name)
-def test_every_operator_runs_without_python(case: Case) -> None:
+def test_every_operator_runs_without_python(case: Case):
     """So that plans of nets that are not among the models are one call, too."""
     bench = Bench(case, FAST.operators[type(case.op)], "float32")
     assert isinstance(bench.kernel.forward(bench.call(backward=False)), Command)
@@ -177,14 +176,14 @@ def test_every_operator_runs_without_python(case: Case) -> None:
 
 @pytest.mark.parametrize("training", [False, True], ids=["evaluation", "training"])
 @pytest.mark.parametrize("model", SMALL)
-def test_a_model_runs_as_one_call(model: str, training: bool) -> None:
+def test_a_model_runs_as_one_call(model: str, training: bool):
     shape, options = SMALL[model]
     plan = plan_of(model, shape, training, **options)
     weights = np.zeros(plan.layout.size, np.float32)
     assert len(plan.bind(weights, np.zeros_like(weights)).runs) == 1
 
 
-def test_what_only_reference_code_computes_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_only_reference_code_computes_is_named(monkeypatch):
     """The log and `train --check` have the line; softmax and reorders are small, and left out."""
     config = {**BUILT_IN, "device": "onednn"}
     job = open_job(load_mapping(config, []))
@@ -226,7 +225,7 @@ def without(kind: type) -> KernelSet:
     return replace(FAST, operators={**FAST.operators, kind: kernel})
 
 
-def test_numpy_computes_what_the_set_lacks_as_a_run_of_its_own() -> None:
+def test_numpy_computes_what_the_set_lacks_as_a_run_of_its_own():
     """In the canonical layout, and with the GIL, between runs that are one call each."""
     graph = Graph()
     x = ops.conv2d(graph.input("image", (2, 3, 9, 9)), 32, 3)
@@ -254,7 +253,7 @@ def multiplying(left: bool, many: bool, shown: bool) -> Graph:
 
 @pytest.mark.parametrize("many", [False, True])
 @pytest.mark.parametrize("left", [False, True])
-def test_factors_are_turned_without_a_copy(left: bool, many: bool) -> None:
+def test_factors_are_turned_without_a_copy(left: bool, many: bool):
     """But the rows of many matrices that one is multiplied with."""
     (plan, mine), (shown, theirs) = (ran(multiplying(left, many, shown), FAST) for shown in (False, True))
     for each, fused in ((plan, many or not left), (shown, False)):
@@ -285,7 +284,7 @@ CUTS = {
 
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("cut", CUTS)
-def test_heads_are_not_cut_apart(cut: str, masked: bool) -> None:
+def test_heads_are_not_cut_apart(cut: str, masked: bool):
     (plan, mine), (shown, theirs) = (ran(attending(CUTS[cut], masked, shown), FAST) for shown in (False, True))
     assert kinds_of(plan) & {"heads+attention", "permute"} == {"heads+attention"}
     assert kinds_of(shown) & {"heads+attention", "permute"} == {"permute"}
@@ -293,7 +292,7 @@ def test_heads_are_not_cut_apart(cut: str, masked: bool) -> None:
     close(mine, theirs)
 
 
-def test_what_is_broadcast_is_not_made() -> None:
+def test_what_is_broadcast_is_not_made():
     """A channel's weight of each image, and of all: by two steps, beside NumPy's four and their memory."""
     graph = Graph()
     x = ops.conv2d(graph.input("image", (2, 3, 6, 6)), 32, 3)
@@ -307,7 +306,7 @@ def test_what_is_broadcast_is_not_made() -> None:
     close(mine, theirs)
 
 
-def test_the_line_names_what_numpy_computes() -> None:
+def test_the_line_names_what_numpy_computes():
     job = replace(open_job(load_mapping({**BUILT_IN, "device": "onednn"}, [])), device=Device(without(ops.Dense)))
     assert job.slow() == f"NumPy computes dense, for which {job.kernels.about} has no kernel"
     assert f"\n{job.slow()}\n" in describe_job(job, (2,), [1 << 30])
