@@ -12,7 +12,7 @@ from mpibow.errors import CheckpointError, ShapeError
 from mpibow.graph.arrange import Arrangement, arrange
 from mpibow.graph.bound import SILENT, BoundPlan, Signals, bytes_of, extents_of, extra_buffers, format_of
 from mpibow.graph.formats import Reorder, canonical
-from mpibow.graph.graph import Array, Graph, Node, Shape
+from mpibow.graph.graph import Array, Graph, Node
 from mpibow.graph.kernel import ALONE, Buffers, Formats, Kernels, Peers, Shapes
 from mpibow.graph.layout import ALIGNMENT, NONE, Layout, initial_weights, plan_layout, plan_statistics
 from mpibow.graph.memory import Block, lifetimes, peak, place
@@ -197,32 +197,29 @@ def _reorder_weights(program: Program, layout: Layout, shapes: dict[str, Shapes]
             continue
         node, formats, before, after = step.node, shapes[step.node.name].formats, list[Step](), list[Step]()
 
-        def reorder(source: str, target: str, copy: str, tags: tuple[str, str], shape: Shape) -> Step:
-            name = f"reorder of {copy}"
-            shapes[name] = Shapes((shape,), shape, False, (), Formats((tags[0],), tags[1]))
-            return Step("reorder", Node(name, Reorder(*tags), (source,), {}, {}), (source,), (target,))
+        def copied(name: str, lie: str, tag: str, end: str = "") -> str:
+            """The value's copy in the layout `tag`, reordered from the replica before the step, or back after it."""
+            shape, copy, back = values[name].shape, f"{name} as {tag}{end}", not end
+            values[name] = replace(values[name], format=lie)
+            if tag == lie:
+                return name
+            values[copy] = Value(copy, shape, values[name].dtype, format=tag)
+            source, target, *tags = (copy, name, tag, lie) if back else (name, copy, lie, tag)
+            shapes[f"reorder of {copy}"] = Shapes((shape,), shape, False, (), Formats((tags[0],), tags[1]))
+            reorder = Node(f"reorder of {copy}", Reorder(*tags), (source,), {}, {})
+            (after if back else before).append(Step("reorder", reorder, (source,), (target,)))
+            return copy
 
         weights, gradients = dict(step.weights), dict(step.gradients)
         for key, name in step.weights.items():
-            full, shape = node.full(key), values[name].shape
-            values[name] = replace(values[name], format=lies[full])
-            wanted = formats.w.get(key, canonical(shape))
+            lie, tag = lies[node.full(key)], formats.w.get(key, canonical(values[name].shape))
             if step.kind == "backward":
-                wanted = formats.back.get(key, wanted) if "w" in node.op.reads else lies[full]
-            if wanted != lies[full]:
-                copy = weights[key] = f"{name} as {wanted} {step.kind}"
-                values[copy] = Value(copy, shape, values[name].dtype, format=wanted)
-                before.append(reorder(name, copy, copy, (lies[full], wanted), shape))
+                tag = formats.back.get(key, tag) if "w" in node.op.reads else lie
+            weights[key] = copied(name, lie, tag, f" {step.kind}")
         for key, name in step.gradients.items():
-            full, shape = node.full(key), values[name].shape
-            values[name] = replace(values[name], format=lies[full])
-            made = formats.dw.get(key, formats.w.get(key, canonical(shape)))
-            if not values[name].place:  # a frozen weight's, which nothing reads
-                values[name] = replace(values[name], format=made)
-            elif made != lies[full]:
-                copy = gradients[key] = f"{name} as {made}"
-                values[copy] = Value(copy, shape, values[name].dtype, format=made)
-                after.append(reorder(copy, name, copy, (made, lies[full]), shape))
+            tag = formats.dw.get(key, formats.w.get(key, canonical(values[name].shape)))
+            # nothing reads a frozen weight's, which has no place
+            gradients[key] = copied(name, lies[node.full(key)] if values[name].place else tag, tag)
         steps += [*before, replace(step, weights=weights, gradients=gradients), *after]
     return Program(tuple(steps), values)
 

@@ -171,51 +171,6 @@ def train_forward(
     return run
 
 
-@binds
-def rank_backward(
-    call: Call,
-    x: Array,
-    dy: Array,
-    dx: Array | None,
-    normal: Array,
-    part: Array,
-    mean: Array,
-    inverse: Array,
-    sums: Array,
-    weight: Array,
-    dweight: Array,
-    dbias: Array,
-) -> Run:
-    x, dy, normal, part, dx = _rows(x), _rows(dy), _rows(normal), _rows(part), None if dx is None else _rows(dx)
-    own = np.zeros_like(sums)
-    count = dy.shape[0] * dy.shape[2]
-    meet = call.peers.show(f"{call.name} backward", own)
-
-    def run() -> None:  # with dz = weight dy: dx = (dz - mean(dz) - normal mean(dz normal)) / deviation, means of all
-        nonlocal dx, normal, sums
-        np.subtract(x, mean[:, None], out=normal)
-        normal *= inverse[:, None]
-        np.sum(dy, axis=(0, 2), out=dbias)
-        np.multiply(dy, normal, out=part)
-        np.sum(part, axis=(0, 2), out=dweight)
-        if dx is None:
-            return
-        np.multiply(weight, dbias, out=own[0])
-        np.multiply(weight, dweight, out=own[1])
-        learners = meet()
-        sums.fill(0)
-        for products in learners:
-            sums += products
-        sums *= 1 / (len(learners) * count)
-        normal *= sums[1][:, None]
-        normal += sums[0][:, None]
-        np.multiply(dy, weight[:, None], out=part)
-        np.subtract(part, normal, out=dx)
-        dx *= inverse[:, None]
-
-    return run
-
-
 def buffers(op: BatchNorm, shapes: Shapes) -> Buffers:
     channel = ((shapes.y[1],), FLOAT)
     if not shapes.training or op.frozen:
@@ -264,15 +219,16 @@ def forward(call: Call) -> Run:
 
 
 def backward(call: Call) -> Run:
-    if call.op.sync == "rank":
-        return rank_backward(call)
     x, dy, normal, frozen = _rows(call.x0), _rows(call.dy), _rows(call.scratch["normal"]), call.op.frozen
     moments, scratch = call.statistics if frozen else call.saved, call.scratch
     mean, inverse = moments["mean"], scratch["inverse"] if frozen else call.saved["inverse"]
     part, factor = (normal, inverse) if frozen else (_rows(scratch["part"]), scratch["sums"][0])
     weight, dweight, dbias = call.w["weight"], call.dw["weight"], call.dw["bias"]
     dx = None if call.dx[0] is None else _rows(call.dx[0])
-    each, epsilon = 1.0 / (dy.shape[0] * dy.shape[2]), call.op.epsilon
+    count, epsilon = dy.shape[0] * dy.shape[2], call.op.epsilon
+    meet, own = None, np.zeros((2, x.shape[1]), dy.dtype)
+    if call.op.sync == "rank":
+        meet = call.peers.show(f"{call.name} backward", own)
 
     def run() -> None:
         nonlocal normal, part, dx
@@ -287,11 +243,25 @@ def backward(call: Call) -> Run:
         np.sum(part, axis=(0, 2), out=dweight)
         if dx is None:
             return
+        if meet is not None:  # with dz = weight dy: dx = (dz - mean(dz) - normal mean(dz normal)) / deviation, of all
+            np.multiply(weight, dbias, out=own[0])
+            np.multiply(weight, dweight, out=own[1])
+            learners, sums = meet(), scratch["sums"]
+            sums.fill(0)
+            for products in learners:
+                sums += products
+            sums *= 1 / (len(learners) * count)
+            normal *= sums[1][:, None]
+            normal += sums[0][:, None]
+            np.multiply(dy, weight[:, None], out=part)
+            np.subtract(part, normal, out=dx)
+            dx *= inverse[:, None]
+            return
         source = dy
         if not frozen:  # dx = weight / deviation (dy - mean(dy) - normal mean(dy normal)), the means 0 of a frozen norm
             np.multiply(normal, dweight[:, None], out=part)
             part += dbias[:, None]
-            part *= each
+            part *= 1.0 / count
             source = np.subtract(dy, part, out=dx)
         np.multiply(inverse, weight, out=factor)
         np.multiply(source, factor[:, None], out=dx)

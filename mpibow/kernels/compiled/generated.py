@@ -96,4 +96,4 @@ def _tuples(name: str, elements: list[str], parameters: str) -> str:
 
 
 def _loops(file: str) -> str:
-    return (HERE / file).read_text("utf-8").replace(FUTURE, "")
+    return (HERE / file).read_text("utf-8")
