@@ -2,7 +2,6 @@
 
 import argparse
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
@@ -13,7 +12,7 @@ from safetensors.numpy import save
 from mpibow.convert.pickles import write_state_dict
 from mpibow.data.aside import file_aside
 from mpibow.errors import CheckpointError, ConfigError
-from mpibow.graph.graph import Array
+from mpibow.graph.graph import Array, ArraysByName
 from mpibow.job.document import buffers_of, loaded
 from mpibow.models.classifier import Build
 from mpibow.models.torchvision import COUNTED, NETS, names_of
@@ -35,7 +34,7 @@ class Exported:
     ONNX model, in which the arrays lie.
     """
 
-    arrays: Mapping[str, Array]
+    arrays: ArraysByName
     about: JsonObject
     mean: Array | None = None
     model: bytes = b""
@@ -73,14 +72,14 @@ def export_onnx(stored: Stored, make: Build | None = None, *, average: bool = Fa
     return Exported(weights, about, mean, model.SerializeToString())
 
 
-def _weights_of(stored: Stored, average: bool) -> Mapping[str, Array]:
+def _weights_of(stored: Stored, average: bool) -> ArraysByName:
     weights = stored.average if average else stored.weights
     if weights is None:
         raise ConfigError(f"--average: {stored.path} has no average of the centre; train with ema.half_life=SAMPLES")
     return weights
 
 
-def torchvisions(path: Path, weights: Mapping[str, Array]) -> tuple[str, dict[str, Array]]:
+def torchvisions(path: Path, weights: ArraysByName) -> tuple[str, dict[str, Array]]:
     """The net's name, and its weights as torchvision's state_dict has them. Raises ConfigError."""
     found = names_of(weights)
     if found is None:

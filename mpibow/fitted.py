@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -17,7 +16,7 @@ from mpibow.config.words import show
 from mpibow.config.yaml_text import parse
 from mpibow.errors import CheckpointError, ConfigError, RecordError
 from mpibow.evaluate import on_host
-from mpibow.graph.graph import Array
+from mpibow.graph.graph import Array, ArraysByName
 from mpibow.graph.plan import Plan
 from mpibow.job.document import misfit, saved
 from mpibow.job.predictor import Prediction, Predictor, Sources, is_sources, plan_of, softmax
@@ -27,6 +26,7 @@ from mpibow.pytorch import copied, into_torch
 from mpibow.run.results import Summary
 from mpibow.run.series import read_run
 from mpibow.run.stored import Stored, misfit_of, read_stored, write_stored
+from mpibow.system.files import StrPath
 from mpibow.system.json_text import JsonObject
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class Fitted:
 
     def predict(
         self,
-        images: Array | Mapping[str, Array] | Sources,
+        images: Array | ArraysByName | Sources,
         batch_size: int = 100,
         *,
         average: bool = False,
@@ -171,7 +171,7 @@ class Fitted:
             module, strict = copied(self.source.module), False
         return into_torch(module, weights, scope=scope, strict=strict, buffers=self.buffers)
 
-    def to_onnx(self, file: str | os.PathLike[str], *, average: bool = False, scaling: Scaled = "inside") -> None:
+    def to_onnx(self, file: StrPath, *, average: bool = False, scaling: Scaled = "inside") -> None:
         """Writes the net as an ONNX model for any batch size, and FILE.json about its inputs.
 
         The model takes samples as they were stored for training, as `predict` does, and scales them itself; with
@@ -188,7 +188,7 @@ class Fitted:
         """The plan that evaluates batches of this size on the host."""
         return plan_of(self.make, self.config, batch_size)
 
-    def save(self, file: str | os.PathLike[str]) -> None:
+    def save(self, file: StrPath) -> None:
         """Writes net, weights, settings and summary to one safetensors file, which `mpibow.load` reads anywhere.
 
         Raises ShapeError where the net depends on the batch size in another way than by multiples of it.
@@ -210,7 +210,7 @@ def _leave_out(error: RecordError) -> None:
     warnings.warn(f"left out: {error}", stacklevel=4)
 
 
-def load(path: str | os.PathLike[str], *, operators: Sequence[OwnOperator] = ()) -> Fitted:
+def load(path: StrPath, *, operators: Sequence[OwnOperator] = ()) -> Fitted:
     """The trained net of a run directory (its newest whole checkpoint), a checkpoint, or a file of `Fitted.save`.
 
     It needs no data, no mpirun and no GPU, and executes nothing that it reads. `operators` are the net's own, made

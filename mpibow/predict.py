@@ -24,7 +24,7 @@ from mpibow.convert.net_inputs import NetInputs
 from mpibow.convert.sample_sources import samples
 from mpibow.errors import ConfigError, OutputError, RecordError
 from mpibow.fitted import load
-from mpibow.graph.graph import Array
+from mpibow.graph.graph import Array, Shape
 from mpibow.job.predictor import Prediction, Predictor
 from mpibow.run import directory
 from mpibow.system.command import positive, prog
@@ -129,7 +129,7 @@ def _of_classes(form: str, predictions: Iterable[Prediction], top: int) -> Itera
             yield f"{each.sample}  " + ", ".join(f"{name} {likely:.2%}" for name, likely in pairs)
 
 
-def _of_outputs(form: str, rows: Iterable[Row], outputs: Mapping[str, tuple[int, ...]]) -> Iterator[str]:
+def _of_outputs(form: str, rows: Iterable[Row], outputs: Mapping[str, Shape]) -> Iterator[str]:
     """A line for each sample, with the numbers of the net's outputs. Raises ConfigError where they are too many."""
     counts = {name: int(np.prod(shape)) for name, shape in outputs.items()}
     for name, count in counts.items():

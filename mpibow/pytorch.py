@@ -20,7 +20,7 @@ import psutil
 from mpibow.aten.net import TorchNet, check
 from mpibow.comm.cgroups import memory_left
 from mpibow.errors import ConfigError
-from mpibow.graph.graph import Array
+from mpibow.graph.graph import ArraysByName
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -81,11 +81,11 @@ def from_torch(
 
 def into_torch(
     module: Module,
-    weights: Mapping[str, Array],
+    weights: ArraysByName,
     *,
     scope: str = "",
     strict: bool = True,
-    buffers: Mapping[str, Array] | None = None,
+    buffers: ArraysByName | None = None,
 ) -> Module:
     """`module` itself with these weights, statistics and buffers, which have its names for them behind `scope`.
 

@@ -13,7 +13,7 @@ from typing import IO
 import numpy as np
 
 from mpibow.data.aside import refused
-from mpibow.data.dataset import Array
+from mpibow.data.dataset import Array, DType, Shape
 from mpibow.errors import RecordError
 from mpibow.system.files import open_file
 
@@ -31,8 +31,8 @@ class StoredArray:
 
     path: Path
     key: str
-    shape: tuple[int, ...]
-    dtype: np.dtype[np.generic]
+    shape: Shape
+    dtype: DType
     start: int  # byte of the file at which the values begin
     fortran: bool
 

@@ -1,15 +1,15 @@
 """Labels of a data set that is being converted: numbered from 0, and some of each set aside to test."""
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import numpy as np
 
-from mpibow.data.dataset import Array
+from mpibow.data.dataset import Array, ArraysByName
 from mpibow.errors import RecordError
 
 
-def numbered(labels: Mapping[str, Array], *, classes: int | None = None) -> int:
+def numbered(labels: ArraysByName, *, classes: int | None = None) -> int:
     """The number of classes, where labels already count from 0: every class has a record, or `classes` is their number.
 
     `labels` maps an array's name in messages to its integers (n,). Raises RecordError where they do not.
@@ -30,7 +30,7 @@ def numbered(labels: Mapping[str, Array], *, classes: int | None = None) -> int:
     return classes or len(there)
 
 
-def remapped(labels: Mapping[str, Array]) -> tuple[dict[str, Array], tuple[str, ...]]:
+def remapped(labels: ArraysByName) -> tuple[dict[str, Array], tuple[str, ...]]:
     """The labels as 0, 1, ... in the order of their values, int64; and the value of each."""
     values = {name: np.unique(array, return_inverse=True) for name, array in labels.items()}
     there = _values(unique for unique, _ in values.values())

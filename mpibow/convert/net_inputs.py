@@ -24,7 +24,7 @@ from mpibow.data.recordset import open_records
 from mpibow.data.sample_settings import Image
 from mpibow.data.text import FILE, Tokens, read_tokens
 from mpibow.errors import CheckpointError, ConfigError, RecordError
-from mpibow.graph.graph import FLOAT
+from mpibow.graph.graph import FLOAT, Shape
 from mpibow.job.opening import named_samples
 from mpibow.job.predictor import Predictor, Sample
 from mpibow.job.record_kinds import for_net
@@ -42,7 +42,7 @@ class NetInputs:
     net's size, as the converters do, with `crop` without changing their shape.
     """
 
-    inputs: Mapping[str, tuple[tuple[int, ...], str]]
+    inputs: Mapping[str, tuple[Shape, str]]
     image: Image | None = None
     crop: bool = False
     columns: Columns | None = None  # of the table that the net was trained on
@@ -212,7 +212,7 @@ def _of_row(cells: Sequence[object], wanted: NetInputs) -> dict[str, Array]:
     return {name: _as(np.array(values), each) for name, each in wanted.inputs.items()}
 
 
-def _as(values: Array, wanted: tuple[tuple[int, ...], str]) -> Array:
+def _as(values: Array, wanted: tuple[Shape, str]) -> Array:
     shape, dtype = wanted[0], np.dtype(wanted[1])
     if dtype.kind in "iu":
         limits = np.iinfo(dtype)

@@ -11,13 +11,12 @@ import struct
 import sys
 import warnings
 import zipfile
-from collections.abc import Mapping
 from typing import BinaryIO
 
 import numpy as np
 
 from mpibow.errors import ConfigError, RecordError
-from mpibow.graph.graph import Array
+from mpibow.graph.graph import Array, ArraysByName
 
 ALLOWED = {  # the names that arrays are pickled with; `encode` makes bytes in Python 3's protocol 2
     *((f"{package}.multiarray", "_reconstruct") for package in ("numpy.core", "numpy._core")),
@@ -66,7 +65,7 @@ WRITTEN = (1980, 1, 1, 0, 0, 0)  # the same file whenever it is written
 ORDERED_DICT = b"ccollections\nOrderedDict\n)R"
 
 
-def write_state_dict(file: BinaryIO, arrays: Mapping[str, Array]) -> None:
+def write_state_dict(file: BinaryIO, arrays: ArraysByName) -> None:
     """Writes an OrderedDict of tensors on the CPU. Raises ConfigError for a type that STORAGES lacks."""
     found = {name: np.asarray(array, order="C") for name, array in arrays.items()}
     for name, array in found.items():
@@ -79,7 +78,7 @@ def write_state_dict(file: BinaryIO, arrays: Mapping[str, Array]) -> None:
             archive.writestr(zipfile.ZipInfo(f"archive/{name}", WRITTEN), data)
 
 
-def pickled(arrays: Mapping[str, Array]) -> bytes:
+def pickled(arrays: ArraysByName) -> bytes:
     """An OrderedDict of tensors, whose bytes lie elsewhere under their numbers: protocol 2."""
     items = b"".join(_text(name) + _tensor(number, array) for number, (name, array) in enumerate(arrays.items()))
     return b"\x80\x02" + ORDERED_DICT + b"(" + items + b"u."

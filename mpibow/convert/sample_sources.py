@@ -21,6 +21,7 @@ from mpibow.data.manifest import FILE
 from mpibow.data.photo import decodable
 from mpibow.errors import RecordError
 from mpibow.job.predictor import Sample, Sources
+from mpibow.system.files import StrPath
 
 PATIENCE = 1.0  # seconds without a progress bar
 
@@ -71,7 +72,7 @@ def _readers(number: int, source: object, wanted: NetInputs, failed: Failed) -> 
     )
 
 
-def _matches(source: str | os.PathLike[str]) -> list[Path]:
+def _matches(source: StrPath) -> list[Path]:
     """The path, or what matches it as a glob (** is any number of folders), by name."""
     if os.path.exists(source):
         return [Path(source)]

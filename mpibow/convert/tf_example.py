@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mpibow.data.dataset import Array
+from mpibow.data.dataset import Array, DType
 from mpibow.errors import RecordError
 
 Buffer = bytes | memoryview
 VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5  # protobuf's wire types; 3 and 4, groups, are out of use
 KINDS = {1: "bytes", 2: "float", 3: "int64"}  # field of a Feature: the type of its list
-DTYPES: dict[str, np.dtype[np.generic]] = {"float": np.dtype("<f4"), "int64": np.dtype("<i8")}
+DTYPES: dict[str, DType] = {"float": np.dtype("<f4"), "int64": np.dtype("<i8")}
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from mpibow.data.dataset import Array
+from mpibow.data.dataset import Array, DType
 from mpibow.data.image_header import stored_part, turned
 from mpibow.data.slots import Slot
 from mpibow.errors import MpibowError
@@ -76,7 +76,7 @@ class Decoder:
 class Raw(Decoder):
     """Images of one shape and `dtype`: their bytes in one array, which DALI passes on as it is."""
 
-    def __init__(self, dtype: np.dtype[np.generic]) -> None:
+    def __init__(self, dtype: DType) -> None:
         self._dtype = dtype
 
     def graph(self, fn: ModuleType, types: ModuleType) -> object:

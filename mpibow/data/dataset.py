@@ -13,8 +13,11 @@ import numpy.typing as npt
 from mpibow.errors import RecordError
 
 Array = npt.NDArray[Any]
+ArraysByName = Mapping[str, Array]
+Shape = tuple[int, ...]
+DType = np.dtype[Any]
 Moments = tuple[tuple[float, ...], tuple[float, ...]]  # mean and std per channel
-Inputs = Mapping[str, tuple[tuple[int, ...], np.dtype[np.generic]]]  # name: shape and dtype of one sample's
+Inputs = Mapping[str, tuple[Shape, DType]]  # name: shape and dtype of one sample's
 NUMBERS, NUMBERED = "integers, floats or bool", "integers (np.unique(labels, return_inverse=True)[1] makes them)"
 COUNTER = "counter"  # the one input that the pipeline fills itself
 SAMPLE_WEIGHT = "sample_weight"  # the input of training data that are weighed (mpibow.data.sample_weights)
@@ -32,9 +35,9 @@ class Dataset(Protocol):
     classes: int
 
     @property
-    def shape(self) -> tuple[int, ...]: ...
+    def shape(self) -> Shape: ...
     @property
-    def dtype(self) -> np.dtype[np.generic]: ...
+    def dtype(self) -> DType: ...
     @property
     def mean(self) -> tuple[float, ...]: ...
     @property
@@ -109,7 +112,7 @@ def row_bytes(inputs: Inputs) -> dict[str, int]:
     return {name: math.prod(shape) * dtype.itemsize for name, (shape, dtype) in inputs.items()}
 
 
-def read_into(data: Samples, samples: Array, arrays: Mapping[str, Array]) -> None:
+def read_into(data: Samples, samples: Array, arrays: ArraysByName) -> None:
     """Reads samples (n,) into the arrays (n, ...), by name."""
     data.read(samples, *(arrays[name] for name in inputs_of(data)))
 
@@ -158,7 +161,7 @@ class Derived(Measured):
         return self.data.mean, self.data.std
 
 
-def channels_last(shape: tuple[int, ...]) -> bool:
+def channels_last(shape: Shape) -> bool:
     """Whether images of this shape look like (height, width, channels): grey, colour or colour and alpha come last.
 
     Feature maps, as (512, 4, 4) or (512, 1, 1), do not: an image is larger than its number of channels.
@@ -199,8 +202,8 @@ class ArrayData:
         self.labels: Array = labels.astype(np.int32)
         self.name = name
         self.count = len(images)
-        self.shape: tuple[int, ...] = images.shape[1:]
-        self.dtype: np.dtype[np.generic] = self.images.dtype
+        self.shape: Shape = images.shape[1:]
+        self.dtype: DType = self.images.dtype
         named = labels if ignore is None or ignore >= 0 else labels[labels != ignore]
         least, most = (int(named.min()), int(named.max())) if len(named) else (0, 0)
         self.classes = most + 1 if classes is None else classes
@@ -232,7 +235,7 @@ class NamedArrays:
     """
 
     def __init__(
-        self, arrays: Mapping[str, Array], *, name: str = "arrays", contents: Mapping[str, object] | None = None
+        self, arrays: ArraysByName, *, name: str = "arrays", contents: Mapping[str, object] | None = None
     ) -> None:
         self.name, self.contents = name, dict(contents or {})
         self.arrays = {key: _column(f"{name}.{key}", array) for key, array in arrays.items()}

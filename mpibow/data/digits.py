@@ -1,7 +1,6 @@
 """scikit-learn's 1,797 handwritten digits as records: 8 x 8 pixels, small enough to come with a package."""
 
 import importlib
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from mpibow.data.aside import folder_aside
 from mpibow.data.dataset import Array
 from mpibow.data.recordset import write_records
 from mpibow.errors import RecordError, install
+from mpibow.system.files import StrPath
 
 SOURCE = (
     "scikit-learn's digits: the test set of UCI's optical recognition of handwritten digits (Alpaydin and Kaynak, 1998)"
@@ -19,7 +19,7 @@ SOURCE = (
 TEST_EVERY = 5  # images 0, 5, 10, ... are the test set
 
 
-def write_digits(directory: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+def write_digits(directory: StrPath, *, overwrite: bool = False) -> None:
     """Writes `directory`/train and `directory`/test: uint8 (1, 8, 8), 0 to 16, ten classes; both or nothing.
 
     Raises RecordError where scikit-learn is missing, or `directory` exists and `overwrite` is false.
@@ -32,7 +32,7 @@ def write_digits(directory: str | os.PathLike[str], *, overwrite: bool = False) 
             write_records(folder / name, samples, classes=10, source=SOURCE)
 
 
-def ensure_digits(directory: str | os.PathLike[str]) -> tuple[Path, Path]:
+def ensure_digits(directory: StrPath) -> tuple[Path, Path]:
     """The folders of the training and the test set, written if they are not there; any number of processes may call."""
     train, test = Path(directory, "train"), Path(directory, "test")
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from mpibow.data.dataset import Array, Inputs, Measured, Moments, lots
+from mpibow.data.dataset import Array, Inputs, Measured, Moments, Shape, lots
 from mpibow.data.items import Items, check_image, inputs_like
 from mpibow.data.moments import RunningMoments
 from mpibow.data.workers import Workers
@@ -120,7 +120,7 @@ def open_named(items: Items, hands: Hands, *, training: bool) -> NamedItems:
 def open_labelled(
     items: Items,
     hands: Hands,
-    classes_of: Callable[[tuple[int, ...], str], int],
+    classes_of: Callable[[Shape, str], int],
     *,
     training: bool,
     ignore: int | None = None,

@@ -13,7 +13,7 @@ import numpy as np
 from PIL.Image import Image as Photo
 from PIL.ImageFile import ImageFile
 
-from mpibow.data.dataset import COUNTER, Array, Inputs, channels_last, numeric_array, stored
+from mpibow.data.dataset import COUNTER, Array, ArraysByName, Inputs, channels_last, numeric_array, stored
 from mpibow.data.image_header import turned
 from mpibow.data.photo import orientation, rgb
 from mpibow.errors import MpibowError, RecordError
@@ -98,12 +98,12 @@ class Items:
             raise RecordError(f"{self.name}: sample {self.number(sample)}: {type(error).__name__}: {error}") from error
 
 
-def inputs_like(found: Mapping[str, Array]) -> Inputs:
+def inputs_like(found: ArraysByName) -> Inputs:
     """Shapes and dtypes of a sample."""
     return {name: (array.shape, array.dtype) for name, array in found.items()}
 
 
-def fault(found: Mapping[str, Array], inputs: Inputs) -> str:
+def fault(found: ArraysByName, inputs: Inputs) -> str:
     """Why a sample is unlike the first one, '' where it is like it."""
     if set(found) != set(inputs):
         return f"has {', '.join(found)}, the first sample has {', '.join(inputs)}"
@@ -179,7 +179,7 @@ def seed_globals(seed: int, epoch: int, number: int) -> None:
         torch.manual_seed(word)
 
 
-def check_image(found: Mapping[str, Array], name: str) -> None:
+def check_image(found: ArraysByName, name: str) -> None:
     """Raises RecordError where a classifier's first sample is no image, or row of numbers, with a label."""
     if set(found) != {IMAGE, LABEL}:
         raise RecordError(f"{name}: a sample must be (image, label), got {', '.join(found)}")

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mpibow.data.dataset import Array, Inputs, NamedArrays, Samples, numeric_array
+from mpibow.data.dataset import Array, ArraysByName, Inputs, NamedArrays, Samples, numeric_array
 from mpibow.data.sample_weights import unweighed
 from mpibow.errors import ConfigError, RecordError
 
@@ -22,7 +22,7 @@ class Padded(NamedArrays):
     """
 
     def __init__(
-        self, arrays: Mapping[str, Array], name: str, sequences: Sequence[str], counts: Array, lengths: Sequence[int]
+        self, arrays: ArraysByName, name: str, sequences: Sequence[str], counts: Array, lengths: Sequence[int]
     ) -> None:
         super().__init__(arrays, name=name)
         self.sequences, self.counts, self.lengths = tuple(sequences), counts, tuple(lengths)

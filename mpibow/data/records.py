@@ -41,7 +41,7 @@ import numpy as np
 from google_crc32c import value as crc32c
 
 from mpibow.data.aside import file_aside, refused
-from mpibow.data.dataset import Array
+from mpibow.data.dataset import Array, DType, Shape
 from mpibow.errors import RecordError
 from mpibow.system.files import open_file, reason
 
@@ -50,7 +50,7 @@ VERSION = 1
 HEADER = struct.Struct("<8sI3I8s8sQQII")
 INDEX = np.dtype([("start", "<u8"), ("checksum", "<u4"), ("label", "<i4")])
 ENCODINGS = ("raw", "jpeg", "png")
-DTYPES: dict[str, np.dtype[np.generic]] = {"uint8": np.dtype("u1"), "float32": np.dtype("<f4")}
+DTYPES: dict[str, DType] = {"uint8": np.dtype("u1"), "float32": np.dtype("<f4")}
 AGAIN = "copy the file or convert the data again"
 
 
@@ -60,7 +60,7 @@ class RecordForm:
 
     encoding: str
     dtype: str = "uint8"
-    shape: tuple[int, ...] = ()
+    shape: Shape = ()
 
     @classmethod
     def of(cls, image: Array | bytes, encoding: str, dtype: str = "uint8") -> RecordForm:

@@ -14,11 +14,12 @@ from pathlib import Path
 import numpy as np
 
 from mpibow.data.aside import file_aside, folder_aside
-from mpibow.data.dataset import Array, Measured, Moments
+from mpibow.data.dataset import Array, DType, Measured, Moments
 from mpibow.data.manifest import AGAIN, Manifest, Shard, load, save
 from mpibow.data.moments import RunningMoments, channel_moments
 from mpibow.data.records import DTYPES, RecordFile, RecordForm, write_file
 from mpibow.errors import DamagedRecord, RecordError
+from mpibow.system.files import StrPath
 
 SHARD_SIZE = 128 << 20  # bytes: few files, and each still quick to copy
 
@@ -37,7 +38,7 @@ class RecordSet(Measured):
         self.name = manifest.name
         self.count = manifest.count if rows is None else len(rows)
         self.shape = manifest.form.shape
-        self.dtype: np.dtype[np.generic] = DTYPES[manifest.form.dtype]
+        self.dtype: DType = DTYPES[manifest.form.dtype]
         self.classes = manifest.classes
         self._firsts = [0, *accumulate(shard.count for shard in self.shards)]
 
@@ -124,7 +125,7 @@ class RecordSet(Measured):
         return self.shards[shard], record - self._firsts[shard]
 
 
-def open_records(directory: str | os.PathLike[str]) -> RecordSet:
+def open_records(directory: StrPath) -> RecordSet:
     """The data set in `directory`. Raises RecordError where it is missing, not whole, or damaged in its structure."""
     folder = Path(directory)
     manifest = load(folder)
@@ -150,7 +151,7 @@ def open_shard(folder: Path, manifest: Manifest, shard: Shard) -> RecordFile:
 
 
 def write_records(
-    directory: str | os.PathLike[str],
+    directory: StrPath,
     samples: Iterable[tuple[Array | bytes, int]],
     *,
     classes: int,

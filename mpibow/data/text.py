@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from google_crc32c import value as crc32c
 
-from mpibow.data.dataset import Array, Inputs
+from mpibow.data.dataset import Array, DType, Inputs
 from mpibow.data.items import generator
 from mpibow.data.recordset import RecordSet
 from mpibow.data.sample_settings import TokenStream
@@ -128,7 +128,7 @@ def read_tokens(path: Path) -> Tokens:
 
 NAMES = ("text", "target")
 CHUNK = 1 << 16  # tokens of a record
-DTYPES: dict[str, np.dtype[np.generic]] = {"uint8": np.dtype("u1"), "uint16": np.dtype("<u2"), "int32": np.dtype("<i4")}
+DTYPES: dict[str, DType] = {"uint8": np.dtype("u1"), "uint16": np.dtype("<u2"), "int32": np.dtype("<i4")}
 
 
 def dtype_of(vocabulary: int) -> str:

@@ -25,7 +25,7 @@ from multiprocessing.reduction import recv_handle, send_handle
 import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from mpibow.data.dataset import Array, Inputs
+from mpibow.data.dataset import Array, DType, Inputs, Shape
 from mpibow.data.items import Items, seed_globals
 from mpibow.errors import ConfigError, RecordError
 from mpibow.system.process import ASKING
@@ -222,7 +222,7 @@ def block_size(inputs: Inputs) -> int:
     return sum(aligned(PIECE * int(np.prod(shape)) * dtype.itemsize) for shape, dtype in inputs.values())
 
 
-def views(memory: mmap.mmap, block: int, inputs: Sequence[tuple[tuple[int, ...], np.dtype[np.generic]]]) -> list[Array]:
+def views(memory: mmap.mmap, block: int, inputs: Sequence[tuple[Shape, DType]]) -> list[Array]:
     """The arrays of a block, each (PIECE, ...)."""
     start = block * (len(memory) // BLOCKS)
     found = []

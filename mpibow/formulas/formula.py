@@ -14,6 +14,7 @@ from mpibow.formulas import functions
 
 Array = NDArray[Any]
 Arrays = tuple[Array, ...]
+ArraysByName = Mapping[str, Array]
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import numpy as np
 
 from mpibow.errors import ShapeError
 from mpibow.graph.formats import canonical, physical
-from mpibow.graph.graph import FLOAT, Array, Node, Shape
+from mpibow.graph.graph import FLOAT, Array, ArraysByName, DType, Node, Shape
 from mpibow.graph.kernel import ALONE, Buffers, Call, Peers, Run
 from mpibow.graph.steps import Step, Value, gradient
 from mpibow.graph.wide import plain
@@ -41,7 +41,7 @@ def extents_of(value: Value) -> Shape:
     return physical(format_of(value), value.shape)
 
 
-def dtype_of(dtype: str, precision: str) -> np.dtype[np.generic]:
+def dtype_of(dtype: str, precision: str) -> DType:
     return np.dtype(precision if dtype == FLOAT else dtype)
 
 
@@ -81,7 +81,7 @@ class BoundPlan:
         weights: Array,
         gradients: Array | None,
         statistics: Array,
-        inputs: Mapping[str, Array],
+        inputs: ArraysByName,
         peers: Peers = ALONE,
         signals: Signals = SILENT,
     ) -> None:
@@ -160,7 +160,7 @@ class BoundPlan:
             return np.empty(0)
         return self._buffer(root, shape, owner.dtype)
 
-    def _constant(self, name: str, value: float, shape: Shape, dtype: np.dtype[np.generic]) -> Array:
+    def _constant(self, name: str, value: float, shape: Shape, dtype: DType) -> Array:
         if name not in self.constants:
             array: Array = self.plan.kernels.zeros(shape, dtype.name)
             self.plan.kernels.put(array, np.full(shape, value, dtype))

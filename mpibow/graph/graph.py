@@ -14,6 +14,7 @@ import numpy as np
 from mpibow.errors import ShapeError
 from mpibow.formulas.formula import Array as Array
 from mpibow.formulas.formula import Arrays as Arrays
+from mpibow.formulas.formula import ArraysByName as ArraysByName
 from mpibow.graph.infix import Infix
 
 _PREFIX: ContextVar[str] = ContextVar("prefix", default="")
@@ -42,6 +43,7 @@ def prefix() -> str:
 
 
 Shape = tuple[int, ...]
+DType = np.dtype[Any]
 Initialiser = Callable[[np.random.Generator, Shape, int, int], Array]  # (generator, shape, fan in, fan out)
 
 OUTPUT = -1

@@ -10,7 +10,7 @@ from typing import Any, Protocol, cast
 import numpy as np
 
 from mpibow.graph.formats import canonical
-from mpibow.graph.graph import Array, Arrays, Graph, InputNumbers, Op, Shape
+from mpibow.graph.graph import Array, Arrays, ArraysByName, Graph, InputNumbers, Op, Shape
 from mpibow.graph.memory import zeros
 from mpibow.graph.rewrite import NO_WIDTHS, Widths
 
@@ -95,13 +95,13 @@ class Call:
     op: Any
     x: Arrays
     y: Array
-    w: Mapping[str, Array]
-    saved: Mapping[str, Array]
-    scratch: Mapping[str, Array]
+    w: ArraysByName
+    saved: ArraysByName
+    scratch: ArraysByName
     dy: Array
     dx: tuple[Array | None, ...] = ()
-    dw: Mapping[str, Array] = field(default_factory=dict)
-    statistics: Mapping[str, Array] = field(default_factory=dict)
+    dw: ArraysByName = field(default_factory=dict)
+    statistics: ArraysByName = field(default_factory=dict)
     shapes: Shapes = Shapes((), (), False)
     ys: Arrays = ()
     dys: Arrays = ()

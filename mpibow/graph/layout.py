@@ -12,7 +12,7 @@ from typing import Never
 import numpy as np
 
 from mpibow.graph.formats import canonical, pack, physical, unpack
-from mpibow.graph.graph import Array, Graph, Shape, Weight, Weights
+from mpibow.graph.graph import Array, ArraysByName, Graph, Shape, Weight, Weights
 
 ALIGNMENT = 16  # elements: 64 bytes of float32, a cache line and an AVX-512 register
 NONE: Mapping[str, Never] = MappingProxyType({})
@@ -64,7 +64,7 @@ class Layout:
         views = self.views(flat)
         return {span.name: unpack(views[span.name], span.format, span.shape) for span in self.spans}
 
-    def packed(self, named: Mapping[str, Array], dtype: str) -> Array:
+    def packed(self, named: ArraysByName, dtype: str) -> Array:
         """The flat array (size,) of weights given by name in their own shapes."""
         flat = np.zeros(self.size, dtype)
         for span, view in zip(self.spans, self.views(flat).values(), strict=True):

@@ -12,7 +12,7 @@ from mpibow.errors import CheckpointError, ShapeError
 from mpibow.graph.arrange import Arrangement, arrange
 from mpibow.graph.bound import SILENT, BoundPlan, Signals, bytes_of, extents_of, extra_buffers, format_of
 from mpibow.graph.formats import Reorder, canonical
-from mpibow.graph.graph import Array, Graph, Node
+from mpibow.graph.graph import Array, ArraysByName, Graph, Node
 from mpibow.graph.kernel import ALONE, Buffers, Formats, Kernels, Peers, Shapes
 from mpibow.graph.layout import ALIGNMENT, NONE, Layout, initial_weights, plan_layout, plan_statistics
 from mpibow.graph.memory import Block, lifetimes, peak, place
@@ -46,7 +46,7 @@ class Plan:
         weights: Array,
         gradients: Array | None = None,
         statistics: Array | None = None,
-        inputs: Mapping[str, Array] | None = None,
+        inputs: ArraysByName | None = None,
         peers: Peers = ALONE,
         signals: Signals = SILENT,
     ) -> BoundPlan:
@@ -66,7 +66,7 @@ class Plan:
         """The flat arrays centre (layout.size,) and statistics (statistics.size,) by name, in their own shapes."""
         return self.layout.unpacked(centre) | self.statistics.unpacked(statistics)
 
-    def packed(self, arrays: Mapping[str, Array], source: str) -> tuple[Array, Array]:
+    def packed(self, arrays: ArraysByName, source: str) -> tuple[Array, Array]:
         """The inverse of `unpacked`. Raises CheckpointError, about `source`, where names or shapes are others."""
         shapes = {span.name: span.shape for layout in (self.layout, self.statistics) for span in layout.spans}
         if {name: array.shape for name, array in arrays.items()} != shapes:
@@ -191,35 +191,37 @@ def _reorder_weights(program: Program, layout: Layout, shapes: dict[str, Shapes]
     """Reorders weights for kernels that request another layout than the replica's, and their gradients back."""
     lies = {span.name: span.format for span in layout.spans}
     values, steps = dict(program.values), list[Step]()
+
+    def copied(name: str, lie: str, tag: str, beside: list[Step], end: str = "") -> str:
+        """The value's copy in the layout `tag`; `beside` gets the step that reorders it, or without `end` reorders it
+        back."""
+        shape, copy = values[name].shape, f"{name} as {tag}{end}"
+        values[name] = replace(values[name], format=lie)
+        if tag == lie:
+            return name
+        values[copy] = Value(copy, shape, values[name].dtype, format=tag)
+        source, target, *tags = (name, copy, lie, tag) if end else (copy, name, tag, lie)
+        shapes[f"reorder of {copy}"] = Shapes((shape,), shape, False, (), Formats((tags[0],), tags[1]))
+        reorder = Node(f"reorder of {copy}", Reorder(*tags), (source,), {}, {})
+        beside.append(Step("reorder", reorder, (source,), (target,)))
+        return copy
+
     for step in program.steps:
         if step.kind == "sum":
             steps.append(step)
             continue
         node, formats, before, after = step.node, shapes[step.node.name].formats, list[Step](), list[Step]()
 
-        def copied(name: str, lie: str, tag: str, end: str = "") -> str:
-            """The value's copy in the layout `tag`, reordered from the replica before the step, or back after it."""
-            shape, copy, back = values[name].shape, f"{name} as {tag}{end}", not end
-            values[name] = replace(values[name], format=lie)
-            if tag == lie:
-                return name
-            values[copy] = Value(copy, shape, values[name].dtype, format=tag)
-            source, target, *tags = (copy, name, tag, lie) if back else (name, copy, lie, tag)
-            shapes[f"reorder of {copy}"] = Shapes((shape,), shape, False, (), Formats((tags[0],), tags[1]))
-            reorder = Node(f"reorder of {copy}", Reorder(*tags), (source,), {}, {})
-            (after if back else before).append(Step("reorder", reorder, (source,), (target,)))
-            return copy
-
         weights, gradients = dict(step.weights), dict(step.gradients)
         for key, name in step.weights.items():
             lie, tag = lies[node.full(key)], formats.w.get(key, canonical(values[name].shape))
             if step.kind == "backward":
                 tag = formats.back.get(key, tag) if "w" in node.op.reads else lie
-            weights[key] = copied(name, lie, tag, f" {step.kind}")
+            weights[key] = copied(name, lie, tag, before, f" {step.kind}")
         for key, name in step.gradients.items():
             tag = formats.dw.get(key, formats.w.get(key, canonical(values[name].shape)))
             # nothing reads a frozen weight's, which has no place
-            gradients[key] = copied(name, lies[node.full(key)] if values[name].place else tag, tag)
+            gradients[key] = copied(name, lies[node.full(key)] if values[name].place else tag, tag, after)
         steps += [*before, replace(step, weights=weights, gradients=gradients), *after]
     return Program(tuple(steps), values)
 

@@ -48,7 +48,7 @@ def widen(
         out.append(Node(name, op, inputs, {}, {}), op.infer(*shapes))
         return name
 
-    def shaped(name: str, shape: tuple[int, ...]) -> str:
+    def shaped(name: str, shape: Shape) -> str:
         other = f"{name} as {shape}"
         if out.tensors[name].shape == shape or other in out.tensors:
             return name if out.tensors[name].shape == shape else other

@@ -12,7 +12,7 @@ from mpibow.comm.communicator import Communicator
 from mpibow.data.loading import Loading
 from mpibow.data.readers import Reader
 from mpibow.data.slots import Feed
-from mpibow.graph.graph import Array
+from mpibow.graph.graph import Array, ArraysByName
 from mpibow.graph.plan import Plan
 from mpibow.job.memory import Memory
 from mpibow.kernels import KernelSet
@@ -25,7 +25,7 @@ from mpibow.trace import Trace
 if TYPE_CHECKING:
     from mpibow.job.job import Job
 
-Compute = Callable[[Mapping[str, Array]], Mapping[str, Array]]  # one batch, from a slot's arrays to outputs
+Compute = Callable[[ArraysByName], ArraysByName]  # one batch, from a slot's arrays to outputs
 
 
 class Device:
@@ -57,7 +57,7 @@ class Device:
         """One batch of an evaluation; the outputs are overwritten by the next."""
         bound = plan.bind(centre, statistics=statistics)
 
-        def compute(slot: Mapping[str, Array]) -> Mapping[str, Array]:
+        def compute(slot: ArraysByName) -> ArraysByName:
             for name, array in bound.inputs.items():
                 np.copyto(array, slot[name])
             with np.errstate(over="ignore", invalid="ignore", divide="ignore"):

@@ -22,7 +22,7 @@ from mpibow import ops
 from mpibow.config.strict import build, hints_of, once, plain
 from mpibow.config.words import show
 from mpibow.errors import CheckpointError, ConfigError, ShapeError
-from mpibow.graph.graph import Array, Buffer, Graph, Initialiser, Op, Tensor
+from mpibow.graph.graph import Array, ArraysByName, Buffer, Graph, Initialiser, Op, Tensor
 from mpibow.models.classifier import Build
 from mpibow.ops.initialisers import ZERO
 from mpibow.ops.own import Own, OwnOperator
@@ -91,7 +91,7 @@ def saved(make: Build) -> tuple[Document, dict[str, Array]]:
     return document, arrays
 
 
-def loaded(document: Document, arrays: Mapping[str, Array], operators: Sequence[OwnOperator] = ()) -> Build:
+def loaded(document: Document, arrays: ArraysByName, operators: Sequence[OwnOperator] = ()) -> Build:
     """The graphs of a document by batch size. `operators` are a script's own, which are not in it.
 
     Raises CheckpointError naming what is unknown, of another version, or no document's.
@@ -127,7 +127,7 @@ def loaded(document: Document, arrays: Mapping[str, Array], operators: Sequence[
     return make
 
 
-def buffers_of(document: Document | None, arrays: Mapping[str, Array]) -> dict[str, Buffer]:
+def buffers_of(document: Document | None, arrays: ArraysByName) -> dict[str, Buffer]:
     """The buffers of the net in a document, by name."""
     kept = (document or {}).get("buffers", {})
     return {name: Buffer(arrays[f"buffer {name}"], persistent) for name, persistent in kept.items()}
@@ -199,7 +199,7 @@ def _by_batch(two: object, three: object, path: str) -> object:
     raise ShapeError(f"graph{path}: is {show(two)} at batch size 2 and {show(three)} at 3; it can't be saved as a net")
 
 
-def _decoded(entry: object, batch: int, arrays: Mapping[str, Array]) -> Any:
+def _decoded(entry: object, batch: int, arrays: ArraysByName) -> Any:
     """The settings of one batch size, with the arrays in their places."""
     if isinstance(entry, Mapping):
         if entry.keys() == {"batch"} and isinstance(entry["batch"], int):

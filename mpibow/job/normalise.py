@@ -9,7 +9,7 @@ from typing import get_args
 import numpy as np
 
 from mpibow.config.words import show
-from mpibow.data.dataset import Array, Dataset, NamedArrays, NamedSamples, Samples
+from mpibow.data.dataset import Array, ArraysByName, Dataset, NamedArrays, NamedSamples, Samples
 from mpibow.data.decoded import Decoded
 from mpibow.data.moments import mean_image
 from mpibow.data.recordset import RecordSet
@@ -37,7 +37,7 @@ class Scaling:
         return {"mean": np.array(self.mean)} if len(self.mean) > len(self.std) else {}
 
     @classmethod
-    def of(cls, entries: JsonObject, arrays: Callable[[], Mapping[str, Array]]) -> Scaling:
+    def of(cls, entries: JsonObject, arrays: Callable[[], ArraysByName]) -> Scaling:
         """The inverse of `entries` and `arrays`; these are read only where they are needed."""
         mean = entries["mean"]
         return cls(tuple(arrays()[mean].tolist() if isinstance(mean, str) else mean), tuple(entries["std"]))

@@ -16,15 +16,16 @@ from mpibow.config import Config
 from mpibow.data.dataset import Frame, float32, is_frame, numeric_array
 from mpibow.errors import ConfigError
 from mpibow.graph.bound import BoundPlan
-from mpibow.graph.graph import FLOAT, Array, Graph
+from mpibow.graph.graph import FLOAT, Array, ArraysByName, Graph, Shape
 from mpibow.graph.plan import Plan, choose_layout, compile_plan
 from mpibow.job.job import kernels_of
 from mpibow.models.classifier import Build
 from mpibow.models.objective import predictions, read_by
+from mpibow.system.files import StrPath
 
-Source = str | os.PathLike[str] | Photo | Frame
+Source = StrPath | Photo | Frame
 Sources = Source | Iterable[Source]
-Sample = tuple[str, Mapping[str, Array]]  # its name, and its arrays by the names of the net's inputs
+Sample = tuple[str, ArraysByName]  # its name, and its arrays by the names of the net's inputs
 
 
 def is_sources(value: object) -> TypeGuard[Sources]:
@@ -66,7 +67,7 @@ class Predictor:
     other. Raises ConfigError where the net has no outputs but its losses.
     """
 
-    def __init__(self, make: Build, config: Config, weights: Mapping[str, Array], batch_size: int = 100) -> None:
+    def __init__(self, make: Build, config: Config, weights: ArraysByName, batch_size: int = 100) -> None:
         self.graph = make(1)  # for its shapes
         self.batch_size, self._make, self._config, self._weights = batch_size, make, config, weights
         self._outputs = predictions(self.graph)
@@ -78,7 +79,7 @@ class Predictor:
         self._kept, self._lock = dict[int, BoundPlan](), threading.Lock()
 
     @property
-    def outputs(self) -> dict[str, tuple[int, ...]]:
+    def outputs(self) -> dict[str, Shape]:
         """The shape of each output of one sample."""
         return {name: self.graph.tensors[tensor].shape[1:] for name, tensor in self._outputs.items()}
 
@@ -100,7 +101,7 @@ class Predictor:
             for row, (name, _) in enumerate(batch):
                 yield name, {output: array[row] for output, array in found.items()}
 
-    def _run(self, bound: BoundPlan, given: Mapping[str, Array]) -> dict[str, Array]:
+    def _run(self, bound: BoundPlan, given: ArraysByName) -> dict[str, Array]:
         count, batch_size = (len(arrays[self.inputs[0]]) for arrays in (given, bound.inputs))
         found = {name: np.zeros((count, *shape), bound.outputs[name].dtype) for name, shape in self.outputs.items()}
         with self._lock:

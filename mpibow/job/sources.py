@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from mpibow.config.words import show
-from mpibow.data.dataset import Array, ArrayData, NamedArrays, Samples, is_frame
+from mpibow.data.dataset import Array, ArrayData, ArraysByName, NamedArrays, Samples, Shape, is_frame
 from mpibow.data.indexed import Hands, open_labelled, open_named
 from mpibow.data.items import IMAGE, LABEL, LABELS, Indexed, Items, Transform
 from mpibow.data.lengths import padded
@@ -21,9 +21,10 @@ from mpibow.job.record_kinds import classified, for_net, named, open_data
 from mpibow.models.augmentation import Augmentation
 from mpibow.models.classifier import Net, classifier
 from mpibow.models.objective import TARGET
+from mpibow.system.files import StrPath
 
-Arrays = Array | Mapping[str, Array]
-Source = Samples | Indexed | tuple[Arrays, Arrays] | Mapping[str, Array] | str | os.PathLike[str]
+Arrays = Array | ArraysByName
+Source = Samples | Indexed | tuple[Arrays, Arrays] | ArraysByName | StrPath
 Transforms = Transform | Mapping[str, Transform | None]
 PARTS = ("train", "test")  # of transforms; that of test is of validation data, too
 
@@ -40,7 +41,7 @@ class Sources:
 
     parameters: tuple[str, ...]
     outputs: bool
-    classes_of: Callable[[tuple[int, ...], str], int]
+    classes_of: Callable[[Shape, str], int]
     ignore: int | None = None
     seed: int = 0
     transform: Transforms | None = None
@@ -182,7 +183,7 @@ def parameters_of(net: Callable[..., object]) -> tuple[str, ...]:
     return tuple(needed or [p.name for p in parameters][:1])
 
 
-def classes_of(net: Net, augmentation: Augmentation, shape: tuple[int, ...], dtype: str) -> int:
+def classes_of(net: Net, augmentation: Augmentation, shape: Shape, dtype: str) -> int:
     """How many logits a classifier gives for images of a shape and dtype. Raises ShapeError where it gives none."""
     graph = classifier(net, shape, dtype, augmentation=augmentation)(1)
     return int(graph.tensors[graph.outputs["logits"]].shape[1])

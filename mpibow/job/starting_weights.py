@@ -14,9 +14,10 @@ from mpibow.config.schema import Weights
 from mpibow.config.strict import build
 from mpibow.data.dataset import numeric_array
 from mpibow.errors import ConfigError
-from mpibow.graph.graph import Array, Shape
+from mpibow.graph.graph import Array, ArraysByName, Shape
 from mpibow.models.torchvision import COUNTED, STATISTICS, Names, names_of
 from mpibow.system.command import some
+from mpibow.system.files import StrPath
 
 KEYS = {theirs: ours for ours, theirs in STATISTICS.items()}
 
@@ -25,11 +26,11 @@ class HasWeights(Protocol):
     """An object with weights by name, as `fit` returns it."""
 
     @property
-    def weights(self) -> Mapping[str, Array]: ...
+    def weights(self) -> ArraysByName: ...
 
 
 Arrays = Mapping[str, Any]  # by name; or settings beside `file`, which may be any of these
-Start = str | os.PathLike[str] | HasWeights | Arrays
+Start = StrPath | HasWeights | Arrays
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class StartingWeights:
 
     weights: Weights
     key: str = "model.weights"
-    arrays: Mapping[str, Array] | None = None
+    arrays: ArraysByName | None = None
 
     @property
     def source(self) -> str:
@@ -88,7 +89,7 @@ class LoadedWeights:
     """
 
     source: str
-    arrays: Mapping[str, Array]
+    arrays: ArraysByName
     excluded: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     unexpected: tuple[str, ...] = ()
@@ -121,7 +122,7 @@ class LoadedWeights:
         return {"source": self.source, **{key: list(names) for key, names in lists.items()}}
 
 
-def take(given: StartingWeights, stored: Mapping[str, Array], shapes: Mapping[str, Shape]) -> LoadedWeights:
+def take(given: StartingWeights, stored: ArraysByName, shapes: Mapping[str, Shape]) -> LoadedWeights:
     """The arrays of `stored` for a net whose weights and statistics have these shapes by name.
 
     Raises ConfigError naming the misfit and its remedy.
@@ -163,7 +164,7 @@ def take(given: StartingWeights, stored: Mapping[str, Array], shapes: Mapping[st
     return LoadedWeights(given.source, taken, excluded, missing, unexpected, skipped)
 
 
-def renamed(given: StartingWeights, stored: Mapping[str, Array], shapes: Mapping[str, Shape]) -> dict[str, Array]:
+def renamed(given: StartingWeights, stored: ArraysByName, shapes: Mapping[str, Shape]) -> dict[str, Array]:
     """`stored` under the net's names, where it has PyTorch's: torchvision's of its nets, a batch norm's statistics.
 
     PyTorch's count of a batch norm's batches is left out. Raises ConfigError where torchvision's names are asked for,

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 import numpy as np
 
 from mpibow.config import Config, load_mapping
-from mpibow.data.dataset import ArrayData, NamedArrays
+from mpibow.data.dataset import ArrayData, NamedArrays, Shape
 from mpibow.errors import ConfigError
 from mpibow.job.job import Job
 from mpibow.job.opening import make_job, named_net, named_objective
 from mpibow.models import OBJECTIVES
 
-SHAPES: Mapping[str, tuple[int, tuple[int, ...]]] = {  # classes and images that a model is known for
+SHAPES: Mapping[str, tuple[int, Shape]] = {  # classes and images that a model is known for
     "alexnet": (1000, (3, 224, 224)),
     "convnet": (10, (1, 8, 8)),
     "googlenet": (1000, (3, 224, 224)),

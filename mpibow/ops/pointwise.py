@@ -1,6 +1,6 @@
 """Operators of one element: formulas of the output and of the gradients, which every machine's kernels are made of."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from inspect import getfullargspec
@@ -13,7 +13,7 @@ from mpibow.formulas.formula import Formula
 from mpibow.formulas.functions import Element as Element
 from mpibow.formulas.language import formula
 from mpibow.formulas.passes import Program, bind, plain, program
-from mpibow.graph.graph import FLOAT, Array, Arrays, Op, Tensor
+from mpibow.graph.graph import FLOAT, Arrays, ArraysByName, Op, Tensor
 from mpibow.graph.infix import named
 from mpibow.graph.kernel import Binding, Buffers, Call, Kernel, Run, Shapes, Specs
 
@@ -119,7 +119,7 @@ def reference(op: type[Pointwise]) -> Kernel:
     return Kernel(half(False), None if op.differentiable is None else half(True), _buffers)
 
 
-def _run(one: Bound, scratch: Mapping[str, Array]) -> Run:
+def _run(one: Bound, scratch: ArraysByName) -> Run:
     planned, size = _program(one.formula, one.wanted), one.results[0].size
     chunk, calls = _chunk(planned, size), list[Callable[[], object]]()
     arrays = dict(zip(one.formula.arrays, one.arrays, strict=True))

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from mpibow.data.dataset import NamedSamples
+from mpibow.data.dataset import NamedSamples, Shape
 from mpibow.data.split import Divisible
 from mpibow.errors import ConfigError, DivergedError
 from mpibow.job import Job
@@ -31,7 +31,7 @@ class Checked:
     without classes.
     """
 
-    shapes: dict[str, tuple[int, ...]]
+    shapes: dict[str, Shape]
     weights: int
     loss: float
     chance: float | None

@@ -13,7 +13,7 @@ from mpibow import __version__
 from mpibow.comm.communicator import Communicator
 from mpibow.config.strict import join, plain
 from mpibow.errors import CommunicationError, ConfigError
-from mpibow.graph.graph import Array
+from mpibow.graph.graph import Array, ArraysByName
 from mpibow.job import Job, on_device
 from mpibow.job.fingerprint import Numbers, Pinned, contents_of, crc_of, differing, numbers_of, structure_of
 from mpibow.system.command import PACKAGE, some
@@ -83,7 +83,7 @@ def compare(comm: Communicator, difference: str, texts: Mapping[str, str], remed
     raise CommunicationError(f"rank {odd}: has {difference} than rank 0: {some(differences)}; {remedy}")
 
 
-def from_rank_0(arrays: Mapping[str, Array], comm: Communicator) -> dict[str, Array]:
+def from_rank_0(arrays: ArraysByName, comm: Communicator) -> dict[str, Array]:
     """Rank 0's arrays by name on every rank. Collective."""
     forms = comm.share({name: (array.shape, array.dtype) for name, array in arrays.items()})[0]
     sent = dict[str, Array]()
@@ -103,7 +103,7 @@ def send_first(arrays: Sequence[Array], comm: Communicator) -> str:
     return "the ranks made different weights: all start from rank 0's" if differed else ""
 
 
-def compare_state(comm: Communicator, job: Job, arrays: Mapping[str, Array], numbers: JsonObject) -> None:
+def compare_state(comm: Communicator, job: Job, arrays: ArraysByName, numbers: JsonObject) -> None:
     """Raises CommunicationError where the net's numbers, or the first state of all ranks, differ. Collective."""
     if comm.size > 1:
         state = {name: crc_of(array) for name, array in arrays.items()} | dict(numbers)

@@ -34,7 +34,7 @@ from safetensors.numpy import load_file, save_file
 from mpibow.comm.communicator import Call
 from mpibow.comm.pulse import Pulse
 from mpibow.errors import CheckpointError
-from mpibow.graph.graph import Array
+from mpibow.graph.graph import Array, ArraysByName
 from mpibow.run.directory import ELSEWHERE
 from mpibow.system.files import is_full, open_file, read_file, reason, sync_folder, whole_file
 from mpibow.system.json_text import JsonObject, finite
@@ -51,8 +51,8 @@ class Snapshot:
     """A run between two iterations: `header` is JSON, `own` are this rank's arrays, `files` by name the same on all."""
 
     header: JsonObject
-    files: Mapping[str, Mapping[str, Array]]
-    own: Mapping[str, Array]
+    files: Mapping[str, ArraysByName]
+    own: ArraysByName
 
 
 def name_of(iteration: int) -> str:
@@ -111,7 +111,7 @@ def _prepare(aside: Path) -> None:
     aside.mkdir(parents=True)
 
 
-def _write(path: Path, arrays: Mapping[str, Array], pulse: Pulse) -> list[int]:
+def _write(path: Path, arrays: ArraysByName, pulse: Pulse) -> list[int]:
     """Writes the file; returns its size and CRC32C as read from disk."""
     save_file({name: np.asarray(array, order="C") for name, array in arrays.items()}, path)
     pulse.beat()

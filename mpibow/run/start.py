@@ -2,7 +2,6 @@
 
 import json
 import platform
-from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,7 +16,7 @@ from mpibow.config.strict import build, plain
 from mpibow.data.sample_weights import checksum
 from mpibow.data.timeline import Timeline
 from mpibow.errors import ConfigError, OutputError
-from mpibow.graph.graph import Array
+from mpibow.graph.graph import Array, ArraysByName
 from mpibow.graph.layout import Layout, initial_weights
 from mpibow.graph.plan import Plan
 from mpibow.job import Job
@@ -49,7 +48,7 @@ class Source:
     header: Header | None = None
     notes: tuple[str, ...] = ()
     other: tuple[str, ...] = ()  # changed settings that its numbers depend on
-    weights: Mapping[str, Array] = field(default_factory=dict)  # trained ones that a new run starts from, by name
+    weights: ArraysByName = field(default_factory=dict)  # trained ones that a new run starts from, by name
     token: str = ""
 
 
@@ -195,7 +194,7 @@ def start_of(source: Source, job: Job, plan: Plan, first: Timeline) -> Start:
     return Start(source, header.iteration, timeline, *read_centre(path, plan), changed, known)
 
 
-def begun(layout: Layout, weights: Mapping[str, Array], plan: Plan, config: Config) -> Array:
+def begun(layout: Layout, weights: ArraysByName, plan: Plan, config: Config) -> Array:
     """The flat array (layout.size,) that every replica starts from: trained weights if given, the others random."""
     new = initial_weights(layout, config.seed, plan.weight_dtype)
     return layout.packed({**layout.unpacked(new), **weights}, plan.weight_dtype) if weights else new

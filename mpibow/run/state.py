@@ -12,7 +12,7 @@ import numpy as np
 from mpibow.comm.communicator import Call
 from mpibow.data.timeline import Timeline
 from mpibow.errors import CheckpointError
-from mpibow.graph.graph import Array
+from mpibow.graph.graph import Array, ArraysByName, DType
 from mpibow.graph.layout import Layout, repack
 from mpibow.graph.plan import Plan
 from mpibow.kernels.passes import FlatKernels
@@ -46,7 +46,7 @@ class State:
         timeline: Timeline,
         iteration: int,
         statistics: Array,
-        inputs: Mapping[str, Array],
+        inputs: ArraysByName,
         average: Array | None,
     ) -> Snapshot:
         """The run before `iteration`, with the entries of `header` besides its own; nothing may be under way.
@@ -81,7 +81,7 @@ class State:
             "rule": dict(state.numbers),
         }
         common, own = (self._repacked(arrays, lies, stored) for arrays in (shared, own))
-        files: dict[str, Mapping[str, Array]] = {"centre": plan.unpacked(whole, statistics), "common": common}
+        files: dict[str, ArraysByName] = {"centre": plan.unpacked(whole, statistics), "common": common}
         files |= {"input": inputs} if inputs else {}
         files |= {} if average is None else {"average": plan.unpacked(average, statistics)}
         return Snapshot(entries, files, own)
@@ -116,9 +116,7 @@ class State:
         self.replicas.train(size)
         self.engine.grow(centre, size, k)
 
-    def _stored(
-        self, path: Path, states: Sequence[str], dtype: np.dtype[np.generic]
-    ) -> tuple[dict[str, Array], dict[str, Array]]:
+    def _stored(self, path: Path, states: Sequence[str], dtype: DType) -> tuple[dict[str, Array], dict[str, Array]]:
         """The arrays of the rank's file and of all ranks', as they are to be. Raises CheckpointError."""
         replicas, engine, mine = self.replicas, self.engine, f"rank-{self.rank}"
         k, size = replicas.count, self.plan.layout.canonical().size
@@ -157,13 +155,13 @@ class State:
                 mean[part] = rows[0, part]
         return mean
 
-    def _repacked(self, arrays: Mapping[str, Array], source: Layout, target: Layout) -> dict[str, Array]:
+    def _repacked(self, arrays: ArraysByName, source: Layout, target: Layout) -> dict[str, Array]:
         """Moves arrays of weights' elements to the layout `target`; others stay as they are."""
         rules = (name for name, each in self.engine.arrays.items() if each.form != "numbers")
         flat = {"weights", *self.replicas.names, *rules}
         return {name: repack(array, source, target) if name in flat else array for name, array in arrays.items()}
 
-    def _forms(self, ranks: str, size: int, dtype: np.dtype[np.generic]) -> dict[str, Form]:
+    def _forms(self, ranks: str, size: int, dtype: DType) -> dict[str, Form]:
         """The arrays that the rule, which has just begun, declares for a file: needed are those that it has now."""
         whole, state = Form((size,), dtype), self.engine.state()
         sent, double = Form((size + TAIL,), dtype), Form((None,), np.dtype(np.float64))
@@ -190,7 +188,7 @@ class Form(NamedTuple):
     """The shape and dtype that an array must have; None is any length but 0."""
 
     shape: tuple[int | None, ...]
-    dtype: np.dtype[np.generic]
+    dtype: DType
     needed: bool = True
 
     def fits(self, array: Array) -> bool:

@@ -1,7 +1,6 @@
 """Trained weights as they are stored: in a run directory, a checkpoint, a file of `Fitted.save`, or bare by name."""
 
 import json
-import os
 import warnings
 from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,7 +14,7 @@ from safetensors.numpy import save
 from mpibow.config.strict import build
 from mpibow.config.words import show
 from mpibow.errors import CheckpointError, ConfigError
-from mpibow.graph.graph import Array, Buffer
+from mpibow.graph.graph import Array, ArraysByName, Buffer
 from mpibow.graph.plan import Plan
 from mpibow.job import Job
 from mpibow.job.document import buffers_of, loaded
@@ -26,7 +25,7 @@ from mpibow.ops.own import OwnOperator
 from mpibow.run.checkpoint import FIRST, read_arrays
 from mpibow.run.header import Header, header_of
 from mpibow.run.saving import find_whole
-from mpibow.system.files import read_file, reason, whole_file
+from mpibow.system.files import StrPath, read_file, reason, whole_file
 from mpibow.system.json_text import JsonObject, parse_object
 
 SEAL = "mpibow.net"  # the key of a saved file's metadata
@@ -57,7 +56,7 @@ class Stored:
     weights: dict[str, Array]
     average: dict[str, Array] | None = None
     graph: JsonObject | None = None
-    arrays: Mapping[str, Array] = field(default_factory=dict)
+    arrays: ArraysByName = field(default_factory=dict)
     config: str = ""
     summary: JsonObject | None = None
     run: Path | None = None  # the run directory, where there is one
@@ -80,7 +79,7 @@ def misfit_of(path: Path) -> Iterator[None]:
         raise CheckpointError(f"{path}: {error}") from None
 
 
-def read_stored(path: str | os.PathLike[str]) -> Stored:
+def read_stored(path: StrPath) -> Stored:
     """Reads a run directory's newest whole checkpoint, a checkpoint, or a safetensors file; nothing is executed.
 
     Raises CheckpointError where it is not there, damaged or something else.
@@ -103,7 +102,7 @@ def write_stored(path: Path, stored: Stored) -> None:
     )
 
 
-def write_arrays(path: Path, arrays: Mapping[str, Array], metadata: Mapping[str, str]) -> None:
+def write_arrays(path: Path, arrays: ArraysByName, metadata: Mapping[str, str]) -> None:
     """Writes a safetensors file whole or not at all. Raises ConfigError."""
     contiguous = {name: np.asarray(array, order="C") for name, array in arrays.items()}
     try:
@@ -209,7 +208,7 @@ def taken_by(job: Job, plan: Plan) -> LoadedWeights | None:
     return take(job.given, arrays, {s.name: s.shape for layout in (plan.layout, plan.statistics) for s in layout.spans})
 
 
-def check_buffers(ours: Mapping[str, Buffer], theirs: Mapping[str, Array], where: str) -> None:
+def check_buffers(ours: Mapping[str, Buffer], theirs: ArraysByName, where: str) -> None:
     """Raises ConfigError, which begins with `where`, where a buffer of both has other numbers."""
     for name, buffer in ours.items():
         if name in theirs and not name.endswith(COUNTED) and not np.array_equal(buffer.array, theirs[name]):

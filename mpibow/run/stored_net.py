@@ -13,13 +13,13 @@ from mpibow.config import Config, load_mapping
 from mpibow.config.renamed import renamed
 from mpibow.config.words import show
 from mpibow.config.yaml_text import parse
-from mpibow.data.dataset import Array, Dataset, NamedArrays, NamedSamples, Samples
+from mpibow.data.dataset import Dataset, NamedArrays, NamedSamples, Samples
 from mpibow.data.decoded import Decoded
 from mpibow.data.recordset import RecordSet, open_records
 from mpibow.data.sample_settings import Image, TokenStream
 from mpibow.data.split import split
 from mpibow.errors import CheckpointError, ConfigError, RecordError
-from mpibow.graph.graph import Graph
+from mpibow.graph.graph import ArraysByName, Graph
 from mpibow.job import named_net, named_objective
 from mpibow.job.checks import check_rows
 from mpibow.job.normalise import Scaling, input_entries
@@ -145,7 +145,7 @@ def _samples(records: RecordSet, data: str, folder: Path, expected: Seen) -> Dat
     return Decoded(records, expected.image)
 
 
-def _mean_image(stored: Stored, expected: Seen) -> Mapping[str, Array]:
+def _mean_image(stored: Stored, expected: Seen) -> ArraysByName:
     """The mean image as Scaling stores it. Raises CheckpointError where it does not fit these images."""
     arrays, size = stored.arrays, math.prod(expected.shape)
     if "mean" not in arrays or arrays["mean"].shape != (size,) or arrays["mean"].dtype != np.float64:

@@ -14,8 +14,10 @@ from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO
 
+StrPath = str | os.PathLike[str]
 
-def open_file(path: str | os.PathLike[str]) -> BufferedReader:
+
+def open_file(path: StrPath) -> BufferedReader:
     """The regular file `path` for reading. Raises OSError, also where it is another kind of file."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -33,7 +35,7 @@ def open_file(path: str | os.PathLike[str]) -> BufferedReader:
         raise
 
 
-def read_file(path: str | os.PathLike[str]) -> bytes:
+def read_file(path: StrPath) -> bytes:
     """The bytes of the regular file `path`. Raises OSError."""
     with open_file(path) as file:
         return file.read()

@@ -83,7 +83,7 @@ def _bound(
     return bound, flat, gradients
 
 
-def _poisoned(shape: int | tuple[int, ...], dtype: str) -> Array:
+def _poisoned(shape: int | Shape, dtype: str) -> Array:
     """An array whose floats are NaN until they are written."""
     made = zeros(shape, dtype)
     made.view(np.uint8).fill(0xFF)

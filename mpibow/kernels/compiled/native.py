@@ -20,7 +20,7 @@ from numba.extending import intrinsic
 from numba.np.arrayobj import make_array, populate_array
 from numba.np.numpy_support import as_dtype
 
-from mpibow.graph.graph import Array
+from mpibow.graph.graph import Array, DType
 from mpibow.graph.kernel import Call
 from mpibow.kernels.compiled.code_cache import c_function
 from mpibow.kernels.compiled.command import SIGNATURE, Command, Version
@@ -196,7 +196,7 @@ def are_indices(value: Argument) -> bool:
     return isinstance(value, np.ndarray) and value.dtype in (np.int32, np.int64)
 
 
-def _like(dtype: np.dtype[np.generic]) -> tuple[int, bool]:
+def _like(dtype: DType) -> tuple[int, bool]:
     """Its bytes, and whether it has floats: integers with and without a sign pass for each other."""
     return dtype.itemsize, dtype.kind == "f"
 
