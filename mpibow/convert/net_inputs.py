@@ -205,11 +205,8 @@ def _of_row(cells: Sequence[object], wanted: NetInputs) -> dict[str, Array]:
     values = [_number(cell) for cell in cells]
     if None in values:
         raise RecordError(f"must be numbers, got {str(cells[values.index(None)])!r}")
-    if len(wanted.inputs) > 1:
-        return {
-            name: _as(np.array(value), each) for (name, each), value in zip(wanted.inputs.items(), values, strict=True)
-        }
-    return {name: _as(np.array(values), each) for name, each in wanted.inputs.items()}
+    parts = values if len(wanted.inputs) > 1 else [values]
+    return {name: _as(np.array(part), each) for (name, each), part in zip(wanted.inputs.items(), parts, strict=True)}
 
 
 def _as(values: Array, wanted: tuple[Shape, str]) -> Array:

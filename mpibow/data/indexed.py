@@ -46,38 +46,47 @@ class Hands:
             self.workers.close()
 
 
-class NamedItems:
-    """Samples of arrays by name, new in every epoch where they are drawn to train on: `NamedSamples`, `Drawn`."""
+class OfItems:
+    """Samples of a user's items, new in every epoch where they are drawn to train on: `Drawn`."""
 
     def __init__(self, items: Items, inputs: Inputs, hands: Hands) -> None:
-        self._items, self._hands = items, hands
-        self.inputs, self.name, self.count, self.threads = inputs, items.name, items.count, hands.threads
+        self._items, self._inputs, self._hands = items, inputs, hands
+        self.name, self.count, self.threads = items.name, items.count, hands.threads
         self._read = hands.reader(items, inputs)
 
     def read(self, samples: Array, *arrays: Array) -> None:
         """To evaluate."""
-        self._read(samples, None, arrays)
+        self._fill(samples, None, arrays)
 
     def draw(self, samples: Array, counters: Array, *arrays: Array) -> None:
         """To train on."""
-        self._read(samples, counters[:, 1], arrays)
+        self._fill(samples, counters[:, 1], arrays)
+
+    def _fill(self, samples: Array, epochs: Array | None, arrays: Sequence[Array]) -> None:
+        self._read(samples, epochs, arrays)
+
+
+class NamedItems(OfItems):
+    """Samples of arrays by name: `NamedSamples`."""
+
+    @property
+    def inputs(self) -> Inputs:
+        return self._inputs
 
     def part(self, rows: Array) -> NamedItems:
-        return NamedItems(self._items.part(rows), self.inputs, self._hands)
+        return NamedItems(self._items.part(rows), self._inputs, self._hands)
 
 
-class LabelledItems(Measured):
-    """Images, or rows of numbers, with labels in [0, classes) or equal to `ignore`: a `Dataset`, `Drawn`.
+class LabelledItems(OfItems, Measured):
+    """Images, or rows of numbers, with labels in [0, classes) or equal to `ignore`: a `Dataset`.
 
     Mean and std are those of LOOKED_AT samples, evenly spaced, as they are evaluated.
     """
 
     def __init__(self, items: Items, inputs: Inputs, hands: Hands, classes: int, ignore: int | None = None) -> None:
-        self._items, self._inputs, self._hands = items, inputs, hands
+        super().__init__(items, inputs, hands)
         self.shape, self.dtype = inputs["image"]
-        self.name, self.count, self.threads = items.name, items.count, hands.threads
         self.classes, self._ignore = classes, ignore
-        self._read = hands.reader(items, inputs)
 
     def moments(self) -> Moments:
         samples = np.unique(np.linspace(0, self.count - 1, min(self.count, LOOKED_AT)).astype(np.int64))
@@ -87,17 +96,10 @@ class LabelledItems(Measured):
                 running.add(image)
         return running.found()
 
-    def read(self, samples: Array, images: Array, labels: Array) -> None:
-        """To evaluate."""
-        self._filled(samples, None, images, labels)
-
-    def draw(self, samples: Array, counters: Array, images: Array, labels: Array) -> None:
-        """To train on."""
-        self._filled(samples, counters[:, 1], images, labels)
-
-    def _filled(self, samples: Array, epochs: Array | None, images: Array, labels: Array) -> None:
-        arrays = {"image": images, "label": labels}
-        self._read(samples, epochs, [arrays[name] for name in self._inputs])
+    def _fill(self, samples: Array, epochs: Array | None, arrays: Sequence[Array]) -> None:
+        images, labels = arrays
+        given = {"image": images, "label": labels}
+        super()._fill(samples, epochs, [given[name] for name in self._inputs])
         wrong = (labels < 0) | (labels >= self.classes)
         if self._ignore is not None:
             wrong &= labels != self._ignore

@@ -112,14 +112,8 @@ class LoadedWeights:
 
     def entries(self) -> dict[str, object]:
         """The content of the run directory's weights.json."""
-        lists = {
-            "loaded": tuple(self.arrays),
-            "excluded": self.excluded,
-            "missing": self.missing,
-            "unexpected": self.unexpected,
-            "skipped": self.skipped,
-        }
-        return {"source": self.source, **{key: list(names) for key, names in lists.items()}}
+        others = {name: list(names) for name, names in vars(self).items() if name not in ("source", "arrays")}
+        return {"source": self.source, "loaded": list(self.arrays), **others}
 
 
 def take(given: StartingWeights, stored: ArraysByName, shapes: Mapping[str, Shape]) -> LoadedWeights:

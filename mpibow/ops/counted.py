@@ -88,12 +88,6 @@ def _counted(loss: Tensor) -> tuple[Node | None, float]:
 # The reference kernels.
 
 
-def mean_buffers(op: CountedMean, shapes: Shapes) -> Buffers:
-    return (
-        Buffers(saved={"factor": ((1,), FLOAT)}) if shapes.training else Buffers(forward={"none": (shapes.y, "bool")})
-    )
-
-
 @runs
 def each_mean(sums: Array, counts: Array, y: Array, none: Array) -> None:
     np.equal(counts, 0, out=none)
@@ -151,6 +145,12 @@ def count_forward(call: Call) -> Run:
 
 
 KERNELS = {
-    CountedMean: Kernel(mean_forward, mean_backward, mean_buffers),
+    CountedMean: Kernel(
+        mean_forward,
+        mean_backward,
+        lambda op, shapes: (
+            Buffers({"factor": ((1,), FLOAT)}) if shapes.training else Buffers(forward={"none": (shapes.y, "bool")})
+        ),
+    ),
     LabelCount: Kernel(count_forward, None, count_buffers),
 }

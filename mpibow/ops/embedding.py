@@ -95,11 +95,6 @@ def matrix_factorisation(
 # The reference kernels.
 
 
-def embedding_buffers(op: Embedding, shapes: Shapes) -> Buffers:
-    kept = {"index": ((prod(shapes.x[0]),), "int64")}
-    return Buffers(saved=kept)
-
-
 @runs
 def embedding_forward(x: Array, y: Array, index: Array, weight: Array) -> None:
     np.clip(x.reshape(-1), 0, len(weight) - 1, out=index, casting="unsafe")
@@ -168,6 +163,10 @@ def factorisation_backward(
 
 
 KERNELS = {
-    Embedding: Kernel(embedding_forward, embedding_backward, embedding_buffers),
+    Embedding: Kernel(
+        embedding_forward,
+        embedding_backward,
+        lambda op, shapes: Buffers(saved={"index": ((prod(shapes.x[0]),), "int64")}),
+    ),
     MatrixFactorisation: Kernel(factorisation_forward, factorisation_backward, factorisation_buffers),
 }

@@ -7,7 +7,6 @@ from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes, binds
 from mpibow.ops.recurrent import (
     Recurrent,
     by_gate,
-    initial_of,
     outputs_before,
     recurrent,
     sigmoid,
@@ -46,8 +45,8 @@ def gru(
     h is (layers * directions, n, units), like the initial `state`, by default 0. `dropout` is applied between layers.
     Weights are PyTorch's, NAME.weight_ih_l0 ..., and start as `initial`, by default uniform within 1 / sqrt(units).
     """
-    op, states = Gru(units, initial_of(units, initial), state is not None), () if state is None else (state,)
-    y, (h,) = recurrent(op, x, states, layers, bidirectional, dropout, name)
+    states = () if state is None else (state,)
+    y, (h,) = recurrent(Gru, x, units, states, layers, bidirectional, dropout, initial, name)
     return y, h
 
 

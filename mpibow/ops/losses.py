@@ -12,7 +12,7 @@ import numpy as np
 from mpibow.errors import ShapeError
 from mpibow.formulas import functions as f
 from mpibow.graph.graph import FLOAT, Array, Op, Shape, Tensor
-from mpibow.graph.kernel import Buffers, Kernel, Run, Shapes, binds
+from mpibow.graph.kernel import Buffers, Kernel, Run, binds
 from mpibow.ops.cast import cast, floats
 from mpibow.ops.counted import counted_mean, label_count
 from mpibow.ops.cross_entropy import check_smoothing, soft_cross_entropy, softmax_cross_entropy
@@ -184,10 +184,6 @@ def _rows(x: Tensor, axis: int) -> Tensor:
 # The reference kernel of ClassTarget.
 
 
-def target_buffers(op: ClassTarget, shapes: Shapes) -> Buffers:
-    return Buffers(forward={"is_class": (shapes.y, "bool"), "counted": ((shapes.y[0], 1), "bool")})
-
-
 @binds
 def target_forward(
     label: Array, y: Array, is_class: Array, counted: Array, weight: tuple[float, ...], ignore: int, smoothing: float
@@ -207,5 +203,10 @@ def target_forward(
 
 
 KERNELS = {
-    ClassTarget: Kernel(target_forward, None, target_buffers),
+    ClassTarget: Kernel(
+        target_forward,
+        buffers=lambda op, shapes: Buffers(
+            forward={"is_class": (shapes.y, "bool"), "counted": ((shapes.y[0], 1), "bool")}
+        ),
+    ),
 }

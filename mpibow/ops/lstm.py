@@ -7,7 +7,6 @@ from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes, binds
 from mpibow.ops.recurrent import (
     Recurrent,
     by_gate,
-    initial_of,
     outputs_before,
     recurrent,
     sigmoid,
@@ -47,8 +46,7 @@ def lstm(
     between layers. Weights are PyTorch's, NAME.weight_ih_l0 ..., and start as `initial`, by default uniform within
     1 / sqrt(units).
     """
-    op = Lstm(units, initial_of(units, initial), state is not None)
-    y, (h, c) = recurrent(op, x, state or (), layers, bidirectional, dropout, name)
+    y, (h, c) = recurrent(Lstm, x, units, state or (), layers, bidirectional, dropout, initial, name)
     return y, (h, c)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import Array, Op, Shape, Tensor
-from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes, binds
+from mpibow.graph.kernel import Buffers, Call, Kernel, Run, binds
 from mpibow.ops.philox import draw, draw_specs
 
 __all__ = ["Mix", "MixShares", "OneHot", "mix", "mix_shares", "one_hot"]
@@ -96,11 +96,6 @@ def larger_shares(alpha: float) -> Array:
     return 1.0 - quantiles
 
 
-def shares_buffers(op: MixShares, shapes: Shapes) -> Buffers:
-    n = shapes.y[0]
-    return Buffers(forward={**draw_specs(n), "index": ((n,), "int64")})
-
-
 @binds
 def shares_forward(call: Call, counter: Array, y: Array, index: Array, words: Array, alpha: float) -> Run:
     fill, table, word = draw(call, counter), larger_shares(alpha).astype(y.dtype), words[0]
@@ -138,6 +133,9 @@ def one_hot_forward(label: Array, y: Array, classes: int) -> Run:
 
 KERNELS = {
     Mix: Kernel(mix_forward),
-    MixShares: Kernel(shares_forward, None, shares_buffers),
+    MixShares: Kernel(
+        shares_forward,
+        buffers=lambda op, shapes: Buffers(forward={**draw_specs(shapes.y[0]), "index": (shapes.y, "int64")}),
+    ),
     OneHot: Kernel(one_hot_forward),
 }

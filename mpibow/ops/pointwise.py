@@ -85,9 +85,7 @@ def bound(call: Call, backward: bool) -> Bound:
 # The reference kernels: a chunk at a time.
 
 
-@cache
-def _program(used: Formula, wanted: tuple[int, ...]) -> Program:
-    return program(used, wanted)
+_program = cache(program)
 
 
 def _chunk(planned: Program, size: int) -> int:

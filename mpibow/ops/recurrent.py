@@ -52,16 +52,20 @@ class Recurrent(Op):
 KEYS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")  # in PyTorch's order
 
 
-def initial_of(units: int, given: Initialiser | None) -> Initialiser:
-    """PyTorch's: evenly within 1 / sqrt(units)."""
-    bound = 1 / sqrt(max(units, 1))
-    return given or Uniform(-bound, bound)
-
-
 def recurrent(
-    op: Recurrent, x: Tensor, states: Sequence[Tensor], layers: int, both: bool, rate: float, name: str | None
+    kind: type[Recurrent],
+    x: Tensor,
+    units: int,
+    states: Sequence[Tensor],
+    layers: int,
+    both: bool,
+    rate: float,
+    initial: Initialiser | None,
+    name: str | None,
 ) -> tuple[Tensor, list[Tensor]]:
     """`layered` of nodes with PyTorch's names of weights, NAME.weight_ih_l0 ..., for states (directions, n, units)."""
+    bound = 1 / sqrt(max(units, 1))  # PyTorch's
+    op = kind(units, initial or Uniform(-bound, bound), bool(states))
     name, directions, graph = name or x.graph.next_name(op.kind), 1 + both, x.graph
     wanted = (layers * directions, x.shape[0], op.units)
     if layers < 1 or any(state.shape != wanted for state in states):

@@ -4,7 +4,7 @@ import numpy as np
 
 from mpibow.graph.formats import canonical, parse
 from mpibow.graph.graph import FLOAT
-from mpibow.graph.kernel import Buffers, Call, Formats, Kernel, Run, Shapes, Tags
+from mpibow.graph.kernel import Buffers, Call, Formats, Kernel, Shapes, Tags
 from mpibow.kernels.compiled.native import Address, Arguments, Back, Floats, Words, native, row_at
 from mpibow.ops import AdaptiveAvgPool2d, GlobalAvgPool2d
 
@@ -147,15 +147,10 @@ def image_buffers(op: GlobalAvgPool2d, shapes: Shapes) -> Buffers:
     return Buffers(forward={"sums": row}, backward={"shares": row})
 
 
-def windows_forward(call: Call) -> Run:
-    return means.on(call, back=False, **_windows(call))
-
-
-def windows_backward(call: Call) -> Run:
-    return means.on(call, back=True, x=call.dx0, y=call.dy, **_windows(call))
-
-
-WINDOWS = Kernel(windows_forward, windows_backward)  # of AvgPool2d, too
+WINDOWS = Kernel(
+    means.half(lambda call: {"back": False, **_windows(call)}),
+    means.half(lambda call: {"back": True, "x": call.dx0, "y": call.dy, **_windows(call)}),
+)  # of AvgPool2d, too
 KERNELS = {
     AdaptiveAvgPool2d: WINDOWS,
     GlobalAvgPool2d: Kernel(image_mean.half(_extents), image_mean_back.half(_extents), image_buffers, image_formats),
