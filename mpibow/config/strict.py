@@ -99,8 +99,8 @@ def settings_of(kind: Any) -> tuple[Setting, ...]:
     """The fields of a dataclass, but for the one that takes the rest."""
     hints = hints_of(kind)
     defaults = {f.name: f.default if f.default_factory is MISSING else f.default_factory() for f in fields(kind)}
-    rest = rest_of(kind)
-    return tuple(Setting(name, hints[name], default) for name, default in defaults.items() if name != rest)
+    rest, names = rest_of(kind), sorted(defaults, key=lambda name: name != "name")  # the others stay in their order
+    return tuple(Setting(name, hints[name], defaults[name]) for name in names if name != rest)
 
 
 @once

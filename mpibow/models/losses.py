@@ -1,7 +1,7 @@
 """Losses by their names in a config file, and their settings."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Annotated, Literal
 
@@ -26,7 +26,6 @@ IGNORED = -100  # PyTorch's
 class CrossEntropyLoss:
     """Cross-entropy of logits and classes. For data with classes the settings are for training: evaluation is plain."""
 
-    name: Literal["cross_entropy"] = field(default="cross_entropy", kw_only=True)
     label_smoothing: Annotated[NotNegative, Below(1), "share of the target that is spread evenly over all classes"] = (
         0.0
     )
@@ -38,21 +37,25 @@ class CrossEntropyLoss:
         Literal["balanced"] | Annotated[tuple[NotNegative, ...], NotEmpty()] | None,
         "weight of each class in the mean, one number per class; balanced: by their counts; null: all the same",
     ] = None
+    _: KW_ONLY
+    name: Literal["cross_entropy"] = "cross_entropy"
 
 
 @dataclass(frozen=True)
 class HuberLoss:
     """Squares of differences up to delta, beyond it their size."""
 
-    name: Literal["huber_loss"] = field(default="huber_loss", kw_only=True)
     delta: Annotated[Positive, "difference above which the loss is linear"] = 1.0
+    _: KW_ONLY
+    name: Literal["huber_loss"] = "huber_loss"
 
 
 @dataclass(frozen=True)
 class PlainLoss:
     """A loss without settings."""
 
-    name: Literal["mse_loss", "l1_loss", "binary_cross_entropy_with_logits"] = field(default="mse_loss", kw_only=True)
+    _: KW_ONLY
+    name: Literal["mse_loss", "l1_loss", "binary_cross_entropy_with_logits"] = "mse_loss"
 
 
 Loss = CrossEntropyLoss | HuberLoss | PlainLoss

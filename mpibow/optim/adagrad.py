@@ -1,6 +1,6 @@
 """Adagrad (Duchi et al., JMLR 12, 2011), as PyTorch writes it."""
 
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Literal
 
 from mpibow.bounds import NotNegative
@@ -22,10 +22,11 @@ def adagrad(
 class Adagrad(Update):
     """s <- s + g^2;  u = -lr / (1 + (t - 1) lr_decay) g / (sqrt(s) + eps), t being how many updates s has had."""
 
-    name: Literal["adagrad"] = field(default="adagrad", kw_only=True)
     lr_decay: Annotated[NotNegative, "decay of the learning rate per update"] = 0.0
     initial_accumulator_value: Annotated[NotNegative, "first value of the sum of squares"] = 0.0
     eps: Annotated[NotNegative, "added to the root of the sum of squares"] = 1e-10
+    _: KW_ONLY
+    name: Literal["adagrad"] = "adagrad"
 
     @property
     def formula(self) -> Formula:

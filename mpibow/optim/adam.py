@@ -2,7 +2,7 @@
 decoupled weight decay (Loshchilov and Hutter, ICLR 2019, arXiv:1711.05101), as PyTorch writes them."""
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Annotated, Literal, Self
 
 from mpibow.bounds import NotNegative, Positive
@@ -79,12 +79,13 @@ class Adam(Update):
     m' = m / (1 - beta1^t) and v' = v / (1 - beta2^t), t being how many updates this replica's m and v have had.
     """
 
-    name: Literal["adam"] = field(default="adam", kw_only=True)
     lr: Annotated[Positive, "learning rate; not scaled with the number of learners"] = 1e-3
     betas: Annotated[Betas, "decay rates of the averages of gradients and of their squares"] = (0.9, 0.999)
     half_life: Annotated[HalfLives, "samples after which half is left, in place of a beta"] = (None, None)
     eps: Annotated[NotNegative, "added to the root of the average of squared gradients"] = 1e-8
     amsgrad: Annotated[bool, "divide by the largest average of squared gradients so far"] = False
+    _: KW_ONLY
+    name: Literal["adam"] = "adam"
 
     @property
     def formula(self) -> Formula:
@@ -124,8 +125,9 @@ class Adam(Update):
 class AdamW(Adam):
     """Adam's step without weight decay, and -lr weight_decay w beside it."""
 
-    name: Literal["adamw"] = field(default="adamw", kw_only=True)  # type: ignore[assignment]
     weight_decay: Annotated[NotNegative, DECOUPLED] = 0.01
+    _: KW_ONLY
+    name: Literal["adamw"] = "adamw"  # type: ignore[assignment]
 
     def _decays(self, rate: float) -> tuple[float, float]:
         return 0.0, rate * self.weight_decay

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Annotated, Literal
 
 from mpibow.bounds import NotNegative, Positive
@@ -32,11 +32,12 @@ def lion(
 class Lion(Update):
     """u = -lr (sign(beta1 m + (1 - beta1) g) + weight_decay w);  m <- beta2 m + (1 - beta2) g."""
 
-    name: Literal["lion"] = field(default="lion", kw_only=True)
     lr: Annotated[Positive, "learning rate; not scaled with the number of learners"] = 1e-4
     weight_decay: Annotated[NotNegative, DECOUPLED] = 0.0
     betas: Annotated[Betas, "decay rates of the average of gradients: in the step, and in the average"] = (0.9, 0.99)
     half_life: Annotated[HalfLives, "samples after which half is left, in place of a beta"] = (None, None)
+    _: KW_ONLY
+    name: Literal["lion"] = "lion"
 
     def at(self, samples: int) -> Lion:
         if self.half_life == (None, None):

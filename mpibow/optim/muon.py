@@ -5,7 +5,7 @@ Matrices take an orthogonal step; all other weights, and matrices whose step cos
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from functools import cache
 from typing import Annotated, Literal
 
@@ -37,7 +37,6 @@ class Muon(Update):
     `fallback` has a learning rate of its own, which the schedule multiplies alike.
     """
 
-    name: Literal["muon"] = field(default="muon", kw_only=True)
     lr: Annotated[Positive, "learning rate of matrices; not scaled with the number of learners"] = 0.02
     weight_decay: Annotated[NotNegative, DECOUPLED] = 0.0
     momentum: Annotated[Beta, "momentum of each learner"] = 0.95
@@ -54,6 +53,8 @@ class Muon(Update):
         AdamW | Adam | Sgd | RmsProp | Adagrad | Lion,
         "optimiser of vectors, the first matrix, the last one, embeddings, and matrices above largest_share",
     ] = field(default_factory=AdamW)
+    _: KW_ONLY
+    name: Literal["muon"] = "muon"
 
     def __post_init__(self) -> None:
         own = self.fallback

@@ -1,7 +1,7 @@
 """Reduce on plateau: the rate drops where a metric has stopped improving; the state is a value, the step pure."""
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Annotated, Literal
 
 from mpibow.bounds import Below, Natural, NotNegative, Positive, Text
@@ -18,7 +18,6 @@ class Plateau:
     (ReduceLROnPlateau). `accuracy` and `loss` are those of each evaluation on validation data, `training_loss` is each
     epoch's mean. Its rate depends on the run and is kept in `Reduced`."""
 
-    name: Literal["plateau"] = field(default="plateau", kw_only=True)
     metric: Annotated[
         Text, "metric that must improve: loss, accuracy or one of `metrics` on the validation data, or training_loss"
     ] = "loss"
@@ -28,6 +27,8 @@ class Plateau:
     threshold_mode: Annotated[Literal["rel", "abs"], "threshold as a fraction of the best value, or as it is"] = "rel"
     cooldown: Annotated[Natural, "values after a drop that are ignored"] = 0
     floor: Annotated[NotNegative, Below(1), "lowest rate, as a fraction of lr"] = 0.0
+    _: KW_ONLY
+    name: Literal["plateau"] = "plateau"
 
     def rate(self, epoch: float) -> float:
         return 1.0

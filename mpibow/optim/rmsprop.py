@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Annotated, Literal
 
 from mpibow.bounds import NotNegative
@@ -96,7 +96,6 @@ class RmsProp(Update):
     Centred, the square of the average gradient is taken from s first.
     """
 
-    name: Literal["rmsprop"] = field(default="rmsprop", kw_only=True)
     alpha: Annotated[Beta, "decay rate of the average of squared gradients"] = 0.99
     eps: Annotated[NotNegative, "added to the root of the average of squared gradients"] = 1e-8
     momentum: Annotated[Beta, "momentum of each learner"] = 0.0
@@ -104,6 +103,8 @@ class RmsProp(Update):
         False
     )
     half_life: Annotated[HalfLife, "samples after which half of the average is left, in place of alpha"] = None
+    _: KW_ONLY
+    name: Literal["rmsprop"] = "rmsprop"
 
     def at(self, samples: int) -> RmsProp:
         if self.half_life is None:

@@ -7,7 +7,7 @@ schedule (torch.optim.lr_scheduler), its formula is the one here, with epochs in
 
 import math
 from bisect import bisect_right
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from itertools import pairwise
 from typing import Annotated, Literal
 
@@ -27,7 +27,8 @@ class Smooth:
 class ConstantRate(Smooth):
     """1 throughout."""
 
-    name: Literal["constant"] = field(default="constant", kw_only=True)
+    _: KW_ONLY
+    name: Literal["constant"] = "constant"
 
     def rate(self, epoch: float) -> float:
         return 1.0
@@ -37,9 +38,10 @@ class ConstantRate(Smooth):
 class StepDecay:
     """factor ** floor(epoch / every)"""
 
-    name: Literal["step"] = field(default="step", kw_only=True)
     every: Annotated[Positive, "epochs between drops"]
     factor: Annotated[Positive, "factor of the rate at a drop"]
+    _: KW_ONLY
+    name: Literal["step"] = "step"
 
     def rate(self, epoch: float) -> float:
         return float(self.factor ** math.floor(epoch / self.every))
@@ -53,9 +55,10 @@ class StepDecay:
 class MultiStep:
     """factor ** (how many of `epochs` are at or before epoch)"""
 
-    name: Literal["multistep"] = field(default="multistep", kw_only=True)
     epochs: Annotated[tuple[Positive, ...], NotEmpty(), Rising(), "epochs of the drops"]
     factor: Annotated[Positive, "factor of the rate at a drop"]
+    _: KW_ONLY
+    name: Literal["multistep"] = "multistep"
 
     def rate(self, epoch: float) -> float:
         return float(self.factor ** bisect_right(self.epochs, epoch))
@@ -69,8 +72,9 @@ class MultiStep:
 class Exponential(Smooth):
     """factor ** epoch"""
 
-    name: Literal["exponential"] = field(default="exponential", kw_only=True)
     factor: Annotated[Positive, "factor of the rate per epoch"]
+    _: KW_ONLY
+    name: Literal["exponential"] = "exponential"
 
     def rate(self, epoch: float) -> float:
         return float(self.factor**epoch)
@@ -80,9 +84,10 @@ class Exponential(Smooth):
 class Inverse(Smooth):
     """(1 + gamma * epoch) ** -power"""
 
-    name: Literal["inverse"] = field(default="inverse", kw_only=True)
     gamma: Annotated[Positive, "decay per epoch"]
     power: Annotated[Positive, "exponent of the decay"]
+    _: KW_ONLY
+    name: Literal["inverse"] = "inverse"
 
     def rate(self, epoch: float) -> float:
         return float((1 + self.gamma * epoch) ** -self.power)
@@ -120,9 +125,10 @@ class Ending(Smooth):
 class Cosine(Ending):
     """floor + (1 - floor) * (1 + cos(pi * epoch / epochs)) / 2, and floor after `epochs` (CosineAnnealingLR)."""
 
-    name: Literal["cosine"] = field(default="cosine", kw_only=True)
     epochs: Epochs = "auto"
     floor: Floor = 0.0
+    _: KW_ONLY
+    name: Literal["cosine"] = "cosine"
 
     def along(self, part: float) -> float:
         return cosine(1.0, self.floor, part)
@@ -132,10 +138,11 @@ class Cosine(Ending):
 class Linear(Ending):
     """start_factor + (end_factor - start_factor) * epoch / epochs, and end_factor after `epochs` (LinearLR)."""
 
-    name: Literal["linear"] = field(default="linear", kw_only=True)
     epochs: Epochs = "auto"
     start_factor: Annotated[NotNegative, "the first rate, as a multiple of lr"] = 1.0
     end_factor: Annotated[NotNegative, "the last rate, as a multiple of lr"] = 0.0
+    _: KW_ONLY
+    name: Literal["linear"] = "linear"
 
     def along(self, part: float) -> float:
         return line(self.start_factor, self.end_factor, part)
@@ -145,9 +152,10 @@ class Linear(Ending):
 class Polynomial(Ending):
     """(1 - epoch / epochs) ** power, and 0 after `epochs` (PolynomialLR)."""
 
-    name: Literal["polynomial"] = field(default="polynomial", kw_only=True)
     epochs: Epochs = "auto"
     power: Annotated[Positive, "exponent; 1 is a straight line"] = 1.0
+    _: KW_ONLY
+    name: Literal["polynomial"] = "polynomial"
 
     def along(self, part: float) -> float:
         return float((1.0 - part) ** self.power)
@@ -158,7 +166,6 @@ class OneCycle(Ending):
     """Up from 1 / div_factor to 1 within pct_start of `epochs`, then down to 1 / (div_factor * final_div_factor)
     (Smith and Topin, arXiv:1708.07120; OneCycleLR with cycle_momentum=False: the momentum stays as it is)."""
 
-    name: Literal["one_cycle"] = field(default="one_cycle", kw_only=True)
     epochs: Epochs = "auto"
     pct_start: Annotated[Positive, Below(1), "share of the epochs in which the rate rises"] = 0.3
     anneal_strategy: Annotated[Literal["cos", "linear"], "shape of the rise and the fall"] = "cos"
@@ -167,6 +174,8 @@ class OneCycle(Ending):
     three_phase: Annotated[bool, "fall to the first rate in as many epochs as the rise took, then to the last rate"] = (
         False
     )
+    _: KW_ONLY
+    name: Literal["one_cycle"] = "one_cycle"
 
     def along(self, part: float) -> float:
         first, up = 1.0 / self.div_factor, self.pct_start
@@ -186,10 +195,11 @@ class CosineRestarts(Smooth):
     """A cosine from 1 to floor over `every` epochs, then again from 1, each `mult` times as long as the one before
     (Loshchilov and Hutter, arXiv:1608.03983; CosineAnnealingWarmRestarts with T_0 = every and T_mult = mult)."""
 
-    name: Literal["cosine_restarts"] = field(default="cosine_restarts", kw_only=True)
     every: Annotated[Positive, "epochs of the first cosine"]
     mult: Annotated[Count, "length of each cosine / that of the one before"] = 1
     floor: Floor = 0.0
+    _: KW_ONLY
+    name: Literal["cosine_restarts"] = "cosine_restarts"
 
     def rate(self, epoch: float) -> float:
         begin, length = 0.0, self.every
@@ -205,11 +215,12 @@ class Wsd(Ending):
     """1, and over the last `decay` of `epochs` down to floor: warm-up, stable, decay, with update.warmup in front
     (Hu et al., arXiv:2404.06395). `sqrt` is 1 - sqrt(part of the decay) (Haegele et al., arXiv:2405.18392)."""
 
-    name: Literal["wsd"] = field(default="wsd", kw_only=True)
     epochs: Epochs = "auto"
     decay: Annotated[Positive, AtMost(1), "share of the epochs in which the rate falls"] = 0.2
     shape: Annotated[Literal["linear", "cosine", "sqrt"], "shape of the fall"] = "linear"
     floor: Floor = 0.0
+    _: KW_ONLY
+    name: Literal["wsd"] = "wsd"
 
     def along(self, part: float) -> float:
         fallen = max((part - (1.0 - self.decay)) / self.decay, 0.0)

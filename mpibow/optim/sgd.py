@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Annotated, Literal
 
 from mpibow.errors import ConfigError
@@ -36,11 +36,12 @@ def nesterov(w: Array, g: Array, momenta: Array, *, rate: float, decay: float, m
 class Sgd(Update):
     """v <- momentum v + g + weight_decay w;  u = -lr v, or -lr (g + weight_decay w + momentum v) with nesterov."""
 
-    name: Literal["sgd"] = field(default="sgd", kw_only=True)
     momentum: Annotated[Beta, "momentum of each learner"] = 0.0
     nesterov: Annotated[bool, "Nesterov's momentum; needs momentum above 0"] = False
 
     half_life: Annotated[HalfLife, "samples after which half of the momentum is left, in place of momentum"] = None
+    _: KW_ONLY
+    name: Literal["sgd"] = "sgd"
 
     def __post_init__(self) -> None:
         if self.nesterov and self.momentum == 0 and self.half_life is None:
