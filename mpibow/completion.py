@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from mpibow.errors import MpibowError, install
-from mpibow.system.command import COMMANDS, converters, prog
+from mpibow.system.command import COMMANDS, converters, parser_of
 from mpibow.system.streams import as_command, exit_code
 
 SHELLS = ("bash", "zsh", "fish")
@@ -17,11 +17,8 @@ fish: mpibow completion fish > ~/.config/fish/completions/mpibow.fish
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
-        prog=prog("completion"),
-        description="Prints a script that completes mpibow's commands and options in your shell.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    made = parser_of(
+        "completion", "Prints a script that completes mpibow's commands and options in your shell.", EPILOG
     )
     made.add_argument("shell", choices=SHELLS, help="the shell that you type in")
     return made

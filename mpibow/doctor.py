@@ -22,7 +22,7 @@ from mpibow.comm.launch import find_launcher, guarded, open_communicator
 from mpibow.comm.mpi import Mpi, load, short
 from mpibow.diagnose.machine import MachineFacts, check_all, exit_code, in_bytes
 from mpibow.errors import CommunicationError, MpibowError
-from mpibow.system.command import prog, with_config
+from mpibow.system.command import parser_of, with_config
 from mpibow.system.packages import installed
 from mpibow.system.streams import as_command
 from mpibow.tune.words import in_ranks
@@ -146,11 +146,11 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
-        prog=prog("doctor"),
-        description="Lists what is installed and what each rank sees, and finds what would fail in training. "
+    made = parser_of(
+        "doctor",
+        "Lists what is installed and what each rank sees, and finds what would fail in training. "
         "Start it as you would start training: mpirun -np 8 python -m mpibow.doctor resnet50.yaml",
-        epilog="Each finding is a line: ok, warning (training is slow or may fail) or error (it would fail), with "
+        "Each finding is a line: ok, warning (training is slow or may fail) or error (it would fail), with "
         "the command that mends it. The exit code is 1 if training would fail, else 0.",
     )
     made.add_argument("config", nargs="?", metavar="CONFIG", help="YAML file of a run, to check with its data")

@@ -39,7 +39,7 @@ from mpibow.run.header import header_of
 from mpibow.run.results import shown_metrics
 from mpibow.run.stored import Stored, of_checkpoint, read_stored
 from mpibow.run.stored_net import config_of, of_arrays, samples_and_graphs
-from mpibow.system.command import positive, prog
+from mpibow.system.command import parser_of, positive
 from mpibow.system.streams import as_command
 
 THREADS = 8  # of one rank, at the most
@@ -163,9 +163,8 @@ def _table(rows: list[tuple[Array, Array, Array]], number: Callable[[int], int])
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
-        prog=prog("evaluate"),
-        description="Evaluates a checkpoint's centre, the average model, on a data set: prints accuracy and loss.",
+    made = parser_of(
+        "evaluate", "Evaluates a checkpoint's centre, the average model, on a data set: prints accuracy and loss."
     )
     made.add_argument(
         "checkpoint",

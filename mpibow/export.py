@@ -18,7 +18,7 @@ from mpibow.models.classifier import Build
 from mpibow.models.torchvision import COUNTED, NETS, names_of
 from mpibow.onnx.model import model_of
 from mpibow.run.stored import Stored, read_stored
-from mpibow.system.command import prog
+from mpibow.system.command import parser_of
 from mpibow.system.json_text import JsonObject
 from mpibow.system.streams import as_command, exit_code
 
@@ -150,10 +150,10 @@ def write(exported: Exported, output: Path, kind: str) -> list[Path]:
 
 
 def parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog=prog("export"),
-        description="Writes trained weights, or a whole net, for other programs, and a JSON file about its inputs.",
-        epilog=f"torchvision's names are of {', '.join(NETS)} (vgg_a is vgg11 there). JSON: input.mean and input.std "
+    parser = parser_of(
+        "export",
+        "Writes trained weights, or a whole net, for other programs, and a JSON file about its inputs.",
+        f"torchvision's names are of {', '.join(NETS)} (vgg_a is vgg11 there). JSON: input.mean and input.std "
         "are of the stored values; input.to_tensor has them as torchvision.transforms.Normalize takes them.",
     )
     parser.add_argument("path", type=Path, metavar="PATH", help="a run directory, a checkpoint or a saved file")

@@ -18,7 +18,7 @@ from mpibow.data.text import BYTES, FILE, Tokens, bytes_of, read_tokens
 from mpibow.errors import ConfigError
 from mpibow.fitted import Fitted, load
 from mpibow.job.predictor import Predictor
-from mpibow.system.command import natural, positive, prog
+from mpibow.system.command import natural, parser_of, positive
 from mpibow.system.streams import as_command
 
 ASCII = 128
@@ -38,9 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
-        prog=prog("generate"), description="Continues a text with a net that was trained to predict the next token."
-    )
+    made = parser_of("generate", "Continues a text with a net that was trained to predict the next token.")
     made.add_argument("net", type=Path, metavar="RUN", help="a run directory, a checkpoint, or a file of Fitted.save")
     made.add_argument("--prompt", required=True, metavar="TEXT", help="the text to continue")
     made.add_argument("--tokens", type=positive, default=200, metavar="N", help="tokens to add (default: 200)")

@@ -8,7 +8,7 @@ from pathlib import Path
 import yaml
 
 from mpibow.errors import ConfigError, OutputError
-from mpibow.system.command import LAUNCH, launch_file, launch_files, prog, stem, suggested
+from mpibow.system.command import LAUNCH, launch_file, launch_files, parser_of, prog, stem, suggested
 from mpibow.system.files import reason
 from mpibow.system.streams import as_command, exit_code
 
@@ -16,10 +16,11 @@ FOLDER = "launch"
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
-        prog=prog("launch", "python -m mpibow.launch_files"),
-        description="Lists, shows or copies configs, batch scripts and container recipes.",
-        epilog="NAME is a path as --list prints it, with or without its ending: digits, slurm.sbatch.",
+    made = parser_of(
+        "launch",
+        "Lists, shows or copies configs, batch scripts and container recipes.",
+        "NAME is a path as --list prints it, with or without its ending: digits, slurm.sbatch.",
+        alone="python -m mpibow.launch_files",
     )
     action = made.add_mutually_exclusive_group(required=True)
     action.add_argument("--list", action="store_true", help="print the names of all files")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from mpibow.errors import ConfigError
 from mpibow.figure import COLOURS, LOOK, NO_DATE, matplotlib, save
 from mpibow.run.series import PANELS, Curve, RunLog, curves, read_run
-from mpibow.system.command import positive, prog
+from mpibow.system.command import parser_of, positive
 from mpibow.system.streams import as_command, exit_code
 
 if TYPE_CHECKING:
@@ -188,9 +188,8 @@ def _labels(paths: Sequence[Path]) -> list[str]:
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
-        prog=prog("plot"),
-        description="Draws accuracy, loss, images/s, learners and waiting times of runs, under way or finished.",
+    made = parser_of(
+        "plot", "Draws accuracy, loss, images/s, learners and waiting times of runs, under way or finished."
     )
     made.add_argument(
         "runs", nargs="+", type=Path, metavar="RUN", help="a run directory, as runs/NAME, or a checkpoint of it"

@@ -27,7 +27,7 @@ from mpibow.fitted import load
 from mpibow.graph.graph import Array, Shape
 from mpibow.job.predictor import Prediction, Predictor
 from mpibow.run import directory
-from mpibow.system.command import positive, prog
+from mpibow.system.command import parser_of, positive
 from mpibow.system.files import reason, whole_file
 from mpibow.system.streams import as_command
 
@@ -45,10 +45,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
-        prog=prog("predict"),
-        description="Prints a trained net's likeliest classes, or its outputs, for every sample of the files.",
-        epilog="A file or a row of a table that cannot be read is named, and the others are predicted; the exit code "
+    made = parser_of(
+        "predict",
+        "Prints a trained net's likeliest classes, or its outputs, for every sample of the files.",
+        "A file or a row of a table that cannot be read is named, and the others are predicted; the exit code "
         "is then 3.",
     )
     made.add_argument("net", type=Path, metavar="RUN", help="a run directory, a checkpoint, or a file of Fitted.save")

@@ -17,7 +17,7 @@ from mpibow.data.contents import contents, pick, summary
 from mpibow.data.recordset import RecordSet, open_records
 from mpibow.data.sheet import sheet
 from mpibow.errors import ConfigError, MpibowError, RecordError
-from mpibow.system.command import integer, natural, prog, suggested
+from mpibow.system.command import integer, natural, parser_of, suggested
 from mpibow.system.streams import as_command
 
 SHOWN = 20  # damages listed for one data set; a broken disk can have millions
@@ -132,9 +132,7 @@ def useful(path: Path, decoded: bool) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
-        prog=prog("records"), description="Inspects, verifies and exports data sets of records."
-    )
+    made = parser_of("records", "Inspects, verifies and exports data sets of records.")
     commands = made.add_subparsers(required=True, metavar="inspect | verify | export")
     inspecting = commands.add_parser(
         "inspect",

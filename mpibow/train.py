@@ -29,7 +29,7 @@ from mpibow.run.results import Trained
 from mpibow.run.session import Session
 from mpibow.run.signals import Signals
 from mpibow.run.timelines import first_timeline
-from mpibow.system.command import prog, with_config
+from mpibow.system.command import parser_of, with_config
 from mpibow.system.streams import as_command
 from mpibow.trace import SILENT, Trace
 
@@ -74,13 +74,12 @@ def iterate(session: Session, signals: Signals) -> str:
 
 
 def parser() -> argparse.ArgumentParser:
-    command = argparse.ArgumentParser(
-        prog=prog("train"),
-        description="Trains a model with small batches on all ranks. Without CONFIG: a small net on real digits.",
-        epilog=f"models: {', '.join(sorted([*MODELS, *OBJECTIVES]))}\n\n"
+    command = parser_of(
+        "train",
+        "Trains a model with small batches on all ranks. Without CONFIG: a small net on real digits.",
+        f"models: {', '.join(sorted([*MODELS, *OBJECTIVES]))}\n\n"
         f"settings (key.path=value):\n\n{describe()}\n\n"
         "exit codes:\n\n" + "\n".join(f"{code:>5}  {meaning}" for code, meaning in EXIT_CODES.items()),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     command.add_argument("config", nargs="?", help="YAML file of settings")
     command.add_argument("overrides", nargs="*", metavar="key.path=value", help="settings that override the file's")

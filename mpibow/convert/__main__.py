@@ -5,18 +5,17 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from mpibow.system.command import converters, prog, suggested
+from mpibow.system.command import converters, parser_of, prog, suggested
 from mpibow.system.streams import as_command
 
 
 def parser() -> argparse.ArgumentParser:
     known = converters()
     listed = "\n".join(f"  {name:<14} {summary}" for name, summary in known.items())
-    made = argparse.ArgumentParser(
-        prog=prog("convert"),
-        description="Converts data to records. Each converter has its own options.",
-        epilog=f"converters:\n{listed}\n\n`{prog('convert')} NAME --help` lists the options of a converter.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    made = parser_of(
+        "convert",
+        "Converts data to records. Each converter has its own options.",
+        f"converters:\n{listed}\n\n`{prog('convert')} NAME --help` lists the options of a converter.",
     )
     made.add_argument("name", metavar="NAME", choices=known, help="a converter, as mnist")
     made.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...", help="its arguments")

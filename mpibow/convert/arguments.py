@@ -9,18 +9,14 @@ from mpibow.convert import source_files
 from mpibow.convert.conversion import cores, interruptible
 from mpibow.data.aside import check_free, refused
 from mpibow.errors import RecordError
-from mpibow.system.command import natural, positive, prog
+from mpibow.system.command import natural, parser_of, positive
 
 STATISTICS = 10_000
 
 
 def parser(name: str, description: str) -> argparse.ArgumentParser:
     """A converter's parser, without its own options; `description` is laid out already."""
-    return argparse.ArgumentParser(
-        prog=prog(f"convert {name}", f"python datasets/{name}.py"),
-        description=description,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    return parser_of(f"convert {name}", description, alone=f"python datasets/{name}.py")
 
 
 def command(

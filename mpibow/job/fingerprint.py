@@ -9,7 +9,7 @@ from google_crc32c import extend
 
 from mpibow.data.dataset import ArrayData, NamedArrays, Samples, inputs_of
 from mpibow.data.decoded import Decoded
-from mpibow.data.indexed import LabelledItems, NamedItems
+from mpibow.data.indexed import OfItems
 from mpibow.data.items import Items
 from mpibow.data.labelled import Labelled, Pictures
 from mpibow.data.lengths import Padded
@@ -34,8 +34,7 @@ CONTENTS: Mapping[type, tuple[str, ...]] = {
     Windows: ("stream", "tokens"),
     Tokens: ("content",),
     Weighed: ("data", "sample_weight"),
-    NamedItems: ("_items",),
-    LabelledItems: ("_items",),
+    OfItems: ("_items",),
     Items: ("source", "rows"),
     ArrayItems: ("arrays",),
 }

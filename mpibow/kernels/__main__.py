@@ -17,7 +17,7 @@ from mpibow.optim.adam import AdamW
 from mpibow.optim.sgd import Sgd
 from mpibow.sync.family import PRESETS, Family
 from mpibow.sync.rehearsal import rehearse
-from mpibow.system.command import prog
+from mpibow.system.command import parser_of
 
 MOST = 4  # processes; each takes half a GB
 
@@ -62,9 +62,9 @@ def compile_beside(begin: float) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    return argparse.ArgumentParser(
-        prog=prog("kernels"),
-        description="Compiles all kernels for this machine in advance. Otherwise a run compiles each kernel when it "
+    return parser_of(
+        "kernels",
+        "Compiles all kernels for this machine in advance. Otherwise a run compiles each kernel when it "
         "first needs it.",
     )
 

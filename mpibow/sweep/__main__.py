@@ -24,7 +24,7 @@ from mpibow.sweep.folder import SweepFolder
 from mpibow.sweep.grid import Cell, cells
 from mpibow.sweep.running import command_of, launch_of, run_cells
 from mpibow.sweep.summary_table import table
-from mpibow.system.command import natural, positive, prog, with_config
+from mpibow.system.command import natural, parser_of, positive, with_config
 from mpibow.system.json_text import JsonObject
 from mpibow.system.streams import as_command, exit_code
 
@@ -127,12 +127,11 @@ def _listed(name: str, cell: Cell, kept: SweepFolder, launch: Sequence[str]) -> 
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
-        prog=prog("sweep"),
-        description="Trains with every combination of values and prints a table of the results. A combination is a "
+    made = parser_of(
+        "sweep",
+        "Trains with every combination of values and prints a table of the results. A combination is a "
         "cell: one run.\nThe same command, started again, runs the missing cells, and continues an interrupted one.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        EPILOG,
     )
     made.add_argument("config", nargs="?", metavar="BASE.yaml", help="settings of all runs (default: the built-in run)")
     made.add_argument("overrides", nargs="*", metavar="key.path=values", help="settings that override the file's")

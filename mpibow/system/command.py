@@ -46,6 +46,12 @@ def prog(name: str, alone: str | None = None) -> str:
     return alone or f"python -m mpibow.{name}"
 
 
+def parser_of(name: str, about: str, below: str = "", *, alone: str | None = None) -> argparse.ArgumentParser:
+    """The parser of the command `name`, with the texts above and below its options; lines that end stay as they are."""
+    lines = argparse.RawDescriptionHelpFormatter if "\n" in about + below else argparse.HelpFormatter
+    return argparse.ArgumentParser(prog(name, alone), description=about, epilog=below or None, formatter_class=lines)
+
+
 PLAIN = re.compile(r"-?[0-9]+")  # int() also takes ' +3 ', '1_0' and digits of other scripts
 
 
