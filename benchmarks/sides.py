@@ -171,6 +171,17 @@ def parser_of(doc: str | None) -> argparse.ArgumentParser:
     return argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
 
 
+def parser_of_rounds(doc: str | None, page: str, pairs: int = 9, seconds: float = 1.0) -> argparse.ArgumentParser:
+    """`parser_of` with the options of sides that run in turn, and of the page that is written about them."""
+    from mpibow.system.command import positive  # here: peers of another Python import this module
+
+    parser = parser_of(doc)
+    parser.add_argument("--pairs", type=positive, default=pairs, help=f"rounds ({pairs})")
+    parser.add_argument("--seconds", type=float, default=seconds, help=f"of a side's turn ({seconds:g})")
+    parser.add_argument("--output", type=Path, help=f"folder for {page}.md and {page}.json")
+    return parser
+
+
 def with_error(values: Sequence[float], digits: int = 2) -> str:
     """Their mean and its standard error; of one alone the value."""
     error = f" ± {stdev(values) / len(values) ** 0.5:.{digits}f}" if len(values) > 1 else ""

@@ -17,13 +17,12 @@ import json
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
 from threadpoolctl import threadpool_limits
 
-from benchmarks.sides import ROOT, Found, after, machine, note, parser_of, table, write
+from benchmarks.sides import ROOT, Found, after, machine, note, parser_of_rounds, table, write
 from benchmarks.turns import Ours, in_turn, interval, ratios
 from mpibow.comm.communicator import Single
 from mpibow.job.memory import copy_bytes, learner_bytes
@@ -149,16 +148,11 @@ def page(found: Found) -> str:
 
 
 def main() -> None:
-    parser = parser_of(__doc__)
+    parser = parser_of_rounds(__doc__, "copies", pairs=15)
     parser.add_argument("--nets", nargs="+", default=NETS, metavar=SPELLED, type=named, help=f"({' '.join(NETS)})")
-    parser.add_argument("--pairs", type=int, default=15, help="rounds (15)")
-    parser.add_argument("--seconds", type=float, default=1.0, help="of a side's turn (1)")
     parser.add_argument("--device", choices=["onednn", "numpy"], default="onednn", help="(onednn)")
-    parser.add_argument("--output", type=Path, help="folder for copies.md and copies.json")
     parser.add_argument("--resume", action="store_true", help="measure the nets that FOLDER/copies.json does not have")
     options = parser.parse_args()
-    if options.pairs < 1:
-        parser.error(f"--pairs: must be at least 1, got {options.pairs}")
     if options.resume and not options.output:
         parser.error("--resume: needs --output FOLDER, whose copies.json it continues")
     threadpool_limits(1)

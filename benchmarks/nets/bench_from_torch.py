@@ -32,7 +32,7 @@ from benchmarks import turns
 from benchmarks.asked import Asked
 from benchmarks.nets.bench_nets import LIMIT, torch_sides
 from benchmarks.nets.nets_page import best
-from benchmarks.sides import ROOT, Found, after, heading, machine, note, parser_of, table, verdict, write
+from benchmarks.sides import ROOT, Found, after, heading, machine, note, parser_of_rounds, table, verdict, write
 from mpibow.aten.net import TorchNet
 from mpibow.data.dataset import Array
 from mpibow.graph.graph import Tensor
@@ -110,15 +110,10 @@ def page(found: Found) -> str:
 
 
 def main() -> None:
-    parser = parser_of(__doc__)
+    parser = parser_of_rounds(__doc__, "from-torch")
     parser.add_argument("--batches", nargs="+", type=int, default=[4], help="samples per learner (4)")
-    parser.add_argument("--pairs", type=int, default=9, help="rounds (9)")
-    parser.add_argument("--seconds", type=float, default=1.0, help="of a side's turn (1)")
     parser.add_argument("--eager", action="store_true", help="leave torch.compile out")
-    parser.add_argument("--output", type=Path, help="folder for from-torch.md and from-torch.json")
     options = parser.parse_args()
-    if options.pairs < 1:
-        parser.error(f"--pairs: must be at least 1, got {options.pairs}")
     threadpool_limits(1)
     about = {**machine(FOLDER=options.output), "mpibow": versions()}
     found: Found = {"about": about, "seconds": options.seconds, "batches": {}}

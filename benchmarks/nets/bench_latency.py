@@ -25,7 +25,7 @@ from threadpoolctl import threadpool_limits
 
 import mpibow as mb
 from benchmarks import turns
-from benchmarks.sides import after, heading, machine, note, parser_of, table, write
+from benchmarks.sides import after, heading, machine, note, parser_of_rounds, table, write
 from mpibow.data.dataset import Array
 from mpibow.models import MODELS
 from mpibow.run.results import versions
@@ -89,11 +89,8 @@ def page(found: Mapping[str, Any]) -> str:
 
 
 def main() -> None:
-    parser = parser_of(__doc__)
+    parser = parser_of_rounds(__doc__, "latency", seconds=2.0)
     parser.add_argument("--nets", nargs="+", choices=[*SHAPES], default=[*SHAPES], help="the nets (all)")
-    parser.add_argument("--pairs", type=int, default=9, help="rounds (9)")
-    parser.add_argument("--seconds", type=float, default=2.0, help="of a side's turn (2)")
-    parser.add_argument("--output", type=Path, help="folder for latency.md and latency.json")
     options = parser.parse_args()
     threadpool_limits(1)
     about = {**machine(FOLDER=options.output), "mpibow": versions()}

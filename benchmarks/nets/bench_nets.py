@@ -32,7 +32,7 @@ import mpibow as mb
 from benchmarks.asked import Asked
 from benchmarks.nets.net_cells import CELLS, TEXT, Product, job, products
 from benchmarks.nets.nets_page import page
-from benchmarks.sides import Found, after, machine, note, parser_of, write
+from benchmarks.sides import Found, after, machine, note, parser_of_rounds, write
 from benchmarks.turns import Side, in_turn, opened
 from mpibow.diagnose.profile import profile
 from mpibow.graph.graph import Graph
@@ -127,20 +127,15 @@ def check_weights(name: str, ours: Job, theirs: int) -> None:
 
 
 def main() -> None:
-    parser = parser_of(__doc__)
+    parser = parser_of_rounds(__doc__, "nets")
     parser.add_argument("--python", help="a Python that has PyTorch; ours alone without it")
     parser.add_argument("--only", nargs="+", choices=list(CELLS), default=list(CELLS), help="the nets (all)")
     parser.add_argument("--batches", nargs="+", type=int, default=[4, 8], help="samples per learner (4 8)")
     parser.add_argument("--learners", nargs="+", type=int, default=[1, 2], help="of ours (1 2)")
-    parser.add_argument("--pairs", type=int, default=9, help="rounds (9)")
-    parser.add_argument("--seconds", type=float, default=1.0, help="of a side's turn (1)")
     parser.add_argument("--text", type=Path, default=TEXT, help="a text; without it characters at random")
     parser.add_argument("--device", choices=["auto", "onednn", "numpy"], default="auto", help="of ours (auto)")
     parser.add_argument("--eager", action="store_true", help="leave torch.compile out")
-    parser.add_argument("--output", type=Path, help="folder for nets.md and nets.json")
     options = parser.parse_args()
-    if options.pairs < 1:
-        parser.error(f"--pairs: must be at least 1, got {options.pairs}")
     threadpool_limits(1)
     about = {**machine(PYTHON=options.python, FOLDER=options.output), "mpibow": versions()}
     found: Found = {"about": about, "seconds": options.seconds, "nets": {}}
