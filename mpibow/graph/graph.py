@@ -92,7 +92,7 @@ class Op:
     """
 
     kind: ClassVar[str]
-    reads: ClassVar[frozenset[str]] = frozenset()
+    reads: ClassVar[str] = ""
     integers: ClassVar[Places] = ()
     flat: ClassVar[Places] = ()
     fusible: ClassVar[bool] = True

@@ -13,7 +13,7 @@ __all__ = ["BatchNormOf", "Conv2dOf", "ConvTranspose2dOf", "GruOf", "LstmOf"]
 class WeightsAsInputs(Op):
     """The layer that stands behind it in a class, with its weights as its last inputs."""
 
-    reads = frozenset("xy")
+    reads = "xy"
     fusible = False
 
     @property

@@ -49,7 +49,7 @@ class Power(Pointwise):
 
     exponent: float
     kind = "power"
-    reads = frozenset("x")
+    reads = "x"
 
     def infer(self, x: Shape) -> Shape:
         if not isfinite(self.exponent) or self.exponent == 0:

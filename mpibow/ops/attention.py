@@ -23,7 +23,7 @@ class Attention(Op):
     causal: bool
     kind = "attention"
     integers = (3,)
-    reads = frozenset("x")
+    reads = "x"
     differentiable = (0, 1, 2, 3)
 
     def infer(self, q: Shape, k: Shape, v: Shape, *mask: Shape) -> Shape:

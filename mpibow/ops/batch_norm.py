@@ -37,7 +37,7 @@ class BatchNorm(Op):
     frozen: bool = False
     sync: Sync = "learner"
     kind = "batch_norm"
-    reads = frozenset("xw")
+    reads = "xw"
 
     def infer(self, x: Shape) -> Shape:
         if len(x) < 2:

@@ -60,7 +60,7 @@ class Multiply(OfSeveral):
     """y = the product of all x_i."""
 
     kind = "multiply"
-    reads = frozenset("x")
+    reads = "x"
 
 
 class Maximum(OfSeveral):

@@ -28,7 +28,7 @@ class Convolution:
     groups: int
     dilation: Pair
     initial_bias: Initialiser = ZERO
-    reads = frozenset("xw")
+    reads = "xw"
 
     def check_groups(self, channels: int) -> None:
         if self.groups < 1 or channels % self.groups or self.channels % self.groups:

@@ -56,7 +56,7 @@ class MatrixFactorisation(Op):
     initial: Initialiser
     kind = "matrix_factorisation"
     integers = (0, 1)
-    reads = frozenset("xw")
+    reads = "xw"
     differentiable = ()
 
     def infer(self, user: Shape, item: Shape, rating: Shape) -> Shape:

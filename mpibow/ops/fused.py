@@ -14,7 +14,7 @@ class ConvRelu(Op):
 
     conv: Conv2d
     kind = "conv+relu"
-    reads = frozenset("xwy")
+    reads = "xwy"
 
     def infer(self, x: Shape) -> Shape:
         return self.conv.infer(x)
@@ -46,7 +46,7 @@ class NormAddRelu(Op):
     norm: BatchNorm
     added: bool
     kind = "norm+add+relu"
-    reads = frozenset("xwy")
+    reads = "xwy"
 
     @property
     def differentiable(self) -> InputNumbers:
@@ -66,7 +66,7 @@ class AddRelu(Op):
     """y = max(x0 + x1, 0)."""
 
     kind = "add+relu"
-    reads = frozenset("y")
+    reads = "y"
     differentiable = (0, 1)
 
     def shares(self, i: int) -> int | None:
@@ -90,7 +90,7 @@ class ExpandMultiply(Op):
     """y = x1 times x0 broadcast to it."""
 
     kind = "expand+multiply"
-    reads = frozenset("x")
+    reads = "x"
     differentiable = (0, 1)
 
     def infer(self, small: Shape, large: Shape) -> Shape:
@@ -102,7 +102,7 @@ class TurnedMatmul(Op):
 
     turned: tuple[bool, bool]
     kind = "turned+matmul"
-    reads = frozenset("x")
+    reads = "x"
     differentiable = (0, 1)
 
     def straight(self, *shapes: Shape) -> tuple[Shape, Shape]:
@@ -125,7 +125,7 @@ class HeadsAttention(Op):
     heads: int
     packed: bool
     kind = "heads+attention"
-    reads = frozenset("x")
+    reads = "x"
 
     @property
     def differentiable(self) -> InputNumbers:

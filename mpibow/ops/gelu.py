@@ -16,14 +16,14 @@ class Gelu(Op):
 
     tanh: bool
     kind = "gelu"
-    reads = frozenset("x")
+    reads = "x"
 
 
 class Erf(Op):
     """y = erf(x) = 2 / sqrt(pi) times the integral of exp(-t^2) from 0 to x."""
 
     kind = "erf"
-    reads = frozenset("x")
+    reads = "x"
 
 
 erf = of_one(Erf(), "The error function, of any shape.")

@@ -24,7 +24,7 @@ class LocalResponseNorm(Op):
     beta: float
     k: float
     kind = "local_response_norm"
-    reads = frozenset("x")
+    reads = "x"
 
     def infer(self, x: Shape) -> Shape:
         if len(x) < 2:

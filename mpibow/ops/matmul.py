@@ -16,7 +16,7 @@ class Matmul(Op):
     """y[..., i, j] = sum over k of a[..., i, k] b[..., k, j]: all axes in front alike, or b of two axes only."""
 
     kind = "matmul"
-    reads = frozenset("x")
+    reads = "x"
     differentiable = (0, 1)
 
     def infer(self, a: Shape, b: Shape) -> Shape:
@@ -56,7 +56,7 @@ class Dense(Op):
     initial: Initialiser
     initial_bias: Initialiser = ZERO
     kind = "dense"
-    reads = frozenset("xw")
+    reads = "xw"
 
     def infer(self, x: Shape) -> Shape:
         if len(x) < 2:

@@ -40,7 +40,7 @@ class Norm:
     initial: Initialiser
     initial_bias: Initialiser = ZERO
     centred = True
-    reads = frozenset("xw")
+    reads = "xw"
 
     def infer(self, x: Shape) -> Shape:
         if not 0.0 < self.epsilon < math.inf:

@@ -23,7 +23,7 @@ class Own(Op):
     backward: OfArrays | None
     shape: OfArrays
     trained: InputNumbers | None
-    reads = frozenset("xy")
+    reads = "xy"
     integers = EVERY
 
     @property

@@ -34,7 +34,7 @@ class Pointwise(Op):
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         if cls.gradient is not None:
-            cls.reads = frozenset(name[0] for name in getfullargspec(cls.gradient).args if name != "dy")
+            cls.reads = "".join(sorted({name[0] for name in getfullargspec(cls.gradient).args if name != "dy"}))
 
     def half(self, backward: bool) -> Formula:
         """The formula of the output, or of the gradients."""

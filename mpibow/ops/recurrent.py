@@ -25,7 +25,7 @@ class Recurrent(Op):
     state: bool = False
     gates: ClassVar[int]
     states: ClassVar[int]
-    reads = frozenset("xwy")
+    reads = "xwy"
 
     @property
     def differentiable(self) -> InputNumbers:

@@ -42,7 +42,7 @@ class ReduceMax(_Reduction):
     """y = the largest of x over `axes`; its gradient is shared by equals, as that of PyTorch's amax."""
 
     kind = "reduce_max"
-    reads = frozenset("xy")
+    reads = "xy"
 
 
 def _reduced(kind: type[_Reduction], x: Tensor, axis: Axes, keepdim: bool, name: str | None) -> Tensor:

@@ -13,7 +13,7 @@ class Softmax(AlongAxis):
     """y = exp(x) / (the sum of exp(x) along `axis`)."""
 
     kind = "softmax"
-    reads = frozenset("y")
+    reads = "y"
 
 
 class LogSoftmax(Softmax):

@@ -15,7 +15,7 @@ class Product:
     """y = x0 x1"""
 
     kind: ClassVar[str] = "product"
-    reads: ClassVar[frozenset[str]] = frozenset("x")
+    reads = "x"
     differentiable: ClassVar[tuple[int, ...] | None] = (0, 1)
     flat: ClassVar[tuple[int, ...]] = ()
 
