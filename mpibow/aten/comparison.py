@@ -17,12 +17,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from mpibow import ops
+from mpibow.aten.agreement import Arrays, largest, refuse_difference, run_plan
 from mpibow.aten.net import TorchNet
 from mpibow.aten.nodes import array_of
 from mpibow.aten.site import combined
 from mpibow.errors import ConfigError
 from mpibow.graph.graph import FLOAT, Array, Graph, Shape
-from mpibow.graph.layout import initial_weights
 from mpibow.graph.plan import Plan, choose_layout, compile_plan
 from mpibow.graph.steps import trained_values
 from mpibow.kernels import NUMPY
@@ -34,8 +34,6 @@ CLOSE, LOOSE = (1e-5, 1e-4), (1e-3, 1e-1)
 BRANCHES = "mpibow reads forward as in training; export a module without branches on self.training"
 REPLACE = "mpibow computes one of its operators in another way: please report this, and replace the operator"
 
-
-Arrays: TypeAlias = Mapping[str, Array]
 Samples: TypeAlias = Sequence[Tensor] | Mapping[str, Tensor]
 
 
@@ -70,47 +68,25 @@ def compare(net: TorchNet, examples: Samples, free: int) -> int:
         raise ConfigError(f"from_torch: PyTorch's own outputs or gradients of {kind} are NaN for example_inputs")
     ours = _by_numpy(net, plan, samples)
     close, small = CLOSE if theirs.exact else LOOSE
-    _alike(f"{kind} gives another {{}} than in PyTorch", ours.outputs, theirs.outputs, close)
-    wanted = {name: theirs.statistics[name] for name in ours.statistics}
-    least = small * _largest(wanted)  # a mean may be of rounding errors alone
-    _alike(f"{kind} keeps another {{}} than in PyTorch", ours.statistics, wanted, close, least)
-    found = {  # convolutions of one dimension have weights of two
+    statistics = {name: theirs.statistics[name] for name in ours.statistics}
+    gradients = {  # convolutions of one dimension have weights of two
         name: ours.gradients.get(name, np.zeros_like(array)).reshape(array.shape)
         for name, array in theirs.gradients.items()
     }
-    least = small * max(_largest(theirs.gradients), _largest(theirs.outputs) / 100)
-    _alike(f"{kind} has another gradient of {{}} than in PyTorch", found, theirs.gradients, close, least)
+    steepest = max(largest(*theirs.gradients.values()), largest(*theirs.outputs.values()) / 100)
+    for does, x, y, size in (
+        ("gives another", ours.outputs, theirs.outputs, 0.0),
+        ("keeps another", ours.statistics, statistics, largest(*statistics.values())),  # it may be of rounding errors
+        ("has another gradient of", gradients, theirs.gradients, steepest),
+    ):
+        refuse_difference(f"from_torch: {kind} {does}", x, "than in PyTorch", y, REPLACE, close, small * size)
     evaluated = _by_torch(net, samples, training=False)
     if ours.statistics:
         ours = _by_numpy(net, _plan(net, training=False), samples)
-    text = f"{kind} gives another {{}} in evaluation than the net that was read from it"
     close, _ = CLOSE if evaluated.exact else LOOSE
-    _alike(text, ours.outputs, evaluated.outputs, close, remedy=BRANCHES)
+    gives, than = f"from_torch: {kind} gives another", "in evaluation than the net that was read from it"
+    refuse_difference(gives, ours.outputs, than, evaluated.outputs, BRANCHES, close)
     return 0
-
-
-def _alike(
-    text: str,
-    ours: Arrays,
-    theirs: Arrays,
-    close: float,
-    least: float = 0.0,
-    remedy: str = REPLACE,
-) -> None:
-    """Raises ConfigError where numbers differ by more than `close` of an array's largest; NaN differs from any."""
-    for name, y in theirs.items():
-        x, rule = ours[name], f"from_torch: {text.format(name)}: "
-        if x.shape != y.shape:
-            raise ConfigError(f"{rule}{x.shape}, not {y.shape}; {remedy}")
-        x, y = np.asarray(x, float), np.asarray(y, float)
-        with np.errstate(invalid="ignore"):
-            gap, largest = np.abs(np.where(x == y, 0.0, x - y)).max(initial=0.0), _largest({name: y})
-        if not gap <= close * max(largest, least):
-            raise ConfigError(f"{rule}they differ by {gap:.3g}, the largest number is {largest:.3g}; {remedy}")
-
-
-def _largest(arrays: Arrays) -> float:
-    return max((float(np.abs(each[np.isfinite(each)]).max(initial=0.0)) for each in arrays.values()), default=0.0)
 
 
 def _drawn(sample: Tensor, generator: np.random.Generator) -> Tensor:
@@ -247,18 +223,14 @@ def _plan(net: TorchNet, *, training: bool) -> Plan:
 
 
 def _by_numpy(net: TorchNet, plan: Plan, samples: Mapping[str | int, Tensor]) -> PassResult:
-    weights, statistics = (initial_weights(layout, 0, "float64") for layout in (plan.layout, plan.statistics))
-    gradients = np.zeros(plan.layout.size)
-    bound = plan.bind(weights, gradients, statistics)
-    for each, tensor in zip(net.program.inputs, samples.values(), strict=True):
-        np.copyto(bound.inputs[each.name], array_of(tensor), casting="unsafe")
+    inputs = {each.name: array_of(x) for each, x in zip(net.program.inputs, samples.values(), strict=True)}
     for n in range(len(net.outputs)):
-        if (name := f"direction {n}") in bound.inputs:
-            bound.inputs[name][...] = _direction(n, bound.inputs[name].shape)
-    with np.errstate(all="ignore"):
-        bound.run()
+        if (name := f"direction {n}") in plan.graph.inputs:
+            inputs[name] = _direction(n, plan.graph.tensors[name].shape)
+    gradients = np.zeros(plan.layout.size)
+    outputs, statistics = run_plan(plan, inputs, gradients)
     return PassResult(
-        {name: bound.outputs[f"output {n}"] for n, name in enumerate(net.outputs)},
-        plan.statistics.unpacked(statistics),
+        {name: outputs[f"output {n}"] for n, name in enumerate(net.outputs)},
+        statistics,
         plan.layout.unpacked(gradients),
     )

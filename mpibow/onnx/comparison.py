@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mpibow.errors import ConfigError
+from mpibow.aten.agreement import refuse_difference, run_plan
 from mpibow.graph.graph import FLOAT, Array, Graph
 from mpibow.graph.kernel import Kernels
-from mpibow.graph.layout import initial_weights
 from mpibow.graph.plan import choose_layout, compile_plan
 from mpibow.kernels import NUMPY
 from mpibow.onnx.net import OnnxNet
@@ -28,22 +27,17 @@ def compare(onnx: ModuleType, model: ModelProto, net: OnnxNet) -> str:
     samples = dict[str, Array]()
     for value, each in net.inputs.items():
         shape = (batch, *each.shape)
-        numbers = generator.standard_normal(shape) if each.dtype == FLOAT else generator.integers(2, size=shape)
-        samples[value] = numbers.astype("float32" if each.dtype == FLOAT else each.dtype)
+        if each.dtype == FLOAT:
+            samples[value] = generator.standard_normal(shape).astype("float32")
+        else:
+            samples[value] = generator.integers(2, size=shape, dtype=each.dtype)
     try:
         evaluator = onnx.reference.ReferenceEvaluator(model)
         theirs = dict(zip(net.outputs, evaluator.run(list(net.outputs.values()), samples), strict=True))
     except Exception as error:  # of kinds without a name: operators or types that it lacks
         return f"it cannot compute it: {error}"
-    ours = evaluated(net, samples)
-    for name, y in theirs.items():
-        x, largest = ours[name], float(np.abs(y[np.isfinite(y)]).max(initial=0.0))
-        gap = np.abs(np.where(x == y, 0.0, x - y)).max(initial=0.0) if x.shape == y.shape else np.inf
-        if not gap <= CLOSE * largest:
-            raise ConfigError(
-                f"from_onnx: {net.source} gives another {name} than the package onnx: they differ by {gap:.3g}, the "
-                f"largest number is {largest:.3g}; please report this"
-            )
+    gives, than = f"from_onnx: {net.source} gives another", "than the package onnx"
+    refuse_difference(gives, evaluated(net, samples), than, theirs, "please report this", CLOSE)
     return ""
 
 
@@ -56,9 +50,5 @@ def evaluated(
     for name, output in (outputs if isinstance(outputs, Mapping) else {next(iter(net.outputs)): outputs}).items():
         graph.output(name, output)
     plan = compile_plan(graph, choose_layout(graph, kernels, training=False), kernels, dtype, training=False)
-    bound = plan.bind(initial_weights(plan.layout, 0, plan.weight_dtype))
-    for value, each in net.inputs.items():
-        np.copyto(bound.inputs[each.name], samples[value], casting="unsafe")
-    with np.errstate(all="ignore"):
-        bound.run()
-    return {name: bound.outputs[name] for name in net.outputs}
+    results, _ = run_plan(plan, {each.name: samples[value] for value, each in net.inputs.items()})
+    return {name: results[name] for name in net.outputs}

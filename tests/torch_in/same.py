@@ -12,8 +12,8 @@ import torch
 from torch.utils import _pytree as pytree
 
 import mpibow as mb
+from mpibow.aten.agreement import largest, run_plan
 from mpibow.graph.graph import FLOAT, Array, Graph
-from mpibow.graph.layout import initial_weights
 from mpibow.graph.plan import choose_layout, compile_plan
 from mpibow.graph.steps import trained_values
 from mpibow.kernels import find_kernels
@@ -54,12 +54,8 @@ def computed(build: Callable[[Graph], Any], inputs: Mapping[str, Any], dtype) ->
     layout = choose_layout(graph, kernels, training=bool(parts))
     plan = compile_plan(graph, layout, kernels, kernels.dtype(name), training=bool(parts))
     gradients = np.zeros(plan.layout.size, plan.weight_dtype)
-    bound = plan.bind(initial_weights(plan.layout, 0, plan.weight_dtype), gradients)
-    for key, x in inputs.items():
-        np.copyto(bound.inputs[key], x.numpy(), casting="unsafe")
-    with np.errstate(all="ignore"):
-        bound.run()
-    return [bound.outputs[f"output {n}"] for n in range(len(outputs))], plan.layout.unpacked(gradients), graph
+    found, _ = run_plan(plan, {key: x.numpy() for key, x in inputs.items()}, gradients)
+    return [found[f"output {n}"] for n in range(len(outputs))], plan.layout.unpacked(gradients), graph
 
 
 def differ(ours: Array, theirs: Array, tolerance: float, least: float = 0.0) -> bool:
@@ -68,11 +64,7 @@ def differ(ours: Array, theirs: Array, tolerance: float, least: float = 0.0) -> 
         return True
     with np.errstate(all="ignore"):
         gap = np.abs(np.where((x == y) | (np.isnan(x) & np.isnan(y)), 0.0, x - y)).max(initial=0.0)
-    return not gap <= tolerance * max(_largest(y), least, 1e-30)
-
-
-def _largest(array: Array) -> float:
-    return float(np.abs(np.asarray(array[np.isfinite(array)], float)).max(initial=0.0))
+    return not gap <= tolerance * max(largest(y), least, 1e-30)
 
 
 def off(ours: Sequence[Array], gradients: Mapping[str, Array], theirs: Sequence[Any], weights: Mapping[str, Any],
@@ -84,8 +76,8 @@ def off(ours: Sequence[Array], gradients: Mapping[str, Array], theirs: Sequence[
     parts = [(y * y).sum() for y in theirs if y.requires_grad]
     found = torch.autograd.grad(sum(parts), [*weights.values()], allow_unused=True) if parts and weights else ()
     wanted = {name: dy.numpy() for name, dy in zip(weights, found, strict=False) if dy is not None}
-    largest = max(map(_largest, wanted.values()), default=0.0)
-    least = max(SMALL * largest, NOTHING[dtype] * max((max(y, y * y) for y in map(_largest, ours)), default=0.0))
+    top = largest(*wanted.values())
+    least = max(SMALL * top, NOTHING[dtype] * max((max(y, y * y) for y in map(largest, ours)), default=0.0))
     for name, y in wanted.items():
         x = gradients.get(name, np.zeros_like(y)).reshape(y.shape)
         if differ(x, y, TOLERANCE[dtype], least):
