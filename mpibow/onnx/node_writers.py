@@ -40,8 +40,12 @@ def arange(w: NodeWriter) -> str:
 
 
 def table(w: NodeWriter) -> str:
-    op = w.same()
-    return w.cast(w.add("Identity", np.array(op.values, op.type).reshape(op.shape)), op.type)
+    """Numbers; along the batch those of its first sample, which all others must have as well."""
+    two, three = (np.array(op.values, op.type).reshape(op.shape) for op in (w.op, w.twin))
+    first = two[tuple(slice(1 if by else None) for by in w.model.times(w.node.name))]
+    same = (np.array_equal(np.broadcast_to(first, each.shape), each, equal_nan=True) for each in (two, three))
+    need(all(same), "its numbers depend on the batch size")
+    return w.cast(w.add("Expand", first, w.extents()), w.op.type)
 
 
 def added(w: NodeWriter) -> str:
@@ -64,14 +68,13 @@ def flipped(w: NodeWriter) -> str:
 
 
 def cropped(w: NodeWriter) -> str:
-    extents = np.array(w.shapes[0][2:])
-    tops = (extents - w.op.crop) // 2
+    tops = (np.array(w.fixed(2)) - w.same().crop) // 2
     return w.add("Slice", *w.x, tops, tops + w.op.crop, [2, 3])
 
 
 def padded_channels(w: NodeWriter) -> str:
-    axes = len(w.shapes[0])
-    return w.add("Pad", *w.x, [*[0] * (axes + 1), w.op.channels - w.shapes[0][1], *[0] * (axes - 2)])
+    channels, *rest = w.fixed(1)
+    return w.add("Pad", *w.x, [*[0] * (len(rest) + 3), w.same().channels - channels, *[0] * len(rest)])
 
 
 def split(w: NodeWriter) -> list[str]:
@@ -83,16 +86,15 @@ def reduced(w: NodeWriter) -> str:
     return w.add(type(w.op).__name__, *w.x, w.op.axes)
 
 
-def clipped(w: NodeWriter, place: int, count: int) -> str:
-    """The input at `place`, indices of which those outside take the nearest element."""
-    return w.add("Clip", w.cast(w.x[place], "int64"), 0, count - 1)
+def clipped(w: NodeWriter, index: str, last: Input) -> str:
+    """Indices of which those outside take the nearest element."""
+    return w.add("Clip", w.cast(index, "int64"), 0, last)
 
 
 def gathered(w: NodeWriter) -> str:
-    axis, index = w.op.axis, w.cast(w.x[1], "int64")
-    by, extent = w.model.times(w.node.inputs[0])[axis], w.shapes[0][axis]
-    last = w.add("Sub", w.add("Squeeze", w.add("Mul", w.model.batch, [by])), 1) if by else extent - 1
-    return w.add("GatherElements", w.x[0], w.add("Clip", index, 0, last), axis=axis)
+    (x, index), axis = w.x, w.op.axis
+    last = w.add("Sub", w.add("Gather", w.add("Shape", x), axis), 1)
+    return w.add("GatherElements", x, clipped(w, index, last), axis=axis)
 
 
 def convolution(w: NodeWriter) -> str:
@@ -113,7 +115,7 @@ def dense(w: NodeWriter) -> str:
 
 def pool(w: NodeWriter) -> str:
     """Padding that is counted is in front; windows that hang over the end have more padding there, never counted."""
-    op, (x,), front, extents = w.op, w.x, np.array(w.op.padding), np.array(w.shapes[0][2:])
+    op, (x,), front, extents = w.same(), w.x, np.array(w.op.padding), np.array(w.fixed(2))
     if isinstance(op, ops.AvgPool2d) and op.count_padding and front.any():
         x = w.add("Pad", x, [0, 0, *front] * 2)
         front, extents = 0 * front, extents + 2 * front
@@ -126,7 +128,7 @@ def by_matrices(matrix: Callable[[Any, int, int], Array]) -> Writer:
     """A product with a matrix of each side: of the operator, the axis and the extent."""
 
     def write(w: NodeWriter) -> str:
-        rows, columns = (matrix(w.op, axis, extent) for axis, extent in enumerate(w.shapes[0][2:]))
+        rows, columns = (matrix(w.same(), axis, extent) for axis, extent in enumerate(w.fixed(2)))
         return w.add("MatMul", rows, w.add("MatMul", *w.x, columns.T))
 
     return write
@@ -181,10 +183,10 @@ def gelu(w: NodeWriter) -> str:
 
 def attention(w: NodeWriter) -> str:
     q, k, v, *masks = w.x
-    axes, (rows, columns) = [*range(len(w.shapes[0]))], (w.shapes[0][-2], w.shapes[1][-2])
+    axes = [*range(len(w.shapes[0]))]
     turned = w.add("Transpose", k, perm=[*axes[:-2], axes[-1], axes[-2]])
     scores = w.add("Mul", w.add("MatMul", q, turned), w.op.scale)
-    seen: list[Input] = [np.tri(rows, columns, dtype=bool)] if w.op.causal else []
+    seen: list[Input] = [np.tri(w.fixed(-2)[0], w.shapes[1][-2], dtype=bool)] if w.op.causal else []
     if masks and w.dtypes[3] == FLOAT:
         scores = w.add("Max", w.add("Add", scores, *masks), LOWEST)
     elif masks:
@@ -198,7 +200,7 @@ def attention(w: NodeWriter) -> str:
 
 
 def rotary(w: NodeWriter) -> str:
-    (x,), turns = w.x, np.tile(angles(w.op, w.shapes[0]), 2)
+    (x,), turns = w.x, np.tile(angles(w.op, w.fixed(-2)), 2)
     half = turns.shape[1] // 2
     partners = w.add("Gather", x, np.roll(np.arange(2 * half), half), axis=-1)
     sines = np.sin(turns) * np.repeat([-1, 1], half)
@@ -223,10 +225,10 @@ def recurrent(kind: str, w: NodeWriter) -> list[str]:
 
 
 def normalised(w: NodeWriter) -> str:
-    _, channels, *rest = w.shapes[0]
+    channels, *rest = w.fixed(1)
     by_channel = [channels, *[1] * len(rest)]
     mean, std = np.array(w.op.mean, float), np.array(w.op.std, float)
-    mean = mean.reshape(by_channel if len(mean) == channels else w.shapes[0][1:])
+    mean = mean.reshape(by_channel if len(mean) == channels else w.fixed(1))
     return w.add("Div", w.add("Sub", w.cast(w.x[0], FLOAT), mean), std.reshape(by_channel))
 
 
@@ -264,7 +266,7 @@ def places(w: NodeWriter) -> str:
 def scattered(w: NodeWriter) -> str:
     op = w.op
     need(op.shape[op.axis] == w.twin.shape[op.axis], "it adds along an axis whose length depends on the batch size")
-    zeros, index = w.add("Expand", 0.0, w.extents()), clipped(w, 1, op.shape[op.axis])
+    zeros, index = w.add("Expand", 0.0, w.extents()), clipped(w, w.x[1], op.shape[op.axis] - 1)
     return w.add("ScatterElements", zeros, index, w.x[0], axis=op.axis, reduction="add")
 
 
@@ -286,7 +288,7 @@ WRITERS: dict[type, Writer] = {
     ops.CumulativeSum: lambda w: w.add("CumSum", *w.x, w.op.axis),
     ops.Dense: dense,
     ops.Dropout: lambda w: w.x[0],
-    ops.Embedding: lambda w: w.add("Gather", *w.weights, clipped(w, 0, w.op.count)),
+    ops.Embedding: lambda w: w.add("Gather", *w.weights, clipped(w, w.x[0], w.op.count - 1)),
     ops.Erf: node("Erf"),
     ops.Expand: lambda w: w.add("Expand", *w.x, w.extents()),
     ops.Flatten: viewed,

@@ -134,6 +134,12 @@ class NodeWriter:
             "Concat", *(self.add("Mul", self.model.batch, [by]) if by else [extent] for by, extent in parts), axis=0
         )
 
+    def fixed(self, first: int) -> Shape:
+        """Its first input's extents from this axis on, which constants are made for."""
+        rule = f"{self.op.kind}: an extent depends on the batch size, for which ONNX needs a number"
+        need(not any(self.model.times(self.node.inputs[0])[first:]), rule)
+        return self.shapes[0][first:]
+
     def same(self) -> Any:
         """The operator, whose settings must not depend on the batch."""
         need(self.node.op == self.twin, f"{self.op.kind}: its settings depend on the batch size")

@@ -110,22 +110,27 @@ def test_what_cannot_be_written_is_named_and_nothing_is_written(
     assert not list(tmp_path.glob("net.onnx*"))
 
 
-def test_slices_do_not_depend_on_the_batch_size() -> None:
+def test_the_batch_size_is_no_number() -> None:
     """The first two samples are two of any batch; as many columns as there are samples cannot be written."""
 
-    def parts(columns: Callable[[int], int]) -> Callable[[int], Graph]:
+    def of(net: Callable[[mb.Tensor], mb.Tensor]) -> Callable[[int], Graph]:
         def make(batch: int) -> Graph:
             graph = Graph()
-            x = graph.input("x", (batch, 5))
-            graph.output("y", x[:2, : columns(batch)])
+            graph.output("y", net(graph.input("x", (batch, 4))))
             return graph
 
         return make
 
-    x = np.arange(20, dtype=np.float32).reshape(4, 5)
-    close(run(model_of(parts(lambda batch: 4), {}).SerializeToString(), {"x": x}), {"y": x[:2, :4]})
-    with pytest.raises(ConfigError, match="starts or stops at a place that depends on the batch size"):
-        model_of(parts(lambda batch: batch), {})
+    x = np.arange(20, dtype=np.float32).reshape(5, 4)
+    model = model_of(of(lambda x: (x + mb.constant(np.ones(x.shape)))[:2, :3]), {})
+    close(run(model.SerializeToString(), {"x": x}), {"y": x[:2, :3] + 1})
+    for net, rule in (
+        (lambda x: x[:2, : x.shape[0]], "starts or stops at a place that depends on the batch size"),
+        (mb.rotary, "rotary: an extent depends on the batch size, for which ONNX needs a number"),
+        (lambda x: x + mb.constant(np.indices(x.shape)[0]), "its numbers depend on the batch size"),
+    ):
+        with pytest.raises(ConfigError, match=rule):
+            model_of(of(net), {})
 
 
 def written_and_read(make: Callable[[int], Graph], inputs: Mapping[str, Array]) -> None:
