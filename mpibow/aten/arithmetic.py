@@ -162,10 +162,6 @@ def index_put(
     return choose(site, wide, fill, x)
 
 
-def matmul(x: Tensor, **factor: Tensor) -> Tensor:
-    return ops.matmul(x, *factor.values())
-
-
 def addmm(x: Tensor, beta: float = 1, alpha: float = 1, **factors: Tensor) -> Tensor:
     return x * float(beta) + ops.matmul(*factors.values()) * float(alpha)
 
@@ -190,10 +186,8 @@ OPERATORS: dict[str, Function] = {
     **of_floats(
         {
             "addmm": addmm,
-            "bmm": matmul,
             "isnan": lambda x: ops.ne(x, x),
-            "matmul": matmul,
-            "mm": matmul,
+            **dict.fromkeys(("bmm", "matmul", "mm"), lambda x, **factor: ops.matmul(x, *factor.values())),
         }
     ),
     **{name: partial(compare, name) for name in ("lt", "le", "gt", "ge", "eq", "ne")},

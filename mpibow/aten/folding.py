@@ -50,16 +50,15 @@ def formula_of(arrays: Sequence[Array]) -> dict[str, Any] | None:
     batch, size = list[int](), list[int | BatchExtent]()
     split = list[int | BatchExtent]()  # as `size`, with two axes for an extent of n times: (n, times)
     for extents in zip(*(array.shape for array in arrays), strict=True):
-        times = extents[0] // SIZES[0]
-        if extents[0] == extents[1]:
-            split.append(extents[0])
-            size.append(extents[0])
-        elif list(extents) == [times * n for n in SIZES]:
-            batch.append(len(split))
-            split += [BatchExtent(1), times] if times > 1 else [BatchExtent(1)]
-            size.append(BatchExtent(times))
-        else:
+        extent = multiple(extents)
+        if isinstance(extent, ByBatch):
             return None
+        size.append(extent)
+        if isinstance(extent, int):
+            split.append(extent)
+        else:
+            batch.append(len(split))
+            split += [BatchExtent(1), extent.times] if extent.times > 1 else [extent]
     if not batch:
         return None
     few, many = (
@@ -90,6 +89,14 @@ def formula_of(arrays: Sequence[Array]) -> dict[str, Any] | None:
     return formula if same else None
 
 
+def multiple(sizes: Sequence[int]) -> int | BatchExtent | ByBatch:
+    """A size that is known for each of SIZES as a number, as a multiple of the batch size, or in another way."""
+    times = sizes[0] // SIZES[0]
+    if sizes[0] == sizes[1]:
+        return sizes[0]
+    return BatchExtent(times) if list(sizes) == [times * n for n in SIZES] else ByBatch(tuple(sizes))
+
+
 def extent_of(value: int | SymInt, kind: str) -> int | BatchExtent | ByBatch:
     """A size as a number, as a multiple of the batch size, or in another way."""
     if isinstance(value, int):
@@ -98,8 +105,4 @@ def extent_of(value: int | SymInt, kind: str) -> int | BatchExtent | ByBatch:
     symbols = expression.free_symbols
     if len(symbols) > 1:
         raise ConfigError(f"from_torch: {kind} has a size of {expression}, which depends on the data")
-    sizes = [int(expression.subs(dict.fromkeys(symbols, n))) for n in SIZES]
-    if sizes[0] == sizes[1]:
-        return sizes[0]
-    times = sizes[0] // SIZES[0]
-    return BatchExtent(times) if sizes == [times * n for n in SIZES] else ByBatch(tuple(sizes))
+    return multiple([int(expression.subs(dict.fromkeys(symbols, n))) for n in SIZES])

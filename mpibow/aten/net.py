@@ -18,6 +18,7 @@ from mpibow.aten.program import (
     Ref,
     SourcePlace,
     TorchProgram,
+    lines_of,
     named_inputs,
     refs,
     signature_of,
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from torch.nn import Module
 
 LossNet = Callable[..., Tensor]
-LISTED = 16  # calls that an error names
 PAGE = "docs/pytorch.md has the list"
 
 
@@ -88,20 +88,17 @@ class TorchNet:
 
     def __call__(self, *inputs: Tensor, **named: Tensor) -> Tensor | dict[str, Tensor]:
         """The outputs for tensors (n, ...) of the graph that is being built: one, or several by their names."""
-        given = dict(zip(self.inputs, inputs, strict=False)) | named
-        if fitting := next((each for each in self.shorter if each._fits(given)), None):
-            return fitting(**given)
-        found = self._outputs(self._given(inputs, named))
+        net = self._fitting(dict(zip(self.inputs, inputs, strict=False)) | named)
+        found = net._outputs(net._given(inputs, named))
         return found["output"] if isinstance(self.program.outputs, Ref) else found
 
     def losses(self) -> LossNet:
         """A net of the output `loss`, as transformers' models have it where they take labels; it shows the others."""
 
         def losses(**tensors: Tensor) -> Tensor:
-            if fitting := next((each for each in self.shorter if each._fits(tensors)), None):
-                return fitting.losses()(**tensors)
-            given = self._given((), {name: each for name, each in tensors.items() if name in self.inputs})
-            outputs = self._outputs(given)
+            net = self._fitting(tensors)
+            given = net._given((), {name: each for name, each in tensors.items() if name in self.inputs})
+            outputs = net._outputs(given)
             loss, batch = outputs.pop("loss"), next(iter(given.values())).shape[0]
             for name, output in outputs.items():
                 if output.shape[:1] == (batch,):
@@ -122,9 +119,11 @@ class TorchNet:
         found = {each.shape[0] for net in nets for each in net.program.inputs if each.name in names and each.shape}
         return tuple(sorted(found))
 
-    def _fits(self, tensors: Mapping[str, Tensor]) -> bool:
-        wanted = self.program.inputs
-        return all(each.name in tensors and tensors[each.name].shape[1:] == each.shape for each in wanted)
+    def _fitting(self, tensors: Mapping[str, Tensor]) -> TorchNet:
+        """The net that takes sequences of this length; itself where none does."""
+        shapes = {name: each.shape[1:] for name, each in tensors.items()}
+        fitting = (net for net in self.shorter if all(shapes.get(x.name) == x.shape for x in net.program.inputs))
+        return next(fitting, self)
 
     def built(self, graph: Graph, batch: int, refusals: list[str] | None = None) -> dict[str, Tensor]:
         """The outputs by name for inputs that are added to the graph. With `refusals`, errors of calls go there."""
@@ -160,8 +159,7 @@ class TorchNet:
                 if call.shape is not None and call.dtype is not None and 0 not in call.shape:
                     shape = tuple(_resolved(extent, values, batch) for extent in call.shape)
                     values[call.name] = graph.input(f"refused {call.name}", shape, call.dtype)
-        place = SourcePlace("", self.program.kind, "", "")
-        last = Site(graph, OperatorCall("output", "output", {}, place), batch, made)
+        last = Site(graph, OperatorCall("output", "output", {}, SourcePlace("", self.program.kind)), batch, made)
         return {name: last.tensor(values[each.name]) for name, each in self._named.items() if each.name in values}
 
     def _given(self, inputs: Sequence[Tensor], named: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -218,9 +216,7 @@ def check(net: TorchNet) -> None:
             raise ConfigError(f"from_torch: {refusals[0]}")
         if refusals:
             what = "uses operators that mpibow lacks" if lacking else "has operators that cannot be read"
-            lines = [f"  {each}" for each in dict.fromkeys(refusals)]
-            lines[LISTED:] = [f"  and {len(lines) - LISTED} more"] * (len(lines) > LISTED)
             raise ConfigError(
-                f"from_torch: {net.program.kind} {what}:\n" + "\n".join(lines) + "\n"
+                f"from_torch: {net.program.kind} {what}:\n{lines_of([*dict.fromkeys(refusals)])}\n"
                 f"replace them in the module by others ({PAGE}), or write that part with mpibow's operators"
             )

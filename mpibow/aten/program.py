@@ -11,6 +11,8 @@ from mpibow import ops
 from mpibow.errors import ConfigError, ShapeError
 from mpibow.graph.graph import FLOAT, Array, Buffer, Tensor
 
+LISTED = 16  # places that an error names
+
 
 @dataclass(frozen=True)
 class Ref:
@@ -36,8 +38,8 @@ class SourcePlace:
 
     part: str
     kind: str
-    source: str
-    line: str
+    source: str = ""
+    line: str = ""
 
     def __str__(self) -> str:
         part = f"{self.part} ({self.kind})" if self.part else self.kind
@@ -66,6 +68,12 @@ class ModuleInput:
     name: str
     shape: tuple[int, ...]
     dtype: str
+
+
+def lines_of(places: Sequence[str]) -> str:
+    """An error's lines about places: the first ones, and how many there are more."""
+    more = [f"and {len(places) - LISTED} more"] * (len(places) > LISTED)
+    return "\n".join(f"  {each}" for each in [*places[:LISTED], *more])
 
 
 def signature_of(inputs: Iterable[ModuleInput]) -> Signature:

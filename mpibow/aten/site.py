@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NoReturn, TypeAlias
 
 import numpy as np
@@ -149,9 +150,7 @@ def of_tensors(
     return {name: operator(function) for name, function in functions.items()}
 
 
-def of_floats(functions: Mapping[str, Function]) -> dict[str, Function]:
-    """As `of_tensors`, of the plan's precision."""
-    return of_tensors(functions, Site.floats)
+of_floats = partial(of_tensors, convert=Site.floats)  # tensors of the plan's precision
 
 
 def is_value(value: object) -> bool:

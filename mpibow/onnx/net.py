@@ -55,7 +55,7 @@ class OnnxNet:
         for name, array in self.weights.items():
             values[name] = ModuleArray(name, array, uses[name], True)
         for node in self.nodes:
-            call = OperatorCall(node.name, node.operator, {}, SourcePlace("", node.name, "", ""), node.types[0])
+            call = OperatorCall(node.name, node.operator, {}, SourcePlace("", node.name), node.types[0])
             site = NodeSite(first.graph, call, (*first.shape, 1)[0], made, node=node, fixed=self.fixed)
             try:
                 results = _results(site, [_value(values, name) for name in node.inputs])

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mpibow.aten.program import ModuleInput
+from mpibow.aten.program import ModuleInput, lines_of
 from mpibow.aten.site import WHOLE
 from mpibow.errors import ConfigError
 from mpibow.graph.graph import FLOAT, Array
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 # Older models are converted by the package. Opsets 24 to 28 have no other meaning of the operators that are read.
 OLDEST, NEWEST = 13, 28
-LISTED = 12  # nodes that an error names
 RANDOM = ("Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 PAGE = "docs/onnx.md has the list"
 FLOATS = ("bfloat16", "float16", "float32", "float64")
@@ -89,9 +88,8 @@ def net_of(
     inputs = [each for each in graph.input if each.name in read - weights.keys() - fixed.keys()]
     batches = {dims[0].dim_value for each in inputs if (dims := each.type.tensor_type.shape.dim)}
     if lacking := list(_lacking(nodes, {*fixed, ""})):
-        lines = [f"  {node.operator} in node {node.name}" for node in lacking[:LISTED]]
-        lines += [f"  and {len(lacking) - LISTED} more"] * (len(lacking) > LISTED)
-        raise ConfigError(f"from_onnx: {source} uses operators that mpibow lacks ({PAGE}):\n" + "\n".join(lines))
+        lines = lines_of([f"{node.operator} in node {node.name}" for node in lacking])
+        raise ConfigError(f"from_onnx: {source} uses operators that mpibow lacks ({PAGE}):\n{lines}")
     return OnnxNet(
         source,
         {each.name: reader.input(each, (shapes or {}).get(each.name)) for each in inputs},
