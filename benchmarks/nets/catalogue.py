@@ -5,7 +5,8 @@
 A net is read, and compared with PyTorch: logits and the gradients of all weights in float64 by NumPy, logits in float32
 by oneDNN, the weights after a step of SGD and after one of AdamW. It then comes back by a strict `load_state_dict`.
 `--checks ranks` trains it by `mpirun -np 2` instead, with other random weights on each rank: both must use rank 0's.
-`--checks onnx` writes it as an ONNX model, whose outputs by ONNX Runtime it compares with NumPy's, in evaluation.
+`--checks onnx` writes it as an ONNX model, whose outputs by ONNX Runtime it compares with NumPy's, in evaluation;
+weights next to 0 and statistics are changed first, so that these depend on all of them.
 Differences are parts of the largest number of an array. Dropout is off. Every net has a process of its own, which ends
 after `--seconds`; results are added to FILE, a line a net, and nets that it has are left out unless `--again`.
 `pip install timm torchvision transformers` installs the nets; groups without their package are left out by name.
