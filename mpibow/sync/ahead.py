@@ -98,23 +98,21 @@ class Buckets:
 class Staged:
     """One exchange: `run` beside the learners, `stop` when they have ended, `finish` once the rest is updated.
 
-    `run` and `finish` are the communication thread's. `run` goes on as long as all is finite. With a `turn`, which
-    grows, both also make the rule's passes, and behind `shut` the learners' next passes may begin beside `finish`.
+    `run` and `finish` are the communication thread's. `run` goes on as long as all is finite. Both make the
+    rule's passes, bucket by bucket; behind `shut` the learners' next passes may begin. `turn` grows.
     """
 
     def __init__(self, buckets: Buckets, local: Local, turn: int) -> None:
         self._buckets, self._local, self._turn = buckets, local, turn
         self._claim, self._over, self._claimed = threading.Lock(), threading.Event(), 0
         self._passes: Sequence[OnChunks] = ()
-        self.gated = turn > 0
         self.seconds = 0.0  # that all-reduces took
 
     def run(self) -> None:
         """Updates and sends the buckets ahead, each once it is done, until `stop`."""
         buckets, engine, stages = self._buckets, self._buckets.engine, self._buckets.stages
         whole = engine.sending
-        if self.gated:
-            self._passes = engine.passes(self._local, whole.reshape(1, -1))
+        self._passes = engine.passes(self._local, whole.reshape(1, -1))
         for b in range(buckets.way.ahead):
             while not stages.reached(buckets.of_stages[b][-1]):
                 if self._over.wait(POLL):
@@ -159,9 +157,8 @@ class Staged:
         for each in self._passes:
             for part in buckets.chunks[b]:
                 each(part)
-        if self.gated:
-            for i in buckets.of_stages[b]:
-                buckets.stages.open(i, self._turn)
+        for i in buckets.of_stages[b]:
+            buckets.stages.open(i, self._turn)
 
 
 class WayTrial:

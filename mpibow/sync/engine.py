@@ -118,7 +118,7 @@ class Engine:
 
         Not where a step needs the whole gradient first, or nothing is sent then.
         """
-        whole = self._rows.shares is not None if self.alike else local.directs is not None
+        whole = local.directs is not None or (self.alike and self._rows.shares is not None)
         return self.point.sends_at(turn) and not (self.overlaps or self._one_pass or whole)
 
     @property

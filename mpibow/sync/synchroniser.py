@@ -145,7 +145,7 @@ class Synchroniser:
         if self._buckets is not None and self._buckets.way.buckets > 1:
             self._turns += 1
             self._stages.begin()
-            self._staged = Staged(self._buckets, local, self._turns if local.directs is None else 0)
+            self._staged = Staged(self._buckets, local, self._turns)
             self._ahead = self._thread.submit(self._send_ahead, self._staged)
 
     def update(self, local: Local, workers: int) -> None:
@@ -171,14 +171,13 @@ class Synchroniser:
     def exchange(self, tally: Tally, local: Local, workers: int) -> None:
         """Begins this iteration's exchange, and ends it where it can't be overlapped."""
         assert self._pending is None
-        staged, self._staged, self._gated = self._staged, None, False
-        if staged is not None and staged.gated:
-            self._gated, self._beside, self._next = True, False, self._engine.turn + 1
+        staged, self._staged = self._staged, None
+        self._gated = staged is not None
+        if staged is not None:
+            self._beside, self._next = False, self._engine.turn + 1
             staged.shut()
             self._pending = self._thread.submit(self._finish, staged, self._ahead, tally)
             return
-        if staged is not None:
-            self._stand_still(lambda: self._ahead).result()
         message = self._engine.outgoing()
         self._beside = self._engine.overlaps
         self.book.enter(tally, message)
@@ -190,10 +189,7 @@ class Synchroniser:
             if not self._overlap:
                 self._pending.result()
             return
-
-        def submit() -> Future[Tally | None]:
-            return self._thread.submit(self._reduce, message, local, staged)
-
+        submit = partial(self._thread.submit, self._reduce, message, local)
         self._pending = submit() if self._beside and self._threaded else self._stand_still(submit)
         if not self._beside:
             self._pending.result()  # sums that did not arrive must not be applied
@@ -277,20 +273,17 @@ class Synchroniser:
         return exchanges > 0
 
     @QUIET
-    def _reduce(self, message: Message | None, local: Local, staged: Staged | None) -> Tally | None:
+    def _reduce(self, message: Message | None, local: Local) -> Tally | None:
         if message is None:
             self._passes = self._engine.passes(local, None)
             return None
-        begin, sums = time.perf_counter(), message.rows
-        if staged is not None:
-            begin -= staged.seconds
-            staged.finish(message.whole)
-        else:
-            with self._trace.span("communication", "all-reduce"):
-                if self._beside:
-                    self._comm.allreduce(message.whole)
-                else:
-                    sums = self._comm.sum(message.whole)  # learners add the ranks' rows up as they apply them
+        begin = time.perf_counter()
+        with self._trace.span("communication", "all-reduce"):
+            if self._beside:
+                self._comm.allreduce(message.whole)
+                sums = message.rows
+            else:
+                sums = self._comm.sum(message.whole)  # learners add the ranks' rows up as they apply them
         self._passes = self._engine.passes(local, sums)
         self._took = time.perf_counter() - begin
         return self.book.close(message.summed(sums))
