@@ -51,7 +51,11 @@ def bench_train(job: Job, comm: Communicator, seconds: float) -> Figures:
 
         for _ in range(WARM_UP):
             step()
-        while session.tuning.comparing or session.learners.execution != session.coordinator.execution:
+        while (
+            session.synchroniser.trying
+            or session.tuning.comparing
+            or session.learners.execution != session.coordinator.execution
+        ):
             step()  # all ranks alike
         begin = last = time.perf_counter()
         idle = session.synchroniser.stood + session.pipeline.waited

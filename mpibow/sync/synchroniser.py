@@ -198,6 +198,11 @@ class Synchroniser:
             self._engine.advance()
 
     @property
+    def trying(self) -> bool:
+        """Whether ways to exchange are still being tried."""
+        return self._trial is not None
+
+    @property
     def way(self) -> Way | None:
         """The way of exchanges in buckets, once it is known."""
         return None if self._buckets is None or self._trial is not None else self._buckets.way
