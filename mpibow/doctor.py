@@ -16,10 +16,12 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from mpibow.comm.binding import allowed_cores, machine_cores
+from mpibow.comm.binding import allowed_cores
+from mpibow.comm.cgroups import machine_cores
 from mpibow.comm.communicator import Communicator, Single
 from mpibow.comm.launch import find_launcher, guarded, open_communicator
-from mpibow.comm.mpi import Mpi, load, short
+from mpibow.comm.library import load, short
+from mpibow.comm.mpi import Mpi
 from mpibow.diagnose.machine import MachineFacts, check_all, exit_code, in_bytes
 from mpibow.errors import CommunicationError, MpibowError
 from mpibow.system.command import parser_of, with_config

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable
 
-from mpibow.comm.cgroups import cpu_quota
+from mpibow.comm.cgroups import machine_cores
 from mpibow.comm.communicator import Communicator
 from mpibow.comm.launch import find_launcher
 from mpibow.tune import Counts
@@ -16,12 +15,6 @@ def allowed_cores() -> int:
     """Cores that this process may use: those it is bound to, fewer where the container's quota is lower; at least 1."""
     bound = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else machine_cores()
     return min(bound, machine_cores())
-
-
-def machine_cores() -> int:
-    """Cores of this node, or of the container's quota where that is lower; at least 1."""
-    cores = os.cpu_count() or 1
-    return max(1, min(cores, math.floor(cpu_quota() or cores)))
 
 
 def binding_warning(allowed: int, machine: int, learners: int, ranks: int, launcher: str = "") -> str | None:

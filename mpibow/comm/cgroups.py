@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +14,12 @@ MEMORY = {
     1: ("memory.limit_in_bytes", "memory.usage_in_bytes", ("total_active_file", "total_inactive_file")),
     2: ("memory.max", "memory.current", ("active_file", "inactive_file")),
 }
+
+
+def machine_cores() -> int:
+    """Cores of this node, or of the container's quota where that is lower; at least 1."""
+    cores = os.cpu_count() or 1
+    return max(1, min(cores, math.floor(cpu_quota() or cores)))
 
 
 def cpu_quota(root: Path = ROOT, groups: Path = GROUPS) -> float | None:

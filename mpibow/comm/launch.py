@@ -15,14 +15,19 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NoReturn
 
+from mpibow.comm.cgroups import machine_cores
 from mpibow.comm.communicator import Single
 from mpibow.comm.leftovers import sweep
-from mpibow.comm.mpi import Mpi, load, short
+from mpibow.comm.library import load, short
+from mpibow.comm.mpi import Mpi
 from mpibow.comm.pulse import Limits, Pulse, Signs, job_of
 from mpibow.comm.watchdog import Watchdog
 from mpibow.errors import EXIT_INTERRUPTED, CommunicationError, Interrupted, MpibowError
 
 FORWARDED = 0.5  # seconds in which a launcher passes on a rank's messages; an abort drops the rest
+
+
+CROWDED = 4  # ranks for each core, from which on their start takes long
 
 
 @dataclass(frozen=True)
@@ -77,6 +82,9 @@ def open_communicator(limits: Limits | None = None) -> tuple[Single | Mpi, str]:
         signs.forget()
     if communicator.size == 1 and launcher.size > 1:
         raise CommunicationError(f"{start}in MPI this one is rank 0 of 1: {mismatch(launcher, short(version))}")
+    cores, ranks = machine_cores(), communicator.local_size
+    if communicator.rank == 0 and ranks > CROWDED * cores:
+        say(f"{ranks} ranks start on this node's {cores} cores: each needs about a second of a core")
     left = sweep() if communicator.local_rank == 0 else ""
     return communicator, left if communicator.size > 1 else single_note(os.environ)
 

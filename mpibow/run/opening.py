@@ -7,7 +7,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 
-from mpibow.comm.binding import allowed_cores, core_warnings, machine_cores
+from mpibow.comm.binding import allowed_cores, core_warnings
+from mpibow.comm.cgroups import machine_cores
 from mpibow.comm.communicator import Communicator
 from mpibow.comm.shared import ordered
 from mpibow.config import Config

@@ -81,6 +81,16 @@ def is_killed_between_sums(comm: Communicator) -> None:
         comm.sum(arrays[turn % 2])
 
 
+def sums_for_ever(comm: Communicator) -> None:
+    """Prints a line once all ranks are there."""
+    array = np.ones(10**6)
+    comm.allreduce(array)
+    if comm.rank == 0:
+        print("all are there", flush=True)
+    while True:
+        comm.allreduce(array)
+
+
 def loses_its_launcher(comm: Communicator) -> None:
     """Writes the ranks' process ids to a file, and then goes on for ever."""
     everyone = comm.share(os.getpid())

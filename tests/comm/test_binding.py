@@ -6,8 +6,8 @@ import resource
 import psutil
 import pytest
 
-from mpibow.comm.binding import allowed_cores, binding_limit, binding_warning, machine_cores
-from mpibow.comm.cgroups import cpu_quota, memory_left
+from mpibow.comm.binding import allowed_cores, binding_limit, binding_warning
+from mpibow.comm.cgroups import cpu_quota, machine_cores, memory_left
 from mpibow.job import memory
 
 

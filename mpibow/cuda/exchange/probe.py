@@ -5,7 +5,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 
-from mpibow.comm.mpi import load
+from mpibow.comm.library import load
 
 SIZES = (64, 1 << 22)  # bytes: sent at once, and after a handshake
 SECONDS = 60.0
