@@ -19,7 +19,7 @@ def main(model: str, batch: int, seconds: float) -> None:
     update = torch.optim.SGD(net.parameters(), lr=1e-4, momentum=0.9, weight_decay=1e-4, fused=True)
     images = torch.randn(batch, *shape).to(memory_format=torch.channels_last)
     labels = torch.randint(classes, (batch,))
-    steps, over = -AGREE, torch.zeros(1)
+    begin, steps, over = 0.0, -AGREE, torch.zeros(1)
     while not over:
         for _ in range(AGREE):
             update.zero_grad(set_to_none=True)
