@@ -30,9 +30,10 @@ def ours(nodes: Cluster, model: str, options: argparse.Namespace, *settings: str
 def ddp(nodes: Cluster, model: str, options: argparse.Namespace) -> float:
     address = nodes.nodes[0].address
     shared = {"MASTER_ADDR": address, "MASTER_PORT": "29511", "WORLD_SIZE": "2", "GLOO_SOCKET_IFNAME": "eth0"}
+    peer = [options.torch, "-m", "benchmarks.nets.ddp_peer", model, str(options.batch), str(options.seconds)]
     sides = [
         subprocess.Popen(
-            node.enter(options.torch, "-m", "benchmarks.nets.ddp_peer", model, str(options.batch), str(options.seconds)),
+            node.enter(*peer),
             env={**os.environ, **shared, "RANK": str(rank)}, stdout=-1, text=True,
         )
         for rank, node in enumerate(nodes.nodes)
