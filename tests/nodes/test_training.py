@@ -17,4 +17,4 @@ def test_two_nodes_train_as_one(tmp_path):
     for file in ("centre.safetensors", "rank-1.safetensors"):
         at = Path("run", "checkpoints", "iteration-0000000180", file)
         assert (tmp_path / "one" / at).read_bytes() == (tmp_path / "two" / at).read_bytes()
-    assert "epoch 3.00: test accuracy" in again.stderr
+    assert "stopped by stop.epochs 3" in again.stderr
