@@ -33,11 +33,10 @@ def refuse_difference(
 
     Arrays whose largest number is below `least` are compared with that.
     """
-    for name, y in theirs.items():
-        x, rule = ours[name], f"{gives} {name} {than}: "
+    for name, array in theirs.items():
+        x, y, rule = np.asarray(ours[name], float), np.asarray(array, float), f"{gives} {name} {than}: "
         if x.shape != y.shape:
             raise ConfigError(f"{rule}{x.shape}, not {y.shape}; {remedy}")
-        x, y = np.asarray(x, float), np.asarray(y, float)
         with np.errstate(invalid="ignore"):
             gap, size = np.abs(np.where(x == y, 0.0, x - y)).max(initial=0.0), largest(y)
         if not gap <= close * max(size, least):
