@@ -202,7 +202,8 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", choices=list(NETS), default=DEFAULT, help=" ".join(DEFAULT))
     parser.add_argument("--batches", nargs="+", type=int, help="ours; those with a target, and some, unless given")
     parser.add_argument("--search", nargs="*", type=int, help="PyTorch's batches beside ours: 1 to 256 unless given")
-    parser.add_argument("--learners", type=int, default=2, help="ours (2)")
+    parser.add_argument("--cores", type=int, help="cores that both sides may use (all)")
+    parser.add_argument("--learners", type=int, help="ours (as many as cores)")
     parser.add_argument("--seconds", type=float, default=2.0, help="of measuring a figure, beside warm-up (2)")
     parser.add_argument("--repeats", type=int, default=3, help="rounds (3)")
     parser.add_argument("--set", action="append", default=[], metavar="key.path=value", help="any setting of mpibow's")
@@ -218,6 +219,8 @@ def main() -> None:
     options = parser.parse_args()
     if options.resume and not options.output:
         parser.error("--resume: needs --output FOLDER, whose cpu.json it continues")
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options.cores])
+    options.learners = options.learners or len(os.sched_getaffinity(0))
     about = machine()
     first = json.loads(ours("bench", "train", options.models[0], "--seconds", "0.1", "--json", *options.set))
     about["mpibow"] = {**first["versions"], "kernels": first["kernels"]}
