@@ -7,25 +7,25 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mpibow.errors import Interrupted as Interrupted
-    from mpibow.errors import MpibowError as MpibowError
-    from mpibow.fitted import Fitted as Fitted
-    from mpibow.fitted import load as load
-    from mpibow.fitting import fit as fit
-    from mpibow.job.predictor import Prediction as Prediction
-    from mpibow.metrics.metric import Metric as Metric
-    from mpibow.onnx.reader import from_onnx as from_onnx
-    from mpibow.ops import *
-    from mpibow.probing import check as check
-    from mpibow.probing import find_lr as find_lr
-    from mpibow.pytorch import from_torch as from_torch
-    from mpibow.run.callbacks import STOP as STOP
-    from mpibow.run.callbacks import EarlyStopping as EarlyStopping
-    from mpibow.run.callbacks import Ended as Ended
-    from mpibow.run.callbacks import Evaluated as Evaluated
-    from mpibow.run.callbacks import Iteration as Iteration
-    from mpibow.run.callbacks import Saved as Saved
-    from mpibow.sync.rule import Rule as Rule
+    from .errors import Interrupted as Interrupted
+    from .errors import MpibowError as MpibowError
+    from .fitted import Fitted as Fitted
+    from .fitted import load as load
+    from .fitting import fit as fit
+    from .job.predictor import Prediction as Prediction
+    from .metrics.metric import Metric as Metric
+    from .onnx.reader import from_onnx as from_onnx
+    from .ops import *
+    from .probing import check as check
+    from .probing import find_lr as find_lr
+    from .pytorch import from_torch as from_torch
+    from .run.callbacks import STOP as STOP
+    from .run.callbacks import EarlyStopping as EarlyStopping
+    from .run.callbacks import Ended as Ended
+    from .run.callbacks import Evaluated as Evaluated
+    from .run.callbacks import Iteration as Iteration
+    from .run.callbacks import Saved as Saved
+    from .sync.rule import Rule as Rule
 
 __version__ = "0.1.0"
 

@@ -6,8 +6,9 @@ from importlib import import_module
 from typing import NoReturn, TextIO
 
 from mpibow import __version__
-from mpibow.system.command import COMMANDS, suggested
-from mpibow.system.streams import as_command
+
+from .system.command import COMMANDS, suggested
+from .system.streams import as_command
 
 
 def main(argv: Sequence[str] | None = None) -> int | None:

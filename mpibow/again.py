@@ -7,10 +7,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from mpibow.config import load
-from mpibow.errors import MpibowError
-from mpibow.run.directory import MOST, may_start_again
-from mpibow.system.streams import as_command
+from .config import load
+from .errors import MpibowError
+from .run.directory import MOST, may_start_again
+from .system.streams import as_command
 
 
 def main(argv: Sequence[str] | None = None) -> int:

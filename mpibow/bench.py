@@ -18,21 +18,21 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from mpibow.comm.communicator import Communicator
-from mpibow.comm.launch import run_ranks, say
-from mpibow.diagnose.profile import profile
-from mpibow.errors import ConfigError
-from mpibow.graph.formats import Reorder
-from mpibow.graph.memory import peak
-from mpibow.job import Job, on_device
-from mpibow.job.synthetic import made_up_job
-from mpibow.models import MODELS, OBJECTIVES
-from mpibow.run.results import versions
-from mpibow.run.session import Session
-from mpibow.run.signals import Signals, interruption
-from mpibow.system.command import prog
-from mpibow.system.streams import as_command
-from mpibow.train import iterate
+from .comm.communicator import Communicator
+from .comm.launch import run_ranks, say
+from .diagnose.profile import profile
+from .errors import ConfigError
+from .graph.formats import Reorder
+from .graph.memory import peak
+from .job import Job, on_device
+from .job.synthetic import made_up_job
+from .models import MODELS, OBJECTIVES
+from .run.results import versions
+from .run.session import Session
+from .run.signals import Signals, interruption
+from .system.command import prog
+from .system.streams import as_command
+from .train import iterate
 
 Figures = Mapping[str, Any]  # by name
 WARM_UP = 5  # iterations

@@ -4,9 +4,9 @@ import argparse
 from collections.abc import Sequence
 from importlib import import_module
 
-from mpibow.errors import MpibowError, install
-from mpibow.system.command import COMMANDS, converters, parser_of
-from mpibow.system.streams import as_command, exit_code
+from .errors import MpibowError, install
+from .system.command import COMMANDS, converters, parser_of
+from .system.streams import as_command, exit_code
 
 SHELLS = ("bash", "zsh", "fish")
 EPILOG = """\

@@ -16,21 +16,21 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from mpibow.comm.binding import allowed_cores
-from mpibow.comm.cgroups import machine_cores
-from mpibow.comm.communicator import Communicator, Single
-from mpibow.comm.launch import find_launcher, guarded, open_communicator
-from mpibow.comm.library import load, short
-from mpibow.comm.mpi import Mpi
-from mpibow.diagnose.machine import MachineFacts, check_all, exit_code, in_bytes
-from mpibow.errors import CommunicationError, MpibowError
-from mpibow.system.command import parser_of, with_config
-from mpibow.system.packages import installed
-from mpibow.system.streams import as_command
-from mpibow.tune.words import in_ranks
+from .comm.binding import allowed_cores
+from .comm.cgroups import machine_cores
+from .comm.communicator import Communicator, Single
+from .comm.launch import find_launcher, guarded, open_communicator
+from .comm.library import load, short
+from .comm.mpi import Mpi
+from .diagnose.machine import MachineFacts, check_all, exit_code, in_bytes
+from .errors import CommunicationError, MpibowError
+from .system.command import parser_of, with_config
+from .system.packages import installed
+from .system.streams import as_command
+from .tune.words import in_ranks
 
 if TYPE_CHECKING:
-    from mpibow.config import Config
+    from .config import Config
 
 OPTIONAL = ("cupy-cuda13x", "cupy-cuda12x", "cupy", "nvidia-dali-cuda130", "nvidia-dali-cuda120", "torch")
 
@@ -175,9 +175,9 @@ def _configured(comm: Communicator, options: argparse.Namespace) -> tuple[Config
         if rank != min(comm.rank, 1):
             continue
         try:
-            from mpibow.config import load, load_mapping
-            from mpibow.job import BUILT_IN, open_job
-            from mpibow.run.timelines import first_timeline
+            from .config import load, load_mapping
+            from .job import BUILT_IN, open_job
+            from .run.timelines import first_timeline
 
             path = options.config
             config = load_mapping(BUILT_IN, overrides) if path is None else load(path, overrides)
@@ -196,7 +196,7 @@ def kernels_told(config: Config | None, tried: str | None) -> dict[str, str]:
         device = "auto" if config.device == "cuda" else config.device
         precision, library = "float64" if config.precision == "float64" else "float32", config.onednn.library
     try:
-        from mpibow.kernels import find_kernels
+        from .kernels import find_kernels
 
         kernels, hint = find_kernels(device, precision, library)
     except (MpibowError, ImportError) as error:
@@ -206,7 +206,7 @@ def kernels_told(config: Config | None, tried: str | None) -> dict[str, str]:
 
 def _gpus() -> dict[str, str]:
     try:
-        from mpibow.job.choice import ROOMS
+        from .job.choice import ROOMS
     except ImportError:  # a package that is missing is found elsewhere, too
         return {}
     return {name: text for room in ROOMS.values() for name, text in room().seen().items()}

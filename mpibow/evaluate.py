@@ -15,32 +15,32 @@ from pathlib import Path
 import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from mpibow.comm.binding import allowed_cores
-from mpibow.comm.communicator import Communicator
-from mpibow.comm.launch import run_ranks, say
-from mpibow.config import Config
-from mpibow.config.schema import Device, MetricSettings
-from mpibow.data.dataset import Array
-from mpibow.data.decoded import Decoded
-from mpibow.data.recordset import RecordSet
-from mpibow.errors import CheckpointError, ConfigError
-from mpibow.graph.plan import choose_layout, compile_plan
-from mpibow.job import Job, kernels_of, on_device
-from mpibow.job.choice import ROOMS, Rooms
-from mpibow.job.measures import measures_of
-from mpibow.job.predictor import softmax
-from mpibow.learn.scheduler import Scheduler
-from mpibow.metrics.classes import confusion_table
-from mpibow.models.losses import ignored
-from mpibow.run import checkpoint, directory, saving
-from mpibow.run.alike import alike, from_rank_0
-from mpibow.run.evaluate import Evaluation, Evaluator
-from mpibow.run.header import header_of
-from mpibow.run.results import shown_metrics
-from mpibow.run.stored import Stored, of_checkpoint, read_stored
-from mpibow.run.stored_net import config_of, of_arrays, samples_and_graphs
-from mpibow.system.command import parser_of, positive
-from mpibow.system.streams import as_command
+from .comm.binding import allowed_cores
+from .comm.communicator import Communicator
+from .comm.launch import run_ranks, say
+from .config import Config
+from .config.schema import Device, MetricSettings
+from .data.dataset import Array
+from .data.decoded import Decoded
+from .data.recordset import RecordSet
+from .errors import CheckpointError, ConfigError
+from .graph.plan import choose_layout, compile_plan
+from .job import Job, kernels_of, on_device
+from .job.choice import ROOMS, Rooms
+from .job.measures import measures_of
+from .job.predictor import softmax
+from .learn.scheduler import Scheduler
+from .metrics.classes import confusion_table
+from .models.losses import ignored
+from .run import checkpoint, directory, saving
+from .run.alike import alike, from_rank_0
+from .run.evaluate import Evaluation, Evaluator
+from .run.header import header_of
+from .run.results import shown_metrics
+from .run.stored import Stored, of_checkpoint, read_stored
+from .run.stored_net import config_of, of_arrays, samples_and_graphs
+from .system.command import parser_of, positive
+from .system.streams import as_command
 
 THREADS = 8  # of one rank, at the most
 DEVICES = ("cuda", "onednn", "numpy")

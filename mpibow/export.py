@@ -9,18 +9,18 @@ from typing import Literal, get_args
 import numpy as np
 from safetensors.numpy import save
 
-from mpibow.convert.pickles import write_state_dict
-from mpibow.data.aside import file_aside
-from mpibow.errors import CheckpointError, ConfigError
-from mpibow.graph.graph import Array, ArraysByName
-from mpibow.job.document import buffers_of, loaded
-from mpibow.models.classifier import Build
-from mpibow.models.torchvision import COUNTED, NETS, names_of
-from mpibow.onnx.model import model_of
-from mpibow.run.stored import Stored, read_stored
-from mpibow.system.command import parser_of
-from mpibow.system.json_text import JsonObject
-from mpibow.system.streams import as_command, exit_code
+from .convert.pickles import write_state_dict
+from .data.aside import file_aside
+from .errors import CheckpointError, ConfigError
+from .graph.graph import Array, ArraysByName
+from .job.document import buffers_of, loaded
+from .models.classifier import Build
+from .models.torchvision import COUNTED, NETS, names_of
+from .onnx.model import model_of
+from .run.stored import Stored, read_stored
+from .system.command import parser_of
+from .system.json_text import JsonObject
+from .system.streams import as_command, exit_code
 
 SCALED = "input"  # the key of the scaling of inputs in a safetensors file's metadata
 BYTES = 255.0  # ToTensor divides by it

@@ -7,8 +7,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from mpibow.errors import MpibowError, install
-from mpibow.run import directory
+from .errors import MpibowError, install
+from .run import directory
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -10,27 +10,27 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from mpibow.aten.net import TorchNet
-from mpibow.config import Config, dump, load_mapping
-from mpibow.config.words import show
-from mpibow.config.yaml_text import parse
-from mpibow.errors import CheckpointError, ConfigError, RecordError
-from mpibow.evaluate import on_host
-from mpibow.graph.graph import Array, ArraysByName
-from mpibow.graph.plan import Plan
-from mpibow.job.document import misfit, saved
-from mpibow.job.predictor import Prediction, Predictor, Sources, is_sources, plan_of, softmax
-from mpibow.models.classifier import Build
-from mpibow.ops.own import OwnOperator
-from mpibow.pytorch import copied, into_torch
-from mpibow.run.results import Summary
-from mpibow.run.series import read_run
-from mpibow.run.stored import Stored, misfit_of, read_stored, write_stored
-from mpibow.system.files import StrPath
-from mpibow.system.json_text import JsonObject
+from .aten.net import TorchNet
+from .config import Config, dump, load_mapping
+from .config.words import show
+from .config.yaml_text import parse
+from .errors import CheckpointError, ConfigError, RecordError
+from .evaluate import on_host
+from .graph.graph import Array, ArraysByName
+from .graph.plan import Plan
+from .job.document import misfit, saved
+from .job.predictor import Prediction, Predictor, Sources, is_sources, plan_of, softmax
+from .models.classifier import Build
+from .ops.own import OwnOperator
+from .pytorch import copied, into_torch
+from .run.results import Summary
+from .run.series import read_run
+from .run.stored import Stored, misfit_of, read_stored, write_stored
+from .system.files import StrPath
+from .system.json_text import JsonObject
 
 if TYPE_CHECKING:
-    from mpibow.export import Scaled
+    from .export import Scaled
 
 COMPUTES = ("device", "precision", "onednn")  # settings of the computation
 
@@ -131,8 +131,8 @@ class Fitted:
         if top is not None and not 1 <= top <= len(names):
             raise ConfigError(f"top: must be at least 1 and at most the net's {len(names)} classes, got {top}")
         if is_sources(images):
-            from mpibow.convert.net_inputs import NetInputs  # late: Pillow's plugins take a tenth of a second
-            from mpibow.convert.sample_sources import samples
+            from .convert.net_inputs import NetInputs  # late: Pillow's plugins take a tenth of a second
+            from .convert.sample_sources import samples
 
             wanted = NetInputs.of(predictor, self.input, self.folder, crop)
             rows = list(predictor.each(samples(images, wanted, _leave_out if skip else _refuse)))
@@ -178,7 +178,7 @@ class Fitted:
         `scaling` "beside" it takes scaled ones, and the JSON file has mean and std. Raises ConfigError naming the
         operators that cannot be written, or where the package onnx is not installed.
         """
-        from mpibow.export import export_onnx, write  # late: few programs export
+        from .export import export_onnx, write  # late: few programs export
 
         path, (document, arrays) = Path(file), saved(self.make)
         stored = Stored(path, self.weights_of(average), graph=document, arrays=arrays)

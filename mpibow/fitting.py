@@ -10,27 +10,27 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn
 
-from mpibow.aten.net import TorchNet
-from mpibow.comm.communicator import Single
-from mpibow.comm.launch import guarded, open_communicator, say
-from mpibow.comm.mpi import Mpi
-from mpibow.config import Config, limits_of, load_mapping
-from mpibow.config.strict import build
-from mpibow.data.dataset import NamedSamples
-from mpibow.data.indexed import Hands
-from mpibow.data.lengths import check_padding
-from mpibow.data.sample_settings import Image, TokenStream
-from mpibow.data.sample_weights import unweighed
-from mpibow.errors import ConfigError, Interrupted
-from mpibow.evaluate import on_host
-from mpibow.fitted import Fitted
-from mpibow.job import Job, make_job
-from mpibow.job.job import Callback
-from mpibow.job.losses import ClassWeight, losses_of, of_outputs, with_class_weight, with_sample_weight
-from mpibow.job.measures import metrics_of
-from mpibow.job.normalise import input_entries
-from mpibow.job.record_kinds import records_files, scaled
-from mpibow.job.sources import (
+from .aten.net import TorchNet
+from .comm.communicator import Single
+from .comm.launch import guarded, open_communicator, say
+from .comm.mpi import Mpi
+from .config import Config, limits_of, load_mapping
+from .config.strict import build
+from .data.dataset import NamedSamples
+from .data.indexed import Hands
+from .data.lengths import check_padding
+from .data.sample_settings import Image, TokenStream
+from .data.sample_weights import unweighed
+from .errors import ConfigError, Interrupted
+from .evaluate import on_host
+from .fitted import Fitted
+from .job import Job, make_job
+from .job.job import Callback
+from .job.losses import ClassWeight, losses_of, of_outputs, with_class_weight, with_sample_weight
+from .job.measures import metrics_of
+from .job.normalise import input_entries
+from .job.record_kinds import records_files, scaled
+from .job.sources import (
     Source,
     Sources,
     Transforms,
@@ -40,18 +40,18 @@ from mpibow.job.sources import (
     parameters_of,
     source_of,
 )
-from mpibow.job.starting_weights import Start, of_program
-from mpibow.models.augmentation import Augmentation
-from mpibow.models.classifier import Net
-from mpibow.models.losses import function_of, ignored
-from mpibow.models.objective import Losses, LossNet, OutputNet, supervised
-from mpibow.optim.groups import WeightGroup
-from mpibow.probe.check import check as check_job
-from mpibow.reference import with_settings
-from mpibow.run.alike import from_rank_0
-from mpibow.run.directory import on_rank_0
-from mpibow.run.signals import interruption
-from mpibow.system.streams import interactive, until_nobody_reads
+from .job.starting_weights import Start, of_program
+from .models.augmentation import Augmentation
+from .models.classifier import Net
+from .models.losses import function_of, ignored
+from .models.objective import Losses, LossNet, OutputNet, supervised
+from .optim.groups import WeightGroup
+from .probe.check import check as check_job
+from .reference import with_settings
+from .run.alike import from_rank_0
+from .run.directory import on_rank_0
+from .run.signals import interruption
+from .system.streams import interactive, until_nobody_reads
 
 OF_COURSE = ("test", "validation", "metrics", "resume", "callbacks", "workers", "check", "weights")
 
@@ -135,7 +135,7 @@ def fit(
     all ranks: a SystemExit, so a program that does not catch it ends with exit code 75.
     """
     given = dict(locals())  # all parameters by their names
-    from mpibow.train import train as run  # late: `python -m mpibow.train` must not find it imported already
+    from .train import train as run  # late: `python -m mpibow.train` must not find it imported already
 
     arguments = JobArguments(**{each.name: given[each.name] for each in fields(JobArguments)})
     find = partial(arguments.config, settings)

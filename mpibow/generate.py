@@ -12,14 +12,14 @@ from pathlib import Path
 import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from mpibow.comm.launch import outcome, say
-from mpibow.data.dataset import Array
-from mpibow.data.text import BYTES, FILE, Tokens, bytes_of, read_tokens
-from mpibow.errors import ConfigError
-from mpibow.fitted import Fitted, load
-from mpibow.job.predictor import Predictor
-from mpibow.system.command import natural, parser_of, positive
-from mpibow.system.streams import as_command
+from .comm.launch import outcome, say
+from .data.dataset import Array
+from .data.text import BYTES, FILE, Tokens, bytes_of, read_tokens
+from .errors import ConfigError
+from .fitted import Fitted, load
+from .job.predictor import Predictor
+from .system.command import natural, parser_of, positive
+from .system.streams import as_command
 
 ASCII = 128
 Draw = Callable[[Array], int]  # from logits (vocabulary,) to a token

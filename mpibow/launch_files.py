@@ -7,10 +7,10 @@ from pathlib import Path
 
 import yaml
 
-from mpibow.errors import ConfigError, OutputError
-from mpibow.system.command import LAUNCH, launch_file, launch_files, parser_of, prog, stem, suggested
-from mpibow.system.files import reason
-from mpibow.system.streams import as_command, exit_code
+from .errors import ConfigError, OutputError
+from .system.command import LAUNCH, launch_file, launch_files, parser_of, prog, stem, suggested
+from .system.files import reason
+from .system.streams import as_command, exit_code
 
 FOLDER = "launch"
 

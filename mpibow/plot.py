@@ -12,11 +12,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from mpibow.errors import ConfigError
-from mpibow.figure import COLOURS, LOOK, NO_DATE, matplotlib, save
-from mpibow.run.series import PANELS, Curve, RunLog, curves, read_run
-from mpibow.system.command import parser_of, positive
-from mpibow.system.streams import as_command, exit_code
+from .errors import ConfigError
+from .figure import COLOURS, LOOK, NO_DATE, matplotlib, save
+from .run.series import PANELS, Curve, RunLog, curves, read_run
+from .system.command import parser_of, positive
+from .system.streams import as_command, exit_code
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -19,17 +19,17 @@ import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from tqdm import tqdm
 
-from mpibow.comm.launch import outcome, say
-from mpibow.convert.net_inputs import NetInputs
-from mpibow.convert.sample_sources import samples
-from mpibow.errors import ConfigError, OutputError, RecordError
-from mpibow.fitted import load
-from mpibow.graph.graph import Array, Shape
-from mpibow.job.predictor import Prediction, Predictor
-from mpibow.run import directory
-from mpibow.system.command import parser_of, positive
-from mpibow.system.files import reason, whole_file
-from mpibow.system.streams import as_command
+from .comm.launch import outcome, say
+from .convert.net_inputs import NetInputs
+from .convert.sample_sources import samples
+from .errors import ConfigError, OutputError, RecordError
+from .fitted import load
+from .graph.graph import Array, Shape
+from .job.predictor import Prediction, Predictor
+from .run import directory
+from .system.command import parser_of, positive
+from .system.files import reason, whole_file
+from .system.streams import as_command
 
 WIDE = 16  # most numbers of a sample's output that fit on a line
 TEXT, CSV, JSONL, NPZ = "text", "csv", "jsonl", "npz"

@@ -2,13 +2,13 @@
 
 from typing import Any
 
-from mpibow.fitting import job_of_settings
-from mpibow.job.sources import Source
-from mpibow.models.classifier import Net
-from mpibow.models.objective import LossNet, OutputNet
-from mpibow.probe.check import Checked
-from mpibow.probe.check import check as check_job
-from mpibow.probe.rates import HIGHEST, ITERATIONS, LOWEST, RateTest, range_test
+from .fitting import job_of_settings
+from .job.sources import Source
+from .models.classifier import Net
+from .models.objective import LossNet, OutputNet
+from .probe.check import Checked
+from .probe.check import check as check_job
+from .probe.rates import HIGHEST, ITERATIONS, LOWEST, RateTest, range_test
 
 
 def find_lr(
@@ -26,7 +26,7 @@ def find_lr(
     learners, schedule and limits are ignored. The result prints as a table; its `suggestion` is a number, and
     `plot(FILE)` draws the losses (Smith, arXiv:1506.01186).
     """
-    from mpibow.train import train as run  # late, as in fit
+    from .train import train as run  # late, as in fit
 
     return range_test(job_of_settings(net, train, settings), run, lowest=lowest, highest=highest, iterations=iterations)
 
@@ -37,6 +37,6 @@ def check(net: Net | LossNet | OutputNet, train: Source, **settings: Any) -> Che
     `settings` are those of `mpibow.fit`. Raises ConfigError where the net does not learn eight samples, DivergedError
     where a loss is not finite.
     """
-    from mpibow.train import train as run
+    from .train import train as run
 
     return check_job(job_of_settings(net, train, {**settings, "augment": None}), run)

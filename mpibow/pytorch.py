@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import psutil
 
-from mpibow.aten.net import TorchNet, check
-from mpibow.comm.cgroups import memory_left
-from mpibow.errors import ConfigError
-from mpibow.graph.graph import ArraysByName
+from .aten.net import TorchNet, check
+from .comm.cgroups import memory_left
+from .errors import ConfigError
+from .graph.graph import ArraysByName
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -57,8 +57,8 @@ def from_torch(
     float64, without dropout; where memory is too short for that, a warning says so.
     """
     torch = _torch()
-    from mpibow.aten.comparison import compare, untouched
-    from mpibow.aten.reader import ExportReader
+    from .aten.comparison import compare, untouched
+    from .aten.reader import ExportReader
 
     module = _inner(torch, module, "from_torch")
     examples = _examples(torch, module, example_inputs)
@@ -216,7 +216,7 @@ def _check_parts(torch: ModuleType, module: Module) -> None:
 
 
 def _exported(torch: ModuleType, module: Module, examples: Examples) -> ExportedProgram:
-    from mpibow.aten import packed
+    from .aten import packed
 
     batch = {0: torch.export.Dim("batch")}
 

@@ -9,16 +9,16 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from mpibow.convert import export
-from mpibow.convert.conversion import cores, interruptible, spreader
-from mpibow.data import verify
-from mpibow.data.aside import file_aside
-from mpibow.data.contents import contents, pick, summary
-from mpibow.data.recordset import RecordSet, open_records
-from mpibow.data.sheet import sheet
-from mpibow.errors import ConfigError, MpibowError, RecordError
-from mpibow.system.command import integer, natural, parser_of, suggested
-from mpibow.system.streams import as_command
+from .convert import export
+from .convert.conversion import cores, interruptible, spreader
+from .data import verify
+from .data.aside import file_aside
+from .data.contents import contents, pick, summary
+from .data.recordset import RecordSet, open_records
+from .data.sheet import sheet
+from .errors import ConfigError, MpibowError, RecordError
+from .system.command import integer, natural, parser_of, suggested
+from .system.streams import as_command
 
 SHOWN = 20  # damages listed for one data set; a broken disk can have millions
 SHEET = 64  # images on a sheet

@@ -6,8 +6,9 @@ import textwrap
 from collections.abc import Iterator
 
 from mpibow import ops
-from mpibow.config import Config
-from mpibow.config.listing import rows
+
+from .config import Config
+from .config.listing import rows
 
 USE = "fitted = mpibow.fit(net, train=(images, labels), test=(images, labels), batch_size=8, learners=2)"
 WIDTH = 100

@@ -11,27 +11,27 @@ from pathlib import Path
 
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from mpibow.comm.communicator import Communicator
-from mpibow.comm.launch import run_ranks, say
-from mpibow.config import Config, describe, limits_of, load_mapping
-from mpibow.config.overrides import rate_warning
-from mpibow.config.yaml_text import read
-from mpibow.errors import EXIT_CODES, EXIT_INTERRUPTED, EXIT_REQUEUE
-from mpibow.job import BUILT_IN, Job, open_job
-from mpibow.job.normalise import Scaling
-from mpibow.models import MODELS, OBJECTIVES
-from mpibow.probe.rates import HIGHEST, ITERATIONS, LOWEST, PLOT, find_rate
-from mpibow.run.chrome import WINDOW, check_path, open_trace
-from mpibow.run.describe import check_job
-from mpibow.run.directory import on_rank_0
-from mpibow.run.opening import OpenParts, open_parts
-from mpibow.run.results import Trained
-from mpibow.run.session import Session
-from mpibow.run.signals import Signals
-from mpibow.run.timelines import first_timeline
-from mpibow.system.command import parser_of, with_config
-from mpibow.system.streams import as_command
-from mpibow.trace import SILENT, Trace
+from .comm.communicator import Communicator
+from .comm.launch import run_ranks, say
+from .config import Config, describe, limits_of, load_mapping
+from .config.overrides import rate_warning
+from .config.yaml_text import read
+from .errors import EXIT_CODES, EXIT_INTERRUPTED, EXIT_REQUEUE
+from .job import BUILT_IN, Job, open_job
+from .job.normalise import Scaling
+from .models import MODELS, OBJECTIVES
+from .probe.rates import HIGHEST, ITERATIONS, LOWEST, PLOT, find_rate
+from .run.chrome import WINDOW, check_path, open_trace
+from .run.describe import check_job
+from .run.directory import on_rank_0
+from .run.opening import OpenParts, open_parts
+from .run.results import Trained
+from .run.session import Session
+from .run.signals import Signals
+from .run.timelines import first_timeline
+from .system.command import parser_of, with_config
+from .system.streams import as_command
+from .trace import SILENT, Trace
 
 
 def train(

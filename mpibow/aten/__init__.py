@@ -3,12 +3,11 @@
 `mpibow.pytorch` imports the modules that read programs, such as `reader`, when it is called: these import PyTorch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from mpibow.aten import activations, arithmetic, indexing, layers, order, recurrent, reductions, shapes, windows
-from mpibow.aten.site import Function
+
+from .site import Function
 
 MODULES = (activations, arithmetic, indexing, layers, order, recurrent, reductions, shapes, windows)
 # Calls that are none of ATen's: for those that return several values, and for arrays that depend on the batch size.

@@ -1,12 +1,11 @@
 """Functions of one element, as ATen calls them: `x` is what it calls self."""
 
-from __future__ import annotations
-
 from math import log
 
 from mpibow import ops
-from mpibow.aten.site import Function, of_floats
 from mpibow.graph.graph import Tensor
+
+from .site import Function, of_floats
 
 
 def hardtanh(x: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:

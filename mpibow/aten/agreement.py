@@ -1,7 +1,5 @@
 """The numbers of a net that was read, by its plan, and whether they are those of what it was read from."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import TypeAlias
 

@@ -1,7 +1,5 @@
 """Arithmetic, comparisons, sums and products, as ATen calls them. Integers stay int32, and bools bool."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 from operator import add, mul, sub
@@ -10,8 +8,11 @@ from typing import Any
 import numpy as np
 
 from mpibow import ops
-from mpibow.aten.program import BatchExtent
-from mpibow.aten.site import (
+from mpibow.graph.graph import FLOAT, Tensor
+from mpibow.ops.integers import integer
+
+from .program import BatchExtent
+from .site import (
     WHOLE,
     Argument,
     Function,
@@ -25,8 +26,6 @@ from mpibow.aten.site import (
     of_floats,
     refuse,
 )
-from mpibow.graph.graph import FLOAT, Tensor
-from mpibow.ops.integers import integer
 
 SIGNS: dict[str, Callable[[Operand, Operand], Any]] = {"+": add, "-": sub, "*": mul}
 TURNED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}  # of exchanged sides

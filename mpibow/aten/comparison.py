@@ -1,7 +1,5 @@
 """Compares a net with the module that it was read from: outputs, running statistics and gradients of two samples."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -17,15 +15,16 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from mpibow import ops
-from mpibow.aten.agreement import Arrays, largest, refuse_difference, run_plan
-from mpibow.aten.net import TorchNet
-from mpibow.aten.nodes import array_of
-from mpibow.aten.site import combined
 from mpibow.errors import ConfigError
 from mpibow.graph.graph import FLOAT, Array, Graph, Shape
 from mpibow.graph.plan import Plan, choose_layout, compile_plan
 from mpibow.graph.steps import trained_values
 from mpibow.kernels import NUMPY
+
+from .agreement import Arrays, largest, refuse_difference, run_plan
+from .net import TorchNet
+from .nodes import array_of
+from .site import combined
 
 # Two tolerances for each precision. The first is a share of the largest number of an array. The second is for gradients
 # that are only rounding errors: an array below this share of the largest gradient of all is compared with that share.

@@ -1,7 +1,5 @@
 """Operators that PyTorch itself takes apart: into others, and resizing into a matrix for each axis."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Container, Mapping
 from functools import cache
 
@@ -13,8 +11,8 @@ from torch.fx import Graph, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
-from mpibow.aten.nodes import CHECKS, array_of, is_random, name_of, writes
-from mpibow.aten.program import Argument
+from .nodes import CHECKS, array_of, is_random, name_of, writes
+from .program import Argument
 
 
 def anew(target: OpOverload) -> OpOverload:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mpibow.aten.program import BatchExtent
 from mpibow.errors import ConfigError
 from mpibow.graph.graph import Array
+
+from .program import BatchExtent
 
 if TYPE_CHECKING:
     from torch import SymInt

@@ -1,17 +1,16 @@
 """Elements and rows by their numbers, as ATen calls them: indices, embeddings, windows along an axis."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import prod
 
 import numpy as np
 
 from mpibow import ops
-from mpibow.aten.site import BySample, Function, ModuleArray, Result, Site, Value, dtype_of, need, refuse
 from mpibow.graph.graph import Array, Tensor
 from mpibow.ops.initialisers import ZERO
 from mpibow.ops.integers import integer, integer_reduction
+
+from .site import BySample, Function, ModuleArray, Result, Site, Value, dtype_of, need, refuse
 
 
 def rows(site: Site, table: Tensor, index: Value) -> Tensor:

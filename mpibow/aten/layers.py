@@ -1,7 +1,5 @@
 """Layers, which own weights, as ATen calls them: convolutions, linear layers, norms, embeddings, recurrent layers."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import partial
 from math import prod
@@ -10,13 +8,14 @@ from typing import TypeAlias
 import numpy as np
 
 from mpibow import ops
-from mpibow.aten.program import BatchExtent
-from mpibow.aten.shapes import Axes, reshape, unsqueeze
-from mpibow.aten.site import Function, Site, Value, combined, need, refuse
-from mpibow.aten.windows import both, by_axis, images, neighbours, padded
 from mpibow.graph.graph import FLOAT, Op, Shape, Tensor
 from mpibow.ops.applied import applied
 from mpibow.ops.initialisers import ZERO
+
+from .program import BatchExtent
+from .shapes import Axes, reshape, unsqueeze
+from .site import Function, Site, Value, combined, need, refuse
+from .windows import both, by_axis, images, neighbours, padded
 
 Weight: TypeAlias = Value | None  # None for one that is left out
 

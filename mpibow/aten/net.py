@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from mpibow import ops
 from mpibow.aten import OPERATORS
-from mpibow.aten.program import (
+from mpibow.errors import ConfigError, ShapeError
+from mpibow.graph.graph import FLOAT, Array, Graph, Tensor, prefix
+
+from .program import (
     Argument,
     BatchExtent,
     OperatorCall,
@@ -23,9 +26,7 @@ from mpibow.aten.program import (
     refs,
     signature_of,
 )
-from mpibow.aten.site import ModuleArray, Site, dtype_of, is_value
-from mpibow.errors import ConfigError, ShapeError
-from mpibow.graph.graph import FLOAT, Array, Graph, Tensor, prefix
+from .site import ModuleArray, Site, dtype_of, is_value
 
 if TYPE_CHECKING:
     from torch.nn import Module

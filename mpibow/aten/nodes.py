@@ -1,7 +1,5 @@
 """Facts about the nodes of torch.export's graphs, their targets and their tensors."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,9 +12,10 @@ from torch.export.graph_signature import InputSpec
 from torch.fx import Graph, Node
 from torch.utils import _pytree as pytree
 
-from mpibow.aten.program import SourcePlace
 from mpibow.errors import ConfigError
 from mpibow.graph.graph import FLOAT, Array
+
+from .program import SourcePlace
 
 CHECKS = ("_assert", "sym_constrain", "_local_scalar", "sym_size")  # prefixes of calls that compute nothing
 FRAME = re.compile(r'File "(.*)", line (\d+).*\n\s*(.*)')

@@ -1,16 +1,15 @@
 """Orders and places of elements, as ATen calls them: sort, topk, argmax, gather's counterparts, and parts written."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np
 
 from mpibow import ops
-from mpibow.aten.shapes import along, unsqueeze
-from mpibow.aten.site import Function, Result, Site, Value, combined, dtype_of, need, of_tensors, refuse
 from mpibow.graph.graph import FLOAT, Shape, Tensor
 from mpibow.ops.integers import integer
+
+from .shapes import along, unsqueeze
+from .site import Function, Result, Site, Value, combined, dtype_of, need, of_tensors, refuse
 
 
 def places(x: Tensor, dim: int, start: int = 0, stop: int | None = None, *, largest: bool) -> Tensor:

@@ -1,7 +1,5 @@
 """Packed sequences while torch.export reads a module: padded tensors with their lengths, by operators of tensors."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -79,7 +77,7 @@ class Packed:
 
 def pack_padded_sequence(input: Tensor, lengths: Any, batch_first: bool = False, enforce_sorted: bool = True) -> Packed:
     """Lengths that PyTorch refuses, 0 and those beyond the padding, become the nearest that it takes."""
-    from mpibow.aten.packed import Packed
+    from .packed import Packed
 
     x = input if batch_first else input.transpose(0, 1)
     lengths = torch.as_tensor(lengths).long().clamp(1, x.shape[1])
@@ -89,7 +87,7 @@ def pack_padded_sequence(input: Tensor, lengths: Any, batch_first: bool = False,
 def pad_packed_sequence(
     sequence: Packed, batch_first: bool = False, padding_value: float = 0.0, total_length: int | None = None
 ) -> tuple[Tensor | PackedOfUnknownLength, Tensor]:
-    from mpibow.aten.packed import PackedOfUnknownLength
+    from .packed import PackedOfUnknownLength
 
     if total_length is None:
         return PackedOfUnknownLength(), sequence.lengths

@@ -1,7 +1,5 @@
 """A module of PyTorch as a list of calls of its operators, without PyTorch: plain records and NumPy arrays."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from inspect import Parameter, Signature

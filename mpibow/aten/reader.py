@@ -1,7 +1,5 @@
 """Reads the result of torch.export as a program."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -14,9 +12,12 @@ from torch.nn import Module
 from torch.utils import _pytree as pytree
 
 from mpibow.aten import OPERATORS
-from mpibow.aten.decomposition import anew, matrices_of, parts_of
-from mpibow.aten.folding import SIZES, ByBatch, at, extent_of, formula_of, joined
-from mpibow.aten.nodes import (
+from mpibow.errors import ConfigError
+from mpibow.graph.graph import Buffer
+
+from .decomposition import anew, matrices_of, parts_of
+from .folding import SIZES, ByBatch, at, extent_of, formula_of, joined
+from .nodes import (
     CHECKS,
     array_of,
     check_buffers,
@@ -29,7 +30,7 @@ from mpibow.aten.nodes import (
     widened,
     writes,
 )
-from mpibow.aten.program import (
+from .program import (
     Argument,
     BatchExtent,
     ModuleInput,
@@ -40,8 +41,6 @@ from mpibow.aten.program import (
     named_outputs,
     needed,
 )
-from mpibow.errors import ConfigError
-from mpibow.graph.graph import Buffer
 
 # Arguments that do not change the values of a tensor, such as its place in memory; types are read off the result.
 WHEREABOUTS = (

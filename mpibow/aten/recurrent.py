@@ -1,17 +1,16 @@
 """Recurrent layers and cells, as ATen calls them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np
 
 from mpibow import ops
-from mpibow.aten.layers import held, linear
-from mpibow.aten.site import Function, Result, Site, Value, need, number
 from mpibow.graph.graph import Tensor
 from mpibow.ops.initialisers import ZERO
 from mpibow.ops.recurrent import KEYS, layered
+
+from .layers import held, linear
+from .site import Function, Result, Site, Value, need, number
 
 
 def recurrent(

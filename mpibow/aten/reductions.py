@@ -1,19 +1,18 @@
 """Sums, products, extrema and norms over axes, as ATen calls them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 
 import numpy as np
 
 from mpibow import ops
-from mpibow.aten.arithmetic import larger, truth, whole
-from mpibow.aten.order import first_place
-from mpibow.aten.shapes import Axes, along
-from mpibow.aten.site import WHOLE, Function, Result, Site, Value, combined, dtype_of, need, of_floats
 from mpibow.graph.graph import FLOAT, Tensor
 from mpibow.ops.integers import integer_reduction
+
+from .arithmetic import larger, truth, whole
+from .order import first_place
+from .shapes import Axes, along
+from .site import WHOLE, Function, Result, Site, Value, combined, dtype_of, need, of_floats
 
 
 def axes_of(x: Tensor, dim: Axes | None) -> list[int]:

@@ -1,7 +1,5 @@
 """Shapes, parts and orders of tensors, as ATen calls them: `x` is what it calls self."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod
@@ -10,9 +8,10 @@ from typing import TypeAlias
 import numpy as np
 
 from mpibow import ops
-from mpibow.aten.program import BatchExtent
-from mpibow.aten.site import BySample, Filled, Function, Site, Value, combined, of_tensors, refuse
 from mpibow.graph.graph import FLOAT, Array, Tensor
+
+from .program import BatchExtent
+from .site import BySample, Filled, Function, Site, Value, combined, of_tensors, refuse
 
 Axes: TypeAlias = int | Sequence[int]
 

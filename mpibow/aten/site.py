@@ -1,7 +1,5 @@
 """The site of an operator in a program: its arguments as tensors, its weights, its place in the source."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -10,11 +8,12 @@ from typing import NoReturn, TypeAlias
 import numpy as np
 
 from mpibow import ops
-from mpibow.aten.program import OperatorCall
 from mpibow.errors import ConfigError
 from mpibow.graph.graph import FLOAT, Array, Graph, Op, Shape, Tensor, prefix
 from mpibow.ops.initialisers import Given
 from mpibow.ops.integers import integer
+
+from .program import OperatorCall
 
 WHOLE = "int32"  # the type of all integers of a net
 

@@ -1,7 +1,5 @@
 """Pooling, padding and resizing, as ATen calls them, of sequences, images and volumes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import product
@@ -9,10 +7,11 @@ from itertools import product
 import numpy as np
 
 from mpibow import ops
-from mpibow.aten.shapes import Axes, along, listed
-from mpibow.aten.site import Function, Result, Site, Value, combined, need, of_floats, refuse
 from mpibow.graph.graph import Array, Tensor
 from mpibow.ops.upsample import Mode
+
+from .shapes import Axes, along, listed
+from .site import Function, Result, Site, Value, combined, need, of_floats, refuse
 
 Pair = tuple[int, int]
 LOWEST = -1e30  # stands for -inf in padding: it must not become NaN

@@ -1,9 +1,9 @@
 """Communication between ranks: one interface, and its implementations for one process and for MPI."""
 
-from mpibow.comm.binding import allowed_cores, binding_warning
-from mpibow.comm.communicator import Communicator, Single, checksum
-from mpibow.comm.launch import guarded, open_communicator, run_ranks
-from mpibow.comm.mpi import Mpi
+from .binding import allowed_cores, binding_warning
+from .communicator import Communicator, Single, checksum
+from .launch import guarded, open_communicator, run_ranks
+from .mpi import Mpi
 
 __all__ = [
     "Communicator",

@@ -1,15 +1,13 @@
 """Sums across nodes by messages that are polled, added up in the order of the nodes, however an array is cut."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from mpibow.comm.communicator import Array
-from mpibow.comm.shared import add_rows
+from .communicator import Array
+from .shared import add_rows
 
 PIECE = 2**18  # elements that are sent together
 MESSAGE = 61440  # bytes; with longer ones Open MPI over TCP is half as fast where both sides send

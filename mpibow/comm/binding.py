@@ -1,14 +1,13 @@
 """The cores that a process may use, and the remedy if its launcher left it too few."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 
-from mpibow.comm.cgroups import machine_cores
-from mpibow.comm.communicator import Communicator
-from mpibow.comm.launch import find_launcher
 from mpibow.tune import Counts
+
+from .cgroups import machine_cores
+from .communicator import Communicator
+from .launch import find_launcher
 
 
 def allowed_cores() -> int:

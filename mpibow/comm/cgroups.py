@@ -1,7 +1,5 @@
 """Control groups: the share of its node that a container or a batch system grants this process."""
 
-from __future__ import annotations
-
 import math
 import os
 import socket

@@ -1,16 +1,15 @@
 """The interface between ranks: a few members, and a communicator of a single rank, which sends nothing."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from mpibow.comm.pulse import Pulse
 from mpibow.graph.graph import Array as Array
 from mpibow.graph.memory import zeros
+
+from .pulse import Pulse
 
 T = TypeVar("T")
 

@@ -1,7 +1,5 @@
 """Opens a communicator over the processes of a launcher, and ends all of them together."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import shutil
@@ -15,14 +13,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NoReturn
 
-from mpibow.comm.cgroups import machine_cores
-from mpibow.comm.communicator import Single
-from mpibow.comm.leftovers import sweep
-from mpibow.comm.library import load, short
-from mpibow.comm.mpi import Mpi
-from mpibow.comm.pulse import Limits, Pulse, Signs, job_of
-from mpibow.comm.watchdog import Watchdog
 from mpibow.errors import EXIT_INTERRUPTED, CommunicationError, Interrupted, MpibowError
+
+from .cgroups import machine_cores
+from .communicator import Single
+from .leftovers import sweep
+from .library import load, short
+from .mpi import Mpi
+from .pulse import Limits, Pulse, Signs, job_of
+from .watchdog import Watchdog
 
 FORWARDED = 0.5  # seconds in which a launcher passes on a rank's messages; an abort drops the rest
 

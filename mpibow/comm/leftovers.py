@@ -4,8 +4,6 @@ Nothing else removes them: 16 MiB of memory for every rank. A leftover goes only
 minute, and no living process maps it, has it open, or gave it its name.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

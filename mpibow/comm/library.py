@@ -1,7 +1,5 @@
 """The MPI library: loaded, started and named."""
 
-from __future__ import annotations
-
 import atexit
 import ctypes
 from types import ModuleType

@@ -1,7 +1,5 @@
 """Ranks as MPI processes: host arrays, blocking calls, and waiting that leaves the core to a learner."""
 
-from __future__ import annotations
-
 import os
 import threading
 import time
@@ -12,13 +10,14 @@ from typing import TypeVar
 
 import numpy as np
 
-from mpibow.comm.across import PIECE, Across
-from mpibow.comm.cgroups import machine_cores
-from mpibow.comm.communicator import Array, InPlace, describe, differ, flat
-from mpibow.comm.library import initialise, load, short
-from mpibow.comm.pulse import Pulse
-from mpibow.comm.shared import ByBoard, ByMessages, SharedRows, add_up, open_shared, ordered, rows_of
 from mpibow.errors import CommunicationError
+
+from .across import PIECE, Across
+from .cgroups import machine_cores
+from .communicator import Array, InPlace, describe, differ, flat
+from .library import initialise, load, short
+from .pulse import Pulse
+from .shared import ByBoard, ByMessages, SharedRows, add_up, open_shared, ordered, rows_of
 
 T = TypeVar("T")
 DIRECT = 2  # up to so many ranks, each reads all arrays whole; more are added up by shares, and read once

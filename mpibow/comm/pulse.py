@@ -4,8 +4,6 @@ The pulse is its phase and a count of its progress, beside how long it may stand
 as a row of a file in memory.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

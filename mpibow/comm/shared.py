@@ -1,7 +1,5 @@
 """Memory that all ranks of a node share: they add up each other's rows in place, and meet there, or by messages."""
 
-from __future__ import annotations
-
 import mmap
 import os
 import platform
@@ -12,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from mpibow.comm.communicator import Array, Communicator
+from .communicator import Array, Communicator
 
 FOLDER = "/dev/shm"
 BLOCK = 16384  # elements that are summed while they are in a core's cache

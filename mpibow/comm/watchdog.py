@@ -4,8 +4,6 @@ A blocking call of MPI has no time limit, and neither has a disk. It counts its 
 whole, as batch systems and laptops do, has not stood still.
 """
 
-from __future__ import annotations
-
 import faulthandler
 import os
 import sys
@@ -15,9 +13,10 @@ from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 
-from mpibow.comm.pulse import Pulse, Sign, Signs
 from mpibow.errors import EXIT_STALLED, CommunicationError
 from mpibow.system.process import state
+
+from .pulse import Pulse, Sign, Signs
 
 TICK = 1.0  # seconds
 GRACE = 5  # ticks in which a rank's own message, or the launcher, may come first

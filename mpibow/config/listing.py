@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import MISSING
 
-from mpibow.config.strict import Setting, all_tags, join, plain, records_of, rest_of, settings_of, tags_of
-from mpibow.config.words import show, unwrap, words
+from .strict import Setting, all_tags, join, plain, records_of, rest_of, settings_of, tags_of
+from .words import show, unwrap, words
 
 
 def listing(kind: type) -> str:

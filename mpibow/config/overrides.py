@@ -3,14 +3,15 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mpibow.config.strict import plain, record_of, records_of, settings_of
-from mpibow.config.words import show
-from mpibow.config.yaml_text import parse
 from mpibow.errors import ConfigError
 from mpibow.optim import UPDATES
 from mpibow.optim.sgd import Sgd
 from mpibow.optim.update import Update
 from mpibow.system.json_text import JsonObject
+
+from .strict import plain, record_of, records_of, settings_of
+from .words import show
+from .yaml_text import parse
 
 Path = tuple[str, ...]
 

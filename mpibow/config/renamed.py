@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping
 
-from mpibow.config.words import show
 from mpibow.system.json_text import JsonObject
+
+from .words import show
 
 Names = Mapping[tuple[str, str], tuple[str, str]]
 NAMES: Names = {}  # (part, key) of the older version -> of this one, as ("metrics", "every"): ("log", "every")

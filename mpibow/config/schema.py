@@ -12,12 +12,6 @@ from typing import Annotated, Literal
 from mpibow.bounds import AtLeast, Below, Count, Matches, Natural, NotEmpty, Positive, Text
 from mpibow.comm.pulse import Limits
 from mpibow.config import yaml_text
-from mpibow.config.course import Checkpoint, Stop
-from mpibow.config.listing import listing
-from mpibow.config.overrides import override
-from mpibow.config.renamed import refused
-from mpibow.config.strict import Rest, build, check_named, hints_of, plain
-from mpibow.config.words import show
 from mpibow.data.sample_settings import Auto, Image, TokenStream, Wanted
 from mpibow.errors import ConfigError
 from mpibow.models.augmentation import Augmentation, Normalisation
@@ -30,6 +24,13 @@ from mpibow.sync.family import AnyRule, Family, Independent
 from mpibow.sync.rule import RuleSettings
 from mpibow.system.json_text import JsonObject
 from mpibow.tune.tuner import Tuner
+
+from .course import Checkpoint, Stop
+from .listing import listing
+from .overrides import override
+from .renamed import refused
+from .strict import Rest, build, check_named, hints_of, plain
+from .words import show
 
 Device = Literal["auto", "cuda", "onednn", "numpy"]
 Transport = Literal["auto", "nccl", "mpi", "staged"]

@@ -16,9 +16,10 @@ from functools import cache
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 from mpibow.bounds import AnyFloat
-from mpibow.config.words import is_record, is_sequence, members, show, unwrap, words
 from mpibow.errors import ConfigError
 from mpibow.system.json_text import JsonObject
+
+from .words import is_record, is_sequence, members, show, unwrap, words
 
 T = TypeVar("T")
 MISFIT = object()

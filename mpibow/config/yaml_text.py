@@ -7,11 +7,12 @@ from typing import Any
 
 import yaml
 
-from mpibow.config.words import show
 from mpibow.errors import ConfigError
 from mpibow.system.command import launch_file, stem
 from mpibow.system.files import reason
 from mpibow.system.json_text import JsonObject
+
+from .words import show
 
 # In this order: the first that matches decides. The characters are those a scalar of that kind may start with.
 SCALARS = (

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from mpibow.convert import source_files
-from mpibow.convert.conversion import cores, interruptible
 from mpibow.data.aside import check_free, refused
 from mpibow.errors import RecordError
 from mpibow.system.command import natural, parser_of, positive
+
+from .conversion import cores, interruptible
 
 STATISTICS = 10_000
 

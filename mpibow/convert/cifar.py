@@ -10,12 +10,13 @@ from typing import IO
 
 import numpy as np
 
-from mpibow.convert.cifar_files import IMAGES, LABEL_BYTES, LABELS, TITLES, VERSIONS, CifarVersion, Labels
-from mpibow.convert.conversion import file_checksum, spreader, watched
-from mpibow.convert.pickles import read_pickle
-from mpibow.convert.source_files import ENDS, Source, opened
 from mpibow.data.dataset import Array
 from mpibow.errors import RecordError
+
+from .cifar_files import IMAGES, LABEL_BYTES, LABELS, TITLES, VERSIONS, CifarVersion, Labels
+from .conversion import file_checksum, spreader, watched
+from .pickles import read_pickle
+from .source_files import ENDS, Source, opened
 
 PIXELS = 3 * 32 * 32  # three planes: red, green, blue
 LARGEST = 1 << 28  # bytes of a file, unpacked; CIFAR-100's pickle to train has 155 million

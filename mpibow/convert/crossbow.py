@@ -18,12 +18,13 @@ from typing import BinaryIO
 
 import numpy as np
 
-from mpibow.convert.conversion import file_checksum
-from mpibow.convert.entries import ImageGroup
-from mpibow.convert.recode import Recoded
 from mpibow.data.aside import opened
 from mpibow.data.image_header import sides_of
 from mpibow.errors import RecordError
+
+from .conversion import file_checksum
+from .entries import ImageGroup
+from .recode import Recoded
 
 CLASSES = 1000
 MOST = 2048  # records of a file

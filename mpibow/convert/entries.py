@@ -17,13 +17,14 @@ from typing import Generic, NamedTuple, TypeVar
 import numpy as np
 from google_crc32c import value as crc32c
 
-from mpibow.convert.conversion import Each, Part, say_turned
-from mpibow.convert.labels import ranks, set_aside
-from mpibow.convert.recode import Recoded, evenly, moments_of
 from mpibow.data.aside import refused
 from mpibow.data.dataset import Array
 from mpibow.errors import RecordError
 from mpibow.system.files import open_file
+
+from .conversion import Each, Part, say_turned
+from .labels import ranks, set_aside
+from .recode import Recoded, evenly, moments_of
 
 Taken = TypeVar("Taken")
 LOT_COUNT, LOT_SIZE = 256, 4 << 20  # images and bytes that one task of a worker takes at the most

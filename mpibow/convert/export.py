@@ -11,13 +11,14 @@ from pathlib import Path
 import numpy as np
 
 from mpibow.convert import tf_example
-from mpibow.convert.conversion import progress
-from mpibow.convert.recode import png
-from mpibow.convert.tfrecord import write_tfrecord
 from mpibow.data.aside import folder_aside, refused
 from mpibow.data.dataset import Array
 from mpibow.data.recordset import SHARD_SIZE, RecordSet, open_records
 from mpibow.errors import RecordError
+
+from .conversion import progress
+from .recode import png
+from .tfrecord import write_tfrecord
 
 CLASSES = "classes.txt"
 SUFFIXES = {"jpeg": ".JPEG", "png": ".png"}

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from mpibow.convert.source_files import Source, opened
 from mpibow.data.dataset import Array
 from mpibow.errors import RecordError
+
+from .source_files import Source, opened
 
 LARGEST_SIDE = 4096  # of an image; a larger one is a damaged header
 

@@ -11,12 +11,13 @@ from typing import NamedTuple
 import numpy as np
 
 from mpibow.convert import tar
-from mpibow.convert.conversion import Each, watched
-from mpibow.convert.entries import NAMED, Entries, ImageGroup, refuse_empty_and_twice
-from mpibow.convert.folders import hidden, part_of
-from mpibow.convert.synsets import SYNSET, validation_labels
 from mpibow.data.aside import refused
 from mpibow.errors import RecordError
+
+from .conversion import Each, watched
+from .entries import NAMED, Entries, ImageGroup, refuse_empty_and_twice
+from .folders import hidden, part_of
+from .synsets import SYNSET, validation_labels
 
 TARS = {"train": "ILSVRC2012_img_train.tar", "validation": "ILSVRC2012_img_val.tar"}
 SYNSET_TAR = re.compile(rf"{SYNSET.pattern}\.tar", re.ASCII)

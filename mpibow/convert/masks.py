@@ -10,16 +10,17 @@ from google_crc32c import value as crc32c
 from PIL import Image
 
 from mpibow.convert import tree
-from mpibow.convert.conversion import Each, Part
-from mpibow.convert.entries import RecordImage, samples_of
-from mpibow.convert.folders import Left, say_left, walk
-from mpibow.convert.labels import set_aside
-from mpibow.convert.recode import GREY, ToArray, header
 from mpibow.data.aside import content_of
 from mpibow.data.image_header import turned
 from mpibow.data.labelled import IGNORED
 from mpibow.data.photo import decodable, open_photo, orientation
 from mpibow.errors import RecordError
+
+from .conversion import Each, Part
+from .entries import RecordImage, samples_of
+from .folders import Left, say_left, walk
+from .labels import set_aside
+from .recode import GREY, ToArray, header
 
 MODES = ("1", "L", "P")  # Pillow's: one number a pixel
 SUM = "sha256 {} over a line a pair: name, CRC32C of image and of mask, with tabs between"

@@ -11,8 +11,6 @@ from zipfile import BadZipFile
 import numpy as np
 
 from mpibow.config.strict import build
-from mpibow.convert.recode import ToArray, ToEncoded, kind_of
-from mpibow.convert.table_files import PARQUET, SourceTable, check_widths, read_table, read_text, rows_of
 from mpibow.data.aside import content_of
 from mpibow.data.columns import LARGEST, PLAIN, Columns
 from mpibow.data.dataset import Array, NamedSamples, lots
@@ -28,6 +26,9 @@ from mpibow.graph.graph import FLOAT, Shape
 from mpibow.job.opening import named_samples
 from mpibow.job.predictor import Predictor, Sample
 from mpibow.job.record_kinds import for_net
+
+from .recode import ToArray, ToEncoded, kind_of
+from .table_files import PARQUET, SourceTable, check_widths, read_table, read_text, rows_of
 
 TABLES = (".csv", ".tsv", *PARQUET)
 LOT = 256  # records that are read at once

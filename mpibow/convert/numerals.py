@@ -12,10 +12,11 @@ from typing import TypeVar
 
 import numpy as np
 
-from mpibow.convert.table_files import SourceTable
 from mpibow.data.columns import CODE, EXACT, LARGEST, SPACE, Notation, is_number, text_of
 from mpibow.data.dataset import Array
 from mpibow.errors import RecordError
+
+from .table_files import SourceTable
 
 T = TypeVar("T")
 CURRENCY = re.compile(r"\s*[$\u00a2-\u00a5\u20a0-\u20c0]\s*")

@@ -10,11 +10,12 @@ from typing import Generic, NamedTuple, TypeVar
 import numpy as np
 from PIL import Image, ImageOps
 
-from mpibow.convert.conversion import Each, watched
 from mpibow.data.dataset import Array
 from mpibow.data.image_header import sides_of, turned
 from mpibow.data.photo import decodable, open_photo, orientation, why
 from mpibow.errors import RecordError
+
+from .conversion import Each, watched
 
 BYTES_A_VALUE = frozenset(("1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr"))  # Pillow's modes that fit uint8
 

@@ -12,9 +12,6 @@ from PIL import Image
 from PIL.Image import Image as Photo
 from tqdm import tqdm
 
-from mpibow.convert.folders import Left, say_left, walk
-from mpibow.convert.net_inputs import Failed, NetInputs, of_image, of_table, read
-from mpibow.convert.table_files import SourceTable
 from mpibow.data.dataset import Frame, is_frame
 from mpibow.data.items import array_of
 from mpibow.data.manifest import FILE
@@ -22,6 +19,10 @@ from mpibow.data.photo import decodable
 from mpibow.errors import RecordError
 from mpibow.job.predictor import Sample, Sources
 from mpibow.system.files import StrPath
+
+from .folders import Left, say_left, walk
+from .net_inputs import Failed, NetInputs, of_image, of_table, read
+from .table_files import SourceTable
 
 PATIENCE = 1.0  # seconds without a progress bar
 

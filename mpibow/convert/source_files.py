@@ -10,10 +10,11 @@ from glob import glob
 from io import BufferedReader
 from pathlib import Path
 
-from mpibow.convert.folders import hidden, part_of
 from mpibow.data.aside import refused
 from mpibow.errors import RecordError
 from mpibow.system.files import open_file
+
+from .folders import hidden, part_of
 
 Source = gzip.GzipFile | lzma.LZMAFile | BufferedReader
 ENDS = {".gz": gzip, ".tgz": gzip, ".xz": lzma, ".txz": lzma}

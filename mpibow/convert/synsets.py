@@ -4,8 +4,9 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from mpibow.convert.table_files import rows_of
 from mpibow.errors import RecordError
+
+from .table_files import rows_of
 
 SYNSET = re.compile(r"n\d{8}", re.ASCII)
 KNOWN = "imagenet_2012_validation_synset_labels.txt"  # a synset a line, as TensorFlow's scripts have it

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mpibow.convert.numerals import Column
-from mpibow.convert.table_files import SourceTable
 from mpibow.data.columns import MOST, PLAIN, UNKNOWN, CategoryColumn, Columns, Notation, NumberColumn
 from mpibow.data.dataset import Array
 from mpibow.errors import RecordError
+
+from .numerals import Column
+from .table_files import SourceTable
 
 INDEX = re.compile(r"Unnamed: \d+|__index_level_\d+__")  # the name that pandas gives
 

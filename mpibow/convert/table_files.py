@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 
-from mpibow.convert.source_files import opened
 from mpibow.data.aside import refused
 from mpibow.data.columns import PLAIN, Cells
 from mpibow.errors import RecordError, install
+
+from .source_files import opened
 
 SEPARATORS = ",;\t|"
 NAMED = re.compile(r'"?sep=(.)"?[\r\n]*')  # the first line that Excel understands

@@ -12,14 +12,15 @@ import numpy as np
 from google_crc32c import value as crc32c
 
 from mpibow.convert import tf_example, tfrecord
-from mpibow.convert.conversion import Each, watched
-from mpibow.convert.entries import Entries, Entry, ImageGroup
-from mpibow.convert.recode import Recoded, kind_of
-from mpibow.convert.tf_example import Feature
-from mpibow.convert.tfrecord import FilePiece
 from mpibow.data.dataset import Array
 from mpibow.data.records import DTYPES
 from mpibow.errors import RecordError
+
+from .conversion import Each, watched
+from .entries import Entries, Entry, ImageGroup
+from .recode import Recoded, kind_of
+from .tf_example import Feature
+from .tfrecord import FilePiece
 
 SHARD = re.compile(r"(.+)-(\d{5})-of-(\d{5})(?:\.\w+)?")
 

@@ -9,14 +9,15 @@ from pathlib import Path
 
 import numpy as np
 
-from mpibow.convert.conversion import Each, watched
-from mpibow.convert.entries import Entries, Entry, ImageGroup, lots, refuse_empty_and_twice
-from mpibow.convert.folders import PARTS, Left, filled, identity, part_of, say_left, scan, unwrapped, walk
-from mpibow.convert.recode import FORMATS, GREY, ImageHeader, ToArray, ToEncoded, header
-from mpibow.convert.table_files import rows_of
 from mpibow.data.aside import file_size
 from mpibow.errors import RecordError
 from mpibow.system.command import some
+
+from .conversion import Each, watched
+from .entries import Entries, Entry, ImageGroup, lots, refuse_empty_and_twice
+from .folders import PARTS, Left, filled, identity, part_of, say_left, scan, unwrapped, walk
+from .recode import FORMATS, GREY, ImageHeader, ToArray, ToEncoded, header
+from .table_files import rows_of
 
 PAIRED = re.compile("(jpeg|png)?(image|img|picture)s?|masks?|labels?|annotations?", re.IGNORECASE)
 

@@ -9,23 +9,6 @@ from typing import Any, cast
 
 from mpibow.comm.communicator import Communicator
 from mpibow.config import Config
-from mpibow.cuda.device.array import PlanArray
-from mpibow.cuda.device.cupy_driver import Driver, load_cupy, nvtx_range
-from mpibow.cuda.device.driver import OutOfMemory, cuda_version, dotted
-from mpibow.cuda.device.find import find_device, refuse_together
-from mpibow.cuda.device.machine import Machine
-from mpibow.cuda.exchange.book import DeviceBook
-from mpibow.cuda.exchange.nccl import load_nccl
-from mpibow.cuda.exchange.transport import open_transport
-from mpibow.cuda.feed.feeder import Feeder
-from mpibow.cuda.feed.togpu import held_by, open_source, packing_of
-from mpibow.cuda.kernels import table
-from mpibow.cuda.kernels.fused import fused_plan, without_form
-from mpibow.cuda.kernels.graphs import load_cudnn
-from mpibow.cuda.kernels.listing import rewrite
-from mpibow.cuda.kernels.opened import Gpu, open_gpu
-from mpibow.cuda.learner import GpuBinder
-from mpibow.cuda.times import DeviceTimes
 from mpibow.data.loading import Loading, ReadAheadMemory
 from mpibow.data.pipeline_choice import Resources, find_facts
 from mpibow.data.readers import Reader
@@ -42,6 +25,24 @@ from mpibow.learn.learners import FUSED, STREAMS, Learners
 from mpibow.learn.replica import Replicas
 from mpibow.sync.engine import Engine
 from mpibow.trace import Trace
+
+from .device.array import PlanArray
+from .device.cupy_driver import Driver, load_cupy, nvtx_range
+from .device.driver import OutOfMemory, cuda_version, dotted
+from .device.find import find_device, refuse_together
+from .device.machine import Machine
+from .exchange.book import DeviceBook
+from .exchange.nccl import load_nccl
+from .exchange.transport import open_transport
+from .feed.feeder import Feeder
+from .feed.togpu import held_by, open_source, packing_of
+from .kernels import table
+from .kernels.fused import fused_plan, without_form
+from .kernels.graphs import load_cudnn
+from .kernels.listing import rewrite
+from .kernels.opened import Gpu, open_gpu
+from .learner import GpuBinder
+from .times import DeviceTimes
 
 EXECUTIONS = {  # the log's words for each
     STREAMS: "each learner on a stream of its own",

@@ -2,21 +2,22 @@
 
 from collections.abc import Callable, Sequence
 
-from mpibow.cuda.device.array import PlanArray, PlanArrays
-from mpibow.cuda.device.cupy_driver import Event, Stream
-from mpibow.cuda.device.machine import Machine
-from mpibow.cuda.feed.feeder import Packing
-from mpibow.cuda.feed.togpu import GpuSlot
-from mpibow.cuda.kernels.cudnn import Enqueue
-from mpibow.cuda.kernels.fused import fused_bytes
-from mpibow.cuda.kernels.opened import Gpu, runs_of
-from mpibow.cuda.times import DeviceTimes
 from mpibow.graph.plan import Plan
 from mpibow.graph.wide import MARK
 from mpibow.learn.learners import Binder
 from mpibow.learn.replica import Replicas
 from mpibow.optim.update import Update
 from mpibow.system.sizes import in_words
+
+from .device.array import PlanArray, PlanArrays
+from .device.cupy_driver import Event, Stream
+from .device.machine import Machine
+from .feed.feeder import Packing
+from .feed.togpu import GpuSlot
+from .kernels.cudnn import Enqueue
+from .kernels.fused import fused_bytes
+from .kernels.opened import Gpu, runs_of
+from .times import DeviceTimes
 
 
 class Inputs:

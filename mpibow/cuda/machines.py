@@ -8,10 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
-from mpibow.cuda.device import libraries
-from mpibow.cuda.kernels.compile import ARCHITECTURES, nvrtc
-from mpibow.cuda.kernels.formulas import source
 from mpibow.formulas.formula import Array, Formula, Machine
+
+from .device import libraries
+from .kernels.compile import ARCHITECTURES, nvrtc
+from .kernels.formulas import source
 
 HOST_LOOP = """
 extern "C" void loop(

@@ -7,12 +7,13 @@ from pathlib import Path
 
 from mpibow.comm.communicator import Communicator
 from mpibow.config import Config
-from mpibow.cuda.device.find import has_gpu, refuse_together
-from mpibow.cuda.kernels.flat import MOST
 from mpibow.errors import ConfigError, DeviceError, install
 from mpibow.formulas.formula import Formula, Machine
 from mpibow.job.device import Device
 from mpibow.optim.muon import Muon
+
+from .device.find import has_gpu, refuse_together
+from .kernels.flat import MOST
 
 present = has_gpu
 PRECISIONS = ("auto", "float32", "tf32", "bf16", "fp16")
@@ -48,7 +49,7 @@ def find(config: Config, comm: Communicator, missing: Callable[[], str] = missin
     try:
         if not asked:
             refuse_together(comm, missing())
-        from mpibow.cuda.gpu import open_device
+        from .gpu import open_device
 
         return open_device(config, comm), ""
     except DeviceError as error:  # on all ranks alike
@@ -61,7 +62,7 @@ def seen() -> dict[str, str]:
     """A rank's GPU and libraries, in words; `problem` is why none can be used, '' where one can."""
     if problem := missing():
         return {"gpu": f"none: {problem}", **({"problem": f"a GPU is here, but {problem}"} if has_gpu() else {})}
-    from mpibow.cuda.gpu import described
+    from .gpu import described
 
     return {"gpu": "none", **described()}
 

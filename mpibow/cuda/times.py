@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mpibow.cuda.device.cupy_driver import Event, Stream
-from mpibow.cuda.device.machine import Machine
 from mpibow.trace import Recorder, Trace
 
+from .device.cupy_driver import Event, Stream
+from .device.machine import Machine
+
 if TYPE_CHECKING:
-    from mpibow.cuda.learner import DeviceLearner
+    from .learner import DeviceLearner
 
 
 class DeviceTimes:

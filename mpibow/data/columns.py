@@ -13,11 +13,12 @@ from typing import SupportsFloat, TypeGuard
 
 import numpy as np
 
-from mpibow.data.dataset import Array, NamedArrays, lots
-from mpibow.data.recordset import RecordSet
 from mpibow.errors import RecordError
 from mpibow.system.command import some
 from mpibow.system.json_text import JsonObject
+
+from .dataset import Array, NamedArrays, lots
+from .recordset import RecordSet
 
 MISSING = ("NA", "N/A", "NaN", "null", "None", "?")  # beside the empty cell, in any case
 SPACE = " "  # as a separator of thousands it stands for any kind of space, as ' for both apostrophes

@@ -6,11 +6,12 @@ from itertools import chain, islice
 
 import numpy as np
 
-from mpibow.data.dataset import Array
-from mpibow.data.image_header import size_of
-from mpibow.data.recordset import RecordSet
 from mpibow.errors import RecordError
 from mpibow.system.json_text import JsonObject
+
+from .dataset import Array
+from .image_header import size_of
+from .recordset import RecordSet
 
 LISTED = 20  # classes that are listed one by one
 ENDS = 5  # of more classes, that many of the smallest and of the largest

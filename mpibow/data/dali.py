@@ -7,14 +7,15 @@ from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from mpibow.data.dali_decoders import DaliBatch, Decoder, OnHost, Raw, Windows
-from mpibow.data.damage import decoding, undecodable
-from mpibow.data.image_header import sides_of
-from mpibow.data.photo import alike
-from mpibow.data.readers import Reader
-from mpibow.data.recordset import RecordSet
-from mpibow.data.slots import Slot
 from mpibow.errors import DamagedRecord, DeviceError, MpibowError, install
+
+from .dali_decoders import DaliBatch, Decoder, OnHost, Raw, Windows
+from .damage import decoding, undecodable
+from .image_header import sides_of
+from .photo import alike
+from .readers import Reader
+from .recordset import RecordSet
+from .slots import Slot
 
 if TYPE_CHECKING:
     from nvidia.dali import Pipeline

@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from mpibow.data.dataset import Array, DType
-from mpibow.data.image_header import stored_part, turned
-from mpibow.data.slots import Slot
 from mpibow.errors import MpibowError
 from mpibow.kernels.numpy.resize import reach
+
+from .dataset import Array, DType
+from .image_header import stored_part, turned
+from .slots import Slot
 
 Windows = Callable[[Array, Array], Array]  # of sides (n, 2) and counters (n, 4): (n, 4), as in data.window
 

@@ -6,10 +6,11 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from mpibow.data.dataset import Array, Dataset, Derived
-from mpibow.data.photo import why
-from mpibow.data.recordset import RecordSet
 from mpibow.errors import DamagedRecord, MpibowError, RecordError
+
+from .dataset import Array, Dataset, Derived
+from .photo import why
+from .recordset import RecordSet
 
 NAMED = 5  # damaged samples, where there are too many to go on
 

@@ -10,14 +10,15 @@ import math
 
 import numpy as np
 
-from mpibow.data.damage import Damages, Intact, decoding
-from mpibow.data.dataset import Array
-from mpibow.data.image_header import sides_of
-from mpibow.data.photo import take
-from mpibow.data.readers import DrawingReader
-from mpibow.data.recordset import RecordSet
-from mpibow.data.sample_settings import Image
 from mpibow.ops.philox import philox, stream
+
+from .damage import Damages, Intact, decoding
+from .dataset import Array
+from .image_header import sides_of
+from .photo import take
+from .readers import DrawingReader
+from .recordset import RecordSet
+from .sample_settings import Image
 
 LABELLED = ("image", "label")  # arrays of a slot
 ATTEMPTS = 10  # as many as torchvision makes

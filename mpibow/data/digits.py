@@ -7,11 +7,12 @@ from pathlib import Path
 import numpy as np
 
 from mpibow.data import manifest
-from mpibow.data.aside import folder_aside
-from mpibow.data.dataset import Array
-from mpibow.data.recordset import write_records
 from mpibow.errors import RecordError, install
 from mpibow.system.files import StrPath
+
+from .aside import folder_aside
+from .dataset import Array
+from .recordset import write_records
 
 SOURCE = (
     "scikit-learn's digits: the test set of UCI's optical recognition of handwritten digits (Alpaydin and Kaynak, 1998)"

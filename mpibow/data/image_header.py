@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 
-from mpibow.data.dataset import Array
+from .dataset import Array
 
 ORDERS: dict[bytes, Literal["little", "big"]] = {b"II*\0": "little", b"MM\0*": "big"}
 TAG = 0x0112

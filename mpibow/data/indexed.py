@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from mpibow.data.dataset import Array, Inputs, Measured, Moments, Shape, lots
-from mpibow.data.items import Items, check_image, inputs_like
-from mpibow.data.moments import RunningMoments
-from mpibow.data.workers import Workers
 from mpibow.errors import RecordError
+
+from .dataset import Array, Inputs, Measured, Moments, Shape, lots
+from .items import Items, check_image, inputs_like
+from .moments import RunningMoments
+from .workers import Workers
 
 LOOKED_AT = 1000  # samples whose mean and spread stand for those of all
 

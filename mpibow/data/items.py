@@ -13,10 +13,11 @@ import numpy as np
 from PIL.Image import Image as Photo
 from PIL.ImageFile import ImageFile
 
-from mpibow.data.dataset import COUNTER, Array, ArraysByName, Inputs, channels_last, numeric_array, stored
-from mpibow.data.image_header import turned
-from mpibow.data.photo import orientation, rgb
 from mpibow.errors import MpibowError, RecordError
+
+from .dataset import COUNTER, Array, ArraysByName, Inputs, channels_last, numeric_array, stored
+from .image_header import turned
+from .photo import orientation, rgb
 
 Transform = Callable[[Any, np.random.Generator], object]
 IMAGE, LABEL = "image", "label"  # of a classifier

@@ -7,10 +7,10 @@ from typing import Self
 
 import numpy as np
 
-from mpibow.data.dataset import Array, Dataset, Derived, Inputs, Moments
-from mpibow.data.decoded import Decoded
-from mpibow.data.recordset import RecordSet
-from mpibow.data.split import Divisible, strata_of
+from .dataset import Array, Dataset, Derived, Inputs, Moments
+from .decoded import Decoded
+from .recordset import RecordSet
+from .split import Divisible, strata_of
 
 
 class Labelled:

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from mpibow.data.dataset import Array, ArraysByName, Inputs, NamedArrays, Samples, numeric_array
-from mpibow.data.sample_weights import unweighed
 from mpibow.errors import ConfigError, RecordError
+
+from .dataset import Array, ArraysByName, Inputs, NamedArrays, Samples, numeric_array
+from .sample_weights import unweighed
 
 WINDOW = 64  # batches within which samples are sorted by length
 

@@ -4,14 +4,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from mpibow.data.damage import Damages, Intact
-from mpibow.data.dataset import NamedSamples, Samples, row_bytes
-from mpibow.data.decoded import Decoded
-from mpibow.data.pipeline_choice import PipelineChoice, open_reader, size_of
-from mpibow.data.readers import Reader
-from mpibow.data.recordset import RecordSet
-from mpibow.data.slots import Feed, specs_of
 from mpibow.errors import install
+
+from .damage import Damages, Intact
+from .dataset import NamedSamples, Samples, row_bytes
+from .decoded import Decoded
+from .pipeline_choice import PipelineChoice, open_reader, size_of
+from .readers import Reader
+from .recordset import RecordSet
+from .slots import Feed, specs_of
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,12 @@ from pathlib import Path
 
 from google_crc32c import value as crc32c
 
-from mpibow.data.aside import file_aside
-from mpibow.data.records import RecordForm
 from mpibow.errors import RecordError
 from mpibow.system.files import read_file, reason
 from mpibow.system.json_text import JsonObject
+
+from .aside import file_aside
+from .records import RecordForm
 
 FILE = "manifest.json"
 FORMAT = 1

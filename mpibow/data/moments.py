@@ -7,8 +7,9 @@ from contextlib import suppress
 
 import numpy as np
 
-from mpibow.data.dataset import Array, Dataset, Moments, lots
 from mpibow.errors import DamagedRecord
+
+from .dataset import Array, Dataset, Moments, lots
 
 PART = 4 << 20  # bytes that are read at once
 LOT = 1 << 16  # bytes of images whose moments are taken at once: their float64 fit a core's cache

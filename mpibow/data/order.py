@@ -4,8 +4,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from mpibow.data.dataset import Array
-from mpibow.data.lengths import Padded
+from .dataset import Array
+from .lengths import Padded
 
 # 8 bytes a sample: two epochs are enough for one stream that runs across a boundary, four for train and test.
 _KEPT = 4

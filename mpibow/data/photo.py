@@ -11,11 +11,12 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
-from mpibow.data.dataset import Array
-from mpibow.data.image_header import PNG, orientation_of, stored_part, turned
 from mpibow.errors import MpibowError, RecordError
 from mpibow.kernels.numpy.resize import reach
 from mpibow.kernels.numpy.resize import resize as reference
+
+from .dataset import Array
+from .image_header import PNG, orientation_of, stored_part, turned
 
 Scale = Callable[[Array, Array, Array, Array, Array], None]  # kernels.numpy.resize.resize
 Photo = Image.Image

@@ -5,13 +5,14 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from mpibow.data.dataset import Samples
-from mpibow.data.lengths import lengths_of
-from mpibow.data.order import samples_at
-from mpibow.data.readers import Reader
-from mpibow.data.slots import Feed, Slot, fill_counter
-from mpibow.data.timeline import Timeline
 from mpibow.trace import SILENT, Trace
+
+from .dataset import Samples
+from .lengths import lengths_of
+from .order import samples_at
+from .readers import Reader
+from .slots import Feed, Slot, fill_counter
+from .timeline import Timeline
 
 GLANCE = 1e-3  # seconds between two checks of whether learners are starved
 

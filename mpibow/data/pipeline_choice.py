@@ -7,14 +7,15 @@ from dataclasses import dataclass
 import psutil
 
 from mpibow.data import dali
-from mpibow.data.damage import Damages, Intact
-from mpibow.data.dataset import Drawn, NamedArrays, NamedSamples, Samples, inputs_of, row_bytes
-from mpibow.data.decoded import Decoded, decoding_reader
-from mpibow.data.readers import DirectReader, DrawingReader, Reader, Resident
-from mpibow.data.recordset import RecordSet
-from mpibow.data.sample_settings import Auto, Kind, Wanted
-from mpibow.data.sample_weights import Weighed
 from mpibow.errors import ConfigError
+
+from .damage import Damages, Intact
+from .dataset import Drawn, NamedArrays, NamedSamples, Samples, inputs_of, row_bytes
+from .decoded import Decoded, decoding_reader
+from .readers import DirectReader, DrawingReader, Reader, Resident
+from .recordset import RecordSet
+from .sample_settings import Auto, Kind, Wanted
+from .sample_weights import Weighed
 
 AHEAD = 3 * 64  # samples that prefetch: auto makes ready of data read in runs: two runs under way, one being used
 RAW_AHEAD = 2  # iterations, of data that are only copied

@@ -2,10 +2,11 @@
 
 import numpy as np
 
-from mpibow.data.dataset import Array, NamedArrays, lots
-from mpibow.data.records import RecordForm
-from mpibow.data.recordset import RecordSet
 from mpibow.errors import RecordError
+
+from .dataset import Array, NamedArrays, lots
+from .records import RecordForm
+from .recordset import RecordSet
 
 FORM = RecordForm("raw", "float32", (3, 1, 1))
 MOST = 2**24  # users, and items: float32 has all integers up to it

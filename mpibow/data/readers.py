@@ -6,8 +6,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 
-from mpibow.data.dataset import COUNTER, Array, Dataset, Derived, Samples, read_into
-from mpibow.data.slots import Slot
+from .dataset import COUNTER, Array, Dataset, Derived, Samples, read_into
+from .slots import Slot
 
 Fill = Callable[..., None]  # samples (n,), counters (n, 4), then the arrays (n, ...) to fill
 

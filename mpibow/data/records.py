@@ -40,10 +40,11 @@ from typing import BinaryIO
 import numpy as np
 from google_crc32c import value as crc32c
 
-from mpibow.data.aside import file_aside, refused
-from mpibow.data.dataset import Array, DType, Shape
 from mpibow.errors import RecordError
 from mpibow.system.files import open_file, reason
+
+from .aside import file_aside, refused
+from .dataset import Array, DType, Shape
 
 MAGIC = b"\x89MPR\r\n\x1a\n"
 VERSION = 1

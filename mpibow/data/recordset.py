@@ -13,13 +13,14 @@ from pathlib import Path
 
 import numpy as np
 
-from mpibow.data.aside import file_aside, folder_aside
-from mpibow.data.dataset import Array, DType, Measured, Moments
-from mpibow.data.manifest import AGAIN, Manifest, Shard, load, save
-from mpibow.data.moments import RunningMoments, channel_moments
-from mpibow.data.records import DTYPES, RecordFile, RecordForm, write_file
 from mpibow.errors import DamagedRecord, RecordError
 from mpibow.system.files import StrPath
+
+from .aside import file_aside, folder_aside
+from .dataset import Array, DType, Measured, Moments
+from .manifest import AGAIN, Manifest, Shard, load, save
+from .moments import RunningMoments, channel_moments
+from .records import DTYPES, RecordFile, RecordForm, write_file
 
 SHARD_SIZE = 128 << 20  # bytes: few files, and each still quick to copy
 

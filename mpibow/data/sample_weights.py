@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from mpibow.data.dataset import SAMPLE_WEIGHT, Array, Derived, Drawn, Inputs, NamedSamples, Samples
-from mpibow.data.split import strata_of
+from .dataset import SAMPLE_WEIGHT, Array, Derived, Drawn, Inputs, NamedSamples, Samples
+from .split import strata_of
 
 T = TypeVar("T", bound=Samples)
 

@@ -7,11 +7,12 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 from PIL.Image import Resampling
 
-from mpibow.data.dataset import Array
-from mpibow.data.image_header import turned
-from mpibow.data.photo import decodable, open_photo, orientation, rgb
-from mpibow.data.recordset import RecordSet
 from mpibow.errors import RecordError
+
+from .dataset import Array
+from .image_header import turned
+from .photo import decodable, open_photo, orientation, rgb
+from .recordset import RecordSet
 
 BOX = 128  # pixels: the longest side of a picture on a sheet
 GAP, LINE = 4, 14  # pixels between pictures, and of the line of text below one

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from mpibow.data.dataset import COUNTER, Array, Inputs, Samples, inputs_of
+from .dataset import COUNTER, Array, Inputs, Samples, inputs_of
 
 
 def _none() -> Array:

@@ -4,8 +4,9 @@ from typing import Protocol, Self, TypeVar, runtime_checkable
 
 import numpy as np
 
-from mpibow.data.dataset import Array, Samples
 from mpibow.errors import ConfigError
+
+from .dataset import Array, Samples
 
 T = TypeVar("T", bound=Samples)
 

@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 from google_crc32c import value as crc32c
 
-from mpibow.data.dataset import Array, DType, Inputs
-from mpibow.data.items import generator
-from mpibow.data.recordset import RecordSet
-from mpibow.data.sample_settings import TokenStream
 from mpibow.errors import ConfigError, RecordError, install
 from mpibow.system.files import read_file, reason
 from mpibow.system.json_text import JsonObject, parse_object
+
+from .dataset import Array, DType, Inputs
+from .items import generator
+from .recordset import RecordSet
+from .sample_settings import TokenStream
 
 FILE = "tokenizer.json"
 FORMAT = 1

@@ -6,10 +6,11 @@ from functools import partial
 from pathlib import Path
 
 from mpibow.data import manifest
-from mpibow.data.records import RecordFile
-from mpibow.data.recordset import open_shard
-from mpibow.data.sheet import decode
 from mpibow.errors import RecordError
+
+from .records import RecordFile
+from .recordset import open_shard
+from .sheet import decode
 
 PIECE = 64 << 20  # bytes that are checked at once: a worker's task, and a step of the progress bar
 DECODED = 4 << 20  # likewise where images are decoded, which takes a hundred times as long

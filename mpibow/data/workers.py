@@ -25,11 +25,12 @@ from multiprocessing.reduction import recv_handle, send_handle
 import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from mpibow.data.dataset import Array, DType, Inputs, Shape
-from mpibow.data.items import Items, seed_globals
 from mpibow.errors import ConfigError, RecordError
 from mpibow.system.process import ASKING
 from mpibow.system.sizes import aligned
+
+from .dataset import Array, DType, Inputs, Shape
+from .items import Items, seed_globals
 
 PIECE = 4  # samples that a worker reads at once
 BLOCKS = 4  # pieces that a worker may have: enough to keep it busy

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from mpibow.formulas.formula import Apply, Expression, Formula, Name
+from .formula import Apply, Expression, Formula, Name
 
 
 def inlined(

@@ -25,8 +25,9 @@ from typing import NoReturn
 
 from mpibow.errors import FormulaError
 from mpibow.formulas import functions
-from mpibow.formulas.formula import Apply, Expression, Formula, Name, Number
-from mpibow.formulas.inlining import inlined, names_in
+
+from .formula import Apply, Expression, Formula, Name, Number
+from .inlining import inlined, names_in
 
 OPERATORS: dict[type[ast.AST], str] = {
     ast.Add: "+",

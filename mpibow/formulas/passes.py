@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from mpibow.formulas import functions
-from mpibow.formulas.formula import Array, Expression, Formula, Name, Number
+
+from .formula import Array, Expression, Formula, Name, Number
 
 COMPARISONS: dict[str, np.ufunc] = {
     "<": np.less,

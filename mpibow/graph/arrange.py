@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from mpibow.errors import ShapeError
-from mpibow.graph.formats import Reorder, canonical
-from mpibow.graph.graph import FLOAT, Graph, Node
-from mpibow.graph.kernel import LACKS, Formats, KernelTable, Shapes
-from mpibow.graph.steps import inputs_wanted, trained_values
+
+from .formats import Reorder, canonical
+from .graph import FLOAT, Graph, Node
+from .kernel import LACKS, Formats, KernelTable, Shapes
+from .steps import inputs_wanted, trained_values
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.formats import canonical, physical
-from mpibow.graph.graph import FLOAT, Array, ArraysByName, DType, Node, Shape
-from mpibow.graph.kernel import ALONE, Buffers, Call, Peers, Run
-from mpibow.graph.steps import Step, Value, gradient
-from mpibow.graph.wide import plain
+
+from .formats import canonical, physical
+from .graph import FLOAT, Array, ArraysByName, DType, Node, Shape
+from .kernel import ALONE, Buffers, Call, Peers, Run
+from .steps import Step, Value, gradient
+from .wide import plain
 
 
 def extra_buffers(step: Step, buffers: Buffers) -> dict[str, tuple[Shape, str]]:
@@ -50,7 +51,7 @@ def bytes_of(shape: Shape, dtype: str, precision: str) -> int:
 
 
 if TYPE_CHECKING:
-    from mpibow.graph.plan import Plan
+    from .plan import Plan
 
 
 @dataclass(frozen=True)

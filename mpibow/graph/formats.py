@@ -11,7 +11,7 @@ from math import prod
 
 import numpy as np
 
-from mpibow.graph.graph import Array, Op, Shape
+from .graph import Array, Op, Shape
 
 
 def canonical(shape: Shape) -> str:

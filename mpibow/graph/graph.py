@@ -15,7 +15,8 @@ from mpibow.errors import ShapeError
 from mpibow.formulas.formula import Array as Array
 from mpibow.formulas.formula import Arrays as Arrays
 from mpibow.formulas.formula import ArraysByName as ArraysByName
-from mpibow.graph.infix import Infix
+
+from .infix import Infix
 
 _PREFIX: ContextVar[str] = ContextVar("prefix", default="")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")

@@ -11,7 +11,7 @@ from numbers import Real
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 if TYPE_CHECKING:
-    from mpibow.graph.graph import Tensor
+    from .graph import Tensor
 
 
 Function = TypeVar("Function", bound=Callable[..., object])

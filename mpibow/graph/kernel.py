@@ -9,10 +9,10 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 
-from mpibow.graph.formats import canonical
-from mpibow.graph.graph import Array, Arrays, ArraysByName, Graph, InputNumbers, Op, Shape
-from mpibow.graph.memory import zeros
-from mpibow.graph.rewrite import NO_WIDTHS, Widths
+from .formats import canonical
+from .graph import Array, Arrays, ArraysByName, Graph, InputNumbers, Op, Shape
+from .memory import zeros
+from .rewrite import NO_WIDTHS, Widths
 
 
 class Peers(Protocol):

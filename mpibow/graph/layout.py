@@ -11,8 +11,8 @@ from typing import Never
 
 import numpy as np
 
-from mpibow.graph.formats import canonical, pack, physical, unpack
-from mpibow.graph.graph import Array, ArraysByName, Graph, Shape, Weight, Weights
+from .formats import canonical, pack, physical, unpack
+from .graph import Array, ArraysByName, Graph, Shape, Weight, Weights
 
 ALIGNMENT = 16  # elements: 64 bytes of float32, a cache line and an AVX-512 register
 NONE: Mapping[str, Never] = MappingProxyType({})

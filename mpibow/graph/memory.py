@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from mpibow.graph.graph import Array, Shape
+from .graph import Array, Shape
 
 ALIGNMENT = 64  # bytes: a cache line
 

@@ -9,15 +9,16 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from mpibow.errors import CheckpointError, ShapeError
-from mpibow.graph.arrange import Arrangement, arrange
-from mpibow.graph.bound import SILENT, BoundPlan, Signals, bytes_of, extents_of, extra_buffers, format_of
-from mpibow.graph.formats import Reorder, canonical
-from mpibow.graph.graph import Array, ArraysByName, Graph, Node
-from mpibow.graph.kernel import ALONE, Buffers, Formats, Kernels, Peers, Shapes
-from mpibow.graph.layout import ALIGNMENT, NONE, Layout, initial_weights, plan_layout, plan_statistics
-from mpibow.graph.memory import Block, lifetimes, peak, place
-from mpibow.graph.rewrite import mixed
-from mpibow.graph.steps import Program, Step, Value, compile_steps, widened
+
+from .arrange import Arrangement, arrange
+from .bound import SILENT, BoundPlan, Signals, bytes_of, extents_of, extra_buffers, format_of
+from .formats import Reorder, canonical
+from .graph import Array, ArraysByName, Graph, Node
+from .kernel import ALONE, Buffers, Formats, Kernels, Peers, Shapes
+from .layout import ALIGNMENT, NONE, Layout, initial_weights, plan_layout, plan_statistics
+from .memory import Block, lifetimes, peak, place
+from .rewrite import mixed
+from .steps import Program, Step, Value, compile_steps, widened
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ are, and normalises by them. In mixed precision some tensors stay float32 in a p
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from mpibow.graph.graph import FLOAT, Graph, Node, Op, Shape, Weight
+from .graph import FLOAT, Graph, Node, Op, Shape, Weight
 
 # The operator for a chain of operators, or None if there is none. Its first inputs are those of the chain's first node;
 # then come the inputs of every other node that are not the chain's own. The first node's weights keep their keys; the

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mpibow.graph.graph import Array
-from mpibow.graph.steps import gradient, weight
+from .graph import Array
+from .steps import gradient, weight
 
 if TYPE_CHECKING:
-    from mpibow.graph.plan import Plan
+    from .plan import Plan
 
 
 @dataclass(frozen=True)

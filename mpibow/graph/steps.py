@@ -6,8 +6,9 @@ from math import prod
 from typing import Literal
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import FLOAT, OUTPUT, Graph, InputNumbers, Node, Op, Shape
-from mpibow.graph.rewrite import WIDE, Widths
+
+from .graph import FLOAT, OUTPUT, Graph, InputNumbers, Node, Op, Shape
+from .rewrite import WIDE, Widths
 
 
 class Sum(Op):

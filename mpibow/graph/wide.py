@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import FLOAT, Graph, Node, Op, Shape
-from mpibow.graph.steps import trained_values
+
+from .graph import FLOAT, Graph, Node, Op, Shape
+from .steps import trained_values
 
 Widened = Mapping[type, Callable[[Any, int], Op]]  # operator -> that of k replicas
 MARK = " @"  # between a name and the learner's number

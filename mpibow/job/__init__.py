@@ -1,9 +1,9 @@
 """Jobs, a net and its data: opened, and checked before anything is written."""
 
-from mpibow.job.choice import on_device
-from mpibow.job.job import Job, kernels_of
-from mpibow.job.opening import BUILT_IN, make_job, named_net, named_objective, of_arrays, open_job
-from mpibow.job.record_kinds import open_data
+from .choice import on_device
+from .job import Job, kernels_of
+from .opening import BUILT_IN, make_job, named_net, named_objective, of_arrays, open_job
+from .record_kinds import open_data
 
 __all__ = [
     "BUILT_IN",

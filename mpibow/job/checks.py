@@ -9,8 +9,6 @@ from mpibow.data.dataset import Dataset, NamedArrays, NamedSamples, Samples, inp
 from mpibow.data.sample_weights import unweighed
 from mpibow.errors import ConfigError
 from mpibow.graph.graph import Graph
-from mpibow.job.job import Job
-from mpibow.job.measures import directions, suggested
 from mpibow.metrics.metric import Measure
 from mpibow.models.augmentation import Augmentation
 from mpibow.models.losses import CrossEntropyLoss, Loss, ignored
@@ -19,6 +17,9 @@ from mpibow.optim.plateau import Plateau
 from mpibow.sync.family import Family
 from mpibow.system.command import some
 from mpibow.tune import Counts
+
+from .job import Job
+from .measures import directions, suggested
 
 FEW, SHOWN = 4, 3
 

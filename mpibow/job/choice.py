@@ -11,8 +11,9 @@ from mpibow.config import Config
 from mpibow.errors import DeviceError, ShapeError
 from mpibow.formulas.formula import Formula, Machine
 from mpibow.graph.plan import choose_layout
-from mpibow.job.device import HOST, Device
-from mpibow.job.job import Job, kernels_of
+
+from .device import HOST, Device
+from .job import Job, kernels_of
 
 
 class Room(Protocol):

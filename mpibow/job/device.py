@@ -14,7 +14,6 @@ from mpibow.data.readers import Reader
 from mpibow.data.slots import Feed
 from mpibow.graph.graph import Array, ArraysByName
 from mpibow.graph.plan import Plan
-from mpibow.job.memory import Memory
 from mpibow.kernels import KernelSet
 from mpibow.learn.learners import Binder, Learners
 from mpibow.learn.replica import Replicas
@@ -22,8 +21,10 @@ from mpibow.sync.engine import Engine
 from mpibow.sync.outbox import Book
 from mpibow.trace import Trace
 
+from .memory import Memory
+
 if TYPE_CHECKING:
-    from mpibow.job.job import Job
+    from .job import Job
 
 Compute = Callable[[ArraysByName], ArraysByName]  # one batch, from a slot's arrays to outputs
 

@@ -18,8 +18,9 @@ from mpibow.data.recordset import RecordSet
 from mpibow.data.sample_weights import Weighed
 from mpibow.data.text import Tokens, Windows
 from mpibow.graph.graph import Array, Graph
-from mpibow.job.sources import ArrayItems
 from mpibow.models.classifier import Build
+
+from .sources import ArrayItems
 
 # The attributes that hold a data set's contents. A program's own data set is compared by its size and its inputs alone:
 # to read its samples may take long, and give others each time.

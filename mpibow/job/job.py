@@ -16,9 +16,6 @@ from mpibow.graph.layout import Layout, plan_layout
 from mpibow.graph.memory import zeros
 from mpibow.graph.plan import Plan, choose_layout, compile_plan
 from mpibow.graph.rewrite import frozen
-from mpibow.job.device import HOST, Device
-from mpibow.job.normalise import Scaling
-from mpibow.job.starting_weights import StartingWeights
 from mpibow.kernels import KernelSet, find_kernels
 from mpibow.learn.directions import Matrices, matrices_of
 from mpibow.metrics.metric import Measure
@@ -27,6 +24,10 @@ from mpibow.ops.products import products_of
 from mpibow.optim.groups import frozen_for, frozen_of, parts_of, trained_parts
 from mpibow.optim.muon import Muon
 from mpibow.sync.rehearsal import rehearse
+
+from .device import HOST, Device
+from .normalise import Scaling
+from .starting_weights import StartingWeights
 
 Callback = Callable[[Any], object]  # of an event of the run (run/callbacks.py)
 T = TypeVar("T")

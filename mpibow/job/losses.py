@@ -18,9 +18,10 @@ from mpibow.data.recordset import RecordSet
 from mpibow.data.sample_weights import Weighed
 from mpibow.data.split import Divisible
 from mpibow.errors import ConfigError
-from mpibow.job.record_kinds import classified, open_data
 from mpibow.models.losses import BALANCED, CrossEntropyLoss, Loss, LossFunction, function_of
 from mpibow.models.objective import Losses
+
+from .record_kinds import classified, open_data
 
 KINDS = records_of(Loss)
 KEYS = {setting.name for kind in KINDS for setting in settings_of(kind)} | {"smoothing", "ignore"}

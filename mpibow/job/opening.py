@@ -20,7 +20,13 @@ from mpibow.data.sample_settings import Image, TokenStream
 from mpibow.data.sample_weights import Weighed, unweighed
 from mpibow.data.split import split
 from mpibow.errors import ConfigError, ShapeError
-from mpibow.job.checks import (
+from mpibow.models import MODELS, OBJECTIVES
+from mpibow.models.augmentation import Augmentation
+from mpibow.models.classifier import Build, Net, classifier
+from mpibow.models.objective import LossNet, objective, predictions
+from mpibow.optim.groups import check_groups
+
+from .checks import (
     check_augmentation,
     check_classes,
     check_lengths,
@@ -30,10 +36,10 @@ from mpibow.job.checks import (
     check_sets_alike,
     described,
 )
-from mpibow.job.job import Job
-from mpibow.job.losses import balanced
-from mpibow.job.measures import ProgramMetric, measures_of
-from mpibow.job.net_file import (
+from .job import Job
+from .losses import balanced
+from .measures import ProgramMetric, measures_of
+from .net_file import (
     function_name,
     gives_losses,
     is_net_file,
@@ -42,14 +48,9 @@ from mpibow.job.net_file import (
     net_of_file,
     with_checksum,
 )
-from mpibow.job.normalise import Scaling, scaling_of
-from mpibow.job.record_kinds import named, open_data, records_files
-from mpibow.job.starting_weights import of_config
-from mpibow.models import MODELS, OBJECTIVES
-from mpibow.models.augmentation import Augmentation
-from mpibow.models.classifier import Build, Net, classifier
-from mpibow.models.objective import LossNet, objective, predictions
-from mpibow.optim.groups import check_groups
+from .normalise import Scaling, scaling_of
+from .record_kinds import named, open_data, records_files
+from .starting_weights import of_config
 
 T = TypeVar("T")
 

@@ -18,10 +18,11 @@ from mpibow.errors import ConfigError
 from mpibow.graph.bound import BoundPlan
 from mpibow.graph.graph import FLOAT, Array, ArraysByName, Graph, Shape
 from mpibow.graph.plan import Plan, choose_layout, compile_plan
-from mpibow.job.job import kernels_of
 from mpibow.models.classifier import Build
 from mpibow.models.objective import predictions, read_by
 from mpibow.system.files import StrPath
+
+from .job import kernels_of
 
 Source = StrPath | Photo | Frame
 Sources = Source | Iterable[Source]

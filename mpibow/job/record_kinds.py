@@ -18,7 +18,8 @@ from mpibow.data.recordset import RecordSet, open_records
 from mpibow.data.sample_settings import Image, TokenStream
 from mpibow.data.text import FILE, open_text
 from mpibow.errors import RecordError
-from mpibow.job.normalise import scaling_of
+
+from .normalise import scaling_of
 
 
 @runtime_checkable

@@ -17,11 +17,12 @@ from mpibow.data.recordset import RecordSet
 from mpibow.data.sample_settings import Image, TokenStream
 from mpibow.data.workers import GUARD, Workers, starting
 from mpibow.errors import ConfigError
-from mpibow.job.record_kinds import classified, for_net, named, open_data
 from mpibow.models.augmentation import Augmentation
 from mpibow.models.classifier import Net, classifier
 from mpibow.models.objective import TARGET
 from mpibow.system.files import StrPath
+
+from .record_kinds import classified, for_net, named, open_data
 
 Arrays = Array | ArraysByName
 Source = Samples | Indexed | tuple[Arrays, Arrays] | ArraysByName | StrPath

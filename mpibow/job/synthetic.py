@@ -9,9 +9,10 @@ import numpy as np
 from mpibow.config import Config, load_mapping
 from mpibow.data.dataset import ArrayData, NamedArrays, Shape
 from mpibow.errors import ConfigError
-from mpibow.job.job import Job
-from mpibow.job.opening import make_job, named_net, named_objective
 from mpibow.models import OBJECTIVES
+
+from .job import Job
+from .opening import make_job, named_net, named_objective
 
 SHAPES: Mapping[str, tuple[int, Shape]] = {  # classes and images that a model is known for
     "alexnet": (1000, (3, 224, 224)),

@@ -11,8 +11,9 @@ from mpibow.errors import DeviceError, install
 from mpibow.graph.kernel import Kernels, Run
 from mpibow.graph.layout import ALIGNMENT
 from mpibow.kernels import numpy as reference
-from mpibow.kernels.numpy import flat
-from mpibow.kernels.passes import FlatKernels
+
+from .numpy import flat
+from .passes import FlatKernels
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,11 +59,12 @@ def onednn_set(path: str | None = None, winograd: bool = True) -> KernelSet:
     if find_spec("numba") is None:
         raise DeviceError(f"device onednn: numba is not installed: {install('cpu')}")
     from mpibow.kernels import onednn as fast
-    from mpibow.kernels.compiled import flat as compiled
-    from mpibow.kernels.compiled.command import compiling, join
-    from mpibow.kernels.compiled.words import signal, wait
-    from mpibow.kernels.onednn.fusion import rewrite
-    from mpibow.kernels.onednn.library import find_library, load
+
+    from .compiled import flat as compiled
+    from .compiled.command import compiling, join
+    from .compiled.words import signal, wait
+    from .onednn.fusion import rewrite
+    from .onednn.library import find_library, load
 
     found = path or find_library()
     if found is None:

@@ -36,7 +36,7 @@ def jobs() -> Iterator[Callable[[], object]]:
     # Another optimiser is compiled when a run first takes it.
     for update, rule, learners in product((Sgd(momentum=0.9), Sgd(), AdamW()), rules, (1, 2)):
         yield partial(rehearse, flat, rule, update.step, learners, k=2, matrices=True)
-    from mpibow.kernels.compiled.native import Native
+    from .compiled.native import Native
 
     for name in modules():
         for kernel in vars(import_module(name)).values():
@@ -54,7 +54,7 @@ def compile_from(begin: float) -> None:
 
 def compile_beside(begin: float) -> int:
     """In a process of its own: leaves what others have compiled, or are compiling; how many functions are its own."""
-    from mpibow.kernels.compiled.code_cache import compiling
+    from .compiled.code_cache import compiling
 
     with open(os.devnull, "w") as nowhere, compiling(nowhere) as watch:
         compile_from(begin)
@@ -76,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except DeviceError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    from mpibow.kernels.compiled.code_cache import compiling
+    from .compiled.code_cache import compiling
 
     processes = min(len(os.sched_getaffinity(0)), MOST)
     with ProcessPoolExecutor(processes, get_context("fork")) as pool:

@@ -1,7 +1,5 @@
 """Muon's directions: its matrices' gradients are replaced by them before the step."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress

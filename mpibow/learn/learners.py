@@ -1,7 +1,5 @@
 """The learners of one rank: each takes a slot and computes a gradient, on a thread or stream of its own, or fused."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections import deque
@@ -18,11 +16,12 @@ from mpibow.graph.bound import SILENT, BoundPlan
 from mpibow.graph.graph import Array
 from mpibow.graph.layout import Layout, halves
 from mpibow.graph.plan import Plan
-from mpibow.learn.replica import Ranges, Replicas
-from mpibow.learn.scheduler import Meeting, Seat
-from mpibow.learn.stages import Stages
 from mpibow.optim.update import Update
 from mpibow.system.sizes import in_words
+
+from .replica import Ranges, Replicas
+from .scheduler import Meeting, Seat
+from .stages import Stages
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,5 @@
 """The local step of every iteration: an optimiser's formula with the scalars of each replica and group of weights."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -12,11 +10,12 @@ import numpy as np
 from mpibow.graph.graph import Array
 from mpibow.graph.layout import Layout, Span
 from mpibow.kernels.passes import FlatKernels, Local, States
-from mpibow.learn.directions import Directions
-from mpibow.learn.replica import PartStates, Replicas
 from mpibow.optim.groups import group_of
 from mpibow.optim.muon import Muon, OnMatrices
 from mpibow.optim.update import Update
+
+from .directions import Directions
+from .replica import PartStates, Replicas
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,5 @@
 """The replicas of one rank: rows of equal stride in one block, so that one pass can walk them all."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

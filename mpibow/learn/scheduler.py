@@ -1,7 +1,5 @@
 """The scheduler: a rank's learner threads, their tasks, and their meeting in the middle of a pass."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial

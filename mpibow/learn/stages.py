@@ -1,7 +1,5 @@
 """The stages of the learners' passes: what is done may be sent while they go on, and they wait for what comes back."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 
@@ -12,7 +10,8 @@ from mpibow.graph.graph import Array
 from mpibow.graph.kernel import PAUSE
 from mpibow.graph.plan import Plan
 from mpibow.graph.stages import stages_of, steps_in
-from mpibow.learn.replica import Replicas
+
+from .replica import Replicas
 
 LINE = 8  # words of a cache line: learners do not share one
 STALL = PAUSE + 6e-5  # seconds: a pause, and what the system takes to wake up

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from mpibow.metrics.classes import F1, AccuracyMetric, Confusion, MeanIou, Perplexity, TopK
-from mpibow.metrics.numbers import R2, Mae, Mse, Rmse
+from .classes import F1, AccuracyMetric, Confusion, MeanIou, Perplexity, TopK
+from .numbers import R2, Mae, Mse, Rmse
 
 METRICS: Mapping[str, type[Any]] = {
     "accuracy": AccuracyMetric,

@@ -8,7 +8,8 @@ import numpy as np
 
 from mpibow.bounds import Count
 from mpibow.errors import ConfigError
-from mpibow.metrics.metric import Array, Sums
+
+from .metric import Array, Sums
 
 IGNORED = -100  # PyTorch's
 

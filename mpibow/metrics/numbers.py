@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from mpibow.errors import ConfigError
-from mpibow.metrics.metric import Array, Sums
+
+from .metric import Array, Sums
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,14 @@
 from collections.abc import Callable, Mapping
 
 from mpibow.graph.graph import Tensor
-from mpibow.models.alexnet import alexnet, overfeat
-from mpibow.models.convnet import convnet, lenet
-from mpibow.models.factorisation import matrix_factorisation
-from mpibow.models.inception import googlenet, inception_v3
-from mpibow.models.mlp import logistic, mlp
-from mpibow.models.resnet import BASIC, BOTTLENECK, resnet, resnet20, resnet32, resnet44, resnet56, resnet110
-from mpibow.models.vgg import vgg16, vgg16_cifar, vgg_a
+
+from .alexnet import alexnet, overfeat
+from .convnet import convnet, lenet
+from .factorisation import matrix_factorisation
+from .inception import googlenet, inception_v3
+from .mlp import logistic, mlp
+from .resnet import BASIC, BOTTLENECK, resnet, resnet20, resnet32, resnet44, resnet56, resnet110
+from .vgg import vgg16, vgg16_cifar, vgg_a
 
 MODELS: Mapping[str, Callable[..., Tensor]] = {  # image, classes and its own options -> logits
     "alexnet": alexnet,

@@ -6,8 +6,6 @@ from functools import partial
 from typing import Protocol
 
 from mpibow.graph.graph import FLOAT, Graph, Shape, Tensor
-from mpibow.models.augmentation import Augmentation
-from mpibow.models.losses import CrossEntropyLoss, Loss, function_of
 from mpibow.ops import (
     accuracy,
     augment,
@@ -23,6 +21,9 @@ from mpibow.ops import (
 )
 from mpibow.ops.counted import counts_of, weigh
 from mpibow.ops.dropout import counter_of
+
+from .augmentation import Augmentation
+from .losses import CrossEntropyLoss, Loss, function_of
 
 Net = Callable[[Tensor], Tensor]  # image (n, ...) -> logits (n, classes)
 

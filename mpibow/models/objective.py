@@ -9,9 +9,10 @@ import numpy.typing as npt
 
 from mpibow.errors import ConfigError, ShapeError
 from mpibow.graph.graph import FLOAT, Graph, Shape, Tensor
-from mpibow.models.classifier import Build, show_loss
-from mpibow.models.losses import LossFunction
 from mpibow.ops.dropout import COUNTER
+
+from .classifier import Build, show_loss
+from .losses import LossFunction
 
 LossNet = Callable[..., Tensor]  # inputs by name, each (n, ...) -> losses (n,)
 

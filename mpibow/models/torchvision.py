@@ -4,8 +4,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from mpibow.graph.graph import Graph, Shape
-from mpibow.models.resnet import BASIC, BOTTLENECK, resnet
-from mpibow.models.vgg import A, D, vgg16, vgg_a
+
+from .resnet import BASIC, BOTTLENECK, resnet
+from .vgg import A, D, vgg16, vgg_a
 
 STATISTICS = {"mean": "running_mean", "variance": "running_var"}  # ours and theirs
 COUNTED = "num_batches_tracked"  # by a batch norm; mpibow has no such number

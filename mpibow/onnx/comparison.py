@@ -13,7 +13,8 @@ from mpibow.graph.graph import FLOAT, Array, Graph
 from mpibow.graph.kernel import Kernels
 from mpibow.graph.plan import choose_layout, compile_plan
 from mpibow.kernels import NUMPY
-from mpibow.onnx.net import OnnxNet
+
+from .net import OnnxNet
 
 if TYPE_CHECKING:
     from onnx import ModelProto

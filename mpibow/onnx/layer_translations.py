@@ -1,7 +1,5 @@
 """ONNX's layers: convolutions, products, norms, pooling, resizing and recurrent layers."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -14,7 +12,8 @@ from mpibow.aten.program import BatchExtent
 from mpibow.aten.site import ModuleArray, Result, Value, need, number
 from mpibow.aten.windows import resized
 from mpibow.graph.graph import Array, Tensor
-from mpibow.onnx.nodes import NodeSite, Setting, Translation, constant, single
+
+from .nodes import NodeSite, Setting, Translation, constant, single
 
 
 def _windows(

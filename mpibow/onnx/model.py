@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 from mpibow.errors import ConfigError, ShapeError
 from mpibow.graph.graph import Array, Graph
 from mpibow.models.objective import predictions, read_by
-from mpibow.onnx.node_writers import WRITERS
-from mpibow.onnx.nodes import needed
-from mpibow.onnx.writer import ModelWriter, NodeWriter
 from mpibow.ops.dropout import COUNTER
 from mpibow.ops.image import Normalise
+
+from .node_writers import WRITERS
+from .nodes import needed
+from .writer import ModelWriter, NodeWriter
 
 if TYPE_CHECKING:
     from onnx import ModelProto, ValueInfoProto

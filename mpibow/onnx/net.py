@@ -1,7 +1,5 @@
 """An ONNX model as a net: a function from tensors to tensors, for `mpibow.fit`."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,8 +13,9 @@ from mpibow.aten.program import ModuleInput, OperatorCall, SourcePlace, named_in
 from mpibow.aten.site import ModuleArray, Value, dtype_of, refuse
 from mpibow.errors import ConfigError, ShapeError
 from mpibow.graph.graph import Array, Graph, Tensor
-from mpibow.onnx.nodes import NodeSite, OnnxNode
-from mpibow.onnx.translations import TRANSLATIONS
+
+from .nodes import NodeSite, OnnxNode
+from .translations import TRANSLATIONS
 
 Values = dict[str, Value | None]
 

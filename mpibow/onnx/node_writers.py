@@ -1,7 +1,5 @@
 """mpibow's operators in evaluation as nodes of ONNX: a table of records; formulas of one element are walked."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial, reduce
 from typing import Any
@@ -13,12 +11,13 @@ from mpibow.aten.site import need
 from mpibow.formulas.functions import Element, erf, tanh
 from mpibow.formulas.language import formula
 from mpibow.graph.graph import FLOAT, Array
-from mpibow.onnx.layer_translations import GATES
-from mpibow.onnx.writer import Input, NodeWriter, by_formula
 from mpibow.ops.applied import OF
 from mpibow.ops.gelu import CUBE, SCALE
 from mpibow.ops.rotary import angles
 from mpibow.ops.upsample import weights
+
+from .layer_translations import GATES
+from .writer import Input, NodeWriter, by_formula
 
 Writer = Callable[[NodeWriter], str | list[str]]
 LAST = np.iinfo(np.int64).max  # the end of an axis, however long

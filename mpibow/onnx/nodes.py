@@ -1,7 +1,5 @@
 """A model's nodes as records, and the place of a node in the graph that it is added to."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, TypeVar

@@ -1,7 +1,5 @@
 """The package onnx, which reads, checks and writes models; mpibow does not depend on it."""
 
-from __future__ import annotations
-
 from types import ModuleType
 
 from mpibow.errors import ConfigError

@@ -18,11 +18,12 @@ from mpibow.aten.program import ModuleInput, lines_of
 from mpibow.aten.site import WHOLE
 from mpibow.errors import ConfigError
 from mpibow.graph.graph import FLOAT, Array
-from mpibow.onnx.comparison import compare
-from mpibow.onnx.net import OnnxNet, check
-from mpibow.onnx.nodes import OnnxNode, needed
-from mpibow.onnx.package import onnx_package
-from mpibow.onnx.translations import EXTENTS, TRANSLATIONS
+
+from .comparison import compare
+from .net import OnnxNet, check
+from .nodes import OnnxNode, needed
+from .package import onnx_package
+from .translations import EXTENTS, TRANSLATIONS
 
 if TYPE_CHECKING:
     from onnx import AttributeProto, ModelProto, NodeProto, ValueInfoProto

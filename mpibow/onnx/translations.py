@@ -1,7 +1,5 @@
 """ONNX's operators by name, each with the function that adds it to a graph: arithmetic and shapes; layers beside it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from functools import reduce
 
@@ -11,8 +9,9 @@ from mpibow import ops
 from mpibow.aten.site import ModuleArray, Result, Value, dtype_of, need
 from mpibow.graph.graph import FLOAT, Array, Tensor
 from mpibow.onnx import layer_translations
-from mpibow.onnx.nodes import NodeSite, Setting, Translation, constant, integers, single
 from mpibow.ops.integers import integer
+
+from .nodes import NodeSite, Setting, Translation, constant, integers, single
 
 EXTENTS = ("Shape", "Size")  # read the shape of their input alone
 NARROW = {2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 10: "float16", 16: "bfloat16"}  # by onnx.TensorProto.DataType

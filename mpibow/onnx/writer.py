@@ -13,9 +13,10 @@ import numpy as np
 from mpibow.aten.site import need
 from mpibow.formulas.formula import Apply, Expression, Formula, Name, Number
 from mpibow.graph.graph import FLOAT, Array, Graph, Node, Shape, Tensor
-from mpibow.onnx.package import onnx_package
 from mpibow.ops.applied import WeightsAsInputs
 from mpibow.ops.dropout import COUNTER
+
+from .package import onnx_package
 
 if TYPE_CHECKING:
     from onnx import NodeProto, TensorProto

@@ -8,7 +8,8 @@ from math import inf
 from mpibow.errors import ShapeError
 from mpibow.formulas import functions as f
 from mpibow.graph.graph import Shape, Tensor
-from mpibow.ops.pointwise import Element, Pointwise, of_one
+
+from .pointwise import Element, Pointwise, of_one
 
 __all__ = [
     "ClippedRelu",

@@ -14,9 +14,10 @@ from mpibow.formulas.formula import Formula
 from mpibow.formulas.language import formula
 from mpibow.graph.graph import Array, Moving, Shape, Tensor
 from mpibow.graph.kernel import Kernel, Run, binds, runs
-from mpibow.ops.cast import cast, floats
-from mpibow.ops.combine import Add, Multiply, one_shape
-from mpibow.ops.pointwise import Element, Pointwise
+
+from .cast import cast, floats
+from .combine import Add, Multiply, one_shape
+from .pointwise import Element, Pointwise
 
 __all__ = ["Affine", "Divide", "Expand", "Power", "affine", "divide", "expand", "power"]
 

@@ -7,7 +7,8 @@ import numpy as np
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, Array, Op, Shape, Tensor
 from mpibow.graph.kernel import Buffers, Kernel, Run, Shapes, binds
-from mpibow.ops.arithmetic import repeated
+
+from .arithmetic import repeated
 
 __all__ = ["Attention", "scaled_dot_product_attention"]
 

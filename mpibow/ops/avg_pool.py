@@ -5,9 +5,10 @@ import numpy as np
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, Array, Op, Shape, Tensor
 from mpibow.graph.kernel import Buffers, Kernel, Run, Shapes, binds, runs
-from mpibow.ops.moves import Pairs
-from mpibow.ops.pool import Pool, elements_of, narrow, part_of
-from mpibow.ops.window import Pair, check_images, pair
+
+from .moves import Pairs
+from .pool import Pool, elements_of, narrow, part_of
+from .window import Pair, check_images, pair
 
 __all__ = [
     "AdaptiveAvgPool2d",

@@ -15,7 +15,8 @@ import numpy as np
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, Array, Initialiser, Op, Shape, Tensor, Weight, Weights
 from mpibow.graph.kernel import ALONE, Buffers, Call, Kernel, Run, Shapes, binds
-from mpibow.ops.initialisers import ONE, ZERO
+
+from .initialisers import ONE, ZERO
 
 __all__ = ["BatchNorm", "batch_norm"]
 

@@ -1,7 +1,8 @@
 """Conversion between types of numbers."""
 
 from mpibow.graph.graph import EVERY, FLOAT, Tensor
-from mpibow.ops.pointwise import Element, Pointwise
+
+from .pointwise import Element, Pointwise
 
 __all__ = ["Cast", "cast", "detach"]
 

@@ -7,10 +7,11 @@ from mpibow.formulas import functions as f
 from mpibow.formulas.formula import Apply, Formula, Name, Number
 from mpibow.graph.graph import EVERY, Shape, Tensor
 from mpibow.graph.infix import named
-from mpibow.ops.arithmetic import broadcast
-from mpibow.ops.cast import cast, floats
-from mpibow.ops.leaves import full
-from mpibow.ops.pointwise import Element, Pointwise
+
+from .arithmetic import broadcast
+from .cast import cast, floats
+from .leaves import full
+from .pointwise import Element, Pointwise
 
 __all__ = ["Compare", "Where", "eq", "ge", "gt", "le", "lt", "ne", "where"]
 

@@ -5,9 +5,10 @@ import numpy as np
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, Array, Op, Shape, Tensor
 from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes, binds
-from mpibow.ops.dropout import check_counter, counter_of
-from mpibow.ops.philox import draw, draw_specs
-from mpibow.ops.window import check_images
+
+from .dropout import check_counter, counter_of
+from .philox import draw, draw_specs
+from .window import check_images
 
 __all__ = ["Jitter", "jitter"]
 LUMA = (0.299, 0.587, 0.114)  # how bright red, green and blue are (ITU-R BT.601)

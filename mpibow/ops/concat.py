@@ -5,9 +5,10 @@ import numpy as np
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import Array, InputNumbers, Moving, Op, Shape, Tensor
 from mpibow.graph.kernel import Call
-from mpibow.ops.cast import floats
-from mpibow.ops.moves import MoveTable, Pairs, axis_in_memory, filled
-from mpibow.ops.reshape import View, axis_of
+
+from .cast import floats
+from .moves import MoveTable, Pairs, axis_in_memory, filled
+from .reshape import View, axis_of
 
 __all__ = ["Concat", "PadChannels", "concat", "pad_channels", "stack"]
 

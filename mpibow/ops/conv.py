@@ -8,10 +8,11 @@ from numpy.lib.stride_tricks import as_strided
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, Array, Initialiser, Op, Shape, Tensor, Weight, Weights
 from mpibow.graph.kernel import Buffers, Kernel, Run, Shapes, binds
-from mpibow.ops.initialisers import ZERO, He
-from mpibow.ops.moves import Pairs
-from mpibow.ops.reshape import reshape
-from mpibow.ops.window import Pair, pair, window_shape
+
+from .initialisers import ZERO, He
+from .moves import Pairs
+from .reshape import reshape
+from .window import Pair, pair, window_shape
 
 __all__ = ["Conv2d", "conv1d", "conv2d"]
 

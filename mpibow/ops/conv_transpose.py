@@ -5,9 +5,10 @@ import numpy as np
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, Array, Initialiser, Op, Shape, Tensor, Weights
 from mpibow.graph.kernel import Buffers, Kernel, Run, Shapes, binds
-from mpibow.ops.conv import Convolution
-from mpibow.ops.initialisers import He
-from mpibow.ops.window import Pair, check_images, pair
+
+from .conv import Convolution
+from .initialisers import He
+from .window import Pair, check_images, pair
 
 __all__ = ["ConvTranspose2d", "conv_transpose2d"]
 

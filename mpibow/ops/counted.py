@@ -9,7 +9,8 @@ import numpy as np
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, Array, Node, Op, Shape, Tensor
 from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes, binds, runs
-from mpibow.ops.arithmetic import Affine
+
+from .arithmetic import Affine
 
 __all__ = ["CountedMean", "LabelCount", "counted_mean", "label_count"]
 

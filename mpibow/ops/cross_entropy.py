@@ -9,7 +9,8 @@ import numpy as np
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import EVERY, FLOAT, Array, Op, Shape, Tensor
 from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes, Specs, binds, runs
-from mpibow.ops.cast import cast
+
+from .cast import cast
 
 __all__ = [
     "Accuracy",

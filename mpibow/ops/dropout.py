@@ -5,7 +5,8 @@ import numpy as np
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, Array, Op, Shape, Tensor
 from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes, binds, runs
-from mpibow.ops.philox import draw, draw_specs
+
+from .philox import draw, draw_specs
 
 __all__ = ["COUNTER", "Dropout", "dropout"]
 COUNTER = "counter"  # the graph input (batch, 4) uint32: seed, epoch, sample low, sample high

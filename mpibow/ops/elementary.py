@@ -1,7 +1,8 @@
 """Elementary functions, element by element."""
 
 from mpibow.formulas import functions as f
-from mpibow.ops.pointwise import Element, Pointwise, of_one
+
+from .pointwise import Element, Pointwise, of_one
 
 __all__ = [
     "Abs",

@@ -7,8 +7,9 @@ import numpy as np
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, Array, Initialiser, Op, Shape, Tensor, Weight, Weights
 from mpibow.graph.kernel import Buffers, Kernel, Shapes, runs
-from mpibow.ops.gather import scatter
-from mpibow.ops.initialisers import Gaussian, TruncatedNormal
+
+from .gather import scatter
+from .initialisers import Gaussian, TruncatedNormal
 
 __all__ = ["Embedding", "MatrixFactorisation", "embedding", "matrix_factorisation"]
 

@@ -1,12 +1,13 @@
 """Operators that stand for several nodes of a user's graph, for kernel sets that compute them in one pass."""
 
 from mpibow.graph.graph import OUTPUT, InputNumbers, Op, Shape, Weights
-from mpibow.ops.activation import Relu
-from mpibow.ops.attention import Attention
-from mpibow.ops.batch_norm import BatchNorm
-from mpibow.ops.combine import Add
-from mpibow.ops.conv import Conv2d
-from mpibow.ops.matmul import Matmul
+
+from .activation import Relu
+from .attention import Attention
+from .batch_norm import BatchNorm
+from .combine import Add
+from .conv import Conv2d
+from .matmul import Matmul
 
 
 class ConvRelu(Op):

@@ -5,7 +5,8 @@ import numpy as np
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import Array, Moving, Shape, Tensor
 from mpibow.graph.kernel import Buffers, Kernel, Run, Shapes, binds, runs
-from mpibow.ops.reshape import axis_of
+
+from .reshape import axis_of
 
 __all__ = ["Gather", "ScatterAdd", "gather", "scatter_add"]
 

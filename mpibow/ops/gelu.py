@@ -6,7 +6,8 @@ import numpy as np
 
 from mpibow.graph.graph import FLOAT, Array, Arrays, Op, Tensor
 from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes, runs
-from mpibow.ops.pointwise import of_one
+
+from .pointwise import of_one
 
 __all__ = ["Erf", "Gelu", "erf", "gelu"]
 

@@ -4,7 +4,8 @@ import numpy as np
 
 from mpibow.graph.graph import FLOAT, Array, Initialiser, Tensor
 from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes, binds
-from mpibow.ops.recurrent import (
+
+from .recurrent import (
     Recurrent,
     by_gate,
     outputs_before,

@@ -7,9 +7,10 @@ import numpy as np
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import Array, Moving, Op, Shape, Tensor
 from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes, binds, runs
-from mpibow.ops.dropout import check_counter, counter_of
-from mpibow.ops.philox import draw, draw_specs
-from mpibow.ops.window import Pair, check_images
+
+from .dropout import check_counter, counter_of
+from .philox import draw, draw_specs
+from .window import Pair, check_images
 
 __all__ = ["Augment", "CentreCrop", "Cutout", "Normalise", "augment", "centre_crop", "cutout", "normalise"]
 

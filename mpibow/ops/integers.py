@@ -5,9 +5,10 @@ import numpy as np
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import EVERY, Array, Op, Shape, Tensor
 from mpibow.graph.kernel import Kernel, runs
-from mpibow.ops.arithmetic import broadcast
-from mpibow.ops.cast import cast
-from mpibow.ops.reshape import reshape
+
+from .arithmetic import broadcast
+from .cast import cast
+from .reshape import reshape
 
 __all__ = ["IntegerOperation", "IntegerReduction"]
 

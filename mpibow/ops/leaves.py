@@ -8,8 +8,9 @@ import numpy.typing as npt
 from mpibow.bounds import AnyFloat
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, Initialiser, Op, Shape, Tensor, Weight, Weights, current, scope
-from mpibow.ops.initialisers import ZERO
-from mpibow.ops.moves import MoveTable, filled
+
+from .initialisers import ZERO
+from .moves import MoveTable, filled
 
 __all__ = ["Arange", "Full", "Parameter", "Table", "arange", "constant", "full", "parameter", "scope"]
 

@@ -7,7 +7,8 @@ import numpy as np
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, Array, Op, Shape, Tensor
 from mpibow.graph.kernel import Buffers, Kernel, Run, Shapes, binds
-from mpibow.ops.moves import Pairs
+
+from .moves import Pairs
 
 __all__ = ["LocalResponseNorm", "local_response_norm"]
 

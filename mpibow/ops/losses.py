@@ -13,14 +13,15 @@ from mpibow.errors import ShapeError
 from mpibow.formulas import functions as f
 from mpibow.graph.graph import FLOAT, Array, Op, Shape, Tensor
 from mpibow.graph.kernel import Buffers, Kernel, Run, binds
-from mpibow.ops.cast import cast, floats
-from mpibow.ops.counted import counted_mean, label_count
-from mpibow.ops.cross_entropy import check_smoothing, soft_cross_entropy, softmax_cross_entropy
-from mpibow.ops.elementary import abs as absolute
-from mpibow.ops.permute import permute
-from mpibow.ops.pointwise import Element, Pointwise
-from mpibow.ops.reduce import mean, sum
-from mpibow.ops.reshape import axis_of, reshape
+
+from .cast import cast, floats
+from .counted import counted_mean, label_count
+from .cross_entropy import check_smoothing, soft_cross_entropy, softmax_cross_entropy
+from .elementary import abs as absolute
+from .permute import permute
+from .pointwise import Element, Pointwise
+from .reduce import mean, sum
+from .reshape import axis_of, reshape
 
 __all__ = [
     "BinaryCrossEntropy",

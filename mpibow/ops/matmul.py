@@ -5,9 +5,10 @@ import numpy as np
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import Array, Initialiser, Op, Shape, Tensor, Weight, Weights
 from mpibow.graph.kernel import Kernel, runs
-from mpibow.ops.arithmetic import expand
-from mpibow.ops.initialisers import ZERO, He
-from mpibow.ops.reshape import reshape
+
+from .arithmetic import expand
+from .initialisers import ZERO, He
+from .reshape import reshape
 
 __all__ = ["Dense", "Matmul", "dense", "matmul"]
 

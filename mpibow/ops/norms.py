@@ -14,8 +14,9 @@ import numpy as np
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, Array, Initialiser, Op, Shape, Tensor, Weight, Weights
 from mpibow.graph.kernel import Buffers, Kernel, Run, Shapes, Specs, binds
-from mpibow.ops.initialisers import ONE, ZERO
-from mpibow.ops.permute import permute
+
+from .initialisers import ONE, ZERO
+from .permute import permute
 
 __all__ = ["GroupNorm", "LayerNorm", "RmsNorm", "group_norm", "layer_norm", "rms_norm"]
 

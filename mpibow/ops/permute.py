@@ -7,8 +7,9 @@ import numpy as np
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import Moving, Shape, Tensor
 from mpibow.graph.kernel import KernelTable
-from mpibow.ops.moves import MoveTable, reference
-from mpibow.ops.reshape import axis_of
+
+from .moves import MoveTable, reference
+from .reshape import axis_of
 
 __all__ = ["Flip", "Permute", "flip", "permute", "transpose"]
 

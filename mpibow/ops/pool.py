@@ -5,7 +5,8 @@ import numpy as np
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, Array, Op, Shape, Tensor
 from mpibow.graph.kernel import Buffers, Kernel, Run, Shapes, binds
-from mpibow.ops.window import Pair, pair, window_shape
+
+from .window import Pair, pair, window_shape
 
 __all__ = ["MaxPool2d", "max_pool2d"]
 

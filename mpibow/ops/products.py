@@ -4,15 +4,16 @@ from dataclasses import dataclass
 from math import prod
 
 from mpibow.graph.graph import Graph, Node, Shape
-from mpibow.ops.attention import Attention
-from mpibow.ops.conv_transpose import ConvTranspose2d
-from mpibow.ops.embedding import Embedding, MatrixFactorisation
-from mpibow.ops.gru import Gru
-from mpibow.ops.leaves import Parameter
-from mpibow.ops.lstm import Lstm
-from mpibow.ops.matmul import Matmul
-from mpibow.ops.permute import Permute
-from mpibow.ops.reshape import View
+
+from .attention import Attention
+from .conv_transpose import ConvTranspose2d
+from .embedding import Embedding, MatrixFactorisation
+from .gru import Gru
+from .leaves import Parameter
+from .lstm import Lstm
+from .matmul import Matmul
+from .permute import Permute
+from .reshape import View
 
 TABLES = (Embedding, MatrixFactorisation)  # whose rows are looked up
 

@@ -9,10 +9,11 @@ import numpy as np
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import Array, Initialiser, InputNumbers, Op, Shape, Tensor, Weight, Weights
 from mpibow.graph.kernel import Call, Run
-from mpibow.ops.concat import concat, stack
-from mpibow.ops.dropout import dropout
-from mpibow.ops.initialisers import Uniform
-from mpibow.ops.permute import flip
+
+from .concat import concat, stack
+from .dropout import dropout
+from .initialisers import Uniform
+from .permute import flip
 
 
 class Recurrent(Op):

@@ -7,8 +7,9 @@ import numpy as np
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, Array, Op, Shape, Tensor
 from mpibow.graph.kernel import Buffers, Kernel, runs
-from mpibow.ops.cast import cast
-from mpibow.ops.reshape import reshape
+
+from .cast import cast
+from .reshape import reshape
 
 __all__ = ["ReduceMax", "ReduceMean", "ReduceSum", "amax", "mean", "sum"]
 

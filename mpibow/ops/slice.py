@@ -6,8 +6,9 @@ import numpy as np
 
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import Array, Moving, Shape, Tensor
-from mpibow.ops.moves import MoveTable, filled
-from mpibow.ops.reshape import axis_of, reshape
+
+from .moves import MoveTable, filled
+from .reshape import axis_of, reshape
 
 __all__ = ["Slice", "Split", "split"]
 

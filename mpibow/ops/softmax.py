@@ -4,7 +4,8 @@ import numpy as np
 
 from mpibow.graph.graph import FLOAT, Array, Tensor
 from mpibow.graph.kernel import Buffers, Kernel, Shapes, runs
-from mpibow.ops.reshape import AlongAxis, axis_of
+
+from .reshape import AlongAxis, axis_of
 
 __all__ = ["LogSoftmax", "Softmax", "log_softmax", "softmax"]
 

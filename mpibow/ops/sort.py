@@ -4,8 +4,9 @@ import numpy as np
 
 from mpibow.graph.graph import Array, Tensor
 from mpibow.graph.kernel import Kernel, runs
-from mpibow.ops.cast import cast
-from mpibow.ops.reshape import AlongAxis
+
+from .cast import cast
+from .reshape import AlongAxis
 
 __all__ = ["ArgSort", "CumulativeSum", "argsort", "cumsum"]
 

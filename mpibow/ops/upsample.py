@@ -7,7 +7,8 @@ import numpy as np
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, Array, Op, Shape, Tensor
 from mpibow.graph.kernel import Buffers, Kernel, Run, Shapes, binds
-from mpibow.ops.window import Pair, pair
+
+from .window import Pair, pair
 
 __all__ = ["Upsample", "upsample"]
 

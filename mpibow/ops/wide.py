@@ -5,12 +5,13 @@ from math import prod
 
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import Shape, Weight, Weights
-from mpibow.ops.concat import Concat, PadChannels
-from mpibow.ops.dropout import Dropout
-from mpibow.ops.local_response import LocalResponseNorm
-from mpibow.ops.matmul import Dense
-from mpibow.ops.norms import LayerNorm
-from mpibow.ops.softmax import Softmax
+
+from .concat import Concat, PadChannels
+from .dropout import Dropout
+from .local_response import LocalResponseNorm
+from .matmul import Dense
+from .norms import LayerNorm
+from .softmax import Softmax
 
 
 def _beside(weights: Weights, replicas: int) -> dict[str, Weight]:

@@ -6,13 +6,14 @@ from operator import or_
 from typing import TYPE_CHECKING, TypeAlias
 
 from mpibow.optim import groups
-from mpibow.optim.adagrad import Adagrad
-from mpibow.optim.adam import Adam, AdamW
-from mpibow.optim.lion import Lion
-from mpibow.optim.muon import Muon
-from mpibow.optim.rmsprop import RmsProp
-from mpibow.optim.sgd import Sgd
-from mpibow.optim.update import Update
+
+from .adagrad import Adagrad
+from .adam import Adam, AdamW
+from .lion import Lion
+from .muon import Muon
+from .rmsprop import RmsProp
+from .sgd import Sgd
+from .update import Update
 
 UPDATES: Mapping[str, type[Update]] = {
     "sgd": Sgd,

@@ -7,7 +7,8 @@ from mpibow.bounds import NotNegative
 from mpibow.formulas.formula import Array, Formula
 from mpibow.formulas.functions import sqrt
 from mpibow.formulas.language import formula
-from mpibow.optim.update import Scalars, Update, decayed
+
+from .update import Scalars, Update, decayed
 
 
 def adagrad(

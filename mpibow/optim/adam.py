@@ -9,7 +9,8 @@ from mpibow.bounds import NotNegative, Positive
 from mpibow.formulas.formula import Array, Arrays, Formula
 from mpibow.formulas.functions import maximum, sqrt
 from mpibow.formulas.language import formula
-from mpibow.optim.update import (
+
+from .update import (
     DECOUPLED,
     Betas,
     HalfLives,

@@ -13,7 +13,7 @@ from mpibow.errors import ConfigError
 from mpibow.system.command import some
 
 if TYPE_CHECKING:
-    from mpibow.optim.update import Update
+    from .update import Update
 
     OwnUpdate: TypeAlias = Update
 else:

@@ -9,7 +9,8 @@ from mpibow.bounds import NotNegative, Positive
 from mpibow.formulas.formula import Array, Formula
 from mpibow.formulas.functions import sign
 from mpibow.formulas.language import formula
-from mpibow.optim.update import DECOUPLED, Betas, HalfLives, Scalars, Update, averaged, both_kept, shrunk
+
+from .update import DECOUPLED, Betas, HalfLives, Scalars, Update, averaged, both_kept, shrunk
 
 
 def lion(

@@ -14,13 +14,14 @@ from mpibow.errors import ConfigError
 from mpibow.formulas.formula import Apply, Array, Formula, Name, Number
 from mpibow.formulas.functions import Element, where
 from mpibow.formulas.language import formula
-from mpibow.optim.adagrad import Adagrad
-from mpibow.optim.adam import Adam, AdamW
-from mpibow.optim.lion import Lion
-from mpibow.optim.rmsprop import RmsProp
-from mpibow.optim.schedules import ConstantRate, Warmup
-from mpibow.optim.sgd import Sgd
-from mpibow.optim.update import DECOUPLED, Beta, HalfLife, Scalars, Update, kept
+
+from .adagrad import Adagrad
+from .adam import Adam, AdamW
+from .lion import Lion
+from .rmsprop import RmsProp
+from .schedules import ConstantRate, Warmup
+from .sgd import Sgd
+from .update import DECOUPLED, Beta, HalfLife, Scalars, Update, kept
 
 MOMENTA = "matrix_momenta"
 

@@ -9,7 +9,8 @@ from mpibow.bounds import NotNegative
 from mpibow.formulas.formula import Array, Arrays, Formula
 from mpibow.formulas.functions import maximum, sqrt
 from mpibow.formulas.language import formula
-from mpibow.optim.update import Beta, HalfLife, Scalars, Update, averaged, averaged_square, decayed, flushed, kept
+
+from .update import Beta, HalfLife, Scalars, Update, averaged, averaged_square, decayed, flushed, kept
 
 
 def plain(

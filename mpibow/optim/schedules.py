@@ -13,7 +13,8 @@ from typing import Annotated, Literal
 
 from mpibow.bounds import AtLeast, AtMost, Below, Count, Natural, NotEmpty, NotNegative, Positive, Rising
 from mpibow.errors import ConfigError
-from mpibow.optim.plateau import Plateau
+
+from .plateau import Plateau
 
 
 class Smooth:

@@ -8,7 +8,8 @@ from typing import Annotated, Literal
 from mpibow.errors import ConfigError
 from mpibow.formulas.formula import Array, Formula
 from mpibow.formulas.language import formula
-from mpibow.optim.update import Beta, HalfLife, Scalars, Update, decayed, flushed, kept
+
+from .update import Beta, HalfLife, Scalars, Update, decayed, flushed, kept
 
 
 def plain(w: Array, g: Array, *, rate: float, decay: float) -> Array:

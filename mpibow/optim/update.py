@@ -11,8 +11,9 @@ from mpibow.formulas.formula import Array, Formula, Name
 from mpibow.formulas.functions import Element, abs, sign, where
 from mpibow.formulas.inlining import renamed
 from mpibow.formulas.language import formula
-from mpibow.optim.groups import WeightGroup, group_of
-from mpibow.optim.schedules import ConstantRate, Schedule, Warmup
+
+from .groups import WeightGroup, group_of
+from .schedules import ConstantRate, Schedule, Warmup
 
 Beta = Annotated[NotNegative, Below(1)]
 DECOUPLED = "decoupled weight decay: lr times this factor times the weights is subtracted from them"

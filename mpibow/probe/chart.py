@@ -6,7 +6,8 @@ import math
 from typing import TYPE_CHECKING
 
 from mpibow.figure import COLOURS, LOOK, matplotlib, save
-from mpibow.probe.rates import RateTest
+
+from .rates import RateTest
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -12,8 +12,9 @@ from mpibow.job import Job
 from mpibow.job.job import Callback
 from mpibow.models.objective import OWN
 from mpibow.optim.adam import Adam
-from mpibow.probe.trial import Run, Tried, tried
 from mpibow.run.callbacks import STOP, Event, Iteration
+
+from .trial import Run, Tried, tried
 
 SAMPLES, STEPS = 8, 300
 RATE = 3e-3  # Adam's, for nets and data of usual scale

@@ -14,8 +14,9 @@ from mpibow.errors import ConfigError, install
 from mpibow.job import Job
 from mpibow.job.job import Callback
 from mpibow.optim.schedules import Smooth, Warmup
-from mpibow.probe.trial import Run, tried
 from mpibow.run.callbacks import STOP, Event, Iteration
+
+from .trial import Run, tried
 
 LOWEST, HIGHEST, ITERATIONS = 1e-6, 10.0, 200
 KEPT = 0.9  # of the smoothed loss, by an iteration
@@ -61,7 +62,7 @@ class RateTest:
 
     def plot(self, file: str | Path) -> None:
         """Draws loss over rate: .png, .svg or .pdf. Raises MpibowError where matplotlib is not installed."""
-        from mpibow.probe.chart import draw, save
+        from .chart import draw, save
 
         save(draw(self), Path(file))
 

@@ -8,9 +8,10 @@ from mpibow.config.schema import Ema
 from mpibow.graph.graph import Array
 from mpibow.graph.plan import Plan
 from mpibow.kernels.passes import PIECE
-from mpibow.run.checkpoint import read_arrays
-from mpibow.run.header import Averaged
-from mpibow.run.start import Start
+
+from .checkpoint import read_arrays
+from .header import Averaged
+from .start import Start
 
 
 class Average:

@@ -14,8 +14,9 @@ from mpibow.config.course import Stop, Watched
 from mpibow.errors import CallbackError, ConfigError, MpibowError
 from mpibow.job.job import Callback
 from mpibow.metrics.metric import OWN
-from mpibow.run.results import measures
 from mpibow.system.json_text import JsonObject
+
+from .results import measures
 
 RENAMED = {"position": "samples", "elapsed": "seconds"}
 

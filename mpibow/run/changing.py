@@ -16,14 +16,16 @@ from mpibow.graph.layout import Span
 from mpibow.job import Job
 from mpibow.job.memory import TAKEN
 from mpibow.optim.groups import frozen_for
-from mpibow.run.steering import in_force
 from mpibow.system.command import some
 from mpibow.tune import Decision, as_sum
 
+from .steering import in_force
+
 if TYPE_CHECKING:
     from mpibow.data.timeline import Timeline
-    from mpibow.run.session import Session
-    from mpibow.run.steering import Where
+
+    from .session import Session
+    from .steering import Where
 
 
 def change(session: Session) -> None:

@@ -35,9 +35,10 @@ from mpibow.comm.communicator import Call
 from mpibow.comm.pulse import Pulse
 from mpibow.errors import CheckpointError
 from mpibow.graph.graph import Array, ArraysByName
-from mpibow.run.directory import ELSEWHERE
 from mpibow.system.files import is_full, open_file, read_file, reason, sync_folder, whole_file
 from mpibow.system.json_text import JsonObject, finite
+
+from .directory import ELSEWHERE
 
 FORMAT = 2
 FIRST = "first_statistics"  # the array of input.safetensors that replicas' statistics started from

@@ -14,14 +14,15 @@ from mpibow.job.checks import described, poor_fits
 from mpibow.job.memory import copy_bytes, learner_bytes, replica_bytes, room_for
 from mpibow.learn import directions
 from mpibow.learn.local import arrays_of, kept_of
-from mpibow.run.changing import frozen_lines
-from mpibow.run.first_lines import data_lines
-from mpibow.run.loggers import check_loggers
-from mpibow.run.opening import loading_of
-from mpibow.run.stored import taken_by
 from mpibow.sync.rule import caps
 from mpibow.system.sizes import in_words
 from mpibow.tune import Counts
+
+from .changing import frozen_lines
+from .first_lines import data_lines
+from .loggers import check_loggers
+from .opening import loading_of
+from .stored import taken_by
 
 MIB = 1 << 20
 AVERAGING = 5  # flat arrays, whatever the number of learners

@@ -7,12 +7,12 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from mpibow.run.changing import tune
-from mpibow.run.coordinator import settle_requests
-from mpibow.run.evaluate import due
+from .changing import tune
+from .coordinator import settle_requests
+from .evaluate import due
 
 if TYPE_CHECKING:
-    from mpibow.run.session import Session
+    from .session import Session
 
 
 @dataclass

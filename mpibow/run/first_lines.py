@@ -6,11 +6,12 @@ from mpibow.config import Config
 from mpibow.job import Job
 from mpibow.job.checks import poor_fits
 from mpibow.optim.schedules import ended_early
-from mpibow.run.results import Ledger
-from mpibow.run.start import Start, fresh_states
-from mpibow.run.steering import Where, jump
 from mpibow.sync.family import MEASURED
 from mpibow.tune import as_sum
+
+from .results import Ledger
+from .start import Start, fresh_states
+from .steering import Where, jump
 
 
 def start_lines(start: Start, job: Job, ledger: Ledger) -> list[str]:

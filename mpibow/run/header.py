@@ -17,10 +17,11 @@ from mpibow.config.words import show
 from mpibow.data.sample_settings import Image
 from mpibow.data.timeline import Change, Timeline
 from mpibow.errors import CheckpointError, ConfigError
-from mpibow.run.results import Ledger
-from mpibow.run.saving import find_whole
 from mpibow.system.json_text import JsonObject
 from mpibow.tune import History
+
+from .results import Ledger
+from .saving import find_whole
 
 T = TypeVar("T")
 Natural = Annotated[int, AtLeast(0)]

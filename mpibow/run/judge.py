@@ -10,11 +10,12 @@ from mpibow.data.dataset import NamedSamples
 from mpibow.errors import CheckpointError
 from mpibow.graph.graph import Array
 from mpibow.run import checkpoint
-from mpibow.run.evaluate import Evaluation, Evaluator, is_chance
-from mpibow.run.state import read_centre
+
+from .evaluate import Evaluation, Evaluator, is_chance
+from .state import read_centre
 
 if TYPE_CHECKING:
-    from mpibow.run.session import Session
+    from .session import Session
 
 GUESSES = 3  # evaluations, after which a line says so
 

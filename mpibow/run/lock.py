@@ -17,9 +17,10 @@ from pathlib import Path
 from uuid import uuid4
 
 from mpibow.errors import OutputError
-from mpibow.run.output import cannot_write
 from mpibow.system.files import read_file
 from mpibow.system.process import begun, namespace, state
+
+from .output import cannot_write
 
 FILE = "lock"
 BEAT, WATCHED, LONG = 10.0, 30.0, 600.0  # seconds

@@ -28,18 +28,6 @@ from mpibow.learn.local import Stepping, arrays_of, kept_of
 from mpibow.learn.replica import Replicas
 from mpibow.learn.scheduler import Scheduler
 from mpibow.models.losses import ignored
-from mpibow.run.alike import agreed, compare_state, send_first
-from mpibow.run.changing import frozen_lines
-from mpibow.run.coordinator import Coordinator
-from mpibow.run.evaluate import Evaluator
-from mpibow.run.first_lines import execution_lines, start_lines
-from mpibow.run.loggers import check_loggers
-from mpibow.run.results import Ledger
-from mpibow.run.start import Start, find_source, keep_settings, kept_states, lasting, start_of
-from mpibow.run.state import State
-from mpibow.run.steering import in_force
-from mpibow.run.timelines import first_timeline
-from mpibow.run.tuning import Trial, Tuning
 from mpibow.sync.ahead import ONE, Way, WayTrial
 from mpibow.sync.engine import Engine
 from mpibow.sync.rule import caps
@@ -47,6 +35,19 @@ from mpibow.sync.synchroniser import Synchroniser
 from mpibow.system.json_text import JsonObject
 from mpibow.trace import Trace
 from mpibow.tune import History
+
+from .alike import agreed, compare_state, send_first
+from .changing import frozen_lines
+from .coordinator import Coordinator
+from .evaluate import Evaluator
+from .first_lines import execution_lines, start_lines
+from .loggers import check_loggers
+from .results import Ledger
+from .start import Start, find_source, keep_settings, kept_states, lasting, start_of
+from .state import State
+from .steering import in_force
+from .timelines import first_timeline
+from .tuning import Trial, Tuning
 
 STAGES = 16  # of a backward pass: as many buckets as a measurement may choose
 

@@ -14,9 +14,10 @@ from typing import NoReturn
 from tqdm import tqdm
 
 from mpibow.errors import OutputError
-from mpibow.run.directory import ELSEWHERE
 from mpibow.system.files import is_full, reason
 from mpibow.system.streams import is_live
+
+from .directory import ELSEWHERE
 
 PLAIN_EVERY = 10.0  # seconds between lines where the output is no terminal
 FOREVER = 1e9  # seconds; the end of a longer run is not shown

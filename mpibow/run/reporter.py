@@ -13,20 +13,21 @@ from typing import TYPE_CHECKING
 from mpibow.config.strict import plain
 from mpibow.job.measures import directions
 from mpibow.run import directory
-from mpibow.run.callbacks import Callbacks
-from mpibow.run.evaluate import Evaluation
-from mpibow.run.loggers import Loggers
-from mpibow.run.output import EventFile, Line
-from mpibow.run.results import Results, Summary, shown_metrics, versions
-from mpibow.run.waits import Waits
 from mpibow.sync.distance import summed_up
 from mpibow.sync.engine import gain_of
 from mpibow.sync.synchroniser import Agreement
 from mpibow.system.json_text import JsonObject
 from mpibow.tune import Decision, as_sum
 
+from .callbacks import Callbacks
+from .evaluate import Evaluation
+from .loggers import Loggers
+from .output import EventFile, Line
+from .results import Results, Summary, shown_metrics, versions
+from .waits import Waits
+
 if TYPE_CHECKING:
-    from mpibow.run.session import Session
+    from .session import Session
 
 SHOW_EVERY = 0.2  # seconds between updates of the progress line
 

@@ -11,7 +11,7 @@ from mpibow.errors import DivergedError
 from mpibow.learn.learners import Result
 
 if TYPE_CHECKING:
-    from mpibow.run.session import Session
+    from .session import Session
 
 HOPELESS = 20  # iterations in a row in which every learner of a rank is reset
 

@@ -13,10 +13,11 @@ from mpibow.config.course import Watched
 from mpibow.graph.graph import Array
 from mpibow.models.classifier import Build
 from mpibow.optim.plateau import Reduced, better
-from mpibow.run.evaluate import Evaluation
 from mpibow.system.json_text import JsonObject
 from mpibow.system.packages import installed
 from mpibow.tune import as_sum
+
+from .evaluate import Evaluation
 
 PACKAGES = ("numpy", "mpi4py", "safetensors")
 

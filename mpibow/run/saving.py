@@ -14,12 +14,13 @@ from mpibow.errors import CheckpointError, ShapeError
 from mpibow.graph.graph import Array
 from mpibow.job.document import Document, saved
 from mpibow.run import checkpoint, directory, lock
-from mpibow.run.checkpoint import FIRST, read_header
 from mpibow.system.files import reason
 from mpibow.system.json_text import JsonObject
 
+from .checkpoint import FIRST, read_header
+
 if TYPE_CHECKING:
-    from mpibow.run.session import Session
+    from .session import Session
 
 
 class Saver:

@@ -12,24 +12,25 @@ from mpibow.job import Job
 from mpibow.job.measures import directions
 from mpibow.kernels.passes import Local
 from mpibow.learn.learners import Result, Task
-from mpibow.run.average import Average, average_of
-from mpibow.run.changing import change, tune
-from mpibow.run.coordinator import Request
-from mpibow.run.duties import IterationEnd, perform
-from mpibow.run.evaluate import due
-from mpibow.run.judge import Judge
-from mpibow.run.opening import OpenParts, Parts, open_parts, open_pipeline
-from mpibow.run.reporter import Reporter
-from mpibow.run.resets import Resets
-from mpibow.run.results import Trained
-from mpibow.run.saving import Saver
-from mpibow.run.steering import Steering, Where, rate_of
-from mpibow.run.tuning import IterationTimes
-from mpibow.run.waits import Waits
 from mpibow.sync.engine import gain_of
 from mpibow.sync.synchroniser import Tally
 from mpibow.trace import SILENT, Trace
 from mpibow.tune import Counts
+
+from .average import Average, average_of
+from .changing import change, tune
+from .coordinator import Request
+from .duties import IterationEnd, perform
+from .evaluate import due
+from .judge import Judge
+from .opening import OpenParts, Parts, open_parts, open_pipeline
+from .reporter import Reporter
+from .resets import Resets
+from .results import Trained
+from .saving import Saver
+from .steering import Steering, Where, rate_of
+from .tuning import IterationTimes
+from .waits import Waits
 
 MOST_FOR_RANKS = 0.2  # of the time may be spent waiting for other ranks
 REMEDY = (

@@ -24,16 +24,17 @@ from mpibow.job.document import buffers_of
 from mpibow.job.normalise import input_entries
 from mpibow.optim.update import Update
 from mpibow.run import directory, lock, saving
-from mpibow.run.alike import from_rank_0
-from mpibow.run.checkpoint import read_arrays
-from mpibow.run.header import Header, check_fits, checked, open_checkpoint
-from mpibow.run.state import read_centre
-from mpibow.run.stored import check_buffers, read_first, taken_by
-from mpibow.run.timelines import differing, replay_note, timeline_of
 from mpibow.sync.family import PRESETS
 from mpibow.sync.state import RuleNumbers
 from mpibow.system.json_text import JsonObject
 from mpibow.tune import Counts, as_sum
+
+from .alike import from_rank_0
+from .checkpoint import read_arrays
+from .header import Header, check_fits, checked, open_checkpoint
+from .state import read_centre
+from .stored import check_buffers, read_first, taken_by
+from .timelines import differing, replay_note, timeline_of
 
 
 @dataclass(frozen=True)

@@ -17,11 +17,12 @@ from mpibow.graph.layout import Layout, repack
 from mpibow.graph.plan import Plan
 from mpibow.kernels.passes import FlatKernels
 from mpibow.learn.replica import Replicas
-from mpibow.run.checkpoint import Snapshot, read_arrays
 from mpibow.sync.engine import Engine
 from mpibow.sync.outbox import TAIL, Book
 from mpibow.sync.state import RuleState
 from mpibow.system.json_text import JsonObject
+
+from .checkpoint import Snapshot, read_arrays
 
 
 @dataclass(frozen=True)

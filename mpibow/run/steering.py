@@ -14,10 +14,11 @@ from mpibow.errors import ConfigError
 from mpibow.metrics.metric import OWN
 from mpibow.optim.plateau import Plateau, follow
 from mpibow.optim.schedules import Ending, Schedule, multiplier
-from mpibow.run.results import Ledger
 from mpibow.sync.rule import RuleSettings
 from mpibow.system.json_text import JsonObject
 from mpibow.tune import Counts
+
+from .results import Ledger
 
 OF_RATE = "lr", "schedule", "warmup"  # settings of update
 JUMP = 0.01  # of a rate, which is worth a line

@@ -22,11 +22,12 @@ from mpibow.job.starting_weights import LoadedWeights, take
 from mpibow.models.classifier import Build
 from mpibow.models.torchvision import COUNTED
 from mpibow.ops.own import OwnOperator
-from mpibow.run.checkpoint import FIRST, read_arrays
-from mpibow.run.header import Header, header_of
-from mpibow.run.saving import find_whole
 from mpibow.system.files import StrPath, read_file, reason, whole_file
 from mpibow.system.json_text import JsonObject, parse_object
+
+from .checkpoint import FIRST, read_arrays
+from .header import Header, header_of
+from .saving import find_whole
 
 SEAL = "mpibow.net"  # the key of a saved file's metadata
 FORMAT = 1

@@ -28,9 +28,10 @@ from mpibow.job.record_kinds import called
 from mpibow.models.classifier import Build, classifier
 from mpibow.models.objective import objective
 from mpibow.ops import accuracy
-from mpibow.run.header import Seen, checked
-from mpibow.run.stored import Stored
 from mpibow.system.json_text import JsonObject
+
+from .header import Seen, checked
+from .stored import Stored
 
 T = TypeVar("T", bound=Samples)
 OWN = ("train", "validation", "test")

@@ -10,10 +10,11 @@ from mpibow.config.strict import plain
 from mpibow.data.timeline import Change, Timeline, fixed, following
 from mpibow.errors import ConfigError
 from mpibow.job import Job
-from mpibow.run.header import Header
 from mpibow.system.files import read_file, reason
 from mpibow.system.json_text import JsonObject
 from mpibow.tune import Counts, as_sum
+
+from .header import Header
 
 # Settings that a run's numbers depend on.
 OF_NUMBERS = (

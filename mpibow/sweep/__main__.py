@@ -19,14 +19,15 @@ from mpibow.figure import NO_DATE, save
 from mpibow.job import BUILT_IN, named_net, named_objective, of_arrays
 from mpibow.job.net_file import with_checksum
 from mpibow.run.timelines import first_timeline
-from mpibow.sweep.chart import draw
-from mpibow.sweep.folder import SweepFolder
-from mpibow.sweep.grid import Cell, cells
-from mpibow.sweep.running import command_of, launch_of, run_cells
-from mpibow.sweep.summary_table import table
 from mpibow.system.command import natural, parser_of, positive, with_config
 from mpibow.system.json_text import JsonObject
 from mpibow.system.streams import as_command, exit_code
+
+from .chart import draw
+from .folder import SweepFolder
+from .grid import Cell, cells
+from .running import command_of, launch_of, run_cells
+from .summary_table import table
 
 EPILOG = """\
 key.path=values: values as in YAML with commas between them, as in update.lr=0.01,0.02. A comma within brackets or

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from mpibow.errors import ConfigError
 from mpibow.figure import COLOURS, LOOK, matplotlib
-from mpibow.sweep.folder import CellResult
-from mpibow.sweep.summary_table import LEVEL, SummaryColumn, SummaryRow, chosen_keys, measures, rows, word
+
+from .folder import CellResult
+from .summary_table import LEVEL, SummaryColumn, SummaryRow, chosen_keys, measures, rows, word
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -17,8 +17,9 @@ from mpibow.config.strict import plain
 from mpibow.errors import EXIT_INTERRUPTED, EXIT_REQUEUE, ConfigError, DivergedError
 from mpibow.run.directory import may_start_again
 from mpibow.run.signals import Signals
-from mpibow.sweep.folder import CellResult, SweepFolder
-from mpibow.sweep.grid import Cell
+
+from .folder import CellResult, SweepFolder
+from .grid import Cell
 
 LOOK = 0.05  # seconds between looks at a run
 SAVE = signal.SIGUSR1  # makes a run save and end; mpirun forwards it, but kills its ranks at SIGINT

@@ -8,7 +8,8 @@ from typing import Any
 
 from mpibow.config.words import show
 from mpibow.errors import ConfigError
-from mpibow.sweep.folder import CellResult
+
+from .folder import CellResult
 
 LEVEL = 0.95  # of the intervals
 

@@ -6,8 +6,6 @@ where it first reads its weights (S-Caffe's propagation). Sums over ranks do not
 local steps and rules on the order of elements: the bits are those of one exchange.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -17,8 +15,9 @@ from typing import NamedTuple, Protocol
 from mpibow.comm.communicator import Communicator
 from mpibow.graph.graph import Array
 from mpibow.kernels.passes import Local
-from mpibow.sync.engine import Engine, OnChunks
 from mpibow.trace import Trace
+
+from .engine import Engine, OnChunks
 
 POLL = 1e-4  # seconds between looks at the learners' progress
 BLOCK, ROUNDS = 5, 3  # iterations in a row, the first not timed, and how often each way is tried

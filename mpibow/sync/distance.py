@@ -1,7 +1,5 @@
 """The replicas' distances from their mean: measured now and then, for the log; no step depends on them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -26,8 +26,6 @@ A pass takes any chunks, each of them once. Each exchange: the data sent, the ra
     nothing is sent             the numbers alone, once in `period` iterations; `set_mean` makes the centre
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
@@ -38,12 +36,13 @@ import numpy as np
 from mpibow.formulas.formula import Formula
 from mpibow.graph.graph import Array
 from mpibow.kernels.passes import FlatKernels, Half, Local, chunks_of
-from mpibow.sync.gain import GainMeter, Reductions
-from mpibow.sync.outbox import Message, Outbox, Zeros
-from mpibow.sync.rows import Rows
-from mpibow.sync.rule import RuleSettings
-from mpibow.sync.state import UNSENT, RuleNumbers, RuleState, Stored
-from mpibow.sync.summed import SummedGradients
+
+from .gain import GainMeter, Reductions
+from .outbox import Message, Outbox, Zeros
+from .rows import Rows
+from .rule import RuleSettings
+from .state import UNSENT, RuleNumbers, RuleState, Stored
+from .summed import SummedGradients
 
 TALK = 50  # iterations after which ranks talk, if a period is longer
 OnChunks = Callable[[range], None]

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias
 from mpibow.bounds import AtLeast, Below, Count, NotEmpty, NotNegative, Positive, Rising
 from mpibow.errors import ConfigError
 from mpibow.formulas.language import formula
-from mpibow.sync.rule import Averaging, Formulas, RuleSettings, alpha_limit
-from mpibow.sync.rule_formulas import APPLY, KEPT, Form, local, pull
+
+from .rule import Averaging, Formulas, RuleSettings, alpha_limit
+from .rule_formulas import APPLY, KEPT, Form, local, pull
 
 MOVING = ("momentum", "nesterov")  # outer steps with a velocity
 MEASURED = "sgd"  # the optimiser that the gain was derived for, and measured with

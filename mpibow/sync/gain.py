@@ -3,8 +3,6 @@
 The gain follows arXiv:2007.05105, section 3.2.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
@@ -14,7 +12,8 @@ import numpy as np
 
 from mpibow.graph.graph import Array
 from mpibow.kernels.passes import FlatKernels
-from mpibow.sync.rule import RuleSettings
+
+from .rule import RuleSettings
 
 CERTAIN = 80  # iterations after which the measured gain is taken whole
 

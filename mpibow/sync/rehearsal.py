@@ -1,7 +1,5 @@
 """The first iteration of a rule with a single weight, so that the passes that a run begins with are compiled."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,8 +7,9 @@ import numpy as np
 
 from mpibow.formulas.formula import Formula
 from mpibow.kernels.passes import FlatKernels, Local, Matrix, StepArrays, chunks_of
-from mpibow.sync.engine import Engine
-from mpibow.sync.rule import RuleSettings
+
+from .engine import Engine
+from .rule import RuleSettings
 
 
 def rehearse(

@@ -1,7 +1,5 @@
 """What a rule sees of a rank's replicas."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Protocol
 

@@ -12,8 +12,9 @@ from mpibow.bounds import Count
 from mpibow.errors import ConfigError
 from mpibow.formulas.formula import Formula
 from mpibow.formulas.language import formula
-from mpibow.sync.rule_formulas import Form
 from mpibow.tune import Cap
+
+from .rule_formulas import Form
 
 MOST = 1 << 10  # learners of a rank that are worth asking for
 KNOWN = ("share", "k", "gain", "norm", "rate", "turn")  # numbers that the engine gives to any rule's formulas

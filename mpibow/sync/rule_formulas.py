@@ -16,8 +16,6 @@ The names between are arrays that the rule keeps, read by both and written by `a
               nesterov lr (D + momentum v), v <- momentum v + D: DiLoCo, as PyTorch's SGD
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 

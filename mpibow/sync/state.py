@@ -1,7 +1,5 @@
 """The state of a rule, as a checkpoint has it: its arrays and numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
@@ -10,9 +8,10 @@ import numpy as np
 
 from mpibow.bounds import AtLeast, Natural
 from mpibow.graph.graph import Array
-from mpibow.sync.gain import Averages
-from mpibow.sync.outbox import TAIL
-from mpibow.sync.rule_formulas import Form
+
+from .gain import Averages
+from .outbox import TAIL
+from .rule_formulas import Form
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,5 @@
 """Synchronous SGD, of any optimiser: ranks sum gradients, and one optimiser makes all replicas' step of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -9,9 +7,10 @@ import numpy as np
 
 from mpibow.graph.graph import Array
 from mpibow.kernels.passes import WHOLE, FlatKernels, Local
-from mpibow.sync.outbox import Message, Outbox
-from mpibow.sync.rows import Rows
-from mpibow.sync.rule import Averaging
+
+from .outbox import Message, Outbox
+from .rows import Rows
+from .rule import Averaging
 
 
 class SummedGradients:

@@ -1,7 +1,5 @@
 """The synchroniser: a rule's updates and exchanges, one after the other, or beside the learners' next gradients."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
@@ -15,13 +13,14 @@ import numpy as np
 from mpibow.comm.communicator import Communicator, checksum
 from mpibow.graph.graph import Array
 from mpibow.kernels.passes import FlatKernels, Local, chunks_of, pieces, share_of
-from mpibow.sync.ahead import ONE, Buckets, Staged, Stages, Way, WayTrial, chosen
-from mpibow.sync.distance import distances
-from mpibow.sync.engine import Engine, OnChunks
-from mpibow.sync.outbox import Book, Message
-from mpibow.sync.outbox import Tally as Tally
-from mpibow.sync.rows import Rows
 from mpibow.trace import SILENT, Trace
+
+from .ahead import ONE, Buckets, Staged, Stages, Way, WayTrial, chosen
+from .distance import distances
+from .engine import Engine, OnChunks
+from .outbox import Book, Message
+from .outbox import Tally as Tally
+from .rows import Rows
 
 T = TypeVar("T")
 QUIET = np.errstate(over="ignore", invalid="ignore")  # the learners' next losses show an overflow

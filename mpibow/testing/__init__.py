@@ -16,10 +16,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mpibow.testing.operator import check_operator as check_operator
-    from mpibow.testing.rule import check_rule as check_rule
-    from mpibow.testing.update import check_update as check_update
-    from mpibow.testing.update import hard as hard
+    from .operator import check_operator as check_operator
+    from .rule import check_rule as check_rule
+    from .update import check_update as check_update
+    from .update import hard as hard
 
 __all__ = ["check_operator", "check_rule", "check_update", "hard"]
 

@@ -23,11 +23,11 @@ Once settled, it looks again if speeds have changed, and ever more rarely if non
 To be read in this order: decide.py, look.py (the formula), history.py (when to look again), meter.py.
 """
 
-from mpibow.tune.decide import decide
-from mpibow.tune.history import Cap, Counts, Decision, History, Window
-from mpibow.tune.meter import Meter, Reading, enough
-from mpibow.tune.tuner import Tuner, WindowSpan
-from mpibow.tune.words import as_sum
+from .decide import decide
+from .history import Cap, Counts, Decision, History, Window
+from .meter import Meter, Reading, enough
+from .tuner import Tuner, WindowSpan
+from .words import as_sum
 
 __all__ = [
     "Cap",

@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from math import hypot
 
-from mpibow.tune.history import Cap, Counts, Decision, History
-from mpibow.tune.look import Look, Speed, fits, slowest
-from mpibow.tune.tuner import Tuner
-from mpibow.tune.words import as_sum, told
+from .history import Cap, Counts, Decision, History
+from .look import Look, Speed, fits, slowest
+from .tuner import Tuner
+from .words import as_sum, told
 
 REPEATS = 3  # windows of the same counts in a look
 

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
 from mpibow.bounds import Count, Natural
-from mpibow.tune.meter import Estimate, Reading, mean
-from mpibow.tune.tuner import Tuner, WindowSpan
+
+from .meter import Estimate, Reading, mean
+from .tuner import Tuner, WindowSpan
 
 Counts = tuple[int, ...]  # learners by rank
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import hypot
 
-from mpibow.tune.history import Counts, Window
-from mpibow.tune.meter import Estimate, mean
-from mpibow.tune.tuner import Tuner
+from .history import Counts, Window
+from .meter import Estimate, mean
+from .tuner import Tuner
 
 RECHECKS = 6  # windows of a look that try no new number of learners on any rank
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from mpibow.bounds import NotNegative, Positive
-from mpibow.tune.tuner import WindowSpan
+
+from .tuner import WindowSpan
 
 WARM_UP = 3  # iterations after a change: caches, memory that is touched for the first time
 BLOCKS = 6

@@ -14,9 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from mpibow.cuda.device import libraries
-from mpibow.cuda.device.array import PlanArray
-from mpibow.cuda.device.driver import DeviceProperties, OutOfMemory, Refused
 from mpibow.errors import DeviceError, install
+
+from .array import PlanArray
+from .driver import DeviceProperties, OutOfMemory, Refused
 
 CupyObject: TypeAlias = Any  # CuPy has no types
 MODES = {0: "default", 2: "prohibited", 3: "exclusive"}  # cudaComputeMode

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mpibow.comm.communicator import Communicator
-from mpibow.cuda.device.cupy_driver import Driver
-from mpibow.cuda.device.driver import DeviceProperties, OutOfMemory, Refused, cuda_version
 from mpibow.errors import DeviceError, install
+
+from .cupy_driver import Driver
+from .driver import DeviceProperties, OutOfMemory, Refused, cuda_version
 
 OLDEST = (8, 0)  # the lowest compute capability that has cvt.rn.bf16
 CPU = "or compute without one: device=onednn"

@@ -5,13 +5,14 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from mpibow.cuda.device.array import DeviceArray, PlanArray
-from mpibow.cuda.device.cupy_driver import Driver, Event
-from mpibow.cuda.device.driver import DeviceProperties, OutOfMemory
-from mpibow.cuda.device.find import Found
 from mpibow.errors import DeviceError
 from mpibow.graph.graph import Array
 from mpibow.system.sizes import in_words
+
+from .array import DeviceArray, PlanArray
+from .cupy_driver import Driver, Event
+from .driver import DeviceProperties, OutOfMemory
+from .find import Found
 
 URGENT = -1  # priority of the averaging stream: all learners wait for it
 REMEDY = "use fewer learners, or a smaller batch_size"

@@ -13,8 +13,9 @@ from mpibow.comm.communicator import Communicator, describe, differ
 from mpibow.cuda.device.array import PlanArray
 from mpibow.cuda.device.cupy_driver import Event, Stream
 from mpibow.cuda.device.driver import dotted
-from mpibow.cuda.exchange.beside import Beside
 from mpibow.errors import CommunicationError, DeviceError, install
+
+from .beside import Beside
 
 LATE = 600.0  # seconds after which a call that has not ended is given up: a peer is gone
 SHORTEST_SLEEP, LONGEST_SLEEP = 20e-6, 1e-3  # seconds

@@ -10,10 +10,11 @@ import numpy as np
 from mpibow.comm.communicator import Array, Communicator, flat
 from mpibow.cuda.device.array import PlanArray
 from mpibow.cuda.device.cupy_driver import Driver, Event, Stream
-from mpibow.cuda.exchange.beside import Beside
-from mpibow.cuda.exchange.nccl import Nccl, open_nccl
-from mpibow.cuda.exchange.probe import takes_device_arrays
 from mpibow.errors import CommunicationError
+
+from .beside import Beside
+from .nccl import Nccl, open_nccl
+from .probe import takes_device_arrays
 
 Transport = Literal["auto", "nccl", "mpi", "staged"]
 

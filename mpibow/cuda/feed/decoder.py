@@ -10,9 +10,10 @@ import numpy as np
 
 from mpibow.cuda.device.cupy_driver import Event
 from mpibow.cuda.device.driver import Memory
-from mpibow.cuda.feed.feeder import Feeder
 from mpibow.data.dali_decoders import DaliBatch, Decoder, Windows, decoded_part, lying, plan_parts
 from mpibow.data.image_header import stored_points
+
+from .feeder import Feeder
 
 DaliObject: TypeAlias = Any  # of DALI, which has no types
 

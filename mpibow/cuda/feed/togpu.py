@@ -5,9 +5,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mpibow.cuda.device.cupy_driver import Stream
-from mpibow.cuda.feed.decoder import OnDevice
-from mpibow.cuda.feed.deviceset import Bind, DeviceSet
-from mpibow.cuda.feed.feeder import DeviceSlot, Feeder, Fill, Packing, pack
 from mpibow.data.dali import Dali
 from mpibow.data.damage import Intact
 from mpibow.data.dataset import COUNTER, NamedSamples, Samples, inputs_of, row_bytes
@@ -16,6 +13,10 @@ from mpibow.data.loading import Loading, ReadAheadMemory
 from mpibow.data.readers import Reader
 from mpibow.data.sample_weights import Weighed
 from mpibow.data.slots import Feed, Slot, specs_of
+
+from .decoder import OnDevice
+from .deviceset import Bind, DeviceSet
+from .feeder import DeviceSlot, Feeder, Fill, Packing, pack
 
 
 @dataclass

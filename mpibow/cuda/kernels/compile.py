@@ -11,9 +11,10 @@ from functools import cache
 from pathlib import Path
 
 from mpibow.cuda.device import libraries
-from mpibow.cuda.kernels.kernels import KERNELS
 from mpibow.errors import DeviceError, install
 from mpibow.system.files import whole_file
+
+from .kernels import KERNELS
 
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100")  # the GPUs that CI compiles for: A100, H100 and H200, B200
 # Without fused multiply-adds every operation rounds as NumPy's does: the same bits, and memory bounds them all.

@@ -14,13 +14,14 @@ from mpibow.cuda.device.array import PlanArray, PlanArrays
 from mpibow.cuda.device.cupy_driver import Driver, Stream
 from mpibow.cuda.device.driver import OutOfMemory
 from mpibow.cuda.device.machine import REMEDY, DeviceFull
-from mpibow.cuda.kernels.graphs import first_line, load_cudnn, refusals
-from mpibow.cuda.kernels.operands import Operand
-from mpibow.cuda.kernels.plans import Executable, Planner
-from mpibow.cuda.kernels.specs import Spec
 from mpibow.errors import DeviceError
 from mpibow.graph.graph import Array
 from mpibow.system.sizes import aligned, in_words
+
+from .graphs import first_line, load_cudnn, refusals
+from .operands import Operand
+from .plans import Executable, Planner
+from .specs import Spec
 
 Enqueue = Callable[[Stream], None]  # enqueues on the stream; allocates nothing, waits for nothing
 Address = Callable[[PlanArray, str], int]  # an array's address on the device, as one of that dtype

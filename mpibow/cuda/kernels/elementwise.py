@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 
 from mpibow.cuda.device.array import PlanArray
-from mpibow.cuda.kernels.kernels import Launch, Launches, instance, kind, lanes, launch, turns
 from mpibow.graph.formats import canonical
 from mpibow.graph.graph import Array, Op
 from mpibow.graph.kernel import Buffers, Call, Formats, Shapes, Tags
 from mpibow.ops import ClippedRelu, Gelu, LeakyRelu
 from mpibow.ops.philox import stream
+
+from .kernels import Launch, Launches, instance, kind, lanes, launch, turns
 
 
 def _launch(kernel: str, *arguments: PlanArray, of: tuple[str, ...] = ()) -> Launch:

@@ -13,8 +13,9 @@ from typing import Literal
 import numpy as np
 
 from mpibow.cuda.device.array import DeviceArray, PlanArray
-from mpibow.cuda.kernels.kernels import Constant, Grid, Launch, Launches, instance, lanes, turns
 from mpibow.kernels.passes import Local, chunks_of
+
+from .kernels import Constant, Grid, Launch, Launches, instance, lanes, turns
 
 ONE: Grid = (1, 1, 1)  # a block, or a thread
 CHUNK = 2048  # elements of a block: as in flat.cu

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from mpibow.cuda.kernels.flat import BLOCK
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import Array, Graph, Op
 from mpibow.graph.kernel import Kernels
@@ -53,6 +52,8 @@ from mpibow.ops.wide import (
     WidePadChannels,
     WideSoftmax,
 )
+
+from .flat import BLOCK
 
 ROWS = (SoftmaxCrossEntropy, SoftCrossEntropy, Accuracy)  # a row of logits a sample
 

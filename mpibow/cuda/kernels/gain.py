@@ -9,13 +9,14 @@ import numpy as np
 
 from mpibow.cuda.device.array import DeviceArray, PlanArray
 from mpibow.cuda.kernels import flat
-from mpibow.cuda.kernels.kernels import Launches
 from mpibow.kernels.passes import chunks_of
 from mpibow.sync.gain import Averages
 from mpibow.sync.outbox import Message
 
+from .kernels import Launches
+
 if TYPE_CHECKING:
-    from mpibow.cuda.kernels.passes import DeviceFlat
+    from .passes import DeviceFlat
 
 
 class DeviceGain:

@@ -5,8 +5,10 @@ from types import ModuleType
 from typing import Any, TypeAlias
 
 from mpibow.cuda.device.driver import dotted
-from mpibow.cuda.kernels.operands import check_sizes, numbered
-from mpibow.cuda.kernels.specs import (
+from mpibow.errors import DeviceError, install
+
+from .operands import check_sizes, numbered
+from .specs import (
     NORM,
     Cast,
     ConvData,
@@ -20,7 +22,6 @@ from mpibow.cuda.kernels.specs import (
     Spec,
     scalars,
 )
-from mpibow.errors import DeviceError, install
 
 CudnnObject: TypeAlias = Any  # cuDNN's frontend has no types
 OLDEST = 91500  # cuDNN 9.15

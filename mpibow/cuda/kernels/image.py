@@ -7,12 +7,13 @@ from math import prod
 
 import numpy as np
 
-from mpibow.cuda.kernels.kernels import UNITS, Constant, Launches, integer, kind, launch, turns
 from mpibow.graph.formats import canonical
 from mpibow.graph.graph import Array, Op
 from mpibow.graph.kernel import Call, Formats, Shapes, Tags
 from mpibow.ops.mixup import larger_shares
 from mpibow.ops.philox import stream
+
+from .kernels import UNITS, Constant, Launches, integer, kind, launch, turns
 
 JITTER = np.dtype(
     [(name, "f8") for name in ("brightness", "contrast", "saturation")] + [("limit", "f4"), ("limited", "i4")],

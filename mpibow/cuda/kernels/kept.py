@@ -6,9 +6,10 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from mpibow.cuda.kernels.operands import digest
-from mpibow.cuda.kernels.specs import Spec
 from mpibow.system.files import whole_file
+
+from .operands import digest
+from .specs import Spec
 
 MAGIC, VERSION = "mpibow cuDNN plan", 1
 

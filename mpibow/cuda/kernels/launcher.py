@@ -11,11 +11,12 @@ from mpibow.cuda.device.array import DeviceArray, PlanArray
 from mpibow.cuda.device.cupy_driver import CudaGraph, Driver, Event, Stream
 from mpibow.cuda.device.driver import Refused
 from mpibow.cuda.device.machine import Machine
-from mpibow.cuda.kernels.compile import Module, compiled
-from mpibow.cuda.kernels.cudnn import Enqueue
-from mpibow.cuda.kernels.kernels import KERNELS, Constant, Launch
 from mpibow.errors import DeviceError
 from mpibow.graph.graph import Array
+
+from .compile import Module, compiled
+from .cudnn import Enqueue
+from .kernels import KERNELS, Constant, Launch
 
 Bind = Callable[[Sequence[Launch]], Enqueue]  # makes a run of launches
 Compile = Callable[[str, str, Path | None, int, str], Module]  # source, architecture, kept in, CUDA, formula -> Module

@@ -10,11 +10,6 @@ from typing import Any
 
 from mpibow.cuda.device.array import PlanArray, PlanArrays
 from mpibow.cuda.kernels import listing
-from mpibow.cuda.kernels.cudnn import Cudnn, Enqueue, together
-from mpibow.cuda.kernels.layout import LAST, last_formats
-from mpibow.cuda.kernels.operands import Precision
-from mpibow.cuda.kernels.specs import Cast, NormInference, Product
-from mpibow.cuda.kernels.specs import Spec as CudnnSpec
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, Op
 from mpibow.graph.kernel import Buffers, Call, Formats, Kernel, Shapes, Spec, Specs, Tags, canonical_formats
@@ -22,6 +17,12 @@ from mpibow.ops import BatchNorm, Conv2d, Dense
 from mpibow.ops.batch_norm import check_values
 from mpibow.ops.fused import ConvNormAddRelu, ConvRelu, NormAddRelu
 from mpibow.ops.wide import WideDense
+
+from .cudnn import Cudnn, Enqueue, together
+from .layout import LAST, last_formats
+from .operands import Precision
+from .specs import Cast, NormInference, Product
+from .specs import Spec as CudnnSpec
 
 Named = Mapping[str, CudnnSpec]
 List = Callable[[Any, Shapes, Precision], Named]

@@ -6,11 +6,12 @@ from math import gcd, prod
 import numpy as np
 
 from mpibow.cuda.device.array import PlanArray
-from mpibow.cuda.kernels.kernels import UNITS, Launch, Launches, instance, turns
 from mpibow.errors import ShapeError
 from mpibow.graph.formats import Reorder, parse, physical
 from mpibow.graph.graph import Array, Op, Shape
 from mpibow.graph.kernel import Call, Formats, Shapes, Tags
+
+from .kernels import UNITS, Launch, Launches, instance, turns
 
 TILE, ROWS = 32, 8  # as in layout.cu
 PACK = 16  # bytes that a thread copies at once where rows are whole packs

@@ -2,8 +2,15 @@
 
 import math
 
-from mpibow.cuda.kernels.operands import SIZES, Precision
-from mpibow.cuda.kernels.specs import (
+from mpibow.errors import ShapeError
+from mpibow.graph.graph import Graph, Shape
+from mpibow.graph.kernel import Shapes
+from mpibow.graph.rewrite import fuse
+from mpibow.ops import BatchNorm, Conv2d, Dense
+from mpibow.ops.fused import ConvNormAddRelu, ConvRelu, NormAddRelu, with_norm, with_relu
+
+from .operands import SIZES, Precision
+from .specs import (
     ConvData,
     ConvForward,
     ConvGeometry,
@@ -16,12 +23,6 @@ from mpibow.cuda.kernels.specs import (
     ReluBackward,
     Spec,
 )
-from mpibow.errors import ShapeError
-from mpibow.graph.graph import Graph, Shape
-from mpibow.graph.kernel import Shapes
-from mpibow.graph.rewrite import fuse
-from mpibow.ops import BatchNorm, Conv2d, Dense
-from mpibow.ops.fused import ConvNormAddRelu, ConvRelu, NormAddRelu, with_norm, with_relu
 
 FROZEN = "device cuda has no gradients of a frozen batch norm: set device=onednn, or device=numpy"
 VECTOR = 16  # bytes: cuDNN norms channels in vectors of that, and has no engine for channels that do not fill them

@@ -9,11 +9,12 @@ from math import prod
 import numpy as np
 
 from mpibow.cuda.device.array import PlanArray
-from mpibow.cuda.kernels.elementwise import fill
-from mpibow.cuda.kernels.kernels import Launches, integer, kind, launch, turns, warps
 from mpibow.graph.formats import parse, physical
 from mpibow.graph.graph import Array, Op
 from mpibow.graph.kernel import Buffers, Call, Shapes
+
+from .elementwise import fill
+from .kernels import Launches, integer, kind, launch, turns, warps
 
 
 def _softmax(kernel: str, call: Call, *arrays: PlanArray) -> Launches:

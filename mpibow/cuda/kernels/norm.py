@@ -4,12 +4,13 @@ from math import prod
 
 import numpy as np
 
-from mpibow.cuda.kernels.kernels import THREADS, WARP, Grid, Launch, Launches, instance, kind, launch, turns, warps
 from mpibow.graph.formats import parse, physical
 from mpibow.graph.graph import Array, Op
 from mpibow.graph.kernel import Buffers, Call, Shapes, Spec
 from mpibow.ops import LayerNorm
 from mpibow.ops.wide import WideLayerNorm
+
+from .kernels import THREADS, WARP, Grid, Launch, Launches, instance, kind, launch, turns, warps
 
 COLUMNS: Grid = (WARP, THREADS // WARP, 1)  # the threads of a block that adds up WARP columns
 PARTS = 64  # of so many rows and fewer one block adds up all; more are cut into so many parts at most

@@ -14,18 +14,6 @@ from mpibow.cuda.device.array import PlanArray, PlanArrays
 from mpibow.cuda.device.cupy_driver import Stream
 from mpibow.cuda.device.driver import DeviceProperties
 from mpibow.cuda.device.machine import Machine
-from mpibow.cuda.kernels.cudnn import Cudnn, DeviceTimer, Enqueue, Handles
-from mpibow.cuda.kernels.elementwise import cast, fill
-from mpibow.cuda.kernels.flat import CHUNK, bound_norms, join_rows, part_rows, report_batch
-from mpibow.cuda.kernels.fused import blocks_of
-from mpibow.cuda.kernels.graphs import load_cudnn
-from mpibow.cuda.kernels.kept import Folder
-from mpibow.cuda.kernels.kernels import Constant, Launches
-from mpibow.cuda.kernels.launcher import Bind, Executor, Launcher, Range
-from mpibow.cuda.kernels.operands import PRECISIONS, Precision
-from mpibow.cuda.kernels.passes import DeviceFlat
-from mpibow.cuda.kernels.plans import Planner, Search, Target
-from mpibow.cuda.kernels.precision import LossScale, Shadows
 from mpibow.errors import DeviceError, install
 from mpibow.graph.bound import BoundPlan
 from mpibow.graph.graph import Array
@@ -33,6 +21,19 @@ from mpibow.graph.plan import Plan
 from mpibow.kernels import cache_folder
 from mpibow.kernels.passes import chunks_of
 from mpibow.learn.replica import Replicas
+
+from .cudnn import Cudnn, DeviceTimer, Enqueue, Handles
+from .elementwise import cast, fill
+from .flat import CHUNK, bound_norms, join_rows, part_rows, report_batch
+from .fused import blocks_of
+from .graphs import load_cudnn
+from .kept import Folder
+from .kernels import Constant, Launches
+from .launcher import Bind, Executor, Launcher, Range
+from .operands import PRECISIONS, Precision
+from .passes import DeviceFlat
+from .plans import Planner, Search, Target
+from .precision import LossScale, Shadows
 
 # By a config's precision, where cuDNN has another name for it.
 NAMES: Mapping[str, str] = {"auto": "tf32", "float32": "fp32"}

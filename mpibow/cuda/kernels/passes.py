@@ -15,14 +15,15 @@ from mpibow.cuda.device.cupy_driver import Event
 from mpibow.cuda.device.machine import Machine
 from mpibow.cuda.kernels import flat
 from mpibow.cuda.kernels import formulas as cuda_source
-from mpibow.cuda.kernels.cudnn import Enqueue
-from mpibow.cuda.kernels.elementwise import fill
-from mpibow.cuda.kernels.gain import DeviceGain
-from mpibow.cuda.kernels.kernels import Launch
-from mpibow.cuda.kernels.launcher import Bind
 from mpibow.formulas.formula import Formula
 from mpibow.graph.graph import Array
 from mpibow.kernels.passes import WHOLE, Half, Local, StepArrays
+
+from .cudnn import Enqueue
+from .elementwise import fill
+from .gain import DeviceGain
+from .kernels import Launch
+from .launcher import Bind
 
 STEPS = 256  # records that are on their way at once, and passes that are bound
 SLOT = 64  # bytes of a record's place, so that records are aligned; behind it are a local step's scalars

@@ -5,11 +5,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from mpibow.cuda.device.machine import DeviceFull
-from mpibow.cuda.kernels.graphs import CudnnObject, build_graph, first_line, load_cudnn, refusals
-from mpibow.cuda.kernels.kept import Folder, Made
-from mpibow.cuda.kernels.operands import numbered
-from mpibow.cuda.kernels.specs import Spec, has_products
 from mpibow.errors import DeviceError
+
+from .graphs import CudnnObject, build_graph, first_line, load_cudnn, refusals
+from .kept import Folder, Made
+from .operands import numbered
+from .specs import Spec, has_products
 
 BACKEND_ENGINES = range(10_000)  # cuDNN's own; behind them are the frontend's, which need more packages
 WORKSPACE = 1 << 30  # bytes at most of one plan

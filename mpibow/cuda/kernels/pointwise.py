@@ -5,12 +5,13 @@ from functools import cache
 import numpy as np
 
 from mpibow.cuda.kernels import formulas as cuda_source
-from mpibow.cuda.kernels.kernels import CONDITIONS, KERNELS, TYPES, Launch, Launches, instance, lanes, turns
 from mpibow.errors import ShapeError
 from mpibow.formulas.formula import Formula
 from mpibow.graph.graph import Array
 from mpibow.graph.kernel import Call
 from mpibow.ops.pointwise import Pointwise, bound
+
+from .kernels import CONDITIONS, KERNELS, TYPES, Launch, Launches, instance, lanes, turns
 
 INPUTS, RESULTS, SCALARS = 4, 2, 2  # at most
 

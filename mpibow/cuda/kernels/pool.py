@@ -3,11 +3,12 @@
 import numpy as np
 
 from mpibow.cuda.device.array import PlanArray
-from mpibow.cuda.kernels.kernels import Launches, kind, lanes, launch, turns
 from mpibow.graph.formats import canonical, physical
 from mpibow.graph.graph import Array, Op, Shape
 from mpibow.graph.kernel import Buffers, Call, Formats, Shapes, Tags
 from mpibow.ops import AdaptiveAvgPool2d, GlobalAvgPool2d
+
+from .kernels import Launches, kind, lanes, launch, turns
 
 SIDE = np.dtype([(name, "i4") for name in ("extent", "count", "kernel", "stride", "pad")])
 WINDOWS = np.dtype([("rows", SIDE), ("columns", SIDE), ("channels", "i4"), ("counts_padding", "i4")])

@@ -4,9 +4,10 @@ import numpy as np
 
 from mpibow.cuda.device.array import DeviceArray, PlanArray
 from mpibow.cuda.device.machine import Machine
-from mpibow.cuda.kernels.cudnn import pointer_of
-from mpibow.cuda.kernels.flat import LOSS_SCALE
 from mpibow.graph.graph import Array
+
+from .cudnn import pointer_of
+from .flat import LOSS_SCALE
 
 FIRST, INTERVAL = 65536.0, 2000  # good iterations until it is doubled
 

@@ -3,9 +3,10 @@
 import math
 from dataclasses import dataclass
 
-from mpibow.cuda.kernels.operands import Operand, Operands, Precision, Role, Scalar, channels, image, matrix
 from mpibow.graph.graph import Shape
 from mpibow.ops.window import Pair
+
+from .operands import Operand, Operands, Precision, Role, Scalar, channels, image, matrix
 
 NORM = ("mean", "variance", "scale", "shift")  # of an inference norm: running statistics, then its weights
 

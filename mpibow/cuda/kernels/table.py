@@ -7,11 +7,6 @@ from typing import Any
 
 from mpibow import ops
 from mpibow.cuda.kernels import elementwise, image, layout, loss, norm, pointwise, pool
-from mpibow.cuda.kernels.cudnn import Cudnn
-from mpibow.cuda.kernels.kernels import Launch
-from mpibow.cuda.kernels.launcher import Bind
-from mpibow.cuda.kernels.layers import layers
-from mpibow.cuda.kernels.operands import Precision
 from mpibow.graph.formats import Reorder
 from mpibow.graph.graph import Op
 from mpibow.graph.kernel import (
@@ -53,6 +48,12 @@ from mpibow.ops.wide import (
     WidePadChannels,
     WideSoftmax,
 )
+
+from .cudnn import Cudnn
+from .kernels import Launch
+from .launcher import Bind
+from .layers import layers
+from .operands import Precision
 
 # Float32 in every precision: losses, hits, targets and the arrays they are mixed of. cuDNN's layers never are; own
 # kernels make their inputs from stored images of any type.

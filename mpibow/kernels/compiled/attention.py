@@ -8,9 +8,10 @@ import numba
 import numpy as np
 
 from mpibow.graph.graph import Array
-from mpibow.kernels.compiled.native import Address, Back, Floats, Single, Words, floats, integers, native, octets, words
-from mpibow.kernels.compiled.numeric import exp, inlined, largest
-from mpibow.kernels.compiled.products import product
+
+from .native import Address, Back, Floats, Single, Words, floats, integers, native, octets, words
+from .numeric import exp, inlined, largest
+from .products import product
 
 _f = np.float32
 LOWEST = np.finfo(np.float32).min

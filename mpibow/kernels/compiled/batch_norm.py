@@ -13,8 +13,12 @@ from numba.core import cgutils
 
 from mpibow.graph.graph import FLOAT
 from mpibow.graph.kernel import Buffers, Call, Run, Shapes, Specs
-from mpibow.kernels.compiled.native import Address, Floats, doubles, floats, native_stepwise
-from mpibow.kernels.compiled.vectors import (
+from mpibow.ops import BatchNorm
+from mpibow.ops.batch_norm import check_values
+from mpibow.ops.fused import NormAddRelu
+
+from .native import Address, Floats, doubles, floats, native_stepwise
+from .vectors import (
     F64,
     I64,
     LINE,
@@ -28,9 +32,6 @@ from mpibow.kernels.compiled.vectors import (
     splat,
     store,
 )
-from mpibow.ops import BatchNorm
-from mpibow.ops.batch_norm import check_values
-from mpibow.ops.fused import NormAddRelu
 
 KINDS = PLAIN, RELU, ADDED = 0, 1, 2  # ADDED: a sum, and a relu of that
 CHUNK = 128  # lines whose sums are float32: they stay in L1, and their error is that of 32 terms

@@ -13,9 +13,13 @@ from llvmlite.ir import IRBuilder, Value
 from mpibow.graph.formats import canonical, parse
 from mpibow.graph.graph import Array
 from mpibow.graph.kernel import Binding, Call, Formats, Kernel, Run, Shapes, Tags, canonical_formats
-from mpibow.kernels.compiled.command import Command, together
-from mpibow.kernels.compiled.native import Address, Words, integers, native
-from mpibow.kernels.compiled.vectors import (
+from mpibow.ops import KERNELS as REFERENCE
+from mpibow.ops import MOVES, Concat, PadChannels
+from mpibow.ops.moves import Moves
+
+from .command import Command, together
+from .native import Address, Words, integers, native
+from .vectors import (
     I64,
     columns_of,
     emitted,
@@ -24,9 +28,6 @@ from mpibow.kernels.compiled.vectors import (
     splat,
     store_some,
 )
-from mpibow.ops import KERNELS as REFERENCE
-from mpibow.ops import MOVES, Concat, PadChannels
-from mpibow.ops.moves import Moves
 
 TILE = 16  # elements: rows and columns of a tile are a vector each
 PARTS = (Concat, PadChannels)  # operators on any layout that does not cut their parts up

@@ -11,11 +11,12 @@ import numpy as np
 from mpibow.graph.formats import canonical, parse, physical
 from mpibow.graph.graph import Op, Shape
 from mpibow.graph.kernel import Call, Formats, Kernel, Run, Shapes, Tags
-from mpibow.kernels.compiled.boxes import copied, joined, strides
-from mpibow.kernels.compiled.command import Command, together
-from mpibow.kernels.compiled.native import Address, Arguments, Words, floats, native
-from mpibow.kernels.compiled.reduce import loops, start_of
 from mpibow.ops.fused import ExpandAdd, ExpandMultiply
+
+from .boxes import copied, joined, strides
+from .command import Command, together
+from .native import Address, Arguments, Words, floats, native
+from .reduce import loops, start_of
 
 _f = np.float32
 

@@ -7,11 +7,12 @@ import numpy as np
 
 from mpibow.graph.graph import Array
 from mpibow.graph.kernel import Call, Kernel, Run
-from mpibow.kernels.compiled.native import Address, Doubles, Single, native, octets, row_at
-from mpibow.kernels.compiled.numeric import first_block, inlined, stepwise
 from mpibow.ops import Jitter, colour
 from mpibow.ops.colour import LUMA
 from mpibow.ops.philox import stream
+
+from .native import Address, Doubles, Single, native, octets, row_at
+from .numeric import first_block, inlined, stepwise
 
 _f = np.float32
 RED, GREEN, BLUE = (_f(weight) for weight in LUMA)

@@ -19,7 +19,8 @@ from numba.extending import intrinsic
 
 from mpibow.graph.graph import Array
 from mpibow.graph.kernel import Run
-from mpibow.kernels.compiled.code_cache import jit
+
+from .code_cache import jit
 
 SIGNATURE = types.int32(types.int64, types.int64, types.int64, types.int64)
 

@@ -6,10 +6,11 @@ import numpy as np
 
 from mpibow.graph.graph import Array, Op
 from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
-from mpibow.kernels.compiled.native import Address, Single, native, octets, row_at
-from mpibow.kernels.compiled.numeric import counter_of, philox
 from mpibow.ops import Dropout
 from mpibow.ops.philox import stream
+
+from .native import Address, Single, native, octets, row_at
+from .numeric import counter_of, philox
 
 _u = np.uint64
 

@@ -12,8 +12,12 @@ from mpibow.graph.formats import physical
 from mpibow.graph.graph import Array
 from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes, as_given
 from mpibow.graph.steps import Sum
-from mpibow.kernels.compiled.command import together
-from mpibow.kernels.compiled.native import (
+from mpibow.ops import Add, Gelu, Maximum, Multiply
+from mpibow.ops.fused import AddRelu
+from mpibow.ops.gelu import CUBE, SCALE
+
+from .command import together
+from .native import (
     Address,
     Arguments,
     Floats,
@@ -23,10 +27,7 @@ from mpibow.kernels.compiled.native import (
     integers,
     native,
 )
-from mpibow.kernels.compiled.numeric import exp, logistic, normal, sigmoid
-from mpibow.ops import Add, Gelu, Maximum, Multiply
-from mpibow.ops.fused import AddRelu
-from mpibow.ops.gelu import CUBE, SCALE
+from .numeric import exp, logistic, normal, sigmoid
 
 _f = np.float32
 BLOCK = 1024  # elements

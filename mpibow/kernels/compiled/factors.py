@@ -11,11 +11,12 @@ import numpy as np
 
 from mpibow.graph.graph import Array
 from mpibow.graph.layout import TILE
-from mpibow.kernels.compiled.code_cache import PART
-from mpibow.kernels.compiled.native import Floats, floats, native
-from mpibow.kernels.compiled.panels import multiply_tile
-from mpibow.kernels.compiled.vectors import LINE
 from mpibow.kernels.isa import isa
+
+from .code_cache import PART
+from .native import Floats, floats, native
+from .panels import multiply_tile
+from .vectors import LINE
 
 LANES = 64 if isa() == "AVX-512" else 16  # units that lie side by side, in the layout that oneDNN is fast in
 

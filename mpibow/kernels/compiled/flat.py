@@ -11,12 +11,13 @@ from numpy.lib.stride_tricks import as_strided
 
 from mpibow.graph.graph import Array, Arrays
 from mpibow.graph.layout import TILE
-from mpibow.kernels.compiled.generated import applying, loops, sending
-from mpibow.kernels.compiled.orthogonal import orthogonal as orthogonal
-from mpibow.kernels.compiled.steps import BLOCK, PAGES, compiled, cut, ends, gradient_of, mean_of
-from mpibow.kernels.compiled.steps import chunk as chunk
 from mpibow.kernels.numpy.arrays import *  # noqa: F403
 from mpibow.kernels.passes import WHOLE, Half, Local, StepArrays
+
+from .generated import applying, loops, sending
+from .orthogonal import orthogonal as orthogonal
+from .steps import BLOCK, PAGES, compiled, cut, ends, gradient_of, mean_of
+from .steps import chunk as chunk
 
 
 def _rows(rows: Array) -> Array:

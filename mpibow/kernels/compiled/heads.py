@@ -8,11 +8,12 @@ import numpy as np
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, Array
 from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes, Specs
-from mpibow.kernels.compiled.attention import attend, rows_at_once
-from mpibow.kernels.compiled.native import Arguments
-from mpibow.kernels.compiled.products import room, room_spec
 from mpibow.ops import Attention
 from mpibow.ops.fused import HeadsAttention
+
+from .attention import attend, rows_at_once
+from .native import Arguments
+from .products import room, room_spec
 
 KEPT = 512  # columns up to which scores are kept: backward takes a sixth less there, at 1,024 a fourteenth
 KINDS = {4: 2, 8: 3, 1: 4}  # kinds of integer masks, by their bytes; 1 is a mask of floats, 0 none

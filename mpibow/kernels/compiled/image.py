@@ -6,11 +6,12 @@ import numpy as np
 
 from mpibow.graph.graph import Array
 from mpibow.graph.kernel import Call, Kernel, Run
-from mpibow.kernels.compiled.native import Address, Floats, Words, floats, native, octets, row_at
-from mpibow.kernels.compiled.numeric import first_block, inlined
 from mpibow.ops import Augment, CentreCrop, Cutout, Normalise
 from mpibow.ops import image as reference
 from mpibow.ops.philox import stream
+
+from .native import Address, Floats, Words, floats, native, octets, row_at
+from .numeric import first_block, inlined
 
 _f, _u = np.float32, np.uint64
 

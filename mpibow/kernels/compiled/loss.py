@@ -10,9 +10,10 @@ import numpy as np
 
 from mpibow.graph.graph import FLOAT, Op
 from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
-from mpibow.kernels.compiled.native import Address, Arguments, Floats, Indices, floats, integers, native, row_at
-from mpibow.kernels.compiled.numeric import exp, index_at, inlined, largest
 from mpibow.ops import Accuracy, CountedMean, LabelCount, SoftCrossEntropy, SoftmaxCrossEntropy
+
+from .native import Address, Arguments, Floats, Indices, floats, integers, native, row_at
+from .numeric import exp, index_at, inlined, largest
 
 _f = np.float32
 

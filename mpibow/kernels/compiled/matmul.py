@@ -6,10 +6,11 @@ import numpy as np
 
 from mpibow.graph.graph import Array, Shape
 from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
-from mpibow.kernels.compiled.command import Command, together
-from mpibow.kernels.compiled.products import column_sums, multiply, room, room_spec
 from mpibow.ops import Dense, Matmul
 from mpibow.ops.fused import TurnedMatmul
+
+from .command import Command, together
+from .products import column_sums, multiply, room, room_spec
 
 
 def multiplied(left: Array, right: Array, out: Array, place: Array, more: Array | None = None) -> Command:

@@ -5,11 +5,12 @@ import math
 import numpy as np
 
 from mpibow.graph.kernel import Call, Kernel, Run
-from mpibow.kernels.compiled.native import Address, Floats, Indices, floats, native, row_at
-from mpibow.kernels.compiled.numeric import first_block, index_at, stepwise
 from mpibow.ops import Mix, MixShares, OneHot
 from mpibow.ops.mixup import SHARES, larger_shares
 from mpibow.ops.philox import stream
+
+from .native import Address, Floats, Indices, floats, native, row_at
+from .numeric import first_block, index_at, stepwise
 
 _f, _u = np.float32, np.uint64
 

@@ -22,8 +22,9 @@ from numba.np.numpy_support import as_dtype
 
 from mpibow.graph.graph import Array, DType
 from mpibow.graph.kernel import Call
-from mpibow.kernels.compiled.code_cache import c_function
-from mpibow.kernels.compiled.command import SIGNATURE, Command, Version
+
+from .code_cache import c_function
+from .command import SIGNATURE, Command, Version
 
 P = ParamSpec("P")
 I64 = ir.IntType(64)

@@ -7,9 +7,10 @@ import numpy as np
 
 from mpibow.graph.graph import FLOAT
 from mpibow.graph.kernel import Buffers, Call, Kernel
-from mpibow.kernels.compiled.native import Address, Arguments, Floats, Single, floats, native, row_at
 from mpibow.ops import GroupNorm, LayerNorm, RmsNorm
 from mpibow.ops.norms import moments
+
+from .native import Address, Arguments, Floats, Single, floats, native, row_at
 
 _f = np.float32
 

@@ -10,8 +10,9 @@ from llvmlite.ir import IRBuilder, Value
 from numba import njit, types
 
 from mpibow.graph.graph import Array
-from mpibow.kernels.compiled.code_cache import PART
-from mpibow.kernels.compiled.native import FAST, instruction, integers, words
+
+from .code_cache import PART
+from .native import FAST, instruction, integers, words
 
 F = TypeVar("F", bound=Callable[..., object])
 Block = tuple[np.uint64, np.uint64, np.uint64, np.uint64]  # of Philox: 32 bits each

@@ -17,10 +17,15 @@ from numba.core import cgutils
 
 from mpibow.graph.graph import Array
 from mpibow.graph.memory import zeros
-from mpibow.kernels.compiled.native import floats, integers
-from mpibow.kernels.compiled.numeric import as_float
-from mpibow.kernels.compiled.steps import compiled, inlined, plus_square
-from mpibow.kernels.compiled.vectors import (
+from mpibow.kernels.isa import isa
+from mpibow.kernels.numpy import orthogonal as reference
+from mpibow.kernels.numpy.orthogonal import COEFFICIENTS, ITERATIONS
+from mpibow.kernels.passes import Matrix
+
+from .native import floats, integers
+from .numeric import as_float
+from .steps import compiled, inlined, plus_square
+from .vectors import (
     BLOCK,
     I64,
     LINE,
@@ -33,10 +38,6 @@ from mpibow.kernels.compiled.vectors import (
     store,
     turn,
 )
-from mpibow.kernels.isa import isa
-from mpibow.kernels.numpy import orthogonal as reference
-from mpibow.kernels.numpy.orthogonal import COEFFICIENTS, ITERATIONS
-from mpibow.kernels.passes import Matrix
 
 ROWS = 16  # of a panel: floats of a line
 # Sums of 16 rows in registers, enough of them to hide the latency of an addition: AVX-512 has 32 registers of 16

@@ -9,7 +9,9 @@ from collections.abc import Callable
 from llvmlite.ir import IRBuilder, Value
 from numba.core import cgutils
 
-from mpibow.kernels.compiled.vectors import (
+from mpibow.kernels.isa import isa
+
+from .vectors import (
     I64,
     LINE,
     ask,
@@ -26,7 +28,6 @@ from mpibow.kernels.compiled.vectors import (
     store,
     store_some,
 )
-from mpibow.kernels.isa import isa
 
 # Rows of a tile, and vectors of its columns. AVX-512 has 32 registers of 16 floats: sums of a tile take 24, enough to
 # hide the latency of an addition. AVX2 has 16 of 8, and sums take 12.

@@ -13,10 +13,11 @@ from mpibow.formulas.formula import Dialect, Formula
 from mpibow.formulas.numba_source import NUMBA, head
 from mpibow.graph.formats import physical
 from mpibow.graph.kernel import Binding, Call, Formats, Kernel, Run, Shapes, Tags, as_given, canonical_formats
-from mpibow.kernels.compiled.generated import FUTURE, imported
-from mpibow.kernels.compiled.native import Native
 from mpibow.ops import KERNELS as REFERENCE
 from mpibow.ops import POINTWISE, Cast, Compare, Where, pointwise
+
+from .generated import FUTURE, imported
+from .native import Native
 
 OWN = ("exp", "log", "log1p", "tanh")  # of numeric.py
 FAST = Dialect(

@@ -8,10 +8,11 @@ import numba
 
 from mpibow.graph.graph import FLOAT
 from mpibow.graph.kernel import Spec
-from mpibow.kernels.compiled.code_cache import shared
-from mpibow.kernels.compiled.native import Address, Floats, floats, native, row_at
-from mpibow.kernels.compiled.panels import TALL, WIDE, multiply_tile, pack, pack_turned
-from mpibow.kernels.compiled.vectors import LINE
+
+from .code_cache import shared
+from .native import Address, Floats, floats, native, row_at
+from .panels import TALL, WIDE, multiply_tile, pack, pack_turned
+from .vectors import LINE
 
 DEEP = 256  # rows of a panel: 48 KB, and the terms that are added up before a tile is written
 ROWS = 256  # of a transposed left factor that are repacked at a time: 256 KB, a part of L2

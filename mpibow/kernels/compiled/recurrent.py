@@ -2,12 +2,13 @@
 
 from mpibow.graph.graph import FLOAT
 from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes, Spec, Specs
-from mpibow.kernels.compiled.command import together
-from mpibow.kernels.compiled.matmul import multiplied, rows
-from mpibow.kernels.compiled.native import Arguments
-from mpibow.kernels.compiled.products import column_sums, laid_out, room, room_spec
-from mpibow.kernels.compiled.time_steps import Gates, copy_all, return_steps, run_steps
 from mpibow.ops import Gru, Lstm
+
+from .command import together
+from .matmul import multiplied, rows
+from .native import Arguments
+from .products import column_sums, laid_out, room, room_spec
+from .time_steps import Gates, copy_all, return_steps, run_steps
 
 KEPT = {4: ("cells", "tanhs"), 3: ("inner",)}  # beside the gates, by their number
 

@@ -9,9 +9,12 @@ import numpy as np
 
 from mpibow.graph.graph import FLOAT, Array
 from mpibow.graph.kernel import Buffers, Call, Kernel, Run
-from mpibow.kernels.compiled.boxes import half, joined, repeated, strides
-from mpibow.kernels.compiled.command import Command, together
-from mpibow.kernels.compiled.native import (
+from mpibow.ops import KERNELS as REFERENCE
+from mpibow.ops import Expand, ReduceMax, ReduceMean, ReduceSum
+
+from .boxes import half, joined, repeated, strides
+from .command import Command, together
+from .native import (
     Address,
     Arguments,
     Floats,
@@ -22,9 +25,7 @@ from mpibow.kernels.compiled.native import (
     native,
     row_at,
 )
-from mpibow.kernels.compiled.numeric import inlined, largest
-from mpibow.ops import KERNELS as REFERENCE
-from mpibow.ops import Expand, ReduceMax, ReduceMean, ReduceSum
+from .numeric import inlined, largest
 
 _f = np.float32
 

@@ -6,10 +6,11 @@ import numba
 import numpy as np
 
 from mpibow.graph.graph import Array
-from mpibow.kernels.compiled.command import Command
-from mpibow.kernels.compiled.native import Doubles, Words, native, octets
-from mpibow.kernels.compiled.numeric import inlined
 from mpibow.kernels.numpy.resize import BITS
+
+from .command import Command
+from .native import Doubles, Words, native, octets
+from .numeric import inlined
 
 _i, _b, _u = np.int32, np.uint8, np.uint64
 _HALF = np.int32(1 << (BITS - 1))

@@ -6,9 +6,10 @@ import numpy as np
 
 from mpibow.graph.graph import Array
 from mpibow.graph.kernel import Call, Kernel, Run
-from mpibow.kernels.compiled.native import Address, floats, native
 from mpibow.ops import Rotary
 from mpibow.ops.rotary import angles
+
+from .native import Address, floats, native
 
 
 @native

@@ -4,7 +4,11 @@ import numpy as np
 
 from mpibow.graph.graph import FLOAT
 from mpibow.graph.kernel import Buffers, Call, Kernel, Run
-from mpibow.kernels.compiled.native import (
+from mpibow.ops import KERNELS as REFERENCE
+from mpibow.ops import Embedding, Gather, MatrixFactorisation
+from mpibow.ops.gather import starts_of
+
+from .native import (
     Address,
     Arguments,
     Back,
@@ -16,10 +20,7 @@ from mpibow.kernels.compiled.native import (
     native,
     row_at,
 )
-from mpibow.kernels.compiled.numeric import index_at
-from mpibow.ops import KERNELS as REFERENCE
-from mpibow.ops import Embedding, Gather, MatrixFactorisation
-from mpibow.ops.gather import starts_of
+from .numeric import index_at
 
 _f = np.float32
 

@@ -6,9 +6,10 @@ import numpy as np
 
 from mpibow.graph.graph import FLOAT
 from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
-from mpibow.kernels.compiled.native import Address, Floats, floats, integers, native
-from mpibow.kernels.compiled.numeric import exp, largest, log, stepwise
 from mpibow.ops import LogSoftmax, Softmax
+
+from .native import Address, Floats, floats, integers, native
+from .numeric import exp, largest, log, stepwise
 
 _f = np.float32
 STRIP = 256  # columns: their largest and their sums stay in L1

@@ -8,8 +8,9 @@ import numpy as np
 
 from mpibow.graph.graph import Array
 from mpibow.graph.layout import TILE
-from mpibow.kernels.compiled.code_cache import PART, jit
-from mpibow.kernels.compiled.factors import tile
+
+from .code_cache import PART, jit
+from .factors import tile
 
 F = TypeVar("F", bound=Callable[..., object])
 Number = Callable[[float], float]  # the type of an array's elements

@@ -8,9 +8,9 @@ from typing import Literal
 
 import numpy as np
 
-from mpibow.kernels.compiled.native import Address, floats, native
-from mpibow.kernels.compiled.numeric import inlined, sigmoid, tanh
-from mpibow.kernels.compiled.products import by_laid_out, copied, lay_out
+from .native import Address, floats, native
+from .numeric import inlined, sigmoid, tanh
+from .products import by_laid_out, copied, lay_out
 
 _f = np.float32
 Gates = Literal[3, 4]

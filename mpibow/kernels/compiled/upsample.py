@@ -6,9 +6,10 @@ import numpy as np
 
 from mpibow.graph.graph import FLOAT
 from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes
-from mpibow.kernels.compiled.native import Address, Arguments, Back, Floats, Words, floats, native
 from mpibow.ops import Upsample
 from mpibow.ops.upsample import neighbours
+
+from .native import Address, Arguments, Back, Floats, Words, floats, native
 
 _f = np.float32
 

@@ -8,8 +8,9 @@ from functools import cache
 
 from mpibow.graph.graph import Array
 from mpibow.graph.kernel import PAUSE
-from mpibow.kernels.compiled.command import Command, call
-from mpibow.kernels.compiled.native import Words, native
+
+from .command import Command, call
+from .native import Words, native
 
 
 @native

@@ -11,9 +11,10 @@ import numpy as np
 
 from mpibow.graph.graph import Array, Arrays
 from mpibow.graph.layout import whole
-from mpibow.kernels.numpy.arrays import *  # noqa: F403
-from mpibow.kernels.numpy.orthogonal import orthogonal as orthogonal
 from mpibow.kernels.passes import WHOLE, Half, Local, States, StepArrays
+
+from .arrays import *  # noqa: F403
+from .orthogonal import orthogonal as orthogonal
 
 chunk = 131072  # elements. Smaller ones fit caches better, but threads then spend their time waiting for the GIL
 

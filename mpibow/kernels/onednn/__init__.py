@@ -13,15 +13,16 @@ from mpibow.graph.kernel import KernelTable
 from mpibow.kernels.compiled.table import OPERATORS as COMPILED
 from mpibow.kernels.numpy import OPERATORS as REFERENCE
 from mpibow.kernels.onednn import low, winograd
-from mpibow.kernels.onednn.batch_norm import batch_norm
-from mpibow.kernels.onednn.conv import Convolution, normalised
-from mpibow.kernels.onednn.conv_transpose import ConvolutionTransposed
-from mpibow.kernels.onednn.dense import inner_product
-from mpibow.kernels.onednn.library import Library
-from mpibow.kernels.onednn.primitives import either
-from mpibow.kernels.onednn.simple import local_responses, pooling, reordering
 from mpibow.ops import AvgPool2d, BatchNorm, Conv2d, ConvTranspose2d, Dense, LocalResponseNorm, MaxPool2d
 from mpibow.ops.fused import ConvNormAddRelu, ConvRelu, NormAddRelu
+
+from .batch_norm import batch_norm
+from .conv import Convolution, normalised
+from .conv_transpose import ConvolutionTransposed
+from .dense import inner_product
+from .library import Library
+from .primitives import either
+from .simple import local_responses, pooling, reordering
 
 
 def operators(library: Library, fewer_products: bool = True) -> KernelTable:

@@ -15,11 +15,12 @@ from mpibow.kernels.compiled.elementwise import add_relu, masked
 from mpibow.kernels.compiled.native import Floats, Single, native
 from mpibow.kernels.isa import isa
 from mpibow.kernels.onednn import capi as dnn
-from mpibow.kernels.onednn.library import Library
-from mpibow.kernels.onednn.primitives import Halves, either, once
 from mpibow.ops import KERNELS, BatchNorm
 from mpibow.ops.batch_norm import check_values
 from mpibow.ops.fused import NormAddRelu
+
+from .library import Library
+from .primitives import Halves, either, once
 
 GLOBAL, SCALE, SHIFT, RELU = 1, 2, 4, 8  # dnnl_normalization_flags_t
 Norm = BatchNorm | NormAddRelu

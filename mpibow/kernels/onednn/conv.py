@@ -13,10 +13,11 @@ from mpibow.kernels.compiled.elementwise import masked
 from mpibow.kernels.compiled.native import Floats, Single, native
 from mpibow.kernels.onednn import capi as dnn
 from mpibow.kernels.onednn import depthwise
-from mpibow.kernels.onednn.library import Library, Unimplemented, behind
-from mpibow.kernels.onednn.primitives import Primitive, Trio, once, slow
 from mpibow.ops import Conv2d
 from mpibow.ops.fused import ConvNormAddRelu, ConvRelu
+
+from .library import Library, Unimplemented, behind
+from .primitives import Primitive, Trio, once, slow
 
 
 class Convolution:

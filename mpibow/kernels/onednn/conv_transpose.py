@@ -13,9 +13,10 @@ from mpibow.graph.graph import Array, Arrays
 from mpibow.graph.kernel import Buffers, Call, Formats, Kernel, Run, Shapes, Tags
 from mpibow.kernels.compiled.command import Command, together
 from mpibow.kernels.compiled.native import Address, Back, floats, native, row_at
-from mpibow.kernels.onednn.conv import Convolution
-from mpibow.kernels.onednn.library import Library
 from mpibow.ops import Conv2d, ConvTranspose2d
+
+from .conv import Convolution
+from .library import Library
 
 
 class ConvolutionTransposed:

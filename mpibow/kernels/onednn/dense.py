@@ -10,9 +10,10 @@ from mpibow.kernels.compiled.command import Command, together
 from mpibow.kernels.compiled.factors import LANES, write_factors
 from mpibow.kernels.compiled.products import column_sums, room, room_spec
 from mpibow.kernels.isa import isa
-from mpibow.kernels.onednn.library import Library
-from mpibow.kernels.onednn.primitives import Trio, either, once, slow
 from mpibow.ops import Dense
+
+from .library import Library
+from .primitives import Trio, either, once, slow
 
 # The layout of weights whose gradients may be kept as factors.
 TILES = f"AB16b{LANES}a" if isa() == "AVX-512" else f"AB8b{LANES}a"

@@ -17,7 +17,9 @@ from mpibow.graph.kernel import Shapes
 from mpibow.kernels.compiled.command import Command, call
 from mpibow.kernels.compiled.native import native
 from mpibow.kernels.isa import OPTIONS, isa
-from mpibow.kernels.onednn.capi import (
+from mpibow.ops.window import Pair
+
+from .capi import (
     DST,
     FLOAT32,
     FORMAT_KIND,
@@ -40,8 +42,7 @@ from mpibow.kernels.onednn.capi import (
     UNIMPLEMENTED,
     Dims,
 )
-from mpibow.kernels.onednn.primitives import Descriptor, Halves, Handle, Primitive, Trio
-from mpibow.ops.window import Pair
+from .primitives import Descriptor, Halves, Handle, Primitive, Trio
 
 H = TypeVar("H", bound=Handle)
 

@@ -17,11 +17,12 @@ from mpibow.kernels.compiled.vectors import (
     LINE,
     turn,
 )
-from mpibow.kernels.onednn.conv import before_relu, in_blocks, plain
-from mpibow.kernels.onednn.conv_transpose import each_channel
-from mpibow.kernels.onednn.strips import STRIDES, STRIP, WIDTHS, add_taps, outer_products
 from mpibow.ops import Conv2d
 from mpibow.ops.fused import ConvRelu
+
+from .conv import before_relu, in_blocks, plain
+from .conv_transpose import each_channel
+from .strips import STRIDES, STRIP, WIDTHS, add_taps, outer_products
 
 TAPS = 9 * BLOCK  # bytes of all taps of 16 x 16 channels
 

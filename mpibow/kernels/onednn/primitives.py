@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, TypeVar
 from mpibow.graph.graph import Array, Op
 from mpibow.graph.kernel import Buffers, Call, Formats, Kernel, Run, Shapes, Specs, Tags
 from mpibow.kernels.compiled.command import Command
-from mpibow.kernels.onednn.capi import (
+
+from .capi import (
     ARGUMENTS,
     DIFF_WEIGHTS,
     DST,
@@ -24,7 +25,7 @@ from mpibow.kernels.onednn.capi import (
 )
 
 if TYPE_CHECKING:
-    from mpibow.kernels.onednn.library import Library
+    from .library import Library
 
 
 M = TypeVar("M")

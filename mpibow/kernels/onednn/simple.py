@@ -10,9 +10,10 @@ from mpibow.graph.kernel import Buffers, Call, Formats, Kernel, Run, Shapes, Tag
 from mpibow.kernels.compiled import means, norms
 from mpibow.kernels.isa import isa
 from mpibow.kernels.onednn import capi as dnn
-from mpibow.kernels.onednn.library import Library, behind
-from mpibow.kernels.onednn.primitives import Halves, Primitive, R, either, once
 from mpibow.ops import AvgPool2d, LocalResponseNorm, MaxPool2d
+
+from .library import Library, behind
+from .primitives import Halves, Primitive, R, either, once
 
 Pool = MaxPool2d | AvgPool2d
 

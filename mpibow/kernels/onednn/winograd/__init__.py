@@ -21,9 +21,10 @@ from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes, Specs
 from mpibow.kernels.compiled.command import Command, together
 from mpibow.kernels.compiled.native import Arguments
 from mpibow.kernels.onednn.conv import before_relu, in_blocks, plain
-from mpibow.kernels.onednn.winograd.loops import STRIP, convolve, differentiate, scatter
 from mpibow.ops import Conv2d
 from mpibow.ops.fused import ConvRelu
+
+from .loops import STRIP, convolve, differentiate, scatter
 
 
 def fits(op: Conv2d | ConvRelu, shapes: Shapes) -> bool:

@@ -13,7 +13,8 @@ from mpibow.kernels.compiled.native import Address, floats, native
 from mpibow.kernels.compiled.numeric import inlined
 from mpibow.kernels.compiled.products import copied
 from mpibow.kernels.compiled.vectors import BLOCK, LINE
-from mpibow.kernels.onednn.winograd.tiles import (
+
+from .tiles import (
     add_gradients,
     add_tiles,
     back_products,
@@ -27,7 +28,7 @@ from mpibow.kernels.onednn.winograd.tiles import (
     weight_taps,
     weight_tiles,
 )
-from mpibow.kernels.onednn.winograd.transforms import WIDE
+from .transforms import WIDE
 
 Form = Literal[23, 25, 43]  # of TRANSFORMS
 STRIP = 8  # groups that the weights' gradient takes at once: its sums and these fit into a core's second cache

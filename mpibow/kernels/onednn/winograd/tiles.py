@@ -33,7 +33,8 @@ from mpibow.kernels.compiled.vectors import (
     store,
     transpose_block,
 )
-from mpibow.kernels.onednn.winograd.transforms import TRANSFORMS, WIDE, Transforms, multiply, transposed
+
+from .transforms import TRANSFORMS, WIDE, Transforms, multiply, transposed
 
 
 def _rows(b: IRBuilder, address: Value, step: Value, count: int) -> list[Value]:
