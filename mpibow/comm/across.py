@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 
 from .communicator import Array
-from .shared import add_rows
+from .shared import ByBoard, ByMessages, add_rows
 
 PIECE = 2**18  # elements that are sent together
 MESSAGE = 61440  # bytes; with longer ones Open MPI over TCP is half as fast where both sides send
 UNDER_WAY = 3  # pieces at a time: one is added up while others travel
 ONE_ROUND = 2**11  # elements up to which every node adds up all of them: more bytes, half the rounds
-TAGS = 2**14  # of pieces, two each; MPI grants 2^15
+TAGS = 2**13  # of pieces, two each; MPI grants 2^15
+MEETING = 2 * TAGS  # the tag of meetings
 
 
 class Across:
@@ -22,6 +23,7 @@ class Across:
     def __init__(self, mpi: ModuleType, comm: Any, peers: Sequence[int], node: int, piece: int = PIECE) -> None:
         """`peers` are their ranks in `comm` by node, `node` is this rank's."""
         self._comm, self._peers, self._node, self._piece = comm, peers, node, piece
+        self.nodes = len(peers)
         self._others = [other for other in range(len(peers)) if other != node]
         self._are_over: Callable[[list[Any]], bool] = mpi.Request.Testall
 
@@ -50,21 +52,21 @@ class Across:
 
         The order is fixed: the sum of the first node, plus that of the second, and so on.
         """
-        nodes, size = len(self._peers), rows.shape[1]
+        nodes, size = self.nodes, rows.shape[1]
         total = add_rows(rows)
         whole = nodes == 2 or size <= ONE_ROUND  # of two nodes both send as many bytes either way
         parts = [slice(size) if whole else slice(size * i // nodes, size * (i + 1) // nodes) for i in range(nodes)]
         mine = total[parts[self._node]]
         terms = [mine if node == self._node else np.empty_like(mine) for node in range(nodes)]
-        yield from self._swap(terms, [total[part] for part in parts], tag)
+        yield from self.swap(terms, [total[part] for part in parts], tag)
         for term in terms[1:]:
             terms[0] += term
         mine[:] = terms[0]
         if not whole:
-            yield from self._swap([total[part] for part in parts], [mine] * nodes, tag + 1)
+            yield from self.swap([total[part] for part in parts], [mine] * nodes, tag + 1)
         rows[1:] = total
 
-    def _swap(self, received: Sequence[Array], sent: Sequence[Array], tag: int) -> Iterator[None]:
+    def swap(self, received: Sequence[Array], sent: Sequence[Array], tag: int) -> Iterator[None]:
         """Exchanges arrays with the other nodes, by node."""
         requests: list[Any] = []
         for send, arrays in ((self._comm.Irecv, received), (self._comm.Isend, sent)):
@@ -74,3 +76,42 @@ class Across:
                 requests += [send(part, self._peers[other], tag) for part in parts]
         while not self._are_over(requests):
             yield
+
+
+class ByNodes:
+    """A meeting of all ranks: on each node `here`, then of the nodes' first ranks by messages, then `here` again.
+
+    `leaders` are these first ranks, None on others; `here` is None where all ranks are first ones.
+    """
+
+    def __init__(self, leaders: Across | None, here: ByMessages | ByBoard | None) -> None:
+        self._leaders, self._here, self._alike = leaders, here, True
+
+    def come(self, token: int) -> None:
+        self._steps = self._meet(token)
+
+    def all_here(self) -> bool:
+        return next(self._steps, "over") is not None
+
+    def alike(self) -> bool:
+        """Whether all came for the same call, once all are here."""
+        return self._alike
+
+    def _meet(self, token: int) -> Iterator[None]:
+        self._alike = True
+        yield from self._meet_here(token)
+        found = True
+        if self._leaders is not None:
+            mine = np.array([token if self._alike else -1])
+            tokens = [mine.copy() for _ in range(self._leaders.nodes)]
+            yield from self._leaders.swap(tokens, [mine] * len(tokens), MEETING)
+            found = self._alike = {token} == {each.item() for each in tokens}
+        yield from self._meet_here(int(found))  # the others learn what the first rank has found
+        self._alike = found and self._alike
+
+    def _meet_here(self, token: int) -> Iterator[None]:
+        if self._here is not None:
+            self._here.come(token)
+            while not self._here.all_here():
+                yield
+            self._alike = self._here.alike()

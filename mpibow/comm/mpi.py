@@ -12,7 +12,7 @@ import numpy as np
 
 from mpibow.errors import CommunicationError
 
-from .across import PIECE, Across
+from .across import PIECE, Across, ByNodes
 from .cgroups import machine_cores
 from .communicator import Array, InPlace, describe, differ, flat
 from .library import initialise, load, short
@@ -22,6 +22,7 @@ from .shared import ByBoard, ByMessages, SharedRows, add_up, open_shared, ordere
 T = TypeVar("T")
 DIRECT = 2  # up to so many ranks, each reads all arrays whole; more are added up by shares, and read once
 SCRATCH = 2**22  # bytes of shared memory on a node for arrays that lie elsewhere
+PAIRWISE = 16  # nodes up to which each meets each other one
 LARGEST = 2**30  # elements in one MPI call: Open MPI fails above 2^31
 SPIN = 20e-6  # seconds: less than a sleep costs
 SPIN_ALONE = 2e-3  # on the main thread, which computes itself: its core has nothing else to do
@@ -65,7 +66,7 @@ class Mpi(InPlace):
         self._spin = SPIN_ALONE if self.local_size <= machine_cores() else SPIN
         self._free = threading.Lock()  # held during a call, and for ever after a call that was cut short
         self._launcher = os.getppid()
-        self._meeting: ByMessages | ByBoard = ByMessages(mpi, self._comm)
+        self._meeting: ByMessages | ByBoard | ByNodes = ByMessages(mpi, self._comm)
         leaders: list[int] = world.allgather(local.bcast(self.rank))  # by rank, the first rank of its node
         nodes = [[rank for rank, of in enumerate(leaders) if of == leader] for leader in sorted(set(leaders))]
         self._leader, most = leaders[self.rank], max(map(len, nodes))
@@ -76,12 +77,15 @@ class Mpi(InPlace):
         if board is None:
             nodes = [[rank] for rank in range(self.size)]
         self._here = ByMessages(mpi, local) if board is None or not ordered() else ByBoard(board, self.local_rank)
-        if len(nodes) == 1:
-            self._meeting = self._here
         node = next(i for i, ranks in enumerate(nodes) if self.rank in ranks)
         self._share, self._shares = nodes[node].index(self.rank), min(map(len, nodes))
         peers = [ranks[self._share] for ranks in nodes] if self._share < self._shares else []
         self._across = Across(mpi, self._comm, peers, node, min(largest, PIECE)) if len(peers) > 1 else None
+        if len(nodes) == 1:
+            self._meeting = self._here
+        elif len(nodes) <= PAIRWISE:
+            leaders_across = Across(mpi, self._comm, [ranks[0] for ranks in nodes], node)
+            self._meeting = ByNodes(leaders_across if self._share == 0 else None, None if board is None else self._here)
         self.pulse.waiting = ""
 
     @property
