@@ -10,6 +10,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from statistics import median
 
 from benchmarks.sides import MPI, note
@@ -20,6 +21,11 @@ LIMIT = 600.0  # seconds of a side
 
 
 def ours(nodes: Cluster, model: str, options: argparse.Namespace, *settings: str) -> float:
+    with tempfile.TemporaryDirectory() as out:
+        return _ours(nodes, model, options, f"out={out}", *settings)
+
+
+def _ours(nodes: Cluster, model: str, options: argparse.Namespace, *settings: str) -> float:
     command = nodes.mpirun([1, 1], "-m", "mpibow.bench", "train", model, "--json", "--batch-size", str(options.batch),
                            "--seconds", str(options.seconds), f"rule.name={options.rule}", *settings)  # fmt: skip
     done = subprocess.run(command, env={**os.environ, **MPI, **OPEN_MPI}, text=True, stdout=-1, timeout=LIMIT)

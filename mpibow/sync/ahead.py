@@ -9,11 +9,13 @@ local steps and rules on the order of elements: the bits are those of one exchan
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor, Future
 from statistics import median
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
 
 from mpibow.comm.communicator import Communicator
-from mpibow.graph.graph import Array
 from mpibow.kernels.passes import Local
 from mpibow.trace import Trace
 
@@ -97,21 +99,26 @@ class Buckets:
 class Staged:
     """One exchange: `run` beside the learners, `stop` when they have ended, `finish` once the rest is updated.
 
-    `run` and `finish` are the communication thread's. `run` goes on as long as all is finite. Both make the
-    rule's passes, bucket by bucket; behind `shut` the learners' next passes may begin. `turn` grows.
+    Three threads take part, each with work of one kind: `run` watches the learners and updates, as long as all is
+    finite; the communication thread sends; `applies` makes the rule's passes, bucket by bucket. Behind `shut` the
+    learners' next passes may begin. `turn` grows.
     """
 
-    def __init__(self, buckets: Buckets, local: Local, turn: int) -> None:
-        self._buckets, self._local, self._turn = buckets, local, turn
+    def __init__(self, buckets: Buckets, local: Local, turn: int, sends: Executor, applies: Executor) -> None:
+        self._buckets, self._local, self._turn, self._sends, self._applies = buckets, local, turn, sends, applies
         self._claim, self._over, self._claimed = threading.Lock(), threading.Event(), 0
         self._passes: Sequence[OnChunks] = ()
+        self._whole = np.zeros(0)
+        self._under_way = list[Future[Future[None]]]()
         self.seconds = 0.0  # that all-reduces took
 
-    def run(self) -> None:
-        """Updates and sends the buckets ahead, each once it is done, until `stop`."""
+    def run(self, before: Future[Any] | None) -> None:
+        """Updates the buckets ahead, each once it is done, until `stop`; after the exchange `before` this one."""
         buckets, engine, stages = self._buckets, self._buckets.engine, self._buckets.stages
-        whole = engine.sending
-        self._passes = engine.passes(self._local, whole.reshape(1, -1))
+        if before is not None:
+            before.result()
+        self._whole = engine.sending
+        self._passes = engine.passes(self._local, self._whole.reshape(1, -1))
         for b in range(buckets.way.ahead):
             while not stages.reached(buckets.of_stages[b][-1]):
                 if self._over.wait(POLL):
@@ -125,7 +132,7 @@ class Staged:
             with buckets.trace.span("communication", "update"):
                 for part in buckets.chunks[b]:
                     engine.update(self._local, part)
-            self._exchange(b, whole)
+            self._under_way.append(self._sends.submit(self._send, b))
 
     def stop(self) -> list[range]:
         """The learners have ended: the chunks that are still to be updated."""
@@ -142,20 +149,27 @@ class Staged:
         for i in range(len(self._buckets.stages.chunks)):
             self._buckets.stages.open(i, self._turn)
 
-    def finish(self, whole: Array) -> None:
-        """Sends what `run` did not, and the numbers beside the sums."""
-        for b in self._buckets.order[self._claimed :]:
-            self._exchange(b, whole)
+    def finish(self) -> None:
+        """Sends what `run` did not, and the numbers beside the sums; returns when all is applied."""
+        applied = [sent.result() for sent in self._under_way]
+        applied += [self._send(b) for b in self._buckets.order[self._claimed :]]
+        for each in applied:
+            each.result()
 
-    def _exchange(self, b: int, whole: Array) -> None:
+    def _send(self, b: int) -> Future[None]:
         buckets, begin = self._buckets, time.perf_counter()
         with buckets.trace.span("communication", f"all-reduce of bucket {b + 1}"):
-            for span in buckets.spans(b, whole.size - buckets.engine.size):
-                buckets.comm.allreduce(whole[span])
+            for span in buckets.spans(b, self._whole.size - buckets.engine.size):
+                buckets.comm.allreduce(self._whole[span])
         self.seconds += time.perf_counter() - begin
-        for each in self._passes:
-            for part in buckets.chunks[b]:
-                each(part)
+        return self._applies.submit(self._apply, b)
+
+    def _apply(self, b: int) -> None:
+        buckets = self._buckets
+        with np.errstate(over="ignore", invalid="ignore"), buckets.trace.span("averaging", f"bucket {b + 1}"):
+            for each in self._passes:
+                for part in buckets.chunks[b]:
+                    each(part)
         for i in buckets.of_stages[b]:
             buckets.stages.open(i, self._turn)
 

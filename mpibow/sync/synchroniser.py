@@ -82,6 +82,7 @@ class Synchroniser:
             self._cut(way)
         self._staged: Staged | None = None  # this iteration's exchange in buckets
         self._ahead: Future[None] = Future()
+        self._updates, self._applies = (ThreadPoolExecutor(1, name) for name in ("updates", "applies"))
         self._gated = False  # learners may compute beside the exchange under way, but wait for its buckets
         self._turns, self._news, self._next = 0, "", 0
         self._threaded = comm.any_thread and (
@@ -144,8 +145,8 @@ class Synchroniser:
         if self._buckets is not None and self._buckets.way.buckets > 1:
             self._turns += 1
             self._stages.begin()
-            self._staged = Staged(self._buckets, local, self._turns)
-            self._ahead = self._thread.submit(self._send_ahead, self._staged)
+            self._staged = Staged(self._buckets, local, self._turns, self._thread, self._applies)
+            self._ahead = self._updates.submit(QUIET(self._staged.run), self._pending)
 
     def update(self, local: Local, workers: int) -> None:
         """The local steps and corrections of this rank, cut over `workers` threads.
@@ -175,6 +176,7 @@ class Synchroniser:
         if staged is not None:
             self._beside, self._next = False, self._engine.turn + 1
             staged.shut()
+            self._ahead.exception()  # it has an update to end at most, whose bucket is sent in front of the others
             self._pending = self._thread.submit(self._finish, staged, self._ahead, tally)
             return
         message = self._engine.outgoing()
@@ -188,7 +190,8 @@ class Synchroniser:
             if not self._overlap:
                 self._pending.result()
             return
-        submit = partial(self._thread.submit, self._reduce, message, local)
+        thread = self._thread if self._beside or self._buckets is None else Inline()  # which wakes up sooner
+        submit = partial(thread.submit, self._reduce, message, local)
         self._pending = submit() if self._beside and self._threaded else self._stand_still(submit)
         if not self._beside:
             self._pending.result()  # sums that did not arrive must not be applied
@@ -293,10 +296,6 @@ class Synchroniser:
         return self.book.close(message.summed(sums))
 
     @QUIET
-    def _send_ahead(self, staged: Staged) -> None:
-        staged.run()
-
-    @QUIET
     def _finish(self, staged: Staged, ahead: Future[None], tally: Tally) -> Tally | None:
         """The rest of an exchange in buckets, whose passes are made bucket by bucket."""
         try:
@@ -304,7 +303,7 @@ class Synchroniser:
             message = self._engine.outgoing()
             assert message is not None
             self.book.enter(tally, message)
-            staged.finish(message.whole)
+            staged.finish()
             self._engine.advance()
             self._took = staged.seconds
             return self.book.close(message)
@@ -396,4 +395,6 @@ class Synchroniser:
     def close(self) -> None:
         if self._staged is not None:
             self._staged.stop()
+        self._updates.shutdown()
+        self._applies.shutdown()
         self._thread.shutdown()
