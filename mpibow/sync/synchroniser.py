@@ -57,11 +57,11 @@ class Inline(Executor):
 
 
 class Synchroniser:
-    """The one thread that talks to the other ranks: with `overlap`, and a rule that overlaps, its own, beside compute;
-    else, as under the default rule, the caller's.
+    """The one thread that talks to the other ranks: with `overlap`, and a rule that overlaps or an exchange in buckets,
+    its own, beside compute; else the caller's.
 
-    Overlapped or not, the same calls are made on the same data in the same order: the bits are the same. Where `book`
-    enqueues, all that follows an exchange is enqueued behind it, and the host is notified when it ends.
+    Overlapped, in buckets or neither, the sums and what follows from them are the same bits. Where `book` enqueues, all
+    that follows an exchange is enqueued behind it, and the host is notified when it ends.
     """
 
     def __init__(
