@@ -4,7 +4,7 @@ from mpibow.data.loading import Watch
 
 
 def test_once_and_again_when_it_doubles():
-    watch = Watch("do this")
+    watch = Watch("data", "do this")
     said = [
         watch(seconds, waited)
         for seconds, waited in (
@@ -31,10 +31,10 @@ def test_once_and_again_when_it_doubles():
 
 
 def test_a_fast_reader_is_not_spoken_of():
-    watch = Watch("do this")
+    watch = Watch("data", "do this")
     assert [watch(float(second), second / 21) for second in range(1000)] == [""] * 1000
 
 
 def test_the_first_run_is_not_counted():
-    watch = Watch("do this")
+    watch = Watch("data", "do this")
     assert [watch(5.0 + second, 5.0) for second in range(100)] == [""] * 100
