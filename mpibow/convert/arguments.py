@@ -17,7 +17,9 @@ STATISTICS = 10_000
 
 def parser(name: str, description: str) -> argparse.ArgumentParser:
     """A converter's parser, without its own options; `description` is laid out already."""
-    return parser_of(f"convert {name}", description, alone=f"python datasets/{name}.py")
+    made = parser_of(f"convert {name}", description, alone=f"python datasets/{name}.py")
+    made.formatter_class = argparse.RawDescriptionHelpFormatter
+    return made
 
 
 def command(
