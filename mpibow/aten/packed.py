@@ -77,7 +77,7 @@ class Packed:
 
 def pack_padded_sequence(input: Tensor, lengths: Any, batch_first: bool = False, enforce_sorted: bool = True) -> Packed:
     """Lengths that PyTorch refuses, 0 and those beyond the padding, become the nearest that it takes."""
-    from .packed import Packed
+    from mpibow.aten.packed import Packed  # its globals are another module's: not relative
 
     x = input if batch_first else input.transpose(0, 1)
     lengths = torch.as_tensor(lengths).long().clamp(1, x.shape[1])
@@ -87,7 +87,7 @@ def pack_padded_sequence(input: Tensor, lengths: Any, batch_first: bool = False,
 def pad_packed_sequence(
     sequence: Packed, batch_first: bool = False, padding_value: float = 0.0, total_length: int | None = None
 ) -> tuple[Tensor | PackedOfUnknownLength, Tensor]:
-    from .packed import PackedOfUnknownLength
+    from mpibow.aten.packed import PackedOfUnknownLength
 
     if total_length is None:
         return PackedOfUnknownLength(), sequence.lengths
