@@ -33,8 +33,7 @@ def same(one: Path, other: Path, iteration: int = 40) -> None:
 
 
 @needs_nodes
-@pytest.mark.parametrize("rule", ["sma", "ssgd"])
-@pytest.mark.parametrize("ranks", [[1, 1], [2, 1]])
+@pytest.mark.parametrize(("ranks", "rule"), [([2, 1], "sma"), ([1, 1], "ssgd")])
 def test_buckets_change_no_bit(tmp_path: Path, ranks: list[int], rule: str) -> None:
     with cluster(2, "1gbit") as nodes:
         whole = train(nodes, ranks, tmp_path / "whole", f"rule.name={rule}", "buckets=1")
