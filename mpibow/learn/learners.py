@@ -245,7 +245,7 @@ class Learners:
         return [self._fused[count]] if self.execution == FUSED else self._apart[:count]
 
     def stage(self, chunk: int, count: int) -> Stages:
-        """Up to `count` stages of the passes of learners that are bound from here on, in chunks of the flat array."""
+        """About `count` stages (graph/stages.py) of the passes of learners that are bound from here on."""
         factors = self.plan.layout.factors.tolist()
 
         def square(i: int, start: int, stop: int) -> float:

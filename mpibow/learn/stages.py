@@ -57,7 +57,7 @@ class Stages:
         """Whether all losses, and all gradients of weights that stage b has a part of, are finite; it is reached."""
         learners, extents = range(self._replicas.count), self._stages[b].extents
         with np.errstate(over="ignore", invalid="ignore"):
-            losses = all(math.isfinite(self._loss(i)) for i in learners) if b == 0 else True
+            losses = b > 0 or all(math.isfinite(self._loss(i)) for i in learners)
             return losses and all(math.isfinite(self._square(i, *each)) for i in learners for each in extents)
 
     def shut(self, turn: int) -> None:

@@ -33,7 +33,7 @@ class Stages(Protocol):
 
     @property
     def needed(self) -> Sequence[int]:
-        """For each stage its place in the order in which forward passes read their weights."""
+        """For each stage the number of the first step that reads its weights."""
         ...
 
     def begin(self) -> None:
