@@ -790,11 +790,11 @@ def test_800_random_changes(tmp_path):
 
 @needs_mpi
 def test_learners_auto_on_several_ranks(tmp_path):
-    write_run(tmp_path, learners="auto", device="auto", stop={"epochs": None, "iterations": 3000}, tuner={"most": 3})
+    write_run(tmp_path, learners="auto", device="auto", stop={"epochs": None, "iterations": 12000}, tuner={"most": 3})
     done = mpirun(RANKS, "-m", "mpibow.train", "run.yaml", "out=runs", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     found = tiny.summary(tmp_path / "runs")
-    assert found["stopped"] == "stop.iterations 3000"
+    assert found["stopped"] == "stop.iterations 12000"
     assert all(1 <= k <= 3 for k in found["learners"])
     assert len(found["learners"]) == RANKS
     assert isinstance(found["settled"], bool)
