@@ -16,6 +16,11 @@ NOTHING = nullcontext()
 class Trace:
     """Receives everything that takes time, on any thread. This one records nothing, for runs without a trace."""
 
+    on = False
+
+    def add(self, row: str, name: str, begin: int, end: int) -> None:
+        """Adds a span that is over."""
+
     def span(self, row: str, name: str) -> AbstractContextManager[None]:
         """Records its body as `name` on `row`; every thread has its own row of that name."""
         return NOTHING
@@ -36,7 +41,6 @@ class Recorder(Trace):
     """Spans that begin while it is `on`, in one list per thread, so that recording takes no lock."""
 
     def __init__(self) -> None:
-        self.on = False
         self._local = threading.local()
         self._lists: list[list[Span]] = []
         self._lock = threading.Lock()
@@ -45,7 +49,6 @@ class Recorder(Trace):
         return _Open(self._list(), row, name) if self.on else NOTHING
 
     def add(self, row: str, name: str, begin: int, end: int) -> None:
-        """Adds a span that is over."""
         self._list().append((row, name, begin, end))
 
     def threads(self) -> list[list[Span]]:

@@ -1,6 +1,8 @@
 """Sums across nodes by messages that are polled, added up in the order of the nodes, however an array is cut."""
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from itertools import cycle
 from types import ModuleType
 from typing import Any
 
@@ -15,6 +17,30 @@ UNDER_WAY = 3  # pieces at a time: one is added up while others travel
 ONE_ROUND = 2**11  # elements up to which every node adds up all of them: more bytes, half the rounds
 TAGS = 2**13  # of pieces, two each; MPI grants 2^15
 MEETING = 2 * TAGS  # the tag of meetings
+OVER = object()
+
+
+def in_parts(
+    parts: Sequence[Sequence[Iterator[None]]], ready: Callable[[], int], board: ByBoard | None = None
+) -> Iterator[int]:
+    """Works on the pieces of an array's parts, each once all ranks of the node have written it; yields, whenever it may
+    have to wait, how many of the parts are over on the node.
+
+    `ready` is the number that this rank has written; `board` has those of the others, if there are any.
+    """
+    least = (lambda column, number: number) if board is None else board.least
+    to_come = deque((i, piece) for i, part in enumerate(parts) for piece in part)
+    under_way = deque[tuple[int, Iterator[None]]]()
+    while True:
+        written = least(2, ready())
+        while to_come and to_come[0][0] < written and len(under_way) < UNDER_WAY:
+            under_way.append(to_come.popleft())
+        for _, piece in under_way:
+            next(piece, OVER)
+        while under_way and next(under_way[0][1], OVER) is OVER:
+            under_way.popleft()
+        rest = under_way or to_come
+        yield least(3, min(rest[0][0] if rest else len(parts), written))
 
 
 class Across:
@@ -24,28 +50,15 @@ class Across:
         """`peers` are their ranks in `comm` by node, `node` is this rank's."""
         self._comm, self._peers, self._node, self._piece = comm, peers, node, piece
         self.nodes = len(peers)
+        self._numbers = cycle(range(TAGS))
         self._others = [other for other in range(len(peers)) if other != node]
         self._are_over: Callable[[list[Any]], bool] = mpi.Request.Testall
 
-    def add_up(self, rows: Array) -> Callable[[], bool]:
-        """Begins to put the sums of all nodes' rows into each of this node's, (ranks, n).
-
-        Returns a function that goes on with it until it would have to wait, and returns whether it is over.
-        """
-        starts = range(0, rows.shape[1], self._piece)
-        pieces = (self._add_up(rows[:, a : a + self._piece], 2 * (i % TAGS)) for i, a in enumerate(starts))
-        under_way: list[Iterator[None]] = []
-
-        def is_over() -> bool:
-            while True:
-                while len(under_way) < UNDER_WAY and (piece := next(pieces, None)) is not None:
-                    under_way.append(piece)
-                waiting = [piece for piece in under_way if next(piece, "over") is None]
-                if len(waiting) == len(under_way):
-                    return not waiting
-                under_way[:] = waiting
-
-        return is_over
+    def pieces(self, rows: Array) -> Iterator[Iterator[None]]:
+        """The pieces of a sum of all nodes' rows, which goes into each of this node's, (ranks, n); all nodes work on
+        them in this order."""
+        for start in range(0, rows.shape[1], self._piece):
+            yield self._add_up(rows[:, start : start + self._piece], 2 * next(self._numbers))
 
     def _add_up(self, rows: Array, tag: int) -> Iterator[None]:
         """One piece; yields while it waits for messages. Each node adds up a part of it, and sends that to the others.

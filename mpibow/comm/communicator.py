@@ -1,7 +1,8 @@
 """The interface between ranks: a few members, and a communicator of a single rank, which sends nothing."""
 
+import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -12,6 +13,7 @@ from mpibow.graph.memory import zeros
 from .pulse import Pulse
 
 T = TypeVar("T")
+POLL = 1e-4  # seconds between looks at what another thread writes
 
 
 class Communicator(Protocol):
@@ -43,6 +45,15 @@ class Communicator(Protocol):
 
     def allreduce(self, array: Array, stream: Any = None) -> None:
         """Sums `array` over the ranks, in place."""
+        ...
+
+    def allreduce_in_parts(
+        self, array: Array, parts: Sequence[Sequence[slice]], ready: Callable[[], int], done: Callable[[int], object]
+    ) -> None:
+        """Sums the parts of `array` over the ranks, in place, in this order, each once all ranks have written it.
+
+        `ready` returns the number of parts that this rank has written; done(i) is called once part i is summed.
+        """
         ...
 
     def zeros(self, size: int, dtype: str) -> Array:
@@ -92,6 +103,16 @@ class InPlace:
 
     def allreduce(self, array: Array, stream: Any = None) -> None:
         raise NotImplementedError
+
+    def allreduce_in_parts(
+        self, array: Array, parts: Sequence[Sequence[slice]], ready: Callable[[], int], done: Callable[[int], object]
+    ) -> None:
+        for i, part in enumerate(parts):
+            while ready() <= i:
+                time.sleep(POLL)
+            for span in part:
+                self.allreduce(array[span])
+            done(i)
 
 
 class Single(InPlace):

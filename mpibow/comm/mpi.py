@@ -4,7 +4,7 @@ import os
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from mpibow.errors import CommunicationError
 
-from .across import PIECE, Across, ByNodes
+from .across import PIECE, Across, ByNodes, in_parts
 from .cgroups import machine_cores
 from .communicator import Array, InPlace, describe, differ, flat
 from .library import initialise, load, short
@@ -71,7 +71,7 @@ class Mpi(InPlace):
         nodes = [[rank for rank, of in enumerate(leaders) if of == leader] for leader in sorted(set(leaders))]
         self._leader, most = leaders[self.rank], max(map(len, nodes))
         self.shared_memory = most > 1  # whether `zeros` returns memory that a node's ranks share
-        board = self._open_shared(2, "int64")
+        board = self._open_shared(4, "int64")
         self.shared_memory = board is not None
         self._scratch = self._open_shared(max(SCRATCH // most, 1), "uint8")
         if board is None:
@@ -132,6 +132,32 @@ class Mpi(InPlace):
             else:
                 self._add_up_by(self._scratch.rows.view(whole.dtype), whole)
 
+    def allreduce_in_parts(
+        self, array: Array, parts: Sequence[Sequence[slice]], ready: Callable[[], int], done: Callable[[int], object]
+    ) -> None:
+        shared, board = self._shared_rows(array), None
+        rows = flat(array).reshape(1, -1) if shared is None else shared.find(array)[1]
+        if len(rows) > 1 or self._scratch is not None:
+            if shared is None or not isinstance(self._here, ByBoard):
+                super().allreduce_in_parts(array, parts, ready, done)
+                return
+            board = self._here
+        with self._call(describe(f"all-reduce in {len(parts)} parts", array)):
+            pieces = [[piece for span in part for piece in self._pieces(rows[:, span])] for part in parts]
+            steps, over = in_parts(pieces, ready, board), 0
+
+            def goes_on() -> bool:
+                nonlocal over
+                before, over = over, next(steps)
+                return over > before
+
+            for i in range(len(parts)):
+                if i >= over:
+                    self._finish(goes_on)
+                done(i)
+            if board is not None:
+                board.before += len(parts)
+
     def broadcast(self, array: Array, root: int = 0, stream: object = None) -> None:
         whole = flat(array)
         with self._call(describe(f"broadcast from rank {root}", array)):
@@ -187,15 +213,21 @@ class Mpi(InPlace):
 
     def _add_up(self, rows: Array) -> None:
         """Puts the sums of all ranks' rows into each of this node's, (ranks, n), which their ranks have written."""
-        size, share, shares = rows.shape[1], self._share, self._shares
-        if share < shares:  # ranks beyond those of the smallest node leave it to the others
-            part = rows[:, size * share // shares : size * (share + 1) // shares]
-            if self._across is None:
-                add_up(part)
-            else:
-                self._finish(self._across.add_up(part), SHORTEST_SLEEP)
+        steps = in_parts([list(self._pieces(rows))], lambda: 1)
+        self._finish(lambda: next(steps) == 1, SHORTEST_SLEEP)
         if len(rows) > 1:
             self._meet_here()
+
+    def _pieces(self, rows: Array) -> Iterator[Iterator[None]]:
+        """The pieces of this rank's share of the sums of `rows`."""
+        size, share, shares = rows.shape[1], self._share, self._shares
+        if share >= shares:  # ranks beyond those of the smallest node leave it to the others
+            return
+        part = rows[:, size * share // shares : size * (share + 1) // shares]
+        if self._across is None:
+            yield add_up(part)
+        else:
+            yield from self._across.pieces(part)
 
     @contextmanager
     def _call(self, what: str) -> Iterator[None]:

@@ -4,6 +4,7 @@ import mmap
 import os
 import platform
 import tempfile
+from collections.abc import Iterator
 from contextlib import suppress
 from types import ModuleType
 from typing import Any
@@ -59,11 +60,12 @@ def add_rows(rows: Array) -> Array:
     return total
 
 
-def add_up(rows: Array) -> None:
-    """The sum of `rows` (ranks, n) into all of them."""
+def add_up(rows: Array) -> Iterator[None]:
+    """The sum of `rows` (ranks, n) into all of them, once it is begun: it never waits."""
     for start in range(0, rows.shape[1], BLOCK):
         block = rows[:, start : start + BLOCK]
         block[1:] = add_rows(block)
+    yield from ()
 
 
 def open_shared(comm: Communicator, leader: int, size: int, dtype: str) -> SharedRows | None:
@@ -119,7 +121,7 @@ class ByMessages:
 
 
 class ByBoard:
-    """A word for every rank in shared rows of two int64 a rank: the meeting's number above, the token below.
+    """Words for every rank in shared rows of int64: two for meetings, a meeting's number above, the token below.
 
     Both are one store, so neither is visible without the other. On ORDERED processors a rank's earlier stores are
     visible before its word. Words alternate: a rank at the next meeting has not overwritten this one's.
@@ -129,6 +131,7 @@ class ByBoard:
         self._words: memoryview[int] = shared.rows.reshape(-1).data  # read in 50 ns
         self._starts = range(0, shared.rows.size, shared.rows.shape[1])
         self._rank, self._number = rank, 0
+        self.before = 0
 
     def come(self, token: int) -> None:
         self._number = (self._number + 1) % 2**31
@@ -141,6 +144,11 @@ class ByBoard:
 
     def alike(self) -> bool:
         return len({self._words[place] for place in self._places}) == 1
+
+    def least(self, word: int, number: int) -> int:
+        """The least of all ranks' numbers in this word, which grow, once this rank's is in it; all above `before`."""
+        self._words[self._starts[self._rank] + word] = self.before + number
+        return min(self._words[start + word] for start in self._starts) - self.before
 
 
 def ordered() -> bool:

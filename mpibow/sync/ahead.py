@@ -15,13 +15,13 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from mpibow.comm.communicator import Communicator
+from mpibow.comm.communicator import POLL, Communicator
 from mpibow.kernels.passes import Local
 from mpibow.trace import Trace
 
 from .engine import Engine, OnChunks
 
-POLL = 1e-4  # seconds between looks at the learners' progress
+LONGEST = 1e-3  # seconds between looks at the learners' progress
 BLOCK, ROUNDS = 5, 3  # iterations in a row, the first not timed, and how often each way is tried
 
 
@@ -97,7 +97,7 @@ class Buckets:
 
 
 class Staged:
-    """One exchange: `run` beside the learners, `stop` when they have ended, `finish` once the rest is updated.
+    """One exchange: `run` beside the learners, `stop` when they have ended, `send` once the rest is updated, `finish`.
 
     Three threads take part, each with work of one kind: `run` watches the learners and updates, as long as all is
     finite; the communication thread sends; `applies` makes the rule's passes, bucket by bucket. Behind `shut` the
@@ -109,8 +109,9 @@ class Staged:
         self._claim, self._over, self._claimed = threading.Lock(), threading.Event(), 0
         self._passes: Sequence[OnChunks] = ()
         self._whole = np.zeros(0)
-        self._under_way = list[Future[Future[None]]]()
-        self.seconds = 0.0  # that all-reduces took
+        self._written, self._applied = list[float](), list[Future[None]]()  # when each bucket was; each one's passes
+        self._sent: Future[None] | None = None
+        self._last = self.seconds = 0.0  # when the last bucket was summed; the time that sums took
 
     def run(self, before: Future[Any] | None) -> None:
         """Updates the buckets ahead, each once it is done, until `stop`; after the exchange `before` this one."""
@@ -120,8 +121,9 @@ class Staged:
         self._whole = engine.sending
         self._passes = engine.passes(self._local, self._whole.reshape(1, -1))
         for b in range(buckets.way.ahead):
+            begin = time.perf_counter()
             while not stages.reached(buckets.of_stages[b][-1]):
-                if self._over.wait(POLL):
+                if self._over.wait(min(max(POLL, (time.perf_counter() - begin) / 16), LONGEST)):
                     return
             if not all(map(stages.finite, buckets.of_stages[b])):
                 return
@@ -132,7 +134,7 @@ class Staged:
             with buckets.trace.span("communication", "update"):
                 for part in buckets.chunks[b]:
                     engine.update(self._local, part)
-            self._under_way.append(self._sends.submit(self._send, b))
+            self.send(b + 1)
 
     def stop(self) -> list[range]:
         """The learners have ended: the chunks that are still to be updated."""
@@ -149,20 +151,30 @@ class Staged:
         for i in range(len(self._buckets.stages.chunks)):
             self._buckets.stages.open(i, self._turn)
 
+    def send(self, count: int | None = None) -> None:
+        """The first `count` buckets to be sent are updated, or all, and then the numbers beside the sums are entered."""
+        buckets = self._buckets
+        now, order = time.perf_counter(), buckets.order
+        self._written += [now] * ((count or len(order)) - len(self._written))
+        if self._sent is None:
+            parts = [buckets.spans(b, self._whole.size - buckets.engine.size) for b in order]
+            written, sends = self._written.__len__, buckets.comm.allreduce_in_parts
+            self._sent = self._sends.submit(sends, self._whole, parts, written, self._summed)
+
     def finish(self) -> None:
-        """Sends what `run` did not, and the numbers beside the sums; returns when all is applied."""
-        applied = [sent.result() for sent in self._under_way]
-        applied += [self._send(b) for b in self._buckets.order[self._claimed :]]
-        for each in applied:
+        """Returns when all is sent and applied."""
+        assert self._sent is not None
+        self._sent.result()
+        for each in self._applied:
             each.result()
 
-    def _send(self, b: int) -> Future[None]:
-        buckets, begin = self._buckets, time.perf_counter()
-        with buckets.trace.span("communication", f"all-reduce of bucket {b + 1}"):
-            for span in buckets.spans(b, self._whole.size - buckets.engine.size):
-                buckets.comm.allreduce(self._whole[span])
-        self.seconds += time.perf_counter() - begin
-        return self._applies.submit(self._apply, b)
+    def _summed(self, i: int) -> None:
+        begin, self._last = max(self._written[i], self._last), time.perf_counter()
+        self.seconds += self._last - begin
+        b, trace = self._buckets.order[i], self._buckets.trace
+        if trace.on:
+            trace.add("communication", f"all-reduce of bucket {b + 1}", round(1e9 * begin), round(1e9 * self._last))
+        self._applied.append(self._applies.submit(self._apply, b))
 
     def _apply(self, b: int) -> None:
         buckets = self._buckets

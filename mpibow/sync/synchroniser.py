@@ -177,7 +177,11 @@ class Synchroniser:
             self._beside, self._next = False, self._engine.turn + 1
             staged.shut()
             self._ahead.exception()  # it has an update to end at most, whose bucket is sent in front of the others
-            self._pending = self._thread.submit(self._finish, staged, self._ahead, tally)
+            message = self._engine.outgoing()
+            assert message is not None
+            self.book.enter(tally, message)
+            staged.send()
+            self._pending = self._thread.submit(self._finish, staged, self._ahead, message)
             return
         message = self._engine.outgoing()
         self._beside = self._engine.overlaps
@@ -296,13 +300,10 @@ class Synchroniser:
         return self.book.close(message.summed(sums))
 
     @QUIET
-    def _finish(self, staged: Staged, ahead: Future[None], tally: Tally) -> Tally | None:
+    def _finish(self, staged: Staged, ahead: Future[None], message: Message) -> Tally | None:
         """The rest of an exchange in buckets, whose passes are made bucket by bucket."""
         try:
             ahead.result()  # raises its error
-            message = self._engine.outgoing()
-            assert message is not None
-            self.book.enter(tally, message)
             staged.finish()
             self._engine.advance()
             self._took = staged.seconds
@@ -393,8 +394,10 @@ class Synchroniser:
             self.call(methodcaller("allreduce", array, stream))
 
     def close(self) -> None:
-        if self._staged is not None:
+        if self._staged is not None:  # what other ranks wait for
             self._staged.stop()
+            self._ahead.exception()
+            self._staged.send()
         self._updates.shutdown()
         self._applies.shutdown()
         self._thread.shutdown()

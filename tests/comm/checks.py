@@ -97,6 +97,32 @@ def sums_a_part_of_what_zeros_gave(comm: Communicator) -> None:
     assert (part == comm.size).all()
 
 
+def sums_parts_as_they_are_written(comm: Communicator) -> None:
+    length, cuts = 600_000, (0, 5, 5, 300, 290_000, 600_000)
+    parts = [[slice(a, b), slice(length + a, length + b)] for a, b in pairwise(cuts)]
+    for whole in (comm.zeros(2 * length, "float32"), np.zeros(2 * length, np.float32)):
+        for turn in range(3):
+            mine = np.tile(random_of(comm.rank, turn, length), 2)
+            written, summed = [0], list[int]()
+
+            def write(mine: Array = mine, whole: Array = whole, written: list[int] = written) -> None:
+                for i, part in enumerate(parts):
+                    time.sleep(0.001 * ((comm.rank + i) % 3))
+                    for span in part:
+                        whole[span] = mine[span]
+                    written[0] = i + 1
+
+            writer = threading.Thread(target=write)
+            writer.start()
+            comm.allreduce_in_parts(whole, parts, lambda written=written: written[0], summed.append)
+            writer.join()
+            expected = mine[:length].copy()
+            comm.allreduce(expected)
+            assert summed == list(range(len(parts)))
+            assert np.array_equal(whole[:length], expected)
+            assert np.array_equal(whole[length:], expected)
+
+
 def random_of(rank: int, turn: int, length: int) -> Array:
     """Small multiples of 2^-8: every order of adding them up gives the same bits."""
     return np.random.default_rng([rank, turn]).integers(-1000, 1000, length) / 256
@@ -198,6 +224,7 @@ CHECKS = (
     sums_rows_in_rank_order,
     sums_in_place_what_zeros_gave,
     sums_a_part_of_what_zeros_gave,
+    sums_parts_as_they_are_written,
     broadcasts_from_every_root,
     shares_objects_by_rank,
     keeps_what_others_share_apart,
