@@ -16,6 +16,7 @@ from mpibow.graph.layout import Span
 from mpibow.job import Job
 from mpibow.job.memory import TAKEN
 from mpibow.optim.groups import frozen_for
+from mpibow.sync.agreement import mean_over_ranks
 from mpibow.system.command import some
 from mpibow.tune import Decision, as_sum
 
@@ -124,11 +125,12 @@ def _switch_rule(session: Session) -> str:
     Where it moves all replicas by one step, the optimiser keeps the mean of their states.
     """
     replicas, where = session.replicas, session.where
-    settings = session.config.averaging.at(where.epoch)
+    settings, call, flat = session.config.averaging.at(where.epoch), session.synchroniser.call, session.state.flat
     if settings.alike:
-        session.synchroniser.level(sum(where.learners))
+        for state in replicas.trained.states:
+            flat.put(state, mean_over_ranks(call, state, flat, sum(where.learners)))
         own = [replicas.updates.max(axis=0).tolist(), replicas.seen.max(axis=0).tolist()]
-        most = np.max(session.synchroniser.call(lambda comm: comm.share(own)), axis=0)
+        most = np.max(call(lambda comm: comm.share(own)), axis=0)
         replicas.updates[:], replicas.seen[:] = most
     session.engine.switch(settings)
     return f"iteration {where.iteration}: rule {settings.name}"

@@ -65,7 +65,8 @@ def _watch_waits(end: IterationEnd) -> None:
     if session.rank == 0:
         reporter.damaged(session.loading.damaged())
     reporter.note(session.watch(reporter.clock(), session.pipeline.waited))
-    reporter.note(session.synchroniser.news())
+    if session.synchroniser.ahead is not None:
+        reporter.note(session.synchroniser.ahead.news())
     reporter.note(session.watch_ranks(reporter.clock(), session.synchroniser.seconds()[0]))
 
 

@@ -28,7 +28,8 @@ from mpibow.learn.local import Stepping, arrays_of, kept_of
 from mpibow.learn.replica import Replicas
 from mpibow.learn.scheduler import Scheduler
 from mpibow.models.losses import ignored
-from mpibow.sync.ahead import ONE, Way, WayTrial
+from mpibow.sync.ahead import Ahead
+from mpibow.sync.buckets import Way, WayTrial
 from mpibow.sync.engine import Engine
 from mpibow.sync.rule import caps
 from mpibow.sync.synchroniser import Synchroniser
@@ -150,15 +151,14 @@ def open_parts(job: Job, comm: Communicator, resume: str | None, note: str, trac
     # Their averaging
     if job.stages and settings.behind is not None:
         raise ConfigError("rule.then: must be null where weights are frozen until an epoch, got a rule")
-    most, stages = _buckets(job, comm), None
-    by: Way | WayTrial = ONE
+    engine = Engine(settings, flat, replicas, start.centre[:trained].copy(), carrier.zeros)
+    most, ahead = _buckets(job, comm), None
     if most > 1 and not device.enqueues:
         stages = learners.stage(flat.chunk, most)
-        if config.buckets != "auto":
-            by = Way(most, 3 * most // 4)
-        else:
+        by: Way | WayTrial = Way(most, 3 * most // 4)
+        if config.buckets == "auto":
             by = Way(*start.kept.buckets) if start.kept and start.kept.buckets else WayTrial(len(stages.chunks))
-    engine = Engine(settings, flat, replicas, start.centre[:trained].copy(), carrier.zeros)
+        ahead = Ahead(carrier, engine, stages, flat.chunk, trace, by)
     synchroniser = Synchroniser(
         carrier,
         engine,
@@ -168,8 +168,7 @@ def open_parts(job: Job, comm: Communicator, resume: str | None, note: str, trac
         overlap=config.overlap,
         trace=trace,
         book=device.book(engine, learners, carrier),
-        stages=stages,
-        way=by,
+        ahead=ahead,
     )
     stack.callback(synchroniser.close)
     learners.change(counts[comm.rank], execution)

@@ -68,7 +68,7 @@ class Saver:
             "ledger": session.ledger.state(),
             "due": [session.talk_due, diverged, session.evaluation_due],
             "untold": session.ledger.unheard,
-            "buckets": synchroniser.way,
+            "buckets": synchroniser.ahead and synchroniser.ahead.way,
             "average": session.average.entry(),
             "metrics_bytes": synchroniser.call(lambda comm: comm.share(session.reporter.mark()))[0],
         }

@@ -12,6 +12,7 @@ from mpibow.job import Job
 from mpibow.job.measures import directions
 from mpibow.kernels.passes import Local
 from mpibow.learn.learners import Result, Task
+from mpibow.sync.agreement import Agreement, agree
 from mpibow.sync.engine import gain_of
 from mpibow.sync.synchroniser import Tally
 from mpibow.trace import SILENT, Trace
@@ -137,7 +138,7 @@ class Session(Parts):
     def read_centre(self) -> None:
         """As `settle`, by all ranks: a centre that does not follow its replicas is up to date, too."""
         self.settle()
-        if not self.engine.follows and (agreement := self.synchroniser.agree(sum(self.counts))).mismatches:
+        if not self.engine.follows and (agreement := self._agree()).mismatches:
             self.reporter.agreed(agreement)
 
     def end_period(self) -> bool:
@@ -151,8 +152,11 @@ class Session(Parts):
         """Sets the centre to the replicas' true mean, the same on all ranks."""
         self.settle()
         with self.trace.span("synchronisation", "agree"):
-            agreement = self.synchroniser.agree(sum(self.counts))
+            agreement = self._agree()
         self.reporter.agreed(agreement)
+
+    def _agree(self) -> Agreement:
+        return agree(self.synchroniser.call, self.engine, self.replicas, self.state.flat, sum(self.counts))
 
     def tally(self, results: list[Result], signal: str) -> Tally:
         """The sums that this rank sends to the others beside its steps."""

@@ -8,10 +8,10 @@ local steps and rules on the order of elements: the bits are those of one exchan
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from concurrent.futures import Executor, Future
-from statistics import median
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -19,81 +19,13 @@ from mpibow.comm.communicator import POLL, Communicator
 from mpibow.kernels.passes import Local
 from mpibow.trace import Trace
 
+from .buckets import Buckets, Stages, Way, WayTrial, chosen
 from .engine import Engine, OnChunks
+from .outbox import Book, Tally
 
 LONGEST = 1e-3  # seconds between looks at the learners' progress
-BLOCK, ROUNDS = 5, 3  # iterations in a row, the first not timed, and how often each way is tried
-
-
-class Stages(Protocol):
-    """The stages of the learners' passes: chunks of the flat array, in the order in which backward passes end them."""
-
-    @property
-    def chunks(self) -> Sequence[Sequence[range]]: ...
-
-    @property
-    def needed(self) -> Sequence[int]:
-        """For each stage the number of the first step that reads its weights."""
-        ...
-
-    def begin(self) -> None:
-        """The learners are about to begin."""
-
-    def reached(self, b: int) -> bool:
-        """Whether no learner reads the weights of stage b, or writes their gradients, any more in this iteration."""
-        ...
-
-    def finite(self, b: int) -> bool:
-        """Whether losses and stage b's gradients are finite, once it is reached."""
-        ...
-
-    def shut(self, turn: int) -> None:
-        """The learners' next passes wait for each stage until it is opened for this turn, or a later one."""
-
-    def open(self, b: int, turn: int) -> None: ...
-    def stalled(self) -> float:
-        """Seconds that they waited, about, since it was asked last."""
-        ...
-
-
-class Way(NamedTuple):
-    """The number of an exchange's buckets, and how many of them are sent in the backward pass's order."""
-
-    buckets: int
-    ahead: int
-
-
-ONE = Way(1, 0)
-
-
-def ways(most: int) -> list[Way]:
-    """The ways that are tried with up to so many buckets."""
-    counts = sorted({min(count, most) for count in (4, 16)} - {1})
-    return [ONE, *(Way(n, ahead) for n in counts for ahead in sorted({n - 1, n // 2, n // 4}, reverse=True))]
-
-
-class Buckets:
-    """The buckets of exchanges by `way`: neighbouring stages are one bucket where there are fewer of these."""
-
-    def __init__(self, comm: Communicator, engine: Engine, stages: Stages, chunk: int, trace: Trace, way: Way) -> None:
-        self.comm, self.engine, self.stages, self.trace, self._chunk = comm, engine, stages, trace, chunk
-        chunks, needed = stages.chunks, stages.needed
-        count = min(way.buckets, len(chunks))
-        self.way = Way(count, min(way.ahead, count - 1))
-        ends = [(b + 1) * len(chunks) // count for b in range(count)]
-        self.of_stages = [range(a, b) for a, b in zip([0, *ends[:-1]], ends, strict=True)]
-        self.chunks = [[part for i in own for part in chunks[i]] for own in self.of_stages]
-        late = sorted(range(self.way.ahead, count), key=lambda b: min(needed[i] for i in self.of_stages[b]))
-        self.order = [*range(self.way.ahead), *late]  # in which they are sent
-
-    def spans(self, b: int, numbers: int) -> list[slice]:
-        """Bucket b's elements; the last one sent has the `numbers` at the array's end too."""
-        size, spans = self.engine.size, list[slice]()
-        ends = [(part.start * self._chunk, min(part.stop * self._chunk, size)) for part in self.chunks[b]]
-        for start, stop in [*ends, *([(size, size + numbers)] if b == self.order[-1] else [])]:
-            begin = spans.pop().start if spans and spans[-1].stop == start else start
-            spans.append(slice(begin, stop))
-        return spans
+QUIET = np.errstate(over="ignore", invalid="ignore")  # the learners' next losses show an overflow
+Share = Callable[[dict[Way, float]], list[dict[Way, float]]]
 
 
 class Staged:
@@ -152,7 +84,7 @@ class Staged:
             self._buckets.stages.open(i, self._turn)
 
     def send(self, count: int | None = None) -> None:
-        """The first `count` buckets to be sent are updated, or all, and then the numbers beside the sums are entered."""
+        """So many buckets, or all, are updated; with the last one the numbers beside the sums are entered."""
         buckets = self._buckets
         now, order = time.perf_counter(), buckets.order
         self._written += [now] * ((count or len(order)) - len(self._written))
@@ -160,6 +92,10 @@ class Staged:
             parts = [buckets.spans(b, self._whole.size - buckets.engine.size) for b in order]
             written, sends = self._written.__len__, buckets.comm.allreduce_in_parts
             self._sent = self._sends.submit(sends, self._whole, parts, written, self._summed)
+
+    def stalled(self) -> float:
+        """Seconds that the next passes waited, about."""
+        return self._buckets.stages.stalled()
 
     def finish(self) -> None:
         """Returns when all is sent and applied."""
@@ -176,9 +112,10 @@ class Staged:
             trace.add("communication", f"all-reduce of bucket {b + 1}", round(1e9 * begin), round(1e9 * self._last))
         self._applied.append(self._applies.submit(self._apply, b))
 
+    @QUIET
     def _apply(self, b: int) -> None:
         buckets = self._buckets
-        with np.errstate(over="ignore", invalid="ignore"), buckets.trace.span("averaging", f"bucket {b + 1}"):
+        with buckets.trace.span("averaging", f"bucket {b + 1}"):
             for each in self._passes:
                 for part in buckets.chunks[b]:
                     each(part)
@@ -186,33 +123,86 @@ class Staged:
             buckets.stages.open(i, self._turn)
 
 
-class WayTrial:
-    """Ways take turns, some iterations each, and the one with the shortest median is the best.
+class Ahead:
+    """Exchanges in buckets of a run: by `way`, or by the one that a trial finds to be the best."""
 
-    Rank 0's times count, which have the others' lateness in them.
-    """
-
-    def __init__(self, most: int) -> None:
-        self._turn, self._last = 0, 0.0
-        self._times: dict[Way, list[float]] = {way: [] for way in ways(most)}
-
-    def next(self) -> Way | None:
-        """The way of the iteration that begins; None once all have been tried."""
-        now, tried, before = time.perf_counter(), [*self._times], self._turn - 1
-        if self._turn and before % BLOCK:  # the first one of a block has begun beside another way's exchange
-            self._times[tried[before // BLOCK % len(tried)]].append(now - self._last)
-        self._last, self._turn = now, self._turn + 1
-        done = before + 1 == BLOCK * ROUNDS * len(tried)
-        return None if done else tried[(before + 1) // BLOCK % len(tried)]
+    def __init__(
+        self, comm: Communicator, engine: Engine, stages: Stages, chunk: int, trace: Trace, way: Way | WayTrial
+    ) -> None:
+        self._cut, self._engine, self._stages = partial(Buckets, comm, engine, stages, chunk, trace), engine, stages
+        self._buckets = self._cut(way) if isinstance(way, Way) else None
+        self._trial = way if isinstance(way, WayTrial) else None
+        self._updates, self._applies = (ThreadPoolExecutor(1, name) for name in ("updates", "applies"))
+        self._staged: Staged | None = None  # of this iteration
+        self._updated, self._turns, self._next = Future[None](), 0, 0
+        self.under_way: Staged | None = None  # the exchange that the next passes wait for, bucket by bucket
+        self._news = ""
 
     @property
-    def medians(self) -> dict[Way, float]:
-        """Seconds of an iteration, by the way."""
-        return {way: median(times) for way, times in self._times.items()}
+    def trying(self) -> bool:
+        """Whether ways to exchange are still being tried."""
+        return self._trial is not None
 
+    @property
+    def way(self) -> Way | None:
+        """The way of exchanges, once it is known."""
+        return None if self._buckets is None or self._trial is not None else self._buckets.way
 
-def chosen(medians: Mapping[Way, float]) -> tuple[Way, str]:
-    """The best way, and a line about it."""
-    best = min(medians, key=lambda way: medians[way])
-    said = "as a whole" if best == ONE else f"in {best.buckets} buckets, {best.ahead} ahead of the backward pass's end"
-    return best, f"exchange {said}: {1e3 * medians[best]:.1f} ms an iteration; as a whole {1e3 * medians[ONE]:.1f} ms"
+    def news(self) -> str:
+        """A line about the way that was chosen; once."""
+        news, self._news = self._news, ""
+        return news
+
+    def begin(self, local: Local, before: Future[Any] | None, sends: Executor, share: Share) -> None:
+        """The learners begin: what is done of their gradients is updated and sent meanwhile, after the exchange
+        `before`. `share` gives every rank's measurements."""
+        if not self._engine.in_parts(local, self._engine.turn if before is None else self._next):
+            return
+        if self._trial is not None:
+            way = self._trial.next()
+            if way is None:
+                way, self._news = chosen(share(self._trial.medians)[0])
+                self._trial = None
+            self._buckets = self._cut(way)
+        if self._buckets is not None and self._buckets.way.buckets > 1:
+            self._turns += 1
+            self._stages.begin()
+            self._staged = Staged(self._buckets, local, self._turns, sends, self._applies)
+            self._updated = self._updates.submit(QUIET(self._staged.run), before)
+
+    def stop(self) -> list[range] | None:
+        """The learners have ended: the chunks that are still to be updated; None if these are all."""
+        return None if self._staged is None else self._staged.stop()
+
+    def end(self, tally: Tally, book: Book) -> Callable[[], Tally | None] | None:
+        """All is updated: sends the rest. Returns what the communication thread still has to do; None: all of it."""
+        staged, self._staged = self._staged, None
+        self.under_way = staged
+        if staged is None:
+            return None
+        self._next = self._engine.turn + 1
+        staged.shut()
+        self._updated.exception()  # it has an update to end at most, whose bucket is sent in front of the others
+        message = self._engine.outgoing()
+        assert message is not None
+        book.enter(tally, message)
+        staged.send()
+        return partial(self._finish, staged, self._updated, partial(book.close, message))
+
+    @QUIET
+    def _finish(self, staged: Staged, updated: Future[None], close: Callable[[], Tally | None]) -> Tally | None:
+        try:
+            updated.result()  # raises its error
+            staged.finish()
+            self._engine.advance()
+            return close()
+        finally:
+            staged.open()  # also where it has failed
+
+    def close(self) -> None:
+        if self._staged is not None:  # what other ranks wait for
+            self._staged.stop()
+            self._updated.exception()
+            self._staged.send()
+        self._updates.shutdown()
+        self._applies.shutdown()

@@ -3,19 +3,15 @@
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from operator import methodcaller
 from typing import Any, TypeVar
 
-import numpy as np
-
-from mpibow.comm.communicator import Communicator, checksum
-from mpibow.graph.graph import Array
+from mpibow.comm.communicator import Communicator
 from mpibow.kernels.passes import FlatKernels, Local, chunks_of, pieces, share_of
 from mpibow.trace import SILENT, Trace
 
-from .ahead import ONE, Buckets, Staged, Stages, Way, WayTrial, chosen
+from .ahead import QUIET, Ahead, Staged
 from .distance import distances
 from .engine import Engine, OnChunks
 from .outbox import Book, Message
@@ -23,21 +19,7 @@ from .outbox import Tally as Tally
 from .rows import Rows
 
 T = TypeVar("T")
-QUIET = np.errstate(over="ignore", invalid="ignore")  # the learners' next losses show an overflow
 RunTasks = Callable[[list[Callable[[], Any]]], Any]  # the scheduler's: all tasks at once, on the learners' threads
-
-
-@dataclass(frozen=True)
-class Agreement:
-    """The result of `agree`: W's relative distance from the true mean; the number of arrays unequal between ranks.
-
-    The drift is that of a W which follows the sums of the steps; one that is made of the replicas has none. `distances`
-    are those of all learners' replicas from the true mean.
-    """
-
-    drift: float
-    mismatches: int
-    distances: list[float]
 
 
 class Inline(Executor):
@@ -66,28 +48,16 @@ class Synchroniser:
 
     def __init__(
         self, comm: Communicator, engine: Engine, rows: Rows, flat: FlatKernels, run: RunTasks, *, overlap: bool,
-        trace: Trace = SILENT, book: Book | None = None, stages: Stages | None = None, way: Way | WayTrial = ONE,
+        trace: Trace = SILENT, book: Book | None = None, ahead: Ahead | None = None,
     ) -> None:  # fmt: skip
-        """`stages` of the learners' passes: exchanges that learners wait for are made in buckets, by `way`, or by the
-        one that a trial finds to be the best."""
+        """`ahead`: exchanges that learners wait for are made in buckets."""
         self._comm, self._engine, self._rows, self._run, self._overlap = comm, engine, rows, run, overlap
         self._flat, self._trace = flat, trace
         self._waiting = trace if comm.size > 1 else SILENT  # there is nobody to wait for
         self.book = book or Book()
         beside = comm.any_thread and comm.size > 1 and overlap
-        self._stages = stages if beside else None
-        self._buckets: Buckets | None = None
-        self._trial = way if isinstance(way, WayTrial) else None
-        if isinstance(way, Way):
-            self._cut(way)
-        self._staged: Staged | None = None  # this iteration's exchange in buckets
-        self._ahead: Future[None] = Future()
-        self._updates, self._applies = (ThreadPoolExecutor(1, name) for name in ("updates", "applies"))
-        self._gated = False  # learners may compute beside the exchange under way, but wait for its buckets
-        self._turns, self._news, self._next = 0, "", 0
-        self._threaded = comm.any_thread and (
-            self.book.enqueues or (beside and (engine.overlaps or self._stages is not None))
-        )
+        self.ahead = ahead if beside else None
+        self._threaded = comm.any_thread and (self.book.enqueues or (beside and (engine.overlaps or ahead is not None)))
         self._thread: Executor = (
             ThreadPoolExecutor(1, "communication", initializer=self.book.attach) if self._threaded else Inline()
         )
@@ -102,6 +72,11 @@ class Synchroniser:
         self.stood = 0.0  # seconds that the caller had nothing to do, whoever computed meanwhile
         self._talked = 0.0
         self._took = 0.0  # of the exchange that has ended, not yet in `busy`
+
+    @property
+    def _staged(self) -> Staged | None:
+        """The exchange in buckets under way."""
+        return None if self.ahead is None else self.ahead.under_way
 
     @property
     def _chunks(self) -> range:
@@ -125,28 +100,10 @@ class Synchroniser:
         self._talked += time.perf_counter() - begin if self._comm.size > 1 else 0.0
         return found
 
-    def _cut(self, way: Way) -> None:
-        """Exchanges are made by `way` from here on."""
-        if self._stages is not None:
-            self._buckets = Buckets(self._comm, self._engine, self._stages, self._flat.chunk, self._trace, way)
-
     def begin(self, local: Local) -> None:
         """The learners are about to compute their gradients: what is done of them is updated and sent meanwhile."""
-        turn = self._engine.turn if self._pending is None else self._next
-        if self._stages is None or not self._engine.in_parts(local, turn):
-            return
-        if self._trial is not None:
-            if (way := self._trial.next()) is not None:
-                self._cut(way)
-            else:
-                best, self._news = chosen(self.talk(self._trial.medians)[0])
-                self._trial = None
-                self._cut(best)
-        if self._buckets is not None and self._buckets.way.buckets > 1:
-            self._turns += 1
-            self._stages.begin()
-            self._staged = Staged(self._buckets, local, self._turns, self._thread, self._applies)
-            self._ahead = self._updates.submit(QUIET(self._staged.run), self._pending)
+        if self.ahead is not None:
+            self.ahead.begin(local, self._pending, self._thread, self.talk)
 
     def update(self, local: Local, workers: int) -> None:
         """The local steps and corrections of this rank, cut over `workers` threads.
@@ -165,23 +122,15 @@ class Synchroniser:
                     each(part)
                 self._engine.update(local, part)
 
-        self._on_learners(workers, work, None if self._staged is None else self._staged.stop())
+        self._on_learners(workers, work, None if self.ahead is None else self.ahead.stop())
 
     @QUIET
     def exchange(self, tally: Tally, local: Local, workers: int) -> None:
         """Begins this iteration's exchange, and ends it where it can't be overlapped."""
         assert self._pending is None
-        staged, self._staged = self._staged, None
-        self._gated = staged is not None
-        if staged is not None:
-            self._beside, self._next = False, self._engine.turn + 1
-            staged.shut()
-            self._ahead.exception()  # it has an update to end at most, whose bucket is sent in front of the others
-            message = self._engine.outgoing()
-            assert message is not None
-            self.book.enter(tally, message)
-            staged.send()
-            self._pending = self._thread.submit(self._finish, staged, self._ahead, message)
+        if self.ahead is not None and (finish := self.ahead.end(tally, self.book)) is not None:
+            self._beside = False
+            self._pending = self._thread.submit(finish)
             return
         message = self._engine.outgoing()
         self._beside = self._engine.overlaps
@@ -194,7 +143,7 @@ class Synchroniser:
             if not self._overlap:
                 self._pending.result()
             return
-        thread = self._thread if self._beside or self._buckets is None else Inline()  # which wakes up sooner
+        thread = self._thread if self._beside or self.ahead is None else Inline()  # which wakes up sooner
         submit = partial(thread.submit, self._reduce, message, local)
         self._pending = submit() if self._beside and self._threaded else self._stand_still(submit)
         if not self._beside:
@@ -202,21 +151,6 @@ class Synchroniser:
             for each in self._passes:
                 self._on_learners(workers, each)
             self._engine.advance()
-
-    @property
-    def trying(self) -> bool:
-        """Whether ways to exchange are still being tried."""
-        return self._trial is not None
-
-    @property
-    def way(self) -> Way | None:
-        """The way of exchanges in buckets, once it is known."""
-        return None if self._buckets is None or self._trial is not None else self._buckets.way
-
-    def news(self) -> str:
-        """A line about the way that was chosen; once."""
-        news, self._news = self._news, ""
-        return news
 
     def seconds(self) -> tuple[float, float]:
         """Seconds that learners stood still for exchanges and talk, and that these took; one rank waits for nobody."""
@@ -232,10 +166,12 @@ class Synchroniser:
             self.book.join(beside)
             return None
         pending, self._pending = self._pending, None
-        if self._threaded and (self._beside or self._gated or self.book.enqueues):  # else it ended where it began
+        staged = self._staged
+        if self._threaded and (self._beside or staged is not None or self.book.enqueues):  # else it has ended
             self._stand_still(lambda: pending)
-            if self._gated and self._stages is not None:
-                self.waited += self._stages.stalled()
+            if staged is not None:
+                self.waited += staged.stalled()
+                self.busy += staged.seconds
         tally = pending.result()
         self.book.join(beside)
         if self._beside and not self.book.enqueues:
@@ -273,7 +209,7 @@ class Synchroniser:
         for _ in range(exchanges):
             message = self._engine.outgoing()
             if message is not None:
-                self._add(message.whole, self.book.stream)
+                self.call(methodcaller("allreduce", message.whole, self.book.stream))
             for each in self._engine.passes(local, None if message is None else message.rows):
                 each(self._chunks)
             self._engine.advance()
@@ -298,18 +234,6 @@ class Synchroniser:
         self._passes = self._engine.passes(local, sums)
         self._took = time.perf_counter() - begin
         return self.book.close(message.summed(sums))
-
-    @QUIET
-    def _finish(self, staged: Staged, ahead: Future[None], message: Message) -> Tally | None:
-        """The rest of an exchange in buckets, whose passes are made bucket by bucket."""
-        try:
-            ahead.result()  # raises its error
-            staged.finish()
-            self._engine.advance()
-            self._took = staged.seconds
-            return self.book.close(message)
-        finally:
-            staged.open()  # also where it has failed
 
     def _issue(self, message: Message | None, local: Local) -> None:
         """Enqueues an exchange, and what the centre owes it. Host memory on the way: then it is over on return."""
@@ -341,63 +265,16 @@ class Synchroniser:
             self._run([partial(QUIET(share), i) for i in range(workers)])
 
     @QUIET
-    def agree(self, k: int) -> Agreement:
-        """Compares the ranks' centres, and sets W to the replicas' true mean over all ranks; nothing may be under way.
-
-        Where a rank's bits differ, before or after, rank 0's are sent to all.
-        """
-        assert self._pending is None
-        mismatches = self._mend()
-        true = self._flat.rows_sum(self._rows.weights)
-        self._add(true)
-        true *= true.dtype.type(1.0 / k)
-        rows = self._rows.weights
-        own = [distances(self._flat.host(rows[i : i + 1]), true)[0] for i in range(len(rows))]
-        every = [found for part in self.call(lambda comm: comm.share(own)) for found in part]
-        drift = self._engine.set_mean(true, self._add)
-        mismatches += self._mend()
-        if mismatches and self._engine.alike:
-            self._engine.restart()
-        return Agreement(drift, mismatches, every)
-
-    def _mend(self) -> int:
-        """Sends rank 0's to all of the arrays whose bits differ between ranks; their number."""
-        arrays = self._engine.shared()
-        sums = [checksum(self._flat.host(array)) for array in arrays]
-        different = [len(set(each)) > 1 for each in zip(*self.call(lambda comm: comm.share(sums)), strict=True)]
-        for array, differs in zip(arrays, different, strict=True):
-            if differs:
-                self.call(methodcaller("broadcast", array))
-        return sum(different)
-
-    def level(self, k: int) -> None:
-        """Sets the local step's states of every replica to their mean over all k; nothing may be under way."""
-        for state in self._rows.trained.states:
-            mean = self._flat.rows_sum(state)
-            self._add(mean)
-            mean *= mean.dtype.type(1.0 / k)
-            self._flat.put(state, mean)
-
-    @QUIET
     def distances(self) -> list[float]:
         """The distances of this rank's replicas from the mean of all, between `exchange` and `receive`.
 
         [] if that would need a wait: on a GPU, and while an exchange with other ranks is under way.
         """
-        if self._gated or self.book.enqueues or (self._comm.size > 1 and self._engine.overlaps):
+        if self._staged is not None or self.book.enqueues or (self._comm.size > 1 and self._engine.overlaps):
             return []
         return distances(self._rows.weights, None if self._comm.size == 1 else self._engine.centre)
 
-    def _add(self, array: Array, stream: object = None) -> None:
-        """Sums an array over the ranks, in place; nothing may be under way."""
-        if self._comm.size > 1:
-            self.call(methodcaller("allreduce", array, stream))
-
     def close(self) -> None:
-        if self._staged is not None:  # what other ranks wait for
-            self._staged.stop()
-            self._ahead.exception()
-            self._staged.send()
-        self._updates.shutdown()
-        self._applies.shutdown()
+        if self.ahead is not None:
+            self.ahead.close()
         self._thread.shutdown()

@@ -14,6 +14,7 @@ from mpibow.graph.graph import Array
 from mpibow.kernels.numpy import flat
 from mpibow.learn.replica import Replicas
 from mpibow.sync import synchroniser
+from mpibow.sync.agreement import agree
 from mpibow.sync.engine import Engine
 from mpibow.sync.family import Family, Outer
 from mpibow.sync.outbox import TAIL
@@ -192,7 +193,7 @@ def test_the_centre_of_one_rank_s_learners_is_their_mean_once_it_is_settled() ->
     rank.sync.settle()
     a, b, c = rank.rows.weights
     np.testing.assert_array_equal(rank.engine.centre, (a + b + c) * np.float32(1 / 3))
-    assert rank.sync.agree(3).drift == 0.0
+    assert agree(rank.sync.call, rank.engine, rank.rows, flat, 3).drift == 0.0
     rank.sync.close()
 
 
@@ -311,7 +312,7 @@ def test_a_rank_with_flipped_bits_is_given_rank_0s(settings: Family, number: int
         if comm.rank == wrong:
             flip(rank.engine.shared()[number], 5)
         before = [array.copy() for array in rank.engine.shared()]
-        mismatches = rank.sync.agree(3).mismatches
+        mismatches = agree(rank.sync.call, rank.engine, rank.rows, flat, 3).mismatches
         shared, weights = [array.copy() for array in rank.engine.shared()], rank.rows.weights.copy()
         for _ in range(2):
             rank.step()
@@ -339,8 +340,8 @@ def test_a_centre_that_is_another_on_one_rank_is_counted(settings: Family) -> No
         rank.step()
         rank.sync.settle()
         rank.engine.shared()[0][:] += comm.rank
-        mismatches = rank.sync.agree(3).mismatches
-        again = rank.sync.agree(3).mismatches
+        mismatches = agree(rank.sync.call, rank.engine, rank.rows, flat, 3).mismatches
+        again = agree(rank.sync.call, rank.engine, rank.rows, flat, 3).mismatches
         rank.sync.close()
         assert again == 0
         return mismatches, [array.copy() for array in rank.engine.shared()]
@@ -359,7 +360,7 @@ def test_a_mean_that_has_drifted_is_set_right() -> None:
         rank.sync.settle()
         mean = rank.engine.centre
         mean += 0.5
-        drift = rank.sync.agree(3).drift
+        drift = agree(rank.sync.call, rank.engine, rank.rows, flat, 3).drift
         rank.sync.close()
         return drift, rank.engine.centre, rank.rows.weights
 
@@ -396,8 +397,6 @@ def test_nothing_may_be_under_way() -> None:
     rank.step()
     with pytest.raises(AssertionError):
         rank.sync.exchange(Tally(), LOCAL, 1)
-    with pytest.raises(AssertionError):
-        rank.sync.agree(2)
     rank.sync.settle()
     rank.sync.close()
 

@@ -1,0 +1,116 @@
+"""The buckets of exchanges: stages of the learners' passes, the ways to cut and order them, and a trial of these."""
+
+import time
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import NamedTuple, Protocol
+
+from mpibow.comm.communicator import Communicator
+from mpibow.trace import Trace
+
+from .engine import Engine
+
+BLOCK, ROUNDS = 5, 3  # iterations in a row, the first not timed, and how often each way is tried
+
+
+class Stages(Protocol):
+    """The stages of the learners' passes: chunks of the flat array, in the order in which backward passes end them."""
+
+    @property
+    def chunks(self) -> Sequence[Sequence[range]]: ...
+
+    @property
+    def needed(self) -> Sequence[int]:
+        """For each stage the number of the first step that reads its weights."""
+        ...
+
+    def begin(self) -> None:
+        """The learners are about to begin."""
+
+    def reached(self, b: int) -> bool:
+        """Whether no learner reads the weights of stage b, or writes their gradients, any more in this iteration."""
+        ...
+
+    def finite(self, b: int) -> bool:
+        """Whether losses and stage b's gradients are finite, once it is reached."""
+        ...
+
+    def shut(self, turn: int) -> None:
+        """The learners' next passes wait for each stage until it is opened for this turn, or a later one."""
+
+    def open(self, b: int, turn: int) -> None: ...
+    def stalled(self) -> float:
+        """Seconds that they waited, about, since it was asked last."""
+        ...
+
+
+class Way(NamedTuple):
+    """The number of an exchange's buckets, and how many of them are sent in the backward pass's order."""
+
+    buckets: int
+    ahead: int
+
+
+ONE = Way(1, 0)
+
+
+def ways(most: int) -> list[Way]:
+    """The ways that are tried with up to so many buckets."""
+    counts = sorted({min(count, most) for count in (4, 16)} - {1})
+    return [ONE, *(Way(n, ahead) for n in counts for ahead in sorted({n - 1, n // 2, n // 4}, reverse=True))]
+
+
+class Buckets:
+    """The buckets of exchanges by `way`: neighbouring stages are one bucket where there are fewer of these."""
+
+    def __init__(self, comm: Communicator, engine: Engine, stages: Stages, chunk: int, trace: Trace, way: Way) -> None:
+        self.comm, self.engine, self.stages, self.trace, self._chunk = comm, engine, stages, trace, chunk
+        chunks, needed = stages.chunks, stages.needed
+        count = min(way.buckets, len(chunks))
+        self.way = Way(count, min(way.ahead, count - 1))
+        ends = [(b + 1) * len(chunks) // count for b in range(count)]
+        self.of_stages = [range(a, b) for a, b in zip([0, *ends[:-1]], ends, strict=True)]
+        self.chunks = [[part for i in own for part in chunks[i]] for own in self.of_stages]
+        late = sorted(range(self.way.ahead, count), key=lambda b: min(needed[i] for i in self.of_stages[b]))
+        self.order = [*range(self.way.ahead), *late]  # in which they are sent
+
+    def spans(self, b: int, numbers: int) -> list[slice]:
+        """Bucket b's elements; the last one sent has the `numbers` at the array's end too."""
+        size, spans = self.engine.size, list[slice]()
+        ends = [(part.start * self._chunk, min(part.stop * self._chunk, size)) for part in self.chunks[b]]
+        for start, stop in [*ends, *([(size, size + numbers)] if b == self.order[-1] else [])]:
+            begin = spans.pop().start if spans and spans[-1].stop == start else start
+            spans.append(slice(begin, stop))
+        return spans
+
+
+class WayTrial:
+    """Ways take turns, some iterations each, and the one with the shortest median is the best.
+
+    Rank 0's times count, which have the others' lateness in them.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._turn, self._last = 0, 0.0
+        self._times: dict[Way, list[float]] = {way: [] for way in ways(most)}
+
+    def next(self) -> Way | None:
+        """The way of the iteration that begins; None once all have been tried."""
+        now, tried, before = time.perf_counter(), [*self._times], self._turn - 1
+        if self._turn and before % BLOCK:  # the first one of a block has begun beside another way's exchange
+            self._times[tried[before // BLOCK % len(tried)]].append(now - self._last)
+        self._last, self._turn = now, self._turn + 1
+        done = before + 1 == BLOCK * ROUNDS * len(tried)
+        return None if done else tried[(before + 1) // BLOCK % len(tried)]
+
+    @property
+    def medians(self) -> dict[Way, float]:
+        """Seconds of an iteration, by the way."""
+        return {way: median(times) for way, times in self._times.items()}
+
+
+def chosen(medians: Mapping[Way, float]) -> tuple[Way, str]:
+    """The best way, and a line about it."""
+    best = min(medians, key=lambda way: medians[way])
+    said = "as a whole" if best == ONE else f"in {best.buckets} buckets, {best.ahead} ahead of the backward pass's end"
+    return best, f"exchange {said}: {1e3 * medians[best]:.1f} ms an iteration; as a whole {1e3 * medians[ONE]:.1f} ms"
