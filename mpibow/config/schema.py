@@ -188,7 +188,7 @@ class Config:
     buckets: Annotated[
         Auto | Count,
         "parts of an exchange: what the backward pass has ended is sent while the rest is computed; the bits are those "
-        "of 1; auto measures, between nodes; it is 1 within a node, on GPUs, and where gradients are clipped",
+        "of 1; auto measures, between nodes; it is 1 within a node and on GPUs",
     ] = "auto"
     prefetch: Annotated[Auto | Count, "iterations to read data ahead; auto is 2, for encoded images more"] = "auto"
     on_nan: Annotated[

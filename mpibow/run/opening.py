@@ -29,7 +29,7 @@ from mpibow.learn.replica import Replicas
 from mpibow.learn.scheduler import Scheduler
 from mpibow.models.losses import ignored
 from mpibow.sync.ahead import Ahead
-from mpibow.sync.buckets import Way, WayTrial
+from mpibow.sync.buckets import Way, WayTrial, candidates
 from mpibow.sync.engine import Engine
 from mpibow.sync.rule import caps
 from mpibow.sync.synchroniser import Synchroniser
@@ -155,9 +155,11 @@ def open_parts(job: Job, comm: Communicator, resume: str | None, note: str, trac
     most, ahead = _buckets(job, comm), None
     if most > 1 and not device.enqueues:
         stages = learners.stage(flat.chunk, most)
-        by: Way | WayTrial = Way(most, 3 * most // 4)
+        late = {config.update.clip_value, config.update.clip_norm} != {None} or bool(job.matrices.spans)
+        by: Way | WayTrial = Way(most, 0 if late else 3 * most // 4)
         if config.buckets == "auto":
-            by = Way(*start.kept.buckets) if start.kept and start.kept.buckets else WayTrial(len(stages.chunks))
+            trial = WayTrial(candidates(len(stages.chunks), late))
+            by = Way(*start.kept.buckets) if start.kept and start.kept.buckets else trial
         ahead = Ahead(carrier, engine, stages, flat.chunk, trace, by)
     synchroniser = Synchroniser(
         carrier,
@@ -229,10 +231,9 @@ def open_parts(job: Job, comm: Communicator, resume: str | None, note: str, trac
 
 
 def _buckets(job: Job, comm: Communicator) -> int:
-    """The most buckets of an exchange: 1 where gradients are needed whole, or there will be more of them."""
+    """The most buckets of an exchange: 1 where there will be more weights."""
     config = job.config
-    clips = config.update.clip_value is not None or config.update.clip_norm is not None
-    if clips or job.stages or not config.overlap or not ordered():
+    if job.stages or not config.overlap or not ordered():
         return 1
     if config.buckets == "auto":
         return STAGES if comm.local_size < comm.size else 1

@@ -54,10 +54,10 @@ class Way(NamedTuple):
 ONE = Way(1, 0)
 
 
-def ways(most: int) -> list[Way]:
-    """The ways that are tried with up to so many buckets."""
+def candidates(most: int, late: bool = False) -> list[Way]:
+    """The ways that are tried with up to so many buckets; `late`: no update is made before the gradient is whole."""
     counts = sorted({min(count, most) for count in (4, 16)} - {1})
-    return [ONE, *(Way(n, ahead) for n in counts for ahead in sorted({n - 1, n // 2, n // 4}, reverse=True))]
+    return [ONE, *(Way(n, a) for n in counts for a in ([0] if late else sorted({n - 1, n // 2, n // 4}, reverse=True)))]
 
 
 class Buckets:
@@ -90,9 +90,9 @@ class WayTrial:
     Rank 0's times count, which have the others' lateness in them.
     """
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, ways: Sequence[Way]) -> None:
         self._turn, self._last = 0, 0.0
-        self._times: dict[Way, list[float]] = {way: [] for way in ways(most)}
+        self._times: dict[Way, list[float]] = {way: [] for way in ways}
 
     def next(self) -> Way | None:
         """The way of the iteration that begins; None once all have been tried."""

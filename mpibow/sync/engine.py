@@ -113,11 +113,11 @@ class Engine:
         return self._turn
 
     def in_parts(self, local: Local, turn: int) -> bool:
-        """Whether the updates of chunks in iteration `turn` may be sent before those of others are made.
+        """Whether the sums of iteration `turn` may be sent and applied in parts.
 
-        Not where a step needs the whole gradient first, or nothing is sent then.
+        Not where a step needs all of them first, or nothing is sent then.
         """
-        whole = local.directs is not None or (self.alike and self._rows.shares is not None)
+        whole = self.alike and (local.directs is not None or self._rows.shares is not None)
         return self.point.sends_at(turn) and not (self.overlaps or self._one_pass or whole)
 
     @property

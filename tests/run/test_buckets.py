@@ -14,6 +14,7 @@ from mpibow.graph.graph import Tensor
 from mpibow.kernels.numpy import flat
 from mpibow.sync.ahead import Staged
 from tests.run import tiny
+from tests.run.test_muon import deep
 
 RULES = pytest.mark.parametrize("rule", tiny.RULES.values(), ids=tiny.RULES.keys())
 
@@ -45,12 +46,21 @@ def test_buckets_change_no_bit(tmp_path: Path, rule: dict, sent: list[int]) -> N
     assert any(sent) == sends
 
 
-@pytest.mark.parametrize("option", [{"clip_norm": 0.1}, {"clip_value": 0.01}])
-def test_clipped_gradients_are_not_cut(tmp_path: Path, option: dict, sent: list[int]) -> None:
+@pytest.mark.parametrize("option", [{"clip_norm": 0.1}, {"clip_value": 0.01}, {"name": "muon", "largest_share": 1000}])
+@pytest.mark.parametrize("rule", ["auto", "ssgd"])
+def test_gradients_that_are_needed_whole_are_sent_behind_them(
+    tmp_path: Path, option: dict, rule: str, sent: list[int]
+) -> None:
     update = {"lr": 0.05, "momentum": 0.9, **option}
-    one, cut = (tiny.train(tmp_path / str(n), 2, learners=2, buckets=n, update=update).weights for n in (1, 8))
+    one, cut = (
+        tiny.train(
+            tmp_path / str(n), 2, net=deep, learners=2, rule=rule, buckets=n, update=update, overlap=True
+        ).weights
+        for n in (1, 8)
+    )  # fmt: skip
     assert tiny.same_bits(one, cut)
     assert not any(sent)
+    assert len(sent) > 0 or (rule == "ssgd" and "name" in option)
 
 
 def rooted(image: Tensor) -> Tensor:
