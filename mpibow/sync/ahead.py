@@ -19,13 +19,12 @@ from mpibow.comm.communicator import POLL, Communicator
 from mpibow.kernels.passes import Local
 from mpibow.trace import Trace
 
-from .buckets import Buckets, Stages, Way, WayTrial, chosen
+from .buckets import Buckets, Share, Stages, Way, WayTrial, chosen
 from .engine import Engine, OnChunks
 from .outbox import Book, Tally
 
 LONGEST = 1e-3  # seconds between looks at the learners' progress
 QUIET = np.errstate(over="ignore", invalid="ignore")  # the learners' next losses show an overflow
-Share = Callable[[dict[Way, float]], list[dict[Way, float]]]
 
 
 class Staged:
@@ -159,9 +158,9 @@ class Ahead:
         if not self._engine.in_parts(local, self._engine.turn if before is None else self._next):
             return
         if self._trial is not None:
-            way = self._trial.next()
+            way = self._trial.next(share)
             if way is None:
-                way, self._news = chosen(share(self._trial.medians)[0])
+                way, self._news = chosen(self._trial.medians)
                 self._trial = None
             self._buckets = self._cut(way)
         if self._buckets is not None and self._buckets.way.buckets > 1:

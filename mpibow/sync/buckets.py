@@ -1,7 +1,7 @@
 """The buckets of exchanges: stages of the learners' passes, the ways to cut and order them, and a trial of these."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import median
 from typing import NamedTuple, Protocol
 
@@ -11,6 +11,7 @@ from mpibow.trace import Trace
 from .engine import Engine
 
 BLOCK, ROUNDS = 5, 3  # iterations in a row, the first not timed, and how often each way is tried
+NEAR = 1.1  # the slowest way that is tried again takes so many times as long as the best
 
 
 class Stages(Protocol):
@@ -52,6 +53,7 @@ class Way(NamedTuple):
 
 
 ONE = Way(1, 0)
+Share = Callable[[Mapping[Way, float]], Sequence[Mapping[Way, float]]]
 
 
 def candidates(most: int, late: bool = False) -> list[Way]:
@@ -87,26 +89,34 @@ class Buckets:
 class WayTrial:
     """Ways take turns, some iterations each, and the one with the shortest median is the best.
 
-    Rank 0's times count, which have the others' lateness in them.
+    Those that are far behind have one turn alone. Rank 0's times count, which have the others' lateness in them.
     """
 
     def __init__(self, ways: Sequence[Way]) -> None:
-        self._turn, self._last = 0, 0.0
         self._times: dict[Way, list[float]] = {way: [] for way in ways}
+        self.medians: Mapping[Way, float] = {}  # seconds of an iteration, by the way
+        self._turns = self._plan()
 
-    def next(self) -> Way | None:
-        """The way of the iteration that begins; None once all have been tried."""
-        now, tried, before = time.perf_counter(), [*self._times], self._turn - 1
-        if self._turn and before % BLOCK:  # the first one of a block has begun beside another way's exchange
-            self._times[tried[before // BLOCK % len(tried)]].append(now - self._last)
-        self._last, self._turn = now, self._turn + 1
-        done = before + 1 == BLOCK * ROUNDS * len(tried)
-        return None if done else tried[(before + 1) // BLOCK % len(tried)]
+    def next(self, share: Share) -> Way | None:
+        """The way of the iteration that begins; None once all have been tried. `share` gives every rank's medians."""
+        self._share = share
+        return next(self._turns, None)
 
-    @property
-    def medians(self) -> dict[Way, float]:
-        """Seconds of an iteration, by the way."""
-        return {way: median(times) for way, times in self._times.items()}
+    def _plan(self) -> Iterator[Way]:
+        ways, last = [*self._times], 0.0
+        for _ in range(ROUNDS):
+            for way in ways:
+                for i in range(BLOCK + 1):
+                    begin = time.perf_counter()
+                    if i > 1:  # the first one of a block has begun beside another way's exchange
+                        self._times[way].append(begin - last)
+                    last = begin
+                    if i < BLOCK:
+                        yield way
+            self.medians = self._share({way: median(times) for way, times in self._times.items()})[0]
+            ways = [way for way in ways if self.medians[way] < NEAR * min(self.medians.values())]
+            if len(ways) == 1:
+                return
 
 
 def chosen(medians: Mapping[Way, float]) -> tuple[Way, str]:
