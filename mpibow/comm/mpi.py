@@ -27,6 +27,7 @@ LARGEST = 2**30  # elements in one MPI call: Open MPI fails above 2^31
 SPIN = 20e-6  # seconds: less than a sleep costs
 SPIN_ALONE = 2e-3  # on the main thread, which computes itself: its core has nothing else to do
 SHORTEST_SLEEP, LONGEST_SLEEP = 50e-6, 1e-3  # seconds
+EARLY = 0.9  # of the expected time is slept
 FAREWELL = 1.0  # seconds that a rank which fails waits for the others to fail alike
 ABORTED = 10.0  # seconds that a rank waits to be aborted by one that has failed
 
@@ -64,6 +65,7 @@ class Mpi(InPlace):
         self.pulse.ranks = self.size, self.local_size
         self._largest = largest
         self._spin = SPIN_ALONE if self.local_size <= machine_cores() else SPIN
+        self._pace = 0.0  # seconds an element of the last part of a sum
         self._free = threading.Lock()  # held during a call, and for ever after a call that was cut short
         self._launcher = os.getppid()
         self._meeting: ByMessages | ByBoard | ByNodes = ByMessages(mpi, self._comm)
@@ -151,9 +153,11 @@ class Mpi(InPlace):
                 before, over = over, next(steps)
                 return over > before
 
-            for i in range(len(parts)):
+            for i, part in enumerate(parts):
                 if i >= over:
-                    self._finish(goes_on)
+                    begin, size = time.monotonic(), sum(span.stop - span.start for span in part)
+                    self._finish(goes_on, LONGEST_SLEEP, self._pace * size)
+                    self._pace = (time.monotonic() - begin) / max(size, 1)
                 done(i)
             if board is not None:
                 board.before += len(parts)
@@ -267,8 +271,14 @@ class Mpi(InPlace):
         calls: list[str] = self._comm.allgather(what)  # all ranks see that they differ, so all come here
         return calls
 
-    def _until(self, is_over: Callable[[], bool], seconds: float | None = None, longest: float = LONGEST_SLEEP) -> bool:
-        """Sleeps until `is_over`; False after `seconds`, or without a launcher."""
+    def _until(
+        self,
+        is_over: Callable[[], bool],
+        seconds: float | None = None,
+        longest: float = LONGEST_SLEEP,
+        expected: float = 0.0,
+    ) -> bool:
+        """Sleeps until `is_over`, about `expected` seconds; False after `seconds`, or without a launcher."""
         start = time.monotonic()
         alone = threading.current_thread() is threading.main_thread()
         while not is_over():
@@ -278,7 +288,8 @@ class Mpi(InPlace):
             if alone and waited < self._spin:
                 os.sched_yield()
             elif waited > SPIN:
-                time.sleep(min(max(waited / 16, SHORTEST_SLEEP), longest))  # late by a sixteenth, or 0.1 ms
+                rest = EARLY * expected - waited
+                time.sleep(min(max(waited / 16, rest, SHORTEST_SLEEP), longest))  # late by a sixteenth, or 0.1 ms
         return True
 
     def _meet_here(self) -> None:
@@ -286,8 +297,8 @@ class Mpi(InPlace):
         self._here.come(0)
         self._finish(self._here.all_here)
 
-    def _finish(self, is_over: Callable[[], bool], longest: float = LONGEST_SLEEP) -> None:
-        if not self._until(is_over, None, longest):
+    def _finish(self, is_over: Callable[[], bool], longest: float = LONGEST_SLEEP, expected: float = 0.0) -> None:
+        if not self._until(is_over, None, longest, expected):
             raise self._orphaned(self.pulse.waiting)
 
     def _orphaned(self, what: str) -> CommunicationError:

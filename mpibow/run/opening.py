@@ -154,7 +154,7 @@ def open_parts(job: Job, comm: Communicator, resume: str | None, note: str, trac
     engine = Engine(settings, flat, replicas, start.centre[:trained].copy(), carrier.zeros)
     most, ahead = _buckets(job, comm), None
     if most > 1 and not device.enqueues:
-        stages = learners.stage(flat.chunk, most)
+        stages = learners.stage(flat.chunk, max(most, STAGES))
         late = {config.update.clip_value, config.update.clip_norm} != {None} or bool(job.matrices.spans)
         by: Way | WayTrial = Way(most, 0 if late else 3 * most // 4)
         if config.buckets == "auto":

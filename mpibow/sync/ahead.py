@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from .buckets import Buckets, Share, Stages, Way, WayTrial, chosen
 from .engine import Engine, OnChunks
 from .outbox import Book, Tally
 
-LONGEST = 1e-3  # seconds between looks at the learners' progress
+EARLY = 0.95  # of the time that a bucket took before, its end is looked for
 QUIET = np.errstate(over="ignore", invalid="ignore")  # the learners' next losses show an overflow
 
 
@@ -51,11 +51,12 @@ class Staged:
             before.result()
         self._whole = engine.sending
         self._passes = engine.passes(self._local, self._whole.reshape(1, -1))
-        for b in range(buckets.way.ahead):
-            begin = time.perf_counter()
+        begin, delays = time.perf_counter(), buckets.delays
+        for b in range(buckets.ahead):
             while not stages.reached(buckets.of_stages[b][-1]):
-                if self._over.wait(min(max(POLL, (time.perf_counter() - begin) / 16), LONGEST)):
+                if self._over.wait(max(begin + delays[b] - time.perf_counter(), POLL)):
                     return
+            delays[b] = EARLY * (time.perf_counter() - begin)
             if not all(map(stages.finite, buckets.of_stages[b])):
                 return
             with self._claim:
@@ -128,7 +129,8 @@ class Ahead:
     def __init__(
         self, comm: Communicator, engine: Engine, stages: Stages, chunk: int, trace: Trace, way: Way | WayTrial
     ) -> None:
-        self._cut, self._engine, self._stages = partial(Buckets, comm, engine, stages, chunk, trace), engine, stages
+        self._cut = cache(partial(Buckets, comm, engine, stages, chunk, trace))  # by the way
+        self._engine, self._stages = engine, stages
         self._buckets = self._cut(way) if isinstance(way, Way) else None
         self._trial = way if isinstance(way, WayTrial) else None
         self._updates, self._applies = (ThreadPoolExecutor(1, name) for name in ("updates", "applies"))

@@ -10,6 +10,7 @@ from mpibow.trace import Trace
 
 from .engine import Engine
 
+WARM_UP = 10  # iterations before the first one that counts
 BLOCK, ROUNDS = 5, 3  # iterations in a row, the first not timed, and how often each way is tried
 NEAR = 1.1  # the slowest way that is tried again takes so many times as long as the best
 
@@ -68,13 +69,16 @@ class Buckets:
     def __init__(self, comm: Communicator, engine: Engine, stages: Stages, chunk: int, trace: Trace, way: Way) -> None:
         self.comm, self.engine, self.stages, self.trace, self._chunk = comm, engine, stages, trace, chunk
         chunks, needed = stages.chunks, stages.needed
-        count = min(way.buckets, len(chunks))
-        self.way = Way(count, min(way.ahead, count - 1))
-        ends = [(b + 1) * len(chunks) // count for b in range(count)]
+        stages_, n = len(chunks), min(way.buckets, len(chunks))
+        self.way = Way(n, min(way.ahead, n - 1))
+        ends = sorted({round(stages_ * (1 - (1 - (b + 1) / n) ** (2 if n < stages_ else 1))) for b in range(n)} - {0})
+        count = len(ends)
         self.of_stages = [range(a, b) for a, b in zip([0, *ends[:-1]], ends, strict=True)]
         self.chunks = [[part for i in own for part in chunks[i]] for own in self.of_stages]
-        late = sorted(range(self.way.ahead, count), key=lambda b: min(needed[i] for i in self.of_stages[b]))
-        self.order = [*range(self.way.ahead), *late]  # in which they are sent
+        self.ahead = min(self.way.ahead, count - 1)
+        late = sorted(range(self.ahead, count), key=lambda b: min(needed[i] for i in self.of_stages[b]))
+        self.order = [*range(self.ahead), *late]  # in which they are sent
+        self.delays = [0.0] * count  # seconds until each one is done
 
     def spans(self, b: int, numbers: int) -> list[slice]:
         """Bucket b's elements; the last one sent has the `numbers` at the array's end too."""
@@ -104,6 +108,8 @@ class WayTrial:
 
     def _plan(self) -> Iterator[Way]:
         ways, last = [*self._times], 0.0
+        for _ in range(WARM_UP):
+            yield ways[0]
         for _ in range(ROUNDS):
             for way in ways:
                 for i in range(BLOCK + 1):

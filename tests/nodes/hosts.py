@@ -12,7 +12,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -32,12 +32,14 @@ class Node:
 
     address: str
     holder: subprocess.Popen[bytes]
+    cores: str = ""  # those that its processes have alone, as taskset writes them; all where there are too few
 
     def enter(self, *command: str, only_network: bool = False) -> list[str]:
         """`command` as a process of this node."""
         pid = self.holder.pid
         apart = () if only_network else ("--uts", "--ipc", "--mount", f"--pid=/proc/{pid}/ns/pid_for_children")
-        return ["nsenter", f"--target={pid}", "--net", *apart, f"--wd={os.getcwd()}", *command]
+        bound = ("taskset", "--cpu-list", self.cores) if self.cores else ()
+        return [*bound, "nsenter", f"--target={pid}", "--net", *apart, f"--wd={os.getcwd()}", *command]
 
     def run(self, command: str) -> None:
         subprocess.run(self.enter(*command.split(), only_network=True), check=True)
@@ -90,9 +92,11 @@ def cluster(count: int, rate: str) -> Iterator[Cluster]:
         for line in ("link set lo up", "link add switch type bridge", f"addr add {HEAD}/24 dev switch"):
             switch.run(f"ip {line}")
         switch.run("ip link set switch up")
-        nodes = []
+        nodes, cores = [], sorted(os.sched_getaffinity(0))
         for number in range(1, count + 1):
             node = stack.enter_context(_held(f"10.77.0.{number}", *HOST, first=f"hostname node{number}; {MEMORY}"))
+            own = cores[number - 1 :: count] if count <= len(cores) else []
+            node = replace(node, cores=",".join(map(str, own)))
             switch.run(f"ip link add port{number} type veth peer name eth0 netns {node.holder.pid}")
             switch.run(f"ip link set port{number} master switch up")
             for line in ("link set lo up", f"addr add {node.address}/24 dev eth0", "link set eth0 up"):
