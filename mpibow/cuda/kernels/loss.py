@@ -66,17 +66,9 @@ def factorisation_buffers(op: Op, shapes: Shapes) -> Buffers:
     return Buffers(saved={"error": (shapes.y, "float32")})
 
 
-def _stride(table: Array) -> tuple[int, np.int64]:
-    """Replicas of a table ([replicas,] rows, factors), and elements from one to the next."""
-    return (1, np.int64(0)) if table.ndim == 2 else (len(table), np.int64(table.strides[0] // table.itemsize))
-
-
 def factorisation_forward(call: Call) -> Launches:
-    (user, item, rating), (users, items) = call.x, (call.w["user"], call.w["item"])
-    replicas, stride = _stride(users)
-    n = call.y.size
-    extents = n // replicas, call.op.factors, call.op.users, call.op.items
-    arguments = (user, item, rating, users, items, call.y, call.saved["error"], *extents, stride, n)
+    (user, item, rating), w, op, n = call.x, call.w, call.op, call.y.size
+    arguments = user, item, rating, w["user"], w["item"], call.y, call.saved["error"], op.factors, op.users, op.items, n
     return launch("squared_errors", warps(n), *arguments, of=(integer(user), integer(item)))
 
 
@@ -89,10 +81,7 @@ def factorisation_backward(call: Call) -> Launches:
 def _gathered(
     call: Call, mine: tuple[Array, int], theirs: tuple[Array, int], table: Array, gradient: Array
 ) -> Launches:
-    (index, rows), (other, other_rows) = mine, theirs
-    replicas, stride = _stride(table)
-    n = call.dy.size
-    extents = n // replicas, call.op.factors, rows, other_rows
-    arguments = (call.dy, call.saved["error"], index, other, table, gradient, *extents, stride, n)
-    zeroed = [fill(one, 0.0) for one in (gradient if gradient.ndim == 3 else [gradient])]
-    return [*zeroed, *launch("gathered", warps(n), *arguments, of=(integer(index), integer(other)))]
+    (index, rows), (other, other_rows), n = mine, theirs, call.dy.size
+    arguments = call.dy, call.saved["error"], index, other, table, gradient, call.op.factors, rows, other_rows, n
+    zeroed = fill(gradient, 0.0)
+    return [zeroed, *launch("gathered", warps(n), *arguments, of=(integer(index), integer(other)))]

@@ -1,6 +1,4 @@
 // Matrix factorisation: products of rows of two tables, and their gradients. A warp takes a sample.
-//
-// `batch` samples share tables of `users` and `items` rows; those of the next lie `stride` elements on: replicas.
 #include "reduce.cuh"
 
 template <class I> __device__ int within(I index, int rows) {  // a wrong index must not read elsewhere
@@ -11,11 +9,11 @@ template <class I> __device__ int within(I index, int rows) {  // a wrong index 
 template <class I, class J>
 __global__ void squared_errors(
     const I* users, const J* items, const float* ratings, const float* user, const float* item, float* y, float* errors,
-    int batch, int factors, int user_rows, int item_rows, long long stride, int n) {
+    int factors, int user_rows, int item_rows, int n) {
     const int sample = blockIdx.x * (THREADS / WARP) + threadIdx.x / WARP, lane = threadIdx.x % WARP;
     if (sample >= n) return;
-    const float* p = user + sample / batch * stride + (long long)within(users[sample], user_rows) * factors;
-    const float* q = item + sample / batch * stride + (long long)within(items[sample], item_rows) * factors;
+    const float* p = user + (long long)within(users[sample], user_rows) * factors;
+    const float* q = item + (long long)within(items[sample], item_rows) * factors;
     float dot = 0;
     for (int f = lane; f < factors; f += WARP) dot += p[f] * q[f];
     dot = warp_sum(dot) - ratings[sample];
@@ -29,19 +27,18 @@ __global__ void squared_errors(
 // order. The table's gradient must be 0 before.
 template <class I, class J>
 __global__ void gathered(
-    const float* dy, const float* errors, const I* mine, const J* theirs, const float* table, float* dtable, int batch,
-    int factors, int my_rows, int their_rows, long long stride, int n) {
+    const float* dy, const float* errors, const I* mine, const J* theirs, const float* table, float* dtable, int factors,
+    int my_rows, int their_rows, int n) {
     const int sample = blockIdx.x * (THREADS / WARP) + threadIdx.x / WARP, lane = threadIdx.x % WARP;
     if (sample >= n) return;
-    const int first = sample / batch * batch, row = within(mine[sample], my_rows);
-    for (int s = first; s < sample; s++)
+    const int row = within(mine[sample], my_rows);
+    for (int s = 0; s < sample; s++)
         if (within(mine[s], my_rows) == row) return;  // that one does it
-    const long long replica = sample / batch * stride;
     for (int f = lane; f < factors; f += WARP) {
         float sum = 0;
-        for (int s = sample; s < first + batch; s++)
+        for (int s = sample; s < n; s++)
             if (within(mine[s], my_rows) == row)
-                sum += 2 * errors[s] * dy[s] * table[replica + (long long)within(theirs[s], their_rows) * factors + f];
-        dtable[replica + (long long)row * factors + f] = sum;
+                sum += 2 * errors[s] * dy[s] * table[(long long)within(theirs[s], their_rows) * factors + f];
+        dtable[(long long)row * factors + f] = sum;
     }
 }

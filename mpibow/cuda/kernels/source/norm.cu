@@ -1,17 +1,17 @@
-// Layer normalisation, local response normalisation, and sums of columns.
+// Layer normalisation and local response normalisation.
 #include "reduce.cuh"
 
 // A warp takes a row (features,). `group` rows one after the other are a replica's, then come the next one's, and so on
-// in turn; its weights lie `stride` elements behind those of the one before.
+// in turn; its weights lie behind those of the one before.
 
 // y = (x - mean) / sqrt(variance + epsilon) weight + bias; mean and inverse deviation (rows,) are kept for backward.
 template <class T>
 __global__ void layer_norm(
     const T* x, const float* weight, const float* bias, T* y, float* mean, float* inverse, float epsilon, int rows,
-    int features, int group, int replicas, long long stride) {
+    int features, int group, int replicas) {
     const int row = blockIdx.x * (THREADS / WARP) + threadIdx.x / WARP, lane = threadIdx.x % WARP;
     if (row >= rows) return;
-    const long long start = (long long)row * features, own = row / group % replicas * stride;
+    const long long start = (long long)row * features, own = (long long)(row / group % replicas) * features;
     float sum = 0, square = 0;
     for (int j = lane; j < features; j += WARP) sum += to<float>(x[start + j]);
     const float m = warp_sum(sum) / features;
@@ -32,10 +32,10 @@ __global__ void layer_norm(
 template <class T>
 __global__ void layer_norm_back(
     const T* dy, const T* x, const float* weight, const float* mean, const float* inverse, T* dx, int rows, int features,
-    int group, int replicas, long long stride) {
+    int group, int replicas) {
     const int row = blockIdx.x * (THREADS / WARP) + threadIdx.x / WARP, lane = threadIdx.x % WARP;
     if (row >= rows) return;
-    const long long start = (long long)row * features, own = row / group % replicas * stride;
+    const long long start = (long long)row * features, own = (long long)(row / group % replicas) * features;
     const float m = mean[row], scale = inverse[row];
     float sum = 0, dot = 0;
     for (int j = lane; j < features; j += WARP) {
@@ -51,37 +51,26 @@ __global__ void layer_norm_back(
     }
 }
 
-// Sums of columns: a block of (WARP, DEEP) threads takes WARP columns of `group` rows; the grid is (columns / WARP,
-// parts, replicas). Part p adds its share of the rows up, in order.
+// Sums of columns: a block of (WARP, DEEP) threads takes WARP columns; the grid is (columns / WARP, 1, replicas).
 constexpr int DEEP = THREADS / WARP;
 
-// The sum over the thread's column of value(row) for this part's rows; only threads with y = 0 have it. Once a function:
+// The sum over the thread's column of value(row) for so many rows; only threads with y = 0 have it. Once a function:
 // each has shared memory of its own.
-template <class Value> __device__ float column(int group, Value value) {
+template <class Value> __device__ float column(int rows, Value value) {
     __shared__ float sums[DEEP][WARP];
-    const int first = int((long long)group * blockIdx.y / gridDim.y);
-    const int last = int((long long)group * (blockIdx.y + 1) / gridDim.y);
     float sum = 0;
-    for (int row = first + threadIdx.y; row < last; row += DEEP) sum += value(row);
+    for (int row = threadIdx.y; row < rows; row += DEEP) sum += value(row);
     sums[threadIdx.y][threadIdx.x] = sum;
     __syncthreads();
     for (int deep = 1; threadIdx.y == 0 && deep < DEEP; deep++) sum += sums[deep][threadIdx.x];
     return sum;
 }
 
-// out[replica, part, j] <- the sum of the part's rows of x (replicas, group, columns); replicas of out are `stride` apart.
-template <class T> __global__ void column_sums(const T* x, float* out, int group, int columns, long long stride) {
-    const int j = blockIdx.x * WARP + threadIdx.x;
-    const T* mine = x + (long long)blockIdx.z * group * columns + j;
-    const float sum = column(group, [&](int row) { return j < columns ? to<float>(mine[(long long)row * columns]) : 0; });
-    if (threadIdx.y == 0 && j < columns) out[blockIdx.z * stride + (long long)blockIdx.y * columns + j] = sum;
-}
-
-// dweight = sum of dy h, dbias = sum of dy, h being the normalised x; one part. A replica has `own` rows.
+// dweight = sum of dy h, dbias = sum of dy, h being the normalised x. A replica has `own` rows.
 template <class T>
 __global__ void layer_norm_weights(
     const T* dy, const T* x, const float* mean, const float* inverse, float* dweight, float* dbias, int own, int columns,
-    int group, int replicas, long long stride) {
+    int group, int replicas) {
     const int j = blockIdx.x * WARP + threadIdx.x, before = blockIdx.z * group;
     const auto place = [&](int row) { return row / group * replicas * group + before + row % group; };
     const auto d = [&](int row) { return j < columns ? to<float>(dy[(long long)place(row) * columns + j]) : 0; };
@@ -93,8 +82,8 @@ __global__ void layer_norm_weights(
     });
     const float bias = column(own, d);
     if (threadIdx.y == 0 && j < columns) {
-        dweight[blockIdx.z * stride + j] = weight;
-        dbias[blockIdx.z * stride + j] = bias;
+        dweight[(long long)blockIdx.z * columns + j] = weight;
+        dbias[(long long)blockIdx.z * columns + j] = bias;
     }
 }
 
