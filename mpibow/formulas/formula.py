@@ -55,6 +55,14 @@ class Formula:
     assignments: tuple[tuple[str, Expression], ...]
     results: tuple[Expression, ...]
 
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        """Of the whole tree, which takes long: functions of formulas keep their results by it."""
+        return hash((self.name, self.arrays, self.scalars, self.assignments, self.results))
+
     def __call__(self, *arrays: Array, **scalars: float) -> Arrays:
         """The results for whole arrays of one shape and dtype, by NumPy. Scalars and literals take their dtype."""
         number = arrays[0].dtype.type

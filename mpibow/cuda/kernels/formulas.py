@@ -2,13 +2,14 @@
 
 The text is a header's: it defines STATES and SCALARS, how many of them there are, and
 
-    float NAME(float w, float g, float* states, const float* scalars)
+    float stepped(float w, float g, float* states, const float* scalars)
 
 of one element: `states` are its states, read and written, `scalars` those of the formula in its order. Called with
 arrays of its own, indexed by constants, it keeps them in registers.
 """
 
 from collections.abc import Mapping
+from functools import cache
 
 from mpibow.formulas.formula import OPERATORS, Dialect, Formula
 
@@ -28,16 +29,19 @@ PARTS = {
 }
 
 
+@cache
 def element(value: Formula, gradient: Formula | None) -> str:
     """The text of an operator's header: struct Value and struct Gradient, as in pointwise.cuh."""
     return "\n".join(["#pragma once", "", *_structs({"Value": value, "Gradient": gradient or value})])
 
 
+@cache
 def sending(step: Formula, send: Formula) -> str:
     """The text of update.cu's header: the local step, and struct Send."""
     return "\n".join([source(step), *_structs({"Send": send}, step.called)])
 
 
+@cache
 def applying(apply: Formula) -> str:
     """The text of apply.cu's header: struct Apply; MOVES is 1 where it gives replicas' new weights."""
     moves = f"constexpr int MOVES = {int(apply.arrays[0] == 'w')};"
@@ -74,12 +78,13 @@ def _assignments(formula: Formula, known: set[str]) -> list[str]:
     return lines
 
 
-def source(formula: Formula, name: str = "stepped") -> str:
-    """The text of a step's formula, as a function called `name`."""
+@cache
+def source(formula: Formula) -> str:
+    """The text of a step's formula."""
     w, g, *states = formula.arrays
     lines = ["#pragma once", "", f"constexpr int STATES = {len(states)}, SCALARS = {len(formula.scalars)};", ""]
     lines += [*_parts(formula.called), f"// {formula.name}"]
-    lines += [f"__device__ inline float {name}(float {w}_, float {g}_, float* states, const float* scalars) {{"]
+    lines += [f"__device__ inline float stepped(float {w}_, float {g}_, float* states, const float* scalars) {{"]
     lines += [f"    float {each}_ = states[{i}];" for i, each in enumerate(states)]
     lines += [f"    float {each}_ = scalars[{i}];" for i, each in enumerate(formula.scalars)]
     lines += _assignments(formula, {w, g, *states, *formula.scalars})

@@ -15,7 +15,6 @@ from mpibow.cuda.device.cupy_driver import Event
 from mpibow.cuda.device.machine import Machine
 from mpibow.cuda.kernels import flat
 from mpibow.cuda.kernels import formulas as cuda_source
-from mpibow.formulas.formula import Formula
 from mpibow.graph.graph import Array
 from mpibow.kernels.passes import WHOLE, Half, Local, StepArrays
 
@@ -50,7 +49,6 @@ class DeviceFlat:
         self._gradients: DeviceArray
         self._row: DeviceArray | None = None
         self._bound: dict[tuple[object, ...], tuple[Enqueue, DeviceArray]] = {}
-        self._formulas: dict[tuple[object, ...], tuple[tuple[Formula, ...], str]] = {}  # by identity, with their texts
 
     def _make_room(self, slot: int) -> None:
         self._sent = self.machine.pinned(STEPS * slot, "rates").reshape(STEPS, slot)
@@ -160,18 +158,12 @@ class DeviceFlat:
         name = kernel if send is None else f"{kernel} {id(send.formula)}"
         for part, states, stop in local.parts(step):
             weights, *rest = (_part_of(array, part.start, stop) for array in (step.weights, *others))
-            source, *also = (cuda_source.source,) if send is None else (cuda_source.sending, send.formula)
-            text = self._text(source, part.formula, *also)
+            own = part.formula
+            text = cuda_source.source(own) if send is None else cuda_source.sending(own, send.formula)
             make = partial(_stepped, kernel, weights, states, rest, part, text, norms)
             numbers["rate"] = part.rate
             arrays, name_of_part = (weights, *states, *rest), f"{name} {len(part.scalars)}"
             self.run(name_of_part, arrays, make, part.scalars, writes=True, **numbers)
-
-    def _text(self, source: Callable[..., str], *formulas: Formula) -> str:
-        key = (source.__name__, *map(id, formulas))
-        if key not in self._formulas:
-            self._formulas[key] = formulas, source(*formulas)
-        return self._formulas[key][1]
 
     def _write(self, there: DeviceArray, scalars: Array, numbers: Mapping[str, Number]) -> None:
         sent = self._sent[self._place(), : there.size]
@@ -225,7 +217,7 @@ class DeviceFlat:
     ) -> None:
         """`sums` are one row, or none; `squares` stay as they are, since the gain makes its own."""
         total = sums[0][: weights.shape[1]] if len(sums) else None
-        text = self._text(cuda_source.applying, half.formula)
+        text = cuda_source.applying(half.formula)
 
         def make(step: DeviceArray, _: DeviceArray) -> Sequence[Launch]:
             return [flat.apply(text, weights, arrays, total, step)]

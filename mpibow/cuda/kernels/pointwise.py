@@ -1,12 +1,9 @@
 """Launches of operators of one element: kernels that are made of their formulas."""
 
-from functools import cache
-
 import numpy as np
 
 from mpibow.cuda.kernels import formulas as cuda_source
 from mpibow.errors import ShapeError
-from mpibow.formulas.formula import Formula
 from mpibow.graph.graph import Array
 from mpibow.graph.kernel import Call
 from mpibow.ops.pointwise import Pointwise, bound
@@ -26,12 +23,7 @@ def backward(call: Call) -> Launches:
 
 def header(op: Pointwise) -> str:
     """The text of element.cuh for an operator."""
-    return _text(op.half(False), None if op.differentiable is None else op.half(True))
-
-
-@cache
-def _text(value: Formula, gradient: Formula | None) -> str:
-    return cuda_source.element(value, gradient)
+    return cuda_source.element(op.half(False), None if op.differentiable is None else op.half(True))
 
 
 def _launch(call: Call, backward: bool) -> Launch:

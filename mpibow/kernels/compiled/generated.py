@@ -2,7 +2,7 @@
 
 import hashlib
 import sys
-from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
@@ -11,51 +11,43 @@ from mpibow.formulas.formula import Formula
 
 HERE = Path(__file__).parent
 FUTURE = "from __future__ import annotations\n"
-_MADE: dict[tuple[int, ...], tuple[tuple[Formula, ...], ModuleType]] = {}  # by identity: to hash a formula takes long
 
 
+@cache
 def loops(step: Formula) -> ModuleType:
     """The module of loops.py's passes for a local step."""
-    return _made((step,), lambda: (step.name, [*_of_step(step), _loops("loops.py")]))
+    return _module(step.name, *_of_step(step), _loops("loops.py"))
 
 
+@cache
 def sending(step: Formula, send: Formula) -> ModuleType:
     """The module of sending.py's pass for a local step and a rule's `send`."""
-
-    def parts() -> tuple[str, list[str]]:
-        summand = send.results[1:]
-        lines = [
-            *_of_step(step, send),
-            numba_source.function("send", send, send.arrays[:2], [0, 1] if summand else [0, 0]),
-            _tuples("kept", [f"arrays[{n}][a:b]" for n in range(len(send.arrays) - 2)], "arrays, a, b"),
-            _tuples("rounded", [f"number(numbers[{n}])" for n in range(len(send.scalars))], "numbers, number"),
-            "@_inlined",
-            "def gather(total, j, begin, x):",
-            "    total[j] = x if begin else total[j] + x" if summand else "    return",
-            _loops("sending.py"),
-        ]
-        return f"{step.name}_{send.name}", lines
-
-    return _made((step, send), parts)
+    summand = send.results[1:]
+    return _module(
+        f"{step.name}_{send.name}",
+        *_of_step(step, send),
+        numba_source.function("send", send, send.arrays[:2], [0, 1] if summand else [0, 0]),
+        *_of_rule(send, len(send.arrays) - 2),
+        "@_inlined",
+        "def gather(total, j, begin, x):",
+        "    total[j] = x if begin else total[j] + x" if summand else "    return",
+        _loops("sending.py"),
+    )
 
 
+@cache
 def applying(apply: Formula) -> ModuleType:
     """The module of applying.py's pass for a rule's `apply`."""
-
-    def parts() -> tuple[str, list[str]]:
-        moves = apply.arrays[0] == "w"
-        arrays = apply.arrays[moves:-1]
-        lines = [
-            numba_source.head(apply),
-            numba_source.function("moved", apply, ["w", "total"], [0]),
-            numba_source.function("keep", apply, ["total", "w"], [], dict(enumerate(arrays, moves))),
-            _tuples("kept", [f"arrays[{n}][a:b]" for n in range(len(arrays))], "arrays, a, b"),
-            _tuples("rounded", [f"number(numbers[{n}])" for n in range(len(apply.scalars))], "numbers, number"),
-            _loops("applying.py"),
-        ]
-        return apply.name, lines
-
-    return _made((apply,), parts)
+    moves = apply.arrays[0] == "w"
+    arrays = apply.arrays[moves:-1]
+    return _module(
+        apply.name,
+        numba_source.head(apply),
+        numba_source.function("moved", apply, ["w", "total"], [0]),
+        numba_source.function("keep", apply, ["total", "w"], [], dict(enumerate(arrays, moves))),
+        *_of_rule(apply, len(arrays)),
+        _loops("applying.py"),
+    )
 
 
 def imported(kind: str, name: str, content: str) -> ModuleType:
@@ -66,13 +58,8 @@ def imported(kind: str, name: str, content: str) -> ModuleType:
     return module
 
 
-def _made(formulas: tuple[Formula, ...], parts: Callable[[], tuple[str, list[str]]]) -> ModuleType:
-    key = tuple(map(id, formulas))
-    if key not in _MADE:
-        name, lines = parts()
-        about = f'"""Written by mpibow: {name}."""\n'
-        _MADE[key] = formulas, imported("step", name, "\n".join([about, FUTURE, *lines]))
-    return _MADE[key][1]
+def _module(name: str, *lines: str) -> ModuleType:
+    return imported("step", name, "\n".join([f'"""Written by mpibow: {name}."""\n', FUTURE, *lines]))
 
 
 def _of_step(step: Formula, *others: Formula) -> list[str]:
@@ -87,6 +74,14 @@ def _of_step(step: Formula, *others: Formula) -> list[str]:
         "def level(states, i, a, b):",
         *(f"    copied(states[{n}][0, a:b], states[{n}][i, a:b])" for n in states),
         "    return\n",
+    ]
+
+
+def _of_rule(half: Formula, arrays: int) -> list[str]:
+    """The functions for its numbers of arrays and scalars."""
+    return [
+        _tuples("kept", [f"arrays[{n}][a:b]" for n in range(arrays)], "arrays, a, b"),
+        _tuples("rounded", [f"number(numbers[{n}])" for n in range(len(half.scalars))], "numbers, number"),
     ]
 
 

@@ -41,8 +41,6 @@ from mpibow.kernels.compiled.native import Native as _Native
 from mpibow.kernels.compiled.numeric import exp as _exp, log as _log, log1p as _log1p, tanh as _tanh
 """
 NOT_FLOATS = (Cast, Compare, Where)  # operators with integer arrays, which are not reordered
-Types = tuple[tuple[str, ...], tuple[int, ...], tuple[str, ...]]  # of the arrays read, the results, the arrays written
-_MADE: dict[tuple[int, Types], tuple[Formula, Native[...]]] = {}  # by a formula's identity, and the types
 
 
 def text(formula: Formula, reads: Sequence[str], wanted: Sequence[int], writes: Sequence[str]) -> str:
@@ -91,12 +89,10 @@ def _stored(value: str, dtype: str) -> str:
     return value
 
 
+@cache
 def loop(formula: Formula, reads: tuple[str, ...], wanted: tuple[int, ...], writes: tuple[str, ...]) -> Native[...]:
-    key = (id(formula), (reads, wanted, writes))
-    if key not in _MADE:
-        module = imported("loop", formula.name, text(formula, reads, wanted, writes))
-        _MADE[key] = formula, module.loop
-    return _MADE[key][1]
+    kernel: Native[...] = imported("loop", formula.name, text(formula, reads, wanted, writes)).loop
+    return kernel
 
 
 def kernel(op: type) -> Kernel:
