@@ -9,7 +9,7 @@ from mpibow.errors import ShapeError
 from mpibow.formulas import functions as f
 from mpibow.graph.graph import Shape, Tensor
 
-from .pointwise import Element, Pointwise, of_one
+from .pointwise import Element, Elementary, Pointwise, of_one
 
 __all__ = [
     "ClippedRelu",
@@ -57,14 +57,10 @@ class Sigmoid(Pointwise):
         return dy * (y * (1 - y))
 
 
-class Tanh(Pointwise):
+class Tanh(Elementary):
     """y = tanh(x)."""
 
     kind = "tanh"
-
-    @staticmethod
-    def value(x: Element) -> Element:
-        return f.tanh(x)
 
     @staticmethod
     def gradient(y: Element, dy: Element) -> Element:

@@ -2,7 +2,7 @@
 
 from mpibow.formulas import functions as f
 
-from .pointwise import Element, Pointwise, of_one
+from .pointwise import Element, Elementary, Pointwise, of_one
 
 __all__ = [
     "Abs",
@@ -42,126 +42,90 @@ class Negative(Pointwise):
         return -dy
 
 
-class Abs(Pointwise):
+class Abs(Elementary):
     """y = |x|; its gradient is 0 at 0."""
 
     kind = "abs"
-
-    @staticmethod
-    def value(x: Element) -> Element:
-        return f.abs(x)
 
     @staticmethod
     def gradient(x: Element, dy: Element) -> Element:
         return f.sign(x) * dy
 
 
-class Exp(Pointwise):
+class Exp(Elementary):
     """y = exp(x)."""
 
     kind = "exp"
-
-    @staticmethod
-    def value(x: Element) -> Element:
-        return f.exp(x)
 
     @staticmethod
     def gradient(y: Element, dy: Element) -> Element:
         return y * dy
 
 
-class Log(Pointwise):
+class Log(Elementary):
     """y = log(x), the natural one."""
 
     kind = "log"
-
-    @staticmethod
-    def value(x: Element) -> Element:
-        return f.log(x)
 
     @staticmethod
     def gradient(x: Element, dy: Element) -> Element:
         return dy / x
 
 
-class Log1p(Pointwise):
+class Log1p(Elementary):
     """y = log(1 + x), exact near 0."""
 
     kind = "log1p"
-
-    @staticmethod
-    def value(x: Element) -> Element:
-        return f.log1p(x)
 
     @staticmethod
     def gradient(x: Element, dy: Element) -> Element:
         return dy / (1 + x)
 
 
-class Sqrt(Pointwise):
+class Sqrt(Elementary):
     """y = sqrt(x)."""
 
     kind = "sqrt"
-
-    @staticmethod
-    def value(x: Element) -> Element:
-        return f.sqrt(x)
 
     @staticmethod
     def gradient(y: Element, dy: Element) -> Element:
         return 0.5 * dy / y
 
 
-class Sin(Pointwise):
+class Sin(Elementary):
     """y = sin(x)."""
 
     kind = "sin"
-
-    @staticmethod
-    def value(x: Element) -> Element:
-        return f.sin(x)
 
     @staticmethod
     def gradient(x: Element, dy: Element) -> Element:
         return f.cos(x) * dy
 
 
-class Cos(Pointwise):
+class Cos(Elementary):
     """y = cos(x)."""
 
     kind = "cos"
-
-    @staticmethod
-    def value(x: Element) -> Element:
-        return f.cos(x)
 
     @staticmethod
     def gradient(x: Element, dy: Element) -> Element:
         return -f.sin(x) * dy
 
 
-class Floor(Pointwise):
+class Floor(Elementary):
     """y = the largest whole number that is at most x; its gradient is 0."""
 
     kind = "floor"
-
-    @staticmethod
-    def value(x: Element) -> Element:
-        return f.floor(x)
 
     @staticmethod
     def gradient(dy: Element) -> Element:
         return 0 * dy
 
 
-class Sign(Pointwise):
+class Sign(Elementary):
     """y = 1, 0 or -1, as x is above, at or below 0; its gradient is 0."""
 
     kind = "sign"
-
-    @staticmethod
-    def value(x: Element) -> Element:
-        return f.sign(x)
 
     @staticmethod
     def gradient(dy: Element) -> Element:

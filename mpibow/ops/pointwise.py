@@ -9,7 +9,7 @@ from typing import ClassVar, Protocol
 
 import numpy as np
 
-from mpibow.formulas.formula import Formula
+from mpibow.formulas.formula import Apply, Formula, Name
 from mpibow.formulas.functions import Element as Element
 from mpibow.formulas.language import formula
 from mpibow.formulas.passes import Program, bind, plain, program
@@ -41,6 +41,13 @@ class Pointwise(Op):
         function = self.gradient if backward else self.value
         assert function is not None
         return formula(function)
+
+
+class Elementary(Pointwise):
+    """y = the function of formulas that the operator's kind names, of x."""
+
+    def half(self, backward: bool) -> Formula:
+        return super().half(True) if backward else Formula(self.kind, ("x",), (), (), (Apply(self.kind, (Name("x"),)),))
 
 
 class OfOne(Protocol):
