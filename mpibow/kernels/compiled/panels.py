@@ -93,9 +93,9 @@ def multiply_tile(
             )
 
 
-@specialised((1,), range(1, WIDE + 1))
-def pack(b: IRBuilder, _: int, wide: int, source: Value, panel: Value, k: Value, row: Value, rest: Value) -> None:
-    """panel (k, vectors) <- k rows of the source, whose last vector has `rest` columns. `rows` is 1."""
+@specialised(range(1, WIDE + 1))
+def pack(b: IRBuilder, wide: int, source: Value, panel: Value, k: Value, row: Value, rest: Value) -> None:
+    """panel (k, vectors) <- k rows of the source, whose last vector has `rest` columns."""
     some = first_lanes(b, rest)
     with cgutils.for_range(b, k) as loop:
         start, to = b.add(source, b.mul(loop.index, row)), b.add(panel, b.mul(loop.index, I64(wide * LINE)))

@@ -41,7 +41,7 @@ def _even(columns: int) -> tuple[int, int]:
 def _pack(right: int, place: int, n: int, k: int, row: int, step: int, at: int, vectors: int) -> None:
     """place (k, vectors) <- so many vectors of columns of right (k, n), from number `at` on."""
     if step == 4:
-        pack(1, vectors, right + at * LINE, place, k, row, min(16, n - 16 * (at + vectors - 1)))
+        pack(vectors, right + at * LINE, place, k, row, min(16, n - 16 * (at + vectors - 1)))
         return
     for v in range(vectors):
         first, columns = right + 16 * (at + v) * step, min(16, n - 16 * (at + v))
@@ -120,7 +120,7 @@ def product(
             source, row, step, group = left + top * left_row + begin * left_step, left_row, left_step, 16 * left_row
             if left_step != 4:
                 for i in range(0, rows, 16):
-                    pack(1, 1, source + 4 * i, lefts + i * 4 * deep, deep, left_step, min(16, rows - i))
+                    pack(1, source + 4 * i, lefts + i * 4 * deep, deep, left_step, min(16, rows - i))
                 source, row, step, group = lefts, 4, LINE, LINE * deep
             added, added_row = (more, more_row) if begin == 0 else (out, out_row)
             at = 0
