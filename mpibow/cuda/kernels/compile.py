@@ -1,8 +1,6 @@
 """mpibow's own CUDA kernels as machine code: by NVRTC, without a device, kept on disk."""
 
 import ctypes
-import hashlib
-import json
 import re
 from collections.abc import Mapping, Sequence
 from ctypes import byref, c_char_p, c_int, c_size_t, c_void_p
@@ -12,8 +10,8 @@ from pathlib import Path
 
 from mpibow.cuda.device import libraries
 from mpibow.errors import DeviceError, install
-from mpibow.system.files import whole_file
 
+from .kept import digest, read_code, write_code
 from .kernels import KERNELS
 
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100")  # the GPUs that CI compiles for: A100, H100 and H200, B200
@@ -132,35 +130,20 @@ def compiled(
     headers = {name: text for name, text in files.items() if name.endswith(".cuh")}
     headers |= {HEADERS.get(source, FORMULA): formula} if formula else {}
     kernels = [kernel for kernel, file in KERNELS.items() if file == source]
-    key = repr((files[source], headers, kernels, architecture, OPTIONS, compiler.version))
-    kept = None if folder is None else folder / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.cubin"
-    module = None if kept is None else read_kept(kept)
+    name = digest(files[source], headers, kernels, architecture, OPTIONS, compiler.version)
+    kept = None if folder is None else folder / f"{name}.cubin"
+    module = None if kept is None else read_module(kept)
     if module is None:
         module = compiler.compile(files[source], headers, kernels, architecture)
         if kept is not None:
-            _write(kept, module)
+            usage = {name: vars(usage) for name, usage in module.usage.items()}
+            write_code(kept, {"names": dict(module.names), "usage": usage}, module.code)
     return module
 
 
-# A kept module: the SHA-256 of all that follows it, a line of JSON, the machine code.
-
-
-def _write(path: Path, module: Module) -> None:
-    head = {"names": dict(module.names), "usage": {name: vars(usage) for name, usage in module.usage.items()}}
-    content = json.dumps(head).encode() + b"\n" + module.code
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with whole_file(path, lasting=False) as file:  # ranks may compile the same at once
-        file.write(hashlib.sha256(content).digest() + content)
-
-
-def read_kept(path: Path) -> Module | None:
+def read_module(path: Path) -> Module | None:
     """None where it is not there or not whole: then it is compiled again."""
-    try:
-        content = path.read_bytes()
-    except OSError:
+    head, code = read_code(path)
+    if not head:
         return None
-    if hashlib.sha256(content[32:]).digest() != content[:32]:
-        return None
-    line, code = content[32:].split(b"\n", 1)
-    head = json.loads(line)
     return Module(code, head["names"], {name: Usage(**usage) for name, usage in head["usage"].items()})

@@ -138,8 +138,8 @@ def fill(y: PlanArray, value: float, factor: PlanArray = None) -> Launch:
     return _launch("fill", y, float(value), factor)
 
 
-def dropout_formats(op: Op, shapes: Shapes, given: Tags) -> Formats:
-    """As given, where that is canonical or has channels last."""
+def counter_formats(op: Op, shapes: Shapes, given: Tags) -> Formats:
+    """As given, where that is canonical or has channels last; behind it the counters."""
     tag = given[0] if given[0] == "acdb" else canonical(shapes.y)
     return Formats((tag, "ab"), tag)
 

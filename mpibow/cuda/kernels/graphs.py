@@ -176,7 +176,7 @@ def _product(t: _Tensors, spec: Product) -> None:
     c = t.graph.matmul(A=t["a"], B=t["b"])
     if spec.bias is not None:
         c = t.graph.add(a=c, b=t["bias"])
-    t.write("c", t.graph.relu(c) if spec.relu else c)
+    t.write("c", c)
 
 
 def _cast(t: _Tensors, spec: Cast) -> None:

@@ -45,11 +45,6 @@ def crop_forward(call: Call) -> Launches:
     return _window(call, None, 0, False)
 
 
-def cutout_formats(op: Op, shapes: Shapes, given: Tags) -> Formats:
-    tag = "acdb" if given[0] == "acdb" else canonical(shapes.y)
-    return Formats((tag, "ab"), tag)
-
-
 def cutout_forward(call: Call) -> Launches:
     (x, counters), (n, channels, height, width) = call.x, call.shapes.y
     grid, last = (turns(channels * height * width)[0], n, 1), call.shapes.formats.y == "acdb"

@@ -172,14 +172,12 @@ def open_gpu(
     precision: str,
     *,
     graphs: bool,
-    deterministic: bool = True,
-    cache: Path | None = None,
     ranges: Range = nullcontext,
 ) -> Gpu:
     """CUDA's own parts, of a GPU that is opened. Raises DeviceError where cuDNN is missing or does not start."""
     chosen, shadows, handles = PRECISIONS[NAMES.get(precision, precision)], Shadows(), Handles()
     library, found = load_cudnn(), machine.found.gpu
-    folder, search = cache or cache_folder(), Search(deterministic=deterministic, tries=TRIES)
+    folder, search = cache_folder(), Search(tries=TRIES)
     kept = plan_folder(folder, found, search)
     target = Target(kept.about[0], handles.of(machine.stream))
     timer = DeviceTimer(machine.driver, machine.stream, handles.of)

@@ -1,6 +1,5 @@
 """The inputs and outputs of a cuDNN graph: operands by name, their layouts, and the arithmetic of a graph."""
 
-import hashlib
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -68,16 +67,6 @@ def image(name: str, role: Role, shape: Shape, dtype: str) -> Operand:
 def channels(name: str, role: Role, count: int, dtype: str = "float32") -> Operand:
     """A value a channel, (1, count, 1, 1)."""
     return Operand(name, role, (1, count, 1, 1), (count, 1, count, count), dtype)
-
-
-def matrix(name: str, role: Role, shape: Shape, dtype: str, *, strides: Shape | None = None) -> Operand:
-    """(batch, rows, columns), row by row unless `strides` are given."""
-    return Operand(name, role, shape, strides or (shape[1] * shape[2], shape[2], 1), dtype)
-
-
-def digest(spec: object, *more: object) -> str:
-    """A name for a file that depends on every field of `spec`, and on `more`."""
-    return hashlib.sha256(repr((spec, *more)).encode()).hexdigest()[:32]
 
 
 def numbered(operands: Iterable[Operand]) -> dict[str, int]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from mpibow.graph.graph import Shape
 from mpibow.ops.window import Pair
 
-from .operands import Operand, Operands, Precision, Role, Scalar, channels, image, matrix
+from .operands import Operand, Operands, Precision, Role, Scalar, channels, image
 
 NORM = ("mean", "variance", "scale", "shift")  # of an inference norm: running statistics, then its weights
 
@@ -166,7 +166,7 @@ class NormInference(_OfImage):
 
 @dataclass(frozen=True)
 class Product:
-    """c (batch, m, n) = a (batch, m, k) @ b (batch, k, n), + bias (batch, 1, n) where it has strides, relu.
+    """c (batch, m, n) = a (batch, m, k) @ b (batch, k, n), + bias (batch, 1, n) where it has strides.
 
     Strides of a, b and c are in elements; so a transposed matrix costs nothing, and the leading axis may be
     replicas whose rows are interleaved (fused learners). `out` is c's dtype.
@@ -182,19 +182,18 @@ class Product:
     out: str
     precision: Precision
     bias: Shape | None = None
-    relu: bool = False
     kind = "product"
 
     @property
     def operands(self) -> Operands:
         io = self.precision.io
         found = [
-            matrix("a", "in", (self.batch, self.m, self.k), io, strides=self.a),
-            matrix("b", "in", (self.batch, self.k, self.n), io, strides=self.b),
+            Operand("a", "in", (self.batch, self.m, self.k), self.a, io),
+            Operand("b", "in", (self.batch, self.k, self.n), self.b, io),
         ]
         if self.bias is not None:
-            found.append(matrix("bias", "in", (self.batch, 1, self.n), io, strides=self.bias))
-        return (*found, matrix("c", "out", (self.batch, self.m, self.n), self.out, strides=self.c))
+            found.append(Operand("bias", "in", (self.batch, 1, self.n), self.bias, io))
+        return (*found, Operand("c", "out", (self.batch, self.m, self.n), self.c, self.out))
 
 
 @dataclass(frozen=True)

@@ -98,7 +98,7 @@ _same = partial(LaunchKernel, formats=as_given)  # the kernel of an operator tha
 _UNARY = _same(elementwise.unary_forward, elementwise.unary_backward)
 _AVERAGE = LaunchKernel(pool.average_forward, pool.average_backward, formats=pool.formats)
 _DROPOUT = LaunchKernel(
-    elementwise.dropout_forward, elementwise.dropout_backward, elementwise.dropout_buffers, elementwise.dropout_formats
+    elementwise.dropout_forward, elementwise.dropout_backward, elementwise.dropout_buffers, elementwise.counter_formats
 )
 _LAYER_NORM = LaunchKernel(norm.layer_forward, norm.layer_backward, norm.layer_buffers)
 _RESPONSE = _same(norm.response_forward, norm.response_backward, norm.response_buffers)
@@ -126,7 +126,7 @@ LAUNCHED: Mapping[type[Op], LaunchKernel] = {
     ops.CentreCrop: LaunchKernel(image.crop_forward),
     ops.ClippedRelu: _UNARY,
     ops.Concat: _same(layout.concat_forward, layout.concat_backward),
-    ops.Cutout: LaunchKernel(image.cutout_forward, formats=image.cutout_formats),
+    ops.Cutout: LaunchKernel(image.cutout_forward, formats=elementwise.counter_formats),
     ops.Dropout: _DROPOUT,
     ops.Gelu: _UNARY,
     ops.GlobalAvgPool2d: _AVERAGE,

@@ -72,12 +72,12 @@ def test_what_is_kept_is_read_again_and_what_is_damaged_is_made_anew(tmp_path):
     first = compiled("layout.cu", "sm_90", tmp_path)
     (kept,) = tmp_path.iterdir()
     content = kept.read_bytes()
-    assert own.read_kept(kept) == first
+    assert own.read_module(kept) == first
     for damaged in (b"", content[:20], content[:-1], content[:40] + b"x" + content[41:]):
         kept.write_bytes(damaged)
-        assert own.read_kept(kept) is None
+        assert own.read_module(kept) is None
     assert compiled("layout.cu", "sm_90", tmp_path).usage == first.usage
-    assert own.read_kept(kept) is not None
+    assert own.read_module(kept) is not None
     compiled("layout.cu", "sm_80", tmp_path)
     assert len(list(tmp_path.iterdir())) == 2
 

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mpibow.cuda.kernels.kept import digest
 from mpibow.cuda.kernels.listing import convolution, dense, norm
-from mpibow.cuda.kernels.operands import PRECISIONS, check_sizes, digest, numbered
+from mpibow.cuda.kernels.operands import PRECISIONS, check_sizes, numbered
 from mpibow.cuda.kernels.specs import (
     Cast,
     ConvData,
