@@ -2,9 +2,8 @@
 
 from typing import Any
 
-from mpibow.comm.communicator import Communicator, InPlace
-from mpibow.cuda.device.array import PlanArray
-from mpibow.cuda.device.cupy_driver import Event, Stream
+from mpibow.comm.communicator import Array, Communicator, InPlace
+from mpibow.cuda.device.cupy_driver import Stream
 
 
 class Beside(InPlace):
@@ -15,15 +14,9 @@ class Beside(InPlace):
         self.rank, self.size, self.any_thread = host.rank, host.size, host.any_thread
         self.local_rank, self.local_size = host.local_rank, host.local_size
 
-    def exchange(self, array: PlanArray, ready: Event) -> Event:
-        """Sums `array` on the communicator's own stream once `ready` has come; returns the event of its end.
-
-        By NCCL it overlaps with computing: neither side waits for the other but by these two events. By MPI the calling
-        thread waits: it is the communication thread, which has nothing else to do.
-        """
-        self.stream.wait(ready)
-        self.allreduce(array, self.stream)
-        return self.stream.record()
+    def broadcast(self, array: Array, root: int = 0, stream: object = None) -> None:
+        """Of host arrays."""
+        self._host.broadcast(array, root)
 
     def barrier(self) -> None:
         self._host.barrier()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from types import ModuleType
 from typing import NoReturn
 
@@ -37,12 +36,16 @@ class Nccl(Beside):
     def allreduce(self, array: PlanArray, stream: Stream | None = None) -> None:
         if isinstance(array, np.ndarray):
             return self._host.allreduce(array)
-        self._issue("all-reduce", self._ring.allreduce, stream, array)
-
-    def broadcast(self, array: PlanArray, root: int = 0, stream: Stream | None = None) -> None:
-        if isinstance(array, np.ndarray):
-            return self._host.broadcast(array, root)
-        self._issue(f"broadcast from rank {root}", self._ring.broadcast, stream, array, root)
+        what, on = describe("all-reduce", array), stream or self.stream
+        if self._failed:
+            raise CommunicationError(f"{what}: an earlier call has failed: {self._failed}")
+        self._agree(what)
+        try:
+            self._ring.allreduce(_address(array), array.size, array.dtype.name, on.pointer)
+        except CommunicationError as error:
+            self._give_up(f"{what}: {error}")
+        if stream is None:
+            self.wait(on.record(), what)
 
     def wait(self, event: Event, what: str = "all-reduce") -> None:
         """Sleeps until `event` has come. Raises CommunicationError if NCCL or the GPU reports an error, or nothing for
@@ -71,18 +74,6 @@ class Nccl(Beside):
             self._ring.abort()
         elif not self._failed:
             self._ring.close()
-
-    def _issue(self, name: str, call: Callable[..., None], stream: Stream | None, array: PlanArray, *root: int) -> None:
-        what, on = describe(name, array), stream or self.stream
-        if self._failed:
-            raise CommunicationError(f"{what}: an earlier call has failed: {self._failed}")
-        self._agree(what)
-        try:
-            call(_address(array), array.size, array.dtype.name, *root, on.pointer)
-        except CommunicationError as error:
-            self._give_up(f"{what}: {error}")
-        if stream is None:
-            self.wait(on.record(), what)
 
     def _agree(self, what: str) -> None:
         """Compares the ranks' calls, each call only the first time that it is made: NCCL hangs, or adds up the wrong
@@ -126,10 +117,10 @@ class CupyRing:
             ) from None
 
     def allreduce(self, address: int, count: int, dtype: str, stream: int) -> None:
-        self._call(self._comm.allReduce, address, address, count, self._types[dtype], self._nccl.NCCL_SUM, stream)
-
-    def broadcast(self, address: int, count: int, dtype: str, root: int, stream: int) -> None:
-        self._call(self._comm.broadcast, address, address, count, self._types[dtype], root, stream)
+        try:
+            self._comm.allReduce(address, address, count, self._types[dtype], self._nccl.NCCL_SUM, stream)
+        except self._nccl.NcclError as error:
+            raise CommunicationError(f"NCCL error: {error}") from None
 
     def problem(self) -> str:
         """The error meanwhile on any rank; '' if there is none. Does not wait."""
@@ -145,12 +136,6 @@ class CupyRing:
 
     def close(self) -> None:
         self._comm.destroy()
-
-    def _call(self, call: Callable[..., None], *arguments: object) -> None:
-        try:
-            call(*arguments)
-        except self._nccl.NcclError as error:
-            raise CommunicationError(f"NCCL error: {error}") from None
 
 
 def load_nccl() -> ModuleType:

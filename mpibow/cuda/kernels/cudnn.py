@@ -51,12 +51,6 @@ class Handles:
             ) from None
         return handle
 
-    def close(self) -> None:
-        cudnn = load_cudnn()
-        for handle in self._of.values():
-            cudnn.destroy_handle(handle)
-        self._of.clear()
-
 
 def pointer_of(array: PlanArray, dtype: str) -> int:
     """A CuPy array's address. It must hold that dtype; for 16-bit floats that NumPy lacks, any type of their size."""

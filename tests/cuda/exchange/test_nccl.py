@@ -26,9 +26,6 @@ class FakeRing(CupyRing):
             raise CommunicationError(self._raises)
         self.log.append(("all-reduce", address, count, dtype, stream))
 
-    def broadcast(self, address: int, count: int, dtype: str, root: int, stream: int) -> None:
-        self.log.append(("broadcast", address, count, dtype, root, stream))
-
     def problem(self) -> str:
         self._asked += 1
         return self._wrong if self._asked > 1 else ""
@@ -59,7 +56,9 @@ def test_the_order_of_an_iteration_on_every_rank(ranks: int):
         compute = FakeStream("compute", log, pointer=1)
         for iteration in range(2):
             log.append(("update", iteration))
-            done = nccl.exchange(total, compute.record())
+            nccl.stream.wait(compute.record())
+            nccl.allreduce(total, nccl.stream)
+            done = nccl.stream.record()
             log.append(("gradients", iteration))
             compute.wait(done)
         return log, total.ptr
@@ -84,8 +83,7 @@ def test_on_a_stream_of_the_callers_nothing_waits():
     log = []
     nccl, mine, own = opened(log), array(), FakeStream("own", log, pointer=7)
     nccl.allreduce(mine, own)
-    nccl.broadcast(mine, 1, own)
-    assert log == [("all-reduce", mine.ptr, 5, "float32", 7), ("broadcast", mine.ptr, 5, "float32", 1, 7)]
+    assert log == [("all-reduce", mine.ptr, 5, "float32", 7)]
 
 
 def test_without_a_stream_it_is_over_on_return():
@@ -131,8 +129,7 @@ def test_calls_are_compared_the_first_time_only():
     for _ in range(3):
         nccl.allreduce(mine, nccl.stream)
     nccl.allreduce(array(6), nccl.stream)
-    nccl.broadcast(mine, 0, nccl.stream)
-    assert shared == ["all-reduce of 5 float32", "all-reduce of 6 float32", "broadcast from rank 0 of 5 float32"]
+    assert shared == ["all-reduce of 5 float32", "all-reduce of 6 float32"]
 
 
 def test_an_error_of_nccl_while_it_is_waited_for():
@@ -222,7 +219,6 @@ class FakeNccl:
         self.log.append(("open", size, identity, rank))
         return SimpleNamespace(
             allReduce=lambda *a: self.log.append(("allReduce", *a)),
-            broadcast=lambda *a: self.log.append(("broadcast", *a)),
             check_async_error=self.check,
             abort=lambda: self.log.append(("abort",)),
             destroy=lambda: self.log.append(("destroy",)),
@@ -261,13 +257,11 @@ def test_the_ring_of_cupy():
     module = FakeNccl()
     ring = CupyRing(module, 2, b"identity", 1)
     ring.allreduce(512, 10, "float32", 99)
-    ring.broadcast(512, 10, "int64", 1, 99)
     assert ring.problem() == ""
     ring.abort()
     ring.close()
     assert module.log == [
-        ("open", 2, b"identity", 1), ("allReduce", 512, 512, 10, 7, 0, 99), ("broadcast", 512, 512, 10, 4, 1, 99),
-        ("abort",), ("destroy",),
+        ("open", 2, b"identity", 1), ("allReduce", 512, 512, 10, 7, 0, 99), ("abort",), ("destroy",),
     ]  # fmt: skip
     module.late = "NCCL_ERROR_SYSTEM_ERROR: unhandled system error"
     assert ring.problem() == "NCCL_ERROR_SYSTEM_ERROR: unhandled system error"
