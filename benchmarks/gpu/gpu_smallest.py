@@ -20,7 +20,7 @@ from mpibow.cuda.kernels.elementwise import fill
 from mpibow.cuda.kernels.launcher import Launcher
 from mpibow.cuda.kernels.opened import cache_folder, plan_folder
 from mpibow.cuda.kernels.operands import PRECISIONS
-from mpibow.cuda.kernels.plans import Planner, Search, Target
+from mpibow.cuda.kernels.plans import Planner, Target
 from mpibow.cuda.kernels.specs import Cast
 from mpibow.errors import DeviceError
 
@@ -41,8 +41,8 @@ def nvrtc(machine: Machine) -> bool:
 
 def planner(machine: Machine, handles: Handles) -> Planner:
     """Of the plans that cuDNN ranks first, as the tests take them."""
-    kept = plan_folder(cache_folder(), machine.found.gpu, Search())
-    return Planner(Target(kept.about[0], handles.of(machine.stream)), Search(), kept)
+    kept = plan_folder(cache_folder(), machine.found.gpu, 1)
+    return Planner(Target(kept.about[0], handles.of(machine.stream)), 1, kept)
 
 
 def cudnn(machine: Machine) -> bool:

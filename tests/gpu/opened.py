@@ -22,7 +22,7 @@ from mpibow.cuda.kernels.layers import layers
 from mpibow.cuda.kernels.listing import rewrite
 from mpibow.cuda.kernels.opened import plan_folder
 from mpibow.cuda.kernels.operands import PRECISIONS, Precision
-from mpibow.cuda.kernels.plans import Planner, Search, Target
+from mpibow.cuda.kernels.plans import Planner, Target
 from mpibow.cuda.kernels.table import LAUNCHED
 from mpibow.errors import DeviceError
 from mpibow.graph.graph import Array, Tensor
@@ -107,11 +107,11 @@ class Device:
     def wait(self) -> None:
         self.stream.synchronise()
 
-    def planner(self, search: Search | None = None, folder: Path | None = None) -> Planner:
+    def planner(self, tries: int = 1, folder: Path | None = None) -> Planner:
         """Plans are kept as a run's are, in the user's cache or in `folder`."""
-        kept = plan_folder(folder or cache_folder(), self.gpu, search or Search())
+        kept = plan_folder(folder or cache_folder(), self.gpu, tries)
         target = Target(kept.about[0], handle=self.handles.of(self.stream))
-        return Planner(target, search, kept)
+        return Planner(target, tries, kept)
 
 
 @cache

@@ -14,7 +14,7 @@ from mpibow.cuda.kernels import plans
 from mpibow.cuda.kernels.cudnn import DeviceTimer
 from mpibow.cuda.kernels.layers import layers
 from mpibow.cuda.kernels.operands import PRECISIONS
-from mpibow.cuda.kernels.plans import Planner, Search, Target
+from mpibow.cuda.kernels.plans import Planner, Target
 from mpibow.cuda.kernels.specs import ConvForward, ConvGeometry
 from mpibow.errors import DeviceError, ShapeError
 from mpibow.graph.graph import Array
@@ -244,7 +244,7 @@ def test_the_fastest_of_several_is_taken():
     device = opened.device()
     timer = DeviceTimer(device.driver, device.stream, device.handles.of)
     target = Target("timed", handle=device.handles.of(device.stream))
-    planner = Planner(target, Search(tries=3), timer=timer)
+    planner = Planner(target, 3, timer=timer)
     seconds = planner.plan(SPEC).made.seconds
     assert 1e-7 < seconds < 1e-2
     check(CASE, "tf32", planner)

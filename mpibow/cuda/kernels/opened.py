@@ -32,7 +32,7 @@ from .kernels import Constant, Launches
 from .launcher import Bind, Executor, Launcher, Range
 from .operands import PRECISIONS, Precision
 from .passes import DeviceFlat
-from .plans import Planner, Search, Target
+from .plans import Planner, Target
 from .precision import LossScale, Shadows
 
 # By a config's precision, where cuDNN has another name for it.
@@ -177,20 +177,20 @@ def open_gpu(
     """CUDA's own parts, of a GPU that is opened. Raises DeviceError where cuDNN is missing or does not start."""
     chosen, shadows, handles = PRECISIONS[NAMES.get(precision, precision)], Shadows(), Handles()
     library, found = load_cudnn(), machine.found.gpu
-    folder, search = cache_folder(), Search(tries=TRIES)
-    kept = plan_folder(folder, found, search)
+    folder = cache_folder()
+    kept = plan_folder(folder, found, TRIES)
     target = Target(kept.about[0], handles.of(machine.stream))
     timer = DeviceTimer(machine.driver, machine.stream, handles.of)
-    cudnn = Cudnn(Planner(target, search, kept, timer), handles, shadows.address)
+    cudnn = Cudnn(Planner(target, TRIES, kept, timer), handles, shadows.address)
     about = f"{found}, cuDNN {library.backend_version_string()}, {chosen.name}"
     return Gpu(machine, Launcher(machine, folder / "kernels"), cudnn, shadows, chosen, graphs, about, ranges)
 
 
-def plan_folder(folder: Path, gpu: DeviceProperties, search: Search) -> Folder:
-    """The folder of plans for a kind of GPU, both parts of cuDNN and a way of choosing; the kind is named first."""
+def plan_folder(folder: Path, gpu: DeviceProperties, tries: int) -> Folder:
+    """The folder of plans for a kind of GPU, both parts of cuDNN and so many tries; the kind is named first."""
     cudnn = load_cudnn()
     versions = cudnn.backend_version_string(), f"frontend {cudnn.__version__}"
-    return Folder(folder / "plans", (f"{gpu.name} {gpu.computes}", *versions, *search.words()))
+    return Folder(folder / "plans", (f"{gpu.name} {gpu.computes}", *versions, f"tries={tries}"))
 
 
 def runs_of(bound: BoundPlan) -> list[Enqueue]:

@@ -17,24 +17,6 @@ WORKSPACE = 1 << 30  # bytes at most of one plan
 
 
 @dataclass(frozen=True)
-class Search:
-    """How plans are chosen: of those that heuristics rank first so many are timed, and the fastest is taken.
-
-    `tries` are of engines that cuDNN brings as machine code: such a plan is built in no time. `compiled` are of engines
-    that it compiles for each plan, for a second or more. Timing may choose another plan another time: then bits
-    repeat only where the plans are kept.
-    """
-
-    deterministic: bool = True
-    tries: int = 1
-    compiled: int = 1
-    workspace: int = WORKSPACE
-
-    def words(self) -> tuple[str, ...]:
-        return tuple(f"{name}={value}" for name, value in vars(self).items())
-
-
-@dataclass(frozen=True)
 class Target:
     """The device that plans are for: of `handle`, or of `properties` where it is described and not here.
 
@@ -77,13 +59,15 @@ Timer = Callable[[Executable], float]  # seconds of one run
 
 
 class Planner:
-    """Plans by spec, made once: read from `folder`, else built and, with a timer, the fastest of several taken."""
+    """Plans by spec, made once: read from `folder`, else built and, with a timer, the fastest of `tries` taken.
+
+    Timing may choose another plan another time: then bits repeat only where the plans are kept.
+    """
 
     def __init__(
-        self, target: Target, search: Search | None = None, folder: Folder | None = None, timer: Timer | None = None
+        self, target: Target, tries: int = 1, folder: Folder | None = None, timer: Timer | None = None
     ) -> None:
-        self._target, self._search = target, search or Search()
-        self._folder, self._timer = folder, timer
+        self._target, self._tries, self._folder, self._timer = target, tries, folder, timer
         self._made: dict[Spec, Executable] = {}
         self._lock = threading.Lock()  # learners bind their plans one after the other
 
@@ -117,7 +101,7 @@ class Planner:
 
     def _make(self, spec: Spec) -> Executable:
         """The first plan that can be built, or the fastest of those that are tried; kept for the next run."""
-        found = candidates(spec, self._target, self._search)
+        found = candidates(spec, self._target, self._tries)
         best = self._fastest(spec, found, self._timer) if self._timer else next(found)
         best = self._load(spec, best.made)  # alone, without the graph that its rivals were built in
         if self._folder:
@@ -140,20 +124,23 @@ class Planner:
         return min(timed, key=lambda pair: pair[0])[1]
 
 
-def candidates(spec: Spec, target: Target, search: Search) -> Iterator[Executable]:
-    """As many plans of `spec` as `search` requires, in cuDNN's order; each is built when it is asked for.
+def candidates(spec: Spec, target: Target, tries: int) -> Iterator[Executable]:
+    """Plans of `spec` in cuDNN's order, each built when it is asked for; all are deterministic.
+
+    So many `tries` are of engines that cuDNN brings as machine code: such a plan is built in no time. One more is of an
+    engine that it compiles for the plan, for a second or more.
 
     Raises DeviceError where there is none, with the spec and cuDNN's own words.
     """
     cudnn = load_cudnn()
     graph = build_graph(spec, handle=target.handle, properties=target.properties)
     why, any_built = "", False
-    left = {False: search.tries, True: search.compiled}  # by whether the engine is compiled for the plan
+    left = {False: tries, True: 1}  # by whether the engine is compiled for the plan
     try:
         graph.build_operation_graph()
         graph.create_execution_plans([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
-        graph.deselect_numeric_notes(forbidden(cudnn.numerical_note, spec, search.deterministic))
-        graph.deselect_workspace_greater_than(search.workspace)
+        graph.deselect_numeric_notes(forbidden(cudnn.numerical_note, spec))
+        graph.deselect_workspace_greater_than(WORKSPACE)
         indices = range(graph.get_execution_plan_count())
     except refusals() as error:
         why, indices = first_line(error), range(0)
@@ -176,18 +163,17 @@ def candidates(spec: Spec, target: Target, search: Search) -> Iterator[Executabl
         yield Executable(spec, made, graph)
     if not any_built:
         raise DeviceError(
-            f"cuDNN {cudnn.backend_version_string()} has no engine on {target.name} for {spec}"
-            f"{' that is deterministic' if search.deterministic else ''}: {why}"
+            f"cuDNN {cudnn.backend_version_string()} has no engine on {target.name} for {spec} that is deterministic: "
+            f"{why}"
         )
 
 
-def forbidden(notes: CudnnObject, spec: Spec, deterministic: bool) -> list[CudnnObject]:
+def forbidden(notes: CudnnObject, spec: Spec) -> list[CudnnObject]:
     """The numerical notes that an engine must not have.
 
     Sums are in float32 and inputs are never rounded below their own precision; exact float32 stays off tensor cores.
     Engines of graphs without products carry the note as well, and round nothing.
     """
-    found = [notes.DOWN_CONVERT_INPUTS, notes.REDUCED_PRECISION_REDUCTION]
-    if not spec.precision.tensor_cores and has_products(spec):
-        found.append(notes.TENSOR_CORE)
-    return found + ([notes.NONDETERMINISTIC] if deterministic else [])
+    exact = not spec.precision.tensor_cores and has_products(spec)
+    found = [notes.DOWN_CONVERT_INPUTS, notes.REDUCED_PRECISION_REDUCTION, *([notes.TENSOR_CORE] if exact else [])]
+    return [*found, notes.NONDETERMINISTIC]

@@ -25,7 +25,7 @@ from mpibow.cuda.kernels.kept import Folder
 from mpibow.cuda.kernels.listing import convolution, dense, norm, rewrite
 from mpibow.cuda.kernels.opened import TRIES, plan_folder
 from mpibow.cuda.kernels.operands import PRECISIONS, Precision
-from mpibow.cuda.kernels.plans import Planner, Search, Target
+from mpibow.cuda.kernels.plans import Planner, Target
 from mpibow.cuda.kernels.specs import (
     Cast,
     ConvData,
@@ -139,10 +139,10 @@ def ahead(folder: Path, models: Sequence[str]) -> None:
         name, precision, batch = model.split(":")
         wanted |= dict.fromkeys(specs_of_model(name, precision, int(batch)))
     kinds = [
-        ("first", Search(tries=TRIES), list(wanted)), ("first", Search(), FEW), ("caches", Search(), FEW)
+        ("first", TRIES, list(wanted)), ("first", 1, FEW), ("caches", 1, FEW)
     ]  # fmt: skip
-    for cache, search, specs in kinds:
-        planner = Planner(target("h200"), search, plan_folder(folder / cache / "mpibow", device, search))
+    for cache, tries, specs in kinds:
+        planner = Planner(target("h200"), tries, plan_folder(folder / cache / "mpibow", device, tries))
         for spec in specs:
             try:
                 planner.plan(spec)

@@ -12,7 +12,7 @@ from mpibow.cuda.device.machine import DeviceFull
 from mpibow.cuda.kernels import graphs, opened, plans
 from mpibow.cuda.kernels.kept import Folder, Made
 from mpibow.cuda.kernels.operands import PRECISIONS
-from mpibow.cuda.kernels.plans import Executable, Planner, Search, Target, forbidden
+from mpibow.cuda.kernels.plans import Executable, Planner, Target, forbidden
 from mpibow.cuda.kernels.specs import Cast, ConvForward, ConvGeometry, ReluBackward, Spec
 from mpibow.errors import DeviceError
 from tests.cuda.device.fakes import gpu
@@ -53,20 +53,14 @@ def test_a_plan_is_for_its_spec_and_device_only(folder: Folder, tmp_path):
 
 
 def test_plans_are_kept_by_gpu_versions_and_choice(tmp_path, monkeypatch):
-    def folder(version: str = "1.28.0", backend: str = "9.28.0", index: int = 0, **search) -> Folder:
+    def folder(version: str = "1.28.0", backend: str = "9.28.0", index: int = 0, tries: int = 1) -> Folder:
         cudnn = SimpleNamespace(__version__=version, backend_version_string=lambda: backend)
         monkeypatch.setattr(opened, "load_cudnn", lambda: cudnn)
-        return opened.plan_folder(tmp_path, gpu(index), Search(**search))
+        return opened.plan_folder(tmp_path, gpu(index), tries)
 
     assert folder() == folder(index=1)  # of one kind
     assert folder().about[:3] == ("NVIDIA H100 9.0", "9.28.0", "frontend 1.28.0")
-    others = [
-        folder(version="1.29.0"),
-        folder(backend="9.29.0"),
-        folder(tries=2),
-        folder(compiled=2),
-        folder(workspace=1),
-    ]
+    others = [folder(version="1.29.0"), folder(backend="9.29.0"), folder(tries=2)]
     assert len({folder().about, *(other.about for other in others)}) == 1 + len(others)
 
 
@@ -116,8 +110,8 @@ def made(monkeypatch) -> list[str]:
     """Three candidates a spec, which take 3, 1 and 2 ms; the engines that were built, in order."""
     built = []
 
-    def candidates(spec: Spec, target: Target, search: Search):
-        for i in range(min(3, search.tries)):
+    def candidates(spec: Spec, target: Target, tries: int):
+        for i in range(min(3, tries)):
             built.append(f"eng{i}")
             yield Executable(spec, Made(bytes([i]), f"eng{i}", 10 * i), FakeGraph())
 
@@ -138,7 +132,7 @@ TARGET = Target("H100", properties="described")
 
 
 def test_without_a_timer_the_first_is_taken(made: list[str]):
-    planner = Planner(TARGET, Search(tries=3))
+    planner = Planner(TARGET, 3)
     plan = planner.plan(SPEC)
     assert (plan.made.engine, plan.workspace, made) == ("eng0", 0, ["eng0"])
     assert planner.plan(SPEC) is plan
@@ -148,24 +142,24 @@ def test_without_a_timer_the_first_is_taken(made: list[str]):
 
 
 def test_the_fastest_of_those_that_are_tried(made: list[str]):
-    assert Planner(TARGET, Search(tries=1), timer=timer).plan(SPEC).made.engine == "eng0"
+    assert Planner(TARGET, 1, timer=timer).plan(SPEC).made.engine == "eng0"
     made.clear()
-    plan = Planner(TARGET, Search(tries=2), timer=timer).plan(SPEC)
+    plan = Planner(TARGET, 2, timer=timer).plan(SPEC)
     assert (plan.made, made) == (Made(b"\1", "eng1", 10, 1e-3), ["eng0", "eng1"])
-    assert Planner(TARGET, Search(tries=9), timer=timer).plan(SPEC).made.engine == "eng1"
+    assert Planner(TARGET, 9, timer=timer).plan(SPEC).made.engine == "eng1"
 
 
 def test_what_is_kept_is_not_made_again(made: list[str], folder: Folder):
-    Planner(TARGET, Search(tries=3), folder, timer).plan(SPEC)
+    Planner(TARGET, 3, folder, timer).plan(SPEC)
     made.clear()
-    plan = Planner(TARGET, Search(tries=3), folder, timer).plan(SPEC)
+    plan = Planner(TARGET, 3, folder, timer).plan(SPEC)
     assert (plan.made.engine, plan.graph.loaded, made) == ("eng1", b"\1", [])
 
 
 @pytest.mark.parametrize("blob", REFUSED)
 def test_a_kept_plan_that_cudnn_refuses_is_made_anew(made: list[str], folder: Folder, blob: bytes):
     folder.write(SPEC, Made(blob, "eng9", 0))
-    assert Planner(TARGET, Search(), folder).plan(SPEC).made.engine == "eng0"
+    assert Planner(TARGET, 1, folder).plan(SPEC).made.engine == "eng0"
     assert made == ["eng0"]
     again = folder.read(SPEC)
     assert again.engine == "eng0"
@@ -192,19 +186,19 @@ def test_an_engine_that_cannot_be_timed_is_passed_over(made: list[str]):
         return timed
 
     found = [
-        Planner(TARGET, Search(tries=3), timer=without(*engines)).plan(SPEC).made.engine
+        Planner(TARGET, 3, timer=without(*engines)).plan(SPEC).made.engine
         for engines in ((), ("eng1",), ("eng1", "eng2"))
     ]
     assert found == ["eng1", "eng2", "eng0"]
     with pytest.raises(DeviceError, match=r"^eng2 is not captured$"):
-        Planner(TARGET, Search(tries=3), timer=without("eng0", "eng1", "eng2")).plan(SPEC)
+        Planner(TARGET, 3, timer=without("eng0", "eng1", "eng2")).plan(SPEC)
 
     def full(executable: Executable) -> float:
         raise DeviceFull("no memory")
 
     made.clear()
     with pytest.raises(DeviceFull):
-        Planner(TARGET, Search(tries=3), timer=full).plan(SPEC)
+        Planner(TARGET, 3, timer=full).plan(SPEC)
     assert made == ["eng0"]
 
 
@@ -246,16 +240,15 @@ class Notes:
 
 
 @pytest.mark.parametrize(
-    ("spec", "deterministic", "notes"),
+    ("spec", "notes"),
     [
-        (ConvForward(WINDOW, TF32), True, ["down", "sums", "order"]),
-        (ConvForward(WINDOW, TF32), False, ["down", "sums"]),
-        (ConvForward(WINDOW, FP32), True, ["down", "sums", "cores", "order"]),
-        (ReluBackward((2, 8, 6, 6), FP32, relu=True, sums=True), True, ["down", "sums", "order"]),
+        (ConvForward(WINDOW, TF32), ["down", "sums", "order"]),
+        (ConvForward(WINDOW, FP32), ["down", "sums", "cores", "order"]),
+        (ReluBackward((2, 8, 6, 6), FP32, relu=True, sums=True), ["down", "sums", "order"]),
     ],
 )
-def test_what_an_engine_must_not_do(spec: Spec, deterministic: bool, notes: list[str]):
-    assert forbidden(Notes, spec, deterministic) == notes
+def test_what_an_engine_must_not_do(spec: Spec, notes: list[str]):
+    assert forbidden(Notes, spec) == notes
 
 
 class OneGraph:
@@ -317,41 +310,39 @@ def planned(monkeypatch: pytest.MonkeyPatch, graph: OneGraph) -> OneGraph:
 
 def test_candidates_are_built_as_they_are_asked_for(monkeypatch):
     graph = planned(monkeypatch, OneGraph())
-    found = plans.candidates(SPEC, TARGET, Search(tries=2, workspace=500))
+    found = plans.candidates(SPEC, TARGET, 2)
     assert next(found).made == Made(b"\2", "eng2", 200)
     assert graph.at == 2
-    assert graph.said == [["A", "FALLBACK"], ["down", "sums", "order"], 500]
+    assert graph.said == [["A", "FALLBACK"], ["down", "sums", "order"], plans.WORKSPACE]
     assert [one.made.engine for one in found] == ["eng3"]
 
 
 @pytest.mark.parametrize(
-    ("compiled", "search", "engines"),
+    ("compiled", "tries", "engines"),
     [
-        ((), Search(tries=12), list(range(2, 14))),
-        (range(20), Search(tries=12), [2]),
-        ((2, 3, 5, 8), Search(tries=3), [2, 4, 6, 7]),
-        ((4, 5, 6), Search(tries=2, compiled=2), [2, 3, 4, 5]),
+        ((), 12, list(range(2, 14))),
+        (range(20), 12, [2]),
+        ((2, 3, 5, 8), 3, [2, 4, 6, 7]),
     ],
 )
 def test_more_engines_are_tried_of_those_that_need_no_compiling(
-    monkeypatch, compiled: Sequence[int], search: Search, engines: list[int]
+    monkeypatch, compiled: Sequence[int], tries: int, engines: list[int]
 ):
     """Nothing is built beyond what is tried: that is what takes the time."""
     graph = planned(monkeypatch, OneGraph(20, compiled))
     built = []
     build = graph.build_plan_at_index
     monkeypatch.setattr(graph, "build_plan_at_index", lambda index: (built.append(index), build(index)))
-    found = plans.candidates(SPEC, TARGET, search)
+    found = plans.candidates(SPEC, TARGET, tries)
     assert [one.made.engine for one in found] == [f"eng{i}" for i in engines]
     assert [i for i in built if i != 1] == engines
 
 
-@pytest.mark.parametrize(("deterministic", "words"), [(True, " that is deterministic"), (False, "")])
-def test_no_candidate(monkeypatch, deterministic: bool, words: str):
+def test_no_candidate(monkeypatch):
     planned(monkeypatch, OneGraph(2))
     with refuses(
-        f"cuDNN 9.28.0 has no engine on H100 for Cast(count=48, source='float32', target='float16', precision="
-        f"Precision(name='tf32', io='float32', tensor_cores=True)){words}: Deselecting execution plan",
+        "cuDNN 9.28.0 has no engine on H100 for Cast(count=48, source='float32', target='float16', precision="
+        "Precision(name='tf32', io='float32', tensor_cores=True)) that is deterministic: Deselecting execution plan",
         DeviceError,
     ):
-        list(plans.candidates(SPEC, TARGET, Search(deterministic=deterministic)))
+        list(plans.candidates(SPEC, TARGET, 1))
