@@ -1,6 +1,5 @@
 """From a spec to cuDNN's graph: tensors with our strides, one operation, its epilogue. Built, not yet planned."""
 
-from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any, TypeAlias
 
@@ -108,23 +107,6 @@ def _epilogue(t: _Tensors, y: CudnnObject, added: bool, relu: bool) -> CudnnObje
     return t.graph.relu(y) if relu else y
 
 
-def _conv_forward(t: _Tensors, spec: ConvForward) -> None:
-    y = t.graph.conv_fprop(image=t["x"], weight=t["w"], **_window(spec))
-    if spec.bias:
-        y = t.graph.bias(input=y, bias=t["bias"])
-    if spec.norm is not None:
-        y = _normed(t, y)
-    t.write("y", _epilogue(t, y, spec.added, spec.relu))
-
-
-def _conv_data(t: _Tensors, spec: ConvData) -> None:
-    t.write("dx", t.graph.conv_dgrad(loss=t["dy"], filter=t["w"], **_window(spec)))
-
-
-def _conv_weights(t: _Tensors, spec: ConvWeights) -> None:
-    t.write("dw", t.graph.conv_wgrad(image=t["x"], loss=t["dy"], **_window(spec)))
-
-
 def _relu_backward(t: _Tensors, spec: ReluBackward) -> None:
     dz = t["dy"]
     if spec.relu:
@@ -168,32 +150,31 @@ def _norm_backward(t: _Tensors, spec: NormBackward) -> None:
         t.write(name, gradient)
 
 
-def _norm_inference(t: _Tensors, spec: NormInference) -> None:
-    t.write("y", _epilogue(t, _normed(t, t["x"]), spec.added, spec.relu))
-
-
-def _product(t: _Tensors, spec: Product) -> None:
-    c = t.graph.matmul(A=t["a"], B=t["b"])
-    if spec.bias is not None:
-        c = t.graph.add(a=c, b=t["bias"])
-    t.write("c", c)
-
-
-def _cast(t: _Tensors, spec: Cast) -> None:
-    t.write("y", t.graph.identity(t["x"]))
-
-
-BUILDERS: Mapping[type, Callable[[_Tensors, Any], None]] = {
-    Cast: _cast,
-    ConvData: _conv_data,
-    ConvForward: _conv_forward,
-    ConvWeights: _conv_weights,
-    NormBackward: _norm_backward,
-    NormForward: _norm_forward,
-    NormInference: _norm_inference,
-    Product: _product,
-    ReluBackward: _relu_backward,
-}
+def _build(t: _Tensors, spec: Spec) -> None:
+    """The operations of `spec`, and their outputs."""
+    match spec:
+        case Cast():
+            t.write("y", t.graph.identity(t["x"]))
+        case ConvData():
+            t.write("dx", t.graph.conv_dgrad(loss=t["dy"], filter=t["w"], **_window(spec)))
+        case ConvForward():
+            y = t.graph.conv_fprop(image=t["x"], weight=t["w"], **_window(spec))
+            y = t.graph.bias(input=y, bias=t["bias"]) if spec.bias else y
+            y = y if spec.norm is None else _normed(t, y)
+            t.write("y", _epilogue(t, y, spec.added, spec.relu))
+        case ConvWeights():
+            t.write("dw", t.graph.conv_wgrad(image=t["x"], loss=t["dy"], **_window(spec)))
+        case NormBackward():
+            _norm_backward(t, spec)
+        case NormForward():
+            _norm_forward(t, spec)
+        case NormInference():
+            t.write("y", _epilogue(t, _normed(t, t["x"]), spec.added, spec.relu))
+        case Product():
+            c = t.graph.matmul(A=t["a"], B=t["b"])
+            t.write("c", c if spec.bias is None else t.graph.add(a=c, b=t["bias"]))
+        case ReluBackward():
+            _relu_backward(t, spec)
 
 
 def build_graph(spec: Spec, *, handle: int | None = None, properties: CudnnObject = None) -> CudnnObject:
@@ -213,7 +194,7 @@ def build_graph(spec: Spec, *, handle: int | None = None, properties: CudnnObjec
         device_property=properties,
     )
     try:
-        BUILDERS[type(spec)](_Tensors(cudnn, graph, spec), spec)
+        _build(_Tensors(cudnn, graph, spec), spec)
         graph.validate()
     except refusals() as error:
         raise DeviceError(f"cuDNN refuses {spec}: {first_line(error)}") from None
