@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -83,11 +83,16 @@ class Formula:
     @property
     def called(self) -> frozenset[str]:
         """The functions and operators in it."""
-        return frozenset().union(*map(_called, (*(tree for _, tree in self.assignments), *self.results)))
+        trees = (*(tree for _, tree in self.assignments), *self.results)
+        return frozenset(each.function for tree in trees for each in parts_of(tree) if isinstance(each, Apply))
 
 
-def _called(tree: Expression) -> frozenset[str]:
-    return frozenset({tree.function}).union(*map(_called, tree.arguments)) if isinstance(tree, Apply) else frozenset()
+def parts_of(tree: Expression) -> Iterator[Expression]:
+    """The tree, and all trees in it."""
+    yield tree
+    if isinstance(tree, Apply):
+        for each in tree.arguments:
+            yield from parts_of(each)
 
 
 # The parts that every machine's language writes alike.

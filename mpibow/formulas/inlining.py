@@ -38,13 +38,3 @@ def renamed(tree: Expression, names: Mapping[str, Expression]) -> Expression:
         case Apply(function, arguments):
             return Apply(function, tuple(renamed(each, names) for each in arguments))
     return tree
-
-
-def names_in(tree: Expression) -> frozenset[str]:
-    """The names that a tree reads."""
-    match tree:
-        case Name(name):
-            return frozenset({name})
-        case Apply(_, arguments):
-            return frozenset().union(*map(names_in, arguments))
-    return frozenset()

@@ -26,8 +26,8 @@ from typing import NoReturn
 from mpibow.errors import FormulaError
 from mpibow.formulas import functions
 
-from .formula import Apply, Expression, Formula, Name, Number
-from .inlining import inlined, names_in
+from .formula import Apply, Expression, Formula, Name, Number, parts_of
+from .inlining import inlined
 
 OPERATORS: dict[type[ast.AST], str] = {
     ast.Add: "+",
@@ -124,7 +124,9 @@ class _Reader:
         if isinstance(first, ast.Name):
             targets, trees = [first], (self._number(statement.value),)
         elif isinstance(first, ast.Tuple) and (function := self._formula_of(statement.value)):
-            targets = [self._target(each) for each in first.elts]
+            targets = [
+                each if isinstance(each, ast.Name) else self._refuse(each, "is not a name") for each in first.elts
+            ]
             trees = self._results(statement.value, function)
             if len(trees) != len(targets):
                 self._refuse(statement, f"has {len(targets)} name(s) for {len(trees)} result(s)")
@@ -133,14 +135,12 @@ class _Reader:
         for target in targets:
             self._own(target, target.id)
         names = [target.id for target in targets]
-        if any(names_in(tree) & {*names[:i]} for i, tree in enumerate(trees)):  # a result reads what one before it sets
+        set_before = ((tree, Name(name)) for i, tree in enumerate(trees) for name in names[:i])
+        if any(name in parts_of(tree) for tree, name in set_before):  # a result reads what one before it sets
             aside = [f"_{self._calls}_{i}" for i in range(len(trees))]
             self._assignments += zip(aside, trees, strict=True)
             trees = tuple(map(Name, aside))
         self._assignments += zip(names, trees, strict=True)
-
-    def _target(self, node: ast.expr) -> ast.Name:
-        return node if isinstance(node, ast.Name) else self._refuse(node, "is not a name")
 
     def _own(self, node: ast.AST, name: str) -> None:
         """Names that begin with _ are the generated code's; a function's own name would hide it."""
@@ -196,13 +196,12 @@ class _Reader:
         if function in self._chain:
             self._refuse(node, "calls itself", "a formula is of one element, with no loop")
         called = _Reader(function, self._chain).read()
-        names, given = (*called.arrays, *called.scalars), dict[str, Expression]()
+        names = (*called.arrays, *called.scalars)
         pairs = [*zip(names, node.args, strict=False), *((each.arg, each.value) for each in node.keywords)]
         if len(node.args) > len(called.arrays) or sorted(map(str, (name for name, _ in pairs))) != sorted(names):
             takes = ", ".join([*called.arrays, *(f"{name}=..." for name in called.scalars)])
             self._refuse(node, "has other arguments than its function", f"write {ast.unparse(node.func)}({takes})")
-        for name, value in pairs:
-            given[str(name)] = self._number(value)
+        given = {str(name): self._number(value) for name, value in pairs}
         self._calls += 1
         assignments, results = inlined(called, given, f"_{self._calls}_")
         self._assignments += assignments
