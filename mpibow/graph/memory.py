@@ -1,7 +1,9 @@
 """The memory plan: lifetimes of values, and offsets in one arena so that values alive together never share bytes."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 import numpy.typing as npt
@@ -92,13 +94,9 @@ def _place(blocks: Sequence[Block]) -> tuple[dict[str, int], int]:
 
 def peak(blocks: Iterable[Block]) -> int:
     """The largest sum of bytes alive at one step: no arena can be smaller."""
-    totals: dict[int, int] = {}
+    changes = Counter[int]()
     for block in blocks:
         size = -(-block.size // ALIGNMENT) * ALIGNMENT
-        totals[block.first] = totals.get(block.first, 0) + size
-        totals[block.last + 1] = totals.get(block.last + 1, 0) - size
-    level = highest = 0
-    for step in sorted(totals):
-        level += totals[step]
-        highest = max(highest, level)
-    return highest
+        changes[block.first] += size
+        changes[block.last + 1] -= size
+    return max(accumulate(changes[step] for step in sorted(changes)), default=0)
