@@ -5,14 +5,14 @@ arguments, arguments). A kernel compiled here (native.py) takes (address of its 
 """
 
 from collections.abc import Callable, Sequence
-from functools import cached_property, partial
+from functools import cached_property, partial, wraps
 from itertools import groupby
+from typing import Any
 
 import numpy as np
 from llvmlite import ir
 from llvmlite.ir import IRBuilder, Value
 from numba import types
-from numba.core.base import BaseContext
 from numba.core.ccallback import CFunc
 from numba.core.types import Type
 from numba.extending import intrinsic
@@ -25,15 +25,27 @@ from .code_cache import jit
 SIGNATURE = types.int32(types.int64, types.int64, types.int64, types.int64)
 
 
-@intrinsic
-def call(typing: object, function: Type, a: Type, b: Type, c: Type, d: Type) -> tuple[object, Callable[..., Value]]:
+def instruction(result: Type, *arguments: Type) -> Callable[[Callable[..., Value]], Callable[..., Any]]:
+    """Decorates generate(context, builder, *values), which makes code: compiled functions call it with such arguments.
+
+    A function would be compiled again at each of its calls.
+    """
+
+    def decorate(generate: Callable[..., Value]) -> Callable[..., Any]:
+        @wraps(partial(generate, None))  # numba reads its parameters, a context and the values
+        def typed(typing: object, *kinds: Type) -> tuple[object, Callable[..., Value]]:
+            return result(*arguments), lambda context, builder, signature, values: generate(context, builder, *values)
+
+        return intrinsic(typed)
+
+    return decorate
+
+
+@instruction(types.int32, *[types.int64] * 5)
+def call(context: object, builder: IRBuilder, function: Value, a: Value, b: Value, c: Value, d: Value) -> Value:
     """function(a, b, c, d), `function` being an address."""
-
-    def generate(context: BaseContext, builder: IRBuilder, signature: object, values: list[Value]) -> Value:
-        kind = ir.FunctionType(ir.IntType(32), [ir.IntType(64)] * 4)
-        return builder.call(builder.inttoptr(values[0], kind.as_pointer()), values[1:])
-
-    return SIGNATURE.return_type(*[types.int64] * 5), generate
+    kind = ir.FunctionType(ir.IntType(32), [ir.IntType(64)] * 4)
+    return builder.call(builder.inttoptr(function, kind.as_pointer()), [a, b, c, d])
 
 
 @jit

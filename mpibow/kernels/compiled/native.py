@@ -2,7 +2,7 @@
 
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial, wraps
+from functools import partial
 from inspect import Parameter, Signature, signature
 from itertools import count, product
 from operator import index
@@ -16,7 +16,6 @@ from numba import types
 from numba.core.base import BaseContext
 from numba.core.ccallback import CFunc
 from numba.core.types import Type
-from numba.extending import intrinsic
 from numba.np.arrayobj import make_array, populate_array
 from numba.np.numpy_support import as_dtype
 
@@ -24,7 +23,7 @@ from mpibow.graph.graph import Array, DType
 from mpibow.graph.kernel import Call
 
 from .code_cache import c_function
-from .command import SIGNATURE, Command, Version
+from .command import SIGNATURE, Command, Version, instruction
 
 P = ParamSpec("P")
 I64 = ir.IntType(64)
@@ -44,22 +43,6 @@ Octets = Annotated[Argument, types.uint8[::1]]
 Indices = Annotated[Argument, types.UniTuple(types.int64, 2)]  # an array of int32 or int64, for numeric.index_at
 Back = Literal[False, True]  # whether a kernel, compiled for either, goes backward
 _PLAIN = {int: types.int64, float: types.float64, bool: types.boolean}
-
-
-def instruction(result: Type, *arguments: Type) -> Callable[[Callable[..., Value]], Callable[..., Argument]]:
-    """Decorates generate(context, builder, *values), which makes code: compiled functions call it with such arguments.
-
-    A function would be compiled again at each of its calls.
-    """
-
-    def decorate(generate: Callable[..., Value]) -> Callable[..., Argument]:
-        @wraps(partial(generate, None))  # numba reads its parameters, a context and the values
-        def typed(typing: object, *kinds: Type) -> tuple[object, Callable[..., Value]]:
-            return result(*arguments), lambda context, builder, signature, values: generate(context, builder, *values)
-
-        return intrinsic(typed)
-
-    return decorate
 
 
 def _array_at(context: BaseContext, builder: IRBuilder, kind: types.Array, address: Value, size: Value) -> Value:

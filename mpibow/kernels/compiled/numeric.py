@@ -12,7 +12,8 @@ from numba import njit, types
 from mpibow.graph.graph import Array
 
 from .code_cache import PART
-from .native import FAST, instruction, integers, words
+from .command import instruction
+from .native import FAST, integers, words
 
 F = TypeVar("F", bound=Callable[..., object])
 Block = tuple[np.uint64, np.uint64, np.uint64, np.uint64]  # of Philox: 32 bits each
