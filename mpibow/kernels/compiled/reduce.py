@@ -14,10 +14,10 @@ from mpibow.ops import Expand, ReduceMax, ReduceMean, ReduceSum
 
 from .boxes import half, joined, repeated, strides
 from .command import Command, together
+from .elementwise import scaled_copies
 from .native import (
     Address,
     Arguments,
-    Floats,
     Single,
     Words,
     floats,
@@ -161,13 +161,6 @@ def peaks_back(
                     dx_row[j] = own[j] * (_f(1) if x_row[j] == y_row[j] else _f(0))
 
 
-@native
-def scaled(x: Floats, y: Floats, scale: Single) -> None:
-    """y = scale x."""
-    for i in range(len(x)):
-        y[i] = scale * x[i]
-
-
 def walked(x: Array, y: Array) -> Arguments:
     """The arguments of `total` from the blocks on; an axis has x's extent in y, or 1, or is left out in front."""
     axes = joined(x.shape, strides(x), strides(np.broadcast_to(y, x.shape)))
@@ -193,7 +186,8 @@ def _summed(x: Array, y: Array, scale: float) -> Command:
 
 def mean_backward(call: Call) -> Run:
     dx, dy, share = call.dx0, call.dy, call.scratch["share"]
-    return together([scaled.command(x=dy, y=share, scale=dy.size / dx.size), repeated(share, dx)])
+    factor = np.array([dy.size / dx.size], np.float32)
+    return together([scaled_copies.command(dy=dy, n=dy.size, outputs=[share], factors=factor), repeated(share, dx)])
 
 
 def _peaks(call: Call) -> Arguments:
