@@ -124,7 +124,7 @@ class OnGpu(Device):
 
     def feed(self, loading: Loading) -> tuple[Reader, Feed]:
         machine = self.gpu.machine
-        feeder = Feeder(machine.driver, machine.found.gpu.index, machine.memory, timed=True)
+        feeder = Feeder(machine.driver, machine.found.gpu.index, machine.memory)
         return open_source(loading, feeder, self.gpu.bind)
 
     def close(self) -> None:

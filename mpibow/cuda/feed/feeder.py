@@ -90,7 +90,7 @@ class DeviceSlot:
 
     def seal(self) -> None:
         """All that fills the slot is enqueued."""
-        self.ready = self._feeder.stream.record(timed=self._feeder.timed)
+        self.ready = self._feeder.stream.record(timed=True)
 
     # On the learner's thread
 
@@ -126,13 +126,12 @@ class Feeder:
     A learner that reads the slot only to copy it gives it back early, and the ring turns while it computes. How far L
     runs ahead of the device is bounded by the ring: R does not hand out a slot before it was renewed.
 
-    With `timed`, events carry times, and `waited` is the time that learners' streams waited for their slots.
+    Events carry times, and `waited` is the time that learners' streams waited for their slots.
     """
 
-    def __init__(self, driver: Driver, index: int, memory: DeviceMemory, *, timed: bool = False) -> None:
-        self.driver, self.index, self.memory, self.timed = driver, index, memory, timed
+    def __init__(self, driver: Driver, index: int, memory: DeviceMemory) -> None:
+        self.driver, self.index, self.memory = driver, index, memory
         self.stream = driver.stream(URGENT)
-        self._learners: dict[int, Stream] = {}
         self._spare: list[DeviceSlot] = []
         self._made = 0
         self._blocks: list[str] = []
@@ -164,14 +163,8 @@ class Feeder:
 
     def waits(self, stream: Stream, ready: Event, share: float) -> None:
         """`stream` waits for the event `ready`."""
-        self._learners.setdefault(id(stream), stream)
-        if self.timed:
-            self._pending.append((stream.record(timed=True), ready, share))
+        self._pending.append((stream.record(timed=True), ready, share))
         stream.wait(ready)
-
-    def starved(self) -> bool:
-        """Whether no learner's stream has anything left to do. Does not wait."""
-        return all(stream.done for stream in list(self._learners.values()))
 
     def waited(self) -> float:
         """Seconds that learners' streams waited for slots, as far as they are over; the mean over the learners."""
@@ -187,4 +180,3 @@ class Feeder:
             self.memory.release(name)
         self._blocks.clear()
         self._spare.clear()
-        self._learners.clear()

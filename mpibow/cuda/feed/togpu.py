@@ -77,11 +77,8 @@ class ToGpu(Feed):
             self._fills[id(device)](self._feeder.stream)
         device.seal()
 
-    def starved(self) -> bool:
-        return self._feeder.starved()
-
     def waited(self, seconds: float) -> float:
-        return self._feeder.waited() if self._feeder.timed else seconds
+        return self._feeder.waited()
 
     def close(self) -> None:
         self._feeder.close()

@@ -20,8 +20,8 @@ SPECS = {
 }
 
 
-def feeder_on(driver: SimDriver, *, timed: bool = False) -> Feeder:
-    return Feeder(driver, driver.machine.device, DeviceMemory(driver, gpu(0)), timed=timed)
+def feeder_on(driver: SimDriver) -> Feeder:
+    return Feeder(driver, driver.machine.device, DeviceMemory(driver, gpu(0)))
 
 
 def test_packing():
@@ -165,7 +165,7 @@ def test_memory_that_cannot_be_locked():
 def test_what_is_waited_for_on_the_device():
     """Learner 0 asks at once for what takes 5 ms, learner 1 after 2 ms of other work, when it is there: 5 / 2 ms."""
     driver = SimDriver()
-    machine, feeder = driver.machine, feeder_on(driver, timed=True)
+    machine, feeder = driver.machine, feeder_on(driver)
     slots = [feeder.slot(pack(SPECS, SPECS)) for _ in range(2)]
     streams = [driver.stream() for _ in range(2)]
     feeding = feeder.stream
@@ -186,23 +186,6 @@ def test_what_is_waited_for_on_the_device():
     slots[1].await_on(streams[1], 0.5)
     machine.finish()
     assert [feeder.waited() for _ in range(2)] == pytest.approx([0.0025, 0.0025])
-
-
-def test_starved():
-    driver = SimDriver()
-    feeder = feeder_on(driver)
-    assert feeder.starved()
-    slots, streams = [feeder.slot(pack(SPECS, SPECS)) for _ in range(2)], [driver.stream() for _ in range(2)]
-    for slot, stream in zip(slots, streams, strict=True):
-        slot.send()
-        slot.seal()
-        slot.await_on(stream)
-    driver.machine.finish()
-    for _ in range(9):  # more than are run while it is asked
-        streams[1].enqueue(lambda: None)
-    assert not feeder.starved()
-    driver.machine.finish()
-    assert feeder.starved()
 
 
 def test_a_thread_uses_the_feeders_device():

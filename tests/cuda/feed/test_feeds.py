@@ -10,8 +10,7 @@ from mpibow.cuda.feed.deviceset import DeviceSet, gathers
 from mpibow.cuda.feed.feeder import Feeder
 from mpibow.cuda.feed.togpu import ToGpu, open_source
 from mpibow.cuda.kernels.kernels import Launch
-from mpibow.data import pipeline as pipeline_module
-from mpibow.data.dataset import Array, ArrayData, Dataset, NamedArrays, Samples
+from mpibow.data.dataset import Array, ArrayData, NamedArrays, Samples
 from mpibow.data.loading import Loading
 from mpibow.data.pipeline import Pipeline
 from mpibow.data.pipeline_choice import PipelineChoice
@@ -19,11 +18,9 @@ from mpibow.data.readers import DirectReader, Reader
 from mpibow.data.recordset import open_records, write_records
 from mpibow.data.timeline import fixed
 from mpibow.errors import DamagedRecord, DeviceError, RecordError
-from tests.clock import Awaited
 from tests.cuda.device.simulated import SimDriver, SimStream
 from tests.cuda.feed.test_feeder import feeder_on
 from tests.cuda.kernels.host import needs_compiler, run_all
-from tests.launching import LIMIT
 from tests.refusals import refuses
 
 SEED, BATCH, COUNT = 5, 3, 40
@@ -242,62 +239,12 @@ def test_no_memory_for_slots_is_said_by_next():
     made.close()
 
 
-class Held(DirectReader):
-    """Reads on only when told to."""
-
-    def __init__(self, data: Dataset) -> None:
-        super().__init__(data)
-        self.go = threading.Event()
-
-    def end(self) -> None:
-        assert self.go.wait(LIMIT)
-        super().end()
-
-
-@pytest.mark.parametrize("timed", [False, True])
-def test_a_host_that_waits_while_learners_compute_has_not_waited_for_data(timed: bool):
-    """And of what a stream waited for, by events' times, a host's wait is no part."""
-    driver, data = SimDriver(), images()
-    feeder, reader = feeder_on(driver, timed=timed), Held(data)
-    busy = driver.stream()
-    feeder.waits(busy, driver.stream().record(timed=timed), 0.0)
-    waiting = threading.Event()
-    done = []
-
-    def work() -> None:
-        waiting.set()
-        busy.enqueue(work)  # for ever
-
-    busy.enqueue(work)
-    made = pipeline(data, reader, ToGpu(data, feeder), 1)
-    caller = threading.Thread(target=lambda: done.append(made.next()))
-    caller.start()
-    assert waiting.wait(LIMIT)
-    reader.go.set()
-    caller.join(LIMIT)
-    assert len(done) == 1
-    assert made.waited == 0
-    busy.queue.clear()
-    made.close()
-
-
-def test_a_host_that_waits_while_learners_do_nothing_has(monkeypatch):
-    driver, data = SimDriver(), images()
-    feeder, reader = feeder_on(driver), Held(data)
-    reader.go = Awaited(monkeypatch, pipeline_module).begun
-    made = pipeline(data, reader, ToGpu(data, feeder), 1)
-    made.next()
-    assert made.waited == 1.0
-    made.close()
-
-
-def test_what_streams_waited_for_is_what_is_told_where_events_have_times():
+def test_what_streams_waited_for_is_what_is_told():
     class Telling(Feeder):
         def waited(self) -> float:
             return 1.25
 
     data = images()
-    for timed, expected in ((True, 1.25), (False, 7.0)):
-        feeder = feeder_on(SimDriver(), timed=timed)
-        feeder.__class__ = Telling
-        assert ToGpu(data, feeder).waited(7.0) == expected
+    feeder = feeder_on(SimDriver())
+    feeder.__class__ = Telling
+    assert ToGpu(data, feeder).waited(7.0) == 1.25
