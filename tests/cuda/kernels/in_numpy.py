@@ -152,7 +152,7 @@ def compute(spec: Spec, a: Mapping[str, Array]) -> None:
         case Product():
             c = a["a"] @ a["b"]
             c = c + a["bias"] if spec.bias is not None else c
-            a["c"][...] = np.maximum(c, 0) if spec.relu else c
+            a["c"][...] = c
         case Cast():
             a["y"][...] = a["x"]
 
