@@ -251,7 +251,9 @@ class Driver:
         assert target.nbytes == source.nbytes, (target.nbytes, source.nbytes)
         runtime = self._cupy.cuda.runtime
         with _refusals(self._cupy):
-            runtime.memcpyAsync(_where(target), _where(source), source.nbytes, runtime.memcpyDefault, stream.pointer)
+            runtime.memcpyAsync(
+                address_of(target), address_of(source), source.nbytes, runtime.memcpyDefault, stream.pointer
+            )
 
     def load(self, code: bytes) -> int:
         """A module of compiled kernels."""
@@ -271,7 +273,7 @@ class Driver:
             self._cupy.cuda.driver.launchKernel(function, *grid, *block, 0, stream.pointer, parameters, 0)
 
 
-def _where(array: PlanArray) -> int:
+def address_of(array: PlanArray) -> int:
     return int(array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr)
 
 

@@ -6,6 +6,7 @@ from math import gcd, prod
 import numpy as np
 
 from mpibow.cuda.device.array import PlanArray
+from mpibow.cuda.device.cupy_driver import address_of
 from mpibow.errors import ShapeError
 from mpibow.graph.formats import Reorder, parse, physical
 from mpibow.graph.graph import Array, Op, Shape
@@ -60,18 +61,12 @@ def _runs(axis: int, tag: str, shape: Shape) -> tuple[int, int]:
 def _copy(source: Array, target: Array, runs: int, length: int, zeros: int, step: int, stride: int) -> Launch:
     """See copy_runs in layout.cu; 16 bytes at a time where all of it is a multiple of that."""
     size = source.dtype.itemsize
-    addresses = [_address(array) for array in (source, target)]
+    addresses = map(address_of, (source, target))
     unit = PACK if gcd(*addresses, *(number * size for number in (length, zeros, step, stride))) % PACK == 0 else size
     numbers = (np.int64(number * size // unit) for number in (length, zeros, step, stride))
     kernel = instance("copy_runs", "Pack<float, 4>" if unit == PACK else UNITS[size])
     count = runs * (length + zeros) * size // unit
     return Launch(kernel, turns(count), (source, target, np.int64(runs), *numbers))
-
-
-def _address(array: PlanArray) -> int:
-    interface = getattr(array, "__cuda_array_interface__", None) or array.__array_interface__
-    address: int = interface["data"][0]
-    return address
 
 
 def _from(array: Array, element: int) -> Array:
