@@ -21,7 +21,7 @@ SHORTEST_SLEEP, LONGEST_SLEEP = 20e-6, 1e-3  # seconds
 
 
 class Nccl(Beside):
-    """A communicator for device arrays; host arrays and all objects go by `host`.
+    """A communicator for device arrays, of float32; host arrays and all objects go by `host`.
 
     One NCCL communicator and one stream, so that all ranks issue the same calls in the same order. With a stream given,
     a call is enqueued there and returns at once: `wait` for its end. Without, it is over on return.
@@ -41,7 +41,7 @@ class Nccl(Beside):
             raise CommunicationError(f"{what}: an earlier call has failed: {self._failed}")
         self._agree(what)
         try:
-            self._ring.allreduce(_address(array), array.size, array.dtype.name, on.pointer)
+            self._ring.allreduce(_address(array), array.size, on.pointer)
         except CommunicationError as error:
             self._give_up(f"{what}: {error}")
         if stream is None:
@@ -91,6 +91,7 @@ class Nccl(Beside):
 
 
 def _address(array: PlanArray) -> int:
+    assert array.dtype == np.float32, array.dtype
     assert array.flags.c_contiguous, f"communication needs a contiguous array, got strides {array.strides}"
     return int(array.data.ptr)
 
@@ -100,14 +101,6 @@ class CupyRing:
 
     def __init__(self, nccl: ModuleType, size: int, identity: object, rank: int) -> None:
         self._nccl = nccl
-        self._types = {
-            "float32": nccl.NCCL_FLOAT32,
-            "float64": nccl.NCCL_FLOAT64,
-            "int32": nccl.NCCL_INT32,
-            "int64": nccl.NCCL_INT64,
-            "uint8": nccl.NCCL_UINT8,
-            "float16": nccl.NCCL_FLOAT16,
-        }
         try:
             self._comm = nccl.NcclCommunicator(size, identity, rank)
         except nccl.NcclError as error:
@@ -116,9 +109,9 @@ class CupyRing:
                 "transport=mpi works without NCCL"
             ) from None
 
-    def allreduce(self, address: int, count: int, dtype: str, stream: int) -> None:
+    def allreduce(self, address: int, count: int, stream: int) -> None:
         try:
-            self._comm.allReduce(address, address, count, self._types[dtype], self._nccl.NCCL_SUM, stream)
+            self._comm.allReduce(address, address, count, self._nccl.NCCL_FLOAT32, self._nccl.NCCL_SUM, stream)
         except self._nccl.NcclError as error:
             raise CommunicationError(f"NCCL error: {error}") from None
 
