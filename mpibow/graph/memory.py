@@ -61,15 +61,12 @@ def place(blocks: Iterable[Block]) -> tuple[dict[str, int], int]:
     """
     blocks = list(blocks)
     least = peak(blocks)
-    best: tuple[dict[str, int], int] | None = None
+    tries = list[tuple[dict[str, int], int]]()
     for order in ORDERS:
-        found = _place(sorted(blocks, key=lambda block: (*order(block), block.name)))
-        if best is None or found[1] < best[1]:
-            best = found
-        if best[1] <= 1.01 * least:
+        tries.append(_place(sorted(blocks, key=lambda block: (*order(block), block.name))))
+        if tries[-1][1] <= 1.01 * least:
             break
-    assert best is not None
-    return best
+    return min(tries, key=lambda one: one[1])
 
 
 def _place(blocks: Sequence[Block]) -> tuple[dict[str, int], int]:
