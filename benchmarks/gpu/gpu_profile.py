@@ -36,7 +36,7 @@ def once(gpu: Gpu, runs: Sequence[Enqueue]) -> None:
     executor = gpu.executor("a pass", runs, gpu.machine.stream)
     executor.prepare()
     executor.run()
-    gpu.machine.close()
+    gpu.machine.stream.synchronise()
 
 
 def profile(job: Job, alone: bool = False) -> Found:

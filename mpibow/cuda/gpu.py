@@ -128,7 +128,7 @@ class OnGpu(Device):
         return open_source(loading, feeder, self.gpu.bind)
 
     def close(self) -> None:
-        self.gpu.machine.close()
+        self.gpu.machine.stream.synchronise()  # memory may go after it
 
 
 def fused_learners(job: Job, trained: int, k: int) -> Plan:

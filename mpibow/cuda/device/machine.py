@@ -87,10 +87,6 @@ class Machine:
             self._staging = self.pinned(size, "copies between host and GPU")
         return self._staging[:size]
 
-    def close(self) -> None:
-        """Waits for what is under way: memory may go after it."""
-        self.stream.synchronise()
-
 
 class DeviceFull(DeviceError, MemoryError):
     """The error of memory that does not fit, as when a tuner tries one learner more."""
