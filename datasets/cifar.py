@@ -8,8 +8,6 @@ which need not be unpacked; or a folder with that archive, or with its unpacked 
 read as data: nothing in them is executed.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Iterator
 from pathlib import Path

@@ -7,8 +7,6 @@ Every length in the files is checked. Mean and standard deviation are measured o
 each must be decoded. The files hold no class names, so the records have none either.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Writes scikit-learn's 1,797 handwritten digits as records: mpibow convert digits --output data/digits"""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

@@ -9,8 +9,6 @@ are PNG files; other formats that Pillow reads, and mixed formats, are converted
 upright by their Exif orientation. Classes are numbered in the sorted order of the folders' names, or as in --classes.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Mapping
 from pathlib import Path

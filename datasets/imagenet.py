@@ -10,8 +10,6 @@ unchanged; those that lie by their Exif orientation are turned when they are dec
 are encoded again, as RGB JPEGs of quality 95; the manifest lists them.
 """
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

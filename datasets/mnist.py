@@ -3,8 +3,6 @@
 mpibow convert mnist --source DIR [--download] --output data/mnist
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Iterator
 from pathlib import Path

@@ -9,8 +9,6 @@ memory. --source is an .npz file with the arrays x_train, y_train, x_test and y_
 files of these names. For other names use --train and --test, or --train-images and so on.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Iterator, Mapping
 from pathlib import Path

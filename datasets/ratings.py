@@ -5,8 +5,6 @@ MovieLens' u.data, ratings.dat and ratings.csv; the first line may name the colu
 0, 1, ... in the order of their numbers. The converter prints how many there are: the model's settings need it.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import re

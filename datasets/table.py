@@ -7,8 +7,6 @@ given. Numbers are written as 1234.5 or 1e5; --decimal, --thousands and --percen
 and names, or numbers in another notation, is refused. The manifest keeps how every column was converted.
 """
 
-from __future__ import annotations
-
 import argparse
 import csv
 from collections.abc import Iterator

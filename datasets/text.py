@@ -6,8 +6,6 @@ tokenizer of the package tokenizers. The test part is the end of the text. Train
 data.text.context tokens. The converter prints the size of the vocabulary: the net needs it.
 """
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

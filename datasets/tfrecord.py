@@ -7,8 +7,6 @@ mpibow convert tfrecord --source data/source/mnist.tfrecord --test-fraction 0.1 
     --image-feature image_floats --shape 1,28,28 --label-feature image_class
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path

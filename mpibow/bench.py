@@ -5,8 +5,6 @@ python -m mpibow.bench profile MODEL --batch-size B --seconds S --json
 python -m mpibow.bench memory MODEL --batch-size B --json
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import tempfile
