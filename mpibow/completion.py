@@ -1,12 +1,11 @@
 """mpibow completion: prints a script with which bash, zsh or fish completes mpibow's commands and options."""
 
 import argparse
-from collections.abc import Sequence
 from importlib import import_module
 
 from .errors import MpibowError, install
-from .system.command import COMMANDS, converters, parser_of
-from .system.streams import as_command, exit_code
+from .system.command import COMMANDS, converters, main_of, parser_of
+from .system.streams import as_command
 
 SHELLS = ("bash", "zsh", "fish")
 EPILOG = """\
@@ -22,12 +21,6 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("shell", choices=SHELLS, help="the shell that you type in")
     return made
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Prints the script and returns the exit code."""
-    shell = parser().parse_args(argv).shell
-    return exit_code(lambda: print(script(shell)))
 
 
 def script(shell: str) -> str:
@@ -60,6 +53,8 @@ def _converters(above: argparse.ArgumentParser) -> None:
         parent = import_module(f"mpibow.datasets.{name}").parser()
         names.add_parser(name, help=summary.replace("%", "%%"), parents=[parent], add_help=False)
 
+
+main = main_of(parser, lambda options: print(script(options.shell)))
 
 if __name__ == "__main__":
     as_command(main)

@@ -18,9 +18,9 @@ from .models.classifier import Build
 from .models.torchvision import COUNTED, NETS, names_of
 from .onnx.model import model_of
 from .run.stored import Stored, read_stored
-from .system.command import parser_of
+from .system.command import main_of, parser_of
 from .system.json_text import JsonObject
-from .system.streams import as_command, exit_code
+from .system.streams import as_command
 
 SCALED = "input"  # the key of the scaling of inputs in a safetensors file's metadata
 BYTES = 255.0  # ToTensor divides by it
@@ -180,11 +180,6 @@ def parser() -> argparse.ArgumentParser:
     return parser
 
 
-def main(argv: list[str] | None = None) -> int:
-    options = parser().parse_args(argv)
-    return exit_code(lambda: _run(options))
-
-
 def _run(options: argparse.Namespace) -> None:
     stored = read_stored(options.path)
     if options.to == "onnx" and options.names != "mpibow":
@@ -199,6 +194,8 @@ def _run(options: argparse.Namespace) -> None:
     if not found.about.keys() & {"input", "inputs"}:
         print(f"{files[1].name}: has no scaling of inputs, as {stored.path} has no graph")
 
+
+main = main_of(parser, _run)
 
 if __name__ == "__main__":
     as_command(main)

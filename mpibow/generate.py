@@ -5,36 +5,23 @@ python -m mpibow.generate runs/NAME --prompt "It was "
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from .comm.launch import outcome, say
 from .data.dataset import Array
 from .data.text import BYTES, FILE, Tokens, bytes_of, read_tokens
 from .errors import ConfigError
 from .fitted import Fitted, load
 from .job.predictor import Predictor
-from .system.command import natural, parser_of, positive
+from .system.command import main_of, natural, parser_of, positive
 from .system.streams import as_command
 
 ASCII = 128
 Draw = Callable[[Array], int]  # from logits (vocabulary,) to a token
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command; its exit code."""
-    command = parser()
-    arguments = command.parse_args(argv)
-    if not arguments.temperature >= 0:
-        command.error(f"--temperature: must be at least 0, got {arguments.temperature:g}")
-    code, text = outcome(partial(_run, arguments))
-    if text:
-        say(text)
-    return code
 
 
 def parser() -> argparse.ArgumentParser:
@@ -58,7 +45,12 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def _fault(arguments: argparse.Namespace) -> str | None:
+    good = arguments.temperature >= 0
+    return None if good else f"--temperature: must be at least 0, got {arguments.temperature:g}"
+
+
+def _run(arguments: argparse.Namespace) -> None:
     threadpool_limits(1)
     fitted = load(arguments.net)
     predictor = Predictor(fitted.make, fitted.config, fitted.weights_of(arguments.average), 1)
@@ -78,7 +70,6 @@ def _run(arguments: argparse.Namespace) -> int:
             sys.stdout.flush()
             shown = text
     sys.stdout.write(tokens.decode(made)[len(shown) :] + "\n")
-    return 0
 
 
 def continued(predictor: Predictor, prompt: Array, count: int, draw: Draw, size: int) -> Iterator[int]:
@@ -146,6 +137,8 @@ def _tokens(fitted: Fitted, net: Path, given: str | None) -> Tokens:
         raise ConfigError(f"--tokenizer: {net} kept no {FILE}; give one, or --tokenizer {BYTES} for a net of bytes")
     return read_tokens(fitted.folder / FILE)
 
+
+main = main_of(parser, _run, _fault)
 
 if __name__ == "__main__":
     as_command(main)

@@ -2,15 +2,14 @@
 
 import argparse
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
 
 import yaml
 
 from .errors import ConfigError, OutputError
-from .system.command import LAUNCH, launch_file, launch_files, parser_of, prog, stem, suggested
+from .system.command import LAUNCH, launch_file, launch_files, main_of, parser_of, prog, stem, suggested
 from .system.files import reason
-from .system.streams import as_command, exit_code
+from .system.streams import as_command
 
 FOLDER = "launch"
 
@@ -30,13 +29,8 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command and returns its exit code."""
-    command = parser()
-    options = command.parse_args(argv)
-    if options.copy and len(options.copy) > 2:
-        command.error("--copy: takes NAME and at most one DIR")
-    return exit_code(lambda: _run(options))
+def _fault(options: argparse.Namespace) -> str | None:
+    return "--copy: takes NAME and at most one DIR" if options.copy and len(options.copy) > 2 else None
 
 
 def _run(options: argparse.Namespace) -> None:
@@ -81,6 +75,8 @@ def about(name: str) -> str:
     comments = [line[1:].strip() for line in text.splitlines() if line.startswith("#") and not line.startswith("#!")]
     return next(filter(None, comments), "").rstrip(".")
 
+
+main = main_of(parser, _run, _fault)
 
 if __name__ == "__main__":
     as_command(main)

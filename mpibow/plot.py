@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from .errors import ConfigError
 from .figure import COLOURS, LOOK, NO_DATE, matplotlib, save
 from .run.series import PANELS, Curve, RunLog, curves, read_run
-from .system.command import parser_of, positive
-from .system.streams import as_command, exit_code
+from .system.command import main_of, parser_of, positive
+from .system.streams import as_command
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -150,12 +150,6 @@ def _colour(run: int) -> str:
     return COLOURS[run % len(COLOURS)]
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command; the exit code: 0 only where the figure is written."""
-    arguments = parser().parse_args(argv)
-    return exit_code(lambda: print(plot(arguments)))
-
-
 def plot(arguments: argparse.Namespace) -> Path:
     """Draws the figure of the arguments and returns its path. Raises ConfigError, RecordError or MpibowError."""
     paths = [run_of(path) for path in arguments.runs]
@@ -217,6 +211,8 @@ def parser() -> argparse.ArgumentParser:
     )
     return made
 
+
+main = main_of(parser, lambda arguments: print(plot(arguments)))
 
 if __name__ == "__main__":
     as_command(main)

@@ -11,7 +11,6 @@ import io
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from tqdm import tqdm
 
-from .comm.launch import outcome, say
+from .comm.launch import say
 from .convert.net_inputs import NetInputs
 from .convert.sample_sources import samples
 from .errors import ConfigError, OutputError, RecordError
@@ -27,21 +26,13 @@ from .fitted import load
 from .graph.graph import Array, Shape
 from .job.predictor import Prediction, Predictor
 from .run import directory
-from .system.command import parser_of, positive
+from .system.command import main_of, parser_of, positive
 from .system.files import reason, whole_file
 from .system.streams import as_command
 
 WIDE = 16  # most numbers of a sample's output that fit on a line
 TEXT, CSV, JSONL, NPZ = "text", "csv", "jsonl", "npz"
 Row = tuple[str, dict[str, Array]]  # the name of a sample, and the net's outputs for it by name
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command; the exit code is 0 only where every file was predicted."""
-    code, text = outcome(partial(_run, parser().parse_args(argv)))
-    if text:
-        say(text)
-    return code
 
 
 def parser() -> argparse.ArgumentParser:
@@ -179,6 +170,8 @@ def _write_arrays(path: Path, rows: Iterable[Row]) -> None:
     np.savez(content, **arrays)
     directory.write(path, content.getvalue())
 
+
+main = main_of(parser, _run)
 
 if __name__ == "__main__":
     as_command(main)

@@ -92,8 +92,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command; the exit code: 0 only where all is right."""
     try:
         options = parser().parse_args(argv)
-        code: int = options.run(options)
-        return code
+        code: int | None = options.run(options)
+        return code or 0
     except MpibowError as error:
         return _told(error)
 

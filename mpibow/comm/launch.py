@@ -6,14 +6,14 @@ import shutil
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import NoReturn
 
-from mpibow.errors import EXIT_INTERRUPTED, CommunicationError, Interrupted, MpibowError
+from mpibow.errors import CommunicationError
+from mpibow.system.streams import outcome
 
 from .cgroups import machine_cores
 from .communicator import Single
@@ -173,27 +173,6 @@ def guarded(communicator: Single | Mpi, main: Callable[[], int | None]) -> NoRet
         communicator.close(code)
         os._exit(code)
     sys.exit(code)
-
-
-def outcome(main: Callable[[], int | None]) -> tuple[int, str]:
-    """The exit code of main(), and its message."""
-    try:
-        return main() or 0, ""
-    except Interrupted as interrupt:
-        return interrupt.code, str(interrupt) or "interrupted"
-    except SystemExit as end:
-        if end.code is None or isinstance(end.code, int):
-            return end.code or 0, ""
-        return 1, str(end.code)
-    except KeyboardInterrupt as interrupt:
-        return EXIT_INTERRUPTED, str(interrupt) or "interrupted"
-    except MpibowError as error:
-        return error.code, f"error: {error}"
-    except MemoryError as error:
-        why = f": {error}" if str(error) else ""
-        return 1, f"error: out of memory{why}; use fewer learners or a smaller batch, or raise ulimit -v"
-    except BaseException:
-        return 1, traceback.format_exc().rstrip()
 
 
 def say(text: str, rank: int | None = None) -> None:

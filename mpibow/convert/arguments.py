@@ -8,7 +8,7 @@ from typing import Any
 from mpibow.convert import source_files
 from mpibow.data.aside import check_free, refused
 from mpibow.errors import RecordError
-from mpibow.system.command import natural, parser_of, positive
+from mpibow.system.command import main_of, natural, parser_of, positive
 
 from .conversion import cores, interruptible
 
@@ -31,14 +31,7 @@ def command(
 
     It calls `convert` with the options by their names, unless there is a `fault` in them.
     """
-
-    def work(argv: list[str] | None) -> None:
-        options = (made := parser()).parse_args(argv)
-        if message := fault(options):
-            made.error(message)
-        convert(**vars(options))
-
-    return lambda argv=None: interruptible(lambda: work(argv))
+    return main_of(parser, lambda options: interruptible(lambda: convert(**vars(options))), fault)
 
 
 def add_source(parser: argparse.ArgumentParser, what: str, *, default: str | None = None, needed: bool = True) -> None:

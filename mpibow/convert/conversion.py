@@ -1,4 +1,4 @@
-"""The steps of all converters: parts written aside and verified as one folder, work spread over processes, exit code.
+"""The steps of all converters: parts written aside and verified as one folder, work spread over processes.
 
 A converter reads its source into one `Part` for train and one for test, and hands them to `write_parts`.
 """
@@ -10,7 +10,6 @@ import http.client
 import multiprocessing
 import os
 import signal
-import sys
 import threading
 import urllib.request
 from collections import deque
@@ -28,8 +27,7 @@ from mpibow.data import verify
 from mpibow.data.aside import file_aside, folder_aside, opened
 from mpibow.data.dataset import Array
 from mpibow.data.recordset import write_records
-from mpibow.errors import EXIT_INTERRUPTED, RecordError
-from mpibow.system.streams import exit_code
+from mpibow.errors import RecordError
 
 Item = TypeVar("Item")
 Made = TypeVar("Made")
@@ -248,10 +246,9 @@ def fetch(url: str, path: Path, size: int, md5: str, *, remedy: str) -> None:
         raise RecordError(f"{url}: cannot be downloaded: {error}; {remedy}") from error
 
 
-def interruptible(convert: Callable[[], None]) -> int:
-    """Runs it and returns the exit code; Ctrl-C ends it with a message."""
+def interruptible(convert: Callable[[], None]) -> None:
+    """Runs it; the KeyboardInterrupt of Ctrl-C has a message."""
     try:
-        return exit_code(convert)
+        convert()
     except KeyboardInterrupt:
-        print("interrupted: nothing was left behind", file=sys.stderr)
-        return EXIT_INTERRUPTED
+        raise KeyboardInterrupt("interrupted: nothing was left behind") from None

@@ -1,4 +1,4 @@
-"""What mpibow has by name: commands, converters, launch files; how a command was started, and its integer options."""
+"""What mpibow has by name: commands, converters, launch files; how a command is started, and its integer options."""
 
 import argparse
 import ast
@@ -8,6 +8,8 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from .streams import exit_code
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,23 @@ def parser_of(name: str, about: str, below: str = "", *, alone: str | None = Non
     """The parser of the command `name`, with the texts above and below its options; lines that end stay as they are."""
     lines = argparse.RawDescriptionHelpFormatter if "\n" in about + below else argparse.HelpFormatter
     return argparse.ArgumentParser(prog(name, alone), description=about, epilog=below or None, formatter_class=lines)
+
+
+def main_of(
+    parser: Callable[[], argparse.ArgumentParser],
+    work: Callable[[argparse.Namespace], int | None],
+    fault: Callable[[argparse.Namespace], str | None] = lambda options: None,
+) -> Callable[..., int]:
+    """A command's main(argv): does `work` on the options, unless they have a `fault`, and returns the exit code."""
+
+    def main(argv: Sequence[str] | None = None) -> int:
+        command = parser()
+        options = command.parse_args(argv)
+        if message := fault(options):
+            command.error(message)
+        return exit_code(lambda: work(options))
+
+    return main
 
 
 PLAIN = re.compile(r"-?[0-9]+")  # int() also takes ' +3 ', '1_0' and digits of other scripts

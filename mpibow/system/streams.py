@@ -5,11 +5,12 @@ from __future__ import annotations
 import io
 import os
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NoReturn, TextIO
 
-from mpibow.errors import EXIT_INTERRUPTED, MpibowError
+from mpibow.errors import EXIT_INTERRUPTED, Interrupted, MpibowError
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -51,13 +52,33 @@ def is_live(stream: TextIO) -> bool:
     return stream.isatty() or type(stream).__module__ == "ipykernel.iostream"
 
 
-def exit_code(work: Callable[[], int | None]) -> int:
-    """The exit code of a command's work: its own, or that of an error of ours, which is printed."""
+def outcome(main: Callable[[], int | None]) -> tuple[int, str]:
+    """The exit code of main(), and its message."""
     try:
-        return work() or 0
+        return main() or 0, ""
+    except Interrupted as interrupt:
+        return interrupt.code, str(interrupt) or "interrupted"
+    except SystemExit as end:
+        if end.code is None or isinstance(end.code, int):
+            return end.code or 0, ""
+        return 1, str(end.code)
+    except KeyboardInterrupt as interrupt:
+        return EXIT_INTERRUPTED, str(interrupt) or "interrupted"
     except MpibowError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.code
+        return error.code, f"error: {error}"
+    except MemoryError as error:
+        why = f": {error}" if str(error) else ""
+        return 1, f"error: out of memory{why}; use fewer learners or a smaller batch, or raise ulimit -v"
+    except BaseException:
+        return 1, traceback.format_exc().rstrip()
+
+
+def exit_code(work: Callable[[], int | None]) -> int:
+    """The exit code of a command's work, whose message is printed."""
+    code, text = outcome(work)
+    if text:
+        print(text, file=sys.stderr)
+    return code
 
 
 def as_command(main: Callable[[], int | None]) -> NoReturn:
@@ -67,11 +88,7 @@ def as_command(main: Callable[[], int | None]) -> NoReturn:
             os.getcwd()
         except OSError:
             sys.exit("error: the working directory was removed; cd to another one")
-        try:
-            sys.exit(main())
-        except KeyboardInterrupt:
-            print("interrupted", file=sys.stderr)
-            sys.exit(EXIT_INTERRUPTED)
+        sys.exit(exit_code(main))
 
 
 def _unbroken(stream: TextIO, own: TextIO | None) -> TextIO:

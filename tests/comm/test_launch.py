@@ -8,8 +8,9 @@ import psutil
 import pytest
 
 from mpibow.comm import launch
-from mpibow.comm.launch import Launcher, cannot_start, find_launcher, mismatch, outcome, single_note
+from mpibow.comm.launch import Launcher, cannot_start, find_launcher, mismatch, single_note
 from mpibow.errors import DivergedError
+from mpibow.system.streams import outcome
 from tests.launching import LIMIT, RANKS, mpirun, needs_mpi, run
 
 OPEN_MPI = {"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "8", "PMIX_RANK": "3"}

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 import psutil
@@ -15,6 +16,7 @@ from PIL import Image
 from mpibow.convert.conversion import AHEAD, Part, interruptible, spreader, write_parts
 from mpibow.data.recordset import open_records
 from mpibow.errors import RecordError
+from mpibow.system.streams import exit_code
 from tests.datasets.scripts import ROOT
 from tests.refusals import refuses
 
@@ -148,5 +150,5 @@ def test_exit_codes(capsys):
     def interrupted() -> None:
         raise KeyboardInterrupt
 
-    assert [interruptible(lambda: None), interruptible(fails), interruptible(interrupted)] == [0, 3, 130]
+    assert [exit_code(partial(interruptible, work)) for work in (str, fails, interrupted)] == [0, 3, 130]
     assert capsys.readouterr().err == "error: x.bin: is short\ninterrupted: nothing was left behind\n"
