@@ -2,8 +2,8 @@
 
 import threading
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 # Row, name, and begin and end in nanoseconds of the machine's monotonic clock, which its processes share.
@@ -46,7 +46,15 @@ class Recorder(Trace):
         self._lock = threading.Lock()
 
     def span(self, row: str, name: str) -> AbstractContextManager[None]:
-        return _Open(self._list(), row, name) if self.on else NOTHING
+        return self._timed(row, name) if self.on else NOTHING
+
+    @contextmanager
+    def _timed(self, row: str, name: str) -> Iterator[None]:
+        begin = time.perf_counter_ns()
+        try:
+            yield
+        finally:
+            self.add(row, name, begin, time.perf_counter_ns())
 
     def add(self, row: str, name: str, begin: int, end: int) -> None:
         self._list().append((row, name, begin, end))
@@ -64,16 +72,3 @@ class Recorder(Trace):
             with self._lock:
                 self._lists.append(spans)
         return spans
-
-
-class _Open:
-    __slots__ = ("_begin", "_name", "_row", "_spans")
-
-    def __init__(self, spans: list[Span], row: str, name: str) -> None:
-        self._spans, self._row, self._name = spans, row, name
-
-    def __enter__(self) -> None:
-        self._begin = time.perf_counter_ns()
-
-    def __exit__(self, *_: object) -> None:
-        self._spans.append((self._row, self._name, self._begin, time.perf_counter_ns()))

@@ -7,6 +7,7 @@ import re
 import statistics
 import time
 import zlib
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,11 +52,12 @@ def chrome_trace(parts: Sequence[Part], about: JsonObject) -> JsonObject:
     zero = min(begins, default=0)
     meta, events = list[JsonObject](), list[JsonObject]()
     for part in parts:
-        tids = rows_of(part.threads)
+        tids, seen = rows_of(part.threads), Counter[str]()
         meta += _meta("process", part.rank, 0, f"rank {part.rank} ({part.host})", part.rank)
-        for (row, number), tid in tids.items():
-            meta += _meta("thread", part.rank, tid, row if number == 0 else f"{row} ({number + 1})", tid)
-        for spans, numbers in zip(part.threads, _numbers(part.threads), strict=True):
+        for (row, _), tid in tids.items():
+            seen[row] += 1
+            meta += _meta("thread", part.rank, tid, row if seen[row] == 1 else f"{row} ({seen[row]})", tid)
+        for thread, spans in enumerate(part.threads):
             for row, name, begin, end in spans:
                 events.append(
                     {
@@ -65,7 +67,7 @@ def chrome_trace(parts: Sequence[Part], about: JsonObject) -> JsonObject:
                         "ts": (begin - part.ahead - zero) / 1000,
                         "dur": (end - begin) / 1000,
                         "pid": part.rank,
-                        "tid": tids[row, numbers[row]],
+                        "tid": tids[row, thread],
                     }
                 )
     events.sort(key=lambda event: (event["ts"], -event["dur"], event["pid"], event["tid"]))
@@ -73,20 +75,9 @@ def chrome_trace(parts: Sequence[Part], about: JsonObject) -> JsonObject:
 
 
 def rows_of(threads: Sequence[Sequence[Span]]) -> dict[tuple[str, int], int]:
-    """The tid of every row, from top to bottom; (row, 1) is that of the second thread that has such a row."""
-    found = {(row, number) for numbers in _numbers(threads) for row, number in numbers.items()}
+    """The tid of every row of a thread, from top to bottom: spans of two threads may not overlap."""
+    found = {(row, thread) for thread, spans in enumerate(threads) for row, *_ in spans}
     return {row: tid for tid, row in enumerate(sorted(found, key=_place))}
-
-
-def _numbers(threads: Sequence[Sequence[Span]]) -> list[dict[str, int]]:
-    """For every thread its rows, and how many threads before it had them too: spans of two threads may not overlap."""
-    seen: dict[str, int] = {}
-    numbers = []
-    for spans in threads:
-        own = {row: seen.get(row, 0) for row, *_ in spans}
-        seen.update((row, number + 1) for row, number in own.items())
-        numbers.append(own)
-    return numbers
 
 
 def _place(row: tuple[str, int]) -> tuple[int, str, int, int]:

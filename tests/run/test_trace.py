@@ -115,7 +115,7 @@ def test_rows_from_top_to_bottom():
         ("learner 2", 0): 1,
         ("learner 10", 0): 2,
         ("waiting", 0): 3,
-        ("communication", 0): 4,
+        ("communication", 1): 4,
         ("data", 0): 5,
         ("data", 1): 6,
         ("zebra", 0): 7,
