@@ -14,7 +14,7 @@ from typing import Any
 
 from mpibow.convert import arguments, crossbow
 from mpibow.convert.conversion import Each, Part, spreader, watched, write_parts
-from mpibow.convert.entries import Entries, EntryReader, file_bytes, part_of
+from mpibow.convert.entries import Entries, file_bytes, part_of
 from mpibow.errors import RecordError
 from mpibow.system.streams import as_command
 
@@ -47,8 +47,8 @@ def _part(name: str, paths: Sequence[Path], each: Each, statistics: int) -> Part
     groups, checksums = zip(*watched(each(crossbow.index, paths), len(paths), f"{name}: check", " files"), strict=True)
     alike = len({path.name for path in paths}) < len(paths)
     sources = {str(path) if alike else path.name: sum_ for path, sum_ in zip(paths, checksums, strict=True)}
-    reader = EntryReader(file_bytes, crossbow.as_it_is)
-    return part_of(Entries(groups), reader, each, name, encoding="jpeg", statistics=statistics, checksums=sources)
+    take, make = file_bytes, crossbow.as_it_is
+    return part_of(Entries(groups), take, make, each, name, encoding="jpeg", statistics=statistics, checksums=sources)
 
 
 def parser() -> argparse.ArgumentParser:

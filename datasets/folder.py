@@ -16,7 +16,7 @@ from typing import Any
 
 from mpibow.convert import arguments, tree
 from mpibow.convert.conversion import spreader, write_parts
-from mpibow.convert.entries import EntryReader, file_bytes, part_of, split
+from mpibow.convert.entries import file_bytes, part_of, split
 from mpibow.convert.folders import PARTS
 from mpibow.convert.masks import pairs, parts_of
 from mpibow.convert.masks import split as split_pairs
@@ -56,7 +56,8 @@ def convert(
         made = {
             name: part_of(
                 entries,
-                EntryReader(file_bytes, make),
+                file_bytes,
+                make,
                 each,
                 name,
                 encoding=encoding,

@@ -11,13 +11,14 @@ are encoded again, as RGB JPEGs of quality 95; the manifest lists them.
 """
 
 import argparse
+from functools import partial
 from pathlib import Path
 
 from mpibow.convert import arguments, imagenet, synsets
 from mpibow.convert.conversion import spreader, write_parts
-from mpibow.convert.entries import Entries, EntryReader, file_bytes, limited, part_of
+from mpibow.convert.entries import Entries, file_bytes, limited, part_of
 from mpibow.convert.recode import ToEncoded
-from mpibow.convert.tfrecord_images import FeatureNames, ImageFeature, look_through, refuse_missing
+from mpibow.convert.tfrecord_images import FeatureNames, image_of, look_through, refuse_missing
 from mpibow.errors import RecordError
 from mpibow.system.command import positive
 from mpibow.system.streams import as_command
@@ -71,9 +72,8 @@ def convert(
         made = {
             {"train": "train", "validation": "test"}[part]: part_of(
                 entries,
-                EntryReader(
-                    ImageFeature(EXAMPLES) if found[part].form == "tfrecords" else file_bytes, ToEncoded("jpeg", decode)
-                ),
+                partial(image_of, EXAMPLES) if found[part].form == "tfrecords" else file_bytes,
+                ToEncoded("jpeg", decode),
                 each,
                 f"{part}: {found[part].form}",
                 encoding="jpeg",

@@ -66,20 +66,19 @@ def convert(
     if remap:
         labels, names = remapped(labels)
     classes = len(names) or numbered(labels, classes=classes)
-    chosen = {name: np.ones(len(labels[str(pair.labels)]), bool) for name, pair in pairs.items()}
+    chosen = {name: np.arange(len(labels[str(pair.labels)])) for name, pair in pairs.items()}
     about = f"NumPy arrays, layout {layouts['train']}" + ("; labels renumbered" if remap else "")
     if "test" not in pairs:
         assert test_fraction is not None
         values = labels[str(pairs["train"].labels)].astype(np.int64)
-        chosen["test"] = set_aside(range(len(values)), values, test_fraction, seed, pairs["train"].labels)
-        chosen["train"] = ~chosen["test"]
+        chosen = set_aside(range(len(values)), values, test_fraction, seed, pairs["train"].labels)
         about += f"; {test_fraction} of every class set aside to test, seed {seed}"
     parts = {}
     for name, which in chosen.items():
         pair = pairs.get(name, pairs["train"])
         samples = _samples(pair.images, layouts[name if name in layouts else "train"], labels[str(pair.labels)], which)
         sources = {path.name: file_checksum(path) for path in (pair.images.path, pair.labels.path)}
-        parts[name] = Part(int(which.sum()), samples, sources=sources)
+        parts[name] = Part(len(which), samples, sources=sources)
     write_parts(output, parts, classes=classes, class_names=names, source=about, overwrite=overwrite)
 
 
@@ -159,8 +158,9 @@ def _labels(pair: Pair) -> np.ndarray:
 def _samples(
     images: StoredArray, layout: str, labels: np.ndarray, chosen: np.ndarray
 ) -> Iterator[tuple[np.ndarray, int]]:
-    for record, (image, label, wanted) in enumerate(zip(images.rows(), labels.tolist(), chosen.tolist(), strict=True)):
-        if not wanted:
+    wanted = np.isin(np.arange(len(labels)), chosen).tolist()
+    for record, (image, label) in enumerate(zip(images.rows(), labels.tolist(), strict=True)):
+        if not wanted[record]:
             continue
         if image.dtype != np.uint8:
             with np.errstate(over="ignore"):

@@ -41,10 +41,9 @@ def convert(source: Path, output: Path, *, test_fraction: float = 0.1, seed: int
     for what, count in (("users", users), ("items", items)):
         if count > MOST:
             raise RecordError(f"{path}: has {count:,} {what}, records hold at most {MOST:,}")
-    chosen = set_aside(range(len(rows)), np.zeros(len(rows), np.int64), test_fraction, seed, path)
     about = f"{path.name}: {users} users, {items} items; {test_fraction} set aside to test, seed {seed}"
     sources, parts = {path.name: file_checksum(path)}, {}
-    for name, which in (("train", np.flatnonzero(~chosen)), ("test", np.flatnonzero(chosen))):
+    for name, which in set_aside(range(len(rows)), None, test_fraction, seed, path).items():
         samples = (record_of(numbers[0][1][n], numbers[1][1][n], rows[n][2]) for n in which)
         parts[name] = Part(len(which), samples, sources=sources)
     write_parts(output, parts, classes=1, source=about, overwrite=overwrite)

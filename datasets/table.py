@@ -62,9 +62,8 @@ def convert(
 
 
 def _split(table: SourceTable, share: float, seed: int) -> dict[str, SourceTable]:
-    count = len(table.rows)
-    test = set_aside(range(count), np.zeros(count, np.int64), share, seed, table.path)
-    return {name: table.take(np.flatnonzero(which).tolist()) for name, which in (("train", ~test), ("test", test))}
+    places = set_aside(range(len(table.rows)), None, share, seed, table.path)
+    return {name: table.take(chosen.tolist()) for name, chosen in places.items()}
 
 
 def _complete(table: SourceTable, asked: Asked) -> SourceTable:

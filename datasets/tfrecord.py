@@ -9,14 +9,15 @@ mpibow convert tfrecord --source data/source/mnist.tfrecord --test-fraction 0.1 
 
 import argparse
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from mpibow.convert import arguments
 from mpibow.convert.conversion import file_checksum, spreader, write_parts
-from mpibow.convert.entries import Entries, EntryReader, part_of, split
+from mpibow.convert.entries import Entries, part_of, split
 from mpibow.convert.recode import ToEncoded
-from mpibow.convert.tfrecord_images import FeatureNames, ImageFeature, Pixels, first, look_through, refuse_missing
+from mpibow.convert.tfrecord_images import FeatureNames, Pixels, first, image_of, look_through, refuse_missing
 from mpibow.errors import RecordError
 from mpibow.system.command import positive
 from mpibow.system.streams import as_command
@@ -65,7 +66,8 @@ def convert(
         made = {
             name: part_of(
                 entries,
-                EntryReader(ImageFeature(wanted), make),
+                partial(image_of, wanted),
+                make,
                 each,
                 f"{name}: {files.get(name, files['train'])[0].name} ...",
                 encoding=encoding,

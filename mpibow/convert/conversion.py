@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -32,7 +32,6 @@ from mpibow.errors import RecordError
 Item = TypeVar("Item")
 Made = TypeVar("Made")
 Each = Callable[..., Iterator[Any]]  # spreader's
-Held = Callable[[], AbstractContextManager[None]]
 AHEAD = 4  # tasks a worker that may be under way: enough to keep it busy, few enough for memory
 
 
@@ -90,11 +89,6 @@ def write_parts(
         print(f"{output}/{name}: {part.count:,} records of {classes:,} classes, verified")
 
 
-def say_turned(count: int, title: str) -> None:
-    if count:
-        print(f"{title}: images turned upright by their Exif orientation: {count:,}")
-
-
 def progress(total: int | None, title: str, unit: str) -> tqdm[NoReturn]:
     """A progress bar, on a terminal only."""
     return tqdm(total=total, desc=title, unit=unit, disable=None, leave=False)
@@ -130,55 +124,35 @@ def spreader(workers: int) -> Iterator[Callable[[Callable[[Item], Made], Iterabl
         return
     # not forked: the parent may hold threads, or an MPI library
     spawn = multiprocessing.get_context("spawn")
-    with _interrupts() as interrupts:
-        with interrupts.held():  # half-made it would leave a semaphore
-            pool = ProcessPoolExecutor(workers, mp_context=spawn, initializer=_end_with_parent)
-        try:
-            yield lambda function, items: _ordered(pool, function, items, AHEAD * workers, interrupts.held)
-        except BrokenProcessPool as error:
-            raise RecordError("a worker process was killed; is there enough memory? use fewer --workers") from error
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
-
-
-class _Interrupts:
-    """Ctrl-C ends no worker, and waits while one is started, which would otherwise read half of its task."""
-
-    def __init__(self) -> None:
-        self._holding = self._came = False
-
-    def __call__(self, number: int, frame: object) -> None:
-        self._came = True
-        if not self._holding:
-            raise KeyboardInterrupt
-
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        """Blocks Ctrl-C here; a process that is started inside inherits this."""
-        self._holding = True
-        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        try:
-            yield
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-            self._holding = False
-        if self._came:
-            raise KeyboardInterrupt
+    with _uninterrupted():  # half-made it would leave a semaphore
+        pool = ProcessPoolExecutor(workers, mp_context=spawn, initializer=_end_with_parent)
+    try:
+        yield lambda function, items: _ordered(pool, function, items, AHEAD * workers)
+    except BrokenProcessPool as error:
+        raise RecordError("a worker process was killed; is there enough memory? use fewer --workers") from error
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
 
 
 @contextmanager
-def _interrupts() -> Iterator[_Interrupts]:
-    """Replaces Python's own handler; where there is another, or on a thread, nothing is changed."""
-    found = _Interrupts()
+def _uninterrupted() -> Iterator[None]:
+    """Ctrl-C waits for the end of the block, and never comes to a process that is started inside.
+
+    Where Python's handler was replaced, or on a thread, only the latter holds.
+    """
     main = threading.current_thread() is threading.main_thread()
-    if not main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield found
-        return
-    signal.signal(signal.SIGINT, found)
+    ours, came = main and signal.getsignal(signal.SIGINT) is signal.default_int_handler, list[int]()
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    if ours:  # a signal that another thread receives comes here all the same
+        signal.signal(signal.SIGINT, lambda number, frame: came.append(number))
     try:
-        yield found
+        yield
     finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        if ours:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+    if came:
+        raise KeyboardInterrupt
 
 
 def _end_with_parent() -> None:
@@ -193,14 +167,12 @@ def _end_with_parent() -> None:
     threading.Thread(target=wait, daemon=True).start()
 
 
-def _ordered(
-    pool: Executor, function: Callable[[Item], Made], items: Iterable[Item], ahead: int, held: Held
-) -> Iterator[Made]:
+def _ordered(pool: Executor, function: Callable[[Item], Made], items: Iterable[Item], ahead: int) -> Iterator[Made]:
     under_way: deque[Future[Made]] = deque()
     for item in items:
         if len(under_way) == ahead:
             yield under_way.popleft().result()
-        with held():  # it may start a worker
+        with _uninterrupted():  # it may start a worker
             under_way.append(pool.submit(function, item))
     while under_way:
         yield under_way.popleft().result()

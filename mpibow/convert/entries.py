@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
-from typing import Generic, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from google_crc32c import value as crc32c
@@ -22,7 +22,7 @@ from mpibow.data.dataset import Array
 from mpibow.errors import RecordError
 from mpibow.system.files import open_file
 
-from .conversion import Each, Part, say_turned
+from .conversion import Each, Part
 from .labels import ranks, set_aside
 from .recode import Recoded, evenly, moments_of
 
@@ -113,21 +113,22 @@ class RecordImage(NamedTuple):
     lying: bool  # by Exif's orientation
 
 
-@dataclass(frozen=True)
-class EntryReader(Generic[Taken]):
-    """Makes an entry's record: `take` gets the source's bytes and their CRC32C, `make` the image."""
+Take = Callable[[Entry], tuple[Taken, int]]  # the source's bytes and their CRC32C
+Make = Callable[[Taken], Recoded[bytes] | Recoded[Array]]  # the image
 
-    take: Callable[[Entry], tuple[Taken, int]]
-    make: Callable[[Taken], Recoded[bytes] | Recoded[Array]]
 
-    def __call__(self, entry: Entry) -> RecordImage:
-        data, checksum = self.take(entry)
+def record_images(take: Take[Taken], make: Make[Taken], lot: Iterable[Entry]) -> list[RecordImage]:
+    """The entries as they go into records."""
+    images = []
+    for entry in lot:
+        data, checksum = take(entry)
         try:
-            image, remark, lying = self.make(data)
+            image, remark, lying = make(data)
         except RecordError as error:
             raise RecordError(f"{entry.where}: {error}") from error
         line = f"{entry.name}\t{entry.size}\t{checksum:08x}\n"
-        return RecordImage(image, entry.label, line, remark and f"{entry.name}: {remark}", lying)
+        images.append(RecordImage(image, entry.label, line, remark and f"{entry.name}: {remark}", lying))
+    return images
 
 
 def file_bytes(entry: Entry) -> tuple[bytes, int]:
@@ -142,7 +143,8 @@ def file_bytes(entry: Entry) -> tuple[bytes, int]:
 
 def part_of(
     entries: Entries,
-    reader: EntryReader[Taken],
+    take: Take[Taken],
+    make: Make[Taken],
     each: Each,
     title: str,
     *,
@@ -156,18 +158,17 @@ def part_of(
     `checksums` or, where there are none, one checksum over all images, named `title`; and the images that had to be
     changed. They are complete when the last image has passed.
     """
-    moments = None
+    moments, reader = None, partial(record_images, take, make)
     if encoding != "raw":
         chosen = entries.take(np.array(evenly(len(entries), statistics)))
         moments = moments_of(
-            (made.image for lot in each(partial(_read, reader), lots(chosen)) for made in lot),
+            (made.image for lot in each(reader, lots(chosen)) for made in lot),
             each,
             total=len(chosen),
             name=lambda number: chosen[number].where,
         )
     sources = dict(checksums or {})
-    made = each(partial(_read, reader), lots(entries))
-    samples = samples_of(made, title, f"{title}, {len(entries):,} images", SUM, sources)
+    samples = samples_of(each(reader, lots(entries)), title, f"{title}, {len(entries):,} images", SUM, sources)
     return Part(len(entries), samples, encoding, moments, sources)
 
 
@@ -193,11 +194,8 @@ def samples_of(
     sources.update(changed)
     if changed:
         print(f"{len(changed):,} images of {title} were encoded again, the manifest names them")
-    say_turned(turned, title)
-
-
-def _read(reader: EntryReader[Taken], lot: list[Entry]) -> list[RecordImage]:
-    return [reader(entry) for entry in lot]
+    if turned:
+        print(f"{title}: images turned upright by their Exif orientation: {turned:,}")
 
 
 def lots(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
@@ -222,8 +220,8 @@ def limited(entries: Entries, most: int) -> Entries:
 
 def split(entries: Entries, fraction: float, seed: int, source: object) -> dict[str, Entries]:
     """Train and test, as `labels.set_aside` chooses them by their names."""
-    test = set_aside((entry.name for entry in entries), entries.labels(), fraction, seed, source)
-    return {"train": entries.take(~test), "test": entries.take(test)}
+    places = set_aside((entry.name for entry in entries), entries.labels(), fraction, seed, source)
+    return {name: entries.take(chosen) for name, chosen in places.items()}
 
 
 def refuse_empty_and_twice(entries: Entries) -> None:

@@ -40,13 +40,13 @@ def to_tfrecord(data: RecordSet, output: Path, *, first_label: int = 0) -> None:
     with _aside(output) as folder, progress(data.count, str(output), " images") as bar:
         for number in range(files):
             name = f"{data.name}-{number:05d}-of-{files:05d}.tfrecord"
-            with write_tfrecord(folder / name, shown=output / name) as file:
+            with write_tfrecord(folder / name, output / name) as add:
                 for sample in range(number * data.count // files, (number + 1) * data.count // files):
                     image, label = data.record(sample)
                     features = common | {"image/encoded": image, "image/class/label": np.array([label + first_label])}
                     if names:
                         features["image/class/text"] = names[label].encode()
-                    file.add(tf_example.encode(features))
+                    add(tf_example.encode(features))
                     bar.update()
 
 

@@ -28,7 +28,8 @@ def images(path: Path) -> Iterator[Array]:
             yield np.frombuffer(_read(path, file, math.prod(shape), f"image {image} of {count}"), np.uint8).reshape(
                 shape
             )
-        _end(path, file)
+        if file.read(1):
+            raise RecordError(f"{path}: has more bytes after the last image of its header; get the file again")
 
 
 def labels(path: Path) -> Array:
@@ -60,8 +61,3 @@ def _read(path: Path, file: Source, size: int, what: str) -> bytes:
     if len(data) != size:
         raise RecordError(f"{path}: ends within {what}; get the file again")
     return data
-
-
-def _end(path: Path, file: Source) -> None:
-    if file.read(1):
-        raise RecordError(f"{path}: has more bytes after the last image of its header; get the file again")

@@ -17,6 +17,7 @@ from mpibow.errors import RecordError
 from .conversion import Each, watched
 from .entries import NAMED, Entries, ImageGroup, refuse_empty_and_twice
 from .folders import hidden, part_of
+from .source_files import mapped
 from .synsets import SYNSET, validation_labels
 
 TARS = {"train": "ILSVRC2012_img_train.tar", "validation": "ILSVRC2012_img_val.tar"}
@@ -75,7 +76,7 @@ def places(found: PartFiles) -> list[ClassPlace]:
     """The classes of a part in tar, tars or folders, sorted by synset."""
     if found.form == "tar":
         (path,) = found.paths
-        return sorted(_inner(path, member) for member in tar.members(tar.opened(path), str(path)))
+        return sorted(_inner(path, member) for member in tar.members(mapped(path), str(path)))
     root = found.paths[0].parent
     return sorted(ClassPlace(path.stem, str(root), f"{path.name}/", str(path), 0, None) for path in found.paths)
 
@@ -159,7 +160,7 @@ def _group(table: Mapping[str, int], place: ClassPlace) -> ImageGroup:
         images = [tar.Member(name, 0, sizes[name]) for name in sorted(sizes) if _is_image(name)]
     else:
         where = f"{place.root}/{place.title}".rstrip("/: ")
-        there = tar.members(tar.opened(path), where, place.start, place.stop)
+        there = tar.members(mapped(path), where, place.start, place.stop)
         images = sorted(there, key=lambda member: Path(member.name).name)
     names, starts, sizes_of = zip(*images, strict=True) if images else ((), (), ())
     return ImageGroup(

@@ -47,19 +47,22 @@ def _values(uniques: Iterable[Array]) -> list[int]:
     return sorted(set().union(*(map(int, unique) for unique in uniques)))
 
 
-def set_aside(names: Iterable[object], labels: Array, fraction: float, seed: int, source: object) -> Array:
-    """Which images (n,) bool are test: of every class that share, to the nearest number but never all.
+def set_aside(
+    names: Iterable[object], labels: Array | None, fraction: float, seed: int, source: object
+) -> dict[str, Array]:
+    """The places of train and test: of every class that share, to the nearest number but never all. None: one class.
 
-    They are the images whose names' hashes with the seed are lowest. An image's part depends on its name and the seed,
+    Test are the images whose names' hashes with the seed are lowest. An image's part depends on its name and the seed,
     not on the order; an added image moves one other at most. Raises RecordError, naming `source`, if none is test.
     """
     assert 0 < fraction < 1
     keys = np.array([_hash(f"{seed}/{name}") for name in names], np.uint64)
+    labels = np.zeros(len(keys), np.int64) if labels is None else labels
     counts = np.bincount(labels)
     test: Array = ranks(keys, labels) < np.minimum(np.floor(counts * fraction + 0.5), counts - 1)[labels]
     if not test.any():
         raise RecordError(f"{source}: --test-fraction {fraction} of {len(test):,} images is none; take more")
-    return test
+    return {"train": np.flatnonzero(~test), "test": np.flatnonzero(test)}
 
 
 def ranks(keys: Array, labels: Array) -> Array:

@@ -71,10 +71,8 @@ def _files(folder: Path) -> dict[str, Path]:
 
 def split(found: Sequence[Pair], share: float, seed: int, source: Path) -> dict[str, list[Pair]]:
     """Train and test, chosen by names as `labels.set_aside` does."""
-    test = set_aside([pair.name for pair in found], np.zeros(len(found), np.int64), share, seed, source)
-    return {
-        name: [found[n] for n in np.flatnonzero(which).tolist()] for name, which in (("train", ~test), ("test", test))
-    }
+    places = set_aside([pair.name for pair in found], None, share, seed, source)
+    return {name: [found[n] for n in chosen.tolist()] for name, chosen in places.items()}
 
 
 def parts_of(

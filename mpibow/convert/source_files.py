@@ -2,6 +2,7 @@
 
 import gzip
 import lzma
+import mmap
 import re
 import zlib
 from collections.abc import Iterator, Sequence
@@ -12,7 +13,7 @@ from pathlib import Path
 
 from mpibow.data.aside import refused
 from mpibow.errors import RecordError
-from mpibow.system.files import open_file
+from mpibow.system.files import open_file, reason
 
 from .folders import hidden, part_of
 
@@ -31,6 +32,18 @@ def opened(path: Path) -> Iterator[Source]:
         except (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError) as error:
             what = f"is not a complete {'gzip' if form is gzip else 'xz'} file: {str(error).lower()}"
             raise RecordError(f"{path}: {what}; get the file again") from error
+
+
+def mapped(path: Path) -> mmap.mmap:
+    """The file's bytes, mapped: of ImageNet's 150 GB, lengths, labels and names are needed before the images.
+
+    Raises RecordError where it cannot be read, or is empty.
+    """
+    try:
+        with open_file(path) as file:
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except (OSError, ValueError) as error:  # ValueError: it is empty
+        raise RecordError(f"{path}: cannot be read: {reason(error)}") from error
 
 
 PARTS = ("train", "test")

@@ -10,11 +10,9 @@ import re
 import tarfile
 from collections.abc import Iterator
 from io import BytesIO
-from pathlib import Path
 from typing import NamedTuple, Self
 
 from mpibow.errors import RecordError
-from mpibow.system.files import open_file, reason
 
 BLOCK = tarfile.BLOCKSIZE  # bytes of a header; contents are padded to whole blocks
 EXTENDED = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE)  # headers whose contents are records
@@ -31,15 +29,6 @@ class Member(NamedTuple):
     name: str
     start: int
     size: int
-
-
-def opened(path: Path) -> mmap.mmap:
-    """The tar's bytes, mapped. Raises RecordError where it cannot be read."""
-    try:
-        with open_file(path) as file:
-            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except (OSError, ValueError) as error:  # ValueError: it is empty
-        raise RecordError(f"{path}: cannot be read: {reason(error)}") from error
 
 
 def members(file: mmap.mmap | BytesIO, where: str, start: int = 0, stop: int | None = None) -> Iterator[Member]:

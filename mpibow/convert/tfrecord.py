@@ -1,17 +1,18 @@
 """TFRecord files: u64 length, u32 masked CRC32C of it, data, u32 masked CRC32C of them, and again; little-endian."""
 
-import mmap
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
 
 from google_crc32c import value as crc32c
 
 from mpibow.data.aside import content_of, file_aside, file_size, opened, refused
 from mpibow.errors import RecordError
+
+from .source_files import mapped
 
 LENGTH = struct.Struct("<QI")
 CHECKSUM = struct.Struct("<I")
@@ -64,7 +65,7 @@ def records(piece: FilePiece) -> Iterator[tuple[int, memoryview]]:
     """The start of each record's data, and a view of them. Lengths are checked; `read` checks the data."""
     if piece.start == piece.stop:
         return
-    view = memoryview(_map(piece.path))
+    view = memoryview(mapped(piece.path))
     at, number = piece.start, piece.first
     while at < piece.stop:
         where = f"{piece.path}: record {number}"
@@ -99,33 +100,20 @@ def read(path: str | Path, number: int, start: int, size: int) -> bytes:
     return data
 
 
-class TFRecordWriter:
-    """Adds records to a file; `write_tfrecord` makes one."""
-
-    def __init__(self, path: Path, file: BinaryIO) -> None:
-        self.path, self._file = path, file
-
-    def add(self, data: bytes) -> None:
-        length = struct.pack("<Q", len(data))
-        with refused(self.path):
-            for block in (length, CHECKSUM.pack(masked(length)), data, CHECKSUM.pack(masked(data))):
-                self._file.write(block)
-
-
 @contextmanager
-def write_tfrecord(path: Path, *, shown: Path | None = None) -> Iterator[TFRecordWriter]:
-    """A writer of the file `path`, which is there, whole, when the block ends without an error.
+def write_tfrecord(path: Path, shown: Path) -> Iterator[Callable[[bytes], None]]:
+    """Adds records to the file `path`, which is there, whole, when the block ends without an error.
 
     Errors name it `shown`, for a file whose folder is still to be renamed.
     """
     with file_aside(path) as file:
-        yield TFRecordWriter(shown or path, file)
 
+        def add(data: bytes) -> None:
+            length = struct.pack("<Q", len(data))
+            with refused(shown):
+                file.writelines((length, CHECKSUM.pack(masked(length)), data, CHECKSUM.pack(masked(data))))
 
-def _map(path: Path) -> mmap.mmap:
-    """The file mapped, not read: only lengths, labels and names of ImageNet's 150 GB are needed before the images."""
-    with opened(path) as file:
-        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        yield add
 
 
 def _lines(index: Path) -> list[str]:

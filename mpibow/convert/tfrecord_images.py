@@ -44,18 +44,13 @@ class Survey(NamedTuple):
     names: dict[int, str]
 
 
-@dataclass(frozen=True)
-class ImageFeature:
-    """Takes the image out of an entry's record, whose checksums are compared."""
-
-    wanted: FeatureNames
-
-    def __call__(self, entry: Entry) -> tuple[bytes | Array, int]:
-        number = int(entry.name.rpartition(" ")[2])
-        data = tfrecord.read(entry.file, number, entry.start, entry.size)
-        feature = _named(tf_example.parse(data, {self.wanted.image}), self.wanted.image, data)
-        image = feature.values if isinstance(feature.values, np.ndarray) else bytes(feature.values[0])
-        return image, crc32c(data)
+def image_of(wanted: FeatureNames, entry: Entry) -> tuple[bytes | Array, int]:
+    """The image of an entry's record, whose checksums are compared, and the record's CRC32C."""
+    number = int(entry.name.rpartition(" ")[2])
+    data = tfrecord.read(entry.file, number, entry.start, entry.size)
+    feature = _named(tf_example.parse(data, {wanted.image}), wanted.image, data)
+    image = feature.values if isinstance(feature.values, np.ndarray) else bytes(feature.values[0])
+    return image, crc32c(data)
 
 
 @dataclass(frozen=True)

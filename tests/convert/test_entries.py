@@ -13,7 +13,6 @@ from mpibow.convert.entries import (
     LOT_SIZE,
     Entries,
     Entry,
-    EntryReader,
     ImageGroup,
     file_bytes,
     limited,
@@ -87,7 +86,7 @@ def test_a_part(tmp_path, workers: int, capsys):
     files = {"a": b"one", "b": b"xtwo", "c": b"three"}
     entries = folder(tmp_path / "c", files)
     with spreader(workers) as each:
-        part = part_of(entries, EntryReader(file_bytes, upper), each, "train", encoding="raw", statistics=1)
+        part = part_of(entries, file_bytes, upper, each, "train", encoding="raw", statistics=1)
         assert (part.count, part.moments, part.sources) == (3, None, {})
         assert list(part.samples) == [(b"ONE", 0), (b"XTWO", 1), (b"THREE", 2)]
     lines = "".join(f"c/{name}\t{len(data)}\t{crc32c(data):08x}\n" for name, data in files.items())
@@ -104,9 +103,7 @@ def test_a_part(tmp_path, workers: int, capsys):
 def test_given_checksums_are_enough(tmp_path):
     entries = folder(tmp_path / "c", {"a": b"one"})
     given_ = {"a.bin": "md5 00"}
-    part = part_of(
-        entries, EntryReader(file_bytes, upper), map, "train", encoding="raw", statistics=1, checksums=given_
-    )
+    part = part_of(entries, file_bytes, upper, map, "train", encoding="raw", statistics=1, checksums=given_)
     assert list(part.samples) == [(b"ONE", 0)]
     assert part.sources == given_
 
@@ -115,7 +112,7 @@ def test_given_checksums_are_enough(tmp_path):
 def test_damage_is_named(tmp_path, workers: int):
     entries = folder(tmp_path / "c", {"a": b"one", "b": b"bad"})
     with pytest.raises(RecordError) as caught, spreader(workers) as each:
-        list(part_of(entries, EntryReader(file_bytes, upper), each, "t", encoding="raw", statistics=1).samples)
+        list(part_of(entries, file_bytes, upper, each, "t", encoding="raw", statistics=1).samples)
     assert str(caught.value) == f"{tmp_path}/c/b: is bad"
 
 

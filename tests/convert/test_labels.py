@@ -71,11 +71,11 @@ def test_every_array_is_sorted_once(monkeypatch):
 def test_a_tenth_by_hand():
     """Of 100, 25 and 5 images 10, 3 (of 2.5) and 1 (of 0.5), the lowest of what sha256sum says of 1/0, 1/1, ..."""
     labels = np.repeat([0, 1, 2], [100, 25, 5])
-    aside = set_aside(range(130), labels, 0.1, 1, "mine")
+    aside = set_aside(range(130), labels, 0.1, 1, "mine")["test"]
     assert np.bincount(labels[aside]).tolist() == [10, 3, 1]
     hashes = [hashlib.sha256(f"1/{number}".encode()).hexdigest() for number in range(130)]
-    assert np.flatnonzero(aside)[:10].tolist() == sorted(sorted(range(100), key=hashes.__getitem__)[:10])
-    assert not np.array_equal(aside, set_aside(range(130), labels, 0.1, 2, "mine"))
+    assert aside[:10].tolist() == sorted(sorted(range(100), key=hashes.__getitem__)[:10])
+    assert not np.array_equal(aside, set_aside(range(130), labels, 0.1, 2, "mine")["test"])
 
 
 def test_ranks():
@@ -83,7 +83,7 @@ def test_ranks():
 
 
 def test_a_class_keeps_its_last_image():
-    assert set_aside("abcd", array(0, 1, 1, 1), 0.9, 1, "mine").tolist().count(True) == 2
+    assert set_aside("abcd", array(0, 1, 1, 1), 0.9, 1, "mine")["test"].size == 2
 
 
 @pytest.mark.parametrize(("labels", "fraction"), [((0, 0, 0), 0.1), ((0, 1, 2), 0.9)])
@@ -100,8 +100,8 @@ def test_a_share_of_every_class(labels: list[int], fraction: float, seed: int, r
 
     def chosen(images: list[tuple[int, int]]) -> set[int]:
         names, values = zip(*images, strict=True)
-        aside = set_aside(names, np.array(values), fraction, seed, "mine")
-        return {name for name, which in zip(names, aside, strict=True) if which}
+        aside = set_aside(names, np.array(values), fraction, seed, "mine")["test"]
+        return {names[place] for place in aside}
 
     test = chosen(named)
     for label in set(labels):

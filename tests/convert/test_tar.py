@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mpibow.convert.tar import Member, members, opened
+from mpibow.convert.source_files import mapped
+from mpibow.convert.tar import Member, members
 from mpibow.errors import RecordError
 from tests.refusals import refusal_of, refuses
 
@@ -65,7 +66,7 @@ def test_places_are_those_of_tarfile(tmp_path):
     path.write_bytes(tar())
     with tarfile.open(path) as archive:
         there = [Member(info.name, info.offset_data, info.size) for info in archive if info.isreg()]
-    assert list(members(opened(path), "a")) == there
+    assert list(members(mapped(path), "a")) == there
 
 
 def test_a_size_in_binary():
@@ -107,9 +108,9 @@ def test_other_files_are_named(tmp_path):
     assert refusal(b"\x1f\x8b" + bytes(1000)) == "x.tar: is not a tar archive; if it is compressed, unpack it first"
     (tmp_path / "a.tar").write_bytes(b"")
     with refuses(f"{tmp_path}/a.tar: cannot be read: cannot mmap an empty file", RecordError):
-        opened(tmp_path / "a.tar")
+        mapped(tmp_path / "a.tar")
     with refuses(f"{tmp_path}/b.tar: cannot be read: no such file or directory", RecordError):
-        opened(tmp_path / "b.tar")
+        mapped(tmp_path / "b.tar")
 
 
 def test_links_are_refused():

@@ -47,9 +47,9 @@ def test_masked_checksums_by_hand():
 
 def test_reads_and_writes_the_same_bytes(file: Path):
     assert read_all(file) == DATA
-    with write_tfrecord(file.with_name("b")) as writer:
+    with write_tfrecord(file.with_name("b"), file) as add:
         for data in DATA:
-            writer.add(data)
+            add(data)
     assert file.with_name("b").read_bytes() == file.read_bytes()
 
 

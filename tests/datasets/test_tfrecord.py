@@ -2,6 +2,7 @@
 
 import hashlib
 import struct
+from functools import partial
 from io import BytesIO
 
 import numpy as np
@@ -10,10 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from mpibow.convert.entries import EntryReader
+from mpibow.convert.entries import record_images
 from mpibow.convert.recode import ToEncoded
-from mpibow.convert.tfrecord_images import FeatureNames, Pixels, pieces, survey
-from mpibow.convert.tfrecord_images import ImageFeature as ImageOf
+from mpibow.convert.tfrecord_images import FeatureNames, Pixels, image_of, pieces, survey
 from mpibow.data.recordset import open_records
 from mpibow.errors import RecordError
 from tests.convert.examples import example, frame, write, write_index
@@ -291,7 +291,7 @@ def test_any_example(tmp_path_factory, rubbish: bytes, at: int, less: int, raw: 
     try:
         found = survey(wanted, pieces([path], None)[0])
         make = Pixels((1, 2, 2)) if raw else ToEncoded("png", decode=True)
-        EntryReader(ImageOf(wanted), make)(found.group.entry(0))
+        record_images(partial(image_of, wanted), make, [found.group.entry(0)])
     except RecordError as error:
         assert str(error).startswith(f"{path}: ")  # noqa: PT017
 
