@@ -16,6 +16,7 @@ from mpibow.job.job import Callback
 from mpibow.metrics.metric import OWN
 from mpibow.system.json_text import JsonObject
 
+from .loggers import ENTRIES
 from .results import measures
 
 RENAMED = {"position": "samples", "elapsed": "seconds"}
@@ -176,7 +177,7 @@ def _numbers(name: str, found: JsonObject) -> dict[str, float | None]:
             number = float(value)
         except (TypeError, ValueError):
             raise CallbackError(f"callback {name}: {key}: must be a number, got {type(value).__name__}") from None
-        if key in ("event", "time", "name", "iteration", "position", "epoch"):
+        if key in ENTRIES:
             raise CallbackError(f"callback {name}: {key}: is an entry of every event; give it another name")
         numbers[str(key)] = number if math.isfinite(number) else None
     return numbers

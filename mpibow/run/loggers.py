@@ -4,7 +4,6 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
@@ -54,6 +53,8 @@ class TensorBoard:
     A run that is continued at sample `begin` takes back what was written behind it.
     """
 
+    package, extra = "tensorboardX", "log"
+
     def __init__(self, folder: Path, settings: JsonObject, begin: int) -> None:
         from tensorboardX import SummaryWriter
 
@@ -74,6 +75,8 @@ class TensorBoard:
 
 class Wandb:
     """A run of the name of the run directory; one that is continued goes on there. Its x axis is samples."""
+
+    package = extra = "wandb"
 
     def __init__(self, folder: Path, settings: JsonObject, begin: int) -> None:
         import wandb
@@ -98,23 +101,13 @@ class Wandb:
         self._run.finish()
 
 
-Open = Callable[[Path, JsonObject, int], Logger]  # run directory, settings and their text, samples so far
-
-
-@dataclass(frozen=True)
-class Kind:
-    """`package` must be there, `extra` of mpibow brings it."""
-
-    open: Open
-    package: str
-    extra: str
-
-
-LOGGERS: Mapping[str, Kind | None] = {
+# By name; `package` of each must be there, `extra` of mpibow brings it.
+LOGGERS: Mapping[str, type[TensorBoard | Wandb] | None] = {
     "jsonl": None,  # the run itself writes metrics.jsonl, always
-    "tensorboard": Kind(TensorBoard, "tensorboardX", "log"),
-    "wandb": Kind(Wandb, "wandb", "wandb"),
+    "tensorboard": TensorBoard,
+    "wandb": Wandb,
 }
+Open = Callable[[Path, JsonObject, int], Logger]  # run directory, settings and their text, samples so far
 
 
 def check_loggers(names: Sequence[str]) -> None:
@@ -138,13 +131,13 @@ class Loggers:
         settings: JsonObject,
         begin: int,
         note: Callable[[str], None],
-        kinds: Mapping[str, Kind | None] = LOGGERS,
+        kinds: Mapping[str, Open | None] = LOGGERS,
     ) -> None:
         self._loggers, self._note = dict[str, Logger](), note
         for name in dict.fromkeys(names):
-            if (kind := kinds[name]) is not None:
+            if (opened := kinds[name]) is not None:
                 with self._noted(name, "could not be opened,"):
-                    self._loggers[name] = kind.open(folder, settings, begin)
+                    self._loggers[name] = opened(folder, settings, begin)
 
     def add(self, event: str, **entries: Any) -> None:
         if self._loggers and (numbers := numbers_of(event, entries)):

@@ -12,7 +12,7 @@ import pytest
 from mpibow.config.schema import LoggerName
 from mpibow.errors import ConfigError
 from mpibow.run import loggers
-from mpibow.run.loggers import Kind, Loggers, check_loggers, numbers_of
+from mpibow.run.loggers import Loggers, check_loggers, numbers_of
 from tests.run import tiny
 
 SETTINGS = {
@@ -54,7 +54,7 @@ class Failing:
 
 def test_one_that_fails_is_left_out_and_the_run_goes_on(tmp_path):
     failing, notes = Failing(), list[str]()
-    told = Loggers(["failing"], tmp_path, {}, 0, notes.append, {"failing": Kind(lambda *_: failing, "json", "log")})
+    told = Loggers(["failing"], tmp_path, {}, 0, notes.append, {"failing": lambda *_: failing})
     for _ in range(3):
         told.add("train", **WHERE, loss=1.0)
     told.close()
@@ -67,7 +67,7 @@ def test_one_that_cannot_be_opened(tmp_path):
         raise ValueError("no key")
 
     notes = list[str]()
-    kinds = {"jsonl": None, "wandb": Kind(broken, "json", "wandb")}
+    kinds = {"jsonl": None, "wandb": broken}
     Loggers(["jsonl", "wandb"], tmp_path, {}, 0, notes.append, kinds).close()
     assert notes == ["warning: log.to: wandb could not be opened, metrics.jsonl has all: ValueError: no key"]
 
