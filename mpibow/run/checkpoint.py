@@ -67,20 +67,16 @@ def save(folder: Path, snapshot: Snapshot, call: Call) -> Path:
     Raises CheckpointError on every rank where one can't write; nothing half-written stays.
     """
     rank, pulse = call(lambda comm: (comm.rank, comm.pulse))
-    with pulse.during("checkpoint"):
-        return _save(folder, snapshot, call, rank, pulse)
-
-
-def _save(folder: Path, snapshot: Snapshot, call: Call, rank: int, pulse: Pulse) -> Path:
     name = name_of(snapshot.header["iteration"])
     aside, final = folder / f".{name}.part", folder / name
-    _together(call, lambda: _prepare(aside) if rank == 0 else None, aside)
     parts = {f"rank-{rank}": snapshot.own, **(snapshot.files if rank == 0 else {})}
     files = {f"{name}.safetensors": arrays for name, arrays in parts.items()}
-    written = _together(call, lambda: {name: _write(aside / name, files[name], pulse) for name in files}, aside)
-    measured = {name: measure for part in written for name, measure in part.items()}
-    header = {"format": FORMAT, "crc32c": "00000000", "files": measured, **finite(snapshot.header)}
-    _together(call, lambda: _finish(aside, final, header) if rank == 0 else None, aside)
+    with pulse.during("checkpoint"):
+        _together(call, lambda: _prepare(aside) if rank == 0 else None, aside)
+        written = _together(call, lambda: {name: _write(aside / name, files[name], pulse) for name in files}, aside)
+        measured = {name: measure for part in written for name, measure in part.items()}
+        header = {"format": FORMAT, "crc32c": "00000000", "files": measured, **finite(snapshot.header)}
+        _together(call, lambda: _finish(aside, final, header) if rank == 0 else None, aside)
     return final
 
 

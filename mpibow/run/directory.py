@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
@@ -30,12 +30,13 @@ def create(out: Path, name: str, title: str, *, again: bool = False) -> Path:
             path.mkdir(parents=True)
             return path
         except FileExistsError:
-            if name != "auto" and not (again and path.is_dir()) and (not path.is_dir() or any(path.iterdir())):
-                raise MpibowError(
-                    f"name: {path} exists already; continue it with --resume {path}, or choose another name"
-                ) from None
-            if name != "auto":
+            if name == "auto":
+                continue
+            if path.is_dir() and (again or not any(path.iterdir())):
                 return path
+            raise MpibowError(
+                f"name: {path} exists already; continue it with --resume {path}, or choose another name"
+            ) from None
         except (OSError, UnicodeEncodeError) as error:
             raise OutputError(f"out: {path} cannot be made: {reason(error)}; {ELSEWHERE}") from error
     raise MpibowError(f"out: {out} is full of runs named {stem}; set name= to another name")
@@ -44,12 +45,14 @@ def create(out: Path, name: str, title: str, *, again: bool = False) -> Path:
 def latest(out: Path, name: str) -> Path | None:
     """The run directory in `out` with the newest checkpoint; only `name` is looked at unless that is 'auto'."""
     folders = [out / name] if name != "auto" else list(out.glob("*")) if out.is_dir() else []
-    found = [(max(p.stat().st_mtime for p in points), folder) for folder in folders if (points := _points(folder))]
+    found = [
+        (max(p.stat().st_mtime for p in points), folder) for folder in folders if (points := list(_points(folder)))
+    ]
     return max(found)[1] if found else None
 
 
-def _points(folder: Path) -> list[Path]:
-    return [p / "checkpoint.json" for p in folder.glob("checkpoints/iteration-*") if (p / "checkpoint.json").exists()]
+def _points(folder: Path) -> Iterator[Path]:
+    return folder.glob("checkpoints/iteration-*/checkpoint.json")
 
 
 def write(path: Path, content: str | bytes, remedy: str = "") -> None:
@@ -82,7 +85,7 @@ def may_start_again(code: int, folder: Path) -> bool:
     """
     if code not in PASSING:
         return False
-    last = max((path.parent.name for path in folder.glob("checkpoints/iteration-*/checkpoint.json")), default=None)
+    last = max((path.parent.name for path in _points(folder)), default=None)
     file, failures = folder.with_name(f"{folder.name}.failures.json"), 1
     with suppress(OSError, ValueError):
         before = json.loads(file.read_text())

@@ -77,16 +77,7 @@ class Lock:
         """Takes the lock if `before` still has it; False where another process does so at this moment."""
         aside = self._folder / f".{FILE}"
         try:
-            handle = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-        except FileExistsError:
-            with suppress(OSError):
-                if time.time() - aside.stat().st_mtime > WATCHED:  # of a process that was killed meanwhile
-                    aside.unlink()
-            return False
-        except OSError as error:
-            raise cannot_write(self._folder / FILE, error) from error
-        try:
-            with os.fdopen(handle, "wb") as file:
+            with aside.open("xb") as file:
                 file.write(json.dumps(asdict(self._own)).encode())
                 file.flush()
                 os.fsync(file.fileno())
@@ -95,6 +86,11 @@ class Lock:
             else:
                 aside.unlink()
             return free
+        except FileExistsError:
+            with suppress(OSError):
+                if time.time() - aside.stat().st_mtime > WATCHED:  # of a process that was killed meanwhile
+                    aside.unlink()
+            return False
         except OSError as error:
             with suppress(OSError):
                 aside.unlink()
